@@ -1,0 +1,32 @@
+#pragma once
+/// The one exception of kvsim. Libraries throw it and never print, exit or abort; tools turn it into a
+/// message and an exit code.
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+namespace kvsim {
+
+/// Values are the exit codes of the command.
+enum class ErrorKind : int {
+  bug = 1,          ///< our mistake
+  usage = 2,        ///< the request cannot be honoured: option, policy, parameter, budget
+  input = 3,        ///< a file cannot be read or written: damaged, hostile, foreign, disk full
+  interrupted = 4,  ///< stopped by the user; what was complete is kept
+};
+
+class Error : public std::runtime_error {
+ public:
+  /// `what`: what is wrong. `where`: file, dataset, index, policy, step. `hint`: what to do. The last two may be empty.
+  Error(ErrorKind kind, std::string_view what, std::string_view where = {}, std::string_view hint = {});
+  ErrorKind kind() const { return kind_; }
+
+ private:
+  ErrorKind kind_;
+};
+
+[[noreturn]] void usage_error(std::string_view what, std::string_view where = {}, std::string_view hint = {});
+[[noreturn]] void input_error(std::string_view what, std::string_view where = {}, std::string_view hint = {});
+[[noreturn]] void bug(std::string_view what, std::string_view where = {});
+
+}  // namespace kvsim

@@ -1,0 +1,16 @@
+#pragma once
+/// Read-only row-major matrix of floats somewhere else.
+#include <cstddef>
+#include <span>
+
+namespace kvsim {
+
+struct MatrixView {
+  const float* data = nullptr;
+  std::size_t rows = 0, cols = 0, stride = 0;  ///< stride: elements from one row to the next
+
+  std::span<const float> row(std::size_t i) const { return {data + i * stride, cols}; }
+  float operator()(std::size_t i, std::size_t j) const { return data[i * stride + j]; }
+};
+
+}  // namespace kvsim

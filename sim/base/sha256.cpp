@@ -1,0 +1,42 @@
+#include "sim/base/sha256.hpp"
+
+#include <openssl/evp.h>
+
+#include <array>
+
+#include "sim/base/error.hpp"
+
+namespace kvsim {
+
+struct Sha256::State {
+  EVP_MD_CTX* context = EVP_MD_CTX_new();
+  State() = default;
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+  ~State() { EVP_MD_CTX_free(context); }
+};
+
+Sha256::Sha256() : state_(std::make_unique<State>()) {
+  if (state_->context == nullptr || EVP_DigestInit_ex(state_->context, EVP_sha256(), nullptr) != 1)
+    bug("libcrypto has no SHA-256");
+}
+Sha256::~Sha256() = default;
+
+void Sha256::update(const void* data, std::size_t bytes) {
+  if (EVP_DigestUpdate(state_->context, data, bytes) != 1) bug("SHA-256 update failed");
+}
+
+std::string Sha256::hex() {
+  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
+  unsigned int length = 0;
+  if (EVP_DigestFinal_ex(state_->context, digest.data(), &length) != 1) bug("SHA-256 final failed");
+  static constexpr char kDigits[] = "0123456789abcdef";
+  std::string out;
+  for (unsigned int i = 0; i < length; ++i) {
+    out += kDigits[digest[i] >> 4];
+    out += kDigits[digest[i] & 15];
+  }
+  return out;
+}
+
+}  // namespace kvsim

@@ -1,0 +1,22 @@
+#pragma once
+/// SHA-256, for content hashes in traces and results.
+#include <cstddef>
+#include <memory>
+#include <string>
+
+namespace kvsim {
+
+class Sha256 {
+ public:
+  Sha256();
+  ~Sha256();
+  void update(const void* data, std::size_t bytes);
+  /// 64 lower-case hexadecimal digits. Call once, last.
+  std::string hex();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace kvsim

@@ -1,0 +1,69 @@
+#include "sim/base/suggest.hpp"
+
+#include <algorithm>
+#include <cctype>
+
+namespace kvsim {
+namespace {
+
+std::string lower(std::string_view text) {
+  std::string out(text);
+  for (char& c : out) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return out;
+}
+
+std::string join(const std::vector<std::string>& names, std::string_view last) {
+  std::string out;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (i > 0) out += i + 1 == names.size() ? last : std::string_view(", ");
+    out += names[i];
+  }
+  return out;
+}
+
+}  // namespace
+
+std::size_t edit_distance(std::string_view a_text, std::string_view b_text) {
+  const std::string a = lower(a_text), b = lower(b_text);
+  std::vector<std::vector<std::size_t>> d(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
+  for (std::size_t i = 0; i <= a.size(); ++i) d[i][0] = i;
+  for (std::size_t j = 0; j <= b.size(); ++j) d[0][j] = j;
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t change = a[i - 1] == b[j - 1] ? 0 : 1;
+      d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + change});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
+    }
+  }
+  return d[a.size()][b.size()];
+}
+
+std::vector<std::string> nearest(std::string_view name, const std::vector<std::string>& known, std::size_t count) {
+  const std::string wanted = lower(name);
+  std::vector<std::pair<std::size_t, std::string>> ranked;
+  for (const std::string& candidate : known) {
+    const std::string other = lower(candidate);
+    std::size_t distance = edit_distance(wanted, other);
+    const bool contains = wanted.size() >= 3 && other.size() >= 3 &&
+                          (other.find(wanted) != std::string::npos || wanted.find(other) != std::string::npos);
+    if (contains) distance = std::min<std::size_t>(distance, 2);
+    if (distance <= std::max<std::size_t>(2, wanted.size() / 2)) ranked.emplace_back(distance, candidate);
+  }
+  std::sort(ranked.begin(), ranked.end());
+  std::vector<std::string> out;
+  for (const auto& [distance, candidate] : ranked) {
+    if (out.size() == count) break;
+    out.push_back(candidate);
+  }
+  return out;
+}
+
+std::string suggestion(std::string_view name, const std::vector<std::string>& known) {
+  if (known.empty()) return {};
+  const std::vector<std::string> near = nearest(name, known);
+  if (near.empty()) return "Known: " + join(known, ", ");
+  return "Did you mean " + join(near, " or ") + "?";
+}
+
+}  // namespace kvsim

@@ -1,0 +1,14 @@
+#pragma once
+/// A subcommand of kvsim. One file each (command_NAME.cpp); main.cpp lists them.
+#include <CLI/CLI.hpp>
+
+namespace kvsim::tools {
+
+/// Adds the subcommand and its options to `app` and sets its callback. The callback prints results to stdout, notes
+/// and progress to stderr, and throws kvsim::Error.
+void add_capture_command(CLI::App& app);
+void add_trace_command(CLI::App& app);
+void add_policy_command(CLI::App& app);
+void add_replay_command(CLI::App& app);
+
+}  // namespace kvsim::tools

@@ -1,0 +1,24 @@
+#pragma once
+/// Shows a Progress on stderr while work runs, and turns Ctrl-C into Progress::stop.
+#include <memory>
+#include <string>
+
+#include "sim/base/progress.hpp"
+
+namespace kvsim::tools {
+
+/// A bar with ETA on a terminal, a line every five seconds elsewhere, nothing when quiet. While one exists, SIGINT and
+/// SIGTERM set progress.stop. Ends its line in the destructor.
+class ProgressDisplay {
+ public:
+  ProgressDisplay(Progress& progress, const std::string& label, bool quiet);
+  ~ProgressDisplay();
+  ProgressDisplay(const ProgressDisplay&) = delete;
+  ProgressDisplay& operator=(const ProgressDisplay&) = delete;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace kvsim::tools

@@ -1,0 +1,46 @@
+#pragma once
+/// Runs a checkpoint on this machine and records the run as a trace.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "sim/base/progress.hpp"
+#include "traces/header.hpp"
+
+namespace kvsim::capture {
+
+/// "all", "none", "full" or "window:W".
+struct RowChoice {
+  enum class Kind { none, window, all };
+  Kind kind = Kind::all;
+  std::uint64_t window = 0;
+};
+/// Throws Error(usage). `allow_none`, and the word for everything ("all" for queries, "full" for attention).
+RowChoice parse_row_choice(const std::string& text, const std::string& option, const char* everything, bool allow_none);
+
+struct CaptureOptions {
+  std::string model_dir;
+  std::string prompt_file;  ///< UTF-8 text; exactly one of prompt_file and tokens_file
+  std::string tokens_file;  ///< JSON array of token ids, or whitespace-separated ids
+  std::uint64_t max_new_tokens = 64;
+  RowChoice queries{RowChoice::Kind::all, 0};
+  RowChoice attention{RowChoice::Kind::none, 0};
+  unsigned threads = 0;
+  std::uint64_t prefill_chunk = 512;
+  std::string elem = "auto";  ///< f32 | bf16 | f16 | auto (bf16 for bf16 checkpoints, else f32)
+  std::string output;
+  bool overwrite = false;
+  bool ignore_eos = false;
+};
+
+struct CaptureResult {
+  std::uint64_t prompt_tokens = 0, new_tokens = 0;
+  std::string text;  ///< generated text, if the tokenizer is known
+  std::uint64_t file_bytes = 0;
+  double prefill_seconds = 0, decode_seconds = 0;
+};
+
+/// Progress counts prompt tokens and generated tokens. Throws Error with the file, tensor or token at fault.
+CaptureResult run_capture(const CaptureOptions& options, Progress& progress);
+
+}  // namespace kvsim::capture

@@ -1,0 +1,34 @@
+#pragma once
+/// A whole trace in memory: what generators produce and tests build; the writer stores it.
+#include <memory>
+#include <vector>
+
+#include "traces/source.hpp"
+
+namespace kvsim::trace {
+
+class MemoryTrace final : public Source {
+ public:
+  /// Zero tensors in the shape of `header` (model, tokens, query_token); checks the header (validate.hpp).
+  explicit MemoryTrace(Header header);
+
+  const Header& header() const override { return header_; }
+  std::string name() const override { return "memory"; }
+  std::string content_sha256() const override { return {}; }
+  void read(Tensor tensor, std::uint32_t layer, std::uint32_t head, std::uint64_t first_row, std::uint64_t n_rows,
+            std::span<float> out) const override;
+
+  /// All rows of one head, row-major, writable.
+  std::span<float> rows(Tensor tensor, std::uint32_t layer, std::uint32_t head);
+
+ private:
+  std::size_t offset(Tensor tensor, std::uint32_t layer, std::uint32_t head) const;
+  Header header_;
+  std::vector<float> query_, key_, value_;
+};
+
+/// Header of a plain trace: `prompt` tokens then `decode` generated ones, two segments, one sequence, default model
+/// arithmetic. Shape fields of `model` must be set; the rest is filled in.
+Header plain_header(Model model, std::uint64_t prompt, std::uint64_t decode);
+
+}  // namespace kvsim::trace
