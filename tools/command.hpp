@@ -4,8 +4,10 @@
 
 namespace kvsim::tools {
 
-/// Adds the subcommand and its options to `app` and sets its callback. The callback prints results to stdout, notes
-/// and progress to stderr, and throws kvsim::Error.
+/// Adds the subcommand and its options to `app` and sets its callback. The callback prints results to stdout,
+/// notes and progress to stderr, and throws kvsim::Error. Examples go into the footer, which help prints
+/// first. An option that takes one value per occurrence says allow_extra_args(false), or it swallows the
+/// positionals after it.
 void add_capture_command(CLI::App& app);
 void add_trace_command(CLI::App& app);
 void add_policy_command(CLI::App& app);

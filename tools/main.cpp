@@ -1,0 +1,109 @@
+// The kvsim command: what it is asked for goes to a subcommand, what goes wrong becomes a message and an exit
+// code.
+#include <fcntl.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <iostream>
+#include <new>
+
+#include "sim/base/error.hpp"
+#include "tools/command.hpp"
+#include "tools/command_line_errors.hpp"
+#include "tools/examples_first.hpp"
+#include "tools/version_text.hpp"
+
+namespace kvsim::tools {
+namespace {
+
+constexpr const char* kExamples = R"(Examples:
+  kvsim trace generate -o synthetic.h5
+  kvsim capture --model DIR --prompt question.txt --max-new-tokens 32 -o run.h5
+  kvsim replay run.h5 --policy all --budget 10%,25%,50%
+  kvsim replay run.h5 --policy 'snapkv(window=16)+pyramid' --budget 128 --per layer --format csv -o rows.csv
+  kvsim policy show h2o
+)";
+
+/// A file opened while 0, 1 or 2 is closed would take its number, and messages would be written into it.
+void occupy_standard_descriptors() {
+  for (int fd = 0; fd <= 2; ++fd) {
+    if (fcntl(fd, F_GETFD) != -1) continue;
+    // Read-only, so that writing results nobody can read still fails.
+    if (open("/dev/null", fd == 2 ? O_WRONLY : O_RDONLY) != fd)
+      std::_Exit(static_cast<int>(ErrorKind::input));
+  }
+}
+
+/// Whoever read our output has gone (`| head`): nobody is left to be told about it.
+bool reader_gone() {
+  pollfd out{STDOUT_FILENO, POLLOUT, 0};
+  return poll(&out, 1, 0) == 1 && (out.revents & POLLERR) != 0;
+}
+
+int fail(ErrorKind kind, const std::string& message) {
+  std::cerr << "kvsim: " << message << std::endl;
+  return static_cast<int>(kind);
+}
+
+/// Results still in buffers are lost silently at exit unless someone looks.
+int close_stdout(int code) {
+  std::cout.flush();
+  const bool lost = std::fflush(stdout) != 0 || !std::cout;
+  if (!lost || code != 0) return code;
+  if (reader_gone()) return static_cast<int>(ErrorKind::input);
+  return fail(ErrorKind::input, "cannot write to standard output: is the disk full?");
+}
+
+int run(int argc, char** argv) {
+  CLI::App app(
+      "Offline study of KV cache policies: record a run of a language model once, then ask what any "
+      "eviction\n"
+      "policy at any budget would have lost.",
+      "kvsim");
+  app.formatter(std::make_shared<ExamplesFirst>());
+  app.footer(
+      std::string(kExamples) +
+      "\nExit codes: 0 ok, 1 bug in kvsim, 2 usage, 3 a file cannot be read or written, 4 interrupted\n");
+  app.set_version_flag("--version", version_text, "Version, commit, compiler, libraries");
+  app.require_subcommand(1);
+  add_capture_command(app);
+  add_trace_command(app);
+  add_replay_command(app);
+  add_policy_command(app);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForVersion& version) {
+    std::cout << version.what() << '\n';
+  } catch (const CLI::Success&) {
+    std::cout << app.help();
+  } catch (const CLI::ParseError& error) {
+    usage_error(explain(app, error));
+  }
+  return 0;
+}
+
+int run_and_explain(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const Error& error) {
+    return fail(error.kind(), error.what());
+  } catch (const std::bad_alloc&) {
+    return fail(ErrorKind::bug,
+                "out of memory\n  Ask for fewer cells, less --per detail or fewer --threads.");
+  } catch (const std::exception& error) {
+    return fail(ErrorKind::bug, std::string("unexpected error: ") + error.what() +
+                                    "\n  This is a bug in kvsim: please report the command that led here.");
+  }
+}
+
+}  // namespace
+}  // namespace kvsim::tools
+
+int main(int argc, char** argv) {
+  using namespace kvsim::tools;
+  occupy_standard_descriptors();
+  std::signal(SIGPIPE, SIG_IGN);  // a lost reader is a failed write, not a death with files half-written
+  return close_stdout(run_and_explain(argc, argv));
+}

@@ -1,0 +1,10 @@
+#pragma once
+/// What --version prints.
+#include <string>
+
+namespace kvsim::tools {
+
+/// Version, commit, compiler, build type, and the libraries as loaded.
+std::string version_text();
+
+}  // namespace kvsim::tools
