@@ -47,6 +47,7 @@ struct Unit {
 struct PromptRows {
   int query_head = 0;
   std::size_t first_query = 0;
+  std::size_t prompt_length = 0;  ///< P, so that a policy can tell which rows are the last ones
   MatrixView p;
 };
 

@@ -1,5 +1,8 @@
 #pragma once
 /// A list of policies to choose from by name. The built-in one is policies/builtin.hpp.
+///
+/// Evictions and presets share one set of names, allocations have their own: in a composition the first name is an
+/// eviction or a preset, the name after '+' an allocation. So the system XKV and its allocation are both called xkv.
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,15 +13,17 @@ namespace kvsim::policy {
 
 class Registry {
  public:
-  /// Names and aliases must be unique over everything added (Error bug).
+  /// Both check what is added (Error bug): the name is free, parameters are distinct and their defaults legal, the
+  /// factory is there. Pointers into the registry hold until the next add.
   void add(PolicySpec spec);
   void add(PresetSpec preset);
 
   const std::vector<PolicySpec>& policies() const { return policies_; }
   const std::vector<PresetSpec>& presets() const { return presets_; }
-  const PolicySpec* find_policy(std::string_view name_or_alias) const;
+  const PolicySpec* find_policy(Kind kind, std::string_view name_or_alias) const;
   const PresetSpec* find_preset(std::string_view name) const;
-  std::vector<std::string> names() const;  ///< all names, aliases and presets, for suggestions
+  std::vector<std::string> names(Kind kind) const;  ///< with aliases, without presets; for suggestions
+  std::vector<std::string> preset_names() const;
 
  private:
   std::vector<PolicySpec> policies_;

@@ -11,6 +11,14 @@
 
 namespace kvsim::policy {
 
+enum class ParamType {
+  count,   ///< whole number >= 0
+  real,    ///< finite number
+  flag,    ///< true | false
+  choice,  ///< one of `choices`
+  pool,    ///< none | avg:K | max:K with odd K
+};
+
 /// The value of a parameter after parsing: canonical text and, for numbers, the number.
 class Params {
  public:
@@ -23,18 +31,14 @@ class Params {
   std::string text() const;
 
   struct Entry {
-    std::string name, text;
-    double number = 0;
+    std::string name, text;  ///< text is canonical: equal values have equal text
+    ParamType type = ParamType::count;
+    double number = 0;  ///< of count and real; 0 or 1 of a flag; K of a pool
   };
   std::vector<Entry> entries;
-};
 
-enum class ParamType {
-  count,   ///< whole number >= 0
-  real,    ///< finite number
-  flag,    ///< true | false
-  choice,  ///< one of `choices`
-  pool,    ///< none | avg:K | max:K with odd K
+ private:
+  const Entry& find(std::string_view name, ParamType type) const;
 };
 
 struct ParamSpec {
@@ -66,10 +70,12 @@ struct PolicySpec {
   std::vector<ParamSpec> params;
   Needs needs;
   bool randomised = false;
+  /// Never evicts (eviction): the feeder gives it the whole sequence as budget, whatever the study asks.
+  bool unbounded = false;
 
   /// Lanes share one resident set? (eviction) Decided by parameters, hence a function; null: never.
   std::function<bool(const Params&)> layer_unit;
-  /// Tokens kept in every unit whatever the scores: sinks + window; the least budget the policy honours. null: 0.
+  /// The least budget the policy honours: sinks + window, and room for the token being computed. null: 1.
   std::function<std::size_t(const Params&)> floor;
   /// Throws Error(usage) for combinations of parameters that single ranges cannot exclude. May be null.
   std::function<void(const Params&)> check;
