@@ -26,4 +26,7 @@ std::vector<Budget> parse_budgets(std::string_view text);
 /// share: floor(value * prompt). bytes: floor(bytes / (lanes * bytes of one token's K and V in the trace's elem)).
 std::size_t budget_tokens(const Budget& budget, const trace::Sequence& sequence);
 
+/// K and V of one token in one lane, in the trace's element type.
+std::size_t token_bytes(const trace::Sequence& sequence);
+
 }  // namespace kvsim::sim

@@ -1,0 +1,53 @@
+#include "sim/importance.hpp"
+
+#include <algorithm>
+#include <functional>
+
+#include "sim/attention_rows.hpp"
+
+namespace kvsim::sim {
+namespace {
+
+std::vector<float> average_pool(const std::vector<double>& in, std::size_t kernel) {
+  const auto half = static_cast<std::ptrdiff_t>(kernel / 2);
+  const auto n = static_cast<std::ptrdiff_t>(in.size());
+  std::vector<float> out(in.size());
+  for (std::ptrdiff_t i = 0; i < n; ++i) {
+    double sum = 0;
+    for (std::ptrdiff_t j = std::max<std::ptrdiff_t>(0, i - half); j <= std::min(n - 1, i + half); ++j)
+      sum += in[static_cast<std::size_t>(j)];
+    out[static_cast<std::size_t>(i)] = static_cast<float>(sum / static_cast<double>(kernel));
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<float> lane_importance(const trace::Sequence& sequence, std::uint32_t layer, std::uint32_t kv_head,
+                                   MatrixView keys, const policy::ImportanceSpec& spec) {
+  const std::size_t prompt = sequence.prompt_length();
+  if (prompt <= spec.window || sequence.first_query() > prompt - spec.window) return {};
+  const trace::Model& model = sequence.model();
+  const std::size_t first = prompt - spec.window;
+  std::vector<float> q(spec.window * model.head_dim), rows(spec.window * prompt);
+  std::vector<double> sums(first, 0.0);
+  for (std::uint32_t g = 0; g < model.group(); ++g) {
+    sequence.read(trace::Tensor::query, layer, kv_head * model.group() + g, first, spec.window, q);
+    attention_rows({model.attn_scale, model.layer_window[layer]}, {q.data(), spec.window, model.head_dim, model.head_dim},
+                   first, keys, rows.data(), prompt);
+    for (std::size_t i = 0; i < spec.window; ++i)
+      for (std::size_t j = 0; j < first; ++j) sums[j] += rows[i * prompt + j];
+  }
+  for (double& sum : sums) sum /= static_cast<double>(spec.window * model.group());
+  return average_pool(sums, spec.pool);
+}
+
+std::vector<double> largest_sums(std::span<const float> w) {
+  std::vector<float> sorted(w.begin(), w.end());
+  std::sort(sorted.begin(), sorted.end(), std::greater<>());
+  std::vector<double> prefix(w.size() + 1, 0.0);
+  for (std::size_t n = 0; n < sorted.size(); ++n) prefix[n + 1] = prefix[n] + sorted[n];
+  return prefix;
+}
+
+}  // namespace kvsim::sim

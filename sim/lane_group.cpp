@@ -1,0 +1,471 @@
+#include "sim/lane_group.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
+#include "sim/attention_rows.hpp"
+#include "sim/base/error.hpp"
+#include "sim/importance.hpp"
+#include "sim/resident_set.hpp"
+#include "sim/step_oracle.hpp"
+
+namespace kvsim::sim {
+namespace {
+
+using policy::Position;
+
+/// Rows per GEMM: enough to reuse the packed keys, few enough that the rows stay in cache for the observers.
+constexpr std::size_t kPromptBlock = 64;
+/// Decode steps per block at most, and the floats their rows may take.
+constexpr std::size_t kDecodeBlock = 32;
+constexpr std::size_t kDecodeFloats = std::size_t{1} << 23;
+
+std::size_t decode_block(const trace::Sequence& sequence, LaneGroup group) {
+  const std::size_t row_floats = group.n_lanes * sequence.model().group() * sequence.length();
+  return std::clamp<std::size_t>(kDecodeFloats / row_floats, 1, kDecodeBlock);
+}
+
+/// Sum of row[slot] over slots, in four fixed chains: the order never depends on anything but the slots.
+double gather_sum(const float* row, std::span<const Position> slots) {
+  double sum[4] = {0, 0, 0, 0};
+  std::size_t i = 0;
+  for (; i + 4 <= slots.size(); i += 4)
+    for (std::size_t c = 0; c < 4; ++c) sum[c] += row[slots[i + c]];
+  for (; i < slots.size(); ++i) sum[0] += row[slots[i]];
+  return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+}
+
+/// Keys and values of the group's lanes, [lane][position][component].
+class GroupTensors final : public policy::Prompt {
+ public:
+  GroupTensors(const trace::Sequence& sequence, LaneGroup group)
+      : length_(sequence.length()),
+        prompt_(sequence.prompt_length()),
+        key_dim_(sequence.model().head_dim),
+        value_dim_(sequence.model().v_head_dim),
+        keys_(group.n_lanes * length_ * key_dim_),
+        values_(group.n_lanes * length_ * value_dim_) {
+    for (std::uint32_t lane = 0; lane < group.n_lanes; ++lane) {
+      sequence.read(trace::Tensor::key, group.layer, group.first_head + lane, 0, length_,
+                    std::span(keys_).subspan(lane * length_ * key_dim_, length_ * key_dim_));
+      sequence.read(trace::Tensor::value, group.layer, group.first_head + lane, 0, length_,
+                    std::span(values_).subspan(lane * length_ * value_dim_, length_ * value_dim_));
+    }
+  }
+
+  /// A window on the lanes [first, first + n): what a unit may see.
+  class View final : public policy::Prompt {
+   public:
+    View(const GroupTensors& all, std::size_t first_lane) : all_(&all), first_(static_cast<int>(first_lane)) {}
+    std::size_t length() const override { return all_->length(); }
+    MatrixView keys(int lane) const override { return all_->keys(first_ + lane); }
+    MatrixView values(int lane) const override { return all_->values(first_ + lane); }
+
+   private:
+    const GroupTensors* all_;
+    int first_;
+  };
+
+  std::size_t length() const override { return prompt_; }
+  MatrixView keys(int lane) const override { return first_rows(keys_, key_dim_, lane, prompt_); }
+  MatrixView values(int lane) const override { return first_rows(values_, value_dim_, lane, prompt_); }
+  MatrixView all_keys(std::size_t lane) const { return first_rows(keys_, key_dim_, static_cast<int>(lane), length_); }
+  MatrixView all_values(std::size_t lane) const { return first_rows(values_, value_dim_, static_cast<int>(lane), length_); }
+  /// One token's own rows over lanes [first, first + n).
+  MatrixView token_keys(std::size_t first, std::size_t n, std::size_t position) const {
+    return {keys_.data() + (first * length_ + position) * key_dim_, n, key_dim_, length_ * key_dim_};
+  }
+  MatrixView token_values(std::size_t first, std::size_t n, std::size_t position) const {
+    return {values_.data() + (first * length_ + position) * value_dim_, n, value_dim_, length_ * value_dim_};
+  }
+
+ private:
+  MatrixView first_rows(const std::vector<float>& all, std::size_t dim, int lane, std::size_t rows) const {
+    return {all.data() + static_cast<std::size_t>(lane) * length_ * dim, rows, dim, dim};
+  }
+  std::size_t length_, prompt_, key_dim_, value_dim_;
+  std::vector<float> keys_, values_;
+};
+
+/// One cell in one unit.
+struct UnitCell {
+  std::size_t cell = 0, budget = 0;
+  ResidentSet residents;
+  std::unique_ptr<policy::Decoder> decoder;
+  std::size_t own_slot = 0;
+  std::vector<std::size_t> held;  ///< residents at each step of the present block
+};
+
+/// One family in one unit of the group.
+struct UnitFamily {
+  const Family* family = nullptr;
+  std::size_t first_lane = 0, n_lanes = 1;  ///< within the group
+  std::unique_ptr<policy::Eviction> eviction;
+  std::vector<UnitCell> cells;
+};
+
+class GroupReplay {
+ public:
+  GroupReplay(const trace::Sequence& sequence, const Request& request, const Plan& plan, LaneGroup group, Outcome& outcome,
+              Progress& progress)
+      : sequence_(sequence),
+        request_(request),
+        plan_(plan),
+        group_(group),
+        outcome_(outcome),
+        progress_(progress),
+        model_(sequence.model()),
+        shape_{model_.attn_scale, model_.layer_window[group.layer]},
+        prompt_(sequence.prompt_length()),
+        decode_(sequence.decode_length()),
+        tensors_(sequence, group) {}
+
+  void run() {
+    make_units();
+    observe_prompt();
+    compress_prompt();
+    measure_importance();
+    const std::size_t block = decode_block(sequence_, group_);
+    for (std::size_t first = 0; first < decode_; first += block) decode(first, std::min(block, decode_ - first));
+    if (request_.decisions) record_decisions();
+  }
+
+ private:
+  LaneOutcome& lane_outcome(const UnitCell& cell, std::size_t lane) const {
+    return outcome_.cells[cell.cell].lanes[lane_index(lane)];
+  }
+  std::size_t lane_index(std::size_t lane) const {
+    return std::size_t{group_.layer} * model_.n_kv_heads + group_.first_head + lane;
+  }
+  std::string where(const UnitFamily& unit) const {
+    return "policy '" + unit.family->eviction->spec->name + "', layer " + std::to_string(group_.layer) + ", KV head " +
+           std::to_string(group_.first_head + unit.first_lane);
+  }
+
+  void make_units() {
+    for (const Family& family : plan_.families) {
+      const std::size_t n_lanes = family.layer_unit ? group_.n_lanes : 1;
+      for (std::size_t lane = 0; lane < group_.n_lanes; lane += n_lanes) {
+        UnitFamily& unit = units_.emplace_back();
+        unit.family = &family;
+        unit.first_lane = lane;
+        unit.n_lanes = n_lanes;
+        policy::Unit shape;
+        shape.layer = static_cast<int>(group_.layer);
+        shape.n_layers = static_cast<int>(model_.n_layers);
+        shape.first_kv_head = static_cast<int>(group_.first_head + lane);
+        shape.n_lanes = static_cast<int>(n_lanes);
+        shape.group = static_cast<int>(model_.group());
+        shape.head_dim = static_cast<int>(model_.head_dim);
+        shape.value_dim = static_cast<int>(model_.v_head_dim);
+        shape.seed = request_.seed;
+        unit.eviction = family.eviction->spec->make_eviction(family.eviction->params, shape);
+      }
+    }
+  }
+
+  void observe_prompt() {
+    const std::size_t group = model_.group();
+    std::vector<float> queries(kPromptBlock * model_.head_dim), rows(kPromptBlock * prompt_);
+    for (std::size_t lane = 0; lane < group_.n_lanes; ++lane) {
+      for (std::size_t first = prompt_ - plan_.prompt_rows; first < prompt_; first += kPromptBlock) {
+        progress_.check();
+        const std::size_t n = std::min(kPromptBlock, prompt_ - first), keys = first + n;
+        for (std::size_t g = 0; g < group; ++g) {
+          read_queries(lane, g, first, n, queries);
+          attention_rows(shape_, {queries.data(), n, model_.head_dim, model_.head_dim}, first, tensors_.all_keys(lane),
+                         rows.data(), keys);
+          for (const UnitFamily& unit : units_) {
+            const std::size_t wanted = unit.family->prompt_rows;
+            if (lane < unit.first_lane || lane >= unit.first_lane + unit.n_lanes || keys + wanted <= prompt_) continue;
+            const auto head = static_cast<int>((lane - unit.first_lane) * group + g);
+            unit.eviction->observe({head, first, prompt_, {rows.data(), n, keys, keys}});
+          }
+        }
+        progress_.advance(n * group);
+      }
+    }
+  }
+
+  void compress_prompt() {
+    for (UnitFamily& unit : units_) {
+      unit.eviction->finish_prompt(GroupTensors::View(tensors_, unit.first_lane));
+      for (const std::size_t cell : unit.family->cells) {
+        const std::size_t budget = plan_.cells[cell].lane_budget[lane_index(unit.first_lane)];
+        std::vector<Position> keep(std::min(budget, prompt_), -1);
+        unit.eviction->compress(budget, keep);
+        check_kept(unit, keep);
+        auto decoder = unit.eviction->decoder(budget, keep);
+        const std::size_t most = decoder ? std::max(budget, keep.size()) : keep.size() + decode_;
+        unit.cells.push_back({cell, budget, ResidentSet(keep, most, request_.decisions), std::move(decoder), 0, {}});
+      }
+    }
+  }
+
+  void check_kept(const UnitFamily& unit, const std::vector<Position>& keep) const {
+    for (std::size_t i = 0; i < keep.size(); ++i)
+      if (keep[i] < 0 || static_cast<std::size_t>(keep[i]) >= prompt_ || (i > 0 && keep[i] <= keep[i - 1]))
+        bug("kept positions must be distinct, ascending and in the prompt; entry " + std::to_string(i) + " is " +
+                std::to_string(keep[i]),
+            where(unit));
+  }
+
+  /// R of what each cell kept, and the best any choice of as many positions could reach.
+  void measure_importance() {
+    for (std::size_t lane = 0; lane < group_.n_lanes; ++lane) {
+      const std::vector<float> w = lane_importance(sequence_, group_.layer, group_.first_head + static_cast<std::uint32_t>(lane),
+                                                   tensors_.all_keys(lane), {});
+      const std::vector<double> best = largest_sums(w);
+      for_cells_of(lane, [&](const UnitFamily&, UnitCell& cell) {
+        LaneOutcome& out = lane_outcome(cell, lane);
+        out.budget_tokens = cell.budget;
+        out.kept_tokens = cell.residents.slots().size();
+        out.candidates = w.size();
+        out.importance = best.back();
+        for (const Position position : cell.residents.slots()) {
+          if (static_cast<std::size_t>(position) >= w.size()) continue;
+          out.kept_candidates += 1;
+          out.importance_kept += w[static_cast<std::size_t>(position)];
+        }
+        out.importance_oracle = best[out.kept_candidates];
+      });
+    }
+  }
+
+  template <typename Body>
+  void for_cells_of(std::size_t lane, const Body& body) {
+    for (UnitFamily& unit : units_) {
+      if (lane < unit.first_lane || lane >= unit.first_lane + unit.n_lanes) continue;
+      for (UnitCell& cell : unit.cells) body(unit, cell);
+    }
+  }
+
+  void read_queries(std::size_t lane, std::size_t g, std::size_t first, std::size_t n, std::span<float> out) const {
+    const auto head = static_cast<std::uint32_t>((group_.first_head + lane) * model_.group() + g);
+    sequence_.read(trace::Tensor::query, group_.layer, head, first, n, out.first(n * model_.head_dim));
+  }
+
+  /// True rows of the block's steps: row(lane, g, s) over positions 0 .. prompt + first + s.
+  const float* row(std::size_t lane, std::size_t g, std::size_t s) const {
+    return rows_.data() + ((lane * model_.group() + g) * block_ + s) * stride_;
+  }
+
+  /// Decode steps first .. first + n - 1, counted from 0.
+  void decode(std::size_t first, std::size_t n) {
+    progress_.check();
+    compute_rows(first, n);
+    for (UnitFamily& unit : units_)
+      for (UnitCell& cell : unit.cells) {
+        cell.residents.begin_block();
+        cell.held.assign(n, 0);
+      }
+    for (std::size_t s = 0; s < n; ++s) {
+      const std::size_t position = prompt_ + first + s;
+      for (UnitFamily& unit : units_)
+        for (UnitCell& cell : unit.cells) {
+          admit(unit, cell, static_cast<Position>(position), static_cast<std::uint32_t>(first + s + 1));
+          cell.held[s] = cell.residents.slots().size();
+        }
+      for (std::size_t lane = 0; lane < group_.n_lanes; ++lane) measure_attention(lane, position, s);
+      for (UnitFamily& unit : units_)
+        for (UnitCell& cell : unit.cells)
+          if (cell.decoder) show_step(unit, cell, position, s);
+    }
+    for (std::size_t lane = 0; lane < group_.n_lanes; ++lane) measure_outputs(lane, first, n);
+    progress_.advance(n * group_.n_lanes * model_.group());
+  }
+
+  void compute_rows(std::size_t first, std::size_t n) {
+    const std::size_t group = model_.group();
+    block_ = n;
+    stride_ = prompt_ + first + n;
+    rows_.resize(group_.n_lanes * group * n * stride_);
+    std::vector<float> queries(n * model_.head_dim);
+    for (std::size_t lane = 0; lane < group_.n_lanes; ++lane)
+      for (std::size_t g = 0; g < group; ++g) {
+        read_queries(lane, g, prompt_ + first, n, queries);
+        attention_rows(shape_, {queries.data(), n, model_.head_dim, model_.head_dim}, prompt_ + first,
+                       tensors_.all_keys(lane), rows_.data() + (lane * group + g) * n * stride_, stride_);
+      }
+  }
+
+  void admit(const UnitFamily& unit, UnitCell& cell, Position position, std::uint32_t step) {
+    const std::span<const Position> slots = cell.residents.slots();
+    if (!cell.decoder || slots.size() < cell.budget) {
+      cell.own_slot = cell.residents.join(position, step);
+      return;
+    }
+    cell.own_slot = cell.decoder->evict({position, slots});
+    if (cell.own_slot >= slots.size())
+      bug("evicted slot " + std::to_string(cell.own_slot) + " of " + std::to_string(slots.size()) + " at position " +
+              std::to_string(position),
+          where(unit));
+    cell.residents.replace(cell.own_slot, position, step);
+  }
+
+  /// Attention loss of one lane's cells at one step, and of the best set of each cell's size.
+  void measure_attention(std::size_t lane, std::size_t position, std::size_t s) {
+    const std::size_t group = model_.group(), seen = position + 1;
+    mean_row_.assign(row(lane, 0, s), row(lane, 0, s) + seen);
+    for (std::size_t g = 1; g < group; ++g) {
+      const float* other = row(lane, g, s);
+      for (std::size_t j = 0; j < seen; ++j) mean_row_[j] += other[j];
+    }
+    counts_.clear();
+    for_cells_of(lane, [&](const UnitFamily&, const UnitCell& cell) { counts_.push_back(cell.held[s]); });
+    std::sort(counts_.begin(), counts_.end());
+    counts_.erase(std::unique(counts_.begin(), counts_.end()), counts_.end());
+    best_.resize(counts_.size());
+    selection_ = mean_row_;
+    largest_shares(selection_, counts_, best_);
+
+    double total = 0;
+    for (const float a : mean_row_) total += a;
+    for_cells_of(lane, [&](const UnitFamily&, UnitCell& cell) {
+      LaneOutcome& out = lane_outcome(cell, lane);
+      out.steps += 1;
+      if (cell.held[s] == seen) return;  // nothing dropped: no loss, exactly
+      const double kept = gather_sum(mean_row_.data(), cell.residents.slots()) / total;
+      const auto index = std::lower_bound(counts_.begin(), counts_.end(), cell.held[s]) - counts_.begin();
+      out.attention_loss += std::max(0.0, 1.0 - kept);
+      out.attention_loss_oracle += std::max(0.0, 1.0 - best_[static_cast<std::size_t>(index)]);
+    });
+  }
+
+  /// The cell's own view of the step: attention on its residents and the mass of it.
+  void show_step(const UnitFamily& unit, UnitCell& cell, std::size_t position, std::size_t s) {
+    const std::span<const Position> slots = cell.residents.slots();
+    policy::Step step;
+    step.position = static_cast<Position>(position);
+    step.slots = slots;
+    step.own_slot = cell.own_slot;
+    step.keys = tensors_.token_keys(unit.first_lane, unit.n_lanes, position);
+    step.values = tensors_.token_values(unit.first_lane, unit.n_lanes, position);
+    if (unit.family->eviction->spec->needs.decode_rows) {
+      const std::size_t heads = unit.n_lanes * model_.group();
+      seen_.resize(heads * slots.size());
+      mass_.resize(heads);
+      for (std::size_t head = 0; head < heads; ++head) {
+        const float* from = row(unit.first_lane + head / model_.group(), head % model_.group(), s);
+        float* to = seen_.data() + head * slots.size();
+        for (std::size_t i = 0; i < slots.size(); ++i) to[i] = from[slots[i]];
+        mass_[head] = gather_sum(from, slots);
+      }
+      step.attention = {seen_.data(), heads, slots.size(), slots.size()};
+      step.mass = mass_;
+    }
+    cell.decoder->observe(step);
+  }
+
+  /// What the block's outputs lose: o - sum over held positions of a v, against o. One GEMM per cell over everything held
+  /// at any step of the block, with zeros where a position was not held.
+  void measure_outputs(std::size_t lane, std::size_t first, std::size_t n) {
+    const std::size_t group = model_.group(), dim = model_.v_head_dim, rows = group * n;
+    const MatrixView values = tensors_.all_values(lane);
+    output_.resize(rows * dim);
+    multiply({row(lane, 0, 0), rows, stride_, stride_}, {values.data, stride_, dim, dim}, output_.data());
+    kept_output_.resize(rows * dim);
+    for_cells_of(lane, [&](const UnitFamily&, UnitCell& cell) {
+      if (cell.held[0] == prompt_ + first + 1 && cell.held[n - 1] == prompt_ + first + n) return;  // nothing dropped
+      kept_outputs(lane, first, n, cell);
+      LaneOutcome& out = lane_outcome(cell, lane);
+      for (std::size_t s = 0; s < n; ++s) {
+        if (cell.held[s] == prompt_ + first + s + 1) continue;
+        double errors = 0;
+        for (std::size_t g = 0; g < group; ++g) errors += relative_error((g * n + s) * dim, dim);
+        out.output_error += errors / static_cast<double>(group);
+      }
+    });
+  }
+
+  double relative_error(std::size_t offset, std::size_t dim) const {
+    double dropped = 0, whole = 0;
+    for (std::size_t c = offset; c < offset + dim; ++c) {
+      const double difference = static_cast<double>(output_[c]) - kept_output_[c];
+      dropped += difference * difference;
+      whole += static_cast<double>(output_[c]) * output_[c];
+    }
+    if (whole == 0) return dropped == 0 ? 0 : 1;
+    return std::sqrt(dropped / whole);
+  }
+
+  void kept_outputs(std::size_t lane, std::size_t first, std::size_t n, const UnitCell& cell) {
+    const std::size_t group = model_.group(), dim = model_.v_head_dim;
+    const std::span<const Residency> stays = cell.residents.stays();
+    const std::size_t m = stays.size();
+    held_values_.resize(m * dim);
+    held_from_.resize(m);
+    held_to_.resize(m);
+    const MatrixView values = tensors_.all_values(lane);
+    for (std::size_t i = 0; i < m; ++i) {
+      const std::span<const float> v = values.row(static_cast<std::size_t>(stays[i].position));
+      std::copy(v.begin(), v.end(), held_values_.begin() + static_cast<std::ptrdiff_t>(i * dim));
+      held_from_[i] = stays[i].first;
+      held_to_[i] = stays[i].last;
+    }
+    held_rows_.resize(group * n * m);
+    for (std::size_t g = 0; g < group; ++g)
+      for (std::size_t s = 0; s < n; ++s) {
+        const float* from = row(lane, g, s);
+        float* to = held_rows_.data() + (g * n + s) * m;
+        const auto step = static_cast<std::uint32_t>(first + s + 1);
+        for (std::size_t i = 0; i < m; ++i)
+          to[i] = held_from_[i] <= step && step < held_to_[i] ? from[stays[i].position] : 0.0F;
+      }
+    multiply({held_rows_.data(), group * n, m, m}, {held_values_.data(), m, dim, dim}, kept_output_.data());
+  }
+
+  void record_decisions() {
+    for (std::size_t lane = 0; lane < group_.n_lanes; ++lane)
+      for_cells_of(lane, [&](const UnitFamily&, const UnitCell& cell) {
+        outcome_.cells[cell.cell].residency[lane_index(lane)] =
+            cell.residents.history(static_cast<std::uint32_t>(decode_ + 1));
+      });
+  }
+
+  const trace::Sequence& sequence_;
+  const Request& request_;
+  const Plan& plan_;
+  const LaneGroup group_;
+  Outcome& outcome_;
+  Progress& progress_;
+  const trace::Model& model_;
+  const AttentionShape shape_;
+  const std::size_t prompt_, decode_;
+  const GroupTensors tensors_;
+  std::vector<UnitFamily> units_;
+
+  // The present block of decode steps.
+  std::size_t block_ = 0, stride_ = 0;
+  std::vector<float> rows_, output_, kept_output_, held_rows_, held_values_;
+  std::vector<std::uint32_t> held_from_, held_to_;
+  // The present step.
+  std::vector<float> mean_row_, selection_, seen_;
+  std::vector<double> best_, mass_;
+  std::vector<std::size_t> counts_;
+};
+
+}  // namespace
+
+void replay_lane_group(const trace::Sequence& sequence, const Request& request, const Plan& plan, LaneGroup group,
+                       Outcome& outcome, Progress& progress) {
+  progress.check();
+  GroupReplay(sequence, request, plan, group, outcome, progress).run();
+}
+
+std::uint64_t group_work(const trace::Sequence& sequence, const Plan& plan, LaneGroup group) {
+  return std::uint64_t{group.n_lanes} * sequence.model().group() * (plan.prompt_rows + sequence.decode_length());
+}
+
+std::uint64_t group_bytes(const trace::Sequence& sequence, const Plan& plan, LaneGroup group) {
+  const trace::Model& model = sequence.model();
+  const std::uint64_t length = sequence.length(), heads = std::uint64_t{group.n_lanes} * model.group();
+  const std::uint64_t tensors = group.n_lanes * length * (model.head_dim + model.v_head_dim);
+  const std::uint64_t prompt_rows = plan.prompt_rows > 0 ? kPromptBlock * sequence.prompt_length() : 0;
+  // Decode rows of all heads, and one cell's copy of one lane's.
+  const std::uint64_t decode_rows = decode_block(sequence, group) * length * (heads + model.group());
+  return (tensors + std::max(prompt_rows, decode_rows)) * sizeof(float);
+}
+
+}  // namespace kvsim::sim

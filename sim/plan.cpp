@@ -1,0 +1,162 @@
+#include "sim/plan.hpp"
+
+#include <oneapi/tbb/parallel_for.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include "sim/base/error.hpp"
+#include "sim/importance.hpp"
+
+namespace kvsim::sim {
+namespace {
+
+policy::Unit shape_of(const trace::Model& model, bool layer_unit, std::uint64_t seed) {
+  policy::Unit unit;
+  unit.n_layers = static_cast<int>(model.n_layers);
+  unit.n_lanes = layer_unit ? static_cast<int>(model.n_kv_heads) : 1;
+  unit.group = static_cast<int>(model.group());
+  unit.head_dim = static_cast<int>(model.head_dim);
+  unit.value_dim = static_cast<int>(model.v_head_dim);
+  unit.seed = seed;
+  return unit;
+}
+
+/// w per layer: the mean over all query heads, one vector per layer.
+std::vector<std::vector<float>> layer_importance(const trace::Sequence& sequence, const policy::ImportanceSpec& spec,
+                                                 Progress& progress) {
+  const trace::Model& model = sequence.model();
+  const std::size_t lanes = std::size_t{model.n_layers} * model.n_kv_heads, prompt = sequence.prompt_length();
+  std::vector<std::vector<float>> per_lane(lanes);
+  tbb::parallel_for(std::size_t{0}, lanes, [&](std::size_t lane) {
+    progress.check();
+    const auto layer = static_cast<std::uint32_t>(lane / model.n_kv_heads);
+    const auto head = static_cast<std::uint32_t>(lane % model.n_kv_heads);
+    std::vector<float> keys(prompt * model.head_dim);
+    sequence.read(trace::Tensor::key, layer, head, 0, prompt, keys);
+    per_lane[lane] = lane_importance(sequence, layer, head, {keys.data(), prompt, model.head_dim, model.head_dim}, spec);
+  });
+  std::vector<std::vector<float>> out;
+  for (std::size_t layer = 0; layer < model.n_layers; ++layer) {
+    std::vector<float> mean(per_lane[layer * model.n_kv_heads].size(), 0.0F);
+    for (std::size_t j = 0; j < mean.size(); ++j) {
+      double sum = 0;
+      for (std::size_t head = 0; head < model.n_kv_heads; ++head) sum += per_lane[layer * model.n_kv_heads + head][j];
+      mean[j] = static_cast<float>(sum / model.n_kv_heads);
+    }
+    out.push_back(std::move(mean));
+  }
+  return out;
+}
+
+/// Importance per spec, computed when first asked for.
+class ImportanceCache {
+ public:
+  ImportanceCache(const trace::Sequence& sequence, Progress& progress) : sequence_(&sequence), progress_(&progress) {}
+  const std::vector<std::vector<float>>& get(const policy::ImportanceSpec& spec) {
+    auto [entry, fresh] = cache_.try_emplace({spec.window, spec.pool});
+    if (fresh) entry->second = layer_importance(*sequence_, spec, *progress_);
+    return entry->second;
+  }
+
+ private:
+  const trace::Sequence* sequence_;
+  Progress* progress_;
+  std::map<std::pair<std::size_t, std::size_t>, std::vector<std::vector<float>>> cache_;
+};
+
+void check_queries(const trace::Sequence& sequence, std::size_t rows_needed, const std::string& who) {
+  const std::size_t prompt = sequence.prompt_length();
+  if (sequence.first_query() > prompt - std::min(rows_needed, prompt))
+    input_error("stores the queries of position " + std::to_string(sequence.first_query()) + " and later, but " + who +
+                    " needs the last " + std::to_string(std::min(rows_needed, prompt)) + " of " + std::to_string(prompt) +
+                    " prompt positions",
+                sequence.source().name(), "Capture again with --queries all, or leave this policy out.");
+}
+
+std::vector<std::size_t> lane_budgets(const trace::Sequence& sequence, const policy::Composition& composition,
+                                      std::size_t budget, ImportanceCache& importance) {
+  const trace::Model& model = sequence.model();
+  const std::size_t lanes = std::size_t{model.n_layers} * model.n_kv_heads, prompt = sequence.prompt_length();
+  const policy::PolicySpec& eviction = *composition.eviction.spec;
+  if (eviction.unbounded) return std::vector<std::size_t>(lanes, sequence.length());
+  if (budget >= prompt) return std::vector<std::size_t>(lanes, budget);  // nothing to split: every lane holds its prompt
+
+  const auto allocation = composition.allocation.spec->make_allocation(composition.allocation.params);
+  policy::AllocationRequest request;
+  request.n_layers = model.n_layers;
+  request.n_kv_heads = model.n_kv_heads;
+  request.prompt = prompt;
+  request.budget = budget;
+  request.floor = composition.floor();
+  if (const policy::ImportanceSpec* spec = allocation->importance()) {
+    check_queries(sequence, spec->window, composition.name);
+    for (const auto& w : importance.get(*spec)) request.importance.emplace_back(w);
+  }
+  std::vector<std::size_t> budgets = allocation->allocate(request);
+  const std::size_t total = std::accumulate(budgets.begin(), budgets.end(), std::size_t{0});
+  if (budgets.size() != lanes || total > budget * lanes)
+    bug("allocation '" + composition.allocation.spec->name + "' gave " + std::to_string(total) + " tokens to " +
+        std::to_string(budgets.size()) + " lanes instead of " + std::to_string(budget * lanes) + " to " +
+        std::to_string(lanes));
+  for (std::size_t lane = 0; lane < lanes; ++lane) {
+    const bool shared = composition.layer_unit() && budgets[lane] != budgets[lane - lane % model.n_kv_heads];
+    if (budgets[lane] < std::min(request.floor, prompt) || budgets[lane] == 0 || budgets[lane] > prompt || shared)
+      bug("allocation '" + composition.allocation.spec->name + "' gave lane " + std::to_string(lane) + " " +
+          std::to_string(budgets[lane]) + " tokens");
+  }
+  return budgets;
+}
+
+}  // namespace
+
+Plan make_plan(const trace::Sequence& sequence, const Request& request, Progress& progress) {
+  const trace::Model& model = sequence.model();
+  if (model.logit_softcap != 0)
+    input_error("records a model with logit soft-capping, which replay does not compute yet", sequence.source().name());
+  check_queries(sequence, 0, "every decode step");
+
+  Plan plan;
+  ImportanceCache importance(sequence, progress);
+  std::map<std::string, std::size_t> family_of;
+  std::string first_reason;
+  for (const Cell& cell : request.cells) {
+    Plan::CellPlan& out = plan.cells.emplace_back();
+    const policy::Composition& composition = cell.composition;
+    const policy::Part& eviction = composition.eviction;
+    try {
+      out.budget_tokens = budget_tokens(cell.budget, sequence);
+      if (!eviction.spec->unbounded && out.budget_tokens < composition.floor())
+        usage_error("keeps " + std::to_string(composition.floor()) + " tokens in every lane whatever their score; budget '" +
+                        cell.budget.text + "' is " + std::to_string(out.budget_tokens),
+                    composition.name);
+      out.lane_budget = lane_budgets(sequence, composition, out.budget_tokens, importance);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::usage) throw;
+      out.skipped = error.what();
+      if (first_reason.empty()) first_reason = out.skipped;
+      continue;
+    }
+    const std::string key = eviction.spec->name + "(" + eviction.params.text() + ")";
+    const auto [entry, fresh] = family_of.try_emplace(key, plan.families.size());
+    if (fresh) {
+      Family family;
+      family.eviction = &eviction;
+      family.layer_unit = composition.layer_unit();
+      const auto probe =
+          eviction.spec->make_eviction(eviction.params, shape_of(model, family.layer_unit, request.seed));
+      family.prompt_rows = std::min(probe->prompt_rows(), static_cast<std::size_t>(sequence.prompt_length()));
+      check_queries(sequence, family.prompt_rows, composition.name);
+      plan.layer_groups = plan.layer_groups || family.layer_unit;
+      plan.prompt_rows = std::max(plan.prompt_rows, family.prompt_rows);
+      plan.families.push_back(std::move(family));
+    }
+    plan.families[entry->second].cells.push_back(plan.cells.size() - 1);
+  }
+  if (plan.families.empty())
+    usage_error(request.cells.empty() ? "no cell to evaluate" : "no cell can be evaluated; the first reason:\n  " + first_reason);
+  return plan;
+}
+
+}  // namespace kvsim::sim

@@ -1,0 +1,39 @@
+#pragma once
+/// What one unit holds under one cell, and since when.
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "policies/api/eviction.hpp"
+#include "sim/replay.hpp"
+
+namespace kvsim::sim {
+
+class ResidentSet {
+ public:
+  /// Slot i starts with kept[i]; `most` bounds what it will ever hold. With `log`, ended stays are kept for history().
+  ResidentSet(std::span<const policy::Position> kept, std::size_t most, bool log);
+
+  std::span<const policy::Position> slots() const { return slots_; }
+  /// The token of decode step `step` takes a new slot. Returns it.
+  std::size_t join(policy::Position position, std::uint32_t step);
+  /// It takes the slot of a token that leaves: held until before `step`.
+  void replace(std::size_t slot, policy::Position position, std::uint32_t step);
+
+  /// Stays that reach into the present block of steps; `last` of those still held is kForever.
+  static constexpr std::uint32_t kForever = 0xffffffffU;
+  std::span<const Residency> stays() const { return stays_; }
+  /// Forgets (or logs) stays that have ended.
+  void begin_block();
+
+  /// Every stay, by position then first step; the open ones end at `end`. Needs `log`.
+  std::vector<Residency> history(std::uint32_t end) const;
+
+ private:
+  std::vector<policy::Position> slots_;
+  std::vector<std::size_t> stay_of_slot_;
+  std::vector<Residency> stays_, ended_;
+  bool log_;
+};
+
+}  // namespace kvsim::sim

@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# Installs what kvsim needs on Debian 12 and is not there yet. Does nothing, and needs no root, when all is present.
+set -euo pipefail
+
+packages=(g++ cmake ninja-build git
+          libboost-json1.81-dev libhdf5-dev libeigen3-dev libtbb-dev libicu-dev libcli11-dev libssl-dev
+          catch2 python3 python3-h5py python3-numpy)
+
+missing=()
+for package in "${packages[@]}"; do
+  dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q '^install ok installed$' || missing+=("$package")
+done
+[ ${#missing[@]} -gt 0 ] || exit 0
+
+echo "installing: ${missing[*]}" >&2
+as_root=()
+[ "$(id -u)" -eq 0 ] || as_root=(sudo)
+"${as_root[@]}" apt-get update -qq >&2
+DEBIAN_FRONTEND=noninteractive "${as_root[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}" >&2
