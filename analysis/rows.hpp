@@ -1,20 +1,26 @@
 #pragma once
-/// Tidy result rows: one per trace x cell x scope. The keys, their order and their descriptions stand here once; every
-/// export and the metric documentation follow.
+/// Tidy result rows: one per trace x cell x scope. The keys, their order and their descriptions stand in
+/// columns() once; every export follows it. Formulas, ranges and denominators: analysis/METRICS.md.
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <variant>
 #include <vector>
 
 #include "sim/replay.hpp"
 
 namespace kvsim::analysis {
 
+/// What a row speaks of: the whole model, a layer, or one lane (a layer's KV head).
 enum class Scope { all, layer, head };
+const char* scope_name(Scope scope);
+/// Throws Error(usage) with the nearest names.
+Scope parse_scope(std::string_view name);
 
 struct Row {
   std::string trace, policy, params, budget;
-  std::optional<std::uint64_t> budget_tokens;
+  std::optional<double> budget_tokens;  ///< mean over the scope's lanes
   Scope scope = Scope::all;
   std::optional<std::uint32_t> layer, head;  ///< null above their scope
   std::optional<double> r, r_oracle, isr;
@@ -22,19 +28,26 @@ struct Row {
   std::optional<double> kept_tokens;
   std::optional<std::uint64_t> kept_bytes;
   std::string skipped;  ///< not a key: why metrics are null; shown as a note
+
+  /// Attention loss above that of the per-step oracle; shown to people, derived by machines.
+  std::optional<double> excess_loss() const;
 };
 
-/// How a column is called, typed and explained.
+/// A field of a row; monostate: undefined.
+using Value = std::variant<std::monostate, std::string, std::uint64_t, double>;
+
+/// How a column is called, explained and read.
 struct Column {
   const char* key;
   const char* unit;
   const char* description;
-  bool text;  ///< text columns are left-aligned and quoted in JSON
+  Value (*get)(const Row&);
 };
 const std::vector<Column>& columns();
 
-/// Rows of every cell of one outcome at one scope, in the order of the request.
-std::vector<Row> make_rows(const std::string& trace_name, const sim::Request& request, const sim::Outcome& outcome,
-                           Scope scope);
+/// Rows of every cell of one outcome at one scope, in the order of the request. A skipped cell has its rows
+/// too, with null metrics. Throws Error(bug) when the outcome does not fit the request or its own shape.
+std::vector<Row> make_rows(const std::string& trace_name, const sim::Request& request,
+                           const sim::Outcome& outcome, Scope scope);
 
 }  // namespace kvsim::analysis

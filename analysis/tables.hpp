@@ -1,6 +1,7 @@
 #pragma once
-/// Writes rows as text: aligned table for people, csv, json, jsonl and md from the same columns. Numbers are printed
-/// shortest-exact in the machine formats, so equal results are equal bytes.
+/// Writes rows as text: aligned table for people; csv, json, jsonl and md with every column. Numbers are
+/// printed shortest-exact in the machine formats, so equal results are equal bytes. Undefined is null in json
+/// and jsonl, empty in csv, "-" in table and md.
 #include <iosfwd>
 #include <string>
 #include <string_view>
@@ -14,18 +15,29 @@ enum class Format { table, csv, json, jsonl, md };
 /// Throws Error(usage) with the nearest names.
 Format parse_format(std::string_view name);
 
+/// Said next to every result people read: what an open-loop replay cannot tell.
+extern const char* const kOpenLoopNote;
+
+/// Number of the json document's shape; grows when a key changes or goes.
+inline constexpr int kSchemaVersion = 1;
+
 /// What the results are a pure function of; the `inputs` of the json document.
 struct Inputs {
   struct TraceId {
-    std::string name, content_sha256;
+    std::string name, content_sha256;  ///< hash empty: not known
     std::uint64_t prompt = 0, decode = 0;
   };
   std::vector<TraceId> traces;
   std::vector<std::string> policies, budgets;
-  std::string scope;
+  Scope scope = Scope::all;
   std::uint64_t seed = 0;
 };
 
+/// Failures of `out` are the caller's to look for.
 void write_rows(std::ostream& out, Format format, const std::vector<Row>& rows, const Inputs& inputs);
+
+/// Format::table: rows grouped by budget, constant columns named above, `*` at the policy that loses least of
+/// those that kept to the budget.
+void write_people_table(std::ostream& out, const std::vector<Row>& rows);
 
 }  // namespace kvsim::analysis

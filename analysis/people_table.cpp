@@ -1,0 +1,255 @@
+#include <algorithm>
+#include <map>
+#include <ostream>
+#include <set>
+#include <tuple>
+
+#include "analysis/numbers.hpp"
+#include "analysis/tables.hpp"
+
+namespace kvsim::analysis {
+namespace {
+
+enum class Align { left, right, point };
+
+/// Columns of text under stacked headings: "attention loss" stands on two lines.
+class TextTable {
+ public:
+  void add_column(const std::string& heading, Align align) { columns_.push_back({heading, align, {}}); }
+  void add_row(const std::vector<std::string>& fields) {
+    for (std::size_t i = 0; i < columns_.size(); ++i) columns_[i].fields.push_back(fields[i]);
+  }
+  /// Prints headings; rows follow with print_row.
+  void print_head(std::ostream& out) {
+    std::size_t height = 0;
+    for (Column& column : columns_) {
+      column.lay_out();
+      height = std::max(height, column.heading_lines.size());
+    }
+    for (std::size_t line = 0; line < height; ++line) {
+      std::vector<std::string> fields;
+      for (const Column& column : columns_) {
+        const std::size_t blank = height - column.heading_lines.size();
+        fields.push_back(line < blank ? std::string(column.width, ' ')
+                                      : column.padded_heading(column.heading_lines[line - blank]));
+      }
+      print_line(out, fields);
+    }
+  }
+  void print_row(std::ostream& out, std::size_t row) const {
+    std::vector<std::string> fields;
+    for (const Column& column : columns_) fields.push_back(column.padded(column.fields[row]));
+    print_line(out, fields);
+  }
+
+ private:
+  struct Column {
+    std::string heading;
+    Align align;
+    std::vector<std::string> fields;
+    std::vector<std::string> heading_lines{};
+    std::size_t width = 0, tail = 0;  ///< tail: longest part from the decimal point on
+
+    void lay_out() {
+      for (std::size_t begin = 0; begin <= heading.size();) {
+        const std::size_t end = std::min(heading.find(' ', begin), heading.size());
+        heading_lines.push_back(heading.substr(begin, end - begin));
+        width = std::max(width, end - begin);
+        begin = end + 1;
+      }
+      for (const std::string& field : fields) tail = std::max(tail, tail_of(field));
+      for (const std::string& field : fields) width = std::max(width, length(field) - tail_of(field) + tail);
+    }
+    std::size_t tail_of(const std::string& field) const {
+      const std::size_t point = field.find_first_of(".e");
+      return align != Align::point || point == std::string::npos ? 0 : field.size() - point;
+    }
+    std::string padded_heading(const std::string& line) const {
+      const std::string blank(width - line.size(), ' ');
+      return align == Align::left ? line + blank : blank + line;
+    }
+    std::string padded(const std::string& field) const {
+      const std::string after(align == Align::left ? width - length(field) : tail - tail_of(field), ' ');
+      return std::string(width - length(field) - after.size(), ' ') + field + after;
+    }
+    /// Characters, not bytes: file names are UTF-8.
+    static std::size_t length(const std::string& text) {
+      return static_cast<std::size_t>(std::count_if(
+          text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
+    }
+  };
+
+  static void print_line(std::ostream& out, const std::vector<std::string>& fields) {
+    std::string line;
+    for (const std::string& field : fields) line += (line.empty() ? "" : "  ") + field;
+    line.erase(line.find_last_not_of(' ') + 1);
+    out << line << '\n';
+  }
+
+  std::vector<Column> columns_;
+};
+
+std::string rounded(const std::optional<double>& number) {
+  return number ? rounded_text(*number) : "-";
+}
+std::string index(const std::optional<std::uint32_t>& number) {
+  return number ? std::to_string(*number) : "-";
+}
+
+template <class Get>
+bool differs(const std::vector<Row>& rows, Get get) {
+  return std::any_of(rows.begin(), rows.end(), [&](const Row& row) { return get(row) != get(rows.front()); });
+}
+
+/// What is compared with what when the best policy is looked for.
+using Contest =
+    std::tuple<std::string, std::string, std::optional<std::uint32_t>, std::optional<std::uint32_t>>;
+Contest contest_of(const Row& row) {
+  return {row.trace, row.budget, row.layer, row.head};
+}
+
+/// Lower is better; undefined for rows out of competition: skipped, or holding more than the budget as `full`
+/// does.
+std::optional<double> badness(const Row& row) {
+  if (!row.kept_tokens || !row.budget_tokens || *row.kept_tokens > *row.budget_tokens + 1e-9) return {};
+  if (row.attention_loss) return row.attention_loss;
+  if (row.r) return -*row.r;
+  return {};
+}
+
+/// Rows that lose least in their contest, ties included; none where there is nothing to win.
+std::vector<bool> winners(const std::vector<Row>& rows) {
+  struct Range {
+    double least, most;
+  };
+  std::map<Contest, Range> ranges;
+  for (const Row& row : rows) {
+    const std::optional<double> bad = badness(row);
+    if (!bad) continue;
+    const auto [entry, fresh] = ranges.try_emplace(contest_of(row), Range{*bad, *bad});
+    entry->second.least = std::min(entry->second.least, *bad);
+    entry->second.most = std::max(entry->second.most, *bad);
+  }
+  std::vector<bool> won;
+  for (const Row& row : rows) {
+    const std::optional<double> bad = badness(row);
+    const auto range = ranges.find(contest_of(row));
+    won.push_back(bad && *bad == range->second.least && range->second.least < range->second.most);
+  }
+  return won;
+}
+
+class PeopleTable {
+ public:
+  explicit PeopleTable(const std::vector<Row>& rows)
+      : rows_(rows),
+        several_traces_(differs(rows, [](const Row& row) { return row.trace; })),
+        won_(winners(rows)) {
+    std::map<std::string, std::set<std::string>> params_of;
+    std::map<std::string, std::set<std::optional<double>>> tokens_of;
+    for (const Row& row : rows) {
+      params_of[row.policy].insert(row.params);
+      tokens_of[row.budget].insert(row.budget_tokens);
+      if (std::find(budgets_.begin(), budgets_.end(), row.budget) == budgets_.end())
+        budgets_.push_back(row.budget);
+    }
+    for (const auto& [policy, params] : params_of)
+      if (params.size() > 1) ambiguous_.insert(policy);
+    for (const auto& [budget, tokens] : tokens_of)
+      if (tokens.size() > 1) tokens_differ_ = true;
+  }
+
+  void print(std::ostream& out) {
+    fill();
+    if (!several_traces_ && !rows_.empty()) out << "trace " << rows_.front().trace << "\n\n";
+    table_.print_head(out);
+    for (const std::string& budget : budgets_) print_group(out, budget);
+    print_notes(out);
+  }
+
+ private:
+  /// The short name, unless one name stands for several parameter sets here.
+  const std::string& label(const Row& row) const {
+    return ambiguous_.contains(row.policy) ? row.params : row.policy;
+  }
+
+  void fill() {
+    const Scope scope = rows_.empty() ? Scope::all : rows_.front().scope;
+    if (several_traces_) table_.add_column("trace", Align::left);
+    table_.add_column("policy", Align::left);
+    if (scope != Scope::all) table_.add_column("layer", Align::right);
+    if (scope == Scope::head) table_.add_column("head", Align::right);
+    if (tokens_differ_) table_.add_column("budget tokens", Align::point);
+    for (const char* heading : {"r", "r oracle", "isr", "attention loss", "loss oracle", "over oracle",
+                                "output error", "kept tokens"}) {
+      table_.add_column(heading, Align::point);
+    }
+    table_.add_column("kept size", Align::right);
+    for (std::size_t i = 0; i < rows_.size(); ++i) table_.add_row(fields(rows_[i], won_[i], scope));
+  }
+
+  std::vector<std::string> fields(const Row& row, bool won, Scope scope) const {
+    std::vector<std::string> out;
+    if (several_traces_) out.push_back(row.trace);
+    out.push_back(label(row) + (won ? " *" : ""));
+    if (scope != Scope::all) out.push_back(index(row.layer));
+    if (scope == Scope::head) out.push_back(index(row.head));
+    if (tokens_differ_) out.push_back(rounded(row.budget_tokens));
+    for (const std::optional<double>& number :
+         {row.r, row.r_oracle, row.isr, row.attention_loss, row.attention_loss_oracle, row.excess_loss(),
+          row.output_error, row.kept_tokens}) {
+      out.push_back(rounded(number));
+    }
+    out.push_back(row.kept_bytes ? bytes_text(*row.kept_bytes) : "-");
+    return out;
+  }
+
+  void print_group(std::ostream& out, const std::string& budget) {
+    bool first = true;
+    for (std::size_t i = 0; i < rows_.size(); ++i) {
+      if (rows_[i].budget != budget) continue;
+      if (first) {
+        out << "budget " << budget;
+        if (!tokens_differ_ && rows_[i].budget_tokens)
+          out << " (" << rounded_text(*rows_[i].budget_tokens) << " tokens per lane)";
+        out << '\n';
+        first = false;
+      }
+      table_.print_row(out, i);
+    }
+  }
+
+  void print_notes(std::ostream& out) const {
+    std::vector<std::string> notes;
+    const auto note = [&](const std::string& text) {
+      if (std::find(notes.begin(), notes.end(), text) == notes.end()) notes.push_back(text);
+    };
+    if (std::find(won_.begin(), won_.end(), true) != won_.end())
+      note("* loses least of the policies that kept to the budget");
+    for (const Row& row : rows_)
+      if (!row.skipped.empty())
+        note("skipped: " + (several_traces_ ? row.trace + ", " : "") + label(row) + " at " + row.budget +
+             ": " + row.skipped);
+    for (const Row& row : rows_)
+      if (!ambiguous_.contains(row.policy) && row.params != row.policy) note(row.policy + " = " + row.params);
+    out << '\n';
+    for (const std::string& text : notes) out << text << '\n';
+    out << kOpenLoopNote << '\n';
+  }
+
+  const std::vector<Row>& rows_;
+  const bool several_traces_;
+  const std::vector<bool> won_;
+  std::vector<std::string> budgets_;  ///< in order of appearance
+  std::set<std::string> ambiguous_;   ///< short names that stand for several parameter sets
+  bool tokens_differ_ = false;        ///< some budget means another number of tokens in another row
+  TextTable table_;
+};
+
+}  // namespace
+
+void write_people_table(std::ostream& out, const std::vector<Row>& rows) {
+  PeopleTable(rows).print(out);
+}
+
+}  // namespace kvsim::analysis

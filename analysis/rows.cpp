@@ -1,0 +1,252 @@
+#include "analysis/rows.hpp"
+
+#include <cmath>
+#include <functional>
+#include <span>
+
+#include "sim/base/suggest.hpp"
+
+namespace kvsim::analysis {
+namespace {
+
+using Lanes = std::span<const sim::LaneOutcome>;
+using Number = std::optional<double>;
+
+double count(std::uint64_t value) {
+  return static_cast<double>(value);
+}
+
+template <class Get>
+double sum(Lanes lanes, Get get) {
+  double total = 0;
+  for (const sim::LaneOutcome& lane : lanes) total += static_cast<double>(std::invoke(get, lane));
+  return total;
+}
+
+template <class Get>
+double mean(Lanes lanes, Get get) {
+  return sum(lanes, get) / count(lanes.size());
+}
+
+/// Sum of `part` over sum of importance: with w the mean over a layer's query heads, XKV's R_i for a set
+/// chosen per lane. Undefined where nothing has importance.
+template <class Part>
+Number retention(Lanes lanes, Part part) {
+  const double whole = sum(lanes, &sim::LaneOutcome::importance);
+  if (whole == 0) return {};
+  return sum(lanes, part) / whole;
+}
+
+/// R / log2 n with n the mean number of kept candidates per lane; log2 is zero or negative up to n = 1.
+Number importance_retention_per_bit(Lanes lanes, Number r) {
+  const double n = mean(lanes, &sim::LaneOutcome::kept_candidates);
+  if (!r || n <= 1) return {};
+  return *r / std::log2(n);
+}
+
+/// Mean over lanes of the mean over a lane's decode steps.
+Number per_step(Lanes lanes, double sim::LaneOutcome::*total) {
+  double means = 0;
+  for (const sim::LaneOutcome& lane : lanes) {
+    if (lane.steps == 0) return {};
+    means += lane.*total / count(lane.steps);
+  }
+  return means / count(lanes.size());
+}
+
+/// Everything a scope's lanes say, for lanes of one layer.
+void measure(Row& row, Lanes lanes, std::uint64_t token_bytes) {
+  row.budget_tokens = mean(lanes, &sim::LaneOutcome::budget_tokens);
+  row.r = retention(lanes, &sim::LaneOutcome::importance_kept);
+  row.r_oracle = retention(lanes, &sim::LaneOutcome::importance_oracle);
+  row.isr = importance_retention_per_bit(lanes, row.r);
+  row.attention_loss = per_step(lanes, &sim::LaneOutcome::attention_loss);
+  row.attention_loss_oracle = per_step(lanes, &sim::LaneOutcome::attention_loss_oracle);
+  row.output_error = per_step(lanes, &sim::LaneOutcome::output_error);
+  row.kept_tokens = mean(lanes, &sim::LaneOutcome::kept_tokens);
+  std::uint64_t held = 0;
+  for (const sim::LaneOutcome& lane : lanes) held += lane.kept_tokens;
+  row.kept_bytes = held * token_bytes;
+}
+
+/// Unweighted mean over layers; undefined as soon as one layer is, so that no mean speaks for fewer layers
+/// than it seems to.
+Number mean_over_layers(std::span<const Row> layers, Number Row::*metric) {
+  double total = 0;
+  for (const Row& layer : layers) {
+    if (!(layer.*metric)) return {};
+    total += *(layer.*metric);
+  }
+  return total / count(layers.size());
+}
+
+/// Rows of one cell that was run.
+class CellRows {
+ public:
+  CellRows(const sim::Outcome& outcome, const sim::CellOutcome& cell, Row identity)
+      : outcome_(outcome), cell_(cell), identity_(std::move(identity)) {}
+
+  std::vector<Row> make(Scope scope) const {
+    switch (scope) {
+      case Scope::head:
+        return heads();
+      case Scope::layer:
+        return layers();
+      case Scope::all:
+        return {whole()};
+    }
+    bug("unknown scope");
+  }
+
+ private:
+  Row row(Lanes lanes) const {
+    Row made = identity_;
+    if (cell_.skipped.empty()) measure(made, lanes, outcome_.token_bytes);
+    return made;
+  }
+  Lanes lanes(std::uint32_t layer, std::uint32_t first_head, std::uint32_t n) const {
+    if (!cell_.skipped.empty()) return {};
+    return Lanes(cell_.lanes).subspan(std::size_t{layer} * outcome_.n_kv_heads + first_head, n);
+  }
+
+  std::vector<Row> heads() const {
+    std::vector<Row> rows;
+    for (std::uint32_t layer = 0; layer < outcome_.n_layers; ++layer) {
+      for (std::uint32_t head = 0; head < outcome_.n_kv_heads; ++head) {
+        rows.push_back(row(lanes(layer, head, 1)));
+        rows.back().layer = layer;
+        rows.back().head = head;
+      }
+    }
+    return rows;
+  }
+
+  std::vector<Row> layers() const {
+    std::vector<Row> rows;
+    for (std::uint32_t layer = 0; layer < outcome_.n_layers; ++layer) {
+      rows.push_back(row(lanes(layer, 0, outcome_.n_kv_heads)));
+      rows.back().layer = layer;
+    }
+    return rows;
+  }
+
+  Row whole() const {
+    Row made = identity_;
+    if (cell_.budget_tokens > 0) made.budget_tokens = count(cell_.budget_tokens);
+    if (!cell_.skipped.empty()) return made;
+    const std::vector<Row> parts = layers();
+    for (Number Row::*metric : {&Row::r, &Row::r_oracle, &Row::isr, &Row::attention_loss,
+                                &Row::attention_loss_oracle, &Row::output_error, &Row::kept_tokens}) {
+      made.*metric = mean_over_layers(parts, metric);
+    }
+    std::uint64_t bytes = 0;
+    for (const Row& part : parts) bytes += *part.kept_bytes;
+    made.kept_bytes = bytes;
+    return made;
+  }
+
+  const sim::Outcome& outcome_;
+  const sim::CellOutcome& cell_;
+  const Row identity_;
+};
+
+void check_shape(const sim::Request& request, const sim::Outcome& outcome) {
+  if (outcome.cells.size() != request.cells.size())
+    bug("the outcome has another number of cells than the request");
+  if (outcome.n_layers == 0 || outcome.n_kv_heads == 0) bug("the outcome has no lanes");
+  for (const sim::CellOutcome& cell : outcome.cells) {
+    const std::size_t lanes = cell.skipped.empty() ? std::size_t{outcome.n_layers} * outcome.n_kv_heads : 0;
+    if (cell.lanes.size() != lanes) bug("a cell of the outcome has another number of lanes than the model");
+  }
+}
+
+template <class T>
+Value value_of(const std::optional<T>& field) {
+  if (!field) return {};
+  if constexpr (std::is_integral_v<T>)
+    return std::uint64_t{*field};
+  else
+    return *field;
+}
+
+}  // namespace
+
+const char* scope_name(Scope scope) {
+  switch (scope) {
+    case Scope::all:
+      return "all";
+    case Scope::layer:
+      return "layer";
+    case Scope::head:
+      return "head";
+  }
+  bug("unknown scope");
+}
+
+Scope parse_scope(std::string_view name) {
+  for (const Scope scope : {Scope::all, Scope::layer, Scope::head})
+    if (name == scope_name(scope)) return scope;
+  usage_error("unknown scope '" + std::string(name) + "'", "--per",
+              suggestion(name, {"all", "layer", "head"}));
+}
+
+std::optional<double> Row::excess_loss() const {
+  if (!attention_loss || !attention_loss_oracle) return {};
+  return *attention_loss - *attention_loss_oracle;
+}
+
+const std::vector<Column>& columns() {
+  static const std::vector<Column> all = {
+      {"trace", "", "trace file, as given", [](const Row& r) { return Value(r.trace); }},
+      {"policy", "", "composition, as a table shows it", [](const Row& r) { return Value(r.policy); }},
+      {"params", "", "composition with every effective parameter",
+       [](const Row& r) { return Value(r.params); }},
+      {"budget", "", "budget, as given", [](const Row& r) { return Value(r.budget); }},
+      {"budget_tokens", "tokens per lane",
+       "what the budget comes to for this trace (scope all: as asked, below: as allocated)",
+       [](const Row& r) { return value_of(r.budget_tokens); }},
+      {"scope", "", "all, layer or head", [](const Row& r) { return Value(scope_name(r.scope)); }},
+      {"layer", "index", "null at scope all", [](const Row& r) { return value_of(r.layer); }},
+      {"head", "index", "KV head; null above scope head", [](const Row& r) { return value_of(r.head); }},
+      {"r", "share", "importance retained by the policy (scope all: R_avg)",
+       [](const Row& r) { return value_of(r.r); }},
+      {"r_oracle", "share", "importance the best set of the same size retains",
+       [](const Row& r) { return value_of(r.r_oracle); }},
+      {"isr", "share per bit", "r / log2(kept tokens that have an importance)",
+       [](const Row& r) { return value_of(r.isr); }},
+      {"attention_loss", "share", "attention of a decode step on tokens no longer held, mean over steps",
+       [](const Row& r) { return value_of(r.attention_loss); }},
+      {"attention_loss_oracle", "share",
+       "the same for the best set of the same size, chosen anew at each step",
+       [](const Row& r) { return value_of(r.attention_loss_oracle); }},
+      {"output_error", "ratio",
+       "length of what the dropped tokens gave the attention output over the output's, mean over steps",
+       [](const Row& r) { return value_of(r.output_error); }},
+      {"kept_tokens", "tokens per lane", "positions held after the prompt, mean over lanes",
+       [](const Row& r) { return value_of(r.kept_tokens); }},
+      {"kept_bytes", "bytes", "their keys and values as the trace stores them, over the scope's lanes",
+       [](const Row& r) { return value_of(r.kept_bytes); }},
+  };
+  return all;
+}
+
+std::vector<Row> make_rows(const std::string& trace_name, const sim::Request& request,
+                           const sim::Outcome& outcome, Scope scope) {
+  check_shape(request, outcome);
+  std::vector<Row> rows;
+  for (std::size_t i = 0; i < request.cells.size(); ++i) {
+    const sim::Cell& cell = request.cells[i];
+    Row identity;
+    identity.trace = trace_name;
+    identity.policy = cell.composition.name;
+    identity.params = cell.composition.params;
+    identity.budget = cell.budget.text;
+    identity.scope = scope;
+    identity.skipped = outcome.cells[i].skipped;
+    const std::vector<Row> of_cell = CellRows(outcome, outcome.cells[i], identity).make(scope);
+    rows.insert(rows.end(), of_cell.begin(), of_cell.end());
+  }
+  return rows;
+}
+
+}  // namespace kvsim::analysis
