@@ -21,9 +21,19 @@ constexpr std::size_t kPromptBlock = 64;
 constexpr std::size_t kDecodeBlock = 32;
 constexpr std::size_t kDecodeFloats = std::size_t{1} << 23;
 
-std::size_t decode_block(const trace::Sequence& sequence, LaneGroup group) {
-  const std::size_t row_floats = group.n_lanes * sequence.model().group() * sequence.length();
+/// Depends on the trace alone: the last bits of a GEMM depend on its shape, and a cell's result must not depend on which
+/// other cells are replayed with it.
+std::size_t decode_block(const trace::Sequence& sequence) {
+  const std::size_t row_floats = sequence.model().n_q_heads * sequence.length();
   return std::clamp<std::size_t>(kDecodeFloats / row_floats, 1, kDecodeBlock);
+}
+
+/// First prompt row to compute: the earliest that a family observes, moved back to a multiple of the block where the trace
+/// has the queries, so that blocks are the same whoever asked.
+std::size_t first_prompt_row(const trace::Sequence& sequence, const Plan& plan) {
+  const std::size_t wanted = sequence.prompt_length() - plan.prompt_rows;
+  if (plan.prompt_rows == 0) return wanted;
+  return std::max<std::size_t>(wanted / kPromptBlock * kPromptBlock, sequence.first_query());
 }
 
 /// Sum of row[slot] over slots, in four fixed chains: the order never depends on anything but the slots.
@@ -126,7 +136,7 @@ class GroupReplay {
     observe_prompt();
     compress_prompt();
     measure_importance();
-    const std::size_t block = decode_block(sequence_, group_);
+    const std::size_t block = decode_block(sequence_);
     for (std::size_t first = 0; first < decode_; first += block) decode(first, std::min(block, decode_ - first));
     if (request_.decisions) record_decisions();
   }
@@ -166,12 +176,13 @@ class GroupReplay {
   }
 
   void observe_prompt() {
-    const std::size_t group = model_.group();
+    const std::size_t group = model_.group(), start = first_prompt_row(sequence_, plan_);
     std::vector<float> queries(kPromptBlock * model_.head_dim), rows(kPromptBlock * prompt_);
     for (std::size_t lane = 0; lane < group_.n_lanes; ++lane) {
-      for (std::size_t first = prompt_ - plan_.prompt_rows; first < prompt_; first += kPromptBlock) {
+      for (std::size_t first = start, keys; first < prompt_; first = keys) {
         progress_.check();
-        const std::size_t n = std::min(kPromptBlock, prompt_ - first), keys = first + n;
+        keys = std::min(prompt_, (first / kPromptBlock + 1) * kPromptBlock);
+        const std::size_t n = keys - first;
         for (std::size_t g = 0; g < group; ++g) {
           read_queries(lane, g, first, n, queries);
           attention_rows(shape_, {queries.data(), n, model_.head_dim, model_.head_dim}, first, tensors_.all_keys(lane),
@@ -455,7 +466,8 @@ void replay_lane_group(const trace::Sequence& sequence, const Request& request, 
 }
 
 std::uint64_t group_work(const trace::Sequence& sequence, const Plan& plan, LaneGroup group) {
-  return std::uint64_t{group.n_lanes} * sequence.model().group() * (plan.prompt_rows + sequence.decode_length());
+  const std::uint64_t rows = sequence.length() - first_prompt_row(sequence, plan);
+  return group.n_lanes * sequence.model().group() * rows;
 }
 
 std::uint64_t group_bytes(const trace::Sequence& sequence, const Plan& plan, LaneGroup group) {
@@ -464,7 +476,7 @@ std::uint64_t group_bytes(const trace::Sequence& sequence, const Plan& plan, Lan
   const std::uint64_t tensors = group.n_lanes * length * (model.head_dim + model.v_head_dim);
   const std::uint64_t prompt_rows = plan.prompt_rows > 0 ? kPromptBlock * sequence.prompt_length() : 0;
   // Decode rows of all heads, and one cell's copy of one lane's.
-  const std::uint64_t decode_rows = decode_block(sequence, group) * length * (heads + model.group());
+  const std::uint64_t decode_rows = decode_block(sequence) * length * (heads + model.group());
   return (tensors + std::max(prompt_rows, decode_rows)) * sizeof(float);
 }
 

@@ -3,6 +3,7 @@
 #include <oneapi/tbb/global_control.h>
 #include <oneapi/tbb/info.h>
 #include <oneapi/tbb/parallel_for.h>
+#include <oneapi/tbb/task_arena.h>
 
 #include <algorithm>
 
@@ -28,10 +29,8 @@ std::size_t thread_count(const Request& request) {
   return request.threads > 0 ? request.threads : static_cast<std::size_t>(tbb::info::default_concurrency());
 }
 
-}  // namespace
-
-Outcome replay(const trace::Sequence& sequence, const Request& request, Progress& progress) {
-  const tbb::global_control threads(tbb::global_control::max_allowed_parallelism, thread_count(request));
+/// In the caller's arena.
+Outcome replay_here(const trace::Sequence& sequence, const Request& request, Progress& progress) {
   const trace::Model& model = sequence.model();
   const Plan plan = make_plan(sequence, request, progress);
 
@@ -60,6 +59,15 @@ Outcome replay(const trace::Sequence& sequence, const Request& request, Progress
       std::size_t{0}, groups.size(),
       [&](std::size_t i) { replay_lane_group(sequence, request, plan, groups[i], outcome, progress); });
   return outcome;
+}
+
+}  // namespace
+
+Outcome replay(const trace::Sequence& sequence, const Request& request, Progress& progress) {
+  const std::size_t threads = thread_count(request);
+  const tbb::global_control limit(tbb::global_control::max_allowed_parallelism, threads);
+  tbb::task_arena arena(static_cast<int>(threads));
+  return arena.execute([&] { return replay_here(sequence, request, progress); });
 }
 
 std::uint64_t estimate_bytes(const trace::Sequence& sequence, const Request& request) {

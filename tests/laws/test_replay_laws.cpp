@@ -1,0 +1,143 @@
+// What must hold on every trace, whatever the numbers.
+#include <catch2/catch.hpp>
+
+#include "tests/support/random_trace.hpp"
+#include "tests/support/study.hpp"
+#include "traces/workloads/synthetic.hpp"
+
+using namespace kvsim;
+
+namespace {
+
+trace::MemoryTrace structured(std::uint64_t seed = 1) {
+  trace::SyntheticOptions options;
+  options.layers = 3;
+  options.head_dim = 32;
+  options.prompt = 300;
+  options.decode = 40;
+  options.seed = seed;
+  return trace::synthetic_trace(options);
+}
+
+const std::vector<std::string> kBudgets = {"10%", "25%", "50%"};
+
+}  // namespace
+
+TEST_CASE("the oracle dominates every policy, in importance and in attention") {
+  const trace::MemoryTrace trace = structured();
+  const sim::Outcome outcome = test::run(trace, test::request_of(test::kPolicies, kBudgets));
+  for (const sim::CellOutcome& cell : outcome.cells) {
+    REQUIRE(cell.skipped.empty());
+    for (const sim::LaneOutcome& lane : cell.lanes) {
+      CHECK(lane.importance_kept <= lane.importance_oracle + 1e-9);
+      CHECK(lane.attention_loss >= lane.attention_loss_oracle - 1e-9);
+      CHECK(lane.attention_loss >= 0);
+    }
+  }
+}
+
+TEST_CASE("full loses nothing, exactly") {
+  const trace::MemoryTrace trace = structured();
+  const sim::Outcome outcome = test::run(trace, test::request_of({"full"}, {"10%"}));
+  for (const sim::LaneOutcome& lane : outcome.cells[0].lanes) {
+    CHECK(lane.attention_loss == 0);
+    CHECK(lane.output_error == 0);
+    CHECK(lane.importance_kept == Approx(lane.importance));
+    CHECK(lane.kept_tokens == 300);
+  }
+}
+
+TEST_CASE("a budget beyond the sequence makes every policy full") {
+  const trace::MemoryTrace trace = structured();
+  const sim::Outcome outcome = test::run(trace, test::request_of(test::kPolicies, {"340"}));
+  for (const sim::CellOutcome& cell : outcome.cells)
+    for (const sim::LaneOutcome& lane : cell.lanes) {
+      CHECK(lane.attention_loss == 0);
+      CHECK(lane.output_error == 0);
+    }
+}
+
+TEST_CASE("R rises with the budget when budgets are prefixes of one ranking") {
+  const trace::MemoryTrace trace = structured();
+  const std::vector<std::string> policies = {"window", "streaming_llm", "l2_norm", "random", "tova", "snapkv(window=8)", "xkv"};
+  const sim::Outcome outcome = test::run(trace, test::request_of(policies, {"5%", "10%", "25%", "50%", "100%"}));
+  for (std::size_t p = 0; p < policies.size(); ++p)
+    for (std::size_t b = 1; b < 5; ++b) {
+      CAPTURE(policies[p], b);
+      CHECK(test::r_avg(outcome, b * policies.size() + p) >= test::r_avg(outcome, (b - 1) * policies.size() + p));
+    }
+}
+
+TEST_CASE("xkv's R_avg is at least that of every other allocation of the same total") {
+  for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+    const trace::MemoryTrace trace = structured(seed);
+    const std::string eviction = "snapkv(window=8,pool=avg:7,unit=layer)";
+    const sim::Outcome outcome =
+        test::run(trace, test::request_of({eviction + "+xkv", eviction + "+uniform", eviction + "+pyramid", eviction + "+pyramid(beta=4)"}, kBudgets));
+    for (std::size_t b = 0; b < kBudgets.size(); ++b)
+      for (std::size_t other = 1; other < 4; ++other) {
+        CAPTURE(seed, kBudgets[b], other);
+        CHECK(test::r_avg(outcome, b * 4) >= test::r_avg(outcome, b * 4 + other) - 1e-9);
+        std::uint64_t a_total = 0, b_total = 0;
+        for (const auto& lane : outcome.cells[b * 4].lanes) a_total += lane.budget_tokens;
+        for (const auto& lane : outcome.cells[b * 4 + other].lanes) b_total += lane.budget_tokens;
+        CHECK(a_total == b_total);
+      }
+  }
+}
+
+TEST_CASE("snapkv with XKV's window and pooling keeps what the importance oracle keeps") {
+  const trace::MemoryTrace trace = structured();
+  const sim::Outcome outcome = test::run(trace, test::request_of({"snapkv(window=8,pool=avg:7)"}, kBudgets));
+  for (const sim::CellOutcome& cell : outcome.cells)
+    for (const sim::LaneOutcome& lane : cell.lanes) {
+      CHECK(lane.kept_candidates == lane.kept_tokens - 8);
+      CHECK(lane.importance_kept == Approx(lane.importance_oracle));
+    }
+}
+
+TEST_CASE("random keeps about its share of noise") {
+  const trace::MemoryTrace trace = test::random_trace({.layers = 4, .kv_heads = 4, .prompt = 400, .decode = 1, .sharpness = 0.3});
+  const sim::Outcome outcome = test::run(trace, test::request_of({"random"}, kBudgets));
+  CHECK(test::r_avg(outcome, 0) == Approx(0.10).margin(0.03));
+  CHECK(test::r_avg(outcome, 1) == Approx(0.25).margin(0.04));
+  CHECK(test::r_avg(outcome, 2) == Approx(0.50).margin(0.05));
+}
+
+TEST_CASE("outcomes are equal bit by bit at any thread count") {
+  const trace::MemoryTrace trace = structured();
+  sim::Request request = test::request_of(test::kPolicies, kBudgets);
+  std::vector<std::vector<double>> first;
+  for (const unsigned threads : {1U, 2U, 8U}) {
+    request.threads = threads;
+    const sim::Outcome outcome = test::run(trace, request);
+    std::vector<std::vector<double>> all;
+    for (const sim::CellOutcome& cell : outcome.cells) all.push_back(test::numbers(cell));
+    if (first.empty()) first = all;
+    CHECK(all == first);
+  }
+}
+
+TEST_CASE("a cell does not notice its neighbours") {
+  const trace::MemoryTrace trace = structured();
+  const sim::Request together = test::request_of(test::kPolicies, kBudgets);
+  const sim::Outcome all = test::run(trace, together);
+  for (std::size_t i = 0; i < together.cells.size(); ++i) {
+    sim::Request alone;
+    alone.seed = together.seed;
+    alone.cells = {together.cells[i]};
+    const sim::Outcome one = test::run(trace, alone);
+    CAPTURE(together.cells[i].composition.params);
+    CHECK(test::numbers(all.cells[i]) == test::numbers(one.cells[0]));
+  }
+}
+
+TEST_CASE("the seed moves random and nothing else") {
+  const trace::MemoryTrace trace = structured();
+  sim::Request request = test::request_of({"random", "h2o"}, {"25%"});
+  const sim::Outcome a = test::run(trace, request);
+  request.seed += 1;
+  const sim::Outcome b = test::run(trace, request);
+  CHECK(test::numbers(a.cells[0]) != test::numbers(b.cells[0]));
+  CHECK(test::numbers(a.cells[1]) == test::numbers(b.cells[1]));
+}

@@ -1,0 +1,43 @@
+#pragma once
+/// Small traces of noise, for tests that want shape and no structure.
+#include <cmath>
+
+#include "sim/base/rng.hpp"
+#include "traces/memory_trace.hpp"
+
+namespace kvsim::test {
+
+struct TraceShape {
+  std::uint32_t layers = 2, kv_heads = 2, group = 2, head_dim = 8;
+  std::uint64_t prompt = 24, decode = 9;
+  double sharpness = 1.5;  ///< standard deviation of q and k components
+  std::uint64_t seed = 1;
+  std::vector<std::int32_t> layer_window;  ///< empty: full attention
+};
+
+inline trace::MemoryTrace random_trace(const TraceShape& shape) {
+  trace::Model model;
+  model.name = "noise";
+  model.n_layers = shape.layers;
+  model.n_kv_heads = shape.kv_heads;
+  model.n_q_heads = shape.kv_heads * shape.group;
+  model.head_dim = model.v_head_dim = model.rotary_dim = shape.head_dim;
+  model.hidden_size = model.n_q_heads * shape.head_dim;
+  model.vocab_size = 100;
+  model.attn_scale = 1.0 / std::sqrt(shape.head_dim);
+  model.layer_window = shape.layer_window;
+  trace::MemoryTrace trace(trace::plain_header(model, shape.prompt, shape.decode));
+  const trace::Tensor tensors[] = {trace::Tensor::query, trace::Tensor::key, trace::Tensor::value};
+  for (std::uint64_t t = 0; t < 3; ++t) {
+    const std::uint32_t heads = t == 0 ? model.n_q_heads : model.n_kv_heads;
+    for (std::uint32_t layer = 0; layer < shape.layers; ++layer)
+      for (std::uint32_t head = 0; head < heads; ++head) {
+        std::uint64_t i = 0;
+        for (float& x : trace.rows(tensors[t], layer, head))
+          x = static_cast<float>((t < 2 ? shape.sharpness : 1.0) * normal(combine({shape.seed, t, layer, head, i++})));
+      }
+  }
+  return trace;
+}
+
+}  // namespace kvsim::test

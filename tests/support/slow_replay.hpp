@@ -1,0 +1,199 @@
+#pragma once
+/// Replay written straight from the definitions, in double, one cell and one lane at a time, with sets instead of slots
+/// and nothing shared: what sim/replay.hpp must agree with.
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <numeric>
+#include <set>
+#include <vector>
+
+#include "policies/api/composition.hpp"
+#include "sim/replay.hpp"
+#include "traces/sequence.hpp"
+
+namespace kvsim::test {
+
+using Rows = std::vector<std::vector<double>>;
+
+inline Rows read_all(const trace::Sequence& sequence, trace::Tensor tensor, std::uint32_t layer, std::uint32_t head) {
+  const std::size_t dim = tensor == trace::Tensor::value ? sequence.model().v_head_dim : sequence.model().head_dim;
+  std::vector<float> flat(sequence.length() * dim);
+  sequence.read(tensor, layer, head, 0, sequence.length(), flat);
+  Rows rows(sequence.length());
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    rows[i].assign(flat.begin() + static_cast<std::ptrdiff_t>(i * dim), flat.begin() + static_cast<std::ptrdiff_t>((i + 1) * dim));
+  return rows;
+}
+
+/// a[t][j] of one query head, the whole triangle.
+inline Rows attention(const trace::Sequence& sequence, std::uint32_t layer, std::uint32_t query_head) {
+  const trace::Model& model = sequence.model();
+  const Rows q = read_all(sequence, trace::Tensor::query, layer, query_head);
+  const Rows k = read_all(sequence, trace::Tensor::key, layer, query_head / model.group());
+  const std::int32_t window = model.layer_window[layer];
+  Rows a(q.size());
+  for (std::size_t t = 0; t < q.size(); ++t) {
+    a[t].assign(q.size(), 0.0);
+    double sum = 0;
+    for (std::size_t j = 0; j <= t; ++j) {
+      if (window >= 0 && j + static_cast<std::size_t>(window) <= t) continue;
+      a[t][j] = std::exp(model.attn_scale * std::inner_product(q[t].begin(), q[t].end(), k[j].begin(), 0.0));
+      sum += a[t][j];
+    }
+    for (double& p : a[t]) p /= sum;
+  }
+  return a;
+}
+
+/// What the feeder gives policies: the same rows as floats, with the policy's own types.
+class SlowPrompt final : public policy::Prompt {
+ public:
+  SlowPrompt(const trace::Sequence& sequence, std::uint32_t layer, std::uint32_t first_head, std::uint32_t n_lanes) {
+    for (std::uint32_t lane = 0; lane < n_lanes; ++lane) {
+      keys_.push_back(flat(read_all(sequence, trace::Tensor::key, layer, first_head + lane)));
+      values_.push_back(flat(read_all(sequence, trace::Tensor::value, layer, first_head + lane)));
+    }
+    prompt_ = sequence.prompt_length();
+    key_dim_ = sequence.model().head_dim;
+    value_dim_ = sequence.model().v_head_dim;
+  }
+  std::size_t length() const override { return prompt_; }
+  MatrixView keys(int lane) const override { return {keys_[static_cast<std::size_t>(lane)].data(), prompt_, key_dim_, key_dim_}; }
+  MatrixView values(int lane) const override { return {values_[static_cast<std::size_t>(lane)].data(), prompt_, value_dim_, value_dim_}; }
+  std::span<const float> key(std::size_t lane, std::size_t t) const { return std::span(keys_[lane]).subspan(t * key_dim_, key_dim_); }
+  std::span<const float> value(std::size_t lane, std::size_t t) const { return std::span(values_[lane]).subspan(t * value_dim_, value_dim_); }
+
+ private:
+  static std::vector<float> flat(const Rows& rows) {
+    std::vector<float> out;
+    for (const auto& row : rows) out.insert(out.end(), row.begin(), row.end());
+    return out;
+  }
+  std::vector<std::vector<float>> keys_, values_;
+  std::size_t prompt_ = 0, key_dim_ = 0, value_dim_ = 0;
+};
+
+/// XKV's w from the triangle of rows of the lane's query heads.
+inline std::vector<double> slow_importance(const std::vector<Rows>& heads, std::size_t prompt) {
+  if (prompt <= 8) return {};
+  const auto m = static_cast<std::ptrdiff_t>(prompt - 8);
+  std::vector<double> mean(static_cast<std::size_t>(m), 0.0), w(static_cast<std::size_t>(m), 0.0);
+  for (std::ptrdiff_t j = 0; j < m; ++j)
+    for (const Rows& a : heads)
+      for (std::size_t t = prompt - 8; t < prompt; ++t)
+        mean[static_cast<std::size_t>(j)] += a[t][static_cast<std::size_t>(j)] / 8.0 / static_cast<double>(heads.size());
+  for (std::ptrdiff_t j = 0; j < m; ++j)
+    for (std::ptrdiff_t i = j - 3; i <= j + 3; ++i)
+      if (i >= 0 && i < m) w[static_cast<std::size_t>(j)] += mean[static_cast<std::size_t>(i)] / 7.0;
+  return w;
+}
+
+inline double top(std::vector<double> values, std::size_t n) {
+  std::sort(values.begin(), values.end(), std::greater<>());
+  return std::accumulate(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(std::min(n, values.size())), 0.0);
+}
+
+/// One unit under one cell: lanes [first_head, first_head + n_lanes) of a layer, each with the budget given.
+inline std::vector<sim::LaneOutcome> slow_unit(const trace::Sequence& sequence, const policy::Part& part,
+                                               std::uint32_t layer, std::uint32_t first_head, std::uint32_t n_lanes,
+                                               std::size_t budget, std::uint64_t seed) {
+  const trace::Model& model = sequence.model();
+  const std::size_t prompt = sequence.prompt_length(), group = model.group();
+  policy::Unit unit;
+  unit.layer = static_cast<int>(layer);
+  unit.n_layers = static_cast<int>(model.n_layers);
+  unit.first_kv_head = static_cast<int>(first_head);
+  unit.n_lanes = static_cast<int>(n_lanes);
+  unit.group = static_cast<int>(group);
+  unit.head_dim = static_cast<int>(model.head_dim);
+  unit.value_dim = static_cast<int>(model.v_head_dim);
+  unit.seed = seed;
+  const auto eviction = part.spec->make_eviction(part.params, unit);
+
+  std::vector<Rows> a;  // per query head of the unit
+  for (std::uint32_t lane = 0; lane < n_lanes; ++lane)
+    for (std::uint32_t g = 0; g < group; ++g)
+      a.push_back(attention(sequence, layer, static_cast<std::uint32_t>((first_head + lane) * group + g)));
+  if (eviction->prompt_rows() > 0)
+    for (std::size_t head = 0; head < a.size(); ++head)
+      for (std::size_t t = 0; t < prompt; ++t) {  // row by row, from the very first
+        const std::vector<float> row(a[head][t].begin(), a[head][t].begin() + static_cast<std::ptrdiff_t>(t + 1));
+        eviction->observe({static_cast<int>(head), t, prompt, {row.data(), 1, t + 1, t + 1}});
+      }
+  const SlowPrompt view(sequence, layer, first_head, n_lanes);
+  eviction->finish_prompt(view);
+  std::vector<policy::Position> slots(std::min(budget, prompt));
+  eviction->compress(budget, slots);
+  const auto decoder = eviction->decoder(budget, slots);
+
+  std::vector<sim::LaneOutcome> out(n_lanes);
+  for (std::uint32_t lane = 0; lane < n_lanes; ++lane) {
+    const std::vector<Rows> own(a.begin() + static_cast<std::ptrdiff_t>(lane * group), a.begin() + static_cast<std::ptrdiff_t>((lane + 1) * group));
+    const std::vector<double> w = slow_importance(own, prompt);
+    out[lane].budget_tokens = budget;
+    out[lane].kept_tokens = slots.size();
+    out[lane].candidates = w.size();
+    out[lane].importance = std::accumulate(w.begin(), w.end(), 0.0);
+    for (const policy::Position p : slots)
+      if (static_cast<std::size_t>(p) < w.size()) {
+        out[lane].kept_candidates += 1;
+        out[lane].importance_kept += w[static_cast<std::size_t>(p)];
+      }
+    out[lane].importance_oracle = top(w, out[lane].kept_candidates);
+  }
+
+  for (std::size_t t = prompt; t < sequence.length(); ++t) {
+    std::size_t own_slot = slots.size();
+    if (decoder && slots.size() == budget) {
+      own_slot = decoder->evict({static_cast<policy::Position>(t), slots});
+      slots[own_slot] = static_cast<policy::Position>(t);
+    } else {
+      slots.push_back(static_cast<policy::Position>(t));
+    }
+    const std::set<policy::Position> resident(slots.begin(), slots.end());
+    for (std::uint32_t lane = 0; lane < n_lanes; ++lane) {
+      std::vector<double> mean(t + 1, 0.0);
+      double error = 0;
+      for (std::size_t g = 0; g < group; ++g) {
+        const std::vector<double>& row = a[lane * group + g][t];
+        std::vector<double> whole(model.v_head_dim, 0.0), dropped(model.v_head_dim, 0.0);
+        for (std::size_t j = 0; j <= t; ++j) {
+          mean[j] += row[j] / static_cast<double>(group);
+          for (std::size_t c = 0; c < whole.size(); ++c) {
+            whole[c] += row[j] * view.value(lane, j)[c];
+            if (!resident.count(static_cast<policy::Position>(j))) dropped[c] += row[j] * view.value(lane, j)[c];
+          }
+        }
+        const auto norm = [](const std::vector<double>& x) { return std::sqrt(std::inner_product(x.begin(), x.end(), x.begin(), 0.0)); };
+        error += norm(dropped) / norm(whole) / static_cast<double>(group);
+      }
+      double kept = 0;
+      for (const policy::Position p : resident) kept += mean[static_cast<std::size_t>(p)];
+      out[lane].steps += 1;
+      out[lane].attention_loss += 1 - kept;
+      out[lane].attention_loss_oracle += 1 - top(mean, resident.size());
+      out[lane].output_error += error;
+    }
+    if (!decoder) continue;
+    std::vector<float> seen, keys, values;
+    std::vector<double> mass;
+    for (const Rows& rows : a) {
+      double sum = 0;
+      for (const policy::Position p : slots) {
+        seen.push_back(static_cast<float>(rows[t][static_cast<std::size_t>(p)]));
+        sum += rows[t][static_cast<std::size_t>(p)];
+      }
+      mass.push_back(sum);
+    }
+    for (std::uint32_t lane = 0; lane < n_lanes; ++lane) {
+      keys.insert(keys.end(), view.key(lane, t).begin(), view.key(lane, t).end());
+      values.insert(values.end(), view.value(lane, t).begin(), view.value(lane, t).end());
+    }
+    decoder->observe({static_cast<policy::Position>(t), slots, own_slot, {seen.data(), a.size(), slots.size(), slots.size()}, mass,
+                      {keys.data(), n_lanes, model.head_dim, model.head_dim}, {values.data(), n_lanes, model.v_head_dim, model.v_head_dim}});
+  }
+  return out;
+}
+
+}  // namespace kvsim::test

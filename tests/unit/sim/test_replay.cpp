@@ -1,0 +1,139 @@
+// The engine against replay written from the definitions (tests/support/slow_replay.hpp).
+#include <catch2/catch.hpp>
+
+#include "sim/base/error.hpp"
+#include "tests/support/random_trace.hpp"
+#include "tests/support/slow_replay.hpp"
+#include "tests/support/study.hpp"
+
+using namespace kvsim;
+
+namespace {
+
+void compare(const test::TraceShape& shape, const std::vector<std::string>& budgets) {
+  const trace::MemoryTrace trace = test::random_trace(shape);
+  const trace::Sequence sequence(trace);
+  const sim::Request request = test::request_of(test::kPolicies, budgets, 2);
+  const sim::Outcome outcome = test::run(trace, request);
+  for (std::size_t i = 0; i < request.cells.size(); ++i) {
+    const sim::CellOutcome& cell = outcome.cells[i];
+    if (!cell.skipped.empty()) continue;
+    const policy::Composition& composition = request.cells[i].composition;
+    const std::uint32_t n = composition.layer_unit() ? shape.kv_heads : 1;
+    for (std::uint32_t layer = 0; layer < shape.layers; ++layer)
+      for (std::uint32_t head = 0; head < shape.kv_heads; head += n) {
+        const std::size_t first = layer * shape.kv_heads + head;
+        const auto expected = test::slow_unit(sequence, composition.eviction, layer, head, n,
+                                              cell.lanes[first].budget_tokens, request.seed);
+        for (std::size_t lane = 0; lane < n; ++lane) {
+          const sim::LaneOutcome& got = cell.lanes[first + lane];
+          CAPTURE(composition.params, request.cells[i].budget.text, layer, head, lane);
+          CHECK(got.budget_tokens == expected[lane].budget_tokens);
+          CHECK(got.kept_tokens == expected[lane].kept_tokens);
+          CHECK(got.candidates == expected[lane].candidates);
+          CHECK(got.kept_candidates == expected[lane].kept_candidates);
+          CHECK(got.importance == Approx(expected[lane].importance).margin(1e-6));
+          CHECK(got.importance_kept == Approx(expected[lane].importance_kept).margin(1e-6));
+          CHECK(got.importance_oracle == Approx(expected[lane].importance_oracle).margin(1e-6));
+          CHECK(got.steps == expected[lane].steps);
+          CHECK(got.attention_loss == Approx(expected[lane].attention_loss).margin(2e-5));
+          CHECK(got.attention_loss_oracle == Approx(expected[lane].attention_loss_oracle).margin(2e-5));
+          CHECK(got.output_error == Approx(expected[lane].output_error).margin(2e-4));
+        }
+      }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("replay agrees with the definitions") {
+  compare({}, {"5", "9", "25%", "100%", "28"});
+}
+TEST_CASE("replay agrees across blocks of prompt rows and of decode steps") {
+  compare({.layers = 1, .kv_heads = 1, .group = 2, .prompt = 150, .decode = 70, .seed = 2}, {"20", "60%", "180"});
+}
+TEST_CASE("replay agrees with a sliding window") {
+  compare({.layers = 2, .prompt = 40, .decode = 12, .seed = 3, .layer_window = {16, -1}}, {"10", "50%"});
+}
+TEST_CASE("replay agrees for one head, one layer, multi-query and no decode") {
+  compare({.layers = 1, .kv_heads = 1, .group = 1, .prompt = 12, .decode = 5}, {"6"});
+  compare({.layers = 1, .kv_heads = 1, .group = 8, .prompt = 20, .decode = 4}, {"6"});
+  compare({.layers = 3, .kv_heads = 3, .group = 1, .prompt = 20, .decode = 0}, {"6"});
+}
+TEST_CASE("prompts shorter than windows, of one token, and budgets beyond them") {
+  compare({.prompt = 1, .decode = 3}, {"1", "5"});
+  compare({.prompt = 3, .decode = 6}, {"5", "100"});
+  compare({.prompt = 8, .decode = 2}, {"6"});
+}
+
+TEST_CASE("decisions add up to what was kept and attended") {
+  const trace::MemoryTrace trace = test::random_trace({.prompt = 20, .decode = 40});
+  sim::Request request = test::request_of({"h2o", "tova", "snapkv(window=4)"}, {"8"});
+  request.decisions = true;
+  const sim::Outcome outcome = test::run(trace, request);
+  for (const sim::CellOutcome& cell : outcome.cells) {
+    REQUIRE(cell.residency.size() == cell.lanes.size());
+    for (std::size_t lane = 0; lane < cell.lanes.size(); ++lane) {
+      std::vector<std::size_t> held(41, 0);
+      for (const sim::Residency& stay : cell.residency[lane]) {
+        CHECK(stay.first < stay.last);
+        CHECK(stay.first == (stay.position < 20 ? 0U : static_cast<std::uint32_t>(stay.position - 19)));
+        for (std::uint32_t step = stay.first; step < stay.last; ++step) held[step] += 1;
+      }
+      CHECK(held[0] == cell.lanes[lane].kept_tokens);
+      const bool appends = &cell == &outcome.cells[2];
+      for (std::size_t step = 1; step <= 40; ++step) CHECK(held[step] == (appends ? 8 + step : 8));
+    }
+  }
+}
+
+TEST_CASE("what cannot be run is said, and only an empty study fails") {
+  const trace::MemoryTrace trace = test::random_trace({});
+  const sim::Outcome outcome = test::run(trace, test::request_of({"snapkv(window=12)", "window"}, {"6"}));
+  CHECK_THAT(outcome.cells[0].skipped, Catch::Contains("snapkv") && Catch::Contains("6"));
+  CHECK(outcome.cells[0].lanes.empty());
+  CHECK(outcome.cells[1].skipped.empty());
+  CHECK_THROWS_WITH(test::run(trace, test::request_of({"snapkv(window=12)"}, {"6"})), Catch::Contains("no cell"));
+  CHECK_THROWS_WITH(test::run(trace, {}), Catch::Contains("no cell"));
+}
+
+TEST_CASE("a trace without early queries serves the policies that need none") {
+  trace::MemoryTrace full = test::random_trace({.layers = 1, .kv_heads = 1, .prompt = 24, .decode = 4});
+  trace::Header header = full.header();
+  for (std::uint64_t token = 14; token < 28; ++token) header.query_token.push_back(token);  // the last 10 of the prompt
+  trace::MemoryTrace part(header);
+  for (const auto tensor : {trace::Tensor::key, trace::Tensor::value}) {
+    const auto from = full.rows(tensor, 0, 0);
+    std::copy(from.begin(), from.end(), part.rows(tensor, 0, 0).begin());
+  }
+  for (std::uint32_t head = 0; head < 2; ++head) {
+    const auto from = full.rows(trace::Tensor::query, 0, head).subspan(14 * 8);
+    std::copy(from.begin(), from.end(), part.rows(trace::Tensor::query, 0, head).begin());
+  }
+  const sim::Request request = test::request_of({"window", "tova", "snapkv(window=10)", "xkv"}, {"12"});
+  const sim::Outcome a = test::run(full, request), b = test::run(part, request);
+  for (std::size_t i = 0; i < request.cells.size(); ++i) CHECK(test::numbers(a.cells[i]) == test::numbers(b.cells[i]));
+  CHECK_THROWS_WITH(test::run(part, test::request_of({"h2o"}, {"12"})), Catch::Contains("h2o") && Catch::Contains("--queries all"));
+}
+
+TEST_CASE("a stop is honoured") {
+  const trace::MemoryTrace trace = test::random_trace({});
+  Progress progress;
+  progress.stop = true;
+  try {
+    sim::replay(trace::Sequence(trace), test::request_of({"h2o"}, {"6"}), progress);
+    FAIL("not stopped");
+  } catch (const Error& error) {
+    CHECK(error.kind() == ErrorKind::interrupted);
+  }
+}
+
+TEST_CASE("progress ends at its total") {
+  const trace::MemoryTrace trace = test::random_trace({.prompt = 100, .decode = 50});
+  for (const char* policy : {"window", "h2o", "tova"}) {
+    Progress progress;
+    sim::replay(trace::Sequence(trace), test::request_of({policy}, {"6"}), progress);
+    CHECK(progress.done == progress.total);
+    CHECK(progress.total > 0);
+  }
+}

@@ -1,0 +1,101 @@
+// The shared arithmetic: attention rows, importance, top sums, per-step oracle, resident sets.
+#include <catch2/catch.hpp>
+
+#include "sim/attention_rows.hpp"
+#include "sim/importance.hpp"
+#include "sim/resident_set.hpp"
+#include "sim/step_oracle.hpp"
+#include "tests/support/random_trace.hpp"
+#include "tests/support/slow_replay.hpp"
+
+using namespace kvsim;
+
+TEST_CASE("attention rows by hand") {
+  // One query (1, 0), keys (0,0) and (ln 3, 5): logits 0 and ln 3, softmax 1/4 and 3/4.
+  const float q[] = {1, 0}, k[] = {0, 0, std::log(3.0F), 5};
+  float out[2];
+  sim::attention_rows({1.0, -1}, {q, 1, 2, 2}, 1, {k, 2, 2, 2}, out, 2);
+  CHECK(out[0] == Approx(0.25F));
+  CHECK(out[1] == Approx(0.75F));
+}
+
+TEST_CASE("attention rows agree with the definition, block by block, with and without a sliding window") {
+  for (const std::int32_t window : {-1, 1, 5, 1000}) {
+    const trace::MemoryTrace trace =
+        test::random_trace({.layers = 1, .prompt = 40, .decode = 0, .layer_window = {window}});
+    const trace::Sequence sequence(trace);
+    const test::Rows expected = test::attention(sequence, 0, 3);
+    std::vector<float> keys(40 * 8), queries(40 * 8);
+    sequence.read(trace::Tensor::key, 0, 1, 0, 40, keys);
+    sequence.read(trace::Tensor::query, 0, 3, 0, 40, queries);
+    for (const std::size_t block : {1, 7, 40}) {
+      for (std::size_t first = 0; first < 40; first += block) {
+        const std::size_t n = std::min<std::size_t>(block, 40 - first);
+        std::vector<float> out(n * 50, -1.0F);
+        sim::attention_rows({sequence.model().attn_scale, window}, {queries.data() + first * 8, n, 8, 8}, first,
+                            {keys.data(), 40, 8, 8}, out.data(), 50);
+        for (std::size_t i = 0; i < n; ++i)
+          for (std::size_t j = 0; j < first + n; ++j)
+            REQUIRE(out[i * 50 + j] == Approx(expected[first + i][j]).margin(1e-6));
+        REQUIRE(out[first + n] == -1.0F);  // nothing beyond the block's last key is touched
+      }
+    }
+  }
+}
+
+TEST_CASE("importance is the mean of the last eight rows, pooled over seven positions") {
+  const trace::MemoryTrace trace = test::random_trace({.layers = 1, .prompt = 30, .decode = 2});
+  const trace::Sequence sequence(trace);
+  std::vector<float> keys(30 * 8);
+  sequence.read(trace::Tensor::key, 0, 1, 0, 30, keys);
+  const std::vector<float> w = sim::lane_importance(sequence, 0, 1, {keys.data(), 30, 8, 8}, {});
+  const std::vector<double> expected =
+      test::slow_importance({test::attention(sequence, 0, 2), test::attention(sequence, 0, 3)}, 30);
+  REQUIRE(w.size() == 22);
+  for (std::size_t j = 0; j < w.size(); ++j) CHECK(w[j] == Approx(expected[j]));
+}
+
+TEST_CASE("a prompt that is all window has no importance") {
+  const trace::MemoryTrace trace = test::random_trace({.prompt = 8, .decode = 2});
+  const trace::Sequence sequence(trace);
+  std::vector<float> keys(8 * 8);
+  CHECK(sim::lane_importance(sequence, 0, 0, {keys.data(), 8, 8, 8}, {}).empty());
+}
+
+TEST_CASE("largest sums") {
+  const std::vector<float> w{0.5F, 0.125F, 0.25F};
+  CHECK(sim::largest_sums(w) == std::vector<double>{0, 0.5, 0.75, 0.875});
+  CHECK(sim::largest_sums({}) == std::vector<double>{0});
+}
+
+TEST_CASE("the per-step oracle takes the n largest, whatever else is asked with it") {
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    const std::size_t size = 1 + mix(seed) % 40;
+    std::vector<float> row(size);
+    for (std::size_t j = 0; j < size; ++j)  // ties on purpose
+      row[j] = static_cast<float>(mix(combine({seed, j})) % 7) / 8.0F + (j == 0 ? 0.125F : 0.0F);
+    std::vector<std::size_t> counts;
+    for (std::size_t n = 0; n <= size; ++n)
+      if (mix(combine({seed, n, 5})) % 3 == 0) counts.push_back(n);
+    const std::vector<double> values(row.begin(), row.end());
+    const double total = test::top(values, size);
+    std::vector<double> shares(counts.size());
+    sim::largest_shares(row, counts, shares);
+    for (std::size_t i = 0; i < counts.size(); ++i) CHECK(shares[i] == Approx(test::top(values, counts[i]) / total));
+  }
+  CHECK(true);
+}
+
+TEST_CASE("a resident set remembers who was held when") {
+  const policy::Position kept[] = {2, 5};
+  sim::ResidentSet set(kept, 3, true);
+  CHECK(set.join(10, 1) == 2);    // step 1: 2 5 10
+  set.replace(0, 11, 2);          // step 2: 11 5 10
+  set.begin_block();
+  set.replace(0, 12, 3);          // step 3: 12 5 10
+  CHECK(std::vector(set.slots().begin(), set.slots().end()) == std::vector<policy::Position>{12, 5, 10});
+  std::vector<std::vector<std::uint32_t>> stays;
+  for (const sim::Residency& r : set.history(4))
+    stays.push_back({static_cast<std::uint32_t>(r.position), r.first, r.last});
+  CHECK(stays == std::vector<std::vector<std::uint32_t>>{{2, 0, 2}, {5, 0, 4}, {10, 1, 4}, {11, 2, 3}, {12, 3, 4}});
+}
