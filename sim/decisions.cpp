@@ -7,8 +7,6 @@
 namespace kvsim::sim {
 namespace {
 
-constexpr std::uint64_t kChunk = 65536;
-
 std::string cell_name(std::size_t index) {
   char name[32];
   std::snprintf(name, sizeof name, "%04zu", index);
@@ -27,10 +25,10 @@ void write_residency(hid_t group, const std::vector<std::vector<Residency>>& lan
     }
     lane_ptr.push_back(position.size());
   }
-  hdf5::put_list<std::uint64_t>(group, "lane_ptr", lane_ptr, 0, where);
-  hdf5::put_list<std::int32_t>(group, "position", position, kChunk, where);
-  hdf5::put_list<std::uint32_t>(group, "first_step", first, kChunk, where);
-  hdf5::put_list<std::uint32_t>(group, "last_step", last, kChunk, where);
+  hdf5::put_list(group, "lane_ptr", lane_ptr, where);
+  hdf5::put_list(group, "position", position, where);
+  hdf5::put_list(group, "first_step", first, where);
+  hdf5::put_list(group, "last_step", last, where);
 }
 
 }  // namespace
