@@ -29,12 +29,13 @@ std::string exact_text(double value) {
   return to_text(value);
 }
 
-std::string rounded_text(double value) {
+std::string rounded_text(double value, int decimals) {
   require_finite(value);
   const double size = std::abs(value);
   if (size < 1e15 && std::floor(value) == value) return to_text(value + 0.0, std::chars_format::fixed, 0);
-  if (size < 0.00005 || size >= 1e15) return to_text(value, std::chars_format::scientific, 1);
-  return to_text(value, std::chars_format::fixed, 4);
+  if (size < 0.5 * std::pow(10.0, -decimals) || size >= 1e15)
+    return to_text(value, std::chars_format::scientific, 1);
+  return to_text(value, std::chars_format::fixed, decimals);
 }
 
 std::string bytes_text(std::uint64_t bytes) {

@@ -8,9 +8,9 @@ namespace kvsim::analysis {
 /// Shortest text that reads back as exactly this number.
 std::string exact_text(double value);
 
-/// For people: four decimals, so that shares read as percent do; what would round to nothing keeps two digits
-/// (3.2e-06), and whole numbers show no decimals.
-std::string rounded_text(double value);
+/// For people: four decimals unless told, so that shares read as percent do; what would round to nothing
+/// keeps two digits (3.2e-06), and whole numbers show no decimals.
+std::string rounded_text(double value, int decimals = 4);
 
 /// For people: "384 KiB", four digits at most.
 std::string bytes_text(std::uint64_t bytes);

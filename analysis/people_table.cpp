@@ -92,6 +92,10 @@ class TextTable {
 std::string rounded(const std::optional<double>& number) {
   return number ? rounded_text(*number) : "-";
 }
+constexpr int kTokenDecimals = 1;  ///< of means of whole tokens
+std::string tokens(const std::optional<double>& number) {
+  return number ? rounded_text(*number, kTokenDecimals) : "-";
+}
 std::string index(const std::optional<std::uint32_t>& number) {
   return number ? std::to_string(*number) : "-";
 }
@@ -194,12 +198,13 @@ class PeopleTable {
     out.push_back(label(row) + (won ? " *" : ""));
     if (scope != Scope::all) out.push_back(index(row.layer));
     if (scope == Scope::head) out.push_back(index(row.head));
-    if (tokens_differ_) out.push_back(rounded(row.budget_tokens));
+    if (tokens_differ_) out.push_back(tokens(row.budget_tokens));
     for (const std::optional<double>& number :
          {row.r, row.r_oracle, row.isr, row.attention_loss, row.attention_loss_oracle, row.excess_loss(),
-          row.output_error, row.kept_tokens}) {
+          row.output_error}) {
       out.push_back(rounded(number));
     }
+    out.push_back(tokens(row.kept_tokens));
     out.push_back(row.kept_bytes ? bytes_text(*row.kept_bytes) : "-");
     return out;
   }
@@ -209,7 +214,7 @@ class PeopleTable {
     for (std::size_t i = 0; i < rows_.size(); ++i) {
       if (rows_[i].budget != budget) continue;
       if (first) {
-        out << "budget " << budget;
+        out << (budget == budgets_.front() ? "" : "\n") << "budget " << budget;
         if (!tokens_differ_ && rows_[i].budget_tokens)
           out << " (" << rounded_text(*rows_[i].budget_tokens) << " tokens per lane)";
         out << '\n';
@@ -225,7 +230,7 @@ class PeopleTable {
       if (std::find(notes.begin(), notes.end(), text) == notes.end()) notes.push_back(text);
     };
     if (std::find(won_.begin(), won_.end(), true) != won_.end())
-      note("* loses least of the policies that kept to the budget");
+      note("* loses least of the policies that have a budget");
     for (const Row& row : rows_)
       if (!row.skipped.empty())
         note("skipped: " + (several_traces_ ? row.trace + ", " : "") + label(row) + " at " + row.budget +

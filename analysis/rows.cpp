@@ -243,6 +243,8 @@ std::vector<Row> make_rows(const std::string& trace_name, const sim::Request& re
     identity.budget = cell.budget.text;
     identity.scope = scope;
     identity.skipped = outcome.cells[i].skipped;
+    identity.unbounded =
+        cell.composition.eviction.spec != nullptr && cell.composition.eviction.spec->unbounded;
     const std::vector<Row> of_cell = CellRows(outcome, outcome.cells[i], identity).make(scope);
     rows.insert(rows.end(), of_cell.begin(), of_cell.end());
   }

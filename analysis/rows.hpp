@@ -27,7 +27,9 @@ struct Row {
   std::optional<double> attention_loss, attention_loss_oracle, output_error;
   std::optional<double> kept_tokens;
   std::optional<std::uint64_t> kept_bytes;
-  std::string skipped;  ///< not a key: why metrics are null; shown as a note
+  // Not keys:
+  std::string skipped;     ///< why metrics are null; shown as a note
+  bool unbounded = false;  ///< the policy never evicts, whatever the budget
 
   /// Attention loss above that of the per-step oracle; shown to people, derived by machines.
   std::optional<double> excess_loss() const;

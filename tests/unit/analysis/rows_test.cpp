@@ -1,0 +1,201 @@
+#include "analysis/rows.hpp"
+
+#include <catch2/catch.hpp>
+#include <set>
+#include <string>
+
+#include "tests/unit/analysis/worked_outcome.hpp"
+
+using namespace kvsim;
+using namespace kvsim::analysis;
+using kvsim::test::worked_outcome;
+using kvsim::test::worked_request;
+
+namespace {
+
+std::vector<Row> rows_of(const sim::Outcome& outcome, Scope scope) {
+  return make_rows("run.h5", worked_request(), outcome, scope);
+}
+
+}  // namespace
+
+TEST_CASE("the row keys are the documented ones, in order") {
+  std::vector<std::string> keys;
+  for (const Column& column : columns()) keys.emplace_back(column.key);
+  CHECK(keys == std::vector<std::string>{"trace", "policy", "params", "budget", "budget_tokens", "scope",
+                                         "layer", "head", "r", "r_oracle", "isr", "attention_loss",
+                                         "attention_loss_oracle", "output_error", "kept_tokens",
+                                         "kept_bytes"});
+}
+
+TEST_CASE("a head row is its lane") {
+  const std::vector<Row> rows = rows_of(worked_outcome(), Scope::head);
+  REQUIRE(rows.size() == 4);
+  const Row& row = rows[1];
+  CHECK(row.layer == 0U);
+  CHECK(row.head == 1U);
+  CHECK(row.budget_tokens == 6.0);
+  CHECK(*row.r == 2.5 / 3.0);
+  CHECK(*row.r_oracle == 2.75 / 3.0);
+  CHECK(*row.isr == 2.5 / 3.0 / 2.0);  // log2 of 4 kept candidates
+  CHECK(*row.attention_loss == 0.125);
+  CHECK(*row.attention_loss_oracle == 0.125);
+  CHECK(*row.output_error == 0.25);
+  CHECK(*row.excess_loss() == 0.0);
+  CHECK(row.kept_tokens == 6.0);
+  CHECK(row.kept_bytes == 6U * 32U);
+  CHECK(rows[2].layer == 1U);
+  CHECK(rows[2].head == 0U);
+}
+
+TEST_CASE("a layer row sums importance over its lanes and averages losses") {
+  const std::vector<Row> rows = rows_of(worked_outcome(), Scope::layer);
+  REQUIRE(rows.size() == 2);
+  CHECK(rows[0].layer == 0U);
+  CHECK_FALSE(rows[0].head);
+  CHECK(*rows[0].r == 0.75);                 // (0.5 + 2.5) / (1 + 3), not the mean of 1/2 and 5/6
+  CHECK(*rows[0].r_oracle == 0.875);         // (0.75 + 2.75) / 4
+  CHECK(*rows[0].isr == 0.375);              // 0.75 / log2 4
+  CHECK(*rows[0].attention_loss == 0.1875);  // mean of 0.25 and 0.125
+  CHECK(*rows[0].attention_loss_oracle == 0.125);
+  CHECK(*rows[0].output_error == 0.375);
+  CHECK(rows[0].kept_bytes == 12U * 32U);
+  CHECK(*rows[1].r == 0.375);
+  CHECK(*rows[1].isr == 0.375);  // log2 2
+  CHECK(rows[1].budget_tokens == 4.0);
+  CHECK(rows[1].kept_tokens == 3.5);
+  CHECK(rows[1].kept_bytes == 7U * 32U);
+}
+
+TEST_CASE("the whole model is the unweighted mean over layers") {
+  const std::vector<Row> rows = rows_of(worked_outcome(), Scope::all);
+  REQUIRE(rows.size() == 1);
+  const Row& row = rows[0];
+  CHECK_FALSE(row.layer);
+  CHECK_FALSE(row.head);
+  CHECK(row.trace == "run.h5");
+  CHECK(row.policy == "snapkv");
+  CHECK(row.params == "snapkv(window=8,pool=max:7)+uniform()");
+  CHECK(row.budget == "20%");
+  CHECK(row.budget_tokens == 5.0);  // as asked
+  CHECK(*row.r == 0.5625);          // R_avg = (0.75 + 0.375) / 2
+  CHECK(*row.r_oracle == (0.875 + 0.5) / 2);
+  CHECK(*row.isr == 0.375);
+  CHECK(*row.attention_loss == (0.1875 + 0.375) / 2);
+  CHECK(*row.attention_loss_oracle == (0.125 + 0.125) / 2);
+  CHECK(*row.output_error == (0.375 + 0.5) / 2);
+  CHECK(row.kept_tokens == 4.75);
+  CHECK(row.kept_bytes == 19U * 32U);
+}
+
+TEST_CASE("R_avg weighs layers alike however much importance they hold") {
+  sim::Outcome outcome = worked_outcome();
+  for (std::size_t lane : {0U, 1U}) {
+    outcome.cells[0].lanes[lane].importance *= 100;
+    outcome.cells[0].lanes[lane].importance_kept *= 100;
+  }
+  CHECK(*rows_of(outcome, Scope::all)[0].r == Approx(0.5625));
+}
+
+TEST_CASE("undefined stays undefined") {
+  sim::Outcome outcome = worked_outcome();
+  SECTION("ISR needs more than one kept candidate") {
+    outcome.cells[0].lanes[2].kept_candidates = 1;
+    outcome.cells[0].lanes[3].kept_candidates = 1;
+    const std::vector<Row> layers = rows_of(outcome, Scope::layer);
+    CHECK(layers[0].isr);
+    CHECK_FALSE(layers[1].isr);
+    CHECK(layers[1].r);
+    CHECK_FALSE(rows_of(outcome, Scope::all)[0].isr);
+    CHECK(rows_of(outcome, Scope::all)[0].r);
+    CHECK_FALSE(rows_of(outcome, Scope::head)[2].isr);
+  }
+  SECTION("ISR of a layer takes the mean of kept candidates") {
+    outcome.cells[0].lanes[2].kept_candidates = 1;
+    outcome.cells[0].lanes[3].kept_candidates = 7;
+    CHECK(*rows_of(outcome, Scope::layer)[1].isr == 0.375 / 2);  // log2 of (1 + 7) / 2
+  }
+  SECTION("no importance, no retention") {
+    for (std::size_t lane : {2U, 3U}) {
+      outcome.cells[0].lanes[lane].candidates = 0;
+      outcome.cells[0].lanes[lane].importance = 0;
+      outcome.cells[0].lanes[lane].importance_kept = 0;
+      outcome.cells[0].lanes[lane].importance_oracle = 0;
+    }
+    CHECK(rows_of(outcome, Scope::layer)[0].r);
+    CHECK_FALSE(rows_of(outcome, Scope::layer)[1].r);
+    CHECK_FALSE(rows_of(outcome, Scope::layer)[1].r_oracle);
+    CHECK_FALSE(rows_of(outcome, Scope::all)[0].r);
+    CHECK_FALSE(rows_of(outcome, Scope::all)[0].r_oracle);
+  }
+  SECTION("one lane without importance does not undefine its layer") {
+    outcome.cells[0].lanes[2].importance = 0;
+    outcome.cells[0].lanes[2].importance_kept = 0;
+    CHECK(*rows_of(outcome, Scope::layer)[1].r == 0.5);
+    CHECK_FALSE(rows_of(outcome, Scope::head)[2].r);
+  }
+  SECTION("nothing was decoded") {
+    outcome.decode = 0;
+    for (sim::LaneOutcome& lane : outcome.cells[0].lanes) lane.steps = 0;
+    for (const Scope scope : {Scope::all, Scope::layer, Scope::head}) {
+      for (const Row& row : rows_of(outcome, scope)) {
+        CHECK_FALSE(row.attention_loss);
+        CHECK_FALSE(row.attention_loss_oracle);
+        CHECK_FALSE(row.excess_loss());
+        CHECK_FALSE(row.output_error);
+        CHECK(row.r);
+      }
+    }
+  }
+}
+
+TEST_CASE("a skipped cell keeps its rows and its reason") {
+  sim::Outcome outcome = worked_outcome();
+  outcome.cells[0] = sim::CellOutcome{};
+  outcome.cells[0].skipped = "budget of 5 tokens is below the window of 8";
+  outcome.cells[0].budget_tokens = 5;
+  CHECK(rows_of(outcome, Scope::all).size() == 1);
+  CHECK(rows_of(outcome, Scope::layer).size() == 2);
+  const std::vector<Row> heads = rows_of(outcome, Scope::head);
+  REQUIRE(heads.size() == 4);
+  CHECK(heads[3].layer == 1U);
+  CHECK(heads[3].head == 1U);
+  CHECK(heads[3].skipped == outcome.cells[0].skipped);
+  CHECK_FALSE(heads[3].r);
+  CHECK_FALSE(heads[3].kept_tokens);
+  CHECK_FALSE(heads[3].kept_bytes);
+  CHECK(rows_of(outcome, Scope::all)[0].budget_tokens == 5.0);
+}
+
+TEST_CASE("rows come in the order of the request") {
+  sim::Request request;
+  sim::Outcome outcome = worked_outcome();
+  request.cells = {test::worked_cell("b", "b()+uniform()", "1"), test::worked_cell("a", "a()+uniform()", "1"),
+                   test::worked_cell("b", "b()+uniform()", "2")};
+  outcome.cells.resize(3, outcome.cells[0]);
+  std::string order;
+  for (const Row& row : make_rows("t", request, outcome, Scope::layer))
+    order += row.policy + row.budget + std::to_string(*row.layer) + ' ';
+  CHECK(order == "b10 b11 a10 a11 b20 b21 ");
+}
+
+TEST_CASE("an outcome that does not fit is a bug, not a crash") {
+  sim::Outcome outcome = worked_outcome();
+  SECTION("cells") {
+    outcome.cells.clear();
+  }
+  SECTION("lanes") {
+    outcome.cells[0].lanes.pop_back();
+  }
+  SECTION("shape") {
+    outcome.n_layers = 0;
+  }
+  CHECK_THROWS_AS(rows_of(outcome, Scope::all), Error);
+}
+
+TEST_CASE("scopes are parsed by name") {
+  for (const Scope scope : {Scope::all, Scope::layer, Scope::head})
+    CHECK(parse_scope(scope_name(scope)) == scope);
+  CHECK_THROWS_WITH(parse_scope("layers"),
+                    Catch::Contains("layers") && Catch::Contains("Did you mean layer"));
+}

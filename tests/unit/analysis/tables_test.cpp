@@ -1,0 +1,279 @@
+#include "analysis/tables.hpp"
+
+#include <boost/json.hpp>
+#include <catch2/catch.hpp>
+#include <sstream>
+
+#include "tests/unit/analysis/worked_outcome.hpp"
+
+using namespace kvsim;
+using namespace kvsim::analysis;
+
+namespace {
+
+Row sample_row() {
+  Row row;
+  row.trace = "run.h5";
+  row.policy = "snapkv";
+  row.params = "snapkv(window=8,pool=max:7)+uniform()";
+  row.budget = "25%";
+  row.budget_tokens = 6;
+  row.r = 0.5625;
+  row.r_oracle = 0.6875;
+  row.isr = 1.0 / 3.0;
+  row.attention_loss = 0.25;
+  row.attention_loss_oracle = 0.125;
+  row.output_error = 0.5;
+  row.kept_tokens = 5.5;
+  row.kept_bytes = 704;
+  return row;
+}
+
+Inputs sample_inputs() {
+  Inputs inputs;
+  inputs.traces = {{"run.h5", "ab12", 24, 2}};
+  inputs.policies = {"snapkv(window=8,pool=max:7)+uniform()"};
+  inputs.budgets = {"25%"};
+  inputs.seed = 7;
+  return inputs;
+}
+
+std::string written(Format format, const std::vector<Row>& rows) {
+  std::ostringstream out;
+  write_rows(out, format, rows, sample_inputs());
+  return out.str();
+}
+
+const char* const kKeys =
+    "trace,policy,params,budget,budget_tokens,scope,layer,head,r,r_oracle,isr,attention_loss,attention_loss_"
+    "oracle,"
+    "output_error,kept_tokens,kept_bytes\n";
+
+}  // namespace
+
+TEST_CASE("csv: keys, exact numbers, quotes where commas are, nothing where undefined") {
+  CHECK(written(Format::csv, {sample_row()}) == std::string(kKeys) +
+                                                    "run.h5,snapkv,\"snapkv(window=8,pool=max:7)+uniform()\","
+                                                    "25%,6,all,,,0.5625,0.6875,0.3333333333333333,0.25,"
+                                                    "0.125,0.5,5.5,704\n");
+  Row odd = sample_row();
+  odd.trace = "a \"b\"\nc";
+  odd.params = "full()+uniform()";
+  odd.layer = 3;
+  odd.scope = Scope::layer;
+  odd.r = odd.isr = odd.attention_loss = {};
+  CHECK(written(Format::csv, {odd}) ==
+        std::string(kKeys) +
+            "\"a \"\"b\"\"\nc\",snapkv,full()+uniform(),25%,6,layer,3,,,0.6875,,,0.125,0.5,5.5,704\n");
+  CHECK(written(Format::csv, {}) == kKeys);
+}
+
+TEST_CASE("json: one document of version, inputs and results") {
+  Row second = sample_row();
+  second.scope = Scope::head;
+  second.layer = 1;
+  second.head = 0;
+  second.isr = {};
+  CHECK(written(Format::json, {sample_row(), second}) == R"doc({
+  "schema_version": 1,
+  "inputs": {
+    "loop": "open",
+    "traces": [
+      {"trace": "run.h5", "content_sha256": "ab12", "prompt": 24, "decode": 2}
+    ],
+    "policies": ["snapkv(window=8,pool=max:7)+uniform()"],
+    "budgets": ["25%"],
+    "scope": "all",
+    "seed": 7
+  },
+  "results": [
+    {"trace": "run.h5", "policy": "snapkv", "params": "snapkv(window=8,pool=max:7)+uniform()", "budget": "25%", "budget_tokens": 6, "scope": "all", "layer": null, "head": null, "r": 0.5625, "r_oracle": 0.6875, "isr": 0.3333333333333333, "attention_loss": 0.25, "attention_loss_oracle": 0.125, "output_error": 0.5, "kept_tokens": 5.5, "kept_bytes": 704},
+    {"trace": "run.h5", "policy": "snapkv", "params": "snapkv(window=8,pool=max:7)+uniform()", "budget": "25%", "budget_tokens": 6, "scope": "head", "layer": 1, "head": 0, "r": 0.5625, "r_oracle": 0.6875, "isr": null, "attention_loss": 0.25, "attention_loss_oracle": 0.125, "output_error": 0.5, "kept_tokens": 5.5, "kept_bytes": 704}
+  ]
+}
+)doc");
+}
+
+TEST_CASE("json reads back to the same numbers") {
+  Row row = sample_row();
+  row.r = 0.1 + 0.2;
+  row.attention_loss = 1e-300;
+  row.kept_bytes = 9007199254740993;  // beyond what a double holds
+  row.trace = "odd \"name\"\t.h5";
+  const boost::json::value document = boost::json::parse(written(Format::json, {row}));
+  const boost::json::object& result = document.at("results").at(0).as_object();
+  CHECK(result.at("r").as_double() == 0.1 + 0.2);
+  CHECK(result.at("attention_loss").as_double() == 1e-300);
+  CHECK(result.at("kept_bytes").as_int64() == 9007199254740993);
+  CHECK(result.at("trace").as_string() == row.trace);
+  CHECK(result.at("head").is_null());
+  CHECK(boost::json::parse(written(Format::json, {})).at("results").as_array().empty());
+}
+
+TEST_CASE("json tells an unknown hash as null") {
+  Inputs inputs = sample_inputs();
+  inputs.traces[0].content_sha256.clear();
+  std::ostringstream out;
+  write_rows(out, Format::json, {}, inputs);
+  CHECK(boost::json::parse(out.str()).at("inputs").at("traces").at(0).at("content_sha256").is_null());
+}
+
+TEST_CASE("jsonl: the results of json, one per line") {
+  const std::vector<Row> rows = {sample_row(), sample_row()};
+  std::istringstream lines(written(Format::jsonl, rows));
+  const boost::json::value document = boost::json::parse(written(Format::json, rows));
+  std::string line;
+  std::size_t n = 0;
+  while (std::getline(lines, line)) CHECK(boost::json::parse(line) == document.at("results").at(n++));
+  CHECK(n == 2);
+}
+
+TEST_CASE("md: a GitHub table with every column") {
+  Row row = sample_row();
+  row.trace = "a|b.h5";
+  row.r = {};
+  CHECK(written(Format::md, {row}) ==
+        "| trace | policy | params | budget | budget_tokens | scope | layer | head | r | r_oracle | isr | "
+        "attention_loss "
+        "| attention_loss_oracle | output_error | kept_tokens | kept_bytes |\n"
+        "| --- | --- | --- | --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: "
+        "| ---: |\n"
+        "| a\\|b.h5 | snapkv | snapkv(window=8,pool=max:7)+uniform() | 25% | 6 | all | - | - | - | 0.6875 | "
+        "0.3333333333333333 | 0.25 | 0.125 | 0.5 | 5.5 | 704 |\n\n" +
+            std::string(kOpenLoopNote) + "\n");
+}
+
+namespace {
+
+Row table_row(const char* policy, const char* params, const char* budget, double tokens, double r,
+              double loss) {
+  Row row = sample_row();
+  row.policy = policy;
+  row.params = params;
+  row.budget = budget;
+  row.budget_tokens = tokens;
+  row.kept_tokens = tokens;
+  row.r = r;
+  row.attention_loss = loss;
+  return row;
+}
+
+}  // namespace
+
+TEST_CASE("table: grouped by budget, constants above, best marked, undefined a dash") {
+  std::vector<Row> rows = {
+      table_row("full", "full()+uniform()", "10%", 12, 1, 0),
+      table_row("snapkv", "snapkv(window=8,pool=max:7)+uniform()", "10%", 12, 0.5, 0.25),
+      table_row("h2o", "h2o(recent=0.5)+uniform()", "10%", 12, 0.25, 0.5),
+      table_row("full", "full()+uniform()", "25%", 30, 1, 0),
+      table_row("snapkv", "snapkv(window=8,pool=max:7)+uniform()", "25%", 30, 0.75, 0.125),
+      table_row("h2o", "h2o(recent=0.5)+uniform()", "25%", 30, 0.5, 0.00001),
+  };
+  for (const std::size_t i : {0U, 3U}) {
+    rows[i].unbounded = true;
+    rows[i].kept_tokens = 120;
+    rows[i].kept_bytes = 122880;
+    rows[i].attention_loss_oracle = 0;
+  }
+  rows[2].isr = {};
+  CHECK(written(Format::table, rows) == R"doc(trace run.h5
+
+                       r          attention    loss     over  output    kept     kept
+policy         r  oracle     isr       loss  oracle   oracle   error  tokens     size
+budget 10% (12 tokens per lane)
+full      1       0.6875  0.3333    0        0        0       0.5000     120  120 KiB
+snapkv *  0.5000  0.6875  0.3333    0.2500   0.1250   0.1250  0.5000      12    704 B
+h2o       0.2500  0.6875  -         0.5000   0.1250   0.3750  0.5000      12    704 B
+
+budget 25% (30 tokens per lane)
+full      1       0.6875  0.3333    0        0        0       0.5000     120  120 KiB
+snapkv    0.7500  0.6875  0.3333    0.1250   0.1250   0       0.5000      30    704 B
+h2o *     0.5000  0.6875  0.3333    1.0e-05  0.1250  -0.1250  0.5000      30    704 B
+
+* loses least of the policies that have a budget
+full = full()+uniform()
+snapkv = snapkv(window=8,pool=max:7)+uniform()
+h2o = h2o(recent=0.5)+uniform()
+Open loop: each recorded query is answered exactly as the compressed cache would answer it; what that answer
+would have changed later is not seen.
+)doc");
+}
+
+TEST_CASE("table: what differs gets its column") {
+  SECTION("one name for two parameter sets shows the parameters") {
+    const std::string text =
+        written(Format::table, {table_row("h2o", "h2o(recent=0.5)+uniform()", "9", 9, 0.5, 0.5),
+                                table_row("h2o", "h2o(recent=0.9)+uniform()", "9", 9, 0.5, 0.25)});
+    CHECK_THAT(text, Catch::Contains("\nh2o(recent=0.5)+uniform()  "));
+    CHECK_THAT(text, Catch::Contains("\nh2o(recent=0.9)+uniform() *"));
+    CHECK_THAT(text, !Catch::Contains(" = "));
+  }
+  SECTION("several traces, whose budgets come to different tokens") {
+    std::vector<Row> rows = {table_row("h2o", "h2o()+uniform()", "25%", 9, 0.5, 0.5),
+                             table_row("h2o", "h2o()+uniform()", "25%", 12.5, 0.5, 0.5)};
+    rows[1].trace = "p\xc3\xa9.h5";  // five characters in six bytes
+    const std::string text = written(Format::table, rows);
+    CHECK_THAT(text, Catch::Contains("budget 25%\nrun.h5  h2o        9  "));
+    CHECK_THAT(text, Catch::Contains("\np\xc3\xa9.h5   h2o       12.5"));
+    CHECK_THAT(text, !Catch::Contains("trace run.h5"));
+  }
+  SECTION("layers and heads") {
+    Row row = table_row("h2o", "h2o()+uniform()", "9", 9, 0.5, 0.5);
+    row.scope = Scope::head;
+    row.layer = 2;
+    row.head = 11;
+    CHECK_THAT(written(Format::table, {row}), Catch::Contains("\nh2o         2    11  "));
+  }
+}
+
+TEST_CASE("table: the mark") {
+  const auto marks = [](const std::vector<Row>& rows) {
+    const std::string text = written(Format::table, rows);
+    return std::count(text.begin(),
+                      text.begin() + static_cast<std::ptrdiff_t>(text.find("\n\n", text.find("budget"))),
+                      '*');
+  };
+  const Row a = table_row("a", "a()+uniform()", "9", 9, 0.5, 0.25),
+            b = table_row("b", "b()+uniform()", "9", 9, 0.5, 0.5);
+  Row tie = table_row("c", "c()+uniform()", "9", 9, 0.5, 0.25);
+  CHECK(marks({a, b}) == 1);
+  CHECK(marks({a, b, tie}) == 2);
+  CHECK(marks({a, tie}) == 0);  // nothing to win
+  CHECK(marks({a}) == 0);
+  SECTION("without decode steps the best R wins") {
+    Row low = a, high = b;
+    low.attention_loss = high.attention_loss = {};
+    high.r = 0.75;
+    CHECK(marks({low, high}) == 1);
+    CHECK_THAT(written(Format::table, {low, high}), Catch::Contains("b *"));
+  }
+  SECTION("each layer has its own") {
+    Row a1 = a, b1 = b;
+    a1.scope = b1.scope = Scope::layer;
+    a1.layer = b1.layer = 1;
+    Row a0 = a1, b0 = b1;
+    a0.layer = b0.layer = 0;
+    b0.attention_loss = 0.125;
+    CHECK(marks({a0, a1, b0, b1}) == 2);
+  }
+}
+
+TEST_CASE("table: skipped cells say why") {
+  Row row = table_row("snapkv", "snapkv()+uniform()", "4", 4, 0.5, 0.5);
+  row.r = row.attention_loss = row.kept_tokens = {};
+  row.skipped = "budget of 4 is below the window";
+  CHECK_THAT(written(Format::table, {row}),
+             Catch::Contains("skipped: snapkv at 4: budget of 4 is below the window\n"));
+}
+
+TEST_CASE("table: every line that people read ends without blanks") {
+  std::istringstream lines(written(Format::table, {sample_row()}));
+  std::string line;
+  while (std::getline(lines, line)) CHECK((line.empty() || line.back() != ' '));
+}
+
+TEST_CASE("formats are parsed by name") {
+  CHECK(parse_format("jsonl") == Format::jsonl);
+  CHECK(parse_format("table") == Format::table);
+  CHECK_THROWS_WITH(parse_format("jsn"), Catch::Contains("jsn") && Catch::Contains("Did you mean json"));
+}
