@@ -1,12 +1,12 @@
 #pragma once
 /// What an eviction policy is and may see.
 ///
-/// A *unit* is the smallest thing with its own resident set: one lane (layer, KV head), or a layer whose lanes share
-/// one set. One Eviction object serves one unit and every budget of the study: the prompt is observed once and
-/// ranked once. Decoding differs per budget, so each budget gets its own Decoder.
+/// A *unit* is the smallest thing with its own resident set: one lane (layer, KV head), or a layer whose
+/// lanes share one set. One Eviction object serves one unit and every budget of the study: the prompt is
+/// observed once and ranked once. Decoding differs per budget, so each budget gets its own Decoder.
 ///
-/// The feeder (a replayed trace, or a model running with the policy's cache) owns the resident set, the counts and
-/// the metrics. It calls, in this order:
+/// The feeder (a replayed trace, or a model running with the policy's cache) owns the resident set, the
+/// counts and the metrics. It calls, in this order:
 ///   observe()        blocks of prompt attention rows, if prompt_rows() asked for them
 ///   finish_prompt()  the prompt is complete
 ///   compress(B)      once per budget: which positions the prompt leaves
@@ -14,8 +14,8 @@
 /// then for each generated token, with the unit's slots:
 ///   Decoder::evict    only when the arriving token finds the unit full: name the slot it takes
 ///   Decoder::observe  after the token's query has attended the residents, itself included
-/// So a unit never attends more than B positions once a Decoder manages it. A policy never sees the future, other
-/// units, or the attention of a position that is gone.
+/// So a unit never attends more than B positions once a Decoder manages it. A policy never sees the future,
+/// other units, or the attention of a position that is gone.
 #include <cstdint>
 #include <limits>
 #include <memory>
@@ -42,8 +42,8 @@ struct Unit {
 /// A block of prompt rows of one query head (0 .. unit.n_query_heads()-1).
 /// p(i, j) = full softmax attention of query first_query + i on key j; 0 for keys it cannot see.
 /// p.cols = first_query + p.rows: no row of the block sees a later key.
-/// Blocks of one query head come in order of position; every row at or after prompt_length - prompt_rows() comes
-/// exactly once, earlier ones may come too when another policy asked for them.
+/// Blocks of one query head come in order of position; every row at or after prompt_length - prompt_rows()
+/// comes exactly once, earlier ones may come too when another policy asked for them.
 struct PromptRows {
   int query_head = 0;
   std::size_t first_query = 0;
@@ -51,7 +51,8 @@ struct PromptRows {
   MatrixView p;
 };
 
-/// The finished prompt. Keys as the cache holds them (after RoPE), values; per lane of the unit, [prompt, dim].
+/// The finished prompt. Keys as the cache holds them (after RoPE), values; per lane of the unit, [prompt,
+/// dim].
 class Prompt {
  public:
   virtual ~Prompt() = default;
@@ -71,10 +72,11 @@ struct Step {
   Position position = 0;            ///< of the query
   std::span<const Position> slots;  ///< position held by each slot, the query's own token included
   std::size_t own_slot = 0;         ///< slot of the query's own token
-  MatrixView attention;             ///< [n_query_heads, slots]: raw attention of the full row on each resident
-  std::span<const double> mass;     ///< [n_query_heads]: sum of that row; raw / mass is what the compressed cache computes
-  MatrixView keys;                  ///< [n_lanes, head_dim]: the token's own keys
-  MatrixView values;                ///< [n_lanes, value_dim]: the token's own values
+  MatrixView attention;  ///< [n_query_heads, slots]: raw attention of the full row on each resident
+  std::span<const double>
+      mass;           ///< [n_query_heads]: sum of that row; raw / mass is what the compressed cache computes
+  MatrixView keys;    ///< [n_lanes, head_dim]: the token's own keys
+  MatrixView values;  ///< [n_lanes, value_dim]: the token's own values
 };
 
 class Decoder {

@@ -1,0 +1,119 @@
+#include "policies/api/call_syntax.hpp"
+
+#include <algorithm>
+
+#include "sim/base/error.hpp"
+
+namespace kvsim::policy {
+namespace {
+
+constexpr std::size_t kLongest = 4096;  // characters; far above any composition, far below what would be slow
+
+bool is_space(char c) {
+  return c == ' ' || c == '\t' || c == '\n' || c == '\r';
+}
+
+bool is_name_char(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.' ||
+         c == '-';
+}
+
+std::string_view trimmed(std::string_view text) {
+  while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
+  while (!text.empty() && is_space(text.back())) text.remove_suffix(1);
+  return text;
+}
+
+class CallReader {
+ public:
+  explicit CallReader(std::string_view text) : text_(text) {}
+
+  std::vector<Call> calls() {
+    std::vector<Call> out;
+    do out.push_back(call());
+    while (take('+'));
+    if (at_ != text_.size()) fail("expected '+' or the end of the text");
+    return out;
+  }
+
+ private:
+  Call call() {
+    Call out;
+    out.name = name("a policy name");
+    if (!take('(') || take(')')) return out;
+    do out.arguments.push_back(argument(out));
+    while (take(','));
+    if (!take(')')) fail("expected ',' or ')'");
+    return out;
+  }
+
+  Call::Argument argument(const Call& call) {
+    Call::Argument out;
+    out.name = name("a parameter name");
+    if (!take('=')) fail("expected '=' and a value after " + out.name);
+    out.value = value();
+    if (out.value.empty()) fail("expected a value for " + out.name);
+    const auto same = [&](const Call::Argument& other) { return other.name == out.name; };
+    if (std::any_of(call.arguments.begin(), call.arguments.end(), same)) fail(out.name + " is given twice");
+    return out;
+  }
+
+  std::string name(std::string_view what) {
+    skip_space();
+    const std::size_t begin = at_;
+    while (at_ < text_.size() && is_name_char(text_[at_])) ++at_;
+    if (at_ == begin) fail("expected " + std::string(what));
+    return std::string(text_.substr(begin, at_ - begin));
+  }
+
+  std::string value() {
+    const std::size_t begin = at_;
+    for (std::size_t depth = 0; at_ < text_.size(); ++at_) {
+      const char c = text_[at_];
+      if (depth == 0 && (c == ',' || c == ')')) break;
+      if (c == '(') ++depth;
+      if (c == ')') --depth;
+    }
+    return std::string(trimmed(text_.substr(begin, at_ - begin)));
+  }
+
+  bool take(char wanted) {
+    skip_space();
+    if (at_ == text_.size() || text_[at_] != wanted) return false;
+    ++at_;
+    return true;
+  }
+
+  void skip_space() {
+    while (at_ < text_.size() && is_space(text_[at_])) ++at_;
+  }
+
+  /// Shows the text with everything before the offending character marked off.
+  [[noreturn]] void fail(const std::string& what) const {
+    const bool end = at_ == text_.size();
+    usage_error(what + (end ? " at the end" : " at character " + std::to_string(at_ + 1)),
+                "policy \"" + std::string(text_) + "\"",
+                "Write EVICTION(name=value,...)+ALLOCATION(name=value,...), e.g. snapkv(window=32)+pyramid");
+  }
+
+  std::string_view text_;
+  std::size_t at_ = 0;
+};
+
+}  // namespace
+
+std::vector<Call> parse_calls(std::string_view text) {
+  if (text.size() > kLongest)
+    usage_error("a policy of " + std::to_string(text.size()) + " characters; at most " +
+                std::to_string(kLongest));
+  const auto strange = std::find_if(text.begin(), text.end(), [](char c) {
+    const auto byte = static_cast<unsigned char>(c);
+    return (byte < 0x20 && !is_space(c)) || byte >= 0x7f;
+  });
+  if (strange != text.end())
+    usage_error("a policy is written in printable ASCII; character " +
+                std::to_string(strange - text.begin() + 1) + " is not");
+  return CallReader(text).calls();
+}
+
+}  // namespace kvsim::policy

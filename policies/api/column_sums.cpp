@@ -1,0 +1,48 @@
+#include "policies/api/column_sums.hpp"
+
+#include <algorithm>
+
+#include "sim/base/error.hpp"
+
+namespace kvsim::policy {
+namespace {
+
+/// Rows added per sweep over the sums: enough that reading and writing them no longer shows.
+constexpr std::size_t kSweep = 8;
+
+/// sums[j] += p(first, j), then p(first + 1, j), ...: the order of one row after another, for any kSweep.
+void add_rows(const MatrixView& p, std::size_t first, std::size_t count, double* sums) {
+  const float* rows = p.data + first * p.stride;
+  if (count == kSweep) {
+    for (std::size_t j = 0; j < p.cols; ++j) {
+      double sum = sums[j];
+      for (std::size_t i = 0; i < kSweep; ++i) sum += static_cast<double>(rows[i * p.stride + j]);
+      sums[j] = sum;
+    }
+    return;
+  }
+  for (std::size_t i = 0; i < count; ++i)
+    for (std::size_t j = 0; j < p.cols; ++j) sums[j] += static_cast<double>(rows[i * p.stride + j]);
+}
+
+}  // namespace
+
+void ColumnSums::add(const PromptRows& block) {
+  std::vector<double>& sums = heads_[static_cast<std::size_t>(block.query_head)];
+  if (sums.empty()) sums.resize(block.prompt_length);
+  if (block.p.cols > sums.size()) bug("prompt rows are wider than the prompt");
+  const std::size_t wanted_from = block.prompt_length - std::min(rows_, block.prompt_length);
+  const std::size_t skipped = wanted_from > block.first_query ? wanted_from - block.first_query : 0;
+  for (std::size_t i = skipped; i < block.p.rows; i += kSweep)
+    add_rows(block.p, i, std::min(kSweep, block.p.rows - i), sums.data());
+}
+
+std::vector<double> ColumnSums::mean() const {
+  std::vector<double> out(heads_[0].size());
+  for (const std::vector<double>& sums : heads_)
+    for (std::size_t j = 0; j < out.size(); ++j) out[j] += sums[j];
+  for (double& value : out) value /= static_cast<double>(heads_.size());
+  return out;
+}
+
+}  // namespace kvsim::policy

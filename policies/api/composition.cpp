@@ -1,0 +1,164 @@
+#include "policies/api/composition.hpp"
+
+#include <algorithm>
+
+#include "policies/api/call_syntax.hpp"
+#include "policies/api/param_value.hpp"
+#include "sim/base/error.hpp"
+#include "sim/base/suggest.hpp"
+
+namespace kvsim::policy {
+namespace {
+
+constexpr const char* kDefaultAllocation = "uniform";
+
+std::string quoted(std::string_view text) {
+  return "\"" + std::string(text) + "\"";
+}
+
+std::string call_text(const Call& call) {
+  std::string arguments;
+  for (const Call::Argument& a : call.arguments)
+    arguments += (arguments.empty() ? "" : ",") + a.name + "=" + a.value;
+  return arguments.empty() ? call.name : call.name + "(" + arguments + ")";
+}
+
+std::string place(const Call& call) {
+  return "policy " + quoted(call_text(call));
+}
+
+std::vector<std::string> first_names(const Registry& registry) {
+  std::vector<std::string> names = registry.names(Kind::eviction), presets = registry.preset_names();
+  names.insert(names.end(), presets.begin(), presets.end());
+  return names;
+}
+
+const PolicySpec& find_eviction(const Call& call, const Registry& registry) {
+  if (const PolicySpec* spec = registry.find_policy(Kind::eviction, call.name)) return *spec;
+  if (registry.find_policy(Kind::allocation, call.name))
+    usage_error(call.name + " is an allocation: it needs an eviction before it", place(call),
+                "Write e.g. snapkv+" + call.name);
+  usage_error("unknown policy " + quoted(call.name), place(call),
+              suggestion(call.name, first_names(registry)));
+}
+
+const PolicySpec& find_allocation(const Call& call, const Registry& registry) {
+  if (const PolicySpec* spec = registry.find_policy(Kind::allocation, call.name)) return *spec;
+  const std::vector<std::string> known = registry.names(Kind::allocation);
+  if (registry.find_preset(call.name) || registry.find_policy(Kind::eviction, call.name))
+    usage_error("two evictions: " + call.name + " stands after '+', where an allocation is expected",
+                place(call), suggestion(call.name, known));
+  usage_error("unknown allocation " + quoted(call.name), place(call), suggestion(call.name, known));
+}
+
+const ParamSpec* find_param(const PolicySpec& spec, std::string_view name) {
+  const auto param = std::find_if(spec.params.begin(), spec.params.end(),
+                                  [&](const ParamSpec& p) { return p.name == name; });
+  return param == spec.params.end() ? nullptr : &*param;
+}
+
+std::vector<std::string> param_names(const PolicySpec& spec) {
+  std::vector<std::string> names;
+  for (const ParamSpec& param : spec.params) names.push_back(param.name);
+  return names;
+}
+
+std::string param_suggestion(std::string_view name, const std::vector<std::string>& known) {
+  return known.empty() ? "It takes no parameters." : suggestion(name, known);
+}
+
+/// Every parameter of the spec, typed or default, in the spec's order.
+Part make_part(const PolicySpec& spec, const Call& call) {
+  for (const Call::Argument& argument : call.arguments)
+    if (!find_param(spec, argument.name))
+      usage_error("unknown parameter " + quoted(argument.name) + " of " + spec.name, place(call),
+                  param_suggestion(argument.name, param_names(spec)));
+  Part part{.spec = &spec, .params = {}};
+  for (const ParamSpec& param : spec.params) {
+    const auto typed = std::find_if(call.arguments.begin(), call.arguments.end(),
+                                    [&](const Call::Argument& a) { return a.name == param.name; });
+    const std::string& text = typed == call.arguments.end() ? param.fallback : typed->value;
+    part.params.entries.push_back(parse_value(param, text, place(call)));
+  }
+  if (spec.check) spec.check(part.params);
+  return part;
+}
+
+/// The argument of a preset goes to the part that has a parameter of this name.
+void override_argument(const Call& preset, const Call::Argument& argument, std::vector<Call>& calls,
+                       const PolicySpec& eviction, const PolicySpec* allocation) {
+  const bool first = find_param(eviction, argument.name),
+             second = allocation && find_param(*allocation, argument.name);
+  if (first && second)
+    usage_error("parameter " + quoted(argument.name) + " of " + preset.name + " could be " + eviction.name +
+                    "'s or " + allocation->name + "'s",
+                place(preset), "Write the parts out: " + call_text(calls[0]) + "+" + call_text(calls[1]));
+  if (!first && !second) {
+    std::vector<std::string> known = param_names(eviction);
+    if (allocation)
+      for (const ParamSpec& param : allocation->params) known.push_back(param.name);
+    usage_error("unknown parameter " + quoted(argument.name) + " of " + preset.name, place(preset),
+                param_suggestion(argument.name, known));
+  }
+  std::vector<Call::Argument>& arguments = calls[first ? 0 : 1].arguments;
+  const auto same = std::find_if(arguments.begin(), arguments.end(),
+                                 [&](const Call::Argument& a) { return a.name == argument.name; });
+  if (same == arguments.end())
+    arguments.push_back(argument);
+  else
+    same->value = argument.value;
+}
+
+/// The calls a preset stands for, with the parameters given to it.
+std::vector<Call> expand(const PresetSpec& preset, const Call& call, const Registry& registry) {
+  std::vector<Call> calls = parse_calls(preset.expansion);
+  const PolicySpec& eviction = find_eviction(calls[0], registry);
+  const PolicySpec* allocation = calls.size() > 1 ? &find_allocation(calls[1], registry) : nullptr;
+  for (const Call::Argument& argument : call.arguments)
+    override_argument(call, argument, calls, eviction, allocation);
+  return calls;
+}
+
+std::string expansion_text(const Part& part) {
+  return part.spec->name + "(" + part.params.text() + ")";
+}
+
+}  // namespace
+
+bool Composition::layer_unit() const {
+  return eviction.spec->layer_unit && eviction.spec->layer_unit(eviction.params);
+}
+
+std::size_t Composition::floor() const {
+  return eviction.spec->floor ? std::max<std::size_t>(eviction.spec->floor(eviction.params), 1) : 1;
+}
+
+Composition parse_composition(std::string_view text, const Registry& registry) {
+  std::vector<Call> calls = parse_calls(text);
+  Composition out;
+  if (const PresetSpec* preset = registry.find_preset(calls[0].name)) {
+    std::vector<Call> expanded = expand(*preset, calls[0], registry);
+    if (expanded.size() > 1 && calls.size() > 1)
+      usage_error(preset->name + " already has an allocation", "policy " + quoted(text),
+                  "Write its eviction out: " + call_text(expanded[0]) + "+" + call_text(calls[1]));
+    expanded.insert(expanded.end(), calls.begin() + 1, calls.end());
+    out.name = preset->name;
+    if (calls.size() > 1 && calls[1].name != kDefaultAllocation) out.name += "+" + calls[1].name;
+    calls = std::move(expanded);
+  }
+  if (calls.size() > 2)
+    usage_error("more than one '+'", "policy " + quoted(text), "One eviction and at most one allocation.");
+  if (calls.size() == 1) calls.push_back({.name = kDefaultAllocation, .arguments = {}});
+
+  out.eviction = make_part(find_eviction(calls[0], registry), calls[0]);
+  out.allocation = make_part(find_allocation(calls[1], registry), calls[1]);
+  const std::string &eviction = out.eviction.spec->name, &allocation = out.allocation.spec->name;
+  if (out.eviction.spec->unbounded && allocation != kDefaultAllocation)
+    usage_error(eviction + " keeps everything: there is no budget for " + allocation + " to split",
+                "policy " + quoted(text));
+  if (out.name.empty()) out.name = allocation == kDefaultAllocation ? eviction : eviction + "+" + allocation;
+  out.params = expansion_text(out.eviction) + "+" + expansion_text(out.allocation);
+  return out;
+}
+
+}  // namespace kvsim::policy

@@ -1,0 +1,19 @@
+#pragma once
+/// Keeps the first `sinks` positions and the newest ones: what the sliding window and StreamingLLM share.
+#include "policies/api/eviction.hpp"
+
+namespace kvsim::policy {
+
+class Recency final : public Eviction {
+ public:
+  explicit Recency(std::size_t sinks) : sinks_(sinks) {}
+
+  void finish_prompt(const Prompt& prompt) override { length_ = prompt.length(); }
+  void compress(std::size_t budget, std::span<Position> keep) const override;
+  std::unique_ptr<Decoder> decoder(std::size_t budget, std::span<const Position> slots) const override;
+
+ private:
+  std::size_t sinks_, length_ = 0;
+};
+
+}  // namespace kvsim::policy

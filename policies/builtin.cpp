@@ -1,0 +1,28 @@
+#include "policies/builtin.hpp"
+
+namespace kvsim::policy {
+
+#define KVSIM_EVICTION(name) PolicySpec name##_spec();
+#define KVSIM_ALLOCATION(name) PolicySpec name##_spec();
+#define KVSIM_PRESET(name, expansion, summary, paper)
+#include "policies/builtin.def"
+#undef KVSIM_EVICTION
+#undef KVSIM_ALLOCATION
+#undef KVSIM_PRESET
+
+const Registry& builtin() {
+  static const Registry registry = [] {
+    Registry list;
+#define KVSIM_EVICTION(name) list.add(name##_spec());
+#define KVSIM_ALLOCATION(name) list.add(name##_spec());
+#define KVSIM_PRESET(name, expansion, summary, paper) list.add(PresetSpec{#name, expansion, summary, paper});
+#include "policies/builtin.def"
+#undef KVSIM_EVICTION
+#undef KVSIM_ALLOCATION
+#undef KVSIM_PRESET
+    return list;
+  }();
+  return registry;
+}
+
+}  // namespace kvsim::policy

@@ -1,0 +1,66 @@
+// Keys of small norm stay.
+#include <cmath>
+
+#include "policies/api/score_policy.hpp"
+
+namespace kvsim::policy {
+namespace {
+
+double minus_norm(std::span<const float> key) {
+  double squares = 0;
+  for (const float x : key) squares += static_cast<double>(x) * static_cast<double>(x);
+  return -std::sqrt(squares);
+}
+
+class L2NormDecoder final : public ScoredDecoder {
+ public:
+  using ScoredDecoder::ScoredDecoder;
+  L2NormDecoder(Protection protection, Tie tie, std::vector<double> scores)
+      : ScoredDecoder(protection, tie, std::move(scores)) {}
+
+  void observe(const Step& step) override { admit(step, minus_norm(step.keys.row(0))); }
+};
+
+class L2Norm final : public ScoredEviction {
+ public:
+  L2Norm(const Params& params, const Unit& unit)
+      : ScoredEviction(unit, Protection::of(params), tie_of(params)) {}
+
+  std::unique_ptr<Decoder> decoder(std::size_t budget, std::span<const Position> slots) const override {
+    return std::make_unique<L2NormDecoder>(protection(budget), tie(), scores_of(slots));
+  }
+
+ private:
+  std::vector<double> score(const Prompt& prompt) override {
+    const MatrixView keys = prompt.keys(0);
+    std::vector<double> out(prompt.length());
+    for (std::size_t position = 0; position < out.size(); ++position)
+      out[position] = minus_norm(keys.row(position));
+    return out;
+  }
+};
+
+}  // namespace
+
+PolicySpec l2_norm_spec() {
+  return {
+      .name = "l2_norm",
+      .aliases = {"knorm"},
+      .kind = Kind::eviction,
+      .summary = "keeps the keys of smallest Euclidean norm",
+      .paper =
+          "Devoto, Zhao, Scardapane, Minervini, A Simple and Effective L2 Norm-Based Strategy for KV Cache "
+          "Compression, EMNLP 2024, https://arxiv.org/abs/2406.11430",
+      .details =
+          "Score of a token: minus the norm of its key, per KV head; rotary embedding does not change it. "
+          "Nothing is protected by default, as in the paper; sinks=4,window=10 is cold-compress's setting. "
+          "Departures: one token leaves when one arrives, where the authors' code prunes to a share of the "
+          "length now and then; no layer is exempt, where their experiments leave out the first one or two.",
+      .params = {sinks_param(0), window_param(0), tie_param()},
+      .needs = {.keys = true},
+      .floor = [](const Params& params) { return Protection::of(params).floor(); },
+      .make_eviction = [](const Params& params,
+                          const Unit& unit) { return std::make_unique<L2Norm>(params, unit); }};
+}
+
+}  // namespace kvsim::policy

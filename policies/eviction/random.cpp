@@ -1,0 +1,90 @@
+// A random sample: what choosing without looking is worth.
+#include "policies/api/score_policy.hpp"
+#include "sim/base/rng.hpp"
+
+namespace kvsim::policy {
+namespace {
+
+/// Draws of one unit; a value depends on its keys only.
+struct Draws {
+  std::uint64_t key = 0;
+
+  explicit Draws(const Unit& unit)
+      : key(combine({unit.seed, key_of("random"), static_cast<std::uint64_t>(unit.layer),
+                     static_cast<std::uint64_t>(unit.first_kv_head)})) {}
+  double operator()(Position position) const {
+    return uniform01(combine({key, static_cast<std::uint64_t>(position)}));
+  }
+  double operator()(Position position, Position step) const {
+    return uniform01(combine({key, static_cast<std::uint64_t>(position), static_cast<std::uint64_t>(step)}));
+  }
+};
+
+class RandomDecoder final : public ScoredDecoder {
+ public:
+  RandomDecoder(const Draws& draws, bool redraw, Protection protection, std::vector<double> scores)
+      : ScoredDecoder(protection, Tie::oldest, std::move(scores)), draws_(draws), redraw_(redraw) {}
+
+  std::size_t evict(const Arrival& arrival) override {
+    if (redraw_)
+      for (std::size_t slot = 0; slot < arrival.slots.size(); ++slot)
+        scores()[slot] = draws_(arrival.slots[slot], arrival.position);
+    return ScoredDecoder::evict(arrival);
+  }
+
+  void observe(const Step& step) override { admit(step, draws_(step.position)); }
+
+ private:
+  Draws draws_;
+  bool redraw_;
+};
+
+class Random final : public ScoredEviction {
+ public:
+  Random(const Params& params, const Unit& unit)
+      : ScoredEviction(unit, Protection::of(params), Tie::oldest),
+        draws_(unit),
+        redraw_(params.flag("redraw")) {}
+
+  std::unique_ptr<Decoder> decoder(std::size_t budget, std::span<const Position> slots) const override {
+    return std::make_unique<RandomDecoder>(draws_, redraw_, protection(budget), scores_of(slots));
+  }
+
+ private:
+  std::vector<double> score(const Prompt& prompt) override {
+    std::vector<double> out(prompt.length());
+    for (std::size_t position = 0; position < out.size(); ++position)
+      out[position] = draws_(static_cast<Position>(position));
+    return out;
+  }
+
+  Draws draws_;
+  bool redraw_;
+};
+
+}  // namespace
+
+PolicySpec random_spec() {
+  return {.name = "random",
+          .kind = Kind::eviction,
+          .summary = "keeps a uniform random sample",
+          .details =
+              "Every position draws one priority from (seed, layer, head, position) and the highest stay: "
+              "at every step what is held, the newest token apart, is a uniform sample of the past without "
+              "replacement, and larger budgets hold supersets. redraw=true draws again for every resident "
+              "at every step, as cold-compress does: then old tokens thin out geometrically.",
+          .params = {sinks_param(0),
+                     window_param(0),
+                     {.name = "redraw",
+                      .type = ParamType::flag,
+                      .fallback = "false",
+                      .help = "draw a new priority for every resident at every step"},
+                     unit_param("lane")},
+          .randomised = true,
+          .layer_unit = unit_is_layer,
+          .floor = [](const Params& params) { return Protection::of(params).floor(); },
+          .make_eviction = [](const Params& params,
+                              const Unit& unit) { return std::make_unique<Random>(params, unit); }};
+}
+
+}  // namespace kvsim::policy

@@ -1,0 +1,82 @@
+// What the end of the prompt looks at, smoothed along positions.
+#include <algorithm>
+
+#include "policies/api/column_sums.hpp"
+#include "policies/api/pooling.hpp"
+#include "policies/api/score_policy.hpp"
+
+namespace kvsim::policy {
+namespace {
+
+class SnapKv final : public ScoredEviction {
+ public:
+  SnapKv(const Params& params, const Unit& unit)
+      : ScoredEviction(unit, Protection::of(params), tie_of(params)),
+        window_(params.count("window")),
+        pooling_(Pooling::parse(params.word("pool"))),
+        strongest_head_(params.word("group") == "max"),
+        sums_(unit.n_query_heads(), window_) {}
+
+  std::size_t prompt_rows() const override { return window_; }
+  void observe(const PromptRows& rows) override { sums_.add(rows); }
+
+ private:
+  /// The window itself is protected and has no score.
+  std::vector<double> score(const Prompt& prompt) override {
+    std::vector<double> out(prompt.length());
+    const std::size_t n_scored = prompt.length() - std::min(window_, prompt.length());
+    for (std::size_t head = 0; head < sums_.n_heads(); ++head) {
+      const std::vector<double> smooth = pooled(pooling_, sums_.head(head).first(n_scored));
+      for (std::size_t j = 0; j < n_scored; ++j)
+        out[j] = strongest_head_ ? std::max(out[j], smooth[j]) : out[j] + smooth[j];
+    }
+    return out;
+  }
+
+  std::size_t window_;
+  Pooling pooling_;
+  bool strongest_head_;
+  ColumnSums sums_;
+};
+
+}  // namespace
+
+PolicySpec snapkv_spec() {
+  return {
+      .name = "snapkv",
+      .kind = Kind::eviction,
+      .summary =
+          "keeps what the last prompt rows attend, smoothed over neighbours; compresses the prompt once",
+      .paper =
+          "Li, Huang, Yang, Venkitesh, Locatelli, Ye, Cai, Lewis, Chen, SnapKV: LLM Knows What You are "
+          "Looking for Before Generation, NeurIPS 2024, https://arxiv.org/abs/2404.14469",
+      .details =
+          "Score of a position before the window: attention from the last `window` rows (softmax over every "
+          "visible key), averaged over those rows, pooled along positions within each query head, then "
+          "reduced over the unit's query heads (the order matters for max pooling only). The window itself "
+          "stays. Generated tokens are appended and never dropped. Defaults are the authors' code's; their "
+          "LongBench runs use pool=max:7. Departure: the authors select per query head over repeated KV "
+          "heads and so store a cache per query head; here the group's query heads share the set of their "
+          "KV head.",
+      .params = {window_param(32, 1),
+                 {.name = "pool",
+                  .type = ParamType::pool,
+                  .fallback = "avg:5",
+                  .help = "smoothing along positions, zero padding counted in the average"},
+                 {.name = "group",
+                  .type = ParamType::choice,
+                  .fallback = "mean",
+                  .choices = {"mean", "max"},
+                  .help =
+                      "how the unit's query heads are reduced to one score (a sum ranks as the mean does)"},
+                 unit_param("lane"),
+                 sinks_param(0),
+                 tie_param()},
+      .needs = {.prompt_rows = RowNeed::window},
+      .layer_unit = unit_is_layer,
+      .floor = [](const Params& params) { return Protection::of(params).floor(); },
+      .make_eviction = [](const Params& params,
+                          const Unit& unit) { return std::make_unique<SnapKv>(params, unit); }};
+}
+
+}  // namespace kvsim::policy

@@ -1,0 +1,16 @@
+// The newest tokens only.
+#include "policies/api/recency.hpp"
+#include "policies/api/spec.hpp"
+
+namespace kvsim::policy {
+
+PolicySpec window_spec() {
+  return {.name = "window",
+          .aliases = {"sliding_window"},
+          .kind = Kind::eviction,
+          .summary = "keeps the newest tokens: a sliding window as long as the budget",
+          .details = "The last B positions. The same as streaming_llm(sinks=0).",
+          .make_eviction = [](const Params&, const Unit&) { return std::make_unique<Recency>(0); }};
+}
+
+}  // namespace kvsim::policy

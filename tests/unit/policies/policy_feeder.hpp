@@ -1,0 +1,55 @@
+#pragma once
+/// A small run of one unit, and the plainest feeder there can be: it drives an eviction policy through the
+/// prompt and every generated token, one budget at a time, and requires of each answer what
+/// policies/api/eviction.hpp promises.
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "policies/api/composition.hpp"
+#include "policies/api/eviction.hpp"
+
+namespace kvsim::policy::test {
+
+/// Full attention rows, keys and values of one unit.
+struct Run {
+  Unit unit;
+  std::size_t prompt = 0, decode = 0;
+  std::vector<std::vector<float>> rows;  ///< per query head, [length, length], causal, each row sums to 1
+  std::vector<std::vector<float>> keys, values;  ///< per lane, [length, dim]
+
+  std::size_t length() const { return prompt + decode; }
+  float p(int query_head, std::size_t query, std::size_t key) const {
+    return rows[static_cast<std::size_t>(query_head)][query * length() + key];
+  }
+  float& p(int query_head, std::size_t query, std::size_t key) {
+    return rows[static_cast<std::size_t>(query_head)][query * length() + key];
+  }
+};
+
+struct Shape {
+  std::size_t prompt = 8, decode = 4;
+  int n_lanes = 1, group = 2;
+};
+
+/// Rows of random weights, an integer in [1, levels] before normalising: few levels make many ties.
+Run random_run(const Shape& shape, std::uint64_t seed, int levels = 1000000);
+/// Rows, keys and values all zero, to be filled by hand.
+Run blank_run(const Shape& shape);
+
+struct Fed {
+  std::vector<Position> kept;               ///< after the prompt, ascending
+  std::vector<std::vector<Position>> held;  ///< what step s attends, ascending
+};
+
+struct Feeding {
+  std::size_t block_rows = 3;  ///< rows per observed block
+  bool every_row = false;      ///< deliver rows nobody asked for too, as when another policy shares the pass
+};
+
+Fed feed(const Composition& composition, const Run& run, std::size_t budget, const Feeding& feeding = {});
+/// `policy`: text of a composition of built-in policies.
+Fed feed(const std::string& policy, const Run& run, std::size_t budget, const Feeding& feeding = {});
+
+}  // namespace kvsim::policy::test

@@ -1,0 +1,69 @@
+// Every registered eviction and preset, swept over odd shapes and budgets without being named here.
+#include <catch2/catch.hpp>
+#include <set>
+
+#include "policies/builtin.hpp"
+#include "tests/unit/policies/policy_feeder.hpp"
+
+using namespace kvsim::policy;
+using namespace kvsim::policy::test;
+
+namespace {
+
+std::vector<std::string> all_policies() {
+  std::vector<std::string> out;
+  for (const PolicySpec& spec : builtin().policies())
+    if (spec.kind == Kind::eviction) out.push_back(spec.name);
+  for (const PresetSpec& preset : builtin().presets()) out.push_back(preset.name);
+  return out;
+}
+
+const std::vector<Shape> kShapes = {{.prompt = 1, .decode = 3, .n_lanes = 1, .group = 1},
+                                    {.prompt = 2, .decode = 0, .n_lanes = 1, .group = 2},
+                                    {.prompt = 7, .decode = 9, .n_lanes = 1, .group = 1},
+                                    {.prompt = 40, .decode = 13, .n_lanes = 1, .group = 3},
+                                    {.prompt = 41, .decode = 50, .n_lanes = 2, .group = 2}};
+
+}  // namespace
+
+TEST_CASE("every policy honours the contract at every budget of interest") {
+  for (const std::string& policy : all_policies()) {
+    const Composition composition = parse_composition(policy, builtin());
+    const std::size_t floor = composition.floor();
+    for (const Shape& shape : kShapes) {
+      if (shape.n_lanes > 1 && !composition.layer_unit()) continue;
+      const std::set<std::size_t> budgets = {floor,        floor + 1,        shape.prompt - 1,
+                                             shape.prompt, shape.prompt + 1, shape.prompt + shape.decode + 5};
+      for (const std::size_t budget : budgets) {
+        if (budget < floor) continue;
+        CAPTURE(policy, shape.prompt, budget);
+        for (const int levels : {1, 3, 1000000}) {
+          const Run run = random_run(shape, 7 + budget, levels);
+          const Fed fed = feed(composition, run, budget);
+          if (budget >= shape.prompt) CHECK(fed.kept.size() == shape.prompt);
+          if (budget >= shape.prompt + shape.decode && shape.decode > 0)
+            CHECK(fed.held.back().size() == run.length());
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("neither the cut into blocks nor rows meant for others change a decision") {
+  for (const std::string& policy : all_policies()) {
+    const Composition composition = parse_composition(policy, builtin());
+    const Shape shape{.prompt = 45, .decode = 12, .n_lanes = composition.layer_unit() ? 2 : 1, .group = 2};
+    const Run run = random_run(shape, 11);
+    for (const std::size_t budget : {composition.floor(), composition.floor() + 4}) {
+      CAPTURE(policy, budget);
+      const Fed reference = feed(composition, run, budget, {.block_rows = 1, .every_row = false});
+      for (const std::size_t block_rows : {2U, 8U, 13U, 100U}) {
+        for (const bool every_row : {false, true}) {
+          const Fed fed = feed(composition, run, budget, {.block_rows = block_rows, .every_row = every_row});
+          CHECK(fed.kept == reference.kept);
+          CHECK(fed.held == reference.held);
+        }
+      }
+    }
+  }
+}
