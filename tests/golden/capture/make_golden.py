@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+"""Makes the golden checkpoints of tests/unit/capture with transformers, an implementation that shares no code with kvsim.
+
+    python3 tests/golden/capture/make_golden.py        (needs torch, transformers, safetensors; wrote with 5.23 / 2.15)
+
+One folder per variant of the Llama family: a random 2-layer checkpoint in Hugging Face layout and golden.safetensors
+with what transformers computes from it in float32, eager attention, on one CPU thread:
+    tokens      I32 [T]           input ids
+    q.L k.L     F32 [heads, T, d] after bias, q/k norm and rotary embedding
+    v.L         F32 [heads, T, d]
+    rows.L      F32 [heads, 8, T] attention probabilities of the last 8 tokens
+    out.L       F32 [T, hidden]   residual stream after the layer
+    logits      F32 [8, vocab]    of the last 8 tokens
+Weights are drawn wide enough for attention to have shape, and stored in 16 bits except in two variants.
+"""
+import json
+import pathlib
+import shutil
+
+import torch
+import transformers
+from safetensors.torch import save_file
+from transformers import (LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Qwen2Config,
+                          Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
+from transformers.models.llama import modeling_llama
+from transformers.models.mistral import modeling_mistral
+from transformers.models.qwen2 import modeling_qwen2
+from transformers.models.qwen3 import modeling_qwen3
+
+HERE = pathlib.Path(__file__).resolve().parent
+TOKENS = 40
+LAST = 8
+SHAPE = dict(vocab_size=257, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+             num_key_value_heads=2, head_dim=16, max_position_embeddings=128, rms_norm_eps=1e-5,
+             bos_token_id=1, eos_token_id=2)
+
+VARIANTS = {
+    "llama_untied_f32": (LlamaConfig, LlamaForCausalLM, torch.float32, {}),
+    "llama_tied": (LlamaConfig, LlamaForCausalLM, torch.bfloat16,
+                   dict(hidden_size=64, head_dim=None, tie_word_embeddings=True)),
+    "llama_attention_bias": (LlamaConfig, LlamaForCausalLM, torch.float16, dict(attention_bias=True, mlp_bias=True)),
+    "llama_rope_llama3": (LlamaConfig, LlamaForCausalLM, torch.bfloat16,
+                          dict(rope_parameters=dict(rope_type="llama3", rope_theta=10000.0, factor=8.0,
+                                                    low_freq_factor=1.0, high_freq_factor=4.0,
+                                                    original_max_position_embeddings=32))),
+    "llama_rope_linear": (LlamaConfig, LlamaForCausalLM, torch.bfloat16,
+                          dict(rope_parameters=dict(rope_type="linear", rope_theta=5000.0, factor=4.0))),
+    "llama_sharded_f32": (LlamaConfig, LlamaForCausalLM, torch.float32, dict(tie_word_embeddings=True)),
+    "mistral_window": (MistralConfig, MistralForCausalLM, torch.bfloat16, dict(sliding_window=7)),
+    "qwen2_late_window": (Qwen2Config, Qwen2ForCausalLM, torch.bfloat16,
+                          dict(head_dim=None, hidden_size=64, use_sliding_window=True, sliding_window=5,
+                               max_window_layers=1, tie_word_embeddings=True)),
+    "qwen3_qk_norm": (Qwen3Config, Qwen3ForCausalLM, torch.bfloat16, dict(tie_word_embeddings=True)),
+}
+
+
+def randomise(model, seed, dtype):
+    """Every parameter from one seeded generator, so that a rerun writes the same checkpoint, and rounded to what will
+    be stored. Parameters alone: casting the model would also round the rotary frequencies."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in sorted(model.named_parameters()):
+            noise = torch.randn(parameter.shape, generator=generator)
+            if "norm" in name:
+                parameter.copy_(1 + 0.2 * noise)
+            elif name.endswith("bias"):
+                parameter.copy_(0.3 * noise)
+            else:
+                parameter.copy_(1.1 / parameter.shape[-1] ** 0.5 * noise)
+            parameter.copy_(parameter.to(dtype).to(torch.float32))
+
+
+def run(model, tokens):
+    """All stages of one forward call."""
+    rotated, values, outputs = [], [], []
+    modules = (modeling_llama, modeling_mistral, modeling_qwen2, modeling_qwen3)
+    originals = [module.apply_rotary_pos_emb for module in modules]
+
+    def recording(original):
+        def wrapper(*args, **kwargs):
+            q, k = original(*args, **kwargs)
+            rotated.append((q[0].clone(), k[0].clone()))
+            return q, k
+        return wrapper
+
+    for module, original in zip(modules, originals):
+        module.apply_rotary_pos_emb = recording(original)
+    hooks = []
+    for layer in model.model.layers:
+        hooks.append(layer.self_attn.v_proj.register_forward_hook(lambda m, i, o: values.append(o[0].clone())))
+        hooks.append(layer.register_forward_hook(
+            lambda m, i, o: outputs.append((o[0] if isinstance(o, tuple) else o).reshape(len(tokens), -1).clone())))
+    with torch.no_grad():
+        result = model(torch.tensor([tokens]), output_attentions=True, use_cache=False)
+    for hook in hooks:
+        hook.remove()
+    for module, original in zip(modules, originals):
+        module.apply_rotary_pos_emb = original
+    return rotated, values, outputs, result
+
+
+def write_config_as_transformers_4(folder):
+    """Moves rope_parameters back to rope_theta and rope_scaling, as nearly all published files have them."""
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    scaling = config.pop("rope_parameters")
+    config["rope_theta"] = scaling.pop("rope_theta")
+    if scaling["rope_type"] == "linear":
+        scaling["type"] = scaling.pop("rope_type")
+    config["rope_scaling"] = None if scaling.get("rope_type") == "default" else scaling
+    path.write_text(json.dumps(config, indent=2) + "\n")
+
+
+def make(index, name):
+    config_class, model_class, dtype, changes = VARIANTS[name]
+    config = config_class(**{k: v for k, v in (SHAPE | changes).items() if v is not None})
+    config._attn_implementation = "eager"
+    model = model_class(config).to(torch.float32).eval()
+    randomise(model, 1000 + index, dtype)
+
+    folder = HERE / name
+    shutil.rmtree(folder, ignore_errors=True)
+    stored = model_class(config).to(dtype)
+    stored.load_state_dict(model.state_dict())
+    stored.save_pretrained(folder, max_shard_size="40KB" if "sharded" in name else "1GB")
+    (folder / "generation_config.json").unlink(missing_ok=True)
+    if name in ("llama_rope_linear", "llama_rope_llama3", "llama_untied_f32"):
+        write_config_as_transformers_4(folder)
+
+    generator = torch.Generator().manual_seed(index)
+    tokens = torch.randint(3, config.vocab_size, (TOKENS,), generator=generator).tolist()
+    rotated, values, outputs, result = run(model, tokens)
+    golden = {"tokens": torch.tensor(tokens, dtype=torch.int32), "logits": result.logits[0, -LAST:]}
+    head_dim = rotated[0][0].shape[-1]
+    for layer, (q, k) in enumerate(rotated):
+        golden[f"q.{layer}"], golden[f"k.{layer}"] = q, k
+        golden[f"v.{layer}"] = values[layer].reshape(TOKENS, -1, head_dim).transpose(0, 1)
+        golden[f"rows.{layer}"] = result.attentions[layer][0, :, -LAST:]
+        golden[f"out.{layer}"] = outputs[layer]
+    save_file({key: value.contiguous() for key, value in golden.items()}, folder / "golden.safetensors",
+              metadata={"made_by": f"transformers {transformers.__version__}, torch {torch.__version__}"})
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    for i, variant in enumerate(VARIANTS):
+        make(i, variant)
+        print(variant)

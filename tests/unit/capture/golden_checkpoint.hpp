@@ -1,0 +1,51 @@
+#pragma once
+/// The golden checkpoints of tests/golden/capture, loaded.
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "traces/capture/cpu/model_run.hpp"
+#include "traces/capture/mapped_file.hpp"
+#include "traces/capture/model_config.hpp"
+#include "traces/capture/safetensors.hpp"
+
+namespace kvsim::capture {
+
+struct GoldenCheckpoint {
+  explicit GoldenCheckpoint(const std::string& variant)
+      : directory(std::string(KVSIM_SOURCE_DIR) + "/tests/golden/capture/" + variant),
+        config(load_model_config(directory)),
+        checkpoint(directory),
+        weights(cpu::load_weights(checkpoint, config)),
+        golden_file(directory, "golden.safetensors", 1 << 20),
+        golden(parse_safetensors(golden_file.bytes(), golden_file.path())) {}
+
+  std::vector<std::int32_t> tokens() const {
+    const StoredTensor& stored = golden.at("tokens");
+    std::vector<std::int32_t> ids(stored.elements());
+    std::memcpy(ids.data(), stored.data.data(), stored.data.size());
+    return ids;
+  }
+  std::vector<float> expected(const std::string& name) const {
+    const StoredTensor& stored = golden.at(name);
+    std::vector<float> values(stored.elements());
+    std::memcpy(values.data(), stored.data.data(), stored.data.size());
+    return values;
+  }
+
+  std::string directory;
+  ModelConfig config;
+  Checkpoint checkpoint;
+  cpu::Weights weights;
+  MappedFile golden_file;
+  TensorMap golden;
+};
+
+inline const std::vector<std::string>& golden_variants() {
+  static const std::vector<std::string> kVariants{
+      "llama_untied_f32",  "llama_tied",     "llama_attention_bias", "llama_rope_llama3", "llama_rope_linear",
+      "llama_sharded_f32", "mistral_window", "qwen2_late_window",    "qwen3_qk_norm"};
+  return kVariants;
+}
+
+}  // namespace kvsim::capture

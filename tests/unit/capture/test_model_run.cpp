@@ -1,0 +1,137 @@
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <numeric>
+
+#include "golden_checkpoint.hpp"
+
+namespace kvsim::capture {
+namespace {
+
+constexpr std::uint64_t kLast = 8;  // rows of logits and attention in the goldens
+
+/// Collects everything a run shows, tokens side by side whatever the passes were.
+class Recorder : public cpu::RunObserver {
+ public:
+  Recorder(const ModelConfig& config, std::uint64_t tokens)
+      : config_(config), tokens_(tokens), q(config.n_layers), k(q), v(q), rows(q), out(q) {
+    for (std::uint32_t layer = 0; layer < config.n_layers; ++layer) {
+      q[layer].resize(config.n_heads * tokens * config.head_dim);
+      k[layer].resize(config.n_kv_heads * tokens * config.head_dim);
+      v[layer].resize(k[layer].size());
+      rows[layer].resize(config.n_heads * tokens * tokens);  // a test's matrices are small
+      out[layer].resize(tokens * config.hidden_size);
+    }
+  }
+
+  void on_tensors(std::uint32_t layer, std::uint64_t n, std::span<const float> q_in,
+                  std::span<const float> k_in, std::span<const float> v_in) override {
+    place(q_in, config_.n_heads, n, q[layer]);
+    place(k_in, config_.n_kv_heads, n, k[layer]);
+    place(v_in, config_.n_kv_heads, n, v[layer]);
+  }
+  std::uint64_t first_attention_row() const override { return 0; }
+  void on_attention(std::uint32_t layer, std::uint64_t position, std::uint64_t first_key,
+                    std::uint64_t n_keys, std::span<const float> p) override {
+    for (std::uint64_t head = 0; head < config_.n_heads; ++head) {
+      std::copy_n(p.data() + head * n_keys, n_keys,
+                  rows[layer].data() + (head * tokens_ + position) * tokens_ + first_key);
+    }
+  }
+  void on_layer_output(std::uint32_t layer, std::span<const float> hidden) override {
+    std::copy(hidden.begin(), hidden.end(), out[layer].data() + done * config_.hidden_size);
+  }
+
+  std::uint64_t done = 0;  // tokens of earlier passes
+
+ private:
+  void place(std::span<const float> from, std::uint64_t heads, std::uint64_t n,
+             std::vector<float>& to) const {
+    const std::uint64_t dim = config_.head_dim;
+    for (std::uint64_t head = 0; head < heads; ++head)
+      std::copy_n(from.data() + head * n * dim, n * dim, to.data() + (head * tokens_ + done) * dim);
+  }
+  const ModelConfig& config_;
+  std::uint64_t tokens_;
+
+ public:
+  std::vector<std::vector<float>> q, k, v, rows, out;
+};
+
+struct Run {
+  Recorder recorder;
+  std::vector<float> logits;
+};
+
+/// Runs all tokens, `chunk` at a time.
+Run run(const GoldenCheckpoint& golden, std::uint64_t chunk, unsigned threads, Elem elem = Elem::f32) {
+  const std::vector<std::int32_t> tokens = golden.tokens();
+  cpu::ModelRun model(golden.config, golden.weights, {tokens.size(), elem, threads});
+  Run result{Recorder(golden.config, tokens.size()), {}};
+  for (std::uint64_t first = 0; first < tokens.size(); first += chunk) {
+    const std::uint64_t n = std::min<std::uint64_t>(chunk, tokens.size() - first);
+    model.forward(std::span(tokens).subspan(first, n), result.recorder);
+    result.recorder.done += n;
+    const std::vector<float> logits = model.logits(n);
+    result.logits.insert(result.logits.end(), logits.begin(), logits.end());
+  }
+  return result;
+}
+
+/// Largest difference, and the Frobenius norm of the difference over that of the expectation.
+struct Difference {
+  double largest = 0, relative = 0;
+};
+Difference difference(std::span<const float> got, std::span<const float> expected) {
+  REQUIRE(got.size() == expected.size());
+  double largest = 0, error = 0, norm = 0;
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    const double delta = double{got[i]} - double{expected[i]};
+    largest = std::max(largest, std::isfinite(delta) ? std::abs(delta) : 1e30);
+    error += delta * delta;
+    norm += double{expected[i]} * double{expected[i]};
+  }
+  return {largest, std::sqrt(error / norm)};
+}
+
+/// The last kLast query rows of [heads, T, T].
+std::vector<float> last_rows(const std::vector<float>& rows, std::uint64_t heads, std::uint64_t tokens) {
+  std::vector<float> last;
+  for (std::uint64_t head = 0; head < heads; ++head) {
+    const auto begin = rows.begin() + static_cast<std::ptrdiff_t>((head * tokens + tokens - kLast) * tokens);
+    last.insert(last.end(), begin, begin + static_cast<std::ptrdiff_t>(kLast * tokens));
+  }
+  return last;
+}
+
+void check_close(const std::string& stage, std::span<const float> got, const std::vector<float>& expected) {
+  const Difference d = difference(got, expected);
+  INFO(stage << ": largest difference " << d.largest << ", relative " << d.relative);
+  CHECK(d.largest <= 1e-5);
+  CHECK(d.relative <= 1e-6);
+}
+
+}  // namespace
+
+TEST_CASE("a run agrees with transformers at every stage", "[golden]") {
+  for (const std::string& variant : golden_variants()) {
+    DYNAMIC_SECTION(variant) {
+      const GoldenCheckpoint golden(variant);
+      const std::uint64_t tokens = golden.tokens().size();
+      const Run got = run(golden, tokens, 2);
+      for (std::uint32_t layer = 0; layer < golden.config.n_layers; ++layer) {
+        const std::string suffix = "." + std::to_string(layer);
+        check_close("q" + suffix, got.recorder.q[layer], golden.expected("q" + suffix));
+        check_close("k" + suffix, got.recorder.k[layer], golden.expected("k" + suffix));
+        check_close("v" + suffix, got.recorder.v[layer], golden.expected("v" + suffix));
+        check_close("rows" + suffix, last_rows(got.recorder.rows[layer], golden.config.n_heads, tokens),
+                    golden.expected("rows" + suffix));
+        check_close("out" + suffix, got.recorder.out[layer], golden.expected("out" + suffix));
+      }
+      check_close("logits", std::span(got.logits).last(kLast * golden.config.vocab_size),
+                  golden.expected("logits"));
+    }
+  }
+}
+
+}  // namespace kvsim::capture

@@ -1,0 +1,205 @@
+#include "traces/capture/cpu/model_run.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <new>
+
+#include "sim/base/error.hpp"
+#include "traces/capture/cpu/kernels.hpp"
+
+namespace kvsim::capture::cpu {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+std::int64_t nanoseconds(Clock::duration duration) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(duration).count();
+}
+
+/// Floats whose pages cost nothing until they are written.
+std::unique_ptr<float[]> untouched_floats(std::uint64_t count, const char* what) {
+  // Beyond the address space `new` would throw rather than answer null.
+  constexpr std::uint64_t kAddressable = std::numeric_limits<std::ptrdiff_t>::max() / sizeof(float);
+  std::unique_ptr<float[]> floats(count <= kAddressable ? new (std::nothrow) float[count] : nullptr);
+  if (floats == nullptr) {
+    input_error(
+        std::string(what) + " needs " + std::to_string(count >> 28) + " GiB, more than this machine gives",
+        {}, "Shorten the prompt or lower --max-new-tokens.");
+  }
+  return floats;
+}
+
+}  // namespace
+
+void RunObserver::on_tensors(std::uint32_t, std::uint64_t, std::span<const float>, std::span<const float>,
+                             std::span<const float>) {}
+std::uint64_t RunObserver::first_attention_row() const {
+  return std::numeric_limits<std::uint64_t>::max();
+}
+void RunObserver::on_attention(std::uint32_t, std::uint64_t, std::uint64_t, std::uint64_t,
+                               std::span<const float>) {}
+void RunObserver::on_layer_output(std::uint32_t, std::span<const float>) {}
+
+struct ModelRun::State {
+  State(const ModelConfig& config_in, const Weights& weights_in, const RunOptions& options_in)
+      : config(config_in),
+        weights(weights_in),
+        options(options_in),
+        workers(options_in.threads),
+        frequencies(rope_frequencies(config_in.rope, config_in.head_dim)),
+        cache_rows(std::uint64_t{config_in.n_kv_heads} * options_in.capacity * config_in.head_dim),
+        keys(untouched_floats(cache_rows * config_in.n_layers, "the key cache")),
+        values(untouched_floats(cache_rows * config_in.n_layers, "the value cache")) {}
+
+  float* cache(const std::unique_ptr<float[]>& of, std::uint32_t layer) {
+    return of.get() + layer * cache_rows;
+  }
+
+  void embed(std::span<const std::int32_t> tokens);
+  void layer_attention(std::uint32_t layer, const RopeTable& rope, RunObserver& observer, PassTiming& timing);
+  void layer_mlp(const LayerWeights& layer);
+  void store(const std::vector<float>& rows, float* cache) const;
+  /// Runs something of the observer's and keeps its time apart.
+  template <class Call>
+  void show(Call call) {
+    const auto start = Clock::now();
+    call();
+    observer_time += Clock::now() - start;
+  }
+
+  const ModelConfig& config;
+  const Weights& weights;
+  RunOptions options;
+  Workers workers;
+  std::vector<float> frequencies;
+  std::uint64_t cache_rows;               // floats of one layer's keys
+  std::unique_ptr<float[]> keys, values;  // [layers, kv_heads, capacity, head_dim]
+  std::uint64_t past = 0, n = 0;          // tokens before and in the current pass
+  Clock::duration observer_time{};
+
+  // Of the current pass. The residual stream is `hidden`; the others are scratch.
+  std::vector<float> hidden, normed, projected, q, k, v, attended, gate, up;
+};
+
+void ModelRun::State::embed(std::span<const std::int32_t> tokens) {
+  const std::uint64_t width = config.hidden_size;
+  hidden.resize(n * width);
+  std::vector<float> scratch;
+  for (std::uint64_t row = 0; row < n; ++row) {
+    const float* from = weights.embedding.rows(static_cast<std::uint64_t>(tokens[row]), 1, scratch);
+    std::copy_n(from, width, hidden.data() + row * width);
+  }
+}
+
+/// rows [kv_heads, n, dim] to their places in a layer's cache.
+void ModelRun::State::store(const std::vector<float>& rows, float* cache) const {
+  const std::uint64_t dim = config.head_dim;
+  for (std::uint64_t head = 0; head < config.n_kv_heads; ++head)
+    std::copy_n(rows.data() + head * n * dim, n * dim, cache + (head * options.capacity + past) * dim);
+}
+
+void ModelRun::State::layer_attention(std::uint32_t layer, const RopeTable& rope, RunObserver& observer,
+                                      PassTiming& timing) {
+  const LayerWeights& w = weights.layers[layer];
+  const auto eps = static_cast<float>(config.norm_eps);
+  normed.resize(hidden.size());
+  rms_norm(workers, hidden.data(), n, w.attention_norm, eps, normed.data());
+
+  const auto project = [&](const Linear& linear, const HeadTransform& transform, std::vector<float>& out) {
+    projected.resize(n * linear.out);
+    out.resize(n * linear.out);
+    apply_linear(workers, linear, normed.data(), n, projected.data());
+    split_heads(workers, transform, projected.data(), n, out.data());
+  };
+  project(w.q, {config.n_heads, config.head_dim, w.q_norm, eps, &rope, options.elem}, q);
+  project(w.k, {config.n_kv_heads, config.head_dim, w.k_norm, eps, &rope, options.elem}, k);
+  project(w.v, {config.n_kv_heads, config.head_dim, {}, eps, nullptr, options.elem}, v);
+  store(k, cache(keys, layer));
+  store(v, cache(values, layer));
+  show([&] { observer.on_tensors(layer, n, q, k, v); });
+
+  const AttentionInput input{config.n_heads,
+                             config.n_kv_heads,
+                             config.head_dim,
+                             config.layer_window[layer],
+                             past,
+                             n,
+                             q.data(),
+                             cache(keys, layer),
+                             cache(values, layer),
+                             options.capacity};
+  const std::uint64_t wanted = observer.first_attention_row();
+  const std::uint64_t first_observed = wanted <= past ? 0 : std::min(n, wanted - past);
+  attended.resize(n * w.o.in);
+  const auto observer_before = observer_time;
+  const auto start = Clock::now();
+  attend(workers, input, attended.data(),
+         first_observed == n ? std::numeric_limits<std::uint64_t>::max() : first_observed,
+         [&](std::uint64_t row, std::uint64_t first_key, std::uint64_t n_keys, std::span<const float> p) {
+           show([&] { observer.on_attention(layer, past + row, first_key, n_keys, p); });
+         });
+  timing.attention.push_back(
+      static_cast<float>(nanoseconds(Clock::now() - start - (observer_time - observer_before))));
+
+  apply_linear(workers, w.o, attended.data(), n, normed.data());
+  add_to(workers, hidden.data(), normed.data(), hidden.size());
+}
+
+void ModelRun::State::layer_mlp(const LayerWeights& w) {
+  rms_norm(workers, hidden.data(), n, w.mlp_norm, static_cast<float>(config.norm_eps), normed.data());
+  gate.resize(n * w.gate.out);
+  up.resize(n * w.up.out);
+  apply_linear(workers, w.gate, normed.data(), n, gate.data());
+  apply_linear(workers, w.up, normed.data(), n, up.data());
+  swiglu(workers, gate.data(), up.data(), gate.size());
+  apply_linear(workers, w.down, gate.data(), n, normed.data());
+  add_to(workers, hidden.data(), normed.data(), hidden.size());
+}
+
+ModelRun::ModelRun(const ModelConfig& config, const Weights& weights, const RunOptions& options)
+    : state_(std::make_unique<State>(config, weights, options)) {}
+ModelRun::~ModelRun() = default;
+
+std::uint64_t ModelRun::length() const {
+  return state_->past + state_->n;
+}
+unsigned ModelRun::threads() const {
+  return state_->workers.threads();
+}
+
+PassTiming ModelRun::forward(std::span<const std::int32_t> tokens, RunObserver& observer) {
+  State& s = *state_;
+  s.past += s.n;
+  s.n = tokens.size();
+  if (s.past + s.n > s.options.capacity) bug("more tokens than the cache holds", "model run");
+  s.observer_time = {};
+  PassTiming timing;
+  const auto start = Clock::now();
+  s.embed(tokens);
+  const RopeTable rope = rope_table(s.frequencies, s.past, s.n);
+  for (std::uint32_t layer = 0; layer < s.config.n_layers; ++layer) {
+    const auto layer_start = Clock::now();
+    const auto observer_before = s.observer_time;
+    s.layer_attention(layer, rope, observer, timing);
+    s.layer_mlp(s.weights.layers[layer]);
+    timing.layer.push_back(
+        static_cast<float>(nanoseconds(Clock::now() - layer_start - (s.observer_time - observer_before))));
+    s.show([&] { observer.on_layer_output(layer, s.hidden); });
+  }
+  timing.total = nanoseconds(Clock::now() - start - s.observer_time);
+  return timing;
+}
+
+std::vector<float> ModelRun::logits(std::uint64_t rows) {
+  State& s = *state_;
+  const std::uint64_t width = s.config.hidden_size;
+  std::vector<float> normed(rows * width), out(rows * s.config.vocab_size);
+  rms_norm(s.workers, s.hidden.data() + (s.n - rows) * width, rows, s.weights.norm,
+           static_cast<float>(s.config.norm_eps), normed.data());
+  apply_linear(s.workers, s.weights.head, normed.data(), rows, out.data());
+  return out;
+}
+
+}  // namespace kvsim::capture::cpu

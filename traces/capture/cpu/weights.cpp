@@ -1,0 +1,121 @@
+#include "traces/capture/cpu/weights.hpp"
+
+#include <set>
+
+#include "sim/base/error.hpp"
+
+namespace kvsim::capture::cpu {
+namespace {
+
+std::string shape_text(const std::vector<std::uint64_t>& shape) {
+  std::string text = "[";
+  for (std::size_t i = 0; i < shape.size(); ++i) text += (i > 0 ? ", " : "") + std::to_string(shape[i]);
+  return text + "]";
+}
+
+/// Hands out tensors by name and remembers which were asked for.
+class Loader {
+ public:
+  explicit Loader(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
+
+  std::vector<float> vector(const std::string& name, std::uint64_t length) {
+    const StoredTensor& tensor = take(name, {length});
+    std::vector<float> values(length);
+    widen(tensor_elem(tensor, name), tensor.data.data(), length, values.data());
+    return values;
+  }
+
+  Linear linear(const std::string& name, std::uint64_t out, std::uint64_t in, bool bias) {
+    const StoredTensor& tensor = take(name + ".weight", {out, in});
+    Linear linear{tensor.data.data(), tensor_elem(tensor, name + ".weight"), out, in, {}};
+    if (bias) linear.bias = vector(name + ".bias", out);
+    return linear;
+  }
+
+  const std::set<std::string>& taken() const { return taken_; }
+
+ private:
+  const StoredTensor& take(const std::string& name, const std::vector<std::uint64_t>& shape) {
+    const StoredTensor& tensor = checkpoint_.tensor(name);
+    if (tensor.shape != shape) {
+      input_error("shape " + shape_text(tensor.shape) + ", but config.json asks for " + shape_text(shape),
+                  tensor.file + " tensor \"" + name + "\"");
+    }
+    taken_.insert(name);
+    return tensor;
+  }
+
+  const Checkpoint& checkpoint_;
+  std::set<std::string> taken_;
+};
+
+LayerWeights load_layer(Loader& loader, const ModelConfig& config, std::uint32_t index) {
+  const std::string layer = "model.layers." + std::to_string(index) + ".";
+  const std::string attention = layer + "self_attn.", mlp = layer + "mlp.";
+  const std::uint64_t hidden = config.hidden_size, inner = config.intermediate_size;
+  const std::uint64_t q_size = std::uint64_t{config.n_heads} * config.head_dim;
+  const std::uint64_t kv_size = std::uint64_t{config.n_kv_heads} * config.head_dim;
+  LayerWeights weights;
+  weights.attention_norm = loader.vector(layer + "input_layernorm.weight", hidden);
+  weights.mlp_norm = loader.vector(layer + "post_attention_layernorm.weight", hidden);
+  if (config.qk_norm) {
+    weights.q_norm = loader.vector(attention + "q_norm.weight", config.head_dim);
+    weights.k_norm = loader.vector(attention + "k_norm.weight", config.head_dim);
+  }
+  weights.q = loader.linear(attention + "q_proj", q_size, hidden, config.qkv_bias);
+  weights.k = loader.linear(attention + "k_proj", kv_size, hidden, config.qkv_bias);
+  weights.v = loader.linear(attention + "v_proj", kv_size, hidden, config.qkv_bias);
+  weights.o = loader.linear(attention + "o_proj", hidden, q_size, config.output_bias);
+  weights.gate = loader.linear(mlp + "gate_proj", inner, hidden, config.mlp_bias);
+  weights.up = loader.linear(mlp + "up_proj", inner, hidden, config.mlp_bias);
+  weights.down = loader.linear(mlp + "down_proj", hidden, inner, config.mlp_bias);
+  return weights;
+}
+
+/// Frequencies that old checkpoints carry along; they follow from config.json.
+bool redundant(const std::string& name) {
+  return name.ends_with(".rotary_emb.inv_freq");
+}
+
+void check_unused(const Checkpoint& checkpoint, const ModelConfig& config, const std::set<std::string>& taken,
+                  std::vector<std::string>& notes) {
+  for (const auto& [name, tensor] : checkpoint.tensors()) {
+    if (taken.contains(name) || redundant(name)) continue;
+    for (std::uint32_t layer = 0; layer < config.n_layers; ++layer) {
+      if (name.starts_with("model.layers." + std::to_string(layer) + ".")) {
+        input_error(
+            "a " + config.model_type + " model has no such tensor", tensor.file + " tensor \"" + name + "\"",
+            "config.json and the checkpoint do not belong together, or the model is of another kind.");
+      }
+    }
+    notes.push_back("tensor \"" + name + "\" is not used");
+  }
+}
+
+}  // namespace
+
+const float* Linear::rows(std::uint64_t first, std::uint64_t n, std::vector<float>& scratch) const {
+  const std::byte* from = data + first * in * elem_bytes(elem);
+  if (elem == Elem::f32 && reinterpret_cast<std::uintptr_t>(from) % alignof(float) == 0)
+    return reinterpret_cast<const float*>(from);
+  if (scratch.size() < n * in) scratch.resize(n * in);
+  widen(elem, from, n * in, scratch.data());
+  return scratch.data();
+}
+
+Weights load_weights(const Checkpoint& checkpoint, const ModelConfig& config) {
+  Loader loader(checkpoint);
+  Weights weights;
+  weights.embedding = loader.linear("model.embed_tokens", config.vocab_size, config.hidden_size, false);
+  weights.elem = weights.embedding.elem;
+  for (std::uint32_t layer = 0; layer < config.n_layers; ++layer)
+    weights.layers.push_back(load_layer(loader, config, layer));
+  weights.norm = loader.vector("model.norm.weight", config.hidden_size);
+  weights.tied = config.tied_embeddings.value_or(!checkpoint.has("lm_head.weight"));
+  weights.head = weights.tied ? weights.embedding
+                              : loader.linear("lm_head", config.vocab_size, config.hidden_size, false);
+  check_unused(checkpoint, config, loader.taken(), weights.notes);
+  return weights;
+}
+
+}  // namespace kvsim::capture::cpu

@@ -1,0 +1,27 @@
+#pragma once
+/// Threads of a run. Work is cut into tasks by its shape alone, never by the number of threads, and a task
+/// writes only what is its own: results are the same bytes for any number of threads.
+#include <cstddef>
+#include <functional>
+#include <memory>
+
+namespace kvsim::capture::cpu {
+
+class Workers {
+ public:
+  /// 0: as many as the machine has.
+  explicit Workers(unsigned threads);
+  ~Workers();
+  Workers(const Workers&) = delete;
+  Workers& operator=(const Workers&) = delete;
+
+  unsigned threads() const;
+  /// Calls body(0) ... body(tasks - 1), in any order, and returns when all are done.
+  void run(std::size_t tasks, const std::function<void(std::size_t)>& body);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace kvsim::capture::cpu

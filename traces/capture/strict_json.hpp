@@ -1,0 +1,56 @@
+#pragma once
+/// JSON from strangers: a document in which a name occurs twice, a number overflows or the size exceeds its
+/// limit is refused, and reading a field says which one is wrong. RFC 8259 leaves duplicate names open;
+/// Boost.JSON keeps the last one silently, and so do most readers, each its own way.
+#include <boost/json/value.hpp>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace kvsim::capture {
+
+/// Parses `text`, called `where` in messages. At most `max_values` values (members and elements included) and
+/// 32 levels. Throws Error(input).
+boost::json::value parse_strict_json(std::string_view text, const std::string& where, std::size_t max_values);
+
+/// Typed reading of one JSON object. A member that is null counts as absent.
+class JsonObject {
+ public:
+  /// Throws Error(input) when `value` is not an object. `value` must outlive this.
+  JsonObject(const boost::json::value& value, std::string where);
+
+  const boost::json::object& raw() const { return *object_; }
+  const std::string& where() const { return where_; }
+  /// Null when absent.
+  const boost::json::value* find(std::string_view key) const;
+  /// Throws when absent.
+  const boost::json::value& at(std::string_view key) const;
+  bool has(std::string_view key) const { return find(key) != nullptr; }
+
+  /// A number written as an integer, within [low, high]; a double is refused even when integral.
+  std::uint64_t integer(std::string_view key, std::uint64_t low, std::uint64_t high) const;
+  std::uint64_t integer_or(std::string_view key, std::uint64_t low, std::uint64_t high,
+                           std::uint64_t absent) const;
+  /// Any number within [low, high].
+  double number(std::string_view key, double low, double high) const;
+  double number_or(std::string_view key, double low, double high, double absent) const;
+  bool flag_or(std::string_view key, bool absent) const;
+  std::string text(std::string_view key) const;
+  std::string text_or(std::string_view key, const std::string& absent) const;
+  JsonObject object(std::string_view key) const;
+  const boost::json::array& array(std::string_view key) const;
+
+  /// Name of a member in messages.
+  std::string path(std::string_view key) const { return where_ + " " + std::string(key); }
+
+ private:
+  const boost::json::object* object_;
+  std::string where_;
+};
+
+/// An integer within [low, high], or Error(input) at `where`.
+std::uint64_t json_integer(const boost::json::value& value, const std::string& where, std::uint64_t low,
+                           std::uint64_t high);
+
+}  // namespace kvsim::capture
