@@ -1,0 +1,34 @@
+#pragma once
+/// The digests of a trace, independent of how its rows were blocked into writes.
+///   tensor:  SHA-256 over the hexadecimal digests of its heads, each SHA-256 over the head's stored bytes in
+///   row order content: SHA-256 over the hexadecimal digests of the token ids (i32) and of k, v and q of
+///   every layer in turn
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "sim/base/sha256.hpp"
+
+namespace kvsim::trace {
+
+class TensorDigest {
+ public:
+  explicit TensorDigest(std::uint32_t heads) : heads_(heads) {}
+  /// The next stored bytes of a head.
+  void update(std::uint32_t head, const void* data, std::size_t bytes) { heads_[head].update(data, bytes); }
+  std::string hex();
+
+ private:
+  std::vector<Sha256> heads_;
+};
+
+/// `tensors`: digests of k, v, q of layer 0, then of layer 1, ...
+std::string content_digest(const std::vector<std::int32_t>& token_ids,
+                           const std::vector<std::string>& tensors);
+
+/// Digest of each segment's path: SHA-256 over the parent's 32 bytes (none at a root) and the segment's ids
+/// (i32). Equal prefixes, and only those, have equal digests. [segments * 32].
+struct Header;
+std::vector<std::uint8_t> segment_digests(const Header& header);
+
+}  // namespace kvsim::trace

@@ -1,0 +1,246 @@
+#include "traces/hdf5_output.hpp"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+
+#include "sim/base/error.hpp"
+
+namespace kvsim::hdf5 {
+namespace {
+
+constexpr std::size_t kMaxText = 32768;
+
+std::string system_cause() {
+  return std::strerror(errno);
+}
+
+/// A file descriptor that closes itself.
+class Descriptor {
+ public:
+  Descriptor(const std::string& path, int flags) : fd_(::open(path.c_str(), flags | O_CLOEXEC)) {}
+  ~Descriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+bool exists(const std::string& path) {
+  struct stat info {};
+  return ::lstat(path.c_str(), &info) == 0;
+}
+
+/// libhdf5 holds flock() on a file it writes.
+bool is_being_written(const std::string& path) {
+  const Descriptor file(path, O_RDONLY);
+  return file.get() >= 0 && ::flock(file.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+}
+
+void sync(const std::string& path, int flags) {
+  const Descriptor file(path, flags);
+  if (file.get() < 0 || ::fsync(file.get()) != 0)
+    input_error("cannot be synced to disk: " + system_cause(), path);
+}
+
+PropertyList creation_list(hid_t list_class, std::string_view where) {
+  PropertyList list(check(H5Pcreate(list_class), "cannot make a property list", where));
+  // Identical runs give identical files.
+  check(H5Pset_obj_track_times(list.id(), false), "cannot turn off object times", where);
+  return list;
+}
+
+PropertyList access_list(std::string_view where) {
+  PropertyList list(check(H5Pcreate(H5P_FILE_ACCESS), "cannot make a property list", where));
+  // From 1.10 on metadata carries checksums and an unclosed file refuses to open.
+  check(H5Pset_libver_bounds(list.id(), H5F_LIBVER_V110, H5F_LIBVER_V110), "cannot set the file version",
+        where);
+  check(H5Pset_alignment(list.id(), 65536, 4096), "cannot set the alignment", where);
+  check(H5Pset_fclose_degree(list.id(), H5F_CLOSE_STRONG), "cannot set the close degree", where);
+  return list;
+}
+
+Dataspace scalar_space(std::string_view where) {
+  return Dataspace(check(H5Screate(H5S_SCALAR), "cannot make a dataspace", where));
+}
+
+void put_attribute(hid_t object, const std::string& name, hid_t type, const void* value,
+                   std::string_view where) {
+  const std::string what = "cannot write attribute " + name;
+  const Dataspace space = scalar_space(where);
+  const Attribute attribute(
+      check(H5Acreate2(object, name.c_str(), type, space.id(), H5P_DEFAULT, H5P_DEFAULT), what, where));
+  check(H5Awrite(attribute.id(), type, value), what, where);
+}
+
+}  // namespace
+
+OutputFile::OutputFile(const std::string& path, bool overwrite)
+    : path_(path), partial_(path + ".partial"), overwrite_(overwrite) {
+  const Session session;
+  if (!overwrite && exists(path))
+    input_error("exists already", path, "Choose another name, or add --overwrite.");
+  if (exists(partial_)) {
+    if (is_being_written(partial_)) input_error("is being written by another process", partial_);
+    if (!overwrite)
+      input_error("is left over from a run that was killed", partial_,
+                  "It is not a usable trace: remove it, or add --overwrite.");
+    if (::unlink(partial_.c_str()) != 0) input_error("cannot be replaced: " + system_cause(), partial_);
+  }
+  const PropertyList creation = creation_list(H5P_FILE_CREATE, partial_);
+  const PropertyList access = access_list(partial_);
+  file_ = File(check(H5Fcreate(partial_.c_str(), H5F_ACC_EXCL, creation.id(), access.id()),
+                     "cannot be created", partial_));
+  try {
+    put<std::uint8_t>(file_.id(), "complete", 0, path_);
+  } catch (...) {
+    close_after_failure();
+    throw;
+  }
+}
+
+OutputFile::~OutputFile() {
+  if (file_) close_after_failure();
+}
+
+void OutputFile::close_after_failure() {
+  file_.release();
+  ::unlink(partial_.c_str());
+}
+
+void OutputFile::commit() {
+  const Session session;
+  {
+    const Attribute complete(
+        check(H5Aopen(file_.id(), "complete", H5P_DEFAULT), "cannot be completed", path_));
+    const std::uint8_t yes = 1;
+    check(H5Awrite(complete.id(), H5T_STD_U8LE, &yes), "cannot be completed", path_);
+  }
+  check(H5Fflush(file_.id(), H5F_SCOPE_GLOBAL), "cannot be written", path_);
+  if (file_.release() < 0) {
+    const Error error(ErrorKind::input, "cannot be closed: " + last_cause(), path_);
+    ::unlink(partial_.c_str());
+    throw error;
+  }
+  try {
+    sync(partial_, O_RDONLY);
+    if (!overwrite_ && exists(path_)) input_error("appeared while this run was writing it", path_);
+    if (std::rename(partial_.c_str(), path_.c_str()) != 0)
+      input_error("cannot be renamed to its final name: " + system_cause(), partial_);
+  } catch (...) {
+    ::unlink(partial_.c_str());
+    throw;
+  }
+  const std::filesystem::path parent = std::filesystem::path(path_).parent_path();
+  sync(parent.empty() ? "." : parent.string(), O_RDONLY | O_DIRECTORY);
+}
+
+Object create_group(hid_t parent, const std::string& name, std::string_view where) {
+  const Session session;
+  const PropertyList creation = creation_list(H5P_GROUP_CREATE, where);
+  return Object(check(H5Gcreate2(parent, name.c_str(), H5P_DEFAULT, creation.id(), H5P_DEFAULT),
+                      "cannot create group " + name, where));
+}
+
+void put_text(hid_t object, const std::string& name, std::string_view text, std::string_view where) {
+  if (text.size() > kMaxText || text.find('\0') != std::string_view::npos)
+    input_error("text of attribute " + name + " is longer than 32 KiB or holds a NUL", where);
+  const Session session;
+  const Datatype type(check(H5Tcopy(H5T_C_S1), "cannot make a type", where));
+  check(H5Tset_size(type.id(), text.empty() ? 1 : text.size()), "cannot make a type", where);
+  check(H5Tset_strpad(type.id(), H5T_STR_NULLPAD), "cannot make a type", where);
+  check(H5Tset_cset(type.id(), H5T_CSET_UTF8), "cannot make a type", where);
+  put_attribute(object, name, type.id(), text.empty() ? "" : text.data(), where);
+}
+
+void put_scalar(hid_t object, const std::string& name, Type type, const void* value, std::string_view where) {
+  const Session session;
+  put_attribute(object, name, datatype(type).id(), value, where);
+}
+
+void put_array(hid_t parent, const std::string& name, Type type, const void* data,
+               const std::vector<std::uint64_t>& dims, std::string_view where) {
+  const Session session;
+  const std::string what = "cannot write dataset " + name;
+  const std::vector<hsize_t> extent(dims.begin(), dims.end());
+  const Dataspace space(
+      check(H5Screate_simple(static_cast<int>(extent.size()), extent.data(), nullptr), what, where));
+  const PropertyList creation = creation_list(H5P_DATASET_CREATE, where);
+  check(H5Pset_fill_time(creation.id(), H5D_FILL_TIME_NEVER), what, where);
+  const Datatype element = datatype(type);
+  Dataset dataset(check(
+      H5Dcreate2(parent, name.c_str(), element.id(), space.id(), H5P_DEFAULT, creation.id(), H5P_DEFAULT),
+      what, where));
+  if (H5Sget_simple_extent_npoints(space.id()) > 0)
+    check(H5Dwrite(dataset.id(), element.id(), H5S_ALL, H5S_ALL, H5P_DEFAULT, data), what, where);
+  check(dataset.release(), what, where);
+}
+
+GrowingDataset::GrowingDataset(hid_t parent, const std::string& name, Type type, std::uint64_t heads,
+                               std::uint64_t chunk_rows, std::uint64_t dim, bool checksum, std::string where)
+    : heads_(heads), chunk_rows_(chunk_rows), dim_(dim), where_(std::move(where)) {
+  const Session session;
+  type_ = datatype(type);
+  const std::vector<hsize_t> start = extent(0);
+  std::vector<hsize_t> limit = start, chunk = extent(chunk_rows);
+  limit[1] = H5S_UNLIMITED;
+  chunk[0] = 1;
+  const int rank = static_cast<int>(start.size());
+  const Dataspace space(
+      check(H5Screate_simple(rank, start.data(), limit.data()), "cannot be created", where_));
+  const PropertyList creation = creation_list(H5P_DATASET_CREATE, where_);
+  check(H5Pset_chunk(creation.id(), rank, chunk.data()), "cannot be created", where_);
+  check(H5Pset_fill_time(creation.id(), H5D_FILL_TIME_NEVER), "cannot be created", where_);
+  if (checksum) check(H5Pset_fletcher32(creation.id()), "cannot be created", where_);
+  // Whole chunks gain nothing from a cache, and without one a full disk shows at the write that met it.
+  const PropertyList access(check(H5Pcreate(H5P_DATASET_ACCESS), "cannot be created", where_));
+  check(H5Pset_chunk_cache(access.id(), 1, 0, 0.0), "cannot be created", where_);
+  dataset_ = Dataset(
+      check(H5Dcreate2(parent, name.c_str(), type_.id(), space.id(), H5P_DEFAULT, creation.id(), access.id()),
+            "cannot be created", where_));
+}
+
+std::vector<hsize_t> GrowingDataset::extent(std::uint64_t rows) const {
+  std::vector<hsize_t> dims{heads_, rows};
+  if (dim_ > 0) dims.push_back(dim_);
+  return dims;
+}
+
+void GrowingDataset::append_chunk(const void* block) {
+  const Session session;
+  const std::vector<hsize_t> total = extent(rows_ + chunk_rows_), count = extent(chunk_rows_);
+  std::vector<hsize_t> start(total.size(), 0);
+  start[1] = rows_;
+  check(H5Dset_extent(dataset_.id(), total.data()), "cannot grow", where_);
+  const Dataspace file(check(H5Dget_space(dataset_.id()), "cannot be written", where_));
+  check(H5Sselect_hyperslab(file.id(), H5S_SELECT_SET, start.data(), nullptr, count.data(), nullptr),
+        "cannot be written", where_);
+  const Dataspace memory(check(H5Screate_simple(static_cast<int>(count.size()), count.data(), nullptr),
+                               "cannot be written", where_));
+  check(H5Dwrite(dataset_.id(), type_.id(), memory.id(), file.id(), H5P_DEFAULT, block), "cannot be written",
+        where_);
+  rows_ += chunk_rows_;
+}
+
+void GrowingDataset::trim(std::uint64_t rows) {
+  const Session session;
+  check(H5Dset_extent(dataset_.id(), extent(rows).data()), "cannot be trimmed", where_);
+  rows_ = rows;
+}
+
+void GrowingDataset::close() {
+  const Session session;
+  check(dataset_.release(), "cannot be closed", where_);
+}
+
+}  // namespace kvsim::hdf5

@@ -1,0 +1,82 @@
+#pragma once
+/// Writing HDF5 files that either exist complete under their name or not at all.
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "traces/hdf5_file.hpp"
+
+namespace kvsim::hdf5 {
+
+/// A new file. It grows as PATH.partial with the root attribute `complete` = 0; commit() gives it its name.
+/// Errors are Error(input): PATH or its partial exists, the directory does not, the disk is full.
+class OutputFile {
+ public:
+  /// Refuses an existing PATH or PATH.partial unless `overwrite`; never touches a partial another process is
+  /// writing.
+  OutputFile(const std::string& path, bool overwrite);
+  /// Without commit(): closes and removes the partial.
+  ~OutputFile();
+  OutputFile(const OutputFile&) = delete;
+  OutputFile& operator=(const OutputFile&) = delete;
+
+  /// Valid until commit().
+  hid_t id() const { return file_.id(); }
+  const std::string& path() const { return path_; }
+  /// Sets `complete` = 1, closes, syncs, renames, syncs the directory. Every other handle into the file must
+  /// be gone.
+  void commit();
+
+ private:
+  void close_after_failure();
+  std::string path_, partial_;
+  bool overwrite_;
+  File file_;
+};
+
+Object create_group(hid_t parent, const std::string& name, std::string_view where);
+
+/// Attributes are scalars; text is fixed-length UTF-8 padded with NUL, at most 32 KiB, without NUL inside.
+void put_text(hid_t object, const std::string& name, std::string_view text, std::string_view where);
+void put_scalar(hid_t object, const std::string& name, Type type, const void* value, std::string_view where);
+template <typename Value>
+void put(hid_t object, const std::string& name, Value value, std::string_view where) {
+  put_scalar(object, name, type_of<Value>(), &value, where);
+}
+
+/// A whole dataset at once, contiguous.
+void put_array(hid_t parent, const std::string& name, Type type, const void* data,
+               const std::vector<std::uint64_t>& dims, std::string_view where);
+template <typename Value>
+void put_list(hid_t parent, const std::string& name, const std::vector<Value>& values,
+              std::string_view where) {
+  put_array(parent, name, type_of<Value>(), values.data(), {values.size()}, where);
+}
+
+/// A dataset [heads, rows, dim] (or [heads, rows] when dim is 0) that grows along its rows, one chunk of
+/// every head at a time: anything less than whole chunks would be written many times over.
+class GrowingDataset {
+ public:
+  GrowingDataset() = default;
+  GrowingDataset(hid_t parent, const std::string& name, Type type, std::uint64_t heads,
+                 std::uint64_t chunk_rows, std::uint64_t dim, bool checksum, std::string where);
+
+  explicit operator bool() const { return static_cast<bool>(dataset_); }
+  hid_t id() const { return dataset_.id(); }
+  /// `block`: [heads, chunk_rows, dim] stored elements.
+  void append_chunk(const void* block);
+  /// Cuts the row axis to `rows`, which lie in the last chunk.
+  void trim(std::uint64_t rows);
+  /// Flushes and closes, reporting what the destructor could not.
+  void close();
+
+ private:
+  std::vector<hsize_t> extent(std::uint64_t rows) const;
+  Dataset dataset_;
+  Datatype type_;
+  std::uint64_t heads_ = 0, chunk_rows_ = 0, dim_ = 0, rows_ = 0;
+  std::string where_;
+};
+
+}  // namespace kvsim::hdf5

@@ -1,0 +1,106 @@
+#include "traces/memory_trace.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "sim/base/error.hpp"
+#include "traces/schema.hpp"
+#include "traces/validate.hpp"
+
+namespace kvsim::trace {
+namespace {
+
+std::size_t tensor_size(const Header& header, Tensor tensor) {
+  return std::size_t{header.model.n_layers} * schema::tensor_heads(header.model, tensor) *
+         schema::tensor_rows(header, tensor) * schema::tensor_dim(header.model, tensor);
+}
+
+}  // namespace
+
+MemoryTrace::MemoryTrace(Header header) : header_(std::move(header)) {
+  check_header(header_, "memory");
+  query_.resize(tensor_size(header_, Tensor::query));
+  key_.resize(tensor_size(header_, Tensor::key));
+  value_.resize(tensor_size(header_, Tensor::value));
+}
+
+std::size_t MemoryTrace::offset(Tensor tensor, std::uint32_t layer, std::uint32_t head) const {
+  const std::uint32_t heads = schema::tensor_heads(header_.model, tensor);
+  if (layer >= header_.model.n_layers || head >= heads) bug("no such layer or head", "memory");
+  return (std::size_t{layer} * heads + head) * schema::tensor_rows(header_, tensor) *
+         schema::tensor_dim(header_.model, tensor);
+}
+
+std::span<float> MemoryTrace::rows(Tensor tensor, std::uint32_t layer, std::uint32_t head) {
+  std::vector<float>& store = tensor == Tensor::query ? query_ : tensor == Tensor::key ? key_ : value_;
+  return {store.data() + offset(tensor, layer, head),
+          schema::tensor_rows(header_, tensor) * schema::tensor_dim(header_.model, tensor)};
+}
+
+void MemoryTrace::read(Tensor tensor, std::uint32_t layer, std::uint32_t head, std::uint64_t first_row,
+                       std::uint64_t n_rows, std::span<float> out) const {
+  const std::uint64_t rows = schema::tensor_rows(header_, tensor);
+  const std::size_t dim = schema::tensor_dim(header_.model, tensor);
+  if (first_row > rows || n_rows > rows - first_row || out.size() != n_rows * dim)
+    bug("read beyond the end", "memory");
+  const std::vector<float>& store = tensor == Tensor::query ? query_ : tensor == Tensor::key ? key_ : value_;
+  std::copy_n(store.data() + offset(tensor, layer, head) + first_row * dim, n_rows * dim, out.data());
+}
+
+Header plain_header(Model model, std::uint64_t prompt, std::uint64_t decode) {
+  if (prompt == 0 || prompt + decode > schema::kMaxTokens)
+    usage_error("a trace needs 1 prompt token or more, and at most " + std::to_string(schema::kMaxTokens) +
+                " in all");
+  if (model.v_head_dim == 0) model.v_head_dim = model.head_dim;
+  if (model.vocab_size == 0) model.vocab_size = 1000;
+  if (model.attn_scale == 0) model.attn_scale = 1.0 / std::sqrt(static_cast<double>(model.head_dim));
+  if (model.layer_window.empty()) model.layer_window.assign(model.n_layers, -1);
+  model.inv_freq.resize(model.rotary_dim / 2);
+
+  Header header;
+  header.model = std::move(model);
+  header.capture.source = "synthetic";
+  header.capture.q_policy = "all";
+  header.capture.row_policy = "none";
+  const std::uint64_t n = prompt + decode;
+  header.token_id.resize(n);
+  header.token_segment.resize(n);
+  header.token_position.resize(n);
+  header.token_flags.resize(n);
+  for (std::uint64_t t = 0; t < n; ++t) {
+    header.token_id[t] = static_cast<std::int32_t>(t % header.model.vocab_size);
+    header.token_position[t] = static_cast<std::int32_t>(t);
+    if (t >= prompt) {
+      header.token_segment[t] = 1;
+      header.token_flags[t] = kFlagGenerated;
+    }
+  }
+  Segment first;
+  first.count = static_cast<std::uint32_t>(prompt);
+  header.segments.push_back(first);
+  Pass prefill;
+  prefill.q_len = first.count;
+  header.passes.push_back(prefill);
+  if (decode > 0) {
+    Segment second;
+    second.parent = 0;
+    second.begin = prompt;
+    second.count = static_cast<std::uint32_t>(decode);
+    second.path_len = first.count;
+    second.phase = Phase::decode;
+    header.segments.push_back(second);
+  }
+  for (std::uint64_t t = prompt; t < n; ++t) {
+    Pass step;
+    step.segment = 1;
+    step.begin = t;
+    step.q_len = 1;
+    step.past_len = static_cast<std::uint32_t>(t);
+    step.phase = Phase::decode;
+    header.passes.push_back(step);
+  }
+  header.sequence_leaf.push_back(decode > 0 ? 1 : 0);
+  return header;
+}
+
+}  // namespace kvsim::trace

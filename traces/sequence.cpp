@@ -1,0 +1,77 @@
+#include "traces/sequence.hpp"
+
+#include <algorithm>
+
+#include "sim/base/error.hpp"
+#include "traces/schema.hpp"
+
+namespace kvsim::trace {
+namespace {
+
+/// Segments from the root to `leaf`.
+std::vector<const Segment*> path_to(const Header& header, std::uint32_t leaf) {
+  std::vector<const Segment*> path;
+  for (std::int64_t s = leaf; s >= 0; s = header.segments[static_cast<std::size_t>(s)].parent)
+    path.push_back(&header.segments[static_cast<std::size_t>(s)]);
+  std::reverse(path.begin(), path.end());
+  return path;
+}
+
+}  // namespace
+
+Sequence::Sequence(const Source& source, std::size_t index) : source_(&source) {
+  const Header& header = source.header();
+  if (index >= header.sequence_leaf.size())
+    input_error("sequence " + std::to_string(index) + " does not exist: the trace has " +
+                    std::to_string(header.sequence_leaf.size()),
+                source.name() + ":/sequences/leaf");
+  bool decoding = false;
+  for (const Segment* segment : path_to(header, header.sequence_leaf[index])) {
+    if (segment->phase == Phase::prompt && decoding)
+      input_error("a prompt follows generated tokens; several turns are not replayed yet",
+                  source.name() + ":/segments", "Capture the conversation so far as one prompt.");
+    decoding = segment->phase != Phase::prompt;
+    spans_.push_back({length_, segment->begin, segment->count});
+    length_ += segment->count;
+    if (!decoding) prompt_ = length_;
+  }
+  if (prompt_ == 0) input_error("the sequence has no prompt", source.name() + ":/segments");
+
+  first_query_ = 0;
+  if (header.query_token.empty()) return;
+  for (first_query_ = length_; first_query_ > 0; --first_query_)
+    if (!std::binary_search(header.query_token.begin(), header.query_token.end(), token(first_query_ - 1)))
+      break;
+}
+
+std::uint64_t Sequence::token(std::uint64_t position) const {
+  if (position >= length_)
+    bug("position " + std::to_string(position) + " is beyond the sequence", source_->name());
+  const auto span = std::prev(std::upper_bound(
+      spans_.begin(), spans_.end(), position, [](std::uint64_t p, const Span& s) { return p < s.position; }));
+  return span->token + (position - span->position);
+}
+
+void Sequence::read(Tensor tensor, std::uint32_t layer, std::uint32_t head, std::uint64_t first,
+                    std::uint64_t n, std::span<float> out) const {
+  const std::size_t dim = schema::tensor_dim(model(), tensor);
+  if (first > length_ || n > length_ - first || out.size() != n * dim)
+    bug("read beyond the sequence", source_->name());
+  if (tensor == Tensor::query && n > 0 && first < first_query_)
+    input_error("queries before position " + std::to_string(first_query_) + " are not stored",
+                source_->name(), "Capture with --queries all, or use policies that need fewer rows.");
+  const std::vector<std::uint64_t>& stored = source_->header().query_token;
+  for (const Span& span : spans_) {
+    const std::uint64_t begin = std::max(first, span.position),
+                        end = std::min(first + n, span.position + span.count);
+    if (begin >= end) continue;
+    std::uint64_t row = span.token + (begin - span.position);
+    // From first_query() on every token of a span has a row, so their rows follow each other.
+    if (tensor == Tensor::query && !stored.empty())
+      row = static_cast<std::uint64_t>(std::lower_bound(stored.begin(), stored.end(), row) - stored.begin());
+    source_->read(tensor, layer, head, row, end - begin,
+                  out.subspan((begin - first) * dim, (end - begin) * dim));
+  }
+}
+
+}  // namespace kvsim::trace
