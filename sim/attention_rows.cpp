@@ -9,6 +9,39 @@ namespace {
 using RowMajor = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 using Stride = Eigen::OuterStride<>;
 
+// Eigen's own loops over a whole row start with single elements until the address is aligned, and its exp and sum differ
+// in the last bit between single elements and packets: the same row would depend on where it lies in memory. Packets of
+// fixed size from the row's first element on do not.
+constexpr std::size_t kPacket = 16;
+using Packet = Eigen::Array<float, kPacket, 1>;
+
+/// row[i] = exp(row[i] - max) / sum of the same.
+void softmax(float* row, std::size_t n) {
+  float largest = row[0];
+  for (std::size_t i = 1; i < n; ++i) largest = std::max(largest, row[i]);
+  Packet sums = Packet::Zero();
+  std::size_t i = 0;
+  for (; i + kPacket <= n; i += kPacket) {
+    const Packet e = (Eigen::Map<const Packet>(row + i) - largest).exp();
+    Eigen::Map<Packet>(row + i) = e;
+    sums += e;
+  }
+  if (i < n) {
+    const auto rest = static_cast<Eigen::Index>(n - i);
+    Packet tail = Packet::Zero();
+    for (Eigen::Index j = 0; j < rest; ++j) tail[j] = row[i + static_cast<std::size_t>(j)] - largest;
+    tail = tail.exp();
+    for (Eigen::Index j = 0; j < rest; ++j) {
+      row[i + static_cast<std::size_t>(j)] = tail[j];
+      sums[j] += tail[j];
+    }
+  }
+  float sum = 0;
+  for (std::size_t j = 0; j < kPacket; ++j) sum += sums[static_cast<Eigen::Index>(j)];
+  const float factor = 1.0F / sum;
+  for (std::size_t j = 0; j < n; ++j) row[j] *= factor;
+}
+
 Eigen::Map<const RowMajor, 0, Stride> map(MatrixView m) {
   return {m.data, static_cast<Eigen::Index>(m.rows), static_cast<Eigen::Index>(m.cols),
           Stride(static_cast<Eigen::Index>(m.stride))};
@@ -35,9 +68,7 @@ void attention_rows(const AttentionShape& shape, MatrixView q, std::size_t first
     const std::size_t begin =
         shape.window >= 0 && end > static_cast<std::size_t>(shape.window) ? end - static_cast<std::size_t>(shape.window) : 0;
     float* row = out + i * stride;
-    Eigen::Map<Eigen::ArrayXf> seen(row + begin, static_cast<Eigen::Index>(end - begin));
-    seen = (seen - seen.maxCoeff()).exp();
-    seen *= 1.0F / seen.sum();
+    softmax(row + begin, end - begin);
     std::fill(row, row + begin, 0.0F);
     std::fill(row + end, row + n_keys, 0.0F);
   }

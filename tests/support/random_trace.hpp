@@ -12,7 +12,7 @@ struct TraceShape {
   std::uint64_t prompt = 24, decode = 9;
   double sharpness = 1.5;  ///< standard deviation of q and k components
   std::uint64_t seed = 1;
-  std::vector<std::int32_t> layer_window;  ///< empty: full attention
+  std::vector<std::int32_t> layer_window = {};  ///< empty: full attention
 };
 
 inline trace::MemoryTrace random_trace(const TraceShape& shape) {

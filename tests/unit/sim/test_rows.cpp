@@ -43,6 +43,31 @@ TEST_CASE("attention rows agree with the definition, block by block, with and wi
   }
 }
 
+TEST_CASE("rows and products do not depend on where they lie in memory") {
+  for (const std::size_t n : {1, 2, 5, 33}) {
+    constexpr std::size_t kDim = 24, kKeys = 77;
+    const auto noise = [](std::size_t count, std::size_t shift, std::uint64_t stream) {
+      std::vector<float> x(count + shift);
+      for (std::size_t i = 0; i < count; ++i) x[shift + i] = static_cast<float>(normal(combine({stream, i})));
+      return x;
+    };
+    std::vector<float> rows, product;
+    for (std::size_t shift = 0; shift < 17; ++shift) {
+      const std::vector<float> q = noise(n * kDim, shift, 1), k = noise(kKeys * kDim, (shift * 5) % 17, 2);
+      std::vector<float> out(n * kKeys + shift), outputs(n * kDim + (shift * 3) % 17);
+      sim::attention_rows({0.3, -1}, {q.data() + shift, n, kDim, kDim}, kKeys - n, {k.data() + (shift * 5) % 17, kKeys, kDim, kDim},
+                          out.data() + shift, kKeys);
+      sim::multiply({out.data() + shift, n, kKeys, kKeys}, {k.data() + (shift * 5) % 17, kKeys, kDim, kDim},
+                    outputs.data() + (shift * 3) % 17);
+      out.erase(out.begin(), out.begin() + static_cast<std::ptrdiff_t>(shift));
+      outputs.erase(outputs.begin(), outputs.begin() + static_cast<std::ptrdiff_t>((shift * 3) % 17));
+      if (shift == 0) rows = out, product = outputs;
+      CHECK(out == rows);
+      CHECK(outputs == product);
+    }
+  }
+}
+
 TEST_CASE("importance is the mean of the last eight rows, pooled over seven positions") {
   const trace::MemoryTrace trace = test::random_trace({.layers = 1, .prompt = 30, .decode = 2});
   const trace::Sequence sequence(trace);
