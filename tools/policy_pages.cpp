@@ -1,0 +1,234 @@
+#include "tools/policy_pages.hpp"
+
+#include <algorithm>
+#include <boost/json.hpp>
+#include <iomanip>
+#include <ostream>
+#include <sstream>
+
+#include "policies/api/composition.hpp"
+#include "policies/api/param_value.hpp"
+#include "sim/base/error.hpp"
+#include "sim/base/suggest.hpp"
+
+namespace kvsim::tools {
+namespace {
+
+using policy::Kind;
+using policy::ParamSpec;
+using policy::PolicySpec;
+using policy::PresetSpec;
+using policy::Registry;
+
+constexpr std::size_t kWidth = 100;
+
+const char* kind_name(Kind kind) {
+  return kind == Kind::eviction ? "eviction" : "allocation";
+}
+
+std::string joined(const std::vector<std::string>& items, const std::string& separator) {
+  std::string out;
+  for (const std::string& item : items) out += (out.empty() ? "" : separator) + item;
+  return out;
+}
+
+std::vector<std::string> needs(const PolicySpec& spec) {
+  std::vector<std::string> out;
+  if (spec.needs.prompt_rows == policy::RowNeed::window) out.push_back("last prompt rows");
+  if (spec.needs.prompt_rows == policy::RowNeed::all) out.push_back("all prompt rows");
+  if (spec.needs.decode_rows) out.push_back("decode rows");
+  if (spec.needs.keys) out.push_back("keys");
+  if (spec.needs.values) out.push_back("values");
+  return out;
+}
+
+/// "window=32,pool=avg:5": every parameter at its default.
+std::string default_arguments(const PolicySpec& spec) {
+  std::vector<std::string> out;
+  for (const ParamSpec& param : spec.params) out.push_back(param.name + "=" + param.fallback);
+  return joined(out, ",");
+}
+
+/// The composition that shows `spec` with `arguments`.
+std::string sample_composition(const PolicySpec& spec, const std::string& arguments) {
+  const std::string call = arguments.empty() ? spec.name : spec.name + "(" + arguments + ")";
+  return spec.kind == Kind::eviction ? call : "snapkv+" + call;
+}
+
+// ---- the page of one policy
+
+/// Words of `text` on lines of kWidth, each after `indent` spaces.
+std::string wrapped(const std::string& text, std::size_t indent) {
+  std::istringstream words(text);
+  std::string out, line;
+  for (std::string word; words >> word;) {
+    if (!line.empty() && indent + line.size() + 1 + word.size() > kWidth) {
+      out += std::string(indent, ' ') + line + "\n";
+      line.clear();
+    }
+    line += (line.empty() ? "" : " ") + word;
+  }
+  return line.empty() ? out : out + std::string(indent, ' ') + line + "\n";
+}
+
+void write_section(std::ostream& out, const std::string& title, const std::string& text) {
+  if (!text.empty()) out << '\n' << title << '\n' << wrapped(text, 2);
+}
+
+void write_params(std::ostream& out, const PolicySpec& spec) {
+  out << "\nParameters\n" << (spec.params.empty() ? "  none\n" : "");
+  for (const ParamSpec& param : spec.params) {
+    const std::string unit = param.unit.empty() ? "" : ", " + param.unit;
+    out << "  " << param.name << '=' << param.fallback << "  (" << legal_values(param) << unit << ")\n";
+    out << wrapped(param.help, 6);
+  }
+}
+
+void write_examples(std::ostream& out, const std::vector<std::string>& compositions) {
+  out << "\nExamples\n";
+  for (const std::string& composition : compositions)
+    out << "  kvsim replay run.h5 --budget 10%,25%,50% --policy '" << composition << "'\n";
+}
+
+/// What the defaults come to: unit and least budget.
+std::string default_behaviour(const PolicySpec& spec, const Registry& registry) {
+  const policy::Composition composition = parse_composition(spec.name, registry);
+  if (spec.unbounded) return "no budget applies";
+  const std::size_t floor = composition.floor();
+  return std::string(composition.layer_unit() ? "one set of positions per layer"
+                                              : "one set of positions per KV head") +
+         ", least budget " + std::to_string(floor) + (floor == 1 ? " token" : " tokens");
+}
+
+void write_policy(std::ostream& out, const PolicySpec& spec, const Registry& registry) {
+  out << spec.name << " (" << kind_name(spec.kind) << ')';
+  if (!spec.aliases.empty()) out << ", also " << joined(spec.aliases, ", ");
+  out << '\n' << wrapped(spec.summary, 2);
+  write_section(out, "Rule", spec.details);
+  write_section(out, "Paper", spec.paper);
+  write_params(out, spec);
+  const std::vector<std::string> needed = needs(spec);
+  write_section(out, "Needs", needed.empty() ? "positions only" : joined(needed, ", "));
+  if (spec.kind == Kind::eviction) write_section(out, "With its defaults", default_behaviour(spec, registry));
+  std::vector<std::string> examples = {sample_composition(spec, "")};
+  if (!spec.params.empty()) examples.push_back(sample_composition(spec, default_arguments(spec)));
+  write_examples(out, examples);
+}
+
+void write_preset(std::ostream& out, const PresetSpec& preset, const Registry& registry) {
+  out << preset.name << " (preset)\n" << wrapped(preset.summary, 2);
+  write_section(out, "Stands for", preset.expansion);
+  write_section(out, "In full", parse_composition(preset.name, registry).params);
+  write_section(out, "Paper", preset.paper);
+  write_examples(out, {preset.name});
+}
+
+// ---- the list
+
+void write_table(std::ostream& out, const Registry& registry) {
+  constexpr int kNameWidth = 16;
+  const auto line = [&](const std::string& name, const std::string& text) {
+    out << "  " << std::left << std::setw(kNameWidth) << name << text << '\n';
+  };
+  for (const Kind kind : {Kind::eviction, Kind::allocation}) {
+    out << (kind == Kind::eviction ? "evictions\n" : "\nallocations, after a '+'\n");
+    for (const PolicySpec& spec : registry.policies())
+      if (spec.kind == kind) line(spec.name, spec.summary);
+  }
+  out << "\npresets\n";
+  for (const PresetSpec& preset : registry.presets()) {
+    line(preset.name, preset.summary);
+    line("", "= " + preset.expansion);
+  }
+}
+
+void write_md(std::ostream& out, const Registry& registry) {
+  out << "| name | kind | what it does | parameters and defaults | reads | paper |\n"
+      << "| --- | --- | --- | --- | --- | --- |\n";
+  const auto code = [](const std::string& text) { return text.empty() ? text : "`" + text + "`"; };
+  for (const PolicySpec& spec : registry.policies())
+    out << "| " << code(spec.name) << " | " << kind_name(spec.kind) << " | " << spec.summary << " | "
+        << code(default_arguments(spec)) << " | " << joined(needs(spec), ", ") << " | " << spec.paper
+        << " |\n";
+  for (const PresetSpec& preset : registry.presets())
+    out << "| " << code(preset.name) << " | preset | " << preset.summary << " | " << code(preset.expansion)
+        << " |  | " << preset.paper << " |\n";
+}
+
+boost::json::array json_array(const std::vector<std::string>& items) {
+  boost::json::array out;
+  for (const std::string& item : items) out.emplace_back(item);
+  return out;
+}
+
+boost::json::object json_param(const ParamSpec& param) {
+  return {{"name", param.name},
+          {"default", param.fallback},
+          {"legal", legal_values(param)},
+          {"unit", param.unit},
+          {"help", param.help}};
+}
+
+boost::json::object json_policy(const PolicySpec& spec) {
+  boost::json::array params;
+  for (const ParamSpec& param : spec.params) params.push_back(json_param(param));
+  return {{"name", spec.name},
+          {"kind", kind_name(spec.kind)},
+          {"aliases", json_array(spec.aliases)},
+          {"summary", spec.summary},
+          {"rule", spec.details},
+          {"paper", spec.paper},
+          {"params", params},
+          {"needs", json_array(needs(spec))},
+          {"randomised", spec.randomised}};
+}
+
+boost::json::object json_preset(const PresetSpec& preset) {
+  return {{"name", preset.name},
+          {"kind", "preset"},
+          {"expansion", preset.expansion},
+          {"summary", preset.summary},
+          {"paper", preset.paper}};
+}
+
+/// A JSON array with one policy per line.
+void write_json(std::ostream& out, const Registry& registry) {
+  std::vector<std::string> lines;
+  for (const PolicySpec& spec : registry.policies())
+    lines.push_back(boost::json::serialize(json_policy(spec)));
+  for (const PresetSpec& preset : registry.presets())
+    lines.push_back(boost::json::serialize(json_preset(preset)));
+  out << "[\n" << joined(lines, ",\n") << "\n]\n";
+}
+
+}  // namespace
+
+void write_policy_list(std::ostream& out, const Registry& registry, std::string_view format) {
+  if (format == "table")
+    write_table(out, registry);
+  else if (format == "md")
+    write_md(out, registry);
+  else if (format == "json")
+    write_json(out, registry);
+  else
+    usage_error("unknown format \"" + std::string(format) + "\"", "kvsim policy list",
+                suggestion(format, {"table", "json", "md"}));
+}
+
+void write_policy_pages(std::ostream& out, const Registry& registry, std::string_view name) {
+  const PolicySpec* eviction = registry.find_policy(Kind::eviction, name);
+  const PolicySpec* allocation = registry.find_policy(Kind::allocation, name);
+  const PresetSpec* preset = registry.find_preset(name);
+  if (!eviction && !allocation && !preset) {
+    std::vector<std::string> known = registry.names(Kind::eviction);
+    for (const auto& more : {registry.names(Kind::allocation), registry.preset_names()})
+      known.insert(known.end(), more.begin(), more.end());
+    usage_error("unknown policy \"" + std::string(name) + "\"", {}, suggestion(name, known));
+  }
+  if (preset) write_preset(out, *preset, registry);
+  if (eviction) write_policy(out, *eviction, registry);
+  if (allocation && (preset || eviction)) out << '\n';
+  if (allocation) write_policy(out, *allocation, registry);
+}
+
+}  // namespace kvsim::tools
