@@ -1,0 +1,248 @@
+// kvsim replay: what every policy at every budget would have lost on recorded runs.
+#include <algorithm>
+#include <iostream>
+#include <sstream>
+#include <thread>
+
+#include "analysis/identical_policies.hpp"
+#include "analysis/numbers.hpp"
+#include "analysis/rows.hpp"
+#include "analysis/tables.hpp"
+#include "policies/builtin.hpp"
+#include "sim/decisions.hpp"
+#include "sim/replay.hpp"
+#include "tools/command.hpp"
+#include "tools/progress_display.hpp"
+#include "tools/result_output.hpp"
+#include "traces/reader.hpp"
+#include "traces/sequence.hpp"
+
+namespace kvsim::tools {
+namespace {
+
+constexpr const char* kExamples = R"(Examples:
+  kvsim replay run.h5 --policy all --budget 10%,25%,50%
+  kvsim replay run.h5 --policy snapkv --policy 'h2o+pyramid(beta=10)' --budget 128 --per layer
+  kvsim replay a.h5 b.h5 --policy xkv --policy full --budget 64KiB,128KiB --format csv -o rows.csv
+  kvsim replay run.h5 --policy tova --budget 25% --decisions kept.h5 --format json
+)";
+
+struct Options {
+  std::vector<std::string> files, policies, budgets;
+  std::string per = "all", format = "table", output, decisions;
+  unsigned threads = 0;
+  std::uint64_t seed = 0, memory_limit = 0;
+  bool quiet = false, overwrite = false;
+};
+
+/// A trace about to be replayed.
+struct Study {
+  std::string file;
+  std::unique_ptr<trace::Source> source;
+  trace::Sequence sequence;
+
+  explicit Study(const std::string& path) : file(path), source(trace::open_trace(path)), sequence(*source) {}
+};
+
+void note(const std::string& text) {
+  std::cerr << "kvsim: note: " << text << '\n';
+}
+
+/// A comma outside parentheses separates nothing.
+void refuse_policy_list(const std::string& text) {
+  int depth = 0;
+  for (const char c : text) {
+    depth += c == '(' ? 1 : c == ')' ? -1 : 0;
+    if (c == ',' && depth == 0)
+      usage_error("names several policies", "--policy " + text, "Give each its own --policy.");
+  }
+}
+
+/// `all`: every eviction under uniform budgets, then the presets.
+std::vector<std::string> policy_texts(const std::vector<std::string>& given) {
+  std::vector<std::string> texts;
+  for (const std::string& text : given) {
+    if (text != "all") {
+      refuse_policy_list(text);
+      texts.push_back(text);
+      continue;
+    }
+    for (const policy::PolicySpec& spec : policy::builtin().policies())
+      if (spec.kind == policy::Kind::eviction) texts.push_back(spec.name);
+    for (const policy::PresetSpec& preset : policy::builtin().presets()) texts.push_back(preset.name);
+  }
+  return texts;
+}
+
+/// Appends what is not there yet; a second mention would only repeat rows.
+template <class T, class Key>
+void add_once(std::vector<T>& all, T item, Key key) {
+  if (std::any_of(all.begin(), all.end(), [&](const T& other) { return key(other) == key(item); })) {
+    note(key(item) + " is asked for more than once; it is replayed once");
+  } else {
+    all.push_back(std::move(item));
+  }
+}
+
+/// Budgets outside, policies inside: rows to be compared stand together.
+sim::Request make_request(const Options& options, analysis::Inputs& inputs) {
+  std::vector<policy::Composition> compositions;
+  for (const std::string& text : policy_texts(options.policies))
+    add_once(compositions, policy::parse_composition(text, policy::builtin()),
+             [](const policy::Composition& c) { return c.params; });
+  std::vector<sim::Budget> budgets;
+  for (const std::string& text : options.budgets)
+    for (sim::Budget& budget : sim::parse_budgets(text))
+      add_once(budgets, std::move(budget), [](const sim::Budget& b) { return b.text; });
+
+  for (const policy::Composition& composition : compositions) inputs.policies.push_back(composition.params);
+  for (const sim::Budget& budget : budgets) inputs.budgets.push_back(budget.text);
+  sim::Request request;
+  for (const sim::Budget& budget : budgets)
+    for (const policy::Composition& composition : compositions)
+      request.cells.push_back({composition, budget});
+  request.seed = options.seed;
+  request.threads = options.threads > 0 ? options.threads : std::thread::hardware_concurrency();
+  request.decisions = !options.decisions.empty();
+  return request;
+}
+
+std::string describe(const Study& study) {
+  const trace::Model& model = study.sequence.model();
+  std::ostringstream text;
+  text << "trace   " << study.file << ": " << (model.name.empty() ? "unnamed model" : model.name) << ", "
+       << model.n_layers << " layers, " << model.n_q_heads << " query and " << model.n_kv_heads
+       << " KV heads of " << model.head_dim << ", prompt " << study.sequence.prompt_length() << ", decode "
+       << study.sequence.decode_length();
+  return text.str();
+}
+
+/// Tells what will be done and refuses what does not fit, before any of it is done.
+void announce(const std::vector<Study>& studies, const sim::Request& request, const analysis::Inputs& inputs,
+              const Options& options, analysis::Format format) {
+  std::uint64_t memory = 0;
+  for (const Study& study : studies) {
+    memory = std::max(memory, sim::estimate_bytes(study.sequence, request));
+    if (!options.quiet) std::cerr << describe(study) << '\n';
+    if (const std::size_t n = study.source->header().sequence_leaf.size(); n > 1)
+      note(study.file + " holds " + std::to_string(n) + " sequences; the first is replayed");
+  }
+  if (options.memory_limit > 0 && memory > options.memory_limit)
+    usage_error("this replay needs about " + analysis::bytes_text(memory) + " of memory, the limit is " +
+                    analysis::bytes_text(options.memory_limit),
+                "--memory-limit", "Fewer --threads or cells need less.");
+  if (options.quiet) return;
+  std::cerr << "cells   " << request.cells.size() << ": " << inputs.policies.size() << " policies x "
+            << inputs.budgets.size() << " budgets\n"
+            << "run     " << request.threads << " threads, about " << analysis::bytes_text(memory)
+            << ", seed " << request.seed << '\n';
+  const bool says_it_itself = format == analysis::Format::table || format == analysis::Format::md;
+  if (!says_it_itself) std::cerr << analysis::kOpenLoopNote << '\n';
+}
+
+void tell_what_surprises(const std::vector<analysis::Row>& rows) {
+  std::vector<std::string> told;
+  for (const analysis::Row& row : rows) {
+    if (row.skipped.empty()) continue;
+    const std::string text = row.trace + ": skipped " + row.policy + " at " + row.budget + ": " + row.skipped;
+    if (std::find(told.begin(), told.end(), text) != told.end()) continue;
+    told.push_back(text);
+    note(text);
+  }
+  for (const std::vector<std::string>& group : analysis::identical_policies(rows)) {
+    std::string names;
+    for (const std::string& params : group) names += "\n  " + params;
+    note("these policies gave identical results everywhere:" + names);
+  }
+}
+
+std::vector<analysis::Row> replay_all(const std::vector<Study>& studies, const sim::Request& request,
+                                      const Options& options, analysis::Scope scope) {
+  std::vector<analysis::Row> rows;
+  for (const Study& study : studies) {
+    Progress progress;
+    sim::Outcome outcome;
+    {
+      const ProgressDisplay display(progress, study.file, options.quiet);
+      outcome = sim::replay(study.sequence, request, progress);
+    }
+    const std::vector<analysis::Row> made = analysis::make_rows(study.file, request, outcome, scope);
+    rows.insert(rows.end(), made.begin(), made.end());
+    if (request.decisions) sim::write_decisions(options.decisions, request, outcome, options.overwrite);
+  }
+  return rows;
+}
+
+void run_replay(const Options& options) {
+  const analysis::Scope scope = analysis::parse_scope(options.per);
+  const analysis::Format format = analysis::parse_format(options.format);
+  if (!options.decisions.empty() && options.files.size() > 1)
+    usage_error("decisions are those of one trace", "--decisions", "Replay the traces one by one.");
+  if (!options.decisions.empty() && options.decisions == options.output)
+    usage_error("results and decisions cannot share a file", options.output);
+  refuse_existing(options.decisions, options.overwrite);
+  analysis::Inputs inputs;
+  inputs.scope = scope;
+  inputs.seed = options.seed;
+  const sim::Request request = make_request(options, inputs);
+
+  std::vector<Study> studies;
+  for (const std::string& file : options.files) {
+    refuse_to_overwrite_input(options.output, file);
+    refuse_to_overwrite_input(options.decisions, file);
+    const Study& study = studies.emplace_back(file);
+    inputs.traces.push_back({file, study.source->content_sha256(), study.sequence.prompt_length(),
+                             study.sequence.decode_length()});
+  }
+  ResultOutput output(options.output, options.overwrite);
+  announce(studies, request, inputs, options, format);
+
+  const std::vector<analysis::Row> rows = replay_all(studies, request, options, scope);
+  std::ostringstream text;
+  analysis::write_rows(text, format, rows, inputs);
+  output.commit(text.str());
+  tell_what_surprises(rows);
+}
+
+}  // namespace
+
+void add_replay_command(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("replay", "Evaluate policies at budgets on recorded runs");
+  command->footer(kExamples);
+  const auto options = std::make_shared<Options>();
+  command->add_option("FILE", options->files, "Traces; rows come in this order")->required();
+  command
+      ->add_option("--policy", options->policies,
+                   "eviction(param=value,...)+allocation(...), a preset, or `all`; repeat for several (kvsim "
+                   "policy list)")
+      ->required()
+      ->allow_extra_args(false)
+      ->type_name("POLICY");
+  command
+      ->add_option(
+          "--budget", options->budgets,
+          "Comma list of tokens per lane (128), shares of the prompt (25%), bytes of the whole cache (64MiB)")
+      ->required()
+      ->allow_extra_args(false)
+      ->type_name("LIST");
+  command->add_option("--per", options->per, "A row per: all | layer | head")->capture_default_str();
+  command->add_option("--format", options->format, "table | csv | json | jsonl | md")->capture_default_str();
+  command->add_option("-o,--output", options->output, "Results go to this file instead of standard output")
+      ->type_name("FILE");
+  command
+      ->add_option("--decisions", options->decisions,
+                   "Store which positions each lane held, and when, as HDF5 (one trace only)")
+      ->type_name("FILE");
+  command->add_option("--threads", options->threads, "Never changes a result (default: all)")
+      ->check(CLI::Range(1U, 4096U))
+      ->type_name("N");
+  command->add_option("--seed", options->seed, "Of random policies")->capture_default_str()->type_name("N");
+  command->add_option("--memory-limit", options->memory_limit, "Refuse to start when more is needed (2GiB)")
+      ->transform(CLI::AsSizeValue(true))
+      ->type_name("SIZE");
+  command->add_flag("--overwrite", options->overwrite, "Replace existing output files");
+  command->add_flag("--quiet", options->quiet, "No description and progress on standard error");
+  command->callback([options] { run_replay(*options); });
+}
+
+}  // namespace kvsim::tools
