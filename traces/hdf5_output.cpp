@@ -17,40 +17,15 @@ namespace {
 
 constexpr std::size_t kMaxText = 32768;
 
-std::string system_cause() {
-  return std::strerror(errno);
-}
-
-/// A file descriptor that closes itself.
-class Descriptor {
- public:
-  Descriptor(const std::string& path, int flags) : fd_(::open(path.c_str(), flags | O_CLOEXEC)) {}
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
-
 bool exists(const std::string& path) {
   struct stat info {};
   return ::lstat(path.c_str(), &info) == 0;
 }
 
-/// libhdf5 holds flock() on a file it writes.
-bool is_being_written(const std::string& path) {
-  const Descriptor file(path, O_RDONLY);
-  return file.get() >= 0 && ::flock(file.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-}
-
-void sync(const std::string& path, int flags) {
-  const Descriptor file(path, flags);
-  if (file.get() < 0 || ::fsync(file.get()) != 0)
-    input_error("cannot be synced to disk: " + system_cause(), path);
+[[noreturn]] void fail_with(int cause, const char* what, const std::string& where) {
+  const bool full = cause == ENOSPC || cause == EDQUOT || cause == EFBIG;
+  input_error(std::string(what) + ": " + std::strerror(cause), where,
+              full ? "Free some space or write somewhere else, then run it again." : "");
 }
 
 PropertyList creation_list(hid_t list_class, std::string_view where) {
@@ -66,7 +41,6 @@ PropertyList access_list(std::string_view where) {
   check(H5Pset_libver_bounds(list.id(), H5F_LIBVER_V110, H5F_LIBVER_V110), "cannot set the file version",
         where);
   check(H5Pset_alignment(list.id(), 65536, 4096), "cannot set the alignment", where);
-  check(H5Pset_fclose_degree(list.id(), H5F_CLOSE_STRONG), "cannot set the close degree", where);
   return list;
 }
 
@@ -85,64 +59,77 @@ void put_attribute(hid_t object, const std::string& name, hid_t type, const void
 
 }  // namespace
 
+OutputFile::Descriptor::~Descriptor() {
+  if (fd >= 0) ::close(fd);
+}
+
 OutputFile::OutputFile(const std::string& path, bool overwrite)
     : path_(path), partial_(path + ".partial"), overwrite_(overwrite) {
-  const Session session;
   if (!overwrite && exists(path))
     input_error("exists already", path, "Choose another name, or add --overwrite.");
-  if (exists(partial_)) {
-    if (is_being_written(partial_)) input_error("is being written by another process", partial_);
-    if (!overwrite)
-      input_error("is left over from a run that was killed", partial_,
-                  "It is not a usable trace: remove it, or add --overwrite.");
-    if (::unlink(partial_.c_str()) != 0) input_error("cannot be replaced: " + system_cause(), partial_);
-  }
-  const PropertyList creation = creation_list(H5P_FILE_CREATE, partial_);
-  const PropertyList access = access_list(partial_);
-  file_ = File(check(H5Fcreate(partial_.c_str(), H5F_ACC_EXCL, creation.id(), access.id()),
-                     "cannot be created", partial_));
+  create();
   try {
+    const Session session;
+    const PropertyList creation = creation_list(H5P_FILE_CREATE, partial_);
+    const PropertyList access = access_list(partial_);
+    use_target(access, target_);
+    file_ = File(check(H5Fcreate(partial_.c_str(), H5F_ACC_TRUNC, creation.id(), access.id()),
+                       "cannot be created", partial_));
     put<std::uint8_t>(file_.id(), "complete", 0, path_);
   } catch (...) {
-    close_after_failure();
+    discard();
     throw;
   }
 }
 
-OutputFile::~OutputFile() {
-  if (file_) close_after_failure();
+/// The partial: exclusively ours. Its lock tells a file being written from one whose writer was killed.
+void OutputFile::create() {
+  descriptor_.fd =
+      ::open(partial_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | (overwrite_ ? 0 : O_EXCL), 0666);
+  if (descriptor_.fd < 0 && errno == EEXIST)
+    input_error("is left over: a run is still writing it, or was killed", partial_,
+                "If none is running remove it, or add --overwrite.");
+  if (descriptor_.fd < 0) fail_with(errno, "cannot be created", partial_);
+  if (::flock(descriptor_.fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+    input_error("is being written by another process", partial_);
+  if (::ftruncate(descriptor_.fd, 0) != 0) fail_with(errno, "cannot be created", partial_);
+  target_.descriptor = descriptor_.fd;
 }
 
-void OutputFile::close_after_failure() {
+OutputFile::~OutputFile() {
+  if (!renamed_) discard();
+}
+
+void OutputFile::discard() {
   file_.release();
   ::unlink(partial_.c_str());
 }
 
+void OutputFile::require_written() const {
+  if (target_.failure != 0) fail_with(target_.failure, "cannot be written", partial_);
+}
+
 void OutputFile::commit() {
-  const Session session;
   {
+    const Session session;
     const Attribute complete(
         check(H5Aopen(file_.id(), "complete", H5P_DEFAULT), "cannot be completed", path_));
     const std::uint8_t yes = 1;
     check(H5Awrite(complete.id(), H5T_STD_U8LE, &yes), "cannot be completed", path_);
   }
-  check(H5Fflush(file_.id(), H5F_SCOPE_GLOBAL), "cannot be written", path_);
-  if (file_.release() < 0) {
-    const Error error(ErrorKind::input, "cannot be closed: " + last_cause(), path_);
-    ::unlink(partial_.c_str());
-    throw error;
-  }
-  try {
-    sync(partial_, O_RDONLY);
-    if (!overwrite_ && exists(path_)) input_error("appeared while this run was writing it", path_);
-    if (std::rename(partial_.c_str(), path_.c_str()) != 0)
-      input_error("cannot be renamed to its final name: " + system_cause(), partial_);
-  } catch (...) {
-    ::unlink(partial_.c_str());
-    throw;
-  }
+  check(file_.release(), "cannot be closed", partial_);
+  require_written();
+  if (::fsync(descriptor_.fd) != 0) fail_with(errno, "cannot be synced to disk", partial_);
+  if (!overwrite_ && exists(path_)) input_error("appeared while this run was writing it", path_);
+  if (std::rename(partial_.c_str(), path_.c_str()) != 0)
+    fail_with(errno, "cannot be renamed to its final name", partial_);
+  renamed_ = true;
   const std::filesystem::path parent = std::filesystem::path(path_).parent_path();
-  sync(parent.empty() ? "." : parent.string(), O_RDONLY | O_DIRECTORY);
+  Descriptor directory;
+  directory.fd = ::open(parent.empty() ? "." : parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  // The directory may be unreadable; the file itself is safe.
+  if (directory.fd >= 0 && ::fsync(directory.fd) != 0 && errno != EINVAL)
+    fail_with(errno, "directory cannot be synced to disk", path_);
 }
 
 Object create_group(hid_t parent, const std::string& name, std::string_view where) {

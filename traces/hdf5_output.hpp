@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "traces/hdf5_driver.hpp"
 #include "traces/hdf5_file.hpp"
 
 namespace kvsim::hdf5 {
@@ -24,15 +25,30 @@ class OutputFile {
   /// Valid until commit().
   hid_t id() const { return file_.id(); }
   const std::string& path() const { return path_; }
+  /// Fails if a write failed since the file was created: libhdf5 itself never notices (hdf5_driver.hpp).
+  /// commit() asks too; long writers ask in between, so as not to work for nothing.
+  void require_written() const;
   /// Sets `complete` = 1, closes, syncs, renames, syncs the directory. Every other handle into the file must
   /// be gone.
   void commit();
 
  private:
-  void close_after_failure();
+  /// A file descriptor that closes itself.
+  struct Descriptor {
+    int fd = -1;
+    Descriptor() = default;
+    ~Descriptor();
+    Descriptor(const Descriptor&) = delete;
+    Descriptor& operator=(const Descriptor&) = delete;
+  };
+  void create();
+  void discard();
+
   std::string path_, partial_;
-  bool overwrite_;
-  File file_;
+  bool overwrite_, renamed_ = false;
+  Descriptor descriptor_;
+  DriverTarget target_;
+  File file_;  // last: closed before what it writes to
 };
 
 Object create_group(hid_t parent, const std::string& name, std::string_view where);

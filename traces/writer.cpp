@@ -404,6 +404,7 @@ void Writer::append(Tensor tensor, std::uint32_t layer, std::uint64_t n_rows, st
                       : tensor == Tensor::key ? streams.key
                                               : streams.value;
   stream.append(n_rows, rows);
+  state_->file.require_written();
 }
 
 void Writer::append_attention(std::uint32_t layer, std::uint64_t first_key, std::uint64_t n_keys,
@@ -418,6 +419,7 @@ void Writer::append_attention(std::uint32_t layer, std::uint64_t first_key, std:
     streams.attention.emplace(AttentionStream{std::move(group), std::move(packed), {}});
   }
   streams.attention->p.append(n_keys, p);
+  state_->file.require_written();
   streams.attention->first_key.push_back(first_key);
   streams.attention->ptr.push_back(streams.attention->ptr.back() + n_keys);
 }
