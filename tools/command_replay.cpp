@@ -14,6 +14,7 @@
 #include "tools/command.hpp"
 #include "tools/progress_display.hpp"
 #include "tools/result_output.hpp"
+#include "tools/whole_number.hpp"
 #include "traces/reader.hpp"
 #include "traces/sequence.hpp"
 
@@ -132,8 +133,8 @@ void announce(const std::vector<Study>& studies, const sim::Request& request, co
                     analysis::bytes_text(options.memory_limit),
                 "--memory-limit", "Fewer --threads or cells need less.");
   if (options.quiet) return;
-  std::cerr << "cells   " << request.cells.size() << ": " << inputs.policies.size() << " policies x "
-            << inputs.budgets.size() << " budgets\n"
+  std::cerr << "cells   " << request.cells.size() << " (policies " << inputs.policies.size() << ", budgets "
+            << inputs.budgets.size() << ")\n"
             << "run     " << request.threads << " threads, about " << analysis::bytes_text(memory)
             << ", seed " << request.seed << '\n';
   const bool says_it_itself = format == analysis::Format::table || format == analysis::Format::md;
@@ -236,7 +237,10 @@ void add_replay_command(CLI::App& app) {
   command->add_option("--threads", options->threads, "Never changes a result (default: all)")
       ->check(CLI::Range(1U, 4096U))
       ->type_name("N");
-  command->add_option("--seed", options->seed, "Of random policies")->capture_default_str()->type_name("N");
+  command->add_option("--seed", options->seed, "Of random policies")
+      ->check(whole_number())
+      ->capture_default_str()
+      ->type_name("N");
   command->add_option("--memory-limit", options->memory_limit, "Refuse to start when more is needed (2GiB)")
       ->transform(CLI::AsSizeValue(true))
       ->type_name("SIZE");

@@ -60,12 +60,11 @@ int run(int argc, char** argv) {
   CLI::App app(
       "Offline study of KV cache policies: record a run of a language model once, then ask what any "
       "eviction\n"
-      "policy at any budget would have lost.",
+      "policy at any budget would have lost.\n\n"
+      "Exit codes: 0 ok, 1 bug in kvsim, 2 usage, 3 a file cannot be read or written, 4 interrupted",
       "kvsim");
   app.formatter(std::make_shared<ExamplesFirst>());
-  app.footer(
-      std::string(kExamples) +
-      "\nExit codes: 0 ok, 1 bug in kvsim, 2 usage, 3 a file cannot be read or written, 4 interrupted\n");
+  app.footer(kExamples);
   app.set_version_flag("--version", version_text, "Version, commit, compiler, libraries");
   app.require_subcommand(1);
   add_capture_command(app);
