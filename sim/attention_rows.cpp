@@ -17,10 +17,13 @@ using Packet = Eigen::Array<float, kPacket, 1>;
 
 /// row[i] = exp(row[i] - max) / sum of the same.
 void softmax(float* row, std::size_t n) {
-  float largest = row[0];
-  for (std::size_t i = 1; i < n; ++i) largest = std::max(largest, row[i]);
-  Packet sums = Packet::Zero();
+  Packet most = Packet::Constant(row[0]);
   std::size_t i = 0;
+  for (; i + kPacket <= n; i += kPacket) most = most.max(Eigen::Map<const Packet>(row + i));
+  for (; i < n; ++i) most[0] = std::max(most[0], row[i]);
+  const float largest = most.maxCoeff();
+  Packet sums = Packet::Zero();
+  i = 0;
   for (; i + kPacket <= n; i += kPacket) {
     const Packet e = (Eigen::Map<const Packet>(row + i) - largest).exp();
     Eigen::Map<Packet>(row + i) = e;

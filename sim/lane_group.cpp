@@ -6,6 +6,7 @@
 
 #include "sim/attention_rows.hpp"
 #include "sim/base/error.hpp"
+#include "sim/held_outputs.hpp"
 #include "sim/importance.hpp"
 #include "sim/resident_set.hpp"
 #include "sim/step_oracle.hpp"
@@ -369,62 +370,48 @@ class GroupReplay {
     cell.decoder->observe(step);
   }
 
-  /// What the block's outputs lose: o - sum over held positions of a v, against o. One GEMM per cell over everything held
-  /// at any step of the block, with zeros where a position was not held.
+  /// What the block's outputs lose: o - sum over held positions of a v, against o.
   void measure_outputs(std::size_t lane, std::size_t first, std::size_t n) {
     const std::size_t group = model_.group(), dim = model_.v_head_dim, rows = group * n;
-    const MatrixView values = tensors_.all_values(lane);
+    const AttendedBlock block{{row(lane, 0, 0), rows, stride_, stride_},
+                              {tensors_.all_values(lane).data, stride_, dim, dim},
+                              static_cast<std::uint32_t>(first + 1),
+                              static_cast<std::uint32_t>(n)};
     output_.resize(rows * dim);
-    multiply({row(lane, 0, 0), rows, stride_, stride_}, {values.data, stride_, dim, dim}, output_.data());
-    kept_output_.resize(rows * dim);
-    for_cells_of(lane, [&](const UnitFamily&, UnitCell& cell) {
-      if (cell.held[0] == prompt_ + first + 1 && cell.held[n - 1] == prompt_ + first + n) return;  // nothing dropped
-      kept_outputs(lane, first, n, cell);
-      LaneOutcome& out = lane_outcome(cell, lane);
-      for (std::size_t s = 0; s < n; ++s) {
-        if (cell.held[s] == prompt_ + first + s + 1) continue;
-        double errors = 0;
-        for (std::size_t g = 0; g < group; ++g) errors += relative_error((g * n + s) * dim, dim);
-        out.output_error += errors / static_cast<double>(group);
+    multiply(block.attention, block.values, output_.data());
+    for (UnitFamily& unit : units_) {
+      if (lane < unit.first_lane || lane >= unit.first_lane + unit.n_lanes) continue;
+      stays_.clear();
+      dropping_.clear();
+      for (UnitCell& cell : unit.cells) {
+        // A cell that holds everything at its first and last step of the block dropped nothing in between.
+        if (cell.held[0] == prompt_ + first + 1 && cell.held[n - 1] == prompt_ + first + n) continue;
+        dropping_.push_back(&cell);
+        stays_.push_back(cell.residents.stays());
       }
-    });
+      if (dropping_.empty()) continue;
+      held_outputs_.compute(block, stays_, kept_output_);
+      for (std::size_t c = 0; c < dropping_.size(); ++c) {
+        double& sum = lane_outcome(*dropping_[c], lane).output_error;
+        for (std::size_t s = 0; s < n; ++s) {
+          if (dropping_[c]->held[s] == prompt_ + first + s + 1) continue;
+          double errors = 0;
+          for (std::size_t g = 0; g < group; ++g) errors += relative_error(kept_output_[c], (g * n + s) * dim, dim);
+          sum += errors / static_cast<double>(group);
+        }
+      }
+    }
   }
 
-  double relative_error(std::size_t offset, std::size_t dim) const {
+  double relative_error(const std::vector<float>& kept, std::size_t offset, std::size_t dim) const {
     double dropped = 0, whole = 0;
     for (std::size_t c = offset; c < offset + dim; ++c) {
-      const double difference = static_cast<double>(output_[c]) - kept_output_[c];
+      const double difference = static_cast<double>(output_[c]) - kept[c];
       dropped += difference * difference;
       whole += static_cast<double>(output_[c]) * output_[c];
     }
     if (whole == 0) return dropped == 0 ? 0 : 1;
     return std::sqrt(dropped / whole);
-  }
-
-  void kept_outputs(std::size_t lane, std::size_t first, std::size_t n, const UnitCell& cell) {
-    const std::size_t group = model_.group(), dim = model_.v_head_dim;
-    const std::span<const Residency> stays = cell.residents.stays();
-    const std::size_t m = stays.size();
-    held_values_.resize(m * dim);
-    held_from_.resize(m);
-    held_to_.resize(m);
-    const MatrixView values = tensors_.all_values(lane);
-    for (std::size_t i = 0; i < m; ++i) {
-      const std::span<const float> v = values.row(static_cast<std::size_t>(stays[i].position));
-      std::copy(v.begin(), v.end(), held_values_.begin() + static_cast<std::ptrdiff_t>(i * dim));
-      held_from_[i] = stays[i].first;
-      held_to_[i] = stays[i].last;
-    }
-    held_rows_.resize(group * n * m);
-    for (std::size_t g = 0; g < group; ++g)
-      for (std::size_t s = 0; s < n; ++s) {
-        const float* from = row(lane, g, s);
-        float* to = held_rows_.data() + (g * n + s) * m;
-        const auto step = static_cast<std::uint32_t>(first + s + 1);
-        for (std::size_t i = 0; i < m; ++i)
-          to[i] = held_from_[i] <= step && step < held_to_[i] ? from[stays[i].position] : 0.0F;
-      }
-    multiply({held_rows_.data(), group * n, m, m}, {held_values_.data(), m, dim, dim}, kept_output_.data());
   }
 
   void record_decisions() {
@@ -449,8 +436,11 @@ class GroupReplay {
 
   // The present block of decode steps.
   std::size_t block_ = 0, stride_ = 0;
-  std::vector<float> rows_, output_, kept_output_, held_rows_, held_values_;
-  std::vector<std::uint32_t> held_from_, held_to_;
+  std::vector<float> rows_, output_;
+  std::vector<std::vector<float>> kept_output_;
+  std::vector<UnitCell*> dropping_;
+  std::vector<std::span<const Residency>> stays_;
+  HeldOutputs held_outputs_;
   // The present step.
   std::vector<float> mean_row_, selection_, seen_;
   std::vector<double> best_, mass_;
@@ -475,7 +465,7 @@ std::uint64_t group_bytes(const trace::Sequence& sequence, const Plan& plan, Lan
   const std::uint64_t length = sequence.length(), heads = std::uint64_t{group.n_lanes} * model.group();
   const std::uint64_t tensors = group.n_lanes * length * (model.head_dim + model.v_head_dim);
   const std::uint64_t prompt_rows = plan.prompt_rows > 0 ? kPromptBlock * sequence.prompt_length() : 0;
-  // Decode rows of all heads, and one cell's copy of one lane's.
+  // Decode rows of all heads, and a copy of one lane's.
   const std::uint64_t decode_rows = decode_block(sequence) * length * (heads + model.group());
   return (tensors + std::max(prompt_rows, decode_rows)) * sizeof(float);
 }

@@ -24,15 +24,17 @@ inline sim::Outcome run(const trace::Source& source, const sim::Request& request
   return sim::replay(trace::Sequence(source), request, progress);
 }
 
-/// Every lane's numbers in one vector, to compare outcomes bit by bit.
+/// A lane's, or every lane's, numbers in one vector, to compare outcomes bit by bit.
+inline std::vector<double> numbers(const sim::LaneOutcome& lane) {
+  return {static_cast<double>(lane.budget_tokens), static_cast<double>(lane.kept_tokens),
+          static_cast<double>(lane.kept_candidates), static_cast<double>(lane.steps), lane.importance,
+          lane.importance_kept, lane.importance_oracle, lane.attention_loss, lane.attention_loss_oracle,
+          lane.output_error};
+}
 inline std::vector<double> numbers(const sim::CellOutcome& cell) {
   std::vector<double> all;
   for (const sim::LaneOutcome& lane : cell.lanes)
-    for (const double x : {static_cast<double>(lane.budget_tokens), static_cast<double>(lane.kept_tokens),
-                           static_cast<double>(lane.kept_candidates), static_cast<double>(lane.steps), lane.importance,
-                           lane.importance_kept, lane.importance_oracle, lane.attention_loss, lane.attention_loss_oracle,
-                           lane.output_error})
-      all.push_back(x);
+    for (const double x : numbers(lane)) all.push_back(x);
   return all;
 }
 
