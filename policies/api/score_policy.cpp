@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <string>
 
@@ -103,16 +104,19 @@ std::vector<double> ScoredEviction::scores_of(std::span<const Position> position
 std::size_t ScoredDecoder::evict(const Arrival& arrival) {
   const auto first = static_cast<std::int64_t>(protection_.sinks);
   const auto last = arrival.position - static_cast<std::int64_t>(protection_.window);
-  std::size_t victim = arrival.slots.size();
-  for (std::size_t slot = 0; slot < arrival.slots.size(); ++slot) {
+  const std::size_t n = arrival.slots.size();
+  std::size_t victim = n;
+  double lowest = std::numeric_limits<double>::infinity();
+  for (std::size_t slot = 0; slot < n; ++slot) {
+    if (scores_[slot] > lowest) continue;  // nearly always: this test alone is what the loop costs
     const Position position = arrival.slots[slot];
     if (position < first || position > last) continue;
-    if (victim == arrival.slots.size() || scores_[slot] < scores_[victim])
-      victim = slot;
-    else if (scores_[slot] == scores_[victim] && (position < arrival.slots[victim]) == (tie_ == Tie::oldest))
-      victim = slot;
+    const bool tied = victim < n && scores_[slot] == lowest;
+    if (tied && (position < arrival.slots[victim]) != (tie_ == Tie::oldest)) continue;
+    victim = slot;
+    lowest = scores_[slot];
   }
-  if (victim == arrival.slots.size()) bug("every slot is protected: the budget is below the policy's floor");
+  if (victim == n) bug("every slot is protected: the budget is below the policy's floor");
   return victim;
 }
 
