@@ -1,7 +1,8 @@
 #include "analysis/rows.hpp"
 
 #include <catch2/catch.hpp>
-#include <set>
+#include <fstream>
+#include <iterator>
 #include <string>
 
 #include "tests/unit/analysis/worked_outcome.hpp"
@@ -198,4 +199,16 @@ TEST_CASE("scopes are parsed by name") {
     CHECK(parse_scope(scope_name(scope)) == scope);
   CHECK_THROWS_WITH(parse_scope("layers"),
                     Catch::Contains("layers") && Catch::Contains("Did you mean layer"));
+}
+
+TEST_CASE("METRICS.md explains every key, in order") {
+  std::ifstream file(KVSIM_SOURCE_DIR "/analysis/METRICS.md");
+  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  std::size_t at = text.find("## The keys of a row");
+  REQUIRE(at != std::string::npos);
+  for (const Column& column : columns()) {
+    INFO(column.key);
+    at = text.find("| `" + std::string(column.key) + "` |", at);
+    REQUIRE(at != std::string::npos);
+  }
 }
