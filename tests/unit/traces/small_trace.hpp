@@ -1,0 +1,69 @@
+#pragma once
+/// Hand-made traces of the trace tests.
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "sim/base/rng.hpp"
+#include "traces/memory_trace.hpp"
+
+namespace kvsim::test {
+
+inline trace::Model small_model(std::uint32_t layers = 2, std::uint32_t kv_heads = 2, std::uint32_t group = 2,
+                                std::uint32_t head_dim = 8, std::uint32_t v_head_dim = 8) {
+  trace::Model model;
+  model.n_layers = layers;
+  model.n_q_heads = kv_heads * group;
+  model.n_kv_heads = kv_heads;
+  model.head_dim = head_dim;
+  model.v_head_dim = v_head_dim;
+  return model;
+}
+
+inline constexpr trace::Tensor kTensors[] = {trace::Tensor::key, trace::Tensor::value, trace::Tensor::query};
+
+inline std::uint32_t heads_of(const trace::Model& model, trace::Tensor tensor) {
+  return tensor == trace::Tensor::query ? model.n_q_heads : model.n_kv_heads;
+}
+
+inline std::uint32_t dim_of(const trace::Model& model, trace::Tensor tensor) {
+  return tensor == trace::Tensor::value ? model.v_head_dim : model.head_dim;
+}
+
+/// Every element differs, and says which tensor, layer, head, row and column it is; exact in bf16 and f16
+/// when rounded is set.
+inline trace::MemoryTrace numbered_trace(trace::Header header) {
+  trace::MemoryTrace out(std::move(header));
+  const trace::Model& model = out.header().model;
+  for (const trace::Tensor tensor : kTensors) {
+    for (std::uint32_t layer = 0; layer < model.n_layers; ++layer) {
+      for (std::uint32_t head = 0; head < heads_of(model, tensor); ++head) {
+        const std::span<float> rows = out.rows(tensor, layer, head);
+        for (std::size_t i = 0; i < rows.size(); ++i) {
+          float value =
+              static_cast<float>(normal(combine({static_cast<std::uint64_t>(tensor), layer, head, i})));
+          std::uint16_t half = 0;
+          if (out.header().elem != Elem::f32) {
+            narrow(out.header().elem, &value, 1, &half);
+            widen(out.header().elem, &half, 1, &value);
+          }
+          rows[i] = value;
+        }
+      }
+    }
+  }
+  return out;
+}
+
+/// Every row of a tensor's head.
+inline std::vector<float> all_rows(const trace::Source& source, trace::Tensor tensor, std::uint32_t layer,
+                                   std::uint32_t head) {
+  const trace::Header& header = source.header();
+  const std::uint64_t rows = tensor == trace::Tensor::query ? header.n_query_rows() : header.n_tokens();
+  std::vector<float> out(rows * dim_of(header.model, tensor));
+  source.read(tensor, layer, head, 0, rows, out);
+  return out;
+}
+
+}  // namespace kvsim::test

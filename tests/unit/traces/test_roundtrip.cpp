@@ -1,0 +1,322 @@
+// What is written is read back: tensors in every element type, every field of the header, optional data.
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <limits>
+#include <thread>
+
+#include "sim/base/error.hpp"
+#include "sim/base/sha256.hpp"
+#include "tests/unit/traces/scratch.hpp"
+#include "tests/unit/traces/small_trace.hpp"
+#include "traces/file_trace.hpp"
+#include "traces/reader.hpp"
+#include "traces/writer.hpp"
+
+using namespace kvsim;
+using namespace kvsim::test;
+using trace::Tensor;
+
+namespace {
+
+trace::Header header_of(Elem elem, std::uint64_t prompt, std::uint64_t decode, std::uint32_t head_dim = 8) {
+  trace::Header header = trace::plain_header(small_model(2, 2, 2, head_dim, 4), prompt, decode);
+  header.elem = elem;
+  return header;
+}
+
+/// Writes `source` in blocks of `step` rows.
+void write_in_steps(const std::string& path, const trace::Source& source, std::uint64_t step,
+                    const trace::WriteOptions& options = {}) {
+  const trace::Header& header = source.header();
+  trace::Writer writer(path, header, options);
+  for (std::uint32_t layer = 0; layer < header.model.n_layers; ++layer) {
+    for (const Tensor tensor : kTensors) {
+      const std::uint64_t total = tensor == Tensor::query ? header.n_query_rows() : header.n_tokens();
+      for (std::uint64_t first = 0; first < total; first += step) {
+        const std::uint64_t n = std::min(step, total - first);
+        std::vector<float> block;
+        for (std::uint32_t head = 0; head < heads_of(header.model, tensor); ++head) {
+          std::vector<float> rows(n * dim_of(header.model, tensor));
+          source.read(tensor, layer, head, first, n, rows);
+          block.insert(block.end(), rows.begin(), rows.end());
+        }
+        writer.append(tensor, layer, n, block);
+      }
+    }
+  }
+  writer.finish(header);
+}
+
+void require_same_tensors(const trace::Source& a, const trace::Source& b) {
+  for (const Tensor tensor : kTensors)
+    for (std::uint32_t layer = 0; layer < a.header().model.n_layers; ++layer)
+      for (std::uint32_t head = 0; head < heads_of(a.header().model, tensor); ++head)
+        REQUIRE(all_rows(a, tensor, layer, head) == all_rows(b, tensor, layer, head));
+}
+
+}  // namespace
+
+TEST_CASE("tensors survive in every element type, with and without checksums") {
+  const Elem elem = GENERATE(Elem::f32, Elem::f16, Elem::bf16);
+  const bool checksum = GENERATE(true, false);
+  const Scratch scratch;
+  const trace::MemoryTrace made = numbered_trace(header_of(elem, 20, 5));
+  trace::WriteOptions options;
+  options.checksum = checksum;
+  trace::write_trace(scratch.file("a.h5"), made, options);
+  const auto read = trace::open_trace(scratch.file("a.h5"));
+  CHECK(read->header().elem == elem);
+  CHECK(read->name() == scratch.file("a.h5"));
+  require_same_tensors(made, *read);
+}
+
+TEST_CASE("values that a stored element cannot hold are rounded to nearest even") {
+  const Scratch scratch;
+  trace::MemoryTrace made(header_of(Elem::bf16, 3, 0));
+  made.rows(Tensor::key, 1, 1)[5] = 1.0F + 0x1p-8F;                       // halfway: to even, 1
+  made.rows(Tensor::key, 1, 1)[6] = 1.0F + 0x1p-8F + 0x1p-20F;            // above: up
+  made.rows(Tensor::value, 0, 0)[2] = std::numeric_limits<float>::max();  // overflows
+  trace::write_trace(scratch.file("a.h5"), made);
+  const auto read = trace::open_trace(scratch.file("a.h5"));
+  CHECK(all_rows(*read, Tensor::key, 1, 1)[5] == 1.0F);
+  CHECK(all_rows(*read, Tensor::key, 1, 1)[6] == 1.0F + 0x1p-7F);
+  CHECK(std::isinf(all_rows(*read, Tensor::value, 0, 0)[2]));
+}
+
+TEST_CASE("rows are found across chunk borders, from several threads") {
+  const Elem elem = GENERATE(Elem::f32, Elem::bf16);
+  const Scratch scratch;
+  // 128 components make chunks of 256 (f32) and 512 (bf16) rows.
+  const trace::MemoryTrace made = numbered_trace(header_of(elem, 1100, 60, 128));
+  trace::write_trace(scratch.file("a.h5"), made);
+  const auto read = trace::open_trace(scratch.file("a.h5"));
+  const auto matches = [&](std::uint64_t first, std::uint64_t n) {
+    std::vector<float> expected(n * 128), found(n * 128);
+    made.read(Tensor::query, 1, 3, first, n, expected);
+    read->read(Tensor::query, 1, 3, first, n, found);
+    return expected == found;
+  };
+  CHECK(matches(0, 1160));
+  CHECK(matches(255, 2));
+  CHECK(matches(511, 514));
+  CHECK(matches(1159, 1));
+  CHECK(matches(1160, 0));
+  std::vector<int> good(4);
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < good.size(); ++i)
+    threads.emplace_back([&, i] {
+      for (std::uint64_t first = i; first < 1100; first += 97) good[i] += matches(first, 60) ? 1 : 0;
+    });
+  for (std::thread& thread : threads) thread.join();
+  for (std::size_t i = 0; i < good.size(); ++i) CHECK(good[i] == static_cast<int>((1100 - i + 96) / 97));
+}
+
+TEST_CASE("the same run gives the same bytes, however its rows were blocked") {
+  const Scratch scratch;
+  const trace::MemoryTrace made = numbered_trace(header_of(Elem::f32, 600, 3, 128));
+  write_in_steps(scratch.file("a.h5"), made, 1);
+  write_in_steps(scratch.file("b.h5"), made, 1);
+  CHECK(bytes_of(scratch.file("a.h5")) == bytes_of(scratch.file("b.h5")));
+  write_in_steps(scratch.file("c.h5"), made, 601);
+  CHECK(bytes_of(scratch.file("a.h5")) == bytes_of(scratch.file("c.h5")));
+}
+
+TEST_CASE("the content digest is what SCHEMA.md says") {
+  const Scratch scratch;
+  const trace::MemoryTrace made = numbered_trace(header_of(Elem::f32, 6, 2));
+  trace::write_trace(scratch.file("a.h5"), made);
+  const auto hex_of = [](const void* data, std::size_t bytes) {
+    Sha256 sha;
+    sha.update(data, bytes);
+    return sha.hex();
+  };
+  const trace::Header& header = made.header();
+  std::string content = hex_of(header.token_id.data(), header.token_id.size() * 4);
+  for (std::uint32_t layer = 0; layer < header.model.n_layers; ++layer) {
+    for (const Tensor tensor : kTensors) {  // k, v, q
+      std::string heads;
+      for (std::uint32_t head = 0; head < heads_of(header.model, tensor); ++head) {
+        const std::vector<float> rows = all_rows(made, tensor, layer, head);
+        heads += hex_of(rows.data(), rows.size() * 4);
+      }
+      content += hex_of(heads.data(), heads.size());
+    }
+  }
+  CHECK(trace::open_trace(scratch.file("a.h5"))->content_sha256() == hex_of(content.data(), content.size()));
+}
+
+TEST_CASE("every field of the header survives") {
+  trace::Header header = header_of(Elem::bf16, 6, 2);
+  header.file_uuid = "123e4567-e89b-12d3-a456-426614174000";
+  header.created_utc = "2026-11-20T19:00:00Z";
+  header.writer = "kvsim test";
+  trace::Model& model = header.model;
+  model.name = "tiny/模型";
+  model.revision = "main";
+  model.model_type = "llama";
+  model.architecture = "LlamaForCausalLM";
+  model.rotary_dim = 4;
+  model.inv_freq = {1.0F, 0.01F};
+  model.hidden_size = 33;
+  model.vocab_size = 77;
+  model.attn_scale = 0.3;
+  model.norm_eps = 1e-5;
+  model.rope_theta = 10000;
+  model.rope_attention_factor = 1.25;
+  model.logit_softcap = 50;
+  model.rope_type = "llama3";
+  model.rope_layout = "interleaved";
+  model.qk_norm = model.tied_embeddings = true;
+  model.weights_sha256 = std::string(64, 'a');
+  model.layer_window = {-1, 4096};
+  model.config_json = "{\"hidden_size\": 33}\n";
+  trace::Capture& capture = header.capture;
+  capture.source = "native-cpu";
+  capture.device_name = "cpu0";
+  capture.device_kind = "cpu";
+  capture.cpu_model = "some processor";
+  capture.compute_dtype = "f32";
+  capture.accum_dtype = "f64";
+  capture.math_mode = "strict";
+  capture.attention_kernel = "eager";
+  capture.software = "libfoo 1.2";
+  capture.sampling = "greedy";
+  capture.q_policy = "window:3";
+  capture.row_policy = "none";
+  capture.verified = "gate A 1e-6";
+  capture.threads = 7;
+  capture.prefill_chunk = 512;
+  capture.seed = 0xfedcba9876543210ULL;
+  capture.rope_fp32 = false;
+  capture.teacher_forced = true;
+  header.tokenizer_name = "tok";
+  header.tokenizer_sha256 = std::string(64, 'b');
+  header.token_id[3] = -1;
+  header.token_position = {0, 1, 2, 3, 10, 11, 12, 13};
+  header.token_flags[0] = 0x8001;
+  header.token_logprob.assign(8, -0.5F);
+  header.segments[1].turn = 3;
+  header.segments[0].role = 2;
+  header.passes[1].start_ns = 1234567890123;
+  header.passes[1].dur_ns = 42;
+  header.layer_ns.assign(3 * 2, 1.5F);
+  header.attn_ns.assign(3 * 2, 0.25F);
+  header.text_offset = {0, 1, 2, 2, 5, 6, 7, 8, 9};
+  header.text_bytes = std::string("ab\xf0\x9f\0cdef", 9);
+  header.query_token = {1, 5, 6, 7};
+
+  const Scratch scratch;
+  trace::write_trace(scratch.file("a.h5"), trace::MemoryTrace(header));
+  const auto file = trace::open_trace(scratch.file("a.h5"));
+  const trace::Header& read = file->header();
+  CHECK(read.file_uuid == header.file_uuid);
+  CHECK(read.created_utc == header.created_utc);
+  CHECK(read.writer == header.writer);
+  const trace::Model& m = read.model;
+  CHECK(m.name == model.name);
+  CHECK(m.revision == model.revision);
+  CHECK(m.model_type == model.model_type);
+  CHECK(m.architecture == model.architecture);
+  CHECK(std::vector{m.n_layers, m.n_q_heads, m.n_kv_heads, m.head_dim, m.v_head_dim, m.rotary_dim,
+                    m.hidden_size, m.vocab_size} == std::vector<std::uint32_t>{2, 4, 2, 8, 4, 4, 33, 77});
+  CHECK(std::vector{m.attn_scale, m.norm_eps, m.rope_theta, m.rope_attention_factor, m.logit_softcap} ==
+        std::vector{0.3, 1e-5, 10000.0, 1.25, 50.0});
+  CHECK(m.rope_type == "llama3");
+  CHECK(m.rope_layout == "interleaved");
+  CHECK((m.qk_norm && !m.qkv_bias && m.tied_embeddings));
+  CHECK(m.weights_sha256 == model.weights_sha256);
+  CHECK(m.layer_window == model.layer_window);
+  CHECK(m.inv_freq == model.inv_freq);
+  CHECK(m.config_json == model.config_json);
+  const trace::Capture& c = read.capture;
+  CHECK(std::vector{c.source, c.device_name, c.device_kind, c.cpu_model, c.compute_dtype, c.accum_dtype,
+                    c.math_mode} ==
+        std::vector<std::string>{"native-cpu", "cpu0", "cpu", "some processor", "f32", "f64", "strict"});
+  CHECK(std::vector{c.attention_kernel, c.software, c.sampling, c.q_policy, c.row_policy, c.verified} ==
+        std::vector<std::string>{"eager", "libfoo 1.2", "greedy", "window:3", "none", "gate A 1e-6"});
+  CHECK((c.threads == 7 && c.prefill_chunk == 512 && c.seed == 0xfedcba9876543210ULL));
+  CHECK((!c.rope_fp32 && c.teacher_forced));
+  CHECK(read.tokenizer_name == "tok");
+  CHECK(read.tokenizer_sha256 == header.tokenizer_sha256);
+  CHECK(read.token_id == header.token_id);
+  CHECK(read.token_segment == header.token_segment);
+  CHECK(read.token_position == header.token_position);
+  CHECK(read.token_flags == header.token_flags);
+  CHECK(read.token_logprob == header.token_logprob);
+  REQUIRE(read.segments.size() == 2);
+  const trace::Segment& s = read.segments[1];
+  CHECK((s.parent == 0 && s.begin == 6 && s.count == 2 && s.path_len == 6 && s.turn == 3));
+  CHECK((s.phase == trace::Phase::decode && read.segments[0].role == 2));
+  CHECK(read.sequence_leaf == header.sequence_leaf);
+  REQUIRE(read.passes.size() == 3);
+  const trace::Pass& p = read.passes[1];
+  CHECK(
+      (p.segment == 1 && p.begin == 6 && p.q_len == 1 && p.past_len == 6 && p.phase == trace::Phase::decode));
+  CHECK((p.start_ns == 1234567890123 && p.dur_ns == 42));
+  CHECK(read.layer_ns == header.layer_ns);
+  CHECK(read.attn_ns == header.attn_ns);
+  CHECK(read.text_offset == header.text_offset);
+  CHECK(read.text_bytes == header.text_bytes);
+  CHECK(read.query_token == header.query_token);
+  CHECK(read.attention_token.empty());
+  CHECK(read.elem == Elem::bf16);
+}
+
+TEST_CASE("attention rows are packed one behind the other, per layer") {
+  const Scratch scratch;
+  trace::Header header = header_of(Elem::f32, 5, 2);
+  header.attention_token = {3, 6};
+  header.capture.row_policy = "window:2";
+  const trace::MemoryTrace made(header);
+  trace::Writer writer(scratch.file("a.h5"), header);
+  for (std::uint32_t layer = 0; layer < 2; ++layer) {
+    for (const Tensor tensor : kTensors)
+      writer.append(tensor, layer, 7,
+                    std::vector<float>(heads_of(header.model, tensor) * 7 * dim_of(header.model, tensor)));
+    // Token 3 sees keys 0..3; token 6 sees 0..6, of which layer 1 (a window of 4) stores 3..6.
+    const std::uint64_t first = layer == 0 ? 0 : 3;
+    std::vector<float> three, six;
+    for (std::uint32_t head = 0; head < 4; ++head) {
+      for (int key = 0; key < 4; ++key) three.push_back(0.25F);
+      for (std::uint64_t key = first; key < 7; ++key) six.push_back(static_cast<float>(head * 100 + key));
+    }
+    writer.append_attention(layer, 0, 4, three);
+    writer.append_attention(layer, first, 7 - first, six);
+  }
+  writer.finish(header);
+
+  const trace::FileTrace file(scratch.file("a.h5"), {});
+  CHECK(file.header().attention_token == header.attention_token);
+  REQUIRE(file.attention().size() == 2);
+  CHECK(file.attention()[0].ptr == std::vector<std::uint64_t>{0, 4, 11});
+  CHECK(file.attention()[0].first_key == std::vector<std::uint64_t>{0, 0});
+  CHECK(file.attention()[1].ptr == std::vector<std::uint64_t>{0, 4, 8});
+  CHECK(file.attention()[1].first_key == std::vector<std::uint64_t>{0, 3});
+  std::vector<float> packed(8);
+  file.attention()[1].p.read({2, 0}, {1, 8}, packed.data());
+  CHECK(packed == std::vector<float>{0.25F, 0.25F, 0.25F, 0.25F, 203, 204, 205, 206});
+}
+
+TEST_CASE("a trace that promises other rows than it got is not finished") {
+  const Scratch scratch;
+  const trace::Header header = header_of(Elem::f32, 3, 0);
+  const auto expect_refusal = [&](const trace::Header& final, std::uint64_t key_rows, const char* text) {
+    trace::Writer writer(scratch.file("a.h5"), header);
+    for (std::uint32_t layer = 0; layer < 2; ++layer)
+      for (const Tensor tensor : kTensors) {
+        const std::uint64_t n = tensor == Tensor::key ? key_rows : 3;
+        writer.append(tensor, layer, n,
+                      std::vector<float>(heads_of(header.model, tensor) * n * dim_of(header.model, tensor)));
+      }
+    CHECK_THROWS_WITH(writer.finish(final), Catch::Contains(text));
+  };
+  expect_refusal(header, 2, "/layers/0000/k: has 2 rows, not 3");
+  trace::Header windowed = header;
+  windowed.query_token = {2};
+  expect_refusal(windowed, 3, "/layers/0000/q: has 3 rows, not 1");
+  trace::Header with_rows = header;
+  with_rows.attention_token = {2};
+  expect_refusal(with_rows, 3, "/layers/0000/rows: has 0 rows, not 1");
+  CHECK_FALSE(scratch.has("a.h5"));
+  CHECK_FALSE(scratch.has("a.h5.partial"));
+}
