@@ -1,0 +1,30 @@
+#pragma once
+/// Eviction as its definition reads, with nothing kept between steps: every score is worked out again from
+/// all rows attended so far, and positions leave one by one, lowest first.
+#include <functional>
+#include <set>
+
+#include "tests/unit/policies/policy_feeder.hpp"
+
+namespace kvsim::policy::test {
+
+/// What each query attended: all before it in the prompt, the resident set afterwards.
+using Attended = std::vector<std::set<Position>>;
+
+struct SlowRule {
+  /// Score of `position` once the last of `attended` has been answered.
+  std::function<double(const Run&, const Attended&, Position)> score;
+  std::size_t sinks = 0, window = 0;
+  bool drop_newest_of_equals = false;
+  bool decodes = true;  ///< false: generated tokens are appended
+};
+
+Fed feed_slowly(const SlowRule& rule, const Run& run, std::size_t budget);
+
+/// p(j) of query `query` over the set it attended, each query head's row divided by its sum there, mean over
+/// heads.
+double renormalised(const Run& run, const Attended& attended, std::size_t query, Position j);
+/// p(j) of `query`, mean over query heads.
+double mean_row(const Run& run, std::size_t query, Position j);
+
+}  // namespace kvsim::policy::test

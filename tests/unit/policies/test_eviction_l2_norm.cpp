@@ -1,0 +1,80 @@
+#include <catch2/catch.hpp>
+#include <cmath>
+
+#include "tests/unit/policies/slow_reference.hpp"
+
+using namespace kvsim::policy;
+using namespace kvsim::policy::test;
+using Positions = std::vector<Position>;
+
+namespace {
+
+double minus_norm(const Run& run, const Attended&, Position position) {
+  double squares = 0;
+  for (int i = 0; i < run.unit.head_dim; ++i) {
+    const double x = run.keys[0][static_cast<std::size_t>(position * run.unit.head_dim + i)];
+    squares += x * x;
+  }
+  return -std::sqrt(squares);
+}
+
+/// Keys (n, 0, 0) with the given norms n.
+Run run_of_norms(std::size_t prompt, const std::vector<float>& norms) {
+  Run run = blank_run({.prompt = prompt, .decode = norms.size() - prompt, .n_lanes = 1, .group = 1});
+  for (std::size_t j = 0; j < norms.size(); ++j)
+    run.keys[0][j * static_cast<std::size_t>(run.unit.head_dim)] = norms[j];
+  return run;
+}
+
+}  // namespace
+
+TEST_CASE("l2_norm keeps small keys, worked by hand") {
+  // Norms 5 1 4 2 | 3 9 1, budget 2: the prompt leaves 1 and 3 (norms 1, 2).
+  // 4 arrives: the larger of 1, 2 leaves, position 3. 5 arrives: of 1, 3 position 4 leaves. 6 arrives: 5
+  // leaves.
+  const Fed fed = feed("l2_norm", run_of_norms(4, {5, 1, 4, 2, 3, 9, 1}), 2);
+  CHECK(fed.kept == Positions{1, 3});
+  CHECK(fed.held == std::vector<Positions>{{1, 4}, {1, 5}, {1, 6}});
+}
+
+TEST_CASE("l2_norm protects sinks and a window when asked") {
+  // Same norms, budget 3, one sink, window 1: prompt keeps 0 (sink), 3 (window), 1 (norm 1).
+  // 4 arrives: 1 and 3 may leave (the window is now 4), 3 has the larger norm.
+  const Fed fed = feed("l2_norm(sinks=1,window=1)", run_of_norms(4, {5, 1, 4, 2, 3}), 3);
+  CHECK(fed.kept == Positions{0, 1, 3});
+  CHECK(fed.held.back() == Positions{0, 1, 4});
+}
+
+TEST_CASE("equal norms leave in the order that tie says") {
+  const Run run = run_of_norms(4, {1, 1, 1, 1, 1});
+  CHECK(feed("l2_norm(tie=oldest)", run, 2).kept == Positions{2, 3});
+  CHECK(feed("l2_norm(tie=newest)", run, 2).kept == Positions{0, 1});
+  CHECK(feed("l2_norm(tie=oldest)", run, 2).held.back() == Positions{3, 4});
+  CHECK(feed("l2_norm(tie=newest)", run, 2).held.back() == Positions{0, 4});
+}
+
+TEST_CASE("l2_norm agrees with its definition") {
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    const int levels = seed % 2 == 0 ? 2 : 1000000;
+    const Run run =
+        random_run({.prompt = 3 + seed % 9, .decode = 10, .n_lanes = 1, .group = 1}, seed, levels);
+    const std::size_t sinks = seed % 3, window = seed % 4;
+    for (std::size_t budget = sinks + std::max<std::size_t>(window, 1); budget < 14; ++budget) {
+      for (const bool newest : {false, true}) {
+        const std::string policy = "l2_norm(sinks=" + std::to_string(sinks) +
+                                   ",window=" + std::to_string(window) +
+                                   ",tie=" + (newest ? "newest" : "oldest") + ")";
+        const Fed slow = feed_slowly({minus_norm, sinks, window, newest}, run, budget);
+        const Fed fast = feed(policy, run, budget);
+        CAPTURE(policy, seed, budget);
+        CHECK(fast.kept == slow.kept);
+        CHECK(fast.held == slow.held);
+      }
+    }
+  }
+}
+
+TEST_CASE("a key that is not finite is refused with its position") {
+  Run run = run_of_norms(3, {1, NAN, 1});
+  CHECK_THROWS_WITH(feed("l2_norm", run, 2), Catch::Contains("position 1") && Catch::Contains("KV head 0"));
+}
