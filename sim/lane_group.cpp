@@ -460,11 +460,11 @@ std::uint64_t group_work(const trace::Sequence& sequence, const Plan& plan, Lane
   return group.n_lanes * sequence.model().group() * rows;
 }
 
-std::uint64_t group_bytes(const trace::Sequence& sequence, const Plan& plan, LaneGroup group) {
+std::uint64_t group_bytes(const trace::Sequence& sequence, std::uint32_t n_lanes) {
   const trace::Model& model = sequence.model();
-  const std::uint64_t length = sequence.length(), heads = std::uint64_t{group.n_lanes} * model.group();
-  const std::uint64_t tensors = group.n_lanes * length * (model.head_dim + model.v_head_dim);
-  const std::uint64_t prompt_rows = plan.prompt_rows > 0 ? kPromptBlock * sequence.prompt_length() : 0;
+  const std::uint64_t length = sequence.length(), heads = std::uint64_t{n_lanes} * model.group();
+  const std::uint64_t tensors = n_lanes * length * (model.head_dim + model.v_head_dim);
+  const std::uint64_t prompt_rows = kPromptBlock * sequence.prompt_length();
   // Decode rows of all heads, and a copy of one lane's.
   const std::uint64_t decode_rows = decode_block(sequence) * length * (heads + model.group());
   return (tensors + std::max(prompt_rows, decode_rows)) * sizeof(float);

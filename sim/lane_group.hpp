@@ -27,7 +27,7 @@ void replay_lane_group(const trace::Sequence& sequence, const Request& request, 
 /// Query rows a group computes, prompt and decode: the unit of progress.
 std::uint64_t group_work(const trace::Sequence& sequence, const Plan& plan, LaneGroup group);
 
-/// Bytes it holds at once, besides what policies hold.
-std::uint64_t group_bytes(const trace::Sequence& sequence, const Plan& plan, LaneGroup group);
+/// Most bytes a group of so many lanes holds at once, besides what policies hold.
+std::uint64_t group_bytes(const trace::Sequence& sequence, std::uint32_t n_lanes);
 
 }  // namespace kvsim::sim

@@ -115,7 +115,9 @@ Plan make_plan(const trace::Sequence& sequence, const Request& request, Progress
   const trace::Model& model = sequence.model();
   if (model.logit_softcap != 0)
     input_error("records a model with logit soft-capping, which replay does not compute yet", sequence.source().name());
-  check_queries(sequence, 0, "every decode step");
+  if (sequence.first_query() > sequence.prompt_length())
+    input_error("does not store the query of every generated token", sequence.source().name(),
+                "Replay answers each of them: capture again with --queries all or --queries window:W.");
 
   Plan plan;
   ImportanceCache importance(sequence, progress);

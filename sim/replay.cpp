@@ -71,11 +71,10 @@ Outcome replay(const trace::Sequence& sequence, const Request& request, Progress
 }
 
 std::uint64_t estimate_bytes(const trace::Sequence& sequence, const Request& request) {
-  Progress progress;
-  const Plan plan = make_plan(sequence, request, progress);
-  const std::vector<LaneGroup> groups = lane_groups(sequence.model(), plan.layer_groups);
-  const std::size_t at_once = std::min(thread_count(request), groups.size());
-  return at_once * group_bytes(sequence, plan, groups.front());
+  const bool whole_layers = std::any_of(request.cells.begin(), request.cells.end(),
+                                        [](const Cell& cell) { return cell.composition.layer_unit(); });
+  const std::vector<LaneGroup> groups = lane_groups(sequence.model(), whole_layers);
+  return std::min(thread_count(request), groups.size()) * group_bytes(sequence, groups.front().n_lanes);
 }
 
 }  // namespace kvsim::sim
