@@ -16,18 +16,22 @@ struct RowChoice {
   std::uint64_t window = 0;
 };
 /// Throws Error(usage). `allow_none`, and the word for everything ("all" for queries, "full" for attention).
-RowChoice parse_row_choice(const std::string& text, const std::string& option, const char* everything, bool allow_none);
+RowChoice parse_row_choice(const std::string& text, const std::string& option, const char* everything,
+                           bool allow_none);
 
 struct CaptureOptions {
   std::string model_dir;
-  std::string prompt_file;  ///< UTF-8 text; exactly one of prompt_file and tokens_file
+  std::string prompt_file;  ///< UTF-8 text, "-": standard input; exactly one of prompt_file and tokens_file
   std::string tokens_file;  ///< JSON array of token ids, or whitespace-separated ids
   std::uint64_t max_new_tokens = 64;
   RowChoice queries{RowChoice::Kind::all, 0};
   RowChoice attention{RowChoice::Kind::none, 0};
   unsigned threads = 0;
   std::uint64_t prefill_chunk = 512;
-  std::string elem = "auto";  ///< f32 | bf16 | f16 | auto (bf16 for bf16 checkpoints, else f32)
+  /// f32 | bf16 | f16 | auto (bf16 for bf16 checkpoints, else f32). Queries, keys and values are rounded to
+  /// it before attention uses them, as a cache of that type would hold them: attention recomputed from the
+  /// trace is the run's.
+  std::string elem = "auto";
   std::string output;
   bool overwrite = false;
   bool ignore_eos = false;
@@ -38,6 +42,8 @@ struct CaptureResult {
   std::string text;  ///< generated text, if the tokenizer is known
   std::uint64_t file_bytes = 0;
   double prefill_seconds = 0, decode_seconds = 0;
+  std::vector<std::string>
+      notes;  ///< what the user should know: tensors left unused, text that cannot be decoded
 };
 
 /// Progress counts prompt tokens and generated tokens. Throws Error with the file, tensor or token at fault.

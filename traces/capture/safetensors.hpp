@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "sim/base/half.hpp"
-#include "traces/capture/mapped_file.hpp"
+#include "traces/capture/input_file.hpp"
 
 namespace kvsim::capture {
 

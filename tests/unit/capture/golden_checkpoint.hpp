@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "traces/capture/cpu/model_run.hpp"
-#include "traces/capture/mapped_file.hpp"
+#include "traces/capture/input_file.hpp"
 #include "traces/capture/model_config.hpp"
 #include "traces/capture/safetensors.hpp"
 

@@ -1,5 +1,5 @@
 #pragma once
-/// A file mapped read-only.
+/// Files read by capture: mapped, or whole.
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -7,6 +7,7 @@
 
 namespace kvsim::capture {
 
+/// A file mapped read-only.
 class MappedFile {
  public:
   /// Opens `name` inside the directory `directory`. Throws Error(input), also when it is not a regular file
@@ -29,7 +30,7 @@ class MappedFile {
   std::size_t size_ = 0;
 };
 
-/// The whole of a small file. Throws Error(input).
-std::string read_small_file(const std::string& path, std::uint64_t max_bytes);
+/// All bytes of a file or pipe, or of standard input for "-". Throws Error(input), also beyond `max_bytes`.
+std::string read_file(const std::string& path, std::uint64_t max_bytes);
 
 }  // namespace kvsim::capture

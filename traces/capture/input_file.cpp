@@ -1,10 +1,11 @@
-#include "traces/capture/mapped_file.hpp"
+#include "traces/capture/input_file.hpp"
 
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -33,17 +34,6 @@ class Descriptor {
   int value_;
 };
 
-std::uint64_t size_of(int descriptor, const std::string& path, std::uint64_t max_bytes) {
-  struct stat status {};
-  if (::fstat(descriptor, &status) != 0) system_error("cannot be examined", path);
-  if (!S_ISREG(status.st_mode)) input_error("not a regular file", path);
-  const auto size = static_cast<std::uint64_t>(status.st_size);
-  if (size > max_bytes) {
-    input_error(std::to_string(size) + " bytes, more than the limit of " + std::to_string(max_bytes), path);
-  }
-  return size;
-}
-
 }  // namespace
 
 MappedFile::MappedFile(const std::string& directory, const std::string& name, std::uint64_t max_bytes)
@@ -53,7 +43,12 @@ MappedFile::MappedFile(const std::string& directory, const std::string& name, st
   // Non-blocking, so that a pipe of that name is an error and no wait.
   Descriptor file(::openat(folder.get(), name.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (file.get() < 0) system_error("cannot be opened", path_);
-  size_ = size_of(file.get(), path_, max_bytes);
+  struct stat status {};
+  if (::fstat(file.get(), &status) != 0) system_error("cannot be examined", path_);
+  if (!S_ISREG(status.st_mode)) input_error("not a regular file", path_);
+  size_ = static_cast<std::size_t>(status.st_size);
+  if (size_ > max_bytes)
+    input_error(std::to_string(size_) + " bytes, more than the limit of " + std::to_string(max_bytes), path_);
   if (size_ > 0) {
     void* address = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.get(), 0);
     if (address == MAP_FAILED) system_error("cannot be mapped", path_);
@@ -80,19 +75,22 @@ void MappedFile::check_size() const {
     input_error("was truncated while being read", path_);
 }
 
-std::string read_small_file(const std::string& path, std::uint64_t max_bytes) {
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (file.get() < 0) system_error("cannot be opened", path);
-  std::string text(size_of(file.get(), path, max_bytes), '\0');
-  std::size_t done = 0;
-  while (done < text.size()) {
-    const ssize_t got = ::read(file.get(), text.data() + done, text.size() - done);
+std::string read_file(const std::string& path, std::uint64_t max_bytes) {
+  const bool standard_input = path == "-";
+  const std::string name = standard_input ? "standard input" : path;
+  const Descriptor file(standard_input ? ::dup(STDIN_FILENO) : ::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.get() < 0) system_error("cannot be opened", name);
+  std::string text;
+  std::array<char, 1 << 16> block;
+  while (true) {
+    const ssize_t got = ::read(file.get(), block.data(), block.size());
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) system_error("cannot be read", path);
-    if (got == 0) input_error("was truncated while being read", path);
-    done += static_cast<std::size_t>(got);
+    if (got < 0) system_error("cannot be read", name);
+    if (got == 0) return text;
+    text.append(block.data(), static_cast<std::size_t>(got));
+    if (text.size() > max_bytes)
+      input_error("more than the limit of " + std::to_string(max_bytes) + " bytes", name);
   }
-  return text;
 }
 
 }  // namespace kvsim::capture
