@@ -1,0 +1,128 @@
+#include <catch2/catch.hpp>
+
+#include "tests/unit/policies/slow_reference.hpp"
+
+using namespace kvsim::policy;
+using namespace kvsim::policy::test;
+using Positions = std::vector<Position>;
+
+namespace {
+
+/// Everything the position received: prompt rows as they are, later rows over what was resident (or as they
+/// are).
+SlowRule accumulated(std::size_t recent, bool raw, bool drop_newest = false) {
+  return {.score =
+              [raw](const Run& run, const Attended& attended, Position j) {
+                double sum = 0;
+                for (std::size_t query = 0; query < attended.size(); ++query) {
+                  if (!attended[query].contains(j)) continue;
+                  sum += raw || query < run.prompt ? mean_row(run, query, j)
+                                                   : renormalised(run, attended, query, j);
+                }
+                return sum;
+              },
+          .window = recent,
+          .drop_newest_of_equals = drop_newest};
+}
+
+void fill(Run& run, int head, const std::vector<std::vector<float>>& rows) {
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    for (std::size_t j = 0; j < rows[i].size(); ++j) run.p(head, i, j) = rows[i][j];
+}
+
+}  // namespace
+
+TEST_CASE("h2o keeps heavy hitters and recent tokens, worked by hand") {
+  Run run = blank_run({.prompt = 4, .decode = 2, .n_lanes = 1, .group = 1});
+  fill(run, 0,
+       {{1},
+        {0.5F, 0.5F},
+        {0.25F, 0.5F, 0.25F},
+        {0.25F, 0.25F, 0.25F, 0.25F},
+        {0.125F, 0.5F, 0.125F, 0.125F, 0.125F},
+        {0.25F, 0.25F, 0.125F, 0.125F, 0.125F, 0.125F}});
+  // Column sums of the prompt: 2, 1.25, 0.5, 0.25. Budget 3: floor(0.5 * 3) = 1 recent (position 3) and the
+  // two heaviest (0 and 1). Position 4 arrives and is the recent one: of 0 (2), 1 (1.25), 3 (0.25), position
+  // 3 leaves. Step 4 attends 0, 1, 4 with raw 0.125, 0.5, 0.125 of mass 0.75: sums become 0 2.167, 1 1.917, 4
+  // 0.167. Position 5 arrives: 4 leaves.
+  const Fed fed = feed("h2o", run, 3);
+  CHECK(fed.kept == Positions{0, 1, 3});
+  CHECK(fed.held == std::vector<Positions>{{0, 1, 4}, {0, 1, 5}});
+}
+
+TEST_CASE("renormalised and raw feedback differ, worked by hand") {
+  Run run = blank_run({.prompt = 3, .decode = 3, .n_lanes = 1, .group = 1});
+  fill(run, 0,
+       {{1},
+        {0.5F, 0.5F},
+        {0.5F, 0.25F, 0.25F},
+        {0.125F, 0.125F, 0.5F, 0.25F},
+        {0.5F, 0.125F, 0.125F, 0.125F, 0.125F},
+        {0.5F, 0.5F, 0, 0, 0, 0}});
+  // Budget 2, nothing recent. Prompt sums 2, 0.75, 0.25: 0 and 1 stay. Position 3 replaces 1.
+  // Step 3 over {0, 3}: raw 0.125, 0.25; renormalised 1/3, 2/3. Position 4 replaces 3 (0.25 or 0.667 against
+  // 2 + ...). The raw rule gives 3 less than the renormalised one, but both drop it: 0 has at least 2.125.
+  CHECK(feed("h2o(recent=0)", run, 2).held == std::vector<Positions>{{0, 3}, {0, 4}, {0, 5}});
+  // Prompt sums shrunk tenfold let the first step decide: 0 has 0.2 + 1/3 against 2/3 renormalised, so 0
+  // leaves; raw 0.2 + 0.125 against 0.25, so 3 leaves.
+  for (std::size_t i = 0; i < 3; ++i)
+    for (std::size_t j = 0; j <= i; ++j) run.p(0, i, j) /= 10;
+  CHECK(feed("h2o(recent=0)", run, 2).held[1] == Positions{3, 4});
+  CHECK(feed("h2o(recent=0,feedback=raw)", run, 2).held[1] == Positions{0, 4});
+}
+
+TEST_CASE("h2o agrees with its definition") {
+  for (std::uint64_t seed = 0; seed < 30; ++seed) {
+    const int group = 1 + static_cast<int>(seed % 3);
+    const Run run = random_run({.prompt = 2 + seed % 11, .decode = 12, .n_lanes = 1, .group = group}, seed);
+    for (std::size_t budget = 1; budget < 16; ++budget) {
+      for (const auto& [text, share] : {std::pair{"0", 0.0}, {"0.5", 0.5}, {"0.8", 0.8}, {"1", 1.0}}) {
+        for (const bool raw : {false, true}) {
+          const std::string policy =
+              std::string("h2o(recent=") + text + ",feedback=" + (raw ? "raw" : "renorm") + ")";
+          const auto recent = static_cast<std::size_t>(share * static_cast<double>(budget));
+          const Fed slow = feed_slowly(accumulated(recent, raw), run, budget);
+          const Fed fast = feed(policy, run, budget);
+          CAPTURE(policy, seed, budget);
+          CHECK(fast.kept == slow.kept);
+          CHECK(fast.held == slow.held);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("h2o per layer accumulates over the query heads of every lane") {
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    const Run run = random_run({.prompt = 9, .decode = 8, .n_lanes = 2, .group = 2}, seed);
+    for (std::size_t budget = 1; budget < 10; ++budget)
+      CHECK(feed("h2o(unit=layer)", run, budget).held ==
+            feed_slowly(accumulated(budget / 2, false), run, budget).held);
+  }
+}
+
+TEST_CASE("equal accumulations leave in the order that tie says") {
+  // Weights in sixteenths: every sum is exact, and ties are many.
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    Run run = random_run({.prompt = 8, .decode = 8, .n_lanes = 1, .group = 2}, seed, 2);
+    for (int head = 0; head < 2; ++head)
+      for (std::size_t i = 0; i < run.length(); ++i)
+        for (std::size_t j = 0; j <= i; ++j)
+          run.p(head, i, j) = run.p(head, i, j) * static_cast<float>(i + 1) < 1 ? 0.0625F : 0.125F;
+    for (std::size_t budget = 1; budget < 9; ++budget) {
+      for (const bool newest : {false, true}) {
+        const std::string policy =
+            std::string("h2o(recent=0,feedback=raw,tie=") + (newest ? "newest)" : "oldest)");
+        CHECK(feed(policy, run, budget).held == feed_slowly(accumulated(0, true, newest), run, budget).held);
+      }
+    }
+  }
+}
+
+TEST_CASE("h2o with nothing but recent tokens is the window") {
+  const Run run = random_run({.prompt = 12, .decode = 12}, 3);
+  for (std::size_t budget = 1; budget < 30; ++budget) {
+    CHECK(feed("h2o(recent=1)", run, budget).kept == feed("window", run, budget).kept);
+    CHECK(feed("h2o(recent=1)", run, budget).held == feed("window", run, budget).held);
+  }
+}

@@ -1,0 +1,76 @@
+// The pieces scores are made of: column sums, pooling, protection.
+#include <catch2/catch.hpp>
+
+#include "policies/api/column_sums.hpp"
+#include "policies/api/pooling.hpp"
+#include "policies/api/score_policy.hpp"
+#include "sim/base/rng.hpp"
+
+using namespace kvsim;
+using namespace kvsim::policy;
+
+namespace {
+
+/// [n, n] causal rows that no sum of floats adds exactly.
+std::vector<float> odd_rows(std::size_t n) {
+  std::vector<float> rows(n * n);
+  for (std::size_t i = 0; i < n; ++i)
+    for (std::size_t j = 0; j <= i; ++j) rows[i * n + j] = static_cast<float>(uniform01(combine({i, j})));
+  return rows;
+}
+
+ColumnSums sums_of(const std::vector<float>& rows, std::size_t n, std::size_t last_rows, std::size_t block) {
+  ColumnSums sums(1, last_rows);
+  for (std::size_t first = 0; first < n; first += block) {
+    const std::size_t count = std::min(block, n - first);
+    sums.add({.query_head = 0,
+              .first_query = first,
+              .prompt_length = n,
+              .p = {rows.data() + first * n, count, first + count, n}});
+  }
+  return sums;
+}
+
+}  // namespace
+
+TEST_CASE("column sums are those of one row after another, for any block and any window") {
+  constexpr std::size_t kLength = 37;
+  const std::vector<float> rows = odd_rows(kLength);
+  for (const std::size_t last_rows :
+       {std::size_t{1}, std::size_t{5}, std::size_t{36}, std::size_t{90}, kAllRows}) {
+    std::vector<double> expected(kLength);
+    for (std::size_t i = kLength - std::min(last_rows, kLength); i < kLength; ++i)
+      for (std::size_t j = 0; j <= i; ++j) expected[j] += static_cast<double>(rows[i * kLength + j]);
+    for (const std::size_t block : {1U, 3U, 8U, 16U, 20U, 64U}) {
+      const ColumnSums sums = sums_of(rows, kLength, last_rows, block);
+      const std::vector<double> actual(sums.head(0).begin(), sums.head(0).end());
+      CHECK(actual == expected);  // the same bits
+    }
+  }
+}
+
+TEST_CASE("the mean over heads of column sums") {
+  const std::vector<float> a = {1, 0, 2, 3}, b = {3, 0, 4, 5};
+  ColumnSums sums(2, kAllRows);
+  sums.add({.query_head = 1, .first_query = 0, .prompt_length = 2, .p = {b.data(), 2, 2, 2}});
+  sums.add({.query_head = 0, .first_query = 0, .prompt_length = 2, .p = {a.data(), 2, 2, 2}});
+  CHECK(sums.mean() == std::vector<double>{5, 4});
+}
+
+TEST_CASE("pooling pads as PyTorch's defaults do, worked by hand") {
+  const std::vector<double> x = {6, 0, 3, 9};
+  CHECK(pooled(Pooling::parse("none"), x) == x);
+  CHECK(pooled(Pooling::parse("avg:3"), x) == std::vector<double>{2, 3, 4, 4});
+  CHECK(pooled(Pooling::parse("max:3"), x) == std::vector<double>{6, 6, 9, 9});
+  // A kernel wider than what it slides over.
+  CHECK(pooled(Pooling::parse("avg:9"), x) == std::vector<double>{2, 2, 2, 2});
+  CHECK(pooled(Pooling::parse("max:9"), x) == std::vector<double>{9, 9, 9, 9});
+  CHECK(pooled(Pooling::parse("max:3"), std::vector<double>{-2, -1}) == std::vector<double>{-1, -1});
+  CHECK(pooled(Pooling::parse("avg:5"), std::vector<double>{}).empty());
+}
+
+TEST_CASE("the floor leaves room for the token being computed") {
+  CHECK(Protection{.sinks = 4, .window = 8}.floor() == 12);
+  CHECK(Protection{.sinks = 4, .window = 0}.floor() == 5);
+  CHECK(Protection{}.floor() == 1);
+}
