@@ -1,0 +1,81 @@
+"""Runs kvsim as a person would. Every script here is called as: SCRIPT KVSIM SOURCE_DIR."""
+import csv
+import io
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+KVSIM = os.path.abspath(sys.argv[1])
+SOURCE = pathlib.Path(sys.argv[2]).resolve()
+
+KEYS = ["trace", "policy", "params", "budget", "budget_tokens", "scope", "layer", "head", "r", "r_oracle", "isr",
+        "attention_loss", "attention_loss_oracle", "output_error", "kept_tokens", "kept_bytes"]
+TEXT_KEYS = {"trace", "policy", "params", "budget", "scope"}
+
+
+class CommandTest(unittest.TestCase):
+    """Each class works in a folder of its own, with a small synthetic trace t.h5."""
+
+    prompt, decode = 96, 12
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = pathlib.Path(tempfile.mkdtemp(prefix="kvsim-cli-"))
+        cls.addClassCleanup(shutil.rmtree, cls.folder)
+        cls.make_trace("t.h5", cls.prompt, cls.decode)
+
+    @classmethod
+    def make_trace(cls, name, prompt, decode, *more):
+        made = cls.kvsim("trace", "generate", "--layers", "3", "--kv-heads", "2", "--head-dim", "16", "--prompt", prompt,
+                         "--decode", decode, "-o", name, *more)
+        assert made.returncode == 0, made.stderr
+
+    @classmethod
+    def kvsim(cls, *arguments, **options):
+        """stdout, stderr (text) and returncode of one command."""
+        return subprocess.run([KVSIM, *map(str, arguments)], cwd=cls.folder, capture_output=True, text=True, timeout=250,
+                              **options)
+
+    def ok(self, *arguments):
+        """Standard output of a command that must work."""
+        done = self.kvsim(*arguments)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def fails(self, code, *arguments):
+        """Message of a command that must fail: on standard error, prefixed, with nothing on standard output."""
+        done = self.kvsim(*arguments)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        self.assertEqual(done.stdout, "")
+        message = done.stderr[done.stderr.rfind("kvsim: "):]
+        self.assertTrue(message.startswith("kvsim: "), done.stderr)
+        return message
+
+    def rows(self, *arguments):
+        """Rows of a replay, numbers as numbers and undefined as None."""
+        return json.loads(self.ok("replay", *arguments, "--format", "json", "--quiet"))["results"]
+
+
+def number(text, undefined):
+    return None if text == undefined else float(text)
+
+
+def csv_rows(text):
+    return [{key: value if key in TEXT_KEYS else number(value, "") for key, value in row.items()}
+            for row in csv.DictReader(io.StringIO(text, newline=""))]
+
+
+def md_rows(text):
+    lines = [[field.strip() for field in line.strip("|").split(" | ")]
+             for line in text.splitlines() if line.startswith("|")]
+    return [{key: value if key in TEXT_KEYS else number(value, "-") for key, value in zip(lines[0], line)}
+            for line in lines[2:]]
+
+
+def main():
+    unittest.main(module="__main__", argv=[sys.argv[0]])
