@@ -66,7 +66,7 @@ OutputFile::Descriptor::~Descriptor() {
 OutputFile::OutputFile(const std::string& path, bool overwrite)
     : path_(path), partial_(path + ".partial"), overwrite_(overwrite) {
   if (!overwrite && exists(path))
-    input_error("exists already", path, "Choose another name, or add --overwrite.");
+    usage_error("exists already", path, "Choose another name, or add --overwrite.");
   create();
   try {
     const Session session;

@@ -11,7 +11,8 @@
 namespace kvsim::hdf5 {
 
 /// A new file. It grows as PATH.partial with the root attribute `complete` = 0; commit() gives it its name.
-/// Errors are Error(input): PATH or its partial exists, the directory does not, the disk is full.
+/// Errors are Error(input) (a partial is in the way, the directory does not exist, the disk is full), except
+/// for an existing PATH without `overwrite`: Error(usage).
 class OutputFile {
  public:
   /// Refuses an existing PATH or PATH.partial unless `overwrite`; never touches a partial another process is

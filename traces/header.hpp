@@ -25,9 +25,10 @@ struct Model {
   std::string rope_layout = "half_split";  ///< half_split | interleaved
   bool qk_norm = false, qkv_bias = false, tied_embeddings = false;
   std::string weights_sha256;
-  std::vector<std::int32_t> layer_window;  ///< [n_layers]; -1: full attention, else key j is seen by t iff t-W < j <= t
-  std::vector<float> inv_freq;             ///< [rotary_dim/2], after scaling
-  std::string config_json;                 ///< verbatim, may be empty
+  std::vector<std::int32_t>
+      layer_window;             ///< [n_layers]; -1: full attention, else key j is seen by t iff t-W < j <= t
+  std::vector<float> inv_freq;  ///< [rotary_dim/2], after scaling
+  std::string config_json;      ///< verbatim, may be empty
 
   std::uint32_t group() const { return n_q_heads / n_kv_heads; }
 };
@@ -35,7 +36,8 @@ struct Model {
 /// Who recorded it, how.
 struct Capture {
   std::string source;  ///< native-cpu, native-cuda, transformers, synthetic, converted:...
-  std::string device_name, device_kind, cpu_model, compute_dtype, accum_dtype, math_mode, attention_kernel, software;
+  std::string device_name, device_kind, cpu_model, compute_dtype, accum_dtype, math_mode, attention_kernel,
+      software;
   std::string sampling = "greedy";
   std::string q_policy;    ///< all | window:W
   std::string row_policy;  ///< none | window:W | full
@@ -47,7 +49,8 @@ struct Capture {
 
 enum class Phase : std::uint8_t { prompt = 0, decode = 1, teacher_forced = 2 };
 
-/// A contiguous computed span of tokens; what its tokens see is its ancestors' tokens and its own up to themselves.
+/// A contiguous computed span of tokens; what its tokens see is its ancestors' tokens and its own up to
+/// themselves.
 struct Segment {
   std::int32_t parent = -1;  ///< index, -1: root; always smaller than the segment's own
   std::uint64_t begin = 0;   ///< first token (file order)

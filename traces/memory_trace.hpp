@@ -15,8 +15,8 @@ class MemoryTrace final : public Source {
   const Header& header() const override { return header_; }
   std::string name() const override { return "memory"; }
   std::string content_sha256() const override { return {}; }
-  void read(Tensor tensor, std::uint32_t layer, std::uint32_t head, std::uint64_t first_row, std::uint64_t n_rows,
-            std::span<float> out) const override;
+  void read(Tensor tensor, std::uint32_t layer, std::uint32_t head, std::uint64_t first_row,
+            std::uint64_t n_rows, std::span<float> out) const override;
 
   /// All rows of one head, row-major, writable.
   std::span<float> rows(Tensor tensor, std::uint32_t layer, std::uint32_t head);
@@ -27,8 +27,8 @@ class MemoryTrace final : public Source {
   std::vector<float> query_, key_, value_;
 };
 
-/// Header of a plain trace: `prompt` tokens then `decode` generated ones, two segments, one sequence, default model
-/// arithmetic. Shape fields of `model` must be set; the rest is filled in.
+/// Header of a plain trace: `prompt` tokens then `decode` generated ones, two segments, one sequence, default
+/// model arithmetic. Shape fields of `model` must be set; the rest is filled in.
 Header plain_header(Model model, std::uint64_t prompt, std::uint64_t decode);
 
 }  // namespace kvsim::trace

@@ -29,7 +29,8 @@ Elem stored_elem(const InputDataset& dataset) {
   if (dataset.type() == Type::u16 && named.empty())
     input_error("holds 16-bit words, but no attribute elem says what they are", dataset.where());
   if (!named.empty() && named != elem_name(elem))
-    input_error("attribute elem says \"" + named + "\", the type says " + elem_name(elem), dataset.where());
+    input_error(std::string("attribute elem contradicts the type, which is ") + elem_name(elem),
+                dataset.where());
   return elem;
 }
 

@@ -1,6 +1,6 @@
 #pragma once
-/// Opens a trace file after checking its structure; no payload byte is read and nothing is allocated from a size
-/// that was not checked before.
+/// Opens a trace file after checking its structure; no payload byte is read and nothing is allocated from a
+/// size that was not checked before.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -10,7 +10,7 @@
 namespace kvsim::trace {
 
 struct ReadOptions {
-  bool allow_partial = false;              ///< accept complete != 1
+  bool allow_partial = false;                   ///< accept complete != 1
   std::uint64_t max_header_bytes = 1ULL << 30;  ///< most that token lists, passes and text may take
 };
 

@@ -1,5 +1,6 @@
 #pragma once
-/// One path of a trace's segment tree as replay wants it: a prompt followed by decode steps, positions 0, 1, 2, ...
+/// One path of a trace's segment tree as replay wants it: a prompt followed by decode steps, positions 0, 1,
+/// 2, ...
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -10,21 +11,23 @@ namespace kvsim::trace {
 
 class Sequence {
  public:
-  /// Path from the root to the leaf of sequence `index` (of header().sequence_leaf). Refuses (Error input) a path
-  /// whose prompt segments do not all come before its decode segments: several turns are not replayed yet.
+  /// Path from the root to the leaf of sequence `index` (of header().sequence_leaf). Refuses (Error input) a
+  /// path whose prompt segments do not all come before its decode segments: several turns are not replayed
+  /// yet.
   Sequence(const Source& source, std::size_t index = 0);
 
   const Source& source() const { return *source_; }
   const Model& model() const { return source_->header().model; }
-  std::uint64_t length() const { return length_; }          ///< T: prompt and decode tokens
-  std::uint64_t prompt_length() const { return prompt_; }   ///< P
+  std::uint64_t length() const { return length_; }         ///< T: prompt and decode tokens
+  std::uint64_t prompt_length() const { return prompt_; }  ///< P
   std::uint64_t decode_length() const { return length_ - prompt_; }
   /// Token (file order) at a position of the path.
   std::uint64_t token(std::uint64_t position) const;
   /// First position from which every later position, up to the end, has its query row stored.
   std::uint64_t first_query() const { return first_query_; }
 
-  /// Positions [first, first + n) of one head, row-major [n, dim]. Queries must lie at or after first_query().
+  /// Positions [first, first + n) of one head, row-major [n, dim]. Queries must lie at or after
+  /// first_query().
   void read(Tensor tensor, std::uint32_t layer, std::uint32_t head, std::uint64_t first, std::uint64_t n,
             std::span<float> out) const;
 

@@ -19,11 +19,11 @@ class Source {
   /// SHA-256 over the stored q, k, v and token ids, or empty when it is not known.
   virtual std::string content_sha256() const = 0;
   /// Rows [first_row, first_row + n_rows) of one head, row-major [n_rows, dim], widened to float.
-  /// `head` counts query heads for queries, KV heads otherwise; `first_row` counts tokens in file order for keys and
-  /// values, stored query rows for queries. `out` has exactly n_rows * dim elements. May be called from any thread.
-  /// Throws Error(input) with file, dataset and row on damage.
-  virtual void read(Tensor tensor, std::uint32_t layer, std::uint32_t head, std::uint64_t first_row, std::uint64_t n_rows,
-                    std::span<float> out) const = 0;
+  /// `head` counts query heads for queries, KV heads otherwise; `first_row` counts tokens in file order for
+  /// keys and values, stored query rows for queries. `out` has exactly n_rows * dim elements. May be called
+  /// from any thread. Throws Error(input) with file, dataset and row on damage.
+  virtual void read(Tensor tensor, std::uint32_t layer, std::uint32_t head, std::uint64_t first_row,
+                    std::uint64_t n_rows, std::span<float> out) const = 0;
 };
 
 }  // namespace kvsim::trace

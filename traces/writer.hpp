@@ -1,6 +1,6 @@
 #pragma once
-/// Writes a trace file: `PATH.partial` first, renamed to PATH when complete and synced, so that a killed run never
-/// looks finished.
+/// Writes a trace file: `PATH.partial` first, renamed to PATH when complete and synced, so that a killed run
+/// never looks finished.
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -17,8 +17,8 @@ struct WriteOptions {
 
 class Writer {
  public:
-  /// Creates PATH.partial. `header` must hold model, capture and elem; token lists may still grow (set_header).
-  /// `max_tokens` bounds what will be appended per tensor (0: unknown).
+  /// Creates PATH.partial. `header` must hold model, capture and elem; token lists may still grow (finish). Throws
+  /// Error(usage) when PATH exists and may not be replaced, Error(input) when it cannot be written.
   Writer(const std::string& path, const Header& header, const WriteOptions& options = {});
   /// Without finish(): removes the partial file.
   ~Writer();
@@ -28,11 +28,14 @@ class Writer {
   /// Appends rows for every head of one tensor of a layer, row-major [heads, n_rows, dim], in token order.
   /// Buffered to whole chunks.
   void append(Tensor tensor, std::uint32_t layer, std::uint64_t n_rows, std::span<const float> rows);
-  /// Appends one attention row of a layer: [n_q_heads, n_keys] probabilities, keys from `first_key` along the path.
-  void append_attention(std::uint32_t layer, std::uint64_t first_key, std::uint64_t n_keys, std::span<const float> p);
+  /// Appends one attention row of a layer: [n_q_heads, n_keys] probabilities, keys from `first_key` along the
+  /// path.
+  void append_attention(std::uint32_t layer, std::uint64_t first_key, std::uint64_t n_keys,
+                        std::span<const float> p);
 
-  /// Everything known only at the end (tokens, segments, passes, timings, text, query_token, attention_token).
-  /// Checks it against what was appended, writes it, marks the file complete, syncs and renames.
+  /// Everything known only at the end (tokens, segments, passes, timings, text, query_token,
+  /// attention_token). Checks it against what was appended, writes it, marks the file complete, syncs and
+  /// renames.
   void finish(const Header& header);
 
  private:

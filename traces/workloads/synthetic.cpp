@@ -7,6 +7,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/base/rng.hpp"
+#include "sim/base/version.hpp"
 #include "traces/schema.hpp"
 
 namespace kvsim::trace {
@@ -217,6 +218,7 @@ MemoryTrace synthetic_trace(const SyntheticOptions& options) {
   check_options(options);
   Header header = plain_header(model_of(options), options.prompt, options.decode);
   header.elem = options.elem;
+  header.writer = std::string("kvsim ") + kVersion;
   header.capture.seed = options.seed;
   const std::uint64_t key = combine({options.seed, key_of("token")});
   for (std::uint64_t t = 0; t < header.n_tokens(); ++t)

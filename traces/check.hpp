@@ -1,0 +1,22 @@
+#pragma once
+/// Reads a whole trace file and says whether it holds what it claims.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "sim/base/progress.hpp"
+
+namespace kvsim::trace {
+
+struct CheckReport {
+  std::vector<std::string> problems;  ///< each names file and dataset; empty: the trace is sound
+  std::uint64_t tensor_bytes = 0;     ///< read and digested
+  std::uint64_t attention_rows = 0;   ///< over all layers and heads
+  std::string content_sha256;         ///< as computed from the payload
+};
+
+/// Structure first (a file that fails there has that one problem), then the payload: checksums, digests,
+/// finite numbers, attention rows within [0, 1] that sum to 1. Progress counts bytes.
+CheckReport check_trace(const std::string& path, Progress& progress);
+
+}  // namespace kvsim::trace
