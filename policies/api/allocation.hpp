@@ -23,7 +23,7 @@ struct AllocationRequest {
   std::size_t floor =
       0;  ///< tokens the eviction policy keeps in every lane whatever its score (sinks + window)
   /// Per layer, w over positions [0, P - window); empty unless importance() asked for it.
-  std::vector<std::span<const float>> importance;
+  std::vector<std::span<const float>> importance{};
 };
 
 class Allocation {

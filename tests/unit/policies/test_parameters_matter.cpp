@@ -1,0 +1,86 @@
+// Every value that a parameter of a registered policy may take, other than its default, changes something.
+#include <catch2/catch.hpp>
+
+#include "policies/builtin.hpp"
+#include "sim/base/rng.hpp"
+#include "tests/unit/policies/policy_feeder.hpp"
+
+using namespace kvsim;
+using namespace kvsim::policy;
+using namespace kvsim::policy::test;
+
+namespace {
+
+std::vector<std::string> other_values(const ParamSpec& param) {
+  switch (param.type) {
+    case ParamType::count:
+      return {"3", "7"};
+    case ParamType::real:
+      return {std::to_string(param.min + 0.25), std::to_string(param.min + 0.75)};
+    case ParamType::flag:
+      return {param.fallback == "true" ? "false" : "true"};
+    case ParamType::pool:
+      return {"none", "avg:7", "max:3"};
+    case ParamType::choice:
+      break;
+  }
+  std::vector<std::string> out;
+  for (const std::string& choice : param.choices)
+    if (choice != param.fallback) out.push_back(choice);
+  return out;
+}
+
+/// The same rows leaning towards later keys, so that generated tokens outgrow the prompt's.
+Run drifting(Run run) {
+  for (int head = 0; head < run.unit.n_query_heads(); ++head) {
+    for (std::size_t i = 0; i < run.length(); ++i) {
+      float sum = 0;
+      for (std::size_t j = 0; j <= i; ++j) sum += run.p(head, i, j) *= static_cast<float>((j + 1) * (j + 1));
+      for (std::size_t j = 0; j <= i; ++j) run.p(head, i, j) /= sum;
+    }
+  }
+  return run;
+}
+
+bool evicts_differently(const std::string& a_text, const std::string& b_text) {
+  const Composition a = parse_composition(a_text, builtin()), b = parse_composition(b_text, builtin());
+  if (a.layer_unit() != b.layer_unit()) return true;
+  for (std::uint64_t seed = 0; seed < 10; ++seed) {
+    const Shape shape{.prompt = seed % 2 == 0 ? 60U : 6U, .decode = 40, .n_lanes = 1, .group = 2};
+    const std::size_t budget = std::max(a.floor(), b.floor()) + 5 + seed;
+    // Blank runs, where all scores are equal, show how ties are broken.
+    for (const Run& run : {blank_run(shape), random_run(shape, seed), drifting(random_run(shape, seed))})
+      if (feed(a, run, budget).held != feed(b, run, budget).held) return true;
+  }
+  return false;
+}
+
+bool allocates_differently(const std::string& a_text, const std::string& b_text) {
+  const Composition a = parse_composition("h2o+" + a_text, builtin()),
+                    b = parse_composition("h2o+" + b_text, builtin());
+  std::vector<std::vector<float>> w(4, std::vector<float>(92));
+  AllocationRequest request{.n_layers = 4, .n_kv_heads = 1, .prompt = 100, .budget = 60, .floor = 1};
+  for (std::size_t i = 0; i < w.size(); ++i) {
+    for (std::size_t j = 0; j < w[i].size(); ++j) w[i][j] = static_cast<float>(uniform01(combine({i, j})));
+    request.importance.emplace_back(w[i]);
+  }
+  const auto tokens = [&](const Composition& c) {
+    return c.allocation.spec->make_allocation(c.allocation.params)->allocate(request);
+  };
+  return tokens(a) != tokens(b);
+}
+
+}  // namespace
+
+TEST_CASE("no parameter of a registered policy is without effect") {
+  for (const PolicySpec& spec : builtin().policies()) {
+    for (const ParamSpec& param : spec.params) {
+      for (const std::string& value : other_values(param)) {
+        const std::string changed = spec.name + "(" + param.name + "=" + value + ")";
+        CAPTURE(changed);
+        CHECK((spec.kind == Kind::eviction ? evicts_differently(spec.name, changed)
+                                           : allocates_differently(spec.name, changed)));
+      }
+    }
+  }
+}
