@@ -1,0 +1,51 @@
+// Values of large norm stay.
+#include <cmath>
+
+#include "policies/api/score_policy.hpp"
+
+namespace kvsim::policy {
+namespace {
+
+double norm(std::span<const float> value) {
+  double squares = 0;
+  for (const float x : value) squares += static_cast<double>(x) * static_cast<double>(x);
+  return std::sqrt(squares);
+}
+
+struct ValueNormDecoder final : ScoredDecoder {
+  ValueNormDecoder(Protection protection, Tie tie, std::vector<double> scores)
+      : ScoredDecoder(protection, tie, std::move(scores)) {}
+  void observe(const Step& step) override { admit(step, norm(step.values.row(0))); }
+};
+
+class ValueNorm final : public ScoredEviction {
+ public:
+  ValueNorm(const Params& params, const Unit& unit)
+      : ScoredEviction(unit, Protection::of(params), tie_of(params)) {}
+
+  std::unique_ptr<Decoder> decoder(std::size_t budget, std::span<const Position> slots) const override {
+    return std::make_unique<ValueNormDecoder>(protection(budget), tie(), scores_of(slots));
+  }
+
+ private:
+  std::vector<double> score(const Prompt& prompt) override {
+    std::vector<double> scores;
+    for (std::size_t j = 0; j < prompt.length(); ++j) scores.push_back(norm(prompt.values(0).row(j)));
+    return scores;
+  }
+};
+
+}  // namespace
+
+PolicySpec value_norm_spec() {
+  return {.name = "value_norm",
+          .kind = Kind::eviction,
+          .summary = "keeps the values of largest Euclidean norm",
+          .params = {sinks_param(4), window_param(0), tie_param()},
+          .needs = {.values = true},
+          .floor = [](const Params& params) { return Protection::of(params).floor(); },
+          .make_eviction = [](const Params& params,
+                              const Unit& unit) { return std::make_unique<ValueNorm>(params, unit); }};
+}
+
+}  // namespace kvsim::policy
