@@ -55,6 +55,10 @@ bool unit_is_layer(const Params& params) {
   return params.word("unit") == "layer";
 }
 
+std::size_t protection_floor(const Params& params) {
+  return Protection::of(params).floor();
+}
+
 Tie tie_of(const Params& params) {
   return params.word("tie") == "oldest" ? Tie::oldest : Tie::newest;
 }

@@ -29,6 +29,8 @@ struct Protection {
   /// Least budget that leaves room for the token being computed.
   std::size_t floor() const { return sinks + (window > 0 ? window : 1); }
 };
+/// PolicySpec::floor of a policy with both parameters.
+std::size_t protection_floor(const Params& params);
 
 /// Which of two equal scores is dropped first. Positions are distinct, so every order is total.
 enum class Tie { oldest, newest };
@@ -65,12 +67,13 @@ class ScoredEviction : public Eviction {
 /// One score per slot; drops the lowest that is not protected.
 class ScoredDecoder : public Decoder {
  public:
-  std::size_t evict(const Arrival& arrival) override;
-
- protected:
+  /// `scores`: of the slots the prompt left.
   ScoredDecoder(Protection protection, Tie tie, std::vector<double> scores)
       : protection_(protection), tie_(tie), scores_(std::move(scores)) {}
 
+  std::size_t evict(const Arrival& arrival) override;
+
+ protected:
   /// To be called first in observe(): gives the slot of the step's own token the score `own`; returns all
   /// scores.
   std::span<double> admit(const Step& step, double own);

@@ -15,8 +15,6 @@ double minus_norm(std::span<const float> key) {
 class L2NormDecoder final : public ScoredDecoder {
  public:
   using ScoredDecoder::ScoredDecoder;
-  L2NormDecoder(Protection protection, Tie tie, std::vector<double> scores)
-      : ScoredDecoder(protection, tie, std::move(scores)) {}
 
   void observe(const Step& step) override { admit(step, minus_norm(step.keys.row(0))); }
 };
@@ -58,9 +56,10 @@ PolicySpec l2_norm_spec() {
           "length now and then; no layer is exempt, where their experiments leave out the first one or two.",
       .params = {sinks_param(0), window_param(0), tie_param()},
       .needs = {.keys = true},
-      .floor = [](const Params& params) { return Protection::of(params).floor(); },
-      .make_eviction = [](const Params& params,
-                          const Unit& unit) { return std::make_unique<L2Norm>(params, unit); }};
+      .floor = protection_floor,
+      .make_eviction = [](const Params& params, const Unit& unit) {
+        return std::make_unique<L2Norm>(params, unit);
+      }};
 }
 
 }  // namespace kvsim::policy

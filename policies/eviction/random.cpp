@@ -82,9 +82,10 @@ PolicySpec random_spec() {
                      unit_param("lane")},
           .randomised = true,
           .layer_unit = unit_is_layer,
-          .floor = [](const Params& params) { return Protection::of(params).floor(); },
-          .make_eviction = [](const Params& params,
-                              const Unit& unit) { return std::make_unique<Random>(params, unit); }};
+          .floor = protection_floor,
+          .make_eviction = [](const Params& params, const Unit& unit) {
+            return std::make_unique<Random>(params, unit);
+          }};
 }
 
 }  // namespace kvsim::policy

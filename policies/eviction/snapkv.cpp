@@ -74,9 +74,10 @@ PolicySpec snapkv_spec() {
                  tie_param()},
       .needs = {.prompt_rows = RowNeed::window},
       .layer_unit = unit_is_layer,
-      .floor = [](const Params& params) { return Protection::of(params).floor(); },
-      .make_eviction = [](const Params& params,
-                          const Unit& unit) { return std::make_unique<SnapKv>(params, unit); }};
+      .floor = protection_floor,
+      .make_eviction = [](const Params& params, const Unit& unit) {
+        return std::make_unique<SnapKv>(params, unit);
+      }};
 }
 
 }  // namespace kvsim::policy

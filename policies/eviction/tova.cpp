@@ -7,8 +7,7 @@ namespace {
 
 class TovaDecoder final : public ScoredDecoder {
  public:
-  TovaDecoder(Protection protection, Tie tie, std::vector<double> scores)
-      : ScoredDecoder(protection, tie, std::move(scores)) {}
+  using ScoredDecoder::ScoredDecoder;
 
   void observe(const Step& step) override {
     const std::span<double> row = admit(step, 0);
@@ -55,9 +54,10 @@ PolicySpec tova_spec() {
       .params = {unit_param("layer"), sinks_param(0), window_param(0), tie_param()},
       .needs = {.prompt_rows = RowNeed::window, .decode_rows = true},
       .layer_unit = unit_is_layer,
-      .floor = [](const Params& params) { return Protection::of(params).floor(); },
-      .make_eviction = [](const Params& params,
-                          const Unit& unit) { return std::make_unique<Tova>(params, unit); }};
+      .floor = protection_floor,
+      .make_eviction = [](const Params& params, const Unit& unit) {
+        return std::make_unique<Tova>(params, unit);
+      }};
 }
 
 }  // namespace kvsim::policy

@@ -13,8 +13,7 @@ double norm(std::span<const float> value) {
 }
 
 struct ValueNormDecoder final : ScoredDecoder {
-  ValueNormDecoder(Protection protection, Tie tie, std::vector<double> scores)
-      : ScoredDecoder(protection, tie, std::move(scores)) {}
+  using ScoredDecoder::ScoredDecoder;
   void observe(const Step& step) override { admit(step, norm(step.values.row(0))); }
 };
 
@@ -43,9 +42,10 @@ PolicySpec value_norm_spec() {
           .summary = "keeps the values of largest Euclidean norm",
           .params = {sinks_param(4), window_param(0), tie_param()},
           .needs = {.values = true},
-          .floor = [](const Params& params) { return Protection::of(params).floor(); },
-          .make_eviction = [](const Params& params,
-                              const Unit& unit) { return std::make_unique<ValueNorm>(params, unit); }};
+          .floor = protection_floor,
+          .make_eviction = [](const Params& params, const Unit& unit) {
+            return std::make_unique<ValueNorm>(params, unit);
+          }};
 }
 
 }  // namespace kvsim::policy
