@@ -1,0 +1,150 @@
+// Traces in memory, the header every plain trace has, and paths through a segment tree.
+#include <catch2/catch.hpp>
+#include <cmath>
+
+#include "sim/base/error.hpp"
+#include "tests/unit/traces/small_trace.hpp"
+#include "traces/sequence.hpp"
+
+using namespace kvsim;
+using namespace kvsim::test;
+using trace::Tensor;
+
+namespace {
+
+/// One document, two branches:  0: tokens 0-3 (prompt)
+///                              +- 1: tokens 4-5 (decode)
+///                              +- 2: tokens 6-8 (prompt) -- 3: token 9 (decode)
+trace::Header branching() {
+  trace::Header header = trace::plain_header(small_model(1), 10, 0);
+  header.segments = {{-1, 0, 4, 0, trace::Phase::prompt, 0, 0},
+                     {0, 4, 2, 4, trace::Phase::decode, 0, 0},
+                     {0, 6, 3, 4, trace::Phase::prompt, 1, 0},
+                     {2, 9, 1, 7, trace::Phase::decode, 1, 0}};
+  header.token_segment = {0, 0, 0, 0, 1, 1, 2, 2, 2, 3};
+  header.token_position = {0, 1, 2, 3, 4, 5, 4, 5, 6, 7};
+  header.sequence_leaf = {1, 3};
+  header.passes.clear();
+  return header;
+}
+
+std::vector<float> read(const trace::Sequence& sequence, Tensor tensor, std::uint32_t head,
+                        std::uint64_t first, std::uint64_t n) {
+  std::vector<float> out(n * dim_of(sequence.model(), tensor));
+  sequence.read(tensor, 0, head, first, n, out);
+  return out;
+}
+
+std::vector<float> row_of(const trace::Source& source, Tensor tensor, std::uint32_t head, std::uint64_t row) {
+  std::vector<float> out(dim_of(source.header().model, tensor));
+  source.read(tensor, 0, head, row, 1, out);
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("a plain header is a prompt, its decode steps and one sequence") {
+  const trace::Header header = trace::plain_header(small_model(3, 2, 4, 16, 0), 5, 2);
+  CHECK(header.n_tokens() == 7);
+  CHECK(header.n_query_rows() == 7);
+  CHECK(header.model.v_head_dim == 16);
+  CHECK(header.model.group() == 4);
+  CHECK(header.model.attn_scale == 0.25);
+  CHECK(header.model.layer_window == std::vector<std::int32_t>{-1, -1, -1});
+  REQUIRE(header.segments.size() == 2);
+  CHECK(header.segments[1].parent == 0);
+  CHECK(header.segments[1].path_len == 5);
+  REQUIRE(header.passes.size() == 3);
+  CHECK(header.passes[0].q_len == 5);
+  CHECK((header.passes[2].begin == 6 && header.passes[2].past_len == 6));
+  CHECK(header.token_flags[4] == 0);
+  CHECK(header.token_flags[5] == trace::kFlagGenerated);
+  CHECK(trace::plain_header(small_model(), 5, 0).segments.size() == 1);
+  CHECK_THROWS_AS(trace::plain_header(small_model(), 0, 2), Error);
+}
+
+TEST_CASE("rows written into a memory trace are the rows read") {
+  trace::MemoryTrace made(trace::plain_header(small_model(2, 2, 2, 8, 4), 3, 1));
+  CHECK(made.rows(Tensor::value, 1, 1).size() == 4 * 4);
+  CHECK(made.rows(Tensor::query, 1, 3).size() == 4 * 8);
+  made.rows(Tensor::key, 1, 0)[2 * 8 + 5] = 7;
+  std::vector<float> out(8);
+  made.read(Tensor::key, 1, 0, 2, 1, out);
+  CHECK(out == std::vector<float>{0, 0, 0, 0, 0, 7, 0, 0});
+  made.read(Tensor::key, 0, 0, 2, 1, out);
+  CHECK(out == std::vector<float>(8));
+  CHECK_THROWS_AS(made.read(Tensor::key, 0, 0, 4, 1, out), Error);
+  CHECK_THROWS_AS(made.read(Tensor::key, 0, 2, 0, 1, out), Error);
+  CHECK_THROWS_AS(made.read(Tensor::key, 2, 0, 0, 1, out), Error);
+}
+
+TEST_CASE("a plain sequence is the trace itself") {
+  const trace::MemoryTrace made = numbered_trace(trace::plain_header(small_model(1), 6, 2));
+  const trace::Sequence sequence(made);
+  CHECK(sequence.length() == 8);
+  CHECK(sequence.prompt_length() == 6);
+  CHECK(sequence.decode_length() == 2);
+  CHECK(sequence.first_query() == 0);
+  CHECK(sequence.token(7) == 7);
+  CHECK(read(sequence, Tensor::query, 3, 0, 8) == all_rows(made, Tensor::query, 0, 3));
+  CHECK(read(sequence, Tensor::key, 1, 5, 2).size() == 16);
+  CHECK_THROWS_AS(sequence.token(8), Error);
+}
+
+TEST_CASE("a branch reads its ancestors' tokens, then its own") {
+  const trace::MemoryTrace made = numbered_trace(branching());
+  const trace::Sequence sequence(made, 1);
+  CHECK(sequence.length() == 8);
+  CHECK(sequence.prompt_length() == 7);
+  const std::uint64_t tokens[] = {0, 1, 2, 3, 6, 7, 8, 9};
+  for (std::uint64_t position = 0; position < 8; ++position)
+    CHECK(sequence.token(position) == tokens[position]);
+  // Every range, against token by token.
+  for (std::uint64_t first = 0; first < 8; ++first) {
+    for (std::uint64_t n = 1; first + n <= 8; ++n) {
+      std::vector<float> expected;
+      for (std::uint64_t position = first; position < first + n; ++position) {
+        const std::vector<float> row = row_of(made, Tensor::value, 1, tokens[position]);
+        expected.insert(expected.end(), row.begin(), row.end());
+      }
+      REQUIRE(read(sequence, Tensor::value, 1, first, n) == expected);
+    }
+  }
+  CHECK(trace::Sequence(made, 0).length() == 6);
+  CHECK_THROWS_WITH(trace::Sequence(made, 2), Catch::Contains("sequence 2 does not exist"));
+}
+
+TEST_CASE("queries are there from the first position after which none is missing") {
+  trace::Header header = branching();
+  header.query_token = {1, 3, 5, 7, 8, 9};  // row numbers 0..5
+  const trace::MemoryTrace made = numbered_trace(header);
+  const trace::Sequence second(made, 1);  // tokens 0 1 2 3 6 7 8 9: stored from 7 on
+  CHECK(second.first_query() == 5);
+  CHECK(read(second, Tensor::query, 2, 5, 1) == row_of(made, Tensor::query, 2, 3));
+  CHECK(read(second, Tensor::query, 2, 7, 1) == row_of(made, Tensor::query, 2, 5));
+  CHECK_THROWS_WITH(read(second, Tensor::query, 2, 4, 2),
+                    Catch::Contains("before position 5 are not stored"));
+  CHECK(trace::Sequence(made, 0).first_query() == 5);  // tokens 0 1 2 3 4 5: only 5
+
+  header.query_token = {0};
+  const trace::MemoryTrace none = numbered_trace(header);
+  CHECK(trace::Sequence(none, 0).first_query() == 6);  // none at the end
+}
+
+TEST_CASE("several turns are refused, not replayed wrongly") {
+  trace::Header header = branching();
+  header.segments[2].parent = 1;  // the second question follows the first answer
+  header.segments[2].path_len = 6;
+  header.segments[3].path_len = 9;
+  for (std::uint64_t t = 6; t < 10; ++t) header.token_position[t] = static_cast<std::int32_t>(t);
+  const trace::MemoryTrace made(header);
+  CHECK_NOTHROW(trace::Sequence(made, 0));
+  CHECK_THROWS_WITH(trace::Sequence(made, 1), Catch::Contains("several turns"));
+}
+
+TEST_CASE("a sequence without a prompt is refused") {
+  trace::Header header = trace::plain_header(small_model(1), 3, 0);
+  header.segments[0].phase = trace::Phase::decode;
+  const trace::MemoryTrace made(header);
+  CHECK_THROWS_WITH(trace::Sequence(made), Catch::Contains("no prompt"));
+}
