@@ -214,15 +214,15 @@ void add_replay_command(CLI::App& app) {
   command->add_option("FILE", options->files, "Traces; rows come in this order")->required();
   command
       ->add_option("--policy", options->policies,
-                   "eviction(param=value,...)+allocation(...), a preset, or `all`; repeat for several (kvsim "
-                   "policy list)")
+                   "eviction(param=value,...)+allocation(...), a preset, or `all`\n"
+                   "(kvsim policy list); repeat for several")
       ->required()
       ->allow_extra_args(false)
       ->type_name("POLICY");
   command
-      ->add_option(
-          "--budget", options->budgets,
-          "Comma list of tokens per lane (128), shares of the prompt (25%), bytes of the whole cache (64MiB)")
+      ->add_option("--budget", options->budgets,
+                   "Comma list of tokens per lane (128), shares of the prompt (25%),\nbytes of the whole "
+                   "cache (64MiB)")
       ->required()
       ->allow_extra_args(false)
       ->type_name("LIST");
@@ -241,8 +241,10 @@ void add_replay_command(CLI::App& app) {
       ->check(whole_number())
       ->capture_default_str()
       ->type_name("N");
-  command->add_option("--memory-limit", options->memory_limit, "Refuse to start when more is needed (2GiB)")
-      ->transform(CLI::AsSizeValue(true))
+  command
+      ->add_option("--memory-limit", options->memory_limit,
+                   "Refuse to start when more is needed: 512MiB, 2GiB, 2GB")
+      ->transform(CLI::AsSizeValue(true).description(""))
       ->type_name("SIZE");
   command->add_flag("--overwrite", options->overwrite, "Replace existing output files");
   command->add_flag("--quiet", options->quiet, "No description and progress on standard error");

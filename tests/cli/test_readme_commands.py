@@ -3,7 +3,7 @@
 
 Commands of one document run in order, in one folder that looks like a fresh clone, so later ones find the files of
 earlier ones. What a reader would bring is there too: DIR is a checkpoint, question.txt a prompt, ids.json token ids.
-Other commands shown there (installing, building) are not run.
+Other commands shown there (installing, building) are not run. Output shown under a command must be what it prints today.
 """
 import json
 import os
@@ -21,14 +21,33 @@ DOCUMENTS = ["README.md", "traces/SCHEMA.md", "policies/README.md", "analysis/ME
 
 
 def shown_commands(text):
-    """Command lines of all console fences, continuation lines joined."""
-    commands = []
+    """(command, output lines shown under it) of all console fences, continuation lines joined."""
+    shown = []
     for fence in re.findall(r"^```console\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+        output = []
         for line in re.sub(r"\\\n\s*(> )?", "", fence).splitlines():
             match = re.match(r"\$ ((?:(?:\./)?build/release/)?kvsim\b.*)", line)
             if match:
-                commands.append(match[1])
-    return commands
+                output = []
+                shown.append((match[1], output))
+            elif line.startswith("$ "):
+                output = []  # of a command that is not run
+            else:
+                output.append(line)
+    return shown
+
+
+def same_word(shown, real):
+    """Numbers may differ in the last digits from machine to machine; sizes and times by more."""
+    try:
+        return abs(float(shown) - float(real)) <= 0.02 * max(1.0, abs(float(real)))
+    except ValueError:
+        return shown == real
+
+
+def same_line(shown, real):
+    mine, theirs = shown.split(), real.split()
+    return len(mine) == len(theirs) and all(map(same_word, mine, theirs))
 
 
 class Documents(unittest.TestCase):
@@ -46,11 +65,15 @@ class Documents(unittest.TestCase):
         (folder / "build" / "release").mkdir(parents=True)
         (folder / "build" / "release" / "kvsim").symlink_to(KVSIM)
         environment = {**os.environ, "PATH": f"{folder}/build/release:{os.environ['PATH']}"}
-        for command in commands:
+        for command, shown in commands:
             with self.subTest(document=document, command=command):
                 done = subprocess.run(["bash", "-o", "pipefail", "-c", command], cwd=folder, env=environment,
                                       capture_output=True, text=True, timeout=200)
                 self.assertEqual(done.returncode, 0, done.stderr)
+                real = done.stdout.splitlines()
+                for line in filter(str.strip, shown):
+                    if line.strip() != "...":
+                        self.assertTrue(any(same_line(line, other) for other in real), f"{line!r} is not shown today")
         return commands
 
     def test_readme(self):
@@ -61,9 +84,13 @@ class Documents(unittest.TestCase):
             self.run_all(document)
 
     def test_the_reader_of_documents(self):
-        text = "```console\n$ kvsim trace info a.h5 \\\n    --format json\ntrace a.h5\n$ tools/test.sh\n" \
+        text = "```console\n$ kvsim trace info a.h5 \\\n    --format json\ntrace a.h5\n$ tools/test.sh\nall well\n" \
                "$ build/release/kvsim policy list\n```\n```sh\n$ kvsim never\n```\n"
-        self.assertEqual(shown_commands(text), ["kvsim trace info a.h5 --format json", "build/release/kvsim policy list"])
+        self.assertEqual(shown_commands(text), [("kvsim trace info a.h5 --format json", ["trace a.h5"]),
+                                                ("build/release/kvsim policy list", [])])
+        self.assertTrue(same_line("h2o *  0.5000  12", "h2o * 0.5010 12"))
+        self.assertFalse(same_line("h2o 0.5 12", "h2o 0.6 12"))
+        self.assertFalse(same_line("h2o 0.5", "tova 0.5"))
 
 
 if __name__ == "__main__":
