@@ -38,26 +38,26 @@ class Tova final : public ScoredEviction {
 }  // namespace
 
 PolicySpec tova_spec() {
-  return {
-      .name = "tova",
-      .kind = Kind::eviction,
-      .summary = "drops what the last query attended least, one set per layer",
-      .paper =
-          "Oren, Hassid, Yarden, Adi, Schwartz, Transformers are Multi-State RNNs, EMNLP 2024, "
-          "https://arxiv.org/abs/2401.06104",
-      .details =
-          "Score: the last query's attention over what is resident, averaged over all query heads of the "
-          "layer; the prompt is cut once, by its last row. Nothing is protected. Departure: the token that "
-          "leaves does so when the next one arrives, so a query attends B tokens where the authors' code "
-          "attends B + 1 and drops one afterwards; the newest token competes from the next step. unit=lane "
-          "decides per KV head; window=1 keeps the newest prompt token as kvpress does.",
-      .params = {unit_param("layer"), sinks_param(0), window_param(0), tie_param()},
-      .needs = {.prompt_rows = RowNeed::window, .decode_rows = true},
-      .layer_unit = unit_is_layer,
-      .floor = protection_floor,
-      .make_eviction = [](const Params& params, const Unit& unit) {
-        return std::make_unique<Tova>(params, unit);
-      }};
+  return {.name = "tova",
+          .kind = Kind::eviction,
+          .summary = "drops what the last query attended least, one set per layer",
+          .paper =
+              "Oren, Hassid, Yarden, Adi, Schwartz, Transformers are Multi-State RNNs, EMNLP 2024, "
+              "https://arxiv.org/abs/2401.06104",
+          .details =
+              "Score: the last query's attention over what is resident, averaged over all query heads of "
+              "the layer; the prompt is cut once, by its last row. Nothing is protected and the newest "
+              "token competes like any other. Departure: the token that leaves does so when the next one "
+              "arrives, so a query attends B tokens where the authors' code attends B + 1 and drops one "
+              "afterwards: B here is their B + 1, and the decisions are the same. unit=lane decides per KV "
+              "head; window=1 keeps the newest prompt token as kvpress does.",
+          .params = {unit_param("layer"), sinks_param(0), window_param(0), tie_param()},
+          .needs = {.prompt_rows = RowNeed::window, .decode_rows = true},
+          .layer_unit = unit_is_layer,
+          .floor = protection_floor,
+          .make_eviction = [](const Params& params, const Unit& unit) {
+            return std::make_unique<Tova>(params, unit);
+          }};
 }
 
 }  // namespace kvsim::policy

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <catch2/catch.hpp>
 
 #include "policies/builtin.hpp"
@@ -46,6 +47,35 @@ TEST_CASE("tova agrees with its definition, per lane and per layer") {
       CAPTURE(policy, seed, budget);
       CHECK(fast.kept == slow.kept);
       CHECK(fast.held == slow.held);
+    }
+  }
+}
+
+TEST_CASE("dropping after attending B + 1 is dropping before attending, one budget higher") {
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    const Run run = random_run({.prompt = 6 + seed % 7, .decode = 9, .n_lanes = 1, .group = 2}, seed);
+    for (std::size_t budget = 1; budget < 12; ++budget) {
+      // The authors' order: attend everything held and the newest token, then keep the best `budget` of that
+      // row.
+      Attended attended(run.length());
+      std::set<Position> held;
+      const auto attend_and_drop = [&](std::size_t query) {
+        attended[query] = held;
+        while (held.size() > budget) {
+          held.erase(*std::min_element(held.begin(), held.end(), [&](Position a, Position b) {
+            return renormalised(run, attended, query, a) < renormalised(run, attended, query, b);
+          }));
+        }
+      };
+      for (std::size_t query = 0; query < run.prompt; ++query) held.insert(static_cast<Position>(query));
+      attend_and_drop(run.prompt - 1);
+      const Fed fed = feed("tova", run, budget + 1);
+      for (std::size_t step = 0; step < run.decode; ++step) {
+        held.insert(static_cast<Position>(run.prompt + step));
+        attend_and_drop(run.prompt + step);
+        const std::set<Position>& theirs = attended[run.prompt + step];
+        CHECK(fed.held[step] == Positions(theirs.begin(), theirs.end()));
+      }
     }
   }
 }

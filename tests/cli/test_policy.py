@@ -1,0 +1,68 @@
+#!/usr/bin/env python3
+"""kvsim policy: everything registered is listed and explained, and policies/README.md shows what the code says."""
+import json
+import re
+
+import kvsim_command
+from kvsim_command import SOURCE, CommandTest
+
+
+def registered(kind):
+    """Names on the lines KVSIM_<kind>(name...) of the list of built-ins."""
+    return re.findall(rf"^KVSIM_{kind}\((\w+)", (SOURCE / "policies" / "builtin.def").read_text(), re.MULTILINE)
+
+
+class Policy(CommandTest):
+    def test_list_has_every_line_of_the_registry(self):
+        lines = [line.split()[0] for line in self.ok("policy", "list").splitlines() if line.startswith("  ")]
+        names = [name for name in lines if name != "="]
+        self.assertEqual(names, registered("EVICTION") + registered("ALLOCATION") + registered("PRESET"))
+
+    def test_json(self):
+        policies = json.loads(self.ok("policy", "list", "--format", "json"))
+        for kind in "eviction", "allocation", "preset":
+            self.assertEqual([p["name"] for p in policies if p["kind"] == kind], registered(kind.upper()))
+        h2o = next(p for p in policies if p["name"] == "h2o")
+        self.assertEqual(h2o["params"][0]["name"], "recent")
+        self.assertEqual(h2o["params"][0]["default"], "0.5")
+        self.assertEqual(h2o["needs"], ["all prompt rows", "decode rows"])
+
+    def test_show_explains_every_policy_and_parameter(self):
+        for policy in json.loads(self.ok("policy", "list", "--format", "json")):
+            page = self.ok("policy", "show", policy["name"])
+            self.assertIn(f"{policy['name']} ({policy['kind']})", page)
+            for param in policy.get("params", []):
+                self.assertIn(f"  {param['name']}={param['default']}  ({param['legal']}", page)
+            if policy["kind"] == "preset":
+                self.assertIn(policy["expansion"], page)
+
+    def test_show_answers_to_aliases_and_to_shared_names(self):
+        self.assertEqual(self.ok("policy", "show", "streamingllm"), self.ok("policy", "show", "streaming_llm"))
+        page = self.ok("policy", "show", "xkv")
+        self.assertIn("xkv (preset)", page)
+        self.assertIn("xkv (allocation)", page)
+        self.assertIn("snapkv(window=8,pool=avg:7,group=mean,unit=layer,sinks=0,tie=oldest)+xkv(r_avg=0)", page)
+
+    def test_wrong_names(self):
+        self.assertIn("Did you mean snapkv", self.fails(2, "policy", "show", "snapvk"))
+        self.assertIn("Did you mean json", self.fails(2, "policy", "list", "--format", "jsn"))
+        self.assertIn("Did you mean list", self.fails(2, "policy", "lst"))
+        self.assertIn("NAME is required", self.fails(2, "policy", "show"))
+
+    def test_readme_table_is_the_command_output(self):
+        self.assertIn(self.ok("policy", "list", "--format", "md"), (SOURCE / "policies" / "README.md").read_text(),
+                      "paste the output of `kvsim policy list --format md` into policies/README.md")
+
+    def test_readme_example_is_the_compiled_one(self):
+        example = (SOURCE / "tests" / "unit" / "policies" / "example_policy.cpp").read_text()
+        self.assertIn("```cpp\n" + example + "```", (SOURCE / "policies" / "README.md").read_text(),
+                      "policies/README.md must show tests/unit/policies/example_policy.cpp as it is")
+
+    def test_readme_names_what_exists(self):
+        text = (SOURCE / "policies" / "README.md").read_text()
+        for name in re.findall(r"`(api/\w+\.hpp)`", text):
+            self.assertTrue((SOURCE / "policies" / name).exists(), name)
+
+
+if __name__ == "__main__":
+    kvsim_command.main()
