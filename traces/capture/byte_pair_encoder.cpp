@@ -3,6 +3,7 @@
 #include <queue>
 
 #include "sim/base/error.hpp"
+#include "traces/capture/quoted.hpp"
 
 namespace kvsim::capture {
 namespace {
@@ -75,7 +76,8 @@ BytePairEncoder::BytePairEncoder(Vocabulary vocabulary,
     const auto token = [&](const std::string& text) {
       const auto found = vocabulary_.find(text);
       if (found == vocabulary_.end())
-        input_error("merge " + std::to_string(rank) + ": \"" + text + "\" is not in the vocabulary", where_);
+        input_error("merge " + std::to_string(rank) + ": " + quoted(text) + " is not in the vocabulary",
+                    where_);
       return found->second;
     };
     const auto& [left, right] = merges[rank];

@@ -202,7 +202,8 @@ trace::Model describe_model(const ModelConfig& config, const std::string& direct
 trace::Capture describe_capture(const CaptureOptions& options, unsigned threads) {
   trace::Capture capture;
   capture.source = "native-cpu";
-  capture.device_name = capture.cpu_model = processor_name();
+  capture.device_name = "cpu";
+  capture.cpu_model = processor_name();
   capture.device_kind = "cpu";
   capture.compute_dtype = capture.accum_dtype = "f32";
   capture.math_mode = "ieee";

@@ -9,6 +9,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/suggest.hpp"
 #include "traces/capture/input_file.hpp"
+#include "traces/capture/quoted.hpp"
 #include "traces/capture/strict_json.hpp"
 
 namespace kvsim::capture {
@@ -36,8 +37,8 @@ void refuse_foreign_parts(const JsonObject& config) {
     refuse_if_present(config, field, "mixture-of-experts models are not supported");
   const std::string activation = config.text_or("hidden_act", "silu");
   if (activation != "silu")
-    input_error("activation \"" + activation + "\" is not supported, only silu", config.path("hidden_act"),
-                kElsewhere);
+    input_error("activation " + quoted(activation) + " is not supported, only silu",
+                config.path("hidden_act"), kElsewhere);
   if (config.number_or("partial_rotary_factor", 0, 1, 1) != 1)
     input_error("partial rotary embedding is not supported", config.path("partial_rotary_factor"),
                 kElsewhere);
@@ -51,7 +52,7 @@ std::string checked_model_type(const JsonObject& config) {
     list += (list.empty() ? "" : ", ") + known;
   }
   const std::string near = suggestion(type, supported_model_types());
-  input_error("model type \"" + type + "\" is not supported", config.path("model_type"),
+  input_error("model type " + quoted(type) + " is not supported", config.path("model_type"),
               "Supported: " + list + (near.starts_with("Did") ? ". " + near : "."));
 }
 
@@ -124,7 +125,7 @@ void read_scaling(const JsonObject& scaling, RopeConfig& rope) {
         scaling.where(), kElsewhere);
   }
   if (rope.type != "linear" && rope.type != "llama3") {
-    input_error("rope type \"" + rope.type + "\" is not supported", scaling.where(),
+    input_error("rope type " + quoted(rope.type) + " is not supported", scaling.where(),
                 "Supported: default, linear, llama3.");
   }
   rope.factor = scaling.number("factor", 1, 1e6);

@@ -11,6 +11,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/base/sha256.hpp"
+#include "traces/capture/quoted.hpp"
 #include "traces/capture/strict_json.hpp"
 
 namespace kvsim::capture {
@@ -48,7 +49,7 @@ std::uint64_t dtype_bits(const std::string& dtype, const std::string& where) {
   for (const DtypeBits& known : kDtypes) {
     if (known.name == dtype) return known.bits;
   }
-  input_error("unknown dtype \"" + dtype + "\"", where, "kvsim reads F32, F16 and BF16 checkpoints.");
+  input_error("unknown dtype " + quoted(dtype), where, "kvsim reads F32, F16 and BF16 checkpoints.");
 }
 
 /// Bytes of a tensor, or an error when the size does not fit or is no whole number of bytes.
@@ -70,12 +71,12 @@ struct Entry {
 
 Entry parse_entry(const std::string& name, const json::value& value, std::uint64_t buffer_bytes,
                   const std::string& path) {
-  const std::string where = path + " tensor \"" + name + "\"";
+  const std::string where = path + " tensor " + quoted(name);
   if (name.size() > kMaxNameBytes) input_error("a tensor name is longer than 512 bytes", path);
   const JsonObject object(value, where);
   for (const auto& member : object.raw()) {
     if (member.key() != "dtype" && member.key() != "shape" && member.key() != "data_offsets")
-      input_error("unexpected member \"" + std::string(member.key()) + "\"", where);
+      input_error("unexpected member " + quoted(member.key()), where);
   }
   Entry entry;
   entry.name = name;
@@ -102,7 +103,7 @@ void check_metadata(const json::value& value, const std::string& path) {
   const JsonObject metadata(value, path + " __metadata__");
   for (const auto& member : metadata.raw()) {
     if (!member.value().is_string())
-      input_error("\"" + std::string(member.key()) + "\" must be a string", metadata.where());
+      input_error(quoted(member.key()) + " must be a string", metadata.where());
   }
 }
 
@@ -136,7 +137,7 @@ void check_tiling(std::vector<Entry>& entries, std::uint64_t buffer_bytes, const
       input_error(
           std::string(entry.begin < expected ? "overlaps the tensor before it" : "leaves a hole before it") +
               " (begins at " + std::to_string(entry.begin) + ", expected " + std::to_string(expected) + ")",
-          path + " tensor \"" + entry.name + "\"");
+          path + " tensor " + quoted(entry.name));
     }
     expected = entry.end;
   }
@@ -154,7 +155,7 @@ void check_shard_name(const std::string& name, const std::string& where) {
   const bool plain = name.size() > kSuffix.size() && name.ends_with(kSuffix) && name.size() <= 255 &&
                      name.find_first_of(std::string_view("/\\\0", 3)) == std::string::npos;
   if (!plain) {
-    input_error("\"" + name + "\" is not a plain file name ending in .safetensors", where,
+    input_error(quoted(name) + " is not a plain file name ending in .safetensors", where,
                 "Shards must lie beside the index.");
   }
 }
@@ -175,7 +176,7 @@ Elem tensor_elem(const StoredTensor& tensor, const std::string& name) {
   if (tensor.dtype == "F32") return Elem::f32;
   if (tensor.dtype == "F16") return Elem::f16;
   if (tensor.dtype == "BF16") return Elem::bf16;
-  input_error("dtype " + tensor.dtype + " is not supported", tensor.file + " tensor \"" + name + "\"",
+  input_error("dtype " + tensor.dtype + " is not supported", tensor.file + " tensor " + quoted(name),
               "kvsim reads F32, F16 and BF16 checkpoints; quantised ones must be converted first.");
 }
 
@@ -236,7 +237,7 @@ void Checkpoint::open_sharded() {
   for (const auto& member : weight_map.raw()) {
     const std::string name(member.key());
     const std::string shard = weight_map.text(name);
-    check_shard_name(shard, weight_map.path("\"" + name + "\""));
+    check_shard_name(shard, weight_map.path(quoted(name)));
     wanted[shard].push_back(name);
   }
   if (wanted.empty()) input_error("weight_map is empty", path);
@@ -246,13 +247,13 @@ void Checkpoint::open_sharded() {
     files_.emplace_back(directory_, shard, kMaxShardBytes);
     TensorMap found = parse_safetensors(files_.back().bytes(), files_.back().path());
     for (const std::string& name : names) {
-      if (!found.contains(name)) input_error("\"" + name + "\" is not in " + shard, path);
+      if (!found.contains(name)) input_error(quoted(name) + " is not in " + shard, path);
     }
     for (auto& [name, tensor] : found) {
       const auto [earlier, fresh] = tensors_.emplace(name, std::move(tensor));
       if (!fresh) {
         input_error(
-            "tensor \"" + name + "\" is in " + earlier->second.file + " and in " + files_.back().path(),
+            "tensor " + quoted(name) + " is in " + earlier->second.file + " and in " + files_.back().path(),
             path);
       }
     }
@@ -262,7 +263,7 @@ void Checkpoint::open_sharded() {
 const StoredTensor& Checkpoint::tensor(const std::string& name) const {
   const auto found = tensors_.find(name);
   if (found == tensors_.end())
-    input_error("tensor \"" + name + "\" is missing from the checkpoint", directory_);
+    input_error("tensor " + quoted(name) + " is missing from the checkpoint", directory_);
   return found->second;
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "sim/base/error.hpp"
+#include "traces/capture/quoted.hpp"
 
 namespace kvsim::capture {
 namespace {
@@ -52,7 +53,7 @@ class StrictHandler {
   bool on_key(json::string_view part, std::size_t, json::error_code& ec) {
     key_.append(part.data(), part.size());
     if (!open_.back().insert(key_).second)
-      return fail("the name \"" + key_ + "\" occurs twice in one object", ec);
+      return fail("the name " + quoted(key_) + " occurs twice in one object", ec);
     key_.clear();
     stack_.push_key(part);
     return true;
@@ -132,7 +133,7 @@ const json::value* JsonObject::find(std::string_view key) const {
 
 const json::value& JsonObject::at(std::string_view key) const {
   const json::value* value = find(key);
-  if (value == nullptr) input_error("missing \"" + std::string(key) + "\"", where_);
+  if (value == nullptr) input_error("missing " + quoted(key), where_);
   return *value;
 }
 

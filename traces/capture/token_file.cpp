@@ -3,6 +3,7 @@
 #include <charconv>
 
 #include "sim/base/error.hpp"
+#include "traces/capture/quoted.hpp"
 #include "traces/capture/strict_json.hpp"
 
 namespace kvsim::capture {
@@ -23,7 +24,7 @@ std::vector<std::int32_t> parse_words(std::string_view text, std::uint64_t vocab
     std::uint64_t id = 0;
     const auto [stop, failure] = std::from_chars(word.data(), word.data() + word.size(), id);
     if (failure != std::errc{} || stop != word.data() + word.size()) {
-      input_error("\"" + std::string(word.substr(0, 40)) + "\" is not a token id", place,
+      input_error(quoted(word) + " is not a token id", place,
                   "Expected a JSON array of ids, or ids separated by white space.");
     }
     if (id >= vocab_size) {

@@ -8,6 +8,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/sha256.hpp"
 #include "traces/capture/byte_pair_encoder.hpp"
+#include "traces/capture/quoted.hpp"
 #include "traces/capture/strict_json.hpp"
 #include "traces/capture/unicode_text.hpp"
 
@@ -101,7 +102,7 @@ std::pair<std::string, std::string> parse_merge(const json::value& value, const 
 
 BytePairEncoder parse_model(const JsonObject& model) {
   const std::string type = model.text_or("type", "BPE");
-  if (type != "BPE") unsupported("model type \"" + type + "\"", model.where());
+  if (type != "BPE") unsupported("model type " + quoted(type), model.where());
   if (model.flag_or("byte_fallback", false))
     unsupported("byte_fallback (SentencePiece style BPE, as Llama 2 and TinyLlama use)", model.where());
   if (model.has("dropout") && model.number("dropout", 0, 1) != 0) unsupported("dropout", model.where());
@@ -114,7 +115,7 @@ BytePairEncoder parse_model(const JsonObject& model) {
   std::unordered_set<std::int32_t> ids;
   for (const auto& member : vocab.raw()) {
     const std::string token(member.key());
-    const std::int32_t id = token_id(member.value(), vocab.where() + " \"" + token + "\"");
+    const std::int32_t id = token_id(member.value(), vocab.where() + " " + quoted(token));
     if (!ids.insert(id).second) input_error("two tokens have the id " + std::to_string(id), vocab.where());
     vocabulary.emplace(token, id);
   }
@@ -133,7 +134,7 @@ bool parse_normalizer(const json::value* value, const std::string& where) {
   const JsonObject normalizer(*value, where);
   const std::string type = normalizer.text("type");
   if (type == "NFC") return true;
-  if (type != "Sequence") unsupported("normalizer \"" + type + "\"", where);
+  if (type != "Sequence") unsupported("normalizer " + quoted(type), where);
   bool nfc = false;
   for (const json::value& part : normalizer.array("normalizers")) nfc = parse_normalizer(&part, where) || nfc;
   return nfc;
@@ -150,7 +151,7 @@ SplitStep parse_split(const JsonObject& split) {
     step.drop_matches = !invert;
     step.drop_rest = invert;
   } else if (behavior != "Isolated") {
-    unsupported("split behavior \"" + behavior + "\"", split.where());
+    unsupported("split behavior " + quoted(behavior), split.where());
   }
   return step;
 }
@@ -158,7 +159,7 @@ SplitStep parse_split(const JsonObject& split) {
 /// Appends the steps of one pre-tokenizer. `byte_level` is set by the one that must come last.
 void parse_pre_tokenizer(const JsonObject& part, std::vector<SplitStep>& steps, bool& byte_level) {
   const std::string type = part.text("type");
-  if (byte_level) unsupported("pre-tokenizer \"" + type + "\" after ByteLevel", part.where());
+  if (byte_level) unsupported("pre-tokenizer " + quoted(type) + " after ByteLevel", part.where());
   if (type == "Sequence") {
     const json::array& parts = part.array("pretokenizers");
     for (std::size_t i = 0; i < parts.size(); ++i)
@@ -173,7 +174,7 @@ void parse_pre_tokenizer(const JsonObject& part, std::vector<SplitStep>& steps, 
     steps.push_back({.prefix_space = part.flag_or("add_prefix_space", true),
                      .pattern = use_regex ? kByteLevelPattern : ""});
   } else {
-    unsupported("pre-tokenizer \"" + type + "\"", part.where());
+    unsupported("pre-tokenizer " + quoted(type), part.where());
   }
 }
 
@@ -221,7 +222,7 @@ void parse_post_processor(const JsonObject& processor, Frame& frame) {
       parse_post_processor({part, processor.where()}, frame);
     return;
   }
-  if (type != "TemplateProcessing") unsupported("post-processor \"" + type + "\"", processor.where());
+  if (type != "TemplateProcessing") unsupported("post-processor " + quoted(type), processor.where());
   const Frame outer = parse_template(processor);
   frame.before.insert(frame.before.begin(), outer.before.begin(), outer.before.end());
   frame.after.insert(frame.after.end(), outer.after.begin(), outer.after.end());

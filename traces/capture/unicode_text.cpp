@@ -8,6 +8,7 @@
 #include <unicode/utf8.h>
 
 #include "sim/base/error.hpp"
+#include "traces/capture/quoted.hpp"
 
 namespace kvsim::capture {
 namespace {
@@ -15,6 +16,8 @@ namespace {
 // Steps ICU's matcher may take on one text, in its own units of about a millisecond: a pattern from a file
 // must not hang the program.
 constexpr std::int32_t kMatchTimeLimit = 60'000;
+// Room for backtracking: a run of a million letters or spaces needs some 50 MiB.
+constexpr std::int32_t kMatchStackBytes = 1 << 29;
 constexpr std::uint32_t kLiteral = UREGEX_LITERAL;
 
 void require(UErrorCode status, const std::string& what, const std::string& where) {
@@ -117,14 +120,15 @@ TextSplitter::TextSplitter(std::vector<SplitStep> steps, const std::string& wher
     std::unique_ptr<icu::RegexPattern> pattern;
     if (!step.pattern.empty()) {
       if (!step.literal && uses_word_class(step.pattern)) {
-        input_error("the pattern \"" + step.pattern + "\" uses \\w or \\b, which engines read differently",
-                    where, "Tokenize the prompt elsewhere and pass the ids with --tokens.");
+        input_error(
+            "the pattern " + quoted(step.pattern) + " uses \\w or \\b, which engines read differently", where,
+            "Tokenize the prompt elsewhere and pass the ids with --tokens.");
       }
       UErrorCode status = U_ZERO_ERROR;
       UParseError position{};
       pattern.reset(
           icu::RegexPattern::compile(from_utf8(step.pattern), step.literal ? kLiteral : 0, position, status));
-      require(status, "the pattern \"" + step.pattern + "\" is not understood", where);
+      require(status, "the pattern " + quoted(step.pattern) + " is not understood", where);
     }
     state_->steps.push_back({std::move(step), std::move(pattern)});
   }
@@ -136,7 +140,10 @@ void TextSplitter::State::cut(const Step& step, const icu::UnicodeString& piece,
                               std::vector<icu::UnicodeString>& out) const {
   UErrorCode status = U_ZERO_ERROR;
   const std::unique_ptr<icu::RegexMatcher> matcher(step.pattern->matcher(piece, status));
-  if (matcher != nullptr) matcher->setTimeLimit(kMatchTimeLimit, status);
+  if (matcher != nullptr) {
+    matcher->setTimeLimit(kMatchTimeLimit, status);
+    matcher->setStackLimit(kMatchStackBytes, status);
+  }
   const auto keep = [&](std::int32_t begin, std::int32_t end, bool dropped) {
     if (end > begin && !dropped) out.push_back(piece.tempSubStringBetween(begin, end));
   };
@@ -146,7 +153,7 @@ void TextSplitter::State::cut(const Step& step, const icu::UnicodeString& piece,
     keep(matcher->start(status), matcher->end(status), step.what.drop_matches);
     done = matcher->end(status);
   }
-  require(status, "the pattern \"" + step.what.pattern + "\" failed on the text", where);
+  require(status, "the pattern " + quoted(step.what.pattern) + " failed on the text", where);
   keep(done, piece.length(), step.what.drop_rest);
 }
 

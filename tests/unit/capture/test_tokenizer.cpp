@@ -1,5 +1,11 @@
+#include <algorithm>
+#include <array>
+#include <boost/json/parse.hpp>
+#include <boost/json/serialize.hpp>
 #include <catch2/catch.hpp>
 
+#include "sim/base/error.hpp"
+#include "sim/base/rng.hpp"
 #include "traces/capture/byte_pair_encoder.hpp"
 #include "traces/capture/input_file.hpp"
 #include "traces/capture/strict_json.hpp"
@@ -9,10 +15,67 @@
 namespace kvsim::capture {
 namespace {
 
+using Catch::Matchers::Contains;
+
 const boost::json::value& golden() {
   static const std::string path = std::string(KVSIM_SOURCE_DIR) + "/tests/golden/capture/tokenizers.json";
   static const boost::json::value document = parse_strict_json(read_file(path, 1 << 20), path, 100'000);
   return document;
+}
+
+/// The golden tokenizer of that name.
+std::string golden_tokenizer(const std::string& name) {
+  for (const boost::json::value& variant : golden().at("tokenizers").as_array()) {
+    if (variant.at("name").as_string() == name) return std::string(variant.at("tokenizer").as_string());
+  }
+  FAIL("no golden tokenizer " << name);
+  return {};
+}
+
+/// The golden gpt2 tokenizer with one part replaced.
+std::string with(const std::string& part, const std::string& json) {
+  boost::json::value document = boost::json::parse(golden_tokenizer("gpt2"));
+  boost::json::value* place = &document;
+  std::size_t begin = 0;
+  for (std::size_t dot = part.find('.'); dot != std::string::npos; dot = part.find('.', begin)) {
+    place = &place->as_object()[part.substr(begin, dot - begin)];
+    begin = dot + 1;
+  }
+  place->as_object()[part.substr(begin)] = boost::json::parse(json);
+  return boost::json::serialize(document);
+}
+
+std::string problem(const std::string& json) {
+  try {
+    const Tokenizer tokenizer(json, "tokenizer.json");
+  } catch (const Error& error) {
+    CHECK(error.kind() == ErrorKind::input);
+    return error.what();
+  }
+  return "accepted";
+}
+
+/// Byte-pair encoding as its definition reads: join the best-ranked pair, leftmost first, and look again.
+std::vector<std::string> slow_merge(std::vector<std::string> symbols,
+                                    const std::vector<std::pair<std::string, std::string>>& merges) {
+  for (;;) {
+    std::size_t best_rank = merges.size(), best_at = 0;
+    for (std::size_t i = 0; i + 1 < symbols.size(); ++i) {
+      for (std::size_t rank = 0; rank < best_rank; ++rank) {
+        if (merges[rank] == std::pair(symbols[i], symbols[i + 1])) {
+          best_rank = rank;
+          best_at = i;
+        }
+      }
+    }
+    if (best_rank == merges.size()) return symbols;
+    symbols[best_at] += symbols[best_at + 1];
+    symbols.erase(symbols.begin() + static_cast<std::ptrdiff_t>(best_at) + 1);
+  }
+}
+
+std::vector<std::string> split(std::vector<SplitStep> steps, const std::string& text) {
+  return TextSplitter(std::move(steps), "test").split(text);
 }
 
 }  // namespace
@@ -30,6 +93,172 @@ TEST_CASE("ids agree with Hugging Face tokenizers", "[golden]") {
       INFO(name << " on text " << i << ": " << text);
       CHECK(tokenizer.encode(text) == expected);
     }
+  }
+}
+
+TEST_CASE("token bytes join to the text they came from") {
+  const Tokenizer tokenizer(golden_tokenizer("llama3"), "llama3");
+  for (const boost::json::value& value : golden().at("texts").as_array()) {
+    const std::string text(value.as_string());
+    std::string joined;
+    for (const std::int32_t id : tokenizer.encode(text)) joined += tokenizer.bytes(id);
+    CHECK(joined == "<s>" + text);
+  }
+}
+
+TEST_CASE("ids the tokenizer does not know have no bytes") {
+  const Tokenizer tokenizer(golden_tokenizer("gpt2"), "gpt2");
+  CHECK(tokenizer.bytes(-1).empty());
+  CHECK(tokenizer.bytes(1'000'000).empty());
+  CHECK(tokenizer.is_special(0));
+  CHECK_FALSE(tokenizer.is_special(50));
+}
+
+TEST_CASE("text that is not UTF-8 is refused with the place") {
+  const Tokenizer tokenizer(golden_tokenizer("gpt2"), "gpt2");
+  CHECK_THROWS_WITH(tokenizer.encode("abc\xff"), Contains("not UTF-8 at byte 3"));
+  CHECK_THROWS_WITH(tokenizer.encode("\xe6\x9d"), Contains("not UTF-8 at byte 0"));        // cut short
+  CHECK_THROWS_WITH(tokenizer.encode("a\xc0\x80"), Contains("not UTF-8 at byte 1"));       // overlong
+  CHECK_THROWS_WITH(tokenizer.encode("ab\xed\xa0\x80"), Contains("not UTF-8 at byte 2"));  // surrogate
+  CHECK_THROWS_WITH(tokenizer.encode("\xf4\x90\x80\x80"),
+                    Contains("not UTF-8 at byte 0"));  // beyond U+10FFFF
+}
+
+TEST_CASE("parts a byte-level tokenizer does not have are refused by name, pointing to --tokens") {
+  const std::vector<std::array<std::string, 3>> cases{
+      {"model.type", R"("Unigram")", "\"Unigram\""},
+      {"model.byte_fallback", "true", "byte_fallback"},
+      {"model.dropout", "0.1", "dropout"},
+      {"model.end_of_word_suffix", R"("</w>")", "end_of_word_suffix"},
+      {"model.continuing_subword_prefix", R"("##")", "continuing_subword_prefix"},
+      {"normalizer", R"({"type":"Lowercase"})", "\"Lowercase\""},
+      {"normalizer", R"({"type":"Sequence","normalizers":[{"type":"NFC"},{"type":"Prepend","prepend":"_"}]})",
+       "\"Prepend\""},
+      {"pre_tokenizer", "null", "without a ByteLevel"},
+      {"pre_tokenizer", R"({"type":"Metaspace"})", "\"Metaspace\""},
+      {"pre_tokenizer", R"({"type":"Digits"})", "without a ByteLevel"},
+      {"pre_tokenizer", R"({"type":"Sequence","pretokenizers":[{"type":"ByteLevel"},{"type":"Digits"}]})",
+       "after ByteLevel"},
+      {"pre_tokenizer", R"({"type":"Split","pattern":{"String":"a"},"behavior":"MergedWithNext"})",
+       "\"MergedWithNext\""},
+      {"post_processor", R"({"type":"BertProcessing"})", "\"BertProcessing\""},
+      {"truncation", R"({"max_length":5})", "truncation"},
+      {"padding", R"({"strategy":"BatchLongest"})", "padding"},
+      {"added_tokens", R"([{"id":0,"content":"<s>","single_word":true}])", "single_word"}};
+  for (const auto& [part, json, name] : cases) {
+    INFO(part << " " << json);
+    CHECK_THAT(problem(with(part, json)),
+               Contains(name) && Contains("not supported") && Contains("--tokens"));
+  }
+}
+
+TEST_CASE("damaged tokenizer files are refused") {
+  const std::vector<std::array<std::string, 3>> cases{
+      {"model.vocab", R"({"a":0,"b":0})", "two tokens have the id 0"},
+      {"model.vocab", R"({"a":-1})", "expected an integer"},
+      {"model.vocab", R"({"a":4194304})", "outside 0..4194303"},
+      {"model.vocab", "[]", "JSON object"},
+      {"model.merges", R"(["ab"])", "two tokens"},
+      {"model.merges", R"(["a b c"])", "two tokens"},
+      {"model.merges", R"([["a"]])", "two tokens"},
+      {"model.merges", R"([["a","nosuch"]])", "not in the vocabulary"},
+      {"model.merges", R"([["Ġ","t"],["Ġ","t"]])", "repeats an earlier one"},
+      {"model.merges", R"([["t",1]])", "expected a string"},
+      {"post_processor",
+       R"({"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"<x>"}},{"Sequence":{"id":"A"}}],"special_tokens":{}})",
+       "missing \"<x>\""},
+      {"post_processor", R"({"type":"TemplateProcessing","single":[],"special_tokens":{}})",
+       "leaves out the text"},
+      {"added_tokens", R"([{"content":"<s>"}])", "missing \"id\""},
+      {"pre_tokenizer", R"({"type":"Split","pattern":{"Regex":"("},"behavior":"Isolated"})",
+       "not understood"},
+      {"pre_tokenizer", R"({"type":"Split","pattern":{"Regex":"\\w+"},"behavior":"Isolated"})",
+       "read differently"}};
+  for (const auto& [part, json, name] : cases) {
+    INFO(part << " " << json);
+    const bool splits = json.find("Split") != std::string::npos;
+    const std::string pre = R"({"type":"Sequence","pretokenizers":[)" + json + R"(,{"type":"ByteLevel"}]})";
+    CHECK_THAT(problem(with(part, splits ? pre : json)), Contains(name));
+  }
+  CHECK_THAT(problem("{}"), Contains("missing \"model\""));
+  CHECK_THAT(problem("{\"model\":1,\"model\":2}"), Contains("occurs twice"));
+}
+
+TEST_CASE("every byte has its character and comes back") {
+  for (int byte = 0; byte < 256; ++byte) {
+    const std::string one(1, static_cast<char>(byte));
+    CHECK(bytes_of_alphabet(alphabet_of_bytes(one)) == one);
+  }
+  CHECK(alphabet_of_bytes(" ") == "\u0120");
+  CHECK(alphabet_of_bytes("\n") == "\u010a");
+  CHECK(alphabet_of_bytes("a") == "a");
+  CHECK(bytes_of_alphabet("a b") == "a b");  // a space is not in the alphabet: an added token's text
+  CHECK(bytes_of_alphabet("\u6771") == "\u6771");
+}
+
+TEST_CASE("merging agrees with the definition on random words") {
+  const std::vector<std::pair<std::string, std::string>> merges{{"a", "b"},  {"b", "a"},    {"ab", "a"},
+                                                                {"a", "a"},  {"ab", "ab"},  {"aa", "ba"},
+                                                                {"c", "ab"}, {"aba", "ba"}, {"c", "c"}};
+  BytePairEncoder::Vocabulary vocabulary;
+  std::vector<std::string> tokens{"a", "b", "c"};
+  for (const auto& [left, right] : merges) {
+    if (std::find(tokens.begin(), tokens.end(), left + right) == tokens.end()) tokens.push_back(left + right);
+  }
+  for (std::size_t id = 0; id < tokens.size(); ++id)
+    vocabulary.emplace(tokens[id], static_cast<std::int32_t>(id));
+  const BytePairEncoder encoder(vocabulary, merges, false, "test");
+  for (std::uint64_t word = 0; word < 2000; ++word) {
+    std::vector<std::string> letters;
+    std::string text;
+    const auto length = static_cast<std::uint64_t>(uniform01(combine({word, 1})) * 24);
+    for (std::uint64_t i = 0; i < length; ++i) {
+      letters.push_back(
+          std::string(1, "aaabbc"[static_cast<std::size_t>(uniform01(combine({word, 2, i})) * 6)]));
+      text += letters.back();
+    }
+    std::vector<std::int32_t> ids;
+    encoder.encode(text, ids);
+    std::vector<std::string> got;
+    for (const std::int32_t id : ids) got.push_back(tokens[static_cast<std::size_t>(id)]);
+    INFO(text);
+    CHECK(got == slow_merge(letters, merges));
+  }
+}
+
+TEST_CASE("a byte the vocabulary lacks is named, a known piece stays whole when merges are ignored") {
+  const BytePairEncoder::Vocabulary vocabulary{{"a", 0}, {"b", 1}, {"ab", 2}, {"aab", 3}};
+  std::vector<std::int32_t> ids;
+  CHECK_THROWS_WITH(BytePairEncoder(vocabulary, {}, false, "test").encode("ac", ids), Contains("byte 99"));
+  ids.clear();
+  BytePairEncoder(vocabulary, {{"a", "b"}}, false, "test").encode("aab", ids);
+  CHECK(ids == std::vector<std::int32_t>{0, 2});
+  ids.clear();
+  BytePairEncoder(vocabulary, {{"a", "b"}}, true, "test").encode("aab", ids);
+  CHECK(ids == std::vector<std::int32_t>{3});
+}
+
+TEST_CASE("splitting keeps or drops, in turn") {
+  using Pieces = std::vector<std::string>;
+  CHECK(split({{.pattern = "[0-9]"}}, "a12b") == Pieces{"a", "1", "2", "b"});
+  CHECK(split({{.pattern = "[0-9]", .drop_matches = true}}, "a12b") == Pieces{"a", "b"});
+  CHECK(split({{.pattern = "[0-9]", .drop_rest = true}}, "a12b") == Pieces{"1", "2"});
+  CHECK(split({{.pattern = ".", .literal = true}}, "a.b") == Pieces{"a", ".", "b"});
+  CHECK(split({{.pattern = ",", .drop_matches = true}, {.prefix_space = true, .pattern = "b"}}, "ab, b,b") ==
+        Pieces{" a", "b", " ", "b", " ", "b"});
+  CHECK(split({}, "a b") == Pieces{"a b"});
+  CHECK(split({{.pattern = "x*"}}, "axxb") == Pieces{"a", "xx", "b"});
+}
+
+TEST_CASE("long runs do not exhaust the matcher") {
+  const Tokenizer tokenizer(golden_tokenizer("gpt2"), "gpt2");
+  for (const char* unit : {" ", "a", "1", "\n", "\u6771"}) {
+    std::string text;
+    while (text.size() < 1'000'000) text += unit;
+    std::size_t bytes = 0;
+    INFO(unit);
+    for (const std::int32_t id : tokenizer.encode(text)) bytes += tokenizer.bytes(id).size();
+    CHECK(bytes == text.size() + 3);  // and <s>
   }
 }
 

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "sim/base/error.hpp"
+#include "traces/capture/quoted.hpp"
 
 namespace kvsim::capture::cpu {
 namespace {
@@ -39,7 +40,7 @@ class Loader {
     const StoredTensor& tensor = checkpoint_.tensor(name);
     if (tensor.shape != shape) {
       input_error("shape " + shape_text(tensor.shape) + ", but config.json asks for " + shape_text(shape),
-                  tensor.file + " tensor \"" + name + "\"");
+                  tensor.file + " tensor " + quoted(name));
     }
     taken_.insert(name);
     return tensor;
@@ -84,11 +85,11 @@ void check_unused(const Checkpoint& checkpoint, const ModelConfig& config, const
     for (std::uint32_t layer = 0; layer < config.n_layers; ++layer) {
       if (name.starts_with("model.layers." + std::to_string(layer) + ".")) {
         input_error(
-            "a " + config.model_type + " model has no such tensor", tensor.file + " tensor \"" + name + "\"",
+            "a " + config.model_type + " model has no such tensor", tensor.file + " tensor " + quoted(name),
             "config.json and the checkpoint do not belong together, or the model is of another kind.");
       }
     }
-    notes.push_back("tensor \"" + name + "\" is not used");
+    notes.push_back("tensor " + quoted(name) + " is not used");
   }
 }
 
