@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+"""The reader printed in traces/SCHEMA.md, run as printed: traces are readable without kvsim, and say the same.
+
+Usage: test_trace_h5py.py KVSIM SOURCE_DIR
+"""
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import h5py
+import numpy as np
+
+KVSIM, SOURCE = sys.argv[1], pathlib.Path(sys.argv[2])
+BLOCK = re.search(r"```python\n(.*?)```", (SOURCE / "traces/SCHEMA.md").read_text(), re.S).group(1)
+READER = {}
+exec(compile(BLOCK, "SCHEMA.md", "exec"), READER)  # noqa: S102 - the document's own code is what is tested
+read_trace, path_of, attention_row = (READER[name] for name in ("read_trace", "path_of", "attention_row"))
+
+SMALL = ["--prompt", "40", "--decode", "6", "--layers", "2", "--kv-heads", "2", "--group", "3", "--head-dim", "16"]
+
+
+def kvsim(*arguments):
+    done = subprocess.run([KVSIM, *map(str, arguments)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"kvsim {' '.join(map(str, arguments))}\n{done.stderr}"
+    return done.stdout
+
+
+def round_to_bf16(values):
+    """Nearest even, in float32."""
+    bits = values.view(np.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32)
+
+
+class ReadWithoutKvsim(unittest.TestCase):
+    def setUp(self):
+        self.scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(self.scratch.cleanup)
+
+    def path(self, name):
+        return pathlib.Path(self.scratch.name) / name
+
+    def generate(self, elem):
+        path = self.path(elem + ".h5")
+        kvsim("trace", "generate", *SMALL, "--elem", elem, "-o", path)
+        return path
+
+    def test_shapes_and_header(self):
+        trace = read_trace(self.generate("f32"))
+        self.assertEqual(trace["model"]["n_layers"], 2)
+        self.assertEqual(trace["model"]["attn_scale"], 0.25)
+        self.assertEqual(len(trace["layers"]), 2)
+        for layer in trace["layers"]:
+            self.assertEqual(layer["q"].shape, (6, 46, 16))
+            self.assertEqual(layer["k"].shape, (2, 46, 16))
+            self.assertEqual(layer["v"].shape, (2, 46, 16))
+            self.assertEqual(layer["window"], -1)
+        self.assertEqual(trace["tokens"]["segment"].tolist(), [0] * 40 + [1] * 6)
+        self.assertEqual(trace["segments"]["parent"].tolist(), [-1, 0])
+        self.assertEqual(path_of(trace, 42).tolist(), list(range(43)))
+
+    def test_element_types_hold_the_same_numbers(self):
+        exact = read_trace(self.generate("f32"))
+        bf16, f16 = read_trace(self.generate("bf16")), read_trace(self.generate("f16"))
+        for layer in range(2):
+            for name in ("q", "k", "v"):
+                full = exact["layers"][layer][name]
+                np.testing.assert_array_equal(bf16["layers"][layer][name], round_to_bf16(full))
+                np.testing.assert_array_equal(f16["layers"][layer][name], full.astype(np.float16).astype(np.float32))
+
+    def test_types_as_h5py_names_them(self):
+        for elem, dtype in (("f32", "float32"), ("f16", "float16"), ("bf16", "float32")):
+            with h5py.File(self.generate(elem), "r") as file:
+                dataset = file["layers/0001/k"]
+                self.assertEqual(dataset.dtype, np.dtype(dtype))
+                self.assertEqual(dataset.attrs["elem"], elem.encode())
+                self.assertEqual(dataset.id.get_type().get_size(), 4 if elem == "f32" else 2)
+                self.assertTrue(dataset.fletcher32)
+
+    def test_bf16_words_written_by_h5py_are_read_by_kvsim(self):
+        """The way back: the same tensors as u16 words, which h5py can write."""
+        path = self.generate("bf16")
+        before = kvsim("trace", "check", path)
+        with h5py.File(path, "r+") as file:
+            for layer in range(2):
+                for name in ("q", "k", "v"):
+                    dataset = file[f"layers/{layer:04d}/{name}"]
+                    words = np.empty(dataset.shape, np.uint16)
+                    dataset.id.read(h5py.h5s.ALL, h5py.h5s.ALL, words, mtype=dataset.id.get_type())
+                    sha256 = dataset.attrs["sha256"]
+                    del file[f"layers/{layer:04d}/{name}"]
+                    rewritten = file.create_dataset(f"layers/{layer:04d}/{name}", data=words)
+                    for attribute, text in (("elem", b"bf16"), ("sha256", sha256)):
+                        rewritten.attrs.create(attribute, np.bytes_(text))
+        self.assertEqual(kvsim("trace", "check", path), before)
+
+    def test_attention_loss_recomputed_from_the_file(self):
+        """kvsim's loss of a recency window, against rows made here with numpy."""
+        path = self.generate("f32")
+        trace = read_trace(path)
+        budget, prompt, total = 10, 40, 46
+        rows = json.loads(kvsim("replay", path, "--policy", "window", "--budget", budget, "--per", "head",
+                                "--format", "json"))["results"]
+        self.assertEqual(len(rows), 4)
+        for row in rows:
+            losses = []
+            for query_head in range(3 * row["head"], 3 * row["head"] + 3):
+                for position in range(prompt, total):
+                    p = attention_row(trace, row["layer"], query_head, position)
+                    self.assertAlmostEqual(p.sum(), 1, places=12)
+                    losses.append(1 - p[-budget:].sum())
+            self.assertAlmostEqual(row["attention_loss"], np.mean(losses), delta=1e-5)
+
+    def test_stored_attention_rows_follow_from_queries_and_keys(self):
+        """A captured run of the shipped model, with a window of queries and of rows."""
+        ids = self.path("ids.json")
+        ids.write_text(json.dumps([int(i) for i in np.random.default_rng(5).integers(20, 400, 50)]))
+        path = self.path("run.h5")
+        kvsim("capture", "--model", SOURCE / "traces/sample/model", "--tokens", ids, "--max-new-tokens", 4,
+              "--ignore-eos", "--queries", "window:8", "--attention", "window:3", "--elem", "f32", "--quiet",
+              "-o", path)
+        trace = read_trace(path)
+        compared = 0
+        with h5py.File(path, "r") as file:
+            for layer, tensors in enumerate(trace["layers"]):
+                rows = file[f"layers/{layer:04d}/rows"]
+                ptr = rows["ptr"][...]
+                for i, token in enumerate(rows["token"][...]):
+                    query_row = int(np.searchsorted(tensors["q_token"], token))
+                    self.assertEqual(tensors["q_token"][query_row], token)
+                    for head in range(tensors["q"].shape[0]):
+                        expected = attention_row(trace, layer, head, query_row)[rows["first_key"][i]:]
+                        stored = rows["p"][head, ptr[i]:ptr[i + 1]]
+                        np.testing.assert_allclose(stored, expected, rtol=2e-5, atol=1e-7)
+                        compared += 1
+        self.assertGreater(compared, 50)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
