@@ -9,9 +9,9 @@ namespace {
 using RowMajor = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 using Stride = Eigen::OuterStride<>;
 
-// Eigen's own loops over a whole row start with single elements until the address is aligned, and its exp and sum differ
-// in the last bit between single elements and packets: the same row would depend on where it lies in memory. Packets of
-// fixed size from the row's first element on do not.
+// Eigen's own loops over a whole row start with single elements until the address is aligned, and its exp and
+// sum differ in the last bit between single elements and packets: the same row would depend on where it lies
+// in memory. Packets of fixed size from the row's first element on do not.
 constexpr std::size_t kPacket = 16;
 using Packet = Eigen::Array<float, kPacket, 1>;
 
@@ -52,8 +52,8 @@ Eigen::Map<const RowMajor, 0, Stride> map(MatrixView m) {
 
 }  // namespace
 
-void attention_rows(const AttentionShape& shape, MatrixView q, std::size_t first_query, MatrixView keys, float* out,
-                    std::size_t stride) {
+void attention_rows(const AttentionShape& shape, MatrixView q, std::size_t first_query, MatrixView keys,
+                    float* out, std::size_t stride) {
   const std::size_t n_keys = first_query + q.rows;
   // Queries before this block's first window see nothing of the keys before `origin`.
   std::size_t origin = 0;
@@ -68,8 +68,9 @@ void attention_rows(const AttentionShape& shape, MatrixView q, std::size_t first
 
   for (std::size_t i = 0; i < q.rows; ++i) {
     const std::size_t end = first_query + i + 1;
-    const std::size_t begin =
-        shape.window >= 0 && end > static_cast<std::size_t>(shape.window) ? end - static_cast<std::size_t>(shape.window) : 0;
+    const std::size_t begin = shape.window >= 0 && end > static_cast<std::size_t>(shape.window)
+                                  ? end - static_cast<std::size_t>(shape.window)
+                                  : 0;
     float* row = out + i * stride;
     softmax(row + begin, end - begin);
     std::fill(row, row + begin, 0.0F);

@@ -1,5 +1,6 @@
 #pragma once
-/// Exact attention rows, recomputed from recorded queries and keys: the one piece of arithmetic every cell shares.
+/// Exact attention rows, recomputed from recorded queries and keys: the one piece of arithmetic every cell
+/// shares.
 #include <cstddef>
 
 #include "sim/base/matrix_view.hpp"
@@ -7,15 +8,16 @@
 namespace kvsim::sim {
 
 struct AttentionShape {
-  double scale = 1;          ///< on q.k
-  std::ptrdiff_t window = -1;  ///< sliding window W of the layer, -1: none. Key j is seen by t iff t - W < j <= t.
+  double scale = 1;  ///< on q.k
+  std::ptrdiff_t window =
+      -1;  ///< sliding window W of the layer, -1: none. Key j is seen by t iff t - W < j <= t.
 };
 
-/// Rows of queries first_query .. first_query + q.rows - 1 of one head over keys 0 .. first_query + q.rows - 1:
-/// out(i, j) = softmax over visible j of scale * q_i . k_j, in float; 0 where key j is not visible.
-/// `keys` holds at least first_query + q.rows rows; `out` is row-major with `stride` >= that many columns.
-void attention_rows(const AttentionShape& shape, MatrixView q, std::size_t first_query, MatrixView keys, float* out,
-                    std::size_t stride);
+/// Rows of queries first_query .. first_query + q.rows - 1 of one head over keys 0 .. first_query + q.rows -
+/// 1: out(i, j) = softmax over visible j of scale * q_i . k_j, in float; 0 where key j is not visible. `keys`
+/// holds at least first_query + q.rows rows; `out` is row-major with `stride` >= that many columns.
+void attention_rows(const AttentionShape& shape, MatrixView q, std::size_t first_query, MatrixView keys,
+                    float* out, std::size_t stride);
 
 /// out [a.rows, b.cols] = a * b, row-major and dense.
 void multiply(MatrixView a, MatrixView b, float* out);

@@ -9,7 +9,8 @@ namespace kvsim::sim {
 namespace {
 
 constexpr std::string_view kForms =
-    "A budget is tokens per lane (128), a share of the prompt (25%), or bytes of the whole cache (64KiB, 2MiB, 1GiB, "
+    "A budget is tokens per lane (128), a share of the prompt (25%), or bytes of the whole cache (64KiB, "
+    "2MiB, 1GiB, "
     "500KB, 2MB, 1GB).";
 
 struct Suffix {
@@ -18,8 +19,9 @@ struct Suffix {
   double factor;
 };
 constexpr Suffix kSuffixes[] = {
-    {"KiB", Budget::Unit::bytes, 0x1p10}, {"MiB", Budget::Unit::bytes, 0x1p20}, {"GiB", Budget::Unit::bytes, 0x1p30},
-    {"KB", Budget::Unit::bytes, 1e3},     {"MB", Budget::Unit::bytes, 1e6},     {"GB", Budget::Unit::bytes, 1e9},
+    {"KiB", Budget::Unit::bytes, 0x1p10}, {"MiB", Budget::Unit::bytes, 0x1p20},
+    {"GiB", Budget::Unit::bytes, 0x1p30}, {"KB", Budget::Unit::bytes, 1e3},
+    {"MB", Budget::Unit::bytes, 1e6},     {"GB", Budget::Unit::bytes, 1e9},
     {"B", Budget::Unit::bytes, 1},        {"%", Budget::Unit::share, 0.01},
 };
 
@@ -29,7 +31,9 @@ std::string_view trim(std::string_view text) {
   return text.substr(first, text.find_last_not_of(" \t") - first + 1);
 }
 
-std::string quoted(std::string_view text) { return "budget '" + std::string(text) + "'"; }
+std::string quoted(std::string_view text) {
+  return "budget '" + std::string(text) + "'";
+}
 
 }  // namespace
 

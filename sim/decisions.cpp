@@ -13,7 +13,8 @@ std::string cell_name(std::size_t index) {
   return name;
 }
 
-void write_residency(hid_t group, const std::vector<std::vector<Residency>>& lanes, const std::string& where) {
+void write_residency(hid_t group, const std::vector<std::vector<Residency>>& lanes,
+                     const std::string& where) {
   std::vector<std::uint64_t> lane_ptr{0};
   std::vector<std::int32_t> position;
   std::vector<std::uint32_t> first, last;
@@ -33,7 +34,8 @@ void write_residency(hid_t group, const std::vector<std::vector<Residency>>& lan
 
 }  // namespace
 
-void write_decisions(const std::string& path, const Request& request, const Outcome& outcome, bool overwrite) {
+void write_decisions(const std::string& path, const Request& request, const Outcome& outcome,
+                     bool overwrite) {
   const hdf5::Session session;
   hdf5::OutputFile file(path, overwrite);
   {

@@ -6,9 +6,10 @@
 
 namespace kvsim::sim {
 
-/// Writes PATH (through PATH.partial). One group per cell, /cells/0000 with attributes policy, params, budget,
-/// budget_tokens, skipped; in it, per lane, dataset `lane_ptr` u64 [lanes+1] and `position` i32, `first_step` u32,
-/// `last_step` u32 [total]: position is held at steps first_step <= s < last_step; step 0 is right after the prompt.
+/// Writes PATH (through PATH.partial). One group per cell, /cells/0000 with attributes policy, params,
+/// budget, budget_tokens, skipped; in it, per lane, dataset `lane_ptr` u64 [lanes+1] and `position` i32,
+/// `first_step` u32, `last_step` u32 [total]: position is held at steps first_step <= s < last_step; step 0
+/// is right after the prompt.
 void write_decisions(const std::string& path, const Request& request, const Outcome& outcome, bool overwrite);
 
 }  // namespace kvsim::sim

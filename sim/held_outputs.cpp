@@ -27,7 +27,8 @@ void HeldOutputs::compute(const AttendedBlock& block, std::span<const std::span<
     sort_positions(block, batch);
     for (std::size_t begin = 0, end; begin < order_.size(); begin = end) {
       const std::uint64_t cells = holders_[static_cast<std::size_t>(order_[begin])];
-      for (end = begin + 1; end < order_.size() && holders_[static_cast<std::size_t>(order_[end])] == cells;) ++end;
+      for (end = begin + 1; end < order_.size() && holders_[static_cast<std::size_t>(order_[end])] == cells;)
+        ++end;
       const auto positions = std::span<const std::int32_t>(order_).subspan(begin, end - begin);
       if (positions.size() >= kLeastShared) {
         add_shared(block, positions, cells, out, first);
@@ -41,7 +42,8 @@ void HeldOutputs::compute(const AttendedBlock& block, std::span<const std::span<
   }
 }
 
-void HeldOutputs::sort_positions(const AttendedBlock& block, std::span<const std::span<const Residency>> stays) {
+void HeldOutputs::sort_positions(const AttendedBlock& block,
+                                 std::span<const std::span<const Residency>> stays) {
   holders_.assign(block.values.rows, 0);
   loose_.resize(std::max(loose_.size(), stays.size()));
   const std::uint32_t end = block.first_step + block.n_steps;
@@ -69,8 +71,9 @@ void HeldOutputs::gather_values(const AttendedBlock& block, std::size_t i, std::
   std::copy(v.begin(), v.end(), values_.begin() + static_cast<std::ptrdiff_t>(i * v.size()));
 }
 
-void HeldOutputs::add_shared(const AttendedBlock& block, std::span<const std::int32_t> positions, std::uint64_t cells,
-                             std::vector<std::vector<float>>& out, std::size_t first_cell) {
+void HeldOutputs::add_shared(const AttendedBlock& block, std::span<const std::int32_t> positions,
+                             std::uint64_t cells, std::vector<std::vector<float>>& out,
+                             std::size_t first_cell) {
   const std::size_t n = positions.size(), rows = block.attention.rows, dim = block.values.cols;
   values_.resize(n * dim);
   rows_.resize(rows * n);
@@ -88,7 +91,8 @@ void HeldOutputs::add_shared(const AttendedBlock& block, std::span<const std::in
   }
 }
 
-void HeldOutputs::add_loose(const AttendedBlock& block, std::span<const Loose> loose, std::vector<float>& out) {
+void HeldOutputs::add_loose(const AttendedBlock& block, std::span<const Loose> loose,
+                            std::vector<float>& out) {
   if (loose.empty()) return;
   const std::size_t n = loose.size(), rows = block.attention.rows, dim = block.values.cols;
   values_.resize(n * dim);

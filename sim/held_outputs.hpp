@@ -1,10 +1,12 @@
 #pragma once
-/// What a block of queries computes over the positions each of several cells held: sum over held j of a(j) v_j.
+/// What a block of queries computes over the positions each of several cells held: sum over held j of a(j)
+/// v_j.
 ///
-/// Cells of one family differ in their budget only, so most positions are held by a run of them for the whole block.
-/// Positions held by the same cells are summed once, in one GEMM, and the sum is added to each of those cells: the work
-/// is that of the largest cell and not of all of them together. Positions that came or went within the block, and
-/// those held by rare combinations of cells, are summed per cell, with zeros where they were not held.
+/// Cells of one family differ in their budget only, so most positions are held by a run of them for the whole
+/// block. Positions held by the same cells are summed once, in one GEMM, and the sum is added to each of
+/// those cells: the work is that of the largest cell and not of all of them together. Positions that came or
+/// went within the block, and those held by rare combinations of cells, are summed per cell, with zeros where
+/// they were not held.
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -14,7 +16,8 @@
 
 namespace kvsim::sim {
 
-/// Rows of consecutive decode steps, the steps repeated for each query head: row r is of step first_step + r % n_steps.
+/// Rows of consecutive decode steps, the steps repeated for each query head: row r is of step first_step + r
+/// % n_steps.
 struct AttendedBlock {
   MatrixView attention;  ///< [heads * n_steps, positions], full rows
   MatrixView values;     ///< [positions, dim]
@@ -23,8 +26,8 @@ struct AttendedBlock {
 
 class HeldOutputs {
  public:
-  /// out[cell] becomes [attention.rows, values.cols] row-major. `stays[cell]`: at most one that spans the whole block per
-  /// position; stays outside the block must not be among them.
+  /// out[cell] becomes [attention.rows, values.cols] row-major. `stays[cell]`: at most one that spans the
+  /// whole block per position; stays outside the block must not be among them.
   void compute(const AttendedBlock& block, std::span<const std::span<const Residency>> stays,
                std::vector<std::vector<float>>& out);
 
@@ -39,8 +42,9 @@ class HeldOutputs {
   void add_loose(const AttendedBlock& block, std::span<const Loose> loose, std::vector<float>& out);
   void gather_values(const AttendedBlock& block, std::size_t i, std::int32_t position);
 
-  std::vector<std::uint64_t> holders_;  ///< per position, bit c: cell c of the batch held it for the whole block
-  std::vector<std::int32_t> order_;     ///< positions with holders, equal holders together
+  std::vector<std::uint64_t>
+      holders_;                      ///< per position, bit c: cell c of the batch held it for the whole block
+  std::vector<std::int32_t> order_;  ///< positions with holders, equal holders together
   std::vector<std::vector<Loose>> loose_;
   std::vector<float> rows_, values_, sum_;
 };

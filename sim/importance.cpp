@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "sim/attention_rows.hpp"
+#include "sim/finite_read.hpp"
 
 namespace kvsim::sim {
 namespace {
@@ -23,8 +24,9 @@ std::vector<float> average_pool(const std::vector<double>& in, std::size_t kerne
 
 }  // namespace
 
-std::vector<float> lane_importance(const trace::Sequence& sequence, std::uint32_t layer, std::uint32_t kv_head,
-                                   MatrixView keys, const policy::ImportanceSpec& spec) {
+std::vector<float> lane_importance(const trace::Sequence& sequence, std::uint32_t layer,
+                                   std::uint32_t kv_head, MatrixView keys,
+                                   const policy::ImportanceSpec& spec) {
   const std::size_t prompt = sequence.prompt_length();
   if (prompt <= spec.window || sequence.first_query() > prompt - spec.window) return {};
   const trace::Model& model = sequence.model();
@@ -32,9 +34,9 @@ std::vector<float> lane_importance(const trace::Sequence& sequence, std::uint32_
   std::vector<float> q(spec.window * model.head_dim), rows(spec.window * prompt);
   std::vector<double> sums(first, 0.0);
   for (std::uint32_t g = 0; g < model.group(); ++g) {
-    sequence.read(trace::Tensor::query, layer, kv_head * model.group() + g, first, spec.window, q);
-    attention_rows({model.attn_scale, model.layer_window[layer]}, {q.data(), spec.window, model.head_dim, model.head_dim},
-                   first, keys, rows.data(), prompt);
+    read_finite(sequence, trace::Tensor::query, layer, kv_head * model.group() + g, first, spec.window, q);
+    attention_rows({model.attn_scale, model.layer_window[layer]},
+                   {q.data(), spec.window, model.head_dim, model.head_dim}, first, keys, rows.data(), prompt);
     for (std::size_t i = 0; i < spec.window; ++i)
       for (std::size_t j = 0; j < first; ++j) sums[j] += rows[i * prompt + j];
   }

@@ -10,11 +10,13 @@
 
 namespace kvsim::sim {
 
-/// w of one lane: mean over its query heads and over the last `spec.window` prompt rows of the attention on each
-/// position before those rows, average-pooled (zero padding counted in the divisor). Length P - window; empty when the
-/// prompt is not longer than the window or the trace lacks those query rows. `keys`: the lane's, at least P rows.
-std::vector<float> lane_importance(const trace::Sequence& sequence, std::uint32_t layer, std::uint32_t kv_head,
-                                   MatrixView keys, const policy::ImportanceSpec& spec);
+/// w of one lane: mean over its query heads and over the last `spec.window` prompt rows of the attention on
+/// each position before those rows, average-pooled (zero padding counted in the divisor). Length P - window;
+/// empty when the prompt is not longer than the window or the trace lacks those query rows. `keys`: the
+/// lane's, at least P rows.
+std::vector<float> lane_importance(const trace::Sequence& sequence, std::uint32_t layer,
+                                   std::uint32_t kv_head, MatrixView keys,
+                                   const policy::ImportanceSpec& spec);
 
 /// prefix[n] = sum of the n largest entries, n = 0 .. w.size().
 std::vector<double> largest_sums(std::span<const float> w);

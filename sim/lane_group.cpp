@@ -6,6 +6,7 @@
 
 #include "sim/attention_rows.hpp"
 #include "sim/base/error.hpp"
+#include "sim/finite_read.hpp"
 #include "sim/held_outputs.hpp"
 #include "sim/importance.hpp"
 #include "sim/resident_set.hpp"
@@ -22,15 +23,15 @@ constexpr std::size_t kPromptBlock = 64;
 constexpr std::size_t kDecodeBlock = 32;
 constexpr std::size_t kDecodeFloats = std::size_t{1} << 23;
 
-/// Depends on the trace alone: the last bits of a GEMM depend on its shape, and a cell's result must not depend on which
-/// other cells are replayed with it.
+/// Depends on the trace alone: the last bits of a GEMM depend on its shape, and a cell's result must not
+/// depend on which other cells are replayed with it.
 std::size_t decode_block(const trace::Sequence& sequence) {
   const std::size_t row_floats = sequence.model().n_q_heads * sequence.length();
   return std::clamp<std::size_t>(kDecodeFloats / row_floats, 1, kDecodeBlock);
 }
 
-/// First prompt row to compute: the earliest that a family observes, moved back to a multiple of the block where the trace
-/// has the queries, so that blocks are the same whoever asked.
+/// First prompt row to compute: the earliest that a family observes, moved back to a multiple of the block
+/// where the trace has the queries, so that blocks are the same whoever asked.
 std::size_t first_prompt_row(const trace::Sequence& sequence, const Plan& plan) {
   const std::size_t wanted = sequence.prompt_length() - plan.prompt_rows;
   if (plan.prompt_rows == 0) return wanted;
@@ -58,17 +59,18 @@ class GroupTensors final : public policy::Prompt {
         keys_(group.n_lanes * length_ * key_dim_),
         values_(group.n_lanes * length_ * value_dim_) {
     for (std::uint32_t lane = 0; lane < group.n_lanes; ++lane) {
-      sequence.read(trace::Tensor::key, group.layer, group.first_head + lane, 0, length_,
-                    std::span(keys_).subspan(lane * length_ * key_dim_, length_ * key_dim_));
-      sequence.read(trace::Tensor::value, group.layer, group.first_head + lane, 0, length_,
-                    std::span(values_).subspan(lane * length_ * value_dim_, length_ * value_dim_));
+      read_finite(sequence, trace::Tensor::key, group.layer, group.first_head + lane, 0, length_,
+                  std::span(keys_).subspan(lane * length_ * key_dim_, length_ * key_dim_));
+      read_finite(sequence, trace::Tensor::value, group.layer, group.first_head + lane, 0, length_,
+                  std::span(values_).subspan(lane * length_ * value_dim_, length_ * value_dim_));
     }
   }
 
   /// A window on the lanes [first, first + n): what a unit may see.
   class View final : public policy::Prompt {
    public:
-    View(const GroupTensors& all, std::size_t first_lane) : all_(&all), first_(static_cast<int>(first_lane)) {}
+    View(const GroupTensors& all, std::size_t first_lane)
+        : all_(&all), first_(static_cast<int>(first_lane)) {}
     std::size_t length() const override { return all_->length(); }
     MatrixView keys(int lane) const override { return all_->keys(first_ + lane); }
     MatrixView values(int lane) const override { return all_->values(first_ + lane); }
@@ -81,8 +83,12 @@ class GroupTensors final : public policy::Prompt {
   std::size_t length() const override { return prompt_; }
   MatrixView keys(int lane) const override { return first_rows(keys_, key_dim_, lane, prompt_); }
   MatrixView values(int lane) const override { return first_rows(values_, value_dim_, lane, prompt_); }
-  MatrixView all_keys(std::size_t lane) const { return first_rows(keys_, key_dim_, static_cast<int>(lane), length_); }
-  MatrixView all_values(std::size_t lane) const { return first_rows(values_, value_dim_, static_cast<int>(lane), length_); }
+  MatrixView all_keys(std::size_t lane) const {
+    return first_rows(keys_, key_dim_, static_cast<int>(lane), length_);
+  }
+  MatrixView all_values(std::size_t lane) const {
+    return first_rows(values_, value_dim_, static_cast<int>(lane), length_);
+  }
   /// One token's own rows over lanes [first, first + n).
   MatrixView token_keys(std::size_t first, std::size_t n, std::size_t position) const {
     return {keys_.data() + (first * length_ + position) * key_dim_, n, key_dim_, length_ * key_dim_};
@@ -118,8 +124,8 @@ struct UnitFamily {
 
 class GroupReplay {
  public:
-  GroupReplay(const trace::Sequence& sequence, const Request& request, const Plan& plan, LaneGroup group, Outcome& outcome,
-              Progress& progress)
+  GroupReplay(const trace::Sequence& sequence, const Request& request, const Plan& plan, LaneGroup group,
+              Outcome& outcome, Progress& progress)
       : sequence_(sequence),
         request_(request),
         plan_(plan),
@@ -138,7 +144,8 @@ class GroupReplay {
     compress_prompt();
     measure_importance();
     const std::size_t block = decode_block(sequence_);
-    for (std::size_t first = 0; first < decode_; first += block) decode(first, std::min(block, decode_ - first));
+    for (std::size_t first = 0; first < decode_; first += block)
+      decode(first, std::min(block, decode_ - first));
     if (request_.decisions) record_decisions();
   }
 
@@ -150,8 +157,8 @@ class GroupReplay {
     return std::size_t{group_.layer} * model_.n_kv_heads + group_.first_head + lane;
   }
   std::string where(const UnitFamily& unit) const {
-    return "policy '" + unit.family->eviction->spec->name + "', layer " + std::to_string(group_.layer) + ", KV head " +
-           std::to_string(group_.first_head + unit.first_lane);
+    return "policy '" + unit.family->eviction->spec->name + "', layer " + std::to_string(group_.layer) +
+           ", KV head " + std::to_string(group_.first_head + unit.first_lane);
   }
 
   void make_units() {
@@ -186,11 +193,12 @@ class GroupReplay {
         const std::size_t n = keys - first;
         for (std::size_t g = 0; g < group; ++g) {
           read_queries(lane, g, first, n, queries);
-          attention_rows(shape_, {queries.data(), n, model_.head_dim, model_.head_dim}, first, tensors_.all_keys(lane),
-                         rows.data(), keys);
+          attention_rows(shape_, {queries.data(), n, model_.head_dim, model_.head_dim}, first,
+                         tensors_.all_keys(lane), rows.data(), keys);
           for (const UnitFamily& unit : units_) {
             const std::size_t wanted = unit.family->prompt_rows;
-            if (lane < unit.first_lane || lane >= unit.first_lane + unit.n_lanes || keys + wanted <= prompt_) continue;
+            if (lane < unit.first_lane || lane >= unit.first_lane + unit.n_lanes || keys + wanted <= prompt_)
+              continue;
             const auto head = static_cast<int>((lane - unit.first_lane) * group + g);
             unit.eviction->observe({head, first, prompt_, {rows.data(), n, keys, keys}});
           }
@@ -210,7 +218,8 @@ class GroupReplay {
         check_kept(unit, keep);
         auto decoder = unit.eviction->decoder(budget, keep);
         const std::size_t most = decoder ? std::max(budget, keep.size()) : keep.size() + decode_;
-        unit.cells.push_back({cell, budget, ResidentSet(keep, most, request_.decisions), std::move(decoder), 0, {}});
+        unit.cells.push_back(
+            {cell, budget, ResidentSet(keep, most, request_.decisions), std::move(decoder), 0, {}});
       }
     }
   }
@@ -218,16 +227,17 @@ class GroupReplay {
   void check_kept(const UnitFamily& unit, const std::vector<Position>& keep) const {
     for (std::size_t i = 0; i < keep.size(); ++i)
       if (keep[i] < 0 || static_cast<std::size_t>(keep[i]) >= prompt_ || (i > 0 && keep[i] <= keep[i - 1]))
-        bug("kept positions must be distinct, ascending and in the prompt; entry " + std::to_string(i) + " is " +
-                std::to_string(keep[i]),
+        bug("kept positions must be distinct, ascending and in the prompt; entry " + std::to_string(i) +
+                " is " + std::to_string(keep[i]),
             where(unit));
   }
 
   /// R of what each cell kept, and the best any choice of as many positions could reach.
   void measure_importance() {
     for (std::size_t lane = 0; lane < group_.n_lanes; ++lane) {
-      const std::vector<float> w = lane_importance(sequence_, group_.layer, group_.first_head + static_cast<std::uint32_t>(lane),
-                                                   tensors_.all_keys(lane), {});
+      const std::vector<float> w =
+          lane_importance(sequence_, group_.layer, group_.first_head + static_cast<std::uint32_t>(lane),
+                          tensors_.all_keys(lane), {});
       const std::vector<double> best = largest_sums(w);
       for_cells_of(lane, [&](const UnitFamily&, UnitCell& cell) {
         LaneOutcome& out = lane_outcome(cell, lane);
@@ -253,9 +263,11 @@ class GroupReplay {
     }
   }
 
-  void read_queries(std::size_t lane, std::size_t g, std::size_t first, std::size_t n, std::span<float> out) const {
+  void read_queries(std::size_t lane, std::size_t g, std::size_t first, std::size_t n,
+                    std::span<float> out) const {
     const auto head = static_cast<std::uint32_t>((group_.first_head + lane) * model_.group() + g);
-    sequence_.read(trace::Tensor::query, group_.layer, head, first, n, out.first(n * model_.head_dim));
+    read_finite(sequence_, trace::Tensor::query, group_.layer, head, first, n,
+                out.first(n * model_.head_dim));
   }
 
   /// True rows of the block's steps: row(lane, g, s) over positions 0 .. prompt + first + s.
@@ -310,8 +322,8 @@ class GroupReplay {
     }
     cell.own_slot = cell.decoder->evict({position, slots});
     if (cell.own_slot >= slots.size())
-      bug("evicted slot " + std::to_string(cell.own_slot) + " of " + std::to_string(slots.size()) + " at position " +
-              std::to_string(position),
+      bug("evicted slot " + std::to_string(cell.own_slot) + " of " + std::to_string(slots.size()) +
+              " at position " + std::to_string(position),
           where(unit));
     cell.residents.replace(cell.own_slot, position, step);
   }
@@ -396,7 +408,8 @@ class GroupReplay {
         for (std::size_t s = 0; s < n; ++s) {
           if (dropping_[c]->held[s] == prompt_ + first + s + 1) continue;
           double errors = 0;
-          for (std::size_t g = 0; g < group; ++g) errors += relative_error(kept_output_[c], (g * n + s) * dim, dim);
+          for (std::size_t g = 0; g < group; ++g)
+            errors += relative_error(kept_output_[c], (g * n + s) * dim, dim);
           sum += errors / static_cast<double>(group);
         }
       }
@@ -449,8 +462,8 @@ class GroupReplay {
 
 }  // namespace
 
-void replay_lane_group(const trace::Sequence& sequence, const Request& request, const Plan& plan, LaneGroup group,
-                       Outcome& outcome, Progress& progress) {
+void replay_lane_group(const trace::Sequence& sequence, const Request& request, const Plan& plan,
+                       LaneGroup group, Outcome& outcome, Progress& progress) {
   progress.check();
   GroupReplay(sequence, request, plan, group, outcome, progress).run();
 }

@@ -1,12 +1,13 @@
 #pragma once
-/// Replay of the lanes that are worked on together: one lane, or a layer's lanes when a policy shares a set over them.
+/// Replay of the lanes that are worked on together: one lane, or a layer's lanes when a policy shares a set
+/// over them.
 ///
 ///   read K and V once
 ///   for blocks of prompt rows:   compute them once; every family observes
 ///   every family ranks; every cell takes its prompt's positions
 ///   for blocks of decode steps:  compute the rows once
-///     for every step and cell:   evict if full, let the token join, measure against the true row, let the policy observe
-///     for every cell:            the block's outputs over what was held, one GEMM
+///     for every step and cell:   evict if full, let the token join, measure against the true row, let the
+///     policy observe for every cell:            the block's outputs over what was held, one GEMM
 #include <cstdint>
 #include <vector>
 
@@ -19,10 +20,10 @@ struct LaneGroup {
   std::uint32_t layer = 0, first_head = 0, n_lanes = 1;
 };
 
-/// Fills outcome.cells[*].lanes (and residency) of the group's lanes; they must be sized already. Advances `progress` by
-/// group_work().
-void replay_lane_group(const trace::Sequence& sequence, const Request& request, const Plan& plan, LaneGroup group,
-                       Outcome& outcome, Progress& progress);
+/// Fills outcome.cells[*].lanes (and residency) of the group's lanes; they must be sized already. Advances
+/// `progress` by group_work().
+void replay_lane_group(const trace::Sequence& sequence, const Request& request, const Plan& plan,
+                       LaneGroup group, Outcome& outcome, Progress& progress);
 
 /// Query rows a group computes, prompt and decode: the unit of progress.
 std::uint64_t group_work(const trace::Sequence& sequence, const Plan& plan, LaneGroup group);

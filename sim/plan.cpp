@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "sim/base/error.hpp"
+#include "sim/finite_read.hpp"
 #include "sim/importance.hpp"
 
 namespace kvsim::sim {
@@ -24,8 +25,8 @@ policy::Unit shape_of(const trace::Model& model, bool layer_unit, std::uint64_t 
 }
 
 /// w per layer: the mean over all query heads, one vector per layer.
-std::vector<std::vector<float>> layer_importance(const trace::Sequence& sequence, const policy::ImportanceSpec& spec,
-                                                 Progress& progress) {
+std::vector<std::vector<float>> layer_importance(const trace::Sequence& sequence,
+                                                 const policy::ImportanceSpec& spec, Progress& progress) {
   const trace::Model& model = sequence.model();
   const std::size_t lanes = std::size_t{model.n_layers} * model.n_kv_heads, prompt = sequence.prompt_length();
   std::vector<std::vector<float>> per_lane(lanes);
@@ -34,15 +35,17 @@ std::vector<std::vector<float>> layer_importance(const trace::Sequence& sequence
     const auto layer = static_cast<std::uint32_t>(lane / model.n_kv_heads);
     const auto head = static_cast<std::uint32_t>(lane % model.n_kv_heads);
     std::vector<float> keys(prompt * model.head_dim);
-    sequence.read(trace::Tensor::key, layer, head, 0, prompt, keys);
-    per_lane[lane] = lane_importance(sequence, layer, head, {keys.data(), prompt, model.head_dim, model.head_dim}, spec);
+    read_finite(sequence, trace::Tensor::key, layer, head, 0, prompt, keys);
+    per_lane[lane] =
+        lane_importance(sequence, layer, head, {keys.data(), prompt, model.head_dim, model.head_dim}, spec);
   });
   std::vector<std::vector<float>> out;
   for (std::size_t layer = 0; layer < model.n_layers; ++layer) {
     std::vector<float> mean(per_lane[layer * model.n_kv_heads].size(), 0.0F);
     for (std::size_t j = 0; j < mean.size(); ++j) {
       double sum = 0;
-      for (std::size_t head = 0; head < model.n_kv_heads; ++head) sum += per_lane[layer * model.n_kv_heads + head][j];
+      for (std::size_t head = 0; head < model.n_kv_heads; ++head)
+        sum += per_lane[layer * model.n_kv_heads + head][j];
       mean[j] = static_cast<float>(sum / model.n_kv_heads);
     }
     out.push_back(std::move(mean));
@@ -53,7 +56,8 @@ std::vector<std::vector<float>> layer_importance(const trace::Sequence& sequence
 /// Importance per spec, computed when first asked for.
 class ImportanceCache {
  public:
-  ImportanceCache(const trace::Sequence& sequence, Progress& progress) : sequence_(&sequence), progress_(&progress) {}
+  ImportanceCache(const trace::Sequence& sequence, Progress& progress)
+      : sequence_(&sequence), progress_(&progress) {}
   const std::vector<std::vector<float>>& get(const policy::ImportanceSpec& spec) {
     auto [entry, fresh] = cache_.try_emplace({spec.window, spec.pool});
     if (fresh) entry->second = layer_importance(*sequence_, spec, *progress_);
@@ -69,8 +73,9 @@ class ImportanceCache {
 void check_queries(const trace::Sequence& sequence, std::size_t rows_needed, const std::string& who) {
   const std::size_t prompt = sequence.prompt_length();
   if (sequence.first_query() > prompt - std::min(rows_needed, prompt))
-    input_error("stores the queries of position " + std::to_string(sequence.first_query()) + " and later, but " + who +
-                    " needs the last " + std::to_string(std::min(rows_needed, prompt)) + " of " + std::to_string(prompt) +
+    input_error("stores the queries of position " + std::to_string(sequence.first_query()) +
+                    " and later, but " + who + " needs the last " +
+                    std::to_string(std::min(rows_needed, prompt)) + " of " + std::to_string(prompt) +
                     " prompt positions",
                 sequence.source().name(), "Capture again with --queries all, or leave this policy out.");
 }
@@ -81,7 +86,8 @@ std::vector<std::size_t> lane_budgets(const trace::Sequence& sequence, const pol
   const std::size_t lanes = std::size_t{model.n_layers} * model.n_kv_heads, prompt = sequence.prompt_length();
   const policy::PolicySpec& eviction = *composition.eviction.spec;
   if (eviction.unbounded) return std::vector<std::size_t>(lanes, sequence.length());
-  if (budget >= prompt) return std::vector<std::size_t>(lanes, budget);  // nothing to split: every lane holds its prompt
+  if (budget >= prompt)
+    return std::vector<std::size_t>(lanes, budget);  // nothing to split: every lane holds its prompt
 
   const auto allocation = composition.allocation.spec->make_allocation(composition.allocation.params);
   policy::AllocationRequest request;
@@ -97,12 +103,13 @@ std::vector<std::size_t> lane_budgets(const trace::Sequence& sequence, const pol
   std::vector<std::size_t> budgets = allocation->allocate(request);
   const std::size_t total = std::accumulate(budgets.begin(), budgets.end(), std::size_t{0});
   if (budgets.size() != lanes || total > budget * lanes)
-    bug("allocation '" + composition.allocation.spec->name + "' gave " + std::to_string(total) + " tokens to " +
-        std::to_string(budgets.size()) + " lanes instead of " + std::to_string(budget * lanes) + " to " +
-        std::to_string(lanes));
+    bug("allocation '" + composition.allocation.spec->name + "' gave " + std::to_string(total) +
+        " tokens to " + std::to_string(budgets.size()) + " lanes instead of " +
+        std::to_string(budget * lanes) + " to " + std::to_string(lanes));
   for (std::size_t lane = 0; lane < lanes; ++lane) {
     const bool shared = composition.layer_unit() && budgets[lane] != budgets[lane - lane % model.n_kv_heads];
-    if (budgets[lane] < std::min(request.floor, prompt) || budgets[lane] == 0 || budgets[lane] > prompt || shared)
+    if (budgets[lane] < std::min(request.floor, prompt) || budgets[lane] == 0 || budgets[lane] > prompt ||
+        shared)
       bug("allocation '" + composition.allocation.spec->name + "' gave lane " + std::to_string(lane) + " " +
           std::to_string(budgets[lane]) + " tokens");
   }
@@ -114,7 +121,8 @@ std::vector<std::size_t> lane_budgets(const trace::Sequence& sequence, const pol
 Plan make_plan(const trace::Sequence& sequence, const Request& request, Progress& progress) {
   const trace::Model& model = sequence.model();
   if (model.logit_softcap != 0)
-    input_error("records a model with logit soft-capping, which replay does not compute yet", sequence.source().name());
+    input_error("records a model with logit soft-capping, which replay does not compute yet",
+                sequence.source().name());
   if (sequence.first_query() > sequence.prompt_length())
     input_error("does not store the query of every generated token", sequence.source().name(),
                 "Replay answers each of them: capture again with --queries all or --queries window:W.");
@@ -130,8 +138,9 @@ Plan make_plan(const trace::Sequence& sequence, const Request& request, Progress
     try {
       out.budget_tokens = budget_tokens(cell.budget, sequence);
       if (!eviction.spec->unbounded && out.budget_tokens < composition.floor())
-        usage_error("keeps " + std::to_string(composition.floor()) + " tokens in every lane whatever their score; budget '" +
-                        cell.budget.text + "' is " + std::to_string(out.budget_tokens),
+        usage_error("keeps " + std::to_string(composition.floor()) +
+                        " tokens in every lane whatever their score; budget '" + cell.budget.text + "' is " +
+                        std::to_string(out.budget_tokens),
                     composition.name);
       out.lane_budget = lane_budgets(sequence, composition, out.budget_tokens, importance);
     } catch (const Error& error) {
@@ -157,7 +166,8 @@ Plan make_plan(const trace::Sequence& sequence, const Request& request, Progress
     plan.families[entry->second].cells.push_back(plan.cells.size() - 1);
   }
   if (plan.families.empty())
-    usage_error(request.cells.empty() ? "no cell to evaluate" : "no cell can be evaluated; the first reason:\n  " + first_reason);
+    usage_error(request.cells.empty() ? "no cell to evaluate"
+                                      : "no cell can be evaluated; the first reason:\n  " + first_reason);
   return plan;
 }
 

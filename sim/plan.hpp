@@ -1,6 +1,6 @@
 #pragma once
-/// The request worked out for one trace before any heavy work: which cells run, which share an eviction policy, and what
-/// each lane may hold.
+/// The request worked out for one trace before any heavy work: which cells run, which share an eviction
+/// policy, and what each lane may hold.
 #include <cstddef>
 #include <string>
 #include <vector>
@@ -10,7 +10,8 @@
 
 namespace kvsim::sim {
 
-/// Cells whose eviction policy and parameters are equal: the prompt is observed and ranked once for all of them.
+/// Cells whose eviction policy and parameters are equal: the prompt is observed and ranked once for all of
+/// them.
 struct Family {
   const policy::Part* eviction = nullptr;
   bool layer_unit = false;
@@ -26,12 +27,12 @@ struct Plan {
   };
   std::vector<CellPlan> cells;
   std::vector<Family> families;
-  bool layer_groups = false;   ///< some family shares one set over a layer's lanes
-  std::size_t prompt_rows = 0; ///< most that any family observes
+  bool layer_groups = false;    ///< some family shares one set over a layer's lanes
+  std::size_t prompt_rows = 0;  ///< most that any family observes
 };
 
-/// Throws Error(usage) when no cell can be run and Error(input) when the trace lacks query rows that one needs. Reads the
-/// observation window of every layer if an allocation policy asks for its importance.
+/// Throws Error(usage) when no cell can be run and Error(input) when the trace lacks query rows that one
+/// needs. Reads the observation window of every layer if an allocation policy asks for its importance.
 Plan make_plan(const trace::Sequence& sequence, const Request& request, Progress& progress);
 
 }  // namespace kvsim::sim

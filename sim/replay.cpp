@@ -55,9 +55,9 @@ Outcome replay_here(const trace::Sequence& sequence, const Request& request, Pro
   for (const LaneGroup& group : groups) work += group_work(sequence, plan, group);
   progress.total.store(work, std::memory_order_relaxed);
   // Every group writes only its own lanes' outcomes, so the result does not depend on who ran first.
-  tbb::parallel_for(
-      std::size_t{0}, groups.size(),
-      [&](std::size_t i) { replay_lane_group(sequence, request, plan, groups[i], outcome, progress); });
+  tbb::parallel_for(std::size_t{0}, groups.size(), [&](std::size_t i) {
+    replay_lane_group(sequence, request, plan, groups[i], outcome, progress);
+  });
   return outcome;
 }
 

@@ -1,6 +1,6 @@
 #pragma once
-/// One pass over a recorded run serves every cell. Open loop: each recorded query is answered exactly as the compressed
-/// cache would answer it; what that answer would have changed later is not seen.
+/// One pass over a recorded run serves every cell. Open loop: each recorded query is answered exactly as the
+/// compressed cache would answer it; what that answer would have changed later is not seen.
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -23,15 +23,17 @@ struct Cell {
 struct Request {
   std::vector<Cell> cells;
   std::uint64_t seed = 0;
-  unsigned threads = 0;   ///< 0: as many as the machine has. Never changes a result.
-  bool decisions = false; ///< record residency intervals
+  unsigned threads = 0;    ///< 0: as many as the machine has. Never changes a result.
+  bool decisions = false;  ///< record residency intervals
 };
 
-/// What one lane did under one cell. Sums, so that scopes above are sums too; metrics.hpp of analysis divides.
+/// What one lane did under one cell. Sums, so that scopes above are sums too; metrics.hpp of analysis
+/// divides.
 struct LaneOutcome {
   std::uint64_t budget_tokens = 0;  ///< what the allocation gave the lane
   std::uint64_t kept_tokens = 0;    ///< positions held after the prompt
-  // Importance (XKV's w: last 8 prompt rows, average pooling 7, positions before those rows), mean over the lane's query heads.
+  // Importance (XKV's w: last 8 prompt rows, average pooling 7, positions before those rows), mean over the
+  // lane's query heads.
   std::uint64_t candidates = 0;       ///< M, positions that have a w
   std::uint64_t kept_candidates = 0;  ///< n of R(n): held positions that have a w
   double importance = 0;              ///< sum of w
@@ -41,21 +43,22 @@ struct LaneOutcome {
   std::uint64_t steps = 0;
   double attention_loss = 0;         ///< sum over steps of 1 - retained mass
   double attention_loss_oracle = 0;  ///< the same for the per-step best set of the same size
-  double output_error = 0;           ///< sum over steps of the mean over query heads of |sum over dropped a v| / |o|
+  double output_error = 0;  ///< sum over steps of the mean over query heads of |sum over dropped a v| / |o|
 };
 
-/// Where a position was held: at steps [first, last) of the decode phase; step 0 is right after the prompt, step s
-/// attends with the s-th generated token.
+/// Where a position was held: at steps [first, last) of the decode phase; step 0 is right after the prompt,
+/// step s attends with the s-th generated token.
 struct Residency {
   std::int32_t position = 0;
   std::uint32_t first = 0, last = 0;
 };
 
 struct CellOutcome {
-  std::string skipped;             ///< why the cell was not run; empty: it was
-  std::uint64_t budget_tokens = 0; ///< mean per lane, as asked
-  std::vector<LaneOutcome> lanes;  ///< [n_layers * n_kv_heads], layer-major; empty when skipped
-  std::vector<std::vector<Residency>> residency;  ///< per lane, by position then first; only with Request::decisions
+  std::string skipped;              ///< why the cell was not run; empty: it was
+  std::uint64_t budget_tokens = 0;  ///< mean per lane, as asked
+  std::vector<LaneOutcome> lanes;   ///< [n_layers * n_kv_heads], layer-major; empty when skipped
+  std::vector<std::vector<Residency>>
+      residency;  ///< per lane, by position then first; only with Request::decisions
 };
 
 struct Outcome {
@@ -65,8 +68,8 @@ struct Outcome {
   std::vector<CellOutcome> cells;  ///< as requested
 };
 
-/// Throws Error(usage) when no cell can be run, Error(input) when the trace lacks what a policy needs or is damaged,
-/// Error(interrupted) when progress.stop was set.
+/// Throws Error(usage) when no cell can be run, Error(input) when the trace lacks what a policy needs or is
+/// damaged, Error(interrupted) when progress.stop was set.
 Outcome replay(const trace::Sequence& sequence, const Request& request, Progress& progress);
 
 /// Bytes replay() will hold at once, for the line printed before work and for refusing what does not fit.

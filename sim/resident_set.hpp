@@ -11,7 +11,8 @@ namespace kvsim::sim {
 
 class ResidentSet {
  public:
-  /// Slot i starts with kept[i]; `most` bounds what it will ever hold. With `log`, ended stays are kept for history().
+  /// Slot i starts with kept[i]; `most` bounds what it will ever hold. With `log`, ended stays are kept for
+  /// history().
   ResidentSet(std::span<const policy::Position> kept, std::size_t most, bool log);
 
   std::span<const policy::Position> slots() const { return slots_; }

@@ -6,14 +6,15 @@
 namespace kvsim::sim {
 namespace {
 
-/// Moves the largest counts[i] - base entries of `row` to its front, for every i: quickselect on the middle count, then
-/// both sides, so T log(counts) instead of a sort.
+/// Moves the largest counts[i] - base entries of `row` to its front, for every i: quickselect on the middle
+/// count, then both sides, so T log(counts) instead of a sort.
 void select(std::span<float> row, std::size_t base, std::span<const std::size_t> counts) {
   if (counts.empty() || row.size() < 2) return;
   const std::size_t middle = counts.size() / 2;
   const std::size_t cut = counts[middle] - base;
   if (cut > 0 && cut < row.size())
-    std::nth_element(row.begin(), row.begin() + static_cast<std::ptrdiff_t>(cut), row.end(), std::greater<>());
+    std::nth_element(row.begin(), row.begin() + static_cast<std::ptrdiff_t>(cut), row.end(),
+                     std::greater<>());
   select(row.first(cut), base, counts.first(middle));
   select(row.subspan(cut), base + cut, counts.subspan(middle + 1));
 }

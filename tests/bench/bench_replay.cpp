@@ -1,12 +1,13 @@
 // Replay against the physical limit: the causal Q K^T it cannot do without.
 //
-// A synthetic trace of 4,096 tokens, d = 128 (3,968 prompt, 128 decode), one layer, one KV head per thread, group of 4.
-// The baseline computes the same lower-triangular Q K^T blocks for the same heads on the same threads and nothing else.
+// A synthetic trace of 4,096 tokens, d = 128 (3,968 prompt, 128 decode), one layer, one KV head per thread,
+// group of 4. The baseline computes the same lower-triangular Q K^T blocks for the same heads on the same
+// threads and nothing else.
+#include <oneapi/tbb/global_control.h>
+#include <oneapi/tbb/parallel_for.h>
 #include <sys/resource.h>
 
 #include <Eigen/Core>
-#include <oneapi/tbb/global_control.h>
-#include <oneapi/tbb/parallel_for.h>
 #include <cstdlib>
 #include <string>
 
@@ -38,14 +39,16 @@ void bare_gemm(const trace::MemoryTrace& trace, unsigned threads) {
   constexpr Eigen::Index kBlock = 64;
   tbb::parallel_for(std::uint32_t{0}, model.n_kv_heads, [&](std::uint32_t lane) {
     RowMajor keys(length, dim), queries(kBlock, dim), scores(kBlock, length);
-    trace.read(trace::Tensor::key, 0, lane, 0, trace.header().n_tokens(), {keys.data(), static_cast<std::size_t>(keys.size())});
+    trace.read(trace::Tensor::key, 0, lane, 0, trace.header().n_tokens(),
+               {keys.data(), static_cast<std::size_t>(keys.size())});
     float sink = 0;
     for (Eigen::Index first = 0; first < length; first += kBlock) {
       const Eigen::Index n = std::min(kBlock, length - first);
       for (std::uint32_t g = 0; g < model.group(); ++g) {
         trace.read(trace::Tensor::query, 0, lane * model.group() + g, static_cast<std::uint64_t>(first),
                    static_cast<std::uint64_t>(n), {queries.data(), static_cast<std::size_t>(n * dim)});
-        scores.topLeftCorner(n, first + n).noalias() = queries.topRows(n) * keys.topRows(first + n).transpose();
+        scores.topLeftCorner(n, first + n).noalias() =
+            queries.topRows(n) * keys.topRows(first + n).transpose();
         sink += scores(n - 1, first);
       }
     }
@@ -80,17 +83,20 @@ trace::MemoryTrace make(std::uint32_t heads, std::uint64_t length) {
 int main(int argc, char** argv) {
   const int pairs = argc > 1 ? std::atoi(argv[1]) : 7;
   const std::string eight = "5%,10%,15%,20%,25%,30%,40%,50%";
-  const std::vector<std::string> lane_policies = {"window", "streaming_llm", "random", "l2_norm", "h2o", "tova(unit=lane)",
-                                                  "snapkv", "snapkv(window=16)"};
-  const std::vector<std::string> all_policies = {"window", "streaming_llm", "random", "l2_norm", "h2o", "tova", "snapkv", "pyramidkv"};
+  const std::vector<std::string> lane_policies = {"window", "streaming_llm",   "random", "l2_norm",
+                                                  "h2o",    "tova(unit=lane)", "snapkv", "snapkv(window=16)"};
+  const std::vector<std::string> all_policies = {"window", "streaming_llm", "random", "l2_norm",
+                                                 "h2o",    "tova",          "snapkv", "pyramidkv"};
 
   const double before = peak_mib();
   const trace::MemoryTrace one = make(1, 4096);
   const double lane_mib = static_cast<double>(one.header().n_tokens()) * 2 * 128 * 4 / 1048576;
   const double with_trace = peak_mib();
   run(one, study(lane_policies, eight, 1));
-  std::printf("peak memory of 64 cells on one lane: %.0f MiB above the trace (process %.0f, trace %.0f); K and V of a lane are %.0f MiB, one float row block is 1 MiB\n",
-              peak_mib() - with_trace, before, with_trace - before, lane_mib);
+  std::printf(
+      "peak memory of 64 cells on one lane: %.0f MiB above the trace (process %.0f, trace %.0f); K and V of "
+      "a lane are %.0f MiB, one float row block is 1 MiB\n",
+      peak_mib() - with_trace, before, with_trace - before, lane_mib);
 
   using bench::paired, bench::report;
   report("64 cells (8 policies x 8 budgets), 1 lane, 1 thread / bare QK^T",
@@ -99,7 +105,8 @@ int main(int argc, char** argv) {
          paired([&] { run(one, study(lane_policies, "20%", 1)); }, [&] { bare_gemm(one, 1); }, pairs));
   report("1 cell (h2o 20%), 1 lane / bare QK^T",
          paired([&] { run(one, study({"h2o"}, "20%", 1)); }, [&] { bare_gemm(one, 1); }, pairs));
-  const bench::Paired many = paired([&] { run(one, study(lane_policies, eight, 1)); }, [&] { run(one, study({"h2o"}, "20%", 1)); }, pairs);
+  const bench::Paired many = paired([&] { run(one, study(lane_policies, eight, 1)); },
+                                    [&] { run(one, study({"h2o"}, "20%", 1)); }, pairs);
   report("64 cells / 1 cell (h2o 20%)", many);
   std::printf("  marginal cost of a cell: %.2f %% of the first\n", (many.ratio - 1) / 63 * 100);
 
@@ -109,6 +116,7 @@ int main(int argc, char** argv) {
   report("64 cells with layer-wide sets (tova), 4 lanes, 1 thread / bare QK^T",
          paired([&] { run(four, study(all_policies, eight, 1)); }, [&] { bare_gemm(four, 1); }, pairs));
   report("64 cells, 4 lanes: 2 threads / 1 thread",
-         paired([&] { run(four, study(lane_policies, eight, 2)); }, [&] { run(four, study(lane_policies, eight, 1)); }, pairs));
+         paired([&] { run(four, study(lane_policies, eight, 2)); },
+                [&] { run(four, study(lane_policies, eight, 1)); }, pairs));
   return 0;
 }

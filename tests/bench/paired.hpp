@@ -1,6 +1,6 @@
 #pragma once
-/// Paired timing: a candidate and its baseline take turns in one process, so that whatever else the machine does hits
-/// both; the figure is the ratio of a pair, its median and its range.
+/// Paired timing: a candidate and its baseline take turns in one process, so that whatever else the machine
+/// does hits both; the figure is the ratio of a pair, its median and its range.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -15,8 +15,8 @@ inline double seconds(const auto& work) {
 }
 
 struct Paired {
-  double ratio, low, high;              ///< candidate / baseline: median, least, most over the pairs
-  double candidate_s, baseline_s;       ///< medians
+  double ratio, low, high;         ///< candidate / baseline: median, least, most over the pairs
+  double candidate_s, baseline_s;  ///< medians
 };
 
 /// One warm-up each, then `pairs` pairs in alternating order.
@@ -41,8 +41,8 @@ inline Paired paired(const auto& candidate, const auto& baseline, int pairs = 7)
     std::sort(x.begin(), x.end());
     return x[x.size() / 2];
   };
-  return {median(ratios), *std::min_element(ratios.begin(), ratios.end()), *std::max_element(ratios.begin(), ratios.end()),
-          median(a), median(b)};
+  return {median(ratios), *std::min_element(ratios.begin(), ratios.end()),
+          *std::max_element(ratios.begin(), ratios.end()), median(a), median(b)};
 }
 
 inline void report(const char* what, const Paired& p) {

@@ -59,12 +59,15 @@ TEST_CASE("a budget beyond the sequence makes every policy full") {
 
 TEST_CASE("R rises with the budget when budgets are prefixes of one ranking") {
   const trace::MemoryTrace trace = structured();
-  const std::vector<std::string> policies = {"window", "streaming_llm", "l2_norm", "random", "tova", "snapkv(window=8)", "xkv"};
-  const sim::Outcome outcome = test::run(trace, test::request_of(policies, {"5%", "10%", "25%", "50%", "100%"}));
+  const std::vector<std::string> policies = {"window", "streaming_llm",    "l2_norm", "random",
+                                             "tova",   "snapkv(window=8)", "xkv"};
+  const sim::Outcome outcome =
+      test::run(trace, test::request_of(policies, {"5%", "10%", "25%", "50%", "100%"}));
   for (std::size_t p = 0; p < policies.size(); ++p)
     for (std::size_t b = 1; b < 5; ++b) {
       CAPTURE(policies[p], b);
-      CHECK(test::r_avg(outcome, b * policies.size() + p) >= test::r_avg(outcome, (b - 1) * policies.size() + p));
+      CHECK(test::r_avg(outcome, b * policies.size() + p) >=
+            test::r_avg(outcome, (b - 1) * policies.size() + p));
     }
 }
 
@@ -73,7 +76,9 @@ TEST_CASE("xkv's R_avg is at least that of every other allocation of the same to
     const trace::MemoryTrace trace = structured(seed);
     const std::string eviction = "snapkv(window=8,pool=avg:7,unit=layer)";
     const sim::Outcome outcome =
-        test::run(trace, test::request_of({eviction + "+xkv", eviction + "+uniform", eviction + "+pyramid", eviction + "+pyramid(beta=4)"}, kBudgets));
+        test::run(trace, test::request_of({eviction + "+xkv", eviction + "+uniform", eviction + "+pyramid",
+                                           eviction + "+pyramid(beta=4)"},
+                                          kBudgets));
     for (std::size_t b = 0; b < kBudgets.size(); ++b)
       for (std::size_t other = 1; other < 4; ++other) {
         CAPTURE(seed, kBudgets[b], other);
@@ -97,7 +102,8 @@ TEST_CASE("snapkv with XKV's window and pooling keeps what the importance oracle
 }
 
 TEST_CASE("random keeps about its share of noise") {
-  const trace::MemoryTrace trace = test::random_trace({.layers = 4, .kv_heads = 4, .prompt = 400, .decode = 1, .sharpness = 0.3});
+  const trace::MemoryTrace trace =
+      test::random_trace({.layers = 4, .kv_heads = 4, .prompt = 400, .decode = 1, .sharpness = 0.3});
   const sim::Outcome outcome = test::run(trace, test::request_of({"random"}, kBudgets));
   CHECK(test::r_avg(outcome, 0) == Approx(0.10).margin(0.03));
   CHECK(test::r_avg(outcome, 1) == Approx(0.25).margin(0.04));
@@ -130,7 +136,8 @@ TEST_CASE("a cell does not notice its neighbours") {
     CAPTURE(together.cells[i].composition.params);
     for (std::size_t lane = 0; lane < one.cells[0].lanes.size(); ++lane) {
       sim::LaneOutcome a = all.cells[i].lanes[lane], b = one.cells[0].lanes[lane];
-      // Cells of one family share partial sums of outputs, so which cells there are shows in the last bits of this one.
+      // Cells of one family share partial sums of outputs, so which cells there are shows in the last bits of
+      // this one.
       CHECK(a.output_error == Approx(b.output_error).epsilon(1e-6).margin(1e-6));
       a.output_error = b.output_error = 0;
       CHECK(test::numbers(a) == test::numbers(b));

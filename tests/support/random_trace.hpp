@@ -34,7 +34,8 @@ inline trace::MemoryTrace random_trace(const TraceShape& shape) {
       for (std::uint32_t head = 0; head < heads; ++head) {
         std::uint64_t i = 0;
         for (float& x : trace.rows(tensors[t], layer, head))
-          x = static_cast<float>((t < 2 ? shape.sharpness : 1.0) * normal(combine({shape.seed, t, layer, head, i++})));
+          x = static_cast<float>((t < 2 ? shape.sharpness : 1.0) *
+                                 normal(combine({shape.seed, t, layer, head, i++})));
       }
   }
   return trace;

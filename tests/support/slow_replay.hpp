@@ -1,6 +1,6 @@
 #pragma once
-/// Replay written straight from the definitions, in double, one cell and one lane at a time, with sets instead of slots
-/// and nothing shared: what sim/replay.hpp must agree with.
+/// Replay written straight from the definitions, in double, one cell and one lane at a time, with sets
+/// instead of slots and nothing shared: what sim/replay.hpp must agree with.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -16,13 +16,16 @@ namespace kvsim::test {
 
 using Rows = std::vector<std::vector<double>>;
 
-inline Rows read_all(const trace::Sequence& sequence, trace::Tensor tensor, std::uint32_t layer, std::uint32_t head) {
-  const std::size_t dim = tensor == trace::Tensor::value ? sequence.model().v_head_dim : sequence.model().head_dim;
+inline Rows read_all(const trace::Sequence& sequence, trace::Tensor tensor, std::uint32_t layer,
+                     std::uint32_t head) {
+  const std::size_t dim =
+      tensor == trace::Tensor::value ? sequence.model().v_head_dim : sequence.model().head_dim;
   std::vector<float> flat(sequence.length() * dim);
   sequence.read(tensor, layer, head, 0, sequence.length(), flat);
   Rows rows(sequence.length());
   for (std::size_t i = 0; i < rows.size(); ++i)
-    rows[i].assign(flat.begin() + static_cast<std::ptrdiff_t>(i * dim), flat.begin() + static_cast<std::ptrdiff_t>((i + 1) * dim));
+    rows[i].assign(flat.begin() + static_cast<std::ptrdiff_t>(i * dim),
+                   flat.begin() + static_cast<std::ptrdiff_t>((i + 1) * dim));
   return rows;
 }
 
@@ -49,7 +52,8 @@ inline Rows attention(const trace::Sequence& sequence, std::uint32_t layer, std:
 /// What the feeder gives policies: the same rows as floats, with the policy's own types.
 class SlowPrompt final : public policy::Prompt {
  public:
-  SlowPrompt(const trace::Sequence& sequence, std::uint32_t layer, std::uint32_t first_head, std::uint32_t n_lanes) {
+  SlowPrompt(const trace::Sequence& sequence, std::uint32_t layer, std::uint32_t first_head,
+             std::uint32_t n_lanes) {
     for (std::uint32_t lane = 0; lane < n_lanes; ++lane) {
       keys_.push_back(flat(read_all(sequence, trace::Tensor::key, layer, first_head + lane)));
       values_.push_back(flat(read_all(sequence, trace::Tensor::value, layer, first_head + lane)));
@@ -59,10 +63,18 @@ class SlowPrompt final : public policy::Prompt {
     value_dim_ = sequence.model().v_head_dim;
   }
   std::size_t length() const override { return prompt_; }
-  MatrixView keys(int lane) const override { return {keys_[static_cast<std::size_t>(lane)].data(), prompt_, key_dim_, key_dim_}; }
-  MatrixView values(int lane) const override { return {values_[static_cast<std::size_t>(lane)].data(), prompt_, value_dim_, value_dim_}; }
-  std::span<const float> key(std::size_t lane, std::size_t t) const { return std::span(keys_[lane]).subspan(t * key_dim_, key_dim_); }
-  std::span<const float> value(std::size_t lane, std::size_t t) const { return std::span(values_[lane]).subspan(t * value_dim_, value_dim_); }
+  MatrixView keys(int lane) const override {
+    return {keys_[static_cast<std::size_t>(lane)].data(), prompt_, key_dim_, key_dim_};
+  }
+  MatrixView values(int lane) const override {
+    return {values_[static_cast<std::size_t>(lane)].data(), prompt_, value_dim_, value_dim_};
+  }
+  std::span<const float> key(std::size_t lane, std::size_t t) const {
+    return std::span(keys_[lane]).subspan(t * key_dim_, key_dim_);
+  }
+  std::span<const float> value(std::size_t lane, std::size_t t) const {
+    return std::span(values_[lane]).subspan(t * value_dim_, value_dim_);
+  }
 
  private:
   static std::vector<float> flat(const Rows& rows) {
@@ -82,7 +94,8 @@ inline std::vector<double> slow_importance(const std::vector<Rows>& heads, std::
   for (std::ptrdiff_t j = 0; j < m; ++j)
     for (const Rows& a : heads)
       for (std::size_t t = prompt - 8; t < prompt; ++t)
-        mean[static_cast<std::size_t>(j)] += a[t][static_cast<std::size_t>(j)] / 8.0 / static_cast<double>(heads.size());
+        mean[static_cast<std::size_t>(j)] +=
+            a[t][static_cast<std::size_t>(j)] / 8.0 / static_cast<double>(heads.size());
   for (std::ptrdiff_t j = 0; j < m; ++j)
     for (std::ptrdiff_t i = j - 3; i <= j + 3; ++i)
       if (i >= 0 && i < m) w[static_cast<std::size_t>(j)] += mean[static_cast<std::size_t>(i)] / 7.0;
@@ -91,13 +104,15 @@ inline std::vector<double> slow_importance(const std::vector<Rows>& heads, std::
 
 inline double top(std::vector<double> values, std::size_t n) {
   std::sort(values.begin(), values.end(), std::greater<>());
-  return std::accumulate(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(std::min(n, values.size())), 0.0);
+  return std::accumulate(values.begin(),
+                         values.begin() + static_cast<std::ptrdiff_t>(std::min(n, values.size())), 0.0);
 }
 
 /// One unit under one cell: lanes [first_head, first_head + n_lanes) of a layer, each with the budget given.
 inline std::vector<sim::LaneOutcome> slow_unit(const trace::Sequence& sequence, const policy::Part& part,
-                                               std::uint32_t layer, std::uint32_t first_head, std::uint32_t n_lanes,
-                                               std::size_t budget, std::uint64_t seed) {
+                                               std::uint32_t layer, std::uint32_t first_head,
+                                               std::uint32_t n_lanes, std::size_t budget,
+                                               std::uint64_t seed) {
   const trace::Model& model = sequence.model();
   const std::size_t prompt = sequence.prompt_length(), group = model.group();
   policy::Unit unit;
@@ -118,7 +133,8 @@ inline std::vector<sim::LaneOutcome> slow_unit(const trace::Sequence& sequence, 
   if (eviction->prompt_rows() > 0)
     for (std::size_t head = 0; head < a.size(); ++head)
       for (std::size_t t = 0; t < prompt; ++t) {  // row by row, from the very first
-        const std::vector<float> row(a[head][t].begin(), a[head][t].begin() + static_cast<std::ptrdiff_t>(t + 1));
+        const std::vector<float> row(a[head][t].begin(),
+                                     a[head][t].begin() + static_cast<std::ptrdiff_t>(t + 1));
         eviction->observe({static_cast<int>(head), t, prompt, {row.data(), 1, t + 1, t + 1}});
       }
   const SlowPrompt view(sequence, layer, first_head, n_lanes);
@@ -129,7 +145,8 @@ inline std::vector<sim::LaneOutcome> slow_unit(const trace::Sequence& sequence, 
 
   std::vector<sim::LaneOutcome> out(n_lanes);
   for (std::uint32_t lane = 0; lane < n_lanes; ++lane) {
-    const std::vector<Rows> own(a.begin() + static_cast<std::ptrdiff_t>(lane * group), a.begin() + static_cast<std::ptrdiff_t>((lane + 1) * group));
+    const std::vector<Rows> own(a.begin() + static_cast<std::ptrdiff_t>(lane * group),
+                                a.begin() + static_cast<std::ptrdiff_t>((lane + 1) * group));
     const std::vector<double> w = slow_importance(own, prompt);
     out[lane].budget_tokens = budget;
     out[lane].kept_tokens = slots.size();
@@ -162,10 +179,13 @@ inline std::vector<sim::LaneOutcome> slow_unit(const trace::Sequence& sequence, 
           mean[j] += row[j] / static_cast<double>(group);
           for (std::size_t c = 0; c < whole.size(); ++c) {
             whole[c] += row[j] * view.value(lane, j)[c];
-            if (!resident.count(static_cast<policy::Position>(j))) dropped[c] += row[j] * view.value(lane, j)[c];
+            if (!resident.count(static_cast<policy::Position>(j)))
+              dropped[c] += row[j] * view.value(lane, j)[c];
           }
         }
-        const auto norm = [](const std::vector<double>& x) { return std::sqrt(std::inner_product(x.begin(), x.end(), x.begin(), 0.0)); };
+        const auto norm = [](const std::vector<double>& x) {
+          return std::sqrt(std::inner_product(x.begin(), x.end(), x.begin(), 0.0));
+        };
         error += norm(dropped) / norm(whole) / static_cast<double>(group);
       }
       double kept = 0;
@@ -190,8 +210,13 @@ inline std::vector<sim::LaneOutcome> slow_unit(const trace::Sequence& sequence, 
       keys.insert(keys.end(), view.key(lane, t).begin(), view.key(lane, t).end());
       values.insert(values.end(), view.value(lane, t).begin(), view.value(lane, t).end());
     }
-    decoder->observe({static_cast<policy::Position>(t), slots, own_slot, {seen.data(), a.size(), slots.size(), slots.size()}, mass,
-                      {keys.data(), n_lanes, model.head_dim, model.head_dim}, {values.data(), n_lanes, model.v_head_dim, model.v_head_dim}});
+    decoder->observe({static_cast<policy::Position>(t),
+                      slots,
+                      own_slot,
+                      {seen.data(), a.size(), slots.size(), slots.size()},
+                      mass,
+                      {keys.data(), n_lanes, model.head_dim, model.head_dim},
+                      {values.data(), n_lanes, model.v_head_dim, model.v_head_dim}});
   }
   return out;
 }

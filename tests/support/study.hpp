@@ -8,14 +8,15 @@
 
 namespace kvsim::test {
 
-inline sim::Request request_of(const std::vector<std::string>& policies, const std::vector<std::string>& budgets,
-                               unsigned threads = 1) {
+inline sim::Request request_of(const std::vector<std::string>& policies,
+                               const std::vector<std::string>& budgets, unsigned threads = 1) {
   sim::Request request;
   request.threads = threads;
   request.seed = 7;
   for (const std::string& budget : budgets)
     for (const std::string& text : policies)
-      request.cells.push_back({policy::parse_composition(text, policy::builtin()), sim::parse_budget(budget)});
+      request.cells.push_back(
+          {policy::parse_composition(text, policy::builtin()), sim::parse_budget(budget)});
   return request;
 }
 
@@ -26,9 +27,15 @@ inline sim::Outcome run(const trace::Source& source, const sim::Request& request
 
 /// A lane's, or every lane's, numbers in one vector, to compare outcomes bit by bit.
 inline std::vector<double> numbers(const sim::LaneOutcome& lane) {
-  return {static_cast<double>(lane.budget_tokens), static_cast<double>(lane.kept_tokens),
-          static_cast<double>(lane.kept_candidates), static_cast<double>(lane.steps), lane.importance,
-          lane.importance_kept, lane.importance_oracle, lane.attention_loss, lane.attention_loss_oracle,
+  return {static_cast<double>(lane.budget_tokens),
+          static_cast<double>(lane.kept_tokens),
+          static_cast<double>(lane.kept_candidates),
+          static_cast<double>(lane.steps),
+          lane.importance,
+          lane.importance_kept,
+          lane.importance_oracle,
+          lane.attention_loss,
+          lane.attention_loss_oracle,
           lane.output_error};
 }
 inline std::vector<double> numbers(const sim::CellOutcome& cell) {
@@ -55,14 +62,26 @@ inline double r_avg(const sim::Outcome& outcome, std::size_t cell) {
 
 inline double loss(const sim::CellOutcome& cell) {
   double sum = 0, steps = 0;
-  for (const sim::LaneOutcome& lane : cell.lanes) sum += lane.attention_loss, steps += static_cast<double>(lane.steps);
+  for (const sim::LaneOutcome& lane : cell.lanes)
+    sum += lane.attention_loss, steps += static_cast<double>(lane.steps);
   return sum / steps;
 }
 
 /// The basic policies, with both kinds of unit.
-inline const std::vector<std::string> kPolicies = {
-    "full", "window", "streaming_llm(sinks=2)", "random", "l2_norm", "h2o", "tova", "tova(unit=lane)", "snapkv(window=4)",
-    "snapkv(window=4,unit=layer)", "snapkv(window=4)+pyramid(beta=4)", "snapkv(window=4)+xkv", "l2_norm+xkv", "xkv",
-    "pyramidkv"};
+inline const std::vector<std::string> kPolicies = {"full",
+                                                   "window",
+                                                   "streaming_llm(sinks=2)",
+                                                   "random",
+                                                   "l2_norm",
+                                                   "h2o",
+                                                   "tova",
+                                                   "tova(unit=lane)",
+                                                   "snapkv(window=4)",
+                                                   "snapkv(window=4,unit=layer)",
+                                                   "snapkv(window=4)+pyramid(beta=4)",
+                                                   "snapkv(window=4)+xkv",
+                                                   "l2_norm+xkv",
+                                                   "xkv",
+                                                   "pyramidkv"};
 
 }  // namespace kvsim::test

@@ -17,7 +17,8 @@ TEST_CASE("budgets read as people type them") {
 }
 
 TEST_CASE("what is no budget is refused with the legal forms") {
-  for (const char* text : {"", "0", "-3", "0%", "1.5", "abc", "12x", "nan", "inf", "1e400", "10%%", ",", "99999999999"}) {
+  for (const char* text :
+       {"", "0", "-3", "0%", "1.5", "abc", "12x", "nan", "inf", "1e400", "10%%", ",", "99999999999"}) {
     CAPTURE(text);
     CHECK_THROWS_WITH(sim::parse_budgets(text), Catch::Contains("budget '") && Catch::Contains("25%"));
   }

@@ -50,7 +50,8 @@ TEST_CASE("replay agrees with the definitions") {
   compare({}, {"5", "9", "25%", "100%", "28"});
 }
 TEST_CASE("replay agrees across blocks of prompt rows and of decode steps") {
-  compare({.layers = 1, .kv_heads = 1, .group = 2, .prompt = 150, .decode = 70, .seed = 2}, {"20", "60%", "180"});
+  compare({.layers = 1, .kv_heads = 1, .group = 2, .prompt = 150, .decode = 70, .seed = 2},
+          {"20", "60%", "180"});
 }
 TEST_CASE("replay agrees with a sliding window") {
   compare({.layers = 2, .prompt = 40, .decode = 12, .seed = 3, .layer_window = {16, -1}}, {"10", "50%"});
@@ -93,14 +94,16 @@ TEST_CASE("what cannot be run is said, and only an empty study fails") {
   CHECK_THAT(outcome.cells[0].skipped, Catch::Contains("snapkv") && Catch::Contains("6"));
   CHECK(outcome.cells[0].lanes.empty());
   CHECK(outcome.cells[1].skipped.empty());
-  CHECK_THROWS_WITH(test::run(trace, test::request_of({"snapkv(window=12)"}, {"6"})), Catch::Contains("no cell"));
+  CHECK_THROWS_WITH(test::run(trace, test::request_of({"snapkv(window=12)"}, {"6"})),
+                    Catch::Contains("no cell"));
   CHECK_THROWS_WITH(test::run(trace, {}), Catch::Contains("no cell"));
 }
 
 TEST_CASE("a trace without early queries serves the policies that need none") {
   trace::MemoryTrace full = test::random_trace({.layers = 1, .kv_heads = 1, .prompt = 24, .decode = 4});
   trace::Header header = full.header();
-  for (std::uint64_t token = 14; token < 28; ++token) header.query_token.push_back(token);  // the last 10 of the prompt
+  for (std::uint64_t token = 14; token < 28; ++token)
+    header.query_token.push_back(token);  // the last 10 of the prompt
   trace::MemoryTrace part(header);
   for (const auto tensor : {trace::Tensor::key, trace::Tensor::value}) {
     const auto from = full.rows(tensor, 0, 0);
@@ -112,8 +115,23 @@ TEST_CASE("a trace without early queries serves the policies that need none") {
   }
   const sim::Request request = test::request_of({"window", "tova", "snapkv(window=10)", "xkv"}, {"12"});
   const sim::Outcome a = test::run(full, request), b = test::run(part, request);
-  for (std::size_t i = 0; i < request.cells.size(); ++i) CHECK(test::numbers(a.cells[i]) == test::numbers(b.cells[i]));
-  CHECK_THROWS_WITH(test::run(part, test::request_of({"h2o"}, {"12"})), Catch::Contains("h2o") && Catch::Contains("--queries all"));
+  for (std::size_t i = 0; i < request.cells.size(); ++i)
+    CHECK(test::numbers(a.cells[i]) == test::numbers(b.cells[i]));
+  CHECK_THROWS_WITH(test::run(part, test::request_of({"h2o"}, {"12"})),
+                    Catch::Contains("h2o") && Catch::Contains("--queries all"));
+}
+
+TEST_CASE("what is not a number in a trace is named, not averaged") {
+  const std::tuple<trace::Tensor, std::string, float> cases[] = {
+      {trace::Tensor::query, "query of layer 1, head 3, position 17 is nan", std::nanf("")},
+      {trace::Tensor::key, "key of layer 1, head 1, position 17 is inf", INFINITY},
+      {trace::Tensor::value, "value of layer 1, head 1, position 17 is -inf", -INFINITY}};
+  for (const auto& [tensor, message, bad] : cases) {
+    trace::MemoryTrace trace = test::random_trace({});
+    trace.rows(tensor, 1, tensor == trace::Tensor::query ? 3 : 1)[17 * 8 + 5] = bad;
+    for (const char* policy : {"xkv", "h2o"})
+      CHECK_THROWS_WITH(test::run(trace, test::request_of({policy}, {"12"})), Catch::Contains(message));
+  }
 }
 
 TEST_CASE("a stop is honoured") {

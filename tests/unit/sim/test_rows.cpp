@@ -32,8 +32,8 @@ TEST_CASE("attention rows agree with the definition, block by block, with and wi
       for (std::size_t first = 0; first < 40; first += block) {
         const std::size_t n = std::min<std::size_t>(block, 40 - first);
         std::vector<float> out(n * 50, -1.0F);
-        sim::attention_rows({sequence.model().attn_scale, window}, {queries.data() + first * 8, n, 8, 8}, first,
-                            {keys.data(), 40, 8, 8}, out.data(), 50);
+        sim::attention_rows({sequence.model().attn_scale, window}, {queries.data() + first * 8, n, 8, 8},
+                            first, {keys.data(), 40, 8, 8}, out.data(), 50);
         for (std::size_t i = 0; i < n; ++i)
           for (std::size_t j = 0; j < first + n; ++j)
             REQUIRE(out[i * 50 + j] == Approx(expected[first + i][j]).margin(1e-6));
@@ -55,8 +55,8 @@ TEST_CASE("rows and products do not depend on where they lie in memory") {
     for (std::size_t shift = 0; shift < 17; ++shift) {
       const std::vector<float> q = noise(n * kDim, shift, 1), k = noise(kKeys * kDim, (shift * 5) % 17, 2);
       std::vector<float> out(n * kKeys + shift), outputs(n * kDim + (shift * 3) % 17);
-      sim::attention_rows({0.3, -1}, {q.data() + shift, n, kDim, kDim}, kKeys - n, {k.data() + (shift * 5) % 17, kKeys, kDim, kDim},
-                          out.data() + shift, kKeys);
+      sim::attention_rows({0.3, -1}, {q.data() + shift, n, kDim, kDim}, kKeys - n,
+                          {k.data() + (shift * 5) % 17, kKeys, kDim, kDim}, out.data() + shift, kKeys);
       sim::multiply({out.data() + shift, n, kKeys, kKeys}, {k.data() + (shift * 5) % 17, kKeys, kDim, kDim},
                     outputs.data() + (shift * 3) % 17);
       out.erase(out.begin(), out.begin() + static_cast<std::ptrdiff_t>(shift));
@@ -106,7 +106,8 @@ TEST_CASE("the per-step oracle takes the n largest, whatever else is asked with 
     const double total = test::top(values, size);
     std::vector<double> shares(counts.size());
     sim::largest_shares(row, counts, shares);
-    for (std::size_t i = 0; i < counts.size(); ++i) CHECK(shares[i] == Approx(test::top(values, counts[i]) / total));
+    for (std::size_t i = 0; i < counts.size(); ++i)
+      CHECK(shares[i] == Approx(test::top(values, counts[i]) / total));
   }
   CHECK(true);
 }
@@ -114,13 +115,14 @@ TEST_CASE("the per-step oracle takes the n largest, whatever else is asked with 
 TEST_CASE("a resident set remembers who was held when") {
   const policy::Position kept[] = {2, 5};
   sim::ResidentSet set(kept, 3, true);
-  CHECK(set.join(10, 1) == 2);    // step 1: 2 5 10
-  set.replace(0, 11, 2);          // step 2: 11 5 10
+  CHECK(set.join(10, 1) == 2);  // step 1: 2 5 10
+  set.replace(0, 11, 2);        // step 2: 11 5 10
   set.begin_block();
-  set.replace(0, 12, 3);          // step 3: 12 5 10
+  set.replace(0, 12, 3);  // step 3: 12 5 10
   CHECK(std::vector(set.slots().begin(), set.slots().end()) == std::vector<policy::Position>{12, 5, 10});
   std::vector<std::vector<std::uint32_t>> stays;
   for (const sim::Residency& r : set.history(4))
     stays.push_back({static_cast<std::uint32_t>(r.position), r.first, r.last});
-  CHECK(stays == std::vector<std::vector<std::uint32_t>>{{2, 0, 2}, {5, 0, 4}, {10, 1, 4}, {11, 2, 3}, {12, 3, 4}});
+  CHECK(stays ==
+        std::vector<std::vector<std::uint32_t>>{{2, 0, 2}, {5, 0, 4}, {10, 1, 4}, {11, 2, 3}, {12, 3, 4}});
 }
