@@ -3,7 +3,8 @@
 #include <cmath>
 #include <numeric>
 
-#include "golden_checkpoint.hpp"
+#include "sim/base/error.hpp"
+#include "tests/unit/capture/golden_checkpoint.hpp"
 
 namespace kvsim::capture {
 namespace {
@@ -132,6 +133,114 @@ TEST_CASE("a run agrees with transformers at every stage", "[golden]") {
                   golden.expected("logits"));
     }
   }
+}
+
+TEST_CASE("one shot, chunks and token by token agree") {
+  for (const std::string& variant : golden_variants()) {
+    DYNAMIC_SECTION(variant) {
+      const GoldenCheckpoint golden(variant);
+      const Run whole = run(golden, 40, 2);
+      for (const std::uint64_t chunk : {1, 7, 39}) {
+        const Run parts = run(golden, chunk, 2);
+        for (std::uint32_t layer = 0; layer < golden.config.n_layers; ++layer) {
+          CHECK(difference(parts.recorder.k[layer], whole.recorder.k[layer]).relative <= 1e-6);
+          CHECK(difference(parts.recorder.v[layer], whole.recorder.v[layer]).relative <= 1e-6);
+          CHECK(difference(parts.recorder.rows[layer], whole.recorder.rows[layer]).largest <= 1e-5);
+        }
+        CHECK(difference(parts.logits, whole.logits).largest <= 1e-4);
+      }
+    }
+  }
+}
+
+TEST_CASE("the number of threads changes no bit") {
+  for (const char* variant : {"llama_tied", "qwen3_qk_norm", "mistral_window"}) {
+    const GoldenCheckpoint golden(variant);
+    const Run one = run(golden, 16, 1);
+    for (const unsigned threads : {2U, 8U}) {
+      const Run many = run(golden, 16, threads);
+      CHECK((many.logits == one.logits));
+      CHECK((many.recorder.q == one.recorder.q));
+      CHECK((many.recorder.k == one.recorder.k));
+      CHECK((many.recorder.v == one.recorder.v));
+      CHECK((many.recorder.rows == one.recorder.rows));
+      CHECK((many.recorder.out == one.recorder.out));
+    }
+  }
+}
+
+TEST_CASE("what is shown is what attention used, also in 16 bits") {
+  for (const Elem elem : {Elem::f32, Elem::bf16, Elem::f16}) {
+    const GoldenCheckpoint golden("mistral_window");
+    const ModelConfig& config = golden.config;
+    const Run got = run(golden, 16, 2, elem);
+    const std::uint64_t tokens = 40, dim = config.head_dim, window = 7;
+    double worst = 0;
+    for (std::uint32_t layer = 0; layer < config.n_layers; ++layer) {
+      for (const float x : got.recorder.k[layer]) {
+        float stored = 0;
+        std::uint32_t bytes = 0;
+        narrow(elem, &x, 1, &bytes);
+        widen(elem, &bytes, 1, &stored);
+        REQUIRE(stored == x);  // nothing is lost on the way to the file
+      }
+      for (std::uint64_t head = 0; head < config.n_heads; ++head) {
+        const float* q = got.recorder.q[layer].data() + head * tokens * dim;
+        const float* k = got.recorder.k[layer].data() + head / 2 * tokens * dim;
+        for (std::uint64_t t = 0; t < tokens; ++t) {
+          const std::uint64_t first = t + 1 > window ? t + 1 - window : 0;
+          std::vector<double> p(t + 1 - first);
+          for (std::uint64_t j = first; j <= t; ++j) {
+            const double dot = std::inner_product(q + t * dim, q + (t + 1) * dim, k + j * dim, 0.0);
+            p[j - first] = std::exp(dot / 4);  // sqrt(16)
+          }
+          const double sum = std::accumulate(p.begin(), p.end(), 0.0);
+          const float* row = got.recorder.rows[layer].data() + (head * tokens + t) * tokens;
+          for (std::uint64_t j = 0; j < tokens; ++j) {
+            const double expected = j < first || j > t ? 0 : p[j - first] / sum;
+            worst = std::max(worst, std::abs(expected - double{row[j]}));
+          }
+        }
+      }
+    }
+    INFO(elem_name(elem));
+    CHECK(worst <= 1e-5);
+  }
+}
+
+TEST_CASE("weights must be those of the config") {
+  const GoldenCheckpoint golden("llama_tied");
+  const auto load = [&](const auto& change) {
+    ModelConfig config = golden.config;
+    change(config);
+    return cpu::load_weights(golden.checkpoint, config);
+  };
+  using Catch::Matchers::Contains;
+  CHECK_THROWS_WITH(load([](ModelConfig& c) { c.hidden_size = 32; }),
+                    Contains("but config.json asks for [257, 32]"));
+  CHECK_THROWS_WITH(load([](ModelConfig& c) { c.n_layers = 3; }),
+                    Contains("\"model.layers.2.") && Contains("missing"));
+  CHECK_THROWS_WITH(load([](ModelConfig& c) { c.qkv_bias = true; }),
+                    Contains("q_proj.bias") && Contains("missing"));
+  CHECK_THROWS_WITH(load([](ModelConfig& c) { c.tied_embeddings = false; }), Contains("lm_head.weight"));
+  CHECK(load([](ModelConfig& c) { c.tied_embeddings.reset(); }).tied);
+  // A shallower model leaves a layer unused, which is said.
+  const cpu::Weights one_layer = load([](ModelConfig& c) { c.n_layers = 1; });
+  REQUIRE(one_layer.notes.size() == 9);
+  CHECK_THAT(one_layer.notes[0], Contains("model.layers.1.") && Contains("not used"));
+  // A tensor inside a layer that the config does not know is another model's.
+  const GoldenCheckpoint biased("llama_attention_bias");
+  ModelConfig config = biased.config;
+  config.qkv_bias = false;
+  CHECK_THROWS_WITH(cpu::load_weights(biased.checkpoint, config),
+                    Contains("_proj.bias") && Contains("no such tensor"));
+}
+
+TEST_CASE("a cache beyond any memory is refused, not attempted") {
+  const GoldenCheckpoint golden("llama_tied");
+  for (const std::uint64_t capacity : {std::uint64_t{1} << 44, std::uint64_t{1} << 52})
+    CHECK_THROWS_WITH(cpu::ModelRun(golden.config, golden.weights, {capacity, Elem::f32, 1}),
+                      Catch::Matchers::Contains("key cache needs"));
 }
 
 }  // namespace kvsim::capture

@@ -3,6 +3,7 @@
 #include <Eigen/Core>
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace kvsim::capture::cpu {
 namespace {
@@ -87,11 +88,35 @@ Block block_of(const AttentionInput& input, std::uint32_t head, std::uint64_t bl
   return {head, first, rows, first_key, input.past + first + rows - first_key};
 }
 
+// Eigen peels a mapped array up to an aligned address and treats the peel otherwise than the rest (std::exp
+// there, its own here; another order of a sum). Blocks of a fixed size, counted from the row's start, give
+// the same bits wherever the row lies.
+constexpr std::size_t kLanes = 64;
+using Lanes = Eigen::Array<float, kLanes, 1>;
+
+/// Calls body(lanes, first, count) for each block of x [n]; missing lanes of the last one are `padding`.
+/// Stores the result.
+template <class Body>
+void in_lanes(float* x, std::size_t n, float padding, Body body) {
+  for (std::size_t first = 0; first < n; first += kLanes) {
+    const std::size_t count = std::min(kLanes, n - first);
+    Lanes lanes = Lanes::Constant(padding);
+    std::copy_n(x + first, count, lanes.data());
+    body(lanes, first, count);
+    std::copy_n(lanes.data(), count, x + first);
+  }
+}
+
 /// p: scores to probabilities over keys [from, to) of the row, zero elsewhere.
 void softmax(float* p, std::uint64_t from, std::uint64_t to, std::uint64_t keys) {
-  Line seen(p + from, index(to - from));
-  seen = (seen - seen.maxCoeff()).exp();
-  seen *= 1.0F / seen.sum();
+  const float largest = ConstLine(p + from, index(to - from)).maxCoeff();
+  Lanes sums = Lanes::Zero();
+  in_lanes(p + from, to - from, -std::numeric_limits<float>::infinity(),
+           [&](Lanes& lanes, std::size_t, std::size_t) {
+             lanes = (lanes - largest).exp();
+             sums += lanes;
+           });
+  Line(p + from, index(to - from)) *= 1.0F / sums.sum();
   std::fill(p, p + from, 0.0F);
   std::fill(p + to, p + keys, 0.0F);
 }
@@ -169,9 +194,11 @@ void rms_norm(Workers& workers, const float* x, std::uint64_t n, std::span<const
 
 void swiglu(Workers& workers, float* gate, const float* up, std::uint64_t n) {
   in_runs(workers, n, kElementsPerTask, [&](std::uint64_t first, std::uint64_t count) {
-    Line g(gate + first, index(count));
-    const ConstLine u(up + first, index(count));
-    g = g / (1.0F + (-g).exp()) * u;
+    in_lanes(gate + first, count, 0.0F, [&](Lanes& lanes, std::size_t at, std::size_t in_block) {
+      Lanes factor = Lanes::Zero();
+      std::copy_n(up + first + at, in_block, factor.data());
+      lanes = lanes / (1.0F + (-lanes).exp()) * factor;
+    });
   });
 }
 
