@@ -1,0 +1,461 @@
+#include <boost/json/parse.hpp>
+#include <boost/json/serialize.hpp>
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+
+#include "sim/base/error.hpp"
+#include "tests/unit/capture/golden_checkpoint.hpp"
+#include "tests/unit/traces/scratch.hpp"
+#include "traces/capture/byte_pair_encoder.hpp"
+#include "traces/capture/capture.hpp"
+#include "traces/reader.hpp"
+
+namespace kvsim::capture {
+namespace {
+
+namespace fs = std::filesystem;
+using Catch::Matchers::Contains;
+
+/// 256 byte tokens, ids their bytes, and <s> = 256 put before the text.
+std::string byte_tokenizer() {
+  boost::json::object vocab;
+  for (int byte = 0; byte < 256; ++byte)
+    vocab[alphabet_of_bytes(std::string(1, static_cast<char>(byte)))] = byte;
+  vocab["<s>"] = 256;
+  const boost::json::value document = {
+      {"added_tokens", {{{"id", 256}, {"content", "<s>"}, {"special", true}, {"normalized", false}}}},
+      {"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", false}}},
+      {"post_processor",
+       {{"type", "TemplateProcessing"},
+        {"single", {{{"SpecialToken", {{"id", "<s>"}}}}, {{"Sequence", {{"id", "A"}}}}}},
+        {"special_tokens", {{"<s>", {{"ids", {256}}}}}}}},
+      {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", boost::json::array{}}}}};
+  return boost::json::serialize(document);
+}
+
+/// A model folder and files of one test.
+class Workplace {
+ public:
+  explicit Workplace(const std::string& variant = "llama_tied") : golden_(variant) {
+    fs::create_directory(model());
+    for (const fs::directory_entry& entry : fs::directory_iterator(golden_.directory)) {
+      if (entry.path().filename() != "golden.safetensors") fs::copy(entry.path(), model());
+    }
+    put("model/tokenizer.json", byte_tokenizer());
+  }
+
+  std::string model() const { return scratch.file("model"); }
+  const GoldenCheckpoint& golden() const { return golden_; }
+  std::string put(const std::string& name, const std::string& text) const {
+    std::ofstream(scratch.file(name), std::ios::binary) << text;
+    return scratch.file(name);
+  }
+  void change_config(const std::string& field, const boost::json::value& value) const {
+    boost::json::value config = boost::json::parse(test::bytes_of(scratch.file("model/config.json")));
+    config.as_object()[field] = value;
+    put("model/config.json", boost::json::serialize(config));
+  }
+  /// Overwrites every element of a tensor with one 16-bit pattern.
+  void fill_tensor(const std::string& name, std::uint16_t bits) const {
+    std::string bytes = test::bytes_of(scratch.file("model/model.safetensors"));
+    const TensorMap tensors = parse_safetensors(std::as_bytes(std::span(bytes)), "model");
+    const std::span<const std::byte> data = tensors.at(name).data;
+    char* begin = bytes.data() + (data.data() - reinterpret_cast<const std::byte*>(bytes.data()));
+    for (std::size_t i = 0; i < data.size(); i += 2) std::memcpy(begin + i, &bits, 2);
+    put("model/model.safetensors", bytes);
+  }
+
+  CaptureOptions options(std::uint64_t max_new_tokens = 5) const {
+    CaptureOptions options;
+    options.model_dir = model();
+    options.tokens_file = put("ids.txt", "10 20 30\n40 50 60 70\t80 90 100 110");
+    options.max_new_tokens = max_new_tokens;
+    options.output = scratch.file("run.h5");
+    options.threads = 2;
+    return options;
+  }
+  std::vector<std::string> files() const {
+    std::vector<std::string> names;
+    for (const fs::directory_entry& entry : fs::directory_iterator(scratch.file("")))
+      names.push_back(entry.path().filename());
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+
+  test::Scratch scratch;
+
+ private:
+  GoldenCheckpoint golden_;
+};
+
+CaptureResult capture(const CaptureOptions& options) {
+  Progress progress;
+  return run_capture(options, progress);
+}
+
+std::unique_ptr<trace::Source> captured(const CaptureOptions& options) {
+  capture(options);
+  return trace::open_trace(options.output);
+}
+
+std::vector<float> read(const trace::Source& source, trace::Tensor tensor, std::uint32_t layer,
+                        std::uint32_t head, std::uint64_t first, std::uint64_t n) {
+  std::vector<float> rows(n * source.header().model.head_dim);
+  source.read(tensor, layer, head, first, n, rows);
+  return rows;
+}
+
+/// What refuses `options`, checking that nothing was left behind.
+std::string problem(const Workplace& place, const CaptureOptions& options, ErrorKind kind) {
+  const std::vector<std::string> before = place.files();
+  try {
+    capture(options);
+  } catch (const Error& error) {
+    CHECK(error.kind() == kind);
+    CHECK(place.files() == before);
+    return error.what();
+  }
+  return "accepted";
+}
+
+struct Tensors : cpu::RunObserver {
+  void on_tensors(std::uint32_t, std::uint64_t, std::span<const float> q_in, std::span<const float> k_in,
+                  std::span<const float> v_in) override {
+    q.emplace_back(q_in.begin(), q_in.end());
+    k.emplace_back(k_in.begin(), k_in.end());
+    v.emplace_back(v_in.begin(), v_in.end());
+  }
+  std::vector<std::vector<float>> q, k, v;
+};
+
+}  // namespace
+
+TEST_CASE("a trace holds the run: tokens, tensors, passes") {
+  const Workplace place;
+  CaptureOptions options = place.options(5);
+  options.prefill_chunk = 4;
+  options.elem = "f32";
+  const CaptureResult result = capture(options);
+  CHECK(result.prompt_tokens == 11);
+  CHECK(result.new_tokens == 5);
+  CHECK(result.file_bytes == fs::file_size(options.output));
+  CHECK(result.notes.empty());
+
+  const auto source = trace::open_trace(options.output);
+  const trace::Header& header = source->header();
+  REQUIRE(header.n_tokens() == 16);
+  CHECK(std::vector<std::int32_t>(header.token_id.begin(), header.token_id.begin() + 11) ==
+        std::vector<std::int32_t>{10, 20, 30, 40, 50, 60, 70, 80, 90, 100, 110});
+
+  // The same tokens in one pass: every generated token is the most probable one, every tensor is stored.
+  const GoldenCheckpoint& golden = place.golden();
+  cpu::ModelRun run(golden.config, golden.weights, {16, Elem::f32, 1});
+  Tensors expected;
+  run.forward(header.token_id, expected);
+  const std::vector<float> logits = run.logits(16);
+  const std::size_t vocab = golden.config.vocab_size;
+  for (std::size_t t = 10; t < 15; ++t) {
+    const auto begin = logits.begin() + static_cast<std::ptrdiff_t>(t * vocab);
+    const auto best = std::max_element(begin, begin + static_cast<std::ptrdiff_t>(vocab));
+    CHECK(header.token_id[t + 1] == best - begin);
+    double sum = 0;
+    for (std::size_t i = 0; i < vocab; ++i)
+      sum += std::exp(double{begin[static_cast<std::ptrdiff_t>(i)]} - double{*best});
+    CHECK(header.token_logprob[t + 1] == Approx(-std::log(sum)).margin(1e-4));
+  }
+  for (std::size_t t = 0; t < 11; ++t) CHECK(std::isnan(header.token_logprob[t]));
+  for (std::uint32_t layer = 0; layer < 2; ++layer) {
+    const auto same = [&](trace::Tensor tensor, std::uint32_t heads, const std::vector<float>& all) {
+      for (std::uint32_t head = 0; head < heads; ++head) {
+        const std::vector<float> got = read(*source, tensor, layer, head, 0, 16);
+        for (std::size_t i = 0; i < got.size(); ++i) {
+          if (std::abs(got[i] - all[head * got.size() + i]) > 1e-4F) return false;
+        }
+      }
+      return true;
+    };
+    CHECK(same(trace::Tensor::query, 4, expected.q[layer]));
+    CHECK(same(trace::Tensor::key, 2, expected.k[layer]));
+    CHECK(same(trace::Tensor::value, 2, expected.v[layer]));
+  }
+
+  REQUIRE(header.passes.size() == 8);  // 4 + 4 + 3 prompt tokens, then 5 steps
+  CHECK(header.passes[2].q_len == 3);
+  CHECK(header.passes[2].past_len == 8);
+  CHECK(header.passes[3].phase == trace::Phase::decode);
+  CHECK(header.passes[7].begin == 15);
+  for (std::size_t p = 0; p < 8; ++p) {
+    CHECK(header.passes[p].dur_ns > 0);
+    if (p > 0)
+      CHECK(header.passes[p].start_ns >= header.passes[p - 1].start_ns + header.passes[p - 1].dur_ns);
+    for (std::size_t layer = 0; layer < 2; ++layer) {
+      CHECK(header.layer_ns[2 * p + layer] > 0);
+      CHECK(header.attn_ns[2 * p + layer] < header.layer_ns[2 * p + layer]);
+    }
+  }
+  REQUIRE(header.segments.size() == 2);
+  CHECK(header.segments[1].parent == 0);
+  CHECK(header.segments[1].path_len == 11);
+  CHECK(header.sequence_leaf == std::vector<std::uint32_t>{1});
+  CHECK(header.token_flags[10] == 0);
+  CHECK((header.token_flags[11] & trace::kFlagGenerated) != 0);
+  CHECK(header.query_token.empty());
+  CHECK(header.attention_token.empty());
+}
+
+TEST_CASE("the model's arithmetic is on record") {
+  const Workplace place("qwen3_qk_norm");
+  const auto source = captured(place.options());
+  const trace::Header& header = source->header();
+  CHECK(header.model.model_type == "qwen3");
+  CHECK(header.model.architecture == "Qwen3ForCausalLM");
+  CHECK(header.model.qk_norm);
+  CHECK(header.model.tied_embeddings);
+  CHECK(header.model.attn_scale == 0.25);
+  CHECK(header.model.inv_freq == rope_frequencies(place.golden().config.rope, 16));
+  CHECK(header.model.weights_sha256 == place.golden().checkpoint.sha256());
+  CHECK(header.model.config_json == test::bytes_of(place.model() + "/config.json"));
+  CHECK(header.capture.source == "native-cpu");
+  CHECK(header.capture.q_policy == "all");
+  CHECK(header.capture.row_policy == "none");
+  CHECK(header.tokenizer_sha256.size() == 64);
+  CHECK(header.file_uuid.size() == 36);
+}
+
+TEST_CASE("bf16 checkpoints give bf16 traces, others f32, unless told") {
+  CHECK(captured(Workplace("llama_tied").options())->header().elem == Elem::bf16);
+  CHECK(captured(Workplace("llama_untied_f32").options())->header().elem == Elem::f32);
+  CHECK(captured(Workplace("llama_attention_bias").options())->header().elem == Elem::f32);
+  const Workplace place;
+  CaptureOptions options = place.options();
+  options.elem = "f16";
+  CHECK(captured(options)->header().elem == Elem::f16);
+}
+
+TEST_CASE("a window of queries and of attention rows") {
+  const Workplace place;
+  CaptureOptions options = place.options();
+  options.prefill_chunk = 4;  // the window begins inside a pass
+  const auto all = captured(options);
+  options.queries = parse_row_choice("window:5", "--queries", "all", false);
+  options.attention = parse_row_choice("window:2", "--attention", "full", true);
+  options.overwrite = true;
+  const auto window = captured(options);
+  CHECK(window->header().query_token == std::vector<std::uint64_t>{6, 7, 8, 9, 10, 11, 12, 13, 14, 15});
+  CHECK(window->header().attention_token == std::vector<std::uint64_t>{9, 10, 11, 12, 13, 14, 15});
+  for (std::uint32_t head = 0; head < 4; ++head)
+    CHECK(read(*window, trace::Tensor::query, 1, head, 0, 10) ==
+          read(*all, trace::Tensor::query, 1, head, 6, 10));
+
+  options.queries = {RowChoice::Kind::window, 1000};  // more than the prompt: all
+  options.attention = {RowChoice::Kind::all, 0};
+  const auto wide = captured(options);
+  CHECK(wide->header().query_token.empty());
+  CHECK(wide->header().attention_token.size() == 16);
+}
+
+TEST_CASE("threads and timing aside, a capture is reproducible") {
+  const Workplace place;
+  CaptureOptions options = place.options();
+  options.overwrite = true;
+  std::vector<std::string> contents;
+  for (const unsigned threads : {1U, 2U, 8U}) {
+    options.threads = threads;
+    contents.push_back(captured(options)->content_sha256());
+  }
+  CHECK(contents[0].size() == 64);
+  CHECK(contents[1] == contents[0]);
+  CHECK(contents[2] == contents[0]);
+}
+
+TEST_CASE("generation stops at an end token, which is kept, unless told") {
+  const Workplace place;
+  CaptureOptions options = place.options(6);
+  options.overwrite = true;
+  const std::vector<std::int32_t> free = captured(options)->header().token_id;
+  place.change_config("eos_token_id", {256, free[12]});  // the second one generated
+  const std::size_t expected = free[11] == free[12] ? 12 : 13;
+  const auto stopped = captured(options);
+  CHECK(stopped->header().n_tokens() == expected);
+  CHECK((stopped->header().token_flags[expected - 1] & trace::kFlagSpecial) != 0);
+  options.ignore_eos = true;
+  CHECK(captured(options)->header().token_id == free);
+}
+
+TEST_CASE("without new tokens there is only a prompt") {
+  const Workplace place;
+  const auto source = captured(place.options(0));
+  CHECK(source->header().n_tokens() == 11);
+  CHECK(source->header().segments.size() == 1);
+  CHECK(source->header().sequence_leaf == std::vector<std::uint32_t>{0});
+}
+
+TEST_CASE("equal logits go to the lowest id") {
+  const Workplace place;
+  place.fill_tensor("model.embed_tokens.weight", 0);  // tied: every logit is 0
+  const auto source = captured(place.options(3));
+  CHECK(std::vector<std::int32_t>(source->header().token_id.end() - 3, source->header().token_id.end()) ==
+        std::vector<std::int32_t>{0, 0, 0});
+  CHECK(source->header().token_logprob[12] == Approx(-std::log(257.0)));
+}
+
+TEST_CASE("weights that are not numbers are noticed") {
+  const Workplace place;
+  place.fill_tensor("model.layers.1.mlp.down_proj.weight", 0x7fc0);
+  CHECK_THAT(problem(place, place.options(), ErrorKind::input), Contains("after token 10 are not finite"));
+}
+
+TEST_CASE("text in, text out") {
+  const Workplace place;
+  CaptureOptions options = place.options(4);
+  options.tokens_file.clear();
+  options.prompt_file = place.put("prompt.txt", "h\u00e9 <s>!");
+  const CaptureResult result = capture(options);
+  const auto source = trace::open_trace(options.output);
+  const trace::Header& header = source->header();
+  CHECK(result.prompt_tokens == 7);
+  CHECK(header.token_id[0] == 256);
+  CHECK(header.token_id[5] == 256);
+  CHECK((header.token_flags[0] & trace::kFlagSpecial) != 0);
+  CHECK(header.text_bytes.substr(0, header.text_offset[7]) == "<s>h\u00e9 <s>!");
+  std::string generated;
+  for (std::size_t t = 7; t < header.n_tokens(); ++t) {
+    if (header.token_id[t] != 256) generated += static_cast<char>(header.token_id[t]);
+  }
+  CHECK(result.text == generated);
+}
+
+TEST_CASE("what is asked for must be possible") {
+  const Workplace place;
+  CaptureOptions options = place.options();
+  const auto usage = [&] { return problem(place, options, ErrorKind::usage); };
+  const auto input = [&] { return problem(place, options, ErrorKind::input); };
+
+  SECTION("prompt and tokens, or neither") {
+    options.prompt_file = "x";
+    CHECK_THAT(usage(), Contains("either a prompt or"));
+    options.prompt_file.clear();
+    options.tokens_file.clear();
+    CHECK_THAT(usage(), Contains("either a prompt or"));
+  }
+  SECTION("more tokens than the context holds") {
+    options.max_new_tokens = 118;
+    CHECK_THAT(usage(), Contains("11 tokens and 118 new ones exceed") && Contains("128") &&
+                            Contains("At most 117 fit"));
+    options.max_new_tokens = ~0ULL;
+    CHECK_THAT(usage(), Contains("At most 117 fit"));
+    std::string ids;
+    for (int i = 0; i < 129; ++i) ids += "1 ";
+    options.tokens_file = place.put("long.txt", ids);
+    CHECK_THAT(usage(), Contains("129 tokens") && Contains("128"));
+  }
+  SECTION("the whole context may be used") {
+    options.max_new_tokens = 117;
+    CHECK(captured(options)->header().n_tokens() == 128);
+  }
+  SECTION("unknown token ids") {
+    options.tokens_file = place.put("bad.txt", "1 2 257");
+    CHECK_THAT(input(), Contains("token 2") && Contains("257") && Contains("vocabulary of 257"));
+    options.tokens_file = place.put("bad.json", "[1, -2]");
+    CHECK_THAT(input(), Contains("bad.json token 1"));
+    options.tokens_file = place.put("bad.txt", "1 -2");
+    CHECK_THAT(input(), Contains("\"-2\" is not a token id"));
+    options.tokens_file = place.put("bad.json", "[1, 2.0]");
+    CHECK_THAT(input(), Contains("bad.json token 1"));
+    options.tokens_file = place.put("bad.json", "[1, 2] 3");
+    CHECK_THAT(input(), Contains("JSON"));
+    options.tokens_file = place.put("bad.txt", "1 99999999999999999999");
+    CHECK_THAT(input(), Contains("token 1"));
+  }
+  SECTION("no tokens") {
+    options.tokens_file = place.put("none.txt", " \n");
+    CHECK_THAT(input(), Contains("no tokens"));
+    options.tokens_file = place.scratch.file("missing.txt");
+    CHECK_THAT(input(), Contains("missing.txt"));
+  }
+  SECTION("a prompt that is not text") {
+    options.tokens_file.clear();
+    options.prompt_file = place.put("prompt.txt", "ab\xff");
+    CHECK_THAT(input(), Contains("not UTF-8 at byte 2"));
+  }
+  SECTION("a tokenizer of another model") {
+    options.tokens_file.clear();
+    options.prompt_file = place.put("prompt.txt", "abc");
+    std::string tokenizer = byte_tokenizer();
+    for (std::size_t at = tokenizer.find("256"); at != std::string::npos; at = tokenizer.find("256", at))
+      tokenizer.replace(at, 3, "999");
+    place.put("model/tokenizer.json", tokenizer);
+    CHECK_THAT(input(), Contains("token 0 of the prompt has id 999"));
+  }
+  SECTION("no tokenizer") {
+    fs::remove(place.model() + "/tokenizer.json");
+    CHECK(captured(options)->header().text_offset.empty());
+    options.overwrite = true;
+    options.tokens_file.clear();
+    options.prompt_file = place.put("prompt.txt", "abc");
+    CHECK_THAT(input(), Contains("no tokenizer.json") && Contains("--tokens"));
+  }
+  SECTION("a tokenizer kvsim does not know costs the text, not the run") {
+    place.put("model/tokenizer.json", R"({"model":{"type":"Unigram"}})");
+    const CaptureResult result = capture(options);
+    REQUIRE(result.notes.size() == 1);
+    CHECK_THAT(result.notes[0], Contains("no text") && Contains("Unigram"));
+  }
+  SECTION("an existing trace stays") {
+    place.put("run.h5", "precious");
+    CHECK_THAT(usage(), Contains("exists already") && Contains("--overwrite"));
+    CHECK(test::bytes_of(options.output) == "precious");
+  }
+  SECTION("bad values") {
+    options.elem = "bf61";
+    CHECK_THAT(usage(), Contains("bf16"));
+    options.elem = "auto";
+    options.prefill_chunk = 0;
+    CHECK_THAT(usage(), Contains("--prefill-chunk"));
+  }
+  SECTION("no model") {
+    options.model_dir = place.scratch.file("nowhere");
+    CHECK_THAT(input(), Contains("nowhere/config.json"));
+  }
+  SECTION("no folder for the trace") {
+    options.output = place.scratch.file("nowhere/run.h5");
+    CHECK_THAT(input(), Contains("nowhere"));
+  }
+}
+
+TEST_CASE("an interrupted run leaves nothing") {
+  const Workplace place;
+  const CaptureOptions options = place.options();
+  const std::vector<std::string> before = place.files();
+  Progress progress;
+  progress.stop = true;
+  try {
+    run_capture(options, progress);
+    FAIL("not interrupted");
+  } catch (const Error& error) {
+    CHECK(error.kind() == ErrorKind::interrupted);
+  }
+  CHECK(place.files() == before);
+}
+
+TEST_CASE("progress counts tokens and ends where the run did") {
+  const Workplace place;
+  Progress progress;
+  run_capture(place.options(5), progress);
+  CHECK(progress.total == 16);
+  CHECK(progress.done == 16);
+}
+
+TEST_CASE("choices of rows") {
+  CHECK(parse_row_choice("all", "--queries", "all", false).kind == RowChoice::Kind::all);
+  CHECK(parse_row_choice("full", "--attention", "full", true).kind == RowChoice::Kind::all);
+  CHECK(parse_row_choice("none", "--attention", "full", true).kind == RowChoice::Kind::none);
+  CHECK(parse_row_choice("window:12", "--queries", "all", false).window == 12);
+  for (const char* text : {"none", "full", "window", "window:", "window:0", "window:-1", "window:1x",
+                           "window: 1", "", "window:99999999999999999999"})
+    CHECK_THROWS_WITH(parse_row_choice(text, "--queries", "all", false), Contains("--queries"));
+}
+
+}  // namespace kvsim::capture
