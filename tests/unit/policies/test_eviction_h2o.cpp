@@ -74,7 +74,8 @@ TEST_CASE("renormalised and raw feedback differ, worked by hand") {
 TEST_CASE("h2o agrees with its definition") {
   for (std::uint64_t seed = 0; seed < 30; ++seed) {
     const int group = 1 + static_cast<int>(seed % 3);
-    const Run run = random_run({.prompt = 2 + seed % 11, .decode = 12, .n_lanes = 1, .group = group}, seed);
+    const Run run = random_run(
+        {.prompt = seed % 10 == 9 ? 60 : 2 + seed % 11, .decode = 12, .n_lanes = 1, .group = group}, seed);
     for (std::size_t budget = 1; budget < 16; ++budget) {
       for (const auto& [text, share] : {std::pair{"0", 0.0}, {"0.5", 0.5}, {"0.8", 0.8}, {"1", 1.0}}) {
         for (const bool raw : {false, true}) {
