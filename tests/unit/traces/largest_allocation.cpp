@@ -1,0 +1,28 @@
+#include "tests/unit/traces/largest_allocation.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <new>
+
+namespace kvsim::test {
+
+std::size_t& largest_allocation() {
+  static thread_local std::size_t largest = 0;
+  return largest;
+}
+
+}  // namespace kvsim::test
+
+// For the whole binary. Apart from the tests, so that the compiler does not see through a matching pair.
+void* operator new(std::size_t bytes) {
+  std::size_t& largest = kvsim::test::largest_allocation();
+  largest = std::max(largest, bytes);
+  if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
+  throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, std::size_t /*bytes*/) noexcept {
+  std::free(memory);
+}

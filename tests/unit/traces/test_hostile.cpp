@@ -1,0 +1,646 @@
+// Files that want to be read wrongly: each construct is refused by name, before it costs anything.
+#include <sys/stat.h>
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+
+#include "sim/base/error.hpp"
+#include "tests/unit/traces/hdf5_edit.hpp"
+#include "tests/unit/traces/largest_allocation.hpp"
+#include "tests/unit/traces/scratch.hpp"
+#include "tests/unit/traces/small_trace.hpp"
+#include "traces/check.hpp"
+#include "traces/reader.hpp"
+#include "traces/writer.hpp"
+
+using namespace kvsim;
+using namespace kvsim::test;
+
+namespace {
+
+constexpr std::size_t kTokens = 5;
+
+/// Bytes of a sound file with everything a trace may hold: 2 layers, 4 query and 2 KV heads of 8, 4 + 1
+/// tokens.
+std::string sound_bytes(Elem elem) {
+  trace::Header header = trace::plain_header(small_model(), 4, 1);
+  header.elem = elem;
+  header.token_logprob.assign(kTokens, -1);
+  header.layer_ns.assign(4, 1);
+  header.attn_ns.assign(4, 1);
+  header.text_offset = {0, 1, 2, 3, 4, 5};
+  header.text_bytes = "abcde";
+  header.query_token = {2, 3, 4};
+  header.attention_token = {1, 4};
+  const trace::MemoryTrace made = numbered_trace(header);
+  const Scratch scratch;
+  trace::Writer writer(scratch.file("sound.h5"), header);
+  for (std::uint32_t layer = 0; layer < 2; ++layer) {
+    for (const trace::Tensor tensor : kTensors) {
+      std::vector<float> block;
+      for (std::uint32_t head = 0; head < heads_of(header.model, tensor); ++head) {
+        const std::vector<float> rows = all_rows(made, tensor, layer, head);
+        block.insert(block.end(), rows.begin(), rows.end());
+      }
+      writer.append(tensor, layer, tensor == trace::Tensor::query ? 3 : kTokens, block);
+    }
+    writer.append_attention(layer, 0, 2, std::vector<float>(8, 0.5F));
+    writer.append_attention(layer, 0, 5, std::vector<float>(20, 0.2F));
+  }
+  writer.finish(header);
+  return bytes_of(scratch.file("sound.h5"));
+}
+
+/// A sound file of its own, about to be harmed.
+class Victim {
+ public:
+  explicit Victim(Elem elem = Elem::f32) {
+    static const std::string full = sound_bytes(Elem::f32), half = sound_bytes(Elem::bf16);
+    std::ofstream(path(), std::ios::binary) << (elem == Elem::f32 ? full : half);
+  }
+
+  std::string path() const { return scratch_.file("victim.h5"); }
+  const Scratch& scratch() const { return scratch_; }
+
+ private:
+  Scratch scratch_;
+};
+
+/// Opening must fail with an input error that holds both texts, without a large allocation.
+void require_refused(const std::string& path, const std::string& where, const std::string& what) {
+  INFO(where << ": " << what);
+  largest_allocation() = 0;
+  try {
+    trace::open_trace(path);
+    FAIL("accepted");
+  } catch (const Error& error) {
+    CHECK(error.kind() == ErrorKind::input);
+    CHECK_THAT(error.what(), Catch::Contains(where) && Catch::Contains(what) && Catch::Contains("victim.h5"));
+  }
+  CHECK(largest_allocation() < (1 << 20));
+}
+
+void refuses(const std::function<void(hid_t)>& change, const std::string& where, const std::string& what) {
+  const Victim victim;
+  edit(victim.path(), change);
+  require_refused(victim.path(), where, what);
+}
+
+const std::string kKeys = "/layers/0000/k";
+const std::vector<hsize_t> kKeyShape{2, kTokens, 8};
+const std::vector<float> kKeyData(2 * kTokens * 8, 1.0F);
+
+/// k of layer 0 replaced by floats with this creation list.
+std::function<void(hid_t)> keys_with(const std::function<void(hid_t)>& set, bool written = true) {
+  return [set, written](hid_t file) {
+    const hdf5::PropertyList list = creation_list(set);
+    replace_dataset(file, kKeys, H5T_IEEE_F32LE, kKeyShape, written ? kKeyData.data() : nullptr, list.id());
+  };
+}
+
+}  // namespace
+
+TEST_CASE("the victim is sound before it is harmed") {
+  const Victim victim;
+  Progress progress;
+  const trace::CheckReport report = trace::check_trace(victim.path(), progress);
+  CHECK(report.problems == std::vector<std::string>{});
+  CHECK(report.attention_rows == 2 * 4 * 2);
+}
+
+TEST_CASE("data that lie in other files") {
+  const Victim other;
+  const std::string secret = other.scratch().file("secret");
+  std::ofstream(secret) << std::string(4096, 's');
+
+  refuses(keys_with([&](hid_t list) { need(H5Pset_external(list, secret.c_str(), 0, 320)); }, false), kKeys,
+          "keeps its data in external files");
+  refuses(
+      [&](hid_t file) {
+        remove_link(file, kKeys);
+        link_external(other.path(), kKeys, file, kKeys);
+      },
+      kKeys, "is an external link");
+  refuses(
+      [&](hid_t file) {
+        const hdf5::Dataspace space(need(H5Screate_simple(3, kKeyShape.data(), nullptr)));
+        const hdf5::PropertyList list = creation_list([&](hid_t id) {
+          need(H5Pset_virtual(id, space.id(), other.path().c_str(), kKeys.c_str(), space.id()));
+        });
+        replace_dataset(file, kKeys, H5T_IEEE_F32LE, kKeyShape, nullptr, list.id());
+      },
+      kKeys, "is a virtual dataset");
+}
+
+TEST_CASE("links that are not hard, at any component of a path") {
+  const auto move_and_link = [](const std::string& path) {
+    return [path](hid_t file) {
+      need(H5Lmove(file, path.c_str(), file, "/elsewhere", H5P_DEFAULT, H5P_DEFAULT));
+      need(H5Lcreate_soft("/elsewhere", file, path.c_str(), H5P_DEFAULT, H5P_DEFAULT));
+    };
+  };
+  for (const std::string path :
+       {"/layers/0001/v", "/layers/0001", "/layers", "/tokens/id", "/model", "/text"})
+    refuses(move_and_link(path), path, "is a soft link");
+  refuses(
+      [](hid_t file) {
+        remove_link(file, kKeys);
+        need(H5Lcreate_soft("/nowhere", file, kKeys.c_str(), H5P_DEFAULT, H5P_DEFAULT));
+      },
+      kKeys, "is a soft link");
+  const Victim other;
+  refuses(
+      [&](hid_t file) {  // soft to external
+        remove_link(file, kKeys);
+        link_external(other.path(), kKeys, file, "/bridge");
+        need(H5Lcreate_soft("/bridge", file, kKeys.c_str(), H5P_DEFAULT, H5P_DEFAULT));
+      },
+      kKeys, "is a soft link");
+  refuses(
+      [&](hid_t file) {
+        remove_link(file, "/layers/0001");
+        link_external(other.path(), "/layers/0001", file, "/layers/0001");
+      },
+      "/layers/0001", "is an external link");
+}
+
+TEST_CASE("external links are dead in the whole process") {
+  const Victim victim, other;
+  edit(victim.path(), [&](hid_t file) { link_external(other.path(), "/", file, "/out"); });
+  CHECK_NOTHROW(trace::open_trace(victim.path()));  // nobody asks for /out
+  const hdf5::Session session;
+  const hdf5::File file(need(H5Fopen(victim.path().c_str(), H5F_ACC_RDONLY, H5P_DEFAULT)));
+  CHECK(H5Oopen(file.id(), "/out/tokens", H5P_DEFAULT) < 0);
+}
+
+TEST_CASE("shapes that promise more than is stored") {
+  refuses(
+      [](hid_t file) {
+        replace_dataset(file, kKeys, H5T_IEEE_F32LE, {50000, 50000, 8}, nullptr);
+      },
+      kKeys, "needs far more than the 0 bytes stored");
+  refuses(
+      [](hid_t file) {
+        const hdf5::PropertyList list = creation_list([](hid_t id) {
+          const hsize_t chunk[] = {1, 64, 8};
+          need(H5Pset_chunk(id, 3, chunk));
+        });
+        replace_dataset(file, kKeys, H5T_IEEE_F32LE, {1U << 31, 1U << 31, 1U << 31}, nullptr, list.id());
+      },
+      kKeys, "needs far more than");
+  refuses([](hid_t file) { replace_dataset(file, "/tokens/id", H5T_STD_I32LE, {1ULL << 40}, nullptr); },
+          "/tokens/id", "needs far more than");
+  refuses(
+      [](hid_t file) {
+        replace_attribute<std::uint64_t>(file, "/", "n_tokens", 1 << 24);
+        replace_dataset(file, "/tokens/id", H5T_STD_I32LE, {1 << 24}, nullptr);
+      },
+      "/tokens/id", "needs far more than the 0 bytes stored");
+  refuses(keys_with([](hid_t) {}, false), kKeys, "needs far more than the 0 bytes stored");  // never written
+}
+
+TEST_CASE("chunks that are missing, too large, or swollen by deflate") {
+  const auto chunked = [](std::vector<hsize_t> chunk, bool deflate) {
+    return [chunk, deflate](hid_t list) {
+      need(H5Pset_chunk(list, 3, chunk.data()));
+      if (deflate) need(H5Pset_deflate(list, 9));
+    };
+  };
+  const auto of_rows = [](hsize_t rows, const std::function<void(hid_t)>& set) {
+    return [rows, set](hid_t file) {
+      replace_dataset(file, kKeys, H5T_IEEE_F32LE, {2, rows, 8}, nullptr, creation_list(set).id());
+    };
+  };
+  refuses(of_rows(1 << 19, chunked({2, 1 << 19, 8}, false)), kKeys, "chunks are larger than 16 MiB");
+  refuses(of_rows(1 << 16, chunked({2, 1 << 16, 8}, true)), kKeys, "chunks are larger than 1 MiB");
+  const auto first_chunk_only = [](const std::function<void(hid_t)>& set) {
+    return [set](hid_t file) {
+      const hdf5::PropertyList list = creation_list(set);
+      replace_dataset(file, kKeys, H5T_IEEE_F32LE, kKeyShape, nullptr, list.id());
+      const hdf5::Dataset dataset(need(H5Dopen2(file, kKeys.c_str(), H5P_DEFAULT)));
+      const hdf5::Dataspace space(need(H5Dget_space(dataset.id())));
+      const hsize_t start[] = {0, 0, 0}, count[] = {1, kTokens, 8};
+      need(H5Sselect_hyperslab(space.id(), H5S_SELECT_SET, start, nullptr, count, nullptr));
+      const hdf5::Dataspace memory(need(H5Screate_simple(3, count, nullptr)));
+      need(H5Dwrite(dataset.id(), H5T_IEEE_F32LE, memory.id(), space.id(), H5P_DEFAULT, kKeyData.data()));
+    };
+  };
+  refuses(first_chunk_only(chunked({1, kTokens, 8}, true)), kKeys, "has 1 of its 2 chunks");
+  refuses(first_chunk_only(chunked({1, kTokens, 8}, false)), kKeys,
+          "needs far more than the 160 bytes stored");
+  refuses(
+      [](hid_t file) {  // one deflated chunk of zeros of 2^20 claimed
+        const hdf5::PropertyList list = creation_list([](hid_t id) {
+          const hsize_t chunk[] = {1 << 18};
+          need(H5Pset_chunk(id, 1, chunk));
+          need(H5Pset_deflate(id, 9));
+        });
+        replace_dataset(file, "/text/bytes", H5T_STD_U8LE, {1ULL << 38}, nullptr, list.id());
+        const hdf5::Dataset dataset(need(H5Dopen2(file, "/text/bytes", H5P_DEFAULT)));
+        const hdf5::Dataspace space(need(H5Dget_space(dataset.id())));
+        const hsize_t start[] = {0}, count[] = {1 << 18};
+        need(H5Sselect_hyperslab(space.id(), H5S_SELECT_SET, start, nullptr, count, nullptr));
+        const hdf5::Dataspace memory(need(H5Screate_simple(1, count, nullptr)));
+        const std::vector<char> zeros(1 << 18);
+        need(H5Dwrite(dataset.id(), H5T_STD_U8LE, memory.id(), space.id(), H5P_DEFAULT, zeros.data()));
+      },
+      "/text/bytes", "needs far more than");
+}
+
+TEST_CASE("a stored chunk far larger than its data is refused when it is read") {
+  const Victim victim;
+  edit(victim.path(), [](hid_t file) {
+    const hdf5::PropertyList list = creation_list([](hid_t id) {
+      const hsize_t chunk[] = {2, kTokens, 8};
+      need(H5Pset_chunk(id, 3, chunk));
+      need(H5Pset_deflate(id, 1));
+    });
+    replace_dataset(file, kKeys, H5T_IEEE_F32LE, kKeyShape, nullptr, list.id());
+    const hdf5::Dataset dataset(need(H5Dopen2(file, kKeys.c_str(), H5P_DEFAULT)));
+    const hsize_t start[] = {0, 0, 0};
+    const std::vector<char> stored(1 << 20, 'x');
+    need(H5Dwrite_chunk(dataset.id(), H5P_DEFAULT, 0, start, stored.size(), stored.data()));
+  });
+  const auto open = trace::open_trace(victim.path());
+  std::vector<float> rows(kTokens * 8);
+  CHECK_THROWS_WITH(open->read(trace::Tensor::key, 0, 0, 0, kTokens, rows),
+                    Catch::Contains(kKeys) && Catch::Contains("holds a chunk larger than its data"));
+}
+
+TEST_CASE("deflate and shuffle are read") {
+  const Victim victim;
+  edit(victim.path(), keys_with([](hid_t list) {
+         const hsize_t chunk[] = {1, 2, 4};
+         need(H5Pset_chunk(list, 3, chunk));
+         need(H5Pset_shuffle(list));
+         need(H5Pset_deflate(list, 6));
+         need(H5Pset_fletcher32(list));
+       }));
+  const auto open = trace::open_trace(victim.path());
+  std::vector<float> rows(3 * 8);
+  open->read(trace::Tensor::key, 0, 1, 1, 3, rows);
+  CHECK(rows == std::vector<float>(3 * 8, 1.0F));
+}
+
+TEST_CASE("filters and layouts nobody needs") {
+  const auto with_filter = [](const std::function<void(hid_t)>& filter) {
+    return [filter](hid_t file) {
+      const hdf5::PropertyList list = creation_list([&](hid_t id) {
+        const hsize_t chunk[] = {kTokens};
+        need(H5Pset_chunk(id, 1, chunk));
+        filter(id);
+      });
+      const std::vector<std::int32_t> ids(kTokens);
+      replace_dataset(file, "/tokens/id", H5T_STD_I32LE, {kTokens}, ids.data(), list.id());
+    };
+  };
+  refuses(with_filter([](hid_t list) { need(H5Pset_scaleoffset(list, H5Z_SO_INT, 0)); }), "/tokens/id",
+          "uses filter 6");
+  refuses(with_filter([](hid_t list) { need(H5Pset_nbit(list)); }), "/tokens/id", "uses filter 5");
+  refuses(with_filter([](hid_t list) { need(H5Pset_deflate(list, 1)), need(H5Pset_deflate(list, 1)); }),
+          "/tokens/id", "is deflated twice");
+  refuses(keys_with([](hid_t list) { need(H5Pset_layout(list, H5D_COMPACT)); }), kKeys,
+          "is neither contiguous nor chunked");
+}
+
+TEST_CASE("types that are not exactly those of the schema") {
+  const auto keys_of = [](hid_t type) {
+    return [type](hid_t file) { replace_dataset(file, kKeys, type, kKeyShape, nullptr); };
+  };
+  const char* what = "element type is not f32 or bf16 or f16 or u16";
+  refuses(keys_of(H5T_IEEE_F64LE), kKeys, what);
+  refuses(keys_of(H5T_IEEE_F32BE), kKeys, what);
+  refuses(keys_of(H5T_STD_I16LE), kKeys, what);
+  refuses(keys_of(H5T_STD_REF_OBJ), kKeys, what);
+  refuses(keys_of(hdf5::Datatype(H5Tvlen_create(H5T_IEEE_F32LE)).id()), kKeys, what);
+  refuses(keys_of(hdf5::Datatype(H5Tcreate(H5T_OPAQUE, 4)).id()), kKeys, what);
+  const hdf5::Datatype compound(need(H5Tcreate(H5T_COMPOUND, 4)));
+  need(H5Tinsert(compound.id(), "x", 0, H5T_IEEE_F32LE));
+  refuses(keys_of(compound.id()), kKeys, what);
+  hdf5::Datatype odd_bias = hdf5::datatype(hdf5::Type::bf16);
+  need(H5Tset_ebias(odd_bias.id(), 120));
+  refuses(keys_of(odd_bias.id()), kKeys, what);
+  const hsize_t three[] = {3};
+  refuses(keys_of(hdf5::Datatype(H5Tarray_create2(H5T_IEEE_F32LE, 1, three)).id()), kKeys, what);
+}
+
+TEST_CASE("halves in disguise") {
+  const std::vector<std::uint16_t> words(kKeyData.size(), 0x3f80);
+  refuses([&](hid_t file) { replace_dataset(file, kKeys, H5T_STD_U16LE, kKeyShape, words.data()); }, kKeys,
+          "no attribute elem says what they are");
+  refuses(
+      [&](hid_t file) {
+        replace_dataset(file, kKeys, H5T_STD_U16LE, kKeyShape, words.data());
+        replace_text(file, kKeys, "elem", "f16");
+      },
+      kKeys, "attribute elem contradicts the type");
+  refuses([&](hid_t file) { replace_text(file, kKeys, "elem", "bf16"); }, kKeys,
+          "attribute elem contradicts the type");
+  refuses(
+      [&](hid_t file) {
+        replace_dataset(file, "/layers/0001/v", H5T_STD_U16LE, kKeyShape, words.data());
+        replace_text(file, "/layers/0001/v", "elem", "bf16");
+      },
+      "/layers/0001/v", "is bf16, the first layer's k is f32");
+}
+
+TEST_CASE("shapes that contradict the header") {
+  refuses(
+      [](hid_t file) {
+        replace_dataset(file, kKeys, H5T_IEEE_F32LE, {2, kTokens * 8}, kKeyData.data());
+      },
+      kKeys, "does not have 3 dimensions");
+  refuses(
+      [](hid_t file) {
+        replace_dataset(file, kKeys, H5T_IEEE_F32LE, {2, 8, kTokens}, kKeyData.data());
+      },
+      kKeys, "has shape [2, 8, 5], but /model makes it [2, 5, 8]");
+  refuses([](hid_t file) { replace_attribute<std::uint64_t>(file, "/", "n_tokens", 6); }, "/tokens/id",
+          "has shape [5], but n_tokens makes it [6]");
+  refuses([](hid_t file) { replace_attribute<std::uint32_t>(file, "/", "n_segments", 1); },
+          "/segments/parent", "has shape [2]");
+  refuses([](hid_t file) { replace_attribute<std::uint32_t>(file, "/", "n_passes", 3); }, "/passes/segment",
+          "has shape [2]");
+  refuses([](hid_t file) { replace_attribute<std::uint32_t>(file, "/model", "n_layers", 3); },
+          "/model/layer_window", "has shape [2]");
+  refuses([](hid_t file) { replace_attribute<std::uint32_t>(file, "/model", "head_dim", 16); },
+          "/layers/0000", "differ from /model");
+  refuses([](hid_t file) { replace_attribute<std::uint32_t>(file, "/layers/0001", "layer", 0); },
+          "/layers/0001", "differ from /model");
+}
+
+TEST_CASE("everything required is missed when it is gone, by its own name") {
+  const Victim intact;
+  const auto optional = [](const std::string& path) {
+    for (const char* prefix :
+         {"/text", "/timing", "/tokens/logprob", "/layers/0000/rows", "/layers/0001/rows"})
+      if (path == prefix) return true;
+    return path == "/timing/layer_ns" || path == "/timing/attn_ns";
+  };
+  std::size_t removed = 0;
+  for (const Listed& object : objects_of(intact.path())) {
+    const Victim victim;
+    edit(victim.path(), [&](hid_t file) { remove_link(file, object.path); });
+    if (optional(object.path)) {
+      // Rows in only one of two layers are no longer consistent.
+      if (object.path.find("/rows") == std::string::npos) CHECK_NOTHROW(trace::open_trace(victim.path()));
+      continue;
+    }
+    const bool query_tokens = object.path == "/layers/0000/q_token";  // then q is too short for every token
+    require_refused(victim.path(), query_tokens ? "/layers/0000/q" : object.path,
+                    query_tokens ? "has shape [4, 3, 8]" : "is missing");
+    ++removed;
+  }
+  CHECK(removed > 40);
+}
+
+TEST_CASE("groups in the place of datasets, datasets in the place of groups") {
+  const Victim intact;
+  for (const Listed& object : objects_of(intact.path())) {
+    if (object.path.find("/0001/") != std::string::npos) continue;  // as layer 0
+    const Victim victim;
+    edit(victim.path(), [&](hid_t file) {
+      if (object.is_group) {
+        const float value = 0;
+        replace_dataset(file, object.path, H5T_IEEE_F32LE, {1}, &value);
+      } else {
+        remove_link(file, object.path);
+        const hdf5::Object group(
+            need(H5Gcreate2(file, object.path.c_str(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT)));
+      }
+    });
+    require_refused(victim.path(), object.path,
+                    object.is_group ? "is a dataset, not a group" : "is a group, not a dataset");
+  }
+}
+
+TEST_CASE("every list refuses another type and another length") {
+  const Victim intact;
+  for (const Listed& object : objects_of(intact.path())) {
+    const bool free_length = object.path == "/sequences/leaf" || object.path == "/model/config_json";
+    if (object.is_group || object.path.find("/0001/") != std::string::npos) continue;
+    const Victim victim;
+    edit(victim.path(), [&](hid_t file) { replace_dataset(file, object.path, H5T_STD_I8LE, {1}, "x"); });
+    require_refused(victim.path(), object.path, "element type is not");
+    if (free_length) continue;
+    const Victim longer;
+    edit(longer.path(), [&](hid_t file) {
+      const hdf5::Dataset old(need(H5Dopen2(file, object.path.c_str(), H5P_DEFAULT)));
+      const hdf5::Datatype type(need(H5Dget_type(old.id())));
+      const hdf5::Dataspace space(need(H5Dget_space(old.id())));
+      std::vector<hsize_t> dims(static_cast<std::size_t>(H5Sget_simple_extent_ndims(space.id())));
+      need(H5Sget_simple_extent_dims(space.id(), dims.data(), nullptr));
+      dims.back() += 100;
+      std::size_t bytes = H5Tget_size(type.id());
+      for (const hsize_t dim : dims) bytes *= dim;
+      const std::vector<char> data(bytes);
+      replace_dataset(file, object.path, type.id(), dims, data.data());
+    });
+    // The offsets say how long the text is.
+    require_refused(longer.path(), object.path == "/text/bytes" ? "/text/offset" : object.path, "");
+  }
+}
+
+TEST_CASE("every attribute is missed when it is gone") {
+  const Victim intact;
+  std::size_t removed = 0;
+  for (const std::string object : {"/", "/model", "/tokenizer", "/capture", "/layers/0000"}) {
+    for (const std::string& name : attributes_of(intact.path(), object)) {
+      // Derived, or repeated from /model.
+      if (name == "features" || name == "schema_minor" || name == "window") continue;
+      const Victim victim;
+      edit(victim.path(), [&](hid_t file) { remove_attribute(file, object, name); });
+      require_refused(victim.path(), name == "format" ? "victim.h5" : object,
+                      name == "format" ? "not a kvsim trace" : "attribute " + name + " is missing");
+      ++removed;
+    }
+  }
+  CHECK(removed > 45);
+}
+
+TEST_CASE("attributes that are not what they should be") {
+  const auto text_type = [](std::size_t bytes) {
+    hdf5::Datatype type(need(H5Tcopy(H5T_C_S1)));
+    need(H5Tset_size(type.id(), bytes));
+    return type;
+  };
+  refuses([](hid_t file) { replace_text(file, "/model", "name", std::string(40000, 'x')); }, "/model",
+          "attribute name is not fixed-length text of at most 32 KiB");
+  refuses(
+      [&](hid_t file) {
+        const hdf5::Datatype type = text_type(H5T_VARIABLE);
+        const char* text = "hello";
+        replace_attribute(file, "/model", "name", type.id(), &text);
+      },
+      "/model", "attribute name is not fixed-length text");
+  refuses([](hid_t file) { replace_attribute<std::uint32_t>(file, "/model", "name", 3); }, "/model",
+          "attribute name is not fixed-length text");
+  refuses([](hid_t file) { replace_text(file, "/model", "n_layers", "2"); }, "/model",
+          "attribute n_layers is not an integer");
+  refuses([](hid_t file) { replace_attribute<double>(file, "/model", "n_layers", 2.0); }, "/model",
+          "attribute n_layers is not an integer");
+  refuses([](hid_t file) { replace_attribute<std::int32_t>(file, "/model", "n_layers", -2); }, "/model",
+          "attribute n_layers is negative");
+  refuses([](hid_t file) { replace_attribute<std::uint64_t>(file, "/model", "n_layers", 1ULL << 40); },
+          "/model", "attribute n_layers is 1099511627776, more than");
+  refuses([](hid_t file) { replace_attribute<std::uint64_t>(file, "/", "n_tokens", 1ULL << 40); },
+          "victim.h5:/", "attribute n_tokens is 1099511627776, more than 16777216");
+  refuses([](hid_t file) { replace_attribute<std::uint8_t>(file, "/capture", "rope_fp32", 2); }, "/capture",
+          "attribute rope_fp32 is 2, more than 1");
+  refuses([](hid_t file) { replace_attribute<double>(file, "/model", "attn_scale", std::nan("")); }, "/model",
+          "attribute attn_scale is not finite");
+  refuses(
+      [](hid_t file) {
+        const long double value = 1;
+        replace_attribute(file, "/model", "attn_scale", H5T_NATIVE_LDOUBLE, &value);
+      },
+      "/model", "attribute attn_scale is not a real number");
+  refuses(
+      [](hid_t file) {  // a list where one value belongs
+        const hdf5::Object model(need(H5Oopen(file, "/model", H5P_DEFAULT)));
+        need(H5Adelete(model.id(), "n_layers"));
+        const hsize_t many[] = {1000};
+        const hdf5::Dataspace space(need(H5Screate_simple(1, many, nullptr)));
+        const hdf5::Attribute attribute(
+            need(H5Acreate2(model.id(), "n_layers", H5T_STD_U32LE, space.id(), H5P_DEFAULT, H5P_DEFAULT)));
+      },
+      "/model", "attribute n_layers is not a single value");
+}
+
+TEST_CASE("integers and reals of other widths are fine in attributes") {
+  const Victim victim;
+  edit(victim.path(), [](hid_t file) {
+    replace_attribute<std::int64_t>(file, "/model", "n_layers", 2);
+    replace_attribute<std::uint8_t>(file, "/model", "n_q_heads", 4);
+    replace_attribute<float>(file, "/model", "attn_scale", 0.5F);
+  });
+  const auto open = trace::open_trace(victim.path());
+  CHECK(open->header().model.n_layers == 2);
+  CHECK(open->header().model.n_q_heads == 4);
+  CHECK(open->header().model.attn_scale == 0.5);
+}
+
+TEST_CASE("versions, and files that were never finished") {
+  refuses([](hid_t file) { replace_attribute<std::uint16_t>(file, "/", "schema_major", 2); }, "victim.h5",
+          "has schema 2; this kvsim reads schema 1");
+  refuses([](hid_t file) { replace_attribute<std::uint8_t>(file, "/", "complete", 0); }, "victim.h5",
+          "is incomplete");
+  refuses([](hid_t file) { replace_text(file, "/", "format", "other"); }, "victim.h5", "not a kvsim trace");
+  refuses([](hid_t file) { replace_text(file, "/capture", "layers_kept", "0,1"); }, "layers_kept",
+          "left out");
+
+  const Victim partial;
+  edit(partial.path(), [](hid_t file) { replace_attribute<std::uint8_t>(file, "/", "complete", 0); });
+  trace::ReadOptions options;
+  options.allow_partial = true;
+  CHECK_NOTHROW(trace::open_trace(partial.path(), options));
+
+  const Victim newer;  // a later minor version: what is unknown is ignored
+  edit(newer.path(), [](hid_t file) {
+    replace_attribute<std::uint16_t>(file, "/", "schema_minor", 7);
+    replace_attribute<std::uint64_t>(file, "/", "features", ~std::uint64_t{0});
+    replace_text(file, "/model", "colour", "green");
+    need(H5Lcreate_soft("/nowhere", file, "/layers/0000/k_post", H5P_DEFAULT, H5P_DEFAULT));
+  });
+  CHECK_NOTHROW(trace::open_trace(newer.path()));
+}
+
+TEST_CASE("contents that contradict themselves") {
+  refuses([](hid_t file) { replace_attribute<std::uint32_t>(file, "/model", "n_q_heads", 5); }, "/model",
+          "n_q_heads 5 is not a multiple of n_kv_heads 2");
+  refuses([](hid_t file) { replace_attribute<std::uint32_t>(file, "/model", "vocab_size", 3); },
+          "/tokens/id[3]", "outside the vocabulary");
+  refuses([](hid_t file) { poke<std::int32_t>(file, "/tokens/id", 2, -7); }, "/tokens/id[2]",
+          "outside the vocabulary");
+  refuses([](hid_t file) { poke<std::int32_t>(file, "/segments/parent", 0, 1); }, "/segments/parent[0]",
+          "parent must come before its child");
+  refuses([](hid_t file) { poke<std::int32_t>(file, "/segments/parent", 1, 1); }, "/segments/parent[1]",
+          "parent must come before its child");
+  refuses([](hid_t file) { poke<std::uint64_t>(file, "/segments/begin", 1, UINT64_MAX); },
+          "/segments/begin[1]", "without gaps");
+  refuses([](hid_t file) { poke<std::uint8_t>(file, "/segments/phase", 1, 200); }, "/segments/phase[1]",
+          "unknown");
+  refuses([](hid_t file) { poke<std::uint32_t>(file, "/sequences/leaf", 0, 2); }, "/sequences/leaf[0]",
+          "no segment");
+  refuses([](hid_t file) { poke<std::int32_t>(file, "/tokens/position", 1, 0); }, "/tokens/position[1]",
+          "ascend");
+  refuses([](hid_t file) { poke<std::uint64_t>(file, "/text/offset", 2, 9); }, "/text/offset[3]", "falls");
+  refuses([](hid_t file) { poke<std::uint64_t>(file, "/layers/0000/q_token", 1, 2); }, "/layers/0001/q_token",
+          "differs from the first layer's");
+  refuses([](hid_t file) { poke<std::int32_t>(file, "/model/layer_window", 0, 0); }, "/model/layer_window[0]",
+          "window");
+}
+
+TEST_CASE("attention rows that do not add up") {
+  const std::string rows = "/layers/0001/rows/";
+  refuses([&](hid_t file) { poke<std::uint64_t>(file, rows + "ptr", 1, 99); }, rows + "ptr[0]",
+          "does not reach");
+  refuses([&](hid_t file) { poke<std::uint64_t>(file, rows + "ptr", 2, 1); }, rows + "ptr[1]",
+          "does not reach");
+  refuses([&](hid_t file) { poke<std::uint64_t>(file, rows + "ptr", 0, 1); }, rows + "ptr",
+          "does not start at 0");
+  refuses([&](hid_t file) { poke<std::uint64_t>(file, rows + "first_key", 1, 5); }, rows + "first_key[1]",
+          "lies after its own token");
+  refuses([&](hid_t file) { poke<std::uint64_t>(file, rows + "first_key", 1, 4); }, rows + "ptr[1]",
+          "does not reach");
+  refuses([&](hid_t file) { poke<std::uint64_t>(file, rows + "token", 1, 3); }, rows + "token", "differs");
+  refuses(
+      [&](hid_t file) {
+        poke<std::uint64_t>(file, "/layers/0000/rows/token", 1, 77);
+        poke<std::uint64_t>(file, rows + "token", 1, 77);
+      },
+      "/rows/token[1]", "is not a later token");
+  refuses([&](hid_t file) { remove_link(file, "/layers/0000/rows"); }, "/layers/0001/rows",
+          "have no attention rows");
+  refuses([&](hid_t file) { remove_link(file, "/layers/0001/rows"); }, "/layers/0001/rows", "is missing");
+
+  const Victim victim;  // only reading them shows it
+  edit(victim.path(), [&](hid_t file) { poke<float>(file, rows + "p", 7, 0.9F); });
+  Progress progress;
+  const trace::CheckReport report = trace::check_trace(victim.path(), progress);
+  REQUIRE(report.problems.size() == 1);
+  CHECK_THAT(report.problems[0], Catch::Contains(rows + "p: row 0 of head 1 is no distribution"));
+}
+
+TEST_CASE("lists may not take more memory than allowed") {
+  const Victim victim;
+  trace::ReadOptions options;
+  options.max_header_bytes = 60;
+  CHECK_THROWS_WITH(trace::open_trace(victim.path(), options), Catch::Contains("more memory than allowed"));
+}
+
+TEST_CASE("what is no HDF5 file at all") {
+  const Scratch scratch;
+  const std::string path = scratch.file("victim.h5");
+  require_refused(path, "victim.h5", "No such file or directory");
+  std::ofstream(path).close();
+  require_refused(path, "victim.h5", "is not an HDF5 file");
+  std::ofstream(path) << "\x89HDF\r\n\x1a";
+  require_refused(path, "victim.h5", "is not an HDF5 file");
+  std::ofstream(path) << "\x89HDF\r\n\x1a\n and then nothing that makes sense";
+  require_refused(path, "victim.h5", "cannot be opened");
+  std::filesystem::remove(path);
+  std::filesystem::create_directory(path);
+  require_refused(path, "victim.h5", "is not a regular file");
+  std::filesystem::remove(path);
+  REQUIRE(::mkfifo(path.c_str(), 0600) == 0);  // opening it would wait for ever
+  require_refused(path, "victim.h5", "is not a regular file");
+  std::filesystem::remove(path);
+  {
+    const hdf5::Session session;
+    const hdf5::File foreign(need(H5Fcreate(path.c_str(), H5F_ACC_EXCL, H5P_DEFAULT, H5P_DEFAULT)));
+  }
+  require_refused(path, "victim.h5", "is an HDF5 file, but not a kvsim trace");
+}
+
+TEST_CASE("a file cut off anywhere is refused") {
+  const Victim victim(Elem::bf16);
+  const std::string whole = bytes_of(victim.path());
+  std::size_t cuts = 0;
+  for (std::size_t size = 0; size < whole.size(); size += 1 + size / 40) {
+    std::ofstream(victim.path(), std::ios::binary) << whole.substr(0, size);
+    CHECK_THROWS_AS(trace::open_trace(victim.path()), Error);
+    ++cuts;
+  }
+  CHECK(cuts > 150);
+}
