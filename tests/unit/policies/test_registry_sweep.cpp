@@ -10,10 +10,16 @@ using namespace kvsim::policy::test;
 
 namespace {
 
+/// Names, and each name with every other choice of its parameters that are choices.
 std::vector<std::string> all_policies() {
   std::vector<std::string> out;
-  for (const PolicySpec& spec : builtin().policies())
-    if (spec.kind == Kind::eviction) out.push_back(spec.name);
+  for (const PolicySpec& spec : builtin().policies()) {
+    if (spec.kind != Kind::eviction) continue;
+    out.push_back(spec.name);
+    for (const ParamSpec& param : spec.params)
+      for (const std::string& choice : param.choices)
+        if (choice != param.fallback) out.push_back(spec.name + "(" + param.name + "=" + choice + ")");
+  }
   for (const PresetSpec& preset : builtin().presets()) out.push_back(preset.name);
   return out;
 }

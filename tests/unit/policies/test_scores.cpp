@@ -5,6 +5,7 @@
 #include "policies/api/pooling.hpp"
 #include "policies/api/score_policy.hpp"
 #include "sim/base/rng.hpp"
+#include "tests/unit/policies/policy_feeder.hpp"
 
 using namespace kvsim;
 using namespace kvsim::policy;
@@ -67,6 +68,12 @@ TEST_CASE("pooling pads as PyTorch's defaults do, worked by hand") {
   CHECK(pooled(Pooling::parse("max:9"), x) == std::vector<double>{9, 9, 9, 9});
   CHECK(pooled(Pooling::parse("max:3"), std::vector<double>{-2, -1}) == std::vector<double>{-1, -1});
   CHECK(pooled(Pooling::parse("avg:5"), std::vector<double>{}).empty());
+}
+
+TEST_CASE("a feeder that ignores the floor is caught") {
+  const test::Run run = test::random_run({.prompt = 12, .decode = 2, .n_lanes = 1, .group = 1}, 1);
+  CHECK_THROWS_WITH(test::feed("snapkv(window=8)", run, 7), Catch::Contains("below the policy's floor"));
+  CHECK_THROWS_WITH(test::feed("tova(sinks=4)", run, 4), Catch::Contains("every slot is protected"));
 }
 
 TEST_CASE("the floor leaves room for the token being computed") {
