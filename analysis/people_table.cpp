@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "analysis/numbers.hpp"
+#include "analysis/policy_labels.hpp"
 #include "analysis/tables.hpp"
 
 namespace kvsim::analysis {
@@ -112,10 +113,9 @@ Contest contest_of(const Row& row) {
   return {row.trace, row.budget, row.layer, row.head};
 }
 
-/// Lower is better; undefined for rows out of competition: skipped, or holding more than the budget as `full`
-/// does.
+/// Lower is better; undefined for rows out of competition: skipped, or not bound to a budget.
 std::optional<double> badness(const Row& row) {
-  if (!row.kept_tokens || !row.budget_tokens || *row.kept_tokens > *row.budget_tokens + 1e-9) return {};
+  if (row.unbounded) return {};
   if (row.attention_loss) return row.attention_loss;
   if (row.r) return -*row.r;
   return {};
@@ -148,17 +148,14 @@ class PeopleTable {
   explicit PeopleTable(const std::vector<Row>& rows)
       : rows_(rows),
         several_traces_(differs(rows, [](const Row& row) { return row.trace; })),
-        won_(winners(rows)) {
-    std::map<std::string, std::set<std::string>> params_of;
+        won_(winners(rows)),
+        labels_(policy_labels(rows)) {
     std::map<std::string, std::set<std::optional<double>>> tokens_of;
     for (const Row& row : rows) {
-      params_of[row.policy].insert(row.params);
       tokens_of[row.budget].insert(row.budget_tokens);
       if (std::find(budgets_.begin(), budgets_.end(), row.budget) == budgets_.end())
         budgets_.push_back(row.budget);
     }
-    for (const auto& [policy, params] : params_of)
-      if (params.size() > 1) ambiguous_.insert(policy);
     for (const auto& [budget, tokens] : tokens_of)
       if (tokens.size() > 1) tokens_differ_ = true;
   }
@@ -172,10 +169,7 @@ class PeopleTable {
   }
 
  private:
-  /// The short name, unless one name stands for several parameter sets here.
-  const std::string& label(const Row& row) const {
-    return ambiguous_.contains(row.policy) ? row.params : row.policy;
-  }
+  const std::string& label(const Row& row) const { return labels_.at(row.params); }
 
   void fill() {
     const Scope scope = rows_.empty() ? Scope::all : rows_.front().scope;
@@ -235,8 +229,7 @@ class PeopleTable {
       if (!row.skipped.empty())
         note("skipped: " + (several_traces_ ? row.trace + ", " : "") + label(row) + " at " + row.budget +
              ": " + row.skipped);
-    for (const Row& row : rows_)
-      if (!ambiguous_.contains(row.policy) && row.params != row.policy) note(row.policy + " = " + row.params);
+    for (const Row& row : rows_) note(label(row) + " = " + row.params);
     out << '\n';
     for (const std::string& text : notes) out << text << '\n';
     out << kOpenLoopNote << '\n';
@@ -245,9 +238,9 @@ class PeopleTable {
   const std::vector<Row>& rows_;
   const bool several_traces_;
   const std::vector<bool> won_;
-  std::vector<std::string> budgets_;  ///< in order of appearance
-  std::set<std::string> ambiguous_;   ///< short names that stand for several parameter sets
-  bool tokens_differ_ = false;        ///< some budget means another number of tokens in another row
+  std::vector<std::string> budgets_;                 ///< in order of appearance
+  const std::map<std::string, std::string> labels_;  ///< by params
+  bool tokens_differ_ = false;  ///< some budget means another number of tokens in another row
   TextTable table_;
 };
 
