@@ -107,13 +107,13 @@ void in_lanes(float* x, std::size_t n, float padding, Body body) {
   }
 }
 
-/// p: scores to probabilities over keys [from, to) of the row, zero elsewhere.
-void softmax(float* p, std::uint64_t from, std::uint64_t to, std::uint64_t keys) {
+/// p: dot products to probabilities softmax(scale * p) over keys [from, to) of the row, zero elsewhere.
+void softmax(float* p, float scale, std::uint64_t from, std::uint64_t to, std::uint64_t keys) {
   const float largest = ConstLine(p + from, index(to - from)).maxCoeff();
   Lanes sums = Lanes::Zero();
   in_lanes(p + from, to - from, -std::numeric_limits<float>::infinity(),
            [&](Lanes& lanes, std::size_t, std::size_t) {
-             lanes = (lanes - largest).exp();
+             lanes = ((lanes - largest) * scale).exp();
              sums += lanes;
            });
   Line(p + from, index(to - from)) *= 1.0F / sums.sum();
@@ -131,11 +131,11 @@ void attend_block(const AttentionInput& input, const Block& block, float* p, flo
   const ConstRows v = map_rows(input.v + kv_offset, block.keys, dim, dim);
   Rows scores = map_rows(p, block.rows, block.keys, block.keys);
   scores.noalias() = q * k.transpose();
-  scores *= 1.0F / std::sqrt(static_cast<float>(dim));
+  const float scale = 1.0F / std::sqrt(static_cast<float>(dim));
   for (std::uint64_t row = 0; row < block.rows; ++row) {
     const std::uint64_t from = first_visible(input, block.first + row) - block.first_key;
     const std::uint64_t to = input.past + block.first + row + 1 - block.first_key;
-    softmax(p + row * block.keys, from, to, block.keys);
+    softmax(p + row * block.keys, scale, from, to, block.keys);
   }
   map_rows(out + block.first * width + block.head * dim, block.rows, dim, width).noalias() = scores * v;
 }

@@ -1,0 +1,248 @@
+// Everything capture reads from strangers, damaged at random: each input is either accepted or refused with
+// Error(input), and what is accepted keeps its promises. Seeded, so that a failure can be repeated.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cstring>
+
+#include "sim/base/error.hpp"
+#include "sim/base/rng.hpp"
+#include "traces/capture/input_file.hpp"
+#include "traces/capture/model_config.hpp"
+#include "traces/capture/safetensors.hpp"
+#include "traces/capture/token_file.hpp"
+#include "traces/capture/tokenizer.hpp"
+
+namespace kvsim::capture {
+namespace {
+
+const std::string kGolden = std::string(KVSIM_SOURCE_DIR) + "/tests/golden/capture/";
+
+/// Draws of one iteration.
+class Dice {
+ public:
+  explicit Dice(std::uint64_t seed) : seed_(seed) {}
+  std::size_t below(std::size_t n) {
+    return static_cast<std::size_t>(uniform01(combine({seed_, count_++})) * static_cast<double>(n));
+  }
+
+ private:
+  std::uint64_t seed_, count_ = 0;
+};
+
+/// Pieces of JSON that have broken readers before.
+const std::vector<std::string> kPieces{"0",
+                                       "-1",
+                                       "1e3",
+                                       "4294967296",
+                                       "18446744073709551615",
+                                       "18446744073709551616",
+                                       "null",
+                                       "true",
+                                       "[]",
+                                       "{}",
+                                       "\"\"",
+                                       "\"F32\"",
+                                       "[0,0]",
+                                       "[4294967296,4294967296]",
+                                       "[[[[[[[[",
+                                       "{\"a\":",
+                                       ",",
+                                       ":",
+                                       "\"",
+                                       "\\u0000",
+                                       "\xff",
+                                       "NaN"};
+
+/// One to four edits: bytes changed, cut, repeated, or replaced by a piece.
+std::string damage(std::string text, Dice& dice) {
+  for (std::size_t edits = 1 + dice.below(4); edits > 0 && !text.empty(); --edits) {
+    const std::size_t at = dice.below(text.size()), length = std::min(text.size() - at, 1 + dice.below(12));
+    switch (dice.below(6)) {
+      case 0:
+        text[at] = static_cast<char>(dice.below(256));
+        break;
+      case 1:
+        text[at] = static_cast<char>(text[at] ^ (1 << dice.below(8)));
+        break;
+      case 2:
+        text.erase(at, length);
+        break;
+      case 3:
+        text.insert(at, text.substr(dice.below(text.size()), length));
+        break;
+      case 4:
+        text.replace(at, length, kPieces[dice.below(kPieces.size())]);
+        break;
+      default:
+        text.resize(at);
+        break;
+    }
+  }
+  return text;
+}
+
+/// As damage(), but a whole JSON value gives way to another one, so that more inputs get past the parser.
+std::string replace_value(std::string text, Dice& dice) {
+  const std::size_t colon = text.find(':', dice.below(text.size()));
+  if (colon == std::string::npos) return text;
+  const std::size_t end = std::min(text.find_first_of(",}]", colon + 1), text.size());
+  return text.replace(colon + 1, end - colon - 1, kPieces[dice.below(14)]);
+}
+
+std::string mutate(const std::string& text, Dice& dice) {
+  return dice.below(2) == 0 ? damage(text, dice) : replace_value(text, dice);
+}
+
+/// Runs `read`; true when it accepted. Anything but Error(input) escapes and fails the test.
+template <class Read>
+bool accepts(Read read) {
+  try {
+    read();
+    return true;
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::input) throw;
+    REQUIRE(std::strlen(error.what()) > 0);
+    return false;
+  }
+}
+
+}  // namespace
+
+TEST_CASE("fuzz: safetensors") {
+  const std::string sound = read_file(kGolden + "llama_attention_bias/model.safetensors", 1 << 20);
+  std::uint64_t header_bytes = 0;
+  std::memcpy(&header_bytes, sound.data(), 8);
+  const std::string header = sound.substr(8, header_bytes), data = sound.substr(8 + header_bytes);
+  int accepted = 0;
+  for (std::uint64_t seed = 0; seed < 6000; ++seed) {
+    Dice dice(combine({1, seed}));
+    std::string file;
+    if (dice.below(4) == 0) {  // the file as a whole, its length field above all
+      file = sound;
+      file[dice.below(dice.below(2) == 0 ? 8 : 8 + header_bytes)] = static_cast<char>(dice.below(256));
+      file.resize(file.size() - dice.below(3));
+    } else {  // a header whose length is right
+      const std::string text = mutate(header, dice);
+      const std::uint64_t length = text.size();
+      file.resize(8);
+      std::memcpy(file.data(), &length, 8);
+      file += text + data;
+    }
+    // A copy of exact size, so that a sanitizer sees the first byte read past it.
+    const std::vector<std::byte> exact(reinterpret_cast<const std::byte*>(file.data()),
+                                       reinterpret_cast<const std::byte*>(file.data()) + file.size());
+    INFO("seed " << seed);
+    accepted += accepts([&] {
+      std::uint64_t covered = 0;
+      for (const auto& [name, tensor] : parse_safetensors(exact, "fuzz")) {
+        REQUIRE(tensor.data.data() >= exact.data());
+        REQUIRE(tensor.data.data() + tensor.data.size() <= exact.data() + exact.size());
+        covered += tensor.data.size();
+        std::vector<float> values;
+        accepts([&] {
+          const Elem elem = tensor_elem(tensor, name);
+          REQUIRE(tensor.elements() * elem_bytes(elem) == tensor.data.size());
+          values.resize(tensor.elements());
+          widen(elem, tensor.data.data(), values.size(), values.data());
+        });
+      }
+      std::uint64_t length = 0;
+      std::memcpy(&length, exact.data(), 8);
+      REQUIRE(covered + 8 + length == exact.size());
+    });
+  }
+  CHECK(accepted > 10);
+  CHECK(accepted < 5000);
+}
+
+TEST_CASE("fuzz: config.json") {
+  int accepted = 0;
+  for (const char* variant :
+       {"llama_rope_llama3", "llama_rope_linear", "qwen2_late_window", "qwen3_qk_norm"}) {
+    const std::string sound = read_file(kGolden + variant + "/config.json", 1 << 16);
+    for (std::uint64_t seed = 0; seed < 2500; ++seed) {
+      Dice dice(combine({2, seed}));
+      const std::string text = mutate(sound, dice);
+      INFO(variant << " seed " << seed << ": " << text);
+      accepted += accepts([&] {
+        const ModelConfig config = parse_model_config(text, "fuzz");
+        REQUIRE(config.n_heads % config.n_kv_heads == 0);
+        REQUIRE(config.layer_window.size() == config.n_layers);
+        for (const float f : rope_frequencies(config.rope, config.head_dim)) REQUIRE((f >= 0 && f <= 1));
+        for (const std::int32_t id : config.eos)
+          REQUIRE((id >= 0 && static_cast<std::uint32_t>(id) < config.vocab_size));
+      });
+    }
+  }
+  CHECK(accepted > 100);
+  CHECK(accepted < 9000);
+}
+
+TEST_CASE("fuzz: tokenizer.json") {
+  // A small vocabulary, so that edits hit every part.
+  const std::string sound =
+      R"({"added_tokens":[{"id":9,"content":"<s>","lstrip":true,"rstrip":false,"normalized":false,"special":true}],)"
+      R"("normalizer":{"type":"NFC"},"pre_tokenizer":{"type":"Sequence","pretokenizers":[{"type":"Split","pattern":)"
+      R"({"Regex":"\\s+(?!\\S)|\\p{L}+| ?[^\\s\\p{L}]+|\\s+"},"behavior":"Isolated","invert":false},{"type":"Digits",)"
+      R"("individual_digits":true},{"type":"ByteLevel","add_prefix_space":true,"use_regex":false}]},"post_processor":)"
+      R"({"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"<s>"}},{"Sequence":{"id":"A"}}],)"
+      R"("special_tokens":{"<s>":{"ids":[9]}}},"model":{"type":"BPE","ignore_merges":true,"vocab":{"a":0,"b":1,"c":2,)"
+      R"("\u0120":3,"ab":4,"abc":5,"\u0120a":6,"1":7,"\u00c3":8},"merges":[["a","b"],"ab c",["\u0120","a"]]}})";
+  const std::vector<std::string> texts{"abc a b1<s>  ", "\u00e3ab", "", "aaaa  bbbb", "c\xff"};
+  int accepted = 0;
+  for (std::uint64_t seed = 0; seed < 8000; ++seed) {
+    Dice dice(combine({3, seed}));
+    const std::string text = mutate(sound, dice);
+    INFO("seed " << seed << ": " << text);
+    accepted += accepts([&] {
+      const Tokenizer tokenizer(text, "fuzz");
+      for (const std::string& prompt : texts) {
+        accepts([&] {
+          for (const std::int32_t id : tokenizer.encode(prompt)) {
+            REQUIRE(id >= 0);
+            tokenizer.bytes(id);
+          }
+        });
+      }
+    });
+  }
+  CHECK(accepted > 100);
+  CHECK(accepted < 7500);
+}
+
+TEST_CASE("fuzz: token files") {
+  int accepted = 0;
+  for (const std::string sound : {"[0, 1, 256, 255]", "0 1 256\n255\t7", "[]"}) {
+    for (std::uint64_t seed = 0; seed < 3000; ++seed) {
+      Dice dice(combine({4, seed}));
+      const std::string text = damage(sound, dice);
+      INFO("seed " << seed << ": " << text);
+      accepted += accepts([&] {
+        for (const std::int32_t id : parse_token_ids(text, 257, "fuzz")) REQUIRE((id >= 0 && id < 257));
+      });
+    }
+  }
+  CHECK(accepted > 100);
+}
+
+TEST_CASE("fuzz: text through a tokenizer comes back") {
+  const std::string path = std::string(KVSIM_SOURCE_DIR) + "/traces/sample/model/tokenizer.json";
+  const Tokenizer tokenizer(read_file(path, kMaxTokenizerBytes), path);
+  const std::string sound =
+      "The answer is 42, n'est-ce pas ? \u6771\u4eac  \n\t<s> </s> e\u0301 \U0001f600 x=[1,2];";
+  int accepted = 0;
+  for (std::uint64_t seed = 0; seed < 4000; ++seed) {
+    Dice dice(combine({5, seed}));
+    const std::string text = damage(sound, dice);
+    INFO("seed " << seed);
+    accepted += accepts([&] {
+      std::string joined;
+      const std::vector<std::int32_t> ids = tokenizer.encode(text);
+      for (std::size_t i = 1; i < ids.size(); ++i) joined += tokenizer.bytes(ids[i]);  // the first is <s>
+      REQUIRE(joined == text);
+    });
+  }
+  CHECK(accepted > 400);
+}
+
+}  // namespace kvsim::capture
