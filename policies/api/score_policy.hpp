@@ -51,7 +51,6 @@ class ScoredEviction : public Eviction {
   /// What is protected under a budget; the default does not depend on it.
   virtual Protection protection(std::size_t /*budget*/) const { return protection_; }
 
-  const Unit& unit() const { return unit_; }
   Tie tie() const { return tie_; }
   /// Scores of prompt positions, as a decoder starts with them.
   std::vector<double> scores_of(std::span<const Position> positions) const;
