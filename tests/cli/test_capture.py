@@ -1,0 +1,184 @@
+#!/usr/bin/env python3
+"""kvsim capture on the shipped sample model, as a person would use it."""
+import json
+import re
+import resource
+import signal
+import subprocess
+import time
+
+import h5py
+import numpy as np
+
+import kvsim_command
+from kvsim_command import KVSIM, SOURCE, CommandTest
+
+SAMPLE = SOURCE / "traces" / "sample"
+MODEL = SAMPLE / "model"
+PROMPTS = SAMPLE / "prompts"
+
+
+def widen(dataset):
+    """Elements of a bf16 or f32 dataset as float64."""
+    if dataset.dtype.itemsize == 4:
+        return dataset[:].astype(np.float64)
+    raw = np.empty(dataset.shape, dtype=np.uint16)
+    memory = dataset.id.get_type()
+    dataset.id.read(h5py.h5s.ALL, h5py.h5s.ALL, raw, mtype=memory)
+    return (raw.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+
+
+class Capture(CommandTest):
+    def setUp(self):
+        for path in self.folder.glob("run*"):
+            path.unlink()
+
+    def capture(self, *more, prompt=PROMPTS / "needle-0500-one.txt", output="run.h5"):
+        return ["capture", "--model", MODEL, "--prompt", prompt, "-o", output, "--quiet", *more]
+
+    def left(self):
+        return sorted(path.name for path in self.folder.glob("run*"))
+
+    def content(self, path="run.h5"):
+        return re.search(r"content ([0-9a-f]{64})", self.ok("trace", "check", path))[1]
+
+    def test_help_begins_with_examples(self):
+        self.assertTrue(self.ok("capture", "--help").startswith("Examples:\n  kvsim capture --model"))
+
+    def test_sample_prompts_give_sound_traces(self):
+        for name, facts in json.loads((PROMPTS / "answers.json").read_text()).items():
+            with self.subTest(name):
+                out = self.ok(*self.capture("--max-new-tokens", 4, "--ignore-eos", "--overwrite", prompt=PROMPTS / name))
+                self.assertRegex(out, rf"(?m)^prompt +{facts['tokens']} tokens")
+                self.assertRegex(out, r"(?m)^generated +4 tokens")
+                self.content()
+
+    def test_trace_holds_the_prompt_as_text(self):
+        self.ok(*self.capture("--max-new-tokens", 2))
+        with h5py.File(self.folder / "run.h5") as trace:
+            offset = trace["text/offset"][:]
+            prompt = int(trace["segments/count"][0])
+            self.assertEqual(bytes(trace["text/bytes"][offset[1]:offset[prompt]]),
+                             (PROMPTS / "needle-0500-one.txt").read_bytes())
+            self.assertTrue(np.isnan(trace["tokens/logprob"][:prompt]).all())
+            self.assertTrue((trace["tokens/logprob"][prompt:] <= 0).all())
+
+    def test_standard_input_and_token_ids_give_the_same_run(self):
+        prompt = PROMPTS / "needle-0500-multi.txt"
+        self.ok(*self.capture("--max-new-tokens", 3, prompt=prompt))
+        expected = self.content()
+        with prompt.open() as text:
+            done = self.kvsim(*self.capture("--max-new-tokens", 3, "--overwrite", prompt="-"), stdin=text)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(self.content(), expected)
+        with h5py.File(self.folder / "run.h5") as trace:
+            ids = trace["tokens/id"][:int(trace["segments/count"][0])].tolist()
+        for name, text in ("ids.json", json.dumps(ids)), ("ids.txt", "\n".join(map(str, ids))):
+            (self.folder / name).write_text(text)
+            self.ok("capture", "--model", MODEL, "--tokens", name, "--max-new-tokens", 3, "-o", "run.h5", "--overwrite")
+            self.assertEqual(self.content(), expected)
+
+    def test_threads_change_no_byte(self):
+        contents = set()
+        for threads in 1, 2, 8:
+            self.ok(*self.capture("--max-new-tokens", 3, "--threads", threads, "--overwrite"))
+            contents.add(self.content())
+        self.assertEqual(len(contents), 1)
+
+    def test_attention_rows_follow_from_stored_queries_and_keys(self):
+        self.ok(*self.capture("--max-new-tokens", 3, "--ignore-eos", "--attention", "window:20", "--queries", "window:30"))
+        with h5py.File(self.folder / "run.h5") as trace:
+            for layer in trace["layers"].values():
+                q, k, scale = widen(layer["q"]), widen(layer["k"]), trace["model"].attrs["attn_scale"]
+                query_row = {int(token): row for row, token in enumerate(layer["q_token"][:])}
+                tokens, first, ptr = (layer["rows/" + name][:] for name in ("token", "first_key", "ptr"))
+                self.assertEqual(len(tokens), 23)
+                group = q.shape[0] // k.shape[0]
+                for i, token in enumerate(map(int, tokens)):
+                    stored = layer["rows/p"][:, int(ptr[i]):int(ptr[i + 1])]
+                    self.assertEqual((first[i], stored.shape[1]), (0, token + 1))
+                    for head in range(q.shape[0]):
+                        logits = k[head // group, :token + 1] @ q[head, query_row[token]] * scale
+                        p = np.exp(logits - logits.max())
+                        self.assertLess(np.abs(p / p.sum() - stored[head]).max(), 1e-5)
+
+    def test_existing_trace_is_kept_unless_told(self):
+        (self.folder / "run.h5").write_text("precious")
+        message = self.fails(2, *self.capture())
+        self.assertIn("run.h5", message)
+        self.assertIn("--overwrite", message)
+        self.assertEqual((self.folder / "run.h5").read_text(), "precious")
+        self.ok(*self.capture("--max-new-tokens", 1, "--overwrite"))
+
+    def test_inputs_are_never_overwritten(self):
+        (self.folder / "run.txt").write_text("text")
+        self.fails(2, *self.capture("--overwrite", prompt="run.txt", output="run.txt"))
+        self.assertEqual((self.folder / "run.txt").read_text(), "text")
+
+    def test_other_devices_are_refused_by_name(self):
+        self.assertIn("cuda is not in this build", self.fails(2, *self.capture("--device", "cuda")))
+        self.assertIn("tpu", self.fails(2, *self.capture("--device", "tpu")))
+        self.assertEqual(self.left(), [])
+
+    def test_impossible_requests(self):
+        for more, words in [(["--tokens", "x"], ["--prompt", "--tokens"]), (["--max-new-tokens", "-1"], ["max-new-tokens"]),
+                            (["--max-new-tokens", "100000"], ["exceed", "At most"]), (["--queries", "none"], ["--queries"]),
+                            (["--attention", "window:0"], ["--attention"]), (["--elem", "f64"], ["f64"]),
+                            (["--prefill-chunk", "0"], ["--prefill-chunk"]), (["--threads", "0"], ["--threads"])]:
+            with self.subTest(more=more):
+                message = self.fails(2, *self.capture(*more))
+                for word in words:
+                    self.assertIn(word, message)
+        self.assertEqual(self.left(), [])
+
+    def test_missing_files(self):
+        self.assertIn("nothing.txt", self.fails(3, *self.capture(prompt="nothing.txt")))
+        self.assertIn("config.json", self.fails(3, "capture", "--model", self.folder, "--prompt", "t.h5", "-o", "run.h5"))
+        self.assertEqual(self.left(), [])
+
+    def start_long_run(self):
+        """A capture that would take a while, once it has begun to write."""
+        work = subprocess.Popen([KVSIM, *map(str, self.capture("--max-new-tokens", 1800, "--ignore-eos", "--attention", "full",
+                                                               prompt=PROMPTS / "needle-2000-one.txt"))],
+                                cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(work.wait)
+        self.addCleanup(work.kill)
+        partial = self.folder / "run.h5.partial"
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and not (partial.exists() and partial.stat().st_size > 1 << 20):
+            self.assertIsNone(work.poll(), "ended too early")
+            time.sleep(0.01)
+        self.assertTrue(partial.exists())
+        return work
+
+    def test_interruption_leaves_nothing(self):
+        work = self.start_long_run()
+        work.send_signal(signal.SIGINT)
+        out, message = work.communicate(timeout=60)
+        self.assertEqual((work.returncode, out, message), (4, "", "kvsim: interrupted\n"))
+        self.assertEqual(self.left(), [])
+
+    def test_a_killed_run_never_looks_finished(self):
+        work = self.start_long_run()
+        work.kill()
+        work.communicate()
+        self.assertEqual(self.left(), ["run.h5.partial"])
+        self.assertEqual(self.kvsim("trace", "check", "run.h5.partial").returncode, 3)
+        self.fails(3, "replay", "run.h5.partial", "--policy", "h2o", "--budget", "25%")
+
+    def test_a_full_disk_leaves_nothing(self):
+        def limit_files():
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+
+        done = self.kvsim(*self.capture(), preexec_fn=limit_files, restore_signals=False)
+        self.assertEqual(done.returncode, 3, done.stderr)
+        self.assertIn("run.h5", done.stderr)
+        self.assertEqual(self.left(), [])
+
+    def test_generated_control_characters_do_not_reach_the_terminal(self):
+        self.assertNotRegex(self.ok(*self.capture("--max-new-tokens", 64, "--ignore-eos")), r"[\x00-\x08\x0b-\x1f\x7f]")
+
+
+if __name__ == "__main__":
+    kvsim_command.main()
