@@ -31,6 +31,7 @@ H5FD_t* open_file(const char* /*name*/, unsigned /*flags*/, hid_t access, haddr_
   if (target == nullptr) return nullptr;
   auto file = std::make_unique<OpenFile>();
   file->target = *target;
+  file->end = (*target)->bytes;
   return &file.release()->base;
 }
 
@@ -39,9 +40,11 @@ herr_t close_file(H5FD_t* file) {
   return 0;
 }
 
-herr_t query(const H5FD_t* /*file*/, unsigned long* flags) {
-  *flags = H5FD_FEAT_AGGREGATE_METADATA | H5FD_FEAT_ACCUMULATE_METADATA | H5FD_FEAT_DATA_SIEVE |
-           H5FD_FEAT_AGGREGATE_SMALLDATA | H5FD_FEAT_DEFAULT_VFD_COMPATIBLE;
+/// `file` is null when libhdf5 asks about the driver in general.
+herr_t query(const H5FD_t* file, unsigned long* flags) {
+  *flags = H5FD_FEAT_DATA_SIEVE | H5FD_FEAT_DEFAULT_VFD_COMPATIBLE;
+  if (file == nullptr || self(file).target->writing)
+    *flags |= H5FD_FEAT_AGGREGATE_METADATA | H5FD_FEAT_ACCUMULATE_METADATA | H5FD_FEAT_AGGREGATE_SMALLDATA;
   return 0;
 }
 

@@ -1,18 +1,21 @@
 #pragma once
-/// How libhdf5 reaches a file we write. Its own driver reports a failed write, after which libhdf5 1.10
-/// cannot close the file and crashes when the process ends. This one never fails: from the first failed write
-/// on it drops what it is given and remembers the cause, and whoever writes the file asks.
+/// How libhdf5 reaches our files, instead of by its own driver, for two reasons. Its own reports a failed
+/// write, after which libhdf5 1.10 cannot close the file and crashes when the process ends; ours never fails,
+/// drops what follows the first failed write and remembers the cause, and whoever writes the file asks. And
+/// its own lets metadata reads go through an accumulator that a crafted address overruns; ours has none.
 #include "traces/hdf5_file.hpp"
 
 namespace kvsim::hdf5 {
 
-/// State of one file being written.
+/// One file, open.
 struct DriverTarget {
-  int descriptor = -1;  ///< open for reading and writing, owned by the caller
-  int failure = 0;      ///< errno of the first failed write
+  int descriptor = -1;      ///< owned by the caller
+  bool writing = false;     ///< a new, empty file; else one that is only read
+  std::uint64_t bytes = 0;  ///< size of a file that is read
+  int failure = 0;          ///< errno of the first failed write
 };
 
-/// Makes files opened with `access` use `target`, which must outlive them and whose file must be empty.
+/// Makes the file opened with `access` use `target`, which must outlive it.
 void use_target(const PropertyList& access, DriverTarget& target);
 
 }  // namespace kvsim::hdf5

@@ -1,5 +1,7 @@
 #include "traces/hdf5_file.hpp"
 
+#include <unistd.h>
+
 #include <bit>
 
 #include "sim/base/error.hpp"
@@ -69,6 +71,10 @@ Session::Session() : lock_(process_lock()) {
   // Error stacks, and whether they print themselves, are per thread in a thread-safe libhdf5.
   thread_local const bool quiet = H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr) >= 0;
   if (!started || !quiet) bug("libhdf5 does not start");
+}
+
+Descriptor::~Descriptor() {
+  if (fd >= 0) ::close(fd);
 }
 
 std::string last_cause() {

@@ -62,6 +62,15 @@ using Datatype = Handle<H5Tclose>;
 using Attribute = Handle<H5Aclose>;
 using PropertyList = Handle<H5Pclose>;
 
+/// A file descriptor that closes itself.
+struct Descriptor {
+  int fd = -1;
+  Descriptor() = default;
+  ~Descriptor();
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+};
+
 /// Throws Error(input) with `what`, the cause HDF5 recorded, and `where` (file and object).
 [[noreturn]] void fail(std::string_view what, std::string_view where);
 /// The innermost message on this thread's HDF5 error stack; the system's own words when a system call failed.

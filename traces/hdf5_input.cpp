@@ -1,5 +1,6 @@
 #include "traces/hdf5_input.hpp"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 
 #include <array>
@@ -327,14 +328,19 @@ double InputGroup::real(const std::string& name) const {
 
 InputFile::InputFile(const std::string& path) {
   const Session session;
+  // Without waiting: a pipe must be refused, not listened to.
+  descriptor_.fd = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   struct stat info {};
-  if (::stat(path.c_str(), &info) != 0) input_error(std::strerror(errno), path);
+  if (descriptor_.fd < 0 || ::fstat(descriptor_.fd, &info) != 0) input_error(std::strerror(errno), path);
   if (!S_ISREG(info.st_mode)) input_error("is not a regular file", path);
-  bytes_ = static_cast<std::uint64_t>(info.st_size);
   const htri_t is_hdf5 = H5Fis_hdf5(path.c_str());
   if (is_hdf5 < 0) fail("cannot be read", path);
   if (is_hdf5 == 0) input_error("is not an HDF5 file", path);
-  file_ = File(H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT));
+  target_.descriptor = descriptor_.fd;
+  target_.bytes = static_cast<std::uint64_t>(info.st_size);
+  const PropertyList access(check(H5Pcreate(H5P_FILE_ACCESS), "cannot make a property list", path));
+  use_target(access, target_);
+  file_ = File(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.id()));
   if (!file_) {
     const std::string cause = last_cause();
     input_error("cannot be opened: " + cause, path,
@@ -343,7 +349,7 @@ InputFile::InputFile(const std::string& path) {
                     : "It is still being written, or its writer was killed.");
   }
   Object root(check(H5Oopen(file_.id(), "/", H5P_DEFAULT), "root group cannot be opened", path));
-  root_ = InputGroup(std::move(root), path, "/", bytes_);
+  root_ = InputGroup(std::move(root), path, "/", target_.bytes);
 }
 
 }  // namespace kvsim::hdf5

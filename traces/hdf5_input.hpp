@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "traces/hdf5_driver.hpp"
 #include "traces/hdf5_file.hpp"
 
 namespace kvsim::hdf5 {
@@ -89,11 +90,13 @@ class InputFile {
  public:
   explicit InputFile(const std::string& path);
   const InputGroup& root() const { return root_; }
-  std::uint64_t bytes() const { return bytes_; }
+  std::uint64_t bytes() const { return target_.bytes; }
 
  private:
+  // In this order: what is below is closed first.
+  Descriptor descriptor_;
+  DriverTarget target_;
   File file_;
-  std::uint64_t bytes_ = 0;
   InputGroup root_;
 };
 

@@ -59,10 +59,6 @@ void put_attribute(hid_t object, const std::string& name, hid_t type, const void
 
 }  // namespace
 
-OutputFile::Descriptor::~Descriptor() {
-  if (fd >= 0) ::close(fd);
-}
-
 OutputFile::OutputFile(const std::string& path, bool overwrite)
     : path_(path), partial_(path + ".partial"), overwrite_(overwrite) {
   if (!overwrite && exists(path))
@@ -94,6 +90,7 @@ void OutputFile::create() {
     input_error("is being written by another process", partial_);
   if (::ftruncate(descriptor_.fd, 0) != 0) fail_with(errno, "cannot be created", partial_);
   target_.descriptor = descriptor_.fd;
+  target_.writing = true;
 }
 
 OutputFile::~OutputFile() {

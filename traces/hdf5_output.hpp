@@ -34,14 +34,6 @@ class OutputFile {
   void commit();
 
  private:
-  /// A file descriptor that closes itself.
-  struct Descriptor {
-    int fd = -1;
-    Descriptor() = default;
-    ~Descriptor();
-    Descriptor(const Descriptor&) = delete;
-    Descriptor& operator=(const Descriptor&) = delete;
-  };
   void create();
   void discard();
 
