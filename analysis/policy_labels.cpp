@@ -41,7 +41,8 @@ std::map<std::string, std::string> policy_labels(const std::vector<Row>& rows) {
   for (const auto& [policy, all] : params_of) {
     for (const std::string& params : all) {
       const std::string differing = all.size() > 1 ? differing_items(params, all) : "";
-      labels[params] = differing.empty() ? policy : policy + '(' + differing + ')';
+      std::string& label = labels[params] = policy;
+      if (!differing.empty()) label.append("(").append(differing).append(")");
     }
   }
   return labels;

@@ -181,17 +181,13 @@ TEST_CASE("rows come in the order of the request") {
 }
 
 TEST_CASE("an outcome that does not fit is a bug, not a crash") {
-  sim::Outcome outcome = worked_outcome();
-  SECTION("cells") {
-    outcome.cells.clear();
-  }
-  SECTION("lanes") {
-    outcome.cells[0].lanes.pop_back();
-  }
-  SECTION("shape") {
-    outcome.n_layers = 0;
-  }
-  CHECK_THROWS_AS(rows_of(outcome, Scope::all), Error);
+  sim::Outcome no_cells = worked_outcome(), lane_short = worked_outcome(), no_layers = worked_outcome();
+  no_cells.cells.clear();
+  lane_short.cells[0].lanes.pop_back();
+  no_layers.n_layers = 0;
+  CHECK_THROWS_AS(rows_of(no_cells, Scope::all), Error);
+  CHECK_THROWS_AS(rows_of(lane_short, Scope::all), Error);
+  CHECK_THROWS_AS(rows_of(no_layers, Scope::all), Error);
 }
 
 TEST_CASE("scopes are parsed by name") {
