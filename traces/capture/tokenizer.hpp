@@ -31,6 +31,8 @@ class Tokenizer {
   std::unique_ptr<State> state_;
 };
 
+/// What a checkpoint calls its tokenizer.
+constexpr const char* kTokenizerFile = "tokenizer.json";
 /// Longest text encode() takes, in bytes.
 constexpr std::uint64_t kMaxTextBytes = 64ULL << 20;
 constexpr std::uint64_t kMaxTokenizerBytes = 64ULL << 20;

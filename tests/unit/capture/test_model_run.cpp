@@ -25,7 +25,7 @@ class Recorder : public cpu::RunObserver {
     }
   }
 
-  void on_tensors(std::uint32_t layer, std::uint64_t n, std::span<const float> q_in,
+  void on_tensors(std::uint32_t layer, std::uint64_t, std::uint64_t n, std::span<const float> q_in,
                   std::span<const float> k_in, std::span<const float> v_in) override {
     place(q_in, config_.n_heads, n, q[layer]);
     place(k_in, config_.n_kv_heads, n, k[layer]);

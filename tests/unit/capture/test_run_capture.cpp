@@ -121,8 +121,8 @@ std::string problem(const Workplace& place, const CaptureOptions& options, Error
 }
 
 struct Tensors : cpu::RunObserver {
-  void on_tensors(std::uint32_t, std::uint64_t, std::span<const float> q_in, std::span<const float> k_in,
-                  std::span<const float> v_in) override {
+  void on_tensors(std::uint32_t, std::uint64_t, std::uint64_t, std::span<const float> q_in,
+                  std::span<const float> k_in, std::span<const float> v_in) override {
     q.emplace_back(q_in.begin(), q_in.end());
     k.emplace_back(k_in.begin(), k_in.end());
     v.emplace_back(v_in.begin(), v_in.end());

@@ -33,8 +33,8 @@ std::unique_ptr<float[]> untouched_floats(std::uint64_t count, const char* what)
 
 }  // namespace
 
-void RunObserver::on_tensors(std::uint32_t, std::uint64_t, std::span<const float>, std::span<const float>,
-                             std::span<const float>) {}
+void RunObserver::on_tensors(std::uint32_t, std::uint64_t, std::uint64_t, std::span<const float>,
+                             std::span<const float>, std::span<const float>) {}
 std::uint64_t RunObserver::first_attention_row() const {
   return std::numeric_limits<std::uint64_t>::max();
 }
@@ -118,7 +118,7 @@ void ModelRun::State::layer_attention(std::uint32_t layer, const RopeTable& rope
   project(w.v, {config.n_kv_heads, config.head_dim, {}, eps, nullptr, options.elem}, v);
   store(k, cache(keys, layer));
   store(v, cache(values, layer));
-  show([&] { observer.on_tensors(layer, n, q, k, v); });
+  show([&] { observer.on_tensors(layer, past, n, q, k, v); });
 
   const AttentionInput input{config.n_heads,
                              config.n_kv_heads,

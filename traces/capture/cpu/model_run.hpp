@@ -15,11 +15,11 @@ namespace kvsim::capture::cpu {
 class RunObserver {
  public:
   virtual ~RunObserver() = default;
-  /// q [n_heads, n, head_dim], k and v [n_kv_heads, n, head_dim] of the pass's n tokens, exactly as attention
-  /// uses them.
-  virtual void on_tensors(std::uint32_t layer, std::uint64_t n, std::span<const float> q,
+  /// q [n_heads, n, head_dim], k and v [n_kv_heads, n, head_dim] of the n tokens from position `first` on,
+  /// exactly as attention uses them.
+  virtual void on_tensors(std::uint32_t layer, std::uint64_t first, std::uint64_t n, std::span<const float> q,
                           std::span<const float> k, std::span<const float> v);
-  /// First position of the pass whose attention rows are wanted, and all after it; default: none.
+  /// First position whose attention rows are wanted, and all after it; default: none.
   virtual std::uint64_t first_attention_row() const;
   /// p [n_heads, n_keys] of the token at `position`, keys at first_key, first_key + 1, ...
   virtual void on_attention(std::uint32_t layer, std::uint64_t position, std::uint64_t first_key,

@@ -1,0 +1,66 @@
+#include "traces/capture/prompt.hpp"
+
+#include <unistd.h>
+
+#include "sim/base/error.hpp"
+#include "traces/capture/input_file.hpp"
+#include "traces/capture/token_file.hpp"
+
+namespace kvsim::capture {
+namespace {
+
+constexpr std::uint64_t kMaxTokensFileBytes = 256ULL << 20;
+
+std::optional<Tokenizer> load_tokenizer(const CaptureOptions& options, std::vector<std::string>& notes) {
+  const std::string path = options.model_dir + "/" + kTokenizerFile;
+  const bool needed = options.tokens_file.empty();
+  if (::access(path.c_str(), F_OK) != 0) {
+    if (!needed) return std::nullopt;
+    input_error(std::string("no ") + kTokenizerFile + " beside the checkpoint", options.model_dir,
+                "Tokenize the prompt elsewhere and pass the ids with --tokens.");
+  }
+  try {
+    return Tokenizer(read_file(path, kMaxTokenizerBytes), path);
+  } catch (const Error& error) {
+    if (needed) throw;
+    notes.push_back(std::string("the trace will hold no text: ") + error.what());
+    return std::nullopt;
+  }
+}
+
+}  // namespace
+
+Prompt load_prompt(const CaptureOptions& options, const ModelConfig& config,
+                   std::vector<std::string>& notes) {
+  Prompt prompt{{}, load_tokenizer(options, notes)};
+  if (!options.tokens_file.empty()) {
+    const std::string text = read_file(options.tokens_file, kMaxTokensFileBytes);
+    prompt.ids = parse_token_ids(text, config.vocab_size, options.tokens_file);
+  } else {
+    prompt.ids = prompt.tokenizer->encode(read_file(options.prompt_file, kMaxTextBytes));
+    for (std::size_t i = 0; i < prompt.ids.size(); ++i) {
+      if (static_cast<std::uint32_t>(prompt.ids[i]) >= config.vocab_size) {
+        input_error("token " + std::to_string(i) + " of the prompt has id " + std::to_string(prompt.ids[i]) +
+                        ", outside the model's vocabulary of " + std::to_string(config.vocab_size),
+                    options.model_dir + "/" + kTokenizerFile, "The tokenizer belongs to another model.");
+      }
+    }
+  }
+  if (prompt.ids.empty()) input_error("the prompt has no tokens", options.prompt_file + options.tokens_file);
+  return prompt;
+}
+
+void check_context(std::uint64_t prompt, std::uint64_t max_new_tokens, std::uint64_t context) {
+  if (prompt > context) {
+    usage_error("the prompt has " + std::to_string(prompt) + " tokens, the model's context " +
+                    std::to_string(context),
+                "--prompt", "Shorten the prompt.");
+  }
+  if (max_new_tokens > context - prompt) {
+    usage_error("the prompt's " + std::to_string(prompt) + " tokens and " + std::to_string(max_new_tokens) +
+                    " new ones exceed the model's context of " + std::to_string(context),
+                "--max-new-tokens", "At most " + std::to_string(context - prompt) + " fit.");
+  }
+}
+
+}  // namespace kvsim::capture

@@ -1,0 +1,26 @@
+#pragma once
+/// What the model is given to read, as token ids.
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "traces/capture/capture.hpp"
+#include "traces/capture/model_config.hpp"
+#include "traces/capture/tokenizer.hpp"
+
+namespace kvsim::capture {
+
+struct Prompt {
+  std::vector<std::int32_t> ids;       ///< at least one, all in the model's vocabulary
+  std::optional<Tokenizer> tokenizer;  ///< absent when ids were given and the checkpoint has none that loads
+};
+
+/// Reads options.prompt_file or options.tokens_file. Throws Error(input); what costs only the text becomes a
+/// note.
+Prompt load_prompt(const CaptureOptions& options, const ModelConfig& config, std::vector<std::string>& notes);
+
+/// Throws Error(usage) unless prompt and new tokens fit into the model's context.
+void check_context(std::uint64_t prompt, std::uint64_t max_new_tokens, std::uint64_t context);
+
+}  // namespace kvsim::capture
