@@ -4,10 +4,13 @@ import io
 import json
 import os
 import pathlib
+import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 KVSIM = os.path.abspath(sys.argv[1])
@@ -59,6 +62,24 @@ class CommandTest(unittest.TestCase):
     def rows(self, *arguments):
         """Rows of a replay, numbers as numbers and undefined as None."""
         return json.loads(self.ok("replay", *arguments, "--format", "json", "--quiet"))["results"]
+
+
+def start(*arguments, **options):
+    """A running kvsim that will be stopped by signals. A shell that runs tests in the background has SIGINT ignored, and
+    kvsim would rightly leave it so."""
+    return subprocess.Popen([KVSIM, *map(str, arguments)], text=True,
+                            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL), **options)
+
+
+def wait_until_caught(work, sign, seconds=120):
+    """Returns when the process handles `sign`: a signal sent earlier would just kill it."""
+    end = time.monotonic() + seconds
+    while work.poll() is None and time.monotonic() < end:
+        caught = re.search(r"^SigCgt:\s*(\w+)$", pathlib.Path(f"/proc/{work.pid}/status").read_text(), re.MULTILINE)
+        if caught and int(caught[1], 16) >> (sign - 1) & 1:
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"signal {sign} is never handled; exit status {work.poll()}")
 
 
 def number(text, undefined):

@@ -3,11 +3,10 @@
 import os
 import signal
 import subprocess
-import time
 
 import h5py
 import kvsim_command
-from kvsim_command import KVSIM, CommandTest
+from kvsim_command import KVSIM, CommandTest, start, wait_until_caught
 
 
 class Output(CommandTest):
@@ -107,14 +106,12 @@ class Output(CommandTest):
     def test_interrupted_work_says_so_and_leaves_nothing(self):
         self.make_trace("long.h5", 16000, 200)
         for sign in signal.SIGINT, signal.SIGTERM:
-            work = subprocess.Popen([KVSIM, "replay", "long.h5", "--policy", "all", "--budget",
-                                     "10%,20%,30%,40%,50%,60%,70%,80%", "--threads", "1", "-o", "long.csv"],
-                                    cwd=self.folder, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-            while not work.stderr.readline().startswith("run ") and work.poll() is None:
-                pass
-            time.sleep(0.3)  # the last line before the replay; signals are taken from then on
+            work = start("replay", "long.h5", "--policy", "all", "--budget", "10%,20%,30%,40%,50%,60%,70%,80%", "--threads",
+                         1, "-o", "long.csv", cwd=self.folder, stderr=subprocess.PIPE, stdout=subprocess.PIPE)
+            self.addCleanup(work.kill)
+            wait_until_caught(work, sign)
             work.send_signal(sign)
-            out, err = work.communicate(timeout=60)
+            out, err = work.communicate(timeout=200)
             self.assertEqual((work.returncode, out), (4, ""), err)
             self.assertTrue(err.endswith("kvsim: interrupted\n"), err)
             self.assertFalse((self.folder / "long.csv").exists())
