@@ -14,10 +14,13 @@ std::size_t& largest_allocation() {
 }  // namespace kvsim::test
 
 // For the whole binary. Apart from the tests, so that the compiler does not see through a matching pair.
-void* operator new(std::size_t bytes) {
+void* operator new(std::size_t bytes, const std::nothrow_t& /*tag*/) noexcept {
   std::size_t& largest = kvsim::test::largest_allocation();
   largest = std::max(largest, bytes);
-  if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
+  return std::malloc(bytes == 0 ? 1 : bytes);
+}
+void* operator new(std::size_t bytes) {
+  if (void* memory = operator new(bytes, std::nothrow)) return memory;
   throw std::bad_alloc();
 }
 void operator delete(void* memory) noexcept {
