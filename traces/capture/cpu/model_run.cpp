@@ -1,10 +1,11 @@
 #include "traces/capture/cpu/model_run.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <limits>
-#include <new>
 
 #include "sim/base/error.hpp"
 #include "traces/capture/cpu/kernels.hpp"
@@ -18,17 +19,27 @@ std::int64_t nanoseconds(Clock::duration duration) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(duration).count();
 }
 
-/// Floats whose pages cost nothing until they are written.
-std::unique_ptr<float[]> untouched_floats(std::uint64_t count, const char* what) {
-  // Beyond the address space `new` would throw rather than answer null.
-  constexpr std::uint64_t kAddressable = std::numeric_limits<std::ptrdiff_t>::max() / sizeof(float);
-  std::unique_ptr<float[]> floats(count <= kAddressable ? new (std::nothrow) float[count] : nullptr);
-  if (floats == nullptr) {
-    input_error(
-        std::string(what) + " needs " + std::to_string(count >> 28) + " GiB, more than this machine gives",
-        {}, "Shorten the prompt or lower --max-new-tokens.");
+/// Floats of one layer's keys.
+std::uint64_t layer_cache(const ModelConfig& config, const RunOptions& options) {
+  return std::uint64_t{config.n_kv_heads} * options.capacity * config.head_dim;
+}
+
+/// Refuses a cache larger than this machine's memory: the allocation would succeed, and the run be killed
+/// later.
+const RunOptions& checked(const ModelConfig& config, const RunOptions& options) {
+  const double needed =
+      2.0 * sizeof(float) * config.n_layers * static_cast<double>(layer_cache(config, options));
+  const double available =
+      static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGE_SIZE));
+  if (needed > available) {
+    constexpr double kGibibyte = 1 << 30;
+    usage_error("a cache of " + std::to_string(options.capacity) + " tokens needs " +
+                    std::to_string(static_cast<std::uint64_t>(needed / kGibibyte)) +
+                    " GiB, this machine has " +
+                    std::to_string(static_cast<std::uint64_t>(available / kGibibyte)),
+                {}, "Shorten the prompt or lower --max-new-tokens.");
   }
-  return floats;
+  return options;
 }
 
 }  // namespace
@@ -46,15 +57,15 @@ struct ModelRun::State {
   State(const ModelConfig& config_in, const Weights& weights_in, const RunOptions& options_in)
       : config(config_in),
         weights(weights_in),
-        options(options_in),
+        options(checked(config_in, options_in)),
         workers(options_in.threads),
         frequencies(rope_frequencies(config_in.rope, config_in.head_dim)),
-        cache_rows(std::uint64_t{config_in.n_kv_heads} * options_in.capacity * config_in.head_dim),
-        keys(untouched_floats(cache_rows * config_in.n_layers, "the key cache")),
-        values(untouched_floats(cache_rows * config_in.n_layers, "the value cache")) {}
+        layer_floats(layer_cache(config_in, options_in)),
+        keys(std::make_unique_for_overwrite<float[]>(layer_floats * config_in.n_layers)),
+        values(std::make_unique_for_overwrite<float[]>(layer_floats * config_in.n_layers)) {}
 
   float* cache(const std::unique_ptr<float[]>& of, std::uint32_t layer) {
-    return of.get() + layer * cache_rows;
+    return of.get() + layer * layer_floats;
   }
 
   void embed(std::span<const std::int32_t> tokens);
@@ -74,9 +85,10 @@ struct ModelRun::State {
   RunOptions options;
   Workers workers;
   std::vector<float> frequencies;
-  std::uint64_t cache_rows;               // floats of one layer's keys
-  std::unique_ptr<float[]> keys, values;  // [layers, kv_heads, capacity, head_dim]
-  std::uint64_t past = 0, n = 0;          // tokens before and in the current pass
+  std::uint64_t layer_floats;  // floats of one layer's keys
+  std::unique_ptr<float[]> keys,
+      values;                     // [layers, kv_heads, capacity, head_dim], pages touched as they fill
+  std::uint64_t past = 0, n = 0;  // tokens before and in the current pass
   Clock::duration observer_time{};
 
   // Of the current pass. The residual stream is `hidden`; the others are scratch.

@@ -42,7 +42,8 @@ struct RunOptions {
 
 class ModelRun {
  public:
-  /// `config` and `weights` must outlive this. Throws Error(input) when the cache does not fit in memory.
+  /// `config` and `weights` must outlive this. Throws Error(usage) when the cache exceeds the machine's
+  /// memory.
   ModelRun(const ModelConfig& config, const Weights& weights, const RunOptions& options);
   ~ModelRun();
 
