@@ -24,6 +24,14 @@
 #include "traces/sequence.hpp"
 #include "traces/writer.hpp"
 
+#ifdef __SANITIZE_ADDRESS__
+// Findings raise SIGABRT, so that the handler below can see in whose code they are; libhdf5 asks for absurd
+// sizes.
+extern "C" const char* __asan_default_options() {
+  return "abort_on_error=1:allocator_may_return_null=1:handle_abort=0";
+}
+#endif
+
 using namespace kvsim;
 using namespace kvsim::test;
 
