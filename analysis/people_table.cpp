@@ -229,10 +229,22 @@ class PeopleTable {
       if (!row.skipped.empty())
         note("skipped: " + (several_traces_ ? row.trace + ", " : "") + label(row) + " at " + row.budget +
              ": " + row.skipped);
+    note_appending(note);
     for (const Row& row : rows_) note(label(row) + " = " + row.params);
     out << '\n';
     for (const std::string& text : notes) out << text << '\n';
     out << kOpenLoopNote << '\n';
+  }
+
+  /// Policies that compress the prompt only read more keys than the budget says: a comparison should know.
+  void note_appending(const auto& note) const {
+    std::string who;
+    for (const Row& row : rows_) {
+      const std::string name = label(row);
+      if (row.appends && (", " + who + ",").find(", " + name + ",") == std::string::npos)
+        who += (who.empty() ? "" : ", ") + name;
+    }
+    if (!who.empty()) note("keep every generated token beside the budget: " + who);
   }
 
   const std::vector<Row>& rows_;

@@ -1,5 +1,6 @@
 #include "analysis/rows.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <span>
@@ -245,6 +246,10 @@ std::vector<Row> make_rows(const std::string& trace_name, const sim::Request& re
     identity.skipped = outcome.cells[i].skipped;
     identity.unbounded =
         cell.composition.eviction.spec != nullptr && cell.composition.eviction.spec->unbounded;
+    identity.appends =
+        !identity.unbounded &&
+        std::any_of(outcome.cells[i].lanes.begin(), outcome.cells[i].lanes.end(),
+                    [](const sim::LaneOutcome& lane) { return lane.held_at_end > lane.budget_tokens; });
     const std::vector<Row> of_cell = CellRows(outcome, outcome.cells[i], identity).make(scope);
     rows.insert(rows.end(), of_cell.begin(), of_cell.end());
   }

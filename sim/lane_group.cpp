@@ -23,8 +23,8 @@ constexpr std::size_t kPromptBlock = 64;
 constexpr std::size_t kDecodeBlock = 32;
 constexpr std::size_t kDecodeFloats = std::size_t{1} << 23;
 
-/// Depends on the trace alone: the last bits of a GEMM depend on its shape, and a cell's result must not
-/// depend on which other cells are replayed with it.
+/// Depends on the trace alone: the last bits of a GEMM depend on its shape, and the rows a cell is measured
+/// against must not depend on which other cells are replayed with it.
 std::size_t decode_block(const trace::Sequence& sequence) {
   const std::size_t row_floats = sequence.model().n_q_heads * sequence.length();
   return std::clamp<std::size_t>(kDecodeFloats / row_floats, 1, kDecodeBlock);
@@ -242,7 +242,7 @@ class GroupReplay {
       for_cells_of(lane, [&](const UnitFamily&, UnitCell& cell) {
         LaneOutcome& out = lane_outcome(cell, lane);
         out.budget_tokens = cell.budget;
-        out.kept_tokens = cell.residents.slots().size();
+        out.kept_tokens = out.held_at_end = cell.residents.slots().size();
         out.candidates = w.size();
         out.importance = best.back();
         for (const Position position : cell.residents.slots()) {
@@ -349,6 +349,7 @@ class GroupReplay {
     for_cells_of(lane, [&](const UnitFamily&, UnitCell& cell) {
       LaneOutcome& out = lane_outcome(cell, lane);
       out.steps += 1;
+      out.held_at_end = cell.held[s];
       if (cell.held[s] == seen) return;  // nothing dropped: no loss, exactly
       const double kept = gather_sum(mean_row_.data(), cell.residents.slots()) / total;
       const auto index = std::lower_bound(counts_.begin(), counts_.end(), cell.held[s]) - counts_.begin();

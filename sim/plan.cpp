@@ -70,14 +70,14 @@ class ImportanceCache {
   std::map<std::pair<std::size_t, std::size_t>, std::vector<std::vector<float>>> cache_;
 };
 
+/// The trace may hold the queries of the last prompt rows only.
 void check_queries(const trace::Sequence& sequence, std::size_t rows_needed, const std::string& who) {
-  const std::size_t prompt = sequence.prompt_length();
-  if (sequence.first_query() > prompt - std::min(rows_needed, prompt))
-    input_error("stores the queries of position " + std::to_string(sequence.first_query()) +
-                    " and later, but " + who + " needs the last " +
-                    std::to_string(std::min(rows_needed, prompt)) + " of " + std::to_string(prompt) +
-                    " prompt positions",
-                sequence.source().name(), "Capture again with --queries all, or leave this policy out.");
+  const std::size_t prompt = sequence.prompt_length(), needed = std::min(rows_needed, prompt);
+  if (sequence.first_query() <= prompt - needed) return;
+  usage_error("needs the queries of the last " + std::to_string(needed) + " of " + std::to_string(prompt) +
+                  " prompt positions; the trace stores them from position " +
+                  std::to_string(sequence.first_query()) + " on (capture with --queries all)",
+              who);
 }
 
 std::vector<std::size_t> lane_budgets(const trace::Sequence& sequence, const policy::Composition& composition,
@@ -116,6 +116,32 @@ std::vector<std::size_t> lane_budgets(const trace::Sequence& sequence, const pol
   return budgets;
 }
 
+Family make_family(const trace::Sequence& sequence, const policy::Composition& composition,
+                   std::uint64_t seed) {
+  Family family;
+  family.eviction = &composition.eviction;
+  family.layer_unit = composition.layer_unit();
+  const policy::Unit shape = shape_of(sequence.model(), family.layer_unit, seed);
+  const auto probe = composition.eviction.spec->make_eviction(composition.eviction.params, shape);
+  family.prompt_rows = std::min<std::size_t>(probe->prompt_rows(), sequence.prompt_length());
+  check_queries(sequence, family.prompt_rows, composition.name);
+  return family;
+}
+
+/// Throws Error(usage) when the cell's budget is not one its policy can honour.
+Plan::CellPlan plan_cell(const trace::Sequence& sequence, const Cell& cell, ImportanceCache& importance) {
+  const policy::Composition& composition = cell.composition;
+  Plan::CellPlan out;
+  out.budget_tokens = budget_tokens(cell.budget, sequence);
+  if (!composition.eviction.spec->unbounded && out.budget_tokens < composition.floor())
+    usage_error("keeps " + std::to_string(composition.floor()) +
+                    " tokens in every lane whatever their score; budget '" + cell.budget.text + "' is " +
+                    std::to_string(out.budget_tokens),
+                composition.name);
+  out.lane_budget = lane_budgets(sequence, composition, out.budget_tokens, importance);
+  return out;
+}
+
 }  // namespace
 
 Plan make_plan(const trace::Sequence& sequence, const Request& request, Progress& progress) {
@@ -132,38 +158,28 @@ Plan make_plan(const trace::Sequence& sequence, const Request& request, Progress
   std::map<std::string, std::size_t> family_of;
   std::string first_reason;
   for (const Cell& cell : request.cells) {
-    Plan::CellPlan& out = plan.cells.emplace_back();
-    const policy::Composition& composition = cell.composition;
-    const policy::Part& eviction = composition.eviction;
+    const policy::Part& eviction = cell.composition.eviction;
+    const std::string key = eviction.spec->name + "(" + eviction.params.text() + ")";
     try {
-      out.budget_tokens = budget_tokens(cell.budget, sequence);
-      if (!eviction.spec->unbounded && out.budget_tokens < composition.floor())
-        usage_error("keeps " + std::to_string(composition.floor()) +
-                        " tokens in every lane whatever their score; budget '" + cell.budget.text + "' is " +
-                        std::to_string(out.budget_tokens),
-                    composition.name);
-      out.lane_budget = lane_budgets(sequence, composition, out.budget_tokens, importance);
+      const auto known = family_of.find(key);
+      std::size_t family = plan.families.size();
+      if (known != family_of.end()) {
+        family = known->second;
+        plan.cells.push_back(plan_cell(sequence, cell, importance));
+      } else {
+        Family fresh = make_family(sequence, cell.composition, request.seed);
+        plan.cells.push_back(plan_cell(sequence, cell, importance));
+        plan.layer_groups = plan.layer_groups || fresh.layer_unit;
+        plan.prompt_rows = std::max(plan.prompt_rows, fresh.prompt_rows);
+        plan.families.push_back(std::move(fresh));
+        family_of.emplace(key, family);
+      }
+      plan.families[family].cells.push_back(plan.cells.size() - 1);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::usage) throw;
-      out.skipped = error.what();
-      if (first_reason.empty()) first_reason = out.skipped;
-      continue;
+      plan.cells.emplace_back().skipped = error.what();
+      if (first_reason.empty()) first_reason = error.what();
     }
-    const std::string key = eviction.spec->name + "(" + eviction.params.text() + ")";
-    const auto [entry, fresh] = family_of.try_emplace(key, plan.families.size());
-    if (fresh) {
-      Family family;
-      family.eviction = &eviction;
-      family.layer_unit = composition.layer_unit();
-      const auto probe =
-          eviction.spec->make_eviction(eviction.params, shape_of(model, family.layer_unit, request.seed));
-      family.prompt_rows = std::min(probe->prompt_rows(), static_cast<std::size_t>(sequence.prompt_length()));
-      check_queries(sequence, family.prompt_rows, composition.name);
-      plan.layer_groups = plan.layer_groups || family.layer_unit;
-      plan.prompt_rows = std::max(plan.prompt_rows, family.prompt_rows);
-      plan.families.push_back(std::move(family));
-    }
-    plan.families[entry->second].cells.push_back(plan.cells.size() - 1);
   }
   if (plan.families.empty())
     usage_error(request.cells.empty() ? "no cell to evaluate"

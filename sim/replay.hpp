@@ -32,6 +32,7 @@ struct Request {
 struct LaneOutcome {
   std::uint64_t budget_tokens = 0;  ///< what the allocation gave the lane
   std::uint64_t kept_tokens = 0;    ///< positions held after the prompt
+  std::uint64_t held_at_end = 0;    ///< positions held at the last step
   // Importance (XKV's w: last 8 prompt rows, average pooling 7, positions before those rows), mean over the
   // lane's query heads.
   std::uint64_t candidates = 0;       ///< M, positions that have a w

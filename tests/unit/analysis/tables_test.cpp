@@ -273,6 +273,17 @@ TEST_CASE("table: skipped cells say why") {
              Catch::Contains("skipped: snapkv at 4: budget of 4 is below the window\n"));
 }
 
+TEST_CASE("table: policies that outgrow their budget while decoding are named, once") {
+  std::vector<Row> rows = {table_row("h2o", "h2o()+uniform()", "4", 4, 0.5, 0.5),
+                           table_row("xkv", "xkv()+xkv()", "4", 4, 0.5, 0.5),
+                           table_row("snapkv", "snapkv()+uniform()", "4", 4, 0.5, 0.5),
+                           table_row("xkv", "xkv()+xkv()", "8", 8, 0.5, 0.5)};
+  CHECK_THAT(written(Format::table, rows), !Catch::Contains("beside the budget"));
+  rows[1].appends = rows[2].appends = rows[3].appends = true;
+  CHECK_THAT(written(Format::table, rows),
+             Catch::Contains("\nkeep every generated token beside the budget: xkv, snapkv\n"));
+}
+
 TEST_CASE("table: every line that people read ends without blanks") {
   std::istringstream lines(written(Format::table, {sample_row()}));
   std::string line;

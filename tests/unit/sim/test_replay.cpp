@@ -82,6 +82,7 @@ TEST_CASE("decisions add up to what was kept and attended") {
         for (std::uint32_t step = stay.first; step < stay.last; ++step) held[step] += 1;
       }
       CHECK(held[0] == cell.lanes[lane].kept_tokens);
+      CHECK(held[40] == cell.lanes[lane].held_at_end);
       const bool appends = &cell == &outcome.cells[2];
       for (std::size_t step = 1; step <= 40; ++step) CHECK(held[step] == (appends ? 8 + step : 8));
     }
@@ -117,8 +118,9 @@ TEST_CASE("a trace without early queries serves the policies that need none") {
   const sim::Outcome a = test::run(full, request), b = test::run(part, request);
   for (std::size_t i = 0; i < request.cells.size(); ++i)
     CHECK(test::numbers(a.cells[i]) == test::numbers(b.cells[i]));
-  CHECK_THROWS_WITH(test::run(part, test::request_of({"h2o"}, {"12"})),
-                    Catch::Contains("h2o") && Catch::Contains("--queries all"));
+  const sim::Outcome lacking = test::run(part, test::request_of({"h2o", "window"}, {"12"}));
+  CHECK_THAT(lacking.cells[0].skipped, Catch::Contains("h2o") && Catch::Contains("--queries all"));
+  CHECK(lacking.cells[1].skipped.empty());
 }
 
 TEST_CASE("what is not a number in a trace is named, not averaged") {
