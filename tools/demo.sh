@@ -18,7 +18,11 @@ run() { # says what it runs, then runs it
 run "$kvsim" capture --model traces/sample/model --prompt traces/sample/prompts/needle-2000-one.txt \
   --max-new-tokens 32 --ignore-eos --overwrite -o "$out/needle.h5"
 run "$kvsim" replay "$out/needle.h5" --policy all --budget 10%,25%,50%
-run "$kvsim" replay "$out/needle.h5" --policy all --budget 10%,25%,50% --quiet --per all --format csv --overwrite -o "$out/results.csv"
+echo
+echo "One score, three ways to split the same total over the layers:"
+score='snapkv(window=8,pool=avg:7,unit=layer)'
+run "$kvsim" replay "$out/needle.h5" --policy "$score" --policy "$score+pyramid" --policy "$score+xkv" --budget 10%,25%,50% --quiet
+run "$kvsim" replay "$out/needle.h5" --policy all --budget 10%,25%,50% --quiet --per layer --format csv --overwrite -o "$out/results.csv"
 
 echo
 echo "trace:   $out/needle.h5    (look: $kvsim trace info $out/needle.h5)"
