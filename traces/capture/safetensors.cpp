@@ -243,20 +243,21 @@ void Checkpoint::open_sharded() {
   if (wanted.empty()) input_error("weight_map is empty", path);
   if (wanted.size() > kMaxShards) input_error("more than 10000 shards", path);
 
+  std::map<std::string, std::string> home;  // of every tensor of every shard, mapped or not
   for (const auto& [shard, names] : wanted) {
     files_.emplace_back(directory_, shard, kMaxShardBytes);
     TensorMap found = parse_safetensors(files_.back().bytes(), files_.back().path());
+    for (const auto& [name, tensor] : found) {
+      const auto [earlier, fresh] = home.emplace(name, tensor.file);
+      if (!fresh)
+        input_error("tensor " + quoted(name) + " is in " + earlier->second + " and in " + tensor.file, path);
+    }
     for (const std::string& name : names) {
-      if (!found.contains(name)) input_error(quoted(name) + " is not in " + shard, path);
+      auto node = found.extract(name);
+      if (node.empty()) input_error(quoted(name) + " is not in " + shard, path);
+      tensors_.insert(std::move(node));
     }
-    for (auto& [name, tensor] : found) {
-      const auto [earlier, fresh] = tensors_.emplace(name, std::move(tensor));
-      if (!fresh) {
-        input_error(
-            "tensor " + quoted(name) + " is in " + earlier->second.file + " and in " + files_.back().path(),
-            path);
-      }
-    }
+    for (const auto& [name, tensor] : found) unmapped_.push_back(name);
   }
 }
 
@@ -265,13 +266,6 @@ const StoredTensor& Checkpoint::tensor(const std::string& name) const {
   if (found == tensors_.end())
     input_error("tensor " + quoted(name) + " is missing from the checkpoint", directory_);
   return found->second;
-}
-
-std::vector<std::string> Checkpoint::files() const {
-  std::vector<std::string> paths;
-  for (const MappedFile& file : files_) paths.push_back(file.path());
-  std::sort(paths.begin(), paths.end());
-  return paths;
 }
 
 std::string Checkpoint::sha256() const {

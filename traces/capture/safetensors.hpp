@@ -43,8 +43,8 @@ class Checkpoint {
   /// Throws Error(input) when it is missing.
   const StoredTensor& tensor(const std::string& name) const;
   const TensorMap& tensors() const { return tensors_; }
-  /// Every path of a shard, sorted by name.
-  std::vector<std::string> files() const;
+  /// Tensors that lie in a shard but not in the index: not part of the checkpoint.
+  const std::vector<std::string>& unmapped() const { return unmapped_; }
   /// SHA-256 over the sorted SHA-256 digests (64 hexadecimal digits each) of the shards.
   std::string sha256() const;
   /// Throws Error(input) when a shard has shrunk since it was opened.
@@ -57,6 +57,7 @@ class Checkpoint {
   std::string directory_;
   std::vector<MappedFile> files_;
   TensorMap tensors_;
+  std::vector<std::string> unmapped_;
 };
 
 }  // namespace kvsim::capture

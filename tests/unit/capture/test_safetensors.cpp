@@ -237,6 +237,18 @@ TEST_CASE("checkpoints on disk") {
     CHECK_THROWS_WITH(open(),
                       Contains("\"a\" is in") && Contains("x.safetensors") && Contains("y.safetensors"));
   }
+  SECTION("a tensor that no one mapped is not part of the checkpoint") {
+    write_file(
+        scratch.file("x.safetensors"),
+        make_file(
+            R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"z":{"dtype":"U8","shape":[2],"data_offsets":[2,4]}})",
+            "1234"));
+    index(R"({"a":"x.safetensors"})");
+    const Checkpoint checkpoint = open();
+    CHECK(checkpoint.has("a"));
+    CHECK_FALSE(checkpoint.has("z"));
+    CHECK(checkpoint.unmapped() == std::vector<std::string>{"z"});
+  }
   SECTION("shard names that walk") {
     write_file(scratch.file("x.safetensors"), make_file(entry_a, "1234"));
     for (const char* name : {"../x.safetensors", "/etc/passwd", "a/b.safetensors", "..\\\\x.safetensors", ".",

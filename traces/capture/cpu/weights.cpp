@@ -91,6 +91,8 @@ void check_unused(const Checkpoint& checkpoint, const ModelConfig& config, const
     }
     notes.push_back("tensor " + quoted(name) + " is not used");
   }
+  for (const std::string& name : checkpoint.unmapped())
+    notes.push_back("tensor " + quoted(name) + " is not in the index and not used");
 }
 
 }  // namespace
