@@ -83,4 +83,18 @@ void multiply(MatrixView a, MatrixView b, float* out) {
   product.noalias() = map(a) * map(b);
 }
 
+void multiply_transposed(MatrixView a, MatrixView b, float* out) {
+  Eigen::Map<RowMajor> product(out, static_cast<Eigen::Index>(a.cols), static_cast<Eigen::Index>(b.cols));
+  product.noalias() = map(a).transpose() * map(b);
+}
+
+void transpose(MatrixView a, float* out) {
+  // Tiles, so that both sides stay in cache.
+  constexpr std::size_t kTile = 16;
+  for (std::size_t i0 = 0; i0 < a.rows; i0 += kTile)
+    for (std::size_t j0 = 0; j0 < a.cols; j0 += kTile)
+      for (std::size_t j = j0; j < std::min(j0 + kTile, a.cols); ++j)
+        for (std::size_t i = i0; i < std::min(i0 + kTile, a.rows); ++i) out[j * a.rows + i] = a(i, j);
+}
+
 }  // namespace kvsim::sim

@@ -22,4 +22,10 @@ void attention_rows(const AttentionShape& shape, MatrixView q, std::size_t first
 /// out [a.rows, b.cols] = a * b, row-major and dense.
 void multiply(MatrixView a, MatrixView b, float* out);
 
+/// out [a.cols, b.cols] = transpose(a) * b, row-major and dense.
+void multiply_transposed(MatrixView a, MatrixView b, float* out);
+
+/// out [a.cols, a.rows] = transpose(a), row-major and dense.
+void transpose(MatrixView a, float* out);
+
 }  // namespace kvsim::sim

@@ -21,24 +21,30 @@ void add(std::span<const float> from, std::span<float> to) {
 void HeldOutputs::compute(const AttendedBlock& block, std::span<const std::span<const Residency>> stays,
                           std::vector<std::vector<float>>& out) {
   out.resize(stays.size());
-  for (std::vector<float>& cell : out) cell.assign(block.attention.rows * block.values.cols, 0.0F);
+  for (std::vector<float>& cell : out) cell.assign(block.attention.cols * block.values.cols, 0.0F);
   for (std::size_t first = 0; first < stays.size(); first += kBatch) {
     const auto batch = stays.subspan(first, std::min(kBatch, stays.size() - first));
     sort_positions(block, batch);
-    for (std::size_t begin = 0, end; begin < order_.size(); begin = end) {
-      const std::uint64_t cells = holders_[static_cast<std::size_t>(order_[begin])];
-      for (end = begin + 1; end < order_.size() && holders_[static_cast<std::size_t>(order_[end])] == cells;)
-        ++end;
-      const auto positions = std::span<const std::int32_t>(order_).subspan(begin, end - begin);
-      if (positions.size() >= kLeastShared) {
-        add_shared(block, positions, cells, out, first);
-        continue;
+    for (std::size_t begin = 0, end; begin < shared_.size(); begin = end) {
+      const std::uint64_t cells = holders_of(shared_[begin]);
+      for (end = begin + 1; end < shared_.size() && holders_of(shared_[end]) == cells;) ++end;
+      const auto held = std::span<const Held>(shared_).subspan(begin, end - begin);
+      const bool worth_it = held.size() >= kLeastShared;
+      if (worth_it) sum_over(block, held);
+      for (std::size_t c = 0; c < batch.size(); ++c) {
+        if ((cells >> c & 1U) == 0) continue;
+        if (worth_it) {
+          add(sum_, out[first + c]);
+        } else {
+          loose_[c].insert(loose_[c].end(), held.begin(), held.end());
+        }
       }
-      for (std::size_t c = 0; c < batch.size(); ++c)
-        if (cells >> c & 1U)
-          for (const std::int32_t position : positions) loose_[c].push_back({position, 0, block.n_steps});
     }
-    for (std::size_t c = 0; c < batch.size(); ++c) add_loose(block, loose_[c], out[first + c]);
+    for (std::size_t c = 0; c < batch.size(); ++c) {
+      if (loose_[c].empty()) continue;
+      sum_over(block, loose_[c]);
+      add(sum_, out[first + c]);
+    }
   }
 }
 
@@ -58,56 +64,32 @@ void HeldOutputs::sort_positions(const AttendedBlock& block,
       }
     }
   }
-  order_.clear();
+  shared_.clear();
   for (std::size_t j = 0; j < holders_.size(); ++j)
-    if (holders_[j] != 0) order_.push_back(static_cast<std::int32_t>(j));
-  std::stable_sort(order_.begin(), order_.end(), [&](std::int32_t a, std::int32_t b) {
-    return holders_[static_cast<std::size_t>(a)] < holders_[static_cast<std::size_t>(b)];
-  });
+    if (holders_[j] != 0) shared_.push_back({static_cast<std::int32_t>(j), 0, block.n_steps});
+  std::stable_sort(shared_.begin(), shared_.end(),
+                   [&](const Held& a, const Held& b) { return holders_of(a) < holders_of(b); });
 }
 
-void HeldOutputs::gather_values(const AttendedBlock& block, std::size_t i, std::int32_t position) {
-  const std::span<const float> v = block.values.row(static_cast<std::size_t>(position));
-  std::copy(v.begin(), v.end(), values_.begin() + static_cast<std::ptrdiff_t>(i * v.size()));
-}
-
-void HeldOutputs::add_shared(const AttendedBlock& block, std::span<const std::int32_t> positions,
-                             std::uint64_t cells, std::vector<std::vector<float>>& out,
-                             std::size_t first_cell) {
-  const std::size_t n = positions.size(), rows = block.attention.rows, dim = block.values.cols;
+void HeldOutputs::sum_over(const AttendedBlock& block, std::span<const Held> held) {
+  const std::size_t n = held.size(), rows = block.attention.cols, dim = block.values.cols;
+  rows_.resize(n * rows);
   values_.resize(n * dim);
-  rows_.resize(rows * n);
   sum_.resize(rows * dim);
-  for (std::size_t i = 0; i < n; ++i) gather_values(block, i, positions[i]);
-  for (std::size_t r = 0; r < rows; ++r) {
-    const float* from = block.attention.row(r).data();
-    float* to = rows_.data() + r * n;
-    for (std::size_t i = 0; i < n; ++i) to[i] = from[positions[i]];
+  for (std::size_t i = 0; i < n; ++i) {
+    const auto position = static_cast<std::size_t>(held[i].position);
+    std::copy_n(block.values.row(position).data(), dim, values_.data() + i * dim);
+    const float* from = block.attention.row(position).data();
+    float* to = rows_.data() + i * rows;
+    if (held[i].from == 0 && held[i].to == block.n_steps) {
+      std::copy_n(from, rows, to);
+      continue;
+    }
+    std::fill_n(to, rows, 0.0F);
+    for (std::size_t head = 0; head < rows; head += block.n_steps)
+      std::copy(from + head + held[i].from, from + head + held[i].to, to + head + held[i].from);
   }
-  multiply({rows_.data(), rows, n, n}, {values_.data(), n, dim, dim}, sum_.data());
-  for (std::size_t c = 0; cells >> c != 0; ++c) {
-    if (cells >> c & 1U) add(sum_, out[first_cell + c]);
-    if (c + 1 == kBatch) break;
-  }
-}
-
-void HeldOutputs::add_loose(const AttendedBlock& block, std::span<const Loose> loose,
-                            std::vector<float>& out) {
-  if (loose.empty()) return;
-  const std::size_t n = loose.size(), rows = block.attention.rows, dim = block.values.cols;
-  values_.resize(n * dim);
-  rows_.resize(rows * n);
-  sum_.resize(rows * dim);
-  for (std::size_t i = 0; i < n; ++i) gather_values(block, i, loose[i].position);
-  for (std::size_t r = 0; r < rows; ++r) {
-    const float* from = block.attention.row(r).data();
-    const auto step = static_cast<std::uint32_t>(r % block.n_steps);
-    float* to = rows_.data() + r * n;
-    for (std::size_t i = 0; i < n; ++i)
-      to[i] = loose[i].from <= step && step < loose[i].to ? from[loose[i].position] : 0.0F;
-  }
-  multiply({rows_.data(), rows, n, n}, {values_.data(), n, dim, dim}, sum_.data());
-  add(sum_, out);
+  multiply_transposed({rows_.data(), n, rows, rows}, {values_.data(), n, dim, dim}, sum_.data());
 }
 
 }  // namespace kvsim::sim

@@ -19,33 +19,35 @@ namespace kvsim::sim {
 /// Rows of consecutive decode steps, the steps repeated for each query head: row r is of step first_step + r
 /// % n_steps.
 struct AttendedBlock {
-  MatrixView attention;  ///< [heads * n_steps, positions], full rows
+  MatrixView attention;  ///< [positions, heads * n_steps]: full rows, transposed
   MatrixView values;     ///< [positions, dim]
   std::uint32_t first_step = 1, n_steps = 1;
 };
 
 class HeldOutputs {
  public:
-  /// out[cell] becomes [attention.rows, values.cols] row-major. `stays[cell]`: at most one that spans the
-  /// whole block per position; stays outside the block must not be among them.
+  /// out[cell] becomes [heads * n_steps, dim] row-major. `stays[cell]`: at most one that spans the whole
+  /// block per position; stays outside the block must not be among them.
   void compute(const AttendedBlock& block, std::span<const std::span<const Residency>> stays,
                std::vector<std::vector<float>>& out);
 
  private:
-  struct Loose {  ///< a position that one cell held for a part of the block, or alone
+  /// A position and the steps of the block, counted from 0, at which it was held.
+  struct Held {
     std::int32_t position;
-    std::uint32_t from, to;  ///< steps of the block, counted from 0
+    std::uint32_t from, to;
   };
+  std::uint64_t holders_of(const Held& held) const {
+    return holders_[static_cast<std::size_t>(held.position)];
+  }
   void sort_positions(const AttendedBlock& block, std::span<const std::span<const Residency>> stays);
-  void add_shared(const AttendedBlock& block, std::span<const std::int32_t> positions, std::uint64_t cells,
-                  std::vector<std::vector<float>>& out, std::size_t first_cell);
-  void add_loose(const AttendedBlock& block, std::span<const Loose> loose, std::vector<float>& out);
-  void gather_values(const AttendedBlock& block, std::size_t i, std::int32_t position);
+  /// sum_ = sum over `held` of a v at the steps it was held.
+  void sum_over(const AttendedBlock& block, std::span<const Held> held);
 
   std::vector<std::uint64_t>
-      holders_;                      ///< per position, bit c: cell c of the batch held it for the whole block
-  std::vector<std::int32_t> order_;  ///< positions with holders, equal holders together
-  std::vector<std::vector<Loose>> loose_;
+      holders_;               ///< per position, bit c: cell c of the batch held it for the whole block
+  std::vector<Held> shared_;  ///< positions with holders, equal holders together
+  std::vector<std::vector<Held>> loose_;  ///< per cell, what it does not share
   std::vector<float> rows_, values_, sum_;
 };
 

@@ -386,12 +386,16 @@ class GroupReplay {
   /// What the block's outputs lose: o - sum over held positions of a v, against o.
   void measure_outputs(std::size_t lane, std::size_t first, std::size_t n) {
     const std::size_t group = model_.group(), dim = model_.v_head_dim, rows = group * n;
-    const AttendedBlock block{{row(lane, 0, 0), rows, stride_, stride_},
-                              {tensors_.all_values(lane).data, stride_, dim, dim},
+    const MatrixView attended{row(lane, 0, 0), rows, stride_, stride_};
+    const MatrixView values{tensors_.all_values(lane).data, stride_, dim, dim};
+    output_.resize(rows * dim);
+    multiply(attended, values, output_.data());
+    by_position_.resize(rows * stride_);
+    transpose(attended, by_position_.data());
+    const AttendedBlock block{{by_position_.data(), stride_, rows, rows},
+                              values,
                               static_cast<std::uint32_t>(first + 1),
                               static_cast<std::uint32_t>(n)};
-    output_.resize(rows * dim);
-    multiply(block.attention, block.values, output_.data());
     for (UnitFamily& unit : units_) {
       if (lane < unit.first_lane || lane >= unit.first_lane + unit.n_lanes) continue;
       stays_.clear();
@@ -450,7 +454,7 @@ class GroupReplay {
 
   // The present block of decode steps.
   std::size_t block_ = 0, stride_ = 0;
-  std::vector<float> rows_, output_;
+  std::vector<float> rows_, by_position_, output_;
   std::vector<std::vector<float>> kept_output_;
   std::vector<UnitCell*> dropping_;
   std::vector<std::span<const Residency>> stays_;

@@ -1,6 +1,6 @@
 // Replay against the physical limit: the causal Q K^T it cannot do without.
 //
-// A synthetic trace of 4,096 tokens, d = 128 (3,968 prompt, 128 decode), one layer, one KV head per thread,
+// A synthetic trace of 4,096 tokens, d = 128 (4,032 prompt, 64 decode), one layer, one KV head per thread,
 // group of 4. The baseline computes the same lower-triangular Q K^T blocks for the same heads on the same
 // threads and nothing else.
 #include <oneapi/tbb/global_control.h>
@@ -73,7 +73,7 @@ trace::MemoryTrace make(std::uint32_t heads, std::uint64_t length) {
   options.kv_heads = heads;
   options.group = 4;
   options.head_dim = 128;
-  options.decode = 128;
+  options.decode = 64;  // what capture generates by default
   options.prompt = length - options.decode;
   return trace::synthetic_trace(options);
 }
