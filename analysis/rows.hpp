@@ -30,7 +30,8 @@ struct Row {
   // Not keys:
   std::string skipped;     ///< why metrics are null; shown as a note
   bool unbounded = false;  ///< the policy never evicts, whatever the budget
-  bool appends = false;    ///< generated tokens took some lane beyond its budget: only the prompt was compressed
+  bool appends =
+      false;  ///< generated tokens took some lane beyond its budget: only the prompt was compressed
 
   /// Attention loss above that of the per-step oracle; shown to people, derived by machines.
   std::optional<double> excess_loss() const;

@@ -7,8 +7,8 @@
 
 namespace kvsim::tools {
 
-/// A bar with ETA on a terminal, a line every five seconds elsewhere, nothing when quiet. While one exists, SIGINT and
-/// SIGTERM set progress.stop. Ends its line in the destructor.
+/// A bar with ETA on a terminal, a line every five seconds elsewhere, nothing when quiet. While one exists,
+/// SIGINT and SIGTERM set progress.stop. Ends its line in the destructor.
 class ProgressDisplay {
  public:
   ProgressDisplay(Progress& progress, const std::string& label, bool quiet);

@@ -17,8 +17,8 @@ struct WriteOptions {
 
 class Writer {
  public:
-  /// Creates PATH.partial. `header` must hold model, capture and elem; token lists may still grow (finish). Throws
-  /// Error(usage) when PATH exists and may not be replaced, Error(input) when it cannot be written.
+  /// Creates PATH.partial. `header` must hold model, capture and elem; token lists may still grow (finish).
+  /// Throws Error(usage) when PATH exists and may not be replaced, Error(input) when it cannot be written.
   Writer(const std::string& path, const Header& header, const WriteOptions& options = {});
   /// Without finish(): removes the partial file.
   ~Writer();

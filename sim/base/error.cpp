@@ -23,7 +23,8 @@ void input_error(std::string_view what, std::string_view where, std::string_view
   throw Error(ErrorKind::input, what, where, hint);
 }
 void bug(std::string_view what, std::string_view where) {
-  throw Error(ErrorKind::bug, what, where, "This is a bug in kvsim: please report the command that led here.");
+  throw Error(ErrorKind::bug, what, where,
+              "This is a bug in kvsim: please report the command that led here.");
 }
 
 }  // namespace kvsim

@@ -17,7 +17,8 @@ enum class ErrorKind : int {
 
 class Error : public std::runtime_error {
  public:
-  /// `what`: what is wrong. `where`: file, dataset, index, policy, step. `hint`: what to do. The last two may be empty.
+  /// `what`: what is wrong. `where`: file, dataset, index, policy, step. `hint`: what to do. The last two may
+  /// be empty.
   Error(ErrorKind kind, std::string_view what, std::string_view where = {}, std::string_view hint = {});
   ErrorKind kind() const { return kind_; }
 

@@ -6,11 +6,14 @@
 
 namespace kvsim {
 
-inline float widen_bf16(std::uint16_t bits) { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
+inline float widen_bf16(std::uint16_t bits) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+}
 
 inline std::uint16_t narrow_bf16(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
-  if ((bits & 0x7fffffffU) > 0x7f800000U) return static_cast<std::uint16_t>((bits >> 16) | 0x40U);  // quiet NaN
+  if ((bits & 0x7fffffffU) > 0x7f800000U)
+    return static_cast<std::uint16_t>((bits >> 16) | 0x40U);  // quiet NaN
   return static_cast<std::uint16_t>((bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16);
 }
 
@@ -40,7 +43,9 @@ inline std::uint16_t narrow_f16(float value) {
 /// How a tensor's elements are stored.
 enum class Elem : std::uint8_t { f32, f16, bf16 };
 
-constexpr std::size_t elem_bytes(Elem elem) { return elem == Elem::f32 ? 4 : 2; }
+constexpr std::size_t elem_bytes(Elem elem) {
+  return elem == Elem::f32 ? 4 : 2;
+}
 constexpr const char* elem_name(Elem elem) {
   return elem == Elem::f32 ? "f32" : elem == Elem::f16 ? "f16" : "bf16";
 }

@@ -32,7 +32,9 @@ constexpr std::uint64_t key_of(std::string_view name) {
 }
 
 /// Uniform in [0, 1), 53 bits.
-constexpr double uniform01(std::uint64_t key) { return static_cast<double>(mix(key) >> 11) * 0x1p-53; }
+constexpr double uniform01(std::uint64_t key) {
+  return static_cast<double>(mix(key) >> 11) * 0x1p-53;
+}
 
 /// Standard normal (Box-Muller on two draws of the key).
 inline double normal(std::uint64_t key) {

@@ -39,14 +39,16 @@ std::size_t edit_distance(std::string_view a_text, std::string_view b_text) {
   return d[a.size()][b.size()];
 }
 
-std::vector<std::string> nearest(std::string_view name, const std::vector<std::string>& known, std::size_t count) {
+std::vector<std::string> nearest(std::string_view name, const std::vector<std::string>& known,
+                                 std::size_t count) {
   const std::string wanted = lower(name);
   std::vector<std::pair<std::size_t, std::string>> ranked;
   for (const std::string& candidate : known) {
     const std::string other = lower(candidate);
     std::size_t distance = edit_distance(wanted, other);
-    const bool contains = wanted.size() >= 3 && other.size() >= 3 &&
-                          (other.find(wanted) != std::string::npos || wanted.find(other) != std::string::npos);
+    const bool contains =
+        wanted.size() >= 3 && other.size() >= 3 &&
+        (other.find(wanted) != std::string::npos || wanted.find(other) != std::string::npos);
     if (contains) distance = std::min<std::size_t>(distance, 2);
     if (distance <= std::max<std::size_t>(2, wanted.size() / 2)) ranked.emplace_back(distance, candidate);
   }

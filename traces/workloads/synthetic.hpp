@@ -10,14 +10,14 @@ struct SyntheticOptions {
   std::uint32_t layers = 4, kv_heads = 2, group = 2, head_dim = 64;
   std::uint64_t prompt = 512, decode = 64;
   std::uint64_t seed = 1;
-  double sink = 4.0;           ///< extra logit of the first token(s)
-  std::uint32_t sinks = 4;     ///< how many tokens are sinks
-  double locality = 3.0;       ///< logit gained by the nearest keys, decaying with distance
-  double local_span = 16;      ///< tokens after which that gain has fallen to 1/e
-  double heavy = 3.0;          ///< extra logit of heavy hitters
-  double heavy_share = 0.03;   ///< share of tokens that are heavy hitters
-  double drift = 0.5;          ///< how far the topic direction turns over the trace, in radians per 1000 tokens
-  double noise = 1.0;          ///< standard deviation of the unstructured logits
+  double sink = 4.0;          ///< extra logit of the first token(s)
+  std::uint32_t sinks = 4;    ///< how many tokens are sinks
+  double locality = 3.0;      ///< logit gained by the nearest keys, decaying with distance
+  double local_span = 16;     ///< tokens after which that gain has fallen to 1/e
+  double heavy = 3.0;         ///< extra logit of heavy hitters
+  double heavy_share = 0.03;  ///< share of tokens that are heavy hitters
+  double drift = 0.5;  ///< how far the topic direction turns over the trace, in radians per 1000 tokens
+  double noise = 1.0;  ///< standard deviation of the unstructured logits
   Elem elem = Elem::f32;
 };
 

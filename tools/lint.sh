@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# Formatting and static analysis, as configured in .clang-format and .clang-tidy. Arguments: files (default: all).
+# Needs clang-format and clang-tidy 14 and a configured build/release (cmake --preset release).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+files=("$@")
+[ ${#files[@]} -gt 0 ] || mapfile -t files < <(git ls-files '*.cpp' '*.hpp')
+clang-format --dry-run -Werror "${files[@]}"
+sources=()
+for file in "${files[@]}"; do
+  [[ $file == *.cpp ]] && sources+=("$file")
+done
+[ ${#sources[@]} -eq 0 ] || clang-tidy --quiet -p build/release "${sources[@]}"
