@@ -475,7 +475,7 @@ void replay_lane_group(const trace::Sequence& sequence, const Request& request, 
 
 std::uint64_t group_work(const trace::Sequence& sequence, const Plan& plan, LaneGroup group) {
   const std::uint64_t rows = sequence.length() - first_prompt_row(sequence, plan);
-  return group.n_lanes * sequence.model().group() * rows;
+  return std::uint64_t{group.n_lanes} * sequence.model().group() * rows;
 }
 
 std::uint64_t group_bytes(const trace::Sequence& sequence, std::uint32_t n_lanes) {
