@@ -561,8 +561,8 @@ PLAN = [  # until step, tokens per step, {T: share}, mix, density of facts (95/6
     dict(until=600, N=4096, T={64: 1.0}, mix=MIX_A, dens=[.6, .3, .1, 0], form2=0.0),
     dict(until=1200, N=4096, T={128: .7, 64: .2, 256: .1}, mix=MIX_A, dens=[.5, .3, .15, .05], form2=0.1),
     dict(until=1800, N=8192, T={256: .6, 512: .2, 128: .2}, mix=MIX_B, dens=[.3, .3, .25, .15], form2=0.15),
-    dict(until=2050, N=8192, T={512: .55, 1024: .25, 256: .2}, mix=MIX_C, dens=[.2, .25, .3, .25], form2=0.15),
-    dict(until=2200, N=8192, T={4096: .04, 2048: .36, 1024: .3, 512: .3}, mix=MIX_D, dens=[.1, .2, .3, .4], form2=0.15),
+    dict(until=2045, N=8192, T={512: .55, 1024: .25, 256: .2}, mix=MIX_C, dens=[.2, .25, .3, .25], form2=0.15),
+    dict(until=2218, N=8192, T={4096: .04, 2048: .36, 1024: .3, 512: .3}, mix=MIX_D, dens=[.1, .2, .3, .4], form2=0.15),
     dict(until=10**9, N=8192, T={4096: .03, 2048: .12, 1024: .2, 512: .4, 256: .25}, mix=MIX_D, dens=[.1, .2, .3, .4], form2=0.15),
 ]
 
@@ -707,7 +707,7 @@ class Plain:
     def norm(x, w, eps):
         return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) * w
 
-    def __call__(self, ids, attn=None, last=False):
+    def __call__(self, ids, attn=None, last=0):
         c, w = self.c, self.w; T = len(ids); hd, nh, nk = c["head_dim"], c["num_attention_heads"], c["num_key_value_heads"]; eps = c["rms_norm_eps"]
         ang = torch.arange(T).float()[:, None] * (c["rope_theta"] ** (-torch.arange(0, hd, 2).float() / hd))[None]
         co, si = (torch.cat((t, t), -1) for t in (ang.cos(), ang.sin()))
@@ -727,23 +727,25 @@ class Plain:
                 h = self.norm(x, w[b + "post_attention_layernorm.weight"], eps)
                 x = x + (F.silu(h @ w[b + "mlp.gate_proj.weight"].t()) * (h @ w[b + "mlp.up_proj.weight"].t())) @ w[b + "mlp.down_proj.weight"].t()
             if last:
-                x = x[-1:]
+                x = x[-last:]
             return self.norm(x, w["model.norm.weight"], eps) @ w["model.embed_tokens.weight"].t()
 
 
 def cmd_eval(a):
     lazy_torch(); torch.set_num_threads(a.threads)
-    m = Plain(a.dir); gen = Gen(a.work, "held", 4242); out = {"answers": {}, "n": a.n}
-    for T in (512, 1024, 2048):
+    m = Plain(a.dir); gen = Gen(a.work, "held", 4242 + sum(map(ord, a.lengths))); out = {"answers": {}, "n": a.n}
+    for T in [int(x) for x in a.lengths.split(",") if x]:
         for name, f in (("1 fact", lambda: gen.needle(T, 1)), ("4 facts", lambda: gen.needle(T, 4)), ("16 facts", lambda: gen.needle(T, 16)),
                         ("sentence form, 4 facts", lambda: gen.needle(T, 4, form=1)), ("variable, direct", lambda: gen.vneedle(T, 0)),
                         ("variable, 1 copy", lambda: gen.vneedle(T, 1)), ("variable, 2 copies", lambda: gen.vneedle(T, 2))):
             n = a.n if "facts" in name or "1 fact" in name else max(1, a.n // 2); ok = 0
             for _ in range(n):
                 p, v = f(); v = v if isinstance(v, list) else [v]
-                g = m(np.concatenate((p, v[:-1])).astype(np.int64))[-len(v):].argmax(-1).tolist(); ok += g == v  # all right = greedy walks the same way
+                g = m(np.concatenate((p, v[:-1])).astype(np.int64), last=len(v)).argmax(-1).tolist(); ok += g == v  # all right = greedy walks the same way
             out["answers"].setdefault(name, {})[T] = [ok, n]
             print(T, name, ok, "/", n, file=sys.stderr, flush=True)
+    if not a.windows:
+        return print(json.dumps(out, indent=1))
     # held-out loss: whole held-out text in windows of 1,023 tokens after BOS
     info = json.load(open(os.path.join(a.work, "data.json"))); t = gen.text; nll = cnt = 0
     W = 1023; starts = range(0, len(t) - W, W * max(1, (len(t) // W) // a.windows))
@@ -795,7 +797,7 @@ def cmd_check(a):
 def greedy(m, ids, n):
     ids = list(ids)
     for _ in range(n):
-        ids.append(int(m(ids, last=True)[0].argmax()))
+        ids.append(int(m(ids, last=1)[0].argmax()))
     return ids[-n:]
 
 
@@ -810,6 +812,7 @@ PROMPTS = [  # file, kind, tokens at most, what is hidden
     ("copy-1000.txt", "copying", 1000, dict(copy=60)),
     ("text-1500.txt", "plain text", 1500, dict()),
     ("variables-0500.txt", "variable, direct", 500, dict(hops=0)),
+    ("copy-0500.txt", "copying a list of words", 500, dict(list=24)),
 ]
 
 
@@ -834,6 +837,9 @@ def cmd_prompts(a):
             ks, x = rng.sample(words["values"], 2), rng.sample("bcdfghklmprtw", 3)
             ins = [" set %s %s;" % (x[0], ks[0]), " set %s %s;" % (x[1], ks[1]), " set %s %s;" % (x[2], x[0])][:2 + o["hops"]]
             tail, ans = (" get " + x[2], " %s %s" % (x[0], ks[0])) if o["hops"] else (" get " + x[0], " " + ks[0])
+        elif "list" in o:  # a list of words comes again at the end, cut in the middle
+            ws = rng.sample(words["keys"] + words["values"], o["list"]); k = o["list"] // 2
+            ins = [" " + " ".join(ws) + "."]; tail, ans = " " + " ".join(ws[:k]), " " + " ".join(ws[k:k + 4])
         elif "copy" in o:  # a span near the start comes again at the end, cut in the middle
             E = [x for x in ends(body) if x > 300]
             if not E:
@@ -898,7 +904,8 @@ def main():
     p.add_argument("--plan", help="JSON file with the curriculum (default: PLAN in this file)")
     p.add_argument("--stop-file", help="save and stop when this file exists"); p.add_argument("--no-compile", action="store_true")
     p = sp.add_parser("export", help="write the Hugging Face folder"); p.add_argument("work"); p.add_argument("dir")
-    p = sp.add_parser("eval", help="evaluate exported weights"); p.add_argument("work"); p.add_argument("dir"); p.add_argument("-n", type=int, default=100); p.add_argument("--windows", type=int, default=200)
+    p = sp.add_parser("eval", help="evaluate exported weights"); p.add_argument("work"); p.add_argument("dir"); p.add_argument("-n", type=int, default=100); p.add_argument("--windows", type=int, default=200, help="windows of held-out text; 0: answers only")
+    p.add_argument("--lengths", default="512,1024,2048", help="prompt lengths; empty: held-out text and attention only")
     p = sp.add_parser("prompts", help="write the sample prompts"); p.add_argument("work"); p.add_argument("dir"); p.add_argument("out")
     p = sp.add_parser("check", help="compare with transformers"); p.add_argument("work"); p.add_argument("dir"); p.add_argument("-n", type=int, default=16)
     a = ap.parse_args()
