@@ -1,7 +1,5 @@
 #include "sim/plan.hpp"
 
-#include <oneapi/tbb/parallel_for.h>
-
 #include <algorithm>
 #include <map>
 #include <numeric>
@@ -26,11 +24,12 @@ policy::Unit shape_of(const trace::Model& model, bool layer_unit, std::uint64_t 
 
 /// w per layer: the mean over all query heads, one vector per layer.
 std::vector<std::vector<float>> layer_importance(const trace::Sequence& sequence,
-                                                 const policy::ImportanceSpec& spec, Progress& progress) {
+                                                 const policy::ImportanceSpec& spec, Workers& workers,
+                                                 Progress& progress) {
   const trace::Model& model = sequence.model();
   const std::size_t lanes = std::size_t{model.n_layers} * model.n_kv_heads, prompt = sequence.prompt_length();
   std::vector<std::vector<float>> per_lane(lanes);
-  tbb::parallel_for(std::size_t{0}, lanes, [&](std::size_t lane) {
+  workers.run(lanes, [&](std::size_t lane) {
     progress.check();
     const auto layer = static_cast<std::uint32_t>(lane / model.n_kv_heads);
     const auto head = static_cast<std::uint32_t>(lane % model.n_kv_heads);
@@ -56,16 +55,17 @@ std::vector<std::vector<float>> layer_importance(const trace::Sequence& sequence
 /// Importance per spec, computed when first asked for.
 class ImportanceCache {
  public:
-  ImportanceCache(const trace::Sequence& sequence, Progress& progress)
-      : sequence_(&sequence), progress_(&progress) {}
+  ImportanceCache(const trace::Sequence& sequence, Workers& workers, Progress& progress)
+      : sequence_(&sequence), workers_(&workers), progress_(&progress) {}
   const std::vector<std::vector<float>>& get(const policy::ImportanceSpec& spec) {
     auto [entry, fresh] = cache_.try_emplace({spec.window, spec.pool});
-    if (fresh) entry->second = layer_importance(*sequence_, spec, *progress_);
+    if (fresh) entry->second = layer_importance(*sequence_, spec, *workers_, *progress_);
     return entry->second;
   }
 
  private:
   const trace::Sequence* sequence_;
+  Workers* workers_;
   Progress* progress_;
   std::map<std::pair<std::size_t, std::size_t>, std::vector<std::vector<float>>> cache_;
 };
@@ -144,7 +144,8 @@ Plan::CellPlan plan_cell(const trace::Sequence& sequence, const Cell& cell, Impo
 
 }  // namespace
 
-Plan make_plan(const trace::Sequence& sequence, const Request& request, Progress& progress) {
+Plan make_plan(const trace::Sequence& sequence, const Request& request, Workers& workers,
+               Progress& progress) {
   const trace::Model& model = sequence.model();
   if (model.logit_softcap != 0)
     input_error("records a model with logit soft-capping, which replay does not compute yet",
@@ -154,7 +155,7 @@ Plan make_plan(const trace::Sequence& sequence, const Request& request, Progress
                 "Replay answers each of them: capture again with --queries all or --queries window:W.");
 
   Plan plan;
-  ImportanceCache importance(sequence, progress);
+  ImportanceCache importance(sequence, workers, progress);
   std::map<std::string, std::size_t> family_of;
   std::string first_reason;
   for (const Cell& cell : request.cells) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "policies/api/composition.hpp"
+#include "sim/base/workers.hpp"
 #include "sim/replay.hpp"
 
 namespace kvsim::sim {
@@ -33,6 +34,6 @@ struct Plan {
 
 /// Throws Error(usage) when no cell can be run and Error(input) when the trace lacks query rows that one
 /// needs. Reads the observation window of every layer if an allocation policy asks for its importance.
-Plan make_plan(const trace::Sequence& sequence, const Request& request, Progress& progress);
+Plan make_plan(const trace::Sequence& sequence, const Request& request, Workers& workers, Progress& progress);
 
 }  // namespace kvsim::sim

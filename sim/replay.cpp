@@ -1,12 +1,8 @@
 #include "sim/replay.hpp"
 
-#include <oneapi/tbb/global_control.h>
-#include <oneapi/tbb/info.h>
-#include <oneapi/tbb/parallel_for.h>
-#include <oneapi/tbb/task_arena.h>
-
 #include <algorithm>
 
+#include "sim/base/workers.hpp"
 #include "sim/lane_group.hpp"
 #include "sim/plan.hpp"
 
@@ -25,14 +21,12 @@ std::vector<LaneGroup> lane_groups(const trace::Model& model, bool whole_layers)
   return groups;
 }
 
-std::size_t thread_count(const Request& request) {
-  return request.threads > 0 ? request.threads : static_cast<std::size_t>(tbb::info::default_concurrency());
-}
+}  // namespace
 
-/// In the caller's arena.
-Outcome replay_here(const trace::Sequence& sequence, const Request& request, Progress& progress) {
+Outcome replay(const trace::Sequence& sequence, const Request& request, Progress& progress) {
+  Workers workers(request.threads);
   const trace::Model& model = sequence.model();
-  const Plan plan = make_plan(sequence, request, progress);
+  const Plan plan = make_plan(sequence, request, workers, progress);
 
   Outcome outcome;
   outcome.prompt = sequence.prompt_length();
@@ -55,26 +49,18 @@ Outcome replay_here(const trace::Sequence& sequence, const Request& request, Pro
   for (const LaneGroup& group : groups) work += group_work(sequence, plan, group);
   progress.total.store(work, std::memory_order_relaxed);
   // Every group writes only its own lanes' outcomes, so the result does not depend on who ran first.
-  tbb::parallel_for(std::size_t{0}, groups.size(), [&](std::size_t i) {
+  workers.run(groups.size(), [&](std::size_t i) {
     replay_lane_group(sequence, request, plan, groups[i], outcome, progress);
   });
   return outcome;
-}
-
-}  // namespace
-
-Outcome replay(const trace::Sequence& sequence, const Request& request, Progress& progress) {
-  const std::size_t threads = thread_count(request);
-  const tbb::global_control limit(tbb::global_control::max_allowed_parallelism, threads);
-  tbb::task_arena arena(static_cast<int>(threads));
-  return arena.execute([&] { return replay_here(sequence, request, progress); });
 }
 
 std::uint64_t estimate_bytes(const trace::Sequence& sequence, const Request& request) {
   const bool whole_layers = std::any_of(request.cells.begin(), request.cells.end(),
                                         [](const Cell& cell) { return cell.composition.layer_unit(); });
   const std::vector<LaneGroup> groups = lane_groups(sequence.model(), whole_layers);
-  return std::min(thread_count(request), groups.size()) * group_bytes(sequence, groups.front().n_lanes);
+  return std::min<std::size_t>(Workers(request.threads).threads(), groups.size()) *
+         group_bytes(sequence, groups.front().n_lanes);
 }
 
 }  // namespace kvsim::sim

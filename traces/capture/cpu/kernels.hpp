@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "traces/capture/cpu/weights.hpp"
-#include "traces/capture/cpu/workers.hpp"
+#include "sim/base/workers.hpp"
 
 namespace kvsim::capture::cpu {
 

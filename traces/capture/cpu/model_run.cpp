@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <future>
 #include <limits>
 
 #include "sim/base/error.hpp"
@@ -69,7 +70,8 @@ struct ModelRun::State {
   }
 
   void embed(std::span<const std::int32_t> tokens);
-  void layer_attention(std::uint32_t layer, const RopeTable& rope, RunObserver& observer, PassTiming& timing);
+  void layer_attention(std::uint32_t layer, const RopeTable& rope, RunObserver& observer,
+                       std::future<void>& showing, PassTiming& timing);
   void layer_mlp(const LayerWeights& layer);
   void store(const std::vector<float>& rows, float* cache) const;
   /// Runs something of the observer's and keeps its time apart.
@@ -78,6 +80,11 @@ struct ModelRun::State {
     const auto start = Clock::now();
     call();
     observer_time += Clock::now() - start;
+  }
+
+  /// Waits until the observer has seen the tensors of the layer; throws what it threw.
+  void settle(std::future<void>& showing) {
+    if (showing.valid()) show([&] { showing.get(); });
   }
 
   const ModelConfig& config;
@@ -113,7 +120,7 @@ void ModelRun::State::store(const std::vector<float>& rows, float* cache) const 
 }
 
 void ModelRun::State::layer_attention(std::uint32_t layer, const RopeTable& rope, RunObserver& observer,
-                                      PassTiming& timing) {
+                                      std::future<void>& showing, PassTiming& timing) {
   const LayerWeights& w = weights.layers[layer];
   const auto eps = static_cast<float>(config.norm_eps);
   normed.resize(hidden.size());
@@ -130,7 +137,9 @@ void ModelRun::State::layer_attention(std::uint32_t layer, const RopeTable& rope
   project(w.v, {config.n_kv_heads, config.head_dim, {}, eps, nullptr, options.elem}, v);
   store(k, cache(keys, layer));
   store(v, cache(values, layer));
-  show([&] { observer.on_tensors(layer, past, n, q, k, v); });
+  // A single token is not worth a thread: deferred means that settle() does it.
+  showing = std::async(n > 1 ? std::launch::async : std::launch::deferred,
+                       [this, layer, &observer] { observer.on_tensors(layer, past, n, q, k, v); });
 
   const AttentionInput input{config.n_heads,
                              config.n_kv_heads,
@@ -144,6 +153,7 @@ void ModelRun::State::layer_attention(std::uint32_t layer, const RopeTable& rope
                              options.capacity};
   const std::uint64_t wanted = observer.first_attention_row();
   const std::uint64_t first_observed = wanted <= past ? 0 : std::min(n, wanted - past);
+  if (first_observed < n) settle(showing);
   attended.resize(n * w.o.in);
   const auto observer_before = observer_time;
   const auto start = Clock::now();
@@ -194,8 +204,11 @@ PassTiming ModelRun::forward(std::span<const std::int32_t> tokens, RunObserver& 
   for (std::uint32_t layer = 0; layer < s.config.n_layers; ++layer) {
     const auto layer_start = Clock::now();
     const auto observer_before = s.observer_time;
-    s.layer_attention(layer, rope, observer, timing);
+    std::future<void>
+        showing;  // the observer at work on q, k and v; its end waits for it, whatever happens here
+    s.layer_attention(layer, rope, observer, showing, timing);
     s.layer_mlp(s.weights.layers[layer]);
+    s.settle(showing);
     timing.layer.push_back(
         static_cast<float>(nanoseconds(Clock::now() - layer_start - (s.observer_time - observer_before))));
     s.show([&] { observer.on_layer_output(layer, s.hidden); });

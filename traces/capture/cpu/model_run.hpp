@@ -6,12 +6,13 @@
 #include <span>
 #include <vector>
 
+#include "sim/base/workers.hpp"
 #include "traces/capture/cpu/weights.hpp"
-#include "traces/capture/cpu/workers.hpp"
 
 namespace kvsim::capture::cpu {
 
-/// Sees a pass while it runs. Time spent here is not counted as the model's.
+/// Sees a pass while it runs. Calls come one at a time, in order, but not all from one thread: on_tensors of
+/// a prompt goes on beside the model's next steps. What the model waits for is not counted as its time.
 class RunObserver {
  public:
   virtual ~RunObserver() = default;
@@ -28,7 +29,7 @@ class RunObserver {
   virtual void on_layer_output(std::uint32_t layer, std::span<const float> hidden);
 };
 
-/// Wall clock of one pass, nanoseconds; the observer's time is left out.
+/// Wall clock of one pass, nanoseconds, without waiting for the observer.
 struct PassTiming {
   std::int64_t total = 0;
   std::vector<float> layer, attention;  ///< [n_layers]; attention: scores, softmax and weighted sum

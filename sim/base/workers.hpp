@@ -5,7 +5,7 @@
 #include <functional>
 #include <memory>
 
-namespace kvsim::capture::cpu {
+namespace kvsim {
 
 class Workers {
  public:
@@ -16,7 +16,8 @@ class Workers {
   Workers& operator=(const Workers&) = delete;
 
   unsigned threads() const;
-  /// Calls body(0) ... body(tasks - 1), in any order, and returns when all are done.
+  /// Calls body(0) ... body(tasks - 1), in any order, and returns when all are done. If some throw, one of
+  /// their exceptions is rethrown after the others have ended.
   void run(std::size_t tasks, const std::function<void(std::size_t)>& body);
 
  private:
@@ -24,4 +25,4 @@ class Workers {
   std::unique_ptr<State> state_;
 };
 
-}  // namespace kvsim::capture::cpu
+}  // namespace kvsim
