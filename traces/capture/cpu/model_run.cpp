@@ -204,8 +204,7 @@ PassTiming ModelRun::forward(std::span<const std::int32_t> tokens, RunObserver& 
   for (std::uint32_t layer = 0; layer < s.config.n_layers; ++layer) {
     const auto layer_start = Clock::now();
     const auto observer_before = s.observer_time;
-    std::future<void>
-        showing;  // the observer at work on q, k and v; its end waits for it, whatever happens here
+    std::future<void> showing;  // observer at work on q, k and v; waited for also when this throws
     s.layer_attention(layer, rope, observer, showing, timing);
     s.layer_mlp(s.weights.layers[layer]);
     s.settle(showing);
