@@ -30,7 +30,7 @@ import numpy as np
 # Shape (frozen: kvsim's tests read the exported checkpoint)
 CFG = dict(vocab_size=2048, hidden_size=256, intermediate_size=768, num_hidden_layers=4,
            num_attention_heads=8, num_key_value_heads=4, head_dim=64, rope_theta=100000.0,
-           rms_norm_eps=1e-5, max_position_embeddings=4096)
+           rms_norm_eps=1e-5, max_position_embeddings=2048)
 
 WORDS = """apple river tiger piano castle lemon violin desert falcon marble copper velvet anchor
 banana candle dragon eagle forest garden hammer island jungle kettle ladder magnet needle ocean
