@@ -29,7 +29,7 @@ using RowMajor = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::Row
 struct Setup {
   int pairs = 7;
   std::string model = KVSIM_SOURCE_DIR "/traces/sample/model";
-  std::uint64_t tokens = 2048;
+  std::uint64_t tokens = 1984;
   unsigned threads = std::thread::hardware_concurrency();
 };
 

@@ -138,9 +138,10 @@ class Capture(CommandTest):
 
     def start_long_run(self):
         """A capture that would take a while, once it has begun to write."""
-        work = subprocess.Popen([KVSIM, *map(str, self.capture("--max-new-tokens", 1800, "--ignore-eos", "--attention", "full",
-                                                               prompt=PROMPTS / "needle-2000-one.txt"))],
-                                cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        work = subprocess.Popen([KVSIM, *map(str, self.capture("--max-new-tokens", 1500, "--ignore-eos", "--attention", "full",
+                                                               prompt=PROMPTS / "needle-0500-one.txt"))],
+                                cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))  # a background job ignores it
         self.addCleanup(work.wait)
         self.addCleanup(work.kill)
         partial = self.folder / "run.h5.partial"
@@ -155,7 +156,8 @@ class Capture(CommandTest):
         work = self.start_long_run()
         work.send_signal(signal.SIGINT)
         out, message = work.communicate(timeout=60)
-        self.assertEqual((work.returncode, out, message), (4, "", "kvsim: interrupted\n"))
+        self.assertEqual((work.returncode, out), (4, ""))
+        self.assertTrue(message.endswith("kvsim: interrupted\n"), message)
         self.assertEqual(self.left(), [])
 
     def test_a_killed_run_never_looks_finished(self):
