@@ -146,6 +146,7 @@ Plan::CellPlan plan_cell(const trace::Sequence& sequence, const Cell& cell, Impo
 
 Plan make_plan(const trace::Sequence& sequence, const Request& request, Workers& workers,
                Progress& progress) {
+  if (request.cells.empty()) usage_error("no cell to evaluate");
   const trace::Model& model = sequence.model();
   if (model.logit_softcap != 0)
     input_error("records a model with logit soft-capping, which replay does not compute yet",
@@ -157,7 +158,6 @@ Plan make_plan(const trace::Sequence& sequence, const Request& request, Workers&
   Plan plan;
   ImportanceCache importance(sequence, workers, progress);
   std::map<std::string, std::size_t> family_of;
-  std::string first_reason;
   for (const Cell& cell : request.cells) {
     const policy::Part& eviction = cell.composition.eviction;
     const std::string key = eviction.spec->name + "(" + eviction.params.text() + ")";
@@ -179,12 +179,8 @@ Plan make_plan(const trace::Sequence& sequence, const Request& request, Workers&
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::usage) throw;
       plan.cells.emplace_back().skipped = error.what();
-      if (first_reason.empty()) first_reason = error.what();
     }
   }
-  if (plan.families.empty())
-    usage_error(request.cells.empty() ? "no cell to evaluate"
-                                      : "no cell can be evaluated; the first reason:\n  " + first_reason);
   return plan;
 }
 

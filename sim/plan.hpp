@@ -32,8 +32,8 @@ struct Plan {
   std::size_t prompt_rows = 0;  ///< most that any family observes
 };
 
-/// Throws Error(usage) when no cell can be run and Error(input) when the trace lacks query rows that one
-/// needs. Reads the observation window of every layer if an allocation policy asks for its importance.
+/// Skips and throws as replay() says. Reads the observation window of every layer if an allocation policy
+/// asks for its importance.
 Plan make_plan(const trace::Sequence& sequence, const Request& request, Workers& workers, Progress& progress);
 
 }  // namespace kvsim::sim

@@ -44,6 +44,7 @@ Outcome replay(const trace::Sequence& sequence, const Request& request, Progress
     if (request.decisions) out.residency.resize(lanes);
   }
 
+  if (plan.families.empty()) return outcome;  // every cell is skipped
   const std::vector<LaneGroup> groups = lane_groups(model, plan.layer_groups);
   std::uint64_t work = 0;
   for (const LaneGroup& group : groups) work += group_work(sequence, plan, group);

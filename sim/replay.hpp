@@ -69,8 +69,10 @@ struct Outcome {
   std::vector<CellOutcome> cells;  ///< as requested
 };
 
-/// Throws Error(usage) when no cell can be run, Error(input) when the trace lacks what a policy needs or is
-/// damaged, Error(interrupted) when progress.stop was set.
+/// A cell that cannot be run on this trace is skipped with the reason: its budget is below what its policy
+/// always keeps, or the trace lacks queries that the policy needs. Throws Error(usage) when there is no cell
+/// at all, Error(input) when the trace cannot be replayed or is damaged, Error(interrupted) when
+/// progress.stop was set.
 Outcome replay(const trace::Sequence& sequence, const Request& request, Progress& progress);
 
 /// Bytes replay() will hold at once, for the line printed before work and for refusing what does not fit.

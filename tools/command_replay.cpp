@@ -169,7 +169,10 @@ std::vector<analysis::Row> replay_all(const std::vector<Study>& studies, const s
     }
     const std::vector<analysis::Row> made = analysis::make_rows(study.file, request, outcome, scope);
     rows.insert(rows.end(), made.begin(), made.end());
-    if (request.decisions) sim::write_decisions(options.decisions, request, outcome, options.overwrite);
+    const bool some_ran = std::any_of(outcome.cells.begin(), outcome.cells.end(),
+                                      [](const sim::CellOutcome& cell) { return cell.skipped.empty(); });
+    if (request.decisions && some_ran)
+      sim::write_decisions(options.decisions, request, outcome, options.overwrite);
   }
   return rows;
 }
@@ -199,6 +202,8 @@ void run_replay(const Options& options) {
   announce(studies, request, inputs, options, format);
 
   const std::vector<analysis::Row> rows = replay_all(studies, request, options, scope);
+  if (std::all_of(rows.begin(), rows.end(), [](const analysis::Row& row) { return !row.skipped.empty(); }))
+    usage_error("no cell can be evaluated; the first reason:\n  " + rows.front().skipped);
   std::ostringstream text;
   analysis::write_rows(text, format, rows, inputs);
   output.commit(text.str());

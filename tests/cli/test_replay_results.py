@@ -147,6 +147,14 @@ class Results(CommandTest):
         self.assertRegex(done.stderr, "note: .*snapkv at 16: .*32")
         self.assertIn("skipped: snapkv at 16", self.ok("replay", "t.h5", "--policy", "snapkv(window=32)", "--budget", "16,48"))
 
+    def test_a_trace_that_serves_no_cell_does_not_spoil_the_others(self):
+        self.make_trace("few.h5", 40, 3)
+        rows = self.rows("few.h5", "t.h5", "--policy", "snapkv(window=16)", "--budget", "20%")  # 8 tokens, 19 tokens
+        self.assertEqual([(row["trace"], row["r"] is None) for row in rows], [("few.h5", True), ("t.h5", False)])
+        message = self.fails(2, "replay", "few.h5", "--policy", "snapkv(window=16)", "--budget", "20%", "--decisions", "d.h5")
+        self.assertIn("no cell can be evaluated", message)
+        self.assertFalse((self.folder / "d.h5").exists())
+
     def test_identical_policies_are_noted(self):
         done = self.kvsim("replay", "t.h5", "--policy", "streaming_llm(sinks=0)", "--policy", "window", "--budget", "20")
         self.assertRegex(done.stderr, r"identical results everywhere:\s+streaming_llm\(sinks=0\)\S*\s+window\(\)")

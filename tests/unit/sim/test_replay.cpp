@@ -95,8 +95,7 @@ TEST_CASE("what cannot be run is said, and only an empty study fails") {
   CHECK_THAT(outcome.cells[0].skipped, Catch::Contains("snapkv") && Catch::Contains("6"));
   CHECK(outcome.cells[0].lanes.empty());
   CHECK(outcome.cells[1].skipped.empty());
-  CHECK_THROWS_WITH(test::run(trace, test::request_of({"snapkv(window=12)"}, {"6"})),
-                    Catch::Contains("no cell"));
+  CHECK_FALSE(test::run(trace, test::request_of({"snapkv(window=12)"}, {"6"})).cells[0].skipped.empty());
   CHECK_THROWS_WITH(test::run(trace, {}), Catch::Contains("no cell"));
 }
 
