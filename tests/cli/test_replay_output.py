@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Where a replay's results go, and what happens when they cannot."""
 import os
+import re
 import signal
 import subprocess
+import sys
 
 import h5py
 import kvsim_command
-from kvsim_command import KVSIM, CommandTest, start, wait_until_caught
+from kvsim_command import KVSIM, SOURCE, CommandTest, start, wait_until_caught
 
 
 class Output(CommandTest):
@@ -81,6 +83,12 @@ class Output(CommandTest):
     def test_standard_output_into_a_device_or_pipe(self):
         expected = self.ok(*self.study, "--format", "csv")
         self.assertEqual(self.ok(*self.study, "--format", "csv", "-o", "/dev/stdout"), expected)
+
+    def test_the_documented_reader_of_decisions_works(self):
+        self.ok(*self.study[:2], "--policy", "h2o", "--budget", "20", "--decisions", "kept.h5", "--overwrite")
+        code = re.search(r"```python\n(.*?)```", (SOURCE / "analysis" / "METRICS.md").read_text(), re.DOTALL)[1]
+        done = subprocess.run([sys.executable, "-c", code + "print(len(held))"], cwd=self.folder, capture_output=True, text=True)
+        self.assertEqual((done.stdout, done.stderr), ("20\n", ""))
 
     def test_decisions_agree_with_the_rows(self):
         rows = self.rows("t.h5", "--policy", "h2o", "--policy", "snapkv(window=8)", "--budget", "20", "--per", "head")
