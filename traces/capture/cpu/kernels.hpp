@@ -6,8 +6,8 @@
 #include <span>
 #include <vector>
 
-#include "traces/capture/cpu/weights.hpp"
 #include "sim/base/workers.hpp"
+#include "traces/capture/cpu/weights.hpp"
 
 namespace kvsim::capture::cpu {
 
