@@ -3,27 +3,11 @@
 #include <algorithm>
 #include <functional>
 
+#include "policies/api/pooling.hpp"
 #include "sim/attention_rows.hpp"
 #include "sim/finite_read.hpp"
 
 namespace kvsim::sim {
-namespace {
-
-std::vector<float> average_pool(const std::vector<double>& in, std::size_t kernel) {
-  const auto half = static_cast<std::ptrdiff_t>(kernel / 2);
-  const auto n = static_cast<std::ptrdiff_t>(in.size());
-  std::vector<float> out(in.size());
-  for (std::ptrdiff_t i = 0; i < n; ++i) {
-    double sum = 0;
-    for (std::ptrdiff_t j = std::max<std::ptrdiff_t>(0, i - half); j <= std::min(n - 1, i + half); ++j)
-      sum += in[static_cast<std::size_t>(j)];
-    out[static_cast<std::size_t>(i)] = static_cast<float>(sum / static_cast<double>(kernel));
-  }
-  return out;
-}
-
-}  // namespace
-
 std::vector<float> lane_importance(const trace::Sequence& sequence, std::uint32_t layer,
                                    std::uint32_t kv_head, MatrixView keys,
                                    const policy::ImportanceSpec& spec) {
@@ -41,7 +25,8 @@ std::vector<float> lane_importance(const trace::Sequence& sequence, std::uint32_
       for (std::size_t j = 0; j < first; ++j) sums[j] += rows[i * prompt + j];
   }
   for (double& sum : sums) sum /= static_cast<double>(spec.window * model.group());
-  return average_pool(sums, spec.pool);
+  const std::vector<double> w = policy::pooled({policy::Pooling::Kind::average, spec.pool}, sums);
+  return {w.begin(), w.end()};
 }
 
 std::vector<double> largest_sums(std::span<const float> w) {

@@ -49,7 +49,7 @@ double gather_sum(const float* row, std::span<const Position> slots) {
 }
 
 /// Keys and values of the group's lanes, [lane][position][component].
-class GroupTensors final : public policy::Prompt {
+class GroupTensors {
  public:
   GroupTensors(const trace::Sequence& sequence, LaneGroup group)
       : length_(sequence.length()),
@@ -66,28 +66,26 @@ class GroupTensors final : public policy::Prompt {
     }
   }
 
-  /// A window on the lanes [first, first + n): what a unit may see.
+  /// The prompt of the lanes from `first` on: what a unit may see.
   class View final : public policy::Prompt {
    public:
-    View(const GroupTensors& all, std::size_t first_lane)
-        : all_(&all), first_(static_cast<int>(first_lane)) {}
-    std::size_t length() const override { return all_->length(); }
-    MatrixView keys(int lane) const override { return all_->keys(first_ + lane); }
-    MatrixView values(int lane) const override { return all_->values(first_ + lane); }
+    View(const GroupTensors& all, std::size_t first_lane) : all_(&all), first_(first_lane) {}
+    std::size_t length() const override { return all_->prompt_; }
+    MatrixView keys(int lane) const override { return prompt_of(all_->all_keys(lane_at(lane))); }
+    MatrixView values(int lane) const override { return prompt_of(all_->all_values(lane_at(lane))); }
 
    private:
+    std::size_t lane_at(int lane) const { return first_ + static_cast<std::size_t>(lane); }
+    MatrixView prompt_of(MatrixView all) const { return {all.data, all_->prompt_, all.cols, all.stride}; }
     const GroupTensors* all_;
-    int first_;
+    std::size_t first_;
   };
 
-  std::size_t length() const override { return prompt_; }
-  MatrixView keys(int lane) const override { return first_rows(keys_, key_dim_, lane, prompt_); }
-  MatrixView values(int lane) const override { return first_rows(values_, value_dim_, lane, prompt_); }
   MatrixView all_keys(std::size_t lane) const {
-    return first_rows(keys_, key_dim_, static_cast<int>(lane), length_);
+    return {keys_.data() + lane * length_ * key_dim_, length_, key_dim_, key_dim_};
   }
   MatrixView all_values(std::size_t lane) const {
-    return first_rows(values_, value_dim_, static_cast<int>(lane), length_);
+    return {values_.data() + lane * length_ * value_dim_, length_, value_dim_, value_dim_};
   }
   /// One token's own rows over lanes [first, first + n).
   MatrixView token_keys(std::size_t first, std::size_t n, std::size_t position) const {
@@ -98,9 +96,6 @@ class GroupTensors final : public policy::Prompt {
   }
 
  private:
-  MatrixView first_rows(const std::vector<float>& all, std::size_t dim, int lane, std::size_t rows) const {
-    return {all.data() + static_cast<std::size_t>(lane) * length_ * dim, rows, dim, dim};
-  }
   std::size_t length_, prompt_, key_dim_, value_dim_;
   std::vector<float> keys_, values_;
 };
@@ -120,6 +115,8 @@ struct UnitFamily {
   std::size_t first_lane = 0, n_lanes = 1;  ///< within the group
   std::unique_ptr<policy::Eviction> eviction;
   std::vector<UnitCell> cells;
+
+  bool covers(std::size_t lane) const { return lane >= first_lane && lane < first_lane + n_lanes; }
 };
 
 class GroupReplay {
@@ -169,15 +166,9 @@ class GroupReplay {
         unit.family = &family;
         unit.first_lane = lane;
         unit.n_lanes = n_lanes;
-        policy::Unit shape;
-        shape.layer = static_cast<int>(group_.layer);
-        shape.n_layers = static_cast<int>(model_.n_layers);
-        shape.first_kv_head = static_cast<int>(group_.first_head + lane);
-        shape.n_lanes = static_cast<int>(n_lanes);
-        shape.group = static_cast<int>(model_.group());
-        shape.head_dim = static_cast<int>(model_.head_dim);
-        shape.value_dim = static_cast<int>(model_.v_head_dim);
-        shape.seed = request_.seed;
+        const auto first_head = group_.first_head + static_cast<std::uint32_t>(lane);
+        const policy::Unit shape =
+            unit_of(model_, group_.layer, first_head, static_cast<std::uint32_t>(n_lanes), request_.seed);
         unit.eviction = family.eviction->spec->make_eviction(family.eviction->params, shape);
       }
     }
@@ -197,8 +188,7 @@ class GroupReplay {
                          tensors_.all_keys(lane), rows.data(), keys);
           for (const UnitFamily& unit : units_) {
             const std::size_t wanted = unit.family->prompt_rows;
-            if (lane < unit.first_lane || lane >= unit.first_lane + unit.n_lanes || keys + wanted <= prompt_)
-              continue;
+            if (!unit.covers(lane) || keys + wanted <= prompt_) continue;
             const auto head = static_cast<int>((lane - unit.first_lane) * group + g);
             unit.eviction->observe({head, first, prompt_, {rows.data(), n, keys, keys}});
           }
@@ -258,7 +248,7 @@ class GroupReplay {
   template <typename Body>
   void for_cells_of(std::size_t lane, const Body& body) {
     for (UnitFamily& unit : units_) {
-      if (lane < unit.first_lane || lane >= unit.first_lane + unit.n_lanes) continue;
+      if (!unit.covers(lane)) continue;
       for (UnitCell& cell : unit.cells) body(unit, cell);
     }
   }
@@ -397,7 +387,7 @@ class GroupReplay {
                               static_cast<std::uint32_t>(first + 1),
                               static_cast<std::uint32_t>(n)};
     for (UnitFamily& unit : units_) {
-      if (lane < unit.first_lane || lane >= unit.first_lane + unit.n_lanes) continue;
+      if (!unit.covers(lane)) continue;
       stays_.clear();
       dropping_.clear();
       for (UnitCell& cell : unit.cells) {

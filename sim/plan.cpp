@@ -11,17 +11,6 @@
 namespace kvsim::sim {
 namespace {
 
-policy::Unit shape_of(const trace::Model& model, bool layer_unit, std::uint64_t seed) {
-  policy::Unit unit;
-  unit.n_layers = static_cast<int>(model.n_layers);
-  unit.n_lanes = layer_unit ? static_cast<int>(model.n_kv_heads) : 1;
-  unit.group = static_cast<int>(model.group());
-  unit.head_dim = static_cast<int>(model.head_dim);
-  unit.value_dim = static_cast<int>(model.v_head_dim);
-  unit.seed = seed;
-  return unit;
-}
-
 /// w per layer: the mean over all query heads, one vector per layer.
 std::vector<std::vector<float>> layer_importance(const trace::Sequence& sequence,
                                                  const policy::ImportanceSpec& spec, Workers& workers,
@@ -121,7 +110,8 @@ Family make_family(const trace::Sequence& sequence, const policy::Composition& c
   Family family;
   family.eviction = &composition.eviction;
   family.layer_unit = composition.layer_unit();
-  const policy::Unit shape = shape_of(sequence.model(), family.layer_unit, seed);
+  const trace::Model& model = sequence.model();
+  const policy::Unit shape = unit_of(model, 0, 0, family.layer_unit ? model.n_kv_heads : 1, seed);
   const auto probe = composition.eviction.spec->make_eviction(composition.eviction.params, shape);
   family.prompt_rows = std::min<std::size_t>(probe->prompt_rows(), sequence.prompt_length());
   check_queries(sequence, family.prompt_rows, composition.name);
@@ -143,6 +133,20 @@ Plan::CellPlan plan_cell(const trace::Sequence& sequence, const Cell& cell, Impo
 }
 
 }  // namespace
+
+policy::Unit unit_of(const trace::Model& model, std::uint32_t layer, std::uint32_t first_head,
+                     std::uint32_t n_lanes, std::uint64_t seed) {
+  policy::Unit unit;
+  unit.layer = static_cast<int>(layer);
+  unit.n_layers = static_cast<int>(model.n_layers);
+  unit.first_kv_head = static_cast<int>(first_head);
+  unit.n_lanes = static_cast<int>(n_lanes);
+  unit.group = static_cast<int>(model.group());
+  unit.head_dim = static_cast<int>(model.head_dim);
+  unit.value_dim = static_cast<int>(model.v_head_dim);
+  unit.seed = seed;
+  return unit;
+}
 
 Plan make_plan(const trace::Sequence& sequence, const Request& request, Workers& workers,
                Progress& progress) {

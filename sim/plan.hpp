@@ -32,6 +32,10 @@ struct Plan {
   std::size_t prompt_rows = 0;  ///< most that any family observes
 };
 
+/// The unit of lanes [first_head, first_head + n_lanes) of a layer, as its policy is told.
+policy::Unit unit_of(const trace::Model& model, std::uint32_t layer, std::uint32_t first_head,
+                     std::uint32_t n_lanes, std::uint64_t seed);
+
 /// Skips and throws as replay() says. Reads the observation window of every layer if an allocation policy
 /// asks for its importance.
 Plan make_plan(const trace::Sequence& sequence, const Request& request, Workers& workers, Progress& progress);
