@@ -11,10 +11,11 @@ import sys
 ALLOWED = {
     "sim/base": {"sim/base"},
     "policies/api": {"policies/api", "sim/base"},
-    "policies": {"policies", "policies/api", "sim/base"},
+    "policies/parts": {"policies/parts", "policies/api", "sim/base"},
+    "policies": {"policies", "policies/api", "policies/parts", "sim/base"},
     "traces": {"traces", "sim/base"},
     "traces/capture": {"traces", "traces/capture", "sim/base"},
-    "sim": {"sim", "sim/base", "policies/api", "traces"},
+    "sim": {"sim", "sim/base", "policies/api", "policies/parts", "traces"},
     "analysis": {"analysis", "sim", "sim/base", "policies/api", "traces"},
     "tools": {"tools", "analysis", "sim", "sim/base", "policies", "policies/api", "traces", "traces/capture"},
 }

@@ -1,0 +1,33 @@
+#include "policies/parts/future_greedy.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+#include "sim/base/error.hpp"
+
+namespace kvsim::policy {
+
+RetentionPlan future_greedy(const MatrixView& attention, std::size_t prompt, std::size_t budget,
+                            std::size_t horizon) {
+  if (budget == 0) bug("a unit holds at least the token it attends from", "future_greedy");
+  const FutureMass future(attention, prompt, horizon);
+  const auto n_steps = static_cast<std::uint32_t>(future.n_steps());
+  std::vector<std::uint32_t> until(future.n_tokens(), n_steps);
+  std::vector<Position> held(prompt);  // besides the step's own token, which has a slot of its own
+  std::iota(held.begin(), held.end(), 0);
+  for (std::uint32_t s = 0; s < n_steps; ++s) {
+    if (held.size() >= budget) {
+      const std::span<const double> mass = future.from_step(s);
+      const auto n_leaving = static_cast<std::ptrdiff_t>(held.size() - (budget - 1));
+      std::nth_element(held.begin(), held.begin() + n_leaving - 1, held.end(), [&](Position a, Position b) {
+        return mass[a] != mass[b] ? mass[a] < mass[b] : a < b;
+      });
+      for (auto left = held.begin(); left != held.begin() + n_leaving; ++left) until[*left] = s;
+      held.erase(held.begin(), held.begin() + n_leaving);
+    }
+    held.push_back(static_cast<Position>(prompt + s));
+  }
+  return make_plan(attention, future, budget, std::move(until));
+}
+
+}  // namespace kvsim::policy

@@ -1,0 +1,30 @@
+#pragma once
+/// A permanent eviction schedule of one unit, made with knowledge of the future.
+#include <cstdint>
+#include <vector>
+
+#include "policies/api/eviction.hpp"
+#include "policies/parts/future_mass.hpp"
+
+namespace kvsim::policy {
+
+/// The contract of policies/api/eviction.hpp, played to the end: at most `budget` positions, a token resident
+/// at its own step, a token that finds the unit full takes the slot of one that leaves before its query
+/// attends, nobody returns.
+struct RetentionPlan {
+  /// What the prompt leaves: min(budget, prompt) positions, ascending.
+  std::vector<Position> kept;
+  /// Per position: the step before which it leaves, so it is attended at steps < until; S: never leaves.
+  /// Whenever a token finds the unit full, exactly one resident has until = that step.
+  std::vector<std::uint32_t> until;
+  /// Attention on residents, summed over all steps.
+  double retained = 0;
+};
+
+/// The plan that follows from the departures `until`. Room that the first step takes back from the prompt
+/// (the budget's last slot, when the prompt fills it) goes to the position with the most future mass among
+/// those that leave before step 0, the newest of equals.
+RetentionPlan make_plan(const MatrixView& attention, const FutureMass& future, std::size_t budget,
+                        std::vector<std::uint32_t> until);
+
+}  // namespace kvsim::policy

@@ -1,0 +1,292 @@
+#include <algorithm>
+#include <bit>
+#include <catch2/catch.hpp>
+#include <functional>
+#include <numeric>
+#include <random>
+#include <set>
+
+#include "policies/parts/future_greedy.hpp"
+#include "policies/parts/optimal_retention.hpp"
+#include "sim/base/error.hpp"
+#include "tests/support/decoding_rows.hpp"
+#include "tests/support/textbook_retention.hpp"
+
+using namespace kvsim;
+using namespace kvsim::policy;
+using test::Decoding, test::lifelike_rows;
+using Positions = std::vector<Position>;
+
+namespace {
+
+/// Weights in 1/1024, so that sums are exact in any order.
+Decoding rows(std::size_t prompt, std::size_t n_steps, const std::vector<std::vector<int>>& weights) {
+  Decoding made{prompt, n_steps, std::vector<float>((prompt + n_steps) * n_steps, 0.0F)};
+  for (std::size_t s = 0; s < n_steps; ++s)
+    for (std::size_t j = 0; j <= prompt + s; ++j)
+      made.attention[s * made.n_tokens() + j] = static_cast<float>(weights[s][j]) / 1024.0F;
+  return made;
+}
+
+/// Weights 0 .. levels - 1, half of them zero: few levels make many ties.
+Decoding random_rows(std::size_t prompt, std::size_t n_steps, int levels, std::uint32_t seed) {
+  std::mt19937 draw(seed);
+  std::vector<std::vector<int>> weights(n_steps);
+  for (std::size_t s = 0; s < n_steps; ++s)
+    for (std::size_t j = 0; j <= prompt + s; ++j)
+      weights[s].push_back(draw() % 2 == 0 ? 0 : static_cast<int>(draw() % static_cast<unsigned>(levels)));
+  return rows(prompt, n_steps, weights);
+}
+
+/// The most that can be retained, by trying every set of residents at every step.
+double exhaustive(const Decoding& run, std::size_t budget) {
+  using Set = std::uint32_t;
+  std::vector<double> best(std::size_t{1} << run.n_tokens(), 0.0), before;
+  for (std::size_t s = run.n_steps; s-- > 0;) {
+    // best[set]: most from step s on when `set` is what the step may choose from.
+    before.assign(best.size(), 0.0);
+    std::vector<double> attended(best.size(), -1.0);
+    const Set own = Set{1} << (run.prompt + s);
+    for (Set set = 0; set < (own << 1); ++set) {
+      if ((set & own) == 0 || static_cast<std::size_t>(std::popcount(set)) > budget) continue;
+      double mass = 0;
+      for (std::size_t j = 0; j <= run.prompt + s; ++j)
+        if ((set >> j & 1) != 0) mass += static_cast<double>(run.at(s, j));
+      attended[set] = mass + best[set];
+    }
+    for (Set choices = 0; choices < own; ++choices) {
+      double most = -1;
+      for (Set rest = choices;; rest = (rest - 1) & choices) {
+        most = std::max(most, attended[rest | own]);
+        if (rest == 0) break;
+      }
+      before[choices] = most;
+    }
+    best = before;
+  }
+  return run.n_steps == 0 ? 0.0 : best[(std::size_t{1} << run.prompt) - 1];
+}
+
+/// Plays the plan by the contract of an Eviction, one arrival at a time, and adds up what is attended.
+double replayed(const Decoding& run, std::size_t budget, const RetentionPlan& plan) {
+  REQUIRE(plan.until.size() == run.n_tokens());
+  REQUIRE(plan.kept.size() == std::min(budget, run.prompt));
+  REQUIRE(std::is_sorted(plan.kept.begin(), plan.kept.end()));
+  std::set<Position> held(plan.kept.begin(), plan.kept.end());
+  REQUIRE(held.size() == plan.kept.size());
+  if (!held.empty()) REQUIRE((*held.begin() >= 0 && *held.rbegin() < static_cast<Position>(run.prompt)));
+  double mass = 0;
+  for (std::size_t s = 0; s < run.n_steps; ++s) {
+    if (held.size() == budget) {
+      Positions leaving;
+      for (const Position j : held)
+        if (plan.until[j] == s) leaving.push_back(j);
+      REQUIRE(leaving.size() == 1);
+      held.erase(leaving.front());
+    }
+    held.insert(static_cast<Position>(run.prompt + s));
+    REQUIRE(held.size() <= budget);
+    for (const Position j : held) {
+      REQUIRE(plan.until[j] > s);
+      mass += static_cast<double>(run.at(s, j));
+    }
+  }
+  return mass;
+}
+
+/// What a reader of the `budget` best keys of every step would see, nothing ever lost.
+double best_of_every_step(const Decoding& run, std::size_t budget) {
+  double mass = 0;
+  for (std::size_t s = 0; s < run.n_steps; ++s) {
+    std::vector<float> row(run.attention.begin() + static_cast<std::ptrdiff_t>(s * run.n_tokens()),
+                           run.attention.begin() + static_cast<std::ptrdiff_t>((s + 1) * run.n_tokens()));
+    std::sort(row.begin(), row.end(), std::greater<>());
+    for (std::size_t i = 0; i < std::min(budget, row.size()); ++i) mass += static_cast<double>(row[i]);
+  }
+  return mass;
+}
+
+/// Greedy by its definition: a resident's future is added up afresh at each eviction.
+RetentionPlan slow_greedy(const Decoding& run, std::size_t budget, std::size_t horizon) {
+  RetentionPlan plan;
+  plan.until.assign(run.n_tokens(), static_cast<std::uint32_t>(run.n_steps));
+  std::set<Position> held;
+  for (std::size_t j = 0; j < run.prompt; ++j) held.insert(static_cast<Position>(j));
+  const auto drop_least = [&](std::size_t s) {
+    const auto ahead = [&](Position j) {
+      double sum = 0;
+      for (std::size_t later = s; later < run.n_steps && later - s < horizon; ++later)
+        sum += static_cast<double>(run.at(later, j));
+      return sum;
+    };
+    const Position least = *std::min_element(held.begin(), held.end(), [&](Position a, Position b) {
+      return ahead(a) != ahead(b) ? ahead(a) < ahead(b) : a < b;
+    });
+    held.erase(least);
+    plan.until[least] = static_cast<std::uint32_t>(s);
+  };
+  while (held.size() > budget) drop_least(0);
+  plan.kept.assign(held.begin(), held.end());
+  for (std::size_t s = 0; s < run.n_steps; ++s) {
+    if (held.size() == budget) drop_least(s);
+    held.insert(static_cast<Position>(run.prompt + s));
+  }
+  return plan;
+}
+
+}  // namespace
+
+TEST_CASE("what greedy loses, worked by hand") {
+  // Two slots, prompt {0, 1}, three steps; a step's own token takes one slot, so one other can be attended.
+  //            0  1  2  3  4
+  // step 0     6  0  1
+  // step 1     0  0  5  1
+  // step 2     0  7  0  0  1
+  // Future mass at step 0: token 0 has 6, token 1 has 7, so greedy drops 0 and attends 1 (0). At step 1 token
+  // 1 still has 7 against the 5 of token 2: 2 leaves. Step 2 attends 1: greedy gets 7, and 3 for the own
+  // tokens. Better: attend 0 at step 0 (6), token 2 at step 1 (5) and nothing old at step 2: 11, and 3.
+  // Dropping token 1 first gives up the largest single future, which only pays at the end and blocks the slot
+  // until then.
+  const Decoding run = rows(2, 3, {{6, 0, 1}, {0, 0, 5, 1}, {0, 7, 0, 0, 1}});
+  const RetentionPlan best = optimal_retention(run.view(), 2, 2);
+  CHECK(best.retained * 1024 == 14);
+  CHECK(best.kept == Positions{0, 1});
+  CHECK(best.until == std::vector<std::uint32_t>{1, 0, 2, 3, 3});
+  const RetentionPlan greedy = future_greedy(run.view(), 2, 2);
+  CHECK(greedy.retained * 1024 == 10);
+  CHECK(greedy.kept == Positions{0, 1});
+  CHECK(greedy.until == std::vector<std::uint32_t>{0, 3, 1, 2, 3});
+  // Looking one step ahead, greedy takes the best of each step and here finds the optimum by luck.
+  CHECK(future_greedy(run.view(), 2, 2, 1).retained * 1024 == 14);
+}
+
+TEST_CASE("the solver finds what trying every schedule finds") {
+  std::size_t n_runs = 0, n_beaten = 0;
+  for (std::uint32_t seed = 0; seed < 400; ++seed) {
+    const std::size_t prompt = seed % 7, n_steps = 1 + seed / 7 % 5;
+    const int levels = seed % 3 == 0 ? 2 : seed % 3 == 1 ? 5 : 1000;
+    const Decoding run = random_rows(prompt, n_steps, levels, seed);
+    for (std::size_t budget = 1; budget <= 5; ++budget) {
+      CAPTURE(seed, prompt, n_steps, budget);
+      const double most = exhaustive(run, budget);
+      const RetentionPlan best = optimal_retention(run.view(), prompt, budget);
+      CHECK(best.retained == most);
+      CHECK(replayed(run, budget, best) == most);
+      ++n_runs;
+      n_beaten += future_greedy(run.view(), prompt, budget).retained < most ? 1 : 0;
+    }
+  }
+  CHECK(n_runs == 2000);
+  CHECK(n_beaten > 100);  // else the runs are too easy to tell the optimum from greedy
+}
+
+TEST_CASE("the solver finds what the textbook's flow finds") {
+  for (std::uint32_t seed = 0; seed < 30; ++seed) {
+    const std::size_t prompt = 10 + seed * 3, n_steps = 5 + seed % 28;
+    const Decoding run =
+        seed % 2 == 0 ? lifelike_rows(prompt, n_steps, seed) : random_rows(prompt, n_steps, 4, seed);
+    for (const std::size_t budget : {2, 7, 20, 60}) {
+      CAPTURE(seed, prompt, n_steps, budget);
+      const RetentionPlan best = optimal_retention(run.view(), prompt, budget);
+      CHECK(best.retained ==
+            Approx(test::TextbookRetention(run.view(), prompt, budget).solve()).margin(1e-8));
+      CHECK(replayed(run, budget, best) == best.retained);
+    }
+  }
+}
+
+TEST_CASE("greedy drops what its definition drops, at any horizon") {
+  for (std::uint32_t seed = 0; seed < 60; ++seed) {
+    const std::size_t prompt = seed % 12, n_steps = 1 + seed % 9;
+    const Decoding run = random_rows(prompt, n_steps, seed % 2 == 0 ? 3 : 1000, seed);
+    for (std::size_t budget = 1; budget < 14; ++budget) {
+      for (const std::size_t horizon : {std::size_t{1}, std::size_t{3}, n_steps, kWholeFuture}) {
+        CAPTURE(seed, budget, horizon);
+        const RetentionPlan slow = slow_greedy(run, budget, horizon);
+        const RetentionPlan fast = future_greedy(run.view(), prompt, budget, horizon);
+        CHECK(fast.kept == slow.kept);
+        CHECK(replayed(run, budget, fast) == fast.retained);
+        CHECK(replayed(run, budget, slow) == fast.retained);
+      }
+    }
+  }
+}
+
+TEST_CASE("per-step choice bounds the optimum, the optimum bounds greedy, a slot more never hurts it") {
+  for (std::uint32_t seed = 0; seed < 12; ++seed) {
+    const Decoding run = lifelike_rows(90, 60, seed);
+    double with_less = 0;
+    for (const std::size_t budget : {1, 2, 10, 30, 89, 90, 91, 120, 149, 150}) {
+      CAPTURE(seed, budget);
+      const double best = optimal_retention(run.view(), 90, budget).retained;
+      CHECK(best <= best_of_every_step(run, budget));
+      for (const std::size_t horizon : {std::size_t{1}, std::size_t{8}, kWholeFuture})
+        CHECK(future_greedy(run.view(), 90, budget, horizon).retained <= best);
+      CHECK(best >= with_less);
+      with_less = best;
+    }
+  }
+}
+
+TEST_CASE("one slot holds the step's own token and nothing else") {
+  const Decoding run = random_rows(4, 5, 100, 1);
+  double own = 0;
+  for (std::size_t s = 0; s < 5; ++s) own += static_cast<double>(run.at(s, 4 + s));
+  const RetentionPlan plan = optimal_retention(run.view(), 4, 1);
+  CHECK(plan.retained == own);
+  CHECK(plan.until == std::vector<std::uint32_t>{0, 0, 0, 0, 1, 2, 3, 4, 5});
+  CHECK(plan.kept.size() == 1);
+  CHECK(future_greedy(run.view(), 4, 1).retained == own);
+}
+
+TEST_CASE("with room for everything everything stays") {
+  const Decoding run = random_rows(4, 5, 100, 2);
+  const double all = std::accumulate(run.attention.begin(), run.attention.end(), 0.0);
+  for (const std::size_t budget : {9, 10, 1000}) {
+    const RetentionPlan plan = optimal_retention(run.view(), 4, budget);
+    CHECK(plan.retained == all);
+    CHECK(plan.kept == Positions{0, 1, 2, 3});
+    CHECK(plan.until == std::vector<std::uint32_t>(9, 5));
+    CHECK(future_greedy(run.view(), 4, budget).until == plan.until);
+  }
+}
+
+TEST_CASE("nothing to decode, or no prompt") {
+  for (const auto solve :
+       {+[](const MatrixView&a, std::size_t p, std::size_t b) { return optimal_retention(a, p, b); },
+        +[](const MatrixView&a, std::size_t p, std::size_t b) { return future_greedy(a, p, b); }}) {
+    const RetentionPlan idle = solve({}, 6, 2);
+    CHECK(idle.kept == Positions{4, 5});
+    CHECK(idle.until == std::vector<std::uint32_t>(6, 0));
+    CHECK(idle.retained == 0);
+
+    const Decoding one = rows(1, 2, {{3, 1}, {2, 4, 1}});  // token 0: 3, 2; token 1: 1, 4; token 2: 1
+    const RetentionPlan pair = solve(one.view(), 1, 2);
+    CHECK(pair.kept == Positions{0});
+    CHECK(pair.until == std::vector<std::uint32_t>{1, 2, 2});
+    CHECK(pair.retained * 1024 == 9);
+
+    const Decoding bare = rows(0, 3, {{1}, {5, 1}, {9, 0, 1}});
+    const RetentionPlan from_nothing = solve(bare.view(), 0, 2);
+    CHECK(from_nothing.kept.empty());
+    CHECK(from_nothing.until == std::vector<std::uint32_t>{3, 2, 3});
+    CHECK(from_nothing.retained * 1024 == 17);
+  }
+}
+
+TEST_CASE("entries beyond the query are not read") {
+  Decoding run = random_rows(5, 4, 50, 3);
+  const RetentionPlan clean = optimal_retention(run.view(), 5, 3);
+  for (std::size_t s = 0; s < 4; ++s)
+    for (std::size_t j = 5 + s + 1; j < 9; ++j) run.attention[s * 9 + j] = 1000.0F;
+  CHECK(optimal_retention(run.view(), 5, 3).until == clean.until);
+  CHECK(optimal_retention(run.view(), 5, 3).retained == clean.retained);
+}
+
+TEST_CASE("a shape that does not fit is a bug") {
+  const Decoding run = random_rows(5, 4, 50, 3);
+  CHECK_THROWS_AS(optimal_retention(run.view(), 4, 3), Error);
+  CHECK_THROWS_AS(optimal_retention(run.view(), 5, 0), Error);
+  CHECK_THROWS_AS(future_greedy(run.view(), 5, 0), Error);
+  CHECK_THROWS_AS(future_greedy(run.view(), 5, 3, 0), Error);
+}
