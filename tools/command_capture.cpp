@@ -114,6 +114,8 @@ void add_capture_command(CLI::App& app) {
       ->add_option("--attention", options->attention,
                    "Attention rows to store: none | window:W | full; queries and keys can recompute them")
       ->capture_default_str();
+  command->add_flag("--output-weights", capture.output_weights,
+                    "Store each layer's attention output projection too, as the checkpoint has it");
   command
       ->add_option("--elem", capture.elem,
                    "Type of stored queries, keys and values, and of the cache: auto | f32 | bf16 | f16")

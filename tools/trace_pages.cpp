@@ -48,6 +48,12 @@ std::uint64_t tensor_bytes(const Header& header, Tensor tensor) {
          elem_bytes(header.elem);
 }
 
+std::uint64_t output_weight_bytes(const Header& header) {
+  if (!header.output_elem) return 0;
+  return std::uint64_t{header.model.n_layers} * header.model.n_q_heads * header.model.v_head_dim *
+         header.model.hidden_size * elem_bytes(*header.output_elem);
+}
+
 /// Tokens and forward time of one kind of segment.
 struct PhaseSum {
   std::uint64_t tokens = 0, passes = 0;
@@ -188,6 +194,9 @@ void write_trace_table(std::ostream& out, const trace::Source& source) {
   lines.line("attention rows", header.attention_token.empty()
                                    ? "none (recomputed from queries and keys)"
                                    : std::to_string(header.attention_token.size()));
+  if (header.output_elem)
+    lines.line("output weights",
+               std::string(elem_name(*header.output_elem)) + ": " + human_bytes(output_weight_bytes(header)));
   lines.line("also stored", join({header.layer_ns.empty() && header.attn_ns.empty() ? "" : "times per layer",
                                   header.text_offset.empty() ? "" : "text",
                                   header.token_logprob.empty() ? "" : "log probabilities"},
@@ -213,6 +222,7 @@ void write_trace_json(std::ostream& out, const trace::Source& source) {
                              {"query_bytes", tensor_bytes(header, Tensor::query)},
                              {"query_rows", header.n_query_rows()},
                              {"attention_rows", header.attention_token.size()},
+                             {"output_weight_bytes", output_weight_bytes(header)},
                              {"layer_times", !header.layer_ns.empty()},
                              {"attention_times", !header.attn_ns.empty()},
                              {"text", !header.text_offset.empty()},

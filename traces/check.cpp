@@ -22,7 +22,9 @@ class Checker {
     std::vector<std::string> digests;
     for (std::uint32_t layer = 0; layer < model().n_layers; ++layer) {
       for (const Tensor tensor : {Tensor::key, Tensor::value, Tensor::query})
-        guard([&] { digests.push_back(check_tensor(tensor, layer)); });
+        guard([&] { digests.push_back(check_tensor(file_.dataset(tensor, layer), file_.header().elem)); });
+      if (file_.header().output_elem)
+        guard([&] { check_tensor(file_.output_weights()[layer], *file_.header().output_elem); });
       if (!file_.attention().empty()) guard([&] { check_attention(file_.attention()[layer]); });
     }
     if (segment_digests(file_.header()) != file_.segment_sha256())
@@ -39,6 +41,7 @@ class Checker {
     for (std::uint32_t layer = 0; layer < model().n_layers; ++layer) {
       for (const Tensor tensor : {Tensor::key, Tensor::value, Tensor::query})
         bytes += file_.dataset(tensor, layer).bytes();
+      if (file_.header().output_elem) bytes += file_.output_weights()[layer].bytes();
       if (!file_.attention().empty()) bytes += file_.attention()[layer].p.bytes();
     }
     return bytes;
@@ -59,9 +62,8 @@ class Checker {
     }
   }
 
-  std::string check_tensor(Tensor tensor, std::uint32_t layer) {
-    const hdf5::InputDataset& dataset = file_.dataset(tensor, layer);
-    const Elem elem = file_.header().elem;
+  /// Returns the digest.
+  std::string check_tensor(const hdf5::InputDataset& dataset, Elem elem) {
     const std::uint64_t rows = dataset.dims()[1], dim = dataset.dims()[2];
     const std::uint64_t step = std::max<std::uint64_t>(1, kBlockBytes / (dim * elem_bytes(elem)));
     TensorDigest digest(static_cast<std::uint32_t>(dataset.dims()[0]));

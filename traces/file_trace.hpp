@@ -24,12 +24,16 @@ class FileTrace final : public Source {
   std::string content_sha256() const override { return content_sha256_; }
   void read(Tensor tensor, std::uint32_t layer, std::uint32_t head, std::uint64_t first_row,
             std::uint64_t n_rows, std::span<float> out) const override;
+  void read_output_weights(std::uint32_t layer, std::uint32_t query_head,
+                           std::span<float> out) const override;
 
   bool complete() const { return complete_; }
   std::uint64_t file_bytes() const { return file_.bytes(); }
   const hdf5::InputDataset& dataset(Tensor tensor, std::uint32_t layer) const {
     return tensors_[layer][static_cast<std::size_t>(tensor)];
   }
+  /// One per layer, or empty: [n_q_heads, v_head_dim, hidden_size], elements header().output_elem.
+  const std::vector<hdf5::InputDataset>& output_weights() const { return output_weights_; }
   /// One per layer, or empty.
   const std::vector<AttentionRows>& attention() const { return attention_; }
   /// Stored digests of the segments' paths, [segments * 32].
@@ -45,6 +49,7 @@ class FileTrace final : public Source {
   void read_text();
   void read_layers();
   void read_query_rows(const hdf5::InputGroup& group, std::uint32_t layer);
+  void read_output_weights(const hdf5::InputGroup& group, std::uint32_t layer);
   void read_attention_rows(const hdf5::InputGroup& group, std::uint32_t layer);
   void check_attention_rows(const AttentionRows& rows, const hdf5::InputGroup& group) const;
   /// A one-dimensional dataset, its bytes counted against the budget before they are allocated.
@@ -63,6 +68,7 @@ class FileTrace final : public Source {
   std::string content_sha256_;
   std::vector<std::uint8_t> segment_sha256_;
   std::vector<std::array<hdf5::InputDataset, 3>> tensors_;  ///< per layer, by Tensor
+  std::vector<hdf5::InputDataset> output_weights_;
   std::vector<AttentionRows> attention_;
 };
 

@@ -71,20 +71,28 @@ struct Pass {
 };
 
 /// Bits of token flags (SCHEMA.md lists all).
-enum TokenFlag : std::uint32_t { kFlagSpecial = 1U << 0, kFlagGenerated = 1U << 2 };
+enum TokenFlag : std::uint32_t {
+  kFlagSpecial = 1U << 0,
+  kFlagGenerated = 1U << 2,
+  kFlagWhiteSpace = 1U << 8,
+  kFlagPunctuation = 1U << 9,
+  kFlagDigit = 1U << 10,
+};
 
 struct Header {
   std::string file_uuid, created_utc, writer;
   Model model;
   Capture capture;
   std::string tokenizer_name, tokenizer_sha256;
-  Elem elem = Elem::f32;  ///< of q, k and v
+  Elem elem = Elem::f32;            ///< of q, k and v
+  std::optional<Elem> output_elem;  ///< of the output weights; none: they are not stored
 
   // Tokens, all [n_tokens], in file order.
   std::vector<std::int32_t> token_id;  ///< -1: withheld
   std::vector<std::uint32_t> token_segment;
   std::vector<std::int32_t> token_position;  ///< RoPE position
   std::vector<std::uint32_t> token_flags;
+  std::uint32_t flags_known = 0;     ///< the bits of token_flags that say something
   std::vector<float> token_logprob;  ///< of the chosen token; empty if not stored
   std::vector<Segment> segments;
   std::vector<std::uint32_t> sequence_leaf;  ///< leaf segment of each sequence worth replaying

@@ -15,6 +15,10 @@ std::size_t tensor_size(const Header& header, Tensor tensor) {
          schema::tensor_rows(header, tensor) * schema::tensor_dim(header.model, tensor);
 }
 
+std::size_t output_size(const Model& model) {
+  return std::size_t{model.v_head_dim} * model.hidden_size;
+}
+
 }  // namespace
 
 MemoryTrace::MemoryTrace(Header header) : header_(std::move(header)) {
@@ -22,6 +26,9 @@ MemoryTrace::MemoryTrace(Header header) : header_(std::move(header)) {
   query_.resize(tensor_size(header_, Tensor::query));
   key_.resize(tensor_size(header_, Tensor::key));
   value_.resize(tensor_size(header_, Tensor::value));
+  if (has_output_weights())
+    output_.resize(std::size_t{header_.model.n_layers} * header_.model.n_q_heads *
+                   output_size(header_.model));
 }
 
 std::size_t MemoryTrace::offset(Tensor tensor, std::uint32_t layer, std::uint32_t head) const {
@@ -47,6 +54,23 @@ void MemoryTrace::read(Tensor tensor, std::uint32_t layer, std::uint32_t head, s
   std::copy_n(store.data() + offset(tensor, layer, head) + first_row * dim, n_rows * dim, out.data());
 }
 
+std::size_t MemoryTrace::output_offset(std::uint32_t layer, std::uint32_t query_head) const {
+  if (!has_output_weights()) input_error("holds no output weights", "memory");
+  if (layer >= header_.model.n_layers || query_head >= header_.model.n_q_heads)
+    bug("no such layer or head", "memory");
+  return (std::size_t{layer} * header_.model.n_q_heads + query_head) * output_size(header_.model);
+}
+
+std::span<float> MemoryTrace::output_weights(std::uint32_t layer, std::uint32_t query_head) {
+  return {output_.data() + output_offset(layer, query_head), output_size(header_.model)};
+}
+
+void MemoryTrace::read_output_weights(std::uint32_t layer, std::uint32_t query_head,
+                                      std::span<float> out) const {
+  if (out.size() != output_size(header_.model)) bug("read of output weights of the wrong size", "memory");
+  std::copy_n(output_.data() + output_offset(layer, query_head), out.size(), out.data());
+}
+
 Header plain_header(Model model, std::uint64_t prompt, std::uint64_t decode) {
   if (prompt == 0 || prompt + decode > schema::kMaxTokens)
     usage_error("a trace needs 1 prompt token or more, and at most " + std::to_string(schema::kMaxTokens) +
@@ -67,6 +91,7 @@ Header plain_header(Model model, std::uint64_t prompt, std::uint64_t decode) {
   header.token_segment.resize(n);
   header.token_position.resize(n);
   header.token_flags.resize(n);
+  header.flags_known = kFlagSpecial | kFlagGenerated;
   for (std::uint64_t t = 0; t < n; ++t) {
     header.token_id[t] = static_cast<std::int32_t>(t % header.model.vocab_size);
     header.token_position[t] = static_cast<std::int32_t>(t);

@@ -17,14 +17,20 @@ class MemoryTrace final : public Source {
   std::string content_sha256() const override { return {}; }
   void read(Tensor tensor, std::uint32_t layer, std::uint32_t head, std::uint64_t first_row,
             std::uint64_t n_rows, std::span<float> out) const override;
+  void read_output_weights(std::uint32_t layer, std::uint32_t query_head,
+                           std::span<float> out) const override;
 
   /// All rows of one head, row-major, writable.
   std::span<float> rows(Tensor tensor, std::uint32_t layer, std::uint32_t head);
+  /// Output weights of one query head, row-major [v_head_dim, hidden_size], writable; the header must have an
+  /// output_elem.
+  std::span<float> output_weights(std::uint32_t layer, std::uint32_t query_head);
 
  private:
   std::size_t offset(Tensor tensor, std::uint32_t layer, std::uint32_t head) const;
   Header header_;
-  std::vector<float> query_, key_, value_;
+  std::size_t output_offset(std::uint32_t layer, std::uint32_t query_head) const;
+  std::vector<float> query_, key_, value_, output_;
 };
 
 /// Header of a plain trace: `prompt` tokens then `decode` generated ones, two segments, one sequence, default

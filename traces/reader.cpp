@@ -34,6 +34,24 @@ Elem stored_elem(const InputDataset& dataset) {
   return elem;
 }
 
+InputDataset tensor_dataset(const InputGroup& group, const char* name) {
+  return group.dataset(name, {Type::f32, Type::bf16, Type::f16, Type::u16}, 3);
+}
+
+/// Rows of one head, widened. In blocks: the stored halves never take as much memory as the floats asked for.
+void read_rows(const InputDataset& stored, Elem elem, std::uint32_t head, std::uint64_t first_row,
+               std::uint64_t n_rows, std::span<float> out) {
+  const std::uint64_t dim = stored.dims()[2];
+  if (elem == Elem::f32) return stored.read({head, first_row, 0}, {1, n_rows, dim}, out.data());
+  const std::uint64_t step = schema::chunk_rows(dim, elem);
+  std::vector<std::uint16_t> halves(std::min(step, n_rows) * dim);
+  for (std::uint64_t done = 0; done < n_rows; done += step) {
+    const std::uint64_t n = std::min(step, n_rows - done);
+    stored.read({head, first_row + done, 0}, {1, n, dim}, halves.data());
+    widen(elem, halves.data(), n * dim, out.data() + done * dim);
+  }
+}
+
 Phase to_phase(std::uint8_t value) {
   return static_cast<Phase>(value);
 }
@@ -166,6 +184,7 @@ void FileTrace::read_tokens() {
   header_.token_segment = list<std::uint32_t>(group, "segment", n_tokens_, "n_tokens");
   header_.token_position = list<std::int32_t>(group, "position", n_tokens_, "n_tokens");
   header_.token_flags = list<std::uint32_t>(group, "flags", n_tokens_, "n_tokens");
+  header_.flags_known = count32(group, "flags_known");
   if (group.has("logprob")) header_.token_logprob = list<float>(group, "logprob", n_tokens_, "n_tokens");
 }
 
@@ -237,8 +256,7 @@ void FileTrace::read_layers() {
 
     std::array<InputDataset, 3>& tensors = tensors_.emplace_back();
     for (const Tensor tensor : {Tensor::key, Tensor::value, Tensor::query}) {
-      InputDataset dataset =
-          group.dataset(schema::tensor_name(tensor), {Type::f32, Type::bf16, Type::f16, Type::u16}, 3);
+      InputDataset dataset = tensor_dataset(group, schema::tensor_name(tensor));
       const std::uint64_t rows =
           tensor != Tensor::query || header_.query_token.empty() ? n_tokens_ : header_.n_query_rows();
       dataset.expect({schema::tensor_heads(model, tensor), rows, schema::tensor_dim(model, tensor)},
@@ -251,6 +269,7 @@ void FileTrace::read_layers() {
             dataset.where());
       tensors[static_cast<std::size_t>(tensor)] = std::move(dataset);
     }
+    if (group.has("wo") || !output_weights_.empty()) read_output_weights(group, i);
     if (group.has("rows") || !attention_.empty()) read_attention_rows(group, i);
   }
 }
@@ -270,6 +289,21 @@ void FileTrace::read_query_rows(const InputGroup& group, std::uint32_t layer) {
   if (rows != header_.query_token)
     input_error("differs from the first layer's; layers with different queries are not read yet",
                 dataset.where());
+}
+
+void FileTrace::read_output_weights(const InputGroup& group, std::uint32_t layer) {
+  if (output_weights_.size() != layer)
+    input_error("layers before this one have no output weights", group.where("wo"));
+  InputDataset dataset = tensor_dataset(group, "wo");
+  const Model& model = header_.model;
+  dataset.expect({model.n_q_heads, model.v_head_dim, model.hidden_size}, "/model");
+  const Elem elem = stored_elem(dataset);
+  if (layer == 0) header_.output_elem = elem;
+  if (elem != header_.output_elem)
+    input_error(
+        std::string("is ") + elem_name(elem) + ", the first layer's is " + elem_name(*header_.output_elem),
+        dataset.where());
+  output_weights_.push_back(std::move(dataset));
 }
 
 void FileTrace::read_attention_rows(const InputGroup& layer_group, std::uint32_t layer) {
@@ -309,16 +343,18 @@ void FileTrace::read(Tensor tensor, std::uint32_t layer, std::uint32_t head, std
   const std::size_t dim = schema::tensor_dim(header_.model, tensor);
   if (layer >= tensors_.size() || out.size() != n_rows * dim)
     bug("read of a layer or size that is not there", path_);
-  const InputDataset& stored = dataset(tensor, layer);
-  if (header_.elem == Elem::f32) return stored.read({head, first_row, 0}, {1, n_rows, dim}, out.data());
-  // In blocks: the stored halves never take as much memory as the floats asked for.
-  const std::uint64_t step = schema::chunk_rows(dim, header_.elem);
-  std::vector<std::uint16_t> halves(std::min(step, n_rows) * dim);
-  for (std::uint64_t done = 0; done < n_rows; done += step) {
-    const std::uint64_t n = std::min(step, n_rows - done);
-    stored.read({head, first_row + done, 0}, {1, n, dim}, halves.data());
-    widen(header_.elem, halves.data(), n * dim, out.data() + done * dim);
-  }
+  read_rows(dataset(tensor, layer), header_.elem, head, first_row, n_rows, out);
+}
+
+void FileTrace::read_output_weights(std::uint32_t layer, std::uint32_t query_head,
+                                    std::span<float> out) const {
+  const Model& model = header_.model;
+  if (layer >= model.n_layers || query_head >= model.n_q_heads ||
+      out.size() != std::size_t{model.v_head_dim} * model.hidden_size)
+    bug("read of output weights that are not there", path_);
+  if (!header_.output_elem)
+    input_error("holds no output weights", path_, "Capture it again with --output-weights.");
+  read_rows(output_weights_[layer], *header_.output_elem, query_head, 0, model.v_head_dim, out);
 }
 
 std::unique_ptr<Source> open_trace(const std::string& path, const ReadOptions& options) {

@@ -12,10 +12,11 @@
 namespace kvsim::trace::schema {
 
 inline constexpr const char* kFormat = "kvtrace";
-inline constexpr std::uint16_t kMajor = 1, kMinor = 0;
+inline constexpr std::uint16_t kMajor = 1, kMinor = 1;
 
 // What a reader accepts at most.
 inline constexpr std::uint64_t kMaxLayers = 1024, kMaxHeads = 1024, kMaxDim = 1024;
+inline constexpr std::uint64_t kMaxHidden = 1ULL << 16;  ///< hidden_size, where output weights are stored
 inline constexpr std::uint64_t kMaxTokens = 1ULL << 24, kMaxSegments = 1ULL << 20;
 inline constexpr std::uint64_t kMaxConfigBytes = 1ULL << 20;
 
@@ -28,6 +29,7 @@ enum Feature : std::uint64_t {
   kTiming = 1U << 4,
   kStatistics = 1U << 5,
   kText = 1U << 6,
+  kOutputWeights = 1U << 7,
 };
 
 inline std::string layer_group(std::uint32_t layer) {

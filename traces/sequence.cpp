@@ -52,6 +52,10 @@ std::uint64_t Sequence::token(std::uint64_t position) const {
   return span->token + (position - span->position);
 }
 
+std::uint32_t Sequence::flags(std::uint64_t position) const {
+  return source_->header().token_flags[token(position)] & flags_known();
+}
+
 void Sequence::read(Tensor tensor, std::uint32_t layer, std::uint32_t head, std::uint64_t first,
                     std::uint64_t n, std::span<float> out) const {
   const std::size_t dim = schema::tensor_dim(model(), tensor);

@@ -23,6 +23,10 @@ class Sequence {
   std::uint64_t decode_length() const { return length_ - prompt_; }
   /// Token (file order) at a position of the path.
   std::uint64_t token(std::uint64_t position) const;
+  /// TokenFlag bits of the token at a position, those of flags_known() only.
+  std::uint32_t flags(std::uint64_t position) const;
+  /// TokenFlag bits the trace knows: a bit that is not among them says nothing about any token.
+  std::uint32_t flags_known() const { return source_->header().flags_known; }
   /// First position from which every later position, up to the end, has its query row stored.
   std::uint64_t first_query() const { return first_query_; }
 

@@ -24,6 +24,15 @@ class Source {
   /// from any thread. Throws Error(input) with file, dataset and row on damage.
   virtual void read(Tensor tensor, std::uint32_t layer, std::uint32_t head, std::uint64_t first_row,
                     std::uint64_t n_rows, std::span<float> out) const = 0;
+
+  /// Whether the attention output projection is there to read.
+  bool has_output_weights() const { return header().output_elem.has_value(); }
+  /// One query head's part of the output projection, row-major [v_head_dim, hidden_size]: the head's
+  /// attention output o (a row of v_head_dim) becomes o @ this, and the sum over the query heads, plus the
+  /// bias if the model has one, is the layer's attention output. `out` has exactly v_head_dim * hidden_size
+  /// elements. May be called from any thread. Throws Error(input) when the trace holds none, or on damage.
+  virtual void read_output_weights(std::uint32_t layer, std::uint32_t query_head,
+                                   std::span<float> out) const = 0;
 };
 
 }  // namespace kvsim::trace

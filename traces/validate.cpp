@@ -88,6 +88,7 @@ void check_tokens(const Header& header, const Place& place) {
       last = header.token_position[t];
     }
   }
+  place.require(header.flags_known < (1U << 16), "/tokens", "flags_known sets a reserved bit");
   for (std::uint64_t t = 0; t < n; ++t) {
     const std::int32_t id = header.token_id[t];
     place.require(id >= -1 && id < static_cast<std::int64_t>(header.model.vocab_size), "/tokens/id", t,
@@ -181,6 +182,7 @@ void check_model(const Model& model, const std::string& where) {
 void check_header(const Header& header, const std::string& where) {
   check_model(header.model, where);
   const Place place(where);
+  if (header.output_elem) check_range(header.model.hidden_size, schema::kMaxHidden, "hidden_size", place);
   place.require(header.n_tokens() > 0 && header.n_tokens() <= schema::kMaxTokens, "/tokens",
                 "needs 1 to 16777216 tokens");
   check_segments(header, place);

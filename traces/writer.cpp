@@ -122,6 +122,7 @@ struct LayerStreams {
   hdf5::Object group;
   RowStream query, key, value;
   std::optional<AttentionStream> attention;
+  bool has_output_weights = false;
 };
 
 template <typename Value, typename Item, typename Get>
@@ -181,14 +182,15 @@ void Writer::State::create_layers() {
     };
     RowStream query = stream(Tensor::query), key = stream(Tensor::key), value = stream(Tensor::value);
     layers.push_back(
-        {place, std::move(layer), std::move(query), std::move(key), std::move(value), std::nullopt});
+        {place, std::move(layer), std::move(query), std::move(key), std::move(value), std::nullopt, false});
   }
 }
 
 void Writer::State::check_same_shape(const Header& final) const {
   const Model &a = header.model, &b = final.model;
-  if (header.elem != final.elem || a.n_layers != b.n_layers || a.n_q_heads != b.n_q_heads ||
-      a.n_kv_heads != b.n_kv_heads || a.head_dim != b.head_dim || a.v_head_dim != b.v_head_dim)
+  if (header.elem != final.elem || header.output_elem != final.output_elem || a.n_layers != b.n_layers ||
+      a.n_q_heads != b.n_q_heads || a.n_kv_heads != b.n_kv_heads || a.head_dim != b.head_dim ||
+      a.v_head_dim != b.v_head_dim || a.hidden_size != b.hidden_size)
     bug("the model changed its shape while it was written", file.path());
 }
 
@@ -201,6 +203,8 @@ void Writer::State::check_complete(const Header& final) const {
     rows(layer.key, final.n_tokens(), layer.where + "/k");
     rows(layer.value, final.n_tokens(), layer.where + "/v");
     rows(layer.query, final.n_query_rows(), layer.where + "/q");
+    if (layer.has_output_weights != final.output_elem.has_value())
+      bug(layer.has_output_weights ? "is stored, but not in the header" : "is missing", layer.where + "/wo");
     const std::size_t stored = layer.attention ? layer.attention->first_key.size() : 0;
     if (stored != final.attention_token.size())
       bug("has " + std::to_string(stored) + " rows, not " + std::to_string(final.attention_token.size()),
@@ -220,6 +224,7 @@ void Writer::State::write_root(const Header& final, const std::string& digest) {
   if (!final.attention_token.empty()) features |= schema::kAttentionRows;
   if (!final.layer_ns.empty() || !final.attn_ns.empty()) features |= schema::kTiming;
   if (!final.text_offset.empty()) features |= schema::kText;
+  if (final.output_elem) features |= schema::kOutputWeights;
   hdf5::put_text(root, "format", schema::kFormat, place);
   hdf5::put(root, "schema_major", schema::kMajor, place);
   hdf5::put(root, "schema_minor", schema::kMinor, place);
@@ -300,7 +305,7 @@ void Writer::State::write_capture(const Header& final) {
 void Writer::State::write_tokens(const Header& final) {
   const hdf5::Object object = group("tokens");
   const std::string place = where("/tokens");
-  hdf5::put<std::uint32_t>(object.id(), "flags_known", kFlagSpecial | kFlagGenerated, place);
+  hdf5::put(object.id(), "flags_known", final.flags_known, place);
   hdf5::put_list(object.id(), "id", final.token_id, place);
   hdf5::put_list(object.id(), "segment", final.token_segment, place);
   hdf5::put_list(object.id(), "position", final.token_position, place);
@@ -424,6 +429,22 @@ void Writer::append_attention(std::uint32_t layer, std::uint64_t first_key, std:
   streams.attention->ptr.push_back(streams.attention->ptr.back() + n_keys);
 }
 
+void Writer::put_output_weights(std::uint32_t layer, std::span<const float> weights) {
+  if (state_ == nullptr || layer >= state_->layers.size()) bug("output weights of a layer that is not open");
+  LayerStreams& streams = state_->layers[layer];
+  const Model& model = state_->header.model;
+  const std::string place = streams.where + "/wo";
+  if (!state_->header.output_elem || streams.has_output_weights || model.hidden_size == 0)
+    bug("output weights that the header does not announce, or twice", place);
+  const Elem elem = *state_->header.output_elem;
+  RowStream stream(streams.group.id(), "wo", elem, model.n_q_heads, model.hidden_size,
+                   schema::chunk_rows(model.hidden_size, elem), true, state_->options.checksum, place);
+  stream.append(model.v_head_dim, weights);
+  stream.finish();
+  state_->file.require_written();
+  streams.has_output_weights = true;
+}
+
 void Writer::finish(const Header& header) {
   if (state_ == nullptr) bug("a trace is finished twice");
   State& state = *state_;
@@ -463,6 +484,12 @@ void write_trace(const std::string& path, const Source& source, const WriteOptio
         writer.append(tensor, layer, n, block);
       }
     }
+    if (!source.has_output_weights()) continue;
+    const std::size_t head_size = std::size_t{header.model.v_head_dim} * header.model.hidden_size;
+    block.resize(header.model.n_q_heads * head_size);
+    for (std::uint32_t head = 0; head < header.model.n_q_heads; ++head)
+      source.read_output_weights(layer, head, std::span(block).subspan(head * head_size, head_size));
+    writer.put_output_weights(layer, block);
   }
   writer.finish(header);
 }

@@ -33,6 +33,10 @@ class Writer {
   void append_attention(std::uint32_t layer, std::uint64_t first_key, std::uint64_t n_keys,
                         std::span<const float> p);
 
+  /// The output projection of a layer, row-major [n_q_heads, v_head_dim, hidden_size] (source.hpp). Once per
+  /// layer if the header has an output_elem, otherwise never.
+  void put_output_weights(std::uint32_t layer, std::span<const float> weights);
+
   /// Everything known only at the end (tokens, segments, passes, timings, text, query_token,
   /// attention_token). Checks it against what was appended, writes it, marks the file complete, syncs and
   /// renames.

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """kvsim capture on the shipped sample model, as a person would use it."""
+import hashlib
 import json
 import re
 import resource
 import signal
 import subprocess
 import time
+import unicodedata
 
 import h5py
 import numpy as np
@@ -22,10 +24,34 @@ def widen(dataset):
     """Elements of a bf16 or f32 dataset as float64."""
     if dataset.dtype.itemsize == 4:
         return dataset[:].astype(np.float64)
-    raw = np.empty(dataset.shape, dtype=np.uint16)
-    memory = dataset.id.get_type()
-    dataset.id.read(h5py.h5s.ALL, h5py.h5s.ALL, raw, mtype=memory)
-    return (raw.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+    return (stored_words(dataset).astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+
+
+def safetensor(name):
+    """A tensor of the sample checkpoint as it lies in the file: dtype, shape, bytes."""
+    data = (MODEL / "model.safetensors").read_bytes()
+    start = 8 + int.from_bytes(data[:8], "little")
+    facts = json.loads(data[8:start])[name]
+    begin, end = facts["data_offsets"]
+    return facts["dtype"], facts["shape"], data[start + begin:start + end]
+
+
+def stored_words(dataset):
+    """A dataset's 16-bit elements, not converted."""
+    words = np.empty(dataset.shape, dtype=np.uint16)
+    dataset.id.read(h5py.h5s.ALL, h5py.h5s.ALL, words, mtype=dataset.id.get_type())
+    return words
+
+
+def kind(text):
+    """Token flag of a token's text, by its definition in SCHEMA.md."""
+    inner = text.strip()
+    categories = {unicodedata.category(c) for c in inner}
+    if text and not inner:
+        return 1 << 8
+    if categories and all(c[0] in "PS" for c in categories):
+        return 1 << 9
+    return 1 << 10 if categories == {"Nd"} else 0
 
 
 class Capture(CommandTest):
@@ -101,6 +127,60 @@ class Capture(CommandTest):
                         logits = k[head // group, :token + 1] @ q[head, query_row[token]] * scale
                         p = np.exp(logits - logits.max())
                         self.assertLess(np.abs(p / p.sum() - stored[head]).max(), 1e-5)
+
+    def test_output_weights_are_those_of_the_checkpoint(self):
+        self.ok(*self.capture("--max-new-tokens", 2))
+        lean, lean_bytes = self.content(), (self.folder / "run.h5").stat().st_size
+        self.assertNotIn("output weights", self.ok("trace", "info", "run.h5"))
+        self.ok(*self.capture("--max-new-tokens", 2, "--overwrite", "--output-weights"))
+        self.assertEqual(self.content(), lean)
+        rng = np.random.default_rng(1)
+        stored = 0
+        with h5py.File(self.folder / "run.h5") as trace:
+            self.assertEqual((trace.attrs["schema_major"], trace.attrs["schema_minor"]), (1, 1))
+            self.assertEqual(int(trace.attrs["features"]) >> 7 & 1, 1)
+            model = trace["model"].attrs
+            heads, dim, hidden = (int(model[name]) for name in ("n_q_heads", "v_head_dim", "hidden_size"))
+            for index in range(model["n_layers"]):
+                dtype, shape, data = safetensor(f"model.layers.{index}.self_attn.o_proj.weight")
+                self.assertEqual((dtype, shape), ("BF16", [hidden, heads * dim]))
+                weight = np.frombuffer(data, np.uint16).reshape(shape)
+                dataset = trace[f"layers/{index:04d}/wo"]
+                self.assertEqual((dataset.shape, dataset.attrs["elem"]), ((heads, dim, hidden), b"bf16"))
+                words = stored_words(dataset)
+                self.assertEqual(words.reshape(heads * dim, hidden).T.tobytes(), weight.tobytes())
+                digests = "".join(hashlib.sha256(head.tobytes()).hexdigest() for head in words)
+                self.assertEqual(dataset.attrs["sha256"].decode(), hashlib.sha256(digests.encode()).hexdigest())
+                # What they are for: the heads' outputs, side by side, through the projection.
+                wo, outputs = widen(dataset), rng.standard_normal((heads, dim))
+                full = (weight.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+                np.testing.assert_allclose(sum(o @ w for o, w in zip(outputs, wo)), full @ outputs.ravel(), atol=1e-12)
+                stored += words.nbytes
+        self.assertEqual(stored, 4 * 8 * 64 * 256 * 2)  # layers, heads, head dimension, hidden size, bytes
+        self.assertRegex(self.ok("trace", "info", "run.h5"), r"(?m)^output weights +bf16: 1.0 MiB$")
+        self.assertEqual(json.loads(self.ok("trace", "info", "run.h5", "--format", "json"))["stored"]["output_weight_bytes"],
+                         stored)
+        self.assertGreaterEqual((self.folder / "run.h5").stat().st_size - lean_bytes, stored)
+        self.rows("run.h5", "--policy", "h2o", "--budget", "25%")
+
+    def test_token_flags_follow_from_the_text(self):
+        for prompt in "needle-0500-one.txt", "variables-0500.txt":
+            self.ok(*self.capture("--max-new-tokens", 8, "--ignore-eos", "--overwrite", prompt=PROMPTS / prompt))
+            with h5py.File(self.folder / "run.h5") as trace:
+                offset, text, flags = (trace[name][:] for name in ("text/offset", "text/bytes", "tokens/flags"))
+                prompt_tokens = int(trace["segments/count"][0])
+                self.assertEqual(trace["tokens"].attrs["flags_known"], 1 | 1 << 2 | 1 << 8 | 1 << 9 | 1 << 10)
+            self.assertEqual(flags[0], 1)  # the beginning of the text is no text
+            seen = 0
+            for t in range(1, len(flags)):
+                generated = 4 if t >= prompt_tokens else 0
+                if flags[t] & 1:
+                    self.assertEqual(flags[t], 1 | generated)
+                    continue
+                word = bytes(text[offset[t]:offset[t + 1]]).decode()
+                self.assertEqual(flags[t], kind(word) | generated, repr(word))
+                seen |= int(flags[t])
+            self.assertEqual(seen, 1 << 2 | 1 << 8 | 1 << 9 | 1 << 10)
 
     def test_existing_trace_is_kept_unless_told(self):
         (self.folder / "run.h5").write_text("precious")

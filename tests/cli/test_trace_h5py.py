@@ -58,6 +58,7 @@ class ReadWithoutKvsim(unittest.TestCase):
             self.assertEqual(layer["k"].shape, (2, 46, 16))
             self.assertEqual(layer["v"].shape, (2, 46, 16))
             self.assertEqual(layer["window"], -1)
+            self.assertIsNone(layer["wo"])
         self.assertEqual(trace["tokens"]["segment"].tolist(), [0] * 40 + [1] * 6)
         self.assertEqual(trace["segments"]["parent"].tolist(), [-1, 0])
         self.assertEqual(path_of(trace, 42).tolist(), list(range(43)))
@@ -120,9 +121,13 @@ class ReadWithoutKvsim(unittest.TestCase):
         ids.write_text(json.dumps([int(i) for i in np.random.default_rng(5).integers(20, 400, 50)]))
         path = self.path("run.h5")
         kvsim("capture", "--model", SOURCE / "traces/sample/model", "--tokens", ids, "--max-new-tokens", 4,
-              "--ignore-eos", "--queries", "window:8", "--attention", "window:3", "--elem", "f32", "--quiet",
-              "-o", path)
+              "--ignore-eos", "--queries", "window:8", "--attention", "window:3", "--elem", "f32",
+              "--output-weights", "--quiet", "-o", path)
         trace = read_trace(path)
+        model = trace["model"]
+        for layer in trace["layers"]:
+            self.assertEqual(layer["wo"].shape, (model["n_q_heads"], model["v_head_dim"], model["hidden_size"]))
+            self.assertGreater(np.abs(layer["wo"]).max(), 0)
         compared = 0
         with h5py.File(path, "r") as file:
             for layer, tensors in enumerate(trace["layers"]):

@@ -45,7 +45,9 @@ constexpr bool kSanitized = false;
 
 std::string sound_file(Elem elem) {
   trace::Header header = trace::plain_header(small_model(1, 1, 2), 6, 2);
+  header.model.hidden_size = 6;
   header.elem = elem;
+  header.output_elem = elem;
   header.attention_token = {1, 7};
   header.query_token = {1, 6, 7};
   header.text_offset.assign(9, 0);
@@ -60,6 +62,7 @@ std::string sound_file(Elem elem) {
     }
     writer.append(tensor, 0, tensor == trace::Tensor::query ? 3 : 8, block);
   }
+  writer.put_output_weights(0, all_output_weights(made, 0));
   writer.append_attention(0, 0, 2, std::vector<float>(4, 0.5F));
   writer.append_attention(0, 0, 8, std::vector<float>(16, 0.125F));
   writer.finish(header);
@@ -165,6 +168,8 @@ void read_everything(const std::string& path) {
     for (std::uint32_t layer = 0; layer < header.model.n_layers; ++layer)
       for (std::uint32_t head = 0; head < heads_of(header.model, tensor); ++head)
         all_rows(*source, tensor, layer, head);
+  for (std::uint32_t layer = 0; source->has_output_weights() && layer < header.model.n_layers; ++layer)
+    all_output_weights(*source, layer);
   for (std::size_t i = 0; i < header.sequence_leaf.size(); ++i) trace::Sequence(*source, i);
   Progress progress;
   trace::check_trace(path, progress);

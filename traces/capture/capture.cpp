@@ -15,6 +15,7 @@
 #include "traces/capture/prompt.hpp"
 #include "traces/capture/provenance.hpp"
 #include "traces/capture/trace_recorder.hpp"
+#include "traces/capture/unicode_text.hpp"
 
 namespace kvsim::capture {
 namespace {
@@ -67,6 +68,55 @@ trace::Capture describe_capture(const CaptureOptions& options, unsigned threads)
   return capture;
 }
 
+/// The element type that holds every layer's output projection exactly.
+Elem output_elem(const cpu::Weights& weights) {
+  const Elem first = weights.layers.front().o.elem;
+  const bool same = std::all_of(weights.layers.begin(), weights.layers.end(),
+                                [&](const cpu::LayerWeights& layer) { return layer.o.elem == first; });
+  return same ? first : Elem::f32;
+}
+
+void write_output_weights(trace::Writer& writer, const cpu::Weights& weights, const Progress& progress) {
+  for (std::uint32_t layer = 0; layer < weights.layers.size(); ++layer) {
+    progress.check();
+    writer.put_output_weights(layer, weights.layers[layer].o.transposed());
+  }
+}
+
+/// Flag of a token that holds text.
+std::uint32_t text_flag(const std::string& text) {
+  switch (kind_of_text(text)) {
+    case TextKind::white_space:
+      return trace::kFlagWhiteSpace;
+    case TextKind::punctuation:
+      return trace::kFlagPunctuation;
+    case TextKind::digits:
+      return trace::kFlagDigit;
+    case TextKind::other:
+      break;
+  }
+  return 0;
+}
+
+/// Without a tokenizer nothing is known of a token but who chose it.
+void fill_flags(trace::Header& header, std::uint64_t prompt, const ModelConfig& config,
+                const std::optional<Tokenizer>& tokenizer) {
+  const std::uint64_t total = header.n_tokens();
+  header.token_flags.assign(total, 0);
+  std::fill(header.token_flags.begin() + static_cast<std::ptrdiff_t>(prompt), header.token_flags.end(),
+            trace::kFlagGenerated);
+  header.flags_known = trace::kFlagGenerated;
+  if (!tokenizer) return;
+  header.flags_known |=
+      trace::kFlagSpecial | trace::kFlagWhiteSpace | trace::kFlagPunctuation | trace::kFlagDigit;
+  for (std::uint64_t t = 0; t < total; ++t) {
+    const std::int32_t id = header.token_id[t];
+    const bool ends = std::find(config.eos.begin(), config.eos.end(), id) != config.eos.end();
+    header.token_flags[t] |=
+        ends || tokenizer->is_special(id) ? trace::kFlagSpecial : text_flag(tokenizer->bytes(id));
+  }
+}
+
 void fill_tokens(trace::Header& header, const Generation& run, std::uint64_t prompt,
                  const ModelConfig& config, const std::optional<Tokenizer>& tokenizer) {
   const std::uint64_t total = run.tokens.size();
@@ -75,16 +125,9 @@ void fill_tokens(trace::Header& header, const Generation& run, std::uint64_t pro
   header.token_position.resize(total);
   std::iota(header.token_position.begin(), header.token_position.end(), 0);
   header.token_segment.assign(total, 0);
-  header.token_flags.assign(total, 0);
-  for (std::uint64_t t = 0; t < total; ++t) {
-    const std::int32_t id = run.tokens[t];
-    const bool ends = std::find(config.eos.begin(), config.eos.end(), id) != config.eos.end();
-    if (ends || (tokenizer && tokenizer->is_special(id))) header.token_flags[t] |= trace::kFlagSpecial;
-    if (t >= prompt) {
-      header.token_segment[t] = 1;
-      header.token_flags[t] |= trace::kFlagGenerated;
-    }
-  }
+  std::fill(header.token_segment.begin() + static_cast<std::ptrdiff_t>(prompt), header.token_segment.end(),
+            1);
+  fill_flags(header, prompt, config, tokenizer);
   if (!tokenizer) return;
   header.tokenizer_name = kTokenizerFile;
   header.tokenizer_sha256 = tokenizer->sha256();
@@ -170,8 +213,11 @@ CaptureResult run_capture(const CaptureOptions& options, Progress& progress) {
   header.model = describe_model(config, weights, options.model_dir);
   header.capture = describe_capture(options, model.threads());
   header.elem = elem;
+  if (options.output_weights) header.output_elem = output_elem(weights);
   trace::Writer writer(options.output, header, {.overwrite = options.overwrite});
   header.model.weights_sha256 = checkpoint.sha256();
+
+  if (options.output_weights) write_output_weights(writer, weights, progress);
 
   const std::uint64_t first_query = first_row(options.queries, prompt_tokens);
   const std::uint64_t first_attention = first_row(options.attention, prompt_tokens);

@@ -26,6 +26,7 @@ struct CaptureOptions {
   std::uint64_t max_new_tokens = 64;
   RowChoice queries{RowChoice::Kind::all, 0};
   RowChoice attention{RowChoice::Kind::none, 0};
+  bool output_weights = false;  ///< store every layer's attention output projection, as the checkpoint has it
   unsigned threads = 0;
   std::uint64_t prefill_chunk = 512;
   /// f32 | bf16 | f16 | auto (bf16 for bf16 checkpoints, else f32). Queries, keys and values are rounded to

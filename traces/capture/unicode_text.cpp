@@ -88,6 +88,24 @@ std::size_t trailing_space(std::string_view text) {
   return text.size() - static_cast<std::size_t>(begin);
 }
 
+TextKind kind_of_text(std::string_view text) {
+  if (text.empty()) return TextKind::other;
+  text.remove_prefix(leading_space(text));
+  if (text.empty()) return TextKind::white_space;
+  text.remove_suffix(trailing_space(text));
+  const auto length = static_cast<std::int32_t>(text.size());
+  constexpr std::uint32_t kPunctuation = U_GC_P_MASK | U_GC_S_MASK;
+  std::uint32_t categories = 0;
+  for (std::int32_t at = 0; at < length;) {
+    UChar32 c = 0;
+    U8_NEXT(text.data(), at, length, c);
+    if (c < 0) return TextKind::other;
+    categories |= U_GET_GC_MASK(c);
+  }
+  if ((categories & ~kPunctuation) == 0) return TextKind::punctuation;
+  return categories == U_GC_ND_MASK ? TextKind::digits : TextKind::other;
+}
+
 #pragma GCC diagnostic pop
 
 std::string compose_nfc(std::string_view text) {

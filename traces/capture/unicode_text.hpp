@@ -18,6 +18,16 @@ std::string compose_nfc(std::string_view text);
 std::size_t leading_space(std::string_view text);
 std::size_t trailing_space(std::string_view text);
 
+/// What UTF-8 text consists of, white space at its ends aside. Text that mixes these, is empty or is not
+/// UTF-8 is `other`.
+enum class TextKind {
+  white_space,  ///< Unicode White_Space only
+  punctuation,  ///< general categories P (punctuation) and S (symbols)
+  digits,       ///< general category Nd
+  other,
+};
+TextKind kind_of_text(std::string_view text);
+
 /// One way of cutting text into pieces.
 struct SplitStep {
   bool prefix_space = false;  ///< first put a space before every piece that does not begin with one

@@ -1,5 +1,6 @@
 #include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
+#include <boost/json/value_from.hpp>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <filesystem>
@@ -65,6 +66,32 @@ class Workplace {
     char* begin = bytes.data() + (data.data() - reinterpret_cast<const std::byte*>(bytes.data()));
     for (std::size_t i = 0; i < data.size(); i += 2) std::memcpy(begin + i, &bits, 2);
     put("model/model.safetensors", bytes);
+  }
+
+  /// Stores a 16-bit tensor as floats: a checkpoint of two element types.
+  void widen_tensor(const std::string& name) const {
+    const std::string bytes = test::bytes_of(scratch.file("model/model.safetensors"));
+    boost::json::object header;
+    std::string data;
+    for (const auto& [tensor_name, tensor] : parse_safetensors(std::as_bytes(std::span(bytes)), "model")) {
+      const std::size_t begin = data.size();
+      const bool wide = tensor_name == name;
+      if (wide) {
+        std::vector<float> values(tensor.elements());
+        kvsim::widen(tensor_elem(tensor, name), tensor.data.data(), values.size(), values.data());
+        data.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+      } else {
+        data.append(reinterpret_cast<const char*>(tensor.data.data()), tensor.data.size());
+      }
+      header[tensor_name] = {{"dtype", wide ? "F32" : tensor.dtype},
+                             {"shape", boost::json::value_from(tensor.shape)},
+                             {"data_offsets", {begin, data.size()}}};
+    }
+    std::string text = boost::json::serialize(header);
+    text.resize((text.size() + 7) / 8 * 8, ' ');
+    const std::uint64_t length = text.size();
+    put("model/model.safetensors",
+        std::string(reinterpret_cast<const char*>(&length), sizeof length) + text + data);
   }
 
   CaptureOptions options(std::uint64_t max_new_tokens = 5) const {
@@ -254,6 +281,92 @@ TEST_CASE("a window of queries and of attention rows") {
   const auto wide = captured(options);
   CHECK(wide->header().query_token.empty());
   CHECK(wide->header().attention_token.size() == 16);
+}
+
+TEST_CASE("output weights are the checkpoint's, transposed by head") {
+  const std::string variant = GENERATE("llama_tied", "llama_untied_f32", "llama_sharded_f32",
+                                       "llama_attention_bias", "qwen3_qk_norm");
+  const Workplace place(variant);
+  CaptureOptions options = place.options(1);
+  options.output_weights = true;
+  options.elem = "f16";  // of keys and values; weights keep their own
+  const auto source = captured(options);
+  const cpu::Weights& weights = place.golden().weights;
+  CHECK(source->header().output_elem == weights.layers[0].o.elem);
+  const trace::Model& model = source->header().model;
+  const std::uint64_t dim = model.v_head_dim, hidden = model.hidden_size;
+  std::vector<float> head_weights(dim * hidden), scratch;
+  for (std::uint32_t layer = 0; layer < model.n_layers; ++layer) {
+    const cpu::Linear& o = weights.layers[layer].o;
+    REQUIRE((o.out == hidden && o.in == model.n_q_heads * dim));
+    std::size_t different = 0;
+    for (std::uint32_t head = 0; head < model.n_q_heads; ++head) {
+      source->read_output_weights(layer, head, head_weights);
+      for (std::uint64_t i = 0; i < hidden; ++i) {
+        const float* row = o.rows(i, 1, scratch);
+        for (std::uint64_t c = 0; c < dim; ++c)
+          different += head_weights[c * hidden + i] == row[head * dim + c] ? 0 : 1;
+      }
+    }
+    CHECK(different == 0);
+  }
+}
+
+TEST_CASE("output weights of layers that differ in type are stored as floats") {
+  const Workplace place("llama_tied");
+  place.widen_tensor("model.layers.1.self_attn.o_proj.weight");
+  CaptureOptions options = place.options(1);
+  options.output_weights = true;
+  const auto source = captured(options);
+  CHECK(source->header().elem == Elem::bf16);
+  CHECK(source->header().output_elem == Elem::f32);
+  options.model_dir = place.golden().directory;
+  options.overwrite = true;
+  const auto narrow = captured(options);
+  CHECK(narrow->header().output_elem == Elem::bf16);
+  const trace::Model& model = source->header().model;
+  std::vector<float> a(std::size_t{model.v_head_dim} * model.hidden_size), b(a.size());
+  for (std::uint32_t layer = 0; layer < model.n_layers; ++layer) {
+    for (std::uint32_t head = 0; head < model.n_q_heads; ++head) {
+      source->read_output_weights(layer, head, a);
+      narrow->read_output_weights(layer, head, b);
+      CHECK(a == b);
+    }
+  }
+}
+
+TEST_CASE("traces stay lean unless output weights are asked for") {
+  const Workplace place;
+  CaptureOptions options = place.options(2);
+  const auto lean = captured(options);
+  CHECK_FALSE(lean->has_output_weights());
+  options.output_weights = options.overwrite = true;
+  CHECK(captured(options)->content_sha256() == lean->content_sha256());
+}
+
+TEST_CASE("token flags say what a token's text is") {
+  const Workplace place;
+  CaptureOptions options = place.options(0);
+  options.tokens_file.clear();
+  options.prompt_file = place.put("prompt.txt", "a 7\n+.\u00e9<s>");  // two bytes make the accented letter
+  const auto source = captured(options);
+  const trace::Header& header = source->header();
+  CHECK(header.flags_known == (trace::kFlagSpecial | trace::kFlagGenerated | trace::kFlagWhiteSpace |
+                               trace::kFlagPunctuation | trace::kFlagDigit));
+  CHECK(header.token_flags == std::vector<std::uint32_t>{trace::kFlagSpecial, 0, trace::kFlagWhiteSpace,
+                                                         trace::kFlagDigit, trace::kFlagWhiteSpace,
+                                                         trace::kFlagPunctuation, trace::kFlagPunctuation, 0,
+                                                         0, trace::kFlagSpecial});
+}
+
+TEST_CASE("without a tokenizer only who chose a token is known") {
+  const Workplace place;
+  fs::remove(place.model() + "/tokenizer.json");
+  const auto source = captured(place.options(2));
+  const trace::Header& header = source->header();
+  CHECK(header.flags_known == trace::kFlagGenerated);
+  for (std::size_t t = 0; t < header.n_tokens(); ++t)
+    CHECK(header.token_flags[t] == (t < 11 ? 0U : trace::kFlagGenerated));
 }
 
 TEST_CASE("threads and timing aside, a capture is reproducible") {

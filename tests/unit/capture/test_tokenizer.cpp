@@ -114,6 +114,39 @@ TEST_CASE("ids the tokenizer does not know have no bytes") {
   CHECK_FALSE(tokenizer.is_special(50));
 }
 
+TEST_CASE("text is white space, punctuation, digits or something else") {
+  const auto all = [](TextKind kind, std::initializer_list<const char*> texts) {
+    for (const char* text : texts) {
+      INFO('"' << text << '"');
+      CHECK(kind_of_text(text) == kind);
+    }
+  };
+  all(TextKind::white_space, {" ", "\n", "\t \r\n", "\u00a0", "\u3000 ", "\u2028"});
+  // Categories Po, Pd, Ps, Pi, Pc; Sm, Sc, So, Sk.
+  all(TextKind::punctuation, {".", " ,", "?!\n", "\u2014", "(", "\u00ab", "_", "+", "\u20ac", "\u2713", "^",
+                              "\u3002", "),", "\U0001f600"});
+  all(TextKind::digits, {"0", " 42", "7\n", "\u0663"});
+  all(TextKind::other, {"", "a", "1 2", ". .", " the", "'s", "3.14", "1st", "x+", "\u6a21", "\u00bd",
+                        "\u2460", "\xe2\x80", "\x94", ".\xff", "\xff .", ". \xff", "\u200d", "\x01"});
+}
+
+TEST_CASE("every token of the sample tokenizer is of the kind its text says") {
+  const std::string path = std::string(KVSIM_SOURCE_DIR) + "/traces/sample/model/tokenizer.json";
+  const Tokenizer tokenizer(read_file(path, kMaxTokenizerBytes), path);
+  const std::string text = "Key 7402: it's (almost) 9%,\n\nisn't it?";
+  std::string marked;
+  for (const std::int32_t id : tokenizer.encode(text)) {
+    if (tokenizer.is_special(id)) continue;
+    const TextKind kind = kind_of_text(tokenizer.bytes(id));
+    for (std::size_t i = 0; i < tokenizer.bytes(id).size(); ++i)
+      marked += kind == TextKind::white_space   ? 's'
+                : kind == TextKind::punctuation ? 'p'
+                : kind == TextKind::digits      ? 'd'
+                                                : '-';
+  }
+  CHECK(marked == "---sddddp-----pp------psdppss--------p");
+}
+
 TEST_CASE("text that is not UTF-8 is refused with the place") {
   const Tokenizer tokenizer(golden_tokenizer("gpt2"), "gpt2");
   CHECK_THROWS_WITH(tokenizer.encode("abc\xff"), Contains("not UTF-8 at byte 3"));

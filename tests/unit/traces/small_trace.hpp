@@ -31,28 +31,44 @@ inline std::uint32_t dim_of(const trace::Model& model, trace::Tensor tensor) {
   return tensor == trace::Tensor::value ? model.v_head_dim : model.head_dim;
 }
 
-/// Every element differs, and says which tensor, layer, head, row and column it is; exact in bf16 and f16
-/// when rounded is set.
+/// Numbers that differ with `tensor`, layer, head and index, exact in `elem`.
+inline void number(std::span<float> rows, std::uint64_t tensor, std::uint32_t layer, std::uint32_t head,
+                   Elem elem) {
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    auto value = static_cast<float>(normal(combine({tensor, layer, head, i})));
+    std::uint16_t half = 0;
+    if (elem != Elem::f32) {
+      narrow(elem, &value, 1, &half);
+      widen(elem, &half, 1, &value);
+    }
+    rows[i] = value;
+  }
+}
+
+/// Every element differs, and says which tensor, layer, head, row and column it is.
 inline trace::MemoryTrace numbered_trace(trace::Header header) {
   trace::MemoryTrace out(std::move(header));
   const trace::Model& model = out.header().model;
   for (const trace::Tensor tensor : kTensors) {
-    for (std::uint32_t layer = 0; layer < model.n_layers; ++layer) {
-      for (std::uint32_t head = 0; head < heads_of(model, tensor); ++head) {
-        const std::span<float> rows = out.rows(tensor, layer, head);
-        for (std::size_t i = 0; i < rows.size(); ++i) {
-          float value =
-              static_cast<float>(normal(combine({static_cast<std::uint64_t>(tensor), layer, head, i})));
-          std::uint16_t half = 0;
-          if (out.header().elem != Elem::f32) {
-            narrow(out.header().elem, &value, 1, &half);
-            widen(out.header().elem, &half, 1, &value);
-          }
-          rows[i] = value;
-        }
-      }
-    }
+    for (std::uint32_t layer = 0; layer < model.n_layers; ++layer)
+      for (std::uint32_t head = 0; head < heads_of(model, tensor); ++head)
+        number(out.rows(tensor, layer, head), static_cast<std::uint64_t>(tensor), layer, head,
+               out.header().elem);
   }
+  constexpr std::uint64_t kOutput = 3;  // after the three tensors
+  for (std::uint32_t layer = 0; out.has_output_weights() && layer < model.n_layers; ++layer)
+    for (std::uint32_t head = 0; head < model.n_q_heads; ++head)
+      number(out.output_weights(layer, head), kOutput, layer, head, *out.header().output_elem);
+  return out;
+}
+
+/// A layer's output weights, [n_q_heads, v_head_dim, hidden_size].
+inline std::vector<float> all_output_weights(const trace::Source& source, std::uint32_t layer) {
+  const trace::Model& model = source.header().model;
+  const std::size_t size = std::size_t{model.v_head_dim} * model.hidden_size;
+  std::vector<float> out(model.n_q_heads * size);
+  for (std::uint32_t head = 0; head < model.n_q_heads; ++head)
+    source.read_output_weights(layer, head, std::span(out).subspan(head * size, size));
   return out;
 }
 

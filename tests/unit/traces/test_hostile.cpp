@@ -20,11 +20,13 @@ namespace {
 
 constexpr std::size_t kTokens = 5;
 
-/// Bytes of a sound file with everything a trace may hold: 2 layers, 4 query and 2 KV heads of 8, 4 + 1
-/// tokens.
+/// Bytes of a sound file with everything a trace may hold: 2 layers, 4 query and 2 KV heads of 8, hidden size
+/// 6, 4 + 1 tokens.
 std::string sound_bytes(Elem elem) {
   trace::Header header = trace::plain_header(small_model(), 4, 1);
+  header.model.hidden_size = 6;
   header.elem = elem;
+  header.output_elem = elem;
   header.token_logprob.assign(kTokens, -1);
   header.layer_ns.assign(4, 1);
   header.attn_ns.assign(4, 1);
@@ -44,6 +46,7 @@ std::string sound_bytes(Elem elem) {
       }
       writer.append(tensor, layer, tensor == trace::Tensor::query ? 3 : kTokens, block);
     }
+    writer.put_output_weights(layer, all_output_weights(made, layer));
     writer.append_attention(layer, 0, 2, std::vector<float>(8, 0.5F));
     writer.append_attention(layer, 0, 5, std::vector<float>(20, 0.2F));
   }
@@ -372,8 +375,8 @@ TEST_CASE("shapes that contradict the header") {
 TEST_CASE("everything required is missed when it is gone, by its own name") {
   const Victim intact;
   const auto optional = [](const std::string& path) {
-    for (const char* prefix :
-         {"/text", "/timing", "/tokens/logprob", "/layers/0000/rows", "/layers/0001/rows"})
+    for (const char* prefix : {"/text", "/timing", "/tokens/logprob", "/layers/0000/rows",
+                               "/layers/0001/rows", "/layers/0000/wo", "/layers/0001/wo"})
       if (path == prefix) return true;
     return path == "/timing/layer_ns" || path == "/timing/attn_ns";
   };
@@ -382,8 +385,8 @@ TEST_CASE("everything required is missed when it is gone, by its own name") {
     const Victim victim;
     edit(victim.path(), [&](hid_t file) { remove_link(file, object.path); });
     if (optional(object.path)) {
-      // Rows in only one of two layers are no longer consistent.
-      if (object.path.find("/rows") == std::string::npos) CHECK_NOTHROW(trace::open_trace(victim.path()));
+      // In only one of two layers they are no longer consistent.
+      if (object.path.find("/layers") == std::string::npos) CHECK_NOTHROW(trace::open_trace(victim.path()));
       continue;
     }
     const bool query_tokens = object.path == "/layers/0000/q_token";  // then q is too short for every token
@@ -444,7 +447,7 @@ TEST_CASE("every list refuses another type and another length") {
 TEST_CASE("every attribute is missed when it is gone") {
   const Victim intact;
   std::size_t removed = 0;
-  for (const std::string object : {"/", "/model", "/tokenizer", "/capture", "/layers/0000"}) {
+  for (const std::string object : {"/", "/model", "/tokenizer", "/capture", "/tokens", "/layers/0000"}) {
     for (const std::string& name : attributes_of(intact.path(), object)) {
       // Derived, or repeated from /model.
       if (name == "features" || name == "schema_minor" || name == "window") continue;
@@ -600,6 +603,61 @@ TEST_CASE("attention rows that do not add up") {
   const trace::CheckReport report = trace::check_trace(victim.path(), progress);
   REQUIRE(report.problems.size() == 1);
   CHECK_THAT(report.problems[0], Catch::Contains(rows + "p: row 0 of head 1 is no distribution"));
+}
+
+TEST_CASE("output weights that do not fit the model or each other") {
+  const std::string first = "/layers/0000/wo", second = "/layers/0001/wo";
+  const std::vector<hsize_t> shape{4, 8, 6};
+  const std::vector<float> data(4 * 8 * 6, 1.0F);
+  const std::vector<std::uint16_t> words(4 * 8 * 6, 0x3f80);
+  refuses([&](hid_t file) { remove_link(file, first); }, second, "have no output weights");
+  refuses([&](hid_t file) { remove_link(file, second); }, second, "is missing");
+  refuses(
+      [&](hid_t file) {
+        replace_dataset(file, first, H5T_IEEE_F32LE, {4, 6, 8}, data.data());
+      },
+      first, "has shape [4, 6, 8], but /model makes it [4, 8, 6]");
+  refuses(
+      [&](hid_t file) {
+        replace_dataset(file, first, H5T_IEEE_F32LE, {4, 8 * 6}, data.data());
+      },
+      first, "does not have 3 dimensions");
+  refuses([&](hid_t file) { replace_attribute<std::uint32_t>(file, "/model", "hidden_size", 1U << 31); },
+          first, "has shape [4, 8, 6], but /model makes it [4, 8, 2147483648]");
+  refuses(
+      [&](hid_t file) {  // more than the file holds, in the size the model asks for
+        replace_attribute<std::uint32_t>(file, "/model", "hidden_size", 1U << 31);
+        replace_dataset(file, first, H5T_IEEE_F32LE, {4, 8, 1U << 31}, nullptr);
+      },
+      first, "needs far more than the 0 bytes stored");
+  refuses(
+      [&](hid_t file) {
+        replace_attribute<std::uint32_t>(file, "/model", "hidden_size", 0);
+        for (const std::string& path : {first, second})
+          replace_dataset(file, path, H5T_IEEE_F32LE, {4, 8, 0}, nullptr);
+      },
+      "/model", "hidden_size is 0, not within 1 to 65536");
+  refuses(
+      [&](hid_t file) {
+        replace_dataset(file, second, H5T_STD_U16LE, shape, words.data());
+        replace_text(file, second, "elem", "bf16");
+      },
+      second, "is bf16, the first layer's is f32");
+  refuses([&](hid_t file) { replace_dataset(file, first, H5T_STD_U16LE, shape, words.data()); }, first,
+          "no attribute elem says what they are");
+
+  const auto problems = [&](const std::function<void(hid_t)>& change) {  // only reading them shows it
+    const Victim victim;
+    edit(victim.path(), change);
+    Progress progress;
+    return trace::check_trace(victim.path(), progress).problems;
+  };
+  const auto changed = problems([&](hid_t file) { poke<float>(file, second, 7, 0.9F); });
+  REQUIRE(changed.size() == 1);  // the content digest is that of the run
+  CHECK_THAT(changed[0], Catch::Contains(second + ": does not match its sha256"));
+  const auto nan = problems([&](hid_t file) { poke<float>(file, first, 8 * 6 + 6 + 1, std::nanf("")); });
+  REQUIRE(nan.size() == 2);
+  CHECK_THAT(nan[0], Catch::Contains(first + ": holds 1 values that are not finite, the first at [1, 1, 1]"));
 }
 
 TEST_CASE("lists may not take more memory than allowed") {

@@ -78,6 +78,30 @@ TEST_CASE("rows written into a memory trace are the rows read") {
   CHECK_THROWS_AS(made.read(Tensor::key, 2, 0, 0, 1, out), Error);
 }
 
+TEST_CASE("output weights written into a memory trace are those read") {
+  trace::Header header = trace::plain_header(small_model(2, 2, 2, 8, 4), 3, 1);
+  header.model.hidden_size = 6;
+  std::vector<float> out(4 * 6);
+  const trace::MemoryTrace without(header);
+  CHECK_FALSE(without.has_output_weights());
+  CHECK_THROWS_WITH(without.read_output_weights(0, 0, out), Catch::Contains("holds no output weights"));
+
+  header.output_elem = Elem::f32;
+  trace::MemoryTrace made(header);
+  CHECK(made.has_output_weights());
+  CHECK(made.output_weights(1, 3).size() == 4 * 6);
+  made.output_weights(1, 2)[2 * 6 + 5] = 7;
+  made.read_output_weights(1, 2, out);
+  std::vector<float> expected(4 * 6);
+  expected[2 * 6 + 5] = 7;
+  CHECK(out == expected);
+  made.read_output_weights(1, 1, out);
+  CHECK(out == std::vector<float>(4 * 6));
+  CHECK_THROWS_AS(made.read_output_weights(2, 0, out), Error);
+  CHECK_THROWS_AS(made.read_output_weights(0, 4, out), Error);
+  CHECK_THROWS_AS(made.read_output_weights(0, 0, std::span(out).subspan(1)), Error);
+}
+
 TEST_CASE("a plain sequence is the trace itself") {
   const trace::MemoryTrace made = numbered_trace(trace::plain_header(small_model(1), 6, 2));
   const trace::Sequence sequence(made);
@@ -112,6 +136,24 @@ TEST_CASE("a branch reads its ancestors' tokens, then its own") {
   }
   CHECK(trace::Sequence(made, 0).length() == 6);
   CHECK_THROWS_WITH(trace::Sequence(made, 2), Catch::Contains("sequence 2 does not exist"));
+}
+
+TEST_CASE("token flags are read along the path, as far as they are known") {
+  trace::Header header = branching();
+  const std::uint32_t extra = trace::kFlagSpecial;
+  for (std::size_t t = 0; t < 10; ++t) header.token_flags[t] = extra | (t % 2 == 0 ? 0U : trace::kFlagDigit);
+  header.flags_known = trace::kFlagDigit | trace::kFlagPunctuation;
+  const trace::MemoryTrace made(header);
+  const trace::Sequence sequence(made, 1);  // tokens 0 1 2 3 6 7 8 9
+  CHECK(sequence.flags_known() == header.flags_known);
+  const std::uint32_t d = trace::kFlagDigit;
+  std::vector<std::uint32_t> found;
+  for (std::uint64_t position = 0; position < 8; ++position) found.push_back(sequence.flags(position));
+  CHECK(found == std::vector<std::uint32_t>{0, d, 0, d, 0, d, 0, d});
+  CHECK_THROWS_AS(sequence.flags(8), Error);
+  header.token_flags[6] |= trace::kFlagPunctuation;
+  const trace::MemoryTrace other(header);
+  CHECK(trace::Sequence(other, 1).flags(4) == trace::kFlagPunctuation);
 }
 
 TEST_CASE("queries are there from the first position after which none is missing") {

@@ -8,6 +8,7 @@
 #include "sim/base/sha256.hpp"
 #include "tests/unit/traces/scratch.hpp"
 #include "tests/unit/traces/small_trace.hpp"
+#include "traces/check.hpp"
 #include "traces/file_trace.hpp"
 #include "traces/reader.hpp"
 #include "traces/writer.hpp"
@@ -145,6 +146,94 @@ TEST_CASE("the content digest is what SCHEMA.md says") {
   CHECK(trace::open_trace(scratch.file("a.h5"))->content_sha256() == hex_of(content.data(), content.size()));
 }
 
+TEST_CASE("output weights survive in an element type of their own") {
+  const Elem elem = GENERATE(Elem::f32, Elem::bf16), output = GENERATE(Elem::f32, Elem::f16, Elem::bf16);
+  // 300 rows of 700 numbers take several chunks, the last one partly filled.
+  const bool several_chunks = GENERATE(false, true);
+  const Scratch scratch;
+  trace::Header header = header_of(elem, 6, 2);
+  const trace::MemoryTrace lean = numbered_trace(header);
+  if (several_chunks) header.model.v_head_dim = 300;
+  header.model.hidden_size = several_chunks ? 700 : 12;
+  header.output_elem = output;
+  const trace::MemoryTrace made = numbered_trace(header);
+  trace::write_trace(scratch.file("a.h5"), made);
+
+  const trace::FileTrace read(scratch.file("a.h5"), {});
+  REQUIRE(read.has_output_weights());
+  CHECK(read.header().elem == elem);
+  CHECK(read.header().output_elem == output);
+  require_same_tensors(made, read);
+  for (std::uint32_t layer = 0; layer < 2; ++layer)
+    CHECK(all_output_weights(made, layer) == all_output_weights(read, layer));
+  CHECK(all_output_weights(read, 0) != all_output_weights(read, 1));
+  Progress progress;
+  const trace::CheckReport report = trace::check_trace(scratch.file("a.h5"), progress);
+  CHECK(report.problems == std::vector<std::string>{});
+  CHECK(progress.done == progress.total);
+
+  // They come on top: the run and its content digest are the same without them.
+  if (several_chunks) return;
+  trace::write_trace(scratch.file("lean.h5"), lean);
+  CHECK(trace::open_trace(scratch.file("lean.h5"))->content_sha256() == read.content_sha256());
+}
+
+TEST_CASE("output weights have a digest, that of a tensor") {
+  const Scratch scratch;
+  trace::Header header = header_of(Elem::bf16, 3, 0);
+  header.model.hidden_size = 5;
+  header.output_elem = Elem::f32;
+  const trace::MemoryTrace made = numbered_trace(header);
+  trace::write_trace(scratch.file("a.h5"), made);
+  const trace::FileTrace read(scratch.file("a.h5"), {});
+  const std::vector<float> weights = all_output_weights(made, 1);
+  std::string heads;
+  for (std::size_t head = 0; head < 4; ++head) {
+    Sha256 sha;
+    sha.update(weights.data() + head * 20, 80);  // 4 components of values, 5 of the hidden state
+    heads += sha.hex();
+  }
+  Sha256 sha;
+  sha.update(heads.data(), heads.size());
+  CHECK(read.output_weights()[1].text("sha256") == sha.hex());
+  CHECK(read.output_weights()[1].text("elem") == "f32");
+}
+
+TEST_CASE("a trace without output weights says how to get them") {
+  const Scratch scratch;
+  trace::Header header = header_of(Elem::f32, 3, 0);
+  header.model.hidden_size = 5;
+  trace::write_trace(scratch.file("a.h5"), trace::MemoryTrace(header));
+  const auto read = trace::open_trace(scratch.file("a.h5"));
+  CHECK_FALSE(read->has_output_weights());
+  std::vector<float> out(4 * 5);
+  CHECK_THROWS_WITH(read->read_output_weights(0, 0, out),
+                    Catch::Contains("a.h5: holds no output weights") && Catch::Contains("--output-weights"));
+}
+
+TEST_CASE("output weights are given once per layer, when the header says so") {
+  const Scratch scratch;
+  trace::Header header = header_of(Elem::f32, 3, 0);
+  header.model.hidden_size = 5;
+  const std::vector<float> weights(4 * 4 * 5);
+  {
+    trace::Writer writer(scratch.file("a.h5"), header);
+    CHECK_THROWS_WITH(writer.put_output_weights(0, weights), Catch::Contains("/layers/0000/wo"));
+  }
+  header.output_elem = Elem::bf16;
+  trace::Writer writer(scratch.file("a.h5"), header);
+  CHECK_THROWS_AS(writer.put_output_weights(2, weights), Error);
+  CHECK_THROWS_WITH(writer.put_output_weights(0, std::span(weights).subspan(1)),
+                    Catch::Contains("wrong size"));
+  for (std::uint32_t layer = 0; layer < 2; ++layer)
+    for (const Tensor tensor : kTensors)
+      writer.append(tensor, layer, 3,
+                    std::vector<float>(heads_of(header.model, tensor) * 3 * dim_of(header.model, tensor)));
+  writer.put_output_weights(0, weights);
+  CHECK_THROWS_WITH(writer.put_output_weights(0, weights), Catch::Contains("twice"));
+  CHECK_THROWS_WITH(writer.finish(header), Catch::Contains("/layers/0001/wo: is missing"));
+}
+
 TEST_CASE("every field of the header survives") {
   trace::Header header = header_of(Elem::bf16, 6, 2);
   header.file_uuid = "123e4567-e89b-12d3-a456-426614174000";
@@ -194,6 +283,7 @@ TEST_CASE("every field of the header survives") {
   header.token_id[3] = -1;
   header.token_position = {0, 1, 2, 3, 10, 11, 12, 13};
   header.token_flags[0] = 0x8001;
+  header.flags_known = 0x8005;
   header.token_logprob.assign(8, -0.5F);
   header.segments[1].turn = 3;
   header.segments[0].role = 2;
@@ -242,6 +332,7 @@ TEST_CASE("every field of the header survives") {
   CHECK(read.token_segment == header.token_segment);
   CHECK(read.token_position == header.token_position);
   CHECK(read.token_flags == header.token_flags);
+  CHECK(read.flags_known == 0x8005);
   CHECK(read.token_logprob == header.token_logprob);
   REQUIRE(read.segments.size() == 2);
   const trace::Segment& s = read.segments[1];
@@ -260,6 +351,7 @@ TEST_CASE("every field of the header survives") {
   CHECK(read.query_token == header.query_token);
   CHECK(read.attention_token.empty());
   CHECK(read.elem == Elem::bf16);
+  CHECK_FALSE(read.output_elem.has_value());
 }
 
 TEST_CASE("attention rows are packed one behind the other, per layer") {

@@ -46,6 +46,11 @@ TEST_CASE("shapes of the model") {
   refuses([](Header& h) { h.model.layer_window[1] = -2; }, "/model/layer_window[1]");
 }
 
+TEST_CASE("output weights need a hidden size") {
+  refuses([](Header& h) { h.output_elem = Elem::f32; }, "/model: hidden_size is 0, not within 1 to 65536");
+  refuses([](Header& h) { h.output_elem = Elem::f32, h.model.hidden_size = 65537; }, "hidden_size is 65537");
+}
+
 TEST_CASE("arithmetic of the model") {
   refuses([](Header& h) { h.model.rotary_dim = 10; }, "rotary_dim");
   refuses([](Header& h) { h.model.rotary_dim = 3; }, "rotary_dim");
@@ -74,6 +79,7 @@ TEST_CASE("tokens") {
           "/tokens/position[4]: does not ascend");  // over the border
   refuses([](Header& h) { h.token_flags.clear(); }, "/tokens/flags: has 0 entries");
   refuses([](Header& h) { h.token_flags[1] = 1U << 16; }, "/tokens/flags[1]: sets a reserved bit");
+  refuses([](Header& h) { h.flags_known = 1U << 16; }, "/tokens: flags_known sets a reserved bit");
   refuses([](Header& h) { h.token_logprob = {0}; }, "/tokens/logprob: has 1 entries");
   refuses([](Header& h) { h.token_logprob = {0, 0, 0, 0, 0.5F, 0}; }, "/tokens/logprob[4]");
 }

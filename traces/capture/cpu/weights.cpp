@@ -1,5 +1,6 @@
 #include "traces/capture/cpu/weights.hpp"
 
+#include <algorithm>
 #include <set>
 
 #include "sim/base/error.hpp"
@@ -104,6 +105,19 @@ const float* Linear::rows(std::uint64_t first, std::uint64_t n, std::vector<floa
   if (scratch.size() < n * in) scratch.resize(n * in);
   widen(elem, from, n * in, scratch.data());
   return scratch.data();
+}
+
+std::vector<float> Linear::transposed() const {
+  constexpr std::uint64_t kBlock = 16;  // a cache line of the result
+  std::vector<float> result(in * out), scratch;
+  for (std::uint64_t first = 0; first < out; first += kBlock) {
+    const std::uint64_t n = std::min(kBlock, out - first);
+    const float* block = rows(first, n, scratch);
+    for (std::uint64_t column = 0; column < in; ++column)
+      for (std::uint64_t row = 0; row < n; ++row)
+        result[column * out + first + row] = block[row * in + column];
+  }
+  return result;
 }
 
 Weights load_weights(const Checkpoint& checkpoint, const ModelConfig& config) {

@@ -21,6 +21,8 @@ struct Linear {
   /// Rows [first, first + n) as floats: in place when they lie in the file as aligned floats, else in
   /// `scratch`.
   const float* rows(std::uint64_t first, std::uint64_t n, std::vector<float>& scratch) const;
+  /// W^T as floats, row-major [in, out].
+  std::vector<float> transposed() const;
 };
 
 struct LayerWeights {
