@@ -7,13 +7,11 @@
 
 namespace kvsim::policy {
 
-RetentionPlan future_greedy(const MatrixView& attention, std::size_t prompt, std::size_t budget,
-                            std::size_t horizon) {
+RetentionPlan future_greedy(const FutureMass& future, std::size_t budget) {
   if (budget == 0) bug("a unit holds at least the token it attends from", "future_greedy");
-  const FutureMass future(attention, prompt, horizon);
   const auto n_steps = static_cast<std::uint32_t>(future.n_steps());
   std::vector<std::uint32_t> until(future.n_tokens(), n_steps);
-  std::vector<Position> held(prompt);  // besides the step's own token, which has a slot of its own
+  std::vector<Position> held(future.prompt());  // besides the step's own token, which has a slot of its own
   std::iota(held.begin(), held.end(), 0);
   for (std::uint32_t s = 0; s < n_steps; ++s) {
     if (held.size() >= budget) {
@@ -25,9 +23,9 @@ RetentionPlan future_greedy(const MatrixView& attention, std::size_t prompt, std
       for (auto left = held.begin(); left != held.begin() + n_leaving; ++left) until[*left] = s;
       held.erase(held.begin(), held.begin() + n_leaving);
     }
-    held.push_back(static_cast<Position>(prompt + s));
+    held.push_back(static_cast<Position>(future.prompt() + s));
   }
-  return make_plan(attention, future, budget, std::move(until));
+  return make_plan(future, budget, std::move(until));
 }
 
 }  // namespace kvsim::policy

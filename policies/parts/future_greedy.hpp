@@ -7,9 +7,8 @@
 
 namespace kvsim::policy {
 
-/// Drops argmin_j of the attention j receives in the next `horizon` steps, the coming one included; of equals
-/// the oldest. `attention` and errors: as FutureMass. budget >= 1, else Error (bug).
-RetentionPlan future_greedy(const MatrixView& attention, std::size_t prompt, std::size_t budget,
-                            std::size_t horizon = kWholeFuture);
+/// Drops argmin_j of the attention j is still to receive within the horizon of `future`; of equals the
+/// oldest. budget >= 1, else Error (bug).
+RetentionPlan future_greedy(const FutureMass& future, std::size_t budget);
 
 }  // namespace kvsim::policy

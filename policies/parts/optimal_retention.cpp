@@ -147,15 +147,14 @@ class Departures {
 
 }  // namespace
 
-RetentionPlan optimal_retention(const MatrixView& attention, std::size_t prompt, std::size_t budget) {
+RetentionPlan optimal_retention(const FutureMass& future, std::size_t budget) {
   if (budget == 0) bug("a unit holds at least the token it attends from", "optimal_retention");
-  const FutureMass future(attention, prompt);
-  const std::size_t room = budget - 1;  // besides the step's own token
+  const std::size_t prompt = future.prompt(), room = budget - 1;  // besides the step's own token
   Departures departures(future);
   if (future.n_steps() > 0 && prompt > room) departures.begin(prompt - room);
   for (std::size_t s = 1; s < future.n_steps(); ++s)
     if (prompt + s > room) departures.add(static_cast<StepIndex>(s));
-  return make_plan(attention, future, budget, std::move(departures).take());
+  return make_plan(future, budget, std::move(departures).take());
 }
 
 }  // namespace kvsim::policy

@@ -22,9 +22,9 @@
 
 namespace kvsim::policy {
 
-/// `attention` and errors: as FutureMass. budget >= 1, else Error (bug).
+/// `future` sees to the end (horizon kWholeFuture). budget >= 1, else Error (bug).
 /// Exact up to the rounding of double sums: no schedule retains more by over about 1e-12 of the attention
 /// there is. Among equally good schedules the choice is fixed by the input.
-RetentionPlan optimal_retention(const MatrixView& attention, std::size_t prompt, std::size_t budget);
+RetentionPlan optimal_retention(const FutureMass& future, std::size_t budget);
 
 }  // namespace kvsim::policy

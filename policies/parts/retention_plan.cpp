@@ -27,17 +27,19 @@ std::vector<Position> keep_of_prompt(const FutureMass& future, std::size_t budge
 
 }  // namespace
 
-RetentionPlan make_plan(const MatrixView& attention, const FutureMass& future, std::size_t budget,
-                        std::vector<std::uint32_t> until) {
-  RetentionPlan plan;
-  plan.kept = keep_of_prompt(future, budget, until);
-  for (std::size_t s = 0; s < future.n_steps(); ++s) {
-    const std::span<const float> row = attention.row(s);
-    for (std::size_t j = 0; j <= future.prompt() + s; ++j)
-      if (until[j] > s) plan.retained += static_cast<double>(row[j]);
+RetentionPlan make_plan(const FutureMass& future, std::size_t budget, std::vector<std::uint32_t> until) {
+  std::vector<Position> kept = keep_of_prompt(future, budget, until);
+  return {std::move(kept), std::move(until)};
+}
+
+double retained_attention(const MatrixView& attention, const RetentionPlan& plan) {
+  double sum = 0;
+  for (std::size_t s = 0; s < attention.rows; ++s) {
+    const std::span<const float> seen = attention.row(s).first(attention.cols - attention.rows + s + 1);
+    for (std::size_t j = 0; j < seen.size(); ++j)
+      if (plan.until[j] > s) sum += static_cast<double>(seen[j]);
   }
-  plan.until = std::move(until);
-  return plan;
+  return sum;
 }
 
 }  // namespace kvsim::policy

@@ -17,14 +17,14 @@ struct RetentionPlan {
   /// Per position: the step before which it leaves, so it is attended at steps < until; S: never leaves.
   /// Whenever a token finds the unit full, exactly one resident has until = that step.
   std::vector<std::uint32_t> until;
-  /// Attention on residents, summed over all steps.
-  double retained = 0;
 };
 
 /// The plan that follows from the departures `until`. Room that the first step takes back from the prompt
 /// (the budget's last slot, when the prompt fills it) goes to the position with the most future mass among
 /// those that leave before step 0, the newest of equals.
-RetentionPlan make_plan(const MatrixView& attention, const FutureMass& future, std::size_t budget,
-                        std::vector<std::uint32_t> until);
+RetentionPlan make_plan(const FutureMass& future, std::size_t budget, std::vector<std::uint32_t> until);
+
+/// Attention on residents, summed over all steps. `attention`: what the plan's FutureMass was made from.
+double retained_attention(const MatrixView& attention, const RetentionPlan& plan);
 
 }  // namespace kvsim::policy

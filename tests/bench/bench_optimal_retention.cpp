@@ -22,12 +22,22 @@ std::string title(const test::Decoding& run, std::size_t budget, const char* pai
          std::to_string(budget) + " slots: " + pair;
 }
 
+double best_retains(const test::Decoding& run, std::size_t budget) {
+  const policy::FutureMass future(run.view(), run.prompt);
+  return policy::retained_attention(run.view(), policy::optimal_retention(future, budget));
+}
+
+double greedy_retains(const test::Decoding& run, std::size_t budget) {
+  const policy::FutureMass future(run.view(), run.prompt);
+  return policy::retained_attention(run.view(), policy::future_greedy(future, budget));
+}
+
 void textbook_against_ours(std::size_t prompt, std::size_t n_steps, std::size_t budget, int pairs) {
   const test::Decoding run = test::lifelike_rows(prompt, n_steps, 1);
   double ours = 0, theirs = 0;
   const bench::Paired times =
       bench::paired([&] { theirs = test::TextbookRetention(run.view(), prompt, budget).solve(); },
-                    [&] { ours = policy::optimal_retention(run.view(), prompt, budget).retained; }, pairs);
+                    [&] { ours = best_retains(run, budget); }, pairs);
   if (!(std::abs(ours - theirs) < 1e-7)) {
     std::printf("not the same optimum: %.12f against %.12f\n", ours, theirs);
     std::exit(1);
@@ -38,9 +48,8 @@ void textbook_against_ours(std::size_t prompt, std::size_t n_steps, std::size_t 
 void ours_against_greedy(std::size_t prompt, std::size_t n_steps, std::size_t budget, int pairs) {
   const test::Decoding run = test::lifelike_rows(prompt, n_steps, 1);
   double best = 0, greedy = 0;
-  const bench::Paired times =
-      bench::paired([&] { best = policy::optimal_retention(run.view(), prompt, budget).retained; },
-                    [&] { greedy = policy::future_greedy(run.view(), prompt, budget).retained; }, pairs);
+  const bench::Paired times = bench::paired([&] { best = best_retains(run, budget); },
+                                            [&] { greedy = greedy_retains(run, budget); }, pairs);
   bench::report(title(run, budget, "ours / greedy").c_str(), times);
   std::printf("  lost attention: greedy %.4f, optimum %.4f\n", 1 - greedy / static_cast<double>(n_steps),
               1 - best / static_cast<double>(n_steps));

@@ -94,6 +94,20 @@ double replayed(const Decoding& run, std::size_t budget, const RetentionPlan& pl
   return mass;
 }
 
+struct Solved : RetentionPlan {
+  double retained = 0;
+};
+
+Solved optimum(const Decoding& run, std::size_t budget) {
+  const RetentionPlan plan = optimal_retention(FutureMass(run.view(), run.prompt), budget);
+  return {plan, retained_attention(run.view(), plan)};
+}
+
+Solved greedy(const Decoding& run, std::size_t budget, std::size_t horizon = kWholeFuture) {
+  const RetentionPlan plan = future_greedy(FutureMass(run.view(), run.prompt, horizon), budget);
+  return {plan, retained_attention(run.view(), plan)};
+}
+
 /// What a reader of the `budget` best keys of every step would see, nothing ever lost.
 double best_of_every_step(const Decoding& run, std::size_t budget) {
   double mass = 0;
@@ -148,16 +162,16 @@ TEST_CASE("what greedy loses, worked by hand") {
   // Dropping token 1 first gives up the largest single future, which only pays at the end and blocks the slot
   // until then.
   const Decoding run = rows(2, 3, {{6, 0, 1}, {0, 0, 5, 1}, {0, 7, 0, 0, 1}});
-  const RetentionPlan best = optimal_retention(run.view(), 2, 2);
+  const Solved best = optimum(run, 2);
   CHECK(best.retained * 1024 == 14);
   CHECK(best.kept == Positions{0, 1});
   CHECK(best.until == std::vector<std::uint32_t>{1, 0, 2, 3, 3});
-  const RetentionPlan greedy = future_greedy(run.view(), 2, 2);
-  CHECK(greedy.retained * 1024 == 10);
-  CHECK(greedy.kept == Positions{0, 1});
-  CHECK(greedy.until == std::vector<std::uint32_t>{0, 3, 1, 2, 3});
+  const Solved in_hindsight = greedy(run, 2);
+  CHECK(in_hindsight.retained * 1024 == 10);
+  CHECK(in_hindsight.kept == Positions{0, 1});
+  CHECK(in_hindsight.until == std::vector<std::uint32_t>{0, 3, 1, 2, 3});
   // Looking one step ahead, greedy takes the best of each step and here finds the optimum by luck.
-  CHECK(future_greedy(run.view(), 2, 2, 1).retained * 1024 == 14);
+  CHECK(greedy(run, 2, 1).retained * 1024 == 14);
 }
 
 TEST_CASE("the solver finds what trying every schedule finds") {
@@ -169,11 +183,11 @@ TEST_CASE("the solver finds what trying every schedule finds") {
     for (std::size_t budget = 1; budget <= 5; ++budget) {
       CAPTURE(seed, prompt, n_steps, budget);
       const double most = exhaustive(run, budget);
-      const RetentionPlan best = optimal_retention(run.view(), prompt, budget);
+      const Solved best = optimum(run, budget);
       CHECK(best.retained == most);
       CHECK(replayed(run, budget, best) == most);
       ++n_runs;
-      n_beaten += future_greedy(run.view(), prompt, budget).retained < most ? 1 : 0;
+      n_beaten += greedy(run, budget).retained < most ? 1 : 0;
     }
   }
   CHECK(n_runs == 2000);
@@ -187,7 +201,7 @@ TEST_CASE("the solver finds what the textbook's flow finds") {
         seed % 2 == 0 ? lifelike_rows(prompt, n_steps, seed) : random_rows(prompt, n_steps, 4, seed);
     for (const std::size_t budget : {2, 7, 20, 60}) {
       CAPTURE(seed, prompt, n_steps, budget);
-      const RetentionPlan best = optimal_retention(run.view(), prompt, budget);
+      const Solved best = optimum(run, budget);
       CHECK(best.retained ==
             Approx(test::TextbookRetention(run.view(), prompt, budget).solve()).margin(1e-8));
       CHECK(replayed(run, budget, best) == best.retained);
@@ -203,7 +217,7 @@ TEST_CASE("greedy drops what its definition drops, at any horizon") {
       for (const std::size_t horizon : {std::size_t{1}, std::size_t{3}, n_steps, kWholeFuture}) {
         CAPTURE(seed, budget, horizon);
         const RetentionPlan slow = slow_greedy(run, budget, horizon);
-        const RetentionPlan fast = future_greedy(run.view(), prompt, budget, horizon);
+        const Solved fast = greedy(run, budget, horizon);
         CHECK(fast.kept == slow.kept);
         CHECK(replayed(run, budget, fast) == fast.retained);
         CHECK(replayed(run, budget, slow) == fast.retained);
@@ -218,10 +232,10 @@ TEST_CASE("per-step choice bounds the optimum, the optimum bounds greedy, a slot
     double with_less = 0;
     for (const std::size_t budget : {1, 2, 10, 30, 89, 90, 91, 120, 149, 150}) {
       CAPTURE(seed, budget);
-      const double best = optimal_retention(run.view(), 90, budget).retained;
+      const double best = optimum(run, budget).retained;
       CHECK(best <= best_of_every_step(run, budget));
       for (const std::size_t horizon : {std::size_t{1}, std::size_t{8}, kWholeFuture})
-        CHECK(future_greedy(run.view(), 90, budget, horizon).retained <= best);
+        CHECK(greedy(run, budget, horizon).retained <= best);
       CHECK(best >= with_less);
       with_less = best;
     }
@@ -232,42 +246,42 @@ TEST_CASE("one slot holds the step's own token and nothing else") {
   const Decoding run = random_rows(4, 5, 100, 1);
   double own = 0;
   for (std::size_t s = 0; s < 5; ++s) own += static_cast<double>(run.at(s, 4 + s));
-  const RetentionPlan plan = optimal_retention(run.view(), 4, 1);
+  const Solved plan = optimum(run, 1);
   CHECK(plan.retained == own);
   CHECK(plan.until == std::vector<std::uint32_t>{0, 0, 0, 0, 1, 2, 3, 4, 5});
   CHECK(plan.kept.size() == 1);
-  CHECK(future_greedy(run.view(), 4, 1).retained == own);
+  CHECK(greedy(run, 1).retained == own);
 }
 
 TEST_CASE("with room for everything everything stays") {
   const Decoding run = random_rows(4, 5, 100, 2);
   const double all = std::accumulate(run.attention.begin(), run.attention.end(), 0.0);
   for (const std::size_t budget : {9, 10, 1000}) {
-    const RetentionPlan plan = optimal_retention(run.view(), 4, budget);
+    const Solved plan = optimum(run, budget);
     CHECK(plan.retained == all);
     CHECK(plan.kept == Positions{0, 1, 2, 3});
     CHECK(plan.until == std::vector<std::uint32_t>(9, 5));
-    CHECK(future_greedy(run.view(), 4, budget).until == plan.until);
+    CHECK(greedy(run, budget).until == plan.until);
   }
 }
 
 TEST_CASE("nothing to decode, or no prompt") {
-  for (const auto solve :
-       {+[](const MatrixView&a, std::size_t p, std::size_t b) { return optimal_retention(a, p, b); },
-        +[](const MatrixView&a, std::size_t p, std::size_t b) { return future_greedy(a, p, b); }}) {
-    const RetentionPlan idle = solve({}, 6, 2);
+  const auto idle_rows = rows(6, 0, {});
+  const Decoding one = rows(1, 2, {{3, 1}, {2, 4, 1}});  // token 0: 3, 2; token 1: 1, 4; token 2: 1
+  const Decoding bare = rows(0, 3, {{1}, {5, 1}, {9, 0, 1}});
+  for (const bool best : {true, false}) {
+    const auto solve = [&](const Decoding& run) { return best ? optimum(run, 2) : greedy(run, 2); };
+    const Solved idle = solve(idle_rows);
     CHECK(idle.kept == Positions{4, 5});
     CHECK(idle.until == std::vector<std::uint32_t>(6, 0));
     CHECK(idle.retained == 0);
 
-    const Decoding one = rows(1, 2, {{3, 1}, {2, 4, 1}});  // token 0: 3, 2; token 1: 1, 4; token 2: 1
-    const RetentionPlan pair = solve(one.view(), 1, 2);
+    const Solved pair = solve(one);
     CHECK(pair.kept == Positions{0});
     CHECK(pair.until == std::vector<std::uint32_t>{1, 2, 2});
     CHECK(pair.retained * 1024 == 9);
 
-    const Decoding bare = rows(0, 3, {{1}, {5, 1}, {9, 0, 1}});
-    const RetentionPlan from_nothing = solve(bare.view(), 0, 2);
+    const Solved from_nothing = solve(bare);
     CHECK(from_nothing.kept.empty());
     CHECK(from_nothing.until == std::vector<std::uint32_t>{3, 2, 3});
     CHECK(from_nothing.retained * 1024 == 17);
@@ -276,17 +290,17 @@ TEST_CASE("nothing to decode, or no prompt") {
 
 TEST_CASE("entries beyond the query are not read") {
   Decoding run = random_rows(5, 4, 50, 3);
-  const RetentionPlan clean = optimal_retention(run.view(), 5, 3);
+  const Solved clean = optimum(run, 3);
   for (std::size_t s = 0; s < 4; ++s)
     for (std::size_t j = 5 + s + 1; j < 9; ++j) run.attention[s * 9 + j] = 1000.0F;
-  CHECK(optimal_retention(run.view(), 5, 3).until == clean.until);
-  CHECK(optimal_retention(run.view(), 5, 3).retained == clean.retained);
+  CHECK(optimum(run, 3).until == clean.until);
+  CHECK(optimum(run, 3).retained == clean.retained);
 }
 
 TEST_CASE("a shape that does not fit is a bug") {
   const Decoding run = random_rows(5, 4, 50, 3);
-  CHECK_THROWS_AS(optimal_retention(run.view(), 4, 3), Error);
-  CHECK_THROWS_AS(optimal_retention(run.view(), 5, 0), Error);
-  CHECK_THROWS_AS(future_greedy(run.view(), 5, 0), Error);
-  CHECK_THROWS_AS(future_greedy(run.view(), 5, 3, 0), Error);
+  CHECK_THROWS_AS(FutureMass(run.view(), 4), Error);
+  CHECK_THROWS_AS(FutureMass(run.view(), 5, 0), Error);
+  CHECK_THROWS_AS(optimum(run, 0), Error);
+  CHECK_THROWS_AS(greedy(run, 0), Error);
 }
