@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "sim/base/half.hpp"
+#include "sim/base/rotary.hpp"
 
 namespace kvsim::trace {
 
@@ -31,6 +32,11 @@ struct Model {
   std::string config_json;      ///< verbatim, may be empty
 
   std::uint32_t group() const { return n_q_heads / n_kv_heads; }
+  /// How stored queries and keys were rotated, by their token's position; refers to inv_freq.
+  Rotary rotary() const {
+    return {inv_freq, rope_layout == "interleaved" ? RotaryLayout::interleaved : RotaryLayout::half_split,
+            rope_attention_factor};
+  }
 };
 
 /// Who recorded it, how.

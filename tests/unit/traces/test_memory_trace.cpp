@@ -63,6 +63,19 @@ TEST_CASE("a plain header is a prompt, its decode steps and one sequence") {
   CHECK_THROWS_AS(trace::plain_header(small_model(), 0, 2), Error);
 }
 
+TEST_CASE("a model says how its queries and keys were rotated") {
+  trace::Model model = small_model();
+  model.rotary_dim = 4;
+  model.inv_freq = {1.0F, 0.5F};
+  model.rope_attention_factor = 1.25;
+  CHECK(model.rotary().inv_freq.data() == model.inv_freq.data());
+  CHECK(model.rotary().inv_freq.size() == 2);
+  CHECK(model.rotary().layout == RotaryLayout::half_split);
+  CHECK(model.rotary().attention_factor == 1.25);
+  model.rope_layout = "interleaved";
+  CHECK(model.rotary().layout == RotaryLayout::interleaved);
+}
+
 TEST_CASE("rows written into a memory trace are the rows read") {
   trace::MemoryTrace made(trace::plain_header(small_model(2, 2, 2, 8, 4), 3, 1));
   CHECK(made.rows(Tensor::value, 1, 1).size() == 4 * 4);
