@@ -115,7 +115,7 @@ Contest contest_of(const Row& row) {
 
 /// Lower is better; undefined for rows out of competition: skipped, or not bound to a budget.
 std::optional<double> badness(const Row& row) {
-  if (row.unbounded) return {};
+  if (row.own_budget) return {};
   if (row.attention_loss) return row.attention_loss;
   if (row.r) return -*row.r;
   return {};

@@ -244,10 +244,10 @@ std::vector<Row> make_rows(const std::string& trace_name, const sim::Request& re
     identity.budget = cell.budget.text;
     identity.scope = scope;
     identity.skipped = outcome.cells[i].skipped;
-    identity.unbounded =
-        cell.composition.eviction.spec != nullptr && cell.composition.eviction.spec->unbounded;
+    identity.own_budget =
+        cell.composition.eviction.spec != nullptr && cell.composition.eviction.spec->own_budget;
     identity.appends =
-        !identity.unbounded &&
+        !identity.own_budget &&
         std::any_of(outcome.cells[i].lanes.begin(), outcome.cells[i].lanes.end(),
                     [](const sim::LaneOutcome& lane) { return lane.held_at_end > lane.budget_tokens; });
     const std::vector<Row> of_cell = CellRows(outcome, outcome.cells[i], identity).make(scope);

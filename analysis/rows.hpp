@@ -28,8 +28,8 @@ struct Row {
   std::optional<double> kept_tokens;
   std::optional<std::uint64_t> kept_bytes;
   // Not keys:
-  std::string skipped;     ///< why metrics are null; shown as a note
-  bool unbounded = false;  ///< the policy never evicts, whatever the budget
+  std::string skipped;      ///< why metrics are null; shown as a note
+  bool own_budget = false;  ///< the policy never evicts, whatever the budget
   bool appends =
       false;  ///< generated tokens took some lane beyond its budget: only the prompt was compressed
 

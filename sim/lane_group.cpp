@@ -2,23 +2,24 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <memory>
 
+#include "policies/parts/window_importance.hpp"
 #include "sim/attention_rows.hpp"
 #include "sim/base/error.hpp"
-#include "sim/finite_read.hpp"
 #include "sim/held_outputs.hpp"
-#include "sim/importance.hpp"
+#include "sim/largest_sums.hpp"
+#include "sim/prompt_pass.hpp"
 #include "sim/resident_set.hpp"
 #include "sim/step_oracle.hpp"
+#include "sim/unit_future.hpp"
 
 namespace kvsim::sim {
 namespace {
 
 using policy::Position;
 
-/// Rows per GEMM: enough to reuse the packed keys, few enough that the rows stay in cache for the observers.
-constexpr std::size_t kPromptBlock = 64;
 /// Decode steps per block at most, and the floats their rows may take.
 constexpr std::size_t kDecodeBlock = 32;
 constexpr std::size_t kDecodeFloats = std::size_t{1} << 23;
@@ -28,14 +29,6 @@ constexpr std::size_t kDecodeFloats = std::size_t{1} << 23;
 std::size_t decode_block(const trace::Sequence& sequence) {
   const std::size_t row_floats = sequence.model().n_q_heads * sequence.length();
   return std::clamp<std::size_t>(kDecodeFloats / row_floats, 1, kDecodeBlock);
-}
-
-/// First prompt row to compute: the earliest that a family observes, moved back to a multiple of the block
-/// where the trace has the queries, so that blocks are the same whoever asked.
-std::size_t first_prompt_row(const trace::Sequence& sequence, const Plan& plan) {
-  const std::size_t wanted = sequence.prompt_length() - plan.prompt_rows;
-  if (plan.prompt_rows == 0) return wanted;
-  return std::max<std::size_t>(wanted / kPromptBlock * kPromptBlock, sequence.first_query());
 }
 
 /// Sum of row[slot] over slots, in four fixed chains: the order never depends on anything but the slots.
@@ -48,61 +41,17 @@ double gather_sum(const float* row, std::span<const Position> slots) {
   return (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
 
-/// Keys and values of the group's lanes, [lane][position][component].
-class GroupTensors {
- public:
-  GroupTensors(const trace::Sequence& sequence, LaneGroup group)
-      : length_(sequence.length()),
-        prompt_(sequence.prompt_length()),
-        key_dim_(sequence.model().head_dim),
-        value_dim_(sequence.model().v_head_dim),
-        keys_(group.n_lanes * length_ * key_dim_),
-        values_(group.n_lanes * length_ * value_dim_) {
-    for (std::uint32_t lane = 0; lane < group.n_lanes; ++lane) {
-      read_finite(sequence, trace::Tensor::key, group.layer, group.first_head + lane, 0, length_,
-                  std::span(keys_).subspan(lane * length_ * key_dim_, length_ * key_dim_));
-      read_finite(sequence, trace::Tensor::value, group.layer, group.first_head + lane, 0, length_,
-                  std::span(values_).subspan(lane * length_ * value_dim_, length_ * value_dim_));
-    }
-  }
-
-  /// The prompt of the lanes from `first` on: what a unit may see.
-  class View final : public policy::Prompt {
-   public:
-    View(const GroupTensors& all, std::size_t first_lane) : all_(&all), first_(first_lane) {}
-    std::size_t length() const override { return all_->prompt_; }
-    MatrixView keys(int lane) const override { return prompt_of(all_->all_keys(lane_at(lane))); }
-    MatrixView values(int lane) const override { return prompt_of(all_->all_values(lane_at(lane))); }
-
-   private:
-    std::size_t lane_at(int lane) const { return first_ + static_cast<std::size_t>(lane); }
-    MatrixView prompt_of(MatrixView all) const { return {all.data, all_->prompt_, all.cols, all.stride}; }
-    const GroupTensors* all_;
-    std::size_t first_;
-  };
-
-  MatrixView all_keys(std::size_t lane) const {
-    return {keys_.data() + lane * length_ * key_dim_, length_, key_dim_, key_dim_};
-  }
-  MatrixView all_values(std::size_t lane) const {
-    return {values_.data() + lane * length_ * value_dim_, length_, value_dim_, value_dim_};
-  }
-  /// One token's own rows over lanes [first, first + n).
-  MatrixView token_keys(std::size_t first, std::size_t n, std::size_t position) const {
-    return {keys_.data() + (first * length_ + position) * key_dim_, n, key_dim_, length_ * key_dim_};
-  }
-  MatrixView token_values(std::size_t first, std::size_t n, std::size_t position) const {
-    return {values_.data() + (first * length_ + position) * value_dim_, n, value_dim_, length_ * value_dim_};
-  }
-
- private:
-  std::size_t length_, prompt_, key_dim_, value_dim_;
-  std::vector<float> keys_, values_;
-};
+/// Rows of the metric's importance w, if the trace has them.
+std::size_t importance_rows(const trace::Sequence& sequence) {
+  const std::size_t prompt = sequence.prompt_length();
+  const std::size_t wanted = std::min(policy::WindowImportance(1).prompt_rows(), prompt);
+  return sequence.first_query() <= prompt - wanted ? wanted : 0;
+}
 
 /// One cell in one unit.
 struct UnitCell {
   std::size_t cell = 0, budget = 0;
+  std::size_t capacity = 0;  ///< most that a query may attend while a decoder manages the unit
   ResidentSet residents;
   std::unique_ptr<policy::Decoder> decoder;
   std::size_t own_slot = 0;
@@ -133,12 +82,12 @@ class GroupReplay {
         shape_{model_.attn_scale, model_.layer_window[group.layer]},
         prompt_(sequence.prompt_length()),
         decode_(sequence.decode_length()),
-        tensors_(sequence, group) {}
+        tensors_(sequence, group, plan.needs) {}
 
   void run() {
     make_units();
-    observe_prompt();
-    compress_prompt();
+    rank_prompt();
+    stream_prompt();
     measure_importance();
     const std::size_t block = decode_block(sequence_);
     for (std::size_t first = 0; first < decode_; first += block)
@@ -167,54 +116,93 @@ class GroupReplay {
         unit.first_lane = lane;
         unit.n_lanes = n_lanes;
         const auto first_head = group_.first_head + static_cast<std::uint32_t>(lane);
-        const policy::Unit shape =
+        policy::Unit shape =
             unit_of(model_, group_.layer, first_head, static_cast<std::uint32_t>(n_lanes), request_.seed);
-        unit.eviction = family.eviction->spec->make_eviction(family.eviction->params, shape);
-      }
-    }
-  }
-
-  void observe_prompt() {
-    const std::size_t group = model_.group(), start = first_prompt_row(sequence_, plan_);
-    std::vector<float> queries(kPromptBlock * model_.head_dim), rows(kPromptBlock * prompt_);
-    for (std::size_t lane = 0; lane < group_.n_lanes; ++lane) {
-      for (std::size_t first = start, keys; first < prompt_; first = keys) {
-        progress_.check();
-        keys = std::min(prompt_, (first / kPromptBlock + 1) * kPromptBlock);
-        const std::size_t n = keys - first;
-        for (std::size_t g = 0; g < group; ++g) {
-          read_queries(lane, g, first, n, queries);
-          attention_rows(shape_, {queries.data(), n, model_.head_dim, model_.head_dim}, first,
-                         tensors_.all_keys(lane), rows.data(), keys);
-          for (const UnitFamily& unit : units_) {
-            const std::size_t wanted = unit.family->prompt_rows;
-            if (!unit.covers(lane) || keys + wanted <= prompt_) continue;
-            const auto head = static_cast<int>((lane - unit.first_lane) * group + g);
-            unit.eviction->observe({head, first, prompt_, {rows.data(), n, keys, keys}});
-          }
+        shape.tables = request_.tables;
+        const policy::Part& part = *family.eviction;
+        if (part.spec->make_oracle) {
+          auto oracle = part.spec->make_oracle(part.params, shape);
+          oracle->foresee(future(lane, n_lanes));
+          unit.eviction = std::move(oracle);
+        } else {
+          unit.eviction = part.make_eviction(shape);
         }
-        progress_.advance(n * group);
       }
     }
   }
 
-  void compress_prompt() {
+  const UnitFuture& future(std::size_t first_lane, std::size_t n_lanes) {
+    auto& known = futures_[{first_lane, n_lanes}];
+    if (!known) known = std::make_unique<UnitFuture>(tensors_, first_lane, n_lanes, decode_block(sequence_));
+    return *known;
+  }
+
+  /// Everybody who ranks the prompt at once sees it and starts.
+  void rank_prompt() {
+    for (std::size_t lane = 0; lane < group_.n_lanes; ++lane)
+      importance_.emplace_back(static_cast<int>(model_.group()));
+    std::vector<Watcher> watchers;
+    if (const std::size_t rows = importance_rows(sequence_))
+      for (std::size_t lane = 0; lane < group_.n_lanes; ++lane)
+        watchers.push_back({&importance_[lane], lane, 1, rows});
+    for (const UnitFamily& unit : units_)
+      if (!unit.family->streams && unit.family->prompt_rows > 0)
+        watchers.push_back({unit.eviction.get(), unit.first_lane, unit.n_lanes, unit.family->prompt_rows});
+    show_prompt(tensors_, watchers, progress_);
     for (UnitFamily& unit : units_) {
-      unit.eviction->finish_prompt(GroupTensors::View(tensors_, unit.first_lane));
-      for (const std::size_t cell : unit.family->cells) {
-        const std::size_t budget = plan_.cells[cell].lane_budget[lane_index(unit.first_lane)];
-        std::vector<Position> keep(std::min(budget, prompt_), -1);
-        unit.eviction->compress(budget, keep);
-        check_kept(unit, keep);
-        auto decoder = unit.eviction->decoder(budget, keep);
-        const std::size_t most = decoder ? std::max(budget, keep.size()) : keep.size() + decode_;
-        unit.cells.push_back(
-            {cell, budget, ResidentSet(keep, most, request_.decisions), std::move(decoder), 0, {}});
-      }
+      if (!unit.family->streams)
+        unit.eviction->finish_prompt(GroupTensors::PromptView(tensors_, unit.first_lane));
+      for (const std::size_t cell : unit.family->cells) start(unit, cell);
+    }
+    futures_.clear();
+  }
+
+  void start(UnitFamily& unit, std::size_t cell) const {
+    const std::size_t budget = plan_.cells[cell].lane_budget[lane_index(unit.first_lane)];
+    policy::Start start = unit.eviction->start(budget);
+    check_kept(unit, start.keep, unit.family->streams ? 0 : std::min(budget, prompt_));
+    const std::size_t capacity = budget + unit.family->eviction->overshoot();
+    const std::size_t most =
+        start.decoder ? std::min(capacity, prompt_ + decode_) : start.keep.size() + decode_;
+    unit.cells.push_back({cell,
+                          budget,
+                          capacity,
+                          ResidentSet(start.keep, most, request_.decisions),
+                          std::move(start.decoder),
+                          0,
+                          {}});
+  }
+
+  /// The others take the prompt token by token, through the cache they manage.
+  void stream_prompt() {
+    std::vector<UnitFamily*> streaming;
+    bool rows = false;
+    for (UnitFamily& unit : units_) {
+      if (!unit.family->streams) continue;
+      streaming.push_back(&unit);
+      rows = rows || unit.family->needs.decode_rows;
+    }
+    if (streaming.empty()) return;
+    for (std::size_t first = 0, n; first < prompt_; first += n) {
+      progress_.check();
+      n = std::min(kPromptBlock, prompt_ - first);
+      if (rows) compute_rows(first, n);
+      for (std::size_t s = 0; s < n; ++s)
+        for (UnitFamily* unit : streaming)
+          for (UnitCell& cell : unit->cells) {
+            admit(*unit, cell, static_cast<Position>(first + s), 0);
+            show_step(*unit, cell, first + s, s);
+          }
+      for (UnitFamily* unit : streaming)
+        for (UnitCell& cell : unit->cells) cell.residents.begin_history();
+      progress_.advance(n * group_.n_lanes * model_.group());
     }
   }
 
-  void check_kept(const UnitFamily& unit, const std::vector<Position>& keep) const {
+  void check_kept(const UnitFamily& unit, const std::vector<Position>& keep, std::size_t most) const {
+    if (keep.size() > most)
+      bug("keeps " + std::to_string(keep.size()) + " prompt positions of at most " + std::to_string(most),
+          where(unit));
     for (std::size_t i = 0; i < keep.size(); ++i)
       if (keep[i] < 0 || static_cast<std::size_t>(keep[i]) >= prompt_ || (i > 0 && keep[i] <= keep[i - 1]))
         bug("kept positions must be distinct, ascending and in the prompt; entry " + std::to_string(i) +
@@ -225,9 +213,11 @@ class GroupReplay {
   /// R of what each cell kept, and the best any choice of as many positions could reach.
   void measure_importance() {
     for (std::size_t lane = 0; lane < group_.n_lanes; ++lane) {
-      const std::vector<float> w =
-          lane_importance(sequence_, group_.layer, group_.first_head + static_cast<std::uint32_t>(lane),
-                          tensors_.all_keys(lane), {});
+      std::vector<double> w;
+      if (importance_rows(sequence_) > 0) {
+        importance_[lane].finish_prompt(GroupTensors::PromptView(tensors_, lane));
+        w = importance_[lane].values();
+      }
       const std::vector<double> best = largest_sums(w);
       for_cells_of(lane, [&](const UnitFamily&, UnitCell& cell) {
         LaneOutcome& out = lane_outcome(cell, lane);
@@ -253,14 +243,7 @@ class GroupReplay {
     }
   }
 
-  void read_queries(std::size_t lane, std::size_t g, std::size_t first, std::size_t n,
-                    std::span<float> out) const {
-    const auto head = static_cast<std::uint32_t>((group_.first_head + lane) * model_.group() + g);
-    read_finite(sequence_, trace::Tensor::query, group_.layer, head, first, n,
-                out.first(n * model_.head_dim));
-  }
-
-  /// True rows of the block's steps: row(lane, g, s) over positions 0 .. prompt + first + s.
+  /// True rows of the block's steps: row(lane, g, s) over positions up to the step's own.
   const float* row(std::size_t lane, std::size_t g, std::size_t s) const {
     return rows_.data() + ((lane * model_.group() + g) * block_ + s) * stride_;
   }
@@ -268,7 +251,7 @@ class GroupReplay {
   /// Decode steps first .. first + n - 1, counted from 0.
   void decode(std::size_t first, std::size_t n) {
     progress_.check();
-    compute_rows(first, n);
+    compute_rows(prompt_ + first, n);
     for (UnitFamily& unit : units_)
       for (UnitCell& cell : unit.cells) {
         cell.residents.begin_block();
@@ -290,32 +273,48 @@ class GroupReplay {
     progress_.advance(n * group_.n_lanes * model_.group());
   }
 
+  /// Rows of the queries at positions first .. first + n - 1.
   void compute_rows(std::size_t first, std::size_t n) {
     const std::size_t group = model_.group();
     block_ = n;
-    stride_ = prompt_ + first + n;
+    stride_ = first + n;
     rows_.resize(group_.n_lanes * group * n * stride_);
     std::vector<float> queries(n * model_.head_dim);
-    for (std::size_t lane = 0; lane < group_.n_lanes; ++lane)
-      for (std::size_t g = 0; g < group; ++g) {
-        read_queries(lane, g, prompt_ + first, n, queries);
-        attention_rows(shape_, {queries.data(), n, model_.head_dim, model_.head_dim}, prompt_ + first,
-                       tensors_.all_keys(lane), rows_.data() + (lane * group + g) * n * stride_, stride_);
-      }
+    for (std::size_t head = 0; head < group_.n_lanes * group; ++head) {
+      tensors_.read_queries(head, first, n, queries);
+      attention_rows(shape_, {queries.data(), n, model_.head_dim, model_.head_dim}, first,
+                     tensors_.keys(head / group), rows_.data() + head * n * stride_, stride_);
+    }
   }
 
   void admit(const UnitFamily& unit, UnitCell& cell, Position position, std::uint32_t step) {
-    const std::span<const Position> slots = cell.residents.slots();
-    if (!cell.decoder || slots.size() < cell.budget) {
-      cell.own_slot = cell.residents.join(position, step);
-      return;
+    victims_.clear();
+    if (cell.decoder) {
+      const std::span<const Position> slots = cell.residents.slots();
+      const auto at = static_cast<std::size_t>(position);
+      const std::size_t group = model_.group();
+      const bool full = slots.size() >= cell.capacity;
+      cell.decoder->evict({position, slots, full, tensors_.token_keys(unit.first_lane, unit.n_lanes, at),
+                           tensors_.token_queries(unit.first_lane * group, unit.n_lanes * group, at),
+                           tensors_.token_class(at)},
+                          victims_);
+      check_victims(unit, position, slots.size(), full);
     }
-    cell.own_slot = cell.decoder->evict({position, slots});
-    if (cell.own_slot >= slots.size())
-      bug("evicted slot " + std::to_string(cell.own_slot) + " of " + std::to_string(slots.size()) +
-              " at position " + std::to_string(position),
-          where(unit));
-    cell.residents.replace(cell.own_slot, position, step);
+    cell.own_slot = cell.residents.join(victims_, position, step);
+  }
+
+  void check_victims(const UnitFamily& unit, Position position, std::size_t n_slots, bool full) {
+    const auto wrong = [&](const std::string& what) {
+      bug(what + " at position " + std::to_string(position), where(unit));
+    };
+    if (full && victims_.empty()) wrong("nobody leaves a full cache");
+    for (const std::size_t slot : victims_)
+      if (slot >= n_slots) wrong("evicted slot " + std::to_string(slot) + " of " + std::to_string(n_slots));
+    if (victims_.size() < 2) return;
+    distinct_ = victims_;
+    std::sort(distinct_.begin(), distinct_.end());
+    if (std::adjacent_find(distinct_.begin(), distinct_.end()) != distinct_.end())
+      wrong("a slot is evicted twice");
   }
 
   /// Attention loss of one lane's cells at one step, and of the best set of each cell's size.
@@ -357,7 +356,7 @@ class GroupReplay {
     step.own_slot = cell.own_slot;
     step.keys = tensors_.token_keys(unit.first_lane, unit.n_lanes, position);
     step.values = tensors_.token_values(unit.first_lane, unit.n_lanes, position);
-    if (unit.family->eviction->spec->needs.decode_rows) {
+    if (unit.family->needs.decode_rows) {
       const std::size_t heads = unit.n_lanes * model_.group();
       seen_.resize(heads * slots.size());
       mass_.resize(heads);
@@ -377,7 +376,7 @@ class GroupReplay {
   void measure_outputs(std::size_t lane, std::size_t first, std::size_t n) {
     const std::size_t group = model_.group(), dim = model_.v_head_dim, rows = group * n;
     const MatrixView attended{row(lane, 0, 0), rows, stride_, stride_};
-    const MatrixView values{tensors_.all_values(lane).data, stride_, dim, dim};
+    const MatrixView values{tensors_.values(lane).data, stride_, dim, dim};
     output_.resize(rows * dim);
     multiply(attended, values, output_.data());
     by_position_.resize(rows * stride_);
@@ -442,7 +441,10 @@ class GroupReplay {
   const GroupTensors tensors_;
   std::vector<UnitFamily> units_;
 
-  // The present block of decode steps.
+  std::vector<policy::WindowImportance> importance_;  ///< per lane
+  std::map<std::pair<std::size_t, std::size_t>, std::unique_ptr<UnitFuture>> futures_;
+
+  // The present block of steps.
   std::size_t block_ = 0, stride_ = 0;
   std::vector<float> rows_, by_position_, output_;
   std::vector<std::vector<float>> kept_output_;
@@ -452,7 +454,7 @@ class GroupReplay {
   // The present step.
   std::vector<float> mean_row_, selection_, seen_;
   std::vector<double> best_, mass_;
-  std::vector<std::size_t> counts_;
+  std::vector<std::size_t> counts_, victims_, distinct_;
 };
 
 }  // namespace
@@ -464,18 +466,31 @@ void replay_lane_group(const trace::Sequence& sequence, const Request& request, 
 }
 
 std::uint64_t group_work(const trace::Sequence& sequence, const Plan& plan, LaneGroup group) {
-  const std::uint64_t rows = sequence.length() - first_prompt_row(sequence, plan);
+  std::size_t ranked = importance_rows(sequence), streamed = 0;
+  for (const Family& family : plan.families) {
+    if (family.streams)
+      streamed = sequence.prompt_length();
+    else
+      ranked = std::max(ranked, family.prompt_rows);
+  }
+  const std::uint64_t rows = sequence.length() - first_prompt_row(sequence, ranked) + streamed;
   return std::uint64_t{group.n_lanes} * sequence.model().group() * rows;
 }
 
-std::uint64_t group_bytes(const trace::Sequence& sequence, std::uint32_t n_lanes) {
+std::uint64_t group_bytes(const trace::Sequence& sequence, const Plan& plan, std::uint32_t n_lanes) {
   const trace::Model& model = sequence.model();
   const std::uint64_t length = sequence.length(), heads = std::uint64_t{n_lanes} * model.group();
-  const std::uint64_t tensors = n_lanes * length * (model.head_dim + model.v_head_dim);
-  const std::uint64_t prompt_rows = kPromptBlock * sequence.prompt_length();
+  std::uint64_t tensors = n_lanes * length * (model.head_dim + model.v_head_dim);
+  if (plan.needs.queries) tensors += heads * length * model.head_dim;
+  std::uint64_t prompt_rows = kPromptBlock * sequence.prompt_length(), futures = 0;
+  for (const Family& family : plan.families) {
+    if (family.streams && family.needs.decode_rows) prompt_rows = kPromptBlock * length * heads;
+    if (family.eviction->spec->make_oracle)
+      futures = length * sequence.decode_length() * (plan.layer_groups ? n_lanes + 1 : n_lanes);
+  }
   // Decode rows of all heads, and a copy of one lane's.
   const std::uint64_t decode_rows = decode_block(sequence) * length * (heads + model.group());
-  return (tensors + std::max(prompt_rows, decode_rows)) * sizeof(float);
+  return (tensors + std::max({prompt_rows + futures, decode_rows})) * sizeof(float);
 }
 
 }  // namespace kvsim::sim

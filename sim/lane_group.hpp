@@ -3,22 +3,21 @@
 /// over them.
 ///
 ///   read K and V once
-///   for blocks of prompt rows:   compute them once; every family observes
+///   for blocks of prompt rows:   compute them once; every family that ranks the prompt observes
 ///   every family ranks; every cell takes its prompt's positions
+///   for blocks of prompt rows:   once more for the families that take the prompt token by token
 ///   for blocks of decode steps:  compute the rows once
-///     for every step and cell:   evict if full, let the token join, measure against the true row, let the
-///     policy observe for every cell:            the block's outputs over what was held, one GEMM
+///     for every step and cell:   who leaves, the token joins, measure against the true row, the policy
+///                                observes
+///     for every cell:            the block's outputs over what was held, one GEMM
 #include <cstdint>
 #include <vector>
 
+#include "sim/group_tensors.hpp"
 #include "sim/plan.hpp"
 #include "sim/replay.hpp"
 
 namespace kvsim::sim {
-
-struct LaneGroup {
-  std::uint32_t layer = 0, first_head = 0, n_lanes = 1;
-};
 
 /// Fills outcome.cells[*].lanes (and residency) of the group's lanes; they must be sized already. Advances
 /// `progress` by group_work().
@@ -29,6 +28,6 @@ void replay_lane_group(const trace::Sequence& sequence, const Request& request, 
 std::uint64_t group_work(const trace::Sequence& sequence, const Plan& plan, LaneGroup group);
 
 /// Most bytes a group of so many lanes holds at once, besides what policies hold.
-std::uint64_t group_bytes(const trace::Sequence& sequence, std::uint32_t n_lanes);
+std::uint64_t group_bytes(const trace::Sequence& sequence, const Plan& plan, std::uint32_t n_lanes);
 
 }  // namespace kvsim::sim

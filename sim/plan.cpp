@@ -5,59 +5,10 @@
 #include <numeric>
 
 #include "sim/base/error.hpp"
-#include "sim/finite_read.hpp"
-#include "sim/importance.hpp"
+#include "sim/survey.hpp"
 
 namespace kvsim::sim {
 namespace {
-
-/// w per layer: the mean over all query heads, one vector per layer.
-std::vector<std::vector<float>> layer_importance(const trace::Sequence& sequence,
-                                                 const policy::ImportanceSpec& spec, Workers& workers,
-                                                 Progress& progress) {
-  const trace::Model& model = sequence.model();
-  const std::size_t lanes = std::size_t{model.n_layers} * model.n_kv_heads, prompt = sequence.prompt_length();
-  std::vector<std::vector<float>> per_lane(lanes);
-  workers.run(lanes, [&](std::size_t lane) {
-    progress.check();
-    const auto layer = static_cast<std::uint32_t>(lane / model.n_kv_heads);
-    const auto head = static_cast<std::uint32_t>(lane % model.n_kv_heads);
-    std::vector<float> keys(prompt * model.head_dim);
-    read_finite(sequence, trace::Tensor::key, layer, head, 0, prompt, keys);
-    per_lane[lane] =
-        lane_importance(sequence, layer, head, {keys.data(), prompt, model.head_dim, model.head_dim}, spec);
-  });
-  std::vector<std::vector<float>> out;
-  for (std::size_t layer = 0; layer < model.n_layers; ++layer) {
-    std::vector<float> mean(per_lane[layer * model.n_kv_heads].size(), 0.0F);
-    for (std::size_t j = 0; j < mean.size(); ++j) {
-      double sum = 0;
-      for (std::size_t head = 0; head < model.n_kv_heads; ++head)
-        sum += per_lane[layer * model.n_kv_heads + head][j];
-      mean[j] = static_cast<float>(sum / model.n_kv_heads);
-    }
-    out.push_back(std::move(mean));
-  }
-  return out;
-}
-
-/// Importance per spec, computed when first asked for.
-class ImportanceCache {
- public:
-  ImportanceCache(const trace::Sequence& sequence, Workers& workers, Progress& progress)
-      : sequence_(&sequence), workers_(&workers), progress_(&progress) {}
-  const std::vector<std::vector<float>>& get(const policy::ImportanceSpec& spec) {
-    auto [entry, fresh] = cache_.try_emplace({spec.window, spec.pool});
-    if (fresh) entry->second = layer_importance(*sequence_, spec, *workers_, *progress_);
-    return entry->second;
-  }
-
- private:
-  const trace::Sequence* sequence_;
-  Workers* workers_;
-  Progress* progress_;
-  std::map<std::pair<std::size_t, std::size_t>, std::vector<std::vector<float>>> cache_;
-};
 
 /// The trace may hold the queries of the last prompt rows only.
 void check_queries(const trace::Sequence& sequence, std::size_t rows_needed, const std::string& who) {
@@ -69,67 +20,86 @@ void check_queries(const trace::Sequence& sequence, std::size_t rows_needed, con
               who);
 }
 
+Family make_family(const trace::Sequence& sequence, const policy::Part& eviction, std::uint64_t seed) {
+  Family family;
+  family.eviction = &eviction;
+  family.needs = eviction.needs();
+  family.layer_unit = eviction.layer_unit();
+  const trace::Model& model = sequence.model();
+  if (eviction.spec->make_eviction) {
+    const auto probe =
+        eviction.make_eviction(unit_of(model, 0, 0, family.layer_unit ? model.n_kv_heads : 1, seed));
+    family.streams = probe->streams_prompt();
+    if (!family.streams)
+      family.prompt_rows = std::min<std::size_t>(probe->prompt_rows(), sequence.prompt_length());
+  }
+  const bool every_row = family.needs.queries || (family.streams && family.needs.decode_rows);
+  check_queries(sequence, every_row ? sequence.prompt_length() : family.prompt_rows, eviction.spec->name);
+  return family;
+}
+
+/// The rows its allocation wants to see.
+void check_allocation(const trace::Sequence& sequence, const policy::Composition& composition) {
+  const policy::Part& part = composition.allocation;
+  const auto profile =
+      part.spec->make_allocation(part.params)->profile(unit_of(sequence.model(), 0, 0, 1, 0));
+  if (!profile) return;
+  const bool every_row = part.needs().queries;
+  check_queries(sequence, every_row ? sequence.prompt_length() : profile->prompt_rows(), composition.name);
+}
+
+/// Throws Error(usage) when the cell's budget is not one its policy can honour.
+std::size_t checked_budget(const trace::Sequence& sequence, const Cell& cell) {
+  const policy::Composition& composition = cell.composition;
+  const std::size_t budget = budget_tokens(cell.budget, sequence);
+  if (!composition.eviction.spec->own_budget && budget < composition.floor())
+    usage_error("keeps " + std::to_string(composition.floor()) +
+                    " tokens in every lane whatever their score; budget '" + cell.budget.text + "' is " +
+                    std::to_string(budget),
+                composition.name);
+  return budget;
+}
+
+/// What an allocation promises.
+void check_budgets(const policy::Part& allocation, const policy::AllocationRequest& request,
+                   const std::vector<std::size_t>& budgets) {
+  const std::string who = "allocation '" + allocation.spec->name + "' gave ";
+  const std::size_t total = std::accumulate(budgets.begin(), budgets.end(), std::size_t{0});
+  if (budgets.size() != request.n_lanes())
+    bug(who + "budgets to " + std::to_string(budgets.size()) + " lanes");
+  if (total != request.budget * request.n_lanes() && !allocation.spec->inexact)
+    bug(who + std::to_string(total) + " tokens instead of " +
+        std::to_string(request.budget * request.n_lanes()));
+  for (std::size_t lane = 0; lane < budgets.size(); ++lane) {
+    const bool uneven = request.shared && budgets[lane] != budgets[lane - lane % request.n_kv_heads];
+    if (budgets[lane] < std::min(request.floor, request.prompt) || budgets[lane] == 0 ||
+        budgets[lane] > request.prompt || uneven)
+      bug(who + "lane " + std::to_string(lane) + " " + std::to_string(budgets[lane]) + " tokens");
+  }
+}
+
 std::vector<std::size_t> lane_budgets(const trace::Sequence& sequence, const policy::Composition& composition,
-                                      std::size_t budget, ImportanceCache& importance) {
+                                      std::size_t budget, const Survey& survey,
+                                      const policy::Tables* tables) {
   const trace::Model& model = sequence.model();
   const std::size_t lanes = std::size_t{model.n_layers} * model.n_kv_heads, prompt = sequence.prompt_length();
-  const policy::PolicySpec& eviction = *composition.eviction.spec;
-  if (eviction.unbounded) return std::vector<std::size_t>(lanes, sequence.length());
+  if (composition.eviction.spec->own_budget) return std::vector<std::size_t>(lanes, sequence.length());
   if (budget >= prompt)
     return std::vector<std::size_t>(lanes, budget);  // nothing to split: every lane holds its prompt
-
-  const auto allocation = composition.allocation.spec->make_allocation(composition.allocation.params);
   policy::AllocationRequest request;
   request.n_layers = model.n_layers;
   request.n_kv_heads = model.n_kv_heads;
   request.prompt = prompt;
   request.budget = budget;
   request.floor = composition.floor();
-  if (const policy::ImportanceSpec* spec = allocation->importance()) {
-    check_queries(sequence, spec->window, composition.name);
-    for (const auto& w : importance.get(*spec)) request.importance.emplace_back(w);
-  }
-  std::vector<std::size_t> budgets = allocation->allocate(request);
-  const std::size_t total = std::accumulate(budgets.begin(), budgets.end(), std::size_t{0});
-  if (budgets.size() != lanes || total > budget * lanes)
-    bug("allocation '" + composition.allocation.spec->name + "' gave " + std::to_string(total) +
-        " tokens to " + std::to_string(budgets.size()) + " lanes instead of " +
-        std::to_string(budget * lanes) + " to " + std::to_string(lanes));
-  for (std::size_t lane = 0; lane < lanes; ++lane) {
-    const bool shared = composition.layer_unit() && budgets[lane] != budgets[lane - lane % model.n_kv_heads];
-    if (budgets[lane] < std::min(request.floor, prompt) || budgets[lane] == 0 || budgets[lane] > prompt ||
-        shared)
-      bug("allocation '" + composition.allocation.spec->name + "' gave lane " + std::to_string(lane) + " " +
-          std::to_string(budgets[lane]) + " tokens");
-  }
+  request.shared = composition.layer_unit();
+  request.profiles = survey.profiles(composition.allocation);
+  request.scores = survey.scores(composition.eviction);
+  request.tables = tables;
+  const policy::Part& part = composition.allocation;
+  std::vector<std::size_t> budgets = part.spec->make_allocation(part.params)->allocate(request);
+  check_budgets(part, request, budgets);
   return budgets;
-}
-
-Family make_family(const trace::Sequence& sequence, const policy::Composition& composition,
-                   std::uint64_t seed) {
-  Family family;
-  family.eviction = &composition.eviction;
-  family.layer_unit = composition.layer_unit();
-  const trace::Model& model = sequence.model();
-  const policy::Unit shape = unit_of(model, 0, 0, family.layer_unit ? model.n_kv_heads : 1, seed);
-  const auto probe = composition.eviction.spec->make_eviction(composition.eviction.params, shape);
-  family.prompt_rows = std::min<std::size_t>(probe->prompt_rows(), sequence.prompt_length());
-  check_queries(sequence, family.prompt_rows, composition.name);
-  return family;
-}
-
-/// Throws Error(usage) when the cell's budget is not one its policy can honour.
-Plan::CellPlan plan_cell(const trace::Sequence& sequence, const Cell& cell, ImportanceCache& importance) {
-  const policy::Composition& composition = cell.composition;
-  Plan::CellPlan out;
-  out.budget_tokens = budget_tokens(cell.budget, sequence);
-  if (!composition.eviction.spec->unbounded && out.budget_tokens < composition.floor())
-    usage_error("keeps " + std::to_string(composition.floor()) +
-                    " tokens in every lane whatever their score; budget '" + cell.budget.text + "' is " +
-                    std::to_string(out.budget_tokens),
-                composition.name);
-  out.lane_budget = lane_budgets(sequence, composition, out.budget_tokens, importance);
-  return out;
 }
 
 }  // namespace
@@ -148,8 +118,7 @@ policy::Unit unit_of(const trace::Model& model, std::uint32_t layer, std::uint32
   return unit;
 }
 
-Plan make_plan(const trace::Sequence& sequence, const Request& request, Workers& workers,
-               Progress& progress) {
+Plan outline(const trace::Sequence& sequence, const Request& request) {
   if (request.cells.empty()) usage_error("no cell to evaluate");
   const trace::Model& model = sequence.model();
   if (model.logit_softcap != 0)
@@ -160,32 +129,56 @@ Plan make_plan(const trace::Sequence& sequence, const Request& request, Workers&
                 "Replay answers each of them: capture again with --queries all or --queries window:W.");
 
   Plan plan;
-  ImportanceCache importance(sequence, workers, progress);
   std::map<std::string, std::size_t> family_of;
   for (const Cell& cell : request.cells) {
     const policy::Part& eviction = cell.composition.eviction;
-    const std::string key = eviction.spec->name + "(" + eviction.params.text() + ")";
+    Plan::CellPlan& out = plan.cells.emplace_back();
     try {
-      const auto known = family_of.find(key);
+      out.budget_tokens = checked_budget(sequence, cell);
+      check_allocation(sequence, cell.composition);
+      const auto known = family_of.find(eviction.text());
       std::size_t family = plan.families.size();
       if (known != family_of.end()) {
         family = known->second;
-        plan.cells.push_back(plan_cell(sequence, cell, importance));
       } else {
-        Family fresh = make_family(sequence, cell.composition, request.seed);
-        plan.cells.push_back(plan_cell(sequence, cell, importance));
-        plan.layer_groups = plan.layer_groups || fresh.layer_unit;
-        plan.prompt_rows = std::max(plan.prompt_rows, fresh.prompt_rows);
-        plan.families.push_back(std::move(fresh));
-        family_of.emplace(key, family);
+        plan.families.push_back(make_family(sequence, eviction, request.seed));
+        family_of.emplace(eviction.text(), family);
+        plan.layer_groups = plan.layer_groups || plan.families.back().layer_unit;
+        plan.needs = policy::merged(plan.needs, plan.families.back().needs);
+        if (eviction.spec->make_oracle) plan.needs.queries = true;
       }
       plan.families[family].cells.push_back(plan.cells.size() - 1);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::usage) throw;
-      plan.cells.emplace_back().skipped = error.what();
+      out.skipped = error.what();
     }
   }
   return plan;
+}
+
+std::uint64_t survey_work(const trace::Sequence& sequence, const Request& request, const Plan& plan) {
+  return Survey(sequence, request, plan).work();
+}
+
+void split_budgets(const trace::Sequence& sequence, const Request& request, Plan& plan, Workers& workers,
+                   Progress& progress) {
+  Survey survey(sequence, request, plan);
+  survey.run(workers, progress);
+  for (Family& family : plan.families) {
+    std::vector<std::size_t> left;
+    for (const std::size_t cell : family.cells) {
+      try {
+        plan.cells[cell].lane_budget = lane_budgets(sequence, request.cells[cell].composition,
+                                                    plan.cells[cell].budget_tokens, survey, request.tables);
+        left.push_back(cell);
+      } catch (const Error& error) {
+        if (error.kind() != ErrorKind::usage) throw;
+        plan.cells[cell].skipped = error.what();
+      }
+    }
+    family.cells = std::move(left);
+  }
+  std::erase_if(plan.families, [](const Family& family) { return family.cells.empty(); });
 }
 
 }  // namespace kvsim::sim

@@ -15,8 +15,10 @@ namespace kvsim::sim {
 /// them.
 struct Family {
   const policy::Part* eviction = nullptr;
+  policy::Needs needs;
   bool layer_unit = false;
-  std::size_t prompt_rows = 0;  ///< last prompt rows it observes, at most the prompt
+  bool streams = false;         ///< takes the prompt token by token
+  std::size_t prompt_rows = 0;  ///< last prompt rows it observes, at most the prompt; 0 if it streams
   std::vector<std::size_t> cells;
 };
 
@@ -28,16 +30,23 @@ struct Plan {
   };
   std::vector<CellPlan> cells;
   std::vector<Family> families;
-  bool layer_groups = false;    ///< some family shares one set over a layer's lanes
-  std::size_t prompt_rows = 0;  ///< most that any family observes
+  bool layer_groups = false;  ///< some family shares one set over a layer's lanes
+  policy::Needs needs;        ///< of all families together
 };
 
 /// The unit of lanes [first_head, first_head + n_lanes) of a layer, as its policy is told.
 policy::Unit unit_of(const trace::Model& model, std::uint32_t layer, std::uint32_t first_head,
                      std::uint32_t n_lanes, std::uint64_t seed);
 
-/// Skips and throws as replay() says. Reads the observation window of every layer if an allocation policy
-/// asks for its importance.
-Plan make_plan(const trace::Sequence& sequence, const Request& request, Workers& workers, Progress& progress);
+/// Everything but lane budgets, from the trace's header alone. Skips and throws as replay() says.
+Plan outline(const trace::Sequence& sequence, const Request& request);
+
+/// Fills in lane budgets. Shows the prompt to allocation policies that measure it. Further cells may be
+/// skipped, for the reasons their allocations give.
+void split_budgets(const trace::Sequence& sequence, const Request& request, Plan& plan, Workers& workers,
+                   Progress& progress);
+
+/// Query rows that split_budgets() computes: the unit of progress.
+std::uint64_t survey_work(const trace::Sequence& sequence, const Request& request, const Plan& plan);
 
 }  // namespace kvsim::sim

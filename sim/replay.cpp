@@ -7,26 +7,15 @@
 #include "sim/plan.hpp"
 
 namespace kvsim::sim {
-namespace {
-
-std::vector<LaneGroup> lane_groups(const trace::Model& model, bool whole_layers) {
-  std::vector<LaneGroup> groups;
-  for (std::uint32_t layer = 0; layer < model.n_layers; ++layer) {
-    if (whole_layers) {
-      groups.push_back({layer, 0, model.n_kv_heads});
-    } else {
-      for (std::uint32_t head = 0; head < model.n_kv_heads; ++head) groups.push_back({layer, head, 1});
-    }
-  }
-  return groups;
-}
-
-}  // namespace
-
 Outcome replay(const trace::Sequence& sequence, const Request& request, Progress& progress) {
   Workers workers(request.threads);
   const trace::Model& model = sequence.model();
-  const Plan plan = make_plan(sequence, request, workers, progress);
+  Plan plan = outline(sequence, request);
+  const std::vector<LaneGroup> groups = lane_groups(model, plan.layer_groups);
+  std::uint64_t work = survey_work(sequence, request, plan);
+  for (const LaneGroup& group : groups) work += group_work(sequence, plan, group);
+  progress.total.store(work, std::memory_order_relaxed);
+  split_budgets(sequence, request, plan, workers, progress);
 
   Outcome outcome;
   outcome.prompt = sequence.prompt_length();
@@ -45,10 +34,6 @@ Outcome replay(const trace::Sequence& sequence, const Request& request, Progress
   }
 
   if (plan.families.empty()) return outcome;  // every cell is skipped
-  const std::vector<LaneGroup> groups = lane_groups(model, plan.layer_groups);
-  std::uint64_t work = 0;
-  for (const LaneGroup& group : groups) work += group_work(sequence, plan, group);
-  progress.total.store(work, std::memory_order_relaxed);
   // Every group writes only its own lanes' outcomes, so the result does not depend on who ran first.
   workers.run(groups.size(), [&](std::size_t i) {
     replay_lane_group(sequence, request, plan, groups[i], outcome, progress);
@@ -57,11 +42,10 @@ Outcome replay(const trace::Sequence& sequence, const Request& request, Progress
 }
 
 std::uint64_t estimate_bytes(const trace::Sequence& sequence, const Request& request) {
-  const bool whole_layers = std::any_of(request.cells.begin(), request.cells.end(),
-                                        [](const Cell& cell) { return cell.composition.layer_unit(); });
-  const std::vector<LaneGroup> groups = lane_groups(sequence.model(), whole_layers);
+  const Plan plan = outline(sequence, request);
+  const std::vector<LaneGroup> groups = lane_groups(sequence.model(), plan.layer_groups);
   return std::min<std::size_t>(Workers(request.threads).threads(), groups.size()) *
-         group_bytes(sequence, groups.front().n_lanes);
+         group_bytes(sequence, plan, groups.front().n_lanes);
 }
 
 }  // namespace kvsim::sim

@@ -23,8 +23,9 @@ struct Cell {
 struct Request {
   std::vector<Cell> cells;
   std::uint64_t seed = 0;
-  unsigned threads = 0;    ///< 0: as many as the machine has. Never changes a result.
-  bool decisions = false;  ///< record residency intervals
+  unsigned threads = 0;                    ///< 0: as many as the machine has. Never changes a result.
+  bool decisions = false;                  ///< record residency intervals
+  const policy::Tables* tables = nullptr;  ///< where file parameters of policies lead; may be null
 };
 
 /// What one lane did under one cell. Sums, so that scopes above are sums too; metrics.hpp of analysis

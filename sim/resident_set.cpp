@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <tuple>
 
+#include "policies/api/slots.hpp"
+
 namespace kvsim::sim {
 
 ResidentSet::ResidentSet(std::span<const policy::Position> kept, std::size_t most, bool log)
@@ -16,24 +18,39 @@ ResidentSet::ResidentSet(std::span<const policy::Position> kept, std::size_t mos
   }
 }
 
-std::size_t ResidentSet::join(policy::Position position, std::uint32_t step) {
-  stay_of_slot_.push_back(stays_.size());
-  stays_.push_back({position, step, kForever});
-  slots_.push_back(position);
-  return slots_.size() - 1;
-}
-
-void ResidentSet::replace(std::size_t slot, policy::Position position, std::uint32_t step) {
-  stays_[stay_of_slot_[slot]].last = step;
+std::size_t ResidentSet::join(std::span<const std::size_t> victims, policy::Position position,
+                              std::uint32_t step) {
+  std::size_t slot = slots_.size();
+  if (!victims.empty()) {
+    slot = victims[0];
+    for (const std::size_t victim : victims) {
+      stays_[stay_of_slot_[victim]].last = step;
+      if (victim < victims[0]) --slot;
+    }
+    policy::close_up(slots_, victims);
+    policy::close_up(stay_of_slot_, victims);
+  } else {
+    slots_.push_back(position);
+    stay_of_slot_.push_back(0);
+  }
+  slots_[slot] = position;
   stay_of_slot_[slot] = stays_.size();
   stays_.push_back({position, step, kForever});
-  slots_[slot] = position;
+  return slot;
 }
 
 void ResidentSet::begin_block() {
   if (log_)
     std::copy_if(stays_.begin(), stays_.end(), std::back_inserter(ended_),
                  [](const Residency& stay) { return stay.last != kForever; });
+  drop_ended();
+}
+
+void ResidentSet::begin_history() {
+  drop_ended();
+}
+
+void ResidentSet::drop_ended() {
   // Open stays move to the front in slot order, so a slot's stay is found by its number again.
   std::vector<Residency> open;
   open.reserve(stays_.capacity());

@@ -16,21 +16,24 @@ class ResidentSet {
   ResidentSet(std::span<const policy::Position> kept, std::size_t most, bool log);
 
   std::span<const policy::Position> slots() const { return slots_; }
-  /// The token of decode step `step` takes a new slot. Returns it.
-  std::size_t join(policy::Position position, std::uint32_t step);
-  /// It takes the slot of a token that leaves: held until before `step`.
-  void replace(std::size_t slot, policy::Position position, std::uint32_t step);
+  /// The token of decode step `step` takes the slot of the first victim, or a new one; victims are held until
+  /// before `step`, and the slots of all but the first close up. Returns its slot.
+  std::size_t join(std::span<const std::size_t> victims, policy::Position position, std::uint32_t step);
 
   /// Stays that reach into the present block of steps; `last` of those still held is kForever.
   static constexpr std::uint32_t kForever = 0xffffffffU;
   std::span<const Residency> stays() const { return stays_; }
   /// Forgets (or logs) stays that have ended.
   void begin_block();
+  /// Forgets them without a trace: what came and went while the prompt passed through.
+  void begin_history();
 
   /// Every stay, by position then first step; the open ones end at `end`. Needs `log`.
   std::vector<Residency> history(std::uint32_t end) const;
 
  private:
+  void drop_ended();
+
   std::vector<policy::Position> slots_;
   std::vector<std::size_t> stay_of_slot_;
   std::vector<Residency> stays_, ended_;

@@ -22,8 +22,9 @@ using policy::Registry;
 
 constexpr std::size_t kWidth = 100;
 
-const char* kind_name(Kind kind) {
-  return kind == Kind::eviction ? "eviction" : "allocation";
+const char* kind_name(const PolicySpec& spec) {
+  if (spec.kind == Kind::allocation) return "allocation";
+  return spec.make_oracle ? "oracle" : "eviction";
 }
 
 std::string joined(const std::vector<std::string>& items, const std::string& separator) {
@@ -39,6 +40,11 @@ std::vector<std::string> needs(const PolicySpec& spec) {
   if (spec.needs.decode_rows) out.push_back("decode rows");
   if (spec.needs.keys) out.push_back("keys");
   if (spec.needs.values) out.push_back("values");
+  if (spec.needs.queries) out.push_back("all queries");
+  if (spec.needs.classes) out.push_back("token classes");
+  if (spec.needs.output_weights) out.push_back("output weights");
+  if (spec.uses_scores) out.push_back("the eviction's scores");
+  if (spec.make_oracle) out.push_back("the future");
   return out;
 }
 
@@ -75,6 +81,12 @@ void write_section(std::ostream& out, const std::string& title, const std::strin
   if (!text.empty()) out << '\n' << title << '\n' << wrapped(text, 2);
 }
 
+void write_departures(std::ostream& out, const PolicySpec& spec) {
+  if (!spec.departures.empty()) out << "\nElsewhere and here\n";
+  for (const policy::Departure& departure : spec.departures)
+    out << wrapped(departure.theirs, 2) << wrapped("here: " + departure.ours, 6);
+}
+
 void write_params(std::ostream& out, const PolicySpec& spec) {
   out << "\nParameters\n" << (spec.params.empty() ? "  none\n" : "");
   for (const ParamSpec& param : spec.params) {
@@ -93,7 +105,7 @@ void write_examples(std::ostream& out, const std::vector<std::string>& compositi
 /// What the defaults come to: unit and least budget.
 std::string default_behaviour(const PolicySpec& spec, const Registry& registry) {
   const policy::Composition composition = parse_composition(spec.name, registry);
-  if (spec.unbounded) return "no budget applies";
+  if (spec.own_budget) return "no budget applies";
   const std::size_t floor = composition.floor();
   return std::string(composition.layer_unit() ? "one set of positions per layer"
                                               : "one set of positions per KV head") +
@@ -101,10 +113,11 @@ std::string default_behaviour(const PolicySpec& spec, const Registry& registry) 
 }
 
 void write_policy(std::ostream& out, const PolicySpec& spec, const Registry& registry) {
-  out << spec.name << " (" << kind_name(spec.kind) << ')';
+  out << spec.name << " (" << kind_name(spec) << ')';
   if (!spec.aliases.empty()) out << ", also " << joined(spec.aliases, ", ");
   out << '\n' << wrapped(spec.summary, 2);
   write_section(out, "Rule", spec.details);
+  write_departures(out, spec);
   write_section(out, "Paper", spec.paper);
   write_params(out, spec);
   const std::vector<std::string> needed = needs(spec);
@@ -130,10 +143,16 @@ void write_table(std::ostream& out, const Registry& registry) {
   const auto line = [&](const std::string& name, const std::string& text) {
     out << "  " << std::left << std::setw(kNameWidth) << name << text << '\n';
   };
-  for (const Kind kind : {Kind::eviction, Kind::allocation}) {
-    out << (kind == Kind::eviction ? "evictions\n" : "\nallocations, after a '+'\n");
+  const std::pair<const char*, const char*> sections[] = {
+      {"eviction", "evictions\n"},
+      {"oracle", "\noracles: evictions that know the future, bounds for the others\n"},
+      {"allocation", "\nallocations, after a '+'\n"}};
+  for (const auto& [kind, title] : sections) {
+    const auto shown = [&](const PolicySpec& spec) { return std::string_view(kind) == kind_name(spec); };
+    if (std::none_of(registry.policies().begin(), registry.policies().end(), shown)) continue;
+    out << title;
     for (const PolicySpec& spec : registry.policies())
-      if (spec.kind == kind) line(spec.name, spec.summary);
+      if (shown(spec)) line(spec.name, spec.summary);
   }
   out << "\npresets\n";
   for (const PresetSpec& preset : registry.presets()) {
@@ -147,12 +166,16 @@ void write_md(std::ostream& out, const Registry& registry) {
       << "| --- | --- | --- | --- | --- | --- |\n";
   const auto code = [](const std::string& text) { return text.empty() ? text : "`" + text + "`"; };
   for (const PolicySpec& spec : registry.policies())
-    out << "| " << code(spec.name) << " | " << kind_name(spec.kind) << " | " << spec.summary << " | "
+    out << "| " << code(spec.name) << " | " << kind_name(spec) << " | " << spec.summary << " | "
         << code(default_arguments(spec)) << " | " << joined(needs(spec), ", ") << " | " << spec.paper
         << " |\n";
   for (const PresetSpec& preset : registry.presets())
     out << "| " << code(preset.name) << " | preset | " << preset.summary << " | " << code(preset.expansion)
         << " |  | " << preset.paper << " |\n";
+  out << "\n### Where papers and codes differ\n\n| policy | elsewhere | here |\n| --- | --- | --- |\n";
+  for (const PolicySpec& spec : registry.policies())
+    for (const policy::Departure& departure : spec.departures)
+      out << "| " << code(spec.name) << " | " << departure.theirs << " | " << departure.ours << " |\n";
 }
 
 boost::json::array json_array(const std::vector<std::string>& items) {
@@ -172,14 +195,18 @@ boost::json::object json_param(const ParamSpec& param) {
 boost::json::object json_policy(const PolicySpec& spec) {
   boost::json::array params;
   for (const ParamSpec& param : spec.params) params.push_back(json_param(param));
+  boost::json::array departures;
+  for (const policy::Departure& departure : spec.departures)
+    departures.push_back({{"elsewhere", departure.theirs}, {"here", departure.ours}});
   return {{"name", spec.name},
-          {"kind", kind_name(spec.kind)},
+          {"kind", kind_name(spec)},
           {"aliases", json_array(spec.aliases)},
           {"summary", spec.summary},
           {"rule", spec.details},
           {"paper", spec.paper},
           {"params", params},
           {"needs", json_array(needs(spec))},
+          {"departures", departures},
           {"randomised", spec.randomised}};
 }
 

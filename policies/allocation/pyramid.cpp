@@ -67,10 +67,12 @@ PolicySpec pyramid_spec() {
       .details =
           "With m the mean budget above the eviction's floor, the last layer gets m / beta above it, the "
           "first 2m - m / beta, and those between lie on the line; no layer gets more than the prompt, and "
-          "then the line is flatter. Whole numbers by largest remainder, so the total is exact. Departures: "
-          "KVCache-Factory rounds down step by step and so spends up to 4 % more than it was given, kvpress "
-          "rounds each layer; both go back to equal budgets in cases where the line still exists, here only "
-          "a budget of the whole prompt is flat.",
+          "then the line is flatter. Whole numbers by largest remainder, so the total is exact.",
+      .departures = {{"KVCache-Factory rounds down step by step and spends up to 4 % more than it was given; "
+                      "kvpress rounds each layer",
+                      "exact total, largest remainder"},
+                     {"codes fall back to equal budgets in several cases",
+                      "only when the budget covers the prompt"}},
       .params = {{.name = "beta",
                   .type = ParamType::real,
                   .fallback = "20",

@@ -5,6 +5,7 @@
 
 #include "policies/api/allocation.hpp"
 #include "policies/api/spec.hpp"
+#include "policies/parts/window_importance.hpp"
 #include "sim/base/error.hpp"
 
 namespace kvsim::policy {
@@ -24,46 +25,61 @@ class Xkv final : public Allocation {
  public:
   explicit Xkv(double r_avg) : r_avg_(r_avg) {}
 
-  const ImportanceSpec* importance() const override { return &kImportance; }
+  std::unique_ptr<Profile> profile(const Unit& lane) const override {
+    return std::make_unique<WindowImportance>(lane.n_query_heads());
+  }
 
   std::vector<std::size_t> allocate(const AllocationRequest& request) const override {
     check_budget(request);
-    if (request.importance.size() != request.n_layers) bug("xkv needs the importance of every layer");
+    const std::vector<std::vector<double>> importance = by_layer(request);
     const std::size_t floor = std::min(request.floor, request.prompt);
     const std::size_t most = request.prompt - floor;
     const std::size_t n_picks = (std::min(request.budget, request.prompt) - floor) * request.n_layers;
 
-    std::vector<Pick> picks = candidates(request, most);
+    std::vector<Pick> picks = candidates(importance, most);
     std::vector<std::size_t> above =
-        r_avg_ > 0 ? until_target(picks, n_picks, request) : best(picks, n_picks, request.n_layers);
+        r_avg_ > 0 ? until_target(picks, n_picks, importance) : best(picks, n_picks, request.n_layers);
     if (r_avg_ == 0) spread(above, n_picks - std::min(n_picks, picks.size()), most);
     return per_lane(above, floor, request.n_kv_heads);
   }
 
  private:
-  static constexpr ImportanceSpec kImportance{.window = 8, .pool = 7};
+  /// w of each layer: the mean over its lanes.
+  static std::vector<std::vector<double>> by_layer(const AllocationRequest& request) {
+    if (request.profiles.size() != request.n_lanes()) bug("xkv needs the importance of every lane");
+    std::vector<std::vector<double>> out;
+    for (std::size_t layer = 0; layer < request.n_layers; ++layer) {
+      std::vector<double> mean(request.profiles[layer * request.n_kv_heads].size());
+      for (std::size_t head = 0; head < request.n_kv_heads; ++head) {
+        const std::vector<double>& w = request.profiles[layer * request.n_kv_heads + head];
+        for (std::size_t j = 0; j < mean.size(); ++j)
+          mean[j] += w[j] / static_cast<double>(request.n_kv_heads);
+      }
+      out.push_back(std::move(mean));
+    }
+    return out;
+  }
 
-  static double sum_of(std::span<const float> weights, std::size_t layer) {
+  static double sum_of(const std::vector<double>& weights, std::size_t layer) {
     double sum = 0;
-    for (const float w : weights) {
+    for (const double w : weights) {
       if (!(w >= 0) || std::isinf(w))
         input_error("importance is negative or not finite", "layer " + std::to_string(layer),
                     "The keys or queries of the run hold values that are not finite.");
-      sum += static_cast<double>(w);
+      sum += w;
     }
     return sum;
   }
 
   /// Of every layer its `most` largest shares: a layer cannot use more.
-  static std::vector<Pick> candidates(const AllocationRequest& request, std::size_t most) {
+  static std::vector<Pick> candidates(const std::vector<std::vector<double>>& importance, std::size_t most) {
     std::vector<Pick> all;
-    for (std::size_t layer = 0; layer < request.n_layers; ++layer) {
-      const std::span<const float> weights = request.importance[layer];
+    for (std::size_t layer = 0; layer < importance.size(); ++layer) {
+      const std::vector<double>& weights = importance[layer];
       const double sum = sum_of(weights, layer);
       std::vector<Pick> picks(weights.size());
-      std::transform(weights.begin(), weights.end(), picks.begin(), [&](float w) {
-        return Pick{.share = sum > 0 ? static_cast<double>(w) / sum : 0.0, .layer = layer};
-      });
+      std::transform(weights.begin(), weights.end(), picks.begin(),
+                     [&](double w) { return Pick{.share = sum > 0 ? w / sum : 0.0, .layer = layer}; });
       const auto end = picks.begin() + static_cast<std::ptrdiff_t>(std::min(most, picks.size()));
       std::nth_element(picks.begin(), end, picks.end());
       all.insert(all.end(), picks.begin(), end);
@@ -84,13 +100,13 @@ class Xkv final : public Allocation {
   /// The same, ending as soon as the retained shares average r_avg; a layer without importance retains all of
   /// it.
   std::vector<std::size_t> until_target(std::vector<Pick>& picks, std::size_t n,
-                                        const AllocationRequest& request) const {
+                                        const std::vector<std::vector<double>>& importance) const {
     std::sort(picks.begin(), picks.end());
     double retained = 0;
-    for (std::size_t layer = 0; layer < request.n_layers; ++layer)
-      if (sum_of(request.importance[layer], layer) == 0) retained += 1;
-    std::vector<std::size_t> out(request.n_layers);
-    const double target = r_avg_ * static_cast<double>(request.n_layers);
+    for (std::size_t layer = 0; layer < importance.size(); ++layer)
+      if (sum_of(importance[layer], layer) == 0) retained += 1;
+    std::vector<std::size_t> out(importance.size());
+    const double target = r_avg_ * static_cast<double>(importance.size());
     for (std::size_t i = 0; i < std::min(n, picks.size()) && retained < target && picks[i].share > 0; ++i) {
       retained += picks[i].share;
       ++out[picks[i].layer];
@@ -127,8 +143,9 @@ PolicySpec xkv_spec() {
           "layer gets its layer's number. A layer that holds every scored position drops out; when all "
           "have, what is left is spread evenly, so the total is exact. With r_avg the hand-out ends when "
           "the retained shares, averaged over layers, reach it, and the total may be smaller than the "
-          "budget. Departures: averaging over heads and the guards are ours, the paper leaves them open; "
-          "allocations are made per prompt, not averaged over sampled tasks.",
+          "budget.",
+      .departures = {{"paper: how heads are merged is not said", "mean over query heads"},
+                     {"paper: one allocation from sampled tasks", "one allocation per prompt"}},
       .params = {{.name = "r_avg",
                   .type = ParamType::real,
                   .fallback = "0",
@@ -137,6 +154,7 @@ PolicySpec xkv_spec() {
                   .unit = "share",
                   .help = "stop at this mean retention instead of spending the whole budget; 0: spend it"}},
       .needs = {.prompt_rows = RowNeed::window},
+      .inexact = true,  // with r_avg
       .make_allocation = [](const Params& params) { return std::make_unique<Xkv>(params.real("r_avg")); }};
 }
 

@@ -1,19 +1,19 @@
 #pragma once
 /// What an allocation policy is: it splits the total budget of a model over its lanes.
 #include <cstddef>
+#include <memory>
 #include <span>
-#include <string>
 #include <vector>
+
+#include "policies/api/eviction.hpp"
 
 namespace kvsim::policy {
 
-/// Importance of the prompt's positions to its last queries, XKV's w (arXiv: XKV, section on w; SnapKV's
-/// score): mean over the last `window` rows of each query head, averaged over heads, then average-pooled over
-/// positions.
-struct ImportanceSpec {
-  std::size_t window = 8;
-  std::size_t pool = 7;  ///< odd kernel, stride 1, zero padding counted in the divisor; 1: no pooling
-  bool operator==(const ImportanceSpec&) const = default;
+/// What an allocation measures on one lane's prompt before anything is split.
+class Profile : public PromptObserver {
+ public:
+  /// After finish_prompt(). What the numbers mean is the allocation's own business.
+  virtual std::vector<double> values() const = 0;
 };
 
 struct AllocationRequest {
@@ -22,18 +22,25 @@ struct AllocationRequest {
   std::size_t budget = 0;  ///< mean tokens per lane: the total is budget * n_layers * n_kv_heads
   std::size_t floor =
       0;  ///< tokens the eviction policy keeps in every lane whatever its score (sinks + window)
-  /// Per layer, w over positions [0, P - window); empty unless importance() asked for it.
-  std::vector<std::span<const float>> importance{};
+  bool shared = false;  ///< the lanes of a layer hold one set: they must get equal budgets
+  /// Per lane, layer-major: values() of its profile; empty if the allocation has none.
+  std::vector<std::vector<double>> profiles{};
+  /// Per lane: the eviction policy's own score of every prompt position; empty unless the spec says
+  /// uses_scores.
+  std::vector<std::vector<double>> scores{};
+  const Tables* tables = nullptr;
+
+  std::size_t n_lanes() const { return n_layers * n_kv_heads; }
 };
 
 class Allocation {
  public:
   virtual ~Allocation() = default;
-  /// Non-null: allocate() wants `importance` computed this way.
-  virtual const ImportanceSpec* importance() const { return nullptr; }
+  /// A fresh profile of one lane; null: this allocation measures nothing.
+  virtual std::unique_ptr<Profile> profile(const Unit& /*lane*/) const { return nullptr; }
   /// Tokens per lane, layer-major [n_layers * n_kv_heads]; each in [min(floor, P), P] and in all exactly
-  /// min(budget, P) * n_layers * n_kv_heads, unless the policy's own rule stops earlier and its spec says so.
-  /// Throws Error(usage) when budget < floor.
+  /// min(budget, P) * n_layers * n_kv_heads, unless the spec says `inexact`: then the published formula's own
+  /// total stands and results report it. Throws Error(usage) when budget < floor.
   virtual std::vector<std::size_t> allocate(const AllocationRequest& request) const = 0;
 };
 

@@ -51,6 +51,19 @@ const PolicySpec& find_allocation(const Call& call, const Registry& registry) {
   usage_error("unknown allocation " + quoted(call.name), place(call), suggestion(call.name, known));
 }
 
+std::vector<std::string> scored_names(const Registry& registry) {
+  std::vector<std::string> out;
+  for (const PolicySpec& spec : registry.policies())
+    if (spec.scored) out.push_back(spec.name);
+  return out;
+}
+
+std::string joined(const std::vector<std::string>& items) {
+  std::string out;
+  for (const std::string& item : items) out += (out.empty() ? "" : ", ") + item;
+  return out;
+}
+
 const ParamSpec* find_param(const PolicySpec& spec, std::string_view name) {
   const auto param = std::find_if(spec.params.begin(), spec.params.end(),
                                   [&](const ParamSpec& p) { return p.name == name; });
@@ -65,23 +78,6 @@ std::vector<std::string> param_names(const PolicySpec& spec) {
 
 std::string param_suggestion(std::string_view name, const std::vector<std::string>& known) {
   return known.empty() ? "It takes no parameters." : suggestion(name, known);
-}
-
-/// Every parameter of the spec, typed or default, in the spec's order.
-Part make_part(const PolicySpec& spec, const Call& call) {
-  for (const Call::Argument& argument : call.arguments)
-    if (!find_param(spec, argument.name))
-      usage_error("unknown parameter " + quoted(argument.name) + " of " + spec.name, place(call),
-                  param_suggestion(argument.name, param_names(spec)));
-  Part part{.spec = &spec, .params = {}};
-  for (const ParamSpec& param : spec.params) {
-    const auto typed = std::find_if(call.arguments.begin(), call.arguments.end(),
-                                    [&](const Call::Argument& a) { return a.name == param.name; });
-    const std::string& text = typed == call.arguments.end() ? param.fallback : typed->value;
-    part.params.entries.push_back(parse_value(param, text, place(call)));
-  }
-  if (spec.check) spec.check(part.params);
-  return part;
 }
 
 /// The argument of a preset goes to the part that has a parameter of this name.
@@ -119,19 +115,45 @@ std::vector<Call> expand(const PresetSpec& preset, const Call& call, const Regis
   return calls;
 }
 
-std::string expansion_text(const Part& part) {
-  return part.spec->name + "(" + part.params.text() + ")";
+Part make_part(const PolicySpec& spec, const Call& call, const Registry& registry);
+
+/// The value of a ParamType::policy: one eviction, or a preset that is one, that ranks by a score.
+Params::Entry policy_value(const ParamSpec& param, const std::string& text, const std::string& where,
+                           const Registry& registry) {
+  std::vector<Call> calls = parse_calls(text);
+  if (const PresetSpec* preset = registry.find_preset(calls[0].name); preset && calls.size() == 1)
+    calls = expand(*preset, calls[0], registry);
+  if (calls.size() > 1)
+    usage_error(param.name + "=" + text + " is not legal: " + param.name + " is one eviction", where,
+                "An allocation goes behind the whole policy: ...(" + param.name + "=...)+pyramid");
+  auto part = std::make_shared<const Part>(make_part(find_eviction(calls[0], registry), calls[0], registry));
+  if (!part->spec->scored)
+    usage_error(param.name + "=" + text + " is not legal: " + part->spec->name + " does not rank by a score",
+                where, "Those that do: " + joined(scored_names(registry)));
+  const std::string canonical = part->text();
+  return {.name = param.name, .text = canonical, .type = ParamType::policy, .part = std::move(part)};
+}
+
+/// Every parameter of the spec, typed or default, in the spec's order.
+Part make_part(const PolicySpec& spec, const Call& call, const Registry& registry) {
+  for (const Call::Argument& argument : call.arguments)
+    if (!find_param(spec, argument.name))
+      usage_error("unknown parameter " + quoted(argument.name) + " of " + spec.name, place(call),
+                  param_suggestion(argument.name, param_names(spec)));
+  Part part{.spec = &spec, .params = {}};
+  for (const ParamSpec& param : spec.params) {
+    const auto typed = std::find_if(call.arguments.begin(), call.arguments.end(),
+                                    [&](const Call::Argument& a) { return a.name == param.name; });
+    const std::string& text = typed == call.arguments.end() ? param.fallback : typed->value;
+    part.params.entries.push_back(param.type == ParamType::policy
+                                      ? policy_value(param, text, place(call), registry)
+                                      : parse_value(param, text, place(call)));
+  }
+  if (spec.check) spec.check(part.params);
+  return part;
 }
 
 }  // namespace
-
-bool Composition::layer_unit() const {
-  return eviction.spec->layer_unit && eviction.spec->layer_unit(eviction.params);
-}
-
-std::size_t Composition::floor() const {
-  return eviction.spec->floor ? std::max<std::size_t>(eviction.spec->floor(eviction.params), 1) : 1;
-}
 
 Composition parse_composition(std::string_view text, const Registry& registry) {
   std::vector<Call> calls = parse_calls(text);
@@ -150,14 +172,18 @@ Composition parse_composition(std::string_view text, const Registry& registry) {
     usage_error("more than one '+'", "policy " + quoted(text), "One eviction and at most one allocation.");
   if (calls.size() == 1) calls.push_back({.name = kDefaultAllocation, .arguments = {}});
 
-  out.eviction = make_part(find_eviction(calls[0], registry), calls[0]);
-  out.allocation = make_part(find_allocation(calls[1], registry), calls[1]);
+  out.eviction = make_part(find_eviction(calls[0], registry), calls[0], registry);
+  out.allocation = make_part(find_allocation(calls[1], registry), calls[1], registry);
   const std::string &eviction = out.eviction.spec->name, &allocation = out.allocation.spec->name;
-  if (out.eviction.spec->unbounded && allocation != kDefaultAllocation)
-    usage_error(eviction + " keeps everything: there is no budget for " + allocation + " to split",
-                "policy " + quoted(text));
+  if (out.eviction.spec->own_budget && allocation != kDefaultAllocation)
+    usage_error(
+        eviction + " decides itself how much it keeps: there is no budget for " + allocation + " to split",
+        "policy " + quoted(text));
+  if (out.allocation.spec->uses_scores && !out.eviction.spec->scored)
+    usage_error(allocation + " splits by the eviction's scores, and " + eviction + " does not rank by one",
+                "policy " + quoted(text), "Those that do: " + joined(scored_names(registry)));
   if (out.name.empty()) out.name = allocation == kDefaultAllocation ? eviction : eviction + "+" + allocation;
-  out.params = expansion_text(out.eviction) + "+" + expansion_text(out.allocation);
+  out.params = out.eviction.text() + "+" + out.allocation.text();
   return out;
 }
 

@@ -12,18 +12,13 @@
 
 namespace kvsim::policy {
 
-struct Part {
-  const PolicySpec* spec = nullptr;
-  Params params;
-};
-
 struct Composition {
   std::string name;    ///< as a table shows it: "snapkv", "snapkv+pyramid", "pyramidkv"
   std::string params;  ///< full expansion with every effective value: "snapkv(window=32,...)+uniform()"
   Part eviction, allocation;
 
-  bool layer_unit() const;    ///< lanes of a layer share one resident set
-  std::size_t floor() const;  ///< least budget per lane
+  bool layer_unit() const { return eviction.layer_unit(); }  ///< lanes of a layer share one resident set
+  std::size_t floor() const { return eviction.floor(); }     ///< least budget per lane
 };
 
 /// Throws Error(usage) naming the offending part and the nearest valid spelling: unknown policy or parameter,

@@ -9,23 +9,37 @@
 /// counts and the metrics. It calls, in this order:
 ///   observe()        blocks of prompt attention rows, if prompt_rows() asked for them
 ///   finish_prompt()  the prompt is complete
-///   compress(B)      once per budget: which positions the prompt leaves
-///   decoder(B)       once per budget; nullptr: generated tokens are only appended
+///   start(B)         once per budget: which positions the prompt leaves, and who manages what follows
 /// then for each generated token, with the unit's slots:
-///   Decoder::evict    only when the arriving token finds the unit full: name the slot it takes
+///   Decoder::evict    before the arriving token's query attends: who leaves
 ///   Decoder::observe  after the token's query has attended the residents, itself included
-/// So a unit never attends more than B positions once a Decoder manages it. A policy never sees the future,
-/// other units, or the attention of a position that is gone.
+/// A policy that streams_prompt() is started before the prompt instead, with nothing resident, and the
+/// prompt's tokens arrive one by one like generated ones.
+/// So a unit never attends more than B positions once a Decoder manages it (B + PolicySpec::overshoot, for
+/// rules that let a token attend first and drop one afterwards). A policy never sees the future, other units,
+/// or the attention of a position that is gone.
 #include <cstdint>
 #include <limits>
 #include <memory>
 #include <span>
+#include <string_view>
+#include <vector>
 
 #include "sim/base/matrix_view.hpp"
 
 namespace kvsim::policy {
 
 using Position = std::int32_t;
+
+/// Numbers that accompany a run instead of following from it: learned scores, keep masks. Where a policy's
+/// file parameters lead.
+class Tables {
+ public:
+  virtual ~Tables() = default;
+  /// Row [layer, kv_head] of a dataset [n_layers, n_kv_heads, n]. Throws Error(input) with file and dataset.
+  virtual std::vector<float> row(std::string_view file, std::string_view dataset, int layer,
+                                 int kv_head) const = 0;
+};
 
 /// Shape and identity of a unit.
 struct Unit {
@@ -35,8 +49,16 @@ struct Unit {
   int group = 1;    ///< query heads per KV head
   int head_dim = 0, value_dim = 0;
   std::uint64_t seed = 0;  ///< of the run; random policies combine it with layer, head, step, position
+  const Tables* tables = nullptr;
 
   int n_query_heads() const { return n_lanes * group; }
+  /// One of its lanes as a unit of its own.
+  Unit lane(int index) const {
+    Unit out = *this;
+    out.first_kv_head += index;
+    out.n_lanes = 1;
+    return out;
+  }
 };
 
 /// A block of prompt rows of one query head (0 .. unit.n_query_heads()-1).
@@ -51,20 +73,33 @@ struct PromptRows {
   MatrixView p;
 };
 
+/// What kind of text a token is, as bits. A token may be several things or none.
+enum TokenClass : std::uint8_t { kSpecialToken = 1, kPunctuation = 2 };
+
 /// The finished prompt. Keys as the cache holds them (after RoPE), values; per lane of the unit, [prompt,
-/// dim].
+/// dim]. What a spec's Needs does not ask for is not there: asking throws Error(bug).
 class Prompt {
  public:
   virtual ~Prompt() = default;
   virtual std::size_t length() const = 0;
   virtual MatrixView keys(int lane) const = 0;
   virtual MatrixView values(int lane) const = 0;
+  /// Needs::queries. [prompt, head_dim] as attention used them (after RoPE), before the scale.
+  virtual MatrixView queries(int query_head) const;
+  /// Needs::classes. TokenClass bits per position, [prompt].
+  virtual std::span<const std::uint8_t> classes() const;
+  /// Needs::output_weights. [value_dim, hidden]: the query head's share of the layer's output projection.
+  virtual MatrixView output_weights(int query_head) const;
 };
 
-/// A token that is about to join a full unit.
+/// A token that is about to join a unit.
 struct Arrival {
   Position position = 0;
   std::span<const Position> slots;  ///< position held by each slot; arriving token not among them
+  bool full = false;                ///< no slot is free: somebody must leave
+  MatrixView keys;                  ///< [n_lanes, head_dim]: the token's own keys
+  MatrixView queries;               ///< [n_query_heads, head_dim], with Needs::queries
+  std::uint8_t token_class = 0;     ///< TokenClass bits, with Needs::classes
 };
 
 /// One attended step of a unit.
@@ -72,38 +107,59 @@ struct Step {
   Position position = 0;            ///< of the query
   std::span<const Position> slots;  ///< position held by each slot, the query's own token included
   std::size_t own_slot = 0;         ///< slot of the query's own token
-  MatrixView attention;  ///< [n_query_heads, slots]: raw attention of the full row on each resident
+  MatrixView attention;  ///< [n_query_heads, slots]: raw attention of the full row on each resident, with
+                         ///< Needs::decode_rows
   std::span<const double>
       mass;           ///< [n_query_heads]: sum of that row; raw / mass is what the compressed cache computes
   MatrixView keys;    ///< [n_lanes, head_dim]: the token's own keys
   MatrixView values;  ///< [n_lanes, value_dim]: the token's own values
+
+  /// The step as lane `lane` of a unit of several sees it, `group` query heads per lane.
+  Step of_lane(std::size_t lane, std::size_t group) const;
 };
 
 class Decoder {
  public:
   virtual ~Decoder() = default;
-  /// Slot whose token leaves; the arriving token takes its place. Must be < arrival.slots.size().
-  virtual std::size_t evict(const Arrival& arrival) = 0;
+  /// Appends to `victims` (empty when called) the slots whose tokens leave before the arriving token's query
+  /// attends: distinct, each < arrival.slots.size(), at least one if arrival.full. The arriving token takes
+  /// the slot of the first; the slots of the others close up, those behind moving down in order. If nobody
+  /// leaves it takes a new slot behind the last.
+  virtual void evict(const Arrival& arrival, std::vector<std::size_t>& victims) = 0;
   virtual void observe(const Step& /*step*/) {}
+  /// One score per slot of the last step, higher is kept; empty when the policy does not rank by one.
+  virtual std::span<const double> scores() const { return {}; }
 };
 
 inline constexpr std::size_t kAllRows = std::numeric_limits<std::size_t>::max();
 
-class Eviction {
+/// Something that looks at the prompt.
+class PromptObserver {
  public:
-  virtual ~Eviction() = default;
+  virtual ~PromptObserver() = default;
   /// How many of the last prompt rows observe() must see: 0, a window, or kAllRows.
   virtual std::size_t prompt_rows() const { return 0; }
   virtual void observe(const PromptRows& /*rows*/) {}
   virtual void finish_prompt(const Prompt& prompt) = 0;
-  /// Fills `keep` (size min(budget, prompt length)) with distinct prompt positions, ascending.
-  /// Slot i of the unit starts with keep[i].
-  virtual void compress(std::size_t budget, std::span<Position> keep) const = 0;
-  /// State for the decode phase of one budget; `slots`: what compress() left.
-  virtual std::unique_ptr<Decoder> decoder(std::size_t budget, std::span<const Position> slots) const {
-    (void)budget, (void)slots;
-    return nullptr;
-  }
+};
+
+/// How one budget begins.
+struct Start {
+  /// Distinct prompt positions, ascending, at most min(budget, prompt length); slot i of the unit starts with
+  /// keep[i]. Fewer than that only if the rule itself stops earlier, and its spec says so.
+  std::vector<Position> keep{};
+  std::unique_ptr<Decoder> decoder{};  ///< null: generated tokens are only appended
+};
+
+class Eviction : public PromptObserver {
+ public:
+  /// Tokens of the prompt arrive one by one: start() comes first and keeps nothing, observe() and
+  /// finish_prompt() are not called.
+  virtual bool streams_prompt() const { return false; }
+  virtual Start start(std::size_t budget) const = 0;
+  /// After finish_prompt(): one score per prompt position, higher is kept (whatever protection says); empty
+  /// when the policy does not rank by one.
+  virtual std::span<const double> scores() const { return {}; }
 };
 
 }  // namespace kvsim::policy

@@ -62,6 +62,11 @@ std::optional<Params::Entry> pool_value(std::string_view text) {
                        .number = static_cast<double>(*kernel)};
 }
 
+std::optional<Params::Entry> text_value(std::string_view text) {
+  if (text.find_first_of("(),") != std::string_view::npos) return std::nullopt;
+  return Params::Entry{.text = std::string(text)};
+}
+
 std::optional<Params::Entry> value_of(const ParamSpec& spec, std::string_view text) {
   switch (spec.type) {
     case ParamType::count:
@@ -74,6 +79,10 @@ std::optional<Params::Entry> value_of(const ParamSpec& spec, std::string_view te
       return choice_value(spec, text);
     case ParamType::pool:
       return pool_value(text);
+    case ParamType::text:
+      return text_value(text);
+    case ParamType::policy:
+      break;
   }
   return std::nullopt;
 }
@@ -85,6 +94,7 @@ std::string nearest_choice(const ParamSpec& spec, std::string_view text) {
 }  // namespace
 
 Params::Entry parse_value(const ParamSpec& spec, std::string_view text, std::string_view where) {
+  if (spec.type == ParamType::policy) bug("a policy is not a single value", spec.name);
   std::optional<Params::Entry> entry = value_of(spec, text);
   if (!entry)
     usage_error(spec.name + "=" + std::string(text) + " is not legal: " + spec.name + " must be " +
@@ -105,6 +115,10 @@ std::string legal_values(const ParamSpec& spec) {
       return "true or false";
     case ParamType::pool:
       return "none, avg:K or max:K with odd K up to " + std::to_string(kLargestPool);
+    case ParamType::policy:
+      return "an eviction that ranks by a score, with its own parameters if need be";
+    case ParamType::text:
+      return "text without commas and parentheses";
     case ParamType::choice:
       break;
   }

@@ -21,6 +21,7 @@ void check_params(const PolicySpec& spec) {
     if (!is_name(param.name)) bug("parameter name \"" + param.name + "\" cannot be typed", spec.name);
     for (std::size_t j = 0; j < i; ++j)
       if (spec.params[j].name == param.name) bug("parameter " + param.name + " is declared twice", spec.name);
+    if (param.type == ParamType::policy) continue;  // may name one that is added later; a test parses them
     try {
       parse_value(param, param.fallback, spec.name);
     } catch (const Error& error) {
@@ -39,7 +40,8 @@ void Registry::add(PolicySpec spec) {
     if (find_policy(spec.kind, name) || (spec.kind == Kind::eviction && find_preset(name)))
       bug("policy name " + name + " is taken");
   }
-  if (spec.kind == Kind::eviction ? !spec.make_eviction : !spec.make_allocation) bug("no factory", spec.name);
+  const bool evicts = bool(spec.make_eviction) != bool(spec.make_oracle);
+  if (spec.kind == Kind::eviction ? !evicts : !spec.make_allocation) bug("no factory", spec.name);
   check_params(spec);
   policies_.push_back(std::move(spec));
 }

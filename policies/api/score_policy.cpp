@@ -6,6 +6,7 @@
 #include <numeric>
 #include <string>
 
+#include "policies/api/slots.hpp"
 #include "sim/base/error.hpp"
 
 namespace kvsim::policy {
@@ -43,7 +44,17 @@ ParamSpec unit_param(const char* fallback) {
           .help = "what has its own kept set: a KV head, or a layer whose heads share one"};
 }
 
-ParamSpec tie_param() {
+ParamSpec tie_param(const char* fallback) {
+  return {.name = "tie",
+          .type = ParamType::choice,
+          .fallback = fallback,
+          .choices = {"oldest", "newest", "slot"},
+          .help =
+              "which of two equal scores is dropped first; slot: the one lower in the cache, as an argmin "
+              "finds it"};
+}
+
+ParamSpec ranked_tie_param() {
   return {.name = "tie",
           .type = ParamType::choice,
           .fallback = "oldest",
@@ -51,16 +62,95 @@ ParamSpec tie_param() {
           .help = "which of two equal scores is dropped first"};
 }
 
+ParamSpec granularity_param(std::size_t fallback) {
+  return {.name = "granularity",
+          .type = ParamType::count,
+          .fallback = std::to_string(fallback),
+          .min = 1,
+          .max = kMostTokens,
+          .unit = "tokens",
+          .help = "whole blocks of so many positions stay or leave: 1 a token, 8 a chunk, 32 a page"};
+}
+
+ParamSpec phase_param(const char* fallback) {
+  return {.name = "phase",
+          .type = ParamType::choice,
+          .fallback = fallback,
+          .choices = {"pre", "post"},
+          .help =
+              "when a token leaves a full cache: before the next one attends, or after it has, which "
+              "attends B + 1"};
+}
+
+ParamSpec prompt_param(const char* fallback) {
+  return {.name = "prompt",
+          .type = ParamType::choice,
+          .fallback = fallback,
+          .choices = {"rank", "stream"},
+          .help = "the prompt is ranked at once when it ends, or passes through the cache token by token"};
+}
+
+ParamSpec group_param(const char* fallback) {
+  return {.name = "group",
+          .type = ParamType::choice,
+          .fallback = fallback,
+          .choices = {"mean", "max"},
+          .help = "how the query heads that share a set are reduced to one score (a sum ranks as the mean)"};
+}
+
+ParamSpec feedback_param(const char* fallback) {
+  return {.name = "feedback",
+          .type = ParamType::choice,
+          .fallback = fallback,
+          .choices = {"renorm", "raw"},
+          .help =
+              "what decoding sees: the compressed cache's own attention, or the full cache's on what is "
+              "resident"};
+}
+
+std::vector<ParamSpec> with(std::vector<ParamSpec> own, const std::vector<ParamSpec>& shared) {
+  own.insert(own.end(), shared.begin(), shared.end());
+  return own;
+}
+
 bool unit_is_layer(const Params& params) {
   return params.word("unit") == "layer";
 }
 
-std::size_t protection_floor(const Params& params) {
-  return Protection::of(params).floor();
+Selection Selection::of(const Params& params) {
+  Selection out;
+  if (params.has("sinks")) out.protection.sinks = params.count("sinks");
+  if (params.has("window")) out.protection.window = params.count("window");
+  if (params.has("granularity")) out.granularity = params.count("granularity");
+  if (params.has("phase")) out.post = params.word("phase") == "post";
+  if (params.has("prompt")) out.stream = params.word("prompt") == "stream";
+  if (params.has("tie")) {
+    const std::string& tie = params.word("tie");
+    out.tie = tie == "oldest" ? Tie::oldest : tie == "newest" ? Tie::newest : Tie::slot;
+  }
+  return out;
 }
 
-Tie tie_of(const Params& params) {
-  return params.word("tie") == "oldest" ? Tie::oldest : Tie::newest;
+std::size_t Selection::floor() const {
+  const std::size_t sink_blocks = (protection.sinks + granularity - 1) / granularity;
+  // The window may begin with the last position of a block.
+  return sink_blocks * granularity + std::max<std::size_t>(protection.window, 1) + granularity - 1;
+}
+
+std::size_t selection_floor(const Params& params) {
+  return Selection::of(params).floor();
+}
+
+std::size_t selection_overshoot(const Params& params) {
+  return Selection::of(params).post ? 1 : 0;
+}
+
+Group group_of(const Params& params) {
+  return params.word("group") == "mean" ? Group::mean : Group::max;
+}
+
+Feedback feedback_of(const Params& params) {
+  return params.word("feedback") == "renorm" ? Feedback::renorm : Feedback::raw;
 }
 
 void ScoredEviction::finish_prompt(const Prompt& prompt) {
@@ -72,30 +162,59 @@ void ScoredEviction::finish_prompt(const Prompt& prompt) {
     input_error("the score of position " + std::to_string(nan - scores_.begin()) + " is not a number",
                 "layer " + std::to_string(unit_.layer) + ", KV head " + std::to_string(unit_.first_kv_head),
                 "The keys, values or attention of the run hold values that are not finite.");
-  order_.resize(scores_.size());
+
+  const std::size_t block = selection_.granularity, n = scores_.size();
+  std::vector<double> means((n + block - 1) / block);
+  for (std::size_t b = 0; b < means.size(); ++b) {
+    const std::size_t begin = b * block, end = std::min(n, begin + block);
+    for (std::size_t i = begin; i < end; ++i) means[b] += scores_[i];
+    means[b] /= static_cast<double>(end - begin);
+  }
+  order_.resize(means.size());
   std::iota(order_.begin(), order_.end(), 0U);
   std::sort(order_.begin(), order_.end(), [&](std::uint32_t a, std::uint32_t b) {
-    if (scores_[a] != scores_[b]) return scores_[a] > scores_[b];
-    return tie_ == Tie::oldest ? a > b : a < b;
+    if (means[a] != means[b]) return means[a] > means[b];
+    return selection_.tie == Tie::newest ? a < b : a > b;
   });
-  rank_.resize(order_.size());
-  for (std::uint32_t rank = 0; rank < order_.size(); ++rank) rank_[order_[rank]] = rank;
 }
 
-void ScoredEviction::compress(std::size_t budget, std::span<Position> keep) const {
-  const Protection wanted = protection(budget);
-  const std::size_t n = scores_.size(), sinks = std::min(wanted.sinks, n);
-  const std::size_t window_from = n - std::min(wanted.window, n - sinks);
-  const auto is_protected = [&](std::size_t position) { return position < sinks || position >= window_from; };
-  const std::size_t n_protected = sinks + (n - window_from);
-  if (keep.size() < n_protected) bug("budget is below the policy's floor");
+Start ScoredEviction::start(std::size_t budget) const {
+  Start out;
+  if (!selection_.stream) out.keep = chosen(budget);
+  out.decoder = decoder(budget, out.keep);
+  return out;
+}
 
-  std::size_t cut = 0;  // unprotected positions ranked before it are kept
-  for (std::size_t left = keep.size() - n_protected; left > 0; ++cut)
-    if (!is_protected(order_[cut])) --left;
-  std::size_t filled = 0;
+std::vector<Position> ScoredEviction::chosen(std::size_t budget) const {
+  const Protection wanted = protection(budget);
+  const std::size_t n = scores_.size(), block = selection_.granularity;
+  const std::size_t sinks = std::min(wanted.sinks, n), window_from = n - std::min(wanted.window, n - sinks);
+  const auto size = [&](std::size_t b) { return std::min(n, (b + 1) * block) - b * block; };
+  std::vector<char> stays(order_.size());
+  std::size_t room = std::min(budget, n);
+  for (std::size_t b = 0; b < stays.size(); ++b) {
+    if (b * block >= sinks && b * block + size(b) <= window_from) continue;
+    if (size(b) > room) bug("budget is below the policy's floor");
+    stays[b] = 1;
+    room -= size(b);
+  }
+  for (const std::uint32_t b : order_) {
+    if (stays[b]) continue;
+    if (size(b) > room) break;
+    stays[b] = 1;
+    room -= size(b);
+  }
+  std::vector<Position> keep;
+  keep.reserve(std::min(budget, n));
   for (std::size_t position = 0; position < n; ++position)
-    if (is_protected(position) || rank_[position] < cut) keep[filled++] = static_cast<Position>(position);
+    if (stays[position / block]) keep.push_back(static_cast<Position>(position));
+  return keep;
+}
+
+Selection ScoredEviction::selection(std::size_t budget) const {
+  Selection out = selection_;
+  out.protection = protection(budget);
+  return out;
 }
 
 std::vector<double> ScoredEviction::scores_of(std::span<const Position> positions) const {
@@ -105,29 +224,93 @@ std::vector<double> ScoredEviction::scores_of(std::span<const Position> position
   return out;
 }
 
-std::size_t ScoredDecoder::evict(const Arrival& arrival) {
-  const auto first = static_cast<std::int64_t>(protection_.sinks);
-  const auto last = arrival.position - static_cast<std::int64_t>(protection_.window);
+bool ScoredDecoder::is_protected(const Arrival& arrival, std::int64_t position) const {
+  const auto [sinks, window] = selection_.protection;
+  const std::int64_t newest = std::int64_t{arrival.position} - (selection_.post ? 1 : 0);
+  return position < static_cast<std::int64_t>(sinks) || position > newest - static_cast<std::int64_t>(window);
+}
+
+void ScoredDecoder::evict(const Arrival& arrival, std::vector<std::size_t>& victims) {
+  if (!arrival.full) return;
+  if (selection_.granularity == 1)
+    victims.push_back(lowest(arrival));
+  else
+    lowest_block(arrival, victims);
+  if (victims.size() > 1) close_slots(victims);
+}
+
+std::size_t ScoredDecoder::lowest(const Arrival& arrival) const {
   const std::size_t n = arrival.slots.size();
   std::size_t victim = n;
-  double lowest = std::numeric_limits<double>::infinity();
+  double least = std::numeric_limits<double>::infinity();
   for (std::size_t slot = 0; slot < n; ++slot) {
-    if (scores_[slot] > lowest) continue;  // nearly always: this test alone is what the loop costs
+    if (scores_[slot] > least) continue;  // nearly always: this test alone is what the loop costs
     const Position position = arrival.slots[slot];
-    if (position < first || position > last) continue;
-    const bool tied = victim < n && scores_[slot] == lowest;
-    if (tied && (position < arrival.slots[victim]) != (tie_ == Tie::oldest)) continue;
+    if (is_protected(arrival, position)) continue;
+    if (victim < n && scores_[slot] == least) {
+      if (selection_.tie == Tie::slot) continue;
+      if ((position < arrival.slots[victim]) != (selection_.tie == Tie::oldest)) continue;
+    }
     victim = slot;
-    lowest = scores_[slot];
+    least = scores_[slot];
   }
   if (victim == n) bug("every slot is protected: the budget is below the policy's floor");
   return victim;
+}
+
+void ScoredDecoder::lowest_block(const Arrival& arrival, std::vector<std::size_t>& victims) const {
+  const auto block = static_cast<Position>(selection_.granularity);
+  std::vector<std::size_t> by_position(arrival.slots.size());
+  std::iota(by_position.begin(), by_position.end(), std::size_t{0});
+  std::sort(by_position.begin(), by_position.end(),
+            [&](std::size_t a, std::size_t b) { return arrival.slots[a] < arrival.slots[b]; });
+  double least = std::numeric_limits<double>::infinity();
+  for (std::size_t first = 0, end; first < by_position.size(); first = end) {
+    const Position number = arrival.slots[by_position[first]] / block;
+    double sum = 0;
+    bool stays = false;
+    for (end = first; end < by_position.size() && arrival.slots[by_position[end]] / block == number; ++end) {
+      sum += scores_[by_position[end]];
+      stays = stays || is_protected(arrival, arrival.slots[by_position[end]]);
+    }
+    const double mean = sum / static_cast<double>(end - first);
+    // Blocks come by age: of equals the first is the oldest.
+    if (stays || mean > least || (mean == least && !victims.empty() && selection_.tie != Tie::newest))
+      continue;
+    least = mean;
+    victims.assign(by_position.begin() + static_cast<std::ptrdiff_t>(first),
+                   by_position.begin() + static_cast<std::ptrdiff_t>(end));
+  }
+  if (victims.empty()) bug("every block is protected: the budget is below the policy's floor");
+}
+
+void ScoredDecoder::close_slots(std::span<const std::size_t> victims) {
+  close_up(scores_, victims);
 }
 
 std::span<double> ScoredDecoder::admit(const Step& step, double own) {
   scores_.resize(step.slots.size());
   scores_[step.own_slot] = own;
   return scores_;
+}
+
+void add_attention(const Step& step, Feedback feedback, Group group, double weight,
+                   std::span<double> scores) {
+  const std::size_t heads = step.attention.rows;
+  const auto factor = [&](std::size_t head) {
+    return feedback == Feedback::renorm ? renormalise(step, head) : 1;
+  };
+  if (group == Group::mean || heads == 1) {
+    for (std::size_t head = 0; head < heads; ++head)
+      add_scaled(step.attention.row(head), weight * factor(head) / static_cast<double>(heads), scores);
+    return;
+  }
+  for (std::size_t slot = 0; slot < scores.size(); ++slot) {
+    double strongest = 0;
+    for (std::size_t head = 0; head < heads; ++head)
+      strongest = std::max(strongest, factor(head) * static_cast<double>(step.attention(head, slot)));
+    scores[slot] += weight * strongest;
+  }
 }
 
 }  // namespace kvsim::policy

@@ -1,10 +1,8 @@
 #pragma once
 /// Turns a score ("higher is kept") into an eviction policy. A subclass says what the score of a prompt
 /// position is and, if it manages generated tokens too, how a step changes the scores of what is resident.
-///
-/// Protected positions are kept whatever their score: the first `sinks` of the sequence and the last
-/// `window`. While decoding, the token that arrives belongs to the window and pushes its oldest member out of
-/// it, so a unit with budget = sinks + window (window >= 1) always has exactly one slot to give.
+/// Who is protected, in which blocks tokens leave, who leaves first among equals, and whether the prompt is
+/// ranked at once or streamed is the same for all of them and decided here.
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -14,73 +12,124 @@
 
 namespace kvsim::policy {
 
-// Parameters that policies share, so that one name means one thing everywhere.
+// Parameters that policies share, so that one name means one thing everywhere. A policy declares those it
+// offers; Selection::of reads those that are declared.
 ParamSpec sinks_param(std::size_t fallback);
 ParamSpec window_param(std::size_t fallback, std::size_t least = 0);
 ParamSpec unit_param(const char* fallback);
-ParamSpec tie_param();
+ParamSpec tie_param(const char* fallback = "oldest");
+ParamSpec ranked_tie_param();  ///< for policies that never decode: slots and positions are one
+ParamSpec granularity_param(std::size_t fallback = 1);
+ParamSpec phase_param(const char* fallback = "pre");
+ParamSpec prompt_param(const char* fallback = "rank");
+ParamSpec group_param(const char* fallback = "mean");
+ParamSpec feedback_param(const char* fallback = "renorm");
+/// `own`, then `shared`.
+std::vector<ParamSpec> with(std::vector<ParamSpec> own, const std::vector<ParamSpec>& shared);
+
 bool unit_is_layer(const Params& params);
 
+/// Protected positions are kept whatever their score: the first `sinks` of the sequence and the last
+/// `window`. While decoding, the token that arrives belongs to the window and pushes its oldest member out of
+/// it, so a unit with budget = sinks + window (window >= 1) always has exactly one slot to give.
 struct Protection {
   std::size_t sinks = 0, window = 0;
-
-  /// Of the parameters `sinks` and `window`.
-  static Protection of(const Params& params) { return {params.count("sinks"), params.count("window")}; }
-  /// Least budget that leaves room for the token being computed.
-  std::size_t floor() const { return sinks + (window > 0 ? window : 1); }
 };
-/// PolicySpec::floor of a policy with both parameters.
-std::size_t protection_floor(const Params& params);
 
-/// Which of two equal scores is dropped first. Positions are distinct, so every order is total.
-enum class Tie { oldest, newest };
-Tie tie_of(const Params& params);
+/// Which of two equal scores is dropped first. Positions and slots are distinct, so every order is total.
+/// `slot`: the lower slot, as an argmin over the cache finds it (in a prompt: the older).
+enum class Tie { oldest, newest, slot };
+
+/// How query heads that share a set are reduced to one score (a sum ranks as the mean does).
+enum class Group { mean, max };
+
+/// What decoding sees: the compressed cache's own attention, or the full cache's on what is resident.
+enum class Feedback { renorm, raw };
+
+/// Everything about a scored policy but its score.
+struct Selection {
+  Protection protection{};
+  Tie tie = Tie::oldest;
+  /// Tokens stay and leave in blocks of so many positions (1: tokens; a chunk; a page of a paged cache),
+  /// aligned at multiples of it, by the mean score of what is resident of the block. A block with a protected
+  /// token is protected, and one that does not fit any more ends the choice: less than the budget may stay.
+  std::size_t granularity = 1;
+  bool post = false;    ///< the arriving token attends before another leaves: B + 1 are attended
+  bool stream = false;  ///< the prompt arrives token by token
+
+  /// Of those shared parameters that are declared.
+  static Selection of(const Params& params);
+  /// Least budget that leaves room for the token being computed.
+  std::size_t floor() const;
+};
+/// PolicySpec::floor and PolicySpec::overshoot of a policy with shared parameters.
+std::size_t selection_floor(const Params& params);
+std::size_t selection_overshoot(const Params& params);
+Group group_of(const Params& params);
+Feedback feedback_of(const Params& params);
 
 /// Ranks the prompt once; every budget takes a prefix of that order.
 class ScoredEviction : public Eviction {
  public:
   void finish_prompt(const Prompt& prompt) final;
-  void compress(std::size_t budget, std::span<Position> keep) const final;
+  bool streams_prompt() const final { return selection_.stream; }
+  Start start(std::size_t budget) const final;
+  std::span<const double> scores() const final { return scores_; }
 
  protected:
-  ScoredEviction(const Unit& unit, Protection protection, Tie tie)
-      : unit_(unit), protection_(protection), tie_(tie) {}
+  ScoredEviction(const Unit& unit, const Selection& selection) : unit_(unit), selection_(selection) {}
 
   /// Score of every prompt position; those the protection covers may hold anything but NaN.
   virtual std::vector<double> score(const Prompt& prompt) = 0;
   /// What is protected under a budget; the default does not depend on it.
-  virtual Protection protection(std::size_t /*budget*/) const { return protection_; }
+  virtual Protection protection(std::size_t /*budget*/) const { return selection_.protection; }
+  /// State for the decode phase of one budget; `slots`: what start() keeps, nothing if the prompt is
+  /// streamed. nullptr: generated tokens are only appended.
+  virtual std::unique_ptr<Decoder> decoder(std::size_t /*budget*/,
+                                           std::span<const Position> /*slots*/) const {
+    return nullptr;
+  }
 
-  Tie tie() const { return tie_; }
+  const Unit& unit() const { return unit_; }
+  /// Selection under a budget, as a ScoredDecoder wants it.
+  Selection selection(std::size_t budget) const;
   /// Scores of prompt positions, as a decoder starts with them.
   std::vector<double> scores_of(std::span<const Position> positions) const;
 
  private:
+  std::vector<Position> chosen(std::size_t budget) const;
+
   Unit unit_;
-  Protection protection_;
-  Tie tie_;
+  Selection selection_;
   std::vector<double> scores_;
-  std::vector<std::uint32_t> order_, rank_;  // best first, and its inverse
+  std::vector<std::uint32_t> order_;  // blocks, best first
 };
 
 /// One score per slot; drops the lowest that is not protected.
 class ScoredDecoder : public Decoder {
  public:
   /// `scores`: of the slots the prompt left.
-  ScoredDecoder(Protection protection, Tie tie, std::vector<double> scores)
-      : protection_(protection), tie_(tie), scores_(std::move(scores)) {}
+  ScoredDecoder(const Selection& selection, std::vector<double> scores)
+      : selection_(selection), scores_(std::move(scores)) {}
 
-  std::size_t evict(const Arrival& arrival) override;
+  void evict(const Arrival& arrival, std::vector<std::size_t>& victims) override;
+  std::span<const double> scores() const final { return scores_; }
 
  protected:
   /// To be called first in observe(): gives the slot of the step's own token the score `own`; returns all
   /// scores.
   std::span<double> admit(const Step& step, double own);
   std::span<double> scores() { return scores_; }
+  const Selection& selection() const { return selection_; }
+  /// Several tokens leave: per-slot state closes up (parts/slots.hpp). Overriders call this one too.
+  virtual void close_slots(std::span<const std::size_t> victims);
 
  private:
-  Protection protection_;
-  Tie tie_;
+  std::size_t lowest(const Arrival& arrival) const;
+  void lowest_block(const Arrival& arrival, std::vector<std::size_t>& victims) const;
+  bool is_protected(const Arrival& arrival, std::int64_t position) const;
+
+  Selection selection_;
   std::vector<double> scores_;
 };
 
@@ -93,5 +142,9 @@ inline void add_scaled(std::span<const float> row, double weight, std::span<doub
 inline double renormalise(const Step& step, std::size_t head) {
   return step.mass[head] > 0 ? 1.0 / step.mass[head] : 0.0;
 }
+
+/// The step's attention on each slot as `feedback` sees it, reduced over the query heads, times `weight`,
+/// added to `scores`.
+void add_attention(const Step& step, Feedback feedback, Group group, double weight, std::span<double> scores);
 
 }  // namespace kvsim::policy

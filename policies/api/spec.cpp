@@ -16,6 +16,22 @@ const Params::Entry& Params::find(std::string_view name, ParamType type) const {
   return *entry;
 }
 
+Needs merged(const Needs& a, const Needs& b) {
+  Needs out;
+  out.prompt_rows = std::max(a.prompt_rows, b.prompt_rows);
+  out.decode_rows = a.decode_rows || b.decode_rows;
+  out.keys = a.keys || b.keys;
+  out.values = a.values || b.values;
+  out.queries = a.queries || b.queries;
+  out.classes = a.classes || b.classes;
+  out.output_weights = a.output_weights || b.output_weights;
+  return out;
+}
+
+bool Params::has(std::string_view name) const {
+  return std::any_of(entries.begin(), entries.end(), [&](const Entry& e) { return e.name == name; });
+}
+
 std::size_t Params::count(std::string_view name) const {
   return static_cast<std::size_t>(find(name, ParamType::count).number);
 }
@@ -29,15 +45,28 @@ bool Params::flag(std::string_view name) const {
 }
 
 const std::string& Params::word(std::string_view name) const {
-  const bool pool = std::any_of(entries.begin(), entries.end(),
-                                [&](const Entry& e) { return e.name == name && e.type == ParamType::pool; });
-  return find(name, pool ? ParamType::pool : ParamType::choice).text;
+  for (const ParamType type : {ParamType::pool, ParamType::text})
+    for (const Entry& entry : entries)
+      if (entry.name == name && entry.type == type) return entry.text;
+  return find(name, ParamType::choice).text;
+}
+
+const Part& Params::part(std::string_view name) const {
+  return *find(name, ParamType::policy).part;
 }
 
 std::string Params::text() const {
   std::string out;
   for (const Entry& entry : entries) out += (out.empty() ? "" : ",") + entry.name + "=" + entry.text;
   return out;
+}
+
+std::string Part::text() const {
+  return spec->name + "(" + params.text() + ")";
+}
+
+std::size_t Part::floor() const {
+  return spec->floor ? std::max<std::size_t>(spec->floor(params), 1) : 1;
 }
 
 }  // namespace kvsim::policy

@@ -9,6 +9,7 @@
 
 #include "policies/api/allocation.hpp"
 #include "policies/api/eviction.hpp"
+#include "policies/api/oracle.hpp"
 
 namespace kvsim::policy {
 
@@ -18,23 +19,31 @@ enum class ParamType {
   flag,    ///< true | false
   choice,  ///< one of `choices`
   pool,    ///< none | avg:K | max:K with odd K
+  policy,  ///< an eviction that ranks by a score, e.g. h2o or snapkv(window=8)
+  text,    ///< a file name or the like: no comma, no parentheses
 };
+
+struct Part;
 
 /// The value of a parameter after parsing: canonical text and, for numbers, the number.
 class Params {
  public:
+  bool has(std::string_view name) const;
   /// All throw Error(bug) for a name or type the spec did not declare.
-  std::size_t count(std::string_view name) const;        ///< ParamType::count
-  double real(std::string_view name) const;              ///< ParamType::real
-  bool flag(std::string_view name) const;                ///< ParamType::flag
-  const std::string& word(std::string_view name) const;  ///< ParamType::choice, ParamType::pool
+  std::size_t count(std::string_view name) const;  ///< ParamType::count
+  double real(std::string_view name) const;        ///< ParamType::real
+  bool flag(std::string_view name) const;          ///< ParamType::flag
+  const std::string& word(
+      std::string_view name) const;               ///< ParamType::choice, ParamType::pool, ParamType::text
+  const Part& part(std::string_view name) const;  ///< ParamType::policy
   /// "a=1,b=mean": every parameter, in the order of the spec.
   std::string text() const;
 
   struct Entry {
     std::string name{}, text{};  ///< text is canonical: equal values have equal text
     ParamType type = ParamType::count;
-    double number = 0;  ///< of count and real; 0 or 1 of a flag; K of a pool
+    double number = 0;                   ///< of count and real; 0 or 1 of a flag; K of a pool
+    std::shared_ptr<const Part> part{};  ///< of a policy
   };
   std::vector<Entry> entries;
 
@@ -57,9 +66,20 @@ enum class RowNeed { none, window, all };
 struct Needs {
   RowNeed prompt_rows = RowNeed::none;
   bool decode_rows = false, keys = false, values = false;
+  bool queries = false;         ///< Prompt::queries, Arrival::queries: all of them
+  bool classes = false;         ///< Prompt::classes, Arrival::token_class
+  bool output_weights = false;  ///< Prompt::output_weights
 };
+/// What satisfies both.
+Needs merged(const Needs& a, const Needs& b);
 
 enum class Kind { eviction, allocation };
+
+/// Where paper and code, or two codes, or they and this policy, do not agree.
+struct Departure {
+  std::string theirs{};  ///< what is written or released, and by whom
+  std::string ours{};    ///< what this policy does, or which parameters do the other
+};
 
 struct PolicySpec {
   std::string name{};
@@ -67,21 +87,50 @@ struct PolicySpec {
   Kind kind = Kind::eviction;
   std::string summary{};  ///< one line
   std::string paper{};    ///< authors, title, venue, year, link; empty for baselines
-  std::string details{};  ///< the rule in a few sentences, and where it departs from paper or code
+  std::string details{};  ///< the rule in a few sentences
+  std::vector<Departure> departures{};
   std::vector<ParamSpec> params{};
   Needs needs{};
+  /// When needs depend on parameters; null: `needs`.
+  std::function<Needs(const Params&)> needs_of{};
   bool randomised = false;
-  /// Never evicts (eviction): the feeder gives it the whole sequence as budget, whatever the study asks.
-  bool unbounded = false;
+  /// Decides itself how much it keeps: the feeder gives it the whole sequence as budget, whatever the study
+  /// asks (eviction).
+  bool own_budget = false;
+  /// Ranks by a score that others may read: Eviction::scores, Decoder::scores (eviction).
+  bool scored = false;
+  /// Splits by AllocationRequest::scores: only evictions that are `scored` go with it (allocation).
+  bool uses_scores = false;
+  /// May give out another total than asked (allocation).
+  bool inexact = false;
 
   /// Lanes share one resident set? (eviction) Decided by parameters, hence a function; null: never.
   std::function<bool(const Params&)> layer_unit{};
   /// The least budget the policy honours: sinks + window, and room for the token being computed. null: 1.
   std::function<std::size_t(const Params&)> floor{};
+  /// Tokens beyond the budget that a query may attend, when a token attends before another leaves; null: 0.
+  std::function<std::size_t(const Params&)> overshoot{};
   /// Throws Error(usage) for combinations of parameters that single ranges cannot exclude. May be null.
   std::function<void(const Params&)> check{};
-  std::function<std::unique_ptr<Eviction>(const Params&, const Unit&)> make_eviction{};  ///< Kind::eviction
-  std::function<std::unique_ptr<Allocation>(const Params&)> make_allocation{};           ///< Kind::allocation
+  // Exactly one of the three; the first two are Kind::eviction.
+  std::function<std::unique_ptr<Eviction>(const Params&, const Unit&)> make_eviction{};
+  std::function<std::unique_ptr<Oracle>(const Params&, const Unit&)> make_oracle{};
+  std::function<std::unique_ptr<Allocation>(const Params&)> make_allocation{};
+};
+
+/// A policy with a value for every parameter.
+struct Part {
+  const PolicySpec* spec = nullptr;
+  Params params;
+
+  std::string text() const;  ///< "h2o(recent=0.5,...)": every effective value
+  bool layer_unit() const { return spec->layer_unit && spec->layer_unit(params); }
+  Needs needs() const { return spec->needs_of ? spec->needs_of(params) : spec->needs; }
+  std::size_t floor() const;  ///< least budget per lane, at least 1
+  std::size_t overshoot() const { return spec->overshoot ? spec->overshoot(params) : 0; }
+  std::unique_ptr<Eviction> make_eviction(const Unit& unit) const {
+    return spec->make_eviction(params, unit);
+  }
 };
 
 /// A published system under its own name: text that expands to a composition.

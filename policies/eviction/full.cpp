@@ -9,10 +9,16 @@ namespace {
 
 class Full final : public Eviction {
  public:
-  void finish_prompt(const Prompt& /*prompt*/) override {}
-  void compress(std::size_t /*budget*/, std::span<Position> keep) const override {
-    std::iota(keep.begin(), keep.end(), Position{0});
+  void finish_prompt(const Prompt& prompt) override { length_ = prompt.length(); }
+  Start start(std::size_t /*budget*/) const override {
+    Start out;
+    out.keep.resize(length_);
+    std::iota(out.keep.begin(), out.keep.end(), Position{0});
+    return out;
   }
+
+ private:
+  std::size_t length_ = 0;
 };
 
 }  // namespace
@@ -25,7 +31,7 @@ PolicySpec full_spec() {
           .details =
               "The reference: no position ever leaves, so its attention loss is 0 at every budget and the "
               "tokens it keeps are those of the whole sequence.",
-          .unbounded = true,
+          .own_budget = true,
           .make_eviction = [](const Params&, const Unit&) { return std::make_unique<Full>(); }};
 }
 

@@ -1,25 +1,18 @@
 // Heavy hitters by accumulated attention, and a recent window.
-#include "policies/api/column_sums.hpp"
+#include <algorithm>
+
 #include "policies/api/score_policy.hpp"
+#include "policies/parts/column_sums.hpp"
 
 namespace kvsim::policy {
 namespace {
 
-enum class Feedback { renorm, raw };
-
 class H2oDecoder final : public ScoredDecoder {
  public:
-  H2oDecoder(Feedback feedback, Protection protection, Tie tie, std::vector<double> scores)
-      : ScoredDecoder(protection, tie, std::move(scores)), feedback_(feedback) {}
+  H2oDecoder(Feedback feedback, const Selection& selection, std::vector<double> scores)
+      : ScoredDecoder(selection, std::move(scores)), feedback_(feedback) {}
 
-  void observe(const Step& step) override {
-    const std::span<double> accumulated = admit(step, 0);
-    const auto n_heads = static_cast<double>(step.attention.rows);
-    for (std::size_t head = 0; head < step.attention.rows; ++head) {
-      const double weight = feedback_ == Feedback::renorm ? renormalise(step, head) : 1.0;
-      add_scaled(step.attention.row(head), weight / n_heads, accumulated);
-    }
-  }
+  void observe(const Step& step) override { add_attention(step, feedback_, Group::mean, 1, admit(step, 0)); }
 
  private:
   Feedback feedback_;
@@ -28,26 +21,29 @@ class H2oDecoder final : public ScoredDecoder {
 class H2o final : public ScoredEviction {
  public:
   H2o(const Params& params, const Unit& unit)
-      : ScoredEviction(unit, {}, tie_of(params)),
+      : ScoredEviction(unit, Selection::of(params)),
         recent_(params.real("recent")),
-        feedback_(params.word("feedback") == "renorm" ? Feedback::renorm : Feedback::raw),
+        slack_(params.count("granularity") - 1),
+        feedback_(feedback_of(params)),
         sums_(unit.n_query_heads(), kAllRows) {}
 
   std::size_t prompt_rows() const override { return kAllRows; }
   void observe(const PromptRows& rows) override { sums_.add(rows); }
 
+ private:
   std::unique_ptr<Decoder> decoder(std::size_t budget, std::span<const Position> slots) const override {
-    return std::make_unique<H2oDecoder>(feedback_, protection(budget), tie(), scores_of(slots));
+    return std::make_unique<H2oDecoder>(feedback_, selection(budget), scores_of(slots));
   }
 
- private:
   std::vector<double> score(const Prompt& /*prompt*/) override { return sums_.mean(); }
 
   Protection protection(std::size_t budget) const override {
-    return {.sinks = 0, .window = static_cast<std::size_t>(recent_ * static_cast<double>(budget))};
+    const auto share = static_cast<std::size_t>(recent_ * static_cast<double>(budget));
+    return {.sinks = 0, .window = std::min(share, budget - slack_)};
   }
 
   double recent_;
+  std::size_t slack_;  ///< a window may begin with the last position of a block
   Feedback feedback_;
   ColumnSums sums_;
 };
@@ -66,28 +62,32 @@ PolicySpec h2o_spec() {
       .details =
           "Score: attention received from every prompt row and every later query, averaged over the unit's "
           "query heads. The last floor(recent * B) positions stay, the rest of the budget goes to the "
-          "highest scores, and a token once dropped never returns. This is the accumulation of the paper's "
-          "text and of the authors' code; the pseudo-code as printed scores with the current row alone, "
-          "which is tova(unit=lane). Departure: one decision when a token arrives, before its query attends.",
-      .params =
-          {{.name = "recent",
-            .type = ParamType::real,
-            .fallback = "0.5",
-            .min = 0,
-            .max = 1,
-            .unit = "share of the budget",
-            .help = "what goes to the most recent positions"},
-           {.name = "feedback",
-            .type = ParamType::choice,
-            .fallback = "renorm",
-            .choices = {"renorm", "raw"},
-            .help =
-                "what decoding adds: the compressed cache's own attention (as the authors' code sees it), "
-                "or the full cache's (as cold-compress does)"},
-           unit_param("lane"),
-           tie_param()},
+          "highest scores, and a token once dropped never returns.",
+      .departures = {{"paper: the printed pseudo-code scores with the current row alone",
+                      "attention is accumulated, as text and code do; the other is tova(unit=lane)"},
+                     {"authors' code: heavy and recent sizes fixed from the prompt's length",
+                      "a share of the budget: recent"},
+                     {"authors' code: per query head, no grouped queries",
+                      "mean over the heads that share a KV head"},
+                     {"authors' code: attends B + 1, then drops one", "drops before attending; phase=post"}},
+      .params = {{.name = "recent",
+                  .type = ParamType::real,
+                  .fallback = "0.5",
+                  .min = 0,
+                  .max = 1,
+                  .unit = "share of the budget",
+                  .help = "what goes to the most recent positions"},
+                 feedback_param(),
+                 unit_param("lane"),
+                 granularity_param(),
+                 phase_param(),
+                 prompt_param(),
+                 tie_param()},
       .needs = {.prompt_rows = RowNeed::all, .decode_rows = true},
+      .scored = true,
       .layer_unit = unit_is_layer,
+      .floor = selection_floor,
+      .overshoot = selection_overshoot,
       .make_eviction = [](const Params& params, const Unit& unit) {
         return std::make_unique<H2o>(params, unit);
       }};

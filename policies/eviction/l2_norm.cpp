@@ -21,14 +21,13 @@ class L2NormDecoder final : public ScoredDecoder {
 
 class L2Norm final : public ScoredEviction {
  public:
-  L2Norm(const Params& params, const Unit& unit)
-      : ScoredEviction(unit, Protection::of(params), tie_of(params)) {}
-
-  std::unique_ptr<Decoder> decoder(std::size_t budget, std::span<const Position> slots) const override {
-    return std::make_unique<L2NormDecoder>(protection(budget), tie(), scores_of(slots));
-  }
+  L2Norm(const Params& params, const Unit& unit) : ScoredEviction(unit, Selection::of(params)) {}
 
  private:
+  std::unique_ptr<Decoder> decoder(std::size_t budget, std::span<const Position> slots) const override {
+    return std::make_unique<L2NormDecoder>(selection(budget), scores_of(slots));
+  }
+
   std::vector<double> score(const Prompt& prompt) override {
     const MatrixView keys = prompt.keys(0);
     std::vector<double> out(prompt.length());
@@ -51,12 +50,15 @@ PolicySpec l2_norm_spec() {
           "Compression, EMNLP 2024, https://arxiv.org/abs/2406.11430",
       .details =
           "Score of a token: minus the norm of its key, per KV head; rotary embedding does not change it. "
-          "Nothing is protected by default, as in the paper; sinks=4,window=10 is cold-compress's setting. "
-          "Departures: one token leaves when one arrives, where the authors' code prunes to a share of the "
-          "length now and then; no layer is exempt, where their experiments leave out the first one or two.",
-      .params = {sinks_param(0), window_param(0), tie_param()},
+          "Nothing is protected by default, as in the paper; sinks=4,window=10 is cold-compress's setting.",
+      .departures = {{"the authors' code prunes to a share of the length now and then",
+                      "one token leaves when one arrives"},
+                     {"the authors' experiments exempt the first one or two layers", "no layer is exempt"}},
+      .params = {sinks_param(0), window_param(0), granularity_param(), phase_param(), tie_param()},
       .needs = {.keys = true},
-      .floor = protection_floor,
+      .scored = true,
+      .floor = selection_floor,
+      .overshoot = selection_overshoot,
       .make_eviction = [](const Params& params, const Unit& unit) {
         return std::make_unique<L2Norm>(params, unit);
       }};

@@ -22,14 +22,14 @@ struct Draws {
 
 class RandomDecoder final : public ScoredDecoder {
  public:
-  RandomDecoder(const Draws& draws, bool redraw, Protection protection, std::vector<double> scores)
-      : ScoredDecoder(protection, Tie::oldest, std::move(scores)), draws_(draws), redraw_(redraw) {}
+  RandomDecoder(const Draws& draws, bool redraw, const Selection& selection, std::vector<double> scores)
+      : ScoredDecoder(selection, std::move(scores)), draws_(draws), redraw_(redraw) {}
 
-  std::size_t evict(const Arrival& arrival) override {
-    if (redraw_)
+  void evict(const Arrival& arrival, std::vector<std::size_t>& victims) override {
+    if (redraw_ && arrival.full)
       for (std::size_t slot = 0; slot < arrival.slots.size(); ++slot)
         scores()[slot] = draws_(arrival.slots[slot], arrival.position);
-    return ScoredDecoder::evict(arrival);
+    ScoredDecoder::evict(arrival, victims);
   }
 
   void observe(const Step& step) override { admit(step, draws_(step.position)); }
@@ -42,15 +42,13 @@ class RandomDecoder final : public ScoredDecoder {
 class Random final : public ScoredEviction {
  public:
   Random(const Params& params, const Unit& unit)
-      : ScoredEviction(unit, Protection::of(params), Tie::oldest),
-        draws_(unit),
-        redraw_(params.flag("redraw")) {}
-
-  std::unique_ptr<Decoder> decoder(std::size_t budget, std::span<const Position> slots) const override {
-    return std::make_unique<RandomDecoder>(draws_, redraw_, protection(budget), scores_of(slots));
-  }
+      : ScoredEviction(unit, Selection::of(params)), draws_(unit), redraw_(params.flag("redraw")) {}
 
  private:
+  std::unique_ptr<Decoder> decoder(std::size_t budget, std::span<const Position> slots) const override {
+    return std::make_unique<RandomDecoder>(draws_, redraw_, selection(budget), scores_of(slots));
+  }
+
   std::vector<double> score(const Prompt& prompt) override {
     std::vector<double> out(prompt.length());
     for (std::size_t position = 0; position < out.size(); ++position)
@@ -72,17 +70,20 @@ PolicySpec random_spec() {
               "Every position draws one priority from (seed, layer, head, position) and the highest stay: "
               "at every step what is held, the newest token apart, is a uniform sample of the past without "
               "replacement, and larger budgets hold supersets. redraw=true draws again for every resident "
-              "at every step, as cold-compress does: then old tokens thin out geometrically.",
+              "at every step: then old tokens thin out geometrically.",
+          .departures = {{"cold-compress draws again at every step", "one draw per position; redraw=true"}},
           .params = {sinks_param(0),
                      window_param(0),
                      {.name = "redraw",
                       .type = ParamType::flag,
                       .fallback = "false",
                       .help = "draw a new priority for every resident at every step"},
-                     unit_param("lane")},
+                     unit_param("lane"),
+                     granularity_param()},
           .randomised = true,
+          .scored = true,
           .layer_unit = unit_is_layer,
-          .floor = protection_floor,
+          .floor = selection_floor,
           .make_eviction = [](const Params& params, const Unit& unit) {
             return std::make_unique<Random>(params, unit);
           }};

@@ -1,9 +1,9 @@
 // What the end of the prompt looks at, smoothed along positions.
 #include <algorithm>
 
-#include "policies/api/column_sums.hpp"
-#include "policies/api/pooling.hpp"
 #include "policies/api/score_policy.hpp"
+#include "policies/parts/column_sums.hpp"
+#include "policies/parts/pooling.hpp"
 
 namespace kvsim::policy {
 namespace {
@@ -11,10 +11,10 @@ namespace {
 class SnapKv final : public ScoredEviction {
  public:
   SnapKv(const Params& params, const Unit& unit)
-      : ScoredEviction(unit, Protection::of(params), tie_of(params)),
+      : ScoredEviction(unit, Selection::of(params)),
         window_(params.count("window")),
         pooling_(Pooling::parse(params.word("pool"))),
-        strongest_head_(params.word("group") == "max"),
+        group_(group_of(params)),
         sums_(unit.n_query_heads(), window_) {}
 
   std::size_t prompt_rows() const override { return window_; }
@@ -28,14 +28,14 @@ class SnapKv final : public ScoredEviction {
     for (std::size_t head = 0; head < sums_.n_heads(); ++head) {
       const std::vector<double> smooth = pooled(pooling_, sums_.head(head).first(n_scored));
       for (std::size_t j = 0; j < n_scored; ++j)
-        out[j] = strongest_head_ ? std::max(out[j], smooth[j]) : out[j] + smooth[j];
+        out[j] = group_ == Group::max ? std::max(out[j], smooth[j]) : out[j] + smooth[j];
     }
     return out;
   }
 
   std::size_t window_;
   Pooling pooling_;
-  bool strongest_head_;
+  Group group_;
   ColumnSums sums_;
 };
 
@@ -55,26 +55,23 @@ PolicySpec snapkv_spec() {
           "visible key), averaged over those rows, pooled along positions within each query head, then "
           "reduced over the unit's query heads (the order matters for max pooling only). The window itself "
           "stays. Generated tokens are appended and never dropped. Defaults are the authors' code's; their "
-          "LongBench runs use pool=max:7. Departure: the authors select per query head over repeated KV "
-          "heads and so store a cache per query head; here the group's query heads share the set of their "
-          "KV head.",
+          "LongBench runs use pool=max:7.",
+      .departures = {{"authors' code: selects per query head and stores repeated KV heads",
+                      "one set per KV head, shared by its query heads"}},
       .params = {window_param(32, 1),
                  {.name = "pool",
                   .type = ParamType::pool,
                   .fallback = "avg:5",
                   .help = "smoothing along positions, zero padding counted in the average"},
-                 {.name = "group",
-                  .type = ParamType::choice,
-                  .fallback = "mean",
-                  .choices = {"mean", "max"},
-                  .help =
-                      "how the unit's query heads are reduced to one score (a sum ranks as the mean does)"},
+                 group_param(),
                  unit_param("lane"),
                  sinks_param(0),
-                 tie_param()},
+                 granularity_param(),
+                 ranked_tie_param()},
       .needs = {.prompt_rows = RowNeed::window},
+      .scored = true,
       .layer_unit = unit_is_layer,
-      .floor = protection_floor,
+      .floor = selection_floor,
       .make_eviction = [](const Params& params, const Unit& unit) {
         return std::make_unique<SnapKv>(params, unit);
       }};

@@ -1,7 +1,7 @@
 // Attention sinks and a sliding window.
-#include "policies/api/recency.hpp"
 #include "policies/api/score_policy.hpp"
 #include "policies/api/spec.hpp"
+#include "policies/parts/recency.hpp"
 
 namespace kvsim::policy {
 
@@ -14,11 +14,10 @@ PolicySpec streaming_llm_spec() {
       .paper =
           "Xiao, Tian, Chen, Han, Lewis, Efficient Streaming Language Models with Attention Sinks, ICLR "
           "2024, https://arxiv.org/abs/2309.17453",
-      .details =
-          "The first `sinks` positions and the last B - sinks; the sinks count inside the budget. "
-          "Departure: tokens keep the position they were computed at, whereas the paper numbers them again "
-          "inside the cache; a recorded run holds keys that are already rotated. KVCache-Factory's policy "
-          "of this name, a long prefix and a window of w, is streaming_llm(sinks=B-w).",
+      .details = "The first `sinks` positions and the last B - sinks; the sinks count inside the budget.",
+      .departures = {{"paper: positions are numbered again inside the cache",
+                      "positions are kept: recorded keys are already rotated"},
+                     {"KVCache-Factory: a long prefix and the last w tokens", "streaming_llm(sinks=B-w)"}},
       .params = {sinks_param(4)},
       .floor = [](const Params& params) { return params.count("sinks") + 1; },
       .make_eviction = [](const Params& params,

@@ -1,6 +1,6 @@
 // What the last query attended least leaves.
-#include "policies/api/column_sums.hpp"
 #include "policies/api/score_policy.hpp"
+#include "policies/parts/column_sums.hpp"
 
 namespace kvsim::policy {
 namespace {
@@ -12,24 +12,23 @@ class TovaDecoder final : public ScoredDecoder {
   void observe(const Step& step) override {
     const std::span<double> row = admit(step, 0);
     std::fill(row.begin(), row.end(), 0.0);
-    for (std::size_t head = 0; head < step.attention.rows; ++head)
-      add_scaled(step.attention.row(head), renormalise(step, head), row);
+    add_attention(step, Feedback::renorm, Group::mean, 1, row);
   }
 };
 
 class Tova final : public ScoredEviction {
  public:
   Tova(const Params& params, const Unit& unit)
-      : ScoredEviction(unit, Protection::of(params), tie_of(params)), last_row_(unit.n_query_heads(), 1) {}
+      : ScoredEviction(unit, Selection::of(params)), last_row_(unit.n_query_heads(), 1) {}
 
   std::size_t prompt_rows() const override { return 1; }
   void observe(const PromptRows& rows) override { last_row_.add(rows); }
 
+ private:
   std::unique_ptr<Decoder> decoder(std::size_t budget, std::span<const Position> slots) const override {
-    return std::make_unique<TovaDecoder>(protection(budget), tie(), scores_of(slots));
+    return std::make_unique<TovaDecoder>(selection(budget), scores_of(slots));
   }
 
- private:
   std::vector<double> score(const Prompt& /*prompt*/) override { return last_row_.mean(); }
 
   ColumnSums last_row_;
@@ -47,14 +46,17 @@ PolicySpec tova_spec() {
           .details =
               "Score: the last query's attention over what is resident, averaged over all query heads of "
               "the layer; the prompt is cut once, by its last row. Nothing is protected and the newest "
-              "token competes like any other. Departure: the token that leaves does so when the next one "
-              "arrives, so a query attends B tokens where the authors' code attends B + 1 and drops one "
-              "afterwards: B here is their B + 1, and the decisions are the same. unit=lane decides per KV "
-              "head; window=1 keeps the newest prompt token as kvpress does.",
-          .params = {unit_param("layer"), sinks_param(0), window_param(0), tie_param()},
+              "token competes like any other. unit=lane decides per KV head; window=1 keeps the newest "
+              "prompt token as kvpress does.",
+          .departures = {{"authors' code: attends B + 1, then drops one",
+                          "drops before attending, so B here is their B + 1; phase=post"}},
+          .params = {unit_param("layer"), sinks_param(0), window_param(0), granularity_param(), phase_param(),
+                     prompt_param(), tie_param()},
           .needs = {.prompt_rows = RowNeed::window, .decode_rows = true},
+          .scored = true,
           .layer_unit = unit_is_layer,
-          .floor = protection_floor,
+          .floor = selection_floor,
+          .overshoot = selection_overshoot,
           .make_eviction = [](const Params& params, const Unit& unit) {
             return std::make_unique<Tova>(params, unit);
           }};

@@ -1,6 +1,6 @@
 // The newest tokens only.
-#include "policies/api/recency.hpp"
 #include "policies/api/spec.hpp"
+#include "policies/parts/recency.hpp"
 
 namespace kvsim::policy {
 

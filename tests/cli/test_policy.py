@@ -9,18 +9,18 @@ from kvsim_command import SOURCE, CommandTest
 
 def registered(kind):
     """Names on the lines KVSIM_<kind>(name...) of the list of built-ins."""
-    return re.findall(rf"^KVSIM_{kind}\((\w+)", (SOURCE / "policies" / "builtin.def").read_text(), re.MULTILINE)
+    return re.findall(rf"^KVSIM_{kind}\(([\w.]+)", (SOURCE / "policies" / "builtin.def").read_text(), re.MULTILINE)
 
 
 class Policy(CommandTest):
     def test_list_has_every_line_of_the_registry(self):
         lines = [line.split()[0] for line in self.ok("policy", "list").splitlines() if line.startswith("  ")]
         names = [name for name in lines if name != "="]
-        self.assertEqual(names, registered("EVICTION") + registered("ALLOCATION") + registered("PRESET"))
+        self.assertEqual(names, registered("EVICTION") + registered("ORACLE") + registered("ALLOCATION") + registered("PRESET"))
 
     def test_json(self):
         policies = json.loads(self.ok("policy", "list", "--format", "json"))
-        for kind in "eviction", "allocation", "preset":
+        for kind in "eviction", "oracle", "allocation", "preset":
             self.assertEqual([p["name"] for p in policies if p["kind"] == kind], registered(kind.upper()))
         h2o = next(p for p in policies if p["name"] == "h2o")
         self.assertEqual(h2o["params"][0]["name"], "recent")
@@ -41,7 +41,7 @@ class Policy(CommandTest):
         page = self.ok("policy", "show", "xkv")
         self.assertIn("xkv (preset)", page)
         self.assertIn("xkv (allocation)", page)
-        self.assertIn("snapkv(window=8,pool=avg:7,group=mean,unit=layer,sinks=0,tie=oldest)+xkv(r_avg=0)", page)
+        self.assertIn("snapkv(window=8,pool=avg:7,group=mean,unit=layer,sinks=0,granularity=1,tie=oldest)+xkv(r_avg=0)", page)
 
     def test_wrong_names(self):
         self.assertIn("Did you mean snapkv", self.fails(2, "policy", "show", "snapvk"))
@@ -51,7 +51,7 @@ class Policy(CommandTest):
 
     def test_readme_table_is_the_command_output(self):
         self.assertIn(self.ok("policy", "list", "--format", "md"), (SOURCE / "policies" / "README.md").read_text(),
-                      "paste the output of `kvsim policy list --format md` into policies/README.md")
+                      "run tools/paste_policies.py PATH/TO/kvsim")
 
     def test_readme_example_is_the_compiled_one(self):
         example = (SOURCE / "tests" / "unit" / "policies" / "example_policy.cpp").read_text()
@@ -60,7 +60,7 @@ class Policy(CommandTest):
 
     def test_readme_names_what_exists(self):
         text = (SOURCE / "policies" / "README.md").read_text()
-        for name in re.findall(r"`(api/\w+\.hpp)`", text):
+        for name in re.findall(r"`((?:api|parts)/\w+\.hpp)`", text):
             self.assertTrue((SOURCE / "policies" / name).exists(), name)
 
 

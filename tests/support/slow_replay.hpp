@@ -130,7 +130,8 @@ inline std::vector<sim::LaneOutcome> slow_unit(const trace::Sequence& sequence, 
   for (std::uint32_t lane = 0; lane < n_lanes; ++lane)
     for (std::uint32_t g = 0; g < group; ++g)
       a.push_back(attention(sequence, layer, static_cast<std::uint32_t>((first_head + lane) * group + g)));
-  if (eviction->prompt_rows() > 0)
+  const bool streams = eviction->streams_prompt();
+  if (!streams && eviction->prompt_rows() > 0)
     for (std::size_t head = 0; head < a.size(); ++head)
       for (std::size_t t = 0; t < prompt; ++t) {  // row by row, from the very first
         const std::vector<float> row(a[head][t].begin(),
@@ -138,10 +139,65 @@ inline std::vector<sim::LaneOutcome> slow_unit(const trace::Sequence& sequence, 
         eviction->observe({static_cast<int>(head), t, prompt, {row.data(), 1, t + 1, t + 1}});
       }
   const SlowPrompt view(sequence, layer, first_head, n_lanes);
-  eviction->finish_prompt(view);
-  std::vector<policy::Position> slots(std::min(budget, prompt));
-  eviction->compress(budget, slots);
-  const auto decoder = eviction->decoder(budget, slots);
+  if (!streams) eviction->finish_prompt(view);
+  policy::Start start = eviction->start(budget);
+  std::vector<policy::Position> slots = start.keep;
+  policy::Decoder* const decoder = start.decoder.get();
+  const std::size_t capacity = budget + part.overshoot();
+  std::vector<Rows> q;
+  for (std::uint32_t head = 0; head < n_lanes * group; ++head)
+    q.push_back(read_all(sequence, trace::Tensor::query, layer,
+                         static_cast<std::uint32_t>(first_head * group + head)));
+
+  const auto arrive = [&](std::size_t t) {
+    std::vector<float> keys, values, queries;
+    for (std::uint32_t lane = 0; lane < n_lanes; ++lane) {
+      keys.insert(keys.end(), view.key(lane, t).begin(), view.key(lane, t).end());
+      values.insert(values.end(), view.value(lane, t).begin(), view.value(lane, t).end());
+    }
+    for (const Rows& rows : q) queries.insert(queries.end(), rows[t].begin(), rows[t].end());
+    const MatrixView own_keys{keys.data(), n_lanes, model.head_dim, model.head_dim};
+    const auto position = static_cast<policy::Position>(t);
+    std::vector<std::size_t> victims;
+    if (decoder)
+      decoder->evict({position,
+                      slots,
+                      slots.size() >= capacity,
+                      own_keys,
+                      {queries.data(), q.size(), model.head_dim, model.head_dim},
+                      0},
+                     victims);
+    if (victims.empty()) {
+      slots.push_back(position);
+    } else {
+      slots[victims[0]] = position;
+      std::set<policy::Position> leaving;
+      for (std::size_t i = 1; i < victims.size(); ++i) leaving.insert(slots[victims[i]]);
+      std::erase_if(slots, [&](policy::Position p) { return leaving.count(p) > 0; });
+    }
+    if (!decoder) return;
+    std::vector<float> seen;
+    std::vector<double> mass;
+    for (const Rows& rows : a) {
+      double sum = 0;
+      for (const policy::Position p : slots) {
+        seen.push_back(static_cast<float>(rows[t][static_cast<std::size_t>(p)]));
+        sum += rows[t][static_cast<std::size_t>(p)];
+      }
+      mass.push_back(sum);
+    }
+    const auto own_slot =
+        static_cast<std::size_t>(std::find(slots.begin(), slots.end(), position) - slots.begin());
+    decoder->observe({position,
+                      slots,
+                      own_slot,
+                      {seen.data(), a.size(), slots.size(), slots.size()},
+                      mass,
+                      own_keys,
+                      {values.data(), n_lanes, model.v_head_dim, model.v_head_dim}});
+  };
+  if (streams)
+    for (std::size_t t = 0; t < prompt; ++t) arrive(t);
 
   std::vector<sim::LaneOutcome> out(n_lanes);
   for (std::uint32_t lane = 0; lane < n_lanes; ++lane) {
@@ -161,13 +217,7 @@ inline std::vector<sim::LaneOutcome> slow_unit(const trace::Sequence& sequence, 
   }
 
   for (std::size_t t = prompt; t < sequence.length(); ++t) {
-    std::size_t own_slot = slots.size();
-    if (decoder && slots.size() == budget) {
-      own_slot = decoder->evict({static_cast<policy::Position>(t), slots});
-      slots[own_slot] = static_cast<policy::Position>(t);
-    } else {
-      slots.push_back(static_cast<policy::Position>(t));
-    }
+    arrive(t);
     const std::set<policy::Position> resident(slots.begin(), slots.end());
     for (std::uint32_t lane = 0; lane < n_lanes; ++lane) {
       std::vector<double> mean(t + 1, 0.0);
@@ -195,28 +245,6 @@ inline std::vector<sim::LaneOutcome> slow_unit(const trace::Sequence& sequence, 
       out[lane].attention_loss_oracle += 1 - top(mean, resident.size());
       out[lane].output_error += error;
     }
-    if (!decoder) continue;
-    std::vector<float> seen, keys, values;
-    std::vector<double> mass;
-    for (const Rows& rows : a) {
-      double sum = 0;
-      for (const policy::Position p : slots) {
-        seen.push_back(static_cast<float>(rows[t][static_cast<std::size_t>(p)]));
-        sum += rows[t][static_cast<std::size_t>(p)];
-      }
-      mass.push_back(sum);
-    }
-    for (std::uint32_t lane = 0; lane < n_lanes; ++lane) {
-      keys.insert(keys.end(), view.key(lane, t).begin(), view.key(lane, t).end());
-      values.insert(values.end(), view.value(lane, t).begin(), view.value(lane, t).end());
-    }
-    decoder->observe({static_cast<policy::Position>(t),
-                      slots,
-                      own_slot,
-                      {seen.data(), a.size(), slots.size(), slots.size()},
-                      mass,
-                      {keys.data(), n_lanes, model.head_dim, model.head_dim},
-                      {values.data(), n_lanes, model.v_head_dim, model.v_head_dim}});
   }
   return out;
 }

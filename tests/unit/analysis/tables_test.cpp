@@ -170,7 +170,7 @@ TEST_CASE("table: grouped by budget, constants above, best marked, undefined a d
       table_row("h2o", "h2o(recent=0.5)+uniform()", "25%", 30, 0.5, 0.00001),
   };
   for (const std::size_t i : {0U, 3U}) {
-    rows[i].unbounded = true;
+    rows[i].own_budget = true;
     rows[i].kept_tokens = 120;
     rows[i].kept_bytes = 122880;
     rows[i].attention_loss_oracle = 0;
@@ -243,7 +243,7 @@ TEST_CASE("table: the mark") {
   CHECK(marks({a}) == 0);
   SECTION("a policy without a budget does not compete") {
     Row full = table_row("full", "full()+uniform()", "9", 9, 1, 0);
-    full.unbounded = true;
+    full.own_budget = true;
     CHECK_THAT(written(Format::table, {full, a, b}), Catch::Contains("\na *") && Catch::Contains("\nfull  "));
     CHECK(marks({full, a}) == 0);
   }

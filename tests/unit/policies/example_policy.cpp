@@ -19,14 +19,13 @@ struct ValueNormDecoder final : ScoredDecoder {
 
 class ValueNorm final : public ScoredEviction {
  public:
-  ValueNorm(const Params& params, const Unit& unit)
-      : ScoredEviction(unit, Protection::of(params), tie_of(params)) {}
-
-  std::unique_ptr<Decoder> decoder(std::size_t budget, std::span<const Position> slots) const override {
-    return std::make_unique<ValueNormDecoder>(protection(budget), tie(), scores_of(slots));
-  }
+  ValueNorm(const Params& params, const Unit& unit) : ScoredEviction(unit, Selection::of(params)) {}
 
  private:
+  std::unique_ptr<Decoder> decoder(std::size_t budget, std::span<const Position> slots) const override {
+    return std::make_unique<ValueNormDecoder>(selection(budget), scores_of(slots));
+  }
+
   std::vector<double> score(const Prompt& prompt) override {
     std::vector<double> scores;
     for (std::size_t j = 0; j < prompt.length(); ++j) scores.push_back(norm(prompt.values(0).row(j)));
@@ -42,7 +41,8 @@ PolicySpec value_norm_spec() {
           .summary = "keeps the values of largest Euclidean norm",
           .params = {sinks_param(4), window_param(0), tie_param()},
           .needs = {.values = true},
-          .floor = protection_floor,
+          .scored = true,
+          .floor = selection_floor,
           .make_eviction = [](const Params& params, const Unit& unit) {
             return std::make_unique<ValueNorm>(params, unit);
           }};

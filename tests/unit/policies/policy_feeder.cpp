@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <set>
 
 #include "policies/builtin.hpp"
 #include "sim/base/rng.hpp"
@@ -17,6 +18,10 @@ class RunPrompt final : public Prompt {
   std::size_t length() const override { return run_.prompt; }
   MatrixView keys(int lane) const override { return view(run_.keys, lane, run_.unit.head_dim); }
   MatrixView values(int lane) const override { return view(run_.values, lane, run_.unit.value_dim); }
+  MatrixView queries(int head) const override { return view(run_.queries, head, run_.unit.head_dim); }
+  std::span<const std::uint8_t> classes() const override {
+    return std::span(run_.classes).first(run_.prompt);
+  }
 
  private:
   MatrixView view(const std::vector<std::vector<float>>& tensor, int lane, int dim) const {
@@ -24,6 +29,31 @@ class RunPrompt final : public Prompt {
     return {tensor[static_cast<std::size_t>(lane)].data(), run_.prompt, width, width};
   }
   const Run& run_;
+};
+
+class RunFuture final : public Future {
+ public:
+  explicit RunFuture(const Run& run) : run_(run), mean_(run.decode * run.length()) {
+    for (int head = 0; head < run.unit.n_query_heads(); ++head)
+      for (std::size_t s = 0; s < run.decode; ++s)
+        for (std::size_t j = 0; j < run.length(); ++j)
+          mean_[s * run.length() + j] +=
+              run.p(head, run.prompt + s, j) / static_cast<float>(run.unit.n_query_heads());
+  }
+  std::size_t steps() const override { return run_.decode; }
+  MatrixView attention() const override { return {mean_.data(), run_.decode, run_.length(), run_.length()}; }
+  MatrixView queries(int head) const override {
+    const std::vector<float>& all = run_.queries[static_cast<std::size_t>(head)];
+    return {all.data() + run_.prompt * kHeadDim, run_.decode, kHeadDim, kHeadDim};
+  }
+  MatrixView keys(int lane) const override {
+    return {run_.keys[static_cast<std::size_t>(lane)].data(), run_.length(), kHeadDim, kHeadDim};
+  }
+  double scale() const override { return 0.5; }
+
+ private:
+  const Run& run_;
+  std::vector<float> mean_;
 };
 
 void observe_prompt(Eviction& eviction, const Run& run, const Feeding& feeding) {
@@ -80,12 +110,55 @@ std::vector<Position> sorted(std::vector<Position> positions) {
   return positions;
 }
 
-std::vector<Position> compressed(const Eviction& eviction, const Run& run, std::size_t budget) {
-  std::vector<Position> keep(std::min(budget, run.prompt), Position{-1});
-  eviction.compress(budget, keep);
-  REQUIRE(std::adjacent_find(keep.begin(), keep.end(), std::greater_equal<>()) == keep.end());
-  REQUIRE((keep.empty() || (keep.front() >= 0 && keep.back() < static_cast<Position>(run.prompt))));
-  return keep;
+std::unique_ptr<Eviction> make(const Part& part, const Run& run) {
+  if (!part.spec->make_oracle) return part.make_eviction(run.unit);
+  auto oracle = part.spec->make_oracle(part.params, run.unit);
+  const RunFuture future(run);
+  oracle->foresee(future);
+  return oracle;
+}
+
+/// The token at `query` arrives, whoever must leaves, and it attends. Returns what it attends.
+std::vector<Position> arrive(Decoder* decoder, const Run& run, std::size_t query, std::size_t capacity,
+                             std::vector<Position>& slots) {
+  const auto position = static_cast<Position>(query);
+  const bool full = slots.size() >= capacity;
+  std::vector<std::size_t> victims;
+  if (decoder) {
+    const std::vector<float> keys = own_rows(run.keys, query, kHeadDim),
+                             queries = own_rows(run.queries, query, kHeadDim);
+    decoder->evict({.position = position,
+                    .slots = slots,
+                    .full = full,
+                    .keys = {keys.data(), run.keys.size(), kHeadDim, kHeadDim},
+                    .queries = {queries.data(), run.queries.size(), kHeadDim, kHeadDim},
+                    .token_class = run.classes[query]},
+                   victims);
+    REQUIRE((!full || !victims.empty()));
+    REQUIRE(std::set(victims.begin(), victims.end()).size() == victims.size());
+    for (const std::size_t victim : victims) REQUIRE(victim < slots.size());
+  }
+  std::size_t own_slot = slots.size();
+  if (victims.empty()) {
+    slots.push_back(position);
+  } else {
+    own_slot = victims[0];
+    slots[own_slot] = position;
+    std::vector<Position> left;
+    for (std::size_t slot = 0; slot < slots.size(); ++slot) {
+      if (slot != victims[0] && std::count(victims.begin(), victims.end(), slot) > 0) continue;
+      if (slot == victims[0]) own_slot = left.size();
+      left.push_back(slots[slot]);
+    }
+    slots = left;
+  }
+  if (decoder) {
+    show_step(*decoder, run, slots, own_slot);
+    REQUIRE(slots.size() <= capacity);
+    const std::span<const double> scores = decoder->scores();
+    REQUIRE((scores.empty() || scores.size() == slots.size()));
+  }
+  return sorted(slots);
 }
 
 }  // namespace
@@ -99,6 +172,8 @@ Run blank_run(const Shape& shape) {
   run.rows.assign(static_cast<std::size_t>(run.unit.n_query_heads()), std::vector<float>(n * n));
   run.keys.assign(static_cast<std::size_t>(shape.n_lanes), std::vector<float>(n * kHeadDim));
   run.values.assign(static_cast<std::size_t>(shape.n_lanes), std::vector<float>(n * kValueDim));
+  run.queries.assign(static_cast<std::size_t>(run.unit.n_query_heads()), std::vector<float>(n * kHeadDim));
+  run.classes.assign(n, 0);
   return run;
 }
 
@@ -113,39 +188,42 @@ Run random_run(const Shape& shape, std::uint64_t seed, int levels) {
       for (std::size_t j = 0; j <= i; ++j) run.p(head, i, j) /= sum;
     }
   }
-  for (auto* tensor : {&run.keys, &run.values})
+  for (auto* tensor : {&run.keys, &run.values, &run.queries})
     for (std::vector<float>& lane : *tensor)
       for (float& x : lane) x = static_cast<float>(draw()) / static_cast<float>(levels);
+  for (std::uint8_t& token_class : run.classes) {
+    const double u = uniform01(combine({seed, draws++}));
+    token_class = u < 0.1 ? kSpecialToken : u < 0.3 ? kPunctuation : 0;
+  }
   return run;
 }
 
 Fed feed(const Composition& composition, const Run& run, std::size_t budget, const Feeding& feeding) {
-  const PolicySpec& spec = *composition.eviction.spec;
-  if (spec.unbounded) budget = run.length();
-  const auto eviction = spec.make_eviction(composition.eviction.params, run.unit);
-  observe_prompt(*eviction, run, feeding);
-  eviction->finish_prompt(RunPrompt(run));
-
-  Fed out;
-  out.kept = compressed(*eviction, run, budget);
-  std::vector<Position> slots = out.kept;
-  const auto decoder = eviction->decoder(budget, slots);
-  for (std::size_t query = run.prompt; query < run.length(); ++query) {
-    const auto position = static_cast<Position>(query);
-    std::size_t own_slot = slots.size();
-    if (decoder && slots.size() == budget) {
-      own_slot = decoder->evict({.position = position, .slots = slots});
-      REQUIRE(own_slot < slots.size());
-      slots[own_slot] = position;
-    } else {
-      slots.push_back(position);
-    }
-    if (decoder) {
-      show_step(*decoder, run, slots, own_slot);
-      REQUIRE(slots.size() <= budget);
-    }
-    out.held.push_back(sorted(slots));
+  const Part& part = composition.eviction;
+  if (part.spec->own_budget) budget = run.length();
+  const auto eviction = make(part, run);
+  const RunPrompt prompt(run);
+  const bool streams = eviction->streams_prompt();
+  if (!streams) {
+    observe_prompt(*eviction, run, feeding);
+    eviction->finish_prompt(prompt);
+    REQUIRE(eviction->scores().size() == (part.spec->scored ? run.prompt : 0));
   }
+
+  Start start = eviction->start(budget);
+  REQUIRE(start.keep.size() <= (streams ? 0 : std::min(budget, run.prompt)));
+  REQUIRE(std::adjacent_find(start.keep.begin(), start.keep.end(), std::greater_equal<>()) ==
+          start.keep.end());
+  REQUIRE((start.keep.empty() ||
+           (start.keep.front() >= 0 && start.keep.back() < static_cast<Position>(run.prompt))));
+  const std::size_t capacity = budget + part.overshoot();
+  std::vector<Position> slots = start.keep;
+  for (std::size_t query = 0; streams && query < run.prompt; ++query)
+    arrive(start.decoder.get(), run, query, capacity, slots);
+  Fed out;
+  out.kept = sorted(slots);
+  for (std::size_t query = run.prompt; query < run.length(); ++query)
+    out.held.push_back(arrive(start.decoder.get(), run, query, capacity, slots));
   return out;
 }
 

@@ -12,12 +12,14 @@
 
 namespace kvsim::policy::test {
 
-/// Full attention rows, keys and values of one unit.
+/// Full attention rows, queries, keys, values and token classes of one unit.
 struct Run {
   Unit unit;
   std::size_t prompt = 0, decode = 0;
-  std::vector<std::vector<float>> rows;  ///< per query head, [length, length], causal, each row sums to 1
+  std::vector<std::vector<float>> rows;     ///< per query head, [length, length], causal, each row sums to 1
+  std::vector<std::vector<float>> queries;  ///< per query head, [length, dim]
   std::vector<std::vector<float>> keys, values;  ///< per lane, [length, dim]
+  std::vector<std::uint8_t> classes;             ///< [length]
 
   std::size_t length() const { return prompt + decode; }
   float p(int query_head, std::size_t query, std::size_t key) const {
@@ -35,11 +37,11 @@ struct Shape {
 
 /// Rows of random weights, an integer in [1, levels] before normalising: few levels make many ties.
 Run random_run(const Shape& shape, std::uint64_t seed, int levels = 1000000);
-/// Rows, keys and values all zero, to be filled by hand.
+/// Everything zero, to be filled by hand.
 Run blank_run(const Shape& shape);
 
 struct Fed {
-  std::vector<Position> kept;               ///< after the prompt, ascending
+  std::vector<Position> kept;               ///< after the prompt (and its passage, if streamed), ascending
   std::vector<std::vector<Position>> held;  ///< what step s attends, ascending
 };
 

@@ -26,7 +26,7 @@ std::size_t sum(const Tokens& tokens) {
 
 /// Importance of every layer, and a request for it; the prompt has 8 positions more than a layer has scores.
 struct Scored {
-  std::vector<std::vector<float>> w;
+  std::vector<std::vector<float>> w;  ///< per layer
   AllocationRequest request;
 
   Scored(std::vector<std::vector<float>> weights, std::size_t budget, std::size_t floor,
@@ -37,7 +37,9 @@ struct Scored {
                .prompt = w[0].size() + 8,
                .budget = budget,
                .floor = floor};
-    for (const auto& layer : w) request.importance.emplace_back(layer);
+    for (const auto& layer : w)
+      for (std::size_t head = 0; head < n_kv_heads; ++head)
+        request.profiles.emplace_back(layer.begin(), layer.end());
   }
 };
 

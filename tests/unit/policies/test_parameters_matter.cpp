@@ -21,6 +21,9 @@ std::vector<std::string> other_values(const ParamSpec& param) {
       return {param.fallback == "true" ? "false" : "true"};
     case ParamType::pool:
       return {"none", "avg:7", "max:3"};
+    case ParamType::policy:
+      return {param.fallback == "h2o" ? "tova" : "h2o", "l2_norm"};
+    case ParamType::text:
     case ParamType::choice:
       break;
   }
@@ -58,11 +61,11 @@ bool evicts_differently(const std::string& a_text, const std::string& b_text) {
 bool allocates_differently(const std::string& a_text, const std::string& b_text) {
   const Composition a = parse_composition("h2o+" + a_text, builtin()),
                     b = parse_composition("h2o+" + b_text, builtin());
-  std::vector<std::vector<float>> w(4, std::vector<float>(92));
+  std::vector<std::vector<double>> w(4, std::vector<double>(92));
   AllocationRequest request{.n_layers = 4, .n_kv_heads = 1, .prompt = 100, .budget = 60, .floor = 1};
   for (std::size_t i = 0; i < w.size(); ++i) {
-    for (std::size_t j = 0; j < w[i].size(); ++j) w[i][j] = static_cast<float>(uniform01(combine({i, j})));
-    request.importance.emplace_back(w[i]);
+    for (std::size_t j = 0; j < w[i].size(); ++j) w[i][j] = uniform01(combine({i, j}));
+    request.profiles.emplace_back(w[i]);
   }
   const auto tokens = [&](const Composition& c) {
     return c.allocation.spec->make_allocation(c.allocation.params)->allocate(request);

@@ -1,9 +1,9 @@
 // The pieces scores are made of: column sums, pooling, protection.
 #include <catch2/catch.hpp>
 
-#include "policies/api/column_sums.hpp"
-#include "policies/api/pooling.hpp"
 #include "policies/api/score_policy.hpp"
+#include "policies/parts/column_sums.hpp"
+#include "policies/parts/pooling.hpp"
 #include "sim/base/rng.hpp"
 #include "tests/unit/policies/policy_feeder.hpp"
 
@@ -77,7 +77,9 @@ TEST_CASE("a feeder that ignores the floor is caught") {
 }
 
 TEST_CASE("the floor leaves room for the token being computed") {
-  CHECK(Protection{.sinks = 4, .window = 8}.floor() == 12);
-  CHECK(Protection{.sinks = 4, .window = 0}.floor() == 5);
-  CHECK(Protection{}.floor() == 1);
+  CHECK(Selection{.protection = {4, 8}}.floor() == 12);
+  CHECK(Selection{.protection = {4, 0}}.floor() == 5);
+  CHECK(Selection{}.floor() == 1);
+  // In blocks of 8: one for the sinks; the window may begin with the last position of its first.
+  CHECK(Selection{.protection = {4, 8}, .granularity = 8}.floor() == 8 + 8 + 7);
 }

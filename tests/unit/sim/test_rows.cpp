@@ -1,8 +1,10 @@
 // The shared arithmetic: attention rows, importance, top sums, per-step oracle, resident sets.
 #include <catch2/catch.hpp>
 
+#include "policies/parts/window_importance.hpp"
 #include "sim/attention_rows.hpp"
-#include "sim/importance.hpp"
+#include "sim/largest_sums.hpp"
+#include "sim/prompt_pass.hpp"
 #include "sim/resident_set.hpp"
 #include "sim/step_oracle.hpp"
 #include "tests/support/random_trace.hpp"
@@ -68,12 +70,25 @@ TEST_CASE("rows and products do not depend on where they lie in memory") {
   }
 }
 
+namespace {
+
+/// w as replay measures it: a watcher of the prompt pass.
+std::vector<double> importance(const trace::Sequence& sequence, std::uint32_t head) {
+  const sim::GroupTensors tensors(sequence, {0, head, 1}, {});
+  policy::WindowImportance w(static_cast<int>(sequence.model().group()));
+  const sim::Watcher watcher{&w, 0, 1, std::min<std::size_t>(8, sequence.prompt_length())};
+  Progress progress;
+  sim::show_prompt(tensors, {&watcher, 1}, progress);
+  w.finish_prompt(sim::GroupTensors::PromptView(tensors, 0));
+  return w.values();
+}
+
+}  // namespace
+
 TEST_CASE("importance is the mean of the last eight rows, pooled over seven positions") {
   const trace::MemoryTrace trace = test::random_trace({.layers = 1, .prompt = 30, .decode = 2});
   const trace::Sequence sequence(trace);
-  std::vector<float> keys(30 * 8);
-  sequence.read(trace::Tensor::key, 0, 1, 0, 30, keys);
-  const std::vector<float> w = sim::lane_importance(sequence, 0, 1, {keys.data(), 30, 8, 8}, {});
+  const std::vector<double> w = importance(sequence, 1);
   const std::vector<double> expected =
       test::slow_importance({test::attention(sequence, 0, 2), test::attention(sequence, 0, 3)}, 30);
   REQUIRE(w.size() == 22);
@@ -82,13 +97,11 @@ TEST_CASE("importance is the mean of the last eight rows, pooled over seven posi
 
 TEST_CASE("a prompt that is all window has no importance") {
   const trace::MemoryTrace trace = test::random_trace({.prompt = 8, .decode = 2});
-  const trace::Sequence sequence(trace);
-  std::vector<float> keys(8 * 8);
-  CHECK(sim::lane_importance(sequence, 0, 0, {keys.data(), 8, 8, 8}, {}).empty());
+  CHECK(importance(trace::Sequence(trace), 0).empty());
 }
 
 TEST_CASE("largest sums") {
-  const std::vector<float> w{0.5F, 0.125F, 0.25F};
+  const std::vector<double> w{0.5, 0.125, 0.25};
   CHECK(sim::largest_sums(w) == std::vector<double>{0, 0.5, 0.75, 0.875});
   CHECK(sim::largest_sums({}) == std::vector<double>{0});
 }
@@ -115,14 +128,15 @@ TEST_CASE("the per-step oracle takes the n largest, whatever else is asked with 
 TEST_CASE("a resident set remembers who was held when") {
   const policy::Position kept[] = {2, 5};
   sim::ResidentSet set(kept, 3, true);
-  CHECK(set.join(10, 1) == 2);  // step 1: 2 5 10
-  set.replace(0, 11, 2);        // step 2: 11 5 10
+  const std::size_t first[] = {0}, two[] = {2, 1};
+  CHECK(set.join({}, 10, 1) == 2);     // step 1: 2 5 10
+  CHECK(set.join(first, 11, 2) == 0);  // step 2: 11 5 10
   set.begin_block();
-  set.replace(0, 12, 3);  // step 3: 12 5 10
-  CHECK(std::vector(set.slots().begin(), set.slots().end()) == std::vector<policy::Position>{12, 5, 10});
+  CHECK(set.join(two, 12, 3) == 1);  // step 3: 11 12, both others left
+  CHECK(std::vector(set.slots().begin(), set.slots().end()) == std::vector<policy::Position>{11, 12});
   std::vector<std::vector<std::uint32_t>> stays;
   for (const sim::Residency& r : set.history(4))
     stays.push_back({static_cast<std::uint32_t>(r.position), r.first, r.last});
   CHECK(stays ==
-        std::vector<std::vector<std::uint32_t>>{{2, 0, 2}, {5, 0, 4}, {10, 1, 4}, {11, 2, 3}, {12, 3, 4}});
+        std::vector<std::vector<std::uint32_t>>{{2, 0, 2}, {5, 0, 3}, {10, 1, 3}, {11, 2, 4}, {12, 3, 4}});
 }

@@ -1,4 +1,4 @@
-#include "policies/api/pooling.hpp"
+#include "policies/parts/pooling.hpp"
 
 #include <algorithm>
 #include <charconv>

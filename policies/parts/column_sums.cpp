@@ -1,4 +1,4 @@
-#include "policies/api/column_sums.hpp"
+#include "policies/parts/column_sums.hpp"
 
 #include <algorithm>
 

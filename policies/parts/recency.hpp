@@ -9,8 +9,7 @@ class Recency final : public Eviction {
   explicit Recency(std::size_t sinks) : sinks_(sinks) {}
 
   void finish_prompt(const Prompt& prompt) override { length_ = prompt.length(); }
-  void compress(std::size_t budget, std::span<Position> keep) const override;
-  std::unique_ptr<Decoder> decoder(std::size_t budget, std::span<const Position> slots) const override;
+  Start start(std::size_t budget) const override;
 
  private:
   std::size_t sinks_, length_ = 0;

@@ -1,0 +1,31 @@
+#include "policies/api/eviction.hpp"
+
+#include "sim/base/error.hpp"
+
+namespace kvsim::policy {
+
+MatrixView Prompt::queries(int /*query_head*/) const {
+  bug("a policy asks for the prompt's queries, which its spec does not need");
+}
+
+std::span<const std::uint8_t> Prompt::classes() const {
+  bug("a policy asks for token classes, which its spec does not need");
+}
+
+MatrixView Prompt::output_weights(int /*query_head*/) const {
+  bug("a policy asks for output weights, which its spec does not need");
+}
+
+Step Step::of_lane(std::size_t lane, std::size_t group) const {
+  const auto rows = [](const MatrixView& all, std::size_t first, std::size_t n) {
+    return all.data ? MatrixView{all.data + first * all.stride, n, all.cols, all.stride} : all;
+  };
+  Step out = *this;
+  out.attention = rows(attention, lane * group, group);
+  if (!mass.empty()) out.mass = mass.subspan(lane * group, group);
+  out.keys = rows(keys, lane, 1);
+  out.values = rows(values, lane, 1);
+  return out;
+}
+
+}  // namespace kvsim::policy

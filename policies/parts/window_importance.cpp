@@ -1,0 +1,16 @@
+#include "policies/parts/window_importance.hpp"
+
+#include "policies/parts/pooling.hpp"
+
+namespace kvsim::policy {
+
+void WindowImportance::finish_prompt(const Prompt& prompt) {
+  w_.clear();
+  if (prompt.length() <= window_) return;
+  std::vector<double> mean = sums_.mean();
+  mean.resize(prompt.length() - window_);
+  for (double& x : mean) x /= static_cast<double>(window_);
+  w_ = pooled({Pooling::Kind::average, pool_}, mean);
+}
+
+}  // namespace kvsim::policy

@@ -1,0 +1,62 @@
+#include "sim/group_tensors.hpp"
+
+#include "sim/finite_read.hpp"
+
+namespace kvsim::sim {
+
+std::vector<LaneGroup> lane_groups(const trace::Model& model, bool whole_layers) {
+  std::vector<LaneGroup> groups;
+  for (std::uint32_t layer = 0; layer < model.n_layers; ++layer) {
+    if (whole_layers) {
+      groups.push_back({layer, 0, model.n_kv_heads});
+    } else {
+      for (std::uint32_t head = 0; head < model.n_kv_heads; ++head) groups.push_back({layer, head, 1});
+    }
+  }
+  return groups;
+}
+
+GroupTensors::GroupTensors(const trace::Sequence& sequence, LaneGroup group, const policy::Needs& needs)
+    : sequence_(&sequence),
+      group_(group),
+      length_(sequence.length()),
+      prompt_(sequence.prompt_length()),
+      key_dim_(sequence.model().head_dim),
+      value_dim_(sequence.model().v_head_dim),
+      keys_(group.n_lanes * length_ * key_dim_),
+      values_(group.n_lanes * length_ * value_dim_) {
+  for (std::uint32_t lane = 0; lane < group.n_lanes; ++lane) {
+    read_finite(sequence, trace::Tensor::key, group.layer, group.first_head + lane, 0, length_,
+                std::span(keys_).subspan(lane * length_ * key_dim_, length_ * key_dim_));
+    read_finite(sequence, trace::Tensor::value, group.layer, group.first_head + lane, 0, length_,
+                std::span(values_).subspan(lane * length_ * value_dim_, length_ * value_dim_));
+  }
+  if (needs.queries) {
+    const std::size_t heads = group.n_lanes * sequence.model().group();
+    queries_.resize(heads * length_ * key_dim_);
+    // A trace may hold the queries of the end only; plan refuses who needs more.
+    const std::size_t first = sequence.first_query();
+    for (std::size_t head = 0; head < heads; ++head)
+      read_queries(head, first, length_ - first,
+                   std::span(queries_).subspan((head * length_ + first) * key_dim_));
+  }
+}
+
+void GroupTensors::read_queries(std::size_t query_head, std::size_t first, std::size_t n,
+                                std::span<float> out) const {
+  const std::size_t head = std::size_t{group_.first_head} * sequence_->model().group() + query_head;
+  read_finite(*sequence_, trace::Tensor::query, group_.layer, static_cast<std::uint32_t>(head), first, n,
+              out.first(n * key_dim_));
+}
+
+MatrixView GroupTensors::PromptView::queries(int query_head) const {
+  if (all_->queries_.empty()) return Prompt::queries(query_head);
+  return prompt_of(all_->queries(at(query_head, all_->sequence_->model().group())));
+}
+
+std::span<const std::uint8_t> GroupTensors::PromptView::classes() const {
+  if (all_->classes_.empty()) return Prompt::classes();
+  return std::span(all_->classes_).first(all_->prompt_);
+}
+
+}  // namespace kvsim::sim
