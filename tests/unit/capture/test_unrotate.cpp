@@ -108,8 +108,8 @@ TEST_CASE("unrotated keys and queries are what the first layer projects") {
 
 TEST_CASE("the sample model's first layer gives a token one key, wherever it stands") {
   const test::Scratch scratch;
-  std::vector<std::int32_t> tokens;
-  for (std::int32_t t = 0; t < 900; ++t) tokens.push_back(100 + t % 3);
+  std::vector<std::int32_t> tokens(900);
+  for (std::size_t t = 0; t < tokens.size(); ++t) tokens[t] = 100 + static_cast<std::int32_t>(t % 3);
   const auto source = captured(scratch, std::string(KVSIM_SOURCE_DIR) + "/traces/sample/model", tokens);
   const trace::Model& model = source->header().model;
   const std::size_t dim = model.head_dim;

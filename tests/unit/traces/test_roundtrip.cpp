@@ -169,7 +169,7 @@ TEST_CASE("output weights survive in an element type of their own") {
   CHECK(all_output_weights(read, 0) != all_output_weights(read, 1));
   Progress progress;
   const trace::CheckReport report = trace::check_trace(scratch.file("a.h5"), progress);
-  CHECK(report.problems == std::vector<std::string>{});
+  CHECK(report.problems.empty());
   CHECK(progress.done == progress.total);
 
   // They come on top: the run and its content digest are the same without them.
@@ -206,7 +206,7 @@ TEST_CASE("a trace without output weights says how to get them") {
   trace::write_trace(scratch.file("a.h5"), trace::MemoryTrace(header));
   const auto read = trace::open_trace(scratch.file("a.h5"));
   CHECK_FALSE(read->has_output_weights());
-  std::vector<float> out(4 * 5);
+  std::vector<float> out(20);  // 4 components of values, 5 of the hidden state
   CHECK_THROWS_WITH(read->read_output_weights(0, 0, out),
                     Catch::Contains("a.h5: holds no output weights") && Catch::Contains("--output-weights"));
 }
@@ -215,7 +215,7 @@ TEST_CASE("output weights are given once per layer, when the header says so") {
   const Scratch scratch;
   trace::Header header = header_of(Elem::f32, 3, 0);
   header.model.hidden_size = 5;
-  const std::vector<float> weights(4 * 4 * 5);
+  const std::vector<float> weights(80);  // 4 heads, 4 components of values, 5 of the hidden state
   {
     trace::Writer writer(scratch.file("a.h5"), header);
     CHECK_THROWS_WITH(writer.put_output_weights(0, weights), Catch::Contains("/layers/0000/wo"));
