@@ -139,9 +139,11 @@ void write_preset(std::ostream& out, const PresetSpec& preset, const Registry& r
 // ---- the list
 
 void write_table(std::ostream& out, const Registry& registry) {
-  constexpr int kNameWidth = 16;
+  std::size_t longest = 14;
+  for (const PolicySpec& spec : registry.policies()) longest = std::max(longest, spec.name.size());
+  for (const PresetSpec& preset : registry.presets()) longest = std::max(longest, preset.name.size());
   const auto line = [&](const std::string& name, const std::string& text) {
-    out << "  " << std::left << std::setw(kNameWidth) << name << text << '\n';
+    out << "  " << std::left << std::setw(static_cast<int>(longest) + 2) << name << text << '\n';
   };
   const std::pair<const char*, const char*> sections[] = {
       {"eviction", "evictions\n"},

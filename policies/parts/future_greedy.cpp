@@ -7,7 +7,7 @@
 
 namespace kvsim::policy {
 
-RetentionPlan future_greedy(const FutureMass& future, std::size_t budget) {
+RetentionPlan future_greedy(const MassAhead& future, std::size_t budget) {
   if (budget == 0) bug("a unit holds at least the token it attends from", "future_greedy");
   const auto n_steps = static_cast<std::uint32_t>(future.n_steps());
   std::vector<std::uint32_t> until(future.n_tokens(), n_steps);

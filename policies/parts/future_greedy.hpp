@@ -9,6 +9,6 @@ namespace kvsim::policy {
 
 /// Drops argmin_j of the attention j is still to receive within the horizon of `future`; of equals the
 /// oldest. budget >= 1, else Error (bug).
-RetentionPlan future_greedy(const FutureMass& future, std::size_t budget);
+RetentionPlan future_greedy(const MassAhead& future, std::size_t budget);
 
 }  // namespace kvsim::policy

@@ -29,7 +29,7 @@ double least(std::span<const double> values) {
 /// exists before step s, = 0 for the tokens leaving at s; premium_[j] >= 0, = 0 for tokens that stay.
 class Departures {
  public:
-  explicit Departures(const FutureMass& future)
+  explicit Departures(const MassAhead& future)
       : cost_(future),
         leaves_at_(future.n_tokens(), static_cast<StepIndex>(future.n_steps())),
         premium_(future.n_tokens(), 0.0),
@@ -133,7 +133,7 @@ class Departures {
     }
   }
 
-  const FutureMass& cost_;
+  const MassAhead& cost_;
   std::vector<StepIndex> leaves_at_;  ///< per token; n_steps: stays
   std::vector<double> premium_;       ///< per token: dual price of having it leave
   std::vector<double> worth_;         ///< per step: dual price of its departure
@@ -147,7 +147,7 @@ class Departures {
 
 }  // namespace
 
-RetentionPlan optimal_retention(const FutureMass& future, std::size_t budget) {
+RetentionPlan optimal_retention(const MassAhead& future, std::size_t budget) {
   if (budget == 0) bug("a unit holds at least the token it attends from", "optimal_retention");
   const std::size_t prompt = future.prompt(), room = budget - 1;  // besides the step's own token
   Departures departures(future);

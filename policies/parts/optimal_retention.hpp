@@ -12,7 +12,7 @@
 ///  - a token that leaves before step s loses the attention it would have received from s on, which only
 ///    shrinks as s grows, so it never pays to leave before the step that forces it.
 /// What remains is an assignment: to every forced departure a distinct token that exists by then, at the
-/// price of its future mass; the sum of prices is to be least. It is solved by shortest augmenting paths with
+/// price of its mass ahead; the sum of prices is to be least. It is solved by shortest augmenting paths with
 /// dual prices (Kuhn 1955; Jonker and Volgenant 1987), one path per departure after the first step; the
 /// departures of the first step share one row, as in a transportation problem. Time O(S^2 (P + S)) at worst,
 /// in practice some tens of scans of P + S numbers per step; memory S (P + S) doubles.
@@ -25,6 +25,6 @@ namespace kvsim::policy {
 /// `future` sees to the end (horizon kWholeFuture). budget >= 1, else Error (bug).
 /// Exact up to the rounding of double sums: no schedule retains more by over about 1e-12 of the attention
 /// there is. Among equally good schedules the choice is fixed by the input.
-RetentionPlan optimal_retention(const FutureMass& future, std::size_t budget);
+RetentionPlan optimal_retention(const MassAhead& future, std::size_t budget);
 
 }  // namespace kvsim::policy

@@ -6,7 +6,7 @@
 namespace kvsim::policy {
 namespace {
 
-std::vector<Position> keep_of_prompt(const FutureMass& future, std::size_t budget,
+std::vector<Position> keep_of_prompt(const MassAhead& future, std::size_t budget,
                                      const std::vector<std::uint32_t>& until) {
   std::vector<Position> order(future.prompt());
   std::iota(order.begin(), order.end(), 0);
@@ -27,7 +27,7 @@ std::vector<Position> keep_of_prompt(const FutureMass& future, std::size_t budge
 
 }  // namespace
 
-RetentionPlan make_plan(const FutureMass& future, std::size_t budget, std::vector<std::uint32_t> until) {
+RetentionPlan make_plan(const MassAhead& future, std::size_t budget, std::vector<std::uint32_t> until) {
   std::vector<Position> kept = keep_of_prompt(future, budget, until);
   return {std::move(kept), std::move(until)};
 }

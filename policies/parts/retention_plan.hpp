@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "policies/api/eviction.hpp"
-#include "policies/parts/future_mass.hpp"
+#include "policies/parts/mass_ahead.hpp"
 
 namespace kvsim::policy {
 
@@ -20,11 +20,11 @@ struct RetentionPlan {
 };
 
 /// The plan that follows from the departures `until`. Room that the first step takes back from the prompt
-/// (the budget's last slot, when the prompt fills it) goes to the position with the most future mass among
+/// (the budget's last slot, when the prompt fills it) goes to the position with the most mass ahead among
 /// those that leave before step 0, the newest of equals.
-RetentionPlan make_plan(const FutureMass& future, std::size_t budget, std::vector<std::uint32_t> until);
+RetentionPlan make_plan(const MassAhead& future, std::size_t budget, std::vector<std::uint32_t> until);
 
-/// Attention on residents, summed over all steps. `attention`: what the plan's FutureMass was made from.
+/// Attention on residents, summed over all steps. `attention`: what the plan's MassAhead was made from.
 double retained_attention(const MatrixView& attention, const RetentionPlan& plan);
 
 }  // namespace kvsim::policy

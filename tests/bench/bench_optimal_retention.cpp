@@ -23,12 +23,12 @@ std::string title(const test::Decoding& run, std::size_t budget, const char* pai
 }
 
 double best_retains(const test::Decoding& run, std::size_t budget) {
-  const policy::FutureMass future(run.view(), run.prompt);
+  const policy::MassAhead future(run.view(), run.prompt);
   return policy::retained_attention(run.view(), policy::optimal_retention(future, budget));
 }
 
 double greedy_retains(const test::Decoding& run, std::size_t budget) {
-  const policy::FutureMass future(run.view(), run.prompt);
+  const policy::MassAhead future(run.view(), run.prompt);
   return policy::retained_attention(run.view(), policy::future_greedy(future, budget));
 }
 

@@ -99,12 +99,12 @@ struct Solved : RetentionPlan {
 };
 
 Solved optimum(const Decoding& run, std::size_t budget) {
-  const RetentionPlan plan = optimal_retention(FutureMass(run.view(), run.prompt), budget);
+  const RetentionPlan plan = optimal_retention(MassAhead(run.view(), run.prompt), budget);
   return {plan, retained_attention(run.view(), plan)};
 }
 
 Solved greedy(const Decoding& run, std::size_t budget, std::size_t horizon = kWholeFuture) {
-  const RetentionPlan plan = future_greedy(FutureMass(run.view(), run.prompt, horizon), budget);
+  const RetentionPlan plan = future_greedy(MassAhead(run.view(), run.prompt, horizon), budget);
   return {plan, retained_attention(run.view(), plan)};
 }
 
@@ -299,8 +299,8 @@ TEST_CASE("entries beyond the query are not read") {
 
 TEST_CASE("a shape that does not fit is a bug") {
   const Decoding run = random_rows(5, 4, 50, 3);
-  CHECK_THROWS_AS(FutureMass(run.view(), 4), Error);
-  CHECK_THROWS_AS(FutureMass(run.view(), 5, 0), Error);
+  CHECK_THROWS_AS(MassAhead(run.view(), 4), Error);
+  CHECK_THROWS_AS(MassAhead(run.view(), 5, 0), Error);
   CHECK_THROWS_AS(optimum(run, 0), Error);
   CHECK_THROWS_AS(greedy(run, 0), Error);
 }

@@ -3,26 +3,13 @@
 #include <set>
 
 #include "policies/builtin.hpp"
+#include "tests/support/every_eviction.hpp"
 #include "tests/unit/policies/policy_feeder.hpp"
 
 using namespace kvsim::policy;
 using namespace kvsim::policy::test;
 
 namespace {
-
-/// Names, and each name with every other choice of its parameters that are choices.
-std::vector<std::string> all_policies() {
-  std::vector<std::string> out;
-  for (const PolicySpec& spec : builtin().policies()) {
-    if (spec.kind != Kind::eviction) continue;
-    out.push_back(spec.name);
-    for (const ParamSpec& param : spec.params)
-      for (const std::string& choice : param.choices)
-        if (choice != param.fallback) out.push_back(spec.name + "(" + param.name + "=" + choice + ")");
-  }
-  for (const PresetSpec& preset : builtin().presets()) out.push_back(preset.name);
-  return out;
-}
 
 const std::vector<Shape> kShapes = {{.prompt = 1, .decode = 3, .n_lanes = 1, .group = 1},
                                     {.prompt = 1, .decode = 4, .n_lanes = 1, .group = 8},
@@ -34,7 +21,7 @@ const std::vector<Shape> kShapes = {{.prompt = 1, .decode = 3, .n_lanes = 1, .gr
 }  // namespace
 
 TEST_CASE("every policy honours the contract at every budget of interest") {
-  for (const std::string& policy : all_policies()) {
+  for (const std::string& policy : kvsim::test::every_eviction()) {
     const Composition composition = parse_composition(policy, builtin());
     const std::size_t floor = composition.floor();
     for (const Shape& shape : kShapes) {
@@ -58,7 +45,7 @@ TEST_CASE("every policy honours the contract at every budget of interest") {
 }
 
 TEST_CASE("neither the cut into blocks nor rows meant for others change a decision") {
-  for (const std::string& policy : all_policies()) {
+  for (const std::string& policy : kvsim::test::every_eviction()) {
     const Composition composition = parse_composition(policy, builtin());
     const Shape shape{.prompt = 45, .decode = 12, .n_lanes = composition.layer_unit() ? 2 : 1, .group = 2};
     const Run run = random_run(shape, 11);

@@ -1,4 +1,4 @@
-#include "policies/parts/future_mass.hpp"
+#include "policies/parts/mass_ahead.hpp"
 
 #include <algorithm>
 
@@ -6,11 +6,25 @@
 
 namespace kvsim::policy {
 
-FutureMass::FutureMass(const MatrixView& attention, std::size_t prompt, std::size_t horizon)
+ParamSpec horizon_param() {
+  return {.name = "horizon",
+          .type = ParamType::count,
+          .fallback = "0",
+          .max = 1 << 30,
+          .unit = "steps",
+          .help = "how far into the future attention counts; 0: to the end"};
+}
+
+std::size_t horizon_of(const Params& params) {
+  const std::size_t steps = params.count("horizon");
+  return steps == 0 ? kWholeFuture : steps;
+}
+
+MassAhead::MassAhead(const MatrixView& attention, std::size_t prompt, std::size_t horizon)
     : n_steps_(attention.rows), prompt_(prompt) {
   if (attention.rows > 0 && attention.cols != prompt + attention.rows)
-    bug("attention of S steps has prompt + S columns", "FutureMass");
-  if (horizon == 0) bug("a horizon has at least one step", "FutureMass");
+    bug("attention of S steps has prompt + S columns", "MassAhead");
+  if (horizon == 0) bug("a horizon has at least one step", "MassAhead");
   sums_.assign(n_steps_ * n_tokens(), 0.0);
   for (std::size_t s = n_steps_; s-- > 0;) {
     double* sum = sums_.data() + s * n_tokens();

@@ -1,0 +1,36 @@
+// Greedy eviction with the future in hand.
+#include "policies/api/score_policy.hpp"
+#include "policies/parts/future_greedy.hpp"
+#include "policies/parts/planned_oracle.hpp"
+
+namespace kvsim::policy {
+namespace {
+
+class FutureMass final : public PlannedOracle {
+ public:
+  explicit FutureMass(const Params& params) : PlannedOracle(horizon_of(params)) {}
+
+ private:
+  RetentionPlan plan(const MassAhead& future, std::size_t budget) const override {
+    return future_greedy(future, budget);
+  }
+};
+
+}  // namespace
+
+PolicySpec future_mass_spec() {
+  return {
+      .name = "future_mass",
+      .kind = Kind::eviction,
+      .summary = "drops what is attended least from now on; greedy, not optimal",
+      .details =
+          "A token that finds the cache full takes the place of the one with the least attention still to "
+          "come, summed over the next `horizon` steps and averaged over the unit's query heads; of equals "
+          "the oldest leaves. What heavy-hitter policies try to guess. It is not the best permanent "
+          "eviction: it may hold a slot for a token that is needed late, and lose more until then.",
+      .params = {horizon_param(), unit_param("lane")},
+      .layer_unit = unit_is_layer,
+      .make_oracle = [](const Params& params, const Unit&) { return std::make_unique<FutureMass>(params); }};
+}
+
+}  // namespace kvsim::policy

@@ -1,0 +1,89 @@
+// Locret's training label, taken from the real continuation.
+#include <algorithm>
+#include <limits>
+
+#include "policies/api/score_policy.hpp"
+#include "policies/parts/label_oracle.hpp"
+#include "policies/parts/mass_ahead.hpp"
+
+namespace kvsim::policy {
+namespace {
+
+/// [cols, rows], so that one component of all keys lies together.
+std::vector<float> transposed(const MatrixView& m) {
+  std::vector<float> out(m.rows * m.cols);
+  for (std::size_t i = 0; i < m.rows; ++i)
+    for (std::size_t j = 0; j < m.cols; ++j) out[j * m.rows + i] = m(i, j);
+  return out;
+}
+
+class FutureMaxLogit final : public LabelOracle {
+ public:
+  FutureMaxLogit(const Params& params, const Unit& unit) : LabelOracle(params), unit_(unit) {}
+
+ private:
+  std::vector<double> label(const Future& future, std::size_t horizon) const override {
+    const MatrixView attention = future.attention();
+    std::vector<double> out(attention.cols, -std::numeric_limits<double>::infinity());
+    for (int lane = 0; lane < unit_.n_lanes; ++lane) {
+      const std::vector<float> components = transposed(future.keys(lane));
+      for (int head = lane * unit_.group; head < (lane + 1) * unit_.group; ++head)
+        raise(out, attention, future.queries(head), components, future.scale(), horizon);
+    }
+    return out;
+  }
+
+  /// out[j] = max with scale * q_s . k_j over the steps s that see j and lie within its horizon.
+  static void raise(std::vector<double>& out, const MatrixView& attention, const MatrixView& queries,
+                    const std::vector<float>& components, double scale, std::size_t horizon) {
+    const std::size_t n_tokens = attention.cols, prompt = n_tokens - attention.rows;
+    std::vector<double> logits(n_tokens);
+    for (std::size_t s = 0; s < attention.rows; ++s) {
+      const std::size_t n_earlier = prompt + s;
+      std::fill(logits.begin(), logits.end(), 0.0);
+      for (std::size_t d = 0; d < queries.cols; ++d) {
+        const auto q = static_cast<double>(queries(s, d));
+        const float* component = components.data() + d * n_tokens;
+        for (std::size_t j = 0; j < n_earlier; ++j) logits[j] += q * static_cast<double>(component[j]);
+      }
+      for (std::size_t j = 0; j < n_earlier; ++j) {
+        const std::size_t joined = j < prompt ? 0 : j - prompt + 1;  // first step of another token's query
+        // No attention at all: a sliding window has passed the token by.
+        if (s - joined < horizon && attention(s, j) > 0) out[j] = std::max(out[j], scale * logits[j]);
+      }
+    }
+  }
+
+  Unit unit_;
+};
+
+}  // namespace
+
+PolicySpec future_max_logit_spec() {
+  return {
+      .name = "future_max_logit",
+      .kind = Kind::eviction,
+      .summary = "ranks by the largest logit of the real continuation, the label Locret is trained on",
+      .paper =
+          "Huang, Yuan, Han, Xiao, Liu, Locret: Accelerating Long-Context LLM Inference with Retaining "
+          "Heads, "
+          "2024, https://arxiv.org/abs/2410.01805",
+      .details =
+          "Label of a token: the largest scale * q.k, before softmax, over the generated tokens' queries "
+          "that "
+          "attend it and over the unit's query heads. The prompt keeps the highest labels; what Locret's "
+          "heads would keep if they predicted their label without error.",
+      .departures =
+          {{.theirs = "Locret cuts the prompt chunk by chunk and forces the newest tokens of each chunk "
+                      "(stabilizers) and the last 100 prompt tokens to stay",
+            .ours = "the finished prompt is cut at once, by label alone"},
+           {.theirs = "generated tokens are appended and never dropped",
+            .ours = "generated=append does that; generated=evict drops the lowest label from a full cache"}},
+      .params = {horizon_param(), generated_param("append"), unit_param("lane")},
+      .layer_unit = unit_is_layer,
+      .make_oracle = [](const Params& params, const Unit& unit) {
+        return std::make_unique<FutureMaxLogit>(params, unit);
+      }};
+}
+
+}  // namespace kvsim::policy

@@ -1,0 +1,42 @@
+#include "policies/parts/planned_oracle.hpp"
+
+#include <algorithm>
+
+#include "sim/base/error.hpp"
+
+namespace kvsim::policy {
+namespace {
+
+class PlannedDecoder final : public Decoder {
+ public:
+  PlannedDecoder(std::vector<std::uint32_t> until, std::size_t prompt)
+      : until_(std::move(until)), prompt_(prompt) {}
+
+  void evict(const Arrival& arrival, std::vector<std::size_t>& victims) override {
+    if (!arrival.full) return;
+    const std::size_t step = static_cast<std::size_t>(arrival.position) - prompt_;
+    const auto leaves = [&](Position held) { return until_[static_cast<std::size_t>(held)] == step; };
+    const auto victim = std::find_if(arrival.slots.begin(), arrival.slots.end(), leaves);
+    if (victim == arrival.slots.end())
+      bug("nobody was to leave before position " + std::to_string(arrival.position), "PlannedOracle");
+    victims.push_back(static_cast<std::size_t>(victim - arrival.slots.begin()));
+  }
+
+ private:
+  std::vector<std::uint32_t> until_;
+  std::size_t prompt_;
+};
+
+}  // namespace
+
+void PlannedOracle::foresee(const Future& future) {
+  const MatrixView attention = future.attention();
+  future_.emplace(attention, attention.cols - attention.rows, horizon_);
+}
+
+Start PlannedOracle::start(std::size_t budget) const {
+  RetentionPlan made = plan(future_.value(), budget);
+  return {std::move(made.kept), std::make_unique<PlannedDecoder>(std::move(made.until), future_->prompt())};
+}
+
+}  // namespace kvsim::policy

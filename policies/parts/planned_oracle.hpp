@@ -1,0 +1,26 @@
+#pragma once
+/// An oracle that plans every departure before the first generated token arrives, and then plays the plan.
+#include <optional>
+
+#include "policies/api/oracle.hpp"
+#include "policies/parts/retention_plan.hpp"
+
+namespace kvsim::policy {
+
+class PlannedOracle : public Oracle {
+ public:
+  void foresee(const Future& future) final;
+  void finish_prompt(const Prompt& /*prompt*/) final {}
+  Start start(std::size_t budget) const final;
+
+ protected:
+  explicit PlannedOracle(std::size_t horizon) : horizon_(horizon) {}
+
+  virtual RetentionPlan plan(const MassAhead& future, std::size_t budget) const = 0;
+
+ private:
+  std::size_t horizon_;
+  std::optional<MassAhead> future_;
+};
+
+}  // namespace kvsim::policy
