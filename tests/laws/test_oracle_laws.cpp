@@ -35,6 +35,7 @@ std::size_t most_held(const std::vector<sim::Residency>& lane, std::size_t n_ste
 std::map<std::size_t, sim::CellOutcome> replay_oracle(const trace::Source& trace, const std::string& oracle,
                                                       const std::set<std::size_t>& budgets) {
   std::vector<std::string> texts;
+  texts.reserve(budgets.size());
   for (const std::size_t budget : budgets) texts.push_back(std::to_string(budget));
   const sim::Outcome outcome = test::run(trace, test::request_of({oracle}, texts));
   std::map<std::size_t, sim::CellOutcome> out;
