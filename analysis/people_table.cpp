@@ -113,9 +113,9 @@ Contest contest_of(const Row& row) {
   return {row.trace, row.budget, row.layer, row.head};
 }
 
-/// Lower is better; undefined for rows out of competition: skipped, or not bound to a budget.
+/// Lower is better; undefined for rows out of competition: skipped, not bound to a budget, or not a policy.
 std::optional<double> badness(const Row& row) {
-  if (row.own_budget) return {};
+  if (row.own_budget || row.oracle) return {};
   if (row.attention_loss) return row.attention_loss;
   if (row.r) return -*row.r;
   return {};
@@ -229,6 +229,8 @@ class PeopleTable {
       if (!row.skipped.empty())
         note("skipped: " + (several_traces_ ? row.trace + ", " : "") + label(row) + " at " + row.budget +
              ": " + row.skipped);
+    for (const Row& row : rows_)
+      if (row.oracle) note(label(row) + " knows the future: a bound, not a policy");
     note_appending(note);
     for (const Row& row : rows_) note(label(row) + " = " + row.params);
     out << '\n';

@@ -64,6 +64,7 @@ void measure(Row& row, Lanes lanes, std::uint64_t token_bytes) {
   row.attention_loss = per_step(lanes, &sim::LaneOutcome::attention_loss);
   row.attention_loss_oracle = per_step(lanes, &sim::LaneOutcome::attention_loss_oracle);
   row.output_error = per_step(lanes, &sim::LaneOutcome::output_error);
+  row.oracle_cosine = per_step(lanes, &sim::LaneOutcome::oracle_cosine);
   row.kept_tokens = mean(lanes, &sim::LaneOutcome::kept_tokens);
   std::uint64_t held = 0;
   for (const sim::LaneOutcome& lane : lanes) held += lane.kept_tokens;
@@ -136,8 +137,9 @@ class CellRows {
     if (cell_.budget_tokens > 0) made.budget_tokens = count(cell_.budget_tokens);
     if (!cell_.skipped.empty()) return made;
     const std::vector<Row> parts = layers();
-    for (Number Row::*metric : {&Row::r, &Row::r_oracle, &Row::isr, &Row::attention_loss,
-                                &Row::attention_loss_oracle, &Row::output_error, &Row::kept_tokens}) {
+    for (Number Row::*metric :
+         {&Row::r, &Row::r_oracle, &Row::isr, &Row::attention_loss, &Row::attention_loss_oracle,
+          &Row::output_error, &Row::kept_tokens, &Row::oracle_cosine}) {
       made.*metric = mean_over_layers(parts, metric);
     }
     std::uint64_t bytes = 0;
@@ -227,6 +229,9 @@ const std::vector<Column>& columns() {
        [](const Row& r) { return value_of(r.kept_tokens); }},
       {"kept_bytes", "bytes", "their keys and values as the trace stores them, over the scope's lanes",
        [](const Row& r) { return value_of(r.kept_bytes); }},
+      {"oracle_cosine", "ratio",
+       "cosine of the attention on what is held to that on the best set of the same size, mean over steps",
+       [](const Row& r) { return value_of(r.oracle_cosine); }},
   };
   return all;
 }
@@ -246,6 +251,8 @@ std::vector<Row> make_rows(const std::string& trace_name, const sim::Request& re
     identity.skipped = outcome.cells[i].skipped;
     identity.own_budget =
         cell.composition.eviction.spec != nullptr && cell.composition.eviction.spec->own_budget;
+    identity.oracle =
+        cell.composition.eviction.spec != nullptr && cell.composition.eviction.spec->make_oracle;
     identity.appends =
         !identity.own_budget &&
         std::any_of(outcome.cells[i].lanes.begin(), outcome.cells[i].lanes.end(),

@@ -27,9 +27,11 @@ struct Row {
   std::optional<double> attention_loss, attention_loss_oracle, output_error;
   std::optional<double> kept_tokens;
   std::optional<std::uint64_t> kept_bytes;
+  std::optional<double> oracle_cosine;
   // Not keys:
   std::string skipped;      ///< why metrics are null; shown as a note
-  bool own_budget = false;  ///< the policy never evicts, whatever the budget
+  bool own_budget = false;  ///< the policy keeps what it likes, whatever the budget
+  bool oracle = false;      ///< knows the future: a bound, not a policy
   bool appends =
       false;  ///< generated tokens took some lane beyond its budget: only the prompt was compressed
 

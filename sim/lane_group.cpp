@@ -41,6 +41,29 @@ double gather_sum(const float* row, std::span<const Position> slots) {
   return (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
 
+/// What a set of positions holds of a row, beside the row's largest entries.
+struct HeldAttention {
+  double sum = 0;
+  double cosine = 1;  ///< of the row restricted to the set to the row restricted to the largest entries
+};
+
+HeldAttention held_attention(const float* row, std::span<const Position> slots, const LargestEntries& best) {
+  double sum[4] = {0, 0, 0, 0}, squares = 0, shared = 0;
+  std::size_t ties = 0;
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    const float a = row[slots[i]];
+    const double square = double{a} * a;
+    sum[i % 4] += a;
+    squares += square;
+    shared += a > best.least ? square : 0.0;
+    ties += a == best.least;
+  }
+  // Of entries that equal the least of the best, any may be among the best: the set's own come first.
+  shared += static_cast<double>(std::min(ties, best.ties)) * double{best.least} * best.least;
+  const double scale = std::sqrt(squares * best.squares);
+  return {(sum[0] + sum[1]) + (sum[2] + sum[3]), scale > 0 ? std::min(1.0, shared / scale) : 1.0};
+}
+
 /// Rows of the metric's importance w, if the trace has them.
 std::size_t importance_rows(const trace::Sequence& sequence) {
   const std::size_t prompt = sequence.prompt_length();
@@ -331,7 +354,7 @@ class GroupReplay {
     counts_.erase(std::unique(counts_.begin(), counts_.end()), counts_.end());
     best_.resize(counts_.size());
     selection_ = mean_row_;
-    largest_shares(selection_, counts_, best_);
+    largest_entries(selection_, counts_, best_);
 
     double total = 0;
     for (const float a : mean_row_) total += a;
@@ -339,11 +362,16 @@ class GroupReplay {
       LaneOutcome& out = lane_outcome(cell, lane);
       out.steps += 1;
       out.held_at_end = cell.held[s];
-      if (cell.held[s] == seen) return;  // nothing dropped: no loss, exactly
-      const double kept = gather_sum(mean_row_.data(), cell.residents.slots()) / total;
+      if (cell.held[s] == seen) {  // nothing dropped: no loss, exactly
+        out.oracle_cosine += 1;
+        return;
+      }
       const auto index = std::lower_bound(counts_.begin(), counts_.end(), cell.held[s]) - counts_.begin();
-      out.attention_loss += std::max(0.0, 1.0 - kept);
-      out.attention_loss_oracle += std::max(0.0, 1.0 - best_[static_cast<std::size_t>(index)]);
+      const LargestEntries& best = best_[static_cast<std::size_t>(index)];
+      const HeldAttention held = held_attention(mean_row_.data(), cell.residents.slots(), best);
+      out.attention_loss += std::max(0.0, 1.0 - held.sum / total);
+      out.attention_loss_oracle += std::max(0.0, 1.0 - best.share);
+      out.oracle_cosine += held.cosine;
     });
   }
 
@@ -453,7 +481,8 @@ class GroupReplay {
   HeldOutputs held_outputs_;
   // The present step.
   std::vector<float> mean_row_, selection_, seen_;
-  std::vector<double> best_, mass_;
+  std::vector<double> mass_;
+  std::vector<LargestEntries> best_;
   std::vector<std::size_t> counts_, victims_, distinct_;
 };
 

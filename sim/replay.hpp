@@ -45,6 +45,7 @@ struct LaneOutcome {
   std::uint64_t steps = 0;
   double attention_loss = 0;         ///< sum over steps of 1 - retained mass
   double attention_loss_oracle = 0;  ///< the same for the per-step best set of the same size
+  double oracle_cosine = 0;          ///< sum over steps of the cosine of what is held to that best set
   double output_error = 0;  ///< sum over steps of the mean over query heads of |sum over dropped a v| / |o|
 };
 

@@ -7,8 +7,16 @@
 
 namespace kvsim::sim {
 
-/// For each n of `counts` (ascending, each <= row.size()) the share of the row's mass in its n largest
-/// entries. Reorders `row`. `shares` has the size of `counts`.
-void largest_shares(std::span<float> row, std::span<const std::size_t> counts, std::span<double> shares);
+/// The n largest entries of a row.
+struct LargestEntries {
+  double share = 1;      ///< of the row's mass
+  double squares = 0;    ///< sum of their squares
+  float least = 0;       ///< the smallest of them
+  std::size_t ties = 0;  ///< how many of them equal it
+};
+
+/// For each n of `counts` (ascending, each <= row.size()). Reorders `row`. `out` has the size of `counts`.
+void largest_entries(std::span<float> row, std::span<const std::size_t> counts,
+                     std::span<LargestEntries> out);
 
 }  // namespace kvsim::sim

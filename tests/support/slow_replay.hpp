@@ -108,6 +108,20 @@ inline double top(std::vector<double> values, std::size_t n) {
                          values.begin() + static_cast<std::ptrdiff_t>(std::min(n, values.size())), 0.0);
 }
 
+/// Cosine between a row with all but `held` set to zero and the row with all but its |held| largest.
+inline double cosine_to_best(const std::vector<double>& row, const std::set<policy::Position>& held) {
+  std::vector<std::size_t> order(row.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return row[a] > row[b]; });
+  std::vector<double> a(row.size(), 0.0), b(row.size(), 0.0);
+  for (const policy::Position p : held) a[static_cast<std::size_t>(p)] = row[static_cast<std::size_t>(p)];
+  for (std::size_t i = 0; i < held.size(); ++i) b[order[i]] = row[order[i]];
+  const auto dot = [](const std::vector<double>& x, const std::vector<double>& y) {
+    return std::inner_product(x.begin(), x.end(), y.begin(), 0.0);
+  };
+  return dot(a, b) / std::sqrt(dot(a, a) * dot(b, b));
+}
+
 /// One unit under one cell: lanes [first_head, first_head + n_lanes) of a layer, each with the budget given.
 inline std::vector<sim::LaneOutcome> slow_unit(const trace::Sequence& sequence, const policy::Part& part,
                                                std::uint32_t layer, std::uint32_t first_head,
@@ -243,6 +257,7 @@ inline std::vector<sim::LaneOutcome> slow_unit(const trace::Sequence& sequence, 
       out[lane].steps += 1;
       out[lane].attention_loss += 1 - kept;
       out[lane].attention_loss_oracle += 1 - top(mean, resident.size());
+      out[lane].oracle_cosine += cosine_to_best(mean, resident);
       out[lane].output_error += error;
     }
   }

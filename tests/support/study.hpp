@@ -36,6 +36,7 @@ inline std::vector<double> numbers(const sim::LaneOutcome& lane) {
           lane.importance_oracle,
           lane.attention_loss,
           lane.attention_loss_oracle,
+          lane.oracle_cosine,
           lane.output_error};
 }
 inline std::vector<double> numbers(const sim::CellOutcome& cell) {

@@ -25,8 +25,8 @@ TEST_CASE("the row keys are the documented ones, in order") {
   for (const Column& column : columns()) keys.emplace_back(column.key);
   CHECK(keys == std::vector<std::string>{"trace", "policy", "params", "budget", "budget_tokens", "scope",
                                          "layer", "head", "r", "r_oracle", "isr", "attention_loss",
-                                         "attention_loss_oracle", "output_error", "kept_tokens",
-                                         "kept_bytes"});
+                                         "attention_loss_oracle", "output_error", "kept_tokens", "kept_bytes",
+                                         "oracle_cosine"});
 }
 
 TEST_CASE("a head row is its lane") {
@@ -45,6 +45,7 @@ TEST_CASE("a head row is its lane") {
   CHECK(*row.excess_loss() == 0.0);
   CHECK(row.kept_tokens == 6.0);
   CHECK(row.kept_bytes == 6U * 32U);
+  CHECK(*row.oracle_cosine == 0.75);
   CHECK(rows[2].layer == 1U);
   CHECK(rows[2].head == 0U);
 }

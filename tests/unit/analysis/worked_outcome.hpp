@@ -27,6 +27,7 @@ inline sim::LaneOutcome worked_lane(std::uint64_t budget, std::uint64_t kept, st
   lane.attention_loss = loss;
   lane.attention_loss_oracle = loss_oracle;
   lane.output_error = error;
+  lane.oracle_cosine = 1.5;
   return lane;
 }
 

@@ -38,6 +38,7 @@ void compare(const test::TraceShape& shape, const std::vector<std::string>& budg
           CHECK(got.steps == expected[lane].steps);
           CHECK(got.attention_loss == Approx(expected[lane].attention_loss).margin(2e-5));
           CHECK(got.attention_loss_oracle == Approx(expected[lane].attention_loss_oracle).margin(2e-5));
+          CHECK(got.oracle_cosine == Approx(expected[lane].oracle_cosine).margin(2e-5));
           CHECK(got.output_error == Approx(expected[lane].output_error).margin(2e-4));
         }
       }

@@ -117,10 +117,18 @@ TEST_CASE("the per-step oracle takes the n largest, whatever else is asked with 
       if (mix(combine({seed, n, 5})) % 3 == 0) counts.push_back(n);
     const std::vector<double> values(row.begin(), row.end());
     const double total = test::top(values, size);
-    std::vector<double> shares(counts.size());
-    sim::largest_shares(row, counts, shares);
-    for (std::size_t i = 0; i < counts.size(); ++i)
-      CHECK(shares[i] == Approx(test::top(values, counts[i]) / total));
+    std::vector<double> sorted = values;
+    std::sort(sorted.begin(), sorted.end(), std::greater<>());
+    std::vector<sim::LargestEntries> best(counts.size());
+    sim::largest_entries(row, counts, best);
+    for (std::size_t i = 0; i < counts.size(); ++i) {
+      CHECK(best[i].share == Approx(test::top(values, counts[i]) / total));
+      const auto end = sorted.begin() + static_cast<std::ptrdiff_t>(counts[i]);
+      CHECK(best[i].squares == Approx(std::inner_product(sorted.begin(), end, sorted.begin(), 0.0)));
+      if (counts[i] == 0) continue;
+      CHECK(static_cast<double>(best[i].least) == *(end - 1));
+      CHECK(static_cast<std::ptrdiff_t>(best[i].ties) == std::count(sorted.begin(), end, *(end - 1)));
+    }
   }
   CHECK(true);
 }
