@@ -40,6 +40,27 @@ GroupTensors::GroupTensors(const trace::Sequence& sequence, LaneGroup group, con
       read_queries(head, first, length_ - first,
                    std::span(queries_).subspan((head * length_ + first) * key_dim_));
   }
+  if (needs.classes) read_classes();
+  if (needs.output_weights) read_output_weights();
+}
+
+void GroupTensors::read_classes() {
+  classes_.resize(length_);
+  for (std::size_t position = 0; position < length_; ++position) {
+    const std::uint32_t flags = sequence_->flags(position);
+    if (flags & trace::kFlagSpecial) classes_[position] |= policy::kSpecialToken;
+    if (flags & trace::kFlagPunctuation) classes_[position] |= policy::kPunctuation;
+  }
+}
+
+void GroupTensors::read_output_weights() {
+  const trace::Model& model = sequence_->model();
+  const std::size_t heads = group_.n_lanes * model.group(), size = value_dim_ * model.hidden_size;
+  const std::uint32_t first = group_.first_head * model.group();
+  output_weights_.resize(heads * size);
+  for (std::size_t head = 0; head < heads; ++head)
+    sequence_->source().read_output_weights(group_.layer, first + static_cast<std::uint32_t>(head),
+                                            std::span(output_weights_).subspan(head * size, size));
 }
 
 void GroupTensors::read_queries(std::size_t query_head, std::size_t first, std::size_t n,
@@ -57,6 +78,13 @@ MatrixView GroupTensors::PromptView::queries(int query_head) const {
 std::span<const std::uint8_t> GroupTensors::PromptView::classes() const {
   if (all_->classes_.empty()) return Prompt::classes();
   return std::span(all_->classes_).first(all_->prompt_);
+}
+
+MatrixView GroupTensors::PromptView::output_weights(int query_head) const {
+  if (all_->output_weights_.empty()) return Prompt::output_weights(query_head);
+  const trace::Model& model = all_->sequence_->model();
+  const std::size_t hidden = model.hidden_size, dim = all_->value_dim_;
+  return {all_->output_weights_.data() + at(query_head, model.group()) * dim * hidden, dim, hidden, hidden};
 }
 
 }  // namespace kvsim::sim

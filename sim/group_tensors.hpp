@@ -53,7 +53,10 @@ class GroupTensors {
     MatrixView keys(int lane) const override { return prompt_of(all_->keys(at(lane, 1))); }
     MatrixView values(int lane) const override { return prompt_of(all_->values(at(lane, 1))); }
     MatrixView queries(int query_head) const override;
+    Rotary rotary() const override { return all_->sequence_->model().rotary(); }
+    double scale() const override { return all_->sequence_->model().attn_scale; }
     std::span<const std::uint8_t> classes() const override;
+    MatrixView output_weights(int query_head) const override;
 
    private:
     std::size_t at(int index, std::size_t per_lane) const {
@@ -65,6 +68,9 @@ class GroupTensors {
   };
 
  private:
+  void read_classes();
+  void read_output_weights();
+
   MatrixView rows(const std::vector<float>& tensor, std::size_t head, std::size_t dim) const {
     return {tensor.data() + head * length_ * dim, length_, dim, dim};
   }
@@ -76,7 +82,7 @@ class GroupTensors {
   const trace::Sequence* sequence_;
   LaneGroup group_;
   std::size_t length_, prompt_, key_dim_, value_dim_;
-  std::vector<float> keys_, values_, queries_;
+  std::vector<float> keys_, values_, queries_, output_weights_;
   std::vector<std::uint8_t> classes_;
 };
 

@@ -511,6 +511,7 @@ std::uint64_t group_bytes(const trace::Sequence& sequence, const Plan& plan, std
   const std::uint64_t length = sequence.length(), heads = std::uint64_t{n_lanes} * model.group();
   std::uint64_t tensors = n_lanes * length * (model.head_dim + model.v_head_dim);
   if (plan.needs.queries) tensors += heads * length * model.head_dim;
+  if (plan.needs.output_weights) tensors += heads * model.v_head_dim * model.hidden_size;
   std::uint64_t prompt_rows = kPromptBlock * sequence.prompt_length(), futures = 0;
   for (const Family& family : plan.families) {
     if (family.streams && family.needs.decode_rows) prompt_rows = kPromptBlock * length * heads;

@@ -20,11 +20,23 @@ void check_queries(const trace::Sequence& sequence, std::size_t rows_needed, con
               who);
 }
 
+/// What a trace may lack besides queries.
+void check_contents(const trace::Sequence& sequence, const policy::Needs& needs, const std::string& who) {
+  constexpr std::uint32_t kClasses = trace::kFlagSpecial | trace::kFlagPunctuation;
+  if (needs.classes && (sequence.flags_known() & kClasses) != kClasses)
+    usage_error("needs to know which tokens are special and which are punctuation; the trace does not say",
+                who, "Captures made with a tokenizer do.");
+  if (needs.output_weights && !sequence.source().has_output_weights())
+    usage_error("needs the output projection, which the trace does not store", who,
+                "Capture again with --output-weights.");
+}
+
 Family make_family(const trace::Sequence& sequence, const policy::Part& eviction, std::uint64_t seed) {
   Family family;
   family.eviction = &eviction;
   family.needs = eviction.needs();
   family.layer_unit = eviction.layer_unit();
+  check_contents(sequence, family.needs, eviction.spec->name);
   const trace::Model& model = sequence.model();
   if (eviction.spec->make_eviction) {
     const auto probe =
@@ -44,6 +56,7 @@ void check_allocation(const trace::Sequence& sequence, const policy::Composition
   const auto profile =
       part.spec->make_allocation(part.params)->profile(unit_of(sequence.model(), 0, 0, 1, 0));
   if (!profile) return;
+  check_contents(sequence, part.needs(), composition.name);
   const bool every_row = part.needs().queries;
   check_queries(sequence, every_row ? sequence.prompt_length() : profile->prompt_rows(), composition.name);
 }

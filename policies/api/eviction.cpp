@@ -8,6 +8,14 @@ MatrixView Prompt::queries(int /*query_head*/) const {
   bug("a policy asks for the prompt's queries, which its spec does not need");
 }
 
+Rotary Prompt::rotary() const {
+  bug("a policy asks for the rotation of queries, which its spec does not need");
+}
+
+double Prompt::scale() const {
+  bug("a policy asks for the scale of queries, which its spec does not need");
+}
+
 std::span<const std::uint8_t> Prompt::classes() const {
   bug("a policy asks for token classes, which its spec does not need");
 }

@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "sim/base/matrix_view.hpp"
+#include "sim/base/rotary.hpp"
 
 namespace kvsim::policy {
 
@@ -86,6 +87,10 @@ class Prompt {
   virtual MatrixView values(int lane) const = 0;
   /// Needs::queries. [prompt, head_dim] as attention used them (after RoPE), before the scale.
   virtual MatrixView queries(int query_head) const;
+  /// Needs::queries. How keys and queries were turned, row r as at position r; no pairs: not at all.
+  virtual Rotary rotary() const;
+  /// Needs::queries. Factor on q.k before the softmax.
+  virtual double scale() const;
   /// Needs::classes. TokenClass bits per position, [prompt].
   virtual std::span<const std::uint8_t> classes() const;
   /// Needs::output_weights. [value_dim, hidden]: the query head's share of the layer's output projection.

@@ -66,7 +66,7 @@ enum class RowNeed { none, window, all };
 struct Needs {
   RowNeed prompt_rows = RowNeed::none;
   bool decode_rows = false, keys = false, values = false;
-  bool queries = false;         ///< Prompt::queries, Arrival::queries: all of them
+  bool queries = false;         ///< Prompt::queries, rotary, scale; Arrival::queries: all of them
   bool classes = false;         ///< Prompt::classes, Arrival::token_class
   bool output_weights = false;  ///< Prompt::output_weights
 };

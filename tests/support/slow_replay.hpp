@@ -58,6 +58,15 @@ class SlowPrompt final : public policy::Prompt {
       keys_.push_back(flat(read_all(sequence, trace::Tensor::key, layer, first_head + lane)));
       values_.push_back(flat(read_all(sequence, trace::Tensor::value, layer, first_head + lane)));
     }
+    const trace::Model& model = sequence.model();
+    for (std::uint32_t head = first_head * model.group(); head < (first_head + n_lanes) * model.group();
+         ++head) {
+      queries_.push_back(flat(read_all(sequence, trace::Tensor::query, layer, head)));
+      if (!sequence.source().has_output_weights()) continue;
+      output_weights_.emplace_back(model.v_head_dim * model.hidden_size);
+      sequence.source().read_output_weights(layer, head, output_weights_.back());
+    }
+    model_ = &model;
     prompt_ = sequence.prompt_length();
     key_dim_ = sequence.model().head_dim;
     value_dim_ = sequence.model().v_head_dim;
@@ -68,6 +77,15 @@ class SlowPrompt final : public policy::Prompt {
   }
   MatrixView values(int lane) const override {
     return {values_[static_cast<std::size_t>(lane)].data(), prompt_, value_dim_, value_dim_};
+  }
+  MatrixView queries(int head) const override {
+    return {queries_[static_cast<std::size_t>(head)].data(), prompt_, key_dim_, key_dim_};
+  }
+  Rotary rotary() const override { return model_->rotary(); }
+  double scale() const override { return model_->attn_scale; }
+  MatrixView output_weights(int head) const override {
+    return {output_weights_[static_cast<std::size_t>(head)].data(), value_dim_, model_->hidden_size,
+            model_->hidden_size};
   }
   std::span<const float> key(std::size_t lane, std::size_t t) const {
     return std::span(keys_[lane]).subspan(t * key_dim_, key_dim_);
@@ -82,7 +100,8 @@ class SlowPrompt final : public policy::Prompt {
     for (const auto& row : rows) out.insert(out.end(), row.begin(), row.end());
     return out;
   }
-  std::vector<std::vector<float>> keys_, values_;
+  std::vector<std::vector<float>> keys_, values_, queries_, output_weights_;
+  const trace::Model* model_ = nullptr;
   std::size_t prompt_ = 0, key_dim_ = 0, value_dim_ = 0;
 };
 

@@ -19,6 +19,12 @@ class RunPrompt final : public Prompt {
   MatrixView keys(int lane) const override { return view(run_.keys, lane, run_.unit.head_dim); }
   MatrixView values(int lane) const override { return view(run_.values, lane, run_.unit.value_dim); }
   MatrixView queries(int head) const override { return view(run_.queries, head, run_.unit.head_dim); }
+  Rotary rotary() const override { return {.inv_freq = run_.inv_freq}; }
+  double scale() const override { return kScale; }
+  MatrixView output_weights(int head) const override {
+    const auto dim = static_cast<std::size_t>(run_.unit.value_dim);
+    return {run_.output_weights[static_cast<std::size_t>(head)].data(), dim, kHidden, kHidden};
+  }
   std::span<const std::uint8_t> classes() const override {
     return std::span(run_.classes).first(run_.prompt);
   }
@@ -49,7 +55,7 @@ class RunFuture final : public Future {
   MatrixView keys(int lane) const override {
     return {run_.keys[static_cast<std::size_t>(lane)].data(), run_.length(), kHeadDim, kHeadDim};
   }
-  double scale() const override { return 0.5; }
+  double scale() const override { return kScale; }
 
  private:
   const Run& run_;
@@ -173,7 +179,10 @@ Run blank_run(const Shape& shape) {
   run.keys.assign(static_cast<std::size_t>(shape.n_lanes), std::vector<float>(n * kHeadDim));
   run.values.assign(static_cast<std::size_t>(shape.n_lanes), std::vector<float>(n * kValueDim));
   run.queries.assign(static_cast<std::size_t>(run.unit.n_query_heads()), std::vector<float>(n * kHeadDim));
+  run.output_weights.assign(static_cast<std::size_t>(run.unit.n_query_heads()),
+                            std::vector<float>(kValueDim * kHidden));
   run.classes.assign(n, 0);
+  run.inv_freq = {0.75F};
   return run;
 }
 
@@ -188,7 +197,7 @@ Run random_run(const Shape& shape, std::uint64_t seed, int levels) {
       for (std::size_t j = 0; j <= i; ++j) run.p(head, i, j) /= sum;
     }
   }
-  for (auto* tensor : {&run.keys, &run.values, &run.queries})
+  for (auto* tensor : {&run.keys, &run.values, &run.queries, &run.output_weights})
     for (std::vector<float>& lane : *tensor)
       for (float& x : lane) x = static_cast<float>(draw()) / static_cast<float>(levels);
   for (std::uint8_t& token_class : run.classes) {

@@ -12,14 +12,16 @@
 
 namespace kvsim::policy::test {
 
-/// Full attention rows, queries, keys, values and token classes of one unit.
+/// Full attention rows, queries, keys, values, output weights and token classes of one unit.
 struct Run {
   Unit unit;
   std::size_t prompt = 0, decode = 0;
   std::vector<std::vector<float>> rows;     ///< per query head, [length, length], causal, each row sums to 1
   std::vector<std::vector<float>> queries;  ///< per query head, [length, dim]
-  std::vector<std::vector<float>> keys, values;  ///< per lane, [length, dim]
-  std::vector<std::uint8_t> classes;             ///< [length]
+  std::vector<std::vector<float>> keys, values;    ///< per lane, [length, dim]
+  std::vector<std::vector<float>> output_weights;  ///< per query head, [value_dim, hidden]
+  std::vector<std::uint8_t> classes;               ///< [length]
+  std::vector<float> inv_freq;                     ///< of the rotation, half split; scale is kScale
 
   std::size_t length() const { return prompt + decode; }
   float p(int query_head, std::size_t query, std::size_t key) const {
@@ -29,6 +31,9 @@ struct Run {
     return rows[static_cast<std::size_t>(query_head)][query * length() + key];
   }
 };
+
+inline constexpr std::size_t kHidden = 4;
+inline constexpr double kScale = 0.5;  ///< on q.k
 
 struct Shape {
   std::size_t prompt = 8, decode = 4;

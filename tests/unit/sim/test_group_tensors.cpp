@@ -1,0 +1,96 @@
+// What policies are shown of a prompt, and what is said when the trace does not hold it.
+#include <catch2/catch.hpp>
+
+#include "policies/builtin.hpp"
+#include "sim/group_tensors.hpp"
+#include "sim/plan.hpp"
+#include "tests/unit/traces/small_trace.hpp"
+
+using namespace kvsim;
+using kvsim::sim::GroupTensors;
+
+namespace {
+
+trace::Header header_of(std::uint32_t flags_known, bool output_weights) {
+  trace::Model model = test::small_model(2, 2, 2, 8, 4);
+  model.rotary_dim = 8;
+  model.hidden_size = 6;
+  model.attn_scale = 0.25;
+  trace::Header header = trace::plain_header(model, 5, 2);
+  header.flags_known = flags_known;
+  header.token_flags = {trace::kFlagSpecial,    0, trace::kFlagPunctuation, trace::kFlagWhiteSpace, 0, 0,
+                        trace::kFlagPunctuation};
+  for (std::uint32_t& flags : header.token_flags) flags &= flags_known;
+  if (output_weights) header.output_elem = Elem::f32;
+  return header;
+}
+
+constexpr std::uint32_t kClassesKnown =
+    trace::kFlagSpecial | trace::kFlagPunctuation | trace::kFlagWhiteSpace;
+
+policy::PolicySpec needy_spec(const policy::Needs& needs) {
+  struct Everything final : policy::Eviction {
+    void finish_prompt(const policy::Prompt&) override {}
+    policy::Start start(std::size_t) const override { return {}; }
+  };
+  return {.name = "needy",
+          .kind = policy::Kind::eviction,
+          .needs = needs,
+          .make_eviction = [](const policy::Params&, const policy::Unit&) {
+            return std::make_unique<Everything>();
+          }};
+}
+
+std::string reason(const trace::MemoryTrace& trace, const policy::Needs& needs) {
+  const policy::PolicySpec spec = needy_spec(needs);
+  sim::Request request;
+  request.cells.resize(1);
+  request.cells[0].composition.eviction.spec = &spec;
+  request.cells[0].composition.allocation = policy::parse_composition("window", policy::builtin()).allocation;
+  request.cells[0].budget = sim::parse_budget("4");
+  return sim::outline(trace::Sequence(trace), request).cells[0].skipped;
+}
+
+}  // namespace
+
+TEST_CASE("a unit sees its own output weights, rotation and token classes") {
+  const trace::MemoryTrace trace = test::numbered_trace(header_of(kClassesKnown, true));
+  const trace::Sequence sequence(trace);
+  const GroupTensors tensors(sequence, {.layer = 1, .first_head = 0, .n_lanes = 2},
+                             {.queries = true, .classes = true, .output_weights = true});
+  const GroupTensors::PromptView second(tensors, 1);
+  for (int head = 0; head < 2; ++head) {
+    std::vector<float> expected(4 * 6);
+    trace.read_output_weights(1, static_cast<std::uint32_t>(2 + head), expected);
+    const MatrixView weights = second.output_weights(head);
+    REQUIRE((weights.rows == 4 && weights.cols == 6));
+    for (std::size_t c = 0; c < 4; ++c)
+      for (std::size_t i = 0; i < 6; ++i) CHECK(weights(c, i) == expected[c * 6 + i]);
+  }
+  CHECK(second.rotary().inv_freq.size() == 4);
+  CHECK(second.scale() == 0.25);
+  const auto classes = second.classes();
+  CHECK(std::vector<int>(classes.begin(), classes.end()) ==
+        std::vector<int>{policy::kSpecialToken, 0, policy::kPunctuation, 0, 0});
+  CHECK(tensors.token_class(6) == policy::kPunctuation);
+}
+
+TEST_CASE("what nobody needs is not loaded") {
+  const trace::MemoryTrace trace = test::numbered_trace(header_of(kClassesKnown, true));
+  const trace::Sequence sequence(trace);
+  const GroupTensors tensors(sequence, {.layer = 0, .first_head = 1, .n_lanes = 1}, {});
+  const GroupTensors::PromptView view(tensors, 0);
+  CHECK_THROWS_WITH(view.output_weights(0), Catch::Contains("output weights"));
+  CHECK_THROWS_WITH(view.classes(), Catch::Contains("token classes"));
+  CHECK(tensors.token_class(2) == 0);
+}
+
+TEST_CASE("a cell whose policy needs what the trace lacks is skipped with the way out") {
+  const trace::MemoryTrace rich = test::numbered_trace(header_of(kClassesKnown, true));
+  const trace::MemoryTrace poor = test::numbered_trace(header_of(trace::kFlagSpecial, false));
+  CHECK(reason(rich, {.classes = true, .output_weights = true}).empty());
+  CHECK_THAT(reason(poor, {.classes = true}), Catch::Contains("needy") && Catch::Contains("punctuation"));
+  CHECK_THAT(reason(poor, {.output_weights = true}),
+             Catch::Contains("needy") && Catch::Contains("--output-weights"));
+  CHECK(reason(poor, {}).empty());
+}
