@@ -12,6 +12,7 @@
 #include "sim/decisions.hpp"
 #include "sim/replay.hpp"
 #include "tools/command.hpp"
+#include "tools/policy_choice.hpp"
 #include "tools/progress_display.hpp"
 #include "tools/result_output.hpp"
 #include "tools/whole_number.hpp"
@@ -25,6 +26,7 @@ constexpr const char* kExamples = R"(Examples:
   kvsim replay run.h5 --policy all --budget 10%,25%,50%
   kvsim replay run.h5 --policy snapkv --policy 'h2o+pyramid(beta=10)' --budget 128 --per layer
   kvsim replay a.h5 b.h5 --policy xkv --policy full --budget 64KiB,128KiB --format csv -o rows.csv
+  kvsim replay run.h5 --policy 'h2o*' --policy oracles --budget 25%
   kvsim replay run.h5 --policy tova --budget 25% --decisions kept.h5 --format json
 )";
 
@@ -49,32 +51,6 @@ void note(const std::string& text) {
   std::cerr << "kvsim: note: " << text << '\n';
 }
 
-/// A comma outside parentheses separates nothing.
-void refuse_policy_list(const std::string& text) {
-  int depth = 0;
-  for (const char c : text) {
-    depth += c == '(' ? 1 : c == ')' ? -1 : 0;
-    if (c == ',' && depth == 0)
-      usage_error("names several policies", "--policy " + text, "Give each its own --policy.");
-  }
-}
-
-/// `all`: every eviction under uniform budgets, then the presets.
-std::vector<std::string> policy_texts(const std::vector<std::string>& given) {
-  std::vector<std::string> texts;
-  for (const std::string& text : given) {
-    if (text != "all") {
-      refuse_policy_list(text);
-      texts.push_back(text);
-      continue;
-    }
-    for (const policy::PolicySpec& spec : policy::builtin().policies())
-      if (spec.kind == policy::Kind::eviction) texts.push_back(spec.name);
-    for (const policy::PresetSpec& preset : policy::builtin().presets()) texts.push_back(preset.name);
-  }
-  return texts;
-}
-
 /// Appends what is not there yet; a second mention would only repeat rows.
 template <class T, class Key>
 void add_once(std::vector<T>& all, T item, Key key) {
@@ -88,7 +64,7 @@ void add_once(std::vector<T>& all, T item, Key key) {
 /// Budgets outside, policies inside: rows to be compared stand together.
 sim::Request make_request(const Options& options, analysis::Inputs& inputs) {
   std::vector<policy::Composition> compositions;
-  for (const std::string& text : policy_texts(options.policies))
+  for (const std::string& text : chosen_policies(options.policies, policy::builtin()))
     add_once(compositions, policy::parse_composition(text, policy::builtin()),
              [](const policy::Composition& c) { return c.params; });
   std::vector<sim::Budget> budgets;
@@ -219,8 +195,8 @@ void add_replay_command(CLI::App& app) {
   command->add_option("FILE", options->files, "Traces; rows come in this order")->required();
   command
       ->add_option("--policy", options->policies,
-                   "eviction(param=value,...)+allocation(...), a preset, or `all`\n"
-                   "(kvsim policy list); repeat for several")
+                   "eviction(param=value,...)+allocation(...), a preset, a pattern (h2o*), `all`\n"
+                   "or `oracles` (kvsim policy list); repeat for several")
       ->required()
       ->allow_extra_args(false)
       ->type_name("POLICY");

@@ -145,6 +145,8 @@ Part make_part(const PolicySpec& spec, const Call& call, const Registry& registr
     const auto typed = std::find_if(call.arguments.begin(), call.arguments.end(),
                                     [&](const Call::Argument& a) { return a.name == param.name; });
     const std::string& text = typed == call.arguments.end() ? param.fallback : typed->value;
+    if (param.type == ParamType::text && text.empty())
+      usage_error(spec.name + " needs " + param.name + "=...: " + param.help, place(call));
     part.params.entries.push_back(param.type == ParamType::policy
                                       ? policy_value(param, text, place(call), registry)
                                       : parse_value(param, text, place(call)));

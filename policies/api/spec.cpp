@@ -61,6 +61,12 @@ std::string Params::text() const {
   return out;
 }
 
+bool complete(const PolicySpec& spec) {
+  return std::none_of(spec.params.begin(), spec.params.end(), [](const ParamSpec& param) {
+    return param.type == ParamType::text && param.fallback.empty();
+  });
+}
+
 std::string Part::text() const {
   return spec->name + "(" + params.text() + ")";
 }

@@ -20,7 +20,7 @@ enum class ParamType {
   choice,  ///< one of `choices`
   pool,    ///< none | avg:K | max:K with odd K
   policy,  ///< an eviction that ranks by a score, e.g. h2o or snapkv(window=8)
-  text,    ///< a file name or the like: no comma, no parentheses
+  text,    ///< a file name or the like: no comma, no parentheses; required if the default is empty
 };
 
 struct Part;
@@ -132,6 +132,9 @@ struct Part {
     return spec->make_eviction(params, unit);
   }
 };
+
+/// Every parameter has a default: a text parameter whose default is empty must be given.
+bool complete(const PolicySpec& spec);
 
 /// A published system under its own name: text that expands to a composition.
 struct PresetSpec {

@@ -106,6 +106,8 @@ class Results(CommandTest):
 
     def test_all_means_every_eviction_and_preset(self):
         policies = [row["policy"] for row in self.rows("t.h5", "--policy", "all", "--budget", "48")]
+        self.assertIn("pyramidkv", policies)
+        self.assertFalse([name for name in policies if "." in name or name == "optimal"])
         self.assertEqual(len(set(policies)), len(policies))
         for name in ("full", "window", "streaming_llm", "random", "l2_norm", "h2o", "tova", "snapkv", "pyramidkv", "xkv"):
             self.assertIn(name, policies)
@@ -137,6 +139,19 @@ class Results(CommandTest):
         text = self.ok("replay", "short.h5", "--policy", "window", "--budget", "4", "--format", "csv")
         self.assertIn(",all,,,,,,", text)
         self.assertIn("window  -", self.ok("replay", "short.h5", "--policy", "window", "--budget", "4"))
+
+    def test_patterns_and_oracles(self):
+        rows = self.rows("t.h5", "--policy", "?2o*", "--policy", "oracles", "--budget", "48")
+        names = [row["policy"] for row in rows]
+        self.assertIn("h2o", names)
+        self.assertIn("optimal", names)
+        self.assertNotIn("tova", names)
+        loss = {row["policy"]: row["attention_loss"] for row in rows}
+        self.assertLessEqual(loss["optimal"], loss["h2o"])
+        table = self.ok("replay", "t.h5", "--policy", "h2o", "--policy", "window", "--policy", "optimal", "--budget", "48")
+        self.assertIn("optimal knows the future: a bound, not a policy", table)
+        self.assertNotIn("optimal *", table)
+        self.assertIn("no policy matches", self.fails(2, "replay", "t.h5", "--policy", "zz*", "--budget", "48"))
 
     def test_skipped_cells_are_rows_and_notes(self):
         done = self.kvsim("replay", "t.h5", "--policy", "snapkv(window=32)", "--budget", "16,48", "--format", "json")

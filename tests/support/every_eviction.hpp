@@ -7,11 +7,11 @@
 
 namespace kvsim::test {
 
-/// Names, each name with every other choice of its parameters that are choices, and presets.
+/// Of those that run with their defaults: names, each name with every other choice of its parameters that are choices, and presets.
 inline std::vector<std::string> every_eviction() {
   std::vector<std::string> out;
   for (const policy::PolicySpec& spec : policy::builtin().policies()) {
-    if (spec.kind != policy::Kind::eviction) continue;
+    if (spec.kind != policy::Kind::eviction || !policy::complete(spec)) continue;
     out.push_back(spec.name);
     for (const policy::ParamSpec& param : spec.params)
       for (const std::string& choice : param.choices)

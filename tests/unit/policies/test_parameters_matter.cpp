@@ -77,6 +77,7 @@ bool allocates_differently(const std::string& a_text, const std::string& b_text)
 
 TEST_CASE("no parameter of a registered policy is without effect") {
   for (const PolicySpec& spec : builtin().policies()) {
+    if (!complete(spec)) continue;  // needs a file: tested where there is one
     for (const ParamSpec& param : spec.params) {
       for (const std::string& value : other_values(param)) {
         const std::string changed = spec.name + "(" + param.name + "=" + value + ")";
