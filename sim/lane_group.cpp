@@ -494,6 +494,13 @@ void replay_lane_group(const trace::Sequence& sequence, const Request& request, 
   GroupReplay(sequence, request, plan, group, outcome, progress).run();
 }
 
+namespace {
+
+/// An oracle's rows, and what it derives from them in double.
+constexpr std::uint64_t kFutureFloats = 3;
+
+}  // namespace
+
 std::uint64_t group_work(const trace::Sequence& sequence, const Plan& plan, LaneGroup group) {
   std::size_t ranked = importance_rows(sequence), streamed = 0;
   for (const Family& family : plan.families) {
@@ -516,7 +523,7 @@ std::uint64_t group_bytes(const trace::Sequence& sequence, const Plan& plan, std
   for (const Family& family : plan.families) {
     if (family.streams && family.needs.decode_rows) prompt_rows = kPromptBlock * length * heads;
     if (family.eviction->spec->make_oracle)
-      futures = length * sequence.decode_length() * (plan.layer_groups ? n_lanes + 1 : n_lanes);
+      futures += length * sequence.decode_length() * (family.layer_unit ? 1 : n_lanes) * kFutureFloats;
   }
   // Decode rows of all heads, and a copy of one lane's.
   const std::uint64_t decode_rows = decode_block(sequence) * length * (heads + model.group());

@@ -27,6 +27,11 @@ const char* kind_name(const PolicySpec& spec) {
   return spec.make_oracle ? "oracle" : "eviction";
 }
 
+/// "h2o.factory": h2o as somebody's code runs it.
+bool is_variant(const PresetSpec& preset) {
+  return preset.name.find('.') != std::string::npos;
+}
+
 std::string joined(const std::vector<std::string>& items, const std::string& separator) {
   std::string out;
   for (const std::string& item : items) out += (out.empty() ? "" : separator) + item;
@@ -112,6 +117,17 @@ std::string default_behaviour(const PolicySpec& spec, const Registry& registry) 
          ", least budget " + std::to_string(floor) + (floor == 1 ? " token" : " tokens");
 }
 
+/// Presets named after the policy.
+void write_variants(std::ostream& out, const PolicySpec& spec, const Registry& registry) {
+  bool first = true;
+  for (const PresetSpec& preset : registry.presets()) {
+    if (spec.kind != Kind::eviction || !preset.name.starts_with(spec.name + ".")) continue;
+    if (first) out << "\nVariants\n";
+    first = false;
+    out << "  " << preset.name << " = " << preset.expansion << '\n' << wrapped(preset.summary, 6);
+  }
+}
+
 void write_policy(std::ostream& out, const PolicySpec& spec, const Registry& registry) {
   out << spec.name << " (" << kind_name(spec) << ')';
   if (!spec.aliases.empty()) out << ", also " << joined(spec.aliases, ", ");
@@ -126,6 +142,7 @@ void write_policy(std::ostream& out, const PolicySpec& spec, const Registry& reg
   std::vector<std::string> examples = {sample_composition(spec, "")};
   if (!spec.params.empty()) examples.push_back(sample_composition(spec, default_arguments(spec)));
   write_examples(out, examples);
+  write_variants(out, spec, registry);
 }
 
 void write_preset(std::ostream& out, const PresetSpec& preset, const Registry& registry) {
@@ -156,10 +173,16 @@ void write_table(std::ostream& out, const Registry& registry) {
     for (const PolicySpec& spec : registry.policies())
       if (shown(spec)) line(spec.name, spec.summary);
   }
-  out << "\npresets\n";
-  for (const PresetSpec& preset : registry.presets()) {
-    line(preset.name, preset.summary);
-    line("", "= " + preset.expansion);
+  for (const bool variant : {false, true}) {
+    const auto shown = [&](const PresetSpec& preset) { return is_variant(preset) == variant; };
+    if (std::none_of(registry.presets().begin(), registry.presets().end(), shown)) continue;
+    out << (variant ? "\nvariants: a policy as one code runs it\n"
+                    : "\nsystems: an eviction and an allocation\n");
+    for (const PresetSpec& preset : registry.presets()) {
+      if (!shown(preset)) continue;
+      line(preset.name, preset.summary);
+      line("", "= " + preset.expansion);
+    }
   }
 }
 
