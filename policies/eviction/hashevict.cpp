@@ -1,0 +1,189 @@
+// The token whose hash lies farthest from the query's leaves.
+#include <memory>
+
+#include "policies/api/score_policy.hpp"
+#include "policies/parts/hamming_scan.hpp"
+#include "policies/parts/recency.hpp"
+#include "policies/parts/sim_hash.hpp"
+#include "sim/base/rng.hpp"
+
+namespace kvsim::policy {
+namespace {
+
+enum class Source { query, mean_query, key };
+
+SimHash projection_of(const Params& params, const Unit& unit) {
+  const auto layer = static_cast<std::uint64_t>(unit.layer);
+  const auto head = static_cast<std::uint64_t>(unit.first_kv_head);
+  return {params.count("bits"), static_cast<std::size_t>(unit.head_dim),
+          params.word("projection") == "head" ? combine({unit.seed, key_of("hashevict"), layer, head})
+                                              : combine({unit.seed, key_of("hashevict"), layer})};
+}
+
+Source source_of(const Params& params) {
+  if (params.word("hash") == "key") return Source::key;
+  return params.word("group") == "mean_query" ? Source::mean_query : Source::query;
+}
+
+/// What a unit's cells share.
+struct Rule {
+  SimHash hash;
+  Source source;
+  Group group;
+  Protection protection;
+  Tie tie;
+
+  Rule(SimHash projection, const Params& params)
+      : hash(std::move(projection)),
+        source(source_of(params)),
+        group(params.word("group") == "max" ? Group::max : Group::mean),
+        protection(Selection::of(params).protection),
+        tie(Selection::of(params).tie) {}
+};
+
+class HashEvictDecoder final : public Decoder {
+ public:
+  /// `codes`: of the keys the prompt leaves, per slot.
+  HashEvictDecoder(std::shared_ptr<const Rule> rule, std::vector<std::uint64_t> codes)
+      : rule_(std::move(rule)), codes_(std::move(codes)) {}
+
+  void evict(const Arrival& arrival, std::vector<std::size_t>& victims) override {
+    if (!arrival.full) return;
+    hash_query(arrival);
+    const Position first_of_window = arrival.position + 1 - static_cast<Position>(rule_->protection.window);
+    victims.push_back(farthest(codes_, arrival.slots, {query_, rule_->group},
+                               {static_cast<Position>(rule_->protection.sinks), first_of_window},
+                               rule_->tie));
+  }
+
+  void observe(const Step& step) override {
+    codes_.resize(step.slots.size());
+    codes_[step.own_slot] = rule_->hash(step.keys.row(0));
+  }
+
+ private:
+  void hash_query(const Arrival& arrival) {
+    query_.clear();
+    if (rule_->source == Source::key) {
+      query_.push_back(rule_->hash(arrival.keys.row(0)));
+    } else if (rule_->source == Source::query) {
+      for (std::size_t head = 0; head < arrival.queries.rows; ++head)
+        query_.push_back(rule_->hash(arrival.queries.row(head)));
+    } else {
+      sum_.assign(arrival.queries.cols, 0.0F);  // lies on the same sides as the mean
+      for (std::size_t head = 0; head < arrival.queries.rows; ++head)
+        for (std::size_t c = 0; c < sum_.size(); ++c) sum_[c] += arrival.queries(head, c);
+      query_.push_back(rule_->hash(sum_));
+    }
+  }
+
+  std::shared_ptr<const Rule> rule_;
+  std::vector<std::uint64_t> codes_, query_;
+  std::vector<float> sum_;
+};
+
+class HashEvict final : public Eviction {
+ public:
+  HashEvict(const Params& params, const Unit& unit)
+      : rule_(std::make_shared<Rule>(projection_of(params, unit), params)),
+        streams_(Selection::of(params).stream),
+        recency_(rule_->protection.sinks) {}
+
+  bool streams_prompt() const override { return streams_; }
+
+  void finish_prompt(const Prompt& prompt) override {
+    recency_.finish_prompt(prompt);
+    const MatrixView keys = prompt.keys(0);
+    for (std::size_t position = 0; position < prompt.length(); ++position)
+      codes_.push_back(rule_->hash(keys.row(position)));
+  }
+
+  Start start(std::size_t budget) const override {
+    Start out;
+    if (!streams_) out.keep = recency_.start(budget).keep;
+    std::vector<std::uint64_t> codes;
+    for (const Position position : out.keep) codes.push_back(codes_[static_cast<std::size_t>(position)]);
+    out.decoder = std::make_unique<HashEvictDecoder>(rule_, std::move(codes));
+    return out;
+  }
+
+ private:
+  const std::shared_ptr<const Rule> rule_;
+  const bool streams_;
+  Recency recency_;
+  std::vector<std::uint64_t> codes_;  ///< per prompt position
+};
+
+Needs needs_of_hashevict(const Params& params) {
+  return {.keys = true, .queries = source_of(params) != Source::key};
+}
+
+}  // namespace
+
+PolicySpec hashevict_spec() {
+  return {
+      .name = "hashevict",
+      .aliases = {"lsh"},
+      .kind = Kind::eviction,
+      .summary = "drops the token whose key hashes farthest from the current query, before attention",
+      .paper =
+          "Liu, Rabbani, O'Halloran, Sankaralingam, Hartley, Huang, Fermueller, Aloimonos, HashEvict: A "
+          "Pre-Attention KV Cache Eviction Strategy using Locality-Sensitive Hashing, arXiv 2024, Algorithm "
+          "1, https://arxiv.org/abs/2412.16187",
+      .details =
+          "Keys and queries are hashed to sign bits of random projections (SimHash). When a token meets a "
+          "full cache, the resident with the largest Hamming distance to its query leaves, before any "
+          "attention; the first B tokens just fill, the rest of the prompt and every generated token go "
+          "the same way. The first `sinks` and the last `window` positions stay. A longer hash begins with "
+          "the bits of a shorter one.",
+      .departures = {{"paper: a query head's hash, grouped queries not spelled out",
+                      "distances are added over the query heads that share a KV head; group"},
+                     {"authors' code: hashes the arriving key instead of the query", "the query; hash=key"},
+                     {"authors' code: one projection per layer", "one per KV head; projection=layer"},
+                     {"authors' code: the prompt is cut to sinks and window, then hashed",
+                      "the prompt streams through; prompt=window"},
+                     {"authors' code: ten tokens before the arriving one stay",
+                      "the arriving one counts among the last ten; window=11"}},
+      .params = {{.name = "bits",
+                  .type = ParamType::count,
+                  .fallback = "16",
+                  .min = 1,
+                  .max = kMaxHashBits,
+                  .unit = "bits",
+                  .help = "length of a hash"},
+                 {.name = "hash",
+                  .type = ParamType::choice,
+                  .fallback = "query",
+                  .choices = {"query", "key"},
+                  .help = "what of the arriving token the cache is compared with"},
+                 {.name = "projection",
+                  .type = ParamType::choice,
+                  .fallback = "head",
+                  .choices = {"head", "layer"},
+                  .help = "who shares the random projection: nobody, or the KV heads of a layer"},
+                 {.name = "group",
+                  .type = ParamType::choice,
+                  .fallback = "mean",
+                  .choices = {"mean", "max", "mean_query"},
+                  .help =
+                      "how the query heads that share a set are reduced: mean distance, the distance to the "
+                      "most similar one, or the distance to their mean query"},
+                 {.name = "prompt",
+                  .type = ParamType::choice,
+                  .fallback = "stream",
+                  .choices = {"stream", "window"},
+                  .help =
+                      "the prompt passes through the cache token by token, or is cut to its first `sinks` "
+                      "and its last tokens when it ends"},
+                 sinks_param(4),
+                 window_param(10),
+                 tie_param("slot")},
+      .needs_of = needs_of_hashevict,
+      .randomised = true,
+      .floor = selection_floor,
+      .make_eviction = [](const Params& params, const Unit& unit) {
+        return std::make_unique<HashEvict>(params, unit);
+      }};
+}
+
+}  // namespace kvsim::policy
