@@ -24,10 +24,22 @@ MatrixView Prompt::output_weights(int /*query_head*/) const {
   bug("a policy asks for output weights, which its spec does not need");
 }
 
+namespace {
+
+MatrixView rows(const MatrixView& all, std::size_t first, std::size_t n) {
+  return all.data ? MatrixView{all.data + first * all.stride, n, all.cols, all.stride} : all;
+}
+
+}  // namespace
+
+Arrival Arrival::of_lane(std::size_t lane, std::size_t group) const {
+  Arrival out = *this;
+  out.keys = rows(keys, lane, 1);
+  out.queries = rows(queries, lane * group, group);
+  return out;
+}
+
 Step Step::of_lane(std::size_t lane, std::size_t group) const {
-  const auto rows = [](const MatrixView& all, std::size_t first, std::size_t n) {
-    return all.data ? MatrixView{all.data + first * all.stride, n, all.cols, all.stride} : all;
-  };
   Step out = *this;
   out.attention = rows(attention, lane * group, group);
   if (!mass.empty()) out.mass = mass.subspan(lane * group, group);

@@ -105,6 +105,9 @@ struct Arrival {
   MatrixView keys;                  ///< [n_lanes, head_dim]: the token's own keys
   MatrixView queries;               ///< [n_query_heads, head_dim], with Needs::queries
   std::uint8_t token_class = 0;     ///< TokenClass bits, with Needs::classes
+
+  /// The arrival as lane `lane` of a unit of several sees it, `group` query heads per lane.
+  Arrival of_lane(std::size_t lane, std::size_t group) const;
 };
 
 /// One attended step of a unit.
@@ -134,6 +137,9 @@ class Decoder {
   virtual void observe(const Step& /*step*/) {}
   /// One score per slot of the last step, higher is kept; empty when the policy does not rank by one.
   virtual std::span<const double> scores() const { return {}; }
+  /// What evict() would do to per-slot state, when somebody who wraps this decoder chose the victims
+  /// (Eviction::decoder).
+  virtual void close_slots(std::span<const std::size_t> /*victims*/) {}
 };
 
 inline constexpr std::size_t kAllRows = std::numeric_limits<std::size_t>::max();
@@ -156,6 +162,13 @@ struct Start {
   std::unique_ptr<Decoder> decoder{};  ///< null: generated tokens are only appended
 };
 
+/// Protected positions are kept whatever their score: the first `sinks` of the sequence and the last
+/// `window`. While decoding, the token that arrives belongs to the window and pushes its oldest member out of
+/// it, so a unit with budget = sinks + window (window >= 1) always has exactly one slot to give.
+struct Protection {
+  std::size_t sinks = 0, window = 0;
+};
+
 class Eviction : public PromptObserver {
  public:
   /// Tokens of the prompt arrive one by one: start() comes first and keeps nothing, observe() and
@@ -165,6 +178,15 @@ class Eviction : public PromptObserver {
   /// After finish_prompt(): one score per prompt position, higher is kept (whatever protection says); empty
   /// when the policy does not rank by one.
   virtual std::span<const double> scores() const { return {}; }
+  // For those that wrap a scored policy, after finish_prompt():
+  /// What it protects under a budget.
+  virtual Protection protection(std::size_t /*budget*/) const { return {}; }
+  /// Its decoder over prompt positions that somebody else chose, in slots [0, slots.size()). Nullptr: it
+  /// appends.
+  virtual std::unique_ptr<Decoder> decoder(std::size_t /*budget*/,
+                                           std::span<const Position> /*slots*/) const {
+    return nullptr;
+  }
 };
 
 }  // namespace kvsim::policy

@@ -163,52 +163,14 @@ void ScoredEviction::finish_prompt(const Prompt& prompt) {
                 "layer " + std::to_string(unit_.layer) + ", KV head " + std::to_string(unit_.first_kv_head),
                 "The keys, values or attention of the run hold values that are not finite.");
 
-  const std::size_t block = selection_.granularity, n = scores_.size();
-  std::vector<double> means((n + block - 1) / block);
-  for (std::size_t b = 0; b < means.size(); ++b) {
-    const std::size_t begin = b * block, end = std::min(n, begin + block);
-    for (std::size_t i = begin; i < end; ++i) means[b] += scores_[i];
-    means[b] /= static_cast<double>(end - begin);
-  }
-  order_.resize(means.size());
-  std::iota(order_.begin(), order_.end(), 0U);
-  std::sort(order_.begin(), order_.end(), [&](std::uint32_t a, std::uint32_t b) {
-    if (means[a] != means[b]) return means[a] > means[b];
-    return selection_.tie == Tie::newest ? a < b : a > b;
-  });
+  order_ = BlockOrder(scores_, selection_.granularity, selection_.tie);
 }
 
 Start ScoredEviction::start(std::size_t budget) const {
   Start out;
-  if (!selection_.stream) out.keep = chosen(budget);
+  if (!selection_.stream) out.keep = order_.best(budget, protection(budget));
   out.decoder = decoder(budget, out.keep);
   return out;
-}
-
-std::vector<Position> ScoredEviction::chosen(std::size_t budget) const {
-  const Protection wanted = protection(budget);
-  const std::size_t n = scores_.size(), block = selection_.granularity;
-  const std::size_t sinks = std::min(wanted.sinks, n), window_from = n - std::min(wanted.window, n - sinks);
-  const auto size = [&](std::size_t b) { return std::min(n, (b + 1) * block) - b * block; };
-  std::vector<char> stays(order_.size());
-  std::size_t room = std::min(budget, n);
-  for (std::size_t b = 0; b < stays.size(); ++b) {
-    if (b * block >= sinks && b * block + size(b) <= window_from) continue;
-    if (size(b) > room) bug("budget is below the policy's floor");
-    stays[b] = 1;
-    room -= size(b);
-  }
-  for (const std::uint32_t b : order_) {
-    if (stays[b]) continue;
-    if (size(b) > room) break;
-    stays[b] = 1;
-    room -= size(b);
-  }
-  std::vector<Position> keep;
-  keep.reserve(std::min(budget, n));
-  for (std::size_t position = 0; position < n; ++position)
-    if (stays[position / block]) keep.push_back(static_cast<Position>(position));
-  return keep;
 }
 
 Selection ScoredEviction::selection(std::size_t budget) const {

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "policies/api/block_order.hpp"
 #include "policies/api/eviction.hpp"
 #include "policies/api/spec.hpp"
 
@@ -28,17 +29,6 @@ ParamSpec feedback_param(const char* fallback = "renorm");
 std::vector<ParamSpec> with(std::vector<ParamSpec> own, const std::vector<ParamSpec>& shared);
 
 bool unit_is_layer(const Params& params);
-
-/// Protected positions are kept whatever their score: the first `sinks` of the sequence and the last
-/// `window`. While decoding, the token that arrives belongs to the window and pushes its oldest member out of
-/// it, so a unit with budget = sinks + window (window >= 1) always has exactly one slot to give.
-struct Protection {
-  std::size_t sinks = 0, window = 0;
-};
-
-/// Which of two equal scores is dropped first. Positions and slots are distinct, so every order is total.
-/// `slot`: the lower slot, as an argmin over the cache finds it (in a prompt: the older).
-enum class Tie { oldest, newest, slot };
 
 /// How query heads that share a set are reduced to one score (a sum ranks as the mean does).
 enum class Group { mean, max };
@@ -68,28 +58,22 @@ std::size_t selection_overshoot(const Params& params);
 Group group_of(const Params& params);
 Feedback feedback_of(const Params& params);
 
-/// Ranks the prompt once; every budget takes a prefix of that order.
+/// Ranks the prompt once; every budget takes a prefix of that order. decoder() is the state for the decode
+/// phase of one budget over what start() keeps: nothing if the prompt is streamed.
 class ScoredEviction : public Eviction {
  public:
   void finish_prompt(const Prompt& prompt) final;
   bool streams_prompt() const final { return selection_.stream; }
   Start start(std::size_t budget) const final;
   std::span<const double> scores() const final { return scores_; }
+  /// The default does not depend on the budget.
+  Protection protection(std::size_t /*budget*/) const override { return selection_.protection; }
 
  protected:
   ScoredEviction(const Unit& unit, const Selection& selection) : unit_(unit), selection_(selection) {}
 
   /// Score of every prompt position; those the protection covers may hold anything but NaN.
   virtual std::vector<double> score(const Prompt& prompt) = 0;
-  /// What is protected under a budget; the default does not depend on it.
-  virtual Protection protection(std::size_t /*budget*/) const { return selection_.protection; }
-  /// State for the decode phase of one budget; `slots`: what start() keeps, nothing if the prompt is
-  /// streamed. nullptr: generated tokens are only appended.
-  virtual std::unique_ptr<Decoder> decoder(std::size_t /*budget*/,
-                                           std::span<const Position> /*slots*/) const {
-    return nullptr;
-  }
-
   const Unit& unit() const { return unit_; }
   /// Selection under a budget, as a ScoredDecoder wants it.
   Selection selection(std::size_t budget) const;
@@ -97,12 +81,10 @@ class ScoredEviction : public Eviction {
   std::vector<double> scores_of(std::span<const Position> positions) const;
 
  private:
-  std::vector<Position> chosen(std::size_t budget) const;
-
   Unit unit_;
   Selection selection_;
   std::vector<double> scores_;
-  std::vector<std::uint32_t> order_;  // blocks, best first
+  BlockOrder order_;
 };
 
 /// One score per slot; drops the lowest that is not protected.
@@ -114,6 +96,8 @@ class ScoredDecoder : public Decoder {
 
   void evict(const Arrival& arrival, std::vector<std::size_t>& victims) override;
   std::span<const double> scores() const final { return scores_; }
+  /// Several tokens leave: per-slot state closes up (api/slots.hpp). Overriders call this one too.
+  void close_slots(std::span<const std::size_t> victims) override;
 
  protected:
   /// To be called first in observe(): gives the slot of the step's own token the score `own`; returns all
@@ -121,8 +105,6 @@ class ScoredDecoder : public Decoder {
   std::span<double> admit(const Step& step, double own);
   std::span<double> scores() { return scores_; }
   const Selection& selection() const { return selection_; }
-  /// Several tokens leave: per-slot state closes up (parts/slots.hpp). Overriders call this one too.
-  virtual void close_slots(std::span<const std::size_t> victims);
 
  private:
   std::size_t lowest(const Arrival& arrival) const;

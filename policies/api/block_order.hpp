@@ -1,0 +1,38 @@
+#pragma once
+/// Which positions of a scored prompt a budget keeps.
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "policies/api/eviction.hpp"
+
+namespace kvsim::policy {
+
+/// Which of two equal scores is dropped first. Positions and slots are distinct, so every order is total.
+/// `slot`: the lower slot, as an argmin over the cache finds it (in a prompt: the older).
+enum class Tie { oldest, newest, slot };
+
+/// A prompt cut into blocks of `granularity` positions, by the mean score of each, best first. A block with a
+/// protected token is protected.
+class BlockOrder {
+ public:
+  BlockOrder() = default;
+  /// `scores`: of every prompt position, higher is kept, no NaN.
+  BlockOrder(std::span<const double> scores, std::size_t granularity, Tie tie);
+
+  /// The protected blocks, then the best others until one does not fit any more; positions, ascending.
+  /// Throws Error(bug) if the protected ones alone do not fit.
+  std::vector<Position> best(std::size_t budget, const Protection& protection) const;
+  /// How many tokens the protected blocks hold.
+  std::size_t protected_tokens(const Protection& protection) const;
+  /// Whether each block is protected.
+  std::vector<char> protected_blocks(const Protection& protection) const;
+
+ private:
+  std::size_t size(std::size_t block) const;
+
+  std::size_t length_ = 0, granularity_ = 1;
+  std::vector<std::uint32_t> order_;
+};
+
+}  // namespace kvsim::policy
