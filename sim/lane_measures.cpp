@@ -1,0 +1,142 @@
+#include "sim/lane_measures.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "sim/attention_rows.hpp"
+#include "sim/largest_sums.hpp"
+
+namespace kvsim::sim {
+namespace {
+
+using policy::Position;
+
+/// What a set of positions holds of a row, beside the row's largest entries.
+struct HeldAttention {
+  double sum = 0;
+  double cosine = 1;  ///< of the row restricted to the set to the row restricted to the largest entries
+};
+
+/// Sums in fixed chains: their order never depends on anything but the slots.
+HeldAttention held_attention(const float* row, std::span<const Position> slots, const LargestEntries& best) {
+  double sum[4] = {0, 0, 0, 0}, squares = 0, shared = 0;
+  std::size_t ties = 0;
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    const float a = row[slots[i]];
+    const double square = double{a} * a;
+    sum[i % 4] += a;
+    squares += square;
+    shared += a > best.least ? square : 0.0;
+    ties += a == best.least;
+  }
+  // Of entries that equal the least of the best, any may be among the best: the set's own come first.
+  shared += static_cast<double>(std::min(ties, best.ties)) * double{best.least} * best.least;
+  const double scale = std::sqrt(squares * best.squares);
+  return {(sum[0] + sum[1]) + (sum[2] + sum[3]), scale > 0 ? std::min(1.0, shared / scale) : 1.0};
+}
+
+}  // namespace
+
+void measure_importance(const std::vector<double>& w, const std::vector<MeasuredFamily>& families) {
+  const std::vector<double> best = largest_sums(w);
+  for (const MeasuredFamily& family : families)
+    for (const auto& [cell, out] : family) {
+      out->budget_tokens = cell->budget;
+      out->kept_tokens = out->held_at_end = cell->residents.slots().size();
+      out->candidates = w.size();
+      out->importance = best.back();
+      for (const Position position : cell->residents.slots()) {
+        if (static_cast<std::size_t>(position) >= w.size()) continue;
+        out->kept_candidates += 1;
+        out->importance_kept += w[static_cast<std::size_t>(position)];
+      }
+      out->importance_oracle = best[out->kept_candidates];
+    }
+}
+
+void LaneMeasures::attention(const RowBlock& rows, std::size_t lane, std::size_t s,
+                             const std::vector<MeasuredFamily>& families) {
+  const std::size_t group = rows.lane(lane).rows / rows.size(), seen = rows.first() + s + 1;
+  mean_row_.assign(rows.row(lane, 0, s), rows.row(lane, 0, s) + seen);
+  for (std::size_t g = 1; g < group; ++g) {
+    const float* other = rows.row(lane, g, s);
+    for (std::size_t j = 0; j < seen; ++j) mean_row_[j] += other[j];
+  }
+  counts_.clear();
+  for (const MeasuredFamily& family : families)
+    for (const MeasuredCell& measured : family) counts_.push_back(measured.cell->held[s]);
+  std::sort(counts_.begin(), counts_.end());
+  counts_.erase(std::unique(counts_.begin(), counts_.end()), counts_.end());
+  best_.resize(counts_.size());
+  selection_ = mean_row_;
+  largest_entries(selection_, counts_, best_);
+
+  double total = 0;
+  for (const float a : mean_row_) total += a;
+  for (const MeasuredFamily& family : families)
+    for (const auto& [cell, out] : family) {
+      out->steps += 1;
+      out->held_at_end = cell->held[s];
+      if (cell->held[s] == seen) {  // nothing dropped: no loss, exactly
+        out->oracle_cosine += 1;
+        continue;
+      }
+      const auto index = std::lower_bound(counts_.begin(), counts_.end(), cell->held[s]) - counts_.begin();
+      const LargestEntries& best = best_[static_cast<std::size_t>(index)];
+      const HeldAttention held = held_attention(mean_row_.data(), cell->residents.slots(), best);
+      out->attention_loss += std::max(0.0, 1.0 - held.sum / total);
+      out->attention_loss_oracle += std::max(0.0, 1.0 - best.share);
+      out->oracle_cosine += held.cosine;
+    }
+}
+
+void LaneMeasures::outputs(const RowBlock& rows, std::size_t lane, std::uint32_t first_step,
+                           MatrixView values, const std::vector<MeasuredFamily>& families) {
+  const MatrixView attended = rows.lane(lane);
+  const std::size_t n = rows.size(), group = attended.rows / n, dim = values.cols;
+  const MatrixView seen_values{values.data, rows.width(), dim, values.stride};
+  output_.resize(attended.rows * dim);
+  multiply(attended, seen_values, output_.data());
+  by_position_.resize(attended.rows * rows.width());
+  transpose(attended, by_position_.data());
+  const AttendedBlock block{{by_position_.data(), rows.width(), attended.rows, attended.rows},
+                            seen_values,
+                            first_step,
+                            static_cast<std::uint32_t>(n)};
+  const auto all = [&](std::size_t s) { return rows.first() + s + 1; };  // positions before and at step s
+  for (const MeasuredFamily& family : families) {
+    stays_.clear();
+    dropping_.clear();
+    for (const MeasuredCell& measured : family) {
+      // A cell that holds everything at its first and last step of the block dropped nothing in between.
+      const std::vector<std::size_t>& held = measured.cell->held;
+      if (held[0] == all(0) && held[n - 1] == all(n - 1)) continue;
+      dropping_.push_back(measured);
+      stays_.push_back(measured.cell->residents.stays());
+    }
+    if (dropping_.empty()) continue;
+    held_outputs_.compute(block, stays_, kept_output_);
+    for (std::size_t c = 0; c < dropping_.size(); ++c)
+      for (std::size_t s = 0; s < n; ++s) {
+        if (dropping_[c].cell->held[s] == all(s)) continue;
+        double errors = 0;
+        for (std::size_t g = 0; g < group; ++g)
+          errors += relative_error(kept_output_[c], (g * n + s) * dim, dim);
+        dropping_[c].out->output_error += errors / static_cast<double>(group);
+      }
+  }
+}
+
+double LaneMeasures::relative_error(const std::vector<float>& kept, std::size_t offset,
+                                    std::size_t dim) const {
+  double dropped = 0, whole = 0;
+  for (std::size_t c = offset; c < offset + dim; ++c) {
+    const double difference = static_cast<double>(output_[c]) - kept[c];
+    dropped += difference * difference;
+    whole += static_cast<double>(output_[c]) * output_[c];
+  }
+  if (whole == 0) return dropped == 0 ? 0 : 1;
+  return std::sqrt(dropped / whole);
+}
+
+}  // namespace kvsim::sim

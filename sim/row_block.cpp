@@ -1,0 +1,23 @@
+#include "sim/row_block.hpp"
+
+#include "sim/attention_rows.hpp"
+
+namespace kvsim::sim {
+
+void RowBlock::compute(const GroupTensors& tensors, std::size_t first, std::size_t n) {
+  const trace::Model& model = tensors.sequence().model();
+  const AttentionShape shape{model.attn_scale, model.layer_window[tensors.group().layer]};
+  const std::size_t dim = model.head_dim, heads = tensors.group().n_lanes * model.group();
+  first_ = first;
+  n_ = n;
+  group_ = model.group();
+  rows_.resize(heads * n * width());
+  queries_.resize(n * dim);
+  for (std::size_t head = 0; head < heads; ++head) {
+    tensors.read_queries(head, first, n, queries_);
+    attention_rows(shape, {queries_.data(), n, dim, dim}, first, tensors.keys(head / group_),
+                   rows_.data() + head * n * width(), width());
+  }
+}
+
+}  // namespace kvsim::sim
