@@ -16,7 +16,7 @@ std::vector<std::string> other_values(const ParamSpec& param) {
     case ParamType::count:
       return {"3", "7"};
     case ParamType::real:
-      return {std::to_string(param.min + 0.25), std::to_string(param.min + 0.75)};
+      return {std::to_string(param.min + 0.3), std::to_string(param.min + 0.75)};
     case ParamType::flag:
       return {param.fallback == "true" ? "false" : "true"};
     case ParamType::pool:
@@ -49,7 +49,8 @@ bool evicts_differently(const std::string& a_text, const std::string& b_text) {
   const Composition a = parse_composition(a_text, builtin()), b = parse_composition(b_text, builtin());
   if (a.layer_unit() != b.layer_unit()) return true;
   for (std::uint64_t seed = 0; seed < 10; ++seed) {
-    const Shape shape{.prompt = seed % 2 == 0 ? 60U : 6U, .decode = 40, .n_lanes = 1, .group = 2};
+    const Shape shape{
+        .prompt = seed % 2 == 0 ? 60U : 6U, .decode = 40, .n_lanes = a.layer_unit() ? 4 : 1, .group = 2};
     const std::size_t budget = std::max(a.floor(), b.floor()) + 5 + seed;
     // Blank runs, where all scores are equal, show how ties are broken.
     for (const Run& run : {blank_run(shape), random_run(shape, seed), drifting(random_run(shape, seed))})

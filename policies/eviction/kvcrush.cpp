@@ -1,0 +1,368 @@
+// Part of the budget to important tokens, the rest to representatives of those that are not.
+#include <algorithm>
+#include <limits>
+
+#include "policies/api/score_policy.hpp"
+#include "policies/api/slots.hpp"
+#include "policies/parts/fingerprints.hpp"
+#include "policies/parts/head_bases.hpp"
+#include "policies/parts/k_means.hpp"
+#include "policies/parts/representatives.hpp"
+#include "sim/base/error.hpp"
+#include "sim/base/rng.hpp"
+
+namespace kvsim::policy {
+namespace {
+
+enum class Cluster { anchor, kmeans_keys, kmeans_bits };
+enum class Anchor { random, mean, alternate, zeros, ones };
+
+struct Settings {
+  explicit Settings(const Params& params)
+      : base(params.part("base")),
+        share(params.real("share")),
+        granularity(params.count("granularity")),
+        per_query_head(params.word("bits") == "query_head"),
+        at_budget(params.word("threshold") == "budget"),
+        decodes(params.word("decode") == "base"),
+        tenure(params.flag("tenure")) {
+    const std::string &how = params.word("cluster"), &from = params.word("anchor"),
+                      &taken = params.word("pick");
+    cluster = how == "anchor"        ? Cluster::anchor
+              : how == "kmeans_keys" ? Cluster::kmeans_keys
+                                     : Cluster::kmeans_bits;
+    anchor = from == "random"      ? Anchor::random
+             : from == "mean"      ? Anchor::mean
+             : from == "alternate" ? Anchor::alternate
+             : from == "zeros"     ? Anchor::zeros
+                                   : Anchor::ones;
+    pick = taken == "random" ? Pick::random : taken == "first" ? Pick::first : Pick::ends;
+  }
+
+  Part base;
+  double share;
+  std::size_t granularity;
+  bool per_query_head, at_budget, decodes, tenure;
+  Cluster cluster = Cluster::anchor;
+  Anchor anchor = Anchor::random;
+  Pick pick = Pick::random;
+};
+
+/// Drops what the heads' bases score lowest on average; representatives stay while anybody else may go.
+class KvCrushDecoder final : public ScoredDecoder {
+ public:
+  KvCrushDecoder(const Selection& selection, std::unique_ptr<HeadDecoders> heads, std::vector<char> tenured)
+      : ScoredDecoder(selection, std::vector<double>(tenured.size())),
+        heads_(std::move(heads)),
+        tenured_(std::move(tenured)) {}
+
+  void evict(const Arrival& arrival, std::vector<std::size_t>& victims) override {
+    if (!arrival.full) return;
+    heads_->arrive(arrival);
+    heads_->mean_scores(scores());
+    for (std::size_t slot = 0; slot < tenured_.size(); ++slot)
+      if (tenured_[slot]) scores()[slot] = std::numeric_limits<double>::infinity();
+    ScoredDecoder::evict(arrival, victims);
+  }
+
+  void close_slots(std::span<const std::size_t> victims) override {
+    ScoredDecoder::close_slots(victims);
+    heads_->close_slots(victims);
+    close_up(tenured_, victims);
+  }
+
+  void observe(const Step& step) override {
+    admit(step, 0);
+    tenured_.resize(step.slots.size());
+    tenured_[step.own_slot] = 0;
+    heads_->observe(step);
+  }
+
+ private:
+  std::unique_ptr<HeadDecoders> heads_;
+  std::vector<char> tenured_;  ///< per slot
+};
+
+class KvCrush final : public Eviction {
+ public:
+  KvCrush(const Settings& settings, const Unit& unit)
+      : set_(settings),
+        key_(combine({unit.seed, key_of("kvcrush"), static_cast<std::uint64_t>(unit.layer)})),
+        n_lanes_(unit.n_lanes),
+        bases_(settings.base, unit, settings.per_query_head),
+        selection_(Selection::of(settings.base.params)) {
+    selection_.granularity = settings.granularity;
+  }
+
+  std::size_t prompt_rows() const override { return bases_.prompt_rows(); }
+  void observe(const PromptRows& rows) override { bases_.observe(rows); }
+
+  void finish_prompt(const Prompt& prompt) override {
+    bases_.finish_prompt(prompt);
+    length_ = prompt.length();
+    order_ = BlockOrder(bases_.mean_scores(), set_.granularity, selection_.tie);
+    if (set_.cluster == Cluster::kmeans_keys) average_keys(prompt);
+  }
+
+  Start start(std::size_t budget) const override {
+    const Protection guard = protected_under(budget);
+    std::vector<char> represents(n_blocks());
+    Start out;
+    out.keep = choose(budget, guard, represents);
+    if (!set_.decodes) return out;
+    auto heads = bases_.decoders(budget, out.keep);
+    if (!heads) return out;
+    std::vector<char> tenured(out.keep.size());
+    for (std::size_t slot = 0; slot < tenured.size(); ++slot)
+      tenured[slot] = set_.tenure && represents[block_of(out.keep[slot])];
+    Selection selection = selection_;
+    selection.protection = guard;
+    out.decoder = std::make_unique<KvCrushDecoder>(selection, std::move(heads), std::move(tenured));
+    return out;
+  }
+
+ private:
+  std::size_t n_blocks() const { return (length_ + set_.granularity - 1) / set_.granularity; }
+  std::size_t block_of(Position position) const {
+    return static_cast<std::size_t>(position) / set_.granularity;
+  }
+  std::size_t tokens_of(std::size_t block) const {
+    return std::min(length_ - block * set_.granularity, set_.granularity);
+  }
+  std::size_t importance_budget(std::size_t budget) const {
+    return budget - static_cast<std::size_t>(set_.share * static_cast<double>(budget));
+  }
+
+  /// The base's protection, its window cut so that whole blocks of it fit.
+  Protection protected_under(std::size_t budget) const {
+    Protection out = bases_[0].protection(importance_budget(budget));
+    const std::size_t g = set_.granularity, sinks = (out.sinks + g - 1) / g * g;
+    out.window = std::min(out.window, budget - std::min(budget, sinks + g - 1));
+    return out;
+  }
+
+  /// Positions, ascending. Marks the blocks that are kept as representatives.
+  std::vector<Position> choose(std::size_t budget, const Protection& guard,
+                               std::vector<char>& represents) const {
+    const std::size_t important = std::max(importance_budget(budget), order_.protected_tokens(guard));
+    std::vector<Position> keep = order_.best(budget >= length_ ? budget : important, guard);
+    std::vector<char> kept(n_blocks());
+    for (const Position position : keep) kept[block_of(position)] = 1;
+    std::vector<std::uint32_t> candidates;
+    std::size_t left_over = 0;
+    for (std::size_t b = 0; b < kept.size(); ++b) {
+      if (kept[b]) continue;
+      candidates.push_back(static_cast<std::uint32_t>(b));
+      left_over += tokens_of(b);
+    }
+    const std::size_t room = std::min(budget, length_) - keep.size();
+    const std::size_t count = std::min(candidates.size(), room / set_.granularity);
+    if (left_over > room) candidates = representatives(candidates, count, budget, guard);
+    for (const std::uint32_t b : candidates) {
+      represents[b] = 1;
+      for (std::size_t i = 0; i < tokens_of(b); ++i)
+        keep.push_back(static_cast<Position>(b * set_.granularity + i));
+    }
+    std::sort(keep.begin(), keep.end());
+    return keep;
+  }
+
+  std::vector<std::uint32_t> representatives(const std::vector<std::uint32_t>& candidates, std::size_t count,
+                                             std::size_t budget, const Protection& guard) const {
+    if (count == 0) return {};
+    if (set_.cluster == Cluster::kmeans_keys) {
+      const std::size_t dim = block_keys_.size() / n_blocks();
+      return nearest_to_centres(candidates, count, dim, [&](std::uint32_t block, std::size_t d) {
+        return block_keys_[block * dim + d];
+      });
+    }
+    const Fingerprints prints = fingerprints(budget);
+    if (set_.cluster == Cluster::kmeans_bits)
+      return nearest_to_centres(
+          candidates, count, prints.n_bits(),
+          [&](std::uint32_t block, std::size_t bit) { return prints.get(block, bit) ? 1.0F : 0.0F; });
+    return picked(prints.nearest_first(candidates, anchor(prints, guard)), count, set_.pick,
+                  combine({key_, key_of("pick")}));
+  }
+
+  /// One bit per token of the block and head, token after token: would the head's own base keep the token?
+  /// Tokens that a last block lacks are zeros.
+  Fingerprints fingerprints(std::size_t budget) const {
+    const std::size_t asked = set_.at_budget ? budget : std::max(length_ / 2, set_.base.floor());
+    Fingerprints out(n_blocks(), set_.granularity * bases_.size());
+    for (std::size_t head = 0; head < bases_.size(); ++head)
+      for (const Position position : bases_[head].start(asked).keep)
+        out.set(block_of(position),
+                static_cast<std::size_t>(position) % set_.granularity * bases_.size() + head);
+    return out;
+  }
+
+  Fingerprints::Bits anchor(const Fingerprints& prints, const Protection& guard) const {
+    if (set_.anchor == Anchor::mean) {
+      const std::vector<char> stays = order_.protected_blocks(guard);
+      std::vector<std::uint32_t> free;
+      for (std::size_t b = 0; b < stays.size(); ++b)
+        if (!stays[b]) free.push_back(static_cast<std::uint32_t>(b));
+      return prints.majority(free);
+    }
+    const std::uint64_t key = combine({key_, key_of("anchor")});
+    return make_bits(prints.n_bits(), [&](std::size_t bit) {
+      if (set_.anchor == Anchor::random) return uniform01(combine({key, bit})) < 0.5;
+      return set_.anchor == Anchor::ones || (set_.anchor == Anchor::alternate && bit % 2 == 1);
+    });
+  }
+
+  template <class At>
+  std::vector<std::uint32_t> nearest_to_centres(const std::vector<std::uint32_t>& candidates,
+                                                std::size_t count, std::size_t dim, At at) const {
+    std::vector<float> points(candidates.size() * dim);
+    for (std::size_t i = 0; i < candidates.size(); ++i)
+      for (std::size_t d = 0; d < dim; ++d) points[i * dim + d] = at(candidates[i], d);
+    std::vector<std::uint32_t> out =
+        k_means({points.data(), candidates.size(), dim, dim}, count, combine({key_, key_of("k_means")}))
+            .representatives;
+    for (std::uint32_t& item : out) item = candidates[item];
+    return out;
+  }
+
+  /// Per block the mean of its tokens' keys, KV heads behind each other.
+  void average_keys(const Prompt& prompt) {
+    std::size_t dim = 0;
+    for (int lane = 0; lane < n_lanes_; ++lane) dim += prompt.keys(lane).cols;
+    block_keys_.assign(n_blocks() * dim, 0.0F);
+    std::size_t first = 0;
+    for (int lane = 0; lane < n_lanes_; ++lane) {
+      const MatrixView keys = prompt.keys(lane);
+      for (std::size_t j = 0; j < length_; ++j)
+        for (std::size_t d = 0; d < keys.cols; ++d)
+          block_keys_[j / set_.granularity * dim + first + d] +=
+              keys(j, d) / static_cast<float>(tokens_of(j / set_.granularity));
+      first += keys.cols;
+    }
+  }
+
+  Settings set_;
+  std::uint64_t key_;
+  int n_lanes_;
+  HeadBases bases_;
+  Selection selection_;
+  std::size_t length_ = 0;
+  BlockOrder order_;
+  std::vector<float> block_keys_;  ///< kmeans_keys: [blocks, n_lanes * head_dim]
+};
+
+Needs needs_of(const Params& params) {
+  Needs out = params.part("base").needs();
+  if (params.word("decode") == "append") out.decode_rows = false;
+  out.keys = out.keys || params.word("cluster") == "kmeans_keys";
+  return out;
+}
+
+void check(const Params& params) {
+  const Part& base = params.part("base");
+  if (base.params.has("granularity") && base.params.count("granularity") != 1)
+    usage_error("the base of kvcrush ranks tokens", "base=" + base.text(),
+                "Blocks are kvcrush's: kvcrush(base=" + base.spec->name + ",granularity=...)");
+  const Unit probe{.head_dim = 1, .value_dim = 1};
+  if (base.make_eviction(probe)->streams_prompt())
+    usage_error("kvcrush ranks the prompt when it ends, its base takes it token by token",
+                "base=" + base.text());
+}
+
+}  // namespace
+
+PolicySpec kvcrush_spec() {
+  return {
+      .name = "kvcrush",
+      .kind = Kind::eviction,
+      .summary =
+          "keeps what a base policy ranks highest, and representatives of the rest, found by comparing one "
+          "bit per head",
+      .paper =
+          "Jha, Gobriel, Talamanova, Jain, KVCrush: Key Value Cache Size-Reduction Using Similarity in "
+          "Head-Behaviour, arXiv 2025, https://arxiv.org/abs/2503.00022",
+      .details =
+          "One set per layer. The base's score, averaged over heads, fills B - floor(share * B) tokens; its "
+          "protection holds. A token's fingerprint has one bit per head: would the head's own base keep it, "
+          "at budget B (threshold=budget) or at half of the prompt (median)? A block's fingerprint is those "
+          "of its tokens behind each other. The blocks that are left are sorted by Hamming distance to the "
+          "anchor (the older of equals first) and cut into as many groups as fit the rest of the budget, "
+          "group i = [floor(i F / m), floor((i + 1) F / m)), and one of each stays. anchor=mean is the "
+          "majority over all blocks that are not protected, exactly half giving 0. decode=base: the lowest "
+          "of the bases' scores leaves; representatives stay until nobody else can go (tenure=true). Part "
+          "of a page that the prompt does not fill counts as zeros.",
+      .departures =
+          {{"paper: distances to one anchor give fewer buckets than representatives, and a bucket's bounds "
+            "are not said",
+            "sorted by distance, cut into near-equal groups"},
+           {"paper: decoding is not described", "the base goes on; decode=append only appends"},
+           {"paper: one bit per head; with grouped queries it counts query heads",
+            "one bit per KV head; bits=query_head"},
+           {"OpenVINO: head-summed scores, half of the bits set, representatives on top of the budget",
+            "policy openvino"},
+           {"vLLM port: top half of every head's tokens, evenly spaced places of the sorted list",
+            "threshold=median,pick=ends"}},
+      .params = {{.name = "base",
+                  .type = ParamType::policy,
+                  .fallback = "h2o",
+                  .help = "what ranks tokens, head by head"},
+                 {.name = "share",
+                  .type = ParamType::real,
+                  .fallback = "0.25",
+                  .min = 0,
+                  .max = 1,
+                  .unit = "share of the budget",
+                  .help = "what goes to representatives"},
+                 {.name = "anchor",
+                  .type = ParamType::choice,
+                  .fallback = "random",
+                  .choices = {"random", "mean", "alternate", "zeros", "ones"},
+                  .help = "the fingerprint that distances are measured from"},
+                 granularity_param(),
+                 {.name = "bits",
+                  .type = ParamType::choice,
+                  .fallback = "kv_head",
+                  .choices = {"kv_head", "query_head"},
+                  .help = "whose verdicts make the fingerprint"},
+                 {.name = "threshold",
+                  .type = ParamType::choice,
+                  .fallback = "budget",
+                  .choices = {"budget", "median"},
+                  .help =
+                      "at which budget a head's verdict is asked: the one there is, or half of the prompt"},
+                 {.name = "pick",
+                  .type = ParamType::choice,
+                  .fallback = "random",
+                  .choices = {"random", "first", "ends"},
+                  .help =
+                      "which of the sorted blocks stay: a random or the first one of each group, or evenly "
+                      "spaced ones with both ends"},
+                 {.name = "cluster",
+                  .type = ParamType::choice,
+                  .fallback = "anchor",
+                  .choices = {"anchor", "kmeans_keys", "kmeans_bits"},
+                  .help = "how blocks are grouped: by distance to the anchor, or by k-means on keys or on "
+                          "fingerprints (the member nearest to its centre stays)"},
+                 {.name = "decode",
+                  .type = ParamType::choice,
+                  .fallback = "base",
+                  .choices = {"base", "append"},
+                  .help = "whether generated tokens compete under the base's scores or are only appended"},
+                 {.name = "tenure",
+                  .type = ParamType::flag,
+                  .fallback = "true",
+                  .help = "representatives do not compete while decoding"}},
+      .needs_of = needs_of,
+      .randomised = true,
+      .layer_unit = [](const Params&) { return true; },
+      .floor =
+          [](const Params& params) {
+            return params.part("base").floor() + 2 * (params.count("granularity") - 1);
+          },
+      .overshoot = [](const Params& params) { return params.part("base").overshoot(); },
+      .check = check,
+      .make_eviction = [](const Params& params,
+                          const Unit& unit) { return std::make_unique<KvCrush>(Settings(params), unit); }};
+}
+
+}  // namespace kvsim::policy

@@ -1,0 +1,124 @@
+#include "policies/parts/head_bases.hpp"
+
+#include <algorithm>
+
+namespace kvsim::policy {
+namespace {
+
+/// A layer's prompt as one of its heads sees it.
+class HeadPrompt final : public Prompt {
+ public:
+  HeadPrompt(const Prompt& layer, int lane, int first_query_head)
+      : layer_(layer), lane_(lane), first_query_head_(first_query_head) {}
+  std::size_t length() const override { return layer_.length(); }
+  MatrixView keys(int lane) const override { return layer_.keys(lane_ + lane); }
+  MatrixView values(int lane) const override { return layer_.values(lane_ + lane); }
+  MatrixView queries(int head) const override { return layer_.queries(first_query_head_ + head); }
+  std::span<const std::uint8_t> classes() const override { return layer_.classes(); }
+  MatrixView output_weights(int head) const override {
+    return layer_.output_weights(first_query_head_ + head);
+  }
+
+ private:
+  const Prompt& layer_;
+  int lane_, first_query_head_;
+};
+
+MatrixView only_row(const MatrixView& all, std::size_t row) {
+  return all.data ? MatrixView{all.data + row * all.stride, 1, all.cols, all.stride} : all;
+}
+
+/// Calls look(head, view) with what each head sees of `whole`; narrow(view, g) leaves query head g of a lane.
+template <class View, class Narrow, class Look>
+void for_heads(const View& whole, std::size_t n_heads, std::size_t group, bool per_query_head, Narrow narrow,
+               Look look) {
+  for (std::size_t head = 0; head < n_heads; ++head) {
+    if (!per_query_head) {
+      look(head, whole.of_lane(head, group));
+      continue;
+    }
+    View one = whole.of_lane(head / group, group);
+    narrow(one, head % group);
+    look(head, one);
+  }
+}
+
+}  // namespace
+
+void HeadDecoders::arrive(const Arrival& arrival) {
+  for_heads(
+      arrival, heads_.size(), group_, per_query_head_,
+      [](Arrival& one, std::size_t g) { one.queries = only_row(one.queries, g); },
+      [&](std::size_t head, const Arrival& one) {
+        own_victims_.clear();
+        heads_[head]->evict(one, own_victims_);
+      });
+}
+
+void HeadDecoders::close_slots(std::span<const std::size_t> victims) {
+  for (const auto& head : heads_) head->close_slots(victims);
+}
+
+void HeadDecoders::observe(const Step& step) {
+  for_heads(
+      step, heads_.size(), group_, per_query_head_,
+      [](Step& one, std::size_t g) {
+        one.attention = only_row(one.attention, g);
+        if (!one.mass.empty()) one.mass = one.mass.subspan(g, 1);
+      },
+      [&](std::size_t head, const Step& one) { heads_[head]->observe(one); });
+}
+
+void HeadDecoders::mean_scores(std::span<double> out) const {
+  std::fill(out.begin(), out.end(), 0.0);
+  for (const auto& head : heads_) {
+    const std::span<const double> scores = head->scores();
+    for (std::size_t slot = 0; slot < out.size(); ++slot) out[slot] += scores[slot];
+  }
+  for (double& score : out) score /= static_cast<double>(heads_.size());
+}
+
+HeadBases::HeadBases(const Part& base, const Unit& layer, bool per_query_head)
+    : group_(static_cast<std::size_t>(layer.group)), per_query_head_(per_query_head) {
+  for (int lane = 0; lane < layer.n_lanes; ++lane) {
+    Unit unit = layer.lane(lane);
+    if (per_query_head) unit.group = 1;
+    for (int g = 0; g < layer.group / unit.group; ++g) heads_.push_back(base.make_eviction(unit));
+  }
+}
+
+void HeadBases::observe(const PromptRows& rows) {
+  const auto head = static_cast<std::size_t>(rows.query_head);
+  PromptRows own = rows;
+  own.query_head = per_query_head_ ? 0 : static_cast<int>(head % group_);
+  heads_[per_query_head_ ? head : head / group_]->observe(own);
+}
+
+void HeadBases::finish_prompt(const Prompt& prompt) {
+  const std::size_t query_heads = per_query_head_ ? 1 : group_;
+  for (std::size_t head = 0; head < heads_.size(); ++head) {
+    const std::size_t first = head * query_heads;
+    heads_[head]->finish_prompt(
+        HeadPrompt(prompt, static_cast<int>(first / group_), static_cast<int>(first)));
+  }
+}
+
+std::vector<double> HeadBases::mean_scores() const {
+  std::vector<double> out(heads_[0]->scores().size());
+  for (const auto& head : heads_) {
+    const std::span<const double> scores = head->scores();
+    for (std::size_t j = 0; j < out.size(); ++j) out[j] += scores[j];
+  }
+  for (double& score : out) score /= static_cast<double>(heads_.size());
+  return out;
+}
+
+std::unique_ptr<HeadDecoders> HeadBases::decoders(std::size_t budget, std::span<const Position> slots) const {
+  std::vector<std::unique_ptr<Decoder>> out;
+  for (const auto& head : heads_)
+    if (auto decoder = head->decoder(budget, slots)) out.push_back(std::move(decoder));
+  if (out.empty()) return nullptr;
+  return std::make_unique<HeadDecoders>(std::move(out), group_, per_query_head_);
+}
+
+}  // namespace kvsim::policy

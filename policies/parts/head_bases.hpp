@@ -1,0 +1,51 @@
+#pragma once
+/// A scored policy asked head by head inside a layer whose heads share one resident set.
+#include <memory>
+#include <vector>
+
+#include "policies/api/spec.hpp"
+
+namespace kvsim::policy {
+
+/// Decoders of all heads over the layer's slots. What they would drop themselves is not asked.
+class HeadDecoders {
+ public:
+  HeadDecoders(std::vector<std::unique_ptr<Decoder>> heads, std::size_t group, bool per_query_head)
+      : heads_(std::move(heads)), group_(group), per_query_head_(per_query_head) {}
+
+  /// The heads see who arrives at a full unit: some score by it.
+  void arrive(const Arrival& arrival);
+  void close_slots(std::span<const std::size_t> victims);
+  void observe(const Step& step);
+  /// Mean over heads, one per slot.
+  void mean_scores(std::span<double> out) const;
+
+ private:
+  std::vector<std::unique_ptr<Decoder>> heads_;
+  std::size_t group_;
+  bool per_query_head_;
+  std::vector<std::size_t> own_victims_;
+};
+
+/// One object of the base per KV head, or per query head.
+class HeadBases {
+ public:
+  HeadBases(const Part& base, const Unit& layer, bool per_query_head);
+
+  std::size_t size() const { return heads_.size(); }
+  const Eviction& operator[](std::size_t head) const { return *heads_[head]; }
+  std::size_t prompt_rows() const { return heads_[0]->prompt_rows(); }
+  void observe(const PromptRows& rows);
+  void finish_prompt(const Prompt& prompt);
+  /// Mean over heads, one per prompt position.
+  std::vector<double> mean_scores() const;
+  /// nullptr: the base does not decode.
+  std::unique_ptr<HeadDecoders> decoders(std::size_t budget, std::span<const Position> slots) const;
+
+ private:
+  std::size_t group_;
+  bool per_query_head_;
+  std::vector<std::unique_ptr<Eviction>> heads_;
+};
+
+}  // namespace kvsim::policy
