@@ -77,16 +77,18 @@ std::size_t checked_budget(const trace::Sequence& sequence, const Cell& cell) {
 void check_budgets(const policy::Part& allocation, const policy::AllocationRequest& request,
                    const std::vector<std::size_t>& budgets) {
   const std::string who = "allocation '" + allocation.spec->name + "' gave ";
-  const std::size_t total = std::accumulate(budgets.begin(), budgets.end(), std::size_t{0});
+  const std::size_t total =
+      std::transform_reduce(budgets.begin(), budgets.end(), std::size_t{0}, std::plus<>(),
+                            [&](std::size_t n) { return n == policy::kNeverEvict ? request.prompt : n; });
   if (budgets.size() != request.n_lanes())
     bug(who + "budgets to " + std::to_string(budgets.size()) + " lanes");
-  if (total != request.budget * request.n_lanes() && !allocation.spec->inexact)
+  if (total != request.budget * request.n_lanes() && !allocation.inexact())
     bug(who + std::to_string(total) + " tokens instead of " +
         std::to_string(request.budget * request.n_lanes()));
   for (std::size_t lane = 0; lane < budgets.size(); ++lane) {
     const bool uneven = request.shared && budgets[lane] != budgets[lane - lane % request.n_kv_heads];
     if (budgets[lane] < std::min(request.floor, request.prompt) || budgets[lane] == 0 ||
-        budgets[lane] > request.prompt || uneven)
+        (budgets[lane] > request.prompt && budgets[lane] != policy::kNeverEvict) || uneven)
       bug(who + "lane " + std::to_string(lane) + " " + std::to_string(budgets[lane]) + " tokens");
   }
 }
@@ -112,6 +114,7 @@ std::vector<std::size_t> lane_budgets(const trace::Sequence& sequence, const pol
   const policy::Part& part = composition.allocation;
   std::vector<std::size_t> budgets = part.spec->make_allocation(part.params)->allocate(request);
   check_budgets(part, request, budgets);
+  std::replace(budgets.begin(), budgets.end(), policy::kNeverEvict, std::size_t{sequence.length()});
   return budgets;
 }
 

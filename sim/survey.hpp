@@ -19,7 +19,8 @@ class Survey {
   std::uint64_t work() const;
   void run(Workers& workers, Progress& progress);
 
-  /// Per lane, layer-major; empty if the part measures (scores) nothing.
+  /// Per lane, layer-major; empty if the part measures (scores) nothing. Scores are those of positions that
+  /// the eviction does not protect.
   std::vector<std::vector<double>> profiles(const policy::Part& allocation) const;
   std::vector<std::vector<double>> scores(const policy::Part& eviction) const;
 

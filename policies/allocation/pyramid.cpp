@@ -1,56 +1,72 @@
 // Lower layers get more.
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "policies/api/allocation.hpp"
 #include "policies/api/spec.hpp"
+#include "policies/parts/variant.hpp"
+#include "policies/parts/whole_numbers.hpp"
 
 namespace kvsim::policy {
 namespace {
 
-/// Whole numbers near `ideal` that sum to `total`: floors, then one more where the remainder is largest (the
-/// earlier first among equals).
-std::vector<std::size_t> largest_remainder(const std::vector<double>& ideal, std::size_t total) {
-  std::vector<std::size_t> out(ideal.size());
-  std::transform(ideal.begin(), ideal.end(), out.begin(),
-                 [](double x) { return static_cast<std::size_t>(std::floor(x)); });
-  std::vector<std::size_t> order(ideal.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  const auto remainder = [&](std::size_t i) { return ideal[i] - static_cast<double>(out[i]); };
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return remainder(a) > remainder(b); });
-  const std::size_t missing = total - std::accumulate(out.begin(), out.end(), std::size_t{0});
-  for (std::size_t i = 0; i < missing; ++i) ++out[order[i]];
-  return out;
-}
-
 class Pyramid final : public Allocation {
  public:
-  explicit Pyramid(double beta) : beta_(beta) {}
+  Pyramid(double beta, const std::string& variant) : beta_(beta), variant_(variant) {}
 
   std::vector<std::size_t> allocate(const AllocationRequest& request) const override {
-    check_budget(request);
-    const std::size_t budget = std::min(request.budget, request.prompt);
-    const std::size_t floor = std::min(request.floor, request.prompt);
-    const std::vector<std::size_t> above =
-        largest_remainder(slope(static_cast<double>(budget - floor),
-                                static_cast<double>(request.prompt - floor), request.n_layers),
-                          (budget - floor) * request.n_layers);
-    return per_lane(above, floor, request.n_kv_heads);
+    const Headroom room = headroom(request);
+    if (variant_ == "kvpress") return per_layer(request, kvpress(room, request));
+    if (variant_ == "factory") return per_layer(request, factory(room, request.n_layers));
+    return per_layer(request, exact(room, request.n_layers));
   }
 
  private:
+  using Above = std::vector<std::size_t>;
+
   /// Straight line over the layers with mean `mean`, last layer mean / beta, first layer at most `most`.
-  std::vector<double> slope(double mean, double most, std::size_t n_layers) const {
-    const double first = std::min(2 * mean - mean / beta_, most), last = 2 * mean - first;
-    std::vector<double> out(n_layers, mean);
-    for (std::size_t i = 0; n_layers > 1 && i < n_layers; ++i)
-      out[i] = first - (first - last) * static_cast<double>(i) / static_cast<double>(n_layers - 1);
+  Above exact(const Headroom& room, std::size_t n_layers) const {
+    const auto mean = static_cast<double>(room.mean);
+    const double first = std::min(2 * mean - mean / beta_, static_cast<double>(room.most));
+    std::vector<double> ideal(n_layers, mean);
+    for (std::size_t i = 0; n_layers > 1 && i < n_layers; ++i) ideal[i] = line(first, mean, i, n_layers);
+    return largest_remainder(ideal, room.mean * n_layers);
+  }
+
+  /// The line through whole budgets, window included; no layer within a window of the prompt's length. Flat
+  /// if the last layer would not hold its window.
+  Above kvpress(const Headroom& room, const AllocationRequest& request) const {
+    const std::size_t n_layers = request.n_layers;
+    const auto mean = static_cast<double>(room.floor + room.mean), window = static_cast<double>(room.floor),
+               prompt = static_cast<double>(request.prompt);
+    const double first = std::min(2 * mean - mean / beta_, prompt - window), last = 2 * mean - first;
+    Above out(n_layers, room.mean);
+    if (n_layers == 1 || first < last || last < window) return out;
+    for (std::size_t i = 0; i < n_layers; ++i)
+      out[i] = half_even(line(first, mean, i, n_layers)) - room.floor;
     return out;
   }
 
+  /// Whole steps, rounded down: later layers keep what the step leaves over. Flat for prompts shorter than
+  /// twice the budget above the window.
+  Above factory(const Headroom& room, std::size_t n_layers) const {
+    Above out(n_layers, room.mean);
+    if (n_layers == 1 || room.most + room.floor < 2 * room.mean) return out;
+    const auto least = static_cast<std::size_t>(static_cast<double>(room.mean) / beta_);
+    const std::size_t first = std::min(2 * room.mean - least, room.most);
+    const std::size_t step = (first - (2 * room.mean - first)) / (n_layers - 1);
+    for (std::size_t i = 0; i < n_layers; ++i) out[i] = first - i * step;
+    return out;
+  }
+
+  /// From `first` in layer 0 through `mean` on average.
+  static double line(double first, double mean, std::size_t layer, std::size_t n_layers) {
+    const double last = 2 * mean - first;
+    return first - (first - last) * static_cast<double>(layer) / static_cast<double>(n_layers - 1);
+  }
+
   double beta_;
+  std::string variant_;
 };
 
 }  // namespace
@@ -67,19 +83,29 @@ PolicySpec pyramid_spec() {
       .details =
           "With m the mean budget above the eviction's floor, the last layer gets m / beta above it, the "
           "first 2m - m / beta, and those between lie on the line; no layer gets more than the prompt, and "
-          "then the line is flatter. Whole numbers by largest remainder, so the total is exact.",
-      .departures = {{"KVCache-Factory rounds down step by step and spends up to 4 % more than it was given; "
-                      "kvpress rounds each layer",
-                      "exact total, largest remainder"},
-                     {"codes fall back to equal budgets in several cases",
-                      "only when the budget covers the prompt"}},
+          "then the line is flatter. Whole numbers by largest remainder, so the total is exact. "
+          "variant=factory: the same line in whole steps rounded down, equal budgets for prompts shorter "
+          "than "
+          "2m. variant=kvpress: m includes the floor, each layer is rounded, equal budgets when the last "
+          "layer would fall below the floor.",
+      .departures = {{"KVCache-Factory rounds down step by step and spends more than it was given, 4 % at "
+                      "128 tokens in 32 layers",
+                      "exact total, largest remainder; variant=factory"},
+                     {"kvpress rounds each layer, and gives all layers the same at small budgets",
+                      "exact total, and a pyramid at every budget; variant=kvpress"},
+                     {"paper: the step divides by m, the number of layers",
+                      "by the layers less one, as codes do"}},
       .params = {{.name = "beta",
                   .type = ParamType::real,
                   .fallback = "20",
                   .min = 1,
                   .max = 1e6,
-                  .help = "mean budget over the last layer's; 1 is uniform"}},
-      .make_allocation = [](const Params& params) { return std::make_unique<Pyramid>(params.real("beta")); }};
+                  .help = "mean budget over the last layer's; 1 is uniform"},
+                 variant_param({"kvpress", "factory"})},
+      .inexact = published_variant,
+      .make_allocation = [](const Params& params) {
+        return std::make_unique<Pyramid>(params.real("beta"), params.word("variant"));
+      }};
 }
 
 }  // namespace kvsim::policy

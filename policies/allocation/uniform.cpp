@@ -1,6 +1,4 @@
 // The same budget everywhere.
-#include <algorithm>
-
 #include "policies/api/allocation.hpp"
 #include "policies/api/spec.hpp"
 
@@ -10,9 +8,8 @@ namespace {
 class Uniform final : public Allocation {
  public:
   std::vector<std::size_t> allocate(const AllocationRequest& request) const override {
-    check_budget(request);
-    return std::vector<std::size_t>(request.n_layers * request.n_kv_heads,
-                                    std::min(request.budget, request.prompt));
+    const Headroom room = headroom(request);
+    return std::vector<std::size_t>(request.n_lanes(), room.floor + room.mean);
   }
 };
 

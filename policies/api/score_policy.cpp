@@ -36,6 +36,16 @@ ParamSpec window_param(std::size_t fallback, std::size_t least) {
           .help = "last positions, never dropped while among the last"};
 }
 
+ParamSpec rows_param(std::size_t fallback) {
+  return {.name = "rows",
+          .type = ParamType::count,
+          .fallback = std::to_string(fallback),
+          .min = 1,
+          .max = kMostTokens,
+          .unit = "rows",
+          .help = "last prompt rows that are looked at"};
+}
+
 ParamSpec unit_param(const char* fallback) {
   return {.name = "unit",
           .type = ParamType::choice,

@@ -17,6 +17,7 @@ namespace kvsim::policy {
 // offers; Selection::of reads those that are declared.
 ParamSpec sinks_param(std::size_t fallback);
 ParamSpec window_param(std::size_t fallback, std::size_t least = 0);
+ParamSpec rows_param(std::size_t fallback);  ///< how many of the last prompt rows are looked at
 ParamSpec unit_param(const char* fallback);
 ParamSpec tie_param(const char* fallback = "oldest");
 ParamSpec ranked_tie_param();  ///< for policies that never decode: slots and positions are one

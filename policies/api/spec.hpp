@@ -101,11 +101,11 @@ struct PolicySpec {
   bool scored = false;
   /// Splits by AllocationRequest::scores: only evictions that are `scored` go with it (allocation).
   bool uses_scores = false;
-  /// May give out another total than asked (allocation).
-  bool inexact = false;
 
   /// Lanes share one resident set? (eviction) Decided by parameters, hence a function; null: never.
   std::function<bool(const Params&)> layer_unit{};
+  /// May give out another total than asked? (allocation) null: never.
+  std::function<bool(const Params&)> inexact{};
   /// The least budget the policy honours: sinks + window, and room for the token being computed. null: 1.
   std::function<std::size_t(const Params&)> floor{};
   /// Tokens beyond the budget that a query may attend, when a token attends before another leaves; null: 0.
@@ -126,6 +126,7 @@ struct Part {
   std::string text() const;  ///< "h2o(recent=0.5,...)": every effective value
   bool layer_unit() const { return spec->layer_unit && spec->layer_unit(params); }
   Needs needs() const { return spec->needs_of ? spec->needs_of(params) : spec->needs; }
+  bool inexact() const { return spec->inexact && spec->inexact(params); }
   std::size_t floor() const;  ///< least budget per lane, at least 1
   std::size_t overshoot() const { return spec->overshoot ? spec->overshoot(params) : 0; }
   std::unique_ptr<Eviction> make_eviction(const Unit& unit) const {

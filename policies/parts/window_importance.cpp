@@ -1,7 +1,5 @@
 #include "policies/parts/window_importance.hpp"
 
-#include "policies/parts/pooling.hpp"
-
 namespace kvsim::policy {
 
 void WindowImportance::finish_prompt(const Prompt& prompt) {
@@ -10,7 +8,7 @@ void WindowImportance::finish_prompt(const Prompt& prompt) {
   std::vector<double> mean = sums_.mean();
   mean.resize(prompt.length() - window_);
   for (double& x : mean) x /= static_cast<double>(window_);
-  w_ = pooled({Pooling::Kind::average, pool_}, mean);
+  w_ = pooled(pooling_, mean);
 }
 
 }  // namespace kvsim::policy

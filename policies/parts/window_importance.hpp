@@ -4,14 +4,15 @@
 /// each earlier position, average-pooled over positions (zero padding counted in the divisor).
 #include "policies/api/allocation.hpp"
 #include "policies/parts/column_sums.hpp"
+#include "policies/parts/pooling.hpp"
 
 namespace kvsim::policy {
 
 class WindowImportance final : public Profile {
  public:
-  /// `pool`: odd kernel; 1: no pooling.
-  WindowImportance(int n_query_heads, std::size_t window = 8, std::size_t pool = 7)
-      : window_(window), pool_(pool), sums_(n_query_heads, window) {}
+  WindowImportance(int n_query_heads, std::size_t window = 8,
+                   const Pooling& pooling = {Pooling::Kind::average, 7})
+      : window_(window), pooling_(pooling), sums_(n_query_heads, window) {}
 
   std::size_t prompt_rows() const override { return window_; }
   void observe(const PromptRows& rows) override { sums_.add(rows); }
@@ -20,7 +21,8 @@ class WindowImportance final : public Profile {
   std::vector<double> values() const override { return w_; }
 
  private:
-  std::size_t window_, pool_;
+  std::size_t window_;
+  Pooling pooling_;
   ColumnSums sums_;
   std::vector<double> w_;
 };

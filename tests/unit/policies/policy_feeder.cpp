@@ -62,15 +62,15 @@ class RunFuture final : public Future {
   std::vector<float> mean_;
 };
 
-void observe_prompt(Eviction& eviction, const Run& run, const Feeding& feeding) {
-  const std::size_t wanted = std::min(eviction.prompt_rows(), run.prompt);
+void observe_prompt(PromptObserver& observer, const Run& run, const Feeding& feeding) {
+  const std::size_t wanted = std::min(observer.prompt_rows(), run.prompt);
   if (wanted == 0 && !feeding.every_row) return;
   const std::size_t from = feeding.every_row ? 0 : run.prompt - wanted;
   for (int head = 0; head < run.unit.n_query_heads(); ++head) {
     for (std::size_t first = from; first < run.prompt; first += feeding.block_rows) {
       const std::size_t n = std::min(feeding.block_rows, run.prompt - first);
       const float* rows = run.rows[static_cast<std::size_t>(head)].data() + first * run.length();
-      eviction.observe({.query_head = head,
+      observer.observe({.query_head = head,
                         .first_query = first,
                         .prompt_length = run.prompt,
                         .p = {rows, n, first + n, run.length()}});
@@ -205,6 +205,11 @@ Run random_run(const Shape& shape, std::uint64_t seed, int levels) {
     token_class = u < 0.1 ? kSpecialToken : u < 0.3 ? kPunctuation : 0;
   }
   return run;
+}
+
+void show_prompt(PromptObserver& observer, const Run& run) {
+  observe_prompt(observer, run, {});
+  observer.finish_prompt(RunPrompt(run));
 }
 
 Fed feed(const Composition& composition, const Run& run, std::size_t budget, const Feeding& feeding) {

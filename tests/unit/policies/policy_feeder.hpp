@@ -55,6 +55,9 @@ struct Feeding {
   bool every_row = false;      ///< deliver rows nobody asked for too, as when another policy shares the pass
 };
 
+/// The rows it asks for, then the finished prompt.
+void show_prompt(PromptObserver& observer, const Run& run);
+
 Fed feed(const Composition& composition, const Run& run, std::size_t budget, const Feeding& feeding = {});
 /// `policy`: text of a composition of built-in policies.
 Fed feed(const std::string& policy, const Run& run, std::size_t budget, const Feeding& feeding = {});

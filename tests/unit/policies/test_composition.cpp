@@ -31,14 +31,16 @@ using Catch::Contains;
 TEST_CASE("a composition is an eviction, and uniform unless it says otherwise") {
   const Composition plain = parse("h2o");
   CHECK(plain.name == "h2o");
-  CHECK(plain.params == "h2o(recent=0.5,feedback=renorm,unit=lane,granularity=1,phase=pre,prompt=rank,tie=oldest)+uniform()");
+  CHECK(plain.params ==
+        "h2o(recent=0.5,feedback=renorm,unit=lane,granularity=1,phase=pre,prompt=rank,tie=oldest)+uniform()");
   CHECK(plain.eviction.spec->name == "h2o");
   CHECK(plain.allocation.spec->name == "uniform");
 
   const Composition both = parse("snapkv(window=16,pool=max:7)+pyramid(beta=10)");
   CHECK(both.name == "snapkv+pyramid");
   CHECK(both.params ==
-        "snapkv(window=16,pool=max:7,group=mean,unit=lane,sinks=0,granularity=1,tie=oldest)+pyramid(beta=10)");
+        "snapkv(window=16,pool=max:7,group=mean,unit=lane,sinks=0,granularity=1,tie=oldest)+pyramid(beta=10,"
+        "variant=exact)");
   CHECK(both.eviction.params.count("window") == 16);
   CHECK(both.eviction.params.word("pool") == "max:7");
   CHECK(both.allocation.params.real("beta") == 10);

@@ -1,0 +1,24 @@
+#pragma once
+/// Budgets are whole numbers; formulas are not.
+#include <cstddef>
+#include <span>
+#include <vector>
+
+namespace kvsim::policy {
+
+/// Whole numbers near `ideal` (each >= 0) that sum to `total`: floors, then one more where the remainder is
+/// largest (the earlier first among equals). `total` is the sum of `ideal` up to rounding.
+std::vector<std::size_t> largest_remainder(std::span<const double> ideal, std::size_t total);
+
+/// Splits `total` in proportion to `weights`, none getting more than `most`: largest remainder, then what is
+/// above `most` goes evenly to those with room. Equal weights when none is positive.
+/// Weights are finite and >= 0; total <= most * weights.size(). Error(bug) otherwise.
+std::vector<std::size_t> shared_out(std::span<const double> weights, std::size_t total, std::size_t most);
+
+/// Adds `rest` to `n`, one by one in turn from the first on, none beyond `most`. Error(bug) without room.
+void spread(std::span<std::size_t> n, std::size_t rest, std::size_t most);
+
+/// Nearest whole number, halves to the even one, as Python and PyTorch round; 0 for what is negative.
+std::size_t half_even(double x);
+
+}  // namespace kvsim::policy
