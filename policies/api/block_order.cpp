@@ -38,19 +38,21 @@ std::vector<char> BlockOrder::protected_blocks(const Protection& protection) con
   return out;
 }
 
-std::size_t BlockOrder::protected_tokens(const Protection& protection) const {
-  const std::vector<char> stays = protected_blocks(protection);
-  std::size_t tokens = 0;
-  for (std::size_t b = 0; b < stays.size(); ++b) tokens += stays[b] ? size(b) : 0;
-  return tokens;
+std::size_t BlockOrder::tokens(const std::vector<char>& blocks) const {
+  std::size_t sum = 0;
+  for (std::size_t b = 0; b < blocks.size(); ++b) sum += blocks[b] ? size(b) : 0;
+  return sum;
 }
 
-std::vector<Position> BlockOrder::best(std::size_t budget, const Protection& protection) const {
-  const std::size_t held = protected_tokens(protection);
+std::size_t BlockOrder::protected_tokens(const Protection& protection) const {
+  return tokens(protected_blocks(protection));
+}
+
+std::vector<Position> BlockOrder::best(std::size_t budget, std::vector<char> stays) const {
+  const std::size_t held = tokens(stays);
   std::size_t room = std::min(budget, length_);
   if (held > room) bug("budget is below the policy's floor");
   room -= held;
-  std::vector<char> stays = protected_blocks(protection);
   for (const std::uint32_t b : order_) {
     if (stays[b]) continue;
     if (size(b) > room) break;

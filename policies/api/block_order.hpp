@@ -22,7 +22,11 @@ class BlockOrder {
 
   /// The protected blocks, then the best others until one does not fit any more; positions, ascending.
   /// Throws Error(bug) if the protected ones alone do not fit.
-  std::vector<Position> best(std::size_t budget, const Protection& protection) const;
+  std::vector<Position> best(std::size_t budget, const Protection& protection) const {
+    return best(budget, protected_blocks(protection));
+  }
+  /// The same for blocks of which those that stay in any case are marked.
+  std::vector<Position> best(std::size_t budget, std::vector<char> stays) const;
   /// How many tokens the protected blocks hold.
   std::size_t protected_tokens(const Protection& protection) const;
   /// Whether each block is protected.
@@ -30,6 +34,7 @@ class BlockOrder {
 
  private:
   std::size_t size(std::size_t block) const;
+  std::size_t tokens(const std::vector<char>& blocks) const;
 
   std::size_t length_ = 0, granularity_ = 1;
   std::vector<std::uint32_t> order_;

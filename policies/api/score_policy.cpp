@@ -5,6 +5,7 @@
 #include <limits>
 #include <numeric>
 #include <string>
+#include <utility>
 
 #include "policies/api/slots.hpp"
 #include "sim/base/error.hpp"
@@ -118,6 +119,13 @@ ParamSpec feedback_param(const char* fallback) {
               "resident"};
 }
 
+ParamSpec decode_param(const char* fallback) {
+  return {.name = "decode",
+          .type = ParamType::flag,
+          .fallback = fallback,
+          .help = "generated tokens are managed too; false: they are appended and never leave"};
+}
+
 std::vector<ParamSpec> with(std::vector<ParamSpec> own, const std::vector<ParamSpec>& shared) {
   own.insert(own.end(), shared.begin(), shared.end());
   return own;
@@ -178,7 +186,11 @@ void ScoredEviction::finish_prompt(const Prompt& prompt) {
 
 Start ScoredEviction::start(std::size_t budget) const {
   Start out;
-  if (!selection_.stream) out.keep = order_.best(budget, protection(budget));
+  if (!selection_.stream) {
+    std::vector<char> stays = order_.protected_blocks(protection(budget));
+    reserve(budget, stays);
+    out.keep = order_.best(budget, std::move(stays));
+  }
   out.decoder = decoder(budget, out.keep);
   return out;
 }
@@ -254,6 +266,15 @@ void ScoredDecoder::lowest_block(const Arrival& arrival, std::vector<std::size_t
                    by_position.begin() + static_cast<std::ptrdiff_t>(end));
   }
   if (victims.empty()) bug("every block is protected: the budget is below the policy's floor");
+}
+
+void ScoredDecoder::evict_sparing(const Arrival& arrival, std::span<const std::size_t> spared,
+                                  std::vector<std::size_t>& victims) {
+  std::vector<double> held;
+  for (const std::size_t slot : spared)
+    held.push_back(std::exchange(scores_[slot], std::numeric_limits<double>::infinity()));
+  ScoredDecoder::evict(arrival, victims);
+  for (std::size_t i = 0; i < spared.size(); ++i) scores_[spared[i]] = held[i];
 }
 
 void ScoredDecoder::close_slots(std::span<const std::size_t> victims) {

@@ -26,6 +26,7 @@ ParamSpec phase_param(const char* fallback = "pre");
 ParamSpec prompt_param(const char* fallback = "rank");
 ParamSpec group_param(const char* fallback = "mean");
 ParamSpec feedback_param(const char* fallback = "renorm");
+ParamSpec decode_param(const char* fallback = "true");
 /// `own`, then `shared`.
 std::vector<ParamSpec> with(std::vector<ParamSpec> own, const std::vector<ParamSpec>& shared);
 
@@ -75,6 +76,9 @@ class ScoredEviction : public Eviction {
 
   /// Score of every prompt position; those the protection covers may hold anything but NaN.
   virtual std::vector<double> score(const Prompt& prompt) = 0;
+  /// Marks prompt positions that stay besides the protected ones whatever their score, in all at most
+  /// min(budget, prompt); for policies without granularity.
+  virtual void reserve(std::size_t /*budget*/, std::vector<char>& /*stays*/) const {}
   const Unit& unit() const { return unit_; }
   /// Selection under a budget, as a ScoredDecoder wants it.
   Selection selection(std::size_t budget) const;
@@ -106,11 +110,14 @@ class ScoredDecoder : public Decoder {
   std::span<double> admit(const Step& step, double own);
   std::span<double> scores() { return scores_; }
   const Selection& selection() const { return selection_; }
+  bool is_protected(const Arrival& arrival, std::int64_t position) const;
+  /// evict() as if the scores of `spared` slots were out of reach; for policies without granularity.
+  void evict_sparing(const Arrival& arrival, std::span<const std::size_t> spared,
+                     std::vector<std::size_t>& victims);
 
  private:
   std::size_t lowest(const Arrival& arrival) const;
   void lowest_block(const Arrival& arrival, std::vector<std::size_t>& victims) const;
-  bool is_protected(const Arrival& arrival, std::int64_t position) const;
 
   Selection selection_;
   std::vector<double> scores_;

@@ -1,54 +1,7 @@
-// Heavy hitters by accumulated attention, and a recent window.
-#include <algorithm>
-
-#include "policies/api/score_policy.hpp"
-#include "policies/parts/column_sums.hpp"
+// Heavy hitters by accumulated attention, and recent tokens.
+#include "policies/parts/accumulated_attention.hpp"
 
 namespace kvsim::policy {
-namespace {
-
-class H2oDecoder final : public ScoredDecoder {
- public:
-  H2oDecoder(Feedback feedback, const Selection& selection, std::vector<double> scores)
-      : ScoredDecoder(selection, std::move(scores)), feedback_(feedback) {}
-
-  void observe(const Step& step) override { add_attention(step, feedback_, Group::mean, 1, admit(step, 0)); }
-
- private:
-  Feedback feedback_;
-};
-
-class H2o final : public ScoredEviction {
- public:
-  H2o(const Params& params, const Unit& unit)
-      : ScoredEviction(unit, Selection::of(params)),
-        recent_(params.real("recent")),
-        slack_(params.count("granularity") - 1),
-        feedback_(feedback_of(params)),
-        sums_(unit.n_query_heads(), kAllRows) {}
-
-  std::size_t prompt_rows() const override { return kAllRows; }
-  void observe(const PromptRows& rows) override { sums_.add(rows); }
-
- private:
-  std::unique_ptr<Decoder> decoder(std::size_t budget, std::span<const Position> slots) const override {
-    return std::make_unique<H2oDecoder>(feedback_, selection(budget), scores_of(slots));
-  }
-
-  std::vector<double> score(const Prompt& /*prompt*/) override { return sums_.mean(); }
-
-  Protection protection(std::size_t budget) const override {
-    const auto share = static_cast<std::size_t>(recent_ * static_cast<double>(budget));
-    return {.sinks = 0, .window = std::min(share, budget - slack_)};
-  }
-
-  double recent_;
-  std::size_t slack_;  ///< a window may begin with the last position of a block
-  Feedback feedback_;
-  ColumnSums sums_;
-};
-
-}  // namespace
 
 PolicySpec h2o_spec() {
   return {
@@ -62,34 +15,35 @@ PolicySpec h2o_spec() {
       .details =
           "Score: attention received from every prompt row and every later query, averaged over the unit's "
           "query heads. The last floor(recent * B) positions stay, the rest of the budget goes to the "
-          "highest scores, and a token once dropped never returns.",
+          "highest scores, and a token once dropped never returns. With sinks or window, recent is a share "
+          "of what they leave. normalise=mean divides by the number of rows that saw the position, which "
+          "takes away the advantage of age; prompt_weight=mean or visible lets the whole prompt count as "
+          "one row. Without recent tokens the score freezes: a new token has had no time to collect any.",
       .departures = {{"paper: the printed pseudo-code scores with the current row alone",
-                      "attention is accumulated, as text and code do; the other is tova(unit=lane)"},
-                     {"authors' code: heavy and recent sizes fixed from the prompt's length",
+                      "attention is accumulated, as text and code do; the other is h2o.alg1"},
+                     {"paper: the prompt passes through the cache token by token",
+                      "the prompt is ranked when it ends, as in all codes; h2o.stream"},
+                     {"authors' code: heavy and recent sizes fixed from the prompt's length, or absolute",
                       "a share of the budget: recent"},
                      {"authors' code: per query head, no grouped queries",
                       "mean over the heads that share a KV head"},
-                     {"authors' code: attends B + 1, then drops one", "drops before attending; phase=post"}},
-      .params = {{.name = "recent",
-                  .type = ParamType::real,
-                  .fallback = "0.5",
-                  .min = 0,
-                  .max = 1,
-                  .unit = "share of the budget",
-                  .help = "what goes to the most recent positions"},
-                 feedback_param(),
-                 unit_param("lane"),
-                 granularity_param(),
-                 phase_param(),
-                 prompt_param(),
-                 tie_param()},
+                     {"authors' code: attends B + 1, then drops one",
+                      "drops before attending; h2o.real_drop"},
+                     {"cold-compress: a prompt longer than the budget is first cut by a rule like SnapKV's",
+                      "h2o.cold_compress ranks the prompt by its own score"}},
+      .params = {recent_param("0.5"), sinks_param(0), window_param(0), rows_param(), prompt_weight_param(),
+                 normalise_param(), decode_param(), feedback_param(), unit_param("lane"), granularity_param(),
+                 phase_param(), prompt_param(), tie_param()},
       .needs = {.prompt_rows = RowNeed::all, .decode_rows = true},
+      .needs_of = accumulation_needs,
       .scored = true,
       .layer_unit = unit_is_layer,
       .floor = selection_floor,
       .overshoot = selection_overshoot,
+      .check = check_accumulation,
       .make_eviction = [](const Params& params, const Unit& unit) {
-        return std::make_unique<H2o>(params, unit);
+        return std::make_unique<AccumulatingEviction>(unit, Selection::of(params), params.real("recent"),
+                                                      Accumulation::of(params));
       }};
 }
 

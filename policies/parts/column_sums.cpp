@@ -27,13 +27,34 @@ void add_rows(const MatrixView& p, std::size_t first, std::size_t count, double*
 
 }  // namespace
 
-void ColumnSums::add(const PromptRows& block) {
+LastRows LastRows::of_share(double share) {
+  LastRows out(0);
+  out.share = share;
+  return out;
+}
+
+std::size_t LastRows::in(std::size_t prompt) const {
+  if (share == 0) return std::min(count, prompt);
+  const auto rows = static_cast<std::size_t>(share * static_cast<double>(prompt));
+  return std::clamp<std::size_t>(rows, 1, prompt);
+}
+
+std::vector<double>& ColumnSums::open(const PromptRows& block) {
   std::vector<double>& sums = heads_[static_cast<std::size_t>(block.query_head)];
   if (sums.empty()) sums.resize(block.prompt_length);
   if (block.p.cols > sums.size()) bug("prompt rows are wider than the prompt");
-  const std::size_t wanted_from = block.prompt_length - std::min(rows_, block.prompt_length);
+  return sums;
+}
+
+std::size_t ColumnSums::first_row(const PromptRows& block) const {
+  const std::size_t wanted_from = block.prompt_length - rows_.in(block.prompt_length);
   const std::size_t skipped = wanted_from > block.first_query ? wanted_from - block.first_query : 0;
-  for (std::size_t i = skipped; i < block.p.rows; i += kSweep)
+  return std::min(skipped, block.p.rows);
+}
+
+void ColumnSums::add(const PromptRows& block) {
+  std::vector<double>& sums = open(block);
+  for (std::size_t i = first_row(block); i < block.p.rows; i += kSweep)
     add_rows(block.p, i, std::min(kSweep, block.p.rows - i), sums.data());
 }
 

@@ -8,15 +8,38 @@
 
 namespace kvsim::policy {
 
-/// Per query head of a unit, sums over the last `rows` prompt rows (kAllRows: all of them) of p(i, j) for
+/// The last rows of a prompt: so many, or a share of it (rounded down, at least one).
+struct LastRows {
+  std::size_t count = kAllRows;
+  double share = 0;  ///< 0: count
+
+  LastRows(std::size_t rows) : count(rows) {}  // NOLINT(google-explicit-constructor): a number of rows is one
+  static LastRows of_share(double share);
+  std::size_t in(std::size_t prompt) const;
+};
+
+/// Per query head of a unit, sums over the last rows of the prompt (kAllRows: all of them) of p(i, j) for
 /// every key j. Rows are added in order of position in double, element by element: however the feeder cuts
 /// them into blocks, and whichever heads come first, the sums have the same bits.
 class ColumnSums {
  public:
-  ColumnSums(int n_query_heads, std::size_t rows)
+  ColumnSums(int n_query_heads, LastRows rows)
       : rows_(rows), heads_(static_cast<std::size_t>(n_query_heads)) {}
 
   void add(const PromptRows& block);
+  /// add(), where row i makes sum = step(sum, p(i, j), i) of every key's sum instead of adding to it.
+  /// step(0, 0, i) must be 0: what a row does not see is no different from what is not there.
+  template <class Step>
+  void fold(const PromptRows& block, Step step) {
+    std::vector<double>& sums = open(block);
+    for (std::size_t i = first_row(block); i < block.p.rows; ++i)
+      for (std::size_t j = 0; j < block.p.cols; ++j)
+        sums[j] = step(sums[j], static_cast<double>(block.p(i, j)), block.first_query + i);
+  }
+  /// The sums of the block's query head, for those who add the rows from first_row() on by themselves.
+  std::vector<double>& open(const PromptRows& block);
+  /// The first row of the block that counts; block.p.rows: none.
+  std::size_t first_row(const PromptRows& block) const;
 
   std::size_t n_heads() const { return heads_.size(); }
   /// [prompt length].
@@ -25,7 +48,7 @@ class ColumnSums {
   std::vector<double> mean() const;
 
  private:
-  std::size_t rows_;
+  LastRows rows_;
   std::vector<std::vector<double>> heads_;
 };
 

@@ -29,18 +29,18 @@ std::vector<Position> list(const std::set<Position>& held) {
 Fed feed_slowly(const SlowRule& rule, const Run& run, std::size_t budget) {
   Attended attended;
   std::set<Position> held;
-  for (std::size_t query = 0; query < run.prompt; ++query) {
-    held.insert(static_cast<Position>(query));
+  const auto arrive = [&](std::size_t query, bool managed) {
+    const auto position = static_cast<Position>(query);
+    if (managed && held.size() == budget) drop_one(rule, run, attended, position, held);
+    held.insert(position);
     attended.push_back(held);
-  }
+  };
+  for (std::size_t query = 0; query < run.prompt; ++query) arrive(query, rule.streams);
   while (held.size() > budget) drop_one(rule, run, attended, static_cast<Position>(run.prompt) - 1, held);
   Fed out;
   out.kept = list(held);
   for (std::size_t query = run.prompt; query < run.length(); ++query) {
-    const auto position = static_cast<Position>(query);
-    if (rule.decodes && held.size() == budget) drop_one(rule, run, attended, position, held);
-    held.insert(position);
-    attended.push_back(held);
+    arrive(query, rule.decodes);
     out.held.push_back(list(held));
   }
   return out;

@@ -16,7 +16,8 @@ struct SlowRule {
   std::function<double(const Run&, const Attended&, Position)> score;
   std::size_t sinks = 0, window = 0;
   bool drop_newest_of_equals = false;
-  bool decodes = true;  ///< false: generated tokens are appended
+  bool decodes = true;   ///< false: generated tokens are appended
+  bool streams = false;  ///< the prompt's tokens arrive one by one too
 };
 
 Fed feed_slowly(const SlowRule& rule, const Run& run, std::size_t budget);

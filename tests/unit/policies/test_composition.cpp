@@ -29,11 +29,11 @@ using Catch::Contains;
 }  // namespace
 
 TEST_CASE("a composition is an eviction, and uniform unless it says otherwise") {
-  const Composition plain = parse("h2o");
-  CHECK(plain.name == "h2o");
+  const Composition plain = parse("tova");
+  CHECK(plain.name == "tova");
   CHECK(plain.params ==
-        "h2o(recent=0.5,feedback=renorm,unit=lane,granularity=1,phase=pre,prompt=rank,tie=oldest)+uniform()");
-  CHECK(plain.eviction.spec->name == "h2o");
+        "tova(unit=layer,sinks=0,window=0,granularity=1,phase=pre,prompt=rank,tie=oldest)+uniform()");
+  CHECK(plain.eviction.spec->name == "tova");
   CHECK(plain.allocation.spec->name == "uniform");
 
   const Composition both = parse("snapkv(window=16,pool=max:7)+pyramid(beta=10)");
@@ -108,7 +108,7 @@ TEST_CASE("floors and units follow the parameters") {
 TEST_CASE("unknown names are answered with the nearest") {
   CHECK_THAT(refusal("h20"), Contains("unknown policy \"h20\"") && Contains("h2o"));
   CHECK_THAT(refusal("pyramidvk"), Contains("pyramidkv"));
-  CHECK_THAT(refusal("H2O"), Contains("Did you mean h2o?"));
+  CHECK_THAT(refusal("H2O"), Contains("Did you mean h2o"));
   CHECK_THAT(refusal("tova+pyramids"), Contains("unknown allocation") && Contains("Did you mean pyramid?"));
   CHECK_THAT(refusal("h2o(recnt=0.1)"), Contains("unknown parameter \"recnt\" of h2o") && Contains("recent"));
   CHECK_THAT(refusal("xkv(windw=4)"), Contains("unknown parameter \"windw\" of xkv") && Contains("window"));

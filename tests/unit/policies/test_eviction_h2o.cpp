@@ -8,22 +8,48 @@ using Positions = std::vector<Position>;
 
 namespace {
 
-/// Everything the position received: prompt rows as they are, later rows over what was resident (or as they
-/// are).
-SlowRule accumulated(std::size_t recent, bool raw, bool drop_newest = false) {
+/// Everything the position received: prompt rows as they are (unless they are streamed), later rows over what
+/// was resident (or as they are).
+SlowRule accumulated(std::size_t recent, bool raw, bool drop_newest = false, bool streams = false) {
   return {.score =
-              [raw](const Run& run, const Attended& attended, Position j) {
+              [=](const Run& run, const Attended& attended, Position j) {
                 double sum = 0;
                 for (std::size_t query = 0; query < attended.size(); ++query) {
                   if (!attended[query].contains(j)) continue;
-                  sum += raw || query < run.prompt ? mean_row(run, query, j)
-                                                   : renormalised(run, attended, query, j);
+                  sum += raw || (query < run.prompt && !streams) ? mean_row(run, query, j)
+                                                                 : renormalised(run, attended, query, j);
                 }
                 return sum;
               },
           .window = recent,
-          .drop_newest_of_equals = drop_newest};
+          .drop_newest_of_equals = drop_newest,
+          .streams = streams};
 }
+
+/// The parameters rows, prompt_weight and normalise, straight from their descriptions.
+struct Weighing {
+  std::size_t rows;
+  std::string prompt_weight, normalise;
+
+  std::string text() const {
+    return "rows=" + std::to_string(rows) + ",prompt_weight=" + prompt_weight + ",normalise=" + normalise;
+  }
+  double operator()(const Run& run, const Attended& attended, Position j) const {
+    const std::size_t first = rows == 0 || rows > run.prompt ? 0 : run.prompt - rows;
+    double sum = 0, seen = 0, later = 0, n_later = 0;
+    for (std::size_t query = first; query < attended.size(); ++query) {
+      if (static_cast<std::size_t>(j) > query) continue;
+      if (query < run.prompt)
+        sum += mean_row(run, query, j), ++seen;
+      else
+        later += renormalised(run, attended, query, j), ++n_later;
+    }
+    if (seen > 0 && prompt_weight == "mean") sum /= static_cast<double>(run.prompt - first);
+    if (seen > 0 && prompt_weight == "visible") sum /= seen;
+    if (prompt_weight != "sum") seen = std::min(seen, 1.0);
+    return normalise == "mean" ? (sum + later) / (seen + n_later) : sum + later;
+  }
+};
 
 void fill(Run& run, int head, const std::vector<std::vector<float>>& rows) {
   for (std::size_t i = 0; i < rows.size(); ++i)
@@ -126,4 +152,87 @@ TEST_CASE("h2o with nothing but recent tokens is the window") {
     CHECK(feed("h2o(recent=1)", run, budget).kept == feed("window", run, budget).kept);
     CHECK(feed("h2o(recent=1)", run, budget).held == feed("window", run, budget).held);
   }
+}
+
+TEST_CASE("what the prompt contributes and what the sum is divided by, as described") {
+  for (std::uint64_t seed = 0; seed < 12; ++seed) {
+    const Run run = random_run({.prompt = 3 + seed, .decode = 9, .n_lanes = 1, .group = 2}, seed);
+    for (const std::size_t rows : {0U, 1U, 4U, 50U}) {
+      for (const char* weight : {"sum", "mean", "visible"}) {
+        for (const char* normalise : {"sum", "mean"}) {
+          const Weighing weighing{rows, weight, normalise};
+          for (std::size_t budget = 2; budget < 14; budget += 3) {
+            const std::string policy = "h2o(recent=0,sinks=1,window=1," + weighing.text() + ")";
+            const Fed slow = feed_slowly({weighing, 1, 1}, run, budget), fast = feed(policy, run, budget);
+            CAPTURE(policy, seed, budget);
+            CHECK(fast.kept == slow.kept);
+            CHECK(fast.held == slow.held);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("a streamed prompt is accumulated over what was resident") {
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    const Run run = random_run({.prompt = 2 + seed, .decode = 9, .n_lanes = 1, .group = 2}, seed);
+    for (std::size_t budget = 1; budget < 14; ++budget) {
+      const Fed slow = feed_slowly(accumulated(budget / 2, false, false, true), run, budget);
+      CHECK(feed("h2o.stream", run, budget).kept == slow.kept);
+      CHECK(feed("h2o.stream", run, budget).held == slow.held);
+    }
+  }
+}
+
+TEST_CASE("sinks and window come before the recent share") {
+  // Budget 10, 2 sinks, window 2: recent=0.5 adds floor(0.5 * 6) = 3, so the last 5 and 3 heavy hitters.
+  const Run run = random_run({.prompt = 30, .decode = 20}, 1);
+  const Fed fed = feed("h2o(recent=0.5,sinks=2,window=2)", run, 10);
+  CHECK(fed.held == feed("h2o(recent=0,sinks=2,window=5)", run, 10).held);
+  CHECK(fed.held != feed("h2o(recent=0,sinks=2,window=4)", run, 10).held);
+  CHECK(feed("h2o(recent=1,sinks=4)", run, 10).held == feed("streaming_llm", run, 10).held);
+}
+
+TEST_CASE("without recent tokens accumulated scores freeze") {
+  // Uniform rows: position j of a prompt of 12 has 1/(j+1) + ... + 1/12, so the oldest lead, and a generated
+  // token has one row of at most 1/13. Each leaves when the next arrives; what the prompt left never changes.
+  const Run run = random_run({.prompt = 12, .decode = 30}, 1, 1);
+  const Fed frozen = feed("h2o(recent=0)", run, 6);
+  for (std::size_t step = 0; step < run.decode; ++step)
+    CHECK(frozen.held[step] == Positions{0, 1, 2, 3, 4, static_cast<Position>(12 + step)});
+  const Fed alive = feed("h2o", run, 6);
+  CHECK(alive.held.back() == Positions{0, 1, 2, 39, 40, 41});
+}
+
+TEST_CASE("h2o as codes other than the authors' have it, worked by hand") {
+  Run run = blank_run({.prompt = 4, .decode = 2, .n_lanes = 1, .group = 1});
+  fill(run, 0,
+       {{1},
+        {0.5F, 0.5F},
+        {0.25F, 0.5F, 0.25F},
+        {0.125F, 0.125F, 0.125F, 0.625F},
+        {0.5F, 0, 0, 0.25F, 0.25F},
+        {1}});
+  // Sums 1.875, 1.125, 0.375, 0.625; divided by the 4, 3, 2, 1 rows that see the key: 0.47, 0.375, 0.19,
+  // 0.625.
+  CHECK(feed("h2o(recent=0)", run, 2).kept == Positions{0, 1});
+  CHECK(feed("h2o.kvpress", run, 2).kept == Positions{0, 3});
+  CHECK(feed("h2o.kvpress", run, 2).held.back() == Positions{0, 3, 4, 5});  // appended
+  // The mean over all 4 rows ranks as the sum does.
+  CHECK(feed("h2o(recent=0,prompt_weight=mean)", run, 2).kept == Positions{0, 1});
+  // KVCache-Factory, capacity 10 of 14: 8 of the window and the 2 largest sums before it.
+  const Run longer = random_run({.prompt = 14, .decode = 2}, 5, 1);
+  CHECK(feed("h2o.factory", longer, 10).held.back() == Positions{0, 1, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15});
+}
+
+TEST_CASE("h2o's printed algorithm is tova per KV head") {
+  const Run run = random_run({.prompt = 20, .decode = 20}, 8);
+  for (std::size_t budget = 1; budget < 22; ++budget)
+    CHECK(feed("h2o.alg1", run, budget).held == feed("tova(unit=lane)", run, budget).held);
+}
+
+TEST_CASE("a prompt cannot be streamed when nobody manages tokens") {
+  const Run run = random_run({.prompt = 6, .decode = 2}, 8);
+  CHECK_THROWS_WITH(feed("h2o(prompt=stream,decode=false)", run, 3), Catch::Contains("nobody would leave"));
 }

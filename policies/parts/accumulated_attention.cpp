@@ -1,0 +1,168 @@
+#include "policies/parts/accumulated_attention.hpp"
+
+#include <algorithm>
+
+#include "policies/api/slots.hpp"
+#include "sim/base/error.hpp"
+
+namespace kvsim::policy {
+namespace {
+
+double score_of(const Accumulation& rule, const Received& received) {
+  return rule.mean ? received.sum / received.rows : received.sum;
+}
+
+std::vector<double> scores_of(const Accumulation& rule, const std::vector<Received>& received) {
+  std::vector<double> out(received.size());
+  std::transform(received.begin(), received.end(), out.begin(),
+                 [&](const Received& r) { return score_of(rule, r); });
+  return out;
+}
+
+}  // namespace
+
+ParamSpec recent_param(const char* fallback) {
+  return {.name = "recent",
+          .type = ParamType::real,
+          .fallback = fallback,
+          .min = 0,
+          .max = 1,
+          .unit = "share of the budget",
+          .help = "what goes to the most recent positions, of the budget beyond sinks and window"};
+}
+
+ParamSpec rows_param() {
+  return {.name = "rows",
+          .type = ParamType::count,
+          .fallback = "0",
+          .min = 0,
+          .max = 1 << 30,
+          .unit = "rows",
+          .help = "last rows of the prompt that count; 0: all"};
+}
+
+ParamSpec prompt_weight_param() {
+  return {
+      .name = "prompt_weight",
+      .type = ParamType::choice,
+      .fallback = "sum",
+      .choices = {"sum", "mean", "visible"},
+      .help =
+          "what the prompt contributes: the sum of its rows, or, counting as one row, their mean or their "
+          "mean over the rows that see the position"};
+}
+
+ParamSpec normalise_param() {
+  return {.name = "normalise",
+          .type = ParamType::choice,
+          .fallback = "sum",
+          .choices = {"sum", "mean"},
+          .help = "mean: the sum divided by the number of rows that count for the position"};
+}
+
+Protection with_recent(const Selection& selection, double share, std::size_t budget) {
+  Protection out = selection.protection;
+  if (budget < selection.floor()) return out;
+  // All of the budget but blocks of sinks may be window; a window may begin with the last position of a
+  // block.
+  const std::size_t most = budget - (selection.floor() - std::max<std::size_t>(out.window, 1));
+  const auto recent = static_cast<std::size_t>(
+      share * static_cast<double>(budget - std::min(budget, out.sinks + out.window)));
+  out.window = std::min(out.window + recent, most);
+  return out;
+}
+
+Accumulation Accumulation::of(const Params& params) {
+  Accumulation out;
+  if (params.has("rows") && params.count("rows") > 0) out.rows = params.count("rows");
+  if (params.has("prompt_weight")) {
+    const std::string& weight = params.word("prompt_weight");
+    out.prompt_weight = weight == "sum"    ? PromptWeight::sum
+                        : weight == "mean" ? PromptWeight::mean
+                                           : PromptWeight::visible;
+  }
+  if (params.has("normalise")) out.mean = params.word("normalise") == "mean";
+  if (params.has("decode")) out.decode = params.flag("decode");
+  if (params.has("feedback")) out.feedback = feedback_of(params);
+  return out;
+}
+
+Needs accumulation_needs(const Params& params) {
+  const Accumulation rule = Accumulation::of(params);
+  return {.prompt_rows = rule.rows == kAllRows ? RowNeed::all : RowNeed::window, .decode_rows = rule.decode};
+}
+
+void check_accumulation(const Params& params) {
+  if (!Accumulation::of(params).decode && Selection::of(params).stream)
+    usage_error("prompt=stream with decode=false: nobody would leave", "policy parameters",
+                "A streamed prompt is managed token by token, as generated tokens are: leave decode=true.");
+}
+
+AccumulatingDecoder::AccumulatingDecoder(const Accumulation& rule, const Selection& selection,
+                                         std::vector<Received> received)
+    : ScoredDecoder(selection, scores_of(rule, received)), rule_(rule), received_(std::move(received)) {}
+
+void AccumulatingDecoder::observe(const Step& step) {
+  const std::span<double> scores = admit(step, 0);
+  if (!rule_.mean) {
+    if (rule_.decay != 1)
+      for (double& score : scores) score *= rule_.decay;
+    add_attention(step, rule_.feedback, Group::mean, 1, scores);
+    return;
+  }
+  received_.resize(scores.size());
+  received_[step.own_slot] = {};
+  row_.assign(scores.size(), 0);
+  add_attention(step, rule_.feedback, Group::mean, 1, row_);
+  for (std::size_t slot = 0; slot < scores.size(); ++slot) {
+    Received& received = received_[slot];
+    received.sum = received.sum * rule_.decay + row_[slot];
+    received.rows += 1;
+    scores[slot] = score_of(rule_, received);
+  }
+}
+
+void AccumulatingDecoder::close_slots(std::span<const std::size_t> victims) {
+  ScoredDecoder::close_slots(victims);
+  if (rule_.mean) close_up(received_, victims);
+}
+
+void AccumulatingEviction::observe(const PromptRows& rows) {
+  if (rule_.decay == 1)
+    sums_.add(rows);
+  else
+    sums_.fold(rows, [decay = rule_.decay](double sum, double p, std::size_t) { return sum * decay + p; });
+}
+
+std::vector<double> AccumulatingEviction::score(const Prompt& prompt) {
+  const std::vector<double> sums = sums_.mean();
+  const std::size_t n_rows = std::min(rule_.rows, prompt.length());
+  received_.resize(prompt.length());
+  for (std::size_t j = 0; j < received_.size(); ++j) {
+    const std::size_t seen_by = std::min(n_rows, prompt.length() - j);
+    Received& received = received_[j];
+    switch (rule_.prompt_weight) {
+      case Accumulation::PromptWeight::sum:
+        received = {.sum = sums[j], .rows = static_cast<double>(seen_by)};
+        break;
+      case Accumulation::PromptWeight::mean:
+        received = {.sum = sums[j] / static_cast<double>(n_rows), .rows = 1};
+        break;
+      case Accumulation::PromptWeight::visible:
+        received = {.sum = sums[j] / static_cast<double>(seen_by), .rows = 1};
+        break;
+    }
+  }
+  return kvsim::policy::scores_of(rule_, received_);
+}
+
+std::unique_ptr<Decoder> AccumulatingEviction::decoder(std::size_t budget,
+                                                       std::span<const Position> slots) const {
+  if (!rule_.decode) return nullptr;
+  std::vector<Received> received(slots.size());
+  std::transform(slots.begin(), slots.end(), received.begin(),
+                 [&](Position p) { return received_[static_cast<std::size_t>(p)]; });
+  return std::make_unique<AccumulatingDecoder>(rule_, selection(budget), std::move(received));
+}
+
+}  // namespace kvsim::policy

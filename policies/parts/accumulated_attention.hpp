@@ -1,0 +1,85 @@
+#pragma once
+/// Scores that are attention received so far: over which rows, how they age, and what the sum is divided by.
+/// One rule for the prompt (all rows at once) and for decoding (one row per step).
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "policies/api/score_policy.hpp"
+#include "policies/parts/column_sums.hpp"
+
+namespace kvsim::policy {
+
+// Parameters of policies that accumulate.
+ParamSpec recent_param(const char* fallback);
+ParamSpec rows_param();
+ParamSpec prompt_weight_param();
+ParamSpec normalise_param();
+
+/// `selection`'s protection with a window longer by floor(share * what sinks and window leave of the budget).
+Protection with_recent(const Selection& selection, double share, std::size_t budget);
+
+struct Accumulation {
+  /// What the prompt contributes: the sum of its rows; their mean; or their mean over the rows that see the
+  /// position. A mean counts as one row.
+  enum class PromptWeight { sum, mean, visible };
+
+  std::size_t rows = kAllRows;  ///< last prompt rows that count
+  PromptWeight prompt_weight = PromptWeight::sum;
+  double decay = 1;    ///< a row's weight falls by this factor with every later row
+  bool mean = false;   ///< divide by the number of rows that count for the position
+  bool decode = true;  ///< false: generated tokens are appended
+  Feedback feedback = Feedback::renorm;
+
+  /// Of those parameters that are declared; the rest as above.
+  static Accumulation of(const Params& params);
+};
+
+/// PolicySpec::needs_of and PolicySpec::check of policies made of Accumulation::of.
+Needs accumulation_needs(const Params& params);
+void check_accumulation(const Params& params);
+
+/// What a position has received. `rows`: how many rows that is, or counts as.
+struct Received {
+  double sum = 0, rows = 0;
+};
+
+class AccumulatingDecoder final : public ScoredDecoder {
+ public:
+  AccumulatingDecoder(const Accumulation& rule, const Selection& selection, std::vector<Received> received);
+
+  void observe(const Step& step) override;
+  void close_slots(std::span<const std::size_t> victims) override;
+
+ private:
+  Accumulation rule_;
+  std::vector<Received> received_;  // per slot, with rule_.mean; without it scores are sums
+  std::vector<double> row_;
+};
+
+class AccumulatingEviction final : public ScoredEviction {
+ public:
+  /// `recent`: share of the budget for the newest positions, see with_recent().
+  AccumulatingEviction(const Unit& unit, const Selection& selection, double recent, const Accumulation& rule)
+      : ScoredEviction(unit, selection),
+        base_(selection),
+        recent_(recent),
+        rule_(rule),
+        sums_(unit.n_query_heads(), rule.rows) {}
+
+  std::size_t prompt_rows() const override { return rule_.rows; }
+  void observe(const PromptRows& rows) override;
+  Protection protection(std::size_t budget) const override { return with_recent(base_, recent_, budget); }
+  std::unique_ptr<Decoder> decoder(std::size_t budget, std::span<const Position> slots) const override;
+
+ private:
+  std::vector<double> score(const Prompt& prompt) override;
+
+  Selection base_;
+  double recent_;
+  Accumulation rule_;
+  ColumnSums sums_;
+  std::vector<Received> received_;  // per prompt position
+};
+
+}  // namespace kvsim::policy
