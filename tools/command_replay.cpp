@@ -11,6 +11,7 @@
 #include "policies/builtin.hpp"
 #include "sim/decisions.hpp"
 #include "sim/replay.hpp"
+#include "sim/table_files.hpp"
 #include "tools/command.hpp"
 #include "tools/policy_choice.hpp"
 #include "tools/progress_display.hpp"
@@ -141,7 +142,10 @@ std::vector<analysis::Row> replay_all(const std::vector<Study>& studies, const s
     sim::Outcome outcome;
     {
       const ProgressDisplay display(progress, study.file, options.quiet);
-      outcome = sim::replay(study.sequence, request, progress);
+      const sim::TableFiles tables(study.sequence);
+      sim::Request with_files = request;
+      with_files.tables = &tables;
+      outcome = sim::replay(study.sequence, with_files, progress);
     }
     const std::vector<analysis::Row> made = analysis::make_rows(study.file, request, outcome, scope);
     rows.insert(rows.end(), made.begin(), made.end());

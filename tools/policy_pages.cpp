@@ -50,13 +50,19 @@ std::vector<std::string> needs(const PolicySpec& spec) {
   if (spec.needs.output_weights) out.push_back("output weights");
   if (spec.uses_scores) out.push_back("the eviction's scores");
   if (spec.make_oracle) out.push_back("the future");
+  if (!complete(spec)) out.push_back("a file");
   return out;
+}
+
+/// A parameter without a default names a file.
+std::string shown_default(const ParamSpec& param) {
+  return param.fallback.empty() ? "FILE.h5" : param.fallback;
 }
 
 /// "window=32,pool=avg:5": every parameter at its default.
 std::string default_arguments(const PolicySpec& spec) {
   std::vector<std::string> out;
-  for (const ParamSpec& param : spec.params) out.push_back(param.name + "=" + param.fallback);
+  for (const ParamSpec& param : spec.params) out.push_back(param.name + "=" + shown_default(param));
   return joined(out, ",");
 }
 
@@ -109,8 +115,9 @@ void write_examples(std::ostream& out, const std::vector<std::string>& compositi
 
 /// What the defaults come to: unit and least budget.
 std::string default_behaviour(const PolicySpec& spec, const Registry& registry) {
-  const policy::Composition composition = parse_composition(spec.name, registry);
   if (spec.own_budget) return "no budget applies";
+  if (!complete(spec)) return "does not run without a file";
+  const policy::Composition composition = parse_composition(spec.name, registry);
   const std::size_t floor = composition.floor();
   return std::string(composition.layer_unit() ? "one set of positions per layer"
                                               : "one set of positions per KV head") +
@@ -139,7 +146,8 @@ void write_policy(std::ostream& out, const PolicySpec& spec, const Registry& reg
   const std::vector<std::string> needed = needs(spec);
   write_section(out, "Needs", needed.empty() ? "positions only" : joined(needed, ", "));
   if (spec.kind == Kind::eviction) write_section(out, "With its defaults", default_behaviour(spec, registry));
-  std::vector<std::string> examples = {sample_composition(spec, "")};
+  std::vector<std::string> examples;
+  if (complete(spec)) examples.push_back(sample_composition(spec, ""));
   if (!spec.params.empty()) examples.push_back(sample_composition(spec, default_arguments(spec)));
   write_examples(out, examples);
   write_variants(out, spec, registry);

@@ -178,6 +178,7 @@ PolicySpec hashevict_spec() {
                  sinks_param(4),
                  window_param(10),
                  tie_param("slot")},
+      .needs = {.keys = true, .queries = true},
       .needs_of = needs_of_hashevict,
       .randomised = true,
       .floor = selection_floor,

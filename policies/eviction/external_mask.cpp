@@ -1,0 +1,74 @@
+// Keep or drop, decided elsewhere, once per token.
+#include <memory>
+
+#include "policies/parts/external_table.hpp"
+#include "sim/base/error.hpp"
+
+namespace kvsim::policy {
+namespace {
+
+/// A generated token attends itself, and is gone before the next one attends if the mask says so.
+class ExternalMaskDecoder final : public Decoder {
+ public:
+  explicit ExternalMaskDecoder(std::shared_ptr<const ExternalTable> table) : table_(std::move(table)) {}
+
+  void evict(const Arrival& /*arrival*/, std::vector<std::size_t>& victims) override {
+    if (newest_leaves_) victims.push_back(newest_slot_);
+  }
+  void observe(const Step& step) override {
+    newest_leaves_ = (*table_)(static_cast<std::size_t>(step.position)) == 0;
+    newest_slot_ = step.own_slot;
+  }
+
+ private:
+  std::shared_ptr<const ExternalTable> table_;
+  bool newest_leaves_ = false;
+  std::size_t newest_slot_ = 0;
+};
+
+class ExternalMask final : public Eviction {
+ public:
+  ExternalMask(const Params& params, const Unit& unit)
+      : table_(std::make_shared<ExternalTable>(params, unit)) {}
+
+  void finish_prompt(const Prompt& prompt) override {
+    prompt_ = prompt.length();
+    table_->read(prompt_);
+    for (std::size_t position = 0; position < table_->positions(); ++position)
+      if (const double keep = (*table_)(position); keep != 0 && keep != 1)
+        table_->refuse("position " + std::to_string(position) + " is neither 0 nor 1",
+                       "Scores go with external_scores.");
+  }
+
+  Start start(std::size_t /*budget*/) const override {
+    Start out;
+    for (std::size_t position = 0; position < prompt_; ++position)
+      if ((*table_)(position) != 0) out.keep.push_back(static_cast<Position>(position));
+    if (table_->positions() > prompt_) out.decoder = std::make_unique<ExternalMaskDecoder>(table_);
+    return out;
+  }
+
+ private:
+  std::shared_ptr<ExternalTable> table_;
+  std::size_t prompt_ = 0;
+};
+
+}  // namespace
+
+PolicySpec external_mask_spec() {
+  return {.name = "external_mask",
+          .kind = Kind::eviction,
+          .summary = "keeps what a file says, whatever the budget: learned keep or drop flags, or anybody's",
+          .details =
+              "A file holds 1 (keep) or 0 (drop) per layer, KV head and position, decided once: what a "
+              "trained gate such as Attention-Gate's computes. The prompt's flags apply when it ends. If "
+              "the file covers generated tokens too, one with flag 0 is attended by itself alone and gone "
+              "before the next one attends; if not, they are appended.",
+          .params = external_table_params("mask"),
+          .own_budget = true,
+          .make_eviction = [](const Params& params, const Unit& unit) {
+            return std::make_unique<ExternalMask>(params, unit);
+          }};
+}
+
+}  // namespace kvsim::policy

@@ -1,0 +1,69 @@
+// Scores from elsewhere: a learned head's output, or anybody's.
+#include <memory>
+
+#include "policies/api/score_policy.hpp"
+#include "policies/parts/external_table.hpp"
+
+namespace kvsim::policy {
+namespace {
+
+using Table = std::shared_ptr<ExternalTable>;
+
+class ExternalScoresDecoder final : public ScoredDecoder {
+ public:
+  ExternalScoresDecoder(Table table, const Selection& selection, std::vector<double> scores)
+      : ScoredDecoder(selection, std::move(scores)), table_(std::move(table)) {}
+
+  void observe(const Step& step) override { admit(step, (*table_)(static_cast<std::size_t>(step.position))); }
+
+ private:
+  Table table_;
+};
+
+class ExternalScores final : public ScoredEviction {
+ public:
+  ExternalScores(const Params& params, const Unit& unit)
+      : ScoredEviction(unit, Selection::of(params)), table_(std::make_shared<ExternalTable>(params, unit)) {}
+
+ private:
+  std::vector<double> score(const Prompt& prompt) override {
+    table_->read(prompt.length());
+    decodes_ = table_->positions() > prompt.length();
+    std::vector<double> out(prompt.length());
+    for (std::size_t position = 0; position < out.size(); ++position) out[position] = (*table_)(position);
+    return out;
+  }
+
+  std::unique_ptr<Decoder> decoder(std::size_t budget, std::span<const Position> slots) const override {
+    if (!decodes_) return nullptr;
+    return std::make_unique<ExternalScoresDecoder>(table_, selection(budget), scores_of(slots));
+  }
+
+  Table table_;
+  bool decodes_ = false;
+};
+
+}  // namespace
+
+PolicySpec external_scores_spec() {
+  return {
+      .name = "external_scores",
+      .kind = Kind::eviction,
+      .summary = "keeps the highest scores of a file: learned scores, or anybody's",
+      .details =
+          "A file holds one score per layer, KV head and position, fixed when the token is made, higher "
+          "is kept: what a trained scoring head such as Locret's computes. If it covers the prompt "
+          "alone, generated tokens are appended; if it covers them too, the lowest score leaves "
+          "whenever one arrives. unit=layer ranks by the mean over the layer's KV heads.",
+      .params = with(external_table_params("scores"), {sinks_param(0), window_param(0), unit_param("lane"),
+                                                       granularity_param(), phase_param(), tie_param()}),
+      .scored = true,
+      .layer_unit = unit_is_layer,
+      .floor = selection_floor,
+      .overshoot = selection_overshoot,
+      .make_eviction = [](const Params& params, const Unit& unit) {
+        return std::make_unique<ExternalScores>(params, unit);
+      }};
+}
+
+}  // namespace kvsim::policy

@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+"""Scores and masks that another program stored, replayed."""
+import h5py
+import kvsim_command
+import numpy as np
+from kvsim_command import CommandTest
+
+LAYERS, HEADS = 3, 2
+
+
+class ExternalDecisions(CommandTest):
+    def store(self, name, dataset, values):
+        with h5py.File(self.folder / name, "w") as f:
+            f[dataset] = values
+
+    def keys(self):
+        """[layers, heads, tokens, dim]"""
+        with h5py.File(self.folder / "t.h5") as f:
+            return np.stack([f[f"layers/{layer:04d}/k"][()] for layer in range(LAYERS)])
+
+    def results(self, policy, *more):
+        """Rows without what names the policy."""
+        rows = self.rows("t.h5", "--policy", policy, "--budget", "7,25%", "--per", "head", *more)
+        return [{key: value for key, value in row.items() if key not in ("policy", "params")} for row in rows]
+
+    def test_scores_computed_elsewhere_decide_as_if_computed_here(self):
+        norms = -np.linalg.norm(self.keys().astype(np.float64), axis=-1)
+        self.store("norms.h5", "scores", norms.astype(np.float32))
+        self.assertEqual(self.results("external_scores(file=norms.h5)"), self.results("l2_norm"))
+        self.assertEqual(self.results("external_scores(file=norms.h5,sinks=2,window=3)"),
+                         self.results("l2_norm(sinks=2,window=3)"))
+
+    def test_scores_of_the_prompt_alone_append_what_follows(self):
+        scores = np.tile(np.arange(self.prompt, dtype=np.float64), (LAYERS, HEADS, 1))
+        self.store("study.h5", "learned/newest", scores)
+        study = ["--policy", "external_scores(file=study.h5,dataset=learned/newest)", "--budget", "7"]
+        self.ok("replay", "t.h5", *study, "--decisions", "kept.h5", "--overwrite")
+        with h5py.File(self.folder / "kept.h5") as f:
+            np.testing.assert_array_equal(f["cells/0000/position"][:7 + self.decode],
+                                          np.arange(self.prompt - 7, self.prompt + self.decode))
+
+    def test_a_mask_decides_what_is_kept_whatever_the_budget(self):
+        mask = (np.random.default_rng(1).random((LAYERS, HEADS, self.prompt)) < 0.3).astype(np.uint8)
+        self.store("gate.h5", "mask", mask)
+        self.ok("replay", "t.h5", "--policy", "external_mask(file=gate.h5)", "--budget", "7", "--decisions", "gate.out.h5")
+        with h5py.File(self.folder / "gate.out.h5") as f:
+            cell = f["cells/0000"]
+            for lane in range(LAYERS * HEADS):
+                mine = slice(*cell["lane_ptr"][lane:lane + 2])
+                kept = cell["position"][mine][cell["first_step"][mine] == 0]
+                np.testing.assert_array_equal(kept, np.flatnonzero(mask[lane // HEADS, lane % HEADS]))
+
+    def test_what_does_not_fit_is_refused(self):
+        scores = np.zeros((LAYERS, HEADS, self.prompt), np.float32)
+        self.store("other.h5", "scores", scores[:, :1])
+        self.store("short.h5", "scores", scores[:, :, :50])
+        self.store("long.h5", "scores", np.zeros((LAYERS, HEADS, 500), np.float32))
+        self.store("half.h5", "mask", scores + np.float32(0.5))
+        scores[1, 0, 9] = np.nan
+        self.store("nan.h5", "scores", scores)
+        for policy, parts in (("external_scores(file=other.h5)", ["other.h5:/scores", "has shape"]),
+                              ("external_scores(file=short.h5)", ["short.h5:/scores", "50 positions", "96"]),
+                              ("external_scores(file=long.h5)", ["long.h5:/scores", "500 positions", "108"]),
+                              ("external_scores(file=nan.h5)", ["layer 1, KV head 0, position 9"]),
+                              ("external_scores(file=none.h5)", ["none.h5"]),
+                              ("external_scores(file=nan.h5,dataset=gone)", ["nan.h5:/gone", "missing"]),
+                              ("external_mask(file=half.h5)", ["half.h5:/mask", "neither 0 nor 1"])):
+            message = self.fails(3, "replay", "t.h5", "--policy", policy, "--budget", "7", "--quiet")
+            for part in parts:
+                self.assertIn(part, message)
+        self.assertIn("needs file=", self.fails(2, "replay", "t.h5", "--policy", "external_scores", "--budget", "7"))
+
+    def test_all_leaves_out_what_needs_a_file(self):
+        policies = {row["policy"] for row in self.rows("t.h5", "--policy", "all", "--budget", "50%")}
+        self.assertIn("hashevict", policies)
+        self.assertNotIn("external_scores", policies)
+
+
+if __name__ == "__main__":
+    kvsim_command.main()

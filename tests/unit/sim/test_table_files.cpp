@@ -1,0 +1,157 @@
+// Datasets of strangers: read if they fit the run, refused with a message that names them if not.
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+
+#include "sim/base/error.hpp"
+#include "sim/base/workers.hpp"
+#include "sim/table_files.hpp"
+#include "tests/support/random_trace.hpp"
+#include "tests/support/study.hpp"
+#include "tests/unit/traces/scratch.hpp"
+#include "traces/hdf5_output.hpp"
+
+using namespace kvsim;
+using Catch::Contains;
+
+namespace {
+
+constexpr std::uint64_t kLayers = 2, kHeads = 3, kTokens = 30;
+
+trace::MemoryTrace small_run() {
+  return test::random_trace({.layers = kLayers, .kv_heads = kHeads, .prompt = 24, .decode = 6});
+}
+
+template <class Value>
+void write(const std::string& path, const std::vector<Value>& values, const std::vector<std::uint64_t>& dims,
+           const std::string& group = "") {
+  hdf5::OutputFile file(path, false);
+  if (group.empty()) {
+    hdf5::put_array(file.id(), "scores", hdf5::type_of<Value>(), values.data(), dims, path);
+  } else {
+    const hdf5::Object inner = hdf5::create_group(file.id(), group, path);
+    hdf5::put_array(inner.id(), "scores", hdf5::type_of<Value>(), values.data(), dims, path);
+  }
+  file.commit();
+}
+
+template <class Value>
+std::vector<Value> counting(std::size_t n) {
+  std::vector<Value> out(n);
+  for (std::size_t i = 0; i < n; ++i) out[i] = static_cast<Value>(i % 200);
+  return out;
+}
+
+std::vector<float> read(const std::string& file, const std::string& dataset = "scores") {
+  const trace::MemoryTrace run = small_run();
+  return sim::TableFiles(trace::Sequence(run)).row(file, dataset, 1, 2);
+}
+
+}  // namespace
+
+TEST_CASE("a table is read in each of its types, by lane, from any group") {
+  const test::Scratch scratch;
+  const std::size_t n = kLayers * kHeads * 5;
+  write(scratch.file("f32.h5"), counting<float>(n), {kLayers, kHeads, 5});
+  write(scratch.file("f64.h5"), counting<double>(n), {kLayers, kHeads, 5});
+  write(scratch.file("u8.h5"), counting<std::uint8_t>(n), {kLayers, kHeads, 5});
+  for (const char* name : {"f32.h5", "f64.h5", "u8.h5"})
+    CHECK(read(scratch.file(name)) == std::vector<float>{25, 26, 27, 28, 29});
+  write(scratch.file("inside.h5"), counting<float>(n), {kLayers, kHeads, 5}, "study");
+  CHECK(read(scratch.file("inside.h5"), "study/scores") == std::vector<float>{25, 26, 27, 28, 29});
+  CHECK(read(scratch.file("inside.h5"), "/study/scores").front() == 25);
+}
+
+TEST_CASE("a table is read once, whatever happens to its file, and from any thread") {
+  const test::Scratch scratch;
+  const std::string path = scratch.file("t.h5");
+  write(path, counting<float>(kLayers * kHeads * kTokens), {kLayers, kHeads, kTokens});
+  const trace::MemoryTrace run = small_run();
+  const sim::TableFiles tables{trace::Sequence(run)};
+  Workers workers(2);
+  std::vector<std::vector<float>> rows(60);
+  workers.run(rows.size(), [&](std::size_t i) {
+    rows[i] = tables.row(path, "scores", static_cast<int>(i / 3 % 2), static_cast<int>(i % 3));
+  });
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    CHECK(rows[i].front() == static_cast<float>(i % 6 * kTokens % 200));
+  std::filesystem::remove(path);
+  CHECK(tables.row(path, "scores", 0, 0).size() == kTokens);
+}
+
+TEST_CASE("tables that do not fit are refused with file and dataset") {
+  const test::Scratch scratch;
+  int made = 0;
+  const auto refusal = [&](const auto& values, const std::vector<std::uint64_t>& dims) {
+    const std::string path = scratch.file(std::to_string(made++) + ".h5");
+    write(path, values, dims);
+    std::string message;
+    try {
+      read(path);
+    } catch (const Error& error) {
+      CHECK(error.kind() == ErrorKind::input);
+      message = error.what();
+    }
+    CHECK_THAT(message, Contains(path) && Contains("scores"));
+    return message;
+  };
+  CHECK_THAT(refusal(counting<float>(6), {6}), Contains("does not have 3 dimensions"));
+  CHECK_THAT(refusal(counting<float>(30), {kLayers, kHeads, 5, 1}), Contains("does not have 3 dimensions"));
+  CHECK_THAT(refusal(counting<float>(30), {kHeads, kLayers, 5}), Contains("run's model"));
+  CHECK_THAT(refusal(counting<float>(10), {kLayers, 1, 5}), Contains("run's model"));
+  CHECK_THAT(refusal(counting<float>(0), {kLayers, kHeads, 0}), Contains("0 positions"));
+  CHECK_THAT(refusal(counting<float>(186), {kLayers, kHeads, 31}), Contains("31 positions, the run has 30"));
+  CHECK_THAT(refusal(counting<std::int32_t>(30), {kLayers, kHeads, 5}), Contains("element type"));
+  std::vector<float> with_nan = counting<float>(30);
+  with_nan[22] = std::numeric_limits<float>::quiet_NaN();
+  CHECK_THAT(refusal(with_nan, {kLayers, kHeads, 5}), Contains("layer 1, KV head 1, position 2"));
+  std::vector<double> too_large = counting<double>(30);
+  too_large[0] = -1e300;
+  CHECK_THAT(refusal(too_large, {kLayers, kHeads, 5}), Contains("layer 0, KV head 0, position 0"));
+}
+
+TEST_CASE("what is no table is refused") {
+  const test::Scratch scratch;
+  const std::string path = scratch.file("t.h5"), text = scratch.file("text.h5");
+  write(path, counting<float>(30), {kLayers, kHeads, 5}, "study");
+  std::ofstream(text) << "layer,head,score\n";
+  CHECK_THROWS_WITH(read(scratch.file("none.h5")), Contains("none.h5"));
+  CHECK_THROWS_WITH(read(text), Contains("is not an HDF5 file"));
+  CHECK_THROWS_WITH(read(path, "scores"), Contains("t.h5:/scores") && Contains("is missing"));
+  CHECK_THROWS_WITH(read(path, "study"), Contains("is a group, not a dataset"));
+  CHECK_THROWS_WITH(read(path, "study/scores/more"), Contains("study/scores"));
+  CHECK(read(path, "study//scores") == read(path, "study/scores"));  // as HDF5 has it
+  CHECK_THROWS_AS(read(path, "/"), Error);
+  // Cut off in the middle.
+  const std::string whole = test::bytes_of(path), cut = scratch.file("cut.h5");
+  std::ofstream(cut, std::ios::binary) << whole.substr(0, whole.size() / 2);
+  CHECK_THROWS_AS(read(cut, "study/scores"), Error);
+}
+
+TEST_CASE("a replay takes its scores and masks from files") {
+  const test::Scratch scratch;
+  const std::string scores = scratch.file("scores.h5"), mask = scratch.file("mask.h5");
+  // Scores that grow with the position keep the newest; a mask of the last 8 prompt tokens is a window.
+  std::vector<double> growing(kLayers * kHeads * kTokens);
+  std::vector<std::uint8_t> last(kLayers * kHeads * 24);
+  for (std::size_t i = 0; i < growing.size(); ++i) growing[i] = static_cast<double>(i % kTokens);
+  for (std::size_t i = 0; i < last.size(); ++i) last[i] = i % 24 >= 16 ? 1 : 0;
+  write(scores, growing, {kLayers, kHeads, kTokens});
+  write(mask, last, {kLayers, kHeads, 24});
+  const trace::MemoryTrace trace = small_run();
+  const sim::TableFiles tables{trace::Sequence(trace)};
+  sim::Request request =
+      test::request_of({"window", "external_scores(file=" + scores + ")",
+                        "external_mask(file=" + mask + ",dataset=scores)", "random", "snapkv(window=8)"},
+                       {"8"}, 2);
+  request.tables = &tables;
+  const sim::Outcome outcome = test::run(trace, request);
+  CHECK(test::numbers(outcome.cells[1]) == test::numbers(outcome.cells[0]));
+  // The mask appends generated tokens, as snapkv does with its window as its whole budget.
+  for (std::size_t lane = 0; lane < kLayers * kHeads; ++lane) {
+    CHECK(outcome.cells[2].lanes[lane].kept_tokens == 8);
+    CHECK(outcome.cells[2].lanes[lane].held_at_end == 14);
+    CHECK(outcome.cells[2].lanes[lane].attention_loss == outcome.cells[4].lanes[lane].attention_loss);
+  }
+}
