@@ -12,6 +12,7 @@ namespace kvsim::policy {
 namespace {
 
 constexpr std::size_t kLargestPool = 1023;
+constexpr std::string_view kNoPad = ":nopad";
 
 std::string shortest(double number) {
   char buffer[32];
@@ -56,10 +57,13 @@ std::optional<Params::Entry> choice_value(const ParamSpec& spec, std::string_vie
 std::optional<Params::Entry> pool_value(std::string_view text) {
   if (text == "none") return Params::Entry{.text = "none", .number = 1};
   if (!text.starts_with("avg:") && !text.starts_with("max:")) return std::nullopt;
-  const auto kernel = number_of<std::uint64_t>(text.substr(4));
+  const std::string_view unpadded = text.starts_with("avg:") && text.ends_with(kNoPad) ? kNoPad : "";
+  text.remove_suffix(unpadded.size());
+  const auto kernel = text.size() < 4 ? std::nullopt : number_of<std::uint64_t>(text.substr(4));
   if (!kernel || *kernel % 2 == 0 || *kernel > kLargestPool) return std::nullopt;
-  return Params::Entry{.text = std::string(text.substr(0, 4)) + std::to_string(*kernel),
-                       .number = static_cast<double>(*kernel)};
+  return Params::Entry{
+      .text = std::string(text.substr(0, 4)) + std::to_string(*kernel) + std::string(unpadded),
+      .number = static_cast<double>(*kernel)};
 }
 
 std::optional<Params::Entry> text_value(std::string_view text) {
@@ -114,7 +118,7 @@ std::string legal_values(const ParamSpec& spec) {
     case ParamType::flag:
       return "true or false";
     case ParamType::pool:
-      return "none, avg:K or max:K with odd K up to " + std::to_string(kLargestPool);
+      return "none, avg:K, avg:K:nopad or max:K with odd K up to " + std::to_string(kLargestPool);
     case ParamType::policy:
       return "an eviction that ranks by a score, with its own parameters if need be";
     case ParamType::text:

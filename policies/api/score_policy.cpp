@@ -126,6 +126,16 @@ ParamSpec decode_param(const char* fallback) {
           .help = "generated tokens are managed too; false: they are appended and never leave"};
 }
 
+ParamSpec drop_param(const char* fallback) {
+  return {.name = "drop",
+          .type = ParamType::real,
+          .fallback = fallback,
+          .min = 0,
+          .max = 1,
+          .unit = "share of the budget",
+          .help = "how much of a full cache leaves at once, rounded down, at least one token"};
+}
+
 std::vector<ParamSpec> with(std::vector<ParamSpec> own, const std::vector<ParamSpec>& shared) {
   own.insert(own.end(), shared.begin(), shared.end());
   return own;
@@ -140,6 +150,7 @@ Selection Selection::of(const Params& params) {
   if (params.has("sinks")) out.protection.sinks = params.count("sinks");
   if (params.has("window")) out.protection.window = params.count("window");
   if (params.has("granularity")) out.granularity = params.count("granularity");
+  if (params.has("drop")) out.drop = params.real("drop");
   if (params.has("phase")) out.post = params.word("phase") == "post";
   if (params.has("prompt")) out.stream = params.word("prompt") == "stream";
   if (params.has("tie")) {
@@ -216,10 +227,14 @@ bool ScoredDecoder::is_protected(const Arrival& arrival, std::int64_t position) 
 
 void ScoredDecoder::evict(const Arrival& arrival, std::vector<std::size_t>& victims) {
   if (!arrival.full) return;
-  if (selection_.granularity == 1)
-    victims.push_back(lowest(arrival));
-  else
+  const std::size_t budget = arrival.slots.size() - (selection_.post ? 1 : 0);
+  const auto leaving = static_cast<std::size_t>(selection_.drop * static_cast<double>(budget));
+  if (selection_.granularity > 1)
     lowest_block(arrival, victims);
+  else if (leaving > 1)
+    lowest_of(leaving, arrival, victims);
+  else
+    victims.push_back(lowest(arrival));
   if (victims.size() > 1) close_slots(victims);
 }
 
@@ -240,6 +255,19 @@ std::size_t ScoredDecoder::lowest(const Arrival& arrival) const {
   }
   if (victim == n) bug("every slot is protected: the budget is below the policy's floor");
   return victim;
+}
+
+void ScoredDecoder::lowest_of(std::size_t count, const Arrival& arrival,
+                              std::vector<std::size_t>& victims) const {
+  for (std::size_t slot = 0; slot < arrival.slots.size(); ++slot)
+    if (!is_protected(arrival, arrival.slots[slot])) victims.push_back(slot);
+  if (victims.empty()) bug("every slot is protected: the budget is below the policy's floor");
+  std::sort(victims.begin(), victims.end(), [&](std::size_t a, std::size_t b) {
+    if (scores_[a] != scores_[b]) return scores_[a] < scores_[b];
+    if (selection_.tie == Tie::slot) return a < b;
+    return (arrival.slots[a] < arrival.slots[b]) == (selection_.tie == Tie::oldest);
+  });
+  victims.resize(std::min(count, victims.size()));
 }
 
 void ScoredDecoder::lowest_block(const Arrival& arrival, std::vector<std::size_t>& victims) const {

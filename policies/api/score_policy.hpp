@@ -27,6 +27,7 @@ ParamSpec prompt_param(const char* fallback = "rank");
 ParamSpec group_param(const char* fallback = "mean");
 ParamSpec feedback_param(const char* fallback = "renorm");
 ParamSpec decode_param(const char* fallback = "true");
+ParamSpec drop_param(const char* fallback = "0");
 /// `own`, then `shared`.
 std::vector<ParamSpec> with(std::vector<ParamSpec> own, const std::vector<ParamSpec>& shared);
 
@@ -46,6 +47,7 @@ struct Selection {
   /// aligned at multiples of it, by the mean score of what is resident of the block. A block with a protected
   /// token is protected, and one that does not fit any more ends the choice: less than the budget may stay.
   std::size_t granularity = 1;
+  double drop = 0;      ///< share of the budget that leaves at once when the cache is full, at least a token
   bool post = false;    ///< the arriving token attends before another leaves: B + 1 are attended
   bool stream = false;  ///< the prompt arrives token by token
 
@@ -117,6 +119,7 @@ class ScoredDecoder : public Decoder {
 
  private:
   std::size_t lowest(const Arrival& arrival) const;
+  void lowest_of(std::size_t count, const Arrival& arrival, std::vector<std::size_t>& victims) const;
   void lowest_block(const Arrival& arrival, std::vector<std::size_t>& victims) const;
 
   Selection selection_;

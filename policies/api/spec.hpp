@@ -18,7 +18,7 @@ enum class ParamType {
   real,    ///< finite number
   flag,    ///< true | false
   choice,  ///< one of `choices`
-  pool,    ///< none | avg:K | max:K with odd K
+  pool,    ///< none | avg:K | avg:K:nopad | max:K with odd K
   policy,  ///< an eviction that ranks by a score, e.g. h2o or snapkv(window=8)
   text,    ///< a file name or the like: no comma, no parentheses; required if the default is empty
 };

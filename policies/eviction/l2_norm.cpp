@@ -50,11 +50,12 @@ PolicySpec l2_norm_spec() {
           "Compression, EMNLP 2024, https://arxiv.org/abs/2406.11430",
       .details =
           "Score of a token: minus the norm of its key, per KV head; rotary embedding does not change it. "
-          "Nothing is protected by default, as in the paper; sinks=4,window=10 is cold-compress's setting.",
-      .departures = {{"the authors' code prunes to a share of the length now and then",
-                      "one token leaves when one arrives"},
-                     {"the authors' experiments exempt the first one or two layers", "no layer is exempt"}},
-      .params = {sinks_param(0), window_param(0), granularity_param(), phase_param(), tie_param()},
+          "Nothing is protected by default, as in the paper.",
+      .departures = {{"authors' code: prunes a share of the cache whenever it has grown to a length",
+                      "one token leaves when one arrives; l2_norm.prune"},
+                     {"authors' experiments: exempt the first one or two layers", "no layer is exempt"}},
+      .params = {sinks_param(0), window_param(0), granularity_param(), drop_param(), phase_param(),
+                 tie_param()},
       .needs = {.keys = true},
       .scored = true,
       .floor = selection_floor,

@@ -55,14 +55,18 @@ PolicySpec snapkv_spec() {
           "visible key), averaged over those rows, pooled along positions within each query head, then "
           "reduced over the unit's query heads (the order matters for max pooling only). The window itself "
           "stays. Generated tokens are appended and never dropped. Defaults are the authors' code's; their "
-          "LongBench runs use pool=max:7.",
+          "LongBench runs use pool=max:7 (snapkv.longbench).",
       .departures = {{"authors' code: selects per query head and stores repeated KV heads",
-                      "one set per KV head, shared by its query heads"}},
+                      "one set per KV head, shared by its query heads"},
+                     {"kvpress and KVCache-Factory: windows of 64 and 8, the latter with max:7",
+                      "the authors' 32; snapkv.kvpress, snapkv.factory"},
+                     {"cold-compress: no zero padding, four sinks", "snapkv.cold_compress"}},
       .params = {window_param(32, 1),
                  {.name = "pool",
                   .type = ParamType::pool,
                   .fallback = "avg:5",
-                  .help = "smoothing along positions, zero padding counted in the average"},
+                  .help =
+                      "smoothing along positions; nopad: zeros beyond the ends do not count in the average"},
                  group_param(),
                  unit_param("lane"),
                  sinks_param(0),

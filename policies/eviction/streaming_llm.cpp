@@ -1,4 +1,6 @@
 // Attention sinks and a sliding window.
+#include <algorithm>
+
 #include "policies/api/score_policy.hpp"
 #include "policies/api/spec.hpp"
 #include "policies/parts/recency.hpp"
@@ -14,14 +16,30 @@ PolicySpec streaming_llm_spec() {
       .paper =
           "Xiao, Tian, Chen, Han, Lewis, Efficient Streaming Language Models with Attention Sinks, ICLR "
           "2024, https://arxiv.org/abs/2309.17453",
-      .details = "The first `sinks` positions and the last B - sinks; the sinks count inside the budget.",
+      .details =
+          "The first `sinks` positions and the last B - sinks; the sinks count inside the budget. With a "
+          "window, the last `window` positions and the first B - window.",
       .departures = {{"paper: positions are numbered again inside the cache",
                       "positions are kept: recorded keys are already rotated"},
-                     {"KVCache-Factory: a long prefix and the last w tokens", "streaming_llm(sinks=B-w)"}},
-      .params = {sinks_param(4)},
-      .floor = [](const Params& params) { return params.count("sinks") + 1; },
-      .make_eviction = [](const Params& params,
-                          const Unit&) { return std::make_unique<Recency>(params.count("sinks")); }};
+                     {"KVCache-Factory: a long prefix and the last w tokens", "streaming_llm.factory"}},
+      .params = {sinks_param(4),
+                 {.name = "window",
+                  .type = ParamType::count,
+                  .fallback = "0",
+                  .min = 0,
+                  .max = 1 << 30,
+                  .unit = "tokens",
+                  .help =
+                      "how many of the newest stay, the rest of the budget going to the first; 0: all that "
+                      "the sinks leave"}},
+      .floor =
+          [](const Params& params) {
+            return params.count("sinks") + std::max<std::size_t>(params.count("window"), 1);
+          },
+      .make_eviction =
+          [](const Params& params, const Unit&) {
+            return std::make_unique<Recency>(params.count("sinks"), params.count("window"));
+          }};
 }
 
 }  // namespace kvsim::policy

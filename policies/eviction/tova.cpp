@@ -47,7 +47,7 @@ PolicySpec tova_spec() {
               "Score: the last query's attention over what is resident, averaged over all query heads of "
               "the layer; the prompt is cut once, by its last row. Nothing is protected and the newest "
               "token competes like any other. unit=lane decides per KV head; window=1 keeps the newest "
-              "prompt token as kvpress does.",
+              "token, as kvpress does (tova.kvpress).",
           .departures = {{"authors' code: attends B + 1, then drops one",
                           "drops before attending, so B here is their B + 1; phase=post"}},
           .params = {unit_param("layer"), sinks_param(0), window_param(0), granularity_param(), phase_param(),

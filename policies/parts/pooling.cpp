@@ -24,6 +24,7 @@ Pooling Pooling::parse(std::string_view text) {
   if (text == "none") return out;
   out.kind = text.starts_with("avg") ? Kind::average : Kind::maximum;
   std::from_chars(text.data() + 4, text.data() + text.size(), out.kernel);
+  out.padded = !text.ends_with(":nopad");
   return out;
 }
 
@@ -36,7 +37,11 @@ std::vector<double> pooled(const Pooling& pooling, std::span<const double> value
   }
   std::vector<double> out(values.size());
   slide(pooling.kernel, values, out, [](double a, double b) { return a + b; });
-  for (double& value : out) value /= static_cast<double>(pooling.kernel);
+  const std::size_t n = out.size(), reach = pooling.kernel / 2;
+  for (std::size_t i = 0; i < n; ++i) {
+    const std::size_t inside = std::min(i, reach) + 1 + std::min(n - 1 - i, reach);
+    out[i] /= static_cast<double>(pooling.padded ? pooling.kernel : inside);
+  }
   return out;
 }
 

@@ -1,6 +1,6 @@
 #pragma once
-/// Smoothing of scores along positions, stride 1, same length, as PyTorch's pooling does it by default: the
-/// average counts zero padding in its divisor, the maximum ignores what lies outside.
+/// Smoothing of scores along positions, stride 1, same length, as PyTorch's pooling does it: the average
+/// counts zero padding in its divisor unless told otherwise, the maximum ignores what lies outside.
 #include <cstddef>
 #include <span>
 #include <string_view>
@@ -12,6 +12,7 @@ struct Pooling {
   enum class Kind { none, average, maximum };
   Kind kind = Kind::none;
   std::size_t kernel = 1;  ///< odd
+  bool padded = true;      ///< zeros outside count in the divisor of the average
 
   /// Of a ParamType::pool value that passed validation.
   static Pooling parse(std::string_view text);

@@ -23,12 +23,13 @@ class Ring final : public Decoder {
 }  // namespace
 
 Start Recency::start(std::size_t budget) const {
+  const std::size_t sinks = window_ == 0 ? sinks_ : budget - window_;
   Start out;
   out.keep.resize(std::min(budget, length_));
   const std::size_t dropped = length_ - out.keep.size();
   for (std::size_t slot = 0; slot < out.keep.size(); ++slot)
-    out.keep[slot] = static_cast<Position>(slot < sinks_ ? slot : slot + dropped);
-  out.decoder = std::make_unique<Ring>(sinks_);
+    out.keep[slot] = static_cast<Position>(slot < sinks ? slot : slot + dropped);
+  out.decoder = std::make_unique<Ring>(sinks);
   return out;
 }
 

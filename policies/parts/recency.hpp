@@ -1,18 +1,20 @@
 #pragma once
-/// Keeps the first `sinks` positions and the newest ones: what the sliding window and StreamingLLM share.
+/// Keeps the first positions and the newest ones: what the sliding window and StreamingLLM share.
 #include "policies/api/eviction.hpp"
 
 namespace kvsim::policy {
 
 class Recency final : public Eviction {
  public:
-  explicit Recency(std::size_t sinks) : sinks_(sinks) {}
+  /// The newest are what `sinks` leave of the budget or, if `window` is not 0, so many: then the first are
+  /// what they leave.
+  explicit Recency(std::size_t sinks, std::size_t window = 0) : sinks_(sinks), window_(window) {}
 
   void finish_prompt(const Prompt& prompt) override { length_ = prompt.length(); }
   Start start(std::size_t budget) const override;
 
  private:
-  std::size_t sinks_, length_ = 0;
+  std::size_t sinks_, window_, length_ = 0;
 };
 
 }  // namespace kvsim::policy

@@ -127,6 +127,10 @@ TEST_CASE("values out of their range are answered with it") {
   CHECK_THAT(refusal("snapkv(pool=max:4)"), Contains("odd K"));
   CHECK_THAT(refusal("snapkv(pool=max)"), Contains("odd K"));
   CHECK_THAT(refusal("snapkv(pool=mid:3)"), Contains("odd K"));
+  CHECK_THAT(refusal("snapkv(pool=max:3:nopad)"), Contains("odd K"));
+  CHECK_THAT(refusal("snapkv(pool=avg::nopad)"), Contains("odd K"));
+  CHECK_THAT(refusal("snapkv(pool=avg:nopad)"), Contains("odd K"));
+  CHECK(parse("snapkv(pool=avg:05:nopad)").eviction.params.word("pool") == "avg:5:nopad");
   CHECK_THAT(refusal("snapkv(pool=avg:99999)"), Contains("1023"));
   CHECK_THAT(refusal("snapkv(group=men)"), Contains("one of mean, max") && Contains("Did you mean mean"));
   CHECK_THAT(refusal("random(redraw=yes)"), Contains("true or false"));

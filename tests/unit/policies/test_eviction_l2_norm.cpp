@@ -78,3 +78,28 @@ TEST_CASE("a key that is not finite is refused with its position") {
   Run run = run_of_norms(3, {1, NAN, 1});
   CHECK_THROWS_WITH(feed("l2_norm", run, 2), Catch::Contains("position 1") && Catch::Contains("KV head 0"));
 }
+
+TEST_CASE("a share of the cache leaves at once, worked by hand") {
+  // Norms 5 1 4 2 | 3 9 1 1, budget 4, half of it at a time. 4 arrives: the two largest, 0 and 2, leave; 5
+  // fills the last slot; 6 arrives: of 1 2 3 9 the last two leave; 7 finds room.
+  const Fed fed = feed("l2_norm(drop=0.5)", run_of_norms(4, {5, 1, 4, 2, 3, 9, 1, 1}), 4);
+  CHECK(fed.kept == Positions{0, 1, 2, 3});
+  CHECK(fed.held == std::vector<Positions>{{1, 3, 4}, {1, 3, 4, 5}, {1, 3, 6}, {1, 3, 6, 7}});
+}
+
+TEST_CASE("pruned as the authors' script does, the cache is a saw") {
+  // 2 % of 100: it grows to 100, falls back by two and takes the next token.
+  const Run run = random_run({.prompt = 90, .decode = 40, .n_lanes = 1, .group = 1}, 5);
+  const Fed fed = feed("l2_norm.prune", run, 100);
+  for (std::size_t s = 0; s < fed.held.size(); ++s)
+    CHECK(fed.held[s].size() == (s < 10 ? 91 + s : s % 2 == 0 ? 99U : 100U));
+}
+
+TEST_CASE("equal norms leave together in the order that tie says") {
+  const Run run = run_of_norms(4, {1, 1, 1, 1, 1});
+  CHECK(feed("l2_norm(drop=0.5,tie=oldest)", run, 4).held.back() == Positions{2, 3, 4});
+  CHECK(feed("l2_norm(drop=0.5,tie=newest)", run, 4).held.back() == Positions{0, 1, 4});
+  CHECK(feed("l2_norm(drop=0.5,tie=slot)", run, 4).held.back() == Positions{2, 3, 4});
+  // A sink and the window stay even if more should leave than the rest.
+  CHECK(feed("l2_norm(drop=1,sinks=1,window=2)", run, 4).held.back() == Positions{0, 3, 4});
+}

@@ -65,3 +65,22 @@ TEST_CASE("recency agrees with dropping the oldest unprotected position") {
     }
   }
 }
+
+TEST_CASE("a long prefix and a short window, worked by hand") {
+  // Budget 5 = the first 3 and the last 2; generated tokens pass through the window.
+  const Fed fed = feed("streaming_llm(sinks=0,window=2)", blank_run({.prompt = 8, .decode = 2}), 5);
+  CHECK(fed.kept == Positions{0, 1, 2, 6, 7});
+  CHECK(fed.held == std::vector<Positions>{{0, 1, 2, 7, 8}, {0, 1, 2, 8, 9}});
+}
+
+TEST_CASE("a prefix of B - w and a window of w are sinks under another name") {
+  for (std::size_t prompt = 1; prompt < 12; ++prompt) {
+    for (std::size_t budget = 3; budget < 15; ++budget) {
+      const Run run = blank_run({.prompt = prompt, .decode = 7});
+      const Fed factory = feed("streaming_llm(sinks=0,window=3)", run, budget);
+      const Fed sinks = feed("streaming_llm(sinks=" + std::to_string(budget - 3) + ")", run, budget);
+      CHECK(factory.kept == sinks.kept);
+      CHECK(factory.held == sinks.held);
+    }
+  }
+}

@@ -106,3 +106,24 @@ TEST_CASE("a prompt within the window is kept whole") {
     CHECK(feed("snapkv", run, 32).kept.size() == prompt);
   }
 }
+
+TEST_CASE("averages inside the prompt favour its ends, worked by hand") {
+  // Window 1 over 0.3, 0.1, 0.2, 0.25: padded averages of 3 are 0.4, 0.6, 0.55, 0.45 thirds, averages inside
+  // 0.2, 0.2, 0.183, 0.225.
+  Run run = blank_run({.prompt = 5, .decode = 0, .n_lanes = 1, .group = 1});
+  const std::vector<float> row = {0.3F, 0.1F, 0.2F, 0.25F};
+  for (std::size_t j = 0; j < row.size(); ++j) run.p(0, 4, j) = row[j];
+  CHECK(feed("snapkv(window=1,pool=avg:3)", run, 2).kept == Positions{1, 4});
+  CHECK(feed("snapkv(window=1,pool=avg:3:nopad)", run, 2).kept == Positions{3, 4});
+}
+
+TEST_CASE("named settings are what their codes run") {
+  const Run run = random_run({.prompt = 90, .decode = 2, .n_lanes = 1, .group = 2}, 3);
+  for (const auto& [name, options] :
+       {std::pair{"snapkv.longbench", Options{.window = 32, .kernel = 7, .pool_max = true}},
+        {"snapkv.kvpress", Options{.window = 64, .kernel = 5}},
+        {"snapkv.factory", Options{.window = 8, .kernel = 7, .pool_max = true}}}) {
+    for (const std::size_t budget : {64U, 70U, 77U})
+      CHECK(feed(name, run, budget).kept == feed_slowly(rule(options), run, budget).kept);
+  }
+}

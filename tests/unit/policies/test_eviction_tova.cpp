@@ -106,3 +106,18 @@ TEST_CASE("a head that attends nothing resident has no say") {
   run.p(0, 3, 0) = 0.1F, run.p(0, 3, 3) = 0.2F;  // head 1 is all zero at step 3
   CHECK(feed("tova", run, 2).held == std::vector<Positions>{{0, 3}, {3, 4}});
 }
+
+TEST_CASE("sinks and the newest stay beside the best scores, KVCache-Factory's vector") {
+  // Scores 0.1 0.9 0.2 0.8 0.3 0.4, budget 4, one sink, one recent.
+  Run run = blank_run({.prompt = 6, .decode = 0, .n_lanes = 1, .group = 1});
+  const std::vector<float> scores = {0.1F, 0.9F, 0.2F, 0.8F, 0.3F, 0.4F};
+  for (std::size_t j = 0; j < scores.size(); ++j) run.p(0, 5, j) = scores[j];
+  CHECK(feed("tova(sinks=1,window=1)", run, 4).kept == Positions{0, 1, 3, 5});
+}
+
+TEST_CASE("kvpress's tova keeps the newest token, worked by hand") {
+  Run run = blank_run({.prompt = 3, .decode = 0, .n_lanes = 1, .group = 1});
+  run.p(0, 2, 0) = 0.5F, run.p(0, 2, 1) = 0.3F, run.p(0, 2, 2) = 0.2F;
+  CHECK(feed("tova", run, 2).kept == Positions{0, 1});
+  CHECK(feed("tova.kvpress", run, 2).kept == Positions{0, 2});
+}

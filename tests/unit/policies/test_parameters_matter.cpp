@@ -20,7 +20,7 @@ std::vector<std::string> other_values(const ParamSpec& param) {
     case ParamType::flag:
       return {param.fallback == "true" ? "false" : "true"};
     case ParamType::pool:
-      return {"none", "avg:7", "max:3"};
+      return {"none", "avg:7", "avg:7:nopad", "max:3"};
     case ParamType::policy:
       return {param.fallback == "h2o" ? "tova" : "h2o", "l2_norm"};
     case ParamType::text:

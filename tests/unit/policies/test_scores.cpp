@@ -63,6 +63,8 @@ TEST_CASE("pooling pads as PyTorch's defaults do, worked by hand") {
   CHECK(pooled(Pooling::parse("none"), x) == x);
   CHECK(pooled(Pooling::parse("avg:3"), x) == std::vector<double>{2, 3, 4, 4});
   CHECK(pooled(Pooling::parse("max:3"), x) == std::vector<double>{6, 6, 9, 9});
+  CHECK(pooled(Pooling::parse("avg:3:nopad"), x) == std::vector<double>{3, 3, 4, 6});
+  CHECK(pooled(Pooling::parse("avg:9:nopad"), x) == std::vector<double>{4.5, 4.5, 4.5, 4.5});
   // A kernel wider than what it slides over.
   CHECK(pooled(Pooling::parse("avg:9"), x) == std::vector<double>{2, 2, 2, 2});
   CHECK(pooled(Pooling::parse("max:9"), x) == std::vector<double>{9, 9, 9, 9});
