@@ -1,13 +1,15 @@
 #pragma once
-/// Whatever evictions are registered, for laws that hold for all of them.
+/// Whatever is registered, for laws that hold for all of it.
 #include <string>
 #include <vector>
 
+#include "policies/api/composition.hpp"
 #include "policies/builtin.hpp"
 
 namespace kvsim::test {
 
-/// Of those that run with their defaults: names, each name with every other choice of its parameters that are choices, and presets.
+/// Of those that run with their defaults: names, each name with every other choice of its parameters that are
+/// choices, and presets.
 inline std::vector<std::string> every_eviction() {
   std::vector<std::string> out;
   for (const policy::PolicySpec& spec : policy::builtin().policies()) {
@@ -18,6 +20,23 @@ inline std::vector<std::string> every_eviction() {
         if (choice != param.fallback) out.push_back(spec.name + "(" + param.name + "=" + choice + ")");
   }
   for (const policy::PresetSpec& preset : policy::builtin().presets()) out.push_back(preset.name);
+  return out;
+}
+
+/// The same without oracles, and every allocation that needs no file behind an eviction it can split.
+inline std::vector<std::string> every_policy() {
+  std::vector<std::string> out;
+  for (const std::string& text : every_eviction())
+    if (!policy::parse_composition(text, policy::builtin()).eviction.spec->make_oracle) out.push_back(text);
+  for (const policy::PolicySpec& spec : policy::builtin().policies()) {
+    if (spec.kind != policy::Kind::allocation || !policy::complete(spec)) continue;
+    const std::string eviction = "snapkv(window=4)+";
+    out.push_back(eviction + spec.name);
+    for (const policy::ParamSpec& param : spec.params)
+      for (const std::string& choice : param.choices)
+        if (choice != param.fallback)
+          out.push_back(eviction + spec.name + "(" + param.name + "=" + choice + ")");
+  }
   return out;
 }
 

@@ -68,21 +68,4 @@ inline double loss(const sim::CellOutcome& cell) {
   return sum / steps;
 }
 
-/// The basic policies, with both kinds of unit.
-inline const std::vector<std::string> kPolicies = {"full",
-                                                   "window",
-                                                   "streaming_llm(sinks=2)",
-                                                   "random",
-                                                   "l2_norm",
-                                                   "h2o",
-                                                   "tova",
-                                                   "tova(unit=lane)",
-                                                   "snapkv(window=4)",
-                                                   "snapkv(window=4,unit=layer)",
-                                                   "snapkv(window=4)+pyramid(beta=4)",
-                                                   "snapkv(window=4)+xkv",
-                                                   "l2_norm+xkv",
-                                                   "xkv",
-                                                   "pyramidkv"};
-
 }  // namespace kvsim::test

@@ -2,6 +2,7 @@
 #include <catch2/catch.hpp>
 
 #include "sim/base/error.hpp"
+#include "tests/support/every_eviction.hpp"
 #include "tests/support/random_trace.hpp"
 #include "tests/support/slow_replay.hpp"
 #include "tests/support/study.hpp"
@@ -13,7 +14,7 @@ namespace {
 void compare(const test::TraceShape& shape, const std::vector<std::string>& budgets) {
   const trace::MemoryTrace trace = test::random_trace(shape);
   const trace::Sequence sequence(trace);
-  const sim::Request request = test::request_of(test::kPolicies, budgets, 2);
+  const sim::Request request = test::request_of(test::every_policy(), budgets, 2);
   const sim::Outcome outcome = test::run(trace, request);
   for (std::size_t i = 0; i < request.cells.size(); ++i) {
     const sim::CellOutcome& cell = outcome.cells[i];
