@@ -1,9 +1,6 @@
 // What the end of the prompt looks at, smoothed along positions.
-#include <algorithm>
-
 #include "policies/api/score_policy.hpp"
-#include "policies/parts/column_sums.hpp"
-#include "policies/parts/pooling.hpp"
+#include "policies/parts/window_score.hpp"
 
 namespace kvsim::policy {
 namespace {
@@ -23,14 +20,7 @@ class SnapKv final : public ScoredEviction {
  private:
   /// The window itself is protected and has no score.
   std::vector<double> score(const Prompt& prompt) override {
-    std::vector<double> out(prompt.length());
-    const std::size_t n_scored = prompt.length() - std::min(window_, prompt.length());
-    for (std::size_t head = 0; head < sums_.n_heads(); ++head) {
-      const std::vector<double> smooth = pooled(pooling_, sums_.head(head).first(n_scored));
-      for (std::size_t j = 0; j < n_scored; ++j)
-        out[j] = group_ == Group::max ? std::max(out[j], smooth[j]) : out[j] + smooth[j];
-    }
-    return out;
+    return window_score(sums_, window_, prompt.length(), pooling_, group_);
   }
 
   std::size_t window_;

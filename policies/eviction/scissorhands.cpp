@@ -1,0 +1,319 @@
+// Tokens that were pivotal lately stay.
+#include <algorithm>
+#include <deque>
+
+#include "policies/api/score_policy.hpp"
+#include "policies/api/slots.hpp"
+#include "policies/parts/mean_rows.hpp"
+#include "policies/parts/window_score.hpp"
+
+namespace kvsim::policy {
+namespace {
+
+/// What is counted for a token: queries that attended it little, much, or much as a share of all that saw it.
+enum class Count { low, pivotal, share };
+
+/// What a query's attention is compared with: the average over all keys before it, or over those held.
+enum class Threshold { position, held };
+
+enum class PromptRule { stream, rank, compress };
+
+struct Settings {
+  Count count = Count::low;
+  Threshold threshold = Threshold::position;
+  Feedback feedback = Feedback::renorm;
+  std::size_t history = 0;
+  bool fill_tie = false;
+};
+
+Settings settings_of(const Params& params) {
+  const std::string& count = params.word("count");
+  return {.count = count == "low"       ? Count::low
+                   : count == "pivotal" ? Count::pivotal
+                                        : Count::share,
+          .threshold = params.word("threshold") == "position" ? Threshold::position : Threshold::held,
+          .feedback = feedback_of(params),
+          .history = params.count("history"),
+          .fill_tie = params.flag("quirk_fill_tie")};
+}
+
+PromptRule prompt_rule(const Params& params) {
+  const std::string& word = params.word("prompt");
+  return word == "stream" ? PromptRule::stream : word == "rank" ? PromptRule::rank : PromptRule::compress;
+}
+
+bool is_pivotal(double attention, std::size_t keys) {
+  return attention * static_cast<double>(keys) >= 1;
+}
+
+/// The last queries, and for whom each was a pivotal moment.
+class Record {
+ public:
+  explicit Record(std::size_t history) : history_(history) {}
+
+  /// A query at `position` found pivotal[slot] of the tokens held.
+  void add(Position position, std::span<const Position> slots, std::vector<char> pivotal) {
+    if (queries_.size() == history_) forget_oldest(slots);
+    count_.resize(slots.size());
+    for (std::size_t slot = 0; slot < slots.size(); ++slot) count_[slot] += pivotal[slot] ? 1U : 0U;
+    queries_.push_back({position, std::move(pivotal)});
+  }
+  /// The token of a slot is another one from here on.
+  void open(std::size_t slot) {
+    count_.resize(std::max(count_.size(), slot + 1));
+    count_[slot] = 0;
+  }
+  void close_slots(std::span<const std::size_t> victims) {
+    close_up(count_, victims);
+    for (Query& query : queries_) {
+      query.pivotal.resize(count_.size() + victims.size() - 1);
+      close_up(query.pivotal, victims);
+    }
+  }
+
+  double score(Count count, Position position, std::size_t slot) const {
+    // Queries follow each other without a gap.
+    const std::size_t since =
+        queries_.empty() ? 0 : static_cast<std::size_t>(queries_.back().position - position) + 1;
+    const auto seen = static_cast<double>(std::min(queries_.size(), since));
+    const auto pivotal = static_cast<double>(count_[slot]);
+    if (count == Count::low) return pivotal - seen;
+    if (count == Count::pivotal || seen == 0) return pivotal;
+    return pivotal / seen;
+  }
+
+ private:
+  struct Query {
+    Position position;
+    std::vector<char> pivotal;  ///< by slot; of a token that came later the entry is somebody else's
+  };
+
+  void forget_oldest(std::span<const Position> slots) {
+    const Query& oldest = queries_.front();
+    for (std::size_t slot = 0; slot < std::min(slots.size(), oldest.pivotal.size()); ++slot)
+      if (slots[slot] <= oldest.position && oldest.pivotal[slot]) --count_[slot];
+    queries_.pop_front();
+  }
+
+  std::size_t history_;
+  std::deque<Query> queries_;
+  std::vector<std::uint32_t> count_;  ///< per slot: pivotal moments among queries_
+};
+
+class ScissorhandsDecoder final : public ScoredDecoder {
+ public:
+  ScissorhandsDecoder(const Settings& settings, const Selection& selection, Record record,
+                      std::vector<double> scores)
+      : ScoredDecoder(selection, std::move(scores)), settings_(settings), record_(std::move(record)) {}
+
+  void evict(const Arrival& arrival, std::vector<std::size_t>& victims) override {
+    Arrival as_seen = arrival;
+    as_seen.full = arrival.full || (settings_.fill_tie && beaten_by_free_slot(arrival));
+    ScoredDecoder::evict(as_seen, victims);
+  }
+
+  void observe(const Step& step) override {
+    const std::span<double> scores = admit(step, 0);
+    record_.open(step.own_slot);
+    row_.assign(step.slots.size(), 0);
+    add_attention(step, settings_.feedback, Group::mean, 1, row_);
+    const std::size_t keys = settings_.threshold == Threshold::position
+                                 ? static_cast<std::size_t>(step.position) + 1
+                                 : step.slots.size();
+    std::vector<char> pivotal(row_.size());
+    for (std::size_t slot = 0; slot < row_.size(); ++slot) pivotal[slot] = is_pivotal(row_[slot], keys);
+    record_.add(step.position, step.slots, std::move(pivotal));
+    for (std::size_t slot = 0; slot < scores.size(); ++slot)
+      scores[slot] = record_.score(settings_.count, step.slots[slot], slot);
+  }
+
+  void close_slots(std::span<const std::size_t> victims) override {
+    ScoredDecoder::close_slots(victims);
+    record_.close_slots(victims);
+  }
+
+ private:
+  bool beaten_by_free_slot(const Arrival& arrival) const {
+    for (std::size_t slot = 0; slot < arrival.slots.size(); ++slot)
+      if (scores()[slot] <= 0 && !is_protected(arrival, arrival.slots[slot])) return true;
+    return false;
+  }
+
+  Settings settings_;
+  Record record_;
+  std::vector<double> row_;
+};
+
+class Scissorhands final : public ScoredEviction {
+ public:
+  Scissorhands(const Params& params, const Unit& unit)
+      : ScoredEviction(unit, Selection::of(params)),
+        settings_(settings_of(params)),
+        prompt_(prompt_rule(params)),
+        rows_(unit.n_query_heads(), settings_.history),
+        columns_(unit.n_query_heads(), kAllRows),
+        end_(unit.n_query_heads(), kCompressorWindow) {}
+
+  std::size_t prompt_rows() const override {
+    return prompt_ == PromptRule::compress ? kAllRows : settings_.history;
+  }
+
+  void observe(const PromptRows& rows) override {
+    if (prompt_ == PromptRule::rank) return rows_.add(rows);
+    columns_.add(rows);
+    end_.add(rows);
+  }
+
+ private:
+  // cold-compress's prompt compressor.
+  static constexpr std::size_t kCompressorWindow = 16;
+  static constexpr Pooling kCompressorPool{.kind = Pooling::Kind::average, .kernel = 5, .padded = false};
+
+  std::vector<double> score(const Prompt& prompt) override {
+    const std::size_t length = prompt.length();
+    if (prompt_ == PromptRule::compress) {
+      std::vector<double> out = window_score(end_, kCompressorWindow, length, kCompressorPool, Group::mean);
+      const double best = *std::max_element(out.begin(), out.end());
+      std::fill(out.end() - static_cast<std::ptrdiff_t>(std::min(kCompressorWindow, length)), out.end(),
+                best + 1);
+      return out;
+    }
+    std::vector<Position> all(length);
+    for (std::size_t j = 0; j < length; ++j) all[j] = static_cast<Position>(j);
+    return scores_in(record_of(all), all);
+  }
+
+  std::unique_ptr<Decoder> decoder(std::size_t budget, std::span<const Position> slots) const override {
+    Record record = record_of(slots);
+    std::vector<double> scores = scores_in(record, slots);
+    return std::make_unique<ScissorhandsDecoder>(settings_, selection(budget), std::move(record),
+                                                 std::move(scores));
+  }
+
+  /// What the prompt says of the positions it leaves.
+  Record record_of(std::span<const Position> slots) const {
+    Record record(settings_.history);
+    if (prompt_ == PromptRule::compress) {
+      const std::vector<double> sums = columns_.mean();
+      std::vector<char> pivotal;
+      for (const Position position : slots)
+        pivotal.push_back(is_pivotal(
+            sums[static_cast<std::size_t>(position)] / static_cast<double>(sums.size()), slots.size()));
+      record.add(static_cast<Position>(sums.size()) - 1, slots, std::move(pivotal));
+    }
+    for (std::size_t i = 0; prompt_ == PromptRule::rank && i < rows_.size(); ++i) {
+      const std::size_t query = rows_.query(i);
+      std::vector<char> pivotal;
+      for (const Position position : slots)
+        pivotal.push_back(
+            static_cast<std::size_t>(position) <= query &&
+            is_pivotal(static_cast<double>(rows_.row(i)[static_cast<std::size_t>(position)]), query + 1));
+      record.add(static_cast<Position>(query), slots, std::move(pivotal));
+    }
+    return record;
+  }
+
+  std::vector<double> scores_in(const Record& record, std::span<const Position> slots) const {
+    std::vector<double> out;
+    for (std::size_t slot = 0; slot < slots.size(); ++slot)
+      out.push_back(record.score(settings_.count, slots[slot], slot));
+    return out;
+  }
+
+  Settings settings_;
+  PromptRule prompt_;
+  MeanRows rows_;
+  ColumnSums columns_, end_;
+};
+
+Needs needs_of(const Params& params) {
+  const PromptRule prompt = prompt_rule(params);
+  return {.prompt_rows = prompt == PromptRule::stream ? RowNeed::none
+                         : prompt == PromptRule::rank ? RowNeed::window
+                                                      : RowNeed::all,
+          .decode_rows = true};
+}
+
+}  // namespace
+
+PolicySpec scissorhands_spec() {
+  return {
+      .name = "scissorhands",
+      .kind = Kind::eviction,
+      .summary = "drops half of the cache at once: those that the last queries found least pivotal",
+      .paper =
+          "Liu, Desai, Liao, Wang, Xie, Xu, Kyrillidis, Shrivastava, Scissorhands: Exploiting the "
+          "Persistence "
+          "of Importance Hypothesis for LLM KV Cache Compression at Test Time, NeurIPS 2023, "
+          "https://arxiv.org/abs/2305.17118",
+      .details =
+          "A query finds a token pivotal if its attention, averaged over the unit's query heads, is at least "
+          "the average 1/t. When the cache is full, the floor(drop * B) tokens leave that most of the last "
+          "`history` queries did not find pivotal; the last `window` positions stay. count=pivotal drops "
+          "those that fewest found pivotal, count=share those that the smallest share of the queries that "
+          "saw "
+          "them did: the three agree when all tokens were seen equally often.",
+      .departures =
+          {{"paper: the pseudo-code counts attention above 1/t under a comment that speaks of low scores, "
+            "and "
+            "its slices contradict the text",
+            "low attention is counted and the most counted leave; count=pivotal is the other reading"},
+           {"paper: nothing on grouped queries",
+            "the mean over the heads that share a KV head, as cold-compress"},
+           {"paper: later layers get more", "an allocation's business"},
+           {"cold-compress: share of at most 400 observations, 1/n, one token at a time, the prompt cut by a "
+            "rule like SnapKV's",
+            "scissorhands.cold_compress"},
+           {"cold-compress: a free slot counts like a token that was never pivotal and loses the tie, so "
+            "that "
+            "the cache does not fill",
+            "free slots are filled first; quirk_fill_tie=true"},
+           {"KVCache-Factory: a decayed sum of attention", "not this policy"}},
+      .params =
+          {{.name = "history",
+            .type = ParamType::count,
+            .fallback = "400",
+            .min = 1,
+            .max = 1 << 20,
+            .unit = "queries",
+            .help = "how many of the last queries are counted"},
+           {.name = "count",
+            .type = ParamType::choice,
+            .fallback = "low",
+            .choices = {"low", "pivotal", "share"},
+            .help = "what is counted of a token: queries with low attention, with pivotal attention, or "
+                    "the latter as a share of those that saw it"},
+           {.name = "threshold",
+            .type = ParamType::choice,
+            .fallback = "position",
+            .choices = {"position", "held"},
+            .help = "pivotal attention is at least the average over all keys so far, or over those held"},
+           sinks_param(0),
+           window_param(10),
+           drop_param("0.5"),
+           feedback_param(),
+           unit_param("lane"),
+           phase_param(),
+           {.name = "prompt",
+            .type = ParamType::choice,
+            .fallback = "stream",
+            .choices = {"stream", "rank", "compress"},
+            .help = "the prompt passes through the cache, is ranked by its last rows, or is cut by the "
+                    "pooled attention of its last 16 rows and then counts as one query"},
+           {.name = "quirk_fill_tie",
+            .type = ParamType::flag,
+            .fallback = "false",
+            .help = "somebody leaves for every token while an unprotected score is 0 or less, free slots "
+                    "or not"},
+           tie_param()},
+      .needs_of = needs_of,
+      .scored = true,
+      .layer_unit = unit_is_layer,
+      .floor = selection_floor,
+      .overshoot = selection_overshoot,
+      .make_eviction = [](const Params& params, const Unit& unit) {
+        return std::make_unique<Scissorhands>(params, unit);
+      }};
+}
+
+}  // namespace kvsim::policy
