@@ -16,7 +16,7 @@ std::vector<std::string> other_values(const ParamSpec& param) {
     case ParamType::count:
       return {"3", "7"};
     case ParamType::real:
-      return {std::to_string(param.min + 0.3), std::to_string(param.min + 0.75)};
+      return {std::to_string(param.min + 0.4), std::to_string(param.min + 0.75)};
     case ParamType::flag:
       return {param.fallback == "true" ? "false" : "true"};
     case ParamType::pool:

@@ -1,0 +1,137 @@
+// What a token's attention is worth: times the size of its value.
+#include <algorithm>
+#include <cmath>
+
+#include "policies/api/score_policy.hpp"
+#include "policies/api/slots.hpp"
+
+namespace kvsim::policy {
+namespace {
+
+double l1_norm(std::span<const float> value) {
+  double sum = 0;
+  for (const float x : value) sum += std::abs(static_cast<double>(x));
+  return sum;
+}
+
+/// The base's, with at least so many sinks.
+Selection selection_of(const Params& params) {
+  Selection out = Selection::of(params.part("base").params);
+  out.protection.sinks = std::max(out.protection.sinks, params.count("sinks"));
+  return out;
+}
+
+class VatpDecoder final : public ScoredDecoder {
+ public:
+  VatpDecoder(const Selection& selection, std::vector<double> scores, std::vector<double> norms,
+              std::unique_ptr<Decoder> base)
+      : ScoredDecoder(selection, std::move(scores)), norms_(std::move(norms)), base_(std::move(base)) {}
+
+  void observe(const Step& step) override {
+    base_->observe(step);
+    const std::span<double> scores = admit(step, 0);
+    norms_.resize(scores.size());
+    norms_[step.own_slot] = l1_norm(step.values.row(0));
+    const std::span<const double> attention = base_->scores();
+    for (std::size_t slot = 0; slot < scores.size(); ++slot) scores[slot] = attention[slot] * norms_[slot];
+  }
+
+  void close_slots(std::span<const std::size_t> victims) override {
+    ScoredDecoder::close_slots(victims);
+    base_->close_slots(victims);
+    close_up(norms_, victims);
+  }
+
+ private:
+  std::vector<double> norms_;  // per slot
+  std::unique_ptr<Decoder> base_;
+};
+
+class Vatp final : public ScoredEviction {
+ public:
+  Vatp(const Params& params, const Unit& unit)
+      : ScoredEviction(unit, selection_of(params)),
+        selection_(selection_of(params)),
+        base_(params.part("base").make_eviction(unit)) {}
+
+  std::size_t prompt_rows() const override { return base_->prompt_rows(); }
+  void observe(const PromptRows& rows) override { base_->observe(rows); }
+
+  /// What the base protects and the sinks; where the budget does not hold both, the window is shorter.
+  Protection protection(std::size_t budget) const override {
+    Protection out = selection_.protection;
+    const std::size_t most =
+        budget - std::min(budget, selection_.floor() - std::max<std::size_t>(out.window, 1));
+    out.window = std::min(base_->protection(budget).window, most);
+    return out;
+  }
+
+  std::unique_ptr<Decoder> decoder(std::size_t budget, std::span<const Position> slots) const override {
+    auto base = base_->decoder(budget, slots);
+    if (!base) return nullptr;
+    std::vector<double> norms(slots.size());
+    std::transform(slots.begin(), slots.end(), norms.begin(),
+                   [&](Position p) { return norms_[static_cast<std::size_t>(p)]; });
+    return std::make_unique<VatpDecoder>(selection(budget), scores_of(slots), std::move(norms),
+                                         std::move(base));
+  }
+
+ private:
+  std::vector<double> score(const Prompt& prompt) override {
+    base_->finish_prompt(prompt);
+    const std::span<const double> attention = base_->scores();
+    std::vector<double> out(prompt.length());
+    for (std::size_t j = 0; j < out.size(); ++j) {
+      norms_.push_back(l1_norm(prompt.values(0).row(j)));
+      out[j] = attention[j] * norms_[j];
+    }
+    return out;
+  }
+
+  Selection selection_;
+  std::unique_ptr<Eviction> base_;
+  std::vector<double> norms_;  // per prompt position
+};
+
+Needs needs_of(const Params& params) {
+  return merged(params.part("base").needs(), {.values = true});
+}
+
+}  // namespace
+
+PolicySpec vatp_spec() {
+  return {
+      .name = "vatp",
+      .kind = Kind::eviction,
+      .summary =
+          "keeps what a base policy ranks highest when its score is multiplied by the size of the value",
+      .paper =
+          "Guo, Kamigaito, Watanabe, Attention Score is not All You Need for Token Importance Indicator in "
+          "KV "
+          "Cache Reduction: Value Also Matters, EMNLP 2024, https://arxiv.org/abs/2406.12335",
+      .details =
+          "Score: the base's times the L1 norm of the token's value, per KV head, in the prompt and while "
+          "decoding. The first tokens, which collect attention but have tiny values, are pinned; the base's "
+          "own protection, phase and ties hold. Meant for bases whose scores are attention and thus not "
+          "negative.",
+      .departures = {{"authors' code: multiplies each step's attention before adding it up",
+                      "multiplies the sum: the same, since a value does not change"},
+                     {"authors' code: multi-head attention only", "the norm of the KV head's value"},
+                     {"authors' code: sinks get the largest number there is when the prompt ends, the budget "
+                      "for heavy hitters paying for them",
+                      "sinks are protected and count inside the budget, before the base's window"}},
+      .params = {{.name = "base",
+                  .type = ParamType::policy,
+                  .fallback = "h2o",
+                  .help = "whose score is multiplied"},
+                 sinks_param(20)},
+      .needs = {.prompt_rows = RowNeed::all, .decode_rows = true, .values = true},
+      .needs_of = needs_of,
+      .scored = true,
+      .floor = [](const Params& params) { return selection_of(params).floor(); },
+      .overshoot = [](const Params& params) { return params.part("base").overshoot(); },
+      .make_eviction = [](const Params& params,
+                          const Unit& unit) { return std::make_unique<Vatp>(params, unit); }};
+}
+
+}  // namespace kvsim::policy
