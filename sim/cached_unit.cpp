@@ -25,8 +25,8 @@ double gather(const float* row, std::span<const Position> slots, float* to) {
 void CachedUnit::start(std::size_t cell, std::size_t budget, bool log) {
   const std::size_t prompt = tensors_->sequence().prompt_length(), length = tensors_->sequence().length();
   policy::Start start = eviction_->start(budget);
-  check_kept(start.keep, family_->streams ? 0 : std::min(budget, prompt));
   const std::size_t capacity = budget + family_->eviction->overshoot();
+  check_kept(start.keep, family_->streams ? 0 : std::min(capacity, prompt));
   const std::size_t most = start.decoder ? std::min(capacity, length) : start.keep.size() + (length - prompt);
   cells_.push_back({cell, budget, capacity, ResidentSet(start.keep, most, log), std::move(start.decoder)});
 }

@@ -156,8 +156,8 @@ class PromptObserver {
 
 /// How one budget begins.
 struct Start {
-  /// Distinct prompt positions, ascending, at most min(budget, prompt length); slot i of the unit starts with
-  /// keep[i]. Fewer than that only if the rule itself stops earlier, and its spec says so.
+  /// Distinct prompt positions, ascending, at most min(budget + overshoot, prompt length); slot i of the unit
+  /// starts with keep[i]. Fewer than that only if the rule itself stops earlier, and its spec says so.
   std::vector<Position> keep{};
   std::unique_ptr<Decoder> decoder{};  ///< null: generated tokens are only appended
 };

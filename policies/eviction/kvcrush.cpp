@@ -352,6 +352,7 @@ PolicySpec kvcrush_spec() {
                   .type = ParamType::flag,
                   .fallback = "true",
                   .help = "representatives do not compete while decoding"}},
+      .needs = {.prompt_rows = RowNeed::all, .decode_rows = true},  // with the default base
       .needs_of = needs_of,
       .randomised = true,
       .layer_unit = [](const Params&) { return true; },

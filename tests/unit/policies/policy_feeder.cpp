@@ -225,12 +225,12 @@ Fed feed(const Composition& composition, const Run& run, std::size_t budget, con
   }
 
   Start start = eviction->start(budget);
-  REQUIRE(start.keep.size() <= (streams ? 0 : std::min(budget, run.prompt)));
+  const std::size_t capacity = budget + part.overshoot();
+  REQUIRE(start.keep.size() <= (streams ? 0 : std::min(capacity, run.prompt)));
   REQUIRE(std::adjacent_find(start.keep.begin(), start.keep.end(), std::greater_equal<>()) ==
           start.keep.end());
   REQUIRE((start.keep.empty() ||
            (start.keep.front() >= 0 && start.keep.back() < static_cast<Position>(run.prompt))));
-  const std::size_t capacity = budget + part.overshoot();
   std::vector<Position> slots = start.keep;
   for (std::size_t query = 0; streams && query < run.prompt; ++query)
     arrive(start.decoder.get(), run, query, capacity, slots);

@@ -297,11 +297,11 @@ TEST_CASE("kvcrush agrees with its definition") {
 
 TEST_CASE("a random anchor is some anchor, and one for all budgets") {
   const Run run = random_run({.prompt = 30, .decode = 0, .n_lanes = 3, .group = 1}, 5);
-  for (std::uint64_t seed = 0; seed < 8; ++seed) {
+  for (std::uint64_t seed = 0; seed < 4; ++seed) {
     Run seeded = run;
     seeded.unit.seed = seed;
     std::set<unsigned> possible = {0, 1, 2, 3, 4, 5, 6, 7};
-    for (std::size_t budget = 4; budget < 28; ++budget) {
+    for (std::size_t budget = 4; budget < 28; budget += 2) {
       const SlowCrush slow{.share = 0.5};
       const Fed got = feed("kvcrush(base=h2o(recent=0),share=0.5,pick=first)", seeded, budget);
       for (unsigned anchor = 0; anchor < 8; ++anchor) {
