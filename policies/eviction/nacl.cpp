@@ -1,0 +1,99 @@
+// What proxy queries attend, and a random sample of the rest.
+#include <algorithm>
+
+#include "policies/api/score_policy.hpp"
+#include "policies/parts/column_sums.hpp"
+#include "policies/parts/gumbel.hpp"
+#include "policies/parts/highest.hpp"
+
+namespace kvsim::policy {
+namespace {
+
+class Nacl final : public ScoredEviction {
+ public:
+  Nacl(const Params& params, const Unit& unit)
+      : ScoredEviction(unit, Selection::of(params)),
+        random_(params.real("random")),
+        key_(combine({unit.seed, key_of("nacl"), static_cast<std::uint64_t>(unit.layer),
+                      static_cast<std::uint64_t>(unit.first_kv_head)})),
+        sums_(unit.n_query_heads(), LastRows::of_share(params.real("proxies"))) {}
+
+  std::size_t prompt_rows() const override { return kAllRows; }
+  void observe(const PromptRows& rows) override { sums_.add(rows); }
+
+ private:
+  std::vector<double> score(const Prompt& /*prompt*/) override { return sums_.mean(); }
+
+  /// The random part: without replacement, with probability softmax(score) among those that are not top.
+  void reserve(std::size_t budget, std::vector<char>& stays) const override {
+    const auto held = static_cast<std::size_t>(std::count(stays.begin(), stays.end(), char{1}));
+    const std::size_t room = std::min(budget, stays.size()) - held;
+    const std::size_t n_random =
+        std::min(static_cast<std::size_t>(random_ * static_cast<double>(budget)), room);
+    std::vector<char> taken = stays;
+    for (const std::size_t position : highest(scores(), taken, room - n_random)) taken[position] = 1;
+    std::vector<double> perturbed(scores().begin(), scores().end());
+    for (std::size_t j = 0; j < perturbed.size(); ++j) perturbed[j] += gumbel(combine({key_, j}));
+    for (const std::size_t position : highest(perturbed, taken, n_random)) stays[position] = 1;
+  }
+
+  double random_;
+  std::uint64_t key_;
+  ColumnSums sums_;
+};
+
+}  // namespace
+
+PolicySpec nacl_spec() {
+  return {
+      .name = "nacl",
+      .kind = Kind::eviction,
+      .summary =
+          "keeps what the last prompt rows attend and a random sample of the rest; compresses the prompt "
+          "once",
+      .paper =
+          "Chen, Wang, Shang, Cui, Zhang, Liu, Wang, Sun, Yu, Wu, NACL: A General and Effective KV Cache "
+          "Eviction Framework for LLM at Inference Time, ACL 2024, "
+          "https://aclanthology.org/2024.acl-long.428",
+      .details =
+          "Score: the sum of the attention from the last floor(proxies * P) prompt rows, at least one, "
+          "averaged over the unit's query heads. Sinks and window stay, floor(random * B) tokens are drawn, "
+          "the highest scores fill the rest. The draw is without replacement, with probability "
+          "softmax(score), among the tokens that are not among the highest; it is a function of (seed, "
+          "layer, "
+          "head, position). Generated tokens are appended. random=0.35 is the authors' 0.07 of 0.20 of the "
+          "prompt.",
+      .departures =
+          {{"authors' code: a proxy query sees later proxy tokens", "rows are causal"},
+           {"authors' code: 256 sinks and int(0.01 P) - 256 recent tokens, which is negative for P < 25,600",
+            "sinks=4 and no window, so that small budgets work; nacl.paddle has 256 sinks"},
+           {"authors' code: indexes query heads by KV head", "mean over the heads that share a KV head"}},
+      .params = {{.name = "proxies",
+                  .type = ParamType::real,
+                  .fallback = "0.01",
+                  .min = 0,
+                  .max = 1,
+                  .unit = "share of the prompt",
+                  .help = "last rows whose attention is the score"},
+                 {.name = "random",
+                  .type = ParamType::real,
+                  .fallback = "0.35",
+                  .min = 0,
+                  .max = 1,
+                  .unit = "share of the budget",
+                  .help = "what goes to a random sample"},
+                 sinks_param(4),
+                 window_param(0),
+                 unit_param("lane"),
+                 ranked_tie_param()},
+      .needs = {.prompt_rows = RowNeed::all},
+      .randomised = true,
+      .scored = true,
+      .layer_unit = unit_is_layer,
+      .floor = selection_floor,
+      .make_eviction = [](const Params& params, const Unit& unit) {
+        return std::make_unique<Nacl>(params, unit);
+      }};
+}
+
+}  // namespace kvsim::policy

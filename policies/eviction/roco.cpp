@@ -1,0 +1,184 @@
+// Low mean attention leaves, unless attention varies much.
+#include <algorithm>
+#include <cmath>
+
+#include "policies/api/score_policy.hpp"
+#include "policies/api/slots.hpp"
+#include "policies/parts/column_sums.hpp"
+#include "policies/parts/highest.hpp"
+
+namespace kvsim::policy {
+namespace {
+
+/// Attention that a position received, over rows and the unit's query heads.
+struct Moments {
+  double sum = 0, squares = 0, rows = 0;
+
+  double mean() const { return sum / rows; }
+  double deviation() const { return std::sqrt(std::max(0.0, squares / rows - mean() * mean())); }
+};
+
+std::vector<double> means(const std::vector<Moments>& moments) {
+  std::vector<double> out(moments.size());
+  std::transform(moments.begin(), moments.end(), out.begin(), [](const Moments& m) { return m.mean(); });
+  return out;
+}
+
+std::vector<double> deviations(const std::vector<Moments>& moments) {
+  std::vector<double> out(moments.size());
+  std::transform(moments.begin(), moments.end(), out.begin(), [](const Moments& m) { return m.deviation(); });
+  return out;
+}
+
+class RocoDecoder final : public ScoredDecoder {
+ public:
+  /// `spared`: how many of those that vary most stay.
+  RocoDecoder(Feedback feedback, std::size_t spared, const Selection& selection, std::vector<Moments> moments)
+      : ScoredDecoder(selection, means(moments)),
+        feedback_(feedback),
+        spared_(spared),
+        moments_(std::move(moments)) {}
+
+  void evict(const Arrival& arrival, std::vector<std::size_t>& victims) override {
+    if (!arrival.full) return;
+    std::vector<char> taken(moments_.size());
+    std::size_t free = 0;
+    for (std::size_t slot = 0; slot < taken.size(); ++slot) {
+      taken[slot] = is_protected(arrival, arrival.slots[slot]);
+      free += taken[slot] ? 0 : 1;
+    }
+    const std::size_t spared = std::min(spared_, free - std::min<std::size_t>(free, 1));
+    evict_sparing(arrival, highest(deviations(moments_), taken, spared, arrival.slots), victims);
+  }
+
+  void observe(const Step& step) override {
+    const std::span<double> scores = admit(step, 0);
+    moments_.resize(scores.size());
+    moments_[step.own_slot] = {};
+    const std::size_t heads = step.attention.rows;
+    for (std::size_t slot = 0; slot < scores.size(); ++slot) {
+      Moments& moments = moments_[slot];
+      for (std::size_t head = 0; head < heads; ++head) {
+        const double factor = feedback_ == Feedback::renorm ? renormalise(step, head) : 1;
+        const double a = factor * static_cast<double>(step.attention(head, slot));
+        moments.sum += a / static_cast<double>(heads);
+        moments.squares += a * a / static_cast<double>(heads);
+      }
+      moments.rows += 1;
+      scores[slot] = moments.mean();
+    }
+  }
+
+  void close_slots(std::span<const std::size_t> victims) override {
+    ScoredDecoder::close_slots(victims);
+    close_up(moments_, victims);
+  }
+
+ private:
+  Feedback feedback_;
+  std::size_t spared_;
+  std::vector<Moments> moments_;  // per slot
+};
+
+class Roco final : public ScoredEviction {
+ public:
+  Roco(const Params& params, const Unit& unit)
+      : ScoredEviction(unit, Selection::of(params)),
+        selection_(Selection::of(params)),
+        spread_(params.real("spread")),
+        feedback_(feedback_of(params)),
+        sums_(unit.n_query_heads(), kAllRows),
+        squares_(unit.n_query_heads(), kAllRows) {}
+
+  std::size_t prompt_rows() const override { return kAllRows; }
+  void observe(const PromptRows& rows) override {
+    sums_.add(rows);
+    squares_.fold(rows, [](double sum, double p, std::size_t) { return sum + p * p; });
+  }
+  std::unique_ptr<Decoder> decoder(std::size_t budget, std::span<const Position> slots) const override {
+    std::vector<Moments> moments(slots.size());
+    std::transform(slots.begin(), slots.end(), moments.begin(),
+                   [&](Position p) { return moments_[static_cast<std::size_t>(p)]; });
+    return std::make_unique<RocoDecoder>(feedback_, spared(budget), selection(budget), std::move(moments));
+  }
+
+ private:
+  std::size_t spared(std::size_t budget) const {
+    const auto [sinks, window] = selection_.protection;
+    return static_cast<std::size_t>(spread_ * static_cast<double>(budget - std::min(budget, sinks + window)));
+  }
+
+  std::vector<double> score(const Prompt& prompt) override {
+    const std::vector<double> sums = sums_.mean(), squares = squares_.mean();
+    moments_.resize(prompt.length());
+    for (std::size_t j = 0; j < moments_.size(); ++j)
+      moments_[j] = {sums[j], squares[j], static_cast<double>(prompt.length() - j)};
+    return means(moments_);
+  }
+
+  void reserve(std::size_t budget, std::vector<char>& stays) const override {
+    const auto held = static_cast<std::size_t>(std::count(stays.begin(), stays.end(), char{1}));
+    const std::size_t room = std::min(budget, stays.size()) - held;
+    for (const std::size_t position : highest(deviations(moments_), stays, std::min(spared(budget), room)))
+      stays[position] = 1;
+  }
+
+  Selection selection_;
+  double spread_;
+  Feedback feedback_;
+  ColumnSums sums_, squares_;
+  std::vector<Moments> moments_;  // per prompt position
+};
+
+}  // namespace
+
+PolicySpec roco_spec() {
+  return {
+      .name = "roco",
+      .kind = Kind::eviction,
+      .summary = "drops what has the lowest mean attention among tokens whose attention varies little",
+      .paper =
+          "Ren, Zhu, On the Efficacy of Eviction Policy for Key-Value Constrained Generative Language Model "
+          "Inference, arXiv 2024, https://arxiv.org/abs/2402.06262",
+      .details =
+          "Every position has the mean and the standard deviation of the attention it received over the rows "
+          "that saw it and the unit's query heads. Sinks and window stay; of the others, those "
+          "floor(spread * what sinks and window leave of B) that vary most stay too; the lowest mean among "
+          "the rest leaves. spread=0 is h2o(recent=0,normalise=mean) with the same sinks and window.",
+      .departures =
+          {{"EasyKV: one share counts the last tokens and those that vary most together, 0.1 for prompts, "
+            "0.3 "
+            "while decoding",
+            "spread counts beyond sinks and window"},
+           {"EasyKV: attention is averaged over the group before it is squared",
+            "squares are averaged over the group too: the deviation over rows and heads"},
+           {"EasyKV: a prompt passes in strides, each dropping as many; decoding manages generated tokens "
+            "alone",
+            "the prompt is ranked when it ends, or streamed by single tokens with prompt=stream; both are "
+            "managed while decoding"},
+           {"EasyKV: the variance may be negative, the deviation then not a number", "at least 0"}},
+      .params = {{.name = "spread",
+                  .type = ParamType::real,
+                  .fallback = "0.3",
+                  .min = 0,
+                  .max = 1,
+                  .unit = "share of the budget",
+                  .help = "what goes to positions that vary most, of the budget beyond sinks and window"},
+                 sinks_param(4),
+                 window_param(10),
+                 feedback_param(),
+                 unit_param("lane"),
+                 phase_param(),
+                 prompt_param(),
+                 tie_param()},
+      .needs = {.prompt_rows = RowNeed::all, .decode_rows = true},
+      .scored = true,
+      .layer_unit = unit_is_layer,
+      .floor = selection_floor,
+      .overshoot = selection_overshoot,
+      .make_eviction = [](const Params& params, const Unit& unit) {
+        return std::make_unique<Roco>(params, unit);
+      }};
+}
+
+}  // namespace kvsim::policy
