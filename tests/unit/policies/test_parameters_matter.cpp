@@ -59,10 +59,10 @@ bool evicts_differently(const std::string& a_text, const std::string& b_text) {
                       .decode = 40,
                       .n_lanes = a.layer_unit() ? 4 : 1,
                       .group = 2};
-    const std::size_t budget = floor + 5 + seed;
     // Blank runs, where all scores are equal, show how ties are broken.
     for (const Run& run : {blank_run(shape), random_run(shape, seed), drifting(random_run(shape, seed))})
-      if (feed(a, run, budget).held != feed(b, run, budget).held) return true;
+      for (const std::size_t budget : {floor + 5 + seed, floor + 25 + seed})
+        if (feed(a, run, budget).held != feed(b, run, budget).held) return true;
   }
   return false;
 }
