@@ -7,88 +7,10 @@
 #include "analysis/numbers.hpp"
 #include "analysis/policy_labels.hpp"
 #include "analysis/tables.hpp"
+#include "analysis/text_table.hpp"
 
 namespace kvsim::analysis {
 namespace {
-
-enum class Align { left, right, point };
-
-/// Columns of text under stacked headings: "attention loss" stands on two lines.
-class TextTable {
- public:
-  void add_column(const std::string& heading, Align align) { columns_.push_back({heading, align, {}}); }
-  void add_row(const std::vector<std::string>& fields) {
-    for (std::size_t i = 0; i < columns_.size(); ++i) columns_[i].fields.push_back(fields[i]);
-  }
-  /// Prints headings; rows follow with print_row.
-  void print_head(std::ostream& out) {
-    std::size_t height = 0;
-    for (Column& column : columns_) {
-      column.lay_out();
-      height = std::max(height, column.heading_lines.size());
-    }
-    for (std::size_t line = 0; line < height; ++line) {
-      std::vector<std::string> fields;
-      for (const Column& column : columns_) {
-        const std::size_t blank = height - column.heading_lines.size();
-        fields.push_back(line < blank ? std::string(column.width, ' ')
-                                      : column.padded_heading(column.heading_lines[line - blank]));
-      }
-      print_line(out, fields);
-    }
-  }
-  void print_row(std::ostream& out, std::size_t row) const {
-    std::vector<std::string> fields;
-    for (const Column& column : columns_) fields.push_back(column.padded(column.fields[row]));
-    print_line(out, fields);
-  }
-
- private:
-  struct Column {
-    std::string heading;
-    Align align;
-    std::vector<std::string> fields;
-    std::vector<std::string> heading_lines{};
-    std::size_t width = 0, tail = 0;  ///< tail: longest part from the decimal point on
-
-    void lay_out() {
-      for (std::size_t begin = 0; begin <= heading.size();) {
-        const std::size_t end = std::min(heading.find(' ', begin), heading.size());
-        heading_lines.push_back(heading.substr(begin, end - begin));
-        width = std::max(width, end - begin);
-        begin = end + 1;
-      }
-      for (const std::string& field : fields) tail = std::max(tail, tail_of(field));
-      for (const std::string& field : fields) width = std::max(width, length(field) - tail_of(field) + tail);
-    }
-    std::size_t tail_of(const std::string& field) const {
-      const std::size_t point = field.find_first_of(".e");
-      return align != Align::point || point == std::string::npos ? 0 : field.size() - point;
-    }
-    std::string padded_heading(const std::string& line) const {
-      const std::string blank(width - line.size(), ' ');
-      return align == Align::left ? line + blank : blank + line;
-    }
-    std::string padded(const std::string& field) const {
-      const std::string after(align == Align::left ? width - length(field) : tail - tail_of(field), ' ');
-      return std::string(width - length(field) - after.size(), ' ') + field + after;
-    }
-    /// Characters, not bytes: file names are UTF-8.
-    static std::size_t length(const std::string& text) {
-      return static_cast<std::size_t>(std::count_if(
-          text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
-    }
-  };
-
-  static void print_line(std::ostream& out, const std::vector<std::string>& fields) {
-    std::string line;
-    for (const std::string& field : fields) line += (line.empty() ? "" : "  ") + field;
-    line.erase(line.find_last_not_of(' ') + 1);
-    out << line << '\n';
-  }
-
-  std::vector<Column> columns_;
-};
 
 std::string rounded(const std::optional<double>& number) {
   return number ? rounded_text(*number) : "-";

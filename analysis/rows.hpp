@@ -5,9 +5,9 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <variant>
 #include <vector>
 
+#include "analysis/records.hpp"
 #include "sim/replay.hpp"
 
 namespace kvsim::analysis {
@@ -38,9 +38,6 @@ struct Row {
   /// Attention loss above that of the per-step oracle; shown to people, derived by machines.
   std::optional<double> excess_loss() const;
 };
-
-/// A field of a row; monostate: undefined.
-using Value = std::variant<std::monostate, std::string, std::uint64_t, double>;
 
 /// How a column is called, explained and read.
 struct Column {

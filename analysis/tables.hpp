@@ -33,6 +33,9 @@ struct Inputs {
   std::uint64_t seed = 0;
 };
 
+/// {"trace": ..., "content_sha256": ..., "prompt": ..., "decode": ...}.
+std::string json_trace(const Inputs::TraceId& trace);
+
 /// Failures of `out` are the caller's to look for.
 void write_rows(std::ostream& out, Format format, const std::vector<Row>& rows, const Inputs& inputs);
 

@@ -12,5 +12,6 @@ void add_capture_command(CLI::App& app);
 void add_trace_command(CLI::App& app);
 void add_policy_command(CLI::App& app);
 void add_replay_command(CLI::App& app);
+void add_analyze_command(CLI::App& app);
 
 }  // namespace kvsim::tools

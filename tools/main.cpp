@@ -70,6 +70,7 @@ int run(int argc, char** argv) {
   add_capture_command(app);
   add_trace_command(app);
   add_replay_command(app);
+  add_analyze_command(app);
   add_policy_command(app);
   try {
     app.parse(argc, argv);

@@ -1,0 +1,105 @@
+#include "analysis/records.hpp"
+
+#include <ostream>
+
+#include "analysis/json_string.hpp"
+#include "analysis/numbers.hpp"
+
+namespace kvsim::analysis {
+namespace {
+
+/// The exact text of a field; `undefined` for null.
+std::string exact_field(const Value& value, const char* undefined) {
+  if (const auto* text = std::get_if<std::string>(&value)) return *text;
+  if (const auto* whole = std::get_if<std::uint64_t>(&value)) return std::to_string(*whole);
+  if (const auto* number = std::get_if<double>(&value)) return exact_text(*number);
+  return undefined;
+}
+
+/// RFC 4180: quoted when it must be, quotes doubled.
+std::string csv_field(std::string text) {
+  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
+  for (std::size_t at = 0; (at = text.find('"', at)) != std::string::npos; at += 2) text.insert(at, 1, '"');
+  return '"' + text + '"';
+}
+
+std::string json_field(const Value& value) {
+  if (const auto* text = std::get_if<std::string>(&value)) return json_string(*text);
+  return exact_field(value, "null");
+}
+
+/// A cell of a GitHub table: one line, bars escaped.
+std::string md_field(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '|') out += '\\';
+    out += c == '\n' || c == '\r' ? ' ' : c;
+  }
+  return out;
+}
+
+}  // namespace
+
+void write_csv(std::ostream& out, const Records& records) {
+  const char* separator = "";
+  for (const std::string& key : records.keys) {
+    out << separator << key;
+    separator = ",";
+  }
+  out << '\n';
+  for (const std::vector<Value>& record : records.fields) {
+    separator = "";
+    for (const Value& value : record) {
+      out << separator << csv_field(exact_field(value, ""));
+      separator = ",";
+    }
+    out << '\n';
+  }
+}
+
+std::vector<std::string> json_objects(const Records& records) {
+  std::vector<std::string> out;
+  for (const std::vector<Value>& record : records.fields) {
+    std::string text = "{";
+    for (std::size_t i = 0; i < record.size(); ++i)
+      text += (i > 0 ? ", " : "") + json_string(records.keys[i]) + ": " + json_field(record[i]);
+    out.push_back(text + '}');
+  }
+  return out;
+}
+
+void write_jsonl(std::ostream& out, const Records& records) {
+  for (const std::string& object : json_objects(records)) out << object << '\n';
+}
+
+void write_md(std::ostream& out, const Records& records) {
+  std::string rule;
+  for (std::size_t i = 0; i < records.keys.size(); ++i) {
+    out << "| " << records.keys[i] << ' ';
+    const bool text =
+        records.fields.empty() || std::holds_alternative<std::string>(records.fields.front()[i]);
+    rule += text ? "| --- " : "| ---: ";
+  }
+  out << "|\n" << rule << "|\n";
+  for (const std::vector<Value>& record : records.fields) {
+    for (const Value& value : record) out << "| " << md_field(exact_field(value, "-")) << ' ';
+    out << "|\n";
+  }
+}
+
+std::string json_list(const std::vector<std::string>& items) {
+  std::string text = "[";
+  for (const std::string& item : items) text += (text.size() > 1 ? ", " : "") + json_string(item);
+  return text + ']';
+}
+
+std::string json_lines_list(const std::vector<std::string>& items, const std::string& indent) {
+  if (items.empty()) return "[]";
+  std::string text = "[\n";
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    text += indent + "  " + items[i] + (i + 1 < items.size() ? ",\n" : "\n");
+  }
+  return text + indent + ']';
+}
+
+}  // namespace kvsim::analysis

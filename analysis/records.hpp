@@ -1,0 +1,35 @@
+#pragma once
+/// Records of named fields as text for machines, whatever they speak of. Numbers are printed shortest-exact,
+/// so equal results are equal bytes. Failures of a stream are the caller's to look for.
+#include <cstdint>
+#include <iosfwd>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace kvsim::analysis {
+
+/// A field; monostate: undefined.
+using Value = std::variant<std::monostate, std::string, std::uint64_t, double>;
+
+struct Records {
+  std::vector<std::string> keys{};
+  std::vector<std::vector<Value>> fields{};  ///< per record, one per key
+};
+
+/// RFC 4180 under a line of keys; undefined is empty.
+void write_csv(std::ostream& out, const Records& records);
+/// One object per line; undefined is null.
+void write_jsonl(std::ostream& out, const Records& records);
+/// A GitHub table; undefined is "-".
+void write_md(std::ostream& out, const Records& records);
+
+// Parts of a json document.
+/// One object per record, on one line each.
+std::vector<std::string> json_objects(const Records& records);
+/// ["a", "b"].
+std::string json_list(const std::vector<std::string>& items);
+/// Lines of `items`, one each, inside brackets.
+std::string json_lines_list(const std::vector<std::string>& items, const std::string& indent);
+
+}  // namespace kvsim::analysis
