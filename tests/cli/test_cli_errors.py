@@ -89,7 +89,8 @@ class Files(CommandTest):
 class Help(CommandTest):
     def test_help_begins_with_examples(self):
         for command in ([], ["replay"], ["capture"], ["trace"], ["trace", "info"], ["trace", "check"],
-                        ["trace", "generate"], ["policy"], ["policy", "list"], ["policy", "show"], ["analyze"], ["analyze", "hash"]):
+                        ["trace", "generate"], ["policy"], ["policy", "list"], ["policy", "show"],
+                        ["analyze"], ["analyze", "hash"]):
             lines = self.ok(*command, "--help").splitlines()
             self.assertEqual(lines[0], "Examples:", command)
             self.assertTrue(lines[1].startswith("  kvsim " + " ".join(command[:1])), command)
