@@ -15,7 +15,8 @@ namespace {
 std::string rounded(const std::optional<double>& number) {
   return number ? rounded_text(*number) : "-";
 }
-constexpr int kTokenDecimals = 1;  ///< of means of whole tokens
+constexpr std::size_t kMostSpelledOut = 12;  ///< policies whose parameters are listed under the table
+constexpr int kTokenDecimals = 1;            ///< of means of whole tokens
 std::string tokens(const std::optional<double>& number) {
   return number ? rounded_text(*number, kTokenDecimals) : "-";
 }
@@ -154,7 +155,10 @@ class PeopleTable {
     for (const Row& row : rows_)
       if (row.oracle) note(label(row) + " knows the future: a bound, not a policy");
     note_appending(note);
-    for (const Row& row : rows_) note(label(row) + " = " + row.params);
+    if (labels_.size() > kMostSpelledOut)
+      note("every value of every parameter: kvsim policy show NAME, or --format json");
+    else
+      for (const Row& row : rows_) note(label(row) + " = " + row.params);
     out << '\n';
     for (const std::string& text : notes) out << text << '\n';
     out << kOpenLoopNote << '\n';

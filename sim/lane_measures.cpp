@@ -51,6 +51,8 @@ void measure_importance(const std::vector<double>& w, const std::vector<Measured
         out->importance_kept += w[static_cast<std::size_t>(position)];
       }
       out->importance_oracle = best[out->kept_candidates];
+      // The same numbers in another order: all of it is all of it.
+      if (out->kept_candidates == w.size()) out->importance_kept = out->importance;
     }
 }
 

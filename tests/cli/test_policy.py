@@ -41,7 +41,7 @@ class Policy(CommandTest):
         page = self.ok("policy", "show", "xkv")
         self.assertIn("xkv (preset)", page)
         self.assertIn("xkv (allocation)", page)
-        self.assertIn("snapkv(window=8,pool=avg:7,group=mean,unit=layer,sinks=0,granularity=1,tie=oldest)+xkv(r_avg=0)", page)
+        self.assertIn("snapkv(window=8,pool=avg:7,group=mean,unit=layer,sinks=0,granularity=1,tie=oldest)+xkv(", page)
 
     def test_wrong_names(self):
         self.assertIn("Did you mean snapkv", self.fails(2, "policy", "show", "snapvk"))

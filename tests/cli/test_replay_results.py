@@ -116,7 +116,9 @@ class Results(CommandTest):
         for budget in "96", "1000", "100%", "150%":
             for row in self.rows("t.h5", "--policy", "snapkv", "--policy", "window", "--budget", budget):
                 self.assertEqual((row["r"], row["kept_tokens"]), (1, 96))
-        for row in self.rows("t.h5", "--policy", "all", "--budget", 96 + 12):
+        rows = [row for row in self.rows("t.h5", "--policy", "all", "--budget", 96 + 12) if row["r"] is not None]
+        self.assertGreater(len(rows), 10)
+        for row in rows:
             self.assertEqual((row["attention_loss"], row["output_error"]), (0, 0), row["policy"])
 
     def test_budget_of_one_token(self):
@@ -172,7 +174,7 @@ class Results(CommandTest):
 
     def test_identical_policies_are_noted(self):
         done = self.kvsim("replay", "t.h5", "--policy", "streaming_llm(sinks=0)", "--policy", "window", "--budget", "20")
-        self.assertRegex(done.stderr, r"identical results everywhere:\s+streaming_llm\(sinks=0\)\S*\s+window\(\)")
+        self.assertRegex(done.stderr, r"identical results everywhere:\s+streaming_llm\(sinks=0\S*\s+window\(\)")
         self.assertNotIn("identical", self.kvsim("replay", "t.h5", "--policy", "h2o", "--policy", "window", "--budget",
                                                  "20").stderr)
 

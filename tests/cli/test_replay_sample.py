@@ -4,6 +4,7 @@ import kvsim_command
 from kvsim_command import SOURCE, CommandTest
 
 BUDGETS = ["10%", "25%", "50%"]
+OWN_SIZES = {"fastgen", "openvino"}  # keep what a threshold says; keep whole pages
 
 
 class Sample(CommandTest):
@@ -22,8 +23,11 @@ class Sample(CommandTest):
             cls.cells[scope] = kvsim_command.csv_rows(done.stdout)
 
     def every_row(self):
+        """Those that were run: some policies cannot honour every budget."""
         for scope, rows in self.cells.items():
             for row in rows:
+                if row["r"] is None:
+                    continue
                 with self.subTest(scope=scope, policy=row["policy"], budget=row["budget"], layer=row["layer"],
                                   head=row["head"]):
                     yield row
@@ -40,6 +44,10 @@ class Sample(CommandTest):
                 self.assertLessEqual(row[key], 1 + 1e-9)
             self.assertGreaterEqual(row["output_error"], 0)
 
+    def test_nearly_every_cell_runs(self):
+        ran = [row for row in self.cells["all"] if row["r"] is not None]
+        self.assertGreater(len(ran), 0.9 * len(self.cells["all"]))
+
     def test_full_loses_nothing(self):
         rows = [row for row in self.every_row() if row["policy"] == "full"]
         self.assertTrue(rows)
@@ -49,14 +57,15 @@ class Sample(CommandTest):
 
     def test_every_other_policy_loses_something_and_keeps_its_budget(self):
         for row in self.cells["all"]:
-            if row["policy"] != "full":
-                self.assertGreater(row["attention_loss"], 0)
+            if row["policy"] == "full" or row["r"] is None:
+                continue
+            self.assertGreater(row["attention_loss"], 0)
+            if row["policy"] not in OWN_SIZES:
                 self.assertLessEqual(row["kept_tokens"], row["budget_tokens"])
 
     def test_retention_rises_with_the_budget(self):
-        for policy in {row["policy"] for row in self.cells["all"]} - {"full"}:
-            mine = [row for row in self.cells["all"] if row["policy"] == policy]
-            self.assertEqual([row["budget"] for row in mine], BUDGETS)
+        for policy in {row["policy"] for row in self.cells["all"]} - {"full"} - OWN_SIZES:
+            mine = [row for row in self.cells["all"] if row["policy"] == policy and row["r"] is not None]
             for small, large in zip(mine, mine[1:]):
                 self.assertGreater(large["r"], small["r"], policy)
                 self.assertGreater(large["r_oracle"], small["r_oracle"], policy)
