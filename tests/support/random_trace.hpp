@@ -13,6 +13,7 @@ struct TraceShape {
   double sharpness = 1.5;  ///< standard deviation of q and k components
   std::uint64_t seed = 1;
   std::vector<std::int32_t> layer_window = {};  ///< empty: full attention
+  bool output_weights = false;
 };
 
 inline trace::MemoryTrace random_trace(const TraceShape& shape) {
@@ -26,7 +27,17 @@ inline trace::MemoryTrace random_trace(const TraceShape& shape) {
   model.vocab_size = 100;
   model.attn_scale = 1.0 / std::sqrt(shape.head_dim);
   model.layer_window = shape.layer_window;
-  trace::MemoryTrace trace(trace::plain_header(model, shape.prompt, shape.decode));
+  trace::Header header = trace::plain_header(model, shape.prompt, shape.decode);
+  for (std::size_t i = 0; i < header.model.inv_freq.size(); ++i)
+    header.model.inv_freq[i] = static_cast<float>(std::pow(10.0, -static_cast<double>(i)));
+  if (shape.output_weights) header.output_elem = Elem::f32;
+  trace::MemoryTrace trace(std::move(header));
+  for (std::uint32_t layer = 0; shape.output_weights && layer < shape.layers; ++layer)
+    for (std::uint32_t head = 0; head < model.n_q_heads; ++head) {
+      std::uint64_t i = 0;
+      for (float& x : trace.output_weights(layer, head))
+        x = static_cast<float>(normal(combine({shape.seed, 3, layer, head, i++})));
+    }
   const trace::Tensor tensors[] = {trace::Tensor::query, trace::Tensor::key, trace::Tensor::value};
   for (std::uint64_t t = 0; t < 3; ++t) {
     const std::uint32_t heads = t == 0 ? model.n_q_heads : model.n_kv_heads;

@@ -182,7 +182,7 @@ Run blank_run(const Shape& shape) {
   run.output_weights.assign(static_cast<std::size_t>(run.unit.n_query_heads()),
                             std::vector<float>(kValueDim * kHidden));
   run.classes.assign(n, 0);
-  run.inv_freq = {0.75F};
+  run.inv_freq = {0.02F};
   return run;
 }
 

@@ -11,10 +11,11 @@ using namespace kvsim;
 
 namespace {
 
-void compare(const test::TraceShape& shape, const std::vector<std::string>& budgets) {
+void compare(const test::TraceShape& shape, const std::vector<std::string>& budgets,
+             const std::vector<std::string>& policies = test::every_policy()) {
   const trace::MemoryTrace trace = test::random_trace(shape);
   const trace::Sequence sequence(trace);
-  const sim::Request request = test::request_of(test::every_policy(), budgets, 2);
+  const sim::Request request = test::request_of(policies, budgets, 2);
   const sim::Outcome outcome = test::run(trace, request);
   for (std::size_t i = 0; i < request.cells.size(); ++i) {
     const sim::CellOutcome& cell = outcome.cells[i];
@@ -54,6 +55,12 @@ TEST_CASE("replay agrees with the definitions") {
 TEST_CASE("replay agrees across blocks of prompt rows and of decode steps") {
   compare({.layers = 1, .kv_heads = 1, .group = 2, .prompt = 150, .decode = 70, .seed = 2},
           {"20", "60%", "180"});
+}
+TEST_CASE("replay agrees for policies that look at queries before rotation and at output weights") {
+  compare({.output_weights = true}, {"9", "50%"},
+          {"expected_attention(sinks=2)", "critical_kv(base=snapkv(window=4))",
+           "critical_kv(base=snapkv(window=4,unit=layer))", "critical_kv(base=expected_attention(sinks=2))",
+           "scissorhands(window=3)", "scissorhands(window=3,prompt=rank)", "cake(window=4)"});
 }
 TEST_CASE("replay agrees with a sliding window") {
   compare({.layers = 2, .prompt = 40, .decode = 12, .seed = 3, .layer_window = {16, -1}}, {"10", "50%"});

@@ -1,0 +1,118 @@
+// The second half of the budget goes to what moves the output most.
+#include <algorithm>
+
+#include "policies/api/score_policy.hpp"
+#include "policies/parts/projected_norms.hpp"
+#include "sim/base/error.hpp"
+
+namespace kvsim::policy {
+namespace {
+
+class CriticalKv final : public Eviction {
+ public:
+  CriticalKv(const Params& params, const Unit& unit)
+      : unit_(unit),
+        tie_(Selection::of(params.part("base").params).tie),
+        base_floor_(params.part("base").floor()),
+        first_stage_(params.real("first_stage")),
+        epsilon_(params.real("epsilon")),
+        base_(params.part("base").make_eviction(unit)) {}
+
+  std::size_t prompt_rows() const override { return base_->prompt_rows(); }
+  void observe(const PromptRows& rows) override { base_->observe(rows); }
+
+  void finish_prompt(const Prompt& prompt) override {
+    base_->finish_prompt(prompt);
+    std::vector<double> worth(prompt.length());
+    for (int head = 0; head < unit_.n_query_heads(); ++head) {
+      const MatrixView values = prompt.values(head / unit_.group);
+      const std::vector<double> norms = projected_norms(values, prompt.output_weights(head));
+      for (std::size_t j = 0; j < worth.size(); ++j) worth[j] += norms[j] / unit_.n_query_heads();
+    }
+    for (std::size_t j = 0; j < worth.size(); ++j) worth[j] *= base_->scores()[j] + epsilon_;
+    second_ = BlockOrder(worth, 1, tie_);
+  }
+
+  /// Generated tokens are appended.
+  Start start(std::size_t budget) const override {
+    const auto share = static_cast<std::size_t>(first_stage_ * static_cast<double>(budget));
+    std::vector<char> stays(base_->scores().size());
+    for (const Position position : base_->start(std::clamp(share, base_floor_, budget)).keep)
+      stays[static_cast<std::size_t>(position)] = 1;
+    Start out;
+    out.keep = second_.best(budget, std::move(stays));
+    return out;
+  }
+
+  std::span<const double> scores() const override { return base_->scores(); }
+  Protection protection(std::size_t budget) const override { return base_->protection(budget); }
+
+ private:
+  Unit unit_;
+  Tie tie_;
+  std::size_t base_floor_;
+  double first_stage_, epsilon_;
+  std::unique_ptr<Eviction> base_;
+  BlockOrder second_;
+};
+
+Needs needs_of(const Params& params) {
+  Needs out = params.part("base").needs();
+  out.decode_rows = false;
+  out.values = out.output_weights = true;
+  return out;
+}
+
+void check(const Params& params) {
+  const Part& base = params.part("base");
+  const Unit probe{.head_dim = 1, .value_dim = 1};
+  if (base.make_eviction(probe)->streams_prompt())
+    usage_error("critical_kv ranks the prompt when it ends, its base takes it token by token",
+                "base=" + base.text());
+}
+
+}  // namespace
+
+PolicySpec critical_kv_spec() {
+  return {
+      .name = "critical_kv",
+      .kind = Kind::eviction,
+      .summary = "half of the budget as a base policy ranks, half by what moves the layer's output most",
+      .paper =
+          "Feng, Lv, Guo, Cao, Xie, Zhou, Identify Critical KV Cache in LLM Inference from an Output "
+          "Perturbation Perspective, arXiv 2025, https://arxiv.org/abs/2502.03805",
+      .details =
+          "First stage: what the base keeps under floor(first_stage * B), its protection included (and never "
+          "less than that needs). Second stage: of the rest those with the largest (base score + epsilon) "
+          "times the L1 norm of the value after the output projection, averaged over the query heads. Its "
+          "scores, for an allocation that reads them, are the base's. Generated tokens are appended.",
+      .departures = {{"kvpress: protected tokens compete with a score above all others",
+                      "they stay with the first stage"}},
+      .params = {{.name = "base",
+                  .type = ParamType::policy,
+                  .fallback = "snapkv",
+                  .help = "what ranks in the first stage"},
+                 {.name = "first_stage",
+                  .type = ParamType::real,
+                  .fallback = "0.5",
+                  .min = 0,
+                  .max = 1,
+                  .unit = "share of the budget",
+                  .help = "what the base alone decides"},
+                 {.name = "epsilon",
+                  .type = ParamType::real,
+                  .fallback = "0.0001",
+                  .min = 0,
+                  .max = 1,
+                  .help = "added to the base's score in the second stage"}},
+      .needs = {.prompt_rows = RowNeed::window, .values = true, .output_weights = true},
+      .needs_of = needs_of,
+      .scored = true,
+      .layer_unit = [](const Params& params) { return params.part("base").layer_unit(); },
+      .floor = [](const Params& params) { return params.part("base").floor(); },
+      .check = check,
+      .make_eviction = [](const Params& params,
+                          const Unit& unit) { return std::make_unique<CriticalKv>(params, unit); }};
+}
+
+}  // namespace kvsim::policy

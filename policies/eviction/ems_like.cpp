@@ -1,0 +1,75 @@
+// The larger of what all rows and what the last rows say.
+#include <algorithm>
+
+#include "policies/api/score_policy.hpp"
+#include "policies/parts/column_sums.hpp"
+
+namespace kvsim::policy {
+namespace {
+
+class EmsLike final : public ScoredEviction {
+ public:
+  EmsLike(const Params& params, const Unit& unit)
+      : ScoredEviction(unit, Selection::of(params)),
+        window_(params.count("window")),
+        all_(unit.n_query_heads(), kAllRows),
+        last_(unit.n_query_heads(), window_) {}
+
+  std::size_t prompt_rows() const override { return kAllRows; }
+  void observe(const PromptRows& rows) override {
+    all_.add(rows);
+    last_.add(rows);
+  }
+
+ private:
+  /// The window itself is protected and has no score.
+  std::vector<double> score(const Prompt& prompt) override {
+    std::vector<double> out(prompt.length());
+    const std::size_t n_scored = prompt.length() - std::min(window_, prompt.length());
+    std::vector<double> global(n_scored);
+    for (std::size_t head = 0; head < all_.n_heads(); ++head) {
+      const std::span<const double> local = last_.head(head).first(n_scored);
+      for (std::size_t j = 0; j < n_scored; ++j)
+        global[j] = all_.head(head)[j] / static_cast<double>(prompt.length() - j);
+      const double scale = largest(local) > 0 ? largest(global) / largest(local) : 0;
+      for (std::size_t j = 0; j < n_scored; ++j) out[j] += std::max(global[j], scale * local[j]);
+    }
+    return out;
+  }
+
+  static double largest(std::span<const double> values) {
+    return values.empty() ? 0 : *std::max_element(values.begin(), values.end());
+  }
+
+  std::size_t window_;
+  ColumnSums all_, last_;
+};
+
+}  // namespace
+
+PolicySpec ems_like_spec() {
+  return {
+      .name = "ems_like",
+      .kind = Kind::eviction,
+      .summary = "keeps what either all prompt rows or the last ones attend most: ours, in the spirit of EMS",
+      .details =
+          "Not a published rule. EMS (Adaptive Evict-then-Merge Strategy for Head-wise KV Cache "
+          "Compression Based on Global-Local Importance) combines global and local attention, but how is "
+          "not public. Here, per query head: mean attention over the rows that see a position, and mean "
+          "attention over the last `window` rows, scaled so that both have the same maximum; the score is "
+          "the larger, averaged over the unit's query heads. The window stays, generated tokens are "
+          "appended, nothing is merged.",
+      .departures = {{"EMS: evicts, then merges, by a formula that is not public",
+                      "our own combination of the two scores; results are not EMS's"}},
+      .params = {window_param(32, 1), unit_param("lane"), sinks_param(0), granularity_param(),
+                 ranked_tie_param()},
+      .needs = {.prompt_rows = RowNeed::all},
+      .scored = true,
+      .layer_unit = unit_is_layer,
+      .floor = selection_floor,
+      .make_eviction = [](const Params& params, const Unit& unit) {
+        return std::make_unique<EmsLike>(params, unit);
+      }};
+}
+
+}  // namespace kvsim::policy

@@ -1,0 +1,110 @@
+// What queries to come are expected to attend.
+#include <algorithm>
+#include <cmath>
+
+#include "policies/api/score_policy.hpp"
+#include "policies/parts/expected_queries.hpp"
+
+namespace kvsim::policy {
+namespace {
+
+double norm(std::span<const float> row) {
+  double squares = 0;
+  for (const float x : row) squares += static_cast<double>(x) * static_cast<double>(x);
+  return std::sqrt(squares);
+}
+
+void softmax(std::span<double> logits) {
+  const double largest = *std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  for (double& x : logits) sum += x = std::exp(x - largest);
+  for (double& x : logits) x /= sum;
+}
+
+class ExpectedAttention final : public ScoredEviction {
+ public:
+  ExpectedAttention(const Params& params, const Unit& unit)
+      : ScoredEviction(unit, Selection::of(params)),
+        sinks_(params.count("sinks")),
+        future_(params.count("future")),
+        covariance_(params.flag("covariance")),
+        value_norm_(params.flag("value_norm")),
+        epsilon_(params.real("epsilon")) {}
+
+ private:
+  /// Sinks are protected and have no score.
+  std::vector<double> score(const Prompt& prompt) override {
+    std::vector<double> out(prompt.length());
+    if (prompt.length() <= sinks_) return out;
+    const std::span<double> scores = std::span(out).subspan(sinks_);
+    const MatrixView keys = prompt.keys(0), values = prompt.values(0);
+    std::vector<double> expected(scores.size());
+    for (int head = 0; head < unit().group; ++head) {
+      const ExpectedQueries queries(prompt.queries(head), sinks_, prompt.rotary(), future_, covariance_);
+      for (std::size_t i = 0; i < expected.size(); ++i)
+        expected[i] = queries.logit(keys.row(sinks_ + i), prompt.scale());
+      softmax(expected);
+      for (std::size_t i = 0; i < scores.size(); ++i) scores[i] += expected[i] / unit().group;
+    }
+    for (std::size_t i = 0; value_norm_ && i < scores.size(); ++i)
+      scores[i] = (scores[i] + epsilon_) * norm(values.row(sinks_ + i));
+    return out;
+  }
+
+  std::size_t sinks_, future_;
+  bool covariance_, value_norm_;
+  double epsilon_;
+};
+
+}  // namespace
+
+PolicySpec expected_attention_spec() {
+  return {
+      .name = "expected_attention",
+      .kind = Kind::eviction,
+      .summary = "keeps what queries drawn from the prompt's own distribution are expected to attend",
+      .paper =
+          "Devoto, Jeblick, Jegou, Expected Attention: KV Cache Compression by Estimating Attention from "
+          "Future Queries Distribution, arXiv 2025, https://arxiv.org/abs/2510.00636",
+      .details =
+          "Per query head, mean and covariance of the prompt's queries before rotation, sinks left out, are "
+          "turned by the average of the rotations at the next `future` positions. A key's logit is the "
+          "expectation under that normal distribution, scale * mean.key + scale^2 / 2 * key' covariance key; "
+          "the softmax over the prompt without sinks is averaged over the query heads, and the score is "
+          "(that + epsilon) times the norm of the value. Generated tokens are appended.",
+      .departures = {{"kvpress: computes query statistics from hidden states through the projection",
+                      "from the recorded queries: the same numbers, and query-key normalisation is no "
+                      "obstacle"}},
+      .params = {{.name = "future",
+                  .type = ParamType::count,
+                  .fallback = "512",
+                  .min = 1,
+                  .max = 1 << 20,
+                  .unit = "positions",
+                  .help = "over how many positions to come rotations are averaged"},
+                 {.name = "covariance",
+                  .type = ParamType::flag,
+                  .fallback = "true",
+                  .help = "the spread of queries counts, not only their mean"},
+                 {.name = "value_norm",
+                  .type = ParamType::flag,
+                  .fallback = "true",
+                  .help = "expected attention is multiplied by the norm of the value"},
+                 {.name = "epsilon",
+                  .type = ParamType::real,
+                  .fallback = "0",
+                  .min = 0,
+                  .max = 1,
+                  .help = "added to expected attention before that"},
+                 sinks_param(4),
+                 granularity_param(),
+                 ranked_tie_param()},
+      .needs = {.keys = true, .values = true, .queries = true},
+      .scored = true,
+      .floor = selection_floor,
+      .make_eviction = [](const Params& params, const Unit& unit) {
+        return std::make_unique<ExpectedAttention>(params, unit);
+      }};
+}
+
+}  // namespace kvsim::policy

@@ -1,0 +1,122 @@
+// Keys that point elsewhere than the others stay.
+#include <cmath>
+
+#include "policies/api/score_policy.hpp"
+#include "policies/api/slots.hpp"
+
+namespace kvsim::policy {
+namespace {
+
+/// Appends key / |key| to `units`; a key of length 0 points nowhere.
+void add_unit(std::span<const float> key, std::vector<float>& units) {
+  double squares = 0;
+  for (const float x : key) squares += static_cast<double>(x) * static_cast<double>(x);
+  const double factor = squares > 0 ? 1 / std::sqrt(squares) : squares;
+  for (const float x : key) units.push_back(static_cast<float>(factor * static_cast<double>(x)));
+}
+
+/// Minus the cosine between each of the `units`, row-major [n, dim], and their mean.
+void score_units(std::span<const float> units, std::size_t dim, std::span<double> scores) {
+  std::vector<double> sum(dim);
+  for (std::size_t i = 0; i < units.size(); i += dim)
+    for (std::size_t c = 0; c < dim; ++c) sum[c] += static_cast<double>(units[i + c]);
+  double squares = 0;
+  for (const double x : sum) squares += x * x;
+  const double factor = squares > 0 ? -1 / std::sqrt(squares) : squares;
+  for (std::size_t i = 0; i < scores.size(); ++i) {
+    double dot = 0;
+    for (std::size_t c = 0; c < dim; ++c) dot += sum[c] * static_cast<double>(units[i * dim + c]);
+    scores[i] = factor * dot;
+  }
+}
+
+class KeyDiffDecoder final : public ScoredDecoder {
+ public:
+  /// `units`: of the slots the prompt left.
+  KeyDiffDecoder(const Selection& selection, std::size_t dim, std::vector<float> units)
+      : ScoredDecoder(selection, std::vector<double>(units.size() / dim)),
+        dim_(dim),
+        units_(std::move(units)) {
+    score_units(units_, dim_, scores());
+  }
+
+  void observe(const Step& step) override {
+    const std::span<double> scores = admit(step, 0);
+    own_.clear();
+    add_unit(step.keys.row(0), own_);
+    units_.resize(scores.size() * dim_);
+    std::copy(own_.begin(), own_.end(), units_.begin() + static_cast<std::ptrdiff_t>(step.own_slot * dim_));
+    score_units(units_, dim_, scores);
+  }
+
+  void close_slots(std::span<const std::size_t> victims) override {
+    ScoredDecoder::close_slots(victims);
+    close_up(units_, victims, dim_);
+  }
+
+ private:
+  std::size_t dim_;
+  std::vector<float> units_, own_;
+};
+
+class KeyDiff final : public ScoredEviction {
+ public:
+  KeyDiff(const Params& params, const Unit& unit)
+      : ScoredEviction(unit, Selection::of(params)), decodes_(params.flag("decode")) {}
+
+ private:
+  std::vector<double> score(const Prompt& prompt) override {
+    const MatrixView keys = prompt.keys(0);
+    units_.clear();
+    for (std::size_t j = 0; j < prompt.length(); ++j) add_unit(keys.row(j), units_);
+    std::vector<double> out(prompt.length());
+    score_units(units_, keys.cols, out);
+    return out;
+  }
+
+  std::unique_ptr<Decoder> decoder(std::size_t budget, std::span<const Position> slots) const override {
+    if (!decodes_) return nullptr;
+    const auto dim = static_cast<std::size_t>(unit().head_dim);
+    std::vector<float> units;
+    for (const Position position : slots) {
+      const auto from =
+          units_.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(position) * dim);
+      units.insert(units.end(), from, from + static_cast<std::ptrdiff_t>(dim));
+    }
+    return std::make_unique<KeyDiffDecoder>(selection(budget), dim, std::move(units));
+  }
+
+  bool decodes_;
+  std::vector<float> units_;  ///< [prompt, head_dim]
+};
+
+}  // namespace
+
+PolicySpec keydiff_spec() {
+  return {
+      .name = "keydiff",
+      .kind = Kind::eviction,
+      .summary = "keeps keys that point elsewhere than the mean of the others",
+      .paper =
+          "Park, Jones, Morse, Goel, Lee, Lott, KeyDiff: Key Similarity-Based KV Cache Eviction for "
+          "Long-Context LLM Inference in Resource-Constrained Environments, arXiv 2025, "
+          "https://arxiv.org/abs/2504.15364",
+      .details =
+          "Score of a token: minus the cosine between its key and the mean of all resident keys, each "
+          "scaled to length 1, per KV head. The mean is that of the prompt when it is ranked, and of what "
+          "is resident at every later step. No attention is needed.",
+      .departures = {{"paper: the prompt comes in blocks that are ranked with what is held",
+                      "the prompt is ranked when it ends; prompt=stream is a block of one token"},
+                     {"kvpress: generated tokens are appended", "keydiff.kvpress"}},
+      .params = {sinks_param(0), window_param(0), granularity_param(), decode_param(), phase_param(),
+                 prompt_param(), tie_param()},
+      .needs = {.keys = true},
+      .scored = true,
+      .floor = selection_floor,
+      .overshoot = selection_overshoot,
+      .make_eviction = [](const Params& params, const Unit& unit) {
+        return std::make_unique<KeyDiff>(params, unit);
+      }};
+}
+
+}  // namespace kvsim::policy

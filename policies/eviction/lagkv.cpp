@@ -1,0 +1,129 @@
+// What stands out against the tokens that follow stays.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "policies/api/score_policy.hpp"
+
+namespace kvsim::policy {
+namespace {
+
+/// Sample standard deviation over channels of (x - least) / (most - least); a channel without spread counts
+/// 0.
+double spread(std::span<const float> row, std::span<const float> least, std::span<const float> most) {
+  const std::size_t dim = row.size();
+  std::vector<double> scaled(dim);
+  double mean = 0;
+  for (std::size_t c = 0; c < dim; ++c) {
+    const double range = static_cast<double>(most[c]) - static_cast<double>(least[c]);
+    if (range > 0) scaled[c] = (static_cast<double>(row[c]) - static_cast<double>(least[c])) / range;
+    mean += scaled[c] / static_cast<double>(dim);
+  }
+  double squares = 0;
+  for (const double x : scaled) squares += (x - mean) * (x - mean);
+  return dim < 2 ? 0 : std::sqrt(squares / static_cast<double>(dim - 1));
+}
+
+/// Softmax over rows [first, first + lag) of their spread relative to the lag rows that follow, added to
+/// `scores` by half.
+void add_lag(const MatrixView& rows, std::size_t first, std::size_t lag, std::span<double> scores) {
+  const auto reference = rows.row(first + lag);
+  std::vector<float> least(reference.begin(), reference.end()), most = least;
+  for (std::size_t i = first + lag + 1; i < first + 2 * lag; ++i)
+    for (std::size_t c = 0; c < rows.cols; ++c) {
+      least[c] = std::min(least[c], rows(i, c));
+      most[c] = std::max(most[c], rows(i, c));
+    }
+  std::vector<double> weights(lag);
+  for (std::size_t i = 0; i < lag; ++i) weights[i] = spread(rows.row(first + i), least, most);
+  const double largest = *std::max_element(weights.begin(), weights.end());
+  double sum = 0;
+  for (double& weight : weights) sum += weight = std::exp(weight - largest);
+  for (std::size_t i = 0; i < lag; ++i) scores[i] += weights[i] / sum / 2;
+}
+
+/// Each score becomes its rank, lowest first, as a share of their number; of equals the first is lower.
+void rank_shares(std::span<double> scores) {
+  std::vector<std::size_t> order(scores.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return scores[a] < scores[b]; });
+  for (std::size_t rank = 0; rank < order.size(); ++rank)
+    scores[order[rank]] = static_cast<double>(rank) / static_cast<double>(order.size());
+}
+
+class LagKv final : public ScoredEviction {
+ public:
+  LagKv(const Params& params, const Unit& unit)
+      : ScoredEviction(unit, Selection::of(params)),
+        sinks_(params.count("sinks")),
+        lag_(params.count("lag")),
+        across_(params.flag("across")) {}
+
+ private:
+  std::vector<double> score(const Prompt& prompt) override {
+    const std::size_t length = prompt.length();
+    std::vector<double> out(length, 1.0);
+    if (length < sinks_ + 2 * lag_) {
+      for (std::size_t j = sinks_; j < length; ++j)
+        out[j] = static_cast<double>(j - sinks_) / static_cast<double>(length - sinks_);
+      return out;
+    }
+    const std::size_t lags = (length - sinks_) / lag_;
+    for (std::size_t p = 0; p + 1 < lags; ++p) {
+      const std::size_t first = sinks_ + p * lag_;
+      const std::span<double> scores = std::span(out).subspan(first, lag_);
+      std::fill(scores.begin(), scores.end(), 0.0);
+      add_lag(prompt.keys(0), first, lag_, scores);
+      add_lag(prompt.values(0), first, lag_, scores);
+      if (!across_) rank_shares(scores);
+    }
+    return out;
+  }
+
+  std::size_t sinks_, lag_;
+  bool across_;
+};
+
+}  // namespace
+
+PolicySpec lagkv_spec() {
+  return {
+      .name = "lagkv",
+      .kind = Kind::eviction,
+      .summary = "keeps, of every stretch of the prompt, what stands out against the stretch that follows",
+      .paper =
+          "Liang, Zhang, Li, Li, LagKV: Lag-Relative Information of the KV Cache Tells Which Tokens Are "
+          "Important, arXiv 2025, https://arxiv.org/abs/2504.04704",
+      .details =
+          "Behind the sinks the prompt is cut into lags. Every channel of a lag's keys is scaled by the "
+          "least and the largest value it takes in the next lag; a token's spread is the standard "
+          "deviation over its scaled channels, and its score the softmax of that over the lag, averaged "
+          "with the same of its value. Scores are replaced by ranks within the lag, so that every lag "
+          "keeps the same share; the last whole lag and what follows it score 1. A prompt of less than "
+          "two lags keeps its newest. Generated tokens are appended.",
+      .departures = {{"kvpress: a channel without spread in the next lag makes scores that are not numbers",
+                      "such a channel counts 0"}},
+      .params = {{.name = "lag",
+                  .type = ParamType::count,
+                  .fallback = "128",
+                  .min = 1,
+                  .max = 1 << 20,
+                  .unit = "tokens",
+                  .help = "length of a stretch"},
+                 {.name = "across",
+                  .type = ParamType::flag,
+                  .fallback = "false",
+                  .help = "scores of different lags compete as they are, not by rank within their lag"},
+                 sinks_param(4),
+                 granularity_param(),
+                 ranked_tie_param()},
+      .needs = {.keys = true, .values = true},
+      .scored = true,
+      .floor = selection_floor,
+      .make_eviction = [](const Params& params, const Unit& unit) {
+        return std::make_unique<LagKv>(params, unit);
+      }};
+}
+
+}  // namespace kvsim::policy
