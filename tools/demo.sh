@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The main job on the shipped sample: installs what is missing, builds, captures a real run, replays it under every
-# policy, prints the table and says where the files are. Arguments: an output directory (default build/demo).
+# The main job on the shipped sample: installs what is missing, builds, captures a real run, replays it under well-known
+# policies, prints the table and says where the files are. Arguments: an output directory (default build/demo).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=${1:-build/demo}
@@ -17,12 +17,16 @@ run() { # says what it runs, then runs it
 }
 run "$kvsim" capture --model traces/sample/model --prompt traces/sample/prompts/needle-2000-one.txt \
   --max-new-tokens 32 --ignore-eos --overwrite -o "$out/needle.h5"
-run "$kvsim" replay "$out/needle.h5" --policy all --budget 10%,25%,50%
+policies=()
+for policy in full window streaming_llm l2_norm h2o hashevict kvcrush snapkv pyramidkv xkv optimal; do
+  policies+=(--policy "$policy")
+done
+run "$kvsim" replay "$out/needle.h5" --budget 10%,25%,50% "${policies[@]}"
 echo
 echo "One score, three ways to split the same total over the layers:"
 score='snapkv(window=8,pool=avg:7,unit=layer)'
 run "$kvsim" replay "$out/needle.h5" --policy "$score" --policy "$score+pyramid" --policy "$score+xkv" --budget 10%,25%,50% --quiet
-run "$kvsim" replay "$out/needle.h5" --policy all --budget 10%,25%,50% --quiet --per layer --format csv --overwrite -o "$out/results.csv"
+run "$kvsim" replay "$out/needle.h5" --policy all --policy oracles --budget 10%,25%,50% --quiet --per layer --format csv --overwrite -o "$out/results.csv"
 
 echo
 echo "trace:   $out/needle.h5    (look: $kvsim trace info $out/needle.h5)"
