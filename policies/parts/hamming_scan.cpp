@@ -10,72 +10,94 @@ namespace {
 /// Slots that are worked on together: a block's numbers stay in the first cache, and its loops are plain
 /// reductions over 32-bit numbers, which compilers turn into vector instructions.
 constexpr std::size_t kBlock = 512;
-using Numbers = std::array<std::uint32_t, kBlock>;
+using Number = std::uint32_t;
+using Numbers = std::array<Number, kBlock>;
+constexpr Number kNone = 0xffffffffU;    ///< more than any slot or position
+constexpr Number kNewest = 0x7fffffffU;  ///< no position is larger
 
-void measure(std::span<const std::uint64_t> codes, const HashedQuery& query, Numbers& distances) {
-  const auto each = [&](std::uint64_t code, auto combine) {
-    for (std::size_t i = 0; i < codes.size(); ++i)
-      distances[i] = combine(distances[i], static_cast<std::uint32_t>(std::popcount(codes[i] ^ code)));
-  };
-  using Number = std::uint32_t;
-  each(query.codes.front(), [](Number, Number distance) { return distance; });
-  for (const std::uint64_t code : query.codes.subspan(1)) {
-    if (query.group == Group::mean)
-      each(code, [](Number sum, Number distance) { return sum + distance; });
-    else
-      each(code, [](Number nearest, Number distance) { return std::min(nearest, distance); });
-  }
+// How a slot's distances from several queries become one.
+Number only_last(Number, Number last) {
+  return last;
+}
+Number add(Number sum, Number distance) {
+  return sum + distance;
+}
+Number nearer(Number nearest, Number distance) {
+  return std::min(nearest, distance);
 }
 
-// In both, masks instead of conditions: from a condition gcc 12 makes a jump, and no vector instruction.
+/// distances[i] = combine(distances[i], distance of codes[i] from `query`).
+template <auto combine>
+void measure(std::span<const std::uint64_t> codes, std::uint64_t query, Numbers& distances) {
+  for (std::size_t i = 0; i < codes.size(); ++i)
+    distances[i] = combine(distances[i], static_cast<Number>(std::popcount(codes[i] ^ query)));
+}
 
-/// Distances become 0 where nobody may be chosen and one more elsewhere; returns the largest.
-std::uint32_t rank(std::span<const Position> positions, Choosable choosable, Numbers& distances) {
-  std::uint32_t most = 0;
-  for (std::size_t i = 0; i < positions.size(); ++i) {
+// Below, masks instead of conditions: from a condition gcc 12 makes a jump, and no vector instruction.
+
+/// The same with the last query; then 0 where nobody may be chosen and one more elsewhere. Returns the
+/// largest.
+template <auto combine>
+Number rank(std::span<const std::uint64_t> codes, std::uint64_t query, std::span<const Position> positions,
+            Choosable choosable, Numbers& distances) {
+  Number most = 0;
+  for (std::size_t i = 0; i < codes.size(); ++i) {
+    const Number distance = combine(distances[i], static_cast<Number>(std::popcount(codes[i] ^ query)));
     const bool free = (positions[i] >= choosable.first) & (positions[i] < choosable.last);
-    const std::uint32_t rank = (distances[i] + 1) & (0U - std::uint32_t{free});
+    const Number rank = (distance + 1) & (0U - Number{free});
     distances[i] = rank;
     most = std::max(most, rank);
   }
   return most;
 }
 
+Number rank(std::span<const std::uint64_t> codes, const HashedQuery& query,
+            std::span<const Position> positions, Choosable choosable, Numbers& distances) {
+  const std::uint64_t last = query.codes.back();
+  if (query.codes.size() == 1) return rank<only_last>(codes, last, positions, choosable, distances);
+  measure<only_last>(codes, query.codes.front(), distances);
+  for (const std::uint64_t code : query.codes.subspan(1, query.codes.size() - 2)) {
+    if (query.group == Group::mean)
+      measure<add>(codes, code, distances);
+    else
+      measure<nearer>(codes, code, distances);
+  }
+  return query.group == Group::mean ? rank<add>(codes, last, positions, choosable, distances)
+                                    : rank<nearer>(codes, last, positions, choosable, distances);
+}
+
 /// Least number that `of` gives to a slot of rank `most`.
 template <class Of>
-std::uint32_t least(std::size_t n, const Numbers& ranks, std::uint32_t most, Of of) {
-  std::uint32_t out = 0xffffffffU;
+Number least(std::size_t n, const Numbers& ranks, Number most, Of of) {
+  Number out = kNone;
   for (std::size_t i = 0; i < n; ++i) {
-    const std::uint32_t other = 0U - std::uint32_t{ranks[i] != most};
+    const Number other = 0U - Number{ranks[i] != most};
     out = std::min(out, of(i) | other);
   }
   return out;
 }
-
-constexpr std::uint32_t kNewest = 0x7fffffffU;
 
 }  // namespace
 
 std::size_t farthest(std::span<const std::uint64_t> codes, std::span<const Position> positions,
                      const HashedQuery& query, Choosable choosable, Tie tie) {
   Numbers ranks{};
-  std::uint32_t most = 1, preferred = 0xffffffffU;  // nobody of rank 1 yet
+  Number most = 1, preferred = kNone;  // nobody of rank 1 yet
   for (std::size_t begin = 0; begin < codes.size(); begin += kBlock) {
     const std::size_t n = std::min(kBlock, codes.size() - begin);
     const std::span<const Position> at = positions.subspan(begin, n);
-    measure(codes.subspan(begin, n), query, ranks);
-    const std::uint32_t here = rank(at, choosable, ranks);
-    if (here < most || (here == most && tie == Tie::slot && preferred != 0xffffffffU)) continue;
-    const auto position = [&](std::size_t i) { return static_cast<std::uint32_t>(at[i]); };
-    const std::uint32_t candidate =
+    const Number here = rank(codes.subspan(begin, n), query, at, choosable, ranks);
+    if (here < most || (here == most && tie == Tie::slot && preferred != kNone)) continue;
+    const auto position = [&](std::size_t i) { return static_cast<Number>(at[i]); };
+    const Number candidate =
         tie == Tie::slot
-            ? least(n, ranks, here, [&](std::size_t i) { return static_cast<std::uint32_t>(begin + i); })
+            ? least(n, ranks, here, [&](std::size_t i) { return static_cast<Number>(begin + i); })
         : tie == Tie::oldest ? least(n, ranks, here, position)
                              : least(n, ranks, here, [&](std::size_t i) { return kNewest - position(i); });
     preferred = here > most ? candidate : std::min(preferred, candidate);
     most = here;
   }
-  if (preferred == 0xffffffffU) return codes.size();
+  if (preferred == kNone) return codes.size();
   if (tie == Tie::slot) return preferred;
   const auto chosen = static_cast<Position>(tie == Tie::oldest ? preferred : kNewest - preferred);
   return static_cast<std::size_t>(std::find(positions.begin(), positions.end(), chosen) - positions.begin());
