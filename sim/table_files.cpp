@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "sim/base/error.hpp"
+#include "sim/matrix_file.hpp"
 #include "traces/hdf5_input.hpp"
 
 namespace kvsim::sim {
@@ -59,6 +60,10 @@ std::vector<float> TableFiles::row(std::string_view file, std::string_view datas
   const std::size_t lane = static_cast<std::size_t>(layer) * n_kv_heads_ + static_cast<std::size_t>(kv_head);
   const auto begin = table.begin() + static_cast<std::ptrdiff_t>(lane * n);
   return {begin, begin + static_cast<std::ptrdiff_t>(n)};
+}
+
+std::vector<std::vector<double>> TableFiles::matrix(std::string_view file) const {
+  return read_matrix(std::string(file));
 }
 
 }  // namespace kvsim::sim

@@ -22,6 +22,8 @@ class TableFiles final : public policy::Tables {
   /// hdf5_input.hpp does, and for another shape or a number that is not finite.
   std::vector<float> row(std::string_view file, std::string_view dataset, int layer,
                          int kv_head) const override;
+  /// As sim/matrix_file.hpp reads it.
+  std::vector<std::vector<double>> matrix(std::string_view file) const override;
 
  private:
   std::vector<float> load(const std::string& file, const std::string& dataset) const;

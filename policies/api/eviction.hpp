@@ -40,6 +40,9 @@ class Tables {
   /// Row [layer, kv_head] of a dataset [n_layers, n_kv_heads, n]. Throws Error(input) with file and dataset.
   virtual std::vector<float> row(std::string_view file, std::string_view dataset, int layer,
                                  int kv_head) const = 0;
+  /// A small table of numbers per layer and head, [layers][heads], rows as long as the file has them: .json,
+  /// .csv or .tsv. Throws Error(input) with the file.
+  virtual std::vector<std::vector<double>> matrix(std::string_view file) const = 0;
 };
 
 /// Shape and identity of a unit.

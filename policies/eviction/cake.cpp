@@ -124,7 +124,7 @@ PolicySpec cake_spec() {
           "Score of a position before the window: mean plus gamma times the sample variance of the attention "
           "from the last `window` rows, pooled along positions within each query head, averaged over the "
           "unit's query heads. While decoding: the last query's attention over what is held before the "
-          "window, pooled along what is held, in order of position. CAKE as published is cake+cake.",
+          "window, pooled along what is held, in order of position. CAKE as published is cake+cake_layers.",
       .departures =
           {{"authors' code: attends B + 1, then drops one", "drops before attending; phase=post"},
            {"authors' code: after the prompt neighbours are those in the cache, which is in order of "

@@ -84,11 +84,12 @@ TEST_CASE("every policy at every budget of interest on odd shapes: replayed or r
       for (const sim::LaneOutcome& lane : outcome.cells[i].lanes) {
         CHECK(lane.kept_tokens <= lane.budget_tokens + composition.eviction.overshoot());
         CHECK(lane.steps == shape.decode);
-        given += lane.budget_tokens;
+        given += std::min(lane.budget_tokens, shape.prompt);  // lanes that never evict have no budget
       }
       if (outcome.cells[i].skipped.empty() && !composition.eviction.spec->own_budget &&
-          !composition.allocation.spec->inexact)
-        CHECK(given == outcome.cells[i].budget_tokens * outcome.cells[i].lanes.size());
+          !composition.allocation.inexact())
+        CHECK(given ==
+              std::min(outcome.cells[i].budget_tokens, shape.prompt) * outcome.cells[i].lanes.size());
     }
   }
 }
@@ -107,23 +108,28 @@ TEST_CASE("R rises with the budget when budgets are prefixes of one ranking") {
     }
 }
 
-TEST_CASE("xkv's R_avg is at least that of every other allocation of the same total") {
+TEST_CASE("xkv's R_avg is at least that of every other allocation that spends no more") {
+  const std::string eviction = "snapkv(window=8,pool=avg:7,unit=layer)";
+  std::vector<std::string> policies = {eviction + "+xkv", eviction + "+pyramid(beta=4)"};
+  for (const std::string& text : test::every_allocation(eviction)) policies.push_back(text);
+  const auto spent = [](const sim::Outcome& outcome, std::size_t cell) {
+    std::uint64_t sum = 0;
+    for (const sim::LaneOutcome& lane : outcome.cells[cell].lanes)
+      sum += std::min(lane.budget_tokens, outcome.prompt);
+    return sum;
+  };
   for (std::uint64_t seed = 1; seed <= 3; ++seed) {
     const trace::MemoryTrace trace = structured(seed);
-    const std::string eviction = "snapkv(window=8,pool=avg:7,unit=layer)";
-    const sim::Outcome outcome =
-        test::run(trace, test::request_of({eviction + "+xkv", eviction + "+uniform", eviction + "+pyramid",
-                                           eviction + "+pyramid(beta=4)"},
-                                          kBudgets));
-    for (std::size_t b = 0; b < kBudgets.size(); ++b)
-      for (std::size_t other = 1; other < 4; ++other) {
-        CAPTURE(seed, kBudgets[b], other);
-        CHECK(test::r_avg(outcome, b * 4) >= test::r_avg(outcome, b * 4 + other) - 1e-9);
-        std::uint64_t a_total = 0, b_total = 0;
-        for (const auto& lane : outcome.cells[b * 4].lanes) a_total += lane.budget_tokens;
-        for (const auto& lane : outcome.cells[b * 4 + other].lanes) b_total += lane.budget_tokens;
-        CHECK(a_total == b_total);
-      }
+    const sim::Outcome outcome = test::run(trace, test::request_of(policies, kBudgets, 2));
+    std::size_t compared = 0;
+    for (std::size_t i = 0; i < outcome.cells.size(); ++i) {
+      const std::size_t xkv = i - i % policies.size();
+      if (!outcome.cells[i].skipped.empty() || spent(outcome, i) > spent(outcome, xkv)) continue;
+      CAPTURE(seed, policies[i % policies.size()], kBudgets[i / policies.size()]);
+      CHECK(test::r_avg(outcome, xkv) >= test::r_avg(outcome, i) - 1e-9);
+      ++compared;
+    }
+    CHECK(compared > 20);
   }
 }
 

@@ -23,20 +23,27 @@ inline std::vector<std::string> every_eviction() {
   return out;
 }
 
-/// The same without oracles, and every allocation that needs no file behind an eviction it can split.
+/// `eviction` with every allocation that needs no file, and each with every other choice of its parameters
+/// that are choices.
+inline std::vector<std::string> every_allocation(const std::string& eviction) {
+  std::vector<std::string> out;
+  for (const policy::PolicySpec& spec : policy::builtin().policies()) {
+    if (spec.kind != policy::Kind::allocation || !policy::complete(spec)) continue;
+    const std::string text = eviction + "+" + spec.name;
+    out.push_back(text);
+    for (const policy::ParamSpec& param : spec.params)
+      for (const std::string& choice : param.choices)
+        if (choice != param.fallback) out.push_back(text + "(" + param.name + "=" + choice + ")");
+  }
+  return out;
+}
+
+/// The same without oracles, and every allocation behind an eviction it can split.
 inline std::vector<std::string> every_policy() {
   std::vector<std::string> out;
   for (const std::string& text : every_eviction())
     if (!policy::parse_composition(text, policy::builtin()).eviction.spec->make_oracle) out.push_back(text);
-  for (const policy::PolicySpec& spec : policy::builtin().policies()) {
-    if (spec.kind != policy::Kind::allocation || !policy::complete(spec)) continue;
-    const std::string eviction = "snapkv(window=4)+";
-    out.push_back(eviction + spec.name);
-    for (const policy::ParamSpec& param : spec.params)
-      for (const std::string& choice : param.choices)
-        if (choice != param.fallback)
-          out.push_back(eviction + spec.name + "(" + param.name + "=" + choice + ")");
-  }
+  for (const std::string& text : every_allocation("snapkv(window=4)")) out.push_back(text);
   return out;
 }
 

@@ -4,6 +4,7 @@
 
 #include "policies/builtin.hpp"
 #include "sim/base/error.hpp"
+#include "tests/support/every_eviction.hpp"
 #include "tests/unit/policies/allocation_feeder.hpp"
 
 using namespace kvsim;
@@ -11,20 +12,6 @@ using namespace kvsim::policy;
 using namespace kvsim::policy::test;
 
 namespace {
-
-/// With an eviction whose scores it may use: names, and each with every other choice of its choices.
-std::vector<std::string> every_allocation(const std::string& eviction) {
-  std::vector<std::string> out;
-  for (const PolicySpec& spec : builtin().policies()) {
-    if (spec.kind != Kind::allocation || !complete(spec)) continue;
-    out.push_back(eviction + "+" + spec.name);
-    for (const ParamSpec& param : spec.params)
-      for (const std::string& choice : param.choices)
-        if (choice != param.fallback)
-          out.push_back(eviction + "+" + spec.name + "(" + param.name + "=" + choice + ")");
-  }
-  return out;
-}
 
 struct Model {
   std::size_t n_layers;
@@ -69,7 +56,7 @@ TEST_CASE("uniform gives every lane the budget, the prompt at most") {
 }
 
 TEST_CASE("a budget below the floor is refused by every allocation") {
-  for (const std::string& text : every_allocation("snapkv(window=4)")) {
+  for (const std::string& text : kvsim::test::every_allocation("snapkv(window=4)")) {
     const Composition composition = parse_composition(text, builtin());
     const AllocationRequest request = survey(composition, random_layers(2, {.prompt = 9}, 1), 3);
     CHECK_THROWS_WITH(allocate(composition, request), Catch::Contains("3 tokens") && Catch::Contains("4"));
@@ -79,7 +66,7 @@ TEST_CASE("a budget below the floor is refused by every allocation") {
 TEST_CASE("every allocation keeps its promises at every budget of interest") {
   for (const char* eviction :
        {"snapkv(window=1)", "snapkv(window=4,unit=layer)", "snapkv(window=5,sinks=2)", "l2_norm", "h2o"})
-    for (const std::string& text : every_allocation(eviction)) {
+    for (const std::string& text : kvsim::test::every_allocation(eviction)) {
       const Composition composition = parse_composition(text, builtin());
       for (const Model& model : kModels) {
         const Layers layers = random_layers(model.n_layers, model.shape, 5, model.levels);

@@ -22,6 +22,7 @@ struct MemoryTables final : Tables {
     asked = std::string(file) + ":" + std::string(dataset) + ":" + std::to_string(layer);
     return rows.at(static_cast<std::size_t>(kv_head));
   }
+  std::vector<std::vector<double>> matrix(std::string_view) const override { return {}; }
   mutable std::string asked;
 };
 

@@ -1,0 +1,145 @@
+// Heads of a layer compete for its budget.
+#include <algorithm>
+#include <functional>
+#include <numeric>
+
+#include "policies/api/allocation.hpp"
+#include "policies/api/spec.hpp"
+#include "policies/parts/largest_counts.hpp"
+#include "policies/parts/variant.hpp"
+#include "policies/parts/whole_numbers.hpp"
+#include "sim/base/error.hpp"
+
+namespace kvsim::policy {
+namespace {
+
+using Scores = std::vector<std::vector<double>>;
+
+/// Sum of a lane's n largest over the sum of all.
+double top_share(std::vector<double> scores, std::size_t n) {
+  if (std::any_of(scores.begin(), scores.end(), [](double x) { return !(x >= 0); }))
+    usage_error("normalise=true needs scores that are not negative", "adakv",
+                "Another eviction, or normalise=false.");
+  std::sort(scores.begin(), scores.end(), std::greater<>());
+  const double all = std::accumulate(scores.begin(), scores.end(), 0.0);
+  scores.resize(std::min(n, scores.size()));
+  return all > 0 ? std::accumulate(scores.begin(), scores.end(), 0.0) / all : 0;
+}
+
+class AdaKv final : public Allocation {
+ public:
+  explicit AdaKv(const Params& params)
+      : alpha_(params.real("alpha")),
+        normalise_(params.flag("normalise")),
+        variant_(params.word("variant")) {}
+
+  std::vector<std::size_t> allocate(const AllocationRequest& request) const override {
+    if (request.scores.size() != request.n_lanes()) bug("adakv needs the scores of every lane");
+    const Headroom room = headroom(request);
+    std::vector<std::size_t> above;
+    for (std::size_t layer = 0; layer < request.n_layers; ++layer) {
+      const std::vector<std::size_t> of_layer =
+          request.shared ? std::vector<std::size_t>{room.mean} : split(request, room, layer);
+      above.insert(above.end(), of_layer.begin(), of_layer.end());
+    }
+    return per_unit(request, above);
+  }
+
+ private:
+  std::vector<std::size_t> split(const AllocationRequest& request, const Headroom& room,
+                                 std::size_t layer) const {
+    const auto first = request.scores.begin() + static_cast<std::ptrdiff_t>(layer * request.n_kv_heads);
+    Scores scores(first, first + static_cast<std::ptrdiff_t>(request.n_kv_heads));
+    const std::size_t n_protected = request.prompt - scores[0].size();
+    for (std::vector<double>& lane : scores) {
+      std::sort(lane.begin(), lane.end(), std::greater<>());
+      if (normalise_) {
+        const double factor = top_share(lane, room.mean);
+        for (double& x : lane) x *= factor;
+      }
+      // What the floor has room for beyond the protected positions is a head's anyway.
+      drop_best(lane, room.floor - std::min(room.floor, n_protected));
+    }
+    if (variant_ == "kvpress") {
+      const auto pinned = static_cast<std::size_t>(alpha_ * static_cast<double>(room.floor + room.mean));
+      return compete(scores, room, pinned - std::min(pinned, room.floor));
+    }
+    return mixed(compete(scores, room, 0), room);
+  }
+
+  static void drop_best(std::vector<double>& falling, std::size_t n) {
+    falling.erase(falling.begin(),
+                  falling.begin() + static_cast<std::ptrdiff_t>(std::min(n, falling.size())));
+  }
+
+  /// Every head keeps its `pinned` best; the rest goes to the best of all heads.
+  static std::vector<std::size_t> compete(Scores scores, const Headroom& room, std::size_t pinned) {
+    for (std::vector<double>& lane : scores) drop_best(lane, pinned);
+    const std::size_t n = (room.mean - pinned) * scores.size();
+    std::vector<std::size_t> out = counts_of_largest(scores, n, room.most - pinned);
+    spread(out, n - std::accumulate(out.begin(), out.end(), std::size_t{0}), room.most - pinned);
+    for (std::size_t& tokens : out) tokens += pinned;
+    return out;
+  }
+
+  /// A share alpha of the mean for all, the rest as the heads won it.
+  std::vector<std::size_t> mixed(std::vector<std::size_t> won, const Headroom& room) const {
+    std::vector<double> ideal;
+    for (const std::size_t n : won)
+      ideal.push_back(static_cast<double>(n) * (1 - alpha_) + alpha_ * static_cast<double>(room.mean));
+    if (variant_ == "exact") return largest_remainder(ideal, room.mean * won.size());
+    const auto safe = static_cast<double>(static_cast<std::size_t>(alpha_ * static_cast<double>(room.mean)));
+    for (std::size_t& n : won)
+      n = std::min(half_even(static_cast<double>(n) * (1 - alpha_) + safe), room.most);
+    return won;
+  }
+
+  double alpha_;
+  bool normalise_;
+  std::string variant_;
+};
+
+}  // namespace
+
+PolicySpec adakv_spec() {
+  return {
+      .name = "adakv",
+      .kind = Kind::allocation,
+      .summary = "the heads of a layer compete for its budget by the eviction's own scores",
+      .paper =
+          "Feng, Lv, Cao, Xie, Zhou, Ada-KV: Optimizing KV Cache Eviction by Adaptive Budget Allocation for "
+          "Efficient LLM Inference, NeurIPS 2025, https://arxiv.org/abs/2407.11550",
+      .details =
+          "Every layer has the same total. Above the eviction's floor, the best scores of all its heads "
+          "together are counted per head (of equal ones the first head's); a share alpha of the mean is "
+          "given "
+          "to every head, the rest by these counts, whole numbers by largest remainder. In its own measure, "
+          "the sum of scores kept, this is never worse than equal budgets. variant=official: each head's "
+          "number "
+          "is rounded by itself, halves to even, and the total may differ. variant=kvpress: every head keeps "
+          "its alpha * budget best, floor included, and only the rest competes. Evictions that share one set "
+          "among a layer's heads get equal budgets.",
+      .departures = {{"authors' code: rounding loses up to a token per head",
+                      "exact total; variant=official"},
+                     {"kvpress: the safeguard is a guarantee on each head's best tokens, not a mixture",
+                      "a mixture; variant=kvpress"},
+                     {"KVCache-Factory multiplies a head's scores by the share its best ones hold",
+                      "raw scores compete; normalise=true"}},
+      .params = {{.name = "alpha",
+                  .type = ParamType::real,
+                  .fallback = "0.2",
+                  .min = 0,
+                  .max = 1,
+                  .unit = "share",
+                  .help = "of the mean budget that every head is given; 1 is uniform"},
+                 {.name = "normalise",
+                  .type = ParamType::flag,
+                  .fallback = "false",
+                  .help = "scores times the share of a head's score that its best ones hold"},
+                 variant_param({"official", "kvpress"})},
+      .uses_scores = true,
+      .inexact = [](const Params& params) { return params.word("variant") == "official"; },
+      .make_allocation = [](const Params& params) { return std::make_unique<AdaKv>(params); }};
+}
+
+}  // namespace kvsim::policy

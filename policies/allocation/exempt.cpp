@@ -1,0 +1,42 @@
+// Some layers are never compressed.
+#include "policies/api/allocation.hpp"
+#include "policies/api/spec.hpp"
+#include "policies/parts/exempt_layers.hpp"
+#include "policies/parts/whole_numbers.hpp"
+
+namespace kvsim::policy {
+namespace {
+
+class Exempt final : public Allocation {
+ public:
+  explicit Exempt(const Params& params) : params_(params) {}
+
+  std::vector<std::size_t> allocate(const AllocationRequest& request) const override {
+    const ExemptLayers exempt(params_, request.n_layers);
+    std::vector<std::size_t> above(exempt.n_others());
+    spread(above, exempt.left_for_others(request), headroom(request).most);
+    return exempt.lanes(request, above);
+  }
+
+ private:
+  Params params_;
+};
+
+}  // namespace
+
+PolicySpec exempt_spec() {
+  return {
+      .name = "exempt",
+      .kind = Kind::allocation,
+      .summary = "the first or last layers keep everything, the others share the rest evenly",
+      .details =
+          "An exempt layer holds its whole prompt and never drops a generated token; it counts as the prompt "
+          "in the total. The others share what is left, one token more for the first of them where it does "
+          "not divide. A budget that does not pay for the exempt layers is refused.",
+      .departures = {{"codes that skip layers compress the others as if nothing had been skipped",
+                      "the total is the budget's: the others get less"}},
+      .params = {exempt_first_param(2), exempt_last_param(0)},
+      .make_allocation = [](const Params& params) { return std::make_unique<Exempt>(params); }};
+}
+
+}  // namespace kvsim::policy

@@ -1,0 +1,80 @@
+// Shares given beforehand.
+#include <charconv>
+#include <numeric>
+
+#include "policies/api/allocation.hpp"
+#include "policies/api/spec.hpp"
+#include "policies/parts/head_matrix.hpp"
+#include "policies/parts/whole_numbers.hpp"
+#include "sim/base/error.hpp"
+
+namespace kvsim::policy {
+namespace {
+
+bool is_list(const std::string& text) {
+  return text.find_first_not_of("0123456789.:") == std::string::npos;
+}
+
+std::vector<double> list_of(const std::string& text) {
+  std::vector<double> out;
+  for (std::size_t at = 0; at <= text.size();) {
+    const std::size_t end = std::min(text.find(':', at), text.size());
+    double number = 0;
+    const auto parsed = std::from_chars(text.data() + at, text.data() + end, number);
+    if (at == end || parsed.ec != std::errc() || parsed.ptr != text.data() + end)
+      usage_error("shares=" + text + " is not a list of numbers between colons", "fixed",
+                  "E.g. shares=4:2:1:1");
+    out.push_back(number);
+    at = end + 1;
+  }
+  return out;
+}
+
+class Fixed final : public Allocation {
+ public:
+  explicit Fixed(std::string shares) : shares_(std::move(shares)) {}
+
+  std::vector<std::size_t> allocate(const AllocationRequest& request) const override {
+    const Headroom room = headroom(request);
+    if (is_list(shares_)) {
+      const std::vector<double> layers = list_of(shares_);
+      if (layers.size() != request.n_layers)
+        usage_error("shares=" + shares_ + " speaks of " + std::to_string(layers.size()) +
+                        " layers, the run has " + std::to_string(request.n_layers),
+                    "fixed");
+      return per_layer(request, shared_out(layers, room.mean * request.n_layers, room.most));
+    }
+    std::vector<double> of_lanes;
+    for (const std::vector<double>& heads : head_matrix(request, shares_))
+      of_lanes.push_back(std::accumulate(heads.begin(), heads.end(), 0.0));
+    const std::vector<double> weights = unit_means(request, of_lanes);
+    return per_unit(request, shared_out(weights, room.mean * weights.size(), room.most));
+  }
+
+ private:
+  std::string shares_;
+};
+
+}  // namespace
+
+PolicySpec fixed_spec() {
+  return {
+      .name = "fixed",
+      .kind = Kind::allocation,
+      .summary = "shares per layer or head that were decided beforehand",
+      .details =
+          "The budget above the eviction's floor is split in proportion to the shares by largest remainder; "
+          "what a lane cannot use goes evenly to those that can. A list has one number per layer, a file "
+          "(JSON, "
+          "TSV, CSV) one per layer or one per layer and head; kvsim allocate writes such files.",
+      .params = {{.name = "shares",
+                  .type = ParamType::text,
+                  .help = "numbers between colons, one per layer (4:2:1:1), or a file of them"}},
+      .check =
+          [](const Params& params) {
+            if (is_list(params.word("shares"))) list_of(params.word("shares"));
+          },
+      .make_allocation = [](const Params& params) { return std::make_unique<Fixed>(params.word("shares")); }};
+}
+
+}  // namespace kvsim::policy

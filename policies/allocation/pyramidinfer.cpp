@@ -1,0 +1,98 @@
+// Every layer keeps a share of what the layer before it kept.
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "policies/api/allocation.hpp"
+#include "policies/api/spec.hpp"
+#include "policies/parts/variant.hpp"
+#include "policies/parts/whole_numbers.hpp"
+
+namespace kvsim::policy {
+namespace {
+
+/// A context this short is not cut.
+constexpr std::size_t kLeastContext = 64;
+
+class PyramidInfer final : public Allocation {
+ public:
+  explicit PyramidInfer(const Params& params)
+      : rho_(params.real("rho")), recent_(params.real("recent")), published_(published_variant(params)) {}
+
+  std::vector<std::size_t> allocate(const AllocationRequest& request) const override {
+    const Headroom room = headroom(request);
+    std::vector<std::size_t> above = lengths(request.prompt, request.n_layers);
+    if (!published_) {
+      const std::vector<double> weights(above.begin(), above.end());
+      return per_layer(request, shared_out(weights, room.mean * request.n_layers, room.most));
+    }
+    for (std::size_t& n : above) n = std::max(n, room.floor) - room.floor;
+    return per_layer(request, above);
+  }
+
+ private:
+  /// What each layer holds: all in the first; what remains of it in the next.
+  std::vector<std::size_t> lengths(std::size_t prompt, std::size_t n_layers) const {
+    const std::size_t always = 1 + static_cast<std::size_t>(recent_ * static_cast<double>(prompt));
+    std::vector<std::size_t> out;
+    std::size_t held = prompt;
+    for (std::size_t layer = 0; layer < n_layers; ++layer) {
+      out.push_back(held);
+      const auto kept = static_cast<std::size_t>(static_cast<double>(held - std::min(held, always)) *
+                                                 ratio(layer, n_layers));
+      if (kept > kLeastContext) held = kept + always;
+    }
+    return out;
+  }
+
+  /// From 1 down to almost rho along half a cosine.
+  double ratio(std::size_t layer, std::size_t n_layers) const {
+    const double angle = std::numbers::pi * static_cast<double>(layer) / static_cast<double>(n_layers);
+    return (1 - rho_) * (std::cos(angle) + 1) / 2 + rho_;
+  }
+
+  double rho_, recent_;
+  bool published_;
+};
+
+}  // namespace
+
+PolicySpec pyramidinfer_spec() {
+  return {.name = "pyramidinfer",
+          .kind = Kind::allocation,
+          .summary = "each layer keeps a share of the layer before it, less and less along a cosine",
+          .paper =
+              "Yang, Han, Gao, Hu, Zhang, Zhao, PyramidInfer: Pyramid KV Cache Compression for "
+              "High-throughput LLM "
+              "Inference, Findings of ACL 2024, https://arxiv.org/abs/2405.12532",
+          .details =
+              "Of what layer l of L holds, all but the last token and a share `recent` of the prompt is cut "
+              "to (1 - "
+              "rho) * (cos(pi l / L) + 1) / 2 + rho of it, rounded down, for layer l + 1, unless no more "
+              "than 64 would "
+              "remain. The budget above the eviction's floor is split in proportion to these lengths. "
+              "variant=official: the lengths themselves, whatever the budget.",
+          .departures = {{"paper: pruned tokens leave the hidden states, so deeper layers never compute them",
+                          "budgets only: a recorded run holds every layer's attention over the whole prompt"},
+                         {"authors' code: a linear decay is overwritten by a constant",
+                          "the cosine, their default"}},
+          .params = {{.name = "rho",
+                      .type = ParamType::real,
+                      .fallback = "0.9",
+                      .min = 0,
+                      .max = 1,
+                      .unit = "share",
+                      .help = "of its context that the last layer hands on"},
+                     {.name = "recent",
+                      .type = ParamType::real,
+                      .fallback = "0.2",
+                      .min = 0,
+                      .max = 1,
+                      .unit = "share",
+                      .help = "of the prompt, its end, that is never cut"},
+                     variant_param({"official"})},
+          .inexact = published_variant,
+          .make_allocation = [](const Params& params) { return std::make_unique<PyramidInfer>(params); }};
+}
+
+}  // namespace kvsim::policy

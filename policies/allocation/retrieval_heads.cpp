@@ -1,0 +1,185 @@
+// Some heads see everything, the others sinks and recent tokens.
+#include <algorithm>
+#include <numeric>
+
+#include "policies/api/allocation.hpp"
+#include "policies/api/score_policy.hpp"
+#include "policies/api/spec.hpp"
+#include "policies/parts/head_matrix.hpp"
+#include "policies/parts/whole_numbers.hpp"
+#include "sim/base/error.hpp"
+
+namespace kvsim::policy {
+namespace {
+
+constexpr const char* kFromTrace = "trace";
+
+/// Attention outside sinks and recent tokens: mean over the prompt's rows and the lane's query heads.
+class FarAttention final : public Profile {
+ public:
+  FarAttention(int n_query_heads, std::size_t sinks, std::size_t recent)
+      : sinks_(sinks), recent_(recent), heads_(static_cast<std::size_t>(n_query_heads)) {}
+
+  std::size_t prompt_rows() const override { return kAllRows; }
+
+  void observe(const PromptRows& block) override {
+    double& far = heads_[static_cast<std::size_t>(block.query_head)];
+    for (std::size_t i = 0; i < block.p.rows; ++i) {
+      const std::size_t n_seen = block.first_query + i + 1;
+      const std::span<const float> row = block.p.row(i).first(n_seen - std::min(recent_, n_seen));
+      for (std::size_t j = sinks_; j < row.size(); ++j) far += static_cast<double>(row[j]);
+    }
+  }
+
+  void finish_prompt(const Prompt& prompt) override { length_ = prompt.length(); }
+
+  std::vector<double> values() const override {
+    const double rows = static_cast<double>(length_) * static_cast<double>(heads_.size());
+    return {std::accumulate(heads_.begin(), heads_.end(), 0.0) / rows};
+  }
+
+ private:
+  std::size_t sinks_, recent_, length_ = 0;
+  std::vector<double> heads_;
+};
+
+class RetrievalHeads final : public Allocation {
+ public:
+  explicit RetrievalHeads(const Params& params)
+      : scores_(params.word("scores")),
+        sinks_(params.count("sinks")),
+        recent_(params.count("recent")),
+        share_(params.real("retrieval")) {}
+
+  std::unique_ptr<Profile> profile(const Unit& lane) const override {
+    if (scores_ != kFromTrace) return nullptr;
+    return std::make_unique<FarAttention>(lane.n_query_heads(), sinks_, recent_);
+  }
+
+  std::vector<std::size_t> allocate(const AllocationRequest& request) const override {
+    const Headroom room = headroom(request);
+    const std::vector<double> scores = unit_means(request, lane_scores(request));
+    const std::size_t streaming =
+        std::clamp(sinks_ + recent_, room.floor, room.floor + room.most) - room.floor;
+    std::vector<std::size_t> above(scores.size(), streaming);
+    const std::size_t n = share_ > 0
+                              ? scores.size() - half_even(static_cast<double>(scores.size()) * (1 - share_))
+                              : afford(room, streaming, above);
+    std::vector<bool> retrieval(scores.size());
+    for (const std::size_t unit : best(scores, n)) retrieval[unit] = true;
+    std::vector<std::size_t> out = per_unit(request, in_order(above, retrieval));
+    const std::size_t lanes_per_unit = out.size() / scores.size();
+    for (std::size_t lane = 0; lane < out.size(); ++lane)
+      if (retrieval[lane / lanes_per_unit]) out[lane] = kNeverEvict;
+    return out;
+  }
+
+ private:
+  std::vector<double> lane_scores(const AllocationRequest& request) const {
+    std::vector<double> out;
+    if (scores_ == kFromTrace) {
+      if (request.profiles.size() != request.n_lanes()) bug("retrieval_heads needs a score of every lane");
+      for (const std::vector<double>& lane : request.profiles) out.push_back(lane[0]);
+    } else {
+      for (const std::vector<double>& heads : head_matrix(request, scores_))
+        out.push_back(*std::max_element(heads.begin(), heads.end()));
+    }
+    return out;
+  }
+
+  /// How many retrieval heads the budget pays for when the others stream; the rest of it is spread over those
+  /// others, the last entries of `above`. With too little for anybody all stream, with what there is.
+  static std::size_t afford(const Headroom& room, std::size_t streaming, std::vector<std::size_t>& above) {
+    const std::size_t units = above.size();
+    std::size_t n = 0;
+    if (room.most > streaming && room.mean > streaming)
+      n = units * (room.mean - streaming) / (room.most - streaming);
+    std::fill(above.begin(), above.end(), std::min(streaming, room.mean));
+    const std::span<std::size_t> others = std::span(above).subspan(n);
+    const std::size_t spent = n * room.most + others.size() * std::min(streaming, room.mean);
+    spread(others, units * room.mean - spent, room.most);
+    return n;
+  }
+
+  /// The units of the n largest scores, the earlier of equal ones.
+  static std::vector<std::size_t> best(const std::vector<double>& scores, std::size_t n) {
+    std::vector<std::size_t> order(scores.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::stable_sort(order.begin(), order.end(),
+                     [&](std::size_t a, std::size_t b) { return scores[a] > scores[b]; });
+    order.resize(n);
+    return order;
+  }
+
+  /// The last entries of `above` belong to the units that are no retrieval heads, in order.
+  static std::vector<std::size_t> in_order(const std::vector<std::size_t>& above,
+                                           const std::vector<bool>& retrieval) {
+    std::vector<std::size_t> out(above.size());
+    auto next = above.begin() + std::count(retrieval.begin(), retrieval.end(), true);
+    for (std::size_t unit = 0; unit < out.size(); ++unit)
+      if (!retrieval[unit]) out[unit] = *next++;
+    return out;
+  }
+
+  std::string scores_;
+  std::size_t sinks_, recent_;
+  double share_;
+};
+
+}  // namespace
+
+PolicySpec retrieval_heads_spec() {
+  return {
+      .name = "retrieval_heads",
+      .kind = Kind::allocation,
+      .summary = "retrieval heads keep everything, streaming heads sinks and recent tokens",
+      .paper =
+          "Xiao, Tang, Zuo, Guo, Yang, Tang, Fu, Han, DuoAttention: Efficient Long-Context LLM Inference "
+          "with "
+          "Retrieval and Streaming Heads, ICLR 2025, https://arxiv.org/abs/2410.10819; Tang, Lin, Lin, Han, "
+          "Hong, "
+          "Yao, Wang, RazorAttention: Efficient KV Cache Compression Through Retrieval Heads, ICLR 2025, "
+          "https://arxiv.org/abs/2407.15891",
+      .details =
+          "Heads of all layers are ranked by a score; the best never drop anything, the others get sinks + "
+          "recent "
+          "tokens, meant for streaming_llm with the same sinks. By default as many are retrieval heads as "
+          "the "
+          "budget pays for, and what is left over is spread over the streaming heads, so the total is exact; "
+          "with "
+          "`retrieval` their number is that share, and the total follows from it. scores=trace ranks by the "
+          "attention that the prompt's rows pay outside sinks and recent tokens; a file holds learned gates "
+          "or "
+          "measured echo and induction scores, of which the largest in a group counts.",
+      .departures = {{"DuoAttention: gates trained on passkey retrieval",
+                      "from a file, or a measure of the trace"},
+                     {"RazorAttention: dropped tokens live on in one compensation token", "they are gone"},
+                     {"RazorAttention: recent tokens are a share of long prompts", "a fixed number"}},
+      .params = {{.name = "scores",
+                  .type = ParamType::text,
+                  .fallback = kFromTrace,
+                  .help = "trace: measured; else a file of numbers per layer and head, JSON, TSV or CSV"},
+                 sinks_param(64),
+                 {.name = "recent",
+                  .type = ParamType::count,
+                  .fallback = "256",
+                  .min = 1,
+                  .max = 1 << 30,
+                  .unit = "tokens",
+                  .help = "newest tokens of a streaming head"},
+                 {.name = "retrieval",
+                  .type = ParamType::real,
+                  .fallback = "0",
+                  .min = 0,
+                  .max = 1,
+                  .unit = "share",
+                  .help = "of the heads that are retrieval heads; 0: as many as the budget pays for"}},
+      .needs_of =
+          [](const Params& params) {
+            return Needs{.prompt_rows = params.word("scores") == kFromTrace ? RowNeed::all : RowNeed::none};
+          },
+      .inexact = [](const Params& params) { return params.real("retrieval") > 0; },
+      .make_allocation = [](const Params& params) { return std::make_unique<RetrievalHeads>(params); }};
+}
+
+}  // namespace kvsim::policy
