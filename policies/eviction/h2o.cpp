@@ -15,10 +15,11 @@ PolicySpec h2o_spec() {
       .details =
           "Score: attention received from every prompt row and every later query, averaged over the unit's "
           "query heads. The last floor(recent * B) positions stay, the rest of the budget goes to the "
-          "highest scores, and a token once dropped never returns. With sinks or window, recent is a share "
-          "of what they leave. normalise=mean divides by the number of rows that saw the position, which "
-          "takes away the advantage of age; prompt_weight=mean or visible lets the whole prompt count as "
-          "one row. Without recent tokens the score freezes: a new token has had no time to collect any.",
+          "highest scores, and a token once dropped never returns. Recent tokens come on top of `window`, as "
+          "far as sinks leave room. normalise=mean divides by the number of rows that saw the position, "
+          "which "
+          "takes away the advantage of age; prompt_weight=mean or visible lets the whole prompt count as one "
+          "row. Without recent tokens the score freezes: a new token has had no time to collect any.",
       .departures = {{"paper: the printed pseudo-code scores with the current row alone",
                       "attention is accumulated, as text and code do; the other is h2o.alg1"},
                      {"paper: the prompt passes through the cache token by token",

@@ -28,7 +28,7 @@ ParamSpec recent_param(const char* fallback) {
           .min = 0,
           .max = 1,
           .unit = "share of the budget",
-          .help = "what goes to the most recent positions, of the budget beyond sinks and window"};
+          .help = "what goes to the most recent positions, beyond `window` and as far as sinks leave room"};
 }
 
 ParamSpec rows_param() {
@@ -66,8 +66,7 @@ Protection with_recent(const Selection& selection, double share, std::size_t bud
   // All of the budget but blocks of sinks may be window; a window may begin with the last position of a
   // block.
   const std::size_t most = budget - (selection.floor() - std::max<std::size_t>(out.window, 1));
-  const auto recent = static_cast<std::size_t>(
-      share * static_cast<double>(budget - std::min(budget, out.sinks + out.window)));
+  const auto recent = static_cast<std::size_t>(share * static_cast<double>(budget));
   out.window = std::min(out.window + recent, most);
   return out;
 }

@@ -16,7 +16,7 @@ ParamSpec rows_param();
 ParamSpec prompt_weight_param();
 ParamSpec normalise_param();
 
-/// `selection`'s protection with a window longer by floor(share * what sinks and window leave of the budget).
+/// `selection`'s protection with a window longer by floor(share * budget), as far as sinks leave room.
 Protection with_recent(const Selection& selection, double share, std::size_t budget);
 
 struct Accumulation {

@@ -185,12 +185,12 @@ TEST_CASE("a streamed prompt is accumulated over what was resident") {
   }
 }
 
-TEST_CASE("sinks and window come before the recent share") {
-  // Budget 10, 2 sinks, window 2: recent=0.5 adds floor(0.5 * 6) = 3, so the last 5 and 3 heavy hitters.
+TEST_CASE("the recent share comes on top of the window, as far as sinks leave room") {
+  // Budget 10, 2 sinks, window 2: recent=0.5 adds 5, so the last 7 and 1 heavy hitter.
   const Run run = random_run({.prompt = 30, .decode = 20}, 1);
   const Fed fed = feed("h2o(recent=0.5,sinks=2,window=2)", run, 10);
-  CHECK(fed.held == feed("h2o(recent=0,sinks=2,window=5)", run, 10).held);
-  CHECK(fed.held != feed("h2o(recent=0,sinks=2,window=4)", run, 10).held);
+  CHECK(fed.held == feed("h2o(recent=0,sinks=2,window=7)", run, 10).held);
+  CHECK(fed.held != feed("h2o(recent=0,sinks=2,window=6)", run, 10).held);
   CHECK(feed("h2o(recent=1,sinks=4)", run, 10).held == feed("streaming_llm", run, 10).held);
 }
 
@@ -235,4 +235,20 @@ TEST_CASE("h2o's printed algorithm is tova per KV head") {
 TEST_CASE("a prompt cannot be streamed when nobody manages tokens") {
   const Run run = random_run({.prompt = 6, .decode = 2}, 8);
   CHECK_THROWS_WITH(feed("h2o(prompt=stream,decode=false)", run, 3), Catch::Contains("nobody would leave"));
+}
+
+TEST_CASE("D2O's tokens: half of the budget recent, the sinks among the other half") {
+  for (std::uint64_t seed = 0; seed < 10; ++seed) {
+    const Run run = random_run({.prompt = 30, .decode = 20}, seed);
+    for (std::size_t budget = 8; budget < 24; ++budget) {
+      SlowRule rule = accumulated(budget / 2, false);
+      rule.sinks = 4;
+      const Fed fed = feed("h2o.d2o", run, budget), slow = feed_slowly(rule, run, budget);
+      CHECK(fed.kept == slow.kept);
+      // A token attends before another leaves, so one more is attended.
+      Positions first = slow.kept;
+      first.push_back(30);
+      CHECK(fed.held[0] == first);
+    }
+  }
 }

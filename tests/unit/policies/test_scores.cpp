@@ -1,8 +1,10 @@
 // The pieces scores are made of: column sums, pooling, protection.
+#include <algorithm>
 #include <catch2/catch.hpp>
 
 #include "policies/api/score_policy.hpp"
 #include "policies/parts/column_sums.hpp"
+#include "policies/parts/highest.hpp"
 #include "policies/parts/pooling.hpp"
 #include "sim/base/rng.hpp"
 #include "tests/unit/policies/policy_feeder.hpp"
@@ -48,6 +50,53 @@ TEST_CASE("column sums are those of one row after another, for any block and any
       CHECK(actual == expected);  // the same bits
     }
   }
+}
+
+TEST_CASE("sums that fold rows in another way have the same bits for any block") {
+  constexpr std::size_t kLength = 23;
+  const std::vector<float> rows = odd_rows(kLength);
+  for (const std::size_t last_rows : {std::size_t{1}, std::size_t{6}, kAllRows}) {
+    std::vector<double> expected(kLength);
+    for (std::size_t i = kLength - std::min(last_rows, kLength); i < kLength; ++i)
+      for (std::size_t j = 0; j < kLength; ++j)
+        expected[j] = expected[j] * 0.9 + static_cast<double>(i) * static_cast<double>(rows[i * kLength + j]);
+    for (const std::size_t block : {1U, 4U, 50U}) {
+      ColumnSums sums(1, last_rows);
+      for (std::size_t first = 0; first < kLength; first += block) {
+        const std::size_t count = std::min(block, kLength - first);
+        sums.fold({.query_head = 0,
+                   .first_query = first,
+                   .prompt_length = kLength,
+                   .p = {rows.data() + first * kLength, count, first + count, kLength}},
+                  [](double sum, double p, std::size_t i) { return sum * 0.9 + static_cast<double>(i) * p; });
+      }
+      CHECK(std::vector<double>(sums.head(0).begin(), sums.head(0).end()) == expected);
+    }
+  }
+}
+
+TEST_CASE("last rows are a number or a share, at least one of them") {
+  CHECK(LastRows(5).in(20) == 5);
+  CHECK(LastRows(50).in(20) == 20);
+  CHECK(LastRows(kAllRows).in(20) == 20);
+  CHECK(LastRows::of_share(0.25).in(21) == 5);
+  CHECK(LastRows::of_share(0.01).in(20) == 1);
+  CHECK(LastRows::of_share(1).in(20) == 20);
+}
+
+TEST_CASE("the highest of what is not taken, the newer of equals") {
+  const std::vector<double> values = {3, 5, 5, 1, 5};
+  const std::vector<char> taken = {0, 1, 0, 0, 0};
+  const auto sorted = [](std::vector<std::size_t> picked) {
+    std::sort(picked.begin(), picked.end());
+    return picked;
+  };
+  CHECK(sorted(highest(values, taken, 1)) == std::vector<std::size_t>{4});
+  CHECK(sorted(highest(values, taken, 3)) == std::vector<std::size_t>{0, 2, 4});
+  CHECK(sorted(highest(values, taken, 9)) == std::vector<std::size_t>{0, 2, 3, 4});
+  // By slot: position 30 in slot 2 is newer than position 7 in slot 4.
+  const std::vector<Position> slots = {1, 2, 30, 4, 7};
+  CHECK(highest(values, taken, 1, slots) == std::vector<std::size_t>{2});
 }
 
 TEST_CASE("the mean over heads of column sums") {
