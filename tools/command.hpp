@@ -9,6 +9,7 @@ namespace kvsim::tools {
 /// first. An option that takes one value per occurrence says allow_extra_args(false), or it swallows the
 /// positionals after it.
 void add_capture_command(CLI::App& app);
+void add_workload_command(CLI::App& app);
 void add_trace_command(CLI::App& app);
 void add_policy_command(CLI::App& app);
 void add_replay_command(CLI::App& app);

@@ -17,6 +17,7 @@ namespace {
 constexpr const char* kExamples = R"(Examples:
   kvsim capture --model traces/sample/model --prompt traces/sample/prompts/needle-1000-one.txt --max-new-tokens 32 -o run.h5
   kvsim capture --model ~/models/SmolLM2-135M --prompt - --max-new-tokens 64 --queries window:512 -o run.h5 < text
+  kvsim capture --model traces/sample/model --workload prompts.jsonl --item needle-1000-s1-0 --max-new-tokens 8 -o run.h5
   kvsim capture --model DIR --tokens ids.json --max-new-tokens 16 --attention window:64 --elem f32 -o exact.h5
 )";
 
@@ -62,7 +63,8 @@ void run_capture_command(Options& options) {
   check_device(options.device);
   options.capture.queries = capture::parse_row_choice(options.queries, "--queries", "all", false);
   options.capture.attention = capture::parse_row_choice(options.attention, "--attention", "full", true);
-  for (const std::string& input : {options.capture.prompt_file, options.capture.tokens_file}) {
+  for (const std::string& input :
+       {options.capture.prompt_file, options.capture.tokens_file, options.capture.workload_file}) {
     if (!input.empty() && input != "-") refuse_to_overwrite_input(options.capture.output, input);
   }
   capture::CaptureResult result;
@@ -77,6 +79,7 @@ void run_capture_command(Options& options) {
   print_phase("prompt     ", result.prompt_tokens, result.prefill_seconds);
   print_phase("generated  ", result.new_tokens, result.decode_seconds);
   if (!result.text.empty()) std::cout << "text       " << printable(result.text) << '\n';
+  for (const std::string& answer : result.answers) std::cout << "answer     " << printable(answer) << '\n';
 }
 
 }  // namespace
@@ -100,6 +103,16 @@ void add_capture_command(CLI::App& app) {
                    "Token ids instead of text: a JSON array, or separated by white space; nothing is added")
       ->type_name("FILE")
       ->excludes(prompt);
+  CLI::Option* workload =
+      command
+          ->add_option("--workload", capture.workload_file,
+                       "A prompt made by kvsim workload; its parts become flags of the trace's tokens")
+          ->type_name("FILE")
+          ->excludes(prompt)
+          ->excludes("--tokens");
+  command->add_option("--item", capture.item, "Which one of the workload, if it holds several")
+      ->type_name("ID")
+      ->needs(workload);
   command->add_option("--max-new-tokens", capture.max_new_tokens, "Generate at most this many, greedily")
       ->check(whole_number())
       ->type_name("N")

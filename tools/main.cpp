@@ -68,6 +68,7 @@ int run(int argc, char** argv) {
   app.set_version_flag("--version", version_text, "Version, commit, compiler, libraries");
   app.require_subcommand(1);
   add_capture_command(app);
+  add_workload_command(app);
   add_trace_command(app);
   add_replay_command(app);
   add_analyze_command(app);

@@ -80,6 +80,9 @@ struct Pass {
 enum TokenFlag : std::uint32_t {
   kFlagSpecial = 1U << 0,
   kFlagGenerated = 1U << 2,
+  kFlagQuestion = 1U << 3,
+  kFlagContext = 1U << 4,
+  kFlagEvidence = 1U << 5,
   kFlagWhiteSpace = 1U << 8,
   kFlagPunctuation = 1U << 9,
   kFlagDigit = 1U << 10,

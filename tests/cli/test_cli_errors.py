@@ -10,7 +10,7 @@ class Usage(CommandTest):
 
     def test_commands(self):
         message = self.fails(2)
-        for name in "capture", "trace", "replay", "policy":
+        for name in "capture", "workload", "trace", "replay", "policy":
             self.assertIn(name, message)
         self.assertIn("Did you mean replay", self.fails(2, "replya", "t.h5"))
         self.assertIn("needs a command", self.fails(2, "trace"))

@@ -49,8 +49,12 @@ Elem parse_elem(const std::string& text, Elem checkpoint) {
 }
 
 void check_options(const CaptureOptions& options) {
-  if (options.prompt_file.empty() == options.tokens_file.empty())
-    usage_error("give either a prompt or a file of token ids", "--prompt, --tokens");
+  const int given =
+      !options.prompt_file.empty() + !options.tokens_file.empty() + !options.workload_file.empty();
+  if (given != 1)
+    usage_error("give a prompt, a file of token ids or a workload", "--prompt, --tokens, --workload");
+  if (!options.item.empty() && options.workload_file.empty())
+    usage_error("names an item of a workload", "--item", "Add --workload FILE.");
   if (options.prefill_chunk == 0) usage_error("must be at least 1", "--prefill-chunk");
   if (options.threads > 1024) usage_error("must be at most 1024", "--threads");
   parse_elem(options.elem, Elem::f32);
@@ -98,14 +102,16 @@ std::uint32_t text_flag(const std::string& text) {
   return 0;
 }
 
-/// Without a tokenizer nothing is known of a token but who chose it.
-void fill_flags(trace::Header& header, std::uint64_t prompt, const ModelConfig& config,
-                const std::optional<Tokenizer>& tokenizer) {
+/// Without a tokenizer nothing is known of a token but who chose it; parts are known of workloads alone.
+void fill_flags(trace::Header& header, const Prompt& prompt, const ModelConfig& config) {
   const std::uint64_t total = header.n_tokens();
-  header.token_flags.assign(total, 0);
-  std::fill(header.token_flags.begin() + static_cast<std::ptrdiff_t>(prompt), header.token_flags.end(),
-            trace::kFlagGenerated);
+  header.token_flags = prompt.part_flags;
+  header.token_flags.resize(total, 0);
+  for (std::uint64_t t = prompt.ids.size(); t < total; ++t) header.token_flags[t] = trace::kFlagGenerated;
   header.flags_known = trace::kFlagGenerated;
+  if (!prompt.part_flags.empty())
+    header.flags_known |= trace::kFlagQuestion | trace::kFlagContext | trace::kFlagEvidence;
+  const std::optional<Tokenizer>& tokenizer = prompt.tokenizer;
   if (!tokenizer) return;
   header.flags_known |=
       trace::kFlagSpecial | trace::kFlagWhiteSpace | trace::kFlagPunctuation | trace::kFlagDigit;
@@ -117,17 +123,18 @@ void fill_flags(trace::Header& header, std::uint64_t prompt, const ModelConfig& 
   }
 }
 
-void fill_tokens(trace::Header& header, const Generation& run, std::uint64_t prompt,
-                 const ModelConfig& config, const std::optional<Tokenizer>& tokenizer) {
+void fill_tokens(trace::Header& header, const Generation& run, const Prompt& prompt,
+                 const ModelConfig& config) {
   const std::uint64_t total = run.tokens.size();
   header.token_id = run.tokens;
   header.token_logprob = run.logprob;
   header.token_position.resize(total);
   std::iota(header.token_position.begin(), header.token_position.end(), 0);
   header.token_segment.assign(total, 0);
-  std::fill(header.token_segment.begin() + static_cast<std::ptrdiff_t>(prompt), header.token_segment.end(),
-            1);
-  fill_flags(header, prompt, config, tokenizer);
+  std::fill(header.token_segment.begin() + static_cast<std::ptrdiff_t>(prompt.ids.size()),
+            header.token_segment.end(), 1);
+  fill_flags(header, prompt, config);
+  const std::optional<Tokenizer>& tokenizer = prompt.tokenizer;
   if (!tokenizer) return;
   header.tokenizer_name = kTokenizerFile;
   header.tokenizer_sha256 = tokenizer->sha256();
@@ -230,7 +237,7 @@ CaptureResult run_capture(const CaptureOptions& options, Progress& progress) {
 
   const std::uint64_t total = run.tokens.size();
   progress.total = total;
-  fill_tokens(header, run, prompt_tokens, config, prompt.tokenizer);
+  fill_tokens(header, run, prompt, config);
   fill_segments(header, prompt_tokens, total);
   header.passes = run.passes;
   header.layer_ns = run.layer_ns;
@@ -240,6 +247,7 @@ CaptureResult run_capture(const CaptureOptions& options, Progress& progress) {
   writer.finish(header);
 
   CaptureResult result = summarise(options, run, prompt_tokens, prompt.tokenizer);
+  result.answers = prompt.answers;
   result.notes = std::move(notes);
   return result;
 }

@@ -21,8 +21,11 @@ RowChoice parse_row_choice(const std::string& text, const std::string& option, c
 
 struct CaptureOptions {
   std::string model_dir;
-  std::string prompt_file;  ///< UTF-8 text, "-": standard input; exactly one of prompt_file and tokens_file
-  std::string tokens_file;  ///< JSON array of token ids, or whitespace-separated ids
+  // Exactly one of prompt_file, tokens_file and workload_file.
+  std::string prompt_file;    ///< UTF-8 text, "-": standard input
+  std::string tokens_file;    ///< JSON array of token ids, or whitespace-separated ids
+  std::string workload_file;  ///< JSON Lines (traces/workloads/README.md)
+  std::string item;           ///< id of the workload's item; may be empty when there is but one
   std::uint64_t max_new_tokens = 64;
   RowChoice queries{RowChoice::Kind::all, 0};
   RowChoice attention{RowChoice::Kind::none, 0};
@@ -40,7 +43,8 @@ struct CaptureOptions {
 
 struct CaptureResult {
   std::uint64_t prompt_tokens = 0, new_tokens = 0;
-  std::string text;  ///< generated text, if the tokenizer is known
+  std::string text;                  ///< generated text, if the tokenizer is known
+  std::vector<std::string> answers;  ///< of a workload's item
   std::uint64_t file_bytes = 0;
   double prefill_seconds = 0, decode_seconds = 0;
   std::vector<std::string>

@@ -5,6 +5,7 @@
 #include "sim/base/error.hpp"
 #include "traces/capture/input_file.hpp"
 #include "traces/capture/token_file.hpp"
+#include "traces/capture/workload_item.hpp"
 
 namespace kvsim::capture {
 namespace {
@@ -28,25 +29,45 @@ std::optional<Tokenizer> load_tokenizer(const CaptureOptions& options, std::vect
   }
 }
 
+void check_vocabulary(const std::vector<std::int32_t>& ids, const ModelConfig& config,
+                      const std::string& where) {
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    if (static_cast<std::uint32_t>(ids[i]) < config.vocab_size) continue;
+    input_error("token " + std::to_string(i) + " of the prompt has id " + std::to_string(ids[i]) +
+                    ", outside the model's vocabulary of " + std::to_string(config.vocab_size),
+                where, "The tokenizer belongs to another model.");
+  }
+}
+
+void take_item(Prompt& prompt, WorkloadItem item, std::vector<std::string>& notes) {
+  prompt.ids = prompt.tokenizer->encode(item.prompt);
+  prompt.part_flags = part_flags(item, prompt.ids, *prompt.tokenizer);
+  prompt.answers = std::move(item.answers);
+  if (prompt.ids.size() != item.tokens) {
+    notes.push_back(item.id + " was built to " + std::to_string(item.tokens) +
+                    " tokens of another tokenizer; here it has " + std::to_string(prompt.ids.size()));
+  }
+}
+
 }  // namespace
 
 Prompt load_prompt(const CaptureOptions& options, const ModelConfig& config,
                    std::vector<std::string>& notes) {
-  Prompt prompt{{}, load_tokenizer(options, notes)};
+  Prompt prompt{{}, load_tokenizer(options, notes), {}, {}};
   if (!options.tokens_file.empty()) {
     const std::string text = read_file(options.tokens_file, kMaxTokensFileBytes);
     prompt.ids = parse_token_ids(text, config.vocab_size, options.tokens_file);
   } else {
-    prompt.ids = prompt.tokenizer->encode(read_file(options.prompt_file, kMaxTextBytes));
-    for (std::size_t i = 0; i < prompt.ids.size(); ++i) {
-      if (static_cast<std::uint32_t>(prompt.ids[i]) >= config.vocab_size) {
-        input_error("token " + std::to_string(i) + " of the prompt has id " + std::to_string(prompt.ids[i]) +
-                        ", outside the model's vocabulary of " + std::to_string(config.vocab_size),
-                    options.model_dir + "/" + kTokenizerFile, "The tokenizer belongs to another model.");
-      }
+    if (options.workload_file.empty()) {
+      prompt.ids = prompt.tokenizer->encode(read_file(options.prompt_file, kMaxTextBytes));
+    } else {
+      take_item(prompt, read_workload_item(options.workload_file, options.item), notes);
     }
+    check_vocabulary(prompt.ids, config, options.model_dir + "/" + kTokenizerFile);
   }
-  if (prompt.ids.empty()) input_error("the prompt has no tokens", options.prompt_file + options.tokens_file);
+  if (prompt.ids.empty())
+    input_error("the prompt has no tokens",
+                options.prompt_file + options.tokens_file + options.workload_file);
   return prompt;
 }
 

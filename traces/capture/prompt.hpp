@@ -14,10 +14,13 @@ namespace kvsim::capture {
 struct Prompt {
   std::vector<std::int32_t> ids;       ///< at least one, all in the model's vocabulary
   std::optional<Tokenizer> tokenizer;  ///< absent when ids were given and the checkpoint has none that loads
+  /// Token flags of the parts of a workload's item, one per id; empty when the parts are not known.
+  std::vector<std::uint32_t> part_flags;
+  std::vector<std::string> answers;  ///< of a workload's item
 };
 
-/// Reads options.prompt_file or options.tokens_file. Throws Error(input); what costs only the text becomes a
-/// note.
+/// Reads options.prompt_file, options.tokens_file or an item of options.workload_file. Throws Error(input);
+/// what costs only the text becomes a note.
 Prompt load_prompt(const CaptureOptions& options, const ModelConfig& config, std::vector<std::string>& notes);
 
 /// Throws Error(usage) unless prompt and new tokens fit into the model's context.

@@ -448,10 +448,10 @@ TEST_CASE("what is asked for must be possible") {
 
   SECTION("prompt and tokens, or neither") {
     options.prompt_file = "x";
-    CHECK_THAT(usage(), Contains("either a prompt or"));
+    CHECK_THAT(usage(), Contains("give a prompt, a file of token ids or a workload"));
     options.prompt_file.clear();
     options.tokens_file.clear();
-    CHECK_THAT(usage(), Contains("either a prompt or"));
+    CHECK_THAT(usage(), Contains("give a prompt, a file of token ids or a workload"));
   }
   SECTION("more tokens than the context holds") {
     options.max_new_tokens = 118;

@@ -1,0 +1,167 @@
+#!/usr/bin/env python3
+"""kvsim workload, and its prompts captured from the shipped sample model."""
+import hashlib
+import json
+import re
+
+import h5py
+
+import kvsim_command
+from kvsim_command import SOURCE, CommandTest
+
+MODEL = SOURCE / "traces" / "sample" / "model"
+KINDS = ["needle", "needle-multi-key", "needle-multi-value", "passkey", "variables", "common-words", "frequent-words", "copy",
+         "turns", "text"]
+KEYS = ["id", "kind", "seed", "context_tokens", "tokens", "answer_tokens", "context_id", "turn", "turns", "prompt", "spans",
+        "expect", "answers"]
+QUESTION, CONTEXT, EVIDENCE = 1 << 3, 1 << 4, 1 << 5
+FLAG = {"question": QUESTION, "context": CONTEXT, "evidence": EVIDENCE}
+README = (SOURCE / "traces" / "workloads" / "README.md").read_text()
+
+
+class Workload(CommandTest):
+    def setUp(self):
+        for pattern in "*.jsonl*", "run*":
+            for path in self.folder.glob(pattern):
+                path.unlink()
+
+    def workload(self, kind, *more, context=300):
+        return ["workload", kind, "--context", context, "--tokenizer", MODEL, *more]
+
+    def items(self, *arguments, **options):
+        return [json.loads(line) for line in self.ok(*self.workload(*arguments, **options)).splitlines()]
+
+    def capture(self, *more):
+        return ["capture", "--model", MODEL, "--workload", "p.jsonl", "-o", "run.h5", "--quiet", "--overwrite", *more]
+
+    def test_help_begins_with_examples_and_lists_the_kinds(self):
+        text = self.ok("workload", "--help")
+        self.assertTrue(text.startswith("Examples:\n  kvsim workload needle"))
+        listed = re.findall(r"(?m)^  ([a-z-]+) {2,}\w", text[text.index("Kinds:"):text.index("Usage")])
+        self.assertEqual(listed, KINDS)
+
+    def test_the_readme_names_every_kind_and_key(self):
+        for name in KINDS + KEYS:
+            self.assertIn(f"| `{name}` |", README)
+
+    def test_lines_are_as_documented(self):
+        for kind in KINDS:
+            with self.subTest(kind):
+                items = self.items(kind, "--count", 5, "--seed", 9)
+                self.assertEqual([item["id"] for item in items], [f"{kind}-300-s9-{i}" for i in range(5)])
+                for item in items:
+                    self.assertEqual(list(item), KEYS)
+                    self.assertEqual((item["kind"], item["seed"], item["context_tokens"]), (kind, 9, 300))
+                    self.assertTrue(288 < item["tokens"] <= 300, item["tokens"])
+                    self.assertEqual(bool(item["answers"]), item["expect"] != "nothing")
+                    self.assertEqual(item["answer_tokens"] > 0, bool(item["answers"]))
+
+    def test_same_seed_same_bytes(self):
+        digest = hashlib.sha256()
+        for kind in KINDS:
+            self.ok(*self.workload(kind, "--count", 3, "-o", "p.jsonl", "--overwrite", context=256))
+            data = (self.folder / "p.jsonl").read_bytes()
+            self.assertEqual(data, self.ok(*self.workload(kind, "--count", 3, "--seed", 1, context=256)).encode())
+            digest.update(data)
+        # As in tests/unit/workloads.
+        self.assertEqual(digest.hexdigest(), "553c66e842bad93dfa6f63195710989f5d96c68dd8910fef654df4c30c62b9e4")
+
+    def test_own_text(self):
+        (self.folder / "own.txt").write_text("All of this is mine. " * 30)
+        for item in self.items("needle", "--text", "own.txt", "--count", 3):
+            begin, end = next((span["begin"], span["end"]) for span in item["spans"] if span["role"] == "evidence")
+            rest = item["prompt"][:begin] + item["prompt"][end:]
+            self.assertTrue(rest.startswith("All of this is mine. All of"), rest)
+        (self.folder / "blank.txt").write_text(" \n\n ")
+        self.assertIn("blank.txt", self.fails(3, *self.workload("text", "--text", "blank.txt")))
+        self.assertIn("missing.txt", self.fails(3, *self.workload("text", "--text", "missing.txt")))
+
+    def test_impossible_requests(self):
+        for arguments, words in [(self.workload("nedle"), ["nedle", "Did you mean needle"]),
+                                 (self.workload("needle", context=3), ["--context", "At least"]),
+                                 (self.workload("needle", context=0), ["--context", "At least"]),
+                                 (self.workload("needle", context=10**9), ["--context", "At most"]),
+                                 (self.workload("needle", context="-5"), ["--context"]),
+                                 (self.workload("needle", "--count", 0), ["--count"]),
+                                 (self.workload("needle", "--facts", 2), ["--facts", "means nothing"]),
+                                 (self.workload("passkey", "--text", "t.h5"), ["--text", "means nothing"]),
+                                 (self.workload("turns", "--hops", 2), ["--hops", "means nothing"]),
+                                 (self.workload("turns", "--facts", 0), ["--facts"]),
+                                 (self.workload("variables", "--hops", 9), ["--hops", "8"]),
+                                 (self.workload("needle", "--style", "pair"), ["Did you mean pairs"]),
+                                 (["workload"], ["KIND"]),
+                                 (["workload", "needle"], ["--context is required"])]:
+            with self.subTest(arguments=arguments):
+                message = self.fails(2, *arguments)
+                for word in words:
+                    self.assertIn(word, message)
+        message = self.fails(3, "workload", "needle", "--context", 300, "--tokenizer", self.folder, "-o", "p.jsonl")
+        self.assertIn("tokenizer.json", message)
+        self.assertIn("--tokenizer DIR", message)
+        self.assertEqual(list(self.folder.glob("p.jsonl*")), [])
+
+    def test_existing_files_are_kept_unless_told(self):
+        (self.folder / "p.jsonl").write_text("precious")
+        self.assertIn("--overwrite", self.fails(2, *self.workload("text", "-o", "p.jsonl")))
+        self.assertEqual((self.folder / "p.jsonl").read_text(), "precious")
+        self.ok(*self.workload("text", "-o", "p.jsonl", "--overwrite"))
+        (self.folder / "own.txt").write_text("Own text.")
+        self.fails(2, *self.workload("text", "--text", "own.txt", "-o", "own.txt", "--overwrite"))
+
+    def test_parts_become_flags_of_the_tokens(self):
+        for kind in "needle-multi-key", "passkey", "variables", "turns", "frequent-words", "text":
+            self.ok(*self.workload(kind, "--count", 2, "-o", "p.jsonl", "--overwrite"))
+            for item in map(json.loads, (self.folder / "p.jsonl").read_text().splitlines()):
+                out = self.ok(*self.capture("--item", item["id"], "--max-new-tokens", 3, "--ignore-eos"))
+                self.assertEqual(re.findall(r"(?m)^answer {5}(.*)$", out), item["answers"])
+                with h5py.File(self.folder / "run.h5") as trace:
+                    flags, offset = trace["tokens/flags"][:].tolist(), trace["text/offset"][:].tolist()
+                    known, prompt = trace["tokens"].attrs["flags_known"], int(trace["segments/count"][0])
+                    text = bytes(trace["text/bytes"][offset[1]:offset[prompt]])
+                self.assertEqual(known & 0b111000, 0b111000)
+                self.assertEqual((text, prompt), (item["prompt"].encode(), item["tokens"]))
+                self.assertEqual(flags[0], 1)  # <s> is no part of the prompt
+                for t in range(1, prompt):
+                    begin, end = offset[t] - offset[1], offset[t + 1] - offset[1]
+                    expected = {FLAG[s["role"]] for s in item["spans"] if s["begin"] < end and begin < s["end"]}
+                    self.assertEqual(flags[t] & 0b111000, sum(expected), (item["id"], t))
+                self.assertEqual([flag & 0b111100 for flag in flags[prompt:]], [4] * 3)
+                self.assertIn("sound", self.ok("trace", "check", "run.h5"))
+
+    def test_the_sample_model_finds_needles_and_the_trace_shows_where_it_looked(self):
+        """Layer 3 holds the model's retrieval heads (CARD.md): the last prompt token looks at the evidence."""
+        self.ok(*self.workload("needle", "-o", "p.jsonl", context=500))
+        out = self.ok(*self.capture("--max-new-tokens", 1, "--attention", "window:1"))  # one prompt: no --item needed
+        self.assertEqual(re.search(r"(?m)^text {7}(.*)$", out)[1], re.search(r"(?m)^answer {5}(.*)$", out)[1])
+        with h5py.File(self.folder / "run.h5") as trace:
+            flags, rows = trace["tokens/flags"][:], trace["layers/0003/rows"]
+            row = rows["p"][:, int(rows["ptr"][0]):int(rows["ptr"][1])]
+            evidence = (flags[:row.shape[1]] & EVIDENCE) > 0
+        self.assertTrue(2 < evidence.sum() < 8)
+        self.assertGreater(row[:, evidence].sum(axis=1).max(), 0.5)
+
+    def test_a_prompt_of_another_tokenizer_is_noted(self):
+        item = self.items("needle")[0]
+        item["tokens"] += 50
+        (self.folder / "p.jsonl").write_text(json.dumps(item))
+        done = self.kvsim(*self.capture("--max-new-tokens", 1))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("another tokenizer", done.stderr)
+
+    def test_capture_refuses(self):
+        self.ok(*self.workload("needle", "--count", 3, "-o", "p.jsonl"))
+        self.assertIn("needle-300-s1-0", self.fails(2, *self.capture()))
+        self.assertIn("Did you mean needle-300-s1-0", self.fails(2, *self.capture("--item", "needle-300-s1-20")))
+        for more in ["--prompt", "p.jsonl"], ["--tokens", "p.jsonl"]:
+            self.fails(2, *self.capture("--item", "needle-300-s1-0", *more))
+        self.fails(2, "capture", "--model", MODEL, "--prompt", "p.jsonl", "--item", "x", "-o", "run.h5")
+        self.assertIn("read by this command", self.fails(2, "capture", "--model", MODEL, "--workload", "p.jsonl", "--item",
+                                                         "needle-300-s1-0", "-o", "p.jsonl", "--overwrite"))
+        self.assertIn("missing.jsonl", self.fails(3, "capture", "--model", MODEL, "--workload", "missing.jsonl", "-o", "run.h5"))
+        (self.folder / "p.jsonl").write_text("not json\n")
+        self.assertIn("p.jsonl line 1", self.fails(3, *self.capture()))
+        self.assertEqual(list(self.folder.glob("run*")), [])
+
+
+if __name__ == "__main__":
+    kvsim_command.main()

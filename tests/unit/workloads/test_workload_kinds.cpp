@@ -1,0 +1,311 @@
+// Every kind, counted by the shipped tokenizer: what a prompt promises, it holds.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <map>
+#include <set>
+#include <sstream>
+
+#include "sim/base/error.hpp"
+#include "sim/base/sha256.hpp"
+#include "tests/unit/workloads/sample_tokenizer.hpp"
+#include "traces/workloads/workload.hpp"
+
+using namespace kvsim::workload;
+
+namespace {
+
+std::uint64_t count_tokens(std::string_view text) {
+  return sample_tokenizer().encode(text).size();
+}
+
+WorkloadOptions options_of(std::uint64_t tokens, std::uint64_t count, std::uint64_t seed = 1) {
+  WorkloadOptions options;
+  options.context_tokens = tokens;
+  options.count = count;
+  options.seed = seed;
+  options.task.passages = &builtin_passages();
+  return options;
+}
+
+std::vector<PromptItem> made(const std::string& kind, const WorkloadOptions& options) {
+  std::vector<PromptItem> items;
+  make_workload(kind_named(kind), options, count_tokens,
+                [&](const PromptItem& item) { items.push_back(item); });
+  return items;
+}
+
+std::string text_of(const PromptItem& item, Role role) {
+  std::string text;
+  for (const RoleSpan& span : item.spans)
+    if (span.role == role) text += item.prompt.substr(span.begin, span.end - span.begin);
+  return text;
+}
+
+std::size_t occurrences(const std::string& text, const std::string& part) {
+  std::size_t times = 0;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++times;
+  return times;
+}
+
+std::vector<std::string> words_of(const std::string& text) {
+  std::istringstream in(text);
+  std::vector<std::string> words;
+  for (std::string word; in >> word;) words.push_back(word);
+  return words;
+}
+
+}  // namespace
+
+TEST_CASE("every kind keeps to its length, for every length") {
+  for (const Kind& kind : kinds()) {
+    for (const std::uint64_t tokens : {160, 333, 1000, 2048, 3001}) {
+      for (const PromptItem& item : made(kind.name, options_of(tokens, 3))) {
+        INFO(item.id);
+        CHECK(item.tokens == count_tokens(item.prompt));
+        CHECK(item.tokens <= tokens);
+        CHECK(item.tokens + 12 > tokens);  // the longest word of the passages has some ten tokens
+        CHECK(item.context_tokens == tokens);
+      }
+    }
+  }
+}
+
+TEST_CASE("another tokenizer, another length: words") {
+  const auto words = [](std::string_view text) { return words_of(std::string(text)).size(); };
+  for (const Kind& kind : kinds()) {
+    make_workload(kind, options_of(200, 3), words, [&](const PromptItem& item) {
+      INFO(item.id);
+      CHECK(item.tokens == 200);  // no cut of a text adds more than one word
+    });
+  }
+}
+
+TEST_CASE("question and context cover the prompt, evidence lies in the context") {
+  for (const Kind& kind : kinds()) {
+    for (const PromptItem& item : made(kind.name, options_of(500, 4))) {
+      INFO(item.id);
+      std::uint64_t covered = 0;
+      RoleSpan context;
+      bool evidence = false;
+      for (const RoleSpan& span : item.spans) {
+        CHECK(span.begin < span.end);
+        CHECK(span.end <= item.prompt.size());
+        if (span.role == Role::evidence) {
+          evidence = true;
+          CHECK(span.begin >= context.begin);
+          CHECK(span.end <= context.end);
+          continue;
+        }
+        CHECK(span.begin == covered);
+        covered = span.end;
+        if (span.role == Role::context) context = span;
+      }
+      CHECK(covered == item.prompt.size());
+      CHECK(evidence == (item.expect != Expect::nothing));
+      CHECK((item.expect == Expect::nothing || item.spans.back().role == Role::question ||
+             item.spans[item.spans.size() - 1].end == item.prompt.size()));
+    }
+  }
+}
+
+TEST_CASE("the answer stands in the evidence, and follows the question's own words there") {
+  for (const char* kind : {"needle", "needle-multi-key", "turns", "copy"}) {
+    for (const PromptItem& item : made(kind, options_of(700, 6))) {
+      INFO(item.id);
+      const std::string asked = text_of(item, Role::question) + item.answers.at(0);
+      CHECK(item.answers.size() == 1);
+      CHECK(occurrences(text_of(item, Role::evidence), asked) == 1);
+      CHECK(occurrences(item.prompt, text_of(item, Role::question)) == 2);  // in the context, and at the end
+      CHECK(item.prompt.ends_with(text_of(item, Role::question)));
+    }
+  }
+}
+
+TEST_CASE("needles: how many, of which keys") {
+  WorkloadOptions options = options_of(900, 3);
+  options.task.facts = 7;
+  for (const auto& [kind, facts, evidence] : {std::tuple{"needle", 1U, 1U},
+                                              {"needle-multi-key", 7U, 1U},
+                                              {"needle-multi-value", 7U, 7U},
+                                              {"turns", 7U, 1U}}) {
+    for (const PromptItem& item : made(kind, options)) {
+      INFO(item.id);
+      CHECK(occurrences(text_of(item, Role::context), " >>") == facts);
+      CHECK(occurrences(text_of(item, Role::evidence), " >>") == evidence);
+      CHECK(item.answers.size() == (item.expect == Expect::any ? 7U : 1U));
+      for (const std::string& answer : item.answers)
+        CHECK(occurrences(text_of(item, Role::evidence), answer + " >>") == 1);
+    }
+  }
+}
+
+TEST_CASE("needles as sentences") {
+  WorkloadOptions options = options_of(900, 3);
+  options.task.style = Style::sentences;
+  for (const PromptItem& item : made("needle", options)) {
+    const std::string question = text_of(item, Role::question);
+    CHECK(question.starts_with(" The code of "));
+    CHECK(question.ends_with(" is"));
+    CHECK(text_of(item, Role::evidence) == question + item.answers.at(0) + ".");
+  }
+  for (const PromptItem& item : made("needle-multi-value", options)) {
+    CHECK(item.expect == Expect::all);
+    CHECK(item.answers.size() == 4);
+    CHECK(occurrences(text_of(item, Role::evidence), " The code of ") == 4);
+  }
+}
+
+TEST_CASE("answers of successive needles stand at many depths") {
+  std::set<std::uint64_t> tenths;
+  for (const PromptItem& item : made("needle", options_of(2000, 20))) {
+    for (const RoleSpan& span : item.spans)
+      if (span.role == Role::evidence) tenths.insert(span.begin * 10 / item.prompt.size());
+  }
+  CHECK(tenths.size() >= 9);
+}
+
+TEST_CASE("passkey: the number is told once, with its reminder") {
+  std::set<std::string> numbers;
+  for (const PromptItem& item : made("passkey", options_of(400, 5))) {
+    const std::string number = item.answers.at(0).substr(1);
+    numbers.insert(number);
+    CHECK(number.size() == 5);
+    CHECK(text_of(item, Role::evidence) == " The pass key is " + number + ". Keep " + number + " in mind.");
+    CHECK(occurrences(item.prompt, number) == 2);
+    CHECK(item.spans.front().role == Role::question);  // the instruction
+  }
+  CHECK(numbers.size() == 5);
+}
+
+TEST_CASE("variables: the answer follows from running the settings") {
+  for (const std::uint64_t hops : {0, 1, 3, 8}) {
+    WorkloadOptions options = options_of(700, 5);
+    options.task.hops = hops;
+    for (const PromptItem& item : made("variables", options)) {
+      INFO(item.id << " hops " << hops);
+      std::map<std::string, std::string> value;  // of each variable: the names it goes through, and its value
+      const std::vector<std::string> words = words_of(text_of(item, Role::context));
+      std::size_t settings = 0;
+      for (std::size_t i = 0; i + 2 < words.size(); ++i) {
+        if (words[i] != "set" || words[i + 1].size() != 1 || !words[i + 2].ends_with(';')) continue;
+        const std::string right = words[i + 2].substr(0, words[i + 2].size() - 1);
+        value[words[i + 1]] = " " + right + (value.contains(right) ? value[right] : "");
+        ++settings;
+      }
+      CHECK(settings == hops + 3);
+      CHECK(item.answers.at(0) == value.at(words_of(text_of(item, Role::question)).at(1)));
+      CHECK(words_of(item.answers[0]).size() == hops + 1);
+      CHECK(occurrences(text_of(item, Role::evidence), " set ") == hops + 1);
+    }
+  }
+}
+
+TEST_CASE("word counts: the answers are the most frequent words, by a margin") {
+  for (const auto& [kind, asked] : {std::pair{"common-words", 10U}, {"frequent-words", 3U}}) {
+    for (const std::uint64_t tokens : {120, 200, 1000, 8000}) {
+      for (const PromptItem& item : made(kind, options_of(tokens, 2))) {
+        INFO(item.id);
+        std::map<std::string, std::uint64_t> times;
+        for (const std::string& word : words_of(text_of(item, Role::context))) ++times[word];
+        std::vector<std::uint64_t> of_answers, of_others;
+        for (const std::string& answer : item.answers) {
+          of_answers.push_back(times.at(answer.substr(1)));
+          times.erase(answer.substr(1));
+        }
+        for (const auto& [word, n] : times) of_others.push_back(n);
+        CHECK(of_answers.size() == asked);
+        const std::uint64_t least = *std::min_element(of_answers.begin(), of_answers.end());
+        const std::uint64_t most = *std::max_element(of_others.begin(), of_others.end());
+        CHECK(2 * least >= 3 * most);
+        if (asked == 3) {
+          CHECK(std::is_sorted(of_answers.rbegin(), of_answers.rend()));
+          CHECK(of_answers[0] >= 3 * of_answers[1]);  // 1 against 1/4, rounded down
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("turns: questions about one context, each a prompt") {
+  const std::vector<PromptItem> items =
+      made("turns", options_of(600, 10));  // contexts of 4, 4 and 2 questions
+  std::map<std::string, std::set<std::string>> contexts, questions;
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    CHECK(items[i].turn == i % 4);
+    CHECK(items[i].turns == 4);
+    contexts[items[i].context_id].insert(text_of(items[i], Role::context));
+    questions[items[i].context_id].insert(text_of(items[i], Role::question));
+  }
+  CHECK(contexts.size() == 3);
+  for (const auto& [id, texts] : contexts) CHECK(texts.size() == 1);
+  CHECK(questions.at("turns-600-s1-c0").size() == 4);
+}
+
+TEST_CASE("a prompt depends neither on how many are made, nor its task on the length") {
+  for (const Kind& kind : kinds()) {
+    const std::vector<PromptItem> few = made(kind.name, options_of(300, 2)),
+                                  many = made(kind.name, options_of(300, 5)),
+                                  longer = made(kind.name, options_of(600, 2));
+    for (std::size_t i = 0; i < few.size(); ++i) {
+      CHECK(json_line(few[i]) == json_line(many[i]));
+      CHECK(few[i].answers == longer[i].answers);
+    }
+    CHECK(made(kind.name, options_of(300, 1, 2)).at(0).prompt != few.at(0).prompt);
+    CHECK(many[0].prompt != many[4].prompt);
+  }
+}
+
+TEST_CASE("the bytes of a workload, for good") {
+  // A change here changes what everybody's seeds mean: say so in the change's message.
+  kvsim::Sha256 sha;
+  for (const Kind& kind : kinds()) {
+    for (const PromptItem& item : made(kind.name, options_of(256, 3))) {
+      const std::string line = json_line(item) + "\n";
+      sha.update(line.data(), line.size());
+    }
+  }
+  CHECK(sha.hex() == "553c66e842bad93dfa6f63195710989f5d96c68dd8910fef654df4c30c62b9e4");
+}
+
+TEST_CASE("a context too small for its task is refused with the smallest that works") {
+  for (const Kind& kind : kinds()) {
+    INFO(kind.name);
+    std::string message;
+    try {
+      made(kind.name, options_of(1, 1));
+    } catch (const kvsim::Error& error) {
+      CHECK(error.kind() == kvsim::ErrorKind::usage);
+      message = error.what();
+    }
+    CHECK(message.find("--context") != std::string::npos);
+    const std::size_t at = message.find("At least ");
+    REQUIRE(at != std::string::npos);
+    const std::uint64_t least = std::stoull(message.substr(at + 9));
+    CHECK(made(kind.name, options_of(least, 1)).at(0).tokens == least);
+    CHECK_THROWS_AS(made(kind.name, options_of(least - 1, 1)), kvsim::Error);
+  }
+}
+
+TEST_CASE("options out of range are refused by name") {
+  const auto refused = [](const WorkloadOptions& options) {
+    try {
+      made("needle-multi-key", options);
+    } catch (const kvsim::Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  WorkloadOptions options = options_of(500, 0);
+  CHECK_THAT(refused(options), Catch::Contains("--count"));
+  options = options_of(kMaxContextTokens + 1, 1);
+  CHECK_THAT(refused(options), Catch::Contains("--context"));
+  options = options_of(500, 1);
+  options.task.facts = 0;
+  CHECK_THAT(refused(options), Catch::Contains("--facts"));
+  options.task.facts = kMaxFacts + 1;
+  CHECK_THAT(refused(options), Catch::Contains("--facts"));
+  options.task.facts = 1;
+  options.task.hops = kMaxHops + 1;
+  CHECK_THAT(refused(options), Catch::Contains("--hops"));
+  CHECK_THROWS_WITH(kind_named("nedle"), Catch::Contains("Did you mean needle"));
+}

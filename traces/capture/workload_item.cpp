@@ -1,0 +1,113 @@
+#include "traces/capture/workload_item.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <string_view>
+#include <unordered_set>
+
+#include "sim/base/error.hpp"
+#include "sim/base/suggest.hpp"
+#include "traces/capture/input_file.hpp"
+#include "traces/capture/quoted.hpp"
+#include "traces/capture/strict_json.hpp"
+
+namespace kvsim::capture {
+namespace {
+
+namespace json = boost::json;
+
+constexpr std::uint64_t kMaxFileBytes = 1ULL << 30;
+constexpr std::size_t kMaxValues = 20'000'000;
+constexpr std::uint64_t kMaxTokens = 1ULL << 32;
+
+std::vector<workload::RoleSpan> parse_spans(const JsonObject& line, std::uint64_t bytes) {
+  std::vector<workload::RoleSpan> spans;
+  for (const json::value& value : line.array("spans")) {
+    const JsonObject object(value, line.path("spans") + "[" + std::to_string(spans.size()) + "]");
+    const std::uint64_t begin = object.integer("begin", 0, bytes);
+    const std::uint64_t end = object.integer("end", begin, bytes);
+    spans.push_back({begin, end, workload::role_of_name(object.text("role"), object.where())});
+  }
+  return spans;
+}
+
+/// Ids appear in messages as they are.
+std::string parse_id(const JsonObject& line) {
+  const std::string id = line.text("id");
+  const bool printable = std::all_of(id.begin(), id.end(), [](char c) { return c > ' ' && c < 0x7f; });
+  if (id.empty() || !printable)
+    input_error("expected printable ASCII characters without spaces", line.path("id"));
+  return id;
+}
+
+WorkloadItem parse_item(const JsonObject& line) {
+  WorkloadItem item;
+  item.id = parse_id(line);
+  item.tokens = line.integer("tokens", 0, kMaxTokens);
+  item.prompt = line.text("prompt");
+  item.spans = parse_spans(line, item.prompt.size());
+  for (const json::value& answer : line.array("answers")) {
+    if (!answer.is_string()) input_error("expected strings", line.path("answers"));
+    item.answers.emplace_back(answer.get_string());
+  }
+  return item;
+}
+
+[[noreturn]] void no_such_item(const std::string& path, const std::string& id,
+                               const std::vector<std::string>& known) {
+  if (id.empty()) {
+    usage_error(path + " holds " + std::to_string(known.size()) + " prompts", "--item",
+                known.empty() ? "" : "Name one of them, such as " + known.front() + ".");
+  }
+  usage_error("no prompt of " + path + " is called " + quoted(id), "--item", suggestion(id, known));
+}
+
+}  // namespace
+
+WorkloadItem read_workload_item(const std::string& path, const std::string& id) {
+  const std::string text = read_file(path, kMaxFileBytes);
+  std::optional<WorkloadItem> found;
+  std::vector<std::string> known;
+  std::unordered_set<std::string> seen;
+  std::string_view rest = text;
+  for (std::uint64_t number = 1; !rest.empty(); ++number) {
+    const std::string_view line = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(line.size() + 1, rest.size()));
+    if (line.empty()) continue;
+    const std::string where = path + " line " + std::to_string(number);
+    const json::value document = parse_strict_json(line, where, kMaxValues);
+    const JsonObject object(document, where);
+    known.push_back(parse_id(object));
+    if (!seen.insert(known.back()).second) input_error("a second prompt is called " + known.back(), where);
+    if (id.empty() || known.back() == id) found = parse_item(object);
+  }
+  if (!found || (id.empty() && known.size() != 1)) no_such_item(path, id, known);
+  return *found;
+}
+
+std::vector<std::uint32_t> part_flags(const WorkloadItem& item, const std::vector<std::int32_t>& ids,
+                                      const Tokenizer& tokenizer) {
+  std::vector<std::uint32_t> of_byte(item.prompt.size(), 0);
+  for (const workload::RoleSpan& span : item.spans)
+    for (std::uint64_t at = span.begin; at < span.end; ++at) of_byte[at] |= workload::role_flag(span.role);
+
+  std::vector<std::uint32_t> flags(ids.size(), 0);
+  std::uint64_t at = 0;
+  const std::string_view prompt = item.prompt;
+  for (std::size_t t = 0; t < ids.size(); ++t) {
+    const std::string& bytes = tokenizer.bytes(ids[t]);
+    if (!prompt.substr(at).starts_with(bytes)) {
+      if (tokenizer.is_special(ids[t])) continue;  // put around the text, and no part of it
+      break;
+    }
+    for (const std::uint64_t end = at + bytes.size(); at < end; ++at) flags[t] |= of_byte[at];
+  }
+  if (at != prompt.size()) {
+    input_error("the tokenizer changes the text, so that its parts cannot be found among the tokens (byte " +
+                    std::to_string(at) + ")",
+                item.id, "Capture its prompt as plain text with --prompt.");
+  }
+  return flags;
+}
+
+}  // namespace kvsim::capture

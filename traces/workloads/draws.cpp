@@ -1,0 +1,38 @@
+#include "traces/workloads/draws.hpp"
+
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+#include "sim/base/rng.hpp"
+
+namespace kvsim::workload {
+
+Draws::Draws(std::uint64_t seed, std::string_view kind, std::uint64_t index)
+    : first_key_(combine({seed, key_of("workload"), key_of(kind)})),
+      key_(combine({first_key_, index})),
+      index_(index) {}
+
+double Draws::uniform(std::string_view what, std::uint64_t i) const {
+  return uniform01(combine({key_, key_of(what), i}));
+}
+
+std::uint64_t Draws::below(std::uint64_t n, std::string_view what, std::uint64_t i) const {
+  return static_cast<std::uint64_t>(uniform(what, i) * static_cast<double>(n));
+}
+
+std::vector<std::uint64_t> Draws::order(std::uint64_t n, std::string_view what) const {
+  std::vector<std::uint64_t> order(n);
+  std::iota(order.begin(), order.end(), 0);
+  for (std::uint64_t i = n; i > 1; --i) std::swap(order[i - 1], order[below(i, what, i)]);
+  return order;
+}
+
+double Draws::depth() const {
+  const double golden = 0.6180339887498949;
+  const double turns =
+      uniform01(combine({first_key_, key_of("depth")})) + golden * static_cast<double>(index_);
+  return turns - std::floor(turns);
+}
+
+}  // namespace kvsim::workload

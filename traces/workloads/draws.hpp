@@ -1,0 +1,37 @@
+#pragma once
+/// What chance decides in one prompt: every draw is a function of seed, kind, number of the prompt and what
+/// it decides, so that no prompt depends on how many others are made.
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace kvsim::workload {
+
+class Draws {
+ public:
+  Draws(std::uint64_t seed, std::string_view kind, std::uint64_t index);
+
+  /// Uniform in [0, 1).
+  double uniform(std::string_view what, std::uint64_t i = 0) const;
+  /// Uniform in [0, n); n below 2^53.
+  std::uint64_t below(std::uint64_t n, std::string_view what, std::uint64_t i = 0) const;
+  /// 0 ... n - 1 in random order.
+  std::vector<std::uint64_t> order(std::uint64_t n, std::string_view what) const;
+  /// `n` different ones of `pool`, which holds as many.
+  template <class T>
+  std::vector<T> sample(const std::vector<T>& pool, std::uint64_t n, std::string_view what) const {
+    std::vector<std::uint64_t> places = order(pool.size(), what);
+    places.resize(n);
+    std::vector<T> chosen;
+    for (const std::uint64_t place : places) chosen.push_back(pool[place]);
+    return chosen;
+  }
+  /// Where in its context the prompt's answer stands, in [0, 1): uniform for one prompt, and spread evenly
+  /// over prompts 0, 1, 2, ... of a seed (multiples of the golden ratio).
+  double depth() const;
+
+ private:
+  std::uint64_t first_key_, key_, index_;
+};
+
+}  // namespace kvsim::workload

@@ -1,0 +1,78 @@
+#include "traces/workloads/prompt_item.hpp"
+
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+#include <boost/json/serialize.hpp>
+
+#include "sim/base/error.hpp"
+#include "traces/header.hpp"
+
+namespace kvsim::workload {
+
+namespace json = boost::json;
+
+const char* role_name(Role role) {
+  switch (role) {
+    case Role::question:
+      return "question";
+    case Role::context:
+      return "context";
+    case Role::evidence:
+      return "evidence";
+  }
+  bug("a role without a name");
+}
+
+Role role_of_name(const std::string& name, const std::string& where) {
+  for (const Role role : {Role::question, Role::context, Role::evidence})
+    if (name == role_name(role)) return role;
+  input_error("unknown role", where, "Expected question, context or evidence.");
+}
+
+std::uint32_t role_flag(Role role) {
+  switch (role) {
+    case Role::question:
+      return trace::kFlagQuestion;
+    case Role::context:
+      return trace::kFlagContext;
+    case Role::evidence:
+      return trace::kFlagEvidence;
+  }
+  bug("a role without a flag");
+}
+
+const char* expect_name(Expect expect) {
+  switch (expect) {
+    case Expect::nothing:
+      return "nothing";
+    case Expect::first:
+      return "first";
+    case Expect::any:
+      return "any";
+    case Expect::all:
+      return "all";
+  }
+  bug("an expectation without a name");
+}
+
+std::string json_line(const PromptItem& item) {
+  json::array spans;
+  for (const RoleSpan& span : item.spans)
+    spans.push_back(json::object{{"begin", span.begin}, {"end", span.end}, {"role", role_name(span.role)}});
+  const json::object line{{"id", item.id},
+                          {"kind", item.kind},
+                          {"seed", item.seed},
+                          {"context_tokens", item.context_tokens},
+                          {"tokens", item.tokens},
+                          {"answer_tokens", item.answer_tokens},
+                          {"context_id", item.context_id},
+                          {"turn", item.turn},
+                          {"turns", item.turns},
+                          {"prompt", item.prompt},
+                          {"spans", std::move(spans)},
+                          {"expect", expect_name(item.expect)},
+                          {"answers", json::array(item.answers.begin(), item.answers.end())}};
+  return json::serialize(line);
+}
+
+}  // namespace kvsim::workload

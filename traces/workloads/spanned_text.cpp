@@ -1,0 +1,32 @@
+#include "traces/workloads/spanned_text.hpp"
+
+#include <algorithm>
+#include <tuple>
+
+namespace kvsim::workload {
+
+SpannedText& SpannedText::add(std::string_view text, Role role) {
+  if (text.empty()) return *this;
+  const std::uint64_t begin = text_.size();
+  text_ += text;
+  if (role == Role::evidence) extend(evidence_, begin, role);
+  extend(parts_, begin, role == Role::question ? Role::question : Role::context);
+  return *this;
+}
+
+void SpannedText::extend(std::vector<RoleSpan>& spans, std::uint64_t begin, Role role) {
+  if (spans.empty() || spans.back().end != begin || spans.back().role != role)
+    spans.push_back({begin, begin, role});
+  spans.back().end = text_.size();
+}
+
+std::vector<RoleSpan> SpannedText::spans() const {
+  std::vector<RoleSpan> all = parts_;
+  all.insert(all.end(), evidence_.begin(), evidence_.end());
+  std::sort(all.begin(), all.end(), [](const RoleSpan& a, const RoleSpan& b) {
+    return std::tie(a.begin, a.role) < std::tie(b.begin, b.role);
+  });
+  return all;
+}
+
+}  // namespace kvsim::workload

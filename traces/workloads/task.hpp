@@ -1,0 +1,71 @@
+#pragma once
+/// A task of some kind before it is fitted to a length, and the kinds there are.
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "traces/workloads/draws.hpp"
+#include "traces/workloads/passages.hpp"
+#include "traces/workloads/spanned_text.hpp"
+
+namespace kvsim::workload {
+
+/// How facts are written, and asked for.
+enum class Style {
+  pairs,      ///< " << apple river >>", " << apple"
+  sentences,  ///< " The code of apple is river.", " The code of apple is"
+};
+
+/// What a user may choose about a task.
+struct TaskOptions {
+  std::uint64_t facts = 4;  ///< facts, values of a key or questions, 1 ... kMaxFacts
+  std::uint64_t hops = 1;   ///< copies from the variable that is set to the one asked for, 0 ... kMaxHops
+  Style style = Style::pairs;
+  const std::vector<Passage>* passages = nullptr;  ///< never null where a task is made
+};
+constexpr std::uint64_t kMaxFacts = 128, kMaxHops = 8;
+
+struct Answers {
+  Expect expect = Expect::nothing;
+  std::vector<std::string> texts;
+};
+
+struct Task {
+  std::vector<Answers> turns;  ///< at least one: a question each, about the same context
+  std::uint64_t least = 1;     ///< smallest size that makes sense
+  /// The prompt of a turn. `size` counts what the context is made of (cuts of text, words of a list); the
+  /// context depends on it alone.
+  std::function<SpannedText(std::uint64_t size, std::uint64_t turn)> compose;
+};
+
+/// Options that mean something to a kind.
+enum KindOption : unsigned { kUsesFacts = 1, kUsesHops = 2, kUsesStyle = 4, kUsesText = 8 };
+
+struct Kind {
+  const char* name;
+  const char* summary;
+  unsigned uses;  ///< KindOption bits
+  Task (*make)(const TaskOptions& options, const Draws& draws);
+};
+
+/// All kinds, in the order in which they are listed.
+std::span<const Kind> kinds();
+/// Throws Error(usage) with the nearest names.
+const Kind& kind_named(const std::string& name);
+
+// needle_tasks.cpp, passkey_task.cpp, variables_task.cpp, word_count_tasks.cpp, copy_task.cpp, text_task.cpp
+Task needle_task(const TaskOptions& options, const Draws& draws);
+Task needle_multi_key_task(const TaskOptions& options, const Draws& draws);
+Task needle_multi_value_task(const TaskOptions& options, const Draws& draws);
+Task turns_task(const TaskOptions& options, const Draws& draws);
+Task passkey_task(const TaskOptions& options, const Draws& draws);
+Task variables_task(const TaskOptions& options, const Draws& draws);
+Task common_words_task(const TaskOptions& options, const Draws& draws);
+Task frequent_words_task(const TaskOptions& options, const Draws& draws);
+Task copy_task(const TaskOptions& options, const Draws& draws);
+Task text_task(const TaskOptions& options, const Draws& draws);
+
+}  // namespace kvsim::workload
