@@ -140,8 +140,11 @@ class Decoder {
   virtual void observe(const Step& /*step*/) {}
   /// One score per slot of the last step, higher is kept; empty when the policy does not rank by one.
   virtual std::span<const double> scores() const { return {}; }
-  /// What evict() would do to per-slot state, when somebody who wraps this decoder chose the victims
-  /// (Eviction::decoder).
+  // For those that wrap a scored decoder (Eviction::decoder) and choose the victims themselves, instead of
+  // evict():
+  /// Scores that depend on who arrives at a full unit are brought up to date.
+  virtual void rescore(const Arrival& /*arrival*/) {}
+  /// Per-slot state closes up when several leave.
   virtual void close_slots(std::span<const std::size_t> /*victims*/) {}
 };
 

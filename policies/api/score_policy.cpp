@@ -227,6 +227,7 @@ bool ScoredDecoder::is_protected(const Arrival& arrival, std::int64_t position) 
 
 void ScoredDecoder::evict(const Arrival& arrival, std::vector<std::size_t>& victims) {
   if (!arrival.full) return;
+  rescore(arrival);
   const std::size_t budget = arrival.slots.size() - (selection_.post ? 1 : 0);
   const auto leaving = static_cast<std::size_t>(selection_.drop * static_cast<double>(budget));
   if (selection_.granularity > 1)

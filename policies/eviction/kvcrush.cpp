@@ -56,13 +56,11 @@ class KvCrushDecoder final : public ScoredDecoder {
         heads_(std::move(heads)),
         tenured_(std::move(tenured)) {}
 
-  void evict(const Arrival& arrival, std::vector<std::size_t>& victims) override {
-    if (!arrival.full) return;
-    heads_->arrive(arrival);
+  void rescore(const Arrival& arrival) override {
+    heads_->rescore(arrival);
     heads_->mean_scores(scores());
     for (std::size_t slot = 0; slot < tenured_.size(); ++slot)
       if (tenured_[slot]) scores()[slot] = std::numeric_limits<double>::infinity();
-    ScoredDecoder::evict(arrival, victims);
   }
 
   void close_slots(std::span<const std::size_t> victims) override {
@@ -283,7 +281,8 @@ PolicySpec kvcrush_spec() {
           "Head-Behaviour, arXiv 2025, https://arxiv.org/abs/2503.00022",
       .details =
           "One set per layer. The base's score, averaged over heads, fills B - floor(share * B) tokens; its "
-          "protection holds. A token's fingerprint has one bit per head: would the head's own base keep it, "
+          "protection holds, what else it may keep does not. A token's fingerprint has one bit per head: "
+          "would the head's own base keep it, "
           "at budget B (threshold=budget) or at half of the prompt (median)? A block's fingerprint is those "
           "of its tokens behind each other. The blocks that are left are sorted by Hamming distance to the "
           "anchor (the older of equals first) and cut into as many groups as fit the rest of the budget, "

@@ -25,11 +25,10 @@ class RandomDecoder final : public ScoredDecoder {
   RandomDecoder(const Draws& draws, bool redraw, const Selection& selection, std::vector<double> scores)
       : ScoredDecoder(selection, std::move(scores)), draws_(draws), redraw_(redraw) {}
 
-  void evict(const Arrival& arrival, std::vector<std::size_t>& victims) override {
-    if (redraw_ && arrival.full)
-      for (std::size_t slot = 0; slot < arrival.slots.size(); ++slot)
-        scores()[slot] = draws_(arrival.slots[slot], arrival.position);
-    ScoredDecoder::evict(arrival, victims);
+  void rescore(const Arrival& arrival) override {
+    if (!redraw_) return;
+    for (std::size_t slot = 0; slot < arrival.slots.size(); ++slot)
+      scores()[slot] = draws_(arrival.slots[slot], arrival.position);
   }
 
   void observe(const Step& step) override { admit(step, draws_(step.position)); }

@@ -14,6 +14,8 @@ class HeadPrompt final : public Prompt {
   MatrixView keys(int lane) const override { return layer_.keys(lane_ + lane); }
   MatrixView values(int lane) const override { return layer_.values(lane_ + lane); }
   MatrixView queries(int head) const override { return layer_.queries(first_query_head_ + head); }
+  Rotary rotary() const override { return layer_.rotary(); }
+  double scale() const override { return layer_.scale(); }
   std::span<const std::uint8_t> classes() const override { return layer_.classes(); }
   MatrixView output_weights(int head) const override {
     return layer_.output_weights(first_query_head_ + head);
@@ -45,14 +47,11 @@ void for_heads(const View& whole, std::size_t n_heads, std::size_t group, bool p
 
 }  // namespace
 
-void HeadDecoders::arrive(const Arrival& arrival) {
+void HeadDecoders::rescore(const Arrival& arrival) {
   for_heads(
       arrival, heads_.size(), group_, per_query_head_,
       [](Arrival& one, std::size_t g) { one.queries = only_row(one.queries, g); },
-      [&](std::size_t head, const Arrival& one) {
-        own_victims_.clear();
-        heads_[head]->evict(one, own_victims_);
-      });
+      [&](std::size_t head, const Arrival& one) { heads_[head]->rescore(one); });
 }
 
 void HeadDecoders::close_slots(std::span<const std::size_t> victims) {

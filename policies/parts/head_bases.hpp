@@ -7,14 +7,13 @@
 
 namespace kvsim::policy {
 
-/// Decoders of all heads over the layer's slots. What they would drop themselves is not asked.
+/// Decoders of all heads over the layer's slots. Whom they would drop themselves is not asked.
 class HeadDecoders {
  public:
   HeadDecoders(std::vector<std::unique_ptr<Decoder>> heads, std::size_t group, bool per_query_head)
       : heads_(std::move(heads)), group_(group), per_query_head_(per_query_head) {}
 
-  /// The heads see who arrives at a full unit: some score by it.
-  void arrive(const Arrival& arrival);
+  void rescore(const Arrival& arrival);
   void close_slots(std::span<const std::size_t> victims);
   void observe(const Step& step);
   /// Mean over heads, one per slot.
@@ -24,7 +23,6 @@ class HeadDecoders {
   std::vector<std::unique_ptr<Decoder>> heads_;
   std::size_t group_;
   bool per_query_head_;
-  std::vector<std::size_t> own_victims_;
 };
 
 /// One object of the base per KV head, or per query head.

@@ -385,3 +385,38 @@ TEST_CASE("kvcrush refuses bases it cannot ask") {
   CHECK_THAT(refusal("kvcrush(base=kvcrush)"), Contains("does not rank by a score"));
   CHECK(refusal("kvcrush(base=snapkv(window=8),share=0.75)+pyramid") == "accepted");
 }
+
+TEST_CASE("on one head and without representatives, kvcrush is its base") {
+  for (const std::string base : {"h2o", "tova", "snapkv", "l2_norm(sinks=2)", "random(redraw=true)", "a2sf",
+                                 "keyformer", "vatp", "scissorhands(prompt=rank)"}) {
+    const std::string wrapped = "kvcrush(base=" + base + ",share=0)";
+    for (std::uint64_t seed = 0; seed < 6; ++seed) {
+      const Run run = random_run({.prompt = 45, .decode = 20, .n_lanes = 1, .group = 2}, seed,
+                                 seed % 3 == 0 ? 3 : 1000000);
+      const std::size_t floor = parse_composition(wrapped, builtin()).floor();
+      for (const std::size_t budget : {floor, floor + 5, floor + 20}) {
+        CAPTURE(wrapped, seed, budget);
+        const Fed alone = feed(base, run, budget), inside = feed(wrapped, run, budget);
+        CHECK(alone.kept == inside.kept);
+        CHECK(alone.held == inside.held);
+      }
+    }
+  }
+}
+
+TEST_CASE("whatever ranks the prompt may be kvcrush's base") {
+  std::size_t n_bases = 0;
+  for (const PolicySpec& spec : builtin().policies()) {
+    if (!spec.scored || !complete(spec)) continue;
+    const std::string wrapped = "kvcrush(base=" + spec.name + ",granularity=3)";
+    if (refusal(wrapped) != "accepted") continue;
+    ++n_bases;
+    const Run run = random_run({.prompt = 50, .decode = 20, .n_lanes = 2, .group = 2}, 7);
+    const std::size_t floor = parse_composition(wrapped, builtin()).floor();
+    for (std::size_t budget = floor; budget < floor + 10; ++budget) {
+      CAPTURE(wrapped, budget);
+      CHECK(feed(wrapped, run, budget).kept.size() + 3 > std::min<std::size_t>(budget, 50));
+    }
+  }
+  CHECK(n_bases >= 5);
+}
