@@ -50,6 +50,14 @@ Family make_family(const trace::Sequence& sequence, const policy::Part& eviction
   return family;
 }
 
+/// Scores to split by come from a prompt that is ranked at once.
+void check_scores(const Family& family, const policy::Composition& composition) {
+  if (!family.streams || !composition.allocation.spec->uses_scores) return;
+  usage_error("splits by the scores of the prompt, and " + composition.eviction.spec->name +
+                  " takes the prompt token by token",
+              composition.name, "With prompt=rank it has scores.");
+}
+
 /// The rows its allocation wants to see.
 void check_allocation(const trace::Sequence& sequence, const policy::Composition& composition) {
   const policy::Part& part = composition.allocation;
@@ -163,6 +171,7 @@ Plan outline(const trace::Sequence& sequence, const Request& request) {
         plan.needs = policy::merged(plan.needs, plan.families.back().needs);
         if (eviction.spec->make_oracle) plan.needs.queries = true;
       }
+      check_scores(plan.families[family], cell.composition);
       plan.families[family].cells.push_back(plan.cells.size() - 1);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::usage) throw;

@@ -174,6 +174,12 @@ std::size_t selection_overshoot(const Params& params) {
   return Selection::of(params).post ? 1 : 0;
 }
 
+void check_decode(const Params& params) {
+  if (!params.flag("decode") && Selection::of(params).stream)
+    usage_error("prompt=stream with decode=false: nobody would leave", "policy parameters",
+                "A streamed prompt is managed token by token, as generated tokens are: leave decode=true.");
+}
+
 Group group_of(const Params& params) {
   return params.word("group") == "mean" ? Group::mean : Group::max;
 }

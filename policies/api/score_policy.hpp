@@ -59,6 +59,8 @@ struct Selection {
 /// PolicySpec::floor and PolicySpec::overshoot of a policy with shared parameters.
 std::size_t selection_floor(const Params& params);
 std::size_t selection_overshoot(const Params& params);
+/// Throws Error(usage) for decode=false with prompt=stream, where nobody would leave.
+void check_decode(const Params& params);
 Group group_of(const Params& params);
 Feedback feedback_of(const Params& params);
 

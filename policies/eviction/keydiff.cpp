@@ -114,6 +114,7 @@ PolicySpec keydiff_spec() {
       .scored = true,
       .floor = selection_floor,
       .overshoot = selection_overshoot,
+      .check = check_decode,
       .make_eviction = [](const Params& params, const Unit& unit) {
         return std::make_unique<KeyDiff>(params, unit);
       }};

@@ -21,10 +21,12 @@ class L2NormDecoder final : public ScoredDecoder {
 
 class L2Norm final : public ScoredEviction {
  public:
-  L2Norm(const Params& params, const Unit& unit) : ScoredEviction(unit, Selection::of(params)) {}
+  L2Norm(const Params& params, const Unit& unit)
+      : ScoredEviction(unit, Selection::of(params)), decodes_(params.flag("decode")) {}
 
  private:
   std::unique_ptr<Decoder> decoder(std::size_t budget, std::span<const Position> slots) const override {
+    if (!decodes_) return nullptr;
     return std::make_unique<L2NormDecoder>(selection(budget), scores_of(slots));
   }
 
@@ -35,6 +37,8 @@ class L2Norm final : public ScoredEviction {
       out[position] = minus_norm(keys.row(position));
     return out;
   }
+
+  bool decodes_;
 };
 
 }  // namespace
@@ -54,8 +58,8 @@ PolicySpec l2_norm_spec() {
       .departures = {{"authors' code: prunes a share of the cache whenever it has grown to a length",
                       "one token leaves when one arrives; l2_norm.prune"},
                      {"authors' experiments: exempt the first one or two layers", "no layer is exempt"}},
-      .params = {sinks_param(0), window_param(0), granularity_param(), drop_param(), phase_param(),
-                 tie_param()},
+      .params = {sinks_param(0), window_param(0), granularity_param(), drop_param(), decode_param(),
+                 phase_param(), tie_param()},
       .needs = {.keys = true},
       .scored = true,
       .floor = selection_floor,

@@ -31,14 +31,16 @@ PolicySpec streaming_llm_spec() {
                   .unit = "tokens",
                   .help =
                       "how many of the newest stay, the rest of the budget going to the first; 0: all that "
-                      "the sinks leave"}},
+                      "the sinks leave"},
+                 decode_param()},
       .floor =
           [](const Params& params) {
             return params.count("sinks") + std::max<std::size_t>(params.count("window"), 1);
           },
       .make_eviction =
           [](const Params& params, const Unit&) {
-            return std::make_unique<Recency>(params.count("sinks"), params.count("window"));
+            return std::make_unique<Recency>(params.count("sinks"), params.count("window"),
+                                             params.flag("decode"));
           }};
 }
 

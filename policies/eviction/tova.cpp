@@ -19,18 +19,22 @@ class TovaDecoder final : public ScoredDecoder {
 class Tova final : public ScoredEviction {
  public:
   Tova(const Params& params, const Unit& unit)
-      : ScoredEviction(unit, Selection::of(params)), last_row_(unit.n_query_heads(), 1) {}
+      : ScoredEviction(unit, Selection::of(params)),
+        decodes_(params.flag("decode")),
+        last_row_(unit.n_query_heads(), 1) {}
 
   std::size_t prompt_rows() const override { return 1; }
   void observe(const PromptRows& rows) override { last_row_.add(rows); }
 
  private:
   std::unique_ptr<Decoder> decoder(std::size_t budget, std::span<const Position> slots) const override {
+    if (!decodes_) return nullptr;
     return std::make_unique<TovaDecoder>(selection(budget), scores_of(slots));
   }
 
   std::vector<double> score(const Prompt& /*prompt*/) override { return last_row_.mean(); }
 
+  bool decodes_;
   ColumnSums last_row_;
 };
 
@@ -50,13 +54,14 @@ PolicySpec tova_spec() {
               "token, as kvpress does (tova.kvpress).",
           .departures = {{"authors' code: attends B + 1, then drops one",
                           "drops before attending, so B here is their B + 1; phase=post"}},
-          .params = {unit_param("layer"), sinks_param(0), window_param(0), granularity_param(), phase_param(),
-                     prompt_param(), tie_param()},
+          .params = {unit_param("layer"), sinks_param(0), window_param(0), granularity_param(),
+                     decode_param(), phase_param(), prompt_param(), tie_param()},
           .needs = {.prompt_rows = RowNeed::window, .decode_rows = true},
           .scored = true,
           .layer_unit = unit_is_layer,
           .floor = selection_floor,
           .overshoot = selection_overshoot,
+          .check = check_decode,
           .make_eviction = [](const Params& params, const Unit& unit) {
             return std::make_unique<Tova>(params, unit);
           }};

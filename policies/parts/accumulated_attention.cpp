@@ -92,9 +92,7 @@ Needs accumulation_needs(const Params& params) {
 }
 
 void check_accumulation(const Params& params) {
-  if (!Accumulation::of(params).decode && Selection::of(params).stream)
-    usage_error("prompt=stream with decode=false: nobody would leave", "policy parameters",
-                "A streamed prompt is managed token by token, as generated tokens are: leave decode=true.");
+  check_decode(params);
 }
 
 AccumulatingDecoder::AccumulatingDecoder(const Accumulation& rule, const Selection& selection,

@@ -29,7 +29,7 @@ Start Recency::start(std::size_t budget) const {
   const std::size_t dropped = length_ - out.keep.size();
   for (std::size_t slot = 0; slot < out.keep.size(); ++slot)
     out.keep[slot] = static_cast<Position>(slot < sinks ? slot : slot + dropped);
-  out.decoder = std::make_unique<Ring>(sinks);
+  if (decodes_) out.decoder = std::make_unique<Ring>(sinks);
   return out;
 }
 

@@ -8,13 +8,15 @@ class Recency final : public Eviction {
  public:
   /// The newest are what `sinks` leave of the budget or, if `window` is not 0, so many: then the first are
   /// what they leave.
-  explicit Recency(std::size_t sinks, std::size_t window = 0) : sinks_(sinks), window_(window) {}
+  explicit Recency(std::size_t sinks, std::size_t window = 0, bool decodes = true)
+      : sinks_(sinks), window_(window), decodes_(decodes) {}
 
   void finish_prompt(const Prompt& prompt) override { length_ = prompt.length(); }
   Start start(std::size_t budget) const override;
 
  private:
   std::size_t sinks_, window_, length_ = 0;
+  bool decodes_;
 };
 
 }  // namespace kvsim::policy

@@ -105,3 +105,10 @@ TEST_CASE("keys of length zero point nowhere") {
   const Run run = run_of_keys(3, {{0, 0, 0}, {1, 0, 0}, {0, 0, 0}});
   CHECK(feed("keydiff", run, 2).kept == Positions{0, 2});
 }
+
+TEST_CASE("a prompt does not stream through a cache that nobody manages") {
+  const Run run = random_run({.prompt = 4, .decode = 1, .n_lanes = 1, .group = 1}, 1);
+  for (const std::string policy : {"keydiff", "tova", "h2o"})
+    CHECK_THROWS_WITH(feed(policy + "(prompt=stream,decode=false)", run, 3),
+                      Catch::Contains("nobody would leave"));
+}

@@ -103,3 +103,9 @@ TEST_CASE("equal norms leave together in the order that tie says") {
   // A sink and the window stay even if more should leave than the rest.
   CHECK(feed("l2_norm(drop=1,sinks=1,window=2)", run, 4).held.back() == Positions{0, 3, 4});
 }
+
+TEST_CASE("kvpress's norms cut the prompt and append what is generated") {
+  const Fed fed = feed("l2_norm.kvpress", run_of_norms(4, {5, 1, 4, 2, 9, 9}), 2);
+  CHECK(fed.kept == Positions{1, 3});
+  CHECK(fed.held.back() == Positions{1, 3, 4, 5});
+}

@@ -84,3 +84,11 @@ TEST_CASE("a prefix of B - w and a window of w are sinks under another name") {
     }
   }
 }
+
+TEST_CASE("KVCache-Factory's streaming_llm appends what is generated") {
+  const Fed fed = feed("streaming_llm.factory", blank_run({.prompt = 50, .decode = 3}), 40);
+  CHECK(fed.kept.size() == 40);
+  CHECK(fed.kept[7] == 7);
+  CHECK(fed.kept[8] == 18);
+  CHECK(fed.held.back().size() == 43);
+}

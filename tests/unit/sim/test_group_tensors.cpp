@@ -94,3 +94,17 @@ TEST_CASE("a cell whose policy needs what the trace lacks is skipped with the wa
              Catch::Contains("needy") && Catch::Contains("--output-weights"));
   CHECK(reason(poor, {}).empty());
 }
+
+TEST_CASE("an allocation that reads scores needs a prompt that is ranked") {
+  const trace::MemoryTrace trace = test::numbered_trace(header_of(0, false));
+  policy::PolicySpec reader = *policy::builtin().find_policy(policy::Kind::allocation, "uniform");
+  reader.uses_scores = true;
+  const auto skipped = [&](const std::string& eviction) {
+    sim::Request request;
+    request.cells.push_back({policy::parse_composition(eviction, policy::builtin()), sim::parse_budget("4")});
+    request.cells[0].composition.allocation.spec = &reader;
+    return sim::outline(trace::Sequence(trace), request).cells[0].skipped;
+  };
+  CHECK(skipped("h2o").empty());
+  CHECK_THAT(skipped("h2o(prompt=stream)"), Catch::Contains("h2o") && Catch::Contains("token by token"));
+}
