@@ -103,7 +103,12 @@ class CellRows {
  private:
   Row row(Lanes lanes) const {
     Row made = identity_;
-    if (cell_.skipped.empty()) measure(made, lanes, outcome_.token_bytes);
+    if (!cell_.skipped.empty()) return made;
+    measure(made, lanes, outcome_.token_bytes);
+    // A lane that never evicts is given the sequence; it spends its prompt.
+    const std::uint64_t most = std::max(outcome_.prompt, cell_.budget_tokens);
+    made.allotted_tokens =
+        mean(lanes, [&](const sim::LaneOutcome& lane) { return std::min(lane.budget_tokens, most); });
     return made;
   }
   Lanes lanes(std::uint32_t layer, std::uint32_t first_head, std::uint32_t n) const {
@@ -139,7 +144,7 @@ class CellRows {
     const std::vector<Row> parts = layers();
     for (Number Row::*metric :
          {&Row::r, &Row::r_oracle, &Row::isr, &Row::attention_loss, &Row::attention_loss_oracle,
-          &Row::output_error, &Row::kept_tokens, &Row::oracle_cosine}) {
+          &Row::output_error, &Row::kept_tokens, &Row::oracle_cosine, &Row::allotted_tokens}) {
       made.*metric = mean_over_layers(parts, metric);
     }
     std::uint64_t bytes = 0;
@@ -232,6 +237,10 @@ const std::vector<Column>& columns() {
       {"oracle_cosine", "ratio",
        "cosine of the attention on what is held to that on the best set of the same size, mean over steps",
        [](const Row& r) { return value_of(r.oracle_cosine); }},
+      {"allotted_tokens", "tokens per lane",
+       "what the allocation gave out, mean over lanes; budget_tokens unless a published formula spends "
+       "another total",
+       [](const Row& r) { return value_of(r.allotted_tokens); }},
   };
   return all;
 }

@@ -20,7 +20,8 @@ Scope parse_scope(std::string_view name);
 
 struct Row {
   std::string trace, policy, params, budget;
-  std::optional<double> budget_tokens;  ///< mean over the scope's lanes
+  std::optional<double> budget_tokens;    ///< mean over the scope's lanes
+  std::optional<double> allotted_tokens;  ///< mean of what the allocation gave; the prompt if it never evicts
   Scope scope = Scope::all;
   std::optional<std::uint32_t> layer, head;  ///< null above their scope
   std::optional<double> r, r_oracle, isr;

@@ -127,6 +127,14 @@ void tell_what_surprises(const std::vector<analysis::Row>& rows) {
     told.push_back(text);
     note(text);
   }
+  for (const analysis::Row& row : rows) {
+    if (row.scope != analysis::Scope::all || row.own_budget || row.allotted_tokens.value_or(0) == 0 ||
+        row.allotted_tokens == row.budget_tokens)
+      continue;
+    note(row.trace + ": " + row.policy + " at " + row.budget + " was asked for " +
+         analysis::rounded_text(*row.budget_tokens) + " tokens per lane and gave out " +
+         analysis::rounded_text(*row.allotted_tokens) + ": its formula has its own total");
+  }
   for (const std::vector<std::string>& group : analysis::identical_policies(rows)) {
     std::string names;
     for (const std::string& params : group) names += "\n  " + params;

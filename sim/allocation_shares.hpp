@@ -1,0 +1,21 @@
+#pragma once
+/// What an allocation decides on some runs, in a form that applies to others: XKV's sampling (arXiv
+/// 2412.05896), for any allocation. Prompts differ in length, so shares are averaged, not tokens.
+#include <cstdint>
+#include <vector>
+
+#include "sim/replay.hpp"
+
+namespace kvsim::sim {
+
+/// Per lane, [layers][KV heads]: its tokens above the eviction's floor over all lanes' (equal when there are
+/// none); a lane that never evicts counts as the prompt. `request` holds one cell. Throws as replay() does,
+/// and Error(usage) with the reason when the cell cannot run on this trace.
+std::vector<std::vector<double>> allocation_shares(const trace::Sequence& sequence, const Request& request,
+                                                   Progress& progress);
+
+/// Which of `n` runs are sampled: round(share * n), at least one, drawn by `seed`, in ascending order. A
+/// larger share of the same runs adds to the sample.
+std::vector<std::size_t> sampled_runs(std::size_t n, double share, std::uint64_t seed);
+
+}  // namespace kvsim::sim
