@@ -262,10 +262,13 @@ std::vector<Row> make_rows(const std::string& trace_name, const sim::Request& re
         cell.composition.eviction.spec != nullptr && cell.composition.eviction.spec->own_budget;
     identity.oracle =
         cell.composition.eviction.spec != nullptr && cell.composition.eviction.spec->make_oracle;
+    const std::size_t overshoot =
+        identity.own_budget || !cell.composition.eviction.spec ? 0 : cell.composition.eviction.overshoot();
     identity.appends =
-        !identity.own_budget &&
-        std::any_of(outcome.cells[i].lanes.begin(), outcome.cells[i].lanes.end(),
-                    [](const sim::LaneOutcome& lane) { return lane.held_at_end > lane.budget_tokens; });
+        !identity.own_budget && std::any_of(outcome.cells[i].lanes.begin(), outcome.cells[i].lanes.end(),
+                                            [&](const sim::LaneOutcome& lane) {
+                                              return lane.held_at_end > lane.budget_tokens + overshoot;
+                                            });
     const std::vector<Row> of_cell = CellRows(outcome, outcome.cells[i], identity).make(scope);
     rows.insert(rows.end(), of_cell.begin(), of_cell.end());
   }

@@ -6,6 +6,8 @@
 namespace kvsim {
 namespace {
 
+constexpr std::ptrdiff_t kMostListed = 24;  ///< names in a message
+
 std::string lower(std::string_view text) {
   std::string out(text);
   for (char& c : out) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
@@ -64,6 +66,9 @@ std::vector<std::string> nearest(std::string_view name, const std::vector<std::s
 std::string suggestion(std::string_view name, const std::vector<std::string>& known) {
   if (known.empty()) return {};
   const std::vector<std::string> near = nearest(name, known);
+  if (near.empty() && known.size() > kMostListed)
+    return "Known: " + join({known.begin(), known.begin() + kMostListed}, ", ") + " and " +
+           std::to_string(known.size() - kMostListed) + " more";
   if (near.empty()) return "Known: " + join(known, ", ");
   return "Did you mean " + join(near, " or ") + "?";
 }

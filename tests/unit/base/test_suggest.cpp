@@ -33,4 +33,6 @@ TEST_CASE("suggestions read as sentences") {
   CHECK(suggestion("aa", {"ab", "ac", "ad"}) == "Did you mean ab, ac or ad?");
   CHECK(suggestion("zzzzzzzz", {"snapkv", "window"}) == "Known: snapkv, window");
   CHECK(suggestion("x", {}).empty());
+  const std::string many = suggestion("zzzzzzzz", std::vector<std::string>(30, "snapkv"));
+  CHECK(many.ends_with("snapkv and 6 more"));
 }
