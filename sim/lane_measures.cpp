@@ -17,22 +17,42 @@ struct HeldAttention {
   double cosine = 1;  ///< of the row restricted to the set to the row restricted to the largest entries
 };
 
-/// Sums in fixed chains: their order never depends on anything but the slots.
-HeldAttention held_attention(const float* row, std::span<const Position> slots, const LargestEntries& best) {
-  double sum[4] = {0, 0, 0, 0}, squares = 0, shared = 0;
-  std::size_t ties = 0;
-  for (std::size_t i = 0; i < slots.size(); ++i) {
-    const float a = row[slots[i]];
-    const double square = double{a} * a;
-    sum[i % 4] += a;
-    squares += square;
-    shared += a > best.least ? square : 0.0;
-    ties += a == best.least;
+/// Chains of sums that run side by side: their order never depends on anything but the slots, and compilers
+/// make vector instructions of them.
+constexpr std::size_t kChains = 8;
+struct Chains {
+  double sum[kChains] = {}, squares[kChains] = {}, shared[kChains] = {};
+  double ties[kChains] = {};
+
+  void add(const float* row, const Position* slots, std::size_t n, float least) {
+    float a[kChains] = {};
+    for (std::size_t c = 0; c < n; ++c) a[c] = row[slots[c]];
+    for (std::size_t c = 0; c < kChains; ++c) {
+      const double value = a[c], square = value * value;
+      sum[c] += value;
+      squares[c] += square;
+      shared[c] += a[c] > least ? square : 0.0;
+      ties[c] += a[c] == least ? 1.0 : 0.0;
+    }
   }
+  static double total(const double (&chains)[kChains]) {
+    double out = 0;
+    for (const double chain : chains) out += chain;
+    return out;
+  }
+};
+
+HeldAttention held_attention(const float* row, std::span<const Position> slots, const LargestEntries& best) {
+  Chains chains;
+  std::size_t i = 0;
+  for (; i + kChains <= slots.size(); i += kChains) chains.add(row, slots.data() + i, kChains, best.least);
+  // Chains without a slot add zeros, which may be ties if the least of the best is zero: their square is too.
+  if (i < slots.size()) chains.add(row, slots.data() + i, slots.size() - i, best.least);
   // Of entries that equal the least of the best, any may be among the best: the set's own come first.
-  shared += static_cast<double>(std::min(ties, best.ties)) * double{best.least} * best.least;
-  const double scale = std::sqrt(squares * best.squares);
-  return {(sum[0] + sum[1]) + (sum[2] + sum[3]), scale > 0 ? std::min(1.0, shared / scale) : 1.0};
+  const double ties = std::min(Chains::total(chains.ties), static_cast<double>(best.ties));
+  const double shared = Chains::total(chains.shared) + ties * double{best.least} * best.least;
+  const double scale = std::sqrt(Chains::total(chains.squares) * best.squares);
+  return {Chains::total(chains.sum), scale > 0 ? std::min(1.0, shared / scale) : 1.0};
 }
 
 }  // namespace
