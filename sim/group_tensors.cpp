@@ -32,7 +32,7 @@ GroupTensors::GroupTensors(const trace::Sequence& sequence, LaneGroup group, con
                 std::span(values_).subspan(lane * length_ * value_dim_, length_ * value_dim_));
   }
   if (needs.queries) {
-    const std::size_t heads = group.n_lanes * sequence.model().group();
+    const std::size_t heads = std::size_t{group.n_lanes} * sequence.model().group();
     queries_.resize(heads * length_ * key_dim_);
     // A trace may hold the queries of the end only; plan refuses who needs more.
     const std::size_t first = sequence.first_query();

@@ -85,6 +85,7 @@ class AdaKv final : public Allocation {
   /// A share alpha of the mean for all, the rest as the heads won it.
   std::vector<std::size_t> mixed(std::vector<std::size_t> won, const Headroom& room) const {
     std::vector<double> ideal;
+    ideal.reserve(won.size());
     for (const std::size_t n : won)
       ideal.push_back(static_cast<double>(n) * (1 - alpha_) + alpha_ * static_cast<double>(room.mean));
     if (variant_ == "exact") return largest_remainder(ideal, room.mean * won.size());

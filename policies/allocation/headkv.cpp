@@ -33,6 +33,7 @@ class HeadKv final : public Allocation {
   std::vector<std::size_t> exact(const AllocationRequest& request, const Headroom& room,
                                  const std::vector<std::vector<double>>& importance) const {
     std::vector<double> of_lanes;
+    of_lanes.reserve(importance.size());
     for (const std::vector<double>& group : importance)
       of_lanes.push_back(std::accumulate(group.begin(), group.end(), 0.0));
     const std::vector<double> weights = unit_means(request, of_lanes);

@@ -60,7 +60,7 @@ class AnchorDraws {
 
   Fingerprints::Bits next() {
     const std::uint64_t key = combine({key_, n_drawn_++});
-    const Fingerprints::Bits out = make_bits(n_bits_, [&](std::size_t bit) {
+    Fingerprints::Bits out = make_bits(n_bits_, [&](std::size_t bit) {
       return twister_ ? (shared_() >> 31) != 0 : uniform01(combine({key, bit})) < 0.5;
     });
     // One generator serves all layers in turn: the others draw before this one does again.
@@ -115,6 +115,7 @@ class BlockLedger {
     if (set_.representatives > 0 && leaving.size() >= set_.representatives)
       spare_representatives(n_evictable, leaving);
     std::vector<std::size_t> out;
+    out.reserve(leaving.size());
     for (const std::uint32_t block : leaving) out.push_back(block + set_.start);
     forget(leaving);
     return out;

@@ -14,7 +14,8 @@ std::size_t edit_distance(std::string_view a, std::string_view b);
 std::vector<std::string> nearest(std::string_view name, const std::vector<std::string>& known,
                                  std::size_t count = 3);
 
-/// "Did you mean a, b or c?", or "Known: ..." (two dozen at most) when nothing is near. Empty when `known` is.
+/// "Did you mean a, b or c?", or "Known: ..." (two dozen at most) when nothing is near. Empty when `known`
+/// is.
 std::string suggestion(std::string_view name, const std::vector<std::string>& known);
 
 }  // namespace kvsim

@@ -63,9 +63,10 @@ TEST_CASE("csv: keys, exact numbers, quotes where commas are, nothing where unde
   odd.layer = 3;
   odd.scope = Scope::layer;
   odd.r = odd.isr = odd.attention_loss = {};
-  CHECK(written(Format::csv, {odd}) ==
-        std::string(kKeys) +
-            "\"a \"\"b\"\"\nc\",snapkv,full()+uniform(),25%,6,layer,3,,,0.6875,,,0.125,0.5,5.5,704,0.875,6\n");
+  CHECK(
+      written(Format::csv, {odd}) ==
+      std::string(kKeys) +
+          "\"a \"\"b\"\"\nc\",snapkv,full()+uniform(),25%,6,layer,3,,,0.6875,,,0.125,0.5,5.5,704,0.875,6\n");
   CHECK(written(Format::csv, {}) == kKeys);
 }
 
@@ -136,7 +137,8 @@ TEST_CASE("md: a GitHub table with every column") {
   CHECK(written(Format::md, {row}) ==
         "| trace | policy | params | budget | budget_tokens | scope | layer | head | r | r_oracle | isr | "
         "attention_loss "
-        "| attention_loss_oracle | output_error | kept_tokens | kept_bytes | oracle_cosine | allotted_tokens |\n"
+        "| attention_loss_oracle | output_error | kept_tokens | kept_bytes | oracle_cosine | allotted_tokens "
+        "|\n"
         "| --- | --- | --- | --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: "
         "| ---: | ---: | ---: |\n"
         "| a\\|b.h5 | snapkv | snapkv(window=8,pool=max:7)+uniform() | 25% | 6 | all | - | - | - | 0.6875 | "

@@ -32,7 +32,8 @@ TEST_CASE("a composition is an eviction, and uniform unless it says otherwise") 
   const Composition plain = parse("tova");
   CHECK(plain.name == "tova");
   CHECK(plain.params ==
-        "tova(unit=layer,sinks=0,window=0,granularity=1,decode=true,phase=pre,prompt=rank,tie=oldest)+uniform()");
+        "tova(unit=layer,sinks=0,window=0,granularity=1,decode=true,phase=pre,prompt=rank,tie=oldest)+"
+        "uniform()");
   CHECK(plain.eviction.spec->name == "tova");
   CHECK(plain.allocation.spec->name == "uniform");
 

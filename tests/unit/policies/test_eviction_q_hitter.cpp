@@ -50,9 +50,8 @@ Fed feed_q_hitter(const Run& run, std::size_t budget, double lambda) {
     for (const Position j : held)
       if (j <= newest - recent) free.push_back(j);
     const auto by = [&](auto score) {
-      std::sort(free.begin(), free.end(), [&](Position a, Position b) {
-        return score(a) != score(b) ? score(a) > score(b) : a > b;
-      });
+      std::sort(free.begin(), free.end(),
+                [&](Position a, Position b) { return score(a) != score(b) ? score(a) > score(b) : a > b; });
     };
     by([&](Position j) { return attention(run, attended, j); });
     const std::size_t leaving = held.size() - size;
