@@ -55,7 +55,8 @@ void GroupTensors::read_classes() {
 
 void GroupTensors::read_output_weights() {
   const trace::Model& model = sequence_->model();
-  const std::size_t heads = group_.n_lanes * model.group(), size = value_dim_ * model.hidden_size;
+  const std::size_t heads = std::size_t{group_.n_lanes} * model.group(),
+                    size = value_dim_ * model.hidden_size;
   const std::uint32_t first = group_.first_head * model.group();
   output_weights_.resize(heads * size);
   for (std::size_t head = 0; head < heads; ++head)

@@ -136,7 +136,7 @@ std::vector<HashCorrelation> hash_correlation(const trace::Sequence& sequence, c
     read_finite(sequence, trace::Tensor::key, layer, kv_head, 0, prompt, keys);
     for (std::size_t g = 0; g < group; ++g) {
       progress.check();
-      const std::size_t head = kv_head * group + g, out = layer * model.n_q_heads + head;
+      const std::size_t head = kv_head * group + g, out = std::size_t{layer} * model.n_q_heads + head;
       read_finite(sequence, trace::Tensor::query, layer, static_cast<std::uint32_t>(head), prompt - 1, 1,
                   query);
       from_trace[out] =
