@@ -7,7 +7,7 @@ namespace kvsim::sim {
 void RowBlock::compute(const GroupTensors& tensors, std::size_t first, std::size_t n) {
   const trace::Model& model = tensors.sequence().model();
   const AttentionShape shape{model.attn_scale, model.layer_window[tensors.group().layer]};
-  const std::size_t dim = model.head_dim, heads = tensors.group().n_lanes * model.group();
+  const std::size_t dim = model.head_dim, heads = std::size_t{tensors.group().n_lanes} * model.group();
   first_ = first;
   n_ = n;
   group_ = model.group();
