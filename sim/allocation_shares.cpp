@@ -8,6 +8,7 @@
 #include "sim/base/rng.hpp"
 #include "sim/base/workers.hpp"
 #include "sim/plan.hpp"
+#include "sim/survey.hpp"
 
 namespace kvsim::sim {
 
@@ -16,8 +17,10 @@ std::vector<std::vector<double>> allocation_shares(const trace::Sequence& sequen
   if (request.cells.size() != 1) bug("shares are those of one cell");
   Workers workers(request.threads);
   Plan plan = outline(sequence, request);
-  progress.total.store(survey_work(sequence, request, plan), std::memory_order_relaxed);
-  split_budgets(sequence, request, plan, workers, progress);
+  Survey survey(sequence, request, plan);
+  progress.total.store(survey.work(), std::memory_order_relaxed);
+  survey.run(workers, progress);
+  split_budgets(sequence, request, survey, plan);
   const Plan::CellPlan& cell = plan.cells[0];
   if (!cell.skipped.empty()) usage_error(cell.skipped, sequence.source().name());
 

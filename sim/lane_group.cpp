@@ -74,9 +74,8 @@ class GroupReplay {
   std::unique_ptr<policy::Eviction> make_eviction(const Family& family, std::size_t lane,
                                                   std::size_t n_lanes) {
     const auto first_head = group_.first_head + static_cast<std::uint32_t>(lane);
-    policy::Unit unit = unit_of(sequence_.model(), group_.layer, first_head,
-                                static_cast<std::uint32_t>(n_lanes), request_.seed);
-    unit.tables = request_.tables;
+    const policy::Unit unit = unit_of(sequence_.model(), group_.layer, first_head,
+                                      static_cast<std::uint32_t>(n_lanes), request_.seed, request_.tables);
     const policy::Part& part = *family.eviction;
     if (!part.spec->make_oracle) return part.make_eviction(unit);
     auto oracle = part.spec->make_oracle(part.params, unit);

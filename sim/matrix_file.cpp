@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <boost/json.hpp>
-#include <charconv>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -11,6 +10,7 @@
 #include <string_view>
 
 #include "sim/base/error.hpp"
+#include "sim/base/number_text.hpp"
 
 namespace kvsim::sim {
 namespace {
@@ -30,14 +30,6 @@ std::string read_text(const std::string& file) {
   std::string text(bytes, '\0');
   if (!in.read(text.data(), static_cast<std::streamsize>(bytes))) input_error("cannot be read", file);
   return text;
-}
-
-template <class T>
-std::optional<T> number_of(std::string_view text) {
-  T number{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return number;
 }
 
 std::string_view trimmed(std::string_view text) {

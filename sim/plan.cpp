@@ -129,7 +129,7 @@ std::vector<std::size_t> lane_budgets(const trace::Sequence& sequence, const pol
 }  // namespace
 
 policy::Unit unit_of(const trace::Model& model, std::uint32_t layer, std::uint32_t first_head,
-                     std::uint32_t n_lanes, std::uint64_t seed) {
+                     std::uint32_t n_lanes, std::uint64_t seed, const policy::Tables* tables) {
   policy::Unit unit;
   unit.layer = static_cast<int>(layer);
   unit.n_layers = static_cast<int>(model.n_layers);
@@ -139,6 +139,7 @@ policy::Unit unit_of(const trace::Model& model, std::uint32_t layer, std::uint32
   unit.head_dim = static_cast<int>(model.head_dim);
   unit.value_dim = static_cast<int>(model.v_head_dim);
   unit.seed = seed;
+  unit.tables = tables;
   return unit;
 }
 
@@ -181,14 +182,8 @@ Plan outline(const trace::Sequence& sequence, const Request& request) {
   return plan;
 }
 
-std::uint64_t survey_work(const trace::Sequence& sequence, const Request& request, const Plan& plan) {
-  return Survey(sequence, request, plan).work();
-}
-
-void split_budgets(const trace::Sequence& sequence, const Request& request, Plan& plan, Workers& workers,
-                   Progress& progress) {
-  Survey survey(sequence, request, plan);
-  survey.run(workers, progress);
+void split_budgets(const trace::Sequence& sequence, const Request& request, const Survey& survey,
+                   Plan& plan) {
   for (Family& family : plan.families) {
     std::vector<std::size_t> left;
     for (const std::size_t cell : family.cells) {

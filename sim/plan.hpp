@@ -11,6 +11,8 @@
 
 namespace kvsim::sim {
 
+class Survey;
+
 /// Cells whose eviction policy and parameters are equal: the prompt is observed and ranked once for all of
 /// them.
 struct Family {
@@ -36,17 +38,13 @@ struct Plan {
 
 /// The unit of lanes [first_head, first_head + n_lanes) of a layer, as its policy is told.
 policy::Unit unit_of(const trace::Model& model, std::uint32_t layer, std::uint32_t first_head,
-                     std::uint32_t n_lanes, std::uint64_t seed);
+                     std::uint32_t n_lanes, std::uint64_t seed, const policy::Tables* tables = nullptr);
 
 /// Everything but lane budgets, from the trace's header alone. Skips and throws as replay() says.
 Plan outline(const trace::Sequence& sequence, const Request& request);
 
-/// Fills in lane budgets. Shows the prompt to allocation policies that measure it. Further cells may be
-/// skipped, for the reasons their allocations give.
-void split_budgets(const trace::Sequence& sequence, const Request& request, Plan& plan, Workers& workers,
-                   Progress& progress);
-
-/// Query rows that split_budgets() computes: the unit of progress.
-std::uint64_t survey_work(const trace::Sequence& sequence, const Request& request, const Plan& plan);
+/// Fills in lane budgets from what a survey of this plan (sim/survey.hpp), run already, has measured. Further
+/// cells may be skipped, for the reasons their allocations give.
+void split_budgets(const trace::Sequence& sequence, const Request& request, const Survey& survey, Plan& plan);
 
 }  // namespace kvsim::sim

@@ -5,6 +5,7 @@
 #include "sim/base/workers.hpp"
 #include "sim/lane_group.hpp"
 #include "sim/plan.hpp"
+#include "sim/survey.hpp"
 
 namespace kvsim::sim {
 Outcome replay(const trace::Sequence& sequence, const Request& request, Progress& progress) {
@@ -12,10 +13,12 @@ Outcome replay(const trace::Sequence& sequence, const Request& request, Progress
   const trace::Model& model = sequence.model();
   Plan plan = outline(sequence, request);
   const std::vector<LaneGroup> groups = lane_groups(model, plan.layer_groups);
-  std::uint64_t work = survey_work(sequence, request, plan);
+  Survey survey(sequence, request, plan);
+  std::uint64_t work = survey.work();
   for (const LaneGroup& group : groups) work += group_work(sequence, plan, group);
   progress.total.store(work, std::memory_order_relaxed);
-  split_budgets(sequence, request, plan, workers, progress);
+  survey.run(workers, progress);
+  split_budgets(sequence, request, survey, plan);
 
   Outcome outcome;
   outcome.prompt = sequence.prompt_length();

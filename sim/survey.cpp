@@ -62,9 +62,8 @@ void Survey::run_group(LaneGroup group, Progress& progress) {
   const GroupTensors tensors(*sequence_, group, needs_);
   const auto unit = [&](std::size_t lane, std::size_t n_lanes) {
     const auto head = group.first_head + static_cast<std::uint32_t>(lane);
-    policy::Unit out = unit_of(model, group.layer, head, static_cast<std::uint32_t>(n_lanes), request_->seed);
-    out.tables = request_->tables;
-    return out;
+    return unit_of(model, group.layer, head, static_cast<std::uint32_t>(n_lanes), request_->seed,
+                   request_->tables);
   };
   const std::size_t first = std::size_t{group.layer} * model.n_kv_heads + group.first_head;
   struct Watched {

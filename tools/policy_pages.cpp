@@ -9,6 +9,7 @@
 #include "policies/api/composition.hpp"
 #include "policies/api/param_value.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/joined.hpp"
 #include "sim/base/suggest.hpp"
 
 namespace kvsim::tools {
@@ -30,12 +31,6 @@ const char* kind_name(const PolicySpec& spec) {
 /// "h2o.factory": h2o as somebody's code runs it.
 bool is_variant(const PresetSpec& preset) {
   return preset.name.find('.') != std::string::npos;
-}
-
-std::string joined(const std::vector<std::string>& items, const std::string& separator) {
-  std::string out;
-  for (const std::string& item : items) out += (out.empty() ? "" : separator) + item;
-  return out;
 }
 
 std::vector<std::string> needs(const PolicySpec& spec) {

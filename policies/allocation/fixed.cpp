@@ -1,5 +1,4 @@
 // Shares given beforehand.
-#include <charconv>
 #include <numeric>
 
 #include "policies/api/allocation.hpp"
@@ -7,6 +6,7 @@
 #include "policies/parts/head_matrix.hpp"
 #include "policies/parts/whole_numbers.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/number_text.hpp"
 
 namespace kvsim::policy {
 namespace {
@@ -19,12 +19,11 @@ std::vector<double> list_of(const std::string& text) {
   std::vector<double> out;
   for (std::size_t at = 0; at <= text.size();) {
     const std::size_t end = std::min(text.find(':', at), text.size());
-    double number = 0;
-    const auto parsed = std::from_chars(text.data() + at, text.data() + end, number);
-    if (at == end || parsed.ec != std::errc() || parsed.ptr != text.data() + end)
+    const auto number = number_of<double>(std::string_view(text).substr(at, end - at));
+    if (!number)
       usage_error("shares=" + text + " is not a list of numbers between colons", "fixed",
                   "E.g. shares=4:2:1:1");
-    out.push_back(number);
+    out.push_back(*number);
     at = end + 1;
   }
   return out;

@@ -5,6 +5,7 @@
 #include "policies/api/call_syntax.hpp"
 #include "policies/api/param_value.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/joined.hpp"
 #include "sim/base/suggest.hpp"
 
 namespace kvsim::policy {
@@ -55,12 +56,6 @@ std::vector<std::string> scored_names(const Registry& registry) {
   std::vector<std::string> out;
   for (const PolicySpec& spec : registry.policies())
     if (spec.scored) out.push_back(spec.name);
-  return out;
-}
-
-std::string joined(const std::vector<std::string>& items) {
-  std::string out;
-  for (const std::string& item : items) out += (out.empty() ? "" : ", ") + item;
   return out;
 }
 

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "sim/base/error.hpp"
+#include "sim/base/number_text.hpp"
 #include "sim/base/suggest.hpp"
 
 namespace kvsim::policy {
@@ -18,15 +19,6 @@ std::string shortest(double number) {
   char buffer[32];
   const auto end = std::to_chars(buffer, buffer + sizeof buffer, number).ptr;
   return {buffer, end};
-}
-
-/// The whole of `text` as a number of type T.
-template <class T>
-std::optional<T> number_of(std::string_view text) {
-  T number{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return number;
 }
 
 /// None of these fill in the name and the type; an empty result is an illegal value.

@@ -3,16 +3,11 @@
 #include <cmath>
 
 #include "policies/api/score_policy.hpp"
+#include "policies/parts/euclidean_norm.hpp"
 #include "policies/parts/expected_queries.hpp"
 
 namespace kvsim::policy {
 namespace {
-
-double norm(std::span<const float> row) {
-  double squares = 0;
-  for (const float x : row) squares += static_cast<double>(x) * static_cast<double>(x);
-  return std::sqrt(squares);
-}
 
 void softmax(std::span<double> logits) {
   const double largest = *std::max_element(logits.begin(), logits.end());
@@ -47,7 +42,7 @@ class ExpectedAttention final : public ScoredEviction {
       for (std::size_t i = 0; i < scores.size(); ++i) scores[i] += expected[i] / unit().group;
     }
     for (std::size_t i = 0; value_norm_ && i < scores.size(); ++i)
-      scores[i] = (scores[i] + epsilon_) * norm(values.row(sinks_ + i));
+      scores[i] = (scores[i] + epsilon_) * euclidean_norm(values.row(sinks_ + i));
     return out;
   }
 

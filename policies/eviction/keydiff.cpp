@@ -3,14 +3,14 @@
 
 #include "policies/api/score_policy.hpp"
 #include "policies/api/slots.hpp"
+#include "policies/parts/euclidean_norm.hpp"
 
 namespace kvsim::policy {
 namespace {
 
 /// Appends key / |key| to `units`; a key of length 0 points nowhere.
 void add_unit(std::span<const float> key, std::vector<float>& units) {
-  double squares = 0;
-  for (const float x : key) squares += static_cast<double>(x) * static_cast<double>(x);
+  const double squares = squared_norm(key);
   const double factor = squares > 0 ? 1 / std::sqrt(squares) : squares;
   for (const float x : key) units.push_back(static_cast<float>(factor * static_cast<double>(x)));
 }

@@ -1,22 +1,15 @@
 // Keys of small norm stay.
-#include <cmath>
-
 #include "policies/api/score_policy.hpp"
+#include "policies/parts/euclidean_norm.hpp"
 
 namespace kvsim::policy {
 namespace {
-
-double minus_norm(std::span<const float> key) {
-  double squares = 0;
-  for (const float x : key) squares += static_cast<double>(x) * static_cast<double>(x);
-  return -std::sqrt(squares);
-}
 
 class L2NormDecoder final : public ScoredDecoder {
  public:
   using ScoredDecoder::ScoredDecoder;
 
-  void observe(const Step& step) override { admit(step, minus_norm(step.keys.row(0))); }
+  void observe(const Step& step) override { admit(step, -euclidean_norm(step.keys.row(0))); }
 };
 
 class L2Norm final : public ScoredEviction {
@@ -34,7 +27,7 @@ class L2Norm final : public ScoredEviction {
     const MatrixView keys = prompt.keys(0);
     std::vector<double> out(prompt.length());
     for (std::size_t position = 0; position < out.size(); ++position)
-      out[position] = minus_norm(keys.row(position));
+      out[position] = -euclidean_norm(keys.row(position));
     return out;
   }
 

@@ -26,6 +26,25 @@ std::vector<Position> list(const std::set<Position>& held) {
 
 }  // namespace
 
+Fed feed_cutting(const Cut& cut, const Run& run, std::size_t budget) {
+  Attended attended;
+  std::set<Position> held;
+  for (std::size_t query = 0; query < run.prompt; ++query) {
+    held.insert(static_cast<Position>(query));
+    attended.push_back(held);
+  }
+  if (held.size() > budget) cut(attended, held, budget, static_cast<Position>(run.prompt) - 1);
+  Fed out;
+  out.kept.assign(held.begin(), held.end());
+  for (std::size_t query = run.prompt; query < run.length(); ++query) {
+    if (held.size() == budget) cut(attended, held, budget - 1, static_cast<Position>(query));
+    held.insert(static_cast<Position>(query));
+    attended.push_back(held);
+    out.held.emplace_back(held.begin(), held.end());
+  }
+  return out;
+}
+
 Fed feed_slowly(const SlowRule& rule, const Run& run, std::size_t budget) {
   Attended attended;
   std::set<Position> held;

@@ -20,6 +20,14 @@ struct SlowRule {
   bool streams = false;  ///< the prompt's tokens arrive one by one too
 };
 
+/// Lowers what is held to `size` positions once the last of `attended` has been answered; `newest` is the
+/// last position that is or is about to be resident.
+using Cut = std::function<void(const Attended& attended, std::set<Position>& held, std::size_t size,
+                               Position newest)>;
+/// The prompt is cut once it ends, then once before each token that finds no room: for rules that are more
+/// than a score.
+Fed feed_cutting(const Cut& cut, const Run& run, std::size_t budget);
+
 Fed feed_slowly(const SlowRule& rule, const Run& run, std::size_t budget);
 
 /// p(j) of query `query` over the set it attended, each query head's row divided by its sum there, mean over

@@ -33,11 +33,9 @@ double scaled(const std::set<Position>& among, Position j, Of of) {
 
 /// The rule step by step, everything by sorting; of equals the older leaves.
 Fed feed_q_hitter(const Run& run, std::size_t budget, double lambda) {
-  Attended attended;
-  std::set<Position> held;
   const std::size_t reserved = budget * 35 / 100;
   const auto recent = static_cast<Position>(budget / 4);
-  const auto combined = [&](const std::set<Position>& among, Position j) {
+  const auto combined = [&](const Attended& attended, const std::set<Position>& among, Position j) {
     const double friendly =
         1 - (scaled(among, j, [&](Position i) { return error_of(run.keys[0], run.unit.head_dim, i); }) +
              scaled(among, j, [&](Position i) { return error_of(run.values[0], run.unit.value_dim, i); })) /
@@ -45,7 +43,7 @@ Fed feed_q_hitter(const Run& run, std::size_t budget, double lambda) {
     return lambda * scaled(among, j, [&](Position i) { return attention(run, attended, i); }) +
            (1 - lambda) * friendly;
   };
-  const auto cut = [&](std::size_t size, Position newest) {
+  const Cut cut = [&](const Attended& attended, std::set<Position>& held, std::size_t size, Position newest) {
     Positions free;
     for (const Position j : held)
       if (j <= newest - recent) free.push_back(j);
@@ -58,23 +56,10 @@ Fed feed_q_hitter(const Run& run, std::size_t budget, double lambda) {
     free.erase(free.begin(),
                free.begin() + static_cast<std::ptrdiff_t>(std::min(reserved, free.size() - leaving)));
     const std::set<Position> among = held;
-    by([&](Position j) { return combined(among, j); });
+    by([&](Position j) { return combined(attended, among, j); });
     for (std::size_t i = 0; i < leaving; ++i) held.erase(free[free.size() - 1 - i]);
   };
-  for (std::size_t query = 0; query < run.prompt; ++query) {
-    held.insert(static_cast<Position>(query));
-    attended.push_back(held);
-  }
-  if (held.size() > budget) cut(budget, static_cast<Position>(run.prompt) - 1);
-  Fed out;
-  out.kept.assign(held.begin(), held.end());
-  for (std::size_t query = run.prompt; query < run.length(); ++query) {
-    if (held.size() == budget) cut(budget - 1, static_cast<Position>(query));
-    held.insert(static_cast<Position>(query));
-    attended.push_back(held);
-    out.held.emplace_back(held.begin(), held.end());
-  }
-  return out;
+  return feed_cutting(cut, run, budget);
 }
 
 }  // namespace

@@ -35,12 +35,9 @@ Statistics statistics(const Run& run, const Attended& attended, Position j) {
 
 /// The rule step by step; no ties.
 Fed feed_roco(const Run& run, std::size_t budget, double spread, Position sinks, Position window) {
-  Attended attended;
-  std::set<Position> held;
   const auto spared = static_cast<std::size_t>(
       spread * static_cast<double>(budget - static_cast<std::size_t>(sinks + window)));
-  // Lowers `held` to `size`, `newest` being or about to be the last position.
-  const auto cut = [&](std::size_t size, Position newest) {
+  const Cut cut = [&](const Attended& attended, std::set<Position>& held, std::size_t size, Position newest) {
     Positions free;
     for (const Position j : held)
       if (j >= sinks && j <= newest - window) free.push_back(j);
@@ -55,20 +52,7 @@ Fed feed_roco(const Run& run, std::size_t budget, double spread, Position sinks,
     });
     for (std::size_t i = 0; i < leaving; ++i) held.erase(free[i]);
   };
-  for (std::size_t query = 0; query < run.prompt; ++query) {
-    held.insert(static_cast<Position>(query));
-    attended.push_back(held);
-  }
-  if (held.size() > budget) cut(budget, static_cast<Position>(run.prompt) - 1);
-  Fed out;
-  out.kept.assign(held.begin(), held.end());
-  for (std::size_t query = run.prompt; query < run.length(); ++query) {
-    if (held.size() == budget) cut(budget - 1, static_cast<Position>(query));
-    held.insert(static_cast<Position>(query));
-    attended.push_back(held);
-    out.held.emplace_back(held.begin(), held.end());
-  }
-  return out;
+  return feed_cutting(cut, run, budget);
 }
 
 }  // namespace

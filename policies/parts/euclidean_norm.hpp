@@ -1,0 +1,19 @@
+#pragma once
+/// Length of a key or a value.
+#include <cmath>
+#include <span>
+
+namespace kvsim::policy {
+
+/// Summed in double, component after component.
+inline double squared_norm(std::span<const float> row) {
+  double squares = 0;
+  for (const float x : row) squares += static_cast<double>(x) * static_cast<double>(x);
+  return squares;
+}
+
+inline double euclidean_norm(std::span<const float> row) {
+  return std::sqrt(squared_norm(row));
+}
+
+}  // namespace kvsim::policy

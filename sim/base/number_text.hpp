@@ -1,0 +1,19 @@
+#pragma once
+/// Text that is a number and nothing else.
+#include <charconv>
+#include <optional>
+#include <string_view>
+
+namespace kvsim {
+
+/// The whole of `text` as a number of type T, the same in every locale; nothing if it is not one or does not
+/// fit.
+template <class T>
+std::optional<T> number_of(std::string_view text) {
+  T number{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+}  // namespace kvsim
