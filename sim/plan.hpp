@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "policies/api/composition.hpp"
-#include "sim/base/workers.hpp"
 #include "sim/replay.hpp"
 
 namespace kvsim::sim {

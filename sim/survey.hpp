@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "sim/base/workers.hpp"
 #include "sim/group_tensors.hpp"
 #include "sim/plan.hpp"
 
