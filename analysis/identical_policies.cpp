@@ -1,7 +1,6 @@
 #include "analysis/identical_policies.hpp"
 
 #include <algorithm>
-#include <string_view>
 
 namespace kvsim::analysis {
 namespace {
@@ -13,23 +12,20 @@ struct Findings {
   bool ran = false;
 };
 
-void add(Findings& findings, const Row& row) {
-  for (const Column& column : columns()) {
-    const std::string_view key = column.key;
-    if (key != "policy" && key != "params") findings.values.push_back(column.get(row));
-  }
-  findings.ran = findings.ran || row.skipped.empty();
-}
-
 }  // namespace
 
-std::vector<std::vector<std::string>> identical_policies(const std::vector<Row>& rows) {
+std::vector<std::vector<std::string>> identical_policies(const Records& rows) {
+  const std::size_t policy = rows.column("policy"), params = rows.column("params"),
+                    kept = rows.column("kept_tokens");
   std::vector<Findings> all;
-  for (const Row& row : rows) {
-    auto found =
-        std::find_if(all.begin(), all.end(), [&](const Findings& f) { return f.params == row.params; });
-    if (found == all.end()) found = all.insert(all.end(), Findings{row.params, {}, false});
-    add(*found, row);
+  for (const std::vector<Value>& row : rows.rows) {
+    const auto& name = std::get<std::string>(row[params]);
+    auto found = std::find_if(all.begin(), all.end(), [&](const Findings& f) { return f.params == name; });
+    if (found == all.end()) found = all.insert(all.end(), Findings{name, {}, false});
+    for (std::size_t i = 0; i < row.size(); ++i)
+      if (i != policy && i != params) found->values.push_back(row[i]);
+    // A skipped cell kept nothing.
+    found->ran = found->ran || !std::holds_alternative<std::monostate>(row[kept]);
   }
   std::vector<std::vector<std::string>> groups;
   std::vector<bool> grouped(all.size(), false);

@@ -4,12 +4,13 @@
 #include <string>
 #include <vector>
 
-#include "analysis/rows.hpp"
+#include "analysis/records.hpp"
 
 namespace kvsim::analysis {
 
 /// Groups (of two or more `params`, in order of appearance) whose rows agree in every trace, budget, layer
-/// and head. Cells that were skipped say nothing: policies skipped everywhere are in no group.
-std::vector<std::vector<std::string>> identical_policies(const std::vector<Row>& rows);
+/// and head of a replay's result. Cells that were skipped say nothing: policies skipped everywhere are in no
+/// group.
+std::vector<std::vector<std::string>> identical_policies(const Records& rows);
 
 }  // namespace kvsim::analysis

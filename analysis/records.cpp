@@ -4,6 +4,7 @@
 
 #include "analysis/json_string.hpp"
 #include "analysis/numbers.hpp"
+#include "sim/base/error.hpp"
 
 namespace kvsim::analysis {
 namespace {
@@ -40,16 +41,22 @@ std::string md_field(const std::string& text) {
 
 }  // namespace
 
+std::size_t Records::column(std::string_view key) const {
+  for (std::size_t i = 0; i < columns.size(); ++i)
+    if (columns[i].key == key) return i;
+  bug("no column " + std::string(key));
+}
+
 void write_csv(std::ostream& out, const Records& records) {
   const char* separator = "";
-  for (const std::string& key : records.keys) {
-    out << separator << key;
+  for (const ColumnInfo& column : records.columns) {
+    out << separator << column.key;
     separator = ",";
   }
   out << '\n';
-  for (const std::vector<Value>& record : records.fields) {
+  for (const std::vector<Value>& row : records.rows) {
     separator = "";
-    for (const Value& value : record) {
+    for (const Value& value : row) {
       out << separator << csv_field(exact_field(value, ""));
       separator = ",";
     }
@@ -59,10 +66,10 @@ void write_csv(std::ostream& out, const Records& records) {
 
 std::vector<std::string> json_objects(const Records& records) {
   std::vector<std::string> out;
-  for (const std::vector<Value>& record : records.fields) {
+  for (const std::vector<Value>& row : records.rows) {
     std::string text = "{";
-    for (std::size_t i = 0; i < record.size(); ++i)
-      text += (i > 0 ? ", " : "") + json_string(records.keys[i]) + ": " + json_field(record[i]);
+    for (std::size_t i = 0; i < row.size(); ++i)
+      text += (i > 0 ? ", " : "") + json_string(records.columns[i].key) + ": " + json_field(row[i]);
     out.push_back(text + '}');
   }
   return out;
@@ -74,15 +81,14 @@ void write_jsonl(std::ostream& out, const Records& records) {
 
 void write_md(std::ostream& out, const Records& records) {
   std::string rule;
-  for (std::size_t i = 0; i < records.keys.size(); ++i) {
-    out << "| " << records.keys[i] << ' ';
-    const bool text =
-        records.fields.empty() || std::holds_alternative<std::string>(records.fields.front()[i]);
+  for (std::size_t i = 0; i < records.columns.size(); ++i) {
+    out << "| " << records.columns[i].key << ' ';
+    const bool text = records.rows.empty() || std::holds_alternative<std::string>(records.rows.front()[i]);
     rule += text ? "| --- " : "| ---: ";
   }
   out << "|\n" << rule << "|\n";
-  for (const std::vector<Value>& record : records.fields) {
-    for (const Value& value : record) out << "| " << md_field(exact_field(value, "-")) << ' ';
+  for (const std::vector<Value>& row : records.rows) {
+    for (const Value& value : row) out << "| " << md_field(exact_field(value, "-")) << ' ';
     out << "|\n";
   }
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <iosfwd>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -12,9 +13,18 @@ namespace kvsim::analysis {
 /// A field; monostate: undefined.
 using Value = std::variant<std::monostate, std::string, std::uint64_t, double>;
 
+/// What a column is, told once for every export and for the documentation.
+struct ColumnInfo {
+  std::string key{}, unit{}, description{};
+};
+
+/// A tidy table.
 struct Records {
-  std::vector<std::string> keys{};
-  std::vector<std::vector<Value>> fields{};  ///< per record, one per key
+  std::vector<ColumnInfo> columns{};
+  std::vector<std::vector<Value>> rows{};  ///< one field per column
+
+  /// Index of a column. Throws Error(bug).
+  std::size_t column(std::string_view key) const;
 };
 
 /// RFC 4180 under a line of keys; undefined is empty.
@@ -25,7 +35,7 @@ void write_jsonl(std::ostream& out, const Records& records);
 void write_md(std::ostream& out, const Records& records);
 
 // Parts of a json document.
-/// One object per record, on one line each.
+/// One object per row, on one line each.
 std::vector<std::string> json_objects(const Records& records);
 /// ["a", "b"].
 std::string json_list(const std::vector<std::string>& items);

@@ -203,6 +203,16 @@ std::optional<double> Row::excess_loss() const {
   return *attention_loss - *attention_loss_oracle;
 }
 
+namespace {
+
+/// How a column is called, explained and read.
+struct Column {
+  const char* key;
+  const char* unit;
+  const char* description;
+  Value (*get)(const Row&);
+};
+
 const std::vector<Column>& columns() {
   static const std::vector<Column> all = {
       {"trace", "", "trace file, as given", [](const Row& r) { return Value(r.trace); }},
@@ -241,8 +251,25 @@ const std::vector<Column>& columns() {
        "what the allocation gave out, mean over lanes; budget_tokens unless a published formula spends "
        "another total",
        [](const Row& r) { return value_of(r.allotted_tokens); }},
+      {"workload", "", "kind of prompt, if the trace says",
+       [](const Row& r) { return r.workload.empty() ? Value() : Value(r.workload); }},
+      {"seed", "", "seed of random policies", [](const Row& r) { return Value(r.seed); }},
+      {"step", "index", "decode step, from 1; null above scope step",
+       [](const Row& r) { return value_of(r.step); }},
   };
   return all;
+}
+
+}  // namespace
+
+Records records_of(const std::vector<Row>& rows) {
+  Records out;
+  for (const Column& column : columns()) out.columns.push_back({column.key, column.unit, column.description});
+  for (const Row& row : rows) {
+    std::vector<Value>& fields = out.rows.emplace_back();
+    for (const Column& column : columns()) fields.push_back(column.get(row));
+  }
+  return out;
 }
 
 std::vector<Row> make_rows(const std::string& trace_name, const sim::Request& request,
@@ -257,6 +284,7 @@ std::vector<Row> make_rows(const std::string& trace_name, const sim::Request& re
     identity.params = cell.composition.params;
     identity.budget = cell.budget.text;
     identity.scope = scope;
+    identity.seed = request.seed;
     identity.skipped = outcome.cells[i].skipped;
     identity.own_budget =
         cell.composition.eviction.spec != nullptr && cell.composition.eviction.spec->own_budget;

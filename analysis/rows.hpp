@@ -1,6 +1,6 @@
 #pragma once
 /// Tidy result rows: one per trace x cell x scope. The keys, their order and their descriptions stand in
-/// columns() once; every export follows it. Formulas, ranges and denominators: analysis/METRICS.md.
+/// records_of() once; every export follows it. Formulas, ranges and denominators: analysis/METRICS.md.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -29,6 +29,9 @@ struct Row {
   std::optional<double> kept_tokens;
   std::optional<std::uint64_t> kept_bytes;
   std::optional<double> oracle_cosine;
+  std::string workload;               ///< kind of prompt, as the trace says; empty: not known
+  std::uint64_t seed = 0;             ///< of random policies
+  std::optional<std::uint64_t> step;  ///< decode step, from 1; null above scope step
   // Not keys:
   std::string skipped;      ///< why metrics are null; shown as a note
   bool own_budget = false;  ///< the policy keeps what it likes, whatever the budget
@@ -40,14 +43,8 @@ struct Row {
   std::optional<double> excess_loss() const;
 };
 
-/// How a column is called, explained and read.
-struct Column {
-  const char* key;
-  const char* unit;
-  const char* description;
-  Value (*get)(const Row&);
-};
-const std::vector<Column>& columns();
+/// The same rows, every column described.
+Records records_of(const std::vector<Row>& rows);
 
 /// Rows of every cell of one outcome at one scope, in the order of the request. A skipped cell has its rows
 /// too, with null metrics. Throws Error(bug) when the outcome does not fit the request or its own shape.

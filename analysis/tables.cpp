@@ -8,16 +8,6 @@
 namespace kvsim::analysis {
 namespace {
 
-Records records_of(const std::vector<Row>& rows) {
-  Records out;
-  for (const Column& column : columns()) out.keys.emplace_back(column.key);
-  for (const Row& row : rows) {
-    std::vector<Value>& fields = out.fields.emplace_back();
-    for (const Column& column : columns()) fields.push_back(column.get(row));
-  }
-  return out;
-}
-
 void write_json(std::ostream& out, const std::vector<Row>& rows, const Inputs& inputs) {
   std::vector<std::string> traces;
   for (const Inputs::TraceId& trace : inputs.traces) traces.push_back(json_trace(trace));

@@ -1,17 +1,16 @@
-// kvsim analyze: what recorded runs show, without any policy.
+// kvsim analyze: what recorded runs show, without any policy at a budget.
 #include <memory>
 #include <sstream>
 #include <string>
 #include <vector>
 
-#include "analysis/hash_report.hpp"
-#include "analysis/tables.hpp"
-#include "sim/base/error.hpp"
-#include "sim/hash_correlation.hpp"
+#include "analysis/document.hpp"
+#include "analysis/kinds/kind.hpp"
+#include "policies/builtin.hpp"
+#include "sim/base/number_text.hpp"
 #include "tools/command.hpp"
 #include "tools/progress_display.hpp"
 #include "tools/result_output.hpp"
-#include "tools/whole_number.hpp"
 #include "traces/reader.hpp"
 #include "traces/sequence.hpp"
 
@@ -19,106 +18,86 @@ namespace kvsim::tools {
 namespace {
 
 constexpr const char* kExamples = R"(Examples:
-  kvsim analyze hash run.h5
+  kvsim analyze hash run.h5 --bits 8,16,32 --skip 1
+  kvsim analyze hash a.h5 b.h5 --format csv -o hash.csv
 )";
 
-constexpr const char* kHashExamples = R"(Examples:
-  kvsim analyze hash run.h5
-  kvsim analyze hash run.h5 --bits 8,16,32 --skip 1 --projections 3 --format csv -o hash.csv
-)";
-
-/// What every kind of analysis is asked for.
-struct Common {
+struct Options {
   std::vector<std::string> files;
   std::string format = "table", output;
+  std::vector<std::string> values;  ///< one per setting of the kind
   unsigned threads = 0;
   bool quiet = false, overwrite = false;
 };
 
-void add_common(CLI::App& command, Common& common) {
-  command.add_option("FILE", common.files, "Traces; results come in this order")->required();
-  command.add_option("--format", common.format, "table | csv | json | jsonl | md")->capture_default_str();
-  command.add_option("-o,--output", common.output, "Results go to this file instead of standard output")
-      ->type_name("FILE");
-  command.add_option("--threads", common.threads, "Never changes a result (default: all)")
-      ->check(CLI::Range(1U, 4096U))
-      ->type_name("N");
-  command.add_flag("--overwrite", common.overwrite, "Replace an existing output file");
-  command.add_flag("--quiet", common.quiet, "No progress on standard error");
+/// Whole numbers are numbers in json too.
+analysis::Value typed(const std::string& value) {
+  if (const auto number = number_of<std::uint64_t>(value)) return *number;
+  return value;
 }
 
-struct HashOptions {
-  Common common;
-  std::string bits = "8,16,24,32,64";
-  sim::HashStudy study;
-};
+void run_kind(const analysis::Kind& kind, const Options& options) {
+  analysis::Settings settings(kind.settings);
+  for (std::size_t i = 0; i < kind.settings.size(); ++i)
+    settings.set(kind.settings[i].name, options.values[i]);
+  const analysis::Format format = analysis::parse_format(options.format);
+  for (const std::string& file : options.files) refuse_to_overwrite_input(options.output, file);
+  ResultOutput output(options.output, options.overwrite);
 
-std::vector<std::size_t> parse_lengths(const std::string& text) {
-  std::vector<std::size_t> out;
-  std::istringstream list(text);
-  for (std::string item; std::getline(list, item, ',');) {
-    const bool number =
-        !item.empty() && item.size() <= 2 && item.find_first_not_of("0123456789") == std::string::npos;
-    if (!number) usage_error("'" + item + "' is not a number of bits from 1 to 64", "--bits " + text);
-    out.push_back(std::stoul(item));
-  }
-  return out;
-}
-
-void run_hash(const HashOptions& options) {
-  const Common& common = options.common;
-  const analysis::Format format = analysis::parse_format(common.format);
-  sim::HashStudy study = options.study;
-  study.bits = parse_lengths(options.bits);
-  study.threads = common.threads;
-  for (const std::string& file : common.files) refuse_to_overwrite_input(common.output, file);
-  ResultOutput output(common.output, common.overwrite);
-  std::vector<analysis::HashReport> reports;
-  std::vector<analysis::Inputs::TraceId> traces;
-  for (const std::string& file : common.files) {
+  analysis::Document document{.analysis = kind.name, .traces = {}, .records = {kind.columns, {}}};
+  for (const auto& entry : settings.entries())
+    document.settings.emplace_back(entry.setting.name, typed(entry.value));
+  document.notes = kind.notes;
+  for (const std::string& file : options.files) {
     const std::unique_ptr<trace::Source> source = trace::open_trace(file);
     const trace::Sequence sequence(*source);
-    traces.push_back({file, source->content_sha256(), sequence.prompt_length(), sequence.decode_length()});
+    document.traces.push_back(
+        {file, source->content_sha256(), sequence.prompt_length(), sequence.decode_length()});
     Progress progress;
-    const ProgressDisplay display(progress, file, common.quiet);
-    reports.push_back({file, sim::hash_correlation(sequence, study, progress)});
+    const ProgressDisplay display(progress, file, options.quiet);
+    for (std::vector<analysis::Value>& row :
+         kind.measure({file, sequence, settings, policy::builtin(), options.threads, progress}))
+      document.records.rows.push_back(std::move(row));
   }
+  if (kind.summarise != nullptr) document.records = kind.summarise(document.records, settings);
   std::ostringstream text;
-  analysis::write_hash_reports(text, format, reports, traces, study);
+  analysis::write_document(text, format, document);
   output.commit(text.str());
 }
 
-void add_hash(CLI::App& analyze) {
-  CLI::App* command = analyze.add_subcommand(
-      "hash", "How well the Hamming distance of SimHash codes tells what a query attends, by length");
-  command->footer(kHashExamples);
-  const auto options = std::make_shared<HashOptions>();
-  add_common(*command, options->common);
-  command->add_option("--bits", options->bits, "Comma list of hash lengths, 1 to 64 bits")
-      ->capture_default_str()
-      ->type_name("LIST");
-  command->add_option("--projections", options->study.projections, "Distances are averaged over so many")
-      ->check(CLI::Range(std::size_t{1}, std::size_t{1000}))
-      ->capture_default_str()
+void add_kind(CLI::App& analyze, const analysis::Kind& kind) {
+  CLI::App* command = analyze.add_subcommand(kind.name, kind.summary);
+  const auto options = std::make_shared<Options>();
+  options->values.resize(kind.settings.size());
+  command->footer(std::string("Examples:\n  kvsim analyze ") + kind.name + " run.h5\n  kvsim analyze " +
+                  kind.name + " a.h5 b.h5 --format csv -o " + kind.name + ".csv\n\nSource: " + kind.source +
+                  "\n");
+  command->add_option("FILE", options->files, "Traces; results come in this order")->required();
+  for (std::size_t i = 0; i < kind.settings.size(); ++i) {
+    const analysis::Setting& setting = kind.settings[i];
+    options->values[i] = setting.standard;
+    command->add_option("--" + setting.name, options->values[i], setting.help)
+        ->type_name(setting.type)
+        ->default_str(setting.standard);
+  }
+  command->add_option("--format", options->format, "table | csv | json | jsonl | md")->capture_default_str();
+  command->add_option("-o,--output", options->output, "Results go to this file instead of standard output")
+      ->type_name("FILE");
+  command->add_option("--threads", options->threads, "Never changes a result (default: all)")
+      ->check(CLI::Range(1U, 4096U))
       ->type_name("N");
-  command->add_option("--skip", options->study.skip, "First positions left out: 1 for a BOS token")
-      ->check(whole_number())
-      ->capture_default_str()
-      ->type_name("N");
-  command->add_option("--seed", options->study.seed, "Of projections and noise")
-      ->check(whole_number())
-      ->capture_default_str()
-      ->type_name("N");
-  command->callback([options] { run_hash(*options); });
+  command->add_flag("--overwrite", options->overwrite, "Replace an existing output file");
+  command->add_flag("--quiet", options->quiet, "No progress on standard error");
+  command->callback([options, &kind] { run_kind(kind, *options); });
 }
 
 }  // namespace
 
 void add_analyze_command(CLI::App& app) {
-  CLI::App* analyze = app.add_subcommand("analyze", "Statistics of recorded runs that need no policy");
-  analyze->footer(kExamples);
-  analyze->require_subcommand(1);
-  add_hash(*analyze);
+  CLI::App* command = app.add_subcommand("analyze", "What recorded runs show, without any policy");
+  command->footer(kExamples);
+  command->require_subcommand(1);
+  for (const analysis::Kind& kind : analysis::kinds()) add_kind(*command, kind);
 }
 
 }  // namespace kvsim::tools

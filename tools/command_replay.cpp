@@ -135,7 +135,7 @@ void tell_what_surprises(const std::vector<analysis::Row>& rows) {
          analysis::rounded_text(*row.budget_tokens) + " tokens per lane and gave out " +
          analysis::rounded_text(*row.allotted_tokens) + ": its formula has its own total");
   }
-  for (const std::vector<std::string>& group : analysis::identical_policies(rows)) {
+  for (const std::vector<std::string>& group : analysis::identical_policies(analysis::records_of(rows))) {
     std::string names;
     for (const std::string& params : group) names += "\n  " + params;
     note("these policies gave identical results everywhere:" + names);

@@ -10,7 +10,7 @@ import numpy as np
 from kvsim_command import CommandTest
 
 KEYS = ["trace", "bits", "correlation", "correlation_spread", "heads", "undefined", "correlation_noise",
-        "correlation_noise_spread"]
+        "correlation_noise_spread", "above_noise"]
 
 
 class Analyze(CommandTest):

@@ -3,7 +3,7 @@
 import json
 
 import kvsim_command
-from kvsim_command import KEYS, CommandTest, csv_rows, md_rows
+from kvsim_command import KEYS, METRIC_KEYS, CommandTest, csv_rows, md_rows
 
 POLICIES = ["--policy", "full", "--policy", "h2o", "--policy", "snapkv(window=8)+pyramid", "--policy", "random"]
 
@@ -84,8 +84,10 @@ class Results(CommandTest):
         study = ["t.h5", "--policy", "random", "--policy", "h2o", "--budget", "20"]
         first, again, other = self.rows(*study), self.rows(*study, "--seed", 0), self.rows(*study, "--seed", 1)
         self.assertEqual(first, again)
-        self.assertNotEqual(first[0], other[0])
-        self.assertEqual(first[1], other[1])
+        of = lambda row: [row[key] for key in METRIC_KEYS]
+        self.assertNotEqual(of(first[0]), of(other[0]))
+        self.assertEqual(of(first[1]), of(other[1]))
+        self.assertEqual((first[1]["seed"], other[1]["seed"]), (0, 1))
 
     def test_inputs_name_the_request(self):
         inputs = json.loads(self.ok(*self.study, "--format", "json", "--seed", "5"))["inputs"]
@@ -159,7 +161,7 @@ class Results(CommandTest):
         done = self.kvsim("replay", "t.h5", "--policy", "snapkv(window=32)", "--budget", "16,48", "--format", "json")
         self.assertEqual(done.returncode, 0)
         skipped, ran = json.loads(done.stdout)["results"]
-        self.assertEqual([skipped[key] for key in KEYS[8:]], [None] * len(KEYS[8:]))
+        self.assertEqual([skipped[key] for key in METRIC_KEYS], [None] * len(METRIC_KEYS))
         self.assertIsNotNone(ran["r"])
         self.assertRegex(done.stderr, "note: .*snapkv at 16: .*32")
         self.assertIn("skipped: snapkv at 16", self.ok("replay", "t.h5", "--policy", "snapkv(window=32)", "--budget", "16,48"))

@@ -3,7 +3,7 @@
 #include <queue>
 
 #include "sim/base/error.hpp"
-#include "traces/capture/quoted.hpp"
+#include "sim/base/quoted.hpp"
 
 namespace kvsim::capture {
 namespace {

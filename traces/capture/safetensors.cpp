@@ -10,9 +10,9 @@
 #include <utility>
 
 #include "sim/base/error.hpp"
+#include "sim/base/quoted.hpp"
 #include "sim/base/sha256.hpp"
-#include "traces/capture/quoted.hpp"
-#include "traces/capture/strict_json.hpp"
+#include "sim/base/strict_json.hpp"
 
 namespace kvsim::capture {
 namespace {

@@ -3,8 +3,8 @@
 #include <charconv>
 
 #include "sim/base/error.hpp"
-#include "traces/capture/quoted.hpp"
-#include "traces/capture/strict_json.hpp"
+#include "sim/base/quoted.hpp"
+#include "sim/base/strict_json.hpp"
 
 namespace kvsim::capture {
 namespace {

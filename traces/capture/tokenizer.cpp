@@ -6,10 +6,10 @@
 #include <unordered_set>
 
 #include "sim/base/error.hpp"
+#include "sim/base/quoted.hpp"
 #include "sim/base/sha256.hpp"
+#include "sim/base/strict_json.hpp"
 #include "traces/capture/byte_pair_encoder.hpp"
-#include "traces/capture/quoted.hpp"
-#include "traces/capture/strict_json.hpp"
 #include "traces/capture/unicode_text.hpp"
 
 namespace kvsim::capture {

@@ -8,7 +8,7 @@
 #include <unicode/utf8.h>
 
 #include "sim/base/error.hpp"
-#include "traces/capture/quoted.hpp"
+#include "sim/base/quoted.hpp"
 
 namespace kvsim::capture {
 namespace {

@@ -6,10 +6,10 @@
 #include <unordered_set>
 
 #include "sim/base/error.hpp"
+#include "sim/base/quoted.hpp"
+#include "sim/base/strict_json.hpp"
 #include "sim/base/suggest.hpp"
 #include "traces/capture/input_file.hpp"
-#include "traces/capture/quoted.hpp"
-#include "traces/capture/strict_json.hpp"
 
 namespace kvsim::capture {
 namespace {

@@ -8,7 +8,7 @@
 #include "sim/base/rng.hpp"
 #include "traces/capture/byte_pair_encoder.hpp"
 #include "traces/capture/input_file.hpp"
-#include "traces/capture/strict_json.hpp"
+#include "sim/base/strict_json.hpp"
 #include "traces/capture/tokenizer.hpp"
 #include "traces/capture/unicode_text.hpp"
 

@@ -4,7 +4,7 @@
 #include <set>
 
 #include "sim/base/error.hpp"
-#include "traces/capture/quoted.hpp"
+#include "sim/base/quoted.hpp"
 
 namespace kvsim::capture::cpu {
 namespace {

@@ -1,4 +1,4 @@
-#include "traces/capture/strict_json.hpp"
+#include "sim/base/strict_json.hpp"
 
 #include <boost/json/basic_parser_impl.hpp>
 #include <boost/json/value_stack.hpp>
@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "sim/base/error.hpp"
-#include "traces/capture/quoted.hpp"
+#include "sim/base/quoted.hpp"
 
-namespace kvsim::capture {
+namespace kvsim {
 namespace {
 
 namespace json = boost::json;
@@ -204,4 +204,4 @@ const json::array& JsonObject::array(std::string_view key) const {
   return value.get_array();
 }
 
-}  // namespace kvsim::capture
+}  // namespace kvsim

@@ -1,8 +1,8 @@
-#include "traces/capture/quoted.hpp"
+#include "sim/base/quoted.hpp"
 
 #include <cstdio>
 
-namespace kvsim::capture {
+namespace kvsim {
 
 std::string quoted(std::string_view text) {
   constexpr std::size_t kShown = 80;
@@ -20,4 +20,4 @@ std::string quoted(std::string_view text) {
   return out + (text.size() > kShown ? "...\"" : "\"");
 }
 
-}  // namespace kvsim::capture
+}  // namespace kvsim

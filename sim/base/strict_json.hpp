@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-namespace kvsim::capture {
+namespace kvsim {
 
 /// Parses `text`, called `where` in messages. At most `max_values` values (members and elements included) and
 /// 32 levels. Throws Error(input).
@@ -53,4 +53,4 @@ class JsonObject {
 std::uint64_t json_integer(const boost::json::value& value, const std::string& where, std::uint64_t low,
                            std::uint64_t high);
 
-}  // namespace kvsim::capture
+}  // namespace kvsim

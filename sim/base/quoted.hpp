@@ -3,10 +3,10 @@
 #include <string>
 #include <string_view>
 
-namespace kvsim::capture {
+namespace kvsim {
 
 /// In quotes, control characters escaped, long text cut: a hostile name must neither steer a terminal nor
 /// hide the rest of the message.
 std::string quoted(std::string_view text);
 
-}  // namespace kvsim::capture
+}  // namespace kvsim

@@ -1,0 +1,63 @@
+// How well the Hamming distance of SimHash codes tells what a query attends, by code length.
+#include "analysis/kinds/kind.hpp"
+#include "sim/hash_correlation.hpp"
+
+namespace kvsim::analysis {
+namespace {
+
+Value value(const std::optional<double>& number) {
+  return number ? Value(*number) : Value();
+}
+
+std::vector<std::vector<Value>> measure(const Measurement& of) {
+  sim::HashStudy study;
+  for (const std::uint64_t bits : of.settings.wholes("bits", 1, 64)) study.bits.push_back(bits);
+  study.projections = of.settings.whole("projections", 1, 1024);
+  study.skip = of.settings.whole("skip", 0, 1ULL << 40);
+  study.seed = of.settings.whole("seed", 0, ~0ULL);
+  study.threads = of.threads;
+  std::vector<std::vector<Value>> rows;
+  for (const sim::HashCorrelation& found : sim::hash_correlation(of.sequence, study, of.progress)) {
+    const bool both = found.trace.mean && found.noise.mean;
+    rows.push_back({of.trace, std::uint64_t{found.bits}, value(found.trace.mean), value(found.trace.spread),
+                    std::uint64_t{found.trace.defined}, std::uint64_t{found.trace.undefined},
+                    value(found.noise.mean), value(found.noise.spread),
+                    both ? Value(*found.trace.mean - *found.noise.mean) : Value()});
+  }
+  return rows;
+}
+
+}  // namespace
+
+Kind hash_kind() {
+  Kind kind;
+  kind.name = "hash";
+  kind.summary = "How well Hamming distances of SimHash codes tell what a query attends, by code length";
+  kind.source = "HashEvict, Table 11";
+  kind.settings = {
+      {"bits", "8,16,24,32,64", "LIST", "Code lengths, each from 1 to 64"},
+      {"projections", "1", "N", "Distances are averaged over so many random projections"},
+      {"skip", "0", "N", "First positions to leave out: attention sinks"},
+      {"seed", "0", "N", "Of projections and noise"},
+  };
+  kind.columns = {
+      {"trace", "", "trace file, as given"},
+      {"bits", "bits", "code length"},
+      {"correlation", "",
+       "Pearson's correlation over positions of the last prompt query's attention and 1 - Hamming distance / "
+       "bits, mean over query heads"},
+      {"correlation_spread", "", "population standard deviation over query heads"},
+      {"heads", "heads", "query heads that have a correlation"},
+      {"undefined", "heads", "query heads that have none: one side is the same everywhere"},
+      {"correlation_noise", "", "the same for normal queries and keys of the same shape"},
+      {"correlation_noise_spread", "", "population standard deviation over query heads"},
+      {"above_noise", "", "correlation - correlation_noise"},
+  };
+  kind.notes = {
+      "Correlation over positions: attention of the last prompt query, and 1 - Hamming distance / bits.",
+      "Noise: normal queries and keys of the same shape."};
+  kind.measure = measure;
+  return kind;
+}
+
+}  // namespace kvsim::analysis
