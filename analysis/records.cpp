@@ -41,6 +41,17 @@ std::string md_field(const std::string& text) {
 
 }  // namespace
 
+std::optional<double> number(const Value& value) {
+  if (const auto* whole = std::get_if<std::uint64_t>(&value)) return static_cast<double>(*whole);
+  if (const auto* real = std::get_if<double>(&value)) return *real;
+  return {};
+}
+
+const std::string& text(const Value& value) {
+  if (const auto* found = std::get_if<std::string>(&value)) return *found;
+  bug("a field that should be text is none");
+}
+
 std::size_t Records::column(std::string_view key) const {
   for (std::size_t i = 0; i < columns.size(); ++i)
     if (columns[i].key == key) return i;

@@ -3,6 +3,7 @@
 /// so equal results are equal bytes. Failures of a stream are the caller's to look for.
 #include <cstdint>
 #include <iosfwd>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -12,6 +13,11 @@ namespace kvsim::analysis {
 
 /// A field; monostate: undefined.
 using Value = std::variant<std::monostate, std::string, std::uint64_t, double>;
+
+/// A count or a real number; nothing if undefined or text.
+std::optional<double> number(const Value& value);
+/// Throws Error(bug) if it is none.
+const std::string& text(const Value& value);
 
 /// What a column is, told once for every export and for the documentation.
 struct ColumnInfo {

@@ -256,6 +256,11 @@ const std::vector<Column>& columns() {
       {"seed", "", "seed of random policies", [](const Row& r) { return Value(r.seed); }},
       {"step", "index", "decode step, from 1; null above scope step",
        [](const Row& r) { return value_of(r.step); }},
+      {"role", "",
+       "policy; oracle: knows the future, a bound; own_budget: keeps what it likes, whatever the budget",
+       [](const Row& r) {
+         return Value(r.oracle ? "oracle" : r.own_budget ? "own_budget" : "policy");
+       }},
   };
   return all;
 }

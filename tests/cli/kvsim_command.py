@@ -18,9 +18,9 @@ SOURCE = pathlib.Path(sys.argv[2]).resolve()
 
 KEYS = ["trace", "policy", "params", "budget", "budget_tokens", "scope", "layer", "head", "r", "r_oracle", "isr",
         "attention_loss", "attention_loss_oracle", "output_error", "kept_tokens", "kept_bytes",
-        "oracle_cosine", "allotted_tokens", "workload", "seed", "step"]
+        "oracle_cosine", "allotted_tokens", "workload", "seed", "step", "role"]
 METRIC_KEYS = KEYS[8:18]
-TEXT_KEYS = {"trace", "policy", "params", "budget", "scope"}
+TEXT_KEYS = {"trace", "policy", "params", "budget", "scope", "workload", "role"}
 
 
 class CommandTest(unittest.TestCase):
@@ -88,15 +88,19 @@ def number(text, undefined):
     return None if text == undefined else float(text)
 
 
+def text_or_none(value, undefined):
+    return None if value == undefined else value
+
+
 def csv_rows(text):
-    return [{key: value if key in TEXT_KEYS else number(value, "") for key, value in row.items()}
+    return [{key: text_or_none(value, "") if key in TEXT_KEYS else number(value, "") for key, value in row.items()}
             for row in csv.DictReader(io.StringIO(text, newline=""))]
 
 
 def md_rows(text):
     lines = [[field.strip() for field in line.strip("|").split(" | ")]
              for line in text.splitlines() if line.startswith("|")]
-    return [{key: value if key in TEXT_KEYS else number(value, "-") for key, value in zip(lines[0], line)}
+    return [{key: text_or_none(value, "-") if key in TEXT_KEYS else number(value, "-") for key, value in zip(lines[0], line)}
             for line in lines[2:]]
 
 

@@ -43,7 +43,8 @@ TEST_CASE("the row keys are the documented ones, in order") {
                                          "allotted_tokens",
                                          "workload",
                                          "seed",
-                                         "step"});
+                                         "step",
+                                         "role"});
 }
 
 TEST_CASE("a head row is its lane") {
