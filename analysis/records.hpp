@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <variant>
 #include <vector>
 
@@ -16,6 +17,15 @@ using Value = std::variant<std::monostate, std::string, std::uint64_t, double>;
 
 /// A count or a real number; nothing if undefined or text.
 std::optional<double> number(const Value& value);
+/// What is there, whole numbers as counts, or undefined.
+template <class T>
+Value value_of(const std::optional<T>& field) {
+  if (!field) return {};
+  if constexpr (std::is_integral_v<T>)
+    return std::uint64_t{*field};
+  else
+    return *field;
+}
 /// Throws Error(bug) if it is none.
 const std::string& text(const Value& value);
 

@@ -168,15 +168,6 @@ void check_shape(const sim::Request& request, const sim::Outcome& outcome) {
   }
 }
 
-template <class T>
-Value value_of(const std::optional<T>& field) {
-  if (!field) return {};
-  if constexpr (std::is_integral_v<T>)
-    return std::uint64_t{*field};
-  else
-    return *field;
-}
-
 }  // namespace
 
 const char* scope_name(Scope scope) {

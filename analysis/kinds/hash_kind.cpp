@@ -5,10 +5,6 @@
 namespace kvsim::analysis {
 namespace {
 
-Value value(const std::optional<double>& number) {
-  return number ? Value(*number) : Value();
-}
-
 std::vector<std::vector<Value>> measure(const Measurement& of) {
   sim::HashStudy study;
   for (const std::uint64_t bits : of.settings.wholes("bits", 1, 64)) study.bits.push_back(bits);
@@ -19,10 +15,10 @@ std::vector<std::vector<Value>> measure(const Measurement& of) {
   std::vector<std::vector<Value>> rows;
   for (const sim::HashCorrelation& found : sim::hash_correlation(of.sequence, study, of.progress)) {
     const bool both = found.trace.mean && found.noise.mean;
-    rows.push_back({of.trace, std::uint64_t{found.bits}, value(found.trace.mean), value(found.trace.spread),
-                    std::uint64_t{found.trace.defined}, std::uint64_t{found.trace.undefined},
-                    value(found.noise.mean), value(found.noise.spread),
-                    both ? Value(*found.trace.mean - *found.noise.mean) : Value()});
+    rows.push_back(
+        {of.trace, std::uint64_t{found.bits}, value_of(found.trace.mean), value_of(found.trace.spread),
+         std::uint64_t{found.trace.defined}, std::uint64_t{found.trace.undefined}, value_of(found.noise.mean),
+         value_of(found.noise.spread), both ? Value(*found.trace.mean - *found.noise.mean) : Value()});
   }
   return rows;
 }
