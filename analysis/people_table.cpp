@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <ostream>
 #include <set>
 #include <tuple>
@@ -16,6 +17,7 @@ std::string rounded(const std::optional<double>& number) {
   return number ? rounded_text(*number) : "-";
 }
 constexpr std::size_t kMostSpelledOut = 12;  ///< policies whose parameters are listed under the table
+constexpr std::size_t kMostSteps = 8;        ///< decode steps that all have their column
 constexpr int kTokenDecimals = 1;            ///< of means of whole tokens
 std::string tokens(const std::optional<double>& number) {
   return number ? rounded_text(*number, kTokenDecimals) : "-";
@@ -66,10 +68,42 @@ std::vector<bool> winners(const std::vector<Row>& rows) {
   return won;
 }
 
+/// Rows of scope step folded into one per cell.
+struct Courses {
+  std::vector<Row> rows;                    ///< attention loss is its mean over steps
+  std::vector<std::vector<double>> losses;  ///< per row, at each step; empty: skipped
+};
+
+Courses courses_of(const std::vector<Row>& rows) {
+  Courses out;
+  for (const Row& row : rows) {
+    if (row.step == 1U) {
+      out.rows.push_back(row);
+      out.losses.emplace_back();
+    }
+    if (row.attention_loss) out.losses.back().push_back(*row.attention_loss);
+  }
+  for (std::size_t i = 0; i < out.rows.size(); ++i)
+    if (const std::vector<double>& losses = out.losses[i]; !losses.empty())
+      out.rows[i].attention_loss =
+          std::accumulate(losses.begin(), losses.end(), 0.0) / static_cast<double>(losses.size());
+  return out;
+}
+
+/// All of a few steps; of many 1, 2, 4, ... and the last, because loss grows fastest at first.
+std::vector<std::size_t> shown_steps(std::size_t steps) {
+  std::vector<std::size_t> out;
+  for (std::size_t step = 1; step<steps; step += steps> kMostSteps ? step : 1) out.push_back(step);
+  if (steps > 0) out.push_back(steps);
+  return out;
+}
+
 class PeopleTable {
  public:
-  explicit PeopleTable(const std::vector<Row>& rows)
+  /// `losses`: of scope step, per row and step; whose columns they are then.
+  explicit PeopleTable(const std::vector<Row>& rows, std::vector<std::vector<double>> losses = {})
       : rows_(rows),
+        losses_(std::move(losses)),
         several_traces_(differs(rows, [](const Row& row) { return row.trace; })),
         won_(winners(rows)),
         labels_(policy_labels(rows)) {
@@ -93,29 +127,60 @@ class PeopleTable {
 
  private:
   const std::string& label(const Row& row) const { return labels_.at(row.params); }
+  static bool by_layer(Scope scope) { return scope == Scope::layer || scope == Scope::head; }
 
   void fill() {
     const Scope scope = rows_.empty() ? Scope::all : rows_.front().scope;
     if (several_traces_) table_.add_column("trace", Align::left);
     table_.add_column("policy", Align::left);
-    if (scope != Scope::all) table_.add_column("layer", Align::right);
+    if (by_layer(scope)) table_.add_column("layer", Align::right);
     if (scope == Scope::head) table_.add_column("head", Align::right);
     if (tokens_differ_) table_.add_column("budget tokens", Align::point);
+    if (scope == Scope::step)
+      add_step_columns();
+    else
+      add_metric_columns();
+    for (std::size_t i = 0; i < rows_.size(); ++i) table_.add_row(fields(i));
+  }
+
+  void add_metric_columns() {
     for (const char* heading : {"r", "r oracle", "isr", "attention loss", "loss oracle", "over oracle",
                                 "output error", "kept tokens"}) {
       table_.add_column(heading, Align::point);
     }
     table_.add_column("kept size", Align::right);
-    for (std::size_t i = 0; i < rows_.size(); ++i) table_.add_row(fields(rows_[i], won_[i], scope));
   }
 
-  std::vector<std::string> fields(const Row& row, bool won, Scope scope) const {
+  void add_step_columns() {
+    std::size_t steps = 0;
+    for (const std::vector<double>& course : losses_) steps = std::max(steps, course.size());
+    steps_ = shown_steps(steps);
+    table_.add_column("mean loss", Align::point);
+    for (const std::size_t step : steps_) table_.add_column("step " + std::to_string(step), Align::point);
+  }
+
+  std::vector<std::string> fields(std::size_t i) const {
+    const Row& row = rows_[i];
     std::vector<std::string> out;
     if (several_traces_) out.push_back(row.trace);
-    out.push_back(label(row) + (won ? " *" : ""));
-    if (scope != Scope::all) out.push_back(index(row.layer));
-    if (scope == Scope::head) out.push_back(index(row.head));
+    out.push_back(label(row) + (won_[i] ? " *" : ""));
+    if (by_layer(row.scope)) out.push_back(index(row.layer));
+    if (row.scope == Scope::head) out.push_back(index(row.head));
     if (tokens_differ_) out.push_back(tokens(row.budget_tokens));
+    if (row.scope == Scope::step)
+      append_steps(out, i);
+    else
+      append_metrics(out, row);
+    return out;
+  }
+
+  void append_steps(std::vector<std::string>& out, std::size_t i) const {
+    out.push_back(rounded(rows_[i].attention_loss));
+    for (const std::size_t step : steps_)
+      out.push_back(step <= losses_[i].size() ? rounded_text(losses_[i][step - 1]) : "-");
+  }
+
+  static void append_metrics(std::vector<std::string>& out, const Row& row) {
     for (const std::optional<double>& number :
          {row.r, row.r_oracle, row.isr, row.attention_loss, row.attention_loss_oracle, row.excess_loss(),
           row.output_error}) {
@@ -123,7 +188,6 @@ class PeopleTable {
     }
     out.push_back(tokens(row.kept_tokens));
     out.push_back(row.kept_bytes ? bytes_text(*row.kept_bytes) : "-");
-    return out;
   }
 
   void print_group(std::ostream& out, const std::string& budget) {
@@ -155,6 +219,8 @@ class PeopleTable {
     for (const Row& row : rows_)
       if (row.oracle) note(label(row) + " knows the future: a bound, not a policy");
     note_appending(note);
+    if (!steps_.empty())
+      note("attention loss at decode steps; every step, and the least that can be lost: --format csv");
     if (labels_.size() > kMostSpelledOut)
       note("every value of every parameter: kvsim policy show NAME, or --format json");
     else
@@ -176,18 +242,25 @@ class PeopleTable {
   }
 
   const std::vector<Row>& rows_;
+  const std::vector<std::vector<double>> losses_;
   const bool several_traces_;
   const std::vector<bool> won_;
   std::vector<std::string> budgets_;                 ///< in order of appearance
   const std::map<std::string, std::string> labels_;  ///< by params
-  bool tokens_differ_ = false;  ///< some budget means another number of tokens in another row
+  bool tokens_differ_ = false;      ///< some budget means another number of tokens in another row
+  std::vector<std::size_t> steps_;  ///< that have a column
   TextTable table_;
 };
 
 }  // namespace
 
 void write_people_table(std::ostream& out, const std::vector<Row>& rows) {
-  PeopleTable(rows).print(out);
+  if (rows.empty() || rows.front().scope != Scope::step) {
+    PeopleTable(rows).print(out);
+  } else {
+    Courses courses = courses_of(rows);
+    PeopleTable(courses.rows, std::move(courses.losses)).print(out);
+  }
 }
 
 }  // namespace kvsim::analysis

@@ -96,6 +96,8 @@ class CellRows {
         return layers();
       case Scope::all:
         return {whole()};
+      case Scope::step:
+        return steps();
     }
     bug("unknown scope");
   }
@@ -153,18 +155,45 @@ class CellRows {
     return made;
   }
 
+  std::vector<Row> steps() const {
+    std::vector<Row> rows;
+    for (std::uint64_t step = 0; step < outcome_.decode; ++step) {
+      Row& made = rows.emplace_back(identity_);
+      made.step = step + 1;
+      if (cell_.budget_tokens > 0) made.budget_tokens = count(cell_.budget_tokens);
+      if (!cell_.skipped.empty()) continue;
+      made.attention_loss = at_step(step, &sim::StepOutcome::attention_loss);
+      made.attention_loss_oracle = at_step(step, &sim::StepOutcome::attention_loss_oracle);
+      made.kept_tokens = at_step(step, &sim::StepOutcome::held);
+    }
+    return rows;
+  }
+
+  /// Mean over layers of the mean over lanes.
+  template <class Field>
+  double at_step(std::uint64_t step, Field field) const {
+    double means = 0;
+    for (std::uint32_t layer = 0; layer < outcome_.n_layers; ++layer)
+      means += mean(lanes(layer, 0, outcome_.n_kv_heads),
+                    [&](const sim::LaneOutcome& lane) { return std::invoke(field, lane.each_step[step]); });
+    return means / count(outcome_.n_layers);
+  }
+
   const sim::Outcome& outcome_;
   const sim::CellOutcome& cell_;
   const Row identity_;
 };
 
-void check_shape(const sim::Request& request, const sim::Outcome& outcome) {
+void check_shape(const sim::Request& request, const sim::Outcome& outcome, Scope scope) {
   if (outcome.cells.size() != request.cells.size())
     bug("the outcome has another number of cells than the request");
   if (outcome.n_layers == 0 || outcome.n_kv_heads == 0) bug("the outcome has no lanes");
   for (const sim::CellOutcome& cell : outcome.cells) {
     const std::size_t lanes = cell.skipped.empty() ? std::size_t{outcome.n_layers} * outcome.n_kv_heads : 0;
     if (cell.lanes.size() != lanes) bug("a cell of the outcome has another number of lanes than the model");
+    for (const sim::LaneOutcome& lane : cell.lanes)
+      if (scope == Scope::step && lane.each_step.size() != outcome.decode)
+        bug("a lane of the outcome did not record each step");
   }
 }
 
@@ -178,15 +207,17 @@ const char* scope_name(Scope scope) {
       return "layer";
     case Scope::head:
       return "head";
+    case Scope::step:
+      return "step";
   }
   bug("unknown scope");
 }
 
 Scope parse_scope(std::string_view name) {
-  for (const Scope scope : {Scope::all, Scope::layer, Scope::head})
+  for (const Scope scope : {Scope::all, Scope::layer, Scope::head, Scope::step})
     if (name == scope_name(scope)) return scope;
   usage_error("unknown scope '" + std::string(name) + "'", "--per",
-              suggestion(name, {"all", "layer", "head"}));
+              suggestion(name, {"all", "layer", "head", "step"}));
 }
 
 std::optional<double> Row::excess_loss() const {
@@ -214,9 +245,9 @@ const std::vector<Column>& columns() {
       {"budget_tokens", "tokens per lane",
        "what the budget comes to for this trace (scope all: as asked, below: as allocated)",
        [](const Row& r) { return value_of(r.budget_tokens); }},
-      {"scope", "", "all, layer or head", [](const Row& r) { return Value(scope_name(r.scope)); }},
-      {"layer", "index", "null at scope all", [](const Row& r) { return value_of(r.layer); }},
-      {"head", "index", "KV head; null above scope head", [](const Row& r) { return value_of(r.head); }},
+      {"scope", "", "all, layer, head or step", [](const Row& r) { return Value(scope_name(r.scope)); }},
+      {"layer", "index", "null at scopes all and step", [](const Row& r) { return value_of(r.layer); }},
+      {"head", "index", "KV head; null but at scope head", [](const Row& r) { return value_of(r.head); }},
       {"r", "share", "importance retained by the policy (scope all: R_avg)",
        [](const Row& r) { return value_of(r.r); }},
       {"r_oracle", "share", "importance the best set of the same size retains",
@@ -231,7 +262,8 @@ const std::vector<Column>& columns() {
       {"output_error", "ratio",
        "length of what the dropped tokens gave the attention output over the output's, mean over steps",
        [](const Row& r) { return value_of(r.output_error); }},
-      {"kept_tokens", "tokens per lane", "positions held after the prompt, mean over lanes",
+      {"kept_tokens", "tokens per lane",
+       "positions held after the prompt (scope step: at the step), mean over lanes",
        [](const Row& r) { return value_of(r.kept_tokens); }},
       {"kept_bytes", "bytes", "their keys and values as the trace stores them, over the scope's lanes",
        [](const Row& r) { return value_of(r.kept_bytes); }},
@@ -245,7 +277,7 @@ const std::vector<Column>& columns() {
       {"workload", "", "kind of prompt, if the trace says",
        [](const Row& r) { return r.workload.empty() ? Value() : Value(r.workload); }},
       {"seed", "", "seed of random policies", [](const Row& r) { return Value(r.seed); }},
-      {"step", "index", "decode step, from 1; null above scope step",
+      {"step", "index", "decode step, from 1; null but at scope step",
        [](const Row& r) { return value_of(r.step); }},
       {"role", "",
        "policy; oracle: knows the future, a bound; own_budget: keeps what it likes, whatever the budget",
@@ -270,7 +302,7 @@ Records records_of(const std::vector<Row>& rows) {
 
 std::vector<Row> make_rows(const std::string& trace_name, const sim::Request& request,
                            const sim::Outcome& outcome, Scope scope) {
-  check_shape(request, outcome);
+  check_shape(request, outcome, scope);
   std::vector<Row> rows;
   for (std::size_t i = 0; i < request.cells.size(); ++i) {
     const sim::Cell& cell = request.cells[i];

@@ -12,9 +12,13 @@
 
 namespace kvsim::analysis {
 
-/// What a row speaks of: the whole model, a layer, or one lane (a layer's KV head).
-enum class Scope { all, layer, head };
+/// What a row speaks of: the whole model, a layer, one lane (a layer's KV head), or the whole model at one
+/// decode step.
+enum class Scope { all, layer, head, step };
 const char* scope_name(Scope scope);
+/// Rows of scope step that a result may have: every step is kept, so long runs under many cells would be
+/// more than anybody reads.
+inline constexpr std::uint64_t kMostStepRows = 1'000'000;
 /// Throws Error(usage) with the nearest names.
 Scope parse_scope(std::string_view name);
 
@@ -31,7 +35,7 @@ struct Row {
   std::optional<double> oracle_cosine;
   std::string workload;               ///< kind of prompt, as the trace says; empty: not known
   std::uint64_t seed = 0;             ///< of random policies
-  std::optional<std::uint64_t> step;  ///< decode step, from 1; null above scope step
+  std::optional<std::uint64_t> step;  ///< decode step, from 1; null but at scope step
   // Not keys:
   std::string skipped;      ///< why metrics are null; shown as a note
   bool own_budget = false;  ///< the policy keeps what it likes, whatever the budget
@@ -47,7 +51,8 @@ struct Row {
 Records records_of(const std::vector<Row>& rows);
 
 /// Rows of every cell of one outcome at one scope, in the order of the request. A skipped cell has its rows
-/// too, with null metrics. Throws Error(bug) when the outcome does not fit the request or its own shape.
+/// too, with null metrics. Scope step takes an outcome of a request with each_step; without decode steps
+/// there are no rows. Throws Error(bug) when the outcome does not fit the request or its own shape.
 std::vector<Row> make_rows(const std::string& trace_name, const sim::Request& request,
                            const sim::Outcome& outcome, Scope scope);
 

@@ -42,7 +42,8 @@ class GroupReplay {
         progress_(progress),
         prompt_(sequence.prompt_length()),
         decode_(sequence.decode_length()),
-        tensors_(sequence, group, plan.needs) {}
+        tensors_(sequence, group, plan.needs),
+        measures_(request.each_step) {}
 
   void run() {
     make_units();
@@ -150,6 +151,8 @@ class GroupReplay {
       MeasuredFamily& family = out.emplace_back();
       for (UnitCell& cell : unit.cells())
         family.push_back({&cell, &outcome_.cells[cell.cell].lanes[lane_index(lane)]});
+      if (request_.each_step)
+        for (const MeasuredCell& measured : family) measured.out->each_step.reserve(decode_);
     }
     return out;
   }

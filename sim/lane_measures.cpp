@@ -101,14 +101,18 @@ void LaneMeasures::attention(const RowBlock& rows, std::size_t lane, std::size_t
       out->held_at_end = cell->held[s];
       if (cell->held[s] == seen) {  // nothing dropped: no loss, exactly
         out->oracle_cosine += 1;
+        if (each_step_) out->each_step.push_back({0, 0, seen});
         continue;
       }
       const auto index = std::lower_bound(counts_.begin(), counts_.end(), cell->held[s]) - counts_.begin();
       const LargestEntries& best = best_[static_cast<std::size_t>(index)];
       const HeldAttention held = held_attention(mean_row_.data(), cell->residents.slots(), best);
-      out->attention_loss += std::max(0.0, 1.0 - held.sum / total);
-      out->attention_loss_oracle += std::max(0.0, 1.0 - best.share);
+      const double loss = std::max(0.0, 1.0 - held.sum / total);
+      const double least = std::max(0.0, 1.0 - best.share);
+      out->attention_loss += loss;
+      out->attention_loss_oracle += least;
       out->oracle_cosine += held.cosine;
+      if (each_step_) out->each_step.push_back({loss, least, cell->held[s]});
     }
 }
 

@@ -23,6 +23,8 @@ void measure_importance(const std::vector<double>& w, const std::vector<Measured
 
 class LaneMeasures {
  public:
+  /// `each_step`: attention() appends every step by itself, too.
+  explicit LaneMeasures(bool each_step) : each_step_(each_step) {}
   /// Attention lost at one step, and by the best set of each cell's size. UnitCell::held of the step counts.
   void attention(const RowBlock& rows, std::size_t lane, std::size_t step_of_block,
                  const std::vector<MeasuredFamily>& families);
@@ -34,6 +36,7 @@ class LaneMeasures {
  private:
   double relative_error(const std::vector<float>& kept, std::size_t offset, std::size_t dim) const;
 
+  const bool each_step_;
   // Scratch.
   std::vector<float> mean_row_, selection_, by_position_, output_;
   std::vector<std::size_t> counts_;

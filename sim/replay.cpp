@@ -47,8 +47,11 @@ Outcome replay(const trace::Sequence& sequence, const Request& request, Progress
 std::uint64_t estimate_bytes(const trace::Sequence& sequence, const Request& request) {
   const Plan plan = outline(sequence, request);
   const std::vector<LaneGroup> groups = lane_groups(sequence.model(), plan.layer_groups);
+  const std::uint64_t lanes = std::uint64_t{sequence.model().n_layers} * sequence.model().n_kv_heads;
+  const std::uint64_t steps = request.each_step ? sequence.decode_length() : 0;
   return std::min<std::size_t>(Workers(request.threads).threads(), groups.size()) *
-         group_bytes(sequence, plan, groups.front().n_lanes);
+             group_bytes(sequence, plan, groups.front().n_lanes) +
+         request.cells.size() * lanes * steps * sizeof(StepOutcome);
 }
 
 }  // namespace kvsim::sim

@@ -25,7 +25,14 @@ struct Request {
   std::uint64_t seed = 0;
   unsigned threads = 0;                    ///< 0: as many as the machine has. Never changes a result.
   bool decisions = false;                  ///< record residency intervals
+  bool each_step = false;                  ///< record every decode step by itself, too
   const policy::Tables* tables = nullptr;  ///< where file parameters of policies lead; may be null
+};
+
+/// One decode step of one lane.
+struct StepOutcome {
+  double attention_loss = 0, attention_loss_oracle = 0;  ///< as summed in LaneOutcome
+  std::uint64_t held = 0;                                ///< positions held, the step's own token included
 };
 
 /// What one lane did under one cell. Sums, so that scopes above are sums too; metrics.hpp of analysis
@@ -47,6 +54,7 @@ struct LaneOutcome {
   double attention_loss_oracle = 0;  ///< the same for the per-step best set of the same size
   double oracle_cosine = 0;          ///< sum over steps of the cosine of what is held to that best set
   double output_error = 0;  ///< sum over steps of the mean over query heads of |sum over dropped a v| / |o|
+  std::vector<StepOutcome> each_step{};  ///< [steps]; empty without Request::each_step
 };
 
 /// Where a position was held: at steps [first, last) of the decode phase; step 0 is right after the prompt,

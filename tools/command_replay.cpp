@@ -82,6 +82,7 @@ sim::Request make_request(const Options& options, analysis::Inputs& inputs) {
   request.seed = options.seed;
   request.threads = options.threads > 0 ? options.threads : std::thread::hardware_concurrency();
   request.decisions = !options.decisions.empty();
+  request.each_step = inputs.scope == analysis::Scope::step;
   return request;
 }
 
@@ -95,9 +96,23 @@ std::string describe(const Study& study) {
   return text.str();
 }
 
+/// A row per cell and step must fit a table that somebody can still read.
+void check_steps(const std::vector<Study>& studies, const sim::Request& request) {
+  std::uint64_t rows = 0;
+  for (const Study& study : studies) {
+    if (study.sequence.decode_length() == 0) usage_error("has no decode step to report", study.file);
+    rows += request.cells.size() * study.sequence.decode_length();
+  }
+  if (rows > analysis::kMostStepRows)
+    usage_error("these would be " + std::to_string(rows) + " rows; at most " +
+                    std::to_string(analysis::kMostStepRows) + " are made",
+                "--per step", "Ask for fewer policies, budgets or traces at once.");
+}
+
 /// Tells what will be done and refuses what does not fit, before any of it is done.
 void announce(const std::vector<Study>& studies, const sim::Request& request, const analysis::Inputs& inputs,
               const Options& options, analysis::Format format) {
+  if (request.each_step) check_steps(studies, request);
   std::uint64_t memory = 0;
   for (const Study& study : studies) {
     memory = std::max(memory, sim::estimate_bytes(study.sequence, request));
@@ -219,7 +234,7 @@ void add_replay_command(CLI::App& app) {
       ->required()
       ->allow_extra_args(false)
       ->type_name("LIST");
-  command->add_option("--per", options->per, "A row per: all | layer | head")->capture_default_str();
+  command->add_option("--per", options->per, "A row per: all | layer | head | step")->capture_default_str();
   command->add_option("--format", options->format, "table | csv | json | jsonl | md")->capture_default_str();
   command->add_option("-o,--output", options->output, "Results go to this file instead of standard output")
       ->type_name("FILE");

@@ -50,6 +50,35 @@ class Results(CommandTest):
                 self.assertAlmostEqual(row[key], sum(lane[key] for lane in lanes) / 6, places=12)
             self.assertEqual(row["kept_bytes"], sum(lane["kept_bytes"] for lane in lanes))
 
+    def test_steps_add_up(self):
+        model = self.rows(*self.study[1:])
+        steps = self.rows(*self.study[1:], "--per", "step")
+        self.assertEqual(len(steps), len(model) * self.decode)
+        for i, row in enumerate(model):
+            mine = steps[self.decode * i:self.decode * (i + 1)]
+            self.assertEqual([step["step"] for step in mine], list(range(1, self.decode + 1)))
+            self.assertEqual({step["params"] for step in mine}, {row["params"]})
+            for key in "attention_loss", "attention_loss_oracle":
+                self.assertAlmostEqual(row[key], sum(step[key] for step in mine) / self.decode, places=12)
+            for key in set(METRIC_KEYS) - {"attention_loss", "attention_loss_oracle", "kept_tokens"}:
+                self.assertEqual({step[key] for step in mine}, {None})
+        full = [step for step in steps if step["policy"] == "full" and step["budget"] == "10"]
+        self.assertEqual([step["kept_tokens"] for step in full],
+                         [self.prompt + step for step in range(1, self.decode + 1)])
+        h2o = [step["kept_tokens"] for step in steps if step["policy"] == "h2o" and step["budget"] == "10"]
+        self.assertEqual(set(h2o), {10})
+        one, four = (self.ok(*self.study, "--per", "step", "--format", "csv", "--threads", n) for n in "14")
+        self.assertEqual(one, four)
+
+    def test_steps_need_steps_and_an_end(self):
+        self.make_trace("prompt_only.h5", 24, 0)
+        message = self.fails(2, "replay", "prompt_only.h5", "--policy", "h2o", "--budget", "8", "--per", "step")
+        self.assertIn("prompt_only.h5: has no decode step", message)
+        self.make_trace("long.h5", 8, 1000)
+        message = self.fails(2, "replay", "long.h5", "--policy", "window", "--budget", ",".join(map(str, range(1, 1002))),
+                             "--per", "step")
+        self.assertIn("--per step: these would be 1001000 rows", message)
+
     def test_rows_are_traces_then_budgets_then_policies(self):
         self.make_trace("u.h5", 64, 4, "--seed", 2)
         rows = self.rows("t.h5", "u.h5", "--policy", "tova", "--policy", "full", "--budget", "50%", "--budget", "9")

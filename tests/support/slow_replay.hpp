@@ -273,9 +273,10 @@ inline std::vector<sim::LaneOutcome> slow_unit(const trace::Sequence& sequence, 
       }
       double kept = 0;
       for (const policy::Position p : resident) kept += mean[static_cast<std::size_t>(p)];
+      out[lane].each_step.push_back({1 - kept, 1 - top(mean, resident.size()), resident.size()});
       out[lane].steps += 1;
-      out[lane].attention_loss += 1 - kept;
-      out[lane].attention_loss_oracle += 1 - top(mean, resident.size());
+      out[lane].attention_loss += out[lane].each_step.back().attention_loss;
+      out[lane].attention_loss_oracle += out[lane].each_step.back().attention_loss_oracle;
       out[lane].oracle_cosine += cosine_to_best(mean, resident);
       out[lane].output_error += error;
     }

@@ -206,6 +206,53 @@ TEST_CASE("what was allotted is told apart from what was asked for") {
   CHECK(rows_of(outcome, Scope::all)[0].allotted_tokens == 30.0);
 }
 
+TEST_CASE("a step row is the mean over layers of the mean over lanes at that step") {
+  sim::Outcome outcome = worked_outcome();
+  // Sums of the two steps as in the worked lanes: 0.5, 0.25 | 1, 0.5.
+  std::vector<sim::LaneOutcome>& lanes = outcome.cells[0].lanes;
+  lanes[0].each_step = {{0.5, 0.25, 7}, {0, 0, 8}};
+  lanes[1].each_step = {{0.25, 0.25, 7}, {0, 0, 8}};
+  lanes[2].each_step = {{0.25, 0, 5}, {0.75, 0.5, 6}};
+  lanes[3].each_step = {{0, 0, 4}, {0.5, 0, 5}};
+  const std::vector<Row> rows = rows_of(outcome, Scope::step);
+  REQUIRE(rows.size() == 2);
+  CHECK(rows[0].step == 1U);
+  CHECK(rows[1].step == 2U);
+  CHECK(rows[0].attention_loss == 0.25);          // (0.5 + 0.25 + 0.25 + 0) / 4
+  CHECK(rows[0].attention_loss_oracle == 0.125);  // (0.25 + 0.25) / 4
+  CHECK(rows[1].attention_loss == 0.3125);        // (0.75 + 0.5) / 4
+  CHECK(rows[1].attention_loss_oracle == 0.125);
+  CHECK(rows[0].kept_tokens == 5.75);
+  CHECK(rows[1].kept_tokens == 6.75);
+  CHECK(rows[0].budget_tokens == 5.0);
+  const Row whole = rows_of(outcome, Scope::all)[0];
+  CHECK(*whole.attention_loss == (*rows[0].attention_loss + *rows[1].attention_loss) / 2);
+  CHECK(*whole.attention_loss_oracle ==
+        (*rows[0].attention_loss_oracle + *rows[1].attention_loss_oracle) / 2);
+  for (const Row& row : rows) {
+    CHECK_FALSE((row.layer || row.head || row.r || row.r_oracle || row.isr));
+    CHECK_FALSE((row.output_error || row.kept_bytes || row.oracle_cosine || row.allotted_tokens));
+  }
+  SECTION("a skipped cell has its steps") {
+    outcome.cells[0] = sim::CellOutcome{};
+    outcome.cells[0].skipped = "no";
+    const std::vector<Row> skipped = rows_of(outcome, Scope::step);
+    REQUIRE(skipped.size() == 2);
+    CHECK(skipped[1].step == 2U);
+    CHECK(skipped[1].skipped == "no");
+    CHECK_FALSE(skipped[1].attention_loss);
+  }
+  SECTION("without decode steps there is nothing to say") {
+    outcome.decode = 0;
+    for (sim::LaneOutcome& lane : lanes) lane.each_step.clear();
+    CHECK(rows_of(outcome, Scope::step).empty());
+  }
+  SECTION("an outcome without them does not fit") {
+    lanes[2].each_step.clear();
+    CHECK_THROWS_AS(rows_of(outcome, Scope::step), Error);
+  }
+}
+
 TEST_CASE("rows come in the order of the request") {
   sim::Request request;
   sim::Outcome outcome = worked_outcome();
@@ -229,7 +276,7 @@ TEST_CASE("an outcome that does not fit is a bug, not a crash") {
 }
 
 TEST_CASE("scopes are parsed by name") {
-  for (const Scope scope : {Scope::all, Scope::layer, Scope::head})
+  for (const Scope scope : {Scope::all, Scope::layer, Scope::head, Scope::step})
     CHECK(parse_scope(scope_name(scope)) == scope);
   CHECK_THROWS_WITH(parse_scope("layers"),
                     Catch::Contains("layers") && Catch::Contains("Did you mean layer"));

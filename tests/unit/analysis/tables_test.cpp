@@ -269,6 +269,30 @@ TEST_CASE("table: the mark") {
   }
 }
 
+TEST_CASE("table: decode steps are columns, the first, powers of two and the last") {
+  const auto course = [](const char* policy, double loss, std::uint64_t steps) {
+    std::vector<Row> rows;
+    for (std::uint64_t step = 1; step <= steps; ++step) {
+      Row& row = rows.emplace_back(table_row(policy, policy, "9", 9, 0.5, loss * static_cast<double>(step)));
+      row.scope = Scope::step;
+      row.step = step;
+    }
+    return rows;
+  };
+  std::vector<Row> rows = course("h2o", 0.0625, 11);
+  const std::vector<Row> other = course("tova", 0.03125, 11);
+  rows.insert(rows.end(), other.begin(), other.end());
+  const std::string text = written(Format::table, rows);
+  // Means 6 / 16 and 6 / 32 over steps 1 to 11.
+  CHECK_THAT(text, Catch::Contains("\n          mean    step    step    step    step    step\n"
+                                   "policy    loss       1       2       4       8      11\n"));
+  CHECK_THAT(text, Catch::Contains("\nh2o     0.3750  0.0625  0.1250  0.2500  0.5000  0.6875\n"));
+  CHECK_THAT(text, Catch::Contains("\ntova *  0.1875  0.0312  0.0625  0.1250  0.2500  0.3438\n"));
+  CHECK_THAT(text, !Catch::Contains("layer"));
+  CHECK_THAT(written(Format::table, course("h2o", 0.0625, 3)),
+             Catch::Contains("\nh2o     0.1250  0.0625  0.1250  0.1875\n"));
+}
+
 TEST_CASE("table: skipped cells say why") {
   Row row = table_row("snapkv", "snapkv()+uniform()", "4", 4, 0.5, 0.5);
   row.r = row.attention_loss = row.kept_tokens = {};

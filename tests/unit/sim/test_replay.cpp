@@ -15,7 +15,8 @@ void compare(const test::TraceShape& shape, const std::vector<std::string>& budg
              const std::vector<std::string>& policies = test::every_policy()) {
   const trace::MemoryTrace trace = test::random_trace(shape);
   const trace::Sequence sequence(trace);
-  const sim::Request request = test::request_of(policies, budgets, 2);
+  sim::Request request = test::request_of(policies, budgets, 2);
+  request.each_step = true;
   const sim::Outcome outcome = test::run(trace, request);
   for (std::size_t i = 0; i < request.cells.size(); ++i) {
     const sim::CellOutcome& cell = outcome.cells[i];
@@ -42,6 +43,13 @@ void compare(const test::TraceShape& shape, const std::vector<std::string>& budg
           CHECK(got.attention_loss_oracle == Approx(expected[lane].attention_loss_oracle).margin(2e-5));
           CHECK(got.oracle_cosine == Approx(expected[lane].oracle_cosine).margin(2e-5));
           CHECK(got.output_error == Approx(expected[lane].output_error).margin(2e-4));
+          REQUIRE(got.each_step.size() == expected[lane].each_step.size());
+          for (std::size_t step = 0; step < got.each_step.size(); ++step) {
+            const sim::StepOutcome &mine = got.each_step[step], &slow = expected[lane].each_step[step];
+            CHECK(mine.attention_loss == Approx(slow.attention_loss).margin(1e-5));
+            CHECK(mine.attention_loss_oracle == Approx(slow.attention_loss_oracle).margin(1e-5));
+            CHECK(mine.held == slow.held);
+          }
         }
       }
   }
@@ -96,6 +104,17 @@ TEST_CASE("decisions add up to what was kept and attended") {
       for (std::size_t step = 1; step <= 40; ++step) CHECK(held[step] == (appends ? 8 + step : 8));
     }
   }
+}
+
+TEST_CASE("steps are recorded for who asks, and are paid for") {
+  const trace::MemoryTrace trace = test::random_trace({.prompt = 20, .decode = 40});
+  sim::Request request = test::request_of({"h2o", "full"}, {"8"});
+  const std::uint64_t without = sim::estimate_bytes(trace::Sequence(trace), request);
+  CHECK(test::run(trace, request).cells[0].lanes[3].each_step.empty());
+  request.each_step = true;
+  // Two cells, four lanes, forty steps of two doubles and a count.
+  CHECK(sim::estimate_bytes(trace::Sequence(trace), request) == without + 2 * 4 * 40 * 24);
+  CHECK(test::run(trace, request).cells[0].lanes[3].each_step.size() == 40);
 }
 
 TEST_CASE("what cannot be run is said, and only an empty study fails") {
