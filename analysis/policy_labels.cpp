@@ -32,11 +32,9 @@ std::string differing_items(const std::string& mine, const std::set<std::string>
   return text;
 }
 
-}  // namespace
+using ParamsOf = std::map<std::string, std::set<std::string>>;
 
-std::map<std::string, std::string> policy_labels(const std::vector<Row>& rows) {
-  std::map<std::string, std::set<std::string>> params_of;
-  for (const Row& row : rows) params_of[row.policy].insert(row.params);
+std::map<std::string, std::string> labels_of(const ParamsOf& params_of) {
   std::map<std::string, std::string> labels;
   for (const auto& [policy, all] : params_of) {
     for (const std::string& params : all) {
@@ -46,6 +44,21 @@ std::map<std::string, std::string> policy_labels(const std::vector<Row>& rows) {
     }
   }
   return labels;
+}
+
+}  // namespace
+
+std::map<std::string, std::string> policy_labels(const std::vector<Row>& rows) {
+  ParamsOf params_of;
+  for (const Row& row : rows) params_of[row.policy].insert(row.params);
+  return labels_of(params_of);
+}
+
+std::map<std::string, std::string> policy_labels(const Records& rows) {
+  const std::size_t policy = rows.column("policy"), params = rows.column("params");
+  ParamsOf params_of;
+  for (const std::vector<Value>& row : rows.rows) params_of[text(row[policy])].insert(text(row[params]));
+  return labels_of(params_of);
 }
 
 }  // namespace kvsim::analysis

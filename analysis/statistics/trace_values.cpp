@@ -1,0 +1,111 @@
+#include "analysis/statistics/trace_values.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <tuple>
+
+#include "analysis/policy_labels.hpp"
+#include "sim/base/error.hpp"
+
+namespace kvsim::analysis {
+namespace {
+
+constexpr double kUndefined = std::numeric_limits<double>::quiet_NaN();
+
+std::string text_or_empty(const Value& value) {
+  return std::holds_alternative<std::monostate>(value) ? "" : text(value);
+}
+
+std::vector<std::size_t> rows_of_whole_models(const Records& results) {
+  const std::size_t scope = results.column("scope");
+  std::vector<std::size_t> rows;
+  for (std::size_t i = 0; i < results.rows.size(); ++i)
+    if (text(results.rows[i][scope]) == "all") rows.push_back(i);
+  return rows;
+}
+
+/// Places of names, in order of appearance.
+class Names {
+ public:
+  /// Whether it is new.
+  bool add(const std::string& name) { return places_.try_emplace(name, places_.size()).second; }
+  std::size_t at(const std::string& name) const { return places_.at(name); }
+
+ private:
+  std::map<std::string, std::size_t> places_;
+};
+
+std::uint64_t prompt_of(const std::string& trace, const std::vector<Inputs::TraceId>& lengths) {
+  for (const Inputs::TraceId& each : lengths)
+    if (each.name == trace) return each.prompt;
+  bug("no length of a trace", trace);
+}
+
+}  // namespace
+
+TraceValues::TraceValues(const Records& results, const std::vector<Inputs::TraceId>& lengths,
+                         std::vector<const Metric*> metrics)
+    : metrics_(std::move(metrics)) {
+  const std::vector<std::size_t> rows = rows_of_whole_models(results);
+  find_names(results, rows);
+  for (Trace& trace : traces_) trace.prompt = prompt_of(trace.name, lengths);
+  average_seeds(results, rows);
+}
+
+void TraceValues::find_names(const Records& results, const std::vector<std::size_t>& rows) {
+  const std::size_t trace = results.column("trace"), workload = results.column("workload"),
+                    params = results.column("params"), budget = results.column("budget"),
+                    role = results.column("role");
+  const std::map<std::string, std::string> labels = policy_labels(results);
+  std::map<std::string, std::string> workloads;
+  Names known_policies, known_budgets;
+  for (const std::size_t i : rows) {
+    const std::vector<Value>& row = results.rows[i];
+    const std::string kind = text_or_empty(row[workload]);
+    if (kind == "all") input_error("a workload cannot be called all", text(row[trace]));
+    if (const auto& [known, fresh] = workloads.try_emplace(text(row[trace]), kind);
+        !fresh && known->second != kind)
+      input_error("has rows of workload '" + known->second + "' and of '" + kind + "'", text(row[trace]));
+    if (known_policies.add(text(row[params])))
+      policies_.push_back({labels.at(text(row[params])), text(row[params]), text(row[role])});
+    if (known_budgets.add(text(row[budget]))) budgets_.push_back(text(row[budget]));
+  }
+  for (const auto& [name, kind] : workloads) traces_.push_back({name, kind, 0});
+  std::sort(traces_.begin(), traces_.end(), [](const Trace& a, const Trace& b) {
+    return std::tie(a.workload, a.name) < std::tie(b.workload, b.name);
+  });
+}
+
+void TraceValues::average_seeds(const Records& results, const std::vector<std::size_t>& rows) {
+  Names trace_places, policy_places, budget_places;
+  for (const Trace& trace : traces_) trace_places.add(trace.name);
+  for (const Policy& policy : policies_) policy_places.add(policy.params);
+  for (const std::string& budget : budgets_) budget_places.add(budget);
+
+  const std::size_t trace = results.column("trace"), params = results.column("params"),
+                    budget = results.column("budget"), seed = results.column("seed");
+  using Cell = std::tuple<std::size_t, std::size_t, std::size_t>;  // budget, policy, trace
+  std::map<Cell, std::map<double, std::size_t>> rows_by_seed;  // ascending seeds: sums in one order, always
+  for (const std::size_t i : rows) {
+    const std::vector<Value>& row = results.rows[i];
+    const Cell cell{budget_places.at(text(row[budget])), policy_places.at(text(row[params])),
+                    trace_places.at(text(row[trace]))};
+    if (!rows_by_seed[cell].try_emplace(number(row[seed]).value_or(0), i).second)
+      input_error("has two rows of " + text(row[params]) + " at " + text(row[budget]) + " for one seed",
+                  text(row[trace]));
+  }
+
+  values_.assign(metrics_.size() * row_of(1, 0, 0), kUndefined);
+  for (std::size_t m = 0; m < metrics_.size(); ++m) {
+    const std::size_t column = results.column(metrics_[m]->key);
+    for (const auto& [cell, seeds] : rows_by_seed) {
+      double sum = 0;
+      for (const auto& [_, row] : seeds) sum += number(results.rows[row][column]).value_or(kUndefined);
+      values_[row_of(m, std::get<0>(cell), std::get<1>(cell)) + std::get<2>(cell)] =
+          sum / static_cast<double>(seeds.size());
+    }
+  }
+}
+
+}  // namespace kvsim::analysis

@@ -1,0 +1,53 @@
+#pragma once
+/// Results of a study by trace: one value per metric, budget, policy and trace.
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "analysis/metric.hpp"
+#include "analysis/records.hpp"
+#include "analysis/tables.hpp"
+
+namespace kvsim::analysis {
+
+class TraceValues {
+ public:
+  struct Trace {
+    std::string name, workload;  ///< workload empty: not known
+    std::uint64_t prompt = 0;
+  };
+  struct Policy {
+    std::string label, params, role;
+  };
+
+  /// Rows of scope `all`; a value is the mean over a trace's seeds, undefined as soon as one of them is.
+  /// Errors: statistics_of().
+  TraceValues(const Records& results, const std::vector<Inputs::TraceId>& lengths,
+              std::vector<const Metric*> metrics);
+
+  const std::vector<Trace>& traces() const { return traces_; }          ///< by workload, then name
+  const std::vector<Policy>& policies() const { return policies_; }     ///< in order of appearance
+  const std::vector<std::string>& budgets() const { return budgets_; }  ///< in order of appearance
+  const std::vector<const Metric*>& metrics() const { return metrics_; }
+
+  /// One per trace; NaN where undefined.
+  std::span<const double> values(std::size_t metric, std::size_t budget, std::size_t policy) const {
+    return std::span(values_).subspan(row_of(metric, budget, policy), traces_.size());
+  }
+
+ private:
+  void find_names(const Records& results, const std::vector<std::size_t>& rows);
+  void average_seeds(const Records& results, const std::vector<std::size_t>& rows);
+  std::size_t row_of(std::size_t metric, std::size_t budget, std::size_t policy) const {
+    return ((metric * budgets_.size() + budget) * policies_.size() + policy) * traces_.size();
+  }
+
+  std::vector<Trace> traces_;
+  std::vector<Policy> policies_;
+  std::vector<std::string> budgets_;
+  std::vector<const Metric*> metrics_;
+  std::vector<double> values_;
+};
+
+}  // namespace kvsim::analysis
