@@ -6,7 +6,7 @@
 #include <set>
 
 #include "analysis/numbers.hpp"
-#include "analysis/statistics/ranking.hpp"
+#include "analysis/statistics/rank_agreement.hpp"
 #include "analysis/statistics/resamples.hpp"
 #include "analysis/statistics/trace_values.hpp"
 #include "sim/base/error.hpp"
@@ -22,10 +22,6 @@ const ColumnInfo kWorkload{"workload", "", "kind of prompt; all: every trace"};
 const ColumnInfo kBudget{"budget", "", "budget, as given"};
 const ColumnInfo kPolicy{"policy", "", "short name; with parameters where those differ"};
 const ColumnInfo kParams{"params", "", "composition with every effective parameter"};
-
-Value value_of(const std::optional<double>& number) {
-  return number ? Value(*number) : Value();
-}
 
 /// Traces that are pooled into one number.
 struct Group {
@@ -50,6 +46,13 @@ TraceSet both(const TraceSet& a, const TraceSet& b) {
   TraceSet out(a.size());
   for (std::size_t i = 0; i < a.size(); ++i) out[i] = a[i] && b[i];
   return out;
+}
+
+/// Rank 1 is the best.
+std::vector<double> ranks_by(const Metric& metric, std::vector<double> values) {
+  if (metric.better == Better::higher)
+    for (double& value : values) value = -value;
+  return average_ranks(values);
 }
 
 std::uint64_t members(const TraceSet& set) {
@@ -188,7 +191,7 @@ class Maker {
 
     std::vector<double> means;
     for (const Sample& sample : samples) means.push_back(mean_over(contested, sample.values));
-    const std::vector<double> rank = mean_ranks(means, *metric_);
+    const std::vector<double> rank = ranks_by(*metric_, means);
     const std::vector<std::vector<double>> per_trace = trace_ranks(contested, samples);
     const Value agreement = value_of(concordance(per_trace));
     Resampled resampled = resampled_ranks(samples);
@@ -209,7 +212,7 @@ class Maker {
     for (std::size_t i = 0; i < traces.size(); ++i) {
       if (!traces[i]) continue;
       for (std::size_t p = 0; p < samples.size(); ++p) values[p] = samples[p].values[i];
-      out.push_back(mean_ranks(values, *metric_));
+      out.push_back(ranks_by(*metric_, values));
     }
     return out;
   }
@@ -227,7 +230,7 @@ class Maker {
     for (std::vector<double>& ranks : out.ranks) ranks.reserve(n);
     for (std::size_t r = 0; r < n; ++r) {
       for (std::size_t p = 0; p < samples.size(); ++p) values[p] = samples[p].means[r];
-      const std::vector<double> ranks = mean_ranks(values, *metric_);
+      const std::vector<double> ranks = ranks_by(*metric_, values);
       const double first = *std::min_element(ranks.begin(), ranks.end());
       const auto winners = static_cast<double>(std::count(ranks.begin(), ranks.end(), first));
       for (std::size_t p = 0; p < samples.size(); ++p) {
