@@ -12,28 +12,45 @@
 
 namespace kvsim::sim {
 
-std::vector<std::vector<double>> allocation_shares(const trace::Sequence& sequence, const Request& request,
-                                                   Progress& progress) {
-  if (request.cells.size() != 1) bug("shares are those of one cell");
+std::vector<Allotment> allotments(const trace::Sequence& sequence, const Request& request,
+                                  Progress& progress) {
   Workers workers(request.threads);
   Plan plan = outline(sequence, request);
   Survey survey(sequence, request, plan);
   progress.total.store(survey.work(), std::memory_order_relaxed);
   survey.run(workers, progress);
   split_budgets(sequence, request, survey, plan);
-  const Plan::CellPlan& cell = plan.cells[0];
-  if (!cell.skipped.empty()) usage_error(cell.skipped, sequence.source().name());
-
   const std::size_t prompt = sequence.prompt_length(), heads = sequence.model().n_kv_heads;
-  const std::size_t floor = std::min(request.cells[0].composition.floor(), prompt);
-  std::vector<std::vector<double>> shares(sequence.model().n_layers, std::vector<double>(heads));
-  double sum = 0;
-  for (std::size_t lane = 0; lane < cell.lane_budget.size(); ++lane) {
-    const auto above = static_cast<double>(std::min(cell.lane_budget[lane], prompt) - floor);
-    shares[lane / heads][lane % heads] = above;
-    sum += above;
+  std::vector<Allotment> all;
+  for (const Plan::CellPlan& cell : plan.cells) {
+    Allotment& out = all.emplace_back();
+    out.skipped = cell.skipped;
+    for (std::size_t lane = 0; lane < cell.lane_budget.size(); ++lane) {
+      if (lane % heads == 0) out.tokens.emplace_back();
+      out.tokens.back().push_back(std::min(cell.lane_budget[lane], prompt));
+    }
   }
-  const auto lanes = static_cast<double>(cell.lane_budget.size());
+  return all;
+}
+
+std::vector<std::vector<double>> allocation_shares(const trace::Sequence& sequence, const Request& request,
+                                                   Progress& progress) {
+  if (request.cells.size() != 1) bug("shares are those of one cell");
+  const Allotment given = std::move(allotments(sequence, request, progress)[0]);
+  if (!given.skipped.empty()) usage_error(given.skipped, sequence.source().name());
+
+  const std::size_t floor =
+      std::min<std::size_t>(request.cells[0].composition.floor(), sequence.prompt_length());
+  std::vector<std::vector<double>> shares;
+  double sum = 0, lanes = 0;
+  for (const std::vector<std::size_t>& layer : given.tokens) {
+    std::vector<double>& above = shares.emplace_back();
+    for (const std::size_t tokens : layer) {
+      above.push_back(static_cast<double>(tokens - floor));
+      sum += above.back();
+      ++lanes;
+    }
+  }
   for (std::vector<double>& layer : shares)
     for (double& share : layer) share = sum > 0 ? share / sum : 1 / lanes;
   return shares;

@@ -2,11 +2,23 @@
 /// What an allocation decides on some runs, in a form that applies to others: XKV's sampling (arXiv
 /// 2412.05896), for any allocation. Prompts differ in length, so shares are averaged, not tokens.
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "sim/replay.hpp"
 
 namespace kvsim::sim {
+
+/// What a cell's allocation gave to each lane.
+struct Allotment {
+  std::string skipped;                           ///< why the cell cannot run on this trace; empty: it can
+  std::vector<std::vector<std::size_t>> tokens;  ///< [layers][KV heads]; empty when skipped
+};
+
+/// One per cell of `request`; a lane that never evicts counts as the prompt. One pass over the prompt serves
+/// all cells. Throws as replay() does.
+std::vector<Allotment> allotments(const trace::Sequence& sequence, const Request& request,
+                                  Progress& progress);
 
 /// Per lane, [layers][KV heads]: its tokens above the eviction's floor over all lanes' (equal when there are
 /// none); a lane that never evicts counts as the prompt. `request` holds one cell. Throws as replay() does,
