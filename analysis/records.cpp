@@ -61,7 +61,7 @@ std::size_t Records::column(std::string_view key) const {
 void write_csv(std::ostream& out, const Records& records) {
   const char* separator = "";
   for (const ColumnInfo& column : records.columns) {
-    out << separator << column.key;
+    out << separator << csv_field(column.key);
     separator = ",";
   }
   out << '\n';

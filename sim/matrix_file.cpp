@@ -3,14 +3,13 @@
 #include <algorithm>
 #include <boost/json.hpp>
 #include <cmath>
-#include <filesystem>
-#include <fstream>
 #include <numeric>
 #include <optional>
 #include <string_view>
 
 #include "sim/base/error.hpp"
 #include "sim/base/number_text.hpp"
+#include "sim/base/read_file.hpp"
 
 namespace kvsim::sim {
 namespace {
@@ -18,19 +17,8 @@ namespace {
 using Matrix = std::vector<std::vector<double>>;
 namespace json = boost::json;
 
-constexpr std::uintmax_t kMostBytes = 64 << 20;
+constexpr std::uint64_t kMostBytes = 64 << 20;
 constexpr std::size_t kMostNumbers = 1 << 20;
-
-std::string read_text(const std::string& file) {
-  std::error_code failed;
-  const std::uintmax_t bytes = std::filesystem::file_size(file, failed);
-  if (failed) input_error("cannot be read: " + failed.message(), file);
-  if (bytes > kMostBytes) input_error("is larger than 64 MiB: not a table of heads", file);
-  std::ifstream in(file, std::ios::binary);
-  std::string text(bytes, '\0');
-  if (!in.read(text.data(), static_cast<std::streamsize>(bytes))) input_error("cannot be read", file);
-  return text;
-}
 
 std::string_view trimmed(std::string_view text) {
   const std::size_t first = text.find_first_not_of(" \r");
@@ -150,11 +138,11 @@ Matrix parse_json(const std::string& text, const std::string& file) {
 std::vector<std::vector<double>> read_matrix(const std::string& file) {
   Matrix out;
   if (file.ends_with(".json"))
-    out = parse_json(read_text(file), file);
+    out = parse_json(read_file(file, kMostBytes), file);
   else if (file.ends_with(".tsv"))
-    out = parse_lines(read_text(file), '\t', file);
+    out = parse_lines(read_file(file, kMostBytes), '\t', file);
   else if (file.ends_with(".csv"))
-    out = parse_lines(read_text(file), ',', file);
+    out = parse_lines(read_file(file, kMostBytes), ',', file);
   else
     input_error("is of no known kind", file,
                 "Numbers per layer and head are read from .json, .tsv and .csv.");

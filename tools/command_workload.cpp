@@ -3,11 +3,11 @@
 #include <memory>
 
 #include "sim/base/error.hpp"
+#include "sim/base/read_file.hpp"
 #include "sim/base/suggest.hpp"
 #include "tools/command.hpp"
 #include "tools/result_output.hpp"
 #include "tools/whole_number.hpp"
-#include "traces/capture/input_file.hpp"
 #include "traces/capture/tokenizer.hpp"
 #include "traces/workloads/workload.hpp"
 
@@ -52,7 +52,7 @@ capture::Tokenizer load_tokenizer(const std::string& folder) {
     input_error(std::string("no ") + capture::kTokenizerFile, folder,
                 "Name the folder of the model that will read the prompts: --tokenizer DIR.");
   }
-  return {capture::read_file(path, capture::kMaxTokenizerBytes), path};
+  return {read_file(path, capture::kMaxTokenizerBytes), path};
 }
 
 /// An option that a kind does not look at is a misunderstanding.
@@ -76,7 +76,7 @@ void run_workload_command(const CLI::App& command, Options& options) {
   const capture::Tokenizer tokenizer = load_tokenizer(options.tokenizer_dir);
   std::vector<workload::Passage> own;
   if (!options.text_file.empty())
-    own.push_back({options.text_file, capture::read_file(options.text_file, capture::kMaxTextBytes)});
+    own.push_back({options.text_file, read_file(options.text_file, capture::kMaxTextBytes)});
   options.workload.task.passages = own.empty() ? &workload::builtin_passages() : &own;
   std::string lines;
   workload::make_workload(

@@ -15,7 +15,7 @@
 namespace kvsim::analysis {
 namespace {
 
-using Row = std::vector<Value>;
+using Fields = std::vector<Value>;
 
 const ColumnInfo kMetric{"metric", "", "column of the results this is about"};
 const ColumnInfo kWorkload{"workload", "", "kind of prompt; all: every trace"};
@@ -133,8 +133,8 @@ class Maker {
     add_ranks(group, study_.budgets()[budget], std::move(samples));
   }
 
-  Row row_of(std::initializer_list<Value> more) const {
-    Row row = key_;
+  Fields row_of(std::initializer_list<Value> more) const {
+    Fields row = key_;
     row.insert(row.end(), more);
     return row;
   }
@@ -286,7 +286,7 @@ class Maker {
   Statistics made_;
   Resamples resamples_;
   const Metric* metric_ = nullptr;  ///< of the rows being made
-  Row key_;                         ///< their first fields
+  Fields key_;                      ///< their first fields
   /// Metrics by budget and policy.
   std::map<std::string, std::map<std::string, std::set<std::string>>> unranked_;
 };

@@ -5,8 +5,8 @@
 #include <cstring>
 
 #include "sim/base/error.hpp"
+#include "sim/base/read_file.hpp"
 #include "sim/base/rng.hpp"
-#include "traces/capture/input_file.hpp"
 #include "traces/capture/model_config.hpp"
 #include "traces/capture/safetensors.hpp"
 #include "traces/capture/token_file.hpp"

@@ -5,7 +5,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -73,24 +72,6 @@ void MappedFile::check_size() const {
   if (::fstat(descriptor_, &status) != 0) system_error("cannot be examined", path_);
   if (static_cast<std::uint64_t>(status.st_size) < size_)
     input_error("was truncated while being read", path_);
-}
-
-std::string read_file(const std::string& path, std::uint64_t max_bytes) {
-  const bool standard_input = path == "-";
-  const std::string name = standard_input ? "standard input" : path;
-  const Descriptor file(standard_input ? ::dup(STDIN_FILENO) : ::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.get() < 0) system_error("cannot be opened", name);
-  std::string text;
-  std::array<char, 1 << 16> block;
-  while (true) {
-    const ssize_t got = ::read(file.get(), block.data(), block.size());
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) system_error("cannot be read", name);
-    if (got == 0) return text;
-    text.append(block.data(), static_cast<std::size_t>(got));
-    if (text.size() > max_bytes)
-      input_error("more than the limit of " + std::to_string(max_bytes) + " bytes", name);
-  }
 }
 
 }  // namespace kvsim::capture

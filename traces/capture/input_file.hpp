@@ -1,5 +1,5 @@
 #pragma once
-/// Files read by capture: mapped, or whole.
+/// Files read by capture where they lie.
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -29,8 +29,5 @@ class MappedFile {
   const std::byte* data_ = nullptr;
   std::size_t size_ = 0;
 };
-
-/// All bytes of a file or pipe, or of standard input for "-". Throws Error(input), also beyond `max_bytes`.
-std::string read_file(const std::string& path, std::uint64_t max_bytes);
 
 }  // namespace kvsim::capture

@@ -8,9 +8,9 @@
 
 #include "sim/base/error.hpp"
 #include "sim/base/quoted.hpp"
+#include "sim/base/read_file.hpp"
 #include "sim/base/strict_json.hpp"
 #include "sim/base/suggest.hpp"
-#include "traces/capture/input_file.hpp"
 
 namespace kvsim::capture {
 namespace {

@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 #include "sim/base/error.hpp"
-#include "traces/capture/input_file.hpp"
+#include "sim/base/read_file.hpp"
 #include "traces/capture/token_file.hpp"
 #include "traces/capture/workload_item.hpp"
 

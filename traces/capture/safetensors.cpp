@@ -11,6 +11,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/base/quoted.hpp"
+#include "sim/base/read_file.hpp"
 #include "sim/base/sha256.hpp"
 #include "sim/base/strict_json.hpp"
 

@@ -5,10 +5,10 @@
 #include <catch2/catch.hpp>
 
 #include "sim/base/error.hpp"
+#include "sim/base/read_file.hpp"
 #include "sim/base/rng.hpp"
-#include "traces/capture/byte_pair_encoder.hpp"
-#include "traces/capture/input_file.hpp"
 #include "sim/base/strict_json.hpp"
+#include "traces/capture/byte_pair_encoder.hpp"
 #include "traces/capture/tokenizer.hpp"
 #include "traces/capture/unicode_text.hpp"
 

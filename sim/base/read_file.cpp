@@ -1,0 +1,53 @@
+#include "sim/base/read_file.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "sim/base/error.hpp"
+
+namespace kvsim {
+namespace {
+
+[[noreturn]] void system_error(const char* what, const std::string& path) {
+  input_error(std::string(what) + ": " + std::strerror(errno), path);
+}
+
+class Descriptor {
+ public:
+  explicit Descriptor(int value) : value_(value) {}
+  ~Descriptor() {
+    if (value_ >= 0) ::close(value_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return value_; }
+
+ private:
+  int value_;
+};
+
+}  // namespace
+
+std::string read_file(const std::string& path, std::uint64_t max_bytes) {
+  const bool standard_input = path == "-";
+  const std::string name = standard_input ? "standard input" : path;
+  const Descriptor file(standard_input ? ::dup(STDIN_FILENO) : ::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.get() < 0) system_error("cannot be opened", name);
+  std::string text;
+  std::array<char, 1 << 16> block;
+  while (true) {
+    const ssize_t got = ::read(file.get(), block.data(), block.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) system_error("cannot be read", name);
+    if (got == 0) return text;
+    text.append(block.data(), static_cast<std::size_t>(got));
+    if (text.size() > max_bytes)
+      input_error("more than the limit of " + std::to_string(max_bytes) + " bytes", name);
+  }
+}
+
+}  // namespace kvsim
