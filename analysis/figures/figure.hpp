@@ -16,6 +16,7 @@ struct Axis {
   std::optional<double> low{}, high{};    ///< none: as the data has it
   std::vector<std::string> categories{};  ///< names of 0, 1, 2, ...; empty: a number line
   bool percent = false;                   ///< values are shares, shown as percent
+  std::optional<double> line{};           ///< a value worth a line across the panel, say zero
 };
 
 struct Point {
@@ -41,11 +42,13 @@ struct Series {
 /// Curves with interval bands, or points with interval bars.
 struct Chart {
   Axis x{}, y{};
-  bool joined = true;  ///< lines through the points of a series
+  bool joined = true;    ///< lines through the points of a series
+  bool flipped = false;  ///< x runs down the page and y to the right: room for the names of many categories
   std::vector<Series> series{};
 };
 
-/// Rows are shown from the top down. Missing values are left blank, and the legend says so.
+/// Rows are shown from the top down. Missing values are hatched, and the legend says so. Cells are numbered
+/// 0, 1, 2, ... along an axis, or spread evenly with their first and last centre at its low and high.
 struct HeatMap {
   Axis x{}, y{};
   std::string unit{};                                      ///< what colours mean
@@ -53,6 +56,7 @@ struct HeatMap {
   bool diverging = false;                                  ///< around zero: two hues
   bool log = false;
   bool numbers = false;  ///< print each value in its cell, while there is room
+  bool percent = false;  ///< values are shares, shown as percent
 };
 
 /// What was held when: bars from begin to end on lines of their own.
@@ -71,12 +75,19 @@ struct Panel {
   std::variant<Chart, HeatMap, Timeline> content{};
 };
 
+/// How wide a figure is in print.
+enum class Width {
+  column,  ///< 84 mm, one column of a paper
+  page,    ///< 174 mm, both
+};
+
 struct Figure {
   std::string name{};     ///< of its files: lower case, - between words
   std::string title{};    ///< what is shown
   std::string reading{};  ///< one sentence: how to read it
   std::string remark{};   ///< why there is no line, what was left out; may be empty
   std::string command{};  ///< what makes the data again
+  Width width = Width::page;
   std::vector<Panel> panels{};
   Records data{};  ///< the numbers shown, and their intervals, as a table
 };

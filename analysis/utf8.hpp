@@ -1,0 +1,10 @@
+#pragma once
+#include <string_view>
+
+namespace kvsim::analysis {
+
+/// Bytes of the well-formed UTF-8 character at the front of `text`, which is not empty (Unicode 15, table
+/// 3-7); 0 when there is none.
+std::size_t utf8_length(std::string_view text);
+
+}  // namespace kvsim::analysis
