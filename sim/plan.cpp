@@ -31,25 +31,6 @@ void check_contents(const trace::Sequence& sequence, const policy::Needs& needs,
                 "Capture again with --output-weights.");
 }
 
-Family make_family(const trace::Sequence& sequence, const policy::Part& eviction, std::uint64_t seed) {
-  Family family;
-  family.eviction = &eviction;
-  family.needs = eviction.needs();
-  family.layer_unit = eviction.layer_unit();
-  check_contents(sequence, family.needs, eviction.spec->name);
-  const trace::Model& model = sequence.model();
-  if (eviction.spec->make_eviction) {
-    const auto probe =
-        eviction.make_eviction(unit_of(model, 0, 0, family.layer_unit ? model.n_kv_heads : 1, seed));
-    family.streams = probe->streams_prompt();
-    if (!family.streams)
-      family.prompt_rows = std::min<std::size_t>(probe->prompt_rows(), sequence.prompt_length());
-  }
-  const bool every_row = family.needs.queries || (family.streams && family.needs.decode_rows);
-  check_queries(sequence, every_row ? sequence.prompt_length() : family.prompt_rows, eviction.spec->name);
-  return family;
-}
-
 /// Scores to split by come from a prompt that is ranked at once.
 void check_scores(const Family& family, const policy::Composition& composition) {
   if (!family.streams || !composition.allocation.spec->uses_scores) return;
@@ -141,6 +122,25 @@ policy::Unit unit_of(const trace::Model& model, std::uint32_t layer, std::uint32
   unit.seed = seed;
   unit.tables = tables;
   return unit;
+}
+
+Family make_family(const trace::Sequence& sequence, const policy::Part& eviction, std::uint64_t seed) {
+  Family family;
+  family.eviction = &eviction;
+  family.needs = eviction.needs();
+  family.layer_unit = eviction.layer_unit();
+  check_contents(sequence, family.needs, eviction.spec->name);
+  const trace::Model& model = sequence.model();
+  if (eviction.spec->make_eviction) {
+    const auto probe =
+        eviction.make_eviction(unit_of(model, 0, 0, family.layer_unit ? model.n_kv_heads : 1, seed));
+    family.streams = probe->streams_prompt();
+    if (!family.streams)
+      family.prompt_rows = std::min<std::size_t>(probe->prompt_rows(), sequence.prompt_length());
+  }
+  const bool every_row = family.needs.queries || (family.streams && family.needs.decode_rows);
+  check_queries(sequence, every_row ? sequence.prompt_length() : family.prompt_rows, eviction.spec->name);
+  return family;
 }
 
 Plan outline(const trace::Sequence& sequence, const Request& request) {

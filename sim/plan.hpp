@@ -39,6 +39,9 @@ struct Plan {
 policy::Unit unit_of(const trace::Model& model, std::uint32_t layer, std::uint32_t first_head,
                      std::uint32_t n_lanes, std::uint64_t seed, const policy::Tables* tables = nullptr);
 
+/// What an eviction needs of a trace; no cells. Throws Error(usage) when the trace lacks it.
+Family make_family(const trace::Sequence& sequence, const policy::Part& eviction, std::uint64_t seed);
+
 /// Everything but lane budgets, from the trace's header alone. Skips and throws as replay() says.
 Plan outline(const trace::Sequence& sequence, const Request& request);
 

@@ -1,0 +1,54 @@
+// Sinks, locality and entropy of every query head.
+#include "analysis/kinds/kind.hpp"
+#include "sim/head_habits.hpp"
+
+namespace kvsim::analysis {
+namespace {
+
+std::vector<std::vector<Value>> measure(const Measurement& of) {
+  sim::HeadStudy study;
+  study.rows = of.settings.whole("rows", 0, 1ULL << 40);
+  study.sinks = of.settings.whole("sinks", 0, 1ULL << 40);
+  study.local = of.settings.whole("local", 0, 1ULL << 40);
+  study.threads = of.threads;
+  const sim::HeadsFound found = sim::head_habits(of.sequence, study, of.progress);
+  const std::uint64_t heads = of.sequence.model().n_q_heads;
+  std::vector<std::vector<Value>> rows;
+  for (std::uint64_t i = 0; i < found.heads.size(); ++i) {
+    const sim::HeadHabits& head = found.heads[i];
+    rows.push_back({of.trace, i / heads, i % heads, found.rows, head.sink, head.local, head.entropy,
+                    value_of(head.entropy_share), head.distance, head.largest});
+  }
+  return rows;
+}
+
+}  // namespace
+
+Kind heads_kind() {
+  Kind kind;
+  kind.name = "heads";
+  kind.summary = "Where each query head looks: sinks, locality, entropy";
+  kind.source = "attention maps of XKV, HashEvict and StreamingLLM";
+  kind.settings = {
+      {"rows", "64", "N", "Last prompt rows to look at; rows of generated tokens come besides"},
+      {"sinks", "4", "N", "First positions of the sequence"},
+      {"local", "32", "N", "Last positions, up to the row's own"},
+  };
+  kind.columns = {
+      {"trace", "", "trace file, as given"},
+      {"layer", "", "layer"},
+      {"head", "", "query head within the layer"},
+      {"rows", "rows", "attention rows that the means are over"},
+      {"sink", "share", "attention on the first positions"},
+      {"local", "share", "attention on the last positions"},
+      {"entropy", "bits", "entropy of the attention"},
+      {"entropy_share", "share", "entropy / log2(positions the row sees)"},
+      {"distance", "tokens", "mean distance to what is attended"},
+      {"largest", "share", "largest attention on one position"},
+  };
+  kind.notes = {"Means over rows: the last of the prompt, and those of generated tokens."};
+  kind.measure = measure;
+  return kind;
+}
+
+}  // namespace kvsim::analysis

@@ -1,0 +1,66 @@
+#include "analysis/kinds/ranking_settings.hpp"
+
+#include <algorithm>
+
+#include "policies/api/composition.hpp"
+#include "sim/base/error.hpp"
+#include "sim/base/joined.hpp"
+
+namespace kvsim::analysis {
+namespace {
+
+sim::Ranking ranking_of(const std::string& text, const policy::Registry& policies) {
+  sim::Ranking ranking;
+  if (text == "hash") {
+    ranking.by = sim::Ranking::By::hash;
+  } else if (text == "recency") {
+    ranking.by = sim::Ranking::By::recency;
+  } else {
+    ranking.part = policy::parse_composition(text, policies).eviction;
+    if (text.find('+') != std::string::npos)
+      usage_error("'" + text + "' has an allocation; a ranking drops whatever its lane's size", "--rankings");
+    if (!ranking.part.spec->scored) {
+      std::vector<std::string> scored{"hash", "recency"};
+      for (const policy::PolicySpec& spec : policies.policies())
+        if (spec.scored) scored.push_back(spec.name);
+      usage_error("'" + text + "' does not rank by a score", "--rankings",
+                  "These do: " + joined(scored, ", ") + ".");
+    }
+  }
+  return ranking;
+}
+
+sim::RowMean row_mean_of(const Settings& settings) {
+  const std::string& text = settings.text("mean");
+  if (text == "all_rows") return sim::RowMean::all_rows;
+  if (text == "visible") return sim::RowMean::visible;
+  usage_error("'" + text + "' is neither all_rows nor visible", "--mean");
+}
+
+}  // namespace
+
+std::vector<Setting> ranking_settings() {
+  return {{"rankings", "l2_norm,keydiff,hash,recency,random", "LIST",
+           "hash, recency, or policies that rank by a score, such as snapkv(window=4)"},
+          {"mean", "all_rows", "WHICH",
+           "Attention of a position: mean over all_rows of the prompt, or over those that see it (visible)"},
+          {"bits", "16", "N", "Length of the codes of ranking hash"},
+          {"seed", "0", "N", "Of ranking hash and of random policies"}};
+}
+
+AskedRankings asked_rankings(const Measurement& of) {
+  AskedRankings out;
+  out.names = of.settings.texts("rankings");
+  for (auto name = out.names.begin(); name != out.names.end(); ++name) {
+    if (std::find(out.names.begin(), name, *name) != name)
+      usage_error("'" + *name + "' is asked for twice", "--rankings");
+    out.study.rankings.push_back(ranking_of(*name, of.policies));
+  }
+  out.study.mean = row_mean_of(of.settings);
+  out.study.hash_bits = of.settings.whole("bits", 1, 64);
+  out.study.seed = of.settings.whole("seed", 0, ~0ULL);
+  out.study.threads = of.threads;
+  return out;
+}
+
+}  // namespace kvsim::analysis

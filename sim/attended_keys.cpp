@@ -1,0 +1,31 @@
+#include "sim/attended_keys.hpp"
+
+#include "policies/parts/euclidean_norm.hpp"
+#include "sim/base/workers.hpp"
+#include "sim/mean_attention.hpp"
+#include "sim/prompt_pass.hpp"
+
+namespace kvsim::sim {
+
+void for_attended_keys(const trace::Sequence& sequence, unsigned threads, Progress& progress,
+                       const std::function<void(std::size_t lane, const AttendedKeys&)>& look) {
+  require_attention(sequence, 0);
+  const trace::Model& model = sequence.model();
+  const std::size_t prompt = sequence.prompt_length();
+  const std::vector<LaneGroup> lanes = lane_groups(model, false);
+  progress.total.store(std::uint64_t{model.n_layers} * model.n_q_heads * prompt, std::memory_order_relaxed);
+  Workers workers(threads);
+  workers.run(lanes.size(), [&](std::size_t i) {
+    const GroupTensors tensors(sequence, lanes[i], {});
+    MeanAttention attention(RowMean::visible, model.layer_window[lanes[i].layer], model.group());
+    const Watcher watcher{&attention, 0, 1, prompt};
+    show_prompt(tensors, {&watcher, 1}, progress);
+    attention.finish_prompt(GroupTensors::PromptView(tensors, 0));
+    AttendedKeys keys{{}, attention.values()};
+    for (std::size_t j = 0; j < prompt; ++j)
+      keys.norm.push_back(policy::euclidean_norm(tensors.keys(0).row(j)));
+    look(i, keys);
+  });
+}
+
+}  // namespace kvsim::sim
