@@ -15,5 +15,6 @@ void add_policy_command(CLI::App& app);
 void add_replay_command(CLI::App& app);
 void add_allocate_command(CLI::App& app);
 void add_analyze_command(CLI::App& app);
+void add_report_command(CLI::App& app);
 
 }  // namespace kvsim::tools

@@ -73,6 +73,7 @@ int run(int argc, char** argv) {
   add_replay_command(app);
   add_allocate_command(app);
   add_analyze_command(app);
+  add_report_command(app);
   add_policy_command(app);
   try {
     app.parse(argc, argv);

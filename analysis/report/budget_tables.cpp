@@ -1,0 +1,150 @@
+#include "analysis/report/budget_tables.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "analysis/numbers.hpp"
+#include "analysis/report/wording.hpp"
+
+namespace kvsim::analysis {
+namespace {
+
+using Cell = SortableTable::Cell;
+
+/// Cells gathered budget by budget, in any order of policies.
+class ByBudget {
+ public:
+  explicit ByBudget(std::string caption) { table_.caption = std::move(caption); }
+
+  void start_budget(const std::string& budget) { budgets_.push_back(budget); }
+
+  struct Line {
+    std::string policy, params, role;
+    std::vector<std::pair<std::size_t, Cell>> cells{};  ///< budget, cell
+    double best_first = std::numeric_limits<double>::infinity();
+  };
+  /// `place`: smaller is better; of the budgets that a policy has, the middle one sorts its line.
+  void add(const std::string& policy, const std::string& params, const std::string& role, Cell cell,
+           double place) {
+    auto line = std::find_if(lines_.begin(), lines_.end(), [&](const Line& l) { return l.params == params; });
+    if (line == lines_.end()) line = lines_.insert(lines_.end(), {policy, params, role});
+    line->cells.emplace_back(budgets_.size() - 1, std::move(cell));
+    places_.emplace_back(params, budgets_.size() - 1, place);
+  }
+
+  SortableTable make() && {
+    if (lines_.empty()) return {};
+    const std::size_t middle = (budgets_.size() - 1) / 2;
+    for (const auto& [params, budget, place] : places_) {
+      if (budget != middle) continue;
+      std::find_if(lines_.begin(), lines_.end(), [&](const Line& l) {
+        return l.params == params;
+      })->best_first = place;
+    }
+    std::stable_sort(lines_.begin(), lines_.end(),
+                     [](const Line& a, const Line& b) { return a.best_first < b.best_first; });
+    table_.columns = {{"policy"},
+                      {"role", "policy; oracle: knows the future, a bound; own_budget: keeps what it likes"}};
+    for (const std::string& budget : budgets_)
+      table_.columns.push_back({budget_text(budget), "budget", true});
+    for (const Line& line : lines_) {
+      std::vector<Cell>& row = table_.rows.emplace_back(budgets_.size() + 2, Cell{.shown = "\u2013"});
+      row[0] = {.shown = line.policy};
+      row[1] = {.shown = line.role};
+      for (const auto& [budget, cell] : line.cells) row[budget + 2] = cell;
+    }
+    return std::move(table_);
+  }
+
+ private:
+  SortableTable table_;
+  std::vector<std::string> budgets_;
+  std::vector<Line> lines_;
+  std::vector<std::tuple<std::string, std::size_t, double>> places_;
+};
+
+std::string range_text(const Metric& metric, const std::optional<double>& low,
+                       const std::optional<double>& high) {
+  return low && high ? interval_text(metric, low, high) : "";
+}
+
+}  // namespace
+
+SortableTable means_by_budget(const Evidence& evidence, const Metric& metric, const std::string& workload) {
+  ByBudget table(
+      capital(metric.label) + ", mean over " +
+      (workload == kAllWorkloads ? std::string("all traces") : "traces of " + quoted_name(workload)) +
+      " and its interval");
+  for (const std::string& budget : evidence.budgets()) {
+    const Question question{metric.key, workload, budget};
+    if (evidence.means(question).empty()) continue;
+    table.start_budget(budget);
+    const std::vector<PolicyMean> ranked = contest(evidence, question, metric);
+    for (const PolicyMean& each : evidence.means(question)) {
+      const bool best = metric.better != Better::neither && ranked.size() > 1 && each.role == "policy" &&
+                        each.mean == ranked.front().mean && each.traces == ranked.front().traces;
+      table.add(each.policy, each.params, each.role,
+                {.shown = value_text(metric, each.mean),
+                 .order = exact_text(each.mean),
+                 .small = range_text(metric, each.low, each.high),
+                 .marked = best},
+                metric.better == Better::higher ? -each.mean : each.mean);
+    }
+  }
+  return std::move(table).make();
+}
+
+SortableTable ranks_by_budget(const Evidence& evidence, const Metric& metric) {
+  ByBudget table("Rank by mean " + std::string(metric.label) + " over all traces, and its interval");
+  for (const std::string& budget : evidence.budgets()) {
+    const std::vector<PolicyRank>& ranks = evidence.ranks({metric.key, kAllWorkloads, budget});
+    if (ranks.empty()) continue;
+    table.start_budget(budget);
+    for (const PolicyRank& each : ranks)
+      table.add(
+          each.policy, each.params, "policy",
+          {.shown = rounded_text(each.rank, 1),
+           .order = exact_text(each.rank),
+           .small =
+               each.low && each.high ? rounded_text(*each.low, 1) + " to " + rounded_text(*each.high, 1) : "",
+           .marked = each.rank == 1},
+          each.rank);
+  }
+  return std::move(table).make();
+}
+
+SortableTable differences_by_budget(const Evidence& evidence, const Metric& metric) {
+  ByBudget table(
+      "Difference in " + std::string(metric.label) +
+      " to the best policy of the budget, its interval, and on how many traces the policy is worse; "
+      "\u2248: not distinguishable from the best");
+  for (const std::string& budget : evidence.budgets()) {
+    const Question question{metric.key, kAllWorkloads, budget};
+    const std::vector<PolicyMean> ranked = contest(evidence, question, metric);
+    if (ranked.size() < 2) continue;
+    table.start_budget(budget);
+    const PolicyMean& best = ranked.front();
+    for (const PolicyMean& each : ranked) {
+      if (each.params == best.params) {
+        table.add(each.policy, each.params, each.role,
+                  {.shown = "best", .order = "0", .small = "", .marked = true}, -1);
+        continue;
+      }
+      const auto behind = evidence.difference(question, each.params, best.params);
+      if (!behind) continue;
+      const std::string range = behind->low && behind->high
+                                    ? difference_interval_text(metric, *behind->low, *behind->high) + "; "
+                                    : "";
+      table.add(each.policy, each.params, each.role,
+                {.shown = (behind->distinguishable() ? "" : "\u2248 ") +
+                          difference_text(metric, behind->difference),
+                 .order = exact_text(behind->difference),
+                 .small = range + std::to_string(behind->worse) + " of " + std::to_string(behind->traces),
+                 .marked = false},
+                std::abs(behind->difference));
+    }
+  }
+  return std::move(table).make();
+}
+
+}  // namespace kvsim::analysis

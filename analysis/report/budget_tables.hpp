@@ -1,0 +1,17 @@
+#pragma once
+/// The statistics of a study as people compare them: policies down, budgets across.
+#include "analysis/report/evidence.hpp"
+#include "analysis/report/sortable_table.hpp"
+
+namespace kvsim::analysis {
+
+// Each has no rows when its tables know nothing; rows begin with what is best in the middle budget.
+
+/// Means with intervals, of every role; the best policy of a budget is marked.
+SortableTable means_by_budget(const Evidence& evidence, const Metric& metric, const std::string& workload);
+/// Rank of the mean with its interval.
+SortableTable ranks_by_budget(const Evidence& evidence, const Metric& metric);
+/// Paired difference to the best policy of the budget, its interval, on how many traces worse.
+SortableTable differences_by_budget(const Evidence& evidence, const Metric& metric);
+
+}  // namespace kvsim::analysis

@@ -1,0 +1,90 @@
+#pragma once
+/// The statistics of a study as findings ask for them: by metric, workload and budget, from the tables
+/// `means`, `differences` and `ranks` and the results they were made of (columns: analysis/METRICS.md).
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "analysis/metric.hpp"
+#include "analysis/records.hpp"
+
+namespace kvsim::analysis {
+
+/// The workload of rows that speak of every trace.
+inline constexpr const char* kAllWorkloads = "all";
+
+/// What numbers are about.
+struct Question {
+  std::string metric, workload, budget;
+  auto operator<=>(const Question&) const = default;
+};
+
+struct PolicyMean {
+  std::string policy, params, role;
+  std::uint64_t traces = 0;
+  double mean = 0;
+  std::optional<double> low, high;  ///< none: too few traces
+  std::optional<double> prompt_min, prompt_max;
+};
+
+/// policy - other, in the metric's unit, over the traces both have.
+struct PairedDifference {
+  std::string policy, params, other, other_params;
+  std::uint64_t traces = 0;
+  double difference = 0;
+  std::optional<double> low, high;
+  std::uint64_t better = 0, equal = 0, worse = 0;  ///< traces on which `policy` is so
+
+  /// The interval leaves out zero.
+  bool distinguishable() const { return low && high && (*low > 0 || *high < 0); }
+  PairedDifference reversed() const;
+};
+
+struct PolicyRank {
+  std::string policy, params;
+  std::uint64_t traces = 0;
+  double rank = 0;
+  std::optional<double> low, high, concordance;
+};
+
+class Evidence {
+ public:
+  /// Tables may be without rows. Throws Error(input) when one has rows and lacks a column it must have.
+  Evidence(const Records& means, const Records& differences, const Records& ranks, const Records& results);
+
+  /// Of every role, in the table's order; empty: nothing is known.
+  const std::vector<PolicyMean>& means(const Question& question) const;
+  const std::vector<PolicyRank>& ranks(const Question& question) const;
+  /// Whichever way round the table has it.
+  std::optional<PairedDifference> difference(const Question& question, const std::string& params,
+                                             const std::string& other_params) const;
+
+  /// What the best set of the same size, chosen anew at each step, would have: `metric`_oracle of a policy's
+  /// own rows, mean over its traces.
+  std::optional<double> step_ideal(const std::string& metric, const std::string& budget,
+                                   const std::string& params) const;
+
+  /// Of any metric: budgets by size, workloads in the table's order and without kAllWorkloads.
+  const std::vector<std::string>& budgets() const { return budgets_; }
+  const std::vector<std::string>& workloads() const { return workloads_; }
+  /// The most telling metric that has a mean over all traces and by which policies are compared; null: none.
+  const Metric* leading_metric() const;
+
+ private:
+  void add_results(const Records& results);
+
+  std::map<Question, std::vector<PolicyMean>> means_;
+  std::map<Question, std::vector<PolicyRank>> ranks_;
+  std::map<Question, std::map<std::pair<std::string, std::string>, PairedDifference>> differences_;
+  std::map<Question, double> step_ideals_;  ///< workload: the policy's params
+  std::vector<std::string> budgets_, workloads_;
+};
+
+/// The policies that can be compared there, best first: those that were ranked, for these have a value in
+/// every trace where any policy has one; or the only one. Equal means keep the table's order.
+std::vector<PolicyMean> contest(const Evidence& evidence, const Question& question, const Metric& metric);
+
+}  // namespace kvsim::analysis

@@ -1,0 +1,52 @@
+#pragma once
+/// What a study found, in sentences computed from its tables. A sentence claims what the intervals carry and
+/// no more: a paired difference whose interval includes zero is "not distinguishable", one trace ranks
+/// nothing, means over other traces are not compared.
+#include <string>
+#include <vector>
+
+#include "analysis/records.hpp"
+#include "analysis/report/evidence.hpp"
+
+namespace kvsim::analysis {
+
+struct Finding {
+  std::string text;                    ///< names in `backquotes`
+  std::vector<std::string> details{};  ///< the numbers behind it, a sentence each
+};
+using Findings = std::vector<Finding>;
+
+// What policies do. Each rule gives nothing when its tables say nothing about it.
+
+/// The best policy per budget, whether the next is distinguishable, and how many are not.
+Findings best_policies(const Evidence& evidence, const Metric& metric);
+/// How far the best policy is from oracles and from the per-step ideal.
+Findings room_left(const Evidence& evidence, const Metric& metric);
+/// Whether traces agree on the order (Kendall's W), and the interval of the best policy's rank.
+Findings stability(const Evidence& evidence, const Metric& metric);
+/// Workloads in which another policy is distinguishably better than the one that is best over all.
+Findings workloads_apart(const Evidence& evidence, const Metric& metric);
+/// The smallest studied budget at which a policy loses less than 5 % of attention.
+Findings sufficient_budget(const Evidence& evidence);
+/// What is not better than dropping at random, or than a sliding window.
+Findings against_baselines(const Evidence& evidence, const Metric& metric);
+
+// What limits what can be said.
+
+/// Where so much attention is lost that a replay, which never lets the model drift, no longer tells what a
+/// real run would do: retained mass below 0.9.
+Findings open_loop(const Evidence& evidence);
+/// A single trace; workloads with fewer than five.
+Findings few_traces(const Evidence& evidence);
+Findings unequal_lengths(const Evidence& evidence);
+/// Policies that agree in every row of the results.
+Findings same_results(const Records& results);
+/// Cells that were not run, by reason. `skipped`: columns policy, budget, analysis and reason.
+Findings skipped_cells(const Records& skipped);
+
+/// Every rule of the first kind, the most telling first.
+Findings what_policies_do(const Evidence& evidence);
+/// Every rule of the second kind.
+Findings what_limits(const Evidence& evidence, const Records& results, const Records& skipped);
+
+}  // namespace kvsim::analysis

@@ -1,0 +1,103 @@
+#include "analysis/report/html.hpp"
+
+#include <algorithm>
+
+#include "analysis/utf8.hpp"
+
+namespace kvsim::analysis {
+namespace {
+
+constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
+
+bool is_control(char c) {
+  const auto byte = static_cast<unsigned char>(c);
+  return (byte < 0x20 && c != '\n' && c != '\t') || byte == 0x7F;
+}
+
+std::string_view escape(char c) {
+  switch (c) {
+    case '&':
+      return "&amp;";
+    case '<':
+      return "&lt;";
+    case '>':
+      return "&gt;";
+    case '"':
+      return "&quot;";
+    case '\'':
+      return "&#39;";
+    default:
+      return {};
+  }
+}
+
+}  // namespace
+
+std::string html_escaped(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  while (!text.empty()) {
+    const std::size_t length = utf8_length(text);
+    if (length == 0 || is_control(text[0])) {
+      out += kReplacement;
+    } else if (const std::string_view entity = escape(text[0]); !entity.empty()) {
+      out += entity;
+    } else {
+      out += text.substr(0, length);
+    }
+    text.remove_prefix(length == 0 ? 1 : length);
+  }
+  return out;
+}
+
+std::string data_address(std::string_view type, std::string_view content) {
+  constexpr std::string_view kKept = " -_.~!*();:@&=+$,/?'";  // and letters and digits
+  constexpr std::string_view kHex = "0123456789ABCDEF";
+  std::string out = "data:" + std::string(type) + ",";
+  out.reserve(out.size() + content.size() * 5 / 4);
+  for (const char c : content) {
+    const bool plain = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+    if (plain || kKept.find(c) != std::string_view::npos) {
+      out += c;
+    } else {
+      const auto byte = static_cast<unsigned char>(c);
+      out += {'%', kHex[byte >> 4], kHex[byte & 15]};
+    }
+  }
+  return out;
+}
+
+Html::Element Html::element(std::string_view name, const Attributes& attributes) {
+  start(name, attributes);
+  return {*this, name};
+}
+
+void Html::leaf(std::string_view name, std::string_view text, const Attributes& attributes) {
+  const Element opened = element(name, attributes);
+  out_ += html_escaped(text);
+}
+
+void Html::empty(std::string_view name, const Attributes& attributes) {
+  start(name, attributes);
+}
+
+void Html::prose(std::string_view text) {
+  bool code = false;
+  for (std::size_t at = 0; at <= text.size(); code = !code) {
+    const std::size_t end = std::min(text.find('`', at), text.size());
+    if (code)
+      leaf("code", text.substr(at, end - at));
+    else
+      out_ += html_escaped(text.substr(at, end - at));
+    at = end + 1;
+  }
+}
+
+void Html::start(std::string_view name, const Attributes& attributes) {
+  out_.append("<").append(name);
+  for (const auto& [key, value] : attributes)
+    out_.append(" ").append(key).append("=\"").append(html_escaped(value)).append("\"");
+  out_ += '>';
+}
+
+}  // namespace kvsim::analysis

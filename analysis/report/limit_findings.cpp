@@ -1,0 +1,214 @@
+// What limits what a study can say.
+#include <algorithm>
+#include <map>
+
+#include "analysis/identical_policies.hpp"
+#include "analysis/numbers.hpp"
+#include "analysis/report/findings.hpp"
+#include "analysis/report/wording.hpp"
+
+namespace kvsim::analysis {
+namespace {
+
+constexpr double kCredibleMass = 0.9;
+constexpr std::uint64_t kFewTraces = 5;
+
+Findings without_decode_steps(const Evidence& evidence) {
+  const Metric* metric = evidence.leading_metric();
+  if (metric == nullptr) return {};
+  return {{std::string(
+               "Replay is open loop, and these traces have no generated tokens: what a policy costs while "
+               "generating, attention loss and retained mass, was not measured. Policies are compared by ") +
+           metric->label + "."}};
+}
+
+std::string name_of(const Value& value) {
+  if (const auto* found = std::get_if<std::string>(&value)) return *found;
+  return number(value) ? exact_text(*number(value)) : std::string();
+}
+
+/// Retained mass of the policies of one budget.
+struct Retained {
+  std::vector<std::string> below;  ///< those under kCredibleMass
+  std::size_t policies = 0;
+  double least = 1, most = 0;
+};
+
+Retained retained_at(const Evidence& evidence, const std::string& budget) {
+  Retained out;
+  for (const PolicyMean& each : evidence.means({"attention_loss", kAllWorkloads, budget})) {
+    if (each.role != "policy") continue;
+    const double mass = 1 - each.mean;
+    ++out.policies;
+    out.least = std::min(out.least, mass);
+    out.most = std::max(out.most, mass);
+    if (mass < kCredibleMass) out.below.push_back(each.policy);
+  }
+  return out;
+}
+
+/// "every policy at 10%; some policies at 25% and 50%".
+std::string bitten_text(const std::vector<std::string>& all, const std::vector<std::string>& some) {
+  std::string text = all.empty() ? "" : "every policy at " + listed(all);
+  if (!some.empty()) text += (text.empty() ? "" : "; ") + ("some policies at " + listed(some));
+  return text.empty() ? "nowhere in this study" : text;
+}
+
+std::string percent(double share) {
+  return rounded_text(100 * share, 1) + '%';
+}
+
+}  // namespace
+
+Findings open_loop(const Evidence& evidence) {
+  Finding finding;
+  std::vector<std::string> all, some;  // budgets, by how many policies are below
+  for (const std::string& budget : evidence.budgets()) {
+    const Retained found = retained_at(evidence, budget);
+    if (found.policies == 0) continue;
+    std::string text =
+        budget_text(budget) + ": mean retained mass " +
+        (found.policies == 1 ? percent(found.most) : percent(found.least) + " to " + percent(found.most)) +
+        "; " + std::to_string(found.below.size()) + " of " + std::to_string(found.policies) +
+        " policies below 90%";
+    if (!found.below.empty()) {
+      const bool everyone = found.below.size() == found.policies;
+      (everyone ? all : some).push_back(budget_text(budget));
+      if (!everyone) text += ": " + names_text(found.below);
+    }
+    finding.details.push_back(text + '.');
+  }
+  if (finding.details.empty()) return without_decode_steps(evidence);
+  finding.text =
+      "Replay is open loop: it answers each recorded query exactly, and does not see how the answer would "
+      "have "
+      "changed later tokens. Where a policy retains less than 90% of attention, its numbers tell what was "
+      "lost, "
+      "no longer what a real run would do: " +
+      bitten_text(all, some) + '.';
+  return {finding};
+}
+
+Findings few_traces(const Evidence& evidence) {
+  std::map<std::string, std::uint64_t> traces;
+  const Metric* metric = evidence.leading_metric();
+  if (metric == nullptr) return {};
+  const auto count = [&](const std::string& workload) {
+    std::uint64_t most = 0;
+    for (const std::string& budget : evidence.budgets())
+      for (const PolicyMean& each : evidence.means({metric->key, workload, budget}))
+        most = std::max(most, each.traces);
+    return most;
+  };
+  if (const std::uint64_t all = count(kAllWorkloads); all == 1) {
+    return {
+        {"A single trace is an anecdote: there are no intervals, and no order of policies follows from it."}};
+  } else if (all < kFewTraces) {
+    return {{"Only " + count_text(all, "trace") + ": intervals from fewer than " +
+             std::to_string(kFewTraces) + " are rough, and rather too narrow."}};
+  }
+  std::vector<std::string> small;
+  for (const std::string& workload : evidence.workloads())
+    if (const std::uint64_t n = count(workload); n < kFewTraces)
+      small.push_back(quoted_name(workload) + " (" + std::to_string(n) + ")");
+  if (small.empty()) return {};
+  return {{"Few traces of a workload: intervals within " + listed(small) +
+           " are rough, and rather too narrow; with one "
+           "trace there is none."}};
+}
+
+Findings unequal_lengths(const Evidence& evidence) {
+  const Metric* metric = evidence.leading_metric();
+  if (metric == nullptr) return {};
+  constexpr double kAlike = 2;  // prompts made for one length differ by a word
+  std::optional<double> shortest, longest;
+  for (const std::string& budget : evidence.budgets()) {
+    for (const PolicyMean& each : evidence.means({metric->key, kAllWorkloads, budget})) {
+      if (!each.prompt_min || !each.prompt_max) continue;
+      shortest = std::min(shortest.value_or(*each.prompt_min), *each.prompt_min);
+      longest = std::max(longest.value_or(*each.prompt_max), *each.prompt_max);
+    }
+  }
+  if (!shortest || *longest <= *shortest + kAlike) return {};
+  return {{"Prompts differ in length, " + rounded_text(*shortest) + " to " + rounded_text(*longest) +
+           " tokens, and means pool them: a budget in tokens or bytes is another share of each."}};
+}
+
+Findings same_results(const Records& results) {
+  if (results.rows.empty()) return {};
+  std::map<std::string, std::string> label;
+  const std::size_t policy = results.column("policy"), params = results.column("params");
+  for (const std::vector<Value>& row : results.rows) label.emplace(text(row[params]), text(row[policy]));
+  Finding finding;
+  for (const std::vector<std::string>& group : identical_policies(results)) {
+    std::vector<std::string> names;
+    for (const std::string& each : group) names.push_back(label.at(each));
+    finding.details.push_back(names_text(names, 12) + '.');
+  }
+  if (finding.details.empty()) return {};
+  finding.text =
+      (finding.details.size() == 1 ? std::string("One group of policies")
+                                   : std::to_string(finding.details.size()) + " groups of policies") +
+      " gave identical results everywhere: a parameter without effect here, or the same policy "
+      "under several names. Ranks count them as several.";
+  return {finding};
+}
+
+namespace {
+
+/// The reason without what differs from trace to trace: its numbers.
+std::string kind_of(const std::string& reason) {
+  std::string kind;
+  for (const char c : reason)
+    if (c < '0' || c > '9')
+      kind += c;
+    else if (kind.empty() || kind.back() != '#')
+      kind += '#';
+  return kind;
+}
+
+struct SkippedFor {
+  std::string reason;  ///< of the first
+  std::vector<std::string> what, budgets;
+  std::size_t rows = 0;
+  bool varies = false;
+};
+
+void add_once(std::vector<std::string>& all, const std::string& item) {
+  if (!item.empty() && std::find(all.begin(), all.end(), item) == all.end()) all.push_back(item);
+}
+
+std::string skipped_text(const SkippedFor& group) {
+  return names_text(group.what) + (group.budgets.empty() ? "" : " at " + listed(group.budgets)) + ", " +
+         count_text(group.rows, "time") + (group.varies ? ", for example: " : ": ") + group.reason;
+}
+
+}  // namespace
+
+Findings skipped_cells(const Records& skipped) {
+  if (skipped.rows.empty()) return {};
+  const std::size_t trace = skipped.column("trace"), policy = skipped.column("policy"),
+                    budget = skipped.column("budget"), analysis = skipped.column("analysis"),
+                    reason = skipped.column("reason");
+  std::map<std::string, SkippedFor> groups;
+  for (const std::vector<Value>& row : skipped.rows) {
+    const std::string why = name_of(row[reason]), ran = name_of(row[policy]), looked = name_of(row[analysis]);
+    SkippedFor& group = groups.try_emplace(kind_of(why), SkippedFor{why, {}, {}}).first->second;
+    add_once(group.what, !ran.empty()      ? ran
+                         : !looked.empty() ? "analysis " + looked
+                                           : "trace " + name_of(row[trace]));
+    if (const std::string at = name_of(row[budget]); !at.empty()) add_once(group.budgets, budget_text(at));
+    ++group.rows;
+    group.varies = group.varies || why != group.reason;
+  }
+  Finding finding;
+  for (const auto& [kind, group] : groups) finding.details.push_back(skipped_text(group));
+  finding.text =
+      "Not everything could be run: " + count_text(skipped.rows.size(), "cell") +
+      " (a policy at a budget on a trace, or an analysis of one) " +
+      (skipped.rows.size() == 1 ? "has" : "have") +
+      " no numbers. A policy that ran on fewer traces than others at a budget is not compared there.";
+  return {finding};
+}
+
+}  // namespace kvsim::analysis

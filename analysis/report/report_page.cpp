@@ -1,0 +1,316 @@
+#include "analysis/report/report_page.hpp"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "analysis/numbers.hpp"
+#include "analysis/report/budget_tables.hpp"
+#include "analysis/report/page_assets.hpp"
+#include "analysis/report/study_summary.hpp"
+#include "analysis/report/wording.hpp"
+#include "sim/base/version.hpp"
+
+namespace kvsim::analysis {
+namespace {
+
+constexpr std::size_t kMostRows = 100;   ///< of a table of an analysis; the rest is in its file
+constexpr std::size_t kShortTable = 12;  ///< rows that need no folding
+
+bool is_statistic(const std::string& table) {
+  return table == "means" || table == "differences" || table == "ranks" || table == "skipped";
+}
+
+class Page {
+ public:
+  explicit Page(const ReportContent& content)
+      : content_(content),
+        study_(content.study),
+        evidence_(study_.table("means"), study_.table("differences"), study_.table("ranks"), study_.results) {
+  }
+
+  std::string make() && {
+    html_.verbatim("<!DOCTYPE html>\n");
+    {
+      const Html::Element root = html_.element("html", {{"lang", "en"}});
+      head();
+      body();
+    }
+    html_.new_line();
+    return std::move(html_).take();
+  }
+
+ private:
+  void head() {
+    html_.new_line();
+    const Html::Element head = html_.element("head");
+    html_.empty("meta", {{"charset", "utf-8"}});
+    html_.empty("meta", {{"name", "viewport"}, {"content", "width=device-width, initial-scale=1"}});
+    html_.empty("meta", {{"name", "generator"}, {"content", std::string("kvsim ") + kVersion}});
+    html_.leaf("title", study_.title);
+    html_.new_line();
+    const Html::Element style = html_.element("style");
+    html_.verbatim(page_style());
+  }
+
+  void body() {
+    html_.new_line();
+    const Html::Element body = html_.element("body");
+    header();
+    {
+      const Html::Element main = html_.element("main");
+      findings();
+      studied();
+      figures();
+      tables();
+      analyses();
+      method();
+    }
+    const Html::Element script = html_.element("script");
+    html_.verbatim(page_script());
+  }
+
+  void header() {
+    {
+      const Html::Element header = html_.element("header");
+      {
+        const Html::Element words = html_.element("div");
+        html_.leaf("h1", study_.title);
+        html_.leaf("p", "What KV cache policies would have lost on recorded runs, by kvsim.",
+                   {{"class", "quiet"}});
+      }
+      html_.leaf("button", "Dark theme", {{"type", "button"}, {"id", "theme"}, {"hidden", ""}});
+    }
+    if (!study_.unfinished.empty())
+      html_.leaf("p", "This study is not finished: " + study_.unfinished,
+                 {{"class", "notice"}, {"role", "note"}});
+    const Html::Element nav = html_.element("nav", {{"aria-label", "Sections"}});
+    const Html::Element list = html_.element("ul");
+    for (const auto& [id, title] : sections()) {
+      const Html::Element item = html_.element("li");
+      html_.leaf("a", title, {{"href", "#" + id}});
+    }
+  }
+
+  std::vector<std::pair<std::string, std::string>> sections() const {
+    std::vector<std::pair<std::string, std::string>> all{{"findings", "Findings"},
+                                                         {"studied", "What was studied"}};
+    if (!content_.figures.empty() || !content_.undrawn.empty()) all.emplace_back("figures", "Figures");
+    if (evidence_.leading_metric() != nullptr) all.emplace_back("tables", "Tables");
+    if (has_analyses()) all.emplace_back("analyses", "Analyses of traces");
+    all.emplace_back("method", "How it was made");
+    return all;
+  }
+
+  /// A section with its heading; its content follows.
+  Html::Element section(const std::string& id, const std::string& title) {
+    html_.new_line();
+    Html::Element opened = html_.element("section", {{"id", id}});
+    html_.leaf("h2", title);
+    return opened;
+  }
+
+  void paragraph(const std::string& text) {
+    const Html::Element opened = html_.element("p");
+    html_.prose(text);
+  }
+
+  /// Folded, with a line that says what is inside.
+  Html::Element folded(const std::string& summary) {
+    html_.new_line();
+    Html::Element opened = html_.element("details");
+    const Html::Element line = html_.element("summary");
+    html_.prose(summary);
+    return opened;
+  }
+
+  void list_findings(const Findings& all, const std::string& kind) {
+    const Html::Element list = html_.element("ol", {{"class", kind}});
+    for (const Finding& finding : all) {
+      html_.new_line();
+      const Html::Element item = html_.element("li");
+      paragraph(finding.text);
+      if (finding.details.empty()) continue;
+      const Html::Element details = folded("The numbers");
+      const Html::Element lines = html_.element("ul");
+      for (const std::string& detail : finding.details) {
+        const Html::Element line = html_.element("li");
+        html_.prose(detail);
+      }
+    }
+  }
+
+  void findings() {
+    const Html::Element opened = section("findings", "Findings");
+    const Findings found = what_policies_do(evidence_);
+    if (found.empty())
+      paragraph("There are no means of any metric: no policy ran, or the study asked for analyses alone.");
+    else
+      list_findings(found, "findings");
+    const Findings limits = what_limits(evidence_, study_.results, study_.table("skipped"));
+    if (limits.empty()) return;
+    html_.leaf("h3", "What to keep in mind");
+    list_findings(limits, "findings cautions");
+  }
+
+  void fact(const std::string& name, const std::string& text) {
+    if (text.empty()) return;
+    html_.leaf("dt", name);
+    const Html::Element value = html_.element("dd");
+    html_.prose(text);
+  }
+
+  void studied() {
+    const Html::Element opened = section("studied", "What was studied");
+    {
+      const Html::Element facts = html_.element("dl");
+      for (const auto& [name, text] : study_facts(study_)) fact(name, text);
+    }
+    list_traces();
+    list_policies();
+    if (study_.configuration.empty()) return;
+    const Html::Element details = folded("Effective configuration (`study.json`)");
+    html_.leaf("pre", study_.configuration, {{"tabindex", "0"}});
+  }
+
+  void list_traces() {
+    const SortableTable table = trace_table(study_);
+    if (table.rows.empty()) return;
+    const Html::Element details = folded(count_text(table.rows.size(), "trace"));
+    write_table(html_, table);
+  }
+
+  void list_policies() {
+    const SortableTable table = policy_table(study_.results);
+    if (table.rows.empty()) return;
+    const Html::Element details = folded("Policies and their parameters");
+    write_table(html_, table);
+  }
+
+  void figures() {
+    if (content_.figures.empty() && content_.undrawn.empty()) return;
+    const Html::Element opened = section("figures", "Figures");
+    if (!content_.undrawn.empty())
+      html_.leaf("p", "Not drawn: " + content_.undrawn, {{"class", "notice"}, {"role", "note"}});
+    for (const DrawnFigure& each : content_.figures) write_figure(each);
+  }
+
+  void write_figure(const DrawnFigure& drawn) {
+    const Figure& figure = drawn.figure;
+    html_.new_line();
+    const Html::Element opened = html_.element("figure", {{"id", "figure-" + figure.name}});
+    html_.leaf("h3", figure.title);
+    const std::string alt = figure.title + ". " + figure.reading;
+    for (const auto& [theme, svg] :
+         {std::pair("light", &drawn.light_svg), std::pair("dark", &drawn.dark_svg)}) {
+      if (svg->empty()) continue;
+      html_.empty("img", {{"class", theme}, {"alt", alt}, {"src", data_address("image/svg+xml", *svg)}});
+      html_.new_line();
+    }
+    const Html::Element caption = html_.element("figcaption");
+    paragraph(figure.reading);
+    if (!figure.remark.empty()) paragraph(figure.remark);
+    if (figure.data.columns.empty()) return;
+    paragraph("Numbers: `figures/" + figure.name + ".csv`; script: `figures/" + figure.name + ".gp`" +
+              (figure.command.empty() ? "." : "; made by `" + figure.command + "`."));
+  }
+
+  void tables() {
+    const Metric* leading = evidence_.leading_metric();
+    if (leading == nullptr) return;
+    const Html::Element opened = section("tables", "Tables");
+    paragraph(
+        "A heading sorts its column. All numbers: `tables/means.csv`, `tables/differences.csv` and "
+        "`tables/ranks.csv`.");
+    table_if_any(means_by_budget(evidence_, *leading, kAllWorkloads));
+    table_if_any(differences_by_budget(evidence_, *leading));
+    table_if_any(ranks_by_budget(evidence_, *leading));
+    for (const std::string& workload : evidence_.workloads())
+      folded_table(means_by_budget(evidence_, *leading, workload));
+    for (const Metric& metric : metrics())
+      if (&metric != leading) folded_table(means_by_budget(evidence_, metric, kAllWorkloads));
+  }
+
+  void table_if_any(const SortableTable& table) {
+    if (!table.rows.empty()) write_table(html_, table);
+  }
+
+  void folded_table(const SortableTable& table) {
+    if (table.rows.empty()) return;
+    const Html::Element details = folded(table.caption);
+    write_table(html_, table);
+  }
+
+  bool has_analyses() const {
+    return std::any_of(study_.tables.begin(), study_.tables.end(),
+                       [](const auto& table) { return !is_statistic(table.first); });
+  }
+
+  void analyses() {
+    if (!has_analyses()) return;
+    const Html::Element opened = section("analyses", "Analyses of traces");
+    for (const auto& [name, records] : study_.tables) {
+      if (is_statistic(name)) continue;
+      const SortableTable table = table_of(records, "`tables/" + name + ".csv`", kMostRows);
+      html_.leaf("h3", name);
+      if (records.rows.size() <= kShortTable)
+        write_table(html_, table);
+      else
+        folded_table(table);
+    }
+  }
+
+  void method() {
+    const Html::Element opened = section("method", "How it was made");
+    paragraph(
+        "Every policy was replayed on the queries, keys and values recorded from each trace's run; the model "
+        "did "
+        "not run again. A trace's value is the mean over its seeds. Means, differences and ranks take traces "
+        "as "
+        "their units; their intervals" +
+        (study_.confidence ? " (" + rounded_text(100 * *study_.confidence, 1) + "%)" : std::string()) +
+        " are those of a bootstrap that draws traces anew within each workload, the same ones for every "
+        "policy. "
+        "Intervals are not corrected for the number of comparisons: of many equal policies some come out "
+        "apart "
+        "by chance, and the best of many looks a little better than it is.");
+    if (!study_.configuration.empty())
+      paragraph(
+          "To do it again, save the configuration above as `study.json` and run `kvsim study study.json -o "
+          "DIR`. "
+          "This page was written by `kvsim report DIR`, kvsim " +
+          std::string(kVersion) + '.');
+    list_notes();
+    folded_table(definitions("results", study_.results));
+    for (const auto& [name, records] : study_.tables) folded_table(definitions(name, records));
+  }
+
+  void list_notes() {
+    if (study_.notes.empty()) return;
+    const Html::Element details = folded("Notes of the study");
+    const Html::Element list = html_.element("ul");
+    for (const std::string& note : study_.notes) html_.leaf("li", note);
+  }
+
+  static SortableTable definitions(const std::string& name, const Records& records) {
+    SortableTable table{
+        .caption = "Columns of `" + name + "`", .columns = {{"column"}, {"unit"}, {"meaning"}}, .rows = {}};
+    for (const ColumnInfo& column : records.columns)
+      if (!column.description.empty())
+        table.rows.push_back({{.shown = column.key}, {.shown = column.unit}, {.shown = column.description}});
+    return table;
+  }
+
+  const ReportContent& content_;
+  const ReportedStudy& study_;
+  const Evidence evidence_;
+  Html html_;
+};
+
+}  // namespace
+
+std::string report_page(const ReportContent& content) {
+  return Page(content).make();
+}
+
+}  // namespace kvsim::analysis

@@ -1,0 +1,120 @@
+#include "analysis/report/reported_study.hpp"
+
+#include <algorithm>
+#include <boost/json/array.hpp>
+#include <boost/json/value.hpp>
+#include <filesystem>
+
+#include "analysis/read_csv.hpp"
+#include "analysis/rows.hpp"
+#include "analysis/statistics/statistics.hpp"
+#include "sim/base/error.hpp"
+#include "sim/base/read_file.hpp"
+#include "sim/base/strict_json.hpp"
+
+namespace kvsim::analysis {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uint64_t kMostBytes = 1ULL << 28;
+constexpr std::size_t kMostValues = 10'000'000;
+
+/// The columns kvsim gives a table that others may have edited; empty: an analysis, whatever it has.
+std::vector<ColumnInfo> expected_columns(std::string_view table) {
+  const Statistics empty = empty_statistics();
+  if (table == "means") return empty.means.columns;
+  if (table == "differences") return empty.differences.columns;
+  if (table == "ranks") return empty.ranks.columns;
+  return {};
+}
+
+std::vector<std::pair<std::string, Records>> read_tables(const fs::path& folder) {
+  std::vector<std::pair<std::string, Records>> tables;
+  std::error_code failed;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, failed)) {
+    if (entry.path().extension() != ".csv") continue;
+    const std::string name = entry.path().stem().string();
+    tables.emplace_back(name, read_csv(entry.path().string(), expected_columns(name)));
+  }
+  std::sort(tables.begin(), tables.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  return tables;
+}
+
+/// Units and descriptions from columns.csv, where the table was read without.
+void describe(std::vector<std::pair<std::string, Records>>& tables, const Records& descriptions) {
+  const std::size_t table = descriptions.column("table"), key = descriptions.column("key"),
+                    unit = descriptions.column("unit"), description = descriptions.column("description");
+  const auto text_or_nothing = [](const Value& value) {
+    const auto* found = std::get_if<std::string>(&value);
+    return found != nullptr ? *found : std::string();
+  };
+  for (const std::vector<Value>& row : descriptions.rows) {
+    for (auto& [name, records] : tables) {
+      if (name != text_or_nothing(row[table])) continue;
+      for (ColumnInfo& column : records.columns)
+        if (column.key == text_or_nothing(row[key]) && column.description.empty())
+          column = {column.key, text_or_nothing(row[unit]), text_or_nothing(row[description])};
+    }
+  }
+}
+
+/// What the study says of itself.
+void read_result(ReportedStudy& study, const JsonObject& result) {
+  if (!result.flag_or("complete", false))
+    study.unfinished = "it was stopped, or is still at work; resume it with kvsim study --resume.";
+  for (const boost::json::value& entry : result.array("traces")) {
+    const JsonObject trace(entry, result.path("traces"));
+    constexpr std::uint64_t kMostTokens = 1ULL << 40;
+    study.traces.push_back({trace.text("name"), trace.text_or("content_sha256", ""),
+                            trace.integer_or("prompt", 0, kMostTokens, 0),
+                            trace.integer_or("decode", 0, kMostTokens, 0)});
+    if (const std::string model = trace.text_or("model", "");
+        !model.empty() && std::find(study.models.begin(), study.models.end(), model) == study.models.end())
+      study.models.push_back(model);
+  }
+  for (const boost::json::value& note : result.array("notes"))
+    if (note.is_string()) study.notes.emplace_back(note.as_string());
+}
+
+void read_configuration(ReportedStudy& study, const std::string& path) {
+  study.configuration = read_file(path, kMostBytes);
+  const boost::json::value document = parse_strict_json(study.configuration, path, kMostValues);
+  const JsonObject config(document, path);
+  study.title = config.text_or("title", "");
+  if (study.title.empty()) study.title = config.text_or("name", "");
+  if (config.has("result")) read_result(study, config.object("result"));
+  if (config.has("statistics"))
+    study.confidence = config.object("statistics").number_or("confidence", 0, 1, 0.95);
+}
+
+}  // namespace
+
+const Records& ReportedStudy::table(std::string_view name) const {
+  static const Records nothing;
+  const auto found =
+      std::find_if(tables.begin(), tables.end(), [&](const auto& t) { return t.first == name; });
+  return found == tables.end() ? nothing : found->second;
+}
+
+ReportedStudy read_reported_study(const std::string& folder) {
+  const fs::path root = folder;
+  std::error_code failed;
+  if (!fs::is_directory(root, failed))
+    usage_error("is no folder", folder, "Name the folder that kvsim study -o wrote.");
+  if (!fs::exists(root / "results.csv", failed))
+    usage_error("no results.csv in it", folder,
+                "Name the folder that kvsim study -o wrote; if it was stopped, resume it.");
+  ReportedStudy study;
+  if (fs::exists(root / "study.json", failed)) read_configuration(study, (root / "study.json").string());
+  study.results = read_csv((root / "results.csv").string(), records_of({}).columns);
+  study.tables = read_tables(root / "tables");
+  if (fs::exists(root / "columns.csv", failed))
+    describe(study.tables,
+             read_csv((root / "columns.csv").string(),
+                      {{"table", "", ""}, {"key", "", ""}, {"unit", "", ""}, {"description", "", ""}}));
+  if (study.title.empty()) study.title = "Study of KV cache policies";
+  return study;
+}
+
+}  // namespace kvsim::analysis
