@@ -46,7 +46,7 @@ Kind retention_kind() {
   kind.summary = "How much importance the n largest positions of each layer retain, by n";
   kind.source = "XKV, Fig. 3 and 4, eq. 9 and 10";
   kind.settings = importance_settings();
-  kind.settings.push_back({"points", "4", "N", "Sizes n per doubling, on a geometric grid"});
+  kind.settings.push_back({"points", "2", "N", "Sizes n per doubling, on a geometric grid"});
   kind.settings.push_back({"shares", "5%,10%,20%,50%", "LIST", "Sizes besides, as shares of the positions"});
   kind.columns = {
       {"trace", "", "trace file, as given"},

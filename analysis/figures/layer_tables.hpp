@@ -1,0 +1,31 @@
+#pragma once
+/// Tables with rows per trace and layer, as figures of layers read them.
+#include <map>
+#include <string>
+#include <vector>
+
+#include "analysis/figures/figure.hpp"
+
+namespace kvsim::analysis {
+
+/// Different texts of a column, in order of appearance.
+std::vector<std::string> distinct(const Records& table, std::string_view key);
+/// The rows with `value` in a column.
+Records rows_where(const Records& table, std::string_view key, const std::string& value);
+
+/// x -> what there is at x, one value per trace.
+using Gathered = std::map<double, std::vector<double>>;
+/// Rows where either is undefined are left out.
+Gathered gather(const Records& table, std::string_view x, std::string_view y);
+
+double mean_of(const std::vector<double>& values);
+/// Mean over traces, with the least and the most of any as interval if there are several.
+std::vector<Point> spread_over_traces(const Gathered& values);
+
+/// Layers 0 to n - 1: by name while there is room.
+Axis layer_axis(std::size_t n);
+
+/// "one trace" or "mean over 5 traces".
+std::string over_traces_text(std::size_t traces);
+
+}  // namespace kvsim::analysis
