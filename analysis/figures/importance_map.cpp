@@ -91,7 +91,7 @@ std::optional<Figure> importance_map(const Records& importance) {
   map.x.low = (shown.first.front() + shown.last.front()) / 2;
   map.x.high = (shown.first.back() + shown.last.back()) / 2;
   map.y = layer_axis(shown.shares.size());
-  map.unit = "share of the layer's importance";
+  map.unit = "share of layer";
   map.rows = shown.shares;
   map.log = true;
   figure.panels.push_back({"", std::move(map)});

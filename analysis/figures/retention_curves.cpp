@@ -122,7 +122,9 @@ std::optional<Figure> retention_curves(const Records& retention) {
   share.label = "share of importance";
   share.percent = true;
   std::get<Chart>(figure.panels[1].content).y.label = "share per bit";
-  std::get<Chart>(figure.panels[2].content).y.label = "share per bit and token";
+  auto& slope = std::get<Chart>(figure.panels[2].content).y;
+  slope.label = "share per bit";
+  slope.line = 0;
   figure.data = data_of(layers);
   return figure;
 }
