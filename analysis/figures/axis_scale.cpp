@@ -72,7 +72,9 @@ std::vector<Tick> log_ticks(double low, double high, std::size_t count, bool per
       ticks.push_back(tick(at, at, percent));
     }
   }
-  return ticks.size() < 2 ? linear_ticks(low, high, count, percent) : ticks;
+  if (ticks.size() >= 2) return ticks;
+  // Those that were left out may lie better.
+  return stride > 1 ? log_ticks(low, high, count + 1, percent) : linear_ticks(low, high, count, percent);
 }
 
 /// The values themselves, without those too near to the one before to be read.
@@ -89,7 +91,9 @@ std::vector<Tick> value_ticks(const std::vector<double>& values, double low, dou
 
 std::size_t Scale::label_length() const {
   std::size_t longest = 0;
-  for (const Tick& each : ticks) longest = std::max(longest, characters(each.label));
+  // A percent sign is nearly as wide as two digits.
+  for (const Tick& each : ticks)
+    longest = std::max(longest, characters(each.label) + (each.label.ends_with('%') ? 1 : 0));
   return longest;
 }
 

@@ -186,6 +186,9 @@ TEST_CASE("ticks are round numbers inside the range") {
   // Powers of ten as plain numbers; where few values are shown they are the ticks.
   CHECK(labels_of(number_scale({.log = true}, {0.01, 0.03, 0.07, 0.2, 0.9, 11, 70, 800, 1000}, 6, false)) ==
         std::vector<std::string>{"0.01", "0.1", "1", "10", "100", "1000"});
+  // Room for two of three powers, of which every other would be 10 and the 1000 that is not reached.
+  CHECK(labels_of(number_scale({.log = true}, {2, 3, 5, 70, 900}, 2, false)) ==
+        std::vector<std::string>{"10", "100"});
   CHECK(labels_of(number_scale({.log = true}, {32, 64, 256}, 6, false)) ==
         std::vector<std::string>{"32", "64", "256"});
 }
