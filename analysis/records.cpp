@@ -9,14 +9,6 @@
 namespace kvsim::analysis {
 namespace {
 
-/// The exact text of a field; `undefined` for null.
-std::string exact_field(const Value& value, const char* undefined) {
-  if (const auto* text = std::get_if<std::string>(&value)) return *text;
-  if (const auto* whole = std::get_if<std::uint64_t>(&value)) return std::to_string(*whole);
-  if (const auto* number = std::get_if<double>(&value)) return exact_text(*number);
-  return undefined;
-}
-
 /// RFC 4180: quoted when it must be, quotes doubled.
 std::string csv_field(std::string text) {
   if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
@@ -56,6 +48,13 @@ std::size_t Records::column(std::string_view key) const {
   for (std::size_t i = 0; i < columns.size(); ++i)
     if (columns[i].key == key) return i;
   bug("no column " + std::string(key));
+}
+
+std::string exact_field(const Value& value, const char* undefined) {
+  if (const auto* text = std::get_if<std::string>(&value)) return *text;
+  if (const auto* whole = std::get_if<std::uint64_t>(&value)) return std::to_string(*whole);
+  if (const auto* number = std::get_if<double>(&value)) return exact_text(*number);
+  return undefined;
 }
 
 void write_csv(std::ostream& out, const Records& records) {

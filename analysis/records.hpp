@@ -43,6 +43,15 @@ struct Records {
   std::size_t column(std::string_view key) const;
 };
 
+/// Several tables belong together in the folder of a study.
+struct NamedTable {
+  std::string name{};
+  Records records{};
+};
+
+/// The exact text of a field; `undefined` for undefined.
+std::string exact_field(const Value& value, const char* undefined);
+
 /// RFC 4180 under a line of keys; undefined is empty.
 void write_csv(std::ostream& out, const Records& records);
 /// One object per line; undefined is null.

@@ -16,5 +16,6 @@ void add_replay_command(CLI::App& app);
 void add_allocate_command(CLI::App& app);
 void add_analyze_command(CLI::App& app);
 void add_report_command(CLI::App& app);
+void add_diff_command(CLI::App& app);
 
 }  // namespace kvsim::tools

@@ -61,7 +61,8 @@ int run(int argc, char** argv) {
       "Offline study of KV cache policies: record a run of a language model once, then ask what any "
       "eviction\n"
       "policy at any budget would have lost.\n\n"
-      "Exit codes: 0 ok, 1 bug in kvsim, 2 usage, 3 a file cannot be read or written, 4 interrupted",
+      "Exit codes: 0 ok, 1 bug in kvsim, 2 usage, 3 a file cannot be read or written, 4 interrupted,\n"
+      "5 compared results differ",
       "kvsim");
   app.formatter(std::make_shared<ExamplesFirst>());
   app.footer(kExamples);
@@ -74,6 +75,7 @@ int run(int argc, char** argv) {
   add_allocate_command(app);
   add_analyze_command(app);
   add_report_command(app);
+  add_diff_command(app);
   add_policy_command(app);
   try {
     app.parse(argc, argv);

@@ -13,6 +13,7 @@ enum class ErrorKind : int {
   usage = 2,        ///< the request cannot be honoured: option, policy, parameter, budget
   input = 3,        ///< a file cannot be read or written: damaged, hostile, foreign, disk full
   interrupted = 4,  ///< stopped by the user; what was complete is kept
+  different = 5,    ///< no failure: what was compared is not the same
 };
 
 class Error : public std::runtime_error {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "sim/base/error.hpp"
+#include "sim/base/number_text.hpp"
 #include "sim/base/quoted.hpp"
 
 namespace kvsim {
@@ -66,17 +67,25 @@ class StrictHandler {
     stack_.push_string(part);
     return count(ec);
   }
-  bool on_number_part(json::string_view, json::error_code&) { return true; }
+  bool on_number_part(json::string_view part, json::error_code&) {
+    digits_.append(part.data(), part.size());
+    return true;
+  }
   bool on_int64(std::int64_t i, json::string_view, json::error_code& ec) {
+    digits_.clear();
     stack_.push_int64(i);
     return count(ec);
   }
   bool on_uint64(std::uint64_t u, json::string_view, json::error_code& ec) {
+    digits_.clear();
     stack_.push_uint64(u);
     return count(ec);
   }
-  bool on_double(double d, json::string_view, json::error_code& ec) {
-    stack_.push_double(d);
+  /// Boost.JSON's own `d` may be a neighbour of the nearest double.
+  bool on_double(double d, json::string_view part, json::error_code& ec) {
+    digits_.append(part.data(), part.size());
+    stack_.push_double(number_of<double>(digits_).value_or(d));
+    digits_.clear();
     return count(ec);
   }
   bool on_bool(bool b, json::error_code& ec) {
@@ -104,7 +113,7 @@ class StrictHandler {
 
   json::value_stack stack_;
   std::vector<std::unordered_set<std::string>> open_;  // names seen in each object being read
-  std::string key_, problem_;
+  std::string key_, digits_, problem_;
   std::size_t values_left_;
 };
 

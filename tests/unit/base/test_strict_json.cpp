@@ -1,0 +1,23 @@
+#include <boost/json/value.hpp>
+#include <catch2/catch.hpp>
+#include <charconv>
+
+#include "sim/base/rng.hpp"
+#include "sim/base/strict_json.hpp"
+
+using namespace kvsim;
+
+TEST_CASE("numbers in json are the nearest doubles") {
+  // Shortest texts of doubles of all sizes: each reads back as itself only if it is rounded correctly.
+  for (std::uint64_t i = 0; i < 20000; ++i) {
+    const double number =
+        (uniform01(combine({i, 1})) - 0.5) * std::pow(10.0, 40 * uniform01(combine({i, 2})) - 20);
+    char text[64];
+    const auto end = std::to_chars(text, text + sizeof text, number);
+    const std::string json = "[" + std::string(text, end.ptr) + ", 3]";
+    CAPTURE(json);
+    const boost::json::value read = parse_strict_json(json, "t", 10);
+    REQUIRE(read.at(0).to_number<double>() == number);
+    REQUIRE(read.at(1).to_number<int>() == 3);
+  }
+}
