@@ -1,9 +1,12 @@
 #include "analysis/document.hpp"
 
+#include <algorithm>
+#include <map>
 #include <ostream>
 
 #include "analysis/json_string.hpp"
 #include "analysis/numbers.hpp"
+#include "analysis/policy_labels.hpp"
 #include "analysis/text_table.hpp"
 #include "sim/base/error.hpp"
 
@@ -37,8 +40,26 @@ Align alignment(const Records& records, std::size_t column) {
   return Align::right;
 }
 
+/// Policies by a label that tells them apart, instead of all their parameters.
+Records labelled(const Records& records) {
+  const auto has = [&](std::string_view key) {
+    return std::any_of(records.columns.begin(), records.columns.end(),
+                       [&](const ColumnInfo& column) { return column.key == key; });
+  };
+  if (!has("policy") || !has("params")) return records;
+  Records out = records;
+  const std::size_t policy = records.column("policy"), params = records.column("params");
+  std::map<std::string, std::string> labels = policy_labels(records);
+  for (std::vector<Value>& row : out.rows) {
+    row[policy] = labels[text(row[params])];
+    row.erase(row.begin() + static_cast<std::ptrdiff_t>(params));
+  }
+  out.columns.erase(out.columns.begin() + static_cast<std::ptrdiff_t>(params));
+  return out;
+}
+
 void write_table(std::ostream& out, const Document& document) {
-  const Records& records = document.records;
+  const Records records = labelled(document.records);
   std::vector<std::size_t> shown;
   bool told = false;
   for (std::size_t i = 0; i < records.columns.size(); ++i) {

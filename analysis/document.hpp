@@ -19,7 +19,8 @@ struct Document {
   std::vector<std::string> notes{};  ///< lines for people: how to read it, what was left out
 };
 
-/// Format::table: numbers rounded, columns that say the same in every row named above once, notes below.
+/// Format::table: numbers rounded, columns that say the same in every row named above once, notes below;
+/// policies by label, without their parameters.
 /// json: inputs, columns (key, unit, description) and results. Failures of `out` are the caller's to look
 /// for.
 void write_document(std::ostream& out, Format format, const Document& document);

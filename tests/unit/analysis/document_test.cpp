@@ -63,3 +63,17 @@ TEST_CASE("document, table: one row is shown as a row") {
   one.records.rows.pop_back();
   CHECK_THAT(written(Format::table, one), Catch::Contains("    0  0.3333"));
 }
+
+TEST_CASE("document, table: people see what tells policies apart, machines every parameter") {
+  Document document{.analysis = "tides", .traces = {}, .records = {}};
+  document.records.columns = {{"policy", "", ""}, {"params", "", ""}, {"height", "m", ""}};
+  document.records.rows = {{std::string("h2o"), std::string("h2o(recent=0.5,sinks=4)+uniform()"), 1.0},
+                           {std::string("h2o"), std::string("h2o(recent=0.9,sinks=4)+uniform()"), 2.0},
+                           {std::string("full"), std::string("full()+uniform()"), 3.0}};
+  CHECK(written(Format::table, document) ==
+        "policy           height\n"
+        "h2o(recent=0.5)       1\n"
+        "h2o(recent=0.9)       2\n"
+        "full                  3\n");
+  CHECK_THAT(written(Format::csv, document), Catch::Contains("full,full()+uniform(),3\n"));
+}
