@@ -313,6 +313,7 @@ std::vector<Row> make_rows(const std::string& trace_name, const sim::Request& re
     identity.budget = cell.budget.text;
     identity.scope = scope;
     identity.seed = request.seed;
+    identity.workload = outcome.workload;
     identity.skipped = outcome.cells[i].skipped;
     identity.own_budget =
         cell.composition.eviction.spec != nullptr && cell.composition.eviction.spec->own_budget;

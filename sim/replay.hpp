@@ -75,6 +75,7 @@ struct CellOutcome {
 struct Outcome {
   std::uint64_t prompt = 0, decode = 0;
   std::uint32_t n_layers = 0, n_kv_heads = 0;
+  std::string workload{};          ///< kind of prompt, as the trace says; empty: not known
   std::uint64_t token_bytes = 0;   ///< K and V of one token in one lane, as the trace stores them
   std::vector<CellOutcome> cells;  ///< as requested
 };

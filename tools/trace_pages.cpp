@@ -140,6 +140,10 @@ boost::json::object model_json(const trace::Model& model) {
           {"weights_sha256", printable(model.weights_sha256)}};
 }
 
+boost::json::value or_null(const std::string& text) {
+  return text.empty() ? boost::json::value(nullptr) : boost::json::value(printable(text));
+}
+
 boost::json::object capture_json(const trace::Capture& capture) {
   return {{"source", printable(capture.source)},
           {"device_name", printable(capture.device_name)},
@@ -152,6 +156,8 @@ boost::json::object capture_json(const trace::Capture& capture) {
           {"q_policy", printable(capture.q_policy)},
           {"row_policy", printable(capture.row_policy)},
           {"verified", printable(capture.verified)},
+          {"workload", or_null(capture.workload)},
+          {"workload_item", or_null(capture.workload_item)},
           {"threads", capture.threads},
           {"prefill_chunk", capture.prefill_chunk},
           {"seed", capture.seed}};
@@ -209,6 +215,7 @@ void write_trace_table(std::ostream& out, const trace::Source& source) {
                         ", "));
   lines.line("arithmetic",
              join({printable(capture.compute_dtype), printable(capture.attention_kernel)}, ", "));
+  lines.line("workload", join({printable(capture.workload), printable(capture.workload_item)}, ", "));
   lines.line("created", printable(header.created_utc));
   lines.line("verified", printable(capture.verified));
   lines.line("content sha256", printable(source.content_sha256()));

@@ -45,9 +45,11 @@ struct Capture {
   std::string device_name, device_kind, cpu_model, compute_dtype, accum_dtype, math_mode, attention_kernel,
       software;
   std::string sampling = "greedy";
-  std::string q_policy;    ///< all | window:W
-  std::string row_policy;  ///< none | window:W | full
-  std::string verified;    ///< gate and largest error, or empty
+  std::string q_policy;       ///< all | window:W
+  std::string row_policy;     ///< none | window:W | full
+  std::string verified;       ///< gate and largest error, or empty
+  std::string workload;       ///< kind of prompt, such as needle-multi-key; empty: not known
+  std::string workload_item;  ///< id of the prompt in its workload, or empty
   std::uint32_t threads = 0, prefill_chunk = 0;
   std::uint64_t seed = 0;
   bool rope_fp32 = true, teacher_forced = false;

@@ -169,6 +169,8 @@ void FileTrace::read_capture() {
   capture.q_policy = group.text("q_policy");
   capture.row_policy = group.text("row_policy");
   capture.verified = group.text("verified");
+  if (group.has_attribute("workload")) capture.workload = group.text("workload");
+  if (group.has_attribute("workload_item")) capture.workload_item = group.text("workload_item");
   capture.threads = count32(group, "threads");
   capture.prefill_chunk = count32(group, "prefill_chunk");
   capture.seed = group.count("seed", kAny64);

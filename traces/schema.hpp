@@ -12,7 +12,7 @@
 namespace kvsim::trace::schema {
 
 inline constexpr const char* kFormat = "kvtrace";
-inline constexpr std::uint16_t kMajor = 1, kMinor = 1;
+inline constexpr std::uint16_t kMajor = 1, kMinor = 2;
 
 // What a reader accepts at most.
 inline constexpr std::uint64_t kMaxLayers = 1024, kMaxHeads = 1024, kMaxDim = 1024;

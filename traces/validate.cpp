@@ -142,6 +142,16 @@ void check_rows(const std::vector<std::uint64_t>& rows, std::uint64_t n_tokens, 
                   "is not a later token of the trace");
 }
 
+/// Names of prompts appear in messages and results as they are.
+void check_workload(const Capture& capture, const Place& place) {
+  for (const std::string* name : {&capture.workload, &capture.workload_item}) {
+    const bool printable =
+        std::all_of(name->begin(), name->end(), [](char c) { return c > ' ' && c < 0x7f; });
+    place.require(printable, "/capture",
+                  "workload and workload_item are printable ASCII characters without spaces");
+  }
+}
+
 }  // namespace
 
 void check_model(const Model& model, const std::string& where) {
@@ -188,6 +198,7 @@ void check_header(const Header& header, const std::string& where) {
   check_segments(header, place);
   check_tokens(header, place);
   check_passes(header, place);
+  check_workload(header.capture, place);
   check_timing(header.layer_ns, header, "/timing/layer_ns", place);
   check_timing(header.attn_ns, header, "/timing/attn_ns", place);
   check_text(header, place);

@@ -11,7 +11,7 @@ namespace kvsim::trace {
 void check_model(const Model& model, const std::string& where);
 
 /// check_model, then lengths of all lists, the segment tree, positions ascending along every path, ids within
-/// the vocabulary, passes inside their segments, stored rows ascending.
+/// the vocabulary, passes inside their segments, stored rows ascending, names of prompts printable.
 void check_header(const Header& header, const std::string& where);
 
 }  // namespace kvsim::trace

@@ -7,6 +7,7 @@ import re
 import h5py
 
 import kvsim_command
+import numpy as np
 from kvsim_command import SOURCE, CommandTest
 
 MODEL = SOURCE / "traces" / "sample" / "model"
@@ -118,6 +119,8 @@ class Workload(CommandTest):
                     flags, offset = trace["tokens/flags"][:].tolist(), trace["text/offset"][:].tolist()
                     known, prompt = trace["tokens"].attrs["flags_known"], int(trace["segments/count"][0])
                     text = bytes(trace["text/bytes"][offset[1]:offset[prompt]])
+                    capture = dict(trace["capture"].attrs)
+                self.assertEqual((capture["workload"].decode(), capture["workload_item"].decode()), (kind, item["id"]))
                 self.assertEqual(known & 0b111000, 0b111000)
                 self.assertEqual((text, prompt), (item["prompt"].encode(), item["tokens"]))
                 self.assertEqual(flags[0], 1)  # <s> is no part of the prompt
@@ -127,6 +130,16 @@ class Workload(CommandTest):
                     self.assertEqual(flags[t] & 0b111000, sum(expected), (item["id"], t))
                 self.assertEqual([flag & 0b111100 for flag in flags[prompt:]], [4] * 3)
                 self.assertIn("sound", self.ok("trace", "check", "run.h5"))
+        self.assertRegex(self.ok("trace", "info", "run.h5"), r"(?m)^workload +text, text-300-s1-1$")
+        self.assertEqual({row["workload"] for row in self.rows("run.h5", "--policy", "h2o", "--budget", "10%")}, {"text"})
+        self.assertEqual(self.rows("t.h5", "--policy", "h2o", "--budget", "10%")[0]["workload"], None)
+        with h5py.File(self.folder / "run.h5", "r+") as trace:  # as schema 1.1 had it
+            for name in "workload", "workload_item":
+                del trace["capture"].attrs[name]
+        self.assertNotIn("workload", self.ok("trace", "info", "run.h5"))
+        with h5py.File(self.folder / "run.h5", "r+") as trace:
+            trace["capture"].attrs.create("workload", np.bytes_(b"two words"))
+        self.assertIn("/capture", self.fails(3, "trace", "info", "run.h5"))
 
     def test_the_sample_model_finds_needles_and_the_trace_shows_where_it_looked(self):
         """Layer 3 holds the model's retrieval heads (CARD.md): the last prompt token looks at the evidence."""

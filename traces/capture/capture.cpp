@@ -164,6 +164,16 @@ std::vector<std::uint64_t> tokens_from(std::uint64_t first, std::uint64_t total)
   return list;
 }
 
+/// Leaves out what another run of the same would not repeat.
+void forget_circumstances(trace::Header& header) {
+  header.file_uuid.clear();
+  header.created_utc.clear();
+  header.capture.threads = 0;
+  header.layer_ns.clear();
+  header.attn_ns.clear();
+  for (trace::Pass& pass : header.passes) pass.start_ns = pass.dur_ns = 0;
+}
+
 CaptureResult summarise(const CaptureOptions& options, const Generation& run, std::uint64_t prompt,
                         const std::optional<Tokenizer>& tokenizer) {
   CaptureResult result;
@@ -220,6 +230,8 @@ CaptureResult run_capture(const CaptureOptions& options, Progress& progress) {
   header.model = describe_model(config, weights, options.model_dir);
   header.capture = describe_capture(options, model.threads());
   header.elem = elem;
+  header.capture.workload = prompt.workload;
+  header.capture.workload_item = prompt.workload_item;
   if (options.output_weights) header.output_elem = output_elem(weights);
   trace::Writer writer(options.output, header, {.overwrite = options.overwrite});
   header.model.weights_sha256 = checkpoint.sha256();
@@ -244,6 +256,7 @@ CaptureResult run_capture(const CaptureOptions& options, Progress& progress) {
   header.attn_ns = run.attn_ns;
   if (first_query > 0) header.query_token = tokens_from(first_query, total);
   header.attention_token = tokens_from(first_attention, total);
+  if (options.reproducible) forget_circumstances(header);
   writer.finish(header);
 
   CaptureResult result = summarise(options, run, prompt_tokens, prompt.tokenizer);

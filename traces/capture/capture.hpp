@@ -39,6 +39,7 @@ struct CaptureOptions {
   std::string output;
   bool overwrite = false;
   bool ignore_eos = false;
+  bool reproducible = false;  ///< no identity, date, times or threads: the same run gives the same bytes
 };
 
 struct CaptureResult {

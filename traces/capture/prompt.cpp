@@ -43,6 +43,8 @@ void take_item(Prompt& prompt, WorkloadItem item, std::vector<std::string>& note
   prompt.ids = prompt.tokenizer->encode(item.prompt);
   prompt.part_flags = part_flags(item, prompt.ids, *prompt.tokenizer);
   prompt.answers = std::move(item.answers);
+  prompt.workload = item.kind;
+  prompt.workload_item = item.id;
   if (prompt.ids.size() != item.tokens) {
     notes.push_back(item.id + " was built to " + std::to_string(item.tokens) +
                     " tokens of another tokenizer; here it has " + std::to_string(prompt.ids.size()));
@@ -53,7 +55,7 @@ void take_item(Prompt& prompt, WorkloadItem item, std::vector<std::string>& note
 
 Prompt load_prompt(const CaptureOptions& options, const ModelConfig& config,
                    std::vector<std::string>& notes) {
-  Prompt prompt{{}, load_tokenizer(options, notes), {}, {}};
+  Prompt prompt{{}, load_tokenizer(options, notes), {}};
   if (!options.tokens_file.empty()) {
     const std::string text = read_file(options.tokens_file, kMaxTokensFileBytes);
     prompt.ids = parse_token_ids(text, config.vocab_size, options.tokens_file);

@@ -16,7 +16,9 @@ struct Prompt {
   std::optional<Tokenizer> tokenizer;  ///< absent when ids were given and the checkpoint has none that loads
   /// Token flags of the parts of a workload's item, one per id; empty when the parts are not known.
   std::vector<std::uint32_t> part_flags;
-  std::vector<std::string> answers;  ///< of a workload's item
+  // Of a workload's item.
+  std::vector<std::string> answers{};
+  std::string workload{}, workload_item{};  ///< kind and id
 };
 
 /// Reads options.prompt_file, options.tokens_file or an item of options.workload_file. Throws Error(input);

@@ -31,18 +31,19 @@ std::vector<workload::RoleSpan> parse_spans(const JsonObject& line, std::uint64_
   return spans;
 }
 
-/// Ids appear in messages as they are.
-std::string parse_id(const JsonObject& line) {
-  const std::string id = line.text("id");
-  const bool printable = std::all_of(id.begin(), id.end(), [](char c) { return c > ' ' && c < 0x7f; });
-  if (id.empty() || !printable)
-    input_error("expected printable ASCII characters without spaces", line.path("id"));
-  return id;
+/// Ids and kinds appear in messages and results as they are.
+std::string parse_name(const JsonObject& line, const char* key) {
+  const std::string name = line.text(key);
+  const bool printable = std::all_of(name.begin(), name.end(), [](char c) { return c > ' ' && c < 0x7f; });
+  if (name.empty() || !printable)
+    input_error("expected printable ASCII characters without spaces", line.path(key));
+  return name;
 }
 
 WorkloadItem parse_item(const JsonObject& line) {
   WorkloadItem item;
-  item.id = parse_id(line);
+  item.id = parse_name(line, "id");
+  if (line.has("kind")) item.kind = parse_name(line, "kind");
   item.tokens = line.integer("tokens", 0, kMaxTokens);
   item.prompt = line.text("prompt");
   item.spans = parse_spans(line, item.prompt.size());
@@ -77,7 +78,7 @@ WorkloadItem read_workload_item(const std::string& path, const std::string& id) 
     const std::string where = path + " line " + std::to_string(number);
     const json::value document = parse_strict_json(line, where, kMaxValues);
     const JsonObject object(document, where);
-    known.push_back(parse_id(object));
+    known.push_back(parse_name(object, "id"));
     if (!seen.insert(known.back()).second) input_error("a second prompt is called " + known.back(), where);
     if (id.empty() || known.back() == id) found = parse_item(object);
   }

@@ -12,6 +12,7 @@ namespace kvsim::capture {
 /// What capture needs of a workload::PromptItem.
 struct WorkloadItem {
   std::string id;
+  std::string kind;          ///< empty: the line does not say
   std::uint64_t tokens = 0;  ///< as counted when it was built
   std::string prompt;
   std::vector<workload::RoleSpan> spans;

@@ -273,6 +273,8 @@ TEST_CASE("every field of the header survives") {
   capture.q_policy = "window:3";
   capture.row_policy = "none";
   capture.verified = "gate A 1e-6";
+  capture.workload = "needle-multi-key";
+  capture.workload_item = "needle-multi-key-500-s1-0";
   capture.threads = 7;
   capture.prefill_chunk = 512;
   capture.seed = 0xfedcba9876543210ULL;
@@ -324,6 +326,8 @@ TEST_CASE("every field of the header survives") {
         std::vector<std::string>{"native-cpu", "cpu0", "cpu", "some processor", "f32", "f64", "strict"});
   CHECK(std::vector{c.attention_kernel, c.software, c.sampling, c.q_policy, c.row_policy, c.verified} ==
         std::vector<std::string>{"eager", "libfoo 1.2", "greedy", "window:3", "none", "gate A 1e-6"});
+  CHECK(std::vector{c.workload, c.workload_item} ==
+        std::vector<std::string>{"needle-multi-key", "needle-multi-key-500-s1-0"});
   CHECK((c.threads == 7 && c.prefill_chunk == 512 && c.seed == 0xfedcba9876543210ULL));
   CHECK((!c.rope_fp32 && c.teacher_forced));
   CHECK(read.tokenizer_name == "tok");
