@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# The whole comparison on the shipped sample: installs what is missing, builds, captures 24 runs of four workloads, replays
+# every policy at six budgets on each and writes the report. Goes on where it was stopped. Arguments: an output directory
+# (default build/study), then options of kvsim study.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+out=${1:-build/study}
+[ $# -eq 0 ] || shift
+
+tools/setup.sh
+cmake --preset release -DKVSIM_TESTS=OFF >&2
+cmake --build --preset release --target kvsim >&2
+build/release/kvsim study traces/sample/study.json -o "$out" --resume "$@"
