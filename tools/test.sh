@@ -4,6 +4,6 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 tools/setup.sh
-cmake --preset release -DKVSIM_WERROR=ON >&2
+cmake --preset release -DKVSIM_TESTS=ON -DKVSIM_WERROR=ON >&2
 cmake --build --preset release >&2
-ctest --preset release "$@"
+ctest --preset release --no-tests=error "$@"
