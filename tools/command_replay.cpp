@@ -8,13 +8,12 @@
 #include "analysis/numbers.hpp"
 #include "analysis/rows.hpp"
 #include "analysis/tables.hpp"
-#include "policies/builtin.hpp"
 #include "sim/decisions.hpp"
 #include "sim/replay.hpp"
 #include "sim/table_files.hpp"
 #include "tools/command.hpp"
-#include "tools/policy_choice.hpp"
 #include "tools/progress_display.hpp"
+#include "tools/replay_request.hpp"
 #include "tools/result_output.hpp"
 #include "tools/whole_number.hpp"
 #include "traces/reader.hpp"
@@ -48,37 +47,13 @@ struct Study {
   explicit Study(const std::string& path) : file(path), source(trace::open_trace(path)), sequence(*source) {}
 };
 
-void note(const std::string& text) {
-  std::cerr << "kvsim: note: " << text << '\n';
-}
-
-/// Appends what is not there yet; a second mention would only repeat rows.
-template <class T, class Key>
-void add_once(std::vector<T>& all, T item, Key key) {
-  if (std::any_of(all.begin(), all.end(), [&](const T& other) { return key(other) == key(item); })) {
-    note(key(item) + " is asked for more than once; it is replayed once");
-  } else {
-    all.push_back(std::move(item));
-  }
-}
-
-/// Budgets outside, policies inside: rows to be compared stand together.
 sim::Request make_request(const Options& options, analysis::Inputs& inputs) {
-  std::vector<policy::Composition> compositions;
-  for (const std::string& text : chosen_policies(options.policies, policy::builtin()))
-    add_once(compositions, policy::parse_composition(text, policy::builtin()),
-             [](const policy::Composition& c) { return c.params; });
-  std::vector<sim::Budget> budgets;
-  for (const std::string& text : options.budgets)
-    for (sim::Budget& budget : sim::parse_budgets(text))
-      add_once(budgets, std::move(budget), [](const sim::Budget& b) { return b.text; });
-
-  for (const policy::Composition& composition : compositions) inputs.policies.push_back(composition.params);
+  const std::vector<AskedPolicy> policies = asked_policies(options.policies);
+  const std::vector<sim::Budget> budgets = asked_budgets(options.budgets);
+  for (const AskedPolicy& asked : policies) inputs.policies.push_back(asked.composition.params);
   for (const sim::Budget& budget : budgets) inputs.budgets.push_back(budget.text);
   sim::Request request;
-  for (const sim::Budget& budget : budgets)
-    for (const policy::Composition& composition : compositions)
-      request.cells.push_back({composition, budget});
+  request.cells = cells_of(policies, budgets);
   request.seed = options.seed;
   request.threads = options.threads > 0 ? options.threads : std::thread::hardware_concurrency();
   request.decisions = !options.decisions.empty();

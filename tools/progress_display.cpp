@@ -111,20 +111,15 @@ struct ProgressDisplay::State {
     constexpr std::size_t kBar = 30;
     const std::size_t width = terminal_width();
     const bool room = width > text.size() + kBar + 4;
-    const std::string line = room ? bar(share(), kBar) + ' ' + text : text.substr(0, width - 1);
+    const std::string line = room ? bar(progress.share(), kBar) + ' ' + text : text.substr(0, width - 1);
     std::fprintf(stderr, "\r%s\033[K", line.c_str());
     drawn = true;
-  }
-
-  double share() const {
-    const std::uint64_t total = progress.total.load(), done = progress.done.load();
-    return total == 0 ? 0.0 : static_cast<double>(std::min(done, total)) / static_cast<double>(total);
   }
 
   std::string status() const {
     const double elapsed = std::chrono::duration<double>(Clock::now() - start).count();
     std::string text = label + ": ";
-    if (const double part = share(); part > 0) {
+    if (const double part = progress.share(); part > 0) {
       text += std::to_string(static_cast<int>(part * 100)) + "%, " + duration_text(elapsed) + " elapsed, " +
               duration_text(elapsed * (1 - part) / part) + " left";
     } else {

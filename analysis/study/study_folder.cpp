@@ -1,0 +1,181 @@
+#include "analysis/study/study_folder.hpp"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <filesystem>
+#include <system_error>
+
+#include "analysis/study/typed_table.hpp"
+#include "sim/base/atomic_file.hpp"
+#include "sim/base/error.hpp"
+
+namespace kvsim::analysis {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kRows = "rows.csv";
+constexpr const char* kSkipped = "skipped.csv";
+constexpr const char* kPartial = ".partial";
+constexpr std::uint64_t kMaxTaskBytes = 1ULL << 34;
+
+void make_folder(const std::string& path) {
+  std::error_code failed;
+  fs::create_directories(path, failed);
+  if (failed) input_error("cannot be made: " + failed.message(), path);
+}
+
+std::vector<fs::path> entries(const fs::path& folder) {
+  std::error_code failed;
+  std::vector<fs::path> out;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, failed)) out.push_back(entry.path());
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+void discard(const fs::path& path) {
+  std::error_code failed;
+  fs::remove(path, failed);  // a folder only if it is empty
+}
+
+/// A file and what a killed writer left of it.
+void remove_file(const fs::path& path) {
+  discard(path);
+  discard(path.string() + kPartial);
+}
+
+void remove_task(const fs::path& folder) {
+  for (const char* name : {kRows, kSkipped}) remove_file(folder / name);
+  discard(folder);
+}
+
+bool ends_with_any(const fs::path& path, std::initializer_list<const char*> endings) {
+  return std::any_of(endings.begin(), endings.end(),
+                     [&](const char* ending) { return path.native().ends_with(ending); });
+}
+
+Value named(const std::string& text) {
+  return text.empty() ? Value() : Value(text);
+}
+
+const std::vector<ColumnInfo>& skipped_columns() {
+  static const std::vector<ColumnInfo> columns{
+      {"trace", "", "trace"},
+      {"policy", "", "composition, as a table shows it; null: not about a policy"},
+      {"params", "", "composition with every effective parameter"},
+      {"budget", "", "budget, as given"},
+      {"analysis", "", "table of the analysis that was left out; null: not about one"},
+      {"reason", "", "why there are no numbers"}};
+  return columns;
+}
+
+}  // namespace
+
+Records skipped_table(const std::vector<Skipped>& skipped) {
+  Records out{skipped_columns(), {}};
+  for (const Skipped& one : skipped)
+    out.rows.push_back({one.trace, named(one.policy), named(one.params), named(one.budget),
+                        named(one.analysis), one.reason});
+  return out;
+}
+
+StudyFolder::StudyFolder(const std::string& path) : path_(path) {
+  make_folder(path);
+  lock_ = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (lock_ < 0) input_error("cannot be opened: " + std::generic_category().message(errno), path);
+  if (::flock(lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    ::close(lock_);
+    usage_error("another study is at work in this folder", path, "Wait for it, or choose another with -o.");
+  }
+  make_folder(path + "/tasks");
+  // What a killed run was writing.
+  for (const fs::path& entry : entries(path + "/tasks"))
+    if (entry.native().ends_with(kPartial)) remove_task(entry);
+  for (const char* name : {"study.json", "prompts.jsonl", "results.csv", "columns.csv"})
+    discard(file(name) + kPartial);
+  for (const fs::path& entry : entries(path + "/tables"))
+    if (entry.native().ends_with(".csv.partial")) discard(entry);
+}
+
+StudyFolder::~StudyFolder() {
+  ::close(lock_);
+}
+
+bool StudyFolder::finished(const std::string& task) const {
+  std::error_code failed;
+  return fs::exists(task_folder(task), failed);
+}
+
+void StudyFolder::save(const std::string& task, const Records& rows, const std::vector<Skipped>& skipped) {
+  const std::string partial = task_folder(task) + kPartial;
+  remove_task(partial);
+  make_folder(partial);
+  try {
+    write_atomic(partial + '/' + kRows, typed_text(rows));
+    write_atomic(partial + '/' + kSkipped, typed_text(skipped_table(skipped)));
+    keep_names(partial);
+  } catch (...) {
+    remove_task(partial);
+    throw;
+  }
+  std::error_code failed;
+  fs::rename(partial, task_folder(task), failed);
+  if (failed) input_error("cannot be given its name: " + failed.message(), task_folder(task));
+  keep_names(path_ + "/tasks");
+}
+
+Records StudyFolder::rows(const std::string& task, const std::vector<ColumnInfo>& columns) const {
+  const std::string path = task_folder(task) + '/' + kRows;
+  return {columns, typed_rows(read_bytes(path, kMaxTaskBytes), columns, path)};
+}
+
+std::vector<Skipped> StudyFolder::skipped(const std::string& task) const {
+  const std::string path = task_folder(task) + '/' + kSkipped;
+  const auto field = [](const Value& value) {
+    const auto* text = std::get_if<std::string>(&value);
+    return text == nullptr ? std::string() : *text;
+  };
+  std::vector<Skipped> out;
+  for (const std::vector<Value>& row : typed_rows(read_bytes(path, kMaxTaskBytes), skipped_columns(), path))
+    out.push_back({field(row[0]), field(row[1]), field(row[2]), field(row[3]), field(row[4]), field(row[5])});
+  return out;
+}
+
+void StudyFolder::write(std::string_view name, std::string_view text) {
+  make_folder(fs::path(file(name)).parent_path().string());
+  write_atomic(file(name), text);
+}
+
+void StudyFolder::keep_tables(const std::vector<std::string>& names) {
+  for (const fs::path& entry : entries(path_ + "/tables")) {
+    const bool kept = std::find(names.begin(), names.end(), entry.stem().string()) != names.end();
+    if (entry.extension() == ".csv" && !kept) discard(entry);
+  }
+}
+
+bool nothing_there(const std::string& path) {
+  std::error_code failed;
+  return !fs::exists(path, failed) || (fs::is_directory(path, failed) && fs::is_empty(path, failed));
+}
+
+void remove_study(const std::string& path, const std::vector<std::string>& captured) {
+  const fs::path folder = path;
+  // First what says that the rest is a finished study.
+  for (const char* name : {"report.html", "results.csv", "columns.csv", "prompts.jsonl"})
+    remove_file(folder / name);
+  for (const fs::path& entry : entries(folder / "tasks")) remove_task(entry);
+  for (const fs::path& entry : entries(folder / "tables"))
+    if (ends_with_any(entry, {".csv", ".csv.partial"})) discard(entry);
+  for (const fs::path& entry : entries(folder / "figures"))
+    if (ends_with_any(entry, {".csv", ".gp", ".svg", ".png", ".pdf"})) discard(entry);
+  for (const std::string& name : captured) remove_file(folder / "traces" / (name + ".h5"));
+  for (const char* name : {"tasks", "tables", "figures", "traces"}) discard(folder / name);
+  remove_file(folder / "study.json");
+}
+
+}  // namespace kvsim::analysis

@@ -1,0 +1,55 @@
+#pragma once
+/// The folder of a study: finished tasks, kept one by one, and the files made from them
+/// (analysis/STUDIES.md). Whatever stands under its final name is complete.
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "analysis/records.hpp"
+
+namespace kvsim::analysis {
+
+/// Why something has no numbers.
+struct Skipped {
+  std::string trace, policy, params, budget, analysis;  ///< what it is about; empty: all of them
+  std::string reason;
+};
+Records skipped_table(const std::vector<Skipped>& skipped);
+
+class StudyFolder {
+ public:
+  /// The folder is made if it is not there, and locked against other processes as long as this lives. Throws
+  /// Error(usage) when another study runs in it, Error(input) when it cannot be made.
+  explicit StudyFolder(const std::string& path);
+  ~StudyFolder();
+  StudyFolder(const StudyFolder&) = delete;
+  StudyFolder& operator=(const StudyFolder&) = delete;
+
+  std::string file(std::string_view name) const { return path_ + '/' + std::string(name); }
+
+  bool finished(const std::string& task) const;
+  /// What a task found, all of it or nothing.
+  void save(const std::string& task, const Records& rows, const std::vector<Skipped>& skipped);
+  Records rows(const std::string& task, const std::vector<ColumnInfo>& columns) const;
+  std::vector<Skipped> skipped(const std::string& task) const;
+
+  /// A file of the folder, in one piece.
+  void write(std::string_view name, std::string_view text);
+  /// Exactly these tables: others of tables/ go.
+  void keep_tables(const std::vector<std::string>& names);
+
+ private:
+  std::string task_folder(const std::string& task) const { return path_ + "/tasks/" + task; }
+
+  std::string path_;
+  int lock_ = -1;
+};
+
+/// Whether there is nothing at `path`, or an empty folder.
+bool nothing_there(const std::string& path);
+
+/// Removes what a study wrote into `path`, and of traces/ those called `captured`. What else lies there
+/// stays.
+void remove_study(const std::string& path, const std::vector<std::string>& captured);
+
+}  // namespace kvsim::analysis

@@ -1,0 +1,46 @@
+#pragma once
+/// The files that are made from all finished tasks of a study: results.csv, tables/ and columns.csv.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "analysis/kinds/kind.hpp"
+#include "analysis/study/study_config.hpp"
+#include "analysis/study/study_folder.hpp"
+
+namespace kvsim::analysis {
+
+/// What a study knows of a trace once its tasks have run.
+struct StudiedTrace {
+  std::string name, content_sha256, workload, model, weights_sha256;
+  std::uint64_t prompt = 0, decode = 0;
+  bool captured = false;  ///< by the study itself
+  std::string problem;    ///< why it is left out; empty: it is not
+};
+
+/// A table made by an analysis, and the tasks its rows come from, in order.
+struct StudyTable {
+  const Kind* kind = nullptr;
+  std::string name;
+  const Settings* settings = nullptr;
+  std::vector<std::string> tasks{};
+};
+
+struct StudyResults {
+  std::vector<std::string> notes;  ///< what people must know to read the tables
+  std::vector<Skipped> skipped;    ///< as tables/skipped.csv has them
+  std::uint64_t rows = 0;          ///< of results.csv
+};
+
+/// Reads every finished task back and writes the tables: the bytes do not depend on when a task was run.
+/// `replays`: tasks whose rows are results, in order; none: the study has no policies. Throws Error(input)
+/// when a file cannot be written or a task's is damaged.
+StudyResults write_results(StudyFolder& folder, const StudyConfig& config,
+                           const std::vector<StudiedTrace>& traces, const std::vector<std::string>& replays,
+                           const std::vector<StudyTable>& tables);
+
+/// study.json: the effective configuration, and what was found. `complete`: everything else is there.
+std::string study_text(const boost::json::object& effective, const std::vector<StudiedTrace>& traces,
+                       const std::vector<std::string>& notes, bool complete);
+
+}  // namespace kvsim::analysis

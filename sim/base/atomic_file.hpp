@@ -1,0 +1,38 @@
+#pragma once
+/// A file that appears under its name complete and on the disk, or not at all.
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace kvsim {
+
+class AtomicFile {
+ public:
+  /// Opens PATH.partial; what lies there is replaced. All throw Error(input) with the system's reason.
+  explicit AtomicFile(const std::string& path);
+  /// Without commit(): removes the partial file.
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  void write(std::string_view text);
+  /// Gives the file its name, in place of a file that has it. Call once, last.
+  void commit();
+
+ private:
+  void flush();
+
+  std::string path_, partial_, buffer_;
+  int fd_ = -1;
+};
+
+/// All of it at once.
+void write_atomic(const std::string& path, std::string_view text);
+
+/// The bytes of a file of at most `max_bytes`. Throws Error(input).
+std::string read_bytes(const std::string& path, std::uint64_t max_bytes);
+
+/// Makes names that were given or changed in a folder last: fsync of the folder.
+void keep_names(const std::string& folder);
+
+}  // namespace kvsim

@@ -1,0 +1,183 @@
+#include "tools/study_run.hpp"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "analysis/numbers.hpp"
+#include "policies/builtin.hpp"
+#include "sim/base/error.hpp"
+#include "sim/base/sha256.hpp"
+#include "sim/table_files.hpp"
+#include "traces/reader.hpp"
+
+namespace kvsim::tools {
+namespace {
+
+using analysis::Records;
+using analysis::Skipped;
+using analysis::StudiedTrace;
+
+/// An analysis with other settings is another task.
+std::string task_name(const StudyTrace& trace, const PlannedAnalysis& analysis) {
+  std::string settings;
+  for (const analysis::Settings::Entry& entry : analysis.settings.entries())
+    settings += entry.setting.name + '=' + entry.value + '\n';
+  Sha256 digest;
+  digest.update(settings.data(), settings.size());
+  return trace.name + '.' + analysis.kind->name + '-' + digest.hex().substr(0, 8);
+}
+
+bool there(const std::string& path) {
+  std::error_code failed;
+  return std::filesystem::exists(path, failed);
+}
+
+// Only progress is reckoned with these: what a token costs a capture, a cell and an analysis of a small
+// model, in the same unit.
+constexpr double kCapture = 40, kCell = 1, kAnalysis = 20;
+
+double work_of(const StudyPlan& plan, const StudyTrace& trace, const StudyTask& task) {
+  const auto tokens = static_cast<double>(std::max<std::uint64_t>(trace.tokens, 1));
+  return tokens * (task.analysis != nullptr ? kAnalysis : kCell * static_cast<double>(plan.cells()));
+}
+
+double work_of_capture(const StudyTrace& trace) {
+  return kCapture * static_cast<double>(std::max<std::uint64_t>(trace.tokens, 1));
+}
+
+bool to_capture(const StudyTrace& trace) {
+  return trace.prompt && !there(trace.path);
+}
+
+void append(Records& all, Records more) {
+  all.columns = std::move(more.columns);
+  for (std::vector<analysis::Value>& row : more.rows) all.rows.push_back(std::move(row));
+}
+
+}  // namespace
+
+std::vector<StudyTask> tasks_of(const StudyPlan& plan, const StudyTrace& trace) {
+  std::vector<StudyTask> out;
+  if (!plan.policies.empty())
+    for (const std::uint64_t seed : plan.config.seeds)
+      out.push_back({trace.name + ".seed-" + std::to_string(seed), seed, nullptr});
+  for (const PlannedAnalysis& analysis : plan.analyses)
+    out.push_back({task_name(trace, analysis), 0, &analysis});
+  return out;
+}
+
+StudyRun::StudyRun(const StudyPlan& plan, analysis::StudyFolder& folder, unsigned threads,
+                   std::uint64_t memory_limit)
+    : plan_(plan), folder_(folder), threads_(threads), memory_limit_(memory_limit) {
+  for (const StudyTrace& trace : plan.traces) {
+    if (to_capture(trace)) work_ += work_of_capture(trace);
+    for (const StudyTask& task : tasks_of(plan, trace))
+      if (!folder.finished(task.name)) work_ += work_of(plan, trace, task);
+  }
+}
+
+void StudyRun::begin_part(double work, Progress& progress) {
+  begun_ += part_;
+  part_ = work;
+  if (work_ > 0) progress.begin_part(begun_ / work_, part_ / work_);
+  progress.check();
+}
+
+void StudyRun::capture(const StudyTrace& trace, Progress& progress) {
+  if (!to_capture(trace)) return;
+  begin_part(work_of_capture(trace), progress);
+  std::filesystem::create_directories(std::filesystem::path(trace.path).parent_path());
+  capture_prompt(*plan_.config.capture, plan_.prompts.prompts[*trace.prompt], folder_.file("prompts.jsonl"),
+                 trace.path, threads_, progress);
+}
+
+StudyRun::Finding StudyRun::replay(const StudyTrace& trace, const trace::Sequence& sequence,
+                                   std::uint64_t seed, Progress& progress) const {
+  const sim::TableFiles tables(sequence);
+  sim::Request request = plan_.request();
+  request.seed = seed;
+  request.threads = threads_;
+  request.tables = &tables;
+  const std::uint64_t memory = sim::estimate_bytes(sequence, request);
+  if (memory_limit_ > 0 && memory > memory_limit_)
+    usage_error("a replay of " + trace.name + " needs about " + analysis::bytes_text(memory) +
+                    " of memory, the limit is " + analysis::bytes_text(memory_limit_),
+                "--memory-limit", "Fewer --threads or cells need less.");
+  sim::Outcome outcome = sim::replay(sequence, request, progress);
+  if (!trace.workload.empty()) outcome.workload = trace.workload;
+  Finding out;
+  for (const analysis::Scope scope : plan_.scopes)
+    append(out.rows, analysis::records_of(analysis::make_rows(trace.name, request, outcome, scope)));
+  for (std::size_t i = 0; i < request.cells.size(); ++i) {
+    const policy::Composition& composition = request.cells[i].composition;
+    if (const std::string& reason = outcome.cells[i].skipped; !reason.empty())
+      out.skipped.push_back(
+          {trace.name, composition.name, composition.params, request.cells[i].budget.text, {}, reason});
+  }
+  return out;
+}
+
+StudyRun::Finding StudyRun::analyse(const StudyTrace& trace, const trace::Sequence& sequence,
+                                    const PlannedAnalysis& analysis, Progress& progress) const {
+  Finding out{{analysis.kind->columns, {}}, {}};
+  try {
+    out.rows.rows = analysis.kind->measure(
+        {trace.name, sequence, analysis.settings, policy::builtin(), threads_, progress});
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::usage) throw;  // the trace lacks what it needs
+    out.skipped.push_back({trace.name, {}, {}, {}, analysis.table, error.what()});
+  }
+  return out;
+}
+
+void StudyRun::run_trace(const StudyTrace& trace, StudiedTrace& studied, Progress& progress) {
+  std::unique_ptr<trace::Source> source;
+  std::optional<trace::Sequence> sequence;
+  const auto reading = [&](const auto& work) {
+    try {
+      work();
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::input) throw;
+      studied.problem = error.what();
+    }
+    return studied.problem.empty();
+  };
+  const auto open = [&] {
+    source = trace::open_trace(trace.path);
+    sequence.emplace(*source);
+  };
+  if (!reading(open)) return;
+  const trace::Header& header = source->header();
+  studied.content_sha256 = source->content_sha256();
+  studied.model = header.model.name;
+  studied.weights_sha256 = header.model.weights_sha256;
+  if (studied.workload.empty()) studied.workload = header.capture.workload;
+  studied.prompt = sequence->prompt_length();
+  studied.decode = sequence->decode_length();
+  for (const StudyTask& task : tasks_of(plan_, trace)) {
+    if (folder_.finished(task.name)) continue;
+    begin_part(work_of(plan_, trace, task), progress);
+    Finding found;
+    const auto work = [&] {
+      found = task.analysis != nullptr ? analyse(trace, *sequence, *task.analysis, progress)
+                                       : replay(trace, *sequence, task.seed, progress);
+    };
+    if (!reading(work)) return;
+    folder_.save(task.name, found.rows, found.skipped);
+  }
+}
+
+void StudyRun::run_tasks(Progress& progress) {
+  for (const StudyTrace& trace : plan_.traces) {
+    StudiedTrace& studied = traces_.emplace_back();
+    studied.name = trace.name;
+    studied.captured = trace.prompt.has_value();
+    studied.workload = trace.workload;
+    studied.problem = trace.problem;
+    if (!studied.problem.empty()) continue;
+    capture(trace, progress);
+    run_trace(trace, studied, progress);
+  }
+}
+
+}  // namespace kvsim::tools
