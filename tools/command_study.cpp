@@ -9,8 +9,8 @@
 #include "analysis/study/study_folder.hpp"
 #include "analysis/study/study_results.hpp"
 #include "analysis/tables.hpp"
-#include "sim/base/atomic_file.hpp"
 #include "sim/base/joined.hpp"
+#include "sim/base/read_file.hpp"
 #include "sim/base/strict_json.hpp"
 #include "tools/command.hpp"
 #include "tools/progress_display.hpp"
@@ -44,7 +44,7 @@ constexpr std::size_t kMaxStudyValues = 2'000'000;
 boost::json::object study_there(const std::string& folder) {
   const std::string path = folder + '/' + kStudyFile;
   const boost::json::value document =
-      parse_strict_json(read_bytes(path, kMaxStudyBytes), path, kMaxStudyValues);
+      parse_strict_json(read_file(path, kMaxStudyBytes), path, kMaxStudyValues);
   if (!document.is_object()) input_error("is no study", path);
   return document.get_object();
 }

@@ -1,7 +1,7 @@
 #include "tools/study_captures.hpp"
 
-#include "sim/base/atomic_file.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/read_file.hpp"
 #include "tools/replay_request.hpp"
 #include "traces/capture/capture.hpp"
 #include "traces/capture/input_file.hpp"
@@ -30,7 +30,7 @@ void make_entry(const analysis::StudyWorkload& entry, const capture::Tokenizer& 
   const workload::Kind& kind = workload::kind_named(entry.kind);
   refuse_unused(entry, kind, place);
   std::vector<workload::Passage> own;
-  if (!entry.text.empty()) own.push_back({entry.text, read_bytes(entry.text, capture::kMaxTextBytes)});
+  if (!entry.text.empty()) own.push_back({entry.text, read_file(entry.text, capture::kMaxTextBytes)});
   workload::WorkloadOptions options;
   options.context_tokens = entry.context;
   options.count = entry.count;
@@ -53,7 +53,7 @@ StudyPrompts make_prompts(const analysis::StudyCapture& capture, const std::stri
   StudyPrompts out;
   if (!capture.workloads.empty()) {
     const std::string path = capture.model + "/" + capture::kTokenizerFile;
-    const capture::Tokenizer tokenizer(read_bytes(path, capture::kMaxTokenizerBytes), path);
+    const capture::Tokenizer tokenizer(read_file(path, capture::kMaxTokenizerBytes), path);
     for (std::size_t i = 0; i < capture.workloads.size(); ++i) {
       const std::string place = where + " capture.workloads[" + std::to_string(i) + ']';
       try {

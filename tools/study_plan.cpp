@@ -8,9 +8,9 @@
 #include <set>
 
 #include "analysis/metric.hpp"
-#include "sim/base/atomic_file.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/joined.hpp"
+#include "sim/base/read_file.hpp"
 #include "sim/base/sha256.hpp"
 #include "sim/base/suggest.hpp"
 #include "traces/reader.hpp"
@@ -96,7 +96,7 @@ std::vector<StudyTraces> expanded(const std::vector<StudyTraces>& entries, const
 
 std::string file_digest(const std::string& path) {
   Sha256 digest;
-  const std::string bytes = read_bytes(path, kMaxPromptBytes);
+  const std::string bytes = read_file(path, kMaxPromptBytes);
   digest.update(bytes.data(), bytes.size());
   return digest.hex();
 }
@@ -267,7 +267,7 @@ sim::Request StudyPlan::request() const {
 
 StudyPlan plan_study(const std::string& file, const std::string& folder) {
   StudyPlan plan;
-  plan.config = analysis::read_study(read_bytes(file, kMaxStudyBytes), file);
+  plan.config = analysis::read_study(read_file(file, kMaxStudyBytes), file);
   if (plan.config.name.empty()) plan.config.name = stem(file);
   check_name(plan.config.name, "the study", file + " name");
   if (plan.config.title.empty()) plan.config.title = plan.config.name;

@@ -8,11 +8,13 @@
 #include <array>
 #include <cerrno>
 #include <filesystem>
+#include <sstream>
 #include <system_error>
 
-#include "analysis/study/typed_table.hpp"
+#include "analysis/read_csv.hpp"
 #include "sim/base/atomic_file.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/read_file.hpp"
 
 namespace kvsim::analysis {
 namespace {
@@ -57,6 +59,25 @@ void remove_task(const fs::path& folder) {
 bool ends_with_any(const fs::path& path, std::initializer_list<const char*> endings) {
   return std::any_of(endings.begin(), endings.end(),
                      [&](const char* ending) { return path.native().ends_with(ending); });
+}
+
+std::string csv_text(const Records& records) {
+  std::ostringstream text;
+  write_csv(text, records);
+  return text.str();
+}
+
+/// A table as it was saved. What its columns hold is seen from their fields.
+Records table_at(const std::string& path, const std::vector<ColumnInfo>& columns) {
+  Records table = parse_csv(read_file(path, kMaxTaskBytes), path);
+  const bool same =
+      std::equal(table.columns.begin(), table.columns.end(), columns.begin(), columns.end(),
+                 [](const ColumnInfo& mine, const ColumnInfo& other) { return mine.key == other.key; });
+  if (!same)
+    input_error("has other columns than this kvsim writes", path,
+                "Remove the folder it lies in: its task is then run again.");
+  table.columns = columns;
+  return table;
 }
 
 Value named(const std::string& text) {
@@ -116,8 +137,8 @@ void StudyFolder::save(const std::string& task, const Records& rows, const std::
   remove_task(partial);
   make_folder(partial);
   try {
-    write_atomic(partial + '/' + kRows, typed_text(rows));
-    write_atomic(partial + '/' + kSkipped, typed_text(skipped_table(skipped)));
+    write_atomic(partial + '/' + kRows, csv_text(rows));
+    write_atomic(partial + '/' + kSkipped, csv_text(skipped_table(skipped)));
     keep_names(partial);
   } catch (...) {
     remove_task(partial);
@@ -131,7 +152,7 @@ void StudyFolder::save(const std::string& task, const Records& rows, const std::
 
 Records StudyFolder::rows(const std::string& task, const std::vector<ColumnInfo>& columns) const {
   const std::string path = task_folder(task) + '/' + kRows;
-  return {columns, typed_rows(read_bytes(path, kMaxTaskBytes), columns, path)};
+  return table_at(path, columns);
 }
 
 std::vector<Skipped> StudyFolder::skipped(const std::string& task) const {
@@ -141,7 +162,7 @@ std::vector<Skipped> StudyFolder::skipped(const std::string& task) const {
     return text == nullptr ? std::string() : *text;
   };
   std::vector<Skipped> out;
-  for (const std::vector<Value>& row : typed_rows(read_bytes(path, kMaxTaskBytes), skipped_columns(), path))
+  for (const std::vector<Value>& row : table_at(path, skipped_columns()).rows)
     out.push_back({field(row[0]), field(row[1]), field(row[2]), field(row[3]), field(row[4]), field(row[5])});
   return out;
 }

@@ -65,26 +65,6 @@ void write_atomic(const std::string& path, std::string_view text) {
   file.commit();
 }
 
-std::string read_bytes(const std::string& path, std::uint64_t max_bytes) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) fail("cannot be read", path);
-  struct Closer {
-    int fd;
-    ~Closer() { ::close(fd); }
-  } const closer{fd};
-  std::string out;
-  for (;;) {
-    const std::size_t had = out.size();
-    out.resize(had + kBufferBytes);
-    const ssize_t n = ::read(fd, out.data() + had, kBufferBytes);
-    out.resize(had + (n > 0 ? static_cast<std::size_t>(n) : 0));
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) fail("cannot be read", path);
-    if (out.size() > max_bytes) input_error("is larger than " + std::to_string(max_bytes) + " bytes", path);
-    if (n == 0) return out;
-  }
-}
-
 void keep_names(const std::string& folder) {
   const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) fail("cannot be opened", folder);

@@ -1,6 +1,5 @@
 #pragma once
 /// A file that appears under its name complete and on the disk, or not at all.
-#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -28,9 +27,6 @@ class AtomicFile {
 
 /// All of it at once.
 void write_atomic(const std::string& path, std::string_view text);
-
-/// The bytes of a file of at most `max_bytes`. Throws Error(input).
-std::string read_bytes(const std::string& path, std::uint64_t max_bytes);
 
 /// Makes names that were given or changed in a folder last: fsync of the folder.
 void keep_names(const std::string& folder);
