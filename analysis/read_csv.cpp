@@ -133,9 +133,9 @@ void require(const RawTable& table, const std::vector<ColumnInfo>& expected, con
 }  // namespace
 
 bool is_text_key(std::string_view key) {
-  constexpr std::string_view kKeys[] = {"trace",    "policy", "params", "budget",     "scope",
-                                        "workload", "role",   "metric", "other",      "other_params",
-                                        "table",    "key",    "unit",   "description"};
+  constexpr std::string_view kKeys[] = {
+      "trace", "policy",       "params", "budget", "scope", "workload",    "role",    "metric",
+      "other", "other_params", "table",  "key",    "unit",  "description", "ranking", "rule"};
   return std::find(std::begin(kKeys), std::end(kKeys), key) != std::end(kKeys);
 }
 

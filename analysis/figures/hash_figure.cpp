@@ -1,0 +1,52 @@
+// Hash correlation by code length, against what noise shows anyway.
+#include <algorithm>
+
+#include "analysis/figures/key_figures.hpp"
+#include "analysis/figures/layer_tables.hpp"
+#include "analysis/figures/trace_means.hpp"
+
+namespace kvsim::analysis {
+namespace {
+
+/// `key` against bits, from rows of one value per length.
+Series curve(const Records& records, const std::string& key, std::string label, Weight weight) {
+  Series out{.label = std::move(label), .weight = weight};
+  const std::size_t bits = records.column("bits"), at = records.column(key);
+  for (const std::vector<Value>& row : records.rows)
+    if (const std::optional<double> y = number(row[at])) out.points.push_back({*number(row[bits]), *y});
+  std::sort(out.points.begin(), out.points.end(), [](const Point& a, const Point& b) { return a.x < b.x; });
+  return out;
+}
+
+}  // namespace
+
+std::optional<Figure> hash_figure(const Records& hash) {
+  if (hash.rows.empty()) return {};
+  const std::vector<std::string> traces = distinct(hash, "trace");
+  const Records means = trace_means(hash, {"bits"}, {"correlation", "correlation_noise"});
+  Figure figure;
+  figure.name = "hash-correlation";
+  figure.title = "Attention and Hamming similarity, by code length";
+  figure.reading =
+      "Longer codes correlate more even with noise, so only the distance of a curve from the noise says "
+      "something about "
+      "the traces.";
+  figure.remark = means_remark(hash, {"correlation"});
+  figure.command = analyze_command("hash", hash);
+  figure.data = hash;
+  Chart chart;
+  chart.x = {.label = "bits of a code", .log = true};
+  chart.y = {.label = "correlation", .line = 0.0};
+  if (traces.size() > 1)
+    for (const std::string& trace : traces)
+      chart.series.push_back(
+          curve(rows_where(hash, "trace", trace), "correlation", "one trace", Weight::faint));
+  chart.series.push_back(
+      curve(means, "correlation", traces.size() > 1 ? "mean of traces" : "trace", Weight::plain));
+  chart.series.push_back(curve(means, "correlation_noise", "noise of the same shape", Weight::bound));
+  figure.panels.push_back({"", std::move(chart)});
+  figure.width = Width::column;
+  return figure;
+}
+
+}  // namespace kvsim::analysis
