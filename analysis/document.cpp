@@ -125,8 +125,10 @@ void write_document(std::ostream& out, Format format, const Document& document) 
       return write_jsonl(out, document.records);
     case Format::md:
       return write_md(out, document.records);
+    case Format::h5:
+      break;
   }
-  bug("unknown format");
+  bug("not a format of text");
 }
 
 }  // namespace kvsim::analysis

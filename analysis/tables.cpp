@@ -25,11 +25,8 @@ struct NamedFormat {
   const char* name;
   Format format;
 };
-constexpr NamedFormat kFormats[] = {{"table", Format::table},
-                                    {"csv", Format::csv},
-                                    {"json", Format::json},
-                                    {"jsonl", Format::jsonl},
-                                    {"md", Format::md}};
+constexpr NamedFormat kFormats[] = {{"table", Format::table}, {"csv", Format::csv}, {"json", Format::json},
+                                    {"jsonl", Format::jsonl}, {"md", Format::md},   {"h5", Format::h5}};
 
 }  // namespace
 
@@ -68,8 +65,10 @@ void write_rows(std::ostream& out, Format format, const std::vector<Row>& rows, 
       write_md(out, records_of(rows));
       out << '\n' << kOpenLoopNote << '\n';
       return;
+    case Format::h5:
+      break;
   }
-  bug("unknown format");
+  bug("not a format of text");
 }
 
 }  // namespace kvsim::analysis

@@ -1,5 +1,5 @@
 #pragma once
-/// Writes rows as text: aligned table for people; csv, json, jsonl and md with every column. Numbers are
+/// Writes rows as text (h5 is none: hdf5_export.hpp): aligned table for people; csv, json, jsonl and md with every column. Numbers are
 /// printed shortest-exact in the machine formats, so equal results are equal bytes. Undefined is null in json
 /// and jsonl, empty in csv, "-" in table and md.
 #include <iosfwd>
@@ -11,7 +11,7 @@
 
 namespace kvsim::analysis {
 
-enum class Format { table, csv, json, jsonl, md };
+enum class Format { table, csv, json, jsonl, md, h5 };
 /// Throws Error(usage) with the nearest names.
 Format parse_format(std::string_view name);
 

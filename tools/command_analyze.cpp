@@ -1,6 +1,5 @@
 // kvsim analyze: what recorded runs show, without any policy at a budget.
 #include <memory>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -9,6 +8,7 @@
 #include "policies/builtin.hpp"
 #include "sim/base/number_text.hpp"
 #include "tools/command.hpp"
+#include "tools/formatted_output.hpp"
 #include "tools/progress_display.hpp"
 #include "tools/result_output.hpp"
 #include "traces/reader.hpp"
@@ -42,7 +42,7 @@ void run_kind(const analysis::Kind& kind, const Options& options) {
     settings.set(kind.settings[i].name, options.values[i]);
   const analysis::Format format = analysis::parse_format(options.format);
   for (const std::string& file : options.files) refuse_to_overwrite_input(options.output, file);
-  ResultOutput output(options.output, options.overwrite);
+  FormattedOutput output(format, options.output, options.overwrite);
 
   analysis::Document document{.analysis = kind.name, .traces = {}, .records = {kind.columns, {}}};
   for (const auto& entry : settings.entries())
@@ -60,9 +60,7 @@ void run_kind(const analysis::Kind& kind, const Options& options) {
       document.records.rows.push_back(std::move(row));
   }
   if (kind.summarise != nullptr) document.records = kind.summarise(document.records, settings);
-  std::ostringstream text;
-  analysis::write_document(text, format, document);
-  output.commit(text.str());
+  output.commit(document);
 }
 
 void add_kind(CLI::App& analyze, const analysis::Kind& kind) {
@@ -80,7 +78,7 @@ void add_kind(CLI::App& analyze, const analysis::Kind& kind) {
         ->type_name(setting.type)
         ->default_str(setting.standard);
   }
-  command->add_option("--format", options->format, "table | csv | json | jsonl | md")->capture_default_str();
+  command->add_option("--format", options->format, kFormats)->capture_default_str();
   command->add_option("-o,--output", options->output, "Results go to this file instead of standard output")
       ->type_name("FILE");
   command->add_option("--threads", options->threads, "Never changes a result (default: all)")

@@ -1,7 +1,6 @@
 // kvsim diff: what two results say differently.
 #include <algorithm>
 #include <memory>
-#include <sstream>
 #include <string>
 
 #include "analysis/diff.hpp"
@@ -9,6 +8,7 @@
 #include "analysis/read_tables.hpp"
 #include "sim/base/error.hpp"
 #include "tools/command.hpp"
+#include "tools/formatted_output.hpp"
 #include "tools/result_output.hpp"
 
 namespace kvsim::tools {
@@ -48,7 +48,7 @@ void drop_empty_columns(analysis::Records& records) {
 void run_diff(const Options& options) {
   const analysis::Format format = analysis::parse_format(options.format);
   for (const std::string& file : {options.a, options.b}) refuse_to_overwrite_input(options.output, file);
-  ResultOutput output(options.output, options.overwrite);
+  FormattedOutput output(format, options.output, options.overwrite);
   const analysis::Comparison found = analysis::compare(analysis::read_tables(options.a),
                                                        analysis::read_tables(options.b), options.tolerance);
 
@@ -59,9 +59,7 @@ void run_diff(const Options& options) {
   const bool equal = found.findings.rows.empty();
   if (equal) document.notes.push_back("No differences.");
   if (format == analysis::Format::table) drop_empty_columns(document.records);
-  std::ostringstream text;
-  analysis::write_document(text, format, document);
-  output.commit(text.str());
+  output.commit(document);
   if (!equal) throw Error(ErrorKind::different, "the results differ", options.a + " and " + options.b);
 }
 
@@ -79,7 +77,7 @@ void add_diff_command(CLI::App& app) {
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str()
       ->type_name("T");
-  command->add_option("--format", options->format, "table | csv | json | jsonl | md")->capture_default_str();
+  command->add_option("--format", options->format, kFormats)->capture_default_str();
   command->add_option("-o,--output", options->output, "Findings go to this file instead of standard output")
       ->type_name("FILE");
   command->add_flag("--overwrite", options->overwrite, "Replace an existing output file");

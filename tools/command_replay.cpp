@@ -12,6 +12,7 @@
 #include "sim/replay.hpp"
 #include "sim/table_files.hpp"
 #include "tools/command.hpp"
+#include "tools/formatted_output.hpp"
 #include "tools/progress_display.hpp"
 #include "tools/replay_request.hpp"
 #include "tools/result_output.hpp"
@@ -176,15 +177,13 @@ void run_replay(const Options& options) {
     inputs.traces.push_back({file, study.source->content_sha256(), study.sequence.prompt_length(),
                              study.sequence.decode_length()});
   }
-  ResultOutput output(options.output, options.overwrite);
+  FormattedOutput output(format, options.output, options.overwrite);
   announce(studies, request, inputs, options, format);
 
   const std::vector<analysis::Row> rows = replay_all(studies, request, options, scope);
   if (std::all_of(rows.begin(), rows.end(), [](const analysis::Row& row) { return !row.skipped.empty(); }))
     usage_error("no cell can be evaluated; the first reason:\n  " + rows.front().skipped);
-  std::ostringstream text;
-  analysis::write_rows(text, format, rows, inputs);
-  output.commit(text.str());
+  output.commit(rows, inputs);
   tell_what_surprises(rows);
 }
 
@@ -210,7 +209,7 @@ void add_replay_command(CLI::App& app) {
       ->allow_extra_args(false)
       ->type_name("LIST");
   command->add_option("--per", options->per, "A row per: all | layer | head | step")->capture_default_str();
-  command->add_option("--format", options->format, "table | csv | json | jsonl | md")->capture_default_str();
+  command->add_option("--format", options->format, kFormats)->capture_default_str();
   command->add_option("-o,--output", options->output, "Results go to this file instead of standard output")
       ->type_name("FILE");
   command

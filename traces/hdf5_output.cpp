@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -55,6 +56,31 @@ void put_attribute(hid_t object, const std::string& name, hid_t type, const void
   const Attribute attribute(
       check(H5Acreate2(object, name.c_str(), type, space.id(), H5P_DEFAULT, H5P_DEFAULT), what, where));
   check(H5Awrite(attribute.id(), type, value), what, where);
+}
+
+/// Fixed length, at least one byte.
+Datatype text_type(std::size_t bytes, std::string_view where) {
+  Datatype type(check(H5Tcopy(H5T_C_S1), "cannot make a type", where));
+  check(H5Tset_size(type.id(), std::max<std::size_t>(bytes, 1)), "cannot make a type", where);
+  check(H5Tset_strpad(type.id(), H5T_STR_NULLPAD), "cannot make a type", where);
+  check(H5Tset_cset(type.id(), H5T_CSET_UTF8), "cannot make a type", where);
+  return type;
+}
+
+/// A whole dataset at once, contiguous.
+void put_dataset(hid_t parent, const std::string& name, const Datatype& element, const void* data,
+                 const std::vector<hsize_t>& extent, std::string_view where) {
+  const std::string what = "cannot write dataset " + name;
+  const Dataspace space(
+      check(H5Screate_simple(static_cast<int>(extent.size()), extent.data(), nullptr), what, where));
+  const PropertyList creation = creation_list(H5P_DATASET_CREATE, where);
+  check(H5Pset_fill_time(creation.id(), H5D_FILL_TIME_NEVER), what, where);
+  Dataset dataset(check(
+      H5Dcreate2(parent, name.c_str(), element.id(), space.id(), H5P_DEFAULT, creation.id(), H5P_DEFAULT),
+      what, where));
+  if (H5Sget_simple_extent_npoints(space.id()) > 0)
+    check(H5Dwrite(dataset.id(), element.id(), H5S_ALL, H5S_ALL, H5P_DEFAULT, data), what, where);
+  check(dataset.release(), what, where);
 }
 
 }  // namespace
@@ -140,10 +166,7 @@ void put_text(hid_t object, const std::string& name, std::string_view text, std:
   if (text.size() > kMaxText || text.find('\0') != std::string_view::npos)
     input_error("text of attribute " + name + " is longer than 32 KiB or holds a NUL", where);
   const Session session;
-  const Datatype type(check(H5Tcopy(H5T_C_S1), "cannot make a type", where));
-  check(H5Tset_size(type.id(), text.empty() ? 1 : text.size()), "cannot make a type", where);
-  check(H5Tset_strpad(type.id(), H5T_STR_NULLPAD), "cannot make a type", where);
-  check(H5Tset_cset(type.id(), H5T_CSET_UTF8), "cannot make a type", where);
+  const Datatype type = text_type(text.size(), where);
   put_attribute(object, name, type.id(), text.empty() ? "" : text.data(), where);
 }
 
@@ -155,19 +178,20 @@ void put_scalar(hid_t object, const std::string& name, Type type, const void* va
 void put_array(hid_t parent, const std::string& name, Type type, const void* data,
                const std::vector<std::uint64_t>& dims, std::string_view where) {
   const Session session;
-  const std::string what = "cannot write dataset " + name;
-  const std::vector<hsize_t> extent(dims.begin(), dims.end());
-  const Dataspace space(
-      check(H5Screate_simple(static_cast<int>(extent.size()), extent.data(), nullptr), what, where));
-  const PropertyList creation = creation_list(H5P_DATASET_CREATE, where);
-  check(H5Pset_fill_time(creation.id(), H5D_FILL_TIME_NEVER), what, where);
-  const Datatype element = datatype(type);
-  Dataset dataset(check(
-      H5Dcreate2(parent, name.c_str(), element.id(), space.id(), H5P_DEFAULT, creation.id(), H5P_DEFAULT),
-      what, where));
-  if (H5Sget_simple_extent_npoints(space.id()) > 0)
-    check(H5Dwrite(dataset.id(), element.id(), H5S_ALL, H5S_ALL, H5P_DEFAULT, data), what, where);
-  check(dataset.release(), what, where);
+  put_dataset(parent, name, datatype(type), data, {dims.begin(), dims.end()}, where);
+}
+
+void put_texts(hid_t parent, const std::string& name, const std::vector<std::string>& texts,
+               std::string_view where) {
+  std::size_t longest = 1;
+  for (const std::string& text : texts) {
+    if (text.find('\0') != std::string::npos) input_error("a text of " + name + " holds a NUL", where);
+    longest = std::max(longest, text.size());
+  }
+  std::string padded(longest * texts.size(), '\0');
+  for (std::size_t i = 0; i < texts.size(); ++i) padded.replace(i * longest, texts[i].size(), texts[i]);
+  const Session session;
+  put_dataset(parent, name, text_type(longest, where), padded.data(), {texts.size()}, where);
 }
 
 GrowingDataset::GrowingDataset(hid_t parent, const std::string& name, Type type, std::uint64_t heads,

@@ -63,6 +63,10 @@ void put_list(hid_t parent, const std::string& name, const std::vector<Value>& v
   put_array(parent, name, type_of<Value>(), values.data(), {values.size()}, where);
 }
 
+/// A list of texts as fixed-length UTF-8, as long as the longest, padded with NUL; without NUL inside.
+void put_texts(hid_t parent, const std::string& name, const std::vector<std::string>& texts,
+               std::string_view where);
+
 /// A dataset [heads, rows, dim] (or [heads, rows] when dim is 0) that grows along its rows, one chunk of
 /// every head at a time: anything less than whole chunks would be written many times over.
 class GrowingDataset {
