@@ -54,8 +54,8 @@ std::string bitten_text(const std::vector<std::string>& all, const std::vector<s
   return text.empty() ? "nowhere in this study" : text;
 }
 
-std::string percent(double share) {
-  return rounded_text(100 * share, 1) + '%';
+std::string mass_text(double mass) {
+  return value_text(metric("attention_loss"), mass);  // its complement, a share too
 }
 
 }  // namespace
@@ -66,11 +66,11 @@ Findings open_loop(const Evidence& evidence) {
   for (const std::string& budget : evidence.budgets()) {
     const Retained found = retained_at(evidence, budget);
     if (found.policies == 0) continue;
-    std::string text =
-        budget_text(budget) + ": mean retained mass " +
-        (found.policies == 1 ? percent(found.most) : percent(found.least) + " to " + percent(found.most)) +
-        "; " + std::to_string(found.below.size()) + " of " + std::to_string(found.policies) +
-        " policies below 90%";
+    std::string text = budget_text(budget) + ": mean retained mass " +
+                       (found.policies == 1 ? mass_text(found.most)
+                                            : mass_text(found.least) + " to " + mass_text(found.most)) +
+                       "; " + std::to_string(found.below.size()) + " of " + std::to_string(found.policies) +
+                       " policies below 90%";
     if (!found.below.empty()) {
       const bool everyone = found.below.size() == found.policies;
       (everyone ? all : some).push_back(budget_text(budget));

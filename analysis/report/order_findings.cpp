@@ -267,7 +267,7 @@ Findings sufficient_budget(const Evidence& evidence) {
   const Metric& metric = analysis::metric("attention_loss");
   const std::vector<Win> all = wins(evidence, metric);
   if (all.empty() || single_trace(all)) return {};
-  const std::string limit = value_text(metric, kSmallLoss);
+  const std::string limit = rounded_text(100 * kSmallLoss) + "%";
   for (const Win& win : all) {
     const PolicyMean& best = win.best.front();
     if (best.mean >= kSmallLoss) continue;

@@ -8,9 +8,12 @@
 namespace kvsim::analysis {
 namespace {
 
+/// Shares in percent with one decimal, whole ones too: 9.0 beside 10.5. What cancels but for rounding is 0.
 std::string plain(const Metric& metric, double value) {
-  const std::string size =
-      metric.percent ? rounded_text(100 * std::abs(value), 1) : rounded_text(std::abs(value));
+  constexpr double kNoise = 1e-12;
+  if (std::abs(value) < kNoise) return "0";
+  std::string size = metric.percent ? rounded_text(100 * std::abs(value), 1) : rounded_text(std::abs(value));
+  if (metric.percent && size.find_first_of(".e") == std::string::npos) size += ".0";
   return (value < 0 ? "\u2212" : "") + size;
 }
 
