@@ -81,8 +81,8 @@ class Page {
       }
       html_.leaf("button", "Dark theme", {{"type", "button"}, {"id", "theme"}, {"hidden", ""}});
     }
-    if (!study_.unfinished.empty())
-      html_.leaf("p", "This study is not finished: " + study_.unfinished,
+    if (!study_.incomplete.empty())
+      html_.leaf("p", "This study is not complete: " + study_.incomplete,
                  {{"class", "notice"}, {"role", "note"}});
     const Html::Element nav = html_.element("nav", {{"aria-label", "Sections"}});
     const Html::Element list = html_.element("ul");
@@ -192,14 +192,17 @@ class Page {
     const Html::Element opened = section("figures", "Figures");
     if (!content_.undrawn.empty())
       html_.leaf("p", "Not drawn: " + content_.undrawn, {{"class", "notice"}, {"role", "note"}});
-    for (const DrawnFigure& each : content_.figures) write_figure(each);
+    for (const DrawnFigure& each : content_.figures)
+      if (!stands_by_table(each)) write_figure(each);
   }
+
+  bool stands_by_table(const DrawnFigure& drawn) const { return study_.tables.contains(drawn.table); }
 
   void write_figure(const DrawnFigure& drawn) {
     const Figure& figure = drawn.figure;
     html_.new_line();
     const Html::Element opened = html_.element("figure", {{"id", "figure-" + figure.name}});
-    html_.leaf("h3", figure.title);
+    html_.leaf(stands_by_table(drawn) ? "h4" : "h3", figure.title);
     const std::string alt = figure.title + ". " + figure.reading;
     for (const auto& [theme, svg] :
          {std::pair("light", &drawn.light_svg), std::pair("dark", &drawn.dark_svg)}) {
@@ -253,6 +256,8 @@ class Page {
       if (is_statistic(name)) continue;
       const SortableTable table = table_of(records, "`tables/" + name + ".csv`", kMostRows);
       html_.leaf("h3", name);
+      for (const DrawnFigure& each : content_.figures)
+        if (each.table == name) write_figure(each);
       if (records.rows.size() <= kShortTable)
         write_table(html_, table);
       else

@@ -13,6 +13,7 @@ namespace kvsim::analysis {
 struct DrawnFigure {
   Figure figure;
   std::string light_svg{}, dark_svg{};
+  std::string table{};  ///< of the analysis it shows, beside which it stands; empty: it shows results
 };
 
 struct ReportContent {

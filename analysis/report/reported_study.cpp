@@ -29,20 +29,19 @@ std::vector<ColumnInfo> expected_columns(std::string_view table) {
   return {};
 }
 
-std::vector<std::pair<std::string, Records>> read_tables(const fs::path& folder) {
-  std::vector<std::pair<std::string, Records>> tables;
+std::map<std::string, Records> read_tables(const fs::path& folder) {
+  std::map<std::string, Records> tables;
   std::error_code failed;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder, failed)) {
     if (entry.path().extension() != ".csv") continue;
     const std::string name = entry.path().stem().string();
-    tables.emplace_back(name, read_csv(entry.path().string(), expected_columns(name)));
+    tables.emplace(name, read_csv(entry.path().string(), expected_columns(name)));
   }
-  std::sort(tables.begin(), tables.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   return tables;
 }
 
 /// Units and descriptions from columns.csv, where the table was read without.
-void describe(std::vector<std::pair<std::string, Records>>& tables, const Records& descriptions) {
+void describe(std::map<std::string, Records>& tables, const Records& descriptions) {
   const std::size_t table = descriptions.column("table"), key = descriptions.column("key"),
                     unit = descriptions.column("unit"), description = descriptions.column("description");
   const auto text_or_nothing = [](const Value& value) {
@@ -50,31 +49,40 @@ void describe(std::vector<std::pair<std::string, Records>>& tables, const Record
     return found != nullptr ? *found : std::string();
   };
   for (const std::vector<Value>& row : descriptions.rows) {
-    for (auto& [name, records] : tables) {
-      if (name != text_or_nothing(row[table])) continue;
-      for (ColumnInfo& column : records.columns)
-        if (column.key == text_or_nothing(row[key]) && column.description.empty())
-          column = {column.key, text_or_nothing(row[unit]), text_or_nothing(row[description])};
-    }
+    const auto found = tables.find(text_or_nothing(row[table]));
+    if (found == tables.end()) continue;
+    for (ColumnInfo& column : found->second.columns)
+      if (column.key == text_or_nothing(row[key]) && column.description.empty())
+        column = {column.key, text_or_nothing(row[unit]), text_or_nothing(row[description])};
   }
+}
+
+void add_model(ReportedStudy& study, const std::string& model) {
+  if (!model.empty() && std::find(study.models.begin(), study.models.end(), model) == study.models.end())
+    study.models.push_back(model);
 }
 
 /// What the study says of itself.
 void read_result(ReportedStudy& study, const JsonObject& result) {
-  if (!result.flag_or("complete", false))
-    study.unfinished = "it was stopped, or is still at work; resume it with kvsim study --resume.";
+  constexpr std::uint64_t kMostTokens = 1ULL << 40;
+  std::uint64_t unreadable = 0;
   for (const boost::json::value& entry : result.array("traces")) {
     const JsonObject trace(entry, result.path("traces"));
-    constexpr std::uint64_t kMostTokens = 1ULL << 40;
+    if (trace.has("problem")) {
+      ++unreadable;
+      continue;
+    }
     study.traces.push_back({trace.text("name"), trace.text_or("content_sha256", ""),
                             trace.integer_or("prompt", 0, kMostTokens, 0),
                             trace.integer_or("decode", 0, kMostTokens, 0)});
-    if (const std::string model = trace.text_or("model", "");
-        !model.empty() && std::find(study.models.begin(), study.models.end(), model) == study.models.end())
-      study.models.push_back(model);
+    add_model(study, trace.text_or("model", ""));
   }
   for (const boost::json::value& note : result.array("notes"))
     if (note.is_string()) study.notes.emplace_back(note.as_string());
+  if (result.flag_or("complete", false)) return;
+  study.incomplete = unreadable > 0
+                         ? std::to_string(unreadable) + " of its traces could not be read and are left out."
+                         : "it was stopped, or is still at work. Go on with kvsim study --resume.";
 }
 
 void read_configuration(ReportedStudy& study, const std::string& path) {
@@ -90,10 +98,9 @@ void read_configuration(ReportedStudy& study, const std::string& path) {
 
 }  // namespace
 
-const Records& ReportedStudy::table(std::string_view name) const {
+const Records& ReportedStudy::table(const std::string& name) const {
   static const Records nothing;
-  const auto found =
-      std::find_if(tables.begin(), tables.end(), [&](const auto& t) { return t.first == name; });
+  const auto found = tables.find(name);
   return found == tables.end() ? nothing : found->second;
 }
 

@@ -1,10 +1,9 @@
 #pragma once
 /// The folder of a study, as `kvsim study` leaves it, read back.
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
-#include <string_view>
-#include <utility>
 #include <vector>
 
 #include "analysis/records.hpp"
@@ -15,23 +14,20 @@ namespace kvsim::analysis {
 struct ReportedStudy {
   std::string title;
   std::string configuration;         ///< text of study.json; empty: there is none
-  std::string unfinished;            ///< why the study is not complete; empty: it is
+  std::string incomplete;            ///< why the study is not complete; empty: it is
   std::optional<double> confidence;  ///< of the intervals
   std::vector<Inputs::TraceId> traces;
   std::vector<std::string> models;  ///< that the traces were recorded from, each once
   std::vector<std::string> notes;   ///< what the study says people must know
   Records results;
-  std::vector<std::pair<std::string, Records>> tables;  ///< by name, in alphabetical order
+  std::map<std::string, Records> tables;  ///< by name
 
   /// Without columns and rows if there is none.
-  const Records& table(std::string_view name) const;
+  const Records& table(const std::string& name) const;
 };
 
 /// Reads study.json, results.csv, columns.csv and tables/*.csv; of these only results.csv must be there.
 /// Throws Error(input) when a file is damaged, Error(usage) when `folder` is not that of a study.
 ReportedStudy read_reported_study(const std::string& folder);
-
-/// A result file of `kvsim replay --format csv` alone.
-ReportedStudy read_result_file(const std::string& file);
 
 }  // namespace kvsim::analysis

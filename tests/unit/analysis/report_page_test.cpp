@@ -102,11 +102,10 @@ TEST_CASE("A page holds no markup that came from names") {
   study.workload = hostile;
   study.mean(hostile, 0.1);
   ReportContent content = content_of(study);
-  content.study.title = content.study.unfinished = content.study.configuration = content.undrawn = hostile;
+  content.study.title = content.study.incomplete = content.study.configuration = content.undrawn = hostile;
   content.study.notes = {hostile};
   content.study.traces = {{hostile, hostile, 1, 2}};
-  content.study.tables.insert(content.study.tables.begin(),
-                              {hostile, {{{hostile, hostile, hostile}}, {{hostile}}}});
+  content.study.tables[hostile] = {{{hostile, hostile, hostile}}, {{hostile}}};
   content.figures.push_back({});
   Figure& figure = content.figures.back().figure;
   figure.name = figure.title = figure.reading = figure.remark = figure.command = hostile;
@@ -135,15 +134,15 @@ TEST_CASE("Drawings stand in the page in both themes, with words for those who d
   CHECK_THAT(page, Contains("class=\"dark\"") && Contains("%3Csvg%3E2"));
 }
 
-TEST_CASE("A study without anything is a page all the same; an unfinished one says so at the top") {
+TEST_CASE("A study without anything is a page all the same; an incomplete one says so at the top") {
   ReportContent content;
   content.study.results = records_of({});
   const std::string page = report_page(content);
-  CHECK_THAT(page, Contains("There are no means of any metric") && !Contains("not finished"));
-  content.study.unfinished = "stopped";
+  CHECK_THAT(page, Contains("There are no means of any metric") && !Contains("not complete"));
+  content.study.incomplete = "stopped";
   content.undrawn = "no gnuplot";
   const std::string marked = report_page(content);
-  CHECK(marked.find("not finished: stopped") < marked.find("<main>"));
+  CHECK(marked.find("not complete: stopped") < marked.find("<main>"));
   CHECK_THAT(marked, Contains("Not drawn: no gnuplot"));
 }
 
