@@ -178,9 +178,21 @@ void add_once(std::vector<std::string>& all, const std::string& item) {
   if (!item.empty() && std::find(all.begin(), all.end(), item) == all.end()) all.push_back(item);
 }
 
+/// A reason and its remedy stand on lines of their own.
+std::string without_breaks(const std::string& reason) {
+  std::string out;
+  for (std::size_t at = 0; at < reason.size();) {
+    const std::size_t end = std::min(reason.find('\n', at), reason.size());
+    out += (out.empty() ? "" : ". ") + reason.substr(at, end - at);
+    at = std::min(reason.find_first_not_of("\n ", end), reason.size());
+  }
+  return out;
+}
+
 std::string skipped_text(const SkippedFor& group) {
   return names_text(group.what) + (group.budgets.empty() ? "" : " at " + listed(group.budgets)) + ", " +
-         count_text(group.rows, "time") + (group.varies ? ", for example: " : ": ") + group.reason;
+         count_text(group.rows, "time") + (group.varies ? ", for example: " : ": ") +
+         without_breaks(group.reason);
 }
 
 }  // namespace

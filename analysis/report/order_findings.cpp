@@ -339,7 +339,7 @@ Findings against_baseline(const Evidence& evidence, const Metric& metric, const 
   if (finding.details.empty()) return {};
   finding.text = "Sanity check against " + quoted_name(name) + ": " +
                  (always ? "every policy is distinguishably better, at every budget."
-                         : "not every policy is distinguishably better, at every budget.");
+                         : "not every policy is distinguishably better at every budget.");
   return {finding};
 }
 

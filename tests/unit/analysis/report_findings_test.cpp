@@ -315,12 +315,12 @@ TEST_CASE("Skipped cells come by reason; numbers do not make another") {
                   {"u", "a", "a()", "8", none, "needs 12 tokens"},
                   {"u", "b", "b()", "10%", none, "needs 9 tokens"},
                   {"t", none, none, none, "hash", "no keys"},
-                  {"v", none, none, none, none, "damaged"}};
+                  {"v", none, none, none, none, "damaged\n  Copy it again."}};
   const Findings found = skipped_cells(skipped);
   REQUIRE(found.size() == 1);
   CHECK_THAT(found[0].text, Contains("5 cells"));
   CHECK(found[0].details ==
-        std::vector<std::string>{"`trace v`, 1 time: damaged",
+        std::vector<std::string>{"`trace v`, 1 time: damaged. Copy it again.",
                                  "`a` and `b` at 8 tokens and 10%, 3 times, for example: needs 10 tokens",
                                  "`analysis hash`, 1 time: no keys"});
   CHECK(skipped_cells({}).empty());

@@ -1,0 +1,167 @@
+#!/usr/bin/env python3
+"""kvsim report: one page that needs nothing else, the same bytes every time, findings that fit the tables."""
+import csv
+import html.parser
+import json
+import os
+import re
+import shutil
+
+import kvsim_command
+from kvsim_command import CommandTest
+
+VOID = {"meta", "img", "input", "br", "hr"}
+
+
+class Page(html.parser.HTMLParser):
+    """Fails where an element is not closed, or closed by another."""
+
+    def __init__(self, text):
+        super().__init__(convert_charrefs=True)
+        self.open, self.elements, self.texts = [], [], []
+        self.feed(text)
+        self.close()
+        assert not self.open, self.open
+
+    def handle_starttag(self, tag, attrs):
+        assert len(dict(attrs)) == len(attrs), f"an attribute twice: {tag} {attrs}"
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag, f"</{tag}> closes something else"
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] not in ("style", "script"):
+            self.texts.append(data)
+
+    def all(self, tag):
+        return [attributes for name, attributes in self.elements if name == tag]
+
+    @property
+    def text(self):
+        return " ".join("".join(self.texts).split())
+
+
+class Report(CommandTest):
+    prompt, decode = 80, 8
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        for kind in "ab":
+            for i in range(3):
+                cls.make_trace(f"{kind}{i}.h5", cls.prompt, cls.decode, "--seed", 10 * ord(kind) + i)
+        study = {"title": "A <b>study</b> & its \"title\"",
+                 "traces": [{"files": "a?.h5", "workload": "alpha"}, {"files": "b?.h5", "workload": "beta"}],
+                 "policies": ["full", "window", "h2o", "tova", "streaming_llm(sinks=0)", "random", "critical_kv", "optimal"],
+                 "budgets": ["10%", "25%", "50%"], "scopes": ["all", "layer"], "analyses": ["hash"]}
+        (cls.folder / "study.json").write_text(json.dumps(study))
+        made = cls.kvsim("study", "study.json", "-o", "made", "--quiet")
+        assert made.returncode == 0, made.stderr
+
+    def page(self, *more):
+        self.ok("report", "made", "-o", "page.html", *more)
+        return (self.folder / "page.html").read_text(encoding="utf-8")
+
+    def table(self, name):
+        with open(self.folder / "made/tables" / f"{name}.csv", newline="") as f:
+            return list(csv.DictReader(f))
+
+    def test_the_page_stands_alone(self):
+        text = self.page()
+        page = Page(text)
+        self.assertTrue(text.startswith("<!DOCTYPE html>"))
+        self.assertNotIn("link", [tag for tag, _ in page.elements])
+        for tag, attributes in page.elements:
+            for key in ("src", "href", "srcset", "action", "poster", "data"):
+                if key in attributes:
+                    self.assertRegex(attributes[key], r"^(#|data:image/svg\+xml,)", f"{tag} {key}")
+        for style in re.findall(r"<style>(.*?)</style>|style=\"(.*?)\"", text, re.DOTALL):
+            self.assertNotRegex("".join(style), r"url\(|@import")
+        script = re.search(r"<script>(.*?)</script>", text, re.DOTALL)[1]
+        self.assertNotRegex(script, r"fetch|XMLHttpRequest|import|https?:|innerHTML|eval")
+        self.assertLess(len(text), 5 << 20)
+        self.assertNotIn(str(self.folder), text)
+
+    def test_structure(self):
+        page = Page(self.page())
+        self.assertEqual([dict(lang="en")], page.all("html"))
+        self.assertEqual(len(page.all("h1")), 1)
+        ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
+        self.assertEqual(len(ids), len(set(ids)))
+        for link in page.all("a"):
+            self.assertIn(link["href"][1:], ids)
+        for image in page.all("img"):
+            self.assertGreater(len(image["alt"]), 10)
+        tables = [t for t in page.all("table") if t.get("class") == "sortable"]
+        self.assertGreater(len(tables), 3)
+        columns = [t for t in page.all("th") if t.get("scope") == "col"]
+        buttons = [b for b in page.all("button") if "id" not in b]
+        self.assertEqual(len(columns), len(buttons))
+        # Findings come before everything that is long.
+        sections = [attributes["id"] for attributes in page.all("section")]
+        self.assertEqual(sections[0], "findings")
+        self.assertIn("A <b>study</b> & its \"title\"", page.text)
+
+    def test_findings_fit_the_tables(self):
+        text = Page(self.page()).text
+        means = [row for row in self.table("means") if row["metric"] == "attention_loss" and row["workload"] == "all"]
+        ranked = {(row["budget"], row["params"]) for row in self.table("ranks")}
+        for budget in ("10%", "25%", "50%"):
+            rows = [row for row in means if row["budget"] == budget and (budget, row["params"]) in ranked]
+            best = min(rows, key=lambda row: float(row["mean"]))
+            self.assertRegex(text, rf"{budget}: {re.escape(best['policy'])}[^.]*, {100 * float(best['mean']):.1f}% \(")
+        self.assertIn("One group of policies gave identical results everywhere", text)
+        self.assertIn("window and streaming_llm.", text)
+        self.assertIn("needs the output projection", text)
+        self.assertIn("Replay is open loop", text)
+        self.assertIn("alpha (3) and beta (3)", text)
+
+    def test_same_bytes_and_only_the_folder_is_read(self):
+        first = self.page()
+        shutil.copytree(self.folder / "made", self.folder / "elsewhere/copy", ignore=shutil.ignore_patterns("tasks", "figures"))
+        self.ok("report", "elsewhere/copy")
+        self.assertEqual((self.folder / "elsewhere/copy/report.html").read_text(encoding="utf-8"), first)
+        self.ok("report", "elsewhere/copy")  # an old page is replaced
+        self.assertEqual(self.ok("report", "elsewhere/copy", "-o", "-"), first)
+
+    def test_partial_folders(self):
+        poor = self.folder / "poor"
+        shutil.copytree(self.folder / "made", poor)
+        shutil.rmtree(poor / "tables")
+        (poor / "columns.csv").unlink()
+        study = json.loads((poor / "study.json").read_text())
+        study["result"]["complete"] = False
+        (poor / "study.json").write_text(json.dumps(study))
+        page = Page(self.ok("report", "poor", "-o", "-"))
+        self.assertIn("This study is not complete", page.text)
+        (poor / "study.json").unlink()
+        self.assertIn("Traces6", Page(self.ok("report", "poor", "-o", "-")).text.replace(" ", ""))
+
+    def test_small_studies(self):
+        """One trace, one policy, one budget; and one without generated tokens."""
+        self.make_trace("none.h5", 64, 0)
+        for name, trace in ("one", "a0.h5"), ("undecoded", "none.h5"):
+            (self.folder / "small.json").write_text(json.dumps(
+                {"traces": [trace], "policies": ["tova"], "budgets": ["25%"]}))
+            self.ok("study", "small.json", "-o", name, "--quiet")
+            text = Page(self.ok("report", name, "-o", "-")).text
+            self.assertIn("A single trace is an anecdote", text)
+            self.assertNotIn("distinguishable from the next", text)
+            self.assertEqual("importance retained belongs to" in text, name == "undecoded")
+
+    def test_title_and_refusals(self):
+        self.assertIn("Mine &lt;&amp;", self.page("--title", "Mine <&"))
+        self.assertIn("is no folder", self.fails(2, "report", "a0.h5"))
+        self.assertIn("no results.csv", self.fails(2, "report", "."))
+        self.assertIn("unknown", self.fails(2, "report", "made", "--figures", "gif"))
+        shutil.copytree(self.folder / "made", self.folder / "broken")
+        (self.folder / "broken/tables/means.csv").write_text("metric,mean\nx,y\n")
+        self.assertIn("means.csv", self.fails(3, "report", "broken"))
+        self.fails(3, "report", "made", "-o", "no/such/folder/page.html")
+
+
+if __name__ == "__main__":
+    kvsim_command.main()
