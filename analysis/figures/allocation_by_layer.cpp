@@ -4,6 +4,7 @@
 
 #include "analysis/figures/layer_figures.hpp"
 #include "analysis/figures/layer_tables.hpp"
+#include "analysis/figures/trace_means.hpp"
 #include "analysis/policy_labels.hpp"
 #include "analysis/statistics/rank_agreement.hpp"
 #include "sim/base/joined.hpp"
@@ -112,9 +113,9 @@ std::optional<Figure> allocation_by_layer(const Records& allocation) {
                          {"share_high", "", "most of any trace; undefined for one trace"}};
   std::vector<std::string> evenly, left_out;
   std::map<std::string, std::string> labels = policy_labels(allocation);
-  for (const std::string& params : distinct(allocation, "params")) {
-    const std::string& label = labels[params];
-    const Split split = split_of(rows_where(allocation, "params", params), label, layers);
+  for (const Records& policy : split_by(allocation, "params")) {
+    const std::string& label = labels[text(policy.rows[0][policy.column("params")])];
+    const Split split = split_of(policy, label, layers);
     if (split.shares.empty()) continue;
     add_data(figure.data, split);
     if (even(split)) {
@@ -136,7 +137,7 @@ std::optional<Figure> allocation_by_layer(const Records& allocation) {
       "order of layers on all of them).";
   if (!evenly.empty()) figure.remark += "Splits evenly: " + joined(evenly) + ". ";
   if (!left_out.empty()) figure.remark += "In the data only: " + joined(left_out) + ".";
-  figure.command = "kvsim analyze allocation TRACE.h5 --format csv";
+  figure.command = analyze_command("allocation", allocation);
   return figure;
 }
 

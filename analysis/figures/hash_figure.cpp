@@ -22,7 +22,7 @@ Series curve(const Records& records, const std::string& key, std::string label, 
 
 std::optional<Figure> hash_figure(const Records& hash) {
   if (hash.rows.empty()) return {};
-  const std::vector<std::string> traces = distinct(hash, "trace");
+  const std::vector<Records> traces = split_by(hash, "trace");
   const Records means = trace_means(hash, {"bits"}, {"correlation", "correlation_noise"});
   Figure figure;
   figure.name = "hash-correlation";
@@ -38,9 +38,8 @@ std::optional<Figure> hash_figure(const Records& hash) {
   chart.x = {.label = "bits of a code", .log = true};
   chart.y = {.label = "correlation", .line = 0.0};
   if (traces.size() > 1)
-    for (const std::string& trace : traces)
-      chart.series.push_back(
-          curve(rows_where(hash, "trace", trace), "correlation", "one trace", Weight::faint));
+    for (const Records& trace : traces)
+      chart.series.push_back(curve(trace, "correlation", "one trace", Weight::faint));
   chart.series.push_back(
       curve(means, "correlation", traces.size() > 1 ? "mean of traces" : "trace", Weight::plain));
   chart.series.push_back(curve(means, "correlation_noise", "noise of the same shape", Weight::bound));

@@ -2,6 +2,7 @@
 
 #include "analysis/figures/layer_figures.hpp"
 #include "analysis/figures/layer_tables.hpp"
+#include "analysis/figures/trace_means.hpp"
 
 namespace kvsim::analysis {
 namespace {
@@ -67,8 +68,7 @@ Records data_of(const Map& map) {
 
 std::optional<Figure> importance_map(const Records& importance) {
   std::vector<Map> maps;
-  for (const std::string& trace : distinct(importance, "trace"))
-    maps.push_back(map_of(rows_where(importance, "trace", trace)));
+  for (const Records& trace : split_by(importance, "trace")) maps.push_back(map_of(trace));
   if (maps.empty() || maps[0].first.empty()) return {};
   const bool all =
       std::all_of(maps.begin(), maps.end(), [&](const Map& map) { return comparable(maps[0], map); });
@@ -85,7 +85,7 @@ std::optional<Figure> importance_map(const Records& importance) {
   if (!all)
     figure.remark = "The first of " + std::to_string(maps.size()) +
                     " traces: they differ in length or model, so that positions have no common mean.";
-  figure.command = "kvsim analyze importance TRACE.h5 --format csv";
+  figure.command = analyze_command("importance", importance);
   HeatMap map;
   map.x.label = "position in the prompt (token)";
   map.x.low = (shown.first.front() + shown.last.front()) / 2;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 
 namespace kvsim::analysis {
 
@@ -9,10 +10,23 @@ std::vector<std::string> distinct(const Records& table, std::string_view key) {
   std::vector<std::string> seen;
   if (table.rows.empty()) return seen;
   const std::size_t column = table.column(key);
+  std::set<std::string_view> known;
   for (const std::vector<Value>& row : table.rows)
-    if (std::find(seen.begin(), seen.end(), text(row[column])) == seen.end())
-      seen.push_back(text(row[column]));
+    if (known.insert(text(row[column])).second) seen.push_back(text(row[column]));
   return seen;
+}
+
+std::vector<Records> split_by(const Records& table, std::string_view key) {
+  std::vector<Records> parts;
+  if (table.rows.empty()) return parts;
+  const std::size_t column = table.column(key);
+  std::map<std::string, std::size_t> place;
+  for (const std::vector<Value>& row : table.rows) {
+    const auto [found, fresh] = place.emplace(text(row[column]), parts.size());
+    if (fresh) parts.push_back({table.columns, {}});
+    parts[found->second].rows.push_back(row);
+  }
+  return parts;
 }
 
 Records rows_where(const Records& table, std::string_view key, const std::string& value) {

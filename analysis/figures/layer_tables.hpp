@@ -12,6 +12,8 @@ namespace kvsim::analysis {
 std::vector<std::string> distinct(const Records& table, std::string_view key);
 /// The rows with `value` in a column.
 Records rows_where(const Records& table, std::string_view key, const std::string& value);
+/// The rows of each of distinct().
+std::vector<Records> split_by(const Records& table, std::string_view key);
 
 /// x -> what there is at x, one value per trace.
 using Gathered = std::map<double, std::vector<double>>;

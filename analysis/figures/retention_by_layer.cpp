@@ -5,6 +5,7 @@
 
 #include "analysis/figures/layer_figures.hpp"
 #include "analysis/figures/layer_tables.hpp"
+#include "analysis/figures/trace_means.hpp"
 
 namespace kvsim::analysis {
 namespace {
@@ -67,12 +68,11 @@ std::vector<std::vector<Value>> rows_near(const Records& trace, double wanted) {
 /// R over layers, a series per n.
 Panel retained_panel(const Records& retention) {
   Panel out = panel("Importance that n positions retain", "share of its importance");
-  const std::vector<std::string> traces = distinct(retention, "trace");
+  const std::vector<Records> traces = split_by(retention, "trace");
   for (const double wanted : kShares) {
     Records near{retention.columns, {}};
-    for (const std::string& trace : traces)
-      for (std::vector<Value>& row : rows_near(rows_where(retention, "trace", trace), wanted))
-        near.rows.push_back(std::move(row));
+    for (const Records& trace : traces)
+      for (std::vector<Value>& row : rows_near(trace, wanted)) near.rows.push_back(std::move(row));
     add_series(out, "n = " + percent(wanted), gather(near, "layer", "r"));
   }
   return out;
@@ -116,10 +116,10 @@ std::optional<Figure> retention_by_layer(const Records& sizes, const Records& re
   figure.reading =
       "Where a line is flat, all layers are alike and an even split is right; layers that need more stand "
       "high "
-      "on the left and low on the right.";
+      "on the left panel and low on the right.";
   if (traces > 1) figure.remark = "Bands reach from the least to the most of any trace.";
   figure.command =
-      "kvsim analyze retention-size TRACE.h5 --format csv; kvsim analyze retention TRACE.h5 --format csv";
+      sizes.rows.empty() ? analyze_command("retention", retention) : analyze_command("retention-size", sizes);
   figure.data = data_of(figure.panels);
   return figure;
 }

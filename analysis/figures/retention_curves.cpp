@@ -3,6 +3,7 @@
 
 #include "analysis/figures/layer_figures.hpp"
 #include "analysis/figures/layer_tables.hpp"
+#include "analysis/figures/trace_means.hpp"
 
 namespace kvsim::analysis {
 namespace {
@@ -114,7 +115,7 @@ std::optional<Figure> retention_curves(const Records& retention) {
       "n retains more per bit.";
   figure.remark = "f from n = 8 on.";
   if (traces > 1) figure.remark += " Means at equal n, up to the shortest prompt.";
-  figure.command = "kvsim analyze retention TRACE.h5 --format csv";
+  figure.command = analyze_command("retention", retention);
   figure.panels = {panel_of(layers, &Layer::r, "R(n)"),
                    panel_of(layers, &Layer::isr, "ISR(n) = R(n) / log2 n"),
                    panel_of(layers, &Layer::slope, "f(n) = ISR(n) - ISR(n - 1)")};
