@@ -133,8 +133,7 @@ std::optional<Figure> allocation_by_layer(const Records& allocation) {
                  " over layers";
   figure.reading =
       "Thin lines are traces: where they lie together, the policy splits alike whatever the prompt (W = 1: "
-      "one "
-      "order of layers on all of them).";
+      "one order of layers on all of them).";
   if (!evenly.empty()) figure.remark += "Splits evenly: " + joined(evenly) + ". ";
   if (!left_out.empty()) figure.remark += "In the data only: " + joined(left_out) + ".";
   figure.command = analyze_command("allocation", allocation);

@@ -80,8 +80,7 @@ std::optional<Figure> importance_map(const Records& importance) {
       "Where in the prompt each layer's importance lies, " + over_traces_text(all ? maps.size() : 1);
   figure.reading =
       "A row is a layer and its spans sum to 100 %: importance that gathers in few spans is cheap to keep, "
-      "an "
-      "even row is not.";
+      "an even row is not.";
   if (!all)
     figure.remark = "The first of " + std::to_string(maps.size()) +
                     " traces: they differ in length or model, so that positions have no common mean.";

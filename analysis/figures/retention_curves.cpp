@@ -111,8 +111,7 @@ std::optional<Figure> retention_curves(const Records& retention) {
   figure.title = "Importance that the n largest positions of a layer retain, " + over_traces_text(traces);
   figure.reading =
       "A curve that rises early is a layer whose importance a few positions hold; while f is above zero, a "
-      "larger "
-      "n retains more per bit.";
+      "larger n retains more per bit.";
   figure.remark = "f from n = 8 on.";
   if (traces > 1) figure.remark += " Means at equal n, up to the shortest prompt.";
   figure.command = analyze_command("retention", retention);
