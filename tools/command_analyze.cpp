@@ -1,4 +1,4 @@
-// kvsim analyze: what recorded runs show, without any policy at a budget.
+// kvsim analyze: what recorded runs show, without replaying a policy.
 #include <memory>
 #include <string>
 #include <vector>
@@ -92,7 +92,7 @@ void add_kind(CLI::App& analyze, const analysis::Kind& kind) {
 }  // namespace
 
 void add_analyze_command(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("analyze", "What recorded runs show, without any policy");
+  CLI::App* command = app.add_subcommand("analyze", "What recorded runs show, without replaying a policy");
   command->footer(kExamples);
   command->require_subcommand(1);
   for (const analysis::Kind& kind : analysis::kinds()) add_kind(*command, kind);

@@ -115,8 +115,7 @@ std::optional<Figure> retention_by_layer(const Records& sizes, const Records& re
   figure.title = "What layers need, and what they retain, " + over_traces_text(traces);
   figure.reading =
       "Where a line is flat, all layers are alike and an even split is right; layers that need more stand "
-      "high "
-      "in the left panel and low in the right one.";
+      "high in the left panel and low in the right one.";
   if (traces > 1) figure.remark = "Bands reach from the least to the most of any trace.";
   figure.command =
       sizes.rows.empty() ? analyze_command("retention", retention) : analyze_command("retention-size", sizes);

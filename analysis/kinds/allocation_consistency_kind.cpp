@@ -80,8 +80,7 @@ std::vector<ColumnInfo> consistency_columns() {
       {"share_high", "", "most of any trace"},
       {"rank_correlation", "",
        "Spearman's correlation of two traces' shares over layers, mean over pairs: of the policy, the same "
-       "in "
-       "all its rows"},
+       "in all its rows"},
       {"concordance", "", "Kendall's W of all traces' shares over layers: of the policy"},
   };
 }
