@@ -15,6 +15,7 @@ const std::vector<Metric>& metrics() {
       {"attention_loss_oracle", "attention loss of the per-step oracle", "share", Better::neither, true},
       {"r_oracle", "importance the best set retains", "share", Better::neither, true},
       {"kept_tokens", "tokens held after the prompt", "tokens per lane", Better::neither, false},
+      {"held_tokens", "tokens held at the end", "tokens per lane", Better::neither, false},
       {"kept_bytes", "bytes held after the prompt", "bytes", Better::neither, false},
   };
   return all;

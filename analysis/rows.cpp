@@ -66,6 +66,7 @@ void measure(Row& row, Lanes lanes, std::uint64_t token_bytes) {
   row.output_error = per_step(lanes, &sim::LaneOutcome::output_error);
   row.oracle_cosine = per_step(lanes, &sim::LaneOutcome::oracle_cosine);
   row.kept_tokens = mean(lanes, &sim::LaneOutcome::kept_tokens);
+  row.held_tokens = mean(lanes, &sim::LaneOutcome::held_at_end);
   std::uint64_t held = 0;
   for (const sim::LaneOutcome& lane : lanes) held += lane.kept_tokens;
   row.kept_bytes = held * token_bytes;
@@ -144,9 +145,9 @@ class CellRows {
     if (cell_.budget_tokens > 0) made.budget_tokens = count(cell_.budget_tokens);
     if (!cell_.skipped.empty()) return made;
     const std::vector<Row> parts = layers();
-    for (Number Row::*metric :
-         {&Row::r, &Row::r_oracle, &Row::isr, &Row::attention_loss, &Row::attention_loss_oracle,
-          &Row::output_error, &Row::kept_tokens, &Row::oracle_cosine, &Row::allotted_tokens}) {
+    for (Number Row::*metric : {&Row::r, &Row::r_oracle, &Row::isr, &Row::attention_loss,
+                                &Row::attention_loss_oracle, &Row::output_error, &Row::kept_tokens,
+                                &Row::oracle_cosine, &Row::allotted_tokens, &Row::held_tokens}) {
       made.*metric = mean_over_layers(parts, metric);
     }
     std::uint64_t bytes = 0;
@@ -284,6 +285,10 @@ const std::vector<Column>& columns() {
        [](const Row& r) {
          return Value(r.oracle ? "oracle" : r.own_budget ? "own_budget" : "policy");
        }},
+      {"held_tokens", "tokens per lane",
+       "positions held at the last decode step, mean over lanes: what a policy that lets generated tokens "
+       "stay comes to",
+       [](const Row& r) { return value_of(r.held_tokens); }},
   };
   return all;
 }

@@ -36,6 +36,7 @@ struct Row {
   std::string workload;               ///< kind of prompt, as the trace says; empty: not known
   std::uint64_t seed = 0;             ///< of random policies
   std::optional<std::uint64_t> step;  ///< decode step, from 1; null but at scope step
+  std::optional<double> held_tokens;  ///< positions held at the last decode step, mean over lanes
   // Not keys:
   std::string skipped;      ///< why metrics are null; shown as a note
   bool own_budget = false;  ///< the policy keeps what it likes, whatever the budget

@@ -243,10 +243,9 @@ class Maker {
   }
 
   void note_lengths(const std::vector<Group>& groups) {
-    constexpr std::uint64_t kAlike = 2;  // prompts made for one length differ by a word
     for (const Group& group : groups) {
       const auto [shortest, longest] = prompts_of(group.traces, study_.traces());
-      if (longest <= shortest + kAlike) continue;
+      if (alike_lengths(shortest, longest)) continue;
       made_.notes.push_back("Workload " + group.workload + " pools prompts of " + std::to_string(shortest) +
                             " to " + std::to_string(longest) +
                             " tokens: a budget in tokens or bytes is another share of each.");
@@ -299,6 +298,11 @@ void check(const StatisticsOptions& options) {
 }
 
 }  // namespace
+
+bool alike_lengths(std::uint64_t shortest, std::uint64_t longest) {
+  // Prompts made for one length differ by a word.
+  return longest <= shortest + std::max<std::uint64_t>(2, shortest / 100);
+}
 
 Statistics empty_statistics() {
   Statistics out;

@@ -33,6 +33,10 @@ struct Statistics {
 Statistics statistics_of(const Records& results, const std::vector<Inputs::TraceId>& traces,
                          const StatisticsOptions& options = {});
 
+/// Whether prompts are of one length but for a word: within 1 %, or two tokens. Others are not pooled in
+/// silence.
+bool alike_lengths(std::uint64_t shortest, std::uint64_t longest);
+
 /// The tables without rows: their columns.
 Statistics empty_statistics();
 

@@ -18,8 +18,8 @@ SOURCE = pathlib.Path(sys.argv[2]).resolve()
 
 KEYS = ["trace", "policy", "params", "budget", "budget_tokens", "scope", "layer", "head", "r", "r_oracle", "isr",
         "attention_loss", "attention_loss_oracle", "output_error", "kept_tokens", "kept_bytes",
-        "oracle_cosine", "allotted_tokens", "workload", "seed", "step", "role"]
-METRIC_KEYS = KEYS[8:18]
+        "oracle_cosine", "allotted_tokens", "workload", "seed", "step", "role", "held_tokens"]
+METRIC_KEYS = KEYS[8:18] + ["held_tokens"]
 TEXT_KEYS = {"trace", "policy", "params", "budget", "scope", "workload", "role"}
 
 

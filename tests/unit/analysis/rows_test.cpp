@@ -44,7 +44,8 @@ TEST_CASE("the row keys are the documented ones, in order") {
                                          "workload",
                                          "seed",
                                          "step",
-                                         "role"});
+                                         "role",
+                                         "held_tokens"});
 }
 
 TEST_CASE("a head row is its lane") {
@@ -62,6 +63,7 @@ TEST_CASE("a head row is its lane") {
   CHECK(*row.output_error == 0.25);
   CHECK(*row.excess_loss() == 0.0);
   CHECK(row.kept_tokens == 6.0);
+  CHECK(row.held_tokens == 8.0);
   CHECK(row.kept_bytes == 6U * 32U);
   CHECK(*row.oracle_cosine == 0.75);
   CHECK(rows[2].layer == 1U);
@@ -105,6 +107,7 @@ TEST_CASE("the whole model is the unweighted mean over layers") {
   CHECK(*row.attention_loss_oracle == (0.125 + 0.125) / 2);
   CHECK(*row.output_error == (0.375 + 0.5) / 2);
   CHECK(row.kept_tokens == 4.75);
+  CHECK(row.held_tokens == 6.75);
   CHECK(row.kept_bytes == 19U * 32U);
 }
 

@@ -28,6 +28,7 @@ Row sample_row() {
   row.kept_bytes = 704;
   row.oracle_cosine = 0.875;
   row.seed = 7;
+  row.held_tokens = 7.5;
   return row;
 }
 
@@ -49,7 +50,7 @@ std::string written(Format format, const std::vector<Row>& rows) {
 const char* const kKeys =
     "trace,policy,params,budget,budget_tokens,scope,layer,head,r,r_oracle,isr,attention_loss,attention_loss_"
     "oracle,"
-    "output_error,kept_tokens,kept_bytes,oracle_cosine,allotted_tokens,workload,seed,step,role\n";
+    "output_error,kept_tokens,kept_bytes,oracle_cosine,allotted_tokens,workload,seed,step,role,held_tokens\n";
 
 }  // namespace
 
@@ -57,7 +58,7 @@ TEST_CASE("csv: keys, exact numbers, quotes where commas are, nothing where unde
   CHECK(written(Format::csv, {sample_row()}) == std::string(kKeys) +
                                                     "run.h5,snapkv,\"snapkv(window=8,pool=max:7)+uniform()\","
                                                     "25%,6,all,,,0.5625,0.6875,0.3333333333333333,0.25,"
-                                                    "0.125,0.5,5.5,704,0.875,6,,7,,policy\n");
+                                                    "0.125,0.5,5.5,704,0.875,6,,7,,policy,7.5\n");
   Row odd = sample_row();
   odd.trace = "a \"b\"\nc";
   odd.params = "full()+uniform()";
@@ -67,7 +68,7 @@ TEST_CASE("csv: keys, exact numbers, quotes where commas are, nothing where unde
   CHECK(written(Format::csv, {odd}) == std::string(kKeys) +
                                            "\"a "
                                            "\"\"b\"\"\nc\",snapkv,full()+uniform(),25%,6,layer,3,,,0.6875,,,"
-                                           "0.125,0.5,5.5,704,0.875,6,,7,,policy\n");
+                                           "0.125,0.5,5.5,704,0.875,6,,7,,policy,7.5\n");
   CHECK(written(Format::csv, {}) == kKeys);
 }
 
@@ -90,8 +91,8 @@ TEST_CASE("json: one document of version, inputs and results") {
     "seed": 7
   },
   "results": [
-    {"trace": "run.h5", "policy": "snapkv", "params": "snapkv(window=8,pool=max:7)+uniform()", "budget": "25%", "budget_tokens": 6, "scope": "all", "layer": null, "head": null, "r": 0.5625, "r_oracle": 0.6875, "isr": 0.3333333333333333, "attention_loss": 0.25, "attention_loss_oracle": 0.125, "output_error": 0.5, "kept_tokens": 5.5, "kept_bytes": 704, "oracle_cosine": 0.875, "allotted_tokens": 6, "workload": null, "seed": 7, "step": null, "role": "policy"},
-    {"trace": "run.h5", "policy": "snapkv", "params": "snapkv(window=8,pool=max:7)+uniform()", "budget": "25%", "budget_tokens": 6, "scope": "head", "layer": 1, "head": 0, "r": 0.5625, "r_oracle": 0.6875, "isr": null, "attention_loss": 0.25, "attention_loss_oracle": 0.125, "output_error": 0.5, "kept_tokens": 5.5, "kept_bytes": 704, "oracle_cosine": 0.875, "allotted_tokens": 6, "workload": null, "seed": 7, "step": null, "role": "policy"}
+    {"trace": "run.h5", "policy": "snapkv", "params": "snapkv(window=8,pool=max:7)+uniform()", "budget": "25%", "budget_tokens": 6, "scope": "all", "layer": null, "head": null, "r": 0.5625, "r_oracle": 0.6875, "isr": 0.3333333333333333, "attention_loss": 0.25, "attention_loss_oracle": 0.125, "output_error": 0.5, "kept_tokens": 5.5, "kept_bytes": 704, "oracle_cosine": 0.875, "allotted_tokens": 6, "workload": null, "seed": 7, "step": null, "role": "policy", "held_tokens": 7.5},
+    {"trace": "run.h5", "policy": "snapkv", "params": "snapkv(window=8,pool=max:7)+uniform()", "budget": "25%", "budget_tokens": 6, "scope": "head", "layer": 1, "head": 0, "r": 0.5625, "r_oracle": 0.6875, "isr": null, "attention_loss": 0.25, "attention_loss_oracle": 0.125, "output_error": 0.5, "kept_tokens": 5.5, "kept_bytes": 704, "oracle_cosine": 0.875, "allotted_tokens": 6, "workload": null, "seed": 7, "step": null, "role": "policy", "held_tokens": 7.5}
   ]
 }
 )doc");
@@ -139,11 +140,11 @@ TEST_CASE("md: a GitHub table with every column") {
         "| trace | policy | params | budget | budget_tokens | scope | layer | head | r | r_oracle | isr | "
         "attention_loss "
         "| attention_loss_oracle | output_error | kept_tokens | kept_bytes | oracle_cosine | allotted_tokens "
-        "| workload | seed | step | role |\n"
+        "| workload | seed | step | role | held_tokens |\n"
         "| --- | --- | --- | --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: "
-        "| ---: | ---: | ---: | ---: | ---: | ---: | --- |\n"
+        "| ---: | ---: | ---: | ---: | ---: | ---: | --- | ---: |\n"
         "| a\\|b.h5 | snapkv | snapkv(window=8,pool=max:7)+uniform() | 25% | 6 | all | - | - | - | 0.6875 | "
-        "0.3333333333333333 | 0.25 | 0.125 | 0.5 | 5.5 | 704 | 0.875 | 6 | - | 7 | - | policy |\n\n" +
+        "0.3333333333333333 | 0.25 | 0.125 | 0.5 | 5.5 | 704 | 0.875 | 6 | - | 7 | - | policy | 7.5 |\n\n" +
             std::string(kOpenLoopNote) + "\n");
 }
 

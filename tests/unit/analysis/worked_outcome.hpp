@@ -18,6 +18,7 @@ inline sim::LaneOutcome worked_lane(std::uint64_t budget, std::uint64_t kept, st
   sim::LaneOutcome lane;
   lane.budget_tokens = budget;
   lane.kept_tokens = kept;
+  lane.held_at_end = kept + 2;
   lane.candidates = 16;
   lane.kept_candidates = kept_candidates;
   lane.importance = importance;
