@@ -14,8 +14,10 @@
 #include "sim/base/strict_json.hpp"
 #include "tools/command.hpp"
 #include "tools/progress_display.hpp"
+#include "tools/study_estimate.hpp"
 #include "tools/study_plan.hpp"
 #include "tools/study_run.hpp"
+#include "tools/write_report.hpp"
 
 namespace kvsim::tools {
 namespace {
@@ -31,7 +33,7 @@ constexpr const char* kExamples = R"(Examples:
 
 struct Options {
   std::string file, folder;
-  bool resume = false, overwrite = false, print_config = false, quiet = false;
+  bool resume = false, overwrite = false, dry_run = false, print_config = false, quiet = false;
   unsigned threads = 0;
   std::uint64_t memory_limit = 0;
 };
@@ -118,12 +120,12 @@ struct Tasks {
   std::size_t all = 0, finished = 0;
 };
 
-Tasks count_tasks(const StudyPlan& plan, const analysis::StudyFolder& folder) {
+Tasks count_tasks(const StudyPlan& plan) {
   Tasks out;
   for (const StudyTrace& trace : plan.traces)
     for (const StudyTask& task : tasks_of(plan, trace)) {
       ++out.all;
-      if (folder.finished(task.name)) ++out.finished;
+      if (analysis::task_finished(plan.folder, task.name)) ++out.finished;
     }
   return out;
 }
@@ -133,14 +135,14 @@ std::string to_go_on(const Options& options, const StudyPlan& plan) {
 }
 
 /// Runs what is missing. Whatever ends it early, finished tasks are kept, and the message says so.
-void run_tasks(const Options& options, const StudyPlan& plan, analysis::StudyFolder& folder, StudyRun& run) {
+void run_tasks(const Options& options, const StudyPlan& plan, StudyRun& run) {
   Progress progress;
   try {
     const ProgressDisplay display(progress, plan.config.name, options.quiet);
     run.run_tasks(progress);
   } catch (const Error& error) {
     if (error.kind() == ErrorKind::bug) throw;
-    const Tasks tasks = count_tasks(plan, folder);
+    const Tasks tasks = count_tasks(plan);
     throw Error(error.kind(), error.what(), "",
                 std::to_string(tasks.finished) + " of " + std::to_string(tasks.all) +
                     " tasks are finished and kept. " + to_go_on(options, plan));
@@ -172,6 +174,7 @@ void tell(const StudyPlan& plan, const analysis::StudyResults& results) {
          " cells, analyses or traces have no numbers; why: " + plan.folder + "/tables/skipped.csv");
   std::cout << "results  " << plan.folder << "/results.csv, " << results.rows << " rows\n"
             << "tables   " << plan.folder << "/tables, explained in " << plan.folder << "/columns.csv\n";
+  if (plan.config.report) std::cout << "report   " << plan.folder << "/report.html\n";
 }
 
 /// Traces that could not be read, told last.
@@ -197,6 +200,7 @@ void run_study(const Options& options) {
     std::cout << analysis::readable_json(effective_study(plan, home));
     return;
   }
+  if (options.dry_run) return print_estimate(std::cout, plan, options.threads, options.quiet);
   check_folder(options, plan);
   const boost::json::object effective = effective_study(plan, plan.folder);
   const bool there = !analysis::nothing_there(plan.folder);
@@ -207,11 +211,12 @@ void run_study(const Options& options) {
   folder.write(kStudyFile, analysis::study_text(effective, planned_traces(plan), {}, false));
   if (plan.config.capture) folder.write("prompts.jsonl", plan.prompts.lines);
   StudyRun run(plan, folder, options.threads, options.memory_limit);
-  run_tasks(options, plan, folder, run);
+  run_tasks(options, plan, run);
   const analysis::StudyResults results = write_results(plan, folder, run.traces());
   const bool complete = std::none_of(run.traces().begin(), run.traces().end(),
                                      [](const StudiedTrace& trace) { return !trace.problem.empty(); });
   folder.write(kStudyFile, analysis::study_text(effective, run.traces(), results.notes, complete));
+  if (plan.config.report) write_report(plan.folder);
   tell(plan, results);
   fail_for_problems(options, plan, run.traces());
 }
@@ -230,6 +235,8 @@ void add_study_command(CLI::App& app) {
       ->type_name("DIR");
   command->add_flag("--resume", options->resume, "Go on where a study in that folder was stopped");
   command->add_flag("--overwrite", options->overwrite, "Remove a study in that folder and start it anew");
+  command->add_flag("--dry-run", options->dry_run,
+                    "Say what would be done and about how long it would take; one trace is tried for that");
   command->add_flag("--print-config", options->print_config, "Show the study with every default and stop");
   command->add_option("--threads", options->threads, "Never changes a result (default: all)")
       ->check(CLI::Range(1U, 1024U))

@@ -27,26 +27,22 @@ std::string task_name(const StudyTrace& trace, const PlannedAnalysis& analysis) 
   return trace.name + '.' + analysis.kind->name + '-' + digest.hex().substr(0, 8);
 }
 
-bool there(const std::string& path) {
-  std::error_code failed;
-  return std::filesystem::exists(path, failed);
+// Only progress and estimates are reckoned with these: what a capture, a cell and an analysis cost, as
+// measured on the sample model, in the same unit. Each token costs a part of its own and a part per position
+// it sees; both are alike at some two thousand tokens.
+constexpr double kCapture = 40, kCell = 1, kAnalysis = 20, kAlike = 2000;
+
+double cost(const StudyTrace& trace) {
+  const auto tokens = static_cast<double>(std::max<std::uint64_t>(trace.tokens, 1));
+  return tokens * (1 + tokens / kAlike);
 }
 
-// Only progress is reckoned with these: what a token costs a capture, a cell and an analysis of a small
-// model, in the same unit.
-constexpr double kCapture = 40, kCell = 1, kAnalysis = 20;
-
 double work_of(const StudyPlan& plan, const StudyTrace& trace, const StudyTask& task) {
-  const auto tokens = static_cast<double>(std::max<std::uint64_t>(trace.tokens, 1));
-  return tokens * (task.analysis != nullptr ? kAnalysis : kCell * static_cast<double>(plan.cells()));
+  return cost(trace) * (task.analysis != nullptr ? kAnalysis : kCell * static_cast<double>(plan.cells()));
 }
 
 double work_of_capture(const StudyTrace& trace) {
-  return kCapture * static_cast<double>(std::max<std::uint64_t>(trace.tokens, 1));
-}
-
-bool to_capture(const StudyTrace& trace) {
-  return trace.prompt && !there(trace.path);
+  return kCapture * cost(trace);
 }
 
 void append(Records& all, Records more) {
@@ -55,6 +51,11 @@ void append(Records& all, Records more) {
 }
 
 }  // namespace
+
+bool to_capture(const StudyTrace& trace) {
+  std::error_code failed;
+  return trace.prompt && !std::filesystem::exists(trace.path, failed);
+}
 
 std::vector<StudyTask> tasks_of(const StudyPlan& plan, const StudyTrace& trace) {
   std::vector<StudyTask> out;
@@ -66,15 +67,24 @@ std::vector<StudyTask> tasks_of(const StudyPlan& plan, const StudyTrace& trace) 
   return out;
 }
 
+double missing_work(const StudyPlan& plan) {
+  double work = 0;
+  for (const StudyTrace& trace : plan.traces) {
+    if (!trace.problem.empty()) continue;
+    if (to_capture(trace)) work += work_of_capture(trace);
+    for (const StudyTask& task : tasks_of(plan, trace))
+      if (!analysis::task_finished(plan.folder, task.name)) work += work_of(plan, trace, task);
+  }
+  return work;
+}
+
 StudyRun::StudyRun(const StudyPlan& plan, analysis::StudyFolder& folder, unsigned threads,
                    std::uint64_t memory_limit)
-    : plan_(plan), folder_(folder), threads_(threads), memory_limit_(memory_limit) {
-  for (const StudyTrace& trace : plan.traces) {
-    if (to_capture(trace)) work_ += work_of_capture(trace);
-    for (const StudyTask& task : tasks_of(plan, trace))
-      if (!folder.finished(task.name)) work_ += work_of(plan, trace, task);
-  }
-}
+    : plan_(plan),
+      folder_(folder),
+      threads_(threads),
+      memory_limit_(memory_limit),
+      work_(missing_work(plan)) {}
 
 void StudyRun::begin_part(double work, Progress& progress) {
   begun_ += part_;
@@ -155,7 +165,7 @@ void StudyRun::run_trace(const StudyTrace& trace, StudiedTrace& studied, Progres
   studied.prompt = sequence->prompt_length();
   studied.decode = sequence->decode_length();
   for (const StudyTask& task : tasks_of(plan_, trace)) {
-    if (folder_.finished(task.name)) continue;
+    if (analysis::task_finished(plan_.folder, task.name)) continue;
     begin_part(work_of(plan_, trace, task), progress);
     Finding found;
     const auto work = [&] {

@@ -22,6 +22,12 @@ struct StudyTask {
 /// In the order of their rows. The plan must outlive them.
 std::vector<StudyTask> tasks_of(const StudyPlan& plan, const StudyTrace& trace);
 
+/// Whether its trace is yet to be made.
+bool to_capture(const StudyTrace& trace);
+
+/// What is not finished, in a unit of its own that is roughly proportional to time.
+double missing_work(const StudyPlan& plan);
+
 class StudyRun {
  public:
   /// `memory_limit` 0: none.
@@ -55,8 +61,8 @@ class StudyRun {
   unsigned threads_;
   std::uint64_t memory_limit_;
   std::vector<analysis::StudiedTrace> traces_;
-  double work_ = 0, begun_ = 0,
-         part_ = 0;  ///< of all that is missing, of what came before, of what is at work
+  double work_, begun_ = 0,
+                part_ = 0;  ///< of all that is missing, of what came before, of what is at work
 };
 
 }  // namespace kvsim::tools

@@ -127,11 +127,6 @@ StudyFolder::~StudyFolder() {
   ::close(lock_);
 }
 
-bool StudyFolder::finished(const std::string& task) const {
-  std::error_code failed;
-  return fs::exists(task_folder(task), failed);
-}
-
 void StudyFolder::save(const std::string& task, const Records& rows, const std::vector<Skipped>& skipped) {
   const std::string partial = task_folder(task) + kPartial;
   remove_task(partial);
@@ -177,6 +172,11 @@ void StudyFolder::keep_tables(const std::vector<std::string>& names) {
     const bool kept = std::find(names.begin(), names.end(), entry.stem().string()) != names.end();
     if (entry.extension() == ".csv" && !kept) discard(entry);
   }
+}
+
+bool task_finished(const std::string& folder, const std::string& task) {
+  std::error_code failed;
+  return fs::exists(folder + "/tasks/" + task, failed);
 }
 
 bool nothing_there(const std::string& path) {

@@ -27,7 +27,6 @@ class StudyFolder {
 
   std::string file(std::string_view name) const { return path_ + '/' + std::string(name); }
 
-  bool finished(const std::string& task) const;
   /// What a task found, all of it or nothing.
   void save(const std::string& task, const Records& rows, const std::vector<Skipped>& skipped);
   Records rows(const std::string& task, const std::vector<ColumnInfo>& columns) const;
@@ -44,6 +43,9 @@ class StudyFolder {
   std::string path_;
   int lock_ = -1;
 };
+
+/// Whether a task of the study in a folder is finished.
+bool task_finished(const std::string& folder, const std::string& task);
 
 /// Whether there is nothing at `path`, or an empty folder.
 bool nothing_there(const std::string& path);
