@@ -131,6 +131,20 @@ void tell_models(const std::vector<StudiedTrace>& traces, std::vector<std::strin
                   "): means over all of them mix the models.");
 }
 
+/// A table nobody can fill is more than a trace's fault.
+void tell_empty_tables(const StudyFolder& folder, const std::vector<StudyTable>& tables,
+                       std::vector<std::string>& notes) {
+  for (const StudyTable& table : tables) {
+    std::string reason;
+    for (const std::string& task : table.tasks) {
+      const std::vector<Skipped> skipped = folder.skipped(task);
+      reason = skipped.empty() ? "" : skipped.front().reason;
+      if (reason.empty()) break;
+    }
+    if (!reason.empty()) notes.push_back(table.name + " could be run on no trace: " + reason);
+  }
+}
+
 }  // namespace
 
 StudyResults write_results(StudyFolder& folder, const StudyConfig& config,
@@ -143,6 +157,7 @@ StudyResults write_results(StudyFolder& folder, const StudyConfig& config,
   written.describe("results", whole.columns);
   write_statistics(written, whole, config, traces, out.notes);
   for (const StudyTable& table : tables) written.write(table.name, table_of(folder, table));
+  tell_empty_tables(folder, tables, out.notes);
   out.skipped = all_skipped(folder, traces, replays, tables);
   written.write("skipped", skipped_table(out.skipped));
   written.finish();

@@ -1,0 +1,430 @@
+#!/usr/bin/env python3
+"""kvsim study: a folder of results that a kill cannot spoil, and what a study file may say."""
+import csv
+import filecmp
+import json
+import resource
+import shutil
+import signal
+import subprocess
+import time
+
+import h5py
+import kvsim_command
+from kvsim_command import SOURCE, CommandTest, start, wait_until_caught
+
+MODEL = SOURCE / "traces" / "sample" / "model"
+
+
+def same(a, b):
+    """Whether two folders hold the same names with the same bytes."""
+    names = [sorted(str(p.relative_to(folder)) for p in folder.rglob("*")) for folder in (a, b)]
+    if names[0] != names[1]:
+        raise AssertionError(set(names[0]) ^ set(names[1]))
+    files = [name for name in names[0] if (a / name).is_file()]
+    _, different, failed = filecmp.cmpfiles(a, b, files, shallow=False)
+    if different or failed:
+        raise AssertionError(different + failed)
+    return True
+
+
+class StudyTest(CommandTest):
+    def setUp(self):
+        self.addCleanup(self.clean)
+
+    def clean(self):
+        for path in self.folder.iterdir():
+            if path.name != "t.h5":
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    def write(self, name="s.json", **fields):
+        study = {"traces": "t.h5", "policies": ["h2o", "random"], "budgets": ["25%"], "report": False, **fields}
+        (self.folder / name).write_text(json.dumps(study))
+        return name
+
+    def study(self, *more, name="s.json", out="d"):
+        return ["study", name, "-o", out, "--quiet", *more]
+
+    def json(self, path):
+        return json.loads((self.folder / path).read_text())
+
+    def table(self, path):
+        with (self.folder / path).open(newline="") as file:
+            return list(csv.DictReader(file))
+
+
+class Results(StudyTest):
+    def test_rows_are_those_of_replay(self):
+        """One trace, two seeds, three scopes: replay's own rows, under the trace's short name."""
+        self.write(seeds=[0, 3], scopes=["all", "layer", "step"], budgets=["25%", 40])
+        self.ok(*self.study())
+        expected = []
+        for seed in "0", "3":
+            for scope in "all", "layer", "step":
+                text = self.ok("replay", "t.h5", "--policy", "h2o", "--policy", "random", "--budget", "25%,40", "--per", scope,
+                               "--seed", seed, "--format", "csv", "--quiet")
+                expected += text.splitlines()[1:]
+        lines = (self.folder / "d" / "results.csv").read_text().splitlines()
+        self.assertEqual(lines[1:], [line.replace("t.h5,", "t,", 1) for line in expected])
+
+    def test_tables_and_their_columns(self):
+        self.write(analyses=["hash", {"kind": "hash", "table": "short", "bits": [8, 16]}])
+        self.ok(*self.study())
+        tables = {path.stem for path in (self.folder / "d" / "tables").iterdir()}
+        self.assertEqual(tables, {"means", "differences", "ranks", "hash", "short", "skipped"})
+        described = self.table("d/columns.csv")
+        for name in tables | {"results"}:
+            path = "d/results.csv" if name == "results" else f"d/tables/{name}.csv"
+            keys = (self.folder / path).read_text().splitlines()[0].split(",")
+            self.assertEqual([row["key"] for row in described if row["table"] == name], keys)
+        direct = self.ok("analyze", "hash", "t.h5", "--bits", "8,16", "--format", "csv", "--quiet")
+        self.assertEqual((self.folder / "d/tables/short.csv").read_text(), direct.replace("t.h5,", "t,"))
+        self.assertEqual(len(self.table("d/tables/hash.csv")), 5)
+
+    def test_threads_change_no_byte(self):
+        self.make_trace("other.h5", 70, 5)
+        self.write(traces=["*.h5"], scopes=["all", "head"], analyses=["hash"], report=True)
+        self.ok(*self.study("--threads", 1, out="one"))
+        self.ok(*self.study("--threads", 2, out="two"))
+        self.assertTrue(same(self.folder / "one", self.folder / "two"))
+        self.assertIn("<html", (self.folder / "one" / "report.html").read_text())
+
+    def test_the_effective_study_is_a_study(self):
+        self.write(policies=["h2o", "pyramidkv", "oracles"], budgets=["25%", "50%", 40], analyses=["hash"])
+        self.ok(*self.study())
+        self.ok("study", "d/study.json", "-o", "again", "--quiet")
+        self.assertTrue(same(self.folder / "d", self.folder / "again"))
+        shown = self.ok("study", "s.json", "--print-config")
+        (self.folder / "full.json").write_text(shown)
+        self.assertEqual(self.ok("study", "full.json", "--print-config"), shown)
+        (self.folder / "sub").mkdir()
+        self.ok("study", "full.json", "-o", "sub/deep", "--quiet")
+        self.assertEqual((self.folder / "d/results.csv").read_bytes(), (self.folder / "sub/deep/results.csv").read_bytes())
+        self.assertNotIn(str(self.folder), (self.folder / "sub/deep/study.json").read_text())
+
+    def test_cells_and_analyses_that_cannot_run_are_named(self):
+        self.make_trace("plain.h5", 60, 4)
+        self.write(traces=["plain.h5", "t.h5"], policies=["h2o", "snapkv"], budgets=["25%"], analyses=["hash"])
+        self.ok(*self.study())
+        skipped = self.table("d/tables/skipped.csv")
+        self.assertEqual({(row["trace"], row["policy"], row["budget"]) for row in skipped},
+                         {("plain", "snapkv", "25%"), ("t", "snapkv", "25%")})
+        self.assertIn("32 tokens", skipped[0]["reason"])
+        self.assertEqual(len(self.table("d/results.csv")), 2 * 2 * (1 + 3))
+
+    def test_an_analysis_that_a_trace_cannot_serve_is_left_out_with_the_reason(self):
+        self.ok("capture", "--model", MODEL, "--prompt", SOURCE / "traces/sample/prompts/needle-0500-one.txt", "-o", "lean.h5",
+                "--max-new-tokens", 2, "--queries", "window:2")
+        self.write(traces=["t.h5", "lean.h5"], policies=[], analyses=["importance", {"kind": "hash", "bits": 99}])
+        done = self.kvsim(*self.study())
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("hash could be run on no trace: ", done.stderr)
+        self.assertNotIn("importance could be run on no trace", done.stderr)
+        skipped = {(row["trace"], row["analysis"]): row["reason"] for row in self.table("d/tables/skipped.csv")}
+        self.assertEqual(set(skipped), {("lean", "importance"), ("t", "hash"), ("lean", "hash")})
+        self.assertEqual({row["trace"] for row in self.table("d/tables/importance.csv")}, {"t"})
+
+    def test_workloads_come_from_the_trace_or_the_study(self):
+        with h5py.File(self.folder / "t.h5") as trace:
+            self.assertNotIn("workload", trace["capture"].attrs)
+        self.write(traces=[{"files": "t.h5", "workload": "needle"}])
+        self.ok(*self.study())
+        self.assertEqual({row["workload"] for row in self.table("d/results.csv")}, {"needle"})
+
+
+class Captures(StudyTest):
+    capture = {"model": str(MODEL), "workloads": [{"kind": "needle", "context": 120, "count": 2}, {"kind": "text", "context": 90}],
+               "max_new_tokens": 3, "ignore_eos": True}
+
+    def test_prompts_are_made_and_captured(self):
+        (self.folder / "mine.txt").write_text("A prompt of my own, and nothing else.")
+        self.write(traces=["t.h5"], capture={**self.capture, "prompts": [{"files": "*.txt", "workload": "own"}]}, scopes=["all"])
+        self.ok(*self.study())
+        names = ["t", "needle-120-s1-0", "needle-120-s1-1", "text-90-s1-0", "mine"]
+        self.assertEqual([trace["name"] for trace in self.json("d/study.json")["result"]["traces"]], names)
+        made = self.ok("workload", "needle", "--context", 120, "--count", 2, "--tokenizer", MODEL)
+        self.assertTrue((self.folder / "d/prompts.jsonl").read_text().startswith(made))
+        rows = self.table("d/results.csv")
+        self.assertEqual([row["workload"] for row in rows[::2]], ["", "needle", "needle", "text", "own"])
+        self.assertIn("sound", self.ok("trace", "check", "d/traces/mine.h5"))
+        self.assertIn("2 models", " ".join(self.json("d/study.json")["result"]["notes"]))
+
+    def test_another_capture_gives_the_same_bytes(self):
+        self.write(traces=[], capture=self.capture)
+        self.ok(*self.study())
+        self.ok(*self.study("--threads", 1, out="e"))
+        self.assertTrue(same(self.folder / "d", self.folder / "e"))
+
+    def test_a_dry_run_writes_nothing(self):
+        self.write(traces=[], capture=self.capture, analyses=["hash"])
+        before = sorted(self.folder.iterdir())
+        out = self.ok(*self.study("--dry-run"))
+        self.assertEqual(sorted(self.folder.iterdir()), before)
+        self.assertRegex(out, r"(?m)^traces +3 \(to capture 3, unreadable 0\)$")
+        self.assertRegex(out, r"(?m)^tasks +6 ")
+        self.assertRegex(out, r"(?m)^cells +6 ")
+        self.assertRegex(out, r"(?m)^memory +about [\d.]+ \w+ for the longest trace, 12\d tokens$")
+        self.assertRegex(out, r"(?m)^time +about [\d.]+ seconds, from all of the work on text-90-s1-0 ")
+
+
+class Resuming(StudyTest):
+    def setUp(self):
+        super().setUp()
+        self.write(capture=Captures.capture, policies=["h2o", "random", "snapkv(window=8)"], seeds=[0, 1], analyses=["hash"],
+                   scopes=["all", "step"])
+
+    def test_killed_at_any_moment_it_goes_on_to_the_same_bytes(self):
+        self.ok(*self.study(out="whole"))
+        whole = self.folder / "whole"
+        parts = set()
+        for milliseconds in 10, 40, 80, 140, 220, 320:
+            folder = self.folder / "d"
+            shutil.rmtree(folder, ignore_errors=True)
+            work = start(*self.study(), cwd=self.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            time.sleep(milliseconds / 1000)
+            work.kill()
+            work.wait()
+            if folder.exists():
+                tasks = folder / "tasks"
+                parts.add(len(list(tasks.iterdir())) if tasks.exists() else 0)
+                self.ok(*self.study("--resume"))
+                self.assertTrue(same(folder, whole))
+        self.assertGreater(len(parts), 1, "every kill came at the same moment")
+
+    def test_finished_tasks_are_kept_and_not_run_again(self):
+        self.ok(*self.study())
+        whole = self.folder / "whole"
+        shutil.copytree(self.folder / "d", whole)
+        kept = self.folder / "d/tasks/t.seed-0/rows.csv"
+        before = kept.stat().st_mtime_ns
+        for name in "tasks/t.seed-1", "tasks/needle-120-s1-1.seed-0", "tables":
+            shutil.rmtree(self.folder / "d" / name)
+        for name in "results.csv", "traces/text-90-s1-0.h5":
+            (self.folder / "d" / name).unlink()
+        (self.folder / "d/tasks/t.seed-1.partial").mkdir()
+        (self.folder / "d/tasks/t.seed-1.partial/rows.csv").write_text("half")
+        self.ok(*self.study("--resume"))
+        self.assertTrue(same(self.folder / "d", whole))
+        self.assertEqual(kept.stat().st_mtime_ns, before)
+
+    def test_a_folder_is_not_taken_over_silently(self):
+        self.ok(*self.study())
+        message = self.fails(2, *self.study())
+        self.assertIn("--resume", message)
+        self.assertIn("--overwrite", message)
+        (self.folder / "d/mine.txt").write_text("mine")
+        (self.folder / "d/traces/mine.h5").write_text("mine")
+        self.ok(*self.study("--overwrite"))
+        self.assertEqual((self.folder / "d/mine.txt").read_text(), "mine")
+        self.assertEqual((self.folder / "d/traces/mine.h5").read_text(), "mine")
+        (self.folder / "other").mkdir()
+        (self.folder / "other/note.txt").write_text("mine")
+        for more in [], ["--resume"], ["--overwrite"]:
+            self.assertIn("no study's folder", self.fails(2, *self.study(*more, out="other")))
+        self.assertIn("cannot both be", self.fails(2, *self.study("--resume", "--overwrite")))
+
+    def edited(self, **fields):
+        study = {**self.json("s.json"), **fields}
+        (self.folder / "s.json").write_text(json.dumps(study))
+        return self.study("--resume")
+
+    def test_edits_that_change_no_finished_task_are_taken_over(self):
+        self.ok(*self.study())
+        self.make_trace("more.h5", 50, 3)
+        done = self.kvsim(*self.edited(traces=["t.h5", "more.h5"], title="New", analyses=["hash", "importance"],
+                                       statistics={"resamples": 500}, seeds=[1]))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("more traces: more", done.stderr)
+        self.assertIn("changed: title, seeds, analyses, statistics", done.stderr)
+        self.ok("study", "s.json", "-o", "fresh", "--quiet")
+        shutil.rmtree(self.folder / "d/tasks")
+        shutil.rmtree(self.folder / "fresh/tasks")
+        self.assertTrue(same(self.folder / "d", self.folder / "fresh"))
+
+    def test_edits_that_would_mix_results_are_refused(self):
+        self.ok(*self.study())
+        before = {path: path.stat().st_mtime_ns for path in (self.folder / "d").rglob("*.csv")}
+        capture = dict(Captures.capture)
+        for fields, words in [({"budgets": ["25%", "50%"]}, ['budgets[1] was nothing and is now "50%"']),
+                              ({"policies": ["h2o"]}, ["policies[1]"]),
+                              ({"policies": ["h2o(sinks=4)", "random", "snapkv(window=8)"]}, ["policies[0].policy", "h2o(sinks=4)"]),
+                              ({"scopes": ["all"]}, ["scopes[1]"]),
+                              ({"capture": {**capture, "max_new_tokens": 4}}, ["capture.max_new_tokens was 3 and is now 4"]),
+                              ({"capture": {**capture, "workloads": [{"kind": "needle", "context": 100, "count": 2}]}},
+                               ["capture.workloads[0].context was 120"]),
+                              ({"traces": [{"files": "t.h5", "workload": "x"}]}, ["traces[t].workload"])]:
+            with self.subTest(fields=fields):
+                original = (self.folder / "s.json").read_text()
+                message = self.fails(2, *self.edited(**fields))
+                for word in [*words, "study.json", "--overwrite"]:
+                    self.assertIn(word, message)
+                (self.folder / "s.json").write_text(original)
+        self.assertEqual({path: path.stat().st_mtime_ns for path in (self.folder / "d").rglob("*.csv")}, before)
+
+    def test_a_changed_trace_is_refused(self):
+        self.make_trace("v.h5", 50, 3)
+        self.ok(*self.edited(traces="v.h5"))
+        self.make_trace("v.h5", 60, 3, "--overwrite")
+        self.assertIn("traces[v].sha256", self.fails(2, *self.study("--resume")))
+
+    def test_results_of_another_schema_are_refused(self):
+        self.ok(*self.study())
+        study = self.json("d/study.json")
+        study["result"]["schema_version"] = 99
+        (self.folder / "d/study.json").write_text(json.dumps(study))
+        self.assertIn("schema 99", self.fails(2, *self.study("--resume")))
+
+    def test_interrupted_it_says_how_to_go_on(self):
+        self.make_trace("long.h5", 16000, 200)
+        self.write(traces=["t.h5", "long.h5"], policies=["all"], budgets=["10%", "20%", "30%", "40%", "50%", "60%"])
+        work = start(*self.study("--threads", 1), cwd=self.folder, stderr=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.addCleanup(work.kill)
+        deadline = time.monotonic() + 100
+        while not (self.folder / "d/tasks/t.seed-0").exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        wait_until_caught(work, signal.SIGINT)
+        work.send_signal(signal.SIGINT)
+        out, err = work.communicate(timeout=200)
+        self.assertEqual((work.returncode, out), (4, ""), err)
+        self.assertIn("1 of 2 tasks are finished and kept. Go on with: kvsim study s.json -o d --resume", err)
+        self.assertEqual([path.name for path in (self.folder / "d/tasks").iterdir()], ["t.seed-0"])
+        self.assertFalse(self.json("d/study.json")["result"]["complete"])
+
+    def test_a_full_disk_loses_nothing(self):
+        self.ok(*self.study(out="whole"))
+        for limit in 1 << 12, 1 << 18, 1 << 19:
+            def limit_files(size=limit):
+                signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+                resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+            shutil.rmtree(self.folder / "d", ignore_errors=True)
+            done = self.kvsim(*self.study(), preexec_fn=limit_files, restore_signals=False)
+            self.assertEqual(done.returncode, 3, done.stderr)
+            self.assertIn("too large", done.stderr)
+            self.assertEqual(list((self.folder / "d").rglob("*.partial")), [])
+            self.ok(*self.study("--resume"))
+            self.assertTrue(same(self.folder / "d", self.folder / "whole"))
+
+    def test_two_studies_never_share_a_folder(self):
+        self.make_trace("long.h5", 16000, 200)
+        self.write(traces=["long.h5"], policies=["all"], budgets=["10%", "20%", "30%", "40%"])
+        work = start(*self.study("--threads", 1), cwd=self.folder, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        self.addCleanup(work.kill)
+        wait_until_caught(work, signal.SIGINT)
+        self.assertIn("another study is at work", self.fails(2, *self.study("--resume")))
+        work.kill()
+        work.wait()
+
+
+class BadInput(StudyTest):
+    def test_a_damaged_trace_costs_only_itself(self):
+        self.make_trace("good.h5", 50, 3)
+        self.make_trace("bad.h5", 50, 3)
+        with (self.folder / "bad.h5").open("r+b") as file:
+            file.truncate(3000)
+        self.write(traces=["*.h5"])
+        message = self.fails_with_output(3)
+        self.assertIn("1 of 3 traces could not be read", message)
+        self.assertIn("bad.h5", message)
+        self.assertEqual({row["trace"] for row in self.table("d/results.csv")}, {"good", "t"})
+        self.assertEqual([row["trace"] for row in self.table("d/tables/skipped.csv")], ["bad"])
+        self.assertFalse(self.json("d/study.json")["result"]["complete"])
+        self.make_trace("bad.h5", 50, 3, "--overwrite")
+        self.ok(*self.study("--resume"))
+        self.assertTrue(self.json("d/study.json")["result"]["complete"])
+        self.assertEqual({row["trace"] for row in self.table("d/results.csv")}, {"bad", "good", "t"})
+
+    def fails_with_output(self, code):
+        done = self.kvsim(*self.study())
+        self.assertEqual(done.returncode, code, done.stderr)
+        return done.stderr
+
+    def test_what_cannot_be_asked_for(self):
+        (self.folder / "sub").mkdir()
+        shutil.copy(self.folder / "t.h5", self.folder / "sub/t.h5")
+        needle = {"kind": "needle", "context": 100}
+        for fields, words in [
+                ({"tracs": []}, ["s.json tracs: no such field", "Did you mean traces"]),
+                ({"capture": {"model": "m", "workloads": [needle, {**needle, "contxt": 3}]}},
+                 ["capture.workloads[1].contxt: no such field", "context"]),
+                ({"statistics": {"resample": 3}}, ["statistics.resample", "resamples"]),
+                ({"statistics": {"confidence": 2}}, ["statistics.confidence", "0.5 to 0.9999"]),
+                ({"traces": "no/*.h5"}, ["traces[0].files", "no file matches no/*.h5"]),
+                ({"traces": ["t.h5", "sub/t.h5"]}, ["two traces would be called t", "sub/t.h5", '"name"']),
+                ({"traces": [{"files": "t.h5", "name": "../x"}]}, ["'../x' cannot be the name"]),
+                ({"traces": [{"files": "t.h5", "sha256": "0"}]}, ["traces[0].sha256"]),
+                ({"traces": []}, ["names no trace"]),
+                ({"policies": ["h2"]}, ["policies[0]", "h2o"]),
+                ({"policies": [{"policy": "h2o", "params": "h2o()"}]}, ["policies[0].params"]),
+                ({"policies": []}, ["asks for nothing"]),
+                ({"budgets": ["x%"]}, ["budgets"]),
+                ({"budgets": []}, ["budgets: is empty"]),
+                ({"seeds": [-1]}, ["seeds[0]", "whole number"]),
+                ({"seeds": [0.5]}, ["seeds[0]"]),
+                ({"scopes": ["al"]}, ["scopes[0]", "all"]),
+                ({"metrics": ["attention_los"]}, ["metrics[0]", "attention_loss"]),
+                ({"analyses": ["hush"]}, ["analyses[0].kind", "hash"]),
+                ({"analyses": [{"kind": "hash", "bit": 3}]}, ["analyses[0].bit", "bits"]),
+                ({"analyses": ["hash", "hash"]}, ["analyses[1].table", "already"]),
+                ({"report": "yes"}, ["report", "true or false"]),
+                ({"capture": {}}, ["capture.model: must be given"]),
+                ({"capture": {"model": str(MODEL)}}, ["neither workloads nor prompts"]),
+                ({"capture": {"model": str(MODEL), "workloads": [{"kind": "nedle"}]}}, ["capture.workloads[0]", "needle"]),
+                ({"capture": {"model": str(MODEL), "workloads": [{**needle, "facts": 9}]}},
+                 ["capture.workloads[0].facts", "means nothing"]),
+                ({"capture": {"model": str(MODEL), "workloads": [{**needle, "style": "pair"}]}}, ["style", "pairs"]),
+                ({"capture": {"model": str(MODEL), "workloads": [needle, needle]}}, ["two traces would be called needle-100-s1-0"])]:
+            with self.subTest(fields=fields):
+                message = self.fails(2, *self.study(name=self.write(**fields)))
+                for word in words:
+                    self.assertIn(word, message)
+        self.assertFalse((self.folder / "d").exists())
+
+    def test_files_that_are_no_study(self):
+        for text, words in [("{", ["not valid JSON"]), ('{"traces": [], "traces": []}', ["occurs twice"]), ("", ["not valid JSON"])]:
+            (self.folder / "s.json").write_text(text)
+            message = self.fails(3, *self.study())
+            for word in ["s.json", *words]:
+                self.assertIn(word, message)
+        self.assertIn("missing.json", self.fails(3, "study", "missing.json"))
+        self.write(traces=["none.h5"])
+        self.assertIn("there is no file none.h5", self.fails(3, *self.study()))
+        (self.folder / "s.json").write_text("[]")
+        self.assertIn("expected an object", self.fails(2, *self.study()))
+
+    def test_a_memory_limit_is_kept(self):
+        self.write()
+        self.assertIn("--memory-limit", self.fails(2, *self.study("--memory-limit", "1KiB")))
+        self.assertEqual(list((self.folder / "d/tasks").iterdir()), [])
+
+
+class Reference(StudyTest):
+    def test_every_field_is_explained_and_shown(self):
+        page = json.loads(self.ok("config", "reference", "--format", "json"))["results"]
+        fields = {row["field"] for row in page}
+        self.write(capture={**Captures.capture, "prompts": []}, analyses=["hash"])
+        (self.folder / "p.txt").write_text("x y z")
+        study = json.loads(self.ok("study", "s.json", "--print-config"))
+
+        def check(section, path):
+            for name, value in section.items():
+                known = path + name
+                if known not in fields:
+                    self.assertIn(path + "*", fields)
+                if isinstance(value, dict):
+                    check(value, known + ".")
+                elif isinstance(value, list):
+                    for item in value:
+                        if isinstance(item, dict):
+                            check(item, known + "[].")
+        check(study, "")
+        self.assertLessEqual({"capture.workloads[].context", "statistics.resamples"}, fields)
+        self.assertTrue(all(row["meaning"] for row in page))
+        self.assertIn("| capture.model |", self.ok("config", "reference", "--format", "md"))
+
+    def test_help_begins_with_examples(self):
+        self.assertTrue(self.ok("study", "--help").startswith("Examples:\n  kvsim study"))
+
+
+if __name__ == "__main__":
+    kvsim_command.main()
