@@ -97,6 +97,13 @@ class AnalyzeXkv(CommandTest):
         for first in range(0, 9, 3):
             self.assertAlmostEqual(sum(row["share"] for row in given[first:first + 3]), 1)
 
+    def test_a_replay_of_xkv_retains_what_the_curve_says(self):
+        """XKV keeps the last 8 tokens and the n largest of the layer's importance: R(n), measured by replay."""
+        curve = {(row["layer"], row["n"]): row["r"] for row in self.results("retention", "t.h5", "--points", "64")}
+        for row in self.rows("t.h5", "--policy", "xkv", "--budget", "25%", "--per", "layer"):
+            self.assertAlmostEqual(row["r"], curve[row["layer"], row["kept_tokens"] - 8])
+            self.assertAlmostEqual(row["r"], row["isr"] * np.log2(row["kept_tokens"] - 8))
+
     def test_consistency_is_over_the_shares_of_the_traces(self):
         study = ["--policies", "xkv,pyramidkv", "--budget", "25%"]
         traces = ["s0.h5", "s1.h5", "s2.h5"]
