@@ -134,8 +134,10 @@ std::optional<Figure> allocation_by_layer(const Records& allocation) {
   figure.reading =
       "Thin lines are traces: where they lie together, the policy splits alike whatever the prompt (W = 1: "
       "one order of layers on all of them).";
-  if (!evenly.empty()) figure.remark += "Splits evenly: " + joined(evenly) + ". ";
-  if (!left_out.empty()) figure.remark += "In the data only: " + joined(left_out) + ".";
+  std::vector<std::string> remarks;
+  if (!evenly.empty()) remarks.push_back("Splits evenly: " + joined(evenly) + ".");
+  if (!left_out.empty()) remarks.push_back("In the data only: " + joined(left_out) + ".");
+  figure.remark = joined(remarks, " ");
   figure.command = analyze_command("allocation", allocation);
   return figure;
 }
