@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "analysis/read_csv.hpp"
+#include "analysis/rows.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/quoted.hpp"
 #include "sim/base/read_file.hpp"
@@ -66,7 +67,19 @@ Records parse_document(std::string_view text, const std::string& path) {
   return out;
 }
 
-Records read_results(const std::string& path) {
+/// Results of `kvsim replay`, which no text format but json describes.
+void describe_rows(Records& records) {
+  const std::vector<ColumnInfo> known = records_of({}).columns;
+  const auto is_known = [&](const ColumnInfo& column) {
+    return std::find_if(known.begin(), known.end(),
+                        [&](const ColumnInfo& other) { return other.key == column.key; });
+  };
+  for (const ColumnInfo& column : records.columns)
+    if (is_known(column) == known.end()) return;
+  for (ColumnInfo& column : records.columns) column = *is_known(column);
+}
+
+Records parse_results(const std::string& path) {
   const std::string text = read_file(path, kMostBytes);
   if (text.starts_with("\x89HDF"))
     input_error("is HDF5, which is not compared", path, "Results can be compared as csv, json or jsonl.");
@@ -93,6 +106,9 @@ std::vector<NamedTable> read_study(const fs::path& folder) {
     input_error("holds neither results.csv nor tables", folder.string(), "Is it the folder of a study?");
   std::vector<NamedTable> out;
   for (const fs::path& file : files) out.push_back({file.stem().string(), read_csv(file.string())});
+  if (!fs::is_regular_file(folder / "columns.csv", failed)) return out;
+  const Records descriptions = read_csv((folder / "columns.csv").string(), description_columns());
+  for (NamedTable& table : out) describe(table.records, table.name, descriptions);
   return out;
 }
 
@@ -101,7 +117,28 @@ std::vector<NamedTable> read_study(const fs::path& folder) {
 std::vector<NamedTable> read_tables(const std::string& path) {
   std::error_code failed;
   if (fs::is_directory(path, failed)) return read_study(path);
-  return {{"results", read_results(path)}};
+  NamedTable table{"results", parse_results(path)};
+  describe_rows(table.records);
+  return {std::move(table)};
+}
+
+std::vector<ColumnInfo> description_columns() {
+  return {{"table", "", "results, or a table of tables/"},
+          {"key", "", "column"},
+          {"unit", "", "of its numbers"},
+          {"description", "", "what it says"}};
+}
+
+void describe(Records& records, std::string_view table, const Records& descriptions) {
+  const auto field = [&](const std::vector<Value>& row, const char* key) {
+    return exact_field(row[descriptions.column(key)], "");
+  };
+  for (const std::vector<Value>& row : descriptions.rows) {
+    if (field(row, "table") != table) continue;
+    for (ColumnInfo& column : records.columns)
+      if (column.key == field(row, "key") && column.description.empty())
+        column = {column.key, field(row, "unit"), field(row, "description")};
+  }
 }
 
 }  // namespace kvsim::analysis

@@ -17,6 +17,7 @@ void add_allocate_command(CLI::App& app);
 void add_analyze_command(CLI::App& app);
 void add_report_command(CLI::App& app);
 void add_diff_command(CLI::App& app);
+void add_export_command(CLI::App& app);
 void add_study_command(CLI::App& app);
 void add_config_command(CLI::App& app);
 

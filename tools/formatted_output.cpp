@@ -24,6 +24,11 @@ void FormattedOutput::commit(const analysis::Document& document) {
   text_->commit(text.str());
 }
 
+void FormattedOutput::commit(const std::vector<analysis::NamedTable>& tables) {
+  if (!h5_) bug("several tables in one text");
+  h5_->commit({}, tables);
+}
+
 void FormattedOutput::commit(const std::vector<analysis::Row>& rows, const analysis::Inputs& inputs) {
   if (h5_)
     return h5_->commit(

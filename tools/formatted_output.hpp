@@ -20,6 +20,8 @@ class FormattedOutput {
 
   /// Call one of them, once, last.
   void commit(const analysis::Document& document);
+  /// Format::h5 only.
+  void commit(const std::vector<analysis::NamedTable>& tables);
   void commit(const std::vector<analysis::Row>& rows, const analysis::Inputs& inputs);
 
  private:

@@ -76,6 +76,7 @@ int run(int argc, char** argv) {
   add_analyze_command(app);
   add_report_command(app);
   add_diff_command(app);
+  add_export_command(app);
   add_study_command(app);
   add_config_command(app);
   add_policy_command(app);

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "analysis/read_csv.hpp"
+#include "analysis/read_tables.hpp"
 #include "analysis/rows.hpp"
 #include "analysis/statistics/statistics.hpp"
 #include "sim/base/error.hpp"
@@ -38,23 +39,6 @@ std::map<std::string, Records> read_tables(const fs::path& folder) {
     tables.emplace(name, read_csv(entry.path().string(), expected_columns(name)));
   }
   return tables;
-}
-
-/// Units and descriptions from columns.csv, where the table was read without.
-void describe(std::map<std::string, Records>& tables, const Records& descriptions) {
-  const std::size_t table = descriptions.column("table"), key = descriptions.column("key"),
-                    unit = descriptions.column("unit"), description = descriptions.column("description");
-  const auto text_or_nothing = [](const Value& value) {
-    const auto* found = std::get_if<std::string>(&value);
-    return found != nullptr ? *found : std::string();
-  };
-  for (const std::vector<Value>& row : descriptions.rows) {
-    const auto found = tables.find(text_or_nothing(row[table]));
-    if (found == tables.end()) continue;
-    for (ColumnInfo& column : found->second.columns)
-      if (column.key == text_or_nothing(row[key]) && column.description.empty())
-        column = {column.key, text_or_nothing(row[unit]), text_or_nothing(row[description])};
-  }
 }
 
 void add_model(ReportedStudy& study, const std::string& model) {
@@ -116,10 +100,10 @@ ReportedStudy read_reported_study(const std::string& folder) {
   if (fs::exists(root / "study.json", failed)) read_configuration(study, (root / "study.json").string());
   study.results = read_csv((root / "results.csv").string(), records_of({}).columns);
   study.tables = read_tables(root / "tables");
-  if (fs::exists(root / "columns.csv", failed))
-    describe(study.tables,
-             read_csv((root / "columns.csv").string(),
-                      {{"table", "", ""}, {"key", "", ""}, {"unit", "", ""}, {"description", "", ""}}));
+  if (fs::exists(root / "columns.csv", failed)) {
+    const Records descriptions = read_csv((root / "columns.csv").string(), description_columns());
+    for (auto& [name, records] : study.tables) describe(records, name, descriptions);
+  }
   if (study.title.empty()) study.title = "Study of KV cache policies";
   return study;
 }

@@ -6,6 +6,7 @@
 #include <set>
 #include <sstream>
 
+#include "analysis/read_tables.hpp"
 #include "analysis/rows.hpp"
 #include "analysis/statistics/statistics.hpp"
 #include "analysis/study/study_fields.hpp"
@@ -30,12 +31,7 @@ std::string csv_lines(const Records& records) {
 /// Writes tables of the folder and remembers what their columns mean.
 class Tables {
  public:
-  explicit Tables(StudyFolder& folder) : folder_(folder) {
-    columns_.columns = {{"table", "", "results, or a table of tables/"},
-                        {"key", "", "column"},
-                        {"unit", "", "of its numbers"},
-                        {"description", "", "what it says"}};
-  }
+  explicit Tables(StudyFolder& folder) : folder_(folder) { columns_.columns = description_columns(); }
 
   void describe(const std::string& table, const std::vector<ColumnInfo>& columns) {
     for (const ColumnInfo& column : columns)
