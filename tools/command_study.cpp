@@ -14,6 +14,7 @@
 #include "sim/base/strict_json.hpp"
 #include "tools/command.hpp"
 #include "tools/progress_display.hpp"
+#include "tools/result_output.hpp"
 #include "tools/study_estimate.hpp"
 #include "tools/study_plan.hpp"
 #include "tools/study_run.hpp"
@@ -92,6 +93,15 @@ std::vector<std::string> captured_there(const std::string& folder) {
     if (entry.at("captured").as_bool()) out.emplace_back(entry.at("name").as_string());
   }
   return out;
+}
+
+/// Removes the study in the folder, unless this one is about a trace of it.
+void start_anew(const StudyPlan& plan) {
+  const std::vector<std::string> captured = captured_there(plan.folder);
+  for (const StudyTrace& trace : plan.traces)
+    for (const std::string& name : captured)
+      if (!trace.prompt) refuse_to_overwrite_input(plan.folder + "/traces/" + name + ".h5", trace.path);
+  analysis::remove_study(plan.folder, captured);
 }
 
 /// Refuses a folder that is not empty unless told what to do with it.
@@ -207,7 +217,7 @@ void run_study(const Options& options) {
   if (there && options.resume) check_resumable(plan, effective);
 
   analysis::StudyFolder folder(plan.folder);
-  if (there && options.overwrite) analysis::remove_study(plan.folder, captured_there(plan.folder));
+  if (there && options.overwrite) start_anew(plan);
   folder.write(kStudyFile, analysis::study_text(effective, planned_traces(plan), {}, false));
   if (plan.config.capture) folder.write("prompts.jsonl", plan.prompts.lines);
   StudyRun run(plan, folder, options.threads, options.memory_limit);

@@ -17,7 +17,8 @@ import unittest
 import kvsim_command
 from kvsim_command import KVSIM, SOURCE
 
-DOCUMENTS = ["README.md", "traces/SCHEMA.md", "policies/README.md", "policies/ORDERINGS.md", "analysis/METRICS.md"]
+DOCUMENTS = ["README.md", "traces/SCHEMA.md", "policies/README.md", "policies/ORDERINGS.md", "analysis/METRICS.md",
+             "analysis/STUDIES.md"]
 
 
 def shown_commands(text):

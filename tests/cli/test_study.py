@@ -217,6 +217,9 @@ class Resuming(StudyTest):
         self.ok(*self.study("--overwrite"))
         self.assertEqual((self.folder / "d/mine.txt").read_text(), "mine")
         self.assertEqual((self.folder / "d/traces/mine.h5").read_text(), "mine")
+        self.write("own.json", traces=["d/traces/text-90-s1-0.h5"])
+        self.assertIn("read by this command", self.fails(2, *self.study("--overwrite", name="own.json")))
+        self.assertTrue((self.folder / "d/traces/text-90-s1-0.h5").exists())
         (self.folder / "other").mkdir()
         (self.folder / "other/note.txt").write_text("mine")
         for more in [], ["--resume"], ["--overwrite"]:
