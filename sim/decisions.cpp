@@ -1,7 +1,10 @@
 #include "sim/decisions.hpp"
 
+#include <algorithm>
 #include <cstdio>
 
+#include "sim/base/error.hpp"
+#include "traces/hdf5_input.hpp"
 #include "traces/hdf5_output.hpp"
 
 namespace kvsim::sim {
@@ -59,6 +62,65 @@ void write_decisions(const std::string& path, const Request& request, const Outc
     }
   }
   file.commit();
+}
+
+namespace {
+
+constexpr std::uint64_t kMostCells = 10000, kMostSteps = 1U << 30;
+constexpr std::uint32_t kMostLanes = 1U << 20;
+
+template <class T>
+std::vector<T> list_of(const hdf5::InputGroup& group, const char* name, hdf5::Type type) {
+  const hdf5::InputDataset dataset = group.dataset(name, {type}, 1);
+  std::vector<T> out(dataset.dims()[0]);
+  dataset.read_all(out.data());
+  return out;
+}
+
+std::vector<std::vector<Residency>> read_residency(const hdf5::InputGroup& group, std::uint64_t lanes,
+                                                   std::uint64_t decode) {
+  const auto ptr = list_of<std::uint64_t>(group, "lane_ptr", hdf5::Type::u64);
+  const auto position = list_of<std::int32_t>(group, "position", hdf5::Type::i32);
+  const auto first = list_of<std::uint32_t>(group, "first_step", hdf5::Type::u32);
+  const auto last = list_of<std::uint32_t>(group, "last_step", hdf5::Type::u32);
+  const bool fits = ptr.size() == lanes + 1 && ptr.front() == 0 && ptr.back() == position.size() &&
+                    first.size() == position.size() && last.size() == position.size() &&
+                    std::is_sorted(ptr.begin(), ptr.end());
+  if (!fits) input_error("its lists do not belong together", group.where("lane_ptr"));
+  std::vector<std::vector<Residency>> residency(lanes);
+  for (std::size_t lane = 0; lane < lanes; ++lane) {
+    for (std::uint64_t i = ptr[lane]; i < ptr[lane + 1]; ++i) {
+      if (position[i] < 0 || first[i] > last[i] || last[i] > decode + 1)
+        input_error("a stay that cannot be: number " + std::to_string(i), group.where("first_step"));
+      residency[lane].push_back({position[i], first[i], last[i]});
+    }
+  }
+  return residency;
+}
+
+}  // namespace
+
+Decisions read_decisions(const std::string& path) {
+  const hdf5::Session session;
+  const hdf5::InputFile file(path);
+  const hdf5::InputGroup& root = file.root();
+  if (!root.has_attribute("format") || root.text("format") != "kvdecisions")
+    input_error("holds no decisions", path, "Make it with kvsim replay --decisions FILE.");
+  Decisions out;
+  out.prompt = root.count("prompt_tokens", kMostSteps);
+  out.decode = root.count("decode_steps", kMostSteps);
+  out.n_layers = static_cast<std::uint32_t>(root.count("n_layers", kMostLanes));
+  out.n_kv_heads = static_cast<std::uint32_t>(root.count("n_kv_heads", kMostLanes));
+  const std::uint64_t lanes = std::uint64_t{out.n_layers} * out.n_kv_heads;
+  const hdf5::InputGroup cells = root.group("cells");
+  for (std::size_t i = 0; i < kMostCells && cells.has(cell_name(i)); ++i) {
+    const hdf5::InputGroup group = cells.group(cell_name(i));
+    Decisions::Cell cell{
+        group.text("policy"), group.text("params"), group.text("budget"), group.text("skipped"), {}};
+    if (cell.skipped.empty()) cell.residency = read_residency(group, lanes, out.decode);
+    out.cells.push_back(std::move(cell));
+  }
+  return out;
 }
 
 }  // namespace kvsim::sim

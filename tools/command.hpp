@@ -15,6 +15,7 @@ void add_policy_command(CLI::App& app);
 void add_replay_command(CLI::App& app);
 void add_allocate_command(CLI::App& app);
 void add_analyze_command(CLI::App& app);
+void add_plot_command(CLI::App& app);
 void add_report_command(CLI::App& app);
 void add_diff_command(CLI::App& app);
 void add_export_command(CLI::App& app);

@@ -50,8 +50,10 @@ double nice_step(double span, std::size_t count) {
   return 10 * power;
 }
 
-std::vector<Tick> linear_ticks(double low, double high, std::size_t count, bool percent) {
-  const double step = nice_step(high - low, count);
+std::vector<Tick> linear_ticks(double low, double high, std::size_t count, const Axis& axis) {
+  const bool percent = axis.percent;
+  double step = nice_step(high - low, count);
+  if (axis.whole) step = step <= 1 ? 1 : step == 2.5 ? 5 : step;
   std::vector<Tick> ticks;
   for (double i = std::ceil(low / step - 1e-9); i * step <= high + step * 1e-9; ++i)
     ticks.push_back(tick(i * step, step, percent));
@@ -59,9 +61,9 @@ std::vector<Tick> linear_ticks(double low, double high, std::size_t count, bool 
 }
 
 /// Powers of ten; with 2 and 5 times them while they are few; equal steps when the range is narrow.
-std::vector<Tick> log_ticks(double low, double high, std::size_t count, bool percent) {
+std::vector<Tick> log_ticks(double low, double high, std::size_t count, const Axis& axis) {
   const double decades = std::log10(high / low);
-  if (decades < 0.7) return linear_ticks(low, high, count, percent);
+  if (decades < 0.7) return linear_ticks(low, high, count, axis);
   const double stride = std::max(1.0, std::ceil(decades / static_cast<double>(count)));
   const bool finer = decades * 3 <= static_cast<double>(count);
   std::vector<Tick> ticks;
@@ -69,12 +71,12 @@ std::vector<Tick> log_ticks(double low, double high, std::size_t count, bool per
     for (const double factor : {1.0, 2.0, 5.0}) {
       const double at = factor * std::pow(10.0, power);
       if (at < low * (1 - 1e-9) || at > high * (1 + 1e-9) || (factor > 1 && !finer)) continue;
-      ticks.push_back(tick(at, at, percent));
+      ticks.push_back(tick(at, at, axis.percent));
     }
   }
   if (ticks.size() >= 2) return ticks;
   // Those that were left out may lie better.
-  return stride > 1 ? log_ticks(low, high, count + 1, percent) : linear_ticks(low, high, count, percent);
+  return stride > 1 ? log_ticks(low, high, count + 1, axis) : linear_ticks(low, high, count, axis);
 }
 
 /// The values themselves, without those too near to the one before to be read.
@@ -129,9 +131,9 @@ Scale number_scale(const Axis& axis, std::vector<double> values, std::size_t cou
   if (scale.log && values.size() >= 2 && values.size() <= count + 1) {
     scale.ticks = value_ticks(values, scale.low, scale.high, axis.percent);
   } else if (scale.log) {
-    scale.ticks = log_ticks(scale.low, scale.high, count, axis.percent);
+    scale.ticks = log_ticks(scale.low, scale.high, count, axis);
   } else {
-    scale.ticks = linear_ticks(scale.low, scale.high, count, axis.percent);
+    scale.ticks = linear_ticks(scale.low, scale.high, count, axis);
   }
   return scale;
 }

@@ -17,6 +17,7 @@ struct Axis {
   std::vector<std::string> categories{};  ///< names of 0, 1, 2, ...; empty: a number line
   bool percent = false;                   ///< values are shares, shown as percent
   std::optional<double> line{};           ///< a value worth a line across the panel, say zero
+  bool whole = false;                     ///< counts or indices: no tick between whole numbers
 };
 
 struct Point {
@@ -35,8 +36,10 @@ struct Series {
   std::string label{};
   Weight weight = Weight::plain;
   std::vector<Point> points{};  ///< ascending x where lines join them
-  /// Equal numbers are equal colours in every figure of a report; negative: by order of appearance.
+  /// Equal numbers are equal colours in every figure of a report; negative: one that is free.
   int colour = -1;
+  std::string group{};  ///< what the legend says instead of label; once for all that say the same
+  bool dots = false;    ///< no line through these points, even in a chart of curves
 };
 
 /// Curves with interval bands, or points with interval bars.
@@ -65,6 +68,7 @@ struct Timeline {
   struct Bar {
     double y = 0, begin = 0, end = 0;
     int colour = 0;
+    double height = 1;
   };
   std::vector<Bar> bars{};
   std::vector<std::string> colours{};  ///< what each number of Bar::colour means

@@ -61,7 +61,7 @@ Directions directions_of(const Timeline& timeline) {
   Directions out{{&timeline.x, {}, false, false}, {&timeline.y, {}, false, false}};
   for (const Timeline::Bar& bar : timeline.bars) {
     out.across.values.insert(out.across.values.end(), {bar.begin, bar.end});
-    out.up.values.insert(out.up.values.end(), {bar.y - 0.5, bar.y + 0.5});
+    out.up.values.insert(out.up.values.end(), {bar.y - bar.height / 2, bar.y + bar.height / 2});
   }
   out.up.reversed = !timeline.y.categories.empty();
   return out;
@@ -77,11 +77,13 @@ Scale scale_of(const Direction& direction, bool cells, double length, double pla
   if (!axis.categories.empty()) {
     scale = category_scale(axis, static_cast<std::size_t>(length / place), kLongestName);
   } else {
-    auto count = static_cast<std::size_t>(std::max(2.0, length / std::max(place, 22.0)));
+    // Indices of cells are short.
+    const double least = cells && !axis.low ? 0 : 22;
+    const auto count =
+        static_cast<std::size_t>(std::max(2.0, length / (least > 0 ? std::max(place, least) : 13)));
     Axis drawn = axis;
     if (cells) {  // low and high are centres of cells: the edges lie half a cell further
-      const double span = direction.values.back() - direction.values.front();
-      if (!axis.low && !axis.high) count = std::min(count, static_cast<std::size_t>(span));
+      drawn.whole = drawn.whole || !axis.low;
       drawn.low = drawn.high = std::nullopt;
       drawn.log = false;
     }
@@ -143,7 +145,7 @@ ColourBar colour_bar(const Figure& figure, const HeatMap& map) {
     axis.high = reach;
     axis.log = false;
   }
-  return {{}, number_scale(axis, values, 5, false), one_line(map.unit), 0, map.diverging};
+  return {{}, number_scale(axis, values, 5, false), one_line(map.unit), 0, 0, map.diverging};
 }
 
 double bar_space(const ColourBar& bar) {
@@ -279,12 +281,15 @@ class Builder {
       if (!out_.bars[i]) continue;
       ColourBar& bar = *out_.bars[i];
       bar.frame = bar_frame(out_.panels[i].frame);
+      // A name longer than its bar stays on the page.
+      const double half = text_width(characters(bar.unit)) / 2 + kEdge;
+      bar.label_height = std::max(half, std::min((bar.frame.bottom + bar.frame.top) / 2, out_.height - half));
       bar.label_at = bar.frame.right + 9 + text_width(bar.scale.label_length()) + kTextLine / 2;
     }
   }
 
   static double tick_space(const PanelLayout& panel) {
-    return panel.turned ? text_width(panel.across.label_length()) + 7 : kTextLine + 6;
+    return panel.turned ? text_width(panel.across.label_length()) + 7 : kTextLine + 8;
   }
 
   Frame bar_frame(const Frame& panel) const {
@@ -292,6 +297,7 @@ class Builder {
     Frame frame = shared_bar_ ? first : panel;
     frame.left = (shared_bar_ ? out_.width - kEdge - space_right() : panel.right) + kGap;
     frame.right = frame.left + 8;
+    if (shared_bar_) frame.bottom = out_.panels.back().frame.bottom;
     frame.bottom = std::max(frame.bottom, frame.top - 150);
     return frame;
   }

@@ -34,7 +34,7 @@ struct ColourBar {
   Frame frame{};
   Scale scale{};
   std::string unit{};
-  double label_at = 0;  ///< middle of the unit's name, from the left
+  double label_at = 0, label_height = 0;  ///< middle of the unit's name
   bool diverging = false;
 };
 

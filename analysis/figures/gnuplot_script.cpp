@@ -156,7 +156,7 @@ class Script {
          " size screen " + across(bar->frame.width()) + ',' + up(bar->frame.height()) + " noborder");
     if (bar->unit.empty()) return;
     line("set label " + gp_string(bar->unit) + " at screen " + across(bar->label_at) + ',' +
-         up((bar->frame.bottom + bar->frame.top) / 2) + " center rotate by 90" + ink(palette_.ink));
+         up(bar->label_height) + " center rotate by 90" + ink(palette_.ink));
   }
 
   void legend() {

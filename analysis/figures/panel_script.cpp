@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <set>
 
 #include "analysis/figures/script_text.hpp"
 #include "sim/base/error.hpp"
@@ -15,6 +16,7 @@ constexpr std::array<int, 8> kMarkers = {7, 5, 9, 13, 6, 4, 8, 12};
 constexpr std::array<const char*, 4> kBoundDashes = {"(6,3)", "(2,2)", "(8,2,2,2)", "(12,3)"};
 /// So many cells are drawn as one picture; fewer as shapes, sharp at any size.
 constexpr std::size_t kMostShapes = 5000;
+constexpr std::size_t kMostMarkers = 10;
 constexpr double kNumberRoom = 8.5;  // height of a cell that takes a number
 
 std::string row_of(const std::vector<double>& values) {
@@ -28,7 +30,7 @@ std::string block(const std::string& name, const std::string& rows) {
 }
 
 bool alone(const Chart& chart, const Series& series) {
-  return !chart.joined || series.points.size() == 1;
+  return !chart.joined || series.dots || series.points.size() == 1;
 }
 
 bool has_interval(const Series& series) {
@@ -40,7 +42,10 @@ std::string series_style(const Chart& chart, const Series& series, const Styles&
   if (alone(chart, series))
     return "points lc rgb " + gp_colour(styles.colour(series)) + styles.marker(series);
   if (series.weight != Weight::plain) return "lines " + styles.line(series);
-  return "linespoints " + styles.line(series) + styles.marker(series);
+  // Many points would hide the line under their markers.
+  const std::size_t every = (series.points.size() + kMostMarkers - 1) / kMostMarkers;
+  return "linespoints " + styles.line(series) + styles.marker(series) +
+         (every > 1 ? " pi " + std::to_string(every) : "");
 }
 
 /// x y low high; a point without an interval is one on itself for bars, and a gap for bands.
@@ -207,21 +212,27 @@ std::string bar_style(int colour, const Styles& styles) {
 
 PanelScript timeline_script(const Timeline& timeline, const std::string& name, const Styles& styles) {
   PanelScript out;
-  const std::string half = timeline.y.categories.empty() ? "0.5" : "0.36";
+  // Bars of named lines stand apart, those of a number line touch.
+  const double part = timeline.y.categories.empty() ? 0.5 : 0.36;
   for (std::size_t colour = 0; colour < timeline.colours.size(); ++colour) {
     std::string rows;
     for (const Timeline::Bar& bar : timeline.bars)
-      if (bar.colour == static_cast<int>(colour)) rows += row_of({bar.begin, bar.end, bar.y});
+      if (bar.colour == static_cast<int>(colour))
+        rows += row_of({bar.begin, bar.end, bar.y - part * bar.height, bar.y + part * bar.height});
     if (rows.empty()) continue;
     const std::string data = name + "_" + std::to_string(colour + 1);
-    out.data += gp_comment(timeline.colours[colour] + ": begin end y") + block(data, rows);
-    out.plots.push_back("$" + data + " using 1:3:1:2:($3-" + half + "):($3+" + half + ") with " +
+    out.data += gp_comment(timeline.colours[colour] + ": begin end bottom top") + block(data, rows);
+    out.plots.push_back("$" + data + " using 1:3:1:2:3:4 with " +
                         bar_style(static_cast<int>(colour), styles));
   }
   return out;
 }
 
-/// The rest of the styles' key: labels of bounds may equal those of policies.
+const std::string& name_of(const Series& series) {
+  return series.group.empty() ? series.label : series.group;
+}
+
+/// The styles' key: labels of bounds may equal those of policies.
 std::string place_key(const Series& series) {
   return (series.weight == Weight::bound ? "b" : "p") + series.label;
 }
@@ -229,15 +240,25 @@ std::string place_key(const Series& series) {
 }  // namespace
 
 Styles::Styles(const Figure& figure, Theme theme) : palette_(palette_of(theme)) {
-  int plain = 0, bounds = 0;
+  std::vector<const Series*> coloured;
   for (const Panel& panel : figure.panels) {
     const auto* chart = std::get_if<Chart>(&panel.content);
     if (chart == nullptr) continue;
-    for (const Series& series : chart->series) {
-      if (series.weight == Weight::faint || places_.count(place_key(series)) > 0) continue;
-      int& next = series.weight == Weight::bound ? bounds : plain;
-      places_[place_key(series)] = series.colour >= 0 ? series.colour : next++;
-    }
+    for (const Series& series : chart->series)
+      if (series.weight != Weight::faint) coloured.push_back(&series);
+  }
+  std::set<int> taken;
+  for (const Series* series : coloured) {
+    if (series->weight != Weight::plain || series->colour < 0) continue;
+    places_[place_key(*series)] = series->colour;
+    taken.insert(series->colour);
+  }
+  int free = 0, bounds = 0;
+  for (const Series* series : coloured) {
+    const bool bound = series->weight == Weight::bound;
+    if (places_.count(place_key(*series)) > 0) continue;
+    while (!bound && taken.count(free) > 0) ++free;
+    places_[place_key(*series)] = bound ? bounds++ : free++;
   }
 }
 
@@ -268,8 +289,8 @@ std::vector<LegendEntry> legend_of(const Panel& panel, const Styles& styles) {
   std::vector<LegendEntry> legend;
   if (const auto* chart = std::get_if<Chart>(&panel.content)) {
     for (const Series& series : chart->series)
-      if (!series.label.empty() && !series.points.empty())
-        legend.push_back({series.label, series_style(*chart, series, styles)});
+      if (!name_of(series).empty() && !series.points.empty())
+        legend.push_back({name_of(series), series_style(*chart, series, styles)});
   } else if (const auto* map = std::get_if<HeatMap>(&panel.content)) {
     if (has_missing(*map)) legend.push_back({"no value", missing_style(styles)});
   } else {

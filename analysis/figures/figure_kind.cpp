@@ -1,0 +1,167 @@
+#include "analysis/figures/figure_kind.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "sim/base/error.hpp"
+#include "sim/base/suggest.hpp"
+
+namespace kvsim::analysis {
+
+#define KVSIM_FIGURE(function) FigureKind function();
+#include "analysis/figures/figures.def"
+#undef KVSIM_FIGURE
+
+namespace {
+
+Value place(const Axis& axis, double at) {
+  if (axis.categories.empty()) return at;
+  return axis.categories[static_cast<std::size_t>(at)];
+}
+
+Value defined(const std::optional<double>& value) {
+  return value && std::isfinite(*value) ? Value(*value) : Value();
+}
+
+/// Adds fields whose columns have a name.
+class Table {
+ public:
+  Table(const DataKeys& keys) : keys_(keys) {}
+
+  void add(const Panel& panel, const Chart& chart) {
+    name({{keys_.panel, "", "part of the figure"},
+          {keys_.series, "", "curve"},
+          {keys_.x, "", chart.x.label},
+          {keys_.y, "", chart.y.label},
+          {"low", "", "lower end of the interval"},
+          {"high", "", "upper end of the interval"}});
+    for (const Series& series : chart.series)
+      for (const Point& point : series.points)
+        row({panel.title, series.label, place(chart.x, point.x), defined(point.y), defined(point.low),
+             defined(point.high)});
+  }
+
+  void add(const Panel& panel, const HeatMap& map) {
+    name({{keys_.panel, "", "part of the figure"},
+          {keys_.y, "", map.y.label},
+          {keys_.x, "", map.x.label},
+          {keys_.value, "", map.unit}});
+    for (std::size_t y = 0; y < map.rows.size(); ++y)
+      for (std::size_t x = 0; x < map.rows[y].size(); ++x)
+        row({panel.title, cell(map.y, y, map.rows.size()), cell(map.x, x, map.rows[y].size()),
+             defined(map.rows[y][x])});
+  }
+
+  void add(const Panel& panel, const Timeline& timeline) {
+    name({{keys_.panel, "", "part of the figure"},
+          {keys_.series, "", "what the colour means"},
+          {keys_.y, "", timeline.y.label + ": lowest"},
+          {"count", "", timeline.y.label + ": so many, one after the other"},
+          {"begin", "", timeline.x.label + ", first"},
+          {"end", "", timeline.x.label + ", first no longer"}});
+    for (const Timeline::Bar& bar : timeline.bars)
+      row({panel.title, timeline.colours[static_cast<std::size_t>(bar.colour)], lowest(timeline.y, bar),
+           bar.height, bar.begin, bar.end});
+  }
+
+  Records take() { return std::move(table_); }
+
+ private:
+  static Value cell(const Axis& axis, std::size_t i, std::size_t count) {
+    if (!axis.categories.empty()) return axis.categories[i];
+    if (!axis.low || !axis.high || count < 2) return axis.low.value_or(0) + static_cast<double>(i);
+    return *axis.low + static_cast<double>(i) * (*axis.high - *axis.low) / static_cast<double>(count - 1);
+  }
+
+  static Value lowest(const Axis& axis, const Timeline::Bar& bar) {
+    return axis.categories.empty() ? Value(bar.y - (bar.height - 1) / 2) : place(axis, bar.y);
+  }
+
+  void name(std::vector<ColumnInfo> columns) {
+    shown_.clear();
+    std::vector<ColumnInfo> kept;
+    for (std::size_t i = 0; i < columns.size(); ++i) {
+      if (columns[i].key.empty()) continue;
+      shown_.push_back(i);
+      kept.push_back(std::move(columns[i]));
+    }
+    if (table_.columns.empty()) table_.columns = std::move(kept);
+  }
+
+  void row(const std::vector<Value>& fields) {
+    std::vector<Value>& out = table_.rows.emplace_back();
+    for (const std::size_t i : shown_) out.push_back(fields[i]);
+  }
+
+  const DataKeys& keys_;
+  std::vector<std::size_t> shown_{};
+  Records table_{};
+};
+
+/// For a shell: in single quotes unless plain.
+std::string shell_word(const std::string& word) {
+  const bool plain = !word.empty() && std::all_of(word.begin(), word.end(), [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
+           std::string_view("_-./%+=,:").find(c) != std::string_view::npos;
+  });
+  if (plain) return word;
+  std::string out = "'";
+  for (const char c : word) out += c == '\'' ? "'\\''" : std::string(1, c);
+  return out + '\'';
+}
+
+}  // namespace
+
+const Records* FigureTables::find(const std::string& name) const {
+  const auto found = tables.find(name);
+  return found == tables.end() || found->second.rows.empty() ? nullptr : &found->second;
+}
+
+const std::vector<FigureKind>& figure_kinds() {
+  static const std::vector<FigureKind> all = {
+#define KVSIM_FIGURE(function) function(),
+#include "analysis/figures/figures.def"
+#undef KVSIM_FIGURE
+  };
+  return all;
+}
+
+const FigureKind& figure_kind(std::string_view name) {
+  std::vector<std::string> known;
+  for (const FigureKind& kind : figure_kinds()) {
+    if (name == kind.name) return kind;
+    known.emplace_back(kind.name);
+  }
+  usage_error("unknown figure '" + std::string(name) + "'", "", suggestion(name, known));
+}
+
+Records figure_data(const Figure& figure, const DataKeys& keys) {
+  Table table(keys);
+  for (const Panel& panel : figure.panels)
+    std::visit([&](const auto& content) { table.add(panel, content); }, panel.content);
+  return table.take();
+}
+
+std::string plot_command(const std::string& name, const FigureTables& tables, const FigureChoice& choice) {
+  std::string out = "kvsim plot " + name + ' ' + shell_word(tables.source);
+  const auto add = [&](const char* option, const std::string& value) {
+    if (!value.empty()) out += std::string(" --") + option + ' ' + shell_word(value);
+  };
+  add("metric", choice.metric);
+  add("budget", choice.budget);
+  add("workload", choice.workload);
+  add("trace", choice.trace);
+  for (const std::string& policy : choice.policies) add("policy", policy);
+  if (choice.layer) add("layer", std::to_string(*choice.layer));
+  if (choice.head) add("head", std::to_string(*choice.head));
+  return out;
+}
+
+const std::string& known_name(const std::string& wanted, const std::vector<std::string>& known,
+                              const std::string& option) {
+  if (std::find(known.begin(), known.end(), wanted) == known.end())
+    usage_error("nothing of that name in these results: '" + wanted + "'", option, suggestion(wanted, known));
+  return wanted;
+}
+
+}  // namespace kvsim::analysis

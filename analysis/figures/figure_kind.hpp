@@ -1,0 +1,67 @@
+#pragma once
+/// Every figure kvsim draws: `kvsim plot` has a name for each, a report shows all that its tables allow. To
+/// add one: a file that defines its function, and a line in figures.def.
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "analysis/figures/figure.hpp"
+#include "sim/decisions.hpp"
+
+namespace kvsim::analysis {
+
+/// What figures are made of.
+struct FigureTables {
+  Records results{};                        ///< columns of records_of(rows), all scopes; may hold no row
+  std::map<std::string, Records> tables{};  ///< means, differences, ranks, hash, importance, ... by name
+  std::optional<sim::Decisions> decisions{};
+  std::string source = "DIR";  ///< where they stand, as commands shown beside figures name it
+
+  /// Null when it is not there or holds no row.
+  const Records* find(const std::string& name) const;
+};
+
+/// What to show, where there is a choice; empty: the figure's own rule, which its remark tells.
+struct FigureChoice {
+  std::string metric{}, budget{}, trace{}, workload{};
+  std::vector<std::string> policies{};
+  std::optional<std::uint32_t> layer{}, head{};
+};
+
+struct FigureKind {
+  const char* name = "";
+  const char* summary = "";  ///< one line, for help
+  const char* needs = "";    ///< what must be there, for the message when there is nothing to draw
+  /// The most telling first; none when the tables lack what it needs. Throws Error(usage) with the nearest
+  /// names for a choice the tables do not have.
+  std::vector<Figure> (*build)(const FigureTables& tables, const FigureChoice& choice) = nullptr;
+  /// The analysis whose table it shows, where that is not results; `kvsim analyze` makes it.
+  const char* table = "";
+};
+
+/// In the order of a report.
+const std::vector<FigureKind>& figure_kinds();
+/// Throws Error(usage) with the nearest names.
+const FigureKind& figure_kind(std::string_view name);
+
+// For builders.
+
+/// What the columns of Figure::data are called; empty: the column is left out.
+struct DataKeys {
+  std::string panel{}, series{}, x{}, y{}, value{};
+};
+/// The numbers of the panels as a table: of charts series, x, y, low, high; of heat maps x, y, value; of
+/// timelines series (what a colour means), y, count, begin, end. Categories by name.
+Records figure_data(const Figure& figure, const DataKeys& keys);
+
+/// "kvsim plot NAME SOURCE --metric ...", with the choices made.
+std::string plot_command(const std::string& name, const FigureTables& tables, const FigureChoice& choice);
+
+/// `wanted` if it is one of `known`. Throws Error(usage) with the nearest of them.
+const std::string& known_name(const std::string& wanted, const std::vector<std::string>& known,
+                              const std::string& option);
+
+}  // namespace kvsim::analysis

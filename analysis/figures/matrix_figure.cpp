@@ -1,0 +1,101 @@
+// Policies by traces: the metric at one budget, for the eye to find what means hide.
+#include <algorithm>
+
+#include "analysis/figures/results_view.hpp"
+
+namespace kvsim::analysis {
+namespace {
+
+/// Traces by workload, then name.
+std::vector<std::string> traces_of(const ResultsView& view, const std::vector<std::size_t>& rows) {
+  std::vector<std::pair<std::string, std::string>> named;
+  for (const std::size_t row : rows) named.emplace_back(view.workload.text(row), view.trace.text(row));
+  std::sort(named.begin(), named.end());
+  named.erase(std::unique(named.begin(), named.end()), named.end());
+  std::vector<std::string> out;
+  for (auto& each : named) out.push_back(std::move(each.second));
+  return out;
+}
+
+struct Line {
+  std::string label;
+  std::vector<std::optional<double>> values;  ///< per trace
+  std::optional<double> mean;                 ///< over the traces it has a value on
+};
+
+std::vector<Line> lines_of(const ResultsView& view, const std::vector<std::size_t>& rows,
+                           const std::vector<std::string>& traces, const TableColumn& field) {
+  std::vector<std::vector<std::size_t>> rows_of(traces.size());
+  for (const std::size_t row : rows) {
+    const auto at = std::find(traces.begin(), traces.end(), view.trace.text(row)) - traces.begin();
+    rows_of[static_cast<std::size_t>(at)].push_back(row);
+  }
+  std::vector<Line> lines;
+  for (const ResultsView::Policy& policy : view.policies()) lines.push_back({policy.label, {}, {}});
+  for (const std::vector<std::size_t>& of_trace : rows_of) {
+    const std::vector<std::optional<double>> means = view.means(of_trace, field);
+    for (std::size_t policy = 0; policy < lines.size(); ++policy)
+      lines[policy].values.push_back(means[policy]);
+  }
+  for (Line& line : lines) {
+    double sum = 0, count = 0;
+    for (const auto& value : line.values) {
+      sum += value.value_or(0);
+      count += value ? 1 : 0;
+    }
+    if (count > 0) line.mean = sum / count;
+  }
+  return lines;
+}
+
+std::vector<Figure> build(const FigureTables& tables, const FigureChoice& choice) {
+  if (tables.results.rows.empty()) return {};
+  const ResultsView view(tables.results);
+  std::vector<std::size_t> rows = view.rows("all", choice);
+  if (rows.empty()) return {};
+  const Metric& metric = one_metric(choice);
+  FigureChoice made = choice;
+  made.metric = metric.key;
+  made.budget = view.one_budget(rows, choice);
+  std::erase_if(rows, [&](std::size_t row) { return view.budget.text(row) != made.budget; });
+  const std::vector<std::string> traces = traces_of(view, rows);
+  std::vector<Line> lines = lines_of(view, rows, traces, view.metric(metric.key));
+  const std::size_t all = lines.size();
+  std::erase_if(lines, [&](const Line& line) {
+    const bool wanted = choice.policies.empty() || std::find(choice.policies.begin(), choice.policies.end(),
+                                                             line.label) != choice.policies.end();
+    return !line.mean || !wanted;
+  });
+  if (lines.empty()) return {};
+  const double sign = metric.better == Better::higher ? -1 : 1;
+  std::stable_sort(lines.begin(), lines.end(),
+                   [&](const Line& a, const Line& b) { return *a.mean * sign < *b.mean * sign; });
+
+  HeatMap map{.unit = metric.label, .numbers = true, .percent = metric.percent};
+  map.x.categories = traces;
+  for (Line& line : lines) {
+    map.y.categories.push_back(std::move(line.label));
+    map.rows.push_back(std::move(line.values));
+  }
+  Figure figure;
+  figure.name = "matrix";
+  figure.title = capitalised(metric.label) + " of every policy on every trace, " + at_budget(made.budget);
+  figure.reading =
+      "Rows are policies, the best mean on top, oracles and the full cache among them; columns are "
+      "traces, those of a workload beside each other. A row that changes colour depends on the prompt.";
+  if (const std::size_t left_out = all - map.rows.size(); left_out > 0 && choice.policies.empty())
+    figure.remark = std::to_string(left_out) + (left_out == 1 ? " policy has" : " policies have") +
+                    " no value at this budget and no row.";
+  figure.command = plot_command("matrix", tables, made);
+  figure.panels.push_back({"", std::move(map)});
+  figure.data = figure_data(figure, {.x = "trace", .y = "policy", .value = metric.key});
+  return {std::move(figure)};
+}
+
+}  // namespace
+
+FigureKind matrix_figure() {
+  return {"matrix", "every policy on every trace at one budget", "results of scope all", build};
+}
+
+}  // namespace kvsim::analysis

@@ -1,0 +1,201 @@
+// Quality against budget: a curve per policy between the full cache and an oracle, one figure per metric.
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "analysis/figures/results_view.hpp"
+
+namespace kvsim::analysis {
+namespace {
+
+struct MeansView {
+  const Records& means;
+  TableColumn budget{means, "budget"}, policy{means, "policy"}, role{means, "role"}, traces{means, "traces"},
+      mean{means, "mean"}, low{means, "low"}, high{means, "high"};
+
+  std::vector<std::size_t> rows(const std::string& metric, const FigureChoice& choice) const {
+    std::vector<std::size_t> out =
+        rows_where(means, {{"metric", metric}, {"workload", one_workload(choice)}});
+    std::erase_if(out, [&](std::size_t row) { return !mean.number(row); });
+    return out;
+  }
+};
+
+std::string of_metric(const Metric& metric) {
+  return metric.better == Better::lower ? "Lower is better." : "Higher is better.";
+}
+
+class Curves {
+ public:
+  Curves(const FigureTables& tables, const FigureChoice& choice, const Metric& metric)
+      : view_(tables.results),
+        means_{*tables.find("means")},
+        metric_(metric),
+        named_(view_, metric, choice),
+        known_colours_(view_, metrics().front(), choice) {
+    for (const std::size_t row : means_.rows(metric.key, choice)) add(row);
+    add_best_set(choice);
+  }
+
+  std::optional<Figure> figure(const FigureTables& tables, FigureChoice choice) {
+    if (curves_.empty()) return {};
+    Chart chart{.x = view_.budget_axis(), .y = metric_axis(metric_)};
+    append(chart);
+    if (chart.series.empty()) return {};
+    choice.metric = metric_.key;
+    Figure figure;
+    figure.name = "quality-" + std::string(metric_.key);
+    std::replace(figure.name.begin(), figure.name.end(), '_', '-');
+    figure.title = capitalised(metric_.label) + " against budget, " + traces_text(traces_, choice.workload);
+    figure.reading = of_metric(metric_) + " A curve is a policy" +
+                     (interval_ ? ", its band the interval of its mean over traces" : "") +
+                     (bounds_ ? "; the dashed lines are what no policy can pass." : ".");
+    figure.remark = named_.remark();
+    if (view_.budgets().size() == 1)
+      figure.remark += (figure.remark.empty() ? "" : " ") +
+                       std::string("One budget, so points and no lines: give several, as 10%,25%,50%.");
+    figure.command = plot_command("quality", tables, choice);
+    figure.panels.push_back({"", std::move(chart)});
+    figure.data = figure_data(figure, {.series = "policy", .x = "budget", .y = metric_.key});
+    return figure;
+  }
+
+ private:
+  void add(std::size_t row) {
+    const std::string& label = means_.policy.text(row);
+    Series& series = curves_[label];
+    series.label = label;
+    traces_ = std::max(traces_, static_cast<std::uint64_t>(means_.traces.number(row).value_or(0)));
+    roles_[label] = means_.role.text(row);
+    series.points.push_back({view_.place(means_.budget.text(row)), *means_.mean.number(row),
+                             means_.low.number(row), means_.high.number(row)});
+  }
+
+  /// For the importance retained the bound is the best set of the size, not a policy.
+  void add_best_set(const FigureChoice& choice) {
+    if (std::string_view(metric_.key) != "r") return;
+    std::map<double, double> best;
+    for (const std::size_t row : means_.rows("r_oracle", choice)) {
+      if (means_.role.text(row) != "policy") continue;
+      double& value = best[view_.place(means_.budget.text(row))];
+      value = std::max(value, *means_.mean.number(row));
+    }
+    for (const auto& [x, y] : best) best_set_.points.push_back({x, y, {}, {}});
+    best_set_.label = "best set of the size";
+    best_set_.weight = Weight::bound;
+  }
+
+  /// The oracle that comes furthest, by its mean over budgets.
+  const Series* best_oracle() const {
+    const Series* best = nullptr;
+    double best_mean = 0;
+    for (const auto& [label, series] : curves_) {
+      if (roles_.at(label) != "oracle") continue;
+      double sum = 0;
+      for (const Point& point : series.points) sum += point.y;
+      const double mean = sum / static_cast<double>(series.points.size());
+      if (best == nullptr || metric_.prefers(mean, best_mean)) {
+        best = &series;
+        best_mean = mean;
+      }
+    }
+    return best;
+  }
+
+  /// What keeps its own budget stands where that is: the full cache as a line, others as a point.
+  void add_own_budget(Chart& chart, const Series& series) {
+    const double low = view_.place(view_.budgets().front()), high = view_.place(view_.budgets().back());
+    Series out = series;
+    if (series.label == "full") {
+      out.weight = Weight::bound;
+      out.points = {{low, series.points.front().y, {}, {}}, {high, series.points.front().y, {}, {}}};
+      if (low == high) out.points.pop_back();
+      bounds_ = true;
+    } else {
+      const auto at = own_place(series.label);
+      if (!at) return;
+      out.group = out.label + " (budget of its own)";
+      out.points = {{*at, series.points.front().y, series.points.front().low, series.points.front().high}};
+    }
+    chart.series.push_back(std::move(out));
+  }
+
+  /// Mean over traces, from the results.
+  std::optional<double> own_place(const std::string& label) const {
+    double sum = 0, count = 0;
+    for (const std::size_t row : view_.rows("all", {})) {
+      if (view_.policies()[view_.policy_of(row)].label != label) continue;
+      if (const auto at = view_.own_place(row)) {
+        sum += *at;
+        ++count;
+      }
+    }
+    return count > 0 ? std::optional(sum / count) : std::nullopt;
+  }
+
+  void append(Chart& chart) {
+    for (auto& [label, series] : curves_)
+      std::sort(series.points.begin(), series.points.end(),
+                [](const Point& a, const Point& b) { return a.x < b.x; });
+    for (const std::string& label : named_.labels()) {
+      const auto found = curves_.find(label);
+      if (found == curves_.end() || roles_.at(label) != "policy") continue;
+      Series series = found->second;
+      series.colour = known_colours_.place(label);  // the same in every figure
+      for (const Point& point : series.points) interval_ = interval_ || (point.low && point.high);
+      chart.series.push_back(std::move(series));
+    }
+    for (const auto& [label, series] : curves_) {
+      if (roles_.at(label) != "policy" || named_.has(label)) continue;
+      Series faint = series;
+      faint.group = "other policies";
+      faint.weight = Weight::faint;
+      chart.series.push_back(std::move(faint));
+    }
+    for (const auto& [label, series] : curves_)
+      if (roles_.at(label) == "own_budget") add_own_budget(chart, series);
+    const Series* oracle = best_oracle();
+    if (!best_set_.points.empty()) {
+      chart.series.push_back(best_set_);
+      bounds_ = true;
+    } else if (oracle != nullptr) {
+      Series bound = *oracle;
+      bound.group = "oracle (" + bound.label + ")";
+      bound.weight = Weight::bound;
+      for (Point& point : bound.points) point.low = point.high = std::nullopt;
+      chart.series.push_back(std::move(bound));
+      bounds_ = true;
+    }
+  }
+
+  ResultsView view_;
+  MeansView means_;
+  const Metric& metric_;
+  NamedPolicies named_, known_colours_;
+  std::map<std::string, Series> curves_{};
+  std::map<std::string, std::string> roles_{};
+  Series best_set_{};
+  std::uint64_t traces_ = 0;
+  bool interval_ = false, bounds_ = false;
+};
+
+std::vector<Figure> build(const FigureTables& tables, const FigureChoice& choice) {
+  std::vector<Figure> out;
+  if (tables.find("means") == nullptr || tables.results.rows.empty()) return out;
+  std::vector<const Metric*> wanted;
+  if (!choice.metric.empty()) wanted.push_back(&metric(choice.metric));
+  for (const Metric& each : metrics())
+    if (choice.metric.empty() && each.better != Better::neither) wanted.push_back(&each);
+  for (const Metric* each : wanted)
+    if (auto figure = Curves(tables, choice, *each).figure(tables, choice)) out.push_back(std::move(*figure));
+  return out;
+}
+
+}  // namespace
+
+FigureKind quality_figure() {
+  return {"quality", "a metric against budget, a curve per policy, between the full cache and an oracle",
+          "results of scope all", build};
+}
+
+}  // namespace kvsim::analysis

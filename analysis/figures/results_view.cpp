@@ -1,0 +1,242 @@
+#include "analysis/figures/results_view.hpp"
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+
+#include "analysis/policy_labels.hpp"
+#include "sim/base/error.hpp"
+#include "sim/base/number_text.hpp"
+
+namespace kvsim::analysis {
+namespace {
+
+constexpr std::size_t kMostNamed = 8, kBestNamed = 5;
+
+/// "12.5%" as 0.125.
+std::optional<double> share_of(const std::string& budget) {
+  if (budget.empty() || budget.back() != '%') return {};
+  const auto percent = number_of<double>(std::string_view(budget).substr(0, budget.size() - 1));
+  return percent ? std::optional(*percent / 100) : std::nullopt;
+}
+
+/// "h2o(recent=0.9)" and "h2o+pyramid" are h2o.
+std::string base_name(const std::string& label) {
+  return label.substr(0, label.find_first_of("(+"));
+}
+
+}  // namespace
+
+const std::string& TableColumn::text(std::size_t row) const {
+  static const std::string kNone;
+  const auto* found = std::get_if<std::string>(&table_->rows[row][column_]);
+  return found == nullptr ? kNone : *found;
+}
+
+std::vector<std::size_t> rows_where(const Records& table,
+                                    const std::vector<std::pair<const char*, std::string>>& wanted) {
+  std::vector<std::size_t> out;
+  std::vector<TableColumn> fields;
+  for (const auto& [key, value] : wanted) fields.emplace_back(table, key);
+  for (std::size_t row = 0; row < table.rows.size(); ++row) {
+    bool all = true;
+    for (std::size_t i = 0; i < wanted.size(); ++i) all = all && fields[i].text(row) == wanted[i].second;
+    if (all) out.push_back(row);
+  }
+  return out;
+}
+
+ResultsView::ResultsView(const Records& results)
+    : budget(results, "budget"),
+      trace(results, "trace"),
+      workload(results, "workload"),
+      scope(results, "scope"),
+      layer(results, "layer"),
+      head(results, "head"),
+      step(results, "step"),
+      kept_tokens(results, "kept_tokens"),
+      budget_tokens(results, "budget_tokens"),
+      results_(results) {
+  const std::map<std::string, std::string> labels = policy_labels(results);
+  const TableColumn params(results, "params"), role(results, "role");
+  std::map<std::string, std::size_t> places;
+  std::map<std::string, std::pair<double, double>> sums;  // of tokens, and how many
+  for (std::size_t row = 0; row < results.rows.size(); ++row) {
+    const auto [found, fresh] = places.emplace(params.text(row), policies_.size());
+    if (fresh) policies_.push_back({labels.at(params.text(row)), role.text(row)});
+    policy_of_.push_back(found->second);
+    auto& sum = sums[budget.text(row)];
+    const auto tokens = budget_tokens.number(row);
+    if (tokens && scope.text(row) == "all") sum = {sum.first + *tokens, sum.second + 1};
+    shares_ = shares_ && share_of(budget.text(row)).has_value();
+  }
+  for (const auto& [name, sum] : sums) {
+    tokens_[name] = sum.second > 0 ? sum.first / sum.second : 0;
+    places_[name] = shares_ ? *share_of(name) : tokens_[name];
+    budgets_.push_back(name);
+  }
+  std::sort(budgets_.begin(), budgets_.end(), [&](const std::string& a, const std::string& b) {
+    return std::pair(places_[a], a) < std::pair(places_[b], b);
+  });
+}
+
+std::vector<std::string> ResultsView::labels() const {
+  std::vector<std::string> out;
+  for (const Policy& policy : policies_) out.push_back(policy.label);
+  return out;
+}
+
+const ResultsView::Policy& ResultsView::policy(const std::string& label) const {
+  known_name(label, labels(), "--policy");
+  return *std::find_if(policies_.begin(), policies_.end(),
+                       [&](const Policy& policy) { return policy.label == label; });
+}
+
+Axis ResultsView::budget_axis() const {
+  const double low = places_.empty() ? 0 : places_.at(budgets_.front());
+  const double high = places_.empty() ? 0 : places_.at(budgets_.back());
+  return {.label = shares_ ? "budget (share of the prompt)" : "budget (tokens per lane)",
+          .log = low > 0 && high / low >= 8,
+          .percent = shares_};
+}
+
+std::optional<double> ResultsView::own_place(std::size_t row) const {
+  const auto kept = kept_tokens.number(row);
+  if (!kept || !shares_) return kept;
+  const auto asked = budget_tokens.number(row);
+  if (!asked || *asked == 0) return {};
+  return *kept / *asked * place(budget.text(row));
+}
+
+std::vector<std::size_t> ResultsView::rows(const std::string& wanted, const FigureChoice& choice) const {
+  std::vector<std::size_t> out;
+  std::vector<std::string> workloads, traces;
+  for (std::size_t row = 0; row < results_.rows.size(); ++row) {
+    if (scope.text(row) != wanted) continue;
+    workloads.push_back(workload.text(row));
+    traces.push_back(trace.text(row));
+    if (!choice.workload.empty() && workloads.back() != choice.workload) continue;
+    if (!choice.trace.empty() && traces.back() != choice.trace) continue;
+    out.push_back(row);
+  }
+  if (!traces.empty() && !choice.workload.empty()) known_name(choice.workload, workloads, "--workload");
+  if (!traces.empty() && !choice.trace.empty()) known_name(choice.trace, traces, "--trace");
+  return out;
+}
+
+std::string ResultsView::one_budget(const std::vector<std::size_t>& rows, const FigureChoice& choice) const {
+  std::vector<std::string> there;
+  for (const std::string& name : budgets_)
+    if (std::any_of(rows.begin(), rows.end(), [&](std::size_t row) { return budget.text(row) == name; }))
+      there.push_back(name);
+  if (!choice.budget.empty()) return known_name(choice.budget, there, "--budget");
+  return there.empty() ? "" : there[(there.size() - 1) / 2];
+}
+
+std::vector<std::optional<double>> ResultsView::means(const std::vector<std::size_t>& rows,
+                                                      const TableColumn& field) const {
+  std::vector<double> sums(policies_.size());
+  std::vector<std::size_t> counts(policies_.size()), missing(policies_.size());
+  for (const std::size_t row : rows) {
+    const std::size_t policy = policy_of_[row];
+    const auto value = field.number(row);
+    sums[policy] += value.value_or(0);
+    ++(value ? counts : missing)[policy];
+  }
+  std::vector<std::optional<double>> out(policies_.size());
+  for (std::size_t policy = 0; policy < out.size(); ++policy)
+    if (counts[policy] > 0 && missing[policy] == 0)
+      out[policy] = sums[policy] / static_cast<double>(counts[policy]);
+  return out;
+}
+
+const Metric& one_metric(const FigureChoice& choice) {
+  return choice.metric.empty() ? metrics().front() : metric(choice.metric);
+}
+
+Axis metric_axis(const Metric& metric) {
+  Axis axis{.label = metric.label, .percent = metric.percent};
+  if (std::string_view(metric.unit) == "bytes") axis.label += " (bytes)";
+  return axis;
+}
+
+std::string capitalised(std::string text) {
+  if (!text.empty()) text[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(text[0])));
+  return text;
+}
+
+std::string one_workload(const FigureChoice& choice) {
+  return choice.workload.empty() ? "all" : choice.workload;
+}
+
+std::string traces_text(std::uint64_t traces, const std::string& workload) {
+  const std::string of = workload.empty() || workload == "all" ? "" : " of " + workload;
+  return traces == 1 ? "one trace" + of : "mean over " + std::to_string(traces) + " traces" + of;
+}
+
+std::string at_budget(const std::string& budget) {
+  if (!budget.empty() && budget.back() == '%') return "at " + budget + " of the prompt";
+  const bool tokens = budget.find_first_not_of("0123456789") == std::string::npos;
+  return "at a budget of " + budget + (tokens ? " tokens per lane" : "");
+}
+
+NamedPolicies::NamedPolicies(const ResultsView& view, const Metric& metric, const FigureChoice& choice)
+    : chosen_(!choice.policies.empty()) {
+  std::size_t candidates = 0;
+  std::vector<std::pair<double, std::string>> ranking;
+  std::vector<std::vector<double>> gaps(view.policies().size());
+  const std::vector<std::size_t> all = view.rows("all", {.workload = choice.workload});
+  for (const std::string& budget : view.budgets()) {
+    std::vector<std::size_t> rows;
+    for (const std::size_t row : all)
+      if (view.budget.text(row) == budget) rows.push_back(row);
+    std::vector<std::optional<double>> means = view.means(rows, view.metric(metric.key));
+    std::optional<double> best;
+    for (std::size_t policy = 0; policy < means.size(); ++policy) {
+      if (view.policies()[policy].role != "policy") means[policy].reset();
+      if (means[policy] && (!best || metric.prefers(*means[policy], *best))) best = means[policy];
+    }
+    for (std::size_t policy = 0; policy < means.size(); ++policy)
+      if (means[policy]) gaps[policy].push_back(std::fabs(*means[policy] - *best));
+  }
+  for (std::size_t policy = 0; policy < gaps.size(); ++policy) {
+    if (view.policies()[policy].role != "policy") continue;
+    ++candidates;
+    if (gaps[policy].empty()) continue;
+    double sum = 0;
+    for (const double gap : gaps[policy]) sum += gap;
+    ranking.emplace_back(sum / static_cast<double>(gaps[policy].size()), view.policies()[policy].label);
+  }
+  std::stable_sort(ranking.begin(), ranking.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  if (chosen_) {
+    for (const std::string& wanted : choice.policies) labels_.push_back(view.policy(wanted).label);
+  } else if (ranking.size() <= kMostNamed) {
+    for (const auto& entry : ranking) labels_.push_back(entry.second);
+  } else {
+    static const std::vector<std::string> kKnown = {"random", "streaming_llm", "h2o", "snapkv"};
+    for (std::size_t i = 0; i < ranking.size(); ++i) {
+      const std::string base = base_name(ranking[i].second);
+      const bool known = std::find(kKnown.begin(), kKnown.end(), base) != kKnown.end();
+      if ((i < kBestNamed || known) && labels_.size() < kMostNamed) labels_.push_back(ranking[i].second);
+    }
+  }
+  std::size_t named = 0;
+  for (const std::string& label : labels_) named += view.policy(label).role == "policy";
+  others_ = candidates - std::min(named, candidates);
+}
+
+int NamedPolicies::place(const std::string& label) const {
+  const auto found = std::find(labels_.begin(), labels_.end(), label);
+  return found == labels_.end() ? -1 : static_cast<int>(found - labels_.begin());
+}
+
+std::string NamedPolicies::remark() const {
+  if (others_ == 0) return "";
+  if (chosen_) return "Grey: the " + std::to_string(others_) + " other policies.";
+  return "Named are the five that come nearest to the best, on average over their budgets, and well-known "
+         "ones; grey are the " +
+         std::to_string(others_) + " others.";
+}
+
+}  // namespace kvsim::analysis

@@ -1,0 +1,132 @@
+// Retained mass over decode steps: how much of each step's attention falls on what is still held.
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "analysis/figures/results_view.hpp"
+
+namespace kvsim::analysis {
+namespace {
+
+/// Means over traces and seeds, by step.
+class Steps {
+ public:
+  void add(double step, double value) {
+    auto& sum = sums_[step];
+    sum = {sum.first + value, sum.second + 1};
+  }
+  std::vector<Point> points() const {
+    std::vector<Point> out;
+    for (const auto& [step, sum] : sums_) out.push_back({step, sum.first / sum.second, {}, {}});
+    return out;
+  }
+
+ private:
+  std::map<double, std::pair<double, double>> sums_;
+};
+
+/// The last step every trace has: a mean over fewer of them would be another one.
+double common_steps(const ResultsView& view, const std::vector<std::size_t>& rows) {
+  std::map<std::string, double> last;
+  for (const std::size_t row : rows) {
+    double& most = last[view.trace.text(row)];
+    most = std::max(most, view.step.number(row).value_or(0));
+  }
+  double common = last.empty() ? 0 : last.begin()->second;
+  for (const auto& [trace, most] : last) common = std::min(common, most);
+  return common;
+}
+
+class Curves {
+ public:
+  Curves(const ResultsView& view, const std::vector<std::size_t>& rows, const NamedPolicies& named)
+      : named_(named) {
+    const TableColumn loss = view.metric("attention_loss"), oracle = view.metric("attention_loss_oracle");
+    const double common = common_steps(view, rows);
+    for (const std::size_t row : rows) {
+      traces_.insert(view.trace.text(row));
+      const auto step = view.step.number(row), lost = loss.number(row), best = oracle.number(row);
+      cut_ = cut_ || step.value_or(0) > common;
+      const ResultsView::Policy& policy = view.policies()[view.policy_of(row)];
+      if (!step || !lost || *step > common || policy.role != "policy") continue;
+      curves_[policy.label].add(*step, 1 - *lost);
+      if (best) oracles_[policy.label].add(*step, 1 - *best);
+    }
+  }
+
+  Chart chart() const {
+    Chart chart;
+    chart.x = {.label = "decode step", .whole = true};
+    chart.y = {.label = "retained mass (1 - attention loss)", .percent = true};
+    for (const std::string& label : named_.labels()) {
+      const auto found = curves_.find(label);
+      if (found != curves_.end())
+        chart.series.push_back(
+            {.label = label, .points = found->second.points(), .colour = named_.place(label)});
+    }
+    for (const auto& [label, curve] : curves_)
+      if (!named_.has(label))
+        chart.series.push_back(
+            {.label = label, .weight = Weight::faint, .points = curve.points(), .group = "other policies"});
+    if (!oracles_.empty())
+      chart.series.push_back({.label = "per-step oracle", .weight = Weight::bound, .points = best_oracle()});
+    return chart;
+  }
+  std::size_t traces() const { return traces_.size(); }
+  bool cut() const { return cut_; }
+  bool empty() const { return curves_.empty(); }
+
+ private:
+  /// Policies that split the budget differently have different oracles: the best at each step.
+  std::vector<Point> best_oracle() const {
+    std::map<double, double> best;
+    for (const auto& [label, steps] : oracles_)
+      for (const Point& point : steps.points()) best[point.x] = std::max(best[point.x], point.y);
+    std::vector<Point> out;
+    for (const auto& [x, y] : best) out.push_back({x, y, {}, {}});
+    return out;
+  }
+
+  const NamedPolicies& named_;
+  std::map<std::string, Steps> curves_, oracles_;
+  std::set<std::string> traces_;
+  bool cut_ = false;
+};
+
+std::vector<Figure> build(const FigureTables& tables, const FigureChoice& choice) {
+  if (tables.results.rows.empty()) return {};
+  const ResultsView view(tables.results);
+  std::vector<std::size_t> rows = view.rows("step", choice);
+  if (rows.empty()) return {};
+  FigureChoice made = choice;
+  made.metric.clear();
+  made.budget = view.one_budget(rows, choice);
+  std::erase_if(rows, [&](std::size_t row) { return view.budget.text(row) != made.budget; });
+  const NamedPolicies named(view, metrics().front(), choice);
+  const Curves curves(view, rows, named);
+  if (curves.empty()) return {};
+  Figure figure;
+  figure.name = "steps";
+  figure.title = "Attention retained over decode steps, " + at_budget(made.budget) + ", " +
+                 traces_text(curves.traces(), choice.workload);
+  figure.reading =
+      "The share of each step's attention that falls on tokens still held. Replay is open loop: a real "
+      "run would have left the recorded one where this is low, and a falling curve says from when on.";
+  figure.remark = named.remark();
+  if (curves.cut())
+    figure.remark +=
+        (figure.remark.empty() ? "" : " ") + std::string("Steps that only some traces have are left out.");
+  figure.command = plot_command("steps", tables, made);
+  figure.panels.push_back({"", curves.chart()});
+  figure.data = figure_data(figure, {.series = "policy", .x = "step", .y = "retained_mass"});
+  return {std::move(figure)};
+}
+
+}  // namespace
+
+FigureKind steps_figure() {
+  return {"steps", "attention retained over decode steps, by policy",
+          "results of scope step (kvsim replay --per step)", build};
+}
+
+}  // namespace kvsim::analysis
