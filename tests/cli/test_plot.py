@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+"""kvsim plot: figures of real results are drawn, the same every time; what cannot be drawn is told."""
+import csv
+import io
+import os
+import subprocess
+import xml.dom.minidom
+
+import kvsim_command
+from kvsim_command import KVSIM, CommandTest
+
+POLICIES = [argument for name in ("h2o", "random", "streaming_llm", "full", "optimal") for argument in ("--policy", name)]
+
+
+class Plot(CommandTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.make_trace("u.h5", cls.prompt, cls.decode, "--seed", "2")
+        for scope in ("all", "layer", "head", "step"):
+            made = cls.kvsim("replay", "t.h5", "u.h5", *POLICIES, "--budget", "25%,50%", "--per", scope,
+                             "--format", "csv", "-o", f"{scope}.csv", "--quiet")
+            assert made.returncode == 0, made.stderr
+        made = cls.kvsim("replay", "t.h5", "--policy", "h2o", "--budget", "25%", "--decisions", "kept.h5",
+                         "--format", "csv", "-o", "one.csv", "--quiet")
+        assert made.returncode == 0, made.stderr
+
+    def plotted(self, *arguments):
+        done = self.kvsim("plot", *arguments)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def numbers(self, *arguments):
+        return list(csv.DictReader(io.StringIO(self.plotted(*arguments, "--format", "csv"))))
+
+    def test_every_figure_is_an_svg_that_says_what_it_shows(self):
+        figures = [("quality", "all.csv"), ("differences", "all.csv"), ("ranks", "all.csv"), ("matrix", "all.csv"),
+                   ("pareto", "all.csv"), ("excess", "all.csv", "head.csv"), ("steps", "all.csv", "step.csv"),
+                   ("layers", "layer.csv"), ("timeline", "kept.h5", "--layer", "1", "--head", "1")]
+        for figure in figures:
+            for theme in ("light", "dark"):
+                with self.subTest(figure=figure, theme=theme):
+                    svg = self.plotted(*figure, "--theme", theme)
+                    root = xml.dom.minidom.parseString(svg).documentElement
+                    title = root.getElementsByTagName("title")[0].firstChild.data
+                    self.assertNotIn("GNUPLOT", title.upper())
+                    self.assertIn("kvsim plot " + figure[0], root.getElementsByTagName("desc")[0].firstChild.data)
+                    self.assertTrue(root.getAttribute("viewBox"))
+                    self.assertEqual(svg, self.plotted(*figure, "--theme", theme))
+
+    def test_numbers_of_a_figure_are_those_of_the_results(self):
+        with open(self.folder / "all.csv") as file:
+            rows = [row for row in csv.DictReader(file) if row["policy"] == "h2o" and row["budget"] == "25%"]
+        mean = sum(float(row["attention_loss"]) for row in rows) / len(rows)
+        shown = [row for row in self.numbers("quality", "all.csv") if row["policy"] == "h2o" and row["budget"] == "0.25"]
+        self.assertEqual(len(shown), 1)
+        self.assertAlmostEqual(float(shown[0]["attention_loss"]), mean, places=12)
+        cells = [row for row in self.numbers("matrix", "all.csv", "--budget", "25%") if row["policy"] == "h2o"]
+        self.assertEqual(sorted(float(cell["attention_loss"]) for cell in cells),
+                         sorted(float(row["attention_loss"]) for row in rows))
+
+    def test_one_budget_says_why_there_is_no_line(self):
+        script = self.plotted("quality", "one.csv", "--format", "gp")
+        self.assertIn("One budget, so points and no lines", script)
+        self.assertNotIn("linespoints", script)
+        self.assertNotIn("One budget", self.plotted("quality", "all.csv", "--format", "gp"))
+
+    def test_names_nobody_knows_get_the_nearest(self):
+        for arguments, said in ((["qualty", "all.csv"], "quality"),
+                                (["quality", "all.csv", "--metric", "atention_loss"], "attention_loss"),
+                                (["matrix", "all.csv", "--budget", "26%"], "25%"),
+                                (["steps", "all.csv", "step.csv", "--policy", "h20"], "h2o"),
+                                (["quality", "all.csv", "--theme", "drak"], "dark"),
+                                (["quality", "all.csv", "-o", "x.jpeg"], "png"),
+                                (["timeline", "kept.h5", "--layer", "9"], "layers 0 to 2"),
+                                (["steps", "all.csv"], "--per step"),
+                                (["timeline", "all.csv"], "--decisions")):
+            with self.subTest(arguments=arguments):
+                done = self.kvsim("plot", *arguments)
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertIn(said, done.stderr)
+                self.assertFalse((self.folder / "x.jpeg").exists())
+
+    def test_a_trace_is_no_file_of_decisions(self):
+        done = self.kvsim("plot", "timeline", "t.h5")
+        self.assertEqual(done.returncode, 3, done.stderr)
+        self.assertIn("holds no decisions", done.stderr)
+
+    def test_without_gnuplot_the_package_is_named_and_scripts_are_still_made(self):
+        bare = dict(os.environ, PATH="/nonexistent")
+        done = subprocess.run([KVSIM, "plot", "quality", "all.csv", "-o", "q.svg"], cwd=self.folder, env=bare,
+                              capture_output=True, text=True)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("apt-get install gnuplot-nox", done.stderr)
+        self.assertFalse((self.folder / "q.svg").exists())
+        done = subprocess.run([KVSIM, "plot", "quality", "all.csv", "--format", "gp"], cwd=self.folder, env=bare,
+                              capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_other_formats_are_what_their_names_say(self):
+        for name, start in (("q.png", b"\x89PNG"), ("q.pdf", b"%PDF")):
+            self.plotted("quality", "all.csv", "--width", "column", "-o", name)
+            self.assertTrue((self.folder / name).read_bytes().startswith(start))
+
+
+if __name__ == "__main__":
+    kvsim_command.main()
