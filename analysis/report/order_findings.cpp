@@ -316,7 +316,7 @@ AgainstBaseline against(const Evidence& evidence, const Metric& metric, const Qu
 
 Findings against_baseline(const Evidence& evidence, const Metric& metric, const std::string& name) {
   Finding finding;
-  bool always = true;
+  std::vector<std::string> not_better;  // somewhere
   for (const std::string& budget : evidence.budgets()) {
     const Question question{metric.key, kAllWorkloads, budget};
     const std::vector<PolicyMean> all = contest(evidence, question, metric);
@@ -328,7 +328,10 @@ Findings against_baseline(const Evidence& evidence, const Metric& metric, const 
     const AgainstBaseline found = against(evidence, metric, question, *baseline);
     if (found.compared == 0) continue;
     const std::size_t better = found.compared - found.worse.size() - found.undecided.size();
-    always = always && better == found.compared;
+    for (const std::vector<std::string>* names : {&found.worse, &found.undecided})
+      for (const std::string& each : *names)
+        if (std::find(not_better.begin(), not_better.end(), each) == not_better.end())
+          not_better.push_back(each);
     std::string text = budget_text(budget) + ": " + quoted_name(baseline->policy) + ' ' +
                        mean_text(metric, *baseline) + "; " + std::to_string(better) + " of " +
                        std::to_string(found.compared) + " policies are better.";
@@ -337,9 +340,11 @@ Findings against_baseline(const Evidence& evidence, const Metric& metric, const 
     finding.details.push_back(text);
   }
   if (finding.details.empty()) return {};
-  finding.text = "Sanity check against " + quoted_name(name) + ": " +
-                 (always ? "every policy is distinguishably better, at every budget."
-                         : "not every policy is distinguishably better at every budget.");
+  finding.text =
+      "Sanity check against " + quoted_name(name) + ": " +
+      (not_better.empty() ? "every other policy is distinguishably better at every budget."
+                          : "at some budget, " + names_text(not_better) +
+                                (not_better.size() == 1 ? " is" : " are") + " not distinguishably better.");
   return {finding};
 }
 

@@ -1,4 +1,4 @@
-// Tables sort by a click or a key on their headings, long ones can be filtered, and a button turns the theme.
+// Tables sort by a click or a key on their headings, long ones can be filtered, a button turns the theme.
 "use strict";
 
 for (const table of document.querySelectorAll("table.sortable")) {
@@ -39,6 +39,11 @@ for (const table of document.querySelectorAll("table.sortable")) {
     table.parentElement.before(filter);
   }
 }
+
+// On paper nothing can be unfolded: the numbers behind findings are printed.
+addEventListener("beforeprint", () => {
+  for (const folded of document.querySelectorAll(".findings details")) folded.open = true;
+});
 
 const theme = document.getElementById("theme");
 const isDark = () => getComputedStyle(document.documentElement).colorScheme === "dark";

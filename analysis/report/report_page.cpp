@@ -115,10 +115,11 @@ class Page {
     html_.prose(text);
   }
 
-  /// Folded, with a line that says what is inside.
-  Html::Element folded(const std::string& summary) {
+  /// Folded, or open at first, with a line that says what is inside.
+  Html::Element folded(const std::string& summary, bool open = false) {
     html_.new_line();
-    Html::Element opened = html_.element("details");
+    Html::Element opened =
+        html_.element("details", open ? Html::Attributes{{"open", ""}} : Html::Attributes{});
     const Html::Element line = html_.element("summary");
     html_.prose(summary);
     return opened;
@@ -131,7 +132,7 @@ class Page {
       const Html::Element item = html_.element("li");
       paragraph(finding.text);
       if (finding.details.empty()) continue;
-      const Html::Element details = folded("The numbers");
+      const Html::Element details = folded("The numbers", &finding == &all.front());
       const Html::Element lines = html_.element("ul");
       for (const std::string& detail : finding.details) {
         const Html::Element line = html_.element("li");
@@ -202,8 +203,11 @@ class Page {
     const Figure& figure = drawn.figure;
     html_.new_line();
     const Html::Element opened = html_.element("figure", {{"id", "figure-" + figure.name}});
-    html_.leaf(stands_by_table(drawn) ? "h4" : "h3", figure.title);
-    const std::string alt = figure.title + ". " + figure.reading;
+    // Drawings show title and remark themselves.
+    const bool shown = !drawn.light_svg.empty();
+    html_.leaf(stands_by_table(drawn) ? "h4" : "h3", figure.title, {{"class", shown ? "spoken" : "shown"}});
+    const std::string alt =
+        figure.title + ". " + figure.reading + (figure.remark.empty() ? "" : ' ' + figure.remark);
     for (const auto& [theme, svg] :
          {std::pair("light", &drawn.light_svg), std::pair("dark", &drawn.dark_svg)}) {
       if (svg->empty()) continue;
@@ -212,7 +216,7 @@ class Page {
     }
     const Html::Element caption = html_.element("figcaption");
     paragraph(figure.reading);
-    if (!figure.remark.empty()) paragraph(figure.remark);
+    if (!shown && !figure.remark.empty()) paragraph(figure.remark);
     if (figure.data.columns.empty()) return;
     paragraph("Numbers: `figures/" + figure.name + ".csv`; script: `figures/" + figure.name + ".gp`" +
               (figure.command.empty() ? "." : "; made by `" + figure.command + "`."));

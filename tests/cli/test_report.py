@@ -56,7 +56,8 @@ class Report(CommandTest):
         study = {"title": "A <b>study</b> & its \"title\"",
                  "traces": [{"files": "a?.h5", "workload": "alpha"}, {"files": "b?.h5", "workload": "beta"}],
                  "policies": ["full", "window", "h2o", "tova", "streaming_llm(sinks=0)", "random", "critical_kv", "optimal"],
-                 "budgets": ["10%", "25%", "50%"], "scopes": ["all", "layer"], "analyses": ["hash"]}
+                 "budgets": ["10%", "25%", "50%"], "scopes": ["all", "layer"],
+                 "analyses": ["hash", "importance"]}
         (cls.folder / "study.json").write_text(json.dumps(study))
         made = cls.kvsim("study", "study.json", "-o", "made", "--quiet")
         assert made.returncode == 0, made.stderr

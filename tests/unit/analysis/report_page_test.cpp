@@ -124,13 +124,13 @@ TEST_CASE("Drawings stand in the page in both themes, with words for those who d
   content.figures[0].figure.name = "quality";
   content.figures[0].figure.title = "Loss against budget";
   content.figures[0].figure.reading = "Lower is better.";
+  content.figures[0].figure.remark = "One was left out.";
   content.figures[0].light_svg = "<svg>1</svg>";
   content.figures[0].dark_svg = "<svg>2</svg>";
   const std::string page = report_page(content);
-  CHECK_THAT(
-      page,
-      Contains("<img class=\"light\" alt=\"Loss against budget. Lower is better.\" src=\"data:image/svg+xml,"
-               "%3Csvg%3E1%3C/svg%3E\">"));
+  CHECK_THAT(page, Contains("<img class=\"light\" alt=\"Loss against budget. Lower is better. One was left "
+                            "out.\" src=\"data:image/svg+xml,"
+                            "%3Csvg%3E1%3C/svg%3E\">"));
   CHECK_THAT(page, Contains("class=\"dark\"") && Contains("%3Csvg%3E2"));
 }
 
