@@ -282,7 +282,9 @@ std::string Styles::marker(const Series& series) const {
   if (series.weight == Weight::faint) return " pt 7 ps 0.25";
   if (series.weight == Weight::bound) return " pt 2 ps 0.5";
   const auto place = static_cast<std::size_t>(places_.at(place_key(series)));
-  return " pt " + std::to_string(kMarkers[place % kMarkers.size()]) + " ps 0.5";
+  // Where colours begin again, markers go on.
+  return " pt " + std::to_string(kMarkers[(place + place / kMarkers.size() * 3) % kMarkers.size()]) +
+         " ps 0.5";
 }
 
 std::vector<LegendEntry> legend_of(const Panel& panel, const Styles& styles) {
