@@ -89,8 +89,8 @@ Evidence::Evidence(const Records& means, const Records& differences, const Recor
     if (question.workload != kAllWorkloads) add_once(workloads_, question.workload);
     means_[question].push_back({of_mean.name("policy"), of_mean.name("params"), of_mean.name("role"),
                                 of_mean.count("traces"), of_mean.real("mean"), of_mean.number_or_none("low"),
-                                of_mean.number_or_none("high"), of_mean.number_or_none("prompt_min"),
-                                of_mean.number_or_none("prompt_max")});
+                                of_mean.number_or_none("high"), of_mean.count("prompt_min"),
+                                of_mean.count("prompt_max")});
   }
   for (const std::vector<Value>& row : differences.rows) {
     const Fields& of = of_difference;

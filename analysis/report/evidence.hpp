@@ -26,8 +26,8 @@ struct PolicyMean {
   std::string policy, params, role;
   std::uint64_t traces = 0;
   double mean = 0;
-  std::optional<double> low, high;  ///< none: too few traces
-  std::optional<double> prompt_min, prompt_max;
+  std::optional<double> low, high;               ///< none: too few traces
+  std::uint64_t prompt_min = 0, prompt_max = 0;  ///< tokens
 };
 
 /// policy - other, in the metric's unit, over the traces both have.

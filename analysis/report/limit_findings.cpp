@@ -6,6 +6,7 @@
 #include "analysis/numbers.hpp"
 #include "analysis/report/findings.hpp"
 #include "analysis/report/wording.hpp"
+#include "analysis/statistics/statistics.hpp"
 
 namespace kvsim::analysis {
 namespace {
@@ -120,17 +121,15 @@ Findings few_traces(const Evidence& evidence) {
 Findings unequal_lengths(const Evidence& evidence) {
   const Metric* metric = evidence.leading_metric();
   if (metric == nullptr) return {};
-  constexpr double kAlike = 2;  // prompts made for one length differ by a word
-  std::optional<double> shortest, longest;
+  std::uint64_t shortest = ~0ULL, longest = 0;
   for (const std::string& budget : evidence.budgets()) {
     for (const PolicyMean& each : evidence.means({metric->key, kAllWorkloads, budget})) {
-      if (!each.prompt_min || !each.prompt_max) continue;
-      shortest = std::min(shortest.value_or(*each.prompt_min), *each.prompt_min);
-      longest = std::max(longest.value_or(*each.prompt_max), *each.prompt_max);
+      shortest = std::min(shortest, each.prompt_min);
+      longest = std::max(longest, each.prompt_max);
     }
   }
-  if (!shortest || *longest <= *shortest + kAlike) return {};
-  return {{"Prompts differ in length, " + rounded_text(*shortest) + " to " + rounded_text(*longest) +
+  if (longest < shortest || alike_lengths(shortest, longest)) return {};
+  return {{"Prompts differ in length, " + std::to_string(shortest) + " to " + std::to_string(longest) +
            " tokens, and means pool them: a budget in tokens or bytes is another share of each."}};
 }
 

@@ -106,6 +106,27 @@ class Report(CommandTest):
         self.assertEqual(sections[0], "findings")
         self.assertIn("A <b>study</b> & its \"title\"", page.text)
 
+    def test_every_figure_is_in_the_page(self):
+        page = Page(self.page("--figures", "pdf"))
+        names = sorted(path.stem for path in (self.folder / "made/figures").glob("*.gp"))
+        self.assertGreater(len(names), 5)
+        self.assertEqual(sorted(f["id"] for f in page.all("figure")), [f"figure-{name}" for name in names])
+        for theme in "light", "dark":
+            shown = [image for image in page.all("img") if image["class"] == theme]
+            self.assertEqual(len(shown), len(names))
+        for name in names:
+            for end in ".csv", ".gp", ".svg", ".dark.svg", ".pdf", ".dark.pdf":
+                self.assertTrue((self.folder / "made/figures" / (name + end)).exists(), name + end)
+            self.assertIn(f"figures/{name}.csv", page.text)
+
+    def test_without_gnuplot_there_are_no_drawings(self):
+        done = self.kvsim("report", "made", "-o", "-", env={**os.environ, "PATH": "/nonexistent"})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        page = Page(done.stdout)
+        self.assertIn("Not drawn: gnuplot is not installed", page.text)
+        self.assertEqual(page.all("img"), [])
+        self.assertGreater(len(page.all("figure")), 5)
+
     def test_findings_fit_the_tables(self):
         text = Page(self.page()).text
         means = [row for row in self.table("means") if row["metric"] == "attention_loss" and row["workload"] == "all"]
