@@ -61,17 +61,14 @@ class Report(CommandTest):
         (cls.folder / "study.json").write_text(json.dumps(study))
         made = cls.kvsim("study", "study.json", "-o", "made", "--quiet")
         assert made.returncode == 0, made.stderr
-
-    def page(self, *more):
-        self.ok("report", "made", "-o", "page.html", *more)
-        return (self.folder / "page.html").read_text(encoding="utf-8")
+        cls.page = (cls.folder / "made/report.html").read_text(encoding="utf-8")
 
     def table(self, name):
         with open(self.folder / "made/tables" / f"{name}.csv", newline="") as f:
             return list(csv.DictReader(f))
 
     def test_the_page_stands_alone(self):
-        text = self.page()
+        text = self.page
         page = Page(text)
         self.assertTrue(text.startswith("<!DOCTYPE html>"))
         self.assertNotIn("link", [tag for tag, _ in page.elements])
@@ -87,7 +84,7 @@ class Report(CommandTest):
         self.assertNotIn(str(self.folder), text)
 
     def test_structure(self):
-        page = Page(self.page())
+        page = Page(self.page)
         self.assertEqual([dict(lang="en")], page.all("html"))
         self.assertEqual(len(page.all("h1")), 1)
         ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
@@ -107,7 +104,7 @@ class Report(CommandTest):
         self.assertIn("A <b>study</b> & its \"title\"", page.text)
 
     def test_every_figure_is_in_the_page(self):
-        page = Page(self.page("--figures", "pdf"))
+        page = Page(self.ok("report", "made", "-o", "-", "--figures", "pdf"))
         names = sorted(path.stem for path in (self.folder / "made/figures").glob("*.gp"))
         self.assertGreater(len(names), 5)
         self.assertEqual(sorted(f["id"] for f in page.all("figure")), [f"figure-{name}" for name in names])
@@ -128,7 +125,7 @@ class Report(CommandTest):
         self.assertGreater(len(page.all("figure")), 5)
 
     def test_findings_fit_the_tables(self):
-        text = Page(self.page()).text
+        text = Page(self.page).text
         means = [row for row in self.table("means") if row["metric"] == "attention_loss" and row["workload"] == "all"]
         ranked = {(row["budget"], row["params"]) for row in self.table("ranks")}
         for budget in ("10%", "25%", "50%"):
@@ -142,12 +139,12 @@ class Report(CommandTest):
         self.assertIn("alpha (3) and beta (3)", text)
 
     def test_same_bytes_and_only_the_folder_is_read(self):
-        first = self.page()
         shutil.copytree(self.folder / "made", self.folder / "elsewhere/copy", ignore=shutil.ignore_patterns("tasks", "figures"))
         self.ok("report", "elsewhere/copy")
-        self.assertEqual((self.folder / "elsewhere/copy/report.html").read_text(encoding="utf-8"), first)
-        self.ok("report", "elsewhere/copy")  # an old page is replaced
-        self.assertEqual(self.ok("report", "elsewhere/copy", "-o", "-"), first)
+        self.assertEqual((self.folder / "elsewhere/copy/report.html").read_text(encoding="utf-8"), self.page)
+        (self.folder / "elsewhere/copy/report.html").write_text("an old page is replaced")
+        self.ok("report", "elsewhere/copy")
+        self.assertEqual((self.folder / "elsewhere/copy/report.html").read_text(encoding="utf-8"), self.page)
 
     def test_partial_folders(self):
         poor = self.folder / "poor"
@@ -167,7 +164,7 @@ class Report(CommandTest):
         self.make_trace("none.h5", 64, 0)
         for name, trace in ("one", "a0.h5"), ("undecoded", "none.h5"):
             (self.folder / "small.json").write_text(json.dumps(
-                {"traces": [trace], "policies": ["tova"], "budgets": ["25%"]}))
+                {"traces": [trace], "policies": ["tova"], "budgets": ["25%"], "report": False}))
             self.ok("study", "small.json", "-o", name, "--quiet")
             text = Page(self.ok("report", name, "-o", "-")).text
             self.assertIn("A single trace is an anecdote", text)
@@ -175,7 +172,7 @@ class Report(CommandTest):
             self.assertEqual("importance retained belongs to" in text, name == "undecoded")
 
     def test_title_and_refusals(self):
-        self.assertIn("Mine &lt;&amp;", self.page("--title", "Mine <&"))
+        self.assertIn("<h1>Mine &lt;&amp;</h1>", self.ok("report", "made", "-o", "-", "--title", "Mine <&"))
         self.assertIn("is no folder", self.fails(2, "report", "a0.h5"))
         self.assertIn("no results.csv", self.fails(2, "report", "."))
         self.assertIn("unknown", self.fails(2, "report", "made", "--figures", "gif"))
