@@ -89,7 +89,8 @@ json::value text(const Field& field, const json::value& given, const std::string
 std::string as_typed(const json::value& given, const std::string& shown) {
   if (given.is_string()) return std::string(given.get_string());
   if (given.is_bool()) return given.get_bool() ? "true" : "false";
-  if (given.is_number()) return given.is_double() ? exact_text(given.get_double()) : json::serialize(given);
+  if (given.is_double() && std::isfinite(given.get_double())) return exact_text(given.get_double());
+  if (given.is_int64() || given.is_uint64()) return json::serialize(given);
   wrong_type("text, a number, true or false, or a list of these", shown);
 }
 
