@@ -14,7 +14,8 @@ namespace {
 
 constexpr std::size_t kLongestLegend = 34;
 constexpr double kCmPerPoint = 2.54 / 72;
-constexpr int kPngScale = 4;  // dots per point: 288 to the inch
+constexpr double kCairoText = 0.75;  // gnuplot's cairo takes 96 points for an inch
+constexpr int kPngScale = 4;         // dots per point: 288 to the inch
 
 std::string terminal(const Layout& layout, const Palette& palette, Output output) {
   const auto whole = [](double value) { return std::to_string(static_cast<long>(value)); };
@@ -24,14 +25,15 @@ std::string terminal(const Layout& layout, const Palette& palette, Output output
       return "set terminal svg size " + whole(layout.width) + ',' + whole(layout.height) +
              " dynamic noenhanced font 'Helvetica Neue, Helvetica, Arial, sans-serif," + size + "'" + paper;
     case Output::png: {
-      const std::string scale = std::to_string(kPngScale);
+      const std::string text_scale = gp_number(kPngScale * kCairoText);
       return "set terminal pngcairo size " + whole(layout.width * kPngScale) + ',' +
              whole(layout.height * kPngScale) + " noenhanced font 'sans-serif," + size + "' fontscale " +
-             scale + " linewidth " + scale + " pointscale " + scale + paper;
+             text_scale + " linewidth " + std::to_string(kPngScale) + " pointscale " + text_scale + paper;
     }
     case Output::pdf:
       return "set terminal pdfcairo size " + gp_number(layout.width * kCmPerPoint) + "cm," +
-             gp_number(layout.height * kCmPerPoint) + "cm noenhanced font 'sans-serif," + size + "'" + paper;
+             gp_number(layout.height * kCmPerPoint) + "cm noenhanced font 'sans-serif," + size +
+             "' fontscale " + gp_number(kCairoText) + " pointscale " + gp_number(kCairoText) + paper;
   }
   bug("a format nobody draws");
 }

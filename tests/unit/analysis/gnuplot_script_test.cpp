@@ -243,3 +243,14 @@ TEST_CASE("unknown themes and formats name the known ones") {
   CHECK_THROWS_WITH(parse_output("svgz"), Contains("svg"));
   CHECK_THROWS_AS(gnuplot_script(figure_of({})), kvsim::Error);
 }
+
+TEST_CASE("text is of one size on paper, on a screen and in a picture of four dots per point") {
+  // 84 mm are 238 points; gnuplot's cairo makes 7.5 points of 7.5 x 0.75.
+  Figure figure = small_chart();
+  figure.width = Width::column;
+  CHECK_THAT(gnuplot_script(figure), Contains("set terminal svg size 238,"));
+  CHECK_THAT(gnuplot_script(figure, Theme::light, Output::pdf),
+             Contains("set terminal pdfcairo size 8.396111cm,") && Contains(",7.5' fontscale 0.75 "));
+  CHECK_THAT(gnuplot_script(figure, Theme::dark, Output::png),
+             Contains("set terminal pngcairo size 952,") && Contains(",7.5' fontscale 3 "));
+}
