@@ -83,15 +83,14 @@ std::string lead_text(const Metric& metric, const Win& win) {
           (metric.better == Better::lower ? " above" : " below") + " it";
   if (!ahead.low || !ahead.high) return text + ", with too few traces for an interval";
   return text + " (" + difference_interval_text(metric, *ahead.low, *ahead.high) + "), worse on " +
-         std::to_string(ahead.worse) + " of " + count_text(ahead.traces, "trace") +
-         (ahead.distinguishable() ? "" : ": not distinguishable");
+         std::to_string(ahead.worse) + " of " + count_text(ahead.traces, "trace");
 }
 
 std::string win_text(const Metric& metric, const Win& win) {
   std::string text = budget_text(win.budget) + ": " + names_text(labels(win.best), 3) +
                      (win.best.size() > 1 ? " (equal means)" : "") + ", " +
                      mean_text(metric, win.best.front()) + lead_text(metric, win) + '.';
-  if (win.rivals.size() > 1)
+  if (!win.rivals.empty() && win.best.front().traces > 1)
     text += " Not distinguishable from the best: " + names_text(labels(win.rivals)) + '.';
   return text;
 }

@@ -199,6 +199,21 @@ class Page {
 
   bool stands_by_table(const DrawnFigure& drawn) const { return study_.tables.contains(drawn.table); }
 
+  /// One per theme, of which one is seen. On a narrow screen they keep a size that can be read, and scroll.
+  void write_drawings(const DrawnFigure& drawn) {
+    const Figure& figure = drawn.figure;
+    const std::string width = figure.width == Width::page ? "drawing wide" : "drawing";
+    const Html::Element region = html_.element(
+        "div", {{"class", width}, {"role", "region"}, {"tabindex", "0"}, {"aria-label", figure.title}});
+    const std::string alt =
+        figure.title + ". " + figure.reading + (figure.remark.empty() ? "" : ' ' + figure.remark);
+    for (const auto& [theme, svg] :
+         {std::pair("light", &drawn.light_svg), std::pair("dark", &drawn.dark_svg)}) {
+      html_.empty("img", {{"class", theme}, {"alt", alt}, {"src", data_address("image/svg+xml", *svg)}});
+      html_.new_line();
+    }
+  }
+
   void write_figure(const DrawnFigure& drawn) {
     const Figure& figure = drawn.figure;
     html_.new_line();
@@ -206,14 +221,7 @@ class Page {
     // Drawings show title and remark themselves.
     const bool shown = !drawn.light_svg.empty();
     html_.leaf(stands_by_table(drawn) ? "h4" : "h3", figure.title, {{"class", shown ? "spoken" : "shown"}});
-    const std::string alt =
-        figure.title + ". " + figure.reading + (figure.remark.empty() ? "" : ' ' + figure.remark);
-    for (const auto& [theme, svg] :
-         {std::pair("light", &drawn.light_svg), std::pair("dark", &drawn.dark_svg)}) {
-      if (svg->empty()) continue;
-      html_.empty("img", {{"class", theme}, {"alt", alt}, {"src", data_address("image/svg+xml", *svg)}});
-      html_.new_line();
-    }
+    if (shown) write_drawings(drawn);
     const Html::Element caption = html_.element("figcaption");
     paragraph(figure.reading);
     if (!shown && !figure.remark.empty()) paragraph(figure.remark);

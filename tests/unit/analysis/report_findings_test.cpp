@@ -37,7 +37,7 @@ TEST_CASE("A lead whose interval includes zero is none") {
   const Findings found = best_policies(study.evidence(), loss());
   CHECK_THAT(found[0].text, Contains("`a` at 10%. Nowhere is the best distinguishable"));
   CHECK_THAT(found[0].details[0], Contains("`b`, 1.0 points above it (\u22121.0 to 3.0 points), worse on 4 "
-                                           "of 6 traces: not distinguishable."));
+                                           "of 6 traces. Not distinguishable"));
   CHECK_THAT(found[0].details[0], Contains("Not distinguishable from the best: `b` and `c`."));
 }
 
