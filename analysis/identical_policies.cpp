@@ -5,35 +5,61 @@
 namespace kvsim::analysis {
 namespace {
 
-/// Everything a policy's rows say, but its names.
+/// Rows of one policy.
 struct Findings {
   std::string params;
-  std::vector<Value> values;
+  std::vector<std::size_t> rows;
   bool ran = false;
+};
+
+class Comparison {
+ public:
+  explicit Comparison(const Records& rows)
+      : rows_(rows), policy_(rows.column("policy")), params_(rows.column("params")) {}
+
+  std::vector<Findings> by_policy() const {
+    const std::size_t kept = rows_.column("kept_tokens");
+    std::vector<Findings> all;
+    for (std::size_t i = 0; i < rows_.rows.size(); ++i) {
+      const std::string& name = text(rows_.rows[i][params_]);
+      auto found = std::find_if(all.begin(), all.end(), [&](const Findings& f) { return f.params == name; });
+      if (found == all.end()) found = all.insert(all.end(), Findings{name, {}, false});
+      found->rows.push_back(i);
+      // A skipped cell kept nothing.
+      found->ran = found->ran || !std::holds_alternative<std::monostate>(rows_.rows[i][kept]);
+    }
+    return all;
+  }
+
+  /// In everything but their names.
+  bool same(const Findings& a, const Findings& b) const {
+    return std::equal(a.rows.begin(), a.rows.end(), b.rows.begin(), b.rows.end(),
+                      [&](std::size_t i, std::size_t j) { return same(rows_.rows[i], rows_.rows[j]); });
+  }
+
+ private:
+  bool same(const std::vector<Value>& a, const std::vector<Value>& b) const {
+    for (std::size_t i = 0; i < a.size(); ++i)
+      if (i != policy_ && i != params_ && a[i] != b[i]) return false;
+    return true;
+  }
+
+  const Records& rows_;
+  std::size_t policy_, params_;
 };
 
 }  // namespace
 
 std::vector<std::vector<std::string>> identical_policies(const Records& rows) {
-  const std::size_t policy = rows.column("policy"), params = rows.column("params"),
-                    kept = rows.column("kept_tokens");
-  std::vector<Findings> all;
-  for (const std::vector<Value>& row : rows.rows) {
-    const auto& name = std::get<std::string>(row[params]);
-    auto found = std::find_if(all.begin(), all.end(), [&](const Findings& f) { return f.params == name; });
-    if (found == all.end()) found = all.insert(all.end(), Findings{name, {}, false});
-    for (std::size_t i = 0; i < row.size(); ++i)
-      if (i != policy && i != params) found->values.push_back(row[i]);
-    // A skipped cell kept nothing.
-    found->ran = found->ran || !std::holds_alternative<std::monostate>(row[kept]);
-  }
+  const Comparison comparison(rows);
+  const std::vector<Findings> all = comparison.by_policy();
   std::vector<std::vector<std::string>> groups;
   std::vector<bool> grouped(all.size(), false);
   for (std::size_t i = 0; i < all.size(); ++i) {
     if (grouped[i] || !all[i].ran) continue;
     std::vector<std::string> group{all[i].params};
     for (std::size_t j = i + 1; j < all.size(); ++j) {
-      if (grouped[j] || all[j].values != all[i].values) continue;
+      if (grouped[j] || !comparison.same(all[i], all[j])) continue;
       grouped[j] = true;
       group.push_back(all[j].params);
     }

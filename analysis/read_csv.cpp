@@ -79,54 +79,55 @@ class Scanner {
   std::size_t at_ = 0, first_line_ = 1, next_line_ = 1;
 };
 
-/// Fields as text, until it is known what the columns hold.
-struct RawTable {
+/// What the columns hold, found before anything of the rows is kept: a table of many rows is not held twice.
+struct Outline {
   std::vector<std::string> keys{};
-  std::vector<std::vector<std::string>> rows{};
-  std::vector<std::size_t> lines{};
+  struct Text {
+    std::string field{};
+    std::size_t line = 0;
+  };
+  std::vector<std::optional<Text>> first_text{};  ///< by column: its first field that is no number
+  std::size_t rows = 0;
 };
 
-RawTable scan(std::string_view text, const std::string& where) {
-  Scanner scanner(text, where);
+std::vector<std::string> names_of_columns(Scanner& scanner, const std::string& where) {
   if (scanner.done()) input_error("is empty: not even names of columns", where);
-  RawTable table;
-  table.keys = scanner.record();
+  std::vector<std::string> keys = scanner.record();
   std::set<std::string> seen;
-  for (const std::string& key : table.keys) {
+  for (const std::string& key : keys) {
     if (key.empty()) input_error("a column without a name", where + ":1");
     if (!seen.insert(key).second) input_error("two columns called " + quoted(key), where + ":1");
   }
-  while (!scanner.done()) {
-    table.rows.push_back(scanner.record());
-    table.lines.push_back(scanner.line());
-    if (table.rows.back().size() != table.keys.size())
-      input_error(std::to_string(table.rows.back().size()) + " fields where there are " +
-                      std::to_string(table.keys.size()) + " columns",
+  return keys;
+}
+
+Outline outline_of(std::string_view text, const std::string& where) {
+  Scanner scanner(text, where);
+  Outline out;
+  out.keys = names_of_columns(scanner, where);
+  out.first_text.resize(out.keys.size());
+  for (; !scanner.done(); ++out.rows) {
+    const std::vector<std::string> fields = scanner.record();
+    if (fields.size() != out.keys.size())
+      input_error(std::to_string(fields.size()) + " fields where there are " +
+                      std::to_string(out.keys.size()) + " columns",
                   where + ":" + std::to_string(scanner.line()), "Is the file complete?");
+    for (std::size_t c = 0; c < fields.size(); ++c)
+      if (!out.first_text[c] && !fields[c].empty() && !number_field(fields[c]))
+        out.first_text[c] = Outline::Text{fields[c], scanner.line()};
   }
-  return table;
+  return out;
 }
 
-/// Row of the first field that is neither empty nor a number; the number of rows if there is none.
-std::size_t first_text(const RawTable& table, std::size_t column) {
-  std::size_t row = 0;
-  while (row < table.rows.size() &&
-         (table.rows[row][column].empty() || number_field(table.rows[row][column])))
-    ++row;
-  return row;
-}
-
-void require(const RawTable& table, const std::vector<ColumnInfo>& expected, const std::string& where) {
+void require(const Outline& table, const std::vector<ColumnInfo>& expected, const std::string& where) {
   for (const ColumnInfo& column : expected) {
     const auto found = std::find(table.keys.begin(), table.keys.end(), column.key);
     if (found == table.keys.end())
       input_error("has no column " + quoted(column.key), where, "Was it written by this version of kvsim?");
-    if (is_text_key(column.key)) continue;
-    const auto at = static_cast<std::size_t>(found - table.keys.begin());
-    const std::size_t row = first_text(table, at);
-    if (row < table.rows.size())
-      input_error(quoted(table.rows[row][at]) + " is not a number",
-                  where + ":" + std::to_string(table.lines[row]) + ", column " + column.key);
+    const auto& text = table.first_text[static_cast<std::size_t>(found - table.keys.begin())];
+    if (text && !is_text_key(column.key))
+      input_error(quoted(text->field) + " is not a number",
+                  where + ":" + std::to_string(text->line) + ", column " + column.key);
   }
 }
 
@@ -151,19 +152,26 @@ std::optional<Value> number_field(std::string_view field) {
 }
 
 Records parse_csv(std::string_view text, const std::string& where, const std::vector<ColumnInfo>& expected) {
-  RawTable table = scan(text, where);
-  require(table, expected, where);
+  const Outline outline = outline_of(text, where);
+  require(outline, expected, where);
   Records out;
-  out.rows.resize(table.rows.size());
-  for (std::size_t c = 0; c < table.keys.size(); ++c) {
+  std::vector<bool> is_text;
+  for (std::size_t c = 0; c < outline.keys.size(); ++c) {
     const auto known = std::find_if(expected.begin(), expected.end(),
-                                    [&](const ColumnInfo& column) { return column.key == table.keys[c]; });
-    out.columns.push_back(known == expected.end() ? ColumnInfo{table.keys[c], "", ""} : *known);
-    const bool is_text = is_text_key(table.keys[c]) || first_text(table, c) < table.rows.size();
-    for (std::size_t r = 0; r < table.rows.size(); ++r) {
-      std::string& field = table.rows[r][c];
-      out.rows[r].push_back(is_text || field.empty() ? text_field(std::move(field)) : *number_field(field));
-    }
+                                    [&](const ColumnInfo& column) { return column.key == outline.keys[c]; });
+    out.columns.push_back(known == expected.end() ? ColumnInfo{outline.keys[c], "", ""} : *known);
+    is_text.push_back(is_text_key(outline.keys[c]) || outline.first_text[c].has_value());
+  }
+  Scanner scanner(text, where);
+  scanner.record();  // names
+  out.rows.reserve(outline.rows);
+  while (!scanner.done()) {
+    std::vector<Value>& row = out.rows.emplace_back();
+    row.reserve(outline.keys.size());
+    std::vector<std::string> fields = scanner.record();
+    for (std::size_t c = 0; c < fields.size(); ++c)
+      row.push_back(is_text[c] || fields[c].empty() ? text_field(std::move(fields[c]))
+                                                    : *number_field(fields[c]));
   }
   return out;
 }
