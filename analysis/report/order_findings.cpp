@@ -166,14 +166,20 @@ Findings room_left(const Evidence& evidence, const Metric& metric) {
       text += ", oracle " + quoted_name(oracle->policy) + ' ' + value_text(metric, oracle->mean) + " (" +
               interval_text(metric, oracle->low, oracle->high) + ")";
     if (ideal) text += ", the best tokens chosen anew at each step " + value_text(metric, *ideal);
-    if (oracle && metric.prefers(best.mean, oracle->mean))
+    const bool beaten = oracle && metric.prefers(best.mean, oracle->mean);
+    if (beaten)
       text += ". The oracle bounds its own split of the budget over lanes; this policy splits otherwise";
     finding.details.push_back(text + '.');
+    if (beaten) continue;
     const double room = std::abs(best.mean - (oracle ? oracle->mean : *ideal));
     least = std::min(least.value_or(room), room);
     most = std::max(most.value_or(room), room);
   }
   if (finding.details.empty()) return {};
+  if (!least) {
+    finding.text = "No oracle does better than the best policy.";
+    return {finding};
+  }
   finding.text =
       "Room left: between the best policy and the best that knows the future lie " +
       (*least == *most ? difference_text(metric, *least) : difference_interval_text(metric, *least, *most)) +

@@ -8,11 +8,19 @@
 namespace kvsim::analysis {
 namespace {
 
+/// One decimal, or as many as show two digits of a small number: 0.014.
+std::string percent_text(double percent) {
+  int decimals = 1;
+  for (double least = 0.05; percent < least && decimals < 6; least /= 10)
+    decimals = decimals == 1 ? 3 : decimals + 1;
+  return rounded_text(percent, decimals);
+}
+
 /// Shares in percent with one decimal, whole ones too: 9.0 beside 10.5. What cancels but for rounding is 0.
 std::string plain(const Metric& metric, double value) {
   constexpr double kNoise = 1e-12;
   if (std::abs(value) < kNoise) return "0";
-  std::string size = metric.percent ? rounded_text(100 * std::abs(value), 1) : rounded_text(std::abs(value));
+  std::string size = metric.percent ? percent_text(100 * std::abs(value)) : rounded_text(std::abs(value));
   if (metric.percent && size.find_first_of(".e") == std::string::npos) size += ".0";
   return (value < 0 ? "\u2212" : "") + size;
 }

@@ -56,6 +56,13 @@ TEST_CASE("Budgets with the same winner are told together, and clear ones counte
              Contains("`a` at 10% and 25%; `b` at 64 tokens."));
 }
 
+TEST_CASE("Small shares keep two digits") {
+  SmallStudy study;
+  study.duel("a", 0.10, "b", 0.101, -0.002, 0.00014, 4);
+  CHECK_THAT(best_policies(study.evidence(), loss())[0].details[0],
+             Contains("0.1 points above it (\u22120.014 to 0.2 points)"));
+}
+
 TEST_CASE("Higher is better for some metrics") {
   SmallStudy study;
   study.metric = "r";
@@ -132,7 +139,9 @@ TEST_CASE("A policy that beats every oracle splits the budget otherwise") {
   SmallStudy study;
   study.duel("a", 0.10, "b", 0.15, -0.07, -0.03, 6);
   study.mean("x", 0.12, {}, {}, "oracle");
-  CHECK_THAT(room_left(study.evidence(), loss())[0].details[0], Contains("this policy splits otherwise."));
+  const Findings found = room_left(study.evidence(), loss());
+  CHECK_THAT(found[0].details[0], Contains("this policy splits otherwise."));
+  CHECK(found[0].text == "No oracle does better than the best policy.");
 }
 
 TEST_CASE("Agreement of traces has three words for it") {
