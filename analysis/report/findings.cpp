@@ -28,6 +28,7 @@ Findings what_limits(const Evidence& evidence, const Records& results, const Rec
   Findings all = open_loop(evidence);
   append(all, few_traces(evidence));
   append(all, unequal_lengths(evidence));
+  append(all, beyond_budget(results));
   append(all, same_results(results));
   append(all, skipped_cells(skipped));
   return all;

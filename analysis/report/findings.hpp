@@ -39,6 +39,9 @@ Findings open_loop(const Evidence& evidence);
 /// A single trace; workloads with fewer than five.
 Findings few_traces(const Evidence& evidence);
 Findings unequal_lengths(const Evidence& evidence);
+/// Policies that come to hold more than the budget: they compress the prompt only, evict in blocks, or spend
+/// another total.
+Findings beyond_budget(const Records& results);
 /// Policies that agree in every row of the results.
 Findings same_results(const Records& results);
 /// Cells that were not run, by reason. `skipped`: columns policy, budget, analysis and reason.

@@ -1,5 +1,6 @@
 // What limits what a study can say.
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "analysis/identical_policies.hpp"
@@ -131,6 +132,38 @@ Findings unequal_lengths(const Evidence& evidence) {
   if (longest < shortest || alike_lengths(shortest, longest)) return {};
   return {{"Prompts differ in length, " + std::to_string(shortest) + " to " + std::to_string(longest) +
            " tokens, and means pool them: a budget in tokens or bytes is another share of each."}};
+}
+
+Findings beyond_budget(const Records& results) {
+  if (results.rows.empty()) return {};
+  const std::size_t policy = results.column("policy"), scope = results.column("scope"),
+                    role = results.column("role"), asked = results.column("budget_tokens"),
+                    held = results.column("held_tokens");
+  std::map<std::string, double> most;  // tokens per lane beyond the budget, on any trace at any budget
+  for (const std::vector<Value>& row : results.rows) {
+    const auto budget = number(row[asked]), tokens = number(row[held]);
+    if (text(row[scope]) != "all" || text(row[role]) != "policy" || !budget || !tokens) continue;
+    double& beyond = most.try_emplace(text(row[policy]), 0.0).first->second;
+    beyond = std::max(beyond, *tokens - *budget);
+  }
+  std::map<std::uint64_t, std::vector<std::string>, std::greater<>> by_excess;
+  std::size_t beyond = 0;
+  for (const auto& [name, tokens] : most) {
+    if (tokens < 0.5) continue;  // roundings of shares
+    ++beyond;
+    by_excess[static_cast<std::uint64_t>(std::lround(tokens))].push_back(name);
+  }
+  if (beyond == 0) return {};
+  Finding finding;
+  finding.text =
+      std::to_string(beyond) + " of " + std::to_string(most.size()) +
+      " policies end with more tokens than the budget: they keep every generated token, evict in blocks, or "
+      "spend a total of their own. Against those that hold the budget they have the advantage of "
+      "that memory.";
+  for (const auto& [tokens, names] : by_excess)
+    finding.details.push_back("Up to " + count_text(tokens, "token") +
+                              " per lane more: " + names_text(names, names.size()) + '.');
+  return {finding};
 }
 
 Findings same_results(const Records& results) {

@@ -296,6 +296,26 @@ TEST_CASE("Prompts of other lengths are told, those that differ by a word are no
   CHECK_THAT(unequal_lengths(study.evidence())[0].text, Contains("97 to 100 tokens"));
 }
 
+TEST_CASE("Policies that end with more than the budget are told by how much") {
+  const auto row_of = [](const char* policy, double held, bool oracle = false) {
+    Row row;
+    row.policy = policy;
+    row.budget_tokens = 10;
+    row.held_tokens = held;
+    row.oracle = oracle;
+    return row;
+  };
+  // a holds the budget but for a rounding, b appends 3 and then 5, c 3; d is a bound.
+  const Findings found = beyond_budget(records_of(
+      {row_of("a", 10.25), row_of("b", 13), row_of("b", 15), row_of("c", 13), row_of("d", 99, true)}));
+  REQUIRE(found.size() == 1);
+  CHECK_THAT(found[0].text, Contains("2 of 3 policies"));
+  CHECK(found[0].details ==
+        std::vector<std::string>{"Up to 5 tokens per lane more: `b`.", "Up to 3 tokens per lane more: `c`."});
+  CHECK(beyond_budget(records_of({row_of("a", 10)})).empty());
+  CHECK(beyond_budget({}).empty());
+}
+
 TEST_CASE("Policies with the same results are named together") {
   std::vector<Row> rows;
   for (const char* policy : {"a", "b", "c"}) {
