@@ -1,10 +1,7 @@
 #include "tools/result_output.hpp"
 
 #include <fcntl.h>
-#include <unistd.h>
 
-#include <cerrno>
-#include <cstdio>
 #include <filesystem>
 #include <iostream>
 #include <system_error>
@@ -15,10 +12,6 @@ namespace kvsim::tools {
 namespace {
 
 namespace fs = std::filesystem;
-
-[[noreturn]] void system_failure(const std::string& what, const std::string& path) {
-  input_error(what + ": " + std::generic_category().message(errno), path);
-}
 
 /// Where a name leads, so that a link stays a link when its file is replaced.
 std::string resolved(const std::string& path) {
@@ -36,45 +29,25 @@ ResultOutput::ResultOutput(const std::string& path, bool overwrite) {
   std::error_code failed;
   const fs::file_status status = fs::status(path_, failed);
   if (fs::is_directory(status)) usage_error("is a directory", path_);
-  const bool in_place = fs::exists(status) && !fs::is_regular_file(status);
   refuse_existing(path_, overwrite);
-  if (!in_place) partial_ = path_ + ".partial";
-  fd_ = in_place ? open(path_.c_str(), O_WRONLY | O_CLOEXEC)
-                 : open(partial_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (fd_ < 0) {
-    partial_.clear();  // not ours to remove
-    system_failure("cannot be written", path_);
+  if (!fs::exists(status) || fs::is_regular_file(status)) {
+    file_.emplace(path_);
+    return;
   }
-}
-
-ResultOutput::~ResultOutput() {
-  if (fd_ >= 0) ::close(fd_);
-  if (!partial_.empty()) std::remove(partial_.c_str());
+  in_place_.reset(open(path_.c_str(), O_WRONLY | O_CLOEXEC));
+  if (!in_place_.is_open()) system_error("cannot be written", path_);
 }
 
 void ResultOutput::commit(std::string_view text) {
   if (path_.empty()) {
     std::cout << text;
-    return;
+  } else if (file_) {
+    file_->write(text);
+    file_->commit();
+  } else {
+    write_all(in_place_, text, path_);
+    close_written(in_place_, path_);
   }
-  while (!text.empty()) {
-    const ssize_t n = write(fd_, text.data(), text.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) system_failure("cannot be written", path_);
-    text.remove_prefix(static_cast<std::size_t>(n));
-  }
-  if (!partial_.empty() && fsync(fd_) != 0) system_failure("cannot be written", path_);
-  close();
-  if (partial_.empty()) return;
-  if (std::rename(partial_.c_str(), path_.c_str()) != 0) system_failure("cannot be given its name", path_);
-  partial_.clear();
-}
-
-/// Some file systems tell only here that the disk was full.
-void ResultOutput::close() {
-  const int fd = fd_;
-  fd_ = -1;
-  if (::close(fd) != 0) system_failure("cannot be written", path_);
 }
 
 void refuse_existing(const std::string& path, bool overwrite) {

@@ -3,6 +3,8 @@
 #include <string>
 #include <string_view>
 
+#include "sim/base/file_descriptor.hpp"
+
 namespace kvsim {
 
 class AtomicFile {
@@ -21,8 +23,10 @@ class AtomicFile {
  private:
   void flush();
 
-  std::string path_, partial_, buffer_;
-  int fd_ = -1;
+  std::string path_;
+  std::string partial_;  ///< empty: it has its name
+  std::string buffer_;
+  FileDescriptor file_;
 };
 
 /// All of it at once.

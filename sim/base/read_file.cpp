@@ -5,38 +5,18 @@
 
 #include <array>
 #include <cerrno>
-#include <cstring>
 
 #include "sim/base/error.hpp"
+#include "sim/base/file_descriptor.hpp"
 
 namespace kvsim {
-namespace {
-
-[[noreturn]] void system_error(const char* what, const std::string& path) {
-  input_error(std::string(what) + ": " + std::strerror(errno), path);
-}
-
-class Descriptor {
- public:
-  explicit Descriptor(int value) : value_(value) {}
-  ~Descriptor() {
-    if (value_ >= 0) ::close(value_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return value_; }
-
- private:
-  int value_;
-};
-
-}  // namespace
 
 std::string read_file(const std::string& path, std::uint64_t max_bytes) {
   const bool standard_input = path == "-";
   const std::string name = standard_input ? "standard input" : path;
-  const Descriptor file(standard_input ? ::dup(STDIN_FILENO) : ::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.get() < 0) system_error("cannot be opened", name);
+  const FileDescriptor file(standard_input ? ::dup(STDIN_FILENO)
+                                           : ::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.is_open()) system_error("cannot be opened", name);
   std::string text;
   std::array<char, 1 << 16> block;
   while (true) {

@@ -5,43 +5,20 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "sim/base/error.hpp"
+#include "sim/base/file_descriptor.hpp"
 
 namespace kvsim::capture {
-namespace {
-
-[[noreturn]] void system_error(const char* what, const std::string& path) {
-  input_error(std::string(what) + ": " + std::strerror(errno), path);
-}
-
-class Descriptor {
- public:
-  explicit Descriptor(int value) : value_(value) {}
-  ~Descriptor() {
-    if (value_ >= 0) ::close(value_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return value_; }
-  int release() { return std::exchange(value_, -1); }
-
- private:
-  int value_;
-};
-
-}  // namespace
 
 MappedFile::MappedFile(const std::string& directory, const std::string& name, std::uint64_t max_bytes)
     : path_(directory + "/" + name) {
-  const Descriptor folder(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (folder.get() < 0) system_error("cannot be opened", directory);
+  const FileDescriptor folder(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!folder.is_open()) system_error("cannot be opened", directory);
   // Non-blocking, so that a pipe of that name is an error and no wait.
-  Descriptor file(::openat(folder.get(), name.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (file.get() < 0) system_error("cannot be opened", path_);
+  FileDescriptor file(::openat(folder.get(), name.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!file.is_open()) system_error("cannot be opened", path_);
   struct stat status {};
   if (::fstat(file.get(), &status) != 0) system_error("cannot be examined", path_);
   if (!S_ISREG(status.st_mode)) input_error("not a regular file", path_);
