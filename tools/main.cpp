@@ -23,6 +23,8 @@ constexpr const char* kExamples = R"(Examples:
   kvsim capture --model DIR --prompt question.txt --max-new-tokens 32 -o run.h5
   kvsim replay run.h5 --policy all --budget 10%,25%,50%
   kvsim replay run.h5 --policy 'snapkv(window=16)+pyramid' --budget 128 --per layer --format csv -o rows.csv
+  kvsim study study.json -o results
+  kvsim analyze heads run.h5
   kvsim policy show h2o
 )";
 
