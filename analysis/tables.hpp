@@ -1,7 +1,7 @@
 #pragma once
-/// Writes rows as text (h5 is none: hdf5_export.hpp): aligned table for people; csv, json, jsonl and md with every column. Numbers are
-/// printed shortest-exact in the machine formats, so equal results are equal bytes. Undefined is null in json
-/// and jsonl, empty in csv, "-" in table and md.
+/// Writes rows as text (h5 is none: hdf5_export.hpp): aligned table for people; csv, json, jsonl and md with
+/// every column. Numbers are printed shortest-exact in the machine formats, so equal results are equal bytes.
+/// Undefined is null in json and jsonl, empty in csv, "-" in table and md.
 #include <iosfwd>
 #include <string>
 #include <string_view>

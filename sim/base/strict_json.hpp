@@ -1,7 +1,8 @@
 #pragma once
 /// JSON from strangers: a document in which a name occurs twice, a number overflows or the size exceeds its
-/// limit is refused, numbers are the nearest doubles, and reading a field says which one is wrong. RFC 8259 leaves duplicate names open;
-/// Boost.JSON keeps the last one silently, and so do most readers, each its own way.
+/// limit is refused, numbers are the nearest doubles, and reading a field says which one is wrong. RFC 8259
+/// leaves duplicate names open; Boost.JSON keeps the last one silently, and so do most readers, each its own
+/// way.
 #include <boost/json/value.hpp>
 #include <cstdint>
 #include <optional>
