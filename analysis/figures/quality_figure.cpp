@@ -49,7 +49,7 @@ class Curves {
     figure.title = capitalised(metric_.label) + " against budget, " + traces_text(traces_, choice.workload);
     figure.reading = of_metric(metric_) + " A curve is a policy" +
                      (interval_ ? ", its band the interval of its mean over traces" : "") +
-                     (bounds_ ? "; the dashed lines are what no policy can pass." : ".");
+                     (bounds_ ? "; " + dashed() : ".");
     figure.remark = named_.remark();
     if (view_.budgets().size() == 1)
       figure.remark += (figure.remark.empty() ? "" : " ") +
@@ -61,6 +61,16 @@ class Curves {
   }
 
  private:
+  /// What the neutral lines are.
+  std::string dashed() const {
+    if (!best_set_.points.empty())
+      return "dashed lines are the full cache and the best set of the size, whichever policy splits the "
+             "budget best.";
+    return oracles_aim_at_it() ? "dashed lines are the full cache and an oracle, which knows the future but "
+                                 "splits the budget evenly."
+                               : "the dashed line is the full cache.";
+  }
+
   void add(std::size_t row) {
     const std::string& label = means_.policy.text(row);
     Series& series = curves_[label];
@@ -71,18 +81,27 @@ class Curves {
                              means_.low.number(row), means_.high.number(row)});
   }
 
-  /// For the importance retained the bound is the best set of the size, not a policy.
+  /// For the importance retained the bound is the best set of the size, not an oracle, which looks at
+  /// attention to come: the most of any policy, since those that split the budget unevenly can reach more.
   void add_best_set(const FigureChoice& choice) {
     if (std::string_view(metric_.key) != "r") return;
-    std::map<double, double> best;
-    for (const std::size_t row : means_.rows("r_oracle", choice)) {
-      if (means_.role.text(row) != "policy") continue;
-      double& value = best[view_.place(means_.budget.text(row))];
-      value = std::max(value, *means_.mean.number(row));
+    const TableColumn best = view_.metric("r_oracle");
+    std::map<std::string, std::vector<std::size_t>> by_budget;
+    for (const std::size_t row : view_.rows("all", choice)) by_budget[view_.budget.text(row)].push_back(row);
+    for (const std::string& budget : view_.budgets()) {
+      const std::vector<std::optional<double>> means = view_.means(by_budget[budget], best);
+      std::optional<double> most;
+      for (std::size_t i = 0; i < means.size(); ++i)
+        if (means[i] && view_.policies()[i].role == "policy") most = std::max(most.value_or(0), *means[i]);
+      if (most) best_set_.points.push_back({view_.place(budget), *most, {}, {}});
     }
-    for (const auto& [x, y] : best) best_set_.points.push_back({x, y, {}, {}});
     best_set_.label = "best set of the size";
     best_set_.weight = Weight::bound;
+  }
+
+  /// Oracles aim at the attention of decode steps, whatever R and ISR say of what they keep.
+  bool oracles_aim_at_it() const {
+    return std::string_view(metric_.key) != "r" && std::string_view(metric_.key) != "isr";
   }
 
   /// The oracle that comes furthest, by its mean over budgets.
@@ -158,7 +177,7 @@ class Curves {
     if (!best_set_.points.empty()) {
       chart.series.push_back(best_set_);
       bounds_ = true;
-    } else if (oracle != nullptr) {
+    } else if (oracle != nullptr && oracles_aim_at_it()) {
       Series bound = *oracle;
       bound.group = "oracle (" + bound.label + ")";
       bound.weight = Weight::bound;

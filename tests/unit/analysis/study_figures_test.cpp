@@ -127,6 +127,26 @@ TEST_CASE("quality: means with bands, oracle and full cache as bounds") {
   CHECK(chart.series[0].label == "tova");
 }
 
+TEST_CASE(
+    "quality: what no set of the size retains bounds R, not an oracle, which aims at attention to come") {
+  std::vector<Row> rows = small_study();
+  for (Row& row : rows) {
+    row.r = 0.5;
+    row.r_oracle = row.policy == "tova" ? 0.9 : row.policy == "h2o" ? 0.8 : 1.0;
+    if (row.trace == "b") row.r_oracle = *row.r_oracle - 0.1;
+  }
+  FigureTables tables = small_tables();
+  tables.results = records_of(rows);
+  for (std::vector<Value>& mean : tables.tables["means"].rows) mean[0] = std::string("r");
+  const Figure figure = only("quality", tables, {.metric = "r"});
+  const Series& best = series_of(chart_of(figure), "best set of the size");
+  CHECK(best.weight == Weight::bound);
+  REQUIRE(best.points.size() == 2);
+  CHECK(best.points[0].y == Approx(0.85));  // tova's, the mean of 0.9 and 0.8
+  for (const Series& series : chart_of(figure).series) CHECK(series.label != "optimal");
+  CHECK_THAT(figure.reading, Contains("the best set of the size"));
+}
+
 TEST_CASE("quality: beyond eight policies the five nearest to the best and known ones are named") {
   std::vector<Row> rows;
   std::vector<std::vector<Value>> means;
