@@ -62,8 +62,8 @@ const std::vector<Field>& study_fields() {
       {"analyses[].*", anything, "null", "", "a setting of the kind, such as bits; a list or as typed there"},
 
       {"statistics", section, "{}", "", "means over traces, differences and ranks"},
-      {"statistics.resamples", whole, "2000", "100 to 1000000", "of the bootstrap", 100, 1000000},
-      {"statistics.confidence", number, "0.95", "0.5 to 0.9999", "of the intervals", 0.5, 0.9999},
+      {"statistics.resamples", whole, "2000", "100 to 100000", "of the bootstrap", 100, 100000},
+      {"statistics.confidence", number, "0.95", "0.5 to 0.999", "of the intervals", 0.5, 0.999},
       {"statistics.seed", whole, "0", "0 or more", "of the resampling"},
       {"report", flag, "true", "", "draw figures and write report.html"},
       {"result", ignored, "null", "", "what the study found; kvsim writes it and never reads it as a wish"},

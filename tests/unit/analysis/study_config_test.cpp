@@ -102,7 +102,7 @@ TEST_CASE("study: errors say which field") {
       {R"({"budgets": [0.5]})", "s.json budgets[0]: expected text"},
       {R"({"budgets": {}})", "s.json budgets: expected a list of text"},
       {R"({"statistics": {"confidence": 1}})",
-       "s.json statistics.confidence: expected a number, 0.5 to 0.9999"},
+       "s.json statistics.confidence: expected a number, 0.5 to 0.999"},
       {R"({"report": 1})", "s.json report: expected true or false"},
       {R"({"analyses": [{"kind": "hash", "bits": {}}]})", "s.json analyses[0].bits: expected text, a number"},
       {R"({"analyses": [{"*": 1, "kind": "hash"}]})", "s.json analyses[0].*: no such field"},
