@@ -291,10 +291,10 @@ class Maker {
 };
 
 void check(const StatisticsOptions& options) {
-  if (options.resamples < 100 || options.resamples > 1000000)
-    usage_error(std::to_string(options.resamples) + " is not from 100 to 1000000", "resamples");
-  if (!(options.confidence >= 0.5 && options.confidence <= 0.9999))
-    usage_error(exact_text(options.confidence) + " is not from 0.5 to 0.9999", "confidence");
+  if (options.resamples < 100 || options.resamples > 100000)
+    usage_error(std::to_string(options.resamples) + " is not from 100 to 100000", "resamples");
+  if (!(options.confidence >= 0.5 && options.confidence <= 0.999))
+    usage_error(exact_text(options.confidence) + " is not from 0.5 to 0.999", "confidence");
 }
 
 }  // namespace

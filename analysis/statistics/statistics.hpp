@@ -15,9 +15,9 @@ namespace kvsim::analysis {
 
 struct StatisticsOptions {
   std::vector<std::string> metrics{};  ///< keys; empty: all
-  std::uint64_t resamples = 2000;      ///< 100 to 1000000
+  std::uint64_t resamples = 2000;      ///< 100 to 100000
   std::uint64_t seed = 0;
-  double confidence = 0.95;                   ///< of intervals: 0.5 to 0.9999
+  double confidence = 0.95;                   ///< of intervals: 0.5 to 0.999
   bool differences_within_workloads = false;  ///< besides those over all traces: many rows
 };
 

@@ -351,7 +351,7 @@ class BadInput(StudyTest):
                 ({"capture": {"model": "m", "workloads": [needle, {**needle, "contxt": 3}]}},
                  ["capture.workloads[1].contxt: no such field", "context"]),
                 ({"statistics": {"resample": 3}}, ["statistics.resample", "resamples"]),
-                ({"statistics": {"confidence": 2}}, ["statistics.confidence", "0.5 to 0.9999"]),
+                ({"statistics": {"confidence": 2}}, ["statistics.confidence", "0.5 to 0.999"]),
                 ({"traces": "no/*.h5"}, ["traces[0].files", "no file matches no/*.h5"]),
                 ({"traces": ["t.h5", "sub/t.h5"]}, ["two traces would be called t", "sub/t.h5", '"name"']),
                 ({"traces": [{"files": "t.h5", "name": "../x"}]}, ["'../x' cannot be the name"]),
