@@ -40,13 +40,12 @@ struct Shared {
 struct Changes {
   std::uint64_t count = 0;
   std::optional<double> largest{}, largest_relative{};
-  Value a{}, b{};  ///< where the difference is largest, or one side undefined
-  std::string row{};
+  Value a{}, b{};       ///< where the difference is largest, or one side undefined
+  std::size_t row = 0;  ///< of A, there
 
-  void add(const Value& of_a, const Value& of_b, const std::string& where) {
+  void add(const Value& of_a, const Value& of_b, std::size_t row_of_a) {
     const std::optional<double> x = number(of_a), y = number(of_b);
-    const bool first = count++ == 0;
-    bool show = first;
+    bool show = count++ == 0;
     if (x && y) {
       const double difference = std::abs(*x - *y);
       const double relative = difference / std::max(std::abs(*x), std::abs(*y));
@@ -57,7 +56,7 @@ struct Changes {
     if (!show) return;
     a = of_a;
     b = of_b;
-    row = where;
+    row = row_of_a;
   }
 };
 
@@ -98,20 +97,23 @@ class TablePair {
 
   /// Rows with equal keys, in order; what is left over is on one side only.
   void pair_rows() {
-    std::map<std::string, std::vector<std::size_t>> of_b;
-    for (std::size_t i = 0; i < b_.rows.size(); ++i) of_b[identity(b_, i, &Shared::b)].push_back(i);
-    std::map<std::string, std::size_t> used;
+    struct Rows {
+      std::vector<std::size_t> all{};
+      std::size_t paired = 0;
+    };
+    std::map<std::string, Rows> of_b;
+    for (std::size_t i = 0; i < b_.rows.size(); ++i) of_b[identity(b_, i, &Shared::b)].all.push_back(i);
     std::vector<std::size_t> only_a, only_b;
     for (std::size_t i = 0; i < a_.rows.size(); ++i) {
-      const std::string key = identity(a_, i, &Shared::a);
-      const auto found = of_b.find(key);
-      if (found == of_b.end() || used[key] == found->second.size())
+      const auto found = of_b.find(identity(a_, i, &Shared::a));
+      if (found == of_b.end() || found->second.paired == found->second.all.size())
         only_a.push_back(i);
       else
-        pairs_.emplace_back(i, found->second[used[key]++]);
+        pairs_.emplace_back(i, found->second.all[found->second.paired++]);
     }
     for (const auto& [key, rows] : of_b)
-      only_b.insert(only_b.end(), rows.begin() + static_cast<std::ptrdiff_t>(used[key]), rows.end());
+      only_b.insert(only_b.end(), rows.all.begin() + static_cast<std::ptrdiff_t>(rows.paired),
+                    rows.all.end());
     std::sort(only_b.begin(), only_b.end());
     lone_rows(only_a, a_, &Shared::a, "rows only in A");
     lone_rows(only_b, b_, &Shared::b, "rows only in B");
@@ -130,12 +132,12 @@ class TablePair {
       Changes changes;
       for (const auto& [i, j] : pairs_) {
         const Value &of_a = a_.rows[i][column.a], &of_b = b_.rows[j][column.b];
-        if (!same(of_a, of_b, tolerance_)) changes.add(of_a, of_b, label(a_, i, &Shared::a));
+        if (!same(of_a, of_b, tolerance_)) changes.add(of_a, of_b, i);
       }
       out_.values += pairs_.size();
       if (changes.count > 0)
         add({name_, "changed", column.key, changes.count, value_of(changes.largest),
-             value_of(changes.largest_relative), changes.a, changes.b, changes.row});
+             value_of(changes.largest_relative), changes.a, changes.b, label(a_, changes.row, &Shared::a)});
     }
   }
 

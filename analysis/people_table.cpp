@@ -93,7 +93,8 @@ Courses courses_of(const std::vector<Row>& rows) {
 /// All of a few steps; of many 1, 2, 4, ... and the last, because loss grows fastest at first.
 std::vector<std::size_t> shown_steps(std::size_t steps) {
   std::vector<std::size_t> out;
-  for (std::size_t step = 1; step<steps; step += steps> kMostSteps ? step : 1) out.push_back(step);
+  const bool few = steps <= kMostSteps;
+  for (std::size_t step = 1; step < steps; step += few ? 1 : step) out.push_back(step);
   if (steps > 0) out.push_back(steps);
   return out;
 }

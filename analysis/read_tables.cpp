@@ -21,14 +21,14 @@ constexpr std::uint64_t kMostBytes = 1ULL << 30;
 constexpr std::size_t kMostValues = 50'000'000;
 constexpr std::size_t kMostValuesOfLine = 10'000;
 
-Value value_of_json(const json::value& value, const std::string& where) {
+Value value_of_json(const json::value& value, const JsonObject& row, const std::string& key) {
   if (value.is_null()) return {};
   if (const auto* text = value.if_string()) return std::string(text->data(), text->size());
   if (const auto* number = value.if_double()) return *number;
   if (const auto* whole = value.if_uint64()) return std::uint64_t{*whole};
   if (const auto* whole = value.if_int64())
     return *whole < 0 ? Value(static_cast<double>(*whole)) : Value(static_cast<std::uint64_t>(*whole));
-  input_error("is neither text nor a number", where);
+  input_error("is neither text nor a number", row.path(key));
 }
 
 /// Appends an object; the first one names the columns.
@@ -42,7 +42,7 @@ void add_row(Records& out, const json::value& value, const std::string& where) {
     const json::value* field = object.raw().if_contains(column.key);
     if (field == nullptr)
       input_error("has no " + kvsim::quoted(column.key) + ", unlike the first row", where);
-    row.push_back(value_of_json(*field, object.path(column.key)));
+    row.push_back(value_of_json(*field, object, column.key));
   }
   if (object.raw().size() != row.size()) input_error("has members that the first row has not", where);
   out.rows.push_back(std::move(row));
@@ -82,14 +82,14 @@ void describe_rows(Records& records) {
 Records parse_results(const std::string& path) {
   const std::string text = read_file(path, kMostBytes);
   if (text.starts_with("\x89HDF"))
-    input_error("is HDF5, which is not compared", path, "Results can be compared as csv, json or jsonl.");
+    input_error("is HDF5, which is not read back", path, "Results are read as csv, json or jsonl.");
   // The json documents of kvsim begin with a line of their own; a row of json lines is one line.
   if (text.starts_with("{\n")) return parse_document(text, path);
   if (text.starts_with('{')) return parse_jsonl(text, path);
   const bool names_columns = text.substr(0, text.find('\n')).find(',') != std::string::npos;
   if (!names_columns || text.starts_with('|'))
     input_error("is no result of kvsim as csv, json or jsonl", path,
-                "Tables for people (--format table, md) are rounded and not compared.");
+                "Tables for people (--format table, md) are rounded and not read back.");
   return parse_csv(text, path);
 }
 
