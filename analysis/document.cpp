@@ -89,13 +89,6 @@ void write_table(std::ostream& out, const Document& document) {
   for (const std::string& note : document.notes) out << note << '\n';
 }
 
-std::string json_value(const Value& value) {
-  if (const auto* text = std::get_if<std::string>(&value)) return json_string(*text);
-  if (const auto* whole = std::get_if<std::uint64_t>(&value)) return std::to_string(*whole);
-  if (const auto* number = std::get_if<double>(&value)) return exact_text(*number);
-  return "null";
-}
-
 void write_json(std::ostream& out, const Document& document) {
   std::vector<std::string> traces, columns;
   for (const Inputs::TraceId& trace : document.traces) traces.push_back(json_trace(trace));
@@ -106,7 +99,7 @@ void write_json(std::ostream& out, const Document& document) {
       << "    \"analysis\": " << json_string(document.analysis) << ",\n"
       << "    \"traces\": " << json_lines_list(traces, "    ");
   for (const auto& [name, value] : document.settings)
-    out << ",\n    " << json_string(name) << ": " << json_value(value);
+    out << ",\n    " << json_string(name) << ": " << json_field(value);
   out << "\n  },\n  \"columns\": " << json_lines_list(columns, "  ")
       << ",\n  \"results\": " << json_lines_list(json_objects(document.records), "  ") << "\n}\n";
 }

@@ -1,6 +1,6 @@
 #include "analysis/records.hpp"
 
-#include <ostream>
+#include <sstream>
 
 #include "analysis/json_string.hpp"
 #include "analysis/numbers.hpp"
@@ -16,11 +16,6 @@ std::string csv_field(std::string text) {
   return '"' + text + '"';
 }
 
-std::string json_field(const Value& value) {
-  if (const auto* text = std::get_if<std::string>(&value)) return json_string(*text);
-  return exact_field(value, "null");
-}
-
 /// A cell of a GitHub table: one line, bars escaped.
 std::string md_field(const std::string& text) {
   std::string out;
@@ -29,6 +24,13 @@ std::string md_field(const std::string& text) {
     out += c == '\n' || c == '\r' ? ' ' : c;
   }
   return out;
+}
+
+std::string json_object(const std::vector<ColumnInfo>& columns, const std::vector<Value>& row) {
+  std::string text = "{";
+  for (std::size_t i = 0; i < row.size(); ++i)
+    text += (i > 0 ? ", " : "") + json_string(columns[i].key) + ": " + json_field(row[i]);
+  return text + '}';
 }
 
 }  // namespace
@@ -74,19 +76,14 @@ void write_csv(std::ostream& out, const Records& records) {
   }
 }
 
-std::vector<std::string> json_objects(const Records& records) {
-  std::vector<std::string> out;
-  for (const std::vector<Value>& row : records.rows) {
-    std::string text = "{";
-    for (std::size_t i = 0; i < row.size(); ++i)
-      text += (i > 0 ? ", " : "") + json_string(records.columns[i].key) + ": " + json_field(row[i]);
-    out.push_back(text + '}');
-  }
-  return out;
+std::string csv_text(const Records& records) {
+  std::ostringstream text;
+  write_csv(text, records);
+  return std::move(text).str();
 }
 
 void write_jsonl(std::ostream& out, const Records& records) {
-  for (const std::string& object : json_objects(records)) out << object << '\n';
+  for (const std::vector<Value>& row : records.rows) out << json_object(records.columns, row) << '\n';
 }
 
 void write_md(std::ostream& out, const Records& records) {
@@ -101,6 +98,17 @@ void write_md(std::ostream& out, const Records& records) {
     for (const Value& value : row) out << "| " << md_field(exact_field(value, "-")) << ' ';
     out << "|\n";
   }
+}
+
+std::string json_field(const Value& value) {
+  if (const auto* text = std::get_if<std::string>(&value)) return json_string(*text);
+  return exact_field(value, "null");
+}
+
+std::vector<std::string> json_objects(const Records& records) {
+  std::vector<std::string> out;
+  for (const std::vector<Value>& row : records.rows) out.push_back(json_object(records.columns, row));
+  return out;
 }
 
 std::string json_list(const std::vector<std::string>& items) {

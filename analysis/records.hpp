@@ -54,12 +54,15 @@ std::string exact_field(const Value& value, const char* undefined);
 
 /// RFC 4180 under a line of keys; undefined is empty.
 void write_csv(std::ostream& out, const Records& records);
+std::string csv_text(const Records& records);
 /// One object per line; undefined is null.
 void write_jsonl(std::ostream& out, const Records& records);
 /// A GitHub table; undefined is "-".
 void write_md(std::ostream& out, const Records& records);
 
 // Parts of a json document.
+/// Undefined is null.
+std::string json_field(const Value& value);
 /// One object per row, on one line each.
 std::vector<std::string> json_objects(const Records& records);
 /// ["a", "b"].

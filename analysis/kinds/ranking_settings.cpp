@@ -16,8 +16,9 @@ sim::Ranking ranking_of(const std::string& text, const policy::Registry& policie
   } else if (text == "recency") {
     ranking.by = sim::Ranking::By::recency;
   } else {
-    ranking.part = policy::parse_composition(text, policies).eviction;
-    if (text.find('+') != std::string::npos)
+    const policy::Composition composition = policy::parse_composition(text, policies);
+    ranking.part = composition.eviction;
+    if (composition.name.find('+') != std::string::npos)
       usage_error("'" + text + "' has an allocation; a ranking drops whatever its lane's size", "--rankings");
     if (!ranking.part.spec->scored) {
       std::vector<std::string> scored{"hash", "recency"};
