@@ -1,5 +1,6 @@
 // kvsim study: many traces, policies, budgets and seeds, and the analyses of the traces, as one folder of
 // results.
+#include <algorithm>
 #include <boost/json.hpp>
 #include <iostream>
 #include <memory>
@@ -44,29 +45,23 @@ constexpr std::uint64_t kMaxStudyBytes = 64ULL << 20;
 constexpr std::size_t kMaxStudyValues = 2'000'000;
 
 /// The study.json of a folder, as it stands there.
-boost::json::object study_there(const std::string& folder) {
+boost::json::value study_there(const std::string& folder) {
   const std::string path = folder + '/' + kStudyFile;
-  const boost::json::value document =
-      parse_strict_json(read_file(path, kMaxStudyBytes), path, kMaxStudyValues);
-  if (!document.is_object()) input_error("is no study", path);
-  return document.get_object();
+  return parse_strict_json(read_file(path, kMaxStudyBytes), path, kMaxStudyValues);
 }
 
 /// The number of kvsim's schema of results that it was written with.
-std::int64_t schema_of(const boost::json::object& study) {
-  const boost::json::value* result = study.if_contains("result");
-  const boost::json::value* schema =
-      result != nullptr && result->is_object() ? result->get_object().if_contains("schema_version") : nullptr;
-  return schema != nullptr && schema->is_int64() ? schema->get_int64() : 0;
+std::uint64_t schema_of(const JsonObject& study) {
+  return study.has("result") ? study.object("result").integer_or("schema_version", 0, ~0ULL, 0) : 0;
 }
 
 /// Goes on only when finished tasks would come out the same.
 void check_resumable(const StudyPlan& plan, const boost::json::object& effective) {
   const std::string path = plan.folder + '/' + kStudyFile;
-  const boost::json::object there = study_there(plan.folder);
+  const boost::json::value there = study_there(plan.folder);
   const std::string remedy =
       "Take the change back, choose another folder with -o, or start anew with --overwrite.";
-  if (const std::int64_t schema = schema_of(there); schema != analysis::kSchemaVersion)
+  if (const std::uint64_t schema = schema_of({there, path}); schema != analysis::kSchemaVersion)
     usage_error("has results of schema " + std::to_string(schema) + ", this kvsim writes schema " +
                     std::to_string(analysis::kSchemaVersion),
                 path, "Choose another folder with -o, or start anew with --overwrite.");
@@ -80,28 +75,54 @@ void check_resumable(const StudyPlan& plan, const boost::json::object& effective
   for (const std::string& change : changes.taken_over) note("the study was edited; " + change);
 }
 
-/// Traces that the study in a folder captured.
-std::vector<std::string> captured_there(const std::string& folder) {
-  std::vector<std::string> out;
-  const boost::json::object there = study_there(folder);
-  const boost::json::value* result = there.if_contains("result");
-  if (result == nullptr || !result->is_object()) return out;
-  const boost::json::value* traces = result->get_object().if_contains("traces");
-  if (traces == nullptr || !traces->is_array()) return out;
-  for (const boost::json::value& trace : traces->get_array()) {
-    const boost::json::object& entry = trace.as_object();
-    if (entry.at("captured").as_bool()) out.emplace_back(entry.at("name").as_string());
+/// Traces of the study in a folder. Their names are those of files that may be removed.
+std::vector<StudiedTrace> traces_there(const std::string& folder) {
+  std::vector<StudiedTrace> out;
+  const boost::json::value there = study_there(folder);
+  const JsonObject study(there, folder + '/' + kStudyFile);
+  if (!study.has("result")) return out;
+  const JsonObject result = study.object("result");
+  for (const boost::json::value& trace : result.array("traces")) {
+    const JsonObject entry(trace, result.path("traces"));
+    out.emplace_back();
+    out.back().name = entry.text("name");
+    out.back().captured = entry.flag_or("captured", false);
+    if (out.back().name.find('/') != std::string::npos)
+      input_error("'" + out.back().name + "' is no name of a trace of a study", entry.path("name"),
+                  "Choose another folder with -o.");
   }
   return out;
 }
 
-/// Removes the study in the folder, unless this one is about a trace of it.
-void start_anew(const StudyPlan& plan) {
-  const std::vector<std::string> captured = captured_there(plan.folder);
+/// Before the traces of these names that were captured into the folder go.
+void keep_inputs(const StudyPlan& plan, const std::vector<std::string>& captured) {
   for (const StudyTrace& trace : plan.traces)
     for (const std::string& name : captured)
       if (!trace.prompt) refuse_to_overwrite_input(plan.folder + "/traces/" + name + ".h5", trace.path);
+}
+
+/// Removes the study in the folder, unless this one is about a trace of it.
+void start_anew(const StudyPlan& plan) {
+  std::vector<std::string> captured;
+  for (const StudiedTrace& trace : traces_there(plan.folder))
+    if (trace.captured) captured.push_back(trace.name);
+  keep_inputs(plan, captured);
   analysis::remove_study(plan.folder, captured);
+}
+
+/// Finished work on a trace that the study in the folder does not name is of an earlier edit of it: nobody
+/// has compared what the trace holds now with what it held then.
+void forget_unknown(const StudyPlan& plan, analysis::StudyFolder& folder) {
+  const std::vector<StudiedTrace> known = traces_there(plan.folder);
+  for (const StudyTrace& trace : plan.traces) {
+    const bool captured = trace.prompt.has_value();
+    if (std::any_of(known.begin(), known.end(), [&](const StudiedTrace& other) {
+          return other.name == trace.name && other.captured == captured;
+        }))
+      continue;
+    if (captured) keep_inputs(plan, {trace.name});
+    folder.forget(trace.name, captured);
+  }
 }
 
 /// Refuses a folder that is not empty unless told what to do with it.
@@ -126,20 +147,6 @@ std::vector<StudiedTrace> planned_traces(const StudyPlan& plan) {
   return out;
 }
 
-struct Tasks {
-  std::size_t all = 0, finished = 0;
-};
-
-Tasks count_tasks(const StudyPlan& plan) {
-  Tasks out;
-  for (const StudyTrace& trace : plan.traces)
-    for (const StudyTask& task : tasks_of(plan, trace)) {
-      ++out.all;
-      if (analysis::task_finished(plan.folder, task.name)) ++out.finished;
-    }
-  return out;
-}
-
 std::string to_go_on(const Options& options, const StudyPlan& plan) {
   return "Go on with: kvsim study " + options.file + " -o " + plan.folder + " --resume";
 }
@@ -152,7 +159,7 @@ void run_tasks(const Options& options, const StudyPlan& plan, StudyRun& run) {
     run.run_tasks(progress);
   } catch (const Error& error) {
     if (error.kind() == ErrorKind::bug) throw;
-    const Tasks tasks = count_tasks(plan);
+    const TaskCount tasks = count_tasks(plan);
     throw Error(error.kind(), error.what(), "",
                 std::to_string(tasks.finished) + " of " + std::to_string(tasks.all) +
                     " tasks are finished and kept. " + to_go_on(options, plan));
@@ -218,6 +225,7 @@ void run_study(const Options& options) {
 
   analysis::StudyFolder folder(plan.folder);
   if (there && options.overwrite) start_anew(plan);
+  if (there && options.resume) forget_unknown(plan, folder);
   folder.write(kStudyFile, analysis::study_text(effective, planned_traces(plan), {}, false));
   if (plan.config.capture) folder.write("prompts.jsonl", plan.prompts.lines);
   StudyRun run(plan, folder, options.threads, options.memory_limit);

@@ -87,7 +87,7 @@ std::string about(double seconds) {
 }  // namespace
 
 void print_estimate(std::ostream& out, const StudyPlan& plan, unsigned threads, bool quiet) {
-  std::size_t captures = 0, tasks = 0, finished = 0, unreadable = 0;
+  std::size_t captures = 0, unreadable = 0;
   std::uint64_t longest = 0;
   for (const StudyTrace& trace : plan.traces) {
     if (!trace.problem.empty()) {
@@ -97,14 +97,11 @@ void print_estimate(std::ostream& out, const StudyPlan& plan, unsigned threads, 
     }
     captures += to_capture(trace) ? 1 : 0;
     longest = std::max(longest, trace.tokens);
-    for (const StudyTask& task : tasks_of(plan, trace)) {
-      ++tasks;
-      finished += analysis::task_finished(plan.folder, task.name) ? 1 : 0;
-    }
   }
+  const TaskCount tasks = count_tasks(plan);
   out << "traces   " << plan.traces.size() << " (to capture " << captures << ", unreadable " << unreadable
       << ")\n"
-      << "tasks    " << tasks << " (finished " << finished << ", seeds " << plan.config.seeds.size()
+      << "tasks    " << tasks.all << " (finished " << tasks.finished << ", seeds " << plan.config.seeds.size()
       << ", analyses " << plan.analyses.size() << ")\n"
       << "cells    " << plan.cells() * plan.config.seeds.size() * (plan.traces.size() - unreadable)
       << " (policies " << plan.policies.size() << ", budgets " << plan.budgets.size() << ")\n";

@@ -67,6 +67,18 @@ std::vector<StudyTask> tasks_of(const StudyPlan& plan, const StudyTrace& trace) 
   return out;
 }
 
+TaskCount count_tasks(const StudyPlan& plan) {
+  TaskCount out;
+  for (const StudyTrace& trace : plan.traces) {
+    if (!trace.problem.empty()) continue;
+    for (const StudyTask& task : tasks_of(plan, trace)) {
+      ++out.all;
+      out.finished += analysis::task_finished(plan.folder, task.name) ? 1 : 0;
+    }
+  }
+  return out;
+}
+
 double missing_work(const StudyPlan& plan) {
   double work = 0;
   for (const StudyTrace& trace : plan.traces) {
@@ -96,7 +108,7 @@ void StudyRun::begin_part(double work, Progress& progress) {
 void StudyRun::capture(const StudyTrace& trace, Progress& progress) {
   if (!to_capture(trace)) return;
   begin_part(work_of_capture(trace), progress);
-  std::filesystem::create_directories(std::filesystem::path(trace.path).parent_path());
+  folder_.make_folder_of("traces/" + trace.name + ".h5");
   capture_prompt(*plan_.config.capture, plan_.prompts.prompts[*trace.prompt], folder_.file("prompts.jsonl"),
                  trace.path, threads_, progress);
 }

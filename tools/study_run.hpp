@@ -25,6 +25,12 @@ std::vector<StudyTask> tasks_of(const StudyPlan& plan, const StudyTrace& trace);
 /// Whether its trace is yet to be made.
 bool to_capture(const StudyTrace& trace);
 
+struct TaskCount {
+  std::size_t all = 0, finished = 0;
+};
+/// Of traces that can be read, as far as is known.
+TaskCount count_tasks(const StudyPlan& plan);
+
 /// What is not finished, in a unit of its own that is roughly proportional to time.
 double missing_work(const StudyPlan& plan);
 

@@ -2,13 +2,10 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <filesystem>
-#include <sstream>
 #include <system_error>
 
 #include "analysis/read_csv.hpp"
@@ -61,12 +58,6 @@ bool ends_with_any(const fs::path& path, std::initializer_list<const char*> endi
                      [&](const char* ending) { return path.native().ends_with(ending); });
 }
 
-std::string csv_text(const Records& records) {
-  std::ostringstream text;
-  write_csv(text, records);
-  return text.str();
-}
-
 /// A table as it was saved. What its columns hold is seen from their fields.
 Records table_at(const std::string& path, const std::vector<ColumnInfo>& columns) {
   Records table = parse_csv(read_file(path, kMaxTaskBytes), path);
@@ -107,12 +98,10 @@ Records skipped_table(const std::vector<Skipped>& skipped) {
 
 StudyFolder::StudyFolder(const std::string& path) : path_(path) {
   make_folder(path);
-  lock_ = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (lock_ < 0) input_error("cannot be opened: " + std::generic_category().message(errno), path);
-  if (::flock(lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-    ::close(lock_);
+  lock_.reset(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!lock_.is_open()) system_error("cannot be opened", path);
+  if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
     usage_error("another study is at work in this folder", path, "Wait for it, or choose another with -o.");
-  }
   make_folder(path + "/tasks");
   // What a killed run was writing.
   for (const fs::path& entry : entries(path + "/tasks"))
@@ -121,10 +110,6 @@ StudyFolder::StudyFolder(const std::string& path) : path_(path) {
     discard(file(name) + kPartial);
   for (const fs::path& entry : entries(path + "/tables"))
     if (entry.native().ends_with(".csv.partial")) discard(entry);
-}
-
-StudyFolder::~StudyFolder() {
-  ::close(lock_);
 }
 
 void StudyFolder::save(const std::string& task, const Records& rows, const std::vector<Skipped>& skipped) {
@@ -162,8 +147,18 @@ std::vector<Skipped> StudyFolder::skipped(const std::string& task) const {
   return out;
 }
 
-void StudyFolder::write(std::string_view name, std::string_view text) {
+void StudyFolder::forget(const std::string& trace, bool captured) {
+  for (const fs::path& entry : entries(path_ + "/tasks"))
+    if (entry.filename().native().starts_with(trace + '.')) remove_task(entry);
+  if (captured) remove_file(file("traces/" + trace + ".h5"));
+}
+
+void StudyFolder::make_folder_of(std::string_view name) {
   make_folder(fs::path(file(name)).parent_path().string());
+}
+
+void StudyFolder::write(std::string_view name, std::string_view text) {
+  make_folder_of(name);
   write_atomic(file(name), text);
 }
 

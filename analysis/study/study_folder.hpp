@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "analysis/records.hpp"
+#include "sim/base/file_descriptor.hpp"
 
 namespace kvsim::analysis {
 
@@ -21,9 +22,6 @@ class StudyFolder {
   /// The folder is made if it is not there, and locked against other processes as long as this lives. Throws
   /// Error(usage) when another study runs in it, Error(input) when it cannot be made.
   explicit StudyFolder(const std::string& path);
-  ~StudyFolder();
-  StudyFolder(const StudyFolder&) = delete;
-  StudyFolder& operator=(const StudyFolder&) = delete;
 
   std::string file(std::string_view name) const { return path_ + '/' + std::string(name); }
 
@@ -32,6 +30,11 @@ class StudyFolder {
   Records rows(const std::string& task, const std::vector<ColumnInfo>& columns) const;
   std::vector<Skipped> skipped(const std::string& task) const;
 
+  /// Removes what was found of a trace of this name and, if `captured`, the trace.
+  void forget(const std::string& trace, bool captured);
+
+  /// Makes the folder that a file will lie in. Throws Error(input), as write() does.
+  void make_folder_of(std::string_view name);
   /// A file of the folder, in one piece.
   void write(std::string_view name, std::string_view text);
   /// Exactly these tables: others of tables/ go.
@@ -41,7 +44,7 @@ class StudyFolder {
   std::string task_folder(const std::string& task) const { return path_ + "/tasks/" + task; }
 
   std::string path_;
-  int lock_ = -1;
+  FileDescriptor lock_;  ///< of the folder; closing it ends the lock
 };
 
 /// Whether a task of the study in a folder is finished.

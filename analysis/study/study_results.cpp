@@ -2,30 +2,22 @@
 
 #include <algorithm>
 #include <boost/json.hpp>
-#include <filesystem>
 #include <set>
-#include <sstream>
 
 #include "analysis/read_tables.hpp"
 #include "analysis/rows.hpp"
 #include "analysis/statistics/statistics.hpp"
 #include "analysis/study/study_fields.hpp"
 #include "sim/base/atomic_file.hpp"
+#include "sim/base/error.hpp"
 #include "sim/base/joined.hpp"
 
 namespace kvsim::analysis {
 namespace {
 
-std::string csv_text(const Records& records) {
-  std::ostringstream text;
-  write_csv(text, records);
-  return text.str();
-}
-
 /// Lines of a table, without that of its keys.
 std::string csv_lines(const Records& records) {
-  const std::string head = csv_text({records.columns, {}});
-  return csv_text(records).substr(head.size());
+  return csv_text(records).erase(0, csv_text({records.columns, {}}).size());
 }
 
 /// Writes tables of the folder and remembers what their columns mean.
@@ -89,11 +81,21 @@ void write_statistics(Tables& tables, const Records& whole, const StudyConfig& c
   notes.insert(notes.end(), made.notes.begin(), made.notes.end());
 }
 
-Records table_of(const StudyFolder& folder, const StudyTable& table) {
+/// The table of an analysis. Traces that its kind cannot compare, as those of two models, are no reason to
+/// lose the others: that table is empty then.
+Records table_of(const StudyFolder& folder, const StudyTable& table, StudyResults& results) {
   Records all{table.kind->columns, {}};
   for (const std::string& task : table.tasks)
     for (std::vector<Value>& row : folder.rows(task, all.columns).rows) all.rows.push_back(std::move(row));
-  return table.kind->summarise == nullptr ? all : table.kind->summarise(all, *table.settings);
+  if (table.kind->summarise == nullptr) return all;
+  try {
+    return table.kind->summarise(all, *table.settings);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::usage) throw;
+    results.skipped.push_back({{}, {}, {}, {}, table.name, error.what()});
+    results.notes.push_back(table.name + " is empty: " + error.what());
+    return {table.kind->summary_columns, {}};
+  }
 }
 
 /// Every reason once: seeds repeat them.
@@ -152,9 +154,9 @@ StudyResults write_results(StudyFolder& folder, const StudyConfig& config,
   const Records whole = write_rows(folder, replays, out.rows);
   written.describe("results", whole.columns);
   write_statistics(written, whole, config, traces, out.notes);
-  for (const StudyTable& table : tables) written.write(table.name, table_of(folder, table));
-  tell_empty_tables(folder, tables, out.notes);
   out.skipped = all_skipped(folder, traces, replays, tables);
+  for (const StudyTable& table : tables) written.write(table.name, table_of(folder, table, out));
+  tell_empty_tables(folder, tables, out.notes);
   written.write("skipped", skipped_table(out.skipped));
   written.finish();
   return out;

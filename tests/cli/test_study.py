@@ -226,6 +226,21 @@ class Resuming(StudyTest):
             self.assertIn("no study's folder", self.fails(2, *self.study(*more, out="other")))
         self.assertIn("cannot both be", self.fails(2, *self.study("--resume", "--overwrite")))
 
+    def test_a_damaged_study_is_not_overwritten(self):
+        outside = self.folder / "outside.h5"
+        outside.write_text("mine")
+        self.ok(*self.study())
+        for text, word in [('{"result": {"traces": [{"captured": true}]}}', "missing"),
+                           ('{"result": {"traces": [{"name": "../../outside", "captured": true}]}}', "no name"),
+                           ('{"result": {"traces": 1}}', "array"), ("[]", "object")]:
+            with self.subTest(text=text):
+                (self.folder / "d/study.json").write_text(text)
+                message = self.fails(3, *self.study("--overwrite"))
+                self.assertIn("study.json", message)
+                self.assertIn(word, message)
+        self.assertEqual(outside.read_text(), "mine")
+        self.assertTrue((self.folder / "d/results.csv").exists())
+
     def edited(self, **fields):
         study = {**self.json("s.json"), **fields}
         (self.folder / "s.json").write_text(json.dumps(study))
@@ -269,6 +284,17 @@ class Resuming(StudyTest):
         self.ok(*self.edited(traces="v.h5"))
         self.make_trace("v.h5", 60, 3, "--overwrite")
         self.assertIn("traces[v].sha256", self.fails(2, *self.study("--resume")))
+
+    def test_a_trace_that_changed_while_it_was_left_out_is_run_again(self):
+        self.make_trace("v.h5", 50, 3)
+        self.ok(*self.edited(traces=["t.h5", "v.h5"]))
+        self.ok(*self.edited(traces=["t.h5"]))
+        self.make_trace("v.h5", 60, 3, "--overwrite")
+        kept = (self.folder / "d/tasks/t.seed-0/rows.csv").stat().st_mtime_ns
+        self.ok(*self.edited(traces=["t.h5", "v.h5"]))
+        self.assertEqual((self.folder / "d/tasks/t.seed-0/rows.csv").stat().st_mtime_ns, kept)
+        self.ok("study", "s.json", "-o", "fresh", "--quiet")
+        self.assertEqual((self.folder / "d/results.csv").read_text(), (self.folder / "fresh/results.csv").read_text())
 
     def test_results_of_another_schema_are_refused(self):
         self.ok(*self.study())

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "analysis/study/study_results.hpp"
 #include "sim/base/atomic_file.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/read_file.hpp"
@@ -113,6 +114,27 @@ TEST_CASE("study folder: tables that are no longer made go") {
   folder.keep_tables({"means"});
   CHECK(scratch.has("d/tables/means.csv"));
   CHECK_FALSE(scratch.has("d/tables/old.csv"));
+}
+
+TEST_CASE("study results: traces that an analysis cannot compare leave its table empty, and say why") {
+  const Scratch scratch;
+  StudyFolder folder(scratch.file("d"));
+  const Kind& kind = kind_named("allocation-consistency");
+  const Settings settings(kind.settings);
+  const auto layer = [](const char* trace, std::uint64_t index) -> std::vector<Value> {
+    return {
+        std::string(trace), std::string("h2o"), std::string("h2o()"), std::string("10%"), index, 5.0, 0.5};
+  };
+  folder.save("a", {kind.columns, {layer("a", 0), layer("a", 1)}}, {});
+  folder.save("b", {kind.columns, {layer("b", 0), layer("b", 1), layer("b", 2)}}, {});
+  const StudyResults found = write_results(folder, {}, {}, {}, {{&kind, "splits", &settings, {"a", "b"}}});
+  REQUIRE(found.skipped.size() == 1);
+  CHECK(found.skipped[0].analysis == "splits");
+  CHECK_THAT(found.skipped[0].reason, Contains("has 3 layers, 'a' 2"));
+  REQUIRE(found.notes.size() == 1);
+  CHECK_THAT(found.notes[0], Contains("splits is empty"));
+  CHECK(read_file(scratch.file("d/tables/splits.csv"), 1000) == csv_text({kind.summary_columns, {}}));
+  CHECK_THAT(read_file(scratch.file("d/tables/skipped.csv"), 1000), Contains("splits"));
 }
 
 TEST_CASE("atomic files replace, and leave nothing when they are given up") {
