@@ -217,7 +217,7 @@ const char* scope_name(Scope scope) {
 Scope parse_scope(std::string_view name) {
   for (const Scope scope : {Scope::all, Scope::layer, Scope::head, Scope::step})
     if (name == scope_name(scope)) return scope;
-  usage_error("unknown scope '" + std::string(name) + "'", "--per",
+  usage_error("unknown scope '" + std::string(name) + "'", "",
               suggestion(name, {"all", "layer", "head", "step"}));
 }
 

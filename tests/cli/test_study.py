@@ -149,6 +149,18 @@ class Captures(StudyTest):
         self.assertIn("sound", self.ok("trace", "check", "d/traces/mine.h5"))
         self.assertIn("2 models", " ".join(self.json("d/study.json")["result"]["notes"]))
 
+    def test_models_that_an_analysis_cannot_compare_cost_its_table_only(self):
+        self.write(traces=["t.h5"], capture=self.capture, report=True,
+                   analyses=[{"kind": "allocation-consistency", "policies": "pyramidkv", "budget": "50%"}, "key-norms"])
+        self.assertIn("allocation-consistency is empty", self.kvsim(*self.study()).stderr)
+        self.assertTrue(self.json("d/study.json")["result"]["complete"])
+        self.assertEqual(self.table("d/tables/allocation-consistency.csv"), [])
+        self.assertTrue(self.table("d/tables/key-norms.csv"))
+        last = self.table("d/tables/skipped.csv")[-1]
+        self.assertEqual((last["trace"], last["analysis"]), ("", "allocation-consistency"))
+        self.assertIn("layers", last["reason"])
+        self.assertTrue((self.folder / "d/report.html").exists())
+
     def test_another_capture_gives_the_same_bytes(self):
         self.write(traces=[], capture=self.capture)
         self.ok(*self.study())
