@@ -1,4 +1,5 @@
 // kvsim plot: one figure from results, as a drawing, its numbers, or the script that draws it.
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <sstream>

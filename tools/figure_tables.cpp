@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <set>
 
+#include "analysis/figures/layer_tables.hpp"
 #include "analysis/read_csv.hpp"
+#include "analysis/report/reported_study.hpp"
 #include "analysis/rows.hpp"
 #include "analysis/statistics/statistics.hpp"
 #include "sim/base/error.hpp"
@@ -35,21 +38,20 @@ bool has_column(const Records& table, const char* key) {
 }
 
 /// Appends rows, whatever the order of their columns.
-void join(Records& all, const Records& more) {
+void join(Records& all, Records more) {
   std::vector<std::size_t> places;
   for (const analysis::ColumnInfo& column : all.columns) places.push_back(more.column(column.key));
-  for (const std::vector<analysis::Value>& row : more.rows) {
+  for (std::vector<analysis::Value>& row : more.rows) {
     std::vector<analysis::Value>& out = all.rows.emplace_back();
-    for (const std::size_t place : places) out.push_back(row[place]);
+    out.reserve(places.size());
+    for (const std::size_t place : places) out.push_back(std::move(row[place]));
   }
 }
 
 void read_folder(const std::string& folder, analysis::FigureTables& tables) {
-  join(tables.results, analysis::read_csv(folder + "/results.csv", result_columns()));
-  std::error_code none;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder + "/tables", none))
-    if (entry.path().extension() == ".csv")
-      tables.tables[entry.path().stem().string()] = analysis::read_csv(entry.path().string());
+  analysis::ReportedStudy study = analysis::read_reported_study(folder);
+  join(tables.results, std::move(study.results));
+  tables.tables.merge(study.tables);
 }
 
 void read_file(const analysis::FigureKind& kind, const std::string& path, analysis::FigureTables& tables) {
@@ -58,33 +60,29 @@ void read_file(const analysis::FigureKind& kind, const std::string& path, analys
     tables.decisions = sim::read_decisions(path);
     return;
   }
-  Records table = analysis::read_csv(path);
+  const Records table = analysis::read_csv(path);
   if (has_column(table, "scope") && has_column(table, "params"))
     return join(tables.results, analysis::read_csv(path, result_columns()));
-  const std::string stem = fs::path(path).stem().string();
-  tables.tables[*kind.table != '\0' ? kind.table : stem] = std::move(table);
+  const std::string name = *kind.table != '\0' ? kind.table : fs::path(path).stem().string();
+  tables.tables[name] = analysis::read_csv(path, analysis::table_columns(name));
 }
 
 /// Traces of `kvsim replay` are paths: their stems are names, if no two are the same.
 void shorten_traces(Records& results) {
   const std::size_t column = results.column("trace");
-  std::set<std::string> paths, stems;
-  for (const std::vector<analysis::Value>& row : results.rows) {
-    paths.insert(analysis::text(row[column]));
-    stems.insert(fs::path(analysis::text(row[column])).stem().string());
-  }
-  if (paths.size() != stems.size()) return;
+  std::map<std::string, std::string> stem_of;
+  std::set<std::string> stems;
+  for (const std::string& path : analysis::distinct(results, "trace"))
+    stems.insert(stem_of[path] = fs::path(path).stem().string());
+  if (stems.size() != stem_of.size()) return;
   for (std::vector<analysis::Value>& row : results.rows)
-    row[column] = fs::path(analysis::text(row[column])).stem().string();
+    row[column] = stem_of.at(analysis::text(row[column]));
 }
 
 void add_statistics(analysis::FigureTables& tables) {
-  const std::size_t column = tables.results.column("trace");
-  std::set<std::string> names;
-  for (const std::vector<analysis::Value>& row : tables.results.rows)
-    names.insert(analysis::text(row[column]));
   std::vector<analysis::Inputs::TraceId> traces;  // lengths do not reach a figure
-  for (const std::string& name : names) traces.push_back({name, "", 0, 0});
+  for (const std::string& name : analysis::distinct(tables.results, "trace"))
+    traces.push_back({name, "", 0, 0});
   analysis::Statistics made = analysis::statistics_of(tables.results, traces);
   tables.tables["means"] = std::move(made.means);
   tables.tables["differences"] = std::move(made.differences);
@@ -99,13 +97,16 @@ analysis::FigureTables figure_tables(const analysis::FigureKind& kind,
   tables.results.columns = result_columns();
   tables.source = joined(files, " ");
   std::error_code none;
+  bool names = false;  // those of a study are short already
   for (const std::string& file : files) {
-    if (fs::is_directory(file, none))
+    const bool folder = fs::is_directory(file, none);
+    names = names || folder;
+    if (folder)
       read_folder(file, tables);
     else
       read_file(kind, file, tables);
   }
-  shorten_traces(tables.results);
+  if (!names) shorten_traces(tables.results);
   const std::string name = kind.name;
   const bool statistics = name == "quality" || name == "differences" || name == "ranks";
   if (statistics && tables.find("means") == nullptr && !tables.results.rows.empty()) add_statistics(tables);

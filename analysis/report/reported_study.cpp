@@ -5,6 +5,7 @@
 #include <boost/json/value.hpp>
 #include <filesystem>
 
+#include "analysis/kinds/kind.hpp"
 #include "analysis/read_csv.hpp"
 #include "analysis/read_tables.hpp"
 #include "analysis/rows.hpp"
@@ -21,22 +22,13 @@ namespace fs = std::filesystem;
 constexpr std::uint64_t kMostBytes = 1ULL << 28;
 constexpr std::size_t kMostValues = 10'000'000;
 
-/// The columns kvsim gives a table that others may have edited; empty: an analysis, whatever it has.
-std::vector<ColumnInfo> expected_columns(std::string_view table) {
-  const Statistics empty = empty_statistics();
-  if (table == "means") return empty.means.columns;
-  if (table == "differences") return empty.differences.columns;
-  if (table == "ranks") return empty.ranks.columns;
-  return {};
-}
-
 std::map<std::string, Records> read_tables(const fs::path& folder) {
   std::map<std::string, Records> tables;
   std::error_code failed;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder, failed)) {
     if (entry.path().extension() != ".csv") continue;
     const std::string name = entry.path().stem().string();
-    tables.emplace(name, read_csv(entry.path().string(), expected_columns(name)));
+    tables.emplace(name, read_csv(entry.path().string(), table_columns(name)));
   }
   return tables;
 }
@@ -86,6 +78,16 @@ const Records& ReportedStudy::table(const std::string& name) const {
   static const Records nothing;
   const auto found = tables.find(name);
   return found == tables.end() ? nothing : found->second;
+}
+
+std::vector<ColumnInfo> table_columns(std::string_view table) {
+  const Statistics empty = empty_statistics();
+  if (table == "means") return empty.means.columns;
+  if (table == "differences") return empty.differences.columns;
+  if (table == "ranks") return empty.ranks.columns;
+  for (const Kind& kind : kinds())
+    if (table == kind.name) return kind.summarise == nullptr ? kind.columns : kind.summary_columns;
+  return {};
 }
 
 ReportedStudy read_reported_study(const std::string& folder) {

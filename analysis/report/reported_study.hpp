@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "analysis/records.hpp"
@@ -25,6 +26,10 @@ struct ReportedStudy {
   /// Without columns and rows if there is none.
   const Records& table(const std::string& name) const;
 };
+
+/// The columns kvsim gives a table of a study by its name, a statistic or a kind of analysis; empty: not
+/// known.
+std::vector<ColumnInfo> table_columns(std::string_view table);
 
 /// Reads study.json, results.csv, columns.csv and tables/*.csv; of these only results.csv must be there.
 /// Throws Error(input) when a file is damaged, Error(usage) when `folder` is not that of a study.
