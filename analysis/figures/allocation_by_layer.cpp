@@ -20,16 +20,16 @@ struct Split {
   Judgements shares{};
 };
 
-/// Traces of `layers` layers.
+/// Traces of `layers` layers; others are of another model.
 Split split_of(const Records& policy, std::string label, std::size_t layers) {
   Split split{std::move(label), {}};
-  const std::size_t layer = policy.column("layer"), share = policy.column("share");
-  for (const std::vector<Value>& row : policy.rows) {
-    if (!number(row[share])) continue;
-    if (number(row[layer]) == 0.0) split.shares.emplace_back();
-    split.shares.back().push_back(*number(row[share]));
+  const std::size_t share = policy.column("share");
+  for (const Records& trace : split_by(policy, "trace")) {
+    std::vector<double> shares;
+    for (const std::vector<Value>& row : trace.rows)
+      if (const auto value = number(row[share])) shares.push_back(*value);
+    if (shares.size() == layers) split.shares.push_back(std::move(shares));
   }
-  std::erase_if(split.shares, [&](const std::vector<double>& trace) { return trace.size() != layers; });
   return split;
 }
 
@@ -102,8 +102,7 @@ void add_data(Records& data, const Split& split) {
 
 std::optional<Figure> allocation_by_layer(const Records& allocation) {
   if (allocation.rows.empty()) return {};
-  const std::string first_trace = text(allocation.rows[0][allocation.column("trace")]);
-  const std::size_t layers = gather(rows_where(allocation, "trace", first_trace), "layer", "layer").size();
+  const std::size_t layers = split_by_number(split_by(allocation, "trace")[0], "layer").size();
   Figure figure;
   figure.data.columns = {{"policy", "", "policy"},
                          {"layer", "", "layer"},

@@ -1,8 +1,8 @@
 // Attention lost against the share of positions dropped: rankings above the best order.
 #include <algorithm>
-#include <set>
 
 #include "analysis/figures/key_figures.hpp"
+#include "analysis/figures/layer_tables.hpp"
 #include "analysis/figures/trace_means.hpp"
 
 namespace kvsim::analysis {
@@ -30,9 +30,9 @@ Chart chart_of(const Records& means, bool shares) {
                                                    .weight = n < kMostCurves ? Weight::plain : Weight::faint,
                                                    .colour = static_cast<int>(n)});
     }
-    const double x = number(row[dropped]).value_or(0);
-    series->points.push_back({x, number(row[loss]).value_or(0)});
-    if (series == chart.series.begin()) best.points.push_back({x, number(row[ideal]).value_or(0)});
+    const auto x = number(row[dropped]), y = number(row[loss]), least = number(row[ideal]);
+    if (x && y) series->points.push_back({*x, *y});
+    if (x && least && series == chart.series.begin()) best.points.push_back({*x, *least});
   }
   chart.series.push_back(std::move(best));
   for (Series& series : chart.series)
@@ -49,14 +49,6 @@ std::vector<std::size_t> shown_layers(std::size_t layers) {
   return out;
 }
 
-Records of_layer(const Records& records, const Value& layer) {
-  const std::size_t column = records.column("layer");
-  Records out{records.columns, {}};
-  for (const std::vector<Value>& row : records.rows)
-    if (row[column] == layer) out.rows.push_back(row);
-  return out;
-}
-
 }  // namespace
 
 std::optional<Figure> cumulative_loss_figure(const Records& cumulative_loss) {
@@ -66,25 +58,22 @@ std::optional<Figure> cumulative_loss_figure(const Records& cumulative_loss) {
   figure.title = "Attention lost by dropping positions in the order of a ranking";
   figure.reading =
       "The nearer a curve is to the best order, the better the ranking knows what attention will not need; "
-      "the straight "
-      "line from nothing to everything is what a draw by lot has on average.";
+      "the straight line from nothing to everything is what a draw by lot has on average.";
   figure.remark = means_remark(cumulative_loss, {"loss"});
   figure.command = analyze_command("cumulative-loss", cumulative_loss);
   const std::vector<std::string> values{"loss", "loss_ideal"};
   figure.data = trace_means(cumulative_loss, {"layer", "ranking", "dropped"}, values);
-  std::set<Value> layers;
-  bool shares = true;
-  for (const std::vector<Value>& row : figure.data.rows) {
-    layers.insert(row[0]);
-    shares = shares && number(row[3]).value_or(0) <= 1.001;
-  }
+  const std::map<double, Records> layers = split_by_number(figure.data, "layer");
+  const bool shares =
+      std::all_of(figure.data.rows.begin(), figure.data.rows.end(),
+                  [](const std::vector<Value>& row) { return number(row[3]).value_or(0) <= 1.001; });
   figure.panels.push_back({layers.size() > 1 ? "all layers" : "",
                            chart_of(trace_means(figure.data, {"ranking", "dropped"}, values), shares)});
-  if (layers.size() == 1) return figure;
+  if (layers.size() < 2) return figure;
   for (const std::size_t i : shown_layers(layers.size())) {
-    const Value& layer = *std::next(layers.begin(), static_cast<std::ptrdiff_t>(i));
-    figure.panels.push_back({"layer " + std::to_string(static_cast<std::uint64_t>(number(layer).value_or(0))),
-                             chart_of(of_layer(figure.data, layer), shares)});
+    const auto& [layer, rows] = *std::next(layers.begin(), static_cast<std::ptrdiff_t>(i));
+    figure.panels.push_back(
+        {"layer " + std::to_string(static_cast<std::uint64_t>(layer)), chart_of(rows, shares)});
   }
   if (layers.size() > kMostLayers)
     figure.remark += (figure.remark.empty() ? "" : " ") + std::to_string(kMostLayers) + " of " +

@@ -2,39 +2,35 @@
 #include <algorithm>
 
 #include "analysis/figures/results_view.hpp"
+#include "analysis/running_mean.hpp"
 
 namespace kvsim::analysis {
 namespace {
 
 constexpr std::size_t kMostPanels = 6;
 
-struct Sum {
-  double value = 0, count = 0;
-};
-
 /// Mean over traces and seeds, [layer][head].
 HeatMap map_of(const ResultsView& view, const std::vector<std::size_t>& rows) {
   const TableColumn loss = view.metric("attention_loss"), oracle = view.metric("attention_loss_oracle");
-  std::vector<std::vector<Sum>> sums;
+  std::vector<std::vector<RunningMean>> means;
   for (const std::size_t row : rows) {
     const auto layer = view.layer.number(row), head = view.head.number(row);
     const auto value = loss.number(row), best = oracle.number(row);
     if (!layer || !head) continue;
     const auto y = static_cast<std::size_t>(*layer), x = static_cast<std::size_t>(*head);
-    if (y >= sums.size()) sums.resize(y + 1);
-    if (x >= sums[y].size()) sums[y].resize(x + 1);
-    if (value && best) sums[y][x] = {sums[y][x].value + *value - *best, sums[y][x].count + 1};
+    if (y >= means.size()) means.resize(y + 1);
+    if (x >= means[y].size()) means[y].resize(x + 1);
+    if (value && best) means[y][x].add(*value - *best);
   }
   std::size_t width = 0;
-  for (const auto& line : sums) width = std::max(width, line.size());
+  for (const auto& line : means) width = std::max(width, line.size());
   HeatMap map{.unit = "excess attention loss", .numbers = true, .percent = true};
   map.x.label = "KV head";
   map.y.label = "layer";
-  for (auto& line : sums) {
+  for (auto& line : means) {
     auto& cells = map.rows.emplace_back();
     line.resize(width);
-    for (const Sum& sum : line)
-      cells.push_back(sum.count > 0 ? std::optional(sum.value / sum.count) : std::nullopt);
+    for (const RunningMean& mean : line) cells.push_back(mean.value());
   }
   return map;
 }
@@ -54,14 +50,14 @@ std::vector<Figure> build(const FigureTables& tables, const FigureChoice& choice
   FigureChoice made = choice;
   made.budget = view.one_budget(all, choice);
   made.metric.clear();
+  const std::vector<std::size_t> at_it = view.rows_at(made.budget, all);
   Figure figure;
   const NamedPolicies named(view, metrics().front(), choice);
   for (const std::string& label : named.labels()) {
     if (figure.panels.size() == kMostPanels) break;
     std::vector<std::size_t> rows;
-    for (const std::size_t row : all)
-      if (view.budget.text(row) == made.budget && view.policies()[view.policy_of(row)].label == label)
-        rows.push_back(row);
+    for (const std::size_t row : at_it)
+      if (view.policies()[view.policy_of(row)].label == label) rows.push_back(row);
     HeatMap map = map_of(view, rows);
     if (!empty(map)) figure.panels.push_back({label, std::move(map)});
   }

@@ -117,6 +117,10 @@ const Records* FigureTables::find(const std::string& name) const {
   return found == tables.end() || found->second.rows.empty() ? nullptr : &found->second;
 }
 
+bool FigureChoice::wants(const std::string& policy) const {
+  return policies.empty() || std::find(policies.begin(), policies.end(), policy) != policies.end();
+}
+
 const std::vector<FigureKind>& figure_kinds() {
   static const std::vector<FigureKind> all = {
 #define KVSIM_FIGURE(function) function(),

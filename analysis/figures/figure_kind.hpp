@@ -29,6 +29,9 @@ struct FigureChoice {
   std::string metric{}, budget{}, trace{}, workload{};
   std::vector<std::string> policies{};
   std::optional<std::uint32_t> layer{}, head{};
+
+  /// Whether a policy is chosen, or all are.
+  bool wants(const std::string& policy) const;
 };
 
 struct FigureKind {

@@ -9,6 +9,9 @@ namespace kvsim::analysis {
 /// One line of well-formed UTF-8 that XML may hold: control characters become spaces, broken ones U+FFFD.
 std::string one_line(std::string_view text);
 
+/// The first letter in upper case, if it is one of a to z.
+std::string capitalised(std::string text);
+
 /// How many characters a reader sees in well-formed UTF-8.
 std::size_t characters(std::string_view text);
 

@@ -13,7 +13,7 @@ Series curve(const Records& records, const std::string& key, std::string label, 
   Series out{.label = std::move(label), .weight = weight};
   const std::size_t bits = records.column("bits"), at = records.column(key);
   for (const std::vector<Value>& row : records.rows)
-    if (const std::optional<double> y = number(row[at])) out.points.push_back({*number(row[bits]), *y});
+    if (const auto x = number(row[bits]), y = number(row[at]); x && y) out.points.push_back({*x, *y});
   std::sort(out.points.begin(), out.points.end(), [](const Point& a, const Point& b) { return a.x < b.x; });
   return out;
 }
@@ -29,8 +29,7 @@ std::optional<Figure> hash_figure(const Records& hash) {
   figure.title = "Attention and Hamming similarity, by code length";
   figure.reading =
       "Longer codes correlate more even with noise, so only the distance of a curve from the noise says "
-      "something about "
-      "the traces.";
+      "something about the traces.";
   figure.remark = means_remark(hash, {"correlation"});
   figure.command = analyze_command("hash", hash);
   figure.data = hash;

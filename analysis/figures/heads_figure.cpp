@@ -13,8 +13,7 @@ std::optional<Figure> heads_figure(const Records& heads) {
   figure.title = "Where query heads look";
   figure.reading =
       "Heads bright in the first map live on the first positions, in the second on the last ones, in the "
-      "third "
-      "on all alike: the last are those that lose most when positions are dropped.";
+      "third on all alike: no few positions hold their attention.";
   figure.remark = means_remark(heads, keys);
   figure.command = analyze_command("heads", heads);
   figure.data = trace_means(heads, {"layer", "head"}, keys);

@@ -28,12 +28,17 @@ Map map_of(const Records& trace) {
   return map;
 }
 
-/// The same layers and spans, lengths within a tenth: spans of equal number are about the same positions.
+/// Whether all layers have the same spans, and at least one: others may have edited the table.
+bool whole(const Map& map) {
+  return !map.first.empty() && std::all_of(map.shares.begin(), map.shares.end(), [&](const auto& layer) {
+    return layer.size() == map.first.size();
+  });
+}
+
+/// As many layers and spans, lengths within a tenth: spans of equal number are about the same positions.
 bool comparable(const Map& a, const Map& b) {
-  const auto same_spans = [&](const auto& layer) { return layer.size() == a.first.size(); };
   const auto [low, high] = std::minmax(a.last.back(), b.last.back());
-  return a.shares.size() == b.shares.size() && std::all_of(b.shares.begin(), b.shares.end(), same_spans) &&
-         high <= 1.1 * low;
+  return a.shares.size() == b.shares.size() && a.first.size() == b.first.size() && high <= 1.1 * low;
 }
 
 /// Undefined where it is in any.
@@ -69,15 +74,15 @@ Records data_of(const Map& map) {
 std::optional<Figure> importance_map(const Records& importance) {
   std::vector<Map> maps;
   for (const Records& trace : split_by(importance, "trace")) maps.push_back(map_of(trace));
-  if (maps.empty() || maps[0].first.empty()) return {};
+  std::erase_if(maps, [](const Map& map) { return !whole(map); });
+  if (maps.empty()) return {};
   const bool all =
       std::all_of(maps.begin(), maps.end(), [&](const Map& map) { return comparable(maps[0], map); });
   const Map shown = all ? mean_of(maps) : maps[0];
 
   Figure figure;
   figure.name = "importance-map";
-  figure.title =
-      "Where in the prompt each layer's importance lies, " + over_traces_text(all ? maps.size() : 1);
+  figure.title = "Where in the prompt each layer's importance lies, " + traces_text(all ? maps.size() : 1);
   figure.reading =
       "A row is a layer and its spans sum to 100 %: importance that gathers in few spans is cheap to keep, "
       "an even row is not.";

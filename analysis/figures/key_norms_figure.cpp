@@ -12,8 +12,7 @@ std::optional<Figure> key_norms_figure(const Records& key_norms) {
   figure.title = "Correlation of key norm and attention by layer and KV head";
   figure.reading =
       "Negative cells are lanes whose small keys get the attention, where keeping small keys is right; in "
-      "positive ones it "
-      "is wrong.";
+      "positive ones it is wrong.";
   figure.remark = means_remark(key_norms, {"pearson", "spearman"});
   figure.command = analyze_command("key-norms", key_norms);
   figure.data = trace_means(key_norms, {"layer", "head"}, {"pearson", "spearman"});

@@ -29,13 +29,15 @@ std::vector<Records> split_by(const Records& table, std::string_view key) {
   return parts;
 }
 
-Records rows_where(const Records& table, std::string_view key, const std::string& value) {
-  Records out{table.columns, {}};
-  if (table.rows.empty()) return out;
+std::map<double, Records> split_by_number(const Records& table, std::string_view key) {
+  std::map<double, Records> parts;
+  if (table.rows.empty()) return parts;
   const std::size_t column = table.column(key);
-  for (const std::vector<Value>& row : table.rows)
-    if (text(row[column]) == value) out.rows.push_back(row);
-  return out;
+  for (const std::vector<Value>& row : table.rows) {
+    const std::optional<double> value = number(row[column]);
+    if (value) parts.try_emplace(*value, Records{table.columns, {}}).first->second.rows.push_back(row);
+  }
+  return parts;
 }
 
 Gathered gather(const Records& table, std::string_view x, std::string_view y) {
@@ -71,10 +73,6 @@ Axis layer_axis(std::size_t n) {
   if (n <= kNamed)
     for (std::size_t layer = 0; layer < n; ++layer) axis.categories.push_back(std::to_string(layer));
   return axis;
-}
-
-std::string over_traces_text(std::size_t traces) {
-  return traces == 1 ? "one trace" : "mean over " + std::to_string(traces) + " traces";
 }
 
 }  // namespace kvsim::analysis

@@ -10,10 +10,10 @@ namespace kvsim::analysis {
 
 /// Different texts of a column, in order of appearance.
 std::vector<std::string> distinct(const Records& table, std::string_view key);
-/// The rows with `value` in a column.
-Records rows_where(const Records& table, std::string_view key, const std::string& value);
 /// The rows of each of distinct().
 std::vector<Records> split_by(const Records& table, std::string_view key);
+/// The rows of each number in a column; those where it is undefined are left out.
+std::map<double, Records> split_by_number(const Records& table, std::string_view key);
 
 /// x -> what there is at x, one value per trace.
 using Gathered = std::map<double, std::vector<double>>;
@@ -26,8 +26,5 @@ std::vector<Point> spread_over_traces(const Gathered& values);
 
 /// Layers 0 to n - 1: by name while there is room.
 Axis layer_axis(std::size_t n);
-
-/// "one trace" or "mean over 5 traces".
-std::string over_traces_text(std::size_t traces);
 
 }  // namespace kvsim::analysis

@@ -4,6 +4,8 @@
 #include <set>
 
 #include "analysis/figures/results_view.hpp"
+#include "analysis/figures/trace_means.hpp"
+#include "analysis/running_mean.hpp"
 #include "sim/base/joined.hpp"
 
 namespace kvsim::analysis {
@@ -18,17 +20,16 @@ struct Split {
 
 /// Mean over traces and seeds by layer; policies of the same split together, the most common first.
 std::vector<Split> splits_of(const ResultsView& view, const std::vector<std::size_t>& rows) {
-  std::map<std::size_t, std::map<double, std::pair<double, double>>> sums;
+  std::map<std::size_t, std::map<double, RunningMean>> sums;
   for (const std::size_t row : rows) {
     const auto layer = view.layer.number(row), tokens = view.budget_tokens.number(row);
     if (!layer || !tokens || view.policies()[view.policy_of(row)].role != "policy") continue;
-    auto& sum = sums[view.policy_of(row)][*layer];
-    sum = {sum.first + *tokens, sum.second + 1};
+    sums[view.policy_of(row)][*layer].add(*tokens);
   }
   std::vector<Split> splits;
   for (const auto& [policy, layers] : sums) {
     Split split{{view.policies()[policy].label}, {}};
-    for (const auto& [layer, sum] : layers) split.points.push_back({layer, sum.first / sum.second, {}, {}});
+    for (const auto& [layer, sum] : layers) split.points.push_back({layer, *sum.value(), {}, {}});
     const auto same = std::find_if(splits.begin(), splits.end(), [&](const Split& other) {
       return std::equal(other.points.begin(), other.points.end(), split.points.begin(), split.points.end(),
                         [](const Point& a, const Point& b) { return a.x == b.x && a.y == b.y; });
@@ -63,9 +64,7 @@ std::vector<Figure> build(const FigureTables& tables, const FigureChoice& choice
   for (const std::string& label : choice.policies) view.policy(label);
   std::erase_if(rows, [&](std::size_t row) {
     const std::string& label = view.policies()[view.policy_of(row)].label;
-    const bool wanted = choice.policies.empty() || std::find(choice.policies.begin(), choice.policies.end(),
-                                                             label) != choice.policies.end();
-    return view.budget.text(row) != made.budget || !wanted;
+    return view.budget.text(row) != made.budget || !choice.wants(label);
   });
   for (const std::size_t row : rows) traces.insert(view.trace.text(row));
   const std::vector<Split> splits = splits_of(view, rows);

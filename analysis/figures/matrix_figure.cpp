@@ -1,7 +1,9 @@
 // Policies by traces: the metric at one budget, for the eye to find what means hide.
 #include <algorithm>
 
+#include "analysis/figures/figure_text.hpp"
 #include "analysis/figures/results_view.hpp"
+#include "analysis/running_mean.hpp"
 
 namespace kvsim::analysis {
 namespace {
@@ -38,12 +40,10 @@ std::vector<Line> lines_of(const ResultsView& view, const std::vector<std::size_
       lines[policy].values.push_back(means[policy]);
   }
   for (Line& line : lines) {
-    double sum = 0, count = 0;
-    for (const auto& value : line.values) {
-      sum += value.value_or(0);
-      count += value ? 1 : 0;
-    }
-    if (count > 0) line.mean = sum / count;
+    RunningMean mean;
+    for (const auto& value : line.values)
+      if (value) mean.add(*value);
+    line.mean = mean.value();
   }
   return lines;
 }
@@ -51,21 +51,18 @@ std::vector<Line> lines_of(const ResultsView& view, const std::vector<std::size_
 std::vector<Figure> build(const FigureTables& tables, const FigureChoice& choice) {
   if (tables.results.rows.empty()) return {};
   const ResultsView view(tables.results);
-  std::vector<std::size_t> rows = view.rows("all", choice);
-  if (rows.empty()) return {};
+  const std::vector<std::size_t> all = view.rows("all", choice);
+  if (all.empty()) return {};
+  for (const std::string& label : choice.policies) view.policy(label);
   const Metric& metric = one_metric(choice);
   FigureChoice made = choice;
   made.metric = metric.key;
-  made.budget = view.one_budget(rows, choice);
-  std::erase_if(rows, [&](std::size_t row) { return view.budget.text(row) != made.budget; });
+  made.budget = view.one_budget(all, choice);
+  const std::vector<std::size_t> rows = view.rows_at(made.budget, all);
   const std::vector<std::string> traces = traces_of(view, rows);
   std::vector<Line> lines = lines_of(view, rows, traces, view.metric(metric.key));
-  const std::size_t all = lines.size();
-  std::erase_if(lines, [&](const Line& line) {
-    const bool wanted = choice.policies.empty() || std::find(choice.policies.begin(), choice.policies.end(),
-                                                             line.label) != choice.policies.end();
-    return !line.mean || !wanted;
-  });
+  const std::size_t policies = lines.size();
+  std::erase_if(lines, [&](const Line& line) { return !line.mean || !choice.wants(line.label); });
   if (lines.empty()) return {};
   const double sign = metric.better == Better::higher ? -1 : 1;
   std::stable_sort(lines.begin(), lines.end(),
@@ -83,7 +80,7 @@ std::vector<Figure> build(const FigureTables& tables, const FigureChoice& choice
   figure.reading =
       "Rows are policies, the best mean on top, oracles and the full cache among them; columns are "
       "traces, those of a workload beside each other. A row that changes colour depends on the prompt.";
-  if (const std::size_t left_out = all - map.rows.size(); left_out > 0 && choice.policies.empty())
+  if (const std::size_t left_out = policies - map.rows.size(); left_out > 0 && choice.policies.empty())
     figure.remark = std::to_string(left_out) + (left_out == 1 ? " policy has" : " policies have") +
                     " no value at this budget and no row.";
   figure.command = plot_command("matrix", tables, made);

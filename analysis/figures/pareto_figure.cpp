@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <map>
 
+#include "analysis/figures/figure_text.hpp"
 #include "analysis/figures/results_view.hpp"
 
 namespace kvsim::analysis {
@@ -17,9 +18,7 @@ std::vector<Spot> spots_of(const ResultsView& view, const std::vector<std::size_
                            const Metric& metric) {
   std::vector<Spot> spots;
   for (const std::string& budget : view.budgets()) {
-    std::vector<std::size_t> rows;
-    for (const std::size_t row : all)
-      if (view.budget.text(row) == budget) rows.push_back(row);
+    const std::vector<std::size_t> rows = view.rows_at(budget, all);
     const auto bytes = view.means(rows, view.metric("kept_bytes"));
     const auto values = view.means(rows, view.metric(metric.key));
     for (std::size_t policy = 0; policy < bytes.size(); ++policy) {
@@ -90,8 +89,7 @@ std::vector<Figure> build(const FigureTables& tables, const FigureChoice& choice
   figure.reading = std::string("A dot is a policy at a budget; ") +
                    (metric.better == Better::lower ? "lower" : "higher") +
                    " and further left is better. Named are the policies on the front: nothing is "
-                   "better in one and "
-                   "as good in the other.";
+                   "better in one and as good in the other.";
   figure.command = plot_command("pareto", tables, made);
   figure.panels.push_back({"", std::move(chart)});
   figure.data = figure_data(figure, {.series = "policy", .x = "kept_kib", .y = metric.key});

@@ -3,7 +3,10 @@
 #include <cmath>
 #include <map>
 
+#include "analysis/figures/figure_text.hpp"
 #include "analysis/figures/results_view.hpp"
+#include "analysis/figures/trace_means.hpp"
+#include "analysis/running_mean.hpp"
 
 namespace kvsim::analysis {
 namespace {
@@ -27,14 +30,16 @@ std::string of_metric(const Metric& metric) {
 
 class Curves {
  public:
-  Curves(const FigureTables& tables, const FigureChoice& choice, const Metric& metric)
-      : view_(tables.results),
+  Curves(const ResultsView& view, const FigureTables& tables, const FigureChoice& choice,
+         const Metric& metric)
+      : view_(view),
         means_{*tables.find("means")},
+        choice_(choice),
         metric_(metric),
         named_(view_, metric, choice),
         known_colours_(view_, metrics().front(), choice) {
     for (const std::size_t row : means_.rows(metric.key, choice)) add(row);
-    add_best_set(choice);
+    add_best_set();
   }
 
   std::optional<Figure> figure(const FigureTables& tables, FigureChoice choice) {
@@ -66,9 +71,10 @@ class Curves {
     if (!best_set_.points.empty())
       return "dashed lines are the full cache and the best set of the size, whichever policy splits the "
              "budget best.";
-    return oracles_aim_at_it() ? "dashed lines are the full cache and an oracle, which knows the future but "
-                                 "splits the budget evenly."
-                               : "the dashed line is the full cache.";
+    return metric_.oracles_aim_at_it()
+               ? "dashed lines are the full cache and an oracle, which knows the future but "
+                 "not how to split the budget best."
+               : "the dashed line is the full cache.";
   }
 
   void add(std::size_t row) {
@@ -83,13 +89,12 @@ class Curves {
 
   /// For the importance retained the bound is the best set of the size, not an oracle, which looks at
   /// attention to come: the most of any policy, since those that split the budget unevenly can reach more.
-  void add_best_set(const FigureChoice& choice) {
+  void add_best_set() {
     if (std::string_view(metric_.key) != "r") return;
     const TableColumn best = view_.metric("r_oracle");
-    std::map<std::string, std::vector<std::size_t>> by_budget;
-    for (const std::size_t row : view_.rows("all", choice)) by_budget[view_.budget.text(row)].push_back(row);
+    const std::vector<std::size_t> all = view_.rows("all", choice_);
     for (const std::string& budget : view_.budgets()) {
-      const std::vector<std::optional<double>> means = view_.means(by_budget[budget], best);
+      const std::vector<std::optional<double>> means = view_.means(view_.rows_at(budget, all), best);
       std::optional<double> most;
       for (std::size_t i = 0; i < means.size(); ++i)
         if (means[i] && view_.policies()[i].role == "policy") most = std::max(most.value_or(0), *means[i]);
@@ -99,23 +104,17 @@ class Curves {
     best_set_.weight = Weight::bound;
   }
 
-  /// Oracles aim at the attention of decode steps, whatever R and ISR say of what they keep.
-  bool oracles_aim_at_it() const {
-    return std::string_view(metric_.key) != "r" && std::string_view(metric_.key) != "isr";
-  }
-
   /// The oracle that comes furthest, by its mean over budgets.
   const Series* best_oracle() const {
     const Series* best = nullptr;
     double best_mean = 0;
     for (const auto& [label, series] : curves_) {
       if (roles_.at(label) != "oracle") continue;
-      double sum = 0;
-      for (const Point& point : series.points) sum += point.y;
-      const double mean = sum / static_cast<double>(series.points.size());
-      if (best == nullptr || metric_.prefers(mean, best_mean)) {
+      RunningMean mean;
+      for (const Point& point : series.points) mean.add(point.y);
+      if (best == nullptr || metric_.prefers(*mean.value(), best_mean)) {
         best = &series;
-        best_mean = mean;
+        best_mean = *mean.value();
       }
     }
     return best;
@@ -141,15 +140,12 @@ class Curves {
 
   /// Mean over traces, from the results.
   std::optional<double> own_place(const std::string& label) const {
-    double sum = 0, count = 0;
-    for (const std::size_t row : view_.rows("all", {})) {
+    RunningMean mean;
+    for (const std::size_t row : view_.rows("all", choice_)) {
       if (view_.policies()[view_.policy_of(row)].label != label) continue;
-      if (const auto at = view_.own_place(row)) {
-        sum += *at;
-        ++count;
-      }
+      if (const auto at = view_.own_place(row)) mean.add(*at);
     }
-    return count > 0 ? std::optional(sum / count) : std::nullopt;
+    return mean.value();
   }
 
   void append(Chart& chart) {
@@ -177,7 +173,7 @@ class Curves {
     if (!best_set_.points.empty()) {
       chart.series.push_back(best_set_);
       bounds_ = true;
-    } else if (oracle != nullptr && oracles_aim_at_it()) {
+    } else if (oracle != nullptr && metric_.oracles_aim_at_it()) {
       Series bound = *oracle;
       bound.group = "oracle (" + bound.label + ")";
       bound.weight = Weight::bound;
@@ -187,8 +183,9 @@ class Curves {
     }
   }
 
-  ResultsView view_;
+  const ResultsView& view_;
   MeansView means_;
+  const FigureChoice& choice_;
   const Metric& metric_;
   NamedPolicies named_, known_colours_;
   std::map<std::string, Series> curves_{};
@@ -198,15 +195,19 @@ class Curves {
   bool interval_ = false, bounds_ = false;
 };
 
-std::vector<Figure> build(const FigureTables& tables, const FigureChoice& choice) {
+std::vector<Figure> build(const FigureTables& tables, const FigureChoice& asked) {
   std::vector<Figure> out;
   if (tables.find("means") == nullptr || tables.results.rows.empty()) return out;
+  const ResultsView view(tables.results);
+  FigureChoice choice = asked;
+  choice.trace.clear();  // means are over traces
   std::vector<const Metric*> wanted;
   if (!choice.metric.empty()) wanted.push_back(&metric(choice.metric));
   for (const Metric& each : metrics())
     if (choice.metric.empty() && each.better != Better::neither) wanted.push_back(&each);
   for (const Metric* each : wanted)
-    if (auto figure = Curves(tables, choice, *each).figure(tables, choice)) out.push_back(std::move(*figure));
+    if (auto figure = Curves(view, tables, choice, *each).figure(tables, choice))
+      out.push_back(std::move(*figure));
   return out;
 }
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "analysis/figures/results_view.hpp"
+#include "analysis/figures/trace_means.hpp"
 
 namespace kvsim::analysis {
 namespace {

@@ -1,10 +1,11 @@
 #include "analysis/figures/results_view.hpp"
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
+#include <set>
 
 #include "analysis/policy_labels.hpp"
+#include "analysis/running_mean.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/number_text.hpp"
 
@@ -23,6 +24,17 @@ std::optional<double> share_of(const std::string& budget) {
 /// "h2o(recent=0.9)" and "h2o+pyramid" are h2o.
 std::string base_name(const std::string& label) {
   return label.substr(0, label.find_first_of("(+"));
+}
+
+/// The rows of a choice, if one was made.
+std::vector<std::size_t> chosen(std::vector<std::size_t> rows, const TableColumn& field,
+                                const std::string& choice, const char* option) {
+  if (rows.empty() || choice.empty()) return rows;
+  std::set<std::string> there;
+  for (const std::size_t row : rows) there.insert(field.text(row));
+  known_name(choice, {there.begin(), there.end()}, option);
+  std::erase_if(rows, [&](std::size_t row) { return field.text(row) != choice; });
+  return rows;
 }
 
 }  // namespace
@@ -60,19 +72,19 @@ ResultsView::ResultsView(const Records& results)
   const std::map<std::string, std::string> labels = policy_labels(results);
   const TableColumn params(results, "params"), role(results, "role");
   std::map<std::string, std::size_t> places;
-  std::map<std::string, std::pair<double, double>> sums;  // of tokens, and how many
+  std::map<std::string, RunningMean> sizes;  // of budgets, in tokens
   for (std::size_t row = 0; row < results.rows.size(); ++row) {
     const auto [found, fresh] = places.emplace(params.text(row), policies_.size());
     if (fresh) policies_.push_back({labels.at(params.text(row)), role.text(row)});
     policy_of_.push_back(found->second);
-    auto& sum = sums[budget.text(row)];
+    RunningMean& size = sizes[budget.text(row)];
     const auto tokens = budget_tokens.number(row);
-    if (tokens && scope.text(row) == "all") sum = {sum.first + *tokens, sum.second + 1};
-    shares_ = shares_ && share_of(budget.text(row)).has_value();
+    if (tokens && scope.text(row) == "all") size.add(*tokens);
   }
-  for (const auto& [name, sum] : sums) {
-    tokens_[name] = sum.second > 0 ? sum.first / sum.second : 0;
-    places_[name] = shares_ ? *share_of(name) : tokens_[name];
+  shares_ = std::all_of(sizes.begin(), sizes.end(),
+                        [](const auto& size) { return share_of(size.first).has_value(); });
+  for (const auto& [name, size] : sizes) {
+    places_[name] = shares_ ? *share_of(name) : size.value().value_or(0);
     budgets_.push_back(name);
   }
   std::sort(budgets_.begin(), budgets_.end(), [&](const std::string& a, const std::string& b) {
@@ -109,18 +121,16 @@ std::optional<double> ResultsView::own_place(std::size_t row) const {
 }
 
 std::vector<std::size_t> ResultsView::rows(const std::string& wanted, const FigureChoice& choice) const {
+  std::vector<std::size_t> all = rows_where(results_, {{"scope", wanted}});
+  return chosen(chosen(std::move(all), workload, choice.workload, "--workload"), trace, choice.trace,
+                "--trace");
+}
+
+std::vector<std::size_t> ResultsView::rows_at(const std::string& wanted,
+                                              const std::vector<std::size_t>& rows) const {
   std::vector<std::size_t> out;
-  std::vector<std::string> workloads, traces;
-  for (std::size_t row = 0; row < results_.rows.size(); ++row) {
-    if (scope.text(row) != wanted) continue;
-    workloads.push_back(workload.text(row));
-    traces.push_back(trace.text(row));
-    if (!choice.workload.empty() && workloads.back() != choice.workload) continue;
-    if (!choice.trace.empty() && traces.back() != choice.trace) continue;
-    out.push_back(row);
-  }
-  if (!traces.empty() && !choice.workload.empty()) known_name(choice.workload, workloads, "--workload");
-  if (!traces.empty() && !choice.trace.empty()) known_name(choice.trace, traces, "--trace");
+  std::copy_if(rows.begin(), rows.end(), std::back_inserter(out),
+               [&](std::size_t row) { return budget.text(row) == wanted; });
   return out;
 }
 
@@ -160,18 +170,8 @@ Axis metric_axis(const Metric& metric) {
   return axis;
 }
 
-std::string capitalised(std::string text) {
-  if (!text.empty()) text[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(text[0])));
-  return text;
-}
-
 std::string one_workload(const FigureChoice& choice) {
   return choice.workload.empty() ? "all" : choice.workload;
-}
-
-std::string traces_text(std::uint64_t traces, const std::string& workload) {
-  const std::string of = workload.empty() || workload == "all" ? "" : " of " + workload;
-  return traces == 1 ? "one trace" + of : "mean over " + std::to_string(traces) + " traces" + of;
 }
 
 std::string at_budget(const std::string& budget) {
@@ -184,28 +184,22 @@ NamedPolicies::NamedPolicies(const ResultsView& view, const Metric& metric, cons
     : chosen_(!choice.policies.empty()) {
   std::size_t candidates = 0;
   std::vector<std::pair<double, std::string>> ranking;
-  std::vector<std::vector<double>> gaps(view.policies().size());
+  std::vector<RunningMean> gaps(view.policies().size());
   const std::vector<std::size_t> all = view.rows("all", {.workload = choice.workload});
   for (const std::string& budget : view.budgets()) {
-    std::vector<std::size_t> rows;
-    for (const std::size_t row : all)
-      if (view.budget.text(row) == budget) rows.push_back(row);
-    std::vector<std::optional<double>> means = view.means(rows, view.metric(metric.key));
+    std::vector<std::optional<double>> means = view.means(view.rows_at(budget, all), view.metric(metric.key));
     std::optional<double> best;
     for (std::size_t policy = 0; policy < means.size(); ++policy) {
       if (view.policies()[policy].role != "policy") means[policy].reset();
       if (means[policy] && (!best || metric.prefers(*means[policy], *best))) best = means[policy];
     }
     for (std::size_t policy = 0; policy < means.size(); ++policy)
-      if (means[policy]) gaps[policy].push_back(std::fabs(*means[policy] - *best));
+      if (means[policy]) gaps[policy].add(std::fabs(*means[policy] - *best));
   }
   for (std::size_t policy = 0; policy < gaps.size(); ++policy) {
     if (view.policies()[policy].role != "policy") continue;
     ++candidates;
-    if (gaps[policy].empty()) continue;
-    double sum = 0;
-    for (const double gap : gaps[policy]) sum += gap;
-    ranking.emplace_back(sum / static_cast<double>(gaps[policy].size()), view.policies()[policy].label);
+    if (const auto gap = gaps[policy].value()) ranking.emplace_back(*gap, view.policies()[policy].label);
   }
   std::stable_sort(ranking.begin(), ranking.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });

@@ -49,8 +49,10 @@ class ResultsView {
   /// What a lane keeps whose budget is its own, on the same axis.
   std::optional<double> own_place(std::size_t row) const;
 
-  /// Rows of a scope, of this workload if one is named.
+  /// Rows of a scope, of the chosen workload and trace.
   std::vector<std::size_t> rows(const std::string& scope, const FigureChoice& choice) const;
+  /// Those of `rows` at a budget.
+  std::vector<std::size_t> rows_at(const std::string& budget, const std::vector<std::size_t>& rows) const;
   /// The budget chosen, else the middle one of those in `rows`.
   std::string one_budget(const std::vector<std::size_t>& rows, const FigureChoice& choice) const;
 
@@ -67,7 +69,6 @@ class ResultsView {
   std::vector<std::size_t> policy_of_;
   std::vector<std::string> budgets_;
   std::map<std::string, double> places_;
-  std::map<std::string, double> tokens_;
   bool shares_ = true;
 };
 
@@ -75,12 +76,8 @@ class ResultsView {
 const Metric& one_metric(const FigureChoice& choice);
 /// "attention loss (%)" or with its unit.
 Axis metric_axis(const Metric& metric);
-/// `text` with a capital.
-std::string capitalised(std::string text);
 /// The workload chosen, or "all".
 std::string one_workload(const FigureChoice& choice);
-/// "mean over 24 traces", "of needle-1", "mean over 6 traces of copy".
-std::string traces_text(std::uint64_t traces, const std::string& workload);
 /// "of a budget of 20%".
 std::string at_budget(const std::string& budget);
 

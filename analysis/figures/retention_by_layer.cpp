@@ -34,17 +34,10 @@ void add_series(Panel& panel, const std::string& label, const Gathered& by_layer
 /// n over layers, a series per R.
 Panel sizes_panel(const Records& sizes) {
   Panel out = panel("Positions a layer needs to retain R", "share of its positions");
-  const Records rows = rows_where(sizes, "rule", "retention");
-  if (rows.rows.empty()) return out;
-  const std::size_t target = rows.column("target");
-  std::map<double, Records> by_target;
-  for (const std::vector<Value>& row : rows.rows) {
-    Records& same = by_target[number(row[target]).value_or(0)];
-    same.columns = rows.columns;
-    same.rows.push_back(row);
-  }
-  for (const auto& [r, same] : by_target)
-    add_series(out, "R = " + percent(r), gather(same, "layer", "share"));
+  for (const Records& rows : split_by(sizes, "rule"))
+    if (text(rows.rows[0][rows.column("rule")]) == "retention")
+      for (const auto& [r, same] : split_by_number(rows, "target"))
+        add_series(out, "R = " + percent(r), gather(same, "layer", "share"));
   return out;
 }
 
@@ -112,7 +105,7 @@ std::optional<Figure> retention_by_layer(const Records& sizes, const Records& re
   for (Panel& panel : figure.panels) std::get<Chart>(panel.content).x = layer_axis(layers_in(figure.panels));
   const std::size_t traces = std::max(distinct(sizes, "trace").size(), distinct(retention, "trace").size());
   figure.name = "retention-by-layer";
-  figure.title = "What layers need, and what they retain, " + over_traces_text(traces);
+  figure.title = "What layers need, and what they retain, " + traces_text(traces);
   figure.reading =
       "Where a line is flat, all layers are alike and an even split is right; layers that need more stand "
       "high in the left panel and low in the right one.";

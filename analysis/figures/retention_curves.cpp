@@ -26,17 +26,11 @@ void keep_common(Gathered& curve, std::size_t traces) {
 }
 
 std::vector<Layer> layers_of(const Records& retention) {
-  const std::size_t traces = distinct(retention, "trace").size(), column = retention.column("layer");
-  std::map<std::uint64_t, Records> by_layer;
-  for (const std::vector<Value>& row : retention.rows) {
-    Records& layer = by_layer[static_cast<std::uint64_t>(number(row[column]).value_or(0))];
-    layer.columns = retention.columns;
-    layer.rows.push_back(row);
-  }
+  const std::size_t traces = distinct(retention, "trace").size();
   std::vector<Layer> layers;
-  for (const auto& [layer, rows] : by_layer) {
-    layers.push_back(
-        {layer, gather(rows, "n", "r"), gather(rows, "n", "isr"), gather(rows, "n", "isr_slope")});
+  for (const auto& [layer, rows] : split_by_number(retention, "layer")) {
+    layers.push_back({static_cast<std::uint64_t>(layer), gather(rows, "n", "r"), gather(rows, "n", "isr"),
+                      gather(rows, "n", "isr_slope")});
     Gathered& slope = layers.back().slope;
     slope.erase(slope.begin(), slope.lower_bound(kFirstSlope));
     for (Gathered* curve : {&layers.back().r, &layers.back().isr, &layers.back().slope})
@@ -108,7 +102,7 @@ std::optional<Figure> retention_curves(const Records& retention) {
   const std::size_t traces = distinct(retention, "trace").size();
   Figure figure;
   figure.name = "retention-curves";
-  figure.title = "Importance that the n largest positions of a layer retain, " + over_traces_text(traces);
+  figure.title = "Importance that the n largest positions of a layer retain, " + traces_text(traces);
   figure.reading =
       "A curve that rises early is a layer whose importance a few positions hold; while f is above zero, a "
       "larger n retains more per bit.";

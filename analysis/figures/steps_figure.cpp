@@ -4,26 +4,20 @@
 #include <set>
 
 #include "analysis/figures/results_view.hpp"
+#include "analysis/figures/trace_means.hpp"
+#include "analysis/running_mean.hpp"
 
 namespace kvsim::analysis {
 namespace {
 
 /// Means over traces and seeds, by step.
-class Steps {
- public:
-  void add(double step, double value) {
-    auto& sum = sums_[step];
-    sum = {sum.first + value, sum.second + 1};
-  }
-  std::vector<Point> points() const {
-    std::vector<Point> out;
-    for (const auto& [step, sum] : sums_) out.push_back({step, sum.first / sum.second, {}, {}});
-    return out;
-  }
+using Steps = std::map<double, RunningMean>;
 
- private:
-  std::map<double, std::pair<double, double>> sums_;
-};
+std::vector<Point> points_of(const Steps& steps) {
+  std::vector<Point> out;
+  for (const auto& [step, mean] : steps) out.push_back({step, *mean.value(), {}, {}});
+  return out;
+}
 
 /// The last step every trace has: a mean over fewer of them would be another one.
 double common_steps(const ResultsView& view, const std::vector<std::size_t>& rows) {
@@ -49,8 +43,8 @@ class Curves {
       cut_ = cut_ || step.value_or(0) > common;
       const ResultsView::Policy& policy = view.policies()[view.policy_of(row)];
       if (!step || !lost || *step > common || policy.role != "policy") continue;
-      curves_[policy.label].add(*step, 1 - *lost);
-      if (best) oracles_[policy.label].add(*step, 1 - *best);
+      curves_[policy.label][*step].add(1 - *lost);
+      if (best) oracles_[policy.label][*step].add(1 - *best);
     }
   }
 
@@ -62,12 +56,12 @@ class Curves {
       const auto found = curves_.find(label);
       if (found != curves_.end())
         chart.series.push_back(
-            {.label = label, .points = found->second.points(), .colour = named_.place(label)});
+            {.label = label, .points = points_of(found->second), .colour = named_.place(label)});
     }
     for (const auto& [label, curve] : curves_)
       if (!named_.has(label))
         chart.series.push_back(
-            {.label = label, .weight = Weight::faint, .points = curve.points(), .group = "other policies"});
+            {.label = label, .weight = Weight::faint, .points = points_of(curve), .group = "other policies"});
     if (!oracles_.empty())
       chart.series.push_back({.label = "per-step oracle", .weight = Weight::bound, .points = best_oracle()});
     return chart;
@@ -81,7 +75,7 @@ class Curves {
   std::vector<Point> best_oracle() const {
     std::map<double, double> best;
     for (const auto& [label, steps] : oracles_)
-      for (const Point& point : steps.points()) best[point.x] = std::max(best[point.x], point.y);
+      for (const Point& point : points_of(steps)) best[point.x] = std::max(best[point.x], point.y);
     std::vector<Point> out;
     for (const auto& [x, y] : best) out.push_back({x, y, {}, {}});
     return out;
@@ -96,14 +90,13 @@ class Curves {
 std::vector<Figure> build(const FigureTables& tables, const FigureChoice& choice) {
   if (tables.results.rows.empty()) return {};
   const ResultsView view(tables.results);
-  std::vector<std::size_t> rows = view.rows("step", choice);
-  if (rows.empty()) return {};
+  const std::vector<std::size_t> all = view.rows("step", choice);
+  if (all.empty()) return {};
   FigureChoice made = choice;
   made.metric.clear();
-  made.budget = view.one_budget(rows, choice);
-  std::erase_if(rows, [&](std::size_t row) { return view.budget.text(row) != made.budget; });
+  made.budget = view.one_budget(all, choice);
   const NamedPolicies named(view, metrics().front(), choice);
-  const Curves curves(view, rows, named);
+  const Curves curves(view, view.rows_at(made.budget, all), named);
   if (curves.empty()) return {};
   Figure figure;
   figure.name = "steps";

@@ -1,6 +1,4 @@
 // What a lane holds: a line per token, from when it is kept to when it leaves.
-#include <algorithm>
-
 #include "analysis/figures/figure_kind.hpp"
 #include "sim/base/error.hpp"
 
@@ -16,10 +14,8 @@ std::vector<const sim::Decisions::Cell*> cells_of(const sim::Decisions& decision
   for (const sim::Decisions::Cell& cell : decisions.cells) {
     policies.push_back(cell.policy);
     budgets.push_back(cell.budget);
-    const bool policy = choice.policies.empty() || std::find(choice.policies.begin(), choice.policies.end(),
-                                                             cell.policy) != choice.policies.end();
     const bool budget = choice.budget.empty() || choice.budget == cell.budget;
-    if (policy && budget && cell.skipped.empty()) out.push_back(&cell);
+    if (choice.wants(cell.policy) && budget && cell.skipped.empty()) out.push_back(&cell);
   }
   for (const std::string& policy : choice.policies) known_name(policy, policies, "--policy");
   if (!choice.budget.empty()) known_name(choice.budget, budgets, "--budget");
@@ -84,8 +80,7 @@ std::vector<Figure> build(const FigureTables& tables, const FigureChoice& choice
                  " holds, token by token";
   figure.reading =
       "A line is a token, from the step it is first held to the step it is dropped at; step 0 is right after "
-      "the prompt, and blank is "
-      "what was not kept from the prompt or is dropped already.";
+      "the prompt, and blank is what was not kept from the prompt or is dropped already.";
   if (cells.size() > kMostPanels)
     figure.remark = "The first " + std::to_string(kMostPanels) + " of " + std::to_string(cells.size()) +
                     " recorded cells; others by --policy and --budget.";

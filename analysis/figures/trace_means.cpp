@@ -2,18 +2,15 @@
 
 #include <map>
 
+#include "analysis/figures/figure_text.hpp"
 #include "analysis/figures/layer_tables.hpp"
+#include "analysis/running_mean.hpp"
 #include "sim/base/joined.hpp"
 
 namespace kvsim::analysis {
 namespace {
 
 constexpr std::size_t kMostTracesNamed = 3;
-
-struct Mean {
-  double sum = 0;
-  std::uint64_t count = 0;
-};
 
 std::vector<std::size_t> columns_of(const Records& records, const std::vector<std::string>& keys) {
   std::vector<std::size_t> out;
@@ -30,7 +27,7 @@ Records trace_means(const Records& records, const std::vector<std::string>& by,
   for (const std::size_t column : keys) out.columns.push_back(records.columns[column]);
   for (const std::size_t column : sources) out.columns.push_back(records.columns[column]);
   std::map<std::vector<Value>, std::size_t> known;
-  std::vector<std::vector<Mean>> means;
+  std::vector<std::vector<RunningMean>> means;
   for (const std::vector<Value>& row : records.rows) {
     std::vector<Value> name;
     for (const std::size_t column : keys) name.push_back(row[column]);
@@ -40,15 +37,16 @@ Records trace_means(const Records& records, const std::vector<std::string>& by,
       out.rows.push_back(std::move(name));
     }
     for (std::size_t i = 0; i < sources.size(); ++i)
-      if (const std::optional<double> value = number(row[sources[i]])) {
-        means[found->second][i].sum += *value;
-        means[found->second][i].count += 1;
-      }
+      if (const std::optional<double> value = number(row[sources[i]])) means[found->second][i].add(*value);
   }
   for (std::size_t row = 0; row < means.size(); ++row)
-    for (const Mean& mean : means[row])
-      out.rows[row].push_back(mean.count > 0 ? Value(mean.sum / static_cast<double>(mean.count)) : Value());
+    for (const RunningMean& mean : means[row]) out.rows[row].push_back(value_of(mean.value()));
   return out;
+}
+
+std::string traces_text(std::uint64_t traces, const std::string& workload) {
+  const std::string of = workload.empty() || workload == "all" ? "" : " of " + workload;
+  return traces == 1 ? "one trace" + of : "mean over " + std::to_string(traces) + " traces" + of;
 }
 
 std::string means_remark(const Records& records, const std::vector<std::string>& values) {
@@ -56,7 +54,7 @@ std::string means_remark(const Records& records, const std::vector<std::string>&
   for (const std::size_t column : columns_of(records, values))
     for (const std::vector<Value>& row : records.rows) missing += number(row[column]) ? 0 : 1;
   const std::size_t traces = distinct(records, "trace").size();
-  std::string out = traces > 1 ? "Mean over " + std::to_string(traces) + " traces." : "";
+  std::string out = traces > 1 ? capitalised(traces_text(traces)) + '.' : "";
   if (missing > 0)
     out += (out.empty() ? "" : " ") + std::to_string(missing) +
            (missing == 1 ? " value is undefined and left out." : " values are undefined and left out.");

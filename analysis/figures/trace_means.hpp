@@ -1,5 +1,6 @@
 #pragma once
 /// Tables of kinds of analysis, as figures take them: one number for all traces.
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,9 @@ namespace kvsim::analysis {
 /// column of `values` over the rows that have one (undefined if none has), all described as in `records`.
 Records trace_means(const Records& records, const std::vector<std::string>& by,
                     const std::vector<std::string>& values);
+
+/// "one trace", "mean over 24 traces", "mean over 6 traces of copy"; `workload` "all" or empty: of any.
+std::string traces_text(std::uint64_t traces, const std::string& workload = "");
 
 /// What is to be said beside such means: over how many traces they are, and whether some have no value.
 /// Empty when there is one trace and nothing is missing.

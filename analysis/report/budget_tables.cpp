@@ -1,8 +1,10 @@
 #include "analysis/report/budget_tables.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
+#include "analysis/figures/figure_text.hpp"
 #include "analysis/numbers.hpp"
 #include "analysis/report/wording.hpp"
 
@@ -18,31 +20,33 @@ class ByBudget {
 
   void start_budget(const std::string& budget) { budgets_.push_back(budget); }
 
+  struct Placed {
+    std::size_t budget;
+    Cell cell;
+    double place;
+  };
   struct Line {
     std::string policy, params, role;
-    std::vector<std::pair<std::size_t, Cell>> cells{};  ///< budget, cell
-    double best_first = std::numeric_limits<double>::infinity();
+    std::vector<Placed> cells{};
   };
-  /// `place`: smaller is better; of the budgets that a policy has, the middle one sorts its line.
+  /// `place`: smaller is better; that at the middle budget sorts the lines.
   void add(const std::string& policy, const std::string& params, const std::string& role, Cell cell,
            double place) {
     auto line = std::find_if(lines_.begin(), lines_.end(), [&](const Line& l) { return l.params == params; });
     if (line == lines_.end()) line = lines_.insert(lines_.end(), {policy, params, role});
-    line->cells.emplace_back(budgets_.size() - 1, std::move(cell));
-    places_.emplace_back(params, budgets_.size() - 1, place);
+    line->cells.push_back({budgets_.size() - 1, std::move(cell), place});
   }
 
   SortableTable make() && {
     if (lines_.empty()) return {};
     const std::size_t middle = (budgets_.size() - 1) / 2;
-    for (const auto& [params, budget, place] : places_) {
-      if (budget != middle) continue;
-      std::find_if(lines_.begin(), lines_.end(), [&](const Line& l) {
-        return l.params == params;
-      })->best_first = place;
-    }
+    const auto place_of = [&](const Line& line) {
+      for (const Placed& each : line.cells)
+        if (each.budget == middle) return each.place;
+      return std::numeric_limits<double>::infinity();
+    };
     std::stable_sort(lines_.begin(), lines_.end(),
-                     [](const Line& a, const Line& b) { return a.best_first < b.best_first; });
+                     [&](const Line& a, const Line& b) { return place_of(a) < place_of(b); });
     table_.columns = {{"policy"},
                       {"role", "policy; oracle: knows the future, a bound; own_budget: keeps what it likes"}};
     for (const std::string& budget : budgets_)
@@ -51,7 +55,7 @@ class ByBudget {
       std::vector<Cell>& row = table_.rows.emplace_back(budgets_.size() + 2, Cell{.shown = "\u2013"});
       row[0] = {.shown = line.policy};
       row[1] = {.shown = line.role};
-      for (const auto& [budget, cell] : line.cells) row[budget + 2] = cell;
+      for (const Placed& each : line.cells) row[each.budget + 2] = each.cell;
     }
     return std::move(table_);
   }
@@ -60,7 +64,6 @@ class ByBudget {
   SortableTable table_;
   std::vector<std::string> budgets_;
   std::vector<Line> lines_;
-  std::vector<std::tuple<std::string, std::size_t, double>> places_;
 };
 
 std::string range_text(const Metric& metric, const std::optional<double>& low,
@@ -72,7 +75,7 @@ std::string range_text(const Metric& metric, const std::optional<double>& low,
 
 SortableTable means_by_budget(const Evidence& evidence, const Metric& metric, const std::string& workload) {
   ByBudget table(
-      capital(metric.label) + ", mean over " +
+      capitalised(metric.label) + ", mean over " +
       (workload == kAllWorkloads ? std::string("all traces") : "traces of " + quoted_name(workload)) +
       " and its interval");
   for (const std::string& budget : evidence.budgets()) {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <set>
 
-#include "analysis/numbers.hpp"
+#include "analysis/running_mean.hpp"
 #include "sim/base/error.hpp"
 
 namespace kvsim::analysis {
@@ -17,11 +17,7 @@ class Fields {
   void go_to(const std::vector<Value>& row) { row_ = &row; }
 
   /// Names may look like numbers: a budget of 128, a trace called 7.
-  std::string name(std::string_view key) const {
-    const Value& value = field(key);
-    if (const auto* text = std::get_if<std::string>(&value)) return *text;
-    return number(value) ? exact_text(*number(value)) : std::string();
-  }
+  std::string name(std::string_view key) const { return exact_field(field(key), ""); }
   std::optional<double> number_or_none(std::string_view key) const { return number(field(key)); }
   double real(std::string_view key) const {
     const std::optional<double> found = number_or_none(key);
@@ -45,16 +41,6 @@ class Fields {
   const Records& records_;
   const std::string table_;
   const std::vector<Value>* row_ = nullptr;
-};
-
-struct RunningMean {
-  double sum = 0, n = 0;
-
-  void add(double value) {
-    sum += value;
-    n += 1;
-  }
-  double value() const { return sum / n; }
 };
 
 void add_once(std::vector<std::string>& all, const std::string& item) {
@@ -140,10 +126,10 @@ const Metric* Evidence::leading_metric() const {
   return nullptr;
 }
 
-std::optional<double> Evidence::step_ideal(const std::string& metric, const std::string& budget,
-                                           const std::string& params) const {
-  const auto found = step_ideals_.find({metric, params, budget});
-  return found == step_ideals_.end() ? std::nullopt : std::optional(found->second);
+std::optional<double> Evidence::best_set(const std::string& metric, const std::string& budget,
+                                         const std::string& params) const {
+  const auto found = best_sets_.find({metric, params, budget});
+  return found == best_sets_.end() ? std::nullopt : std::optional(found->second);
 }
 
 void Evidence::add_results(const Records& results) {
@@ -161,12 +147,12 @@ void Evidence::add_results(const Records& results) {
   }
   for (const auto& [question, traces] : ideals) {
     RunningMean over_traces;
-    for (const auto& [trace, over_seeds] : traces) over_traces.add(over_seeds.value());
-    step_ideals_.emplace(question, over_traces.value());
+    for (const auto& [trace, over_seeds] : traces) over_traces.add(*over_seeds.value());
+    best_sets_.emplace(question, *over_traces.value());
   }
   const auto size = [&](const std::string& budget) {
     const auto found = sizes.find(budget);
-    return found == sizes.end() ? 0 : found->second.value();
+    return found == sizes.end() ? 0 : *found->second.value();
   };
   std::stable_sort(budgets_.begin(), budgets_.end(),
                    [&](const std::string& a, const std::string& b) { return size(a) < size(b); });

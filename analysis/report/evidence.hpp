@@ -62,10 +62,10 @@ class Evidence {
   std::optional<PairedDifference> difference(const Question& question, const std::string& params,
                                              const std::string& other_params) const;
 
-  /// What the best set of the same size, chosen anew at each step, would have: `metric`_oracle of a policy's
-  /// own rows, mean over its traces.
-  std::optional<double> step_ideal(const std::string& metric, const std::string& budget,
-                                   const std::string& params) const;
+  /// What the best set of the same size would have, for attention loss one chosen anew at each step:
+  /// `metric`_oracle of a policy's own rows, mean over its traces.
+  std::optional<double> best_set(const std::string& metric, const std::string& budget,
+                                 const std::string& params) const;
 
   /// Of any metric: budgets by size, workloads in the table's order and without kAllWorkloads.
   const std::vector<std::string>& budgets() const { return budgets_; }
@@ -79,7 +79,7 @@ class Evidence {
   std::map<Question, std::vector<PolicyMean>> means_;
   std::map<Question, std::vector<PolicyRank>> ranks_;
   std::map<Question, std::map<std::pair<std::string, std::string>, PairedDifference>> differences_;
-  std::map<Question, double> step_ideals_;  ///< workload: the policy's params
+  std::map<Question, double> best_sets_;  ///< workload: the policy's params
   std::vector<std::string> budgets_, workloads_;
 };
 

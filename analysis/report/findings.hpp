@@ -20,7 +20,7 @@ using Findings = std::vector<Finding>;
 
 /// The best policy per budget, whether the next is distinguishable, and how many are not.
 Findings best_policies(const Evidence& evidence, const Metric& metric);
-/// How far the best policy is from oracles and from the per-step ideal.
+/// How far the best policy is from oracles that aim at the metric and from the best set of the size.
 Findings room_left(const Evidence& evidence, const Metric& metric);
 /// Whether traces agree on the order (Kendall's W), and the interval of the best policy's rank.
 Findings stability(const Evidence& evidence, const Metric& metric);

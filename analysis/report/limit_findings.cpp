@@ -4,7 +4,6 @@
 #include <map>
 
 #include "analysis/identical_policies.hpp"
-#include "analysis/numbers.hpp"
 #include "analysis/report/findings.hpp"
 #include "analysis/report/wording.hpp"
 #include "analysis/statistics/statistics.hpp"
@@ -25,8 +24,7 @@ Findings without_decode_steps(const Evidence& evidence) {
 }
 
 std::string name_of(const Value& value) {
-  if (const auto* found = std::get_if<std::string>(&value)) return *found;
-  return number(value) ? exact_text(*number(value)) : std::string();
+  return exact_field(value, "");
 }
 
 /// Retained mass of the policies of one budget.
@@ -83,10 +81,9 @@ Findings open_loop(const Evidence& evidence) {
   if (finding.details.empty()) return without_decode_steps(evidence);
   finding.text =
       "Replay is open loop: it answers each recorded query exactly, and does not see how the answer would "
-      "have "
-      "changed later tokens. Where a policy retains less than 90% of attention, its numbers tell what was "
-      "lost, "
-      "no longer what a real run would do: " +
+      "have changed later tokens. Where a policy retains less than 90% of attention, its numbers tell what "
+      "was "
+      "lost, no longer what a real run would do: " +
       bitten_text(all, some) + '.';
   return {finding};
 }
@@ -170,7 +167,7 @@ Findings same_results(const Records& results) {
   if (results.rows.empty()) return {};
   std::map<std::string, std::string> label;
   const std::size_t policy = results.column("policy"), params = results.column("params");
-  for (const std::vector<Value>& row : results.rows) label.emplace(text(row[params]), text(row[policy]));
+  for (const std::vector<Value>& row : results.rows) label.try_emplace(text(row[params]), text(row[policy]));
   Finding finding;
   for (const std::vector<std::string>& group : identical_policies(results)) {
     std::vector<std::string> names;

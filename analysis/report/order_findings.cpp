@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <set>
 
+#include "analysis/figures/figure_text.hpp"
 #include "analysis/numbers.hpp"
 #include "analysis/report/findings.hpp"
 #include "analysis/report/wording.hpp"
@@ -35,7 +36,6 @@ struct Win {
   std::vector<PolicyMean> rivals;         ///< behind, but not distinguishable from the best
   std::optional<PolicyMean> next;         ///< the best of the others
   std::optional<PairedDifference> ahead;  ///< next - best
-  std::size_t contestants = 0;
 
   bool clear() const { return best.size() == 1 && ahead && ahead->distinguishable(); }
 };
@@ -43,7 +43,7 @@ struct Win {
 Win win_at(const Evidence& evidence, const Metric& metric, const std::string& budget) {
   const Question question{metric.key, kAllWorkloads, budget};
   const std::vector<PolicyMean> all = contest(evidence, question, metric);
-  Win win{budget, {}, {}, {}, {}, all.size()};
+  Win win{budget, {}, {}, {}, {}};
   for (const PolicyMean& each : all) {
     if (each.mean == all.front().mean) {
       win.best.push_back(each);
@@ -147,7 +147,7 @@ Findings best_policies(const Evidence& evidence, const Metric& metric) {
                    " belongs to " + winners_text(all) + '.';
     return {finding};
   }
-  finding.text = capital(superlative(metric)) + ", on average over traces: " + winners_text(all) + ". " +
+  finding.text = capitalised(superlative(metric)) + ", on average over traces: " + winners_text(all) + ". " +
                  clearness_text(all);
   return {finding};
 }
@@ -157,15 +157,19 @@ Findings room_left(const Evidence& evidence, const Metric& metric) {
   std::optional<double> least, most;
   for (const Win& win : wins(evidence, metric)) {
     const PolicyMean& best = win.best.front();
-    const auto oracle = best_oracle(evidence, metric, win);
-    const auto ideal = evidence.step_ideal(metric.key, win.budget, best.params);
+    const auto oracle =
+        metric.oracles_aim_at_it() ? best_oracle(evidence, metric, win) : std::optional<PolicyMean>();
+    const auto ideal = evidence.best_set(metric.key, win.budget, best.params);
     if (!oracle && !ideal) continue;
     std::string text =
         budget_text(win.budget) + ": " + quoted_name(best.policy) + ' ' + value_text(metric, best.mean);
     if (oracle)
       text += ", oracle " + quoted_name(oracle->policy) + ' ' + value_text(metric, oracle->mean) + " (" +
               interval_text(metric, oracle->low, oracle->high) + ")";
-    if (ideal) text += ", the best tokens chosen anew at each step " + value_text(metric, *ideal);
+    if (ideal)
+      text += (metric.oracles_aim_at_it() ? ", the best tokens chosen anew at each step "
+                                          : ", the best set of the size ") +
+              value_text(metric, *ideal);
     const bool beaten = oracle && metric.prefers(best.mean, oracle->mean);
     if (beaten)
       text += ". The oracle bounds its own split of the budget over lanes; this policy splits otherwise";
@@ -181,7 +185,8 @@ Findings room_left(const Evidence& evidence, const Metric& metric) {
     return {finding};
   }
   finding.text =
-      "Room left: between the best policy and the best that knows the future lie " +
+      std::string("Room left: between the best policy and the best ") +
+      (metric.oracles_aim_at_it() ? "that knows the future" : "set of the size") + " lie " +
       (*least == *most ? difference_text(metric, *least) : difference_interval_text(metric, *least, *most)) +
       " of " + metric.label + (finding.details.size() > 1 ? ", depending on the budget." : ".");
   return {finding};
@@ -284,7 +289,7 @@ Findings sufficient_budget(const Evidence& evidence) {
     return {
         {"The smallest studied budget at which a policy loses less than " + limit + " of attention is " +
          budget_text(win.budget) + ": " + quoted_name(best.policy) + ", " + mean_text(metric, best) + "; " +
-         std::to_string(below) + " of " + std::to_string(win.contestants) + " policies do." +
+         std::to_string(below) + " of " + std::to_string(contestants.size()) + " policies do." +
          (doubtful ? " That it is less is not certain: the interval does not rule out " + limit + "." : "")}};
   }
   const Win& least = *std::min_element(all.begin(), all.end(), [](const Win& a, const Win& b) {
@@ -292,7 +297,7 @@ Findings sufficient_budget(const Evidence& evidence) {
   });
   return {{"At no studied budget does a policy lose less than " + limit + " of attention. The least is " +
            mean_text(metric, least.best.front()) + ", by " + quoted_name(least.best.front().policy) + " at " +
-           least.budget + '.'}};
+           budget_text(least.budget) + '.'}};
 }
 
 namespace {

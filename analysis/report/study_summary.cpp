@@ -4,15 +4,13 @@
 #include <map>
 #include <set>
 
-#include "analysis/numbers.hpp"
 #include "analysis/report/wording.hpp"
 
 namespace kvsim::analysis {
 namespace {
 
 std::string name_of(const Value& value) {
-  if (const auto* found = std::get_if<std::string>(&value)) return *found;
-  return number(value) ? exact_text(*number(value)) : std::string();
+  return exact_field(value, "");
 }
 
 /// Different values of a column, in order of appearance.

@@ -71,10 +71,4 @@ std::string listed(const std::vector<std::string>& items) {
   return joined({items.begin(), items.end() - 1}) + " and " + items.back();
 }
 
-std::string capital(std::string sentence) {
-  if (!sentence.empty() && sentence[0] >= 'a' && sentence[0] <= 'z')
-    sentence[0] = static_cast<char>(sentence[0] - 'a' + 'A');
-  return sentence;
-}
-
 }  // namespace kvsim::analysis

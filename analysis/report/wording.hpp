@@ -27,7 +27,5 @@ std::string names_text(const std::vector<std::string>& names, std::size_t shown 
 std::string count_text(std::uint64_t n, const std::string& thing);
 /// "a", "a and b", "a, b and c".
 std::string listed(const std::vector<std::string>& items);
-/// First letter in upper case, if it is one of a to z.
-std::string capital(std::string sentence);
 
 }  // namespace kvsim::analysis

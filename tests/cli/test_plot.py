@@ -70,6 +70,7 @@ class Plot(CommandTest):
                                 (["quality", "all.csv", "--metric", "atention_loss"], "attention_loss"),
                                 (["matrix", "all.csv", "--budget", "26%"], "25%"),
                                 (["steps", "all.csv", "step.csv", "--policy", "h20"], "h2o"),
+                                (["matrix", "all.csv", "--policy", "h20"], "h2o"),
                                 (["quality", "all.csv", "--theme", "drak"], "dark"),
                                 (["quality", "all.csv", "-o", "x.jpeg"], "png"),
                                 (["timeline", "kept.h5", "--layer", "9"], "layers 0 to 2"),
@@ -85,6 +86,12 @@ class Plot(CommandTest):
         done = self.kvsim("plot", "timeline", "t.h5")
         self.assertEqual(done.returncode, 3, done.stderr)
         self.assertIn("holds no decisions", done.stderr)
+
+    def test_the_table_of_another_analysis_is_refused(self):
+        (self.folder / "wrong.csv").write_text("trace,layer\nt,1\n")
+        done = self.kvsim("plot", "hash", "wrong.csv")
+        self.assertEqual(done.returncode, 3, done.stderr)
+        self.assertIn('wrong.csv: has no column "', done.stderr)
 
     def test_without_gnuplot_the_package_is_named_and_scripts_are_still_made(self):
         bare = dict(os.environ, PATH="/nonexistent")

@@ -119,6 +119,12 @@ TEST_CASE("cumulative loss: a panel for all layers and one for each of some") {
     CHECK(titles == "all layers, layer 0, layer 2, layer 4, layer 6, layer 8, ");
     CHECK_THAT(deep.remark, Catch::Contains("5 of 9 layers"));
   }
+  SECTION("an undefined loss is no loss of zero") {
+    rows.push_back({"a", "random", n(0), 0.5, kNone, 0.0625});
+    const Chart chart = chart_of(*cumulative_loss_figure(table("cumulative-loss", rows)), 0);
+    REQUIRE(chart.series[2].label == "random");
+    CHECK(chart.series[2].points.empty());
+  }
   SECTION("more than everything is no share") {
     add("a", "random", 0, 3);
     CHECK_FALSE(chart_of(*cumulative_loss_figure(table("cumulative-loss", rows)), 0).y.percent);

@@ -135,6 +135,18 @@ TEST_CASE("Room left is measured to the best oracle over the same traces, and to
   CHECK(room_left(study.evidence(), loss())[0].details == found[0].details);
 }
 
+TEST_CASE("Room left in R is measured to the best set of the size, whatever oracles of decoding keep") {
+  SmallStudy study;
+  study.metric = "r";
+  study.duel("a", 0.90, "b", 0.80, 0.05, 0.15, 6);
+  study.mean("x", 0.95, {}, {}, "oracle");
+  study.result("t1", "a", 10, 0.92);
+  const Findings found = room_left(study.evidence(), metric("r"));
+  REQUIRE(found.size() == 1);
+  CHECK_THAT(found[0].text, Contains("the best set of the size lie 2.0 points of importance retained."));
+  CHECK(found[0].details[0] == "10%: `a` 90.0%, the best set of the size 92.0%.");
+}
+
 TEST_CASE("A policy that beats every oracle splits the budget otherwise") {
   SmallStudy study;
   study.duel("a", 0.10, "b", 0.15, -0.07, -0.03, 6);

@@ -36,15 +36,15 @@ struct SmallStudy {
     tables.ranks.rows.push_back({metric, workload, budget, policy, policy, traces, value, optional(low),
                                  optional(high), value, Value(), optional(concordance)});
   }
-  /// A row of the results, scope all.
-  void result(const std::string& trace, const std::string& policy, double tokens, double loss_oracle,
+  /// A row of the results, scope all; `best_set`: what the best set of the size has, of any metric.
+  void result(const std::string& trace, const std::string& policy, double tokens, double best_set,
               std::uint64_t seed = 0) {
     Row row;
     row.trace = trace;
     row.policy = row.params = policy;
     row.budget = budget;
     row.budget_tokens = tokens;
-    row.attention_loss_oracle = loss_oracle;
+    row.attention_loss_oracle = row.r_oracle = best_set;
     row.seed = seed;
     results.rows.push_back(records_of({row}).rows.front());
   }
