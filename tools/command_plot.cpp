@@ -67,7 +67,7 @@ std::string text_of(const analysis::Figure& figure, const std::string& format, a
   return csv.str();
 }
 
-void plot(Options options) {
+void plot(const Options& options) {
   const analysis::FigureKind& kind = analysis::figure_kind(options.figure);
   const analysis::Theme theme = analysis::parse_theme(options.theme);
   const std::string format = format_of(options);

@@ -242,8 +242,8 @@ void plan_analyses(StudyPlan& plan, const std::string& file) {
     PlannedAnalysis planned{&kind, entry.table.empty() ? entry.kind : entry.table,
                             analysis::Settings(kind.settings)};
     check_table(planned.table, place + ".table", plan);
-    for (const auto& [name, value] : entry.settings)
-      at(place + '.' + name, [&] { planned.settings.set(name, value); });
+    for (const auto& given : entry.settings)
+      at(place + '.' + given.first, [&] { planned.settings.set(given.first, given.second); });
     entry.table = planned.table;
     entry.settings.clear();
     for (const analysis::Settings::Entry& setting : planned.settings.entries())
