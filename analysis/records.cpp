@@ -1,5 +1,6 @@
 #include "analysis/records.hpp"
 
+#include <set>
 #include <sstream>
 
 #include "analysis/json_string.hpp"
@@ -57,6 +58,22 @@ std::string exact_field(const Value& value, const char* undefined) {
   if (const auto* whole = std::get_if<std::uint64_t>(&value)) return std::to_string(*whole);
   if (const auto* number = std::get_if<double>(&value)) return exact_text(*number);
   return undefined;
+}
+
+std::vector<std::string> distinct(const Records& records, std::string_view key) {
+  std::vector<std::string> out;
+  if (records.rows.empty()) return out;
+  const std::size_t column = records.column(key);
+  const Value* last = nullptr;
+  std::set<std::string> seen;
+  for (const std::vector<Value>& row : records.rows) {
+    const Value& value = row[column];
+    // Rows come in runs: most are known without making their text.
+    if (std::holds_alternative<std::monostate>(value) || (last != nullptr && *last == value)) continue;
+    last = &value;
+    if (const auto [text, added] = seen.insert(exact_field(value, "")); added) out.push_back(*text);
+  }
+  return out;
 }
 
 void write_csv(std::ostream& out, const Records& records) {

@@ -52,6 +52,10 @@ struct NamedTable {
 /// The exact text of a field; `undefined` for undefined.
 std::string exact_field(const Value& value, const char* undefined);
 
+/// The exact texts of a column's different values, in order of appearance; undefined is none of them. A table
+/// without rows needs no such column.
+std::vector<std::string> distinct(const Records& records, std::string_view key);
+
 /// RFC 4180 under a line of keys; undefined is empty.
 void write_csv(std::ostream& out, const Records& records);
 std::string csv_text(const Records& records);

@@ -2,19 +2,8 @@
 
 #include <algorithm>
 #include <numeric>
-#include <set>
 
 namespace kvsim::analysis {
-
-std::vector<std::string> distinct(const Records& table, std::string_view key) {
-  std::vector<std::string> seen;
-  if (table.rows.empty()) return seen;
-  const std::size_t column = table.column(key);
-  std::set<std::string_view> known;
-  for (const std::vector<Value>& row : table.rows)
-    if (known.insert(text(row[column])).second) seen.push_back(text(row[column]));
-  return seen;
-}
 
 std::vector<Records> split_by(const Records& table, std::string_view key) {
   std::vector<Records> parts;

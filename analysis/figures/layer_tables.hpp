@@ -8,9 +8,7 @@
 
 namespace kvsim::analysis {
 
-/// Different texts of a column, in order of appearance.
-std::vector<std::string> distinct(const Records& table, std::string_view key);
-/// The rows of each of distinct().
+/// The rows of each of distinct(table, key).
 std::vector<Records> split_by(const Records& table, std::string_view key);
 /// The rows of each number in a column; those where it is undefined are left out.
 std::map<double, Records> split_by_number(const Records& table, std::string_view key);

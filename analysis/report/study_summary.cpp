@@ -13,18 +13,6 @@ std::string name_of(const Value& value) {
   return exact_field(value, "");
 }
 
-/// Different values of a column, in order of appearance.
-std::vector<std::string> distinct(const Records& results, std::string_view key) {
-  std::vector<std::string> out;
-  std::set<std::string> seen;
-  const std::size_t column = results.column(key);
-  for (const std::vector<Value>& row : results.rows) {
-    std::string name = name_of(row[column]);
-    if (!name.empty() && seen.insert(name).second) out.push_back(std::move(name));
-  }
-  return out;
-}
-
 /// "8" or "8 to 12".
 std::string span_text(const std::vector<Inputs::TraceId>& traces, std::uint64_t Inputs::TraceId::*length) {
   const auto [least, most] = std::minmax_element(
