@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "policies/api/allocation.hpp"
+#include "policies/api/cost.hpp"
 #include "policies/api/eviction.hpp"
 #include "policies/api/oracle.hpp"
 
@@ -110,6 +111,8 @@ struct PolicySpec {
   std::function<std::size_t(const Params&)> floor{};
   /// Tokens beyond the budget that a query may attend, when a token attends before another leaves; null: 0.
   std::function<std::size_t(const Params&)> overshoot{};
+  /// What the rule costs beside exact attention. null: nothing (a full cache, a split by position).
+  std::function<Cost(const Params&, const CostShape&)> cost{};
   /// Throws Error(usage) for combinations of parameters that single ranges cannot exclude. May be null.
   std::function<void(const Params&)> check{};
   // Exactly one of the three; the first two are Kind::eviction.
@@ -129,6 +132,7 @@ struct Part {
   bool inexact() const { return spec->inexact && spec->inexact(params); }
   std::size_t floor() const;  ///< least budget per lane, at least 1
   std::size_t overshoot() const { return spec->overshoot ? spec->overshoot(params) : 0; }
+  Cost cost(const CostShape& shape) const { return spec->cost ? spec->cost(params, shape) : Cost{}; }
   std::unique_ptr<Eviction> make_eviction(const Unit& unit) const {
     return spec->make_eviction(params, unit);
   }

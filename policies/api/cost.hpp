@@ -1,0 +1,65 @@
+#pragma once
+/// What a policy costs beside exact attention over the tokens it keeps, as counts: the cost models price them
+/// for a machine. A policy says what its rule needs when it is written as its paper or code describes it, not
+/// what replay spends on it.
+#include <cstddef>
+#include <cstdint>
+
+#include "policies/api/eviction.hpp"
+
+namespace kvsim::policy {
+
+/// Of what the counts are asked: one layer of one sequence.
+struct CostShape {
+  std::size_t n_layers = 0;
+  std::size_t query_heads = 0, kv_heads = 0;
+  std::size_t head_dim = 0, value_dim = 0;
+  std::size_t prompt = 0;         ///< P tokens
+  std::size_t budget = 0;         ///< B, mean tokens per lane of the layer, at most P + generated
+  std::size_t element_bytes = 2;  ///< of an attention score or a key component
+};
+
+/// Work beside exact attention.
+struct Work {
+  double flops = 0;  ///< products that matrix units do; a multiply-add counts two
+  double ops = 0;    ///< everything else: adds, compares, exponentials, popcounts of 64-bit words, one each
+  double bytes = 0;  ///< read and written in device memory
+  double launches = 0;  ///< kernels beside those of exact attention
+};
+Work operator+(const Work& a, const Work& b);
+Work operator*(double times, const Work& work);
+
+/// Bytes that stay beside the cache as long as it lives. A position table is among them where the rule needs
+/// one (int32 per slot): keys are stored after RoPE, so attention itself needs none.
+struct Metadata {
+  std::uint64_t lane_slot = 0;   ///< per slot of every lane
+  std::uint64_t layer_slot = 0;  ///< per slot of a layer whose lanes share it
+  std::uint64_t lane = 0;        ///< per lane, whatever its budget
+  std::uint64_t layer = 0;       ///< per layer
+};
+Metadata operator+(const Metadata& a, const Metadata& b);
+
+/// Everything of one layer and sequence, but Metadata, which says what it counts in.
+struct Cost {
+  Metadata metadata{};
+  /// Held only while a layer's prompt is scored and compressed: vote buffers, bit matrices.
+  std::uint64_t scratch_bytes = 0;
+  /// Attention rows of the prompt, of every query head, that the rule reads and a fused kernel does not give
+  /// out: 0, the last W, or kAllRows. Pricing adds their recomputation (a window) or the traffic of the whole
+  /// score matrix.
+  std::size_t prompt_rows = 0;
+  /// The same of every generated token's row.
+  bool decode_rows = false;
+  Work prompt{};     ///< once, beside those rows: pooling, hashing, selection, compaction
+  Work step{};       ///< per generated token, whatever is resident
+  Work step_slot{};  ///< per generated token and token resident per lane (mean over the layer's lanes)
+  /// Generated tokens are only appended: the prompt alone is compressed.
+  bool appends = false;
+  /// Share of a prefill that runs once more before the real one, without its last layer's MLP, for a request
+  /// that measures for itself (XKV's mini-prefill).
+  double extra_prefills = 0;
+};
+/// An eviction's and its allocation's. Only the eviction says whether generated tokens are appended.
+Cost combined(const Cost& eviction, const Cost& allocation);
+
+}  // namespace kvsim::policy

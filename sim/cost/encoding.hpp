@@ -1,0 +1,36 @@
+#pragma once
+/// How many bytes keys and values take when they are stored in few bits.
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace kvsim::cost {
+
+/// Of keys or of values. `group` neighbouring elements share `group_bits` of scale and zero point.
+struct Encoding {
+  std::uint64_t bits = 16;  ///< per element
+  std::uint64_t group = 0;  ///< elements; 0: nothing is shared
+  std::uint64_t group_bits = 0;
+  /// KIVI's residual R: that many of the latest tokens, or the remainder of n by R, stay in 16 bits.
+  std::uint64_t residual = 0;
+  enum class Residual { latest, remainder } residual_rule = Residual::latest;
+};
+
+/// Whole bytes of one lane's `tokens` vectors of `dim` components: packed per lane, groups rounded up.
+/// Throws Error(usage) when they do not fit 64 bits.
+std::uint64_t encoded_bytes(const Encoding& encoding, std::uint64_t tokens, std::uint64_t dim);
+/// Bits per element, scales included, far from the residual.
+double effective_bits(const Encoding& encoding);
+
+struct KvEncoding {
+  std::string name = "fp16", source{};
+  Encoding keys{}, values{};
+};
+
+/// fp16 (bf16 is as large), fp32, fp8, int8 (per token and head), nvfp4, flexgen4, kivi2, kivi4. Throws
+/// Error(usage) with the nearest names.
+KvEncoding find_encoding(std::string_view name);
+const std::vector<KvEncoding>& known_encodings();
+
+}  // namespace kvsim::cost

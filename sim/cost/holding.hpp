@@ -1,0 +1,56 @@
+#pragma once
+/// How many tokens each lane holds while a sequence is served: from closed forms, or from what a replay did.
+#include <cstdint>
+#include <vector>
+
+#include "policies/api/composition.hpp"
+#include "sim/cost/model.hpp"
+#include "sim/replay.hpp"
+
+namespace kvsim::cost {
+
+inline constexpr std::uint64_t kNoLimit = ~std::uint64_t{0};
+
+/// Neighbouring lanes that behave alike. After s generated tokens each holds min(after_prompt + s, limit).
+struct LaneGroup {
+  std::uint64_t lanes = 0;
+  std::uint64_t after_prompt = 0;
+  std::uint64_t limit = kNoLimit;
+
+  std::uint64_t at(std::uint64_t step) const;
+};
+
+/// Neighbouring layers that behave alike.
+struct LayerGroup {
+  std::uint64_t layers = 0;
+  std::vector<LaneGroup> lanes{};  ///< in order of head; their counts add up to the stored KV heads
+
+  std::uint64_t tokens(std::uint64_t step) const;   ///< sum over the lanes of one layer
+  std::uint64_t longest(std::uint64_t step) const;  ///< of one layer's lanes
+};
+
+/// In order of depth.
+struct Holding {
+  std::vector<LayerGroup> layers{};
+
+  std::uint64_t tokens(std::uint64_t step) const;  ///< sum over all lanes
+};
+
+/// What a policy holds by its rule: min(budget, prompt) tokens per lane after the prompt, split as its
+/// allocation splits by position in the model (pyramid); one that needs a trace to split (xkv, adakv) is
+/// taken as uniform, which has the same total. Evictions with a budget of their own hold everything. Throws
+/// Error(usage) when the budget is below the policy's floor or above prompt + generate.
+Holding rule_holding(const policy::Composition& composition, const Model& model,
+                     std::uint64_t stored_kv_heads, std::uint64_t prompt, std::uint64_t generate,
+                     std::uint64_t budget);
+
+/// What a replayed cell held, lane by lane. `stored_kv_heads` is a multiple of the outcome's heads: each lane
+/// is stored so many times. Throws Error(bug) for a skipped cell.
+Holding replayed_holding(const sim::Outcome& outcome, const sim::CellOutcome& cell,
+                         std::uint64_t stored_kv_heads);
+
+/// What the eviction and the allocation cost, of one layer and sequence.
+policy::Cost cost_of(const policy::Composition& composition, const Model& model, std::uint64_t prompt,
+                     std::uint64_t budget);
+
+}  // namespace kvsim::cost

@@ -1,0 +1,56 @@
+#pragma once
+/// What a machine can do: datasheet rates and, fitted to measurements, how much of them operations reach.
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace kvsim::cost {
+
+/// How datasheet rates become times: t = ((F/(ec*P))^p + (Q/(em*BW))^p)^(1/p) + t0 per operation.
+struct Ceilings {
+  double compute = 0.7;                ///< ec, share of the peak that large products reach
+  double memory = 0.8;                 ///< em, share of the bandwidth that streaming reaches
+  double norm = 2;                     ///< p >= 1; large values are the hard maximum
+  double launch = 5e-6;                ///< t0, s per operation
+  double attention_compute = 0.6;      ///< of prefill attention
+  double attention_memory = 0.85;      ///< of decode attention
+  double attention_launch = 20e-6;     ///< s per layer of decode attention
+  double attention_sequence = 1.5e-6;  ///< s, times sqrt(sequences), per layer of decode attention
+  /// Rows of a prefill attention tile: a smaller chunk costs as much as so many rows.
+  std::uint64_t attention_rows = 128;
+};
+
+struct Link {
+  double bandwidth = 0;  ///< bytes/s in one direction, as reached by large transfers; 0: there is none
+  double latency = 0;    ///< s per transfer
+};
+
+struct Machine {
+  std::string name{};
+  std::string source{};      ///< where each number comes from; what was measured, what is a datasheet's
+  double matrix_rate = 0;    ///< FLOP/s, dense fp16/bf16 with fp32 accumulation
+  double vector_rate = 0;    ///< FLOP/s of everything else, fp32
+  double bandwidth = 0;      ///< bytes/s of device memory
+  std::uint64_t memory = 0;  ///< bytes of device memory
+  std::uint64_t cache = 0;   ///< bytes of the last cache level; 0: not known
+  std::uint64_t reserved =
+      0;          ///< bytes a runtime takes besides weights, cache and activations (context, workspaces)
+  Link host{};    ///< to host memory; bandwidth 0 for machines that are the host
+  Link device{};  ///< to its neighbour in tensor parallelism
+  double host_bandwidth = 0;      ///< bytes/s of host memory
+  std::uint64_t host_memory = 0;  ///< bytes; 0: not known
+  Link disk{};
+  Ceilings ceilings{};
+};
+
+/// A machine file (sim/cost/catalogue/machines/*.json show the keys). Throws Error(input) naming the key:
+/// unknown (with the nearest), missing, not positive, efficiencies above 1.
+Machine parse_machine(std::string_view json, const std::string& where);
+/// A name of the catalogue (case does not matter) or a file. Errors as find_model.
+Machine find_machine(const std::string& name_or_path);
+const std::vector<Machine>& known_machines();
+/// What parse_machine reads, every key.
+std::string machine_text(const Machine& machine);
+
+}  // namespace kvsim::cost

@@ -1,0 +1,46 @@
+#pragma once
+/// The shape of a language model, as far as bytes and operations depend on it.
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace kvsim::cost {
+
+struct Model {
+  std::string name{};    ///< of the catalogue, or the file it was read from
+  std::string source{};  ///< where the numbers come from
+  std::uint64_t layers = 0, hidden = 0, ffn = 0, vocab = 0;
+  std::uint64_t query_heads = 0, kv_heads = 0;  ///< kv_heads divides query_heads
+  std::uint64_t head_dim = 0, value_dim = 0;    ///< not hidden / query_heads in general (Qwen3, Gemma)
+  std::uint64_t max_context = 0;                ///< positions the model was made for; 0: not known
+  std::uint64_t window = 0;                     ///< sliding window of every layer; 0: full attention
+  std::uint64_t learned_positions = 0;          ///< rows of a position embedding (OPT: 2050); 0: none
+  bool gated_mlp = true;                        ///< three matrices (Llama) or two (OPT, GPT-J)
+  bool tied_embeddings = false;
+  bool layer_norm = false;            ///< weight and bias per norm (LayerNorm) or weight only (RMSNorm)
+  std::uint64_t norms_per_block = 2;  ///< GPT-J: 1
+  bool qkv_bias = false, output_bias = false, mlp_bias = false, head_bias = false;
+  bool qk_norm = false;  ///< a norm over head_dim of queries and keys (Qwen3)
+
+  /// Parameters of one block's matrices: h*D*Hq + h*Hk*(D + Dv) + Hq*Dv*h + m*h*f, m = 3 (gated) or 2.
+  std::uint64_t block_matrix_parameters() const;
+  /// Everything, embeddings and head included.
+  std::uint64_t parameters() const;
+  /// Of the matrices that a decode step reads: all but the input embedding, of which it reads rows. The head
+  /// counts, tied or not.
+  std::uint64_t streamed_parameters() const;
+};
+
+/// A config.json of Hugging Face transformers: llama, mistral, qwen2, qwen3, phi3, opt, gptj and whatever has
+/// the same keys. Absent keys mean what the model's class makes of them. `name` and `source` of the file are
+/// used if it has them ("kvsim_name", "kvsim_source"), else `where`. Throws Error(input) naming the key:
+/// missing, zero, negative, not whole, heads that do not divide, sizes whose product does not fit 64 bits.
+Model parse_model(std::string_view json, const std::string& where);
+/// A name of the catalogue (case does not matter), a config.json, or a directory that holds one. Throws
+/// Error(usage) for unknown names with the nearest ones, Error(input) for files.
+Model find_model(const std::string& name_or_path);
+/// The models kvsim knows by name, in order of name.
+const std::vector<Model>& known_models();
+
+}  // namespace kvsim::cost

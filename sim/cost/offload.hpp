@@ -1,0 +1,44 @@
+#pragma once
+/// Weights and cache that live in host memory or on disk: what moving them costs.
+#include <cstdint>
+
+#include "sim/cost/machine.hpp"
+#include "sim/cost/model.hpp"
+
+namespace kvsim::cost {
+
+/// bytes / bandwidth + operations * latency.
+double transfer_time(const Link& link, std::uint64_t bytes, std::uint64_t operations);
+
+/// FlexGen's block schedule (Sheng et al. 2023, cost model): per layer, prefill max(loads, stores, compute),
+/// decode loads + max(stores, compute), with attention over the part of the cache that is off the device done
+/// by the host.
+struct OffloadRates {
+  double host_to_device = 0, device_to_host = 0;  ///< bytes/s; of weights and activations
+  double cache_to_host = 0;                       ///< bytes/s
+  double disk_read = 0, disk_write = 0;
+  double prefill_rate = 0, decode_rate = 0;                      ///< FLOP/s of matrix products
+  double prefill_attention_rate = 0, decode_attention_rate = 0;  ///< FLOP/s of batched products
+  double host_rate = 0;                                          ///< FLOP/s of attention on the host
+};
+struct OffloadPlan {
+  std::uint64_t prompt = 0, generate = 0, batch = 0;
+  std::uint64_t cached_tokens =
+      0;  ///< per sequence and layer while decoding: prompt + generated / 2 of a full cache
+  double weights_device = 1, weights_host = 0;  ///< shares; the rest is on disk
+  double cache_device = 1, cache_host = 0;
+  double activations_device = 1, activations_host = 0;
+};
+struct OffloadTime {
+  double prefill = 0, decode = 0;  ///< s
+  double tokens_per_second = 0;
+};
+OffloadTime offload_time(const Model& model, const OffloadRates& rates, const OffloadPlan& plan);
+
+/// A sequence's cache leaves the device and comes back, `chunk` bytes at a time (vLLM copies K and V of each
+/// layer and block on their own); what recomputing it by a prefill is compared with.
+double swap_time(const Link& link, std::uint64_t bytes, std::uint64_t chunk);
+/// One user's cache goes, another's comes.
+double switch_time(const Link& link, std::uint64_t bytes_out, std::uint64_t bytes_in);
+
+}  // namespace kvsim::cost

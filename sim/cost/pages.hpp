@@ -1,0 +1,56 @@
+#pragma once
+/// What pages and allocators leave unused.
+#include <cstdint>
+#include <span>
+
+#include "sim/replay.hpp"
+
+namespace kvsim::cost {
+
+/// ceil(tokens / page).
+std::uint64_t pages_of(std::uint64_t tokens, std::uint64_t page);
+
+/// Slots and pages a lane uses when nothing moves: a page is free only when every token in it is gone.
+struct PageUse {
+  std::uint64_t slots = 0;  ///< tokens held
+  std::uint64_t pages = 0;  ///< pages with a token in them
+};
+/// At a decode step (0: right after the prompt), token at position i in page i / page.
+PageUse page_use(std::span<const sim::Residency> lane, std::uint32_t step, std::uint64_t page);
+/// Expected share of pages that become free when a share of the tokens is evicted at random, without
+/// compaction: evicted^page.
+double freed_page_share(double evicted, std::uint64_t page);
+/// Bytes read and written to close the gaps of a lane: 2 * kept * bytes of a slot.
+std::uint64_t compaction_bytes(std::uint64_t kept, std::uint64_t slot_bytes);
+
+/// Ways to give memory to sequences that grow to lengths not known before.
+enum class Allocator {
+  longest,  ///< max_tokens each, from the start
+  buddy,    ///< the next power of two of the final length
+  exact,    ///< the final length, known by an oracle
+  paged,    ///< pages as they fill
+};
+
+/// Shares of reserved memory.
+struct Fragmentation {
+  double used = 0;      ///< tokens that are there
+  double reserved = 0;  ///< slots of tokens still to come
+  double internal = 0;  ///< slots that no token will ever take
+};
+
+/// One served sequence: its prompt and what it generates.
+struct Request {
+  std::uint64_t prompt = 0, generated = 0;
+};
+/// Averages over the requests' lives, every request weighted by its decode steps, as continuous batching sees
+/// them. `max_tokens` matters to `longest`, `page` to `paged`. Throws Error(usage) for no request, or one
+/// above max_tokens.
+Fragmentation fragmentation(Allocator allocator, std::span<const Request> requests, std::uint64_t max_tokens,
+                            std::uint64_t page);
+
+/// vAttention: tokens whose K (or V) of one layer fill one page of virtual memory, `page_bytes / (heads * dim
+/// * element_bytes)`; throws Error(usage) if a token does not fit a page.
+std::uint64_t tokens_per_page(std::uint64_t page_bytes, std::uint64_t local_kv_heads, std::uint64_t head_dim,
+                              std::uint64_t element_bytes);
+
+}  // namespace kvsim::cost

@@ -1,0 +1,55 @@
+#pragma once
+/// What is served, and how: the workload, the layout of the cache, the runtime.
+#include <cstdint>
+
+#include "sim/cost/encoding.hpp"
+
+namespace kvsim::cost {
+
+/// How a lane's slots lie in memory.
+struct Layout {
+  std::uint64_t stored_kv_heads =
+      0;  ///< 0: the model's; the query heads' number when groups are expanded before caching
+  KvEncoding encoding{};
+  std::uint64_t page = 0;         ///< tokens per page; 0: contiguous
+  bool head_pages = false;        ///< every lane has its own page table; else a layer's lanes share one
+  bool padded = false;            ///< a layer's lanes are stored as long as its longest
+  std::uint64_t mask_bytes = 0;   ///< per slot of a lane, in caches that keep a validity mask
+  std::uint64_t table_entry = 4;  ///< bytes of a page table's entry
+};
+
+enum class Attention {
+  flash,  ///< scores never leave the chip
+  eager,  ///< score matrices are written and read
+};
+/// How a policy that reads all attention rows of the prompt gets them.
+enum class RowSource {
+  written,     ///< the score matrix goes through memory, as published codes do
+  recomputed,  ///< Q K^T is computed once more
+};
+
+struct Runtime {
+  Attention attention = Attention::flash;
+  RowSource rows = RowSource::written;
+  double cache_traffic =
+      1;  ///< times a step moves the cache: 1 in place, 3 where each step copies it (concatenation)
+  double host_floor = 0;               ///< s: a step is never faster (eager Python frameworks: 25 to 60 ms)
+  double weight_bits = 16;             ///< per parameter of matrices, scales included
+  std::uint64_t activation_bytes = 2;  ///< per element
+  std::uint64_t logits_rows =
+      0;  ///< rows of logits per sequence in the prefill; 0: the last one only, as servers do
+  double row_share =
+      0.1;  ///< share of requests that pay for an allocation's own pass over the prompt (XKV samples a tenth)
+};
+
+/// Throws by the functions that take it: Error(usage) naming the field for zero prompt, batch or degree, a
+/// chunk above the prompt, head counts the degree does not divide.
+struct Serving {
+  std::uint64_t prompt = 0, generate = 0, batch = 1;
+  std::uint64_t chunk = 0;            ///< tokens of a prefill chunk; 0: the whole prompt at once
+  std::uint64_t tensor_parallel = 1;  ///< devices that share every layer
+  Layout layout{};
+  Runtime runtime{};
+};
+
+}  // namespace kvsim::cost
