@@ -48,6 +48,12 @@ PassTime prefill_time(const Model& model, const Machine& machine, const Serving&
 PassTime step_time(const Model& model, const Machine& machine, const Serving& serving, const Holding& holding,
                    const policy::Cost& cost, std::uint64_t step);
 
+/// One forward pass of every sequence of the batch, by no policy: `tokens` new ones attend to `past` held in
+/// every lane and to themselves; one new token is a decode step. `logits` says whether it ends with them. What
+/// passes recorded in a trace are compared with.
+PassTime pass_time(const Model& model, const Machine& machine, const Serving& serving, std::uint64_t tokens,
+                   std::uint64_t past, bool logits);
+
 /// A request of a full batch.
 struct Latency {
   PassTime prefill{};
