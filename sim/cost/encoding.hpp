@@ -7,21 +7,32 @@
 
 namespace kvsim::cost {
 
+/// A group that is as long as the vector.
+inline constexpr std::uint64_t kWholeVector = ~std::uint64_t{0};
+
 /// Of keys or of values. `group` neighbouring elements share `group_bits` of scale and zero point.
 struct Encoding {
   std::uint64_t bits = 16;  ///< per element
   std::uint64_t group = 0;  ///< elements; 0: nothing is shared
+  enum class Grouping {
+    vector,   ///< neighbours are components of one token's vector
+    channel,  ///< neighbours are one component of successive tokens (KIVI's keys)
+  } grouping = Grouping::vector;
   std::uint64_t group_bits = 0;
   /// KIVI's residual R: that many of the latest tokens, or the remainder of n by R, stay in 16 bits.
   std::uint64_t residual = 0;
   enum class Residual { latest, remainder } residual_rule = Residual::latest;
 };
 
-/// Whole bytes of one lane's `tokens` vectors of `dim` components: packed per lane, groups rounded up.
+/// Whole bytes of one lane's `tokens` vectors of `dim` components: elements packed, groups rounded up.
 /// Throws Error(usage) when they do not fit 64 bits.
 std::uint64_t encoded_bytes(const Encoding& encoding, std::uint64_t tokens, std::uint64_t dim);
-/// Bits per element, scales included, far from the residual.
-double effective_bits(const Encoding& encoding);
+/// Bytes that `empty` slots without a token add to it: as encoded tokens, since a residual has no empty
+/// slots.
+std::uint64_t empty_bytes(const Encoding& encoding, std::uint64_t tokens, std::uint64_t empty,
+                          std::uint64_t dim);
+/// Bits per element of vectors of `dim` components, scales included, far from the residual.
+double effective_bits(const Encoding& encoding, std::uint64_t dim);
 
 struct KvEncoding {
   std::string name = "fp16", source{};

@@ -27,8 +27,6 @@ struct Memory {
 
 /// Bytes of the weights on one of `tensor_parallel` devices.
 std::uint64_t weight_bytes(const Model& model, const Runtime& runtime, std::uint64_t tensor_parallel);
-/// KV heads one device stores: ceil(stored / degree), at least one: heads are replicated beyond the degree.
-std::uint64_t local_kv_heads(std::uint64_t stored_kv_heads, std::uint64_t tensor_parallel);
 
 /// Uncompressed cache of b sequences of n tokens: b * n * L * Hs * (Dk k_K + Dv k_V).
 std::uint64_t full_cache_bytes(const Model& model, const Layout& layout, std::uint64_t tokens,

@@ -25,12 +25,23 @@ struct Model {
 
   /// Parameters of one block's matrices: h*D*Hq + h*Hk*(D + Dv) + Hq*Dv*h + m*h*f, m = 3 (gated) or 2.
   std::uint64_t block_matrix_parameters() const;
-  /// Everything, embeddings and head included.
+  /// Embedding, head if it is not the embedding, learned positions.
+  std::uint64_t embedding_parameters() const;
+  /// Norms and biases.
+  std::uint64_t small_parameters() const;
+  /// Everything: blocks, embeddings and head, norms and biases.
   std::uint64_t parameters() const;
   /// Of the matrices that a decode step reads: all but the input embedding, of which it reads rows. The head
   /// counts, tied or not.
   std::uint64_t streamed_parameters() const;
 };
+
+/// What one of `tensor_parallel` devices stores and computes: heads, MLP columns and vocabulary rows are
+/// split, norms and the biases of row-parallel matrices are on every device, KV heads are replicated beyond
+/// their number. Throws Error(usage) for zero devices and when they do not divide the query heads.
+Model device_share(const Model& model, std::uint64_t tensor_parallel);
+/// KV heads one device stores: ceil(stored / degree), at least one.
+std::uint64_t local_kv_heads(std::uint64_t stored_kv_heads, std::uint64_t tensor_parallel);
 
 /// A config.json of Hugging Face transformers: llama, mistral, qwen2, qwen3, phi3, opt, gptj and whatever has
 /// the same keys. Absent keys mean what the model's class makes of them. `name` and `source` of the file are
