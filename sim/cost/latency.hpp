@@ -38,19 +38,24 @@ struct PassTime {
   double seconds() const;
 };
 
+/// sum += times * op, field by field.
+void add(OpTime& sum, const OpTime& op, double times);
+void add(PassTime& sum, const PassTime& pass, double times);
+
 /// Time of one operation under the ceilings, without launch: the p-norm of both.
 double roofline(double compute_seconds, double memory_seconds, double norm);
 
 /// The whole prompt of every sequence of the batch, in chunks, compression by the policy included.
 PassTime prefill_time(const Model& model, const Machine& machine, const Serving& serving,
                       const Holding& holding, const policy::Cost& cost);
-/// The step that computes generated token number `step` (from 1).
+/// The decode step that takes generated token number `step` (from 1) and attends to it and to what is held
+/// then, Holding::at(step). The prefill gave token 1, so a request of g tokens has g - 1 such steps.
 PassTime step_time(const Model& model, const Machine& machine, const Serving& serving, const Holding& holding,
                    const policy::Cost& cost, std::uint64_t step);
 
 /// One forward pass of every sequence of the batch, by no policy: `tokens` new ones attend to `past` held in
-/// every lane and to themselves; one new token is a decode step. `logits` says whether it ends with them. What
-/// passes recorded in a trace are compared with.
+/// every lane and to themselves; one new token is a decode step. `logits` says whether it ends with them.
+/// What passes recorded in a trace are compared with.
 PassTime pass_time(const Model& model, const Machine& machine, const Serving& serving, std::uint64_t tokens,
                    std::uint64_t past, bool logits);
 

@@ -13,6 +13,8 @@ struct Ceilings {
   double memory = 0.8;                 ///< em, share of the bandwidth that streaming reaches
   double norm = 2;                     ///< p >= 1; large values are the hard maximum
   double launch = 5e-6;                ///< t0, s per operation
+  double elementwise_memory = 0.6;     ///< em of norms, rotations, activations, additions
+  double elementwise_launch = 20e-6;   ///< s per layer for all of these
   double attention_compute = 0.6;      ///< of prefill attention
   double attention_memory = 0.85;      ///< of decode attention
   double attention_launch = 20e-6;     ///< s per layer of decode attention
@@ -37,7 +39,7 @@ struct Machine {
   std::uint64_t reserved =
       0;          ///< bytes a runtime takes besides weights, cache and activations (context, workspaces)
   Link host{};    ///< to host memory; bandwidth 0 for machines that are the host
-  Link device{};  ///< to its neighbour in tensor parallelism
+  Link device{};  ///< to its neighbour in tensor parallelism; latency of a whole all-reduce
   double host_bandwidth = 0;      ///< bytes/s of host memory
   std::uint64_t host_memory = 0;  ///< bytes; 0: not known
   Link disk{};

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "sim/cost/encoding.hpp"
+#include "sim/cost/model.hpp"
 
 namespace kvsim::cost {
 
@@ -42,8 +43,6 @@ struct Runtime {
       0.1;  ///< share of requests that pay for an allocation's own pass over the prompt (XKV samples a tenth)
 };
 
-/// Throws by the functions that take it: Error(usage) naming the field for zero prompt, batch or degree, a
-/// chunk above the prompt, head counts the degree does not divide.
 struct Serving {
   std::uint64_t prompt = 0, generate = 0, batch = 1;
   std::uint64_t chunk = 0;            ///< tokens of a prefill chunk; 0: the whole prompt at once
@@ -51,5 +50,11 @@ struct Serving {
   Layout layout{};
   Runtime runtime{};
 };
+
+/// Throws Error(usage) naming the field: zero prompt, batch, degree or size, a chunk above the prompt, head
+/// counts that do not divide, shares outside [0, 1]. Every function that takes a Serving calls it.
+void check_serving(const Model& model, const Serving& serving);
+/// Layout::stored_kv_heads, or the model's where it is 0.
+std::uint64_t stored_heads(const Model& model, const Layout& layout);
 
 }  // namespace kvsim::cost

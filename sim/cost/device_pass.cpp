@@ -1,0 +1,252 @@
+#include "sim/cost/device_pass.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "sim/base/error.hpp"
+#include "sim/cost/memory.hpp"
+
+namespace kvsim::cost {
+namespace {
+
+double real(std::uint64_t count) {
+  return static_cast<double>(count);
+}
+
+double shard(std::uint64_t size, std::uint64_t degree) {
+  return real(size / degree + (size % degree == 0 ? 0 : 1));
+}
+
+/// Exponential, running maximum, sum, scale and conversion of a score.
+constexpr double kSoftmaxOps = 5;
+/// Score matrices of unfused attention: written, read by the softmax, written, read by the product with
+/// values.
+constexpr double kScorePasses = 4;
+
+/// Sum over `tokens` rows after `past` cached ones of the keys each attends to, itself included.
+double attended_pairs(std::uint64_t tokens, std::uint64_t past, std::uint64_t window) {
+  const double rows = real(tokens), cached = real(past);
+  const double causal = rows * cached + rows * (rows + 1) / 2;
+  if (window == 0 || past + tokens <= window) return causal;
+  // Rows that reach back further than the window.
+  const double beyond = real(std::min(tokens, past + tokens - window));
+  const double before = rows - beyond;
+  return before * cached + before * (before + 1) / 2 + beyond * real(window);
+}
+
+}  // namespace
+
+DevicePass::DevicePass(const Model& model, const Machine& machine, const Serving& serving)
+    : model_(model), machine_(machine), serving_(serving) {
+  check_serving(model, serving);
+  const std::uint64_t degree = serving.tensor_parallel, stored = cost::stored_heads(model, serving.layout);
+  if (degree > 1 && machine.device.bandwidth <= 0)
+    usage_error("machine " + machine.name + " has no link to other devices", "tensor parallel degree",
+                "give its file a \"device_link\", or use one device");
+  batch_ = real(serving.batch);
+  activation_ = real(serving.runtime.activation_bytes);
+  matrix_bytes_ = serving.runtime.weight_bits / 8;
+  head_bytes_ = activation_;
+  share_ = 1 / real(degree);
+  query_heads_ = real(model.query_heads / degree);
+  kv_heads_ = real(local_kv_heads(model.kv_heads, degree));
+  ffn_ = shard(model.ffn, degree);
+  vocab_ = shard(model.vocab, degree);
+  stored_heads_ = real(local_kv_heads(stored, degree));
+  stored_share_ = stored_heads_ / real(stored);
+}
+
+void DevicePass::charge(OpTime& op, const Demand& demand, double times) const {
+  const double compute =
+      demand.flops / (demand.compute_ceiling * machine_.matrix_rate) + demand.ops / machine_.vector_rate;
+  const double memory = demand.bytes / (demand.memory_ceiling * machine_.bandwidth);
+  op.flops += times * demand.flops;
+  op.bytes += times * demand.bytes;
+  op.compute += times * compute;
+  op.memory += times * memory;
+  op.overhead += times * demand.overhead;
+  op.seconds += times * (roofline(compute, memory, machine_.ceilings.norm) + demand.overhead);
+}
+
+Demand DevicePass::product(double tokens, double in, double out, double weight_bytes) const {
+  const Ceilings& ceilings = machine_.ceilings;
+  return {.flops = 2 * tokens * in * out,
+          .bytes = weight_bytes * in * out + activation_ * tokens * (in + out),
+          .compute_ceiling = ceilings.compute,
+          .memory_ceiling = ceilings.memory,
+          .overhead = ceilings.launch};
+}
+
+void DevicePass::one_mlp(OpTime& op, std::uint64_t tokens) const {
+  const double all = batch_ * real(tokens), hidden = real(model_.hidden);
+  charge(op, product(all, hidden, (model_.gated_mlp ? 2 : 1) * ffn_, matrix_bytes_), 1);
+  charge(op, product(all, ffn_, hidden, matrix_bytes_), 1);
+}
+
+void DevicePass::dense(PassTime& pass, std::uint64_t tokens) const {
+  const double all = batch_ * real(tokens), layers = real(model_.layers), hidden = real(model_.hidden);
+  const double key = real(model_.head_dim), value = real(model_.value_dim);
+  OpTime layer;
+  charge(layer, product(all, hidden, query_heads_ * key + kv_heads_ * (key + value), matrix_bytes_), 1);
+  charge(layer, product(all, query_heads_ * value, hidden, matrix_bytes_), 1);
+  one_mlp(layer, tokens);
+  add(pass[OpClass::linear], layer, layers);
+
+  // Elements read and written per token: norms move 2h each, two residual additions 3h each, the activation
+  // its inputs and its output; rotation (and a norm of queries and keys) moves both twice.
+  const double rotated = (query_heads_ + kv_heads_) * key;
+  double elements =
+      2 * hidden * real(model_.norms_per_block) + 6 * hidden + (model_.gated_mlp ? 3 : 2) * ffn_;
+  if (model_.learned_positions == 0) elements += 2 * rotated;
+  if (model_.qk_norm) elements += 2 * rotated;
+  const Ceilings& ceilings = machine_.ceilings;
+  Demand small{.bytes = activation_ * all * elements + batch_ * stored_heads_ * lane_bytes(tokens),
+               .memory_ceiling = ceilings.elementwise_memory,
+               .overhead = ceilings.elementwise_launch};
+  charge(pass[OpClass::elementwise], small, layers);
+
+  if (serving_.tensor_parallel > 1) {
+    const double devices = real(serving_.tensor_parallel);
+    // A ring moves (t - 1) / t of the message twice; two all-reduces per layer.
+    const double moved = 2 * (devices - 1) / devices * all * hidden * activation_;
+    const Link& link = machine_.device;
+    OpTime reduce;
+    reduce.bytes = moved;
+    reduce.memory = moved / link.bandwidth;
+    reduce.overhead = link.latency;
+    reduce.seconds = reduce.memory + reduce.overhead;
+    add(pass[OpClass::communication], reduce, 2 * layers);
+  }
+}
+
+void DevicePass::head(PassTime& pass, std::uint64_t rows) const {
+  charge(pass[OpClass::head], product(batch_ * real(rows), real(model_.hidden), vocab_, head_bytes_), 1);
+}
+
+/// Encoded keys and values of one lane.
+double DevicePass::lane_bytes(std::uint64_t tokens) const {
+  const KvEncoding& encoding = serving_.layout.encoding;
+  return real(encoded_bytes(encoding.keys, tokens, model_.head_dim)) +
+         real(encoded_bytes(encoding.values, tokens, model_.value_dim));
+}
+
+void DevicePass::prefill_attention(PassTime& pass, std::uint64_t tokens, std::uint64_t past) const {
+  const Ceilings& ceilings = machine_.ceilings;
+  const double key = real(model_.head_dim), value = real(model_.value_dim);
+  const std::uint64_t reach = model_.window == 0 ? past : std::min(past, model_.window);
+  const bool eager = serving_.runtime.attention == Attention::eager;
+  // Unfused products compute the whole rectangle and mask half of it.
+  double pairs = eager ? real(tokens) * real(past + tokens) : attended_pairs(tokens, past, model_.window);
+  if (!eager)
+    pairs *= real((tokens - 1) / ceilings.attention_rows + 1) * real(ceilings.attention_rows) / real(tokens);
+  Demand attention{.flops = 2 * batch_ * query_heads_ * (key + value) * pairs,
+                   .bytes = batch_ * (activation_ * real(tokens) * query_heads_ * (key + value) +
+                                      stored_heads_ * lane_bytes(reach + tokens)),
+                   .compute_ceiling = ceilings.attention_compute,
+                   .memory_ceiling = ceilings.attention_memory,
+                   .overhead = ceilings.attention_launch};
+  if (eager) {
+    attention.ops = batch_ * query_heads_ * kSoftmaxOps * pairs;
+    attention.bytes += batch_ * query_heads_ * kScorePasses * activation_ * pairs;
+  }
+  charge(pass[OpClass::attention], attention, real(model_.layers));
+}
+
+DevicePass::Read DevicePass::layer_read(const LayerGroup& group, std::uint64_t step) const {
+  const std::uint64_t window = model_.window == 0 ? kNoLimit : model_.window;
+  Read read;
+  if (serving_.layout.padded) {
+    const std::uint64_t longest = std::min(group.longest(step), window);
+    return {stored_heads_ * real(longest), stored_heads_ * lane_bytes(longest)};
+  }
+  for (const LaneGroup& lanes : group.lanes) {
+    const std::uint64_t tokens = std::min(lanes.at(step), window);
+    read.slots += stored_share_ * real(lanes.lanes) * real(tokens);
+    read.bytes += stored_share_ * real(lanes.lanes) * lane_bytes(tokens);
+  }
+  return read;
+}
+
+void DevicePass::decode_attention(PassTime& pass, const Holding& holding, std::uint64_t step) const {
+  const Ceilings& ceilings = machine_.ceilings;
+  const double key = real(model_.head_dim), value = real(model_.value_dim);
+  const double group_size = query_heads_ / stored_heads_;
+  for (const LayerGroup& group : holding.layers) {
+    const Read read = layer_read(group, step);
+    const double cache = batch_ * read.bytes, pairs = batch_ * group_size * read.slots;
+    Demand attention{
+        .flops = 2 * (key + value) * pairs,
+        .bytes = serving_.runtime.cache_traffic * cache + batch_ * activation_ * query_heads_ * (key + value),
+        .compute_ceiling = ceilings.attention_compute,
+        .memory_ceiling = ceilings.attention_memory};
+    if (serving_.runtime.attention == Attention::eager) {
+      attention.ops = kSoftmaxOps * pairs;
+      attention.bytes += kScorePasses * activation_ * pairs;
+    }
+    // Kernels are measured to start faster on caches that the last cache level holds: down to half.
+    const double size = machine_.cache == 0 ? 1 : std::min(1.0, cache / real(machine_.cache));
+    attention.overhead =
+        ceilings.attention_launch * (1 + size) / 2 + ceilings.attention_sequence * std::sqrt(batch_);
+    charge(pass[OpClass::attention], attention, real(group.layers));
+  }
+}
+
+/// Attention rows of the prompt that a fused kernel does not give out, of one sequence and layer.
+Demand DevicePass::score_rows(const policy::Cost& cost) const {
+  const Ceilings& ceilings = machine_.ceilings;
+  Demand rows{.compute_ceiling = ceilings.attention_compute,
+              .memory_ceiling = ceilings.attention_memory,
+              .overhead = 0};
+  if (cost.prompt_rows == 0 || serving_.runtime.attention == Attention::eager) return rows;
+  const double prompt = real(serving_.prompt), key = real(model_.head_dim);
+  const double read_keys =
+      stored_heads_ * real(encoded_bytes(serving_.layout.encoding.keys, serving_.prompt, model_.head_dim));
+  if (cost.prompt_rows != policy::kAllRows) {
+    const double pairs = query_heads_ * std::min(real(cost.prompt_rows), prompt) * prompt;
+    rows.flops = 2 * key * pairs;
+    rows.ops = kSoftmaxOps * pairs;
+    rows.bytes = read_keys + 2 * activation_ * pairs;  // the scores, written and read
+  } else if (serving_.runtime.rows == RowSource::written) {
+    rows.bytes = kScorePasses * activation_ * query_heads_ * prompt * prompt;
+  } else {
+    const double pairs = query_heads_ * prompt * (prompt + 1) / 2;
+    rows.flops = 2 * key * pairs;
+    rows.ops = kSoftmaxOps * pairs;
+    rows.bytes = read_keys + activation_ * query_heads_ * prompt * key;
+  }
+  rows.overhead = 2 * ceilings.launch;  // scores, softmax
+  return rows;
+}
+
+Demand DevicePass::demand(const policy::Work& work, double times) const {
+  const Ceilings& ceilings = machine_.ceilings;
+  return {.flops = times * share_ * work.flops,
+          .ops = times * share_ * work.ops,
+          .bytes = times * share_ * work.bytes,
+          .compute_ceiling = ceilings.attention_compute,
+          .memory_ceiling = ceilings.memory,
+          .overhead = work.launches * ceilings.launch};
+}
+
+void DevicePass::prompt_policy(PassTime& pass, const policy::Cost& cost) const {
+  Demand rows = score_rows(cost);
+  rows.flops *= batch_;
+  rows.ops *= batch_;
+  rows.bytes *= batch_;
+  charge(pass[OpClass::policy], rows, real(model_.layers));
+  charge(pass[OpClass::policy], demand(cost.prompt, batch_), real(model_.layers));
+}
+
+void DevicePass::step_policy(PassTime& pass, const Holding& holding, const policy::Cost& cost,
+                             std::uint64_t step) const {
+  const bool rows = cost.decode_rows && serving_.runtime.attention == Attention::flash;
+  const double stored = real(cost::stored_heads(model_, serving_.layout));
+  for (const LayerGroup& group : holding.layers) {
+    const double tokens = real(group.tokens(step)) / stored;
+    Demand work = demand(cost.step + tokens * cost.step_slot, batch_);
+    if (rows) work.bytes += batch_ * 2 * activation_ * query_heads_ * tokens;  // written and read
+    charge(pass[OpClass::policy], work, real(group.layers));
+  }
+}
+
+}  // namespace kvsim::cost

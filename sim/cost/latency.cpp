@@ -1,0 +1,210 @@
+#include "sim/cost/latency.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "sim/base/error.hpp"
+#include "sim/cost/device_pass.hpp"
+#include "sim/cost/step_sum.hpp"
+
+namespace kvsim::cost {
+namespace {
+
+void check_holding(const Model& model, const Serving& serving, const Holding& holding) {
+  const std::uint64_t stored = stored_heads(model, serving.layout);
+  std::uint64_t layers = 0;
+  for (const LayerGroup& group : holding.layers) {
+    std::uint64_t lanes = 0;
+    for (const LaneGroup& alike : group.lanes) lanes += alike.lanes;
+    if (lanes != stored)
+      bug("a layer holds " + std::to_string(lanes) + " lanes of " + std::to_string(stored), "holding");
+    layers += group.layers;
+  }
+  if (layers != model.layers)
+    bug(std::to_string(layers) + " layers are held of " + std::to_string(model.layers), "holding");
+}
+
+void wait_for_host(PassTime& pass, const Runtime& runtime) {
+  pass.host = std::max(0.0, runtime.host_floor - pass.seconds());
+}
+
+/// A step of a prefill, compression left out.
+PassTime chunk_pass(const DevicePass& device, const Serving& serving, std::uint64_t tokens,
+                    std::uint64_t past, std::uint64_t logits) {
+  PassTime pass;
+  device.dense(pass, tokens);
+  device.prefill_attention(pass, tokens, past);
+  if (logits > 0) device.head(pass, logits);
+  wait_for_host(pass, serving.runtime);
+  return pass;
+}
+
+/// The passes over the prompt, compression left out.
+PassTime prompt_passes(const DevicePass& device, const Serving& serving) {
+  const std::uint64_t prompt = serving.prompt;
+  const std::uint64_t chunk = serving.chunk == 0 ? prompt : serving.chunk;
+  const std::uint64_t logits = std::max<std::uint64_t>(1, serving.runtime.logits_rows);
+  const std::uint64_t last = (prompt - 1) / chunk;
+  PassTime sum = sum_steps(1, last, {}, [&](std::uint64_t number) {
+    return chunk_pass(device, serving, chunk, (number - 1) * chunk, 0);
+  });
+  add(sum, chunk_pass(device, serving, prompt - last * chunk, last * chunk, logits), 1);
+  return sum;
+}
+
+/// One more prefill of which the last layer's MLP and the logits are left out, as often as a request pays for
+/// it.
+void add_extra_prefills(PassTime& pass, const DevicePass& device, const Serving& serving, double times) {
+  if (times == 0) return;
+  OpTime spared;
+  device.one_mlp(spared, serving.prompt);
+  OpTime all;
+  for (const OpClass op : {OpClass::linear, OpClass::attention, OpClass::elementwise, OpClass::communication})
+    add(all, pass[op], 1);
+  add(all, spared, -1);
+  add(pass[OpClass::policy], all, times);
+}
+
+std::vector<std::uint64_t> limit_steps(const Holding& holding) {
+  std::vector<std::uint64_t> steps;
+  for (const LayerGroup& group : holding.layers)
+    for (const LaneGroup& lanes : group.lanes)
+      if (lanes.limit != kNoLimit && lanes.limit > lanes.after_prompt)
+        steps.push_back(lanes.limit - lanes.after_prompt);
+  return steps;
+}
+
+PassTime divided(const PassTime& sum, double count) {
+  PassTime mean;
+  add(mean, sum, 1 / count);
+  return mean;
+}
+
+}  // namespace
+
+const char* op_name(OpClass op) {
+  constexpr const char* kNames[kOpClasses] = {"linear", "attention", "elementwise",
+                                              "head",   "policy",    "communication"};
+  return kNames[static_cast<std::size_t>(op)];
+}
+
+const char* bound_name(Bound bound) {
+  constexpr const char* kNames[] = {"compute", "memory", "overhead"};
+  return kNames[static_cast<std::size_t>(bound)];
+}
+
+Bound OpTime::bound() const {
+  if (overhead > compute && overhead > memory) return Bound::overhead;
+  return compute >= memory ? Bound::compute : Bound::memory;
+}
+
+double PassTime::seconds() const {
+  double sum = host;
+  for (const OpTime& op : ops) sum += op.seconds;
+  return sum;
+}
+
+void add(OpTime& sum, const OpTime& op, double times) {
+  sum.seconds += times * op.seconds;
+  sum.flops += times * op.flops;
+  sum.bytes += times * op.bytes;
+  sum.compute += times * op.compute;
+  sum.memory += times * op.memory;
+  sum.overhead += times * op.overhead;
+}
+
+void add(PassTime& sum, const PassTime& pass, double times) {
+  for (std::size_t op = 0; op < kOpClasses; ++op) add(sum.ops[op], pass.ops[op], times);
+  sum.host += times * pass.host;
+}
+
+double roofline(double compute_seconds, double memory_seconds, double norm) {
+  if (norm == 2)  // the usual one, without the cost of general powers
+    return std::sqrt(compute_seconds * compute_seconds + memory_seconds * memory_seconds);
+  const double larger = std::max(compute_seconds, memory_seconds);
+  if (larger == 0) return 0;
+  // Ratios of at most one: large norms neither overflow nor lose the larger time.
+  return larger * std::pow(1 + std::pow(std::min(compute_seconds, memory_seconds) / larger, norm), 1 / norm);
+}
+
+PassTime prefill_time(const Model& model, const Machine& machine, const Serving& serving,
+                      const Holding& holding, const policy::Cost& cost) {
+  const DevicePass device(model, machine, serving);
+  check_holding(model, serving, holding);
+  PassTime pass = prompt_passes(device, serving);
+  add_extra_prefills(pass, device, serving, cost.extra_prefills * serving.runtime.row_share);
+  device.prompt_policy(pass, cost);
+  return pass;
+}
+
+namespace {
+
+/// Steps of one request: what all of them share is priced once.
+class Steps {
+ public:
+  Steps(const DevicePass& device, const Serving& serving, const Holding& holding, const policy::Cost& cost)
+      : device_(device), serving_(serving), holding_(holding), cost_(cost) {
+    device.dense(shared_, 1);
+    device.head(shared_, 1);
+  }
+  PassTime operator()(std::uint64_t step) const {
+    PassTime pass = shared_;
+    device_.decode_attention(pass, holding_, step);
+    device_.step_policy(pass, holding_, cost_, step);
+    wait_for_host(pass, serving_.runtime);
+    return pass;
+  }
+
+ private:
+  const DevicePass& device_;
+  const Serving& serving_;
+  const Holding& holding_;
+  const policy::Cost& cost_;
+  PassTime shared_{};
+};
+
+}  // namespace
+
+PassTime step_time(const Model& model, const Machine& machine, const Serving& serving, const Holding& holding,
+                   const policy::Cost& cost, std::uint64_t step) {
+  const DevicePass device(model, machine, serving);
+  check_holding(model, serving, holding);
+  return Steps(device, serving, holding, cost)(step);
+}
+
+PassTime pass_time(const Model& model, const Machine& machine, const Serving& serving, std::uint64_t tokens,
+                   std::uint64_t past, bool logits) {
+  const DevicePass device(model, machine, serving);
+  if (tokens == 0) usage_error("a pass of no tokens takes no time", "new tokens");
+  if (tokens > 1) return chunk_pass(device, serving, tokens, past, logits ? 1 : 0);
+  const Holding full{{{model.layers, {{stored_heads(model, serving.layout), past, kNoLimit}}}}};
+  PassTime pass;
+  device.dense(pass, 1);
+  device.decode_attention(pass, full, 1);
+  if (logits) device.head(pass, 1);
+  wait_for_host(pass, serving.runtime);
+  return pass;
+}
+
+Latency latency(const Model& model, const Machine& machine, const Serving& serving, const Holding& holding,
+                const policy::Cost& cost) {
+  Latency out;
+  out.prefill = prefill_time(model, machine, serving, holding, cost);
+  out.first_token = out.request = out.prefill.seconds();
+  if (serving.generate == 0) return out;
+  if (serving.generate > 1) {
+    const DevicePass device(model, machine, serving);
+    const Steps step(device, serving, holding, cost);
+    const std::uint64_t steps = serving.generate - 1;
+    out.first_step = step(1);
+    out.last_step = step(steps);
+    out.mean_step = divided(sum_steps(1, steps, limit_steps(holding), step), static_cast<double>(steps));
+    out.per_token = out.mean_step.seconds();
+    out.request += static_cast<double>(steps) * out.per_token;
+  }
+  out.tokens_per_second =
+      static_cast<double>(serving.batch) * static_cast<double>(serving.generate) / out.request;
+  return out;
+}
+
+}  // namespace kvsim::cost
