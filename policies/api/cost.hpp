@@ -55,11 +55,13 @@ struct Cost {
   Work step_slot{};  ///< per generated token and token resident per lane (mean over the layer's lanes)
   /// Generated tokens are only appended: the prompt alone is compressed.
   bool appends = false;
+  /// The prompt passes through the cache token by token: no more than the budget is ever held.
+  bool streams = false;
   /// Share of a prefill that runs once more before the real one, without its last layer's MLP, for a request
   /// that measures for itself (XKV's mini-prefill).
   double extra_prefills = 0;
 };
-/// An eviction's and its allocation's. Only the eviction says whether generated tokens are appended.
+/// An eviction's and its allocation's. Only the eviction says what is appended and what streams.
 Cost combined(const Cost& eviction, const Cost& allocation);
 
 }  // namespace kvsim::policy

@@ -12,9 +12,11 @@ struct Layout {
   std::uint64_t stored_kv_heads =
       0;  ///< 0: the model's; the query heads' number when groups are expanded before caching
   KvEncoding encoding{};
-  std::uint64_t page = 0;         ///< tokens per page; 0: contiguous
-  bool head_pages = false;        ///< every lane has its own page table; else a layer's lanes share one
-  bool padded = false;            ///< a layer's lanes are stored as long as its longest
+  std::uint64_t page = 0;   ///< tokens per page; 0: contiguous
+  bool head_pages = false;  ///< every lane has its own page table; else a layer's lanes share one
+  bool padded = false;      ///< a layer's lanes are stored as long as its longest
+  /// Slots of the last step's tokens exist from the start: static caches.
+  bool preallocated = false;
   std::uint64_t mask_bytes = 0;   ///< per slot of a lane, in caches that keep a validity mask
   std::uint64_t table_entry = 4;  ///< bytes of a page table's entry
 };
@@ -34,8 +36,11 @@ struct Runtime {
   RowSource rows = RowSource::written;
   double cache_traffic =
       1;  ///< times a step moves the cache: 1 in place, 3 where each step copies it (concatenation)
-  double host_floor = 0;               ///< s: a step is never faster (eager Python frameworks: 25 to 60 ms)
-  double weight_bits = 16;             ///< per parameter of matrices, scales included
+  double host_floor = 0;          ///< s: a step is never faster (eager Python frameworks: 25 to 60 ms)
+  double weight_bits = 16;        ///< per parameter of matrices, scales included
+  double embedding_bits = 16;     ///< per parameter of the embedding and the head
+  std::uint64_t score_bytes = 4;  ///< alive at once per score of eager attention: two in 16 bits (FlexGen); 8
+                                  ///< with a softmax in 32 bits between (transformers)
   std::uint64_t activation_bytes = 2;  ///< per element
   std::uint64_t logits_rows =
       0;  ///< rows of logits per sequence in the prefill; 0: the last one only, as servers do

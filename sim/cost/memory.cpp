@@ -1,0 +1,339 @@
+#include "sim/cost/memory.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "sim/cost/checked.hpp"
+
+namespace kvsim::cost {
+namespace {
+
+constexpr const char* kCache = "the cache";
+constexpr const char* kActivations = "the activations";
+constexpr const char* kWeights = "the weights";
+
+/// What some layers take.
+struct CacheBytes {
+  std::uint64_t keys_values = 0, padding = 0, metadata = 0, page_tables = 0;
+
+  void add(std::uint64_t times, const CacheBytes& other) {
+    keys_values = checked_sum(kCache, keys_values, checked_product(kCache, times, other.keys_values));
+    padding = checked_sum(kCache, padding, checked_product(kCache, times, other.padding));
+    metadata = checked_sum(kCache, metadata, checked_product(kCache, times, other.metadata));
+    page_tables = checked_sum(kCache, page_tables, checked_product(kCache, times, other.page_tables));
+  }
+  /// What was added before.
+  void remove(std::uint64_t times, const CacheBytes& other) {
+    keys_values -= times * other.keys_values;
+    padding -= times * other.padding;
+    metadata -= times * other.metadata;
+    page_tables -= times * other.page_tables;
+  }
+  std::uint64_t total() const { return checked_sum(kCache, keys_values, padding, metadata, page_tables); }
+};
+
+/// Neighbouring lanes on one device.
+struct LaneRange {
+  std::uint64_t first = 0, count = 0;
+
+  std::uint64_t overlap(std::uint64_t begin, std::uint64_t end) const {
+    const std::uint64_t low = std::max(begin, first), high = std::min(end, first + count);
+    return high > low ? high - low : 0;
+  }
+};
+
+/// When a layer is looked at: after so many generated tokens, or in the prefill, when all its lanes hold
+/// `whole` tokens of the prompt.
+struct Moment {
+  std::uint64_t step = 0;
+  std::uint64_t whole = kNoLimit;  ///< kNoLimit: what the policy left
+
+  std::uint64_t tokens(const LaneGroup& lane) const { return whole == kNoLimit ? lane.at(step) : whole; }
+};
+
+/// The cache of one sequence on one device.
+class DeviceCache {
+ public:
+  DeviceCache(const Model& model, const Serving& serving, const Holding& holding,
+              const policy::Metadata& metadata, LaneRange range)
+      : model_(model), serving_(serving), holding_(holding), metadata_(metadata), range_(range) {}
+
+  CacheBytes layer(const LayerGroup& group, const Moment& moment) const {
+    CacheBytes bytes;
+    const std::uint64_t longest = longest_slots(group, moment);
+    for_lanes(group, [&](const LaneGroup& lane, std::uint64_t lanes) {
+      bytes.add(lanes, one_lane(moment.tokens(lane), lane_slots(lane, moment, longest)));
+    });
+    const std::uint64_t layer_slots = paged(longest);
+    bytes.metadata = checked_sum(kCache, bytes.metadata,
+                                 checked_product(kCache, layer_slots, metadata_.layer_slot), metadata_.layer);
+    if (layout().page != 0 && !layout().head_pages)
+      bytes.page_tables = checked_product(kCache, layer_slots / layout().page, layout().table_entry);
+    return bytes;
+  }
+
+  CacheBytes all_layers(const Moment& moment) const {
+    CacheBytes bytes;
+    for (const LayerGroup& group : holding_.layers) bytes.add(group.layers, layer(group, moment));
+    return bytes;
+  }
+
+  /// When one layer is at `now`, those before it at `done`, those behind it at `waiting`: of all such moments
+  /// the one that takes most. Within a group bytes change by the same amount from layer to layer, so its ends
+  /// are enough.
+  CacheBytes worst_layer(const Moment& done, const Moment& now, const Moment& waiting) const {
+    CacheBytes worst, before, behind = all_layers(waiting);
+    for (const LayerGroup& group : holding_.layers) {
+      const CacheBytes left = layer(group, done), working = layer(group, now), ahead = layer(group, waiting);
+      behind.remove(group.layers, ahead);
+      for (const std::uint64_t index : {std::uint64_t{0}, group.layers - 1}) {
+        CacheBytes here = before;
+        here.add(index, left);
+        here.add(1, working);
+        here.add(group.layers - 1 - index, ahead);
+        here.add(1, behind);
+        if (here.total() > worst.total()) worst = here;
+      }
+      before.add(group.layers, left);
+    }
+    return worst;
+  }
+
+ private:
+  const Layout& layout() const { return serving_.layout; }
+
+  template <class Visit>
+  void for_lanes(const LayerGroup& group, const Visit& visit) const {
+    std::uint64_t begin = 0;
+    for (const LaneGroup& lane : group.lanes) {
+      const std::uint64_t here = range_.overlap(begin, begin + lane.lanes);
+      if (here != 0) visit(lane, here);
+      begin += lane.lanes;
+    }
+  }
+
+  /// Slots that a lane needs on its own.
+  std::uint64_t own_slots(const LaneGroup& lane, const Moment& moment) const {
+    const std::uint64_t tokens = moment.tokens(lane);
+    return layout().preallocated ? std::max(tokens, lane.at(serving_.generate)) : tokens;
+  }
+
+  std::uint64_t longest_slots(const LayerGroup& group, const Moment& moment) const {
+    std::uint64_t longest = 0;
+    for_lanes(group, [&](const LaneGroup& lane, std::uint64_t) {
+      longest = std::max(longest, own_slots(lane, moment));
+    });
+    return longest;
+  }
+
+  std::uint64_t paged(std::uint64_t slots) const {
+    const std::uint64_t page = layout().page;
+    return page == 0 ? slots : checked_product(kCache, ceil_divided(slots, page), page);
+  }
+
+  /// A page shared by a layer's lanes has as many slots for each of them: lanes are as long as the longest.
+  std::uint64_t lane_slots(const LaneGroup& lane, const Moment& moment, std::uint64_t longest) const {
+    const bool alike = layout().padded || (layout().page != 0 && !layout().head_pages);
+    return paged(alike ? longest : own_slots(lane, moment));
+  }
+
+  CacheBytes one_lane(std::uint64_t tokens, std::uint64_t slots) const {
+    const Encoding &keys = layout().encoding.keys, &values = layout().encoding.values;
+    CacheBytes bytes;
+    bytes.keys_values = checked_sum(kCache, encoded_bytes(keys, tokens, model_.head_dim),
+                                    encoded_bytes(values, tokens, model_.value_dim));
+    bytes.padding = checked_sum(kCache, empty_bytes(keys, tokens, slots - tokens, model_.head_dim),
+                                empty_bytes(values, tokens, slots - tokens, model_.value_dim));
+    bytes.metadata = checked_sum(kCache, metadata_.lane, checked_product(kCache, slots, metadata_.lane_slot),
+                                 checked_product(kCache, slots, layout().mask_bytes));
+    if (layout().head_pages && layout().page != 0)
+      bytes.page_tables = checked_product(kCache, slots / layout().page, layout().table_entry);
+    return bytes;
+  }
+
+  const Model& model_;
+  const Serving& serving_;
+  const Holding& holding_;
+  const policy::Metadata metadata_;
+  const LaneRange range_;
+};
+
+void check_holding(const Model& model, const Serving& serving, const Holding& holding) {
+  const std::uint64_t stored = stored_heads(model, serving.layout);
+  std::uint64_t layers = 0;
+  for (const LayerGroup& group : holding.layers) {
+    std::uint64_t lanes = 0;
+    for (const LaneGroup& lane : group.lanes) lanes += lane.lanes;
+    if (lanes != stored || group.layers == 0) bug("a holding of other lanes than the layout's", model.name);
+    layers += group.layers;
+  }
+  if (layers != model.layers) bug("a holding of other layers than the model's", model.name);
+}
+
+bool lanes_differ(const Holding& holding) {
+  return std::any_of(holding.layers.begin(), holding.layers.end(),
+                     [](const LayerGroup& group) { return group.lanes.size() > 1; });
+}
+
+/// Of the device whose heads take most: `cache_of(DeviceCache)` of each.
+template <class CacheOf>
+CacheBytes busiest_device(const Model& model, const Serving& serving, const Holding& holding,
+                          const policy::Metadata& metadata, const CacheOf& cache_of) {
+  const std::uint64_t stored = stored_heads(model, serving.layout);
+  const std::uint64_t local = local_kv_heads(stored, serving.tensor_parallel);
+  const std::uint64_t end = lanes_differ(holding) ? stored : local;
+  CacheBytes worst;
+  for (std::uint64_t first = 0; first < end; first += local) {
+    const CacheBytes here = cache_of(DeviceCache(model, serving, holding, metadata, {first, local}));
+    if (first == 0 || here.total() > worst.total()) worst = here;
+  }
+  return worst;
+}
+
+/// One forward pass of every sequence.
+struct Pass {
+  std::uint64_t tokens = 0;       ///< new, per sequence
+  std::uint64_t attended = 0;     ///< per sequence, those included
+  std::uint64_t logits_rows = 1;  ///< per sequence
+  bool scores_written = false;
+};
+
+/// The largest of what is alive in the attention, in the MLP and at the head: the residual stream, its
+/// normalised copy, and the operation's own inputs and outputs. `share` is what the device computes.
+std::uint64_t activation_bytes(const Model& share, const Serving& serving, const Pass& pass) {
+  const auto product = [](auto... factors) { return checked_product(kActivations, factors...); };
+  const Runtime& runtime = serving.runtime;
+  const std::uint64_t element = runtime.activation_bytes;
+  const std::uint64_t rows = product(serving.batch, pass.tokens);
+  const std::uint64_t stream = product(2, share.hidden);
+  const std::uint64_t heads = checked_sum(
+      kActivations, product(share.query_heads, share.head_dim), product(share.query_heads, share.value_dim),
+      product(share.kv_heads, share.head_dim), product(share.kv_heads, share.value_dim));
+  const std::uint64_t scores =
+      pass.scores_written ? product(rows, share.query_heads, pass.attended, runtime.score_bytes) : 0;
+  const std::uint64_t attention =
+      checked_sum(kActivations, product(rows, element, checked_sum(kActivations, stream, heads)), scores);
+  const std::uint64_t mlp =
+      product(rows, element, checked_sum(kActivations, stream, product(share.gated_mlp ? 3 : 2, share.ffn)));
+  // Logits, and their copy in 32 bits from which tokens are drawn.
+  const std::uint64_t head = product(serving.batch, pass.logits_rows, share.vocab, element + 4);
+  return std::max({attention, mlp, head});
+}
+
+Memory with_cache(Memory memory, const CacheBytes& cache, std::uint64_t batch) {
+  CacheBytes all;
+  all.add(batch, cache);
+  memory.keys_values = all.keys_values;
+  memory.padding = all.padding;
+  memory.metadata = all.metadata;
+  memory.page_tables = all.page_tables;
+  return memory;
+}
+
+/// What does not depend on the moment.
+Memory fixed_part(const Model& model, const Machine& machine, const Serving& serving) {
+  Memory memory;
+  memory.weights = weight_bytes(model, serving.runtime, serving.tensor_parallel);
+  memory.reserved = machine.reserved;
+  return memory;
+}
+
+std::uint64_t bytes_of(std::uint64_t parameters, double bits) {
+  const double bytes = std::ceil(static_cast<double>(parameters) * bits / 8);
+  if (!(bytes < 0x1p63)) does_not_fit(kWeights);
+  return static_cast<std::uint64_t>(bytes);
+}
+
+std::uint64_t share_weight_bytes(const Model& share, const Runtime& runtime) {
+  const std::uint64_t matrices = checked_product(kWeights, share.layers, share.block_matrix_parameters());
+  return checked_sum(kWeights, bytes_of(matrices, runtime.weight_bits),
+                     bytes_of(share.embedding_parameters(), runtime.embedding_bits),
+                     checked_product(kWeights, share.small_parameters(), runtime.activation_bytes));
+}
+
+/// A policy that sees every row of the prompt's attention gets them as eager attention does, unless they are
+/// recomputed in a kernel that only adds them up.
+bool scores_written(const Runtime& runtime, const policy::Cost& cost) {
+  return runtime.attention == Attention::eager ||
+         (cost.prompt_rows == policy::kAllRows && runtime.rows == RowSource::written);
+}
+
+}  // namespace
+
+std::uint64_t Memory::cache() const {
+  return checked_sum(kCache, keys_values, padding, metadata, page_tables);
+}
+
+std::uint64_t Memory::total() const {
+  return checked_sum("all memory", weights, cache(), activations, scratch, reserved);
+}
+
+std::uint64_t weight_bytes(const Model& model, const Runtime& runtime, std::uint64_t tensor_parallel) {
+  return tensor_parallel == 1 ? share_weight_bytes(model, runtime)
+                              : share_weight_bytes(device_share(model, tensor_parallel), runtime);
+}
+
+std::uint64_t full_cache_bytes(const Model& model, const Layout& layout, std::uint64_t tokens,
+                               std::uint64_t batch) {
+  const std::uint64_t lane = checked_sum(kCache, encoded_bytes(layout.encoding.keys, tokens, model.head_dim),
+                                         encoded_bytes(layout.encoding.values, tokens, model.value_dim));
+  return checked_product(kCache, batch, model.layers, stored_heads(model, layout), lane);
+}
+
+Memory memory_at(const Model& model, const Machine& machine, const Serving& serving, const Holding& holding,
+                 const policy::Cost& cost, std::uint64_t step) {
+  check_serving(model, serving);
+  check_holding(model, serving, holding);
+  const Moment moment{.step = step};
+  const CacheBytes cache =
+      busiest_device(model, serving, holding, cost.metadata,
+                     [&](const DeviceCache& device) { return device.all_layers(moment); });
+  Memory memory = with_cache(fixed_part(model, machine, serving), cache, serving.batch);
+  std::uint64_t longest = 0;
+  for (const LayerGroup& group : holding.layers) longest = std::max(longest, group.longest(step));
+  const Pass pass{.tokens = 1,
+                  .attended = longest,
+                  .scores_written = serving.runtime.attention == Attention::eager || cost.decode_rows};
+  memory.activations = activation_bytes(device_share(model, serving.tensor_parallel), serving, pass);
+  return memory;
+}
+
+Memory prefill_peak(const Model& model, const Machine& machine, const Serving& serving,
+                    const Holding& holding, const policy::Cost& cost) {
+  check_serving(model, serving);
+  check_holding(model, serving, holding);
+  const Model share = device_share(model, serving.tensor_parallel);
+  const std::uint64_t chunk = serving.chunk == 0 ? serving.prompt : serving.chunk;
+  const std::uint64_t earlier = (serving.prompt - 1) / chunk * chunk;
+  const Runtime& runtime = serving.runtime;
+  const bool written = scores_written(runtime, cost);
+  const std::uint64_t rows = runtime.logits_rows == 0 ? 1 : runtime.logits_rows;
+  const auto at = [&](const Moment& done, const Moment& now, const Moment& waiting, const Pass& pass) {
+    const CacheBytes cache =
+        busiest_device(model, serving, holding, cost.metadata, [&](const DeviceCache& device) {
+          return cost.streams ? device.all_layers(done) : device.worst_layer(done, now, waiting);
+        });
+    Memory memory = with_cache(fixed_part(model, machine, serving), cache, serving.batch);
+    memory.activations = activation_bytes(share, serving, pass);
+    return memory;
+  };
+  const Moment before{.whole = earlier}, all{.whole = serving.prompt};
+  const std::uint64_t last = serving.prompt - earlier;
+  Memory peak = at(Moment{}, all, before,
+                   {.tokens = last,
+                    .attended = serving.prompt,
+                    .logits_rows = std::min(rows, last),
+                    .scores_written = written});
+  peak.scratch = checked_product("the scratch of a policy", serving.batch,
+                                 ceil_divided(cost.scratch_bytes, serving.tensor_parallel));
+  if (earlier == 0) return peak;
+  // The chunk before the last may be longer than the last.
+  const Memory previous = at(before, before, before,
+                             {.tokens = chunk,
+                              .attended = earlier,
+                              .logits_rows = std::min(rows, chunk),
+                              .scores_written = written});
+  return previous.total() > peak.total() ? previous : peak;
+}
+
+}  // namespace kvsim::cost
