@@ -8,6 +8,7 @@
 #include "policies/api/allocation.hpp"
 #include "policies/api/score_policy.hpp"
 #include "policies/api/spec.hpp"
+#include "policies/parts/cost_terms.hpp"
 #include "policies/parts/largest_counts.hpp"
 #include "policies/parts/whole_numbers.hpp"
 #include "policies/parts/window_importance.hpp"
@@ -134,6 +135,18 @@ PolicySpec xkv_spec() {
                   .help = "smoothing of the importance along positions"}},
       .needs = {.prompt_rows = RowNeed::window},
       .inexact = [](const Params& params) { return params.real("r_avg") > 0; },
+      // One more prefill, without a cache, measures w; then every layer's w is sorted and a heap of layers
+      // hands out the budget.
+      .cost =
+          [](const Params& params, const CostShape& shape) {
+            Cost out = window_importance_cost(shape, params.count("rows"), params.word("smooth"));
+            out.prompt = out.prompt + sorted(shape, {true, 1});
+            out.prompt.ops +=
+                static_cast<double>(shape.budget) * std::log2(static_cast<double>(shape.n_layers));
+            out.metadata.layer = 4;  // a layer's number
+            out.extra_prefills = 1;
+            return out;
+          },
       .make_allocation = [](const Params& params) { return std::make_unique<Xkv>(params); }};
 }
 

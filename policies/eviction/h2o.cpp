@@ -1,5 +1,6 @@
 // Heavy hitters by accumulated attention, and recent tokens.
 #include "policies/parts/accumulated_attention.hpp"
+#include "policies/parts/cost_terms.hpp"
 
 namespace kvsim::policy {
 
@@ -41,11 +42,16 @@ PolicySpec h2o_spec() {
       .layer_unit = unit_is_layer,
       .floor = selection_floor,
       .overshoot = selection_overshoot,
+      .cost =
+          [](const Params& params, const CostShape& shape) {
+            return scored_cost(params, shape, accumulating(params, shape, Accumulation::of(params)));
+          },
       .check = check_accumulation,
-      .make_eviction = [](const Params& params, const Unit& unit) {
-        return std::make_unique<AccumulatingEviction>(unit, Selection::of(params), params.real("recent"),
-                                                      Accumulation::of(params));
-      }};
+      .make_eviction =
+          [](const Params& params, const Unit& unit) {
+            return std::make_unique<AccumulatingEviction>(unit, Selection::of(params), params.real("recent"),
+                                                          Accumulation::of(params));
+          }};
 }
 
 }  // namespace kvsim::policy

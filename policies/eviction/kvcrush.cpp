@@ -1,9 +1,11 @@
 // Part of the budget to important tokens, the rest to representatives of those that are not.
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "policies/api/score_policy.hpp"
 #include "policies/api/slots.hpp"
+#include "policies/parts/cost_terms.hpp"
 #include "policies/parts/fingerprints.hpp"
 #include "policies/parts/head_bases.hpp"
 #include "policies/parts/k_means.hpp"
@@ -267,6 +269,47 @@ void check(const Params& params) {
                 "base=" + base.text());
 }
 
+/// One comparison with a threshold per token and head makes the fingerprints, an exclusive-or and a
+/// population count per word the distances, a pass over them the groups. (k-means: a difference, a product
+/// and a sum per component, point, centre and round.)
+Work grouping_work(const Settings& set, const CostShape& shape) {
+  const auto prompt = static_cast<double>(shape.prompt), block = static_cast<double>(set.granularity),
+             budget = static_cast<double>(shape.budget);
+  const auto heads = static_cast<double>(set.per_query_head ? shape.query_heads : shape.kv_heads);
+  const double blocks = std::ceil(prompt / block), words = blocks * std::ceil(block * heads / 64);
+  Work out{.ops = prompt * heads, .bytes = prompt * heads * (kScoreBytes + 1.0 / 8), .launches = 1};
+  if (set.cluster == Cluster::anchor)
+    return out + Work{.ops = 2 * words + blocks, .bytes = 8 * words, .launches = 2};
+  const double chosen = std::floor(set.share * budget);
+  const double points = std::max(0.0, prompt - (budget - chosen)) / block;
+  const bool on_keys = set.cluster == Cluster::kmeans_keys;
+  const double dim = on_keys ? static_cast<double>(shape.kv_heads * shape.head_dim) : block * heads;
+  const double component_bytes = on_keys ? static_cast<double>(shape.element_bytes) : 1.0 / 8;
+  return out + kMostRounds * Work{.flops = 3 * points * (chosen / block) * dim,
+                                  .bytes = points * dim * component_bytes,
+                                  .launches = 2};
+}
+
+/// The base's, per head, on one set of slots: a slot's position is known once.
+Cost cost_of_kvcrush(const Params& params, const CostShape& shape) {
+  const Settings set(params);
+  Cost out = set.base.cost(shape);
+  out.appends = out.appends || !set.decodes;
+  if (out.appends) {
+    out = prompt_only(out);
+  } else {
+    const std::uint64_t positions = position_bytes(set.base.params);
+    const std::uint64_t scores = std::max(out.metadata.lane_slot, out.metadata.layer_slot) - positions;
+    out.metadata.lane_slot = scores * (set.per_query_head ? shape.query_heads / shape.kv_heads : 1);
+    out.metadata.layer_slot = positions + (set.tenure ? 1 : 0);
+  }
+  if (shape.prompt <= shape.budget) return out;
+  const std::size_t heads = set.per_query_head ? shape.query_heads : shape.kv_heads;
+  out.scratch_bytes += (shape.prompt * heads + 7) / 8;
+  out.prompt = out.prompt + sorted(shape, {true, 1}) + grouping_work(set, shape);
+  return out;
+}
+
 }  // namespace
 
 PolicySpec kvcrush_spec() {
@@ -360,6 +403,7 @@ PolicySpec kvcrush_spec() {
             return params.part("base").floor() + 2 * (params.count("granularity") - 1);
           },
       .overshoot = [](const Params& params) { return params.part("base").overshoot(); },
+      .cost = cost_of_kvcrush,
       .check = check,
       .make_eviction = [](const Params& params,
                           const Unit& unit) { return std::make_unique<KvCrush>(Settings(params), unit); }};

@@ -1,5 +1,6 @@
 // Keys of small norm stay.
 #include "policies/api/score_policy.hpp"
+#include "policies/parts/cost_terms.hpp"
 #include "policies/parts/euclidean_norm.hpp"
 
 namespace kvsim::policy {
@@ -57,9 +58,15 @@ PolicySpec l2_norm_spec() {
       .scored = true,
       .floor = selection_floor,
       .overshoot = selection_overshoot,
-      .make_eviction = [](const Params& params, const Unit& unit) {
-        return std::make_unique<L2Norm>(params, unit);
-      }};
+      .cost =
+          [](const Params& params, const CostShape& shape) {
+            return scored_cost(params, shape,
+                               {.state = 2,  // half precision is enough for a norm
+                                .prompt = over_keys(shape, static_cast<double>(shape.prompt), 2),
+                                .token = over_keys(shape, 1, 2)});
+          },
+      .make_eviction = [](const Params& params,
+                          const Unit& unit) { return std::make_unique<L2Norm>(params, unit); }};
 }
 
 }  // namespace kvsim::policy

@@ -1,5 +1,6 @@
 // A random sample: what choosing without looking is worth.
 #include "policies/api/score_policy.hpp"
+#include "policies/parts/cost_terms.hpp"
 #include "sim/base/rng.hpp"
 
 namespace kvsim::policy {
@@ -83,9 +84,17 @@ PolicySpec random_spec() {
           .scored = true,
           .layer_unit = unit_is_layer,
           .floor = selection_floor,
-          .make_eviction = [](const Params& params, const Unit& unit) {
-            return std::make_unique<Random>(params, unit);
-          }};
+          // A priority follows from seed and position: nothing is kept, a few operations draw it again.
+          .cost =
+              [](const Params& params, const CostShape& shape) {
+                const Sets sets = sets_of(params, shape);
+                Cost out = scored_cost(params, shape, {.state = 0, .slot = {.ops = 10 * sets.count}});
+                out.metadata = sets.per_slot(kPositionBytes);
+                out.step_slot.bytes = sets.count * kPositionBytes;
+                return out;
+              },
+          .make_eviction = [](const Params& params,
+                              const Unit& unit) { return std::make_unique<Random>(params, unit); }};
 }
 
 }  // namespace kvsim::policy

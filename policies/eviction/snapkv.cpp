@@ -1,5 +1,6 @@
 // What the end of the prompt looks at, smoothed along positions.
 #include "policies/api/score_policy.hpp"
+#include "policies/parts/cost_terms.hpp"
 #include "policies/parts/window_score.hpp"
 
 namespace kvsim::policy {
@@ -66,9 +67,13 @@ PolicySpec snapkv_spec() {
       .scored = true,
       .layer_unit = unit_is_layer,
       .floor = selection_floor,
-      .make_eviction = [](const Params& params, const Unit& unit) {
-        return std::make_unique<SnapKv>(params, unit);
-      }};
+      .cost =
+          [](const Params& params, const CostShape& shape) {
+            return scored_cost(params, shape,
+                               window_scoring(shape, params.count("window"), params.word("pool")));
+          },
+      .make_eviction = [](const Params& params,
+                          const Unit& unit) { return std::make_unique<SnapKv>(params, unit); }};
 }
 
 }  // namespace kvsim::policy

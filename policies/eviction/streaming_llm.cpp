@@ -3,6 +3,7 @@
 
 #include "policies/api/score_policy.hpp"
 #include "policies/api/spec.hpp"
+#include "policies/parts/cost_terms.hpp"
 #include "policies/parts/recency.hpp"
 
 namespace kvsim::policy {
@@ -36,6 +37,12 @@ PolicySpec streaming_llm_spec() {
       .floor =
           [](const Params& params) {
             return params.count("sinks") + std::max<std::size_t>(params.count("window"), 1);
+          },
+      .cost =
+          [](const Params& params, const CostShape& shape) {
+            Cost out = recency_cost(shape);
+            out.appends = !params.flag("decode");
+            return out;
           },
       .make_eviction =
           [](const Params& params, const Unit&) {

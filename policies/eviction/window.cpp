@@ -1,5 +1,6 @@
 // The newest tokens only.
 #include "policies/api/spec.hpp"
+#include "policies/parts/cost_terms.hpp"
 #include "policies/parts/recency.hpp"
 
 namespace kvsim::policy {
@@ -10,6 +11,7 @@ PolicySpec window_spec() {
           .kind = Kind::eviction,
           .summary = "keeps the newest tokens: a sliding window as long as the budget",
           .details = "The last B positions. The same as streaming_llm(sinks=0).",
+          .cost = [](const Params&, const CostShape& shape) { return recency_cost(shape); },
           .make_eviction = [](const Params&, const Unit&) { return std::make_unique<Recency>(0); }};
 }
 

@@ -11,7 +11,8 @@ namespace kvsim::cost {
 
 inline constexpr std::uint64_t kNoLimit = ~std::uint64_t{0};
 
-/// Neighbouring lanes that behave alike. After s generated tokens each holds min(after_prompt + s, limit).
+/// Neighbouring lanes that behave alike. After the prompt each holds `after_prompt`, after s > 0 generated
+/// tokens min(after_prompt + s, limit); a limit below after_prompt says that decoding gives tokens back.
 struct LaneGroup {
   std::uint64_t lanes = 0;
   std::uint64_t after_prompt = 0;
@@ -37,19 +38,24 @@ struct Holding {
 };
 
 /// What a policy holds by its rule: min(budget, prompt) tokens per lane after the prompt, split as its
-/// allocation splits by position in the model (pyramid); one that needs a trace to split (xkv, adakv) is
-/// taken as uniform, which has the same total. Evictions with a budget of their own hold everything. Throws
-/// Error(usage) when the budget is below the policy's floor or above prompt + generate.
+/// allocation splits by position in the model or by a file (pyramid, exempt, fixed); one that needs a trace
+/// to split (xkv, adakv) is taken as uniform, which has the same total. Whole blocks and shares that leave at
+/// once (granularity, drop) are taken as full: at most that is held. Evictions with a budget of their own
+/// hold everything, and `budget` is not looked at. `stored_kv_heads`: a multiple of the model's; 0: the
+/// model's. Throws Error(usage) when the budget is below the policy's floor or above prompt + generate, for
+/// oracles, and as the allocation does.
 Holding rule_holding(const policy::Composition& composition, const Model& model,
                      std::uint64_t stored_kv_heads, std::uint64_t prompt, std::uint64_t generate,
                      std::uint64_t budget);
 
-/// What a replayed cell held, lane by lane. `stored_kv_heads` is a multiple of the outcome's heads: each lane
-/// is stored so many times. Throws Error(bug) for a skipped cell.
+/// What a replayed cell held, lane by lane: exact after the prompt and at the last step, and between them for
+/// lanes that only grow or have stopped growing. `stored_kv_heads` is a multiple of the outcome's heads, each
+/// lane is stored so many times; 0: once. Throws Error(bug) for a skipped cell.
 Holding replayed_holding(const sim::Outcome& outcome, const sim::CellOutcome& cell,
                          std::uint64_t stored_kv_heads);
 
-/// What the eviction and the allocation cost, of one layer and sequence.
+/// What the eviction and the allocation cost, of one layer and sequence. Throws Error(usage) for oracles,
+/// which nobody can build.
 policy::Cost cost_of(const policy::Composition& composition, const Model& model, std::uint64_t prompt,
                      std::uint64_t budget);
 

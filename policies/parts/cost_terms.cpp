@@ -1,0 +1,174 @@
+#include "policies/parts/cost_terms.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "policies/api/score_policy.hpp"
+#include "policies/parts/accumulated_attention.hpp"
+#include "policies/parts/pooling.hpp"
+
+namespace kvsim::policy {
+namespace {
+
+double as_double(std::size_t n) {
+  return static_cast<double>(n);
+}
+
+/// Sinks stay in the first slots; who is in the window, which block a token is of and which of two is older
+/// cannot be told once slots are used again.
+std::uint64_t positions(const Selection& selection) {
+  const bool needed =
+      selection.protection.window > 0 || selection.granularity > 1 || selection.tie != Tie::slot;
+  return needed ? kPositionBytes : 0;
+}
+
+/// Decoding of a cache that is full.
+void add_decoding(const Selection& selection, const Sets& sets, const Scoring& scoring, Cost& cost) {
+  cost.decode_rows = scoring.decode_rows;
+  cost.metadata = sets.per_slot(scoring.state + positions(selection));
+  cost.step = scoring.token + Work{.launches = 1};
+  cost.step_slot =
+      scoring.slot + Work{.ops = sets.count, .bytes = sets.count * static_cast<double>(scoring.state)};
+}
+
+/// The first B tokens fill the cache, each of the others is a step; rows count from the first on.
+Work streamed(const CostShape& shape, const Scoring& scoring, const Cost& cost) {
+  const double prompt = as_double(shape.prompt), filled = as_double(std::min(shape.prompt, shape.budget)),
+               steps = prompt - filled;
+  Work fill = filled * scoring.token;
+  fill.launches = scoring.token.launches;
+  Work out = fill + steps * (cost.step + filled * cost.step_slot);
+  if (!cost.decode_rows) return out;
+  const double filling = filled * (filled + 1) / 2;
+  out = out + filling * cost.step_slot;
+  const double row_bytes = 2 * as_double(shape.query_heads) * as_double(shape.element_bytes);
+  out.bytes += (filling + steps * filled) * row_bytes;
+  return out;
+}
+
+}  // namespace
+
+Metadata Sets::per_slot(std::uint64_t bytes) const {
+  return shared ? Metadata{.layer_slot = bytes} : Metadata{.lane_slot = bytes};
+}
+
+Sets sets_of(const Params& params, const CostShape& shape) {
+  if (params.has("unit") && unit_is_layer(params)) return {true, 1};
+  return {false, as_double(shape.kv_heads)};
+}
+
+Work over_keys(const CostShape& shape, double tokens, double ops) {
+  const double components = tokens * as_double(shape.kv_heads * shape.head_dim);
+  return {.ops = ops * components, .bytes = components * as_double(shape.element_bytes), .launches = 1};
+}
+
+Work over_values(const CostShape& shape, double tokens, double ops) {
+  const double components = tokens * as_double(shape.kv_heads * shape.value_dim);
+  return {.ops = ops * components, .bytes = components * as_double(shape.element_bytes), .launches = 1};
+}
+
+Work projected_keys(const CostShape& shape, double tokens, double columns) {
+  Work out = over_keys(shape, tokens, 0);
+  out.flops = 2 * columns * tokens * as_double(shape.kv_heads * shape.head_dim);
+  return out;
+}
+
+Work projected_queries(const CostShape& shape, double tokens, double columns) {
+  const double components = tokens * as_double(shape.query_heads * shape.head_dim);
+  return {
+      .flops = 2 * columns * components, .bytes = components * as_double(shape.element_bytes), .launches = 1};
+}
+
+double seen(const CostShape& shape, std::size_t rows) {
+  const double n = as_double(std::min(rows, shape.prompt)), prompt = as_double(shape.prompt);
+  return as_double(shape.query_heads) * (n * prompt - n * (n - 1) / 2);
+}
+
+Work prompt_sums(const CostShape& shape, std::size_t rows) {
+  return {.ops = seen(shape, rows), .launches = 1};
+}
+
+Work pooling(const CostShape& shape, std::size_t kernel) {
+  const double sums = as_double(shape.query_heads) * as_double(shape.prompt);
+  return {.ops = as_double(kernel) * sums, .bytes = 2 * kScoreBytes * sums, .launches = 1};
+}
+
+Work sorted(const CostShape& shape, const Sets& sets) {
+  const double prompt = as_double(shape.prompt), scores = sets.count * prompt;
+  return {.ops = scores * std::log2(std::max(prompt, 1.0)), .bytes = kScoreBytes * scores, .launches = 1};
+}
+
+Work moved(const CostShape& shape, double tokens) {
+  const double components = tokens * as_double(shape.kv_heads * (shape.head_dim + shape.value_dim));
+  return {.bytes = 2 * components * as_double(shape.element_bytes), .launches = 1};
+}
+
+Cost scored_cost(const Params& params, const CostShape& shape, const Scoring& scoring) {
+  const Selection selection = Selection::of(params);
+  const Sets sets = sets_of(params, shape);
+  Cost out;
+  out.streams = selection.stream;
+  out.appends = !scoring.decodes || (params.has("decode") && !params.flag("decode"));
+  if (!out.appends) add_decoding(selection, sets, scoring, out);
+  if (out.streams) {
+    out.prompt = streamed(shape, scoring, out);
+    return out;
+  }
+  out.prompt_rows = scoring.prompt_rows;
+  out.prompt = scoring.prompt;
+  out.scratch_bytes = scoring.scratch + static_cast<std::uint64_t>(sets.count) * shape.prompt * kScoreBytes;
+  if (shape.prompt > shape.budget)
+    out.prompt = out.prompt + sorted(shape, sets) + moved(shape, as_double(shape.budget));
+  return out;
+}
+
+Cost recency_cost(const CostShape& shape) {
+  Cost out;
+  if (shape.prompt > shape.budget) out.prompt = moved(shape, as_double(shape.budget));
+  return out;
+}
+
+Scoring window_scoring(const CostShape& shape, std::size_t rows, const std::string& pool) {
+  Scoring out;
+  out.decodes = false;
+  out.prompt_rows = rows;
+  out.scratch = shape.query_heads * rows * shape.prompt * kScoreBytes;
+  out.prompt = prompt_sums(shape, rows) + pooling(shape, Pooling::parse(pool).kernel);
+  return out;
+}
+
+Cost window_importance_cost(const CostShape& shape, std::size_t rows, const std::string& pool) {
+  const Scoring scoring = window_scoring(shape, rows, pool);
+  Cost out;
+  out.prompt_rows = scoring.prompt_rows;
+  out.scratch_bytes = scoring.scratch;
+  out.prompt = scoring.prompt;
+  return out;
+}
+
+std::uint64_t position_bytes(const Params& params) {
+  return positions(Selection::of(params));
+}
+
+Cost prompt_only(Cost cost) {
+  cost.appends = true;
+  cost.decode_rows = false;
+  cost.metadata = {};
+  cost.step = cost.step_slot = {};
+  return cost;
+}
+
+Scoring accumulating(const Params& params, const CostShape& shape, const Accumulation& rule) {
+  const Sets sets = sets_of(params, shape);
+  Scoring out;
+  out.state = rule.mean ? 2 * kScoreBytes : kScoreBytes;  // the sum, and how many rows it is of
+  out.prompt_rows = rule.rows;
+  out.decode_rows = rule.decode;
+  out.prompt = prompt_sums(shape, rule.rows);
+  out.token = {.launches = 1};
+  out.slot = {.ops = as_double(shape.query_heads) + sets.count * (rule.decay == 1 ? 0 : 1),
+              .bytes = sets.count * static_cast<double>(out.state)};
+  return out;
+}
+
+}  // namespace kvsim::policy

@@ -1,0 +1,184 @@
+#include "sim/cost/holding.hpp"
+
+#include <algorithm>
+#include <string>
+
+#include "sim/base/error.hpp"
+#include "sim/matrix_file.hpp"
+
+namespace kvsim::cost {
+namespace {
+
+/// The files of shares and scores that allocations read.
+class MatrixTables final : public policy::Tables {
+ public:
+  std::vector<float> row(std::string_view file, std::string_view, int, int) const override {
+    bug("an allocation asks for a dataset", std::string(file));
+  }
+  std::vector<std::vector<double>> matrix(std::string_view file) const override {
+    return sim::read_matrix(std::string(file));
+  }
+};
+
+void check_buildable(const policy::Part& eviction) {
+  if (eviction.spec->make_oracle)
+    usage_error("knows the future: nobody can build it, so it costs nothing that could be said",
+                eviction.spec->name, "Ask for the cost of a policy that runs.");
+}
+
+/// Does it split by what it sees of a prompt?
+bool measures(const policy::Part& allocation) {
+  const policy::Needs needs = allocation.needs();
+  return allocation.spec->uses_scores || needs.prompt_rows != policy::RowNeed::none || needs.keys ||
+         needs.values || needs.queries;
+}
+
+policy::CostShape shape_of(const policy::Composition& composition, const Model& model, std::uint64_t prompt,
+                           std::uint64_t budget) {
+  policy::CostShape shape;
+  shape.n_layers = model.layers;
+  shape.query_heads = model.query_heads;
+  shape.kv_heads = model.kv_heads;
+  shape.head_dim = model.head_dim;
+  shape.value_dim = model.value_dim;
+  shape.prompt = prompt;
+  shape.budget = composition.eviction.spec->own_budget ? std::max(budget, prompt) : budget;
+  return shape;
+}
+
+/// Neighbours that hold the same become one group.
+void append(std::vector<LaneGroup>& groups, const LaneGroup& lane) {
+  if (!groups.empty() && groups.back().after_prompt == lane.after_prompt && groups.back().limit == lane.limit)
+    groups.back().lanes += lane.lanes;
+  else
+    groups.push_back(lane);
+}
+
+bool same(const std::vector<LaneGroup>& a, const std::vector<LaneGroup>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const LaneGroup& x, const LaneGroup& y) {
+    return x.lanes == y.lanes && x.after_prompt == y.after_prompt && x.limit == y.limit;
+  });
+}
+
+void append(std::vector<LayerGroup>& groups, LayerGroup layer) {
+  if (!groups.empty() && same(groups.back().lanes, layer.lanes))
+    groups.back().layers += layer.layers;
+  else
+    groups.push_back(std::move(layer));
+}
+
+/// How often each of `kv_heads` lanes is stored.
+std::uint64_t copies(std::uint64_t stored_kv_heads, std::uint64_t kv_heads) {
+  if (stored_kv_heads == 0 || stored_kv_heads % kv_heads != 0)
+    usage_error(std::to_string(stored_kv_heads) + " stored KV heads are no multiple of " +
+                    std::to_string(kv_heads) + ", the heads that hold different tokens",
+                "stored KV heads");
+  return stored_kv_heads / kv_heads;
+}
+
+/// What lanes with these budgets hold under the eviction's rule.
+struct Rule {
+  std::uint64_t prompt = 0, overshoot = 0;
+  bool appends = false, streams = false;
+
+  LaneGroup lane(std::uint64_t budget, std::uint64_t lanes) const {
+    if (budget == kNoLimit) return {lanes, prompt, kNoLimit};
+    const std::uint64_t limit = budget + overshoot;
+    return {lanes, std::min(prompt, streams ? limit : budget), appends ? kNoLimit : limit};
+  }
+};
+
+}  // namespace
+
+std::uint64_t LaneGroup::at(std::uint64_t step) const {
+  return step == 0 ? after_prompt : std::min(after_prompt + step, limit);
+}
+
+std::uint64_t LayerGroup::tokens(std::uint64_t step) const {
+  std::uint64_t sum = 0;
+  for (const LaneGroup& group : lanes) sum += group.lanes * group.at(step);
+  return sum;
+}
+
+std::uint64_t LayerGroup::longest(std::uint64_t step) const {
+  std::uint64_t most = 0;
+  for (const LaneGroup& group : lanes) most = std::max(most, group.at(step));
+  return most;
+}
+
+std::uint64_t Holding::tokens(std::uint64_t step) const {
+  std::uint64_t sum = 0;
+  for (const LayerGroup& group : layers) sum += group.layers * group.tokens(step);
+  return sum;
+}
+
+Holding rule_holding(const policy::Composition& composition, const Model& model,
+                     std::uint64_t stored_kv_heads, std::uint64_t prompt, std::uint64_t generate,
+                     std::uint64_t budget) {
+  const policy::Part &eviction = composition.eviction, &allocation = composition.allocation;
+  check_buildable(eviction);
+  const std::uint64_t stored = stored_kv_heads == 0 ? model.kv_heads : stored_kv_heads;
+  const std::uint64_t times = copies(stored, model.kv_heads);
+  const policy::Cost cost = eviction.cost(shape_of(composition, model, prompt, budget));
+  const Rule rule{prompt, eviction.overshoot(), cost.appends, cost.streams};
+  if (eviction.spec->own_budget) return {{{model.layers, {rule.lane(kNoLimit, stored)}}}};
+
+  if (budget < composition.floor())
+    usage_error("keeps " + std::to_string(composition.floor()) +
+                    " tokens in every lane whatever their score, the budget is " + std::to_string(budget),
+                composition.name);
+  if (budget > prompt + generate)
+    usage_error("a budget of " + std::to_string(budget) + " tokens is above the context of " +
+                    std::to_string(prompt + generate),
+                composition.name, "Give at most prompt + generated tokens.");
+  // Nothing to split where every lane holds its prompt.
+  if (budget >= prompt || allocation.spec->name == "uniform" || measures(allocation))
+    return {{{model.layers, {rule.lane(budget, stored)}}}};
+
+  policy::AllocationRequest request;
+  request.n_layers = model.layers;
+  request.n_kv_heads = model.kv_heads;
+  request.prompt = prompt;
+  request.budget = budget;
+  request.floor = composition.floor();
+  request.shared = composition.layer_unit();
+  const MatrixTables tables;
+  request.tables = &tables;
+  const std::vector<std::size_t> budgets =
+      allocation.spec->make_allocation(allocation.params)->allocate(request);
+  Holding out;
+  for (std::size_t layer = 0; layer < model.layers; ++layer) {
+    LayerGroup group{1, {}};
+    for (std::size_t head = 0; head < model.kv_heads; ++head)
+      append(group.lanes, rule.lane(budgets[layer * model.kv_heads + head], times));
+    append(out.layers, std::move(group));
+  }
+  return out;
+}
+
+Holding replayed_holding(const sim::Outcome& outcome, const sim::CellOutcome& cell,
+                         std::uint64_t stored_kv_heads) {
+  if (!cell.skipped.empty()) bug("a cell that was skipped holds nothing", cell.skipped);
+  const std::uint64_t times =
+      copies(stored_kv_heads == 0 ? outcome.n_kv_heads : stored_kv_heads, outcome.n_kv_heads);
+  Holding out;
+  for (std::size_t layer = 0; layer < outcome.n_layers; ++layer) {
+    LayerGroup group{1, {}};
+    for (std::size_t head = 0; head < outcome.n_kv_heads; ++head) {
+      const sim::LaneOutcome& lane = cell.lanes[layer * outcome.n_kv_heads + head];
+      const bool grew = lane.steps == 0 || lane.held_at_end == lane.kept_tokens + lane.steps;
+      append(group.lanes, {times, lane.kept_tokens, grew ? kNoLimit : lane.held_at_end});
+    }
+    append(out.layers, std::move(group));
+  }
+  return out;
+}
+
+policy::Cost cost_of(const policy::Composition& composition, const Model& model, std::uint64_t prompt,
+                     std::uint64_t budget) {
+  check_buildable(composition.eviction);
+  const policy::CostShape shape = shape_of(composition, model, prompt, budget);
+  return combined(composition.eviction.cost(shape), composition.allocation.cost(shape));
+}
+
+}  // namespace kvsim::cost
