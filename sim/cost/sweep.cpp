@@ -1,0 +1,37 @@
+#include "sim/cost/sweep.hpp"
+
+#include <algorithm>
+
+#include "sim/base/error.hpp"
+#include "sim/base/workers.hpp"
+
+namespace kvsim::cost {
+namespace {
+
+/// Points of a task: enough to make handing it out cheap, few enough to share a small sweep.
+constexpr std::size_t kTaskPoints = 64;
+
+SweepResult result_of(const SweepPoint& point) {
+  SweepResult result;
+  try {
+    result.estimate = estimate(*point.model, *point.machine, point.serving, *point.composition, point.budget);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::usage) throw;
+    result.problem = error.what();
+  }
+  return result;
+}
+
+}  // namespace
+
+std::vector<SweepResult> sweep(std::span<const SweepPoint> points, unsigned threads) {
+  std::vector<SweepResult> results(points.size());
+  const std::size_t tasks = (points.size() + kTaskPoints - 1) / kTaskPoints;
+  Workers(threads).run(tasks, [&](std::size_t task) {
+    const std::size_t end = std::min(points.size(), (task + 1) * kTaskPoints);
+    for (std::size_t i = task * kTaskPoints; i < end; ++i) results[i] = result_of(points[i]);
+  });
+  return results;
+}
+
+}  // namespace kvsim::cost
