@@ -100,14 +100,14 @@ TEST_CASE("what a config.json leaves out is what transformers' class makes of it
   const auto with = [](const std::string& type, const std::string& key, const std::string& value) {
     std::string text = config("model_type", "\"" + type + "\"");
     const std::string heads = ", \"num_key_value_heads\": 2";
-    if (const std::size_t at = text.find(heads); at != std::string::npos) text.erase(at, heads.size());
+    text.erase(text.find(heads), heads.size());
+    text.replace(text.find("_heads\": 8") + 9, 1, "16");
     if (!key.empty()) text.insert(1, "\"" + key + "\": " + value + ", ");
     return parse_model(text, "a.json");
   };
-  CHECK(with("llama", "", "").kv_heads == 8);
+  CHECK(with("llama", "", "").kv_heads == 16);
   CHECK(with("mistral", "", "").kv_heads == 8);
-  CHECK(with("mistral", "num_attention_heads", "16").kv_heads == 8);
-  CHECK(with("mistral", "num_key_value_heads", "null").kv_heads == 8);
+  CHECK(with("mistral", "num_key_value_heads", "null").kv_heads == 16);
   CHECK(with("mistral", "", "").window == 4096);
   CHECK(with("mistral", "sliding_window", "null").window == 0);
   CHECK(with("mistral", "sliding_window", "7").window == 7);
@@ -118,7 +118,7 @@ TEST_CASE("what a config.json leaves out is what transformers' class makes of it
   CHECK(with("llama", "tie_word_embeddings", "true").tied_embeddings);
   CHECK(with("some_other", "", "").tied_embeddings);
   CHECK(with("llama", "head_dim", "24").head_dim == 24);
-  CHECK(with("llama", "head_dim", "null").head_dim == 8);
+  CHECK(with("llama", "head_dim", "null").head_dim == 4);
   // Qwen slides only when told to, and only from its first sliding layer on.
   const std::string qwen = R"({"model_type": "qwen2", "hidden_size": 64, "intermediate_size": 96,
       "num_hidden_layers": 3, "num_attention_heads": 8, "num_key_value_heads": 2, "vocab_size": 10,
