@@ -1,35 +1,37 @@
 #pragma once
 /// Ceilings of the user's machine from the times that traces record.
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "sim/cost/machine.hpp"
-#include "sim/cost/model.hpp"
-#include "traces/header.hpp"
+#include "sim/cost/recording.hpp"
 
 namespace kvsim::cost {
 
-/// A timed forward pass.
-struct TimedPass {
-  std::uint64_t new_tokens = 0, past_tokens = 0;
-  double seconds = 0;            ///< of the whole pass
-  double attention_seconds = 0;  ///< of its attention, all layers; 0: not recorded
+/// Mean absolute relative errors of pass times; nothing where there is no such pass.
+struct PassErrors {
+  std::uint64_t prefill_passes = 0, decode_passes = 0;
+  std::optional<double> prefill{}, decode{}, all{};
 };
-/// Those of a trace with a duration. Throws Error(input) when it has none.
-std::vector<TimedPass> timed_passes(const trace::Header& header, const std::string& name);
 
 struct Calibration {
-  Ceilings ceilings{};
-  double matrix_rate = 0, bandwidth = 0;   ///< rates reached, if the machine's own are not known
-  std::uint64_t fitted = 0, held_out = 0;  ///< passes
-  // Mean absolute relative errors of pass times.
-  double fitted_error = 0;
-  double held_out_prefill_error = 0, held_out_decode_error = 0, held_out_error = 0;
+  Machine machine{};  ///< the base with the fitted ceilings
+  PassErrors fitted{}, held_out{};
 };
-/// Fits to every pass but each fifth, which is held out. Deterministic. Throws Error(usage) when there are
-/// too few passes, or only of one kind (prefill or decode).
-Calibration calibrate(const Model& model, const Machine& machine, std::span<const TimedPass> passes);
+
+/// A machine of which nothing is known: its rates are placeholders that calibrate() replaces by those
+/// reached.
+Machine unknown_machine(const std::string& name, std::uint64_t memory);
+
+/// Fits compute, memory, launch and the same three of attention to every pass but each fifth prefill and each
+/// fifth decode pass, by relative error: every prompt token weighs alike, prefill and decode as much as each
+/// other, and errors above 5 % count linearly (Huber), since a pass may have been interrupted. The norm and
+/// the rows of an attention tile are the best of a few. What times of whole passes cannot tell apart stays
+/// near the base machine: element-wise operations keep their proportion to the matrices', and a direction no
+/// pass speaks of does not move. Rates reached above the base's raise it. Deterministic. Throws Error(usage)
+/// for fewer than 4 prefill or 4 decode passes besides those held out, all of one length.
+Calibration calibrate(std::span<const Recording> recordings, const Machine& base);
 
 }  // namespace kvsim::cost

@@ -1,0 +1,239 @@
+#include "sim/cost/calibration.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <set>
+
+#include "sim/base/error.hpp"
+#include "sim/cost/latency.hpp"
+#include "sim/cost/relative_fit.hpp"
+
+namespace kvsim::cost {
+namespace {
+
+constexpr std::size_t kHeldOut = 5;  ///< each fifth
+constexpr std::size_t kFewest = 4;   ///< of a kind, to fit three ceilings each
+/// Relative errors beyond it count linearly.
+constexpr double kKnee = 0.05;
+/// Weight of the squared log distance from the base: matters only where the passes say nothing.
+constexpr double kHold = 1e-6;
+/// s to start an operation, and operations in a layer's element-wise work: where the search starts.
+constexpr double kCall = 1e-6, kElementwiseCalls = 6;
+constexpr std::array<double, 5> kNorms{1, 1.5, 2, 3, 8};
+constexpr std::array<std::uint64_t, 4> kAttentionRows{1, 16, 64, 128};
+
+/// What is fitted, of a machine whose rates are 1: ceilings are then rates.
+constexpr std::array<double Ceilings::*, 6> kFitted{&Ceilings::compute,          &Ceilings::memory,
+                                                    &Ceilings::launch,           &Ceilings::attention_compute,
+                                                    &Ceilings::attention_memory, &Ceilings::attention_launch};
+
+struct Sample {
+  const Recording* recording;
+  TimedPass pass;
+};
+
+/// Every pass, those to fit and those to hold out.
+struct Samples {
+  std::vector<Sample> fitted{}, held_out{};
+};
+
+Samples samples_of(std::span<const Recording> recordings) {
+  Samples samples;
+  std::array<std::size_t, 2> seen{};
+  for (const Recording& recording : recordings)
+    for (const TimedPass& pass : recording.passes) {
+      const bool out = ++seen[pass.decodes() ? 1 : 0] % kHeldOut == 0;
+      (out ? samples.held_out : samples.fitted).push_back({&recording, pass});
+    }
+  return samples;
+}
+
+void require_enough(const std::vector<Sample>& fitted) {
+  constexpr const char* kHint =
+      "Capture longer prompts, --prefill-chunk 64 records a pass per 64 tokens, or give several traces.";
+  std::size_t prefill = 0, decode = 0;
+  std::set<std::uint64_t> prefill_work, decode_work;
+  for (const Sample& sample : fitted) {
+    ++(sample.pass.decodes() ? decode : prefill);
+    (sample.pass.decodes() ? decode_work : prefill_work).insert(sample.pass.tokens + sample.pass.past);
+  }
+  const auto require = [](const char* kind, std::size_t passes, std::size_t lengths) {
+    if (passes < kFewest)
+      usage_error(
+          std::to_string(passes) + " " + kind + " passes to fit, " + std::to_string(kFewest) + " are needed",
+          "calibration", kHint);
+    if (lengths < 2) usage_error(std::string("all ") + kind + " passes see one length", "calibration", kHint);
+  };
+  require("prefill", prefill, prefill_work.size());
+  require("decode", decode, decode_work.size());
+}
+
+PassTime predicted(const Machine& machine, const Sample& sample) {
+  return pass_time(sample.recording->model, machine, sample.recording->serving, sample.pass.tokens,
+                   sample.pass.past, sample.pass.logits);
+}
+
+double attention_of(const PassTime& time) {
+  return time[OpClass::attention].seconds;
+}
+
+/// Attention and the rest apart where they were recorded apart.
+std::vector<Measurement> measurements_of(const std::vector<Sample>& samples) {
+  double prefill_tokens = 0, decode_tokens = 0;
+  for (const Sample& sample : samples)
+    (sample.pass.decodes() ? decode_tokens : prefill_tokens) += static_cast<double>(sample.pass.tokens);
+  std::vector<Measurement> out;
+  for (const auto& [recording, pass] : samples) {
+    const double weight =
+        static_cast<double>(pass.tokens) / (pass.decodes() ? decode_tokens : prefill_tokens);
+    if (pass.attention_seconds > 0) out.push_back({pass.attention_seconds, weight});
+    out.push_back({pass.seconds - pass.attention_seconds, weight});
+  }
+  return out;
+}
+
+/// Element-wise operations keep their proportion to the matrices'.
+Machine machine_with(const Machine& unit, const Machine& base, std::span<const double> fitted) {
+  Machine machine = unit;
+  Ceilings& ceilings = machine.ceilings;
+  for (std::size_t i = 0; i < kFitted.size(); ++i) ceilings.*kFitted[i] = fitted[i];
+  ceilings.elementwise_memory = ceilings.memory * base.ceilings.elementwise_memory / base.ceilings.memory;
+  ceilings.elementwise_launch =
+      base.ceilings.launch > 0 ? ceilings.launch * base.ceilings.elementwise_launch / base.ceilings.launch
+                               : 0;
+  return machine;
+}
+
+/// Rates a pass reached if nothing else had cost time: the fastest passes' of each kind.
+std::vector<double> start_of(const Machine& unit, const Machine& base, const std::vector<Sample>& samples) {
+  double compute = 0, memory = 0, attention_compute = 0, attention_memory = 0;
+  for (const Sample& sample : samples) {
+    const PassTime time = predicted(unit, sample);
+    const OpTime& attention = time[OpClass::attention];
+    double flops = 0, bytes = 0;
+    for (const OpTime& op : time.ops) {
+      flops += op.flops;
+      bytes += op.bytes;
+    }
+    const double seconds = sample.pass.attention_seconds;
+    compute = std::max(compute, flops / sample.pass.seconds);
+    memory = std::max(memory, bytes / sample.pass.seconds);
+    if (seconds <= 0) continue;
+    attention_compute = std::max(attention_compute, attention.flops / seconds);
+    attention_memory = std::max(attention_memory, attention.bytes / seconds);
+  }
+  if (attention_compute == 0) attention_compute = compute;
+  if (attention_memory == 0) attention_memory = memory;
+  constexpr double kShortest = 1e-9;  // a parameter of zero has no logarithm
+  return {compute,           memory,           std::max(base.ceilings.launch, kShortest),
+          attention_compute, attention_memory, std::max(base.ceilings.attention_launch, kShortest)};
+}
+
+struct Fitted {
+  Machine unit{};
+  RelativeFit fit{};
+};
+
+class Fitter {
+ public:
+  Fitter(const Machine& base, const std::vector<Sample>& samples)
+      : base_(base), samples_(samples), measured_(measurements_of(samples)) {}
+
+  /// The best of a few tile heights, then of a few norms.
+  Machine run() {
+    Machine unit = base_;
+    unit.matrix_rate = unit.bandwidth = 1;
+    std::vector<double> start = start_of(unit, base_, samples_);
+    Fitted best = fit(unit, start);
+    for (const std::uint64_t rows : kAttentionRows) {
+      unit.ceilings.attention_rows = rows;
+      keep_better(best, fit(unit, start));
+    }
+    unit = best.unit;
+    for (const double norm : kNorms) {
+      unit.ceilings.norm = norm;
+      keep_better(best, fit(unit, start));
+    }
+    return machine_with(best.unit, base_, best.fit.parameters);
+  }
+
+ private:
+  Fitted fit(const Machine& unit, const std::vector<double>& start) const {
+    const Prediction predict = [&](std::span<const double> parameters, std::span<double> out) {
+      const Machine machine = machine_with(unit, base_, parameters);
+      std::size_t next = 0;
+      for (const Sample& sample : samples_) {
+        const PassTime time = predicted(machine, sample);
+        const double attention = sample.pass.attention_seconds > 0 ? attention_of(time) : 0;
+        if (attention > 0) out[next++] = attention;
+        out[next++] = time.seconds() - attention;
+      }
+    };
+    return {unit, fit_relative(start, measured_, predict, kKnee, kHold)};
+  }
+
+  static void keep_better(Fitted& best, Fitted next) {
+    if (next.fit.loss < best.fit.loss) best = std::move(next);
+  }
+
+  const Machine& base_;
+  const std::vector<Sample>& samples_;
+  std::vector<Measurement> measured_;
+};
+
+/// Ceilings that are rates become shares of the machine's rates, or raise these.
+Machine in_shares(const Machine& rates, const Machine& base) {
+  Machine machine = rates;
+  Ceilings& ceilings = machine.ceilings;
+  machine.matrix_rate = std::max({base.matrix_rate, ceilings.compute, ceilings.attention_compute});
+  machine.bandwidth =
+      std::max({base.bandwidth, ceilings.memory, ceilings.attention_memory, ceilings.elementwise_memory});
+  machine.vector_rate = base.vector_rate * (machine.matrix_rate / base.matrix_rate);
+  for (double* share : {&ceilings.compute, &ceilings.attention_compute}) *share /= machine.matrix_rate;
+  for (double* share : {&ceilings.memory, &ceilings.attention_memory, &ceilings.elementwise_memory})
+    *share /= machine.bandwidth;
+  return machine;
+}
+
+PassErrors errors_of(const Machine& machine, const std::vector<Sample>& samples) {
+  PassErrors errors;
+  double prefill = 0, decode = 0;
+  for (const Sample& sample : samples) {
+    const double error = std::abs(predicted(machine, sample).seconds() / sample.pass.seconds - 1);
+    (sample.pass.decodes() ? decode : prefill) += error;
+    ++(sample.pass.decodes() ? errors.decode_passes : errors.prefill_passes);
+  }
+  const auto mean = [](double sum, std::uint64_t n) {
+    return n > 0 ? std::optional(sum / static_cast<double>(n)) : std::nullopt;
+  };
+  errors.prefill = mean(prefill, errors.prefill_passes);
+  errors.decode = mean(decode, errors.decode_passes);
+  errors.all = mean(prefill + decode, errors.prefill_passes + errors.decode_passes);
+  return errors;
+}
+
+}  // namespace
+
+Machine unknown_machine(const std::string& name, std::uint64_t memory) {
+  Machine machine;
+  machine.name = name;
+  machine.matrix_rate = machine.vector_rate = machine.bandwidth = 1;
+  machine.memory = memory;
+  machine.ceilings.launch = machine.ceilings.attention_launch = kCall;
+  machine.ceilings.elementwise_launch = kElementwiseCalls * kCall;
+  machine.ceilings.attention_sequence = 0;
+  return machine;
+}
+
+Calibration calibrate(std::span<const Recording> recordings, const Machine& base) {
+  const Samples samples = samples_of(recordings);
+  require_enough(samples.fitted);
+  Calibration calibration;
+  calibration.machine = in_shares(Fitter(base, samples.fitted).run(), base);
+  calibration.fitted = errors_of(calibration.machine, samples.fitted);
+  calibration.held_out = errors_of(calibration.machine, samples.held_out);
+  return calibration;
+}
+
+}  // namespace kvsim::cost

@@ -1,0 +1,32 @@
+#pragma once
+/// What a trace says of the machine it was recorded on: how long its forward passes took.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "sim/cost/model.hpp"
+#include "sim/cost/serving.hpp"
+#include "traces/header.hpp"
+
+namespace kvsim::cost {
+
+/// A timed forward pass.
+struct TimedPass {
+  std::uint64_t tokens = 0, past = 0;  ///< new ones, and those the cache held before
+  bool logits = true;                  ///< whether it ended with logits of its last token
+  double seconds = 0;                  ///< of the whole pass
+  double attention_seconds = 0;        ///< of its attention, all layers; 0: not recorded
+
+  bool decodes() const { return tokens == 1; }
+};
+
+struct Recording {
+  Model model{};
+  Serving serving{};  ///< bits of weights, activations and cache as the run had them; no workload
+  std::vector<TimedPass> passes{};
+};
+/// Throws Error(input), `where` naming the trace, when it holds no times, no config.json, or times that
+/// cannot be: negative, or longer in attention than in all.
+Recording recording_of(const trace::Header& header, const std::string& where);
+
+}  // namespace kvsim::cost
