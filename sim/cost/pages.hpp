@@ -10,12 +10,16 @@ namespace kvsim::cost {
 /// ceil(tokens / page).
 std::uint64_t pages_of(std::uint64_t tokens, std::uint64_t page);
 
+/// The least power of two that holds so many.
+std::uint64_t power_of_two(std::uint64_t tokens);
+
 /// Slots and pages a lane uses when nothing moves: a page is free only when every token in it is gone.
 struct PageUse {
   std::uint64_t slots = 0;  ///< tokens held
   std::uint64_t pages = 0;  ///< pages with a token in them
 };
-/// At a decode step (0: right after the prompt), token at position i in page i / page.
+/// At a decode step (0: right after the prompt), token at position i in page i / page. `lane` is in order of
+/// position, as a replay records it.
 PageUse page_use(std::span<const sim::Residency> lane, std::uint32_t step, std::uint64_t page);
 /// Expected share of pages that become free when a share of the tokens is evicted at random, without
 /// compaction: evicted^page.
@@ -42,9 +46,10 @@ struct Fragmentation {
 struct Request {
   std::uint64_t prompt = 0, generated = 0;
 };
-/// Averages over the requests' lives, every request weighted by its decode steps, as continuous batching sees
-/// them. `max_tokens` matters to `longest`, `page` to `paged`. Throws Error(usage) for no request, or one
-/// above max_tokens.
+/// Averages over the requests' lives, every request weighted by its decode steps and what it reserves, as a
+/// full memory under continuous batching sees them; at step s a request holds prompt + s tokens. `max_tokens`
+/// matters to `longest`, `page` to `paged`. Throws Error(usage) when no request generates anything, and for
+/// one above max_tokens.
 Fragmentation fragmentation(Allocator allocator, std::span<const Request> requests, std::uint64_t max_tokens,
                             std::uint64_t page);
 
