@@ -4,17 +4,13 @@
 #include <cmath>
 
 #include "sim/base/error.hpp"
-#include "sim/cost/memory.hpp"
+#include "sim/cost/checked.hpp"
 
 namespace kvsim::cost {
 namespace {
 
 double real(std::uint64_t count) {
   return static_cast<double>(count);
-}
-
-double shard(std::uint64_t size, std::uint64_t degree) {
-  return real(size / degree + (size % degree == 0 ? 0 : 1));
 }
 
 /// Exponential, running maximum, sum, scale and conversion of a score.
@@ -39,19 +35,20 @@ double attended_pairs(std::uint64_t tokens, std::uint64_t past, std::uint64_t wi
 DevicePass::DevicePass(const Model& model, const Machine& machine, const Serving& serving)
     : model_(model), machine_(machine), serving_(serving) {
   check_serving(model, serving);
-  const std::uint64_t degree = serving.tensor_parallel, stored = cost::stored_heads(model, serving.layout);
+  const std::uint64_t degree = serving.tensor_parallel, stored = stored_heads(model, serving.layout);
   if (degree > 1 && machine.device.bandwidth <= 0)
     usage_error("machine " + machine.name + " has no link to other devices", "tensor parallel degree",
                 "give its file a \"device_link\", or use one device");
   batch_ = real(serving.batch);
   activation_ = real(serving.runtime.activation_bytes);
   matrix_bytes_ = serving.runtime.weight_bits / 8;
-  head_bytes_ = activation_;
+  head_bytes_ = serving.runtime.embedding_bits / 8;
   share_ = 1 / real(degree);
-  query_heads_ = real(model.query_heads / degree);
-  kv_heads_ = real(local_kv_heads(model.kv_heads, degree));
-  ffn_ = shard(model.ffn, degree);
-  vocab_ = shard(model.vocab, degree);
+  const Model local = device_share(model, degree);
+  query_heads_ = real(local.query_heads);
+  kv_heads_ = real(local.kv_heads);
+  ffn_ = real(local.ffn);
+  vocab_ = real(local.vocab);
   stored_heads_ = real(local_kv_heads(stored, degree));
   stored_share_ = stored_heads_ / real(stored);
 }
@@ -130,17 +127,20 @@ double DevicePass::lane_bytes(std::uint64_t tokens) const {
          real(encoded_bytes(encoding.values, tokens, model_.value_dim));
 }
 
-void DevicePass::prefill_attention(PassTime& pass, std::uint64_t tokens, std::uint64_t past) const {
+/// `window`: keys that a row reaches at most; 0: all.
+Demand DevicePass::chunk_attention(std::uint64_t tokens, std::uint64_t past, std::uint64_t window) const {
   const Ceilings& ceilings = machine_.ceilings;
-  const double key = real(model_.head_dim), value = real(model_.value_dim);
-  const std::uint64_t reach = model_.window == 0 ? past : std::min(past, model_.window);
+  const double width = real(model_.head_dim) + real(model_.value_dim);
   const bool eager = serving_.runtime.attention == Attention::eager;
   // Unfused products compute the whole rectangle and mask half of it.
-  double pairs = eager ? real(tokens) * real(past + tokens) : attended_pairs(tokens, past, model_.window);
-  if (!eager)
-    pairs *= real((tokens - 1) / ceilings.attention_rows + 1) * real(ceilings.attention_rows) / real(tokens);
-  Demand attention{.flops = 2 * batch_ * query_heads_ * (key + value) * pairs,
-                   .bytes = batch_ * (activation_ * real(tokens) * query_heads_ * (key + value) +
+  double pairs = eager ? real(tokens) * real(past + tokens) : attended_pairs(tokens, past, window);
+  if (!eager) {
+    const std::uint64_t rows = ceilings.attention_rows;
+    pairs *= real(ceil_divided(tokens, rows)) * real(rows) / real(tokens);
+  }
+  const std::uint64_t reach = window == 0 ? past : std::min(past, window);
+  Demand attention{.flops = 2 * batch_ * query_heads_ * width * pairs,
+                   .bytes = batch_ * (activation_ * real(tokens) * query_heads_ * width +
                                       stored_heads_ * lane_bytes(reach + tokens)),
                    .compute_ceiling = ceilings.attention_compute,
                    .memory_ceiling = ceilings.attention_memory,
@@ -149,7 +149,20 @@ void DevicePass::prefill_attention(PassTime& pass, std::uint64_t tokens, std::ui
     attention.ops = batch_ * query_heads_ * kSoftmaxOps * pairs;
     attention.bytes += batch_ * query_heads_ * kScorePasses * activation_ * pairs;
   }
-  charge(pass[OpClass::attention], attention, real(model_.layers));
+  return attention;
+}
+
+void DevicePass::prefill_attention(PassTime& pass, std::uint64_t tokens, std::uint64_t past) const {
+  charge(pass[OpClass::attention], chunk_attention(tokens, past, model_.window), real(model_.layers));
+}
+
+void DevicePass::streamed_attention(PassTime& pass, std::uint64_t tokens, std::uint64_t past,
+                                    const Holding& holding) const {
+  for (const LayerGroup& group : holding.layers) {
+    std::uint64_t window = group.longest(0);
+    if (model_.window != 0) window = std::min(window, model_.window);
+    charge(pass[OpClass::attention], chunk_attention(tokens, past, window), real(group.layers));
+  }
 }
 
 DevicePass::Read DevicePass::layer_read(const LayerGroup& group, std::uint64_t step) const {
@@ -240,7 +253,7 @@ void DevicePass::prompt_policy(PassTime& pass, const policy::Cost& cost) const {
 void DevicePass::step_policy(PassTime& pass, const Holding& holding, const policy::Cost& cost,
                              std::uint64_t step) const {
   const bool rows = cost.decode_rows && serving_.runtime.attention == Attention::flash;
-  const double stored = real(cost::stored_heads(model_, serving_.layout));
+  const double stored = real(stored_heads(model_, serving_.layout));
   for (const LayerGroup& group : holding.layers) {
     const double tokens = real(group.tokens(step)) / stored;
     Demand work = demand(cost.step + tokens * cost.step_slot, batch_);

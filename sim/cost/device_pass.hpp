@@ -32,6 +32,9 @@ class DevicePass {
   void head(PassTime& pass, std::uint64_t rows) const;
   /// `tokens` new rows after `past` cached tokens, causal, all layers.
   void prefill_attention(PassTime& pass, std::uint64_t tokens, std::uint64_t past) const;
+  /// The same for a policy that holds no more than its budget of the prompt at any time.
+  void streamed_attention(PassTime& pass, std::uint64_t tokens, std::uint64_t past,
+                          const Holding& holding) const;
   /// One row against what is held at `step`.
   void decode_attention(PassTime& pass, const Holding& holding, std::uint64_t step) const;
   /// What the policy does when the prompt ends, without passes of its own.
@@ -41,6 +44,7 @@ class DevicePass {
 
  private:
   Demand product(double tokens, double in, double out, double weight_bytes) const;
+  Demand chunk_attention(std::uint64_t tokens, std::uint64_t past, std::uint64_t window) const;
   Demand score_rows(const policy::Cost& cost) const;
   Demand demand(const policy::Work& work, double times) const;
   void charge(OpTime& op, const Demand& demand, double times) const;

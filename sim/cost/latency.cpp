@@ -28,29 +28,40 @@ void wait_for_host(PassTime& pass, const Runtime& runtime) {
   pass.host = std::max(0.0, runtime.host_floor - pass.seconds());
 }
 
-/// A step of a prefill, compression left out.
-PassTime chunk_pass(const DevicePass& device, const Serving& serving, std::uint64_t tokens,
-                    std::uint64_t past, std::uint64_t logits) {
-  PassTime pass;
-  device.dense(pass, tokens);
-  device.prefill_attention(pass, tokens, past);
-  if (logits > 0) device.head(pass, logits);
-  wait_for_host(pass, serving.runtime);
-  return pass;
-}
+/// Passes over a prompt, compression left out.
+class PromptPasses {
+ public:
+  /// `streamed`: what a policy holds that lets the prompt through its budget; null for others.
+  PromptPasses(const DevicePass& device, const Serving& serving, const Holding* streamed)
+      : device_(device), serving_(serving), streamed_(streamed) {}
 
-/// The passes over the prompt, compression left out.
-PassTime prompt_passes(const DevicePass& device, const Serving& serving) {
-  const std::uint64_t prompt = serving.prompt;
-  const std::uint64_t chunk = serving.chunk == 0 ? prompt : serving.chunk;
-  const std::uint64_t logits = std::max<std::uint64_t>(1, serving.runtime.logits_rows);
-  const std::uint64_t last = (prompt - 1) / chunk;
-  PassTime sum = sum_steps(1, last, {}, [&](std::uint64_t number) {
-    return chunk_pass(device, serving, chunk, (number - 1) * chunk, 0);
-  });
-  add(sum, chunk_pass(device, serving, prompt - last * chunk, last * chunk, logits), 1);
-  return sum;
-}
+  PassTime chunk(std::uint64_t tokens, std::uint64_t past, std::uint64_t logits) const {
+    PassTime pass;
+    device_.dense(pass, tokens);
+    if (streamed_ != nullptr)
+      device_.streamed_attention(pass, tokens, past, *streamed_);
+    else
+      device_.prefill_attention(pass, tokens, past);
+    if (logits > 0) device_.head(pass, logits);
+    wait_for_host(pass, serving_.runtime);
+    return pass;
+  }
+
+  PassTime all() const {
+    const std::uint64_t prompt = serving_.prompt, size = serving_.chunk == 0 ? prompt : serving_.chunk;
+    const std::uint64_t whole = (prompt - 1) / size, last = prompt - whole * size;
+    const std::uint64_t logits = std::clamp<std::uint64_t>(serving_.runtime.logits_rows, 1, last);
+    PassTime sum =
+        sum_steps(1, whole, {}, [&](std::uint64_t number) { return chunk(size, (number - 1) * size, 0); });
+    add(sum, chunk(last, prompt - last, logits), 1);
+    return sum;
+  }
+
+ private:
+  const DevicePass& device_;
+  const Serving& serving_;
+  const Holding* streamed_;
+};
 
 /// One more prefill of which the last layer's MLP and the logits are left out, as often as a request pays for
 /// it.
@@ -131,7 +142,7 @@ PassTime prefill_time(const Model& model, const Machine& machine, const Serving&
                       const Holding& holding, const policy::Cost& cost) {
   const DevicePass device(model, machine, serving);
   check_holding(model, serving, holding);
-  PassTime pass = prompt_passes(device, serving);
+  PassTime pass = PromptPasses(device, serving, cost.streams ? &holding : nullptr).all();
   add_extra_prefills(pass, device, serving, cost.extra_prefills * serving.runtime.row_share);
   device.prompt_policy(pass, cost);
   return pass;
@@ -176,7 +187,7 @@ PassTime pass_time(const Model& model, const Machine& machine, const Serving& se
                    std::uint64_t past, bool logits) {
   const DevicePass device(model, machine, serving);
   if (tokens == 0) usage_error("a pass of no tokens takes no time", "new tokens");
-  if (tokens > 1) return chunk_pass(device, serving, tokens, past, logits ? 1 : 0);
+  if (tokens > 1) return PromptPasses(device, serving, nullptr).chunk(tokens, past, logits ? 1 : 0);
   const Holding full{{{model.layers, {{stored_heads(model, serving.layout), past, kNoLimit}}}}};
   PassTime pass;
   device.dense(pass, 1);
