@@ -19,6 +19,9 @@ constexpr double kSoftmaxOps = 5;
 /// values.
 constexpr double kScorePasses = 4;
 
+/// Of the measured start of attention attention, what is left when the cache is small.
+constexpr double kLeastStart = 0.4;
+
 /// Sum over `tokens` rows after `past` cached ones of the keys each attends to, itself included.
 double attended_pairs(std::uint64_t tokens, std::uint64_t past, std::uint64_t window) {
   const double rows = real(tokens), cached = real(past);
@@ -28,6 +31,14 @@ double attended_pairs(std::uint64_t tokens, std::uint64_t past, std::uint64_t wi
   const double beyond = real(std::min(tokens, past + tokens - window));
   const double before = rows - beyond;
   return before * cached + before * (before + 1) / 2 + beyond * real(window);
+}
+
+/// The same, per causal pair, when rows are computed in whole tiles: each against all keys up to its last
+/// row.
+double tile_padding(std::uint64_t tokens, std::uint64_t past, std::uint64_t tile) {
+  const double tiles = real(ceil_divided(tokens, tile)), rows = real(tile);
+  const double computed = rows * (tiles * real(past) + rows * tiles * (tiles + 1) / 2);
+  return computed / attended_pairs(tokens, past, 0);
 }
 
 }  // namespace
@@ -54,15 +65,17 @@ DevicePass::DevicePass(const Model& model, const Machine& machine, const Serving
 }
 
 void DevicePass::charge(OpTime& op, const Demand& demand, double times) const {
+  const double norm = machine_.ceilings.norm;
   const double compute =
       demand.flops / (demand.compute_ceiling * machine_.matrix_rate) + demand.ops / machine_.vector_rate;
   const double memory = demand.bytes / (demand.memory_ceiling * machine_.bandwidth);
+  const double busy = roofline(compute, memory, norm);
   op.flops += times * demand.flops;
   op.bytes += times * demand.bytes;
   op.compute += times * compute;
   op.memory += times * memory;
-  op.overhead += times * demand.overhead;
-  op.seconds += times * (roofline(compute, memory, machine_.ceilings.norm) + demand.overhead);
+  op.overhead += times * (demand.overhead + demand.hidden_overhead);
+  op.seconds += times * (roofline(busy, demand.hidden_overhead, norm) + demand.overhead);
 }
 
 Demand DevicePass::product(double tokens, double in, double out, double weight_bytes) const {
@@ -99,7 +112,7 @@ void DevicePass::dense(PassTime& pass, std::uint64_t tokens) const {
   const Ceilings& ceilings = machine_.ceilings;
   Demand small{.bytes = activation_ * all * elements + batch_ * stored_heads_ * lane_bytes(tokens),
                .memory_ceiling = ceilings.elementwise_memory,
-               .overhead = ceilings.elementwise_launch};
+               .hidden_overhead = ceilings.elementwise_launch};
   charge(pass[OpClass::elementwise], small, layers);
 
   if (serving_.tensor_parallel > 1) {
@@ -127,28 +140,32 @@ double DevicePass::lane_bytes(std::uint64_t tokens) const {
          real(encoded_bytes(encoding.values, tokens, model_.value_dim));
 }
 
+double DevicePass::attention_start(double cache_bytes) const {
+  const double size = machine_.cache == 0 ? 1 : std::min(1.0, cache_bytes / real(machine_.cache));
+  return machine_.ceilings.attention_launch * (kLeastStart + (1 - kLeastStart) * size);
+}
+
 /// `window`: keys that a row reaches at most; 0: all.
 Demand DevicePass::chunk_attention(std::uint64_t tokens, std::uint64_t past, std::uint64_t window) const {
   const Ceilings& ceilings = machine_.ceilings;
   const double width = real(model_.head_dim) + real(model_.value_dim);
-  const bool eager = serving_.runtime.attention == Attention::eager;
-  // Unfused products compute the whole rectangle and mask half of it.
-  double pairs = eager ? real(tokens) * real(past + tokens) : attended_pairs(tokens, past, window);
-  if (!eager) {
-    const std::uint64_t rows = ceilings.attention_rows;
-    pairs *= real(ceil_divided(tokens, rows)) * real(rows) / real(tokens);
-  }
   const std::uint64_t reach = window == 0 ? past : std::min(past, window);
-  Demand attention{.flops = 2 * batch_ * query_heads_ * width * pairs,
-                   .bytes = batch_ * (activation_ * real(tokens) * query_heads_ * width +
-                                      stored_heads_ * lane_bytes(reach + tokens)),
+  const double cache = batch_ * stored_heads_ * lane_bytes(reach + tokens);
+  Demand attention{.bytes = batch_ * activation_ * real(tokens) * query_heads_ * width + cache,
                    .compute_ceiling = ceilings.attention_compute,
                    .memory_ceiling = ceilings.attention_memory,
-                   .overhead = ceilings.attention_launch};
-  if (eager) {
-    attention.ops = batch_ * query_heads_ * kSoftmaxOps * pairs;
-    attention.bytes += batch_ * query_heads_ * kScorePasses * activation_ * pairs;
+                   .overhead = attention_start(cache)};
+  double pairs = batch_ * query_heads_;
+  if (serving_.runtime.attention == Attention::flash) {
+    pairs *= attended_pairs(tokens, past, window);
+    attention.compute_ceiling /= tile_padding(tokens, past, ceilings.attention_rows);
+  } else {
+    // Unfused products compute the whole rectangle and mask half of it.
+    pairs *= real(tokens) * real(past + tokens);
+    attention.ops = kSoftmaxOps * pairs;
+    attention.bytes += kScorePasses * activation_ * pairs;
   }
+  attention.flops = 2 * width * pairs;
   return attention;
 }
 
@@ -196,10 +213,7 @@ void DevicePass::decode_attention(PassTime& pass, const Holding& holding, std::u
       attention.ops = kSoftmaxOps * pairs;
       attention.bytes += kScorePasses * activation_ * pairs;
     }
-    // Kernels are measured to start faster on caches that the last cache level holds: down to half.
-    const double size = machine_.cache == 0 ? 1 : std::min(1.0, cache / real(machine_.cache));
-    attention.overhead =
-        ceilings.attention_launch * (1 + size) / 2 + ceilings.attention_sequence * std::sqrt(batch_);
+    attention.overhead = attention_start(cache) + ceilings.attention_sequence * std::sqrt(batch_);
     charge(pass[OpClass::attention], attention, real(group.layers));
   }
 }

@@ -13,7 +13,8 @@ struct Demand {
   double flops = 0, ops = 0;  ///< of matrix and of vector units
   double bytes = 0;
   double compute_ceiling = 1, memory_ceiling = 1;
-  double overhead = 0;  ///< s
+  double overhead = 0;         ///< s, added
+  double hidden_overhead = 0;  ///< s, of launches that overlap with the work before them: a third limit
 };
 
 /// Prices the operations of a pass for one of Serving::tensor_parallel devices, all of which do the same.
@@ -44,6 +45,8 @@ class DevicePass {
 
  private:
   Demand product(double tokens, double in, double out, double weight_bytes) const;
+  /// Kernels start faster on a layer's cache that the last cache level of the device holds.
+  double attention_start(double cache_bytes) const;
   Demand chunk_attention(std::uint64_t tokens, std::uint64_t past, std::uint64_t window) const;
   Demand score_rows(const policy::Cost& cost) const;
   Demand demand(const policy::Work& work, double times) const;

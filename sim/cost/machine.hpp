@@ -14,10 +14,10 @@ struct Ceilings {
   double norm = 2;                     ///< p >= 1; large values are the hard maximum
   double launch = 5e-6;                ///< t0, s per operation
   double elementwise_memory = 0.6;     ///< em of norms, rotations, activations, additions
-  double elementwise_launch = 20e-6;   ///< s per layer for all of these
+  double elementwise_launch = 20e-6;   ///< s per layer for all of these, hidden behind their bytes
   double attention_compute = 0.6;      ///< of prefill attention
   double attention_memory = 0.85;      ///< of decode attention
-  double attention_launch = 20e-6;     ///< s per layer of decode attention
+  double attention_launch = 20e-6;     ///< s per layer of attention
   double attention_sequence = 1.5e-6;  ///< s, times sqrt(sequences), per layer of decode attention
   /// Rows of a prefill attention tile: a smaller chunk costs as much as so many rows.
   std::uint64_t attention_rows = 128;
