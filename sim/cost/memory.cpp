@@ -328,7 +328,7 @@ Memory prefill_peak(const Model& model, const Machine& machine, const Serving& s
                                  ceil_divided(cost.scratch_bytes, serving.tensor_parallel));
   if (earlier == 0) return peak;
   // The chunk before the last may be longer than the last.
-  const Memory previous = at(before, before, before,
+  const Memory previous = at(cost.streams ? Moment{} : before, before, before,
                              {.tokens = chunk,
                               .attended = earlier,
                               .logits_rows = std::min(rows, chunk),

@@ -135,7 +135,7 @@ TEST_CASE("shares of memory agree with counting slot by slot", "[cost][pages]") 
 }
 
 TEST_CASE("tokens that fill a page of virtual memory", "[cost][pages]") {
-  // vAttention, table 8: Yi-6B, 4 KV heads of 128 in fp16, 2 MiB pages: 2048 tokens on one device.
+  // vAttention: Yi-6B with 4 KV heads of 128 in fp16 and 2 MiB pages, 2048 tokens; Llama-3-8B, 64 KiB, 32.
   CHECK(tokens_per_page(2 << 20, 4, 128, 2) == 2048);
   CHECK(tokens_per_page(64 << 10, 8, 128, 2) == 32);
   CHECK(tokens_per_page(2048, 8, 128, 2) == 1);
