@@ -23,10 +23,24 @@ constexpr double kCall = 1e-6, kElementwiseCalls = 6;
 constexpr std::array<double, 5> kNorms{1, 1.5, 2, 3, 8};
 constexpr std::array<std::uint64_t, 4> kAttentionRows{1, 16, 64, 128};
 
-/// What is fitted, of a machine whose rates are 1: ceilings are then rates.
-constexpr std::array<double Ceilings::*, 6> kFitted{&Ceilings::compute,          &Ceilings::memory,
-                                                    &Ceilings::launch,           &Ceilings::attention_compute,
-                                                    &Ceilings::attention_memory, &Ceilings::attention_launch};
+/// Ceilings of a machine whose rates are 1 are rates.
+using Parameters = std::vector<double Ceilings::*>;
+
+/// Starting an operation and reading its weights look alike in passes of one model, and its start like that
+/// of attention where this was not timed apart.
+Parameters parameters_of(std::span<const Recording> recordings) {
+  Parameters out{&Ceilings::compute, &Ceilings::memory, &Ceilings::attention_compute,
+                 &Ceilings::attention_memory};
+  std::set<std::uint64_t> sizes;
+  bool apart = true;
+  for (const Recording& recording : recordings) {
+    sizes.insert(recording.model.streamed_parameters());
+    for (const TimedPass& pass : recording.passes) apart = apart && pass.attention_seconds > 0;
+  }
+  if (sizes.size() > 1) out.push_back(&Ceilings::launch);
+  if (apart) out.push_back(&Ceilings::attention_launch);
+  return out;
+}
 
 struct Sample {
   const Recording* recording;
@@ -74,10 +88,6 @@ PassTime predicted(const Machine& machine, const Sample& sample) {
                    sample.pass.past, sample.pass.logits);
 }
 
-double attention_of(const PassTime& time) {
-  return time[OpClass::attention].seconds;
-}
-
 /// Attention and the rest apart where they were recorded apart.
 std::vector<Measurement> measurements_of(const std::vector<Sample>& samples) {
   double prefill_tokens = 0, decode_tokens = 0;
@@ -93,93 +103,101 @@ std::vector<Measurement> measurements_of(const std::vector<Sample>& samples) {
   return out;
 }
 
-/// Element-wise operations keep their proportion to the matrices'.
-Machine machine_with(const Machine& unit, const Machine& base, std::span<const double> fitted) {
-  Machine machine = unit;
-  Ceilings& ceilings = machine.ceilings;
-  for (std::size_t i = 0; i < kFitted.size(); ++i) ceilings.*kFitted[i] = fitted[i];
-  ceilings.elementwise_memory = ceilings.memory * base.ceilings.elementwise_memory / base.ceilings.memory;
-  ceilings.elementwise_launch =
-      base.ceilings.launch > 0 ? ceilings.launch * base.ceilings.elementwise_launch / base.ceilings.launch
-                               : 0;
-  return machine;
-}
-
-/// Rates a pass reached if nothing else had cost time: the fastest passes' of each kind.
-std::vector<double> start_of(const Machine& unit, const Machine& base, const std::vector<Sample>& samples) {
-  double compute = 0, memory = 0, attention_compute = 0, attention_memory = 0;
+/// Rates a pass would have reached had nothing else cost time, the fastest passes'; the rest as it was.
+Ceilings start_of(const Machine& unit, const std::vector<Sample>& samples) {
+  Ceilings start = unit.ceilings;
+  start.compute = start.memory = start.attention_compute = start.attention_memory = 0;
+  const auto raise = [](double& rate, double amount, double seconds) {
+    if (seconds > 0) rate = std::max(rate, amount / seconds);
+  };
   for (const Sample& sample : samples) {
     const PassTime time = predicted(unit, sample);
+    OpTime all;
+    for (const OpTime& op : time.ops) add(all, op, 1);
     const OpTime& attention = time[OpClass::attention];
-    double flops = 0, bytes = 0;
-    for (const OpTime& op : time.ops) {
-      flops += op.flops;
-      bytes += op.bytes;
-    }
-    const double seconds = sample.pass.attention_seconds;
-    compute = std::max(compute, flops / sample.pass.seconds);
-    memory = std::max(memory, bytes / sample.pass.seconds);
-    if (seconds <= 0) continue;
-    attention_compute = std::max(attention_compute, attention.flops / seconds);
-    attention_memory = std::max(attention_memory, attention.bytes / seconds);
+    const double apart = sample.pass.attention_seconds;
+    raise(start.compute, all.flops, sample.pass.seconds);
+    raise(start.memory, all.bytes, sample.pass.seconds);
+    raise(start.attention_compute, attention.flops, apart > 0 ? apart : sample.pass.seconds);
+    raise(start.attention_memory, attention.bytes, apart > 0 ? apart : sample.pass.seconds);
   }
-  if (attention_compute == 0) attention_compute = compute;
-  if (attention_memory == 0) attention_memory = memory;
-  constexpr double kShortest = 1e-9;  // a parameter of zero has no logarithm
-  return {compute,           memory,           std::max(base.ceilings.launch, kShortest),
-          attention_compute, attention_memory, std::max(base.ceilings.attention_launch, kShortest)};
+  return start;
 }
-
-struct Fitted {
-  Machine unit{};
-  RelativeFit fit{};
-};
 
 class Fitter {
  public:
-  Fitter(const Machine& base, const std::vector<Sample>& samples)
-      : base_(base), samples_(samples), measured_(measurements_of(samples)) {}
+  Fitter(const Machine& base, Parameters parameters, const std::vector<Sample>& samples)
+      : base_(base),
+        parameters_(std::move(parameters)),
+        samples_(samples),
+        measured_(measurements_of(samples)),
+        unit_(base) {
+    unit_.matrix_rate = unit_.bandwidth = 1;
+    unit_.ceilings = start_of(unit_, samples);
+    for (const auto parameter : parameters_) start_.push_back(std::max(unit_.ceilings.*parameter, kShortest));
+  }
 
-  /// The best of a few tile heights, then of a few norms.
+  /// With the best of a few tile heights, then of a few norms. Its rates are 1.
   Machine run() {
-    Machine unit = base_;
-    unit.matrix_rate = unit.bandwidth = 1;
-    std::vector<double> start = start_of(unit, base_, samples_);
-    Fitted best = fit(unit, start);
+    Candidate best = fit(unit_);
     for (const std::uint64_t rows : kAttentionRows) {
+      Machine unit = best.machine;
       unit.ceilings.attention_rows = rows;
-      keep_better(best, fit(unit, start));
+      keep_better(best, fit(unit));
     }
-    unit = best.unit;
     for (const double norm : kNorms) {
+      Machine unit = best.machine;
       unit.ceilings.norm = norm;
-      keep_better(best, fit(unit, start));
+      keep_better(best, fit(unit));
     }
-    return machine_with(best.unit, base_, best.fit.parameters);
+    return best.machine;
   }
 
  private:
-  Fitted fit(const Machine& unit, const std::vector<double>& start) const {
-    const Prediction predict = [&](std::span<const double> parameters, std::span<double> out) {
-      const Machine machine = machine_with(unit, base_, parameters);
+  struct Candidate {
+    Machine machine{};
+    double loss = 0;
+  };
+
+  /// Element-wise operations keep their proportion to the matrices'.
+  Machine with(const Machine& unit, std::span<const double> values) const {
+    Machine machine = unit;
+    Ceilings& ceilings = machine.ceilings;
+    for (std::size_t i = 0; i < values.size(); ++i) ceilings.*parameters_[i] = values[i];
+    const Ceilings& base = base_.ceilings;
+    ceilings.elementwise_memory = ceilings.memory * (base.elementwise_memory / base.memory);
+    if (base.launch > 0)
+      ceilings.elementwise_launch = ceilings.launch * (base.elementwise_launch / base.launch);
+    return machine;
+  }
+
+  Candidate fit(const Machine& unit) const {
+    const Prediction predict = [&](std::span<const double> values, std::span<double> out) {
+      const Machine machine = with(unit, values);
       std::size_t next = 0;
       for (const Sample& sample : samples_) {
         const PassTime time = predicted(machine, sample);
-        const double attention = sample.pass.attention_seconds > 0 ? attention_of(time) : 0;
+        const double attention = sample.pass.attention_seconds > 0 ? time[OpClass::attention].seconds : 0;
         if (attention > 0) out[next++] = attention;
         out[next++] = time.seconds() - attention;
       }
     };
-    return {unit, fit_relative(start, measured_, predict, kKnee, kHold)};
+    const RelativeFit fit = fit_relative(start_, measured_, predict, kKnee, kHold);
+    return {with(unit, fit.parameters), fit.loss};
   }
 
-  static void keep_better(Fitted& best, Fitted next) {
-    if (next.fit.loss < best.fit.loss) best = std::move(next);
+  static void keep_better(Candidate& best, Candidate next) {
+    if (next.loss < best.loss) best = std::move(next);
   }
+
+  static constexpr double kShortest = 1e-9;  ///< s; zero has no logarithm
 
   const Machine& base_;
+  Parameters parameters_;
   const std::vector<Sample>& samples_;
   std::vector<Measurement> measured_;
+  Machine unit_;
+  std::vector<double> start_{};
 };
 
 /// Ceilings that are rates become shares of the machine's rates, or raise these.
@@ -230,7 +248,7 @@ Calibration calibrate(std::span<const Recording> recordings, const Machine& base
   const Samples samples = samples_of(recordings);
   require_enough(samples.fitted);
   Calibration calibration;
-  calibration.machine = in_shares(Fitter(base, samples.fitted).run(), base);
+  calibration.machine = in_shares(Fitter(base, parameters_of(recordings), samples.fitted).run(), base);
   calibration.fitted = errors_of(calibration.machine, samples.fitted);
   calibration.held_out = errors_of(calibration.machine, samples.held_out);
   return calibration;

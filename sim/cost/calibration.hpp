@@ -25,13 +25,14 @@ struct Calibration {
 /// reached.
 Machine unknown_machine(const std::string& name, std::uint64_t memory);
 
-/// Fits compute, memory, launch and the same three of attention to every pass but each fifth prefill and each
-/// fifth decode pass, by relative error: every prompt token weighs alike, prefill and decode as much as each
-/// other, and errors above 5 % count linearly (Huber), since a pass may have been interrupted. The norm and
-/// the rows of an attention tile are the best of a few. What times of whole passes cannot tell apart stays
-/// near the base machine: element-wise operations keep their proportion to the matrices', and a direction no
-/// pass speaks of does not move. Rates reached above the base's raise it. Deterministic. Throws Error(usage)
-/// for fewer than 4 prefill or 4 decode passes besides those held out, all of one length.
+/// Fits compute, memory and launch, of attention and of the rest, to every pass but each fifth prefill and
+/// each fifth decode pass, by relative error: every prompt token weighs alike, prefill and decode as much as
+/// each other, and errors above 5 % count linearly (Huber), since a pass may have been interrupted. The norm
+/// and the rows of an attention tile are the best of a few. What the passes cannot tell stays as in the base
+/// machine: launches where all passes are of one model (they cost what reading its weights costs), that of
+/// attention where it was not timed apart, the share of element-wise operations in the rest. Rates reached
+/// above the base's raise it. Deterministic. Throws Error(usage) for fewer than 4 prefill or 4 decode passes
+/// besides those held out, or all of one length.
 Calibration calibrate(std::span<const Recording> recordings, const Machine& base);
 
 }  // namespace kvsim::cost
