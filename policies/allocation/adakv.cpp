@@ -1,10 +1,12 @@
 // Heads of a layer compete for its budget.
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <numeric>
 
 #include "policies/api/allocation.hpp"
 #include "policies/api/spec.hpp"
+#include "policies/parts/cost_terms.hpp"
 #include "policies/parts/largest_counts.hpp"
 #include "policies/parts/variant.hpp"
 #include "policies/parts/whole_numbers.hpp"
@@ -100,6 +102,16 @@ class AdaKv final : public Allocation {
   std::string variant_;
 };
 
+/// Every head's scores are sorted and the heads' sorted lists merged; a lane's number is kept.
+Cost cost_of(const Params&, const CostShape& shape) {
+  Cost out;
+  out.prompt = sorted(shape, sets_of({}, shape));
+  out.prompt.ops +=
+      static_cast<double>(shape.budget * shape.kv_heads) * std::log2(static_cast<double>(shape.kv_heads));
+  out.metadata.lane = kNumberBytes;
+  return out;
+}
+
 }  // namespace
 
 PolicySpec adakv_spec() {
@@ -140,6 +152,7 @@ PolicySpec adakv_spec() {
                  variant_param({"official", "kvpress"})},
       .uses_scores = true,
       .inexact = [](const Params& params) { return params.word("variant") == "official"; },
+      .cost = cost_of,
       .make_allocation = [](const Params& params) { return std::make_unique<AdaKv>(params); }};
 }
 

@@ -1,10 +1,12 @@
 // The split that keeps the most of the eviction's own score.
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <numeric>
 
 #include "policies/api/allocation.hpp"
 #include "policies/api/spec.hpp"
+#include "policies/parts/cost_terms.hpp"
 #include "policies/parts/largest_counts.hpp"
 #include "policies/parts/whole_numbers.hpp"
 #include "sim/base/error.hpp"
@@ -58,6 +60,16 @@ class BestSplit final : public Allocation {
   bool per_layer_, normalise_;
 };
 
+/// Every head's scores are sorted; a heap over all lanes, or layers, hands out the budget.
+Cost cost_of(const Params&, const CostShape& shape) {
+  Cost out;
+  out.prompt = sorted(shape, sets_of({}, shape));
+  out.prompt.ops += static_cast<double>(shape.budget * shape.kv_heads) *
+                    std::log2(static_cast<double>(shape.n_layers * shape.kv_heads));
+  out.metadata.lane = kNumberBytes;
+  return out;
+}
+
 }  // namespace
 
 PolicySpec best_split_spec() {
@@ -83,6 +95,7 @@ PolicySpec best_split_spec() {
                   .fallback = "false",
                   .help = "every lane's scores divided by their sum first"}},
       .uses_scores = true,
+      .cost = cost_of,
       .make_allocation = [](const Params& params) {
         return std::make_unique<BestSplit>(params.word("scope") == "layer", params.flag("normalise"));
       }};

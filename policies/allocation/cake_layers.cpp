@@ -5,6 +5,7 @@
 #include "policies/api/allocation.hpp"
 #include "policies/api/score_policy.hpp"
 #include "policies/api/spec.hpp"
+#include "policies/parts/cost_terms.hpp"
 #include "policies/parts/whole_numbers.hpp"
 #include "sim/base/error.hpp"
 
@@ -101,6 +102,15 @@ ParamSpec temperature(const char* name, const char* help) {
   return {.name = name, .type = ParamType::real, .fallback = "1", .min = 0.05, .max = 1000, .help = help};
 }
 
+/// Entropy and variance of the last rows, three operations each.
+Cost cost_of(const Params& params, const CostShape& shape) {
+  const std::size_t rows = params.count("rows");
+  Cost out = window_cost(shape, rows, "none");
+  out.prompt.ops += 6 * seen(shape, rows);
+  out.metadata.layer = kNumberBytes;
+  return out;
+}
+
 }  // namespace
 
 PolicySpec cake_layers_spec() {
@@ -125,6 +135,7 @@ PolicySpec cake_layers_spec() {
       .params = {rows_param(32), temperature("tau1", "entropy counts with the power 1/tau1"),
                  temperature("tau2", "variance counts with the power 1/tau2")},
       .needs = {.prompt_rows = RowNeed::window},
+      .cost = cost_of,
       .make_allocation = [](const Params& params) { return std::make_unique<Cake>(params); }};
 }
 

@@ -5,6 +5,7 @@
 #include "policies/api/allocation.hpp"
 #include "policies/api/spec.hpp"
 #include "policies/parts/column_sums.hpp"
+#include "policies/parts/cost_terms.hpp"
 #include "policies/parts/exempt_layers.hpp"
 #include "policies/parts/variant.hpp"
 #include "policies/parts/whole_numbers.hpp"
@@ -105,6 +106,17 @@ class D2o final : public Allocation {
   Params params_;
 };
 
+/// Column sums of every query head, and their variance.
+Cost cost_of(const Params&, const CostShape& shape) {
+  Cost out;
+  out.prompt_rows = kAllRows;
+  out.scratch_bytes = shape.query_heads * shape.prompt * kScoreBytes;
+  out.prompt = prompt_sums(shape, kAllRows);
+  out.prompt.ops += 4 * static_cast<double>(shape.query_heads * shape.prompt);
+  out.metadata.layer = kNumberBytes;
+  return out;
+}
+
 }  // namespace
 
 PolicySpec d2o_layers_spec() {
@@ -130,6 +142,7 @@ PolicySpec d2o_layers_spec() {
       .params = {exempt_first_param(2), exempt_last_param(1), variant_param({"official"})},
       .needs = {.prompt_rows = RowNeed::all},
       .inexact = published_variant,
+      .cost = cost_of,
       .make_allocation = [](const Params& params) { return std::make_unique<D2o>(params); }};
 }
 

@@ -5,6 +5,7 @@
 #include "policies/api/allocation.hpp"
 #include "policies/api/score_policy.hpp"
 #include "policies/api/spec.hpp"
+#include "policies/parts/cost_terms.hpp"
 #include "policies/parts/head_matrix.hpp"
 #include "policies/parts/whole_numbers.hpp"
 #include "sim/base/error.hpp"
@@ -126,6 +127,12 @@ class RetrievalHeads final : public Allocation {
   double share_;
 };
 
+/// Scores from a file cost nothing.
+Cost cost_of(const Params& params, const CostShape& shape) {
+  if (params.word("scores") != kFromTrace) return {};
+  return {.prompt_rows = kAllRows, .prompt = prompt_sums(shape, kAllRows)};
+}
+
 }  // namespace
 
 PolicySpec retrieval_heads_spec() {
@@ -179,6 +186,7 @@ PolicySpec retrieval_heads_spec() {
             return Needs{.prompt_rows = params.word("scores") == kFromTrace ? RowNeed::all : RowNeed::none};
           },
       .inexact = [](const Params& params) { return params.real("retrieval") > 0; },
+      .cost = cost_of,
       .make_allocation = [](const Params& params) { return std::make_unique<RetrievalHeads>(params); }};
 }
 

@@ -98,6 +98,17 @@ class Xkv final : public Allocation {
   Pooling smooth_;
 };
 
+/// One more prefill, without a cache, measures w; every layer's w is sorted, and a heap of layers hands out
+/// the budget.
+Cost cost_of(const Params& params, const CostShape& shape) {
+  Cost out = window_cost(shape, params.count("rows"), params.word("smooth"));
+  out.prompt = out.prompt + sorted(shape, {true, 1});
+  out.prompt.ops += static_cast<double>(shape.budget) * std::log2(static_cast<double>(shape.n_layers));
+  out.metadata.layer = kNumberBytes;
+  out.extra_prefills = 1;
+  return out;
+}
+
 }  // namespace
 
 PolicySpec xkv_spec() {
@@ -135,18 +146,7 @@ PolicySpec xkv_spec() {
                   .help = "smoothing of the importance along positions"}},
       .needs = {.prompt_rows = RowNeed::window},
       .inexact = [](const Params& params) { return params.real("r_avg") > 0; },
-      // One more prefill, without a cache, measures w; then every layer's w is sorted and a heap of layers
-      // hands out the budget.
-      .cost =
-          [](const Params& params, const CostShape& shape) {
-            Cost out = window_importance_cost(shape, params.count("rows"), params.word("smooth"));
-            out.prompt = out.prompt + sorted(shape, {true, 1});
-            out.prompt.ops +=
-                static_cast<double>(shape.budget) * std::log2(static_cast<double>(shape.n_layers));
-            out.metadata.layer = 4;  // a layer's number
-            out.extra_prefills = 1;
-            return out;
-          },
+      .cost = cost_of,
       .make_allocation = [](const Params& params) { return std::make_unique<Xkv>(params); }};
 }
 

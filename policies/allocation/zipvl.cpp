@@ -6,6 +6,7 @@
 #include "policies/api/allocation.hpp"
 #include "policies/api/score_policy.hpp"
 #include "policies/api/spec.hpp"
+#include "policies/parts/cost_terms.hpp"
 #include "policies/parts/variant.hpp"
 #include "policies/parts/whole_numbers.hpp"
 #include "policies/parts/window_importance.hpp"
@@ -53,6 +54,14 @@ class ZipVl final : public Allocation {
   bool published_;
 };
 
+/// The last rows' sums over a layer's heads are sorted and added up.
+Cost cost_of(const Params& params, const CostShape& shape) {
+  Cost out = window_cost(shape, params.count("rows"), "none");
+  out.prompt = out.prompt + sorted(shape, {true, 1});
+  out.metadata.layer = kNumberBytes;
+  return out;
+}
+
 }  // namespace
 
 PolicySpec zipvl_spec() {
@@ -84,6 +93,7 @@ PolicySpec zipvl_spec() {
                      variant_param({"official"})},
           .needs = {.prompt_rows = RowNeed::window},
           .inexact = published_variant,
+          .cost = cost_of,
           .make_allocation = [](const Params& params) { return std::make_unique<ZipVl>(params); }};
 }
 

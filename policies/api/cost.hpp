@@ -14,6 +14,7 @@ struct CostShape {
   std::size_t n_layers = 0;
   std::size_t query_heads = 0, kv_heads = 0;
   std::size_t head_dim = 0, value_dim = 0;
+  std::size_t hidden = 0;
   std::size_t prompt = 0;         ///< P tokens
   std::size_t budget = 0;         ///< B, mean tokens per lane of the layer, at most P + generated
   std::size_t element_bytes = 2;  ///< of an attention score or a key component

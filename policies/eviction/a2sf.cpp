@@ -1,7 +1,18 @@
 // Accumulated attention that is forgotten.
 #include "policies/parts/accumulated_attention.hpp"
+#include "policies/parts/cost_terms.hpp"
 
 namespace kvsim::policy {
+
+namespace {
+
+Cost cost_of(const Params& params, const CostShape& shape) {
+  Accumulation rule = Accumulation::of(params);
+  rule.decay = params.real("alpha");
+  return scored_cost(params, shape, accumulating(params, shape, rule));
+}
+
+}  // namespace
 
 PolicySpec a2sf_spec() {
   return {
@@ -41,6 +52,7 @@ PolicySpec a2sf_spec() {
       .layer_unit = unit_is_layer,
       .floor = selection_floor,
       .overshoot = selection_overshoot,
+      .cost = cost_of,
       .check = check_accumulation,
       .make_eviction = [](const Params& params, const Unit& unit) {
         Accumulation rule = Accumulation::of(params);

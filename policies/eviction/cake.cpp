@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "policies/api/score_policy.hpp"
+#include "policies/parts/cost_terms.hpp"
 #include "policies/parts/pooling.hpp"
 
 namespace kvsim::policy {
@@ -109,6 +110,19 @@ class Cake final : public ScoredEviction {
   std::vector<Moments> heads_;
 };
 
+/// As SnapKV, with a variance beside each mean; while decoding the last row is smoothed and forgotten.
+Cost cost_of(const Params& params, const CostShape& shape) {
+  const std::size_t window = params.count("window"), kernel = Pooling::parse(params.word("pool")).kernel;
+  Scoring scoring = window_scoring(shape, window, params.word("pool"));
+  scoring.prompt = scoring.prompt + Work{.ops = 3 * seen(shape, window)};
+  scoring.decodes = true;
+  scoring.state = 0;
+  scoring.decode_rows = true;
+  scoring.token.launches = 1;
+  scoring.slot.ops = static_cast<double>((kernel + 1) * shape.query_heads);
+  return scored_cost(params, shape, scoring);
+}
+
 }  // namespace
 
 PolicySpec cake_spec() {
@@ -153,6 +167,7 @@ PolicySpec cake_spec() {
       .layer_unit = unit_is_layer,
       .floor = selection_floor,
       .overshoot = selection_overshoot,
+      .cost = cost_of,
       .make_eviction = [](const Params& params, const Unit& unit) {
         return std::make_unique<Cake>(params, unit);
       }};

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "policies/api/score_policy.hpp"
+#include "policies/parts/cost_terms.hpp"
 #include "policies/parts/projected_norms.hpp"
 #include "sim/base/error.hpp"
 
@@ -71,6 +72,21 @@ void check(const Params& params) {
                 "base=" + base.text());
 }
 
+/// The base's on the prompt; every query head's values through its part of the output projection, of which
+/// only norms are written; a second ranking.
+Cost cost_of(const Params& params, const CostShape& shape) {
+  const Part& base = params.part("base");
+  Cost out = prompt_only(base.cost(shape));
+  const auto prompt = static_cast<double>(shape.prompt), heads = static_cast<double>(shape.query_heads);
+  Work norms = over_values(shape, prompt, 0);
+  norms.flops = 2 * prompt * heads * static_cast<double>(shape.value_dim * shape.hidden);
+  norms.ops = 2 * prompt * heads * static_cast<double>(shape.hidden);
+  norms.bytes += heads * static_cast<double>(shape.value_dim * shape.hidden * shape.element_bytes);
+  out.prompt = out.prompt + norms;
+  if (shape.prompt > shape.budget) out.prompt = out.prompt + sorted(shape, sets_of(base.params, shape));
+  return out;
+}
+
 }  // namespace
 
 PolicySpec critical_kv_spec() {
@@ -110,6 +126,7 @@ PolicySpec critical_kv_spec() {
       .scored = true,
       .layer_unit = [](const Params& params) { return params.part("base").layer_unit(); },
       .floor = [](const Params& params) { return params.part("base").floor(); },
+      .cost = cost_of,
       .check = check,
       .make_eviction = [](const Params& params,
                           const Unit& unit) { return std::make_unique<CriticalKv>(params, unit); }};

@@ -3,6 +3,7 @@
 
 #include "policies/api/score_policy.hpp"
 #include "policies/parts/column_sums.hpp"
+#include "policies/parts/cost_terms.hpp"
 
 namespace kvsim::policy {
 namespace {
@@ -45,6 +46,14 @@ class EmsLike final : public ScoredEviction {
   ColumnSums all_, last_;
 };
 
+/// Two sums of attention per position and query head, scaled and compared.
+Cost cost_of(const Params& params, const CostShape& shape) {
+  Scoring scoring = prompt_scoring(kAllRows, prompt_sums(shape, kAllRows));
+  scoring.prompt = scoring.prompt + prompt_sums(shape, params.count("window"));
+  scoring.prompt.ops += 4 * static_cast<double>(shape.query_heads * shape.prompt);
+  return scored_cost(params, shape, scoring);
+}
+
 }  // namespace
 
 PolicySpec ems_like_spec() {
@@ -67,6 +76,7 @@ PolicySpec ems_like_spec() {
       .scored = true,
       .layer_unit = unit_is_layer,
       .floor = selection_floor,
+      .cost = cost_of,
       .make_eviction = [](const Params& params, const Unit& unit) {
         return std::make_unique<EmsLike>(params, unit);
       }};

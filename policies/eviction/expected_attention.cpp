@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "policies/api/score_policy.hpp"
+#include "policies/parts/cost_terms.hpp"
 #include "policies/parts/euclidean_norm.hpp"
 #include "policies/parts/expected_queries.hpp"
 
@@ -51,6 +52,21 @@ class ExpectedAttention final : public ScoredEviction {
   double epsilon_;
 };
 
+/// Per query head: the mean (and covariance) of its queries, a logit for each key, a softmax.
+Cost cost_of(const Params& params, const CostShape& shape) {
+  const auto prompt = static_cast<double>(shape.prompt), heads = static_cast<double>(shape.query_heads),
+             dim = static_cast<double>(shape.head_dim);
+  const double columns = params.flag("covariance") ? dim + 1 : 1;
+  const double read = heads * prompt * dim * static_cast<double>(shape.element_bytes);
+  // Queries for their moments; each head its group's keys for the logits.
+  Work scores{.flops = 2 * 2 * heads * prompt * dim * columns,
+              .ops = 5 * heads * prompt,
+              .bytes = 2 * read,
+              .launches = 3};
+  if (params.flag("value_norm")) scores = scores + over_values(shape, prompt, 2);
+  return scored_cost(params, shape, prompt_scoring(0, scores));
+}
+
 }  // namespace
 
 PolicySpec expected_attention_spec() {
@@ -97,6 +113,7 @@ PolicySpec expected_attention_spec() {
       .needs = {.keys = true, .values = true, .queries = true},
       .scored = true,
       .floor = selection_floor,
+      .cost = cost_of,
       .make_eviction = [](const Params& params, const Unit& unit) {
         return std::make_unique<ExpectedAttention>(params, unit);
       }};

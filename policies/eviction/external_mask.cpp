@@ -1,6 +1,7 @@
 // Keep or drop, decided elsewhere, once per token.
 #include <memory>
 
+#include "policies/parts/cost_terms.hpp"
 #include "policies/parts/external_table.hpp"
 #include "sim/base/error.hpp"
 
@@ -53,6 +54,11 @@ class ExternalMask final : public Eviction {
   std::size_t prompt_ = 0;
 };
 
+/// Moving what stays, at most everything; what made the flags is not known here.
+Cost cost_of(const Params&, const CostShape& shape) {
+  return {.prompt = moved(shape, static_cast<double>(shape.prompt)), .appends = true};
+}
+
 }  // namespace
 
 PolicySpec external_mask_spec() {
@@ -66,6 +72,7 @@ PolicySpec external_mask_spec() {
               "before the next one attends; if not, they are appended.",
           .params = external_table_params("mask"),
           .own_budget = true,
+          .cost = cost_of,
           .make_eviction = [](const Params& params, const Unit& unit) {
             return std::make_unique<ExternalMask>(params, unit);
           }};

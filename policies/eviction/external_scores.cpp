@@ -2,6 +2,7 @@
 #include <memory>
 
 #include "policies/api/score_policy.hpp"
+#include "policies/parts/cost_terms.hpp"
 #include "policies/parts/external_table.hpp"
 
 namespace kvsim::policy {
@@ -43,6 +44,12 @@ class ExternalScores final : public ScoredEviction {
   bool decodes_ = false;
 };
 
+/// Ranking by numbers that are there: what made them is not known here. The file is taken to cover the prompt
+/// alone, as a head that scores prompts writes it.
+Cost cost_of(const Params& params, const CostShape& shape) {
+  return scored_cost(params, shape, prompt_scoring(0, {}));
+}
+
 }  // namespace
 
 PolicySpec external_scores_spec() {
@@ -61,6 +68,7 @@ PolicySpec external_scores_spec() {
       .layer_unit = unit_is_layer,
       .floor = selection_floor,
       .overshoot = selection_overshoot,
+      .cost = cost_of,
       .make_eviction = [](const Params& params, const Unit& unit) {
         return std::make_unique<ExternalScores>(params, unit);
       }};

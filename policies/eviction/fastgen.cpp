@@ -6,6 +6,7 @@
 #include "policies/api/score_policy.hpp"
 #include "policies/api/slots.hpp"
 #include "policies/parts/column_sums.hpp"
+#include "policies/parts/cost_terms.hpp"
 
 namespace kvsim::policy {
 namespace {
@@ -232,6 +233,23 @@ ParamSpec share_param(const char* name, const char* fallback, const char* unit, 
           .help = help};
 }
 
+/// Column sums and sums of a band, from which every hybrid's share follows. Of a slot: what it received, its
+/// position, from which follows how many queries saw it, and its class.
+Cost cost_of(const Params&, const CostShape& shape) {
+  const auto prompt = static_cast<double>(shape.prompt), heads = static_cast<double>(shape.query_heads),
+             lanes = static_cast<double>(shape.kv_heads);
+  Cost out;
+  out.prompt_rows = kAllRows;
+  out.decode_rows = true;
+  out.scratch_bytes = 2 * shape.kv_heads * shape.prompt * kScoreBytes;
+  out.metadata.lane_slot = kScoreBytes + kPositionBytes + 1;
+  out.prompt = 2 * prompt_sums(shape, kAllRows) + sorted(shape, sets_of({}, shape)) + moved(shape, prompt);
+  out.prompt.ops += 5 * lanes * prompt;
+  out.step.launches = 2;
+  out.step_slot = {.ops = heads + 4 * lanes, .bytes = lanes * (2 * kScoreBytes + kPositionBytes + 1)};
+  return out;
+}
+
 }  // namespace
 
 PolicySpec fastgen_spec() {
@@ -271,6 +289,7 @@ PolicySpec fastgen_spec() {
                  feedback_param()},
       .needs = {.prompt_rows = RowNeed::all, .decode_rows = true, .classes = true},
       .own_budget = true,
+      .cost = cost_of,
       .make_eviction = [](const Params& params, const Unit& unit) {
         return std::make_unique<FastGen>(Settings(params), unit);
       }};

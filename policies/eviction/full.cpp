@@ -3,6 +3,7 @@
 
 #include "policies/api/eviction.hpp"
 #include "policies/api/spec.hpp"
+#include "policies/parts/cost_terms.hpp"
 
 namespace kvsim::policy {
 namespace {
@@ -21,6 +22,10 @@ class Full final : public Eviction {
   std::size_t length_ = 0;
 };
 
+Cost cost_of(const Params&, const CostShape&) {
+  return {.appends = true};
+}
+
 }  // namespace
 
 PolicySpec full_spec() {
@@ -32,6 +37,7 @@ PolicySpec full_spec() {
               "The reference: no position ever leaves, so its attention loss is 0 at every budget and the "
               "tokens it keeps are those of the whole sequence.",
           .own_budget = true,
+          .cost = cost_of,
           .make_eviction = [](const Params&, const Unit&) { return std::make_unique<Full>(); }};
 }
 

@@ -3,6 +3,7 @@
 
 #include "policies/api/score_policy.hpp"
 #include "policies/api/slots.hpp"
+#include "policies/parts/cost_terms.hpp"
 #include "policies/parts/euclidean_norm.hpp"
 
 namespace kvsim::policy {
@@ -90,6 +91,20 @@ class KeyDiff final : public ScoredEviction {
   std::vector<float> units_;  ///< [prompt, head_dim]
 };
 
+/// A slot keeps the length of its key, a lane the sum of its unit keys; every step compares all keys with
+/// that sum, which reads them once more.
+Cost cost_of(const Params& params, const CostShape& shape) {
+  const auto prompt = static_cast<double>(shape.prompt);
+  Scoring scoring;
+  scoring.prompt = over_keys(shape, prompt, 4) + over_keys(shape, prompt, 2);
+  scoring.token = over_keys(shape, 1, 4);
+  scoring.slot = over_keys(shape, 1, 2);
+  scoring.slot.launches = 0;
+  Cost out = scored_cost(params, shape, scoring);
+  if (!out.appends) out.metadata.lane = shape.head_dim * sizeof(float);
+  return out;
+}
+
 }  // namespace
 
 PolicySpec keydiff_spec() {
@@ -114,6 +129,7 @@ PolicySpec keydiff_spec() {
       .scored = true,
       .floor = selection_floor,
       .overshoot = selection_overshoot,
+      .cost = cost_of,
       .check = check_decode,
       .make_eviction = [](const Params& params, const Unit& unit) {
         return std::make_unique<KeyDiff>(params, unit);

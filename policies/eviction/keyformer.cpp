@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "policies/parts/accumulated_attention.hpp"
+#include "policies/parts/cost_terms.hpp"
 #include "policies/parts/gumbel.hpp"
 #include "sim/base/rng.hpp"
 
@@ -108,6 +109,16 @@ class Keyformer final : public ScoredEviction {
   std::vector<double> row_;
 };
 
+/// As accumulated attention; every element of a row is drawn for (a hash and a logarithm), raised to a power
+/// and divided by its row's sum.
+Cost cost_of(const Params& params, const CostShape& shape) {
+  constexpr double kSteps = 5;
+  Scoring scoring = accumulating(params, shape, Accumulation{});
+  scoring.prompt.ops += kSteps * seen(shape, kAllRows);
+  scoring.slot.ops += kSteps * static_cast<double>(shape.query_heads);
+  return scored_cost(params, shape, scoring);
+}
+
 }  // namespace
 
 PolicySpec keyformer_spec() {
@@ -163,6 +174,7 @@ PolicySpec keyformer_spec() {
       .layer_unit = unit_is_layer,
       .floor = selection_floor,
       .overshoot = selection_overshoot,
+      .cost = cost_of,
       .make_eviction = [](const Params& params, const Unit& unit) {
         return std::make_unique<Keyformer>(params, unit);
       }};

@@ -293,15 +293,14 @@ Work grouping_work(const Settings& set, const CostShape& shape) {
 /// The base's, per head, on one set of slots: a slot's position is known once.
 Cost cost_of_kvcrush(const Params& params, const CostShape& shape) {
   const Settings set(params);
-  Cost out = set.base.cost(shape);
+  Cost out = per_lane(set.base).cost(shape);
   out.appends = out.appends || !set.decodes;
   if (out.appends) {
     out = prompt_only(out);
   } else {
-    const std::uint64_t positions = position_bytes(set.base.params);
-    const std::uint64_t scores = std::max(out.metadata.lane_slot, out.metadata.layer_slot) - positions;
+    const std::uint64_t scores = out.metadata.lane_slot - position_bytes(set.base.params);
     out.metadata.lane_slot = scores * (set.per_query_head ? shape.query_heads / shape.kv_heads : 1);
-    out.metadata.layer_slot = positions + (set.tenure ? 1 : 0);
+    out.metadata.layer_slot = kPositionBytes + (set.tenure ? 1 : 0);
   }
   if (shape.prompt <= shape.budget) return out;
   const std::size_t heads = set.per_query_head ? shape.query_heads : shape.kv_heads;

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "policies/api/score_policy.hpp"
+#include "policies/parts/cost_terms.hpp"
 
 namespace kvsim::policy {
 namespace {
@@ -85,6 +86,16 @@ class LagKv final : public ScoredEviction {
   bool across_;
 };
 
+/// Per component: least, largest, scaling (2) and a standard deviation (3); then ranks within each lag.
+Cost cost_of(const Params& params, const CostShape& shape) {
+  const auto prompt = static_cast<double>(shape.prompt);
+  Work scores = over_keys(shape, prompt, 7) + over_values(shape, prompt, 7);
+  if (!params.flag("across"))
+    scores.ops +=
+        static_cast<double>(shape.kv_heads) * prompt * std::log2(static_cast<double>(params.count("lag")));
+  return scored_cost(params, shape, prompt_scoring(0, scores));
+}
+
 }  // namespace
 
 PolicySpec lagkv_spec() {
@@ -121,6 +132,7 @@ PolicySpec lagkv_spec() {
       .needs = {.keys = true, .values = true},
       .scored = true,
       .floor = selection_floor,
+      .cost = cost_of,
       .make_eviction = [](const Params& params, const Unit& unit) {
         return std::make_unique<LagKv>(params, unit);
       }};

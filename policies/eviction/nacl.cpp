@@ -3,6 +3,7 @@
 
 #include "policies/api/score_policy.hpp"
 #include "policies/parts/column_sums.hpp"
+#include "policies/parts/cost_terms.hpp"
 #include "policies/parts/gumbel.hpp"
 #include "policies/parts/highest.hpp"
 
@@ -41,6 +42,13 @@ class Nacl final : public ScoredEviction {
   std::uint64_t key_;
   ColumnSums sums_;
 };
+
+Cost cost_of(const Params& params, const CostShape& shape) {
+  const std::size_t rows = LastRows::of_share(params.real("proxies")).in(shape.prompt);
+  Work scores = prompt_sums(shape, rows);
+  scores.ops += 4 * sets_of(params, shape).count * static_cast<double>(shape.prompt);  // Gumbel noise
+  return scored_cost(params, shape, prompt_scoring(rows, scores));
+}
 
 }  // namespace
 
@@ -91,6 +99,7 @@ PolicySpec nacl_spec() {
       .scored = true,
       .layer_unit = unit_is_layer,
       .floor = selection_floor,
+      .cost = cost_of,
       .make_eviction = [](const Params& params, const Unit& unit) {
         return std::make_unique<Nacl>(params, unit);
       }};

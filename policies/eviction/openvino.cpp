@@ -5,6 +5,7 @@
 
 #include "policies/api/score_policy.hpp"
 #include "policies/parts/column_sums.hpp"
+#include "policies/parts/cost_terms.hpp"
 #include "policies/parts/fingerprints.hpp"
 #include "policies/parts/representatives.hpp"
 #include "sim/base/rng.hpp"
@@ -279,6 +280,30 @@ ParamSpec size_param(const char* name, const char* fallback, double least, const
           .help = help};
 }
 
+/// Sums, and with norm_sum counts, of the layer's tokens, which lie in order: no positions. A vector of
+/// attention is pooled ahead at every step; when a block fills, blocks are compared, and with KVCrush a bit
+/// per token with the anchor.
+Cost cost_of(const Params& params, const CostShape& shape) {
+  const Settings set(params);
+  const auto heads = static_cast<double>(shape.query_heads), prompt = static_cast<double>(shape.prompt),
+             block = static_cast<double>(set.block), pooled = static_cast<double>(set.pool_width),
+             state = set.normalise ? 8.0 : 4.0;
+  Cost out;
+  out.prompt_rows = set.window == 0 ? kAllRows : set.window;
+  out.scratch_bytes = set.window == 0 ? 0 : shape.query_heads * set.window * shape.prompt * kScoreBytes;
+  out.metadata.layer_slot = set.normalise ? 8 : 4;
+  out.decode_rows = true;
+  Work comparing{.ops = 2, .bytes = state};
+  if (set.representatives > 0) comparing = comparing + Work{.ops = 2, .bytes = 1.0 / 8};
+  out.prompt = prompt_sums(shape, out.prompt_rows) + prompt * comparing;
+  out.prompt.ops += pooled * prompt;
+  out.prompt.launches += 2;
+  // Blocks leave by the page table: nothing moves.
+  out.step.launches = 1 + 2 / block;
+  out.step_slot = Work{.ops = heads + pooled + 1, .bytes = 2 * state} + 1 / block * comparing;
+  return out;
+}
+
 }  // namespace
 
 PolicySpec openvino_spec() {
@@ -347,6 +372,7 @@ PolicySpec openvino_spec() {
       .layer_unit = [](const Params&) { return true; },
       .floor = [](const Params& params) { return Settings(params).floor(); },
       .overshoot = [](const Params& params) { return Settings(params).overshoot(); },
+      .cost = cost_of,
       .make_eviction = [](const Params& params,
                           const Unit& unit) { return std::make_unique<OpenVino>(Settings(params), unit); }};
 }

@@ -3,6 +3,7 @@
 
 #include "policies/api/score_policy.hpp"
 #include "policies/parts/column_sums.hpp"
+#include "policies/parts/cost_terms.hpp"
 
 namespace kvsim::policy {
 namespace {
@@ -44,6 +45,11 @@ class PivotalContext final : public ScoredEviction {
   ColumnSums sums_;
   std::size_t n_recent_ = 0;
 };
+
+Cost cost_of(const Params& params, const CostShape& shape) {
+  const std::size_t rows = LastRows::of_share(params.real("recent_rows")).in(shape.prompt);
+  return scored_cost(params, shape, prompt_scoring(rows, 2 * prompt_sums(shape, rows)));
+}
 
 }  // namespace
 
@@ -96,6 +102,7 @@ PolicySpec pivotal_context_spec() {
       .scored = true,
       .layer_unit = unit_is_layer,
       .floor = selection_floor,
+      .cost = cost_of,
       .make_eviction = [](const Params& params, const Unit& unit) {
         return std::make_unique<PivotalContext>(params, unit);
       }};

@@ -4,6 +4,7 @@
 
 #include "policies/api/slots.hpp"
 #include "policies/parts/accumulated_attention.hpp"
+#include "policies/parts/cost_terms.hpp"
 #include "policies/parts/fake_quantisation.hpp"
 #include "policies/parts/highest.hpp"
 
@@ -153,6 +154,20 @@ class QHitter final : public ScoredEviction {
   std::vector<Token> tokens_;  // per prompt position
 };
 
+/// Attention and two errors of quantisation per slot, each put between its least and its largest.
+Cost cost_of(const Params& params, const CostShape& shape) {
+  const auto prompt = static_cast<double>(shape.prompt), lanes = static_cast<double>(shape.kv_heads);
+  const auto errors = [&](double tokens) {
+    return over_keys(shape, tokens, 6) + over_values(shape, tokens, 6);
+  };
+  Scoring scoring = accumulating(params, shape, Accumulation{});
+  scoring.state = 3 * kScoreBytes;
+  scoring.prompt = scoring.prompt + errors(prompt);
+  scoring.token = scoring.token + errors(1);
+  scoring.slot.ops += 12 * lanes;
+  return scored_cost(params, shape, scoring);
+}
+
 }  // namespace
 
 PolicySpec q_hitter_spec() {
@@ -212,6 +227,7 @@ PolicySpec q_hitter_spec() {
       .scored = true,
       .floor = selection_floor,
       .overshoot = selection_overshoot,
+      .cost = cost_of,
       .make_eviction = [](const Params& params, const Unit& unit) {
         return std::make_unique<QHitter>(params, unit);
       }};

@@ -5,6 +5,7 @@
 #include "policies/api/score_policy.hpp"
 #include "policies/api/slots.hpp"
 #include "policies/parts/column_sums.hpp"
+#include "policies/parts/cost_terms.hpp"
 #include "policies/parts/highest.hpp"
 
 namespace kvsim::policy {
@@ -130,6 +131,21 @@ class Roco final : public ScoredEviction {
   std::vector<Moments> moments_;  // per prompt position
 };
 
+/// Sum, sum of squares and count; a deviation and a mean from them, the largest deviations set aside.
+Cost cost_of(const Params& params, const CostShape& shape) {
+  constexpr std::uint64_t kState = 12;
+  const double sets = sets_of(params, shape).count, heads = static_cast<double>(shape.query_heads);
+  Scoring scoring;
+  scoring.state = kState;
+  scoring.prompt_rows = kAllRows;
+  scoring.decode_rows = true;
+  scoring.prompt = 3 * prompt_sums(shape, kAllRows);
+  scoring.prompt.launches = 1;
+  scoring.token.launches = 2;
+  scoring.slot = {.ops = 3 * heads + 6 * sets, .bytes = sets * kState};
+  return scored_cost(params, shape, scoring);
+}
+
 }  // namespace
 
 PolicySpec roco_spec() {
@@ -176,6 +192,7 @@ PolicySpec roco_spec() {
       .layer_unit = unit_is_layer,
       .floor = selection_floor,
       .overshoot = selection_overshoot,
+      .cost = cost_of,
       .make_eviction = [](const Params& params, const Unit& unit) {
         return std::make_unique<Roco>(params, unit);
       }};

@@ -4,6 +4,7 @@
 
 #include "policies/api/score_policy.hpp"
 #include "policies/api/slots.hpp"
+#include "policies/parts/cost_terms.hpp"
 #include "policies/parts/mean_rows.hpp"
 #include "policies/parts/window_score.hpp"
 
@@ -234,6 +235,23 @@ Needs needs_of(const Params& params) {
           .decode_rows = true};
 }
 
+/// A slot keeps a bit per query of the history, so that the oldest can be taken back, and their count: two
+/// bytes, which is all that the search reads.
+Cost cost_of(const Params& params, const CostShape& shape) {
+  const std::size_t history = params.count("history"), bits = (history + 7) / 8;
+  const PromptRule rule = prompt_rule(params);
+  const double sets = sets_of(params, shape).count, heads = static_cast<double>(shape.query_heads);
+  Scoring scoring;
+  scoring.state = bits + 2;
+  scoring.unread = bits;
+  scoring.prompt_rows = rule == PromptRule::compress ? kAllRows : history;
+  scoring.prompt = prompt_sums(shape, scoring.prompt_rows);
+  scoring.decode_rows = true;
+  scoring.token.launches = 1;
+  scoring.slot = {.ops = heads + 3 * sets, .bytes = sets * (2 + 2.0 / 8)};
+  return scored_cost(params, shape, scoring);
+}
+
 }  // namespace
 
 PolicySpec scissorhands_spec() {
@@ -311,6 +329,7 @@ PolicySpec scissorhands_spec() {
       .layer_unit = unit_is_layer,
       .floor = selection_floor,
       .overshoot = selection_overshoot,
+      .cost = cost_of,
       .make_eviction = [](const Params& params, const Unit& unit) {
         return std::make_unique<Scissorhands>(params, unit);
       }};

@@ -1,6 +1,7 @@
 // What the last query attended least leaves.
 #include "policies/api/score_policy.hpp"
 #include "policies/parts/column_sums.hpp"
+#include "policies/parts/cost_terms.hpp"
 
 namespace kvsim::policy {
 namespace {
@@ -38,6 +39,16 @@ class Tova final : public ScoredEviction {
   ColumnSums last_row_;
 };
 
+/// The last row is used and forgotten: no state.
+Cost cost_of(const Params& params, const CostShape& shape) {
+  return scored_cost(params, shape,
+                     {.state = 0,
+                      .prompt_rows = 1,
+                      .decode_rows = true,
+                      .prompt = prompt_sums(shape, 1),
+                      .slot = {.ops = static_cast<double>(shape.query_heads)}});
+}
+
 }  // namespace
 
 PolicySpec tova_spec() {
@@ -61,6 +72,7 @@ PolicySpec tova_spec() {
           .layer_unit = unit_is_layer,
           .floor = selection_floor,
           .overshoot = selection_overshoot,
+          .cost = cost_of,
           .check = check_decode,
           .make_eviction = [](const Params& params, const Unit& unit) {
             return std::make_unique<Tova>(params, unit);

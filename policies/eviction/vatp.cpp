@@ -4,6 +4,7 @@
 
 #include "policies/api/score_policy.hpp"
 #include "policies/api/slots.hpp"
+#include "policies/parts/cost_terms.hpp"
 
 namespace kvsim::policy {
 namespace {
@@ -97,6 +98,18 @@ Needs needs_of(const Params& params) {
   return merged(params.part("base").needs(), {.values = true});
 }
 
+/// The base's in every lane, and the norm of each value.
+Cost cost_of(const Params& params, const CostShape& shape) {
+  Cost out = per_lane(params.part("base")).cost(shape);
+  out.prompt = out.prompt + over_values(shape, static_cast<double>(shape.prompt), 2);
+  if (out.appends) return out;
+  const auto lanes = static_cast<double>(shape.kv_heads);
+  out.metadata.lane_slot += kScoreBytes;
+  out.step = out.step + over_values(shape, 1, 2);
+  out.step_slot = out.step_slot + Work{.ops = lanes, .bytes = lanes * kScoreBytes};
+  return out;
+}
+
 }  // namespace
 
 PolicySpec vatp_spec() {
@@ -130,6 +143,7 @@ PolicySpec vatp_spec() {
       .scored = true,
       .floor = [](const Params& params) { return selection_of(params).floor(); },
       .overshoot = [](const Params& params) { return params.part("base").overshoot(); },
+      .cost = cost_of,
       .make_eviction = [](const Params& params,
                           const Unit& unit) { return std::make_unique<Vatp>(params, unit); }};
 }

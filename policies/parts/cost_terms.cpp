@@ -22,13 +22,19 @@ std::uint64_t positions(const Selection& selection) {
   return needed ? kPositionBytes : 0;
 }
 
-/// Decoding of a cache that is full.
-void add_decoding(const Selection& selection, const Sets& sets, const Scoring& scoring, Cost& cost) {
+/// Decoding of a cache that is full. Where several leave at once, a step looks for them every so often, and
+/// what is behind them moves up.
+void add_decoding(const CostShape& shape, const Selection& selection, const Sets& sets,
+                  const Scoring& scoring, Cost& cost) {
+  const double budget = as_double(shape.budget), dropped = std::max(1.0, std::floor(selection.drop * budget));
+  const double leaving = std::max(dropped, as_double(selection.granularity));
   cost.decode_rows = scoring.decode_rows;
   cost.metadata = sets.per_slot(scoring.state + positions(selection));
-  cost.step = scoring.token + Work{.launches = 1};
-  cost.step_slot =
-      scoring.slot + Work{.ops = sets.count, .bytes = sets.count * static_cast<double>(scoring.state)};
+  cost.step = scoring.token + Work{.launches = 1 / leaving};
+  if (dropped > 1) cost.step = cost.step + 1 / dropped * moved(shape, budget - dropped);
+  const Work search{.ops = sets.count * (dropped > 1 ? std::log2(budget) : 1),
+                    .bytes = sets.count * static_cast<double>(scoring.state - scoring.unread)};
+  cost.step_slot = scoring.slot + 1 / leaving * search;
 }
 
 /// The first B tokens fill the cache, each of the others is a step; rows count from the first on.
@@ -109,7 +115,7 @@ Cost scored_cost(const Params& params, const CostShape& shape, const Scoring& sc
   Cost out;
   out.streams = selection.stream;
   out.appends = !scoring.decodes || (params.has("decode") && !params.flag("decode"));
-  if (!out.appends) add_decoding(selection, sets, scoring, out);
+  if (!out.appends) add_decoding(shape, selection, sets, scoring, out);
   if (out.streams) {
     out.prompt = streamed(shape, scoring, out);
     return out;
@@ -128,26 +134,39 @@ Cost recency_cost(const CostShape& shape) {
   return out;
 }
 
-Scoring window_scoring(const CostShape& shape, std::size_t rows, const std::string& pool) {
+Scoring prompt_scoring(std::size_t rows, const Work& scores) {
   Scoring out;
   out.decodes = false;
   out.prompt_rows = rows;
-  out.scratch = shape.query_heads * rows * shape.prompt * kScoreBytes;
-  out.prompt = prompt_sums(shape, rows) + pooling(shape, Pooling::parse(pool).kernel);
+  out.prompt = scores;
   return out;
 }
 
-Cost window_importance_cost(const CostShape& shape, std::size_t rows, const std::string& pool) {
-  const Scoring scoring = window_scoring(shape, rows, pool);
+Scoring window_scoring(const CostShape& shape, std::size_t rows, const std::string& pool) {
+  const Cost cost = window_cost(shape, rows, pool);
+  Scoring out = prompt_scoring(rows, cost.prompt);
+  out.scratch = cost.scratch_bytes;
+  return out;
+}
+
+Cost window_cost(const CostShape& shape, std::size_t rows, const std::string& pool) {
+  const Pooling smooth = Pooling::parse(pool);
   Cost out;
-  out.prompt_rows = scoring.prompt_rows;
-  out.scratch_bytes = scoring.scratch;
-  out.prompt = scoring.prompt;
+  out.prompt_rows = rows;
+  out.scratch_bytes = shape.query_heads * std::min(rows, shape.prompt) * shape.prompt * kScoreBytes;
+  out.prompt = prompt_sums(shape, rows);
+  if (smooth.kind != Pooling::Kind::none) out.prompt = out.prompt + pooling(shape, smooth.kernel);
   return out;
 }
 
 std::uint64_t position_bytes(const Params& params) {
   return positions(Selection::of(params));
+}
+
+Part per_lane(Part base) {
+  for (Params::Entry& entry : base.params.entries)
+    if (entry.name == "unit") entry.text = "lane";
+  return base;
 }
 
 Cost prompt_only(Cost cost) {

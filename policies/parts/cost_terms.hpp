@@ -9,6 +9,7 @@ namespace kvsim::policy {
 
 inline constexpr std::uint64_t kScoreBytes = 4;     ///< float
 inline constexpr std::uint64_t kPositionBytes = 4;  ///< int32
+inline constexpr std::uint64_t kNumberBytes = 4;    ///< a lane's or a layer's number of tokens
 
 /// The kept sets of a layer: one per KV head, or one that its lanes share.
 struct Sets {
@@ -40,7 +41,8 @@ Work moved(const CostShape& shape, double tokens);
 
 /// What a rule spends on its scores; the rest follows from the parameters that policies share.
 struct Scoring {
-  std::uint64_t state = kScoreBytes;  ///< bytes per slot and set that decoding needs, all read at every step
+  std::uint64_t state = kScoreBytes;  ///< bytes per slot and set that decoding needs
+  std::uint64_t unread = 0;           ///< of those, what the search for the lowest does not read
   std::size_t prompt_rows = 0;
   bool decode_rows = false;
   std::uint64_t scratch = 0;  ///< beside one score per prompt position and set
@@ -56,14 +58,16 @@ Cost scored_cost(const Params& params, const CostShape& shape, const Scoring& sc
 
 /// Keeping the first and the newest: a ring of slots, and moving what stays of a prompt.
 Cost recency_cost(const CostShape& shape);
-/// Sums over the last `rows` prompt rows, smoothed by the pool of that name, in a buffer of rows; the prompt
-/// alone is scored.
+/// A policy that compresses the prompt alone, by scores that take `scores`.
+Scoring prompt_scoring(std::size_t rows, const Work& scores);
+/// The same by sums over the last `rows` prompt rows, smoothed by the pool of that name, in a buffer of rows.
 Scoring window_scoring(const CostShape& shape, std::size_t rows, const std::string& pool);
-/// The same of an allocation.
-Cost window_importance_cost(const CostShape& shape, std::size_t rows, const std::string& pool);
-
+/// Such sums for an allocation.
+Cost window_cost(const CostShape& shape, std::size_t rows, const std::string& pool);
 /// Of a slot that must know its position: when a window, blocks or the tie ask for it. Else 0.
 std::uint64_t position_bytes(const Params& params);
+/// The policy asked lane by lane, whatever its own unit.
+Part per_lane(Part base);
 /// The same policy when it only compresses the prompt.
 Cost prompt_only(Cost cost);
 

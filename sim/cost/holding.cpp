@@ -41,6 +41,7 @@ policy::CostShape shape_of(const policy::Composition& composition, const Model& 
   shape.kv_heads = model.kv_heads;
   shape.head_dim = model.head_dim;
   shape.value_dim = model.value_dim;
+  shape.hidden = model.hidden;
   shape.prompt = prompt;
   shape.budget = composition.eviction.spec->own_budget ? std::max(budget, prompt) : budget;
   return shape;
