@@ -7,22 +7,13 @@
 #include "policies/builtin.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/rng.hpp"
+#include "tests/support/mutation.hpp"
 
 using namespace kvsim;
 using namespace kvsim::policy;
+using kvsim::fuzz::Dice;
 
 namespace {
-
-class Dice {
- public:
-  explicit Dice(std::uint64_t seed) : seed_(seed) {}
-  std::size_t below(std::size_t n) {
-    return static_cast<std::size_t>(uniform01(combine({seed_, draws_++})) * static_cast<double>(n));
-  }
-
- private:
-  std::uint64_t seed_, draws_ = 0;
-};
 
 const std::vector<std::string> kGood = {"h2o",
                                         "xkv(window=16)",
