@@ -20,6 +20,7 @@ void add_report_command(CLI::App& app);
 void add_diff_command(CLI::App& app);
 void add_export_command(CLI::App& app);
 void add_study_command(CLI::App& app);
+void add_cost_command(CLI::App& app);
 void add_config_command(CLI::App& app);
 
 }  // namespace kvsim::tools

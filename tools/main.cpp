@@ -81,6 +81,7 @@ int run(int argc, char** argv) {
   add_diff_command(app);
   add_export_command(app);
   add_study_command(app);
+  add_cost_command(app);
   add_config_command(app);
   add_policy_command(app);
   try {

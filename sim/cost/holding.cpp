@@ -26,13 +26,6 @@ void check_buildable(const policy::Part& eviction) {
                 eviction.spec->name, "Ask for the cost of a policy that runs.");
 }
 
-/// Does it split by what it sees of a prompt?
-bool measures(const policy::Part& allocation) {
-  const policy::Needs needs = allocation.needs();
-  return allocation.spec->uses_scores || needs.prompt_rows != policy::RowNeed::none || needs.keys ||
-         needs.values || needs.queries;
-}
-
 policy::CostShape shape_of(const policy::Composition& composition, const Model& model, std::uint64_t prompt,
                            std::uint64_t budget) {
   policy::CostShape shape;
@@ -113,6 +106,13 @@ std::uint64_t Holding::tokens(std::uint64_t step) const {
   return sum;
 }
 
+bool splits_by_trace(const policy::Composition& composition) {
+  const policy::Part& allocation = composition.allocation;
+  const policy::Needs needs = allocation.needs();
+  return allocation.spec->uses_scores || needs.prompt_rows != policy::RowNeed::none || needs.keys ||
+         needs.values || needs.queries;
+}
+
 Holding rule_holding(const policy::Composition& composition, const Model& model,
                      std::uint64_t stored_kv_heads, std::uint64_t prompt, std::uint64_t generate,
                      std::uint64_t budget) {
@@ -133,7 +133,7 @@ Holding rule_holding(const policy::Composition& composition, const Model& model,
                     std::to_string(prompt + generate),
                 composition.name, "Give at most prompt + generated tokens.");
   // Nothing to split where every lane holds its prompt.
-  if (budget >= prompt || allocation.spec->name == "uniform" || measures(allocation))
+  if (budget >= prompt || allocation.spec->name == "uniform" || splits_by_trace(composition))
     return {{{model.layers, {rule.lane(budget, stored)}}}};
 
   policy::AllocationRequest request;

@@ -48,6 +48,9 @@ Holding rule_holding(const policy::Composition& composition, const Model& model,
                      std::uint64_t stored_kv_heads, std::uint64_t prompt, std::uint64_t generate,
                      std::uint64_t budget);
 
+/// Whether the allocation splits by what it sees of a prompt, which rule_holding() takes as uniform.
+bool splits_by_trace(const policy::Composition& composition);
+
 /// What a replayed cell held, lane by lane: exact after the prompt and at the last step, and between them for
 /// lanes that only grow or have stopped growing. `stored_kv_heads` is a multiple of the outcome's heads, each
 /// lane is stored so many times; 0: once. Throws Error(bug) for a skipped cell.

@@ -16,10 +16,12 @@ struct SweepPoint {
   const policy::Composition* composition = nullptr;
   Serving serving{};
   std::uint64_t budget = 0;
+  std::uint64_t cap = 0;  ///< bytes per device that the largest batch is looked for in; 0: it is not
 };
 
 struct SweepResult {
   Estimate estimate{};
+  std::uint64_t largest_batch = 0;  ///< within the point's cap
   std::string
       problem{};  ///< why there is no estimate: the message of its Error(usage); empty if there is one
 };

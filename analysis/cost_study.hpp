@@ -1,0 +1,35 @@
+#pragma once
+/// Estimates over everything that is asked: policies, budgets and workloads, every one with every other.
+#include <cstdint>
+#include <vector>
+
+#include "analysis/cost_rows.hpp"
+#include "policies/api/composition.hpp"
+#include "sim/budget.hpp"
+
+namespace kvsim::analysis {
+
+struct CostStudy {
+  cost::Model model{};
+  cost::Machine machine{};
+  cost::Serving serving{};                                       ///< but for what the next three say
+  std::vector<std::uint64_t> prompts{}, generates{}, batches{};  ///< at least one of each
+  std::vector<policy::Composition> policies{};
+  std::vector<sim::Budget> budgets{};  ///< may be empty when every policy has a size of its own
+  unsigned threads = 0;                ///< 0: all. Never changes a row
+
+  std::uint64_t points() const;
+};
+
+/// Tokens per lane: a share is of the prompt, bytes are of one sequence's whole cache as `layout` stores it
+/// on all devices together; rounded down. Throws Error(usage) when it comes to less than one token.
+std::uint64_t budget_tokens(const sim::Budget& budget, const cost::Model& model, const cost::Layout& layout,
+                            std::uint64_t prompt);
+
+/// By prompt, generate, batch, budget, policy, each in the order given; a policy with a size of its own
+/// stands with the first budget only. A point that cannot be (a budget above its context, below what its
+/// policy always keeps, sizes beyond 64 bits) is skipped with the reason. Throws Error(usage) with the first
+/// reason when no point can be.
+std::vector<CostRow> cost_rows(const CostStudy& study);
+
+}  // namespace kvsim::analysis

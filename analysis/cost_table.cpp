@@ -1,0 +1,247 @@
+#include "analysis/cost_table.hpp"
+
+#include <algorithm>
+#include <functional>
+#include <ostream>
+
+#include "analysis/numbers.hpp"
+#include "analysis/policy_labels.hpp"
+#include "analysis/text_table.hpp"
+#include "sim/base/error.hpp"
+
+namespace kvsim::analysis {
+namespace {
+
+using cost::Estimate;
+using cost::Memory;
+using cost::OpClass;
+using cost::PassTime;
+
+constexpr int kDecimals = 3;
+
+double gb(std::uint64_t bytes) {
+  return static_cast<double>(bytes) / 1e9;
+}
+
+/// A column of numbers, and what is written after them.
+struct Quantity {
+  std::string heading{};
+  std::function<double(const Estimate&)> get{};
+  std::function<std::string(const Estimate&)> mark{};  ///< may be null
+  bool always = false;                                 ///< shown even where it is zero everywhere
+};
+
+/// Columns that name a row.
+std::string budget_text(const CostRow& row) {
+  if (row.budget.empty()) return "all";
+  if (!row.estimate) return row.budget;
+  const std::string tokens = std::to_string(row.estimate->budget);
+  return tokens == row.budget ? tokens : row.budget + " = " + tokens;
+}
+
+class Sections {
+ public:
+  explicit Sections(const std::vector<CostRow>& rows) : rows_(rows), labels_(cost_labels(rows)) {}
+
+  /// A title, and a table of every row's quantities; `last` columns are texts.
+  void print(std::ostream& out, const std::string& title, const std::vector<Quantity>& quantities,
+             const std::vector<std::pair<std::string, std::function<std::string(const CostRow&)>>>& last = {})
+      const {
+    TextTable table;
+    table.add_column("policy", Align::left);
+    table.add_column("budget", Align::right);
+    std::vector<const Quantity*> shown;
+    for (const Quantity& quantity : quantities)
+      if (quantity.always || somewhere(quantity)) shown.push_back(&quantity);
+    for (const Quantity* quantity : shown) table.add_column(quantity->heading, Align::point);
+    for (const auto& [heading, get] : last) table.add_column(heading, Align::right);
+    for (const CostRow& row : rows_) {
+      std::vector<std::string> fields{labels_.at(row.params), budget_text(row)};
+      for (const Quantity* quantity : shown) fields.push_back(text(*quantity, row));
+      for (const auto& [heading, get] : last) fields.push_back(get(row));
+      table.add_row(fields);
+    }
+    out << '\n' << title << '\n';
+    table.print_head(out);
+    for (std::size_t row = 0; row < rows_.size(); ++row) table.print_row(out, row);
+  }
+
+ private:
+  bool somewhere(const Quantity& quantity) const {
+    return std::any_of(rows_.begin(), rows_.end(),
+                       [&](const CostRow& row) { return row.estimate && quantity.get(*row.estimate) != 0; });
+  }
+  static std::string text(const Quantity& quantity, const CostRow& row) {
+    if (!row.estimate) return "-";
+    const double value = quantity.get(*row.estimate);
+    std::string text = people_text(value);
+    if (quantity.mark && value != 0) text += quantity.mark(*row.estimate);
+    return text;
+  }
+
+  const std::vector<CostRow>& rows_;
+  const std::map<std::string, std::string> labels_;
+};
+
+Quantity bytes(const char* heading, Memory Estimate::*when, std::uint64_t Memory::*what) {
+  return {heading, [=](const Estimate& e) { return gib((e.*when).*what); }, {}};
+}
+Quantity total(const char* heading, Memory Estimate::*when, double (*unit)(std::uint64_t)) {
+  return {heading, [=](const Estimate& e) { return unit((e.*when).total()); }, {}, true};
+}
+
+std::vector<Quantity> memory_of(Memory Estimate::*when) {
+  return {bytes("weights", when, &Memory::weights),
+          bytes("keys, values", when, &Memory::keys_values),
+          bytes("empty slots", when, &Memory::padding),
+          bytes("policy data", when, &Memory::metadata),
+          bytes("page tables", when, &Memory::page_tables),
+          bytes("activ- ations", when, &Memory::activations),
+          bytes("policy scratch", when, &Memory::scratch),
+          bytes("runtime", when, &Memory::reserved),
+          total("sum GiB", when, gib),
+          total("sum GB", when, gb)};
+}
+
+std::string bound_mark(const cost::OpTime& time) {
+  return std::string(" ") + cost::bound_name(time.bound())[0];
+}
+
+/// Share by which the policy lengthens a pass.
+double added_percent(const PassTime& pass) {
+  const double policy = pass[OpClass::policy].seconds;
+  const double without = pass.seconds() - policy;
+  return without > 0 ? 100 * policy / without : 0;
+}
+
+std::vector<Quantity> times_of(PassTime cost::Latency::*pass, double per_second) {
+  std::vector<Quantity> out;
+  for (std::size_t i = 0; i < cost::kOpClasses; ++i) {
+    const auto op = static_cast<OpClass>(i);
+    std::string heading = cost::op_name(op);
+    if (heading == "communication") heading = "commu- nication";
+    out.push_back({heading, [=](const Estimate& e) { return per_second * (e.time.*pass)[op].seconds; },
+                   [=](const Estimate& e) { return bound_mark((e.time.*pass)[op]); }});
+  }
+  out.push_back({"host waits", [=](const Estimate& e) { return per_second * (e.time.*pass).host; }, {}});
+  return out;
+}
+
+std::string yes_or_no(const CostRow& row) {
+  if (!row.estimate) return "-";
+  return row.estimate->fits ? "yes" : "no";
+}
+std::string batch_text(const CostRow& row) {
+  return row.largest_batch ? std::to_string(*row.largest_batch) : "-";
+}
+
+void print_breakdown(std::ostream& out, const std::vector<CostRow>& rows) {
+  const Sections sections(rows);
+  sections.print(out, "Memory after the last token, GiB", memory_of(&Estimate::at_end));
+  sections.print(out, "Memory when the prefill needs most, GiB", memory_of(&Estimate::prefill),
+                 {{"peak fits", yes_or_no}, {"largest batch", batch_text}});
+
+  std::vector<Quantity> prefill = times_of(&cost::Latency::prefill, 1);
+  prefill.push_back({"policy adds %", [](const Estimate& e) { return added_percent(e.time.prefill); }, {}});
+  prefill.push_back({"TTFT s", [](const Estimate& e) { return e.time.first_token; }, {}, true});
+  sections.print(out, "Time of the prefill, s", prefill);
+
+  std::vector<Quantity> step = times_of(&cost::Latency::mean_step, 1e3);
+  step.push_back({"policy adds %", [](const Estimate& e) { return added_percent(e.time.mean_step); }, {}});
+  step.push_back({"TPOT ms", [](const Estimate& e) { return 1e3 * e.time.per_token; }, {}, true});
+  step.push_back({"tokens/s", [](const Estimate& e) { return e.time.tokens_per_second; }, {}, true});
+  sections.print(out, "Time of a decode step, mean, ms", step);
+  out << "\nc, m, o: bound by compute, by memory, by overhead (launches, links)\n";
+}
+
+/// Columns that name a workload, as far as workloads differ.
+struct Axis {
+  const char* heading;
+  std::uint64_t CostRow::*get;
+};
+constexpr Axis kAxes[] = {
+    {"prompt", &CostRow::prompt}, {"generate", &CostRow::generate}, {"batch", &CostRow::batch}};
+
+bool differs(const std::vector<CostRow>& rows, std::uint64_t CostRow::*get) {
+  return std::any_of(rows.begin(), rows.end(),
+                     [&](const CostRow& row) { return row.*get != rows.front().*get; });
+}
+
+void print_points(std::ostream& out, const std::vector<CostRow>& rows) {
+  const std::map<std::string, std::string> labels = cost_labels(rows);
+  TextTable table;
+  for (const Axis& axis : kAxes)
+    if (differs(rows, axis.get)) table.add_column(axis.heading, Align::right);
+  table.add_column("policy", Align::left);
+  table.add_column("budget", Align::right);
+  table.add_column("cache GiB", Align::point);
+  table.add_column("peak GiB", Align::point);
+  table.add_column("fits", Align::right);
+  table.add_column("largest batch", Align::right);
+  table.add_column("TTFT s", Align::point);
+  table.add_column("TPOT ms", Align::point);
+  table.add_column("tokens/s", Align::point);
+  for (const CostRow& row : rows) {
+    std::vector<std::string> fields;
+    for (const Axis& axis : kAxes)
+      if (differs(rows, axis.get)) fields.push_back(std::to_string(row.*axis.get));
+    fields.insert(fields.end(), {labels.at(row.params), budget_text(row)});
+    const auto number = [&](auto get) {
+      fields.push_back(row.estimate ? people_text(get(*row.estimate)) : "-");
+    };
+    number([](const Estimate& e) { return gib(e.at_end.cache()); });
+    number([](const Estimate& e) { return gib(e.peak()); });
+    fields.insert(fields.end(), {yes_or_no(row), batch_text(row)});
+    number([](const Estimate& e) { return e.time.first_token; });
+    number([](const Estimate& e) { return 1e3 * e.time.per_token; });
+    number([](const Estimate& e) { return e.time.tokens_per_second; });
+    table.add_row(fields);
+  }
+  out << '\n';
+  table.print_head(out);
+  for (std::size_t row = 0; row < rows.size(); ++row) table.print_row(out, row);
+}
+
+}  // namespace
+
+std::map<std::string, std::string> cost_labels(const std::vector<CostRow>& rows) {
+  Records named{{{"policy", "", ""}, {"params", "", ""}}, {}};
+  for (const CostRow& row : rows) named.rows.push_back({row.policy, row.params});
+  return policy_labels(named);
+}
+
+std::string people_text(double value) {
+  return value > 0 && value < 0.0005 ? "<0.001" : rounded_text(value, kDecimals);
+}
+
+double gib(std::uint64_t bytes) {
+  return static_cast<double>(bytes) / 0x1p30;
+}
+
+void write_cost_table(std::ostream& out, const CostReport& report) {
+  if (report.rows.empty()) bug("no cost rows to show");
+  for (const std::string& line : report.head) out << line << '\n';
+  const bool one_workload = std::none_of(std::begin(kAxes), std::end(kAxes),
+                                         [&](const Axis& axis) { return differs(report.rows, axis.get); });
+  if (one_workload)
+    print_breakdown(out, report.rows);
+  else
+    print_points(out, report.rows);
+  if (!one_workload) out << '\n';
+  out << "GiB = 2^30 bytes, GB = 10^9 bytes\n";
+  for (const std::string& line : report.notes) out << line << '\n';
+}
+
+std::string described(const cost::Model& model) {
+  return model.name + ": " + rounded_text(static_cast<double>(model.parameters()) / 1e9, 2) +
+         " billion parameters, " + std::to_string(model.layers) + " layers, " +
+         std::to_string(model.query_heads) + " query and " + std::to_string(model.kv_heads) +
+         " KV heads of " + std::to_string(model.head_dim);
+}
+
+std::string described(const cost::Machine& machine) {
+  return machine.name + ": " + rounded_text(machine.matrix_rate / 1e12, 1) + " TFLOP/s, " +
+         rounded_text(machine.bandwidth / 1e9, 1) + " GB/s, " + rounded_text(gib(machine.memory), 1) + " GiB";
+}
+
+}  // namespace kvsim::analysis

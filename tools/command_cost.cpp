@@ -1,0 +1,281 @@
+// kvsim cost: bytes and seconds of policies that serve a model on a machine.
+#include <algorithm>
+#include <iostream>
+#include <memory>
+#include <sstream>
+
+#include "analysis/cost_table.hpp"
+#include "sim/base/error.hpp"
+#include "tools/command.hpp"
+#include "tools/cost_catalogue.hpp"
+#include "tools/cost_notes.hpp"
+#include "tools/cost_request.hpp"
+#include "tools/formatted_output.hpp"
+#include "tools/replay_request.hpp"
+
+namespace kvsim::tools {
+namespace {
+
+constexpr const char* kExamples = R"(Examples:
+  kvsim cost --model llama-3-8b --machine a100-80-sxm --prompt 8K
+  kvsim cost --model llama-3-8b --machine a100-80-sxm --prompt 32K --policy full --policy snapkv --budget 10%
+  kvsim cost --model config.json --machine h100-sxm --policy full --policy xkv --budget 2K \
+      --sweep prompt=4K..128K:x2 batch=1,8 --format csv -o costs.csv
+  kvsim cost --model llama-3-8b --machine a100-80-sxm --prompt 32K --batch 8 --policy snapkv --policy kvcrush \
+      --fit memory=80GiB ttft=40s tpot=50ms
+  kvsim cost models
+  kvsim cost machines
+)";
+
+struct OutputOptions {
+  std::string format = "table", output;
+  bool quiet = false, overwrite = false;
+};
+
+struct Options : OutputOptions {
+  std::string model, machine, prompt, generate = "256", batch = "1";
+  std::vector<std::string> policies, budgets, sweep, fit;
+  ServingOptions serving;
+  unsigned threads = 0;
+};
+
+constexpr std::uint64_t kMostRows = 1'000'000;
+
+/// Values of an axis that --sweep gives; none if it does not.
+std::vector<std::string> swept(const Options& options, const std::string& name) {
+  std::vector<std::string> values;
+  for (const std::string& text : options.sweep) {
+    SweepAxis axis = parse_axis(text);
+    if (axis.name != name) continue;
+    if (!values.empty()) usage_error("is swept twice", "--sweep " + name);
+    values = std::move(axis.values);
+  }
+  return values;
+}
+
+/// What is swept, else what the option of that name says.
+template <class Parse>
+std::vector<std::uint64_t> numbers(const Options& options, const std::string& name, const std::string& given,
+                                   Parse parse) {
+  std::vector<std::uint64_t> out;
+  for (const std::string& text : swept(options, name)) out.push_back(parse(text, "--sweep " + name));
+  if (!out.empty()) return out;
+  if (given.empty()) usage_error("is missing", "--" + name, "Say --" + name + " 8K, for example.");
+  return {parse(given, "--" + name)};
+}
+
+std::vector<sim::Budget> budgets_of(const Options& options) {
+  std::vector<std::string> lists = options.budgets;
+  for (std::string& text : swept(options, "budget")) lists.push_back(std::move(text));
+  std::vector<sim::Budget> out;
+  for (const std::string& list : lists)
+    for (sim::Budget& budget : parse_cost_budgets(list)) out.push_back(std::move(budget));
+  return out;
+}
+
+analysis::CostStudy study_of(const Options& options) {
+  if (options.model.empty())
+    usage_error("is missing", "--model", "A name of `kvsim cost models`, or a config.json.");
+  if (options.machine.empty())
+    usage_error("is missing", "--machine", "A name of `kvsim cost machines`, or a file.");
+  analysis::CostStudy study;
+  study.model = cost::find_model(options.model);
+  study.machine = cost::find_machine(options.machine);
+  study.serving = parse_serving(options.serving, study.model);
+  study.prompts = numbers(options, "prompt", options.prompt, parse_tokens);
+  study.generates = numbers(options, "generate", options.generate, parse_tokens);
+  study.batches = numbers(options, "batch", options.batch, parse_count);
+  study.budgets = budgets_of(options);
+  study.threads = options.threads;
+  for (const AskedPolicy& asked :
+       asked_policies(options.policies.empty() ? std::vector<std::string>{"full"} : options.policies))
+    study.policies.push_back(asked.composition);
+  return study;
+}
+
+/// What no estimate could be made of, before any is made.
+void check(const analysis::CostStudy& study, bool budgets_needed) {
+  for (const policy::Composition& policy : study.policies) {
+    const policy::PolicySpec& spec = *policy.eviction.spec;
+    if (spec.make_oracle)
+      usage_error("knows the future: nothing can serve it", "--policy " + policy.name,
+                  "What it holds is what its budget says; any policy of that budget holds as much.");
+    if (budgets_needed && study.budgets.empty() && !spec.own_budget)
+      usage_error("is missing", "--budget",
+                  policy.name + " needs to be told how much it may keep: --budget 10%");
+  }
+  const std::uint64_t prompt = *std::max_element(study.prompts.begin(), study.prompts.end());
+  const std::uint64_t generate = *std::max_element(study.generates.begin(), study.generates.end());
+  for (const sim::Budget& budget : study.budgets) {
+    const std::uint64_t tokens = analysis::budget_tokens(budget, study.model, study.serving.layout, prompt);
+    if (generate <= ~prompt && tokens > prompt + generate)
+      usage_error("is more than the context of " + std::to_string(prompt) + " + " + std::to_string(generate) +
+                      " tokens",
+                  "--budget " + budget.text);
+  }
+  if (study.points() > kMostRows)
+    usage_error("these would be " + std::to_string(study.points()) + " rows; at most " +
+                    std::to_string(kMostRows) + " are made",
+                "--sweep");
+}
+
+std::vector<std::string> head_of(const analysis::CostStudy& study, const std::vector<std::string>& more) {
+  std::vector<std::string> head{"model    " + analysis::described(study.model),
+                                "machine  " + analysis::described(study.machine),
+                                "serving  " + described(study)};
+  head.insert(head.end(), more.begin(), more.end());
+  return head;
+}
+
+analysis::Document document_of(const analysis::CostStudy& study, analysis::Records records) {
+  return {.analysis = "cost", .traces = {}, .settings = settings_of(study), .records = std::move(records)};
+}
+
+/// The table for people, with its notes; of other formats they go to standard error.
+template <class Write>
+void commit(const OutputOptions& options, const analysis::Document& document,
+            const std::vector<std::string>& notes, Write write) {
+  const analysis::Format format = analysis::parse_format(options.format);
+  if (format == analysis::Format::table) {
+    ResultOutput output(options.output, options.overwrite);
+    std::ostringstream text;
+    write(text);
+    return output.commit(text.str());
+  }
+  FormattedOutput(format, options.output, options.overwrite).commit(document);
+  if (!options.quiet)
+    for (const std::string& line : notes) note(line);
+}
+
+void run_fit(const Options& options, const analysis::CostStudy& study) {
+  if (!options.sweep.empty())
+    usage_error("looks for budget and batch itself", "--fit", "Ask without --sweep, one workload at a time.");
+  check(study, false);
+  const analysis::CostLimits limits = parse_limits(options.fit, study.machine.memory);
+  const std::vector<analysis::CostFit> fits = analysis::cost_fits(study, limits);
+  analysis::Document document = document_of(study, analysis::fit_records(fits));
+  document.settings.emplace_back("memory_limit_bytes", limits.memory);
+  document.settings.emplace_back("ttft_limit_seconds", analysis::value_of(limits.first_token));
+  document.settings.emplace_back("tpot_limit_seconds", analysis::value_of(limits.per_token));
+  const std::vector<std::string> notes = notes_of(study, {});
+  commit(options, document, notes, [&](std::ostream& out) {
+    analysis::write_fit_table(out, head_of(study, {"limits   " + described(limits)}), fits, notes);
+  });
+}
+
+void run_cost(const Options& options) {
+  const analysis::CostStudy study = study_of(options);
+  if (!options.fit.empty()) return run_fit(options, study);
+  check(study, true);
+  const std::vector<analysis::CostRow> rows = analysis::cost_rows(study);
+  const std::vector<std::string> notes = notes_of(study, rows);
+  commit(options, document_of(study, analysis::cost_records(rows)), notes, [&](std::ostream& out) {
+    analysis::write_cost_table(out, {head_of(study, {}), rows, notes});
+  });
+}
+
+void add_output_options(CLI::App& command, OutputOptions& options) {
+  command.add_option("--format", options.format, kFormats)->capture_default_str();
+  command.add_option("-o,--output", options.output, "Results go to this file instead of standard output")
+      ->type_name("FILE");
+  command.add_flag("--overwrite", options.overwrite, "Replace an existing output file");
+  command.add_flag("--quiet", options.quiet, "No notes on standard error");
+}
+
+void add_layout_options(CLI::App& command, ServingOptions& serving) {
+  const auto add = [&](const char* name, auto& value, const char* help, const char* type) {
+    command.add_option(name, value, help)
+        ->capture_default_str()
+        ->type_name(type)
+        ->group("Layout and runtime");
+  };
+  add("--stored-kv-heads", serving.stored_kv_heads,
+      "KV heads the cache stores (default: the model's), or `expanded`: one per query head", "N");
+  add("--kv", serving.kv, "Bits of keys and values: fp16, fp32, fp8, int8, nvfp4, flexgen4, kivi2, kivi4",
+      "NAME");
+  add("--page", serving.page, "Tokens per page (default: contiguous lanes)", "N");
+  command.add_flag("--head-pages", serving.head_pages, "Every lane has its own page table")
+      ->group("Layout and runtime");
+  command.add_flag("--padded", serving.padded, "Lanes of a layer are stored as long as its longest")
+      ->group("Layout and runtime");
+  add("--chunk", serving.chunk, "Tokens of a prefill chunk (default: the whole prompt)", "N");
+  add("--tp", serving.tensor_parallel, "Devices that share every layer", "N");
+  add("--attention", serving.attention, "flash, or eager: score matrices are written and read", "KIND");
+  add("--rows", serving.rows,
+      "How policies that read attention of the whole prompt get it: written by the\n"
+      "kernel, or recomputed",
+      "HOW");
+  add("--cache-traffic", serving.cache_traffic,
+      "Times a step moves the cache: 1 in place, 3 where each step copies it", "X");
+  add("--host-floor", serving.host_floor_ms, "Least time of a pass, ms (eager Python: 25 to 60)", "MS");
+  add("--weight-bits", serving.weight_bits, "Per parameter of matrices, scales included", "BITS");
+  add("--row-share", serving.row_share,
+      "Share of requests that pay for an allocation's own pass over the prompt", "SHARE");
+}
+
+/// A subcommand that shows a table.
+void add_list(CLI::App& cost, const char* name, const char* help, analysis::Records (*records)(),
+              void (*write)(std::ostream&)) {
+  CLI::App* list = cost.add_subcommand(name, help);
+  const auto options = std::make_shared<OutputOptions>();
+  add_output_options(*list, *options);
+  list->callback([=] {
+    commit(*options, {.analysis = std::string("cost ") + name, .traces = {}, .records = records()}, {},
+           write);
+  });
+}
+
+}  // namespace
+
+void add_cost_command(CLI::App& app) {
+  CLI::App* command =
+      app.add_subcommand("cost", "Bytes and seconds of policies that serve a model on a machine");
+  command->footer(kExamples);
+  const auto options = std::make_shared<Options>();
+  command->add_option("--model", options->model, "Name (kvsim cost models), a config.json or its folder");
+  command->add_option("--machine", options->machine, "Name (kvsim cost machines) or a file")
+      ->type_name("NAME");
+  command->add_option("--prompt", options->prompt, "Tokens of every prompt: 8192, or 8K = 8 * 1024")
+      ->type_name("TOKENS");
+  command->add_option("--generate", options->generate, "Tokens generated by every sequence")
+      ->capture_default_str()
+      ->type_name("TOKENS");
+  command->add_option("--batch", options->batch, "Sequences served at once")
+      ->capture_default_str()
+      ->type_name("N");
+  command
+      ->add_option("--policy", options->policies,
+                   "As of kvsim replay, but no oracles; repeat for several (default: full)")
+      ->allow_extra_args(false)
+      ->type_name("POLICY");
+  command
+      ->add_option("--budget", options->budgets,
+                   "Comma list of tokens per lane (2048, 2K), shares of the prompt (25%), bytes of\none "
+                   "sequence's cache (64MiB)")
+      ->allow_extra_args(false)
+      ->type_name("LIST");
+  command
+      ->add_option("--sweep", options->sweep,
+                   "Every value with every other: prompt=8K,32K batch=1..64:x2 budget=5%..50%:+5%\n"
+                   "generate=64,256 (..:xF multiplies, ..:+S adds)")
+      ->type_name("AXIS=LIST ...");
+  command
+      ->add_option("--fit", options->fit,
+                   "Largest budget and batch within limits: memory=80GiB ttft=2s tpot=50ms\n"
+                   "(memory: the machine's if not said)")
+      ->type_name("LIMIT ...");
+  add_layout_options(*command, options->serving);
+  add_output_options(*command, *options);
+  command->add_option("--threads", options->threads, "Never changes a result (default: all)")
+      ->check(CLI::Range(1U, 4096U))
+      ->type_name("N");
+  add_list(*command, "models", "Models known by name, and where their numbers come from", model_records,
+           write_model_table);
+  add_list(*command, "machines", "Machines known by name, and where their numbers come from", machine_records,
+           write_machine_table);
+  command->callback([options, command] {
+    if (command->get_subcommands().empty()) run_cost(*options);
+  });
+}
+
+}  // namespace kvsim::tools
