@@ -71,6 +71,19 @@ CostRow row_of(const CostStudy& study, const Point& point) {
   return row;
 }
 
+void price(CostRow& row, const CostStudy& study, const cost::Serving& serving, const sim::Outcome& outcome,
+           const sim::Cell& cell, const sim::CellOutcome& held) {
+  check_serving(study.model, serving);
+  const std::uint64_t budget =
+      own_size(cell.composition) ? serving.prompt + serving.generate : held.budget_tokens;
+  const cost::Holding holding =
+      cost::replayed_holding(outcome, held, cost::stored_heads(study.model, serving.layout));
+  const policy::Cost cost = cost::cost_of(cell.composition, study.model, serving.prompt, budget);
+  row.estimate = cost::estimate(study.model, study.machine, serving, holding, cost, budget);
+  row.largest_batch =
+      cost::largest_batch(study.model, study.machine, serving, holding, cost, study.machine.memory);
+}
+
 }  // namespace
 
 std::uint64_t CostStudy::points() const {
@@ -116,6 +129,32 @@ std::vector<CostRow> cost_rows(const CostStudy& study) {
   }
   if (std::none_of(rows.begin(), rows.end(), [](const CostRow& row) { return row.estimate.has_value(); }))
     throw Error(ErrorKind::usage, rows.front().skipped);
+  return rows;
+}
+
+std::vector<CostRow> replayed_cost_rows(const CostStudy& study, const std::string& trace,
+                                        const sim::Request& request, const sim::Outcome& outcome) {
+  cost::Serving serving = study.serving;
+  serving.prompt = outcome.prompt;
+  serving.generate = outcome.decode;
+  serving.batch = study.batches.front();
+  std::vector<CostRow> rows;
+  for (std::size_t i = 0; i < request.cells.size(); ++i) {
+    const sim::Cell& cell = request.cells[i];
+    const sim::Budget* budget = own_size(cell.composition) ? nullptr : &cell.budget;
+    CostRow& row = rows.emplace_back(
+        row_of(study, {serving.prompt, serving.generate, serving.batch, budget, &cell.composition}));
+    row.trace = trace;
+    row.skipped = outcome.cells[i].skipped;
+    if (!row.skipped.empty()) continue;
+    try {
+      price(row, study, serving, outcome, cell, outcome.cells[i]);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::usage) throw;
+      row.estimate.reset();
+      row.skipped = error.what();
+    }
+  }
   return rows;
 }
 

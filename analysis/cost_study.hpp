@@ -32,4 +32,10 @@ std::uint64_t budget_tokens(const sim::Budget& budget, const cost::Model& model,
 /// reason when no point can be.
 std::vector<CostRow> cost_rows(const CostStudy& study);
 
+/// What the lanes of a replay held instead of what rules say: a row per cell, in the order of the request, of
+/// the outcome's prompt and decode tokens at the study's first batch. `trace` is its name. Skipped cells, and
+/// cells that cannot be, are skipped.
+std::vector<CostRow> replayed_cost_rows(const CostStudy& study, const std::string& trace,
+                                        const sim::Request& request, const sim::Outcome& outcome);
+
 }  // namespace kvsim::analysis

@@ -19,8 +19,32 @@ using cost::PassTime;
 
 constexpr int kDecimals = 3;
 
-double gb(std::uint64_t bytes) {
-  return static_cast<double>(bytes) / 1e9;
+/// What numbers are divided by, as small models need.
+struct Units {
+  double binary = 0x1p30, decimal = 1e9;  ///< bytes
+  const char *binary_name = "GiB", *decimal_name = "GB";
+  const char* legend = "GiB = 2^30 bytes, GB = 10^9 bytes";
+  double prefill = 1;  ///< s
+  const char* prefill_name = "s";
+};
+
+Units units_of(const std::vector<CostRow>& rows) {
+  constexpr std::uint64_t kSmall = std::uint64_t{1} << 27;
+  constexpr double kShort = 0.1;
+  std::uint64_t bytes = 0;
+  double seconds = 0;
+  for (const CostRow& row : rows) {
+    if (!row.estimate) continue;
+    bytes = std::max(bytes, row.estimate->peak() - row.estimate->at_end.reserved);
+    seconds = std::max(seconds, row.estimate->time.first_token);
+  }
+  Units units;
+  if (bytes < kSmall) units = {0x1p20, 1e6, "MiB", "MB", "MiB = 2^20 bytes, MB = 10^6 bytes"};
+  if (seconds < kShort) {
+    units.prefill = 1e-3;
+    units.prefill_name = "ms";
+  }
+  return units;
 }
 
 /// A column of numbers, and what is written after them.
@@ -83,24 +107,28 @@ class Sections {
   const std::map<std::string, std::string> labels_;
 };
 
-Quantity bytes(const char* heading, Memory Estimate::*when, std::uint64_t Memory::*what) {
-  return {heading, [=](const Estimate& e) { return gib((e.*when).*what); }, {}};
+Quantity bytes(const char* heading, Memory Estimate::*when, std::uint64_t Memory::*what, double unit) {
+  return {heading, [=](const Estimate& e) { return static_cast<double>((e.*when).*what) / unit; }, {}};
 }
-Quantity total(const char* heading, Memory Estimate::*when, double (*unit)(std::uint64_t)) {
-  return {heading, [=](const Estimate& e) { return unit((e.*when).total()); }, {}, true};
+Quantity total(const char* unit_name, Memory Estimate::*when, double unit) {
+  return {std::string("sum ") + unit_name,
+          [=](const Estimate& e) { return static_cast<double>((e.*when).total()) / unit; },
+          {},
+          true};
 }
 
-std::vector<Quantity> memory_of(Memory Estimate::*when) {
-  return {bytes("weights", when, &Memory::weights),
-          bytes("keys, values", when, &Memory::keys_values),
-          bytes("empty slots", when, &Memory::padding),
-          bytes("policy data", when, &Memory::metadata),
-          bytes("page tables", when, &Memory::page_tables),
-          bytes("activ- ations", when, &Memory::activations),
-          bytes("policy scratch", when, &Memory::scratch),
-          bytes("runtime", when, &Memory::reserved),
-          total("sum GiB", when, gib),
-          total("sum GB", when, gb)};
+std::vector<Quantity> memory_of(Memory Estimate::*when, const Units& units) {
+  const double unit = units.binary;
+  return {bytes("weights", when, &Memory::weights, unit),
+          bytes("keys, values", when, &Memory::keys_values, unit),
+          bytes("empty slots", when, &Memory::padding, unit),
+          bytes("policy data", when, &Memory::metadata, unit),
+          bytes("page tables", when, &Memory::page_tables, unit),
+          bytes("activ- ations", when, &Memory::activations, unit),
+          bytes("policy scratch", when, &Memory::scratch, unit),
+          bytes("runtime", when, &Memory::reserved, unit),
+          total(units.binary_name, when, unit),
+          total(units.decimal_name, when, units.decimal)};
 }
 
 std::string bound_mark(const cost::OpTime& time) {
@@ -114,16 +142,16 @@ double added_percent(const PassTime& pass) {
   return without > 0 ? 100 * policy / without : 0;
 }
 
-std::vector<Quantity> times_of(PassTime cost::Latency::*pass, double per_second) {
+std::vector<Quantity> times_of(PassTime cost::Latency::*pass, double unit) {
   std::vector<Quantity> out;
   for (std::size_t i = 0; i < cost::kOpClasses; ++i) {
     const auto op = static_cast<OpClass>(i);
     std::string heading = cost::op_name(op);
     if (heading == "communication") heading = "commu- nication";
-    out.push_back({heading, [=](const Estimate& e) { return per_second * (e.time.*pass)[op].seconds; },
+    out.push_back({heading, [=](const Estimate& e) { return (e.time.*pass)[op].seconds / unit; },
                    [=](const Estimate& e) { return bound_mark((e.time.*pass)[op]); }});
   }
-  out.push_back({"host waits", [=](const Estimate& e) { return per_second * (e.time.*pass).host; }, {}});
+  out.push_back({"host waits", [=](const Estimate& e) { return (e.time.*pass).host / unit; }, {}});
   return out;
 }
 
@@ -137,21 +165,27 @@ std::string batch_text(const CostRow& row) {
 
 void print_breakdown(std::ostream& out, const std::vector<CostRow>& rows) {
   const Sections sections(rows);
-  sections.print(out, "Memory after the last token, GiB", memory_of(&Estimate::at_end));
-  sections.print(out, "Memory when the prefill needs most, GiB", memory_of(&Estimate::prefill),
+  const Units units = units_of(rows);
+  const std::string in_bytes = std::string(", ") + units.binary_name;
+  sections.print(out, "Memory after the last token" + in_bytes, memory_of(&Estimate::at_end, units));
+  sections.print(out, "Memory when the prefill needs most" + in_bytes, memory_of(&Estimate::prefill, units),
                  {{"peak fits", yes_or_no}, {"largest batch", batch_text}});
 
-  std::vector<Quantity> prefill = times_of(&cost::Latency::prefill, 1);
+  const double unit = units.prefill;
+  std::vector<Quantity> prefill = times_of(&cost::Latency::prefill, unit);
   prefill.push_back({"policy adds %", [](const Estimate& e) { return added_percent(e.time.prefill); }, {}});
-  prefill.push_back({"TTFT s", [](const Estimate& e) { return e.time.first_token; }, {}, true});
-  sections.print(out, "Time of the prefill, s", prefill);
+  prefill.push_back({std::string("TTFT ") + units.prefill_name,
+                     [=](const Estimate& e) { return e.time.first_token / unit; },
+                     {},
+                     true});
+  sections.print(out, std::string("Time of the prefill, ") + units.prefill_name, prefill);
 
-  std::vector<Quantity> step = times_of(&cost::Latency::mean_step, 1e3);
+  std::vector<Quantity> step = times_of(&cost::Latency::mean_step, 1e-3);
   step.push_back({"policy adds %", [](const Estimate& e) { return added_percent(e.time.mean_step); }, {}});
   step.push_back({"TPOT ms", [](const Estimate& e) { return 1e3 * e.time.per_token; }, {}, true});
   step.push_back({"tokens/s", [](const Estimate& e) { return e.time.tokens_per_second; }, {}, true});
   sections.print(out, "Time of a decode step, mean, ms", step);
-  out << "\nc, m, o: bound by compute, by memory, by overhead (launches, links)\n";
+  out << "\nc, m, o: bound by compute, by memory, by overhead (launches, links)\n" << units.legend << '\n';
 }
 
 /// Columns that name a workload, as far as workloads differ.
@@ -200,6 +234,7 @@ void print_points(std::ostream& out, const std::vector<CostRow>& rows) {
   out << '\n';
   table.print_head(out);
   for (std::size_t row = 0; row < rows.size(); ++row) table.print_row(out, row);
+  out << '\n' << Units().legend << '\n';
 }
 
 }  // namespace
@@ -227,8 +262,6 @@ void write_cost_table(std::ostream& out, const CostReport& report) {
     print_breakdown(out, report.rows);
   else
     print_points(out, report.rows);
-  if (!one_workload) out << '\n';
-  out << "GiB = 2^30 bytes, GB = 10^9 bytes\n";
   for (const std::string& line : report.notes) out << line << '\n';
 }
 

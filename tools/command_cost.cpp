@@ -3,15 +3,20 @@
 #include <iostream>
 #include <memory>
 #include <sstream>
+#include <thread>
 
 #include "analysis/cost_table.hpp"
 #include "sim/base/error.hpp"
+#include "sim/table_files.hpp"
 #include "tools/command.hpp"
 #include "tools/cost_catalogue.hpp"
 #include "tools/cost_notes.hpp"
 #include "tools/cost_request.hpp"
 #include "tools/formatted_output.hpp"
+#include "tools/progress_display.hpp"
 #include "tools/replay_request.hpp"
+#include "tools/traced_model.hpp"
+#include "traces/reader.hpp"
 
 namespace kvsim::tools {
 namespace {
@@ -33,7 +38,7 @@ struct OutputOptions {
 };
 
 struct Options : OutputOptions {
-  std::string model, machine, prompt, generate = "256", batch = "1";
+  std::string model, machine, trace, prompt, generate = "256", batch = "1";
   std::vector<std::string> policies, budgets, sweep, fit;
   ServingOptions serving;
   unsigned threads = 0;
@@ -73,17 +78,14 @@ std::vector<sim::Budget> budgets_of(const Options& options) {
   return out;
 }
 
-analysis::CostStudy study_of(const Options& options) {
-  if (options.model.empty())
-    usage_error("is missing", "--model", "A name of `kvsim cost models`, or a config.json.");
+/// Everything but the model's and the workload's part.
+analysis::CostStudy study_of(const Options& options, cost::Model model) {
   if (options.machine.empty())
     usage_error("is missing", "--machine", "A name of `kvsim cost machines`, or a file.");
   analysis::CostStudy study;
-  study.model = cost::find_model(options.model);
+  study.model = std::move(model);
   study.machine = cost::find_machine(options.machine);
   study.serving = parse_serving(options.serving, study.model);
-  study.prompts = numbers(options, "prompt", options.prompt, parse_tokens);
-  study.generates = numbers(options, "generate", options.generate, parse_tokens);
   study.batches = numbers(options, "batch", options.batch, parse_count);
   study.budgets = budgets_of(options);
   study.threads = options.threads;
@@ -127,8 +129,26 @@ std::vector<std::string> head_of(const analysis::CostStudy& study, const std::ve
   return head;
 }
 
-analysis::Document document_of(const analysis::CostStudy& study, analysis::Records records) {
-  return {.analysis = "cost", .traces = {}, .settings = settings_of(study), .records = std::move(records)};
+analysis::Document document_of(const analysis::CostStudy& study) {
+  return {.analysis = "cost", .traces = {}, .settings = settings_of(study), .records = {}};
+}
+
+/// Budgets in tokens, so that bytes mean what they mean without a trace; one with a size of its own holds the
+/// same at every budget.
+sim::Request request_of(const analysis::CostStudy& study) {
+  std::vector<sim::Budget> budgets = study.budgets;
+  if (budgets.empty()) budgets.push_back(sim::parse_budget("100%"));
+  sim::Request request;
+  for (sim::Budget& budget : budgets) {
+    budget.value = static_cast<double>(
+        analysis::budget_tokens(budget, study.model, study.serving.layout, study.prompts.front()));
+    budget.unit = sim::Budget::Unit::tokens;
+    for (const policy::Composition& policy : study.policies)
+      if (!policy.eviction.spec->own_budget || &budget == &budgets.front())
+        request.cells.push_back({policy, budget});
+  }
+  request.threads = study.threads > 0 ? study.threads : std::thread::hardware_concurrency();
+  return request;
 }
 
 /// The table for people, with its notes; of other formats they go to standard error.
@@ -153,7 +173,8 @@ void run_fit(const Options& options, const analysis::CostStudy& study) {
   check(study, false);
   const analysis::CostLimits limits = parse_limits(options.fit, study.machine.memory);
   const std::vector<analysis::CostFit> fits = analysis::cost_fits(study, limits);
-  analysis::Document document = document_of(study, analysis::fit_records(fits));
+  analysis::Document document = document_of(study);
+  document.records = analysis::fit_records(fits);
   document.settings.emplace_back("memory_limit_bytes", limits.memory);
   document.settings.emplace_back("ttft_limit_seconds", analysis::value_of(limits.first_token));
   document.settings.emplace_back("tpot_limit_seconds", analysis::value_of(limits.per_token));
@@ -163,15 +184,55 @@ void run_fit(const Options& options, const analysis::CostStudy& study) {
   });
 }
 
-void run_cost(const Options& options) {
-  const analysis::CostStudy study = study_of(options);
-  if (!options.fit.empty()) return run_fit(options, study);
-  check(study, true);
-  const std::vector<analysis::CostRow> rows = analysis::cost_rows(study);
+void show(const Options& options, const analysis::CostStudy& study,
+          const std::vector<analysis::CostRow>& rows, analysis::Document document) {
   const std::vector<std::string> notes = notes_of(study, rows);
-  commit(options, document_of(study, analysis::cost_records(rows)), notes, [&](std::ostream& out) {
+  document.records = analysis::cost_records(rows);
+  commit(options, document, notes, [&](std::ostream& out) {
     analysis::write_cost_table(out, {head_of(study, {}), rows, notes});
   });
+}
+
+/// Rows by what the lanes of a recorded run held.
+void run_traced(const Options& options) {
+  if (!options.fit.empty()) usage_error("does not go with --fit", "--trace", "A replay holds what it held.");
+  for (const std::string& text : options.sweep)
+    if (parse_axis(text).name != "budget")
+      usage_error("the prompt and what is generated are the trace's", "--sweep " + text);
+  const std::unique_ptr<trace::Source> source = trace::open_trace(options.trace);
+  const trace::Sequence sequence(*source);
+  refuse_to_overwrite_input(options.output, options.trace);
+  analysis::CostStudy study = study_of(options, traced_model(sequence, options.trace, options.model));
+  study.prompts = {sequence.prompt_length()};
+  study.generates = {sequence.decode_length()};
+  check(study, true);
+
+  sim::Request request = request_of(study);
+  const sim::TableFiles tables(sequence);
+  request.tables = &tables;
+  Progress progress;
+  const sim::Outcome outcome = [&] {
+    const ProgressDisplay display(progress, options.trace, options.quiet);
+    return sim::replay(sequence, request, progress);
+  }();
+  analysis::Document document = document_of(study);
+  document.traces.push_back(
+      {options.trace, source->content_sha256(), sequence.prompt_length(), sequence.decode_length()});
+  document.settings.emplace_back("seed", request.seed);
+  show(options, study, analysis::replayed_cost_rows(study, options.trace, request, outcome),
+       std::move(document));
+}
+
+/// Rows by the policies' rules.
+void run_ruled(const Options& options) {
+  if (options.model.empty())
+    usage_error("is missing", "--model", "A name of `kvsim cost models`, or a config.json.");
+  analysis::CostStudy study = study_of(options, cost::find_model(options.model));
+  study.prompts = numbers(options, "prompt", options.prompt, parse_tokens);
+  study.generates = numbers(options, "generate", options.generate, parse_tokens);
+  if (!options.fit.empty()) return run_fit(options, study);
+  check(study, true);
+  show(options, study, analysis::cost_rows(study), document_of(study));
 }
 
 void add_output_options(CLI::App& command, OutputOptions& options) {
@@ -214,14 +275,17 @@ void add_layout_options(CLI::App& command, ServingOptions& serving) {
 }
 
 /// A subcommand that shows a table.
-void add_list(CLI::App& cost, const char* name, const char* help, analysis::Records (*records)(),
-              void (*write)(std::ostream&)) {
+void add_list(CLI::App& cost, const char* name, const char* help,
+              analysis::Records (*records)(const std::vector<std::string>&),
+              void (*write)(std::ostream&, const std::vector<std::string>&)) {
   CLI::App* list = cost.add_subcommand(name, help);
   const auto options = std::make_shared<OutputOptions>();
+  const auto names = std::make_shared<std::vector<std::string>>();
+  list->add_option("NAME", *names, "These only, names or files (default: all that are known)");
   add_output_options(*list, *options);
   list->callback([=] {
-    commit(*options, {.analysis = std::string("cost ") + name, .traces = {}, .records = records()}, {},
-           write);
+    commit(*options, {.analysis = std::string("cost ") + name, .traces = {}, .records = records(*names)}, {},
+           [&](std::ostream& out) { write(out, *names); });
   });
 }
 
@@ -255,6 +319,12 @@ void add_cost_command(CLI::App& app) {
       ->allow_extra_args(false)
       ->type_name("LIST");
   command
+      ->add_option("--trace", options->trace,
+                   "Replay the policies on this run: what each lane held is what is priced, and prompt\n"
+                   "and generated tokens are the run's; the model is its own unless --model names one of\n"
+                   "the same shape")
+      ->type_name("FILE");
+  command
       ->add_option("--sweep", options->sweep,
                    "Every value with every other: prompt=8K,32K batch=1..64:x2 budget=5%..50%:+5%\n"
                    "generate=64,256 (..:xF multiplies, ..:+S adds)")
@@ -274,7 +344,11 @@ void add_cost_command(CLI::App& app) {
   add_list(*command, "machines", "Machines known by name, and where their numbers come from", machine_records,
            write_machine_table);
   command->callback([options, command] {
-    if (command->get_subcommands().empty()) run_cost(*options);
+    if (!command->get_subcommands().empty()) return;
+    if (options->trace.empty()) return run_ruled(*options);
+    for (const char* fixed : {"--prompt", "--generate"})
+      if (!command->get_option(fixed)->empty()) usage_error("is the trace's", fixed, "Ask without --trace.");
+    run_traced(*options);
   });
 }
 

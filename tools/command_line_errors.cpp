@@ -64,8 +64,8 @@ std::string explain(const CLI::App& root, const CLI::ParseError& error) {
     if (const std::string* option = first_unknown_option(left)) return unknown_option(*app, *option);
     const bool has_commands = !command_names(*app).empty();
     const std::vector<CLI::App*> chosen = app->get_subcommands();
-    if (chosen.empty() && has_commands)
-      return left.empty() ? missing_command(*app) : unknown_command(*app, left[0]);
+    if (chosen.empty() && has_commands && !left.empty()) return unknown_command(*app, left[0]);
+    if (chosen.empty() && app->get_require_subcommand_min() > 0) return missing_command(*app);
     if (chosen.empty() && !left.empty()) {
       return "unexpected argument '" + left[0] + "' of " + full_name(*app) + "\n  " + see_help(*app);
     }

@@ -31,17 +31,33 @@ std::string rate_text(double bytes_per_second) {
   return bytes_per_second > 0 ? rounded_text(bytes_per_second / 1e9, 1) : "-";
 }
 
-template <class Items>
-void print(std::ostream& out, analysis::TextTable& table, const Items& items) {
+template <class Item, class Find>
+std::vector<Item> chosen(const std::vector<std::string>& names, const std::vector<Item>& known, Find find) {
+  if (names.empty()) return known;
+  std::vector<Item> out;
+  for (const std::string& name : names) out.push_back(find(name));
+  return out;
+}
+std::vector<cost::Model> models(const std::vector<std::string>& names) {
+  return chosen(names, cost::known_models(), cost::find_model);
+}
+std::vector<cost::Machine> machines(const std::vector<std::string>& names) {
+  return chosen(names, cost::known_machines(), cost::find_machine);
+}
+
+template <class Item>
+void print(std::ostream& out, analysis::TextTable& table, const std::vector<Item>& items, bool named) {
   table.print_head(out);
   for (std::size_t row = 0; row < items.size(); ++row) table.print_row(out, row);
   out << '\n';
-  for (const auto& item : items) out << item.name << ": " << item.source << '\n';
+  if (!named) out << "where a row's numbers come from: name it after this command, or all with --format md\n";
+  for (const Item& item : items)
+    if (named) out << item.name << ": " << item.source << '\n';
 }
 
 }  // namespace
 
-analysis::Records model_records() {
+analysis::Records model_records(const std::vector<std::string>& names) {
   analysis::Records out;
   out.columns = {{"model", "", "as --model takes it"},
                  {"parameters", "", "embeddings and head included"},
@@ -54,14 +70,15 @@ analysis::Records model_records() {
                  {"token_bytes", "bytes", "keys and values of one token in fp16, all layers"},
                  {"weights_bytes", "bytes", "fp16"},
                  {"source", "", "where the numbers come from"}};
-  for (const cost::Model& model : cost::known_models())
+  for (const cost::Model& model : models(names))
     out.rows.push_back({model.name, model.parameters(), model.layers, model.hidden, model.query_heads,
                         model.kv_heads, model.head_dim, known(model.max_context), token_bytes(model),
                         weight_bytes(model), model.source});
   return out;
 }
 
-void write_model_table(std::ostream& out) {
+void write_model_table(std::ostream& out, const std::vector<std::string>& names) {
+  const std::vector<cost::Model> shown = models(names);
   analysis::TextTable table;
   table.add_column("model", Align::left);
   table.add_column("parameters 10^9", Align::point);
@@ -69,7 +86,7 @@ void write_model_table(std::ostream& out) {
     table.add_column(heading, Align::right);
   table.add_column("KV/token KiB", Align::point);
   table.add_column("weights GiB", Align::point);
-  for (const cost::Model& model : cost::known_models())
+  for (const cost::Model& model : shown)
     table.add_row({model.name, rounded_text(static_cast<double>(model.parameters()) / 1e9, 3),
                    std::to_string(model.layers), std::to_string(model.hidden),
                    std::to_string(model.query_heads), std::to_string(model.kv_heads),
@@ -77,10 +94,10 @@ void write_model_table(std::ostream& out) {
                    model.max_context > 0 ? std::to_string(model.max_context) : "-",
                    rounded_text(static_cast<double>(token_bytes(model)) / 0x1p10, 1),
                    rounded_text(analysis::gib(weight_bytes(model)), 2)});
-  print(out, table, cost::known_models());
+  print(out, table, shown, !names.empty());
 }
 
-analysis::Records machine_records() {
+analysis::Records machine_records(const std::vector<std::string>& names) {
   analysis::Records out;
   out.columns = {{"machine", "", "as --machine takes it"},
                  {"matrix_rate", "FLOP/s", "dense fp16 products, fp32 sums, peak"},
@@ -92,26 +109,27 @@ analysis::Records machine_records() {
                  {"host_bandwidth", "bytes/s", "to host memory, one direction; null: it is the host"},
                  {"device_bandwidth", "bytes/s", "to a neighbour, one direction; null: there is no link"},
                  {"source", "", "where the numbers come from"}};
-  for (const cost::Machine& machine : cost::known_machines())
+  for (const cost::Machine& machine : machines(names))
     out.rows.push_back({machine.name, machine.matrix_rate, machine.bandwidth, machine.memory,
                         machine.reserved, machine.ceilings.compute, machine.ceilings.memory,
                         known(machine.host.bandwidth), known(machine.device.bandwidth), machine.source});
   return out;
 }
 
-void write_machine_table(std::ostream& out) {
+void write_machine_table(std::ostream& out, const std::vector<std::string>& names) {
+  const std::vector<cost::Machine> shown = machines(names);
   analysis::TextTable table;
   table.add_column("machine", Align::left);
   for (const char* heading : {"peak TFLOP/s", "compute reached", "memory GiB", "memory GB/s",
                               "memory reached", "runtime GiB", "to host GB/s", "to device GB/s"})
     table.add_column(heading, Align::point);
-  for (const cost::Machine& machine : cost::known_machines())
+  for (const cost::Machine& machine : shown)
     table.add_row({machine.name, rounded_text(machine.matrix_rate / 1e12, 1),
                    rounded_text(machine.ceilings.compute, 2), rounded_text(analysis::gib(machine.memory), 1),
                    rate_text(machine.bandwidth), rounded_text(machine.ceilings.memory, 2),
                    rounded_text(analysis::gib(machine.reserved), 1), rate_text(machine.host.bandwidth),
                    rate_text(machine.device.bandwidth)});
-  print(out, table, cost::known_machines());
+  print(out, table, shown, !names.empty());
 }
 
 }  // namespace kvsim::tools

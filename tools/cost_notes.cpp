@@ -112,8 +112,9 @@ std::vector<std::string> notes_of(const CostStudy& study, const std::vector<Cost
   if (!streams.empty())
     notes.push_back(streams +
                     ": the prompt passes through the cache token by token, which launches kernels for each");
+  const bool ruled = rows.empty() || rows.front().trace.empty();
   const std::string uniform = names_of(study, cost::splits_by_trace);
-  if (!uniform.empty())
+  if (ruled && !uniform.empty())
     notes.push_back(uniform +
                     ": the budget is split by what is seen of a prompt; taken as even here, with the "
                     "same total (--trace FILE: as a replay splits it)");

@@ -1,0 +1,405 @@
+#!/usr/bin/env python3
+"""kvsim cost: bytes and seconds recomputed here, limits that are kept, requests that are refused."""
+import csv
+import io
+import itertools
+import json
+import math
+
+import kvsim_command
+from kvsim_command import SOURCE, CommandTest
+
+GiB = 2**30
+LLAMA = {"layers": 32, "hidden": 4096, "ffn": 14336, "query_heads": 32, "kv_heads": 8, "dim": 128, "vocab": 128256}
+LLAMA_ON_A100 = ["--model", "llama-3-8b", "--machine", "a100-80-sxm"]
+TOKEN = 4 * LLAMA["layers"] * LLAMA["kv_heads"] * LLAMA["dim"]  # keys and values of a token, two bytes each
+
+
+def parameters(m):
+    """Of a Llama: attention, gated MLP and two norms per block; embedding, head and the last norm."""
+    attention = m["hidden"] * m["dim"] * (2 * m["query_heads"] + 2 * m["kv_heads"])
+    block = attention + 3 * m["hidden"] * m["ffn"] + 2 * m["hidden"]
+    return m["layers"] * block + 2 * m["vocab"] * m["hidden"] + m["hidden"]
+
+
+class CostTest(CommandTest):
+    def cost(self, *arguments, quiet=True):
+        """Rows of `kvsim cost`, numbers as numbers."""
+        return self.document(*arguments, quiet=quiet)["results"]
+
+    def document(self, *arguments, quiet=True):
+        return json.loads(self.ok("cost", *arguments, "--format", "json", *(["--quiet"] if quiet else [])))
+
+    def one(self, *arguments):
+        rows = self.cost(*LLAMA_ON_A100, *arguments)
+        self.assertEqual(len(rows), 1, rows)
+        return rows[0]
+
+
+class Bytes(CostTest):
+    def test_a_full_cache(self):
+        row = self.one("--prompt", "8K", "--batch", "4")
+        self.assertEqual(row["prompt"], 8192)
+        self.assertEqual(row["weights_bytes"], 2 * parameters(LLAMA))
+        self.assertEqual(row["keys_values_bytes"], 4 * (8192 + 256) * TOKEN)
+        self.assertEqual(row["budget"], None)
+        self.assertEqual(row["cache_bytes"], row["keys_values_bytes"] + row["padding_bytes"] + row["metadata_bytes"] +
+                         row["page_table_bytes"])
+        self.assertEqual(row["end_bytes"], row["cache_bytes"] + row["weights_bytes"] + row["activation_bytes"] +
+                         row["scratch_bytes"] + row["reserved_bytes"])
+        self.assertEqual(row["peak_bytes"], max(row["end_bytes"], row["prefill_bytes"]))
+        self.assertEqual(row["fits"], "yes")
+
+    def test_prompt_only_compression_keeps_what_is_generated(self):
+        row = self.one("--prompt", "32K", "--policy", "snapkv", "--budget", "10%")
+        self.assertEqual(row["budget_tokens"], 3276)
+        self.assertEqual(row["keys_values_bytes"], (3276 + 256) * TOKEN)
+        # While the last layer is compressed it still holds its prompt.
+        layer = TOKEN // LLAMA["layers"]
+        self.assertEqual(row["prefill_cache_bytes"], layer * (31 * 3276 + 32768))
+
+    def test_decoding_within_the_budget(self):
+        row = self.one("--prompt", "32K", "--policy", "h2o", "--budget", "2K")
+        self.assertEqual(row["keys_values_bytes"], 2048 * TOKEN)
+
+    def test_expanded_heads_and_bits(self):
+        whole = self.one("--prompt", "4K")["keys_values_bytes"]
+        self.assertEqual(self.one("--prompt", "4K", "--stored-kv-heads", "expanded")["keys_values_bytes"], 4 * whole)
+        self.assertEqual(self.one("--prompt", "4K", "--kv", "fp8")["keys_values_bytes"], whole // 2)
+        # 4 bits, and a 16-bit scale and minimum per 64 elements.
+        self.assertEqual(self.one("--prompt", "4K", "--kv", "flexgen4")["keys_values_bytes"], whole * 4.5 / 16)
+        # Matrices of the blocks in 8 bits; embedding, head and norms stay in 16.
+        rest = 2 * LLAMA["vocab"] * LLAMA["hidden"] + (2 * LLAMA["layers"] + 1) * LLAMA["hidden"]
+        self.assertEqual(self.one("--prompt", "4K", "--weight-bits", "8")["weights_bytes"], parameters(LLAMA) + rest)
+
+    def test_pages(self):
+        row = self.one("--prompt", "1000", "--generate", "1", "--page", "16")
+        self.assertEqual(row["keys_values_bytes"], 1001 * TOKEN)
+        self.assertEqual(row["padding_bytes"], (63 * 16 - 1001) * TOKEN)
+        self.assertGreater(row["page_table_bytes"], 0)
+
+    def test_tensor_parallelism(self):
+        half = self.one("--prompt", "8K", "--tp", "2")
+        self.assertEqual(half["keys_values_bytes"], (8192 + 256) * TOKEN // 2)
+        # One KV head each from 8 devices on: beyond, they are replicated.
+        self.assertEqual(self.one("--prompt", "8K", "--tp", "16")["keys_values_bytes"], (8192 + 256) * TOKEN // 8)
+
+    def test_the_largest_batch_is_the_largest(self):
+        for policy in ["--policy", "full"], ["--policy", "snapkv", "--budget", "25%"]:
+            batch = self.one("--prompt", "8K", *policy)["largest_batch"]
+            self.assertEqual(self.one("--prompt", "8K", *policy, "--batch", batch)["fits"], "yes")
+            self.assertEqual(self.one("--prompt", "8K", *policy, "--batch", batch + 1)["fits"], "no")
+
+    def test_budgets_in_bytes_are_of_a_sequence(self):
+        row = self.one("--prompt", "8K", "--policy", "h2o", "--budget", "64MiB")
+        self.assertEqual(row["budget_tokens"], 64 * 2**20 // TOKEN)
+        eighths = self.one("--prompt", "8K", "--policy", "h2o", "--budget", "64MiB", "--kv", "fp8")
+        self.assertEqual(eighths["budget_tokens"], 2 * row["budget_tokens"])
+
+    def test_units_are_written_out_and_never_mixed(self):
+        table = self.ok("cost", *LLAMA_ON_A100, "--prompt", "8K")
+        row = self.one("--prompt", "8K")
+        line = next(line for line in table.splitlines() if line.startswith("full"))
+        self.assertIn(f"{row['end_bytes'] / GiB:.3f}", line)
+        self.assertIn(f"{row['end_bytes'] / 1e9:.3f}", line)
+        self.assertIn("GiB = 2^30 bytes, GB = 10^9 bytes", table)
+
+
+class Seconds(CostTest):
+    def test_passes_are_sums(self):
+        row = self.one("--prompt", "8K", "--policy", "h2o", "--budget", "1K")
+        ops = "linear", "attention", "elementwise", "head", "policy", "communication", "host"
+        self.assertAlmostEqual(sum(row[f"prefill_{op}_seconds"] for op in ops), row["ttft_seconds"], delta=1e-9)
+        self.assertAlmostEqual(sum(row[f"step_{op}_seconds"] for op in ops), row["tpot_seconds"], delta=1e-9)
+        self.assertAlmostEqual(row["ttft_seconds"] + 255 * row["tpot_seconds"], row["request_seconds"], delta=1e-6)
+        self.assertAlmostEqual(256 / row["request_seconds"], row["tokens_per_second"], delta=1e-6)
+
+    def test_a_step_reads_the_weights(self):
+        row = self.one("--prompt", "8K")
+        matrices = parameters(LLAMA) - 2 * LLAMA["vocab"] * LLAMA["hidden"]
+        seconds = 2 * matrices / (0.8 * 2039e9)  # at the bandwidth streaming reaches
+        self.assertEqual(row["step_linear_bound"], "memory")
+        self.assertLess(seconds, row["step_linear_seconds"])
+        self.assertLess(row["step_linear_seconds"], 1.15 * seconds)
+
+    def test_a_prefill_multiplies(self):
+        row = self.one("--prompt", "8K")
+        matrices = parameters(LLAMA) - 2 * LLAMA["vocab"] * LLAMA["hidden"]
+        seconds = 2 * 8192 * matrices / (0.7 * 312e12)
+        self.assertEqual(row["prefill_linear_bound"], "compute")
+        self.assertLess(seconds, row["prefill_linear_seconds"])
+        self.assertLess(row["prefill_linear_seconds"], 1.1 * seconds)
+
+    def test_fewer_tokens_are_read_faster(self):
+        rows = self.cost(*LLAMA_ON_A100, "--policy", "full", "--policy", "snapkv", "--sweep", "budget=1K,4K,16K",
+                         "--prompt", "32K")
+        steps = {row["budget_tokens"]: row["step_attention_seconds"] for row in rows}
+        self.assertEqual(sorted(steps), [1024, 4096, 16384, 32768 + 256])
+        self.assertEqual(sorted(steps.values()), [steps[tokens] for tokens in sorted(steps)])
+
+    def test_options_cost_what_they_say(self):
+        plain = self.one("--prompt", "4K")
+        self.assertGreater(self.one("--prompt", "4K", "--attention", "eager")["prefill_attention_seconds"],
+                           plain["prefill_attention_seconds"])
+        self.assertGreater(self.one("--prompt", "4K", "--cache-traffic", "3")["tpot_seconds"], plain["tpot_seconds"])
+        self.assertAlmostEqual(self.one("--prompt", "4K", "--host-floor", "40")["tpot_seconds"], 0.040)
+        self.assertGreater(self.one("--prompt", "4K", "--chunk", "128")["ttft_seconds"], plain["ttft_seconds"])
+        self.assertGreater(self.one("--prompt", "4K", "--tp", "2")["step_communication_seconds"], 0)
+        h2o = ["--prompt", "4K", "--policy", "h2o", "--budget", "1K"]
+        self.assertNotEqual(self.one(*h2o)["prefill_policy_seconds"],
+                            self.one(*h2o, "--rows", "recomputed")["prefill_policy_seconds"])
+        xkv = ["--prompt", "4K", "--policy", "xkv", "--budget", "1K"]
+        self.assertGreater(self.one(*xkv, "--row-share", "1")["prefill_policy_seconds"],
+                           5 * self.one(*xkv)["prefill_policy_seconds"])
+
+
+class Tables(CostTest):
+    asked = [*LLAMA_ON_A100, "--policy", "full", "--policy", "snapkv"]
+
+    def test_formats_agree(self):
+        arguments = [*self.asked, "--sweep", "prompt=8K,32K", "batch=1,2", "budget=10%,1024"]
+        rows = self.cost(*arguments)
+        self.assertEqual(len(rows), 2 * 2 * (1 + 2))  # the full cache once, whatever the budget
+        text = self.ok("cost", *arguments, "--format", "csv", "--quiet")
+        for row, fields in itertools.zip_longest(rows, csv.DictReader(io.StringIO(text))):
+            for key, value in row.items():
+                if isinstance(value, (int, float)):
+                    self.assertEqual(float(fields[key]), value, key)
+                else:
+                    self.assertEqual(fields[key], value or "", key)
+        lines = self.ok("cost", *arguments, "--format", "jsonl", "--quiet").splitlines()
+        self.assertEqual([json.loads(line) for line in lines], rows)
+        self.assertEqual(len(self.ok("cost", *arguments, "--format", "md", "--quiet").splitlines()), 2 + len(rows))
+        self.ok("cost", *arguments, "--format", "csv", "-o", "costs.csv")
+        self.assertEqual((self.folder / "costs.csv").read_text(), text)
+        self.assertIn("costs.csv", self.fails(2, "cost", *arguments, "-o", "costs.csv"))
+
+    def test_every_column_is_described(self):
+        columns = self.document(*self.asked, "--prompt", "1K", "--budget", "100")["columns"]
+        self.assertTrue(all(column["description"] for column in columns))
+        self.assertTrue(all(column["unit"] == "bytes" for column in columns if column["key"].endswith("_bytes")))
+        self.assertTrue(all(column["unit"] == "s" for column in columns if column["key"].endswith("_seconds")))
+
+    def test_a_point_of_a_sweep_is_the_point(self):
+        rows = self.cost(*self.asked, "--sweep", "prompt=1K..8K:x2", "batch=1..5:+2", "generate=16,32", "budget=10%..30%:+10%")
+        self.assertEqual(len(rows), 4 * 3 * 2 * (1 + 3))
+        self.assertEqual(sorted({row["prompt"] for row in rows}), [1024, 2048, 4096, 8192])
+        self.assertEqual(sorted({row["batch"] for row in rows}), [1, 3, 5])
+        self.assertEqual({row["budget"] for row in rows}, {None, "10%", "20%", "30%"})
+        alone = self.cost(*self.asked, "--prompt", "2K", "--batch", "3", "--generate", "32", "--budget", "20%")
+        for row in alone:
+            self.assertIn(row, rows)
+
+    def test_threads_change_nothing(self):
+        arguments = [*self.asked, "--sweep", "prompt=1K..16K:+1K", "budget=5%..50%:+5%", "--format", "csv", "--quiet"]
+        self.assertEqual(self.ok("cost", *arguments, "--threads", 1), self.ok("cost", *arguments, "--threads", 7))
+
+    def test_points_that_cannot_be_are_left_out_and_told(self):
+        done = self.kvsim("cost", *self.asked, "--sweep", "prompt=1K,8K", "budget=4K", "--format", "csv")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        rows = list(csv.DictReader(io.StringIO(done.stdout)))
+        self.assertEqual([row["peak_bytes"] == "" for row in rows], [False, True, False, False])
+        self.assertIn("above the context", done.stderr)
+
+    def test_the_table_fits_a_terminal(self):
+        table = self.ok("cost", *LLAMA_ON_A100, "--prompt", "32K", "--budget", "10%",
+                        *itertools.chain(*(["--policy", p] for p in ("full", "snapkv", "xkv", "kvcrush", "hashevict"))))
+        body = table[:table.index("GiB = 2^30")]
+        self.assertLessEqual(max(map(len, body.splitlines())), 110)
+        for text in ("weights", "keys,", "TTFT", "TPOT", "largest", "fits", "score matrices go through memory",
+                     "split by what is seen of a prompt", "beyond the 8192 positions"):
+            self.assertIn(text, table)
+
+    def test_a_small_model_has_small_units(self):
+        table = self.ok("cost", "--model", SOURCE / "traces" / "sample" / "model", "--machine", "t4", "--prompt", "100")
+        self.assertIn("MiB", table)
+        self.assertIn("TTFT", table)
+
+
+class Fit(CostTest):
+    def fits(self, *arguments):
+        return self.cost(*LLAMA_ON_A100, "--prompt", "32K", *arguments)
+
+    def test_the_largest_budget_within_limits(self):
+        ask = ["--batch", "8", "--policy", "snapkv"]
+        found = self.fits(*ask, "--fit", "memory=80GiB", "tpot=25ms")[0]
+        self.assertEqual((found["meets"], found["limit"]), ("yes", "tpot"))
+        budget = found["budget_tokens"]
+        self.assertLessEqual(found["tpot_seconds"], 0.025)
+        at, beyond = self.fits(*ask, "--budget", f"{budget},{budget + 1}")
+        self.assertEqual(at["tpot_seconds"], found["tpot_seconds"])
+        self.assertGreater(beyond["tpot_seconds"], 0.025)
+
+    def test_the_largest_batch_keeps_every_limit(self):
+        found = self.fits("--policy", "snapkv", "--budget", "4K", "--fit", "memory=60GiB", "ttft=20s")[0]
+        batch = found["largest_batch"]
+        keeps = self.fits("--policy", "snapkv", "--budget", "4K", "--batch", batch)[0]
+        exceeds = self.fits("--policy", "snapkv", "--budget", "4K", "--batch", batch + 1)[0]
+        self.assertTrue(keeps["peak_bytes"] <= 60 * GiB and keeps["ttft_seconds"] <= 20)
+        self.assertFalse(exceeds["peak_bytes"] <= 60 * GiB and exceeds["ttft_seconds"] <= 20)
+        self.assertEqual(keeps["tokens_per_second"], found["largest_batch_tokens_per_second"])
+
+    def test_why_not(self):
+        rows = self.fits("--policy", "full", "--policy", "snapkv", "--fit", "ttft=1s")
+        self.assertEqual([(row["meets"], row["limit"]) for row in rows], [("no", "ttft")] * 2)
+        row = self.fits("--policy", "full", "--fit", "memory=16GiB")[0]
+        self.assertEqual((row["meets"], row["limit"], row["largest_batch"]), ("no", "memory", 0))
+        self.assertIsNone(row["largest_batch_tokens_per_second"])
+        self.assertIn("no: memory", self.ok("cost", *LLAMA_ON_A100, "--prompt", "32K", "--fit", "memory=16GiB"))
+
+    def test_memory_is_the_machines_unless_said(self):
+        document = self.document(*LLAMA_ON_A100, "--prompt", "8K", "--fit", "tpot=1s")
+        self.assertEqual(document["inputs"]["memory_limit_bytes"], 80 * GiB)
+        document = self.document(*LLAMA_ON_A100, "--prompt", "8K", "--fit", "memory=80GB")
+        self.assertEqual(document["inputs"]["memory_limit_bytes"], 80 * 10**9)
+
+
+class Traces(CostTest):
+    """The sample model's own run."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        sample = SOURCE / "traces" / "sample"
+        made = cls.kvsim("capture", "--model", sample / "model", "--prompt", sample / "prompts" / "needle-0500-one.txt",
+                         "--max-new-tokens", "8", "-o", "run.h5", "--quiet")
+        assert made.returncode == 0, made.stderr
+        cls.asked = ["--policy", "full", "--policy", "snapkv(window=8)+pyramid", "--policy", "h2o", "--policy", "xkv",
+                     "--budget", "25%,100"]
+
+    def test_what_lanes_held_is_what_is_priced(self):
+        document = self.document("--trace", "run.h5", "--machine", "t4", *self.asked)
+        held = self.rows("run.h5", *self.asked, "--per", "head")
+        trace = document["inputs"]["traces"][0]
+        self.assertEqual(trace["decode"], 8)
+        for row in document["results"]:
+            self.assertEqual((row["trace"], row["prompt"], row["generate"]), ("run.h5", trace["prompt"], 8))
+            mine = [lane["held_tokens"] for lane in held if lane["params"] == row["params"] and
+                    lane["budget"] == (row["budget"] or "25%")]
+            self.assertEqual(len(mine), 16)
+            self.assertEqual(row["keys_values_bytes"], sum(mine) * 2 * 64 * 2)
+
+    def test_rules_and_replays_agree(self):
+        """Where a split does not depend on what is seen, both say the same."""
+        asked = ["--policy", "full", "--policy", "snapkv(window=8)+pyramid", "--policy", "streaming_llm", "--budget", "25%"]
+        replayed = self.document("--trace", "run.h5", "--machine", "t4", *asked)
+        prompt = replayed["inputs"]["traces"][0]["prompt"]
+        ruled = self.cost("--model", SOURCE / "traces" / "sample" / "model", "--machine", "t4", "--prompt", prompt,
+                          "--generate", "8", *asked)
+        for mine, theirs in zip(replayed["results"], ruled, strict=True):
+            for key in "keys_values_bytes", "metadata_bytes", "end_bytes", "peak_bytes", "ttft_seconds", "tpot_seconds":
+                self.assertTrue(math.isclose(mine[key], theirs[key], rel_tol=1e-9), (mine["policy"], key))
+
+    def test_the_models_shape_must_agree(self):
+        self.ok("cost", "--trace", "run.h5", "--machine", "t4", "--model", SOURCE / "traces" / "sample" / "model")
+        message = self.fails(2, "cost", "--trace", "run.h5", "--machine", "t4", "--model", "llama-3-8b")
+        self.assertIn("32 layers", message)
+        self.assertIn("4 layers", message)
+        self.assertIn("config.json", self.fails(2, "cost", "--trace", "t.h5", "--machine", "t4"))
+
+    def test_what_the_trace_says_is_not_said_again(self):
+        for more in (["--prompt", "8K"], ["--generate", "8"], ["--sweep", "prompt=1K,2K"], ["--fit", "ttft=1s"]):
+            self.fails(2, "cost", "--trace", "run.h5", "--machine", "t4", *more)
+        self.fails(3, "cost", "--trace", "missing.h5", "--machine", "t4")
+
+
+class Lists(CostTest):
+    def test_models_and_machines(self):
+        for kind, name in ("models", "llama-3-8b"), ("machines", "a100-80-sxm"):
+            table = self.ok("cost", kind)
+            self.assertIn(name, table)
+            self.assertLessEqual(max(map(len, table.splitlines())), 110)
+            rows = json.loads(self.ok("cost", kind, "--format", "json"))["results"]
+            self.assertEqual([row[kind[:-1]] for row in rows], sorted(row[kind[:-1]] for row in rows))
+            self.assertTrue(all(row["source"] for row in rows))
+            source = next(row["source"] for row in rows if row[kind[:-1]] == name)
+            self.assertIn(source, self.ok("cost", kind, name))
+        models = json.loads(self.ok("cost", "models", "--format", "json"))["results"]
+        llama = next(row for row in models if row["model"] == "llama-3-8b")
+        self.assertEqual((llama["parameters"], llama["token_bytes"]), (parameters(LLAMA), TOKEN))
+
+    def test_files_work_as_names_do(self):
+        (self.folder / "mine.json").write_text(json.dumps(
+            {"model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
+             "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256}))
+        mine, named = (self.cost("--model", model, "--machine", "t4", "--prompt", "1K")[0]
+                       for model in ("mine.json", "llama-3-8b"))
+        self.assertEqual(mine["model"], "mine.json")
+        self.assertEqual({**mine, "model": ""}, {**named, "model": ""})
+
+
+class Refusals(CostTest):
+    def refused(self, *arguments, code=2, base=(*LLAMA_ON_A100, "--prompt", "8K")):
+        return self.fails(code, "cost", *base, *arguments)
+
+    def test_help_begins_with_examples(self):
+        self.assertTrue(self.ok("cost", "--help").startswith("Examples:\n  kvsim cost --model"))
+
+    def test_what_is_missing(self):
+        for missing in "--model", "--machine", "--prompt":
+            given = {"--model": "llama-3-8b", "--machine": "t4", "--prompt": "8K"}
+            del given[missing]
+            self.assertIn(missing, self.fails(2, "cost", *itertools.chain(*given.items())))
+        self.assertIn("--budget", self.refused("--policy", "snapkv"))
+
+    def test_sizes(self):
+        for option in "--prompt", "--generate", "--batch", "--page", "--chunk", "--tp", "--stored-kv-heads":
+            base = [*LLAMA_ON_A100, *([] if option == "--prompt" else ["--prompt", "8K"])]
+            for wrong in "0", "-1", "1.5", "x", "8KiB", "18446744073709551616", "99999999999999999999K", "":
+                message = self.refused(f"{option}={wrong}", base=base)
+                self.assertIn(option, message)
+        self.assertIn("64 bits", self.refused("--batch", "18446744073709551615"))
+        self.assertIn("64 bits", self.refused("--prompt", "1073741824M", base=LLAMA_ON_A100))
+
+    def test_heads_must_divide(self):
+        self.assertIn("3 devices do not divide 32", self.refused("--tp", "3"))
+        self.assertIn("5 stored KV heads", self.refused("--stored-kv-heads", "5"))
+        config = {"model_type": "llama", "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2,
+                  "num_attention_heads": 6, "num_key_value_heads": 4, "vocab_size": 100}
+        (self.folder / "odd.json").write_text(json.dumps(config))
+        self.fails(3, "cost", "--model", "odd.json", "--machine", "t4", "--prompt", "8K")
+        (self.folder / "empty.json").write_text("")
+        self.fails(3, "cost", "--model", "empty.json", "--machine", "t4", "--prompt", "8K")
+
+    def test_names(self):
+        self.assertIn("llama-3-8b", self.fails(2, "cost", "--model", "lama-3-8b", "--machine", "t4", "--prompt", "8K"))
+        self.assertIn("a100-80-sxm",
+                      self.fails(2, "cost", "--model", "llama-3-8b", "--machine", "a100-80-smx", "--prompt", "8K"))
+        for option, wrong, meant in (("--kv", "fp61", "fp16"), ("--attention", "fash", "flash"),
+                                     ("--rows", "recompute", "recomputed"), ("--format", "jsn", "json"),
+                                     ("--policy", "snapvk", "snapkv"), ("--fit", "memry=1GiB", "memory"),
+                                     ("--sweep", "promt=8K", "prompt")):
+            self.assertIn(meant, self.refused(option, wrong), option)
+        self.assertIn("Did you mean models", self.fails(2, "cost", "modles"))
+
+    def test_budgets(self):
+        for wrong in "0", "-4", "abc", "8449", "104%", "10GiB":
+            self.assertIn("budget", self.refused("--policy", "snapkv", f"--budget={wrong}").lower(), wrong)
+        self.assertIn("32", self.refused("--policy", "snapkv(window=32)", "--budget", "8"))
+        self.ok("cost", *LLAMA_ON_A100, "--prompt", "8K", "--policy", "h2o", "--budget", "8448")
+
+    def test_numbers(self):
+        for option, wrongs in (("--cache-traffic", ["0", "0.5", "nan", "inf"]), ("--host-floor", ["-1", "inf"]),
+                               ("--weight-bits", ["0", "-4", "nan"]), ("--row-share", ["-0.1", "1.1", "nan"])):
+            for wrong in wrongs:
+                self.refused(f"{option}={wrong}")
+        self.assertIn("--page", self.refused("--head-pages"))
+        self.assertIn("chunk", self.refused("--chunk", "16K"))
+
+    def test_limits_and_sweeps(self):
+        for wrong in "memory", "memory=", "=80GiB", "memory=80", "memory=25%", "ttft=2", "ttft=0s", "tpot=-1ms", "ttft=nans":
+            self.refused("--fit", wrong)
+        for wrong in "batch", "batch=", "batch=1,,2", "batch=1..4", "batch=4..1:x2", "batch=1..4:x1", "batch=1..4:+0", \
+                "batch=1..4:2", "batch=0..4:+1", "batch=1..1000000:+1", "batch=1K,x", "budget=0%..5%:+1%":
+            self.refused("--policy", "full", "--sweep", wrong)
+        self.refused("--sweep", "batch=1", "batch=2")
+        self.refused("--sweep", "batch=1", "--fit", "ttft=1s")
+        self.assertIn("1000000", self.refused("--sweep", "batch=1..2000:+1", "generate=1..2000:+1"))
+
+    def test_oracles_are_served_by_nobody(self):
+        self.assertIn("future", self.refused("--policy", "optimal", "--budget", "10%"))
+        self.refused("--policy", "oracles", "--budget", "10%")
+
+
+if __name__ == "__main__":
+    kvsim_command.main()
