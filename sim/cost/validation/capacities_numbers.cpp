@@ -1,0 +1,59 @@
+// Sizes that READMEs and abstracts state in passing.
+#include "sim/cost/encoding.hpp"
+#include "sim/cost/memory.hpp"
+#include "sim/cost/validation/entries.hpp"
+
+namespace kvsim::cost {
+namespace {
+
+/// Share of the memory of weights and cache that goes when the cache shrinks.
+double saved(const Model& model, std::uint64_t tokens, std::uint64_t batch, double compression) {
+  const double weights = static_cast<double>(weight_bytes(model, Runtime{}, 1));
+  const double cache = cache_bytes(model, tokens, batch);
+  return 1 - (weights + cache / compression) / (weights + cache);
+}
+
+/// Times by which 2 bits shrink the cache of 498 tokens when the latest `residual` stay in 16.
+double kivi(std::uint64_t residual) {
+  Encoding encoding = find_encoding("kivi2").values;
+  encoding.residual = residual;
+  constexpr std::uint64_t kTokens = 498, kDim = 128;
+  return static_cast<double>(encoded_bytes(Encoding{}, kTokens, kDim)) /
+         static_cast<double>(encoded_bytes(encoding, kTokens, kDim));
+}
+
+std::vector<Check> checks(const policy::Registry&) {
+  const Model small = find_model("llama-3.1-8b"), large = find_model("llama-3.1-70b");
+  Entries entries(Evidence::verified);
+  entries.within(0.01, "kvpress, Llama-3.1-70B, a million tokens (printed: up to)", "330", "GB",
+                 cache_bytes(large, 1000000) / kGB, "decimal GB");
+  entries.exact("RetrievalAttention, 128K tokens of an 8B model (a card of 16 GB would be full)", "16", "GB",
+                cache_bytes(small, 131072) / kGiB, "GB is GiB");
+  entries.within(0.15, "ZipCache, Llama-3-8B, 4096 tokens, memory saved at 4.98x", "19.8", "%",
+                 100 * saved(small, 4096, 8, 4.98), "batch 8 is assumed; weights and cache, no activations");
+  entries.contradicted("ZipCache, the same for one sequence", "19.8", "%", 100 * saved(small, 4096, 1, 4.98),
+                       "weights are thirty times the cache");
+  entries.evidence(Evidence::derived);
+  const char* latest = "16 bits for the latest tokens of values and, as derived, of keys";
+  entries.exact("KIVI in 2 bits, cache of 498 tokens, residual 128", "2.52", "x", kivi(128), latest);
+  entries.exact("KIVI in 2 bits, cache of 498 tokens, residual 32", "4.17", "x", kivi(32), latest);
+  entries.evidence(Evidence::verified);
+  entries.not_derivable(
+      "KIVI, peak memory with weights", "2.6", "x",
+      "depends on a residual and a batch that are not given: with 128 the cache alone shrinks less");
+  return entries.take();
+}
+
+}  // namespace
+
+Source capacities_source() {
+  return {
+      "Sizes stated in passing",
+      "READMEs and abstracts of kvpress (github.com/NVIDIA/kvpress), RetrievalAttention (arXiv 2409.10516), "
+      "ZipCache (arXiv 2405.14256), KIVI (arXiv 2402.02750)",
+      {"Keys and values of the stored KV heads in 16 bits unless a row says otherwise."},
+      {},
+      checks};
+}
+
+}  // namespace kvsim::cost

@@ -1,0 +1,61 @@
+// ShadowKV: tokens per second when nothing but the cache is read.
+#include "sim/cost/offload.hpp"
+#include "sim/cost/validation/entries.hpp"
+
+namespace kvsim::cost {
+namespace {
+
+/// 2 TiB/s.
+constexpr Link kMemory{2048 * kGiB, 0};
+
+struct Shape {
+  const char* name;
+  std::uint64_t layers, query_heads, kv_heads;
+  const char* published[3];  ///< at 60K, 122K, 244K
+};
+constexpr Shape kShapes[] = {{"Llama-3.1-8B", 32, 32, 8, {"273.07", "134.30", "67.15"}},
+                             {"GLM-4-9B", 40, 32, 4, {"436.91", "214.87", "107.44"}},
+                             {"Yi-9B", 48, 32, 4, {"364.09", "179.06", "89.53"}}};
+constexpr std::uint64_t kThousands[] = {60, 122, 244};
+
+std::vector<Check> checks(const policy::Registry&) {
+  Entries entries(Evidence::verified);
+  entries.subject(Subject::time);
+  for (const Shape& shape : kShapes) {
+    const Model model = cache_shape(shape.name, shape.layers, shape.query_heads, shape.kv_heads, 128);
+    for (std::size_t i = 0; i < 3; ++i) {
+      const auto bytes = static_cast<std::uint64_t>(cache_bytes(model, 1024 * kThousands[i]));
+      entries.exact("infinite batch, " + model.name + ", " + std::to_string(kThousands[i]) + "K",
+                    shape.published[i], "tokens/s", 1 / transfer_time(kMemory, bytes, 0));
+    }
+  }
+  entries.not_derivable("Llama-3.1-8B, 122K, ShadowKV, batch 24", "245.90", "tokens/s",
+                        "its kernels' rates and hits of its chunk cache are not given");
+  entries.not_derivable("Llama-3.1-8B, 122K, full cache, batch 4", "80.78", "tokens/s",
+                        "runtime and machine are not described in full");
+  entries.evidence(Evidence::derived).subject(Subject::bytes);
+  const Model llama = cache_shape("Llama-3.1-8B", 32, 32, 8, 128);
+  const double values = cache_bytes(llama, 2048) / 2;
+  entries.exact("over PCIe per step and sequence, 2048 tokens chosen, none cached", "134217728", "B", values,
+                "values alone: keys are rebuilt on the device");
+  entries.exact("over PCIe per step and sequence, 60 % cached", "53.7", "MB", 0.4 * values / kMB);
+  entries.exact("share of 128K tokens that is chosen", "1.5625", "%",
+                100 * cache_bytes(llama, 2048) / cache_bytes(llama, 131072));
+  return entries.take();
+}
+
+}  // namespace
+
+Source shadowkv_source() {
+  return {"ShadowKV",
+          "Sun, Chang, Bao, Zheng, Zheng, Liu, Dong, Chi, Chen, ShadowKV: KV Cache in Shadows for "
+          "High-Throughput "
+          "Long-Context LLM Inference, ICML 2025, arXiv 2410.21465; table of the project page",
+          {"The column \"infinite batch\" reads the cache of every sequence at 2 TiB/s, and weights not at "
+           "all; K is "
+           "1024 tokens."},
+          {},
+          checks};
+}
+
+}  // namespace kvsim::cost
