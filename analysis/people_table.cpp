@@ -105,6 +105,7 @@ class PeopleTable {
   explicit PeopleTable(const std::vector<Row>& rows, std::vector<std::vector<double>> losses = {})
       : rows_(rows),
         losses_(std::move(losses)),
+        priced_(!rows.empty() && !rows.front().machine.empty()),
         several_traces_(differs(rows, [](const Row& row) { return row.trace; })),
         won_(winners(rows)),
         labels_(policy_labels(rows)) {
@@ -150,6 +151,10 @@ class PeopleTable {
       table_.add_column(heading, Align::point);
     }
     table_.add_column("kept size", Align::right);
+    if (!priced_) return;
+    table_.add_column("cache at end", Align::right);
+    table_.add_column("TTFT ms", Align::point);
+    table_.add_column("TPOT ms", Align::point);
   }
 
   void add_step_columns() {
@@ -181,7 +186,7 @@ class PeopleTable {
       out.push_back(step <= losses_[i].size() ? rounded_text(losses_[i][step - 1]) : "-");
   }
 
-  static void append_metrics(std::vector<std::string>& out, const Row& row) {
+  void append_metrics(std::vector<std::string>& out, const Row& row) const {
     for (const std::optional<double>& number :
          {row.r, row.r_oracle, row.isr, row.attention_loss, row.attention_loss_oracle, row.excess_loss(),
           row.output_error}) {
@@ -189,6 +194,10 @@ class PeopleTable {
     }
     out.push_back(tokens(row.kept_tokens));
     out.push_back(row.kept_bytes ? bytes_text(*row.kept_bytes) : "-");
+    if (!priced_) return;
+    out.push_back(row.cache_bytes ? bytes_text(*row.cache_bytes) : "-");
+    for (const std::optional<double>& seconds : {row.ttft_seconds, row.tpot_seconds})
+      out.push_back(seconds ? rounded_text(1e3 * *seconds, 3) : "-");
   }
 
   void print_group(std::ostream& out, const std::string& budget) {
@@ -226,6 +235,9 @@ class PeopleTable {
       note("every value of every parameter: kvsim policy show NAME, or --format json");
     else
       for (const Row& row : rows_) note(label(row) + " = " + row.params);
+    if (priced_)
+      note("cache, TTFT and TPOT are modelled for one sequence on " + rows_.front().machine +
+           ", the cache in fp16 (kvsim cost --trace for more)");
     out << '\n';
     for (const std::string& text : notes) out << text << '\n';
     out << kOpenLoopNote << '\n';
@@ -244,6 +256,7 @@ class PeopleTable {
 
   const std::vector<Row>& rows_;
   const std::vector<std::vector<double>> losses_;
+  const bool priced_;  ///< for a machine
   const bool several_traces_;
   const std::vector<bool> won_;
   std::vector<std::string> budgets_;                 ///< in order of appearance

@@ -293,14 +293,37 @@ const std::vector<Column>& columns() {
   return all;
 }
 
+const std::vector<Column>& priced_columns() {
+  static const std::vector<Column> all = [] {
+    std::vector<Column> out = columns();
+    out.insert(out.end(),
+               {{"machine", "", "machine the next columns are modelled for, one sequence at a time",
+                 [](const Row& r) { return Value(r.machine); }},
+                {"cache_bytes", "bytes",
+                 "cache after the last step in fp16, the policy's own data included (kvsim cost)",
+                 [](const Row& r) { return value_of(r.cache_bytes); }},
+                {"peak_bytes", "bytes", "most that is needed at once, weights and activations included",
+                 [](const Row& r) { return value_of(r.peak_bytes); }},
+                {"ttft_seconds", "s", "modelled time to the first token, the policy's work included",
+                 [](const Row& r) { return value_of(r.ttft_seconds); }},
+                {"tpot_seconds", "s", "modelled time per output token after the first, mean",
+                 [](const Row& r) { return value_of(r.tpot_seconds); }}});
+    return out;
+  }();
+  return all;
+}
+
 }  // namespace
 
 Records records_of(const std::vector<Row>& rows) {
+  const bool priced =
+      std::any_of(rows.begin(), rows.end(), [](const Row& row) { return !row.machine.empty(); });
+  const std::vector<Column>& all = priced ? priced_columns() : columns();
   Records out;
-  for (const Column& column : columns()) out.columns.push_back({column.key, column.unit, column.description});
+  for (const Column& column : all) out.columns.push_back({column.key, column.unit, column.description});
   for (const Row& row : rows) {
     std::vector<Value>& fields = out.rows.emplace_back();
-    for (const Column& column : columns()) fields.push_back(column.get(row));
+    for (const Column& column : all) fields.push_back(column.get(row));
   }
   return out;
 }

@@ -37,6 +37,10 @@ struct Row {
   std::uint64_t seed = 0;             ///< of random policies
   std::optional<std::uint64_t> step;  ///< decode step, from 1; null but at scope step
   std::optional<double> held_tokens;  ///< positions held at the last decode step, mean over lanes
+  // Keys of rows that were priced for a machine only:
+  std::string machine{};  ///< empty: they were not
+  std::optional<std::uint64_t> cache_bytes{}, peak_bytes{};
+  std::optional<double> ttft_seconds{}, tpot_seconds{};
   // Not keys:
   std::string skipped;      ///< why metrics are null; shown as a note
   bool own_budget = false;  ///< the policy keeps what it likes, whatever the budget
@@ -48,7 +52,7 @@ struct Row {
   std::optional<double> excess_loss() const;
 };
 
-/// The same rows, every column described.
+/// The same rows, every column described; those of a machine if some row names one.
 Records records_of(const std::vector<Row>& rows);
 
 /// Rows of every cell of one outcome at one scope, in the order of the request. A skipped cell has its rows

@@ -17,7 +17,11 @@ void write_json(std::ostream& out, const std::vector<Row>& rows, const Inputs& i
       << "    \"policies\": " << json_list(inputs.policies) << ",\n"
       << "    \"budgets\": " << json_list(inputs.budgets) << ",\n"
       << "    \"scope\": " << json_string(scope_name(inputs.scope)) << ",\n"
-      << "    \"seed\": " << inputs.seed << "\n  },\n"
+      << "    \"seed\": " << inputs.seed;
+  if (!inputs.machine.empty())
+    out << ",\n    \"machine\": " << json_string(inputs.machine)
+        << ",\n    \"model\": " << json_string(inputs.model);
+  out << "\n  },\n"
       << "  \"results\": " << json_lines_list(json_objects(records_of(rows)), "  ") << "\n}\n";
 }
 

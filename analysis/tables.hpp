@@ -31,6 +31,7 @@ struct Inputs {
   std::vector<std::string> policies, budgets;
   Scope scope = Scope::all;
   std::uint64_t seed = 0;
+  std::string machine{}, model{};  ///< that rows were priced for; empty: they were not
 };
 
 /// {"trace": ..., "content_sha256": ..., "prompt": ..., "decode": ...}.

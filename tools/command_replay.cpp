@@ -4,6 +4,7 @@
 #include <sstream>
 #include <thread>
 
+#include "analysis/cost_study.hpp"
 #include "analysis/identical_policies.hpp"
 #include "analysis/numbers.hpp"
 #include "analysis/rows.hpp"
@@ -16,6 +17,7 @@
 #include "tools/progress_display.hpp"
 #include "tools/replay_request.hpp"
 #include "tools/result_output.hpp"
+#include "tools/traced_model.hpp"
 #include "tools/whole_number.hpp"
 #include "traces/reader.hpp"
 #include "traces/sequence.hpp"
@@ -29,11 +31,12 @@ constexpr const char* kExamples = R"(Examples:
   kvsim replay a.h5 b.h5 --policy xkv --policy full --budget 64KiB,128KiB --format csv -o rows.csv
   kvsim replay run.h5 --policy 'h2o*' --policy oracles --budget 25%
   kvsim replay run.h5 --policy tova --budget 25% --decisions kept.h5 --format json
+  kvsim replay run.h5 --policy snapkv --policy h2o --budget 25% --machine a100-80-sxm
 )";
 
 struct Options {
   std::vector<std::string> files, policies, budgets;
-  std::string per = "all", format = "table", output, decisions;
+  std::string per = "all", format = "table", output, decisions, machine, model;
   unsigned threads = 0;
   std::uint64_t seed = 0, memory_limit = 0;
   bool quiet = false, overwrite = false;
@@ -133,10 +136,59 @@ void tell_what_surprises(const std::vector<analysis::Row>& rows) {
   }
 }
 
+/// What serving each trace's model takes on a machine.
+class Pricing {
+ public:
+  /// Without a machine nothing is priced. Throws Error(usage) for what cannot be.
+  Pricing(const Options& options, analysis::Scope scope, const std::vector<Study>& studies) {
+    if (options.machine.empty()) {
+      if (!options.model.empty())
+        usage_error("is of --machine, which is missing", "--model", "Say --machine too: kvsim cost machines");
+      return;
+    }
+    if (scope != analysis::Scope::all)
+      usage_error("prices whole models", "--machine", "Ask for --per all, the default.");
+    base_.machine = cost::find_machine(options.machine);
+    base_.batches = {1};
+    for (const Study& study : studies)
+      models_.push_back(traced_model(study.sequence, study.file, options.model));
+  }
+
+  void tell(analysis::Inputs& inputs) const {
+    if (models_.empty()) return;
+    inputs.machine = base_.machine.name;
+    inputs.model = models_.front().name;
+  }
+  /// `rows` are those of scope all, one per cell.
+  void add_to(std::vector<analysis::Row>& rows, std::size_t study, const std::string& trace,
+              const sim::Request& request, const sim::Outcome& outcome) const {
+    if (models_.empty()) return;
+    analysis::CostStudy costs = base_;
+    costs.model = models_[study];
+    const std::vector<analysis::CostRow> priced =
+        analysis::replayed_cost_rows(costs, trace, request, outcome);
+    for (std::size_t cell = 0; cell < rows.size(); ++cell) {
+      analysis::Row& row = rows[cell];
+      row.machine = base_.machine.name;
+      if (!priced[cell].estimate) continue;
+      const cost::Estimate& estimate = *priced[cell].estimate;
+      row.cache_bytes = estimate.at_end.cache();
+      row.peak_bytes = estimate.peak();
+      row.ttft_seconds = estimate.time.first_token;
+      row.tpot_seconds = estimate.time.per_token;
+    }
+  }
+
+ private:
+  analysis::CostStudy base_{};
+  std::vector<cost::Model> models_{};
+};
+
 std::vector<analysis::Row> replay_all(const std::vector<Study>& studies, const sim::Request& request,
-                                      const Options& options, analysis::Scope scope) {
+                                      const Options& options, analysis::Scope scope, const Pricing& pricing) {
   std::vector<analysis::Row> rows;
-  for (const Study& study : studies) {
+  for (std::size_t i = 0; i < studies.size(); ++i) {
+    const Study& study = studies[i];
     Progress progress;
     sim::Outcome outcome;
     {
@@ -146,7 +198,8 @@ std::vector<analysis::Row> replay_all(const std::vector<Study>& studies, const s
       with_files.tables = &tables;
       outcome = sim::replay(study.sequence, with_files, progress);
     }
-    const std::vector<analysis::Row> made = analysis::make_rows(study.file, request, outcome, scope);
+    std::vector<analysis::Row> made = analysis::make_rows(study.file, request, outcome, scope);
+    pricing.add_to(made, i, study.file, request, outcome);
     rows.insert(rows.end(), made.begin(), made.end());
     const bool some_ran = std::any_of(outcome.cells.begin(), outcome.cells.end(),
                                       [](const sim::CellOutcome& cell) { return cell.skipped.empty(); });
@@ -177,10 +230,12 @@ void run_replay(const Options& options) {
     inputs.traces.push_back({file, study.source->content_sha256(), study.sequence.prompt_length(),
                              study.sequence.decode_length()});
   }
+  const Pricing pricing(options, scope, studies);
+  pricing.tell(inputs);
   FormattedOutput output(format, options.output, options.overwrite);
   announce(studies, request, inputs, options, format);
 
-  const std::vector<analysis::Row> rows = replay_all(studies, request, options, scope);
+  const std::vector<analysis::Row> rows = replay_all(studies, request, options, scope, pricing);
   if (std::all_of(rows.begin(), rows.end(), [](const analysis::Row& row) { return !row.skipped.empty(); }))
     usage_error("no cell can be evaluated; the first reason:\n  " + rows.front().skipped);
   output.commit(rows, inputs);
@@ -208,6 +263,14 @@ void add_replay_command(CLI::App& app) {
       ->required()
       ->allow_extra_args(false)
       ->type_name("LIST");
+  command
+      ->add_option("--machine", options->machine,
+                   "Add what serving it takes on this machine, bytes and seconds as modelled: a name\n"
+                   "(kvsim cost machines) or a file")
+      ->type_name("NAME");
+  command
+      ->add_option("--model", options->model, "With --machine: the model, if traces do not hold its config")
+      ->type_name("NAME");
   command->add_option("--per", options->per, "A row per: all | layer | head | step")->capture_default_str();
   command->add_option("--format", options->format, kFormats)->capture_default_str();
   command->add_option("-o,--output", options->output, "Results go to this file instead of standard output")

@@ -303,6 +303,31 @@ class Traces(CostTest):
         self.fails(3, "cost", "--trace", "missing.h5", "--machine", "t4")
 
 
+    def test_replay_prices_its_rows(self):
+        asked = ["--policy", "full", "--policy", "h2o", "--policy", "snapkv", "--budget", "25%"]
+        plain = self.rows("run.h5", *asked)
+        priced = self.rows("run.h5", *asked, "--machine", "t4")
+        costs = self.document("--trace", "run.h5", "--machine", "t4", *asked)["results"]
+        keys = ["machine", "cache_bytes", "peak_bytes", "ttft_seconds", "tpot_seconds"]
+        for before, after, cost in zip(plain, priced, costs, strict=True):
+            self.assertEqual(after, {**before, **{key: cost[key] for key in keys}})
+            self.assertEqual(list(after)[-5:], keys)
+        table = self.ok("replay", "run.h5", *asked, "--machine", "t4", "--quiet")
+        self.assertIn("TPOT", table)
+        self.assertIn("modelled for one sequence on t4", table)
+        self.ok("replay", "run.h5", *asked, "--machine", "t4", "--quiet", "--format", "csv", "-o", "rows.csv")
+        self.assertIn("No differences", self.ok("diff", "rows.csv", "rows.csv"))
+        self.ok("replay", "run.h5", *asked, "--machine", "t4", "--quiet", "--format", "h5", "-o", "rows.h5")
+
+    def test_replay_prices_whole_models_only(self):
+        asked = ["run.h5", "--policy", "h2o", "--budget", "25%"]
+        self.assertIn("--per all", self.fails(2, "replay", *asked, "--machine", "t4", "--per", "layer"))
+        self.assertIn("--machine", self.fails(2, "replay", *asked, "--model", "llama-3-8b"))
+        self.assertIn("t4", self.fails(2, "replay", *asked, "--machine", "t5"))
+        self.assertIn("4 layers", self.fails(2, "replay", *asked, "--machine", "t4", "--model", "llama-3-8b"))
+        self.assertIn("config.json", self.fails(2, "replay", "t.h5", *asked[1:], "--machine", "t4"))
+
+
 class Lists(CostTest):
     def test_models_and_machines(self):
         for kind, name in ("models", "llama-3-8b"), ("machines", "a100-80-sxm"):
