@@ -11,6 +11,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/joined.hpp"
 #include "sim/base/suggest.hpp"
+#include "tools/policy_costs.hpp"
 
 namespace kvsim::tools {
 namespace {
@@ -130,6 +131,12 @@ void write_variants(std::ostream& out, const PolicySpec& spec, const Registry& r
   }
 }
 
+void write_costs(std::ostream& out, const PolicySpec& spec, const Registry& registry) {
+  const std::vector<std::string> sentences = cost_sentences(spec, registry);
+  if (!sentences.empty()) out << "\nCosts\n";
+  for (const std::string& sentence : sentences) out << wrapped(sentence, 2);
+}
+
 void write_policy(std::ostream& out, const PolicySpec& spec, const Registry& registry) {
   out << spec.name << " (" << kind_name(spec) << ')';
   if (!spec.aliases.empty()) out << ", also " << joined(spec.aliases, ", ");
@@ -141,6 +148,7 @@ void write_policy(std::ostream& out, const PolicySpec& spec, const Registry& reg
   const std::vector<std::string> needed = needs(spec);
   write_section(out, "Needs", needed.empty() ? "positions only" : joined(needed, ", "));
   if (spec.kind == Kind::eviction) write_section(out, "With its defaults", default_behaviour(spec, registry));
+  write_costs(out, spec, registry);
   std::vector<std::string> examples;
   if (complete(spec)) examples.push_back(sample_composition(spec, ""));
   if (!spec.params.empty()) examples.push_back(sample_composition(spec, default_arguments(spec)));
@@ -204,6 +212,9 @@ void write_md(std::ostream& out, const Registry& registry) {
   for (const PolicySpec& spec : registry.policies())
     for (const policy::Departure& departure : spec.departures)
       out << "| " << code(spec.name) << " | " << departure.theirs << " | " << departure.ours << " |\n";
+  out << "\n### What they cost\n\nBeside exact attention over what is held, with their defaults: "
+      << cost_setting() << ". Not listed: nothing.\n\n"
+      << cost_table(registry);
 }
 
 boost::json::array json_array(const std::vector<std::string>& items) {

@@ -106,8 +106,7 @@ class AdaKv final : public Allocation {
 Cost cost_of(const Params&, const CostShape& shape) {
   Cost out;
   out.prompt = sorted(shape, sets_of({}, shape));
-  out.prompt.ops +=
-      static_cast<double>(shape.budget * shape.kv_heads) * std::log2(static_cast<double>(shape.kv_heads));
+  out.prompt.ops += real(shape.budget) * real(shape.kv_heads) * std::log2(real(shape.kv_heads));
   out.metadata.lane = kNumberBytes;
   return out;
 }

@@ -108,11 +108,11 @@ class D2o final : public Allocation {
 
 /// Column sums of every query head, and their variance.
 Cost cost_of(const Params&, const CostShape& shape) {
+  const double sums = real(shape.query_heads) * real(shape.prompt);
   Cost out;
   out.prompt_rows = kAllRows;
-  out.scratch_bytes = shape.query_heads * shape.prompt * kScoreBytes;
-  out.prompt = prompt_sums(shape, kAllRows);
-  out.prompt.ops += 4 * static_cast<double>(shape.query_heads * shape.prompt);
+  out.scratch_bytes = whole_bytes(kScoreBytes * sums);
+  out.prompt = prompt_sums(shape, kAllRows) + Work{.ops = 4 * sums, .launches = 1};
   out.metadata.layer = kNumberBytes;
   return out;
 }

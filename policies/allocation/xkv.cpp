@@ -103,7 +103,7 @@ class Xkv final : public Allocation {
 Cost cost_of(const Params& params, const CostShape& shape) {
   Cost out = window_cost(shape, params.count("rows"), params.word("smooth"));
   out.prompt = out.prompt + sorted(shape, {true, 1});
-  out.prompt.ops += static_cast<double>(shape.budget) * std::log2(static_cast<double>(shape.n_layers));
+  out.prompt.ops += real(shape.budget) * std::log2(real(shape.n_layers));
   out.metadata.layer = kNumberBytes;
   out.extra_prefills = 1;
   return out;

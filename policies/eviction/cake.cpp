@@ -119,7 +119,7 @@ Cost cost_of(const Params& params, const CostShape& shape) {
   scoring.state = 0;
   scoring.decode_rows = true;
   scoring.token.launches = 1;
-  scoring.slot.ops = static_cast<double>((kernel + 1) * shape.query_heads);
+  scoring.slot.ops = real((kernel + 1) * shape.query_heads);
   return scored_cost(params, shape, scoring);
 }
 

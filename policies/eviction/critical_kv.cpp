@@ -77,11 +77,12 @@ void check(const Params& params) {
 Cost cost_of(const Params& params, const CostShape& shape) {
   const Part& base = params.part("base");
   Cost out = prompt_only(base.cost(shape));
-  const auto prompt = static_cast<double>(shape.prompt), heads = static_cast<double>(shape.query_heads);
-  Work norms = over_values(shape, prompt, 0);
-  norms.flops = 2 * prompt * heads * static_cast<double>(shape.value_dim * shape.hidden);
-  norms.ops = 2 * prompt * heads * static_cast<double>(shape.hidden);
-  norms.bytes += heads * static_cast<double>(shape.value_dim * shape.hidden * shape.element_bytes);
+  const double outputs = real(shape.query_heads) * real(shape.prompt) * real(shape.hidden);
+  const double weights = real(shape.query_heads) * real(shape.value_dim) * real(shape.hidden);
+  Work norms = over_values(shape, shape.prompt, 0);
+  norms.flops = 2 * real(shape.value_dim) * outputs;
+  norms.ops = 2 * outputs;
+  norms.bytes += weights * real(shape.element_bytes);
   out.prompt = out.prompt + norms;
   if (shape.prompt > shape.budget) out.prompt = out.prompt + sorted(shape, sets_of(base.params, shape));
   return out;

@@ -50,7 +50,7 @@ class EmsLike final : public ScoredEviction {
 Cost cost_of(const Params& params, const CostShape& shape) {
   Scoring scoring = prompt_scoring(kAllRows, prompt_sums(shape, kAllRows));
   scoring.prompt = scoring.prompt + prompt_sums(shape, params.count("window"));
-  scoring.prompt.ops += 4 * static_cast<double>(shape.query_heads * shape.prompt);
+  scoring.prompt.ops += 4 * real(shape.query_heads) * real(shape.prompt);
   return scored_cost(params, shape, scoring);
 }
 

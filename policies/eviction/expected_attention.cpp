@@ -54,16 +54,15 @@ class ExpectedAttention final : public ScoredEviction {
 
 /// Per query head: the mean (and covariance) of its queries, a logit for each key, a softmax.
 Cost cost_of(const Params& params, const CostShape& shape) {
-  const auto prompt = static_cast<double>(shape.prompt), heads = static_cast<double>(shape.query_heads),
-             dim = static_cast<double>(shape.head_dim);
-  const double columns = params.flag("covariance") ? dim + 1 : 1;
-  const double read = heads * prompt * dim * static_cast<double>(shape.element_bytes);
-  // Queries for their moments; each head its group's keys for the logits.
-  Work scores{.flops = 2 * 2 * heads * prompt * dim * columns,
-              .ops = 5 * heads * prompt,
-              .bytes = 2 * read,
-              .launches = 3};
-  if (params.flag("value_norm")) scores = scores + over_values(shape, prompt, 2);
+  const double vectors = real(shape.query_heads) * real(shape.prompt),
+               components = vectors * real(shape.head_dim);
+  const double columns = params.flag("covariance") ? real(shape.head_dim) + 1 : 1;
+  // Once over all queries for their moments, once over all keys per query head for the logits.
+  Work scores =
+      2 *
+      Work{.flops = 2 * components * columns, .bytes = components * real(shape.element_bytes), .launches = 1};
+  scores = scores + Work{.ops = 5 * vectors, .launches = 1};
+  if (params.flag("value_norm")) scores = scores + over_values(shape, shape.prompt, 2);
   return scored_cost(params, shape, prompt_scoring(0, scores));
 }
 

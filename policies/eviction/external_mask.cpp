@@ -56,7 +56,7 @@ class ExternalMask final : public Eviction {
 
 /// Moving what stays, at most everything; what made the flags is not known here.
 Cost cost_of(const Params&, const CostShape& shape) {
-  return {.prompt = moved(shape, static_cast<double>(shape.prompt)), .appends = true};
+  return {.prompt = moved(shape, shape.prompt), .appends = true};
 }
 
 }  // namespace

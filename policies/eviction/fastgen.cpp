@@ -236,17 +236,18 @@ ParamSpec share_param(const char* name, const char* fallback, const char* unit, 
 /// Column sums and sums of a band, from which every hybrid's share follows. Of a slot: what it received, its
 /// position, from which follows how many queries saw it, and its class.
 Cost cost_of(const Params&, const CostShape& shape) {
-  const auto prompt = static_cast<double>(shape.prompt), heads = static_cast<double>(shape.query_heads),
-             lanes = static_cast<double>(shape.kv_heads);
+  const double lanes = real(shape.kv_heads);
   Cost out;
   out.prompt_rows = kAllRows;
   out.decode_rows = true;
-  out.scratch_bytes = 2 * shape.kv_heads * shape.prompt * kScoreBytes;
+  out.scratch_bytes = whole_bytes(2 * lanes * real(shape.prompt) * kScoreBytes);
   out.metadata.lane_slot = kScoreBytes + kPositionBytes + 1;
-  out.prompt = 2 * prompt_sums(shape, kAllRows) + sorted(shape, sets_of({}, shape)) + moved(shape, prompt);
-  out.prompt.ops += 5 * lanes * prompt;
+  out.prompt =
+      2 * prompt_sums(shape, kAllRows) + sorted(shape, sets_of({}, shape)) + moved(shape, shape.prompt);
+  out.prompt.ops += 5 * lanes * real(shape.prompt);
   out.step.launches = 2;
-  out.step_slot = {.ops = heads + 4 * lanes, .bytes = lanes * (2 * kScoreBytes + kPositionBytes + 1)};
+  out.step_slot = {.ops = real(shape.query_heads) + 4 * lanes,
+                   .bytes = lanes * (2 * kScoreBytes + kPositionBytes + 1)};
   return out;
 }
 

@@ -122,22 +122,21 @@ Needs needs_of_hashevict(const Params& params) {
 
 /// Codes are packed. What meets a full cache is hashed (a key anyway, when it joins) and compared with every
 /// code: an exclusive-or and a population count per word.
-Cost cost_of_hashevict(const Params& params, const CostShape& shape) {
-  const auto bits = static_cast<double>(params.count("bits"));
+Cost cost_of(const Params& params, const CostShape& shape) {
+  const std::size_t bits = params.count("bits");
   const Source source = source_of(params);
-  const double hashes = static_cast<double>(source == Source::query ? shape.query_heads : shape.kv_heads);
-  const auto prompt = static_cast<double>(shape.prompt);
+  const std::size_t compared = source == Source::query ? shape.query_heads : shape.kv_heads;
   Scoring scoring;
-  scoring.state = (params.count("bits") + 7) / 8;
+  scoring.state = (bits + 7) / 8;
   scoring.token = projected_keys(shape, 1, bits);
-  if (source != Source::key)
-    scoring.token =
-        scoring.token + projected_queries(shape, hashes / static_cast<double>(shape.query_heads), bits);
-  scoring.slot.ops = 2 * hashes * std::ceil(bits / 64);
+  if (source != Source::key) scoring.token = scoring.token + projected_queries(shape, compared, bits);
+  scoring.slot.ops = 2 * real(compared) * std::ceil(real(bits) / 64);
   Cost out = scored_cost(params, shape, scoring);
-  if (!out.streams) out.prompt = projected_keys(shape, prompt, bits) + recency_cost(shape).prompt;
-  if (!out.streams) out.scratch_bytes = 0;
-  const std::uint64_t projection = params.count("bits") * shape.head_dim * shape.element_bytes;
+  if (!out.streams) {
+    out.scratch_bytes = 0;
+    out.prompt = projected_keys(shape, shape.prompt, bits) + recency_cost(shape).prompt;
+  }
+  const std::uint64_t projection = bits * shape.head_dim * shape.element_bytes;
   (params.word("projection") == "head" ? out.metadata.lane : out.metadata.layer) = projection;
   return out;
 }
@@ -206,7 +205,7 @@ PolicySpec hashevict_spec() {
       .needs_of = needs_of_hashevict,
       .randomised = true,
       .floor = selection_floor,
-      .cost = cost_of_hashevict,
+      .cost = cost_of,
       .make_eviction = [](const Params& params, const Unit& unit) {
         return std::make_unique<HashEvict>(params, unit);
       }};

@@ -94,9 +94,8 @@ class KeyDiff final : public ScoredEviction {
 /// A slot keeps the length of its key, a lane the sum of its unit keys; every step compares all keys with
 /// that sum, which reads them once more.
 Cost cost_of(const Params& params, const CostShape& shape) {
-  const auto prompt = static_cast<double>(shape.prompt);
   Scoring scoring;
-  scoring.prompt = over_keys(shape, prompt, 4) + over_keys(shape, prompt, 2);
+  scoring.prompt = over_keys(shape, shape.prompt, 4) + over_keys(shape, shape.prompt, 2);
   scoring.token = over_keys(shape, 1, 4);
   scoring.slot = over_keys(shape, 1, 2);
   scoring.slot.launches = 0;

@@ -115,7 +115,7 @@ Cost cost_of(const Params& params, const CostShape& shape) {
   constexpr double kSteps = 5;
   Scoring scoring = accumulating(params, shape, Accumulation{});
   scoring.prompt.ops += kSteps * seen(shape, kAllRows);
-  scoring.slot.ops += kSteps * static_cast<double>(shape.query_heads);
+  scoring.slot.ops += kSteps * real(shape.query_heads);
   return scored_cost(params, shape, scoring);
 }
 

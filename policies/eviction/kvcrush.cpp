@@ -273,39 +273,38 @@ void check(const Params& params) {
 /// population count per word the distances, a pass over them the groups. (k-means: a difference, a product
 /// and a sum per component, point, centre and round.)
 Work grouping_work(const Settings& set, const CostShape& shape) {
-  const auto prompt = static_cast<double>(shape.prompt), block = static_cast<double>(set.granularity),
-             budget = static_cast<double>(shape.budget);
-  const auto heads = static_cast<double>(set.per_query_head ? shape.query_heads : shape.kv_heads);
-  const double blocks = std::ceil(prompt / block), words = blocks * std::ceil(block * heads / 64);
-  Work out{.ops = prompt * heads, .bytes = prompt * heads * (kScoreBytes + 1.0 / 8), .launches = 1};
+  const double heads = real(set.per_query_head ? shape.query_heads : shape.kv_heads),
+               bits = heads * real(set.granularity), verdicts = heads * real(shape.prompt);
+  const double blocks = std::ceil(real(shape.prompt) / real(set.granularity)),
+               words = blocks * std::ceil(bits / 64);
+  const Work marked{.ops = verdicts, .bytes = verdicts * (kScoreBytes + 1.0 / 8), .launches = 1};
   if (set.cluster == Cluster::anchor)
-    return out + Work{.ops = 2 * words + blocks, .bytes = 8 * words, .launches = 2};
-  const double chosen = std::floor(set.share * budget);
-  const double points = std::max(0.0, prompt - (budget - chosen)) / block;
+    return marked + Work{.ops = 2 * words + blocks, .bytes = 8 * words, .launches = 2};
+  const double centres = std::floor(set.share * real(shape.budget)) / real(set.granularity);
+  const double points = blocks - (real(shape.budget) / real(set.granularity) - centres);
   const bool on_keys = set.cluster == Cluster::kmeans_keys;
-  const double dim = on_keys ? static_cast<double>(shape.kv_heads * shape.head_dim) : block * heads;
-  const double component_bytes = on_keys ? static_cast<double>(shape.element_bytes) : 1.0 / 8;
-  return out + kMostRounds * Work{.flops = 3 * points * (chosen / block) * dim,
-                                  .bytes = points * dim * component_bytes,
-                                  .launches = 2};
+  const double size = on_keys ? real(shape.kv_heads * shape.head_dim) : bits,
+               bytes = on_keys ? size * real(shape.element_bytes) : size / 8;
+  return marked + real(kMostRounds) *
+                      Work{.flops = 3 * points * centres * size, .bytes = points * bytes, .launches = 2};
 }
 
 /// The base's, per head, on one set of slots: a slot's position is known once.
-Cost cost_of_kvcrush(const Params& params, const CostShape& shape) {
+Cost cost_of(const Params& params, const CostShape& shape) {
   const Settings set(params);
+  const std::size_t heads = set.per_query_head ? shape.query_heads : shape.kv_heads;
   Cost out = per_lane(set.base).cost(shape);
-  out.appends = out.appends || !set.decodes;
-  if (out.appends) {
+  if (out.appends || !set.decodes) {
     out = prompt_only(out);
   } else {
     const std::uint64_t scores = out.metadata.lane_slot - position_bytes(set.base.params);
-    out.metadata.lane_slot = scores * (set.per_query_head ? shape.query_heads / shape.kv_heads : 1);
+    out.metadata.lane_slot = scores * (heads / shape.kv_heads);
     out.metadata.layer_slot = kPositionBytes + (set.tenure ? 1 : 0);
   }
   if (shape.prompt <= shape.budget) return out;
-  const std::size_t heads = set.per_query_head ? shape.query_heads : shape.kv_heads;
-  out.scratch_bytes += (shape.prompt * heads + 7) / 8;
-  out.prompt = out.prompt + sorted(shape, {true, 1}) + grouping_work(set, shape);
+  out.scratch_bytes += whole_bytes(real(shape.prompt) * real(heads) / 8);
+  out.prompt = out.prompt + sorted(shape, {false, real(heads - shape.kv_heads)}) + sorted(shape, {true, 1}) +
+               grouping_work(set, shape);
   return out;
 }
 
@@ -402,7 +401,7 @@ PolicySpec kvcrush_spec() {
             return params.part("base").floor() + 2 * (params.count("granularity") - 1);
           },
       .overshoot = [](const Params& params) { return params.part("base").overshoot(); },
-      .cost = cost_of_kvcrush,
+      .cost = cost_of,
       .check = check,
       .make_eviction = [](const Params& params,
                           const Unit& unit) { return std::make_unique<KvCrush>(Settings(params), unit); }};

@@ -62,7 +62,7 @@ PolicySpec l2_norm_spec() {
           [](const Params& params, const CostShape& shape) {
             return scored_cost(params, shape,
                                {.state = 2,  // half precision is enough for a norm
-                                .prompt = over_keys(shape, static_cast<double>(shape.prompt), 2),
+                                .prompt = over_keys(shape, shape.prompt, 2),
                                 .token = over_keys(shape, 1, 2)});
           },
       .make_eviction = [](const Params& params,

@@ -88,11 +88,9 @@ class LagKv final : public ScoredEviction {
 
 /// Per component: least, largest, scaling (2) and a standard deviation (3); then ranks within each lag.
 Cost cost_of(const Params& params, const CostShape& shape) {
-  const auto prompt = static_cast<double>(shape.prompt);
-  Work scores = over_keys(shape, prompt, 7) + over_values(shape, prompt, 7);
+  Work scores = over_keys(shape, shape.prompt, 7) + over_values(shape, shape.prompt, 7);
   if (!params.flag("across"))
-    scores.ops +=
-        static_cast<double>(shape.kv_heads) * prompt * std::log2(static_cast<double>(params.count("lag")));
+    scores.ops += real(shape.kv_heads) * real(shape.prompt) * std::log2(real(params.count("lag")));
   return scored_cost(params, shape, prompt_scoring(0, scores));
 }
 

@@ -46,7 +46,7 @@ class Nacl final : public ScoredEviction {
 Cost cost_of(const Params& params, const CostShape& shape) {
   const std::size_t rows = LastRows::of_share(params.real("proxies")).in(shape.prompt);
   Work scores = prompt_sums(shape, rows);
-  scores.ops += 4 * sets_of(params, shape).count * static_cast<double>(shape.prompt);  // Gumbel noise
+  scores.ops += 4 * sets_of(params, shape).count * real(shape.prompt);  // Gumbel noise
   return scored_cost(params, shape, prompt_scoring(rows, scores));
 }
 

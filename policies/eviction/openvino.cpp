@@ -285,22 +285,17 @@ ParamSpec size_param(const char* name, const char* fallback, double least, const
 /// per token with the anchor.
 Cost cost_of(const Params& params, const CostShape& shape) {
   const Settings set(params);
-  const auto heads = static_cast<double>(shape.query_heads), prompt = static_cast<double>(shape.prompt),
-             block = static_cast<double>(set.block), pooled = static_cast<double>(set.pool_width),
-             state = set.normalise ? 8.0 : 4.0;
-  Cost out;
-  out.prompt_rows = set.window == 0 ? kAllRows : set.window;
-  out.scratch_bytes = set.window == 0 ? 0 : shape.query_heads * set.window * shape.prompt * kScoreBytes;
-  out.metadata.layer_slot = set.normalise ? 8 : 4;
+  const std::uint64_t state = kScoreBytes * (set.normalise ? 2 : 1);
+  const Work pooled{.ops = real(set.pool_width), .bytes = 2 * real(state)};
+  Work compared{.ops = 2, .bytes = real(state)};
+  if (set.representatives > 0) compared = compared + Work{.ops = 2, .bytes = 1.0 / 8};
+  Cost out = window_cost(shape, set.window == 0 ? kAllRows : set.window, "none");
+  out.prompt = out.prompt + real(shape.prompt) * (pooled + compared) + Work{.launches = 2};
+  out.metadata.layer_slot = state;
   out.decode_rows = true;
-  Work comparing{.ops = 2, .bytes = state};
-  if (set.representatives > 0) comparing = comparing + Work{.ops = 2, .bytes = 1.0 / 8};
-  out.prompt = prompt_sums(shape, out.prompt_rows) + prompt * comparing;
-  out.prompt.ops += pooled * prompt;
-  out.prompt.launches += 2;
   // Blocks leave by the page table: nothing moves.
-  out.step.launches = 1 + 2 / block;
-  out.step_slot = Work{.ops = heads + pooled + 1, .bytes = 2 * state} + 1 / block * comparing;
+  out.step.launches = 1 + 2 / real(set.block);
+  out.step_slot = Work{.ops = real(shape.query_heads)} + pooled + 1 / real(set.block) * compared;
   return out;
 }
 

@@ -156,15 +156,14 @@ class QHitter final : public ScoredEviction {
 
 /// Attention and two errors of quantisation per slot, each put between its least and its largest.
 Cost cost_of(const Params& params, const CostShape& shape) {
-  const auto prompt = static_cast<double>(shape.prompt), lanes = static_cast<double>(shape.kv_heads);
-  const auto errors = [&](double tokens) {
+  const auto errors = [&](std::size_t tokens) {
     return over_keys(shape, tokens, 6) + over_values(shape, tokens, 6);
   };
   Scoring scoring = accumulating(params, shape, Accumulation{});
   scoring.state = 3 * kScoreBytes;
-  scoring.prompt = scoring.prompt + errors(prompt);
+  scoring.prompt = scoring.prompt + errors(shape.prompt);
   scoring.token = scoring.token + errors(1);
-  scoring.slot.ops += 12 * lanes;
+  scoring.slot.ops += 12 * real(shape.kv_heads);
   return scored_cost(params, shape, scoring);
 }
 

@@ -133,16 +133,14 @@ class Roco final : public ScoredEviction {
 
 /// Sum, sum of squares and count; a deviation and a mean from them, the largest deviations set aside.
 Cost cost_of(const Params& params, const CostShape& shape) {
-  constexpr std::uint64_t kState = 12;
-  const double sets = sets_of(params, shape).count, heads = static_cast<double>(shape.query_heads);
+  const double sets = sets_of(params, shape).count;
   Scoring scoring;
-  scoring.state = kState;
+  scoring.state = 3 * kScoreBytes;
   scoring.prompt_rows = kAllRows;
   scoring.decode_rows = true;
-  scoring.prompt = 3 * prompt_sums(shape, kAllRows);
-  scoring.prompt.launches = 1;
+  scoring.prompt = {.ops = 3 * seen(shape, kAllRows), .launches = 1};
   scoring.token.launches = 2;
-  scoring.slot = {.ops = 3 * heads + 6 * sets, .bytes = sets * kState};
+  scoring.slot = {.ops = 3 * real(shape.query_heads) + 6 * sets, .bytes = sets * real(scoring.state)};
   return scored_cost(params, shape, scoring);
 }
 

@@ -238,17 +238,18 @@ Needs needs_of(const Params& params) {
 /// A slot keeps a bit per query of the history, so that the oldest can be taken back, and their count: two
 /// bytes, which is all that the search reads.
 Cost cost_of(const Params& params, const CostShape& shape) {
-  const std::size_t history = params.count("history"), bits = (history + 7) / 8;
-  const PromptRule rule = prompt_rule(params);
-  const double sets = sets_of(params, shape).count, heads = static_cast<double>(shape.query_heads);
+  constexpr std::uint64_t kCountBytes = 2;
+  const std::size_t history = params.count("history");
+  const double sets = sets_of(params, shape).count;
   Scoring scoring;
-  scoring.state = bits + 2;
-  scoring.unread = bits;
-  scoring.prompt_rows = rule == PromptRule::compress ? kAllRows : history;
+  scoring.unread = (history + 7) / 8;
+  scoring.state = scoring.unread + kCountBytes;
+  scoring.prompt_rows = prompt_rule(params) == PromptRule::compress ? kAllRows : history;
   scoring.prompt = prompt_sums(shape, scoring.prompt_rows);
   scoring.decode_rows = true;
   scoring.token.launches = 1;
-  scoring.slot = {.ops = heads + 3 * sets, .bytes = sets * (2 + 2.0 / 8)};
+  // A bit is set, another taken back.
+  scoring.slot = {.ops = real(shape.query_heads) + 3 * sets, .bytes = sets * (kCountBytes + 2.0 / 8)};
   return scored_cost(params, shape, scoring);
 }
 

@@ -46,7 +46,7 @@ Cost cost_of(const Params& params, const CostShape& shape) {
                       .prompt_rows = 1,
                       .decode_rows = true,
                       .prompt = prompt_sums(shape, 1),
-                      .slot = {.ops = static_cast<double>(shape.query_heads)}});
+                      .slot = {.ops = real(shape.query_heads)}});
 }
 
 }  // namespace

@@ -101,9 +101,9 @@ Needs needs_of(const Params& params) {
 /// The base's in every lane, and the norm of each value.
 Cost cost_of(const Params& params, const CostShape& shape) {
   Cost out = per_lane(params.part("base")).cost(shape);
-  out.prompt = out.prompt + over_values(shape, static_cast<double>(shape.prompt), 2);
+  out.prompt = out.prompt + over_values(shape, shape.prompt, 2);
   if (out.appends) return out;
-  const auto lanes = static_cast<double>(shape.kv_heads);
+  const double lanes = real(shape.kv_heads);
   out.metadata.lane_slot += kScoreBytes;
   out.step = out.step + over_values(shape, 1, 2);
   out.step_slot = out.step_slot + Work{.ops = lanes, .bytes = lanes * kScoreBytes};

@@ -6,13 +6,10 @@
 #include "policies/api/score_policy.hpp"
 #include "policies/parts/accumulated_attention.hpp"
 #include "policies/parts/pooling.hpp"
+#include "sim/base/error.hpp"
 
 namespace kvsim::policy {
 namespace {
-
-double as_double(std::size_t n) {
-  return static_cast<double>(n);
-}
 
 /// Sinks stay in the first slots; who is in the window, which block a token is of and which of two is older
 /// cannot be told once slots are used again.
@@ -26,12 +23,13 @@ std::uint64_t positions(const Selection& selection) {
 /// what is behind them moves up.
 void add_decoding(const CostShape& shape, const Selection& selection, const Sets& sets,
                   const Scoring& scoring, Cost& cost) {
-  const double budget = as_double(shape.budget), dropped = std::max(1.0, std::floor(selection.drop * budget));
-  const double leaving = std::max(dropped, as_double(selection.granularity));
+  const double budget = real(shape.budget);
+  const auto dropped = static_cast<std::size_t>(std::max(1.0, selection.drop * budget));
+  const double leaving = real(std::max(dropped, selection.granularity));
   cost.decode_rows = scoring.decode_rows;
   cost.metadata = sets.per_slot(scoring.state + positions(selection));
   cost.step = scoring.token + Work{.launches = 1 / leaving};
-  if (dropped > 1) cost.step = cost.step + 1 / dropped * moved(shape, budget - dropped);
+  if (dropped > 1) cost.step = cost.step + 1 / real(dropped) * moved(shape, shape.budget - dropped);
   const Work search{.ops = sets.count * (dropped > 1 ? std::log2(budget) : 1),
                     .bytes = sets.count * static_cast<double>(scoring.state - scoring.unread)};
   cost.step_slot = scoring.slot + 1 / leaving * search;
@@ -39,7 +37,7 @@ void add_decoding(const CostShape& shape, const Selection& selection, const Sets
 
 /// The first B tokens fill the cache, each of the others is a step; rows count from the first on.
 Work streamed(const CostShape& shape, const Scoring& scoring, const Cost& cost) {
-  const double prompt = as_double(shape.prompt), filled = as_double(std::min(shape.prompt, shape.budget)),
+  const double prompt = real(shape.prompt), filled = real(std::min(shape.prompt, shape.budget)),
                steps = prompt - filled;
   Work fill = filled * scoring.token;
   fill.launches = scoring.token.launches;
@@ -47,12 +45,20 @@ Work streamed(const CostShape& shape, const Scoring& scoring, const Cost& cost) 
   if (!cost.decode_rows) return out;
   const double filling = filled * (filled + 1) / 2;
   out = out + filling * cost.step_slot;
-  const double row_bytes = 2 * as_double(shape.query_heads) * as_double(shape.element_bytes);
+  const double row_bytes = 2 * real(shape.query_heads) * real(shape.element_bytes);
   out.bytes += (filling + steps * filled) * row_bytes;
   return out;
 }
 
 }  // namespace
+
+std::uint64_t whole_bytes(double bytes) {
+  const double rounded = std::ceil(bytes);
+  if (!(rounded < 0x1p63))
+    usage_error("what a policy holds beside the cache does not fit 64 bits", "policy cost",
+                "A shorter prompt, or fewer rows.");
+  return static_cast<std::uint64_t>(rounded);
+}
 
 Metadata Sets::per_slot(std::uint64_t bytes) const {
   return shared ? Metadata{.layer_slot = bytes} : Metadata{.lane_slot = bytes};
@@ -60,34 +66,35 @@ Metadata Sets::per_slot(std::uint64_t bytes) const {
 
 Sets sets_of(const Params& params, const CostShape& shape) {
   if (params.has("unit") && unit_is_layer(params)) return {true, 1};
-  return {false, as_double(shape.kv_heads)};
+  return {false, real(shape.kv_heads)};
 }
 
-Work over_keys(const CostShape& shape, double tokens, double ops) {
-  const double components = tokens * as_double(shape.kv_heads * shape.head_dim);
-  return {.ops = ops * components, .bytes = components * as_double(shape.element_bytes), .launches = 1};
+Work over_keys(const CostShape& shape, std::size_t tokens, double ops) {
+  const double components = real(tokens) * real(shape.kv_heads * shape.head_dim);
+  return {.ops = ops * components, .bytes = components * real(shape.element_bytes), .launches = 1};
 }
 
-Work over_values(const CostShape& shape, double tokens, double ops) {
-  const double components = tokens * as_double(shape.kv_heads * shape.value_dim);
-  return {.ops = ops * components, .bytes = components * as_double(shape.element_bytes), .launches = 1};
+Work over_values(const CostShape& shape, std::size_t tokens, double ops) {
+  const double components = real(tokens) * real(shape.kv_heads * shape.value_dim);
+  return {.ops = ops * components, .bytes = components * real(shape.element_bytes), .launches = 1};
 }
 
-Work projected_keys(const CostShape& shape, double tokens, double columns) {
+Work projected_keys(const CostShape& shape, std::size_t tokens, std::size_t columns) {
   Work out = over_keys(shape, tokens, 0);
-  out.flops = 2 * columns * tokens * as_double(shape.kv_heads * shape.head_dim);
+  out.flops = 2 * real(columns) * real(tokens) * real(shape.kv_heads * shape.head_dim);
   return out;
 }
 
-Work projected_queries(const CostShape& shape, double tokens, double columns) {
-  const double components = tokens * as_double(shape.query_heads * shape.head_dim);
-  return {
-      .flops = 2 * columns * components, .bytes = components * as_double(shape.element_bytes), .launches = 1};
+Work projected_queries(const CostShape& shape, std::size_t heads, std::size_t columns) {
+  const double components = real(heads * shape.head_dim);
+  return {.flops = 2 * real(columns) * components,
+          .bytes = components * real(shape.element_bytes),
+          .launches = 1};
 }
 
 double seen(const CostShape& shape, std::size_t rows) {
-  const double n = as_double(std::min(rows, shape.prompt)), prompt = as_double(shape.prompt);
-  return as_double(shape.query_heads) * (n * prompt - n * (n - 1) / 2);
+  const double n = real(std::min(rows, shape.prompt)), prompt = real(shape.prompt);
+  return real(shape.query_heads) * (n * prompt - n * (n - 1) / 2);
 }
 
 Work prompt_sums(const CostShape& shape, std::size_t rows) {
@@ -95,18 +102,18 @@ Work prompt_sums(const CostShape& shape, std::size_t rows) {
 }
 
 Work pooling(const CostShape& shape, std::size_t kernel) {
-  const double sums = as_double(shape.query_heads) * as_double(shape.prompt);
-  return {.ops = as_double(kernel) * sums, .bytes = 2 * kScoreBytes * sums, .launches = 1};
+  const double sums = real(shape.query_heads) * real(shape.prompt);
+  return {.ops = real(kernel) * sums, .bytes = 2 * kScoreBytes * sums, .launches = 1};
 }
 
 Work sorted(const CostShape& shape, const Sets& sets) {
-  const double prompt = as_double(shape.prompt), scores = sets.count * prompt;
+  const double prompt = real(shape.prompt), scores = sets.count * prompt;
   return {.ops = scores * std::log2(std::max(prompt, 1.0)), .bytes = kScoreBytes * scores, .launches = 1};
 }
 
-Work moved(const CostShape& shape, double tokens) {
-  const double components = tokens * as_double(shape.kv_heads * (shape.head_dim + shape.value_dim));
-  return {.bytes = 2 * components * as_double(shape.element_bytes), .launches = 1};
+Work moved(const CostShape& shape, std::size_t tokens) {
+  const double components = real(tokens) * real(shape.kv_heads * (shape.head_dim + shape.value_dim));
+  return {.bytes = 2 * components * real(shape.element_bytes), .launches = 1};
 }
 
 Cost scored_cost(const Params& params, const CostShape& shape, const Scoring& scoring) {
@@ -122,15 +129,14 @@ Cost scored_cost(const Params& params, const CostShape& shape, const Scoring& sc
   }
   out.prompt_rows = scoring.prompt_rows;
   out.prompt = scoring.prompt;
-  out.scratch_bytes = scoring.scratch + static_cast<std::uint64_t>(sets.count) * shape.prompt * kScoreBytes;
-  if (shape.prompt > shape.budget)
-    out.prompt = out.prompt + sorted(shape, sets) + moved(shape, as_double(shape.budget));
+  out.scratch_bytes = scoring.scratch + whole_bytes(sets.count * real(shape.prompt) * kScoreBytes);
+  if (shape.prompt > shape.budget) out.prompt = out.prompt + sorted(shape, sets) + moved(shape, shape.budget);
   return out;
 }
 
 Cost recency_cost(const CostShape& shape) {
   Cost out;
-  if (shape.prompt > shape.budget) out.prompt = moved(shape, as_double(shape.budget));
+  if (shape.prompt > shape.budget) out.prompt = moved(shape, shape.budget);
   return out;
 }
 
@@ -151,9 +157,10 @@ Scoring window_scoring(const CostShape& shape, std::size_t rows, const std::stri
 
 Cost window_cost(const CostShape& shape, std::size_t rows, const std::string& pool) {
   const Pooling smooth = Pooling::parse(pool);
+  const double buffered = rows == kAllRows ? 1 : real(std::min(rows, shape.prompt));
   Cost out;
   out.prompt_rows = rows;
-  out.scratch_bytes = shape.query_heads * std::min(rows, shape.prompt) * shape.prompt * kScoreBytes;
+  out.scratch_bytes = whole_bytes(buffered * real(shape.query_heads) * real(shape.prompt) * kScoreBytes);
   out.prompt = prompt_sums(shape, rows);
   if (smooth.kind != Pooling::Kind::none) out.prompt = out.prompt + pooling(shape, smooth.kernel);
   return out;
@@ -185,7 +192,7 @@ Scoring accumulating(const Params& params, const CostShape& shape, const Accumul
   out.decode_rows = rule.decode;
   out.prompt = prompt_sums(shape, rule.rows);
   out.token = {.launches = 1};
-  out.slot = {.ops = as_double(shape.query_heads) + sets.count * (rule.decay == 1 ? 0 : 1),
+  out.slot = {.ops = real(shape.query_heads) + sets.count * (rule.decay == 1 ? 0 : 1),
               .bytes = sets.count * static_cast<double>(out.state)};
   return out;
 }

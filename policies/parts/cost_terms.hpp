@@ -11,6 +11,13 @@ inline constexpr std::uint64_t kScoreBytes = 4;     ///< float
 inline constexpr std::uint64_t kPositionBytes = 4;  ///< int32
 inline constexpr std::uint64_t kNumberBytes = 4;    ///< a lane's or a layer's number of tokens
 
+inline double real(std::size_t count) {
+  return static_cast<double>(count);
+}
+
+/// Rounded up. Throws Error(usage) when it does not fit 64 bits.
+std::uint64_t whole_bytes(double bytes);
+
 /// The kept sets of a layer: one per KV head, or one that its lanes share.
 struct Sets {
   bool shared = false;
@@ -23,11 +30,11 @@ struct Sets {
 Sets sets_of(const Params& params, const CostShape& shape);
 
 /// One kernel that does `ops` for every component of the keys of `tokens` tokens.
-Work over_keys(const CostShape& shape, double tokens, double ops);
-Work over_values(const CostShape& shape, double tokens, double ops);
-/// The products of the keys of `tokens` tokens, or of one vector per query head, with `columns` vectors.
-Work projected_keys(const CostShape& shape, double tokens, double columns);
-Work projected_queries(const CostShape& shape, double tokens, double columns);
+Work over_keys(const CostShape& shape, std::size_t tokens, double ops);
+Work over_values(const CostShape& shape, std::size_t tokens, double ops);
+/// The products of the keys of `tokens` tokens, or of `heads` queries, with `columns` vectors.
+Work projected_keys(const CostShape& shape, std::size_t tokens, std::size_t columns);
+Work projected_queries(const CostShape& shape, std::size_t heads, std::size_t columns);
 /// Adding up `rows` attention rows of every query head, each as long as what it sees.
 Work prompt_sums(const CostShape& shape, std::size_t rows);
 /// How many scores that is, over all query heads.
@@ -37,7 +44,7 @@ Work pooling(const CostShape& shape, std::size_t kernel);
 /// Sorting the prompt's scores of every set.
 Work sorted(const CostShape& shape, const Sets& sets);
 /// Reading and writing the keys and values of `tokens` per lane.
-Work moved(const CostShape& shape, double tokens);
+Work moved(const CostShape& shape, std::size_t tokens);
 
 /// What a rule spends on its scores; the rest follows from the parameters that policies share.
 struct Scoring {
@@ -60,7 +67,8 @@ Cost scored_cost(const Params& params, const CostShape& shape, const Scoring& sc
 Cost recency_cost(const CostShape& shape);
 /// A policy that compresses the prompt alone, by scores that take `scores`.
 Scoring prompt_scoring(std::size_t rows, const Work& scores);
-/// The same by sums over the last `rows` prompt rows, smoothed by the pool of that name, in a buffer of rows.
+/// The same by sums over the last `rows` prompt rows, smoothed by the pool of that name. The rows lie in a
+/// buffer; if they are all, sums do.
 Scoring window_scoring(const CostShape& shape, std::size_t rows, const std::string& pool);
 /// Such sums for an allocation.
 Cost window_cost(const CostShape& shape, std::size_t rows, const std::string& pool);

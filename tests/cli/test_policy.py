@@ -36,6 +36,17 @@ class Policy(CommandTest):
             if policy["kind"] == "preset":
                 self.assertIn(policy["expansion"], page)
 
+    def test_show_says_what_a_policy_costs(self):
+        h2o = " ".join(self.ok("policy", "show", "h2o").split("\nCosts\n")[1].split())
+        self.assertIn("Keeps 8 B per slot and KV head; keys and values take 512", h2o)
+        self.assertIn("Reads all attention rows of the prompt", h2o)
+        # Rows of 32 heads at 2 bytes, written and read, and 8 sums of 4 bytes, read and written: 192 of 4096 bytes.
+        self.assertIn("40 operations, 64 B of traffic and the rows of attention, written and read, in all 4.69 %", h2o)
+        self.assertIn("Generated tokens are only appended", self.ok("policy", "show", "snapkv"))
+        self.assertIn("Runs 1 more prefill", self.ok("policy", "show", "xkv"))
+        self.assertIn("Nothing beside exact attention", self.ok("policy", "show", "uniform"))
+        self.assertNotIn("\nCosts\n", self.ok("policy", "show", "optimal"))
+
     def test_show_answers_to_aliases_and_to_shared_names(self):
         self.assertEqual(self.ok("policy", "show", "streamingllm"), self.ok("policy", "show", "streaming_llm"))
         page = self.ok("policy", "show", "xkv")

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "policies/api/score_policy.hpp"
+#include "policies/parts/cost_terms.hpp"
 
 namespace kvsim::policy {
 namespace {
@@ -43,9 +44,14 @@ PolicySpec value_norm_spec() {
           .needs = {.values = true},
           .scored = true,
           .floor = selection_floor,
-          .make_eviction = [](const Params& params, const Unit& unit) {
-            return std::make_unique<ValueNorm>(params, unit);
-          }};
+          .cost =
+              [](const Params& params, const CostShape& shape) {
+                return scored_cost(params, shape,
+                                   {.prompt = over_values(shape, shape.prompt, 2),  // a square, a sum
+                                    .token = over_values(shape, 1, 2)});
+              },
+          .make_eviction = [](const Params& params,
+                              const Unit& unit) { return std::make_unique<ValueNorm>(params, unit); }};
 }
 
 }  // namespace kvsim::policy
