@@ -65,17 +65,16 @@ DevicePass::DevicePass(const Model& model, const Machine& machine, const Serving
 }
 
 void DevicePass::charge(OpTime& op, const Demand& demand, double times) const {
-  const double norm = machine_.ceilings.norm;
   const double compute =
       demand.flops / (demand.compute_ceiling * machine_.matrix_rate) + demand.ops / machine_.vector_rate;
   const double memory = demand.bytes / (demand.memory_ceiling * machine_.bandwidth);
-  const double busy = roofline(compute, memory, norm);
+  const double busy = roofline(compute, memory, machine_.ceilings.norm);
   op.flops += times * demand.flops;
   op.bytes += times * demand.bytes;
   op.compute += times * compute;
   op.memory += times * memory;
   op.overhead += times * (demand.overhead + demand.hidden_overhead);
-  op.seconds += times * (roofline(busy, demand.hidden_overhead, norm) + demand.overhead);
+  op.seconds += times * (std::hypot(busy, demand.hidden_overhead) + demand.overhead);
 }
 
 Demand DevicePass::product(double tokens, double in, double out, double weight_bytes) const {
