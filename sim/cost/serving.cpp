@@ -35,6 +35,8 @@ void check_runtime(const Runtime& runtime) {
        "a step reads the cache at least once", "cache traffic");
   need(runtime.host_floor >= 0 && std::isfinite(runtime.host_floor), "is no time", "host floor");
   need(runtime.weight_bits > 0 && std::isfinite(runtime.weight_bits), "is not above zero", "weight bits");
+  need(runtime.embedding_bits > 0 && std::isfinite(runtime.embedding_bits), "is not above zero",
+       "embedding bits");
   need(runtime.activation_bytes > 0, "is zero", "activation bytes");
   need(runtime.row_share >= 0 && runtime.row_share <= 1, "is no share between 0 and 1", "row share");
 }
