@@ -113,6 +113,20 @@ bool splits_by_trace(const policy::Composition& composition) {
          needs.values || needs.queries;
 }
 
+void check_holding(const Model& model, std::uint64_t stored_kv_heads, const Holding& holding) {
+  std::uint64_t layers = 0;
+  for (const LayerGroup& group : holding.layers) {
+    std::uint64_t lanes = 0;
+    for (const LaneGroup& alike : group.lanes) lanes += alike.lanes;
+    if (lanes != stored_kv_heads || group.layers == 0)
+      bug("a layer holds " + std::to_string(lanes) + " lanes of " + std::to_string(stored_kv_heads),
+          model.name);
+    layers += group.layers;
+  }
+  if (layers != model.layers)
+    bug(std::to_string(layers) + " layers are held of " + std::to_string(model.layers), model.name);
+}
+
 Holding rule_holding(const policy::Composition& composition, const Model& model,
                      std::uint64_t stored_kv_heads, std::uint64_t prompt, std::uint64_t generate,
                      std::uint64_t budget) {

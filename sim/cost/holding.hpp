@@ -37,6 +37,9 @@ struct Holding {
   std::uint64_t tokens(std::uint64_t step) const;  ///< sum over all lanes
 };
 
+/// Throws Error(bug) unless every layer of the model is there with all its lanes.
+void check_holding(const Model& model, std::uint64_t stored_kv_heads, const Holding& holding);
+
 /// What a policy holds by its rule: min(budget, prompt) tokens per lane after the prompt, split as its
 /// allocation splits by position in the model or by a file (pyramid, exempt, fixed); one that needs a trace
 /// to split (xkv, adakv) is taken as uniform, which has the same total. Whole blocks and shares that leave at

@@ -10,20 +10,6 @@
 namespace kvsim::cost {
 namespace {
 
-void check_holding(const Model& model, const Serving& serving, const Holding& holding) {
-  const std::uint64_t stored = stored_heads(model, serving.layout);
-  std::uint64_t layers = 0;
-  for (const LayerGroup& group : holding.layers) {
-    std::uint64_t lanes = 0;
-    for (const LaneGroup& alike : group.lanes) lanes += alike.lanes;
-    if (lanes != stored)
-      bug("a layer holds " + std::to_string(lanes) + " lanes of " + std::to_string(stored), "holding");
-    layers += group.layers;
-  }
-  if (layers != model.layers)
-    bug(std::to_string(layers) + " layers are held of " + std::to_string(model.layers), "holding");
-}
-
 void wait_for_host(PassTime& pass, const Runtime& runtime) {
   pass.host = std::max(0.0, runtime.host_floor - pass.seconds());
 }
@@ -141,7 +127,7 @@ double roofline(double compute_seconds, double memory_seconds, double norm) {
 PassTime prefill_time(const Model& model, const Machine& machine, const Serving& serving,
                       const Holding& holding, const policy::Cost& cost) {
   const DevicePass device(model, machine, serving);
-  check_holding(model, serving, holding);
+  check_holding(model, stored_heads(model, serving.layout), holding);
   PassTime pass = PromptPasses(device, serving, cost.streams ? &holding : nullptr).all();
   add_extra_prefills(pass, device, serving, cost.extra_prefills * serving.runtime.row_share);
   device.prompt_policy(pass, cost);
@@ -179,7 +165,7 @@ class Steps {
 PassTime step_time(const Model& model, const Machine& machine, const Serving& serving, const Holding& holding,
                    const policy::Cost& cost, std::uint64_t step) {
   const DevicePass device(model, machine, serving);
-  check_holding(model, serving, holding);
+  check_holding(model, stored_heads(model, serving.layout), holding);
   return Steps(device, serving, holding, cost)(step);
 }
 

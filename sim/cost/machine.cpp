@@ -37,11 +37,12 @@ struct Field {
   double unit;
   Range range;
 };
-template <class T>
 struct Size {
   const char* key;
-  std::uint64_t T::*bytes;
+  std::uint64_t Machine::*bytes;
   double unit;
+  bool written;  ///< the one of two units that machine_text uses: decimal ones count single bytes in few
+                 ///< digits
 };
 
 constexpr Field<Machine> kRates[] = {{"matrix_tflops", &Machine::matrix_rate, 1e12, Range::positive},
@@ -50,14 +51,14 @@ constexpr Field<Machine> kRates[] = {{"matrix_tflops", &Machine::matrix_rate, 1e
 constexpr Field<Machine> kHostBandwidth{"host_bandwidth_gb_s", &Machine::host_bandwidth, kGiga,
                                         Range::positive};
 /// Each size can be given in either unit: vendors print both as "GB".
-constexpr Size<Machine> kSizes[] = {{"memory_gib", &Machine::memory, kGib},
-                                    {"memory_gb", &Machine::memory, kGiga},
-                                    {"reserved_gib", &Machine::reserved, kGib},
-                                    {"reserved_gb", &Machine::reserved, kGiga},
-                                    {"host_memory_gib", &Machine::host_memory, kGib},
-                                    {"host_memory_gb", &Machine::host_memory, kGiga},
-                                    {"cache_mb", &Machine::cache, 1e6},
-                                    {"cache_mib", &Machine::cache, 1024.0 * 1024.0}};
+constexpr Size kSizes[] = {{"memory_gib", &Machine::memory, kGib, false},
+                           {"memory_gb", &Machine::memory, kGiga, true},
+                           {"reserved_gib", &Machine::reserved, kGib, false},
+                           {"reserved_gb", &Machine::reserved, kGiga, true},
+                           {"host_memory_gib", &Machine::host_memory, kGib, false},
+                           {"host_memory_gb", &Machine::host_memory, kGiga, true},
+                           {"cache_mb", &Machine::cache, 1e6, true},
+                           {"cache_mib", &Machine::cache, 1024.0 * 1024.0, false}};
 constexpr Field<Link> kLink[] = {{"gb_s", &Link::bandwidth, kGiga, Range::positive},
                                  {"latency_us", &Link::latency, kMicro, Range::from_zero}};
 struct NamedLink {
@@ -105,7 +106,7 @@ void read_field(const JsonObject& object, const Field<T>& field, T& out) {
 }
 
 void read_sizes(const JsonObject& object, Machine& machine) {
-  for (const Size<Machine>& size : kSizes) {
+  for (const Size& size : kSizes) {
     if (!object.has(size.key)) continue;
     if (machine.*size.bytes != 0)
       input_error("given twice, in two units: keep one", object.path(size.key),
@@ -134,7 +135,7 @@ std::vector<std::string> keys_of(std::span<const Field<T>> fields) {
 
 std::vector<std::string> machine_keys() {
   std::vector<std::string> keys = keys_of<Machine>(kRates);
-  for (const Size<Machine>& size : kSizes) keys.emplace_back(size.key);
+  for (const Size& size : kSizes) keys.emplace_back(size.key);
   for (const NamedLink& link : kLinks) keys.emplace_back(link.key);
   for (const char* key : {kHostBandwidth.key, "ceilings", "kvsim_name", "kvsim_source"})
     keys.emplace_back(key);
@@ -243,9 +244,8 @@ std::string machine_text(const Machine& machine) {
   };
   if (machine.host_bandwidth > 0)
     line(kHostBandwidth.key, in_unit(machine.host_bandwidth, kHostBandwidth.unit));
-  // A byte is 1e-9 GB: fewer digits than a double has.
-  for (const Size<Machine>& size : kSizes)
-    if (size.unit != kGib && size.unit != 1024.0 * 1024.0 && machine.*size.bytes != 0)
+  for (const Size& size : kSizes)
+    if (size.written && machine.*size.bytes != 0)
       line(size.key, text_of(static_cast<double>(machine.*size.bytes) / size.unit));
   for (const NamedLink& link : kLinks)
     if ((machine.*link.link).bandwidth > 0)

@@ -158,18 +158,6 @@ class DeviceCache {
   const LaneRange range_;
 };
 
-void check_holding(const Model& model, const Serving& serving, const Holding& holding) {
-  const std::uint64_t stored = stored_heads(model, serving.layout);
-  std::uint64_t layers = 0;
-  for (const LayerGroup& group : holding.layers) {
-    std::uint64_t lanes = 0;
-    for (const LaneGroup& lane : group.lanes) lanes += lane.lanes;
-    if (lanes != stored || group.layers == 0) bug("a holding of other lanes than the layout's", model.name);
-    layers += group.layers;
-  }
-  if (layers != model.layers) bug("a holding of other layers than the model's", model.name);
-}
-
 bool lanes_differ(const Holding& holding) {
   return std::any_of(holding.layers.begin(), holding.layers.end(),
                      [](const LayerGroup& group) { return group.lanes.size() > 1; });
@@ -283,7 +271,7 @@ std::uint64_t full_cache_bytes(const Model& model, const Layout& layout, std::ui
 Memory memory_at(const Model& model, const Machine& machine, const Serving& serving, const Holding& holding,
                  const policy::Cost& cost, std::uint64_t step) {
   check_serving(model, serving);
-  check_holding(model, serving, holding);
+  check_holding(model, stored_heads(model, serving.layout), holding);
   const Moment moment{.step = step};
   const CacheBytes cache =
       busiest_device(model, serving, holding, cost.metadata,
@@ -301,7 +289,7 @@ Memory memory_at(const Model& model, const Machine& machine, const Serving& serv
 Memory prefill_peak(const Model& model, const Machine& machine, const Serving& serving,
                     const Holding& holding, const policy::Cost& cost) {
   check_serving(model, serving);
-  check_holding(model, serving, holding);
+  check_holding(model, stored_heads(model, serving.layout), holding);
   const Model share = device_share(model, serving.tensor_parallel);
   const std::uint64_t chunk = serving.chunk == 0 ? serving.prompt : serving.chunk;
   const std::uint64_t earlier = (serving.prompt - 1) / chunk * chunk;

@@ -458,6 +458,16 @@ TEST_CASE("What cannot be served is refused by name", "[latency]") {
   refused("weight bits", [](Serving& s) { s.runtime.weight_bits = 0; });
   refused("row share", [](Serving& s) { s.runtime.row_share = 2; });
   CHECK_THROWS_AS(pass_time(model, machine, serving_of(5, 5), 0, 5, false), Error);
+  // Holdings of other models are our own mistake.
+  for (const Holding& wrong :
+       {Holding{}, Holding{{{1, {{1, 5, kNoLimit}}}}}, Holding{{{2, {{2, 5, kNoLimit}}}}},
+        Holding{{{2, {{1, 5, kNoLimit}}}, {0, {{1, 5, kNoLimit}}}}}})
+    try {
+      latency(model, machine, serving_of(5, 5), wrong, kNothing);
+      FAIL("accepted");
+    } catch (const Error& error) {
+      CHECK(error.kind() == ErrorKind::bug);
+    }
 }
 
 }  // namespace kvsim::cost
