@@ -118,7 +118,7 @@ Cost cost_of(const Params& params, const CostShape& shape) {
   scoring.decodes = true;
   scoring.state = 0;
   scoring.decode_rows = true;
-  scoring.token.launches = 1;
+  scoring.passes = 2;
   scoring.slot.ops = real((kernel + 1) * shape.query_heads);
   return scored_cost(params, shape, scoring);
 }

@@ -139,7 +139,7 @@ Cost cost_of(const Params& params, const CostShape& shape) {
   scoring.prompt_rows = kAllRows;
   scoring.decode_rows = true;
   scoring.prompt = {.ops = 3 * seen(shape, kAllRows), .launches = 1};
-  scoring.token.launches = 2;
+  scoring.passes = 3;
   scoring.slot = {.ops = 3 * real(shape.query_heads) + 6 * sets, .bytes = sets * real(scoring.state)};
   return scored_cost(params, shape, scoring);
 }

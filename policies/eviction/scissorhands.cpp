@@ -247,7 +247,7 @@ Cost cost_of(const Params& params, const CostShape& shape) {
   scoring.prompt_rows = prompt_rule(params) == PromptRule::compress ? kAllRows : history;
   scoring.prompt = prompt_sums(shape, scoring.prompt_rows);
   scoring.decode_rows = true;
-  scoring.token.launches = 1;
+  scoring.passes = 2;
   // A bit is set, another taken back.
   scoring.slot = {.ops = real(shape.query_heads) + 3 * sets, .bytes = sets * (kCountBytes + 2.0 / 8)};
   return scored_cost(params, shape, scoring);

@@ -19,35 +19,42 @@ std::uint64_t positions(const Selection& selection) {
   return needed ? kPositionBytes : 0;
 }
 
-/// Decoding of a cache that is full. Where several leave at once, a step looks for them every so often, and
-/// what is behind them moves up.
-void add_decoding(const CostShape& shape, const Selection& selection, const Sets& sets,
-                  const Scoring& scoring, Cost& cost) {
-  const double budget = real(shape.budget);
-  const auto dropped = static_cast<std::size_t>(std::max(1.0, selection.drop * budget));
-  const double leaving = real(std::max(dropped, selection.granularity));
-  cost.decode_rows = scoring.decode_rows;
-  cost.metadata = sets.per_slot(scoring.state + positions(selection));
-  cost.step = scoring.token + Work{.launches = 1 / leaving};
-  if (dropped > 1) cost.step = cost.step + 1 / real(dropped) * moved(shape, shape.budget - dropped);
-  const Work search{.ops = sets.count * (dropped > 1 ? std::log2(budget) : 1),
-                    .bytes = sets.count * static_cast<double>(scoring.state - scoring.unread)};
-  cost.step_slot = scoring.slot + 1 / leaving * search;
+/// How tokens leave a full cache: `at_once` every so often, and what is behind them moves up.
+struct Leaving {
+  std::size_t dropped = 1;  ///< at once, by `drop`
+  double at_once = 1;
+
+  Leaving(const Selection& selection, const CostShape& shape)
+      : dropped(static_cast<std::size_t>(std::max(1.0, selection.drop * real(shape.budget)))),
+        at_once(real(std::max(dropped, selection.granularity))) {}
+};
+
+/// Of a token that meets a full cache, beside what it does to every slot.
+Work making_room(const CostShape& shape, const Leaving& leaving, const Scoring& scoring) {
+  const Work passes{.launches = scoring.passes - 1 + 1 / leaving.at_once};
+  if (leaving.dropped == 1) return passes;
+  return passes + 1 / real(leaving.dropped) * moved(shape, shape.budget - leaving.dropped);
 }
 
-/// The first B tokens fill the cache, each of the others is a step; rows count from the first on.
-Work streamed(const CostShape& shape, const Scoring& scoring, const Cost& cost) {
+/// Changing its state, and the search for the lowest.
+Work slot_work(const CostShape& shape, const Sets& sets, const Leaving& leaving, const Scoring& scoring) {
+  const double compares = leaving.dropped == 1 ? 1 : std::log2(real(shape.budget));
+  const Work search{.ops = sets.count * compares, .bytes = sets.count * real(scoring.state - scoring.unread)};
+  return scoring.slot + 1 / leaving.at_once * search;
+}
+
+/// All tokens' own state is found together. The first B fill the cache, each of the others is a step; rows
+/// count from the first on.
+Work streamed(const CostShape& shape, const Scoring& scoring, const Work& making_room, const Work& slot) {
   const double prompt = real(shape.prompt), filled = real(std::min(shape.prompt, shape.budget)),
                steps = prompt - filled;
-  Work fill = filled * scoring.token;
-  fill.launches = scoring.token.launches;
-  Work out = fill + steps * (cost.step + filled * cost.step_slot);
-  if (!cost.decode_rows) return out;
+  Work state = prompt * scoring.token;
+  state.launches = scoring.token.launches;
+  const Work out = state + steps * making_room + steps * filled * slot;
+  if (!scoring.decode_rows) return out;
   const double filling = filled * (filled + 1) / 2;
-  out = out + filling * cost.step_slot;
   const double row_bytes = 2 * real(shape.query_heads) * real(shape.element_bytes);
-  out.bytes += (filling + steps * filled) * row_bytes;
-  return out;
+  return out + filling * slot + Work{.bytes = (filling + steps * filled) * row_bytes};
 }
 
 }  // namespace
@@ -122,11 +129,16 @@ Cost scored_cost(const Params& params, const CostShape& shape, const Scoring& sc
   Cost out;
   out.streams = selection.stream;
   out.appends = !scoring.decodes || (params.has("decode") && !params.flag("decode"));
-  if (!out.appends) add_decoding(shape, selection, sets, scoring, out);
-  if (out.streams) {
-    out.prompt = streamed(shape, scoring, out);
-    return out;
+  if (!out.appends) {
+    const Leaving leaving(selection, shape);
+    const Work room = making_room(shape, leaving, scoring);
+    out.decode_rows = scoring.decode_rows;
+    out.metadata = sets.per_slot(scoring.state + positions(selection));
+    out.step = scoring.token + room;
+    out.step_slot = slot_work(shape, sets, leaving, scoring);
+    if (out.streams) out.prompt = streamed(shape, scoring, room, out.step_slot);
   }
+  if (out.streams) return out;
   out.prompt_rows = scoring.prompt_rows;
   out.prompt = scoring.prompt;
   out.scratch_bytes = scoring.scratch + whole_bytes(sets.count * real(shape.prompt) * kScoreBytes);
@@ -191,7 +203,7 @@ Scoring accumulating(const Params& params, const CostShape& shape, const Accumul
   out.prompt_rows = rule.rows;
   out.decode_rows = rule.decode;
   out.prompt = prompt_sums(shape, rule.rows);
-  out.token = {.launches = 1};
+  out.passes = 2;
   out.slot = {.ops = real(shape.query_heads) + sets.count * (rule.decay == 1 ? 0 : 1),
               .bytes = sets.count * static_cast<double>(out.state)};
   return out;

@@ -54,9 +54,10 @@ struct Scoring {
   bool decode_rows = false;
   std::uint64_t scratch = 0;  ///< beside one score per prompt position and set
   Work prompt{};              ///< the prompt's scores
-  Work token{};               ///< per generated token: its own state
+  Work token{};               ///< per token that joins: its own state, which depends on no other
   Work slot{};                ///< per generated token and token resident per lane: changing state
-  bool decodes = true;        ///< beside the parameter `decode`, where it is declared
+  double passes = 1;    ///< kernels over the slots per generated token, the search for the lowest the last
+  bool decodes = true;  ///< beside the parameter `decode`, where it is declared
 };
 /// A policy that keeps the highest scores. Adds: sorting and moving what a prompt longer than the budget
 /// leaves; while decoding, the search for the lowest, and positions per slot where a window, a block or the

@@ -97,6 +97,7 @@ TEST_CASE("hashevict hashes each key and query once, and compares codes a word a
   const policy::Cost small = cost("hashevict(hash=key)", 3, 2);
   CHECK(small.prompt.ops == 2 * small.step_slot.ops);
   CHECK(small.prompt.flops == 3 * small.step.flops);
+  CHECK(small.prompt.launches == 1 + 1);  // all keys are hashed together; the third compares
   CHECK(small.streams);
   // A prompt that is cut to a window is hashed at once.
   const policy::Cost cut = cost("hashevict(hash=key,prompt=window)", 8192, 2048);
@@ -129,6 +130,7 @@ TEST_CASE("h2o adds up every causal score of the prompt", "[policy_cost]") {
   CHECK(stream.prompt_rows == 0);
   CHECK(stream.prompt.ops == (1 + 2 + 2) * stream.step_slot.ops);
   CHECK(stream.prompt.bytes == (1 + 2 + 2) * step_bytes(stream));
+  CHECK(stream.prompt.launches == 2);  // the third is added up, then the lowest is looked for
 }
 
 TEST_CASE("kvcrush compares 0.26 M scores and keeps 32 KiB of bits for 8K tokens", "[policy_cost]") {
