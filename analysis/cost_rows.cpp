@@ -30,6 +30,8 @@ void add_identity(std::vector<Column>& out) {
   out.push_back({{"model", "", "model, by name or file"}, [](const CostRow& r) { return Value(r.model); }});
   out.push_back(
       {{"machine", "", "machine, by name or file"}, [](const CostRow& r) { return Value(r.machine); }});
+  out.push_back({{"machine_bytes", "bytes", "memory of one device; null: not known"},
+                 [](const CostRow& r) { return r.machine_memory == 0 ? Value() : Value(r.machine_memory); }});
   out.push_back({{"trace", "", "trace whose replay says what is held; null: the policy's rule says it"},
                  [](const CostRow& r) { return text_or_none(r.trace); }});
   out.push_back(

@@ -15,7 +15,8 @@ namespace kvsim::analysis {
 /// One point: a policy at a budget serving a workload on a machine.
 struct CostRow {
   std::string model{}, machine{};
-  std::string trace{};  ///< holdings are what a replay of it held; empty: by the policy's rule
+  std::uint64_t machine_memory = 0;  ///< bytes of one device; 0: not known
+  std::string trace{};               ///< holdings are what a replay of it held; empty: by the policy's rule
   std::string policy{}, params{};
   std::string budget{};  ///< as typed; empty: the policy has a size of its own
   std::uint64_t prompt = 0, generate = 0, batch = 0;

@@ -134,10 +134,12 @@ void require(const Outline& table, const std::vector<ColumnInfo>& expected, cons
 }  // namespace
 
 bool is_text_key(std::string_view key) {
-  constexpr std::string_view kKeys[] = {
-      "trace", "policy",       "params", "budget", "scope", "workload",    "role",    "metric",
-      "other", "other_params", "table",  "key",    "unit",  "description", "ranking", "rule"};
-  return std::find(std::begin(kKeys), std::end(kKeys), key) != std::end(kKeys);
+  constexpr std::string_view kKeys[] = {"trace",    "policy", "params",  "budget",      "scope",
+                                        "workload", "role",   "metric",  "other",       "other_params",
+                                        "table",    "key",    "unit",    "description", "ranking",
+                                        "rule",     "model",  "machine", "fits"};
+  // What bounds an operation is said in words.
+  return std::find(std::begin(kKeys), std::end(kKeys), key) != std::end(kKeys) || key.ends_with("_bound");
 }
 
 Value text_field(std::string field) {

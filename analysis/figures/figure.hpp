@@ -62,7 +62,7 @@ struct HeatMap {
   bool percent = false;  ///< values are shares, shown as percent
 };
 
-/// What was held when: bars from begin to end on lines of their own.
+/// Bars from begin to end on lines of their own: what was held when, or the parts of a total end to end.
 struct Timeline {
   Axis x{}, y{};
   struct Bar {

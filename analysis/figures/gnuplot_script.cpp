@@ -136,11 +136,17 @@ class Script {
   /// A line across at a value worth one.
   void reference_lines(const Panel& panel) {
     line("unset arrow");
-    const auto* chart = std::get_if<Chart>(&panel.content);
-    if (chart == nullptr) return;
-    const std::string style = " nohead back lc rgb " + gp_colour(palette_.soft) + " lw 0.8";
-    const auto& vertical = chart->flipped ? chart->y.line : chart->x.line;
-    const auto& level = chart->flipped ? chart->x.line : chart->y.line;
+    std::optional<double> vertical, level;
+    bool front = false;
+    if (const auto* chart = std::get_if<Chart>(&panel.content)) {
+      vertical = chart->flipped ? chart->y.line : chart->x.line;
+      level = chart->flipped ? chart->x.line : chart->y.line;
+    } else if (const auto* timeline = std::get_if<Timeline>(&panel.content)) {
+      vertical = timeline->x.line;
+      front = true;  // bars would hide it
+    }
+    const std::string style = std::string(" nohead ") + (front ? "front" : "back") + " lc rgb " +
+                              gp_colour(front ? palette_.ink : palette_.soft) + " lw 0.8";
     if (vertical)
       line("set arrow from " + gp_number(*vertical) + ", graph 0 to " + gp_number(*vertical) + ", graph 1" +
            style);

@@ -5,6 +5,7 @@
 #include <boost/json/value.hpp>
 #include <filesystem>
 
+#include "analysis/cost_rows.hpp"
 #include "analysis/kinds/kind.hpp"
 #include "analysis/read_csv.hpp"
 #include "analysis/read_tables.hpp"
@@ -85,6 +86,7 @@ std::vector<ColumnInfo> table_columns(std::string_view table) {
   if (table == "means") return empty.means.columns;
   if (table == "differences") return empty.differences.columns;
   if (table == "ranks") return empty.ranks.columns;
+  if (table == "cost") return cost_columns();
   for (const Kind& kind : kinds())
     if (table == kind.name) return kind.summarise == nullptr ? kind.columns : kind.summary_columns;
   return {};

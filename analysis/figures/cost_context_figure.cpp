@@ -1,0 +1,27 @@
+// What a longer prompt costs.
+#include "analysis/figures/cost_view.hpp"
+
+namespace kvsim::analysis {
+namespace {
+
+std::vector<Figure> build(const FigureTables& tables, const FigureChoice& choice) {
+  return cost_curves(tables, choice,
+                     {.figure = "cost-context",
+                      .x = "prompt",
+                      .axis = token_axis("prompt"),
+                      .x_unit = 1.0 / 1024,
+                      .panels = {{"time to the first token", "ttft_seconds", "s"},
+                                 {"time per token after it", "tpot_seconds", "ms", kPerMilli},
+                                 {"peak of memory", "peak_bytes", "GiB per device", 1 / kGibibyte}},
+                      .title = "What a longer prompt costs",
+                      .reading = "A curve is a policy; lower is better in every panel."});
+}
+
+}  // namespace
+
+FigureKind cost_context_figure() {
+  return {"cost-context", "time to the first token, per token, and memory over the length of the prompt",
+          "rows of kvsim cost with several prompts (--sweep prompt=...)", build, "cost"};
+}
+
+}  // namespace kvsim::analysis
