@@ -62,6 +62,7 @@ CostRow row_of(const CostStudy& study, const Point& point) {
   CostRow row;
   row.model = study.model.name;
   row.machine = study.machine.name;
+  row.machine_memory = study.machine.memory;
   row.policy = point.policy->name;
   row.params = point.policy->params;
   if (point.budget) row.budget = point.budget->text;

@@ -9,6 +9,7 @@
 #include "sim/base/error.hpp"
 #include "sim/table_files.hpp"
 #include "tools/command.hpp"
+#include "tools/cost_calibration.hpp"
 #include "tools/cost_catalogue.hpp"
 #include "tools/cost_notes.hpp"
 #include "tools/cost_request.hpp"
@@ -28,6 +29,7 @@ constexpr const char* kExamples = R"(Examples:
       --sweep prompt=4K..128K:x2 batch=1,8 --format csv -o costs.csv
   kvsim cost --model llama-3-8b --machine a100-80-sxm --prompt 32K --batch 8 --policy snapkv --policy kvcrush \
       --fit memory=80GiB ttft=40s tpot=50ms
+  kvsim cost --calibrate long.h5 short.h5 -o mine.json
   kvsim cost models
   kvsim cost machines
 )";
@@ -39,7 +41,7 @@ struct OutputOptions {
 
 struct Options : OutputOptions {
   std::string model, machine, trace, prompt, generate = "256", batch = "1";
-  std::vector<std::string> policies, budgets, sweep, fit;
+  std::vector<std::string> policies, budgets, sweep, fit, calibrate;
   ServingOptions serving;
   unsigned threads = 0;
 };
@@ -334,6 +336,17 @@ void add_cost_command(CLI::App& app) {
                    "Largest budget and batch within limits: memory=80GiB ttft=2s tpot=50ms\n"
                    "(memory: the machine's if not said)")
       ->type_name("LIMIT ...");
+  command
+      ->add_option("--calibrate", options->calibrate,
+                   "Fit a machine's ceilings to the times in traces recorded on it; -o is a machine\n"
+                   "file then, and --machine names a datasheet to start from")
+      ->type_name("TRACE ...")
+      ->excludes("--model")
+      ->excludes("--trace")
+      ->excludes("--prompt")
+      ->excludes("--policy")
+      ->excludes("--fit")
+      ->excludes("--sweep");
   add_layout_options(*command, options->serving);
   add_output_options(*command, *options);
   command->add_option("--threads", options->threads, "Never changes a result (default: all)")
@@ -345,6 +358,12 @@ void add_cost_command(CLI::App& app) {
            write_machine_table);
   command->callback([options, command] {
     if (!command->get_subcommands().empty()) return;
+    if (!options->calibrate.empty())
+      return run_calibration({.traces = options->calibrate,
+                              .machine = options->machine,
+                              .output = options->output,
+                              .format = options->format,
+                              .overwrite = options->overwrite});
     if (options->trace.empty()) return run_ruled(*options);
     for (const char* fixed : {"--prompt", "--generate"})
       if (!command->get_option(fixed)->empty()) usage_error("is the trace's", fixed, "Ask without --trace.");

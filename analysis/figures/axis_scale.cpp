@@ -79,11 +79,12 @@ std::vector<Tick> log_ticks(double low, double high, std::size_t count, const Ax
   return stride > 1 ? log_ticks(low, high, count + 1, axis) : linear_ticks(low, high, count, axis);
 }
 
-/// The values themselves, without those too near to the one before to be read.
-std::vector<Tick> value_ticks(const std::vector<double>& values, double low, double high, bool percent) {
+/// The values themselves, without those nearer to the one before than a share of the axis.
+std::vector<Tick> value_ticks(const std::vector<double>& values, double low, double high, double share,
+                              bool percent) {
   std::vector<Tick> ticks;
   for (const double value : values) {
-    if (!ticks.empty() && std::log(value / ticks.back().at) < 0.06 * std::log(high / low)) continue;
+    if (!ticks.empty() && std::log(value / ticks.back().at) < share * std::log(high / low)) continue;
     ticks.push_back(tick(value, value / 100, percent));
   }
   return ticks;
@@ -128,8 +129,12 @@ Scale number_scale(const Axis& axis, std::vector<double> values, std::size_t cou
     scale.low = axis.low || snapped ? low : low - room;
     scale.high = axis.high ? high : high + room;
   }
+  constexpr double kReadable = 0.06;
   if (scale.log && values.size() >= 2 && values.size() <= count + 1) {
-    scale.ticks = value_ticks(values, scale.low, scale.high, axis.percent);
+    scale.ticks = value_ticks(values, scale.low, scale.high, kReadable, axis.percent);
+  } else if (scale.log && axis.at_values) {
+    scale.ticks =
+        value_ticks(values, scale.low, scale.high, 1 / static_cast<double>(count + 1), axis.percent);
   } else if (scale.log) {
     scale.ticks = log_ticks(scale.low, scale.high, count, axis);
   } else {

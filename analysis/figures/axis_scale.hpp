@@ -25,7 +25,7 @@ struct Scale {
 
 /// A number line through `values` with about `count` ticks; with room at its ends when `padded`. A log axis
 /// through values that are not all above 0 is drawn linear. Where at most `count` different values stand on a
-/// log axis, they are its ticks. Values that are not finite do not count.
+/// log axis, or it says so, they are its ticks. Values that are not finite do not count.
 Scale number_scale(const Axis& axis, std::vector<double> values, std::size_t count, bool padded);
 
 /// Names at 0, 1, 2, ..., with half a place at both ends; every k-th of them where there is `room` for fewer.

@@ -1,6 +1,5 @@
 // Totals and what they are made of, point by point.
 #include <algorithm>
-#include <numeric>
 
 #include "analysis/figures/cost_view.hpp"
 
@@ -18,12 +17,15 @@ std::vector<double> shown_prompts(const CostView& view) {
 
 class Bars {
  public:
-  Bars(const CostView& view, const CostBars& spec) : view_(view), spec_(spec) {}
+  Bars(const CostView& view, const CostBars& spec) : view_(view), spec_(spec) {
+    for (std::size_t part = 0; part < spec.parts.size(); ++part)
+      if (somewhere(part)) shown_.push_back(part);
+  }
 
   Panel panel(double prompt, bool named) {
     Timeline out;
     out.x = {.label = spec_.axis, .low = 0.0};
-    out.colours.assign(spec_.parts.begin(), spec_.parts.end());
+    for (const std::size_t part : shown_) out.colours.emplace_back(spec_.parts[part]);
     for (const std::size_t row : view_.rows()) {
       if (view_.number(row, "prompt") != prompt) continue;
       if (*spec_.limit != '\0' && !out.x.line)
@@ -37,6 +39,20 @@ class Bars {
   Records take_data() { return std::move(data_); }
 
  private:
+  double value(std::size_t row, const CostBars::Bar& bar, std::size_t part) const {
+    double sum = 0;
+    for (const std::string& key : bar.parts[part]) sum += view_.number(row, key).value_or(0);
+    return sum * spec_.unit;
+  }
+
+  /// Parts that are nothing everywhere need no colour.
+  bool somewhere(std::size_t part) const {
+    for (const std::size_t row : view_.rows())
+      for (const CostBars::Bar& bar : spec_.bars)
+        if (value(row, bar, part) > 0) return true;
+    return false;
+  }
+
   void add(Timeline& out, std::size_t row, const CostBars::Bar& bar) {
     if (out.y.categories.size() == kMostBars) {
       cut_ = true;
@@ -46,17 +62,17 @@ class Bars {
     const auto y = static_cast<double>(out.y.categories.size());
     out.y.categories.push_back(label);
     double end = 0;
-    for (std::size_t part = 0; part < bar.parts.size(); ++part) {
-      double value = 0;
-      for (const std::string& key : bar.parts[part]) value += view_.number(row, key).value_or(0) * spec_.unit;
-      data_.rows.push_back({view_.text(row, "prompt"), label, spec_.parts[part], value});
-      if (value > 0) out.bars.push_back({y, end, end + value, static_cast<int>(part), 1});
-      end += value;
+    for (std::size_t i = 0; i < shown_.size(); ++i) {
+      const double size = value(row, bar, shown_[i]);
+      data_.rows.push_back({view_.text(row, "prompt"), label, spec_.parts[shown_[i]], size});
+      if (size > 0) out.bars.push_back({y, end, end + size, static_cast<int>(i), 1});
+      end += size;
     }
   }
 
   const CostView& view_;
   const CostBars& spec_;
+  std::vector<std::size_t> shown_{};  ///< parts
   bool cut_ = false;
   Records data_{{{"prompt", "tokens", "of every sequence"},
                  {"point", "", "policy and what tells it from others"},
@@ -76,6 +92,7 @@ std::vector<Figure> cost_bars(const FigureTables& tables, const FigureChoice& ch
   Bars bars(view, spec);
   Figure figure;
   figure.name = spec.figure;
+  figure.columns = 1;  // room for names
   for (const double prompt : prompts) figure.panels.push_back(bars.panel(prompt, prompts.size() > 1));
   const std::string setting = view.setting({});
   figure.title = spec.title + (setting.empty() ? "" : ": " + setting);

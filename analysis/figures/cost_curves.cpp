@@ -16,7 +16,9 @@ class Curves {
     std::map<std::string, std::size_t> places;
     for (const std::size_t row : view_.rows()) {
       const auto y = view_.number(row, asked.y);
-      if (!y) continue;
+      const auto limit = *asked.limit == '\0' ? std::nullopt : view_.number(row, asked.limit);
+      if (limit) chart.y.line = *limit * asked.unit;
+      if (!y || (*asked.limit == '\0' && view_.text(row, "fits") == "no")) continue;
       const std::string label = view_.label(row, apart());
       const auto [found, fresh] = places.emplace(label, chart.series.size());
       if (fresh) chart.series.push_back(series_of(row, label));

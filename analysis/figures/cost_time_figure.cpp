@@ -1,4 +1,4 @@
-// Seconds by class of operations, of a decode step and of the prefill.
+// Seconds by class of operations: a figure of a decode step, and one of the prefill.
 #include "analysis/figures/cost_view.hpp"
 #include "sim/cost/latency.hpp"
 
@@ -18,32 +18,37 @@ CostBars bars_of(const std::string& pass) {
   return bars;
 }
 
-std::vector<Figure> build(const FigureTables& tables, const FigureChoice& choice) {
-  CostBars step = bars_of("step");
-  step.figure = "cost-time";
-  step.axis = "ms per decode step";
-  step.unit = kPerMilli;
-  step.title = "Time per token";
-  step.reading =
+std::vector<Figure> build_step(const FigureTables& tables, const FigureChoice& choice) {
+  CostBars bars = bars_of("step");
+  bars.figure = "cost-time";
+  bars.axis = "ms per decode step";
+  bars.unit = kPerMilli;
+  bars.title = "Time per token";
+  bars.reading =
       "A bar is the mean decode step, which gives every sequence of the batch one token, by class of "
       "operations.";
-  CostBars prefill = bars_of("prefill");
-  prefill.figure = "cost-prefill";
-  prefill.axis = "s until the first token";
-  prefill.title = "Time to the first token";
-  prefill.reading =
-      "A bar is the prefill of all sequences of the batch, compression included, by class of "
-      "operations.";
-  std::vector<Figure> figures = cost_bars(tables, choice, step);
-  for (Figure& figure : cost_bars(tables, choice, prefill)) figures.push_back(std::move(figure));
-  return figures;
+  return cost_bars(tables, choice, bars);
+}
+
+std::vector<Figure> build_prefill(const FigureTables& tables, const FigureChoice& choice) {
+  CostBars bars = bars_of("prefill");
+  bars.figure = "cost-prefill";
+  bars.axis = "s until the first token";
+  bars.title = "Time to the first token";
+  bars.reading =
+      "A bar is the prefill of all sequences of the batch, compression included, by class of operations.";
+  return cost_bars(tables, choice, bars);
 }
 
 }  // namespace
 
 FigureKind cost_time_figure() {
-  return {"cost-time", "seconds by class of operations, of a decode step and of the prefill",
-          "rows of kvsim cost", build, "cost"};
+  return {"cost-time", "time per token by class of operations", "rows of kvsim cost", build_step, "cost"};
+}
+
+FigureKind cost_prefill_figure() {
+  return {"cost-prefill", "time to the first token by class of operations", "rows of kvsim cost",
+          build_prefill, "cost"};
 }
 
 }  // namespace kvsim::analysis

@@ -38,7 +38,7 @@ std::string tokens_text(double tokens) {
 }
 
 Axis token_axis(const std::string& name) {
-  return {.label = name + " (K = 1024 tokens)", .log = true};
+  return {.label = name + " (K = 1024 tokens)", .log = true, .at_values = true};
 }
 
 CostView::CostView(const Records& costs, const FigureChoice& choice)

@@ -55,7 +55,9 @@ struct CostCurves {
     const char* y = "";
     const char* label = "";
     double unit = 1;  ///< of the column, in those shown
-    bool log = true;
+    bool log = false;
+    /// Column a line stands at. Panels without one show only points that fit the machine's memory.
+    const char* limit = "";
   };
   std::vector<Panel> panels{};
   const char* title = "";

@@ -17,6 +17,7 @@ struct Axis {
   std::vector<std::string> categories{};  ///< names of 0, 1, 2, ...; empty: a number line
   bool percent = false;                   ///< values are shares, shown as percent
   std::optional<double> line{};           ///< a value worth a line across the panel, say zero
+  bool at_values = false;                 ///< ticks of a log axis stand at values of the data
   bool whole = false;                     ///< counts or indices: no tick between whole numbers
 };
 
@@ -92,6 +93,7 @@ struct Figure {
   std::string remark{};   ///< why there is no line, what was left out; may be empty
   std::string command{};  ///< what makes the data again
   Width width = Width::page;
+  std::size_t columns = 0;  ///< panels beside each other; 0: as many as fit
   std::vector<Panel> panels{};
   Records data{};  ///< the numbers shown, and their intervals, as a table
 };

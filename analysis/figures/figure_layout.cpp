@@ -117,6 +117,7 @@ double plot_height(const Panel& panel, double width) {
 
 std::size_t grid_columns(const Figure& figure) {
   const std::size_t count = figure.panels.size();
+  if (figure.columns > 0) return std::min(figure.columns, count);
   const std::size_t most = figure.width == Width::page ? 3 : 1;
   if (count == 4 && most == 3) return 2;
   return std::clamp<std::size_t>(count, 1, most);

@@ -26,19 +26,23 @@ constexpr std::array<std::uint64_t, 4> kAttentionRows{1, 16, 64, 128};
 /// Ceilings of a machine whose rates are 1 are rates.
 using Parameters = std::vector<double Ceilings::*>;
 
-/// Starting an operation and reading its weights look alike in passes of one model, and its start like that
-/// of attention where this was not timed apart.
+/// What passes can tell. Starting an operation and reading its weights look alike in passes of one model;
+/// starting attention and reading the cache, in decode steps of about one length; starts of attention and of
+/// the rest, where attention was not timed apart.
 Parameters parameters_of(std::span<const Recording> recordings) {
   Parameters out{&Ceilings::compute, &Ceilings::memory, &Ceilings::attention_compute,
                  &Ceilings::attention_memory};
-  std::set<std::uint64_t> sizes;
+  std::set<std::uint64_t> sizes, lengths;
   bool apart = true;
   for (const Recording& recording : recordings) {
     sizes.insert(recording.model.streamed_parameters());
-    for (const TimedPass& pass : recording.passes) apart = apart && pass.attention_seconds > 0;
+    for (const TimedPass& pass : recording.passes) {
+      apart = apart && pass.attention_seconds > 0;
+      if (pass.decodes()) lengths.insert(pass.past + 1);
+    }
   }
   if (sizes.size() > 1) out.push_back(&Ceilings::launch);
-  if (apart) out.push_back(&Ceilings::attention_launch);
+  if (apart && *lengths.rbegin() >= 2 * *lengths.begin()) out.push_back(&Ceilings::attention_launch);
   return out;
 }
 

@@ -30,9 +30,9 @@ Machine unknown_machine(const std::string& name, std::uint64_t memory);
 /// each other, and errors above 5 % count linearly (Huber), since a pass may have been interrupted. The norm
 /// and the rows of an attention tile are the best of a few. What the passes cannot tell stays as in the base
 /// machine: launches where all passes are of one model (they cost what reading its weights costs), that of
-/// attention where it was not timed apart, the share of element-wise operations in the rest. Rates reached
-/// above the base's raise it. Deterministic. Throws Error(usage) for fewer than 4 prefill or 4 decode passes
-/// besides those held out, or all of one length.
+/// attention where it was not timed apart or no decode step sees twice the tokens of another, the share of
+/// element-wise operations in the rest. Rates reached above the base's raise it. Deterministic. Throws
+/// Error(usage) for fewer than 4 prefill or 4 decode passes besides those held out, or all of one length.
 Calibration calibrate(std::span<const Recording> recordings, const Machine& base);
 
 }  // namespace kvsim::cost
