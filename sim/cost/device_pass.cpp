@@ -41,6 +41,10 @@ double tile_padding(std::uint64_t tokens, std::uint64_t past, std::uint64_t tile
   return computed / attended_pairs(tokens, past, 0);
 }
 
+bool idle(const policy::Work& work) {
+  return work.flops == 0 && work.ops == 0 && work.bytes == 0 && work.launches == 0;
+}
+
 }  // namespace
 
 DevicePass::DevicePass(const Model& model, const Machine& machine, const Serving& serving)
@@ -74,7 +78,8 @@ void DevicePass::charge(OpTime& op, const Demand& demand, double times) const {
   op.compute += times * compute;
   op.memory += times * memory;
   op.overhead += times * (demand.overhead + demand.hidden_overhead);
-  op.seconds += times * (std::hypot(busy, demand.hidden_overhead) + demand.overhead);
+  const double shown = demand.hidden_overhead == 0 ? busy : std::hypot(busy, demand.hidden_overhead);
+  op.seconds += times * (shown + demand.overhead);
 }
 
 Demand DevicePass::product(double tokens, double in, double out, double weight_bytes) const {
@@ -266,6 +271,7 @@ void DevicePass::prompt_policy(PassTime& pass, const policy::Cost& cost) const {
 void DevicePass::step_policy(PassTime& pass, const Holding& holding, const policy::Cost& cost,
                              std::uint64_t step) const {
   const bool rows = cost.decode_rows && serving_.runtime.attention == Attention::flash;
+  if (!rows && idle(cost.step) && idle(cost.step_slot)) return;
   const double stored = real(stored_heads(model_, serving_.layout));
   for (const LayerGroup& group : holding.layers) {
     const double tokens = real(group.tokens(step)) / stored;

@@ -8,26 +8,26 @@
 namespace kvsim::cost {
 namespace {
 
-void need(bool holds, const std::string& what, std::string_view where, std::string_view hint = {}) {
+void need(bool holds, std::string_view what, std::string_view where, std::string_view hint = {}) {
   if (!holds) usage_error(what, where, hint);
 }
 
 void check_heads(const Model& model, const Serving& serving) {
   const std::uint64_t stored = stored_heads(model, serving.layout), degree = serving.tensor_parallel;
-  need(stored % model.kv_heads == 0 && model.query_heads % stored == 0,
-       std::to_string(stored) + " stored KV heads are no whole multiple of the model's " +
-           std::to_string(model.kv_heads) + " that divides its " + std::to_string(model.query_heads) +
-           " query heads",
-       "stored KV heads",
-       "0 stores the model's own; the query heads' number is what expanding groups stores");
-  need(
-      model.query_heads % degree == 0,
-      std::to_string(degree) + " devices do not divide " + std::to_string(model.query_heads) + " query heads",
-      "tensor parallel degree");
-  need(stored % degree == 0 || degree % stored == 0,
-       std::to_string(degree) + " devices neither divide nor are a multiple of " + std::to_string(stored) +
-           " stored KV heads",
-       "tensor parallel degree");
+  if (stored % model.kv_heads != 0 || model.query_heads % stored != 0)
+    usage_error(std::to_string(stored) + " stored KV heads are no whole multiple of the model's " +
+                    std::to_string(model.kv_heads) + " that divides its " +
+                    std::to_string(model.query_heads) + " query heads",
+                "stored KV heads",
+                "0 stores the model's own; the query heads' number is what expanding groups stores");
+  if (model.query_heads % degree != 0)
+    usage_error(std::to_string(degree) + " devices do not divide " + std::to_string(model.query_heads) +
+                    " query heads",
+                "tensor parallel degree");
+  if (stored % degree != 0 && degree % stored != 0)
+    usage_error(std::to_string(degree) + " devices neither divide nor are a multiple of " +
+                    std::to_string(stored) + " stored KV heads",
+                "tensor parallel degree");
 }
 
 void check_runtime(const Runtime& runtime) {
@@ -51,9 +51,10 @@ void check_serving(const Model& model, const Serving& serving) {
   need(serving.prompt > 0, "is zero: there is nothing to generate from", "prompt");
   need(serving.batch > 0, "is zero", "batch");
   need(serving.tensor_parallel > 0, "is zero", "tensor parallel degree");
-  need(serving.chunk <= serving.prompt,
-       std::to_string(serving.chunk) + " tokens are more than the prompt's " + std::to_string(serving.prompt),
-       "chunk", "0 takes the whole prompt at once");
+  if (serving.chunk > serving.prompt)
+    usage_error(std::to_string(serving.chunk) + " tokens are more than the prompt's " +
+                    std::to_string(serving.prompt),
+                "chunk", "0 takes the whole prompt at once");
   need(serving.generate <= ~std::uint64_t{0} - serving.prompt, "does not fit 64 bits",
        "prompt and generated tokens");
   check_heads(model, serving);
