@@ -4,6 +4,7 @@
 #include <string>
 
 #include "sim/base/error.hpp"
+#include "sim/cost/checked.hpp"
 #include "sim/matrix_file.hpp"
 
 namespace kvsim::cost {
@@ -19,6 +20,10 @@ class MatrixTables final : public policy::Tables {
     return sim::read_matrix(std::string(file));
   }
 };
+
+constexpr const char* kTokens = "all tokens held";
+/// Lanes with budgets of their own; real models have a few hundred.
+constexpr std::uint64_t kMostLanes = std::uint64_t{1} << 24;
 
 void check_buildable(const policy::Part& eviction) {
   if (eviction.spec->make_oracle)
@@ -48,14 +53,8 @@ void append(std::vector<LaneGroup>& groups, const LaneGroup& lane) {
     groups.push_back(lane);
 }
 
-bool same(const std::vector<LaneGroup>& a, const std::vector<LaneGroup>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const LaneGroup& x, const LaneGroup& y) {
-    return x.lanes == y.lanes && x.after_prompt == y.after_prompt && x.limit == y.limit;
-  });
-}
-
 void append(std::vector<LayerGroup>& groups, LayerGroup layer) {
-  if (!groups.empty() && same(groups.back().lanes, layer.lanes))
+  if (!groups.empty() && groups.back().lanes == layer.lanes)
     groups.back().layers += layer.layers;
   else
     groups.push_back(std::move(layer));
@@ -90,7 +89,8 @@ std::uint64_t LaneGroup::at(std::uint64_t step) const {
 
 std::uint64_t LayerGroup::tokens(std::uint64_t step) const {
   std::uint64_t sum = 0;
-  for (const LaneGroup& group : lanes) sum += group.lanes * group.at(step);
+  for (const LaneGroup& group : lanes)
+    sum = checked_sum(kTokens, sum, checked_product(kTokens, group.lanes, group.at(step)));
   return sum;
 }
 
@@ -102,7 +102,8 @@ std::uint64_t LayerGroup::longest(std::uint64_t step) const {
 
 std::uint64_t Holding::tokens(std::uint64_t step) const {
   std::uint64_t sum = 0;
-  for (const LayerGroup& group : layers) sum += group.layers * group.tokens(step);
+  for (const LayerGroup& group : layers)
+    sum = checked_sum(kTokens, sum, checked_product(kTokens, group.layers, group.tokens(step)));
   return sum;
 }
 
@@ -132,6 +133,7 @@ Holding rule_holding(const policy::Composition& composition, const Model& model,
                      std::uint64_t budget) {
   const policy::Part &eviction = composition.eviction, &allocation = composition.allocation;
   check_buildable(eviction);
+  const std::uint64_t context = checked_sum("the context", prompt, generate);
   const std::uint64_t stored = stored_kv_heads == 0 ? model.kv_heads : stored_kv_heads;
   const std::uint64_t times = copies(stored, model.kv_heads);
   const policy::Cost cost = eviction.cost(shape_of(composition, model, prompt, budget));
@@ -142,13 +144,20 @@ Holding rule_holding(const policy::Composition& composition, const Model& model,
     usage_error("keeps " + std::to_string(composition.floor()) +
                     " tokens in every lane whatever their score, the budget is " + std::to_string(budget),
                 composition.name);
-  if (budget > prompt + generate)
+  if (budget > context)
     usage_error("a budget of " + std::to_string(budget) + " tokens is above the context of " +
-                    std::to_string(prompt + generate),
+                    std::to_string(context),
                 composition.name, "Give at most prompt + generated tokens.");
   // Nothing to split where every lane holds its prompt.
   if (budget >= prompt || allocation.spec->name == "uniform" || splits_by_trace(composition))
     return {{{model.layers, {rule.lane(budget, stored)}}}};
+
+  const std::uint64_t lanes = checked_product("the lanes", model.layers, model.kv_heads);
+  if (lanes > kMostLanes)
+    usage_error(
+        "splits a budget over " + std::to_string(lanes) + " lanes, more than " + std::to_string(kMostLanes),
+        composition.name);
+  checked_product("the budget", lanes, budget);
 
   policy::AllocationRequest request;
   request.n_layers = model.layers;

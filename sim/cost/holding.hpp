@@ -19,6 +19,7 @@ struct LaneGroup {
   std::uint64_t limit = kNoLimit;
 
   std::uint64_t at(std::uint64_t step) const;
+  bool operator==(const LaneGroup&) const = default;
 };
 
 /// Neighbouring layers that behave alike.

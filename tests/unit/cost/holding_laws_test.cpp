@@ -262,6 +262,15 @@ TEST_CASE("oracles have no cost, and a rule has no holding beyond its context or
                     Catch::Contains("multiple"));
   CHECK_THROWS_AS(rule_holding(composition("h2o+exempt(first=4)"), model(), 0, 100, 10, 50), Error);
   CHECK_NOTHROW(rule_holding(composition("full"), model(), 0, 100, 10, 1));
+  const std::uint64_t huge = ~std::uint64_t{0} - 5;
+  CHECK_THROWS_WITH(rule_holding(composition("full"), model(), 0, huge, 10, 1), Catch::Contains("64 bits"));
+  CHECK_THROWS_WITH(rule_holding(composition("window"), model(), 0, huge, 5, huge).tokens(0),
+                    Catch::Contains("64 bits"));
+  CHECK_THROWS_WITH(cost_of(composition("snapkv(window=1000000000)"), model(), huge, 50),
+                    Catch::Contains("64 bits"));
+  Model deep = model();
+  deep.layers = std::uint64_t{1} << 30;
+  CHECK_THROWS_WITH(rule_holding(composition("h2o+pyramid"), deep, 0, 100, 10, 50), Catch::Contains("lanes"));
 }
 
 }  // namespace kvsim::cost
