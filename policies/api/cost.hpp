@@ -58,6 +58,8 @@ struct Cost {
   bool appends = false;
   /// The prompt passes through the cache token by token: no more than the budget is ever held.
   bool streams = false;
+  /// The lanes of a layer hold the same tokens. Whoever combines parts into a policy says so, not the parts.
+  bool lanes_alike = false;
   /// Share of a prefill that runs once more before the real one, without its last layer's MLP, for a request
   /// that measures for itself (XKV's mini-prefill).
   double extra_prefills = 0;

@@ -202,7 +202,9 @@ policy::Cost cost_of(const policy::Composition& composition, const Model& model,
                      std::uint64_t budget) {
   check_buildable(composition.eviction);
   const policy::CostShape shape = shape_of(composition, model, prompt, budget);
-  return combined(composition.eviction.cost(shape), composition.allocation.cost(shape));
+  policy::Cost cost = combined(composition.eviction.cost(shape), composition.allocation.cost(shape));
+  cost.lanes_alike = composition.layer_unit();
+  return cost;
 }
 
 }  // namespace kvsim::cost

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "sim/cost/checked.hpp"
+#include "sim/cost/pages.hpp"
 
 namespace kvsim::cost {
 namespace {
@@ -49,14 +50,16 @@ struct Moment {
   std::uint64_t whole = kNoLimit;  ///< kNoLimit: what the policy left
 
   std::uint64_t tokens(const LaneGroup& lane) const { return whole == kNoLimit ? lane.at(step) : whole; }
+  /// Tokens that were there so far, evicted ones included.
+  std::uint64_t seen(std::uint64_t prompt) const { return whole == kNoLimit ? prompt + step : whole; }
 };
 
 /// The cache of one sequence on one device.
 class DeviceCache {
  public:
-  DeviceCache(const Model& model, const Serving& serving, const Holding& holding,
-              const policy::Metadata& metadata, LaneRange range)
-      : model_(model), serving_(serving), holding_(holding), metadata_(metadata), range_(range) {}
+  DeviceCache(const Model& model, const Serving& serving, const Holding& holding, const policy::Cost& cost,
+              LaneRange range)
+      : model_(model), serving_(serving), holding_(holding), cost_(cost), range_(range) {}
 
   CacheBytes layer(const LayerGroup& group, const Moment& moment) const {
     CacheBytes bytes;
@@ -65,9 +68,10 @@ class DeviceCache {
       bytes.add(lanes, one_lane(moment.tokens(lane), lane_slots(lane, moment, longest)));
     });
     const std::uint64_t layer_slots = paged(longest);
-    bytes.metadata = checked_sum(kCache, bytes.metadata,
-                                 checked_product(kCache, layer_slots, metadata_.layer_slot), metadata_.layer);
-    if (layout().page != 0 && !layout().head_pages)
+    bytes.metadata =
+        checked_sum(kCache, bytes.metadata, checked_product(kCache, layer_slots, cost_.metadata.layer_slot),
+                    cost_.metadata.layer);
+    if (pages_shared())
       bytes.page_tables = checked_product(kCache, layer_slots / layout().page, layout().table_entry);
     return bytes;
   }
@@ -112,18 +116,45 @@ class DeviceCache {
     }
   }
 
-  /// Slots that a lane needs on its own.
-  std::uint64_t own_slots(const LaneGroup& lane, const Moment& moment) const {
-    const std::uint64_t tokens = moment.tokens(lane);
-    return layout().preallocated ? std::max(tokens, lane.at(serving_.generate)) : tokens;
+  /// A page shared by a layer's lanes has as many slots for each of them.
+  bool pages_shared() const { return layout().page != 0 && !layout().head_pages; }
+
+  /// Slots of a lane whose evicted tokens leave holes, when so large a share of all pages' tokens is `gone`.
+  std::uint64_t slots_with_holes(double gone, const Moment& moment) const {
+    const std::uint64_t page = layout().page, seen = moment.seen(serving_.prompt);
+    if (page == 0) return seen;
+    const double share = 1 - freed_page_share(gone, page);
+    // What rounding adds to a whole number is no page.
+    const double pages = std::ceil(static_cast<double>(ceil_divided(seen, page)) * share - 1e-6);
+    return checked_product(kCache, static_cast<std::uint64_t>(pages), page);
   }
 
+  double gone(const LaneGroup& lane, const Moment& moment) const {
+    const std::uint64_t seen = moment.seen(serving_.prompt);
+    return seen == 0 ? 0 : 1 - static_cast<double>(moment.tokens(lane)) / static_cast<double>(seen);
+  }
+
+  /// Slots that a lane needs on its own.
+  std::uint64_t own_slots(const LaneGroup& lane, const Moment& moment) const {
+    std::uint64_t slots = moment.tokens(lane);
+    if (layout().preallocated) slots = std::max(slots, lane.at(serving_.generate));
+    if (layout().vacated == Vacated::left && !pages_shared())
+      slots = std::max(slots, slots_with_holes(gone(lane, moment), moment));
+    return slots;
+  }
+
+  /// Slots of a layer's lanes where all have as many.
   std::uint64_t longest_slots(const LayerGroup& group, const Moment& moment) const {
     std::uint64_t longest = 0;
-    for_lanes(group, [&](const LaneGroup& lane, std::uint64_t) {
+    double all_gone = 1, least_gone = 1;
+    for_lanes(group, [&](const LaneGroup& lane, std::uint64_t lanes) {
       longest = std::max(longest, own_slots(lane, moment));
+      if (layout().vacated == Vacated::reused) return;
+      all_gone *= std::pow(gone(lane, moment), static_cast<double>(lanes));
+      least_gone = std::min(least_gone, gone(lane, moment));
     });
-    return longest;
+    if (layout().vacated == Vacated::reused || !pages_shared()) return longest;
+    return std::max(longest, slots_with_holes(cost_.lanes_alike ? least_gone : all_gone, moment));
   }
 
   std::uint64_t paged(std::uint64_t slots) const {
@@ -131,10 +162,8 @@ class DeviceCache {
     return page == 0 ? slots : checked_product(kCache, ceil_divided(slots, page), page);
   }
 
-  /// A page shared by a layer's lanes has as many slots for each of them: lanes are as long as the longest.
   std::uint64_t lane_slots(const LaneGroup& lane, const Moment& moment, std::uint64_t longest) const {
-    const bool alike = layout().padded || (layout().page != 0 && !layout().head_pages);
-    return paged(alike ? longest : own_slots(lane, moment));
+    return paged(layout().padded || pages_shared() ? longest : own_slots(lane, moment));
   }
 
   CacheBytes one_lane(std::uint64_t tokens, std::uint64_t slots) const {
@@ -144,8 +173,9 @@ class DeviceCache {
                                     encoded_bytes(values, tokens, model_.value_dim));
     bytes.padding = checked_sum(kCache, empty_bytes(keys, tokens, slots - tokens, model_.head_dim),
                                 empty_bytes(values, tokens, slots - tokens, model_.value_dim));
-    bytes.metadata = checked_sum(kCache, metadata_.lane, checked_product(kCache, slots, metadata_.lane_slot),
-                                 checked_product(kCache, slots, layout().mask_bytes));
+    bytes.metadata =
+        checked_sum(kCache, cost_.metadata.lane, checked_product(kCache, slots, cost_.metadata.lane_slot),
+                    checked_product(kCache, slots, layout().mask_bytes));
     if (layout().head_pages && layout().page != 0)
       bytes.page_tables = checked_product(kCache, slots / layout().page, layout().table_entry);
     return bytes;
@@ -154,7 +184,7 @@ class DeviceCache {
   const Model& model_;
   const Serving& serving_;
   const Holding& holding_;
-  const policy::Metadata metadata_;
+  const policy::Cost& cost_;
   const LaneRange range_;
 };
 
@@ -166,13 +196,13 @@ bool lanes_differ(const Holding& holding) {
 /// Of the device whose heads take most: `cache_of(DeviceCache)` of each.
 template <class CacheOf>
 CacheBytes busiest_device(const Model& model, const Serving& serving, const Holding& holding,
-                          const policy::Metadata& metadata, const CacheOf& cache_of) {
+                          const policy::Cost& cost, const CacheOf& cache_of) {
   const std::uint64_t stored = stored_heads(model, serving.layout);
   const std::uint64_t local = local_kv_heads(stored, serving.tensor_parallel);
   const std::uint64_t end = lanes_differ(holding) ? stored : local;
   CacheBytes worst;
   for (std::uint64_t first = 0; first < end; first += local) {
-    const CacheBytes here = cache_of(DeviceCache(model, serving, holding, metadata, {first, local}));
+    const CacheBytes here = cache_of(DeviceCache(model, serving, holding, cost, {first, local}));
     if (first == 0 || here.total() > worst.total()) worst = here;
   }
   return worst;
@@ -273,9 +303,8 @@ Memory memory_at(const Model& model, const Machine& machine, const Serving& serv
   check_serving(model, serving);
   check_holding(model, stored_heads(model, serving.layout), holding);
   const Moment moment{.step = step};
-  const CacheBytes cache =
-      busiest_device(model, serving, holding, cost.metadata,
-                     [&](const DeviceCache& device) { return device.all_layers(moment); });
+  const CacheBytes cache = busiest_device(
+      model, serving, holding, cost, [&](const DeviceCache& device) { return device.all_layers(moment); });
   Memory memory = with_cache(fixed_part(model, machine, serving), cache, serving.batch);
   std::uint64_t longest = 0;
   for (const LayerGroup& group : holding.layers) longest = std::max(longest, group.longest(step));
@@ -297,10 +326,9 @@ Memory prefill_peak(const Model& model, const Machine& machine, const Serving& s
   const bool written = scores_written(runtime, cost);
   const std::uint64_t rows = runtime.logits_rows == 0 ? 1 : runtime.logits_rows;
   const auto at = [&](const Moment& done, const Moment& now, const Moment& waiting, const Pass& pass) {
-    const CacheBytes cache =
-        busiest_device(model, serving, holding, cost.metadata, [&](const DeviceCache& device) {
-          return cost.streams ? device.all_layers(done) : device.worst_layer(done, now, waiting);
-        });
+    const CacheBytes cache = busiest_device(model, serving, holding, cost, [&](const DeviceCache& device) {
+      return cost.streams ? device.all_layers(done) : device.worst_layer(done, now, waiting);
+    });
     Memory memory = with_cache(fixed_part(model, machine, serving), cache, serving.batch);
     memory.activations = activation_bytes(share, serving, pass);
     return memory;

@@ -32,6 +32,10 @@ std::uint64_t weight_bytes(const Model& model, const Runtime& runtime, std::uint
 std::uint64_t full_cache_bytes(const Model& model, const Layout& layout, std::uint64_t tokens,
                                std::uint64_t batch);
 
+// Where evicted tokens leave holes (Vacated::left), the pages in use are those expected when the tokens that
+// are gone are drawn at random; lanes that share pages are taken as independent unless they hold the same
+// tokens.
+
 /// After `step` generated tokens, at rest between two steps (activations of a decode step included).
 Memory memory_at(const Model& model, const Machine& machine, const Serving& serving, const Holding& holding,
                  const policy::Cost& cost, std::uint64_t step);

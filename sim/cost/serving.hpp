@@ -7,6 +7,12 @@
 
 namespace kvsim::cost {
 
+/// What becomes of the slot of an evicted token.
+enum class Vacated {
+  reused,  ///< another token's: lanes are dense, by slot reuse or by compaction
+  left,    ///< a hole: a page is free only when no token in it is left, contiguous memory never
+};
+
 /// How a lane's slots lie in memory.
 struct Layout {
   std::uint64_t stored_kv_heads =
@@ -15,6 +21,7 @@ struct Layout {
   std::uint64_t page = 0;   ///< tokens per page; 0: contiguous
   bool head_pages = false;  ///< every lane has its own page table; else a layer's lanes share one
   bool padded = false;      ///< a layer's lanes are stored as long as its longest
+  Vacated vacated = Vacated::reused;
   /// Slots of the last step's tokens exist from the start: static caches.
   bool preallocated = false;
   std::uint64_t mask_bytes = 0;   ///< per slot of a lane, in caches that keep a validity mask

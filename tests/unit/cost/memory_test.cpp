@@ -374,6 +374,39 @@ TEST_CASE("lanes of different length: ragged, padded, paged", "[cost][memory]") 
   CHECK(cache().page_tables == 21 * 4);
 }
 
+TEST_CASE("evicted tokens leave holes in pages", "[cost][memory]") {
+  const Model model = small_model();  // two layers of two lanes, 16 bytes per token and lane
+  Serving serving{.prompt = 64};
+  // Of 64 tokens 16 are left: three in four are gone.
+  const Holding kept = uniform_holding(model, serving.layout, 16, 16);
+  policy::Cost cost;
+  const auto padding = [&] { return memory_at(model, Machine{}, serving, kept, cost, 0).padding; };
+  serving.layout.vacated = Vacated::left;
+  // Contiguous memory frees nothing.
+  CHECK(padding() == 4 * (64 - 16) * 16);
+  // 32 pages of two, of which 0.75^2 are free: 14 pages, 28 slots in every lane.
+  serving.layout.page = 2;
+  serving.layout.head_pages = true;
+  CHECK(padding() == 4 * (28 - 16) * 16);
+  // Pages for both lanes are free when both have no token in them, 0.75^4: 21.9 pages are used.
+  serving.layout.head_pages = false;
+  CHECK(padding() == 4 * (44 - 16) * 16);
+  cost.lanes_alike = true;
+  CHECK(padding() == 4 * (28 - 16) * 16);
+  // Pages of one token have no room for holes, whole lanes no holes.
+  serving.layout.page = 1;
+  CHECK(padding() == 0);
+  serving.layout.page = 16;
+  const Holding all = uniform_holding(model, serving.layout, 64);
+  CHECK(memory_at(model, Machine{}, serving, all, cost, 0).padding == 0);
+  CHECK(memory_at(model, Machine{}, serving, all, cost, 0).cache() ==
+        prefill_peak(model, Machine{}, serving, all, cost).cache());
+  // Slots that are used again, or lanes that are compacted: the last page alone.
+  serving.layout.vacated = Vacated::reused;
+  serving.layout.page = 12;
+  CHECK(padding() == 4 * (24 - 16) * 16);
+}
+
 TEST_CASE("equal lanes need no padding", "[cost][memory]") {
   const Model model = small_model();
   Serving serving{.prompt = 10};
