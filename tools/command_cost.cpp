@@ -261,6 +261,15 @@ void add_layout_options(CLI::App& command, ServingOptions& serving) {
       ->group("Layout and runtime");
   command.add_flag("--padded", serving.padded, "Lanes of a layer are stored as long as its longest")
       ->group("Layout and runtime");
+  command
+      .add_flag("--holes", serving.holes,
+                "Slots of evicted tokens stay empty: a page is free only when no token in it is\n"
+                "left (expected pages; default: slots are used again)")
+      ->group("Layout and runtime");
+  command
+      .add_flag("--preallocated", serving.preallocated,
+                "Room for the whole sequence from the start (static caches)")
+      ->group("Layout and runtime");
   add("--chunk", serving.chunk, "Tokens of a prefill chunk (default: the whole prompt)", "N");
   add("--tp", serving.tensor_parallel, "Devices that share every layer", "N");
   add("--attention", serving.attention, "flash, or eager: score matrices are written and read", "KIND");

@@ -55,6 +55,7 @@ std::string described(const CostStudy& study) {
                      ", batch " + range_text(study.batches) + "; cache " + layout.encoding.name + ", " +
                      std::to_string(cost::full_cache_bytes(study.model, layout, 1, 1)) + " bytes per token";
   if (layout.page > 0) text += ", pages of " + std::to_string(layout.page);
+  if (layout.vacated == cost::Vacated::left) text += ", evicted tokens leave holes";
   if (serving.chunk > 0) text += "; chunks of " + std::to_string(serving.chunk);
   if (serving.tensor_parallel > 1)
     text += "; " + std::to_string(serving.tensor_parallel) + " devices, bytes are of each";
@@ -78,6 +79,8 @@ std::vector<std::pair<std::string, analysis::Value>> settings_of(const CostStudy
           {"page", layout.page},
           {"head_pages", std::uint64_t{layout.head_pages}},
           {"padded", std::uint64_t{layout.padded}},
+          {"holes", std::uint64_t{layout.vacated == cost::Vacated::left}},
+          {"preallocated", std::uint64_t{layout.preallocated}},
           {"chunk", serving.chunk},
           {"tensor_parallel", serving.tensor_parallel},
           {"attention", runtime.attention == cost::Attention::flash ? "flash" : "eager"},

@@ -189,6 +189,8 @@ cost::Serving parse_serving(const ServingOptions& options, const cost::Model& mo
   if (!options.page.empty()) layout.page = parse_tokens(options.page, "--page");
   layout.head_pages = options.head_pages;
   layout.padded = options.padded;
+  if (options.holes) layout.vacated = cost::Vacated::left;
+  layout.preallocated = options.preallocated;
   if (layout.head_pages && layout.page == 0)
     usage_error("needs pages", "--head-pages", "Say how many tokens a page holds: --page 16.");
   if (!options.chunk.empty()) serving.chunk = parse_tokens(options.chunk, "--chunk");
