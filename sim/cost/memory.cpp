@@ -258,7 +258,7 @@ Memory fixed_part(const Model& model, const Machine& machine, const Serving& ser
 
 std::uint64_t bytes_of(std::uint64_t parameters, double bits) {
   const double bytes = std::ceil(static_cast<double>(parameters) * bits / 8);
-  if (!(bytes < 0x1p63)) does_not_fit(kWeights);
+  if (!(bytes >= 0 && bytes < 0x1p63)) does_not_fit(kWeights);
   return static_cast<std::uint64_t>(bytes);
 }
 

@@ -78,6 +78,22 @@ class Bytes(CostTest):
         self.assertEqual(row["padding_bytes"], (63 * 16 - 1001) * TOKEN)
         self.assertGreater(row["page_table_bytes"], 0)
 
+    def test_holes(self):
+        options = ["--policy", "snapkv", "--budget", "1024", "--prompt", "4096", "--generate", "1", "--head-pages"]
+        holes = self.one(*options, "--page", "4", "--holes")
+        # Of 4097 tokens 1025 are left: of 1025 pages those are free whose four tokens are gone, 0.75^4.
+        pages = math.ceil(1025 * (1 - (1 - 1025 / 4097) ** 4))
+        self.assertEqual(holes["padding_bytes"], (pages * 4 - 1025) * TOKEN)
+        self.assertEqual(self.one(*options, "--page", "4")["padding_bytes"], (1028 - 1025) * TOKEN)
+        self.assertEqual(self.one(*options, "--page", "1", "--holes")["padding_bytes"], 0)
+
+    def test_preallocated(self):
+        options = ["--prompt", "1000", "--generate", "24"]
+        early, late = self.one(*options, "--preallocated"), self.one(*options)
+        self.assertEqual(early["prefill_cache_bytes"], 1024 * TOKEN)
+        self.assertEqual(late["prefill_cache_bytes"], 1000 * TOKEN)
+        self.assertEqual(early["cache_bytes"], late["cache_bytes"])
+
     def test_tensor_parallelism(self):
         half = self.one("--prompt", "8K", "--tp", "2")
         self.assertEqual(half["keys_values_bytes"], (8192 + 256) * TOKEN // 2)

@@ -549,6 +549,7 @@ TEST_CASE("sizes that do not fit are errors", "[cost][memory]") {
   CHECK_THROWS_WITH(prefill_peak(model, Machine{}, serving, huge, {}), Contains("64 bits"));
   CHECK_THROWS_WITH(full_cache_bytes(model, Layout{}, std::uint64_t{1} << 60, 1), Contains("64 bits"));
   CHECK_THROWS_WITH(weight_bytes(model, Runtime{.weight_bits = 1e12}, 1), Contains("64 bits"));
+  CHECK_THROWS_AS(weight_bytes(model, Runtime{.weight_bits = -4}, 1), Error);
   serving = {.prompt = 1000, .batch = std::uint64_t{1} << 50};
   const Holding small = uniform_holding(model, Layout{}, 1000);
   CHECK_THROWS_WITH(memory_at(model, Machine{}, serving, small, {}, 0), Contains("64 bits"));
