@@ -266,8 +266,10 @@ void write_cost_table(std::ostream& out, const CostReport& report) {
 }
 
 std::string described(const cost::Model& model) {
-  return model.name + ": " + rounded_text(static_cast<double>(model.parameters()) / 1e9, 2) +
-         " billion parameters, " + std::to_string(model.layers) + " layers, " +
+  const auto parameters = static_cast<double>(model.parameters());
+  const bool small = parameters < 1e8;
+  return model.name + ": " + rounded_text(parameters / (small ? 1e6 : 1e9), 2) +
+         (small ? " million" : " billion") + " parameters, " + std::to_string(model.layers) + " layers, " +
          std::to_string(model.query_heads) + " query and " + std::to_string(model.kv_heads) +
          " KV heads of " + std::to_string(model.head_dim);
 }

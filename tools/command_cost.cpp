@@ -12,6 +12,7 @@
 #include "tools/cost_calibration.hpp"
 #include "tools/cost_catalogue.hpp"
 #include "tools/cost_notes.hpp"
+#include "tools/cost_plots.hpp"
 #include "tools/cost_request.hpp"
 #include "tools/formatted_output.hpp"
 #include "tools/progress_display.hpp"
@@ -40,7 +41,7 @@ struct OutputOptions {
 };
 
 struct Options : OutputOptions {
-  std::string model, machine, trace, prompt, generate = "256", batch = "1";
+  std::string model, machine, trace, plot, prompt, generate = "256", batch = "1";
   std::vector<std::string> policies, budgets, sweep, fit, calibrate;
   ServingOptions serving;
   unsigned threads = 0;
@@ -193,6 +194,7 @@ void show(const Options& options, const analysis::CostStudy& study,
   commit(options, document, notes, [&](std::ostream& out) {
     analysis::write_cost_table(out, {head_of(study, {}), rows, notes});
   });
+  if (!options.plot.empty()) draw_costs(document.records, options.plot, options.overwrite);
 }
 
 /// Rows by what the lanes of a recorded run held.
@@ -345,6 +347,11 @@ void add_cost_command(CLI::App& app) {
                    "Largest budget and batch within limits: memory=80GiB ttft=2s tpot=50ms\n"
                    "(memory: the machine's if not said)")
       ->type_name("LIMIT ...");
+  command
+      ->add_option("--plot", options->plot,
+                   "Draw the figures that the rows allow into this folder, or the first of them as a\n"
+                   ".svg, .png or .pdf (kvsim plot draws any of them from csv)")
+      ->type_name("DIR|FILE");
   command
       ->add_option("--calibrate", options->calibrate,
                    "Fit a machine's ceilings to the times in traces recorded on it; -o is a machine\n"

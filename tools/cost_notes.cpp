@@ -103,24 +103,24 @@ std::vector<std::string> notes_of(const CostStudy& study, const std::vector<Cost
                     " was made for");
   const std::string writers =
       names_of(study, [&](const policy::Composition& policy) { return reads_all_rows(study, policy); });
-  if (!writers.empty() && study.serving.runtime.attention == cost::Attention::flash)
-    notes.push_back(writers + ": the rule reads the attention of the whole prompt: " +
-                    (study.serving.runtime.rows == cost::RowSource::written
-                         ? "score matrices go through memory (--rows recomputed computes them twice instead)"
+  const cost::Runtime& runtime = study.serving.runtime;
+  if (!writers.empty() && runtime.attention == cost::Attention::flash)
+    notes.push_back(writers + ": reads the attention of the whole prompt; " +
+                    (runtime.rows == cost::RowSource::written
+                         ? "score matrices go through memory (or --rows recomputed)"
                          : "scores are computed twice"));
   const std::string streams = names_of(study, [&](const policy::Composition& policy) {
     const std::uint64_t prompt = study.prompts.front();
     return cost::cost_of(policy, study.model, prompt, prompt).streams;
   });
   if (!streams.empty())
-    notes.push_back(streams +
-                    ": the prompt passes through the cache token by token, which launches kernels for each");
+    notes.push_back(streams + ": the prompt passes through the cache token by token, with launches for each");
   const bool ruled = rows.empty() || rows.front().trace.empty();
   const std::string uniform = names_of(study, cost::splits_by_trace);
   if (ruled && !uniform.empty())
-    notes.push_back(uniform +
-                    ": the budget is split by what is seen of a prompt; taken as even here, with the "
-                    "same total (--trace FILE: as a replay splits it)");
+    notes.push_back(
+        uniform +
+        ": what is seen of a prompt splits the budget; taken as even here (--trace FILE: as it is)");
   return notes;
 }
 

@@ -18,7 +18,7 @@ import kvsim_command
 from kvsim_command import KVSIM, SOURCE
 
 DOCUMENTS = ["README.md", "traces/SCHEMA.md", "policies/README.md", "policies/ORDERINGS.md", "analysis/METRICS.md",
-             "analysis/STUDIES.md"]
+             "analysis/STUDIES.md", "sim/cost/README.md"]
 
 
 def shown_commands(text):
