@@ -6,6 +6,8 @@
 #include <thread>
 
 #include "analysis/cost_table.hpp"
+#include "analysis/validation_table.hpp"
+#include "policies/builtin.hpp"
 #include "sim/base/error.hpp"
 #include "sim/table_files.hpp"
 #include "tools/command.hpp"
@@ -33,6 +35,7 @@ constexpr const char* kExamples = R"(Examples:
   kvsim cost --calibrate long.h5 short.h5 -o mine.json
   kvsim cost models
   kvsim cost machines
+  kvsim cost validate
 )";
 
 struct OutputOptions {
@@ -302,6 +305,29 @@ void add_list(CLI::App& cost, const char* name, const char* help,
   });
 }
 
+/// Standard output or a file gets the results whatever they say; what does not hold is an error after them.
+void add_validate(CLI::App& cost) {
+  CLI::App* validate = cost.add_subcommand(
+      "validate", "Numbers that papers and logs print, and ours; fails when one is not as expected");
+  const auto options = std::make_shared<OutputOptions>();
+  add_output_options(*validate, *options);
+  validate->callback([options] {
+    const policy::Registry& policies = policy::builtin();
+    if (analysis::parse_format(options->format) == analysis::Format::md) {
+      ResultOutput output(options->output, options->overwrite);
+      std::ostringstream page;
+      analysis::write_validation_page(page, policies);
+      output.commit(page.str());
+    } else {
+      commit(*options,
+             {.analysis = "cost validate", .traces = {}, .records = analysis::validation_records(policies)},
+             {}, [&](std::ostream& out) { analysis::write_validation_table(out, policies); });
+    }
+    if (!analysis::validated(policies))
+      throw Error(ErrorKind::different, "ours are not as expected of the published numbers", "cost validate");
+  });
+}
+
 }  // namespace
 
 void add_cost_command(CLI::App& app) {
@@ -372,6 +398,7 @@ void add_cost_command(CLI::App& app) {
            write_model_table);
   add_list(*command, "machines", "Machines known by name, and where their numbers come from", machine_records,
            write_machine_table);
+  add_validate(*command);
   command->callback([options, command] {
     if (!command->get_subcommands().empty()) return;
     if (!options->calibrate.empty())

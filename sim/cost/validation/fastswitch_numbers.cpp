@@ -37,15 +37,14 @@ std::vector<Check> checks(const policy::Registry&) {
 }  // namespace
 
 Source fastswitch_source() {
-  return {
-      "FastSwitch",
-      "Shen, Li, Gupta, et al., FastSwitch: Optimizing Context Switching Efficiency in Fairness-aware Large "
-      "Language Model Serving, arXiv 2411.18424",
-      {"PCIe 4 x16 at 32 GB/s and 10 us per copy, Llama-3-8B in blocks of 16 tokens: derived from its "
-       "settings, "
-       "not printed there."},
-      {},
-      checks};
+  return {"FastSwitch",
+          "Shen, Li, Gao, FastSwitch: Optimizing Context Switching Efficiency in Fairness-aware Large "
+          "Language Model Serving, arXiv 2411.18424",
+          {"PCIe 4 x16 at 32 GB/s and 10 us per copy, Llama-3-8B in blocks of 16 tokens: derived from its "
+           "settings, "
+           "not printed there."},
+          {},
+          checks};
 }
 
 }  // namespace kvsim::cost

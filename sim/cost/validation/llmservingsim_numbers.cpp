@@ -118,7 +118,7 @@ std::vector<Check> checks(const policy::Registry&) {
 
 Source llmservingsim_source() {
   return {"LLMServingSim, an RTX 4090 under vLLM",
-          "Cho, Kim, Heo, Park, LLMServingSim, IISWC 2024; runs and profiles shipped with "
+          "Cho, Kim, Choi, Heo, Park, LLMServingSim, IISWC 2024; runs and profiles shipped with "
           "github.com/casys-kaist/LLMServingSim (MIT), vLLM 0.19, Llama-3.1-8B in bf16",
           {"vLLM uses 90 % of the memory, in blocks of 16 tokens.",
            "Ceilings are the catalogue's, fitted to this device. Its attention kernel is FlashAttention's, "

@@ -1,0 +1,100 @@
+#!/usr/bin/env python3
+"""kvsim cost validate: published numbers and ours, in every format; sim/cost/VALIDATION.md is what it writes."""
+import csv
+import io
+import json
+import math
+
+import kvsim_command
+from kvsim_command import SOURCE, CommandTest
+
+
+def hashevict_gib(slots, heads, per_slot, shared, per_layer):
+    """256 sequences of Llama-3-8B, as the released code allocates them: keys and values of 128 in bf16, a mask byte."""
+    return 256 * 32 * (heads * slots * (512 + 1 + per_slot) + slots * shared + per_layer) / 2**30
+
+
+class Validate(CommandTest):
+    def rows(self):
+        return list(csv.DictReader(io.StringIO(self.ok("cost", "validate", "--format", "csv"))))
+
+    def ours(self, source, start):
+        found = [row for row in self.rows() if row["source"] == source and row["quantity"].startswith(start)]
+        self.assertEqual(len(found), 1, (source, start, [row["quantity"] for row in found]))
+        return float(found[0]["ours"])
+
+    def test_page_is_up_to_date(self):
+        self.ok("cost", "validate", "--format", "md", "-o", "page.md")
+        self.assertEqual((self.folder / "page.md").read_text(), (SOURCE / "sim" / "cost" / "VALIDATION.md").read_text(),
+                         "run kvsim cost validate --format md -o sim/cost/VALIDATION.md --overwrite")
+
+    def test_every_row_says_what_its_numbers_say(self):
+        for row in self.rows():
+            with self.subTest(source=row["source"], quantity=row["quantity"]):
+                published, expected = float(row["published"]), row["expected"]
+                if expected == "not derivable":
+                    self.assertEqual((row["ours"], row["holds"]), ("", "not asserted"))
+                    self.assertTrue(row["note"])
+                    continue
+                ours = float(row["ours"])
+                error = (ours - published) / published
+                self.assertAlmostEqual(float(row["relative_error"]), error, places=12)
+                met = {"exact": abs(ours - published) <= 0.5 * 10.0 ** -int(row["digits"]) * (1 + 1e-6),
+                       "within": abs(error) <= float(row["tolerance"] or 0),
+                       "at most": ours <= published,
+                       "contradicted": abs(error) > 0.05}[expected]
+                self.assertEqual(row["holds"], "not asserted" if row["evidence"] == "recalled" else "yes")
+                self.assertTrue(met or row["evidence"] == "recalled")
+
+    def test_summary_counts_the_rows(self):
+        rows = self.rows()
+        lines = (SOURCE / "sim" / "cost" / "VALIDATION.md").read_text().splitlines()
+        table = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
+        for source in dict.fromkeys(row["source"] for row in rows):
+            mine = [row for row in rows if row["source"] == source]
+            kinds = [sum(row["expected"] == kind for row in mine)
+                     for kind in ("exact", "within", "at most", "contradicted", "not derivable")]
+            recalled = sum(row["evidence"] == "recalled" for row in mine)
+            counts = [str(count) for count in [len(mine), *kinds, recalled]]
+            self.assertEqual(next(cells for cells in table if cells[0] == source)[1:8], counts)
+        self.assertEqual(next(cells for cells in table if cells[0] == "all")[1], str(len(rows)))
+
+    def test_hashevict_by_its_formula(self):
+        for bits in 4, 8, 16, 24, 32, 64:
+            ours = self.ours("HashEvict", f"Table 10, GSM8K, 50 %, 88 slots, {bits} bits")
+            self.assertAlmostEqual(ours, hashevict_gib(88, 8, 4 + bits, 0, 4 + 128 * bits * 2), places=9)
+        self.assertAlmostEqual(self.ours("HashEvict", "Table 2, MedQA, 50 %, 384 slots, L2"),
+                               hashevict_gib(384, 8, 4 + 2, 0, 4), places=9)
+        self.assertAlmostEqual(self.ours("HashEvict", "Table 2, GSM8K, full cache"), hashevict_gib(405, 8, 0, 4, 4), places=9)
+
+    def test_others_by_their_formulas(self):
+        self.assertEqual(self.ours("KVCrush", "KV cache of OPT-175B"), 2 * 128 * 96 * 96 * 8192 * 128 * 2 / 2**30)
+        self.assertEqual(self.ours("XKV", "Fig. 1, KV cache at 8K"), 10 * 8192 * 2 * 32 * 32 * 128 * 2 / 2**30)
+        for name, per_token in ("Llama-3.1-8B", 131072), ("GLM-4-9B", 81920), ("Yi-9B", 98304):
+            for thousands in 60, 122, 244:
+                self.assertAlmostEqual(self.ours("ShadowKV", f"infinite batch, {name}, {thousands}K"),
+                                       2**41 / (thousands * 1024 * per_token), places=9)
+        self.assertAlmostEqual(self.ours("Hydragen", "ratio, 1024 sequences, prefix 2048, suffix 64"),
+                               1024 * (2048 + 64) / (2048 + 1024 * 64), places=9)
+        self.assertEqual(self.ours("vAttention", "virtual memory"), 2 * 60 * 500 * 200000 * 4 * 128 * 2)
+        self.assertAlmostEqual(self.ours("FastSwitch", "bandwidth reached, chunks of 32 KiB"),
+                               32768 / (32768 / 32e9 + 10e-6) / 1e9, places=9)
+
+    def test_formats_say_the_same(self):
+        rows = self.rows()
+        results = json.loads(self.ok("cost", "validate", "--format", "json"))["results"]
+        self.assertEqual([row["quantity"] for row in results], [row["quantity"] for row in rows])
+        self.assertTrue(all(row["ours"] is None or math.isfinite(row["ours"]) for row in results))
+        table = self.ok("cost", "validate")
+        self.assertRegex(table, rf"(?m)^all +{len(rows)} ")
+        self.assertNotIn("expected", table)  # nothing to list: every row holds
+
+    def test_wrong_requests(self):
+        self.assertIn("Did you mean csv", self.fails(2, "cost", "validate", "--format", "cvs"))
+        (self.folder / "there.md").write_text("mine")
+        self.fails(2, "cost", "validate", "--format", "md", "-o", "there.md")
+        self.assertEqual((self.folder / "there.md").read_text(), "mine")
+
+
+if __name__ == "__main__":
+    kvsim_command.main()
