@@ -6,6 +6,7 @@
 #include "policies/api/eviction.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/rng.hpp"
+#include "sim/cost/pages.hpp"
 
 namespace kvsim::cost {
 namespace {
@@ -405,6 +406,28 @@ TEST_CASE("evicted tokens leave holes in pages", "[cost][memory]") {
   serving.layout.vacated = Vacated::reused;
   serving.layout.page = 12;
   CHECK(padding() == 4 * (24 - 16) * 16);
+}
+
+TEST_CASE("pages expected with holes are those that lanes drawn at random use", "[cost][memory]") {
+  const Model model = small_model();
+  Serving serving{.prompt = 40'000};
+  serving.layout.vacated = Vacated::left;
+  serving.layout.page = 8;
+  serving.layout.head_pages = true;
+  serving.layout.table_entry = 1;  // as many bytes as pages
+  std::uint64_t kept = 0, pages = 0;
+  for (std::uint64_t lane = 0; lane < 4; ++lane) {
+    std::vector<sim::Residency> drawn;
+    for (std::uint64_t i = 0; i < serving.prompt; ++i)
+      if (uniform01(combine({lane, i})) < 0.2) drawn.push_back({static_cast<std::int32_t>(i), 0, 1});
+    const PageUse use = page_use(drawn, 0, serving.layout.page);
+    kept += use.slots;
+    pages += use.pages;
+  }
+  const Memory memory =
+      memory_at(model, Machine{}, serving, uniform_holding(model, serving.layout, kept / 4, kept / 4), {}, 0);
+  // 0.8^8 = 17 % of 20,000 pages are free; three standard deviations of that count are 160.
+  CHECK(static_cast<double>(memory.page_tables) == Approx(static_cast<double>(pages)).margin(160));
 }
 
 TEST_CASE("equal lanes need no padding", "[cost][memory]") {
