@@ -213,7 +213,7 @@ void write_md(std::ostream& out, const Registry& registry) {
     for (const policy::Departure& departure : spec.departures)
       out << "| " << code(spec.name) << " | " << departure.theirs << " | " << departure.ours << " |\n";
   out << "\n### What they cost\n\nBeside exact attention over what is held, with their defaults: "
-      << cost_setting() << ". Not listed: nothing.\n\n"
+      << cost_setting() << ". Not listed: oracles, what needs a file, and splits that cost nothing.\n\n"
       << cost_table(registry);
 }
 
