@@ -27,10 +27,12 @@ constexpr const char* kParameters = "the model's parameters";
 struct Family {
   std::string_view type{};
   bool tied_embeddings = false;
-  std::uint64_t kv_heads = 0;      ///< 0: as many as query heads
-  std::uint64_t head_dim = 0;      ///< 0: hidden_size / num_attention_heads
-  std::uint64_t window = 0;        ///< 0: full attention
-  bool window_needs_flag = false;  ///< sliding_window counts only with use_sliding_window
+  std::uint64_t kv_heads = 0;  ///< 0: as many as query heads
+  std::uint64_t head_dim = 0;  ///< 0: hidden_size / num_attention_heads
+  /// Whether every layer keeps to the key sliding_window: not in Llama, not where only some layers slide
+  /// (Gemma 2), in Qwen with use_sliding_window.
+  enum class Sliding { never, always, flagged } sliding = Sliding::never;
+  std::uint64_t window = 0;  ///< where all slide and the key is absent; 0: full attention
   bool gated_mlp = true, layer_norm = false;
   std::uint64_t norms_per_block = 2;
   bool qkv_bias = false, output_bias = false, mlp_bias = false, head_bias = false, qk_norm = false;
@@ -40,10 +42,12 @@ struct Family {
 
 constexpr Family kFamilies[]{
     {.type = "llama"},
-    {.type = "mistral", .kv_heads = 8, .window = 4096},
-    {.type = "qwen2", .kv_heads = 32, .window_needs_flag = true, .qkv_bias = true},
-    {.type = "qwen3", .kv_heads = 32, .head_dim = 128, .window_needs_flag = true, .qk_norm = true},
-    {.type = "phi3"},
+    {.type = "mistral", .kv_heads = 8, .sliding = Family::Sliding::always, .window = 4096},
+    {.type = "qwen2", .kv_heads = 32, .sliding = Family::Sliding::flagged, .qkv_bias = true},
+    {.type = "qwen3", .kv_heads = 32, .head_dim = 128, .sliding = Family::Sliding::flagged, .qk_norm = true},
+    {.type = "phi3", .sliding = Family::Sliding::always},
+    {.type = "gemma", .tied_embeddings = true, .kv_heads = 16, .head_dim = 256},
+    {.type = "gemma2", .tied_embeddings = true, .kv_heads = 4, .head_dim = 256, .norms_per_block = 4},
     {.type = "opt",
      .tied_embeddings = true,
      .gated_mlp = false,
@@ -61,13 +65,25 @@ constexpr Family kFamilies[]{
      .head_bias = true},
 };
 
-/// Types not listed have llama's blocks, and tie their embeddings if nothing is said: transformers' base
-/// class does.
+/// A type not listed is taken to have llama's blocks if its keys and its activation are llama's: MLPs with
+/// other activations may or may not be gated.
+void check_like_llama(const JsonObject& config, const std::string& type) {
+  constexpr const char* kHint =
+      "Known: llama, mistral, qwen2, qwen3, phi3, gemma, gemma2, opt, gptj, and types with llama's keys and "
+      "silu.";
+  const std::string activation = config.text_or("hidden_act", "silu");
+  if (config.has("n_embd") || (activation != "silu" && activation != "swish"))
+    input_error("what blocks of model type " + quoted(type) + " are made of is not known",
+                config.path("model_type"), kHint);
+}
+
+/// Types not listed tie their embeddings if nothing is said: transformers' base class does.
 Family family_of(const JsonObject& config) {
   const std::string type = config.text_or("model_type", "llama");
   for (const Family& family : kFamilies) {
     if (family.type == type) return family;
   }
+  check_like_llama(config, type);
   return {.tied_embeddings = true};
 }
 
@@ -123,10 +139,11 @@ std::uint64_t read_head_dim(const JsonObject& config, const Family& family, cons
 }
 
 /// Only a window that every layer has: models that slide in some layers are taken as full attention, which is
-/// what an engine with one cache for all layers holds.
+/// what a cache of one length for all layers holds.
 std::uint64_t read_window(const JsonObject& config, const Family& family, std::uint64_t layers) {
   constexpr const char* kKey = "sliding_window";
-  if (family.window_needs_flag) {
+  if (family.sliding == Family::Sliding::never) return 0;
+  if (family.sliding == Family::Sliding::flagged) {
     if (!config.flag_or("use_sliding_window", false)) return 0;
     if (config.integer_or("max_window_layers", 0, kMaxSize, layers) != 0) return 0;
   }

@@ -43,10 +43,11 @@ Model device_share(const Model& model, std::uint64_t tensor_parallel);
 /// KV heads one device stores: ceil(stored / degree), at least one.
 std::uint64_t local_kv_heads(std::uint64_t stored_kv_heads, std::uint64_t tensor_parallel);
 
-/// A config.json of Hugging Face transformers: llama, mistral, qwen2, qwen3, phi3, opt, gptj and whatever has
-/// the same keys. Absent keys mean what the model's class makes of them. `name` and `source` of the file are
-/// used if it has them ("kvsim_name", "kvsim_source"), else `where`. Throws Error(input) naming the key:
-/// missing, zero, negative, not whole, heads that do not divide, sizes whose product does not fit 64 bits.
+/// A config.json of Hugging Face transformers: llama, mistral, qwen2, qwen3, phi3, gemma, gemma2, opt, gptj
+/// and whatever has llama's keys and activation. Absent keys mean what the model's class makes of them.
+/// `name` and `source` of the file are used if it has them ("kvsim_name", "kvsim_source"), else `where`.
+/// Throws Error(input) naming the key: missing, zero, negative, not whole, heads that do not divide, sizes
+/// whose product does not fit 64 bits.
 Model parse_model(std::string_view json, const std::string& where);
 /// A name of the catalogue (case does not matter), a config.json, or a directory that holds one. Throws
 /// Error(usage) for unknown names with the nearest ones, Error(input) for files.

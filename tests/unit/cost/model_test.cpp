@@ -96,6 +96,23 @@ TEST_CASE("OPT and GPT-J are read by their own keys", "[cost][model]") {
   CHECK(gptj.parameters() == 2 * (4 * 64 * 64 + 2 * 64 * 256 + 320 + 128) + 128 + 2 * 100 * 64 + 100);
 }
 
+TEST_CASE("Gemma's parameters are those its publishers count", "[cost][model]") {
+  // google/gemma-7b and google/gemma-2-9b: 8,537,680,896 and 9,241,705,984.
+  CHECK(parse_model(R"({"model_type": "gemma", "hidden_size": 3072, "intermediate_size": 24576,
+      "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 16, "head_dim": 256,
+      "hidden_act": "gelu_pytorch_tanh", "vocab_size": 256000})",
+                    "gemma")
+            .parameters() == 8'537'680'896);
+  const Model gemma2 =
+      parse_model(R"({"model_type": "gemma2", "hidden_size": 3584, "intermediate_size": 14336,
+      "num_hidden_layers": 42, "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 256,
+      "hidden_act": "gelu_pytorch_tanh", "sliding_window": 4096, "vocab_size": 256000})",
+                  "gemma2");
+  CHECK(gemma2.parameters() == 9'241'705'984);
+  // Every other layer slides: not all of them.
+  CHECK(gemma2.window == 0);
+}
+
 TEST_CASE("what a config.json leaves out is what transformers' class makes of it", "[cost][model]") {
   const auto with = [](const std::string& type, const std::string& key, const std::string& value) {
     std::string text = config("model_type", "\"" + type + "\"");
@@ -144,7 +161,14 @@ TEST_CASE("a config.json that cannot be is refused by key", "[cost][model]") {
   refuses(config("head_dim", "0"), "head_dim");
   refuses(config("num_local_experts", "8"), "num_local_experts");
   refuses(config("kv_lora_rank", "512"), "kv_lora_rank");
-  refuses(config("sliding_window", "-1"), "sliding_window");
+  refuses(R"({"model_type": "mistral", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3,
+              "num_attention_heads": 8, "vocab_size": 1000, "sliding_window": -1})",
+          "sliding_window");
+  // Falcon, GPT-NeoX and the like have llama's names for other blocks.
+  refuses(R"({"model_type": "gpt_neox", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3,
+              "num_attention_heads": 8, "vocab_size": 1000, "hidden_act": "gelu"})",
+          "gpt_neox");
+  refuses(R"({"model_type": "gpt2", "n_embd": 64, "n_layer": 3, "n_head": 8, "vocab_size": 1000})", "gpt2");
   refuses(config("vocab_size", "1000, \"vocab_size\": 1000"), "vocab_size");
   refuses("[]", "object");
   refuses("{\"hidden_size\": ", "a.json");
