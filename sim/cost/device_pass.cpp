@@ -180,7 +180,7 @@ void DevicePass::prefill_attention(PassTime& pass, std::uint64_t tokens, std::ui
 void DevicePass::streamed_attention(PassTime& pass, std::uint64_t tokens, std::uint64_t past,
                                     const Holding& holding) const {
   for (const LayerGroup& group : holding.layers) {
-    std::uint64_t window = group.longest(0);
+    std::uint64_t window = std::max<std::uint64_t>(1, group.longest(0));
     if (model_.window != 0) window = std::min(window, model_.window);
     charge(pass[OpClass::attention], chunk_attention(tokens, past, window), real(group.layers));
   }
@@ -225,9 +225,7 @@ void DevicePass::decode_attention(PassTime& pass, const Holding& holding, std::u
 /// Attention rows of the prompt that a fused kernel does not give out, of one sequence and layer.
 Demand DevicePass::score_rows(const policy::Cost& cost) const {
   const Ceilings& ceilings = machine_.ceilings;
-  Demand rows{.compute_ceiling = ceilings.attention_compute,
-              .memory_ceiling = ceilings.attention_memory,
-              .overhead = 0};
+  Demand rows{.compute_ceiling = ceilings.attention_compute, .memory_ceiling = ceilings.attention_memory};
   if (cost.prompt_rows == 0 || serving_.runtime.attention == Attention::eager) return rows;
   const double prompt = real(serving_.prompt), key = real(model_.head_dim);
   const double read_keys =

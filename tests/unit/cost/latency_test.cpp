@@ -256,6 +256,42 @@ TEST_CASE("Chunks read the weights again and attend as much", "[latency]") {
   CHECK(chunked.seconds() > once.seconds());
 }
 
+TEST_CASE("Rows of a prompt that streams reach back by the budget at most", "[latency]") {
+  const Model model = toy_model();
+  policy::Cost streams;
+  streams.streams = true;
+  Serving serving = serving_of(20, 1);
+  const Holding holding{{{1, {{1, 6, 6}}}, {1, {{1, 20, kNoLimit}}}}};
+  const auto flops = [&] {
+    return prefill_time(model, toy_machine(), serving, holding, streams)[OpClass::attention].flops;
+  };
+  // 1 + 2 + ... + 6 and fourteen times 6 keys in one layer, 1 + ... + 20 in the other; 2 heads, 8 FLOP a key.
+  CHECK(flops() == 16 * (21 + 14 * 6 + 210));
+  serving.chunk = 7;
+  CHECK(flops() == 16 * (21 + 14 * 6 + 210));
+  streams.streams = false;
+  CHECK(flops() == 16 * (210 + 210));
+}
+
+TEST_CASE("Large norms are the larger of both times", "[latency]") {
+  Machine machine = toy_machine();
+  machine.ceilings.norm = 1e9;
+  const PassTime step =
+      step_time(toy_model(), machine, serving_of(5, 9, 3), full_holding(toy_model(), 5), kNothing, 1);
+  // As in the first case: every product is memory bound.
+  CHECK(step[OpClass::linear].seconds == Approx(2 * (600 / 100.0 + 4)));
+  CHECK(step[OpClass::linear].compute == Approx(2 * 864 / 500.0));
+}
+
+TEST_CASE("The host's floor is of every pass", "[latency]") {
+  Serving serving = serving_of(20, 3);
+  serving.chunk = 6;
+  serving.runtime.host_floor = 1e6;
+  const Latency time = latency(toy_model(), toy_machine(), serving, full_holding(toy_model(), 20), kNothing);
+  CHECK(time.first_token == Approx(4e6));
+  CHECK(time.request == Approx(6e6));
+}
+
 TEST_CASE("More work is never faster, and a batch shares the weights", "[latency]") {
   const Model model = find_model("llama-3-8b");
   for (const Machine& machine : known_machines()) {
