@@ -18,7 +18,7 @@ import kvsim_command
 from kvsim_command import KVSIM, SOURCE
 
 DOCUMENTS = ["README.md", "traces/SCHEMA.md", "policies/README.md", "policies/ORDERINGS.md", "analysis/METRICS.md",
-             "analysis/STUDIES.md", "sim/cost/README.md"]
+             "analysis/STUDIES.md", "sim/cost/README.md", "sim/cost/examples/llama-3-8b-a100.md"]
 
 
 def shown_commands(text):
