@@ -150,6 +150,16 @@ TEST_CASE("Passes of one model do not tell launches from reading weights: launch
   check_same_ceilings(found.machine, known, 1e-3);
 }
 
+TEST_CASE("Decode steps of about one length do not tell starting attention from reading the cache") {
+  const Machine known = known_machine(), unknown = unknown_machine("mine", 1 << 30);
+  std::vector<Recording> recordings{recorded(small_model(), known, true)};
+  CHECK(calibrate(recordings, unknown).machine.ceilings.attention_launch != 1e-6);
+  std::erase_if(recordings[0].passes, [](const TimedPass& pass) {
+    return pass.decodes() && (pass.past < 2000 || pass.past > 3900);
+  });
+  CHECK(calibrate(recordings, unknown).machine.ceilings.attention_launch == 1e-6);
+}
+
 TEST_CASE("Attention is told from the rest where it was not timed apart") {
   const Machine known = known_machine();
   const std::vector<Recording> whole{recorded(small_model(), known, false),
