@@ -302,8 +302,9 @@ Model find_model(const std::string& name_or_path) {
   }
   struct stat status {};
   if (::stat(name_or_path.c_str(), &status) != 0) {
-    usage_error("unknown model " + quoted(name_or_path), {},
-                suggestion(name_or_path, names) + " Or give a config.json, or a directory that holds one.");
+    usage_error(
+        "unknown model " + quoted(name_or_path), {},
+        "Give a name, a config.json, or a directory that holds one. " + suggestion(name_or_path, names));
   }
   const std::string path = S_ISDIR(status.st_mode) ? name_or_path + "/config.json" : name_or_path;
   return parse_model(read_file(path, kMaxConfigBytes), path);
