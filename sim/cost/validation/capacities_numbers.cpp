@@ -47,13 +47,12 @@ std::vector<Check> checks(const policy::Registry&) {
 }  // namespace
 
 Source capacities_source() {
-  return {
-      "Sizes stated in passing",
-      "READMEs and abstracts of kvpress (github.com/NVIDIA/kvpress), RetrievalAttention (arXiv 2409.10516), "
-      "ZipCache (arXiv 2405.14256), KIVI (arXiv 2402.02750)",
-      {"Keys and values of the stored KV heads in 16 bits unless a row says otherwise."},
-      {},
-      checks};
+  return {"Sizes stated in passing",
+          "READMEs and abstracts of kvpress (github.com/NVIDIA/kvpress), RetrievalAttention (arXiv "
+          "2409.10516), ZipCache (arXiv 2405.14256), KIVI (arXiv 2402.02750)",
+          {"Keys and values of the stored KV heads in 16 bits unless a row says otherwise."},
+          {},
+          checks};
 }
 
 }  // namespace kvsim::cost

@@ -48,15 +48,13 @@ std::vector<Check> checks(const policy::Registry&) {
 }  // namespace
 
 Source duo_attention_source() {
-  return {
-      "DuoAttention",
-      "Xiao, Tang, Zuo, Guo, Yang, Tang, Fu, Han, DuoAttention: Efficient Long-Context LLM Inference with "
-      "Retrieval "
-      "and Streaming Heads, ICLR 2025, arXiv 2410.10819",
-      {"Llama-3-8B, half of the KV heads keep everything, the others 64 sinks and 256 recent tokens; 4 bits "
-       "without scales, GB decimal."},
-      {},
-      checks};
+  return {"DuoAttention",
+          "Xiao, Tang, Zuo, Guo, Yang, Tang, Fu, Han, DuoAttention: Efficient Long-Context LLM Inference "
+          "with Retrieval and Streaming Heads, ICLR 2025, arXiv 2410.10819",
+          {"Llama-3-8B, half of the KV heads keep everything, the others 64 sinks and 256 recent tokens; 4 "
+           "bits without scales, GB decimal."},
+          {},
+          checks};
 }
 
 }  // namespace kvsim::cost

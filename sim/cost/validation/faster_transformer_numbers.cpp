@@ -49,8 +49,7 @@ Source faster_transformer_source() {
   return {"FasterTransformer",
           "measurements shipped with github.com/cli99/llm-analysis; 13B model in fp16",
           {"The bound of the mean error is what llm-analysis states of its own model on these six numbers; "
-           "on one "
-           "device calibration reached 5.5 %.",
+           "on one device calibration reached 5.5 %.",
            "The shape is that of OPT-13B; shares of peak and bandwidth are the catalogue's, fitted to other "
            "measurements.",
            "Its kernels are fused and queued ahead: no launches, and elementwise operations at the full "

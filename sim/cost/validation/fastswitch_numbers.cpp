@@ -41,8 +41,7 @@ Source fastswitch_source() {
           "Shen, Li, Gao, FastSwitch: Optimizing Context Switching Efficiency in Fairness-aware Large "
           "Language Model Serving, arXiv 2411.18424",
           {"PCIe 4 x16 at 32 GB/s and 10 us per copy, Llama-3-8B in blocks of 16 tokens: derived from its "
-           "settings, "
-           "not printed there."},
+           "settings, not printed there."},
           {},
           checks};
 }

@@ -101,19 +101,16 @@ std::vector<Check> checks(const policy::Registry&) {
 }  // namespace
 
 Source flexgen_source() {
-  return {
-      "FlexGen and H2O with offload",
-      "Sheng, Zheng, Yuan, Li, Ryabinin, Fu, Xie, Chen, Barrett, Gonzalez, Liang, Re, Stoica, Zhang, "
-      "FlexGen, ICML "
-      "2023; throughput logs of github.com/FMInference/FlexGen and github.com/FMInference/H2O, T4 with 208 "
-      "GB "
-      "of host memory, prompts of 512",
-      {"Rates are those FlexGen's authors fitted to their instance; nothing is fitted here but where a row "
-       "says so.",
-       "H2O caches twice floor(ratio * 512) tokens; ratios .1, .2, .3 of the runs with 20 % of the weights "
-       "on the GPU are assumed as in the others, whose suite prints them."},
-      0.077,
-      checks};
+  return {"FlexGen and H2O with offload",
+          "Sheng, Zheng, Yuan, Li, Ryabinin, Fu, Xie, Chen, Barrett, Gonzalez, Liang, Re, Stoica, Zhang, "
+          "FlexGen, ICML 2023; throughput logs of github.com/FMInference/FlexGen and "
+          "github.com/FMInference/H2O, T4 with 208 GB of host memory, prompts of 512",
+          {"Rates are those FlexGen's authors fitted to their instance; nothing is fitted here but where a "
+           "row says so.",
+           "H2O caches twice floor(ratio * 512) tokens; ratios .1, .2, .3 of the runs with 20 % of the "
+           "weights on the GPU are assumed as in the others, whose suite prints them."},
+          0.077,
+          checks};
 }
 
 }  // namespace kvsim::cost

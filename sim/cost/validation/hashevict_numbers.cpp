@@ -155,19 +155,18 @@ std::vector<Check> checks(const policy::Registry&) {
 }  // namespace
 
 Source hashevict_source() {
-  return {
-      "HashEvict",
-      "Liu, Rabbani, O'Halloran, Sankaralingam, Hartley, Huang, Fermueller, Aloimonos, HashEvict: A "
-      "Pre-Attention KV Cache Eviction Strategy using Locality-Sensitive Hashing, arXiv 2412.16187",
-      {"The published GB are GiB of one sequence times 256: Llama-3-8B in bf16, 8 stored heads.",
-       "Allocations are those of the released code, github.com/minghui-liu/cold-compress: 4 bytes of "
-       "position and 1 of mask per slot, 2 of norm (L2) or one byte per hash bit (HashEvict), and per layer "
-       "a 4-byte counter and the projection. kvsim's own policy packs its bits.",
-       "Slots per layer follow from the code's rounding up to 8 of a share of the median length; the full "
-       "cache holds the longest prompt. Lengths and multiplier were found from these tables: slopes and "
-       "intercepts are the test, not they."},
-      0.02,
-      checks};
+  return {"HashEvict",
+          "Liu, Rabbani, O'Halloran, Sankaralingam, Hartley, Huang, Fermueller, Aloimonos, HashEvict: A "
+          "Pre-Attention KV Cache Eviction Strategy using Locality-Sensitive Hashing, arXiv 2412.16187",
+          {"The published GB are GiB of one sequence times 256: Llama-3-8B in bf16, 8 stored heads.",
+           "Allocations are those of the released code, github.com/minghui-liu/cold-compress: 4 bytes of "
+           "position and 1 of mask per slot, 2 of norm (L2) or one byte per hash bit (HashEvict), and per "
+           "layer a 4-byte counter and the projection. kvsim's own policy packs its bits.",
+           "Slots per layer follow from the code's rounding up to 8 of a share of the median length; the "
+           "full cache holds the longest prompt. Lengths and multiplier were found from these tables: slopes "
+           "and intercepts are the test, not they."},
+          0.02,
+          checks};
 }
 
 }  // namespace kvsim::cost

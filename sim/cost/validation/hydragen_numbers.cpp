@@ -77,11 +77,9 @@ std::vector<Check> checks(const policy::Registry&) {
 Source hydragen_source() {
   return {"Hydragen",
           "Juravsky, Brown, Ehrlich, Fu, Re, Mirhoseini, Hydragen: High-Throughput LLM Inference with Shared "
-          "Prefixes, "
-          "arXiv 2402.05099; settings of github.com/ScalingIntelligence/hydragen",
+          "Prefixes, arXiv 2402.05099; settings of github.com/ScalingIntelligence/hydragen",
           {"Bytes of keys and values only, by the paper's formula at the settings of its sweep; partial "
-           "outputs are "
-           "left out."},
+           "outputs are left out."},
           0.02,
           checks};
 }

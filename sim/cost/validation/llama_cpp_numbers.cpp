@@ -41,13 +41,12 @@ std::vector<Check> checks(const policy::Registry&) {
 }  // namespace
 
 Source llama_cpp_source() {
-  return {
-      "llama.cpp on an M2 Pro",
-      "timings of August 2023, github.com/ggerganov/llama.cpp; M2 Pro with 19 GPU cores, 200 GB/s, 32 GB",
-      {"The catalogue's ceilings of this machine were chosen on the three 16-bit and q4_0 rows of the 7B and "
-       "13B models."},
-      0.1,
-      checks};
+  return {"llama.cpp on an M2 Pro",
+          "timings of August 2023, github.com/ggerganov/llama.cpp; M2 Pro with 19 GPU cores, 200 GB/s, 32 GB",
+          {"The catalogue's ceilings of this machine were chosen on the three 16-bit and q4_0 rows of the 7B "
+           "and 13B models."},
+          0.1,
+          checks};
 }
 
 }  // namespace kvsim::cost

@@ -26,11 +26,10 @@ void capacities(Entries& entries, const Model& model, const Machine& machine) {
   Serving serving = serve(8192, 1, 1);
   serving.chunk = 2048;
   const Memory peak = prefill_peak(model, machine, serving, evenly(model, model.kv_heads, 8192), {});
-  entries.within(
-      0.03, "RTX 4090, blocks that vLLM had", "2588", "blocks",
-      blocks(model, 24, weights + static_cast<double>(machine.reserved + peak.activations)),
-      "beside the runtime's share of the machine file and the activations of 2048 tokens; that share was "
-      "found from this number");
+  entries.within(0.03, "RTX 4090, blocks that vLLM had", "2588", "blocks",
+                 blocks(model, 24, weights + static_cast<double>(machine.reserved + peak.activations)),
+                 "beside the runtime's share of the machine file and the activations of 2048 tokens; that "
+                 "share was found from this number");
   entries.exact("RTX PRO 6000, 96 GiB, tokens beside the weights", "585248", "tokens",
                 tokens * blocks(model, 96, weights));
   entries.exact("RTX PRO 6000, memory beside the weights", "71.44", "GiB",
@@ -46,6 +45,14 @@ constexpr Attention kDecode[] = {{16, 2048, "171.8"},  {16, 8192, "595.7"},   {6
                                  {256, 8192, "9055.9"}};
 constexpr Attention kSmallDecode[] = {
     {1, 1024, "14.2"}, {1, 8192, "37.8"}, {16, 512, "61.6"}, {16, 1024, "99.3"}};
+
+struct Chunk {
+  std::uint64_t tokens, past;
+  const char* microseconds;
+};
+constexpr Chunk kPrefill[] = {{512, 0, "41.1"},      {2048, 0, "336.1"},     {16, 4096, "136.6"},
+                              {128, 4096, "137.9"},  {512, 4096, "289.5"},   {2048, 4096, "1304.0"},
+                              {128, 16384, "521.5"}, {512, 16384, "1035.8"}, {2048, 16384, "4225.0"}};
 
 struct Step {
   std::uint64_t sequences, tokens;
@@ -73,8 +80,16 @@ void times(Entries& entries, const Model& model, const Machine& machine) {
     entries.within(0.06, name(row), row.microseconds, "us", attention_us(row));
   for (const Attention& row : kSmallDecode)
     entries.within(
-        0.5, name(row), row.microseconds, "us", attention_us(row),
+        0.4, name(row), row.microseconds, "us", attention_us(row),
         "keys and values fit the last cache level or nearly: kernels read them faster than memory");
+  for (const Chunk& row : kPrefill) {
+    const PassTime pass = pass_time(model, machine, serve(row.tokens, 1, 1), row.tokens, row.past, false);
+    entries.within(0.15,
+                   "prefill attention of a layer, " + std::to_string(row.tokens) + " tokens after " +
+                       std::to_string(row.past),
+                   row.microseconds, "us",
+                   1e6 * pass[OpClass::attention].seconds / static_cast<double>(model.layers));
+  }
   constexpr struct {
     std::uint64_t sequences;
     const char* microseconds;

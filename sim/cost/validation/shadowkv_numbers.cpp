@@ -47,15 +47,14 @@ std::vector<Check> checks(const policy::Registry&) {
 }  // namespace
 
 Source shadowkv_source() {
-  return {"ShadowKV",
-          "Sun, Chang, Bao, Zheng, Zheng, Liu, Dong, Chi, Chen, ShadowKV: KV Cache in Shadows for "
-          "High-Throughput "
-          "Long-Context LLM Inference, ICML 2025, arXiv 2410.21465; table of the project page",
-          {"The column \"infinite batch\" reads the cache of every sequence at 2 TiB/s, and weights not at "
-           "all; K is "
-           "1024 tokens."},
-          {},
-          checks};
+  return {
+      "ShadowKV",
+      "Sun, Chang, Bao, Zheng, Zheng, Liu, Dong, Chi, Chen, ShadowKV: KV Cache in Shadows for "
+      "High-Throughput Long-Context LLM Inference, ICML 2025, arXiv 2410.21465; table of the project page",
+      {"The column \"infinite batch\" reads the cache of every sequence at 2 TiB/s, and weights not at all; "
+       "K is 1024 tokens."},
+      {},
+      checks};
 }
 
 }  // namespace kvsim::cost

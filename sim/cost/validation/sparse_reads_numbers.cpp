@@ -48,11 +48,9 @@ std::vector<Check> checks(const policy::Registry&) {
 Source sparse_reads_source() {
   return {"Sparse reads",
           "Quest (arXiv 2406.10774), TidalDecode (arXiv 2410.05076), Double Sparsity (arXiv 2408.07092), "
-          "ReKV (ICLR "
-          "2025), Locret (arXiv 2410.01805)",
+          "ReKV (ICLR 2025), Locret (arXiv 2410.01805)",
           {"Shares of keys and values, 16 bits, 7B models with 32 layers of 32 KV heads; derived from the "
-           "papers' "
-           "settings where they print no number."},
+           "papers' settings where they print no number."},
           {},
           checks};
 }

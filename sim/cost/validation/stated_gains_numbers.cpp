@@ -44,13 +44,10 @@ std::vector<Check> checks(const policy::Registry&) {
 Source stated_gains_source() {
   return {"Gains that abstracts state",
           "RotateKV, KIVI (arXiv 2402.02750), GEAR, Keyformer (arXiv 2403.09054), MiniCache, ShadowKV (arXiv "
-          "2410.21465), "
-          "TidalDecode (arXiv 2410.05076), Double Sparsity (arXiv 2408.07092), CacheBlend (arXiv "
-          "2405.16444), InstInfer "
-          "(arXiv 2409.04992), RetrievalAttention (arXiv 2409.10516)",
+          "2410.21465), TidalDecode (arXiv 2410.05076), Double Sparsity (arXiv 2408.07092), CacheBlend "
+          "(arXiv 2405.16444), InstInfer (arXiv 2409.04992), RetrievalAttention (arXiv 2409.10516)",
           {"At equal batch no compression of the cache makes a decode step faster than the bytes it saves: "
-           "weights "
-           "and cache over weights and compressed cache."},
+           "weights and cache over weights and compressed cache."},
           {},
           checks};
 }

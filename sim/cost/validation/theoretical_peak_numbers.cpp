@@ -99,14 +99,13 @@ std::vector<Check> checks(const policy::Registry&) {
 }  // namespace
 
 Source theoretical_peak_source() {
-  return {
-      "Theoretical peak performance",
-      "Fu, Challenges in Deploying Long-Context Transformers: A Theoretical Peak Performance Analysis, arXiv "
-      "2405.08944; Yi-34B-200K on A100-80",
-      {"312 TFLOP/s, 2 TB/s and 20 GB/s of PCIe, all reached: no efficiencies, no launches.",
-       "Derived rows restate the paper's formulas on its inputs. Its printed numbers are recalled."},
-      0.02,
-      checks};
+  return {"Theoretical peak performance",
+          "Fu, Challenges in Deploying Long-Context Transformers: A Theoretical Peak Performance Analysis, "
+          "arXiv 2405.08944; Yi-34B-200K on A100-80",
+          {"312 TFLOP/s, 2 TB/s and 20 GB/s of PCIe, all reached: no efficiencies, no launches.",
+           "Derived rows restate the paper's formulas on its inputs. Its printed numbers are recalled."},
+          0.02,
+          checks};
 }
 
 }  // namespace kvsim::cost

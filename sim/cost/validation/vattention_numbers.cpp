@@ -65,13 +65,12 @@ std::vector<Check> checks(const policy::Registry&) {
 }  // namespace
 
 Source vattention_source() {
-  return {
-      "vAttention",
-      "Prabhu, Nayak, Mohan, Ramjee, Panwar, vAttention: Dynamic Memory Management for Serving LLMs without "
-      "PagedAttention, ASPLOS 2025, arXiv 2405.04437; github.com/microsoft/vattention",
-      {"One tensor of keys and one of values per layer; heads are shared by the devices."},
-      {},
-      checks};
+  return {"vAttention",
+          "Prabhu, Nayak, Mohan, Ramjee, Panwar, vAttention: Dynamic Memory Management for Serving LLMs "
+          "without PagedAttention, ASPLOS 2025, arXiv 2405.04437; github.com/microsoft/vattention",
+          {"One tensor of keys and one of values per layer; heads are shared by the devices."},
+          {},
+          checks};
 }
 
 }  // namespace kvsim::cost

@@ -28,8 +28,9 @@ std::vector<Check> checks(const policy::Registry&) {
       {"Orca (Oracle), token states", "38.2"},         {"Orca (Oracle), reservation", "25.2"},
       {"Orca (Oracle), external and other", "36.6"},   {"Orca (Max), external and other", "8.9"}};
   for (const auto& row : kExternal)
-    entries.not_derivable(std::string("Fig. 2, ") + row.quantity, row.published, "%",
-                          "external fragmentation needs the allocator and the requests themselves");
+    entries.not_derivable(
+        std::string("Fig. 2, ") + row.quantity, row.published, "%",
+        "external fragmentation depends on the lengths of the requests, which are not printed");
   entries.evidence(Evidence::recalled);
   const char* mean = "every request takes ShareGPT's mean lengths, 161 + 338, which are not read again";
   const Fragmentation longest = fragmentation(Allocator::longest, kMean, 2048, 16);
@@ -51,8 +52,7 @@ std::vector<Check> checks(const policy::Registry&) {
 Source vllm_source() {
   return {"vLLM",
           "Kwon, Li, Zhuang, Sheng, Zheng, Yu, Gonzalez, Zhang, Stoica, Efficient Memory Management for "
-          "Large Language "
-          "Model Serving with PagedAttention, SOSP 2023",
+          "Large Language Model Serving with PagedAttention, SOSP 2023",
           {"Shares of memory are averages over a request's life, which ShareGPT's mean request stands for."},
           {},
           checks};
