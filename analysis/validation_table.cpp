@@ -51,6 +51,7 @@ std::string verdict(const Check& check) {
   if (check.expected == Status::within) text += " " + percent(check.tolerance);
   if (!cost::holds(check)) return "**not " + text + "**";
   if (check.evidence == cost::Evidence::recalled) return "shown: " + text;
+  if (check.evidence == cost::Evidence::derived) return text + ", derived";
   return text;
 }
 
@@ -98,6 +99,8 @@ A test compares the page with the command's; another computes every row anew and
   above the printed bound.
 - **contradicted**: the source's own formula says otherwise; shown, not fitted to. **not derivable**: needs what no
   formula has.
+- **derived**: not printed there; what the source's formula or settings give by hand. All others were read in the
+  source, or in measurements it ships.
 - **shown**: the published number, or a condition it was compared under, is recalled and not read again; never
   asserted.
 - GB is 1e9 bytes and GiB 2^30. A source's unit is quoted as it stands; a note says when it means the other.
@@ -105,9 +108,9 @@ A test compares the page with the command's; another computes every row anew and
 )";
 
 void write_summary(std::ostream& out, const Records& summary) {
-  out << "| source | entries | exact | within | at most | contradicted | not derivable | recalled | mean "
-         "error of times "
-         "| asserted |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n";
+  out << "| source | entries | exact | within | at most | contradicted | not derivable | derived | recalled "
+         "| mean error of times | asserted |\n| --- |"
+      << " ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n";
   const std::size_t error = summary.column("time_error"), failed = summary.column("failed");
   for (const std::vector<Value>& row : summary.rows) {
     for (std::size_t column = 0; column < failed; ++column)
@@ -157,17 +160,19 @@ Records validation_records(const policy::Registry& policies) {
 
 Records validation_summary(const policy::Registry& policies) {
   Records records;
-  records.columns = {{"source", "", "where the numbers were published"},
-                     {"entries", "", "numbers compared"},
-                     {"exact", "", "equal as far as the source prints digits"},
-                     {"within", "", "within their tolerance"},
-                     {"at_most", "", "not above their bound"},
-                     {"contradicted", "", "by the source's own formula"},
-                     {"not_derivable", "", "by any formula"},
-                     {"recalled", "", "of all these: shown, not asserted"},
-                     {"failed", "", "that do not hold"},
-                     {"time_error", "%", "mean absolute relative error of the times within tolerances"},
-                     {"time_error_bound", "%", "what it may be at most"}};
+  records.columns = {
+      {"source", "", "where the numbers were published"},
+      {"entries", "", "numbers compared"},
+      {"exact", "", "equal as far as the source prints digits"},
+      {"within", "", "within their tolerance"},
+      {"at_most", "", "not above their bound"},
+      {"contradicted", "", "by the source's own formula"},
+      {"not_derivable", "", "by any formula"},
+      {"derived", "", "of all these: not printed, but what the source's formula or settings give"},
+      {"recalled", "", "of all these: shown, not asserted"},
+      {"failed", "", "that do not hold"},
+      {"time_error", "%", "mean absolute relative error of the times within tolerances"},
+      {"time_error_bound", "%", "what it may be at most"}};
   const auto per_cent = [](const std::optional<double>& share) {
     return share ? Value(std::round(1000 * *share) / 10) : Value();
   };
@@ -176,11 +181,11 @@ Records validation_summary(const policy::Registry& policies) {
     const cost::Tally counts = cost::tally(checks);
     records.rows.push_back({source.name, value(counts.entries), value(counts.exact), value(counts.within),
                             value(counts.at_most), value(counts.contradicted), value(counts.not_derivable),
-                            value(counts.recalled), value(counts.failed),
+                            value(counts.derived), value(counts.recalled), value(counts.failed),
                             per_cent(cost::mean_time_error(checks)), per_cent(source.time_error)});
   }
   std::vector<Value> total{std::string("all")};
-  for (std::size_t column = 1; column < 9; ++column) {
+  for (std::size_t column = 1; column <= records.column("failed"); ++column) {
     std::uint64_t sum = 0;
     for (const std::vector<Value>& row : records.rows) sum += std::get<std::uint64_t>(row[column]);
     total.emplace_back(sum);

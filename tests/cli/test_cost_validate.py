@@ -54,9 +54,9 @@ class Validate(CommandTest):
             mine = [row for row in rows if row["source"] == source]
             kinds = [sum(row["expected"] == kind for row in mine)
                      for kind in ("exact", "within", "at most", "contradicted", "not derivable")]
-            recalled = sum(row["evidence"] == "recalled" for row in mine)
-            counts = [str(count) for count in [len(mine), *kinds, recalled]]
-            self.assertEqual(next(cells for cells in table if cells[0] == source)[1:8], counts)
+            evidence = [sum(row["evidence"] == kind for row in mine) for kind in ("derived", "recalled")]
+            counts = [str(count) for count in [len(mine), *kinds, *evidence]]
+            self.assertEqual(next(cells for cells in table if cells[0] == source)[1:9], counts)
         self.assertEqual(next(cells for cells in table if cells[0] == "all")[1], str(len(rows)))
 
     def test_hashevict_by_its_formula(self):

@@ -117,6 +117,7 @@ Tally tally(const std::vector<Check>& checks) {
         ++counts.not_derivable;
         break;
     }
+    counts.derived += check.evidence == Evidence::derived;
     counts.recalled += check.evidence == Evidence::recalled;
     counts.failed += !holds(check);
   }

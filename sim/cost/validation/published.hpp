@@ -68,8 +68,8 @@ std::optional<double> mean_time_error(const std::vector<Check>& checks);
 /// How many checks of a source say what.
 struct Tally {
   std::size_t entries = 0, exact = 0, within = 0, at_most = 0, contradicted = 0, not_derivable = 0;
-  std::size_t recalled = 0;  ///< among all of them
-  std::size_t failed = 0;    ///< that do not hold
+  std::size_t derived = 0, recalled = 0;  ///< by evidence, among all of them
+  std::size_t failed = 0;                 ///< that do not hold
 };
 Tally tally(const std::vector<Check>& checks);
 

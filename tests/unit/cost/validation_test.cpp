@@ -166,6 +166,7 @@ TEST_CASE("relative errors have a sign, and their mean is of asserted times alon
   CHECK(counts.entries == 6);
   CHECK(counts.within == 4);
   CHECK(counts.recalled == 1);
+  CHECK(counts.derived == 0);
   CHECK(counts.failed == 2);  // 150 of 100 and 60 of 50
   CHECK_FALSE(mean_time_error({}).has_value());
 }
