@@ -174,6 +174,8 @@ void commit(const OutputOptions& options, const analysis::Document& document,
 }
 
 void run_fit(const Options& options, const analysis::CostStudy& study) {
+  if (!options.plot.empty())
+    usage_error("shows rows of costs, not what fits", "--plot", "Ask without --fit.");
   if (!options.sweep.empty())
     usage_error("looks for budget and batch itself", "--fit", "Ask without --sweep, one workload at a time.");
   check(study, false);
@@ -367,12 +369,12 @@ void add_cost_command(CLI::App& app) {
       ->add_option("--sweep", options->sweep,
                    "Every value with every other: prompt=8K,32K batch=1..64:x2 budget=5%..50%:+5%\n"
                    "generate=64,256 (..:xF multiplies, ..:+S adds)")
-      ->type_name("AXIS=LIST ...");
+      ->type_name("AXIS=LIST");
   command
       ->add_option("--fit", options->fit,
                    "Largest budget and batch within limits: memory=80GiB ttft=2s tpot=50ms\n"
                    "(memory: the machine's if not said)")
-      ->type_name("LIMIT ...");
+      ->type_name("LIMIT");
   command
       ->add_option("--plot", options->plot,
                    "Draw the figures that the rows allow into this folder, or the first of them as a\n"
@@ -382,7 +384,7 @@ void add_cost_command(CLI::App& app) {
       ->add_option("--calibrate", options->calibrate,
                    "Fit a machine's ceilings to the times in traces recorded on it; -o is a machine\n"
                    "file then, and --machine names a datasheet to start from")
-      ->type_name("TRACE ...")
+      ->type_name("TRACE")
       ->excludes("--model")
       ->excludes("--trace")
       ->excludes("--prompt")
@@ -401,6 +403,7 @@ void add_cost_command(CLI::App& app) {
   add_validate(*command);
   command->callback([options, command] {
     if (!command->get_subcommands().empty()) return;
+    refuse_existing(options->plot, options->overwrite);
     if (!options->calibrate.empty())
       return run_calibration({.traces = options->calibrate,
                               .machine = options->machine,

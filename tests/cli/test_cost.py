@@ -232,6 +232,24 @@ class Tables(CostTest):
         self.assertIn("TTFT", table)
 
 
+class Plots(CostTest):
+    asked = [*LLAMA_ON_A100, "--policy", "full", "--policy", "h2o", "--budget", "10%", "--sweep", "prompt=1K,4K,16K"]
+
+    def test_a_folder_gets_every_figure_and_a_file_the_first(self):
+        self.ok("cost", *self.asked, "--plot", "figures", "-o", "costs.csv", "--format", "csv")
+        folder = self.folder / "figures"
+        names = sorted(path.stem for path in folder.glob("*.gp"))
+        self.assertIn("cost-memory", names)
+        self.assertIn("cost-context", names)
+        for name in names:
+            self.assertTrue((folder / f"{name}.svg").read_text().startswith("<?xml"), name)
+        self.ok("cost", *self.asked, "--plot", "one.png")
+        self.assertTrue((self.folder / "one.png").read_bytes().startswith(b"\x89PNG"))
+        self.assertIn("one.png", self.fails(2, "cost", *self.asked, "--plot", "one.png"))
+        self.assertIn("--plot", self.fails(2, "cost", *LLAMA_ON_A100, "--prompt", "8K", "--fit", "ttft=1s", "--plot", "one.svg"))
+        self.ok("plot", "cost-context", "costs.csv", "-o", "context.svg")
+
+
 class Fit(CostTest):
     def fits(self, *arguments):
         return self.cost(*LLAMA_ON_A100, "--prompt", "32K", *arguments)
