@@ -99,10 +99,14 @@ std::uint64_t budget_tokens(const sim::Budget& budget, const cost::Model& model,
     tokens = std::floor(budget.value * static_cast<double>(prompt) + 1e-9);
   } else if (budget.unit == sim::Budget::Unit::bytes) {
     // Payload grows with tokens, in steps where groups of a quantisation are rounded up.
-    std::uint64_t below = 0, above = std::uint64_t{1} << 40;
     const auto fits = [&](std::uint64_t n) {
       return static_cast<double>(cost::full_cache_bytes(model, layout, n, 1)) <= budget.value;
     };
+    std::uint64_t below = 0, above = 1;
+    while (fits(above)) {
+      below = above;
+      above *= 2;
+    }
     while (above - below > 1) {
       const std::uint64_t middle = below + (above - below) / 2;
       (fits(middle) ? below : above) = middle;
