@@ -30,8 +30,8 @@ struct CostFit {
 };
 
 /// Every policy at every budget; without budgets at the largest that meets the limits, found by bisection (it
-/// meets them, one token more does not), or at its least if none does. Of the study's first workload. Errors
-/// as cost_rows().
+/// meets them, one token more does not), or at its least if none does. Of the study's first workload. Throws
+/// Error(usage) when a policy can be at none of its budgets: unlike in a sweep none is left out.
 std::vector<CostFit> cost_fits(const CostStudy& study, const CostLimits& limits);
 
 Records fit_records(const std::vector<CostFit>& fits);
