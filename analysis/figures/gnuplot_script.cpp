@@ -58,6 +58,7 @@ class Script {
     out_ += "\nset multiplot\n";
     common();
     for (std::size_t i = 0; i < panels.size(); ++i) panel(i, panels[i]);
+    legend();
     out_ += "unset multiplot\n";
     return std::move(out_);
   }
@@ -167,11 +168,26 @@ class Script {
          up(bar->label_height) + " center rotate by 90" + ink(palette_.ink));
   }
 
+  /// A plot of its own over the whole page: gnuplot folds a key that is taller than its plot.
   void legend() {
     if (legend_.empty()) return;
+    line("\n# legend");
+    line("unset border; unset tics; unset title; unset label; unset arrow; unset logscale; unset colorbox");
+    line(
+        "set lmargin at screen 0; set rmargin at screen 1; set bmargin at screen 0; set tmargin at screen 1");
+    line("set xrange [0:1]; set yrange [0:1]");
     line("set key at screen " + across(layout_.legend_left) + ',' + up(layout_.legend_top) +
          " left top Left reverse vertical maxrows " + std::to_string(layout_.legend_rows) +
          " samplen 2 spacing 1.15 noautotitle" + ink(palette_.ink));
+    std::vector<std::string> entries{"NaN"};
+    for (const LegendEntry& entry : legend_)
+      entries.push_back("keyentry with " + entry.style + " title " + gp_string(entry.title));
+    plot(entries);
+  }
+
+  void plot(const std::vector<std::string>& plots) {
+    for (std::size_t k = 0; k < plots.size(); ++k)
+      line((k == 0 ? "plot " : "     ") + plots[k] + (k + 1 < plots.size() ? ", \\" : ""));
   }
 
   void panel(std::size_t i, const PanelScript& script) {
@@ -193,15 +209,7 @@ class Script {
     reference_lines(figure_.panels[i]);
     for (const std::string& setting : script.settings) line(setting);
     if (map) colour_bar(i);
-    std::vector<std::string> plots = script.plots;
-    if (plots.empty()) plots.push_back("NaN");
-    if (i + 1 == layout_.panels.size()) {
-      legend();
-      for (const LegendEntry& entry : legend_)
-        plots.push_back("keyentry with " + entry.style + " title " + gp_string(entry.title));
-    }
-    for (std::size_t k = 0; k < plots.size(); ++k)
-      line((k == 0 ? "plot " : "     ") + plots[k] + (k + 1 < plots.size() ? ", \\" : ""));
+    plot(script.plots.empty() ? std::vector<std::string>{"NaN"} : script.plots);
   }
 
   const Figure& figure_;
