@@ -132,9 +132,13 @@ std::vector<CostRow> cost_rows(const CostStudy& study) {
     row.estimate = results[i].estimate;
     row.largest_batch = results[i].largest_batch;
   }
+  refuse_only_skipped(rows);
+  return rows;
+}
+
+void refuse_only_skipped(const std::vector<CostRow>& rows) {
   if (std::none_of(rows.begin(), rows.end(), [](const CostRow& row) { return row.estimate.has_value(); }))
     throw Error(ErrorKind::usage, rows.front().skipped);
-  return rows;
 }
 
 std::vector<CostRow> replayed_cost_rows(const CostStudy& study, const std::string& trace,

@@ -32,6 +32,9 @@ std::uint64_t budget_tokens(const sim::Budget& budget, const cost::Model& model,
 /// reason when no point can be.
 std::vector<CostRow> cost_rows(const CostStudy& study);
 
+/// Throws Error(usage) with the first reason when every row was skipped.
+void refuse_only_skipped(const std::vector<CostRow>& rows);
+
 /// What the lanes of a replay held instead of what rules say: a row per cell, in the order of the request, of
 /// the outcome's prompt and decode tokens at the study's first batch. `trace` is its name. Skipped cells, and
 /// cells that cannot be, are skipped.

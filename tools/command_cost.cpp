@@ -92,7 +92,9 @@ analysis::CostStudy study_of(const Options& options, cost::Model model) {
   study.model = std::move(model);
   study.machine = cost::find_machine(options.machine);
   study.serving = parse_serving(options.serving, study.model);
-  study.batches = numbers(options, "batch", options.batch, parse_count);
+  study.batches =
+      numbers(options, "batch", options.batch,
+              [](const std::string& text, const std::string& where) { return parse_count(text, where); });
   study.budgets = budgets_of(options);
   study.threads = options.threads;
   for (const AskedPolicy& asked :
@@ -228,8 +230,10 @@ void run_traced(const Options& options) {
   document.traces.push_back(
       {options.trace, source->content_sha256(), sequence.prompt_length(), sequence.decode_length()});
   document.settings.emplace_back("seed", request.seed);
-  show(options, study, analysis::replayed_cost_rows(study, options.trace, request, outcome),
-       std::move(document));
+  const std::vector<analysis::CostRow> rows =
+      analysis::replayed_cost_rows(study, options.trace, request, outcome);
+  analysis::refuse_only_skipped(rows);
+  show(options, study, rows, std::move(document));
 }
 
 /// Rows by the policies' rules.
@@ -330,6 +334,24 @@ void add_validate(CLI::App& cost) {
   });
 }
 
+/// Passes are fitted as the traces recorded them; nothing is served.
+void refuse_beside_calibration(const CLI::App& command) {
+  const std::vector<std::string> kept = {"--calibrate", "--machine",   "--format", "--output",
+                                         "--quiet",     "--overwrite", "--threads"};
+  for (const CLI::Option* option : command.get_options())
+    if (const std::string name = option->get_name();
+        !option->empty() && std::find(kept.begin(), kept.end(), name) == kept.end())
+      usage_error("does not go with --calibrate", name,
+                  "Traces say what was computed, and how: only --machine, --format and -o go with it.");
+}
+
+/// A sweep would silently take the place of what its option says. Budgets add up.
+void refuse_said_twice(const CLI::App& command, const Options& options) {
+  for (const std::string axis : {"prompt", "generate", "batch"})
+    if (!command.get_option("--" + axis)->empty() && !swept(options, axis).empty())
+      usage_error("is swept too", "--" + axis, "Say it once: the sweep may list its value.");
+}
+
 }  // namespace
 
 void add_cost_command(CLI::App& app) {
@@ -337,7 +359,8 @@ void add_cost_command(CLI::App& app) {
       app.add_subcommand("cost", "Bytes and seconds of policies that serve a model on a machine");
   command->footer(kExamples);
   const auto options = std::make_shared<Options>();
-  command->add_option("--model", options->model, "Name (kvsim cost models), a config.json or its folder");
+  command->add_option("--model", options->model, "Name (kvsim cost models), a config.json or its folder")
+      ->type_name("NAME");
   command->add_option("--machine", options->machine, "Name (kvsim cost machines) or a file")
       ->type_name("NAME");
   command->add_option("--prompt", options->prompt, "Tokens of every prompt: 8192, or 8K = 8 * 1024")
@@ -384,13 +407,7 @@ void add_cost_command(CLI::App& app) {
       ->add_option("--calibrate", options->calibrate,
                    "Fit a machine's ceilings to the times in traces recorded on it; -o is a machine\n"
                    "file then, and --machine names a datasheet to start from")
-      ->type_name("TRACE")
-      ->excludes("--model")
-      ->excludes("--trace")
-      ->excludes("--prompt")
-      ->excludes("--policy")
-      ->excludes("--fit")
-      ->excludes("--sweep");
+      ->type_name("TRACE");
   add_layout_options(*command, options->serving);
   add_output_options(*command, *options);
   command->add_option("--threads", options->threads, "Never changes a result (default: all)")
@@ -403,13 +420,16 @@ void add_cost_command(CLI::App& app) {
   add_validate(*command);
   command->callback([options, command] {
     if (!command->get_subcommands().empty()) return;
-    refuse_existing(options->plot, options->overwrite);
-    if (!options->calibrate.empty())
+    if (!options->calibrate.empty()) {
+      refuse_beside_calibration(*command);
       return run_calibration({.traces = options->calibrate,
                               .machine = options->machine,
                               .output = options->output,
                               .format = options->format,
                               .overwrite = options->overwrite});
+    }
+    if (!command->get_option("--plot")->empty()) check_plot_place(options->plot, options->overwrite);
+    refuse_said_twice(*command, *options);
     if (options->trace.empty()) return run_ruled(*options);
     for (const char* fixed : {"--prompt", "--generate"})
       if (!command->get_option(fixed)->empty()) usage_error("is the trace's", fixed, "Ask without --trace.");

@@ -105,7 +105,7 @@ std::vector<std::string> notes_of(const CostStudy& study, const std::vector<Cost
       names_of(study, [&](const policy::Composition& policy) { return reads_all_rows(study, policy); });
   const cost::Runtime& runtime = study.serving.runtime;
   if (!writers.empty() && runtime.attention == cost::Attention::flash)
-    notes.push_back(writers + ": reads the attention of the whole prompt; " +
+    notes.push_back(writers + ": the attention of the whole prompt is read; " +
                     (runtime.rows == cost::RowSource::written
                          ? "score matrices go through memory (or --rows recomputed)"
                          : "scores are computed twice"));

@@ -13,6 +13,7 @@ namespace kvsim::tools {
 namespace {
 
 constexpr std::size_t kMostValues = 100'000;  ///< of one axis
+constexpr double kMostCounted = 0x1p53;       ///< a double holds every whole number up to it
 
 std::vector<std::string_view> split(std::string_view text, char separator) {
   std::vector<std::string_view> out;
@@ -68,12 +69,15 @@ void append_values(std::vector<std::string>& out, std::string_view text, const s
                                    : 0;
   if (!(how == 'x' ? step > 1 && std::isfinite(step) : step > 0)) usage_error("is no range", where, hint);
   if (low > high) usage_error("ends before it begins", where, hint);
+  if (high > kMostCounted) usage_error("goes beyond the 2^53 that a range counts to", where);
   // The nudge lets 10% + 0.1% * 900 arrive at 100%.
   for (double value = low; value <= high * (1 + 1e-12); value = how == 'x' ? value * step : value + step) {
     if (out.size() >= kMostValues)
       usage_error("has more than " + std::to_string(kMostValues) + " values", where);
-    out.push_back(percent ? analysis::exact_text(value) + '%'
-                          : std::to_string(static_cast<std::uint64_t>(std::llround(value))));
+    std::string rounded = percent ? analysis::exact_text(value) + '%'
+                                  : std::to_string(static_cast<std::uint64_t>(std::llround(value)));
+    // Small steps of a factor round to the same number.
+    if (out.empty() || out.back() != rounded) out.push_back(std::move(rounded));
   }
 }
 
@@ -92,9 +96,16 @@ double parse_seconds(std::string_view text, const std::string& where) {
 }
 
 std::uint64_t parse_bytes(std::string_view text, const std::string& where) {
-  const sim::Budget size = sim::parse_budget(text);
-  if (size.unit != sim::Budget::Unit::bytes)
+  const auto refuse = [&] {
     usage_error("is no size", where, "Say it like 80GiB (2^30 bytes) or 80GB (10^9 bytes).");
+  };
+  sim::Budget size;
+  try {
+    size = sim::parse_budget(text);
+  } catch (const Error&) {
+    refuse();  // not as the budget it is not
+  }
+  if (size.unit != sim::Budget::Unit::bytes) refuse();
   if (size.value >= 0x1p63) usage_error("does not fit 64 bits", where);
   return static_cast<std::uint64_t>(size.value);
 }
@@ -128,12 +139,12 @@ std::uint64_t parse_tokens(std::string_view text, const std::string& where) {
   return *value << shift;
 }
 
-std::uint64_t parse_count(std::string_view text, const std::string& where) {
+std::uint64_t parse_count(std::string_view text, const std::string& where, const std::string& hint) {
   const bool whole = !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
-  if (!whole) usage_error(quoted(text) + " is no whole number", where);
+  if (!whole) usage_error(quoted(text) + " is no whole number", where, hint);
   const std::optional<std::uint64_t> value = number_of<std::uint64_t>(text);
-  if (!value) usage_error(quoted(text) + " does not fit 64 bits", where);
-  if (*value == 0) usage_error("must be at least 1", where);
+  if (!value) usage_error(quoted(text) + " does not fit 64 bits", where, hint);
+  if (*value == 0) usage_error("must be at least 1", where, hint);
   return *value;
 }
 
@@ -163,9 +174,12 @@ SweepAxis parse_axis(std::string_view text) {
 analysis::CostLimits parse_limits(const std::vector<std::string>& texts, std::uint64_t machine_memory) {
   analysis::CostLimits limits;
   limits.memory = machine_memory;
+  std::vector<std::string> seen;
   for (const std::string& text : texts) {
     const auto [name, value] = assignment(text, "--fit", "memory=80GiB, ttft=2s or tpot=50ms");
     const std::string where = "--fit " + quoted(text);
+    if (std::find(seen.begin(), seen.end(), name) != seen.end()) usage_error("is a second " + name, where);
+    seen.push_back(name);
     if (name == "memory")
       limits.memory = parse_bytes(value, where);
     else if (name == "ttft")
@@ -184,7 +198,8 @@ cost::Serving parse_serving(const ServingOptions& options, const cost::Model& mo
   if (options.stored_kv_heads == "expanded")
     layout.stored_kv_heads = model.query_heads;
   else if (!options.stored_kv_heads.empty())
-    layout.stored_kv_heads = parse_count(options.stored_kv_heads, "--stored-kv-heads");
+    layout.stored_kv_heads = parse_count(options.stored_kv_heads, "--stored-kv-heads",
+                                         "A number of heads, or expanded: one per query head.");
   layout.encoding = cost::find_encoding(options.kv);
   if (!options.page.empty()) layout.page = parse_tokens(options.page, "--page");
   layout.head_pages = options.head_pages;

@@ -12,8 +12,8 @@ namespace kvsim::tools {
 /// Tokens: 8192, or 8K = 8 * 1024 and 1M = 1024 * 1024. `where` names the option in messages. Throws
 /// Error(usage) for zero, signs, fractions, other letters and what does not fit 64 bits.
 std::uint64_t parse_tokens(std::string_view text, const std::string& where);
-/// How many of something: digits only, at least 1.
-std::uint64_t parse_count(std::string_view text, const std::string& where);
+/// How many of something: digits only, at least 1; `hint` is what messages end with.
+std::uint64_t parse_count(std::string_view text, const std::string& where, const std::string& hint = "");
 /// As parse_budgets(), tokens also as 2K.
 std::vector<sim::Budget> parse_cost_budgets(std::string_view list);
 

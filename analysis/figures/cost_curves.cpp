@@ -30,6 +30,16 @@ class Curves {
     return {asked.title, std::move(chart)};
   }
 
+  /// Whether some policy has two values of x with all else equal.
+  bool somewhere() const {
+    std::map<std::string, double> first;
+    for (const std::size_t row : view_.rows()) {
+      const auto x = across(row) ? std::nullopt : view_.number(row, spec_.x);
+      if (x && first.emplace(view_.label(row, apart()), *x).first->second != *x) return true;
+    }
+    return false;
+  }
+
   std::vector<std::string> apart() const {
     return over_budget() ? std::vector<std::string>{"budget"} : std::vector<std::string>{spec_.x};
   }
@@ -73,8 +83,8 @@ std::vector<Figure> cost_curves(const FigureTables& tables, const FigureChoice& 
   const Records* costs = tables.find("cost");
   if (costs == nullptr) return {};
   const CostView view(*costs, choice);
-  if (view.values(spec.x).size() < 2) return {};
   const Curves curves(view, spec);
+  if (!curves.somewhere()) return {};
   Figure figure;
   figure.name = spec.figure;
   for (const CostCurves::Panel& panel : spec.panels) figure.panels.push_back(curves.panel(panel));

@@ -63,7 +63,7 @@ struct CostCurves {
   const char* title = "";
   const char* reading = "";
 };
-/// None when the table has fewer than two values of `x`. A policy with a size of its own is a dashed line
+/// None when no two points differ in `x` alone. A policy with a size of its own is a dashed line
 /// where x is the budget.
 std::vector<Figure> cost_curves(const FigureTables& tables, const FigureChoice& choice,
                                 const CostCurves& curves);

@@ -15,11 +15,12 @@ void need(bool holds, std::string_view what, std::string_view where, std::string
 void check_heads(const Model& model, const Serving& serving) {
   const std::uint64_t stored = stored_heads(model, serving.layout), degree = serving.tensor_parallel;
   if (stored % model.kv_heads != 0 || model.query_heads % stored != 0)
-    usage_error(std::to_string(stored) + " stored KV heads are no whole multiple of the model's " +
-                    std::to_string(model.kv_heads) + " that divides its " +
-                    std::to_string(model.query_heads) + " query heads",
-                "stored KV heads",
-                "0 stores the model's own; the query heads' number is what expanding groups stores");
+    usage_error(
+        std::to_string(stored) + " stored KV heads are no whole multiple of the model's " +
+            std::to_string(model.kv_heads) + " that divides its " + std::to_string(model.query_heads) +
+            " query heads",
+        "stored KV heads",
+        "The model's own number is what caches store; the query heads' what codes store that expand groups");
   if (model.query_heads % degree != 0)
     usage_error(std::to_string(degree) + " devices do not divide " + std::to_string(model.query_heads) +
                     " query heads",
@@ -54,7 +55,7 @@ void check_serving(const Model& model, const Serving& serving) {
   if (serving.chunk > serving.prompt)
     usage_error(std::to_string(serving.chunk) + " tokens are more than the prompt's " +
                     std::to_string(serving.prompt),
-                "chunk", "0 takes the whole prompt at once");
+                "chunk", "Without chunks the whole prompt is computed at once");
   need(serving.generate <= ~std::uint64_t{0} - serving.prompt, "does not fit 64 bits",
        "prompt and generated tokens");
   check_heads(model, serving);

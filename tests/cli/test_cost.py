@@ -246,6 +246,9 @@ class Plots(CostTest):
         self.ok("cost", *self.asked, "--plot", "one.png")
         self.assertTrue((self.folder / "one.png").read_bytes().startswith(b"\x89PNG"))
         self.assertIn("one.png", self.fails(2, "cost", *self.asked, "--plot", "one.png"))
+        for wrong in "", "one.gif":
+            self.assertIn(".png", self.fails(2, "cost", *self.asked, "--plot", wrong))
+        self.assertFalse((self.folder / "one.gif").exists())
         self.assertIn("--plot", self.fails(2, "cost", *LLAMA_ON_A100, "--prompt", "8K", "--fit", "ttft=1s", "--plot", "one.svg"))
         self.ok("plot", "cost-context", "costs.csv", "-o", "context.svg")
 
@@ -336,6 +339,11 @@ class Traces(CostTest):
             self.fails(2, "cost", "--trace", "run.h5", "--machine", "t4", *more)
         self.fails(3, "cost", "--trace", "missing.h5", "--machine", "t4")
 
+    def test_no_table_of_nothing(self):
+        for option, wrong, why in (("--tp", "3", "do not divide"), ("--chunk", "16K", "more than the prompt"),
+                                   ("--batch", "18446744073709551615", "64 bits")):
+            message = self.fails(2, "cost", "--trace", "run.h5", "--machine", "t4", *self.asked, option, wrong)
+            self.assertIn(why, message)
 
     def test_replay_prices_its_rows(self):
         asked = ["--policy", "full", "--policy", "h2o", "--policy", "snapkv", "--budget", "25%"]
@@ -417,6 +425,7 @@ class Refusals(CostTest):
     def test_heads_must_divide(self):
         self.assertIn("3 devices do not divide 32", self.refused("--tp", "3"))
         self.assertIn("5 stored KV heads", self.refused("--stored-kv-heads", "5"))
+        self.assertIn("expanded", self.refused("--stored-kv-heads", "expandd"))
         config = {"model_type": "llama", "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2,
                   "num_attention_heads": 6, "num_key_value_heads": 4, "vocab_size": 100}
         (self.folder / "odd.json").write_text(json.dumps(config))
@@ -457,6 +466,12 @@ class Refusals(CostTest):
             self.refused("--policy", "full", "--sweep", wrong)
         self.refused("--sweep", "batch=1", "batch=2")
         self.refused("--sweep", "batch=1", "--fit", "ttft=1s")
+        self.assertIn("second ttft", self.refused("--fit", "ttft=1s", "ttft=2s"))
+        self.assertIn("80GiB", self.refused("--fit", "memory=80G"))
+        self.assertIn("2^53", self.refused("--sweep", "batch=1..18446744073709551615:x2"))
+        self.assertIn("swept too", self.refused("--sweep", "prompt=1K,2K"))
+        self.assertEqual([row["batch"] for row in self.cost(*LLAMA_ON_A100, "--prompt", "1K", "--sweep", "batch=1..3:x1.1")],
+                         [1, 2, 3])
         self.assertIn("1000000", self.refused("--sweep", "batch=1..2000:+1", "generate=1..2000:+1"))
 
     def test_oracles_are_served_by_nobody(self):

@@ -98,8 +98,9 @@ class Calibration(CommandTest):
         self.assertIn("2 threads", done.stderr)
         done = self.kvsim("cost", "--calibrate", "run.h5", "-o", "run.h5", "--overwrite")
         self.assertEqual(done.returncode, 2)
-        done = self.kvsim("cost", "--calibrate", "run.h5", "--model", "llama-3-8b")
-        self.assertEqual(done.returncode, 2)
+        for option, given in (("--model", "llama-3-8b"), ("--budget", "10%"), ("--batch", "2"), ("--page", "16"),
+                              ("--plot", "figures")):
+            self.assertIn(option, self.fails(2, "cost", "--calibrate", "run.h5", option, given))
 
 
 if __name__ == "__main__":

@@ -112,5 +112,15 @@ TEST_CASE("Over budgets, what has a size of its own is a line across") {
   CHECK(chart.series[1].points.size() == 2);
 }
 
+TEST_CASE("Budgets that differ only because prompts do are no curve over budgets") {
+  FigureTables of_prompts;
+  std::vector<CostRow> rows{point("snapkv", "10%", 8192, 0, 2), point("snapkv", "10%", 131072, 0, 2)};
+  rows[0].estimate->budget = 819;
+  rows[1].estimate->budget = 13107;
+  of_prompts.tables["cost"] = cost_records(rows);
+  CHECK(figure_kind("cost-budget").build(of_prompts, {}).empty());
+  CHECK(figure_kind("cost-context").build(of_prompts, {}).size() == 1);
+}
+
 }  // namespace
 }  // namespace kvsim::analysis
