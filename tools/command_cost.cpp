@@ -11,6 +11,7 @@
 #include "sim/base/error.hpp"
 #include "sim/table_files.hpp"
 #include "tools/command.hpp"
+#include "tools/cost_allocators.hpp"
 #include "tools/cost_calibration.hpp"
 #include "tools/cost_catalogue.hpp"
 #include "tools/cost_notes.hpp"
@@ -311,6 +312,33 @@ void add_list(CLI::App& cost, const char* name, const char* help,
   });
 }
 
+void add_allocators(CLI::App& cost) {
+  CLI::App* command = cost.add_subcommand(
+      "allocators", "What ways to give out cache memory leave unused, for requests of given lengths");
+  command->footer(
+      "Examples:\n  kvsim cost allocators requests.csv --model opt-13b --machine a100-40-sxm --page 16\n");
+  const auto question = std::make_shared<AllocatorQuestion>();
+  const auto options = std::make_shared<OutputOptions>();
+  command
+      ->add_option("FILE", question->requests,
+                   "csv with columns prompt and generated, in tokens, in order of arrival")
+      ->required();
+  command->add_option("--model", question->model, "As of kvsim cost")->required();
+  command->add_option("--machine", question->machine, "As of kvsim cost")->required();
+  command->add_option("--page", question->page, "Tokens per page")->capture_default_str()->type_name("N");
+  command
+      ->add_option("--max-tokens", question->max_tokens,
+                   "What a static cache reserves per request (default: the model's context)")
+      ->type_name("TOKENS");
+  add_output_options(*command, *options);
+  command->callback([=] {
+    refuse_to_overwrite_input(options->output, question->requests);
+    const analysis::Records records = allocator_records(*question);
+    commit(*options, {.analysis = "cost allocators", .traces = {}, .records = records}, {},
+           [&](std::ostream& out) { write_allocator_table(out, *question, records); });
+  });
+}
+
 /// Standard output or a file gets the results whatever they say; what does not hold is an error after them.
 void add_validate(CLI::App& cost) {
   CLI::App* validate = cost.add_subcommand(
@@ -417,6 +445,7 @@ void add_cost_command(CLI::App& app) {
            write_model_table);
   add_list(*command, "machines", "Machines known by name, and where their numbers come from", machine_records,
            write_machine_table);
+  add_allocators(*command);
   add_validate(*command);
   command->callback([options, command] {
     if (!command->get_subcommands().empty()) return;
