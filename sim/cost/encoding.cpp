@@ -64,16 +64,6 @@ std::uint64_t empty_bytes(const Encoding& encoding, std::uint64_t tokens, std::u
          packed_bytes(encoding, encoded, dim);
 }
 
-double effective_bits(const Encoding& encoding, std::uint64_t dim) {
-  const auto bits = static_cast<double>(encoding.bits);
-  if (encoding.group == 0) return bits;
-  const double shared =
-      encoding.grouping == Encoding::Grouping::channel
-          ? 1.0 / static_cast<double>(encoding.group)
-          : static_cast<double>(ceil_divided(dim, encoding.group)) / static_cast<double>(dim);
-  return bits + static_cast<double>(encoding.group_bits) * shared;
-}
-
 const std::vector<KvEncoding>& known_encodings() {
   static const std::vector<KvEncoding> kEncodings{
       alike("fp16", "16 bits per element; bf16 is as large", {}),

@@ -31,8 +31,6 @@ std::uint64_t encoded_bytes(const Encoding& encoding, std::uint64_t tokens, std:
 /// slots.
 std::uint64_t empty_bytes(const Encoding& encoding, std::uint64_t tokens, std::uint64_t empty,
                           std::uint64_t dim);
-/// Bits per element of vectors of `dim` components, scales included, far from the residual.
-double effective_bits(const Encoding& encoding, std::uint64_t dim);
 
 struct KvEncoding {
   std::string name = "fp16", source{};

@@ -81,10 +81,6 @@ double freed_page_share(double evicted, std::uint64_t page) {
   return std::pow(evicted, static_cast<double>(page));
 }
 
-std::uint64_t compaction_bytes(std::uint64_t kept, std::uint64_t slot_bytes) {
-  return checked_product("compaction", 2, kept, slot_bytes);
-}
-
 Fragmentation fragmentation(Allocator allocator, std::span<const Request> requests, std::uint64_t max_tokens,
                             std::uint64_t page) {
   if (allocator == Allocator::paged) check_page(page);

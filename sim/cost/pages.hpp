@@ -24,8 +24,6 @@ PageUse page_use(std::span<const sim::Residency> lane, std::uint32_t step, std::
 /// Expected share of pages that become free when a share of the tokens is evicted at random, without
 /// compaction: evicted^page.
 double freed_page_share(double evicted, std::uint64_t page);
-/// Bytes read and written to close the gaps of a lane: 2 * kept * bytes of a slot.
-std::uint64_t compaction_bytes(std::uint64_t kept, std::uint64_t slot_bytes);
 
 /// Ways to give memory to sequences that grow to lengths not known before.
 enum class Allocator {

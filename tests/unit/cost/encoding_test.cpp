@@ -7,8 +7,11 @@
 namespace kvsim::cost {
 namespace {
 
+/// Of so many tokens that a residual of the keys is empty.
 double bits_per_element(const std::string& name, std::uint64_t dim = 128) {
-  return effective_bits(find_encoding(name).keys, dim);
+  constexpr std::uint64_t kTokens = 1 << 20;
+  return 8 * static_cast<double>(encoded_bytes(find_encoding(name).keys, kTokens, dim)) /
+         static_cast<double>(kTokens * dim);
 }
 
 }  // namespace

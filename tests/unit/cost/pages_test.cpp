@@ -73,12 +73,6 @@ TEST_CASE("evicting at random frees few pages", "[cost][pages]") {
   CHECK(freed == Approx(0.1853).margin(0.0185));
 }
 
-TEST_CASE("compaction reads and writes what survives", "[cost][pages]") {
-  // 2048 tokens of 8 heads, K and V of 128 components of 2 bytes: 8.4 MB each way.
-  CHECK(compaction_bytes(2048, 8 * 2 * 128 * 2) == 2 * 8'388'608);
-  CHECK_THROWS_AS(compaction_bytes(~std::uint64_t{0}, 2), Error);
-}
-
 TEST_CASE("the last page wastes half a page on average", "[cost][pages]") {
   CHECK(pages_of(0, 16) == 0);
   CHECK(pages_of(16, 16) == 1);
