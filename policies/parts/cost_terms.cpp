@@ -139,6 +139,8 @@ Cost scored_cost(const Params& params, const CostShape& shape, const Scoring& sc
     if (out.streams) out.prompt = streamed(shape, scoring, room, out.step_slot);
   }
   if (out.streams) return out;
+  // A prompt within the budget is not scored, unless decoding goes on from its scores.
+  if (out.appends && shape.prompt <= shape.budget) return out;
   out.prompt_rows = scoring.prompt_rows;
   out.prompt = scoring.prompt;
   out.scratch_bytes = scoring.scratch + whole_bytes(sets.count * real(shape.prompt) * kScoreBytes);

@@ -50,7 +50,7 @@ class PromptPasses {
 };
 
 /// One more prefill of which the last layer's MLP and the logits are left out, as often as a request pays for
-/// it.
+/// it. Its host is as slow as the first one's.
 void add_extra_prefills(PassTime& pass, const DevicePass& device, const Serving& serving, double times) {
   if (times == 0) return;
   OpTime spared;
@@ -60,6 +60,7 @@ void add_extra_prefills(PassTime& pass, const DevicePass& device, const Serving&
     add(all, pass[op], 1);
   add(all, spared, -1);
   add(pass[OpClass::policy], all, times);
+  pass.host += times * pass.host;
 }
 
 std::vector<std::uint64_t> limit_steps(const Holding& holding) {

@@ -365,6 +365,9 @@ TEST_CASE("What a policy does is priced by where it happens", "[latency]") {
   const PassTime plain = prefill({});
   const double extra = prefill(measured)[OpClass::policy].seconds;  // a tenth of the requests pay
   CHECK(extra == Approx(0.097 * plain.seconds()).epsilon(0.02));
+  serving.runtime.host_floor = 10;  // s: the second prefill waits for it as the first does
+  CHECK(prefill(measured).seconds() == Approx(11).epsilon(0.001));
+  serving.runtime.host_floor = 0;
   serving.runtime.row_share = 0;
   CHECK(prefill(measured).seconds() == plain.seconds());
   serving.runtime = {};

@@ -115,8 +115,12 @@ TEST_CASE("snapkv recomputes its window: 137 GFLOP in 32 layers at 16K", "[polic
   // Gathering 2048 tokens of 8 lanes moves 8.4 MB, read and written.
   const double moved = 2.0 * 2048 * 8 * 512, pooled = 2.0 * 4 * 32 * 16384, ranked = 4.0 * 8 * 16384;
   CHECK(snapkv.prompt.bytes == moved + pooled + ranked);
-  // Nothing leaves a prompt that fits.
-  CHECK(cost("snapkv", 1000, 2048).prompt.bytes == 2.0 * 4 * 32 * 1000);
+  // Nothing leaves a prompt that fits: it is not even scored, where decoding only appends.
+  const policy::Cost fits = cost("snapkv", 1000, 2048);
+  CHECK(fits.prompt.bytes == 0);
+  CHECK(fits.prompt_rows == 0);
+  CHECK(fits.scratch_bytes == 0);
+  CHECK(cost("h2o", 1000, 2048).prompt_rows == policy::kAllRows);
 }
 
 TEST_CASE("h2o adds up every causal score of the prompt", "[policy_cost]") {
