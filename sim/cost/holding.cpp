@@ -71,13 +71,20 @@ std::uint64_t copies(std::uint64_t stored_kv_heads, std::uint64_t kv_heads) {
 
 /// What lanes with these budgets hold under the eviction's rule.
 struct Rule {
+  const Model& model;
   std::uint64_t prompt = 0, overshoot = 0;
   bool appends = false, streams = false;
 
   LaneGroup lane(std::uint64_t budget, std::uint64_t lanes) const {
-    if (budget == kNoLimit) return {lanes, prompt, kNoLimit};
-    const std::uint64_t limit = budget + overshoot;
-    return {lanes, std::min(prompt, streams ? limit : budget), appends ? kNoLimit : limit};
+    if (budget == kNoLimit) return windowed({lanes, prompt, kNoLimit});
+    const std::uint64_t limit = checked_sum("a budget", budget, overshoot);
+    return windowed({lanes, std::min(prompt, streams ? limit : budget), appends ? kNoLimit : limit});
+  }
+
+ private:
+  /// What the model's window hides for good leaves, whatever the policy.
+  LaneGroup windowed(const LaneGroup& lane) const {
+    return {lane.lanes, model.within_window(lane.after_prompt), model.within_window(lane.limit)};
   }
 };
 
@@ -137,7 +144,7 @@ Holding rule_holding(const policy::Composition& composition, const Model& model,
   const std::uint64_t stored = stored_kv_heads == 0 ? model.kv_heads : stored_kv_heads;
   const std::uint64_t times = copies(stored, model.kv_heads);
   const policy::Cost cost = eviction.cost(shape_of(composition, model, prompt, budget));
-  const Rule rule{prompt, eviction.overshoot(), cost.appends, cost.streams};
+  const Rule rule{model, prompt, eviction.overshoot(), cost.appends, cost.streams};
   if (eviction.spec->own_budget) return {{{model.layers, {rule.lane(kNoLimit, stored)}}}};
 
   if (budget < composition.floor())

@@ -48,6 +48,8 @@ void check_holding(const Model& model, std::uint64_t stored_kv_heads, const Hold
 /// hold everything, and `budget` is not looked at. `stored_kv_heads`: a multiple of the model's; 0: the
 /// model's. Throws Error(usage) when the budget is below the policy's floor or above prompt + generate, for
 /// oracles, and as the allocation does.
+/// No lane holds more than a sliding window (Model::window): runtimes let go of what no later token attends
+/// to. Of what a policy keeps it is taken to be all within the window.
 Holding rule_holding(const policy::Composition& composition, const Model& model,
                      std::uint64_t stored_kv_heads, std::uint64_t prompt, std::uint64_t generate,
                      std::uint64_t budget);
@@ -57,11 +59,13 @@ bool splits_by_trace(const policy::Composition& composition);
 
 /// What a replayed cell held, lane by lane: exact after the prompt and at the last step, and between them for
 /// lanes that only grow or have stopped growing. `stored_kv_heads` is a multiple of the outcome's heads, each
-/// lane is stored so many times; 0: once. Throws Error(bug) for a skipped cell.
+/// lane is stored so many times; 0: once. A replay knows no window: what it held is held. Throws Error(bug)
+/// for a skipped cell.
 Holding replayed_holding(const sim::Outcome& outcome, const sim::CellOutcome& cell,
                          std::uint64_t stored_kv_heads);
 
-/// What the eviction and the allocation cost, of one layer and sequence. Throws Error(usage) for oracles,
+/// What the eviction and the allocation cost, of one layer and sequence; keys, values and scores are counted
+/// in 16 bits, lanes that are stored several times as one. Throws Error(usage) for oracles,
 /// which nobody can build.
 policy::Cost cost_of(const policy::Composition& composition, const Model& model, std::uint64_t prompt,
                      std::uint64_t budget);

@@ -333,8 +333,12 @@ Memory prefill_peak(const Model& model, const Machine& machine, const Serving& s
     memory.activations = activation_bytes(share, serving, pass);
     return memory;
   };
-  const Moment before{.whole = earlier}, all{.whole = serving.prompt};
   const std::uint64_t last = serving.prompt - earlier;
+  const auto rested = [&](std::uint64_t tokens) { return Moment{.whole = model.within_window(tokens)}; };
+  const auto in_work = [&](std::uint64_t past, std::uint64_t tokens) {
+    return Moment{.whole = model.within_window(past) + tokens};
+  };
+  const Moment before = rested(earlier), all = in_work(earlier, last);
   Memory peak = at(Moment{}, all, before,
                    {.tokens = last,
                     .attended = serving.prompt,
@@ -344,7 +348,8 @@ Memory prefill_peak(const Model& model, const Machine& machine, const Serving& s
                                  ceil_divided(cost.scratch_bytes, serving.tensor_parallel));
   if (earlier == 0) return peak;
   // The chunk before the last may be longer than the last.
-  const Memory previous = at(cost.streams ? Moment{} : before, before, before,
+  const std::uint64_t past = earlier - chunk;
+  const Memory previous = at(cost.streams ? Moment{} : before, in_work(past, chunk), rested(past),
                              {.tokens = chunk,
                               .attended = earlier,
                               .logits_rows = std::min(rows, chunk),

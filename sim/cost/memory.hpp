@@ -42,7 +42,8 @@ Memory memory_at(const Model& model, const Machine& machine, const Serving& serv
 
 /// The moment of the prefill that needs most. Evictions that score when the prompt ends hold the whole prompt
 /// of the layer in work and the budgets of the layers before it; a policy that streams its prompt never holds
-/// more than its budget; one that keeps everything holds everything.
+/// more than its budget; one that keeps everything holds everything. Under a sliding window chunks find the
+/// window's tokens alone in the cache, and the layer in work holds its whole chunk beside them.
 Memory prefill_peak(const Model& model, const Machine& machine, const Serving& serving,
                     const Holding& holding, const policy::Cost& cost);
 

@@ -2,8 +2,6 @@
 
 #include <sys/stat.h>
 
-#include <algorithm>
-#include <cctype>
 #include <initializer_list>
 
 #include "sim/base/error.hpp"
@@ -195,13 +193,6 @@ std::uint64_t block_extras(const Model& model) {
   return total;
 }
 
-std::string lower(std::string_view text) {
-  std::string out(text);
-  std::transform(out.begin(), out.end(), out.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return out;
-}
-
 }  // namespace
 
 std::uint64_t Model::block_matrix_parameters() const {
@@ -295,9 +286,8 @@ const std::vector<Model>& known_models() {
 
 Model find_model(const std::string& name_or_path) {
   std::vector<std::string> names;
-  const std::string wanted = lower(name_or_path);
   for (const Model& model : known_models()) {
-    if (model.name == wanted) return model;
+    if (edit_distance(model.name, name_or_path) == 0) return model;
     names.push_back(model.name);
   }
   struct stat status {};

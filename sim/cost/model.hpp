@@ -1,5 +1,6 @@
 #pragma once
 /// The shape of a language model, as far as bytes and operations depend on it.
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -23,6 +24,10 @@ struct Model {
   bool qkv_bias = false, output_bias = false, mlp_bias = false, head_bias = false;
   bool qk_norm = false;  ///< a norm over head_dim of queries and keys (Qwen3)
 
+  /// Of so many tokens, the newest included, those that the newest attends to: the rest may leave the cache.
+  std::uint64_t within_window(std::uint64_t tokens) const {
+    return window == 0 ? tokens : std::min(tokens, window);
+  }
   /// Parameters of one block's matrices: h*D*Hq + h*Hk*(D + Dv) + Hq*Dv*h + m*h*f, m = 3 (gated) or 2.
   std::uint64_t block_matrix_parameters() const;
   /// Embedding, head if it is not the embedding, learned positions.

@@ -43,6 +43,23 @@ TEST_CASE("A rule's holding fills the budget and stays there, or appends", "[hol
   CHECK(roomy.tokens(500) == 256 * 1200);
 }
 
+TEST_CASE("no lane holds what a sliding window hides", "[holding]") {
+  Model sliding = model();
+  sliding.window = 400;
+  const auto held = [&](const char* policy, std::uint64_t prompt, std::uint64_t budget, std::uint64_t step) {
+    return rule_holding(policy_of(policy), sliding, 0, prompt, 500, budget).tokens(step) / 256;
+  };
+  CHECK(held("full", 1000, 1, 0) == 400);
+  CHECK(held("full", 1000, 1, 500) == 400);
+  CHECK(held("full", 300, 1, 99) == 399);
+  CHECK(held("full", 300, 1, 101) == 400);
+  CHECK(held("snapkv", 1000, 150, 0) == 150);
+  CHECK(held("snapkv", 1000, 150, 500) == 400);
+  CHECK(held("h2o", 1000, 150, 500) == 150);
+  CHECK(held("h2o", 1000, 700, 500) == 400);
+  CHECK(held("snapkv(window=8)+pyramid", 1000, 150, 0) <= 150);
+}
+
 TEST_CASE("a streamed prompt fills up to what a query may attend", "[holding]") {
   // With phase=post B + 1 tokens are there when a query attends, in the prompt as later.
   const Holding stream = rule_holding(policy_of("h2o(prompt=stream,phase=post)"), model(), 0, 1000, 500, 100);

@@ -215,6 +215,7 @@ Configuration random_configuration(std::uint64_t seed) {
   out.cost.scratch_bytes = draws.within(0, 500);
   out.cost.streams = draws.within(0, 4) == 0;
   out.cost.decode_rows = draws.coin();
+  if (draws.coin()) model.window = draws.within(1, 40);
   for (std::uint64_t left = model.layers; left > 0;) {
     LayerGroup group{draws.within(1, left), {}};
     left -= group.layers;
@@ -259,9 +260,12 @@ std::uint64_t slow_prefill(const Configuration& c) {
   for (std::uint64_t begin = 0; begin < serving.prompt; begin += chunk) {
     const std::uint64_t end = std::min(begin + chunk, serving.prompt);
     const bool last = end == serving.prompt;
-    Lanes held = c.cost.streams ? done : constant(done, begin);
+    const auto reached = [&](std::uint64_t tokens) {
+      return c.model.window != 0 && tokens > c.model.window ? c.model.window : tokens;
+    };
+    Lanes held = c.cost.streams ? done : constant(done, reached(begin));
     for (std::size_t layer = 0; layer < held.size(); ++layer) {
-      if (!c.cost.streams) held[layer].assign(held[layer].size(), end);
+      if (!c.cost.streams) held[layer].assign(held[layer].size(), reached(begin) + end - begin);
       const std::uint64_t rows = serving.runtime.logits_rows == 0 ? 1 : serving.runtime.logits_rows;
       std::uint64_t bytes = slow_cache(c.model, serving, c.cost.metadata, held, room).total() +
                             slow_activations(c.model, serving, end - begin, end, std::min(rows, end - begin),
@@ -269,7 +273,10 @@ std::uint64_t slow_prefill(const Configuration& c) {
       for (std::uint64_t sequence = 0; last && sequence < serving.batch; ++sequence)
         bytes += (c.cost.scratch_bytes + serving.tensor_parallel - 1) / serving.tensor_parallel;
       most = std::max(most, bytes);
-      if (last) held[layer] = done[layer];
+      if (last)
+        held[layer] = done[layer];
+      else if (!c.cost.streams)
+        held[layer].assign(held[layer].size(), reached(end));
     }
   }
   return most;
@@ -480,6 +487,25 @@ TEST_CASE("policies that compress layer by layer peak at one whole layer", "[cos
   serving.chunk = 30;
   CHECK(cache({}) == 180 * 32);
   CHECK(cache({.streams = true}) == 40 * 32);
+}
+
+TEST_CASE("a sliding window leaves its tokens and the chunk in work", "[cost][memory]") {
+  Model model = small_model();  // two layers of two lanes, 16 bytes per token and lane
+  model.window = 25;
+  Serving serving{.prompt = 100, .generate = 10};
+  const Holding all = uniform_holding(model, serving.layout, 25, 25);
+  const auto cache = [&] { return prefill_peak(model, Machine{}, serving, all, {}).keys_values; };
+  CHECK(cache() == (25 + 100) * 32);
+  serving.chunk = 50;
+  CHECK(cache() == (25 + 25 + 50) * 32);
+  // The chunk of 30 before the last, of 10, is the one that needs most.
+  serving.chunk = 30;
+  CHECK(cache() == (25 + 25 + 30) * 32);
+  model.window = 100;  // hides nothing
+  serving.chunk = 0;
+  CHECK(
+      prefill_peak(model, Machine{}, serving, uniform_holding(model, serving.layout, 100), {}).keys_values ==
+      200 * 32);
 }
 
 TEST_CASE("activations of fused and eager attention", "[cost][memory]") {
