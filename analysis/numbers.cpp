@@ -35,6 +35,11 @@ std::string rounded_text(double value, int decimals) {
   if (size < 1e15 && std::floor(value) == value) return to_text(value + 0.0, std::chars_format::fixed, 0);
   if (size < 0.5 * std::pow(10.0, -decimals) || size >= 1e15)
     return to_text(value, std::chars_format::scientific, 1);
+  return fixed_text(value, decimals);
+}
+
+std::string fixed_text(double value, int decimals) {
+  require_finite(value);
   return to_text(value, std::chars_format::fixed, decimals);
 }
 

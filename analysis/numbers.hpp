@@ -1,5 +1,6 @@
 #pragma once
-/// Numbers as text. Both throw Error(bug) for what is not finite: an undefined metric is null, never NaN.
+/// Numbers as text. All that take one throw Error(bug) for what is not finite: an undefined metric is null,
+/// never NaN.
 #include <cstdint>
 #include <string>
 
@@ -11,6 +12,9 @@ std::string exact_text(double value);
 /// For people: four decimals unless told, so that shares read as percent do; what would round to nothing
 /// keeps two digits (3.2e-06), and whole numbers show no decimals.
 std::string rounded_text(double value, int decimals = 4);
+
+/// So many decimals, zeros at the end included.
+std::string fixed_text(double value, int decimals);
 
 /// For people: "384 KiB", four digits at most.
 std::string bytes_text(std::uint64_t bytes);

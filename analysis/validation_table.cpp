@@ -1,13 +1,10 @@
 #include "analysis/validation_table.hpp"
 
-#include <array>
-#include <charconv>
 #include <cmath>
 #include <ostream>
 
-#include "analysis/document.hpp"
 #include "analysis/numbers.hpp"
-#include "sim/base/error.hpp"
+#include "analysis/text_table.hpp"
 #include "sim/cost/validation/published.hpp"
 
 namespace kvsim::analysis {
@@ -16,14 +13,6 @@ namespace {
 using cost::Check;
 using cost::Source;
 using cost::Status;
-
-std::string fixed_text(double value, int decimals) {
-  std::array<char, 400> text;
-  const auto end =
-      std::to_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed, decimals);
-  if (end.ec != std::errc()) bug("a number does not fit its text");
-  return {text.data(), end.ptr};
-}
 
 /// Four digits, at least those that the source prints.
 std::string ours_text(const Check& check) {
@@ -196,15 +185,34 @@ Records validation_summary(const policy::Registry& policies) {
 }
 
 void write_validation_table(std::ostream& out, const policy::Registry& policies) {
-  Document summary{.analysis = "cost validate", .traces = {}, .records = validation_summary(policies)};
+  const Records summary = validation_summary(policies);
+  const std::size_t counted = summary.column("time_error");
+  TextTable table;
+  table.add_column("source", Align::left);
+  for (const char* heading : {"rows", "exact", "within", "at most", "contra- dicted", "not deriv- able",
+                              "derived", "re- called", "failed"})
+    table.add_column(heading, Align::right);
+  table.add_column("error of times %", Align::point);
+  table.add_column("at most %", Align::point);
+  for (const std::vector<Value>& row : summary.rows) {
+    std::vector<std::string> fields;
+    for (std::size_t column = 0; column < counted; ++column) fields.push_back(exact_field(row[column], "-"));
+    for (std::size_t column = counted; column < row.size(); ++column) {
+      const std::optional<double> per_cent = number(row[column]);
+      fields.push_back(per_cent ? fixed_text(*per_cent, 1) : "-");
+    }
+    table.add_row(fields);
+  }
+  table.print_head(out);
+  for (std::size_t row = 0; row < summary.rows.size(); ++row) table.print_row(out, row);
+  out << '\n';
   for (const Source& source : cost::validation_sources())
     for (const Check& check : source.checks(policies))
       if (!cost::holds(check))
-        summary.notes.push_back(source.name + ": " + check.quantity + ": published " + printed(check) +
-                                ", ours " + ours_text(check) + ", expected " +
-                                cost::status_name(check.expected));
-  summary.notes.push_back("Every entry: --format md (the page sim/cost/VALIDATION.md), csv or json.");
-  write_document(out, Format::table, summary);
+        out << source.name << ": " << check.quantity << ": published " << printed(check) << ", ours "
+            << ours_text(check) << ", expected " << cost::status_name(check.expected) << '\n';
+  out << "error of times: mean, absolute; derived and recalled are of the others: sim/cost/VALIDATION.md\n"
+         "every entry: --format md (that page), csv or json\n";
 }
 
 void write_validation_page(std::ostream& out, const policy::Registry& policies) {
