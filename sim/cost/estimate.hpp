@@ -9,11 +9,11 @@
 namespace kvsim::cost {
 
 struct Estimate {
-  std::uint64_t budget = 0;  ///< tokens per lane; the whole sequence for policies without one
-  Memory prefill{};          ///< when the prefill needs most
-  Memory at_end{};           ///< after the last generated token
-  std::uint64_t peak() const;
-  bool fits = false;  ///< the peak fits the machine's memory
+  std::uint64_t budget = 0;    ///< tokens per lane; the whole sequence for policies without one
+  Memory prefill{};            ///< when the prefill needs most
+  Memory at_end{};             ///< after the last generated token
+  std::uint64_t peak() const;  ///< of both; KIVI's residual of keys may exceed it by R - 1 tokens between
+  bool fits = false;           ///< the peak fits the machine's memory
   Latency time{};
 };
 

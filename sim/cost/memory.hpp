@@ -28,7 +28,7 @@ struct Memory {
 /// Bytes of the weights on one of `tensor_parallel` devices.
 std::uint64_t weight_bytes(const Model& model, const Runtime& runtime, std::uint64_t tensor_parallel);
 
-/// Uncompressed cache of b sequences of n tokens: b * n * L * Hs * (Dk k_K + Dv k_V).
+/// Cache of b sequences of n tokens that all stay, window or not: b * n * L * Hs * (Dk k_K + Dv k_V).
 std::uint64_t full_cache_bytes(const Model& model, const Layout& layout, std::uint64_t tokens,
                                std::uint64_t batch);
 

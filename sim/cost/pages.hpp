@@ -13,7 +13,7 @@ std::uint64_t pages_of(std::uint64_t tokens, std::uint64_t page);
 /// The least power of two that holds so many.
 std::uint64_t power_of_two(std::uint64_t tokens);
 
-/// Slots and pages a lane uses when nothing moves: a page is free only when every token in it is gone.
+/// Slots and pages of a replayed lane whose tokens never move: counted, where memory_at() expects.
 struct PageUse {
   std::uint64_t slots = 0;  ///< tokens held
   std::uint64_t pages = 0;  ///< pages with a token in them
