@@ -2,6 +2,7 @@
 
 #include <boost/json/basic_parser_impl.hpp>
 #include <boost/json/value_stack.hpp>
+#include <charconv>
 #include <unordered_set>
 #include <vector>
 
@@ -117,6 +118,12 @@ class StrictHandler {
   std::size_t values_left_;
 };
 
+/// Text that reads back as the number: "1e+300", not its digits.
+std::string shortest(double number) {
+  char text[32];
+  return {text, std::to_chars(text, text + sizeof text, number).ptr};
+}
+
 }  // namespace
 
 json::value parse_strict_json(std::string_view text, const std::string& where, std::size_t max_values) {
@@ -175,10 +182,8 @@ double JsonObject::number(std::string_view key, double low, double high) const {
   const json::value& value = at(key);
   if (!value.is_number()) input_error("expected a number", path(key));
   const auto number = value.to_number<double>();
-  if (!(number >= low && number <= high)) {
-    input_error(std::to_string(number) + " is outside " + std::to_string(low) + ".." + std::to_string(high),
-                path(key));
-  }
+  if (!(number >= low && number <= high))
+    input_error(shortest(number) + " is outside " + shortest(low) + ".." + shortest(high), path(key));
   return number;
 }
 
