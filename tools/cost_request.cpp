@@ -30,14 +30,14 @@ std::pair<std::string, std::string_view> assignment(std::string_view text, const
                                                     const char* example) {
   const std::size_t equals = text.find('=');
   if (equals == std::string_view::npos || equals == 0 || equals + 1 == text.size())
-    usage_error("is not NAME=VALUE", option + " " + kvsim::quoted(text),
+    usage_error("is not NAME=VALUE", option + " " + quoted(text),
                 std::string("Say it like ") + example + ".");
   return {std::string(text.substr(0, equals)), text.substr(equals + 1)};
 }
 
 [[noreturn]] void unknown(const std::string& what, std::string_view name, const std::string& option,
                           const std::vector<std::string>& known) {
-  usage_error("unknown " + what + " " + kvsim::quoted(name), option, suggestion(name, known));
+  usage_error("unknown " + what + " " + quoted(name), option, suggestion(name, known));
 }
 
 /// A number that a range counts with: percents as they are, tokens in units of one.
@@ -131,19 +131,19 @@ std::uint64_t parse_tokens(std::string_view text, const std::string& where) {
   if (text.ends_with('M')) shift = 20;
   if (shift > 0) digits.remove_suffix(1);
   const bool whole = !digits.empty() && digits.find_first_not_of("0123456789") == std::string_view::npos;
-  if (!whole) usage_error(kvsim::quoted(text) + " is no number of tokens", where, hint);
+  if (!whole) usage_error(quoted(text) + " is no number of tokens", where, hint);
   const std::optional<std::uint64_t> value = number_of<std::uint64_t>(digits);
   if (!value || *value > (~std::uint64_t{0} >> shift))
-    usage_error(kvsim::quoted(text) + " does not fit 64 bits", where, hint);
+    usage_error(quoted(text) + " does not fit 64 bits", where, hint);
   if (*value == 0) usage_error("must be at least 1", where, hint);
   return *value << shift;
 }
 
 std::uint64_t parse_count(std::string_view text, const std::string& where, const std::string& hint) {
   const bool whole = !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
-  if (!whole) usage_error(kvsim::quoted(text) + " is no whole number", where, hint);
+  if (!whole) usage_error(quoted(text) + " is no whole number", where, hint);
   const std::optional<std::uint64_t> value = number_of<std::uint64_t>(text);
-  if (!value) usage_error(kvsim::quoted(text) + " does not fit 64 bits", where, hint);
+  if (!value) usage_error(quoted(text) + " does not fit 64 bits", where, hint);
   if (*value == 0) usage_error("must be at least 1", where, hint);
   return *value;
 }
@@ -167,7 +167,7 @@ SweepAxis parse_axis(std::string_view text) {
   if (std::find(kAxes.begin(), kAxes.end(), name) == kAxes.end()) unknown("axis", name, "--sweep", kAxes);
   SweepAxis axis{name, {}};
   for (const std::string_view item : split(list, ','))
-    append_values(axis.values, item, "--sweep " + kvsim::quoted(text));
+    append_values(axis.values, item, "--sweep " + quoted(text));
   return axis;
 }
 
@@ -177,7 +177,7 @@ analysis::CostLimits parse_limits(const std::vector<std::string>& texts, std::ui
   std::vector<std::string> seen;
   for (const std::string& text : texts) {
     const auto [name, value] = assignment(text, "--fit", "memory=80GiB, ttft=2s or tpot=50ms");
-    const std::string where = "--fit " + kvsim::quoted(text);
+    const std::string where = "--fit " + quoted(text);
     if (std::find(seen.begin(), seen.end(), name) != seen.end()) usage_error("is a second " + name, where);
     seen.push_back(name);
     if (name == "memory")
