@@ -11,7 +11,7 @@
 namespace kvsim::analysis {
 
 struct CostLimits {
-  std::uint64_t memory = 0;                          ///< bytes per device
+  std::uint64_t memory = 0;                          ///< bytes per device; the host's are its own
   std::optional<double> first_token{}, per_token{};  ///< s
 
   /// The first of "memory", "ttft" and "tpot" that an estimate exceeds; empty: it keeps to all of them.

@@ -50,8 +50,9 @@ void add_identity(std::vector<Column>& out) {
 }
 
 void add_fit(std::vector<Column>& out) {
-  out.push_back({{"fits", "", "yes or no: peak_bytes within the machine's memory"},
-                 estimated([](const Estimate& e) { return std::string(e.fits ? "yes" : "no"); })});
+  out.push_back(
+      {{"fits", "", "yes or no: peak_bytes within the machine's memory, host_bytes within the host's"},
+       estimated([](const Estimate& e) { return std::string(e.fits ? "yes" : "no"); })});
   out.push_back({{"largest_batch", "sequences", "whose peak stays within the machine's memory"},
                  [](const CostRow& r) { return value_of(r.largest_batch); }});
   out.push_back({{"peak_bytes", "bytes", "per device: the larger of prefill_bytes and end_bytes"},
@@ -71,7 +72,7 @@ void add_memory(std::vector<Column>& out) {
   };
   end("end_bytes", "after the last generated token, per device: the sum of the eight that follow",
       &Memory::total);
-  end("weights_bytes", "parameters of the model", &Memory::weights);
+  end("weights_bytes", "parameters of the model, as far as they are on the device", &Memory::weights);
   end("keys_values_bytes", "payload of the tokens held, as encoded, scales included", &Memory::keys_values);
   end("padding_bytes", "slots no token is in: rest of pages, shorter lanes", &Memory::padding);
   end("metadata_bytes", "of the policy and of masks", &Memory::metadata);
@@ -124,6 +125,23 @@ void add_pass(std::vector<Column>& out, const std::string& name, const std::stri
        estimated([pass](const Estimate& e) { return (e.time.*pass).host; })});
 }
 
+/// What is not on the device, and what it takes to get it there.
+void add_host(std::vector<Column>& out) {
+  out.push_back({{"host_bytes", "bytes", "in host memory by --offload, of one device's weights and cache"},
+                 estimated([](const Estimate& e) { return e.host_peak(); })});
+  out.push_back({{"prefill_transfer_seconds", "s", "that the prefill waits for the host link"},
+                 estimated([](const Estimate& e) { return e.time.prefill.transfer; })});
+  out.push_back({{"step_transfer_seconds", "s", "that the mean decode step waits for the host link"},
+                 estimated([](const Estimate& e) { return e.time.mean_step.transfer; })});
+  out.push_back(
+      {{"swap_seconds", "s",
+        "preempting one sequence at its end: its cache to host memory and back; null: no host link"},
+       [](const CostRow& r) { return r.estimate ? value_of(r.estimate->swap) : Value(); }});
+  out.push_back(
+      {{"recompute_seconds", "s", "or giving it up, and a prefill of its prompt and generated tokens later"},
+       estimated([](const Estimate& e) { return e.recompute; })});
+}
+
 const std::vector<Column>& columns() {
   static const std::vector<Column> all = [] {
     std::vector<Column> out;
@@ -133,6 +151,7 @@ const std::vector<Column>& columns() {
     add_latency(out);
     add_pass(out, "prefill", "the prefill", &cost::Latency::prefill);
     add_pass(out, "step", "the mean decode step", &cost::Latency::mean_step);
+    add_host(out);
     return out;
   }();
   return all;

@@ -151,6 +151,7 @@ std::vector<Quantity> times_of(PassTime cost::Latency::*pass, double unit) {
     out.push_back({heading, [=](const Estimate& e) { return (e.time.*pass)[op].seconds / unit; },
                    [=](const Estimate& e) { return bound_mark((e.time.*pass)[op]); }});
   }
+  out.push_back({"host link", [=](const Estimate& e) { return (e.time.*pass).transfer / unit; }, {}});
   out.push_back({"host waits", [=](const Estimate& e) { return (e.time.*pass).host / unit; }, {}});
   return out;
 }
@@ -163,11 +164,35 @@ std::string batch_text(const CostRow& row) {
   return row.largest_batch ? std::to_string(*row.largest_batch) : "-";
 }
 
+/// "0.033 to 0.347 s" of what the rows have; empty: nothing.
+std::string seconds_range(const std::vector<CostRow>& rows,
+                          const std::function<std::optional<double>(const Estimate&)>& get) {
+  std::vector<double> all;
+  for (const CostRow& row : rows)
+    if (const std::optional<double> value = row.estimate ? get(*row.estimate) : std::nullopt)
+      all.push_back(*value);
+  if (all.empty()) return {};
+  const auto [low, high] = std::minmax_element(all.begin(), all.end());
+  const std::string least = people_text(*low), most = people_text(*high);
+  return (least == most ? least : least + " to " + most) + " s";
+}
+
+/// What it takes to preempt a sequence, either way.
+void print_preemption(std::ostream& out, const std::vector<CostRow>& rows) {
+  const std::string swap = seconds_range(rows, [](const Estimate& e) { return e.swap; });
+  const std::string recompute =
+      seconds_range(rows, [](const Estimate& e) { return std::optional<double>(e.recompute); });
+  if (swap.empty()) return;
+  out << "\nPreempting one sequence at its end: swap " << swap << ", recompute " << recompute << '\n';
+}
+
 void print_breakdown(std::ostream& out, const std::vector<CostRow>& rows) {
   const Sections sections(rows);
   const Units units = units_of(rows);
   const std::string in_bytes = std::string(", ") + units.binary_name;
-  sections.print(out, "Memory after the last token" + in_bytes, memory_of(&Estimate::at_end, units));
+  std::vector<Quantity> at_end = memory_of(&Estimate::at_end, units);
+  at_end.push_back(bytes("in host memory", &Estimate::at_end, &Memory::host, units.binary));
+  sections.print(out, "Memory after the last token" + in_bytes, at_end);
   sections.print(out, "Memory when the prefill needs most" + in_bytes, memory_of(&Estimate::prefill, units),
                  {{"peak fits", yes_or_no}, {"largest batch", batch_text}});
 
@@ -185,6 +210,7 @@ void print_breakdown(std::ostream& out, const std::vector<CostRow>& rows) {
   step.push_back({"TPOT ms", [](const Estimate& e) { return 1e3 * e.time.per_token; }, {}, true});
   step.push_back({"tokens/s", [](const Estimate& e) { return e.time.tokens_per_second; }, {}, true});
   sections.print(out, "Time of a decode step, mean, ms", step);
+  print_preemption(out, rows);
   out << "\nc, m, o: bound by compute, by memory, by overhead (launches, links)\n" << units.legend << '\n';
 }
 

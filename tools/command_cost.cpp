@@ -33,6 +33,7 @@ constexpr const char* kExamples = R"(Examples:
       --sweep prompt=4K..128K:x2 batch=1,8 --format csv -o costs.csv
   kvsim cost --model llama-3-8b --machine a100-80-sxm --prompt 32K --batch 8 --policy snapkv --policy kvcrush \
       --fit memory=80GiB ttft=40s tpot=50ms
+  kvsim cost --model opt-30b --machine t4 --prompt 512 --batch 8 --offload weights=90% cache=100%
   kvsim cost --calibrate long.h5 short.h5 -o mine.json
   kvsim cost models
   kvsim cost machines
@@ -134,6 +135,8 @@ std::vector<std::string> head_of(const analysis::CostStudy& study, const std::ve
   std::vector<std::string> head{"model    " + analysis::described(study.model),
                                 "machine  " + analysis::described(study.machine),
                                 "serving  " + described(study)};
+  if (study.serving.offload.any())
+    head.push_back("offload  " + described(study.serving.offload, study.machine));
   head.insert(head.end(), more.begin(), more.end());
   return head;
 }
@@ -281,6 +284,12 @@ void add_layout_options(CLI::App& command, ServingOptions& serving) {
   command
       .add_flag("--preallocated", serving.preallocated,
                 "Room for the whole sequence from the start (static caches)")
+      ->group("Layout and runtime");
+  command
+      .add_option("--offload", serving.offload,
+                  "Shares that live in host memory and stream to the device, layer by layer, whenever\n"
+                  "they are needed: weights=50% cache=80%")
+      ->type_name("SHARE ...")
       ->group("Layout and runtime");
   add("--chunk", serving.chunk, "Tokens of a prefill chunk (default: the whole prompt)", "N");
   add("--tp", serving.tensor_parallel, "Devices that share every layer", "N");

@@ -63,6 +63,12 @@ std::string described(const CostStudy& study) {
   return text;
 }
 
+std::string described(const cost::Offload& offload, const cost::Machine& machine) {
+  return "in host memory " + rounded_text(100 * offload.weights, 2) + " % of the blocks' weights and " +
+         rounded_text(100 * offload.cache, 2) + " % of the cache; link " +
+         rounded_text(machine.host.bandwidth / 1e9, 1) + " GB/s each way";
+}
+
 std::string described(const analysis::CostLimits& limits) {
   std::string text = "memory " + analysis::bytes_text(limits.memory);
   if (limits.first_token) text += ", TTFT " + rounded_text(*limits.first_token, 3) + " s";
@@ -89,6 +95,8 @@ std::vector<std::pair<std::string, analysis::Value>> settings_of(const CostStudy
           {"host_floor_seconds", runtime.host_floor},
           {"weight_bits", runtime.weight_bits},
           {"row_share", runtime.row_share},
+          {"offload_weights", serving.offload.weights},
+          {"offload_cache", serving.offload.cache},
           {"machine_memory_bytes", study.machine.memory}};
 }
 

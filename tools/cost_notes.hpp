@@ -11,6 +11,7 @@ namespace kvsim::tools {
 /// "prompt 32768, generate 256, batch 1; cache fp16, 131072 bytes per token; flash attention".
 std::string described(const analysis::CostStudy& study);
 /// "memory 80 GiB, TTFT 2 s".
+std::string described(const cost::Offload& offload, const cost::Machine& machine);
 std::string described(const analysis::CostLimits& limits);
 
 /// Everything the rows depend on that no column says.

@@ -110,6 +110,28 @@ std::uint64_t parse_bytes(std::string_view text, const std::string& where) {
   return static_cast<std::uint64_t>(size.value);
 }
 
+/// "weights=50%" "cache=80%".
+cost::Offload parse_offload(const std::vector<std::string>& texts) {
+  static const std::vector<std::string> kTiers = {"weights", "cache"};
+  cost::Offload offload;
+  std::vector<std::string> named;
+  for (const std::string& text : texts) {
+    auto [name, value] = assignment(text, "--offload", "weights=50% or cache=80%");
+    if (std::find(kTiers.begin(), kTiers.end(), name) == kTiers.end())
+      unknown("share", name, "--offload", kTiers);
+    if (std::find(named.begin(), named.end(), name) != named.end())
+      usage_error("is given twice", "--offload " + name);
+    const bool percent = value.ends_with('%');
+    if (percent) value.remove_suffix(1);
+    const std::optional<double> share = percent ? number_of<double>(value) : std::nullopt;
+    if (!share || !(*share >= 0 && *share <= 100))
+      usage_error("is no share from 0% to 100%", "--offload " + kvsim::quoted(text));
+    (name == "weights" ? offload.weights : offload.cache) = *share / 100;
+    named.push_back(name);
+  }
+  return offload;
+}
+
 template <class T>
 T choice(const std::string& text, const std::string& option,
          const std::vector<std::pair<std::string, T>>& known) {
@@ -221,6 +243,7 @@ cost::Serving parse_serving(const ServingOptions& options, const cost::Model& mo
   runtime.host_floor = options.host_floor_ms * 1e-3;
   runtime.weight_bits = options.weight_bits;
   runtime.row_share = options.row_share;
+  serving.offload = parse_offload(options.offload);
   return serving;
 }
 

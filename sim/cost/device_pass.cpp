@@ -5,6 +5,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/cost/checked.hpp"
+#include "sim/cost/offload.hpp"
 
 namespace kvsim::cost {
 namespace {
@@ -55,6 +56,9 @@ DevicePass::DevicePass(const Model& model, const Machine& machine, const Serving
   if (degree > 1 && machine.device.bandwidth <= 0)
     usage_error("machine " + machine.name + " has no link to other devices", "tensor parallel degree",
                 "give its file a \"device_link\", or use one device");
+  if (serving.offload.any() && machine.host.bandwidth <= 0)
+    usage_error("machine " + machine.name + " has no link to host memory", "offload",
+                "give its file a \"host_link\", or keep everything on the device");
   batch_ = real(serving.batch);
   activation_ = real(serving.runtime.activation_bytes);
   matrix_bytes_ = serving.runtime.weight_bits / 8;
@@ -65,6 +69,7 @@ DevicePass::DevicePass(const Model& model, const Machine& machine, const Serving
   kv_heads_ = real(local.kv_heads);
   ffn_ = real(local.ffn);
   vocab_ = real(local.vocab);
+  block_parameters_ = real(local.block_matrix_parameters());
   stored_heads_ = real(local_kv_heads(stored, degree));
   stored_share_ = stored_heads_ / real(stored);
 }
@@ -244,6 +249,50 @@ Demand DevicePass::score_rows(const policy::Cost& cost) const {
   }
   rows.overhead = 2 * ceilings.launch;  // scores, softmax
   return rows;
+}
+
+double DevicePass::link_time(double bytes) const {
+  return bytes == 0 ? 0 : bytes / machine_.host.bandwidth + machine_.host.latency;
+}
+
+double DevicePass::weights_load() const {
+  return link_time(serving_.offload.weights * matrix_bytes_ * block_parameters_);
+}
+
+template <class Tokens>
+double DevicePass::cache_move(const LayerGroup& group, Tokens tokens) const {
+  if (serving_.offload.cache == 0) return 0;
+  double bytes = 0;
+  for (const LaneGroup& lanes : group.lanes)
+    bytes += stored_share_ * real(lanes.lanes) * lane_bytes(tokens(lanes));
+  return link_time(serving_.offload.cache * batch_ * bytes);
+}
+
+/// `block(LayerGroup, compute)`: seconds of one layer that computes for so long.
+template <class Block>
+void DevicePass::let_wait(PassTime& pass, const Holding& holding, Block block) const {
+  if (!serving_.offload.any()) return;
+  const double compute = (pass.seconds() - pass[OpClass::head].seconds) / real(model_.layers);
+  for (const LayerGroup& group : holding.layers)
+    pass.transfer += real(group.layers) * (block(group, compute) - compute);
+}
+
+void DevicePass::prefill_transfers(PassTime& pass, std::uint64_t tokens, std::uint64_t past,
+                                   const Holding& holding, bool streams) const {
+  const std::uint64_t read = model_.window == 0 ? past : std::min(past, model_.window);
+  let_wait(pass, holding, [&](const LayerGroup& group, double compute) {
+    const auto before = [&](const LaneGroup& lanes) { return streams ? std::min(read, lanes.at(0)) : read; };
+    const auto kept = [&](const LaneGroup& lanes) { return std::min(tokens, lanes.at(0)); };
+    return prefill_block(weights_load() + cache_move(group, before), cache_move(group, kept), compute);
+  });
+}
+
+void DevicePass::step_transfers(PassTime& pass, const Holding& holding, std::uint64_t step) const {
+  let_wait(pass, holding, [&](const LayerGroup& group, double compute) {
+    const double cache = link_time(serving_.offload.cache * batch_ * layer_read(group, step).bytes);
+    const double store = cache_move(group, [](const LaneGroup&) { return std::uint64_t{1}; });
+    return step_block(weights_load() + cache, store, compute);
+  });
 }
 
 Demand DevicePass::demand(const policy::Work& work, double times) const {

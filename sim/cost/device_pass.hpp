@@ -42,6 +42,15 @@ class DevicePass {
   void prompt_policy(PassTime& pass, const policy::Cost& cost) const;
   void step_policy(PassTime& pass, const Holding& holding, const policy::Cost& cost,
                    std::uint64_t step) const;
+  // What layers wait for the host link, by FlexGen's block schedule (offload.hpp): to be asked when all that
+  // layers compute is in the pass; each takes an equal part of it. A layer's weights, its cache and what it
+  // stores cross the link in one copy each.
+
+  /// A chunk loads what is held of the tokens before it and stores what will be held of its own.
+  void prefill_transfers(PassTime& pass, std::uint64_t tokens, std::uint64_t past, const Holding& holding,
+                         bool streams) const;
+  /// A step loads what it attends to and stores one token per lane.
+  void step_transfers(PassTime& pass, const Holding& holding, std::uint64_t step) const;
 
  private:
   Demand product(double tokens, double in, double out, double weight_bytes) const;
@@ -57,6 +66,14 @@ class DevicePass {
     double slots = 0, bytes = 0;
   };
   Read layer_read(const LayerGroup& group, std::uint64_t step) const;
+  double link_time(double bytes) const;
+  /// One layer's matrices, as far as the host has them.
+  double weights_load() const;
+  /// Of one layer, for the batch: the host's share of `tokens(LaneGroup)` in every lane.
+  template <class Tokens>
+  double cache_move(const LayerGroup& group, Tokens tokens) const;
+  template <class Block>
+  void let_wait(PassTime& pass, const Holding& holding, Block block) const;
 
   const Model& model_;
   const Machine& machine_;
@@ -64,7 +81,7 @@ class DevicePass {
   double batch_, activation_, matrix_bytes_, head_bytes_;
   // Of one device.
   double share_;  ///< of work that is split by query head
-  double query_heads_, kv_heads_, ffn_, vocab_;
+  double query_heads_, kv_heads_, ffn_, vocab_, block_parameters_;
   double stored_heads_, stored_share_;  ///< lanes of a layer, and their share of all its lanes
 };
 

@@ -4,6 +4,8 @@
 #include <limits>
 
 #include "sim/base/error.hpp"
+#include "sim/cost/checked.hpp"
+#include "sim/cost/offload.hpp"
 
 namespace kvsim::cost {
 namespace {
@@ -15,10 +17,53 @@ std::uint64_t peak_bytes(const Memory& prefill, const Memory& at_end) {
   return std::max(prefill.total(), at_end.total());
 }
 
+/// All devices together.
+bool fits_host(const Memory& prefill, const Memory& at_end, const Machine& machine, const Serving& serving) {
+  const std::uint64_t bytes = std::max(prefill.host, at_end.host);
+  return machine.host_memory == 0 || bytes <= machine.host_memory / serving.tensor_parallel;
+}
+
+/// What one copy of a sequence's cache moves, of `bytes` on a device.
+std::uint64_t copied_at_once(const Model& model, const Serving& serving, std::uint64_t bytes) {
+  const Layout& layout = serving.layout;
+  if (layout.page == 0) return std::max<std::uint64_t>(1, ceil_divided(bytes, model.layers));
+  const std::uint64_t lanes =
+      layout.head_pages ? 1 : local_kv_heads(stored_heads(model, layout), serving.tensor_parallel);
+  const std::uint64_t page =
+      checked_sum("a page", encoded_bytes(layout.encoding.keys, layout.page, model.head_dim),
+                  encoded_bytes(layout.encoding.values, layout.page, model.value_dim));
+  return std::max<std::uint64_t>(1, checked_product("a page", lanes, page) / 2);
+}
+
 }  // namespace
 
 std::uint64_t Estimate::peak() const {
   return peak_bytes(prefill, at_end);
+}
+
+std::uint64_t Estimate::host_peak() const {
+  return std::max(prefill.host, at_end.host);
+}
+
+std::optional<double> swap_seconds(const Model& model, const Machine& machine, const Serving& serving,
+                                   const Holding& holding, const policy::Cost& cost) {
+  if (!(machine.host.bandwidth > 0)) return std::nullopt;
+  Serving one = serving;
+  one.batch = 1;
+  one.offload = {};
+  const Memory held = memory_at(model, machine, one, holding, cost, serving.generate);
+  const std::uint64_t all = checked_sum("a sequence's cache", held.keys_values, held.padding);
+  const std::uint64_t bytes = all - share_of(all, serving.offload.cache);
+  return swap_time(machine.host, bytes, copied_at_once(model, serving, bytes));
+}
+
+double recompute_seconds(const Model& model, const Machine& machine, const Serving& serving,
+                         const Holding& holding, const policy::Cost& cost) {
+  Serving again = serving;
+  again.batch = 1;
+  again.prompt = serving.prompt + serving.generate;
+  again.generate = 0;
+  return prefill_time(model, machine, again, holding, cost).seconds();
 }
 
 Estimate estimate(const Model& model, const Machine& machine, const Serving& serving, const Holding& holding,
@@ -27,8 +72,11 @@ Estimate estimate(const Model& model, const Machine& machine, const Serving& ser
   out.budget = budget;
   out.prefill = prefill_peak(model, machine, serving, holding, cost);
   out.at_end = memory_at(model, machine, serving, holding, cost, serving.generate);
-  out.fits = out.peak() <= machine.memory;
+  out.host_fits = fits_host(out.prefill, out.at_end, machine, serving);
+  out.fits = out.peak() <= machine.memory && out.host_fits;
   out.time = latency(model, machine, serving, holding, cost);
+  out.swap = swap_seconds(model, machine, serving, holding, cost);
+  out.recompute = recompute_seconds(model, machine, serving, holding, cost);
   return out;
 }
 
@@ -47,8 +95,9 @@ std::uint64_t largest_batch(const Model& model, const Machine& machine, const Se
   Serving tried = serving;
   const auto fits = [&](std::uint64_t batch) {
     tried.batch = batch;
-    return peak_bytes(prefill_peak(model, machine, tried, holding, cost),
-                      memory_at(model, machine, tried, holding, cost, serving.generate)) <= cap;
+    const Memory prefill = prefill_peak(model, machine, tried, holding, cost);
+    const Memory at_end = memory_at(model, machine, tried, holding, cost, serving.generate);
+    return peak_bytes(prefill, at_end) <= cap && fits_host(prefill, at_end, machine, tried);
   };
   // Memory grows with the batch: the answer is in [low, high).
   std::uint64_t low = 0, high = 1;

@@ -17,17 +17,18 @@ void wait_for_host(PassTime& pass, const Runtime& runtime) {
 /// Passes over a prompt, compression left out.
 class PromptPasses {
  public:
-  /// `streamed`: what a policy holds that lets the prompt through its budget; null for others.
-  PromptPasses(const DevicePass& device, const Serving& serving, const Holding* streamed)
-      : device_(device), serving_(serving), streamed_(streamed) {}
+  /// `streams`: the policy lets the prompt through its budget.
+  PromptPasses(const DevicePass& device, const Serving& serving, const Holding& holding, bool streams)
+      : device_(device), serving_(serving), holding_(holding), streams_(streams) {}
 
   PassTime chunk(std::uint64_t tokens, std::uint64_t past, std::uint64_t logits) const {
     PassTime pass;
     device_.dense(pass, tokens);
-    if (streamed_ != nullptr)
-      device_.streamed_attention(pass, tokens, past, *streamed_);
+    if (streams_)
+      device_.streamed_attention(pass, tokens, past, holding_);
     else
       device_.prefill_attention(pass, tokens, past);
+    device_.prefill_transfers(pass, tokens, past, holding_, streams_);
     if (logits > 0) device_.head(pass, logits);
     wait_for_host(pass, serving_.runtime);
     return pass;
@@ -46,7 +47,8 @@ class PromptPasses {
  private:
   const DevicePass& device_;
   const Serving& serving_;
-  const Holding* streamed_;
+  const Holding& holding_;
+  const bool streams_;
 };
 
 /// One more prefill of which the last layer's MLP and the logits are left out, as often as a request pays for
@@ -60,6 +62,7 @@ void add_extra_prefills(PassTime& pass, const DevicePass& device, const Serving&
     add(all, pass[op], 1);
   add(all, spared, -1);
   add(pass[OpClass::policy], all, times);
+  pass.transfer += times * pass.transfer;
   pass.host += times * pass.host;
 }
 
@@ -97,7 +100,7 @@ Bound OpTime::bound() const {
 }
 
 double PassTime::seconds() const {
-  double sum = host;
+  double sum = transfer + host;
   for (const OpTime& op : ops) sum += op.seconds;
   return sum;
 }
@@ -113,6 +116,7 @@ void add(OpTime& sum, const OpTime& op, double times) {
 
 void add(PassTime& sum, const PassTime& pass, double times) {
   for (std::size_t op = 0; op < kOpClasses; ++op) add(sum.ops[op], pass.ops[op], times);
+  sum.transfer += times * pass.transfer;
   sum.host += times * pass.host;
 }
 
@@ -129,7 +133,7 @@ PassTime prefill_time(const Model& model, const Machine& machine, const Serving&
                       const Holding& holding, const policy::Cost& cost) {
   const DevicePass device(model, machine, serving);
   check_holding(model, stored_heads(model, serving.layout), holding);
-  PassTime pass = PromptPasses(device, serving, cost.streams ? &holding : nullptr).all();
+  PassTime pass = PromptPasses(device, serving, holding, cost.streams).all();
   add_extra_prefills(pass, device, serving, cost.extra_prefills * serving.runtime.row_share);
   device.prompt_policy(pass, cost);
   return pass;
@@ -149,6 +153,7 @@ class Steps {
     PassTime pass = shared_;
     device_.decode_attention(pass, holding_, step);
     device_.step_policy(pass, holding_, cost_, step);
+    device_.step_transfers(pass, holding_, step);
     wait_for_host(pass, serving_.runtime);
     return pass;
   }
@@ -174,11 +179,13 @@ PassTime pass_time(const Model& model, const Machine& machine, const Serving& se
                    std::uint64_t past, bool logits) {
   const DevicePass device(model, machine, serving);
   if (tokens == 0) usage_error("a pass of no tokens takes no time", "new tokens");
-  if (tokens > 1) return PromptPasses(device, serving, nullptr).chunk(tokens, past, logits ? 1 : 0);
-  const Holding full{{{model.layers, {{stored_heads(model, serving.layout), past, kNoLimit}}}}};
+  const std::uint64_t prefilled = past + (tokens > 1 ? tokens : 0);
+  const Holding full{{{model.layers, {{stored_heads(model, serving.layout), prefilled, kNoLimit}}}}};
+  if (tokens > 1) return PromptPasses(device, serving, full, false).chunk(tokens, past, logits ? 1 : 0);
   PassTime pass;
   device.dense(pass, 1);
   device.decode_attention(pass, full, 1);
+  device.step_transfers(pass, full, 1);
   if (logits) device.head(pass, 1);
   wait_for_host(pass, serving.runtime);
   return pass;

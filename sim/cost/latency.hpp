@@ -31,7 +31,8 @@ struct OpTime {
 /// A prefill or a decode step.
 struct PassTime {
   std::array<OpTime, kOpClasses> ops{};
-  double host = 0;  ///< s by which the host's floor exceeds the device's time
+  double transfer = 0;  ///< s that layers wait for the host link, where something is offloaded
+  double host = 0;      ///< s by which the host's floor exceeds all that
 
   OpTime& operator[](OpClass op) { return ops[static_cast<std::size_t>(op)]; }
   const OpTime& operator[](OpClass op) const { return ops[static_cast<std::size_t>(op)]; }

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "sim/cost/checked.hpp"
+#include "sim/cost/offload.hpp"
 #include "sim/cost/pages.hpp"
 
 namespace kvsim::cost {
@@ -16,12 +17,14 @@ constexpr const char* kWeights = "the weights";
 /// What some layers take.
 struct CacheBytes {
   std::uint64_t keys_values = 0, padding = 0, metadata = 0, page_tables = 0;
+  std::uint64_t host = 0;  ///< keys, values and padding that are not on the device
 
   void add(std::uint64_t times, const CacheBytes& other) {
     keys_values = checked_sum(kCache, keys_values, checked_product(kCache, times, other.keys_values));
     padding = checked_sum(kCache, padding, checked_product(kCache, times, other.padding));
     metadata = checked_sum(kCache, metadata, checked_product(kCache, times, other.metadata));
     page_tables = checked_sum(kCache, page_tables, checked_product(kCache, times, other.page_tables));
+    host = checked_sum(kCache, host, checked_product(kCache, times, other.host));
   }
   /// What was added before.
   void remove(std::uint64_t times, const CacheBytes& other) {
@@ -29,6 +32,7 @@ struct CacheBytes {
     padding -= times * other.padding;
     metadata -= times * other.metadata;
     page_tables -= times * other.page_tables;
+    host -= times * other.host;
   }
   std::uint64_t total() const { return checked_sum(kCache, keys_values, padding, metadata, page_tables); }
 };
@@ -78,7 +82,18 @@ class DeviceCache {
 
   CacheBytes all_layers(const Moment& moment) const {
     CacheBytes bytes;
-    for (const LayerGroup& group : holding_.layers) bytes.add(group.layers, layer(group, moment));
+    for (const LayerGroup& group : holding_.layers) bytes.add(group.layers, resting(group, moment));
+    return bytes;
+  }
+
+  /// All layers and room for `layers` of them that are at work or on their way.
+  CacheBytes with_buffers(CacheBytes bytes, const Moment& moment, std::uint64_t layers) const {
+    std::uint64_t largest = 0;
+    if (serving_.offload.cache > 0)
+      for (const LayerGroup& group : holding_.layers)
+        largest = std::max(largest, resting(group, moment).host);
+    const std::uint64_t room = checked_product(kCache, std::min(layers, model_.layers), largest);
+    bytes.keys_values = checked_sum(kCache, bytes.keys_values, room);
     return bytes;
   }
 
@@ -88,7 +103,8 @@ class DeviceCache {
   CacheBytes worst_layer(const Moment& done, const Moment& now, const Moment& waiting) const {
     CacheBytes worst, before, behind = all_layers(waiting);
     for (const LayerGroup& group : holding_.layers) {
-      const CacheBytes left = layer(group, done), working = layer(group, now), ahead = layer(group, waiting);
+      const CacheBytes left = resting(group, done), working = layer(group, now),
+                       ahead = resting(group, waiting);
       behind.remove(group.layers, ahead);
       for (const std::uint64_t index : {std::uint64_t{0}, group.layers - 1}) {
         CacheBytes here = before;
@@ -100,10 +116,22 @@ class DeviceCache {
       }
       before.add(group.layers, left);
     }
-    return worst;
+    // The layer before is still leaving, the one behind is on its way.
+    return with_buffers(with_buffers(worst, done, 1), waiting, 1);
   }
 
  private:
+  /// A layer without the host's share of it.
+  CacheBytes resting(const LayerGroup& group, const Moment& moment) const {
+    CacheBytes bytes = layer(group, moment);
+    for (std::uint64_t CacheBytes::*part : {&CacheBytes::keys_values, &CacheBytes::padding}) {
+      const std::uint64_t out = share_of(bytes.*part, serving_.offload.cache);
+      bytes.*part -= out;
+      bytes.host += out;
+    }
+    return bytes;
+  }
+
   const Layout& layout() const { return serving_.layout; }
 
   template <class Visit>
@@ -245,14 +273,7 @@ Memory with_cache(Memory memory, const CacheBytes& cache, std::uint64_t batch) {
   memory.padding = all.padding;
   memory.metadata = all.metadata;
   memory.page_tables = all.page_tables;
-  return memory;
-}
-
-/// What does not depend on the moment.
-Memory fixed_part(const Model& model, const Machine& machine, const Serving& serving) {
-  Memory memory;
-  memory.weights = weight_bytes(model, serving.runtime, serving.tensor_parallel);
-  memory.reserved = machine.reserved;
+  memory.host = checked_sum("host memory", memory.host, all.host);
   return memory;
 }
 
@@ -262,11 +283,30 @@ std::uint64_t bytes_of(std::uint64_t parameters, double bits) {
   return static_cast<std::uint64_t>(bytes);
 }
 
+std::uint64_t matrix_bytes(const Model& share, const Runtime& runtime) {
+  return bytes_of(checked_product(kWeights, share.layers, share.block_matrix_parameters()),
+                  runtime.weight_bits);
+}
+
 std::uint64_t share_weight_bytes(const Model& share, const Runtime& runtime) {
-  const std::uint64_t matrices = checked_product(kWeights, share.layers, share.block_matrix_parameters());
-  return checked_sum(kWeights, bytes_of(matrices, runtime.weight_bits),
+  return checked_sum(kWeights, matrix_bytes(share, runtime),
                      bytes_of(share.embedding_parameters(), runtime.embedding_bits),
                      checked_product(kWeights, share.small_parameters(), runtime.activation_bytes));
+}
+
+/// What does not depend on the moment.
+Memory fixed_part(const Model& model, const Machine& machine, const Serving& serving) {
+  Memory memory;
+  memory.weights = weight_bytes(model, serving.runtime, serving.tensor_parallel);
+  memory.reserved = machine.reserved;
+  if (serving.offload.weights > 0) {
+    memory.host = share_of(matrix_bytes(device_share(model, serving.tensor_parallel), serving.runtime),
+                           serving.offload.weights);
+    const std::uint64_t room =
+        std::min<std::uint64_t>(2, model.layers) * ceil_divided(memory.host, model.layers);
+    memory.weights -= memory.host - std::min(room, memory.host);
+  }
+  return memory;
 }
 
 /// A policy that sees every row of the prompt's attention gets them as eager attention does, unless they are
@@ -303,8 +343,9 @@ Memory memory_at(const Model& model, const Machine& machine, const Serving& serv
   check_serving(model, serving);
   check_holding(model, stored_heads(model, serving.layout), holding);
   const Moment moment{.step = step};
-  const CacheBytes cache = busiest_device(
-      model, serving, holding, cost, [&](const DeviceCache& device) { return device.all_layers(moment); });
+  const CacheBytes cache = busiest_device(model, serving, holding, cost, [&](const DeviceCache& device) {
+    return device.with_buffers(device.all_layers(moment), moment, 2);
+  });
   Memory memory = with_cache(fixed_part(model, machine, serving), cache, serving.batch);
   std::uint64_t longest = 0;
   for (const LayerGroup& group : holding.layers) longest = std::max(longest, group.longest(step));
@@ -327,7 +368,8 @@ Memory prefill_peak(const Model& model, const Machine& machine, const Serving& s
   const std::uint64_t rows = runtime.logits_rows == 0 ? 1 : runtime.logits_rows;
   const auto at = [&](const Moment& done, const Moment& now, const Moment& waiting, const Pass& pass) {
     const CacheBytes cache = busiest_device(model, serving, holding, cost, [&](const DeviceCache& device) {
-      return cost.streams ? device.all_layers(done) : device.worst_layer(done, now, waiting);
+      return cost.streams ? device.with_buffers(device.all_layers(done), done, 2)
+                          : device.worst_layer(done, now, waiting);
     });
     Memory memory = with_cache(fixed_part(model, machine, serving), cache, serving.batch);
     memory.activations = activation_bytes(share, serving, pass);

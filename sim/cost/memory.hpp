@@ -20,6 +20,7 @@ struct Memory {
   std::uint64_t activations = 0;  ///< largest live set of a forward pass, score matrices and logits included
   std::uint64_t scratch = 0;      ///< of the policy, while it compresses a layer
   std::uint64_t reserved = 0;     ///< of the machine's runtime
+  std::uint64_t host = 0;         ///< in host memory, for this device: no part of the total
 
   std::uint64_t cache() const;  ///< what the cache occupies: payload, padding, metadata, page tables
   std::uint64_t total() const;
@@ -46,6 +47,9 @@ Memory memory_at(const Model& model, const Machine& machine, const Serving& serv
 /// window's tokens alone in the cache, and the layer in work holds its whole chunk beside them.
 Memory prefill_peak(const Model& model, const Machine& machine, const Serving& serving,
                     const Holding& holding, const policy::Cost& cost);
+
+// Where weights or cache are offloaded, `weights` and `keys_values` are what stays on the device and room for
+// two layers of what does not: one at work, one on its way.
 
 // All throw Error(usage) when a size does not fit 64 bits.
 

@@ -67,7 +67,7 @@ double prefill_layer(const Block& block, const OffloadRates& rates, const Offloa
   const double compute =
       at_rate(prompt * block.token_flops, rates.prefill_rate, "prefill") +
       at_rate(prompt * prompt * block.pair_flops, rates.prefill_attention_rate, "attention of the prefill");
-  return std::max({load, store, compute});
+  return prefill_block(load, store, compute);
 }
 
 double step_layer(const Block& block, const OffloadRates& rates, const OffloadPlan& plan) {
@@ -86,14 +86,27 @@ double step_layer(const Block& block, const OffloadRates& rates, const OffloadPl
       at_rate(block.token_flops, rates.decode_rate, "decode") +
       at_rate(attention * plan.cache_device, rates.decode_attention_rate, "attention of decode steps") +
       at_rate(attention * (1 - plan.cache_device), rates.host_rate, "host");
-  return load + std::max({to_host, from_disk, to_disk, compute});
+  return step_block(load, std::max({to_host, from_disk, to_disk}), compute);
 }
 
 }  // namespace
 
+std::uint64_t share_of(std::uint64_t bytes, double share) {
+  if (share == 1) return bytes;  // which a floating-point number may not hold
+  return static_cast<std::uint64_t>(static_cast<double>(bytes) * share);
+}
+
 double transfer_time(const Link& link, std::uint64_t bytes, std::uint64_t operations) {
   if (!(link.bandwidth > 0)) usage_error("has no bandwidth: nothing can be moved over it", "link");
   return real(bytes) / link.bandwidth + real(operations) * link.latency;
+}
+
+double prefill_block(double load, double store, double compute) {
+  return std::max({load, store, compute});
+}
+
+double step_block(double load, double store, double compute) {
+  return load + std::max(store, compute);
 }
 
 OffloadRates flexgen_t4_rates(std::uint64_t device_batch) {

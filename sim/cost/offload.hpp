@@ -7,12 +7,21 @@
 
 namespace kvsim::cost {
 
+/// A share between 0 and 1 of some bytes, rounded down.
+std::uint64_t share_of(std::uint64_t bytes, double share);
+
 /// bytes / bandwidth + operations * latency. Throws Error(usage) for a link without bandwidth.
 double transfer_time(const Link& link, std::uint64_t bytes, std::uint64_t operations);
 
-/// FlexGen's block schedule (Sheng et al. 2023, cost model). Per layer, what can overlap does: a prefill
-/// takes the longest of disk -> host -> device, device -> host -> disk and the device's compute; a decode
-/// step loads and then takes the longest of device -> host, disk -> host, host -> disk and compute. Attention
+// FlexGen's block schedule (Sheng et al. 2023, cost model), seconds of one layer.
+
+/// What can overlap does: a prefill takes the longest of what is loaded, what is stored, and compute.
+double prefill_block(double load, double store, double compute);
+/// A decode step loads, then computes while it stores.
+double step_block(double load, double store, double compute);
+
+/// Rates of that schedule. Loading a prefill's layer goes disk -> host -> device, storing device -> host ->
+/// disk; while a step computes it moves device -> host, disk -> host and host -> disk, all at once. Attention
 /// over the part of the cache that is off the device is the host's.
 struct OffloadRates {
   double host_to_device = 0, device_to_host = 0;                 ///< bytes/s; of weights and activations

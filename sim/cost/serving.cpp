@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <string>
+#include <utility>
 
 #include "sim/base/error.hpp"
 
@@ -42,6 +43,12 @@ void check_runtime(const Runtime& runtime) {
   need(runtime.row_share >= 0 && runtime.row_share <= 1, "is no share between 0 and 1", "row share");
 }
 
+void check_offload(const Offload& offload) {
+  for (const auto& [share, what] :
+       {std::pair{offload.weights, "offload of weights"}, std::pair{offload.cache, "offload of the cache"}})
+    need(share >= 0 && share <= 1, "is no share between 0 and 1", what);
+}
+
 }  // namespace
 
 std::uint64_t stored_heads(const Model& model, const Layout& layout) {
@@ -60,6 +67,7 @@ void check_serving(const Model& model, const Serving& serving) {
        "prompt and generated tokens");
   check_heads(model, serving);
   check_runtime(serving.runtime);
+  check_offload(serving.offload);
 }
 
 }  // namespace kvsim::cost

@@ -55,12 +55,23 @@ struct Runtime {
       0.1;  ///< share of requests that pay for an allocation's own pass over the prompt (XKV samples a tenth)
 };
 
+/// Shares of what a layer needs that live in host memory and cross the host link whenever the layer is at
+/// work: copies to the device, where all computing is done. Embedding, head, norms and the policy's data
+/// stay.
+struct Offload {
+  double weights = 0;  ///< of the blocks' matrices
+  double cache = 0;    ///< of keys and values, empty slots included
+
+  bool any() const { return weights > 0 || cache > 0; }
+};
+
 struct Serving {
   std::uint64_t prompt = 0, generate = 0, batch = 1;
   std::uint64_t chunk = 0;            ///< tokens of a prefill chunk; 0: the whole prompt at once
   std::uint64_t tensor_parallel = 1;  ///< devices that share every layer
   Layout layout{};
   Runtime runtime{};
+  Offload offload{};
 };
 
 /// Throws Error(usage) naming the field: zero prompt, batch, degree or size, a chunk above the prompt, head

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "sim/base/error.hpp"
-#include "sim/cost/latency.hpp"
+#include "sim/cost/estimate.hpp"
 
 namespace kvsim::cost {
 namespace {
@@ -149,6 +149,178 @@ TEST_CASE("OPT-175B from disk is as slow as its disk", "[offload]") {
   CHECK(offload_time(find_model("opt-175b"), rates, plan).tokens_per_second == Approx(0.154).epsilon(0.03));
   rates.disk_read = 2.6 * 1024 * 1024 * 1024;  // measured: 0.69
   CHECK(offload_time(find_model("opt-175b"), rates, plan).tokens_per_second == Approx(0.69).epsilon(0.03));
+}
+
+namespace {
+
+/// Everything is kept; what is offloaded crosses a link of 100 bytes a second, half a second per copy.
+struct Served {
+  Model model = toy_model();
+  Machine machine{.matrix_rate = 1e6, .vector_rate = 1e6, .bandwidth = 1e6, .memory = 1 << 20};
+  Serving serving{};
+  policy::Cost cost{};
+
+  Served() {
+    model.vocab = 10;
+    machine.host = {.bandwidth = 100, .latency = 0.5};
+    serving.prompt = 10;
+    serving.generate = 4;
+    serving.batch = 2;
+  }
+  Holding full() const { return {{{model.layers, {{model.kv_heads, serving.prompt, kNoLimit}}}}}; }
+  Estimate made() const { return estimate(model, machine, serving, full(), cost, 14); }
+};
+
+Served llama() {
+  Served served;
+  served.model = find_model("llama-3-8b");
+  served.machine = find_machine("a100-80-sxm");
+  served.serving.prompt = 8192;
+  served.serving.generate = 64;
+  return served;
+}
+
+}  // namespace
+
+TEST_CASE("What is offloaded is kept and moved, by hand", "[offload]") {
+  Served served;
+  const Estimate plain = served.made();
+  CHECK(plain.host_peak() == 0);
+  CHECK(plain.time.prefill.transfer == 0);
+  served.serving.offload = {.weights = 0.5, .cache = 0.25};
+  const Estimate moved = served.made();
+
+  // Half of three layers of 2,000 bytes leaves, buffers for two layers' 1,000 stay.
+  CHECK(plain.at_end.weights - moved.at_end.weights == 3000 - 2000);
+  // 14 tokens of 8 bytes in each of three layers: a quarter, 28 bytes, leaves, buffers for two layers stay.
+  CHECK(moved.at_end.keys_values == 2 * (3 * 84 + 2 * 28));
+  CHECK(moved.at_end.host == 3000 + 2 * 3 * 28);
+  // The last layer at work on 10 tokens is whole, the one before it on its way: 20 of its 80 bytes.
+  CHECK(moved.prefill.keys_values == 2 * (60 + 60 + 80 + 20));
+  CHECK(moved.prefill.host == 3000 + 2 * 2 * 20);
+  CHECK(moved.host_peak() == moved.at_end.host);
+
+  // 1,000 bytes of weights come and 0.25 * 10 * 16 bytes of cache go while a layer computes.
+  const auto block = [](const PassTime& pass) { return (pass.seconds() - pass[OpClass::head].seconds) / 3; };
+  REQUIRE(block(plain.time.prefill) < 10.5);
+  CHECK(moved.time.prefill.transfer == Approx(3 * (10.5 - block(plain.time.prefill))));
+  // The second token attends to 11: 0.25 * 11 * 16 bytes come with the weights. Then 0.25 * 16 bytes go, in
+  // 0.54 s.
+  REQUIRE(block(plain.time.first_step) < 0.54);
+  CHECK(moved.time.first_step.transfer == Approx(3 * (10.5 + 0.94 + 0.54 - block(plain.time.first_step))));
+  CHECK(moved.time.first_token == Approx(plain.time.first_token + moved.time.prefill.transfer));
+  CHECK(moved.time.mean_step.seconds() ==
+        Approx(plain.time.mean_step.seconds() + moved.time.mean_step.transfer));
+}
+
+TEST_CASE("A chunk loads weights and what is cached before it", "[offload]") {
+  Served served;
+  served.machine.host.latency = 0;
+  served.serving.chunk = 5;
+  const auto blocks = [&] {
+    const PassTime pass = served.made().time.prefill;
+    return pass.seconds() - pass[OpClass::head].seconds;
+  };
+  // Either chunk takes as long as loading its layers: 1,000 bytes of weights each.
+  served.serving.offload.weights = 0.5;
+  CHECK(blocks() == Approx(3 * (10 + 10)));
+  // The second chunk loads a quarter of the 5 tokens before it too, 16 bytes each for the batch.
+  served.serving.offload.cache = 0.25;
+  CHECK(blocks() == Approx(3 * (10 + 10 + 0.2)));
+}
+
+TEST_CASE("Offloading agrees with FlexGen's schedule where the link is what takes time", "[offload]") {
+  Served served = llama();
+  served.machine.host = {.bandwidth = 1e6, .latency = 0};
+  served.serving.offload.weights = 0.3;
+  OffloadRates rates{.host_to_device = 1e6};
+  rates.prefill_rate = rates.decode_rate = 1e30;
+  rates.prefill_attention_rate = rates.decode_attention_rate = 1e30;
+  const OffloadPlan plan{.prompt = 8192,
+                         .generate = 64,
+                         .batch = 2,
+                         .cached_tokens = 8224,
+                         .weights_device = 0.7,
+                         .weights_host = 0.3};
+  const OffloadTime theirs = offload_time(served.model, rates, plan);
+  const Latency ours = served.made().time;
+  CHECK(ours.prefill.seconds() - ours.prefill[OpClass::head].seconds == Approx(theirs.prefill));
+  CHECK(63 * ours.mean_step.transfer == Approx(theirs.decode));
+}
+
+TEST_CASE("The more is offloaded, the less is on the device and the longer it takes", "[offload]") {
+  Served served = llama();
+  for (double Offload::*share : {&Offload::weights, &Offload::cache}) {
+    served.serving.offload = {};
+    Estimate before = served.made();
+    for (const double value : {0.1, 0.25, 0.5, 0.9, 1.0}) {
+      CAPTURE(value);
+      served.serving.offload.*share = value;
+      const Estimate now = served.made();
+      CHECK(now.peak() < before.peak());
+      CHECK(now.at_end.total() < before.at_end.total());
+      CHECK(now.host_peak() > before.host_peak());
+      CHECK(now.time.first_token >= before.time.first_token);
+      CHECK(now.time.per_token > before.time.per_token);
+      before = now;
+    }
+  }
+}
+
+TEST_CASE("Everything offloaded leaves room for two layers", "[offload]") {
+  Served served = llama();
+  const Estimate none = served.made();
+  served.serving.offload = {.weights = 1, .cache = 1};
+  const Estimate all = served.made();
+  const std::uint64_t layer = 2 * served.model.block_matrix_parameters();
+  CHECK(all.at_end.weights == none.at_end.weights - 30 * layer);
+  CHECK(all.at_end.keys_values * 16 == none.at_end.keys_values);
+  CHECK(all.at_end.host == 32 * layer + none.at_end.keys_values);
+  served.machine.host = {.bandwidth = 1e30, .latency = 0};  // a link that takes no time
+  CHECK(served.made().time.request == Approx(none.time.request));
+}
+
+TEST_CASE("Offloading needs a link and a host that is large enough", "[offload]") {
+  Served served = llama();
+  served.serving.offload.weights = 1;
+  REQUIRE(served.made().fits);
+  served.machine.host_memory = 1 << 30;
+  CHECK_FALSE(served.made().fits);
+  served.serving.offload = {.weights = 0, .cache = 0.5};
+  // Half of 8,256 tokens' 128 KiB is 516 MiB: a sequence fits the host's GiB, a second one does not.
+  CHECK(largest_batch(served.model, served.machine, served.serving, served.full(), served.cost,
+                      served.machine.memory) == 1);
+  served.machine.host = {};
+  CHECK_THROWS_WITH(served.made(), Catch::Contains("no link to host memory"));
+  for (const double wrong : {-0.1, 1.1, std::nan("")}) {
+    served.serving.offload.cache = wrong;
+    CHECK_THROWS_WITH(served.made(), Catch::Contains("offload of the cache"));
+  }
+}
+
+TEST_CASE("Preempting a sequence: its cache moves, or is made again", "[offload]") {
+  Served served = llama();
+  served.serving.generate = 0;
+  const auto swap = [&] { return served.made().swap.value(); };
+  const Link link = served.machine.host;
+  const std::uint64_t bytes = 8192ULL * 131072;
+  CHECK(swap() == Approx(2 * (static_cast<double>(bytes) / link.bandwidth + 32 * link.latency)));
+  CHECK(served.made().recompute ==
+        Approx(pass_time(served.model, served.machine, {.prompt = 8192}, 8192, 0, true).seconds()));
+  served.serving.layout.page = 16;
+  CHECK(swap() == Approx(swap_time(link, bytes, 32 * 1024)));
+  served.serving.tensor_parallel = 2;  // half the bytes in as many copies
+  CHECK(swap() == Approx(swap_time(link, bytes / 2, 16 * 1024)));
+  served.serving.tensor_parallel = 1;
+  served.serving.layout.head_pages = true;
+  CHECK(swap() == Approx(swap_time(link, bytes, 4 * 1024)));
+  served.serving.prompt = 8192 - 15;  // the last page in use is copied whole
+  CHECK(swap() == Approx(swap_time(link, bytes, 4 * 1024)));
+  served.serving.offload.cache = 1;  // it is there already
+  CHECK(swap() == 0);
+  served.serving.offload.cache = 0;
+  served.machine.host = {};
+  CHECK_FALSE(served.made().swap.has_value());
 }
 
 }  // namespace kvsim::cost
