@@ -125,7 +125,7 @@ cost::Offload parse_offload(const std::vector<std::string>& texts) {
     if (percent) value.remove_suffix(1);
     const std::optional<double> share = percent ? number_of<double>(value) : std::nullopt;
     if (!share || !(*share >= 0 && *share <= 100))
-      usage_error("is no share from 0% to 100%", "--offload " + kvsim::quoted(text));
+      usage_error("is no share from 0% to 100%", "--offload " + quoted(text));
     (name == "weights" ? offload.weights : offload.cache) = *share / 100;
     named.push_back(name);
   }
