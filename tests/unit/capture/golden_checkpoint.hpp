@@ -13,7 +13,7 @@ namespace kvsim::capture {
 
 struct GoldenCheckpoint {
   explicit GoldenCheckpoint(const std::string& variant)
-      : directory(std::string(KVSIM_SOURCE_DIR) + "/tests/golden/capture/" + variant),
+      : directory(KVSIM_SOURCE_DIR "/tests/golden/capture/" + variant),
         config(load_model_config(directory)),
         checkpoint(directory),
         weights(cpu::load_weights(checkpoint, config)),
