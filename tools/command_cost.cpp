@@ -289,7 +289,7 @@ void add_layout_options(CLI::App& command, ServingOptions& serving) {
       .add_option("--offload", serving.offload,
                   "Shares that live in host memory and stream to the device, layer by layer, whenever\n"
                   "they are needed: weights=50% cache=80%")
-      ->type_name("SHARE ...")
+      ->type_name("SHARE")
       ->group("Layout and runtime");
   add("--chunk", serving.chunk, "Tokens of a prefill chunk (default: the whole prompt)", "N");
   add("--tp", serving.tensor_parallel, "Devices that share every layer", "N");

@@ -75,8 +75,9 @@ class Pool {
       if (!queue_.empty()) count();
       retire();
     }
-    if (use_.steps == 0) usage_error("nobody waits: " + std::to_string(slots_) + " tokens hold all requests at once", "pool",
-                "Memory that is never short wastes nothing: ask with more requests or less memory.");
+    if (use_.steps == 0)
+      usage_error("nobody waits: " + std::to_string(slots_) + " tokens hold all requests at once", "pool",
+                  "Memory that is never short wastes nothing: ask with more requests or less memory.");
     const double all = static_cast<double>(use_.steps) * static_cast<double>(slots_);
     use_.shares = {use_.shares.used / all, use_.shares.reserved / all, use_.shares.internal / all};
     use_.external /= all;
