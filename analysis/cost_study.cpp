@@ -13,7 +13,7 @@ namespace {
 /// A row to be, and where its parts come from.
 struct Point {
   std::uint64_t prompt, generate, batch;
-  const sim::Budget* budget;  ///< null: the policy has a size of its own
+  const sim::Budget* budget;  ///< null: the policy has a size of its own, or none is given
   const policy::Composition* policy;
 };
 
@@ -26,9 +26,10 @@ std::vector<Point> cells_of(const CostStudy& study) {
   std::vector<Point> out;
   const std::size_t rounds = std::max<std::size_t>(1, study.budgets.size());
   for (std::size_t i = 0; i < rounds; ++i) {
+    const sim::Budget* budget = study.budgets.empty() ? nullptr : &study.budgets[i];
     for (const policy::Composition& policy : study.policies) {
       if (!own_size(policy))
-        out.push_back({0, 0, 0, &study.budgets[i], &policy});
+        out.push_back({0, 0, 0, budget, &policy});
       else if (i == 0)
         out.push_back({0, 0, 0, nullptr, &policy});
     }
