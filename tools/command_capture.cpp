@@ -137,6 +137,7 @@ void add_capture_command(CLI::App& app) {
       ->check(whole_number())
       ->type_name("N")
       ->capture_default_str();
+  command->add_option("--device", capture.device, "cpu, cuda or cuda:N (default: cpu)");
   command->add_option("--threads", capture.threads, "Never changes a result (default: all)")
       ->check(CLI::Range(1U, 1024U))
       ->type_name("N");

@@ -17,7 +17,7 @@
 #include "sim/base/rng.hpp"
 #include "tests/bench/paired.hpp"
 #include "traces/capture/capture.hpp"
-#include "traces/capture/cpu/model_run.hpp"
+#include "traces/capture/cpu/cpu_run.hpp"
 
 using namespace kvsim;
 using namespace kvsim::capture;
@@ -124,9 +124,9 @@ std::vector<std::int32_t> random_tokens(std::uint64_t count, std::uint32_t vocab
   return ids;
 }
 
-class Nobody : public cpu::RunObserver {};
+class Nobody : public RunObserver {};
 
-void prefill(cpu::ModelRun& run, std::span<const std::int32_t> tokens, std::uint64_t chunk) {
+void prefill(cpu::CpuRun& run, std::span<const std::int32_t> tokens, std::uint64_t chunk) {
   Nobody nobody;
   for (std::uint64_t first = 0; first < tokens.size(); first += chunk)
     run.forward(tokens.subspan(first, std::min(chunk, tokens.size() - first)), nobody);
@@ -137,9 +137,9 @@ void run_without_trace(const Setup& setup, const std::vector<std::int32_t>& toke
                        std::uint64_t chunk, Elem elem) {
   const ModelConfig config = load_model_config(setup.model);
   const Checkpoint checkpoint(setup.model);
-  const cpu::Weights weights = cpu::load_weights(checkpoint, config);
+  const Weights weights = load_weights(checkpoint, config);
   checkpoint.sha256();
-  cpu::ModelRun run(config, weights, {tokens.size() + steps, elem, setup.threads});
+  cpu::CpuRun run(config, weights, {tokens.size() + steps, elem, setup.threads});
   prefill(run, tokens, chunk);
   Nobody nobody;
   for (std::uint64_t i = 0; i < steps; ++i) {
@@ -156,7 +156,7 @@ int main(int argc, char** argv) {
   const Setup setup = parse(argc, argv);
   const ModelConfig config = load_model_config(setup.model);
   const Checkpoint checkpoint(setup.model);
-  const cpu::Weights weights = cpu::load_weights(checkpoint, config);
+  const Weights weights = load_weights(checkpoint, config);
   constexpr std::uint64_t kSteps = 64;
   const std::uint64_t chunk = CaptureOptions{}.prefill_chunk;
   const Elem elem = weights.elem == Elem::bf16 ? Elem::bf16 : Elem::f32;
@@ -170,7 +170,7 @@ int main(int argc, char** argv) {
   bench::report("prefill / its matrix products alone",
                 bench::paired(
                     [&] {
-                      cpu::ModelRun run(config, weights, {setup.tokens, elem, setup.threads});
+                      cpu::CpuRun run(config, weights, {setup.tokens, elem, setup.threads});
                       prefill(run, tokens, chunk);
                     },
                     [&] { bare.run(); }, setup.pairs));

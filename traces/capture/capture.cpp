@@ -11,6 +11,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/suggest.hpp"
 #include "sim/base/version.hpp"
+#include "traces/capture/device.hpp"
 #include "traces/capture/generation.hpp"
 #include "traces/capture/prompt.hpp"
 #include "traces/capture/provenance.hpp"
@@ -63,8 +64,8 @@ void check_options(const CaptureOptions& options) {
     usage_error("exists already", options.output, "Choose another name, or add --overwrite.");
 }
 
-trace::Capture describe_capture(const CaptureOptions& options, unsigned threads) {
-  trace::Capture capture = describe_processor(threads);
+trace::Capture describe_capture(const CaptureOptions& options, const ModelRun& run) {
+  trace::Capture capture = run.describe();
   capture.q_policy = row_choice_text(options.queries, "all");
   capture.row_policy = row_choice_text(options.attention, "full");
   capture.prefill_chunk =
@@ -73,14 +74,14 @@ trace::Capture describe_capture(const CaptureOptions& options, unsigned threads)
 }
 
 /// The element type that holds every layer's output projection exactly.
-Elem output_elem(const cpu::Weights& weights) {
+Elem output_elem(const Weights& weights) {
   const Elem first = weights.layers.front().o.elem;
   const bool same = std::all_of(weights.layers.begin(), weights.layers.end(),
-                                [&](const cpu::LayerWeights& layer) { return layer.o.elem == first; });
+                                [&](const LayerWeights& layer) { return layer.o.elem == first; });
   return same ? first : Elem::f32;
 }
 
-void write_output_weights(trace::Writer& writer, const cpu::Weights& weights, const Progress& progress) {
+void write_output_weights(trace::Writer& writer, const Weights& weights, const Progress& progress) {
   for (std::uint32_t layer = 0; layer < weights.layers.size(); ++layer) {
     progress.check();
     writer.put_output_weights(layer, weights.layers[layer].o.transposed());
@@ -212,9 +213,10 @@ RowChoice parse_row_choice(const std::string& text, const std::string& option, c
 
 CaptureResult run_capture(const CaptureOptions& options, Progress& progress) {
   check_options(options);
+  const Device device = parse_device(options.device);
   const ModelConfig config = load_model_config(options.model_dir);
   const Checkpoint checkpoint(options.model_dir);
-  const cpu::Weights weights = cpu::load_weights(checkpoint, config);
+  const Weights weights = load_weights(checkpoint, config);
   std::vector<std::string> notes = weights.notes;
   const Prompt prompt = load_prompt(options, config, notes);
   const std::uint64_t prompt_tokens = prompt.ids.size();
@@ -222,13 +224,14 @@ CaptureResult run_capture(const CaptureOptions& options, Progress& progress) {
   progress.total = prompt_tokens + options.max_new_tokens;
 
   const Elem elem = parse_elem(options.elem, weights.elem);
-  cpu::ModelRun model(config, weights, {prompt_tokens + options.max_new_tokens, elem, options.threads});
+  const std::unique_ptr<ModelRun> model = open_model_run(
+      device, config, weights, {prompt_tokens + options.max_new_tokens, elem, options.threads});
   trace::Header header;
   header.file_uuid = random_uuid();
   header.created_utc = now_utc();
   header.writer = std::string("kvsim ") + kVersion + " " + kCommit;
   header.model = describe_model(config, weights, options.model_dir);
-  header.capture = describe_capture(options, model.threads());
+  header.capture = describe_capture(options, *model);
   header.elem = elem;
   header.capture.workload = prompt.workload;
   header.capture.workload_item = prompt.workload_item;
@@ -241,7 +244,7 @@ CaptureResult run_capture(const CaptureOptions& options, Progress& progress) {
   const std::uint64_t first_query = first_row(options.queries, prompt_tokens);
   const std::uint64_t first_attention = first_row(options.attention, prompt_tokens);
   TraceRecorder recorder(writer, progress, config.n_heads, first_query, first_attention);
-  const Generation run = generate(model, prompt.ids,
+  const Generation run = generate(*model, prompt.ids,
                                   {options.max_new_tokens, options.prefill_chunk,
                                    options.ignore_eos ? std::vector<std::int32_t>{} : config.eos},
                                   recorder, progress);

@@ -30,6 +30,7 @@ struct CaptureOptions {
   RowChoice queries{RowChoice::Kind::all, 0};
   RowChoice attention{RowChoice::Kind::none, 0};
   bool output_weights = false;  ///< store every layer's attention output projection, as the checkpoint has it
+  std::string device = "cpu";   ///< cpu | cuda | cuda:N (device.hpp)
   unsigned threads = 0;
   std::uint64_t prefill_chunk = 512;
   /// f32 | bf16 | f16 | auto (bf16 for bf16 checkpoints, else f32). Queries, keys and values are rounded to

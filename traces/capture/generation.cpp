@@ -36,14 +36,14 @@ Choice greedy(const std::vector<float>& logits, std::uint64_t position) {
 /// One forward call after the other, written down.
 class Passes {
  public:
-  Passes(cpu::ModelRun& run, cpu::RunObserver& observer, Progress& progress, Generation& record)
+  Passes(ModelRun& run, RunObserver& observer, Progress& progress, Generation& record)
       : run_(run), observer_(observer), progress_(progress), record_(record) {}
 
   /// Processes tokens [first, first + n); logits of the last one if they are wanted.
   std::vector<float> forward(std::uint64_t first, std::uint64_t n, trace::Phase phase, bool want_logits) {
     progress_.check();
     const auto begin = Clock::now();
-    const cpu::PassTiming timing = run_.forward(std::span(record_.tokens).subspan(first, n), observer_);
+    const PassTiming timing = run_.forward(std::span(record_.tokens).subspan(first, n), observer_);
     const auto head_begin = Clock::now();
     std::vector<float> logits = want_logits ? run_.logits() : std::vector<float>{};
     const std::int64_t duration = timing.total + nanoseconds(Clock::now() - head_begin);
@@ -61,8 +61,8 @@ class Passes {
   }
 
  private:
-  cpu::ModelRun& run_;
-  cpu::RunObserver& observer_;
+  ModelRun& run_;
+  RunObserver& observer_;
   Progress& progress_;
   Generation& record_;
   Clock::time_point start_ = Clock::now();
@@ -70,8 +70,8 @@ class Passes {
 
 }  // namespace
 
-Generation generate(cpu::ModelRun& run, const std::vector<std::int32_t>& prompt,
-                    const GenerationOptions& options, cpu::RunObserver& observer, Progress& progress) {
+Generation generate(ModelRun& run, const std::vector<std::int32_t>& prompt, const GenerationOptions& options,
+                    RunObserver& observer, Progress& progress) {
   Generation record;
   record.tokens = prompt;
   record.logprob.assign(prompt.size(), std::numeric_limits<float>::quiet_NaN());

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "sim/base/progress.hpp"
-#include "traces/capture/cpu/model_run.hpp"
+#include "traces/capture/model_run.hpp"
 #include "traces/header.hpp"
 
 namespace kvsim::capture {
@@ -24,7 +24,7 @@ struct Generation {
 
 /// Greedy: the most probable token, the lowest id among equals. `run` must be fresh and hold prompt and new
 /// tokens. Throws Error(input) when logits are not finite, Error(interrupted) between passes.
-Generation generate(cpu::ModelRun& run, const std::vector<std::int32_t>& prompt,
-                    const GenerationOptions& options, cpu::RunObserver& observer, Progress& progress);
+Generation generate(ModelRun& run, const std::vector<std::int32_t>& prompt, const GenerationOptions& options,
+                    RunObserver& observer, Progress& progress);
 
 }  // namespace kvsim::capture

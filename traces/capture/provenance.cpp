@@ -54,8 +54,7 @@ std::string now_utc() {
   return text;
 }
 
-trace::Model describe_model(const ModelConfig& config, const cpu::Weights& weights,
-                            const std::string& directory) {
+trace::Model describe_model(const ModelConfig& config, const Weights& weights, const std::string& directory) {
   trace::Model model;
   model.name = std::filesystem::weakly_canonical(directory).filename().string();
   model.model_type = config.model_type;

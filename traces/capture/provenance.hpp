@@ -2,8 +2,8 @@
 /// What a trace says about where it comes from.
 #include <string>
 
-#include "traces/capture/cpu/weights.hpp"
 #include "traces/capture/model_config.hpp"
+#include "traces/capture/weights.hpp"
 #include "traces/header.hpp"
 
 namespace kvsim::capture {
@@ -14,8 +14,7 @@ std::string random_uuid();
 std::string now_utc();
 
 /// Shape and arithmetic of the model, named after its folder; weights_sha256 is left empty.
-trace::Model describe_model(const ModelConfig& config, const cpu::Weights& weights,
-                            const std::string& directory);
+trace::Model describe_model(const ModelConfig& config, const Weights& weights, const std::string& directory);
 /// Machine, arithmetic and software of a run on the processor; what was asked for is left empty.
 trace::Capture describe_processor(unsigned threads);
 

@@ -5,12 +5,12 @@
 #include <vector>
 
 #include "sim/base/progress.hpp"
-#include "traces/capture/cpu/model_run.hpp"
+#include "traces/capture/model_run.hpp"
 #include "traces/writer.hpp"
 
 namespace kvsim::capture {
 
-class TraceRecorder : public cpu::RunObserver {
+class TraceRecorder : public RunObserver {
  public:
   /// Stores every key and value, and queries and attention rows from the given positions on. Stops the run
   /// (Error interrupted) between layers when `progress` says so.

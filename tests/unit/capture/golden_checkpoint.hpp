@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "traces/capture/cpu/model_run.hpp"
+#include "traces/capture/cpu/cpu_run.hpp"
 #include "traces/capture/input_file.hpp"
 #include "traces/capture/model_config.hpp"
 #include "traces/capture/safetensors.hpp"
@@ -16,7 +16,7 @@ struct GoldenCheckpoint {
       : directory(KVSIM_SOURCE_DIR "/tests/golden/capture/" + variant),
         config(load_model_config(directory)),
         checkpoint(directory),
-        weights(cpu::load_weights(checkpoint, config)),
+        weights(load_weights(checkpoint, config)),
         golden_file(directory, "golden.safetensors", 1 << 20),
         golden(parse_safetensors(golden_file.bytes(), golden_file.path())) {}
 
@@ -36,7 +36,7 @@ struct GoldenCheckpoint {
   std::string directory;
   ModelConfig config;
   Checkpoint checkpoint;
-  cpu::Weights weights;
+  Weights weights;
   MappedFile golden_file;
   TensorMap golden;
 };

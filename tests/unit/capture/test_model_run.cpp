@@ -12,7 +12,7 @@ namespace {
 constexpr std::uint64_t kLast = 8;  // rows of logits and attention in the goldens
 
 /// Collects everything a run shows, tokens side by side whatever the passes were.
-class Recorder : public cpu::RunObserver {
+class Recorder : public RunObserver {
  public:
   Recorder(const ModelConfig& config, std::uint64_t tokens)
       : config_(config), tokens_(tokens), q(config.n_layers), k(q), v(q), rows(q), out(q) {
@@ -67,7 +67,7 @@ struct Run {
 /// Runs all tokens, `chunk` at a time.
 Run run(const GoldenCheckpoint& golden, std::uint64_t chunk, unsigned threads, Elem elem = Elem::f32) {
   const std::vector<std::int32_t> tokens = golden.tokens();
-  cpu::ModelRun model(golden.config, golden.weights, {tokens.size(), elem, threads});
+  cpu::CpuRun model(golden.config, golden.weights, {tokens.size(), elem, threads});
   Run result{Recorder(golden.config, tokens.size()), {}};
   for (std::uint64_t first = 0; first < tokens.size(); first += chunk) {
     const std::uint64_t n = std::min<std::uint64_t>(chunk, tokens.size() - first);
@@ -213,7 +213,7 @@ TEST_CASE("weights must be those of the config") {
   const auto load = [&](const auto& change) {
     ModelConfig config = golden.config;
     change(config);
-    return cpu::load_weights(golden.checkpoint, config);
+    return load_weights(golden.checkpoint, config);
   };
   using Catch::Matchers::Contains;
   CHECK_THROWS_WITH(load([](ModelConfig& c) { c.hidden_size = 32; }),
@@ -225,21 +225,21 @@ TEST_CASE("weights must be those of the config") {
   CHECK_THROWS_WITH(load([](ModelConfig& c) { c.tied_embeddings = false; }), Contains("lm_head.weight"));
   CHECK(load([](ModelConfig& c) { c.tied_embeddings.reset(); }).tied);
   // A shallower model leaves a layer unused, which is said.
-  const cpu::Weights one_layer = load([](ModelConfig& c) { c.n_layers = 1; });
+  const Weights one_layer = load([](ModelConfig& c) { c.n_layers = 1; });
   REQUIRE(one_layer.notes.size() == 9);
   CHECK_THAT(one_layer.notes[0], Contains("model.layers.1.") && Contains("not used"));
   // A tensor inside a layer that the config does not know is another model's.
   const GoldenCheckpoint biased("llama_attention_bias");
   ModelConfig config = biased.config;
   config.qkv_bias = false;
-  CHECK_THROWS_WITH(cpu::load_weights(biased.checkpoint, config),
+  CHECK_THROWS_WITH(load_weights(biased.checkpoint, config),
                     Contains("_proj.bias") && Contains("no such tensor"));
 }
 
 TEST_CASE("a cache beyond any memory is refused, not attempted") {
   const GoldenCheckpoint golden("llama_tied");
   for (const std::uint64_t capacity : {std::uint64_t{1} << 44, std::uint64_t{1} << 52})
-    CHECK_THROWS_WITH(cpu::ModelRun(golden.config, golden.weights, {capacity, Elem::f32, 1}),
+    CHECK_THROWS_WITH(cpu::CpuRun(golden.config, golden.weights, {capacity, Elem::f32, 1}),
                       Catch::Matchers::Contains("GiB, this machine has"));
 }
 

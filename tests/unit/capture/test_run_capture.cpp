@@ -147,7 +147,7 @@ std::string problem(const Workplace& place, const CaptureOptions& options, Error
   return "accepted";
 }
 
-struct Tensors : cpu::RunObserver {
+struct Tensors : RunObserver {
   void on_tensors(std::uint32_t, std::uint64_t, std::uint64_t, std::span<const float> q_in,
                   std::span<const float> k_in, std::span<const float> v_in) override {
     q.emplace_back(q_in.begin(), q_in.end());
@@ -178,7 +178,7 @@ TEST_CASE("a trace holds the run: tokens, tensors, passes") {
 
   // The same tokens in one pass: every generated token is the most probable one, every tensor is stored.
   const GoldenCheckpoint& golden = place.golden();
-  cpu::ModelRun run(golden.config, golden.weights, {16, Elem::f32, 1});
+  cpu::CpuRun run(golden.config, golden.weights, {16, Elem::f32, 1});
   Tensors expected;
   run.forward(header.token_id, expected);
   const std::vector<float> logits = run.logits(16);
@@ -291,13 +291,13 @@ TEST_CASE("output weights are the checkpoint's, transposed by head") {
   options.output_weights = true;
   options.elem = "f16";  // of keys and values; weights keep their own
   const auto source = captured(options);
-  const cpu::Weights& weights = place.golden().weights;
+  const Weights& weights = place.golden().weights;
   CHECK(source->header().output_elem == weights.layers[0].o.elem);
   const trace::Model& model = source->header().model;
   const std::uint64_t dim = model.v_head_dim, hidden = model.hidden_size;
   std::vector<float> head_weights(dim * hidden), scratch;
   for (std::uint32_t layer = 0; layer < model.n_layers; ++layer) {
-    const cpu::Linear& o = weights.layers[layer].o;
+    const Linear& o = weights.layers[layer].o;
     REQUIRE((o.out == hidden && o.in == model.n_q_heads * dim));
     std::size_t different = 0;
     for (std::uint32_t head = 0; head < model.n_q_heads; ++head) {

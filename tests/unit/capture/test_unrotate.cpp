@@ -52,7 +52,7 @@ void normalize(Numbers& x, const std::vector<float>& weight, double eps) {
 }
 
 /// One head of a projection of `x`, before RoPE.
-Numbers project(const cpu::Linear& linear, const Numbers& x, std::size_t head, std::size_t dim) {
+Numbers project(const Linear& linear, const Numbers& x, std::size_t head, std::size_t dim) {
   std::vector<float> scratch;
   Numbers out(dim);
   for (std::size_t c = 0; c < dim; ++c) {
@@ -81,7 +81,7 @@ TEST_CASE("unrotated keys and queries are what the first layer projects") {
   const std::vector<std::int32_t> tokens = golden.tokens();
   const auto source = captured(scratch, golden.directory, tokens);
   const std::size_t dim = golden.config.head_dim;
-  const cpu::LayerWeights& layer = golden.weights.layers[0];
+  const LayerWeights& layer = golden.weights.layers[0];
   for (const Tensor tensor : {Tensor::key, Tensor::query}) {
     const bool is_key = tensor == Tensor::key;
     const std::uint32_t heads = is_key ? golden.config.n_kv_heads : golden.config.n_heads;

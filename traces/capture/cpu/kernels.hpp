@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "sim/base/workers.hpp"
-#include "traces/capture/cpu/weights.hpp"
+#include "traces/capture/weights.hpp"
 
 namespace kvsim::capture::cpu {
 

@@ -1,15 +1,14 @@
 #pragma once
-/// Runs a Llama-family model on the processor: pre-norm decoder layers of grouped-query attention with rotary
-/// positions and SwiGLU, all arithmetic in float, a key-value cache that holds what a trace will hold.
+/// A Llama-family model at work: pre-norm decoder layers of grouped-query attention with rotary positions and
+/// SwiGLU, and a key-value cache that holds what a trace will hold. The same on every device (device.hpp).
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <vector>
 
-#include "sim/base/workers.hpp"
-#include "traces/capture/cpu/weights.hpp"
+#include "sim/base/half.hpp"
+#include "traces/header.hpp"
 
-namespace kvsim::capture::cpu {
+namespace kvsim::capture {
 
 /// Sees a pass while it runs. Calls come one at a time, in order, but not all from one thread: on_tensors of
 /// a prompt goes on beside the model's next steps. What the model waits for is not counted as its time.
@@ -29,7 +28,7 @@ class RunObserver {
   virtual void on_layer_output(std::uint32_t layer, std::span<const float> hidden);
 };
 
-/// Wall clock of one pass, nanoseconds, without waiting for the observer.
+/// Time of one pass, nanoseconds, without waiting for the observer: wall clock, or the device's own events.
 struct PassTiming {
   std::int64_t total = 0;
   std::vector<float> layer, attention;  ///< [n_layers]; attention: scores, softmax and weighted sum
@@ -38,27 +37,22 @@ struct PassTiming {
 struct RunOptions {
   std::uint64_t capacity = 0;  ///< most tokens the cache will hold
   Elem elem = Elem::f32;       ///< q, k and v are rounded to it before attention uses them
-  unsigned threads = 0;        ///< 0: as many as the machine has
+  unsigned threads = 0;        ///< of the processor; 0: as many as the machine has
 };
 
+/// Not copied, not shared between threads.
 class ModelRun {
  public:
-  /// `config` and `weights` must outlive this. Throws Error(usage) when the cache exceeds the machine's
-  /// memory.
-  ModelRun(const ModelConfig& config, const Weights& weights, const RunOptions& options);
-  ~ModelRun();
+  virtual ~ModelRun() = default;
 
   /// Processes the next tokens (ids below vocab_size, at most capacity in all).
-  PassTiming forward(std::span<const std::int32_t> tokens, RunObserver& observer);
+  virtual PassTiming forward(std::span<const std::int32_t> tokens, RunObserver& observer) = 0;
   /// Tokens processed so far.
-  std::uint64_t length() const;
+  virtual std::uint64_t length() const = 0;
   /// Logits [rows, vocab_size] of the last `rows` tokens of the latest pass.
-  std::vector<float> logits(std::uint64_t rows = 1);
-  unsigned threads() const;
-
- private:
-  struct State;
-  std::unique_ptr<State> state_;
+  virtual std::vector<float> logits(std::uint64_t rows = 1) = 0;
+  /// Machine, arithmetic and software, for the trace; what was asked for is left empty.
+  virtual trace::Capture describe() const = 0;
 };
 
-}  // namespace kvsim::capture::cpu
+}  // namespace kvsim::capture

@@ -9,7 +9,7 @@
 #include "traces/capture/model_config.hpp"
 #include "traces/capture/safetensors.hpp"
 
-namespace kvsim::capture::cpu {
+namespace kvsim::capture {
 
 /// y = x W^T + b with W row-major [out, in].
 struct Linear {
@@ -45,4 +45,4 @@ struct Weights {
 /// model that computes something else: Error(input). `checkpoint` must outlive the result.
 Weights load_weights(const Checkpoint& checkpoint, const ModelConfig& config);
 
-}  // namespace kvsim::capture::cpu
+}  // namespace kvsim::capture

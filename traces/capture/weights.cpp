@@ -1,4 +1,4 @@
-#include "traces/capture/cpu/weights.hpp"
+#include "traces/capture/weights.hpp"
 
 #include <algorithm>
 #include <set>
@@ -6,7 +6,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/quoted.hpp"
 
-namespace kvsim::capture::cpu {
+namespace kvsim::capture {
 namespace {
 
 std::string shape_text(const std::vector<std::uint64_t>& shape) {
@@ -135,4 +135,4 @@ Weights load_weights(const Checkpoint& checkpoint, const ModelConfig& config) {
   return weights;
 }
 
-}  // namespace kvsim::capture::cpu
+}  // namespace kvsim::capture

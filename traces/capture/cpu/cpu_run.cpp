@@ -1,4 +1,4 @@
-#include "traces/capture/cpu/model_run.hpp"
+#include "traces/capture/cpu/cpu_run.hpp"
 
 #include <unistd.h>
 
@@ -9,7 +9,9 @@
 #include <limits>
 
 #include "sim/base/error.hpp"
+#include "sim/base/workers.hpp"
 #include "traces/capture/cpu/kernels.hpp"
+#include "traces/capture/provenance.hpp"
 
 namespace kvsim::capture::cpu {
 namespace {
@@ -45,16 +47,7 @@ const RunOptions& checked(const ModelConfig& config, const RunOptions& options) 
 
 }  // namespace
 
-void RunObserver::on_tensors(std::uint32_t, std::uint64_t, std::uint64_t, std::span<const float>,
-                             std::span<const float>, std::span<const float>) {}
-std::uint64_t RunObserver::first_attention_row() const {
-  return std::numeric_limits<std::uint64_t>::max();
-}
-void RunObserver::on_attention(std::uint32_t, std::uint64_t, std::uint64_t, std::uint64_t,
-                               std::span<const float>) {}
-void RunObserver::on_layer_output(std::uint32_t, std::span<const float>) {}
-
-struct ModelRun::State {
+struct CpuRun::State {
   State(const ModelConfig& config_in, const Weights& weights_in, const RunOptions& options_in)
       : config(config_in),
         weights(weights_in),
@@ -102,7 +95,7 @@ struct ModelRun::State {
   std::vector<float> hidden, normed, projected, q, k, v, attended, gate, up;
 };
 
-void ModelRun::State::embed(std::span<const std::int32_t> tokens) {
+void CpuRun::State::embed(std::span<const std::int32_t> tokens) {
   const std::uint64_t width = config.hidden_size;
   hidden.resize(n * width);
   std::vector<float> scratch;
@@ -113,14 +106,14 @@ void ModelRun::State::embed(std::span<const std::int32_t> tokens) {
 }
 
 /// rows [kv_heads, n, dim] to their places in a layer's cache.
-void ModelRun::State::store(const std::vector<float>& rows, float* cache) const {
+void CpuRun::State::store(const std::vector<float>& rows, float* cache) const {
   const std::uint64_t dim = config.head_dim;
   for (std::uint64_t head = 0; head < config.n_kv_heads; ++head)
     std::copy_n(rows.data() + head * n * dim, n * dim, cache + (head * options.capacity + past) * dim);
 }
 
-void ModelRun::State::layer_attention(std::uint32_t layer, const RopeTable& rope, RunObserver& observer,
-                                      std::future<void>& showing, PassTiming& timing) {
+void CpuRun::State::layer_attention(std::uint32_t layer, const RopeTable& rope, RunObserver& observer,
+                                    std::future<void>& showing, PassTiming& timing) {
   const LayerWeights& w = weights.layers[layer];
   const auto eps = static_cast<float>(config.norm_eps);
   normed.resize(hidden.size());
@@ -169,7 +162,7 @@ void ModelRun::State::layer_attention(std::uint32_t layer, const RopeTable& rope
   add_to(workers, hidden.data(), normed.data(), hidden.size());
 }
 
-void ModelRun::State::layer_mlp(const LayerWeights& w) {
+void CpuRun::State::layer_mlp(const LayerWeights& w) {
   rms_norm(workers, hidden.data(), n, w.mlp_norm, static_cast<float>(config.norm_eps), normed.data());
   gate.resize(n * w.gate.out);
   up.resize(n * w.up.out);
@@ -180,18 +173,22 @@ void ModelRun::State::layer_mlp(const LayerWeights& w) {
   add_to(workers, hidden.data(), normed.data(), hidden.size());
 }
 
-ModelRun::ModelRun(const ModelConfig& config, const Weights& weights, const RunOptions& options)
+CpuRun::CpuRun(const ModelConfig& config, const Weights& weights, const RunOptions& options)
     : state_(std::make_unique<State>(config, weights, options)) {}
-ModelRun::~ModelRun() = default;
+CpuRun::~CpuRun() = default;
 
-std::uint64_t ModelRun::length() const {
+std::uint64_t CpuRun::length() const {
   return state_->past + state_->n;
 }
-unsigned ModelRun::threads() const {
+unsigned CpuRun::threads() const {
   return state_->workers.threads();
 }
 
-PassTiming ModelRun::forward(std::span<const std::int32_t> tokens, RunObserver& observer) {
+trace::Capture CpuRun::describe() const {
+  return describe_processor(threads());
+}
+
+PassTiming CpuRun::forward(std::span<const std::int32_t> tokens, RunObserver& observer) {
   State& s = *state_;
   s.past += s.n;
   s.n = tokens.size();
@@ -216,7 +213,7 @@ PassTiming ModelRun::forward(std::span<const std::int32_t> tokens, RunObserver& 
   return timing;
 }
 
-std::vector<float> ModelRun::logits(std::uint64_t rows) {
+std::vector<float> CpuRun::logits(std::uint64_t rows) {
   State& s = *state_;
   const std::uint64_t width = s.config.hidden_size;
   std::vector<float> normed(rows * width), out(rows * s.config.vocab_size);

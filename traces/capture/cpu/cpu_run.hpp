@@ -1,0 +1,28 @@
+#pragma once
+/// Runs a model on the processor, all arithmetic in float.
+#include <memory>
+
+#include "traces/capture/model_run.hpp"
+#include "traces/capture/weights.hpp"
+
+namespace kvsim::capture::cpu {
+
+class CpuRun final : public ModelRun {
+ public:
+  /// `config` and `weights` must outlive this. Throws Error(usage) when the cache exceeds the machine's
+  /// memory.
+  CpuRun(const ModelConfig& config, const Weights& weights, const RunOptions& options);
+  ~CpuRun() override;
+
+  PassTiming forward(std::span<const std::int32_t> tokens, RunObserver& observer) override;
+  std::uint64_t length() const override;
+  std::vector<float> logits(std::uint64_t rows = 1) override;
+  trace::Capture describe() const override;
+  unsigned threads() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace kvsim::capture::cpu

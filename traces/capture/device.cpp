@@ -1,0 +1,32 @@
+#include "traces/capture/device.hpp"
+
+#include <charconv>
+
+#include "sim/base/error.hpp"
+#include "sim/base/suggest.hpp"
+#include "traces/capture/cpu/cpu_run.hpp"
+
+namespace kvsim::capture {
+
+Device parse_device(const std::string& text) {
+  const std::string numbered = "cuda:";
+  if (text == "cpu") return {Device::Kind::cpu, 0};
+  if (text == "cuda") return {Device::Kind::cuda, 0};
+  if (text.starts_with(numbered)) {
+    Device device{Device::Kind::cuda, 0};
+    const char* end = text.data() + text.size();
+    const auto [stop, failure] = std::from_chars(text.data() + numbered.size(), end, device.index);
+    if (failure == std::errc{} && stop == end) return device;
+    usage_error("\"" + text + "\" needs a device number", "--device", "Expected cpu, cuda or cuda:N.");
+  }
+  usage_error("unknown device \"" + text + "\"", "--device", suggestion(text, {"cpu", "cuda", "cuda:0"}));
+}
+
+std::unique_ptr<ModelRun> open_model_run(const Device& device, const ModelConfig& config,
+                                         const Weights& weights, const RunOptions& options) {
+  if (device.kind == Device::Kind::cpu) return std::make_unique<cpu::CpuRun>(config, weights, options);
+  usage_error("this kvsim was built without CUDA", "--device",
+              "Install a CUDA compiler and configure with -DKVSIM_CUDA=ON, or use --device cpu.");
+}
+
+}  // namespace kvsim::capture
