@@ -4,7 +4,6 @@
 #include <memory>
 
 #include "analysis/numbers.hpp"
-#include "sim/base/suggest.hpp"
 #include "tools/command.hpp"
 #include "tools/progress_display.hpp"
 #include "tools/result_output.hpp"
@@ -23,16 +22,9 @@ constexpr const char* kExamples = R"(Examples:
 
 struct Options {
   capture::CaptureOptions capture;
-  std::string device = "cpu", queries = "all", attention = "none";
+  std::string queries = "all", attention = "none";
   bool quiet = false;
 };
-
-void check_device(const std::string& device) {
-  if (device == "cpu") return;
-  if (device == "cuda" || device == "gpu")
-    usage_error(device + " is not in this build", "--device", "Captures run on the processor: --device cpu.");
-  usage_error("unknown device \"" + device + "\"", "--device", suggestion(device, {"cpu"}));
-}
 
 /// Generated text may hold any byte; a terminal must not obey them.
 std::string printable(const std::string& text) {
@@ -60,7 +52,6 @@ void print_phase(const char* label, std::uint64_t tokens, double seconds) {
 }
 
 void run_capture_command(Options& options) {
-  check_device(options.device);
   options.capture.queries = capture::parse_row_choice(options.queries, "--queries", "all", false);
   options.capture.attention = capture::parse_row_choice(options.attention, "--attention", "full", true);
   for (const std::string& input :
@@ -118,7 +109,6 @@ void add_capture_command(CLI::App& app) {
       ->type_name("N")
       ->capture_default_str();
   command->add_flag("--ignore-eos", capture.ignore_eos, "Generate on past an end-of-text token");
-  command->add_option("--device", options->device, "Where the model runs: cpu")->capture_default_str();
   command
       ->add_option("--queries", options->queries,
                    "Queries to store: all | window:W (the last W of the prompt and all generated ones)")
@@ -137,7 +127,8 @@ void add_capture_command(CLI::App& app) {
       ->check(whole_number())
       ->type_name("N")
       ->capture_default_str();
-  command->add_option("--device", capture.device, "cpu, cuda or cuda:N (default: cpu)");
+  command->add_option("--device", capture.device, "Where the model runs: cpu | cuda | cuda:N")
+      ->capture_default_str();
   command->add_option("--threads", capture.threads, "Never changes a result (default: all)")
       ->check(CLI::Range(1U, 1024U))
       ->type_name("N");

@@ -196,7 +196,7 @@ class Capture(CommandTest):
         self.assertEqual((self.folder / "run.txt").read_text(), "text")
 
     def test_other_devices_are_refused_by_name(self):
-        self.assertIn("cuda is not in this build", self.fails(2, *self.capture("--device", "cuda")))
+        self.assertIn("this kvsim was built without CUDA", self.fails(2, *self.capture("--device", "cuda")))
         self.assertIn("tpu", self.fails(2, *self.capture("--device", "tpu")))
         self.assertEqual(self.left(), [])
 
