@@ -34,14 +34,14 @@ class RowStream {
   std::uint64_t rows() const { return flushed_ + filled_; }
 
   /// `rows`: [heads, n, dim].
-  void append(std::uint64_t n, std::span<const float> rows) {
+  void append(std::uint64_t n, const Elements& rows) {
     if (rows.size() != n * heads_ * dim_) bug("append of the wrong size", where_);
     buffer_.resize(heads_ * chunk_rows_ * row_bytes());
     for (std::uint64_t done = 0; done < n;) {
       const std::uint64_t take = std::min(n - done, chunk_rows_ - filled_);
       for (std::uint32_t head = 0; head < heads_; ++head) {
         std::byte* to = buffer_.data() + (head * chunk_rows_ + filled_) * row_bytes();
-        narrow(elem_, rows.data() + (head * n + done) * dim_, take * dim_, to);
+        rows.subspan((head * n + done) * dim_, take * dim_).store(elem_, to);
         digest_.update(head, to, take * row_bytes());
       }
       filled_ += take;
@@ -404,7 +404,7 @@ Writer::Writer(const std::string& path, const Header& header, const WriteOptions
 
 Writer::~Writer() = default;
 
-void Writer::append(Tensor tensor, std::uint32_t layer, std::uint64_t n_rows, std::span<const float> rows) {
+void Writer::append(Tensor tensor, std::uint32_t layer, std::uint64_t n_rows, const Elements& rows) {
   if (state_ == nullptr || layer >= state_->layers.size()) bug("append to a layer that is not open");
   LayerStreams& streams = state_->layers[layer];
   RowStream& stream = tensor == Tensor::query ? streams.query

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 
+#include "sim/base/elements.hpp"
 #include "traces/source.hpp"
 
 namespace kvsim::trace {
@@ -25,9 +26,9 @@ class Writer {
   Writer(const Writer&) = delete;
   Writer& operator=(const Writer&) = delete;
 
-  /// Appends rows for every head of one tensor of a layer, row-major [heads, n_rows, dim], in token order.
-  /// Buffered to whole chunks.
-  void append(Tensor tensor, std::uint32_t layer, std::uint64_t n_rows, std::span<const float> rows);
+  /// Appends rows for every head of one tensor of a layer, row-major [heads, n_rows, dim], in token order,
+  /// rounded to the trace's element type if they are of another. Buffered to whole chunks.
+  void append(Tensor tensor, std::uint32_t layer, std::uint64_t n_rows, const Elements& rows);
   /// Appends one attention row of a layer: [n_q_heads, n_keys] probabilities, keys from `first_key` along the
   /// path.
   void append_attention(std::uint32_t layer, std::uint64_t first_key, std::uint64_t n_keys,

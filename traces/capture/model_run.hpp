@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "sim/base/half.hpp"
+#include "sim/base/elements.hpp"
 #include "traces/header.hpp"
 
 namespace kvsim::capture {
@@ -16,14 +16,17 @@ class RunObserver {
  public:
   virtual ~RunObserver() = default;
   /// q [n_heads, n, head_dim], k and v [n_kv_heads, n, head_dim] of the n tokens from position `first` on,
-  /// exactly as attention uses them.
-  virtual void on_tensors(std::uint32_t layer, std::uint64_t first, std::uint64_t n, std::span<const float> q,
-                          std::span<const float> k, std::span<const float> v);
+  /// exactly as attention uses them: floats that RunOptions::elem holds without loss, or its elements.
+  virtual void on_tensors(std::uint32_t layer, std::uint64_t first, std::uint64_t n, const Elements& q,
+                          const Elements& k, const Elements& v);
   /// First position whose attention rows are wanted, and all after it; default: none.
   virtual std::uint64_t first_attention_row() const;
   /// p [n_heads, n_keys] of the token at `position`, keys at first_key, first_key + 1, ...
   virtual void on_attention(std::uint32_t layer, std::uint64_t position, std::uint64_t first_key,
                             std::uint64_t n_keys, std::span<const float> p);
+  /// Whether on_layer_output is called at all, which takes time on a device with memory of its own; default:
+  /// no.
+  virtual bool wants_layer_output() const;
   /// hidden [n, hidden_size] after the layer.
   virtual void on_layer_output(std::uint32_t layer, std::span<const float> hidden);
 };

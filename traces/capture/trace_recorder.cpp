@@ -12,8 +12,8 @@ TraceRecorder::TraceRecorder(trace::Writer& writer, const Progress& progress, st
       first_query_(first_query),
       first_attention_(first_attention) {}
 
-void TraceRecorder::on_tensors(std::uint32_t layer, std::uint64_t first, std::uint64_t n,
-                               std::span<const float> q, std::span<const float> k, std::span<const float> v) {
+void TraceRecorder::on_tensors(std::uint32_t layer, std::uint64_t first, std::uint64_t n, const Elements& q,
+                               const Elements& k, const Elements& v) {
   progress_.check();
   writer_.append(trace::Tensor::key, layer, n, k);
   writer_.append(trace::Tensor::value, layer, n, v);
@@ -31,13 +31,13 @@ void TraceRecorder::on_attention(std::uint32_t layer, std::uint64_t, std::uint64
 }
 
 /// The last `kept` of n rows of every query head.
-std::span<const float> TraceRecorder::last_rows(std::span<const float> q, std::uint64_t n,
-                                                std::uint64_t kept) {
+Elements TraceRecorder::last_rows(const Elements& q, std::uint64_t n, std::uint64_t kept) {
   const std::uint64_t dim = q.size() / (query_heads_ * n);
-  rows_.resize(query_heads_ * kept * dim);
+  const std::uint64_t head_bytes = kept * dim * elem_bytes(q.elem());
+  rows_.resize(query_heads_ * head_bytes);
   for (std::uint64_t head = 0; head < query_heads_; ++head)
-    std::copy_n(q.data() + (head * n + n - kept) * dim, kept * dim, rows_.data() + head * kept * dim);
-  return rows_;
+    q.subspan((head * n + n - kept) * dim, kept * dim).store(q.elem(), rows_.data() + head * head_bytes);
+  return {q.elem(), rows_.data(), query_heads_ * kept * dim};
 }
 
 }  // namespace kvsim::capture

@@ -25,8 +25,8 @@ class Recorder : public RunObserver {
     }
   }
 
-  void on_tensors(std::uint32_t layer, std::uint64_t, std::uint64_t n, std::span<const float> q_in,
-                  std::span<const float> k_in, std::span<const float> v_in) override {
+  void on_tensors(std::uint32_t layer, std::uint64_t, std::uint64_t n, const Elements& q_in,
+                  const Elements& k_in, const Elements& v_in) override {
     place(q_in, config_.n_heads, n, q[layer]);
     place(k_in, config_.n_kv_heads, n, k[layer]);
     place(v_in, config_.n_kv_heads, n, v[layer]);
@@ -39,6 +39,7 @@ class Recorder : public RunObserver {
                   rows[layer].data() + (head * tokens_ + position) * tokens_ + first_key);
     }
   }
+  bool wants_layer_output() const override { return true; }
   void on_layer_output(std::uint32_t layer, std::span<const float> hidden) override {
     std::copy(hidden.begin(), hidden.end(), out[layer].data() + done * config_.hidden_size);
   }
@@ -46,11 +47,10 @@ class Recorder : public RunObserver {
   std::uint64_t done = 0;  // tokens of earlier passes
 
  private:
-  void place(std::span<const float> from, std::uint64_t heads, std::uint64_t n,
-             std::vector<float>& to) const {
+  void place(const Elements& from, std::uint64_t heads, std::uint64_t n, std::vector<float>& to) const {
     const std::uint64_t dim = config_.head_dim;
     for (std::uint64_t head = 0; head < heads; ++head)
-      std::copy_n(from.data() + head * n * dim, n * dim, to.data() + (head * tokens_ + done) * dim);
+      from.subspan(head * n * dim, n * dim).store(Elem::f32, to.data() + (head * tokens_ + done) * dim);
   }
   const ModelConfig& config_;
   std::uint64_t tokens_;

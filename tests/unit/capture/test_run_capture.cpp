@@ -148,11 +148,11 @@ std::string problem(const Workplace& place, const CaptureOptions& options, Error
 }
 
 struct Tensors : RunObserver {
-  void on_tensors(std::uint32_t, std::uint64_t, std::uint64_t, std::span<const float> q_in,
-                  std::span<const float> k_in, std::span<const float> v_in) override {
-    q.emplace_back(q_in.begin(), q_in.end());
-    k.emplace_back(k_in.begin(), k_in.end());
-    v.emplace_back(v_in.begin(), v_in.end());
+  void on_tensors(std::uint32_t, std::uint64_t, std::uint64_t, const Elements& q_in, const Elements& k_in,
+                  const Elements& v_in) override {
+    q.push_back(q_in.floats());
+    k.push_back(k_in.floats());
+    v.push_back(v_in.floats());
   }
   std::vector<std::vector<float>> q, k, v;
 };

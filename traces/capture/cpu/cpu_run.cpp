@@ -207,7 +207,7 @@ PassTiming CpuRun::forward(std::span<const std::int32_t> tokens, RunObserver& ob
     s.settle(showing);
     timing.layer.push_back(
         static_cast<float>(nanoseconds(Clock::now() - layer_start - (s.observer_time - observer_before))));
-    s.show([&] { observer.on_layer_output(layer, s.hidden); });
+    if (observer.wants_layer_output()) s.show([&] { observer.on_layer_output(layer, s.hidden); });
   }
   timing.total = nanoseconds(Clock::now() - start - s.observer_time);
   return timing;
