@@ -1,0 +1,14 @@
+#pragma once
+/// What CUDA answers, as errors of kvsim. Read by nvcc too: C++17.
+#include <cuda_runtime_api.h>
+
+#include <string_view>
+
+namespace kvsim::capture::cuda {
+
+/// Throws unless `status` is success; `doing` completes the sentence "... while <doing>". No device, a driver
+/// older than the runtime, memory, no code for the device: Error(usage) with what to do; anything else is
+/// our mistake or a broken device: Error(bug).
+void check(cudaError_t status, std::string_view doing);
+
+}  // namespace kvsim::capture::cuda
