@@ -45,11 +45,12 @@ struct Capture {
   std::string device_name, device_kind, cpu_model, compute_dtype, accum_dtype, math_mode, attention_kernel,
       software;
   std::string sampling = "greedy";
-  std::string q_policy;       ///< all | window:W
-  std::string row_policy;     ///< none | window:W | full
-  std::string verified;       ///< gate and largest error, or empty
-  std::string workload;       ///< kind of prompt, such as needle-multi-key; empty: not known
-  std::string workload_item;  ///< id of the prompt in its workload, or empty
+  std::string q_policy;              ///< all | window:W | sample:K | window:W,sample:K
+  std::string row_policy;            ///< none | window:W | full
+  std::string verified;              ///< gate and largest error, or empty
+  std::string workload;              ///< kind of prompt, such as needle-multi-key; empty: not known
+  std::string workload_item;         ///< id of the prompt in its workload, or empty
+  std::string driver, cuda_version;  ///< of the device; empty: there is none
   std::uint32_t threads = 0, prefill_chunk = 0;
   std::uint64_t seed = 0;
   bool rope_fp32 = true, teacher_forced = false;
@@ -118,6 +119,9 @@ struct Header {
   std::vector<std::uint64_t> query_token;
   /// Token index of each stored attention row, ascending; empty means none is stored.
   std::vector<std::uint64_t> attention_token;
+
+  /// Tokens whose attention the column statistics sum, the first ones, all of the prompt; 0: none are stored.
+  std::uint64_t counted_tokens = 0;
 
   std::uint64_t n_tokens() const { return token_id.size(); }
   std::uint64_t n_query_rows() const { return query_token.empty() ? n_tokens() : query_token.size(); }

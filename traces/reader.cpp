@@ -171,6 +171,8 @@ void FileTrace::read_capture() {
   capture.verified = group.text("verified");
   if (group.has_attribute("workload")) capture.workload = group.text("workload");
   if (group.has_attribute("workload_item")) capture.workload_item = group.text("workload_item");
+  if (group.has_attribute("driver")) capture.driver = group.text("driver");
+  if (group.has_attribute("cuda_version")) capture.cuda_version = group.text("cuda_version");
   capture.threads = count32(group, "threads");
   capture.prefill_chunk = count32(group, "prefill_chunk");
   capture.seed = group.count("seed", kAny64);

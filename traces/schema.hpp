@@ -12,7 +12,7 @@
 namespace kvsim::trace::schema {
 
 inline constexpr const char* kFormat = "kvtrace";
-inline constexpr std::uint16_t kMajor = 1, kMinor = 2;
+inline constexpr std::uint16_t kMajor = 1, kMinor = 3;
 
 // What a reader accepts at most.
 inline constexpr std::uint64_t kMaxLayers = 1024, kMaxHeads = 1024, kMaxDim = 1024;
@@ -27,7 +27,7 @@ enum Feature : std::uint64_t {
   kAttentionRows = 1U << 2,
   kPreRopeKeys = 1U << 3,
   kTiming = 1U << 4,
-  kStatistics = 1U << 5,
+  kColumnStatistics = 1U << 5,
   kText = 1U << 6,
   kOutputWeights = 1U << 7,
 };

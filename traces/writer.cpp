@@ -297,6 +297,8 @@ void Writer::State::write_capture(const Header& final) {
   hdf5::put_text(id, "verified", capture.verified, place);
   if (!capture.workload.empty()) hdf5::put_text(id, "workload", capture.workload, place);
   if (!capture.workload_item.empty()) hdf5::put_text(id, "workload_item", capture.workload_item, place);
+  if (!capture.driver.empty()) hdf5::put_text(id, "driver", capture.driver, place);
+  if (!capture.cuda_version.empty()) hdf5::put_text(id, "cuda_version", capture.cuda_version, place);
   hdf5::put(id, "threads", capture.threads, place);
   hdf5::put(id, "prefill_chunk", capture.prefill_chunk, place);
   hdf5::put(id, "seed", capture.seed, place);

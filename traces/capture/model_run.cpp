@@ -14,6 +14,9 @@ void RunObserver::on_attention(std::uint32_t, std::uint64_t, std::uint64_t, std:
 bool RunObserver::wants_layer_output() const {
   return false;
 }
+bool RunObserver::counts_columns() const {
+  return false;
+}
 void RunObserver::on_layer_output(std::uint32_t, std::span<const float>) {}
 
 }  // namespace kvsim::capture

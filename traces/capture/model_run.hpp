@@ -24,6 +24,9 @@ class RunObserver {
   /// p [n_heads, n_keys] of the token at `position`, keys at first_key, first_key + 1, ...
   virtual void on_attention(std::uint32_t layer, std::uint64_t position, std::uint64_t first_key,
                             std::uint64_t n_keys, std::span<const float> p);
+  /// Whether the queries of this pass count in the column statistics; asked once per pass, default: no.
+  /// Passes that count come before those that do not.
+  virtual bool counts_columns() const;
   /// Whether on_layer_output is called at all, which takes time on a device with memory of its own; default:
   /// no.
   virtual bool wants_layer_output() const;
@@ -35,6 +38,14 @@ class RunObserver {
 struct PassTiming {
   std::int64_t total = 0;
   std::vector<float> layer, attention;  ///< [n_layers]; attention: scores, softmax and weighted sum
+};
+
+/// How much attention the keys of one layer received from the `queries` tokens counted, which are the first:
+/// each query's softmax probabilities, summed over the queries for every key, and so their squares. Who
+/// counted nothing has 0 queries and empty lists.
+struct ColumnStatistics {
+  std::uint64_t queries = 0;
+  std::vector<float> sum, sum_squares;  ///< [n_heads, queries]
 };
 
 struct RunOptions {
@@ -54,6 +65,9 @@ class ModelRun {
   virtual std::uint64_t length() const = 0;
   /// Logits [rows, vocab_size] of the last `rows` tokens of the latest pass.
   virtual std::vector<float> logits(std::uint64_t rows = 1) = 0;
+  /// Of the passes whose observer counted them. Sums are accumulated so that rounding to float is their
+  /// largest error, in an order that only the passes' shape decides; no T x T matrix exists.
+  virtual ColumnStatistics column_statistics(std::uint32_t layer) const = 0;
   /// Machine, arithmetic and software, for the trace; what was asked for is left empty.
   virtual trace::Capture describe() const = 0;
 };

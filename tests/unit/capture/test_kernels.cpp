@@ -132,6 +132,56 @@ TEST_CASE("attention against its definition: groups, past, windows, blocks") {
   }
 }
 
+TEST_CASE("columns are sums over the rows that see a key, and add up over passes") {
+  struct Shape {
+    std::int32_t window;
+    std::uint64_t first, second;  // tokens of two passes
+  };
+  for (const Shape& shape : {Shape{-1, 200, 0}, Shape{-1, 70, 131}, Shape{37, 130, 1}, Shape{1, 3, 64}}) {
+    const std::uint32_t heads = 4, kv_heads = 2, dim = 8;
+    const std::uint64_t total = shape.first + shape.second, capacity = total + 3;
+    const std::vector<float> q = random_floats(heads * total * dim, 4);
+    const std::vector<float> k = random_floats(kv_heads * capacity * dim, 5);
+    const SlowAttention slow = slow_attention(
+        {heads, kv_heads, dim, shape.window, 0, total, q.data(), k.data(), k.data(), capacity});
+    std::vector<double> first_sum;
+    for (const unsigned threads : {1U, 3U}) {
+      Workers workers(threads);
+      std::vector<double> sum(heads * capacity), squares(sum.size());
+      for (std::uint64_t past = 0; past < total; past = shape.first) {
+        const std::uint64_t n = past == 0 ? shape.first : shape.second;
+        std::vector<float> own, out(n * heads * dim);
+        for (std::uint64_t h = 0; h < heads; ++h) {
+          const auto from = q.begin() + static_cast<std::ptrdiff_t>((h * total + past) * dim);
+          own.insert(own.end(), from, from + static_cast<std::ptrdiff_t>(n * dim));
+        }
+        // Rows that are observed are counted, too.
+        attend(workers,
+               {heads, kv_heads, dim, shape.window, past, n, own.data(), k.data(), k.data(), capacity},
+               out.data(), n - 1, [](auto...) {}, {sum.data(), squares.data(), capacity});
+        if (past > 0) break;
+      }
+      for (std::uint64_t h = 0; h < heads; ++h) {
+        double mass = 0;
+        for (std::uint64_t j = 0; j < total; ++j) {
+          double expected = 0, expected_squares = 0;
+          for (std::uint64_t i = 0; i < total; ++i) {
+            const double p = slow.rows[(h * total + i) * total + j];
+            expected += p;
+            expected_squares += p * p;
+          }
+          CHECK(sum[h * capacity + j] == Approx(expected).epsilon(1e-5));
+          CHECK(squares[h * capacity + j] == Approx(expected_squares).epsilon(1e-5));
+          mass += sum[h * capacity + j];
+        }
+        CHECK(mass == Approx(static_cast<double>(total)).epsilon(1e-6));
+      }
+      if (first_sum.empty()) first_sum = sum;
+      CHECK(sum == first_sum);  // to the bit, whatever the number of threads
+    }
+  }
+}
+
 TEST_CASE("heads are normalised, turned and rounded by hand") {
   Workers workers(1);
   // One token at position 1, one head of 2: a quarter turn takes (1, 2) to (-2, 1).

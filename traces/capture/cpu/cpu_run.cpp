@@ -67,6 +67,8 @@ struct CpuRun::State {
                        std::future<void>& showing, PassTiming& timing);
   void layer_mlp(const LayerWeights& layer);
   void store(const std::vector<float>& rows, float* cache) const;
+  void count_pass();
+  ColumnSums columns(std::uint32_t layer);
   /// Runs something of the observer's and keeps its time apart.
   template <class Call>
   void show(Call call) {
@@ -89,6 +91,9 @@ struct CpuRun::State {
   std::unique_ptr<float[]> keys,
       values;                     // [layers, kv_heads, capacity, head_dim], pages touched as they fill
   std::uint64_t past = 0, n = 0;  // tokens before and in the current pass
+  std::uint64_t counted = 0;      // tokens whose attention is in the column sums
+  bool counting = false;          // the current pass is
+  std::unique_ptr<double[]> sums, sums_of_squares;  // [layers, heads, capacity] once a pass is counted
   Clock::duration observer_time{};
 
   // Of the current pass. The residual stream is `hidden`; the others are scratch.
@@ -110,6 +115,23 @@ void CpuRun::State::store(const std::vector<float>& rows, float* cache) const {
   const std::uint64_t dim = config.head_dim;
   for (std::uint64_t head = 0; head < config.n_kv_heads; ++head)
     std::copy_n(rows.data() + head * n * dim, n * dim, cache + (head * options.capacity + past) * dim);
+}
+
+/// The current pass counts in the column sums.
+void CpuRun::State::count_pass() {
+  if (counted != past) bug("a pass is counted after one that was not", "model run");
+  const std::uint64_t size = std::uint64_t{config.n_layers} * config.n_heads * options.capacity;
+  if (!sums) {
+    sums = std::make_unique<double[]>(size);
+    sums_of_squares = std::make_unique<double[]>(size);
+  }
+  counted += n;
+}
+
+ColumnSums CpuRun::State::columns(std::uint32_t layer) {
+  if (!counting) return {};
+  const std::uint64_t offset = std::uint64_t{layer} * config.n_heads * options.capacity;
+  return {sums.get() + offset, sums_of_squares.get() + offset, options.capacity};
 }
 
 void CpuRun::State::layer_attention(std::uint32_t layer, const RopeTable& rope, RunObserver& observer,
@@ -150,11 +172,13 @@ void CpuRun::State::layer_attention(std::uint32_t layer, const RopeTable& rope, 
   attended.resize(n * w.o.in);
   const auto observer_before = observer_time;
   const auto start = Clock::now();
-  attend(workers, input, attended.data(),
-         first_observed == n ? std::numeric_limits<std::uint64_t>::max() : first_observed,
-         [&](std::uint64_t row, std::uint64_t first_key, std::uint64_t n_keys, std::span<const float> p) {
-           show([&] { observer.on_attention(layer, past + row, first_key, n_keys, p); });
-         });
+  attend(
+      workers, input, attended.data(),
+      first_observed == n ? std::numeric_limits<std::uint64_t>::max() : first_observed,
+      [&](std::uint64_t row, std::uint64_t first_key, std::uint64_t n_keys, std::span<const float> p) {
+        show([&] { observer.on_attention(layer, past + row, first_key, n_keys, p); });
+      },
+      columns(layer));
   timing.attention.push_back(
       static_cast<float>(nanoseconds(Clock::now() - start - (observer_time - observer_before))));
 
@@ -184,6 +208,21 @@ unsigned CpuRun::threads() const {
   return state_->workers.threads();
 }
 
+ColumnStatistics CpuRun::column_statistics(std::uint32_t layer) const {
+  const State& s = *state_;
+  ColumnStatistics out{s.counted, {}, {}};
+  out.sum.reserve(s.config.n_heads * s.counted);
+  out.sum_squares.reserve(s.config.n_heads * s.counted);
+  for (std::uint64_t head = 0; s.counted > 0 && head < s.config.n_heads; ++head) {
+    const std::uint64_t offset = (std::uint64_t{layer} * s.config.n_heads + head) * s.options.capacity;
+    for (std::uint64_t key = 0; key < s.counted; ++key) {
+      out.sum.push_back(static_cast<float>(s.sums[offset + key]));
+      out.sum_squares.push_back(static_cast<float>(s.sums_of_squares[offset + key]));
+    }
+  }
+  return out;
+}
+
 trace::Capture CpuRun::describe() const {
   return describe_processor(threads());
 }
@@ -193,6 +232,8 @@ PassTiming CpuRun::forward(std::span<const std::int32_t> tokens, RunObserver& ob
   s.past += s.n;
   s.n = tokens.size();
   if (s.past + s.n > s.options.capacity) bug("more tokens than the cache holds", "model run");
+  s.counting = observer.counts_columns();
+  if (s.counting) s.count_pass();
   s.observer_time = {};
   PassTiming timing;
   const auto start = Clock::now();

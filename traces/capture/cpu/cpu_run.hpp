@@ -17,6 +17,7 @@ class CpuRun final : public ModelRun {
   PassTiming forward(std::span<const std::int32_t> tokens, RunObserver& observer) override;
   std::uint64_t length() const override;
   std::vector<float> logits(std::uint64_t rows = 1) override;
+  ColumnStatistics column_statistics(std::uint32_t layer) const override;
   trace::Capture describe() const override;
   unsigned threads() const;
 

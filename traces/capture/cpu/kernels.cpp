@@ -140,14 +140,36 @@ void attend_block(const AttentionInput& input, const Block& block, float* p, flo
   map_rows(out + block.first * width + block.head * dim, block.rows, dim, width).noalias() = scores * v;
 }
 
+/// Adds the block's probabilities p [rows, keys] to its head's columns, tile by tile so that the sums stay in
+/// cache. Keys beyond a row's own token have 0.
+void add_columns(const Block& block, const float* p, const ColumnSums& columns) {
+  constexpr std::uint64_t kTileKeys = 512;
+  const std::uint64_t offset = block.head * columns.stride + block.first_key;
+  for (std::uint64_t first = 0; first < block.keys; first += kTileKeys) {
+    const std::uint64_t count = std::min(kTileKeys, block.keys - first);
+    double* sum = columns.sum + offset + first;
+    double* sum_squares = columns.sum_squares + offset + first;
+    for (std::uint64_t row = 0; row < block.rows; ++row) {
+      const float* from = p + row * block.keys + first;
+      for (std::uint64_t j = 0; j < count; ++j) {
+        const auto value = static_cast<double>(from[j]);
+        sum[j] += value;
+        sum_squares[j] += value * value;
+      }
+    }
+  }
+}
+
 /// Attends one block of queries in every head, then shows its rows from `first_observed` on.
 void attend_observed(Workers& workers, const AttentionInput& input, std::uint64_t block, float* out,
-                     std::uint64_t first_observed, const RowObserver& observe) {
+                     std::uint64_t first_observed, const RowObserver& observe, const ColumnSums& columns) {
   const Block shape = block_of(input, 0, block);
   std::vector<float> p(input.heads * shape.rows * shape.keys);
   workers.run(input.heads, [&](std::size_t head) {
-    attend_block(input, block_of(input, static_cast<std::uint32_t>(head), block),
-                 p.data() + head * shape.rows * shape.keys, out);
+    const Block own = block_of(input, static_cast<std::uint32_t>(head), block);
+    float* own_p = p.data() + head * shape.rows * shape.keys;
+    attend_block(input, own, own_p, out);
+    if (columns.sum != nullptr) add_columns(own, own_p, columns);
   });
   std::vector<float> row_of_heads;
   for (std::uint64_t row = 0; row < shape.rows; ++row) {
@@ -245,18 +267,28 @@ void split_heads(Workers& workers, const HeadTransform& transform, const float* 
 }
 
 void attend(Workers& workers, const AttentionInput& input, float* out, std::uint64_t first_observed,
-            const RowObserver& observe) {
+            const RowObserver& observe, const ColumnSums& columns) {
   const std::uint64_t blocks = tasks_of(input.n, kQueryBlock);
   const std::uint64_t unobserved = std::min(blocks, first_observed / kQueryBlock);
-  workers.run(unobserved * input.heads, [&](std::size_t task) {
+  const auto attend_one = [&](std::uint64_t head, std::uint64_t index) {
     thread_local std::vector<float> scratch;
-    const Block block =
-        block_of(input, static_cast<std::uint32_t>(task % input.heads), unobserved - 1 - task / input.heads);
+    const Block block = block_of(input, static_cast<std::uint32_t>(head), index);
     if (scratch.size() < block.rows * block.keys) scratch.resize(block.rows * block.keys);
     attend_block(input, block, scratch.data(), out);
-  });
+    if (columns.sum != nullptr) add_columns(block, scratch.data(), columns);
+  };
+  if (columns.sum == nullptr) {
+    workers.run(unobserved * input.heads, [&](std::size_t task) {
+      attend_one(task % input.heads, unobserved - 1 - task / input.heads);
+    });
+  } else {
+    // Sums depend on their order: a head is one task.
+    workers.run(input.heads, [&](std::size_t head) {
+      for (std::uint64_t block = 0; block < unobserved; ++block) attend_one(head, block);
+    });
+  }
   for (std::uint64_t block = unobserved; block < blocks; ++block)
-    attend_observed(workers, input, block, out, first_observed, observe);
+    attend_observed(workers, input, block, out, first_observed, observe, columns);
 }
 
 }  // namespace kvsim::capture::cpu

@@ -55,10 +55,17 @@ struct AttentionInput {
 /// Receives row `row` of the n: probabilities p [heads, n_keys] over keys first_key, first_key + 1, ...
 using RowObserver = std::function<void(std::uint64_t row, std::uint64_t first_key, std::uint64_t n_keys,
                                        std::span<const float> p)>;
+/// Where attend() adds each query's probabilities, and their squares, to the key they are for: [heads,
+/// stride], entry j for key j. In double: what is summed is exact to the bits of the result that are kept.
+struct ColumnSums {
+  double* sum = nullptr;  ///< null: nothing is summed
+  double* sum_squares = nullptr;
+  std::uint64_t stride = 0;  ///< at least past + n
+};
 /// out [n, heads * dim]. Rows from `first_observed` on are shown to `observe`, in order. Works on blocks of
 /// 64 queries, so at most 64 x (past + n) scores exist at a time per thread (per head, while rows are
-/// observed).
+/// observed). A head's columns are summed in the order of its queries, whatever the number of threads.
 void attend(Workers& workers, const AttentionInput& input, float* out, std::uint64_t first_observed,
-            const RowObserver& observe);
+            const RowObserver& observe, const ColumnSums& columns = {});
 
 }  // namespace kvsim::capture::cpu
