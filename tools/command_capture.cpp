@@ -129,6 +129,11 @@ void add_capture_command(CLI::App& app) {
       ->capture_default_str();
   command->add_option("--device", capture.device, "Where the model runs: cpu | cuda | cuda:N")
       ->capture_default_str();
+  command
+      ->add_option(
+          "--compute", capture.compute,
+          "Arithmetic: auto | f32 | bf16; auto is bf16 for a bf16 checkpoint on a CUDA device, else f32")
+      ->capture_default_str();
   command->add_option("--threads", capture.threads, "Never changes a result (default: all)")
       ->check(CLI::Range(1U, 1024U))
       ->type_name("N");

@@ -40,8 +40,25 @@ std::uint64_t first_row(const RowChoice& choice, std::uint64_t prompt) {
   return prompt - std::min(prompt, choice.window);
 }
 
-Elem parse_elem(const std::string& text, Elem checkpoint) {
-  if (text == "auto") return checkpoint == Elem::bf16 ? Elem::bf16 : Elem::f32;
+Elem parse_compute(const std::string& text, const Device& device, Elem checkpoint) {
+  const bool cuda = device.kind == Device::Kind::cuda;
+  if (text == "auto") return cuda && checkpoint == Elem::bf16 ? Elem::bf16 : Elem::f32;
+  if (text == "f32") return Elem::f32;
+  if (text != "bf16")
+    usage_error("unknown arithmetic \"" + text + "\"", "--compute",
+                suggestion(text, {"auto", "f32", "bf16"}));
+  if (!cuda)
+    usage_error("the processor computes in f32 only", "--compute bf16", "Use f32, or --device cuda.");
+  return Elem::bf16;
+}
+
+/// What a cache holds that attention reads while computing in `compute`.
+Elem parse_elem(const std::string& text, Elem checkpoint, Elem compute) {
+  if (text == "auto") return checkpoint == Elem::bf16 || compute == Elem::bf16 ? Elem::bf16 : Elem::f32;
+  if (compute == Elem::bf16 && (text == "f32" || text == "f16")) {
+    usage_error("what is computed in bf16 is stored in bf16", "--elem " + text,
+                "Leave --elem out, or add --compute f32.");
+  }
   for (const Elem elem : {Elem::f32, Elem::f16, Elem::bf16}) {
     if (text == elem_name(elem)) return elem;
   }
@@ -58,7 +75,7 @@ void check_options(const CaptureOptions& options) {
     usage_error("names an item of a workload", "--item", "Add --workload FILE.");
   if (options.prefill_chunk == 0) usage_error("must be at least 1", "--prefill-chunk");
   if (options.threads > 1024) usage_error("must be at most 1024", "--threads");
-  parse_elem(options.elem, Elem::f32);
+  parse_elem(options.elem, Elem::f32, Elem::f32);
   struct stat status {};
   if (!options.overwrite && ::lstat(options.output.c_str(), &status) == 0)
     usage_error("exists already", options.output, "Choose another name, or add --overwrite.");
@@ -223,9 +240,15 @@ CaptureResult run_capture(const CaptureOptions& options, Progress& progress) {
   check_context(prompt_tokens, options.max_new_tokens, config.max_positions);
   progress.total = prompt_tokens + options.max_new_tokens;
 
-  const Elem elem = parse_elem(options.elem, weights.elem);
-  const std::unique_ptr<ModelRun> model = open_model_run(
-      device, config, weights, {prompt_tokens + options.max_new_tokens, elem, options.threads});
+  const Elem compute = parse_compute(options.compute, device, weights.elem);
+  const Elem elem = parse_elem(options.elem, weights.elem, compute);
+  const std::unique_ptr<ModelRun> model =
+      open_model_run(device, config, weights,
+                     {.capacity = prompt_tokens + options.max_new_tokens,
+                      .elem = elem,
+                      .threads = options.threads,
+                      .compute = compute,
+                      .pass_tokens = std::min(options.prefill_chunk, prompt_tokens)});
   trace::Header header;
   header.file_uuid = random_uuid();
   header.created_utc = now_utc();

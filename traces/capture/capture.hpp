@@ -37,6 +37,9 @@ struct CaptureOptions {
   /// it before attention uses them, as a cache of that type would hold them: attention recomputed from the
   /// trace is the run's.
   std::string elem = "auto";
+  /// f32 | bf16 | auto: what weights and activations are computed in. Auto: bf16 for a bf16 checkpoint on a
+  /// CUDA device, else f32; the processor computes in f32 only. What is computed in bf16 is stored in bf16.
+  std::string compute = "auto";
   std::string output;
   bool overwrite = false;
   bool ignore_eos = false;

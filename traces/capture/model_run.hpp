@@ -52,6 +52,9 @@ struct RunOptions {
   std::uint64_t capacity = 0;  ///< most tokens the cache will hold
   Elem elem = Elem::f32;       ///< q, k and v are rounded to it before attention uses them
   unsigned threads = 0;        ///< of the processor; 0: as many as the machine has
+  Elem compute = Elem::f32;    ///< of weights and activations: f32, on a CUDA device also bf16; not f16
+  /// Most tokens of one pass, for which workspace is set aside; 0: capacity.
+  std::uint64_t pass_tokens = 0;
 };
 
 /// Not copied, not shared between threads.

@@ -525,6 +525,17 @@ TEST_CASE("what is asked for must be possible") {
     options.elem = "bf61";
     CHECK_THAT(usage(), Contains("bf16"));
     options.elem = "auto";
+    options.compute = "bf61";
+    CHECK_THAT(usage(), Contains("bf16"));
+    options.compute = "bf16";
+    CHECK_THAT(usage(), Contains("computes in f32 only") && Contains("--device cuda"));
+    options.device = "cuda";
+    options.elem = "f16";
+    CHECK_THAT(usage(), Contains("stored in bf16") && Contains("--elem f16"));
+    options.device = "cpu";
+    options.compute = "f32";
+    CHECK_NOTHROW(capture(options));
+    options.overwrite = true;
     options.prefill_chunk = 0;
     CHECK_THAT(usage(), Contains("--prefill-chunk"));
   }
