@@ -98,12 +98,12 @@ class PinnedBytes {
   std::uint64_t size_ = 0;
 };
 
-/// Either of them as elements.
+/// Either of them as an array.
 template <class T, class Bytes>
-class Elements {
+class TypedBytes {
  public:
-  Elements() = default;
-  Elements(std::uint64_t count, std::string_view what) : bytes_(count * sizeof(T), what) {}
+  TypedBytes() = default;
+  TypedBytes(std::uint64_t count, std::string_view what) : bytes_(count * sizeof(T), what) {}
   T* data() const { return static_cast<T*>(bytes_.data()); }
   std::uint64_t size() const { return bytes_.size() / sizeof(T); }
 
@@ -111,9 +111,9 @@ class Elements {
   Bytes bytes_;
 };
 template <class T>
-using DeviceArray = Elements<T, DeviceBytes>;
+using DeviceArray = TypedBytes<T, DeviceBytes>;
 template <class T>
-using PinnedArray = Elements<T, PinnedBytes>;
+using PinnedArray = TypedBytes<T, PinnedBytes>;
 
 /// Copies `bytes` from or to this machine's memory, in order on `stream`. Pinned memory is read or written
 /// when the stream gets there: synchronise before touching it. Other memory is read before this returns, and

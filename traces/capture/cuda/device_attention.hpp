@@ -34,7 +34,7 @@ using RowsObserver = std::function<void(const AttentionRows& rows)>;
 
 /// Sums, and sums of squares, of the attention each key received: [heads, capacity] on the device, or null.
 struct ColumnSums {
-  float *sum = nullptr, *sum_squares = nullptr;
+  double *sum = nullptr, *sum_squares = nullptr;
   std::uint64_t capacity = 0;
 };
 

@@ -30,6 +30,10 @@ void gather_rows(const T* table, const std::int32_t* ids, std::uint64_t n, std::
 template <class T>
 void repeat_row(const float* row, std::uint64_t n, std::uint64_t width, T* y, cudaStream_t stream);
 
+/// x += y.
+template <class T>
+void add_to(T* x, const T* y, std::uint64_t count, cudaStream_t stream);
+
 /// y = weight * round(x / sqrt(mean(x^2) + eps)), row by row (Zhang and Sennrich 2019): rounded to T before
 /// the weight and after it, as the reference implementations do. May work in place.
 template <class T>
@@ -72,9 +76,9 @@ template <class T>
 void softmax(const ScoreBlock& block, float scale, float* scores, T* rounded, cudaStream_t stream);
 
 /// Adds each column's sum, and sum of squares, over the block's queries from `from` on to
-/// sum, sum_squares [heads, capacity] at the key's position. In double within the block, in order.
+/// sum, sum_squares [heads, capacity] at the key's position, in order.
 void add_columns(const ScoreBlock& block, std::uint64_t from, const float* p, std::uint64_t capacity,
-                 float* sum, float* sum_squares, cudaStream_t stream);
+                 double* sum, double* sum_squares, cudaStream_t stream);
 
 struct Greedy {
   std::int32_t id;    ///< of the largest logit; the first of equals
