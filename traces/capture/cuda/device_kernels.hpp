@@ -75,13 +75,13 @@ struct ScoreBlock {
 template <class T>
 void softmax(const ScoreBlock& block, float scale, float* scores, T* rounded, cudaStream_t stream);
 
-/// Adds each column's sum, and sum of squares, over the block's queries from `from` on to
-/// sum, sum_squares [heads, capacity] at the key's position, in order.
-void add_columns(const ScoreBlock& block, std::uint64_t from, const float* p, std::uint64_t capacity,
-                 double* sum, double* sum_squares, cudaStream_t stream);
+/// Adds p and p^2 of the block's queries to sum, sum_squares [heads, capacity] at the key's position, in the
+/// order of positions: the same bits however the queries are cut into blocks.
+void add_columns(const ScoreBlock& block, const float* p, std::uint64_t capacity, double* sum,
+                 double* sum_squares, cudaStream_t stream);
 
 struct Greedy {
-  std::int32_t id;    ///< of the largest logit; the first of equals
+  std::int32_t id;    ///< of the largest logit; the first of equals; -1: none is a number
   float logit;        ///< its value
   float log_sum_exp;  ///< of the row: log-probability = logit - log_sum_exp
 };
