@@ -1,0 +1,309 @@
+#!/usr/bin/env python3
+"""Runs a Hugging Face checkpoint with transformers and records what its attention saw, as a kvsim trace."""
+import argparse
+import contextlib
+import difflib
+import json
+import os
+import re
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+EXAMPLES = """Examples:
+  capture_hf.py traces/sample/model --prompt traces/sample/prompts/needle-0500-one.txt --max-new-tokens 8 -o run.h5
+  capture_hf.py ~/models/Qwen3-0.6B --chat messages.json --max-new-tokens 64 -o chat.h5
+  capture_hf.py ~/models/Llama-3.2-1B --prompt book.txt --question who.txt --question when.txt -o questions.h5
+  capture_hf.py ~/models/Mistral-7B --prompt long.txt --device cuda --dtype bfloat16 --queries window:512 -o slim.h5
+"""
+NAME = "capture_hf.py"
+USAGE, INPUT = 2, 3
+MAX_INPUT_BYTES = 256 << 20
+
+
+class UsageError(Exception):
+    pass
+
+
+class Parser(argparse.ArgumentParser):
+    def format_help(self):
+        return EXAMPLES + "\n" + super().format_help()
+
+    def error(self, message):
+        unknown = re.search(r"unrecognized arguments: (\S+)", message)
+        if unknown:
+            options = [name for action in self._actions for name in action.option_strings]
+            close = difflib.get_close_matches(unknown[1].split("=")[0], options, 1)
+            hint = f"Did you mean {close[0]}?" if close else f"Known: {', '.join(options)}."
+            message = f"unknown option {unknown[1]}\n  {hint}"
+        raise UsageError(f"{message}\n  See {NAME} --help")
+
+
+def natural(least):
+    def parse(text):
+        if not re.fullmatch(r"[0-9]{1,18}", text) or int(text) < least:
+            raise argparse.ArgumentTypeError(f"\"{text}\" is not a whole number of at least {least}")
+        return int(text)
+    return parse
+
+
+def real(least, most):
+    def parse(text):
+        try:
+            value = float(text)
+        except ValueError:
+            value = float("nan")
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(f"\"{text}\" is not a number from {least} to {most}")
+        return value
+    return parse
+
+
+def parse_arguments(arguments):
+    parser = Parser(prog=NAME, description=__doc__, allow_abbrev=False,
+                    formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", metavar="MODEL_OR_DIR", help="folder of a checkpoint, or a name on the Hugging Face Hub")
+    prompt = parser.add_mutually_exclusive_group(required=True)
+    prompt.add_argument("--prompt", metavar="FILE", help="UTF-8 text, taken as it is; - is standard input")
+    prompt.add_argument("--tokens", metavar="FILE", help="token ids: a JSON array, or separated by white space")
+    prompt.add_argument("--chat", metavar="FILE",
+                        help="JSON array of {role, content}: the model's chat template makes the prompt")
+    parser.add_argument("--question", metavar="FILE", action="append", default=[],
+                        help="text after --prompt; several share it and are answered one by one")
+    parser.add_argument("--max-new-tokens", metavar="N", type=natural(0), default=64, help="default 64")
+    parser.add_argument("--ignore-eos", action="store_true", help="generate on past an end-of-text token")
+    parser.add_argument("--temperature", metavar="X", type=real(0, 1e6), default=0.0, help="default 0: the likeliest token")
+    parser.add_argument("--top-k", metavar="K", type=natural(0), default=0, help="default 0: all tokens")
+    parser.add_argument("--top-p", metavar="P", type=real(0, 1), default=1.0, help="default 1: all tokens")
+    parser.add_argument("--seed", metavar="N", type=natural(0), default=0, help="of the draws; default 0")
+    parser.add_argument("--prefill-chunk", metavar="N", type=natural(1), default=2048,
+                        help="prompt tokens per call; default 2048")
+    parser.add_argument("--queries", default="all", help="rows of queries to store: all | window:W")
+    parser.add_argument("--attention", default="none", help="attention rows to store: none | window:W | full")
+    parser.add_argument("--output-weights", action="store_true", help="store each layer's output projection too")
+    parser.add_argument("--device", default="cpu", help="cpu | cuda | cuda:N; default cpu")
+    parser.add_argument("--dtype", default="auto", choices=["auto", "float32", "float16", "bfloat16"],
+                        help="what the model computes in; default auto: what the checkpoint has")
+    parser.add_argument("--kernel", default="sdpa", choices=["sdpa", "eager"], help="attention of transformers; default sdpa")
+    parser.add_argument("--threads", metavar="N", type=natural(1), help="default: torch's choice")
+    parser.add_argument("-o", "--output", metavar="FILE", required=True, help="the trace")
+    parser.add_argument("--overwrite", action="store_true", help="replace an existing trace")
+    parser.add_argument("--quiet", action="store_true", help="no progress")
+    options = parser.parse_args(arguments)
+    if options.question and not options.prompt:
+        raise UsageError("--question needs --prompt: the document asked about")
+    if not re.fullmatch(r"cpu|cuda(:[0-9]+)?", options.device):
+        raise UsageError(f"--device: \"{options.device}\" is no device\n  Expected cpu, cuda or cuda:N.")
+    if os.path.lexists(options.output) and not options.overwrite:
+        raise UsageError(f"{options.output}: exists already\n  Choose another name, or add --overwrite.")
+    return options
+
+
+def load_libraries():
+    """Only now: --help and misspelt options answer at once."""
+    try:
+        import torch
+        import transformers
+        import kvsim_capture.session  # noqa: F401 - needs h5py, too
+    except ImportError as error:
+        raise UsageError(f"cannot import {error.name}: {error}\n  pip install torch transformers h5py") from error
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    return torch, transformers
+
+
+def load_model(options, torch, transformers):
+    from kvsim_capture import TraceError
+    if options.device.startswith("cuda") and not torch.cuda.is_available():
+        raise TraceError("no CUDA device is available to torch", "--device", "Use --device cpu.")
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    dtype = options.dtype if options.dtype == "auto" else getattr(torch, options.dtype)
+    local = os.path.isdir(options.model)
+    if os.path.sep in options.model and options.model.count(os.path.sep) != 1 and not local:
+        raise TraceError("no such folder", options.model)
+    try:
+        model = transformers.AutoModelForCausalLM.from_pretrained(
+            options.model, torch_dtype=dtype, attn_implementation=options.kernel, local_files_only=local)
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise TraceError(f"cannot be loaded: {first_line(error)}", options.model,
+                         "Expected a folder with config.json and safetensors, or a model's name on the Hub.") from error
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(options.model, local_files_only=local)
+    except Exception as error:  # tokenizers fail in many ways
+        if not options.tokens:
+            raise TraceError(f"its tokenizer cannot be loaded: {first_line(error)}", options.model,
+                             "Tokenize the prompt elsewhere and pass the ids with --tokens.") from error
+        tokenizer = None
+    return model.to(options.device).eval(), tokenizer
+
+
+def first_line(error):
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def read_text(path):
+    from kvsim_capture import TraceError
+    try:
+        with contextlib.nullcontext(sys.stdin.buffer) if path == "-" else open(path, "rb") as file:
+            data = file.read(MAX_INPUT_BYTES + 1)
+        if len(data) > MAX_INPUT_BYTES:
+            raise TraceError("is larger than 256 MiB", path)
+        return data.decode()
+    except OSError as error:
+        raise TraceError(error.strerror, path) from error
+    except UnicodeDecodeError as error:
+        raise TraceError(f"is not UTF-8 at byte {error.start}", path) from error
+
+
+def parse_ids(text, vocabulary, where):
+    from kvsim_capture import TraceError
+    try:
+        ids = json.loads(text) if text.lstrip().startswith("[") else [int(word) for word in text.split()]
+    except ValueError as error:
+        raise TraceError(f"not token ids: {error}", where,
+                         "Expected a JSON array of ids, or ids separated by white space.") from error
+    for index, token_id in enumerate(ids):
+        if type(token_id) is not int or not 0 <= token_id < vocabulary:
+            raise TraceError(f"{token_id!r} is not an id of the model's vocabulary of {vocabulary}",
+                             f"{where} token {index}")
+    return ids
+
+
+def tokenize(options, tokenizer, vocabulary):
+    """(prompt ids, notes on them or None, flags the notes know, ids of each question)"""
+    from kvsim_capture import TraceError
+    from kvsim_capture.chat import read_messages, tokenize_chat
+    notes, known = None, 0
+    if options.tokens:
+        ids = parse_ids(read_text(options.tokens), vocabulary, options.tokens)
+    elif options.chat:
+        try:
+            messages = json.loads(read_text(options.chat))
+        except ValueError as error:
+            raise TraceError(f"is not JSON: {error}", options.chat) from error
+        ids, notes, known = tokenize_chat(tokenizer, read_messages(messages, options.chat), options.chat)
+    else:
+        ids = tokenizer(read_text(options.prompt))["input_ids"]
+    where = options.tokens or options.chat or options.prompt
+    if not ids:
+        raise TraceError("holds no token", where)
+    if max(ids) >= vocabulary:
+        raise TraceError(f"has id {max(ids)}, outside the model's vocabulary of {vocabulary}", where,
+                         "The tokenizer belongs to another model.")
+    questions = [tokenizer(read_text(path), add_special_tokens=False)["input_ids"] for path in options.question]
+    for path, question in zip(options.question, questions):
+        if not question:
+            raise TraceError("holds no token", path)
+    return ids, notes, known, questions
+
+
+class Progress:
+    """One line on a terminal's standard error."""
+
+    def __init__(self, total, label, quiet):
+        self._total, self._label = total, label
+        self._shown = not quiet and sys.stderr.isatty()
+        self._done = 0
+
+    def __call__(self, tokens):
+        self._done += tokens
+        if self._shown:
+            print(f"\r{self._label}: {self._done} of {self._total} tokens", end="", file=sys.stderr, flush=True)
+
+    def end(self):
+        if self._shown:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+
+def end_ids(model):
+    config = getattr(model, "generation_config", None) or model.config
+    found = config.eos_token_id if config.eos_token_id is not None else model.config.eos_token_id
+    return found if isinstance(found, list) else [] if found is None else [found]
+
+
+def run(session, generator, options, prompt, notes, known, questions):
+    """Returns the generated ids of each sequence."""
+    from kvsim_capture.token_tree import Note
+    from kvsim_capture.trace_file import FLAGS, ROLES
+    if not questions:
+        session.describe_prompt(notes or [Note() for _ in prompt], known)
+        cache, logits = generator.prefill(prompt)
+        return [generator.decode(cache, logits, options.max_new_tokens)]
+    known = FLAGS["question"] | FLAGS["context"]
+    document = [Note(ROLES["document"], FLAGS["context"]) for _ in prompt]
+    session.describe_prompt(document, known)
+    shared, _ = generator.prefill(prompt)
+    answers = []
+    for question in questions:
+        asked = [Note(ROLES["user"], FLAGS["question"]) for _ in question]
+        session.describe_prompt(document + asked, known)
+        cache, logits = generator.prefill(question, generator.copy_of(shared))
+        answers.append(generator.decode(cache, logits, options.max_new_tokens))
+    return answers
+
+
+def capture(options):
+    torch, transformers = load_libraries()
+    from kvsim_capture import trace
+    from kvsim_capture.generation import Generator, Sampling
+    model, tokenizer = load_model(options, torch, transformers)
+    prompt, notes, known, questions = tokenize(options, tokenizer, model.config.get_text_config().vocab_size)
+    check_length(model, options, len(prompt) + max(map(len, questions), default=0))
+    sampling = Sampling(options.temperature, options.top_k, options.top_p, options.seed)
+    total = len(prompt) + sum(map(len, questions)) + options.max_new_tokens * max(len(questions), 1)
+    progress = Progress(total, options.output, options.quiet)
+    generator = Generator(model, sampling, options.prefill_chunk, [] if options.ignore_eos else end_ids(model), progress)
+    directory = options.model if os.path.isdir(options.model) else None
+    try:
+        with trace(model, options.output, tokenizer, queries=options.queries, attention=options.attention,
+                   output_weights=options.output_weights, overwrite=options.overwrite, directory=directory) as session:
+            session.describe_run(str(sampling), options.prefill_chunk, options.seed)
+            answers = run(session, generator, options, prompt, notes, known, questions)
+    finally:
+        progress.end()
+    report(options, prompt, questions, answers, tokenizer)
+
+
+def check_length(model, options, prompt_tokens):
+    from kvsim_capture import TraceError
+    longest = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    if longest and prompt_tokens + options.max_new_tokens > longest:
+        raise TraceError(f"{prompt_tokens} prompt tokens and {options.max_new_tokens} new ones are more than the model's "
+                         f"{longest} positions", "--prompt", "Shorten the prompt, or lower --max-new-tokens.")
+
+
+def report(options, prompt, questions, answers, tokenizer):
+    print(f"prompt     {len(prompt)} tokens" + "".join(f" + {len(question)}" for question in questions))
+    print("generated  " + " + ".join(str(len(answer)) for answer in answers) + " tokens")
+    print(f"wrote      {options.output} ({os.path.getsize(options.output)} bytes)")
+    for answer in answers if tokenizer else []:
+        text = tokenizer.decode(answer, skip_special_tokens=True)
+        print("text       " + "".join(c if c.isprintable() or c in "\n\t" else f"\\x{ord(c):02x}" for c in text))
+
+
+def main(arguments):
+    try:
+        options = parse_arguments(arguments)
+    except UsageError as error:
+        print(f"{NAME}: {error}", file=sys.stderr)
+        return USAGE
+    try:
+        capture(options)
+    except UsageError as error:
+        print(f"{NAME}: {error}", file=sys.stderr)
+        return USAGE
+    except KeyboardInterrupt:
+        print(f"{NAME}: interrupted", file=sys.stderr)
+        return 130
+    except Exception as error:
+        from kvsim_capture import TraceError
+        if not isinstance(error, (TraceError, OSError)):
+            raise
+        print(f"{NAME}: {error}", file=sys.stderr)
+        return INPUT
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,72 @@
+"""The attention function that transformers calls while a session records: it shows the session what arrives and lets
+the implementation that the model had do the work.
+
+Registered together with a mask function of the same name: without one transformers passes no mask, and causality is lost.
+"""
+import sys
+import threading
+
+import torch
+from transformers import AttentionInterface
+from transformers.masking_utils import AttentionMaskInterface
+
+_current = threading.local()  # the session whose forward call this thread is in
+QUERY_BLOCK = 64
+
+
+def current_session():
+    return getattr(_current, "session", None)
+
+
+def set_current_session(session):
+    _current.session = session
+
+
+def _eager_function(module):
+    """The eager attention of the architecture's own file: it is not in the registry."""
+    return sys.modules[type(module).__module__].eager_attention_forward
+
+
+def _sdpa(module, *arguments, **keywords):
+    return AttentionInterface()["sdpa"](module, *arguments, **keywords)
+
+
+def _eager(module, *arguments, **keywords):
+    return _eager_function(module)(module, *arguments, **keywords)
+
+
+def _traced(inner):
+    def attention(module, query, key, value, attention_mask, *rest, **keywords):
+        session = current_session()
+        if session is not None:
+            session.on_attention(module, query, key, value, keywords)
+        return inner(module, query, key, value, attention_mask, *rest, **keywords)
+    return attention
+
+
+def register(kind):
+    """Makes "sdpa" or "eager" available as an implementation that can be traced; returns its name. The registries of
+    transformers are for the process, so the name stays; outside a session it is the implementation it wraps."""
+    name = f"kvsim_traced_{kind}"
+    AttentionInterface.register(name, _traced({"sdpa": _sdpa, "eager": _eager}[kind]))
+    AttentionMaskInterface.register(name, AttentionMaskInterface()[kind])
+    return name
+
+
+def probabilities(query, key, positions, first_key, scale, window, softcap):
+    """What each query gives each key: [Hq, n, keys] in float32.
+
+    query [Hq, n, d] at `positions` (an ascending list, along the path), key [Hkv, keys, d] from position `first_key` on.
+    By groups of query heads: no key is copied per query head."""
+    heads, count, dim = query.shape
+    kv_heads, keys = key.shape[0], key.shape[1]
+    grouped = query.float().reshape(kv_heads, heads // kv_heads * count, dim)
+    scores = (grouped @ key.float().transpose(1, 2)).mul_(scale).reshape(heads, count, keys)
+    if softcap:
+        scores = torch.tanh(scores / softcap) * softcap
+    row = torch.tensor(positions, device=scores.device)[:, None]
+    column = torch.arange(first_key, first_key + keys, device=scores.device)[None, :]
+    visible = column <= row
+    if window > 0:
+        visible &= column > row - window
+    return scores.masked_fill_(~visible, float("-inf")).softmax(-1)

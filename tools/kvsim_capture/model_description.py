@@ -1,0 +1,163 @@
+"""What a trace says of a model and of the machine: read from the model as it runs, from its configuration only where it
+has to be."""
+import hashlib
+import os
+import platform
+import sys
+
+import h5py
+import numpy as np
+import torch
+import transformers
+
+from .trace_file import MAX_CONFIG, Capture, Model, TraceError
+
+MOVING_ROPE = {"dynamic"}
+
+
+def rope_parameters(config):
+    """(theta, type) as configurations of transformers 5 or 4 have them."""
+    found = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+    if any(isinstance(value, dict) for value in found.values()):
+        raise TraceError("has different rotary embeddings per layer; one for all is traced", type(config).__name__)
+    theta = found.get("rope_theta", getattr(config, "rope_theta", None))
+    kind = found.get("rope_type", found.get("type", "default"))
+    if kind in MOVING_ROPE:
+        raise TraceError(f"RoPE of type {kind} changes its frequencies with the length: keys already stored keep the old "
+                         "ones", type(config).__name__)
+    return float(theta or 0.0), kind
+
+
+def rope_layout(attention, rotary, head_dim):
+    """How the architecture's own function turns a vector: half_split moves component 0 towards rotary_dim / 2,
+    interleaved towards 1."""
+    turn = getattr(sys.modules[type(attention).__module__], "apply_rotary_pos_emb", None)
+    if turn is None:
+        raise TraceError("the rotary layout cannot be found out", type(attention).__name__,
+                         "This architecture is not traced.")
+    device = rotary.inv_freq.device
+    unit = torch.zeros(1, 1, 1, head_dim, device=device)
+    unit[..., 0] = 1
+    with torch.no_grad():
+        cos, sin = rotary(unit, torch.ones(1, 1, dtype=torch.long, device=device))
+        turned = turn(unit, unit, cos, sin)[0].flatten()
+    for layout, partner in (("half_split", rotary.inv_freq.numel()), ("interleaved", 1)):
+        if turned[partner] != 0:
+            return layout
+    raise TraceError("turns keys in an unknown layout", type(attention).__name__, "This architecture is not traced.")
+
+
+def attention_modules(decoder):
+    """The attention of each layer, in order."""
+    return [module for _, module in sorted((module.layer_idx, module) for module in decoder.modules()
+                                           if hasattr(module, "layer_idx") and hasattr(module, "o_proj"))]
+
+
+def layer_windows(config):
+    """As the configuration has them; -1: full attention."""
+    window = getattr(config, "sliding_window", None)
+    if getattr(config, "use_sliding_window", None) is False or not window:
+        return [-1] * config.num_hidden_layers
+    kinds = getattr(config, "layer_types", None)
+    if kinds is None:
+        return [window] * config.num_hidden_layers
+    return [window if kind == "sliding_attention" else -1 for kind in kinds]
+
+
+def _has_bias(attention):
+    for name in ("q_proj", "qkv_proj"):
+        if hasattr(attention, name):
+            return getattr(attention, name).bias is not None
+    return False
+
+
+def describe_model(model, directory=None):
+    """`directory`: of the checkpoint, for its config.json as it is and the digest of its weights."""
+    config, decoder = model.config.get_text_config(), model.get_decoder()
+    modules = attention_modules(decoder)
+    if len(modules) != config.num_hidden_layers:
+        raise TraceError(f"has attention in {len(modules)} of {config.num_hidden_layers} layers", type(model).__name__,
+                         "Only models with attention in every layer are traced.")
+    heads = config.num_attention_heads
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
+    first, rotary = modules[0], getattr(decoder, "rotary_emb", None)
+    if getattr(rotary, "inv_freq", None) is None:
+        raise TraceError("has no rotary embedding; models with RoPE are traced", type(model).__name__)
+    theta, kind = rope_parameters(config)
+    output = model.get_output_embeddings()
+    return Model(
+        n_layers=config.num_hidden_layers, n_q_heads=heads,
+        n_kv_heads=getattr(config, "num_key_value_heads", None) or heads, head_dim=head_dim,
+        vocab_size=config.vocab_size, rotary_dim=2 * rotary.inv_freq.numel(), hidden_size=config.hidden_size,
+        attn_scale=float(getattr(first, "scaling", None) or head_dim ** -0.5),
+        norm_eps=float(getattr(config, "rms_norm_eps", None) or getattr(config, "layer_norm_eps", None) or 0.0),
+        rope_theta=theta, rope_type=kind, rope_attention_factor=float(getattr(rotary, "attention_scaling", 1.0)),
+        rope_layout=rope_layout(first, rotary, head_dim), inv_freq=rotary.inv_freq.float().cpu().numpy(),
+        logit_softcap=float(getattr(config, "attn_logit_softcapping", None) or 0.0),
+        qk_norm=hasattr(first, "q_norm"), qkv_bias=_has_bias(first),
+        tied_embeddings=output is not None and output.weight is model.get_input_embeddings().weight,
+        name=os.path.basename(os.path.normpath(directory or config._name_or_path or type(model).__name__)),
+        revision=getattr(config, "_commit_hash", None) or "", model_type=config.model_type,
+        architecture=(config.architectures or [type(model).__name__])[0], layer_window=layer_windows(config),
+        config_json=_config_json(config, directory), weights_sha256=weights_digest(directory) if directory else "")
+
+
+def _config_json(config, directory):
+    if directory:
+        with open(os.path.join(directory, "config.json"), "rb") as file:
+            return file.read(MAX_CONFIG + 1)
+    return config.to_json_string().encode()
+
+
+def weights_digest(directory):
+    """Over the sorted digests of the safetensors files, as kvsim capture has it; empty without any."""
+    digests = []
+    for name in sorted(os.listdir(directory)):
+        if not name.endswith(".safetensors"):
+            continue
+        digest = hashlib.sha256()
+        with open(os.path.join(directory, name), "rb") as file:
+            while block := file.read(1 << 22):
+                digest.update(block)
+        digests.append(digest.hexdigest())
+    return hashlib.sha256("".join(sorted(digests)).encode()).hexdigest() if digests else ""
+
+
+def output_weights(attention, heads):
+    """The output projection of a layer: [heads, v_head_dim, hidden_size]."""
+    weight = attention.o_proj.weight.detach()
+    return weight.t().reshape(heads, -1, weight.shape[0])
+
+
+def tokenizer_digest(directory):
+    path = os.path.join(directory, "tokenizer.json") if directory else ""
+    if not os.path.isfile(path):
+        return ""
+    with open(path, "rb") as file:
+        return hashlib.sha256(file.read()).hexdigest()
+
+
+def processor_name():
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as info:
+            for line in info:
+                if line.startswith("model name"):
+                    return line.split(": ", 1)[1].strip()
+    except OSError:
+        pass
+    return "unknown"
+
+
+def describe_capture(model, elem, kind):
+    """`kind`: the attention implementation that does the work."""
+    device = next(model.parameters()).device
+    cuda = device.type == "cuda"
+    return Capture(
+        source="transformers", device_name=torch.cuda.get_device_name(device) if cuda else device.type,
+        device_kind=device.type, cpu_model=processor_name(),
+        software=f"transformers {transformers.__version__}, torch {torch.__version__}, h5py {h5py.__version__}, "
+                 f"numpy {np.__version__}, Python {platform.python_version()}",
+        compute_dtype=elem, accum_dtype="f32",
+        math_mode="tf32" if cuda and elem == "f32" and torch.backends.cuda.matmul.allow_tf32 else "ieee",
+        attention_kernel=f"transformers {kind}", threads=torch.get_num_threads(),
+        rope_fp32=elem == "f32")  # transformers turns with cos and sin rounded to the model's type

@@ -1,0 +1,88 @@
+"""What the hook cannot record truthfully, refused by name before or while it happens."""
+import torch
+
+from .trace_file import TraceError
+
+CACHE_LAYERS = {"DynamicLayer", "DynamicSlidingWindowLayer"}
+ATTENTION_KINDS = {"full_attention", "sliding_attention"}
+
+
+def check_model(model):
+    """Kinds of models whose attention calls are not softmax(q k) over one growing row of tokens."""
+    name = type(model).__name__
+    if hasattr(model, "_orig_mod") or name == "OptimizedModule":
+        raise TraceError("is compiled: a compiled graph does not call the hook", name, "Trace the model itself.")
+    if not hasattr(model, "config") or not hasattr(model, "get_decoder"):
+        raise TraceError("is not a model of transformers", name)
+    if model.config.is_encoder_decoder:
+        raise TraceError("is an encoder-decoder; only decoders are traced", name)
+    if model.training:
+        raise TraceError("is in training mode: dropout would be recorded", name, "Call model.eval() first.")
+    if (getattr(model, "_tp_size", None) or 1) > 1 or any(
+            type(parameter).__name__ == "DTensor" for parameter in model.parameters()):
+        raise TraceError("is split over devices by tensor parallelism: no device has all heads", name,
+                         "Load it without tp_plan.")
+    kinds = set(getattr(model.config.get_text_config(), "layer_types", None) or ()) - ATTENTION_KINDS
+    if kinds:
+        raise TraceError(f"has layers of {', '.join(sorted(kinds))}; full and sliding-window attention are traced", name)
+
+
+def check_generate(model, arguments):
+    """Options of model.generate() under which calls are not one path of tokens."""
+    config = arguments.get("generation_config") or model.generation_config
+
+    def option(name):
+        return arguments[name] if name in arguments else getattr(config, name, None)
+
+    for name, usual in (("num_beams", 1), ("num_return_sequences", 1)):
+        if (option(name) or usual) > usual:
+            raise TraceError(f"{name}={option(name)}: one sequence at a time is traced", "generate()",
+                             f"Set {name}=1; several samples are several calls, and share their prefix.")
+    for name in ("assistant_model", "prompt_lookup_num_tokens", "assistant_early_exit", "penalty_alpha", "dola_layers"):
+        if arguments.get(name) is not None or getattr(config, name, None) is not None:
+            raise TraceError(f"{name}: assisted and contrastive decoding run tokens that are then discarded", "generate()",
+                             f"Generate without {name}.")
+    if option("cache_implementation") not in (None, "dynamic", "dynamic_full", "hybrid"):
+        raise TraceError(f"cache_implementation=\"{option('cache_implementation')}\": the trace needs keys as they "
+                         "are appended, unquantised", "generate()", "Leave it out, or set \"dynamic\".")
+
+
+def check_cache(cache):
+    if cache is None:
+        return
+    layers = {type(layer).__name__ for layer in getattr(cache, "layers", ())}
+    if type(cache).__name__ != "DynamicCache" or not layers <= CACHE_LAYERS:
+        what = ", ".join(sorted(layers - CACHE_LAYERS)) or type(cache).__name__
+        raise TraceError(f"{what}: static, quantised and other caches are not traced", "past_key_values",
+                         "Use transformers.DynamicCache, the default.")
+
+
+def check_call(ids, past, arguments):
+    """Arguments of one forward call of the decoder over `ids` after `past` tokens."""
+    if torch.compiler.is_compiling():
+        raise TraceError("runs under torch.compile: a compiled graph does not call the hook", "forward",
+                         "Trace the model uncompiled; generate() takes disable_compile=True.")
+    if ids is None or ids.ndim != 2:
+        raise TraceError("has no input_ids: a trace needs the tokens, not their embeddings", "forward")
+    if ids.shape[0] != 1:
+        raise TraceError(f"a batch of {ids.shape[0]}: one sequence at a time is traced", "forward",
+                         "Run the prompts one by one; a shared prefix is stored once.")
+    mask = arguments.get("attention_mask")
+    if mask is not None and (not torch.is_tensor(mask) or mask.ndim != 2):
+        raise TraceError("brings its own attention mask; causal attention is traced", "forward")
+    if mask is not None and not bool(mask.all()):
+        raise TraceError("is padded: the attention mask hides tokens", "forward", "Run one prompt at a time, unpadded.")
+    expected = torch.arange(past, past + ids.shape[1])
+    for name in ("position_ids", "cache_position"):
+        positions = arguments.get(name)
+        if positions is not None and not torch.equal(positions.reshape(-1).cpu(), expected):
+            raise TraceError(f"{name} are not the {len(expected)} after the {past} tokens that this session saw before",
+                             "forward", "A cache filled or cut outside the trace, or padding, does this.")
+
+
+def check_attention(arguments):
+    """Arguments of one call of the attention function."""
+    for name in ("position_bias", "s_aux", "cache", "cu_seq_lens_q"):
+        if arguments.get(name) is not None:
+            raise TraceError(f"attention with {name} is more than softmax(q k)", "attention",
+                             "This architecture or serving mode is not traced.")

@@ -1,0 +1,368 @@
+"""trace(): a context manager that records every forward call of a model while it is open."""
+import datetime
+import time
+import uuid
+import weakref
+
+import torch
+
+from . import attention, refusals
+from .model_description import attention_modules, describe_capture, describe_model, output_weights, tokenizer_digest
+from .row_choice import parse_rows
+from .token_text import TokenText
+from .token_tree import ROOT, Note, TokenTree
+from .trace_file import DECODE, FLAGS, PROMPT, Header, TraceError, TraceWriter
+from .writer_thread import ELEMS, WriterThread, stored_words
+
+PATH_OF_CACHE = "_kvsim_path"  # on a cache: (session, token that ends the path whose keys it holds); copies keep it
+NAN = float("nan")
+
+
+def trace(model, path, tokenizer=None, *, queries="all", attention="none", output_weights=False, overwrite=False,
+          directory=None, reproducible=False):
+    """Records what attention saw in every forward call of `model` inside the `with`, to a kvsim trace at `path`:
+
+        with trace(model, "run.h5", tokenizer=tokenizer):
+            model.generate(**tokenizer(text, return_tensors="pt"), max_new_tokens=64)
+
+    Several calls make one trace: where a call repeats tokens that were seen before (the next turn of a chat, another
+    question about a document) they are stored once and its new tokens branch off there. The file appears when the `with`
+    ends, and never if it ends with an exception; the model is then as it was.
+
+    tokenizer       its tokens' text goes into the trace
+    queries         rows of queries to store: all | window:W (the last W of each prompt and all generated ones)
+    attention       attention rows to store, recomputed in float32: none | window:W | full
+    output_weights  store each layer's output projection as well
+    directory       of the checkpoint: its config.json verbatim and the digest of its weights go into the trace
+    reproducible    leave out what another run would not repeat: times, dates, threads
+    """
+    return Session(model, path, tokenizer, parse_rows(queries, "queries", "all", False),
+                   parse_rows(attention, "attention", "full", True), output_weights, overwrite, directory, reproducible)
+
+
+class _Call:
+    """One forward call of the decoder on its way through the layers."""
+
+    def __init__(self, count, past, first, new, start):
+        self.count, self.past = count, past      # tokens that run, tokens before them on the path
+        self.first, self.new = first, new        # those not seen before, the last ones: file order
+        self.start = start
+        self.layers = set()
+        self.query_rows, self.attention_rows = [], []  # rows of this call that are stored
+
+
+class Session:
+    """Use trace()."""
+
+    def __init__(self, model, path, tokenizer, queries, attention_rows, with_output_weights, overwrite, directory,
+                 reproducible):
+        self._model, self._path, self._tokenizer = model, path, tokenizer
+        self._queries, self._attention_rows = queries, attention_rows
+        self._with_output_weights, self._overwrite = with_output_weights, overwrite
+        self._directory, self._reproducible = directory, reproducible
+        self._id = uuid.uuid4().hex
+        self._tree = TokenTree()
+        self._query_token, self._attention_token = [], []
+        self._caches = weakref.WeakSet()
+        self._call = self._prompt_length = self._chosen = None
+        self._notes, self._flags_known = {}, FLAGS["generated"]
+        self._sampling, self._prefill_chunk, self._seed = "greedy", 0, 0
+        self._undo = []
+
+    # Opening and closing.
+
+    def __enter__(self):
+        model = self._model
+        refusals.check_model(model)
+        if attention.current_session() is not None or "kvsim_traced" in str(model.config._attn_implementation):
+            raise TraceError("is being traced already", type(model).__name__)
+        self._decoder = model.get_decoder()
+        self._kind = "eager" if self._decoder.config._attn_implementation == "eager" else "sdpa"
+        modules = attention_modules(self._decoder)
+        self._dtype = next(model.parameters()).dtype
+        if self._dtype not in ELEMS:
+            raise TraceError(f"computes in {self._dtype}; float32, float16 and bfloat16 are traced", type(model).__name__)
+        self._about = describe_model(model, self._directory)
+        self._capture = describe_capture(model, ELEMS[self._dtype], self._kind)
+        self._writer = TraceWriter(self._path, self._about, ELEMS[self._dtype], self._overwrite)
+        try:
+            if self._with_output_weights:
+                for layer, module in enumerate(modules):
+                    weights = output_weights(module, self._about.n_q_heads).contiguous().cpu()
+                    self._writer.put_output_weights(layer, stored_words(weights), ELEMS[weights.dtype])
+            self._thread = WriterThread(self._writer)
+            self._install()
+        except BaseException:
+            self._restore()
+            self._writer.discard()
+            raise
+        self._origin = time.monotonic_ns()
+        return self
+
+    def __exit__(self, kind, error, place):
+        self._restore()
+        try:
+            if kind is not None:
+                self._thread.abandon()
+                return
+            self._thread.close()
+            self._require_whole_calls()
+            if len(self._tree) == 0:
+                raise TraceError("no forward call ran inside the with: there is nothing to trace", self._path)
+            self._writer.finish(self._header())
+        finally:
+            self._writer.discard()
+
+    def _install(self):
+        model, config = self._model, self._decoder.config
+        for owner in {id(c): c for c in (model.config, config)}.values():
+            before = owner._attn_implementation
+            self._undo.append(lambda owner=owner, before=before: setattr(owner, "_attn_implementation", before))
+            owner._attn_implementation = attention.register(self._kind)
+        hooks = [self._decoder.register_forward_pre_hook(self._before_decoder, with_kwargs=True),
+                 self._decoder.register_forward_hook(self._after_decoder, with_kwargs=True)]
+        if self._decoder is not model:
+            hooks.append(model.register_forward_hook(self._after_model))
+        self._undo += [hook.remove for hook in hooks]
+        if hasattr(model, "generate"):
+            had = model.__dict__.get("generate")
+            self._generate = model.generate
+            model.generate = self._traced_generate
+            self._undo.append(lambda: setattr(model, "generate", had) if had else model.__dict__.pop("generate", None))
+
+    def _restore(self):
+        attention.set_current_session(None)
+        while self._undo:
+            self._undo.pop()()
+        for cache in self._caches:
+            cache.__dict__.pop(PATH_OF_CACHE, None)
+
+    # What the caller may say.
+
+    def describe_prompt(self, notes, flags_known=0, first=0):
+        """Role, flags and turn of the tokens of the prompt that runs next: `notes`, a list of Note, from path position
+        `first` on. `flags_known`: the bits of flags that say something."""
+        self._notes = {first + i: note for i, note in enumerate(notes)}
+        self._prompt_length = first + len(notes)
+        self._flags_known |= flags_known
+
+    def describe_run(self, sampling, prefill_chunk, seed):
+        """How tokens are chosen, and how many prompt tokens a call takes at most (0: all)."""
+        self._sampling, self._prefill_chunk, self._seed = sampling, prefill_chunk, seed
+
+    # One call of generate().
+
+    def _traced_generate(self, *arguments, **options):
+        refusals.check_generate(self._model, options)
+        ids = arguments[0] if arguments else options.get("inputs", options.get("input_ids"))
+        config = arguments[1] if len(arguments) > 1 else options.get("generation_config") or self._model.generation_config
+        self._prompt_length = ids.shape[-1] if torch.is_tensor(ids) else None
+        self._note_sampling(config, options)
+        try:
+            result = self._generate(*arguments, **options)
+        finally:
+            self._prompt_length, self._notes = None, {}
+        sequence = getattr(result, "sequences", result)
+        if torch.is_tensor(sequence) and sequence.ndim == 2 and self._chosen is not None:
+            self._chosen = (*self._chosen[:2], int(sequence[0, -1]))
+        return result
+
+    def _note_sampling(self, config, options):
+        def option(name):
+            return options.get(name, getattr(config, name, None))
+
+        self._sampling = "greedy"
+        if option("do_sample"):
+            given = [(name.replace("_", "-"), option(name)) for name in ("temperature", "top_k", "top_p", "min_p")]
+            self._sampling = ", ".join(f"{name} {value:g}" for name, value in given if value is not None)
+            self._seed = torch.initial_seed()
+
+    # One forward call.
+
+    def _before_decoder(self, module, arguments, keywords):
+        self._require_whole_calls()
+        cache = keywords.get("past_key_values")
+        refusals.check_cache(cache)
+        past = int(cache.get_seq_length()) if cache is not None else 0
+        ids = keywords.get("input_ids", arguments[0] if arguments else None)
+        refusals.check_call(ids, past, keywords)
+        start = self._clock(ids.device)
+        tip, known = self._tree.follow(self._tip_of(cache, past), ids[0].tolist())
+        self._call = _Call(ids.shape[1], past, len(self._tree), ids.shape[1] - known, start)
+        self._append_tokens(tip, ids[0, known:].tolist())
+        attention.set_current_session(self)
+
+    def _append_tokens(self, tip, new):
+        call = self._call
+        prompt = self._prompt_length
+        if prompt is None:  # forward calls of the user's own: one token after others is a generated one
+            prompt = call.past + (0 if call.count == 1 and call.past > 0 else call.count)
+        for token_id in new:
+            position = self._tree.path_length(tip)
+            chosen = self._chosen is not None and self._chosen[0] == tip and self._chosen[2] in (None, token_id)
+            generated = position >= prompt or (chosen and self._chosen[2] is not None)
+            logprob = NAN
+            if generated and chosen and self._chosen[1] is not None:
+                logprob = float(self._chosen[1].float().log_softmax(-1)[token_id])
+            note = self._notes.get(position, Note()) if not generated else Note(self._role_after(tip))
+            row = call.count - call.new + len(self._tree) - call.first
+            if self._queries.keeps(position + 1, prompt):
+                call.query_rows.append(row)
+                self._query_token.append(len(self._tree))
+            if self._attention_rows.keeps(position + 1, prompt):
+                call.attention_rows.append(row)
+                self._attention_token.append(len(self._tree))
+            tip = self._tree.append(tip, token_id, DECODE if generated else PROMPT, note, logprob)
+        call.tip = tip
+        self._chosen = None
+
+    def _role_after(self, tip):
+        """A generated token speaks for the one that the prompt ended with."""
+        return self._tree.role[tip] if tip != ROOT else 0
+
+    def on_attention(self, module, query, key, value, keywords):
+        """The attention function was called: [1, heads, tokens, d] each, keys and values with those before."""
+        call, layer, about = self._call, module.layer_idx, self._about
+        refusals.check_attention(keywords)
+        if layer in call.layers:
+            raise TraceError(f"layer {layer} ran twice in one call", "attention", "This architecture is not traced.")
+        call.layers.add(layer)
+        self._check_tensors(layer, query, key, value, keywords)
+        query, key, value = query[0], key[0], value[0]
+        if call.new:
+            self._thread.append("k", layer, key[:, -call.new:])
+            self._thread.append("v", layer, value[:, -call.new:])
+        if call.query_rows:
+            self._thread.append("q", layer, _rows(query, call.query_rows))
+        for begin in range(0, len(call.attention_rows), attention.QUERY_BLOCK):
+            self._store_attention(layer, query, key, call.attention_rows[begin:begin + attention.QUERY_BLOCK], about)
+
+    def _check_tensors(self, layer, query, key, value, keywords):
+        call, about = self._call, self._about
+        if query.dtype != self._dtype or key.dtype != self._dtype or value.dtype != self._dtype:
+            raise TraceError(f"attention computes in {key.dtype}, the model in {self._dtype}", f"layer {layer}",
+                             "autocast and mixed types are not traced.")
+        shapes = [tuple(t.shape[1::2]) for t in (query, key, value)]
+        expected = [(about.n_q_heads, about.head_dim), (about.n_kv_heads, about.head_dim),
+                    (about.n_kv_heads, about.v_head_dim)]
+        if shapes != expected:
+            raise TraceError(f"q, k, v have heads and dimensions {shapes}, the configuration says {expected}",
+                             f"layer {layer}", "This architecture is not traced.")
+        window = keywords.get("sliding_window", about.layer_window[layer]) or -1
+        if window != about.layer_window[layer]:
+            raise TraceError(f"attends with window {window}, the configuration says {about.layer_window[layer]}",
+                             f"layer {layer}")
+        if abs((keywords.get("scaling") or about.attn_scale) - about.attn_scale) > 1e-9:
+            raise TraceError(f"scales scores by {keywords['scaling']}, layer 0 by {about.attn_scale}", f"layer {layer}")
+        lengths = {call.past + call.count}
+        if window > 0:
+            lengths.add(min(call.past, window - 1) + call.count)
+        if key.shape[2] not in lengths:
+            raise TraceError(f"{key.shape[2]} keys arrive where {call.past + call.count} tokens have run", f"layer {layer}",
+                             "A static cache, or one filled outside the trace, does this.")
+
+    def _store_attention(self, layer, query, key, rows, about):
+        call, window = self._call, about.layer_window[layer]
+        positions = [call.past + row for row in rows]
+        first = 0 if window < 0 else max(0, positions[0] - window + 1)
+        end, held = positions[-1] + 1, call.past + call.count - key.shape[1]  # the path position of the first key
+        p = attention.probabilities(_rows(query, rows), key[:, first - held:end - held], positions, first,
+                                    about.attn_scale, window, about.logit_softcap)
+        spans = [(0 if window < 0 else max(0, position - window + 1), position + 1) for position in positions]
+        self._thread.append_attention(layer, first, spans, p)
+
+    def _after_decoder(self, module, arguments, keywords, output):
+        attention.set_current_session(None)
+        call, self._call = self._call, None
+        missing = self._about.n_layers - len(call.layers)
+        if missing:
+            raise TraceError(f"{missing} of {self._about.n_layers} layers did not call the attention function",
+                             type(self._model).__name__, "This architecture does not use transformers' AttentionInterface.")
+        cache = getattr(output, "past_key_values", None)
+        cache = keywords.get("past_key_values") if cache is None else cache
+        if cache is not None:
+            refusals.check_cache(cache)
+            setattr(cache, PATH_OF_CACHE, (self._id, call.tip))
+            self._caches.add(cache)
+        self._chosen = (call.tip, None, None)
+        self._check_frequencies()
+        self._tree.called(call.first, *self._since(call.start))
+
+    def _after_model(self, module, arguments, output):
+        logits = getattr(output, "logits", None)
+        if self._chosen is not None and logits is not None and logits.shape[1] > 0:
+            self._chosen = (self._chosen[0], logits[0, -1].detach(), None)
+
+    def _tip_of(self, cache, past):
+        """The token that ends the path whose keys the cache holds."""
+        if past == 0:
+            return ROOT
+        session, tip = getattr(cache, PATH_OF_CACHE, (None, ROOT))
+        if session != self._id or self._tree.path_length(tip) < past:
+            raise TraceError(f"holds {past} tokens that did not run inside this trace", "past_key_values",
+                             "Fill the cache inside the with, too: a trace holds all keys of a path.")
+        return self._tree.cut(tip, past)
+
+    def _check_frequencies(self):
+        found = self._decoder.rotary_emb.inv_freq
+        if found.numel() * 2 != self._about.rotary_dim or (
+                self._about.rope_type != "default" and
+                not torch.equal(found.float().cpu(), torch.tensor(self._about.inv_freq))):
+            raise TraceError(f"RoPE of type {self._about.rope_type} changed its frequencies at this length: keys before and "
+                             "after do not fit", type(self._model).__name__, "Stay below the original context length.")
+
+    def _require_whole_calls(self):
+        if self._call is not None:
+            raise TraceError("a forward call failed midway: the trace would lack its last layers", self._path,
+                             "Let the exception end the with.")
+
+    # Time.
+
+    def _clock(self, device):
+        """Calls on a GPU return before they are computed."""
+        if device.type == "cuda":
+            torch.cuda.current_stream(device).synchronize()
+        return time.monotonic_ns()
+
+    def _since(self, start):
+        now = self._clock(next(self._model.parameters()).device)
+        return (0, 0) if self._reproducible else (start - self._origin, now - start)
+
+    # The end.
+
+    def _header(self):
+        tree, capture, about = self._tree, self._capture, self._about
+        segments, owner = tree.segments()
+        capture.q_policy, capture.row_policy = self._queries.text, self._attention_rows.text
+        capture.sampling, capture.prefill_chunk, capture.seed = self._sampling, self._prefill_chunk, self._seed
+        if self._reproducible:
+            capture.threads = 0
+        header = Header(capture, tree.id, segments, tree.passes(owner), token_flags=tree.flags,
+                        flags_known=self._flags_known, writer="kvsim_capture")
+        if any(value == value for value in tree.logprob):
+            header.token_logprob = tree.logprob
+        if len(self._query_token) < len(tree):
+            header.query_token = self._query_token
+        if self._attention_rows.window != 0:
+            header.attention_token = self._attention_token
+        if not self._reproducible:
+            header.file_uuid = str(uuid.uuid4())
+            header.created_utc = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+        if self._tokenizer is not None:
+            self._add_text(header)
+        return header
+
+    def _add_text(self, header):
+        text = TokenText(self._tokenizer)
+        header.token_text = [text.bytes(token_id) for token_id in header.token_id]
+        header.flags_known |= FLAGS["special"] | FLAGS["white_space"] | FLAGS["punctuation"] | FLAGS["digit"]
+        header.token_flags = [known | text.flags(token_id) for known, token_id in zip(header.token_flags, header.token_id)]
+        header.tokenizer_name = "tokenizer.json" if self._directory else getattr(self._tokenizer, "name_or_path", "")
+        header.tokenizer_sha256 = tokenizer_digest(self._directory)
+
+
+def _rows(query, rows):
+    """Rows of [heads, n, d]; a slice where they follow each other."""
+    if rows[-1] - rows[0] + 1 == len(rows):
+        return query[:, rows[0]:rows[-1] + 1]
+    return query[:, rows]

@@ -1,0 +1,93 @@
+"""Rows on their way from the model to the file: copied off their device, handed to the one thread that writes."""
+import queue
+import threading
+
+import numpy as np
+import torch
+
+ELEMS = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
+WAITING = 16  # blocks between the model and the file: the model waits for the disk beyond that
+
+
+def stored_words(rows):
+    """A CPU tensor as numpy sees its stored words."""
+    return rows.view(torch.int16).numpy().view(np.uint16) if rows.dtype == torch.bfloat16 else rows.numpy()
+
+
+class WriterThread:
+    """Runs writer.append() and the like in order, behind the model's back. An error of its own comes up at the next
+    call. The writer belongs to this thread until close()."""
+
+    def __init__(self, writer):
+        self._writer = writer
+        self._queue = queue.Queue(WAITING)
+        self._error = None
+        self._streams = {}  # device -> stream for copies beside the model's own
+        self._thread = threading.Thread(target=self._run, name="kvsim-capture-writer", daemon=True)
+        self._thread.start()
+
+    def append(self, tensor, layer, rows):
+        """`rows`: [heads, n, dim] on any device."""
+        self._put(lambda host: self._writer.append(tensor, layer, host), rows)
+
+    def append_attention(self, layer, offset, spans, rows):
+        """`rows`: [heads, n, keys] float32 over the keys from `offset` on, counted along the path; row i is stored for
+        the keys spans[i] = (first, end)."""
+        def write(host):
+            for row, (first, end) in enumerate(spans):
+                self._writer.append_attention(layer, first, host[:, row, first - offset:end - offset])
+
+        self._put(write, rows)
+
+    def close(self):
+        """Waits until everything is written; the writer is the caller's again."""
+        if self._thread.is_alive():
+            self._queue.put(None)
+            self._thread.join()
+        self._raise()
+
+    def abandon(self):
+        """Stops without an error of its own."""
+        if self._thread.is_alive():
+            self._queue.put(None)
+            self._thread.join()
+
+    def _raise(self):
+        if self._error is not None:
+            raise self._error
+
+    def _put(self, write, rows):
+        self._raise()
+        self._queue.put((write, *self._to_host(rows)))
+
+    def _to_host(self, rows):
+        """(rows in memory that nobody changes, event after which they are there or None)"""
+        rows = rows.detach()
+        if rows.device.type == "cpu":
+            return rows.clone(memory_format=torch.contiguous_format), None
+        if rows.device.type != "cuda":
+            return rows.cpu().contiguous(), None
+        current = torch.cuda.current_stream(rows.device)
+        if rows.device not in self._streams:
+            self._streams[rows.device] = torch.cuda.Stream(rows.device)
+        side = self._streams[rows.device]
+        rows = rows.contiguous()
+        host = torch.empty(rows.shape, dtype=rows.dtype, pin_memory=True)
+        side.wait_stream(current)
+        with torch.cuda.stream(side):
+            host.copy_(rows, non_blocking=True)
+            rows.record_stream(side)  # its memory is not given away before the copy is done
+            done = side.record_event()
+        return host, done
+
+    def _run(self):
+        while (item := self._queue.get()) is not None:
+            write, host, done = item
+            if self._error is not None:
+                continue  # the model must not wait for a queue that nobody empties
+            try:
+                if done is not None:
+                    done.synchronize()
+                write(stored_words(host))
+            except BaseException as error:  # noqa: BLE001 - raised again in the model's thread
+                self._error = error
