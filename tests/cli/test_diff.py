@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
-"""kvsim diff: formats compare, exit codes tell, what is no result is refused."""
+"""kvsim diff: formats compare, exit codes tell, what is no result is refused; traces compare, too."""
 import json
 import shutil
+
+import h5py
+import numpy as np
 
 import kvsim_command
 from kvsim_command import CommandTest
@@ -78,6 +81,68 @@ class Diff(CommandTest):
         self.assertEqual(self.kvsim("diff", "a.csv", "a.json", "-o", "none.csv", "--format", "csv").returncode, 0)
         self.assertEqual(len((self.folder / "none.csv").read_text().splitlines()), 1)
         self.assertIn("cannot be its output", self.fails(2, "diff", "a.csv", "a.json", "-o", "a.csv"))
+
+    def test_options_of_traces(self):
+        self.assertIn("is for traces", self.fails(2, "diff", "a.csv", "a.csv", "--per", "layer"))
+        self.assertIn("is for traces", self.fails(2, "diff", "a.csv", "a.csv", "--row-tolerance", "0.5"))
+
+
+class TraceDiff(CommandTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.make_trace("bf16.h5", cls.prompt, cls.decode, "--elem", "bf16")
+        cls.make_trace("short.h5", cls.prompt, cls.decode - 2)
+        cls.make_trace("seed.h5", cls.prompt, cls.decode, "--seed", "2")
+        cls.make_trace("heads.h5", 16, 2, "--group", "1")
+
+    def differing(self, *arguments):
+        done = self.kvsim("diff", *arguments, "--format", "jsonl", "--quiet")
+        self.assertEqual(done.returncode, 5, done.stderr)
+        self.assertIn("the traces differ", done.stderr)
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    def test_the_same_trace(self):
+        self.assertIn("No differences", self.ok("diff", "t.h5", "t.h5", "--tolerance", "0"))
+        rows = json.loads(self.ok("diff", "t.h5", "t.h5", "--format", "json", "--per", "layer"))["results"]
+        self.assertEqual([(row["layer"], row["part"], row["finding"]) for row in rows],
+                         [(layer, part, "equal") for layer in range(3) for part in "qkv"])
+
+    def test_elements_choose_the_tolerance(self):
+        rows = json.loads(self.ok("diff", "t.h5", "bf16.h5", "--format", "json"))["results"]
+        self.assertEqual([(row["part"], row["finding"], row["layers"], row["tolerance"]) for row in rows],
+                         [(part, "close", 3, 4 / 256) for part in "qkv"])
+        rows = self.differing("t.h5", "bf16.h5", "--tolerance", "1e-4")
+        self.assertEqual({(row["finding"], row["layers_different"]) for row in rows}, {("different", 3)})
+        # The largest difference is where it says.
+        for row in rows:
+            with h5py.File(self.folder / "t.h5") as a, h5py.File(self.folder / "bf16.h5") as b:
+                tensors = [np.asarray(file[f"layers/{row['layer']:04d}/{row['part']}"], "f8") for file in (a, b)]
+            place = row["head"], row["token"], row["component"]
+            self.assertEqual((row["a"], row["b"]), (tensors[0][place], tensors[1][place]))
+            self.assertEqual(row["largest_difference"], abs(tensors[0] - tensors[1]).max())
+            norms = [np.linalg.norm(tensor) for tensor in (*tensors, tensors[0] - tensors[1])]
+            self.assertAlmostEqual(row["relative_error"], norms[2] / max(norms[:2]), 12)
+            self.assertAlmostEqual(row["cosine"], (tensors[0] * tensors[1]).sum() / norms[0] / norms[1], 12)
+
+    def test_runs_that_part(self):
+        rows = self.differing("t.h5", "short.h5")
+        self.assertEqual(rows[0]["part"], "tokens")
+        self.assertEqual(rows[0]["detail"], "108 against 106; the first 106 are compared")
+        self.assertIn("Different tokens: 108 against 106", self.kvsim("diff", "t.h5", "short.h5").stdout)
+        self.assertIn("First to differ: k, q, v of layer 0", self.kvsim("diff", "t.h5", "seed.h5").stdout)
+
+    def test_other_models(self):
+        row, = self.differing("t.h5", "heads.h5")
+        self.assertEqual((row["part"], row["detail"]), ("model", "query heads: 4 against 2"))
+
+    def test_what_is_no_trace(self):
+        (self.folder / "r.csv").write_text("a,b\n1,2\n")
+        self.assertIn("HDF5", self.fails(3, "diff", "t.h5", "r.csv"))
+        (self.folder / "cut.h5").write_bytes((self.folder / "t.h5").read_bytes()[:5000])
+        self.assertIn("cut.h5", self.fails(3, "diff", "t.h5", "cut.h5", "--quiet"))
+        self.ok("replay", "t.h5", "--policy", "h2o", "--budget", "25%", "--format", "h5", "-o", "rows.h5", "--quiet")
+        self.assertIn("not a kvsim trace", self.fails(3, "diff", "rows.h5", "t.h5", "--quiet"))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,313 @@
+#include <catch2/catch.hpp>
+#include <cmath>
+
+#include "scratch.hpp"
+#include "sim/base/error.hpp"
+#include "small_trace.hpp"
+#include "traces/trace_comparison.hpp"
+#include "traces/writer.hpp"
+
+namespace kvsim {
+namespace {
+
+using test::numbered_trace;
+using test::small_model;
+using trace::Tensor;
+
+TEST_CASE("differences of rows, by hand") {
+  trace::DifferenceMeter meter(0.15);
+  // |a - b| = (0, 1), |a| = 5, |b| = sqrt(9 + 25): error 1 / sqrt(34) = 0.1715 of the larger.
+  const std::vector<float> a{3, 4}, b{3, 5};
+  meter.add(0, 7, a, b);
+  // Nothing differs.
+  meter.add(1, 3, a, a);
+  // |a - b| = 0.5, |a| = 5, |b| = sqrt(9 + 12.25) < 5: error 0.5 / 5 = 0.1, within 0.15.
+  const std::vector<float> c{3, 3.5F};
+  meter.add(1, 5, a, c);
+  const trace::TensorDifference& found = meter.difference();
+  CHECK(found.rows == 3);
+  CHECK(found.values == 6);
+  CHECK(found.unequal == 2);
+  CHECK(found.largest_row_error == Approx(1 / std::sqrt(34.0)));
+  // A: 25 * 3 = 75; B: 34 + 25 + 21.25 = 80.25; differences: 1 + 0.25.
+  CHECK(found.relative_error == Approx(std::sqrt(1.25 / 80.25)));
+  // Products: 9 + 20, 25, 9 + 14.
+  CHECK(found.cosine.value() == Approx(77 / std::sqrt(75 * 80.25)));
+  CHECK(found.largest == 1);
+  CHECK((found.a == 4 && found.b == 5 && found.head == 0 && found.row == 7 && found.component == 1));
+  CHECK(found.first_row_beyond == 7);
+}
+
+TEST_CASE("nothing against something is an error of 1, nothing against nothing none") {
+  const std::vector<float> zero{0, 0}, one{0, 1};
+  trace::DifferenceMeter same(0), other(0);
+  same.add(0, 0, zero, zero);
+  CHECK(same.difference().relative_error == 0);
+  CHECK_FALSE(same.difference().cosine.has_value());
+  other.add(0, 0, zero, one);
+  CHECK(other.difference().relative_error == 1);
+  CHECK(other.difference().largest_row_error == 1);
+}
+
+/// Traces as files, and what comparing them finds.
+class Pair {
+ public:
+  trace::TraceComparison compare(const trace::Source& a, const trace::Source& b,
+                                 const trace::ComparisonOptions& options = {}) {
+    const std::string of_a = scratch_.file("a.h5"), of_b = scratch_.file("b.h5");
+    trace::write_trace(of_a, a, {.overwrite = true});
+    trace::write_trace(of_b, b, {.overwrite = true});
+    Progress progress;
+    trace::TraceComparison found =
+        trace::compare_traces(trace::FileTrace(of_a, {}), trace::FileTrace(of_b, {}), options, progress);
+    CHECK(progress.done == progress.total);
+    return found;
+  }
+
+ private:
+  test::Scratch scratch_;
+};
+
+trace::Header header_of(std::uint64_t prompt = 6, std::uint64_t decode = 3) {
+  trace::Model model = small_model(3);
+  model.rotary_dim = 8;
+  model.hidden_size = 5;
+  trace::Header header = trace::plain_header(model, prompt, decode);
+  header.output_elem = Elem::f32;
+  return header;
+}
+
+const trace::TensorComparison& tensor_of(const trace::TraceComparison& found, const std::string& part,
+                                         std::uint32_t layer) {
+  for (const trace::TensorComparison& tensor : found.tensors)
+    if (tensor.part == part && tensor.layer == layer) return tensor;
+  throw std::runtime_error("not compared: " + part);
+}
+
+TEST_CASE("a trace equals itself, whichever tensors it holds") {
+  Pair pair;
+  const trace::MemoryTrace made = numbered_trace(header_of());
+  const trace::TraceComparison found = pair.compare(made, made, {0, 0});
+  CHECK(found.same());
+  CHECK(found.header.tokens == 9);
+  CHECK(found.header.notes.empty());
+  CHECK(trace::likely_cause(found).empty());
+  REQUIRE(found.tensors.size() == 3 * 4);
+  CHECK(tensor_of(found, "q", 2).difference.values == 4 * 9 * 8);
+  CHECK(tensor_of(found, "k", 0).difference.values == 2 * 9 * 8);
+  CHECK(tensor_of(found, "wo", 1).difference.values == 4 * 8 * 5);
+}
+
+TEST_CASE("one changed value is found, with its place") {
+  Pair pair;
+  const trace::MemoryTrace a = numbered_trace(header_of());
+  trace::MemoryTrace b = numbered_trace(header_of());
+  b.rows(Tensor::value, 1, 1)[4 * 8 + 6] += 1;  // head 1, token 4, component 6
+  const trace::TraceComparison found = pair.compare(a, b);
+  CHECK_FALSE(found.same());
+  for (const trace::TensorComparison& tensor : found.tensors)
+    CHECK(tensor.within() == (tensor.part != "v" || tensor.layer != 1));
+  const trace::TensorDifference& difference = tensor_of(found, "v", 1).difference;
+  CHECK(difference.unequal == 1);
+  CHECK(difference.largest == Approx(1).epsilon(1e-6));
+  CHECK((difference.head == 1 && difference.row == 4 && difference.component == 6));
+  CHECK(difference.first_row_beyond == 4);
+  CHECK(difference.relative_error < difference.largest_row_error);
+  CHECK(pair.compare(a, b, {0.5, 2}).same());
+  CHECK_FALSE(pair.compare(a, b, {0.5, 0.01}).same());  // rows are looked at one by one
+}
+
+TEST_CASE("a wrong token is seen in any number of right ones") {
+  Pair pair;
+  trace::Header header = header_of(3000, 0);
+  header.elem = Elem::bf16;
+  header.model.n_layers = 1;
+  header.model.layer_window = {-1};
+  header.output_elem.reset();
+  const trace::MemoryTrace a = numbered_trace(header);
+  trace::MemoryTrace b = numbered_trace(header);
+  for (float& value : b.rows(Tensor::key, 0, 0).subspan(2000 * 8, 8)) value = -value;
+  const trace::TraceComparison found = pair.compare(a, b);
+  const trace::TensorComparison& keys = tensor_of(found, "k", 0);
+  // The whole errs by about 2 / sqrt(2 * 3000), the row by 2: opposite vectors.
+  CHECK(keys.difference.relative_error == Approx(2 / std::sqrt(6000.0)).epsilon(0.5));
+  CHECK(keys.difference.largest_row_error == Approx(2));
+  CHECK_FALSE(keys.within());
+}
+
+TEST_CASE("default tolerances follow the coarser elements") {
+  CHECK(trace::default_tolerance(Elem::f32) == 1e-5);
+  CHECK(trace::default_tolerance(Elem::bf16) == 8 * trace::default_tolerance(Elem::f16));
+  Pair pair;
+  trace::Header narrow = header_of();
+  narrow.elem = Elem::bf16;
+  const trace::TraceComparison found = pair.compare(numbered_trace(header_of()), numbered_trace(narrow));
+  CHECK(found.same());  // the same numbers, rounded to bf16
+  const trace::TensorComparison& keys = tensor_of(found, "k", 0);
+  CHECK(keys.tolerance.tensor == trace::default_tolerance(Elem::bf16));
+  CHECK(keys.tolerance.row == 16 * keys.tolerance.tensor);
+  CHECK(keys.difference.relative_error > 1e-4);
+  CHECK(tensor_of(found, "wo", 0).tolerance.tensor == 1e-5);
+}
+
+TEST_CASE("tokens are compared up to the first that differs") {
+  Pair pair;
+  trace::Header other = header_of();
+  other.token_id[7] = 99;
+  trace::MemoryTrace b = numbered_trace(other);
+  for (float& value : b.rows(Tensor::key, 0, 0).subspan(7 * 8)) value = 0;  // of tokens that are not compared
+  const trace::TraceComparison found = pair.compare(numbered_trace(header_of()), b);
+  CHECK(found.header.tokens == 7);
+  REQUIRE(found.header.differences.size() == 1);
+  CHECK(found.header.differences[0].part == "tokens");
+  CHECK(found.header.differences[0].detail == "differ from token 7 on: 7 against 99; compared up to there");
+  CHECK_FALSE(found.same());
+  for (const trace::TensorComparison& tensor : found.tensors) CHECK(tensor.difference.unequal == 0);
+
+  // A shorter run: rows of longer ones lie elsewhere in their files.
+  const trace::TraceComparison shorter =
+      pair.compare(numbered_trace(header_of()), numbered_trace(header_of(6, 1)));
+  CHECK(shorter.header.tokens == 7);
+  CHECK(shorter.header.differences[0].detail == "9 against 7; the first 7 are compared");
+
+  other = header_of();
+  other.token_id[2] = -1;  // withheld: not known to differ
+  CHECK(pair.compare(numbered_trace(header_of()), numbered_trace(other)).same());
+}
+
+TEST_CASE("queries are compared where both hold them") {
+  Pair pair;
+  trace::Header some = header_of(), others = header_of();
+  some.query_token = {1, 2, 5, 6, 8};
+  others.query_token = {0, 2, 3, 5, 6, 7};
+  const auto copy_rows = [](const trace::MemoryTrace& all, trace::MemoryTrace& of) {
+    for (std::uint32_t layer = 0; layer < 3; ++layer)
+      for (std::uint32_t head = 0; head < 4; ++head)
+        for (std::size_t i = 0; i < of.header().query_token.size(); ++i)
+          all.read(Tensor::query, layer, head, of.header().query_token[i], 1,
+                   of.rows(Tensor::query, layer, head).subspan(i * 8, 8));
+  };
+  const trace::MemoryTrace all = numbered_trace(header_of());
+  trace::MemoryTrace a = numbered_trace(some), b = numbered_trace(others);
+  copy_rows(all, a);
+  copy_rows(all, b);
+  b.rows(Tensor::query, 2, 3)[4 * 8] += 2;  // token 6
+  const trace::TraceComparison found = pair.compare(a, b);
+  CHECK(tensor_of(found, "q", 0).difference.rows == 3 * 4);  // tokens 2, 5, 6
+  CHECK(tensor_of(found, "q", 0).difference.unequal == 0);
+  CHECK(tensor_of(found, "q", 2).difference.row == 6);
+  CHECK_THAT(found.header.notes.at(0), Catch::Contains("Queries of 3 of the 9 tokens"));
+  CHECK(tensor_of(pair.compare(all, a), "q", 1).difference.unequal == 0);
+}
+
+TEST_CASE("models, positions and paths that differ are named") {
+  Pair pair;
+  const auto differences = [&](const trace::Header& other) {
+    return pair.compare(numbered_trace(header_of()), numbered_trace(other)).header;
+  };
+  trace::Header other = header_of();
+  other.model.layer_window[1] = 4;
+  other.model.attn_scale *= 1.0001;
+  other.model.inv_freq[2] = 0.5F;
+  trace::HeaderComparison found = differences(other);
+  REQUIRE(found.differences.size() == 3);
+  CHECK_THAT(found.differences[0].detail, Catch::StartsWith("attn_scale: 0.35355"));
+  CHECK(found.differences[1].detail == "window of layer 1: -1 against 4");
+  CHECK(found.differences[2].detail == "RoPE frequency 2: 0 against 0.5");
+  CHECK(found.tokens == 9);
+
+  other = header_of();
+  for (std::size_t t = 4; t < 9; ++t) other.token_position[t] += 10;
+  found = differences(other);
+  CHECK(found.differences.at(0).part == "positions");
+  CHECK(found.tokens == 4);
+
+  other = header_of();
+  other.segments[1].phase = trace::Phase::prompt;
+  found = differences(other);
+  CHECK(found.differences.at(0).detail == "segment 1: decode against prompt");
+  CHECK(found.tokens == 9);
+
+  // The last three tokens branch off from the root.
+  other = header_of();
+  other.segments[1].parent = -1;
+  other.segments[1].path_len = 0;
+  for (std::size_t t = 6; t < 9; ++t) other.passes[t - 5].past_len -= 6;
+  found = differences(other);
+  CHECK(found.differences.at(0).detail == "differ from token 6 on: 5 against -1; compared up to there");
+  CHECK(found.tokens == 6);
+
+  trace::Model shape = small_model(2);
+  const trace::TraceComparison shapes =
+      pair.compare(numbered_trace(header_of()), numbered_trace(trace::plain_header(shape, 6, 3)));
+  CHECK_FALSE(shapes.header.same_shape);
+  CHECK_FALSE(shapes.same());
+  CHECK(shapes.header.differences.at(0).detail == "layers: 3 against 2");
+  CHECK(shapes.tensors.empty());
+}
+
+TEST_CASE("attention rows are compared where they begin at the same key") {
+  test::Scratch scratch;
+  trace::Header header = trace::plain_header(small_model(1, 1, 1), 4, 0);
+  header.attention_token = {1, 3};
+  const auto write = [&](const char* name, std::uint64_t first, const std::vector<float>& last) {
+    const std::string path = scratch.file(name);
+    trace::Writer writer(path, header);
+    const std::vector<float> rows(4 * 8);
+    for (const Tensor tensor : test::kTensors) writer.append(tensor, 0, 4, rows);
+    writer.append_attention(0, 0, 2, std::vector<float>{0.25F, 0.75F});
+    writer.append_attention(0, first, last.size(), last);
+    writer.finish(header);
+    return path;
+  };
+  const std::string a = write("a.h5", 1, {0.5F, 0.25F, 0.25F}), b = write("b.h5", 1, {0.5F, 0.375F, 0.125F}),
+                    c = write("c.h5", 2, {0.75F, 0.25F});
+  Progress progress;
+  const auto compare = [&](const std::string& x, const std::string& y) {
+    return trace::compare_traces(trace::FileTrace(x, {}), trace::FileTrace(y, {}), {}, progress);
+  };
+  const trace::TraceComparison found = compare(a, b);
+  const trace::TensorDifference& difference = tensor_of(found, "attention", 0).difference;
+  CHECK(difference.values == 5);
+  CHECK(difference.largest == 0.125);
+  CHECK((difference.row == 3 && difference.component == 1));
+  CHECK_THAT(trace::likely_cause(found), Catch::Contains("mask, window, scale"));
+  const trace::TraceComparison windows = compare(a, c);
+  CHECK(tensor_of(windows, "attention", 0).difference.values == 2);
+  CHECK(windows.header.differences.at(0).detail == "the row of token 3 in layer 0 begins at key 1 against 2");
+}
+
+TEST_CASE("the first stage that differs names the cause") {
+  Pair pair;
+  const trace::MemoryTrace a = numbered_trace(header_of());
+  const auto cause = [&](std::initializer_list<Tensor> tensors, std::uint32_t from_layer,
+                         std::size_t from_token) {
+    trace::MemoryTrace b = numbered_trace(header_of());
+    for (const Tensor tensor : tensors)
+      for (std::uint32_t layer = from_layer; layer < 3; ++layer)
+        for (std::uint32_t head = 0; head < test::heads_of(a.header().model, tensor); ++head)
+          for (float& value : b.rows(tensor, layer, head).subspan(from_token * 8)) value *= 1.5F;
+    return trace::likely_cause(pair.compare(a, b));
+  };
+  using enum Tensor;
+  CHECK_THAT(cause({query, key, value}, 0, 0), Catch::Contains("k, q, v of layer 0. Look at embedding"));
+  CHECK_THAT(cause({query, key}, 0, 1),
+             Catch::Contains("k, q of layer 0. Look at RoPE") && Catch::Contains("before token 1"));
+  CHECK_THAT(cause({key}, 0, 0),
+             Catch::Contains("k of layer 0. Look at projection, bias, QK-norm or RoPE layout"));
+  CHECK_THAT(cause({value}, 0, 0), Catch::Contains("v of layer 0. Look at value projection"));
+  CHECK_THAT(cause({query, key, value}, 2, 3),
+             Catch::Contains("layer 2. Look at what layer 1 does after its keys"));
+}
+
+TEST_CASE("what is not a number is refused with its place") {
+  Pair pair;
+  trace::MemoryTrace b = numbered_trace(header_of());
+  b.rows(Tensor::key, 1, 1)[3 * 8 + 2] = std::nanf("");
+  CHECK_THROWS_WITH(
+      pair.compare(numbered_trace(header_of()), b),
+      Catch::Contains("not finite: head 1, row 3, component 2") && Catch::Contains("/layers/0001/k"));
+}
+
+}  // namespace
+}  // namespace kvsim
