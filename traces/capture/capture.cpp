@@ -238,13 +238,15 @@ CaptureResult run_capture(const CaptureOptions& options, Progress& progress) {
   const Prompt prompt = load_prompt(options, config, notes);
   const std::uint64_t prompt_tokens = prompt.ids.size();
   check_context(prompt_tokens, options.max_new_tokens, config.max_positions);
-  progress.total = prompt_tokens + options.max_new_tokens;
+  const std::uint64_t capacity = prompt_tokens + options.max_new_tokens;
+  check_rope_regime(config.rope, prompt_tokens, capacity);
+  progress.total = capacity;
 
   const Elem compute = parse_compute(options.compute, device, weights.elem);
   const Elem elem = parse_elem(options.elem, weights.elem, compute);
   const std::unique_ptr<ModelRun> model =
       open_model_run(device, config, weights,
-                     {.capacity = prompt_tokens + options.max_new_tokens,
+                     {.capacity = capacity,
                       .elem = elem,
                       .threads = options.threads,
                       .compute = compute,
@@ -253,7 +255,7 @@ CaptureResult run_capture(const CaptureOptions& options, Progress& progress) {
   header.file_uuid = random_uuid();
   header.created_utc = now_utc();
   header.writer = std::string("kvsim ") + kVersion + " " + kCommit;
-  header.model = describe_model(config, weights, options.model_dir);
+  header.model = describe_model(config, weights, options.model_dir, capacity);
   header.capture = describe_capture(options, *model);
   header.elem = elem;
   header.capture.workload = prompt.workload;

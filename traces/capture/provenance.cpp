@@ -54,7 +54,8 @@ std::string now_utc() {
   return text;
 }
 
-trace::Model describe_model(const ModelConfig& config, const Weights& weights, const std::string& directory) {
+trace::Model describe_model(const ModelConfig& config, const Weights& weights, const std::string& directory,
+                            std::uint64_t positions) {
   trace::Model model;
   model.name = std::filesystem::weakly_canonical(directory).filename().string();
   model.model_type = config.model_type;
@@ -62,18 +63,20 @@ trace::Model describe_model(const ModelConfig& config, const Weights& weights, c
   model.n_layers = config.n_layers;
   model.n_q_heads = config.n_heads;
   model.n_kv_heads = config.n_kv_heads;
-  model.head_dim = model.v_head_dim = model.rotary_dim = config.head_dim;
+  model.head_dim = model.v_head_dim = config.head_dim;
+  model.rotary_dim = config.rope.rotary_dim;
   model.hidden_size = config.hidden_size;
   model.vocab_size = config.vocab_size;
   model.attn_scale = 1.0 / std::sqrt(static_cast<double>(config.head_dim));
   model.norm_eps = config.norm_eps;
   model.rope_theta = config.rope.theta;
   model.rope_type = config.rope.type;
+  model.rope_attention_factor = config.rope.attention_factor;
   model.tied_embeddings = weights.tied;
   model.qk_norm = config.qk_norm;
   model.qkv_bias = config.qkv_bias;
   model.layer_window = config.layer_window;
-  model.inv_freq = rope_frequencies(config.rope, config.head_dim);
+  model.inv_freq = rope_frequencies(config.rope, positions);
   model.config_json = config.json;
   return model;
 }

@@ -13,8 +13,10 @@ std::string random_uuid();
 /// ISO 8601, seconds.
 std::string now_utc();
 
-/// Shape and arithmetic of the model, named after its folder; weights_sha256 is left empty.
-trace::Model describe_model(const ModelConfig& config, const Weights& weights, const std::string& directory);
+/// Shape and arithmetic of the model in a run that reaches `positions` positions, named after its folder;
+/// weights_sha256 is left empty.
+trace::Model describe_model(const ModelConfig& config, const Weights& weights, const std::string& directory,
+                            std::uint64_t positions);
 /// Machine, arithmetic and software of a run on the processor; what was asked for is left empty.
 trace::Capture describe_processor(unsigned threads);
 

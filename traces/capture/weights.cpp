@@ -1,6 +1,7 @@
 #include "traces/capture/weights.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 
 #include "sim/base/error.hpp"
@@ -34,6 +35,20 @@ class Loader {
     return linear;
   }
 
+  /// Tensors that lie one after the other in a larger one: rows [0, outs[0]), the next outs[1] rows, ...
+  std::vector<Linear> fused(const std::string& name, const std::vector<std::uint64_t>& outs,
+                            std::uint64_t in) {
+    const std::uint64_t rows = std::accumulate(outs.begin(), outs.end(), std::uint64_t{0});
+    const Linear whole = linear(name, rows, in, false);
+    std::vector<Linear> parts;
+    const std::byte* data = whole.data;
+    for (const std::uint64_t out : outs) {
+      parts.push_back({data, whole.elem, out, in, {}});
+      data += out * in * elem_bytes(whole.elem);
+    }
+    return parts;
+  }
+
   const std::set<std::string>& taken() const { return taken_; }
 
  private:
@@ -51,12 +66,32 @@ class Loader {
   std::set<std::string> taken_;
 };
 
+/// The projections that a Phi-3 model has fused.
+void load_projections(Loader& loader, const ModelConfig& config, const std::string& layer,
+                      LayerWeights& weights) {
+  const std::string attention = layer + "self_attn.", mlp = layer + "mlp.";
+  const std::uint64_t hidden = config.hidden_size, inner = config.intermediate_size;
+  const std::uint64_t q_size = std::uint64_t{config.n_heads} * config.head_dim;
+  const std::uint64_t kv_size = std::uint64_t{config.n_kv_heads} * config.head_dim;
+  if (config.fused_projections) {
+    const std::vector<Linear> qkv = loader.fused(attention + "qkv_proj", {q_size, kv_size, kv_size}, hidden);
+    const std::vector<Linear> gate_up = loader.fused(mlp + "gate_up_proj", {inner, inner}, hidden);
+    weights.q = qkv[0], weights.k = qkv[1], weights.v = qkv[2];
+    weights.gate = gate_up[0], weights.up = gate_up[1];
+    return;
+  }
+  weights.q = loader.linear(attention + "q_proj", q_size, hidden, config.qkv_bias);
+  weights.k = loader.linear(attention + "k_proj", kv_size, hidden, config.qkv_bias);
+  weights.v = loader.linear(attention + "v_proj", kv_size, hidden, config.qkv_bias);
+  weights.gate = loader.linear(mlp + "gate_proj", inner, hidden, config.mlp_bias);
+  weights.up = loader.linear(mlp + "up_proj", inner, hidden, config.mlp_bias);
+}
+
 LayerWeights load_layer(Loader& loader, const ModelConfig& config, std::uint32_t index) {
   const std::string layer = "model.layers." + std::to_string(index) + ".";
   const std::string attention = layer + "self_attn.", mlp = layer + "mlp.";
   const std::uint64_t hidden = config.hidden_size, inner = config.intermediate_size;
   const std::uint64_t q_size = std::uint64_t{config.n_heads} * config.head_dim;
-  const std::uint64_t kv_size = std::uint64_t{config.n_kv_heads} * config.head_dim;
   LayerWeights weights;
   weights.attention_norm = loader.vector(layer + "input_layernorm.weight", hidden);
   weights.mlp_norm = loader.vector(layer + "post_attention_layernorm.weight", hidden);
@@ -64,12 +99,8 @@ LayerWeights load_layer(Loader& loader, const ModelConfig& config, std::uint32_t
     weights.q_norm = loader.vector(attention + "q_norm.weight", config.head_dim);
     weights.k_norm = loader.vector(attention + "k_norm.weight", config.head_dim);
   }
-  weights.q = loader.linear(attention + "q_proj", q_size, hidden, config.qkv_bias);
-  weights.k = loader.linear(attention + "k_proj", kv_size, hidden, config.qkv_bias);
-  weights.v = loader.linear(attention + "v_proj", kv_size, hidden, config.qkv_bias);
+  load_projections(loader, config, layer, weights);
   weights.o = loader.linear(attention + "o_proj", hidden, q_size, config.output_bias);
-  weights.gate = loader.linear(mlp + "gate_proj", inner, hidden, config.mlp_bias);
-  weights.up = loader.linear(mlp + "up_proj", inner, hidden, config.mlp_bias);
   weights.down = loader.linear(mlp + "down_proj", hidden, inner, config.mlp_bias);
   return weights;
 }
@@ -128,7 +159,12 @@ Weights load_weights(const Checkpoint& checkpoint, const ModelConfig& config) {
   for (std::uint32_t layer = 0; layer < config.n_layers; ++layer)
     weights.layers.push_back(load_layer(loader, config, layer));
   weights.norm = loader.vector("model.norm.weight", config.hidden_size);
-  weights.tied = config.tied_embeddings.value_or(!checkpoint.has("lm_head.weight"));
+  const bool has_head = checkpoint.has("lm_head.weight");
+  weights.tied = !has_head || config.tied_embeddings.value_or(false);
+  if (!has_head && config.tied_embeddings == false)
+    weights.notes.push_back(
+        "the checkpoint has no lm_head.weight, so the embedding is used, though config.json does not tie "
+        "them");
   weights.head = weights.tied ? weights.embedding
                               : loader.linear("lm_head", config.vocab_size, config.hidden_size, false);
   check_unused(checkpoint, config, loader.taken(), weights.notes);

@@ -38,7 +38,7 @@ struct Weights {
   std::vector<LayerWeights> layers;
   bool tied = false;
   Elem elem = Elem::f32;           ///< of the embedding: what the checkpoint is said to be stored in
-  std::vector<std::string> notes;  ///< tensors the model does not use
+  std::vector<std::string> notes;  ///< tensors the model does not use, or lacks and does without
 };
 
 /// Every tensor `config` asks for, shapes checked. A tensor inside a layer that kvsim would not use means a

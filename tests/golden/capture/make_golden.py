@@ -1,29 +1,34 @@
 #!/usr/bin/env python3
 """Makes the golden checkpoints of tests/unit/capture with transformers, an implementation that shares no code with kvsim.
 
-    python3 tests/golden/capture/make_golden.py        (needs torch, transformers, safetensors; wrote with 5.23 / 2.15)
+    python3 tests/golden/capture/make_golden.py [VARIANT ...]   (needs torch, transformers, safetensors; wrote with 5.23 / 2.15)
 
 One folder per variant of the Llama family: a random 2-layer checkpoint in Hugging Face layout and golden.safetensors
 with what transformers computes from it in float32, eager attention, on one CPU thread:
     tokens      I32 [T]           input ids
     q.L k.L     F32 [heads, T, d] after bias, q/k norm and rotary embedding
+    k_pre.L     F32 [heads, T, d] keys before the rotary embedding
     v.L         F32 [heads, T, d]
     rows.L      F32 [heads, 8, T] attention probabilities of the last 8 tokens
     out.L       F32 [T, hidden]   residual stream after the layer
     logits      F32 [8, vocab]    of the last 8 tokens
+    bf16.STAGE  F32 [1]           for each of the stages above: how far transformers' own bfloat16 run of the same
+                                  checkpoint is from these numbers, |bf16 - f32| / |f32| (Frobenius)
 Weights are drawn wide enough for attention to have shape, and stored in 16 bits except in two variants.
 """
 import json
 import pathlib
 import shutil
+import sys
 
 import torch
 import transformers
 from safetensors.torch import save_file
-from transformers import (LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Qwen2Config,
-                          Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
+from transformers import (LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Phi3Config, Phi3ForCausalLM,
+                          Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
 from transformers.models.llama import modeling_llama
 from transformers.models.mistral import modeling_mistral
+from transformers.models.phi3 import modeling_phi3
 from transformers.models.qwen2 import modeling_qwen2
 from transformers.models.qwen3 import modeling_qwen3
 
@@ -33,6 +38,7 @@ LAST = 8
 SHAPE = dict(vocab_size=257, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
              num_key_value_heads=2, head_dim=16, max_position_embeddings=128, rms_norm_eps=1e-5,
              bos_token_id=1, eos_token_id=2)
+PHI3 = dict(head_dim=None, pad_token_id=0)
 
 VARIANTS = {
     "llama_untied_f32": (LlamaConfig, LlamaForCausalLM, torch.float32, {}),
@@ -51,6 +57,29 @@ VARIANTS = {
                           dict(head_dim=None, hidden_size=64, use_sliding_window=True, sliding_window=5,
                                max_window_layers=1, tie_word_embeddings=True)),
     "qwen3_qk_norm": (Qwen3Config, Qwen3ForCausalLM, torch.bfloat16, dict(tie_word_embeddings=True)),
+    # From here on heads are narrower and embeddings tied where nothing speaks against it: smaller files.
+    "llama_rope_yarn": (LlamaConfig, LlamaForCausalLM, torch.bfloat16,
+                        dict(tie_word_embeddings=True, head_dim=8,
+                             rope_parameters=dict(rope_type="yarn", rope_theta=100.0, factor=4.0, beta_fast=4.0,
+                                                  original_max_position_embeddings=32))),
+    "qwen2_mixed_windows": (Qwen2Config, Qwen2ForCausalLM, torch.bfloat16,
+                            dict(head_dim=None, use_sliding_window=True, sliding_window=5, max_window_layers=2,
+                                 layer_types=["sliding_attention", "full_attention"], tie_word_embeddings=True)),
+    "qwen3_untied_bias": (Qwen3Config, Qwen3ForCausalLM, torch.float16, dict(head_dim=10, attention_bias=True)),
+    "phi3_window": (Phi3Config, Phi3ForCausalLM, torch.bfloat16, PHI3 | dict(sliding_window=7)),
+    "phi3_partial_rotary": (Phi3Config, Phi3ForCausalLM, torch.bfloat16,
+                            PHI3 | dict(partial_rotary_factor=0.75, tie_word_embeddings=True)),
+    "phi3_longrope_short": (Phi3Config, Phi3ForCausalLM, torch.bfloat16,
+                            PHI3 | dict(original_max_position_embeddings=64, tie_word_embeddings=True,
+                                        rope_parameters=dict(rope_type="longrope", rope_theta=1000.0,
+                                                             short_factor=[1.0, 1.25, 1.5, 2.0],
+                                                             long_factor=[1.5, 2.5, 4.0, 8.0]))),
+    "phi3_longrope_long": (Phi3Config, Phi3ForCausalLM, torch.float16,
+                           PHI3 | dict(original_max_position_embeddings=32, tie_word_embeddings=True,
+                                       rope_parameters=dict(rope_type="longrope", rope_theta=1000.0,
+                                                            partial_rotary_factor=0.75,
+                                                            short_factor=[1.0, 1.25, 1.5],
+                                                            long_factor=[1.5, 2.5, 4.0]))),
 }
 
 
@@ -70,33 +99,51 @@ def randomise(model, seed, dtype):
             parameter.copy_(parameter.to(dtype).to(torch.float32))
 
 
+def value_rows(config, output):
+    """The rows of v in what a projection gives: all of v_proj's, the last ones of a fused qkv_proj's."""
+    heads = config.num_key_value_heads
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return output[0, :, -heads * head_dim:].reshape(-1, heads, head_dim).transpose(0, 1).clone()
+
+
 def run(model, tokens):
-    """All stages of one forward call."""
-    rotated, values, outputs = [], [], []
-    modules = (modeling_llama, modeling_mistral, modeling_qwen2, modeling_qwen3)
+    """All stages of one forward call, by name."""
+    stages = {}
+    modules = (modeling_llama, modeling_mistral, modeling_phi3, modeling_qwen2, modeling_qwen3)
     originals = [module.apply_rotary_pos_emb for module in modules]
 
     def recording(original):
-        def wrapper(*args, **kwargs):
-            q, k = original(*args, **kwargs)
-            rotated.append((q[0].clone(), k[0].clone()))
+        def wrapper(q, k, *args, **kwargs):
+            layer = sum(name.startswith("q.") for name in stages)
+            stages[f"k_pre.{layer}"] = k[0].clone()
+            q, k = original(q, k, *args, **kwargs)
+            stages[f"q.{layer}"], stages[f"k.{layer}"] = q[0].clone(), k[0].clone()
             return q, k
         return wrapper
 
     for module, original in zip(modules, originals):
         module.apply_rotary_pos_emb = recording(original)
     hooks = []
-    for layer in model.model.layers:
-        hooks.append(layer.self_attn.v_proj.register_forward_hook(lambda m, i, o: values.append(o[0].clone())))
-        hooks.append(layer.register_forward_hook(
-            lambda m, i, o: outputs.append((o[0] if isinstance(o, tuple) else o).reshape(len(tokens), -1).clone())))
+
+    def keep(name, module, select):
+        hooks.append(module.register_forward_hook(lambda m, i, o: stages.__setitem__(name, select(o))))
+
+    for index, layer in enumerate(model.model.layers):
+        attention = layer.self_attn
+        keep(f"v.{index}", attention.v_proj if hasattr(attention, "v_proj") else attention.qkv_proj,
+             lambda o: value_rows(model.config, o))
+        keep(f"out.{index}", layer,
+             lambda o: (o[0] if isinstance(o, tuple) else o).reshape(len(tokens), -1).clone())
     with torch.no_grad():
         result = model(torch.tensor([tokens]), output_attentions=True, use_cache=False)
     for hook in hooks:
         hook.remove()
     for module, original in zip(modules, originals):
         module.apply_rotary_pos_emb = original
-    return rotated, values, outputs, result
+    for layer, rows in enumerate(result.attentions):
+        stages[f"rows.{layer}"] = rows[0, :, -LAST:]
+    stages["logits"] = result.logits[0, -LAST:]
+    return {name: stage.to(torch.float32).contiguous() for name, stage in sorted(stages.items())}
 
 
 def write_config_as_transformers_4(folder):
@@ -129,20 +176,18 @@ def make(index, name):
 
     generator = torch.Generator().manual_seed(index)
     tokens = torch.randint(3, config.vocab_size, (TOKENS,), generator=generator).tolist()
-    rotated, values, outputs, result = run(model, tokens)
-    golden = {"tokens": torch.tensor(tokens, dtype=torch.int32), "logits": result.logits[0, -LAST:]}
-    head_dim = rotated[0][0].shape[-1]
-    for layer, (q, k) in enumerate(rotated):
-        golden[f"q.{layer}"], golden[f"k.{layer}"] = q, k
-        golden[f"v.{layer}"] = values[layer].reshape(TOKENS, -1, head_dim).transpose(0, 1)
-        golden[f"rows.{layer}"] = result.attentions[layer][0, :, -LAST:]
-        golden[f"out.{layer}"] = outputs[layer]
-    save_file({key: value.contiguous() for key, value in golden.items()}, folder / "golden.safetensors",
+    golden = run(model, tokens)
+    narrow = run(model_class.from_pretrained(folder, dtype=torch.bfloat16, attn_implementation="eager").eval(), tokens)
+    for name, stage in list(golden.items()):
+        golden["bf16." + name] = ((narrow[name] - stage).norm() / stage.norm()).reshape(1)
+    golden["tokens"] = torch.tensor(tokens, dtype=torch.int32)
+    save_file(golden, folder / "golden.safetensors",
               metadata={"made_by": f"transformers {transformers.__version__}, torch {torch.__version__}"})
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
     for i, variant in enumerate(VARIANTS):
-        make(i, variant)
-        print(variant)
+        if len(sys.argv) == 1 or variant in sys.argv[1:]:
+            make(i, variant)
+            print(variant)

@@ -33,6 +33,11 @@ struct GoldenCheckpoint {
     return values;
   }
 
+  /// How far transformers' own bf16 run is from expected(stage): relative, Frobenius.
+  double bf16_error(const std::string& stage) const {
+    return static_cast<double>(expected("bf16." + stage).at(0));
+  }
+
   std::string directory;
   ModelConfig config;
   Checkpoint checkpoint;
@@ -43,8 +48,10 @@ struct GoldenCheckpoint {
 
 inline const std::vector<std::string>& golden_variants() {
   static const std::vector<std::string> kVariants{
-      "llama_untied_f32",  "llama_tied",     "llama_attention_bias", "llama_rope_llama3", "llama_rope_linear",
-      "llama_sharded_f32", "mistral_window", "qwen2_late_window",    "qwen3_qk_norm"};
+      "llama_untied_f32",  "llama_tied",          "llama_attention_bias", "llama_rope_llama3",
+      "llama_rope_linear", "llama_rope_yarn",     "llama_sharded_f32",    "mistral_window",
+      "phi3_window",       "phi3_partial_rotary", "phi3_longrope_short",  "phi3_longrope_long",
+      "qwen2_late_window", "qwen2_mixed_windows", "qwen3_qk_norm",        "qwen3_untied_bias"};
   return kVariants;
 }
 

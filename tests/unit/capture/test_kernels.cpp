@@ -185,7 +185,7 @@ TEST_CASE("columns are sums over the rows that see a key, and add up over passes
 TEST_CASE("heads are normalised, turned and rounded by hand") {
   Workers workers(1);
   // One token at position 1, one head of 2: a quarter turn takes (1, 2) to (-2, 1).
-  RopeTable quarter{{0.0F}, {1.0F}};
+  RopeTable quarter{1, {0.0F}, {1.0F}};
   const std::vector<float> x{1.0F, 2.0F};
   std::vector<float> y(2);
   split_heads(workers, {1, 2, {}, 0, &quarter, Elem::f32}, x.data(), 1, y.data());
@@ -211,11 +211,25 @@ TEST_CASE("heads of several tokens go head-major") {
 
 TEST_CASE("rope tables hold the angles of their positions") {
   const std::vector<float> frequencies{1.0F, 0.25F};
-  const RopeTable table = rope_table(frequencies, 3, 2);
+  const RopeTable table = rope_table(frequencies, 1, 3, 2);
   REQUIRE(table.cosine.size() == 4);
+  CHECK(table.pairs == 2);
   CHECK(table.cosine[0] == Approx(std::cos(3.0)));
   CHECK(table.sine[1] == Approx(std::sin(0.75)));
   CHECK(table.sine[3] == Approx(std::sin(1.0)));
+  const RopeTable sharper = rope_table(frequencies, 1.5, 3, 2);
+  CHECK(sharper.cosine[0] == Approx(1.5 * std::cos(3.0)));
+  CHECK(sharper.sine[3] == Approx(1.5 * std::sin(1.0)));
+}
+
+TEST_CASE("a partial rotation leaves the rest of a head alone, its factor too") {
+  Workers workers(1);
+  // Two of five components turn, by a right angle, and double: (1, 2) becomes (-4, 2).
+  const std::vector<float> x{1, 2, 3, 4, 5};
+  const RopeTable quarter{1, {0.0F}, {2.0F}};
+  std::vector<float> y(5);
+  split_heads(workers, {1, 5, {}, 0, &quarter, Elem::f32}, x.data(), 1, y.data());
+  CHECK(y == std::vector<float>{-4, 2, 3, 4, 5});
 }
 
 TEST_CASE("RMSNorm, SwiGLU and the residual by hand") {

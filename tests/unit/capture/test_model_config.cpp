@@ -1,75 +1,52 @@
 #include <catch2/catch.hpp>
-#include <cmath>
 #include <fstream>
-#include <numbers>
 
-#include "sim/base/error.hpp"
+#include "tests/unit/capture/small_config.hpp"
 #include "tests/unit/traces/scratch.hpp"
-#include "traces/capture/model_config.hpp"
 
 namespace kvsim::capture {
-namespace {
 
 using Catch::Matchers::Contains;
 
-/// A small sound config; `changes` are JSON members put last, `without` members left out.
-std::string config_text(const std::string& changes = "", const std::vector<std::string>& without = {},
-                        const std::string& type = "llama") {
-  const std::vector<std::pair<std::string, std::string>> members{{"model_type", "\"" + type + "\""},
-                                                                 {"hidden_size", "64"},
-                                                                 {"intermediate_size", "96"},
-                                                                 {"num_hidden_layers", "3"},
-                                                                 {"num_attention_heads", "4"},
-                                                                 {"num_key_value_heads", "2"},
-                                                                 {"vocab_size", "257"},
-                                                                 {"max_position_embeddings", "128"}};
-  std::string text;
-  for (const auto& [name, value] : members) {
-    if (std::find(without.begin(), without.end(), name) != without.end()) continue;
-    text += (text.empty() ? "{\"" : ",\"") + name + "\":" + value;
-  }
-  return text + (changes.empty() ? "" : ",") + changes + "}";
-}
-
-ModelConfig parse(const std::string& changes = "", const std::vector<std::string>& without = {},
-                  const std::string& type = "llama") {
-  return parse_model_config(config_text(changes, without, type), "config.json");
-}
-
-std::string problem(const std::string& changes, const std::vector<std::string>& without = {},
-                    const std::string& type = "llama") {
-  try {
-    parse(changes, without, type);
-  } catch (const Error& error) {
-    CHECK(error.kind() == ErrorKind::input);
-    return error.what();
-  }
-  return "accepted";
-}
-
-const std::string kLlama3 =
-    R"("rope_type":"llama3","factor":8.0,"low_freq_factor":1.0,"high_freq_factor":4.0,"original_max_position_embeddings":8192)";
-
-}  // namespace
-
 TEST_CASE("absent fields have the defaults of their class") {
-  const ModelConfig config = parse("", {"num_key_value_heads"});
-  CHECK(config.n_kv_heads == 4);
-  CHECK(config.head_dim == 16);
-  CHECK(config.norm_eps == 1e-6);
-  CHECK(config.rope.theta == 10000.0);
-  CHECK(config.rope.type == "default");
-  CHECK_FALSE(config.tied_embeddings.has_value());
-  CHECK_FALSE(config.qkv_bias);
-  CHECK_FALSE(config.output_bias);
-  CHECK(config.eos.empty());
-  CHECK(config.layer_window == std::vector<std::int32_t>{-1, -1, -1});
+  const ModelConfig llama = parse("", {"num_key_value_heads", "max_position_embeddings"});
+  CHECK(llama.n_kv_heads == 4);
+  CHECK(llama.head_dim == 16);
+  CHECK(llama.max_positions == 2048);
+  CHECK(llama.norm_eps == 1e-6);
+  CHECK(llama.rope.theta == 10000.0);
+  CHECK(llama.rope.type == "default");
+  CHECK(llama.rope.rotary_dim == 16);
+  CHECK_FALSE(llama.tied_embeddings.has_value());
+  CHECK_FALSE(llama.qkv_bias);
+  CHECK_FALSE(llama.output_bias);
+  CHECK(llama.eos.empty());
+  CHECK(llama.layer_window == std::vector<std::int32_t>{-1, -1, -1});
+
+  const auto bare = [](const char* type, const char* heads) {
+    return parse(std::string("\"num_attention_heads\":") + heads,
+                 {"num_key_value_heads", "max_position_embeddings", "num_attention_heads"}, type);
+  };
+  const ModelConfig mistral = bare("mistral", "16");
+  CHECK((mistral.n_kv_heads == 8 && mistral.head_dim == 4 && mistral.max_positions == 131072));
+  CHECK((mistral.norm_eps == 1e-6 && mistral.layer_window[0] == 4096));
+  const ModelConfig phi3 = bare("phi3", "16");
+  CHECK((phi3.n_kv_heads == 16 && phi3.head_dim == 4 && phi3.max_positions == 4096));
+  CHECK((phi3.norm_eps == 1e-5 && phi3.layer_window[0] == -1 && phi3.fused_projections));
+  const ModelConfig qwen2 = bare("qwen2", "32");
+  CHECK((qwen2.n_kv_heads == 32 && qwen2.head_dim == 2 && qwen2.max_positions == 32768));
+  const ModelConfig qwen3 = bare("qwen3", "64");
+  CHECK((qwen3.n_kv_heads == 32 && qwen3.head_dim == 128 && qwen3.layer_window[0] == -1));
 }
 
 TEST_CASE("null counts as absent") {
   const ModelConfig config =
       parse(R"("head_dim":null,"rope_scaling":null,"eos_token_id":null,"quantization_config":null)");
   CHECK(config.head_dim == 16);
+  // But it asks a class for none of what it would have by default.
+  const ModelConfig mistral =
+      parse(R"("num_key_value_heads":null,"sliding_window":null)", {"num_key_value_heads"}, "mistral");
+  CHECK((mistral.n_kv_heads == 4 && mistral.layer_window[0] == -1));
 }
 
 TEST_CASE("head_dim is read when it is there") {
@@ -100,86 +77,79 @@ TEST_CASE("each family's biases and norms") {
   CHECK((!qwen3.qkv_bias && !qwen3.output_bias && qwen3.qk_norm));
   CHECK_THAT(problem(R"("attention_bias":true)", {}, "mistral"), Contains("attention_bias"));
   CHECK_THAT(problem(R"("mlp_bias":true)", {}, "qwen2"), Contains("mlp_bias"));
+  const ModelConfig biased = parse(R"("attention_bias":true)", {}, "qwen3");
+  CHECK((biased.qkv_bias && biased.output_bias && !biased.mlp_bias && biased.qk_norm));
+  const ModelConfig phi3 = parse(R"("attention_bias":false,"mlp_bias":false)", {}, "phi3");
+  CHECK((!phi3.qkv_bias && !phi3.output_bias && !phi3.mlp_bias && !phi3.qk_norm && phi3.fused_projections));
+  for (const char* field : {"attention_bias", "mlp_bias"})
+    CHECK_THAT(problem(std::string("\"") + field + "\":true", {}, "phi3"), Contains(field));
 }
 
 TEST_CASE("sliding windows by family") {
   using Windows = std::vector<std::int32_t>;
-  CHECK(parse(R"("sliding_window":7)", {}, "mistral").layer_window == Windows{7, 7, 7});
-  CHECK(parse(R"("sliding_window":null)", {}, "mistral").layer_window == Windows{-1, -1, -1});
-  // Qwen files name a window and do not use it.
-  CHECK(parse(R"("sliding_window":7,"use_sliding_window":false,"max_window_layers":0)", {}, "qwen2")
-            .layer_window == Windows{-1, -1, -1});
-  CHECK(parse(R"("sliding_window":7,"use_sliding_window":true,"max_window_layers":2)", {}, "qwen2")
-            .layer_window == Windows{-1, -1, 7});
-  CHECK(
-      parse(
-          R"("sliding_window":7,"use_sliding_window":true,"layer_types":["sliding_attention","full_attention","sliding_attention"])",
-          {}, "qwen3")
-          .layer_window == Windows{7, -1, 7});
-  CHECK_THAT(problem(R"("sliding_window":7,"use_sliding_window":true,"layer_types":["full_attention"])", {},
-                     "qwen3"),
-             Contains("lists 1 layers of 3"));
-  CHECK_THAT(
-      problem(
-          R"("sliding_window":7,"use_sliding_window":true,"layer_types":["chunked","full_attention","full_attention"])",
-          {}, "qwen3"),
-      Contains("layer 0"));
-  CHECK_THAT(problem(R"("sliding_window":7,"use_sliding_window":true)", {}, "qwen2"),
-             Contains("max_window_layers"));
-  CHECK_THAT(problem(R"("sliding_window":7)"), Contains("no sliding window"));
-}
-
-TEST_CASE("rope scaling in every spelling") {
-  const RopeConfig old_name =
-      parse(R"("rope_theta":500000,"rope_scaling":{"type":"linear","factor":4})").rope;
-  CHECK((old_name.type == "linear" && old_name.factor == 4 && old_name.theta == 500000));
-  const RopeConfig new_name = parse(R"("rope_scaling":{"rope_type":"linear","factor":4.0})").rope;
-  CHECK((new_name.type == "linear" && new_name.factor == 4));
-  const RopeConfig both = parse(R"("rope_scaling":{"type":"linear","rope_type":"linear","factor":2})").rope;
-  CHECK(both.factor == 2);
-  CHECK_THAT(problem(R"("rope_scaling":{"type":"linear","rope_type":"default","factor":2})"),
-             Contains("disagree"));
-  const RopeConfig v5 = parse("\"rope_parameters\":{\"rope_theta\":500000.0," + kLlama3 + "}").rope;
-  CHECK((v5.type == "llama3" && v5.theta == 500000 && v5.original_max_positions == 8192));
-  const RopeConfig v4 = parse("\"rope_theta\":500000.0,\"rope_scaling\":{" + kLlama3 + "}").rope;
-  CHECK((v4.type == "llama3" && v4.high_freq_factor == 4));
-  CHECK_THAT(problem(R"("rope_theta":1000,"rope_parameters":{"rope_theta":2000})"), Contains("differs"));
-  CHECK_THAT(problem(R"("rope_scaling":{"rope_type":"default"},"rope_parameters":{"rope_theta":2000})"),
-             Contains("both rope_parameters and rope_scaling"));
-  CHECK_THAT(problem(R"("rope_parameters":{"full_attention":{"rope_theta":2000}})"),
-             Contains("per layer type"));
-}
-
-TEST_CASE("rope scaling that is not supported is refused by name") {
-  for (const char* type : {"dynamic", "yarn", "longrope", "su", "proportional"}) {
-    CHECK_THAT(problem(std::string(R"("rope_scaling":{"rope_type":")") + type + "\",\"factor\":2}"),
-               Contains(type));
+  const std::string used = R"("sliding_window":7,"use_sliding_window":true)";
+  const std::string mixed = R"("layer_types":["sliding_attention","full_attention","sliding_attention"])";
+  const std::string full = R"("layer_types":["full_attention","full_attention","full_attention"])";
+  for (const char* type : {"mistral", "phi3"}) {
+    CHECK(parse(R"("sliding_window":7)", {}, type).layer_window == Windows{7, 7, 7});
+    CHECK(parse(R"("sliding_window":null)", {}, type).layer_window == Windows{-1, -1, -1});
+    CHECK(parse("\"sliding_window\":null," + full, {}, type).layer_window == Windows{-1, -1, -1});
+    CHECK_THAT(problem("\"sliding_window\":7," + mixed, {}, type),
+               Contains("layer 1") && Contains("a window is set"));
   }
-  CHECK_THAT(problem(R"("rope_scaling":{"type":"linear"})"), Contains("missing \"factor\""));
-  CHECK_THAT(problem(R"("rope_scaling":{"type":"linear","factor":0.5})"), Contains("outside"));
-  CHECK_THAT(
-      problem(
-          R"("rope_scaling":{"rope_type":"llama3","factor":8,"low_freq_factor":4,"high_freq_factor":4,"original_max_position_embeddings":64})"),
-      Contains("smaller than high_freq_factor"));
+  for (const char* type : {"qwen2", "qwen3"}) {
+    // Qwen files name a window and do not use it.
+    CHECK(parse(R"("sliding_window":7,"use_sliding_window":false,"max_window_layers":0)", {}, type)
+              .layer_window == Windows{-1, -1, -1});
+    CHECK(parse(R"("sliding_window":7,"max_window_layers":0)", {}, type).layer_window == Windows{-1, -1, -1});
+    CHECK(parse(used + R"(,"max_window_layers":2)", {}, type).layer_window == Windows{-1, -1, 7});
+    CHECK(parse(R"("use_sliding_window":true,"max_window_layers":1)", {}, type).layer_window ==
+          Windows{-1, 4096, 4096});
+    CHECK(parse(used, {}, type).layer_window == Windows{-1, -1, -1});  // the first would be layer 28
+    CHECK(parse(R"("sliding_window":null,"use_sliding_window":true,"max_window_layers":0)", {}, type)
+              .layer_window == Windows{-1, -1, -1});
+    CHECK(parse(used + ",\"max_window_layers\":3," + mixed, {}, type).layer_window == Windows{7, -1, 7});
+    CHECK(parse(used + ",\"max_window_layers\":0," + full, {}, type).layer_window == Windows{-1, -1, -1});
+    CHECK_THAT(problem("\"use_sliding_window\":false," + mixed, {}, type), Contains("no window in use"));
+    CHECK_THAT(problem(used + R"(,"layer_types":["full_attention"])", {}, type),
+               Contains("lists 1 layers of 3"));
+    CHECK_THAT(
+        problem(used + R"(,"layer_types":["full_attention","chunked_attention","full_attention"])", {}, type),
+        Contains("layer 1"));
+    CHECK_THAT(problem(used + R"(,"layer_types":"full_attention")", {}, type), Contains("layer_types"));
+  }
+  CHECK(parse(full).layer_window == Windows{-1, -1, -1});
+  CHECK_THAT(problem(R"("sliding_window":7)"), Contains("no sliding window"));
+  for (const char* value : {"0", "-1", "7.5", "2147483648", "\"7\"", "true"}) {
+    INFO(value);
+    CHECK(problem(std::string("\"sliding_window\":") + value, {}, "phi3") != "accepted");
+  }
 }
 
 TEST_CASE("what kvsim does not compute is refused by name") {
-  CHECK_THAT(problem("", {}, "gemma2"), Contains("\"gemma2\"") && Contains("llama, mistral, qwen2, qwen3"));
+  CHECK_THAT(problem("", {}, "gemma2"),
+             Contains("\"gemma2\"") && Contains("llama, mistral, phi3, qwen2, qwen3"));
   CHECK_THAT(problem("", {}, "lama"), Contains("Did you mean llama?"));
   CHECK_THAT(problem("", {"model_type"}), Contains("missing \"model_type\""));
   CHECK_THAT(problem(R"("quantization_config":{"bits":4})"), Contains("quantised"));
   CHECK_THAT(problem(R"("num_local_experts":8)"), Contains("mixture-of-experts"));
   CHECK_THAT(problem(R"("num_experts":8)"), Contains("mixture-of-experts"));
-  CHECK_THAT(problem(R"("auto_map":{"AutoModel":"x.y"})"), Contains("own model code"));
+  for (const char* type : {"llama", "phi3"})
+    CHECK_THAT(problem(R"("auto_map":{"AutoModel":"x.y"})", {}, type), Contains("own model code"));
+  // Phi-3 files name the classes that transformers has taken over.
+  const std::string phi3 =
+      R"("auto_map":{"AutoConfig":"configuration_phi3.Phi3Config","AutoModelForCausalLM":"modeling_phi3.Phi3ForCausalLM"})";
+  CHECK(problem(phi3, {}, "phi3") == "accepted");
+  CHECK_THAT(problem(phi3), Contains("own model code"));
+  CHECK_THAT(problem(R"("auto_map":[])", {}, "phi3"), Contains("auto_map"));
+  CHECK_THAT(problem(R"("auto_map":{"AutoConfig":7})", {}, "phi3"), Contains("own model code"));
+  CHECK_THAT(problem(R"("n_routed_experts":8)"), Contains("mixture-of-experts"));
   CHECK_THAT(problem(R"("hidden_act":"gelu")"), Contains("\"gelu\""));
-  CHECK_THAT(problem(R"("partial_rotary_factor":0.5)"), Contains("partial rotary"));
-  CHECK_THAT(problem(R"("rope_parameters":{"rope_theta":1e4,"partial_rotary_factor":0.5})"),
-             Contains("partial rotary"));
 }
 
 TEST_CASE("shapes are bounded and consistent") {
-  for (const char* field : {"hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
-                            "vocab_size", "max_position_embeddings"}) {
+  for (const char* field :
+       {"hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size"}) {
     CHECK_THAT(problem("", {field}), Contains(std::string("missing \"") + field));
     for (const char* value :
          {"0", "-4", "4.0", "1e3", "\"4\"", "18446744073709551615", "99999999999999999999"}) {
@@ -192,34 +162,6 @@ TEST_CASE("shapes are bounded and consistent") {
   CHECK_THAT(problem(R"("vocab_size":258)"), Contains("occurs twice"));
   CHECK_THAT(problem(R"("rms_norm_eps":"tiny")"), Contains("expected a number"));
   CHECK_THROWS_WITH(parse_model_config("[]", "config.json"), Contains("expected a JSON object"));
-}
-
-TEST_CASE("frequencies by hand") {
-  // head_dim 4: exponents 0 and 1/2.
-  RopeConfig rope;
-  rope.theta = 100;
-  CHECK(rope_frequencies(rope, 4) == std::vector<float>{1.0F, 0.1F});
-  rope.type = "linear";
-  rope.factor = 4;
-  CHECK(rope_frequencies(rope, 4) == std::vector<float>{0.25F, 0.1F / 4});
-}
-
-TEST_CASE("llama3 scaling has three bands") {
-  // Original context 32, low 1, high 4: wavelengths below 8 are kept, above 32 divided, between blended.
-  RopeConfig rope;
-  rope.type = "llama3";
-  rope.theta = 10000;
-  rope.factor = 8;
-  rope.low_freq_factor = 1;
-  rope.high_freq_factor = 4;
-  rope.original_max_positions = 32;
-  const std::vector<float> f = rope_frequencies(rope, 16);  // plain: 10000^(-i/8) = 1, 0.316, 0.1, ...
-  CHECK(f[0] == 1.0F);                                      // wavelength 6.28
-  const double plain = std::pow(10000.0, -1.0 / 8), wavelength = 2 * std::numbers::pi / plain;  // 19.87
-  const double keep = (32 / wavelength - 1) / 3;
-  CHECK(f[1] == Approx((1 - keep) * plain / 8 + keep * plain).epsilon(1e-6));
-  for (std::size_t i = 2; i < f.size(); ++i)  // 62.8 and longer
-    CHECK(f[i] == Approx(std::pow(10000.0, -static_cast<double>(i) / 8) / 8).epsilon(1e-6));
 }
 
 }  // namespace kvsim::capture

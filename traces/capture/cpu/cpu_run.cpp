@@ -53,7 +53,7 @@ struct CpuRun::State {
         weights(weights_in),
         options(checked(config_in, options_in)),
         workers(options_in.threads),
-        frequencies(rope_frequencies(config_in.rope, config_in.head_dim)),
+        frequencies(rope_frequencies(config_in.rope, options_in.capacity)),
         layer_floats(layer_cache(config_in, options_in)),
         keys(std::make_unique_for_overwrite<float[]>(layer_floats * config_in.n_layers)),
         values(std::make_unique_for_overwrite<float[]>(layer_floats * config_in.n_layers)) {}
@@ -238,7 +238,7 @@ PassTiming CpuRun::forward(std::span<const std::int32_t> tokens, RunObserver& ob
   PassTiming timing;
   const auto start = Clock::now();
   s.embed(tokens);
-  const RopeTable rope = rope_table(s.frequencies, s.past, s.n);
+  const RopeTable rope = rope_table(s.frequencies, s.config.rope.attention_factor, s.past, s.n);
   for (std::uint32_t layer = 0; layer < s.config.n_layers; ++layer) {
     const auto layer_start = Clock::now();
     const auto observer_before = s.observer_time;

@@ -54,11 +54,11 @@ void normalise(const float* x, std::span<const float> weight, float eps, float* 
   Line(y, index(weight.size())) = scale * (in * inverse);
 }
 
-void rotate(float* x, const float* cosine, const float* sine, std::size_t half) {
-  for (std::size_t i = 0; i < half; ++i) {
-    const float low = x[i], high = x[i + half];
+void rotate(float* x, const float* cosine, const float* sine, std::size_t pairs) {
+  for (std::size_t i = 0; i < pairs; ++i) {
+    const float low = x[i], high = x[i + pairs];
     x[i] = low * cosine[i] - high * sine[i];
-    x[i + half] = high * cosine[i] + low * sine[i];
+    x[i + pairs] = high * cosine[i] + low * sine[i];
   }
 }
 
@@ -230,15 +230,17 @@ void add_to(Workers& workers, float* x, const float* y, std::uint64_t n) {
   });
 }
 
-RopeTable rope_table(std::span<const float> frequencies, std::uint64_t first, std::uint64_t n) {
-  RopeTable table;
+RopeTable rope_table(std::span<const float> frequencies, double attention_factor, std::uint64_t first,
+                     std::uint64_t n) {
+  RopeTable table{frequencies.size(), {}, {}};
+  const auto scale = static_cast<float>(attention_factor);
   table.cosine.reserve(n * frequencies.size());
   table.sine.reserve(n * frequencies.size());
   for (std::uint64_t position = first; position < first + n; ++position) {
     for (const float frequency : frequencies) {
       const float angle = static_cast<float>(position) * frequency;
-      table.cosine.push_back(std::cos(angle));
-      table.sine.push_back(std::sin(angle));
+      table.cosine.push_back(std::cos(angle) * scale);
+      table.sine.push_back(std::sin(angle) * scale);
     }
   }
   return table;
@@ -246,7 +248,7 @@ RopeTable rope_table(std::span<const float> frequencies, std::uint64_t first, st
 
 void split_heads(Workers& workers, const HeadTransform& transform, const float* x, std::uint64_t n,
                  float* y) {
-  const std::uint64_t dim = transform.dim, half = dim / 2;
+  const std::uint64_t dim = transform.dim;
   in_runs(workers, n, kTokensPerTask, [&](std::uint64_t first, std::uint64_t count) {
     for (std::uint64_t row = first; row < first + count; ++row) {
       for (std::uint64_t head = 0; head < transform.heads; ++head) {
@@ -257,9 +259,10 @@ void split_heads(Workers& workers, const HeadTransform& transform, const float* 
         } else {
           normalise(from, transform.norm, transform.eps, to);
         }
-        if (transform.rope != nullptr)
-          rotate(to, transform.rope->cosine.data() + row * half, transform.rope->sine.data() + row * half,
-                 half);
+        if (const RopeTable* rope = transform.rope; rope != nullptr) {
+          const std::uint64_t at = row * rope->pairs;
+          rotate(to, rope->cosine.data() + at, rope->sine.data() + at, rope->pairs);
+        }
         round_to(transform.elem, to, dim);
       }
     }
