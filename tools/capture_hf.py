@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """Runs a Hugging Face checkpoint with transformers and records what its attention saw, as a kvsim trace."""
-import argparse
 import contextlib
-import difflib
 import json
 import os
 import re
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+from kvsim_capture.command_line import INPUT, USAGE, Parser, UsageError, natural, real  # noqa: E402 - after the path
 
 EXAMPLES = """Examples:
   capture_hf.py traces/sample/model --prompt traces/sample/prompts/needle-0500-one.txt --max-new-tokens 8 -o run.h5
@@ -17,51 +17,11 @@ EXAMPLES = """Examples:
   capture_hf.py ~/models/Mistral-7B --prompt long.txt --device cuda --dtype bfloat16 --queries window:512 -o slim.h5
 """
 NAME = "capture_hf.py"
-USAGE, INPUT = 2, 3
 MAX_INPUT_BYTES = 256 << 20
 
 
-class UsageError(Exception):
-    pass
-
-
-class Parser(argparse.ArgumentParser):
-    def format_help(self):
-        return EXAMPLES + "\n" + super().format_help()
-
-    def error(self, message):
-        unknown = re.search(r"unrecognized arguments: (\S+)", message)
-        if unknown:
-            options = [name for action in self._actions for name in action.option_strings]
-            close = difflib.get_close_matches(unknown[1].split("=")[0], options, 1)
-            hint = f"Did you mean {close[0]}?" if close else f"Known: {', '.join(options)}."
-            message = f"unknown option {unknown[1]}\n  {hint}"
-        raise UsageError(f"{message}\n  See {NAME} --help")
-
-
-def natural(least):
-    def parse(text):
-        if not re.fullmatch(r"[0-9]{1,18}", text) or int(text) < least:
-            raise argparse.ArgumentTypeError(f"\"{text}\" is not a whole number of at least {least}")
-        return int(text)
-    return parse
-
-
-def real(least, most):
-    def parse(text):
-        try:
-            value = float(text)
-        except ValueError:
-            value = float("nan")
-        if not least <= value <= most:
-            raise argparse.ArgumentTypeError(f"\"{text}\" is not a number from {least} to {most}")
-        return value
-    return parse
-
-
 def parse_arguments(arguments):
-    parser = Parser(prog=NAME, description=__doc__, allow_abbrev=False,
-                    formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(NAME, __doc__, EXAMPLES)
     parser.add_argument("model", metavar="MODEL_OR_DIR", help="folder of a checkpoint, or a name on the Hugging Face Hub")
     prompt = parser.add_mutually_exclusive_group(required=True)
     prompt.add_argument("--prompt", metavar="FILE", help="UTF-8 text, taken as it is; - is standard input")

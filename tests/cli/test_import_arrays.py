@@ -1,0 +1,239 @@
+#!/usr/bin/env python3
+"""tools/import_arrays.py: a run's arrays become the trace they came from, and what is no run is refused.
+
+Usage: test_import_arrays.py KVSIM SOURCE_DIR
+"""
+import contextlib
+import io
+import json
+import struct
+import subprocess
+import sys
+import types
+import zipfile
+
+import h5py
+import numpy as np
+
+from kvsim_command import SOURCE, CommandTest, main
+
+sys.path.insert(0, str(SOURCE / "tools"))
+import import_arrays  # noqa: E402 - after the path to it
+
+DTYPES = {"float32": "F32", "float16": "F16", "uint16": "BF16", "int64": "I64", "float64": "F64"}
+
+
+def write_safetensors(path, arrays):
+    """float32, float16, integers; uint16 holds bfloat16 bits."""
+    header, data = {}, b""
+    for name, values in arrays.items():
+        values = np.ascontiguousarray(values)
+        header[name] = {"dtype": DTYPES[values.dtype.name], "shape": list(values.shape),
+                        "data_offsets": [len(data), len(data) + values.nbytes]}
+        data += values.tobytes()
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def arrays_of(path, bits=False):
+    """What an exporter would have: q, k, v per layer, tokens and frequencies. `bits`: bfloat16 as uint16."""
+    with h5py.File(path) as file:
+        arrays = {"token_ids": file["tokens/id"][...].astype("i8"), "inv_freq": file["model/inv_freq"][...]}
+        for layer, group in file["layers"].items():
+            for name in ("q", "k", "v"):
+                values = group[name][...]
+                arrays[f"layers.{int(layer)}.{name}"] = (values.view("<u4") >> 16).astype("<u2") if bits else values
+            if "q_token" in group:
+                arrays["q_token"] = group["q_token"][...].astype("i8")
+    return arrays
+
+
+class ImportArrays(CommandTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        capture = ["capture", "--model", SOURCE / "traces/sample/model", "--prompt", "prompt.txt", "--max-new-tokens", "8",
+                   "--quiet"]
+        (cls.folder / "prompt.txt").write_text("The cache of keys and values grows with every token. " * 4)
+        for name, *options in (["run.h5", "--elem", "f32"], ["bf16.h5", "--elem", "bf16"],
+                               ["slim.h5", "--elem", "f16", "--queries", "window:16"]):
+            made = cls.kvsim(*capture, *options, "-o", name)
+            assert made.returncode == 0, made.stderr
+        with h5py.File(cls.folder / "run.h5") as file:
+            cls.prompt_tokens = int(file["segments/count"][0])
+            cls.tokens = int(file.attrs["n_tokens"])
+            theta = str(file["model"].attrs["rope_theta"])
+        cls.told = ["--layout", "half_split", "--theta", theta, "--prompt-tokens", str(cls.prompt_tokens)]
+        cls.arrays = arrays_of(cls.folder / "run.h5")
+
+    def imported(self, *arguments):
+        """As a command, but in this process: starting Python and h5py takes longer than most imports."""
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.chdir(self.folder), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = import_arrays.main([str(argument) for argument in arguments])
+        return types.SimpleNamespace(returncode=code, stdout=out.getvalue(), stderr=err.getvalue())
+
+    def test_as_a_command(self):
+        done = subprocess.run(["/usr/bin/python3", SOURCE / "tools/import_arrays.py", self.npz("z.npz"), *self.told, "-o", "z.h5"],
+                              cwd=self.folder, capture_output=True, text=True, timeout=100)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn("4 layers, 8 query and 4 KV heads of 64", done.stdout)
+        self.refused(2, "exists already", "z.npz", *self.told, "-o", "z.h5")
+
+    def makes(self, *arguments):
+        done = self.imported(*arguments)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def refused(self, code, what, *arguments):
+        done = self.imported("-o", "refused.h5", *arguments)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        self.assertIn(what, done.stderr)
+        self.assertTrue(done.stderr.startswith("import_arrays.py: "))
+        self.assertFalse((self.folder / "refused.h5").exists() or (self.folder / "refused.h5.partial").exists())
+
+    def npz(self, name, arrays=None, **changed):
+        kept = {key: value for key, value in ({**(arrays or self.arrays), **changed}).items() if value is not None}
+        np.savez(self.folder / name, **kept)
+        return name
+
+    def same_run(self, native, imported):
+        self.ok("trace", "check", imported, "-q")
+        self.assertIn("No differences", self.ok("diff", native, imported, "--tolerance", "0", "--quiet"))
+        replay = ["--policy", "h2o", "--policy", "snapkv", "--policy", "random", "--budget", "25%,16", "--per", "head"]
+        results = [self.rows(name, *replay) for name in (native, imported)]
+        for row in results[0] + results[1]:
+            row.pop("trace")
+        self.assertEqual(*results)
+
+    def test_npz_by_layer(self):
+        self.makes(self.npz("a.npz"), *self.told, "-o", "a.h5")
+        self.same_run("run.h5", "a.h5")
+
+    def test_stacked_safetensors(self):
+        stacked = {name: np.stack([self.arrays[f"layers.{layer}.{name}"] for layer in range(4)]) for name in "qkv"}
+        write_safetensors(self.folder / "b.safetensors", stacked)
+        write_safetensors(self.folder / "ids.safetensors", {"token_ids": self.arrays["token_ids"]})
+        config = SOURCE / "traces/sample/model/config.json"
+        self.makes("b.safetensors", "ids.safetensors", "--layout", "half_split", "--config", config, "--prompt-tokens",
+                   str(self.prompt_tokens), "-o", "b.h5")
+        self.same_run("run.h5", "b.h5")
+        with h5py.File(self.folder / "b.h5") as file:
+            self.assertEqual(file["model/config_json"][...].tobytes(), config.read_bytes())
+        self.makes(self.npz("c.npz", stacked), *self.told, "-o", "c.h5")  # ids withheld: not compared
+        self.same_run("run.h5", "c.h5")
+
+    def test_sixteen_bits(self):
+        bits = arrays_of(self.folder / "bf16.h5", bits=True)
+        frequencies = bits.pop("inv_freq")
+        write_safetensors(self.folder / "d.safetensors", bits)
+        self.makes("d.safetensors", self.npz("f.npz", {"inv_freq": frequencies}), *self.told, "-o", "d.h5")
+        self.same_run("bf16.h5", "d.h5")
+        self.makes(self.npz("e.npz", bits), *self.told, "--elem", "bf16", "-o", "e.h5")
+        self.same_run("bf16.h5", "e.h5")
+        self.refused(3, "Choose one: --elem", self.npz("e.npz", bits), *self.told)
+
+    def test_some_queries(self):
+        slim = arrays_of(self.folder / "slim.h5")
+        self.makes(self.npz("g.npz", slim), *self.told, "-o", "g.h5")
+        self.assertIn("No differences", self.ok("diff", "slim.h5", "g.h5", "--tolerance", "0", "--quiet"))
+        with h5py.File(self.folder / "slim.h5") as a, h5py.File(self.folder / "g.h5") as b:
+            self.assertEqual(a["capture"].attrs["q_policy"], b["capture"].attrs["q_policy"])
+        self.refused(3, "whose they are", self.npz("g.npz", slim, q_token=None), *self.told)
+        self.refused(3, "does not ascend", self.npz("g.npz", slim, q_token=slim["q_token"][::-1]), *self.told)
+
+    def test_before_rope(self):
+        """Un-rotated here with complex numbers, in either layout; rotated again by the importer."""
+        frequencies = self.arrays["inv_freq"].astype("f8")
+        turn = np.exp(-1j * np.arange(self.tokens)[:, None] * frequencies)
+        half = len(frequencies)
+        flat, woven, expected = {}, {}, {}
+        for key in [key for key in self.arrays if key.endswith((".q", ".k"))]:
+            rows = self.arrays[key].astype("f8")
+            before = (rows[..., :half] + 1j * rows[..., half:]) * turn
+            flat[key + "_pre"] = np.concatenate([before.real, before.imag], -1)
+            woven[key + "_pre"] = np.stack([before.real, before.imag], -1).reshape(rows.shape)
+            expected[key] = np.stack([rows[..., :half], rows[..., half:]], -1).reshape(rows.shape).astype("f4")
+        without = dict.fromkeys(expected)
+        told = [*self.told, "--elem", "f32"]
+        self.makes(self.npz("h.npz", **without, **flat), *told, "-o", "h.h5")
+        self.assertIn("No differences", self.ok("diff", "run.h5", "h.h5", "--tolerance", "1e-6", "--quiet"))
+        told[1] = "interleaved"
+        self.makes(self.npz("i.npz", **without, **woven), *told, "-o", "i.h5")
+        self.makes(self.npz("j.npz", **expected), *told, "-o", "j.h5")
+        self.assertIn("No differences", self.ok("diff", "i.h5", "j.h5", "--tolerance", "1e-6", "--quiet"))
+        self.refused(3, "both q and q_pre", self.npz("h.npz", **flat), *told)
+        self.refused(3, "Call them q and k", self.npz("h.npz", **without, **flat, inv_freq=None), "--layout", "none",
+                     "--elem", "f32")
+
+    def test_what_does_not_belong_together(self):
+        key = self.arrays["layers.1.k"]
+        for what, changed in (("is [4, 3, 64] in layer 1", {"layers.1.k": key[:, :3]}),
+                              ("there is no v of layer 2", {"layers.2.v": None}),
+                              ("no name of an array to import", {"layers.0.keys": key}),
+                              ("one by one", {"k": key[None]}),
+                              ("Import one sequence at a time", {"layers.0.k": np.stack([key, key])}),
+                              ("not finite", {"layers.1.k": np.where(key == key[0, 0, 0], np.nan, key)}),
+                              ("whole numbers", {"token_ids": np.arange(3)}),
+                              ("out of range", {"token_ids": self.arrays["token_ids"] - 9999}),
+                              ("no type of a tensor", {"layers.1.k": key.astype("i4")})):
+            told = self.told if "type" not in what else [*self.told, "--elem", "f32"]
+            with self.subTest(what):
+                self.refused(3, what, self.npz("bad.npz", **changed), *told)
+        self.refused(3, "not finite as f16", self.npz("bad.npz", **{"layers.1.v": self.arrays["layers.1.v"] * 1e6}),
+                     *self.told, "--elem", "f16")
+        self.refused(3, "holds token_ids", self.npz("x.npz"), self.npz("y.npz"), *self.told)
+        self.refused(3, "--prompt-tokens", self.npz("x.npz"), *self.told[:-1], "5000")
+        self.refused(3, "windows for 4 layers", self.npz("x.npz"), *self.told, "--window", "8,-1")
+        self.refused(3, "how fast RoPE turns", self.npz("x.npz", inv_freq=None), "--layout", "half_split")
+        self.refused(2, "Did you mean --theta", self.npz("x.npz"), *self.told, "--thetta", "1")
+        self.refused(2, "--layout", self.npz("x.npz"))
+
+    def test_hostile_safetensors(self):
+        def entry(begin, end, shape, dtype="F32"):
+            return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
+
+        def write(header, data=b"\0" * 64, length=None):
+            text = header if isinstance(header, bytes) else json.dumps(header).encode()
+            (self.folder / "x.safetensors").write_bytes(struct.pack("<Q", len(text) if length is None else length) + text + data)
+
+        for what, *made in (("holes or overlap", {"k": entry(0, 32, [8]), "q": entry(16, 64, [12])}),
+                            ("header tells of", {"k": entry(0, 32, [8])}),
+                            ("takes 64 bytes", {"k": entry(0, 64, [1 << 31, 1 << 31])}),  # the product wraps to 0 in 64 bits
+                            ("no acceptable shape", {"k": entry(0, 64, [1 << 40])}),
+                            ("no acceptable shape", {"k": entry(0, 64, [True, 16])}),
+                            ("no sound entry", {"k": entry(64, 0, [16])}),
+                            ("no sound entry", {"k": {"dtype": "F32", "shape": [16], "data_offsets": [0, 64, 1]}}),
+                            ("no sound entry", {"k": 3}),
+                            ("a name occurs twice", b'{"k": 1, "k": 1}'),
+                            ("no safetensors header", b"[" * 5000), ("no safetensors header", b"[]"),
+                            ("neither npz nor safetensors", {}, b"", 1 << 60)):
+            write(*made)
+            with self.subTest(what):
+                self.refused(3, what, "x.safetensors", *self.told)
+        write({"layers.0.k": entry(0, 64, [1, 64, 1], "F8_E4M3"), "layers.0.q": entry(64, 128, [1, 16, 1]),
+               "layers.0.v": entry(128, 192, [1, 16, 1])}, bytes(192))
+        self.refused(3, "do not belong together", "x.safetensors", *self.told)
+
+    def test_hostile_npz(self):
+        def write(name, data, **info):
+            with zipfile.ZipFile(self.folder / "x.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+                archive.writestr(name, data)
+
+        def npy(shape, data, kind="<f4"):
+            head = io.BytesIO()
+            np.lib.format.write_array_header_1_0(head, {"descr": kind, "fortran_order": False, "shape": shape})
+            return head.getvalue() + data
+
+        for what, data in (("another size", npy((1 << 31, 1 << 31), b"\0" * 64)), ("no acceptable shape", npy((-1,), b"\0" * 64)),
+                           ("not numbers", npy((1,), b"\0" * 8, "|O")), ("is no array", b"\x93NUMPY\x09\x00"),
+                           ("is no array", b"text")):
+            write("k.npy", data)
+            with self.subTest(what):
+                self.refused(3, what, "x.npz", *self.told)
+        whole = (self.folder / self.npz("y.npz")).read_bytes()
+        (self.folder / "y.npz").write_bytes(whole[:len(whole) // 2])
+        self.refused(3, "damaged", "y.npz", *self.told)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

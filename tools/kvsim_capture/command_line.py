@@ -1,0 +1,49 @@
+"""What the commands of this folder share: help that begins with examples, exit codes, and hints on misspelt options."""
+import argparse
+import difflib
+import re
+
+USAGE, INPUT = 2, 3  # exit codes, as kvsim's
+
+
+class UsageError(Exception):
+    pass
+
+
+class Parser(argparse.ArgumentParser):
+    def __init__(self, name, description, examples):
+        super().__init__(prog=name, description=description, allow_abbrev=False,
+                         formatter_class=argparse.RawDescriptionHelpFormatter)
+        self._examples = examples
+
+    def format_help(self):
+        return self._examples + "\n" + super().format_help()
+
+    def error(self, message):
+        unknown = re.search(r"unrecognized arguments: (\S+)", message)
+        if unknown:
+            options = [name for action in self._actions for name in action.option_strings]
+            close = difflib.get_close_matches(unknown[1].split("=")[0], options, 1)
+            hint = f"Did you mean {close[0]}?" if close else f"Known: {', '.join(options)}."
+            message = f"unknown option {unknown[1]}\n  {hint}"
+        raise UsageError(f"{message}\n  See {self.prog} --help")
+
+
+def natural(least):
+    def parse(text):
+        if not re.fullmatch(r"[0-9]{1,18}", text) or int(text) < least:
+            raise argparse.ArgumentTypeError(f"\"{text}\" is not a whole number of at least {least}")
+        return int(text)
+    return parse
+
+
+def real(least, most):
+    def parse(text):
+        try:
+            value = float(text)
+        except ValueError:
+            value = float("nan")
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(f"\"{text}\" is not a number from {least} to {most}")
+        return value
+    return parse
