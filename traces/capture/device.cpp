@@ -5,6 +5,9 @@
 #include "sim/base/error.hpp"
 #include "sim/base/suggest.hpp"
 #include "traces/capture/cpu/cpu_run.hpp"
+#ifdef KVSIM_HAS_CUDA
+#include "traces/capture/cuda/cuda_run.hpp"
+#endif
 
 namespace kvsim::capture {
 
@@ -25,8 +28,12 @@ Device parse_device(const std::string& text) {
 std::unique_ptr<ModelRun> open_model_run(const Device& device, const ModelConfig& config,
                                          const Weights& weights, const RunOptions& options) {
   if (device.kind == Device::Kind::cpu) return std::make_unique<cpu::CpuRun>(config, weights, options);
+#ifdef KVSIM_HAS_CUDA
+  return cuda::open_cuda_run(device.index, config, weights, options);
+#else
   usage_error("this kvsim was built without CUDA", "--device",
               "Install a CUDA compiler and configure with -DKVSIM_CUDA=ON, or use --device cpu.");
+#endif
 }
 
 }  // namespace kvsim::capture

@@ -239,4 +239,20 @@ void check_rope_regime(const RopeConfig& rope, std::uint64_t prompt, std::uint64
                   " tokens has the long ones from the start.");
 }
 
+RopeTable rope_table(std::span<const float> frequencies, double attention_factor, std::uint64_t first,
+                     std::uint64_t n) {
+  RopeTable table{frequencies.size(), {}, {}};
+  const auto scale = static_cast<float>(attention_factor);
+  table.cosine.reserve(n * frequencies.size());
+  table.sine.reserve(n * frequencies.size());
+  for (std::uint64_t position = first; position < first + n; ++position) {
+    for (const float frequency : frequencies) {
+      const float angle = static_cast<float>(position) * frequency;
+      table.cosine.push_back(std::cos(angle) * scale);
+      table.sine.push_back(std::sin(angle) * scale);
+    }
+  }
+  return table;
+}
+
 }  // namespace kvsim::capture

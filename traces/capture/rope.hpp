@@ -2,6 +2,7 @@
 /// Rotary position embedding as config.json describes it: which components turn, how fast, and what a
 /// stretched context makes of that.
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -47,6 +48,14 @@ RopeConfig read_rope(const JsonObject& config, const RopeContext& context);
 /// blended (Llama 3.1). "yarn": the same by the number of turns, blended pair by pair (Peng et al. 2023,
 /// "YaRN", section 3.2). "longrope": each pair has its own divisor (Ding et al. 2024, "LongRoPE").
 std::vector<float> rope_frequencies(const RopeConfig& rope, std::uint64_t positions);
+
+/// Cosines and sines of positions [first, first + n), each [n, pairs] and multiplied by `attention_factor`.
+struct RopeTable {
+  std::uint64_t pairs = 0;  ///< of components that turn, i with i + pairs; the rest of a head stays
+  std::vector<float> cosine, sine;
+};
+RopeTable rope_table(std::span<const float> frequencies, double attention_factor, std::uint64_t first,
+                     std::uint64_t n);
 
 /// Throws Error(usage) when a run of `prompt` tokens that may grow to `positions` would change its longrope
 /// factors on the way: keys of two rotations cannot share a cache.

@@ -230,22 +230,6 @@ void add_to(Workers& workers, float* x, const float* y, std::uint64_t n) {
   });
 }
 
-RopeTable rope_table(std::span<const float> frequencies, double attention_factor, std::uint64_t first,
-                     std::uint64_t n) {
-  RopeTable table{frequencies.size(), {}, {}};
-  const auto scale = static_cast<float>(attention_factor);
-  table.cosine.reserve(n * frequencies.size());
-  table.sine.reserve(n * frequencies.size());
-  for (std::uint64_t position = first; position < first + n; ++position) {
-    for (const float frequency : frequencies) {
-      const float angle = static_cast<float>(position) * frequency;
-      table.cosine.push_back(std::cos(angle) * scale);
-      table.sine.push_back(std::sin(angle) * scale);
-    }
-  }
-  return table;
-}
-
 void split_heads(Workers& workers, const HeadTransform& transform, const float* x, std::uint64_t n,
                  float* y) {
   const std::uint64_t dim = transform.dim;

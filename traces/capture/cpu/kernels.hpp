@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "sim/base/workers.hpp"
+#include "traces/capture/rope.hpp"
 #include "traces/capture/weights.hpp"
 
 namespace kvsim::capture::cpu {
@@ -24,14 +25,6 @@ void swiglu(Workers& workers, float* gate, const float* up, std::uint64_t n);
 
 /// x += y.
 void add_to(Workers& workers, float* x, const float* y, std::uint64_t n);
-
-/// Cosines and sines of positions [first, first + n), each [n, pairs] and multiplied by `attention_factor`.
-struct RopeTable {
-  std::uint64_t pairs = 0;  ///< of components that turn, i with i + pairs; the rest of a head stays
-  std::vector<float> cosine, sine;
-};
-RopeTable rope_table(std::span<const float> frequencies, double attention_factor, std::uint64_t first,
-                     std::uint64_t n);
 
 /// What happens to a projection on its way to attention.
 struct HeadTransform {
