@@ -83,7 +83,7 @@ void add_capture_command(CLI::App& app) {
   capture::CaptureOptions& capture = options->capture;
   command
       ->add_option("--model", capture.model_dir,
-                   "Folder with config.json and safetensors: llama, mistral, qwen2 or qwen3")
+                   "Folder with config.json and safetensors: llama, mistral, phi3, qwen2 or qwen3")
       ->required()
       ->type_name("DIR");
   CLI::Option* prompt =
@@ -104,10 +104,34 @@ void add_capture_command(CLI::App& app) {
   command->add_option("--item", capture.item, "Which one of the workload, if it holds several")
       ->type_name("ID")
       ->needs(workload);
-  command->add_option("--max-new-tokens", capture.max_new_tokens, "Generate at most this many, greedily")
+  CLI::Option* new_tokens =
+      command->add_option("--max-new-tokens", capture.max_new_tokens, "Generate at most this many")
+          ->check(whole_number())
+          ->type_name("N")
+          ->capture_default_str();
+  CLI::Option* temperature =
+      command
+          ->add_option("--temperature", capture.sampling.temperature,
+                       "Divides the logits before a token is drawn; 0: the likeliest token")
+          ->type_name("T")
+          ->capture_default_str();
+  command
+      ->add_option("--top-k", capture.sampling.top_k, "Draw from the K likeliest tokens (default: from all)")
       ->check(whole_number())
-      ->type_name("N")
-      ->capture_default_str();
+      ->type_name("K");
+  command
+      ->add_option("--top-p", capture.sampling.top_p,
+                   "Then from the fewest of them that hold this share of the probability (default: 1)")
+      ->type_name("P");
+  command->add_option("--seed", capture.sampling.seed, "Of the draws (default: 0)")
+      ->check(whole_number())
+      ->type_name("S");
+  command
+      ->add_option("--answer-tokens", capture.given_file,
+                   "Token ids to go on with after the prompt instead of generating: another engine's answer")
+      ->type_name("FILE")
+      ->excludes(new_tokens)
+      ->excludes(temperature);
   command->add_flag("--ignore-eos", capture.ignore_eos, "Generate on past an end-of-text token");
   command
       ->add_option("--queries", options->queries,

@@ -73,6 +73,7 @@ void check_options(const CaptureOptions& options) {
     usage_error("give a prompt, a file of token ids or a workload", "--prompt, --tokens, --workload");
   if (!options.item.empty() && options.workload_file.empty())
     usage_error("names an item of a workload", "--item", "Add --workload FILE.");
+  check_sampling(options.sampling);
   if (options.prefill_chunk == 0) usage_error("must be at least 1", "--prefill-chunk");
   if (options.threads > 1024) usage_error("must be at most 1024", "--threads");
   parse_elem(options.elem, Elem::f32, Elem::f32);
@@ -120,7 +121,7 @@ std::uint32_t text_flag(const std::string& text) {
   return 0;
 }
 
-/// Without a tokenizer nothing is known of a token but who chose it; parts are known of workloads alone.
+/// Without a tokenizer nothing is known of a token but whether it follows the prompt; parts are known of workloads alone.
 void fill_flags(trace::Header& header, const Prompt& prompt, const ModelConfig& config) {
   const std::uint64_t total = header.n_tokens();
   header.token_flags = prompt.part_flags;
@@ -163,14 +164,14 @@ void fill_tokens(trace::Header& header, const Generation& run, const Prompt& pro
   }
 }
 
-void fill_segments(trace::Header& header, std::uint64_t prompt, std::uint64_t total) {
+void fill_segments(trace::Header& header, std::uint64_t prompt, std::uint64_t total, bool forced) {
   header.segments = {{.parent = -1, .begin = 0, .count = static_cast<std::uint32_t>(prompt), .path_len = 0}};
   if (total > prompt) {
     header.segments.push_back({.parent = 0,
                                .begin = prompt,
                                .count = static_cast<std::uint32_t>(total - prompt),
                                .path_len = static_cast<std::uint32_t>(prompt),
-                               .phase = trace::Phase::decode});
+                               .phase = forced ? trace::Phase::teacher_forced : trace::Phase::decode});
   }
   header.sequence_leaf = {static_cast<std::uint32_t>(header.segments.size() - 1)};
 }
@@ -237,8 +238,10 @@ CaptureResult run_capture(const CaptureOptions& options, Progress& progress) {
   std::vector<std::string> notes = weights.notes;
   const Prompt prompt = load_prompt(options, config, notes);
   const std::uint64_t prompt_tokens = prompt.ids.size();
-  check_context(prompt_tokens, options.max_new_tokens, config.max_positions);
-  const std::uint64_t capacity = prompt_tokens + options.max_new_tokens;
+  const bool forced = !prompt.given.empty();
+  const std::uint64_t new_tokens = forced ? prompt.given.size() : options.max_new_tokens;
+  check_context(prompt_tokens, new_tokens, config.max_positions);
+  const std::uint64_t capacity = prompt_tokens + new_tokens;
   check_rope_regime(config.rope, prompt_tokens, capacity);
   progress.total = capacity;
 
@@ -258,6 +261,9 @@ CaptureResult run_capture(const CaptureOptions& options, Progress& progress) {
   header.model = describe_model(config, weights, options.model_dir, capacity);
   header.capture = describe_capture(options, *model);
   header.elem = elem;
+  header.capture.sampling = forced ? "given" : sampling_text(options.sampling);
+  header.capture.seed = options.sampling.seed;
+  header.capture.teacher_forced = forced;
   header.capture.workload = prompt.workload;
   header.capture.workload_item = prompt.workload_item;
   if (options.output_weights) header.output_elem = output_elem(weights);
@@ -269,16 +275,17 @@ CaptureResult run_capture(const CaptureOptions& options, Progress& progress) {
   const std::uint64_t first_query = first_row(options.queries, prompt_tokens);
   const std::uint64_t first_attention = first_row(options.attention, prompt_tokens);
   TraceRecorder recorder(writer, progress, config.n_heads, first_query, first_attention);
-  const Generation run = generate(*model, prompt.ids,
-                                  {options.max_new_tokens, options.prefill_chunk,
-                                   options.ignore_eos ? std::vector<std::int32_t>{} : config.eos},
-                                  recorder, progress);
+  const Generation run = generate(
+      *model, prompt.ids,
+      {options.max_new_tokens, options.prefill_chunk,
+       options.ignore_eos ? std::vector<std::int32_t>{} : config.eos, options.sampling, prompt.given},
+      recorder, progress);
   checkpoint.check_sizes();
 
   const std::uint64_t total = run.tokens.size();
   progress.total = total;
   fill_tokens(header, run, prompt, config);
-  fill_segments(header, prompt_tokens, total);
+  fill_segments(header, prompt_tokens, total, forced);
   header.passes = run.passes;
   header.layer_ns = run.layer_ns;
   header.attn_ns = run.attn_ns;

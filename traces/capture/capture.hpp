@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "sim/base/progress.hpp"
+#include "traces/capture/sampling.hpp"
 #include "traces/header.hpp"
 
 namespace kvsim::capture {
@@ -27,6 +28,10 @@ struct CaptureOptions {
   std::string workload_file;  ///< JSON Lines (traces/workloads/README.md)
   std::string item;           ///< id of the workload's item; may be empty when there is but one
   std::uint64_t max_new_tokens = 64;
+  Sampling sampling;
+  /// Token ids to go on with after the prompt, instead of choosing any: what another engine answered. Then
+  /// max_new_tokens, sampling and end-of-text ids have no say.
+  std::string given_file;
   RowChoice queries{RowChoice::Kind::all, 0};
   RowChoice attention{RowChoice::Kind::none, 0};
   bool output_weights = false;  ///< store every layer's attention output projection, as the checkpoint has it

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <limits>
 #include <span>
 
@@ -17,20 +16,13 @@ std::int64_t nanoseconds(Clock::duration duration) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(duration).count();
 }
 
-struct Choice {
-  std::int32_t id = 0;
-  float logprob = 0;
-};
+/// The token of a step: given, or chosen.
+std::int32_t next_token(const GenerationOptions& options, std::span<const float> logits, std::uint64_t step) {
+  return options.given.empty() ? choose_token(logits, options.sampling, step) : options.given[step];
+}
 
-Choice greedy(const std::vector<float>& logits, std::uint64_t position) {
-  const auto best = std::max_element(logits.begin(), logits.end());
-  double sum = 0;
-  for (const float logit : logits) sum += std::exp(double{logit} - double{*best});
-  if (!std::isfinite(sum)) {
-    input_error("the logits after token " + std::to_string(position) + " are not finite", "model",
-                "The checkpoint holds NaN or infinite weights, or is not the model config.json describes.");
-  }
-  return {static_cast<std::int32_t>(best - logits.begin()), static_cast<float>(-std::log(sum))};
+bool ends(const GenerationOptions& options, std::int32_t id) {
+  return options.given.empty() && std::find(options.eos.begin(), options.eos.end(), id) != options.eos.end();
 }
 
 /// One forward call after the other, written down.
@@ -47,7 +39,7 @@ class Passes {
     const auto head_begin = Clock::now();
     std::vector<float> logits = want_logits ? run_.logits() : std::vector<float>{};
     const std::int64_t duration = timing.total + nanoseconds(Clock::now() - head_begin);
-    record_.passes.push_back({.segment = phase == trace::Phase::decode ? 1U : 0U,
+    record_.passes.push_back({.segment = phase == trace::Phase::prompt ? 0U : 1U,
                               .begin = first,
                               .q_len = static_cast<std::uint32_t>(n),
                               .past_len = static_cast<std::uint32_t>(first),
@@ -76,20 +68,27 @@ Generation generate(ModelRun& run, const std::vector<std::int32_t>& prompt, cons
   record.tokens = prompt;
   record.logprob.assign(prompt.size(), std::numeric_limits<float>::quiet_NaN());
   Passes passes(run, observer, progress, record);
+  const std::uint64_t new_tokens = options.given.empty() ? options.max_new_tokens : options.given.size();
+  const trace::Phase phase = options.given.empty() ? trace::Phase::decode : trace::Phase::teacher_forced;
   std::vector<float> logits;
   for (std::uint64_t first = 0; first < prompt.size(); first += options.prefill_chunk) {
     const std::uint64_t n = std::min(options.prefill_chunk, prompt.size() - first);
     const bool last = first + n == prompt.size();
-    logits = passes.forward(first, n, trace::Phase::prompt, last && options.max_new_tokens > 0);
+    logits = passes.forward(first, n, trace::Phase::prompt, last && new_tokens > 0);
   }
-  for (std::uint64_t i = 0; i < options.max_new_tokens; ++i) {
-    const Choice choice = greedy(logits, record.tokens.size() - 1);
-    record.tokens.push_back(choice.id);
-    record.logprob.push_back(choice.logprob);
-    const bool end = std::find(options.eos.begin(), options.eos.end(), choice.id) != options.eos.end();
-    const bool more = !end && i + 1 < options.max_new_tokens;
+  for (std::uint64_t step = 0; step < new_tokens; ++step) {
+    const LogProbabilities distribution(logits);
+    if (!distribution.finite()) {
+      input_error("the logits after token " + std::to_string(record.tokens.size() - 1) + " are not finite",
+                  "model",
+                  "The checkpoint holds NaN or infinite weights, or is not the model config.json describes.");
+    }
+    const std::int32_t id = next_token(options, logits, step);
+    record.tokens.push_back(id);
+    record.logprob.push_back(distribution.of(id));
+    const bool more = !ends(options, id) && step + 1 < new_tokens;
     // The last token runs too: every token of a trace has its key, value and query.
-    logits = passes.forward(record.tokens.size() - 1, 1, trace::Phase::decode, more);
+    logits = passes.forward(record.tokens.size() - 1, 1, phase, more);
     if (!more) break;
   }
   return record;

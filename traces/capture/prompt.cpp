@@ -39,6 +39,10 @@ void check_vocabulary(const std::vector<std::int32_t>& ids, const ModelConfig& c
   }
 }
 
+std::vector<std::int32_t> read_ids(const std::string& path, const ModelConfig& config) {
+  return parse_token_ids(read_file(path, kMaxTokensFileBytes), config.vocab_size, path);
+}
+
 void take_item(Prompt& prompt, WorkloadItem item, std::vector<std::string>& notes) {
   prompt.ids = prompt.tokenizer->encode(item.prompt);
   prompt.part_flags = part_flags(item, prompt.ids, *prompt.tokenizer);
@@ -57,8 +61,7 @@ Prompt load_prompt(const CaptureOptions& options, const ModelConfig& config,
                    std::vector<std::string>& notes) {
   Prompt prompt{{}, load_tokenizer(options, notes), {}};
   if (!options.tokens_file.empty()) {
-    const std::string text = read_file(options.tokens_file, kMaxTokensFileBytes);
-    prompt.ids = parse_token_ids(text, config.vocab_size, options.tokens_file);
+    prompt.ids = read_ids(options.tokens_file, config);
   } else {
     if (options.workload_file.empty()) {
       prompt.ids = prompt.tokenizer->encode(read_file(options.prompt_file, kMaxTextBytes));
@@ -70,6 +73,10 @@ Prompt load_prompt(const CaptureOptions& options, const ModelConfig& config,
   if (prompt.ids.empty())
     input_error("the prompt has no tokens",
                 options.prompt_file + options.tokens_file + options.workload_file);
+  if (!options.given_file.empty()) {
+    prompt.given = read_ids(options.given_file, config);
+    if (prompt.given.empty()) input_error("holds no tokens", options.given_file);
+  }
   return prompt;
 }
 

@@ -16,13 +16,14 @@ struct Prompt {
   std::optional<Tokenizer> tokenizer;  ///< absent when ids were given and the checkpoint has none that loads
   /// Token flags of the parts of a workload's item, one per id; empty when the parts are not known.
   std::vector<std::uint32_t> part_flags;
+  std::vector<std::int32_t> given{};  ///< of options.given_file: what follows the prompt
   // Of a workload's item.
   std::vector<std::string> answers{};
   std::string workload{}, workload_item{};  ///< kind and id
 };
 
-/// Reads options.prompt_file, options.tokens_file or an item of options.workload_file. Throws Error(input);
-/// what costs only the text becomes a note.
+/// Reads options.prompt_file, options.tokens_file or an item of options.workload_file, and
+/// options.given_file. Throws Error(input); what costs only the text becomes a note.
 Prompt load_prompt(const CaptureOptions& options, const ModelConfig& config, std::vector<std::string>& notes);
 
 /// Throws Error(usage) unless prompt and new tokens fit into the model's context.
