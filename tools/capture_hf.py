@@ -35,11 +35,15 @@ def parse_arguments(arguments):
     parser.add_argument("--temperature", metavar="X", type=real(0, 1e6), default=0.0, help="default 0: the likeliest token")
     parser.add_argument("--top-k", metavar="K", type=natural(0), default=0, help="default 0: all tokens")
     parser.add_argument("--top-p", metavar="P", type=real(0, 1), default=1.0, help="default 1: all tokens")
-    parser.add_argument("--seed", metavar="N", type=natural(0), default=0, help="of the draws; default 0")
+    parser.add_argument("--seed", metavar="N", type=natural(0), default=0, help="of tokens and queries drawn; default 0")
     parser.add_argument("--prefill-chunk", metavar="N", type=natural(1), default=2048,
                         help="prompt tokens per call; default 2048")
-    parser.add_argument("--queries", default="all", help="rows of queries to store: all | window:W")
-    parser.add_argument("--attention", default="none", help="attention rows to store: none | window:W | full")
+    parser.add_argument("--queries", default="all",
+                        help="rows of queries to store: all | window:W | sample:K | window:W,sample:K; default all")
+    parser.add_argument("--attention", default="none",
+                        help="attention rows to store: none | window:W | full; default none")
+    parser.add_argument("--column-statistics", action="store_true",
+                        help="store what prompt keys received in sum; done anyway where queries are left out")
     parser.add_argument("--output-weights", action="store_true", help="store each layer's output projection too")
     parser.add_argument("--device", default="cpu", help="cpu | cuda | cuda:N; default cpu")
     parser.add_argument("--dtype", default="auto", choices=["auto", "float32", "float16", "bfloat16"],
@@ -217,8 +221,9 @@ def capture(options):
     directory = options.model if os.path.isdir(options.model) else None
     try:
         with trace(model, options.output, tokenizer, queries=options.queries, attention=options.attention,
-                   output_weights=options.output_weights, overwrite=options.overwrite, directory=directory) as session:
-            session.describe_run(str(sampling), options.prefill_chunk, options.seed)
+                   column_statistics=options.column_statistics, output_weights=options.output_weights, seed=options.seed,
+                   overwrite=options.overwrite, directory=directory) as session:
+            session.describe_run(str(sampling), options.prefill_chunk)
             answers = run(session, generator, options, prompt, notes, known, questions)
     finally:
         progress.end()

@@ -11,7 +11,7 @@ from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface
 
 _current = threading.local()  # the session whose forward call this thread is in
-QUERY_BLOCK = 64
+BLOCK_ELEMENTS = 1 << 24  # of probabilities at a time
 
 
 def current_session():
@@ -53,10 +53,15 @@ def register(kind):
     return name
 
 
+def rows_per_block(heads, keys):
+    """Queries whose probabilities are held at once: no square matrix of a long context."""
+    return max(1, min(64, BLOCK_ELEMENTS // (heads * keys)))
+
+
 def probabilities(query, key, positions, first_key, scale, window, softcap):
     """What each query gives each key: [Hq, n, keys] in float32.
 
-    query [Hq, n, d] at `positions` (an ascending list, along the path), key [Hkv, keys, d] from position `first_key` on.
+    query [Hq, n, d] at `positions` (ascending, along the path), key [Hkv, keys, d] from position `first_key` on.
     By groups of query heads: no key is copied per query head."""
     heads, count, dim = query.shape
     kv_heads, keys = key.shape[0], key.shape[1]
@@ -64,7 +69,7 @@ def probabilities(query, key, positions, first_key, scale, window, softcap):
     scores = (grouped @ key.float().transpose(1, 2)).mul_(scale).reshape(heads, count, keys)
     if softcap:
         scores = torch.tanh(scores / softcap) * softcap
-    row = torch.tensor(positions, device=scores.device)[:, None]
+    row = torch.tensor(list(positions), device=scores.device)[:, None]
     column = torch.arange(first_key, first_key + keys, device=scores.device)[None, :]
     visible = column <= row
     if window > 0:

@@ -1,6 +1,7 @@
 """What a trace says of a model and of the machine: read from the model as it runs, from its configuration only where it
 has to be."""
 import hashlib
+import json
 import os
 import platform
 import sys
@@ -110,17 +111,22 @@ def _config_json(config, directory):
 
 
 def weights_digest(directory):
-    """Over the sorted digests of the safetensors files, as kvsim capture has it; empty without any."""
+    """Over the sorted digests of the checkpoint's safetensors files, as kvsim capture has it; empty without any."""
+    names, index = ["model.safetensors"], os.path.join(directory, "model.safetensors.index.json")
+    if os.path.isfile(index):
+        with open(index, encoding="utf-8") as file:
+            names = set(json.load(file)["weight_map"].values())
+    paths = [os.path.join(directory, name) for name in names]
+    if not all(map(os.path.isfile, paths)):
+        return ""
     digests = []
-    for name in sorted(os.listdir(directory)):
-        if not name.endswith(".safetensors"):
-            continue
+    for path in paths:
         digest = hashlib.sha256()
-        with open(os.path.join(directory, name), "rb") as file:
+        with open(path, "rb") as file:
             while block := file.read(1 << 22):
                 digest.update(block)
         digests.append(digest.hexdigest())
-    return hashlib.sha256("".join(sorted(digests)).encode()).hexdigest() if digests else ""
+    return hashlib.sha256("".join(sorted(digests)).encode()).hexdigest()
 
 
 def output_weights(attention, heads):
@@ -159,5 +165,5 @@ def describe_capture(model, elem, kind):
                  f"numpy {np.__version__}, Python {platform.python_version()}",
         compute_dtype=elem, accum_dtype="f32",
         math_mode="tf32" if cuda and elem == "f32" and torch.backends.cuda.matmul.allow_tf32 else "ieee",
-        attention_kernel=f"transformers {kind}", threads=torch.get_num_threads(),
+        attention_kernel=f"transformers {kind}", cuda_version=torch.version.cuda or "" if cuda else "", threads=torch.get_num_threads(),
         rope_fp32=elem == "f32")  # transformers turns with cos and sin rounded to the model's type

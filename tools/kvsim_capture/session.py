@@ -7,8 +7,9 @@ import weakref
 import torch
 
 from . import attention, refusals
+from .column_statistics import ColumnStatistics
 from .model_description import attention_modules, describe_capture, describe_model, output_weights, tokenizer_digest
-from .row_choice import parse_rows
+from .row_choice import parse_attention, parse_queries
 from .token_text import TokenText
 from .token_tree import ROOT, Note, TokenTree
 from .trace_file import DECODE, FLAGS, PROMPT, Header, TraceError, TraceWriter
@@ -18,8 +19,8 @@ PATH_OF_CACHE = "_kvsim_path"  # on a cache: (session, token that ends the path 
 NAN = float("nan")
 
 
-def trace(model, path, tokenizer=None, *, queries="all", attention="none", output_weights=False, overwrite=False,
-          directory=None, reproducible=False):
+def trace(model, path, tokenizer=None, *, queries="all", attention="none", column_statistics=False, output_weights=False,
+          seed=0, overwrite=False, directory=None, reproducible=False):
     """Records what attention saw in every forward call of `model` inside the `with`, to a kvsim trace at `path`:
 
         with trace(model, "run.h5", tokenizer=tokenizer):
@@ -30,14 +31,18 @@ def trace(model, path, tokenizer=None, *, queries="all", attention="none", outpu
     ends, and never if it ends with an exception; the model is then as it was.
 
     tokenizer       its tokens' text goes into the trace
-    queries         rows of queries to store: all | window:W (the last W of each prompt and all generated ones)
-    attention       attention rows to store, recomputed in float32: none | window:W | full
-    output_weights  store each layer's output projection as well
-    directory       of the checkpoint: its config.json verbatim and the digest of its weights go into the trace
-    reproducible    leave out what another run would not repeat: times, dates, threads
+    queries            rows of queries to store: all | window:W (the last W of each prompt and all generated ones) |
+                       sample:K (K others, drawn by `seed`) | window:W,sample:K
+    attention          attention rows to store, recomputed in float32: none | window:W | full
+    column_statistics  store what the first prompt's keys received in sum; done anyway where queries are left out
+    output_weights     store each layer's output projection as well
+    directory          of the checkpoint: its config.json verbatim and the digest of its weights go into the trace
+    reproducible       leave out what another run would not repeat: times, dates, threads
     """
-    return Session(model, path, tokenizer, parse_rows(queries, "queries", "all", False),
-                   parse_rows(attention, "attention", "full", True), output_weights, overwrite, directory, reproducible)
+    query_rows = parse_queries(queries, "queries", seed)
+    return Session(model, path, tokenizer, query_rows, parse_attention(attention, "attention"),
+                   column_statistics or not query_rows.everything, output_weights, seed, overwrite, directory,
+                   reproducible)
 
 
 class _Call:
@@ -49,16 +54,17 @@ class _Call:
         self.start = start
         self.layers = set()
         self.query_rows, self.attention_rows = [], []  # rows of this call that are stored
+        self.counted = False  # whether its new tokens count in the column statistics
 
 
 class Session:
     """Use trace()."""
 
-    def __init__(self, model, path, tokenizer, queries, attention_rows, with_output_weights, overwrite, directory,
-                 reproducible):
+    def __init__(self, model, path, tokenizer, queries, attention_rows, with_columns, with_output_weights, seed, overwrite,
+                 directory, reproducible):
         self._model, self._path, self._tokenizer = model, path, tokenizer
         self._queries, self._attention_rows = queries, attention_rows
-        self._with_output_weights, self._overwrite = with_output_weights, overwrite
+        self._with_columns, self._with_output_weights, self._overwrite = with_columns, with_output_weights, overwrite
         self._directory, self._reproducible = directory, reproducible
         self._id = uuid.uuid4().hex
         self._tree = TokenTree()
@@ -66,7 +72,7 @@ class Session:
         self._caches = weakref.WeakSet()
         self._call = self._prompt_length = self._chosen = None
         self._notes, self._flags_known = {}, FLAGS["generated"]
-        self._sampling, self._prefill_chunk, self._seed = "greedy", 0, 0
+        self._sampling, self._prefill_chunk, self._seed = "greedy", 0, seed
         self._undo = []
 
     # Opening and closing.
@@ -83,6 +89,7 @@ class Session:
         if self._dtype not in ELEMS:
             raise TraceError(f"computes in {self._dtype}; float32, float16 and bfloat16 are traced", type(model).__name__)
         self._about = describe_model(model, self._directory)
+        self._columns = ColumnStatistics(self._about) if self._with_columns else None
         self._capture = describe_capture(model, ELEMS[self._dtype], self._kind)
         self._writer = TraceWriter(self._path, self._about, ELEMS[self._dtype], self._overwrite)
         try:
@@ -109,6 +116,8 @@ class Session:
             self._require_whole_calls()
             if len(self._tree) == 0:
                 raise TraceError("no forward call ran inside the with: there is nothing to trace", self._path)
+            if self._columns is not None and self._columns.tokens:
+                self._columns.store(self._writer)
             self._writer.finish(self._header())
         finally:
             self._writer.discard()
@@ -146,9 +155,9 @@ class Session:
         self._prompt_length = first + len(notes)
         self._flags_known |= flags_known
 
-    def describe_run(self, sampling, prefill_chunk, seed):
+    def describe_run(self, sampling, prefill_chunk):
         """How tokens are chosen, and how many prompt tokens a call takes at most (0: all)."""
-        self._sampling, self._prefill_chunk, self._seed = sampling, prefill_chunk, seed
+        self._sampling, self._prefill_chunk = sampling, prefill_chunk
 
     # One call of generate().
 
@@ -173,9 +182,9 @@ class Session:
 
         self._sampling = "greedy"
         if option("do_sample"):
-            given = [(name.replace("_", "-"), option(name)) for name in ("temperature", "top_k", "top_p", "min_p")]
-            self._sampling = ", ".join(f"{name} {value:g}" for name, value in given if value is not None)
-            self._seed = torch.initial_seed()
+            usual = {"temperature": None, "top_k": 0, "top_p": 1.0, "min_p": None}
+            self._sampling = ", ".join(f"{name.replace('_', '-')} {option(name):g}" for name, off in usual.items()
+                                       if option(name) not in (None, off)) or "from the whole distribution"
 
     # One forward call.
 
@@ -193,7 +202,7 @@ class Session:
         attention.set_current_session(self)
 
     def _append_tokens(self, tip, new):
-        call = self._call
+        call, linear = self._call, tip == len(self._tree) - 1
         prompt = self._prompt_length
         if prompt is None:  # forward calls of the user's own: one token after others is a generated one
             prompt = call.past + (0 if call.count == 1 and call.past > 0 else call.count)
@@ -206,14 +215,17 @@ class Session:
                 logprob = float(self._chosen[1].float().log_softmax(-1)[token_id])
             note = self._notes.get(position, Note()) if not generated else Note(self._role_after(tip))
             row = call.count - call.new + len(self._tree) - call.first
-            if self._queries.keeps(position + 1, prompt):
+            if self._queries.keeps(position, prompt):
                 call.query_rows.append(row)
                 self._query_token.append(len(self._tree))
-            if self._attention_rows.keeps(position + 1, prompt):
+            if self._attention_rows.keeps(position, prompt):
                 call.attention_rows.append(row)
                 self._attention_token.append(len(self._tree))
             tip = self._tree.append(tip, token_id, DECODE if generated else PROMPT, note, logprob)
         call.tip = tip
+        if self._columns is not None:
+            prompt_only = DECODE not in self._tree.phase[call.first:]
+            call.counted = self._columns.counts(linear, prompt_only, call.new)
         self._chosen = None
 
     def _role_after(self, tip):
@@ -234,8 +246,11 @@ class Session:
             self._thread.append("v", layer, value[:, -call.new:])
         if call.query_rows:
             self._thread.append("q", layer, _rows(query, call.query_rows))
-        for begin in range(0, len(call.attention_rows), attention.QUERY_BLOCK):
-            self._store_attention(layer, query, key, call.attention_rows[begin:begin + attention.QUERY_BLOCK], about)
+        if call.counted:
+            self._columns.add(layer, query[:, -call.new:], key, call.past + call.count - call.new)
+        step = attention.rows_per_block(about.n_q_heads, key.shape[1])
+        for begin in range(0, len(call.attention_rows), step):
+            self._store_attention(layer, query, key, call.attention_rows[begin:begin + step], about)
 
     def _check_tensors(self, layer, query, key, value, keywords):
         call, about = self._call, self._about
@@ -343,7 +358,7 @@ class Session:
             header.token_logprob = tree.logprob
         if len(self._query_token) < len(tree):
             header.query_token = self._query_token
-        if self._attention_rows.window != 0:
+        if not self._attention_rows.nothing:
             header.attention_token = self._attention_token
         if not self._reproducible:
             header.file_uuid = str(uuid.uuid4())

@@ -19,14 +19,15 @@ import h5py
 import numpy as np
 from h5py import h5a, h5d, h5f, h5g, h5p, h5s, h5t
 
-SCHEMA_MAJOR, SCHEMA_MINOR = 1, 2
+SCHEMA_MAJOR, SCHEMA_MINOR = 1, 3
 MAX_TEXT = 32768
 MAX_CONFIG = 1 << 20
 MAX_TOKENS = 1 << 24
 ATTENTION_CHUNK = 65536
 
 # Bits of the root attribute `features`.
-ALL_QUERIES, SOME_QUERIES, ATTENTION_ROWS, TIMES, TEXT, OUTPUT_WEIGHTS = 1 << 0, 1 << 1, 1 << 2, 1 << 4, 1 << 6, 1 << 7
+ALL_QUERIES, SOME_QUERIES, ATTENTION_ROWS, TIMES = 1 << 0, 1 << 1, 1 << 2, 1 << 4
+COLUMN_STATISTICS, TEXT, OUTPUT_WEIGHTS = 1 << 5, 1 << 6, 1 << 7
 
 # Phases of segments and passes, roles of segments, flags of tokens.
 PROMPT, DECODE, TEACHER_FORCED = 0, 1, 2
@@ -104,6 +105,8 @@ class Capture:
     verified: str = ""
     workload: str = ""
     workload_item: str = ""
+    driver: str = ""
+    cuda_version: str = ""
     threads: int = 0
     prefill_chunk: int = 0
     seed: int = 0
@@ -322,6 +325,7 @@ class _Layer:
         self.rows_group = self.rows = None
         self.first_key, self.ptr = [], [0]
         self.has_output_weights = False
+        self.counted_tokens = 0
 
 
 class TraceWriter:
@@ -398,6 +402,18 @@ class TraceWriter:
         stream.finish()
         target.has_output_weights = True
 
+    def put_column_statistics(self, layer, total, squares):
+        """Sum and sum of squares of the attention that each of the first C tokens received from all of them: float32
+        [n_q_heads, C]."""
+        target = self._layers[layer]
+        group = _create_group(target.group, "column")
+        for name, values in (("sum", total), ("sum_squares", squares)):
+            stream = _RowStream(group, name, "f32", self.model.n_q_heads, 1, ATTENTION_CHUNK, self._checksum,
+                                third_axis=False)
+            stream.append(np.ascontiguousarray(values)[:, :, None])
+            stream.finish()
+        target.counted_tokens = total.shape[1]
+
     def finish(self, header):
         """Writes `header`, closes the file and gives it its name."""
         _check_header(header, self.model, self.path)
@@ -430,6 +446,20 @@ class TraceWriter:
                                  f"{expected} and {n_attention}", self.path)
             if layer.has_output_weights != self._layers[0].has_output_weights:
                 raise TraceError("output weights are in some layers only", self.path)
+            if layer.counted_tokens != self._layers[0].counted_tokens:
+                raise TraceError("column statistics are in some layers only", self.path)
+        self._check_counted(header)
+
+    def _check_counted(self, header):
+        """The first tokens: the whole prompt of the first sequence, its segments one after the other."""
+        counted = self._layers[0].counted_tokens
+        for index, segment in enumerate(header.segments):
+            if counted <= 0:
+                break
+            _require(segment.phase == PROMPT and segment.parent == index - 1,
+                     "column statistics count tokens that are not of one prompt", self.path)
+            counted -= segment.count
+        _require(counted == 0, "column statistics count a part of a segment", self.path)
 
     def _finish_layer(self, index, layer, header):
         """Returns the digests of k, v and q as one text."""
@@ -452,6 +482,7 @@ class TraceWriter:
         features = ALL_QUERIES if header.query_token is None else SOME_QUERIES
         features |= ATTENTION_ROWS if self._layers[0].rows is not None else 0
         features |= TIMES if header.layer_ns is not None or header.attn_ns is not None else 0
+        features |= COLUMN_STATISTICS if self._layers[0].counted_tokens else 0
         features |= TEXT if header.token_text is not None else 0
         features |= OUTPUT_WEIGHTS if self._layers[0].has_output_weights else 0
         root = self._file
@@ -527,7 +558,7 @@ def _write_capture(place, capture):
                  "math_mode", "attention_kernel", "sampling", "q_policy", "row_policy", "verified"):
         _put_text(place, name, getattr(capture, name))
     _put_text(place, "layers_kept", "all")
-    for name in ("workload", "workload_item"):
+    for name in ("workload", "workload_item", "driver", "cuda_version"):
         if getattr(capture, name):
             _put_text(place, name, getattr(capture, name))
     _put(place, "threads", "<u4", capture.threads)
