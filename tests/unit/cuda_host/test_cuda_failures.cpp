@@ -1,0 +1,147 @@
+// What goes wrong with a device, on a machine where it can be made to: told with exit code 2 and what to do,
+// and no file left.
+#include <catch2/catch.hpp>
+#include <filesystem>
+
+#include "host_cuda.hpp"
+#include "sim/base/error.hpp"
+#include "tests/unit/capture/golden_run.hpp"
+#include "tests/unit/traces/scratch.hpp"
+#include "traces/capture/capture.hpp"
+#include "traces/capture/cuda/cuda_run.hpp"
+
+namespace kvsim::capture {
+namespace {
+
+using Catch::Matchers::Contains;
+using host_cuda::machine;
+
+constexpr std::size_t kMebibyte = std::size_t{1} << 20;
+
+CaptureOptions options_in(const test::Scratch& scratch, const std::string& device = "cuda") {
+  CaptureOptions options;
+  options.model_dir = KVSIM_SOURCE_DIR "/tests/golden/capture/llama_tied";
+  options.tokens_file = scratch.file("ids.txt");
+  options.output = scratch.file("run.h5");
+  options.device = device;
+  options.max_new_tokens = 3;
+  std::ofstream(options.tokens_file) << "10 20 30 40 50 60 70 80 90 100 110";
+  return options;
+}
+
+/// What a capture says that fails; "" when it does not.
+std::string problem(const CaptureOptions& options, ErrorKind kind = ErrorKind::usage) {
+  try {
+    Progress progress;
+    run_capture(options, progress);
+  } catch (const Error& error) {
+    CHECK(error.kind() == kind);
+    CHECK_FALSE(std::filesystem::exists(options.output));
+    CHECK_FALSE(std::filesystem::exists(options.output + ".partial"));
+    CHECK(host_cuda::device_bytes_used() == 0);
+    CHECK(host_cuda::pinned_bytes_used() == 0);
+    return error.what();
+  }
+  std::filesystem::remove(options.output);
+  return {};
+}
+
+}  // namespace
+
+TEST_CASE("no device, no driver, the wrong driver") {
+  const test::Scratch scratch;
+  const host_cuda::Restored restored;
+  CHECK_THAT(problem(options_in(scratch, "cuda:7")), Contains("no CUDA device 7") && Contains("cuda:1"));
+  machine().devices = 0;
+  CHECK_THAT(problem(options_in(scratch)), Contains("no CUDA device"));
+  machine().driver = cudaErrorInsufficientDriver;
+  machine().driver_version = 11040;
+  CHECK_THAT(problem(options_in(scratch)), Contains("supports CUDA 11.4") && Contains("newer driver"));
+  machine().driver_version = 0;
+  CHECK_THAT(problem(options_in(scratch)), Contains("no NVIDIA driver"));
+}
+
+TEST_CASE("what the run needs is told before anything is allocated") {
+  const test::Scratch scratch;
+  const host_cuda::Restored restored;
+  machine().memory = 100 * kMebibyte;
+  CaptureOptions options = options_in(scratch);
+  options.compute = "f32";
+  const std::string told = problem(options);
+  CHECK_THAT(
+      told, Contains("weights 0.2 MiB") && Contains("cache of 14 tokens") && Contains("passes of 11 tokens"));
+  CHECK_THAT(told,
+             Contains("of 100.0 MiB are free") && Contains("--prefill-chunk") && Contains("--compute bf16"));
+  options.compute = "bf16";
+  CHECK_THAT(problem(options), Contains("weights 0.1 MiB") && !Contains("--compute"));
+}
+
+TEST_CASE("memory that runs out anywhere on the way leaves nothing behind") {
+  const test::Scratch scratch;
+  const host_cuda::Restored restored;
+  // Another program takes what the need was held against: less and less is left.
+  bool ran = false, failed = false;
+  for (std::size_t kibibytes = 64; !ran; kibibytes += kibibytes / 2) {
+    machine().pinned = kibibytes << 10;
+    const std::string told = problem(options_in(scratch));
+    ran = told.empty();
+    failed = failed || !ran;
+    if (!ran) CHECK_THAT(told, Contains("page-locked"));
+  }
+  CHECK(failed);
+}
+
+TEST_CASE("a device that breaks while it computes") {
+  const test::Scratch scratch;
+  const host_cuda::Restored restored;
+  machine().launching = cudaErrorNoKernelImageForDevice;
+  CHECK_THAT(problem(options_in(scratch)), Contains("no code for the CUDA device"));
+  machine().launching = cudaErrorIllegalAddress;
+  CHECK_THAT(problem(options_in(scratch), ErrorKind::bug), Contains("CUDA"));
+}
+
+TEST_CASE("the memory a run takes is what was said it needs") {
+  const GoldenCheckpoint golden("qwen3_qk_norm");
+  const std::vector<std::int32_t> tokens = golden.tokens();
+  const host_cuda::Restored restored;
+  const auto used = [&](Elem compute) {
+    const auto model =
+        cuda::open_cuda_run(0, golden.config, golden.weights,
+                            {.capacity = 40, .elem = compute, .compute = compute, .pass_tokens = 40});
+    RunObserver nobody;
+    model->forward(tokens, nobody);
+    return host_cuda::device_bytes_used();
+  };
+  for (const Elem compute : {Elem::f32, Elem::bf16}) {
+    const std::size_t taken = used(compute);
+    // What is set aside for cuBLAS and the code of kernels, 256 MiB, holds its workspace of 32.
+    const std::size_t needed = taken + (256 - 32) * kMebibyte;
+    machine().memory = needed;
+    CHECK(used(compute) == taken);
+    machine().memory = needed - 1;
+    CHECK_THROWS_WITH(used(compute), Contains("the run needs"));
+    machine().memory = std::size_t{1} << 30;
+  }
+}
+
+TEST_CASE("work reaches the host in order, however fast or slow the device") {
+  const GoldenCheckpoint golden("qwen2_late_window");
+  const auto run = [&] {
+    const auto model =
+        cuda::open_cuda_run(0, golden.config, golden.weights, {.capacity = golden.tokens().size()});
+    return record(*model, golden, 16);
+  };
+  const Run lazy = run();
+  const host_cuda::Restored restored;
+  machine().eager = true;
+  machine().order = host_cuda::Order::shuffled;
+  const Run eager = run();
+  CHECK((eager.recorder.q == lazy.recorder.q));
+  CHECK((eager.recorder.k == lazy.recorder.k));
+  CHECK((eager.recorder.v == lazy.recorder.v));
+  CHECK((eager.recorder.rows == lazy.recorder.rows));
+  CHECK((eager.recorder.out == lazy.recorder.out));
+  CHECK((eager.logits == lazy.logits));
+}
+
+}  // namespace kvsim::capture
