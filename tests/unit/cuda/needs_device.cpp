@@ -1,0 +1,23 @@
+// Without a device nothing here can be shown: the run says so and ends as skipped, before its first test.
+#include <cstdio>
+#include <cstdlib>
+
+#include "sim/base/error.hpp"
+#include "traces/capture/cuda/cuda_device.hpp"
+
+namespace kvsim::capture::cuda {
+namespace {
+
+constexpr int kSkipped = 77;  // what tests/CMakeLists.txt calls SKIP_RETURN_CODE
+
+[[maybe_unused]] const DeviceDescription kDevice = [] {
+  try {
+    return open_device(0);
+  } catch (const Error& error) {
+    std::printf("SKIPPED: %s\n", error.what());
+    std::exit(kSkipped);
+  }
+}();
+
+}  // namespace
+}  // namespace kvsim::capture::cuda
