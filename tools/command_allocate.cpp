@@ -7,11 +7,11 @@
 #include "policies/builtin.hpp"
 #include "sim/allocation_shares.hpp"
 #include "sim/table_files.hpp"
+#include "tools/chosen_sequences.hpp"
 #include "tools/command.hpp"
 #include "tools/progress_display.hpp"
 #include "tools/result_output.hpp"
 #include "tools/whole_number.hpp"
-#include "traces/reader.hpp"
 
 namespace kvsim::tools {
 namespace {
@@ -23,7 +23,7 @@ constexpr const char* kExamples = R"(Examples:
 
 struct Options {
   std::vector<std::string> files;
-  std::string policy, budget, output;
+  std::string policy, budget, output, sequence;
   double sample = 1;
   unsigned threads = 0;
   std::uint64_t seed = 0;
@@ -43,14 +43,12 @@ void add(Shares& sum, const Shares& shares, const std::string& file) {
     for (std::size_t head = 0; head < sum[layer].size(); ++head) sum[layer][head] += shares[layer][head];
 }
 
-Shares shares_of(const std::string& file, sim::Request request, const Options& options) {
-  const std::unique_ptr<trace::Source> source = trace::open_trace(file);
-  const trace::Sequence sequence(*source);
-  const sim::TableFiles tables(sequence);
+Shares shares_of(const ChosenSequence& chosen, sim::Request request, bool quiet) {
+  const sim::TableFiles tables(chosen.sequence);
   request.tables = &tables;
   Progress progress;
-  const ProgressDisplay display(progress, file, options.quiet);
-  return sim::allocation_shares(sequence, request, progress);
+  const ProgressDisplay display(progress, chosen.name, quiet);
+  return sim::allocation_shares(chosen.sequence, request, progress);
 }
 
 void run_allocate(const Options& options) {
@@ -65,8 +63,10 @@ void run_allocate(const Options& options) {
   Shares mean;
   boost::json::array names;
   for (const std::size_t run : sim::sampled_runs(options.files.size(), options.sample, options.seed)) {
-    add(mean, shares_of(options.files[run], request, options), options.files[run]);
-    names.emplace_back(options.files[run]);
+    for (const ChosenSequence& chosen : chosen_sequences(options.files[run], options.sequence)) {
+      add(mean, shares_of(chosen, request, options.quiet), chosen.name);
+      names.emplace_back(chosen.name);
+    }
   }
   boost::json::array layers;
   for (std::vector<double>& layer : mean) {
@@ -74,7 +74,7 @@ void run_allocate(const Options& options) {
     layers.push_back(boost::json::array(layer.begin(), layer.end()));
   }
   if (!options.quiet)
-    std::cerr << "averaged over " << names.size() << " of " << options.files.size() << " traces\n";
+    std::cerr << "averaged over " << names.size() << " runs of " << options.files.size() << " traces\n";
   boost::json::object document;
   document["policy"] = request.cells[0].composition.params;
   document["budget"] = request.cells[0].budget.text;
@@ -105,6 +105,7 @@ void add_allocate_command(CLI::App& app) {
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str()
       ->type_name("SHARE");
+  command->add_option("--sequence", options->sequence, kSequenceHelp)->type_name("N|all");
   command->add_option("-o,--output", options->output, "The shares go to this file instead of standard output")
       ->type_name("FILE");
   command->add_option("--threads", options->threads, "Never changes a result (default: all)")

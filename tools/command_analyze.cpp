@@ -7,12 +7,11 @@
 #include "analysis/kinds/kind.hpp"
 #include "policies/builtin.hpp"
 #include "sim/base/number_text.hpp"
+#include "tools/chosen_sequences.hpp"
 #include "tools/command.hpp"
 #include "tools/formatted_output.hpp"
 #include "tools/progress_display.hpp"
 #include "tools/result_output.hpp"
-#include "traces/reader.hpp"
-#include "traces/sequence.hpp"
 
 namespace kvsim::tools {
 namespace {
@@ -24,7 +23,7 @@ constexpr const char* kExamples = R"(Examples:
 
 struct Options {
   std::vector<std::string> files;
-  std::string format = "table", output;
+  std::string format = "table", output, sequence;
   std::vector<std::string> values;  ///< one per setting of the kind
   unsigned threads = 0;
   bool quiet = false, overwrite = false;
@@ -49,15 +48,15 @@ void run_kind(const analysis::Kind& kind, const Options& options) {
     document.settings.emplace_back(entry.setting.name, typed(entry.value));
   document.notes = kind.notes;
   for (const std::string& file : options.files) {
-    const std::unique_ptr<trace::Source> source = trace::open_trace(file);
-    const trace::Sequence sequence(*source);
-    document.traces.push_back(
-        {file, source->content_sha256(), sequence.prompt_length(), sequence.decode_length()});
-    Progress progress;
-    const ProgressDisplay display(progress, file, options.quiet);
-    for (std::vector<analysis::Value>& row :
-         kind.measure({file, sequence, settings, policy::builtin(), options.threads, progress}))
-      document.records.rows.push_back(std::move(row));
+    for (const ChosenSequence& chosen : chosen_sequences(file, options.sequence)) {
+      document.traces.push_back({chosen.name, chosen.source->content_sha256(),
+                                 chosen.sequence.prompt_length(), chosen.sequence.decode_length()});
+      Progress progress;
+      const ProgressDisplay display(progress, chosen.name, options.quiet);
+      for (std::vector<analysis::Value>& row : kind.measure(
+               {chosen.name, chosen.sequence, settings, policy::builtin(), options.threads, progress}))
+        document.records.rows.push_back(std::move(row));
+    }
   }
   if (kind.summarise != nullptr) document.records = kind.summarise(document.records, settings);
   output.commit(document);
@@ -78,6 +77,7 @@ void add_kind(CLI::App& analyze, const analysis::Kind& kind) {
         ->type_name(setting.type)
         ->default_str(setting.standard);
   }
+  command->add_option("--sequence", options->sequence, kSequenceHelp)->type_name("N|all");
   command->add_option("--format", options->format, kFormats)->capture_default_str();
   command->add_option("-o,--output", options->output, "Results go to this file instead of standard output")
       ->type_name("FILE");

@@ -10,6 +10,7 @@
 #include "policies/builtin.hpp"
 #include "sim/base/error.hpp"
 #include "sim/table_files.hpp"
+#include "tools/chosen_sequences.hpp"
 #include "tools/command.hpp"
 #include "tools/cost_allocators.hpp"
 #include "tools/cost_calibration.hpp"
@@ -21,7 +22,6 @@
 #include "tools/progress_display.hpp"
 #include "tools/replay_request.hpp"
 #include "tools/traced_model.hpp"
-#include "traces/reader.hpp"
 
 namespace kvsim::tools {
 namespace {
@@ -46,7 +46,7 @@ struct OutputOptions {
 };
 
 struct Options : OutputOptions {
-  std::string model, machine, trace, plot, prompt, generate = "256", batch = "1";
+  std::string model, machine, trace, sequence, plot, prompt, generate = "256", batch = "1";
   std::vector<std::string> policies, budgets, sweep, fit, calibrate;
   ServingOptions serving;
   unsigned threads = 0;
@@ -214,8 +214,9 @@ void run_traced(const Options& options) {
   for (const std::string& text : options.sweep)
     if (parse_axis(text).name != "budget")
       usage_error("the prompt and what is generated are the trace's", "--sweep " + text);
-  const std::unique_ptr<trace::Source> source = trace::open_trace(options.trace);
-  const trace::Sequence sequence(*source);
+  if (options.sequence == "all") usage_error("one sequence is priced at a time", "--sequence all");
+  const ChosenSequence chosen = chosen_sequences(options.trace, options.sequence).front();
+  const trace::Sequence& sequence = chosen.sequence;
   refuse_to_overwrite_input(options.output, options.trace);
   analysis::CostStudy study = study_of(options, traced_model(sequence, options.trace, options.model));
   study.prompts = {sequence.prompt_length()};
@@ -227,15 +228,15 @@ void run_traced(const Options& options) {
   request.tables = &tables;
   Progress progress;
   const sim::Outcome outcome = [&] {
-    const ProgressDisplay display(progress, options.trace, options.quiet);
+    const ProgressDisplay display(progress, chosen.name, options.quiet);
     return sim::replay(sequence, request, progress);
   }();
   analysis::Document document = document_of(study);
   document.traces.push_back(
-      {options.trace, source->content_sha256(), sequence.prompt_length(), sequence.decode_length()});
+      {chosen.name, chosen.source->content_sha256(), sequence.prompt_length(), sequence.decode_length()});
   document.settings.emplace_back("seed", request.seed);
   const std::vector<analysis::CostRow> rows =
-      analysis::replayed_cost_rows(study, options.trace, request, outcome);
+      analysis::replayed_cost_rows(study, chosen.name, request, outcome);
   analysis::refuse_only_skipped(rows);
   show(options, study, rows, std::move(document));
 }
@@ -423,6 +424,11 @@ void add_question_options(CLI::App& command, Options& options) {
                   "and generated tokens are the run's; the model is its own unless --model names one of\n"
                   "the same shape")
       ->type_name("FILE");
+  command
+      .add_option("--sequence", options.sequence,
+                  "Of a trace with several: which one, from 0 (default: the first)")
+      ->needs("--trace")
+      ->type_name("N");
   command
       .add_option("--sweep", options.sweep,
                   "Every value with every other: prompt=8K,32K batch=1..64:x2 budget=5%..50%:+5%\n"

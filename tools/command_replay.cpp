@@ -12,6 +12,7 @@
 #include "sim/decisions.hpp"
 #include "sim/replay.hpp"
 #include "sim/table_files.hpp"
+#include "tools/chosen_sequences.hpp"
 #include "tools/command.hpp"
 #include "tools/formatted_output.hpp"
 #include "tools/progress_display.hpp"
@@ -19,8 +20,6 @@
 #include "tools/result_output.hpp"
 #include "tools/traced_model.hpp"
 #include "tools/whole_number.hpp"
-#include "traces/reader.hpp"
-#include "traces/sequence.hpp"
 
 namespace kvsim::tools {
 namespace {
@@ -36,19 +35,10 @@ constexpr const char* kExamples = R"(Examples:
 
 struct Options {
   std::vector<std::string> files, policies, budgets;
-  std::string per = "all", format = "table", output, decisions, machine, model;
+  std::string per = "all", format = "table", output, decisions, machine, model, sequence;
   unsigned threads = 0;
   std::uint64_t seed = 0, memory_limit = 0;
   bool quiet = false, overwrite = false;
-};
-
-/// A trace about to be replayed.
-struct Study {
-  std::string file;
-  std::unique_ptr<trace::Source> source;
-  trace::Sequence sequence;
-
-  explicit Study(const std::string& path) : file(path), source(trace::open_trace(path)), sequence(*source) {}
 };
 
 sim::Request make_request(const Options& options, analysis::Inputs& inputs) {
@@ -65,10 +55,10 @@ sim::Request make_request(const Options& options, analysis::Inputs& inputs) {
   return request;
 }
 
-std::string describe(const Study& study) {
+std::string describe(const ChosenSequence& study) {
   const trace::Model& model = study.sequence.model();
   std::ostringstream text;
-  text << "trace   " << study.file << ": " << (model.name.empty() ? "unnamed model" : model.name) << ", "
+  text << "trace   " << study.name << ": " << (model.name.empty() ? "unnamed model" : model.name) << ", "
        << model.n_layers << " layers, " << model.n_q_heads << " query and " << model.n_kv_heads
        << " KV heads of " << model.head_dim << ", prompt " << study.sequence.prompt_length() << ", decode "
        << study.sequence.decode_length();
@@ -76,10 +66,10 @@ std::string describe(const Study& study) {
 }
 
 /// A row per cell and step must fit a table that somebody can still read.
-void check_steps(const std::vector<Study>& studies, const sim::Request& request) {
+void check_steps(const std::vector<ChosenSequence>& studies, const sim::Request& request) {
   std::uint64_t rows = 0;
-  for (const Study& study : studies) {
-    if (study.sequence.decode_length() == 0) usage_error("has no decode step to report", study.file);
+  for (const ChosenSequence& study : studies) {
+    if (study.sequence.decode_length() == 0) usage_error("has no decode step to report", study.name);
     rows += request.cells.size() * study.sequence.decode_length();
   }
   if (rows > analysis::kMostStepRows)
@@ -89,15 +79,13 @@ void check_steps(const std::vector<Study>& studies, const sim::Request& request)
 }
 
 /// Tells what will be done and refuses what does not fit, before any of it is done.
-void announce(const std::vector<Study>& studies, const sim::Request& request, const analysis::Inputs& inputs,
-              const Options& options, analysis::Format format) {
+void announce(const std::vector<ChosenSequence>& studies, const sim::Request& request,
+              const analysis::Inputs& inputs, const Options& options, analysis::Format format) {
   if (request.each_step) check_steps(studies, request);
   std::uint64_t memory = 0;
-  for (const Study& study : studies) {
+  for (const ChosenSequence& study : studies) {
     memory = std::max(memory, sim::estimate_bytes(study.sequence, request));
     if (!options.quiet) std::cerr << describe(study) << '\n';
-    if (const std::size_t n = study.source->header().sequence_leaf.size(); n > 1)
-      note(study.file + " holds " + std::to_string(n) + " sequences; the first is replayed");
   }
   if (options.memory_limit > 0 && memory > options.memory_limit)
     usage_error("this replay needs about " + analysis::bytes_text(memory) + " of memory, the limit is " +
@@ -140,7 +128,7 @@ void tell_what_surprises(const std::vector<analysis::Row>& rows) {
 class Pricing {
  public:
   /// Without a machine nothing is priced. Throws Error(usage) for what cannot be.
-  Pricing(const Options& options, analysis::Scope scope, const std::vector<Study>& studies) {
+  Pricing(const Options& options, analysis::Scope scope, const std::vector<ChosenSequence>& studies) {
     if (options.machine.empty()) {
       if (!options.model.empty())
         usage_error("is of --machine, which is missing", "--model", "Say --machine too: kvsim cost machines");
@@ -150,8 +138,8 @@ class Pricing {
       usage_error("prices whole models", "--machine", "Ask for --per all, the default.");
     base_.machine = cost::find_machine(options.machine);
     base_.batches = {1};
-    for (const Study& study : studies)
-      models_.push_back(traced_model(study.sequence, study.file, options.model));
+    for (const ChosenSequence& study : studies)
+      models_.push_back(traced_model(study.sequence, study.name, options.model));
   }
 
   void tell(analysis::Inputs& inputs) const {
@@ -184,22 +172,22 @@ class Pricing {
   std::vector<cost::Model> models_{};
 };
 
-std::vector<analysis::Row> replay_all(const std::vector<Study>& studies, const sim::Request& request,
+std::vector<analysis::Row> replay_all(const std::vector<ChosenSequence>& studies, const sim::Request& request,
                                       const Options& options, analysis::Scope scope, const Pricing& pricing) {
   std::vector<analysis::Row> rows;
   for (std::size_t i = 0; i < studies.size(); ++i) {
-    const Study& study = studies[i];
+    const ChosenSequence& study = studies[i];
     Progress progress;
     sim::Outcome outcome;
     {
-      const ProgressDisplay display(progress, study.file, options.quiet);
+      const ProgressDisplay display(progress, study.name, options.quiet);
       const sim::TableFiles tables(study.sequence);
       sim::Request with_files = request;
       with_files.tables = &tables;
       outcome = sim::replay(study.sequence, with_files, progress);
     }
-    std::vector<analysis::Row> made = analysis::make_rows(study.file, request, outcome, scope);
-    pricing.add_to(made, i, study.file, request, outcome);
+    std::vector<analysis::Row> made = analysis::make_rows(study.name, request, outcome, scope);
+    pricing.add_to(made, i, study.name, request, outcome);
     rows.insert(rows.end(), made.begin(), made.end());
     const bool some_ran = std::any_of(outcome.cells.begin(), outcome.cells.end(),
                                       [](const sim::CellOutcome& cell) { return cell.skipped.empty(); });
@@ -222,14 +210,18 @@ void run_replay(const Options& options) {
   inputs.seed = options.seed;
   const sim::Request request = make_request(options, inputs);
 
-  std::vector<Study> studies;
+  std::vector<ChosenSequence> studies;
   for (const std::string& file : options.files) {
     refuse_to_overwrite_input(options.output, file);
     refuse_to_overwrite_input(options.decisions, file);
-    const Study& study = studies.emplace_back(file);
-    inputs.traces.push_back({file, study.source->content_sha256(), study.sequence.prompt_length(),
-                             study.sequence.decode_length()});
+    for (ChosenSequence& study : chosen_sequences(file, options.sequence))
+      studies.push_back(std::move(study));
   }
+  if (!options.decisions.empty() && studies.size() > 1)
+    usage_error("decisions are those of one sequence", "--decisions", "Choose it: --sequence N");
+  for (const ChosenSequence& study : studies)
+    inputs.traces.push_back({study.name, study.source->content_sha256(), study.sequence.prompt_length(),
+                             study.sequence.decode_length()});
   const Pricing pricing(options, scope, studies);
   pricing.tell(inputs);
   FormattedOutput output(format, options.output, options.overwrite);
@@ -271,6 +263,7 @@ void add_replay_command(CLI::App& app) {
   command
       ->add_option("--model", options->model, "With --machine: the model, if traces do not hold its config")
       ->type_name("NAME");
+  command->add_option("--sequence", options->sequence, kSequenceHelp)->type_name("N|all");
   command->add_option("--per", options->per, "A row per: all | layer | head | step")->capture_default_str();
   command->add_option("--format", options->format, kFormats)->capture_default_str();
   command->add_option("-o,--output", options->output, "Results go to this file instead of standard output")

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "analysis/text_table.hpp"
 #include "traces/schema.hpp"
 
 namespace kvsim::tools {
@@ -96,6 +97,64 @@ std::string time_text(const PhaseSum& sum) {
                 static_cast<double>(sum.tokens) / (static_cast<double>(sum.ns) * 1e-9));
   return human_seconds(sum.ns) + " in " + std::to_string(sum.passes) +
          (sum.passes == 1 ? " pass" : " passes") + rate;
+}
+
+constexpr std::array kRoles{"", "system", "user", "assistant", "tool", "document"};
+
+const char* phase_name(trace::Phase phase) {
+  return phase == trace::Phase::prompt   ? "prompt"
+         : phase == trace::Phase::decode ? "decode"
+                                         : "teacher-forced";
+}
+
+/// "0, 2" of the sequences that end with a segment.
+std::string sequences_ending(const Header& header, std::size_t segment) {
+  std::string out;
+  for (std::size_t i = 0; i < header.sequence_leaf.size(); ++i)
+    if (header.sequence_leaf[i] == segment) out += (out.empty() ? "" : ", ") + std::to_string(i);
+  return out;
+}
+
+constexpr std::size_t kMostSegmentLines = 100;
+
+/// More than a prompt and what follows it: the tree, a line per segment.
+void write_segments(std::ostream& out, const Header& header) {
+  if (header.segments.size() <= 2 && header.sequence_leaf.size() <= 1) return;
+  analysis::TextTable table;
+  table.add_column("segment", analysis::Align::right);
+  table.add_column("after", analysis::Align::right);
+  table.add_column("phase", analysis::Align::left);
+  table.add_column("turn", analysis::Align::right);
+  table.add_column("role", analysis::Align::left);
+  table.add_column("tokens", analysis::Align::right);
+  table.add_column("before them", analysis::Align::right);
+  table.add_column("ends sequence", analysis::Align::left);
+  const std::size_t n = std::min(header.segments.size(), kMostSegmentLines);
+  for (std::size_t s = 0; s < n; ++s) {
+    const trace::Segment& segment = header.segments[s];
+    table.add_row({std::to_string(s), segment.parent < 0 ? "-" : std::to_string(segment.parent),
+                   phase_name(segment.phase), std::to_string(segment.turn), kRoles[segment.role],
+                   std::to_string(segment.count), std::to_string(segment.path_len),
+                   sequences_ending(header, s)});
+  }
+  out << '\n';
+  table.print_head(out);
+  for (std::size_t row = 0; row < n; ++row) table.print_row(out, row);
+  if (n < header.segments.size()) out << "and " << header.segments.size() - n << " more\n";
+}
+
+boost::json::array segments_json(const Header& header) {
+  boost::json::array out;
+  for (const trace::Segment& segment : header.segments)
+    out.push_back(
+        {{"parent", segment.parent < 0 ? boost::json::value(nullptr) : boost::json::value(segment.parent)},
+         {"phase", phase_name(segment.phase)},
+         {"turn", segment.turn},
+         {"role", segment.role == 0 ? boost::json::value(nullptr) : boost::json::value(kRoles[segment.role])},
+         {"begin", segment.begin},
+         {"tokens", segment.count},
+         {"tokens_before", segment.path_len}});
+  return out;
 }
 
 class Lines {
@@ -219,6 +278,7 @@ void write_trace_table(std::ostream& out, const trace::Source& source) {
   lines.line("created", printable(header.created_utc));
   lines.line("verified", printable(capture.verified));
   lines.line("content sha256", printable(source.content_sha256()));
+  write_segments(out, header);
 }
 
 void write_trace_json(std::ostream& out, const trace::Source& source) {
@@ -244,6 +304,8 @@ void write_trace_json(std::ostream& out, const trace::Source& source) {
                                  {"n_tokens", header.n_tokens()},
                                  {"n_segments", header.segments.size()},
                                  {"n_sequences", header.sequence_leaf.size()},
+                                 {"segments", segments_json(header)},
+                                 {"sequence_leaf", boost::json::value_from(header.sequence_leaf)},
                                  {"prompt", phase_json(sum_of(header, true))},
                                  {"decode", phase_json(sum_of(header, false))},
                                  {"stored", stored},

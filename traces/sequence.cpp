@@ -25,23 +25,38 @@ Sequence::Sequence(const Source& source, std::size_t index) : source_(&source) {
     input_error("sequence " + std::to_string(index) + " does not exist: the trace has " +
                     std::to_string(header.sequence_leaf.size()),
                 source.name() + ":/sequences/leaf");
-  bool decoding = false;
+  std::uint64_t generated = 0;
   for (const Segment* segment : path_to(header, header.sequence_leaf[index])) {
-    if (segment->phase == Phase::prompt && decoding)
-      input_error("a prompt follows generated tokens; several turns are not replayed yet",
-                  source.name() + ":/segments", "Capture the conversation so far as one prompt.");
-    decoding = segment->phase != Phase::prompt;
     spans_.push_back({length_, segment->begin, segment->count});
     length_ += segment->count;
-    if (!decoding) prompt_ = length_;
+    if (segment->phase != Phase::prompt) {
+      generated += segment->count;
+    } else {
+      prompt_ = length_;
+      answered_ = generated;
+    }
   }
   if (prompt_ == 0) input_error("the sequence has no prompt", source.name() + ":/segments");
+  check_positions();
 
   first_query_ = 0;
   if (header.query_token.empty()) return;
   for (first_query_ = length_; first_query_ > 0; --first_query_)
     if (!std::binary_search(header.query_token.begin(), header.query_token.end(), token(first_query_ - 1)))
       break;
+}
+
+void Sequence::check_positions() const {
+  for (const Span& span : spans_) {
+    for (std::uint64_t i = 0; i < span.count; ++i) {
+      const std::int32_t stored = source_->header().token_position[span.token + i];
+      if (static_cast<std::uint64_t>(stored) != span.position + i)
+        input_error("is " + std::to_string(stored) + ", but the token is number " +
+                        std::to_string(span.position + i) + " of its sequence",
+                    source_->name() + ":/tokens/position[" + std::to_string(span.token + i) + "]",
+                    "Replay needs positions 0, 1, 2, ... without gaps.");
+    }
+  }
 }
 
 std::uint64_t Sequence::token(std::uint64_t position) const {

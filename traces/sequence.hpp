@@ -1,6 +1,7 @@
 #pragma once
 /// One path of a trace's segment tree as replay wants it: a prompt followed by decode steps, positions 0, 1,
-/// 2, ...
+/// 2, ... Of several turns the last is replayed: what was generated in earlier ones is part of its prompt, as
+/// in a server that keeps the whole conversation cached between turns.
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -11,9 +12,9 @@ namespace kvsim::trace {
 
 class Sequence {
  public:
-  /// Path from the root to the leaf of sequence `index` (of header().sequence_leaf). Refuses (Error input) a
-  /// path whose prompt segments do not all come before its decode segments: several turns are not replayed
-  /// yet.
+  /// Path from the root to the leaf of sequence `index` (of header().sequence_leaf). Its decode steps are the
+  /// segments after its last prompt segment, none if it ends with a prompt. Throws Error(input) for a path
+  /// without a prompt, or whose RoPE positions are not 0, 1, 2, ...
   Sequence(const Source& source, std::size_t index = 0);
 
   const Source& source() const { return *source_; }
@@ -21,6 +22,8 @@ class Sequence {
   std::uint64_t length() const { return length_; }         ///< T: prompt and decode tokens
   std::uint64_t prompt_length() const { return prompt_; }  ///< P
   std::uint64_t decode_length() const { return length_ - prompt_; }
+  /// Tokens of the prompt that were generated, in earlier turns.
+  std::uint64_t answered_length() const { return answered_; }
   /// Token (file order) at a position of the path.
   std::uint64_t token(std::uint64_t position) const;
   /// TokenFlag bits of the token at a position, those of flags_known() only.
@@ -39,9 +42,11 @@ class Sequence {
   struct Span {
     std::uint64_t position, token, count;
   };
+  void check_positions() const;
+
   const Source* source_;
   std::vector<Span> spans_;
-  std::uint64_t length_ = 0, prompt_ = 0, first_query_ = 0;
+  std::uint64_t length_ = 0, prompt_ = 0, answered_ = 0, first_query_ = 0;
 };
 
 }  // namespace kvsim::trace

@@ -186,15 +186,33 @@ TEST_CASE("queries are there from the first position after which none is missing
   CHECK(trace::Sequence(none, 0).first_query() == 6);  // none at the end
 }
 
-TEST_CASE("several turns are refused, not replayed wrongly") {
+TEST_CASE("of several turns the last is replayed, the others are its prompt") {
   trace::Header header = branching();
   header.segments[2].parent = 1;  // the second question follows the first answer
   header.segments[2].path_len = 6;
   header.segments[3].path_len = 9;
   for (std::uint64_t t = 6; t < 10; ++t) header.token_position[t] = static_cast<std::int32_t>(t);
   const trace::MemoryTrace made(header);
+  const trace::Sequence first(made, 0), second(made, 1);
+  CHECK((first.prompt_length() == 4 && first.decode_length() == 2 && first.answered_length() == 0));
+  // 4 tokens, the 2 generated from them, 3 of the second question; then its answer.
+  CHECK((second.prompt_length() == 9 && second.decode_length() == 1 && second.answered_length() == 2));
+  CHECK(second.token(9) == 9);
+
+  // A conversation that ends with a question generates nothing after it.
+  header.sequence_leaf = {2};
+  const trace::MemoryTrace asked(header);
+  const trace::Sequence open(asked);
+  CHECK((open.prompt_length() == 9 && open.decode_length() == 0 && open.answered_length() == 2));
+}
+
+TEST_CASE("a sequence has positions without gaps") {
+  trace::Header header = branching();
+  header.token_position[9] = 8;  // sequence 1: 0 1 2 3 4 5 6 8
+  const trace::MemoryTrace made(header);
   CHECK_NOTHROW(trace::Sequence(made, 0));
-  CHECK_THROWS_WITH(trace::Sequence(made, 1), Catch::Contains("several turns"));
+  CHECK_THROWS_WITH(trace::Sequence(made, 1), Catch::Contains("/tokens/position[9]") &&
+                                                  Catch::Contains("is 8, but the token is number 7"));
 }
 
 TEST_CASE("a sequence without a prompt is refused") {

@@ -1,0 +1,28 @@
+#pragma once
+/// Which of a trace's sequences a command looks at.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "traces/sequence.hpp"
+
+namespace kvsim::tools {
+
+/// What --sequence takes.
+inline constexpr const char* kSequenceHelp =
+    "Of a trace with several: the number of one, from 0, or all (default: the first);\n"
+    "results name the trace FILE#N";
+
+/// A sequence about to be looked at.
+struct ChosenSequence {
+  std::string name;  ///< the file's path; FILE#N where the file holds several sequences
+  std::shared_ptr<const trace::Source> source;
+  trace::Sequence sequence;
+};
+
+/// Opens a trace. `asked`: a number, all, or empty for the first. Notes sequences that are left out, and
+/// turns that have become prompt. Throws Error(usage) for what names no sequence, Error(input) for a bad
+/// trace.
+std::vector<ChosenSequence> chosen_sequences(const std::string& file, const std::string& asked);
+
+}  // namespace kvsim::tools
