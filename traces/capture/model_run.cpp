@@ -2,6 +2,8 @@
 
 #include <limits>
 
+#include "traces/capture/sampling.hpp"
+
 namespace kvsim::capture {
 
 void RunObserver::on_tensors(std::uint32_t, std::uint64_t, std::uint64_t, const Elements&, const Elements&,
@@ -18,5 +20,13 @@ bool RunObserver::counts_columns() const {
   return false;
 }
 void RunObserver::on_layer_output(std::uint32_t, std::span<const float>) {}
+
+TokenChoice ModelRun::most_probable() {
+  const std::vector<float> last = logits();
+  const LogProbabilities distribution(last);
+  if (!distribution.finite()) return {-1, std::numeric_limits<float>::quiet_NaN()};
+  const std::int32_t id = choose_token(last, {}, 0);
+  return {id, distribution.of(id)};
+}
 
 }  // namespace kvsim::capture

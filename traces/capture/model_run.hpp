@@ -48,6 +48,11 @@ struct ColumnStatistics {
   std::vector<float> sum, sum_squares;  ///< [n_heads, queries]
 };
 
+struct TokenChoice {
+  std::int32_t id = -1;
+  float logprob = 0;  ///< natural logarithm of its probability
+};
+
 struct RunOptions {
   std::uint64_t capacity = 0;  ///< most tokens the cache will hold
   Elem elem = Elem::f32;       ///< q, k and v are rounded to it before attention uses them
@@ -68,6 +73,9 @@ class ModelRun {
   virtual std::uint64_t length() const = 0;
   /// Logits [rows, vocab_size] of the last `rows` tokens of the latest pass.
   virtual std::vector<float> logits(std::uint64_t rows = 1) = 0;
+  /// The most probable token after the latest pass, the lowest id among equals: what logits() would say,
+  /// found where they are. Its logprob is not finite when a logit is not.
+  virtual TokenChoice most_probable();
   /// Of the passes whose observer counted them. Sums are accumulated so that rounding to float is their
   /// largest error, in an order that only the passes' shape decides; no T x T matrix exists.
   virtual ColumnStatistics column_statistics(std::uint32_t layer) const = 0;

@@ -242,6 +242,20 @@ TEST_CASE("what an observer throws ends the pass, and nothing is shown after it"
   CHECK(failing.calls == 1);
 }
 
+TEST_CASE("the most probable token is found on the device as from its logits") {
+  const GoldenCheckpoint golden("llama_tied");
+  RunObserver nobody;
+  for (const Elem compute : {Elem::f32, Elem::bf16}) {
+    const auto model = on_device(golden, compute, compute);
+    for (const std::int32_t token : golden.tokens()) {
+      model->forward({&token, 1}, nobody);
+      const TokenChoice got = model->most_probable(), expected = model->ModelRun::most_probable();
+      CHECK(got.id == expected.id);
+      CHECK(got.logprob == Approx(expected.logprob).margin(1e-5));
+    }
+  }
+}
+
 TEST_CASE("a run on the device says where it ran, and how") {
   const GoldenCheckpoint golden("llama_tied");
   const trace::Capture capture = on_device(golden, Elem::bf16, Elem::bf16)->describe();

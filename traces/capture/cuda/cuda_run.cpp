@@ -53,7 +53,8 @@ struct Activations {
         attended(tokens * query_width(config), kWhat),
         gate(tokens * config.intermediate_size, kWhat),
         up(tokens * config.intermediate_size, kWhat),
-        logits(std::min(kLogitRows, tokens) * config.vocab_size, kWhat) {
+        logits(std::min(kLogitRows, tokens) * config.vocab_size, kWhat),
+        chosen(1, kWhat) {
     for (DeviceArray<T>& q : queries) q = DeviceArray<T>(tokens * query_width(config), kWhat);
   }
 
@@ -64,7 +65,7 @@ struct Activations {
     const std::uint64_t of_token = 2 * std::uint64_t{config.hidden_size} + widest(config) +
                                    3 * query_width(config) + 2 * std::uint64_t{config.intermediate_size};
     return tokens * (of_token * sizeof(T) + (1 + config.head_dim) * sizeof(float)) +
-           std::min(kLogitRows, tokens) * config.vocab_size * sizeof(float);
+           std::min(kLogitRows, tokens) * config.vocab_size * sizeof(float) + sizeof(Greedy);
   }
 
   static constexpr const char* kWhat = "the workspace of a pass";
@@ -73,6 +74,7 @@ struct Activations {
   DeviceArray<T> hidden, normed, projected, attended, gate, up;
   std::array<DeviceArray<T>, 2> queries;  // of this layer, and of the one before while it is copied out
   DeviceArray<float> logits;
+  DeviceArray<Greedy> chosen;
 };
 
 RunOptions with_pass(RunOptions options) {
@@ -107,6 +109,7 @@ class CudaRun final : public ModelRun {
   PassTiming forward(std::span<const std::int32_t> tokens, RunObserver& observer) override;
   std::uint64_t length() const override { return past_ + n_; }
   std::vector<float> logits(std::uint64_t rows) override;
+  TokenChoice most_probable() override;
   ColumnStatistics column_statistics(std::uint32_t layer) const override;
   trace::Capture describe() const override;
 
@@ -115,6 +118,7 @@ class CudaRun final : public ModelRun {
   void count_pass();
   void layer_attention(std::uint32_t layer, RunObserver& observer);
   void layer_mlp(std::uint32_t layer);
+  void last_logits(std::uint64_t first, std::uint64_t n);
   void project(const DeviceLinear<T>& linear, const T* x, std::uint64_t n, T* y);
   void add_projection(const DeviceLinear<T>& linear, const T* x);
   void show_tensors(std::uint32_t layer, RunObserver& observer);
@@ -367,20 +371,37 @@ PassTiming CudaRun<T>::forward(std::span<const std::int32_t> tokens, RunObserver
   return timing;
 }
 
+/// Logits of the pass's tokens [first, first + n), on the device.
+template <class T>
+void CudaRun<T>::last_logits(std::uint64_t first, std::uint64_t n) {
+  const std::uint64_t width = config_.hidden_size;
+  const DeviceLinear<T>& head = weights_.output();
+  rms_norm(pass_.hidden.data() + first * width, n, width, weights_.norm.data(),
+           static_cast<float>(config_.norm_eps), pass_.normed.data(), compute_.get());
+  product_.linear(pass_.normed.data(), n, head.in, head.weight.data(), head.out, pass_.logits.data());
+}
+
 template <class T>
 std::vector<float> CudaRun<T>::logits(std::uint64_t rows) {
-  const std::uint64_t width = config_.hidden_size, vocab = config_.vocab_size;
-  const DeviceLinear<T>& head = weights_.output();
+  const std::uint64_t vocab = config_.vocab_size;
   std::vector<float> all(rows * vocab);
   for (std::uint64_t done = 0; done < rows; done += kLogitRows) {
     const std::uint64_t n = std::min(kLogitRows, rows - done);
-    rms_norm(pass_.hidden.data() + (n_ - rows + done) * width, n, width, weights_.norm.data(),
-             static_cast<float>(config_.norm_eps), pass_.normed.data(), compute_.get());
-    product_.linear(pass_.normed.data(), n, head.in, head.weight.data(), head.out, pass_.logits.data());
+    last_logits(n_ - rows + done, n);
     copy_from_device(all.data() + done * vocab, pass_.logits.data(), n * vocab * sizeof(float), compute_);
   }
   compute_.synchronize();
   return all;
+}
+
+template <class T>
+TokenChoice CudaRun<T>::most_probable() {
+  last_logits(n_ - 1, 1);
+  choose_greedily(pass_.logits.data(), 1, config_.vocab_size, pass_.chosen.data(), compute_.get());
+  Greedy chosen{};
+  copy_from_device(&chosen, pass_.chosen.data(), sizeof chosen, compute_);
+  compute_.synchronize();
+  return {chosen.id, chosen.logit - chosen.log_sum_exp};
 }
 
 template <class T>
