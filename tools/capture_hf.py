@@ -30,7 +30,10 @@ def parse_arguments(arguments):
                         help="JSON array of {role, content}: the model's chat template makes the prompt")
     parser.add_argument("--question", metavar="FILE", action="append", default=[],
                         help="text after --prompt; several share it and are answered one by one")
-    parser.add_argument("--max-new-tokens", metavar="N", type=natural(0), default=64, help="default 64")
+    answer = parser.add_mutually_exclusive_group()
+    answer.add_argument("--max-new-tokens", metavar="N", type=natural(0), default=64, help="default 64")
+    answer.add_argument("--answer-tokens", metavar="FILE",
+                        help="token ids to go on with instead of generating: another engine's answer")
     parser.add_argument("--ignore-eos", action="store_true", help="generate on past an end-of-text token")
     parser.add_argument("--temperature", metavar="X", type=real(0, 1e6), default=0.0, help="default 0: the likeliest token")
     parser.add_argument("--top-k", metavar="K", type=natural(0), default=0, help="default 0: all tokens")
@@ -56,6 +59,13 @@ def parse_arguments(arguments):
     options = parser.parse_args(arguments)
     if options.question and not options.prompt:
         raise UsageError("--question needs --prompt: the document asked about")
+    if options.temperature == 0 and (options.top_k or options.top_p < 1):
+        raise UsageError("--top-k, --top-p: mean nothing to greedy decoding\n  Add --temperature X, such as 1.")
+    if options.top_p == 0:
+        raise UsageError("--top-p: must be above 0")
+    if options.answer_tokens and (options.question or options.temperature):
+        raise UsageError("--answer-tokens: gives one answer, and nothing is drawn\n  Leave out --question and "
+                         "--temperature.")
     if not re.fullmatch(r"cpu|cuda(:[0-9]+)?", options.device):
         raise UsageError(f"--device: \"{options.device}\" is no device\n  Expected cpu, cuda or cuda:N.")
     if os.path.lexists(options.output) and not options.overwrite:
@@ -186,14 +196,14 @@ def end_ids(model):
     return found if isinstance(found, list) else [] if found is None else [found]
 
 
-def run(session, generator, options, prompt, notes, known, questions):
-    """Returns the generated ids of each sequence."""
+def run(session, generator, options, prompt, notes, known, questions, given):
+    """Returns the ids of each answer."""
     from kvsim_capture.token_tree import Note
     from kvsim_capture.trace_file import FLAGS, ROLES
     if not questions:
         session.describe_prompt(notes or [Note() for _ in prompt], known)
         cache, logits = generator.prefill(prompt)
-        return [generator.decode(cache, logits, options.max_new_tokens)]
+        return [generator.answer(cache, given) if given else generator.decode(cache, logits, options.max_new_tokens)]
     known = FLAGS["question"] | FLAGS["context"]
     document = [Note(ROLES["document"], FLAGS["context"]) for _ in prompt]
     session.describe_prompt(document, known)
@@ -210,9 +220,15 @@ def run(session, generator, options, prompt, notes, known, questions):
 def capture(options):
     torch, transformers = load_libraries()
     from kvsim_capture import trace
-    from kvsim_capture.generation import Generator, Sampling
+    from kvsim_capture.generation import Generator
+    from kvsim_capture.sampling import Sampling
     model, tokenizer = load_model(options, torch, transformers)
-    prompt, notes, known, questions = tokenize(options, tokenizer, model.config.get_text_config().vocab_size)
+    vocabulary = model.config.get_text_config().vocab_size
+    prompt, notes, known, questions = tokenize(options, tokenizer, vocabulary)
+    given = None
+    if options.answer_tokens:
+        given = parse_ids(read_text(options.answer_tokens), vocabulary, options.answer_tokens)
+        options.max_new_tokens = len(given)
     check_length(model, options, len(prompt) + max(map(len, questions), default=0))
     sampling = Sampling(options.temperature, options.top_k, options.top_p, options.seed)
     total = len(prompt) + sum(map(len, questions)) + options.max_new_tokens * max(len(questions), 1)
@@ -223,8 +239,8 @@ def capture(options):
         with trace(model, options.output, tokenizer, queries=options.queries, attention=options.attention,
                    column_statistics=options.column_statistics, output_weights=options.output_weights, seed=options.seed,
                    overwrite=options.overwrite, directory=directory) as session:
-            session.describe_run(str(sampling), options.prefill_chunk)
-            answers = run(session, generator, options, prompt, notes, known, questions)
+            session.describe_run("given" if given else str(sampling), options.prefill_chunk, bool(given))
+            answers = run(session, generator, options, prompt, notes, known, questions, given)
     finally:
         progress.end()
     report(options, prompt, questions, answers, tokenizer)

@@ -26,7 +26,8 @@ from kvsim_command import SOURCE, CommandTest, main  # noqa: E402
 sys.path.insert(0, str(SOURCE / "tools"))
 from kvsim_capture import TraceError, trace  # noqa: E402
 from kvsim_capture.chat import tokenize_chat  # noqa: E402
-from kvsim_capture.generation import Generator, Sampling  # noqa: E402
+from kvsim_capture.generation import Generator  # noqa: E402
+from kvsim_capture.sampling import Sampling  # noqa: E402
 from kvsim_capture.token_tree import Note  # noqa: E402
 
 SAMPLE = SOURCE / "traces/sample"
@@ -160,6 +161,32 @@ class Tool(HookTest):
             rows[:, row, :row + 1] = p[:, ptr[row]:ptr[row + 1]]
         np.testing.assert_allclose(tensor(slim, 2, "column/sum"), rows.sum(1), rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(tensor(slim, 2, "column/sum_squares"), (rows ** 2).sum(1), rtol=1e-4, atol=1e-5)
+
+    def test_the_same_seed_draws_the_same_tokens(self):
+        """As kvsim capture does, from logits that agree to 1e-5."""
+        prompt = SAMPLE / "prompts/needle-0500-one.txt"
+        options = ["--prompt", prompt, "--max-new-tokens", 24, "--ignore-eos", "--temperature", 1.5, "--top-k", 40, "--top-p",
+                   0.9, "--seed", 7]
+        self.ok("capture", "--model", SAMPLE / "model", *options, "--elem", "f32", "--quiet", "-o", "n7.h5")
+        self.hook(SAMPLE / "model", *options, "--dtype", "float32", "-o", "h7.h5")
+        native, hook = self.read("n7.h5"), self.read("h7.h5")
+        self.assertEqual(hook["tokens/id"][...].tolist(), native["tokens/id"][...].tolist())
+        for name in "sampling", "seed":
+            self.assertEqual(hook["capture"].attrs[name], native["capture"].attrs[name])
+        self.ok("diff", "h7.h5", "n7.h5", "--quiet")
+
+    def test_answers_of_others(self):
+        pathlib.Path(self.path("p.json")).write_text(json.dumps(self.ids[:30]))
+        pathlib.Path(self.path("a.json")).write_text("[5, 6, 7]")
+        options = ["--tokens", "p.json", "--answer-tokens", "a.json"]
+        self.ok("capture", "--model", SAMPLE / "model", *options, "--elem", "f32", "--quiet", "-o", "na.h5")
+        self.hook(SAMPLE / "model", *options, "--dtype", "float32", "-o", "ha.h5")
+        native, hook = self.read("na.h5"), self.read("ha.h5")
+        for name in "tokens/id", "tokens/flags", "segments/phase", "passes/phase":
+            np.testing.assert_array_equal(hook[name][...], native[name][...], name)
+        for name in "sampling", "teacher_forced":
+            self.assertEqual(hook["capture"].attrs[name], native["capture"].attrs[name])
+        np.testing.assert_allclose(hook["tokens/logprob"][...], native["tokens/logprob"][...], atol=1e-4)
 
     def test_questions_about_a_document_share_it(self):
         for name, text in (("doc.txt", "The box holds 12 apples and 7 pears.\n"), ("a.txt", "How many apples?"),

@@ -2,44 +2,9 @@
 memory of the prompt's pass, and runs the last token too, so that every token has its key, value and query."""
 import copy
 import inspect
-from dataclasses import dataclass
 
 import torch
 from transformers import DynamicCache
-
-from .trace_file import TraceError
-
-
-@dataclass
-class Sampling:
-    """How a token is chosen; temperature 0: the likeliest, the lowest id among equals."""
-    temperature: float = 0.0
-    top_k: int = 0  # 0: all
-    top_p: float = 1.0
-    seed: int = 0
-
-    def __str__(self):
-        if self.temperature == 0:
-            return "greedy"
-        parts = [f"temperature {self.temperature:g}"]
-        parts += [f"top-k {self.top_k}"] if self.top_k else []
-        parts += [f"top-p {self.top_p:g}"] if self.top_p < 1 else []
-        return ", ".join(parts)
-
-    def choose(self, logits, generator):
-        """`logits`: [vocabulary]."""
-        logits = logits.float()
-        if not bool(torch.isfinite(logits).any()) or bool(torch.isnan(logits).any()):
-            raise TraceError("the logits are not finite", "model", "The checkpoint holds NaN, or overflows in this type.")
-        if self.temperature == 0:
-            return int(logits.argmax())
-        probabilities, order = (logits / self.temperature).softmax(-1).sort(descending=True, stable=True)
-        kept = torch.ones_like(probabilities, dtype=torch.bool)
-        if self.top_k:
-            kept[self.top_k:] = False
-        kept &= probabilities.cumsum(-1) - probabilities < self.top_p  # up to and including the one that reaches it
-        draw = torch.multinomial(probabilities * kept, 1, generator=generator)
-        return int(order[draw])
 
 
 class Generator:
@@ -60,15 +25,20 @@ class Generator:
         return cache, logits
 
     def decode(self, cache, logits, max_new_tokens):
-        """Returns the new ids; all of them have run."""
-        generator = torch.Generator(self._device).manual_seed(self._sampling.seed)
+        """Chooses tokens and runs them; returns them."""
         chosen = []
         while len(chosen) < max_new_tokens:
-            chosen.append(self._sampling.choose(logits, generator))
+            chosen.append(self._sampling.choose(logits.float().cpu().numpy(), len(chosen)))
             logits = self._forward(chosen[-1:], cache)
             if chosen[-1] in self._end_ids:
                 break
         return chosen
+
+    def answer(self, cache, ids):
+        """Runs tokens that another chose, one by one as if they were chosen here."""
+        for token_id in ids:
+            self._forward([token_id], cache)
+        return ids
 
     @staticmethod
     def copy_of(cache):

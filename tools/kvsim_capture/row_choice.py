@@ -1,34 +1,6 @@
 """Which rows of queries or attention a trace stores: the words of kvsim capture, and its draws."""
+from .draws import combine, key_of, uniform01
 from .trace_file import TraceError
-
-BITS = (1 << 64) - 1
-
-
-def _mix(x):
-    """SplitMix64's finaliser, as kvsim's sim/base/rng.hpp has it."""
-    x = (x + 0x9E3779B97F4A7C15) & BITS
-    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & BITS
-    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & BITS
-    return x ^ (x >> 31)
-
-
-def _combine(*keys):
-    state = 0x243F6A8885A308D3
-    for key in keys:
-        state = _mix(state ^ _mix(key))
-    return state
-
-
-def _key_of(name):
-    """FNV-1a."""
-    state = 0xCBF29CE484222325
-    for byte in name.encode():
-        state = ((state ^ byte) * 0x100000001B3) & BITS
-    return state
-
-
-def _uniform01(key):
-    return (_mix(key) >> 11) * 2.0 ** -53
 
 
 def sampled_positions(count, positions, seed):
@@ -37,7 +9,7 @@ def sampled_positions(count, positions, seed):
     drawn = []
     for i in range(count):
         begin, end = positions * i // count, positions * (i + 1) // count
-        drawn.append(begin + int(_uniform01(_combine(seed, _key_of("sampled queries"), i)) * (end - begin)))
+        drawn.append(begin + int(uniform01(combine(seed, key_of("sampled queries"), i)) * (end - begin)))
     return drawn
 
 

@@ -12,7 +12,7 @@ from .model_description import attention_modules, describe_capture, describe_mod
 from .row_choice import parse_attention, parse_queries
 from .token_text import TokenText
 from .token_tree import ROOT, Note, TokenTree
-from .trace_file import DECODE, FLAGS, PROMPT, Header, TraceError, TraceWriter
+from .trace_file import DECODE, FLAGS, PROMPT, TEACHER_FORCED, Header, TraceError, TraceWriter
 from .writer_thread import ELEMS, WriterThread, stored_words
 
 PATH_OF_CACHE = "_kvsim_path"  # on a cache: (session, token that ends the path whose keys it holds); copies keep it
@@ -72,7 +72,7 @@ class Session:
         self._caches = weakref.WeakSet()
         self._call = self._prompt_length = self._chosen = None
         self._notes, self._flags_known = {}, FLAGS["generated"]
-        self._sampling, self._prefill_chunk, self._seed = "greedy", 0, seed
+        self._sampling, self._prefill_chunk, self._seed, self._answer_phase = "greedy", 0, seed, DECODE
         self._undo = []
 
     # Opening and closing.
@@ -155,9 +155,11 @@ class Session:
         self._prompt_length = first + len(notes)
         self._flags_known |= flags_known
 
-    def describe_run(self, sampling, prefill_chunk):
-        """How tokens are chosen, and how many prompt tokens a call takes at most (0: all)."""
+    def describe_run(self, sampling, prefill_chunk, given=False):
+        """How tokens are chosen, how many prompt tokens a call takes at most (0: all), and whether tokens after the prompt
+        are another's choice (teacher forcing)."""
         self._sampling, self._prefill_chunk = sampling, prefill_chunk
+        self._answer_phase = TEACHER_FORCED if given else DECODE
 
     # One call of generate().
 
@@ -221,10 +223,10 @@ class Session:
             if self._attention_rows.keeps(position, prompt):
                 call.attention_rows.append(row)
                 self._attention_token.append(len(self._tree))
-            tip = self._tree.append(tip, token_id, DECODE if generated else PROMPT, note, logprob)
+            tip = self._tree.append(tip, token_id, self._answer_phase if generated else PROMPT, note, logprob)
         call.tip = tip
         if self._columns is not None:
-            prompt_only = DECODE not in self._tree.phase[call.first:]
+            prompt_only = not any(self._tree.phase[call.first:])
             call.counted = self._columns.counts(linear, prompt_only, call.new)
         self._chosen = None
 
@@ -350,6 +352,7 @@ class Session:
         segments, owner = tree.segments()
         capture.q_policy, capture.row_policy = self._queries.text, self._attention_rows.text
         capture.sampling, capture.prefill_chunk, capture.seed = self._sampling, self._prefill_chunk, self._seed
+        capture.teacher_forced = self._answer_phase == TEACHER_FORCED
         if self._reproducible:
             capture.threads = 0
         header = Header(capture, tree.id, segments, tree.passes(owner), token_flags=tree.flags,

@@ -2,7 +2,7 @@
 prefixes exist once. Segments, the spans a trace file speaks of, are cut from it at the end."""
 from dataclasses import dataclass
 
-from .trace_file import DECODE, FLAGS, PROMPT, Pass, Segment
+from .trace_file import FLAGS, PROMPT, Pass, Segment
 
 ROOT = -1
 
@@ -56,7 +56,7 @@ class TokenTree:
         self.phase.append(phase)
         self.logprob.append(logprob)
         self.role.append(note.role)
-        self.flags.append(note.flags | (FLAGS["generated"] if phase == DECODE else 0))
+        self.flags.append(note.flags | (FLAGS["generated"] if phase != PROMPT else 0))
         self.turn.append(self._turn_after(tip, phase) if note.turn is None else note.turn)
         return token
 
@@ -100,4 +100,4 @@ class TokenTree:
         """A prompt after a generated token begins the next turn."""
         if tip == ROOT:
             return 0
-        return self.turn[tip] + (phase == PROMPT and self.phase[tip] == DECODE)
+        return self.turn[tip] + (phase == PROMPT and self.phase[tip] != PROMPT)
