@@ -1,5 +1,4 @@
 // kvsim workload: prompts with answers, made to a tokenizer's token count.
-#include <filesystem>
 #include <memory>
 
 #include "sim/base/error.hpp"
@@ -45,14 +44,12 @@ workload::Style parse_style(const std::string& text) {
   usage_error("unknown style \"" + text + "\"", "--style", suggestion(text, {"pairs", "sentences"}));
 }
 
-capture::Tokenizer load_tokenizer(const std::string& folder) {
-  const std::string path = folder + "/" + capture::kTokenizerFile;
-  std::error_code failed;
-  if (!std::filesystem::exists(path, failed)) {
-    input_error(std::string("no ") + capture::kTokenizerFile, folder,
+capture::Tokenizer find_tokenizer(const std::string& folder) {
+  if (!capture::has_tokenizer(folder)) {
+    input_error("no tokenizer.json and no tokenizer.model", folder,
                 "Name the folder of the model that will read the prompts: --tokenizer DIR.");
   }
-  return {read_file(path, capture::kMaxTokenizerBytes), path};
+  return capture::load_tokenizer(folder);
 }
 
 /// An option that a kind does not look at is a misunderstanding.
@@ -73,7 +70,7 @@ void run_workload_command(const CLI::App& command, Options& options) {
   options.workload.task.style = parse_style(options.style);
   refuse_to_overwrite_input(options.output, options.text_file);
   ResultOutput output(options.output, options.overwrite);
-  const capture::Tokenizer tokenizer = load_tokenizer(options.tokenizer_dir);
+  const capture::Tokenizer tokenizer = find_tokenizer(options.tokenizer_dir);
   std::vector<workload::Passage> own;
   if (!options.text_file.empty())
     own.push_back({options.text_file, read_file(options.text_file, capture::kMaxTextBytes)});
@@ -121,7 +118,7 @@ void add_workload_command(CLI::App& app) {
       ->capture_default_str();
   command->add_option("--text", options->text_file, "UTF-8 text for the contexts instead of the built-in one")
       ->type_name("FILE");
-  command->add_option("--tokenizer", options->tokenizer_dir, "Folder with the tokenizer.json that counts")
+  command->add_option("--tokenizer", options->tokenizer_dir, "Folder with the tokenizer that counts")
       ->type_name("DIR")
       ->capture_default_str();
   command->add_option("-o,--output", options->output, "JSON Lines, a prompt each (default: standard output)")

@@ -52,8 +52,7 @@ void make_entry(const analysis::StudyWorkload& entry, const capture::Tokenizer& 
 StudyPrompts make_prompts(const analysis::StudyCapture& capture, const std::string& where) {
   StudyPrompts out;
   if (!capture.workloads.empty()) {
-    const std::string path = capture.model + "/" + capture::kTokenizerFile;
-    const capture::Tokenizer tokenizer(read_file(path, capture::kMaxTokenizerBytes), path);
+    const capture::Tokenizer tokenizer = capture::load_tokenizer(capture.model);
     for (std::size_t i = 0; i < capture.workloads.size(); ++i) {
       const std::string place = where + " capture.workloads[" + std::to_string(i) + ']';
       try {

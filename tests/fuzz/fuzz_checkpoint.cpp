@@ -10,6 +10,7 @@
 #include "traces/capture/safetensors.hpp"
 #include "traces/capture/token_file.hpp"
 #include "traces/capture/tokenizer.hpp"
+#include "traces/capture/tokenizers/tokenizer_json.hpp"
 
 namespace kvsim::capture {
 namespace {
@@ -108,7 +109,7 @@ TEST_CASE("fuzz: tokenizer.json") {
     const std::string text = mutate(sound, dice);
     INFO("seed " << seed << ": " << text);
     accepted += accepts([&] {
-      const Tokenizer tokenizer(text, "fuzz");
+      const Tokenizer tokenizer = parse_tokenizer_json(text, "fuzz");
       for (const std::string& prompt : texts) {
         accepts([&] {
           for (const std::int32_t id : tokenizer.encode(prompt)) {
@@ -139,8 +140,7 @@ TEST_CASE("fuzz: token files") {
 }
 
 TEST_CASE("fuzz: text through a tokenizer comes back") {
-  const std::string path = std::string(KVSIM_SOURCE_DIR) + "/traces/sample/model/tokenizer.json";
-  const Tokenizer tokenizer(read_file(path, kMaxTokenizerBytes), path);
+  const Tokenizer tokenizer = load_tokenizer(KVSIM_SOURCE_DIR "/traces/sample/model");
   const std::string sound =
       "The answer is 42, n'est-ce pas ? \u6771\u4eac  \n\t<s> </s> e\u0301 \U0001f600 x=[1,2];";
   int accepted = 0;

@@ -155,11 +155,11 @@ void fill_tokens(trace::Header& header, const Generation& run, const Prompt& pro
   fill_flags(header, prompt, config);
   const std::optional<Tokenizer>& tokenizer = prompt.tokenizer;
   if (!tokenizer) return;
-  header.tokenizer_name = kTokenizerFile;
+  header.tokenizer_name = tokenizer->name();
   header.tokenizer_sha256 = tokenizer->sha256();
   header.text_offset.push_back(0);
-  for (const std::int32_t id : run.tokens) {
-    header.text_bytes += tokenizer->bytes(id);
+  for (const std::string& bytes : tokenizer->spell(run.tokens)) {
+    header.text_bytes += bytes;
     header.text_offset.push_back(header.text_bytes.size());
   }
 }

@@ -1,7 +1,5 @@
 #include "traces/capture/prompt.hpp"
 
-#include <unistd.h>
-
 #include "sim/base/error.hpp"
 #include "sim/base/read_file.hpp"
 #include "traces/capture/token_file.hpp"
@@ -12,16 +10,11 @@ namespace {
 
 constexpr std::uint64_t kMaxTokensFileBytes = 256ULL << 20;
 
-std::optional<Tokenizer> load_tokenizer(const CaptureOptions& options, std::vector<std::string>& notes) {
-  const std::string path = options.model_dir + "/" + kTokenizerFile;
+std::optional<Tokenizer> find_tokenizer(const CaptureOptions& options, std::vector<std::string>& notes) {
   const bool needed = options.tokens_file.empty();
-  if (::access(path.c_str(), F_OK) != 0) {
-    if (!needed) return std::nullopt;
-    input_error(std::string("no ") + kTokenizerFile + " beside the checkpoint", options.model_dir,
-                "Tokenize the prompt elsewhere and pass the ids with --tokens.");
-  }
+  if (!needed && !has_tokenizer(options.model_dir)) return std::nullopt;
   try {
-    return Tokenizer(read_file(path, kMaxTokenizerBytes), path);
+    return load_tokenizer(options.model_dir);
   } catch (const Error& error) {
     if (needed) throw;
     notes.push_back(std::string("the trace will hold no text: ") + error.what());
@@ -59,7 +52,7 @@ void take_item(Prompt& prompt, WorkloadItem item, std::vector<std::string>& note
 
 Prompt load_prompt(const CaptureOptions& options, const ModelConfig& config,
                    std::vector<std::string>& notes) {
-  Prompt prompt{{}, load_tokenizer(options, notes), {}};
+  Prompt prompt{{}, find_tokenizer(options, notes), {}};
   if (!options.tokens_file.empty()) {
     prompt.ids = read_ids(options.tokens_file, config);
   } else {
@@ -68,7 +61,7 @@ Prompt load_prompt(const CaptureOptions& options, const ModelConfig& config,
     } else {
       take_item(prompt, read_workload_item(options.workload_file, options.item), notes);
     }
-    check_vocabulary(prompt.ids, config, options.model_dir + "/" + kTokenizerFile);
+    check_vocabulary(prompt.ids, config, options.model_dir + "/" + prompt.tokenizer->name());
   }
   if (prompt.ids.empty())
     input_error("the prompt has no tokens",

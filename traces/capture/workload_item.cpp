@@ -95,8 +95,9 @@ std::vector<std::uint32_t> part_flags(const WorkloadItem& item, const std::vecto
   std::vector<std::uint32_t> flags(ids.size(), 0);
   std::uint64_t at = 0;
   const std::string_view prompt = item.prompt;
+  const std::vector<std::string> spelled = tokenizer.spell(ids);
   for (std::size_t t = 0; t < ids.size(); ++t) {
-    const std::string& bytes = tokenizer.bytes(ids[t]);
+    const std::string& bytes = spelled[t];
     if (!prompt.substr(at).starts_with(bytes)) {
       if (tokenizer.is_special(ids[t])) continue;  // put around the text, and no part of it
       break;

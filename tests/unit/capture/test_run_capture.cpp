@@ -9,7 +9,7 @@
 #include "sim/base/error.hpp"
 #include "tests/unit/capture/golden_checkpoint.hpp"
 #include "tests/unit/traces/scratch.hpp"
-#include "traces/capture/byte_pair_encoder.hpp"
+#include "traces/capture/tokenizers/byte_level.hpp"
 #include "traces/capture/capture.hpp"
 #include "traces/reader.hpp"
 

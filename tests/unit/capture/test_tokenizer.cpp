@@ -2,14 +2,19 @@
 #include <array>
 #include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
+#include <boost/json/value_to.hpp>
 #include <catch2/catch.hpp>
 
 #include "sim/base/error.hpp"
 #include "sim/base/read_file.hpp"
 #include "sim/base/rng.hpp"
 #include "sim/base/strict_json.hpp"
-#include "traces/capture/byte_pair_encoder.hpp"
 #include "traces/capture/tokenizer.hpp"
+#include "traces/capture/tokenizers/byte_level.hpp"
+#include "traces/capture/tokenizers/byte_pair_encoder.hpp"
+#include "traces/capture/tokenizers/sentencepiece_model.hpp"
+#include "traces/capture/tokenizers/text_splitter.hpp"
+#include "traces/capture/tokenizers/tokenizer_json.hpp"
 #include "traces/capture/unicode_text.hpp"
 
 namespace kvsim::capture {
@@ -17,24 +22,21 @@ namespace {
 
 using Catch::Matchers::Contains;
 
-const boost::json::value& golden() {
-  static const std::string path = std::string(KVSIM_SOURCE_DIR) + "/tests/golden/capture/tokenizers.json";
-  static const boost::json::value document = parse_strict_json(read_file(path, 1 << 20), path, 100'000);
-  return document;
+const std::string kGolden = std::string(KVSIM_SOURCE_DIR) + "/tests/golden/tokenizers/";
+
+boost::json::value read_json(const std::string& file) {
+  return parse_strict_json(read_file(kGolden + file, 1 << 20), file, 100'000);
 }
 
-/// The golden tokenizer of that name.
-std::string golden_tokenizer(const std::string& name) {
-  for (const boost::json::value& variant : golden().at("tokenizers").as_array()) {
-    if (variant.at("name").as_string() == name) return std::string(variant.at("tokenizer").as_string());
-  }
-  FAIL("no golden tokenizer " << name);
-  return {};
+/// Texts that every golden tokenizer has read.
+const std::vector<std::string>& golden_texts() {
+  static const auto kTexts = boost::json::value_to<std::vector<std::string>>(read_json("texts.json"));
+  return kTexts;
 }
 
 /// The golden gpt2 tokenizer with one part replaced.
 std::string with(const std::string& part, const std::string& json) {
-  boost::json::value document = boost::json::parse(golden_tokenizer("gpt2"));
+  boost::json::value document = read_json("gpt2/tokenizer.json");
   boost::json::value* place = &document;
   std::size_t begin = 0;
   for (std::size_t dot = part.find('.'); dot != std::string::npos; dot = part.find('.', begin)) {
@@ -47,7 +49,7 @@ std::string with(const std::string& part, const std::string& json) {
 
 std::string problem(const std::string& json) {
   try {
-    const Tokenizer tokenizer(json, "tokenizer.json");
+    parse_tokenizer_json(json, "tokenizer.json");
   } catch (const Error& error) {
     CHECK(error.kind() == ErrorKind::input);
     return error.what();
@@ -75,42 +77,54 @@ std::vector<std::string> slow_merge(std::vector<std::string> symbols,
 }
 
 std::vector<std::string> split(std::vector<SplitStep> steps, const std::string& text) {
-  return TextSplitter(std::move(steps), "test").split(text);
+  return TextSplitter(std::move(steps), "test").split(text, true);
+}
+
+void check_against_reference(const std::string& name) {
+  const Tokenizer tokenizer = load_tokenizer(kGolden + name);
+  const boost::json::value golden = read_json(name + "/ids.json");
+  for (std::size_t i = 0; i < golden_texts().size(); ++i) {
+    const std::string& text = golden_texts()[i];
+    INFO(name << ", text " << i << ": " << text);
+    const auto expected = boost::json::value_to<std::vector<std::int32_t>>(golden.at("ids").at(i));
+    CHECK(tokenizer.encode(text) == expected);
+    const boost::json::value& decoded = golden.at("decoded").at(i);
+    CHECK(tokenizer.decode(expected) == (decoded.is_null() ? text : std::string(decoded.as_string())));
+  }
 }
 
 }  // namespace
 
-TEST_CASE("ids agree with Hugging Face tokenizers", "[golden]") {
-  const boost::json::array& texts = golden().at("texts").as_array();
-  for (const boost::json::value& variant : golden().at("tokenizers").as_array()) {
-    const std::string name(variant.at("name").as_string());
-    const Tokenizer tokenizer(std::string(variant.at("tokenizer").as_string()), name);
-    for (std::size_t i = 0; i < texts.size(); ++i) {
-      const std::string text(texts[i].as_string());
-      std::vector<std::int32_t> expected;
-      for (const boost::json::value& id : variant.at("ids").at(i).as_array())
-        expected.push_back(static_cast<std::int32_t>(id.as_int64()));
-      INFO(name << " on text " << i << ": " << text);
-      CHECK(tokenizer.encode(text) == expected);
-    }
+TEST_CASE("ids and texts agree with Hugging Face tokenizers, one by one", "[golden]") {
+  for (const char* name : {"gpt2", "gpt2_prefix_space", "llama3", "qwen2", "smollm2", "cuts", "llama2",
+                           "llama2_first", "metaspace", "metaspace_never"})
+    check_against_reference(name);
+}
+
+TEST_CASE("ids and texts agree with SentencePiece, one by one", "[golden]") {
+  const std::vector<std::string> names{"sp_bpe_legacy", "sp_bpe", "sp_unigram", "sp_unigram_identity"};
+  if (has_sentencepiece()) {
+    for (const std::string& name : names) check_against_reference(name);
+  } else {
+    WARN("skipped: built without SentencePiece");
+    CHECK_THROWS_WITH(load_tokenizer(kGolden + names[0]), Contains("built without SentencePiece"));
   }
 }
 
-TEST_CASE("token bytes join to the text they came from") {
-  const Tokenizer tokenizer(golden_tokenizer("llama3"), "llama3");
-  for (const boost::json::value& value : golden().at("texts").as_array()) {
-    const std::string text(value.as_string());
+TEST_CASE("byte-level tokens join to the text they came from") {
+  const Tokenizer tokenizer = load_tokenizer(kGolden + "llama3");
+  for (const std::string& text : golden_texts()) {
     std::string joined;
     for (const std::int32_t id : tokenizer.encode(text)) joined += tokenizer.bytes(id);
-    CHECK(joined == "<s>" + text);
+    CHECK(joined == "<|begin_of_text|>" + text);
   }
 }
 
 TEST_CASE("ids the tokenizer does not know have no bytes") {
-  const Tokenizer tokenizer(golden_tokenizer("gpt2"), "gpt2");
+  const Tokenizer tokenizer = load_tokenizer(kGolden + "gpt2");
   CHECK(tokenizer.bytes(-1).empty());
   CHECK(tokenizer.bytes(1'000'000).empty());
-  CHECK(tokenizer.is_special(0));
+  CHECK(tokenizer.is_special(900));
   CHECK_FALSE(tokenizer.is_special(50));
 }
 
@@ -131,8 +145,7 @@ TEST_CASE("text is white space, punctuation, digits or something else") {
 }
 
 TEST_CASE("every token of the sample tokenizer is of the kind its text says") {
-  const std::string path = std::string(KVSIM_SOURCE_DIR) + "/traces/sample/model/tokenizer.json";
-  const Tokenizer tokenizer(read_file(path, kMaxTokenizerBytes), path);
+  const Tokenizer tokenizer = load_tokenizer(KVSIM_SOURCE_DIR "/traces/sample/model");
   const std::string text = "Key 7402: it's (almost) 9%,\n\nisn't it?";
   std::string marked;
   for (const std::int32_t id : tokenizer.encode(text)) {
@@ -148,7 +161,7 @@ TEST_CASE("every token of the sample tokenizer is of the kind its text says") {
 }
 
 TEST_CASE("text that is not UTF-8 is refused with the place") {
-  const Tokenizer tokenizer(golden_tokenizer("gpt2"), "gpt2");
+  const Tokenizer tokenizer = load_tokenizer(kGolden + "gpt2");
   CHECK_THROWS_WITH(tokenizer.encode("abc\xff"), Contains("not UTF-8 at byte 3"));
   CHECK_THROWS_WITH(tokenizer.encode("\xe6\x9d"), Contains("not UTF-8 at byte 0"));        // cut short
   CHECK_THROWS_WITH(tokenizer.encode("a\xc0\x80"), Contains("not UTF-8 at byte 1"));       // overlong
@@ -157,27 +170,30 @@ TEST_CASE("text that is not UTF-8 is refused with the place") {
                     Contains("not UTF-8 at byte 0"));  // beyond U+10FFFF
 }
 
-TEST_CASE("parts a byte-level tokenizer does not have are refused by name, pointing to --tokens") {
+TEST_CASE("parts that are not known are refused by name, pointing to --tokens") {
   const std::vector<std::array<std::string, 3>> cases{
-      {"model.type", R"("Unigram")", "\"Unigram\""},
-      {"model.byte_fallback", "true", "byte_fallback"},
-      {"model.dropout", "0.1", "dropout"},
-      {"model.end_of_word_suffix", R"("</w>")", "end_of_word_suffix"},
-      {"model.continuing_subword_prefix", R"("##")", "continuing_subword_prefix"},
-      {"normalizer", R"({"type":"Lowercase"})", "\"Lowercase\""},
-      {"normalizer", R"({"type":"Sequence","normalizers":[{"type":"NFC"},{"type":"Prepend","prepend":"_"}]})",
-       "\"Prepend\""},
-      {"pre_tokenizer", "null", "without a ByteLevel"},
-      {"pre_tokenizer", R"({"type":"Metaspace"})", "\"Metaspace\""},
-      {"pre_tokenizer", R"({"type":"Digits"})", "without a ByteLevel"},
+      {"model.type", R"("Unigram")", "model type \"Unigram\""},
+      {"model.byte_fallback", "true", "\"byte_fallback\""},  // beside ByteLevel
+      {"model.dropout", "0.1", "\"dropout\""},
+      {"model.end_of_word_suffix", R"("</w>")", "\"end_of_word_suffix\""},
+      {"model.continuing_subword_prefix", R"("##")", "\"continuing_subword_prefix\""},
+      {"normalizer", R"({"type":"StripAccents"})", "normalizer \"StripAccents\""},
+      {"normalizer", R"({"type":"Sequence","normalizers":[{"type":"NFC"},{"type":"Precompiled"}]})",
+       "normalizer \"Precompiled\""},
+      {"normalizer", R"({"type":"Replace","pattern":{"Regex":" +"},"content":" "})",
+       "the pattern of \"Replace\""},
+      {"pre_tokenizer", R"({"type":"WhitespaceSplit"})", "pre-tokenizer \"WhitespaceSplit\""},
+      {"pre_tokenizer", R"({"type":"Metaspace","replacement":"_","prepend_scheme":"last"})",
+       "prepend_scheme \"last\""},
       {"pre_tokenizer", R"({"type":"Sequence","pretokenizers":[{"type":"ByteLevel"},{"type":"Digits"}]})",
        "after ByteLevel"},
-      {"pre_tokenizer", R"({"type":"Split","pattern":{"String":"a"},"behavior":"MergedWithNext"})",
-       "\"MergedWithNext\""},
-      {"post_processor", R"({"type":"BertProcessing"})", "\"BertProcessing\""},
-      {"truncation", R"({"max_length":5})", "truncation"},
-      {"padding", R"({"strategy":"BatchLongest"})", "padding"},
-      {"added_tokens", R"([{"id":0,"content":"<s>","single_word":true}])", "single_word"}};
+      {"pre_tokenizer", R"({"type":"Split","pattern":{"String":"a"},"behavior":"Merged"})", "\"Merged\""},
+      {"decoder", R"({"type":"WordPiece"})", "decoder \"WordPiece\""},
+      {"decoder", R"({"type":"Sequence","decoders":[{"type":"Strip","content":" ","start":1,"stop":0}]})",
+       "decoder \"Strip"},
+      {"decoder", R"({"type":"Sequence","decoders":[{"type":"Fuse"},{"type":"ByteFallback"}]})",
+       "decoder \"ByteFallback"},
+      {"post_processor", R"({"type":"BertProcessing"})", "post-processor \"BertProcessing\""}};
   for (const auto& [part, json, name] : cases) {
     INFO(part << " " << json);
     CHECK_THAT(problem(with(part, json)),
@@ -203,10 +219,20 @@ TEST_CASE("damaged tokenizer files are refused") {
       {"post_processor", R"({"type":"TemplateProcessing","single":[],"special_tokens":{}})",
        "leaves out the text"},
       {"added_tokens", R"([{"content":"<s>"}])", "missing \"id\""},
+      {"added_tokens", R"([{"content":"a","id":5000}])", "in the vocabulary"},
+      {"model.unk_token", R"("<?>")", "the unknown token \"<?>\" is not in the vocabulary"},
+      {"normalizer", R"({"type":"Replace","pattern":{"String":""},"content":" "})", "an empty pattern"},
+      {"pre_tokenizer", "null", "differ about ByteLevel"},
+      {"decoder", R"({"type":"Metaspace","replacement":"_"})", "differ about ByteLevel"},
+      {"pre_tokenizer",
+       R"({"type":"Metaspace","replacement":"_","add_prefix_space":false,"prepend_scheme":"always"})",
+       "contradict"},
       {"pre_tokenizer", R"({"type":"Split","pattern":{"Regex":"("},"behavior":"Isolated"})",
        "not understood"},
       {"pre_tokenizer", R"({"type":"Split","pattern":{"Regex":"\\w+"},"behavior":"Isolated"})",
-       "read differently"}};
+       "uses \\w, which engines read differently"},
+      {"pre_tokenizer", R"({"type":"Split","pattern":{"Regex":"\\p{N}{1,3}+"},"behavior":"Isolated"})",
+       "uses }+, which engines"}};
   for (const auto& [part, json, name] : cases) {
     INFO(part << " " << json);
     const bool splits = json.find("Split") != std::string::npos;
@@ -233,14 +259,14 @@ TEST_CASE("merging agrees with the definition on random words") {
   const std::vector<std::pair<std::string, std::string>> merges{{"a", "b"},  {"b", "a"},    {"ab", "a"},
                                                                 {"a", "a"},  {"ab", "ab"},  {"aa", "ba"},
                                                                 {"c", "ab"}, {"aba", "ba"}, {"c", "c"}};
-  BytePairEncoder::Vocabulary vocabulary;
+  BytePairModel model{.merges = merges, .byte_level = true};
   std::vector<std::string> tokens{"a", "b", "c"};
   for (const auto& [left, right] : merges) {
     if (std::find(tokens.begin(), tokens.end(), left + right) == tokens.end()) tokens.push_back(left + right);
   }
   for (std::size_t id = 0; id < tokens.size(); ++id)
-    vocabulary.emplace(tokens[id], static_cast<std::int32_t>(id));
-  const BytePairEncoder encoder(vocabulary, merges, false, "test");
+    model.vocabulary.emplace(tokens[id], static_cast<std::int32_t>(id));
+  const BytePairEncoder encoder(model, "test");
   for (std::uint64_t word = 0; word < 2000; ++word) {
     std::vector<std::string> letters;
     std::string text;
@@ -260,38 +286,42 @@ TEST_CASE("merging agrees with the definition on random words") {
 }
 
 TEST_CASE("a byte the vocabulary lacks is named, a known piece stays whole when merges are ignored") {
-  const BytePairEncoder::Vocabulary vocabulary{{"a", 0}, {"b", 1}, {"ab", 2}, {"aab", 3}};
+  BytePairModel model{.vocabulary = {{"a", 0}, {"b", 1}, {"ab", 2}, {"aab", 3}}, .byte_level = true};
   std::vector<std::int32_t> ids;
-  CHECK_THROWS_WITH(BytePairEncoder(vocabulary, {}, false, "test").encode("ac", ids), Contains("byte 99"));
+  CHECK_THROWS_WITH(BytePairEncoder(model, "test").encode("ac", ids), Contains("byte 99"));
   ids.clear();
-  BytePairEncoder(vocabulary, {{"a", "b"}}, false, "test").encode("aab", ids);
+  model.merges = {{"a", "b"}};
+  BytePairEncoder(model, "test").encode("aab", ids);
   CHECK(ids == std::vector<std::int32_t>{0, 2});
   ids.clear();
-  BytePairEncoder(vocabulary, {{"a", "b"}}, true, "test").encode("aab", ids);
+  model.ignore_merges = true;
+  BytePairEncoder(model, "test").encode("aab", ids);
   CHECK(ids == std::vector<std::int32_t>{3});
 }
 
 TEST_CASE("splitting keeps or drops, in turn") {
   using Pieces = std::vector<std::string>;
   CHECK(split({{.pattern = "[0-9]"}}, "a12b") == Pieces{"a", "1", "2", "b"});
-  CHECK(split({{.pattern = "[0-9]", .drop_matches = true}}, "a12b") == Pieces{"a", "b"});
-  CHECK(split({{.pattern = "[0-9]", .drop_rest = true}}, "a12b") == Pieces{"1", "2"});
+  CHECK(split({{.pattern = "[0-9]", .delimiter = Delimiter::removed}}, "a12b") == Pieces{"a", "b"});
+  CHECK(split({{.pattern = "[0-9]", .delimiter = Delimiter::removed, .invert = true}}, "a12b") ==
+        Pieces{"1", "2"});
   CHECK(split({{.pattern = ".", .literal = true}}, "a.b") == Pieces{"a", ".", "b"});
-  CHECK(split({{.pattern = ",", .drop_matches = true}, {.prefix_space = true, .pattern = "b"}}, "ab, b,b") ==
-        Pieces{" a", "b", " ", "b", " ", "b"});
+  CHECK(split({{.pattern = ",", .delimiter = Delimiter::removed},
+               {.prefix_rule = PrefixRule::every_piece, .prefix = " ", .pattern = "b"}},
+              "ab, b,b") == Pieces{" a", "b", " ", "b", " ", "b"});
   CHECK(split({}, "a b") == Pieces{"a b"});
   CHECK(split({{.pattern = "x*"}}, "axxb") == Pieces{"a", "xx", "b"});
 }
 
 TEST_CASE("long runs do not exhaust the matcher") {
-  const Tokenizer tokenizer(golden_tokenizer("gpt2"), "gpt2");
+  const Tokenizer tokenizer = load_tokenizer(kGolden + "gpt2");
   for (const char* unit : {" ", "a", "1", "\n", "\u6771"}) {
     std::string text;
     while (text.size() < 1'000'000) text += unit;
     std::size_t bytes = 0;
     INFO(unit);
     for (const std::int32_t id : tokenizer.encode(text)) bytes += tokenizer.bytes(id).size();
-    CHECK(bytes == text.size() + 3);  // and <s>
+    CHECK(bytes == text.size());
   }
 }
 
