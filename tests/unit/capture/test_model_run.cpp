@@ -167,6 +167,45 @@ TEST_CASE("weights must be those of the config") {
                     Contains("_proj.bias") && Contains("no such tensor"));
 }
 
+TEST_CASE("fused tensors are checked and read where they lie") {
+  const GoldenCheckpoint golden("phi3_partial_rotary");
+  const LayerWeights& layer = golden.weights.layers[1];
+  const StoredTensor& qkv = golden.checkpoint.tensor("model.layers.1.self_attn.qkv_proj.weight");
+  const StoredTensor& gate_up = golden.checkpoint.tensor("model.layers.1.mlp.gate_up_proj.weight");
+  // Rows of 32 bf16 numbers: 32 of q, 16 of k, 16 of v; 48 of gate, then 48 of up.
+  CHECK(layer.q.data == qkv.data.data());
+  CHECK(layer.k.data == qkv.data.data() + 32 * 64);
+  CHECK(layer.v.data == qkv.data.data() + 48 * 64);
+  CHECK((layer.q.out == 32 && layer.k.out == 16 && layer.v.out == 16 && layer.v.in == 32));
+  CHECK(layer.v.data + layer.v.out * 64 == qkv.data.data() + qkv.data.size());
+  CHECK(layer.gate.data == gate_up.data.data());
+  CHECK(layer.up.data == gate_up.data.data() + 48 * 64);
+  CHECK(layer.up.data + layer.up.out * 64 == gate_up.data.data() + gate_up.data.size());
+
+  const auto complaint = [&](const GoldenCheckpoint& of, const auto& change) -> std::string {
+    ModelConfig config = of.config;
+    change(config);
+    try {
+      load_weights(of.checkpoint, config);
+    } catch (const Error& error) {
+      CHECK(error.kind() == ErrorKind::input);
+      return error.what();
+    }
+    return "accepted";
+  };
+  using Catch::Matchers::Contains;
+  CHECK_THAT(complaint(golden, [](ModelConfig& c) { c.n_kv_heads = 1; }),
+             Contains("qkv_proj") && Contains("shape [64, 32]") && Contains("asks for [48, 32]"));
+  CHECK_THAT(complaint(golden, [](ModelConfig& c) { c.head_dim = 16; }),
+             Contains("qkv_proj") && Contains("asks for [128, 32]"));
+  CHECK_THAT(complaint(golden, [](ModelConfig& c) { c.intermediate_size = 47; }),
+             Contains("gate_up_proj") && Contains("shape [96, 32]") && Contains("asks for [94, 32]"));
+  CHECK_THAT(complaint(golden, [](ModelConfig& c) { c.fused_projections = false; }),
+             Contains("q_proj.weight") && Contains("missing"));
+  CHECK_THAT(complaint(GoldenCheckpoint("llama_tied"), [](ModelConfig& c) { c.fused_projections = true; }),
+             Contains("qkv_proj.weight") && Contains("missing"));
+}
+
 TEST_CASE("a cache beyond any memory is refused, not attempted") {
   const GoldenCheckpoint golden("llama_tied");
   for (const std::uint64_t capacity : {std::uint64_t{1} << 44, std::uint64_t{1} << 52})

@@ -74,8 +74,9 @@ double difference(std::span<const float> row, const Numbers& expected) {
 }  // namespace
 
 TEST_CASE("unrotated keys and queries are what the first layer projects") {
-  const std::string variant = GENERATE("llama_untied_f32", "llama_rope_llama3", "llama_rope_linear",
-                                       "qwen2_late_window", "qwen3_qk_norm", "mistral_window");
+  const std::string variant = GENERATE(
+      "llama_untied_f32", "llama_rope_llama3", "llama_rope_linear", "llama_rope_yarn", "qwen2_late_window",
+      "qwen3_qk_norm", "mistral_window", "phi3_partial_rotary", "phi3_longrope_short", "phi3_longrope_long");
   const GoldenCheckpoint golden(variant);
   const test::Scratch scratch;
   const std::vector<std::int32_t> tokens = golden.tokens();
