@@ -1,9 +1,9 @@
 #pragma once
 /// The machine that the CUDA calls of this process find, and how mean it is. Work given to a stream is put
 /// off until somebody waits for it, and then only what that somebody waits for is done: a missing
-/// synchronisation gives wrong results instead of luck. Memory is full of NaN when it is allocated and again
-/// when it is freed. Every copy and matrix is checked to lie in one allocation; a kernel whose threads do not
-/// all reach a barrier is reported. Misuse throws std::logic_error.
+/// synchronisation gives wrong results instead of luck. Memory holds NaN (the first and last MiB of it)
+/// when it is allocated and again when it is freed. Every copy and matrix is checked to lie in one
+/// allocation; a kernel whose threads do not all reach a barrier is reported. Misuse throws std::logic_error.
 #include <cuda_runtime_api.h>
 
 #include <cstddef>

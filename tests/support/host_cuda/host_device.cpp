@@ -60,6 +60,14 @@ namespace {
 
 constexpr int kPoison = 0xff;  // a NaN in every float type, and an id that no table has
 constexpr std::size_t kAlignment = 256;
+constexpr std::size_t kPoisoned = std::size_t{1}
+                                  << 20;  // of either end: workspaces are too large to be filled
+
+void poison(std::byte* data, std::size_t bytes) {
+  const std::size_t end = std::min(bytes, kPoisoned);
+  std::memset(data, kPoison, end);
+  std::memset(data + bytes - end, kPoison, end);
+}
 
 struct Free {
   void operator()(std::byte* data) const { std::free(data); }
@@ -77,7 +85,7 @@ class Memory {
                               kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment))),
                           bytes};
     std::byte* data = allocation.data.get();
-    std::memset(data, kPoison, bytes);
+    poison(data, bytes);
     used_ += bytes;
     live_.emplace(data, std::move(allocation));
     return data;
@@ -87,7 +95,7 @@ class Memory {
     const auto found = live_.find(static_cast<std::byte*>(data));
     if (found == live_.end()) throw std::logic_error("CUDA on the host: frees what is not allocated");
     Allocation allocation = std::move(found->second);
-    std::memset(allocation.data.get(), kPoison, allocation.size);
+    poison(allocation.data.get(), allocation.size);
     used_ -= allocation.size;
     live_.erase(found);
     return allocation;
