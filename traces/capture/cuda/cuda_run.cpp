@@ -428,7 +428,7 @@ trace::Capture CudaRun<T>::describe() const {
   capture.source = "native-cuda";
   capture.device_name = device_.name;
   capture.device_kind = "cuda";
-  capture.driver = "for CUDA " + version_text(device_.driver);
+  capture.driver = "CUDA " + version_text(device_.driver);
   capture.cuda_version = version_text(device_.runtime);
   capture.compute_dtype = elem_name(kElemOf<T>);
   capture.accum_dtype = "f32";

@@ -33,7 +33,8 @@ class HandOver {
   void submit(const Stream& stream, Show show);
   /// Waits until all is shown. Throws what showing threw.
   void drain();
-  /// Waits until nothing is at work any more, and shows nothing from now on until then.
+  /// Waits until nothing is at work any more, and shows nothing from now on until then. Call it after an
+  /// error.
   void abandon() noexcept;
 
  private:
