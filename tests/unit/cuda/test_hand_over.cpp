@@ -108,9 +108,13 @@ TEST_CASE("what was abandoned is not shown") {
   std::atomic<int> shown = 0;
   {
     HandOver hand_over(4, 0);
-    std::promise<void> go;
-    std::shared_future<void> gone = go.get_future().share();
-    numbers.submit(hand_over, 0, 1, [gone](const std::byte*) { gone.wait(); });
+    std::promise<void> looking, go;
+    const std::shared_future<void> gone = go.get_future().share();
+    numbers.submit(hand_over, 0, 1, [&, gone](const std::byte*) {
+      looking.set_value();
+      gone.wait();
+    });
+    looking.get_future().wait();
     for (int i = 1; i < 4; ++i) numbers.submit(hand_over, i, 1, [&](const std::byte*) { ++shown; });
     auto abandoned = std::async(std::launch::async, [&] { hand_over.abandon(); });
     CHECK(abandoned.wait_for(std::chrono::milliseconds(20)) == std::future_status::timeout);
