@@ -236,7 +236,7 @@ class TensorWalk {
 }  // namespace
 
 double default_tolerance(Elem elem) {
-  return elem == Elem::f32 ? 1e-5 : elem == Elem::f16 ? 4 * 0x1p-11 : 4 * 0x1p-8;
+  return elem == Elem::f32 ? 1e-5 : elem == Elem::f16 ? 8 * 0x1p-11 : 8 * 0x1p-8;
 }
 
 bool TraceComparison::same() const {

@@ -111,7 +111,7 @@ class TraceDiff(CommandTest):
     def test_elements_choose_the_tolerance(self):
         rows = json.loads(self.ok("diff", "t.h5", "bf16.h5", "--format", "json"))["results"]
         self.assertEqual([(row["part"], row["finding"], row["layers"], row["tolerance"]) for row in rows],
-                         [(part, "close", 3, 4 / 256) for part in "qkv"])
+                         [(part, "close", 3, 8 / 256) for part in "qkv"])
         rows = self.differing("t.h5", "bf16.h5", "--tolerance", "1e-4")
         self.assertEqual({(row["finding"], row["layers_different"]) for row in rows}, {("different", 3)})
         # The largest difference is where it says.
