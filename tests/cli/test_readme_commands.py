@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Runs the commands that the documents show: lines `$ kvsim ...` (or `$ build/release/kvsim ...`) in ```console fences.
+"""Runs the commands that the documents show: lines `$ kvsim ...` (or `$ build/release/kvsim ...`) and
+`$ python3 tools/import_arrays.py ...` in ```console fences.
 
 Commands of one document run in order, in one folder that looks like a fresh clone, so later ones find the files of
-earlier ones. What a reader would bring is there too: DIR is a checkpoint, question.txt a prompt, ids.json token ids.
+earlier ones. What a reader would bring is there too: DIR is a checkpoint, question.txt a prompt, ids.json token ids,
+arrays.npz a run's tensors.
 Other commands shown there (installing, building) are not run. Output shown under a command must be what it prints today.
 """
 import json
@@ -11,14 +13,17 @@ import pathlib
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
+
+import numpy as np
 
 import kvsim_command
 from kvsim_command import KVSIM, SOURCE
 
 DOCUMENTS = ["README.md", "traces/SCHEMA.md", "policies/README.md", "policies/ORDERINGS.md", "analysis/METRICS.md",
-             "analysis/STUDIES.md", "sim/cost/README.md", "sim/cost/examples/llama-3-8b-a100.md"]
+             "analysis/STUDIES.md", "traces/capture/CAPTURE_YOUR_MODEL.md", "sim/cost/README.md", "sim/cost/examples/llama-3-8b-a100.md"]
 
 
 def shown_commands(text):
@@ -27,7 +32,7 @@ def shown_commands(text):
     for fence in re.findall(r"^```console\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
         output = []
         for line in re.sub(r"\\\n\s*(> )?", "", fence).splitlines():
-            match = re.match(r"\$ ((?:(?:\./)?build/release/)?kvsim\b.*)", line)
+            match = re.match(r"\$ ((?:(?:(?:\./)?build/release/)?kvsim|python3 tools/import_arrays\.py)\b.*)", line)
             if match:
                 output = []
                 shown.append((match[1], output))
@@ -63,8 +68,12 @@ class Documents(unittest.TestCase):
         (folder / "DIR").symlink_to(sample / "model")
         (folder / "question.txt").symlink_to(sample / "prompts" / "needle-0500-one.txt")
         (folder / "ids.json").write_text(json.dumps([1 + i % 200 for i in range(100)]))
+        draw = np.random.default_rng(1)
+        np.savez(folder / "arrays.npz", **{f"layers.{layer}.{name}": draw.normal(size=(heads, 256, 16)).astype("f4")
+                                           for layer in range(2) for name, heads in (("q", 4), ("k", 2), ("v", 2))})
         (folder / "build" / "release").mkdir(parents=True)
         (folder / "build" / "release" / "kvsim").symlink_to(KVSIM)
+        (folder / "build" / "release" / "python3").symlink_to(sys.executable)  # the one that has h5py
         environment = {**os.environ, "PATH": f"{folder}/build/release:{os.environ['PATH']}"}
         for command, shown in commands:
             with self.subTest(document=document, command=command):
