@@ -41,6 +41,7 @@ std::string version_text() {
        << "commit     " << (*kCommit != '\0' ? kCommit : "unknown") << '\n'
        << "compiler   " << kCompiler << '\n'
        << "build type " << kBuildType << '\n'
+       << "CUDA       " << kCuda << '\n'
        << "libraries  Boost " << BOOST_VERSION / 100000 << '.' << BOOST_VERSION / 100 % 1000 << '.'
        << BOOST_VERSION % 100 << ", HDF5 " << hdf5_version() << ", Eigen " << EIGEN_WORLD_VERSION << '.'
        << EIGEN_MAJOR_VERSION << '.' << EIGEN_MINOR_VERSION << ", "

@@ -1,6 +1,7 @@
 # The CUDA backend, when a CUDA compiler and cuBLAS are found. Sets cuda_dirs and cuda_link, both empty without it.
 set(cuda_dirs)
 set(cuda_link)
+set(KVSIM_CUDA_VERSION none)
 if(NOT KVSIM_CUDA MATCHES "^(AUTO|ON|OFF)$")
   message(FATAL_ERROR "KVSIM_CUDA is ${KVSIM_CUDA}; expected AUTO, ON or OFF")
 elseif(KVSIM_CUDA STREQUAL "OFF")
@@ -64,6 +65,7 @@ target_link_libraries(kvsim_cuda PUBLIC CUDA::cudart_static
                       INTERFACE $<LINK_ONLY:kvsim_capture> -Wl,-rpath,${CUDAToolkit_LIBRARY_DIR})
 target_include_directories(kvsim_cuda SYSTEM PUBLIC ${CUDAToolkit_INCLUDE_DIRS})
 target_compile_definitions(kvsim_cuda INTERFACE KVSIM_HAS_CUDA=1)
+set(KVSIM_CUDA_VERSION ${CUDAToolkit_VERSION})
 message(STATUS "With CUDA ${CUDAToolkit_VERSION} (${CUDAToolkit_NVCC_EXECUTABLE}) for ${CMAKE_CUDA_ARCHITECTURES}")
 set(cuda_dirs traces/capture/cuda)
 set(cuda_link kvsim_cuda)
