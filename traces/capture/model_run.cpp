@@ -8,6 +8,9 @@ namespace kvsim::capture {
 
 void RunObserver::on_tensors(std::uint32_t, std::uint64_t, std::uint64_t, const Elements&, const Elements&,
                              const Elements&) {}
+bool RunObserver::wants_queries(std::uint64_t, std::uint64_t) const {
+  return true;
+}
 std::uint64_t RunObserver::first_attention_row() const {
   return std::numeric_limits<std::uint64_t>::max();
 }

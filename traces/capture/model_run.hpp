@@ -19,6 +19,9 @@ class RunObserver {
   /// exactly as attention uses them: floats that RunOptions::elem holds without loss, or its elements.
   virtual void on_tensors(std::uint32_t layer, std::uint64_t first, std::uint64_t n, const Elements& q,
                           const Elements& k, const Elements& v);
+  /// Whether any query of the n tokens from position `first` on is wanted; where none is, q may be empty, and
+  /// a device need not copy it. Default: yes.
+  virtual bool wants_queries(std::uint64_t first, std::uint64_t n) const;
   /// First position whose attention rows are wanted, and all after it; default: none.
   virtual std::uint64_t first_attention_row() const;
   /// p [n_heads, n_keys] of the token at `position`, keys at first_key, first_key + 1, ...

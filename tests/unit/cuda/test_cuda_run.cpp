@@ -1,4 +1,5 @@
 // The model on a CUDA device against the model on the processor and against transformers.
+#include <array>
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <thread>
@@ -140,6 +141,29 @@ TEST_CASE("bf16 tensors are handed over in 16 bits") {
   const ModelConfig& config = golden.config;
   CHECK(types.elements ==
         config.n_layers * 40U * config.head_dim * (config.n_heads + 2U * config.n_kv_heads));
+}
+
+TEST_CASE("queries that nobody wants stay on the device") {
+  struct Late : RunObserver {
+    bool wants_queries(std::uint64_t first, std::uint64_t n) const override { return first + n > 30; }
+    void on_tensors(std::uint32_t, std::uint64_t first, std::uint64_t n, const Elements& q, const Elements& k,
+                    const Elements&) override {
+      sizes.push_back({first, q.size() / n, k.size() / n});
+    }
+    std::vector<std::array<std::uint64_t, 3>> sizes;
+  } late;
+  const GoldenCheckpoint golden("llama_tied");
+  const auto model = on_device(golden, Elem::f32, Elem::f32);
+  const std::vector<std::int32_t> tokens = golden.tokens();
+  for (std::uint64_t first = 0; first < 40; first += 20)
+    model->forward(std::span(tokens).subspan(first, 20), late);
+  const std::uint64_t q = std::uint64_t{golden.config.n_heads} * golden.config.head_dim;
+  const std::uint64_t k = std::uint64_t{golden.config.n_kv_heads} * golden.config.head_dim;
+  REQUIRE(late.sizes.size() == 2 * golden.config.n_layers);
+  for (std::size_t i = 0; i < late.sizes.size(); ++i) {
+    const bool second = i >= golden.config.n_layers;
+    CHECK((late.sizes[i] == std::array<std::uint64_t, 3>{second ? 20U : 0U, second ? q : 0U, k}));
+  }
 }
 
 TEST_CASE("attention received is summed on the device as on the processor") {

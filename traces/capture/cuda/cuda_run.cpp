@@ -207,11 +207,12 @@ std::byte* CudaRun<T>::begin_piece(std::uint64_t bytes, Span so_far, std::uint32
 /// q, k and v of the layer leave on a stream of their own while the device computes on.
 template <class T>
 void CudaRun<T>::show_tensors(std::uint32_t layer, RunObserver& observer) {
-  const std::uint64_t q_size = n_ * query_width(config_), kv_size = n_ * kv_width(config_);
+  const std::uint64_t q_size = observer.wants_queries(past_, n_) ? n_ * query_width(config_) : 0;
+  const std::uint64_t kv_size = n_ * kv_width(config_);
   std::byte* place = begin_piece((q_size + 2 * kv_size) * sizeof(T), Span::layer, layer);
   computed_.record(compute_);
   computed_.hold(copies_);
-  copy_from_device(place, pass_.queries[layer % 2].data(), q_size * sizeof(T), copies_);
+  if (q_size > 0) copy_from_device(place, pass_.queries[layer % 2].data(), q_size * sizeof(T), copies_);
   const std::uint64_t head = config_.head_dim * sizeof(T);
   std::byte* to = place + q_size * sizeof(T);
   for (const DeviceArray<T>* of : {&keys_, &values_}) {
