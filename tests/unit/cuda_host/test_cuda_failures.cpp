@@ -76,6 +76,15 @@ TEST_CASE("what the run needs is told before anything is allocated") {
   CHECK_THAT(problem(options), Contains("weights 0.1 MiB") && !Contains("--compute"));
 }
 
+TEST_CASE("a cache beyond any memory is refused, not attempted") {
+  const GoldenCheckpoint golden("llama_tied");
+  for (const int bits : {27, 28, 44, 63}) {
+    CHECK_THROWS_WITH(
+        cuda::open_cuda_run(0, golden.config, golden.weights, {.capacity = std::uint64_t{1} << bits}),
+        Contains(bits <= 28 ? "the run needs" : "beyond any device"));
+  }
+}
+
 TEST_CASE("memory that runs out anywhere on the way leaves nothing behind") {
   const test::Scratch scratch;
   const host_cuda::Restored restored;

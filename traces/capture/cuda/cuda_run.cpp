@@ -5,6 +5,7 @@
 #include <string>
 
 #include "sim/base/error.hpp"
+#include "traces/capture/cuda/activations.hpp"
 #include "traces/capture/cuda/cuda_device.hpp"
 #include "traces/capture/cuda/device_attention.hpp"
 #include "traces/capture/cuda/device_kernels.hpp"
@@ -20,15 +21,8 @@ namespace {
 
 constexpr std::size_t kPiecesInFlight = 4;                      // of what is handed out
 constexpr std::uint64_t kRowsPiece = std::uint64_t{32} << 20;   // bytes of attention rows handed out at once
-constexpr std::uint64_t kLogitRows = 16;                        // computed at a time
+constexpr std::uint64_t kMostTokens = std::uint64_t{1} << 28;   // bytes of less than that can be counted
 constexpr std::uint64_t kLibraries = std::uint64_t{256} << 20;  // code and handles, as cuBLAS 11 to 13 take
-
-std::uint64_t query_width(const ModelConfig& config) {
-  return std::uint64_t{config.n_heads} * config.head_dim;
-}
-std::uint64_t kv_width(const ModelConfig& config) {
-  return std::uint64_t{config.n_kv_heads} * config.head_dim;
-}
 
 Stored stored(Elem elem) {
   return elem == Elem::f32 ? Stored::f32 : elem == Elem::f16 ? Stored::f16 : Stored::bf16;
@@ -37,45 +31,10 @@ Stored stored(Elem elem) {
 /// Bytes for the scores of attention: those of a whole pass in all heads if they are few.
 std::uint64_t score_bytes(const ModelConfig& config, const RunOptions& options) {
   const std::uint64_t row = 6 * std::uint64_t{config.n_heads} * (options.capacity + 8);
-  return std::max(row, std::min(DeviceAttention::kDefaultWorkspace, row * options.pass_tokens));
+  const std::uint64_t fit = DeviceAttention::kDefaultWorkspace / row;
+  return std::max(row,
+                  options.pass_tokens > fit ? DeviceAttention::kDefaultWorkspace : row * options.pass_tokens);
 }
-
-/// Activations of one pass of at most `tokens`. The residual stream is `hidden`; the others are scratch.
-template <class T>
-struct Activations {
-  Activations(const ModelConfig& config, std::uint64_t tokens)
-      : ids(tokens, kWhat),
-        cosine(tokens * config.head_dim / 2, kWhat),
-        sine(tokens * config.head_dim / 2, kWhat),
-        hidden(tokens * config.hidden_size, kWhat),
-        normed(tokens * config.hidden_size, kWhat),
-        projected(tokens * widest(config), kWhat),
-        attended(tokens * query_width(config), kWhat),
-        gate(tokens * config.intermediate_size, kWhat),
-        up(tokens * config.intermediate_size, kWhat),
-        logits(std::min(kLogitRows, tokens) * config.vocab_size, kWhat),
-        chosen(1, kWhat) {
-    for (DeviceArray<T>& q : queries) q = DeviceArray<T>(tokens * query_width(config), kWhat);
-  }
-
-  static std::uint64_t widest(const ModelConfig& config) {
-    return std::max({query_width(config), kv_width(config), std::uint64_t{config.hidden_size}});
-  }
-  static std::uint64_t bytes(const ModelConfig& config, std::uint64_t tokens) {
-    const std::uint64_t of_token = 2 * std::uint64_t{config.hidden_size} + widest(config) +
-                                   3 * query_width(config) + 2 * std::uint64_t{config.intermediate_size};
-    return tokens * (of_token * sizeof(T) + (1 + config.head_dim) * sizeof(float)) +
-           std::min(kLogitRows, tokens) * config.vocab_size * sizeof(float) + sizeof(Greedy);
-  }
-
-  static constexpr const char* kWhat = "the workspace of a pass";
-  DeviceArray<std::int32_t> ids;
-  DeviceArray<float> cosine, sine;
-  DeviceArray<T> hidden, normed, projected, attended, gate, up;
-  std::array<DeviceArray<T>, 2> queries;  // of this layer, and of the one before while it is copied out
-  DeviceArray<float> logits;
-  DeviceArray<Greedy> chosen;
-};
 
 RunOptions with_pass(RunOptions options) {
   if (options.pass_tokens == 0 || options.pass_tokens > options.capacity)
@@ -452,6 +411,10 @@ std::unique_ptr<ModelRun> open_cuda_run(unsigned index, const ModelConfig& confi
                                         const RunOptions& options) {
   if (options.compute == Elem::f16 || (options.compute == Elem::bf16 && options.elem != Elem::bf16))
     bug("arithmetic and cache of types that do not go together", "model run");
+  if (options.capacity > kMostTokens) {
+    usage_error("a cache of " + std::to_string(options.capacity) + " tokens is beyond any device", {},
+                "Shorten the prompt or lower --max-new-tokens.");
+  }
   const DeviceDescription device = open_device(index);
   const RunOptions complete = with_pass(options);
   if (options.compute == Elem::bf16) return open_as<Bf16>(device, config, weights, complete);
