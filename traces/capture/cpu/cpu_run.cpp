@@ -11,6 +11,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/workers.hpp"
 #include "traces/capture/cpu/kernels.hpp"
+#include "traces/capture/cpu/linear_layer.hpp"
 #include "traces/capture/provenance.hpp"
 
 namespace kvsim::capture::cpu {

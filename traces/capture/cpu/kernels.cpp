@@ -15,10 +15,6 @@ using Rows = Eigen::Map<RowMatrix, Eigen::Unaligned, RowStride>;
 using Line = Eigen::Map<Eigen::ArrayXf>;
 using ConstLine = Eigen::Map<const Eigen::ArrayXf>;
 
-// Tiles of a product: enough of them to go round, each large enough that widening its 16-bit weights is lost
-// in it.
-constexpr std::uint64_t kTileTokens = 256;
-constexpr std::uint64_t kTileOutputs = 96;
 // Tokens or elements per task of the element-wise steps.
 constexpr std::uint64_t kTokensPerTask = 32;
 constexpr std::uint64_t kElementsPerTask = 1 << 15;
@@ -186,25 +182,6 @@ void attend_observed(Workers& workers, const AttentionInput& input, std::uint64_
 }
 
 }  // namespace
-
-void apply_linear(Workers& workers, const Linear& linear, const float* x, std::uint64_t n, float* y) {
-  const std::uint64_t token_tiles = tasks_of(n, kTileTokens),
-                      output_tiles = tasks_of(linear.out, kTileOutputs);
-  workers.run(token_tiles * output_tiles, [&](std::size_t task) {
-    thread_local std::vector<float> panel;
-    const std::uint64_t first_out = task / token_tiles * kTileOutputs,
-                        first_token = task % token_tiles * kTileTokens;
-    const std::uint64_t outputs = std::min(kTileOutputs, linear.out - first_out);
-    const std::uint64_t tokens = std::min(kTileTokens, n - first_token);
-    const ConstRows w = map_rows(linear.rows(first_out, outputs, panel), outputs, linear.in, linear.in);
-    const ConstRows in = map_rows(x + first_token * linear.in, tokens, linear.in, linear.in);
-    Rows out = map_rows(y + first_token * linear.out + first_out, tokens, outputs, linear.out);
-    out.noalias() = in * w.transpose();
-    if (!linear.bias.empty()) {
-      out.rowwise() += Eigen::Map<const Eigen::RowVectorXf>(linear.bias.data() + first_out, index(outputs));
-    }
-  });
-}
 
 void rms_norm(Workers& workers, const float* x, std::uint64_t n, std::span<const float> weight, float eps,
               float* y) {

@@ -1,19 +1,16 @@
 #pragma once
-/// The arithmetic of a layer, all in float. Matrices are row-major without padding; n is the number of
-/// tokens.
+/// The arithmetic of a layer but for its matrices (linear_layer.hpp), all in float. Matrices are row-major
+/// without padding; n is the number of tokens.
 #include <cstdint>
 #include <functional>
 #include <span>
 #include <vector>
 
+#include "sim/base/half.hpp"
 #include "sim/base/workers.hpp"
 #include "traces/capture/rope.hpp"
-#include "traces/capture/weights.hpp"
 
 namespace kvsim::capture::cpu {
-
-/// y [n, out] = x [n, in] W^T + b.
-void apply_linear(Workers& workers, const Linear& linear, const float* x, std::uint64_t n, float* y);
 
 /// y [n, width] = weight * x / sqrt(mean(x^2) + eps), row by row (Zhang and Sennrich 2019). May work in
 /// place.
