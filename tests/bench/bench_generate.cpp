@@ -82,7 +82,7 @@ Times serve(const Model& model, unsigned threads, Elem elem, bool captured,
     return generate(run, nobody, prompt, steps);
   }
   trace::Header header;
-  header.model = describe_model(model.config, model.weights, model.name);
+  header.model = describe_model(model.config, model.weights, model.name, prompt.size() + steps);
   header.capture = run.describe();
   header.elem = elem;
   const std::filesystem::path path =

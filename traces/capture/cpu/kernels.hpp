@@ -55,8 +55,9 @@ struct ColumnSums {
   std::uint64_t stride = 0;  ///< at least past + n
 };
 /// out [n, heads * dim]. Rows from `first_observed` on are shown to `observe`, in order. Works on blocks of
-/// 64 queries, so at most 64 x (past + n) scores exist at a time per thread (per head, while rows are
-/// observed). A head's columns are summed in the order of its queries, whatever the number of threads.
+/// at most 64 queries, those of all heads that share a key head together, so at most 64 x (past + n) scores
+/// exist at a time per thread (per key head, while rows are observed). A head's columns are summed in the
+/// order of its queries, whatever the number of threads.
 void attend(Workers& workers, const AttentionInput& input, float* out, std::uint64_t first_observed,
             const RowObserver& observe, const ColumnSums& columns = {});
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 #include <utility>
+#include <vector>
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -70,6 +71,22 @@ Wide load_stored(const std::byte* from) {
     }
   }
 }
+
+/// Floats that begin where registers are read fastest; grows, keeps nothing.
+class WideBuffer {
+ public:
+  /// At least this many; what an earlier call returned is valid while it suffices.
+  float* floats(std::size_t count) {
+    if (lines_.size() * kWide < count) lines_ = std::vector<Line>((count + kWide - 1) / kWide);
+    return reinterpret_cast<float*>(lines_.data());
+  }
+
+ private:
+  struct alignas(kWide * sizeof(float)) Line {
+    float lanes[kWide];
+  };
+  std::vector<Line> lines_;
+};
 
 /// The sum of the lanes, as a balanced tree.
 inline float sum_of(Wide wide) {
