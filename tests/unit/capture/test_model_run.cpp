@@ -22,7 +22,7 @@ double relative_bound(const std::string& variant) {
 }
 
 void check_close(const std::string& stage, std::span<const float> got, const std::vector<float>& expected,
-                 double bound) {
+                 double bound = 1e-6) {
   const Difference d = difference(got, expected);
   INFO(stage << ": largest difference " << d.largest << ", relative " << d.relative);
   CHECK(d.largest <= 1e-5);
