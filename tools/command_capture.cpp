@@ -68,7 +68,8 @@ void run_capture_command(Options& options) {
   std::cout << "trace      " << options.capture.output << ", " << analysis::bytes_text(result.file_bytes)
             << '\n';
   print_phase("prompt     ", result.prompt_tokens, result.prefill_seconds);
-  print_phase("generated  ", result.new_tokens, result.decode_seconds);
+  print_phase(options.capture.given_file.empty() ? "generated  " : "given      ", result.new_tokens,
+              result.decode_seconds);
   if (!result.text.empty()) std::cout << "text       " << printable(result.text) << '\n';
   for (const std::string& answer : result.answers) std::cout << "answer     " << printable(answer) << '\n';
 }

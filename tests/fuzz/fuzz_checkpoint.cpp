@@ -1,6 +1,7 @@
 // Everything capture reads from strangers, damaged at random: each input is either accepted or refused with
 // Error(input), and what is accepted keeps its promises. Seeded, so that a failure can be repeated.
 #include <catch2/catch.hpp>
+#include <cmath>
 #include <cstring>
 
 #include "sim/base/read_file.hpp"
@@ -11,6 +12,7 @@
 #include "traces/capture/token_file.hpp"
 #include "traces/capture/tokenizer.hpp"
 #include "traces/capture/tokenizers/tokenizer_json.hpp"
+#include "traces/capture/weights.hpp"
 
 namespace kvsim::capture {
 namespace {
@@ -73,6 +75,7 @@ TEST_CASE("fuzz: config.json") {
   for (const char* variant :
        {"llama_rope_llama3", "llama_rope_linear", "llama_rope_yarn", "phi3_partial_rotary",
         "phi3_longrope_long", "qwen2_mixed_windows", "qwen3_qk_norm"}) {
+    const Checkpoint checkpoint(kGolden + variant);
     const std::string sound = read_file(kGolden + variant + "/config.json", 1 << 16);
     for (std::uint64_t seed = 0; seed < 1500; ++seed) {
       Dice dice(combine({2, seed}));
@@ -85,6 +88,14 @@ TEST_CASE("fuzz: config.json") {
         for (const float f : rope_frequencies(config.rope, seed)) REQUIRE((f >= 0 && f <= 1000));
         for (const std::int32_t id : config.eos)
           REQUIRE((id >= 0 && static_cast<std::uint32_t>(id) < config.vocab_size));
+        accepts([&] {  // what loads lies within the file
+          for (const LayerWeights& layer : load_weights(checkpoint, config).layers) {
+            for (const Linear* part : {&layer.q, &layer.k, &layer.v, &layer.gate, &layer.up}) {
+              std::vector<float> row;
+              REQUIRE(std::isfinite(part->rows(part->out - 1, 1, row)[part->in - 1]));
+            }
+          }
+        });
       });
     }
   }
