@@ -52,8 +52,8 @@ void print_phase(const char* label, std::uint64_t tokens, double seconds) {
 }
 
 void run_capture_command(Options& options) {
-  options.capture.queries = capture::parse_row_choice(options.queries, "--queries", "all", false);
-  options.capture.attention = capture::parse_row_choice(options.attention, "--attention", "full", true);
+  options.capture.queries = capture::parse_query_choice(options.queries, "--queries");
+  options.capture.attention = capture::parse_row_choice(options.attention, "--attention");
   for (const std::string& input :
        {options.capture.prompt_file, options.capture.tokens_file, options.capture.workload_file}) {
     if (!input.empty() && input != "-") refuse_to_overwrite_input(options.capture.output, input);
@@ -124,7 +124,7 @@ void add_capture_command(CLI::App& app) {
       ->add_option("--top-p", capture.sampling.top_p,
                    "Then from the fewest of them that hold this share of the probability (default: 1)")
       ->type_name("P");
-  command->add_option("--seed", capture.sampling.seed, "Of the draws (default: 0)")
+  command->add_option("--seed", capture.sampling.seed, "Of the draws, of tokens and of queries (default: 0)")
       ->check(whole_number())
       ->type_name("S");
   command
@@ -136,8 +136,12 @@ void add_capture_command(CLI::App& app) {
   command->add_flag("--ignore-eos", capture.ignore_eos, "Generate on past an end-of-text token");
   command
       ->add_option("--queries", options->queries,
-                   "Queries to store: all | window:W (the last W of the prompt and all generated ones)")
+                   "Prompt queries to store: all | window:W (the last W) | sample:K (K of the others, spread "
+                   "evenly) | window:W,sample:K; generated tokens always have theirs. Unless all are, column "
+                   "statistics are stored, too")
       ->capture_default_str();
+  command->add_flag("--column-statistics", capture.column_statistics,
+                    "Store the attention that each prompt key received from all prompt queries, in sum");
   command
       ->add_option("--attention", options->attention,
                    "Attention rows to store: none | window:W | full; queries and keys can recompute them")

@@ -67,6 +67,9 @@ void write_verdict(const std::string& file, const trace::CheckReport& report) {
   if (report.problems.empty()) {
     std::cout << file << ": sound (" << report.tensor_bytes << " bytes of tensors";
     if (report.attention_rows > 0) std::cout << ", " << report.attention_rows << " attention rows";
+    if (report.column_heads > 0)
+      std::cout << ", column statistics of " << report.column_heads << " heads, " << report.recomputed_heads
+                << " recomputed";
     std::cout << ", content " << report.content_sha256 << ")\n";
     return;
   }

@@ -81,8 +81,8 @@ void capture_prompt(const analysis::StudyCapture& capture, const StudyPrompt& pr
   }
   options.max_new_tokens = capture.max_new_tokens;
   options.ignore_eos = capture.ignore_eos;
-  options.queries = capture::parse_row_choice(capture.queries, "capture.queries", "all", false);
-  options.attention = capture::parse_row_choice(capture.attention, "capture.attention", "full", true);
+  options.queries = capture::parse_query_choice(capture.queries, "capture.queries");
+  options.attention = capture::parse_row_choice(capture.attention, "capture.attention");
   options.output_weights = capture.output_weights;
   options.elem = capture.elem;
   options.prefill_chunk = capture.prefill_chunk;

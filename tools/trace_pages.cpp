@@ -77,10 +77,58 @@ std::string plural(std::uint64_t count, const char* noun) {
   return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
 }
 
+std::string join(const std::vector<std::string>& parts, const char* separator) {
+  std::string out;
+  for (const std::string& part : parts) {
+    if (part.empty()) continue;
+    if (!out.empty()) out += separator;
+    out += part;
+  }
+  return out;
+}
+
+/// Whose queries a slim trace has.
+struct PromptQueries {
+  explicit PromptQueries(const Header& header) {
+    for (const trace::Segment& segment : header.segments)
+      if (segment.phase == trace::Phase::prompt) {
+        tokens += segment.count;
+        end = segment.begin + segment.count;
+      }
+    const std::vector<std::uint64_t>& stored = header.query_token;
+    for (const std::uint64_t token : stored)
+      held += header.segments[header.token_segment[token]].phase == trace::Phase::prompt ? 1U : 0U;
+    while (last < held && std::binary_search(stored.begin(), stored.end(), end - last - 1)) ++last;
+  }
+  std::uint64_t tokens = 0, end = 0;  ///< of the prompt; behind its last one
+  std::uint64_t held = 0, last = 0;   ///< with queries; of those, the prompt's last ones without a gap
+};
+
 std::string query_text(const Header& header) {
   if (header.query_token.empty()) return "all " + std::to_string(header.n_tokens());
-  return std::to_string(header.n_query_rows()) + " of " + std::to_string(header.n_tokens()) + " (" +
-         printable(header.capture.q_policy) + ")";
+  const PromptQueries prompt(header);
+  return join({prompt.last > 0 ? "the last " + std::to_string(prompt.last) : "",
+               prompt.held > prompt.last ? std::to_string(prompt.held - prompt.last) +
+                                               (prompt.last > 0 ? " of the others" : " spread over it")
+                                         : "",
+               prompt.held == 0 ? "none" : ""},
+              " and ") +
+         " of " + std::to_string(prompt.tokens) + " prompt tokens (" + printable(header.capture.q_policy) +
+         "), and " + std::to_string(header.n_query_rows() - prompt.held) + " behind it";
+}
+
+std::string column_text(const Header& header) {
+  if (header.counted_tokens == 0) return header.query_token.empty() ? "" : "none";
+  return "attention of all " + std::to_string(header.counted_tokens) +
+         " prompt tokens to each of them, in sum and sum of squares";
+}
+
+/// What somebody who replays the trace will miss.
+std::string lacking_text(const Header& header) {
+  if (header.query_token.empty()) return "";
+  const PromptQueries prompt(header);
+  return "single attention rows of " + std::to_string(prompt.tokens - prompt.held) +
+         " prompt tokens: replay refuses, by name, policies that need them";
 }
 
 std::string window_text(const trace::Model& model) {
@@ -169,16 +217,6 @@ class Lines {
   std::ostream& out_;
 };
 
-std::string join(const std::vector<std::string>& parts, const char* separator) {
-  std::string out;
-  for (const std::string& part : parts) {
-    if (part.empty()) continue;
-    if (!out.empty()) out += separator;
-    out += part;
-  }
-  return out;
-}
-
 boost::json::object model_json(const trace::Model& model) {
   return {{"name", printable(model.name)},
           {"revision", printable(model.revision)},
@@ -256,6 +294,8 @@ void write_trace_table(std::ostream& out, const trace::Source& source) {
                            human_bytes(tensor_bytes(header, Tensor::value)) + ", queries " +
                            human_bytes(tensor_bytes(header, Tensor::query)));
   lines.line("query rows", query_text(header));
+  lines.line("column statistics", column_text(header));
+  lines.line("lacking", lacking_text(header));
   lines.line("attention rows", header.attention_token.empty()
                                    ? "none (recomputed from queries and keys)"
                                    : std::to_string(header.attention_token.size()));
@@ -288,6 +328,7 @@ void write_trace_json(std::ostream& out, const trace::Source& source) {
                              {"value_bytes", tensor_bytes(header, Tensor::value)},
                              {"query_bytes", tensor_bytes(header, Tensor::query)},
                              {"query_rows", header.n_query_rows()},
+                             {"counted_tokens", header.counted_tokens},
                              {"attention_rows", header.attention_token.size()},
                              {"output_weight_bytes", output_weight_bytes(header)},
                              {"layer_times", !header.layer_ns.empty()},

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "sim/base/error.hpp"
+#include "traces/check_columns.hpp"
 #include "traces/digest.hpp"
 #include "traces/file_trace.hpp"
 #include "traces/schema.hpp"
@@ -12,6 +13,8 @@ namespace kvsim::trace {
 namespace {
 
 constexpr std::uint64_t kBlockBytes = 1 << 20;
+/// Multiplications that recomputing column statistics may take: seconds.
+constexpr std::uint64_t kColumnWork = 1ULL << 33;
 
 class Checker {
  public:
@@ -25,6 +28,7 @@ class Checker {
         guard([&] { digests.push_back(check_tensor(file_.dataset(tensor, layer), file_.header().elem)); });
       if (file_.header().output_elem)
         guard([&] { check_tensor(file_.output_weights()[layer], *file_.header().output_elem); });
+      if (file_.has_column_statistics()) guard([&] { check_column_statistics(layer); });
       if (!file_.attention().empty()) guard([&] { check_attention(file_.attention()[layer]); });
     }
     if (segment_digests(file_.header()) != file_.segment_sha256())
@@ -42,6 +46,8 @@ class Checker {
       for (const Tensor tensor : {Tensor::key, Tensor::value, Tensor::query})
         bytes += file_.dataset(tensor, layer).bytes();
       if (file_.header().output_elem) bytes += file_.output_weights()[layer].bytes();
+      if (file_.has_column_statistics())
+        bytes += file_.columns()[layer].sum.bytes() + file_.columns()[layer].sum_squares.bytes();
       if (!file_.attention().empty()) bytes += file_.attention()[layer].p.bytes();
     }
     return bytes;
@@ -95,6 +101,27 @@ class Checker {
     const std::string claimed = dataset.text("sha256");
     if (!claimed.empty() && claimed != hex) problem(dataset.where(), "does not match its sha256");
     return hex;
+  }
+
+  void check_column_statistics(std::uint32_t layer) {
+    check_digest(file_.columns()[layer].sum);
+    check_digest(file_.columns()[layer].sum_squares);
+    report_.recomputed_heads +=
+        check_columns(file_, layer, kColumnWork / model().n_layers, report_.problems, progress_);
+    report_.column_heads += model().n_q_heads;
+  }
+
+  /// Of a list of floats per head.
+  void check_digest(const hdf5::InputDataset& dataset) {
+    const std::string claimed = dataset.text("sha256");
+    if (claimed.empty()) return;
+    TensorDigest digest(static_cast<std::uint32_t>(dataset.dims()[0]));
+    std::vector<float> values(dataset.dims()[1]);
+    for (std::uint32_t head = 0; head < dataset.dims()[0]; ++head) {
+      dataset.read({head, 0}, {1, values.size()}, values.data());
+      digest.update(head, reinterpret_cast<const std::byte*>(values.data()), values.size() * sizeof(float));
+    }
+    if (digest.hex() != claimed) problem(dataset.where(), "does not match its sha256");
   }
 
   void check_attention(const AttentionRows& rows) {

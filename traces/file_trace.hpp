@@ -15,6 +15,11 @@ struct AttentionRows {
   std::vector<std::uint64_t> first_key, ptr;
 };
 
+/// Column statistics of one layer, [n_q_heads, counted_tokens] each, f32.
+struct ColumnDatasets {
+  hdf5::InputDataset sum, sum_squares;
+};
+
 class FileTrace final : public Source {
  public:
   FileTrace(const std::string& path, const ReadOptions& options);
@@ -27,6 +32,9 @@ class FileTrace final : public Source {
   void read_output_weights(std::uint32_t layer, std::uint32_t query_head,
                            std::span<float> out) const override;
 
+  void read_column_statistics(std::uint32_t layer, std::uint32_t query_head, std::span<float> sum,
+                              std::span<float> sum_squares) const override;
+
   bool complete() const { return complete_; }
   std::uint64_t file_bytes() const { return file_.bytes(); }
   const hdf5::InputDataset& dataset(Tensor tensor, std::uint32_t layer) const {
@@ -36,6 +44,8 @@ class FileTrace final : public Source {
   const std::vector<hdf5::InputDataset>& output_weights() const { return output_weights_; }
   /// One per layer, or empty.
   const std::vector<AttentionRows>& attention() const { return attention_; }
+  /// One per layer, or empty.
+  const std::vector<ColumnDatasets>& columns() const { return columns_; }
   /// Stored digests of the segments' paths, [segments * 32].
   const std::vector<std::uint8_t>& segment_sha256() const { return segment_sha256_; }
 
@@ -50,6 +60,7 @@ class FileTrace final : public Source {
   void read_layers();
   void read_query_rows(const hdf5::InputGroup& group, std::uint32_t layer);
   void read_output_weights(const hdf5::InputGroup& group, std::uint32_t layer);
+  void read_columns(const hdf5::InputGroup& group, std::uint32_t layer);
   void read_attention_rows(const hdf5::InputGroup& group, std::uint32_t layer);
   void check_attention_rows(const AttentionRows& rows, const hdf5::InputGroup& group) const;
   /// A one-dimensional dataset, its bytes counted against the budget before they are allocated.
@@ -70,6 +81,7 @@ class FileTrace final : public Source {
   std::vector<std::array<hdf5::InputDataset, 3>> tensors_;  ///< per layer, by Tensor
   std::vector<hdf5::InputDataset> output_weights_;
   std::vector<AttentionRows> attention_;
+  std::vector<ColumnDatasets> columns_;
 };
 
 }  // namespace kvsim::trace

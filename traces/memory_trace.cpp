@@ -29,6 +29,8 @@ MemoryTrace::MemoryTrace(Header header) : header_(std::move(header)) {
   if (has_output_weights())
     output_.resize(std::size_t{header_.model.n_layers} * header_.model.n_q_heads *
                    output_size(header_.model));
+  column_sum_.resize(std::size_t{header_.model.n_layers} * header_.model.n_q_heads * header_.counted_tokens);
+  column_sum_squares_.resize(column_sum_.size());
 }
 
 std::size_t MemoryTrace::offset(Tensor tensor, std::uint32_t layer, std::uint32_t head) const {
@@ -69,6 +71,30 @@ void MemoryTrace::read_output_weights(std::uint32_t layer, std::uint32_t query_h
                                       std::span<float> out) const {
   if (out.size() != output_size(header_.model)) bug("read of output weights of the wrong size", "memory");
   std::copy_n(output_.data() + output_offset(layer, query_head), out.size(), out.data());
+}
+
+std::size_t MemoryTrace::column_offset(std::uint32_t layer, std::uint32_t query_head) const {
+  if (!has_column_statistics()) input_error("holds no column statistics", "memory");
+  if (layer >= header_.model.n_layers || query_head >= header_.model.n_q_heads)
+    bug("no such layer or head", "memory");
+  return (std::size_t{layer} * header_.model.n_q_heads + query_head) * header_.counted_tokens;
+}
+
+std::span<float> MemoryTrace::column_sums(std::uint32_t layer, std::uint32_t query_head) {
+  return {column_sum_.data() + column_offset(layer, query_head), header_.counted_tokens};
+}
+
+std::span<float> MemoryTrace::column_sums_of_squares(std::uint32_t layer, std::uint32_t query_head) {
+  return {column_sum_squares_.data() + column_offset(layer, query_head), header_.counted_tokens};
+}
+
+void MemoryTrace::read_column_statistics(std::uint32_t layer, std::uint32_t query_head, std::span<float> sum,
+                                         std::span<float> sum_squares) const {
+  const std::size_t offset = column_offset(layer, query_head);
+  if (sum.size() != header_.counted_tokens || sum_squares.size() != header_.counted_tokens)
+    bug("read of column statistics of the wrong size", "memory");
+  std::copy_n(column_sum_.data() + offset, sum.size(), sum.data());
+  std::copy_n(column_sum_squares_.data() + offset, sum_squares.size(), sum_squares.data());
 }
 
 Header plain_header(Model model, std::uint64_t prompt, std::uint64_t decode) {

@@ -20,17 +20,24 @@ class MemoryTrace final : public Source {
   void read_output_weights(std::uint32_t layer, std::uint32_t query_head,
                            std::span<float> out) const override;
 
+  void read_column_statistics(std::uint32_t layer, std::uint32_t query_head, std::span<float> sum,
+                              std::span<float> sum_squares) const override;
+
   /// All rows of one head, row-major, writable.
   std::span<float> rows(Tensor tensor, std::uint32_t layer, std::uint32_t head);
   /// Output weights of one query head, row-major [v_head_dim, hidden_size], writable; the header must have an
   /// output_elem.
   std::span<float> output_weights(std::uint32_t layer, std::uint32_t query_head);
+  /// Column statistics of one query head, [counted_tokens], writable; the header must count tokens.
+  std::span<float> column_sums(std::uint32_t layer, std::uint32_t query_head);
+  std::span<float> column_sums_of_squares(std::uint32_t layer, std::uint32_t query_head);
 
  private:
   std::size_t offset(Tensor tensor, std::uint32_t layer, std::uint32_t head) const;
   Header header_;
   std::size_t output_offset(std::uint32_t layer, std::uint32_t query_head) const;
-  std::vector<float> query_, key_, value_, output_;
+  std::size_t column_offset(std::uint32_t layer, std::uint32_t query_head) const;
+  std::vector<float> query_, key_, value_, output_, column_sum_, column_sum_squares_;
 };
 
 /// Header of a plain trace: `prompt` tokens then `decode` generated ones, two segments, one sequence, default

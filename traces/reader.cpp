@@ -1,6 +1,7 @@
 #include "traces/reader.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "sim/base/error.hpp"
 #include "traces/file_trace.hpp"
@@ -274,6 +275,7 @@ void FileTrace::read_layers() {
       tensors[static_cast<std::size_t>(tensor)] = std::move(dataset);
     }
     if (group.has("wo") || !output_weights_.empty()) read_output_weights(group, i);
+    if (group.has("column") || !columns_.empty()) read_columns(group, i);
     if (group.has("rows") || !attention_.empty()) read_attention_rows(group, i);
   }
 }
@@ -308,6 +310,21 @@ void FileTrace::read_output_weights(const InputGroup& group, std::uint32_t layer
         std::string("is ") + elem_name(elem) + ", the first layer's is " + elem_name(*header_.output_elem),
         dataset.where());
   output_weights_.push_back(std::move(dataset));
+}
+
+void FileTrace::read_columns(const InputGroup& layer_group, std::uint32_t layer) {
+  if (columns_.size() != layer)
+    input_error("layers before this one have no column statistics", layer_group.where("column"));
+  const InputGroup group = layer_group.group("column");
+  ColumnDatasets& columns = columns_.emplace_back(
+      ColumnDatasets{group.dataset("sum", {Type::f32}, 2), group.dataset("sum_squares", {Type::f32}, 2)});
+  if (layer == 0) header_.counted_tokens = columns.sum.dims()[1];
+  if (header_.counted_tokens == 0 || header_.counted_tokens > n_tokens_)
+    input_error("counts " + std::to_string(header_.counted_tokens) + " tokens, not 1 to n_tokens",
+                columns.sum.where());
+  for (const InputDataset* dataset : {&columns.sum, &columns.sum_squares})
+    dataset->expect({header_.model.n_q_heads, header_.counted_tokens},
+                    "/model and the first layer's column/sum");
 }
 
 void FileTrace::read_attention_rows(const InputGroup& layer_group, std::uint32_t layer) {
@@ -359,6 +376,25 @@ void FileTrace::read_output_weights(std::uint32_t layer, std::uint32_t query_hea
   if (!header_.output_elem)
     input_error("holds no output weights", path_, "Capture it again with --output-weights.");
   read_rows(output_weights_[layer], *header_.output_elem, query_head, 0, model.v_head_dim, out);
+}
+
+void FileTrace::read_column_statistics(std::uint32_t layer, std::uint32_t query_head, std::span<float> sum,
+                                       std::span<float> sum_squares) const {
+  const std::uint64_t counted = header_.counted_tokens;
+  if (layer >= header_.model.n_layers || query_head >= header_.model.n_q_heads || sum.size() != counted ||
+      sum_squares.size() != counted)
+    bug("read of column statistics that are not there", path_);
+  if (counted == 0)
+    input_error("holds no column statistics", path_, "Capture it again with --column-statistics.");
+  const auto read_head = [&](const InputDataset& dataset, std::span<float> out) {
+    dataset.read({query_head, 0}, {1, counted}, out.data());
+    const auto bad = std::find_if(out.begin(), out.end(), [](float x) { return !std::isfinite(x) || x < 0; });
+    if (bad != out.end())
+      input_error("is no sum of probabilities", dataset.where() + "[" + std::to_string(query_head) + ", " +
+                                                    std::to_string(bad - out.begin()) + "]");
+  };
+  read_head(columns_[layer].sum, sum);
+  read_head(columns_[layer].sum_squares, sum_squares);
 }
 
 std::unique_ptr<Source> open_trace(const std::string& path, const ReadOptions& options) {

@@ -71,6 +71,25 @@ std::uint32_t Sequence::flags(std::uint64_t position) const {
   return source_->header().token_flags[token(position)] & flags_known();
 }
 
+std::uint64_t Sequence::held_queries(std::uint64_t end) const {
+  const std::vector<std::uint64_t>& stored = source_->header().query_token;
+  if (stored.empty()) return end;
+  std::uint64_t held = 0;
+  for (const Span& span : spans_) {
+    if (span.position >= end) break;
+    const std::uint64_t count = std::min(span.count, end - span.position);
+    held += static_cast<std::uint64_t>(std::lower_bound(stored.begin(), stored.end(), span.token + count) -
+                                       std::lower_bound(stored.begin(), stored.end(), span.token));
+  }
+  return held;
+}
+
+bool Sequence::has_column_statistics() const {
+  // Tokens ascend along a path: its prompt is the first tokens of the file iff its last one is.
+  return source_->has_column_statistics() && source_->header().counted_tokens == prompt_ &&
+         token(prompt_ - 1) == prompt_ - 1;
+}
+
 void Sequence::read(Tensor tensor, std::uint32_t layer, std::uint32_t head, std::uint64_t first,
                     std::uint64_t n, std::span<float> out) const {
   const std::size_t dim = schema::tensor_dim(model(), tensor);

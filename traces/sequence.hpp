@@ -33,6 +33,11 @@ class Sequence {
   /// First position from which every later position, up to the end, has its query row stored.
   std::uint64_t first_query() const { return first_query_; }
 
+  /// Positions before `end` whose query rows are stored.
+  std::uint64_t held_queries(std::uint64_t end) const;
+  /// Whether the source's column statistics are those of this sequence's prompt.
+  bool has_column_statistics() const;
+
   /// Positions [first, first + n) of one head, row-major [n, dim]. Queries must lie at or after
   /// first_query().
   void read(Tensor tensor, std::uint32_t layer, std::uint32_t head, std::uint64_t first, std::uint64_t n,

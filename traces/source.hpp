@@ -33,6 +33,14 @@ class Source {
   /// elements. May be called from any thread. Throws Error(input) when the trace holds none, or on damage.
   virtual void read_output_weights(std::uint32_t layer, std::uint32_t query_head,
                                    std::span<float> out) const = 0;
+
+  /// Whether the attention that the prompt's keys received is there in sum (header().counted_tokens).
+  bool has_column_statistics() const { return header().counted_tokens > 0; }
+  /// Over the counted tokens as queries: the sum, and the sum of squares, of one query head's attention to
+  /// each of them as a key. Both have exactly counted_tokens elements. May be called from any thread. Throws
+  /// Error(input) when the trace holds none, or on damage: values that are not finite or negative.
+  virtual void read_column_statistics(std::uint32_t layer, std::uint32_t query_head, std::span<float> sum,
+                                      std::span<float> sum_squares) const = 0;
 };
 
 }  // namespace kvsim::trace

@@ -142,6 +142,20 @@ void check_rows(const std::vector<std::uint64_t>& rows, std::uint64_t n_tokens, 
                   "is not a later token of the trace");
 }
 
+/// The first tokens: the whole prompt of the first sequence, its segments one after the other.
+void check_counted(const Header& header, const Place& place) {
+  if (header.counted_tokens == 0) return;
+  std::uint64_t counted = 0;
+  for (std::size_t s = 0; s < header.segments.size() && counted < header.counted_tokens; ++s) {
+    const Segment& segment = header.segments[s];
+    place.require(segment.phase == Phase::prompt && segment.parent == static_cast<std::int64_t>(s) - 1,
+                  "/layers/0000/column/sum", "counts tokens that are not of one prompt");
+    counted += segment.count;
+  }
+  place.require(counted == header.counted_tokens, "/layers/0000/column/sum",
+                "counts " + std::to_string(header.counted_tokens) + " tokens, not whole segments");
+}
+
 /// Names of prompts appear in messages and results as they are.
 void check_workload(const Capture& capture, const Place& place) {
   for (const std::string* name : {&capture.workload, &capture.workload_item}) {
@@ -202,6 +216,7 @@ void check_header(const Header& header, const std::string& where) {
   check_timing(header.layer_ns, header, "/timing/layer_ns", place);
   check_timing(header.attn_ns, header, "/timing/attn_ns", place);
   check_text(header, place);
+  check_counted(header, place);
   check_rows(header.query_token, header.n_tokens(), "/layers/0000/q_token", place);
   check_rows(header.attention_token, header.n_tokens(), "/layers/0000/rows/token", place);
 }

@@ -123,6 +123,7 @@ struct LayerStreams {
   RowStream query, key, value;
   std::optional<AttentionStream> attention;
   bool has_output_weights = false;
+  std::uint64_t counted_tokens = 0;
 };
 
 template <typename Value, typename Item, typename Get>
@@ -182,7 +183,7 @@ void Writer::State::create_layers() {
     };
     RowStream query = stream(Tensor::query), key = stream(Tensor::key), value = stream(Tensor::value);
     layers.push_back(
-        {place, std::move(layer), std::move(query), std::move(key), std::move(value), std::nullopt, false});
+        {place, std::move(layer), std::move(query), std::move(key), std::move(value), std::nullopt});
   }
 }
 
@@ -205,6 +206,10 @@ void Writer::State::check_complete(const Header& final) const {
     rows(layer.query, final.n_query_rows(), layer.where + "/q");
     if (layer.has_output_weights != final.output_elem.has_value())
       bug(layer.has_output_weights ? "is stored, but not in the header" : "is missing", layer.where + "/wo");
+    if (layer.counted_tokens != final.counted_tokens)
+      bug("counts " + std::to_string(layer.counted_tokens) + " tokens, not " +
+              std::to_string(final.counted_tokens),
+          layer.where + "/column");
     const std::size_t stored = layer.attention ? layer.attention->first_key.size() : 0;
     if (stored != final.attention_token.size())
       bug("has " + std::to_string(stored) + " rows, not " + std::to_string(final.attention_token.size()),
@@ -225,6 +230,7 @@ void Writer::State::write_root(const Header& final, const std::string& digest) {
   if (!final.layer_ns.empty() || !final.attn_ns.empty()) features |= schema::kTiming;
   if (!final.text_offset.empty()) features |= schema::kText;
   if (final.output_elem) features |= schema::kOutputWeights;
+  if (final.counted_tokens > 0) features |= schema::kColumnStatistics;
   hdf5::put_text(root, "format", schema::kFormat, place);
   hdf5::put(root, "schema_major", schema::kMajor, place);
   hdf5::put(root, "schema_minor", schema::kMinor, place);
@@ -449,6 +455,26 @@ void Writer::put_output_weights(std::uint32_t layer, std::span<const float> weig
   streams.has_output_weights = true;
 }
 
+void Writer::put_column_statistics(std::uint32_t layer, std::uint64_t tokens, std::span<const float> sum,
+                                   std::span<const float> sum_squares) {
+  if (state_ == nullptr || layer >= state_->layers.size())
+    bug("column statistics of a layer that is not open");
+  LayerStreams& streams = state_->layers[layer];
+  const std::string place = streams.where + "/column";
+  if (streams.counted_tokens > 0 || tokens == 0) bug("column statistics of nothing, or twice", place);
+  const hdf5::Object group = hdf5::create_group(streams.group.id(), "column", place);
+  const auto put = [&](const char* name, std::span<const float> values) {
+    RowStream stream(group.id(), name, Elem::f32, state_->header.model.n_q_heads, 1, schema::kAttentionChunk,
+                     false, state_->options.checksum, place + "/" + name);
+    stream.append(tokens, values);
+    stream.finish();
+  };
+  put("sum", sum);
+  put("sum_squares", sum_squares);
+  state_->file.require_written();
+  streams.counted_tokens = tokens;
+}
+
 void Writer::finish(const Header& header) {
   if (state_ == nullptr) bug("a trace is finished twice");
   State& state = *state_;
@@ -487,6 +513,16 @@ void write_trace(const std::string& path, const Source& source, const WriteOptio
           source.read(tensor, layer, head, first, n, std::span(block).subspan(head * n * dim, n * dim));
         writer.append(tensor, layer, n, block);
       }
+    }
+    if (header.counted_tokens > 0) {
+      std::vector<float> squares(header.model.n_q_heads * header.counted_tokens);
+      block.resize(squares.size());
+      for (std::uint32_t head = 0; head < header.model.n_q_heads; ++head) {
+        const std::uint64_t at = head * header.counted_tokens;
+        source.read_column_statistics(layer, head, std::span(block).subspan(at, header.counted_tokens),
+                                      std::span(squares).subspan(at, header.counted_tokens));
+      }
+      writer.put_column_statistics(layer, header.counted_tokens, block, squares);
     }
     if (!source.has_output_weights()) continue;
     const std::size_t head_size = std::size_t{header.model.v_head_dim} * header.model.hidden_size;

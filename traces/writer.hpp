@@ -38,9 +38,14 @@ class Writer {
   /// layer if the header has an output_elem, otherwise never.
   void put_output_weights(std::uint32_t layer, std::span<const float> weights);
 
+  /// Column statistics of a layer's first `tokens` tokens, [n_q_heads, tokens] each (source.hpp). Once per
+  /// layer or never.
+  void put_column_statistics(std::uint32_t layer, std::uint64_t tokens, std::span<const float> sum,
+                             std::span<const float> sum_squares);
+
   /// Everything known only at the end (tokens, segments, passes, timings, text, query_token,
-  /// attention_token). Checks it against what was appended, writes it, marks the file complete, syncs and
-  /// renames.
+  /// attention_token, counted_tokens). Checks it against what was appended, writes it, marks the file
+  /// complete, syncs and renames.
   void finish(const Header& header);
 
  private:

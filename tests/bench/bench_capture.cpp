@@ -195,7 +195,7 @@ int main(int argc, char** argv) {
   const auto uncaptured = [&] { run_without_trace(setup, tokens, kSteps, chunk, elem); };
   bench::report("capture (prompt + 64 tokens) / the same run without a trace",
                 bench::paired(captured, uncaptured, setup.pairs));
-  options.queries = {RowChoice::Kind::window, 64};
+  options.queries = {.all = false, .window = 64};
   bench::report("capture with --queries window:64 / the same run without a trace",
                 bench::paired(captured, uncaptured, setup.pairs));
   std::filesystem::remove_all(folder);

@@ -122,7 +122,7 @@ int main(int argc, char** argv) {
     for (const Elem compute : {Elem::f32, Elem::bf16}) {
       measure(setup, tokens, options, compute, "every query stored");
       CaptureOptions slim = options;
-      slim.queries = {RowChoice::Kind::window, 64};
+      slim.queries = {.all = false, .window = 64};
       measure(setup, tokens, slim, compute, "--queries window:64");
     }
   } catch (const Error& error) {

@@ -50,6 +50,7 @@ std::string sound_file(Elem elem) {
   header.output_elem = elem;
   header.attention_token = {1, 7};
   header.query_token = {1, 6, 7};
+  header.counted_tokens = 6;
   header.text_offset.assign(9, 0);
   const trace::MemoryTrace made = numbered_trace(header);
   const Scratch scratch;
@@ -63,6 +64,8 @@ std::string sound_file(Elem elem) {
     writer.append(tensor, 0, tensor == trace::Tensor::query ? 3 : 8, block);
   }
   writer.put_output_weights(0, all_output_weights(made, 0));
+  const UniformColumns columns(2, 6);
+  writer.put_column_statistics(0, 6, columns.sum, columns.sum_squares);
   writer.append_attention(0, 0, 2, std::vector<float>(4, 0.5F));
   writer.append_attention(0, 0, 8, std::vector<float>(16, 0.125F));
   writer.finish(header);

@@ -21,12 +21,12 @@
 namespace kvsim::capture {
 namespace {
 
-std::string row_choice_text(const RowChoice& choice, const char* everything) {
+std::string row_choice_text(const RowChoice& choice) {
   switch (choice.kind) {
     case RowChoice::Kind::none:
       return "none";
     case RowChoice::Kind::all:
-      return everything;
+      return "full";
     case RowChoice::Kind::window:
       break;
   }
@@ -73,7 +73,9 @@ void check_options(const CaptureOptions& options) {
     usage_error("give a prompt, a file of token ids or a workload", "--prompt, --tokens, --workload");
   if (!options.item.empty() && options.workload_file.empty())
     usage_error("names an item of a workload", "--item", "Add --workload FILE.");
-  check_sampling(options.sampling);
+  Sampling sampling = options.sampling;
+  if (options.queries.sample > 0) sampling.seed = 0;  // greedy decoding or not, the queries are drawn by it
+  check_sampling(sampling);
   if (options.prefill_chunk == 0) usage_error("must be at least 1", "--prefill-chunk");
   if (options.threads > 1024) usage_error("must be at most 1024", "--threads");
   parse_elem(options.elem, Elem::f32, Elem::f32);
@@ -84,8 +86,8 @@ void check_options(const CaptureOptions& options) {
 
 trace::Capture describe_capture(const CaptureOptions& options, const ModelRun& run) {
   trace::Capture capture = run.describe();
-  capture.q_policy = row_choice_text(options.queries, "all");
-  capture.row_policy = row_choice_text(options.attention, "full");
+  capture.q_policy = query_choice_text(options.queries);
+  capture.row_policy = row_choice_text(options.attention);
   capture.prefill_chunk =
       static_cast<std::uint32_t>(std::min<std::uint64_t>(options.prefill_chunk, 1U << 31));
   return capture;
@@ -106,6 +108,17 @@ void write_output_weights(trace::Writer& writer, const Weights& weights, const P
   }
 }
 
+/// Returns the number of tokens counted.
+std::uint64_t write_column_statistics(trace::Writer& writer, const ModelRun& run, std::uint32_t layers) {
+  std::uint64_t counted = 0;
+  for (std::uint32_t layer = 0; layer < layers; ++layer) {
+    const ColumnStatistics statistics = run.column_statistics(layer);
+    writer.put_column_statistics(layer, statistics.queries, statistics.sum, statistics.sum_squares);
+    counted = statistics.queries;
+  }
+  return counted;
+}
+
 /// Flag of a token that holds text.
 std::uint32_t text_flag(const std::string& text) {
   switch (kind_of_text(text)) {
@@ -121,7 +134,8 @@ std::uint32_t text_flag(const std::string& text) {
   return 0;
 }
 
-/// Without a tokenizer nothing is known of a token but whether it follows the prompt; parts are known of workloads alone.
+/// Without a tokenizer nothing is known of a token but whether it follows the prompt; parts are known of
+/// workloads alone.
 void fill_flags(trace::Header& header, const Prompt& prompt, const ModelConfig& config) {
   const std::uint64_t total = header.n_tokens();
   header.token_flags = prompt.part_flags;
@@ -211,13 +225,11 @@ CaptureResult summarise(const CaptureOptions& options, const Generation& run, st
 
 }  // namespace
 
-RowChoice parse_row_choice(const std::string& text, const std::string& option, const char* everything,
-                           bool allow_none) {
+RowChoice parse_row_choice(const std::string& text, const std::string& option) {
   const std::string window_word = "window:";
-  if (text == everything) return {RowChoice::Kind::all, 0};
-  if (allow_none && text == "none") return {RowChoice::Kind::none, 0};
-  const std::string expected = std::string("Expected ") + (allow_none ? "none, " : "") + "window:W or " +
-                               everything + ", such as window:64.";
+  if (text == "full") return {RowChoice::Kind::all, 0};
+  if (text == "none") return {};
+  const std::string expected = "Expected none, window:W or full, such as window:64.";
   if (!text.starts_with(window_word))
     usage_error("\"" + text + "\" is not a choice of rows", option, expected);
   std::uint64_t window = 0;
@@ -272,15 +284,19 @@ CaptureResult run_capture(const CaptureOptions& options, Progress& progress) {
 
   if (options.output_weights) write_output_weights(writer, weights, progress);
 
-  const std::uint64_t first_query = first_row(options.queries, prompt_tokens);
-  const std::uint64_t first_attention = first_row(options.attention, prompt_tokens);
-  TraceRecorder recorder(writer, progress, config.n_heads, first_query, first_attention);
+  TraceRecorder::Choice choice{prompt_tokens,
+                               chosen_queries(options.queries, prompt_tokens, options.sampling.seed),
+                               options.column_statistics, first_row(options.attention, prompt_tokens)};
+  const bool slim = choice.queries.size() < prompt_tokens;
+  choice.columns = choice.columns || slim;
+  TraceRecorder recorder(writer, progress, config.n_heads, choice);
   const Generation run = generate(
       *model, prompt.ids,
       {options.max_new_tokens, options.prefill_chunk,
        options.ignore_eos ? std::vector<std::int32_t>{} : config.eos, options.sampling, prompt.given},
       recorder, progress);
   checkpoint.check_sizes();
+  if (choice.columns) header.counted_tokens = write_column_statistics(writer, *model, config.n_layers);
 
   const std::uint64_t total = run.tokens.size();
   progress.total = total;
@@ -289,8 +305,12 @@ CaptureResult run_capture(const CaptureOptions& options, Progress& progress) {
   header.passes = run.passes;
   header.layer_ns = run.layer_ns;
   header.attn_ns = run.attn_ns;
-  if (first_query > 0) header.query_token = tokens_from(first_query, total);
-  header.attention_token = tokens_from(first_attention, total);
+  if (slim) {
+    header.query_token = choice.queries;
+    const std::vector<std::uint64_t> generated = tokens_from(prompt_tokens, total);
+    header.query_token.insert(header.query_token.end(), generated.begin(), generated.end());
+  }
+  header.attention_token = tokens_from(choice.first_attention, total);
   if (options.reproducible) forget_circumstances(header);
   writer.finish(header);
 

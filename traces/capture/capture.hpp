@@ -5,20 +5,20 @@
 #include <vector>
 
 #include "sim/base/progress.hpp"
+#include "traces/capture/query_choice.hpp"
 #include "traces/capture/sampling.hpp"
 #include "traces/header.hpp"
 
 namespace kvsim::capture {
 
-/// "all", "none", "full" or "window:W".
+/// Attention rows to store: none, those of the last `window` prompt tokens and all generated ones, or all.
 struct RowChoice {
   enum class Kind { none, window, all };
-  Kind kind = Kind::all;
+  Kind kind = Kind::none;
   std::uint64_t window = 0;
 };
-/// Throws Error(usage). `allow_none`, and the word for everything ("all" for queries, "full" for attention).
-RowChoice parse_row_choice(const std::string& text, const std::string& option, const char* everything,
-                           bool allow_none);
+/// "none", "window:W" or "full". Throws Error(usage).
+RowChoice parse_row_choice(const std::string& text, const std::string& option);
 
 struct CaptureOptions {
   std::string model_dir;
@@ -28,12 +28,15 @@ struct CaptureOptions {
   std::string workload_file;  ///< JSON Lines (traces/workloads/README.md)
   std::string item;           ///< id of the workload's item; may be empty when there is but one
   std::uint64_t max_new_tokens = 64;
-  Sampling sampling;
+  Sampling sampling;  ///< its seed is also that of sampled queries
   /// Token ids to go on with after the prompt, instead of choosing any: what another engine answered. Then
   /// max_new_tokens, sampling and end-of-text ids have no say.
   std::string given_file;
-  RowChoice queries{RowChoice::Kind::all, 0};
-  RowChoice attention{RowChoice::Kind::none, 0};
+  QueryChoice queries;
+  RowChoice attention;
+  /// Store what each prompt key received from all prompt queries, in sum, even where all queries are stored;
+  /// where they are not it is always stored.
+  bool column_statistics = false;
   bool output_weights = false;  ///< store every layer's attention output projection, as the checkpoint has it
   std::string device = "cpu";   ///< cpu | cuda | cuda:N (device.hpp)
   unsigned threads = 0;

@@ -5,24 +5,18 @@
 namespace kvsim::capture {
 
 TraceRecorder::TraceRecorder(trace::Writer& writer, const Progress& progress, std::uint32_t query_heads,
-                             std::uint64_t first_query, std::uint64_t first_attention)
-    : writer_(writer),
-      progress_(progress),
-      query_heads_(query_heads),
-      first_query_(first_query),
-      first_attention_(first_attention) {}
+                             Choice choice)
+    : writer_(writer), progress_(progress), query_heads_(query_heads), choice_(std::move(choice)) {}
 
 void TraceRecorder::on_tensors(std::uint32_t layer, std::uint64_t first, std::uint64_t n, const Elements& q,
                                const Elements& k, const Elements& v) {
   progress_.check();
+  seen_ = first + n;
   writer_.append(trace::Tensor::key, layer, n, k);
   writer_.append(trace::Tensor::value, layer, n, v);
-  const std::uint64_t skipped = first_query_ <= first ? 0 : std::min(n, first_query_ - first);
-  if (skipped == 0) {
-    writer_.append(trace::Tensor::query, layer, n, q);
-  } else if (skipped < n) {
-    writer_.append(trace::Tensor::query, layer, n - skipped, last_rows(q, n, n - skipped));
-  }
+  const std::vector<std::uint64_t> rows = chosen_rows(first, n);
+  if (rows.empty()) return;
+  writer_.append(trace::Tensor::query, layer, rows.size(), rows.size() == n ? q : gathered(q, n, rows));
 }
 
 void TraceRecorder::on_attention(std::uint32_t layer, std::uint64_t, std::uint64_t first_key,
@@ -30,14 +24,30 @@ void TraceRecorder::on_attention(std::uint32_t layer, std::uint64_t, std::uint64
   writer_.append_attention(layer, first_key, n_keys, p);
 }
 
-/// The last `kept` of n rows of every query head.
-Elements TraceRecorder::last_rows(const Elements& q, std::uint64_t n, std::uint64_t kept) {
+/// Of the n tokens from position `first` on, those whose queries are stored, counted from `first`.
+std::vector<std::uint64_t> TraceRecorder::chosen_rows(std::uint64_t first, std::uint64_t n) const {
+  std::vector<std::uint64_t> rows;
+  const std::vector<std::uint64_t>& chosen = choice_.queries;
+  for (auto at = std::lower_bound(chosen.begin(), chosen.end(), first); at != chosen.end() && *at < first + n;
+       ++at)
+    rows.push_back(*at - first);
+  for (std::uint64_t position = std::max(first, choice_.prompt); position < first + n; ++position)
+    rows.push_back(position - first);
+  return rows;
+}
+
+/// Those of n rows of every query head.
+Elements TraceRecorder::gathered(const Elements& q, std::uint64_t n, const std::vector<std::uint64_t>& rows) {
   const std::uint64_t dim = q.size() / (query_heads_ * n);
-  const std::uint64_t head_bytes = kept * dim * elem_bytes(q.elem());
-  rows_.resize(query_heads_ * head_bytes);
+  const std::uint64_t row_bytes = dim * elem_bytes(q.elem());
+  rows_.resize(query_heads_ * rows.size() * row_bytes);
+  std::byte* to = rows_.data();
   for (std::uint64_t head = 0; head < query_heads_; ++head)
-    q.subspan((head * n + n - kept) * dim, kept * dim).store(q.elem(), rows_.data() + head * head_bytes);
-  return {q.elem(), rows_.data(), query_heads_ * kept * dim};
+    for (const std::uint64_t row : rows) {
+      q.subspan((head * n + row) * dim, dim).store(q.elem(), to);
+      to += row_bytes;
+    }
+  return {q.elem(), rows_.data(), query_heads_ * rows.size() * dim};
 }
 
 }  // namespace kvsim::capture

@@ -13,23 +13,35 @@ namespace kvsim::capture {
 
 class TraceRecorder : public RunObserver {
  public:
-  /// Stores every key and value, and queries and attention rows from the given positions on. Stops the run
-  /// (Error interrupted) between layers when `progress` says so.
-  TraceRecorder(trace::Writer& writer, const Progress& progress, std::uint32_t query_heads,
-                std::uint64_t first_query, std::uint64_t first_attention);
+  struct Choice {
+    std::uint64_t prompt = 0;            ///< tokens of the prompt
+    std::vector<std::uint64_t> queries;  ///< prompt positions whose queries are stored, ascending
+    bool columns = false;                ///< the prompt counts in the column statistics
+    std::uint64_t first_attention = 0;   ///< first position whose attention rows are stored
+  };
+  /// Stores every key and value, the chosen queries and attention rows and all of the tokens behind the
+  /// prompt. Stops the run (Error interrupted) between layers when `progress` says so.
+  TraceRecorder(trace::Writer& writer, const Progress& progress, std::uint32_t query_heads, Choice choice);
 
   void on_tensors(std::uint32_t layer, std::uint64_t first, std::uint64_t n, const Elements& q,
                   const Elements& k, const Elements& v) override;
-  std::uint64_t first_attention_row() const override { return first_attention_; }
+  bool wants_queries(std::uint64_t first, std::uint64_t n) const override {
+    return !chosen_rows(first, n).empty();
+  }
+  std::uint64_t first_attention_row() const override { return choice_.first_attention; }
+  bool counts_columns() const override { return choice_.columns && seen_ < choice_.prompt; }
   void on_attention(std::uint32_t layer, std::uint64_t position, std::uint64_t first_key,
                     std::uint64_t n_keys, std::span<const float> p) override;
 
  private:
-  Elements last_rows(const Elements& q, std::uint64_t n, std::uint64_t kept);
+  std::vector<std::uint64_t> chosen_rows(std::uint64_t first, std::uint64_t n) const;
+  Elements gathered(const Elements& q, std::uint64_t n, const std::vector<std::uint64_t>& rows);
 
   trace::Writer& writer_;
   const Progress& progress_;
-  std::uint64_t query_heads_, first_query_, first_attention_;
+  std::uint64_t query_heads_;
+  Choice choice_;
+  std::uint64_t seen_ = 0;  ///< tokens of the passes so far
   std::vector<std::byte> rows_;
 };
 

@@ -134,6 +134,33 @@ std::vector<float> read(const trace::Source& source, trace::Tensor tensor, std::
   return rows;
 }
 
+/// Column statistics of a head of a trace with all attention rows, by their definition, in double.
+struct ColumnReference {
+  ColumnReference(const trace::Source& source, std::uint32_t layer, std::uint32_t head, std::uint64_t prompt)
+      : sum(prompt), sum_squares(prompt) {
+    const trace::Model& model = source.header().model;
+    const std::uint64_t dim = model.head_dim;
+    const std::vector<float> q = read(source, trace::Tensor::query, layer, head, 0, prompt),
+                             k = read(source, trace::Tensor::key, layer, head / model.group(), 0, prompt);
+    for (std::uint64_t i = 0; i < prompt; ++i) {
+      std::vector<double> p(prompt);
+      double total = 0;
+      for (std::uint64_t j = 0; j <= i; ++j) {
+        if (model.layer_window[layer] >= 0 && i - j >= static_cast<std::uint64_t>(model.layer_window[layer]))
+          continue;
+        double score = 0;
+        for (std::uint64_t c = 0; c < dim; ++c) score += double{q[i * dim + c]} * double{k[j * dim + c]};
+        total += p[j] = std::exp(score * model.attn_scale);
+      }
+      for (std::uint64_t j = 0; j <= i; ++j) {
+        sum[j] += p[j] / total;
+        sum_squares[j] += p[j] / total * p[j] / total;
+      }
+    }
+  }
+  std::vector<double> sum, sum_squares;
+};
+
 /// What refuses `options`, checking that nothing was left behind.
 std::string problem(const Workplace& place, const CaptureOptions& options, ErrorKind kind) {
   const std::vector<std::string> before = place.files();
@@ -266,8 +293,8 @@ TEST_CASE("a window of queries and of attention rows") {
   CaptureOptions options = place.options();
   options.prefill_chunk = 4;  // the window begins inside a pass
   const auto all = captured(options);
-  options.queries = parse_row_choice("window:5", "--queries", "all", false);
-  options.attention = parse_row_choice("window:2", "--attention", "full", true);
+  options.queries = parse_query_choice("window:5", "--queries");
+  options.attention = parse_row_choice("window:2", "--attention");
   options.overwrite = true;
   const auto window = captured(options);
   CHECK(window->header().query_token == std::vector<std::uint64_t>{6, 7, 8, 9, 10, 11, 12, 13, 14, 15});
@@ -276,11 +303,51 @@ TEST_CASE("a window of queries and of attention rows") {
     CHECK(read(*window, trace::Tensor::query, 1, head, 0, 10) ==
           read(*all, trace::Tensor::query, 1, head, 6, 10));
 
-  options.queries = {RowChoice::Kind::window, 1000};  // more than the prompt: all
+  options.queries = {.all = false, .window = 1000};  // more than the prompt: all
   options.attention = {RowChoice::Kind::all, 0};
   const auto wide = captured(options);
   CHECK(wide->header().query_token.empty());
   CHECK(wide->header().attention_token.size() == 16);
+}
+
+TEST_CASE("a sample of queries, and what all of them paid to each key") {
+  const Workplace place(GENERATE("llama_untied_f32", "mistral_window"));
+  CaptureOptions options = place.options();
+  options.elem = "f32";
+  options.attention.kind = RowChoice::Kind::all;
+  const auto all = captured(options);
+  CHECK_FALSE(all->has_column_statistics());  // every query is there
+  options.queries = parse_query_choice("window:2,sample:3", "--queries");
+  options.sampling.seed = 5;
+  options.prefill_chunk = GENERATE(1, 4, 512);
+  options.overwrite = true;
+  const auto slim = captured(options);
+  const trace::Header& header = slim->header();
+  const std::uint64_t prompt = 11;
+  CHECK(header.capture.q_policy == "window:2,sample:3");
+  CHECK(header.capture.seed == 5);
+  CHECK(header.counted_tokens == prompt);
+  std::vector<std::uint64_t> expected = chosen_queries(options.queries, prompt, 5);
+  for (std::uint64_t token = prompt; token < header.n_tokens(); ++token) expected.push_back(token);
+  CHECK(header.query_token == expected);
+  const std::vector<float> rows = read(*slim, trace::Tensor::query, 1, 3, 0, expected.size());
+  const std::uint64_t dim = header.model.head_dim;
+  for (std::size_t row = 0; row < expected.size(); ++row) {
+    const std::vector<float> own(rows.begin() + static_cast<std::ptrdiff_t>(row * dim),
+                                 rows.begin() + static_cast<std::ptrdiff_t>((row + 1) * dim));
+    const std::vector<float> other = read(*all, trace::Tensor::query, 1, 3, expected[row], 1);
+    for (std::uint64_t i = 0; i < dim; ++i) CHECK(own[i] == Approx(other[i]).margin(1e-5));
+  }
+
+  for (std::uint32_t head = 0; head < header.model.n_q_heads; ++head) {
+    std::vector<float> sum(prompt), squares(prompt);
+    slim->read_column_statistics(1, head, sum, squares);
+    const ColumnReference slow(*all, 1, head, prompt);
+    for (std::uint64_t key = 0; key < prompt; ++key) {
+      CHECK(sum[key] == Approx(slow.sum[key]).epsilon(1e-4));
+      CHECK(squares[key] == Approx(slow.sum_squares[key]).epsilon(1e-4));
+    }
+  }
 }
 
 TEST_CASE("output weights are the checkpoint's, transposed by head") {
@@ -573,13 +640,44 @@ TEST_CASE("progress counts tokens and ends where the run did") {
 }
 
 TEST_CASE("choices of rows") {
-  CHECK(parse_row_choice("all", "--queries", "all", false).kind == RowChoice::Kind::all);
-  CHECK(parse_row_choice("full", "--attention", "full", true).kind == RowChoice::Kind::all);
-  CHECK(parse_row_choice("none", "--attention", "full", true).kind == RowChoice::Kind::none);
-  CHECK(parse_row_choice("window:12", "--queries", "all", false).window == 12);
-  for (const char* text : {"none", "full", "window", "window:", "window:0", "window:-1", "window:1x",
+  CHECK(parse_row_choice("full", "--attention").kind == RowChoice::Kind::all);
+  CHECK(parse_row_choice("none", "--attention").kind == RowChoice::Kind::none);
+  CHECK(parse_row_choice("window:12", "--attention").window == 12);
+  for (const char* text : {"all", "sample:3", "window", "window:", "window:0", "window:-1", "window:1x",
                            "window: 1", "", "window:99999999999999999999"})
-    CHECK_THROWS_WITH(parse_row_choice(text, "--queries", "all", false), Contains("--queries"));
+    CHECK_THROWS_WITH(parse_row_choice(text, "--attention"), Contains("--attention"));
+}
+
+TEST_CASE("choices of queries") {
+  for (const char* text : {"all", "window:12", "sample:7", "window:12,sample:7"})
+    CHECK(query_choice_text(parse_query_choice(text, "--queries")) == text);
+  CHECK(query_choice_text(parse_query_choice("sample:7,window:12", "--queries")) == "window:12,sample:7");
+  for (const char* text :
+       {"", "none", "window", "window:", "window:0", "sample:0", "window:-1", "window:1x", "window: 1", ",",
+        "window:1,", "window:1,window:2", "sample:1,sample:2", "all,window:1", "window:99999999999999999999"})
+    CHECK_THROWS_WITH(parse_query_choice(text, "--queries"), Contains("--queries"));
+
+  using Positions = std::vector<std::uint64_t>;
+  CHECK(chosen_queries({}, 3, 0) == Positions{0, 1, 2});
+  CHECK(chosen_queries({.all = false, .window = 2}, 5, 0) == Positions{3, 4});
+  CHECK(chosen_queries({.all = false, .window = 9}, 3, 0) == Positions{0, 1, 2});
+  CHECK(chosen_queries({.all = false, .sample = 9}, 3, 0) == Positions{0, 1, 2});
+  // One of each of four stretches of the 101 positions before the window, beginning at 0, 25, 50 and 75.
+  std::vector<std::uint64_t> times(101);
+  for (std::uint64_t seed = 0; seed < 5000; ++seed) {
+    const Positions drawn = chosen_queries({.all = false, .window = 3, .sample = 4}, 104, seed);
+    REQUIRE(drawn.size() == 7);
+    for (std::uint64_t i = 0; i < 4; ++i) {
+      REQUIRE(drawn[i] >= 101 * i / 4);
+      REQUIRE(drawn[i] < 101 * (i + 1) / 4);
+      ++times[drawn[i]];
+    }
+    REQUIRE(Positions(drawn.begin() + 4, drawn.end()) == Positions{101, 102, 103});
+  }
+  // Each position has its chance, 1 in 25 or 26: 200 or 192 times of 5000, with a standard deviation
+  // below 14.
+  CHECK(*std::min_element(times.begin(), times.end()) > 192 - 4 * 14);
+  CHECK(*std::max_element(times.begin(), times.end()) < 200 + 4 * 14);
 }
 
 }  // namespace kvsim::capture

@@ -72,6 +72,24 @@ inline std::vector<float> all_output_weights(const trace::Source& source, std::u
   return out;
 }
 
+/// Column statistics of uniform attention, p(i, j) = 1 / (i + 1), per head and key: [heads, tokens].
+struct UniformColumns {
+  UniformColumns(std::uint32_t heads, std::uint64_t tokens) {
+    for (std::uint32_t head = 0; head < heads; ++head)
+      for (std::uint64_t j = 0; j < tokens; ++j) {
+        double s = 0, s2 = 0;
+        for (std::uint64_t i = j; i < tokens; ++i) {
+          const double p = 1 / static_cast<double>(i + 1);
+          s += p;
+          s2 += p * p;
+        }
+        sum.push_back(static_cast<float>(s));
+        sum_squares.push_back(static_cast<float>(s2));
+      }
+  }
+  std::vector<float> sum, sum_squares;
+};
+
 /// Every row of a tensor's head.
 inline std::vector<float> all_rows(const trace::Source& source, trace::Tensor tensor, std::uint32_t layer,
                                    std::uint32_t head) {

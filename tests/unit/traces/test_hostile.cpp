@@ -33,6 +33,7 @@ std::string sound_bytes(Elem elem) {
   header.text_offset = {0, 1, 2, 3, 4, 5};
   header.text_bytes = "abcde";
   header.query_token = {2, 3, 4};
+  header.counted_tokens = 4;
   header.attention_token = {1, 4};
   const trace::MemoryTrace made = numbered_trace(header);
   const Scratch scratch;
@@ -47,6 +48,8 @@ std::string sound_bytes(Elem elem) {
       writer.append(tensor, layer, tensor == trace::Tensor::query ? 3 : kTokens, block);
     }
     writer.put_output_weights(layer, all_output_weights(made, layer));
+    const UniformColumns columns(4, 4);
+    writer.put_column_statistics(layer, 4, columns.sum, columns.sum_squares);
     writer.append_attention(layer, 0, 2, std::vector<float>(8, 0.5F));
     writer.append_attention(layer, 0, 5, std::vector<float>(20, 0.2F));
   }
@@ -376,7 +379,8 @@ TEST_CASE("everything required is missed when it is gone, by its own name") {
   const Victim intact;
   const auto optional = [](const std::string& path) {
     for (const char* prefix : {"/text", "/timing", "/tokens/logprob", "/layers/0000/rows",
-                               "/layers/0001/rows", "/layers/0000/wo", "/layers/0001/wo"})
+                               "/layers/0001/rows", "/layers/0000/wo", "/layers/0001/wo",
+                               "/layers/0000/column", "/layers/0001/column"})
       if (path == prefix) return true;
     return path == "/timing/layer_ns" || path == "/timing/attn_ns";
   };
@@ -658,6 +662,66 @@ TEST_CASE("output weights that do not fit the model or each other") {
   const auto nan = problems([&](hid_t file) { poke<float>(file, first, 8 * 6 + 6 + 1, std::nanf("")); });
   REQUIRE(nan.size() == 2);
   CHECK_THAT(nan[0], Catch::Contains(first + ": holds 1 values that are not finite, the first at [1, 1, 1]"));
+}
+
+TEST_CASE("column statistics that cannot be") {
+  const auto float_type = [] { return hdf5::datatype(hdf5::Type::f32); };
+  const auto refused = [&](const std::string& where, const std::string& what,
+                           const std::function<void(hid_t)>& change) {
+    const Victim victim;
+    edit(victim.path(), change);
+    require_refused(victim.path(), where, what);
+  };
+  const std::vector<float> zeros(4 * 5);
+  refused("/layers/0001", "column", [](hid_t file) { remove_link(file, "/layers/0001/column"); });
+  refused("/layers/0001/column", "layers before this one have no column statistics",
+          [](hid_t file) { remove_link(file, "/layers/0000/column"); });
+  refused("/layers/0000/column/sum", "whole segments", [&](hid_t file) {
+    for (const char* layer : {"0000", "0001"})
+      for (const char* name : {"sum", "sum_squares"})
+        replace_dataset(file, std::string("/layers/") + layer + "/column/" + name, float_type().id(), {4, 3},
+                        zeros.data());
+  });
+  refused("/layers/0000/column/sum", "not of one prompt", [&](hid_t file) {  // the generated token, too
+    for (const char* layer : {"0000", "0001"})
+      for (const char* name : {"sum", "sum_squares"})
+        replace_dataset(file, std::string("/layers/") + layer + "/column/" + name, float_type().id(), {4, 5},
+                        zeros.data());
+  });
+  refused("/layers/0000/column/sum", "not 1 to n_tokens", [&](hid_t file) {
+    replace_dataset(file, "/layers/0000/column/sum", float_type().id(), {4, 1 << 20},
+                    std::vector<float>(4 << 20).data());
+  });
+  refused("/layers/0001/column/sum", "first layer", [&](hid_t file) {
+    replace_dataset(file, "/layers/0001/column/sum", float_type().id(), {4, 3}, zeros.data());
+  });
+
+  // What only the payload shows is refused when it is read, and found by check.
+  struct Payload {
+    const char* dataset;
+    std::size_t index;
+    float value;
+    const char* what;
+  };
+  for (const Payload& harm : {Payload{"sum", 5, -1.0F, "[1, 1]: is no sum of probabilities"},
+                              Payload{"sum_squares", 4, std::numeric_limits<float>::quiet_NaN(),
+                                      "[1, 0]: is no sum of probabilities"},
+                              Payload{"sum", 15, 1.5F, "[3, 3]: is more than the 1 queries that see the key"},
+                              Payload{"sum_squares", 12, 3.0F, "[3, 0]: is more than the sum"},
+                              Payload{"sum", 13, 1.0F, "not to the number of queries, 4"}}) {
+    const Victim victim;
+    edit(victim.path(), [&](hid_t file) {
+      poke(file, std::string("/layers/0001/column/") + harm.dataset, harm.index, harm.value);
+    });
+    Progress progress;
+    const trace::CheckReport report = trace::check_trace(victim.path(), progress);
+    INFO(harm.what);
+    bool named = false;
+    for (const std::string& problem : report.problems)
+      named = named || (problem.find("/layers/0001/column/") != std::string::npos &&
+                        problem.find(harm.what) != std::string::npos);
+    CHECK(named);
+  }
 }
 
 TEST_CASE("lists may not take more memory than allowed") {

@@ -211,6 +211,65 @@ TEST_CASE("a trace without output weights says how to get them") {
                     Catch::Contains("a.h5: holds no output weights") && Catch::Contains("--output-weights"));
 }
 
+TEST_CASE("column statistics survive, and are checked against queries and keys") {
+  const Scratch scratch;
+  trace::Header header = header_of(Elem::f32, 3, 2);
+  header.counted_tokens = 3;
+  header.capture.compute_dtype = "f32";
+  trace::MemoryTrace made(header);  // zero queries and keys: attention is uniform
+  const UniformColumns columns(4, 3);
+  for (std::uint32_t layer = 0; layer < 2; ++layer)
+    for (std::uint32_t head = 0; head < 4; ++head)
+      for (std::size_t j = 0; j < 3; ++j) {
+        made.column_sums(layer, head)[j] = columns.sum[j];
+        made.column_sums_of_squares(layer, head)[j] = columns.sum_squares[j];
+      }
+  trace::write_trace(scratch.file("a.h5"), made);
+  const auto read = trace::open_trace(scratch.file("a.h5"));
+  CHECK(read->header().counted_tokens == 3);
+  std::vector<float> sum(3), squares(3);
+  read->read_column_statistics(1, 3, sum, squares);
+  CHECK(sum == std::vector<float>{11.0F / 6, 5.0F / 6, 1.0F / 3});  // 1 + 1/2 + 1/3, 1/2 + 1/3, 1/3
+  CHECK(squares[1] == Approx(13.0 / 36));
+  Progress progress;
+  trace::CheckReport report = trace::check_trace(scratch.file("a.h5"), progress);
+  CHECK(report.problems == std::vector<std::string>{});
+  CHECK(report.column_heads == 8);
+  CHECK(report.recomputed_heads == 8);
+
+  // The mass is right, the keys it went to are not.
+  made.column_sums(1, 2)[0] -= 0.1F;
+  made.column_sums(1, 2)[1] += 0.1F;
+  made.column_sums_of_squares(0, 1)[2] *= 1.01F;
+  trace::write_trace(scratch.file("b.h5"), made);
+  report = trace::check_trace(scratch.file("b.h5"), progress);
+  REQUIRE(report.problems.size() == 2);
+  CHECK_THAT(report.problems[0], Catch::Contains("b.h5:/layers/0000/column/sum_squares[1, 2]: is 0.11"));
+  CHECK_THAT(report.problems[1], Catch::Contains("/layers/0001/column/sum[2, 0]") &&
+                                     Catch::Contains("queries and keys give 1.8333"));
+
+  trace::write_trace(scratch.file("c.h5"), trace::MemoryTrace(header_of(Elem::f32, 3, 0)));
+  CHECK_THROWS_WITH(trace::open_trace(scratch.file("c.h5"))->read_column_statistics(0, 0, {}, {}),
+                    Catch::Contains("holds no column statistics") && Catch::Contains("--column-statistics"));
+}
+
+TEST_CASE("column statistics are given once per layer, as many as the header says") {
+  const Scratch scratch;
+  trace::Header header = header_of(Elem::f32, 3, 0);
+  trace::Writer writer(scratch.file("a.h5"), header);
+  for (std::uint32_t layer = 0; layer < 2; ++layer)
+    for (const Tensor tensor : kTensors)
+      writer.append(tensor, layer, 3,
+                    std::vector<float>(heads_of(header.model, tensor) * 3 * dim_of(header.model, tensor)));
+  const UniformColumns columns(4, 3);
+  writer.put_column_statistics(0, 3, columns.sum, columns.sum_squares);
+  CHECK_THROWS_WITH(writer.put_column_statistics(0, 3, columns.sum, columns.sum_squares),
+                    Catch::Contains("twice"));
+  CHECK_THROWS_AS(writer.put_column_statistics(2, 3, columns.sum, columns.sum_squares), Error);
+  header.counted_tokens = 3;
+  CHECK_THROWS_WITH(writer.finish(header), Catch::Contains("/layers/0001/column: counts 0 tokens, not 3"));
+}
+
 TEST_CASE("output weights are given once per layer, when the header says so") {
   const Scratch scratch;
   trace::Header header = header_of(Elem::f32, 3, 0);
@@ -275,6 +334,8 @@ TEST_CASE("every field of the header survives") {
   capture.verified = "gate A 1e-6";
   capture.workload = "needle-multi-key";
   capture.workload_item = "needle-multi-key-500-s1-0";
+  capture.driver = "550.54.14";
+  capture.cuda_version = "12.4";
   capture.threads = 7;
   capture.prefill_chunk = 512;
   capture.seed = 0xfedcba9876543210ULL;
@@ -326,6 +387,8 @@ TEST_CASE("every field of the header survives") {
         std::vector<std::string>{"native-cpu", "cpu0", "cpu", "some processor", "f32", "f64", "strict"});
   CHECK(std::vector{c.attention_kernel, c.software, c.sampling, c.q_policy, c.row_policy, c.verified} ==
         std::vector<std::string>{"eager", "libfoo 1.2", "greedy", "window:3", "none", "gate A 1e-6"});
+  CHECK(c.driver == "550.54.14");
+  CHECK(c.cuda_version == "12.4");
   CHECK(std::vector{c.workload, c.workload_item} ==
         std::vector<std::string>{"needle-multi-key", "needle-multi-key-500-s1-0"});
   CHECK((c.threads == 7 && c.prefill_chunk == 512 && c.seed == 0xfedcba9876543210ULL));

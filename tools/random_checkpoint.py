@@ -1,0 +1,127 @@
+#!/usr/bin/python3
+"""Writes a Llama checkpoint with random weights: any shape, for runs whose cost and memory matter, not their text.
+
+    python3 tools/random_checkpoint.py OUT --hidden 4096 --heads 32 --kv-heads 8 --intermediate 14336 \\
+        --layers 1 --vocab 512 --tokens 131072
+
+OUT/config.json and OUT/model.safetensors, with --tokens also OUT/tokens.txt: that many random token ids for
+`kvsim capture --tokens`. The same arguments give the same bytes. Needs numpy.
+"""
+
+import argparse
+import json
+import os
+import struct
+
+import numpy as np
+
+# Rows drawn at a time: the largest matrix never exists as floats.
+BLOCK_ROWS = 256
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out")
+    parser.add_argument("--layers", type=int, default=1)
+    parser.add_argument("--hidden", type=int, default=64)
+    parser.add_argument("--heads", type=int, default=4)
+    parser.add_argument("--kv-heads", type=int, default=2)
+    parser.add_argument("--head-dim", type=int, help="default: hidden / heads")
+    parser.add_argument("--intermediate", type=int, default=128)
+    parser.add_argument("--vocab", type=int, default=256)
+    parser.add_argument("--rope-theta", type=float, default=500000.0)
+    parser.add_argument("--dtype", choices=["bf16", "f32"], default="bf16")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--tokens", type=int, default=0)
+    arguments = parser.parse_args()
+    if arguments.head_dim is None:
+        arguments.head_dim = arguments.hidden // arguments.heads
+    return arguments
+
+
+def config_of(shape):
+    return {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "hidden_size": shape.hidden,
+        "intermediate_size": shape.intermediate,
+        "num_hidden_layers": shape.layers,
+        "num_attention_heads": shape.heads,
+        "num_key_value_heads": shape.kv_heads,
+        "head_dim": shape.head_dim,
+        "vocab_size": shape.vocab,
+        "max_position_embeddings": max(8192, 2 * shape.tokens),
+        "rms_norm_eps": 1e-5,
+        "rope_theta": shape.rope_theta,
+        "hidden_act": "silu",
+        "attention_bias": False,
+        "tie_word_embeddings": False,
+        "torch_dtype": "bfloat16" if shape.dtype == "bf16" else "float32",
+    }
+
+
+def tensors_of(shape):
+    """Name, shape and standard deviation (None: a norm, all ones) of every tensor."""
+    width, inner = shape.hidden, shape.intermediate
+    queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    yield "model.embed_tokens.weight", (shape.vocab, width), 1.0
+    for layer in range(shape.layers):
+        prefix = f"model.layers.{layer}."
+        yield prefix + "input_layernorm.weight", (width,), None
+        # Scores of unit variance spread attention; queries twice as large make some keys stand out.
+        yield prefix + "self_attn.q_proj.weight", (queries, width), 2 / width**0.5
+        yield prefix + "self_attn.k_proj.weight", (keys, width), 1 / width**0.5
+        yield prefix + "self_attn.v_proj.weight", (keys, width), 1 / width**0.5
+        yield prefix + "self_attn.o_proj.weight", (width, queries), 1 / queries**0.5
+        yield prefix + "post_attention_layernorm.weight", (width,), None
+        yield prefix + "mlp.gate_proj.weight", (inner, width), 1 / width**0.5
+        yield prefix + "mlp.up_proj.weight", (inner, width), 1 / width**0.5
+        yield prefix + "mlp.down_proj.weight", (width, inner), 1 / inner**0.5
+    yield "model.norm.weight", (width,), None
+    yield "lm_head.weight", (shape.vocab, width), 1 / width**0.5
+
+
+def stored(values, dtype):
+    """Bytes of float32 values: as they are, or rounded to bf16 (to nearest even)."""
+    if dtype == "f32":
+        return values.astype("<f4").tobytes()
+    bits = values.astype("<f4").view("<u4").astype(np.uint64)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype("<u2").tobytes()
+
+
+def write_weights(path, shape):
+    tensors = list(tensors_of(shape))
+    bytes_each = 2 if shape.dtype == "bf16" else 4
+    header, offset = {}, 0
+    for name, dims, _ in tensors:
+        end = offset + bytes_each * int(np.prod(dims))
+        header[name] = {"dtype": shape.dtype.upper(), "shape": list(dims), "data_offsets": [offset, end]}
+        offset = end
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for index, (_, dims, deviation) in enumerate(tensors):
+            draw = np.random.Generator(np.random.Philox(key=[shape.seed, index]))
+            rows, row_size = dims[0], int(np.prod(dims[1:]))
+            for first in range(0, rows, BLOCK_ROWS):
+                n = min(BLOCK_ROWS, rows - first) * row_size
+                values = np.ones(n) if deviation is None else deviation * draw.standard_normal(n, dtype=np.float32)
+                file.write(stored(values, shape.dtype))
+
+
+def main():
+    shape = parse_arguments()
+    os.makedirs(shape.out, exist_ok=True)
+    with open(os.path.join(shape.out, "config.json"), "w", encoding="utf-8") as file:
+        json.dump(config_of(shape), file, indent=1)
+        file.write("\n")
+    write_weights(os.path.join(shape.out, "model.safetensors"), shape)
+    if shape.tokens > 0:
+        draw = np.random.Generator(np.random.Philox(key=[shape.seed, 1 << 32]))
+        ids = draw.integers(0, shape.vocab, shape.tokens)
+        np.savetxt(os.path.join(shape.out, "tokens.txt"), ids, fmt="%d")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+#include "traces/capture/query_choice.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <numeric>
+#include <string_view>
+
+#include "sim/base/error.hpp"
+#include "sim/base/rng.hpp"
+
+namespace kvsim::capture {
+namespace {
+
+/// The number behind "word:" when the text begins so and has nothing else; 0: it is no such text.
+std::uint64_t number_after(std::string_view text, std::string_view word) {
+  if (!text.starts_with(word)) return 0;
+  std::uint64_t number = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, failure] = std::from_chars(text.data() + word.size(), end, number);
+  return failure == std::errc{} && stop == end ? number : 0;
+}
+
+}  // namespace
+
+QueryChoice parse_query_choice(const std::string& text, const std::string& option) {
+  if (text == "all") return {};
+  QueryChoice choice{.all = false};
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    const std::string_view part = std::string_view(text).substr(begin, end - begin);
+    const std::uint64_t window = number_after(part, "window:"), sample = number_after(part, "sample:");
+    const bool again = (window > 0 && choice.window > 0) || (sample > 0 && choice.sample > 0);
+    if (again || (window == 0 && sample == 0))
+      usage_error("\"" + text + "\" is not a choice of queries", option,
+                  "Expected all, window:W, sample:K or window:W,sample:K with numbers from 1 on, such as "
+                  "window:64,sample:256.");
+    choice.window += window;
+    choice.sample += sample;
+    begin = end + 1;
+  }
+  return choice;
+}
+
+std::string query_choice_text(const QueryChoice& choice) {
+  if (choice.all) return "all";
+  const std::string window = "window:" + std::to_string(choice.window),
+                    sample = "sample:" + std::to_string(choice.sample);
+  if (choice.sample == 0) return window;
+  return choice.window == 0 ? sample : window + "," + sample;
+}
+
+std::vector<std::uint64_t> chosen_queries(const QueryChoice& choice, std::uint64_t prompt,
+                                          std::uint64_t seed) {
+  const std::uint64_t others = choice.all ? 0 : prompt - std::min(prompt, choice.window);
+  const std::uint64_t drawn = std::min(choice.sample, others);
+  std::vector<std::uint64_t> positions;
+  positions.reserve(drawn + prompt - others);
+  for (std::uint64_t i = 0; i < drawn; ++i) {
+    const std::uint64_t begin = others * i / drawn, end = others * (i + 1) / drawn;
+    const double at = uniform01(combine({seed, key_of("sampled queries"), i}));
+    positions.push_back(begin + static_cast<std::uint64_t>(at * static_cast<double>(end - begin)));
+  }
+  positions.resize(drawn + prompt - others);
+  std::iota(positions.begin() + static_cast<std::ptrdiff_t>(drawn), positions.end(), others);
+  return positions;
+}
+
+}  // namespace kvsim::capture
