@@ -51,7 +51,8 @@ def parse_arguments(arguments):
     parser.add_argument("--device", default="cpu", help="cpu | cuda | cuda:N; default cpu")
     parser.add_argument("--dtype", default="auto", choices=["auto", "float32", "float16", "bfloat16"],
                         help="what the model computes in; default auto: what the checkpoint has")
-    parser.add_argument("--kernel", default="sdpa", choices=["sdpa", "eager"], help="attention of transformers; default sdpa")
+    parser.add_argument("--kernel", default="auto", choices=["auto", "sdpa", "eager"],
+                        help="attention of transformers; default auto: its choice for the model")
     parser.add_argument("--threads", metavar="N", type=natural(1), help="default: torch's choice")
     parser.add_argument("-o", "--output", metavar="FILE", required=True, help="the trace")
     parser.add_argument("--overwrite", action="store_true", help="replace an existing trace")
@@ -93,12 +94,14 @@ def load_model(options, torch, transformers):
     if options.threads:
         torch.set_num_threads(options.threads)
     dtype = options.dtype if options.dtype == "auto" else getattr(torch, options.dtype)
+    dtype_option = "dtype" if hasattr(transformers.PretrainedConfig(), "dtype") else "torch_dtype"  # its older name
     local = os.path.isdir(options.model)
-    if os.path.sep in options.model and options.model.count(os.path.sep) != 1 and not local:
+    if options.model.startswith(("/", ".", "~")) and not local:
         raise TraceError("no such folder", options.model)
+    kernel = {} if options.kernel == "auto" else {"attn_implementation": options.kernel}
     try:
-        model = transformers.AutoModelForCausalLM.from_pretrained(
-            options.model, torch_dtype=dtype, attn_implementation=options.kernel, local_files_only=local)
+        model = transformers.AutoModelForCausalLM.from_pretrained(options.model, local_files_only=local,
+                                                                  **{dtype_option: dtype}, **kernel)
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise TraceError(f"cannot be loaded: {first_line(error)}", options.model,
                          "Expected a folder with config.json and safetensors, or a model's name on the Hub.") from error
@@ -279,7 +282,9 @@ def main(arguments):
         return 130
     except Exception as error:
         from kvsim_capture import TraceError
-        if not isinstance(error, (TraceError, OSError)):
+        if "out of memory" in str(error) or "can't allocate memory" in str(error):
+            error = f"out of memory\n  Lower --prefill-chunk or the prompt, or use --dtype bfloat16. ({first_line(error)})"
+        elif not isinstance(error, (TraceError, OSError)):
             raise
         print(f"{NAME}: {error}", file=sys.stderr)
         return INPUT

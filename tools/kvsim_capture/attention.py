@@ -7,8 +7,16 @@ import sys
 import threading
 
 import torch
-from transformers import AttentionInterface
-from transformers.masking_utils import AttentionMaskInterface
+import transformers
+
+from .trace_file import TraceError
+
+try:
+    from transformers import AttentionInterface
+    from transformers.masking_utils import AttentionMaskInterface
+except ImportError as error:
+    raise TraceError("has no AttentionInterface with masks", f"transformers {transformers.__version__}",
+                     "A newer one is needed; 4.56 and 5.23 are tested.") from error
 
 _current = threading.local()  # the session whose forward call this thread is in
 BLOCK_ELEMENTS = 1 << 24  # of probabilities at a time

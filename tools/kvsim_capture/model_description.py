@@ -4,13 +4,13 @@ import hashlib
 import json
 import os
 import platform
-import sys
 
 import h5py
 import numpy as np
 import torch
 import transformers
 
+from .rope_probe import rope_layout
 from .trace_file import MAX_CONFIG, Capture, Model, TraceError
 
 MOVING_ROPE = {"dynamic"}
@@ -29,29 +29,15 @@ def rope_parameters(config):
     return float(theta or 0.0), kind
 
 
-def rope_layout(attention, rotary, head_dim):
-    """How the architecture's own function turns a vector: half_split moves component 0 towards rotary_dim / 2,
-    interleaved towards 1."""
-    turn = getattr(sys.modules[type(attention).__module__], "apply_rotary_pos_emb", None)
-    if turn is None:
-        raise TraceError("the rotary layout cannot be found out", type(attention).__name__,
-                         "This architecture is not traced.")
-    device = rotary.inv_freq.device
-    unit = torch.zeros(1, 1, 1, head_dim, device=device)
-    unit[..., 0] = 1
-    with torch.no_grad():
-        cos, sin = rotary(unit, torch.ones(1, 1, dtype=torch.long, device=device))
-        turned = turn(unit, unit, cos, sin)[0].flatten()
-    for layout, partner in (("half_split", rotary.inv_freq.numel()), ("interleaved", 1)):
-        if turned[partner] != 0:
-            return layout
-    raise TraceError("turns keys in an unknown layout", type(attention).__name__, "This architecture is not traced.")
-
-
 def attention_modules(decoder):
     """The attention of each layer, in order."""
     return [module for _, module in sorted((module.layer_idx, module) for module in decoder.modules()
                                            if hasattr(module, "layer_idx") and hasattr(module, "o_proj"))]
+
+
+def frequencies(decoder):
+    """Of the rotary embedding, as they are now."""
+    return np.array(decoder.rotary_emb.inv_freq.float().cpu())
 
 
 def layer_windows(config):
@@ -73,12 +59,13 @@ def _has_bias(attention):
 
 
 def describe_model(model, directory=None):
-    """`directory`: of the checkpoint, for its config.json as it is and the digest of its weights."""
+    """The model must use a traced attention (rope_probe). `directory`: of the checkpoint, for its config.json as it is and
+    the digest of its weights."""
     config, decoder = model.config.get_text_config(), model.get_decoder()
     modules = attention_modules(decoder)
     if len(modules) != config.num_hidden_layers:
-        raise TraceError(f"has attention in {len(modules)} of {config.num_hidden_layers} layers", type(model).__name__,
-                         "Only models with attention in every layer are traced.")
+        raise TraceError(f"{len(modules)} of {config.num_hidden_layers} layers have an attention with layer_idx and o_proj",
+                         type(model).__name__, "This architecture is not traced.")
     heads = config.num_attention_heads
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
     first, rotary = modules[0], getattr(decoder, "rotary_emb", None)
@@ -93,7 +80,7 @@ def describe_model(model, directory=None):
         attn_scale=float(getattr(first, "scaling", None) or head_dim ** -0.5),
         norm_eps=float(getattr(config, "rms_norm_eps", None) or getattr(config, "layer_norm_eps", None) or 0.0),
         rope_theta=theta, rope_type=kind, rope_attention_factor=float(getattr(rotary, "attention_scaling", 1.0)),
-        rope_layout=rope_layout(first, rotary, head_dim), inv_freq=rotary.inv_freq.float().cpu().numpy(),
+        rope_layout=rope_layout(decoder, modules), inv_freq=frequencies(decoder),
         logit_softcap=float(getattr(config, "attn_logit_softcapping", None) or 0.0),
         qk_norm=hasattr(first, "q_norm"), qkv_bias=_has_bias(first),
         tied_embeddings=output is not None and output.weight is model.get_input_embeddings().weight,

@@ -4,11 +4,13 @@ import time
 import uuid
 import weakref
 
+import numpy as np
 import torch
 
 from . import attention, refusals
 from .column_statistics import ColumnStatistics
-from .model_description import attention_modules, describe_capture, describe_model, output_weights, tokenizer_digest
+from .model_description import (attention_modules, describe_capture, describe_model, frequencies, output_weights,
+                                tokenizer_digest)
 from .row_choice import parse_attention, parse_queries
 from .token_text import TokenText
 from .token_tree import ROOT, Note, TokenTree
@@ -73,7 +75,7 @@ class Session:
         self._call = self._prompt_length = self._chosen = None
         self._notes, self._flags_known = {}, FLAGS["generated"]
         self._sampling, self._prefill_chunk, self._seed, self._answer_phase = "greedy", 0, seed, DECODE
-        self._undo = []
+        self._undo, self._ran = [], False
 
     # Opening and closing.
 
@@ -88,20 +90,23 @@ class Session:
         self._dtype = next(model.parameters()).dtype
         if self._dtype not in ELEMS:
             raise TraceError(f"computes in {self._dtype}; float32, float16 and bfloat16 are traced", type(model).__name__)
-        self._about = describe_model(model, self._directory)
-        self._columns = ColumnStatistics(self._about) if self._with_columns else None
         self._capture = describe_capture(model, ELEMS[self._dtype], self._kind)
-        self._writer = TraceWriter(self._path, self._about, ELEMS[self._dtype], self._overwrite)
+        self._writer = None
         try:
+            self._install_attention()
+            self._about = describe_model(model, self._directory)
+            self._columns = ColumnStatistics(self._about) if self._with_columns else None
+            self._writer = TraceWriter(self._path, self._about, ELEMS[self._dtype], self._overwrite)
             if self._with_output_weights:
                 for layer, module in enumerate(modules):
                     weights = output_weights(module, self._about.n_q_heads).contiguous().cpu()
                     self._writer.put_output_weights(layer, stored_words(weights), ELEMS[weights.dtype])
             self._thread = WriterThread(self._writer)
-            self._install()
+            self._install_hooks()
         except BaseException:
             self._restore()
-            self._writer.discard()
+            if self._writer is not None:
+                self._writer.discard()
             raise
         self._origin = time.monotonic_ns()
         return self
@@ -122,12 +127,15 @@ class Session:
         finally:
             self._writer.discard()
 
-    def _install(self):
-        model, config = self._model, self._decoder.config
-        for owner in {id(c): c for c in (model.config, config)}.values():
-            before = owner._attn_implementation
-            self._undo.append(lambda owner=owner, before=before: setattr(owner, "_attn_implementation", before))
-            owner._attn_implementation = attention.register(self._kind)
+    def _install_attention(self):
+        configs = {id(config): config for config in (self._model.config, self._decoder.config)}
+        for config in configs.values():
+            before = config._attn_implementation
+            self._undo.append(lambda config=config, before=before: setattr(config, "_attn_implementation", before))
+            config._attn_implementation = attention.register(self._kind)
+
+    def _install_hooks(self):
+        model = self._model
         hooks = [self._decoder.register_forward_pre_hook(self._before_decoder, with_kwargs=True),
                  self._decoder.register_forward_hook(self._after_decoder, with_kwargs=True)]
         if self._decoder is not model:
@@ -234,6 +242,7 @@ class Session:
         """A generated token speaks for the one that the prompt ended with."""
         return self._tree.role[tip] if tip != ROOT else 0
 
+    @torch.no_grad()
     def on_attention(self, module, query, key, value, keywords):
         """The attention function was called: [1, heads, tokens, d] each, keys and values with those before."""
         call, layer, about = self._call, module.layer_idx, self._about
@@ -303,6 +312,7 @@ class Session:
             self._caches.add(cache)
         self._chosen = (call.tip, None, None)
         self._check_frequencies()
+        self._ran = True
         self._tree.called(call.first, *self._since(call.start))
 
     def _after_model(self, module, arguments, output):
@@ -321,12 +331,14 @@ class Session:
         return self._tree.cut(tip, past)
 
     def _check_frequencies(self):
-        found = self._decoder.rotary_emb.inv_freq
-        if found.numel() * 2 != self._about.rotary_dim or (
-                self._about.rope_type != "default" and
-                not torch.equal(found.float().cpu(), torch.tensor(self._about.inv_freq))):
+        """Those of the first call hold for the trace: longrope chooses by the length of a call."""
+        found = frequencies(self._decoder)
+        if not self._ran:
+            self._about.inv_freq = found
+        if not np.array_equal(found, self._about.inv_freq):
             raise TraceError(f"RoPE of type {self._about.rope_type} changed its frequencies at this length: keys before and "
-                             "after do not fit", type(self._model).__name__, "Stay below the original context length.")
+                             "after do not fit", type(self._model).__name__,
+                             "Stay below the original context length, or begin with one call that is beyond it.")
 
     def _require_whole_calls(self):
         if self._call is not None:

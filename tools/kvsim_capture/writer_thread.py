@@ -6,7 +6,8 @@ import numpy as np
 import torch
 
 ELEMS = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
-WAITING = 16  # blocks between the model and the file: the model waits for the disk beyond that
+WAITING = 16   # blocks between the model and the file: the model waits for the disk beyond that
+GATHERED = 64  # rows of single tokens that make a block
 
 
 def stored_words(rows):
@@ -16,19 +17,30 @@ def stored_words(rows):
 
 class WriterThread:
     """Runs writer.append() and the like in order, behind the model's back. An error of its own comes up at the next
-    call. The writer belongs to this thread until close()."""
+    call. The writer belongs to this thread until close().
+
+    Rows of single tokens are gathered where they are: waking a thread for each would cost more than the model's step."""
 
     def __init__(self, writer):
         self._writer = writer
         self._queue = queue.Queue(WAITING)
         self._error = None
+        self._gathered = {}  # (tensor, layer) -> rows of single tokens
+        self._attention = []
         self._streams = {}  # device -> stream for copies beside the model's own
         self._thread = threading.Thread(target=self._run, name="kvsim-capture-writer", daemon=True)
         self._thread.start()
 
     def append(self, tensor, layer, rows):
         """`rows`: [heads, n, dim] on any device."""
-        self._put(lambda host: self._writer.append(tensor, layer, host), rows)
+        gathered = self._gathered.setdefault((tensor, layer), [])
+        if rows.shape[1] == 1:
+            gathered.append(rows.detach().clone())  # a view would keep the whole cache of this step
+        if rows.shape[1] == 1 and len(gathered) < GATHERED:
+            return
+        self._flush_rows(tensor, layer)
+        if rows.shape[1] > 1:
+            self._put_rows(tensor, layer, rows)
 
     def append_attention(self, layer, offset, spans, rows):
         """`rows`: [heads, n, keys] float32 over the keys from `offset` on, counted along the path; row i is stored for
@@ -37,17 +49,22 @@ class WriterThread:
             for row, (first, end) in enumerate(spans):
                 self._writer.append_attention(layer, first, host[:, row, first - offset:end - offset])
 
-        self._put(write, rows)
+        self._attention.append((write, *self._to_host(rows)))
+        if len(spans) > 1 or len(self._attention) >= GATHERED:
+            self._flush_attention()
 
     def close(self):
         """Waits until everything is written; the writer is the caller's again."""
-        if self._thread.is_alive():
-            self._queue.put(None)
-            self._thread.join()
+        try:
+            for tensor, layer in self._gathered:
+                self._flush_rows(tensor, layer)
+            self._flush_attention()
+        finally:
+            self.abandon()
         self._raise()
 
     def abandon(self):
-        """Stops without an error of its own."""
+        """Stops without an error of its own, leaving out what is still gathered."""
         if self._thread.is_alive():
             self._queue.put(None)
             self._thread.join()
@@ -56,9 +73,24 @@ class WriterThread:
         if self._error is not None:
             raise self._error
 
-    def _put(self, write, rows):
+    def _flush_rows(self, tensor, layer):
+        gathered = self._gathered[tensor, layer]
+        if gathered:
+            rows = torch.cat(gathered, 1)
+            gathered.clear()
+            self._put_rows(tensor, layer, rows)
+
+    def _put_rows(self, tensor, layer, rows):
+        self._put([(lambda host: self._writer.append(tensor, layer, host), *self._to_host(rows))])
+
+    def _flush_attention(self):
+        if self._attention:
+            blocks, self._attention = self._attention, []
+            self._put(blocks)
+
+    def _put(self, blocks):
         self._raise()
-        self._queue.put((write, *self._to_host(rows)))
+        self._queue.put(blocks)
 
     def _to_host(self, rows):
         """(rows in memory that nobody changes, event after which they are there or None)"""
@@ -81,13 +113,11 @@ class WriterThread:
         return host, done
 
     def _run(self):
-        while (item := self._queue.get()) is not None:
-            write, host, done = item
-            if self._error is not None:
-                continue  # the model must not wait for a queue that nobody empties
+        while (blocks := self._queue.get()) is not None:
             try:
-                if done is not None:
-                    done.synchronize()
-                write(stored_words(host))
+                for write, host, done in blocks if self._error is None else ():  # after an error the queue only drains
+                    if done is not None:
+                        done.synchronize()
+                    write(stored_words(host))
             except BaseException as error:  # noqa: BLE001 - raised again in the model's thread
                 self._error = error
