@@ -37,7 +37,7 @@ def attention_modules(decoder):
 
 def frequencies(decoder):
     """Of the rotary embedding, as they are now."""
-    return np.array(decoder.rotary_emb.inv_freq.float().cpu())
+    return decoder.rotary_emb.inv_freq.float().cpu().numpy().copy()
 
 
 def layer_windows(config):
