@@ -171,6 +171,7 @@ struct Copy {
 
   std::size_t extent(std::size_t pitch) const { return rows == 0 ? 0 : (rows - 1) * pitch + bytes; }
   void run() const {
+    if (bytes == 0) return;  // perhaps of no memory at all
     for (std::size_t row = 0; row < rows; ++row)
       std::memcpy(static_cast<std::byte*>(to) + row * to_pitch,
                   static_cast<const std::byte*>(from) + row * from_pitch, bytes);
@@ -398,6 +399,9 @@ cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from, 
 cudaError_t cudaMemsetAsync(void* data, int value, std::size_t bytes, cudaStream_t stream) {
   return call([&] {
     host_cuda::check_on_device(data, bytes, "memory to set");
-    host_cuda::checked(stream).add({[=] { std::memset(data, value, bytes); }, nullptr});
+    host_cuda::checked(stream).add({[=] {
+                                      if (bytes > 0) std::memset(data, value, bytes);
+                                    },
+                                    nullptr});
   });
 }

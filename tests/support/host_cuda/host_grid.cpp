@@ -3,12 +3,18 @@
 #include <boost/context/fiber.hpp>
 #include <boost/context/fixedsize_stack.hpp>
 #include <exception>
+#include <iterator>
 #include <memory>
 #include <numeric>
 #include <stdexcept>
 #include <vector>
 
 #include "host_cuda.hpp"
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/common_interface_defs.h>
+#elif defined(__SANITIZE_THREAD__)
+#include <sanitizer/tsan_interface.h>
+#endif
 
 uint3 threadIdx, blockIdx;
 dim3 blockDim, gridDim;
@@ -18,6 +24,37 @@ namespace {
 
 constexpr unsigned kLanes = 32;
 constexpr std::size_t kStack = std::size_t{128} << 10;
+
+/// A stack, and what sanitizers keep of it: they must be told when control moves from one to another.
+struct Stack {
+  const void* bottom = nullptr;
+  std::size_t size = 0;
+  void* kept = nullptr;
+};
+Stack scheduler_stack;
+
+#if defined(__SANITIZE_ADDRESS__)
+void name(Stack&) {}
+void leave(Stack& from, const Stack& to) {
+  __sanitizer_start_switch_fiber(&from.kept, to.bottom, to.size);
+}
+void arrive(const Stack& at, Stack& from) {
+  __sanitizer_finish_switch_fiber(at.kept, &from.bottom, &from.size);
+}
+#elif defined(__SANITIZE_THREAD__)
+void name(Stack& stack) {
+  stack.kept = __tsan_create_fiber(0);
+}
+void leave(Stack& from, const Stack& to) {
+  if (&from == &scheduler_stack) from.kept = __tsan_get_current_fiber();
+  __tsan_switch_to_fiber(to.kept, 0);
+}
+void arrive(const Stack&, Stack&) {}
+#else
+void name(Stack&) {}
+void leave(Stack&, const Stack&) {}
+void arrive(const Stack&, Stack&) {}
+#endif
 
 /// A thread of a block: a fiber that runs kernel after kernel.
 struct Thread {
@@ -29,18 +66,26 @@ struct Thread {
   const std::function<void()>* kernel = nullptr;
   std::exception_ptr failure;
   boost::context::fiber self, scheduler;
+  Stack stack;
 
+  void resume() {
+    leave(scheduler_stack, stack);
+    self = std::move(self).resume();
+    Stack ended_on;  // this thread's, known
+    arrive(scheduler_stack, ended_on);
+  }
   void yield(State why) {
     state = why;
+    leave(stack, scheduler_stack);
     scheduler = std::move(scheduler).resume();
+    arrive(stack, scheduler_stack);
   }
   boost::context::fiber work(boost::context::fiber&& from) {
     scheduler = std::move(from);
+    arrive(stack, scheduler_stack);
     for (;;) {
       try {
         (*kernel)();
-      } catch (const boost::context::detail::forced_unwind&) {
-        throw;
       } catch (...) {
         failure = std::current_exception();
       }
@@ -51,19 +96,29 @@ struct Thread {
 
 Thread* current = nullptr;
 
-/// Never destroyed: unwinding fibers at the end of the process would buy nothing.
+/// Never destroyed: unwinding fibers would buy nothing.
 std::vector<std::unique_ptr<Thread>>& pool() {
   static auto* const kPool = new std::vector<std::unique_ptr<Thread>>;
   return *kPool;
+}
+/// Its fibers are in the middle of a kernel, and stay there; the next kernel gets others.
+void abandon_pool() {
+  static auto* const kAbandoned = new std::vector<std::unique_ptr<Thread>>;
+  std::move(pool().begin(), pool().end(), std::back_inserter(*kAbandoned));
+  pool().clear();
 }
 
 void grow_pool(std::size_t threads) {
   while (pool().size() < threads) {
     auto thread = std::make_unique<Thread>();
     Thread* const raw = thread.get();
-    raw->self =
-        boost::context::fiber(std::allocator_arg, boost::context::fixedsize_stack(kStack),
-                              [raw](boost::context::fiber&& from) { return raw->work(std::move(from)); });
+    boost::context::fixedsize_stack allocator(kStack);
+    const boost::context::stack_context memory = allocator.allocate();
+    raw->stack = {static_cast<std::byte*>(memory.sp) - memory.size, memory.size, nullptr};
+    name(raw->stack);
+    raw->self = boost::context::fiber(
+        std::allocator_arg, boost::context::preallocated(memory.sp, memory.size, memory), allocator,
+        [raw](boost::context::fiber&& from) { return raw->work(std::move(from)); });
     pool().push_back(std::move(thread));
   }
 }
@@ -105,7 +160,7 @@ class Block {
     if (thread.state != Thread::State::ready) return;
     threadIdx = {index, 0, 0};
     current = &thread;
-    thread.self = std::move(thread.self).resume();
+    thread.resume();
     if (thread.failure) std::rethrow_exception(std::exchange(thread.failure, nullptr));
   }
 
@@ -163,7 +218,7 @@ void run_grid(dim3 blocks, dim3 threads, const std::function<void()>& thread) {
       }
     }
   } catch (...) {
-    pool().clear();  // its fibers are in the middle of this kernel
+    abandon_pool();
     throw;
   }
 }
