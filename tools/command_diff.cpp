@@ -25,11 +25,11 @@ constexpr const char* kExamples = R"(Examples:
 Results: values differ when |a - b| > T * max(1, |a|, |b|); T is 0 unless told.
 
 Traces: tokens, positions and segments must agree; where tokens part, what comes before them is
-compared. A layer's q, k, v, attention rows and wo differ when |A - B| > T * max(|A|, |B|), norms over
-all they hold (Frobenius), or when the same of one row, one token of one head, exceeds R. T is by the
-coarser elements of the two, unless told: f32 1e-5; f16 0.0039 and bf16 0.031, eight units of rounding,
-of which layers add up: deep models may need more. R is 16 T. What one trace alone holds is noted, no
-difference. Names, roles, flags, text, times and provenance are not compared.
+compared. A layer's q, k, v, attention rows, column sums and wo differ when |A - B| > T * max(|A|, |B|),
+norms over all they hold (Frobenius), or when the same of one row, a token of a head, exceeds R. T is by
+the coarser elements of the two, unless told: f32 1e-5; f16 0.0039 and bf16 0.031, eight units of
+rounding, of which layers add up: deep models may need more. R is 16 T. What one trace alone holds is
+noted, no difference. Names, roles, flags, text, times and provenance are not compared.
 
 Exit code 5: there are differences.
 )";

@@ -20,7 +20,8 @@ using trace::TensorComparison;
 const std::vector<analysis::ColumnInfo>& columns() {
   static const std::vector<analysis::ColumnInfo> kColumns{
       {"part", "",
-       "model, tokens, paths, positions, segments; or the tensor of a layer: q, k, v, attention, wo"},
+       "model, tokens, paths, positions, segments; or the tensor of a layer: q, k, v, attention, "
+       "column_sum, column_sum_squares, wo"},
       {"finding", "", "equal: every value is; close: within the tolerance; different"},
       {"detail", "", "what is different, where no tensor is"},
       {"layers", "layers", "compared in this row"},
@@ -36,9 +37,11 @@ const std::vector<analysis::ColumnInfo>& columns() {
       {"largest_difference", "as the tensor", "largest |a - b|"},
       {"a", "as the tensor", "A's value there"},
       {"b", "as the tensor", "B's value there"},
-      {"head", "", "of that value: query head for q, attention and wo, KV head for k and v"},
+      {"head", "", "of that value: KV head for k and v, else query head"},
       {"token", "", "of that value, in file order; of wo the component of the head's output"},
-      {"component", "", "of that value: of its row; of attention the key, counted from the row's first"},
+      {"component", "",
+       "of that value: of its row; of attention the key, counted from the row's first; of column sums the "
+       "key"},
   };
   return kColumns;
 }
@@ -76,8 +79,9 @@ std::vector<Value> row_of(const TensorComparison& worst, std::uint64_t layers, s
     row.resize(columns().size());
     return row;
   }
-  row.insert(row.end(), {static_cast<double>(found.a), static_cast<double>(found.b),
-                         std::uint64_t{found.head}, found.row, found.component});
+  row.insert(row.end(),
+             {static_cast<double>(found.a), static_cast<double>(found.b), std::uint64_t{found.head},
+              worst.part.starts_with("column") ? Value() : Value(found.row), found.component});
   return row;
 }
 
@@ -87,7 +91,7 @@ void add_tensors(const std::vector<TensorComparison>& tensors, bool each_layer, 
       out.rows.push_back(row_of(tensor, 1, tensor.within() ? 0 : 1));
     return;
   }
-  for (const char* part : {"q", "k", "v", "attention", "wo"}) {
+  for (const char* part : {"q", "k", "v", "attention", "column_sum", "column_sum_squares", "wo"}) {
     std::uint64_t layers = 0, different = 0;
     const TensorComparison* worst = nullptr;
     for (const TensorComparison& tensor : tensors) {

@@ -11,16 +11,19 @@ namespace {
 
 /// A layer's tensors, null where they were not compared.
 struct Stages {
-  const TensorComparison *q = nullptr, *k = nullptr, *v = nullptr, *attention = nullptr, *wo = nullptr;
+  const TensorComparison *q = nullptr, *k = nullptr, *v = nullptr, *attention = nullptr,
+                         *column_sum = nullptr, *wo = nullptr;
 
   explicit Stages(const std::vector<TensorComparison>& tensors, std::uint32_t layer) {
     for (const TensorComparison& tensor : tensors) {
       if (tensor.layer != layer) continue;
-      (tensor.part == "q"           ? q
-       : tensor.part == "k"         ? k
-       : tensor.part == "v"         ? v
-       : tensor.part == "attention" ? attention
-                                    : wo) = &tensor;
+      if (tensor.part == "q") q = &tensor;
+      if (tensor.part == "k") k = &tensor;
+      if (tensor.part == "v") v = &tensor;
+      if (tensor.part == "attention") attention = &tensor;
+      if (tensor.part.starts_with("column") && (column_sum == nullptr || column_sum->within()))
+        column_sum = &tensor;
+      if (tensor.part == "wo") wo = &tensor;
     }
   }
   /// The inputs of attention.
@@ -87,6 +90,9 @@ std::string likely_cause(const TraceComparison& comparison) {
     if (differs(stages.attention))
       return "First to differ: attention rows" + where +
              ", though its q and k agree. Look at mask, window, scale or soft cap.";
+    if (differs(stages.column_sum))
+      return "First to differ: column statistics" + where +
+             ", though its q and k agree. Look at mask, window, scale, and at which queries were counted.";
     if (differs(stages.wo)) return "First to differ: output weights" + where + ". These are other weights.";
     previous = stages;
   }

@@ -59,6 +59,8 @@ class TensorWalk {
     queries_ = common_rows(x.query_token, y.query_token, out_.header.tokens);
     if (!a_.attention().empty() && !b_.attention().empty())
       attention_ = common_rows(x.attention_token, y.attention_token, out_.header.tokens);
+    columns_ = a_.has_column_statistics() && x.counted_tokens == y.counted_tokens &&
+               x.counted_tokens <= out_.header.tokens;
     output_ =
         a_.has_output_weights() && b_.has_output_weights() && x.model.hidden_size == y.model.hidden_size;
   }
@@ -71,6 +73,7 @@ class TensorWalk {
       compare_rows("k", Tensor::key, cached_);
       compare_rows("v", Tensor::value, cached_);
       if (!attention_.empty()) compare_attention();
+      if (columns_) compare_columns();
       if (output_) compare_output_weights();
     }
   }
@@ -94,12 +97,16 @@ class TensorWalk {
       out_.header.notes.push_back("Queries of " + std::to_string(rows) + " of the " +
                                   std::to_string(out_.header.tokens) + " tokens are in both traces.");
     lone(!a_.attention().empty(), !b_.attention().empty(), "attention rows");
+    lone(a_.has_column_statistics(), b_.has_column_statistics(), "column statistics");
+    if (a_.has_column_statistics() && b_.has_column_statistics() && !columns_)
+      out_.header.notes.emplace_back("Column statistics count other tokens and were not compared.");
     lone(a_.has_output_weights(), b_.has_output_weights(), "output weights");
   }
 
   std::uint64_t total_values() const {
     std::uint64_t values = total(queries_) * model().n_q_heads * model().head_dim +
                            out_.header.tokens * model().n_kv_heads * (model().head_dim + model().v_head_dim);
+    if (columns_) values += 2 * a_.header().counted_tokens * model().n_q_heads;
     if (output_) values += std::uint64_t{model().n_q_heads} * model().v_head_dim * model().hidden_size;
     for (const Run& run : attention_)
       for (std::uint64_t i = 0; i < run.count; ++i)
@@ -199,6 +206,25 @@ class TensorWalk {
     put("attention", allowed, meter);
   }
 
+  void compare_columns() {
+    const std::uint64_t n = a_.header().counted_tokens;
+    const Tolerance allowed = tolerance(stored_);
+    DifferenceMeter sums(allowed.row), squares(allowed.row);
+    std::vector<float> x_squares(n), y_squares(n);
+    x_.resize(n);
+    y_.resize(n);
+    for (std::uint32_t head = 0; head < model().n_q_heads; ++head) {
+      a_.read_column_statistics(layer_, head, x_, x_squares);
+      b_.read_column_statistics(layer_, head, y_, y_squares);
+      sums.add(head, 0, x_, y_);
+      squares.add(head, 0, x_squares, y_squares);
+      progress_.check();
+      progress_.advance(2 * n);
+    }
+    put("column_sum", allowed, sums);
+    put("column_sum_squares", allowed, squares);
+  }
+
   void compare_output_weights() {
     const std::uint64_t dim = model().hidden_size;
     const Elem x = *a_.header().output_elem, y = *b_.header().output_elem;
@@ -227,7 +253,7 @@ class TensorWalk {
   TraceComparison& out_;
   Elem stored_ = Elem::f32;  ///< the coarser of q, k and v
   std::vector<Run> cached_, queries_, attention_;
-  bool output_ = false, tell_window_ = true;
+  bool columns_ = false, output_ = false, tell_window_ = true;
   std::uint32_t layer_ = 0;
   std::vector<float> x_, y_;
   std::vector<std::uint16_t> halves_;

@@ -28,7 +28,7 @@ inline constexpr double kRowFactor = 16;
 
 /// One tensor of one layer, as far as both traces hold it.
 struct TensorComparison {
-  std::string part;  ///< q, k, v, attention (rows of probabilities) or wo
+  std::string part;  ///< q, k, v, attention (rows of probabilities), column_sum, column_sum_squares or wo
   std::uint32_t layer = 0;
   Tolerance tolerance{};
   TensorDifference difference{};
@@ -40,7 +40,7 @@ struct TensorComparison {
 
 struct TraceComparison {
   HeaderComparison header{};
-  std::vector<TensorComparison> tensors{};  ///< by layer; within a layer q, k, v, attention, wo
+  std::vector<TensorComparison> tensors{};  ///< by layer; within a layer q, k, v, attention, columns, wo
 
   bool same() const;
 };

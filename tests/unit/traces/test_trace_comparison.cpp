@@ -277,6 +277,33 @@ TEST_CASE("attention rows are compared where they begin at the same key") {
   CHECK(windows.header.differences.at(0).detail == "the row of token 3 in layer 0 begins at key 1 against 2");
 }
 
+TEST_CASE("column statistics are compared where they count the same tokens") {
+  Pair pair;
+  trace::Header header = header_of();
+  header.counted_tokens = 6;
+  trace::MemoryTrace a(header), b(header);
+  for (trace::MemoryTrace* made : {&a, &b})
+    for (std::uint32_t layer = 0; layer < 3; ++layer)
+      for (std::uint32_t head = 0; head < 4; ++head) {
+        std::fill_n(made->column_sums(layer, head).begin(), 6, 1.0F);
+        std::fill_n(made->column_sums_of_squares(layer, head).begin(), 6, 0.25F);
+      }
+  CHECK(pair.compare(a, b, {0, 0}).same());
+  b.column_sums_of_squares(1, 3)[4] = 0.5F;
+  const trace::TraceComparison found = pair.compare(a, b);
+  CHECK(tensor_of(found, "column_sum", 1).difference.unequal == 0);
+  const trace::TensorDifference& squares = tensor_of(found, "column_sum_squares", 1).difference;
+  CHECK((squares.unequal == 1 && squares.head == 3 && squares.component == 4 && squares.values == 4 * 6));
+  CHECK_THAT(trace::likely_cause(found), Catch::Contains("column statistics of layer 1"));
+
+  const trace::TraceComparison none = pair.compare(a, numbered_trace(header_of()));
+  CHECK_THAT(none.header.notes.at(0), Catch::Contains("Only A holds column statistics"));
+  header = header_of(7, 2);
+  header.counted_tokens = 7;
+  const trace::TraceComparison others = pair.compare(a, trace::MemoryTrace(header));
+  CHECK_THAT(others.header.notes.at(0), Catch::Contains("count other tokens"));
+}
+
 TEST_CASE("the first stage that differs names the cause") {
   Pair pair;
   const trace::MemoryTrace a = numbered_trace(header_of());
