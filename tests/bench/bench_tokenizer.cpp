@@ -1,0 +1,29 @@
+// Tokenizing against Hugging Face tokenizers: run it by tests/bench/bench_tokenizer.py, which gives both the
+// same text. Alone: bench_tokenizer FOLDER TEXT... prints, for each text, seconds (the best of three) and
+// tokens.
+#include <chrono>
+#include <cstdio>
+
+#include "sim/base/read_file.hpp"
+#include "traces/capture/tokenizer.hpp"
+
+int main(int argc, char** argv) {
+  using namespace kvsim;
+  using Clock = std::chrono::steady_clock;
+  if (argc < 3) {
+    std::fprintf(stderr, "bench_tokenizer FOLDER TEXT...\n");
+    return 2;
+  }
+  const capture::Tokenizer tokenizer = capture::load_tokenizer(argv[1]);
+  for (int i = 2; i < argc; ++i) {
+    const std::string text = read_file(argv[i], capture::kMaxTextBytes);
+    double best = 1e9;
+    std::size_t tokens = 0;
+    for (int turn = 0; turn < 3; ++turn) {
+      const Clock::time_point start = Clock::now();
+      tokens = tokenizer.encode(text).size();
+      best = std::min(best, std::chrono::duration<double>(Clock::now() - start).count());
+    }
+    std::printf("%.6f %zu\n", best, tokens);
+  }
+}
