@@ -4,7 +4,7 @@
     python3 tools/random_checkpoint.py OUT --hidden 4096 --heads 32 --kv-heads 8 --intermediate 14336 \\
         --layers 1 --vocab 512 --tokens 131072
 
-OUT/config.json and OUT/model.safetensors, with --tokens also OUT/tokens.txt: that many random token ids for
+OUT/config.json and OUT/model.safetensors (or shards and their index), with --tokens also OUT/tokens.txt: that many random token ids for
 `kvsim capture --tokens`. The same arguments give the same bytes. Needs numpy.
 """
 
@@ -31,6 +31,8 @@ def parse_arguments():
     parser.add_argument("--vocab", type=int, default=256)
     parser.add_argument("--rope-theta", type=float, default=500000.0)
     parser.add_argument("--dtype", choices=["bf16", "f32"], default="bf16")
+    parser.add_argument("--tied", action="store_true", help="the embedding is the output projection, too")
+    parser.add_argument("--shards", type=int, default=1, help="files to spread the weights over")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--tokens", type=int, default=0)
     arguments = parser.parse_args()
@@ -55,7 +57,7 @@ def config_of(shape):
         "rope_theta": shape.rope_theta,
         "hidden_act": "silu",
         "attention_bias": False,
-        "tie_word_embeddings": False,
+        "tie_word_embeddings": shape.tied,
         "torch_dtype": "bfloat16" if shape.dtype == "bf16" else "float32",
     }
 
@@ -64,7 +66,8 @@ def tensors_of(shape):
     """Name, shape and standard deviation (None: a norm, all ones) of every tensor."""
     width, inner = shape.hidden, shape.intermediate
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-    yield "model.embed_tokens.weight", (shape.vocab, width), 1.0
+    # Logits of unit variance need small rows where they are the output projection as well.
+    yield "model.embed_tokens.weight", (shape.vocab, width), 1 / width**0.5 if shape.tied else 1.0
     for layer in range(shape.layers):
         prefix = f"model.layers.{layer}."
         yield prefix + "input_layernorm.weight", (width,), None
@@ -78,7 +81,8 @@ def tensors_of(shape):
         yield prefix + "mlp.up_proj.weight", (inner, width), 1 / width**0.5
         yield prefix + "mlp.down_proj.weight", (width, inner), 1 / inner**0.5
     yield "model.norm.weight", (width,), None
-    yield "lm_head.weight", (shape.vocab, width), 1 / width**0.5
+    if not shape.tied:
+        yield "lm_head.weight", (shape.vocab, width), 1 / width**0.5
 
 
 def stored(values, dtype):
@@ -89,11 +93,20 @@ def stored(values, dtype):
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype("<u2").tobytes()
 
 
-def write_weights(path, shape):
-    tensors = list(tensors_of(shape))
+def shards_of(tensors, count):
+    """The tensors with their place in the whole, cut into `count` lists of about the same number of elements."""
+    sizes = np.cumsum([int(np.prod(dims)) for _, dims, _ in tensors])
+    shards = [[] for _ in range(count)]
+    for index, tensor in enumerate(tensors):
+        before = sizes[index - 1] if index > 0 else 0
+        shards[int(before * count // sizes[-1])].append((index, tensor))
+    return [shard for shard in shards if shard]
+
+
+def write_shard(path, shard, shape):
     bytes_each = 2 if shape.dtype == "bf16" else 4
     header, offset = {}, 0
-    for name, dims, _ in tensors:
+    for _, (name, dims, _) in shard:
         end = offset + bytes_each * int(np.prod(dims))
         header[name] = {"dtype": shape.dtype.upper(), "shape": list(dims), "data_offsets": [offset, end]}
         offset = end
@@ -101,13 +114,29 @@ def write_weights(path, shape):
     text += b" " * (-len(text) % 8)
     with open(path, "wb") as file:
         file.write(struct.pack("<Q", len(text)) + text)
-        for index, (_, dims, deviation) in enumerate(tensors):
+        for index, (_, dims, deviation) in shard:
             draw = np.random.Generator(np.random.Philox(key=[shape.seed, index]))
             rows, row_size = dims[0], int(np.prod(dims[1:]))
             for first in range(0, rows, BLOCK_ROWS):
                 n = min(BLOCK_ROWS, rows - first) * row_size
                 values = np.ones(n) if deviation is None else deviation * draw.standard_normal(n, dtype=np.float32)
                 file.write(stored(values, shape.dtype))
+    return offset
+
+
+def write_weights(shape):
+    shards = shards_of(list(tensors_of(shape)), shape.shards)
+    if len(shards) == 1:
+        write_shard(os.path.join(shape.out, "model.safetensors"), shards[0], shape)
+        return
+    index, total = {}, 0
+    for number, shard in enumerate(shards, 1):
+        file = f"model-{number:05d}-of-{len(shards):05d}.safetensors"
+        total += write_shard(os.path.join(shape.out, file), shard, shape)
+        index.update((name, file) for _, (name, _, _) in shard)
+    with open(os.path.join(shape.out, "model.safetensors.index.json"), "w", encoding="utf-8") as file:
+        json.dump({"metadata": {"total_size": total}, "weight_map": index}, file, indent=1)
+        file.write("\n")
 
 
 def main():
@@ -116,7 +145,7 @@ def main():
     with open(os.path.join(shape.out, "config.json"), "w", encoding="utf-8") as file:
         json.dump(config_of(shape), file, indent=1)
         file.write("\n")
-    write_weights(os.path.join(shape.out, "model.safetensors"), shape)
+    write_weights(shape)
     if shape.tokens > 0:
         draw = np.random.Generator(np.random.Philox(key=[shape.seed, 1 << 32]))
         ids = draw.integers(0, shape.vocab, shape.tokens)

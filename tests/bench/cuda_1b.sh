@@ -9,7 +9,7 @@ build=$(realpath "$1") folder=$2
 here=$(realpath "$(dirname "$0")/../..")
 mkdir -p "$folder"
 if [ ! -e "$folder/model/tokens.txt" ]; then
-  python3 "$here/tools/random_checkpoint.py" "$folder/model" --layers 16 --hidden 2048 --heads 32 --kv-heads 8 \
+  /usr/bin/python3 "$here/tools/random_checkpoint.py" "$folder/model" --layers 16 --hidden 2048 --heads 32 --kv-heads 8 \
       --head-dim 64 --intermediate 8192 --vocab 128256 --tied --shards 3 --tokens 8192
 fi
 capture=("$build/kvsim" capture --model "$folder/model" --tokens "$folder/model/tokens.txt" --device cuda

@@ -257,6 +257,12 @@ CaptureResult run_capture(const CaptureOptions& options, Progress& progress) {
   check_rope_regime(config.rope, prompt_tokens, capacity);
   progress.total = capacity;
 
+  TraceRecorder::Choice choice{prompt_tokens,
+                               chosen_queries(options.queries, prompt_tokens, options.sampling.seed),
+                               options.column_statistics, first_row(options.attention, prompt_tokens)};
+  const bool slim = choice.queries.size() < prompt_tokens;
+  choice.columns = choice.columns || slim;
+
   const Elem compute = parse_compute(options.compute, device, weights.elem);
   const Elem elem = parse_elem(options.elem, weights.elem, compute);
   const std::unique_ptr<ModelRun> model =
@@ -265,7 +271,8 @@ CaptureResult run_capture(const CaptureOptions& options, Progress& progress) {
                       .elem = elem,
                       .threads = options.threads,
                       .compute = compute,
-                      .pass_tokens = std::min(options.prefill_chunk, prompt_tokens)});
+                      .pass_tokens = std::min(options.prefill_chunk, prompt_tokens),
+                      .counts_columns = choice.columns});
   trace::Header header;
   header.file_uuid = random_uuid();
   header.created_utc = now_utc();
@@ -284,11 +291,6 @@ CaptureResult run_capture(const CaptureOptions& options, Progress& progress) {
 
   if (options.output_weights) write_output_weights(writer, weights, progress);
 
-  TraceRecorder::Choice choice{prompt_tokens,
-                               chosen_queries(options.queries, prompt_tokens, options.sampling.seed),
-                               options.column_statistics, first_row(options.attention, prompt_tokens)};
-  const bool slim = choice.queries.size() < prompt_tokens;
-  choice.columns = choice.columns || slim;
   TraceRecorder recorder(writer, progress, config.n_heads, choice);
   const Generation run = generate(
       *model, prompt.ids,

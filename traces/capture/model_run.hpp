@@ -63,6 +63,8 @@ struct RunOptions {
   Elem compute = Elem::f32;    ///< of weights and activations: f32, on a CUDA device also bf16; not f16
   /// Most tokens of one pass, for which workspace is set aside; 0: capacity.
   std::uint64_t pass_tokens = 0;
+  /// Passes will be counted in column statistics, whose memory is part of what the run needs.
+  bool counts_columns = false;
 };
 
 /// Not copied, not shared between threads.

@@ -84,6 +84,30 @@ TEST_CASE("the sample model's trace from the device replays as the processor's")
   }
 }
 
+TEST_CASE("slim traces from the device hold what attention summed there") {
+  const test::Scratch scratch;
+  CaptureOptions on_cpu = sample(scratch, "cpu"), on_cuda = sample(scratch, "cuda");
+  for (CaptureOptions* options : {&on_cpu, &on_cuda}) {
+    options->elem = options->compute = "f32";
+    options->queries = {.all = false, .window = 5};
+  }
+  const auto cpu = captured(on_cpu), cuda = captured(on_cuda);
+  REQUIRE(cuda->header().counted_tokens == 30);
+  REQUIRE(cuda->header().query_token == cpu->header().query_token);
+  CHECK(cuda->header().query_token.size() == 5 + 6);
+  Progress progress;
+  CHECK(trace::check_trace(on_cuda.output, progress).problems.empty());
+  std::vector<float> got(30), expected(30), got_squares(30), expected_squares(30);
+  for (std::uint32_t head = 0; head < cuda->header().model.n_q_heads; ++head) {
+    cuda->read_column_statistics(3, head, got, got_squares);
+    cpu->read_column_statistics(3, head, expected, expected_squares);
+    for (std::size_t key = 0; key < got.size(); ++key) {
+      CHECK(got[key] == Approx(expected[key]).epsilon(1e-4));
+      CHECK(got_squares[key] == Approx(expected_squares[key]).epsilon(1e-4));
+    }
+  }
+}
+
 TEST_CASE("a bf16 checkpoint runs in bf16 on the device unless told otherwise") {
   const test::Scratch scratch;
   CaptureOptions options = sample(scratch, "cuda");

@@ -61,7 +61,7 @@ class CudaRun final : public ModelRun {
         hand_over_(kPiecesInFlight, device.index) {}
 
   static MemoryNeed need(const ModelConfig& config, const Weights& weights, const RunOptions& options) {
-    return {device_bytes<T>(weights), 2 * kv_width(config) * options.capacity * config.n_layers * sizeof(T),
+    return {device_bytes<T>(weights), cache_bytes(config, options),
             Activations<T>::bytes(config, options.pass_tokens) + score_bytes(config, options) + kLibraries};
   }
 
@@ -73,6 +73,12 @@ class CudaRun final : public ModelRun {
   trace::Capture describe() const override;
 
  private:
+  static std::uint64_t cache_bytes(const ModelConfig& config, const RunOptions& options) {
+    std::uint64_t of_token = 2 * kv_width(config) * sizeof(T);
+    if (options.counts_columns) of_token += 2 * config.n_heads * sizeof(double);
+    return of_token * options.capacity * config.n_layers;
+  }
+
   void embed(std::span<const std::int32_t> tokens);
   void count_pass();
   void layer_attention(std::uint32_t layer, RunObserver& observer);
