@@ -209,6 +209,8 @@ class TraceFile(CommandTest):
             self.assertEqual(self.left(), [])
         with self.assertRaisesRegex(TraceError, "takes float32"), self.tiny() as writer:
             writer.append("q", 0, np.ones((2, 3, 4)))
+        with self.assertRaisesRegex(TraceError, "folder does not exist"):
+            self.tiny("missing/tiny.h5")
         with self.assertRaisesRegex(TraceError, "KV heads evenly"):
             TraceWriter(self.path("tiny.h5"), Model(1, 3, 2, 4, 10), "f32")
 

@@ -344,6 +344,8 @@ class TraceWriter:
             raise TraceError(f"unknown element type \"{elem}\"", self.path, "Expected f32, f16 or bf16.")
         if not overwrite and os.path.lexists(self.path):
             raise TraceError("exists already", self.path, "Choose another name, or overwrite it on purpose.")
+        if not os.path.isdir(os.path.dirname(self.path) or "."):
+            raise TraceError("cannot be created: its folder does not exist", self.path)
         _claim(self._partial, overwrite)
         access = h5p.create(h5p.FILE_ACCESS)
         # From 1.10 on metadata carry checksums and an unclosed file refuses to open.
