@@ -66,9 +66,17 @@ void GroupTensors::read_output_weights() {
 
 void GroupTensors::read_queries(std::size_t query_head, std::size_t first, std::size_t n,
                                 std::span<float> out) const {
-  const std::size_t head = std::size_t{group_.first_head} * sequence_->model().group() + query_head;
-  read_finite(*sequence_, trace::Tensor::query, group_.layer, static_cast<std::uint32_t>(head), first, n,
+  read_finite(*sequence_, trace::Tensor::query, group_.layer, model_head(query_head), first, n,
               out.first(n * key_dim_));
+}
+
+void GroupTensors::read_columns(std::size_t query_head, std::span<float> sum,
+                                std::span<float> sum_squares) const {
+  sequence_->source().read_column_statistics(group_.layer, model_head(query_head), sum, sum_squares);
+}
+
+std::uint32_t GroupTensors::model_head(std::size_t query_head) const {
+  return group_.first_head * sequence_->model().group() + static_cast<std::uint32_t>(query_head);
 }
 
 MatrixView GroupTensors::PromptView::queries(int query_head) const {

@@ -45,6 +45,9 @@ class GroupTensors {
   /// floats.
   void read_queries(std::size_t query_head, std::size_t first, std::size_t n, std::span<float> out) const;
 
+  /// Column statistics of a query head of the group: [prompt] each.
+  void read_columns(std::size_t query_head, std::span<float> sum, std::span<float> sum_squares) const;
+
   /// The prompt of a unit that begins with lane `first_lane`.
   class PromptView final : public policy::Prompt {
    public:
@@ -68,6 +71,8 @@ class GroupTensors {
   };
 
  private:
+  /// Of the model's query heads, the one that is this of the group.
+  std::uint32_t model_head(std::size_t query_head) const;
   void read_classes();
   void read_output_weights();
 

@@ -97,10 +97,10 @@ class GroupReplay {
     std::vector<Watcher> watchers;
     if (const std::size_t rows = importance_rows(sequence_))
       for (std::size_t lane = 0; lane < group_.n_lanes; ++lane)
-        watchers.push_back({&importance_[lane], lane, 1, rows});
+        watchers.push_back({&importance_[lane], lane, 1, {rows}});
     for (CachedUnit& unit : units_)
-      if (!unit.family().streams && unit.family().prompt_rows > 0)
-        watchers.push_back({&unit.eviction(), unit.first_lane(), unit.n_lanes(), unit.family().prompt_rows});
+      if (!unit.family().viewing.empty())
+        watchers.push_back({&unit.eviction(), unit.first_lane(), unit.n_lanes(), unit.family().viewing});
     show_prompt(tensors_, watchers, progress_);
     for (CachedUnit& unit : units_) {
       if (!unit.family().streams)
@@ -227,7 +227,7 @@ std::uint64_t group_work(const trace::Sequence& sequence, const Plan& plan, Lane
     if (family.streams)
       streamed = sequence.prompt_length();
     else
-      ranked = std::max(ranked, family.prompt_rows);
+      ranked = std::max(ranked, family.viewing.rows);
   }
   const std::uint64_t rows = sequence.length() - first_prompt_row(sequence, ranked) + streamed;
   return std::uint64_t{group.n_lanes} * sequence.model().group() * rows;

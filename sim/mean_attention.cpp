@@ -15,6 +15,11 @@ void MeanAttention::observe(const policy::PromptRows& rows) {
   }
 }
 
+void MeanAttention::observe_columns(const policy::PromptColumns& columns) {
+  values_.resize(columns.sum.size());
+  for (std::size_t j = 0; j < values_.size(); ++j) values_[j] += columns.sum[j];
+}
+
 void MeanAttention::finish_prompt(const policy::Prompt& prompt) {
   const std::size_t n = prompt.length();
   values_.resize(n);
@@ -25,10 +30,15 @@ void MeanAttention::finish_prompt(const policy::Prompt& prompt) {
   }
 }
 
-void require_attention(const trace::Sequence& sequence, std::size_t from) {
-  const std::string& name = sequence.source().name();
+void require_softmax(const trace::Sequence& sequence) {
   if (sequence.model().logit_softcap != 0)
-    input_error("records a model with logit soft-capping, whose attention cannot be computed yet", name);
+    input_error("records a model with logit soft-capping, whose attention cannot be computed yet",
+                sequence.source().name());
+}
+
+void require_attention(const trace::Sequence& sequence, std::size_t from) {
+  require_softmax(sequence);
+  const std::string& name = sequence.source().name();
   if (sequence.first_query() > from)
     usage_error("stores queries from position " + std::to_string(sequence.first_query()) +
                     " on; this analysis needs those from position " + std::to_string(from) + " on",

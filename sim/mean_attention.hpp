@@ -21,6 +21,8 @@ class MeanAttention final : public policy::PromptObserver {
 
   std::size_t prompt_rows() const override { return policy::kAllRows; }
   void observe(const policy::PromptRows& rows) override;
+  std::size_t rows_beside_columns() const override { return 0; }
+  void observe_columns(const policy::PromptColumns& columns) override;
   void finish_prompt(const policy::Prompt& prompt) override;
   /// After finish_prompt(): per prompt position.
   const std::vector<double>& values() const { return values_; }
@@ -31,6 +33,9 @@ class MeanAttention final : public policy::PromptObserver {
   std::size_t group_;
   std::vector<double> values_;  ///< sums at first
 };
+
+/// Throws Error(input) unless attention is a plain softmax that can be recomputed.
+void require_softmax(const trace::Sequence& sequence);
 
 /// What an analysis of attention must have: queries of positions `from` and later, and a softmax that can be
 /// recomputed. Throws Error(usage) and Error(input).

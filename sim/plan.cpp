@@ -10,16 +10,6 @@
 namespace kvsim::sim {
 namespace {
 
-/// The trace may hold the queries of the last prompt rows only.
-void check_queries(const trace::Sequence& sequence, std::size_t rows_needed, const std::string& who) {
-  const std::size_t prompt = sequence.prompt_length(), needed = std::min(rows_needed, prompt);
-  if (sequence.first_query() <= prompt - needed) return;
-  usage_error("needs the queries of the last " + std::to_string(needed) + " of " + std::to_string(prompt) +
-                  " prompt positions; the trace stores them from position " +
-                  std::to_string(sequence.first_query()) + " on (capture with --queries all)",
-              who);
-}
-
 /// What a trace may lack besides queries.
 void check_contents(const trace::Sequence& sequence, const policy::Needs& needs, const std::string& who) {
   constexpr std::uint32_t kClasses = trace::kFlagSpecial | trace::kFlagPunctuation;
@@ -46,8 +36,8 @@ void check_allocation(const trace::Sequence& sequence, const policy::Composition
       part.spec->make_allocation(part.params)->profile(unit_of(sequence.model(), 0, 0, 1, 0));
   if (!profile) return;
   check_contents(sequence, part.needs(), composition.name);
-  const bool every_row = part.needs().queries;
-  check_queries(sequence, every_row ? sequence.prompt_length() : profile->prompt_rows(), composition.name);
+  viewing(sequence, *profile, composition.name);
+  if (part.needs().queries) require_queries(sequence, sequence.prompt_length(), composition.name);
 }
 
 /// Throws Error(usage) when the cell's budget is not one its policy can honour.
@@ -135,11 +125,10 @@ Family make_family(const trace::Sequence& sequence, const policy::Part& eviction
     const auto probe =
         eviction.make_eviction(unit_of(model, 0, 0, family.layer_unit ? model.n_kv_heads : 1, seed));
     family.streams = probe->streams_prompt();
-    if (!family.streams)
-      family.prompt_rows = std::min<std::size_t>(probe->prompt_rows(), sequence.prompt_length());
+    if (!family.streams) family.viewing = viewing(sequence, *probe, eviction.spec->name);
   }
-  const bool every_row = family.needs.queries || (family.streams && family.needs.decode_rows);
-  check_queries(sequence, every_row ? sequence.prompt_length() : family.prompt_rows, eviction.spec->name);
+  if (family.needs.queries || (family.streams && family.needs.decode_rows))
+    require_queries(sequence, sequence.prompt_length(), eviction.spec->name);
   return family;
 }
 

@@ -7,6 +7,7 @@
 
 #include "policies/api/composition.hpp"
 #include "sim/replay.hpp"
+#include "sim/viewing.hpp"
 
 namespace kvsim::sim {
 
@@ -18,8 +19,8 @@ struct Family {
   const policy::Part* eviction = nullptr;
   policy::Needs needs;
   bool layer_unit = false;
-  bool streams = false;         ///< takes the prompt token by token
-  std::size_t prompt_rows = 0;  ///< last prompt rows it observes, at most the prompt; 0 if it streams
+  bool streams = false;  ///< takes the prompt token by token
+  Viewing viewing;       ///< what it observes of the prompt; nothing if it streams
   std::vector<std::size_t> cells;
 };
 

@@ -5,14 +5,15 @@
 
 #include "sim/base/progress.hpp"
 #include "sim/group_tensors.hpp"
+#include "sim/viewing.hpp"
 
 namespace kvsim::sim {
 
-/// Who watches which lanes of the group, and how many of the last rows.
+/// Who watches which lanes of the group, and what of their prompt.
 struct Watcher {
   policy::PromptObserver* observer = nullptr;
   std::size_t first_lane = 0, n_lanes = 1;
-  std::size_t rows = 0;  ///< at most the prompt
+  Viewing viewing{};
 };
 
 /// First prompt row that is computed when the last `rows` are wanted: the begin of a block, so that blocks,
@@ -22,8 +23,8 @@ std::size_t first_prompt_row(const trace::Sequence& sequence, std::size_t rows);
 /// Rows per block: enough to reuse the packed keys, few enough that they stay in cache for the observers.
 inline constexpr std::size_t kPromptBlock = 64;
 
-/// Calls observe() of every watcher, in order of position per query head. Advances `progress` by the rows
-/// computed.
+/// Calls observe_columns() of every watcher that sees columns, then observe() of every watcher, in order of
+/// position per query head. Advances `progress` by the rows computed.
 void show_prompt(const GroupTensors& tensors, std::span<const Watcher> watchers, Progress& progress);
 
 }  // namespace kvsim::sim

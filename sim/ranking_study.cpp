@@ -100,7 +100,7 @@ class GroupRankings {
       for (std::uint32_t lane = 0; lane < group.n_lanes; lane += n_lanes)
         units.push_back({family->eviction->make_eviction(unit_of(model, group.layer, group.first_head + lane,
                                                                  n_lanes, study.seed, &tables)),
-                         lane, n_lanes, family->prompt_rows});
+                         lane, n_lanes, family->viewing});
     }
   }
 
@@ -108,10 +108,11 @@ class GroupRankings {
     const std::size_t prompt = tensors_.sequence().prompt_length();
     std::vector<Watcher> watchers;
     for (std::size_t lane = 0; lane < attention_.size(); ++lane)
-      watchers.push_back({&attention_[lane], lane, 1, prompt});
+      watchers.push_back({&attention_[lane], lane, 1, {prompt}});
     for (const std::vector<Unit>& units : units_)
       for (const Unit& unit : units)
-        if (unit.rows > 0) watchers.push_back({unit.eviction.get(), unit.lane, unit.n_lanes, unit.rows});
+        if (!unit.viewing.empty())
+          watchers.push_back({unit.eviction.get(), unit.lane, unit.n_lanes, unit.viewing});
     show_prompt(tensors_, watchers, progress);
     for (std::size_t lane = 0; lane < attention_.size(); ++lane)
       attention_[lane].finish_prompt(GroupTensors::PromptView(tensors_, lane));
@@ -136,7 +137,8 @@ class GroupRankings {
  private:
   struct Unit {
     std::unique_ptr<policy::Eviction> eviction;
-    std::size_t lane, n_lanes, rows;
+    std::size_t lane, n_lanes;
+    Viewing viewing;
   };
 
   std::vector<double> scores(std::size_t ranking, std::size_t lane) const {

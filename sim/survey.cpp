@@ -19,7 +19,7 @@ Survey::Survey(const trace::Sequence& sequence, const Request& request, const Pl
       if (const auto profile = allocation->profile(lane)) {
         Profiled& profiled = profiled_[part.text()];
         profiled.part = &part;
-        profiled.rows = std::min<std::size_t>(profile->prompt_rows(), sequence.prompt_length());
+        profiled.viewing = viewing(sequence, *profile, request.cells[cell].composition.name);
         profiled.values.resize(lanes);
         needs_ = policy::merged(needs_, part.needs());
       }
@@ -36,8 +36,8 @@ Survey::Survey(const trace::Sequence& sequence, const Request& request, const Pl
 
 std::size_t Survey::most_rows() const {
   std::size_t most = 0;
-  for (const auto& [text, profiled] : profiled_) most = std::max(most, profiled.rows);
-  for (const auto& [text, scored] : scored_) most = std::max(most, scored.family->prompt_rows);
+  for (const auto& [text, profiled] : profiled_) most = std::max(most, profiled.viewing.rows);
+  for (const auto& [text, scored] : scored_) most = std::max(most, scored.family->viewing.rows);
   return most;
 }
 
@@ -68,7 +68,8 @@ void Survey::run_group(LaneGroup group, Progress& progress) {
   const std::size_t first = std::size_t{group.layer} * model.n_kv_heads + group.first_head;
   struct Watched {
     std::unique_ptr<policy::PromptObserver> observer;
-    std::size_t lane, n_lanes, rows;
+    std::size_t lane, n_lanes;
+    Viewing viewing;
     std::function<void()> finish;  // stores what was measured
   };
   std::vector<Watched> watched;
@@ -79,7 +80,7 @@ void Survey::run_group(LaneGroup group, Progress& progress) {
       const policy::Profile* measured = profile.get();
       std::vector<double>& out = profiled.values[first + lane];
       watched.push_back(
-          {std::move(profile), lane, 1, profiled.rows, [measured, &out] { out = measured->values(); }});
+          {std::move(profile), lane, 1, profiled.viewing, [measured, &out] { out = measured->values(); }});
     }
   }
   for (auto& [text, scored] : scored_) {
@@ -89,7 +90,7 @@ void Survey::run_group(LaneGroup group, Progress& progress) {
       auto eviction = family.eviction->make_eviction(unit(lane, n_lanes));
       const policy::Eviction* ranked = eviction.get();
       const std::span<std::vector<double>> out = std::span(scored.values).subspan(first + lane, n_lanes);
-      watched.push_back({std::move(eviction), lane, n_lanes, family.prompt_rows, [ranked, out] {
+      watched.push_back({std::move(eviction), lane, n_lanes, family.viewing, [ranked, out] {
                            for (std::vector<double>& scores : out)
                              scores.assign(ranked->scores().begin(), ranked->scores().end());
                          }});
@@ -97,7 +98,7 @@ void Survey::run_group(LaneGroup group, Progress& progress) {
   }
   std::vector<Watcher> watchers;
   for (const Watched& one : watched)
-    if (one.rows > 0) watchers.push_back({one.observer.get(), one.lane, one.n_lanes, one.rows});
+    if (!one.viewing.empty()) watchers.push_back({one.observer.get(), one.lane, one.n_lanes, one.viewing});
   show_prompt(tensors, watchers, progress);
   for (const Watched& one : watched) {
     one.observer->finish_prompt(GroupTensors::PromptView(tensors, one.lane));

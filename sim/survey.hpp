@@ -29,7 +29,7 @@ class Survey {
   using PerLane = std::vector<std::vector<double>>;
   struct Profiled {
     const policy::Part* part = nullptr;
-    std::size_t rows = 0;
+    Viewing viewing;
     PerLane values;
   };
   struct Scored {

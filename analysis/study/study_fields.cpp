@@ -38,7 +38,7 @@ const std::vector<Field>& study_fields() {
       {"capture.prompts[].sha256", text, "\"\"", "", "content the file must have (sha256sum)"},
       {"capture.max_new_tokens", whole, "64", "0 or more", "tokens to generate, greedily"},
       {"capture.ignore_eos", flag, "false", "", "generate on past an end-of-text token"},
-      {"capture.queries", text, "\"all\"", "all, window:W", "queries to store"},
+      {"capture.queries", text, "\"all\"", "all, window:W, sample:K", "queries to store"},
       {"capture.attention", text, "\"none\"", "none, window:W, full", "attention rows to store"},
       {"capture.output_weights", flag, "false", "", "store the attention output projections"},
       {"capture.elem", text, "\"auto\"", "auto | f32 | bf16 | f16",

@@ -21,6 +21,8 @@ class Unevenness final : public Profile {
 
   std::size_t prompt_rows() const override { return kAllRows; }
   void observe(const PromptRows& rows) override { sums_.add(rows); }
+  std::size_t rows_beside_columns() const override { return 0; }
+  void observe_columns(const PromptColumns& columns) override { sums_.take(columns.query_head, columns.sum); }
   void finish_prompt(const Prompt& /*prompt*/) override {}
 
   std::vector<double> values() const override {

@@ -7,7 +7,8 @@
 ///
 /// The feeder (a replayed trace, or a model running with the policy's cache) owns the resident set, the
 /// counts and the metrics. It calls, in this order:
-///   observe()        blocks of prompt attention rows, if prompt_rows() asked for them
+///   observe()        blocks of prompt attention rows, if prompt_rows() asked for them; a feeder without all
+///                    of them may call observe_columns() first, and then shows rows_beside_columns() of them
 ///   finish_prompt()  the prompt is complete
 ///   start(B)         once per budget: which positions the prompt leaves, and who manages what follows
 /// then for each generated token, with the unit's slots:
@@ -75,6 +76,12 @@ struct PromptRows {
   std::size_t first_query = 0;
   std::size_t prompt_length = 0;  ///< P, so that a policy can tell which rows are the last ones
   MatrixView p;
+};
+
+/// What all prompt rows of one query head paid to each key, in sum: over rows i, of p(i, j) and of p(i, j)^2.
+struct PromptColumns {
+  int query_head = 0;
+  std::span<const double> sum, sum_squares;  ///< [prompt]
 };
 
 /// What kind of text a token is, as bits. A token may be several things or none.
@@ -157,6 +164,11 @@ class PromptObserver {
   /// How many of the last prompt rows observe() must see: 0, a window, or kAllRows.
   virtual std::size_t prompt_rows() const { return 0; }
   virtual void observe(const PromptRows& /*rows*/) {}
+  /// The same once observe_columns() has been called: less for those to whom earlier rows matter in sum
+  /// alone, which decide as they would have on the rows, to the rounding of the sums.
+  virtual std::size_t rows_beside_columns() const { return prompt_rows(); }
+  /// For every query head of the unit, before any row.
+  virtual void observe_columns(const PromptColumns& /*columns*/) {}
   virtual void finish_prompt(const Prompt& prompt) = 0;
 };
 

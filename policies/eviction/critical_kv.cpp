@@ -21,6 +21,8 @@ class CriticalKv final : public Eviction {
 
   std::size_t prompt_rows() const override { return base_->prompt_rows(); }
   void observe(const PromptRows& rows) override { base_->observe(rows); }
+  std::size_t rows_beside_columns() const override { return base_->rows_beside_columns(); }
+  void observe_columns(const PromptColumns& columns) override { base_->observe_columns(columns); }
 
   void finish_prompt(const Prompt& prompt) override {
     base_->finish_prompt(prompt);

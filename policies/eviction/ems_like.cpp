@@ -21,6 +21,8 @@ class EmsLike final : public ScoredEviction {
     all_.add(rows);
     last_.add(rows);
   }
+  std::size_t rows_beside_columns() const override { return window_; }
+  void observe_columns(const PromptColumns& columns) override { all_.take(columns.query_head, columns.sum); }
 
  private:
   /// The window itself is protected and has no score.

@@ -96,6 +96,8 @@ class KvCrush final : public Eviction {
 
   std::size_t prompt_rows() const override { return bases_.prompt_rows(); }
   void observe(const PromptRows& rows) override { bases_.observe(rows); }
+  std::size_t rows_beside_columns() const override { return bases_.rows_beside_columns(); }
+  void observe_columns(const PromptColumns& columns) override { bases_.observe_columns(columns); }
 
   void finish_prompt(const Prompt& prompt) override {
     bases_.finish_prompt(prompt);

@@ -244,6 +244,10 @@ class OpenVino final : public Eviction {
 
   std::size_t prompt_rows() const override { return rows_; }
   void observe(const PromptRows& rows) override { sums_.add(rows); }
+  std::size_t rows_beside_columns() const override { return rows_ == kAllRows ? 0 : rows_; }
+  void observe_columns(const PromptColumns& columns) override {
+    if (rows_ == kAllRows) sums_.take(columns.query_head, columns.sum);
+  }
   void finish_prompt(const Prompt& prompt) override {
     length_ = prompt.length();
     ledger_.add(sums_.mean(), std::min(rows_, length_));

@@ -119,6 +119,8 @@ class QHitter final : public ScoredEviction {
 
   std::size_t prompt_rows() const override { return kAllRows; }
   void observe(const PromptRows& rows) override { sums_.add(rows); }
+  std::size_t rows_beside_columns() const override { return 0; }
+  void observe_columns(const PromptColumns& columns) override { sums_.take(columns.query_head, columns.sum); }
   Protection protection(std::size_t budget) const override {
     return with_recent(selection_, recent_, budget);
   }

@@ -96,6 +96,11 @@ class Roco final : public ScoredEviction {
     sums_.add(rows);
     squares_.fold(rows, [](double sum, double p, std::size_t) { return sum + p * p; });
   }
+  std::size_t rows_beside_columns() const override { return 0; }
+  void observe_columns(const PromptColumns& columns) override {
+    sums_.take(columns.query_head, columns.sum);
+    squares_.take(columns.query_head, columns.sum_squares);
+  }
   std::unique_ptr<Decoder> decoder(std::size_t budget, std::span<const Position> slots) const override {
     std::vector<Moments> moments(slots.size());
     std::transform(slots.begin(), slots.end(), moments.begin(),

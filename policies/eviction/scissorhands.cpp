@@ -164,6 +164,12 @@ class Scissorhands final : public ScoredEviction {
     columns_.add(rows);
     end_.add(rows);
   }
+  std::size_t rows_beside_columns() const override {
+    return prompt_ == PromptRule::compress ? kCompressorWindow : settings_.history;
+  }
+  void observe_columns(const PromptColumns& columns) override {
+    if (prompt_ == PromptRule::compress) columns_.take(columns.query_head, columns.sum);
+  }
 
  private:
   // cold-compress's prompt compressor.

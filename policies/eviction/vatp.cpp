@@ -57,6 +57,8 @@ class Vatp final : public ScoredEviction {
 
   std::size_t prompt_rows() const override { return base_->prompt_rows(); }
   void observe(const PromptRows& rows) override { base_->observe(rows); }
+  std::size_t rows_beside_columns() const override { return base_->rows_beside_columns(); }
+  void observe_columns(const PromptColumns& columns) override { base_->observe_columns(columns); }
 
   /// What the base protects and the sinks; where the budget does not hold both, the window is shorter.
   Protection protection(std::size_t budget) const override {

@@ -131,6 +131,10 @@ void AccumulatingEviction::observe(const PromptRows& rows) {
     sums_.fold(rows, [decay = rule_.decay](double sum, double p, std::size_t) { return sum * decay + p; });
 }
 
+void AccumulatingEviction::observe_columns(const PromptColumns& columns) {
+  if (plain_sum()) sums_.take(columns.query_head, columns.sum);
+}
+
 std::vector<double> AccumulatingEviction::score(const Prompt& prompt) {
   const std::vector<double> sums = sums_.mean();
   const std::size_t n_rows = std::min(rule_.rows, prompt.length());

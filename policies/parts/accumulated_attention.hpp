@@ -69,10 +69,13 @@ class AccumulatingEviction final : public ScoredEviction {
 
   std::size_t prompt_rows() const override { return rule_.rows; }
   void observe(const PromptRows& rows) override;
+  std::size_t rows_beside_columns() const override { return plain_sum() ? 0 : rule_.rows; }
+  void observe_columns(const PromptColumns& columns) override;
   Protection protection(std::size_t budget) const override { return with_recent(base_, recent_, budget); }
   std::unique_ptr<Decoder> decoder(std::size_t budget, std::span<const Position> slots) const override;
 
  private:
+  bool plain_sum() const { return rule_.rows == kAllRows && rule_.decay == 1; }
   std::vector<double> score(const Prompt& prompt) override;
 
   Selection base_;

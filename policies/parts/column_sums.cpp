@@ -39,6 +39,12 @@ std::size_t LastRows::in(std::size_t prompt) const {
   return std::clamp<std::size_t>(rows, 1, prompt);
 }
 
+void ColumnSums::take(int query_head, std::span<const double> sums) {
+  if (rows_.in(sums.size()) != sums.size()) bug("sums over some rows cannot be taken from sums over all");
+  heads_[static_cast<std::size_t>(query_head)].assign(sums.begin(), sums.end());
+  taken_ = true;
+}
+
 std::vector<double>& ColumnSums::open(const PromptRows& block) {
   std::vector<double>& sums = heads_[static_cast<std::size_t>(block.query_head)];
   if (sums.empty()) sums.resize(block.prompt_length);
@@ -47,6 +53,7 @@ std::vector<double>& ColumnSums::open(const PromptRows& block) {
 }
 
 std::size_t ColumnSums::first_row(const PromptRows& block) const {
+  if (taken_) return block.p.rows;
   const std::size_t wanted_from = block.prompt_length - rows_.in(block.prompt_length);
   const std::size_t skipped = wanted_from > block.first_query ? wanted_from - block.first_query : 0;
   return std::min(skipped, block.p.rows);

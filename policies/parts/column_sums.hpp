@@ -36,6 +36,9 @@ class ColumnSums {
       for (std::size_t j = 0; j < block.p.cols; ++j)
         sums[j] = step(sums[j], static_cast<double>(block.p(i, j)), block.first_query + i);
   }
+  /// All rows of a query head at once, [prompt length]: blocks that follow are in these sums already. For
+  /// sums over all rows.
+  void take(int query_head, std::span<const double> sums);
   /// The sums of the block's query head, for those who add the rows from first_row() on by themselves.
   std::vector<double>& open(const PromptRows& block);
   /// The first row of the block that counts; block.p.rows: none.
@@ -50,6 +53,7 @@ class ColumnSums {
  private:
   LastRows rows_;
   std::vector<std::vector<double>> heads_;
+  bool taken_ = false;
 };
 
 }  // namespace kvsim::policy

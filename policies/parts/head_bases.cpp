@@ -87,10 +87,23 @@ HeadBases::HeadBases(const Part& base, const Unit& layer, bool per_query_head)
 }
 
 void HeadBases::observe(const PromptRows& rows) {
-  const auto head = static_cast<std::size_t>(rows.query_head);
   PromptRows own = rows;
-  own.query_head = per_query_head_ ? 0 : static_cast<int>(head % group_);
-  heads_[per_query_head_ ? head : head / group_]->observe(own);
+  const auto [head, query_head] = owner(rows.query_head);
+  own.query_head = query_head;
+  heads_[head]->observe(own);
+}
+
+void HeadBases::observe_columns(const PromptColumns& columns) {
+  PromptColumns own = columns;
+  const auto [head, query_head] = owner(columns.query_head);
+  own.query_head = query_head;
+  heads_[head]->observe_columns(own);
+}
+
+std::pair<std::size_t, int> HeadBases::owner(int query_head) const {
+  const auto head = static_cast<std::size_t>(query_head);
+  if (per_query_head_) return {head, 0};
+  return {head / group_, static_cast<int>(head % group_)};
 }
 
 void HeadBases::finish_prompt(const Prompt& prompt) {

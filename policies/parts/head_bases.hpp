@@ -1,6 +1,7 @@
 #pragma once
 /// A scored policy asked head by head inside a layer whose heads share one resident set.
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "policies/api/spec.hpp"
@@ -34,6 +35,8 @@ class HeadBases {
   const Eviction& operator[](std::size_t head) const { return *heads_[head]; }
   std::size_t prompt_rows() const { return heads_[0]->prompt_rows(); }
   void observe(const PromptRows& rows);
+  std::size_t rows_beside_columns() const { return heads_[0]->rows_beside_columns(); }
+  void observe_columns(const PromptColumns& columns);
   void finish_prompt(const Prompt& prompt);
   /// Mean over heads, one per prompt position.
   std::vector<double> mean_scores() const;
@@ -41,6 +44,9 @@ class HeadBases {
   std::unique_ptr<HeadDecoders> decoders(std::size_t budget, std::span<const Position> slots) const;
 
  private:
+  /// The head that a query head of the layer belongs to, and which of its own query heads that is.
+  std::pair<std::size_t, int> owner(int query_head) const;
+
   std::size_t group_;
   bool per_query_head_;
   std::vector<std::unique_ptr<Eviction>> heads_;

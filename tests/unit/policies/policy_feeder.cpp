@@ -62,8 +62,23 @@ class RunFuture final : public Future {
   std::vector<float> mean_;
 };
 
+void observe_columns(PromptObserver& observer, const Run& run) {
+  for (int head = 0; head < run.unit.n_query_heads(); ++head) {
+    std::vector<double> sum(run.prompt), sum_squares(run.prompt);
+    for (std::size_t i = 0; i < run.prompt; ++i)
+      for (std::size_t j = 0; j < run.prompt; ++j) {
+        const auto p = static_cast<double>(run.p(head, i, j));
+        sum[j] += p;
+        sum_squares[j] += p * p;
+      }
+    observer.observe_columns({.query_head = head, .sum = sum, .sum_squares = sum_squares});
+  }
+}
+
 void observe_prompt(PromptObserver& observer, const Run& run, const Feeding& feeding) {
-  const std::size_t wanted = std::min(observer.prompt_rows(), run.prompt);
+  if (feeding.columns) observe_columns(observer, run);
+  const std::size_t wanted =
+      std::min(feeding.columns ? observer.rows_beside_columns() : observer.prompt_rows(), run.prompt);
   if (wanted == 0 && !feeding.every_row) return;
   const std::size_t from = feeding.every_row ? 0 : run.prompt - wanted;
   for (int head = 0; head < run.unit.n_query_heads(); ++head) {

@@ -53,6 +53,7 @@ struct Fed {
 struct Feeding {
   std::size_t block_rows = 3;  ///< rows per observed block
   bool every_row = false;      ///< deliver rows nobody asked for too, as when another policy shares the pass
+  bool columns = false;        ///< column sums of all rows first, and only the rows needed beside them
 };
 
 /// The rows it asks for, then the finished prompt.

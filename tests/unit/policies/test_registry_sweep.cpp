@@ -62,3 +62,31 @@ TEST_CASE("neither the cut into blocks nor rows meant for others change a decisi
     }
   }
 }
+
+TEST_CASE("column sums stand in for rows without changing a decision, where a policy says so") {
+  std::set<std::string> served;
+  for (const std::string& policy : kvsim::test::every_eviction()) {
+    const Composition composition = parse_composition(policy, builtin());
+    const Shape shape{.prompt = 45, .decode = 12, .n_lanes = composition.layer_unit() ? 2 : 1, .group = 2};
+    const Run run = random_run(shape, 12);
+    if (composition.eviction.spec->make_eviction) {
+      const auto eviction = composition.eviction.make_eviction(run.unit);
+      if (eviction->rows_beside_columns() < eviction->prompt_rows()) served.insert(policy);
+    }
+    for (const std::size_t budget : {composition.floor(), composition.floor() + 4}) {
+      CAPTURE(policy, budget);
+      const Fed reference = feed(composition, run, budget);
+      for (const bool every_row : {false, true}) {  // another policy's rows change nothing either
+        const Fed fed = feed(composition, run, budget, {.every_row = every_row, .columns = true});
+        CHECK(fed.kept == reference.kept);
+        CHECK(fed.held == reference.held);
+      }
+    }
+  }
+  for (const char* policy : {"h2o", "h2o(normalise=mean)", "roco", "q_hitter", "ems_like", "vatp"})
+    CHECK(served.contains(policy));
+  for (const char* policy : {"fastgen", "keyformer", "snapkv", "a2sf", "tova"}) {
+    INFO(policy);
+    CHECK_FALSE(served.contains(policy));
+  }
+}

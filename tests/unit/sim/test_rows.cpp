@@ -76,7 +76,7 @@ namespace {
 std::vector<double> importance(const trace::Sequence& sequence, std::uint32_t head) {
   const sim::GroupTensors tensors(sequence, {0, head, 1}, {});
   policy::WindowImportance w(static_cast<int>(sequence.model().group()));
-  const sim::Watcher watcher{&w, 0, 1, std::min<std::size_t>(8, sequence.prompt_length())};
+  const sim::Watcher watcher{&w, 0, 1, {std::min<std::size_t>(8, sequence.prompt_length())}};
   Progress progress;
   sim::show_prompt(tensors, {&watcher, 1}, progress);
   w.finish_prompt(sim::GroupTensors::PromptView(tensors, 0));
