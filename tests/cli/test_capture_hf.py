@@ -9,7 +9,6 @@ import os
 import pathlib
 import subprocess
 import sys
-import unittest
 
 from torch_python import require_torch
 

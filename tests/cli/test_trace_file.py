@@ -38,7 +38,8 @@ def described(file):
             raw = np.zeros(item.shape, "V%d" % stored.get_size())
             if raw.size:
                 place.read(h5py.h5s.ALL, h5py.h5s.ALL, raw, mtype=stored)
-            entry |= {"type": stored.encode(), "shape": item.shape, "maxshape": item.maxshape, "chunks": item.chunks, "values": raw.tobytes(),
+            entry |= {"type": stored.encode(), "shape": item.shape, "maxshape": item.maxshape, "chunks": item.chunks,
+                      "values": raw.tobytes(),
                       "filters": [creation.get_filter(i)[0] for i in range(creation.get_nfilters())]}
         seen[name] = entry
 
@@ -81,6 +82,8 @@ def copy_layer(group, writer, layer, elem):
         ptr = group["rows/ptr"][...]
         for row, first_key in enumerate(group["rows/first_key"][...]):
             writer.append_attention(layer, first_key, group["rows/p"][:, ptr[row]:ptr[row + 1]])
+    if "column" in group:
+        writer.put_column_statistics(layer, group["column/sum"][...], group["column/sum_squares"][...])
     if "wo" in group:
         output_elem = text(group["wo"], "elem")
         writer.put_output_weights(layer, stored_words(group["wo"], output_elem), output_elem)
@@ -100,7 +103,8 @@ def header_of(source):
     if "timing" in source:
         header |= {name: values[...] for name, values in source["timing"].items()}
     return Header(
-        Capture(**capture), tokens["id"][...], [Segment(**s) for s in columns("segments", ["count", "parent", "phase", "turn", "role"])],
+        Capture(**capture), tokens["id"][...],
+        [Segment(**s) for s in columns("segments", ["count", "parent", "phase", "turn", "role"])],
         [Pass(**p) for p in columns("passes", ["segment", "begin", "q_len", "start_ns", "dur_ns"])],
         token_flags=tokens["flags"][...], flags_known=int(tokens.attrs["flags_known"]),
         token_logprob=tokens["logprob"][...] if "logprob" in tokens else None,
@@ -142,11 +146,11 @@ class TraceFile(CommandTest):
         self.same_after_copying("long.h5")
 
     def test_a_copy_of_a_captured_run_is_the_same_file(self):
-        """With text, flags, probabilities, times, a window of queries, attention rows and output weights."""
+        """With text, flags, probabilities, times, some queries, column statistics, attention rows and output weights."""
         prompt = pathlib.Path(self.path("prompt.txt"))
         prompt.write_text("The number of the apple is 51 and 17.\n")
         self.ok("capture", "--model", SOURCE / "traces/sample/model", "--prompt", prompt, "--max-new-tokens", 3,
-                "--queries", "window:4", "--attention", "window:2", "--output-weights", "--quiet",
+                "--queries", "window:4,sample:3", "--attention", "window:2", "--output-weights", "--quiet",
                 "-o", "run.h5")
         self.same_after_copying("run.h5")
 

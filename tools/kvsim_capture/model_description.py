@@ -24,8 +24,8 @@ def rope_parameters(config):
     theta = found.get("rope_theta", getattr(config, "rope_theta", None))
     kind = found.get("rope_type", found.get("type", "default"))
     if kind in MOVING_ROPE:
-        raise TraceError(f"RoPE of type {kind} changes its frequencies with the length: keys already stored keep the old "
-                         "ones", type(config).__name__)
+        raise TraceError(f"RoPE of type {kind} changes its frequencies with the length: keys already stored keep the "
+                         "old ones", type(config).__name__)
     return float(theta or 0.0), kind
 
 

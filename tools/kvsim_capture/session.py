@@ -76,6 +76,7 @@ class Session:
         self._notes, self._flags_known = {}, FLAGS["generated"]
         self._sampling, self._prefill_chunk, self._seed, self._answer_phase = "greedy", 0, seed, DECODE
         self._undo, self._ran = [], False
+        self._writer = self._thread = None
 
     # Opening and closing.
 
@@ -91,7 +92,6 @@ class Session:
         if self._dtype not in ELEMS:
             raise TraceError(f"computes in {self._dtype}; float32, float16 and bfloat16 are traced", type(model).__name__)
         self._capture = describe_capture(model, ELEMS[self._dtype], self._kind)
-        self._writer = None
         try:
             self._install_attention()
             self._about = describe_model(model, self._directory)
@@ -105,6 +105,8 @@ class Session:
             self._install_hooks()
         except BaseException:
             self._restore()
+            if self._thread is not None:
+                self._thread.abandon()
             if self._writer is not None:
                 self._writer.discard()
             raise
@@ -360,7 +362,7 @@ class Session:
     # The end.
 
     def _header(self):
-        tree, capture, about = self._tree, self._capture, self._about
+        tree, capture = self._tree, self._capture
         segments, owner = tree.segments()
         capture.q_policy, capture.row_policy = self._queries.text, self._attention_rows.text
         capture.sampling, capture.prefill_chunk, capture.seed = self._sampling, self._prefill_chunk, self._seed

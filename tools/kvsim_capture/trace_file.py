@@ -15,7 +15,6 @@ import hashlib
 import os
 from dataclasses import dataclass, field
 
-import h5py
 import numpy as np
 from h5py import h5a, h5d, h5f, h5g, h5p, h5s, h5t
 
