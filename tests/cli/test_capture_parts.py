@@ -91,12 +91,12 @@ class Choices(CommandTest):
 
     def test_queries_drawn_are_those_of_kvsim(self):
         pathlib.Path(self.folder, "ids.json").write_text(json.dumps(list(range(20, 120))))
-        made = self.kvsim("capture", "--model", MODEL, "--tokens", "ids.json", "--max-new-tokens", 1, "--queries",
+        made = self.kvsim("capture", "--model", MODEL, "--tokens", "ids.json", "--max-new-tokens", 0, "--queries",
                           "window:4,sample:9", "--seed", 3, "--quiet", "--overwrite", "-o", "s.h5")
         self.assertEqual(made.returncode, 0, made.stderr)
         choice = parse_queries("window:4,sample:9", "queries", 3)
         with h5py.File(pathlib.Path(self.folder, "s.h5"), "r") as file:
-            self.assertEqual(file["layers/0000/q_token"][...].tolist(), self.kept(choice, 100, 101))
+            self.assertEqual(file["layers/0000/q_token"][...].tolist(), self.kept(choice, 100, 100))
 
     def test_tokens_drawn(self):
         """Logits log(1, 2, 5): probabilities 1/8, 2/8, 5/8; 4,000 draws have a standard error of at most 0.008."""
