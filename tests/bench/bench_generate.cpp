@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <ctime>
 #include <filesystem>
 #include <iostream>
 #include <optional>
@@ -42,14 +43,27 @@ struct Model {
   std::string name;
 };
 
+/// Seconds that went by, and seconds of the processor in all threads.
+struct Spent {
+  double wall = 0, cpu = 0;
+};
+
 struct Times {
-  double prefill = 0, decode = 0;
+  Spent prefill, decode;
   std::vector<std::int32_t> chosen;
 };
 
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
+class Watch {
+ public:
+  Spent read() const {
+    return {std::chrono::duration<double>(Clock::now() - wall_).count(),
+            static_cast<double>(std::clock() - cpu_) / CLOCKS_PER_SEC};
+  }
+
+ private:
+  Clock::time_point wall_ = Clock::now();
+  std::clock_t cpu_ = std::clock();
+};
 
 std::int32_t greedy(const std::vector<float>& logits) {
   return static_cast<std::int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
@@ -59,18 +73,18 @@ Times generate(cpu::CpuRun& run, RunObserver& observer, std::span<const std::int
                std::size_t steps) {
   const std::size_t chunk = CaptureOptions{}.prefill_chunk;
   Times times;
-  auto start = Clock::now();
+  const Watch prefill;
   for (std::size_t first = 0; first < prompt.size(); first += chunk)
     run.forward(prompt.subspan(first, std::min(chunk, prompt.size() - first)), observer);
   std::int32_t next = greedy(run.logits());
-  times.prefill = seconds_since(start);
-  start = Clock::now();
+  times.prefill = prefill.read();
+  const Watch decode;
   for (std::size_t step = 0; step < steps; ++step) {
     times.chosen.push_back(next);
     run.forward({&next, 1}, observer);
     next = greedy(run.logits());
   }
-  times.decode = seconds_since(start);
+  times.decode = decode.read();
   return times;
 }
 
@@ -89,7 +103,7 @@ Times serve(const Model& model, unsigned threads, Elem elem, bool captured,
       std::filesystem::temp_directory_path() / ("kvsim-bench-" + std::to_string(::getpid()) + ".h5");
   trace::Writer writer(path, header);
   const Progress progress;
-  TraceRecorder recorder(writer, progress, model.config.n_heads, 0, ~std::uint64_t{0});
+  TraceRecorder recorder(writer, progress, model.config.n_heads, {0, {}, false, ~std::uint64_t{0}});
   return generate(run, recorder, prompt, steps);
 }
 
@@ -102,7 +116,8 @@ int answer_requests(const Model& model, unsigned threads, Elem elem) {
     std::vector<std::int32_t> prompt;
     for (std::int32_t id; words >> id;) prompt.push_back(id);
     const Times times = serve(model, threads, elem, kind == "capture", prompt, steps);
-    std::cout << times.prefill << ' ' << times.decode;
+    std::cout << times.prefill.wall << ' ' << times.decode.wall << ' ' << times.prefill.cpu << ' '
+              << times.decode.cpu;
     for (const std::int32_t id : times.chosen) std::cout << ' ' << id;
     std::cout << std::endl;
   }

@@ -3,7 +3,6 @@
 #include <tbb/version.h>
 #include <unicode/uversion.h>
 
-#include <Eigen/Core>
 #include <cmath>
 #include <ctime>
 #include <filesystem>
@@ -25,9 +24,8 @@ std::string processor_name() {
 }
 
 std::string library_versions() {
-  return std::string("kvsim ") + kVersion + " (" + kCommit + "), Eigen " +
-         std::to_string(EIGEN_WORLD_VERSION) + "." + std::to_string(EIGEN_MAJOR_VERSION) + "." +
-         std::to_string(EIGEN_MINOR_VERSION) + ", oneTBB " + TBB_VERSION_STRING + ", ICU " + U_ICU_VERSION;
+  return std::string("kvsim ") + kVersion + " (" + kCommit + "), oneTBB " + TBB_VERSION_STRING + ", ICU " +
+         U_ICU_VERSION;
 }
 
 }  // namespace

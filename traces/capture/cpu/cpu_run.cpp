@@ -12,6 +12,8 @@
 #include "sim/base/workers.hpp"
 #include "traces/capture/cpu/kernels.hpp"
 #include "traces/capture/cpu/linear_layer.hpp"
+#include "traces/capture/cpu/tile_product.hpp"
+#include "traces/capture/cpu/wide.hpp"
 #include "traces/capture/provenance.hpp"
 
 namespace kvsim::capture::cpu {
@@ -225,7 +227,11 @@ ColumnStatistics CpuRun::column_statistics(std::uint32_t layer) const {
 }
 
 trace::Capture CpuRun::describe() const {
-  return describe_processor(threads());
+  trace::Capture capture = describe_processor(threads());
+  // What decides in which order sums are rounded.
+  capture.math_mode += ", " + std::to_string(kWide) + " lanes";
+  if (tiles_available()) capture.math_mode += ", bf16 weights on matrix tiles";
+  return capture;
 }
 
 PassTiming CpuRun::forward(std::span<const std::int32_t> tokens, RunObserver& observer) {

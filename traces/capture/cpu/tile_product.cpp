@@ -112,8 +112,12 @@ void fill_panel(const Linear& linear, std::size_t first, std::size_t outputs, st
       for (std::size_t i = 0; i < kTileRows; ++i) {
         const std::size_t output = column * kTileRows + i, copied = output < outputs ? count : 0;
         std::uint16_t* row = rows.words + i * kTileInputs;
-        if (copied > 0)
-          std::memcpy(row, linear.data + ((first + output) * linear.in + input) * 2, copied * 2);
+        const std::byte* from_row = linear.data + ((first + output) * linear.in + input) * 2;
+        if (copied == kTileInputs) {
+          std::memcpy(row, from_row, kTileBytes);  // of a known size: one register
+          continue;
+        }
+        if (copied > 0) std::memcpy(row, from_row, copied * 2);
         std::fill(row + copied, row + kTileInputs, std::uint16_t{0});
       }
       transpose_pairs(rows, panel[step * kColumns + column]);
