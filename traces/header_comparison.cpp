@@ -30,6 +30,8 @@ class ModelComparison {
     same("v_head_dim", a_.v_head_dim, b_.v_head_dim);
     out_.same_shape = out_.differences.empty();
     if (!out_.same_shape) return;
+    if (a_.hidden_size > 0 && b_.hidden_size > 0)  // 0: not known
+      same("hidden_size", a_.hidden_size, b_.hidden_size);
     same("rotary_dim", a_.rotary_dim, b_.rotary_dim);
     same("rope_layout", a_.rope_layout, b_.rope_layout);
     close("attn_scale", a_.attn_scale, b_.attn_scale);

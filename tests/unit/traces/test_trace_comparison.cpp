@@ -209,11 +209,13 @@ TEST_CASE("models, positions and paths that differ are named") {
   other.model.layer_window[1] = 4;
   other.model.attn_scale *= 1.0001;
   other.model.inv_freq[2] = 0.5F;
+  other.model.hidden_size = 6;
   trace::HeaderComparison found = differences(other);
-  REQUIRE(found.differences.size() == 3);
-  CHECK_THAT(found.differences[0].detail, Catch::StartsWith("attn_scale: 0.35355"));
-  CHECK(found.differences[1].detail == "window of layer 1: -1 against 4");
-  CHECK(found.differences[2].detail == "RoPE frequency 2: 0 against 0.5");
+  REQUIRE(found.differences.size() == 4);
+  CHECK(found.differences[0].detail == "hidden_size: 5 against 6");
+  CHECK_THAT(found.differences[1].detail, Catch::StartsWith("attn_scale: 0.35355"));
+  CHECK(found.differences[2].detail == "window of layer 1: -1 against 4");
+  CHECK(found.differences[3].detail == "RoPE frequency 2: 0 against 0.5");
   CHECK(found.tokens == 9);
 
   other = header_of();
