@@ -154,6 +154,11 @@ class Tool(HookTest):
         kept, count = slim["layers/0000/q_token"][...], len(self.ids)
         self.assertEqual(len(kept), 8 + 16 + 2)
         self.compare(slim, full, 1e-5, ("k", "v"))
+        self.ok("capture", "--model", SAMPLE / "model", "--prompt", prompt, "--max-new-tokens", 2, "--elem", "f32", *options,
+                "--quiet", "-o", "nslim.h5")
+        native = self.read("nslim.h5")
+        self.assertEqual(kept.tolist(), native["layers/0000/q_token"][...].tolist())
+        self.compare(slim, native, 1e-5, ("q", "column/sum", "column/sum_squares"))
         ptr, p = full["layers/0002/rows/ptr"][...], full["layers/0002/rows/p"][...].astype(np.float64)
         rows = np.zeros((8, count, count))
         for row in range(count):
