@@ -18,7 +18,8 @@ KVSIM, SOURCE = sys.argv[1], pathlib.Path(sys.argv[2])
 BLOCK = re.search(r"```python\n(.*?)```", (SOURCE / "traces/SCHEMA.md").read_text(), re.S).group(1)
 READER = {}
 exec(compile(BLOCK, "SCHEMA.md", "exec"), READER)  # noqa: S102 - the document's own code is what is tested
-read_trace, path_of, attention_row = (READER[name] for name in ("read_trace", "path_of", "attention_row"))
+read_trace, path_of, attention_row, visible_means = (
+    READER[name] for name in ("read_trace", "path_of", "attention_row", "visible_means"))
 
 SMALL = ["--prompt", "40", "--decode", "6", "--layers", "2", "--kv-heads", "2", "--group", "3", "--head-dim", "16"]
 
@@ -142,6 +143,22 @@ class ReadWithoutKvsim(unittest.TestCase):
                         np.testing.assert_allclose(stored, expected, rtol=2e-5, atol=1e-7)
                         compared += 1
         self.assertGreater(compared, 50)
+
+    def test_column_statistics_are_sums_over_the_rows_of_the_prompt(self):
+        prompt = self.path("prompt.txt")
+        prompt.write_text(" ".join(str(5 + 7 * i % 200) for i in range(30)))
+        kvsim("capture", "--model", SOURCE / "traces/sample/model", "--tokens", prompt, "--max-new-tokens", 2, "--elem", "f32",
+              "--column-statistics", "--quiet", "-o", self.path("columns.h5"))
+        trace = read_trace(self.path("columns.h5"))
+        self.assertIsNone(read_trace(self.generate("f32"))["layers"][0]["column"])
+        for layer, head in ((0, 0), (3, 5)):
+            rows = np.zeros((30, 30))
+            for i in range(30):
+                rows[i, :i + 1] = attention_row(trace, layer, head, i)
+            column = trace["layers"][layer]["column"]
+            np.testing.assert_allclose(column["sum"][head], rows.sum(axis=0), rtol=1e-5)
+            np.testing.assert_allclose(column["sum_squares"][head], (rows**2).sum(axis=0), rtol=1e-5)
+            np.testing.assert_allclose(visible_means(trace, layer)[head], rows.sum(axis=0) / np.arange(30, 0, -1), rtol=1e-5)
 
 
 if __name__ == "__main__":
