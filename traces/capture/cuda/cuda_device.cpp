@@ -99,8 +99,7 @@ float nanoseconds_between(const Event& from, const Event& to) {
   return milliseconds * 1e6F;
 }
 
-DeviceBytes::DeviceBytes(std::uint64_t bytes, std::string_view what) : size_(bytes) {
-  if (bytes == 0) return;
+void* DeviceMemory::allocate(std::uint64_t bytes, std::string_view what) {
   void* data = nullptr;
   const cudaError_t status = cudaMalloc(&data, bytes);
   if (status == cudaErrorMemoryAllocation) {
@@ -112,14 +111,13 @@ DeviceBytes::DeviceBytes(std::uint64_t bytes, std::string_view what) : size_(byt
                 "Shorten the prompt, lower --max-new-tokens, choose another device, or use --device cpu.");
   }
   check(status, "allocating " + std::string(what));
-  data_.reset(data);
+  return data;
 }
-void DeviceBytes::Free::operator()(void* data) const {
+void DeviceMemory::operator()(void* data) const {
   static_cast<void>(cudaFree(data));
 }
 
-PinnedBytes::PinnedBytes(std::uint64_t bytes, std::string_view what) : size_(bytes) {
-  if (bytes == 0) return;
+void* PinnedMemory::allocate(std::uint64_t bytes, std::string_view what) {
   void* data = nullptr;
   const cudaError_t status = cudaMallocHost(&data, bytes);
   if (status == cudaErrorMemoryAllocation) {
@@ -129,9 +127,9 @@ PinnedBytes::PinnedBytes(std::uint64_t bytes, std::string_view what) : size_(byt
                 "--device", "Free memory, or shorten the prompt.");
   }
   check(status, "allocating " + std::string(what));
-  data_.reset(data);
+  return data;
 }
-void PinnedBytes::Free::operator()(void* data) const {
+void PinnedMemory::operator()(void* data) const {
   static_cast<void>(cudaFreeHost(data));
 }
 

@@ -2,6 +2,7 @@
 /// The device a run works on, and what lies and runs on it.
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -66,54 +67,38 @@ class Event {
 /// half a microsecond.
 float nanoseconds_between(const Event& from, const Event& to);
 
-/// Bytes on the device, uninitialised. Throws Error(usage) naming `what`, the bytes asked for and those free.
-class DeviceBytes {
+/// Memory of the device. allocate() throws Error(usage) naming `what`, the bytes asked for and those free.
+struct DeviceMemory {
+  static void* allocate(std::uint64_t bytes, std::string_view what);
+  void operator()(void* data) const;  ///< frees it
+};
+/// Page-locked memory of the processor, which the device reads and writes by itself. Error(usage) likewise.
+struct PinnedMemory {
+  static void* allocate(std::uint64_t bytes, std::string_view what);
+  void operator()(void* data) const;
+};
+
+/// `count` elements of either, uninitialised.
+template <class T, class Memory>
+class MemoryArray {
  public:
-  DeviceBytes() = default;
-  DeviceBytes(std::uint64_t bytes, std::string_view what);
-  void* data() const { return data_.get(); }
+  MemoryArray() = default;
+  MemoryArray(std::uint64_t count, std::string_view what)
+      : data_(count == 0 ? nullptr : static_cast<T*>(Memory::allocate(count * sizeof(T), what))),
+        size_(count) {}
+  T* data() const { return data_.get(); }
   std::uint64_t size() const { return size_; }
 
  private:
-  struct Free {
-    void operator()(void* data) const;
-  };
-  std::unique_ptr<void, Free> data_;
+  std::unique_ptr<T[], Memory> data_;
   std::uint64_t size_ = 0;
 };
-
-/// Page-locked bytes of the processor, which the device reads and writes by itself.
-class PinnedBytes {
- public:
-  PinnedBytes() = default;
-  PinnedBytes(std::uint64_t bytes, std::string_view what);
-  void* data() const { return data_.get(); }
-  std::uint64_t size() const { return size_; }
-
- private:
-  struct Free {
-    void operator()(void* data) const;
-  };
-  std::unique_ptr<void, Free> data_;
-  std::uint64_t size_ = 0;
-};
-
-/// Either of them as an array.
-template <class T, class Bytes>
-class TypedBytes {
- public:
-  TypedBytes() = default;
-  TypedBytes(std::uint64_t count, std::string_view what) : bytes_(count * sizeof(T), what) {}
-  T* data() const { return static_cast<T*>(bytes_.data()); }
-  std::uint64_t size() const { return bytes_.size() / sizeof(T); }
-
- private:
-  Bytes bytes_;
-};
 template <class T>
-using DeviceArray = TypedBytes<T, DeviceBytes>;
+using DeviceArray = MemoryArray<T, DeviceMemory>;
 template <class T>
-using PinnedArray = TypedBytes<T, PinnedBytes>;
+using PinnedArray = MemoryArray<T, PinnedMemory>;
+using DeviceBytes = DeviceArray<std::byte>;
+using PinnedBytes = PinnedArray<std::byte>;
 
 /// Copies `bytes` from or to this machine's memory, in order on `stream`. Pinned memory is read or written
 /// when the stream gets there: synchronise before touching it. Other memory is read before this returns, and

@@ -30,7 +30,7 @@ Stored stored(Elem elem) {
 
 /// Bytes for the scores of attention: those of a whole pass in all heads if they are few.
 std::uint64_t score_bytes(const ModelConfig& config, const RunOptions& options) {
-  const std::uint64_t row = 6 * std::uint64_t{config.n_heads} * (options.capacity + 8);
+  const std::uint64_t row = DeviceAttention::bytes_of_query(config.n_heads, options.capacity);
   const std::uint64_t fit = DeviceAttention::kDefaultWorkspace / row;
   return std::max(row,
                   options.pass_tokens > fit ? DeviceAttention::kDefaultWorkspace : row * options.pass_tokens);

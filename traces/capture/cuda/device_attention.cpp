@@ -49,9 +49,12 @@ ScoreBlock fitting_block(const DeviceAttentionInput<T>& input, std::uint64_t fir
 
 }  // namespace
 
+std::uint64_t DeviceAttention::bytes_of_query(std::uint32_t heads, std::uint64_t longest) {
+  return heads * padded(longest) * kScoreBytes<Bf16>;
+}
+
 DeviceAttention::DeviceAttention(std::uint32_t heads, std::uint64_t longest, std::uint64_t workspace)
-    : workspace_(std::max(workspace, heads * padded(longest) * kScoreBytes<Bf16>),
-                 "the scores of attention") {}
+    : workspace_(std::max(workspace, bytes_of_query(heads, longest)), "the scores of attention") {}
 
 template <class T>
 void DeviceAttention::attend(MatrixProduct& product, const Stream& stream,

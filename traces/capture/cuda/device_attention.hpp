@@ -43,8 +43,11 @@ class DeviceAttention {
  public:
   static constexpr std::uint64_t kDefaultWorkspace = std::uint64_t{256} << 20;
 
-  /// `longest`: most keys a query will see. At most `workspace` bytes, or what one query needs if that is
-  /// more: 4 bytes (6 with bf16) per head and key. Throws Error(usage) when the device lacks them.
+  /// Workspace for one query that sees `longest` keys, whatever is computed in: 6 bytes per head and key.
+  static std::uint64_t bytes_of_query(std::uint32_t heads, std::uint64_t longest);
+
+  /// `longest`: most keys a query will see. Takes `workspace` bytes, or what one query needs if that is more.
+  /// Throws Error(usage) when the device lacks them.
   DeviceAttention(std::uint32_t heads, std::uint64_t longest, std::uint64_t workspace = kDefaultWorkspace);
 
   /// out [n, heads * dim]. Rows from `first_observed` on, counted from the first of the n, are shown to

@@ -62,12 +62,6 @@ __device__ inline float rounded_to(Stored stored, float value) {
   return value;
 }
 
-__device__ inline float read(Stored stored, const void* from, std::uint64_t i) {
-  if (stored == Stored::f32) return static_cast<const float*>(from)[i];
-  const std::uint16_t bits = static_cast<const std::uint16_t*>(from)[i];
-  return stored == Stored::bf16 ? widen(Bf16{bits}) : f16_value(bits);
-}
-
 // Reductions: trees of a fixed shape ----------------------------------------------------------------------
 
 struct Sum {
@@ -106,12 +100,6 @@ __device__ inline std::uint64_t global_thread() {
 }
 
 // Kernels -------------------------------------------------------------------------------------------------
-
-template <class T>
-__global__ void convert_kernel(Stored stored, const void* from, std::uint64_t count, T* to) {
-  const std::uint64_t i = global_thread();
-  if (i < count) to[i] = narrow<T>(read(stored, from, i));
-}
 
 template <class T>
 __global__ void gather_rows_kernel(const T* table, const std::int32_t* ids, std::uint64_t width, T* y) {
@@ -289,11 +277,6 @@ void launch(void (*kernel)(Parameters...), dim3 blocks, unsigned threads, cudaSt
 }  // namespace
 
 template <class T>
-void convert(Stored stored, const void* from, std::uint64_t count, T* to, cudaStream_t stream) {
-  launch(convert_kernel<T>, blocks_for(count, kThreads), kThreads, stream, stored, from, count, to);
-}
-
-template <class T>
 void gather_rows(const T* table, const std::int32_t* ids, std::uint64_t n, std::uint64_t width, T* y,
                  cudaStream_t stream) {
   launch(gather_rows_kernel<T>, blocks_for(n, 1), threads_for(width), stream, table, ids, width, y);
@@ -344,7 +327,6 @@ void choose_greedily(const float* logits, std::uint64_t rows, std::uint64_t voca
 }
 
 #define KVSIM_INSTANTIATE(T)                                                                                \
-  template void convert(Stored, const void*, std::uint64_t, T*, cudaStream_t);                              \
   template void gather_rows(const T*, const std::int32_t*, std::uint64_t, std::uint64_t, T*, cudaStream_t); \
   template void repeat_row(const float*, std::uint64_t, std::uint64_t, T*, cudaStream_t);                   \
   template void rms_norm(const T*, std::uint64_t, std::uint64_t, const float*, float, T*, cudaStream_t);    \

@@ -14,12 +14,8 @@ namespace kvsim::capture::cuda {
 struct Bf16 {
   std::uint16_t bits;
 };
-/// How elements are stored, or to what values are rounded (to nearest, ties to even).
+/// To what values are rounded (to nearest, ties to even).
 enum class Stored : int { f32, f16, bf16 };
-
-/// `count` elements to T. `from` must be aligned to its elements.
-template <class T>
-void convert(Stored stored, const void* from, std::uint64_t count, T* to, cudaStream_t stream);
 
 /// y [n, width]: rows `ids` of `table`.
 template <class T>

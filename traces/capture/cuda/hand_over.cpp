@@ -32,7 +32,7 @@ std::byte* HandOver::begin(std::uint64_t bytes) {
     slot.memory = {};  // before the larger one, not beside it
     slot.memory = PinnedBytes(bytes, "a buffer for what the device hands out");
   }
-  return static_cast<std::byte*>(slot.memory.data());
+  return slot.memory.data();
 }
 
 void HandOver::submit(const Stream& stream, Show show) {
@@ -66,7 +66,7 @@ void HandOver::rethrow() {
 void HandOver::show_one(Slot& slot, bool wanted) noexcept {
   try {
     slot.copied.synchronize();
-    if (wanted) slot.show(static_cast<const std::byte*>(slot.memory.data()));
+    if (wanted) slot.show(slot.memory.data());
   } catch (...) {
     const std::lock_guard lock(mutex_);
     if (!failure_) failure_ = std::current_exception();
