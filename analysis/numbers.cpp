@@ -43,15 +43,4 @@ std::string fixed_text(double value, int decimals) {
   return to_text(value, std::chars_format::fixed, decimals);
 }
 
-std::string bytes_text(std::uint64_t bytes) {
-  constexpr std::array kUnits = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-  auto value = static_cast<double>(bytes);
-  std::size_t unit = 0;
-  while (value >= 1024 && unit + 1 < kUnits.size()) {
-    value /= 1024;
-    ++unit;
-  }
-  return to_text(value, std::chars_format::general, 4) + ' ' + kUnits[unit];
-}
-
 }  // namespace kvsim::analysis

@@ -1,7 +1,6 @@
 #pragma once
 /// Numbers as text. All that take one throw Error(bug) for what is not finite: an undefined metric is null,
 /// never NaN.
-#include <cstdint>
 #include <string>
 
 namespace kvsim::analysis {
@@ -15,8 +14,5 @@ std::string rounded_text(double value, int decimals = 4);
 
 /// So many decimals, zeros at the end included.
 std::string fixed_text(double value, int decimals);
-
-/// For people: "384 KiB", four digits at most.
-std::string bytes_text(std::uint64_t bytes);
 
 }  // namespace kvsim::analysis

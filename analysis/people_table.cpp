@@ -9,6 +9,7 @@
 #include "analysis/policy_labels.hpp"
 #include "analysis/tables.hpp"
 #include "analysis/text_table.hpp"
+#include "sim/base/byte_text.hpp"
 
 namespace kvsim::analysis {
 namespace {

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "analysis/numbers.hpp"
+#include "sim/base/byte_text.hpp"
 #include "tools/command.hpp"
 #include "tools/progress_display.hpp"
 #include "tools/result_output.hpp"
@@ -65,8 +66,7 @@ void run_capture_command(Options& options) {
     result = capture::run_capture(options.capture, progress);
   }
   for (const std::string& note : result.notes) std::cerr << "kvsim: note: " << note << '\n';
-  std::cout << "trace      " << options.capture.output << ", " << analysis::bytes_text(result.file_bytes)
-            << '\n';
+  std::cout << "trace      " << options.capture.output << ", " << bytes_text(result.file_bytes) << '\n';
   print_phase("prompt     ", result.prompt_tokens, result.prefill_seconds);
   print_phase(options.capture.given_file.empty() ? "generated  " : "given      ", result.new_tokens,
               result.decode_seconds);

@@ -9,6 +9,7 @@
 #include "analysis/numbers.hpp"
 #include "analysis/rows.hpp"
 #include "analysis/tables.hpp"
+#include "sim/base/byte_text.hpp"
 #include "sim/decisions.hpp"
 #include "sim/replay.hpp"
 #include "sim/table_files.hpp"
@@ -88,14 +89,14 @@ void announce(const std::vector<ChosenSequence>& studies, const sim::Request& re
     if (!options.quiet) std::cerr << describe(study) << '\n';
   }
   if (options.memory_limit > 0 && memory > options.memory_limit)
-    usage_error("this replay needs about " + analysis::bytes_text(memory) + " of memory, the limit is " +
-                    analysis::bytes_text(options.memory_limit),
+    usage_error("this replay needs about " + bytes_text(memory) + " of memory, the limit is " +
+                    bytes_text(options.memory_limit),
                 "--memory-limit", "Fewer --threads or cells need less.");
   if (options.quiet) return;
   std::cerr << "cells   " << request.cells.size() << " (policies " << inputs.policies.size() << ", budgets "
             << inputs.budgets.size() << ")\n"
-            << "run     " << request.threads << " threads, about " << analysis::bytes_text(memory)
-            << ", seed " << request.seed << '\n';
+            << "run     " << request.threads << " threads, about " << bytes_text(memory) << ", seed "
+            << request.seed << '\n';
   const bool says_it_itself = format == analysis::Format::table || format == analysis::Format::md;
   if (!says_it_itself) std::cerr << analysis::kOpenLoopNote << '\n';
 }

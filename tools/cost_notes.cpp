@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "analysis/numbers.hpp"
+#include "sim/base/byte_text.hpp"
 #include "sim/base/joined.hpp"
 #include "sim/cost/holding.hpp"
 
@@ -70,7 +71,7 @@ std::string described(const cost::Offload& offload, const cost::Machine& machine
 }
 
 std::string described(const analysis::CostLimits& limits) {
-  std::string text = "memory " + analysis::bytes_text(limits.memory);
+  std::string text = "memory " + bytes_text(limits.memory);
   if (limits.first_token) text += ", TTFT " + rounded_text(*limits.first_token, 3) + " s";
   if (limits.per_token) text += ", TPOT " + rounded_text(1e3 * *limits.per_token, 3) + " ms";
   return text;

@@ -2,6 +2,7 @@
 
 #include "analysis/numbers.hpp"
 #include "policies/api/composition.hpp"
+#include "sim/base/byte_text.hpp"
 #include "sim/base/joined.hpp"
 
 namespace kvsim::tools {
@@ -101,7 +102,7 @@ std::vector<std::string> cost_sentences(const PolicySpec& spec, const policy::Re
     out.push_back("Keeps " + slots + "; keys and values take " + std::to_string(kLaneToken) +
                   " per slot and KV head.");
   if (cost.scratch_bytes > 0)
-    out.push_back("Holds " + analysis::bytes_text(cost.scratch_bytes) + " while it looks at the prompt.");
+    out.push_back("Holds " + bytes_text(cost.scratch_bytes) + " while it looks at the prompt.");
   if (const std::string rows = rows_text(cost); !rows.empty())
     out.push_back("Reads " + (rows == "all" ? rows : "the " + rows) +
                   " attention rows of the prompt, which fused kernels do not give out.");
@@ -136,9 +137,8 @@ std::string cost_table(const policy::Registry& registry) {
                                                      : "";
     out += "| `" + spec.name + "`" + (spec.kind == policy::Kind::allocation ? " (allocation)" : "") + " | " +
            slot_text(cost) + " | " + rows_text(cost) + " | " +
-           (cost.scratch_bytes > 0 ? analysis::bytes_text(cost.scratch_bytes) : "") + " | " +
-           work_text(cost.prompt) + more + " | " +
-           (spec.kind == policy::Kind::allocation ? "" : step_text(cost)) + " |\n";
+           (cost.scratch_bytes > 0 ? bytes_text(cost.scratch_bytes) : "") + " | " + work_text(cost.prompt) +
+           more + " | " + (spec.kind == policy::Kind::allocation ? "" : step_text(cost)) + " |\n";
   }
   return out;
 }

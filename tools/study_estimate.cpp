@@ -7,6 +7,7 @@
 #include <ostream>
 
 #include "analysis/numbers.hpp"
+#include "sim/base/byte_text.hpp"
 #include "sim/base/error.hpp"
 #include "tools/progress_display.hpp"
 #include "tools/study_run.hpp"
@@ -115,7 +116,7 @@ void print_estimate(std::ostream& out, const StudyPlan& plan, unsigned threads, 
       static_cast<double>(longest) / static_cast<double>(std::max<std::uint64_t>(measured.tokens, 1));
   if (measured.memory > 0)
     out << "memory   about "
-        << analysis::bytes_text(static_cast<std::uint64_t>(static_cast<double>(measured.memory) * length))
+        << bytes_text(static_cast<std::uint64_t>(static_cast<double>(measured.memory) * length))
         << " for the longest trace, " << longest << " tokens\n";
   out << "time     about " << about(measured.seconds * missing_work(plan) / measured.work)
       << ", from all of the work on " << measured.trace << " (" << measured.tokens << " tokens), which took "

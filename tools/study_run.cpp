@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "analysis/numbers.hpp"
 #include "policies/builtin.hpp"
+#include "sim/base/byte_text.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/sha256.hpp"
 #include "sim/table_files.hpp"
@@ -122,8 +122,8 @@ StudyRun::Finding StudyRun::replay(const StudyTrace& trace, const trace::Sequenc
   request.tables = &tables;
   const std::uint64_t memory = sim::estimate_bytes(sequence, request);
   if (memory_limit_ > 0 && memory > memory_limit_)
-    usage_error("a replay of " + trace.name + " needs about " + analysis::bytes_text(memory) +
-                    " of memory, the limit is " + analysis::bytes_text(memory_limit_),
+    usage_error("a replay of " + trace.name + " needs about " + bytes_text(memory) +
+                    " of memory, the limit is " + bytes_text(memory_limit_),
                 "--memory-limit", "Fewer --threads or cells need less.");
   sim::Outcome outcome = sim::replay(sequence, request, progress);
   if (!trace.workload.empty()) outcome.workload = trace.workload;

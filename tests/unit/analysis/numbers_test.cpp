@@ -3,7 +3,6 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <cstdlib>
-#include <limits>
 
 #include "analysis/json_string.hpp"
 #include "sim/base/error.hpp"
@@ -39,15 +38,6 @@ TEST_CASE("rounded text never turns something into nothing") {
   CHECK(rounded_text(-0.0000321) == "-3.2e-05");
   CHECK(rounded_text(4096) == "4096");
   CHECK(rounded_text(2.5e16) == "2.5e+16");
-}
-
-TEST_CASE("bytes are told in binary units") {
-  CHECK(bytes_text(0) == "0 B");
-  CHECK(bytes_text(1023) == "1023 B");
-  CHECK(bytes_text(1024) == "1 KiB");
-  CHECK(bytes_text(1536) == "1.5 KiB");
-  CHECK(bytes_text(393216) == "384 KiB");
-  CHECK(bytes_text(std::numeric_limits<std::uint64_t>::max()) == "16 EiB");
 }
 
 TEST_CASE("what is not finite is a bug") {

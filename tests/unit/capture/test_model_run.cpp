@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -217,7 +219,18 @@ TEST_CASE("a cache beyond any memory is refused, not attempted") {
   const GoldenCheckpoint golden("llama_tied");
   for (const std::uint64_t capacity : {std::uint64_t{1} << 44, std::uint64_t{1} << 52})
     CHECK_THROWS_WITH(cpu::CpuRun(golden.config, golden.weights, {capacity, Elem::f32, 1}),
-                      Catch::Matchers::Contains("GiB, this machine has"));
+                      Catch::Matchers::Contains("iB, this machine has"));
+
+  // Nine tenths of the memory in keys and values; column sums, a quarter of them, make it too much.
+  const double memory =
+      static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGE_SIZE));
+  const ModelConfig& config = golden.config;
+  const double of_token = 2.0 * sizeof(float) * config.n_layers * config.n_kv_heads * config.head_dim;
+  REQUIRE(4 * 2 * config.n_heads == config.n_kv_heads * config.head_dim);
+  RunOptions options{static_cast<std::uint64_t>(0.9 * memory / of_token), Elem::f32, 1};
+  options.counts_columns = true;
+  CHECK_THROWS_WITH(cpu::CpuRun(golden.config, golden.weights, options),
+                    Catch::Matchers::Contains("with column statistics needs"));
 }
 
 }  // namespace kvsim::capture

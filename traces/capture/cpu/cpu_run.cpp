@@ -8,6 +8,7 @@
 #include <future>
 #include <limits>
 
+#include "sim/base/byte_text.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/workers.hpp"
 #include "traces/capture/cpu/kernels.hpp"
@@ -30,19 +31,21 @@ std::uint64_t layer_cache(const ModelConfig& config, const RunOptions& options) 
   return std::uint64_t{config.n_kv_heads} * options.capacity * config.head_dim;
 }
 
-/// Refuses a cache larger than this machine's memory: the allocation would succeed, and the run be killed
-/// later.
+/// Refuses a cache, and column sums, larger than this machine's memory: the allocation would succeed, and the
+/// run be killed later.
 const RunOptions& checked(const ModelConfig& config, const RunOptions& options) {
-  const double needed =
-      2.0 * sizeof(float) * config.n_layers * static_cast<double>(layer_cache(config, options));
+  double of_token = 2.0 * sizeof(float) * config.n_kv_heads * config.head_dim;
+  if (options.counts_columns) of_token += 2.0 * sizeof(double) * config.n_heads;
+  const double needed = of_token * config.n_layers * static_cast<double>(options.capacity);
   const double available =
       static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGE_SIZE));
   if (needed > available) {
-    constexpr double kGibibyte = 1 << 30;
-    usage_error("a cache of " + std::to_string(options.capacity) + " tokens needs " +
-                    std::to_string(static_cast<std::uint64_t>(needed / kGibibyte)) +
-                    " GiB, this machine has " +
-                    std::to_string(static_cast<std::uint64_t>(available / kGibibyte)),
+    const auto text = [](double bytes) {
+      return bytes_text(static_cast<std::uint64_t>(std::min(bytes, 0x1p63)));
+    };
+    usage_error("a cache of " + std::to_string(options.capacity) + " tokens" +
+                    (options.counts_columns ? " with column statistics" : "") + " needs " + text(needed) +
+                    ", this machine has " + text(available),
                 {}, "Shorten the prompt or lower --max-new-tokens.");
   }
   return options;
@@ -90,12 +93,11 @@ struct CpuRun::State {
   RunOptions options;
   Workers workers;
   std::vector<float> frequencies;
-  std::uint64_t layer_floats;  // floats of one layer's keys
-  std::unique_ptr<float[]> keys,
-      values;                     // [layers, kv_heads, capacity, head_dim], pages touched as they fill
-  std::uint64_t past = 0, n = 0;  // tokens before and in the current pass
-  std::uint64_t counted = 0;      // tokens whose attention is in the column sums
-  bool counting = false;          // the current pass is
+  std::uint64_t layer_floats;             // floats of one layer's keys
+  std::unique_ptr<float[]> keys, values;  // [layers, kv_heads, capacity, head_dim], touched as they fill
+  std::uint64_t past = 0, n = 0;          // tokens before and in the current pass
+  std::uint64_t counted = 0;              // tokens whose attention is in the column sums
+  bool counting = false;                  // the current pass is
   std::unique_ptr<double[]> sums, sums_of_squares;  // [layers, heads, capacity] once a pass is counted
   Clock::duration observer_time{};
 

@@ -1,18 +1,11 @@
 #include "traces/capture/cuda/cuda_device.hpp"
 
-#include <cstdio>
-
+#include "sim/base/byte_text.hpp"
 #include "sim/base/error.hpp"
 #include "traces/capture/cuda/cuda_error.hpp"
 
 namespace kvsim::capture::cuda {
 namespace {
-
-std::string gibibytes(std::uint64_t bytes) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.2f GiB", static_cast<double>(bytes) / (1 << 30));
-  return text;
-}
 
 cudaDeviceProp properties(unsigned index) {
   cudaDeviceProp found{};
@@ -25,7 +18,7 @@ std::string devices_there_are(unsigned count) {
   for (unsigned index = 0; index < count; ++index) {
     const cudaDeviceProp device = properties(index);
     text += (index == 0 ? " cuda:" : ", cuda:") + std::to_string(index) + " (" + device.name + ", " +
-            gibibytes(device.totalGlobalMem) + ")";
+            bytes_text(device.totalGlobalMem) + ")";
   }
   return text + ".";
 }
@@ -105,8 +98,8 @@ void* DeviceMemory::allocate(std::uint64_t bytes, std::string_view what) {
   if (status == cudaErrorMemoryAllocation) {
     static_cast<void>(cudaGetLastError());  // told here, not by the next call
     const MemoryState state = device_memory();
-    usage_error(std::string(what) + " needs " + gibibytes(bytes) + " on the CUDA device, " +
-                    gibibytes(state.free) + " of " + gibibytes(state.total) + " are free",
+    usage_error(std::string(what) + " needs " + bytes_text(bytes) + " on the CUDA device, " +
+                    bytes_text(state.free) + " of " + bytes_text(state.total) + " are free",
                 "--device",
                 "Shorten the prompt, lower --max-new-tokens, choose another device, or use --device cpu.");
   }
@@ -122,7 +115,7 @@ void* PinnedMemory::allocate(std::uint64_t bytes, std::string_view what) {
   const cudaError_t status = cudaMallocHost(&data, bytes);
   if (status == cudaErrorMemoryAllocation) {
     static_cast<void>(cudaGetLastError());
-    usage_error(std::string(what) + " needs " + gibibytes(bytes) +
+    usage_error(std::string(what) + " needs " + bytes_text(bytes) +
                     " of this machine's memory, page-locked; the driver refused them",
                 "--device", "Free memory, or shorten the prompt.");
   }
