@@ -8,7 +8,9 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from kvsim_capture.command_line import INPUT, USAGE, Parser, UsageError, natural, real  # noqa: E402 - after the path
+from kvsim_capture.command_line import INPUT, INTERRUPTED, USAGE, Parser, UsageError, natural, real  # noqa: E402 - after the path
+from kvsim_capture.row_choice import parse_attention, parse_queries  # noqa: E402
+from kvsim_capture.trace_error import TraceError  # noqa: E402
 
 EXAMPLES = """Examples:
   capture_hf.py traces/sample/model --prompt traces/sample/prompts/needle-0500-one.txt --max-new-tokens 8 -o run.h5
@@ -69,9 +71,19 @@ def parse_arguments(arguments):
                          "--temperature.")
     if not re.fullmatch(r"cpu|cuda(:[0-9]+)?", options.device):
         raise UsageError(f"--device: \"{options.device}\" is no device\n  Expected cpu, cuda or cuda:N.")
+    check_rows(options)
     if os.path.lexists(options.output) and not options.overwrite:
         raise UsageError(f"{options.output}: exists already\n  Choose another name, or add --overwrite.")
     return options
+
+
+def check_rows(options):
+    """Before the model is loaded."""
+    try:
+        parse_queries(options.queries, "--queries", options.seed)
+        parse_attention(options.attention, "--attention")
+    except TraceError as error:
+        raise UsageError(str(error)) from error
 
 
 def load_libraries():
@@ -88,9 +100,8 @@ def load_libraries():
 
 
 def load_model(options, torch, transformers):
-    from kvsim_capture import TraceError
     if options.device.startswith("cuda") and not torch.cuda.is_available():
-        raise TraceError("no CUDA device is available to torch", "--device", "Use --device cpu.")
+        raise UsageError("--device: no CUDA device is available to torch\n  Use --device cpu.")
     if options.threads:
         torch.set_num_threads(options.threads)
     dtype = options.dtype if options.dtype == "auto" else getattr(torch, options.dtype)
@@ -103,7 +114,8 @@ def load_model(options, torch, transformers):
         model = transformers.AutoModelForCausalLM.from_pretrained(options.model, local_files_only=local,
                                                                   **{dtype_option: dtype}, **kernel)
     except (OSError, ValueError, KeyError, RuntimeError) as error:
-        raise TraceError(f"cannot be loaded: {first_line(error)}", options.model,
+        elsewhere = "" if local else "is no folder here, and "
+        raise TraceError(f"{elsewhere}cannot be loaded: {first_line(error)}", options.model,
                          "Expected a folder with config.json and safetensors, or a model's name on the Hub.") from error
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(options.model, local_files_only=local)
@@ -120,7 +132,6 @@ def first_line(error):
 
 
 def read_text(path):
-    from kvsim_capture import TraceError
     try:
         with contextlib.nullcontext(sys.stdin.buffer) if path == "-" else open(path, "rb") as file:
             data = file.read(MAX_INPUT_BYTES + 1)
@@ -134,7 +145,6 @@ def read_text(path):
 
 
 def parse_ids(text, vocabulary, where):
-    from kvsim_capture import TraceError
     try:
         ids = json.loads(text) if text.lstrip().startswith("[") else [int(word) for word in text.split()]
     except ValueError as error:
@@ -149,7 +159,6 @@ def parse_ids(text, vocabulary, where):
 
 def tokenize(options, tokenizer, vocabulary):
     """(prompt ids, notes on them or None, flags the notes know, ids of each question)"""
-    from kvsim_capture import TraceError
     from kvsim_capture.chat import read_messages, tokenize_chat
     notes, known = None, 0
     if options.tokens:
@@ -202,7 +211,7 @@ def end_ids(model):
 def run(session, generator, options, prompt, notes, known, questions, given):
     """Returns the ids of each answer."""
     from kvsim_capture.token_tree import Note
-    from kvsim_capture.trace_file import FLAGS, ROLES
+    from kvsim_capture.trace_header import FLAGS, ROLES
     if not questions:
         session.describe_prompt(notes or [Note() for _ in prompt], known)
         cache, logits = generator.prefill(prompt)
@@ -250,7 +259,6 @@ def capture(options):
 
 
 def check_length(model, options, prompt_tokens):
-    from kvsim_capture import TraceError
     longest = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     if longest and prompt_tokens + options.max_new_tokens > longest:
         raise TraceError(f"{prompt_tokens} prompt tokens and {options.max_new_tokens} new ones are more than the model's "
@@ -279,9 +287,8 @@ def main(arguments):
         return USAGE
     except KeyboardInterrupt:
         print(f"{NAME}: interrupted", file=sys.stderr)
-        return 130
+        return INTERRUPTED
     except Exception as error:
-        from kvsim_capture import TraceError
         if "out of memory" in str(error) or "can't allocate memory" in str(error):
             error = f"out of memory\n  Lower --prefill-chunk or the prompt, or use --dtype bfloat16. ({first_line(error)})"
         elif not isinstance(error, (TraceError, OSError)):

@@ -24,7 +24,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from kvsim_capture.command_line import INPUT, USAGE, Parser, UsageError, natural, real  # noqa: E402 - after the path
 from kvsim_capture.import_run import import_run  # noqa: E402
-from kvsim_capture.trace_file import TraceError  # noqa: E402
+from kvsim_capture.trace_error import TraceError  # noqa: E402
 
 NAME = "import_arrays.py"
 EXAMPLES = """Examples:

@@ -21,7 +21,8 @@ from kvsim_capture.row_choice import parse_attention, parse_queries, sampled_pos
 from kvsim_capture.sampling import Sampling  # noqa: E402
 from kvsim_capture.token_text import text_flags  # noqa: E402
 from kvsim_capture.token_tree import ROOT, Note, TokenTree  # noqa: E402
-from kvsim_capture.trace_file import DECODE, FLAGS, PROMPT, TraceError  # noqa: E402
+from kvsim_capture.trace_error import TraceError  # noqa: E402
+from kvsim_capture.trace_header import DECODE, FLAGS, PROMPT  # noqa: E402
 
 MODEL = SOURCE / "traces/sample/model"
 HOOK = SOURCE / "tests/golden/capture/hook.h5"

@@ -15,9 +15,11 @@ import numpy as np
 
 from kvsim_command import SOURCE, CommandTest, main
 
-sys.path.insert(0, str(SOURCE / "tools/kvsim_capture"))
-import trace_file  # noqa: E402 - after the path to it
-from trace_file import Capture, Header, Model, Pass, Segment, TraceError, TraceWriter, narrow  # noqa: E402
+sys.path.insert(0, str(SOURCE / "tools"))
+from kvsim_capture.stored_elements import WORDS, narrow  # noqa: E402
+from kvsim_capture.trace_error import TraceError  # noqa: E402
+from kvsim_capture.trace_file import TraceWriter  # noqa: E402
+from kvsim_capture.trace_header import Capture, Header, Model, Pass, Segment  # noqa: E402
 
 
 def described(file):
@@ -67,7 +69,7 @@ def copied(source, path, **options):
 
 
 def stored_words(dataset, elem):
-    words = np.zeros(dataset.shape, trace_file.WORDS[elem])
+    words = np.zeros(dataset.shape, WORDS[elem])
     dataset.id.read(h5py.h5s.ALL, h5py.h5s.ALL, words, mtype=dataset.id.get_type())
     return words
 
@@ -236,9 +238,10 @@ class TraceFile(CommandTest):
     def test_a_killed_writer_leaves_no_trace(self):
         script = textwrap.dedent(f"""
             import os, signal, sys
-            sys.path.insert(0, {str(SOURCE / "tools/kvsim_capture")!r})
+            sys.path.insert(0, {str(SOURCE / "tools")!r})
             import numpy as np
-            from trace_file import Model, TraceWriter
+            from kvsim_capture.trace_file import TraceWriter
+            from kvsim_capture.trace_header import Model
             writer = TraceWriter({self.path("killed.h5")!r}, Model(1, 1, 1, 64, 10), "f32")
             writer.append("k", 0, np.ones((1, 5000, 64), np.float32))
             os.kill(os.getpid(), signal.SIGKILL)

@@ -4,7 +4,7 @@
 """
 import importlib
 
-_HOMES = {"trace": "session", "TraceError": "trace_file"}
+_HOMES = {"trace": "session", "TraceError": "trace_error"}
 
 
 def __getattr__(name):

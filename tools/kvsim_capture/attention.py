@@ -9,7 +9,7 @@ import threading
 import torch
 import transformers
 
-from .trace_file import TraceError
+from .trace_error import TraceError
 
 try:
     from transformers import AttentionInterface

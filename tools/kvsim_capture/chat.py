@@ -1,6 +1,7 @@
 """A conversation as its tokens, each with the role of who speaks and whether it is the template's or the speaker's."""
 from .token_tree import Note
-from .trace_file import FLAGS, ROLES, TraceError
+from .trace_error import TraceError
+from .trace_header import FLAGS, ROLES
 
 
 def read_messages(messages, where):

@@ -3,7 +3,7 @@ import argparse
 import difflib
 import re
 
-USAGE, INPUT = 2, 3  # exit codes, as kvsim's
+USAGE, INPUT, INTERRUPTED = 2, 3, 4  # exit codes, as kvsim's
 
 
 class UsageError(Exception):

@@ -4,8 +4,10 @@ import re
 import numpy as np
 
 from .array_files import open_arrays
-from .trace_file import (DECODE, FLAGS, MAX_TOKENS, PROMPT, WORDS, Capture, Header, Model, Segment, TraceError, TraceWriter,
-                         narrow)
+from .stored_elements import narrow
+from .trace_error import TraceError
+from .trace_file import TraceWriter
+from .trace_header import DECODE, FLAGS, MAX_TOKENS, Capture, Header, Model, Segment
 
 BLOCK_ROWS = 4096
 LISTS = ("token_ids", "positions", "q_token", "inv_freq")

@@ -11,7 +11,8 @@ import torch
 import transformers
 
 from .rope_probe import rope_layout
-from .trace_file import MAX_CONFIG, Capture, Model, TraceError
+from .trace_error import TraceError
+from .trace_header import MAX_CONFIG, Capture, Model
 
 MOVING_ROPE = {"dynamic"}
 

@@ -1,7 +1,7 @@
 """What the hook cannot record truthfully, refused by name before or while it happens."""
 import torch
 
-from .trace_file import TraceError
+from .trace_error import TraceError
 
 CACHE_LAYERS = {"DynamicLayer", "DynamicSlidingWindowLayer"}
 ATTENTION_KINDS = {"full_attention", "sliding_attention"}

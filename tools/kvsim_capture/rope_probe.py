@@ -3,7 +3,7 @@ RoPE out of some layers."""
 import torch
 
 from . import attention
-from .trace_file import TraceError
+from .trace_error import TraceError
 
 TOLERANCE = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 4e-2}  # cos and sin are rounded to the type
 

@@ -1,6 +1,6 @@
 """Which rows of queries or attention a trace stores: the words of kvsim capture, and its draws."""
 from .draws import combine, key_of, uniform01
-from .trace_file import TraceError
+from .trace_error import TraceError
 
 
 def sampled_positions(count, positions, seed):

@@ -14,7 +14,9 @@ from .model_description import (attention_modules, describe_capture, describe_mo
 from .row_choice import parse_attention, parse_queries
 from .token_text import TokenText
 from .token_tree import ROOT, Note, TokenTree
-from .trace_file import DECODE, FLAGS, PROMPT, TEACHER_FORCED, Header, TraceError, TraceWriter
+from .trace_error import TraceError
+from .trace_file import TraceWriter
+from .trace_header import DECODE, FLAGS, PROMPT, TEACHER_FORCED, Header
 from .writer_thread import ELEMS, WriterThread, stored_words
 
 PATH_OF_CACHE = "_kvsim_path"  # on a cache: (session, token that ends the path whose keys it holds); copies keep it

@@ -2,7 +2,7 @@
 prefixes exist once. Segments, the spans a trace file speaks of, are cut from it at the end."""
 from dataclasses import dataclass
 
-from .trace_file import FLAGS, PROMPT, Pass, Segment
+from .trace_header import FLAGS, PROMPT, Pass, Segment
 
 ROOT = -1
 
