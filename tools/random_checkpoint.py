@@ -1,11 +1,10 @@
 #!/usr/bin/python3
 """Writes a Llama checkpoint with random weights: any shape, for runs whose cost and memory matter, not their text.
 
-    python3 tools/random_checkpoint.py OUT --hidden 4096 --heads 32 --kv-heads 8 --intermediate 14336 \\
-        --layers 1 --vocab 512 --tokens 131072
+    python3 tools/random_checkpoint.py OUT --like llama-3-8b --layers 1 --vocab 512 --tokens 131072
 
-OUT/config.json and OUT/model.safetensors (or shards and their index), with --tokens also OUT/tokens.txt: that many random token ids for
-`kvsim capture --tokens`. The same arguments give the same bytes. Needs numpy.
+OUT/config.json and OUT/model.safetensors (or shards and their index), with --tokens also OUT/tokens.txt: that many random
+token ids for `kvsim capture --tokens`. The same arguments give the same bytes. Needs numpy.
 """
 
 import argparse
@@ -18,10 +17,21 @@ import numpy as np
 # Rows drawn at a time: the largest matrix never exists as floats.
 BLOCK_ROWS = 256
 
+# Of published models.
+SHAPES = {
+    "smollm2-135m": {"layers": 30, "hidden": 576, "heads": 9, "kv_heads": 3, "head_dim": 64, "intermediate": 1536,
+                     "vocab": 49152, "rope_theta": 1e5, "tied": True},
+    "llama-3.2-1b": {"layers": 16, "hidden": 2048, "heads": 32, "kv_heads": 8, "head_dim": 64, "intermediate": 8192,
+                     "vocab": 128256, "rope_theta": 5e5, "tied": True},
+    "llama-3-8b": {"layers": 32, "hidden": 4096, "heads": 32, "kv_heads": 8, "head_dim": 128, "intermediate": 14336,
+                   "vocab": 128256, "rope_theta": 5e5},
+}
+
 
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out")
+    parser.add_argument("--like", choices=SHAPES, help="a model's shape; what is said besides replaces parts of it")
     parser.add_argument("--layers", type=int, default=1)
     parser.add_argument("--hidden", type=int, default=64)
     parser.add_argument("--heads", type=int, default=4)
@@ -35,6 +45,7 @@ def parse_arguments():
     parser.add_argument("--shards", type=int, default=1, help="files to spread the weights over")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--tokens", type=int, default=0)
+    parser.set_defaults(**SHAPES.get(parser.parse_known_args()[0].like, {}))
     arguments = parser.parse_args()
     if arguments.head_dim is None:
         arguments.head_dim = arguments.hidden // arguments.heads

@@ -9,8 +9,8 @@ build=$(realpath "$1") folder=$2
 here=$(realpath "$(dirname "$0")/../..")
 mkdir -p "$folder"
 if [ ! -e "$folder/model/tokens.txt" ]; then
-  /usr/bin/python3 "$here/tools/random_checkpoint.py" "$folder/model" --layers 16 --hidden 2048 --heads 32 --kv-heads 8 \
-      --head-dim 64 --intermediate 8192 --vocab 128256 --tied --shards 3 --tokens 8192
+  /usr/bin/python3 "$here/tools/random_checkpoint.py" "$folder/model" --like llama-3.2-1b --shards 3 \
+      --tokens 8192
 fi
 capture=("$build/kvsim" capture --model "$folder/model" --tokens "$folder/model/tokens.txt" --device cuda
          --max-new-tokens 64 --ignore-eos --prefill-chunk 2048 --overwrite --quiet)
