@@ -14,6 +14,7 @@
 #include "traces/capture/tokenizers/byte_pair_encoder.hpp"
 #include "traces/capture/tokenizers/sentencepiece_model.hpp"
 #include "traces/capture/tokenizers/text_splitter.hpp"
+#include "traces/capture/tokenizers/token_decoder.hpp"
 #include "traces/capture/tokenizers/tokenizer_json.hpp"
 #include "traces/capture/unicode_text.hpp"
 
@@ -241,6 +242,32 @@ TEST_CASE("damaged tokenizer files are refused") {
   }
   CHECK_THAT(problem("{}"), Contains("missing \"model\""));
   CHECK_THAT(problem("{\"model\":1,\"model\":2}"), Contains("occurs twice"));
+}
+
+TEST_CASE("steps that lengthen a text, each a little, do not grow it without end") {
+  // Sixty times twice as long: 2^60 letters.
+  const std::string twice = R"({"type": "Replace", "pattern": {"String": "a"}, "content": "aa"})";
+  std::string steps = twice;
+  for (int step = 1; step < 60; ++step) steps += ", " + twice;
+
+  const Tokenizer tokenizer = parse_tokenizer_json(
+      with("normalizer", R"({"type": "Sequence", "normalizers": [)" + steps + "]}"), "tokenizer.json");
+  CHECK_THROWS_WITH(tokenizer.encode("a"), Contains("replacing \"a\"") && Contains("longer than 256 MiB"));
+  CHECK_NOTHROW(tokenizer.encode("b"));
+
+  const std::string decoder = R"({"type": "Sequence", "decoders": [)" + steps + "]}";
+  CHECK_THROWS_WITH(TokenDecoder(JsonObject(boost::json::parse(decoder), "decoder")).bytes("a"),
+                    Contains("longer than 1 MiB"));
+  CHECK(replace_all("abab", "ab", "xyz", 6) == "xyzxyz");
+  CHECK_THROWS_WITH(replace_all("abab", "ab", "xyz", 5), Contains("longer than 5 B"));
+  CHECK(replace_all("no such thing", "ab", "xyz", 0) == "no such thing");
+
+  TokenTable table;
+  const std::string long_token(1 << 20, 'x');
+  for (std::int32_t id = 0; id < 256; ++id) table.place(id, long_token);
+  CHECK_THROWS_WITH(table.place(256, "x"), Contains("more than 256 MiB"));
+  CHECK_NOTHROW(table.place(0, "x"));  // in the place of a long one
+  CHECK_NOTHROW(table.place(256, "x"));
 }
 
 TEST_CASE("every byte has its character and comes back") {

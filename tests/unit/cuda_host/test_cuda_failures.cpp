@@ -68,8 +68,8 @@ TEST_CASE("what the run needs is told before anything is allocated") {
   CaptureOptions options = options_in(scratch);
   options.compute = "f32";
   const std::string told = problem(options);
-  CHECK_THAT(
-      told, Contains("weights 233.5 KiB") && Contains("cache of 14 tokens") && Contains("passes of 11 tokens"));
+  CHECK_THAT(told, Contains("weights 233.5 KiB") && Contains("cache of 14 tokens") &&
+                       Contains("passes of 11 tokens"));
   CHECK_THAT(told,
              Contains("of 100 MiB are free") && Contains("--prefill-chunk") && Contains("--compute bf16"));
   options.compute = "bf16";

@@ -3,6 +3,8 @@
 #include <array>
 #include <utility>
 
+#include "sim/base/byte_text.hpp"
+#include "sim/base/error.hpp"
 #include "sim/base/strict_json.hpp"
 #include "traces/capture/tokenizers/tokenizer_json.hpp"
 
@@ -58,6 +60,8 @@ std::string TextNormalizer::apply(std::string_view text) const {
         result = replace_all(result, step.pattern, step.content);
         break;
     }
+    if (result.size() > kMaxRewrittenBytes)
+      input_error("makes a text longer than " + bytes_text(kMaxRewrittenBytes), "normalizer");
   }
   return result;
 }

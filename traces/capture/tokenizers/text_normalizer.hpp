@@ -20,6 +20,7 @@ class TextNormalizer {
   /// Prepend, Replace (of a string) and Sequence.
   explicit TextNormalizer(const JsonObject& json);
 
+  /// Throws Error(input) when the text outgrows kMaxRewrittenBytes (tokenizer_json.hpp).
   std::string apply(std::string_view text) const;
 
  private:

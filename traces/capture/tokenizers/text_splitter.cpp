@@ -22,6 +22,7 @@ constexpr const char* kByteLevelPattern =
 constexpr std::int32_t kMatchTimeLimit = 60'000;
 // Room for backtracking: a run of a million letters or spaces needs some 50 MiB.
 constexpr std::int32_t kMatchStackBytes = 1 << 29;
+constexpr std::size_t kMaxCharacter = 4;  // bytes of UTF-8
 
 void require(UErrorCode status, const std::string& what, const std::string& where) {
   if (U_FAILURE(status)) input_error(what + ": " + u_errorName(status), where);
@@ -99,6 +100,7 @@ SplitStep parse_metaspace(const JsonObject& part) {
   SplitStep step;
   step.space = step.prefix = part.text("replacement");
   if (step.space.empty()) input_error("an empty replacement", part.where());
+  if (step.space.size() > kMaxCharacter) input_error("a replacement must be one character", part.where());
   step.prefix_rule = parse_prepend_scheme(part);
   if (part.flag_or("split", true)) step.pattern = step.space;
   step.literal = true;

@@ -7,6 +7,11 @@
 #include "traces/capture/tokenizers/tokenizer_json.hpp"
 
 namespace kvsim::capture {
+namespace {
+
+constexpr std::size_t kMaxTokenBytes = 1 << 20;  // of a token whose text was rewritten
+
+}  // namespace
 
 TokenDecoder::TokenDecoder(const JsonObject& json) {
   const std::string type = json.text("type");
@@ -49,7 +54,8 @@ void TokenDecoder::parse_sequence(const JsonObject& json) {
 std::string TokenDecoder::bytes(const std::string& token) const {
   if (byte_level_) return bytes_of_alphabet(token);
   std::string text = token;
-  for (const auto& [pattern, content] : replacements_) text = replace_all(text, pattern, content);
+  for (const auto& [pattern, content] : replacements_)
+    text = replace_all(text, pattern, content, kMaxTokenBytes);
   if (byte_fallback_) {
     if (const std::optional<char> byte = byte_of_token(text)) return std::string(1, *byte);
   }

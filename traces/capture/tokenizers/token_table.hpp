@@ -21,7 +21,8 @@ class TokenTable {
   /// Largest id a tokenizer may use: a table of them must fit into memory.
   static constexpr std::uint64_t kMaxId = (1ULL << 22) - 1;
 
-  /// `id` is in [0, kMaxId]; bytes given again replace what was there.
+  /// `id` is in [0, kMaxId]; bytes given again replace what was there. Throws Error(input) when the tokens
+  /// have more bytes than any file of them may: what they stand for can be longer than what is written.
   void place(std::int32_t id, std::string bytes);
   void mark_special(std::int32_t id) { special_.insert(id); }
   void set_leading_space(LeadingSpace rule) { leading_space_ = rule; }
@@ -34,6 +35,7 @@ class TokenTable {
 
  private:
   std::vector<std::string> bytes_;
+  std::size_t total_ = 0;  // bytes of all
   std::unordered_set<std::int32_t> special_;
   LeadingSpace leading_space_ = LeadingSpace::kept;
 };

@@ -2,6 +2,7 @@
 
 #include <unordered_set>
 
+#include "sim/base/byte_text.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/quoted.hpp"
 #include "sim/base/strict_json.hpp"
@@ -219,10 +220,15 @@ std::string plain_pattern(const JsonObject& json) {
   return text;
 }
 
-std::string replace_all(std::string_view text, std::string_view pattern, std::string_view content) {
+std::string replace_all(std::string_view text, std::string_view pattern, std::string_view content,
+                        std::size_t most) {
   std::string result;
   std::size_t done = 0;
   for (std::size_t at = text.find(pattern); at != std::string_view::npos; at = text.find(pattern, done)) {
+    if (result.size() + (text.size() - done) + content.size() > most + pattern.size()) {
+      input_error("makes a text longer than " + bytes_text(most), "replacing " + quoted(std::string(pattern)),
+                  "Tokenize the prompt elsewhere and pass the ids with --tokens.");
+    }
     result.append(text.substr(done, at - done)).append(content);
     done = at + pattern.size();
   }

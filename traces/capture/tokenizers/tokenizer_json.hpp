@@ -21,7 +21,11 @@ Tokenizer parse_tokenizer_json(const std::string& text, const std::string& path)
 [[noreturn]] void not_supported(const std::string& part, const std::string& type, const std::string& where);
 /// The string of a member "pattern"; regular expressions are refused.
 std::string plain_pattern(const JsonObject& json);
-/// `text` with every occurrence of `pattern`, left to right, exchanged.
-std::string replace_all(std::string_view text, std::string_view pattern, std::string_view content);
+/// Of a text that was rewritten: steps that each lengthen it could go on without end.
+inline constexpr std::size_t kMaxRewrittenBytes = 4 * kMaxTextBytes;
+/// `text` with every occurrence of `pattern`, left to right, exchanged. Throws Error(input) instead of making
+/// it longer than `most` bytes.
+std::string replace_all(std::string_view text, std::string_view pattern, std::string_view content,
+                        std::size_t most = kMaxRewrittenBytes);
 
 }  // namespace kvsim::capture
