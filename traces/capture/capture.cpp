@@ -3,9 +3,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
-#include <limits>
 #include <numeric>
 
 #include "sim/base/error.hpp"
@@ -20,25 +18,6 @@
 
 namespace kvsim::capture {
 namespace {
-
-std::string row_choice_text(const RowChoice& choice) {
-  switch (choice.kind) {
-    case RowChoice::Kind::none:
-      return "none";
-    case RowChoice::Kind::all:
-      return "full";
-    case RowChoice::Kind::window:
-      break;
-  }
-  return "window:" + std::to_string(choice.window);
-}
-
-/// First position whose row is stored: the last `window` prompt rows and every decode row.
-std::uint64_t first_row(const RowChoice& choice, std::uint64_t prompt) {
-  if (choice.kind == RowChoice::Kind::none) return std::numeric_limits<std::uint64_t>::max();
-  if (choice.kind == RowChoice::Kind::all) return 0;
-  return prompt - std::min(prompt, choice.window);
-}
 
 Elem parse_compute(const std::string& text, const Device& device, Elem checkpoint) {
   const bool cuda = device.kind == Device::Kind::cuda;
@@ -224,22 +203,6 @@ CaptureResult summarise(const CaptureOptions& options, const Generation& run, st
 }
 
 }  // namespace
-
-RowChoice parse_row_choice(const std::string& text, const std::string& option) {
-  const std::string window_word = "window:";
-  if (text == "full") return {RowChoice::Kind::all, 0};
-  if (text == "none") return {};
-  const std::string expected = "Expected none, window:W or full, such as window:64.";
-  if (!text.starts_with(window_word))
-    usage_error("\"" + text + "\" is not a choice of rows", option, expected);
-  std::uint64_t window = 0;
-  const char* begin = text.data() + window_word.size();
-  const char* end = text.data() + text.size();
-  const auto [stop, failure] = std::from_chars(begin, end, window);
-  if (failure != std::errc{} || stop != end || window == 0)
-    usage_error("\"" + text + "\" needs a number of rows, at least 1", option, expected);
-  return {RowChoice::Kind::window, window};
-}
 
 CaptureResult run_capture(const CaptureOptions& options, Progress& progress) {
   check_options(options);

@@ -6,19 +6,11 @@
 
 #include "sim/base/progress.hpp"
 #include "traces/capture/query_choice.hpp"
+#include "traces/capture/row_choice.hpp"
 #include "traces/capture/sampling.hpp"
 #include "traces/header.hpp"
 
 namespace kvsim::capture {
-
-/// Attention rows to store: none, those of the last `window` prompt tokens and all generated ones, or all.
-struct RowChoice {
-  enum class Kind { none, window, all };
-  Kind kind = Kind::none;
-  std::uint64_t window = 0;
-};
-/// "none", "window:W" or "full". Throws Error(usage).
-RowChoice parse_row_choice(const std::string& text, const std::string& option);
 
 struct CaptureOptions {
   std::string model_dir;
@@ -60,8 +52,8 @@ struct CaptureResult {
   std::vector<std::string> answers;  ///< of a workload's item
   std::uint64_t file_bytes = 0;
   double prefill_seconds = 0, decode_seconds = 0;
-  std::vector<std::string>
-      notes;  ///< what the user should know: tensors left unused, text that cannot be decoded
+  /// What the user should know: tensors left unused, text that cannot be decoded.
+  std::vector<std::string> notes;
 };
 
 /// Progress counts prompt tokens and generated tokens. Throws Error with the file, tensor or token at fault.

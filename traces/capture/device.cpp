@@ -1,8 +1,7 @@
 #include "traces/capture/device.hpp"
 
-#include <charconv>
-
 #include "sim/base/error.hpp"
+#include "sim/base/number_text.hpp"
 #include "sim/base/suggest.hpp"
 #include "traces/capture/cpu/cpu_run.hpp"
 #ifdef KVSIM_HAS_CUDA
@@ -12,14 +11,12 @@
 namespace kvsim::capture {
 
 Device parse_device(const std::string& text) {
-  const std::string numbered = "cuda:";
+  const std::string_view numbered = "cuda:";
   if (text == "cpu") return {Device::Kind::cpu, 0};
   if (text == "cuda") return {Device::Kind::cuda, 0};
   if (text.starts_with(numbered)) {
-    Device device{Device::Kind::cuda, 0};
-    const char* end = text.data() + text.size();
-    const auto [stop, failure] = std::from_chars(text.data() + numbered.size(), end, device.index);
-    if (failure == std::errc{} && stop == end) return device;
+    if (const auto index = number_of<unsigned>(std::string_view(text).substr(numbered.size())))
+      return {Device::Kind::cuda, *index};
     usage_error("\"" + text + "\" needs a device number", "--device", "Expected cpu, cuda or cuda:N.");
   }
   usage_error("unknown device \"" + text + "\"", "--device", suggestion(text, {"cpu", "cuda", "cuda:0"}));

@@ -1,11 +1,11 @@
 #include "traces/capture/query_choice.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <numeric>
 #include <string_view>
 
 #include "sim/base/error.hpp"
+#include "sim/base/number_text.hpp"
 #include "sim/base/rng.hpp"
 
 namespace kvsim::capture {
@@ -13,11 +13,7 @@ namespace {
 
 /// The number behind "word:" when the text begins so and has nothing else; 0: it is no such text.
 std::uint64_t number_after(std::string_view text, std::string_view word) {
-  if (!text.starts_with(word)) return 0;
-  std::uint64_t number = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, failure] = std::from_chars(text.data() + word.size(), end, number);
-  return failure == std::errc{} && stop == end ? number : 0;
+  return text.starts_with(word) ? number_of<std::uint64_t>(text.substr(word.size())).value_or(0) : 0;
 }
 
 }  // namespace

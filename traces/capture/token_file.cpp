@@ -1,8 +1,7 @@
 #include "traces/capture/token_file.hpp"
 
-#include <charconv>
-
 #include "sim/base/error.hpp"
+#include "sim/base/number_text.hpp"
 #include "sim/base/quoted.hpp"
 #include "sim/base/strict_json.hpp"
 
@@ -21,17 +20,16 @@ std::vector<std::int32_t> parse_words(std::string_view text, std::uint64_t vocab
     const std::string_view word = text.substr(begin, end - begin);
     const std::string place = where + " token " + std::to_string(ids.size());
     if (ids.size() == kMaxIds) input_error("more than 16777216 tokens", where);
-    std::uint64_t id = 0;
-    const auto [stop, failure] = std::from_chars(word.data(), word.data() + word.size(), id);
-    if (failure != std::errc{} || stop != word.data() + word.size()) {
+    const auto id = number_of<std::uint64_t>(word);
+    if (!id) {
       input_error(quoted(word) + " is not a token id", place,
                   "Expected a JSON array of ids, or ids separated by white space.");
     }
-    if (id >= vocab_size) {
-      input_error(std::to_string(id) + " is outside the model's vocabulary of " + std::to_string(vocab_size),
+    if (*id >= vocab_size) {
+      input_error(std::to_string(*id) + " is outside the model's vocabulary of " + std::to_string(vocab_size),
                   place);
     }
-    ids.push_back(static_cast<std::int32_t>(id));
+    ids.push_back(static_cast<std::int32_t>(*id));
     begin = end;
   }
   return ids;

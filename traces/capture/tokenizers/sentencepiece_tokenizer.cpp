@@ -2,11 +2,11 @@
 
 #include <unistd.h>
 
-#include <charconv>
 #include <map>
 #include <optional>
 
 #include "sim/base/error.hpp"
+#include "sim/base/number_text.hpp"
 #include "sim/base/quoted.hpp"
 #include "sim/base/read_file.hpp"
 #include "sim/base/strict_json.hpp"
@@ -92,11 +92,9 @@ class SpecialFiles {
     for (const auto& member : list.raw()) {
       const std::string_view key(member.key().data(), member.key().size());
       const std::string where = list.where() + " " + quoted(std::string(key));
-      std::uint64_t id = 0;
-      const auto [stop, failure] = std::from_chars(key.data(), key.data() + key.size(), id);
-      if (failure != std::errc{} || stop != key.data() + key.size())
-        input_error("expected a token id", where);
-      put(texts, parse_token(member.value(), where, false), json::value(id), where);
+      const auto id = number_of<std::uint64_t>(key);
+      if (!id) input_error("expected a token id", where);
+      put(texts, parse_token(member.value(), where, false), json::value(*id), where);
     }
     return texts;
   }
