@@ -8,7 +8,7 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from kvsim_capture.command_line import INPUT, INTERRUPTED, USAGE, Parser, UsageError, natural, real  # noqa: E402 - after the path
+from kvsim_capture.command_line import INPUT, INTERRUPTED, USAGE, Parser, UsageError, check_output, natural, real  # noqa: E402 - after the path
 from kvsim_capture.row_choice import parse_attention, parse_queries  # noqa: E402
 from kvsim_capture.trace_error import TraceError  # noqa: E402
 
@@ -20,6 +20,7 @@ EXAMPLES = """Examples:
 """
 NAME = "capture_hf.py"
 MAX_INPUT_BYTES = 256 << 20
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_config.json")
 
 
 def parse_arguments(arguments):
@@ -72,8 +73,7 @@ def parse_arguments(arguments):
     if not re.fullmatch(r"cpu|cuda(:[0-9]+)?", options.device):
         raise UsageError(f"--device: \"{options.device}\" is no device\n  Expected cpu, cuda or cuda:N.")
     check_rows(options)
-    if os.path.lexists(options.output) and not options.overwrite:
-        raise UsageError(f"{options.output}: exists already\n  Choose another name, or add --overwrite.")
+    check_output(options)
     return options
 
 
@@ -117,14 +117,21 @@ def load_model(options, torch, transformers):
         elsewhere = "" if local else "is no folder here, and "
         raise TraceError(f"{elsewhere}cannot be loaded: {first_line(error)}", options.model,
                          "Expected a folder with config.json and safetensors, or a model's name on the Hub.") from error
+    return model.to(options.device).eval(), load_tokenizer(options, transformers)
+
+
+def load_tokenizer(options, transformers):
+    """None where --tokens can do without one."""
+    local = os.path.isdir(options.model)
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(options.model, local_files_only=local)
+        if local and not any(os.path.exists(os.path.join(options.model, name)) for name in TOKENIZER_FILES):
+            raise OSError("there are no files of one")  # transformers would make up an empty one for some models
+        return transformers.AutoTokenizer.from_pretrained(options.model, local_files_only=local)
     except Exception as error:  # tokenizers fail in many ways
-        if not options.tokens:
-            raise TraceError(f"its tokenizer cannot be loaded: {first_line(error)}", options.model,
-                             "Tokenize the prompt elsewhere and pass the ids with --tokens.") from error
-        tokenizer = None
-    return model.to(options.device).eval(), tokenizer
+        if options.tokens:
+            return None
+        raise TraceError(f"its tokenizer cannot be loaded: {first_line(error)}", options.model,
+                         "Tokenize the prompt elsewhere and pass the ids with --tokens.") from error
 
 
 def first_line(error):

@@ -22,7 +22,7 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from kvsim_capture.command_line import INPUT, USAGE, Parser, UsageError, natural, real  # noqa: E402 - after the path
+from kvsim_capture.command_line import INPUT, USAGE, Parser, UsageError, check_output, natural, real  # noqa: E402 - after the path
 from kvsim_capture.import_run import import_run  # noqa: E402
 from kvsim_capture.trace_error import TraceError  # noqa: E402
 
@@ -69,8 +69,7 @@ def parse_arguments(arguments):
     options = parser.parse_args(arguments)
     if options.layout == "none" and (options.theta or options.rotary_dim):
         raise UsageError("--layout none: there is no RoPE, so it has no --theta and no --rotary-dim")
-    if os.path.lexists(options.output) and not options.overwrite:
-        raise UsageError(f"{options.output}: exists already\n  Choose another name, or add --overwrite.")
+    check_output(options)
     return options
 
 

@@ -219,6 +219,9 @@ class Tool(HookTest):
                  (2, [SAMPLE / "model", "--prompt", "p", "-o", "x.h5", "--top-k", "-1"], "whole number"),
                  (2, [SAMPLE / "model", "--tokens", "p", "--question", "q", "-o", "x.h5"], "--prompt"),
                  (3, [SAMPLE / "model", "--prompt", "missing.txt", "-o", "x.h5"], "missing.txt: No such file"),
+                 (2, [SAMPLE / "model", "--prompt", "p", "-o", "x.h5", "--queries", "windw:5"], "--queries: \"windw:5\""),
+                 (2, [SAMPLE / "model", "--prompt", "p", "-o", "x.h5", "--attention", "some"], "--attention: \"some\""),
+                 (3, [GOLDEN / "qwen3_qk_norm", "--prompt", SAMPLE / "prompts/copy-0500.txt", "-o", "x.h5"], "--tokens"),
                  (3, ["/nowhere/model", "--prompt", "p", "-o", "x.h5"], "no such folder")]
         pathlib.Path(self.path("wrong.json")).write_text("[1, 2, 99999]")
         cases.append((3, [SAMPLE / "model", "--tokens", "wrong.json", "-o", "x.h5"], "token 2: 99999 is not an id"))

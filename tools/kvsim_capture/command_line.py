@@ -1,6 +1,7 @@
 """What the commands of this folder share: help that begins with examples, exit codes, and hints on misspelt options."""
 import argparse
 import difflib
+import os
 import re
 
 USAGE, INPUT, INTERRUPTED = 2, 3, 4  # exit codes, as kvsim's
@@ -27,6 +28,12 @@ class Parser(argparse.ArgumentParser):
             hint = f"Did you mean {close[0]}?" if close else f"Known: {', '.join(options)}."
             message = f"unknown option {unknown[1]}\n  {hint}"
         raise UsageError(f"{message}\n  See {self.prog} --help")
+
+
+def check_output(options):
+    """Before the work, not after it."""
+    if os.path.lexists(options.output) and not options.overwrite:
+        raise UsageError(f"{options.output}: exists already\n  Choose another name, or add --overwrite.")
 
 
 def natural(least):

@@ -35,7 +35,8 @@ class Run:
             self._tensors = {(name, layer): (array, layer) for name, array in stacked.items() for layer in range(self.n_layers)}
             for array in stacked.values():
                 if array.shape[:1] != (self.n_layers,):
-                    raise TraceError(f"has {array.shape[:1]} layers, others {self.n_layers}", array.where)
+                    raise TraceError(f"has shape {list(array.shape)}, where others begin with {self.n_layers} layers",
+                                     array.where)
         else:
             self.n_layers = 1 + max(int(found[1]) for found in layered.values())
             self._tensors = {(found[2], int(found[1])): (arrays[name], None) for name, found in layered.items()}
@@ -191,6 +192,25 @@ def query_policy(query_token, tokens, prompt):
     return f"window:{rows}" if last else f"sample:{rows}"
 
 
+def write_rows(writer, run, tensor, layer, positions):
+    """All rows of q, k or v of a layer, turned by RoPE if they are from before it: `positions` are theirs."""
+    name, elem, model = run.names[tensor], writer.elem, writer.model
+    values, words, where = run.read(name, layer, elem)
+    for begin in range(0, values.shape[1], BLOCK_ROWS):
+        block = values[:, begin:begin + BLOCK_ROWS]
+        if name.endswith("_pre"):
+            block = rotated(widened(block, words), positions[begin:begin + BLOCK_ROWS], model.inv_freq, model.rope_layout)
+        writer.append(tensor, layer, stored(block, words and not name.endswith("_pre"), elem, where))
+
+
+def write_output_weights(writer, run, layer):
+    elem = run.elem_of("wo")
+    if elem is None:
+        raise TraceError("wo is not of one type that traces store", "arrays")
+    values, words, where = run.read("wo", layer, elem)
+    writer.put_output_weights(layer, stored(values, words, elem, where), elem)
+
+
 def import_run(options, config_text, config):
     """Writes options.output; returns its model and the number of its tokens."""
     run = Run(open_arrays(options.arrays))
@@ -224,19 +244,10 @@ def import_run(options, config_text, config):
                     query_token=query_token, writer="import_arrays")
     with TraceWriter(options.output, model, elem, overwrite=options.overwrite) as writer:
         for layer in range(run.n_layers):
-            for short, name in run.names.items():
-                values, words, where = run.read(name, layer, elem)
+            for short in run.names:
                 at = positions if short != "q" or query_token is None else positions[query_token]
-                for begin in range(0, values.shape[1], BLOCK_ROWS):
-                    block = values[:, begin:begin + BLOCK_ROWS]
-                    if name.endswith("_pre"):
-                        block = rotated(widened(block, words), at[begin:begin + BLOCK_ROWS], model.inv_freq, model.rope_layout)
-                    writer.append(short, layer, stored(block, words and not name.endswith("_pre"), elem, where))
+                write_rows(writer, run, short, layer, at)
             if run.output_weights:
-                output_elem = run.elem_of("wo")
-                if output_elem is None:
-                    raise TraceError("wo is not of one type that traces store", "arrays")
-                values, words, where = run.read("wo", layer, output_elem)
-                writer.put_output_weights(layer, stored(values, words, output_elem, where), output_elem)
+                write_output_weights(writer, run, layer)
         writer.finish(header)
     return model, tokens

@@ -123,12 +123,15 @@ def output_weights(attention, heads):
     return weight.t().reshape(heads, -1, weight.shape[0])
 
 
-def tokenizer_digest(directory):
-    path = os.path.join(directory, "tokenizer.json") if directory else ""
-    if not os.path.isfile(path):
-        return ""
-    with open(path, "rb") as file:
-        return hashlib.sha256(file.read()).hexdigest()
+def describe_tokenizer(tokenizer, directory):
+    """(name, SHA-256): of the checkpoint's file, which kvsim capture would read, or what transformers calls it."""
+    for name in ("tokenizer.json", "tokenizer.model") if directory else ():
+        path = os.path.join(directory, name)
+        if os.path.isfile(path):
+            with open(path, "rb") as file:
+                return name, hashlib.sha256(file.read()).hexdigest()
+    name = getattr(tokenizer, "name_or_path", "")
+    return os.path.basename(os.path.normpath(name)) if name else "", ""
 
 
 def processor_name():
@@ -153,5 +156,6 @@ def describe_capture(model, elem, kind):
                  f"numpy {np.__version__}, Python {platform.python_version()}",
         compute_dtype=elem, accum_dtype="f32",
         math_mode="tf32" if cuda and elem == "f32" and torch.backends.cuda.matmul.allow_tf32 else "ieee",
-        attention_kernel=f"transformers {kind}", cuda_version=torch.version.cuda or "" if cuda else "", threads=torch.get_num_threads(),
+        attention_kernel=f"transformers {kind}", cuda_version=torch.version.cuda or "" if cuda else "",
+        threads=torch.get_num_threads(),
         rope_fp32=elem == "f32")  # transformers turns with cos and sin rounded to the model's type

@@ -86,3 +86,29 @@ def check_attention(arguments):
         if arguments.get(name) is not None:
             raise TraceError(f"attention with {name} is more than softmax(q k)", "attention",
                              "This architecture or serving mode is not traced.")
+
+
+def check_tensors(model, layer, tensors, dtype, past, count, arguments):
+    """Whether query, key and value of a layer, [1, heads, tokens, d], are what the description of the model says, of `count`
+    tokens after `past`."""
+    where = f"layer {layer}"
+    if any(tensor.dtype != dtype for tensor in tensors):
+        raise TraceError(f"attention computes in {tensors[1].dtype}, the model in {dtype}", where,
+                         "autocast and mixed types are not traced.")
+    shapes = [tuple(tensor.shape[1::2]) for tensor in tensors]
+    expected = [(model.n_q_heads, model.head_dim), (model.n_kv_heads, model.head_dim), (model.n_kv_heads, model.v_head_dim)]
+    if shapes != expected:
+        raise TraceError(f"q, k, v have heads and dimensions {shapes}, the configuration says {expected}", where,
+                         "This architecture is not traced.")
+    window = arguments.get("sliding_window", model.layer_window[layer]) or -1
+    if window != model.layer_window[layer]:
+        raise TraceError(f"attends with window {window}, the configuration says {model.layer_window[layer]}", where)
+    if abs((arguments.get("scaling") or model.attn_scale) - model.attn_scale) > 1e-9:
+        raise TraceError(f"scales scores by {arguments['scaling']}, layer 0 by {model.attn_scale}", where)
+    lengths = {past + count}
+    if window > 0:
+        lengths.add(min(past, window - 1) + count)
+    keys = tensors[1].shape[2]
+    if keys not in lengths:
+        raise TraceError(f"{keys} keys arrive where {past + count} tokens have run", where,
+                         "A static cache, or one filled outside the trace, does this.")

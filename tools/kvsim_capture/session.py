@@ -9,8 +9,8 @@ import torch
 
 from . import attention, refusals
 from .column_statistics import ColumnStatistics
-from .model_description import (attention_modules, describe_capture, describe_model, frequencies, output_weights,
-                                tokenizer_digest)
+from .model_description import (attention_modules, describe_capture, describe_model, describe_tokenizer, frequencies,
+                                output_weights)
 from .row_choice import parse_attention, parse_queries
 from .token_text import TokenText
 from .token_tree import ROOT, Note, TokenTree
@@ -254,7 +254,7 @@ class Session:
         if layer in call.layers:
             raise TraceError(f"layer {layer} ran twice in one call", "attention", "This architecture is not traced.")
         call.layers.add(layer)
-        self._check_tensors(layer, query, key, value, keywords)
+        refusals.check_tensors(about, layer, (query, key, value), self._dtype, call.past, call.count, keywords)
         query, key, value = query[0], key[0], value[0]
         if call.new:
             self._thread.append("k", layer, key[:, -call.new:])
@@ -266,30 +266,6 @@ class Session:
         step = attention.rows_per_block(about.n_q_heads, key.shape[1])
         for begin in range(0, len(call.attention_rows), step):
             self._store_attention(layer, query, key, call.attention_rows[begin:begin + step], about)
-
-    def _check_tensors(self, layer, query, key, value, keywords):
-        call, about = self._call, self._about
-        if query.dtype != self._dtype or key.dtype != self._dtype or value.dtype != self._dtype:
-            raise TraceError(f"attention computes in {key.dtype}, the model in {self._dtype}", f"layer {layer}",
-                             "autocast and mixed types are not traced.")
-        shapes = [tuple(t.shape[1::2]) for t in (query, key, value)]
-        expected = [(about.n_q_heads, about.head_dim), (about.n_kv_heads, about.head_dim),
-                    (about.n_kv_heads, about.v_head_dim)]
-        if shapes != expected:
-            raise TraceError(f"q, k, v have heads and dimensions {shapes}, the configuration says {expected}",
-                             f"layer {layer}", "This architecture is not traced.")
-        window = keywords.get("sliding_window", about.layer_window[layer]) or -1
-        if window != about.layer_window[layer]:
-            raise TraceError(f"attends with window {window}, the configuration says {about.layer_window[layer]}",
-                             f"layer {layer}")
-        if abs((keywords.get("scaling") or about.attn_scale) - about.attn_scale) > 1e-9:
-            raise TraceError(f"scales scores by {keywords['scaling']}, layer 0 by {about.attn_scale}", f"layer {layer}")
-        lengths = {call.past + call.count}
-        if window > 0:
-            lengths.add(min(call.past, window - 1) + call.count)
-        if key.shape[2] not in lengths:
-            raise TraceError(f"{key.shape[2]} keys arrive where {call.past + call.count} tokens have run", f"layer {layer}",
-                             "A static cache, or one filled outside the trace, does this.")
 
     def _store_attention(self, layer, query, key, rows, about):
         call, window = self._call, about.layer_window[layer]
@@ -391,8 +367,7 @@ class Session:
         header.token_text = [text.bytes(token_id) for token_id in header.token_id]
         header.flags_known |= FLAGS["special"] | FLAGS["white_space"] | FLAGS["punctuation"] | FLAGS["digit"]
         header.token_flags = [known | text.flags(token_id) for known, token_id in zip(header.token_flags, header.token_id)]
-        header.tokenizer_name = "tokenizer.json" if self._directory else getattr(self._tokenizer, "name_or_path", "")
-        header.tokenizer_sha256 = tokenizer_digest(self._directory)
+        header.tokenizer_name, header.tokenizer_sha256 = describe_tokenizer(self._tokenizer, self._directory)
 
 
 def _rows(query, rows):
