@@ -41,6 +41,10 @@ std::vector<Run> common_rows(const std::vector<std::uint64_t>& a, const std::vec
   }
 }
 
+Elem coarser(Elem a, Elem b) {
+  return default_tolerance(a) < default_tolerance(b) ? b : a;
+}
+
 std::uint64_t total(const std::vector<Run>& runs) {
   std::uint64_t rows = 0;
   for (const Run& run : runs) rows += run.count;
@@ -53,8 +57,7 @@ class TensorWalk {
              TraceComparison& out)
       : a_(a), b_(b), options_(options), progress_(progress), out_(out) {
     const Header &x = a_.header(), &y = b_.header();
-    stored_ =
-        std::max(x.elem, y.elem, [](Elem p, Elem q) { return default_tolerance(p) < default_tolerance(q); });
+    stored_ = coarser(x.elem, y.elem);
     cached_ = {{0, 0, 0, out_.header.tokens}};
     queries_ = common_rows(x.query_token, y.query_token, out_.header.tokens);
     if (!a_.attention().empty() && !b_.attention().empty())
@@ -178,8 +181,7 @@ class TensorWalk {
   /// Rows that begin at another key are those of another window: their tokens are named instead.
   void compare_attention() {
     const AttentionRows &x = a_.attention()[layer_], &y = b_.attention()[layer_];
-    const Elem coarse = elem_of(x) == Elem::bf16 || elem_of(y) == Elem::bf16 ? Elem::bf16 : stored_;
-    const Tolerance allowed = tolerance(coarse);
+    const Tolerance allowed = tolerance(coarser(stored_, coarser(elem_of(x), elem_of(y))));
     DifferenceMeter meter(allowed.row);
     for (std::uint32_t head = 0; head < model().n_q_heads; ++head) {
       for (const Run& run : attention_) {
@@ -227,8 +229,7 @@ class TensorWalk {
 
   void compare_output_weights() {
     const std::uint64_t dim = model().hidden_size;
-    const Elem x = *a_.header().output_elem, y = *b_.header().output_elem;
-    const Tolerance allowed = tolerance(default_tolerance(x) < default_tolerance(y) ? y : x);
+    const Tolerance allowed = tolerance(coarser(*a_.header().output_elem, *b_.header().output_elem));
     DifferenceMeter meter(allowed.row);
     for (std::uint32_t head = 0; head < model().n_q_heads; ++head) {
       x_.resize(model().v_head_dim * dim);

@@ -7,6 +7,11 @@
 
 namespace kvsim {
 
+/// Tasks that n items make, none of more than `per_task`.
+constexpr std::size_t tasks_of(std::size_t n, std::size_t per_task) {
+  return (n + per_task - 1) / per_task;
+}
+
 class Workers {
  public:
   /// 0: as many as the machine has.

@@ -34,7 +34,7 @@ SweepResult result_of(const SweepPoint& point) {
 
 std::vector<SweepResult> sweep(std::span<const SweepPoint> points, unsigned threads) {
   std::vector<SweepResult> results(points.size());
-  const std::size_t tasks = (points.size() + kTaskPoints - 1) / kTaskPoints;
+  const std::size_t tasks = tasks_of(points.size(), kTaskPoints);
   Workers(threads).run(tasks, [&](std::size_t task) {
     const std::size_t end = std::min(points.size(), (task + 1) * kTaskPoints);
     for (std::size_t i = task * kTaskPoints; i < end; ++i) results[i] = result_of(points[i]);

@@ -18,9 +18,6 @@ constexpr std::size_t kRowsAtOnce = vectors == 1 ? 12 : 6;
 // Keys of a partial sum: keeps rounding small, and a stretch of scores in cache.
 constexpr std::size_t kStretch = 256;
 
-std::size_t tasks_of(std::size_t n, std::size_t per_task) {
-  return (n + per_task - 1) / per_task;
-}
 std::size_t rounded_up(std::size_t n) {
   return tasks_of(n, kWide) * kWide;
 }

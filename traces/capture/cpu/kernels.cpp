@@ -12,10 +12,6 @@ namespace {
 constexpr std::uint64_t kTokensPerTask = 32;
 constexpr std::uint64_t kElementsPerTask = 1 << 15;
 
-std::uint64_t tasks_of(std::uint64_t n, std::uint64_t per_task) {
-  return (n + per_task - 1) / per_task;
-}
-
 /// Calls body(first, count) over [0, n) in runs of `per_task`.
 void in_runs(Workers& workers, std::uint64_t n, std::uint64_t per_task,
              const std::function<void(std::uint64_t, std::uint64_t)>& body) {

@@ -22,10 +22,6 @@ constexpr std::size_t kFewTokens = 8;
 constexpr std::size_t kOutputsPerTask = 64;
 constexpr std::size_t kOutputsAtOnce = 4;
 
-std::size_t tasks_of(std::size_t n, std::size_t per_task) {
-  return (n + per_task - 1) / per_task;
-}
-
 const std::byte* stored(const Linear& linear, std::size_t output, std::size_t input) {
   return linear.data + (output * linear.in + input) * elem_bytes(linear.elem);
 }

@@ -32,10 +32,6 @@ constexpr std::size_t kSteps = 8;
 constexpr std::size_t kTokensPerTask = 512;
 constexpr std::size_t kMostPanelsPerTask = 4;
 
-std::size_t tasks_of(std::size_t n, std::size_t per_task) {
-  return (n + per_task - 1) / per_task;
-}
-
 /// Aligned, since a row that straddles two cache lines costs both.
 struct alignas(kTileBytes) Tile {
   std::uint16_t words[kTileWords];

@@ -100,8 +100,7 @@ void* DeviceMemory::allocate(std::uint64_t bytes, std::string_view what) {
     const MemoryState state = device_memory();
     usage_error(std::string(what) + " needs " + bytes_text(bytes) + " on the CUDA device, " +
                     bytes_text(state.free) + " of " + bytes_text(state.total) + " are free",
-                "--device",
-                "Shorten the prompt, lower --max-new-tokens, choose another device, or use --device cpu.");
+                "--device", kLessMemory);
   }
   check(status, "allocating " + std::string(what));
   return data;

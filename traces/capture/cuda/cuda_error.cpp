@@ -35,8 +35,7 @@ void check(cudaError_t status, std::string_view doing) {
       usage_error("no CUDA device was found", kWhere,
                   "Does nvidia-smi list one, and CUDA_VISIBLE_DEVICES let it through? Or use --device cpu.");
     case cudaErrorMemoryAllocation:
-      usage_error("the CUDA device is out of memory, while " + std::string(doing), kWhere,
-                  "Shorten the prompt, lower --max-new-tokens, or use --device cpu.");
+      usage_error("the CUDA device is out of memory, while " + std::string(doing), kWhere, kLessMemory);
     case cudaErrorNoKernelImageForDevice:
     case cudaErrorUnsupportedPtxVersion:
       usage_error("this kvsim holds no code for the CUDA device (" + told + ")", kWhere,

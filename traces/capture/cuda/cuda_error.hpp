@@ -6,6 +6,10 @@
 
 namespace kvsim::capture::cuda {
 
+/// What to do when the device's memory does not suffice.
+inline constexpr std::string_view kLessMemory =
+    "Shorten the prompt, lower --max-new-tokens, choose another device, or use --device cpu.";
+
 /// Throws unless `status` is success; `doing` completes the sentence "... while <doing>". No device, a driver
 /// older than the runtime, memory, no code for the device: Error(usage) with what to do; anything else is
 /// our mistake or a broken device: Error(bug).

@@ -6,6 +6,7 @@
 
 #include "sim/base/error.hpp"
 #include "traces/capture/cuda/cublas_library.hpp"
+#include "traces/capture/cuda/cuda_error.hpp"
 
 namespace kvsim::capture::cuda {
 namespace {
@@ -36,8 +37,7 @@ void check(cublasStatus_t status, const char* doing) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
   const std::string told = std::string("cuBLAS: ") + meaning(status) + " (status " +
                            std::to_string(static_cast<int>(status)) + "), while " + doing;
-  if (status == CUBLAS_STATUS_ALLOC_FAILED)
-    usage_error(told, "--device", "Shorten the prompt, lower --max-new-tokens, or use --device cpu.");
+  if (status == CUBLAS_STATUS_ALLOC_FAILED) usage_error(told, "--device", kLessMemory);
   if (status == CUBLAS_STATUS_NOT_INITIALIZED || status == CUBLAS_STATUS_ARCH_MISMATCH)
     usage_error(told, "--device", "The device may be too old for this cuBLAS, or full. Use another, or cpu.");
   bug(told, "--device");
@@ -53,7 +53,7 @@ constexpr cublasComputeType_t kCompute =
 
 int checked_int(std::uint64_t value) {
   if (value > static_cast<std::uint64_t>(std::numeric_limits<int>::max()))
-    usage_error("a matrix of " + std::to_string(value) + " rows exceeds cuBLAS", "--device",
+    usage_error("a matrix dimension of " + std::to_string(value) + " exceeds cuBLAS", "--device",
                 "Prefill in smaller chunks.");
   return static_cast<int>(value);
 }

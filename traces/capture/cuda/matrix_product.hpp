@@ -46,7 +46,7 @@ class MatrixProduct {
   template <class T>
   void times(const Batch<T, T>& batch);
 
-  /// "cuBLAS 13.1.0, bf16 products accumulated in float32".
+  /// "cuBLAS 13.1.0, no TF32, bf16 accumulated in float32".
   std::string describe() const;
 
  private:
