@@ -18,7 +18,7 @@ sys.path.insert(0, str(SOURCE / "tools"))
 from kvsim_capture import draws  # noqa: E402 - after the path to it
 from kvsim_capture.chat import read_messages, tokenize_chat  # noqa: E402
 from kvsim_capture.row_choice import parse_attention, parse_queries, sampled_positions  # noqa: E402
-from kvsim_capture.sampling import Sampling  # noqa: E402
+from kvsim_capture.sampling import Sampling, sampling_of_generate  # noqa: E402
 from kvsim_capture.token_text import text_flags  # noqa: E402
 from kvsim_capture.token_tree import ROOT, Note, TokenTree  # noqa: E402
 from kvsim_capture.trace_error import TraceError  # noqa: E402
@@ -116,6 +116,12 @@ class Choices(CommandTest):
         np.testing.assert_allclose(shares(temperature=1.0, top_p=0.7), [0, 2 / 7, 5 / 7], atol=0.03)
         with self.assertRaisesRegex(TraceError, "not finite"):
             Sampling().choose(np.array([1, np.nan], np.float32), 0)
+
+    def test_what_generate_goes_by_in_words(self):
+        for options, words in (({"temperature": 0.5}, "greedy"), ({"do_sample": True}, "from the whole distribution"),
+                               ({"do_sample": True, "temperature": 0.5, "top_k": 50, "top_p": 1.0}, "temperature 0.5, top-k 50"),
+                               ({"do_sample": True, "top_k": 0, "top_p": 0.9, "min_p": 0.1}, "top-p 0.9, min-p 0.1")):
+            self.assertEqual(sampling_of_generate(options.get), words)
 
 
 class Tree(CommandTest):

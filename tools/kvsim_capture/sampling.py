@@ -36,3 +36,12 @@ class Sampling:
         last = min(int(np.searchsorted(cumulative, self.top_p * cumulative[-1])), len(ids) - 1)
         draw = uniform01(combine(self.seed, key_of("sampling"), step)) * cumulative[last]
         return int(ids[min(int(np.searchsorted(cumulative[:last + 1], draw, side="right")), last)])
+
+
+def sampling_of_generate(option):
+    """The same words for model.generate(), which chooses its tokens itself; `option(name)`: what it goes by, None if unset."""
+    if not option("do_sample"):
+        return "greedy"
+    off = {"temperature": None, "top_k": 0, "top_p": 1.0, "min_p": None}
+    said = [f"{name.replace('_', '-')} {option(name):g}" for name in off if option(name) not in (None, off[name])]
+    return ", ".join(said) or "from the whole distribution"

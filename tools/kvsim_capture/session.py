@@ -12,6 +12,7 @@ from .column_statistics import ColumnStatistics
 from .model_description import (attention_modules, describe_capture, describe_model, describe_tokenizer, frequencies,
                                 output_weights)
 from .row_choice import parse_attention, parse_queries
+from .sampling import sampling_of_generate
 from .token_text import TokenText
 from .token_tree import ROOT, Note, TokenTree
 from .trace_error import TraceError
@@ -180,7 +181,7 @@ class Session:
         ids = arguments[0] if arguments else options.get("inputs", options.get("input_ids"))
         config = arguments[1] if len(arguments) > 1 else options.get("generation_config") or self._model.generation_config
         self._prompt_length = ids.shape[-1] if torch.is_tensor(ids) else None
-        self._note_sampling(config, options)
+        self._sampling = sampling_of_generate(lambda name: options.get(name, getattr(config, name, None)))
         try:
             result = self._generate(*arguments, **options)
         finally:
@@ -189,16 +190,6 @@ class Session:
         if torch.is_tensor(sequence) and sequence.ndim == 2 and self._chosen is not None:
             self._chosen = (*self._chosen[:2], int(sequence[0, -1]))
         return result
-
-    def _note_sampling(self, config, options):
-        def option(name):
-            return options.get(name, getattr(config, name, None))
-
-        self._sampling = "greedy"
-        if option("do_sample"):
-            usual = {"temperature": None, "top_k": 0, "top_p": 1.0, "min_p": None}
-            self._sampling = ", ".join(f"{name.replace('_', '-')} {option(name):g}" for name, off in usual.items()
-                                       if option(name) not in (None, off)) or "from the whole distribution"
 
     # One forward call.
 
