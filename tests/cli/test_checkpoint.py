@@ -7,7 +7,6 @@ import json
 import os
 import pathlib
 import sys
-import unittest
 
 from torch_python import SKIPPED, require_torch
 

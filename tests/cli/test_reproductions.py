@@ -4,7 +4,6 @@ import csv
 import json
 import re
 import statistics
-import unittest
 
 import kvsim_command
 from kvsim_command import SOURCE, CommandTest
