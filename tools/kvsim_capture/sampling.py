@@ -39,7 +39,7 @@ class Sampling:
 
 
 def sampling_of_generate(option):
-    """The same words for model.generate(), which chooses its tokens itself; `option(name)`: what it goes by, None if unset."""
+    """The same words for model.generate(), which chooses by itself; `option(name)`: what it goes by, None if unset."""
     if not option("do_sample"):
         return "greedy"
     off = {"temperature": None, "top_k": 0, "top_p": 1.0, "min_p": None}
