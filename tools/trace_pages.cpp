@@ -149,12 +149,6 @@ std::string time_text(const PhaseSum& sum) {
 
 constexpr std::array kRoles{"", "system", "user", "assistant", "tool", "document"};
 
-const char* phase_name(trace::Phase phase) {
-  return phase == trace::Phase::prompt   ? "prompt"
-         : phase == trace::Phase::decode ? "decode"
-                                         : "teacher-forced";
-}
-
 /// "0, 2" of the sequences that end with a segment.
 std::string sequences_ending(const Header& header, std::size_t segment) {
   std::string out;

@@ -57,6 +57,10 @@ struct Capture {
 };
 
 enum class Phase : std::uint8_t { prompt = 0, decode = 1, teacher_forced = 2 };
+/// "prompt", "decode" or "teacher-forced".
+constexpr const char* phase_name(Phase phase) {
+  return phase == Phase::prompt ? "prompt" : phase == Phase::decode ? "decode" : "teacher-forced";
+}
 
 /// A contiguous computed span of tokens; what its tokens see is its ancestors' tokens and its own up to
 /// themselves.

@@ -108,10 +108,6 @@ void compare_tokens(const Header& a, const Header& b, HeaderComparison& out) {
                                              std::to_string(n) + " are compared"});
 }
 
-const char* phase_name(Phase phase) {
-  return phase == Phase::prompt ? "prompt" : phase == Phase::decode ? "decode" : "teacher-forced";
-}
-
 /// How the common tokens are cut: replay takes prompts and decode steps from it.
 void compare_segments(const Header& a, const Header& b, HeaderComparison& out) {
   const auto begun = [&](const Header& header) {
