@@ -19,7 +19,7 @@ MIB = 1 << 20
 def capture_bound(tokens):
     """traces/capture/README.md, Memory: bytes that grow with the number of tokens."""
     cache = LAYERS * tokens * (8 * KV_HEADS * DIM + 16 * HEADS)
-    return cache + tokens * (8 * HEADS + 768 * THREADS + 128)
+    return cache + tokens * (8 * HEADS + 256 * THREADS + 128)
 
 
 def replay_bound(tokens, cells):

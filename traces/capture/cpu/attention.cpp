@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <vector>
 
 #include "traces/capture/cpu/kernels.hpp"
 #include "traces/capture/cpu/wide.hpp"

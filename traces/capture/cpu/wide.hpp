@@ -1,11 +1,12 @@
 #pragma once
 /// As many floats as one register of the processor holds, and what the kernels do with them. What is computed
 /// depends on the instruction set compiled for, never on where data lie.
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <utility>
-#include <vector>
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -77,15 +78,24 @@ class WideBuffer {
  public:
   /// At least this many; what an earlier call returned is valid while it suffices.
   float* floats(std::size_t count) {
-    if (lines_.size() * kWide < count) lines_ = std::vector<Line>((count + kWide - 1) / kWide);
-    return reinterpret_cast<float*>(lines_.data());
+    if (size_ < count) {
+      // Half as much again: a context that grows by some tokens would otherwise leave a hole in the heap for
+      // every size it had. The old one goes first, nothing of it is needed.
+      const std::size_t grown = std::max(count, size_ + size_ / 2);
+      size_ = 0;
+      lines_.reset();
+      lines_ = std::make_unique_for_overwrite<Line[]>((grown + kWide - 1) / kWide);
+      size_ = grown;
+    }
+    return reinterpret_cast<float*>(lines_.get());
   }
 
  private:
   struct alignas(kWide * sizeof(float)) Line {
     float lanes[kWide];
   };
-  std::vector<Line> lines_;
+  std::unique_ptr<Line[]> lines_;
+  std::size_t size_ = 0;  // floats
 };
 
 /// The sum of the lanes, as a balanced tree.
