@@ -214,5 +214,5 @@ TEST_CASE("keys come with their norm and the attention of the rows that see them
   }
   CHECK_THROWS_WITH(sim::for_attended_keys(trace::Sequence(without_early_queries(test::random_trace({}))), 1,
                                            progress, [](std::size_t, const sim::AttendedKeys&) {}),
-                    Catch::Contains("from position 0 on"));
+                    Catch::Contains("all 24 prompt tokens"));
 }
