@@ -9,8 +9,8 @@
 #include "sim/base/error.hpp"
 #include "tests/unit/capture/golden_checkpoint.hpp"
 #include "tests/unit/traces/scratch.hpp"
-#include "traces/capture/tokenizers/byte_level.hpp"
 #include "traces/capture/capture.hpp"
+#include "traces/capture/tokenizers/byte_level.hpp"
 #include "traces/reader.hpp"
 
 namespace kvsim::capture {

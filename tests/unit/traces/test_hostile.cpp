@@ -378,9 +378,9 @@ TEST_CASE("shapes that contradict the header") {
 TEST_CASE("everything required is missed when it is gone, by its own name") {
   const Victim intact;
   const auto optional = [](const std::string& path) {
-    for (const char* prefix : {"/text", "/timing", "/tokens/logprob", "/layers/0000/rows",
-                               "/layers/0001/rows", "/layers/0000/wo", "/layers/0001/wo",
-                               "/layers/0000/column", "/layers/0001/column"})
+    for (const char* prefix :
+         {"/text", "/timing", "/tokens/logprob", "/layers/0000/rows", "/layers/0001/rows", "/layers/0000/wo",
+          "/layers/0001/wo", "/layers/0000/column", "/layers/0001/column"})
       if (path == prefix) return true;
     return path == "/timing/layer_ns" || path == "/timing/attn_ns";
   };
