@@ -86,7 +86,8 @@ class GroupReplay {
 
   const UnitFuture& future(std::size_t first_lane, std::size_t n_lanes) {
     auto& known = futures_[{first_lane, n_lanes}];
-    if (!known) known = std::make_unique<UnitFuture>(tensors_, first_lane, n_lanes, decode_block(sequence_));
+    if (!known)
+      known = std::make_unique<UnitFuture>(tensors_, first_lane, n_lanes, prompt_, decode_block(sequence_));
     return *known;
   }
 

@@ -1,5 +1,5 @@
 #pragma once
-/// What oracles are told: a unit's generated tokens, all of them.
+/// What oracles are told: every step of a unit that is measured.
 #include <vector>
 
 #include "policies/api/oracle.hpp"
@@ -9,11 +9,16 @@ namespace kvsim::sim {
 
 class UnitFuture final : public policy::Future {
  public:
-  /// Computes the rows in blocks of `block` steps, those replay measures by. `tensors` hold the queries.
-  UnitFuture(const GroupTensors& tensors, std::size_t first_lane, std::size_t n_lanes, std::size_t block);
+  /// Of the queries from `first_position` to the end of the sequence: the prompt's length, or one less when
+  /// the last prompt row is measured again. Computes the rows in blocks of `block` steps, those replay
+  /// measures by. `tensors` hold the queries.
+  UnitFuture(const GroupTensors& tensors, std::size_t first_lane, std::size_t n_lanes,
+             std::size_t first_position, std::size_t block);
 
-  std::size_t steps() const override { return steps_; }
-  MatrixView attention() const override { return {attention_.data(), steps_, length_, length_}; }
+  std::size_t prompt() const override { return tensors_->sequence().prompt_length(); }
+  std::size_t first_position() const override { return first_; }
+  std::size_t steps() const override { return length_ - first_; }
+  MatrixView attention() const override { return {attention_.data(), steps(), length_, length_}; }
   MatrixView queries(int query_head) const override;
   MatrixView keys(int lane) const override {
     return tensors_->keys(first_lane_ + static_cast<std::size_t>(lane));
@@ -22,7 +27,7 @@ class UnitFuture final : public policy::Future {
 
  private:
   const GroupTensors* tensors_;
-  std::size_t first_lane_, steps_, length_;
+  std::size_t first_lane_, first_, length_;
   std::vector<float> attention_;
 };
 

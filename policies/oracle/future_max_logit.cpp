@@ -23,23 +23,23 @@ class FutureMaxLogit final : public LabelOracle {
 
  private:
   std::vector<double> label(const Future& future, std::size_t horizon) const override {
-    const MatrixView attention = future.attention();
-    std::vector<double> out(attention.cols, -std::numeric_limits<double>::infinity());
+    std::vector<double> out(future.attention().cols, -std::numeric_limits<double>::infinity());
     for (int lane = 0; lane < unit_.n_lanes; ++lane) {
       const std::vector<float> components = transposed(future.keys(lane));
       for (int head = lane * unit_.group; head < (lane + 1) * unit_.group; ++head)
-        raise(out, attention, future.queries(head), components, future.scale(), horizon);
+        raise(out, future, future.queries(head), components, horizon);
     }
     return out;
   }
 
   /// out[j] = max with scale * q_s . k_j over the steps s that see j and lie within its horizon.
-  static void raise(std::vector<double>& out, const MatrixView& attention, const MatrixView& queries,
-                    const std::vector<float>& components, double scale, std::size_t horizon) {
-    const std::size_t n_tokens = attention.cols, prompt = n_tokens - attention.rows;
+  static void raise(std::vector<double>& out, const Future& future, const MatrixView& queries,
+                    const std::vector<float>& components, std::size_t horizon) {
+    const MatrixView attention = future.attention();
+    const std::size_t n_tokens = attention.cols, first = future.first_position();
     std::vector<double> logits(n_tokens);
     for (std::size_t s = 0; s < attention.rows; ++s) {
-      const std::size_t n_earlier = prompt + s;
+      const std::size_t n_earlier = first + s;
       std::fill(logits.begin(), logits.end(), 0.0);
       for (std::size_t d = 0; d < queries.cols; ++d) {
         const auto q = static_cast<double>(queries(s, d));
@@ -47,9 +47,10 @@ class FutureMaxLogit final : public LabelOracle {
         for (std::size_t j = 0; j < n_earlier; ++j) logits[j] += q * static_cast<double>(component[j]);
       }
       for (std::size_t j = 0; j < n_earlier; ++j) {
-        const std::size_t joined = j < prompt ? 0 : j - prompt + 1;  // first step of another token's query
+        const std::size_t joined = j < future.prompt() ? 0 : j - first + 1;  // first step after it
         // No attention at all: a sliding window has passed the token by.
-        if (s - joined < horizon && attention(s, j) > 0) out[j] = std::max(out[j], scale * logits[j]);
+        if (s - joined < horizon && attention(s, j) > 0)
+          out[j] = std::max(out[j], future.scale() * logits[j]);
       }
     }
   }

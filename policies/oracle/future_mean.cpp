@@ -14,14 +14,13 @@ class FutureMean final : public LabelOracle {
 
  private:
   std::vector<double> label(const Future& future, std::size_t horizon) const override {
-    const MatrixView attention = future.attention();
-    const std::size_t n_steps = attention.rows, prompt = attention.cols - n_steps;
-    const MassAhead mass(attention, prompt, horizon);
-    std::vector<double> out(attention.cols, 0.0);
+    const MassAhead mass(future.attention(), future.prompt(), horizon);
+    std::vector<double> out(mass.n_tokens(), 0.0);
     for (std::size_t j = 0; j < out.size(); ++j) {
-      const std::size_t first = j < prompt ? 0 : j - prompt + 1;  // first step of another token's query
-      if (first >= n_steps) continue;
-      out[j] = mass.from_step(first)[j] / static_cast<double>(std::min(horizon, n_steps - first));
+      // The first step after it: the prompt's tokens all have the same.
+      const std::size_t first = j < mass.prompt() ? 0 : j - mass.first() + 1;
+      if (first >= mass.n_steps()) continue;
+      out[j] = mass.from_step(first)[j] / static_cast<double>(std::min(horizon, mass.n_steps() - first));
     }
     return out;
   }

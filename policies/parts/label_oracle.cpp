@@ -41,7 +41,7 @@ LabelOracle::LabelOracle(const Params& params)
 
 void LabelOracle::foresee(const Future& future) {
   labels_ = label(future, horizon_);
-  prompt_ = labels_.size() - future.steps();
+  prompt_ = future.prompt();
 }
 
 Start LabelOracle::start(std::size_t budget) const {

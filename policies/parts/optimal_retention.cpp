@@ -149,11 +149,13 @@ class Departures {
 
 RetentionPlan optimal_retention(const MassAhead& future, std::size_t budget) {
   if (budget == 0) bug("a unit holds at least the token it attends from", "optimal_retention");
-  const std::size_t prompt = future.prompt(), room = budget - 1;  // besides the step's own token
+  // Besides a step's own token. A last prompt row that is measured again has room for one prompt token more,
+  // and one more to choose from: its own.
+  const std::size_t room = budget - 1;
   Departures departures(future);
-  if (future.n_steps() > 0 && prompt > room) departures.begin(prompt - room);
+  if (future.n_steps() > 0 && future.first() > room) departures.begin(future.first() - room);
   for (std::size_t s = 1; s < future.n_steps(); ++s)
-    if (prompt + s > room) departures.add(static_cast<StepIndex>(s));
+    if (future.first() + s > room) departures.add(static_cast<StepIndex>(s));
   return make_plan(future, budget, std::move(departures).take());
 }
 

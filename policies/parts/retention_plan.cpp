@@ -35,9 +35,10 @@ RetentionPlan make_plan(const MassAhead& future, std::size_t budget, std::vector
 double retained_attention(const MatrixView& attention, const RetentionPlan& plan) {
   double sum = 0;
   for (std::size_t s = 0; s < attention.rows; ++s) {
-    const std::span<const float> seen = attention.row(s).first(attention.cols - attention.rows + s + 1);
-    for (std::size_t j = 0; j < seen.size(); ++j)
-      if (plan.until[j] > s) sum += static_cast<double>(seen[j]);
+    const std::size_t own = attention.cols - attention.rows + s;
+    const std::span<const float> seen = attention.row(s).first(own + 1);
+    for (std::size_t j = 0; j <= own; ++j)
+      if (j == own || plan.until[j] > s) sum += static_cast<double>(seen[j]);
   }
   return sum;
 }

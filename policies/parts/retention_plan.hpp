@@ -10,7 +10,7 @@ namespace kvsim::policy {
 
 /// The contract of policies/api/eviction.hpp, played to the end: at most `budget` positions, a token resident
 /// at its own step, a token that finds the unit full takes the slot of one that leaves before its query
-/// attends, nobody returns.
+/// attends, nobody returns. A last prompt row that is measured again finds `kept`, and its own key.
 struct RetentionPlan {
   /// What the prompt leaves: min(budget, prompt) positions, ascending.
   std::vector<Position> kept;
@@ -24,7 +24,8 @@ struct RetentionPlan {
 /// those that leave before step 0, the newest of equals.
 RetentionPlan make_plan(const MassAhead& future, std::size_t budget, std::vector<std::uint32_t> until);
 
-/// Attention on residents, summed over all steps. `attention`: what the plan's MassAhead was made from.
+/// Attention on residents and on every query's own key, summed over all steps. `attention`: what the plan's
+/// MassAhead was made from.
 double retained_attention(const MatrixView& attention, const RetentionPlan& plan);
 
 }  // namespace kvsim::policy

@@ -12,30 +12,34 @@ namespace kvsim::test {
 
 struct Decoding {
   std::size_t prompt, n_steps;
-  std::vector<float> attention;  ///< [n_steps, prompt + n_steps], 0 beyond the query
+  std::vector<float> attention{};  ///< [n_steps, n_tokens()], 0 beyond the query
+  bool again = false;              ///< the first step is the last prompt row, measured again
 
-  std::size_t n_tokens() const { return prompt + n_steps; }
+  std::size_t first() const { return again ? prompt - 1 : prompt; }  ///< position of the first step's query
+  std::size_t n_tokens() const { return first() + n_steps; }
   MatrixView view() const { return {attention.data(), n_steps, n_tokens(), n_tokens()}; }
   float at(std::size_t step, std::size_t token) const { return attention[step * n_tokens() + token]; }
 };
 
 /// Softmax of lasting favourites, passing topics, recency and noise, in multiples of 2^-30: sums are exact in
 /// any order.
-inline Decoding lifelike_rows(std::size_t prompt, std::size_t n_steps, std::uint32_t seed) {
+inline Decoding lifelike_rows(std::size_t prompt, std::size_t n_steps, std::uint32_t seed,
+                              bool again = false) {
   std::mt19937 draw(seed);
   std::normal_distribution<double> normal;
-  Decoding made{prompt, n_steps, std::vector<float>((prompt + n_steps) * n_steps, 0.0F)};
+  Decoding made{.prompt = prompt, .n_steps = n_steps, .again = again};
+  made.attention.assign(n_steps * made.n_tokens(), 0.0F);
   std::vector<double> lasting(made.n_tokens()), topic(made.n_tokens(), 0.0), weight(made.n_tokens());
   for (double& x : lasting) x = normal(draw);
   for (std::size_t s = 0; s < n_steps; ++s) {
     double sum = 0;
-    for (std::size_t j = 0; j <= prompt + s; ++j) {
+    for (std::size_t j = 0; j <= made.first() + s; ++j) {
       topic[j] = normal(draw) > 2 ? 4 : 0.9 * topic[j];
-      const double recency = 3.0 / static_cast<double>(1 + prompt + s - j);
+      const double recency = 3.0 / static_cast<double>(1 + made.first() + s - j);
       weight[j] = std::exp(lasting[j] + topic[j] + recency + normal(draw));
       sum += weight[j];
     }
-    for (std::size_t j = 0; j <= prompt + s; ++j)
+    for (std::size_t j = 0; j <= made.first() + s; ++j)
       made.attention[s * made.n_tokens() + j] =
           static_cast<float>(std::round(0x1p30 * weight[j] / sum) * 0x1p-30);
   }

@@ -5,8 +5,9 @@
 /// One node per step and one per (token, step); `budget` units of flow run along time. A unit enters a
 /// token's chain when the token joins, collects its attention step by step and may return to the time line
 /// after any step. The chain's first arc of a generated token carries a bonus so large that every optimum
-/// takes it: the token is resident at its own step. Successive shortest paths, found by Bellman-Ford with a
-/// queue.
+/// takes it: the token is resident at its own step. A first step that is the last prompt row again has no
+/// such token: what it pays its own key is retained in any case, and no part of the flow. Successive shortest
+/// paths, found by Bellman-Ford with a queue.
 #include <cstddef>
 #include <deque>
 #include <limits>
@@ -20,16 +21,19 @@ class TextbookRetention {
  public:
   TextbookRetention(const MatrixView& attention, std::size_t prompt, std::size_t budget)
       : n_steps_(attention.rows), budget_(budget), bonus_(2.0 * static_cast<double>(n_steps_) + 1) {
+    const std::size_t first = attention.cols - n_steps_;  // position of the first step
+    if (first < prompt) retained_ = static_cast<double>(attention(0, first));
     out_.resize(n_steps_ + 1);
     for (std::size_t s = 0; s < n_steps_; ++s) arc(s, s + 1, budget, 0);
-    for (std::size_t token = 0; token < prompt + n_steps_; ++token) {
-      const std::size_t joins = token < prompt ? 0 : token - prompt;
+    for (std::size_t token = 0; token < attention.cols; ++token) {
+      const std::size_t joins = token < prompt ? 0 : token - first;
+      if (token >= prompt) retained_ -= bonus_;
       std::size_t node = joins;
       for (std::size_t s = joins; s < n_steps_; ++s) {
         out_.emplace_back();
         const std::size_t after = out_.size() - 1;
-        const bool own = token == prompt + s;
-        arc(node, after, 1, -static_cast<double>(attention(s, token)) - (own ? bonus_ : 0));
+        const bool own = token == first + s, free = own && token < prompt;
+        arc(node, after, 1, free ? 0 : -static_cast<double>(attention(s, token)) - (own ? bonus_ : 0));
         arc(after, s + 1, 1, 0);
         node = after;
       }
@@ -40,7 +44,7 @@ class TextbookRetention {
   double solve() {
     double cost = 0;
     for (std::size_t unit = 0; unit < budget_ && n_steps_ > 0; ++unit) cost += push_one();
-    return -cost - bonus_ * static_cast<double>(n_steps_);
+    return retained_ - cost;
   }
 
  private:
@@ -83,8 +87,8 @@ class TextbookRetention {
   }
 
   std::size_t n_steps_, budget_;
-  double bonus_;
-  std::vector<Arc> arcs_;  ///< an arc and its reverse lie next to each other
+  double bonus_, retained_ = 0;  ///< what is retained beside the flow, less every bonus
+  std::vector<Arc> arcs_;        ///< an arc and its reverse lie next to each other
   std::vector<std::vector<std::size_t>> out_;
 };
 

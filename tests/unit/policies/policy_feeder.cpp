@@ -39,18 +39,21 @@ class RunPrompt final : public Prompt {
 
 class RunFuture final : public Future {
  public:
-  explicit RunFuture(const Run& run) : run_(run), mean_(run.decode * run.length()) {
+  RunFuture(const Run& run, std::size_t first_position)
+      : run_(run), first_(first_position), mean_(steps() * run.length()) {
     for (int head = 0; head < run.unit.n_query_heads(); ++head)
-      for (std::size_t s = 0; s < run.decode; ++s)
+      for (std::size_t s = 0; s < steps(); ++s)
         for (std::size_t j = 0; j < run.length(); ++j)
           mean_[s * run.length() + j] +=
-              run.p(head, run.prompt + s, j) / static_cast<float>(run.unit.n_query_heads());
+              run.p(head, first_ + s, j) / static_cast<float>(run.unit.n_query_heads());
   }
-  std::size_t steps() const override { return run_.decode; }
-  MatrixView attention() const override { return {mean_.data(), run_.decode, run_.length(), run_.length()}; }
+  std::size_t prompt() const override { return run_.prompt; }
+  std::size_t first_position() const override { return first_; }
+  std::size_t steps() const override { return run_.length() - first_; }
+  MatrixView attention() const override { return {mean_.data(), steps(), run_.length(), run_.length()}; }
   MatrixView queries(int head) const override {
     const std::vector<float>& all = run_.queries[static_cast<std::size_t>(head)];
-    return {all.data() + run_.prompt * kHeadDim, run_.decode, kHeadDim, kHeadDim};
+    return {all.data() + first_ * kHeadDim, steps(), kHeadDim, kHeadDim};
   }
   MatrixView keys(int lane) const override {
     return {run_.keys[static_cast<std::size_t>(lane)].data(), run_.length(), kHeadDim, kHeadDim};
@@ -59,6 +62,7 @@ class RunFuture final : public Future {
 
  private:
   const Run& run_;
+  std::size_t first_;
   std::vector<float> mean_;
 };
 
@@ -131,10 +135,10 @@ std::vector<Position> sorted(std::vector<Position> positions) {
   return positions;
 }
 
-std::unique_ptr<Eviction> make(const Part& part, const Run& run) {
+std::unique_ptr<Eviction> make(const Part& part, const Run& run, const Feeding& feeding) {
   if (!part.spec->make_oracle) return part.make_eviction(run.unit);
   auto oracle = part.spec->make_oracle(part.params, run.unit);
-  const RunFuture future(run);
+  const RunFuture future(run, feeding.last_row_again ? run.prompt - 1 : run.prompt);
   oracle->foresee(future);
   return oracle;
 }
@@ -230,7 +234,7 @@ void show_prompt(PromptObserver& observer, const Run& run) {
 Fed feed(const Composition& composition, const Run& run, std::size_t budget, const Feeding& feeding) {
   const Part& part = composition.eviction;
   if (part.spec->own_budget) budget = run.length();
-  const auto eviction = make(part, run);
+  const auto eviction = make(part, run, feeding);
   const RunPrompt prompt(run);
   const bool streams = eviction->streams_prompt();
   if (!streams) {

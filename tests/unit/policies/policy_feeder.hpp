@@ -51,9 +51,10 @@ struct Fed {
 };
 
 struct Feeding {
-  std::size_t block_rows = 3;  ///< rows per observed block
-  bool every_row = false;      ///< deliver rows nobody asked for too, as when another policy shares the pass
-  bool columns = false;        ///< column sums of all rows first, and only the rows needed beside them
+  std::size_t block_rows = 3;   ///< rows per observed block
+  bool every_row = false;       ///< deliver rows nobody asked for too, as when another policy shares the pass
+  bool columns = false;         ///< column sums of all rows first, and only the rows needed beside them
+  bool last_row_again = false;  ///< oracles foresee the last prompt row as a first step
 };
 
 /// The rows it asks for, then the finished prompt.
