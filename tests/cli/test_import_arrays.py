@@ -105,6 +105,17 @@ class ImportArrays(CommandTest):
             row.pop("trace")
         self.assertEqual(*results)
 
+    def test_values_that_begin_with_a_minus_sign(self):
+        self.makes(self.npz("w.npz"), *self.told, "--window", "-1,20,-1,8", "-o", "w.h5")
+        with h5py.File(self.folder / "w.h5") as file:
+            self.assertEqual(file["model/layer_window"][...].tolist(), [-1, 20, -1, 8])
+        for option, value, what in (("--window", "-1,20", "2 windows for 4 layers"), ("--window", "-2,20", "is no window"),
+                                    ("--scale", "-1e3", "is not a number"), ("--softcap", "-.5e1", "is not a number"),
+                                    ("--vocab-size", "-1,000", "is not a whole number")):
+            with self.subTest(option, value=value):
+                self.refused(3 if "layers" in what else 2, what, "w.npz", *self.told, option, value)
+        self.refused(2, "unknown option -w", "w.npz", *self.told, "-w", "8")
+
     def test_npz_by_layer(self):
         self.makes(self.npz("a.npz"), *self.told, "-o", "a.h5")
         self.same_run("run.h5", "a.h5")

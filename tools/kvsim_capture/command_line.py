@@ -16,6 +16,8 @@ class Parser(argparse.ArgumentParser):
         super().__init__(prog=name, description=description, allow_abbrev=False,
                          formatter_class=argparse.RawDescriptionHelpFormatter)
         self._examples = examples
+        # No option begins with a digit, so what does is a value: -1,20 and -1e3 too, as argparse has it from Python 3.14 on.
+        self._negative_number_matcher = re.compile(r"-\.?[0-9]")
 
     def format_help(self):
         return self._examples + "\n" + super().format_help()
