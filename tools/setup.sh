@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# Installs what kvsim needs on Debian 12 and is not there yet. Does nothing, and needs no root, when all is present.
+# Installs what kvsim needs on Debian 12 and is not there yet, and the packages named as arguments. Does nothing, and
+# needs no root, when all is present.
 set -euo pipefail
 
 packages=(g++ cmake ninja-build git
           libboost-json1.81-dev libhdf5-dev libeigen3-dev libtbb-dev libicu-dev libcli11-dev libssl-dev
-          libboost-context1.81-dev libsentencepiece-dev gnuplot-nox catch2 python3 python3-h5py python3-numpy python3-pandas python3-matplotlib)
+          libboost-context1.81-dev libsentencepiece-dev gnuplot-nox catch2 python3 python3-h5py python3-numpy python3-pandas python3-matplotlib
+          "$@")
 
 missing=()
 for package in "${packages[@]}"; do

@@ -10,7 +10,8 @@ def require_torch():
     """Runs the calling script again with that interpreter, or ends it as skipped."""
     python = os.environ.get("KVSIM_TORCH_PYTHON")
     if not python:
-        print("skipped: KVSIM_TORCH_PYTHON names no Python with torch, transformers and h5py")
+        print("skipped: KVSIM_TORCH_PYTHON names no Python with torch, transformers and h5py. To have it: "
+              "export KVSIM_TORCH_PYTHON=$(tools/python_env.sh)")
         sys.exit(SKIPPED)
     if os.environ.get("KVSIM_TORCH_RUNNING") != "1":
         # Threads that spin while they wait would slow down whatever else is tested beside.

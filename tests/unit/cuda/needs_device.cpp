@@ -14,7 +14,7 @@ constexpr int kSkipped = 77;  // what tests/CMakeLists.txt calls SKIP_RETURN_COD
   try {
     return open_device(0);
   } catch (const Error& error) {
-    std::printf("SKIPPED: %s\n", error.what());
+    std::printf("skipped: %s\n", error.what());
     std::exit(kSkipped);
   }
 }();
