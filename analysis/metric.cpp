@@ -7,8 +7,19 @@ namespace kvsim::analysis {
 
 const std::vector<Metric>& metrics() {
   static const std::vector<Metric> all = {
+      {"evidence_loss", "evidence loss", "share", Better::lower, true},
+      {"peak_loss", "peak loss", "share", Better::lower, true},
       {"attention_loss", "attention loss", "share", Better::lower, true},
       {"output_error", "output error", "ratio", Better::lower, false},
+      {"projected_output_error", "output error after projection", "ratio", Better::lower, false},
+      {"evidence_held", "evidence held", "share", Better::higher, true},
+      {"evidence_nowhere", "evidence held in no lane", "share", Better::lower, true},
+      {"output_cosine", "cosine of outputs", "ratio", Better::higher, false},
+      {"projected_output_cosine", "cosine of outputs after projection", "ratio", Better::higher, false},
+      {"peak_loss_weighted", "peak loss, rows weighted by their peak", "share", Better::lower, true},
+      {"peak_loss_low", "peak loss, lower threshold", "share", Better::lower, true},
+      {"peak_loss_by_head", "peak loss, mean over heads", "share", Better::lower, true},
+      {"peak_loss_output", "peak loss times output error", "ratio", Better::lower, false},
       {"r", "importance retained", "share", Better::higher, true},
       {"isr", "importance retained per bit", "share per bit", Better::higher, true},
       {"oracle_cosine", "cosine to the per-step ideal", "ratio", Better::higher, false},
@@ -16,6 +27,7 @@ const std::vector<Metric>& metrics() {
       {"r_oracle", "importance the best set retains", "share", Better::neither, true},
       {"kept_tokens", "tokens held after the prompt", "tokens per lane", Better::neither, false},
       {"held_tokens", "tokens held at the end", "tokens per lane", Better::neither, false},
+      {"evicted_tokens", "tokens evicted", "tokens per lane", Better::neither, false},
       {"kept_bytes", "bytes held after the prompt", "bytes", Better::neither, false},
   };
   return all;

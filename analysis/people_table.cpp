@@ -33,15 +33,17 @@ bool differs(const std::vector<Row>& rows, Get get) {
 }
 
 /// What is compared with what when the best policy is looked for.
-using Contest =
-    std::tuple<std::string, std::string, std::optional<std::uint32_t>, std::optional<std::uint32_t>>;
+using Contest = std::tuple<std::string, std::string, std::string, std::optional<std::uint32_t>,
+                           std::optional<std::uint32_t>>;
 Contest contest_of(const Row& row) {
-  return {row.trace, row.budget, row.layer, row.head};
+  return {row.trace, row.cut, row.budget, row.layer, row.head};
 }
 
 /// Lower is better; undefined for rows out of competition: skipped, not bound to a budget, or not a policy.
+/// Where evidence is marked, what is lost of it decides: it predicts answers, which attention loss does not.
 std::optional<double> badness(const Row& row) {
   if (row.own_budget || row.oracle) return {};
+  if (row.evidence_loss) return row.evidence_loss;
   if (row.attention_loss) return row.attention_loss;
   if (row.r) return -*row.r;
   return {};
@@ -77,11 +79,13 @@ struct Courses {
 
 Courses courses_of(const std::vector<Row>& rows) {
   Courses out;
+  const Row* before = nullptr;
   for (const Row& row : rows) {
-    if (row.step == 1U) {
+    if (before == nullptr || *row.step <= *before->step) {
       out.rows.push_back(row);
       out.losses.emplace_back();
     }
+    before = &row;
     if (row.attention_loss) out.losses.back().push_back(*row.attention_loss);
   }
   for (std::size_t i = 0; i < out.rows.size(); ++i)
@@ -122,7 +126,9 @@ class PeopleTable {
 
   void print(std::ostream& out) {
     fill();
-    if (!several_traces_ && !rows_.empty()) out << "trace " << rows_.front().trace << "\n\n";
+    if (!several_traces_ && !rows_.empty())
+      out << "trace " << rows_.front().trace
+          << (rows_.front().cut.empty() ? "" : ", cut " + cut_text(rows_.front())) << "\n\n";
     table_.print_head(out);
     for (const std::string& budget : budgets_) print_group(out, budget);
     print_notes(out);
@@ -130,6 +136,15 @@ class PeopleTable {
 
  private:
   const std::string& label(const Row& row) const { return labels_.at(row.params); }
+  /// Where the cut is, and what stands before the context and so is known to every policy.
+  static std::string cut_text(const Row& row) {
+    std::string out = row.cut;
+    if (row.cut == "prompt") out += " (all of the prompt is known to the policy)";
+    if (row.cut == "question") out += " (the question is not known to the policy)";
+    if (row.cut != "prompt" && row.instruction_before.value_or(0) > 0)
+      out += ", instruction of " + std::to_string(*row.instruction_before) + " tokens before the context";
+    return out;
+  }
   static bool by_layer(Scope scope) { return scope == Scope::layer || scope == Scope::head; }
 
   void fill() {
@@ -146,11 +161,36 @@ class PeopleTable {
     for (std::size_t i = 0; i < rows_.size(); ++i) table_.add_row(fields(i));
   }
 
+  /// A number of a row and what stands above it.
+  struct MetricColumn {
+    const char* heading;
+    std::optional<double> (*get)(const Row&);
+    bool always = true;  ///< or only where some row has it
+  };
+  static const std::vector<MetricColumn>& metric_columns() {
+    static const std::vector<MetricColumn> all = {
+        {"evidence loss", [](const Row& row) { return row.evidence_loss; }, false},
+        {"evidence held", [](const Row& row) { return row.evidence_held; }, false},
+        {"peak loss", [](const Row& row) { return row.peak_loss; }, false},
+        {"attention loss", [](const Row& row) { return row.attention_loss; }},
+        {"loss oracle", [](const Row& row) { return row.attention_loss_oracle; }},
+        {"over oracle", [](const Row& row) { return row.excess_loss(); }},
+        {"output error", [](const Row& row) { return row.output_error; }},
+        {"r", [](const Row& row) { return row.r; }},
+        {"r oracle", [](const Row& row) { return row.r_oracle; }},
+        {"isr", [](const Row& row) { return row.isr; }}};
+    return all;
+  }
+
   void add_metric_columns() {
-    for (const char* heading : {"r", "r oracle", "isr", "attention loss", "loss oracle", "over oracle",
-                                "output error", "kept tokens"}) {
-      table_.add_column(heading, Align::point);
+    for (const MetricColumn& column : metric_columns()) {
+      if (!column.always && std::none_of(rows_.begin(), rows_.end(),
+                                         [&](const Row& row) { return column.get(row).has_value(); }))
+        continue;
+      shown_.push_back(column);
+      table_.add_column(column.heading, Align::point);
     }
+    table_.add_column("kept tokens", Align::point);
     table_.add_column("kept size", Align::right);
     if (!priced_) return;
     table_.add_column("cache at end", Align::right);
@@ -188,11 +228,7 @@ class PeopleTable {
   }
 
   void append_metrics(std::vector<std::string>& out, const Row& row) const {
-    for (const std::optional<double>& number :
-         {row.r, row.r_oracle, row.isr, row.attention_loss, row.attention_loss_oracle, row.excess_loss(),
-          row.output_error}) {
-      out.push_back(rounded(number));
-    }
+    for (const MetricColumn& column : shown_) out.push_back(rounded(column.get(row)));
     out.push_back(tokens(row.kept_tokens));
     out.push_back(row.kept_bytes ? bytes_text(*row.kept_bytes) : "-");
     if (!priced_) return;
@@ -222,7 +258,12 @@ class PeopleTable {
       if (std::find(notes.begin(), notes.end(), text) == notes.end()) notes.push_back(text);
     };
     if (std::find(won_.begin(), won_.end(), true) != won_.end())
-      note("* loses least of the policies that have a budget");
+      note(shown_.empty() || std::string_view(shown_.front().heading) != "evidence loss"
+               ? "* loses least of the policies that have a budget"
+               : "* loses least of the evidence, of the policies that have a budget");
+    for (const Row& row : rows_)
+      if (!row.own_budget && row.evicted_tokens == 0.0)
+        note(label(row) + " at " + row.budget + " never evicted");
     for (const Row& row : rows_)
       if (!row.skipped.empty())
         note("skipped: " + (several_traces_ ? row.trace + ", " : "") + label(row) + " at " + row.budget +
@@ -231,7 +272,7 @@ class PeopleTable {
       if (row.oracle) note(label(row) + " knows the future: a bound, not a policy");
     note_appending(note);
     if (!steps_.empty())
-      note("attention loss at decode steps; every step, and the least that can be lost: --format csv");
+      note("attention loss at measured steps; every step, and the least that can be lost: --format csv");
     if (labels_.size() > kMostSpelledOut)
       note("every value of every parameter: kvsim policy show NAME, or --format json");
     else
@@ -264,6 +305,7 @@ class PeopleTable {
   const std::map<std::string, std::string> labels_;  ///< by params
   bool tokens_differ_ = false;      ///< some budget means another number of tokens in another row
   std::vector<std::size_t> steps_;  ///< that have a column
+  std::vector<MetricColumn> shown_;
   TextTable table_;
 };
 

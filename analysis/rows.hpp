@@ -13,7 +13,7 @@
 namespace kvsim::analysis {
 
 /// What a row speaks of: the whole model, a layer, one lane (a layer's KV head), or the whole model at one
-/// decode step.
+/// measured step.
 enum class Scope { all, layer, head, step };
 const char* scope_name(Scope scope);
 /// Rows of scope step that a result may have: every step is kept, so long runs under many cells would be
@@ -28,15 +28,22 @@ struct Row {
   std::optional<double> allotted_tokens;  ///< mean of what the allocation gave; the prompt if it never evicts
   Scope scope = Scope::all;
   std::optional<std::uint32_t> layer, head;  ///< null above their scope
+  std::string cut{};  ///< where the prompt ends for the policy: prompt, question or a position
+  std::optional<double> evidence_loss{}, evidence_held{}, evidence_nowhere{}, peak_loss{};
   std::optional<double> r, r_oracle, isr;
   std::optional<double> attention_loss, attention_loss_oracle, output_error;
   std::optional<double> kept_tokens;
   std::optional<std::uint64_t> kept_bytes;
   std::optional<double> oracle_cosine;
-  std::string workload;               ///< kind of prompt, as the trace says; empty: not known
-  std::uint64_t seed = 0;             ///< of random policies
-  std::optional<std::uint64_t> step;  ///< decode step, from 1; null but at scope step
-  std::optional<double> held_tokens;  ///< positions held at the last decode step, mean over lanes
+  std::string workload;                    ///< kind of prompt, as the trace says; empty: not known
+  std::uint64_t seed = 0;                  ///< of random policies
+  std::optional<std::uint64_t> step;       ///< 0: the last prompt row, asked again; null but at scope step
+  std::optional<double> held_tokens;       ///< positions held at the last step, mean over lanes
+  std::optional<double> evicted_tokens{};  ///< positions before the last step's that are not, mean over lanes
+  std::optional<double> output_cosine{}, projected_output_error{}, projected_output_cosine{};
+  std::optional<double> peak_loss_weighted{}, peak_loss_low{}, peak_loss_by_head{}, peak_loss_output{};
+  std::optional<double> kept_special{}, kept_context{}, kept_question{}, kept_template{};
+  std::optional<std::uint64_t> instruction_before{};
   // Keys of rows that were priced for a machine only:
   std::string machine{};  ///< empty: they were not
   std::optional<std::uint64_t> cache_bytes{}, peak_bytes{};

@@ -18,6 +18,9 @@ void write_json(std::ostream& out, const std::vector<Row>& rows, const Inputs& i
       << "    \"budgets\": " << json_list(inputs.budgets) << ",\n"
       << "    \"scope\": " << json_string(scope_name(inputs.scope)) << ",\n"
       << "    \"seed\": " << inputs.seed;
+  if (!inputs.importance.empty())
+    out << ",\n    \"importance\": " << json_string(inputs.importance)
+        << ",\n    \"peak\": " << json_string(inputs.peak);
   if (!inputs.machine.empty())
     out << ",\n    \"machine\": " << json_string(inputs.machine)
         << ",\n    \"model\": " << json_string(inputs.model);
@@ -52,7 +55,7 @@ std::string json_trace(const Inputs::TraceId& trace) {
   return "{\"trace\": " + json_string(trace.name) + ", \"content_sha256\": " +
          (trace.content_sha256.empty() ? "null" : json_string(trace.content_sha256)) +
          ", \"prompt\": " + std::to_string(trace.prompt) + ", \"decode\": " + std::to_string(trace.decode) +
-         '}';
+         (trace.cut.empty() ? "" : ", \"cut\": " + json_string(trace.cut)) + '}';
 }
 
 void write_rows(std::ostream& out, Format format, const std::vector<Row>& rows, const Inputs& inputs) {

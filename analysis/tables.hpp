@@ -19,22 +19,24 @@ Format parse_format(std::string_view name);
 extern const char* const kOpenLoopNote;
 
 /// Number of the json document's shape; grows when a key changes or goes.
-inline constexpr int kSchemaVersion = 1;
+inline constexpr int kSchemaVersion = 2;
 
 /// What the results are a pure function of; the `inputs` of the json document.
 struct Inputs {
   struct TraceId {
     std::string name, content_sha256;  ///< hash empty: not known
     std::uint64_t prompt = 0, decode = 0;
+    std::string cut{};  ///< where the prompt ends; empty: nothing was replayed
   };
   std::vector<TraceId> traces;
   std::vector<std::string> policies, budgets;
   Scope scope = Scope::all;
   std::uint64_t seed = 0;
-  std::string machine{}, model{};  ///< that rows were priced for; empty: they were not
+  std::string importance{}, peak{};  ///< rules of sim::Request; empty: nothing was replayed
+  std::string machine{}, model{};    ///< that rows were priced for; empty: they were not
 };
 
-/// {"trace": ..., "content_sha256": ..., "prompt": ..., "decode": ...}.
+/// {"trace": ..., "content_sha256": ..., "prompt": ..., "decode": ..., "cut": ...}.
 std::string json_trace(const Inputs::TraceId& trace);
 
 /// Failures of `out` are the caller's to look for.

@@ -28,7 +28,8 @@ void CachedUnit::start(std::size_t cell, std::size_t budget, bool log) {
   const std::size_t capacity = budget + family_->eviction->overshoot();
   check_kept(start.keep, family_->streams ? 0 : std::min(capacity, prompt));
   const std::size_t most = start.decoder ? std::min(capacity, length) : start.keep.size() + (length - prompt);
-  cells_.push_back({cell, budget, capacity, ResidentSet(start.keep, most, log), std::move(start.decoder)});
+  cells_.push_back(
+      {cell, budget, capacity, ResidentSet(start.keep, most, length, log), std::move(start.decoder)});
 }
 
 void CachedUnit::admit(UnitCell& cell, std::size_t position, std::uint32_t step) {
@@ -45,6 +46,18 @@ void CachedUnit::admit(UnitCell& cell, std::size_t position, std::uint32_t step)
     check_victims(position, slots.size(), full);
   }
   cell.own_slot = cell.residents.join(victims_, token, step);
+  cell.own = token;
+  cell.attended = cell.residents.slots();
+}
+
+void CachedUnit::ask_again(UnitCell& cell, std::size_t position) {
+  cell.own = static_cast<Position>(position);
+  cell.attended = cell.residents.slots();
+  cell.held_own_at_cut = cell.residents.holds(cell.own);
+  if (cell.held_own_at_cut) return;
+  cell.with_own.assign(cell.attended.begin(), cell.attended.end());
+  cell.with_own.push_back(cell.own);
+  cell.attended = cell.with_own;
 }
 
 void CachedUnit::show(UnitCell& cell, std::size_t position, const RowBlock& rows) {

@@ -17,8 +17,16 @@ struct UnitCell {
   std::size_t capacity = 0;  ///< most that a query may attend while a decoder manages the unit
   ResidentSet residents;
   std::unique_ptr<policy::Decoder> decoder{};
-  std::size_t own_slot = 0;         ///< of the token that joined last
-  std::vector<std::size_t> held{};  ///< residents at each step of the present block
+  std::size_t own_slot = 0;  ///< of the token that joined last
+  /// What the present step's query attends: the residents, and its own token. They are the same but at step
+  /// 0, where the last prompt token is asked again although the policy may not have kept it.
+  std::span<const policy::Position> attended{};
+  policy::Position own = 0;                  ///< token of the present step
+  bool held_own_at_cut = true;               ///< the residents after the prompt include its last token
+  std::vector<policy::Position> with_own{};  ///< storage of `attended` where they do not
+  std::vector<std::size_t> held{};           ///< positions attended at each step of the present block
+
+  bool attends(policy::Position position) const { return position == own || residents.holds(position); }
 };
 
 class CachedUnit {
@@ -43,6 +51,8 @@ class CachedUnit {
   void start(std::size_t cell, std::size_t budget, bool log);
   /// The token at `position` joins; somebody leaves if the decoder says so. `step`: 0 within the prompt.
   void admit(UnitCell& cell, std::size_t position, std::uint32_t step);
+  /// Step 0: the last prompt token's query attends once more. Nobody leaves, nothing joins.
+  void ask_again(UnitCell& cell, std::size_t position);
   /// The decoder sees what its residents got of the row of the token that just joined. `rows` must hold its
   /// position if the family needs decode rows.
   void show(UnitCell& cell, std::size_t position, const RowBlock& rows);

@@ -91,9 +91,7 @@ std::span<const std::uint8_t> GroupTensors::PromptView::classes() const {
 
 MatrixView GroupTensors::PromptView::output_weights(int query_head) const {
   if (all_->output_weights_.empty()) return Prompt::output_weights(query_head);
-  const trace::Model& model = all_->sequence_->model();
-  const std::size_t hidden = model.hidden_size, dim = all_->value_dim_;
-  return {all_->output_weights_.data() + at(query_head, model.group()) * dim * hidden, dim, hidden, hidden};
+  return all_->output_weights(at(query_head, all_->sequence_->model().group()));
 }
 
 }  // namespace kvsim::sim

@@ -29,6 +29,11 @@ class GroupTensors {
   MatrixView keys(std::size_t lane) const { return rows(keys_, lane, key_dim_); }
   MatrixView values(std::size_t lane) const { return rows(values_, lane, value_dim_); }
   MatrixView queries(std::size_t query_head) const { return rows(queries_, query_head, key_dim_); }
+  /// [value_dim, hidden]: a query head's share of the output projection, with Needs::output_weights.
+  MatrixView output_weights(std::size_t query_head) const {
+    const std::size_t hidden = sequence_->model().hidden_size;
+    return {output_weights_.data() + query_head * value_dim_ * hidden, value_dim_, hidden, hidden};
+  }
   /// One token's own rows over lanes (query heads) [first, first + n); empty without Needs::queries.
   MatrixView token_keys(std::size_t first, std::size_t n, std::size_t position) const {
     return token(keys_, first, n, position, key_dim_);

@@ -1,12 +1,10 @@
 #pragma once
-/// What a block of queries computes over the positions each of several cells held: sum over held j of a(j)
-/// v_j.
+/// What a block of queries computes over the positions one cell held: o' = sum over held j of a(j) v_j,
+/// divided by sum over held j of a(j), beside o = sum over all j of a(j) v_j.
 ///
-/// Cells of one family differ in their budget only, so most positions are held by a run of them for the whole
-/// block. Positions held by the same cells are summed once, in one GEMM, and the sum is added to each of
-/// those cells: the work is that of the largest cell and not of all of them together. Positions that came or
-/// went within the block, and those held by rare combinations of cells, are summed per cell, with zeros where
-/// they were not held.
+/// The sums run over what the cell held, or over what it had dropped if that is less (in positions, and not
+/// nearly all of a row's attention), in order of position: which of the two, and every rounding, depends on
+/// the cell alone and not on the cells it is replayed with.
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -16,8 +14,8 @@
 
 namespace kvsim::sim {
 
-/// Rows of consecutive decode steps, the steps repeated for each query head: row r is of step first_step + r
-/// % n_steps.
+/// Rows of consecutive steps, the steps repeated for each query head: row r is of step first_step + r %
+/// n_steps.
 struct AttendedBlock {
   MatrixView attention;  ///< [positions, heads * n_steps]: full rows, transposed
   MatrixView values;     ///< [positions, dim]
@@ -26,29 +24,29 @@ struct AttendedBlock {
 
 class HeldOutputs {
  public:
-  /// out[cell] becomes [heads * n_steps, dim] row-major. `stays[cell]`: at most one that spans the whole
-  /// block per position; stays outside the block must not be among them.
-  void compute(const AttendedBlock& block, std::span<const std::span<const Residency>> stays,
-               std::vector<std::vector<float>>& out);
+  /// The block's own outputs; once before the cells.
+  void begin(const AttendedBlock& block);
+  /// [heads * n_steps, dim] row-major: o.
+  std::span<const float> whole() const { return whole_; }
+  /// `out` becomes o' - o, shaped alike; o' is 0 where the cell held nothing that is attended. `stays`: those
+  /// that reach into the block, at most one per position.
+  void difference(const AttendedBlock& block, std::span<const Residency> stays, std::vector<float>& out);
 
  private:
-  /// A position and the steps of the block, counted from 0, at which it was held.
+  /// Steps of the block, counted from 0, at which a position was held: [from, to).
   struct Held {
-    std::int32_t position;
-    std::uint32_t from, to;
+    std::uint32_t from = 0, to = 0;
   };
-  std::uint64_t holders_of(const Held& held) const {
-    return holders_[static_cast<std::size_t>(held.position)];
-  }
-  void sort_positions(const AttendedBlock& block, std::span<const std::span<const Residency>> stays);
-  /// sum_ = sum over `held` of a v at the steps it was held.
-  void sum_over(const AttendedBlock& block, std::span<const Held> held);
+  /// sums_ are of what was dropped, and in some row that is nearly everything.
+  bool little_is_left(std::size_t dim) const;
+  /// sums_ = sums over `positions_` of a (v, 1), at the steps of held_ or at all others.
+  void sum(const AttendedBlock& block, bool held);
 
-  std::vector<std::uint64_t>
-      holders_;               ///< per position, bit c: cell c of the batch held it for the whole block
-  std::vector<Held> shared_;  ///< positions with holders, equal holders together
-  std::vector<std::vector<Held>> loose_;  ///< per cell, what it does not share
-  std::vector<float> rows_, values_, sum_;
+  std::vector<float> whole_;  ///< divided by its mass
+  std::vector<float> mass_;   ///< [heads * n_steps], of whole rows: 1 up to rounding
+  std::vector<Held> held_;    ///< per position
+  std::vector<std::int32_t> positions_;
+  std::vector<float> rows_, values_, sums_;
 };
 
 }  // namespace kvsim::sim

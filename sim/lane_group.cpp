@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <optional>
 
 #include "policies/parts/window_importance.hpp"
+#include "sim/importance_rule.hpp"
 #include "sim/lane_measures.hpp"
 #include "sim/prompt_pass.hpp"
 #include "sim/unit_future.hpp"
@@ -24,10 +26,22 @@ std::size_t decode_block(const trace::Sequence& sequence) {
 }
 
 /// Rows of the metric's importance w, if the trace has them.
-std::size_t importance_rows(const trace::Sequence& sequence) {
+std::size_t importance_rows(const trace::Sequence& sequence, const ImportanceRule& rule) {
   const std::size_t prompt = sequence.prompt_length();
-  const std::size_t wanted = std::min(policy::WindowImportance(1).prompt_rows(), prompt);
+  const std::size_t wanted = std::min(rule.rows, prompt);
   return sequence.first_query() <= prompt - wanted ? wanted : 0;
+}
+
+MeasureRules measure_rules(const trace::Sequence& sequence, const Request& request) {
+  MeasureRules rules;
+  rules.prompt = sequence.prompt_length();
+  rules.group = sequence.model().group();
+  rules.peak = request.peak;
+  rules.each_step = request.each_step;
+  for (std::uint64_t position = 0; position < sequence.length(); ++position)
+    if (sequence.flags(position) & trace::kFlagEvidence)
+      rules.evidence.push_back(static_cast<policy::Position>(position));
+  return rules;
 }
 
 class GroupReplay {
@@ -41,21 +55,18 @@ class GroupReplay {
         outcome_(outcome),
         progress_(progress),
         prompt_(sequence.prompt_length()),
-        decode_(sequence.decode_length()),
+        importance_rows_(importance_rows(sequence, request.importance)),
         tensors_(sequence, group, plan.needs),
-        measures_(request.each_step) {}
+        rules_(measure_rules(sequence, request)) {}
 
   void run() {
     make_units();
     rank_prompt();
     stream_prompt();
-    for (std::size_t lane = 0; lane < group_.n_lanes; ++lane) {
-      measured_.push_back(measured(lane));
-      measure_importance(importance(lane), measured_[lane]);
-    }
+    begin_measures();
     const std::size_t block = decode_block(sequence_);
-    for (std::size_t first = 0; first < decode_; first += block)
-      decode(first, std::min(block, decode_ - first));
+    for (std::size_t first = sequence_.first_measured(); first < sequence_.length(); first += block)
+      decode(first, std::min<std::size_t>(block, sequence_.length() - first));
     if (request_.decisions) record_decisions();
   }
 
@@ -87,18 +98,20 @@ class GroupReplay {
   const UnitFuture& future(std::size_t first_lane, std::size_t n_lanes) {
     auto& known = futures_[{first_lane, n_lanes}];
     if (!known)
-      known = std::make_unique<UnitFuture>(tensors_, first_lane, n_lanes, prompt_, decode_block(sequence_));
+      known = std::make_unique<UnitFuture>(tensors_, first_lane, n_lanes, sequence_.first_measured(),
+                                           decode_block(sequence_));
     return *known;
   }
 
   /// Everybody who ranks the prompt at once sees it; then all start.
   void rank_prompt() {
     for (std::size_t lane = 0; lane < group_.n_lanes; ++lane)
-      importance_.emplace_back(static_cast<int>(sequence_.model().group()));
+      importance_.emplace_back(static_cast<int>(sequence_.model().group()), request_.importance.rows,
+                               request_.importance.pooling);
     std::vector<Watcher> watchers;
-    if (const std::size_t rows = importance_rows(sequence_))
+    if (importance_rows_ > 0)
       for (std::size_t lane = 0; lane < group_.n_lanes; ++lane)
-        watchers.push_back({&importance_[lane], lane, 1, {rows}});
+        watchers.push_back({&importance_[lane], lane, 1, {importance_rows_}});
     for (CachedUnit& unit : units_)
       if (!unit.family().viewing.empty())
         watchers.push_back({&unit.eviction(), unit.first_lane(), unit.n_lanes(), unit.family().viewing});
@@ -139,59 +152,84 @@ class GroupReplay {
   }
 
   std::vector<double> importance(std::size_t lane) {
-    if (importance_rows(sequence_) == 0) return {};
+    if (importance_rows_ == 0) return {};
     importance_[lane].finish_prompt(GroupTensors::PromptView(tensors_, lane));
     return importance_[lane].values();
   }
 
   /// The cells of one lane, and where their numbers go.
-  std::vector<MeasuredFamily> measured(std::size_t lane) {
-    std::vector<MeasuredFamily> out;
+  MeasuredCells measured(std::size_t lane) {
+    MeasuredCells out;
     for (CachedUnit& unit : units_) {
       if (!unit.covers(lane)) continue;
-      MeasuredFamily& family = out.emplace_back();
       for (UnitCell& cell : unit.cells())
-        family.push_back({&cell, &outcome_.cells[cell.cell].lanes[lane_index(lane)]});
-      if (request_.each_step)
-        for (const MeasuredCell& measured : family) measured.out->each_step.reserve(decode_);
+        out.push_back({&cell, &outcome_.cells[cell.cell].lanes[lane_index(lane)]});
     }
+    if (request_.each_step)
+      for (const MeasuredCell& measured : out) measured.out->each_step.reserve(sequence_.measured_length());
     return out;
   }
 
-  /// Decode steps first .. first + n - 1, counted from 0.
+  void begin_measures() {
+    std::vector<std::optional<PromptSegment>> segments(prompt_);
+    for (std::size_t position = 0; position < prompt_; ++position)
+      segments[position] = segment_of(sequence_, position);
+    for (std::size_t lane = 0; lane < group_.n_lanes; ++lane) {
+      const MeasuredCells cells = measured(lane);
+      measure_kept(segments, importance(lane), cells);
+      measures_.emplace_back(rules_, cells);
+      if (lane > 0 || !sequence_.source().has_output_weights()) continue;
+      std::vector<LayerOutcome*> layers;
+      for (const MeasuredCell& measured : cells)
+        layers.push_back(&outcome_.cells[measured.cell->cell].layers[group_.layer]);
+      projected_.emplace(tensors_, std::move(layers));
+    }
+  }
+
+  /// Measures positions first .. first + n - 1.
   void decode(std::size_t first, std::size_t n) {
     progress_.check();
-    rows_.compute(tensors_, prompt_ + first, n);
+    rows_.compute(tensors_, first, n);
     for (CachedUnit& unit : units_)
       for (UnitCell& cell : unit.cells()) {
         cell.residents.begin_block();
         cell.held.assign(n, 0);
       }
+    const auto step_of = [&](std::size_t position) {
+      return static_cast<std::uint32_t>(position + 1 - prompt_);
+    };
     for (std::size_t s = 0; s < n; ++s) {
-      const std::size_t position = prompt_ + first + s;
+      const std::size_t position = first + s;
       for (CachedUnit& unit : units_)
         for (UnitCell& cell : unit.cells()) {
-          unit.admit(cell, position, static_cast<std::uint32_t>(first + s + 1));
-          cell.held[s] = cell.residents.slots().size();
+          if (position < prompt_)
+            unit.ask_again(cell, position);
+          else
+            unit.admit(cell, position, step_of(position));
+          cell.held[s] = cell.attended.size();
         }
-      for (std::size_t lane = 0; lane < group_.n_lanes; ++lane)
-        measures_.attention(rows_, lane, s, measured_[lane]);
+      for (std::size_t lane = 0; lane < group_.n_lanes; ++lane) measures_[lane].attention(rows_, lane, s);
+      if (position < prompt_) continue;
       for (CachedUnit& unit : units_)
         for (UnitCell& cell : unit.cells())
           if (cell.decoder) unit.show(cell, position, rows_);
     }
+    if (projected_) projected_->begin(n);
     for (std::size_t lane = 0; lane < group_.n_lanes; ++lane)
-      measures_.outputs(rows_, lane, static_cast<std::uint32_t>(first + 1), tensors_.values(lane),
-                        measured_[lane]);
+      measures_[lane].outputs(rows_, lane, step_of(first), tensors_.values(lane),
+                              projected_ ? &*projected_ : nullptr);
+    if (projected_) projected_->end();
     progress_.advance(n * group_.n_lanes * sequence_.model().group());
   }
 
   void record_decisions() {
-    for (std::size_t lane = 0; lane < group_.n_lanes; ++lane)
-      for (const MeasuredFamily& family : measured_[lane])
-        for (const MeasuredCell& measured : family)
-          outcome_.cells[measured.cell->cell].residency[lane_index(lane)] =
-              measured.cell->residents.history(static_cast<std::uint32_t>(decode_ + 1));
+    for (CachedUnit& unit : units_)
+      for (const UnitCell& cell : unit.cells()) {
+        const std::vector<Residency> history =
+            cell.residents.history(static_cast<std::uint32_t>(sequence_.decode_length() + 1));
+        for (std::size_t lane = unit.first_lane(); lane < unit.first_lane() + unit.n_lanes(); ++lane)
+          outcome_.cells[cell.cell].residency[lane_index(lane)] = history;
+      }
   }
 
   const trace::Sequence& sequence_;
@@ -200,15 +238,16 @@ class GroupReplay {
   const LaneGroup group_;
   Outcome& outcome_;
   Progress& progress_;
-  const std::size_t prompt_, decode_;
+  const std::size_t prompt_, importance_rows_;
   const GroupTensors tensors_;
   std::vector<CachedUnit> units_;
-  std::vector<std::vector<MeasuredFamily>> measured_;  ///< per lane
 
   std::vector<policy::WindowImportance> importance_;  ///< per lane
   std::map<std::pair<std::size_t, std::size_t>, std::unique_ptr<UnitFuture>> futures_;
   RowBlock rows_;  ///< of the present block of steps
-  LaneMeasures measures_;
+  const MeasureRules rules_;
+  std::vector<LaneMeasures> measures_;         ///< per lane
+  std::optional<ProjectedOutputs> projected_;  ///< of a layer's lanes, where the trace has output weights
 };
 
 /// An oracle's rows, and what it derives from them in double.
@@ -222,15 +261,17 @@ void replay_lane_group(const trace::Sequence& sequence, const Request& request, 
   GroupReplay(sequence, request, plan, group, outcome, progress).run();
 }
 
-std::uint64_t group_work(const trace::Sequence& sequence, const Plan& plan, LaneGroup group) {
-  std::size_t ranked = importance_rows(sequence), streamed = 0;
+std::uint64_t group_work(const trace::Sequence& sequence, const Request& request, const Plan& plan,
+                         LaneGroup group) {
+  std::size_t ranked = importance_rows(sequence, request.importance), streamed = 0;
   for (const Family& family : plan.families) {
     if (family.streams)
       streamed = sequence.prompt_length();
     else
       ranked = std::max(ranked, family.viewing.rows);
   }
-  const std::uint64_t rows = sequence.length() - first_prompt_row(sequence, ranked) + streamed;
+  const std::uint64_t prompt_rows = sequence.prompt_length() - first_prompt_row(sequence, ranked);
+  const std::uint64_t rows = prompt_rows + streamed + sequence.measured_length();
   return std::uint64_t{group.n_lanes} * sequence.model().group() * rows;
 }
 
@@ -244,11 +285,15 @@ std::uint64_t group_bytes(const trace::Sequence& sequence, const Plan& plan, std
   for (const Family& family : plan.families) {
     if (family.streams && family.needs.decode_rows) prompt_rows = kPromptBlock * length * heads;
     if (family.eviction->spec->make_oracle)
-      futures += length * sequence.decode_length() * (family.layer_unit ? 1 : n_lanes) * kFutureFloats;
+      futures += length * sequence.measured_length() * (family.layer_unit ? 1 : n_lanes) * kFutureFloats;
   }
-  // Decode rows of all heads, and a copy of one lane's.
-  const std::uint64_t decode_rows = decode_block(sequence) * length * (heads + model.group());
-  return (tensors + std::max({prompt_rows + futures, decode_rows})) * sizeof(float);
+  // Decode rows of all heads; one lane's once more by position, and with its values as a cell held them.
+  const std::uint64_t block = decode_block(sequence);
+  std::uint64_t decode_rows =
+      block * length * (heads + 2 * std::uint64_t{model.group()}) + length * (model.v_head_dim + 1);
+  if (sequence.source().has_output_weights())
+    decode_rows += (plan.cells.size() + 2) * block * model.hidden_size;
+  return (tensors + std::max(prompt_rows + futures, decode_rows)) * sizeof(float);
 }
 
 }  // namespace kvsim::sim

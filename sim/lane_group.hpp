@@ -6,7 +6,7 @@
 ///   for blocks of prompt rows:   compute them once; every family that ranks the prompt observes
 ///   every family ranks; every cell takes its prompt's positions
 ///   for blocks of prompt rows:   once more for the families that take the prompt token by token
-///   for blocks of decode steps:  compute the rows once
+///   for blocks of measured steps:  compute the rows once
 ///     for every step and cell:   who leaves, the token joins, measure against the true row, the policy
 ///                                observes
 ///     for every cell:            the block's outputs over what was held, one GEMM
@@ -25,7 +25,8 @@ void replay_lane_group(const trace::Sequence& sequence, const Request& request, 
                        LaneGroup group, Outcome& outcome, Progress& progress);
 
 /// Query rows a group computes, prompt and decode: the unit of progress.
-std::uint64_t group_work(const trace::Sequence& sequence, const Plan& plan, LaneGroup group);
+std::uint64_t group_work(const trace::Sequence& sequence, const Request& request, const Plan& plan,
+                         LaneGroup group);
 
 /// Most bytes a group of so many lanes holds at once, besides what policies hold.
 std::uint64_t group_bytes(const trace::Sequence& sequence, const Plan& plan, std::uint32_t n_lanes);

@@ -5,6 +5,7 @@
 
 #include "sim/attention_rows.hpp"
 #include "sim/largest_sums.hpp"
+#include "sim/output_distance.hpp"
 
 namespace kvsim::sim {
 namespace {
@@ -57,112 +58,167 @@ HeldAttention held_attention(const float* row, std::span<const Position> slots, 
 
 }  // namespace
 
-void measure_importance(const std::vector<double>& w, const std::vector<MeasuredFamily>& families) {
+void measure_kept(const std::vector<std::optional<PromptSegment>>& segments, const std::vector<double>& w,
+                  const MeasuredCells& cells) {
   const std::vector<double> best = largest_sums(w);
-  for (const MeasuredFamily& family : families)
-    for (const auto& [cell, out] : family) {
-      out->budget_tokens = cell->budget;
-      out->kept_tokens = out->held_at_end = cell->residents.slots().size();
-      out->candidates = w.size();
-      out->importance = best.back();
-      for (const Position position : cell->residents.slots()) {
-        if (static_cast<std::size_t>(position) >= w.size()) continue;
-        out->kept_candidates += 1;
-        out->importance_kept += w[static_cast<std::size_t>(position)];
-      }
-      out->importance_oracle = best[out->kept_candidates];
-      // The same numbers in another order: all of it is all of it.
-      if (out->kept_candidates == w.size()) out->importance_kept = out->importance;
+  for (const auto& [cell, out] : cells) {
+    out->budget_tokens = cell->budget;
+    out->kept_tokens = out->held_at_end = cell->residents.slots().size();
+    for (const Position position : cell->residents.slots())
+      if (const auto segment = segments[static_cast<std::size_t>(position)])
+        out->kept_of[static_cast<std::size_t>(*segment)] += 1;
+    out->candidates = w.size();
+    out->importance = best.back();
+    for (const Position position : cell->residents.slots()) {
+      if (static_cast<std::size_t>(position) >= w.size()) continue;
+      out->kept_candidates += 1;
+      out->importance_kept += w[static_cast<std::size_t>(position)];
     }
+    out->importance_oracle = best[out->kept_candidates];
+    // The same numbers in another order: all of it is all of it.
+    if (out->kept_candidates == w.size()) out->importance_kept = out->importance;
+  }
 }
 
-void LaneMeasures::attention(const RowBlock& rows, std::size_t lane, std::size_t s,
-                             const std::vector<MeasuredFamily>& families) {
-  const std::size_t group = rows.lane(lane).rows / rows.size(), seen = rows.first() + s + 1;
+LaneMeasures::LaneMeasures(const MeasureRules& rules, MeasuredCells cells)
+    : rules_(rules), cells_(std::move(cells)), peak_dropped_(cells_.size()) {
+  for (const auto& [cell, out] : cells_) {
+    out->peak.heads.resize(rules_.group);
+    out->holds_evidence.resize(rules_.evidence.size());
+  }
+}
+
+void LaneMeasures::attention(const RowBlock& rows, std::size_t lane, std::size_t s) {
+  const std::size_t seen = rows.first() + s + 1;
   mean_row_.assign(rows.row(lane, 0, s), rows.row(lane, 0, s) + seen);
-  for (std::size_t g = 1; g < group; ++g) {
+  for (std::size_t g = 1; g < rules_.group; ++g) {
     const float* other = rows.row(lane, g, s);
     for (std::size_t j = 0; j < seen; ++j) mean_row_[j] += other[j];
   }
+  total_ = 0;
+  for (const float a : mean_row_) total_ += a;
+  lost(s, seen);
+  if (!rules_.evidence.empty()) evidence(s, seen);
+  peaks(rows, lane, s);
+}
+
+void LaneMeasures::lost(std::size_t s, std::size_t seen) {
   counts_.clear();
-  for (const MeasuredFamily& family : families)
-    for (const MeasuredCell& measured : family) counts_.push_back(measured.cell->held[s]);
+  for (const MeasuredCell& measured : cells_) counts_.push_back(measured.cell->held[s]);
   std::sort(counts_.begin(), counts_.end());
   counts_.erase(std::unique(counts_.begin(), counts_.end()), counts_.end());
   best_.resize(counts_.size());
   selection_ = mean_row_;
   largest_entries(selection_, counts_, best_);
 
-  double total = 0;
-  for (const float a : mean_row_) total += a;
-  for (const MeasuredFamily& family : families)
-    for (const auto& [cell, out] : family) {
-      out->steps += 1;
-      out->held_at_end = cell->held[s];
-      if (cell->held[s] == seen) {  // nothing dropped: no loss, exactly
-        out->oracle_cosine += 1;
-        if (each_step_) out->each_step.push_back({0, 0, seen});
-        continue;
-      }
-      const auto index = std::lower_bound(counts_.begin(), counts_.end(), cell->held[s]) - counts_.begin();
-      const LargestEntries& best = best_[static_cast<std::size_t>(index)];
-      const HeldAttention held = held_attention(mean_row_.data(), cell->residents.slots(), best);
-      const double loss = std::max(0.0, 1.0 - held.sum / total);
-      const double least = std::max(0.0, 1.0 - best.share);
-      out->attention_loss += loss;
-      out->attention_loss_oracle += least;
-      out->oracle_cosine += held.cosine;
-      if (each_step_) out->each_step.push_back({loss, least, cell->held[s]});
+  for (const auto& [cell, out] : cells_) {
+    out->steps += 1;
+    out->held_at_end = cell->residents.slots().size();
+    if (cell->held[s] == seen) {  // nothing dropped: no loss, exactly
+      out->oracle_cosine += 1;
+      if (rules_.each_step) out->each_step.push_back({0, 0, seen});
+      continue;
     }
+    const auto index = std::lower_bound(counts_.begin(), counts_.end(), cell->held[s]) - counts_.begin();
+    const LargestEntries& best = best_[static_cast<std::size_t>(index)];
+    const HeldAttention held = held_attention(mean_row_.data(), cell->attended, best);
+    const double loss = std::max(0.0, 1.0 - held.sum / total_);
+    const double least = std::max(0.0, 1.0 - best.share);
+    out->attention_loss += loss;
+    out->attention_loss_oracle += least;
+    out->oracle_cosine += held.cosine;
+    if (rules_.each_step) out->each_step.push_back({loss, least, cell->held[s]});
+  }
+}
+
+void LaneMeasures::evidence(std::size_t s, std::size_t seen) {
+  const auto end =
+      std::lower_bound(rules_.evidence.begin(), rules_.evidence.end(), static_cast<Position>(seen));
+  const std::span<const Position> positions(rules_.evidence.begin(), end);
+  double paid = 0;
+  for (const Position position : positions) paid += mean_row_[static_cast<std::size_t>(position)];
+  for (const auto& [cell, out] : cells_) {
+    PaidAttention at_step{paid / total_, 0};
+    if (cell->held[s] < seen)
+      for (const Position position : positions)
+        if (!cell->attends(position)) at_step.dropped += mean_row_[static_cast<std::size_t>(position)];
+    at_step.dropped /= total_;
+    out->evidence += at_step;
+    if (rules_.each_step) out->each_step.back().evidence = at_step;
+    for (std::size_t i = 0; i < positions.size(); ++i)
+      out->holds_evidence[i] = cell->residents.holds(positions[i]) ? 1 : 0;
+  }
+}
+
+void LaneMeasures::peaks(const RowBlock& rows, std::size_t lane, std::size_t s) {
+  const std::size_t seen = rows.first() + s + 1;
+  if (s == 0)
+    for (std::vector<float>& dropped : peak_dropped_) dropped.assign(rules_.group * rows.size(), 0.0F);
+  for (std::size_t g = 0; g < rules_.group; ++g) {
+    const std::span<const float> row(rows.row(lane, g, s), seen);
+    find_peak(rules_.peak, row, rules_.prompt, peak_);
+    if (peak_.positions.empty()) continue;
+    const bool counts = peak_.best >= rules_.peak.threshold;
+    for (std::size_t c = 0; c < cells_.size(); ++c) {
+      const auto& [cell, out] = cells_[c];
+      PaidAttention paid{peak_.paid, 0};
+      if (cell->held[s] < seen)
+        for (const Position position : peak_.positions)
+          if (!cell->attends(position)) paid.dropped += row[static_cast<std::size_t>(position)];
+      out->peak.low += paid;
+      if (!counts) continue;
+      out->peak.plain += paid;
+      out->peak.heads[g] += paid;
+      out->peak.weighted += {peak_.best * paid.paid, peak_.best * paid.dropped};
+      peak_dropped_[c][g * rows.size() + s] = static_cast<float>(paid.dropped);
+    }
+  }
 }
 
 void LaneMeasures::outputs(const RowBlock& rows, std::size_t lane, std::uint32_t first_step,
-                           MatrixView values, const std::vector<MeasuredFamily>& families) {
+                           MatrixView values, ProjectedOutputs* projected) {
   const MatrixView attended = rows.lane(lane);
-  const std::size_t n = rows.size(), group = attended.rows / n, dim = values.cols;
+  const std::size_t n = rows.size(), dim = values.cols;
   const MatrixView seen_values{values.data, rows.width(), dim, values.stride};
-  output_.resize(attended.rows * dim);
-  multiply(attended, seen_values, output_.data());
   by_position_.resize(attended.rows * rows.width());
   transpose(attended, by_position_.data());
   const AttendedBlock block{{by_position_.data(), rows.width(), attended.rows, attended.rows},
                             seen_values,
                             first_step,
                             static_cast<std::uint32_t>(n)};
+  held_outputs_.begin(block);
+  if (projected) projected->add_whole(lane, held_outputs_.whole());
   const auto all = [&](std::size_t s) { return rows.first() + s + 1; };  // positions before and at step s
-  for (const MeasuredFamily& family : families) {
-    stays_.clear();
-    dropping_.clear();
-    for (const MeasuredCell& measured : family) {
-      // A cell that holds everything at its first and last step of the block dropped nothing in between.
-      const std::vector<std::size_t>& held = measured.cell->held;
-      if (held[0] == all(0) && held[n - 1] == all(n - 1)) continue;
-      dropping_.push_back(measured);
-      stays_.push_back(measured.cell->residents.stays());
+  for (std::size_t c = 0; c < cells_.size(); ++c) {
+    const auto& [cell, out] = cells_[c];
+    // A cell that holds everything at its first and last step of the block dropped nothing in between.
+    if (cell->held[0] == all(0) && cell->held[n - 1] == all(n - 1)) {
+      out->output_cosine += static_cast<double>(n);
+      continue;
     }
-    if (dropping_.empty()) continue;
-    held_outputs_.compute(block, stays_, kept_output_);
-    for (std::size_t c = 0; c < dropping_.size(); ++c)
-      for (std::size_t s = 0; s < n; ++s) {
-        if (dropping_[c].cell->held[s] == all(s)) continue;
-        double errors = 0;
-        for (std::size_t g = 0; g < group; ++g)
-          errors += relative_error(kept_output_[c], (g * n + s) * dim, dim);
-        dropping_[c].out->output_error += errors / static_cast<double>(group);
+    stays_.assign(cell->residents.stays().begin(), cell->residents.stays().end());
+    // At step 0 a query has its own key, whether or not the policy kept it.
+    const auto own = static_cast<Position>(rows.first());
+    if (first_step == 0 && !cell->held_own_at_cut) stays_.push_back({own, 0, 1});
+    held_outputs_.difference(block, stays_, difference_);
+    for (std::size_t s = 0; s < n; ++s) {
+      const bool dropped_nothing = cell->held[s] == all(s);
+      double errors = 0, cosines = 0;
+      for (std::size_t g = 0; g < rules_.group; ++g) {
+        const std::size_t r = g * n + s;
+        if (dropped_nothing)
+          std::fill_n(difference_.begin() + static_cast<std::ptrdiff_t>(r * dim), dim, 0.0F);
+        const OutputDistance distance =
+            output_distance(held_outputs_.whole().data() + r * dim, difference_.data() + r * dim, dim);
+        errors += distance.error;
+        cosines += distance.cosine;
+        out->peak.dropped_times_error += peak_dropped_[c][r] * distance.error;
       }
+      out->output_error += errors / static_cast<double>(rules_.group);
+      out->output_cosine += cosines / static_cast<double>(rules_.group);
+    }
+    if (projected) projected->add_difference(c, lane, difference_);
   }
-}
-
-double LaneMeasures::relative_error(const std::vector<float>& kept, std::size_t offset,
-                                    std::size_t dim) const {
-  double dropped = 0, whole = 0;
-  for (std::size_t c = offset; c < offset + dim; ++c) {
-    const double difference = static_cast<double>(output_[c]) - kept[c];
-    dropped += difference * difference;
-    whole += static_cast<double>(output_[c]) * output_[c];
-  }
-  if (whole == 0) return dropped == 0 ? 0 : 1;
-  return std::sqrt(dropped / whole);
 }
 
 }  // namespace kvsim::sim

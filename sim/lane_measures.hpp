@@ -1,10 +1,12 @@
 #pragma once
 /// What a lane's cells lose, measured against the recorded run: the numbers of LaneOutcome.
-#include <functional>
+#include <optional>
 #include <vector>
 
 #include "sim/cached_unit.hpp"
 #include "sim/held_outputs.hpp"
+#include "sim/peak_attention.hpp"
+#include "sim/projected_outputs.hpp"
 #include "sim/step_oracle.hpp"
 
 namespace kvsim::sim {
@@ -14,37 +16,54 @@ struct MeasuredCell {
   UnitCell* cell = nullptr;
   LaneOutcome* out = nullptr;
 };
-/// Cells of one family in one lane.
-using MeasuredFamily = std::vector<MeasuredCell>;
+/// The cells of one lane; in the same order in every lane of a group.
+using MeasuredCells = std::vector<MeasuredCell>;
 
-/// R of what each cell holds after the prompt, and the best that any choice of as many positions could reach.
-/// `w`: importance of the lane's positions (policies/parts/window_importance.hpp); empty if there is none.
-void measure_importance(const std::vector<double>& w, const std::vector<MeasuredFamily>& families);
+/// What each cell holds after the prompt: of which segments (of each prompt position), its R, and the best R
+/// that any choice of as many positions could reach. `w`: importance of the lane's positions
+/// (policies/parts/window_importance.hpp); empty if there is none.
+void measure_kept(const std::vector<std::optional<PromptSegment>>& segments, const std::vector<double>& w,
+                  const MeasuredCells& cells);
 
+/// What is the same for all lanes of a run.
+struct MeasureRules {
+  std::size_t prompt = 0;  ///< P
+  std::size_t group = 1;   ///< query heads per lane
+  PeakRule peak{};
+  std::vector<policy::Position> evidence{};  ///< positions, ascending
+  bool each_step = false;                    ///< attention() appends every step by itself, too
+};
+
+/// One lane's, block after block of steps.
 class LaneMeasures {
  public:
-  /// `each_step`: attention() appends every step by itself, too.
-  explicit LaneMeasures(bool each_step) : each_step_(each_step) {}
-  /// Attention lost at one step, and by the best set of each cell's size. UnitCell::held of the step counts.
-  void attention(const RowBlock& rows, std::size_t lane, std::size_t step_of_block,
-                 const std::vector<MeasuredFamily>& families);
-  /// What the block's outputs lose: o - sum over held positions of a v, against o. `first_step`: of the
-  /// block, as ResidentSet counts them. `values`: the lane's.
+  LaneMeasures(const MeasureRules& rules, MeasuredCells cells);
+
+  /// Attention lost at one step, and by the best set of each cell's size. UnitCell::attended is the step's.
+  void attention(const RowBlock& rows, std::size_t lane, std::size_t step_of_block);
+  /// How far the block's outputs are from the full cache's. `first_step`: of the block, as ResidentSet counts
+  /// them. `values`: the lane's. Outputs are handed on to `projected`, if there is one.
   void outputs(const RowBlock& rows, std::size_t lane, std::uint32_t first_step, MatrixView values,
-               const std::vector<MeasuredFamily>& families);
+               ProjectedOutputs* projected);
 
  private:
-  double relative_error(const std::vector<float>& kept, std::size_t offset, std::size_t dim) const;
+  /// The attention of one step's row, over all query heads.
+  void lost(std::size_t s, std::size_t seen);
+  void peaks(const RowBlock& rows, std::size_t lane, std::size_t s);
+  void evidence(std::size_t s, std::size_t seen);
 
-  const bool each_step_;
+  const MeasureRules& rules_;
+  MeasuredCells cells_;
+  std::vector<std::vector<float>> peak_dropped_;  ///< per cell [group * steps of the block]: attention on
+                                                  ///< dropped peaks, PeakRule::threshold
   // Scratch.
-  std::vector<float> mean_row_, selection_, by_position_, output_;
+  std::vector<float> mean_row_, selection_, by_position_, difference_;
+  double total_ = 0;  ///< sum of mean_row_
   std::vector<std::size_t> counts_;
   std::vector<LargestEntries> best_;
-  std::vector<MeasuredCell> dropping_;
-  std::vector<std::span<const Residency>> stays_;
-  std::vector<std::vector<float>> kept_output_;
+  std::vector<Residency> stays_;
   HeldOutputs held_outputs_;
+  Peak peak_;
 };
 
 }  // namespace kvsim::sim

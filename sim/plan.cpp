@@ -97,6 +97,23 @@ std::vector<std::size_t> lane_budgets(const trace::Sequence& sequence, const pol
   return budgets;
 }
 
+/// Replay answers every query from the first measured one on.
+void require_measured_queries(const trace::Sequence& sequence) {
+  if (sequence.first_query() <= sequence.first_measured()) return;
+  const std::string& where = sequence.source().name();
+  if (sequence.first_query() > sequence.recorded_prompt_length())
+    input_error("does not store the query of every generated token", where,
+                "Replay answers each of them: capture again with --queries all or --queries window:W.");
+  usage_error("stores queries from position " + std::to_string(sequence.first_query()) + " on; cut " +
+                  sequence.cut().text() + " needs those from " + std::to_string(sequence.first_measured()) +
+                  " on",
+              where,
+              "Capture again with --queries all, or window:W with W reaching back that far" +
+                  std::string(sequence.first_query() < sequence.length()
+                                  ? "; or cut at " + std::to_string(sequence.first_query()) + "."
+                                  : "."));
+}
+
 }  // namespace
 
 policy::Unit unit_of(const trace::Model& model, std::uint32_t layer, std::uint32_t first_head,
@@ -138,9 +155,7 @@ Plan outline(const trace::Sequence& sequence, const Request& request) {
   if (model.logit_softcap != 0)
     input_error("records a model with logit soft-capping, which replay does not compute yet",
                 sequence.source().name());
-  if (sequence.first_query() > sequence.prompt_length())
-    input_error("does not store the query of every generated token", sequence.source().name(),
-                "Replay answers each of them: capture again with --queries all or --queries window:W.");
+  require_measured_queries(sequence);
 
   Plan plan;
   std::map<std::string, std::size_t> family_of;
@@ -168,6 +183,8 @@ Plan outline(const trace::Sequence& sequence, const Request& request) {
       out.skipped = error.what();
     }
   }
+  // Output errors are measured after the projection, too, which takes all heads of a layer together.
+  if (sequence.source().has_output_weights()) plan.layer_groups = plan.needs.output_weights = true;
   return plan;
 }
 

@@ -8,6 +8,19 @@
 #include "sim/survey.hpp"
 
 namespace kvsim::sim {
+namespace {
+
+void describe_tokens(const trace::Sequence& sequence, Outcome& outcome) {
+  for (std::uint64_t position = 0; position < sequence.length(); ++position) {
+    outcome.evidence_tokens += sequence.flags(position) & trace::kFlagEvidence ? 1 : 0;
+    if (position >= sequence.prompt_length()) continue;
+    if (const auto segment = segment_of(sequence, position))
+      outcome.segment_tokens[static_cast<std::size_t>(*segment)] += 1;
+  }
+}
+
+}  // namespace
+
 Outcome replay(const trace::Sequence& sequence, const Request& request, Progress& progress) {
   Workers workers(request.threads);
   const trace::Model& model = sequence.model();
@@ -15,7 +28,7 @@ Outcome replay(const trace::Sequence& sequence, const Request& request, Progress
   const std::vector<LaneGroup> groups = lane_groups(model, plan.layer_groups);
   Survey survey(sequence, request, plan);
   std::uint64_t work = survey.work();
-  for (const LaneGroup& group : groups) work += group_work(sequence, plan, group);
+  for (const LaneGroup& group : groups) work += group_work(sequence, request, plan, group);
   progress.total.store(work, std::memory_order_relaxed);
   survey.run(workers, progress);
   split_budgets(sequence, request, survey, plan);
@@ -23,6 +36,10 @@ Outcome replay(const trace::Sequence& sequence, const Request& request, Progress
   Outcome outcome;
   outcome.prompt = sequence.prompt_length();
   outcome.decode = sequence.decode_length();
+  outcome.first_step = sequence.first_measured() < sequence.prompt_length() ? 0 : 1;
+  outcome.cut = sequence.cut().text();
+  outcome.instruction_before = sequence.instruction_before();
+  describe_tokens(sequence, outcome);
   outcome.n_layers = model.n_layers;
   outcome.n_kv_heads = model.n_kv_heads;
   outcome.token_bytes = token_bytes(sequence);
@@ -34,6 +51,7 @@ Outcome replay(const trace::Sequence& sequence, const Request& request, Progress
     out.budget_tokens = cell.budget_tokens;
     if (!cell.skipped.empty()) continue;
     out.lanes.resize(lanes);
+    if (sequence.source().has_output_weights()) out.layers.resize(model.n_layers);
     if (request.decisions) out.residency.resize(lanes);
   }
 
@@ -49,7 +67,7 @@ std::uint64_t estimate_bytes(const trace::Sequence& sequence, const Request& req
   const Plan plan = outline(sequence, request);
   const std::vector<LaneGroup> groups = lane_groups(sequence.model(), plan.layer_groups);
   const std::uint64_t lanes = std::uint64_t{sequence.model().n_layers} * sequence.model().n_kv_heads;
-  const std::uint64_t steps = request.each_step ? sequence.decode_length() : 0;
+  const std::uint64_t steps = request.each_step ? sequence.measured_length() : 0;
   return std::min<std::size_t>(Workers(request.threads).threads(), groups.size()) *
              group_bytes(sequence, plan, groups.front().n_lanes) +
          request.cells.size() * lanes * steps * sizeof(StepOutcome);

@@ -10,6 +10,9 @@
 #include "policies/api/composition.hpp"
 #include "sim/base/progress.hpp"
 #include "sim/budget.hpp"
+#include "sim/importance_rule.hpp"
+#include "sim/peak_attention.hpp"
+#include "sim/prompt_segments.hpp"
 #include "traces/sequence.hpp"
 
 namespace kvsim::sim {
@@ -25,59 +28,102 @@ struct Request {
   std::uint64_t seed = 0;
   unsigned threads = 0;                    ///< 0: as many as the machine has. Never changes a result.
   bool decisions = false;                  ///< record residency intervals
-  bool each_step = false;                  ///< record every decode step by itself, too
+  bool each_step = false;                  ///< record every measured step by itself, too
+  ImportanceRule importance;               ///< the w behind R, R_avg and ISR
+  PeakRule peak;                           ///< which rows count for peak loss
   const policy::Tables* tables = nullptr;  ///< where file parameters of policies lead; may be null
 };
 
-/// One decode step of one lane.
-struct StepOutcome {
-  double attention_loss = 0, attention_loss_oracle = 0;  ///< as summed in LaneOutcome
-  std::uint64_t held = 0;                                ///< positions held, the step's own token included
+/// Attention that was paid to some keys, and the part of it that fell on keys no longer held.
+struct PaidAttention {
+  double paid = 0, dropped = 0;
+
+  PaidAttention& operator+=(const PaidAttention& other) {
+    paid += other.paid;
+    dropped += other.dropped;
+    return *this;
+  }
 };
 
-/// What one lane did under one cell. Sums, so that scopes above are sums too; metrics.hpp of analysis
-/// divides.
+/// One measured step of one lane.
+struct StepOutcome {
+  double attention_loss = 0, attention_loss_oracle = 0;  ///< as summed in LaneOutcome
+  std::uint64_t held = 0;  ///< positions attended, the step's own token included
+  PaidAttention evidence{};
+};
+
+/// Peak loss and its relatives (sim/peak_attention.hpp), over all counted rows of a lane.
+struct PeakOutcome {
+  PaidAttention plain;                 ///< rows that reach PeakRule::threshold
+  PaidAttention weighted;              ///< the same, every row times its peak
+  PaidAttention low;                   ///< rows that reach PeakRule::low
+  double dropped_times_error = 0;      ///< of `plain`: sum of dropped times the row's output error
+  std::vector<PaidAttention> heads{};  ///< [group]: `plain` by query head
+};
+
+/// What one lane did under one cell. Sums, so that scopes above are sums too; rows.hpp of analysis divides.
 struct LaneOutcome {
   std::uint64_t budget_tokens = 0;  ///< what the allocation gave the lane
   std::uint64_t kept_tokens = 0;    ///< positions held after the prompt
   std::uint64_t held_at_end = 0;    ///< positions held at the last step
-  // Importance (XKV's w: last 8 prompt rows, average pooling 7, positions before those rows), mean over the
-  // lane's query heads.
+  SegmentCounts kept_of{};          ///< of kept_tokens, by what kind of token they are
+  // Importance (XKV's w: last 8 prompt rows, average pooling 7, positions before those rows, unless
+  // Request::importance says otherwise), mean over the lane's query heads.
   std::uint64_t candidates = 0;       ///< M, positions that have a w
   std::uint64_t kept_candidates = 0;  ///< n of R(n): held positions that have a w
   double importance = 0;              ///< sum of w
   double importance_kept = 0;         ///< sum of w over held positions
   double importance_oracle = 0;       ///< sum of the kept_candidates largest w
-  // Decode steps, true rows averaged over the lane's query heads.
+  // Measured steps, true rows averaged over the lane's query heads.
   std::uint64_t steps = 0;
   double attention_loss = 0;         ///< sum over steps of 1 - retained mass
   double attention_loss_oracle = 0;  ///< the same for the per-step best set of the same size
   double oracle_cosine = 0;          ///< sum over steps of the cosine of what is held to that best set
-  double output_error = 0;  ///< sum over steps of the mean over query heads of |sum over dropped a v| / |o|
+  PaidAttention evidence{};          ///< attention on evidence tokens, over steps
+  std::vector<std::uint8_t> holds_evidence{};  ///< [evidence tokens]: held at the last step, 0 or 1
+  // Measured steps, every query head by itself.
+  PeakOutcome peak{};
+  double output_error = 0;   ///< sum over steps of the mean over query heads of |o' - o| / |o|, where the
+                             ///< compressed cache computes o' instead of o
+  double output_cosine = 0;  ///< the same of the cosine of o' to o
   std::vector<StepOutcome> each_step{};  ///< [steps]; empty without Request::each_step
 };
 
-/// Where a position was held: at steps [first, last) of the decode phase; step 0 is right after the prompt,
-/// step s attends with the s-th generated token.
+/// What the heads of one layer together gave the model under one cell: outputs after the output projection.
+struct LayerOutcome {
+  double projected_error = 0;   ///< sum over steps of |W (o' - o)| / |W o|
+  double projected_cosine = 0;  ///< sum over steps of the cosine of W o' to W o
+};
+
+/// Where a position was held: at steps [first, last); step 0 is right after the prompt, step s attends with
+/// the s-th token after it.
 struct Residency {
   std::int32_t position = 0;
   std::uint32_t first = 0, last = 0;
 };
 
 struct CellOutcome {
-  std::string skipped;              ///< why the cell was not run; empty: it was
-  std::uint64_t budget_tokens = 0;  ///< mean per lane, as asked
-  std::vector<LaneOutcome> lanes;   ///< [n_layers * n_kv_heads], layer-major; empty when skipped
+  std::string skipped;                 ///< why the cell was not run; empty: it was
+  std::uint64_t budget_tokens = 0;     ///< mean per lane, as asked
+  std::vector<LaneOutcome> lanes;      ///< [n_layers * n_kv_heads], layer-major; empty when skipped
+  std::vector<LayerOutcome> layers{};  ///< [n_layers]; empty when skipped or without output weights
   std::vector<std::vector<Residency>>
       residency;  ///< per lane, by position then first; only with Request::decisions
 };
 
 struct Outcome {
-  std::uint64_t prompt = 0, decode = 0;
+  std::uint64_t prompt = 0, decode = 0;  ///< tokens before and after the cut
+  std::uint64_t first_step = 1;          ///< of the measured ones: 0 where the last prompt row is, too
+  std::string cut{};                     ///< as trace::Cut::text()
+  std::uint64_t instruction_before = 0;  ///< trace::Sequence::instruction_before()
+  std::uint64_t evidence_tokens = 0;     ///< of the sequence; 0 if the trace does not know any
+  SegmentCounts segment_tokens{};        ///< of the prompt, by kind
   std::uint32_t n_layers = 0, n_kv_heads = 0;
   std::string workload{};          ///< kind of prompt, as the trace says; empty: not known
   std::uint64_t token_bytes = 0;   ///< K and V of one token in one lane, as the trace stores them
   std::vector<CellOutcome> cells;  ///< as requested
+
+  std::uint64_t measured_steps() const { return decode + 1 - first_step; }
 };
 
 /// A cell that cannot be run on this trace is skipped with the reason: its budget is below what its policy

@@ -7,13 +7,15 @@
 
 namespace kvsim::sim {
 
-ResidentSet::ResidentSet(std::span<const policy::Position> kept, std::size_t most, bool log)
-    : slots_(kept.begin(), kept.end()), log_(log) {
+ResidentSet::ResidentSet(std::span<const policy::Position> kept, std::size_t most, std::size_t length,
+                         bool log)
+    : slots_(kept.begin(), kept.end()), held_(length), log_(log) {
   slots_.reserve(most);
   stay_of_slot_.reserve(most);
   stays_.reserve(most);
   for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
     stay_of_slot_.push_back(slot);
+    held_[static_cast<std::size_t>(slots_[slot])] = 1;
     stays_.push_back({slots_[slot], 0, kForever});
   }
 }
@@ -25,6 +27,7 @@ std::size_t ResidentSet::join(std::span<const std::size_t> victims, policy::Posi
     slot = victims[0];
     for (const std::size_t victim : victims) {
       stays_[stay_of_slot_[victim]].last = step;
+      held_[static_cast<std::size_t>(slots_[victim])] = 0;
       if (victim < victims[0]) --slot;
     }
     policy::close_up(slots_, victims);
@@ -34,6 +37,7 @@ std::size_t ResidentSet::join(std::span<const std::size_t> victims, policy::Posi
     stay_of_slot_.push_back(0);
   }
   slots_[slot] = position;
+  held_[static_cast<std::size_t>(position)] = 1;
   stay_of_slot_[slot] = stays_.size();
   stays_.push_back({position, step, kForever});
   return slot;

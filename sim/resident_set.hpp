@@ -11,11 +11,12 @@ namespace kvsim::sim {
 
 class ResidentSet {
  public:
-  /// Slot i starts with kept[i]; `most` bounds what it will ever hold. With `log`, ended stays are kept for
-  /// history().
-  ResidentSet(std::span<const policy::Position> kept, std::size_t most, bool log);
+  /// Slot i starts with kept[i], of positions below `length`; `most` bounds what it will ever hold. With
+  /// `log`, ended stays are kept for history().
+  ResidentSet(std::span<const policy::Position> kept, std::size_t most, std::size_t length, bool log);
 
   std::span<const policy::Position> slots() const { return slots_; }
+  bool holds(policy::Position position) const { return held_[static_cast<std::size_t>(position)] != 0; }
   /// The token of decode step `step` takes the slot of the first victim, or a new one; victims are held until
   /// before `step`, and the slots of all but the first close up. Returns its slot.
   std::size_t join(std::span<const std::size_t> victims, policy::Position position, std::uint32_t step);
@@ -35,6 +36,7 @@ class ResidentSet {
   void drop_ended();
 
   std::vector<policy::Position> slots_;
+  std::vector<std::uint8_t> held_;  ///< per position
   std::vector<std::size_t> stay_of_slot_;
   std::vector<Residency> stays_, ended_;
   bool log_;

@@ -7,7 +7,8 @@
 
 namespace kvsim::tools {
 
-std::vector<ChosenSequence> chosen_sequences(const std::string& file, const std::string& asked) {
+std::vector<ChosenSequence> chosen_sequences(const std::string& file, const std::string& asked,
+                                             const std::vector<trace::Cut>& cuts) {
   const std::shared_ptr<const trace::Source> source = trace::open_trace(file);
   const std::size_t there = source->header().sequence_leaf.size();
   if (there == 0) input_error("names no sequence to look at", file + ":/sequences/leaf");
@@ -25,11 +26,16 @@ std::vector<ChosenSequence> chosen_sequences(const std::string& file, const std:
   std::vector<ChosenSequence> out;
   for (std::size_t index = begin; index < end; ++index) {
     const std::string name = there > 1 ? file + '#' + std::to_string(index) : file;
-    const trace::Sequence& sequence =
-        out.emplace_back(name, source, trace::Sequence(*source, index)).sequence;
-    if (sequence.answered_length() > 0)
-      note(name + ": " + std::to_string(sequence.answered_length()) +
-           " generated tokens of earlier turns are part of the prompt, which the cache held whole");
+    for (const trace::Cut& cut : cuts) {
+      const trace::Sequence& sequence =
+          out.emplace_back(name, source, trace::Sequence(*source, index, cut)).sequence;
+      if (sequence.answered_length() > 0)
+        note(name + ": " + std::to_string(sequence.answered_length()) +
+             " generated tokens of earlier turns are part of the prompt, which the cache held whole");
+      if (cut.at == trace::Cut::At::question && sequence.instruction_before() > 0)
+        note(name + ": " + std::to_string(sequence.instruction_before()) +
+             " tokens before the context are part of the prompt, which policies see");
+    }
   }
   return out;
 }

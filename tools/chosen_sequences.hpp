@@ -20,9 +20,15 @@ struct ChosenSequence {
   trace::Sequence sequence;
 };
 
-/// Opens a trace. `asked`: a number, all, or empty for the first. Notes sequences that are left out, and
-/// turns that have become prompt. Throws Error(usage) for what names no sequence, Error(input) for a bad
-/// trace.
-std::vector<ChosenSequence> chosen_sequences(const std::string& file, const std::string& asked);
+/// What --cut takes.
+inline constexpr const char* kCutHelp =
+    "Where the prompt ends for policies; what follows arrives token by token:\n"
+    "prompt (the question is known), question (it is not), or a number of tokens";
+
+/// Opens a trace. `asked`: a number, all, or empty for the first; each of them once per cut. Notes sequences
+/// that are left out, and turns that have become prompt. Throws Error(usage) for what names no sequence or
+/// cuts where it cannot be, Error(input) for a bad trace.
+std::vector<ChosenSequence> chosen_sequences(const std::string& file, const std::string& asked,
+                                             const std::vector<trace::Cut>& cuts = {trace::Cut{}});
 
 }  // namespace kvsim::tools

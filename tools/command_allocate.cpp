@@ -23,7 +23,7 @@ constexpr const char* kExamples = R"(Examples:
 
 struct Options {
   std::vector<std::string> files;
-  std::string policy, budget, output, sequence;
+  std::string policy, budget, output, sequence, cut = "prompt";
   double sample = 1;
   unsigned threads = 0;
   std::uint64_t seed = 0;
@@ -63,7 +63,8 @@ void run_allocate(const Options& options) {
   Shares mean;
   boost::json::array names;
   for (const std::size_t run : sim::sampled_runs(options.files.size(), options.sample, options.seed)) {
-    for (const ChosenSequence& chosen : chosen_sequences(options.files[run], options.sequence)) {
+    for (const ChosenSequence& chosen :
+         chosen_sequences(options.files[run], options.sequence, {trace::parse_cut(options.cut)})) {
       add(mean, shares_of(chosen, request, options.quiet), chosen.name);
       names.emplace_back(chosen.name);
     }
@@ -106,6 +107,7 @@ void add_allocate_command(CLI::App& app) {
       ->capture_default_str()
       ->type_name("SHARE");
   command->add_option("--sequence", options->sequence, kSequenceHelp)->type_name("N|all");
+  command->add_option("--cut", options->cut, kCutHelp)->capture_default_str()->type_name("CUT");
   command->add_option("-o,--output", options->output, "The shares go to this file instead of standard output")
       ->type_name("FILE");
   command->add_option("--threads", options->threads, "Never changes a result (default: all)")

@@ -46,7 +46,7 @@ struct OutputOptions {
 };
 
 struct Options : OutputOptions {
-  std::string model, machine, trace, sequence, plot, prompt, generate = "256", batch = "1";
+  std::string model, machine, trace, sequence, cut = "prompt", plot, prompt, generate = "256", batch = "1";
   std::vector<std::string> policies, budgets, sweep, fit, calibrate;
   ServingOptions serving;
   unsigned threads = 0;
@@ -215,7 +215,8 @@ void run_traced(const Options& options) {
     if (parse_axis(text).name != "budget")
       usage_error("the prompt and what is generated are the trace's", "--sweep " + text);
   if (options.sequence == "all") usage_error("one sequence is priced at a time", "--sequence all");
-  const ChosenSequence chosen = chosen_sequences(options.trace, options.sequence).front();
+  const ChosenSequence chosen =
+      chosen_sequences(options.trace, options.sequence, {trace::parse_cut(options.cut)}).front();
   const trace::Sequence& sequence = chosen.sequence;
   refuse_to_overwrite_input(options.output, options.trace);
   analysis::CostStudy study = study_of(options, traced_model(sequence, options.trace, options.model));
@@ -232,8 +233,8 @@ void run_traced(const Options& options) {
     return sim::replay(sequence, request, progress);
   }();
   analysis::Document document = document_of(study);
-  document.traces.push_back(
-      {chosen.name, chosen.source->content_sha256(), sequence.prompt_length(), sequence.decode_length()});
+  document.traces.push_back({chosen.name, chosen.source->content_sha256(), sequence.prompt_length(),
+                             sequence.decode_length(), sequence.cut().text()});
   document.settings.emplace_back("seed", request.seed);
   const std::vector<analysis::CostRow> rows =
       analysis::replayed_cost_rows(study, chosen.name, request, outcome);
@@ -429,6 +430,10 @@ void add_question_options(CLI::App& command, Options& options) {
                   "Of a trace with several: which one, from 0 (default: the first)")
       ->needs("--trace")
       ->type_name("N");
+  command.add_option("--cut", options.cut, kCutHelp)
+      ->capture_default_str()
+      ->needs("--trace")
+      ->type_name("CUT");
   command
       .add_option("--sweep", options.sweep,
                   "Every value with every other: prompt=8K,32K batch=1..64:x2 budget=5%..50%:+5%\n"

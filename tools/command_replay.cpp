@@ -32,11 +32,13 @@ constexpr const char* kExamples = R"(Examples:
   kvsim replay run.h5 --policy 'h2o*' --policy oracles --budget 25%
   kvsim replay run.h5 --policy tova --budget 25% --decisions kept.h5 --format json
   kvsim replay run.h5 --policy snapkv --policy h2o --budget 25% --machine a100-80-sxm
+  kvsim replay item.h5 --policy snapkv --policy keydiff --budget 25% --cut prompt,question
 )";
 
 struct Options {
   std::vector<std::string> files, policies, budgets;
-  std::string per = "all", format = "table", output, decisions, machine, model, sequence;
+  std::string per = "all", format = "table", output, decisions, machine, model, sequence, cut = "prompt";
+  std::string importance, peak;
   unsigned threads = 0;
   std::uint64_t seed = 0, memory_limit = 0;
   bool quiet = false, overwrite = false;
@@ -53,6 +55,10 @@ sim::Request make_request(const Options& options, analysis::Inputs& inputs) {
   request.threads = options.threads > 0 ? options.threads : std::thread::hardware_concurrency();
   request.decisions = !options.decisions.empty();
   request.each_step = inputs.scope == analysis::Scope::step;
+  request.importance = sim::parse_importance(options.importance);
+  request.peak = sim::parse_peak(options.peak);
+  inputs.importance = request.importance.text;
+  inputs.peak = request.peak.text;
   return request;
 }
 
@@ -61,8 +67,8 @@ std::string describe(const ChosenSequence& study) {
   std::ostringstream text;
   text << "trace   " << study.name << ": " << (model.name.empty() ? "unnamed model" : model.name) << ", "
        << model.n_layers << " layers, " << model.n_q_heads << " query and " << model.n_kv_heads
-       << " KV heads of " << model.head_dim << ", prompt " << study.sequence.prompt_length() << ", decode "
-       << study.sequence.decode_length();
+       << " KV heads of " << model.head_dim << ", cut " << study.sequence.cut().text() << ": prompt "
+       << study.sequence.prompt_length() << ", decode " << study.sequence.decode_length();
   return text.str();
 }
 
@@ -70,8 +76,7 @@ std::string describe(const ChosenSequence& study) {
 void check_steps(const std::vector<ChosenSequence>& studies, const sim::Request& request) {
   std::uint64_t rows = 0;
   for (const ChosenSequence& study : studies) {
-    if (study.sequence.decode_length() == 0) usage_error("has no decode step to report", study.name);
-    rows += request.cells.size() * study.sequence.decode_length();
+    rows += request.cells.size() * study.sequence.measured_length();
   }
   if (rows > analysis::kMostStepRows)
     usage_error("these would be " + std::to_string(rows) + " rows; at most " +
@@ -211,18 +216,20 @@ void run_replay(const Options& options) {
   inputs.seed = options.seed;
   const sim::Request request = make_request(options, inputs);
 
+  const std::vector<trace::Cut> cuts = asked_cuts(options.cut);
   std::vector<ChosenSequence> studies;
   for (const std::string& file : options.files) {
     refuse_to_overwrite_input(options.output, file);
     refuse_to_overwrite_input(options.decisions, file);
-    for (ChosenSequence& study : chosen_sequences(file, options.sequence))
+    for (ChosenSequence& study : chosen_sequences(file, options.sequence, cuts))
       studies.push_back(std::move(study));
   }
   if (!options.decisions.empty() && studies.size() > 1)
-    usage_error("decisions are those of one sequence", "--decisions", "Choose it: --sequence N");
+    usage_error("decisions are those of one sequence at one cut", "--decisions",
+                "Choose them: --sequence N, --cut CUT");
   for (const ChosenSequence& study : studies)
     inputs.traces.push_back({study.name, study.source->content_sha256(), study.sequence.prompt_length(),
-                             study.sequence.decode_length()});
+                             study.sequence.decode_length(), study.sequence.cut().text()});
   const Pricing pricing(options, scope, studies);
   pricing.tell(inputs);
   FormattedOutput output(format, options.output, options.overwrite);
@@ -256,6 +263,18 @@ void add_replay_command(CLI::App& app) {
       ->required()
       ->allow_extra_args(false)
       ->type_name("LIST");
+  command->add_option("--cut", options->cut, std::string(kCutHelp) + "; a comma list for several")
+      ->capture_default_str()
+      ->type_name("CUT");
+  command
+      ->add_option("--importance", options->importance,
+                   "How importance behind r, r oracle and isr is measured\n(default: " +
+                       sim::ImportanceRule{}.text + ")")
+      ->type_name("NAME=VALUE,..");
+  command
+      ->add_option("--peak", options->peak,
+                   "Which rows count for peak loss (default: " + sim::PeakRule{}.text + ")")
+      ->type_name("NAME=VALUE,..");
   command
       ->add_option("--machine", options->machine,
                    "Add what serving it takes on this machine, bytes and seconds as modelled: a name\n"

@@ -40,6 +40,17 @@ std::vector<sim::Budget> asked_budgets(const std::vector<std::string>& lists) {
   return out;
 }
 
+std::vector<trace::Cut> asked_cuts(const std::string& list) {
+  std::vector<trace::Cut> out;
+  for (std::size_t begin = 0; begin <= list.size();) {
+    const std::size_t comma = std::min(list.find(',', begin), list.size());
+    add_once(out, trace::parse_cut(std::string_view(list).substr(begin, comma - begin)),
+             [](const trace::Cut& cut) { return "cut " + cut.text(); });
+    begin = comma + 1;
+  }
+  return out;
+}
+
 std::vector<sim::Cell> cells_of(const std::vector<AskedPolicy>& policies,
                                 const std::vector<sim::Budget>& budgets) {
   std::vector<sim::Cell> out;

@@ -21,6 +21,9 @@ std::vector<AskedPolicy> asked_policies(const std::vector<std::string>& texts);
 /// Of comma lists, each once likewise.
 std::vector<sim::Budget> asked_budgets(const std::vector<std::string>& lists);
 
+/// Of a comma list, each once likewise.
+std::vector<trace::Cut> asked_cuts(const std::string& list);
+
 /// Every policy at every budget. Budgets outside, policies inside: rows to be compared stand together.
 std::vector<sim::Cell> cells_of(const std::vector<AskedPolicy>& policies,
                                 const std::vector<sim::Budget>& budgets);

@@ -19,25 +19,21 @@ std::vector<const Segment*> path_to(const Header& header, std::uint32_t leaf) {
 
 }  // namespace
 
-Sequence::Sequence(const Source& source, std::size_t index) : source_(&source) {
+Sequence::Sequence(const Source& source, std::size_t index, const Cut& cut) : source_(&source), cut_(cut) {
   const Header& header = source.header();
   if (index >= header.sequence_leaf.size())
     input_error("sequence " + std::to_string(index) + " does not exist: the trace has " +
                     std::to_string(header.sequence_leaf.size()),
                 source.name() + ":/sequences/leaf");
-  std::uint64_t generated = 0;
   for (const Segment* segment : path_to(header, header.sequence_leaf[index])) {
-    spans_.push_back({length_, segment->begin, segment->count});
+    const bool generated = segment->phase != Phase::prompt;
+    spans_.push_back({length_, segment->begin, segment->count, generated});
     length_ += segment->count;
-    if (segment->phase != Phase::prompt) {
-      generated += segment->count;
-    } else {
-      prompt_ = length_;
-      answered_ = generated;
-    }
+    if (!generated) prompt_ = length_;
   }
   if (prompt_ == 0) input_error("the sequence has no prompt", source.name() + ":/segments");
   check_positions();
+  apply_cut();
 
   first_query_ = 0;
   if (header.query_token.empty()) return;
@@ -57,6 +53,48 @@ void Sequence::check_positions() const {
                     "Replay needs positions 0, 1, 2, ... without gaps.");
     }
   }
+}
+
+void Sequence::apply_cut() {
+  recorded_prompt_ = prompt_;
+  if (cut_.at == Cut::At::question) prompt_ = question_begin();
+  if (cut_.at == Cut::At::position) {
+    if (cut_.position >= length_)
+      usage_error("is not inside the sequence, which has " + std::to_string(length_) + " tokens",
+                  "cut " + cut_.text() + " of " + source_->name(), "At least one token must follow the cut.");
+    prompt_ = cut_.position;
+  }
+  for (const Span& span : spans_)
+    if (span.generated && span.position < prompt_) answered_ += std::min(span.count, prompt_ - span.position);
+}
+
+std::uint64_t Sequence::first_request() const {
+  const auto generated =
+      std::find_if(spans_.begin(), spans_.end(), [](const Span& span) { return span.generated; });
+  return generated == spans_.end() ? length_ : generated->position;
+}
+
+std::uint64_t Sequence::question_begin() const {
+  const std::string where = "cut question of " + source_->name();
+  if ((flags_known() & kFlagContext) == 0)
+    usage_error("the trace does not say which tokens are context", where,
+                "Traces of workloads do; kvsim trace mark says it of others. Or give the cut as a number.");
+  const std::uint64_t end = first_request();
+  std::uint64_t begin = end;
+  while (begin > 0 && (flags(begin - 1) & kFlagContext) == 0) --begin;
+  if (begin == 0) usage_error("no token of the first request is context", where);
+  if (begin == end) usage_error("nothing follows the context in the first request", where);
+  return begin;
+}
+
+std::uint64_t Sequence::instruction_before() const {
+  if ((flags_known() & kFlagContext) == 0) return 0;
+  std::uint64_t others = 0;
+  for (std::uint64_t position = 0; position < prompt_; ++position) {
+    if (flags(position) & kFlagContext) return others;
+    others += flags(position) & kFlagSpecial ? 0 : 1;
+  }
+  return 0;
 }
 
 std::uint64_t Sequence::token(std::uint64_t position) const {

@@ -197,7 +197,7 @@ Holding replayed_holding(const sim::Outcome& outcome, const sim::CellOutcome& ce
     LayerGroup group{1, {}};
     for (std::size_t head = 0; head < outcome.n_kv_heads; ++head) {
       const sim::LaneOutcome& lane = cell.lanes[layer * outcome.n_kv_heads + head];
-      const bool grew = lane.steps == 0 || lane.held_at_end == lane.kept_tokens + lane.steps;
+      const bool grew = lane.held_at_end == lane.kept_tokens + outcome.decode;
       append(group.lanes, {times, lane.kept_tokens, grew ? kNoLimit : lane.held_at_end});
     }
     append(out.layers, std::move(group));

@@ -14,6 +14,9 @@ struct TraceShape {
   std::uint64_t seed = 1;
   std::vector<std::int32_t> layer_window = {};  ///< empty: full attention
   bool output_weights = false;
+  /// Tokens 1 .. `context` of the prompt are context, those behind are the question; 0: nothing is known.
+  std::uint64_t context = 0;
+  std::vector<std::uint64_t> evidence = {};  ///< tokens that are evidence, with `context`
 };
 
 inline trace::MemoryTrace random_trace(const TraceShape& shape) {
@@ -31,6 +34,13 @@ inline trace::MemoryTrace random_trace(const TraceShape& shape) {
   for (std::size_t i = 0; i < header.model.inv_freq.size(); ++i)
     header.model.inv_freq[i] = static_cast<float>(std::pow(10.0, -static_cast<double>(i)));
   if (shape.output_weights) header.output_elem = Elem::f32;
+  if (shape.context > 0) {
+    header.flags_known |= trace::kFlagQuestion | trace::kFlagContext | trace::kFlagEvidence;
+    header.token_flags[0] |= trace::kFlagSpecial;
+    for (std::uint64_t t = 1; t < shape.prompt; ++t)
+      header.token_flags[t] |= t <= shape.context ? trace::kFlagContext : trace::kFlagQuestion;
+    for (const std::uint64_t t : shape.evidence) header.token_flags[t] |= trace::kFlagEvidence;
+  }
   trace::MemoryTrace trace(std::move(header));
   for (std::uint32_t layer = 0; shape.output_weights && layer < shape.layers; ++layer)
     for (std::uint32_t head = 0; head < model.n_q_heads; ++head) {

@@ -141,11 +141,66 @@ inline double cosine_to_best(const std::vector<double>& row, const std::set<poli
   return dot(a, b) / std::sqrt(dot(a, a) * dot(b, b));
 }
 
+inline double norm(const std::vector<double>& x) {
+  return std::sqrt(std::inner_product(x.begin(), x.end(), x.begin(), 0.0));
+}
+inline double cosine(const std::vector<double>& x, const std::vector<double>& y) {
+  return std::inner_product(x.begin(), x.end(), y.begin(), 0.0) / (norm(x) * norm(y));
+}
+inline double distance(std::vector<double> x, const std::vector<double>& y) {
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] -= y[i];
+  return norm(x);
+}
+
+/// What a lane's query heads compute at each measured step, [step][head][component].
+using Outputs = std::vector<Rows>;
+struct SlowLane : sim::LaneOutcome {
+  Outputs whole, held;
+};
+
+/// sum over j of weight(j) a(j) v_j / sum of the same without v_j.
+template <class Weight>
+std::vector<double> attended_output(const std::vector<double>& a, std::size_t seen, const SlowPrompt& view,
+                                    std::size_t lane, std::size_t dim, Weight weight) {
+  std::vector<double> out(dim, 0.0);
+  double mass = 0;
+  for (std::size_t j = 0; j < seen; ++j) {
+    if (!weight(j)) continue;
+    mass += a[j];
+    for (std::size_t c = 0; c < dim; ++c) out[c] += a[j] * view.value(lane, j)[c];
+  }
+  for (double& x : out) x = mass > 0 ? x / mass : 0;
+  return out;
+}
+
+/// Adds what one query head's row at a step says of peaks.
+inline void add_peaks(const std::vector<double>& row, std::size_t seen, std::size_t prompt,
+                      const std::set<policy::Position>& resident, const sim::PeakRule& rule, std::size_t g,
+                      double error, sim::PeakOutcome& out) {
+  const auto is_far = [&](std::size_t j) { return j >= rule.sinks && j + rule.recent < prompt && j < seen; };
+  double best = 0;
+  for (std::size_t j = 0; j < seen; ++j)
+    if (is_far(j)) best = std::max(best, row[j]);
+  if (best < rule.low) return;
+  sim::PaidAttention paid;
+  for (std::size_t j = 0; j < seen; ++j) {
+    if (!is_far(j) || row[j] < rule.share * best) continue;
+    paid.paid += row[j];
+    if (!resident.count(static_cast<policy::Position>(j))) paid.dropped += row[j];
+  }
+  out.low += paid;
+  if (best < rule.threshold) return;
+  out.plain += paid;
+  out.heads[g] += paid;
+  out.weighted += {best * paid.paid, best * paid.dropped};
+  out.dropped_times_error += paid.dropped * error;
+}
+
 /// One unit under one cell: lanes [first_head, first_head + n_lanes) of a layer, each with the budget given.
-inline std::vector<sim::LaneOutcome> slow_unit(const trace::Sequence& sequence, const policy::Part& part,
-                                               std::uint32_t layer, std::uint32_t first_head,
-                                               std::uint32_t n_lanes, std::size_t budget,
-                                               std::uint64_t seed) {
+inline std::vector<SlowLane> slow_unit(const trace::Sequence& sequence, const policy::Part& part,
+                                       std::uint32_t layer, std::uint32_t first_head, std::uint32_t n_lanes,
+                                       std::size_t budget, std::uint64_t seed,
+                                       const sim::PeakRule& peak = {}) {
   const trace::Model& model = sequence.model();
   const std::size_t prompt = sequence.prompt_length(), group = model.group();
   policy::Unit unit;
@@ -232,7 +287,10 @@ inline std::vector<sim::LaneOutcome> slow_unit(const trace::Sequence& sequence, 
   if (streams)
     for (std::size_t t = 0; t < prompt; ++t) arrive(t);
 
-  std::vector<sim::LaneOutcome> out(n_lanes);
+  std::vector<policy::Position> evidence;
+  for (std::size_t t = 0; t < sequence.length(); ++t)
+    if (sequence.flags(t) & trace::kFlagEvidence) evidence.push_back(static_cast<policy::Position>(t));
+  std::vector<SlowLane> out(n_lanes);
   for (std::uint32_t lane = 0; lane < n_lanes; ++lane) {
     const std::vector<Rows> own(a.begin() + static_cast<std::ptrdiff_t>(lane * group),
                                 a.begin() + static_cast<std::ptrdiff_t>((lane + 1) * group));
@@ -247,38 +305,53 @@ inline std::vector<sim::LaneOutcome> slow_unit(const trace::Sequence& sequence, 
         out[lane].importance_kept += w[static_cast<std::size_t>(p)];
       }
     out[lane].importance_oracle = top(w, out[lane].kept_candidates);
+    out[lane].peak.heads.resize(group);
+    out[lane].holds_evidence.resize(evidence.size());
+    for (const policy::Position p : slots)
+      if (const auto segment = sim::segment_of(sequence, static_cast<std::uint64_t>(p)))
+        out[lane].kept_of[static_cast<std::size_t>(*segment)] += 1;
   }
 
-  for (std::size_t t = prompt; t < sequence.length(); ++t) {
-    arrive(t);
-    const std::set<policy::Position> resident(slots.begin(), slots.end());
+  for (std::size_t t = sequence.first_measured(); t < sequence.length(); ++t) {
+    if (t >= prompt) arrive(t);
+    const std::set<policy::Position> held(slots.begin(), slots.end());
+    std::set<policy::Position> resident = held;
+    resident.insert(static_cast<policy::Position>(t));  // the last prompt token's own key, asked again
+    const auto is_held = [&](std::size_t j) { return resident.count(static_cast<policy::Position>(j)) > 0; };
     for (std::uint32_t lane = 0; lane < n_lanes; ++lane) {
       std::vector<double> mean(t + 1, 0.0);
-      double error = 0;
+      double error = 0, cosines = 0;
+      out[lane].whole.emplace_back();
+      out[lane].held.emplace_back();
       for (std::size_t g = 0; g < group; ++g) {
         const std::vector<double>& row = a[lane * group + g][t];
-        std::vector<double> whole(model.v_head_dim, 0.0), dropped(model.v_head_dim, 0.0);
-        for (std::size_t j = 0; j <= t; ++j) {
-          mean[j] += row[j] / static_cast<double>(group);
-          for (std::size_t c = 0; c < whole.size(); ++c) {
-            whole[c] += row[j] * view.value(lane, j)[c];
-            if (!resident.count(static_cast<policy::Position>(j)))
-              dropped[c] += row[j] * view.value(lane, j)[c];
-          }
-        }
-        const auto norm = [](const std::vector<double>& x) {
-          return std::sqrt(std::inner_product(x.begin(), x.end(), x.begin(), 0.0));
-        };
-        error += norm(dropped) / norm(whole) / static_cast<double>(group);
+        for (std::size_t j = 0; j <= t; ++j) mean[j] += row[j] / static_cast<double>(group);
+        const auto all = [](std::size_t) { return true; };
+        const std::vector<double> o = attended_output(row, t + 1, view, lane, model.v_head_dim, all),
+                                  other = attended_output(row, t + 1, view, lane, model.v_head_dim, is_held);
+        const double relative = distance(other, o) / norm(o);
+        error += relative / static_cast<double>(group);
+        cosines += cosine(other, o) / static_cast<double>(group);
+        out[lane].whole.back().push_back(o);
+        out[lane].held.back().push_back(other);
+        add_peaks(row, t + 1, prompt, resident, peak, g, relative, out[lane].peak);
       }
       double kept = 0;
       for (const policy::Position p : resident) kept += mean[static_cast<std::size_t>(p)];
-      out[lane].each_step.push_back({1 - kept, 1 - top(mean, resident.size()), resident.size()});
+      sim::PaidAttention of_evidence;
+      for (std::size_t i = 0; i < evidence.size() && evidence[i] <= static_cast<policy::Position>(t); ++i) {
+        const double paid = mean[static_cast<std::size_t>(evidence[i])];
+        of_evidence += {paid, resident.count(evidence[i]) > 0 ? 0.0 : paid};
+        out[lane].holds_evidence[i] = static_cast<std::uint8_t>(held.count(evidence[i]));
+      }
+      out[lane].evidence += of_evidence;
+      out[lane].each_step.push_back({1 - kept, 1 - top(mean, resident.size()), resident.size(), of_evidence});
       out[lane].steps += 1;
       out[lane].attention_loss += out[lane].each_step.back().attention_loss;
       out[lane].attention_loss_oracle += out[lane].each_step.back().attention_loss_oracle;
       out[lane].oracle_cosine += cosine_to_best(mean, resident);
       out[lane].output_error += error;
+      out[lane].output_cosine += cosines;
     }
   }
   return out;

@@ -37,7 +37,15 @@ inline std::vector<double> numbers(const sim::LaneOutcome& lane) {
           lane.attention_loss,
           lane.attention_loss_oracle,
           lane.oracle_cosine,
-          lane.output_error};
+          lane.output_error,
+          lane.output_cosine,
+          lane.evidence.paid,
+          lane.evidence.dropped,
+          lane.peak.plain.paid,
+          lane.peak.plain.dropped,
+          lane.peak.weighted.dropped,
+          lane.peak.low.dropped,
+          lane.peak.dropped_times_error};
 }
 inline std::vector<double> numbers(const sim::CellOutcome& cell) {
   std::vector<double> all;

@@ -1,52 +1,117 @@
-// Outputs over what cells held, against the sum written out.
+// Outputs over what a cell held, against the sum written out.
 #include <catch2/catch.hpp>
 
 #include "sim/base/rng.hpp"
 #include "sim/held_outputs.hpp"
+#include "sim/output_distance.hpp"
 
 using namespace kvsim;
 
-TEST_CASE("outputs over held positions are the sum over them, however cells share") {
-  constexpr std::size_t kPositions = 90, kHeads = 2, kSteps = 5, kDim = 3, kRows = kHeads * kSteps,
-                        kCells = 70;
-  constexpr std::uint32_t kFirst = 11;  // steps 11 .. 15
-  std::vector<float> attention(kPositions * kRows), values(kPositions * kDim);
-  for (std::size_t i = 0; i < attention.size(); ++i)
-    attention[i] = static_cast<float>(uniform01(combine({1, i})));
-  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(normal(combine({2, i})));
+namespace {
 
-  // Budgets are prefixes of the positions, and every cell has some that come late or leave early.
-  std::vector<std::vector<sim::Residency>> stays(kCells);
-  for (std::size_t c = 0; c < kCells; ++c)
-    for (std::size_t j = 0; j < 20 + c; ++j) {
+constexpr std::size_t kPositions = 90, kHeads = 2, kSteps = 5, kDim = 3, kRows = kHeads * kSteps;
+constexpr std::uint32_t kFirst = 11;  // steps 11 .. 15
+constexpr std::uint32_t kForever = 0xffffffffU;
+
+struct Numbers {
+  std::vector<float> attention, values;
+
+  Numbers() : attention(kPositions * kRows), values(kPositions * kDim) {
+    for (std::size_t i = 0; i < attention.size(); ++i)
+      attention[i] = static_cast<float>(uniform01(combine({1, i})));
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(normal(combine({2, i})));
+    // A token of the block is not attended before its own step.
+    for (std::size_t s = 0; s < kSteps; ++s)
+      for (std::size_t r = 0; r < kRows; ++r)
+        if (r % kSteps < s) attention[(kPositions - kSteps + s) * kRows + r] = 0;
+  }
+  sim::AttendedBlock block() const {
+    return {{attention.data(), kPositions, kRows, kRows},
+            {values.data(), kPositions, kDim, kDim},
+            kFirst,
+            kSteps};
+  }
+  /// Component `d` of the output of row `r` over the positions that `held` says, divided by their mass.
+  template <class Held>
+  double output(std::size_t r, std::size_t d, Held held) const {
+    double sum = 0, mass = 0;
+    for (std::size_t j = 0; j < kPositions; ++j) {
+      if (!held(j)) continue;
+      mass += static_cast<double>(attention[j * kRows + r]);
+      sum += static_cast<double>(attention[j * kRows + r]) * values[j * kDim + d];
+    }
+    return mass > 0 ? sum / mass : 0;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("outputs over held positions are the sum over them divided by their mass") {
+  const Numbers numbers;
+  sim::HeldOutputs outputs;
+  outputs.begin(numbers.block());
+  std::vector<float> difference;
+  // From cells that hold nearly nothing to cells that drop nearly nothing.
+  for (std::size_t c = 0; c <= kPositions; c += 3) {
+    std::vector<sim::Residency> stays;
+    for (std::size_t j = 0; j < c; ++j) {
       const std::uint64_t draw = mix(combine({3, c, j})) % 12;
       const auto position = static_cast<std::int32_t>(j);
       if (draw == 0)
-        stays[c].push_back({position, 0, 13});  // leaves
+        stays.push_back({position, 0, 13});  // leaves
       else if (draw == 1)
-        stays[c].push_back({position, 14, 99});  // comes
+        stays.push_back({position, 14, 99});  // comes
       else if (draw == 2)
-        stays[c].push_back({position, 12, 14});  // both
+        stays.push_back({position, 12, 14});  // both
       else if (draw > 3)
-        stays[c].push_back({position, 0, 0xffffffffU});
+        stays.push_back({position, 0, kForever});
     }
-  const std::vector<std::span<const sim::Residency>> views(stays.begin(), stays.end());
-  std::vector<std::vector<float>> out;
-  sim::HeldOutputs outputs;
-  outputs.compute(
-      {{attention.data(), kPositions, kRows, kRows}, {values.data(), kPositions, kDim, kDim}, kFirst, kSteps},
-      views, out);
-  REQUIRE(out.size() == kCells);
-  for (std::size_t c = 0; c < kCells; ++c)
-    for (std::size_t r = 0; r < kRows; ++r)
+    if (c == kPositions) {
+      stays.clear();
+      for (std::size_t j = 0; j + 1 < kPositions; ++j)
+        stays.push_back({static_cast<std::int32_t>(j), j + kSteps < kPositions ? 0U : 11U, kForever});
+    }
+    outputs.difference(numbers.block(), stays, difference);
+    for (std::size_t r = 0; r < kRows; ++r) {
+      const std::uint32_t step = kFirst + static_cast<std::uint32_t>(r % kSteps);
+      const auto held = [&](std::size_t j) {
+        return std::any_of(stays.begin(), stays.end(), [&](const sim::Residency& stay) {
+          return static_cast<std::size_t>(stay.position) == j && stay.first <= step && step < stay.last;
+        });
+      };
       for (std::size_t d = 0; d < kDim; ++d) {
-        const std::uint32_t step = kFirst + static_cast<std::uint32_t>(r % kSteps);
-        double expected = 0;
-        for (const sim::Residency& stay : stays[c])
-          if (stay.first <= step && step < stay.last) {
-            const auto j = static_cast<std::size_t>(stay.position);
-            expected += static_cast<double>(attention[j * kRows + r]) * values[j * kDim + d];
-          }
-        REQUIRE(out[c][r * kDim + d] == Approx(expected).margin(1e-4));
+        const double whole = numbers.output(r, d, [](std::size_t) { return true; });
+        REQUIRE(outputs.whole()[r * kDim + d] == Approx(whole).margin(1e-5));
+        REQUIRE(difference[r * kDim + d] == Approx(numbers.output(r, d, held) - whole).margin(2e-5));
       }
+    }
+  }
+}
+
+TEST_CASE("a cell that drops nothing differs by nothing, exactly") {
+  const Numbers numbers;
+  sim::HeldOutputs outputs;
+  outputs.begin(numbers.block());
+  std::vector<sim::Residency> stays;
+  for (std::size_t j = 0; j < kPositions; ++j)
+    stays.push_back(
+        {static_cast<std::int32_t>(j),
+         j + kSteps < kPositions ? 0 : static_cast<std::uint32_t>(kFirst + j + kSteps - kPositions),
+         kForever});
+  std::vector<float> difference;
+  outputs.difference(numbers.block(), stays, difference);
+  for (const float x : difference) CHECK(x == 0);
+}
+
+TEST_CASE("distances between outputs, by hand") {
+  const float whole[] = {3, 4}, minus[] = {-3, 0}, nothing[] = {0, 0};
+  const sim::OutputDistance moved = sim::output_distance(whole, minus, 2);  // (0, 4) instead of (3, 4)
+  CHECK(moved.error == Approx(0.6));
+  CHECK(moved.cosine == Approx(0.8));
+  CHECK(sim::output_distance(whole, nothing, 2).error == 0);
+  CHECK(sim::output_distance(whole, nothing, 2).cosine == Approx(1));
+  CHECK(sim::output_distance(nothing, nothing, 2).error == 0);
+  CHECK(sim::output_distance(nothing, nothing, 2).cosine == 1);
+  CHECK(sim::output_distance(nothing, whole, 2).error == 1);
+  CHECK(sim::output_distance(nothing, whole, 2).cosine == 0);
 }

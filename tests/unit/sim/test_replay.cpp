@@ -11,23 +11,62 @@ using namespace kvsim;
 
 namespace {
 
+void compare(const sim::PaidAttention& got, const sim::PaidAttention& expected) {
+  CHECK(got.paid == Approx(expected.paid).margin(2e-5));
+  CHECK(got.dropped == Approx(expected.dropped).margin(2e-5));
+}
+
+/// sum over the layer's query heads of W o.
+std::vector<double> projected(const trace::Sequence& sequence, std::uint32_t layer,
+                              const std::vector<test::SlowLane>& lanes, bool held, std::size_t step) {
+  const trace::Model& model = sequence.model();
+  std::vector<double> out(model.hidden_size);
+  std::vector<float> weights(model.v_head_dim * model.hidden_size);
+  for (std::uint32_t head = 0; head < model.n_q_heads; ++head) {
+    const test::SlowLane& lane = lanes[head / model.group()];
+    const std::vector<double>& o = (held ? lane.held : lane.whole)[step][head % model.group()];
+    sequence.source().read_output_weights(layer, head, weights);
+    for (std::size_t c = 0; c < o.size(); ++c)
+      for (std::size_t h = 0; h < out.size(); ++h) out[h] += o[c] * weights[c * model.hidden_size + h];
+  }
+  return out;
+}
+
+void compare_projected(const trace::Sequence& sequence, std::uint32_t layer,
+                       const std::vector<test::SlowLane>& lanes, const sim::LayerOutcome& got) {
+  double error = 0, cosine = 0;
+  for (std::size_t step = 0; step < lanes[0].whole.size(); ++step) {
+    const std::vector<double> whole = projected(sequence, layer, lanes, false, step),
+                              held = projected(sequence, layer, lanes, true, step);
+    error += test::distance(held, whole) / test::norm(whole);
+    cosine += test::cosine(held, whole);
+  }
+  CHECK(got.projected_error == Approx(error).margin(2e-4));
+  CHECK(got.projected_cosine == Approx(cosine).margin(2e-4));
+}
+
 void compare(const test::TraceShape& shape, const std::vector<std::string>& budgets,
-             const std::vector<std::string>& policies = test::every_policy()) {
+             const std::vector<std::string>& policies = test::every_policy(), const trace::Cut& cut = {}) {
   const trace::MemoryTrace trace = test::random_trace(shape);
-  const trace::Sequence sequence(trace);
+  const trace::Sequence sequence(trace, 0, cut);
   sim::Request request = test::request_of(policies, budgets, 2);
   request.each_step = true;
-  const sim::Outcome outcome = test::run(trace, request);
+  // Every row of so short a prompt has peaks by these.
+  request.peak = sim::parse_peak("threshold=0.3,low=0.1,sinks=1,recent=3");
+  Progress progress;
+  const sim::Outcome outcome = sim::replay(sequence, request, progress);
   for (std::size_t i = 0; i < request.cells.size(); ++i) {
     const sim::CellOutcome& cell = outcome.cells[i];
     if (!cell.skipped.empty()) continue;
     const policy::Composition& composition = request.cells[i].composition;
     const std::uint32_t n = composition.layer_unit() ? shape.kv_heads : 1;
-    for (std::uint32_t layer = 0; layer < shape.layers; ++layer)
+    for (std::uint32_t layer = 0; layer < shape.layers; ++layer) {
+      std::vector<test::SlowLane> lanes;
       for (std::uint32_t head = 0; head < shape.kv_heads; head += n) {
         const std::size_t first = layer * shape.kv_heads + head;
         const auto expected = test::slow_unit(sequence, composition.eviction, layer, head, n,
-                                              cell.lanes[first].budget_tokens, request.seed);
+                                              cell.lanes[first].budget_tokens, request.seed, request.peak);
+        lanes.insert(lanes.end(), expected.begin(), expected.end());
         for (std::size_t lane = 0; lane < n; ++lane) {
           const sim::LaneOutcome& got = cell.lanes[first + lane];
           CAPTURE(composition.params, request.cells[i].budget.text, layer, head, lane);
@@ -43,15 +82,28 @@ void compare(const test::TraceShape& shape, const std::vector<std::string>& budg
           CHECK(got.attention_loss_oracle == Approx(expected[lane].attention_loss_oracle).margin(2e-5));
           CHECK(got.oracle_cosine == Approx(expected[lane].oracle_cosine).margin(2e-5));
           CHECK(got.output_error == Approx(expected[lane].output_error).margin(2e-4));
+          CHECK(got.output_cosine == Approx(expected[lane].output_cosine).margin(2e-4));
+          CHECK(got.kept_of == expected[lane].kept_of);
+          CHECK(got.holds_evidence == expected[lane].holds_evidence);
+          compare(got.evidence, expected[lane].evidence);
+          compare(got.peak.plain, expected[lane].peak.plain);
+          compare(got.peak.weighted, expected[lane].peak.weighted);
+          compare(got.peak.low, expected[lane].peak.low);
+          for (std::size_t g = 0; g < shape.group; ++g)
+            compare(got.peak.heads[g], expected[lane].peak.heads[g]);
+          CHECK(got.peak.dropped_times_error == Approx(expected[lane].peak.dropped_times_error).margin(2e-4));
           REQUIRE(got.each_step.size() == expected[lane].each_step.size());
           for (std::size_t step = 0; step < got.each_step.size(); ++step) {
             const sim::StepOutcome &mine = got.each_step[step], &slow = expected[lane].each_step[step];
             CHECK(mine.attention_loss == Approx(slow.attention_loss).margin(1e-5));
             CHECK(mine.attention_loss_oracle == Approx(slow.attention_loss_oracle).margin(1e-5));
             CHECK(mine.held == slow.held);
+            compare(mine.evidence, slow.evidence);
           }
         }
       }
+      if (shape.output_weights) compare_projected(sequence, layer, lanes, cell.layers[layer]);
+    }
   }
 }
 
@@ -78,6 +130,14 @@ TEST_CASE("replay agrees for one head, one layer, multi-query and no decode") {
   compare({.layers = 1, .kv_heads = 1, .group = 8, .prompt = 20, .decode = 4}, {"6"});
   compare({.layers = 3, .kv_heads = 3, .group = 1, .prompt = 20, .decode = 0}, {"6"});
 }
+TEST_CASE("replay agrees wherever the cache is cut, and about evidence") {
+  const test::TraceShape shape{
+      .prompt = 30, .decode = 6, .seed = 5, .output_weights = true, .context = 20, .evidence = {3, 4, 17}};
+  for (const char* cut : {"prompt", "question", "9", "30", "35"}) {
+    CAPTURE(cut);
+    compare(shape, {"5", "50%"}, test::every_policy(), trace::parse_cut(cut));
+  }
+}
 TEST_CASE("prompts shorter than windows, of one token, and budgets beyond them") {
   compare({.prompt = 1, .decode = 3}, {"1", "5"});
   compare({.prompt = 3, .decode = 6}, {"5", "100"});
@@ -89,6 +149,7 @@ TEST_CASE("decisions add up to what was kept and attended") {
   sim::Request request = test::request_of({"h2o", "tova", "snapkv(window=4)"}, {"8"});
   request.decisions = true;
   const sim::Outcome outcome = test::run(trace, request);
+  CHECK(outcome.measured_steps() == 41);
   for (const sim::CellOutcome& cell : outcome.cells) {
     REQUIRE(cell.residency.size() == cell.lanes.size());
     for (std::size_t lane = 0; lane < cell.lanes.size(); ++lane) {
@@ -112,9 +173,9 @@ TEST_CASE("steps are recorded for who asks, and are paid for") {
   const std::uint64_t without = sim::estimate_bytes(trace::Sequence(trace), request);
   CHECK(test::run(trace, request).cells[0].lanes[3].each_step.empty());
   request.each_step = true;
-  // Two cells, four lanes, forty steps of two doubles and a count.
-  CHECK(sim::estimate_bytes(trace::Sequence(trace), request) == without + 2 * 4 * 40 * 24);
-  CHECK(test::run(trace, request).cells[0].lanes[3].each_step.size() == 40);
+  // Two cells, four lanes, forty tokens and the last prompt row: four doubles and a count.
+  CHECK(sim::estimate_bytes(trace::Sequence(trace), request) == without + 2 * 4 * 41 * 40);
+  CHECK(test::run(trace, request).cells[0].lanes[3].each_step.size() == 41);
 }
 
 TEST_CASE("what cannot be run is said, and only an empty study fails") {

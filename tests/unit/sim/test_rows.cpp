@@ -135,7 +135,7 @@ TEST_CASE("the per-step oracle takes the n largest, whatever else is asked with 
 
 TEST_CASE("a resident set remembers who was held when") {
   const policy::Position kept[] = {2, 5};
-  sim::ResidentSet set(kept, 3, true);
+  sim::ResidentSet set(kept, 3, 100, true);
   const std::size_t first[] = {0}, two[] = {2, 1};
   CHECK(set.join({}, 10, 1) == 2);     // step 1: 2 5 10
   CHECK(set.join(first, 11, 2) == 0);  // step 2: 11 5 10

@@ -62,8 +62,9 @@ trace::MemoryTrace slim(const trace::MemoryTrace& full, std::uint64_t window,
   return out;
 }
 
-sim::Outcome replayed(const trace::Source& source, const std::vector<std::string>& policies) {
-  const trace::Sequence sequence(source);
+sim::Outcome replayed(const trace::Source& source, const std::vector<std::string>& policies,
+                      const trace::Cut& cut = {}) {
+  const trace::Sequence sequence(source, 0, cut);
   sim::Request request;
   for (const std::string& text : policies)
     request.cells.push_back({policy::parse_composition(text, policy::builtin()), sim::parse_budget("50%")});
@@ -72,8 +73,8 @@ sim::Outcome replayed(const trace::Source& source, const std::vector<std::string
   return sim::replay(sequence, request, progress);
 }
 
-std::string skipped(const trace::Source& source, const std::string& policy) {
-  return replayed(source, {policy}).cells[0].skipped;
+std::string skipped(const trace::Source& source, const std::string& policy, const trace::Cut& cut = {}) {
+  return replayed(source, {policy}, cut).cells[0].skipped;
 }
 
 bool same(const std::vector<std::vector<sim::Residency>>& a,
@@ -138,9 +139,17 @@ TEST_CASE("refusals name the policy, what is missing, and how to capture it") {
   CHECK_THAT(skipped(sampled, "h2o.stream"),
              Contains("last 8 and of 2 others") && Contains("--queries all."));
   CHECK(skipped(sampled, "ems_like(window=8)").empty());
-  CHECK(skipped(only_sample, "h2o").empty());
-  CHECK_THAT(skipped(only_sample, "tova"),
+  // The last prompt row, which cut prompt measures, is not there; from the first generated token on all are.
+  CHECK_THROWS_WITH(skipped(only_sample, "h2o"),
+                    Contains("cut prompt needs those from 59 on") && Contains("or cut at 60."));
+  const trace::Cut behind = trace::parse_cut("60");
+  CHECK(skipped(only_sample, "h2o", behind).empty());
+  CHECK_THAT(skipped(only_sample, "tova", behind),
              Contains("needs the queries of the last 1 of 60") && Contains("holds those of 2 of them"));
+  // Column statistics are those of the whole prompt.
+  CHECK_THAT(skipped(sampled, "h2o", trace::parse_cut("55")), Contains("h2o: needs the queries of all 55"));
+  CHECK_THROWS_WITH(skipped(sampled, "window", trace::parse_cut("50")),
+                    Contains("cut 50 needs those from 50 on"));
 }
 
 TEST_CASE("statistics of another prompt than the sequence's are not used") {
