@@ -89,6 +89,7 @@ std::vector<std::size_t> lane_budgets(const trace::Sequence& sequence, const pol
   request.shared = composition.layer_unit();
   request.profiles = survey.profiles(composition.allocation);
   request.scores = survey.scores(composition.eviction);
+  request.protection = composition.eviction.protection(prompt);
   request.tables = tables;
   const policy::Part& part = composition.allocation;
   std::vector<std::size_t> budgets = part.spec->make_allocation(part.params)->allocate(request);

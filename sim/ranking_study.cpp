@@ -76,7 +76,7 @@ std::vector<double> hash_scores(const GroupTensors& tensors, std::size_t lane, s
 std::vector<double> policy_scores(const policy::Eviction& eviction, std::size_t prompt) {
   std::vector<double> scores(eviction.scores().begin(), eviction.scores().end());
   if (scores.size() != prompt) bug("a scored policy has no score for every prompt position");
-  const policy::Protection held = eviction.protection(0);
+  const policy::Protection held = eviction.protection(0, prompt);
   const std::size_t sinks = std::min(held.sinks, prompt), window = std::min(held.window, prompt);
   constexpr double kLast = std::numeric_limits<double>::infinity();
   std::fill_n(scores.begin(), sinks, kLast);

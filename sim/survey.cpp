@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <functional>
 
-#include "policies/api/score_policy.hpp"
 #include "sim/prompt_pass.hpp"
 
 namespace kvsim::sim {
@@ -113,14 +112,7 @@ std::vector<std::vector<double>> Survey::profiles(const policy::Part& allocation
 
 std::vector<std::vector<double>> Survey::scores(const policy::Part& eviction) const {
   const auto found = scored_.find(eviction.text());
-  if (found == scored_.end()) return {};
-  PerLane out = found->second.values;
-  const policy::Protection held = policy::Selection::of(eviction.params).protection;
-  for (std::vector<double>& lane : out) {
-    lane.resize(lane.size() - std::min(held.window, lane.size()));
-    lane.erase(lane.begin(), lane.begin() + static_cast<std::ptrdiff_t>(std::min(held.sinks, lane.size())));
-  }
-  return out;
+  return found == scored_.end() ? PerLane{} : found->second.values;
 }
 
 }  // namespace kvsim::sim

@@ -20,8 +20,7 @@ class Survey {
   std::uint64_t work() const;
   void run(Workers& workers, Progress& progress);
 
-  /// Per lane, layer-major; empty if the part measures (scores) nothing. Scores are those of positions that
-  /// the eviction does not protect.
+  /// Per lane, layer-major; empty if the part measures (scores) nothing.
   std::vector<std::vector<double>> profiles(const policy::Part& allocation) const;
   std::vector<std::vector<double>> scores(const policy::Part& eviction) const;
 

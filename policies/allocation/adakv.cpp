@@ -1,13 +1,13 @@
 // Heads of a layer compete for its budget.
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <numeric>
 
 #include "policies/api/allocation.hpp"
 #include "policies/api/spec.hpp"
 #include "policies/parts/cost_terms.hpp"
 #include "policies/parts/largest_counts.hpp"
+#include "policies/parts/token_gains.hpp"
 #include "policies/parts/variant.hpp"
 #include "policies/parts/whole_numbers.hpp"
 #include "sim/base/error.hpp"
@@ -15,17 +15,16 @@
 namespace kvsim::policy {
 namespace {
 
-using Scores = std::vector<std::vector<double>>;
+using Gains = std::vector<std::vector<double>>;  ///< per head, falling
 
-/// Sum of a lane's n largest over the sum of all.
-double top_share(std::vector<double> scores, std::size_t n) {
-  if (std::any_of(scores.begin(), scores.end(), [](double x) { return !(x >= 0); }))
+/// Sum of a head's n largest over the sum of all.
+double top_share(const std::vector<double>& falling, std::size_t n) {
+  if (!falling.empty() && !(falling.back() >= 0))
     usage_error("normalise=true needs scores that are not negative", "adakv",
                 "Another eviction, or normalise=false.");
-  std::sort(scores.begin(), scores.end(), std::greater<>());
-  const double all = std::accumulate(scores.begin(), scores.end(), 0.0);
-  scores.resize(std::min(n, scores.size()));
-  return all > 0 ? std::accumulate(scores.begin(), scores.end(), 0.0) / all : 0;
+  const double all = std::accumulate(falling.begin(), falling.end(), 0.0);
+  const auto end = falling.begin() + static_cast<std::ptrdiff_t>(std::min(n, falling.size()));
+  return all > 0 ? std::accumulate(falling.begin(), end, 0.0) / all : 0;
 }
 
 class AdaKv final : public Allocation {
@@ -50,35 +49,27 @@ class AdaKv final : public Allocation {
  private:
   std::vector<std::size_t> split(const AllocationRequest& request, const Headroom& room,
                                  std::size_t layer) const {
-    const auto first = request.scores.begin() + static_cast<std::ptrdiff_t>(layer * request.n_kv_heads);
-    Scores scores(first, first + static_cast<std::ptrdiff_t>(request.n_kv_heads));
-    const std::size_t n_protected = request.prompt - scores[0].size();
-    for (std::vector<double>& lane : scores) {
-      std::sort(lane.begin(), lane.end(), std::greater<>());
-      if (normalise_) {
-        const double factor = top_share(lane, room.mean);
-        for (double& x : lane) x *= factor;
-      }
-      // What the floor has room for beyond the protected positions is a head's anyway.
-      drop_best(lane, room.floor - std::min(room.floor, n_protected));
+    Gains gains;
+    for (std::size_t head = 0; head < request.n_kv_heads; ++head) {
+      std::vector<double>& of_head =
+          gains.emplace_back(token_gains(request, request.scores[layer * request.n_kv_heads + head]).above);
+      if (!normalise_) continue;
+      const double factor = top_share(of_head, room.mean);
+      for (double& x : of_head) x *= factor;
     }
     if (variant_ == "kvpress") {
       const auto pinned = static_cast<std::size_t>(alpha_ * static_cast<double>(room.floor + room.mean));
-      return compete(scores, room, pinned - std::min(pinned, room.floor));
+      return compete(gains, room, pinned - std::min(pinned, room.floor));
     }
-    return mixed(compete(scores, room, 0), room);
-  }
-
-  static void drop_best(std::vector<double>& falling, std::size_t n) {
-    falling.erase(falling.begin(),
-                  falling.begin() + static_cast<std::ptrdiff_t>(std::min(n, falling.size())));
+    return mixed(compete(gains, room, 0), room);
   }
 
   /// Every head keeps its `pinned` best; the rest goes to the best of all heads.
-  static std::vector<std::size_t> compete(Scores scores, const Headroom& room, std::size_t pinned) {
-    for (std::vector<double>& lane : scores) drop_best(lane, pinned);
-    const std::size_t n = (room.mean - pinned) * scores.size();
-    std::vector<std::size_t> out = counts_of_largest(scores, n, room.most - pinned);
+  static std::vector<std::size_t> compete(Gains gains, const Headroom& room, std::size_t pinned) {
+    for (std::vector<double>& of_head : gains)
+      of_head.erase(of_head.begin(), of_head.begin() + static_cast<std::ptrdiff_t>(pinned));
+    const std::size_t n = (room.mean - pinned) * gains.size();
+    std::vector<std::size_t> out = counts_of_largest(gains, n, room.most - pinned);
     spread(out, n - std::accumulate(out.begin(), out.end(), std::size_t{0}), room.most - pinned);
     for (std::size_t& tokens : out) tokens += pinned;
     return out;
@@ -123,7 +114,8 @@ PolicySpec adakv_spec() {
           "Efficient LLM Inference, NeurIPS 2025, https://arxiv.org/abs/2407.11550",
       .details =
           "Every layer has the same total. Above the eviction's floor, the best scores of all its heads "
-          "together are counted per head (of equal ones the first head's); a share alpha of the mean is "
+          "together, those of what it protects left out, are counted per head (of equal ones the first "
+          "head's); a share alpha of the mean is "
           "given "
           "to every head, the rest by these counts, whole numbers by largest remainder. In its own measure, "
           "the sum of scores kept, this is never worse than equal budgets. variant=official: each head's "

@@ -1,29 +1,26 @@
 // The split that keeps the most of the eviction's own score.
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <numeric>
 
 #include "policies/api/allocation.hpp"
 #include "policies/api/spec.hpp"
 #include "policies/parts/cost_terms.hpp"
 #include "policies/parts/largest_counts.hpp"
+#include "policies/parts/token_gains.hpp"
 #include "policies/parts/whole_numbers.hpp"
 #include "sim/base/error.hpp"
 
 namespace kvsim::policy {
 namespace {
 
-/// In falling order, divided by their sum if asked.
-std::vector<double> falling(std::vector<double> scores, bool normalise) {
-  std::sort(scores.begin(), scores.end(), std::greater<>());
-  if (!normalise) return scores;
-  if (!scores.empty() && !(scores.back() >= 0))
+/// Divided by their sum.
+void divide(std::vector<double>& gains) {
+  if (!gains.empty() && !(gains.back() >= 0))
     usage_error("normalise=true needs scores that are not negative", "best_split",
                 "Another eviction, or normalise=false.");
-  const double sum = std::accumulate(scores.begin(), scores.end(), 0.0);
-  for (double& x : scores) x = sum > 0 ? x / sum : 0.0;
-  return scores;
+  const double sum = std::accumulate(gains.begin(), gains.end(), 0.0);
+  for (double& x : gains) x = sum > 0 ? x / sum : 0.0;
 }
 
 class BestSplit final : public Allocation {
@@ -34,7 +31,7 @@ class BestSplit final : public Allocation {
     if (request.scores.size() != request.n_lanes()) bug("best_split needs the scores of every lane");
     const Headroom room = headroom(request);
     const std::size_t heads = per_layer_ || request.shared ? request.n_kv_heads : 1;
-    const std::vector<std::vector<double>> gains = gains_of(request, room, heads);
+    const std::vector<std::vector<double>> gains = gains_of(request, heads);
     const std::size_t n = room.mean * gains.size();
     std::vector<std::size_t> above = counts_of_largest(gains, n, room.most);
     spread(above, n - std::accumulate(above.begin(), above.end(), std::size_t{0}), room.most);
@@ -44,15 +41,13 @@ class BestSplit final : public Allocation {
  private:
   /// What one more token for each of `heads` neighbouring lanes adds, from the floor on: they fall, so the
   /// greedy choice is the best.
-  std::vector<std::vector<double>> gains_of(const AllocationRequest& request, const Headroom& room,
-                                            std::size_t heads) const {
+  std::vector<std::vector<double>> gains_of(const AllocationRequest& request, std::size_t heads) const {
     std::vector<std::vector<double>> out;
     for (std::size_t lane = 0; lane < request.n_lanes(); ++lane) {
-      const std::vector<double> scores = falling(request.scores[lane], normalise_);
-      const std::size_t n_protected = request.prompt - scores.size();
-      const std::size_t held = std::min(room.floor - std::min(room.floor, n_protected), scores.size());
-      if (lane % heads == 0) out.emplace_back(scores.size() - held);
-      for (std::size_t i = held; i < scores.size(); ++i) out.back()[i - held] += scores[i];
+      std::vector<double> gains = token_gains(request, request.scores[lane]).above;
+      if (normalise_) divide(gains);
+      if (lane % heads == 0) out.emplace_back(gains.size());
+      for (std::size_t i = 0; i < gains.size(); ++i) out.back()[i] += gains[i];
     }
     return out;
   }
@@ -78,13 +73,12 @@ PolicySpec best_split_spec() {
       .kind = Kind::allocation,
       .summary = "the split over lanes, or layers, that keeps the largest sum of the eviction's own scores",
       .details =
-          "Every lane keeps its best scores, so the next token of a lane adds less than the one before; "
-          "taking "
-          "the best next token of all lanes until the budget is spent is then the best split there is (of "
-          "equal "
-          "ones the first lane's). A bound on what any allocation can do for this eviction, in the "
-          "eviction's "
-          "measure: beside it stands what one of the published rules achieves.",
+          "Every lane keeps what the eviction protects and its best scores, so the next token of a lane adds "
+          "less than the one before; taking the best next token of all lanes until the budget is spent is "
+          "then the best split there is (of equal ones the first lane's). A bound on what any allocation can "
+          "do for this eviction, in the eviction's measure: beside it stands what one of the published rules "
+          "achieves. Where protection grows with a lane's budget (h2o's recent share), tokens that it takes "
+          "are averaged with the next ones, and the split may miss the best by less than such a run of them.",
       .params = {{.name = "scope",
                   .type = ParamType::choice,
                   .fallback = "head",
@@ -93,7 +87,7 @@ PolicySpec best_split_spec() {
                  {.name = "normalise",
                   .type = ParamType::flag,
                   .fallback = "false",
-                  .help = "every lane's scores divided by their sum first"}},
+                  .help = "every lane's scores divided by the sum of those that are not protected first"}},
       .uses_scores = true,
       .cost = cost_of,
       .make_allocation = [](const Params& params) {

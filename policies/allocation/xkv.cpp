@@ -1,7 +1,6 @@
 // Budgets where the next token retains the most importance.
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <numeric>
 #include <span>
 
@@ -10,6 +9,7 @@
 #include "policies/api/spec.hpp"
 #include "policies/parts/cost_terms.hpp"
 #include "policies/parts/largest_counts.hpp"
+#include "policies/parts/token_gains.hpp"
 #include "policies/parts/whole_numbers.hpp"
 #include "policies/parts/window_importance.hpp"
 #include "sim/base/error.hpp"
@@ -30,19 +30,26 @@ class Xkv final : public Allocation {
 
   std::vector<std::size_t> allocate(const AllocationRequest& request) const override {
     const Headroom room = headroom(request);
-    const std::vector<std::vector<double>> shares = shares_by_layer(request);
+    const std::vector<TokenGains> retention = retention_by_layer(request);
     const std::size_t n_picks = room.mean * request.n_layers;
-    if (r_avg_ > 0) return per_layer(request, until_target(shares, n_picks, room.most));
-    std::vector<std::size_t> above = counts_of_largest(shares, n_picks, room.most);
+    if (r_avg_ > 0) return per_layer(request, until_target(retention, n_picks));
+    std::vector<std::vector<double>> gains;
+    for (const TokenGains& layer : retention) {
+      const auto nothing =
+          std::find_if(layer.above.begin(), layer.above.end(), [](double w) { return w == 0; });
+      gains.emplace_back(layer.above.begin(), nothing);
+    }
+    std::vector<std::size_t> above = counts_of_largest(gains, n_picks, room.most);
     spread(above, n_picks - std::accumulate(above.begin(), above.end(), std::size_t{0}), room.most);
     return per_layer(request, above);
   }
 
  private:
-  /// w of each layer, the mean over its lanes, divided by its sum.
-  static std::vector<std::vector<double>> shares_by_layer(const AllocationRequest& request) {
+  /// What a layer retains of its w, the mean over its lanes, divided by its sum. A layer without importance
+  /// retains all of it.
+  static std::vector<TokenGains> retention_by_layer(const AllocationRequest& request) {
     if (request.profiles.size() != request.n_lanes()) bug("xkv needs the importance of every lane");
-    std::vector<std::vector<double>> out;
+    std::vector<TokenGains> out;
     for (std::size_t layer = 0; layer < request.n_layers; ++layer) {
       const auto lanes = std::span(request.profiles).subspan(layer * request.n_kv_heads, request.n_kv_heads);
       std::vector<double> w(lanes[0].size());
@@ -50,7 +57,8 @@ class Xkv final : public Allocation {
         for (std::size_t j = 0; j < w.size(); ++j) w[j] += lane[j] / static_cast<double>(lanes.size());
       const double sum = sum_of(w, layer);
       for (double& share : w) share = sum > 0 ? share / sum : 0.0;
-      out.push_back(std::move(w));
+      out.push_back(token_gains(request, w));
+      if (!(sum > 0)) out.back().at_floor = 1;
     }
     return out;
   }
@@ -66,26 +74,23 @@ class Xkv final : public Allocation {
     return sum;
   }
 
-  /// One token after the other until the retained shares average r_avg, at most n. A layer without
-  /// importance retains all of it.
-  std::vector<std::size_t> until_target(std::vector<std::vector<double>> shares, std::size_t n,
-                                        std::size_t most) const {
+  /// One token after the other until the retained shares average r_avg, at most n.
+  std::vector<std::size_t> until_target(const std::vector<TokenGains>& retention, std::size_t n) const {
     struct Pick {
       double share;
       std::size_t layer;
     };
     std::vector<Pick> picks;
     double retained = 0;
-    for (std::size_t layer = 0; layer < shares.size(); ++layer) {
-      std::vector<double>& w = shares[layer];
-      std::sort(w.begin(), w.end(), std::greater<>());
-      if (w.empty() || w[0] == 0) retained += 1;
-      for (std::size_t i = 0; i < std::min(most, w.size()); ++i) picks.push_back({w[i], layer});
+    for (std::size_t layer = 0; layer < retention.size(); ++layer) {
+      retained += retention[layer].at_floor;
+      for (const double share : retention[layer].above) picks.push_back({share, layer});
     }
     std::stable_sort(picks.begin(), picks.end(),
                      [](const Pick& a, const Pick& b) { return a.share > b.share; });
-    std::vector<std::size_t> out(shares.size());
-    const double target = r_avg_ * static_cast<double>(shares.size());
+    std::vector<std::size_t> out(retention.size());
+    // A target that is missed by rounding alone is met.
+    const double target = (r_avg_ - 1e-12) * static_cast<double>(retention.size());
     for (std::size_t i = 0; i < std::min(n, picks.size()) && retained < target && picks[i].share > 0; ++i) {
       retained += picks[i].share;
       ++out[picks[i].layer];
@@ -123,11 +128,12 @@ PolicySpec xkv_spec() {
           "Importance w of a layer: attention of the last prompt rows, averaged over rows and query heads, "
           "pooled over positions, divided by its sum. Algorithm 1 hands out one token at a "
           "time to the layer whose next largest w is largest (the first layer among equals) until the "
-          "budget above the eviction's floor is spent: the N largest of all layers' w. Every KV head of a "
-          "layer gets its layer's number. A layer that holds every scored position drops out; when all "
-          "have, what is left is spread evenly, so the total is exact. With r_avg the hand-out ends when "
-          "the retained shares, averaged over layers, reach it, and the total may be smaller than the "
-          "budget.",
+          "budget above the eviction's floor is spent: the N largest of all layers' w, those of positions "
+          "that the eviction protects left out, since every layer holds them anyway. Every KV head of a "
+          "layer gets its layer's number. A layer that holds all of its importance drops out; when all have, "
+          "what is left is spread evenly, so the total is exact. With r_avg the hand-out ends when "
+          "the retained shares, protected positions included, averaged over layers, reach it, and the total "
+          "may be smaller than the budget.",
       .departures =
           {{"paper: how heads are merged is not said", "mean over query heads"},
            {"paper: one allocation for a category, averaged over sampled tasks",

@@ -1,6 +1,7 @@
 #pragma once
 /// What an allocation policy is: it splits the total budget of a model over its lanes.
 #include <cstddef>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <span>
@@ -26,9 +27,11 @@ struct AllocationRequest {
   bool shared = false;  ///< the lanes of a layer hold one set: they must get equal budgets
   /// Per lane, layer-major: values() of its profile; empty if the allocation has none.
   std::vector<std::vector<double>> profiles{};
-  /// Per lane: the eviction policy's own score of every prompt position that it does not protect whatever
-  /// its score (sinks, window), in order of position; empty unless the spec says uses_scores.
+  /// Per lane: the eviction policy's own score of every prompt position; empty unless the spec says
+  /// uses_scores. What it protects has one too, which may mean nothing.
   std::vector<std::vector<double>> scores{};
+  /// What the eviction policy protects of the prompt in a lane of so many tokens; empty: nothing.
+  std::function<Protection(std::size_t budget)> protection{};
   const Tables* tables = nullptr;
 
   std::size_t n_lanes() const { return n_layers * n_kv_heads; }

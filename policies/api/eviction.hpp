@@ -196,11 +196,16 @@ class Eviction : public PromptObserver {
   /// After finish_prompt(): one score per prompt position, higher is kept (whatever protection says); empty
   /// when the policy does not rank by one.
   virtual std::span<const double> scores() const { return {}; }
+  /// What it keeps of a prompt so long, whatever the scores, in a unit with so many slots: the one answer for
+  /// start(), for policies that wrap this one, and for allocations. It follows from the parameters alone, so
+  /// it can be asked before the prompt is there; a larger budget protects what a smaller one does, and at
+  /// most one position more per slot.
+  virtual Protection protection(std::size_t /*budget*/, std::size_t /*prompt*/) const { return {}; }
   // For those that wrap a scored policy, after finish_prompt():
-  /// What it protects under a budget.
-  virtual Protection protection(std::size_t /*budget*/) const { return {}; }
-  /// Its decoder over prompt positions that somebody else chose, in slots [0, slots.size()). Nullptr: it
-  /// appends.
+  /// Marks prompt positions that it keeps besides the protected ones, marked already, whatever their score;
+  /// in all at most min(budget, prompt). Only where positions stay and leave one by one.
+  virtual void reserve(std::size_t /*budget*/, std::vector<char>& /*stays*/) const {}
+  /// Its decoder over prompt positions that others chose, in slots [0, slots.size()). Nullptr: it appends.
   virtual std::unique_ptr<Decoder> decoder(std::size_t /*budget*/,
                                            std::span<const Position> /*slots*/) const {
     return nullptr;

@@ -147,7 +147,8 @@ bool unit_is_layer(const Params& params) {
 
 Selection Selection::of(const Params& params) {
   Selection out;
-  if (params.has("sinks")) out.protection.sinks = params.count("sinks");
+  if (params.has("base")) out = of(params.part("base").params);
+  if (params.has("sinks")) out.protection.sinks = std::max(out.protection.sinks, params.count("sinks"));
   if (params.has("window")) out.protection.window = params.count("window");
   if (params.has("granularity")) out.granularity = params.count("granularity");
   if (params.has("drop")) out.drop = params.real("drop");
@@ -204,7 +205,7 @@ void ScoredEviction::finish_prompt(const Prompt& prompt) {
 Start ScoredEviction::start(std::size_t budget) const {
   Start out;
   if (!selection_.stream) {
-    std::vector<char> stays = order_.protected_blocks(protection(budget));
+    std::vector<char> stays = order_.protected_blocks(protection(budget, scores_.size()));
     reserve(budget, stays);
     out.keep = order_.best(budget, std::move(stays));
   }
@@ -214,7 +215,7 @@ Start ScoredEviction::start(std::size_t budget) const {
 
 Selection ScoredEviction::selection(std::size_t budget) const {
   Selection out = selection_;
-  out.protection = protection(budget);
+  out.protection = protection(budget, scores_.size());
   return out;
 }
 

@@ -51,7 +51,8 @@ struct Selection {
   bool post = false;    ///< the arriving token attends before another leaves: B + 1 are attended
   bool stream = false;  ///< the prompt arrives token by token
 
-  /// Of those shared parameters that are declared.
+  /// Of those shared parameters that are declared. A policy that wraps a `base` ranks as the base does, but
+  /// for what it declares itself, and has at least the base's sinks.
   static Selection of(const Params& params);
   /// Least budget that leaves room for the token being computed.
   std::size_t floor() const;
@@ -73,16 +74,15 @@ class ScoredEviction : public Eviction {
   Start start(std::size_t budget) const final;
   std::span<const double> scores() const final { return scores_; }
   /// The default does not depend on the budget.
-  Protection protection(std::size_t /*budget*/) const override { return selection_.protection; }
+  Protection protection(std::size_t /*budget*/, std::size_t /*prompt*/) const override {
+    return selection_.protection;
+  }
 
  protected:
   ScoredEviction(const Unit& unit, const Selection& selection) : unit_(unit), selection_(selection) {}
 
   /// Score of every prompt position; those the protection covers may hold anything but NaN.
   virtual std::vector<double> score(const Prompt& prompt) = 0;
-  /// Marks prompt positions that stay besides the protected ones whatever their score, in all at most
-  /// min(budget, prompt); for policies without granularity.
-  virtual void reserve(std::size_t /*budget*/, std::vector<char>& /*stays*/) const {}
   const Unit& unit() const { return unit_; }
   /// Selection under a budget, as a ScoredDecoder wants it.
   Selection selection(std::size_t budget) const;

@@ -71,6 +71,12 @@ std::string Part::text() const {
   return spec->name + "(" + params.text() + ")";
 }
 
+std::function<Protection(std::size_t)> Part::protection(std::size_t prompt) const {
+  if (!spec->make_eviction) return [](std::size_t) { return Protection{}; };
+  const std::shared_ptr<const Eviction> asked = make_eviction({.head_dim = 1, .value_dim = 1});
+  return [asked, prompt](std::size_t budget) { return asked->protection(budget, prompt); };
+}
+
 std::size_t Part::floor() const {
   return spec->floor ? std::max<std::size_t>(spec->floor(params), 1) : 1;
 }

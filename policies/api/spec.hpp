@@ -136,6 +136,8 @@ struct Part {
   std::unique_ptr<Eviction> make_eviction(const Unit& unit) const {
     return spec->make_eviction(params, unit);
   }
+  /// Eviction::protection of a prompt so long, under any budget; an oracle protects nothing.
+  std::function<Protection(std::size_t budget)> protection(std::size_t prompt) const;
 };
 
 /// Every parameter has a default: a text parameter whose default is empty must be given.

@@ -13,7 +13,7 @@ class CriticalKv final : public Eviction {
  public:
   CriticalKv(const Params& params, const Unit& unit)
       : unit_(unit),
-        tie_(Selection::of(params.part("base").params).tie),
+        tie_(Selection::of(params).tie),
         base_floor_(params.part("base").floor()),
         first_stage_(params.real("first_stage")),
         epsilon_(params.real("epsilon")),
@@ -38,9 +38,8 @@ class CriticalKv final : public Eviction {
 
   /// Generated tokens are appended.
   Start start(std::size_t budget) const override {
-    const auto share = static_cast<std::size_t>(first_stage_ * static_cast<double>(budget));
     std::vector<char> stays(base_->scores().size());
-    for (const Position position : base_->start(std::clamp(share, base_floor_, budget)).keep)
+    for (const Position position : base_->start(first_stage(budget)).keep)
       stays[static_cast<std::size_t>(position)] = 1;
     Start out;
     out.keep = second_.best(budget, std::move(stays));
@@ -48,9 +47,17 @@ class CriticalKv final : public Eviction {
   }
 
   std::span<const double> scores() const override { return base_->scores(); }
-  Protection protection(std::size_t budget) const override { return base_->protection(budget); }
+  /// What the base protects under what the first stage gives it.
+  Protection protection(std::size_t budget, std::size_t prompt) const override {
+    return base_->protection(first_stage(budget), prompt);
+  }
 
  private:
+  std::size_t first_stage(std::size_t budget) const {
+    const auto share = static_cast<std::size_t>(first_stage_ * static_cast<double>(budget));
+    return std::min(std::max(share, base_floor_), budget);
+  }
+
   Unit unit_;
   Tie tie_;
   std::size_t base_floor_;

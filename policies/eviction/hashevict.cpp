@@ -108,6 +108,9 @@ class HashEvict final : public Eviction {
     out.decoder = std::make_unique<HashEvictDecoder>(rule_, std::move(codes));
     return out;
   }
+  Protection protection(std::size_t /*budget*/, std::size_t /*prompt*/) const override {
+    return rule_->protection;
+  }
 
  private:
   const std::shared_ptr<const Rule> rule_;

@@ -91,7 +91,7 @@ class Keyformer final : public ScoredEviction {
       for (std::size_t j = 0; j <= query; ++j) sums[j] += row_[j];
     }
   }
-  Protection protection(std::size_t budget) const override {
+  Protection protection(std::size_t budget, std::size_t /*prompt*/) const override {
     return with_recent(selection_, recent_, budget);
   }
   std::unique_ptr<Decoder> decoder(std::size_t budget, std::span<const Position> slots) const override {

@@ -85,14 +85,12 @@ class KvCrushDecoder final : public ScoredDecoder {
 
 class KvCrush final : public Eviction {
  public:
-  KvCrush(const Settings& settings, const Unit& unit)
+  KvCrush(const Settings& settings, const Selection& selection, const Unit& unit)
       : set_(settings),
         key_(combine({unit.seed, key_of("kvcrush"), static_cast<std::uint64_t>(unit.layer)})),
         n_lanes_(unit.n_lanes),
         bases_(settings.base, unit, settings.per_query_head),
-        selection_(Selection::of(settings.base.params)) {
-    selection_.granularity = settings.granularity;
-  }
+        selection_(selection) {}
 
   std::size_t prompt_rows() const override { return bases_.prompt_rows(); }
   void observe(const PromptRows& rows) override { bases_.observe(rows); }
@@ -107,7 +105,7 @@ class KvCrush final : public Eviction {
   }
 
   Start start(std::size_t budget) const override {
-    const Protection guard = protected_under(budget);
+    const Protection guard = protection(budget, length_);
     std::vector<char> represents(n_blocks());
     Start out;
     out.keep = choose(budget, guard, represents);
@@ -123,6 +121,14 @@ class KvCrush final : public Eviction {
     return out;
   }
 
+  /// The base's, its window cut so that whole blocks of it fit.
+  Protection protection(std::size_t budget, std::size_t prompt) const override {
+    Protection out = bases_[0].protection(importance_budget(budget), prompt);
+    const std::size_t g = set_.granularity, sinks = (out.sinks + g - 1) / g * g;
+    out.window = std::min(out.window, budget - std::min(budget, sinks + g - 1));
+    return out;
+  }
+
  private:
   std::size_t n_blocks() const { return (length_ + set_.granularity - 1) / set_.granularity; }
   std::size_t block_of(Position position) const {
@@ -133,14 +139,6 @@ class KvCrush final : public Eviction {
   }
   std::size_t importance_budget(std::size_t budget) const {
     return budget - static_cast<std::size_t>(set_.share * static_cast<double>(budget));
-  }
-
-  /// The base's protection, its window cut so that whole blocks of it fit.
-  Protection protected_under(std::size_t budget) const {
-    Protection out = bases_[0].protection(importance_budget(budget));
-    const std::size_t g = set_.granularity, sinks = (out.sinks + g - 1) / g * g;
-    out.window = std::min(out.window, budget - std::min(budget, sinks + g - 1));
-    return out;
   }
 
   /// Positions, ascending. Marks the blocks that are kept as representatives.
@@ -405,8 +403,10 @@ PolicySpec kvcrush_spec() {
       .overshoot = [](const Params& params) { return params.part("base").overshoot(); },
       .cost = cost_of,
       .check = check,
-      .make_eviction = [](const Params& params,
-                          const Unit& unit) { return std::make_unique<KvCrush>(Settings(params), unit); }};
+      .make_eviction =
+          [](const Params& params, const Unit& unit) {
+            return std::make_unique<KvCrush>(Settings(params), Selection::of(params), unit);
+          }};
 }
 
 }  // namespace kvsim::policy

@@ -264,6 +264,10 @@ class OpenVino final : public Eviction {
     out.decoder = std::make_unique<OpenVinoDecoder>(set_.block, std::move(ledger), out.keep.size());
     return out;
   }
+  /// The start area, the recent one, and what of a block the prompt does not fill.
+  Protection protection(std::size_t /*budget*/, std::size_t prompt) const override {
+    return {set_.start * set_.block, set_.recent * set_.block + prompt % set_.block};
+  }
 
  private:
   Settings set_;

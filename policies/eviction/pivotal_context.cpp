@@ -27,23 +27,19 @@ class PivotalContext final : public ScoredEviction {
   }
 
   /// The recent rows' own positions and the one before them, as far as the budget goes.
-  Protection protection(std::size_t budget) const override {
+  Protection protection(std::size_t budget, std::size_t prompt) const override {
     Protection out = selection_.protection;
-    out.window = std::min(n_recent_ + 1, budget - std::min(budget, out.sinks));
+    out.window = std::min(rows_.in(prompt) + 1, budget - std::min(budget, out.sinks));
     return out;
   }
 
  private:
-  std::vector<double> score(const Prompt& prompt) override {
-    n_recent_ = rows_.in(prompt.length());
-    return sums_.mean();
-  }
+  std::vector<double> score(const Prompt& /*prompt*/) override { return sums_.mean(); }
 
   Selection selection_;
   LastRows rows_;
   double newest_;
   ColumnSums sums_;
-  std::size_t n_recent_ = 0;
 };
 
 Cost cost_of(const Params& params, const CostShape& shape) {

@@ -121,7 +121,7 @@ class QHitter final : public ScoredEviction {
   void observe(const PromptRows& rows) override { sums_.add(rows); }
   std::size_t rows_beside_columns() const override { return 0; }
   void observe_columns(const PromptColumns& columns) override { sums_.take(columns.query_head, columns.sum); }
-  Protection protection(std::size_t budget) const override {
+  Protection protection(std::size_t budget, std::size_t /*prompt*/) const override {
     return with_recent(selection_, recent_, budget);
   }
   std::unique_ptr<Decoder> decoder(std::size_t budget, std::span<const Position> slots) const override {

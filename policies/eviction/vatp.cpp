@@ -15,13 +15,6 @@ double l1_norm(std::span<const float> value) {
   return sum;
 }
 
-/// The base's, with at least so many sinks.
-Selection selection_of(const Params& params) {
-  Selection out = Selection::of(params.part("base").params);
-  out.protection.sinks = std::max(out.protection.sinks, params.count("sinks"));
-  return out;
-}
-
 class VatpDecoder final : public ScoredDecoder {
  public:
   VatpDecoder(const Selection& selection, std::vector<double> scores, std::vector<double> norms,
@@ -51,8 +44,8 @@ class VatpDecoder final : public ScoredDecoder {
 class Vatp final : public ScoredEviction {
  public:
   Vatp(const Params& params, const Unit& unit)
-      : ScoredEviction(unit, selection_of(params)),
-        selection_(selection_of(params)),
+      : ScoredEviction(unit, Selection::of(params)),
+        selection_(Selection::of(params)),
         base_(params.part("base").make_eviction(unit)) {}
 
   std::size_t prompt_rows() const override { return base_->prompt_rows(); }
@@ -61,13 +54,15 @@ class Vatp final : public ScoredEviction {
   void observe_columns(const PromptColumns& columns) override { base_->observe_columns(columns); }
 
   /// What the base protects and the sinks; where the budget does not hold both, the window is shorter.
-  Protection protection(std::size_t budget) const override {
+  Protection protection(std::size_t budget, std::size_t prompt) const override {
     Protection out = selection_.protection;
     const std::size_t most =
         budget - std::min(budget, selection_.floor() - std::max<std::size_t>(out.window, 1));
-    out.window = std::min(base_->protection(budget).window, most);
+    out.window = std::min(base_->protection(budget, prompt).window, most);
     return out;
   }
+
+  void reserve(std::size_t budget, std::vector<char>& stays) const override { base_->reserve(budget, stays); }
 
   std::unique_ptr<Decoder> decoder(std::size_t budget, std::span<const Position> slots) const override {
     auto base = base_->decoder(budget, slots);
@@ -127,7 +122,8 @@ PolicySpec vatp_spec() {
       .details =
           "Score: the base's times the L1 norm of the token's value, per KV head, in the prompt and while "
           "decoding. The first tokens, which collect attention but have tiny values, are pinned; the base's "
-          "own protection, phase and ties hold. Meant for bases whose scores are attention and thus not "
+          "own protection, phase and ties hold, and what else it keeps of the prompt. Meant for bases whose "
+          "scores are attention and thus not "
           "negative.",
       .departures = {{"authors' code: multiplies each step's attention before adding it up",
                       "multiplies the sum: the same, since a value does not change"},
@@ -143,7 +139,7 @@ PolicySpec vatp_spec() {
       .needs = {.prompt_rows = RowNeed::all, .decode_rows = true, .values = true},
       .needs_of = needs_of,
       .scored = true,
-      .floor = [](const Params& params) { return selection_of(params).floor(); },
+      .floor = selection_floor,
       .overshoot = [](const Params& params) { return params.part("base").overshoot(); },
       .cost = cost_of,
       .make_eviction = [](const Params& params,

@@ -71,7 +71,9 @@ class AccumulatingEviction final : public ScoredEviction {
   void observe(const PromptRows& rows) override;
   std::size_t rows_beside_columns() const override { return plain_sum() ? 0 : rule_.rows; }
   void observe_columns(const PromptColumns& columns) override;
-  Protection protection(std::size_t budget) const override { return with_recent(base_, recent_, budget); }
+  Protection protection(std::size_t budget, std::size_t /*prompt*/) const override {
+    return with_recent(base_, recent_, budget);
+  }
   std::unique_ptr<Decoder> decoder(std::size_t budget, std::span<const Position> slots) const override;
 
  private:

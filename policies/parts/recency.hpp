@@ -1,5 +1,7 @@
 #pragma once
 /// Keeps the first positions and the newest ones: what the sliding window and StreamingLLM share.
+#include <algorithm>
+
 #include "policies/api/eviction.hpp"
 
 namespace kvsim::policy {
@@ -13,6 +15,10 @@ class Recency final : public Eviction {
 
   void finish_prompt(const Prompt& prompt) override { length_ = prompt.length(); }
   Start start(std::size_t budget) const override;
+  /// What every budget keeps; the newest of a longer window follow from the budget.
+  Protection protection(std::size_t /*budget*/, std::size_t /*prompt*/) const override {
+    return {sinks_, std::max<std::size_t>(window_, 1)};
+  }
 
  private:
   std::size_t sinks_, window_, length_ = 0;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "policies/api/score_policy.hpp"
 #include "policies/builtin.hpp"
 #include "sim/base/rng.hpp"
 
@@ -38,15 +37,10 @@ void sharpen(Run& run, int times) {
   }
 }
 
-/// Of the positions that are not protected.
 std::vector<double> scores_of(const Part& part, const Run& unit) {
   const auto eviction = part.make_eviction(unit.unit);
   show_prompt(*eviction, unit);
-  const Protection held = Selection::of(part.params).protection;
-  const std::span<const double> all = eviction->scores();
-  std::vector<double> out;
-  for (std::size_t j = held.sinks; j + held.window < all.size(); ++j) out.push_back(all[j]);
-  return out;
+  return {eviction->scores().begin(), eviction->scores().end()};
 }
 
 }  // namespace
@@ -69,6 +63,7 @@ AllocationRequest survey(const Composition& composition, const Layers& layers, s
                             .budget = budget,
                             .floor = composition.floor(),
                             .shared = composition.layer_unit()};
+  request.protection = composition.eviction.protection(request.prompt);
   const Part& part = composition.allocation;
   const auto allocation = part.spec->make_allocation(part.params);
   for (const Run& layer : layers) {

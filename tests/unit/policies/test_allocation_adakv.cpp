@@ -16,7 +16,8 @@ using Scores = std::vector<std::vector<double>>;
 
 namespace {
 
-/// One layer per `heads` entries of `scores`; the eviction protects what a lane has no scores for.
+/// One layer per `heads` entries of `scores`; the eviction protects positions behind those, whose scores are
+/// the highest and mean nothing.
 AllocationRequest request_of(Scores scores, std::size_t heads, std::size_t budget,
                              std::size_t n_protected = 0) {
   AllocationRequest request{.n_layers = scores.size() / heads,
@@ -24,7 +25,9 @@ AllocationRequest request_of(Scores scores, std::size_t heads, std::size_t budge
                             .prompt = scores[0].size() + n_protected,
                             .budget = budget,
                             .floor = std::max<std::size_t>(n_protected, 1)};
+  for (std::vector<double>& lane : scores) lane.resize(lane.size() + n_protected, 1e9);
   request.scores = std::move(scores);
+  request.protection = [n_protected](std::size_t) { return Protection{0, n_protected}; };
   return request;
 }
 
@@ -41,10 +44,12 @@ Scores random_scores(std::size_t lanes, std::size_t n, std::uint64_t seed) {
 double kept(const AllocationRequest& request, const Tokens& tokens) {
   double sum = 0;
   for (std::size_t lane = 0; lane < tokens.size(); ++lane) {
-    std::vector<double> falling = request.scores[lane];
+    const auto [sinks, window] = request.protection(tokens[lane]);
+    const std::vector<double>& scores = request.scores[lane];
+    std::vector<double> falling(scores.begin() + static_cast<std::ptrdiff_t>(sinks),
+                                scores.end() - static_cast<std::ptrdiff_t>(window));
     std::sort(falling.begin(), falling.end(), std::greater<>());
-    const std::size_t n_protected = request.prompt - falling.size();
-    for (std::size_t i = 0; i + n_protected < tokens[lane]; ++i) sum += falling[i];
+    for (std::size_t i = 0; i + sinks + window < tokens[lane]; ++i) sum += falling[i];
   }
   return sum;
 }
@@ -79,21 +84,19 @@ TEST_CASE("adakv, worked by hand") {
 TEST_CASE("adakv's official rounding loses most of a token per head at a budget of 504") {
   // Of 504 tokens above a window of 8, int(0.2 * 504) = 100 are safe. Each head wins 504 of its own: 0.8 *
   // 504 + 100 = 503.2.
-  Scores scores(4, std::vector<double>(504, 1.0));
-  AllocationRequest request = request_of(scores, 4, 512, 8);
-  request.prompt = 2024;
-  for (std::vector<double>& lane : request.scores) lane.resize(2016, 0.0);
-  const Tokens tokens = allocate("adakv(variant=official)", request);
+  Scores scores(4, std::vector<double>(2016));
+  for (std::vector<double>& lane : scores) std::fill_n(lane.begin(), 504, 1.0);
+  const Tokens tokens = allocate("adakv(variant=official)", request_of(scores, 4, 512, 8));
   CHECK(tokens == Tokens(4, 511));
 }
 
 TEST_CASE("adakv(normalise=true) weighs a head by how much its best tokens hold") {
-  // A mean of 2 above the floor of 1, so the two best count: .7 of the first head's scores, .51 of the
-  // second's. Beside each head's best there are .2 .19 .11 and .25 .245 .245, or .14 .133 .077 and .1275 .125
-  // .125; four of them are taken.
+  // A mean of 2 above one protected token, so the two best count: .7 of the first head's scores, .51 of the
+  // second's, whose .2 .19 and .25 .245 become .14 .133 and .1275 .125. Four are taken: raw .5, .26, .25 and
+  // .245, then .35, .14, .133 and .1326.
   const Scores scores = {{.5, .2, .19, .11}, {.26, .25, .245, .245}};
-  CHECK(allocate("adakv(alpha=0)", request_of(scores, 2, 3)) == Tokens{2, 4});
-  CHECK(allocate("adakv(alpha=0,normalise=true)", request_of(scores, 2, 3)) == Tokens{3, 3});
+  CHECK(allocate("adakv(alpha=0)", request_of(scores, 2, 3, 1)) == Tokens{2, 4});
+  CHECK(allocate("adakv(alpha=0,normalise=true)", request_of(scores, 2, 3, 1)) == Tokens{4, 2});
   AllocationRequest negative = request_of({{-1, -2}, {-3, -4}}, 2, 1);
   CHECK_THROWS_AS(allocate("adakv(normalise=true)", negative), Error);
   CHECK(allocate("adakv", negative) == Tokens{1, 1});

@@ -14,14 +14,16 @@ using namespace kvsim::policy::test;
 
 namespace {
 
-/// Importance of every layer, and a request for it; the prompt has 8 positions more than a layer has scores.
+/// Importance of every layer, and a request for it; the prompt has 8 positions more than a layer has scores,
+/// and the eviction protects these unless told otherwise.
 struct Scored {
   std::vector<std::vector<float>> w;  ///< per layer
+  Protection held;
   AllocationRequest request;
 
   Scored(std::vector<std::vector<float>> weights, std::size_t budget, std::size_t floor,
-         std::size_t n_kv_heads = 1)
-      : w(std::move(weights)) {
+         std::size_t n_kv_heads = 1, Protection protects = {0, 8})
+      : w(std::move(weights)), held(protects) {
     request = {.n_layers = w.size(),
                .n_kv_heads = n_kv_heads,
                .prompt = w[0].size() + 8,
@@ -30,6 +32,7 @@ struct Scored {
     for (const auto& layer : w)
       for (std::size_t head = 0; head < n_kv_heads; ++head)
         request.profiles.emplace_back(layer.begin(), layer.end());
+    request.protection = [protects](std::size_t) { return protects; };
   }
 };
 
@@ -48,54 +51,66 @@ double total(const std::vector<float>& w) {
                          [](double a, float b) { return a + static_cast<double>(b); });
 }
 
-/// Algorithm 1 as printed, one token per turn by looking through all layers, with the guards of the spec.
+/// The share of its importance that a layer retains with n tokens: what is protected, and the best others.
+double retention(const Scored& scored, std::size_t layer, std::size_t n) {
+  const std::vector<float>& w = scored.w[layer];
+  const double whole = total(w);
+  if (whole == 0) return 1;
+  const std::size_t prompt = scored.request.prompt;
+  double retained = 0;
+  std::size_t held = 0;
+  std::vector<double> others;
+  for (std::size_t j = 0; j < prompt; ++j) {
+    const double share = j < w.size() ? static_cast<double>(w[j]) / whole : 0;
+    if (j < scored.held.sinks || j + scored.held.window >= prompt)
+      retained += share, ++held;
+    else
+      others.push_back(share);
+  }
+  std::sort(others.begin(), others.end(), std::greater<>());
+  for (std::size_t i = 0; i + held < n; ++i) retained += others[i];
+  return retained;
+}
+
+/// Algorithm 1, one token per turn by looking through all layers: above the floor, with the guards of the
+/// spec.
 Tokens slow_xkv(const Scored& scored, double r_avg) {
   const AllocationRequest& request = scored.request;
-  const std::size_t floor = std::min(request.floor, request.prompt), most = request.prompt - floor;
-  std::vector<std::vector<double>> share;
-  double retained = 0;
-  for (const std::vector<float>& layer : scored.w) {
-    const double whole = total(layer);
-    if (whole == 0) retained += 1;
-    std::vector<double> sorted;
-    for (const float w : layer) sorted.push_back(whole > 0 ? static_cast<double>(w) / whole : 0.0);
-    std::sort(sorted.begin(), sorted.end(), std::greater<>());
-    share.push_back(sorted);
-  }
-  Tokens n(request.n_layers), capacity(request.n_layers);
-  for (std::size_t i = 0; i < n.size(); ++i) capacity[i] = std::min(share[i].size(), most);
+  const std::size_t floor = std::min(request.floor, request.prompt);
+  Tokens n(request.n_layers, floor);
   std::size_t left = (std::min(request.budget, request.prompt) - floor) * request.n_layers;
-  while (left > 0 && (r_avg == 0 || retained < r_avg * static_cast<double>(request.n_layers))) {
-    int best = -1;
-    for (std::size_t i = 0; i < n.size(); ++i)
-      if (n[i] < capacity[i] &&
-          (best < 0 ||
-           share[i][n[i]] > share[static_cast<std::size_t>(best)][n[static_cast<std::size_t>(best)]]))
-        best = static_cast<int>(i);
-    if (best < 0) break;
-    const auto layer = static_cast<std::size_t>(best);
-    if (r_avg > 0 && share[layer][n[layer]] == 0) break;
-    retained += share[layer][n[layer]++];
+  while (left > 0) {
+    double retained = 0, most = 0;
+    std::size_t best = n.size();
+    for (std::size_t i = 0; i < n.size(); ++i) {
+      const double now = retention(scored, i, n[i]);
+      retained += now;
+      const double gain = n[i] < request.prompt ? retention(scored, i, n[i] + 1) - now : 0;
+      if (gain > most + 1e-12) most = gain, best = i;
+    }
+    if (best == n.size() || (r_avg > 0 && retained > r_avg * static_cast<double>(n.size()) - 1e-12)) break;
+    ++n[best];
     --left;
   }
   if (r_avg == 0)
     for (std::size_t i = 0; left > 0; i = (i + 1) % n.size())
-      if (n[i] < most) ++n[i], --left;
+      if (n[i] < request.prompt) ++n[i], --left;
   Tokens lanes;
-  for (const std::size_t tokens : n) lanes.insert(lanes.end(), request.n_kv_heads, floor + tokens);
+  for (const std::size_t tokens : n) lanes.insert(lanes.end(), request.n_kv_heads, tokens);
   return lanes;
 }
 
-/// Mean over layers of the share of w that its n largest hold.
+/// Mean over layers of the share of its importance that each retains.
 double r_avg_of(const Scored& scored, const Tokens& n) {
-  double sum_r = 0;
-  for (std::size_t i = 0; i < n.size(); ++i) {
-    std::vector<float> w = scored.w[i];
-    std::sort(w.begin(), w.end(), std::greater<>());
-    w.resize(std::min(n[i], w.size()));
-    sum_r += total(w) / total(scored.w[i]);
-  }
-  return sum_r / static_cast<double>(n.size());
+  double sum = 0;
+  for (std::size_t i = 0; i < n.size(); ++i) sum += retention(scored, i, n[i]);
+  return sum / static_cast<double>(n.size());
+}
+
+/// Some of the floor is protected, at either end.
+Protection some_of(std::size_t floor, std::uint64_t seed) {
+  const std::size_t sinks = floor * (seed % 4) / 6, window = (floor - sinks) * (seed % 3) / 2;
+  return {sinks, window};
 }
 
 }  // namespace
@@ -119,11 +134,12 @@ TEST_CASE("xkv, worked by hand") {
 }
 
 TEST_CASE("xkv spreads evenly what no score can claim") {
-  // Floor 1 and prompt 11: three scored positions per layer, nine tokens per layer above the floor.
-  Scored scored({{3, 5, 2}, {18, 2, 0}}, 10, 1);
-  CHECK(allocate("xkv", scored.request) == Tokens{10, 10});
+  // Floor 1 and prompt 11, nothing protected: each layer holds its best, three tokens bring something more
+  // (0.3, 0.2 and 0.1), and the 15 others that there are above the floor go to both in turn: 2 + 8, 1 + 7.
+  Scored scored({{3, 5, 2}, {18, 2, 0}}, 10, 1, 1, {});
+  CHECK(allocate("xkv", scored.request) == Tokens{11, 9});
   // A prompt within the observation window has no scores at all.
-  Scored unscored({{}, {}, {}}, 4, 2);
+  Scored unscored({{}, {}, {}}, 4, 2, 1, {0, 2});
   CHECK(allocate("xkv", unscored.request) == Tokens{4, 4, 4});
   CHECK(allocate("xkv(r_avg=0.5)", unscored.request) == Tokens{2, 2, 2});
 }
@@ -134,12 +150,24 @@ TEST_CASE("a layer without importance claims nothing and counts as retained") {
   CHECK(allocate("xkv(r_avg=0.75)", scored.request) == Tokens{8, 9});
 }
 
+TEST_CASE("xkv leaves out what the eviction protects anyway") {
+  // Of three positions the eviction protects the last, beside the 8 without importance: what the two layers
+  // can still win is 0.3 and 0.1 of the first and 0.25 and 0.25 of the second.
+  Scored scored({{3, 1, 6}, {1, 1, 2}}, 10, 9, 1, {0, 9});
+  CHECK(allocate("xkv", scored.request) == Tokens{10, 10});
+  scored.request.budget = 11;
+  CHECK(allocate("xkv", scored.request) == Tokens{11, 11});
+  // Protected positions are retained: 0.6 and 0.5 are 0.55 on average before anything is handed out.
+  CHECK(allocate("xkv(r_avg=0.55)", scored.request) == Tokens{9, 9});
+  CHECK(allocate("xkv(r_avg=0.7)", scored.request) == Tokens{10, 9});
+}
+
 TEST_CASE("xkv is Algorithm 1") {
   for (std::uint64_t seed = 0; seed < 400; ++seed) {
-    const std::size_t n_layers = 1 + seed % 5, n = 1 + seed % 23, floor = seed % 12;
+    const std::size_t n_layers = 1 + seed % 5, n = 1 + seed % 23, floor = 1 + seed % 12;
     const int levels = seed % 3 == 0 ? 3 : 100000;
     for (std::size_t budget = floor; budget < n + 10; budget += 2) {
-      Scored scored(random_weights(n_layers, n, seed, levels), budget, floor, 2);
+      Scored scored(random_weights(n_layers, n, seed, levels), budget, floor, 2, some_of(floor, seed));
       CAPTURE(seed, budget);
       CHECK(allocate("xkv", scored.request) == slow_xkv(scored, 0));
       for (const char* target : {"0.3", "0.9", "1"})
@@ -149,17 +177,19 @@ TEST_CASE("xkv is Algorithm 1") {
   }
 }
 
-TEST_CASE("no other split of the same total retains more on average") {
-  for (std::uint64_t seed = 0; seed < 20; ++seed) {
-    for (std::size_t budget = 9; budget <= 12; ++budget) {
-      Scored scored(random_weights(3, 6, seed + 100, 1000), budget, 8);
-      Tokens n = allocate("xkv", scored.request);
-      for (std::size_t& tokens : n) tokens -= 8;
-      const double best = r_avg_of(scored, n);
-      const std::size_t all = (budget - 8) * 3;
-      for (std::size_t a = 0; a <= all; ++a)
-        for (std::size_t b = 0; a + b <= all; ++b)
-          CHECK(r_avg_of(scored, {a, b, all - a - b}) <= best + 1e-12);
+TEST_CASE("no other split of the same total retains more on average, equal budgets least of all") {
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    const std::size_t floor = 1 + seed % 11;
+    for (std::size_t budget = floor; budget <= std::min<std::size_t>(floor + 3, 14); ++budget) {
+      Scored scored(random_weights(3, 6, seed + 100, 1000), budget, floor, 1, some_of(floor, seed));
+      const double best = r_avg_of(scored, allocate("xkv", scored.request));
+      CAPTURE(seed, budget, floor);
+      CHECK(r_avg_of(scored, Tokens(3, budget)) <= best + 1e-12);
+      const std::size_t prompt = scored.request.prompt, all = budget * 3;
+      for (std::size_t a = floor; a <= prompt; ++a)
+        for (std::size_t b = floor; b <= prompt; ++b)
+          if (a + b + floor <= all && all - a - b <= prompt)
+            CHECK(r_avg_of(scored, {a, b, all - a - b}) <= best + 1e-12);
     }
   }
 }
