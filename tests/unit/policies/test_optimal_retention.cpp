@@ -252,6 +252,43 @@ TEST_CASE("the solver finds what the textbook's flow finds") {
   }
 }
 
+TEST_CASE("what the optimum loses, for all budgets at once") {
+  // The first hand-worked run: of 6 0 1 / 0 0 5 1 / 0 7 0 0 1 one slot retains 3 and two retain 14. With
+  // three step 1 attends two of 0, 1, 2 beside its own, and step 2 still has 1: nothing that anybody attends
+  // is lost. It loses, by budget:
+  const std::vector<double> by_hand =
+      optimal_losses(MassAhead(rows(2, 3, {{6, 0, 1}, {0, 0, 5, 1}, {0, 7, 0, 0, 1}}).view(), 2));
+  CHECK(by_hand == std::vector<double>{18 / 1024.0, 7 / 1024.0, 0, 0, 0});
+
+  for (std::uint32_t seed = 0; seed < 200; ++seed) {
+    const std::size_t prompt = 1 + seed % 6, n_steps = 1 + seed / 7 % 5;
+    const Decoding run = random_rows(prompt, n_steps, seed % 2 == 0 ? 3 : 1000, seed, seed % 3 == 2);
+    const double all = std::accumulate(run.attention.begin(), run.attention.end(), 0.0);
+    const std::vector<double> losses = optimal_losses(MassAhead(run.view(), prompt));
+    REQUIRE(losses.size() == run.n_tokens());
+    for (std::size_t budget = 1; budget <= losses.size(); ++budget) {
+      CAPTURE(seed, prompt, n_steps, budget);
+      CHECK(losses[budget - 1] == all - exhaustive(run, budget));
+      if (budget >= 3)
+        CHECK(losses[budget - 3] - losses[budget - 2] >= losses[budget - 2] - losses[budget - 1]);
+    }
+  }
+}
+
+TEST_CASE("what the optimum loses with one slot more shrinks by less and less, on long runs") {
+  for (std::uint32_t seed = 0; seed < 8; ++seed) {
+    const Decoding run = lifelike_rows(300, seed < 4 ? 40 : 120, seed, seed % 2 == 1);
+    const double all = std::accumulate(run.attention.begin(), run.attention.end(), 0.0);
+    const std::vector<double> losses = optimal_losses(MassAhead(run.view(), run.prompt));
+    for (std::size_t b = 2; b < losses.size(); ++b)
+      CHECK(losses[b - 2] - losses[b - 1] >= losses[b - 1] - losses[b] - 1e-10);
+    for (const std::size_t budget : {1, 2, 17, 150, 299, 300, 301, 330}) {
+      CAPTURE(seed, budget);
+      CHECK(losses[budget - 1] == Approx(all - optimum(run, budget).retained).margin(1e-10));
+    }
+  }
+}
+
 TEST_CASE("greedy drops what its definition drops, at any horizon") {
   for (std::uint32_t seed = 0; seed < 90; ++seed) {
     const std::size_t prompt = seed % 12, n_steps = 1 + seed % 9;
