@@ -1,4 +1,4 @@
-// kvsim trace: what a trace file holds, whether it is sound, and synthetic ones.
+// kvsim trace: what a trace file holds, whether it is sound, what its parts are for, and synthetic ones.
 #include <unistd.h>
 
 #include <iostream>
@@ -9,6 +9,7 @@
 #include "sim/base/error.hpp"
 #include "tools/command.hpp"
 #include "tools/progress_display.hpp"
+#include "tools/trace_mark.hpp"
 #include "tools/trace_pages.hpp"
 #include "tools/whole_number.hpp"
 #include "traces/check.hpp"
@@ -22,6 +23,7 @@ namespace {
 constexpr const char* kExamples = R"(Examples:
   kvsim trace info run.h5
   kvsim trace check run.h5 other.h5
+  kvsim trace mark run.h5 --evidence "The code of the red safe is 4721." -o marked.h5
   kvsim trace generate -o synthetic.h5
 )";
 
@@ -176,11 +178,13 @@ void add_generate(CLI::App& trace) {
 }  // namespace
 
 void add_trace_command(CLI::App& app) {
-  CLI::App* trace = app.add_subcommand("trace", "Look into traces, check them, generate synthetic ones");
+  CLI::App* trace =
+      app.add_subcommand("trace", "Look into traces, check and mark them, generate synthetic ones");
   trace->footer(kExamples);
   trace->require_subcommand(1);
   add_info(*trace);
   add_check(*trace);
+  add_mark(*trace);
   add_generate(*trace);
 }
 

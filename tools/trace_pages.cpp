@@ -12,6 +12,7 @@
 
 #include "analysis/text_table.hpp"
 #include "traces/schema.hpp"
+#include "traces/workloads/prompt_item.hpp"
 
 namespace kvsim::tools {
 namespace {
@@ -147,6 +148,41 @@ std::string time_text(const PhaseSum& sum) {
          (sum.passes == 1 ? " pass" : " passes") + rate;
 }
 
+constexpr std::array kMarks{workload::Role::context, workload::Role::question, workload::Role::evidence};
+
+std::uint64_t marked_tokens(const std::vector<std::uint32_t>& flags, std::uint32_t bit) {
+  return static_cast<std::uint64_t>(
+      std::count_if(flags.begin(), flags.end(), [&](std::uint32_t token) { return (token & bit) != 0; }));
+}
+
+/// "120:135, 300:301" of the tokens with a bit.
+std::string marked_ranges(const std::vector<std::uint32_t>& flags, std::uint32_t bit, std::size_t most) {
+  std::string out;
+  std::size_t count = 0;
+  for (std::size_t begin = 0; begin < flags.size();) {
+    std::size_t end = begin;
+    while (end < flags.size() && (flags[end] & bit) != 0) ++end;
+    if (end > begin) {
+      if (++count > most) return out + ", ...";
+      out += (count > 1 ? ", " : "") + std::to_string(begin) + ":" + std::to_string(end);
+    }
+    begin = end + 1;
+  }
+  return out;
+}
+
+/// Number of tokens with each mark; null where the trace does not know.
+boost::json::object marks_json(const Header& header) {
+  boost::json::object out;
+  for (const workload::Role role : kMarks) {
+    const std::uint32_t bit = role_flag(role);
+    out[role_name(role)] = (header.flags_known & bit) != 0
+                               ? boost::json::value(marked_tokens(header.token_flags, bit))
+                               : boost::json::value(nullptr);
+  }
+  return out;
+}
+
 constexpr std::array kRoles{"", "system", "user", "assistant", "tool", "document"};
 
 /// "0, 2" of the sequences that end with a segment.
@@ -266,6 +302,21 @@ std::uint64_t file_bytes(const trace::Source& source) {
 
 }  // namespace
 
+std::string marks_text(const std::vector<std::uint32_t>& token_flags, std::uint32_t flags_known,
+                       std::size_t ranges) {
+  std::vector<std::string> parts;
+  for (const workload::Role role : kMarks) {
+    const std::uint32_t bit = role_flag(role);
+    if ((flags_known & bit) == 0) continue;
+    const std::uint64_t count = marked_tokens(token_flags, bit);
+    parts.push_back(std::string(role_name(role)) + " " +
+                    (count == 0
+                         ? "none"
+                         : plural(count, "token") + " (" + marked_ranges(token_flags, bit, ranges) + ")"));
+  }
+  return join(parts, "; ");
+}
+
 void write_trace_table(std::ostream& out, const trace::Source& source) {
   const Header& header = source.header();
   const trace::Model& model = header.model;
@@ -283,6 +334,7 @@ void write_trace_table(std::ostream& out, const trace::Source& source) {
                            " prompt, " + std::to_string(decode.tokens) + " decode");
   lines.line("segments", std::to_string(header.segments.size()) + ", " +
                              plural(header.sequence_leaf.size(), "sequence") + " to replay");
+  lines.line("marked", marks_text(header.token_flags, header.flags_known, kMostRanges));
   lines.line("stored", std::string(elem_name(header.elem)) + ": keys " +
                            human_bytes(tensor_bytes(header, Tensor::key)) + ", values " +
                            human_bytes(tensor_bytes(header, Tensor::value)) + ", queries " +
@@ -339,6 +391,7 @@ void write_trace_json(std::ostream& out, const trace::Source& source) {
                                  {"n_tokens", header.n_tokens()},
                                  {"n_segments", header.segments.size()},
                                  {"n_sequences", header.sequence_leaf.size()},
+                                 {"marked_tokens", marks_json(header)},
                                  {"segments", segments_json(header)},
                                  {"sequence_leaf", boost::json::value_from(header.sequence_leaf)},
                                  {"prompt", phase_json(sum_of(header, true))},

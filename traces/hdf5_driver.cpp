@@ -43,7 +43,7 @@ herr_t close_file(H5FD_t* file) {
 /// `file` is null when libhdf5 asks about the driver in general.
 herr_t query(const H5FD_t* file, unsigned long* flags) {
   *flags = H5FD_FEAT_DATA_SIEVE | H5FD_FEAT_DEFAULT_VFD_COMPATIBLE;
-  if (file == nullptr || self(file).target->writing)
+  if (file == nullptr || self(file).target->ours)
     *flags |= H5FD_FEAT_AGGREGATE_METADATA | H5FD_FEAT_ACCUMULATE_METADATA | H5FD_FEAT_AGGREGATE_SMALLDATA;
   return 0;
 }

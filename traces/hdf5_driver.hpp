@@ -10,8 +10,8 @@ namespace kvsim::hdf5 {
 /// One file, open.
 struct DriverTarget {
   int descriptor = -1;      ///< owned by the caller
-  bool writing = false;     ///< a new, empty file; else one that is only read
-  std::uint64_t bytes = 0;  ///< size of a file that is read
+  bool ours = false;        ///< a new, empty file, whose metadata nobody crafted
+  std::uint64_t bytes = 0;  ///< size when it is opened
   int failure = 0;          ///< errno of the first failed write
 };
 

@@ -87,9 +87,9 @@ void put_dataset(hid_t parent, const std::string& name, const Datatype& element,
 
 OutputFile::OutputFile(const std::string& path, bool overwrite)
     : path_(path), partial_(path + ".partial"), overwrite_(overwrite) {
-  if (!overwrite && exists(path))
-    usage_error("exists already", path, "Choose another name, or add --overwrite.");
+  refuse_existing();
   create();
+  target_.ours = true;
   try {
     const Session session;
     const PropertyList creation = creation_list(H5P_FILE_CREATE, partial_);
@@ -104,6 +104,28 @@ OutputFile::OutputFile(const std::string& path, bool overwrite)
   }
 }
 
+OutputFile::OutputFile(const std::string& path, bool overwrite, const std::string& original)
+    : path_(path), partial_(path + ".partial"), overwrite_(overwrite) {
+  refuse_existing();
+  create();
+  try {
+    copy(original);
+    const Session session;
+    const PropertyList access(check(H5Pcreate(H5P_FILE_ACCESS), "cannot make a property list", partial_));
+    use_target(access, target_);
+    file_ = File(check(H5Fopen(partial_.c_str(), H5F_ACC_RDWR, access.id()), "cannot be changed", partial_));
+    mark_complete(0);
+  } catch (...) {
+    discard();
+    throw;
+  }
+}
+
+void OutputFile::refuse_existing() const {
+  if (!overwrite_ && exists(path_))
+    usage_error("exists already", path_, "Choose another name, or add --overwrite.");
+}
+
 /// The partial: exclusively ours. Its lock tells a file being written from one whose writer was killed.
 void OutputFile::create() {
   descriptor_.fd =
@@ -116,7 +138,27 @@ void OutputFile::create() {
     input_error("is being written by another process", partial_);
   if (::ftruncate(descriptor_.fd, 0) != 0) fail_with(errno, "cannot be created", partial_);
   target_.descriptor = descriptor_.fd;
-  target_.writing = true;
+}
+
+void OutputFile::copy(const std::string& original) {
+  Descriptor from;
+  from.fd = ::open(original.c_str(), O_RDONLY | O_CLOEXEC);
+  if (from.fd < 0) fail_with(errno, "cannot be read", original);
+  std::vector<char> block(std::size_t{1} << 20);
+  for (;;) {
+    const ssize_t got = ::read(from.fd, block.data(), block.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) fail_with(errno, "cannot be read", original);
+    if (got == 0) return;
+    for (ssize_t done = 0; done < got;) {
+      const ssize_t put = ::pwrite(descriptor_.fd, block.data() + done, static_cast<std::size_t>(got - done),
+                                   static_cast<off_t>(target_.bytes));
+      if (put < 0 && errno == EINTR) continue;
+      if (put < 0) fail_with(errno, "cannot be written", partial_);
+      done += put;
+      target_.bytes += static_cast<std::uint64_t>(put);
+    }
+  }
 }
 
 OutputFile::~OutputFile() {
@@ -132,14 +174,15 @@ void OutputFile::require_written() const {
   if (target_.failure != 0) fail_with(target_.failure, "cannot be written", partial_);
 }
 
+void OutputFile::mark_complete(std::uint8_t complete) {
+  const Session session;
+  const Attribute attribute(
+      check(H5Aopen(file_.id(), "complete", H5P_DEFAULT), "cannot be completed", path_));
+  check(H5Awrite(attribute.id(), H5T_STD_U8LE, &complete), "cannot be completed", path_);
+}
+
 void OutputFile::commit() {
-  {
-    const Session session;
-    const Attribute complete(
-        check(H5Aopen(file_.id(), "complete", H5P_DEFAULT), "cannot be completed", path_));
-    const std::uint8_t yes = 1;
-    check(H5Awrite(complete.id(), H5T_STD_U8LE, &yes), "cannot be completed", path_);
-  }
+  mark_complete(1);
   check(file_.release(), "cannot be closed", partial_);
   require_written();
   if (::fsync(descriptor_.fd) != 0) fail_with(errno, "cannot be synced to disk", partial_);

@@ -10,14 +10,17 @@
 
 namespace kvsim::hdf5 {
 
-/// A new file. It grows as PATH.partial with the root attribute `complete` = 0; commit() gives it its name.
-/// Errors are Error(input) (a partial is in the way, the directory does not exist, the disk is full), except
-/// for an existing PATH without `overwrite`: Error(usage).
+/// A new file, empty or a copy of another to be changed. It grows as PATH.partial with the root attribute
+/// `complete` = 0; commit() gives it its name. Errors are Error(input) (a partial is in the way, the
+/// directory does not exist, the disk is full), except for an existing PATH without `overwrite`:
+/// Error(usage).
 class OutputFile {
  public:
   /// Refuses an existing PATH or PATH.partial unless `overwrite`; never touches a partial another process is
   /// writing.
   OutputFile(const std::string& path, bool overwrite);
+  /// Begins with the bytes of `original`, an HDF5 file that has the attribute `complete`.
+  OutputFile(const std::string& path, bool overwrite, const std::string& original);
   /// Without commit(): closes and removes the partial.
   ~OutputFile();
   OutputFile(const OutputFile&) = delete;
@@ -34,7 +37,10 @@ class OutputFile {
   void commit();
 
  private:
+  void refuse_existing() const;
   void create();
+  void copy(const std::string& original);
+  void mark_complete(std::uint8_t complete);
   void discard();
 
   std::string path_, partial_;
@@ -54,6 +60,14 @@ void put(hid_t object, const std::string& name, Value value, std::string_view wh
   put_scalar(object, name, type_of<Value>(), &value, where);
 }
 
+/// The same in place of an attribute that is there.
+template <typename Value>
+void replace(hid_t object, const std::string& name, Value value, std::string_view where) {
+  const Session session;
+  check(H5Adelete(object, name.c_str()), "cannot replace attribute " + name, where);
+  put(object, name, value, where);
+}
+
 /// A whole dataset at once, contiguous.
 void put_array(hid_t parent, const std::string& name, Type type, const void* data,
                const std::vector<std::uint64_t>& dims, std::string_view where);
@@ -61,6 +75,21 @@ template <typename Value>
 void put_list(hid_t parent, const std::string& name, const std::vector<Value>& values,
               std::string_view where) {
   put_array(parent, name, type_of<Value>(), values.data(), {values.size()}, where);
+}
+
+/// New values for all of a list that is there. Fails if it has another length.
+template <typename Value>
+void replace_list(hid_t parent, const std::string& name, const std::vector<Value>& values,
+                  std::string_view where) {
+  const Session session;
+  const std::string what = "cannot replace dataset " + name;
+  Dataset dataset(check(H5Dopen2(parent, name.c_str(), H5P_DEFAULT), what, where));
+  const hsize_t length = values.size();
+  const Dataspace memory(check(H5Screate_simple(1, &length, nullptr), what, where));
+  check(H5Dwrite(dataset.id(), datatype(type_of<Value>()).id(), memory.id(), H5S_ALL, H5P_DEFAULT,
+                 values.data()),
+        what, where);
+  check(dataset.release(), what, where);
 }
 
 /// A list of texts as fixed-length UTF-8, as long as the longest, padded with NUL; without NUL inside.

@@ -14,6 +14,8 @@
 #include "sim/base/error.hpp"
 #include "tests/unit/traces/scratch.hpp"
 #include "tests/unit/traces/small_trace.hpp"
+#include "traces/check.hpp"
+#include "traces/marked_copy.hpp"
 #include "traces/reader.hpp"
 #include "traces/workloads/synthetic.hpp"
 #include "traces/writer.hpp"
@@ -212,4 +214,83 @@ TEST_CASE("what a killed writer leaves is never taken for a trace") {
   options.overwrite = true;
   trace::write_trace(scratch.file("a.h5"), tiny(), options);
   CHECK_FALSE(scratch.has("a.h5.partial"));
+}
+
+TEST_CASE("a marked copy has other flags and nothing else that is other") {
+  const Scratch scratch;
+  const trace::MemoryTrace made = tiny();
+  trace::write_trace(scratch.file("a.h5"), made);
+  const std::string before = bytes_of(scratch.file("a.h5"));
+  const std::vector<std::uint32_t> flags{1U << 4, 1U << 4 | 1U << 5, 0, 1U << 3, 1U << 2};
+  trace::write_marked_copy(scratch.file("a.h5"), scratch.file("b.h5"), flags, 0x3C);
+  CHECK(bytes_of(scratch.file("a.h5")) == before);
+  CHECK_FALSE(scratch.has("b.h5.partial"));
+  const auto original = trace::open_trace(scratch.file("a.h5")),
+             copy = trace::open_trace(scratch.file("b.h5"));
+  CHECK(copy->header().token_flags == flags);
+  CHECK(copy->header().flags_known == 0x3C);
+  CHECK(copy->content_sha256() == original->content_sha256());
+  Progress progress;
+  CHECK(trace::check_trace(scratch.file("b.h5"), progress).problems.empty());
+  for (const trace::Tensor tensor : kTensors)
+    for (std::uint32_t layer = 0; layer < made.header().model.n_layers; ++layer)
+      for (std::uint32_t head = 0; head < heads_of(made.header().model, tensor); ++head)
+        CHECK(all_rows(*copy, tensor, layer, head) == all_rows(made, tensor, layer, head));
+  // The same request gives the same bytes, and marks can be taken back.
+  trace::write_marked_copy(scratch.file("a.h5"), scratch.file("c.h5"), flags, 0x3C);
+  CHECK(bytes_of(scratch.file("b.h5")) == bytes_of(scratch.file("c.h5")));
+  trace::write_marked_copy(scratch.file("c.h5"), scratch.file("b.h5"), made.header().token_flags,
+                           made.header().flags_known, true);
+  CHECK(trace::open_trace(scratch.file("b.h5"))->header().token_flags == made.header().token_flags);
+  CHECK_THROWS_WITH(trace::write_marked_copy(scratch.file("a.h5"), scratch.file("b.h5"), flags, 0),
+                    Catch::Contains("exists already"));
+}
+
+TEST_CASE("a file size limit stops a marked copy at any point, cleanly") {
+  const rlim_t limit = GENERATE(1, 700, 70000, 1000000);
+  const Scratch scratch;
+  const trace::MemoryTrace made = megabytes();
+  trace::write_trace(scratch.file("a.h5"), made);
+  const int status = in_child([&] {
+    std::signal(SIGXFSZ, SIG_IGN);
+    rlimit old{};
+    ::getrlimit(RLIMIT_FSIZE, &old);
+    const rlimit now{limit, old.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &now);
+    try {
+      trace::write_marked_copy(scratch.file("a.h5"), scratch.file("b.h5"), made.header().token_flags, 4);
+      return 1;
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::input) return 2;
+      if (std::string(error.what()).find("Free some space") == std::string::npos) return 3;
+    }
+    ::setrlimit(RLIMIT_FSIZE, &old);
+    return scratch.has("b.h5") || scratch.has("b.h5.partial") ? 4 : 0;
+  });
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+}
+
+TEST_CASE("a copy that a full disk stops while it is changed is no trace") {
+  // Room for the copy's bytes and not for one more: what is replaced in it needs some.
+  const Scratch scratch;
+  const trace::MemoryTrace made = tiny();
+  trace::write_trace(scratch.file("a.h5"), made);
+  const rlim_t limit = std::filesystem::file_size(scratch.file("a.h5"));
+  const int status = in_child([&] {
+    std::signal(SIGXFSZ, SIG_IGN);
+    const rlimit now{limit, limit};
+    ::setrlimit(RLIMIT_FSIZE, &now);
+    try {
+      trace::write_marked_copy(scratch.file("a.h5"), scratch.file("b.h5"), made.header().token_flags, 4);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::input) return 2;
+      return scratch.has("b.h5") || scratch.has("b.h5.partial") ? 4 : 0;
+    }
+    // It fits after all: then it is whole.
+    Progress progress;
+    return trace::check_trace(scratch.file("b.h5"), progress).problems.empty() ? 0 : 5;
+  });
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
 }
