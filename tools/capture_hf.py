@@ -9,13 +9,16 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from kvsim_capture.command_line import INPUT, INTERRUPTED, USAGE, Parser, UsageError, check_output, natural, real  # noqa: E402 - after the path
+from kvsim_capture.marks import PARTS, Marks  # noqa: E402
 from kvsim_capture.row_choice import parse_attention, parse_queries  # noqa: E402
+from kvsim_capture.token_selection import EVERY_OCCURRENCE, SelectionError  # noqa: E402
 from kvsim_capture.trace_error import TraceError  # noqa: E402
 
 EXAMPLES = """Examples:
   capture_hf.py traces/sample/model --prompt traces/sample/prompts/needle-0500-one.txt --max-new-tokens 8 -o run.h5
   capture_hf.py ~/models/Qwen3-0.6B --chat messages.json --max-new-tokens 64 -o chat.h5
   capture_hf.py ~/models/Llama-3.2-1B --prompt book.txt --question who.txt --question when.txt -o questions.h5
+  capture_hf.py ~/models/Qwen3-0.6B --prompt story.txt --mark-evidence "The code of the red safe is 4721." -o safe.h5
   capture_hf.py ~/models/Mistral-7B --prompt long.txt --device cuda --dtype bfloat16 --queries window:512 -o slim.h5
 """
 NAME = "capture_hf.py"
@@ -33,6 +36,12 @@ def parse_arguments(arguments):
                         help="JSON array of {role, content}: the model's chat template makes the prompt")
     parser.add_argument("--question", metavar="FILE", action="append", default=[],
                         help="text after --prompt; several share it and are answered one by one")
+    for part, what in ("context", "what is to be read"), ("question", "what is asked"), ("evidence", "where the answer stands"):
+        parser.add_argument(f"--mark-{part}", metavar="TEXT|TOKENS", action="append", default=[],
+                            help=f"marks a part of the prompt as {part}, {what}: text in it, or token numbers such as "
+                                 "120:135,300 (120 to 134, and 300); text of that form is written text:300")
+    parser.add_argument("--occurrence", metavar="N|all", type=occurrence,
+                        help="which one is meant of such a text that occurs several times, from 1")
     answer = parser.add_mutually_exclusive_group()
     answer.add_argument("--max-new-tokens", metavar="N", type=natural(0), default=64, help="default 64")
     answer.add_argument("--answer-tokens", metavar="FILE",
@@ -75,6 +84,29 @@ def parse_arguments(arguments):
     check_rows(options)
     check_output(options)
     return options
+
+
+def occurrence(text):
+    return text if text == EVERY_OCCURRENCE else natural(1)(text)
+
+
+def marked_parts(options):
+    return {part: getattr(options, f"mark_{part}") for part in PARTS}
+
+
+def check_marks(options, tokenizer, prompt, questions):
+    """Before the model runs. With several questions numbers wait for the end: answers come between their tokens."""
+    marks = Marks(marked_parts(options), options.occurrence, "--mark-{}")
+    if not marks:
+        return
+    from kvsim_capture.token_text import TokenText
+    from kvsim_capture.trace_header import Segment
+    text = None
+    if tokenizer is not None:
+        spelled = TokenText(tokenizer)
+        text = [spelled.bytes(token_id) for ids in (prompt, *questions) for token_id in ids]
+    segments = [Segment(len(prompt))] + [Segment(len(question), 0) for question in questions]
+    marks.tokens(segments, text, with_numbers=not questions)
 
 
 def check_rows(options):
@@ -244,6 +276,7 @@ def capture(options):
     model, tokenizer = load_model(options, torch, transformers)
     vocabulary = model.config.get_text_config().vocab_size
     prompt, notes, known, questions = tokenize(options, tokenizer, vocabulary)
+    check_marks(options, tokenizer, prompt, questions)
     given = None
     if options.answer_tokens:
         given = parse_ids(read_text(options.answer_tokens), vocabulary, options.answer_tokens)
@@ -257,7 +290,8 @@ def capture(options):
     try:
         with trace(model, options.output, tokenizer, queries=options.queries, attention=options.attention,
                    column_statistics=options.column_statistics, output_weights=options.output_weights, seed=options.seed,
-                   overwrite=options.overwrite, directory=directory) as session:
+                   overwrite=options.overwrite, directory=directory, occurrence=options.occurrence,
+                   **marked_parts(options)) as session:
             session.describe_run("given" if given else str(sampling), options.prefill_chunk, bool(given))
             answers = run(session, generator, options, prompt, notes, known, questions, given)
     finally:
@@ -289,7 +323,7 @@ def main(arguments):
         return USAGE
     try:
         capture(options)
-    except UsageError as error:
+    except (UsageError, SelectionError) as error:
         print(f"{NAME}: {error}", file=sys.stderr)
         return USAGE
     except KeyboardInterrupt:

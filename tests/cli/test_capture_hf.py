@@ -3,7 +3,9 @@
 
 Usage: KVSIM_TORCH_PYTHON=PYTHON test_capture_hf.py KVSIM SOURCE_DIR
 """
+import contextlib
 import copy
+import io
 import json
 import os
 import pathlib
@@ -23,7 +25,8 @@ from safetensors.torch import load_file  # noqa: E402
 from kvsim_command import SOURCE, CommandTest, main  # noqa: E402
 
 sys.path.insert(0, str(SOURCE / "tools"))
-from kvsim_capture import TraceError, trace  # noqa: E402
+import capture_hf  # noqa: E402 - after the path to it
+from kvsim_capture import SelectionError, TraceError, trace  # noqa: E402
 from kvsim_capture.chat import tokenize_chat  # noqa: E402
 from kvsim_capture.generation import Generator  # noqa: E402
 from kvsim_capture.sampling import Sampling  # noqa: E402
@@ -101,10 +104,25 @@ class Tool(HookTest):
     """tools/capture_hf.py, as a command."""
 
     def hook(self, *arguments, code=0):
-        done = subprocess.run([sys.executable, SOURCE / "tools/capture_hf.py", *map(str, arguments)], cwd=self.folder,
-                              capture_output=True, text=True, timeout=250, check=False)
-        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
-        return done.stdout if code == 0 else done.stderr
+        """As a command, but in this process: importing PyTorch and transformers takes longer than most runs."""
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.chdir(self.folder), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            try:
+                returned = capture_hf.main([str(argument) for argument in arguments])
+            except SystemExit as end:  # --help
+                returned = end.code
+        self.assertEqual(returned, code, out.getvalue() + err.getvalue())
+        return out.getvalue() if code == 0 else err.getvalue()
+
+    def test_as_a_command(self):
+        for arguments, code in ((["--tokens", "ids.json", "--max-new-tokens", "2", "-o", "command.h5"], 0),
+                                (["--tokens", "ids.json", "--prompt", "ids.json", "-o", "no.h5"], 2)):
+            pathlib.Path(self.path("ids.json")).write_text("[5, 6, 7]")
+            done = subprocess.run([sys.executable, SOURCE / "tools/capture_hf.py", SAMPLE / "model", *arguments], cwd=self.folder,
+                                  capture_output=True, text=True, timeout=250, check=False)
+            self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+            self.assertIn(*(("wrote      command.h5", done.stdout) if code == 0 else ("not allowed with", done.stderr)))
+        self.assertEqual(self.read("command.h5").attrs["n_tokens"], 5)
 
     def test_its_trace_of_the_sample_is_the_native_one(self):
         prompt = SAMPLE / "prompts/needle-0500-one.txt"
@@ -211,6 +229,59 @@ class Tool(HookTest):
         for layer in range(4):
             for name in "q", "k", "v":
                 self.assertLessEqual(difference(tensor(tree, layer, name)[:, path], tensor(native, layer, name)), 1e-5)
+
+    def marks(self, name):
+        """Tokens that are context, question and evidence, and which of these flags are known."""
+        file = self.read(name)
+        return (file["tokens/flags"][...] & 0b111000).tolist(), int(file["tokens"].attrs["flags_known"]) & 0b111000
+
+    def test_parts_are_marked_as_kvsim_marks_them(self):
+        """Of a workload's prompt, as kvsim capture --workload marks it; of a tree, as kvsim trace mark does."""
+        self.ok("workload", "needle-multi-key", "--context", 300, "--tokenizer", SAMPLE / "model", "--count", 1, "-o", "p.jsonl")
+        item = json.loads(pathlib.Path(self.path("p.jsonl")).read_text())
+        self.ok("capture", "--model", SAMPLE / "model", "--workload", "p.jsonl", "--max-new-tokens", 3, "--ignore-eos",
+                "--quiet", "-o", "item.h5")
+        pathlib.Path(self.path("item.txt")).write_text(item["prompt"])
+        told = [f"--mark-{span['role']}=text:{item['prompt'].encode()[span['begin']:span['end']].decode()}"
+                for span in item["spans"] if span["role"] != "question"]
+        with h5py.File(self.path("item.h5")) as file:
+            question = np.flatnonzero(file["tokens/flags"][...] & 8)  # its text stands in the evidence, too
+        self.hook(SAMPLE / "model", "--prompt", "item.txt", "--max-new-tokens", 3, "--ignore-eos", *told, "--mark-question",
+                  ",".join(map(str, question)), "-o", "marked.h5")
+        flags, known = self.marks("item.h5")
+        self.assertEqual(self.marks("marked.h5"), (flags, known))
+        self.assertEqual((known, set(flags) - {0}), (8 + 16 + 32, {8, 16, 16 + 32}))
+
+        for name, text in (("doc.txt", "The box holds 12 apples. The bag holds 7 pears.\n"), ("a.txt", "How many apples?"),
+                           ("b.txt", "And the pears?")):
+            pathlib.Path(self.path(name)).write_text(text)
+        ask = [SAMPLE / "model", "--prompt", "doc.txt", "--question", "a.txt", "--question", "b.txt", "--max-new-tokens", 2,
+               "--ignore-eos"]
+        self.hook(*ask, "-o", "plain.h5")
+        self.ok("trace", "mark", "plain.h5", "--evidence", "holds 12", "--evidence", "2:4", "--question", "holds", "--occurrence",
+                2, "-o", "expected.h5")
+        self.hook(*ask, "--mark-evidence", "holds 12", "--mark-evidence", "2:4", "--mark-question", "holds", "--occurrence", 2,
+                  "-o", "parts.h5")
+        self.assertEqual(self.marks("parts.h5"), self.marks("expected.h5"))
+        self.assertNotEqual(self.marks("parts.h5")[0], self.marks("plain.h5")[0])
+
+    def test_parts_that_are_not_there(self):
+        pathlib.Path(self.path("two.txt")).write_text("A box, and a box.")
+        pathlib.Path(self.path("q.txt")).write_text("Which box?")
+        ask = [SAMPLE / "model", "--prompt", "two.txt", "--max-new-tokens", 2, "-o", "x.h5"]
+        for options, message in ((["--mark-evidence", "bag"], '--mark-evidence: "bag" is not in the prompt'),
+                                 (["--mark-context", "box"], '--mark-context: "box" is in the prompt 2 times'),
+                                 (["--mark-context", "box", "--occurrence", "3"], "2 times"),
+                                 (["--mark-question", "40:50"], "beyond the trace's"),
+                                 (["--mark-question", "x", "--occurrence", "0"], "--occurrence"),
+                                 (["--mark-evidense", "x"], "Did you mean --mark-evidence")):
+            with self.subTest(message):
+                self.assertIn(message, self.hook(*ask, *options, code=2))
+                self.assertFalse(os.path.exists(self.path("x.h5")))
+        # Behind the first of two questions comes an answer, however long: known when it has been given.
+        message = self.hook(*ask, "--question", "q.txt", "--question", "two.txt", "--mark-evidence", "9999", code=2)
+        self.assertIn("is written, without marks", message)
+        self.assertFalse(self.marks("x.h5")[1] & 32)
 
     def test_mistakes(self):
         cases = [(2, [SAMPLE / "model", "-o", "x.h5"], "required"),
@@ -470,6 +541,40 @@ class Sessions(HookTest):
                                                                                     add_generation_prompt=True))
         words = b"".join(text[offset[t]:offset[t + 1]] for t in range(begin[5]) if not flags[t] & 2).decode()
         self.assertEqual(words.split(), "Be brief. What is 3 and 4? It is 7. And 5?".split())
+
+    def test_marks(self):
+        ids = self.tokenizer("The code of the red safe is 4721. Open the red safe.")["input_ids"]
+        with self.tracing("marks.h5", evidence=["code of the red", "0"], question="Open the red safe.", context="1:4"):
+            self.generate(ids, 3)
+        found = self.read("marks.h5")
+        flags, known = found["tokens/flags"][...], int(found["tokens"].attrs["flags_known"])
+        offset, data = found["text/offset"][...], found["text/bytes"][...].tobytes()
+        self.assertEqual(known & 0b111000, 0b111000)
+
+        def spelled(bit):
+            return b"".join(data[offset[t]:offset[t + 1]] for t in np.flatnonzero(flags & bit)).decode()
+
+        self.assertEqual(np.flatnonzero(flags & 16).tolist(), [1, 2, 3])
+        self.assertIn("code of the red", spelled(32))
+        self.assertTrue(flags[0] & 32)
+        self.assertEqual(spelled(8).strip(), "Open the red safe.")
+        with self.tracing("plain.h5"):
+            self.generate(ids, 3)
+        self.assertEqual(int(self.read("plain.h5")["tokens"].attrs["flags_known"]) & 0b111000, 0)
+
+    def test_marks_that_cannot_be_put_do_not_cost_the_run(self):
+        for wrong, message in (({"evidence": "blue safe"}, "evidence: \"blue safe\" is not in the prompt"),
+                               ({"evidence": "1", "context": "13"}, "context: token 13 belongs to an answer")):
+            with self.subTest(message):
+                with self.assertRaisesRegex(SelectionError, message + "[^$]*is written, without marks"), \
+                        self.tracing("unmarked.h5", **wrong):
+                    self.generate(self.ids[:12], 4)
+                self.assertEqual(int(self.read("unmarked.h5")["tokens"].attrs["flags_known"]) & 0b111000, 0)
+        with self.assertRaisesRegex(SelectionError, "no tokenizer says"):
+            trace(self.model, self.path("none.h5"), evidence="safe")
+        with trace(self.model, self.path("none.h5"), evidence="2:4", overwrite=True):
+            self.generate(self.ids[:12], 2)
+        self.assertEqual(np.flatnonzero(self.read("none.h5")["tokens/flags"][...] & 32).tolist(), [2, 3])
 
     def test_the_model_is_as_it_was(self):
         def state():

@@ -5,6 +5,7 @@ Usage: test_capture_parts.py KVSIM SOURCE_DIR
 """
 import json
 import pathlib
+import random
 import re
 import subprocess
 import sys
@@ -17,12 +18,15 @@ from kvsim_command import SOURCE, CommandTest, main
 sys.path.insert(0, str(SOURCE / "tools"))
 from kvsim_capture import draws  # noqa: E402 - after the path to it
 from kvsim_capture.chat import read_messages, tokenize_chat  # noqa: E402
+from kvsim_capture.marks import Marks  # noqa: E402
 from kvsim_capture.row_choice import parse_attention, parse_queries, sampled_positions  # noqa: E402
 from kvsim_capture.sampling import Sampling, sampling_of_generate  # noqa: E402
+from kvsim_capture.token_selection import SelectionError, select_tokens  # noqa: E402
 from kvsim_capture.token_text import text_flags  # noqa: E402
 from kvsim_capture.token_tree import ROOT, Note, TokenTree  # noqa: E402
 from kvsim_capture.trace_error import TraceError  # noqa: E402
-from kvsim_capture.trace_header import DECODE, FLAGS, PROMPT  # noqa: E402
+from kvsim_capture.trace_file import TraceWriter  # noqa: E402
+from kvsim_capture.trace_header import DECODE, FLAGS, PROMPT, Capture, Header, Model, Segment  # noqa: E402
 
 MODEL = SOURCE / "traces/sample/model"
 HOOK = SOURCE / "tests/golden/capture/hook.h5"
@@ -244,6 +248,84 @@ class Text(CommandTest):
         for token, flag in enumerate(flags):
             if not flag & FLAGS["special"]:
                 self.assertEqual(text_flags(data[offset[token]:offset[token + 1]]), flag, token)
+
+
+def marked_tree(segments, words, name):
+    """A trace of these segments and of the words that their tokens spell; its tensors are zeros."""
+    model = Model(1, 1, 1, 2, 10, rope_theta=10000.0)
+    header = Header(Capture("synthetic"), [1] * len(words), segments, token_flags=[0] * len(words), token_text=words)
+    with TraceWriter(name, model, "f32", overwrite=True) as writer:
+        for tensor in "kvq":
+            writer.append(tensor, 0, np.zeros((1, len(words), 2), "<f4"))
+        writer.finish(header)
+    return header
+
+
+class PartsOfPrompts(CommandTest):
+    """Parts that are said mean the same tokens to the hook and to kvsim trace mark."""
+
+    def native(self, *arguments):
+        """Flags and known bits, or the first line of the refusal."""
+        done = self.kvsim("trace", "mark", "tree.h5", *arguments, "--overwrite", "-o", "marked.h5")
+        if done.returncode != 0:
+            self.assertEqual(done.returncode, 2, done.stderr)
+            return done.stderr.splitlines()[0].removeprefix("kvsim: ")
+        with h5py.File(self.folder / "marked.h5") as file:
+            return file["tokens/flags"][...].tolist(), int(file["tokens"].attrs["flags_known"])
+
+    def hooked(self, header, part, said, occurrence):
+        header.token_flags, header.flags_known = [0] * len(header.token_id), 0
+        try:
+            Marks({part: said}, occurrence, "--{}").put(header)
+        except SelectionError as error:
+            return str(error).splitlines()[0]
+        return header.token_flags, header.flags_known
+
+    def test_a_worked_example(self):
+        segments = [Segment(3), Segment(2, 0), Segment(2, 1, DECODE), Segment(2, 0)]
+        words = [b"a b", b"ox ", b"of", b" tea", b"?", b" of", b" tea", b" pears", b"?"]
+        for said, tokens in (("box", [0, 1]), ("of pears", [2, 7]), ("box of tea", [0, 1, 2, 3]), ("of tea", [2, 3]),
+                             ("3:5,0", [0, 3, 4]), ("text:?", None), ("4:6", None), ("tea p", None)):
+            with self.subTest(said):
+                if tokens is None:
+                    self.assertRaises(SelectionError, select_tokens, segments, words, said)
+                else:
+                    self.assertEqual(select_tokens(segments, words, said), tokens)
+        self.assertEqual(select_tokens(segments, words, "?", "all"), [4, 8])
+        self.assertEqual(select_tokens(segments, words, "?", 2), [8])
+        self.assertRaisesRegex(SelectionError, "stores no text", select_tokens, segments, None, "box")
+        for wrong in 0, -1, "some", 1.5, True:
+            self.assertRaisesRegex(SelectionError, "neither a number from 1 nor", Marks, {"evidence": "x"}, wrong)
+        self.assertRaisesRegex(SelectionError, "not a text", Marks, {"evidence": [3]})
+
+    def test_random_trees(self):
+        draw, marked, refused = random.Random(7), 0, set()
+        for _ in range(25):
+            segments, words = [], []
+            for index in range(draw.randint(1, 5)):
+                count = draw.randint(1, 5)
+                segments.append(Segment(count, draw.randrange(index) if index else -1,
+                                        DECODE if index and draw.random() < 0.3 else PROMPT))
+                words += ["".join(draw.choices("abc\u20ac", k=draw.randint(0, 2))).encode() for _ in range(count)]
+            header = marked_tree(segments, words, str(self.folder / "tree.h5"))
+            for _ in range(8):
+                part = draw.choice(["context", "question", "evidence"])
+                said = draw.choice(["".join(draw.choices("abc\u20ac", k=draw.randint(1, 3))),
+                                    f"{draw.randint(0, 9)}:{draw.randint(0, 15)},{draw.randint(0, 9)}"])
+                occurrence = draw.choice([None, "all", 1, 3])
+                told = ["--occurrence", occurrence] if occurrence else []
+                native, hooked = self.native(f"--{part}", said, *told), self.hooked(header, part, said, occurrence)
+                with self.subTest(segments=segments, words=words, said=said, occurrence=occurrence):
+                    if isinstance(native, str) and "--occurrence" in native:  # kvsim names its option, the hook the part
+                        self.assertIn("occurrence 3: ", hooked)
+                        refused.add("occurrence")
+                        continue
+                    self.assertEqual(hooked, native)
+                marked += not isinstance(native, str)
+                refused.update(word for word in ("not in the prompt", "times", "holds no token", "beyond", "an answer")
+                               if isinstance(native, str) and word in native)
+        self.assertGreater(marked, 40)
+        self.assertEqual(len(refused), 6, refused)
 
 
 class Tool(CommandTest):

@@ -4,7 +4,7 @@
 """
 import importlib
 
-_HOMES = {"trace": "session", "TraceError": "trace_error"}
+_HOMES = {"trace": "session", "TraceError": "trace_error", "SelectionError": "token_selection"}
 
 
 def __getattr__(name):

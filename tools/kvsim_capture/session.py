@@ -9,10 +9,12 @@ import torch
 
 from . import attention, refusals
 from .column_statistics import ColumnStatistics
+from .marks import Marks
 from .model_description import (attention_modules, describe_capture, describe_model, describe_tokenizer, frequencies,
                                 output_weights)
 from .row_choice import parse_attention, parse_queries
 from .sampling import sampling_of_generate
+from .token_selection import SelectionError
 from .token_text import TokenText
 from .token_tree import ROOT, Note, TokenTree
 from .trace_error import TraceError
@@ -25,7 +27,7 @@ NAN = float("nan")
 
 
 def trace(model, path, tokenizer=None, *, queries="all", attention="none", column_statistics=False, output_weights=False,
-          seed=0, overwrite=False, directory=None, reproducible=False):
+          seed=0, overwrite=False, directory=None, reproducible=False, context=(), question=(), evidence=(), occurrence=None):
     """Records what attention saw in every forward call of `model` inside the `with`, to a kvsim trace at `path`:
 
         with trace(model, "run.h5", tokenizer=tokenizer):
@@ -43,11 +45,20 @@ def trace(model, path, tokenizer=None, *, queries="all", attention="none", colum
     output_weights     store each layer's output projection as well
     directory          of the checkpoint: its config.json verbatim and the digest of its weights go into the trace
     reproducible       leave out what another run would not repeat: times, dates, threads
+    context, question, evidence
+                       parts of the prompt to mark as such: text that it holds, or token numbers such as "120:135,300"
+                       (120 to 134, and 300; text of that form: "text:300"); or a list of these. If they cannot be found when
+                       the `with` ends, the trace is written without them, and SelectionError says so
+    occurrence         which one is meant of such a text that occurs several times, from 1, or "all"
     """
+    marks = Marks({"context": context, "question": question, "evidence": evidence}, occurrence)
+    if marks.need_text and tokenizer is None:
+        raise SelectionError("text is looked for in what tokens spell, and no tokenizer says that", "tokenizer",
+                             "Give one, or say token numbers, such as 120:135,300.")
     query_rows = parse_queries(queries, "queries", seed)
     return Session(model, path, tokenizer, query_rows, parse_attention(attention, "attention"),
                    column_statistics or not query_rows.everything, output_weights, seed, overwrite, directory,
-                   reproducible)
+                   reproducible, marks)
 
 
 class _Call:
@@ -66,11 +77,11 @@ class Session:
     """Use trace()."""
 
     def __init__(self, model, path, tokenizer, queries, attention_rows, with_columns, with_output_weights, seed, overwrite,
-                 directory, reproducible):
+                 directory, reproducible, marks):
         self._model, self._path, self._tokenizer = model, path, tokenizer
         self._queries, self._attention_rows = queries, attention_rows
         self._with_columns, self._with_output_weights, self._overwrite = with_columns, with_output_weights, overwrite
-        self._directory, self._reproducible = directory, reproducible
+        self._directory, self._reproducible, self._marks = directory, reproducible, marks
         self._id = uuid.uuid4().hex
         self._tree = TokenTree()
         self._query_token, self._attention_token = [], []
@@ -128,9 +139,20 @@ class Session:
                 raise TraceError("no forward call ran inside the with: there is nothing to trace", self._path)
             if self._columns is not None and self._columns.tokens:
                 self._columns.store(self._writer)
-            self._writer.finish(self._header())
+            self._finish(self._header())
         finally:
             self._writer.discard()
+
+    def _finish(self, header):
+        """A part that cannot be marked must not cost the run that was recorded."""
+        unmarked = None
+        try:
+            self._marks.put(header)
+        except SelectionError as error:
+            unmarked = error
+        self._writer.finish(header)
+        if unmarked is not None:
+            raise SelectionError(f"{unmarked}\n  {self._path} is written, without marks. Add them with kvsim trace mark.")
 
     def _install_attention(self):
         configs = {id(config): config for config in (self._model.config, self._decoder.config)}
