@@ -235,6 +235,27 @@ PassErrors errors_of(const Machine& machine, const std::vector<Sample>& samples)
   return errors;
 }
 
+/// What the passes moved is fitted to them, whatever the base's file says.
+std::vector<Fit> fits_of(const Machine& base, const Parameters& moved) {
+  Fit passes{
+      .measurements = "passes of traces",
+      .keys = {"compute", "memory", "norm", "attention_compute", "attention_memory", "attention_rows"}};
+  const auto has = [&moved](double Ceilings::*parameter) {
+    return std::find(moved.begin(), moved.end(), parameter) != moved.end();
+  };
+  if (has(&Ceilings::launch)) passes.keys.emplace_back("launch_us");
+  if (has(&Ceilings::attention_launch)) passes.keys.emplace_back("attention_launch_us");
+  std::vector<Fit> out;
+  for (Fit fit : base.fitted) {
+    std::erase_if(fit.keys, [&passes](const std::string& key) {
+      return std::find(passes.keys.begin(), passes.keys.end(), key) != passes.keys.end();
+    });
+    if (!fit.keys.empty()) out.push_back(std::move(fit));
+  }
+  out.push_back(std::move(passes));
+  return out;
+}
+
 }  // namespace
 
 Machine unknown_machine(const std::string& name, std::uint64_t memory) {
@@ -252,7 +273,9 @@ Calibration calibrate(std::span<const Recording> recordings, const Machine& base
   const Samples samples = samples_of(recordings);
   require_enough(samples.fitted);
   Calibration calibration;
-  calibration.machine = in_shares(Fitter(base, parameters_of(recordings), samples.fitted).run(), base);
+  const Parameters moved = parameters_of(recordings);
+  calibration.machine = in_shares(Fitter(base, moved, samples.fitted).run(), base);
+  calibration.machine.fitted = fits_of(base, moved);
   calibration.fitted = errors_of(calibration.machine, samples.fitted);
   calibration.held_out = errors_of(calibration.machine, samples.held_out);
   return calibration;

@@ -79,6 +79,7 @@ constexpr Field<Ceilings> kCeilings[] = {
     {"attention_launch_us", &Ceilings::attention_launch, kMicro, Range::from_zero},
     {"attention_sequence_us", &Ceilings::attention_sequence, kMicro, Range::from_zero}};
 constexpr const char* kAttentionRows = "attention_rows";
+constexpr const char* kFitted = "kvsim_fitted";
 
 /// The shortest text that reads back as the same double.
 std::string text_of(double value) {
@@ -137,7 +138,7 @@ std::vector<std::string> machine_keys() {
   std::vector<std::string> keys = keys_of<Machine>(kRates);
   for (const Size& size : kSizes) keys.emplace_back(size.key);
   for (const NamedLink& link : kLinks) keys.emplace_back(link.key);
-  for (const char* key : {kHostBandwidth.key, "ceilings", "kvsim_name", "kvsim_source"})
+  for (const char* key : {kHostBandwidth.key, "ceilings", "kvsim_name", "kvsim_source", kFitted})
     keys.emplace_back(key);
   return keys;
 }
@@ -160,6 +161,34 @@ Ceilings read_ceilings(const JsonObject& object) {
   return ceilings;
 }
 
+/// What can have been fitted: what the file gives. No number is fitted twice.
+std::vector<Fit> read_fits(const JsonObject& machine) {
+  std::vector<std::string> given;
+  const auto add_numbers = [&given](const JsonObject& object) {
+    for (const auto& member : object.raw())
+      if (std::string_view(member.key()).substr(0, 6) != "kvsim_") given.emplace_back(member.key());
+  };
+  add_numbers(machine);
+  std::erase(given, "ceilings");
+  if (machine.has("ceilings")) add_numbers(machine.object("ceilings"));
+  const JsonObject fits = machine.object(kFitted);
+  std::vector<Fit> out;
+  for (const auto& member : fits.raw()) {
+    Fit fit{.measurements = std::string(member.key())};
+    for (const boost::json::value& value : fits.array(fit.measurements)) {
+      const std::string key = value.is_string() ? std::string(value.get_string()) : std::string();
+      const auto found = std::find(given.begin(), given.end(), key);
+      if (found == given.end())
+        input_error("no number that this file gives, or one that is fitted already: " + kvsim::quoted(key),
+                    fits.path(fit.measurements), suggestion(key, given));
+      given.erase(found);
+      fit.keys.push_back(key);
+    }
+    out.push_back(std::move(fit));
+  }
+  return out;
+}
+
 Machine parse_named(std::string_view text, const std::string& where, const std::string& name) {
   const boost::json::value document = parse_strict_json(text, where, kMaxValues);
   const JsonObject object(document, where);
@@ -179,11 +208,30 @@ Machine parse_named(std::string_view text, const std::string& where, const std::
   for (const NamedLink& link : kLinks)
     if (object.has(link.key)) machine.*link.link = read_link(object.object(link.key));
   if (object.has("ceilings")) machine.ceilings = read_ceilings(object.object("ceilings"));
+  if (object.has(kFitted)) machine.fitted = read_fits(object);
   return machine;
 }
 
 std::string json_text(const std::string& text) {
   return boost::json::serialize(boost::json::string(text));
+}
+
+/// A size by the unit that machine_text writes it in.
+const char* written_key(const std::string& key) {
+  for (const Size& size : kSizes)
+    if (key == size.key)
+      for (const Size& other : kSizes)
+        if (other.written && other.bytes == size.bytes) return other.key;
+  return key.c_str();
+}
+
+std::string fits_text(const std::vector<Fit>& fits) {
+  boost::json::object text;
+  for (const Fit& fit : fits) {
+    boost::json::array& keys = text[fit.measurements].emplace_array();
+    for (const std::string& key : fit.keys) keys.emplace_back(written_key(key));
+  }
+  return boost::json::serialize(text);
 }
 
 /// "key": value, in the unit of the file. Division by a unit and the product when it is read need not give
@@ -206,6 +254,28 @@ std::string members(std::span<const Field<T>> fields, const T& of) {
 }
 
 }  // namespace
+
+Machine scaled(Machine machine, const std::string& measurements, double factor) {
+  for (const Fit& fit : machine.fitted) {
+    if (fit.measurements != measurements) continue;
+    for (const std::string& key : fit.keys) {
+      for (const Field<Machine>& field : kRates)
+        if (key == field.key) machine.*field.value *= factor;
+      if (key == kHostBandwidth.key) machine.host_bandwidth *= factor;
+      for (const Size& size : kSizes)
+        if (key == size.key)
+          machine.*size.bytes = static_cast<std::uint64_t>(factor * static_cast<double>(machine.*size.bytes));
+      for (const NamedLink& link : kLinks)
+        if (key == link.key) (machine.*link.link).bandwidth *= factor;
+      for (const Field<Ceilings>& field : kCeilings)
+        if (key == field.key) machine.ceilings.*field.value *= factor;
+      if (key == kAttentionRows)
+        machine.ceilings.attention_rows = static_cast<std::uint64_t>(
+            std::ceil(factor * static_cast<double>(machine.ceilings.attention_rows)));
+    }
+  }
+  return machine;
+}
 
 Machine parse_machine(std::string_view json, const std::string& where) {
   return parse_named(json, where, where);
@@ -250,6 +320,7 @@ std::string machine_text(const Machine& machine) {
   for (const NamedLink& link : kLinks)
     if ((machine.*link.link).bandwidth > 0)
       line(link.key, "{" + members<Link>(kLink, machine.*link.link) + "}");
+  if (!machine.fitted.empty()) line(kFitted, fits_text(machine.fitted));
   line("ceilings", "{" + members<Ceilings>(kCeilings, machine.ceilings) + ", \"" + kAttentionRows +
                        "\": " + std::to_string(machine.ceilings.attention_rows) + "}");
   return text + "\n}\n";

@@ -28,6 +28,12 @@ struct Link {
   double latency = 0;    ///< s per transfer
 };
 
+/// Numbers of a machine that are no datasheet's but were chosen so that times or sizes come out as measured.
+struct Fit {
+  std::string measurements{};       ///< what they were fitted to: "matrix products on a40"
+  std::vector<std::string> keys{};  ///< as the file spells them; a link counts as one
+};
+
 struct Machine {
   std::string name{};
   std::string source{};      ///< where each number comes from; what was measured, what is a datasheet's
@@ -44,10 +50,16 @@ struct Machine {
   std::uint64_t host_memory = 0;  ///< bytes; 0: not known
   Link disk{};
   Ceilings ceilings{};
+  std::vector<Fit> fitted{};
 };
 
+/// The machine with what was fitted to those measurements (none: as it is) multiplied by `factor`, of a link
+/// its bandwidth: what rests on the fit changes.
+Machine scaled(Machine machine, const std::string& measurements, double factor);
+
 /// A machine file (sim/cost/catalogue/machines/*.json show the keys). Throws Error(input) naming the key:
-/// unknown (with the nearest), missing, not positive, efficiencies above 1.
+/// unknown (with the nearest), missing, not positive, efficiencies above 1, fitted ("kvsim_fitted") though
+/// not given.
 Machine parse_machine(std::string_view json, const std::string& where);
 /// A name of the catalogue (case does not matter) or a file. Errors as find_model.
 Machine find_machine(const std::string& name_or_path);

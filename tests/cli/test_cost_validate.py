@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import math
+import re
 
 import kvsim_command
 from kvsim_command import SOURCE, CommandTest
@@ -41,6 +42,7 @@ class Validate(CommandTest):
                 self.assertAlmostEqual(float(row["relative_error"]), error, places=12)
                 met = {"exact": abs(ours - published) <= 0.5 * 10.0 ** -int(row["digits"]) * (1 + 1e-6),
                        "within": abs(error) <= float(row["tolerance"] or 0),
+                       "missed": abs(error) > float(row["tolerance"] or 0),
                        "at most": ours <= published,
                        "contradicted": abs(error) > 0.05}[expected]
                 self.assertEqual(row["holds"], "not asserted" if row["evidence"] == "recalled" else "yes")
@@ -52,12 +54,35 @@ class Validate(CommandTest):
         table = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
         for source in dict.fromkeys(row["source"] for row in rows):
             mine = [row for row in rows if row["source"] == source]
-            kinds = [sum(row["expected"] == kind for row in mine)
-                     for kind in ("exact", "within", "at most", "contradicted", "not derivable")]
-            evidence = [sum(row["evidence"] == kind for row in mine) for kind in ("derived", "recalled")]
-            counts = [str(count) for count in [len(mine), *kinds, *evidence]]
-            self.assertEqual(next(cells for cells in table if cells[0] == source)[1:9], counts)
+            read = [row for row in mine if row["evidence"] != "recalled"]
+            classes = [sum(row["class"] == kind for row in mine)
+                       for kind in ("printed", "held out", "own arithmetic", "fitted")]
+            others = [sum(row["expected"] == kind for row in read) for kind in ("missed", "contradicted", "not derivable")]
+            counts = [len(mine), *classes, *others, len(mine) - len(read)]
+            self.assertEqual(sum(counts[1:]), counts[0])
+            self.assertEqual(next(cells for cells in table if cells[0] == source)[1:10], [str(count) for count in counts])
         self.assertEqual(next(cells for cells in table if cells[0] == "all")[1], str(len(rows)))
+        exact = sum(row["class"] == "printed" and row["expected"] == "exact" for row in rows)
+        self.assertIn(f"Of the printed ones {exact} are met in every digit", "\n".join(lines))
+
+    def test_classes_follow_from_what_rows_rest_on(self):
+        for row in self.rows():
+            with self.subTest(source=row["source"], quantity=row["quantity"]):
+                claimed = row["expected"] in ("exact", "within", "at most") and row["evidence"] != "recalled"
+                self.assertEqual(row["class"] == "none", not claimed)
+                if claimed and row["evidence"] == "derived":
+                    self.assertEqual(row["class"], "own arithmetic")
+                elif claimed:
+                    self.assertEqual(row["class"] == "printed", row["rests_on"] == "")
+
+    def test_mean_errors_of_what_was_held_out(self):
+        table = self.ok("cost", "validate")
+        means = re.findall(r"(?m)^.*: (.*)mean error of the (\d+) held out: ([\d.]+) %, aim (\d+) %$", table)
+        self.assertEqual(len(means), 7)  # five series of products, decode and prefill attention
+        for what, count, error, aim in means:
+            with self.subTest(what):
+                self.assertLess(float(error), float(aim))
+                self.assertGreater(int(count), 10)
 
     def test_hashevict_by_its_formula(self):
         for bits in 4, 8, 16, 24, 32, 64:

@@ -15,7 +15,7 @@ Serving four_bits() {
   return serving;
 }
 
-std::vector<Check> checks(const policy::Registry&) {
+std::vector<Check> checks(Inputs&) {
   const Model model = find_model("llama-3-8b");
   const Serving serving = four_bits();
   const std::uint64_t half = model.kv_heads / 2;

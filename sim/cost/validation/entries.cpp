@@ -1,5 +1,6 @@
 #include "sim/cost/validation/entries.hpp"
 
+#include <charconv>
 #include <limits>
 #include <utility>
 
@@ -19,6 +20,12 @@ Entries& Entries::subject(Subject subject) {
   return *this;
 }
 
+Entries& Entries::of(std::string measurements, bool held_out) {
+  measurements_ = std::move(measurements);
+  held_out_ = held_out;
+  return *this;
+}
+
 Entries& Entries::add(Status expected, std::string quantity, std::string_view published, std::string unit,
                       double ours, std::string why, double tolerance) {
   const std::optional<double> number = number_of<double>(published);
@@ -35,6 +42,8 @@ Entries& Entries::add(Status expected, std::string quantity, std::string_view pu
   check.evidence = evidence_;
   check.expected = expected;
   check.why = std::move(why);
+  check.measurements = measurements_;
+  check.held_out = held_out_;
   checks_.push_back(std::move(check));
   return *this;
 }
@@ -44,15 +53,21 @@ Entries& Entries::exact(std::string quantity, std::string_view published, std::s
   return add(Status::exact, std::move(quantity), published, std::move(unit), ours, std::move(why), 0);
 }
 
-Entries& Entries::within(double tolerance, std::string quantity, std::string_view published, std::string unit,
-                         double ours, std::string why) {
-  return add(Status::within, std::move(quantity), published, std::move(unit), ours, std::move(why),
-             tolerance);
+Entries& Entries::within(Tolerance tolerance, std::string quantity, std::string_view published,
+                         std::string unit, double ours, std::string why) {
+  return add(tolerance.missed ? Status::missed : Status::within, std::move(quantity), published,
+             std::move(unit), ours, std::move(why), tolerance.share);
 }
 
 Entries& Entries::at_most(std::string quantity, std::string_view published, std::string unit, double ours,
                           std::string why) {
   return add(Status::at_most, std::move(quantity), published, std::move(unit), ours, std::move(why), 0);
+}
+
+Entries& Entries::mean(double aim, const std::string& name, const HeldOutMean& errors) {
+  return at_most(name + "mean error of the " + std::to_string(errors.count) + " held out",
+                 std::to_string(std::lround(100 * aim)), "%",
+                 100 * errors.sum / static_cast<double>(errors.count), "the bound is our aim, stated before");
 }
 
 Entries& Entries::contradicted(std::string quantity, std::string_view published, std::string unit,
@@ -65,6 +80,11 @@ Entries& Entries::not_derivable(std::string quantity, std::string_view published
                                 std::string why) {
   return add(Status::not_derivable, std::move(quantity), published, std::move(unit),
              std::numeric_limits<double>::quiet_NaN(), std::move(why), 0);
+}
+
+std::string shortest(float number) {
+  char text[32];
+  return {text, std::to_chars(text, text + sizeof text, number).ptr};
 }
 
 Model cache_shape(std::string name, std::uint64_t layers, std::uint64_t query_heads, std::uint64_t kv_heads,

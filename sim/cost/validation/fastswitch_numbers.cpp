@@ -12,7 +12,7 @@ double reached(std::uint64_t chunk) {
   return static_cast<double>(chunk) / transfer_time(kPcie, chunk, 1) / kGB;
 }
 
-std::vector<Check> checks(const policy::Registry&) {
+std::vector<Check> checks(Inputs&) {
   const Model model = find_model("llama-3-8b");
   const auto bytes = static_cast<std::uint64_t>(cache_bytes(model, 1000));
   const std::uint64_t copies = pages_of(1000, 16) * model.layers * 2;

@@ -1,5 +1,9 @@
 #include "sim/cost/validation/layer_timings.hpp"
 
+#include <cmath>
+
+#include "sim/cost/latency.hpp"
+
 namespace kvsim::cost {
 namespace {
 
@@ -260,6 +264,33 @@ std::span<const LayerTiming> a40_llama_2_7b() {
 }
 std::span<const LayerTiming> rtx_4090_llama_3_1_8b() {
   return kRtx4090Llama3;
+}
+
+double products_ms(const Model& model, const Machine& machine, std::uint64_t tokens) {
+  const PassTime pass = pass_time(model, machine, serve(tokens, 1, 1), tokens, 0, false);
+  return 1e3 * pass[OpClass::linear].seconds / static_cast<double>(model.layers);
+}
+
+std::string products_of(const std::string& machine) {
+  return "matrix products on " + machine;
+}
+
+void timed_layers(Entries& entries, Inputs& inputs, const std::string& model_name,
+                  const std::string& machine_name, std::span<const LayerTiming> timings) {
+  constexpr std::size_t kEvery = 25;
+  const Model model = find_model(model_name);
+  const Machine machine = inputs.machine(machine_name);
+  const std::string name = model_name + " on " + machine_name + ", matrix products of a layer, ";
+  HeldOutMean mean;
+  for (std::size_t i = 0; i < timings.size(); ++i) {
+    const double ours = products_ms(model, machine, timings[i].tokens);
+    if (held_out(i)) mean.add(ours / static_cast<double>(timings[i].milliseconds) - 1);
+    if (i % kEvery == 0)
+      entries.of(products_of(machine_name), held_out(i))
+          .within(aim::kProduct, name + std::to_string(timings[i].tokens) + " tokens",
+                  shortest(timings[i].milliseconds), "ms", ours);
+  }
+  entries.of(products_of(machine_name), true).mean(aim::kProducts, name, mean);
 }
 
 }  // namespace kvsim::cost

@@ -23,9 +23,14 @@ std::span<const LayerTiming> a40_llama_2_7b();
 // LLMServingSim (github.com/casys-kaist/LLMServingSim, MIT licence), profiler/perf, RTX 4090, bf16: the same.
 std::span<const LayerTiming> rtx_4090_llama_3_1_8b();
 
-/// One row for every 24th timing, and one for the mean over all of them, which must not be above `error`
-/// percent: what calibration reached on single products.
-void timed_layers(Entries& entries, const std::string& model, const std::string& machine,
-                  std::span<const LayerTiming> timings, const char* error);
+/// Milliseconds of the four products of a layer.
+double products_ms(const Model& model, const Machine& machine, std::uint64_t tokens);
+/// The name of all of a machine's timings, to every second of which its ceilings are fitted.
+std::string products_of(const std::string& machine);
+
+/// One row for every 25th timing, so that fitted and held-out ones take turns, and one for the mean error of
+/// all that are held out.
+void timed_layers(Entries& entries, Inputs& inputs, const std::string& model, const std::string& machine,
+                  std::span<const LayerTiming> timings);
 
 }  // namespace kvsim::cost

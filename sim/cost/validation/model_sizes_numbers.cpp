@@ -22,7 +22,7 @@ constexpr Row kRows[] = {
     {"tinyllama-1.1b", "1.100", "2.20", "22"},  {"smollm2-135m", "0.1345", "0.27", "22.5"},
     {"smollm2-360m", "0.3618", "0.72", "40"}};
 
-std::vector<Check> checks(const policy::Registry&) {
+std::vector<Check> checks(Inputs&) {
   Entries entries(Evidence::derived);
   for (const Row& row : kRows) {
     const Model model = find_model(row.model);

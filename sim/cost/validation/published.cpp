@@ -1,6 +1,9 @@
 #include "sim/cost/validation/published.hpp"
 
+#include <algorithm>
 #include <cmath>
+
+#include "sim/base/error.hpp"
 
 namespace kvsim::cost {
 
@@ -35,12 +38,30 @@ const char* status_name(Status status) {
       return "exact";
     case Status::within:
       return "within";
+    case Status::missed:
+      return "missed";
     case Status::at_most:
       return "at most";
     case Status::contradicted:
       return "contradicted";
     case Status::not_derivable:
       return "not derivable";
+  }
+  return "";
+}
+
+const char* class_name(Class of) {
+  switch (of) {
+    case Class::printed:
+      return "printed";
+    case Class::held_out:
+      return "held out";
+    case Class::own_arithmetic:
+      return "own arithmetic";
+    case Class::fitted:
+      return "fitted";
+    case Class::none:
+      return "none";
   }
   return "";
 }
@@ -62,6 +83,7 @@ bool meets_expectation(const Check& check) {
       return std::abs(relative_error(check)) <= check.tolerance;
     case Status::at_most:
       return check.ours <= check.published;
+    case Status::missed:
     case Status::contradicted:
       return std::abs(relative_error(check)) > check.tolerance;
     case Status::not_derivable:
@@ -84,14 +106,59 @@ bool holds(const Check& check) {
   return !asserted(check) || meets_expectation(check);
 }
 
-std::optional<double> mean_time_error(const std::vector<Check>& checks) {
+namespace {
+
+/// Fitted to what it is compared with, to other numbers only, or to nothing.
+Class class_by_inputs(const Check& check) {
+  if (check.evidence == Evidence::derived) return Class::own_arithmetic;
+  if (check.rests_on.empty()) return Class::printed;
+  const bool seen =
+      std::find(check.rests_on.begin(), check.rests_on.end(), check.measurements) != check.rests_on.end();
+  return seen && !check.held_out ? Class::fitted : Class::held_out;
+}
+
+bool same(double a, double b) {
+  return a == b || (std::isnan(a) && std::isnan(b));
+}
+
+}  // namespace
+
+Class class_of(const Check& check) {
+  const bool claimed = check.expected == Status::exact || check.expected == Status::within ||
+                       check.expected == Status::at_most;
+  return claimed && asserted(check) ? class_by_inputs(check) : Class::none;
+}
+
+std::vector<Check> checks_of(const Source& source, const policy::Registry& policies) {
+  // Far enough either way that a number rounded down to whole sequences or blocks moves, too.
+  constexpr double kFactors[] = {0.25, 4};
+  Inputs inputs(policies);
+  std::vector<Check> checks = source.checks(inputs);
+  for (const std::string& measurements : inputs.asked_for())
+    for (const double factor : kFactors) {
+      Inputs other(policies, measurements, factor);
+      const std::vector<Check> changed = source.checks(other);
+      if (changed.size() != checks.size()) bug("entries come and go with their inputs", source.name);
+      for (std::size_t i = 0; i < checks.size(); ++i) {
+        std::vector<std::string>& rests_on = checks[i].rests_on;
+        if (!same(checks[i].ours, changed[i].ours) &&
+            std::find(rests_on.begin(), rests_on.end(), measurements) == rests_on.end())
+          rests_on.push_back(measurements);
+      }
+    }
+  return checks;
+}
+
+std::optional<double> mean_time_error(const std::vector<Check>& checks, Class of) {
   double sum = 0;
   std::size_t times = 0;
-  for (const Check& check : checks)
-    if (check.subject == Subject::time && check.expected == Status::within && asserted(check)) {
-      sum += std::abs(relative_error(check));
-      ++times;
-    }
+  for (const Check& check : checks) {
+    if (check.subject != Subject::time || !asserted(check)) continue;
+    if (check.expected != Status::within && check.expected != Status::missed) continue;
+    if (class_by_inputs(check) != of) continue;
+    sum += std::abs(relative_error(check));
+    ++times;
+  }
   if (times == 0) return std::nullopt;
   return sum / static_cast<double>(times);
 }
@@ -100,26 +167,31 @@ Tally tally(const std::vector<Check>& checks) {
   Tally counts;
   counts.entries = checks.size();
   for (const Check& check : checks) {
-    switch (check.expected) {
-      case Status::exact:
-        ++counts.exact;
+    counts.failed += !holds(check);
+    if (check.evidence == Evidence::recalled) {
+      ++counts.recalled;
+      continue;
+    }
+    switch (class_of(check)) {
+      case Class::printed:
+        ++counts.printed;
+        counts.printed_exact += check.expected == Status::exact;
         break;
-      case Status::within:
-        ++counts.within;
+      case Class::held_out:
+        ++counts.held_out;
         break;
-      case Status::at_most:
-        ++counts.at_most;
+      case Class::own_arithmetic:
+        ++counts.own_arithmetic;
         break;
-      case Status::contradicted:
-        ++counts.contradicted;
+      case Class::fitted:
+        ++counts.fitted;
         break;
-      case Status::not_derivable:
-        ++counts.not_derivable;
+      case Class::none:
+        ++(check.expected == Status::missed         ? counts.missed
+           : check.expected == Status::contradicted ? counts.contradicted
+                                                    : counts.not_derivable);
         break;
     }
-    counts.derived += check.evidence == Evidence::derived;
-    counts.recalled += check.evidence == Evidence::recalled;
-    counts.failed += !holds(check);
   }
   return counts;
 }

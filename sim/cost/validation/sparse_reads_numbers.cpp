@@ -6,7 +6,7 @@
 namespace kvsim::cost {
 namespace {
 
-std::vector<Check> checks(const policy::Registry&) {
+std::vector<Check> checks(Inputs&) {
   const Model llama = find_model("llama-2-7b"), qwen = find_model("qwen2-7b");
   Entries entries(Evidence::verified);
   entries.exact("Quest, KV cache of a 7B model at 32K", "16", "GB", cache_bytes(llama, 32768) / kGiB,

@@ -88,7 +88,7 @@ void headline(Entries& entries, const Model& model) {
                  "decimal bytes here");
 }
 
-std::vector<Check> checks(const policy::Registry&) {
+std::vector<Check> checks(Inputs&) {
   const Model model = find_model("yi-34b-200k");
   Entries entries(Evidence::derived);
   derived(entries, model);
@@ -104,7 +104,7 @@ Source theoretical_peak_source() {
           "arXiv 2405.08944; Yi-34B-200K on A100-80",
           {"312 TFLOP/s, 2 TB/s and 20 GB/s of PCIe, all reached: no efficiencies, no launches.",
            "Derived rows restate the paper's formulas on its inputs. Its printed numbers are recalled."},
-          0.02,
+          {},
           checks};
 }
 

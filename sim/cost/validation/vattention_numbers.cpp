@@ -27,7 +27,7 @@ constexpr Row kRows[] = {
     {"Llama-3-8B", 32, 32, 8, {"32", "64", "128", "1024"}, {"64", "128", "256", "2048"}, "128", "4", "128"},
     {"Yi-34B", 60, 56, 8, {"32", "64", "128", "1024"}, {"64", "128", "256", "2048"}, "240", "7.5", "240"}};
 
-std::vector<Check> checks(const policy::Registry&) {
+std::vector<Check> checks(Inputs&) {
   Entries entries(Evidence::derived);
   for (const Row& row : kRows) {
     const Model model = cache_shape(row.model, row.layers, row.query_heads, row.kv_heads, 128);

@@ -12,12 +12,12 @@ double used(Allocator allocator) {
   return 100 * fragmentation(allocator, kMean, 2048, 16).used;
 }
 
-std::vector<Check> checks(const policy::Registry&) {
+std::vector<Check> checks(Inputs&) {
   const Model opt = find_model("opt-13b");
   Entries entries(Evidence::verified);
   entries.exact("KV cache of a token, OPT-13B", "800", "KB", cache_bytes(opt, 1) / kKiB, "KB is KiB");
   entries.exact("KV cache of 2048 tokens, OPT-13B", "1.6", "GB", cache_bytes(opt, 2048) / kGiB, "GB is GiB");
-  entries.within(0.02, "weights of OPT-13B, share of an A100-40", "65", "%",
+  entries.within(aim::kBytes, "weights of OPT-13B, share of an A100-40", "65", "%",
                  100 * static_cast<double>(weight_bytes(opt, Runtime{}, 1)) / (40 * kGB), "decimal GB");
   constexpr struct {
     const char* quantity;

@@ -192,6 +192,9 @@ TEST_CASE("Ceilings are shares of the base's rates, and rates above these raise 
   CHECK(raised.machine.bandwidth == known.bandwidth);
   // A file of it can be read.
   CHECK_NOTHROW(parse_machine(machine_text(raised.machine), "raised"));
+  // What the base says of its own ceilings is no longer so.
+  REQUIRE(raised.machine.fitted.size() >= 1);
+  CHECK(raised.machine.fitted.back().measurements == "passes of traces");
 }
 
 TEST_CASE("Too few passes, or all of one length, are refused") {

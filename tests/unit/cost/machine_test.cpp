@@ -1,5 +1,6 @@
 #include "sim/cost/machine.hpp"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 
 #include "sim/base/error.hpp"
@@ -72,6 +73,11 @@ TEST_CASE("A machine's text reads back as the machine", "[machine]") {
     CHECK(again.ceilings.attention_rows == machine.ceilings.attention_rows);
     CHECK(again.device.bandwidth == machine.device.bandwidth);
     CHECK(again.disk.latency == machine.disk.latency);
+    REQUIRE(again.fitted.size() == machine.fitted.size());
+    for (std::size_t i = 0; i < again.fitted.size(); ++i) {
+      CHECK(again.fitted[i].measurements == machine.fitted[i].measurements);
+      CHECK(again.fitted[i].keys.size() == machine.fitted[i].keys.size());
+    }
     CHECK(machine_text(again) == text);
   }
 }
@@ -95,6 +101,52 @@ TEST_CASE("Units are what the keys say", "[machine]") {
   refused(with(R"("memory_gb": 8)"), "two units");
   refused(with(R"("cache_mb": 4, "cache_mib": 4)"), "two units");
   refused(R"({"matrix_tflops": 2, "vector_tflops": 1, "bandwidth_gb_s": 100})", "memory_gib");
+}
+
+TEST_CASE("A machine file says which of its numbers were fitted, and to what", "[machine]") {
+  const Machine machine = parse_machine(
+      with(
+          R"("reserved_gib": 1, "host_link": {"gb_s": 25}, "ceilings": {"compute": 0.5, "norm": 2, "attention_rows": 64},
+             "kvsim_fitted": {"products": ["compute", "norm"], "copies": ["host_link"], "blocks": ["reserved_gib"],
+                              "chunks": ["attention_rows"], "runs": ["bandwidth_gb_s"]})"),
+      "m");
+  REQUIRE(machine.fitted.size() == 5);
+  CHECK(machine.fitted[0].measurements == "products");
+  CHECK(machine.fitted[0].keys == std::vector<std::string>{"compute", "norm"});
+  const Machine products = scaled(machine, "products", 4), copies = scaled(machine, "copies", 0.25);
+  CHECK(products.ceilings.compute == 2);
+  CHECK(products.ceilings.norm == 8);
+  CHECK(products.ceilings.memory == machine.ceilings.memory);
+  CHECK(products.host.bandwidth == machine.host.bandwidth);
+  CHECK(copies.host.bandwidth == machine.host.bandwidth / 4);
+  CHECK(copies.ceilings.compute == machine.ceilings.compute);
+  CHECK(scaled(machine, "blocks", 4).reserved == 4 * machine.reserved);
+  CHECK(scaled(machine, "chunks", 0.25).ceilings.attention_rows == 16);
+  CHECK(scaled(machine, "runs", 4).bandwidth == 4 * machine.bandwidth);
+  CHECK(machine_text(scaled(machine, "others", 4)) == machine_text(machine));
+  refused(with(R"("ceilings": {"compute": 0.5}, "kvsim_fitted": {"products": ["memory"]})"), "\"memory\"");
+  refused(with(R"("ceilings": {"compute": 0.5}, "kvsim_fitted": {"products": ["comput"]})"), "compute");
+  refused(with(R"("ceilings": {"compute": 0.5}, "kvsim_fitted": {"a": ["compute"], "b": ["compute"]})"),
+          "fitted already");
+  refused(with(R"("ceilings": {"compute": 0.5}, "kvsim_fitted": {"a": [1]})"), "fitted already");
+  refused(with(R"("kvsim_fitted": ["compute"])"), "kvsim_fitted");
+}
+
+TEST_CASE("Every catalogue number whose source says it was fitted is among the fitted ones, and no other",
+          "[machine]") {
+  for (const Machine& machine : known_machines()) {
+    INFO(machine.name);
+    const bool fitted = std::any_of(machine.fitted.begin(), machine.fitted.end(), [](const Fit& fit) {
+      return std::count(fit.keys.begin(), fit.keys.end(), "compute") > 0;
+    });
+    const std::string ceilings = machine.source.substr(machine.source.find("Ceilings: "));
+    CHECK(fitted == (ceilings.find("fitted") != std::string::npos &&
+                     ceilings.find("assumed near those fitted") == std::string::npos));
+    const bool reserve = machine.reserved > 0;
+    CHECK(reserve == std::any_of(machine.fitted.begin(), machine.fitted.end(), [](const Fit& fit) {
+            return fit.keys == std::vector<std::string>{"reserved_gib"};
+          }));
+  }
 }
 
 TEST_CASE("Machine files that cannot be meant are refused by key", "[machine]") {
