@@ -55,6 +55,17 @@ void print(std::ostream& out, analysis::TextTable& table, const std::vector<Item
     if (named) out << item.name << ": " << item.source << '\n';
 }
 
+/// "compute, memory: matrix products on a40; reserved_gib: ..."
+std::string fitted_text(const cost::Machine& machine) {
+  std::string text;
+  for (const cost::Fit& fit : machine.fitted) {
+    if (!text.empty()) text += "; ";
+    for (std::size_t i = 0; i < fit.keys.size(); ++i) text += (i == 0 ? "" : ", ") + fit.keys[i];
+    text += ": " + fit.measurements;
+  }
+  return text;
+}
+
 }  // namespace
 
 analysis::Records model_records(const std::vector<std::string>& names) {
@@ -108,11 +119,13 @@ analysis::Records machine_records(const std::vector<std::string>& names) {
                  {"memory", "share", "of the bandwidth that streaming reaches"},
                  {"host_bandwidth", "bytes/s", "to host memory, one direction; null: it is the host"},
                  {"device_bandwidth", "bytes/s", "to a neighbour, one direction; null: there is no link"},
+                 {"fitted", "", "which of its numbers were fitted, by the keys of its file, and to what"},
                  {"source", "", "where the numbers come from"}};
   for (const cost::Machine& machine : machines(names))
     out.rows.push_back({machine.name, machine.matrix_rate, machine.bandwidth, machine.memory,
                         machine.reserved, machine.ceilings.compute, machine.ceilings.memory,
-                        known(machine.host.bandwidth), known(machine.device.bandwidth), machine.source});
+                        known(machine.host.bandwidth), known(machine.device.bandwidth), fitted_text(machine),
+                        machine.source});
   return out;
 }
 

@@ -166,7 +166,8 @@ std::vector<Fit> read_fits(const JsonObject& machine) {
   std::vector<std::string> given;
   const auto add_numbers = [&given](const JsonObject& object) {
     for (const auto& member : object.raw())
-      if (std::string_view(member.key()).substr(0, 6) != "kvsim_") given.emplace_back(member.key());
+      if (object.has(member.key()) && std::string_view(member.key()).substr(0, 6) != "kvsim_")
+        given.emplace_back(member.key());
   };
   add_numbers(machine);
   std::erase(given, "ceilings");

@@ -46,6 +46,8 @@ class Calibration(CommandTest):
         machine = json.loads((self.folder / "mine.json").read_text())
         self.assertEqual(machine["kvsim_name"], "mine")
         self.assertIn("held out", machine["kvsim_source"])
+        self.assertEqual(list(machine["kvsim_fitted"]), ["passes of traces"])
+        self.assertLessEqual(set(machine["kvsim_fitted"]["passes of traces"]), set(machine["ceilings"]))
         for rate in "matrix_tflops", "bandwidth_gb_s", "memory_gb":
             self.assertGreater(machine[rate], 0)
 

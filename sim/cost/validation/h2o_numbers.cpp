@@ -192,9 +192,8 @@ Source h2o_source() {
        "Peaks: weights, the cache allocated before the prefill, the prompt's keys and values of the layer in "
        "work, two fp16 copies of its score matrix and its hidden states: a rule chosen on these peaks.",
        "Decode: a share of the bandwidth and a time per step, one pair for all seven runs, fitted to the "
-       "first, "
-       "third, fifth and seventh. It misses two of the other three by far: no such pair holds for all "
-       "seven."},
+       "first, third, fifth and seventh. It misses two of the other three by far: what four runs say of both "
+       "constants does not carry over."},
       {},
       checks};
 }

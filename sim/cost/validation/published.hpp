@@ -85,8 +85,8 @@ bool holds(const Check& check);
 /// Whether a wrong number of ours would be noticed.
 bool asserted(const Check& check);
 
-/// Of the times of that class that are met within a tolerance, or missed for want of it when held out;
-/// nothing if there are none.
+/// Of the times with a tolerance that are of that class by their inputs, those that miss it included; nothing
+/// if there are none.
 std::optional<double> mean_time_error(const std::vector<Check>& checks, Class of);
 
 /// How many checks of a source are what. The first eight add up to the entries.

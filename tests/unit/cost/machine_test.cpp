@@ -130,6 +130,7 @@ TEST_CASE("A machine file says which of its numbers were fitted, and to what", "
           "fitted already");
   refused(with(R"("ceilings": {"compute": 0.5}, "kvsim_fitted": {"a": [1]})"), "fitted already");
   refused(with(R"("kvsim_fitted": ["compute"])"), "kvsim_fitted");
+  refused(with(R"("disk": null, "kvsim_fitted": {"a": ["disk"]})"), "no number that this file gives");
 }
 
 TEST_CASE("Every catalogue number whose source says it was fitted is among the fitted ones, and no other",
