@@ -49,6 +49,7 @@ void write_decisions(const std::string& path, const Request& request, const Outc
     hdf5::put<std::uint32_t>(file.id(), "n_layers", outcome.n_layers, path);
     hdf5::put<std::uint32_t>(file.id(), "n_kv_heads", outcome.n_kv_heads, path);
     hdf5::put<std::uint64_t>(file.id(), "seed", request.seed, path);
+    hdf5::put_text(file.id(), "cut", outcome.cut, path);
     const hdf5::Object cells = hdf5::create_group(file.id(), "cells", path);
     for (std::size_t i = 0; i < outcome.cells.size(); ++i) {
       const std::string where = path + ":/cells/" + cell_name(i);
