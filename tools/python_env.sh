@@ -2,7 +2,7 @@
 # Makes a Python with what the Hugging Face hook is tested with, once, and prints where it is:
 #   export KVSIM_TORCH_PYTHON=$(tools/python_env.sh)
 # The tests of the hook run with it. It is kept under ${XDG_CACHE_HOME:-~/.cache}/kvsim, named by the hash of its requirements.
-# PyTorch links the CUDA libraries even where it computes on the processor: about 2.5 GB to download and 5.5 GB on disk.
+# PyTorch links the CUDA libraries even where it computes on the processor: about 3 GB to download and 5.5 GB on disk.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
