@@ -127,6 +127,7 @@ policy::Unit unit_of(const trace::Model& model, std::uint32_t layer, std::uint32
   unit.group = static_cast<int>(model.group());
   unit.head_dim = static_cast<int>(model.head_dim);
   unit.value_dim = static_cast<int>(model.v_head_dim);
+  unit.span = static_cast<std::size_t>(std::max(model.layer_window[layer], 0));
   unit.seed = seed;
   unit.tables = tables;
   return unit;

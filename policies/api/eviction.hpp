@@ -19,6 +19,7 @@
 /// So a unit never attends more than B positions once a Decoder manages it (B + PolicySpec::overshoot, for
 /// rules that let a token attend first and drop one afterwards). A policy never sees the future, other units,
 /// or the attention of a position that is gone.
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <memory>
@@ -53,10 +54,21 @@ struct Unit {
   int n_lanes = 1;  ///< 1, or all KV heads of the layer
   int group = 1;    ///< query heads per KV head
   int head_dim = 0, value_dim = 0;
+  /// Query i sees key j if i - span < j <= i: the sliding window of the layer's attention; 0: every earlier
+  /// key.
+  std::size_t span = 0;
   std::uint64_t seed = 0;  ///< of the run; random policies combine it with layer, head, step, position
   const Tables* tables = nullptr;
 
   int n_query_heads() const { return n_lanes * group; }
+  /// Whether the layer's attention reaches from a query back to a key.
+  bool sees(std::size_t query, std::size_t key) const { return span == 0 || query - key < span; }
+  /// How many of the last `rows` rows of a prompt see a key.
+  std::size_t seen_by(std::size_t key, std::size_t rows, std::size_t prompt) const {
+    const std::size_t first = std::max(key, prompt - std::min(rows, prompt));
+    const std::size_t end = span == 0 ? prompt : std::min(prompt, key + span);
+    return end > first ? end - first : 0;
+  }
   /// One of its lanes as a unit of its own.
   Unit lane(int index) const {
     Unit out = *this;
@@ -205,6 +217,9 @@ class Eviction : public PromptObserver {
   /// Marks prompt positions that it keeps besides the protected ones, marked already, whatever their score;
   /// in all at most min(budget, prompt). Only where positions stay and leave one by one.
   virtual void reserve(std::size_t /*budget*/, std::vector<char>& /*stays*/) const {}
+  /// How many attention rows one score adds up: divided by it, scores of a policy that ranks by attention are
+  /// on the scale of a mean row. 1 for means, and where scores are no attention.
+  virtual double rows_in_score(std::size_t /*prompt*/) const { return 1; }
   /// Its decoder over prompt positions that others chose, in slots [0, slots.size()). Nullptr: it appends.
   virtual std::unique_ptr<Decoder> decoder(std::size_t /*budget*/,
                                            std::span<const Position> /*slots*/) const {

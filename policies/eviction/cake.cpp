@@ -91,7 +91,7 @@ class Cake final : public ScoredEviction {
     const std::size_t n_scored = prompt.length() - std::min(window_, prompt.length());
     for (const Moments& head : heads_) {
       const std::vector<double> smooth = pooled(pooling_, head.combined(gamma_));
-      for (std::size_t j = 0; j < n_scored; ++j) out[j] += smooth[j];
+      for (std::size_t j = 0; j < n_scored; ++j) out[j] += smooth[j] / static_cast<double>(heads_.size());
     }
     const auto window = out.begin() + static_cast<std::ptrdiff_t>(n_scored);
     std::fill(window, out.end(), *std::max_element(out.begin(), out.end()) + 1);
@@ -138,7 +138,8 @@ PolicySpec cake_spec() {
           "Score of a position before the window: mean plus gamma times the sample variance of the attention "
           "from the last `window` rows, pooled along positions within each query head, averaged over the "
           "unit's query heads. While decoding: the last query's attention over what is held before the "
-          "window, pooled along what is held, in order of position. CAKE as published is cake+cake_layers.",
+          "window, pooled along what is held, in order of position; before any generated token has attended, "
+          "the prompt's score decides who leaves first. CAKE as published is cake+cake_layers.",
       .departures =
           {{"authors' code: attends B + 1, then drops one", "drops before attending; phase=post"},
            {"authors' code: after the prompt neighbours are those in the cache, which is in order of "

@@ -32,7 +32,8 @@ class CriticalKv final : public Eviction {
       const std::vector<double> norms = projected_norms(values, prompt.output_weights(head));
       for (std::size_t j = 0; j < worth.size(); ++j) worth[j] += norms[j] / unit_.n_query_heads();
     }
-    for (std::size_t j = 0; j < worth.size(); ++j) worth[j] *= base_->scores()[j] + epsilon_;
+    const double rows = base_->rows_in_score(prompt.length());
+    for (std::size_t j = 0; j < worth.size(); ++j) worth[j] *= base_->scores()[j] / rows + epsilon_;
     second_ = BlockOrder(worth, 1, tie_);
   }
 
@@ -47,6 +48,7 @@ class CriticalKv final : public Eviction {
   }
 
   std::span<const double> scores() const override { return base_->scores(); }
+  double rows_in_score(std::size_t prompt) const override { return base_->rows_in_score(prompt); }
   /// What the base protects under what the first stage gives it.
   Protection protection(std::size_t budget, std::size_t prompt) const override {
     return base_->protection(first_stage(budget), prompt);
@@ -110,8 +112,10 @@ PolicySpec critical_kv_spec() {
       .details =
           "First stage: what the base keeps under floor(first_stage * B), its protection included (and never "
           "less than that needs). Second stage: of the rest those with the largest (base score + epsilon) "
-          "times the L1 norm of the value after the output projection, averaged over the query heads. Its "
-          "scores, for an allocation that reads them, are the base's. Generated tokens are appended.",
+          "times the L1 norm of the value after the output projection, averaged over the query heads; a base "
+          "that adds attention up counts with its mean over rows and query heads, so epsilon means the same "
+          "for all. Its scores, for an allocation that reads them, are the base's. Generated tokens are "
+          "appended.",
       .departures = {{"kvpress: protected tokens compete with a score above all others",
                       "they stay with the first stage"}},
       .params = {{.name = "base",

@@ -33,10 +33,12 @@ class EmsLike final : public ScoredEviction {
     for (std::size_t head = 0; head < all_.n_heads(); ++head) {
       const std::span<const double> local = last_.head(head).first(n_scored);
       for (std::size_t j = 0; j < n_scored; ++j)
-        global[j] = all_.head(head)[j] / static_cast<double>(prompt.length() - j);
+        if (const std::size_t rows = unit().seen_by(j, kAllRows, prompt.length()); rows > 0)
+          global[j] = all_.head(head)[j] / static_cast<double>(rows);
       const double scale = largest(local) > 0 ? largest(global) / largest(local) : 0;
       for (std::size_t j = 0; j < n_scored; ++j) out[j] += std::max(global[j], scale * local[j]);
     }
+    for (double& score : out) score /= static_cast<double>(all_.n_heads());
     return out;
   }
 

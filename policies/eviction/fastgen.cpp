@@ -92,8 +92,8 @@ struct Received {
 
 class FastGenDecoder final : public Decoder {
  public:
-  FastGenDecoder(const Settings& set, Hybrid hybrid, std::vector<Received> received)
-      : set_(set), hybrid_(hybrid), received_(std::move(received)) {}
+  FastGenDecoder(const Unit& unit, const Settings& set, Hybrid hybrid, std::vector<Received> received)
+      : unit_(unit), set_(set), hybrid_(hybrid), received_(std::move(received)) {}
 
   void evict(const Arrival& arrival, std::vector<std::size_t>& victims) override {
     const std::size_t length = static_cast<std::size_t>(arrival.position) + 1;
@@ -121,11 +121,13 @@ class FastGenDecoder final : public Decoder {
     add_attention(step, set_.feedback, Group::mean, 1, attention_);
     for (std::size_t slot = 0; slot < received_.size(); ++slot) {
       received_[slot].attention += attention_[slot];
-      ++received_[slot].queries;
+      if (unit_.sees(static_cast<std::size_t>(step.position), static_cast<std::size_t>(step.slots[slot])))
+        ++received_[slot].queries;
     }
   }
 
  private:
+  Unit unit_;
   Settings set_;
   Hybrid hybrid_;
   std::vector<Received> received_;
@@ -137,7 +139,7 @@ class FastGenDecoder final : public Decoder {
 class FastGen final : public Eviction {
  public:
   FastGen(const Settings& set, const Unit& unit)
-      : set_(set), columns_(unit.n_query_heads(), kAllRows), bands_(unit.n_query_heads()) {}
+      : unit_(unit), set_(set), columns_(unit.n_query_heads(), kAllRows), bands_(unit.n_query_heads()) {}
 
   std::size_t prompt_rows() const override { return kAllRows; }
   void observe(const PromptRows& rows) override {
@@ -150,7 +152,7 @@ class FastGen final : public Eviction {
     classes_.assign(prompt.classes().begin(), prompt.classes().end());
     received_.resize(prompt.length());
     for (std::size_t j = 0; j < received_.size(); ++j)
-      received_[j] = {.attention = columns[j], .queries = received_.size() - j};
+      received_[j] = {.attention = columns[j], .queries = unit_.seen_by(j, kAllRows, received_.size())};
     choose_frequent();
     hybrid_ = cheapest();
   }
@@ -165,7 +167,7 @@ class FastGen final : public Eviction {
       received.back().by_class = by_class(hybrid_, j);
     }
     if (hybrid_ != Hybrid::full)
-      out.decoder = std::make_unique<FastGenDecoder>(set_, hybrid_, std::move(received));
+      out.decoder = std::make_unique<FastGenDecoder>(unit_, set_, hybrid_, std::move(received));
     return out;
   }
 
@@ -214,6 +216,7 @@ class FastGen final : public Eviction {
     return Hybrid::full;
   }
 
+  Unit unit_;
   Settings set_;
   ColumnSums columns_;
   BandSums bands_;

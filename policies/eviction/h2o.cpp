@@ -18,8 +18,8 @@ PolicySpec h2o_spec() {
           "query heads. The last floor(recent * B) positions stay, the rest of the budget goes to the "
           "highest scores, and a token once dropped never returns. Recent tokens come on top of `window`, as "
           "far as sinks leave room. normalise=mean divides by the number of rows that saw the position, "
-          "which "
-          "takes away the advantage of age; prompt_weight=mean or visible lets the whole prompt count as one "
+          "in layers with a sliding window at most its width, which takes away the advantage of age; "
+          "prompt_weight=mean or visible lets the whole prompt count as one "
           "row. Without recent tokens the score freezes: a new token has had no time to collect any.",
       .departures = {{"paper: the printed pseudo-code scores with the current row alone",
                       "attention is accumulated, as text and code do; the other is h2o.alg1"},
@@ -31,6 +31,8 @@ PolicySpec h2o_spec() {
                       "mean over the heads that share a KV head"},
                      {"authors' code: attends B + 1, then drops one",
                       "drops before attending; h2o.real_drop"},
+                     {"kvpress: divides by all rows since the position, seen through a sliding window or not",
+                      "normalise=mean_since; h2o.kvpress"},
                      {"cold-compress: a prompt longer than the budget is first cut by a rule like SnapKV's",
                       "h2o.cold_compress ranks the prompt by its own score"}},
       .params = {recent_param("0.5"), sinks_param(0), window_param(0), rows_param(), prompt_weight_param(),

@@ -91,6 +91,7 @@ class Keyformer final : public ScoredEviction {
       for (std::size_t j = 0; j <= query; ++j) sums[j] += row_[j];
     }
   }
+  double rows_in_score(std::size_t prompt) const override { return static_cast<double>(prompt); }
   Protection protection(std::size_t budget, std::size_t /*prompt*/) const override {
     return with_recent(selection_, recent_, budget);
   }

@@ -17,10 +17,12 @@ class Nacl final : public ScoredEviction {
         random_(params.real("random")),
         key_(combine({unit.seed, key_of("nacl"), static_cast<std::uint64_t>(unit.layer),
                       static_cast<std::uint64_t>(unit.first_kv_head)})),
-        sums_(unit.n_query_heads(), LastRows::of_share(params.real("proxies"))) {}
+        rows_(LastRows::of_share(params.real("proxies"))),
+        sums_(unit.n_query_heads(), rows_) {}
 
   std::size_t prompt_rows() const override { return kAllRows; }
   void observe(const PromptRows& rows) override { sums_.add(rows); }
+  double rows_in_score(std::size_t prompt) const override { return static_cast<double>(rows_.in(prompt)); }
 
  private:
   std::vector<double> score(const Prompt& /*prompt*/) override { return sums_.mean(); }
@@ -40,6 +42,7 @@ class Nacl final : public ScoredEviction {
 
   double random_;
   std::uint64_t key_;
+  LastRows rows_;
   ColumnSums sums_;
 };
 

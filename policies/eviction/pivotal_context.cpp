@@ -26,6 +26,12 @@ class PivotalContext final : public ScoredEviction {
     });
   }
 
+  /// Weights rise from 1 to `newest`.
+  double rows_in_score(std::size_t prompt) const override {
+    const std::size_t n_rows = rows_.in(prompt);
+    return n_rows > 1 ? static_cast<double>(n_rows) * (1 + newest_) / 2 : 1;
+  }
+
   /// The recent rows' own positions and the one before them, as far as the budget goes.
   Protection protection(std::size_t budget, std::size_t prompt) const override {
     Protection out = selection_.protection;

@@ -34,8 +34,10 @@ std::vector<double> deviations(const std::vector<Moments>& moments) {
 class RocoDecoder final : public ScoredDecoder {
  public:
   /// `spared`: how many of those that vary most stay.
-  RocoDecoder(Feedback feedback, std::size_t spared, const Selection& selection, std::vector<Moments> moments)
+  RocoDecoder(const Unit& unit, Feedback feedback, std::size_t spared, const Selection& selection,
+              std::vector<Moments> moments)
       : ScoredDecoder(selection, means(moments)),
+        unit_(unit),
         feedback_(feedback),
         spared_(spared),
         moments_(std::move(moments)) {}
@@ -65,7 +67,8 @@ class RocoDecoder final : public ScoredDecoder {
         moments.sum += a / static_cast<double>(heads);
         moments.squares += a * a / static_cast<double>(heads);
       }
-      moments.rows += 1;
+      if (unit_.sees(static_cast<std::size_t>(step.position), static_cast<std::size_t>(step.slots[slot])))
+        moments.rows += 1;
       scores[slot] = moments.mean();
     }
   }
@@ -76,6 +79,7 @@ class RocoDecoder final : public ScoredDecoder {
   }
 
  private:
+  Unit unit_;
   Feedback feedback_;
   std::size_t spared_;
   std::vector<Moments> moments_;  // per slot
@@ -105,7 +109,8 @@ class Roco final : public ScoredEviction {
     std::vector<Moments> moments(slots.size());
     std::transform(slots.begin(), slots.end(), moments.begin(),
                    [&](Position p) { return moments_[static_cast<std::size_t>(p)]; });
-    return std::make_unique<RocoDecoder>(feedback_, spared(budget), selection(budget), std::move(moments));
+    return std::make_unique<RocoDecoder>(unit(), feedback_, spared(budget), selection(budget),
+                                         std::move(moments));
   }
 
  private:
@@ -118,7 +123,7 @@ class Roco final : public ScoredEviction {
     const std::vector<double> sums = sums_.mean(), squares = squares_.mean();
     moments_.resize(prompt.length());
     for (std::size_t j = 0; j < moments_.size(); ++j)
-      moments_[j] = {sums[j], squares[j], static_cast<double>(prompt.length() - j)};
+      moments_[j] = {sums[j], squares[j], static_cast<double>(unit().seen_by(j, kAllRows, prompt.length()))};
     return means(moments_);
   }
 

@@ -62,6 +62,8 @@ class Vatp final : public ScoredEviction {
     return out;
   }
 
+  double rows_in_score(std::size_t prompt) const override { return base_->rows_in_score(prompt); }
+
   void reserve(std::size_t budget, std::vector<char>& stays) const override { base_->reserve(budget, stays); }
 
   std::unique_ptr<Decoder> decoder(std::size_t budget, std::span<const Position> slots) const override {

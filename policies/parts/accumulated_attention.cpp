@@ -9,7 +9,8 @@ namespace kvsim::policy {
 namespace {
 
 double score_of(const Accumulation& rule, const Received& received) {
-  return rule.mean ? received.sum / received.rows : received.sum;
+  if (!rule.mean) return received.sum;
+  return received.rows > 0 ? received.sum / received.rows : 0;  // nothing has looked at it: no attention
 }
 
 std::vector<double> scores_of(const Accumulation& rule, const std::vector<Received>& received) {
@@ -53,11 +54,14 @@ ParamSpec prompt_weight_param() {
 }
 
 ParamSpec normalise_param() {
-  return {.name = "normalise",
-          .type = ParamType::choice,
-          .fallback = "sum",
-          .choices = {"sum", "mean"},
-          .help = "mean: the sum divided by the number of rows that count for the position"};
+  return {
+      .name = "normalise",
+      .type = ParamType::choice,
+      .fallback = "sum",
+      .choices = {"sum", "mean", "mean_since"},
+      .help =
+          "mean: the sum divided by the number of rows that count and see the position; mean_since: by all "
+          "rows since the position, also those that a sliding window keeps from seeing it"};
 }
 
 Protection with_recent(const Selection& selection, double share, std::size_t budget) {
@@ -80,7 +84,10 @@ Accumulation Accumulation::of(const Params& params) {
                         : weight == "mean" ? PromptWeight::mean
                                            : PromptWeight::visible;
   }
-  if (params.has("normalise")) out.mean = params.word("normalise") == "mean";
+  if (params.has("normalise")) {
+    out.mean = params.word("normalise") != "sum";
+    out.unseen = params.word("normalise") == "mean_since";
+  }
   if (params.has("decode")) out.decode = params.flag("decode");
   if (params.has("feedback")) out.feedback = feedback_of(params);
   return out;
@@ -95,9 +102,14 @@ void check_accumulation(const Params& params) {
   check_decode(params);
 }
 
-AccumulatingDecoder::AccumulatingDecoder(const Accumulation& rule, const Selection& selection,
-                                         std::vector<Received> received)
-    : ScoredDecoder(selection, scores_of(rule, received)), rule_(rule), received_(std::move(received)) {}
+AccumulatingDecoder::AccumulatingDecoder(const Unit& unit, const Accumulation& rule,
+                                         const Selection& selection, std::vector<Received> received)
+    : ScoredDecoder(selection, scores_of(rule, received)),
+      unit_(unit),
+      rule_(rule),
+      received_(std::move(received)) {
+  if (rule_.unseen) unit_.span = 0;
+}
 
 void AccumulatingDecoder::observe(const Step& step) {
   const std::span<double> scores = admit(step, 0);
@@ -114,7 +126,8 @@ void AccumulatingDecoder::observe(const Step& step) {
   for (std::size_t slot = 0; slot < scores.size(); ++slot) {
     Received& received = received_[slot];
     received.sum = received.sum * rule_.decay + row_[slot];
-    received.rows += 1;
+    if (unit_.sees(static_cast<std::size_t>(step.position), static_cast<std::size_t>(step.slots[slot])))
+      received.rows += 1;
     scores[slot] = score_of(rule_, received);
   }
 }
@@ -138,9 +151,11 @@ void AccumulatingEviction::observe_columns(const PromptColumns& columns) {
 std::vector<double> AccumulatingEviction::score(const Prompt& prompt) {
   const std::vector<double> sums = sums_.mean();
   const std::size_t n_rows = std::min(rule_.rows, prompt.length());
+  Unit span = unit();
+  if (rule_.unseen) span.span = 0;
   received_.resize(prompt.length());
   for (std::size_t j = 0; j < received_.size(); ++j) {
-    const std::size_t seen_by = std::min(n_rows, prompt.length() - j);
+    const std::size_t seen_by = span.seen_by(j, n_rows, prompt.length());
     Received& received = received_[j];
     switch (rule_.prompt_weight) {
       case Accumulation::PromptWeight::sum:
@@ -150,11 +165,19 @@ std::vector<double> AccumulatingEviction::score(const Prompt& prompt) {
         received = {.sum = sums[j] / static_cast<double>(n_rows), .rows = 1};
         break;
       case Accumulation::PromptWeight::visible:
-        received = {.sum = sums[j] / static_cast<double>(seen_by), .rows = 1};
+        received = {.sum = seen_by > 0 ? sums[j] / static_cast<double>(seen_by) : 0, .rows = 1};
         break;
     }
   }
   return kvsim::policy::scores_of(rule_, received_);
+}
+
+double AccumulatingEviction::rows_in_score(std::size_t prompt) const {
+  if (rule_.mean || rule_.prompt_weight != Accumulation::PromptWeight::sum) return 1;
+  double sum = 0;  // a row's weight, the newest first
+  double weight = 1;
+  for (std::size_t row = 0; row < std::min(rule_.rows, prompt); ++row, weight *= rule_.decay) sum += weight;
+  return sum;
 }
 
 std::unique_ptr<Decoder> AccumulatingEviction::decoder(std::size_t budget,
@@ -163,7 +186,7 @@ std::unique_ptr<Decoder> AccumulatingEviction::decoder(std::size_t budget,
   std::vector<Received> received(slots.size());
   std::transform(slots.begin(), slots.end(), received.begin(),
                  [&](Position p) { return received_[static_cast<std::size_t>(p)]; });
-  return std::make_unique<AccumulatingDecoder>(rule_, selection(budget), std::move(received));
+  return std::make_unique<AccumulatingDecoder>(unit(), rule_, selection(budget), std::move(received));
 }
 
 }  // namespace kvsim::policy

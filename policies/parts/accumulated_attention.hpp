@@ -26,8 +26,10 @@ struct Accumulation {
 
   std::size_t rows = kAllRows;  ///< last prompt rows that count
   PromptWeight prompt_weight = PromptWeight::sum;
-  double decay = 1;    ///< a row's weight falls by this factor with every later row
-  bool mean = false;   ///< divide by the number of rows that count for the position
+  double decay = 1;   ///< a row's weight falls by this factor with every later row
+  bool mean = false;  ///< divide by the number of rows that count for the position
+  /// Of those, also the ones that a sliding window keeps from seeing the position.
+  bool unseen = false;
   bool decode = true;  ///< false: generated tokens are appended
   Feedback feedback = Feedback::renorm;
 
@@ -46,12 +48,14 @@ struct Received {
 
 class AccumulatingDecoder final : public ScoredDecoder {
  public:
-  AccumulatingDecoder(const Accumulation& rule, const Selection& selection, std::vector<Received> received);
+  AccumulatingDecoder(const Unit& unit, const Accumulation& rule, const Selection& selection,
+                      std::vector<Received> received);
 
   void observe(const Step& step) override;
   void close_slots(std::span<const std::size_t> victims) override;
 
  private:
+  Unit unit_;
   Accumulation rule_;
   std::vector<Received> received_;  // per slot, with rule_.mean; without it scores are sums
   std::vector<double> row_;
@@ -74,6 +78,7 @@ class AccumulatingEviction final : public ScoredEviction {
   Protection protection(std::size_t budget, std::size_t /*prompt*/) const override {
     return with_recent(base_, recent_, budget);
   }
+  double rows_in_score(std::size_t prompt) const override;
   std::unique_ptr<Decoder> decoder(std::size_t budget, std::span<const Position> slots) const override;
 
  private:

@@ -13,6 +13,9 @@ std::vector<double> window_score(const ColumnSums& sums, std::size_t window, std
     for (std::size_t j = 0; j < n_scored; ++j)
       out[j] = group == Group::max ? std::max(out[j], smooth[j]) : out[j] + smooth[j];
   }
+  const auto rows = static_cast<double>(std::min(window, length));
+  const double summed = group == Group::max ? rows : rows * static_cast<double>(sums.n_heads());
+  for (double& score : out) score /= summed;
   return out;
 }
 

@@ -8,9 +8,8 @@
 
 namespace kvsim::policy {
 
-/// `sums`: over the last `window` rows of a prompt of `length`. Positions before the window: their sums
-/// pooled within each query head, then reduced over the heads (a mean is left undivided). The window's own
-/// are 0.
+/// `sums`: over the last `window` rows of a prompt of `length`. Positions before the window: their means over
+/// these rows, pooled within each query head, then reduced over the heads. The window's own are 0.
 std::vector<double> window_score(const ColumnSums& sums, std::size_t window, std::size_t length,
                                  const Pooling& pooling, Group group);
 

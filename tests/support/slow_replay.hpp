@@ -211,6 +211,7 @@ inline std::vector<SlowLane> slow_unit(const trace::Sequence& sequence, const po
   unit.group = static_cast<int>(group);
   unit.head_dim = static_cast<int>(model.head_dim);
   unit.value_dim = static_cast<int>(model.v_head_dim);
+  unit.span = static_cast<std::size_t>(std::max(model.layer_window[layer], 0));
   unit.seed = seed;
   const auto eviction = part.spec->make_eviction(part.params, unit);
 

@@ -122,3 +122,14 @@ TEST_CASE("without smoothing and with a window of one cake decodes as tova does 
             feed("tova(unit=lane,window=1,phase=post)", run, budget).held);
   }
 }
+
+TEST_CASE("cake's prompt score decides who leaves before any generated token has attended") {
+  // The last two rows attend 0, 1, 2 with 0.1, 0.3, 0.2: position 0 leaves when the prompt ends at budget 4,
+  // and 2 when the first token arrives, whatever that token attends.
+  Run run = blank_run({.prompt = 5, .decode = 2, .n_lanes = 1, .group = 1});
+  for (std::size_t i = 3; i < 5; ++i) run.p(0, i, 0) = 0.1F, run.p(0, i, 1) = 0.3F, run.p(0, i, 2) = 0.2F;
+  run.p(0, 5, 2) = 1;
+  const Fed fed = feed("cake(window=2,gamma=0,pool=none)", run, 4);
+  CHECK(fed.kept == std::vector<Position>{1, 2, 3, 4});
+  CHECK(fed.held[0] == std::vector<Position>{1, 3, 4, 5});
+}

@@ -52,6 +52,40 @@ Positions slow(const Run& run, std::size_t budget, double share, double epsilon)
   return kept;
 }
 
+/// kvpress's CriticalKVPress over its SnapKVPress: attention of the last rows averaged over them, pooled with
+/// zeros beyond the ends, averaged over the group; the best half, then what weighs most with its value.
+Positions slow_kvpress(const Run& run, std::size_t budget, std::size_t window, double epsilon) {
+  const std::size_t n = run.prompt - window;
+  const auto heads = static_cast<std::size_t>(run.unit.n_query_heads());
+  std::vector<double> score(run.prompt, 1e9);
+  for (std::size_t j = 0; j < n; ++j) {
+    score[j] = 0;
+    for (std::size_t head = 0; head < heads; ++head)
+      for (std::size_t k = j < 2 ? 0 : j - 2; k <= std::min(j + 2, n - 1); ++k)
+        for (std::size_t i = n; i < run.prompt; ++i)
+          score[j] += static_cast<double>(run.p(static_cast<int>(head), i, k)) /
+                      (5.0 * static_cast<double>(window * heads));
+  }
+  const auto best = [&](std::size_t count, auto worth, std::vector<char>& taken) {
+    for (std::size_t c = 0; c < count; ++c) {
+      std::size_t at = run.prompt;
+      for (std::size_t j = 0; j < run.prompt; ++j)
+        if (!taken[j] && (at == run.prompt || worth(j) > worth(at))) at = j;
+      taken[at] = 1;
+    }
+  };
+  std::vector<char> taken(run.prompt);
+  const std::size_t half = budget / 2;
+  best(
+      half, [&](std::size_t j) { return score[j]; }, taken);
+  best(
+      budget - half, [&](std::size_t j) { return (score[j] + epsilon) * moves(run, j); }, taken);
+  Positions out;
+  for (std::size_t j = 0; j < run.prompt; ++j)
+    if (taken[j]) out.push_back(static_cast<Position>(j));
+  return out;
+}
+
 }  // namespace
 
 TEST_CASE("norms after the projection are those of the whole product, tile by tile") {
@@ -124,4 +158,71 @@ TEST_CASE("critical_kv needs what its base needs, and a base that ranks the prom
   CHECK(needs("critical_kv(base=expected_attention)").queries);
   CHECK_THROWS_WITH(parse_composition("critical_kv(base=h2o(prompt=stream))", builtin()),
                     Catch::Contains("token by token"));
+}
+
+TEST_CASE("critical_kv over SnapKV is kvpress's, and epsilon is on the scale of a mean row") {
+  std::size_t epsilon_matters = 0;
+  for (std::uint64_t seed = 0; seed < 30; ++seed) {
+    Run run = random_run({.prompt = 48, .decode = 0, .n_lanes = 1, .group = 2}, seed);
+    for (auto* tensor : {&run.values, &run.output_weights})
+      for (std::vector<float>& rows : *tensor)
+        for (float& x : rows) x = 2 * x - 1;
+    for (const double epsilon : {0.0001, 0.02}) {
+      const std::string policy =
+          "critical_kv(base=snapkv(window=6,pool=avg:5),epsilon=" + std::to_string(epsilon) + ")";
+      for (const std::size_t budget : {12U, 20U, 33U}) {
+        CAPTURE(seed, epsilon, budget);
+        const Positions expected = slow_kvpress(run, budget, 6, epsilon);
+        CHECK(feed(policy, run, budget).kept == expected);
+        epsilon_matters += expected != slow_kvpress(run, budget, 6, epsilon * 12) ? 1 : 0;
+      }
+    }
+  }
+  // Added to sums over six rows and two heads, it would have chosen otherwise.
+  CHECK(epsilon_matters > 20);
+}
+
+TEST_CASE("critical_kv chooses the same when query heads are doubled, whatever its base") {
+  const Run two = random_run({.prompt = 40, .decode = 0, .n_lanes = 1, .group = 2}, 3);
+  Run four = random_run({.prompt = 40, .decode = 0, .n_lanes = 1, .group = 4}, 3);
+  four.keys = two.keys, four.values = two.values, four.classes = two.classes;
+  for (std::size_t head = 0; head < 4; ++head) {
+    four.rows[head] = two.rows[head / 2];
+    four.queries[head] = two.queries[head / 2];
+    four.output_weights[head] = two.output_weights[head / 2];
+  }
+  for (const char* base :
+       {"snapkv(window=5)", "snapkv(window=5,group=max)", "h2o", "h2o(normalise=mean)", "a2sf(alpha=0.9)",
+        "cake(window=5)", "ems_like(window=5)", "nacl(random=0)", "tova", "pivotal_context"})
+    for (const std::size_t budget : {10U, 21U, 32U}) {
+      const std::string policy = std::string("critical_kv(base=") + base + ",epsilon=0.02)";
+      CAPTURE(policy, budget);
+      CHECK(feed(policy, two, budget).kept == feed(policy, four, budget).kept);
+    }
+}
+
+TEST_CASE("the scores of bases that add attention up are means of rows when divided by what they say") {
+  // Every row pays the same to the first position and nothing to the others but itself.
+  Run run = blank_run({.prompt = 50, .decode = 0, .n_lanes = 1, .group = 2});
+  for (int head = 0; head < 2; ++head)
+    for (std::size_t i = 0; i < run.prompt; ++i) {
+      run.p(head, i, 0) = i == 0 ? 1.0F : 0.25F;
+      if (i > 0) run.p(head, i, i) = 0.75F;
+    }
+  run.p(0, 0, 0) = run.p(1, 0, 0) = 0.25F;  // rows need not sum to one here
+  for (const char* base :
+       {"h2o", "h2o(rows=7)", "h2o(normalise=mean)", "h2o(prompt_weight=mean)", "a2sf(alpha=0.9)",
+        "a2sf(alpha=0)", "tova", "snapkv(window=9,pool=none)", "snapkv(window=9,pool=none,group=max)",
+        "ems_like(window=9)", "cake(window=9,pool=none)", "nacl(proxies=0.2)", "pivotal_context",
+        "keyformer(noise=none)", "vatp(base=h2o,sinks=0)"}) {
+    const Part part = parse_composition(base, builtin()).eviction;
+    const auto eviction = part.make_eviction(run.unit);
+    Run shown = run;
+    for (std::vector<float>& rows : shown.values) std::fill(rows.begin(), rows.end(), 0.5F);
+    if (part.spec->name == "keyformer") shown.p(0, 0, 0) = shown.p(1, 0, 0) = 1;  // a softmax sums to one
+    show_prompt(*eviction, shown);
+    CAPTURE(base);
+    const double expected = part.spec->name == "keyformer" ? (0.25 * 49 + 1) / 50 : 0.25;
+    CHECK(eviction->scores()[0] / eviction->rows_in_score(run.prompt) == Approx(expected));
+  }
 }
