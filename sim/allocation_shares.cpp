@@ -51,6 +51,7 @@ std::vector<std::vector<double>> allocation_shares(const trace::Sequence& sequen
       ++lanes;
     }
   }
+  if (request.cells[0].composition.allocation.own_total()) return shares;
   for (std::vector<double>& layer : shares)
     for (double& share : layer) share = sum > 0 ? share / sum : 1 / lanes;
   return shares;

@@ -1,6 +1,7 @@
 #pragma once
 /// What an allocation decides on some runs, in a form that applies to others: XKV's sampling (arXiv
-/// 2412.05896), for any allocation. Prompts differ in length, so shares are averaged, not tokens.
+/// 2412.05896), for any allocation. Prompts differ in length, so of rules that split a budget shares are
+/// averaged; of rules that decide the total too, tokens, as the paper does.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -20,9 +21,10 @@ struct Allotment {
 std::vector<Allotment> allotments(const trace::Sequence& sequence, const Request& request,
                                   Progress& progress);
 
-/// Per lane, [layers][KV heads]: its tokens above the eviction's floor over all lanes' (equal when there are
-/// none); a lane that never evicts counts as the prompt. `request` holds one cell. Throws as replay() does,
-/// and Error(usage) with the reason when the cell cannot run on this trace.
+/// Per lane, [layers][KV heads]: its tokens above the eviction's floor, over all lanes' (equal when there are
+/// none) unless the allocation has its own total: then they are the tokens. A lane that never evicts counts
+/// as the prompt. `request` holds one cell. Throws as replay() does, and Error(usage) with the reason when
+/// the cell cannot run on this trace.
 std::vector<std::vector<double>> allocation_shares(const trace::Sequence& sequence, const Request& request,
                                                    Progress& progress);
 

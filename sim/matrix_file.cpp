@@ -126,9 +126,11 @@ Matrix parse_json(const std::string& text, const std::string& file) {
   if (const json::array* list = value.if_array()) return rows(*list, file);
   const json::object* object = value.if_object();
   if (!object) input_error("holds neither rows nor heads", file);
-  if (const json::value* shares = object->if_contains("shares")) {
-    if (!shares->is_array()) input_error("is not a list", file + ", 'shares'");
-    return rows(shares->get_array(), file);
+  for (const char* name : {"shares", "tokens"}) {
+    const json::value* numbers = object->if_contains(name);
+    if (!numbers) continue;
+    if (!numbers->is_array()) input_error("is not a list", file + ", '" + name + "'");
+    return rows(numbers->get_array(), file);
   }
   return heads(*object, file);
 }

@@ -78,23 +78,24 @@ std::vector<std::size_t> lane_budgets(const trace::Sequence& sequence, const pol
   const trace::Model& model = sequence.model();
   const std::size_t lanes = std::size_t{model.n_layers} * model.n_kv_heads, prompt = sequence.prompt_length();
   if (composition.eviction.spec->own_budget) return std::vector<std::size_t>(lanes, sequence.length());
-  if (budget >= prompt)
+  const policy::Part& part = composition.allocation;
+  if (budget >= prompt && !part.own_total())
     return std::vector<std::size_t>(lanes, budget);  // nothing to split: every lane holds its prompt
   policy::AllocationRequest request;
   request.n_layers = model.n_layers;
   request.n_kv_heads = model.n_kv_heads;
   request.prompt = prompt;
-  request.budget = budget;
+  request.budget = std::min(budget, prompt);
   request.floor = composition.floor();
   request.shared = composition.layer_unit();
   request.profiles = survey.profiles(composition.allocation);
   request.scores = survey.scores(composition.eviction);
   request.protection = composition.eviction.protection(prompt);
   request.tables = tables;
-  const policy::Part& part = composition.allocation;
   std::vector<std::size_t> budgets = part.spec->make_allocation(part.params)->allocate(request);
   check_budgets(part, request, budgets);
   std::replace(budgets.begin(), budgets.end(), policy::kNeverEvict, std::size_t{sequence.length()});
+  if (budget > prompt) std::replace(budgets.begin(), budgets.end(), prompt, budget);
   return budgets;
 }
 

@@ -1,5 +1,5 @@
-// kvsim allocate: what an allocation decides on some recorded runs, as shares that fixed(shares=...) applies
-// to others.
+// kvsim allocate: what an allocation decides on some recorded runs, as shares, or tokens where it decides the
+// total too, that fixed(shares=...) applies to others.
 #include <boost/json.hpp>
 #include <iostream>
 #include <thread>
@@ -19,6 +19,8 @@ namespace {
 constexpr const char* kExamples = R"(Examples:
   kvsim allocate a.h5 b.h5 c.h5 --policy xkv --budget 10% --sample 0.1 -o shares.json
   kvsim replay d.h5 --policy 'snapkv(window=8,unit=layer)+fixed(shares=shares.json)' --budget 10%
+  kvsim allocate a.h5 b.h5 --policy 'xkv(r_avg=0.9)' --budget 100% -o tokens.json
+  kvsim replay d.h5 --policy 'snapkv(window=8,unit=layer)+fixed(shares=tokens.json,as=tokens)' --budget 100%
 )";
 
 struct Options {
@@ -81,7 +83,8 @@ void run_allocate(const Options& options) {
   document["budget"] = request.cells[0].budget.text;
   document["seed"] = options.seed;
   document["traces"] = std::move(names);
-  document["shares"] = std::move(layers);
+  const bool tokens = request.cells[0].composition.allocation.own_total();
+  document[tokens ? "tokens" : "shares"] = std::move(layers);
   output.commit(boost::json::serialize(document) + "\n");
 }
 

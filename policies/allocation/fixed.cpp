@@ -1,4 +1,6 @@
 // Shares given beforehand.
+#include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "policies/api/allocation.hpp"
@@ -31,7 +33,7 @@ std::vector<double> list_of(const std::string& text) {
 
 class Fixed final : public Allocation {
  public:
-  explicit Fixed(std::string shares) : shares_(std::move(shares)) {}
+  Fixed(std::string shares, bool as_tokens) : shares_(std::move(shares)), as_tokens_(as_tokens) {}
 
   std::vector<std::size_t> allocate(const AllocationRequest& request) const override {
     const Headroom room = headroom(request);
@@ -41,18 +43,33 @@ class Fixed final : public Allocation {
         usage_error("shares=" + shares_ + " speaks of " + std::to_string(layers.size()) +
                         " layers, the run has " + std::to_string(request.n_layers),
                     "fixed");
-      return per_layer(request, shared_out(layers, room.mean * request.n_layers, room.most));
+      return per_layer(request, as_tokens_ ? whole(layers, room.most)
+                                           : shared_out(layers, room.mean * request.n_layers, room.most));
     }
     std::vector<double> of_lanes;
     for (const std::vector<double>& heads : head_matrix(request, shares_))
       of_lanes.push_back(std::accumulate(heads.begin(), heads.end(), 0.0));
     const std::vector<double> weights = unit_means(request, of_lanes);
-    return per_unit(request, shared_out(weights, room.mean * weights.size(), room.most));
+    return per_unit(request, as_tokens_ ? whole(weights, room.most)
+                                        : shared_out(weights, room.mean * weights.size(), room.most));
   }
 
  private:
+  /// Whole numbers of the same total, less what is more than a lane can use.
+  static std::vector<std::size_t> whole(const std::vector<double>& tokens, std::size_t most) {
+    std::vector<double> usable;
+    for (const double n : tokens) usable.push_back(std::min(n, static_cast<double>(most)));
+    const double total = std::accumulate(usable.begin(), usable.end(), 0.0);
+    return largest_remainder(usable, static_cast<std::size_t>(std::llround(total)));
+  }
+
   std::string shares_;
+  bool as_tokens_;
 };
+
+bool as_tokens(const Params& params) {
+  return params.word("as") == "tokens";
+}
 
 }  // namespace
 
@@ -65,15 +82,29 @@ PolicySpec fixed_spec() {
           "The budget above the eviction's floor is split in proportion to the shares by largest remainder; "
           "what a lane cannot use goes evenly to those that can. A list has one number per layer, a file "
           "(JSON, "
-          "TSV, CSV) one per layer or one per layer and head; kvsim allocate writes such files.",
+          "TSV, CSV) one per layer or one per layer and head; kvsim allocate writes such files. as=tokens: "
+          "the numbers are "
+          "tokens per lane above the eviction's floor, whole ones of the same total by largest remainder, "
+          "and "
+          "a lane gets at most the prompt: what kvsim allocate writes of rules whose total is their own.",
       .params = {{.name = "shares",
                   .type = ParamType::text,
-                  .help = "numbers between colons, one per layer (4:2:1:1), or a file of them"}},
+                  .help = "numbers between colons, one per layer (4:2:1:1), or a file of them"},
+                 {.name = "as",
+                  .type = ParamType::choice,
+                  .fallback = "shares",
+                  .choices = {"shares", "tokens"},
+                  .help = "of the budget above the floor, or tokens above the floor whatever the budget is"}},
+      .inexact = as_tokens,
+      .own_total = as_tokens,
       .check =
           [](const Params& params) {
             if (is_list(params.word("shares"))) list_of(params.word("shares"));
           },
-      .make_allocation = [](const Params& params) { return std::make_unique<Fixed>(params.word("shares")); }};
+      .make_allocation =
+          [](const Params& params) {
+            return std::make_unique<Fixed>(params.word("shares"), as_tokens(params));
+          }};
 }
 
 }  // namespace kvsim::policy

@@ -186,6 +186,7 @@ PolicySpec retrieval_heads_spec() {
             return Needs{.prompt_rows = params.word("scores") == kFromTrace ? RowNeed::all : RowNeed::none};
           },
       .inexact = [](const Params& params) { return params.real("retrieval") > 0; },
+      .own_total = [](const Params& params) { return params.real("retrieval") > 0; },
       .cost = cost_of,
       .make_allocation = [](const Params& params) { return std::make_unique<RetrievalHeads>(params); }};
 }

@@ -137,7 +137,10 @@ PolicySpec xkv_spec() {
       .departures =
           {{"paper: how heads are merged is not said", "mean over query heads"},
            {"paper: one allocation for a category, averaged over sampled tasks",
-            "one per prompt; kvsim allocate averages over a share of traces, fixed(shares=...) applies it"}},
+            "one per prompt; kvsim allocate averages over a share of traces, fixed(shares=...) applies it"},
+           {"paper: Algorithm 2 as printed keeps the n best of w, which has no entry for the observation "
+            "window, and so drops it",
+            "the window stays, inside the budget"}},
       .params = {{.name = "r_avg",
                   .type = ParamType::real,
                   .fallback = "0",
@@ -152,6 +155,7 @@ PolicySpec xkv_spec() {
                   .help = "smoothing of the importance along positions"}},
       .needs = {.prompt_rows = RowNeed::window},
       .inexact = [](const Params& params) { return params.real("r_avg") > 0; },
+      .own_total = [](const Params& params) { return params.real("r_avg") > 0; },
       .cost = cost_of,
       .make_allocation = [](const Params& params) { return std::make_unique<Xkv>(params); }};
 }

@@ -93,6 +93,7 @@ PolicySpec zipvl_spec() {
                      variant_param({"official"})},
           .needs = {.prompt_rows = RowNeed::window},
           .inexact = published_variant,
+          .own_total = published_variant,
           .cost = cost_of,
           .make_allocation = [](const Params& params) { return std::make_unique<ZipVl>(params); }};
 }

@@ -107,6 +107,9 @@ struct PolicySpec {
   std::function<bool(const Params&)> layer_unit{};
   /// May give out another total than asked? (allocation) null: never.
   std::function<bool(const Params&)> inexact{};
+  /// Is the total what the rule comes to, so that it is asked even where the budget holds every prompt?
+  /// (allocation) Such a rule is inexact. null: never.
+  std::function<bool(const Params&)> own_total{};
   /// The least budget the policy honours: sinks + window, and room for the token being computed. null: 1.
   std::function<std::size_t(const Params&)> floor{};
   /// Tokens beyond the budget that a query may attend, when a token attends before another leaves; null: 0.
@@ -130,6 +133,7 @@ struct Part {
   bool layer_unit() const { return spec->layer_unit && spec->layer_unit(params); }
   Needs needs() const { return spec->needs_of ? spec->needs_of(params) : spec->needs; }
   bool inexact() const { return spec->inexact && spec->inexact(params); }
+  bool own_total() const { return spec->own_total && spec->own_total(params); }
   std::size_t floor() const;  ///< least budget per lane, at least 1
   std::size_t overshoot() const { return spec->overshoot ? spec->overshoot(params) : 0; }
   Cost cost(const CostShape& shape) const { return spec->cost ? spec->cost(params, shape) : Cost{}; }

@@ -156,7 +156,8 @@ Holding rule_holding(const policy::Composition& composition, const Model& model,
                     std::to_string(context),
                 composition.name, "Give at most prompt + generated tokens.");
   // Nothing to split where every lane holds its prompt.
-  if (budget >= prompt || allocation.spec->name == "uniform" || splits_by_trace(composition))
+  if ((budget >= prompt && !allocation.own_total()) || allocation.spec->name == "uniform" ||
+      splits_by_trace(composition))
     return {{{model.layers, {rule.lane(budget, stored)}}}};
 
   const std::uint64_t lanes = checked_product("the lanes", model.layers, model.kv_heads);
@@ -170,13 +171,13 @@ Holding rule_holding(const policy::Composition& composition, const Model& model,
   request.n_layers = model.layers;
   request.n_kv_heads = model.kv_heads;
   request.prompt = prompt;
-  request.budget = budget;
+  request.budget = std::min(budget, prompt);
   request.floor = composition.floor();
   request.shared = composition.layer_unit();
   const MatrixTables tables;
   request.tables = &tables;
-  const std::vector<std::size_t> budgets =
-      allocation.spec->make_allocation(allocation.params)->allocate(request);
+  std::vector<std::size_t> budgets = allocation.spec->make_allocation(allocation.params)->allocate(request);
+  if (budget > prompt) std::replace(budgets.begin(), budgets.end(), std::size_t{prompt}, std::size_t{budget});
   Holding out;
   for (std::size_t layer = 0; layer < model.layers; ++layer) {
     LayerGroup group{1, {}};

@@ -33,6 +33,20 @@ class Allocate(CommandTest):
                 self.assertAlmostEqual(mean["shares"][layer][head], sum(s[layer][head] for s in each) / 3)
         self.assertAlmostEqual(sum(map(sum, mean["shares"])), 1)
 
+    def test_a_target_s_sizes_are_averaged_and_applied_as_they_are(self):
+        target = ["--policy", "xkv(r_avg=0.6)", "--budget", "100%"]
+        each = [self.shares(f"s{i}.h5", *target)["tokens"] for i in range(3)]
+        mean = self.shares("s0.h5", "s1.h5", "s2.h5", *target)
+        self.assertNotIn("shares", mean)
+        for layer in range(3):
+            for head in range(2):
+                self.assertAlmostEqual(mean["tokens"][layer][head], sum(s[layer][head] for s in each) / 3)
+        self.ok("allocate", "s0.h5", *target, "-o", "tokens.json", "--quiet")
+        rows = [self.rows("s0.h5", "--policy", policy, "--budget", "100%", "--per", "layer")
+                for policy in ("xkv(r_avg=0.6)", "snapkv(window=8,pool=avg:7,unit=layer)+fixed(shares=tokens.json,as=tokens)")]
+        self.assertEqual([r["kept_tokens"] for r in rows[0]], [r["kept_tokens"] for r in rows[1]])
+        self.assertLess(sum(r["kept_tokens"] for r in rows[0]), 3 * int(self.prompt))
+
     def test_a_sample_looks_at_some(self):
         arguments = ["s0.h5", "s1.h5", "s2.h5", "--policy", "xkv", "--budget", "25%", "--sample", "0.4"]
         chosen = {tuple(self.shares(*arguments, "--seed", str(seed))["traces"]) for seed in range(8)}

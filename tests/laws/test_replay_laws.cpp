@@ -55,8 +55,9 @@ TEST_CASE("a budget beyond the sequence makes every policy full") {
   const sim::Request request = test::request_of(test::every_policy(), {"340"});
   const sim::Outcome outcome = test::run(trace, request);
   for (std::size_t i = 0; i < outcome.cells.size(); ++i) {
-    if (request.cells[i].composition.eviction.spec->own_budget) continue;
-    CAPTURE(request.cells[i].composition.params);
+    const policy::Composition& composition = request.cells[i].composition;
+    if (composition.eviction.spec->own_budget || composition.allocation.own_total()) continue;
+    CAPTURE(composition.params);
     for (const sim::LaneOutcome& lane : outcome.cells[i].lanes) {
       CHECK(lane.attention_loss == 0);
       CHECK(lane.output_error == 0);
@@ -130,6 +131,26 @@ TEST_CASE("xkv's R_avg is at least that of every other allocation that spends no
       ++compared;
     }
     CHECK(compared > 20);
+  }
+}
+
+TEST_CASE("xkv with a target needs as much of the whole prompt as the target does, and retains it") {
+  const trace::MemoryTrace trace = structured();
+  const std::vector<std::string> policies = {"xkv(r_avg=0.5)", "xkv(r_avg=0.8)", "xkv(r_avg=0.95)"};
+  for (const char* budget : {"100%", "340"}) {
+    const sim::Outcome outcome = test::run(trace, test::request_of(policies, {budget}));
+    double before = 0;
+    for (std::size_t i = 0; i < policies.size(); ++i) {
+      double kept = 0;
+      for (const sim::LaneOutcome& lane : outcome.cells[i].lanes)
+        kept += static_cast<double>(lane.kept_tokens);
+      CAPTURE(budget, policies[i]);
+      CHECK(kept > before);
+      CHECK(kept < 300.0 * static_cast<double>(outcome.cells[i].lanes.size()));
+      CHECK(test::r_avg(outcome, i) >= std::vector{0.5, 0.8, 0.95}[i] - 1e-9);
+      CHECK(test::r_avg(outcome, i) < std::vector{0.5, 0.8, 0.95}[i] + 0.05);
+      before = kept;
+    }
   }
 }
 

@@ -45,6 +45,18 @@ Tokens with_file(const std::string& allocation, AllocationRequest request, const
 
 }  // namespace
 
+TEST_CASE("fixed(as=tokens) gives what the list says, at most the prompt, whatever the budget") {
+  AllocationRequest request = request_of(3, 2, 100, 40);
+  request.floor = 8;
+  // 8 + 10.5, 8 + 4.5 and the prompt; of equal remainders the first layer's is rounded up.
+  CHECK(allocate("fixed(shares=10.5:4.5:200,as=tokens)", request) == Tokens{19, 19, 12, 12, 100, 100});
+  request.budget = 9;
+  CHECK(allocate("fixed(shares=10.5:4.5:200,as=tokens)", request) == Tokens{19, 19, 12, 12, 100, 100});
+  const Composition composition = parse_composition("h2o+fixed(shares=1:2:3,as=tokens)", builtin());
+  CHECK(composition.allocation.own_total());
+  CHECK(composition.allocation.inexact());
+}
+
 TEST_CASE("retrieval heads by budget, worked by hand") {
   // Four heads, prompt 100, streaming heads of 4 + 6 tokens. 40 per head are 160 tokens: (40 - 10) * 4 / (100
   // - 10) = 1.33, so one head keeps all and the other 60 are 20 for each.

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <cmath>
 
 #include "sim/allocation_shares.hpp"
 #include "sim/base/error.hpp"
@@ -32,6 +33,25 @@ TEST_CASE("shares are what lanes get above the floor") {
   CHECK(shares_of("snapkv(window=8)+pyramid", "8") == Shares(3, {1.0 / 6, 1.0 / 6}));
   // A layer that never evicts counts as its prompt: 40 - 1, and 9 each of the 18 tokens per head it leaves.
   CHECK(shares_of("l2_norm+exempt(first=1)", "20")[0][0] == 39.0 / 114);
+}
+
+TEST_CASE("a rule with its own total hands over tokens") {
+  // The whole prompt pays for any target: what is left of it is what the target needs.
+  const auto kept = [](const std::string& target) {
+    double sum = 0;
+    for (const std::vector<double>& layer :
+         shares_of("snapkv(window=8,unit=layer)+xkv(r_avg=" + target + ")", "100%"))
+      for (const double tokens : layer) {
+        CHECK(tokens == std::floor(tokens));
+        CHECK(tokens == layer[0]);
+        sum += tokens;
+      }
+    return sum;
+  };
+  CHECK(kept("0.5") > 0);
+  CHECK(kept("0.5") < kept("0.9"));
+  CHECK(kept("0.9") < kept("1"));
+  CHECK(kept("1") <= 32.0 * 6);
 }
 
 TEST_CASE("a policy that cannot run there is refused with the reason") {
