@@ -322,9 +322,10 @@ PolicySpec kvcrush_spec() {
           "Head-Behaviour, arXiv 2025, https://arxiv.org/abs/2503.00022",
       .details =
           "One set per layer. The base's score, averaged over heads, fills B - floor(share * B) tokens; its "
-          "protection holds, what else it may keep does not. A token's fingerprint has one bit per head: "
-          "would the head's own base keep it, "
-          "at budget B (threshold=budget) or at half of the prompt (median)? A block's fingerprint is those "
+          "protection under so many holds (a recent share is one of what representatives leave), what else "
+          "it may keep does not. A token's fingerprint has one bit per query head (bits=kv_head: per KV "
+          "head): would the head's own base keep it, at budget B (threshold=budget) or at half of the prompt "
+          "(median)? A block's fingerprint is those "
           "of its tokens behind each other. The blocks that are left are sorted by Hamming distance to the "
           "anchor (the older of equals first) and cut into as many groups as fit the rest of the budget, "
           "group i = [floor(i F / m), floor((i + 1) F / m)), and one of each stays. anchor=mean is the "
@@ -336,8 +337,8 @@ PolicySpec kvcrush_spec() {
             "are not said",
             "sorted by distance, cut into near-equal groups"},
            {"paper: decoding is not described", "the base goes on; decode=append only appends"},
-           {"paper: one bit per head; with grouped queries it counts query heads",
-            "one bit per KV head; bits=query_head"},
+           {"vLLM port: one bit per KV head, of the mean over its query heads",
+            "one bit per query head, which the paper counts with grouped queries too; kvcrush.kv_heads"},
            {"OpenVINO: head-summed scores, half of the bits set, representatives on top of the budget",
             "policy openvino"},
            {"vLLM port: top half of every head's tokens, evenly spaced places of the sorted list",
@@ -361,8 +362,8 @@ PolicySpec kvcrush_spec() {
                  granularity_param(),
                  {.name = "bits",
                   .type = ParamType::choice,
-                  .fallback = "kv_head",
-                  .choices = {"kv_head", "query_head"},
+                  .fallback = "query_head",
+                  .choices = {"query_head", "kv_head"},
                   .help = "whose verdicts make the fingerprint"},
                  {.name = "threshold",
                   .type = ParamType::choice,

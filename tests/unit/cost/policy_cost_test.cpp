@@ -62,10 +62,10 @@ TEST_CASE("bytes per slot that policies keep beside keys and values", "[policy_c
   const policy::Metadata h2o = cost("h2o(unit=layer)").metadata;
   CHECK(h2o.lane_slot == 0);
   CHECK(h2o.layer_slot == 8);
-  const policy::Metadata kvcrush = cost("kvcrush").metadata;  // H2O's sums per head, a position and tenure
-  CHECK(kvcrush.lane_slot == 4);
+  const policy::Metadata kvcrush = cost("kvcrush").metadata;  // H2O's sums per query head, a position, tenure
+  CHECK(kvcrush.lane_slot == 4 * 4);
   CHECK(kvcrush.layer_slot == 4 + 1);
-  CHECK(cost("kvcrush(bits=query_head)").metadata.lane_slot == 4 * 4);
+  CHECK(cost("kvcrush.kv_heads").metadata.lane_slot == 4);
 }
 
 TEST_CASE("hashevict keeps one projection of half precision per lane or layer", "[policy_cost]") {
@@ -139,7 +139,7 @@ TEST_CASE("h2o adds up every causal score of the prompt", "[policy_cost]") {
 
 TEST_CASE("kvcrush compares 0.26 M scores and keeps 32 KiB of bits for 8K tokens", "[policy_cost]") {
   const policy::Cost base = cost("h2o", 8192, 2048);
-  const policy::Cost kvcrush = cost("kvcrush(bits=query_head)", 8192, 2048);
+  const policy::Cost kvcrush = cost("kvcrush", 8192, 2048);
   CHECK(kvcrush.scratch_bytes - base.scratch_bytes == 32 * 1024);
   // 262,144 comparisons; an exclusive-or and a count per word, one step into its group; sorted once as a
   // layer.

@@ -389,9 +389,12 @@ TEST_CASE("kvcrush refuses bases it cannot ask") {
 TEST_CASE("on one head and without representatives, kvcrush is its base") {
   for (const std::string base : {"h2o", "tova", "snapkv", "l2_norm(sinks=2)", "random(redraw=true)", "a2sf",
                                  "keyformer", "vatp", "scissorhands(prompt=rank)"}) {
-    const std::string wrapped = "kvcrush(base=" + base + ",share=0)";
     for (std::uint64_t seed = 0; seed < 6; ++seed) {
-      const Run run = random_run({.prompt = 45, .decode = 20, .n_lanes = 1, .group = 2}, seed,
+      // One query head, or one KV head asked as a whole.
+      const int group = 1 + static_cast<int>(seed % 2);
+      const std::string wrapped =
+          "kvcrush(base=" + base + ",share=0,bits=" + (group == 1 ? "query_head" : "kv_head") + ")";
+      const Run run = random_run({.prompt = 45, .decode = 20, .n_lanes = 1, .group = group}, seed,
                                  seed % 3 == 0 ? 3 : 1000000);
       const std::size_t floor = parse_composition(wrapped, builtin()).floor();
       for (const std::size_t budget : {floor, floor + 5, floor + 20}) {
@@ -419,4 +422,21 @@ TEST_CASE("whatever ranks the prompt may be kvcrush's base") {
     }
   }
   CHECK(n_bases >= 5);
+}
+
+TEST_CASE("a recent share of kvcrush's base is one of what representatives leave") {
+  // 25 % of 40 are representatives; half of the 30 that are left is recent.
+  const auto protection =
+      parse_composition("kvcrush(base=h2o(recent=0.5),share=0.25)", builtin()).eviction.protection(100);
+  CHECK(protection(40).window == 15);
+  const Run run = random_run({.prompt = 100, .decode = 0, .n_lanes = 2, .group = 2}, 5);
+  const Fed fed = feed("kvcrush(base=h2o(recent=0.5),share=0.25)", run, 40);
+  for (Position j = 85; j < 100; ++j) CHECK(std::find(fed.kept.begin(), fed.kept.end(), j) != fed.kept.end());
+}
+
+TEST_CASE("kvcrush has one bit per query head unless told otherwise") {
+  CHECK(parse_composition("kvcrush", builtin()).params ==
+        parse_composition("kvcrush(bits=query_head)", builtin()).params);
+  CHECK(parse_composition("kvcrush.kv_heads", builtin()).params ==
+        parse_composition("kvcrush(bits=kv_head)", builtin()).params);
 }
