@@ -16,7 +16,7 @@ struct Metric {
   Better better;      ///< neither: a bound or a cost, by which policies are not compared
   bool percent;       ///< a share, shown as percent
 
-  /// Oracles know the attention of decode steps; R and ISR tell of the prompt's, and bound nothing there.
+  /// Oracles know the attention of measured steps; R and ISR tell of the prompt's, and bound nothing there.
   bool oracles_aim_at_it() const { return std::string_view(key) != "r" && std::string_view(key) != "isr"; }
 
   /// Whether `a` is strictly better than `b`; never for Better::neither.

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <map>
-#include <numeric>
 #include <ostream>
 #include <set>
 #include <tuple>
@@ -10,6 +9,7 @@
 #include "analysis/tables.hpp"
 #include "analysis/text_table.hpp"
 #include "sim/base/byte_text.hpp"
+#include "sim/base/joined.hpp"
 
 namespace kvsim::analysis {
 namespace {
@@ -18,7 +18,7 @@ std::string rounded(const std::optional<double>& number) {
   return number ? rounded_text(*number) : "-";
 }
 constexpr std::size_t kMostSpelledOut = 12;  ///< policies whose parameters are listed under the table
-constexpr std::size_t kMostSteps = 8;        ///< decode steps that all have their column
+constexpr std::size_t kMostSteps = 8;        ///< measured steps that all have their column
 constexpr int kTokenDecimals = 1;            ///< of means of whole tokens
 std::string tokens(const std::optional<double>& number) {
   return number ? rounded_text(*number, kTokenDecimals) : "-";
@@ -71,10 +71,13 @@ std::vector<bool> winners(const std::vector<Row>& rows) {
   return won;
 }
 
+/// Attention loss by measured step.
+using Course = std::map<std::uint64_t, double>;
+
 /// Rows of scope step folded into one per cell.
 struct Courses {
-  std::vector<Row> rows;                    ///< attention loss is its mean over steps
-  std::vector<std::vector<double>> losses;  ///< per row, at each step; empty: skipped
+  std::vector<Row> rows;       ///< attention loss is its mean over steps
+  std::vector<Course> losses;  ///< per row; empty: skipped
 };
 
 Courses courses_of(const std::vector<Row>& rows) {
@@ -86,32 +89,38 @@ Courses courses_of(const std::vector<Row>& rows) {
       out.losses.emplace_back();
     }
     before = &row;
-    if (row.attention_loss) out.losses.back().push_back(*row.attention_loss);
+    if (row.attention_loss) out.losses.back().emplace(*row.step, *row.attention_loss);
   }
-  for (std::size_t i = 0; i < out.rows.size(); ++i)
-    if (const std::vector<double>& losses = out.losses[i]; !losses.empty())
-      out.rows[i].attention_loss =
-          std::accumulate(losses.begin(), losses.end(), 0.0) / static_cast<double>(losses.size());
+  for (std::size_t i = 0; i < out.rows.size(); ++i) {
+    if (out.losses[i].empty()) continue;
+    double sum = 0;
+    for (const auto& [step, loss] : out.losses[i]) sum += loss;
+    out.rows[i].attention_loss = sum / static_cast<double>(out.losses[i].size());
+  }
   return out;
 }
 
-/// All of a few steps; of many 1, 2, 4, ... and the last, because loss grows fastest at first.
-std::vector<std::size_t> shown_steps(std::size_t steps) {
-  std::vector<std::size_t> out;
-  const bool few = steps <= kMostSteps;
-  for (std::size_t step = 1; step < steps; step += few ? 1 : step) out.push_back(step);
-  if (steps > 0) out.push_back(steps);
-  return out;
+/// All of a few steps; of many 0, 1, 2, 4, ... and the last, because loss grows fastest at first.
+std::vector<std::uint64_t> shown_steps(const std::vector<Course>& courses) {
+  std::set<std::uint64_t> steps;
+  for (const Course& course : courses)
+    for (const auto& [step, loss] : course) steps.insert(step);
+  if (steps.size() > kMostSteps) {
+    const std::uint64_t last = *steps.rbegin();
+    std::erase_if(steps, [&](std::uint64_t step) { return step != last && (step & (step - 1)) != 0; });
+  }
+  return {steps.begin(), steps.end()};
 }
 
 class PeopleTable {
  public:
   /// `losses`: of scope step, per row and step; whose columns they are then.
-  explicit PeopleTable(const std::vector<Row>& rows, std::vector<std::vector<double>> losses = {})
+  explicit PeopleTable(const std::vector<Row>& rows, std::vector<Course> losses = {})
       : rows_(rows),
         losses_(std::move(losses)),
         priced_(!rows.empty() && !rows.front().machine.empty()),
         several_traces_(differs(rows, [](const Row& row) { return row.trace; })),
+        several_cuts_(differs(rows, [](const Row& row) { return row.cut; })),
         won_(winners(rows)),
         labels_(policy_labels(rows)) {
     std::map<std::string, std::set<std::optional<double>>> tokens_of;
@@ -126,9 +135,10 @@ class PeopleTable {
 
   void print(std::ostream& out) {
     fill();
-    if (!several_traces_ && !rows_.empty())
-      out << "trace " << rows_.front().trace
-          << (rows_.front().cut.empty() ? "" : ", cut " + cut_text(rows_.front())) << "\n\n";
+    std::vector<std::string> constants;
+    if (!several_traces_ && !rows_.empty()) constants.push_back("trace " + rows_.front().trace);
+    if (!several_cuts_ && !rows_.empty()) constants.push_back("cut " + cut_text(rows_.front()));
+    if (!constants.empty()) out << joined(constants) << "\n\n";
     table_.print_head(out);
     for (const std::string& budget : budgets_) print_group(out, budget);
     print_notes(out);
@@ -150,6 +160,7 @@ class PeopleTable {
   void fill() {
     const Scope scope = rows_.empty() ? Scope::all : rows_.front().scope;
     if (several_traces_) table_.add_column("trace", Align::left);
+    if (several_cuts_) table_.add_column("cut", Align::left);
     table_.add_column("policy", Align::left);
     if (by_layer(scope)) table_.add_column("layer", Align::right);
     if (scope == Scope::head) table_.add_column("head", Align::right);
@@ -199,17 +210,16 @@ class PeopleTable {
   }
 
   void add_step_columns() {
-    std::size_t steps = 0;
-    for (const std::vector<double>& course : losses_) steps = std::max(steps, course.size());
-    steps_ = shown_steps(steps);
+    steps_ = shown_steps(losses_);
     table_.add_column("mean loss", Align::point);
-    for (const std::size_t step : steps_) table_.add_column("step " + std::to_string(step), Align::point);
+    for (const std::uint64_t step : steps_) table_.add_column("step " + std::to_string(step), Align::point);
   }
 
   std::vector<std::string> fields(std::size_t i) const {
     const Row& row = rows_[i];
     std::vector<std::string> out;
     if (several_traces_) out.push_back(row.trace);
+    if (several_cuts_) out.push_back(row.cut);
     out.push_back(label(row) + (won_[i] ? " *" : ""));
     if (by_layer(row.scope)) out.push_back(index(row.layer));
     if (row.scope == Scope::head) out.push_back(index(row.head));
@@ -223,8 +233,10 @@ class PeopleTable {
 
   void append_steps(std::vector<std::string>& out, std::size_t i) const {
     out.push_back(rounded(rows_[i].attention_loss));
-    for (const std::size_t step : steps_)
-      out.push_back(step <= losses_[i].size() ? rounded_text(losses_[i][step - 1]) : "-");
+    for (const std::uint64_t step : steps_) {
+      const auto found = losses_[i].find(step);
+      out.push_back(found == losses_[i].end() ? "-" : rounded_text(found->second));
+    }
   }
 
   void append_metrics(std::vector<std::string>& out, const Row& row) const {
@@ -262,12 +274,13 @@ class PeopleTable {
                ? "* loses least of the policies that have a budget"
                : "* loses least of the evidence, of the policies that have a budget");
     for (const Row& row : rows_)
-      if (!row.own_budget && row.evicted_tokens == 0.0)
-        note(label(row) + " at " + row.budget + " never evicted");
+      if (several_cuts_) note("cut " + cut_text(row));
+    note_never_evicted(note);
     for (const Row& row : rows_)
       if (!row.skipped.empty())
-        note("skipped: " + (several_traces_ ? row.trace + ", " : "") + label(row) + " at " + row.budget +
-             ": " + row.skipped);
+        note("skipped: " + (several_traces_ ? row.trace + ", " : "") +
+             (several_cuts_ ? "cut " + row.cut + ", " : "") + label(row) + " at " + row.budget + ": " +
+             row.skipped);
     for (const Row& row : rows_)
       if (row.oracle) note(label(row) + " knows the future: a bound, not a policy");
     note_appending(note);
@@ -285,6 +298,18 @@ class PeopleTable {
     out << kOpenLoopNote << '\n';
   }
 
+  /// What a policy that held everything lost is no result of its rule.
+  void note_never_evicted(const auto& note) const {
+    std::vector<std::string> who;
+    for (const Row& row : rows_) {
+      const std::string where = label(row) + " at " + row.budget;
+      if (!row.own_budget && row.evicted_tokens == 0.0 &&
+          std::find(who.begin(), who.end(), where) == who.end())
+        who.push_back(where);
+    }
+    if (!who.empty()) note("never evicted: " + joined(who));
+  }
+
   /// Policies that compress the prompt only read more keys than the budget says: a comparison should know.
   void note_appending(const auto& note) const {
     std::string who;
@@ -297,14 +322,14 @@ class PeopleTable {
   }
 
   const std::vector<Row>& rows_;
-  const std::vector<std::vector<double>> losses_;
+  const std::vector<Course> losses_;
   const bool priced_;  ///< for a machine
-  const bool several_traces_;
+  const bool several_traces_, several_cuts_;
   const std::vector<bool> won_;
   std::vector<std::string> budgets_;                 ///< in order of appearance
   const std::map<std::string, std::string> labels_;  ///< by params
-  bool tokens_differ_ = false;      ///< some budget means another number of tokens in another row
-  std::vector<std::size_t> steps_;  ///< that have a column
+  bool tokens_differ_ = false;        ///< some budget means another number of tokens in another row
+  std::vector<std::uint64_t> steps_;  ///< that have a column
   std::vector<MetricColumn> shown_;
   TextTable table_;
 };

@@ -137,7 +137,7 @@ bool is_text_key(std::string_view key) {
   constexpr std::string_view kKeys[] = {"trace",    "policy", "params",  "budget",      "scope",
                                         "workload", "role",   "metric",  "other",       "other_params",
                                         "table",    "key",    "unit",    "description", "ranking",
-                                        "rule",     "model",  "machine", "fits"};
+                                        "rule",     "model",  "machine", "fits",        "cut"};
   // What bounds an operation is said in words.
   return std::find(std::begin(kKeys), std::end(kKeys), key) != std::end(kKeys) || key.ends_with("_bound");
 }

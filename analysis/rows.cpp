@@ -45,7 +45,7 @@ Number importance_retention_per_bit(Lanes lanes, Number r) {
   return *r / std::log2(n);
 }
 
-/// Mean over lanes of the mean over a lane's decode steps.
+/// Mean over lanes of the mean over a lane's measured steps.
 Number per_step(Lanes lanes, double sim::LaneOutcome::*total) {
   double means = 0;
   for (const sim::LaneOutcome& lane : lanes) {

@@ -63,7 +63,7 @@ struct Row {
 Records records_of(const std::vector<Row>& rows);
 
 /// Rows of every cell of one outcome at one scope, in the order of the request. A skipped cell has its rows
-/// too, with null metrics. Scope step takes an outcome of a request with each_step; without decode steps
+/// too, with null metrics. Scope step takes an outcome of a request with each_step; without measured steps
 /// there are no rows. Throws Error(bug) when the outcome does not fit the request or its own shape.
 std::vector<Row> make_rows(const std::string& trace_name, const sim::Request& request,
                            const sim::Outcome& outcome, Scope scope);

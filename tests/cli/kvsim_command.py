@@ -16,11 +16,14 @@ import unittest
 KVSIM = os.path.abspath(sys.argv[1])
 SOURCE = pathlib.Path(sys.argv[2]).resolve()
 
-KEYS = ["trace", "policy", "params", "budget", "budget_tokens", "scope", "layer", "head", "r", "r_oracle", "isr",
-        "attention_loss", "attention_loss_oracle", "output_error", "kept_tokens", "kept_bytes",
-        "oracle_cosine", "allotted_tokens", "workload", "seed", "step", "role", "held_tokens"]
-METRIC_KEYS = KEYS[8:18] + ["held_tokens"]
-TEXT_KEYS = {"trace", "policy", "params", "budget", "scope", "workload", "role"}
+KEYS = ["trace", "policy", "params", "budget", "budget_tokens", "cut", "scope", "layer", "head", "evidence_loss",
+        "evidence_held", "evidence_nowhere", "peak_loss", "r", "r_oracle", "isr", "attention_loss", "attention_loss_oracle",
+        "output_error", "kept_tokens", "kept_bytes", "oracle_cosine", "allotted_tokens", "workload", "seed", "step", "role",
+        "held_tokens", "evicted_tokens", "output_cosine", "projected_output_error", "projected_output_cosine",
+        "peak_loss_weighted", "peak_loss_low", "peak_loss_by_head", "peak_loss_output", "kept_special", "kept_context",
+        "kept_question", "kept_template", "instruction_before"]
+METRIC_KEYS = KEYS[9:23] + KEYS[27:40]  # what a cell that did not run has not
+TEXT_KEYS = {"trace", "policy", "params", "budget", "cut", "scope", "workload", "role"}
 
 
 class CommandTest(unittest.TestCase):

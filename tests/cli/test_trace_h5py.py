@@ -110,11 +110,104 @@ class ReadWithoutKvsim(unittest.TestCase):
         for row in rows:
             losses = []
             for query_head in range(3 * row["head"], 3 * row["head"] + 3):
-                for position in range(prompt, total):
+                for position in range(prompt - 1, total):  # the last prompt row is measured again, with its own key
                     p = attention_row(trace, row["layer"], query_head, position)
                     self.assertAlmostEqual(p.sum(), 1, places=12)
                     losses.append(1 - p[-budget:].sum())
             self.assertAlmostEqual(row["attention_loss"], np.mean(losses), delta=1e-5)
+
+    def marked_run(self):
+        """A question about a context with evidence in it, asked of the shipped model."""
+        model = SOURCE / "traces/sample/model"
+        items, path = self.path("items.jsonl"), self.path("item.h5")
+        kvsim("workload", "needle-multi-key", "--context", 140, "--facts", 3, "--tokenizer", model, "-o", items)
+        kvsim("capture", "--model", model, "--workload", items, "--item", json.loads(items.read_text())["id"], "--max-new-tokens", 4,
+              "--ignore-eos", "--elem", "f32", "--output-weights", "--quiet", "-o", path)
+        return path
+
+    def held_at(self, cell, lane, step, own):
+        """Positions attended at a step, from stored decisions."""
+        mine = slice(*(int(at) for at in cell["lane_ptr"][lane:lane + 2]))
+        position, first, last = (cell[name][mine].astype(int) for name in ("position", "first_step", "last_step"))
+        held = set(position[(first <= step) & (step < last)].tolist())
+        return np.array(sorted(held | {own} if step == 0 else held))
+
+    def test_evidence_peaks_and_outputs_recomputed_from_the_file_and_decisions(self):
+        path = self.marked_run()
+        trace = read_trace(path)
+        model, flags = trace["model"], trace["tokens"]["flags"]
+        n_layers, n_q, n_kv = model["n_layers"], model["n_q_heads"], model["n_kv_heads"]
+        group, total = n_q // n_kv, len(flags)
+        evidence, context = np.flatnonzero(flags & 32), np.flatnonzero(flags & 16)
+        generated = np.flatnonzero(flags & 4)
+        cuts = {"prompt": int(generated[0]), "question": int(context[-1]) + 1}
+        self.assertTrue(0 < len(evidence) < cuts["question"] < cuts["prompt"])
+        for cut, prompt in cuts.items():
+            begin = prompt - 1 if cut == "prompt" else prompt
+            policies = [part for policy in ("h2o", "streaming_llm", "snapkv(window=8)") for part in ("--policy", policy)]
+            kept = self.path(f"{cut}-kept.h5")
+            rows = json.loads(kvsim("replay", path, *policies, "--budget", "25%", "--cut", cut, "--decisions", kept, "--format", "json",
+                                    "--quiet"))["results"]
+            heads = json.loads(kvsim("replay", path, *policies, "--budget", "25%", "--cut", cut, "--per", "head", "--format", "json",
+                                     "--quiet"))["results"]
+            attention = {(layer, head, t): attention_row(trace, layer, head, t)
+                         for layer in range(n_layers) for head in range(n_q) for t in range(begin, total)}
+            with h5py.File(kept) as file:
+                for index, row in enumerate(rows):
+                    cell = {name: data[...] for name, data in file[f"cells/{index:04d}"].items()}
+                    mine = [head for head in heads if head["policy"] == row["policy"]]
+                    self.check_cell(trace, cell, row, mine, attention, evidence, prompt, begin, group)
+
+    def check_cell(self, trace, cell, row, heads, attention, evidence, prompt, begin, group):
+        model, total = trace["model"], len(trace["tokens"]["flags"])
+        n_layers, n_kv = model["n_layers"], model["n_kv_heads"]
+        paid = np.zeros(2)   # on evidence: all, dropped
+        peak = np.zeros(2)   # on peaks
+        losses, errors, cosines, projected, held_last = [], [], [], [], []
+        for layer in range(n_layers):
+            values = trace["layers"][layer]["v"].astype(np.float64)
+            weights = trace["layers"][layer]["wo"].astype(np.float64)
+            outputs = np.zeros((2, total - begin, weights.shape[2]))
+            for lane_head in range(n_kv):
+                lane = layer * n_kv + lane_head
+                lane_paid, lane_errors, lane_losses = np.zeros(2), [], []
+                for t in range(begin, total):
+                    held = self.held_at(cell, lane, t - prompt + 1, t)
+                    dropped = np.setdiff1d(np.arange(t + 1), held)
+                    mean = np.mean([attention[layer, lane_head * group + g, t] for g in range(group)], axis=0)
+                    lane_losses.append(mean[dropped].sum())
+                    lane_paid += mean[evidence].sum(), mean[np.intersect1d(evidence, dropped)].sum()
+                    for g in range(group):
+                        head = lane_head * group + g
+                        p = attention[layer, head, t]
+                        far = np.arange(4, min(t + 1, prompt - 32))
+                        if len(far) and p[far].max() >= 0.5:
+                            counted = far[p[far] >= 0.5 * p[far].max()]
+                            peak += p[counted].sum(), p[np.intersect1d(counted, dropped)].sum()
+                        whole = p @ values[lane_head, :t + 1]
+                        rest = p[held] @ values[lane_head, held] / p[held].sum()
+                        lane_errors.append(np.linalg.norm(rest - whole) / np.linalg.norm(whole))
+                        cosines.append(rest @ whole / np.linalg.norm(rest) / np.linalg.norm(whole))
+                        outputs[0, t - begin] += whole @ weights[head]
+                        outputs[1, t - begin] += rest @ weights[head]
+                paid += lane_paid
+                losses.append(np.mean(lane_losses))
+                errors.append(np.mean(lane_errors))
+                held_last.append(np.isin(evidence, held))
+                self.assertAlmostEqual(heads[lane]["evidence_loss"], lane_paid[1] / lane_paid[0], delta=1e-5)
+                self.assertAlmostEqual(heads[lane]["output_error"], errors[-1], delta=1e-5)
+                self.assertAlmostEqual(heads[lane]["attention_loss"], losses[-1], delta=1e-5)
+            apart = np.linalg.norm(outputs[1] - outputs[0], axis=1) / np.linalg.norm(outputs[0], axis=1)
+            projected.append(apart.mean())
+        self.assertAlmostEqual(row["evidence_loss"], paid[1] / paid[0], delta=1e-5)
+        self.assertAlmostEqual(row["evidence_held"], np.mean(held_last), delta=1e-12)
+        self.assertAlmostEqual(row["evidence_nowhere"], np.mean(~np.any(held_last, axis=0)), delta=1e-12)
+        self.assertGreater(peak[0], 0)
+        self.assertAlmostEqual(row["peak_loss"], peak[1] / peak[0], delta=1e-5)
+        self.assertAlmostEqual(row["attention_loss"], np.mean(losses), delta=1e-5)
+        self.assertAlmostEqual(row["output_error"], np.mean(errors), delta=1e-5)
+        self.assertAlmostEqual(row["output_cosine"], np.mean(cosines), delta=1e-5)
+        self.assertAlmostEqual(row["projected_output_error"], np.mean(projected), delta=1e-5)
 
     def test_stored_attention_rows_follow_from_queries_and_keys(self):
         """A captured run of the shipped model, with a window of queries and of rows."""

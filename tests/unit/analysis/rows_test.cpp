@@ -28,9 +28,14 @@ TEST_CASE("the row keys are the documented ones, in order") {
                                          "params",
                                          "budget",
                                          "budget_tokens",
+                                         "cut",
                                          "scope",
                                          "layer",
                                          "head",
+                                         "evidence_loss",
+                                         "evidence_held",
+                                         "evidence_nowhere",
+                                         "peak_loss",
                                          "r",
                                          "r_oracle",
                                          "isr",
@@ -45,7 +50,20 @@ TEST_CASE("the row keys are the documented ones, in order") {
                                          "seed",
                                          "step",
                                          "role",
-                                         "held_tokens"});
+                                         "held_tokens",
+                                         "evicted_tokens",
+                                         "output_cosine",
+                                         "projected_output_error",
+                                         "projected_output_cosine",
+                                         "peak_loss_weighted",
+                                         "peak_loss_low",
+                                         "peak_loss_by_head",
+                                         "peak_loss_output",
+                                         "kept_special",
+                                         "kept_context",
+                                         "kept_question",
+                                         "kept_template",
+                                         "instruction_before"});
 }
 
 TEST_CASE("a head row is its lane") {
@@ -64,6 +82,8 @@ TEST_CASE("a head row is its lane") {
   CHECK(*row.excess_loss() == 0.0);
   CHECK(row.kept_tokens == 6.0);
   CHECK(row.held_tokens == 8.0);
+  CHECK(row.evicted_tokens == 18.0);  // of 24 + 2
+  CHECK(*row.output_cosine == 0.5);
   CHECK(row.kept_bytes == 6U * 32U);
   CHECK(*row.oracle_cosine == 0.75);
   CHECK(rows[2].layer == 1U);
@@ -108,7 +128,112 @@ TEST_CASE("the whole model is the unweighted mean over layers") {
   CHECK(*row.output_error == (0.375 + 0.5) / 2);
   CHECK(row.kept_tokens == 4.75);
   CHECK(row.held_tokens == 6.75);
+  CHECK(row.evicted_tokens == 19.25);
+  CHECK(*row.output_cosine == 0.5);
   CHECK(row.kept_bytes == 19U * 32U);
+  CHECK(row.cut == "question");
+  CHECK(row.instruction_before == 3U);
+}
+
+TEST_CASE("evidence loss is what fell on dropped positions of all that was paid, lanes by what they paid") {
+  sim::Outcome outcome = worked_outcome();
+  outcome.evidence_tokens = 2;
+  std::vector<sim::LaneOutcome>& lanes = outcome.cells[0].lanes;
+  lanes[0].evidence = {1.0, 0.25};
+  lanes[1].evidence = {3.0, 0.0};
+  lanes[2].evidence = {0.0, 0.0};
+  lanes[3].evidence = {12.0, 3.75};
+  lanes[0].holds_evidence = {1, 0};
+  lanes[1].holds_evidence = {1, 0};
+  lanes[2].holds_evidence = {0, 0};
+  lanes[3].holds_evidence = {1, 0};
+  const std::vector<Row> heads = rows_of(outcome, Scope::head), layers = rows_of(outcome, Scope::layer);
+  const Row whole = rows_of(outcome, Scope::all)[0];
+  CHECK(heads[0].evidence_loss == 0.25);
+  CHECK(heads[1].evidence_loss == 0.0);
+  CHECK_FALSE(heads[2].evidence_loss);       // paid nothing
+  CHECK(layers[0].evidence_loss == 0.0625);  // 0.25 / 4
+  CHECK(layers[1].evidence_loss == 0.3125);  // 3.75 / 12
+  CHECK(whole.evidence_loss == 0.25);        // 4 / 16, not the mean over layers, 0.1875
+  CHECK(heads[2].evidence_held == 0.0);
+  CHECK(heads[3].evidence_held == 0.5);
+  CHECK(layers[1].evidence_held == 0.25);  // (1 / 2 + 0) / 2
+  CHECK(whole.evidence_held == 0.375);     // (3 / 4 + 0) / 2
+  CHECK(heads[2].evidence_nowhere == 1.0);
+  CHECK(layers[1].evidence_nowhere == 0.5);  // lane 3 has the first token, nobody the second
+  CHECK(whole.evidence_nowhere == 0.5);
+  SECTION("without marked tokens nothing is said of them") {
+    outcome.evidence_tokens = 0;
+    for (const Scope scope : {Scope::all, Scope::layer, Scope::head})
+      for (const Row& row : rows_of(outcome, scope))
+        CHECK_FALSE((row.evidence_loss || row.evidence_held || row.evidence_nowhere));
+  }
+  SECTION("nor where nothing was measured") {
+    for (sim::LaneOutcome& lane : lanes) {
+      lane.steps = 0;
+      lane.evidence = {};
+    }
+    const Row row = rows_of(outcome, Scope::all)[0];
+    CHECK_FALSE((row.evidence_loss || row.evidence_held || row.evidence_nowhere));
+  }
+}
+
+TEST_CASE("peak loss and its relatives are ratios of sums; by head, a mean over heads that have a peak") {
+  sim::Outcome outcome = worked_outcome();
+  std::vector<sim::LaneOutcome>& lanes = outcome.cells[0].lanes;
+  lanes[0].peak = {{2.0, 1.0}, {1.0, 0.25}, {4.0, 1.0}, 0.5, {{0.0, 0.0}, {2.0, 1.0}}};
+  lanes[1].peak = {{6.0, 1.0}, {3.0, 0.75}, {12.0, 1.0}, 0.25, {{2.0, 1.0}, {4.0, 0.0}}};
+  lanes[2].peak = {{0.0, 0.0}, {0.0, 0.0}, {0.0, 0.0}, 0.0, {{0.0, 0.0}, {0.0, 0.0}}};
+  lanes[3].peak = {{0.0, 0.0}, {0.0, 0.0}, {16.0, 14.0}, 0.0, {{0.0, 0.0}, {0.0, 0.0}}};
+  const std::vector<Row> heads = rows_of(outcome, Scope::head), layers = rows_of(outcome, Scope::layer);
+  const Row whole = rows_of(outcome, Scope::all)[0];
+  CHECK(heads[0].peak_loss == 0.5);
+  CHECK(layers[0].peak_loss == 0.25);  // 2 / 8
+  CHECK(whole.peak_loss == 0.25);      // layer 1 has no peak and no say
+  CHECK(heads[0].peak_loss_weighted == 0.25);
+  CHECK(whole.peak_loss_weighted == 0.25);  // 1 / 4
+  CHECK(layers[0].peak_loss_low == 0.125);  // 2 / 16
+  CHECK(layers[1].peak_loss_low == 0.875);
+  CHECK(whole.peak_loss_low == 0.5);            // 16 / 32
+  CHECK(heads[0].peak_loss_by_head == 0.5);     // of its one head with a peak
+  CHECK(whole.peak_loss_by_head == 0.5 / 1.5);  // (1/2 + 1/2 + 0) / 3
+  CHECK(heads[0].peak_loss_output == 0.25);     // 0.5 / 2
+  CHECK(whole.peak_loss_output == 0.09375);     // 0.75 / 8
+  for (const Row* none : {&heads[2], &heads[3], &layers[1]})
+    CHECK_FALSE(
+        (none->peak_loss || none->peak_loss_weighted || none->peak_loss_by_head || none->peak_loss_output));
+  CHECK_FALSE(heads[2].peak_loss_low);
+}
+
+TEST_CASE("of each kind of token, the share that is kept") {
+  sim::Outcome outcome = worked_outcome();
+  outcome.segment_tokens = {1, 16, 0, 4};
+  std::vector<sim::LaneOutcome>& lanes = outcome.cells[0].lanes;
+  lanes[0].kept_of = {1, 4, 0, 1};
+  lanes[1].kept_of = {1, 2, 0, 3};
+  lanes[2].kept_of = {0, 4, 0, 0};
+  lanes[3].kept_of = {0, 2, 0, 1};
+  const Row head = rows_of(outcome, Scope::head)[1], whole = rows_of(outcome, Scope::all)[0];
+  CHECK(head.kept_special == 1.0);
+  CHECK(head.kept_context == 0.125);
+  CHECK(head.kept_template == 0.75);
+  CHECK(whole.kept_special == 0.5);
+  CHECK(whole.kept_context == 0.1875);  // 12 of 4 times 16
+  CHECK(whole.kept_template == 0.3125);
+  CHECK_FALSE(whole.kept_question);  // the prompt has none
+}
+
+TEST_CASE("outputs after the projection are a layer's: none per head, means over layers above") {
+  sim::Outcome outcome = worked_outcome();
+  for (const Scope scope : {Scope::all, Scope::layer})
+    CHECK_FALSE(rows_of(outcome, scope)[0].projected_output_error);  // no output weights
+  outcome.cells[0].layers = {{0.5, 1.5}, {1.0, 0.5}};                // sums over two steps
+  const std::vector<Row> layers = rows_of(outcome, Scope::layer);
+  CHECK(layers[0].projected_output_error == 0.25);
+  CHECK(layers[0].projected_output_cosine == 0.75);
+  CHECK(rows_of(outcome, Scope::all)[0].projected_output_error == 0.375);
+  CHECK(rows_of(outcome, Scope::all)[0].projected_output_cosine == 0.5);
+  CHECK_FALSE(rows_of(outcome, Scope::head)[0].projected_output_error);
 }
 
 TEST_CASE("R_avg weighs layers alike however much importance they hold") {
@@ -165,7 +290,7 @@ TEST_CASE("undefined stays undefined") {
         CHECK_FALSE(row.attention_loss);
         CHECK_FALSE(row.attention_loss_oracle);
         CHECK_FALSE(row.excess_loss());
-        CHECK_FALSE(row.output_error);
+        CHECK_FALSE((row.output_error || row.output_cosine));
         CHECK(row.r);
       }
     }
@@ -245,7 +370,23 @@ TEST_CASE("a step row is the mean over layers of the mean over lanes at that ste
     CHECK(skipped[1].skipped == "no");
     CHECK_FALSE(skipped[1].attention_loss);
   }
-  SECTION("without decode steps there is nothing to say") {
+  SECTION("the last prompt row is step 0 where it is measured again") {
+    outcome.first_step = 0;
+    outcome.decode = 1;
+    const std::vector<Row> from_zero = rows_of(outcome, Scope::step);
+    REQUIRE(from_zero.size() == 2);
+    CHECK(from_zero[0].step == 0U);
+    CHECK(from_zero[1].step == 1U);
+    CHECK(from_zero[0].attention_loss == 0.25);
+  }
+  SECTION("evidence of the step alone") {
+    lanes[0].each_step[1].evidence = {0.5, 0.25};
+    lanes[3].each_step[1].evidence = {1.5, 0.25};
+    const std::vector<Row> marked = rows_of(outcome, Scope::step);
+    CHECK_FALSE(marked[0].evidence_loss);
+    CHECK(marked[1].evidence_loss == 0.25);
+  }
+  SECTION("without measured steps there is nothing to say") {
     outcome.decode = 0;
     for (sim::LaneOutcome& lane : lanes) lane.each_step.clear();
     CHECK(rows_of(outcome, Scope::step).empty());

@@ -29,15 +29,21 @@ Row sample_row() {
   row.oracle_cosine = 0.875;
   row.seed = 7;
   row.held_tokens = 7.5;
+  row.cut = "question";
+  row.evidence_loss = 0.75;
+  row.evicted_tokens = 18.5;
+  row.instruction_before = 3;
   return row;
 }
 
 Inputs sample_inputs() {
   Inputs inputs;
-  inputs.traces = {{"run.h5", "ab12", 24, 2}};
+  inputs.traces = {{"run.h5", "ab12", 24, 2, "question"}};
   inputs.policies = {"snapkv(window=8,pool=max:7)+uniform()"};
   inputs.budgets = {"25%"};
   inputs.seed = 7;
+  inputs.importance = "rows=8";
+  inputs.peak = "threshold=0.5";
   return inputs;
 }
 
@@ -48,27 +54,33 @@ std::string written(Format format, const std::vector<Row>& rows) {
 }
 
 const char* const kKeys =
-    "trace,policy,params,budget,budget_tokens,scope,layer,head,r,r_oracle,isr,attention_loss,attention_loss_"
-    "oracle,"
-    "output_error,kept_tokens,kept_bytes,oracle_cosine,allotted_tokens,workload,seed,step,role,held_tokens\n";
+    "trace,policy,params,budget,budget_tokens,cut,scope,layer,head,evidence_loss,evidence_held,"
+    "evidence_nowhere,peak_loss,r,r_oracle,isr,attention_loss,attention_loss_oracle,output_error,"
+    "kept_tokens,kept_bytes,oracle_cosine,allotted_tokens,workload,seed,step,role,held_tokens,"
+    "evicted_tokens,output_cosine,projected_output_error,projected_output_cosine,peak_loss_weighted,"
+    "peak_loss_low,peak_loss_by_head,peak_loss_output,kept_special,kept_context,kept_question,"
+    "kept_template,instruction_before\n";
 
 }  // namespace
 
 TEST_CASE("csv: keys, exact numbers, quotes where commas are, nothing where undefined") {
-  CHECK(written(Format::csv, {sample_row()}) == std::string(kKeys) +
-                                                    "run.h5,snapkv,\"snapkv(window=8,pool=max:7)+uniform()\","
-                                                    "25%,6,all,,,0.5625,0.6875,0.3333333333333333,0.25,"
-                                                    "0.125,0.5,5.5,704,0.875,6,,7,,policy,7.5\n");
+  const std::string tail = "7.5,18.5,,,,,,,,,,,,3\n";
+  CHECK(written(Format::csv, {sample_row()}) ==
+        std::string(kKeys) +
+            "run.h5,snapkv,\"snapkv(window=8,pool=max:7)+uniform()\",25%,6,question,all,,,0.75,,,,0.5625,"
+            "0.6875,0.3333333333333333,0.25,0.125,0.5,5.5,704,0.875,6,,7,,policy," +
+            tail);
   Row odd = sample_row();
   odd.trace = "a \"b\"\nc";
   odd.params = "full()+uniform()";
   odd.layer = 3;
   odd.scope = Scope::layer;
   odd.r = odd.isr = odd.attention_loss = {};
-  CHECK(written(Format::csv, {odd}) == std::string(kKeys) +
-                                           "\"a "
-                                           "\"\"b\"\"\nc\",snapkv,full()+uniform(),25%,6,layer,3,,,0.6875,,,"
-                                           "0.125,0.5,5.5,704,0.875,6,,7,,policy,7.5\n");
+  CHECK(written(Format::csv, {odd}) ==
+        std::string(kKeys) +
+            "\"a \"\"b\"\"\nc\",snapkv,full()+uniform(),25%,6,question,layer,3,,0.75,,,,,0.6875,,,0.125,0.5,"
+            "5.5,704,0.875,6,,7,,policy," +
+            tail);
   CHECK(written(Format::csv, {}) == kKeys);
 }
 
@@ -79,20 +91,22 @@ TEST_CASE("json: one document of version, inputs and results") {
   second.head = 0;
   second.isr = {};
   CHECK(written(Format::json, {sample_row(), second}) == R"doc({
-  "schema_version": 1,
+  "schema_version": 2,
   "inputs": {
     "loop": "open",
     "traces": [
-      {"trace": "run.h5", "content_sha256": "ab12", "prompt": 24, "decode": 2}
+      {"trace": "run.h5", "content_sha256": "ab12", "prompt": 24, "decode": 2, "cut": "question"}
     ],
     "policies": ["snapkv(window=8,pool=max:7)+uniform()"],
     "budgets": ["25%"],
     "scope": "all",
-    "seed": 7
+    "seed": 7,
+    "importance": "rows=8",
+    "peak": "threshold=0.5"
   },
   "results": [
-    {"trace": "run.h5", "policy": "snapkv", "params": "snapkv(window=8,pool=max:7)+uniform()", "budget": "25%", "budget_tokens": 6, "scope": "all", "layer": null, "head": null, "r": 0.5625, "r_oracle": 0.6875, "isr": 0.3333333333333333, "attention_loss": 0.25, "attention_loss_oracle": 0.125, "output_error": 0.5, "kept_tokens": 5.5, "kept_bytes": 704, "oracle_cosine": 0.875, "allotted_tokens": 6, "workload": null, "seed": 7, "step": null, "role": "policy", "held_tokens": 7.5},
-    {"trace": "run.h5", "policy": "snapkv", "params": "snapkv(window=8,pool=max:7)+uniform()", "budget": "25%", "budget_tokens": 6, "scope": "head", "layer": 1, "head": 0, "r": 0.5625, "r_oracle": 0.6875, "isr": null, "attention_loss": 0.25, "attention_loss_oracle": 0.125, "output_error": 0.5, "kept_tokens": 5.5, "kept_bytes": 704, "oracle_cosine": 0.875, "allotted_tokens": 6, "workload": null, "seed": 7, "step": null, "role": "policy", "held_tokens": 7.5}
+    {"trace": "run.h5", "policy": "snapkv", "params": "snapkv(window=8,pool=max:7)+uniform()", "budget": "25%", "budget_tokens": 6, "cut": "question", "scope": "all", "layer": null, "head": null, "evidence_loss": 0.75, "evidence_held": null, "evidence_nowhere": null, "peak_loss": null, "r": 0.5625, "r_oracle": 0.6875, "isr": 0.3333333333333333, "attention_loss": 0.25, "attention_loss_oracle": 0.125, "output_error": 0.5, "kept_tokens": 5.5, "kept_bytes": 704, "oracle_cosine": 0.875, "allotted_tokens": 6, "workload": null, "seed": 7, "step": null, "role": "policy", "held_tokens": 7.5, "evicted_tokens": 18.5, "output_cosine": null, "projected_output_error": null, "projected_output_cosine": null, "peak_loss_weighted": null, "peak_loss_low": null, "peak_loss_by_head": null, "peak_loss_output": null, "kept_special": null, "kept_context": null, "kept_question": null, "kept_template": null, "instruction_before": 3},
+    {"trace": "run.h5", "policy": "snapkv", "params": "snapkv(window=8,pool=max:7)+uniform()", "budget": "25%", "budget_tokens": 6, "cut": "question", "scope": "head", "layer": 1, "head": 0, "evidence_loss": 0.75, "evidence_held": null, "evidence_nowhere": null, "peak_loss": null, "r": 0.5625, "r_oracle": 0.6875, "isr": null, "attention_loss": 0.25, "attention_loss_oracle": 0.125, "output_error": 0.5, "kept_tokens": 5.5, "kept_bytes": 704, "oracle_cosine": 0.875, "allotted_tokens": 6, "workload": null, "seed": 7, "step": null, "role": "policy", "held_tokens": 7.5, "evicted_tokens": 18.5, "output_cosine": null, "projected_output_error": null, "projected_output_cosine": null, "peak_loss_weighted": null, "peak_loss_low": null, "peak_loss_by_head": null, "peak_loss_output": null, "kept_special": null, "kept_context": null, "kept_question": null, "kept_template": null, "instruction_before": 3}
   ]
 }
 )doc");
@@ -137,14 +151,19 @@ TEST_CASE("md: a GitHub table with every column") {
   row.trace = "a|b.h5";
   row.r = {};
   CHECK(written(Format::md, {row}) ==
-        "| trace | policy | params | budget | budget_tokens | scope | layer | head | r | r_oracle | isr | "
-        "attention_loss "
-        "| attention_loss_oracle | output_error | kept_tokens | kept_bytes | oracle_cosine | allotted_tokens "
-        "| workload | seed | step | role | held_tokens |\n"
-        "| --- | --- | --- | --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: "
-        "| ---: | ---: | ---: | ---: | ---: | ---: | --- | ---: |\n"
-        "| a\\|b.h5 | snapkv | snapkv(window=8,pool=max:7)+uniform() | 25% | 6 | all | - | - | - | 0.6875 | "
-        "0.3333333333333333 | 0.25 | 0.125 | 0.5 | 5.5 | 704 | 0.875 | 6 | - | 7 | - | policy | 7.5 |\n\n" +
+        "| trace | policy | params | budget | budget_tokens | cut | scope | layer | head | evidence_loss | "
+        "evidence_held | evidence_nowhere | peak_loss | r | r_oracle | isr | attention_loss | "
+        "attention_loss_oracle | output_error | kept_tokens | kept_bytes | oracle_cosine | allotted_tokens | "
+        "workload | seed | step | role | held_tokens | evicted_tokens | output_cosine | "
+        "projected_output_error | projected_output_cosine | peak_loss_weighted | peak_loss_low | "
+        "peak_loss_by_head | peak_loss_output | kept_special | kept_context | kept_question | kept_template "
+        "| instruction_before |\n"
+        "| --- | --- | --- | --- | ---: | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: "
+        "| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- | ---: | ---: | "
+        "---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n"
+        "| a\\|b.h5 | snapkv | snapkv(window=8,pool=max:7)+uniform() | 25% | 6 | question | all | - | - | "
+        "0.75 | - | - | - | - | 0.6875 | 0.3333333333333333 | 0.25 | 0.125 | 0.5 | 5.5 | 704 | 0.875 | 6 | - "
+        "| 7 | - | policy | 7.5 | 18.5 | - | - | - | - | - | - | - | - | - | - | - | 3 |\n\n" +
             std::string(kOpenLoopNote) + "\n");
 }
 
@@ -160,6 +179,8 @@ Row table_row(const char* policy, const char* params, const char* budget, double
   row.kept_tokens = tokens;
   row.r = r;
   row.attention_loss = loss;
+  row.evidence_loss = {};
+  row.cut = "prompt";
   return row;
 }
 
@@ -181,19 +202,20 @@ TEST_CASE("table: grouped by budget, constants above, best marked, undefined a d
     rows[i].attention_loss_oracle = 0;
   }
   rows[2].isr = {};
-  CHECK(written(Format::table, rows) == R"doc(trace run.h5
+  CHECK(written(Format::table, rows) ==
+        R"doc(trace run.h5, cut prompt (all of the prompt is known to the policy)
 
-                       r          attention    loss     over  output    kept     kept
-policy         r  oracle     isr       loss  oracle   oracle   error  tokens     size
+          attention    loss     over  output               r            kept     kept
+policy         loss  oracle   oracle   error       r  oracle     isr  tokens     size
 budget 10% (12 tokens per lane)
-full      1       0.6875  0.3333    0        0        0       0.5000     120  120 KiB
-snapkv *  0.5000  0.6875  0.3333    0.2500   0.1250   0.1250  0.5000      12    704 B
-h2o       0.2500  0.6875  -         0.5000   0.1250   0.3750  0.5000      12    704 B
+full        0        0        0       0.5000  1       0.6875  0.3333     120  120 KiB
+snapkv *    0.2500   0.1250   0.1250  0.5000  0.5000  0.6875  0.3333      12    704 B
+h2o         0.5000   0.1250   0.3750  0.5000  0.2500  0.6875  -           12    704 B
 
 budget 25% (30 tokens per lane)
-full      1       0.6875  0.3333    0        0        0       0.5000     120  120 KiB
-snapkv    0.7500  0.6875  0.3333    0.1250   0.1250   0       0.5000      30    704 B
-h2o *     0.5000  0.6875  0.3333    1.0e-05  0.1250  -0.1250  0.5000      30    704 B
+full        0        0        0       0.5000  1       0.6875  0.3333     120  120 KiB
+snapkv      0.1250   0.1250   0       0.5000  0.7500  0.6875  0.3333      30    704 B
+h2o *       1.0e-05  0.1250  -0.1250  0.5000  0.5000  0.6875  0.3333      30    704 B
 
 * loses least of the policies that have a budget
 full = full()+uniform()
@@ -222,6 +244,20 @@ TEST_CASE("table: what differs gets its column") {
     CHECK_THAT(text, Catch::Contains("budget 25%\nrun.h5  h2o        9  "));
     CHECK_THAT(text, Catch::Contains("\np\xc3\xa9.h5   h2o       12.5"));
     CHECK_THAT(text, !Catch::Contains("trace run.h5"));
+    CHECK_THAT(text, Catch::StartsWith("cut prompt (all of the prompt is known to the policy)\n\n"));
+  }
+  SECTION("several cuts, each of which is a contest of its own") {
+    std::vector<Row> rows = {
+        table_row("h2o", "h2o()", "25%", 9, 0.5, 0.25), table_row("tova", "tova()", "25%", 9, 0.5, 0.5),
+        table_row("h2o", "h2o()", "25%", 6, 0.5, 0.75), table_row("tova", "tova()", "25%", 6, 0.5, 0.5)};
+    rows[2].cut = rows[3].cut = "question";
+    const std::string text = written(Format::table, rows);
+    CHECK_THAT(text, Catch::StartsWith("trace run.h5\n\n"));
+    CHECK_THAT(text, Catch::Contains("\nprompt    h2o * ") && Catch::Contains("\nprompt    tova  ") &&
+                         Catch::Contains("\nquestion  h2o   ") && Catch::Contains("\nquestion  tova *"));
+    CHECK_THAT(text, Catch::Contains("\ncut prompt (all of the prompt is known to the policy)\ncut question "
+                                     "(the question is not known to the policy), instruction of 3 tokens "
+                                     "before the context\n"));
   }
   SECTION("layers and heads") {
     Row row = table_row("h2o", "h2o()+uniform()", "9", 9, 0.5, 0.5);
@@ -259,6 +295,19 @@ TEST_CASE("table: the mark") {
     CHECK(marks({low, high}) == 1);
     CHECK_THAT(written(Format::table, {low, high}), Catch::Contains("b *"));
   }
+  SECTION("where evidence is marked, it decides, and leads") {
+    Row holds = b, drops = a;
+    holds.evidence_loss = 0.125;
+    drops.evidence_loss = 0.5;
+    holds.evidence_held = drops.evidence_held = 0.5;
+    const std::string text = written(Format::table, {holds, drops});
+    CHECK_THAT(text, Catch::Contains("\nb *       0.1250  ") && Catch::Contains("\na         0.5000  "));
+    CHECK_THAT(text, Catch::Contains("\n        evidence  evidence  attention ") &&
+                         Catch::Contains("\npolicy      loss      held       loss "));
+    CHECK_THAT(text,
+               Catch::Contains("\n* loses least of the evidence, of the policies that have a budget\n"));
+    CHECK_THAT(written(Format::table, {a, b}), !Catch::Contains("evidence"));
+  }
   SECTION("each layer has its own") {
     Row a1 = a, b1 = b;
     a1.scope = b1.scope = Scope::layer;
@@ -270,7 +319,17 @@ TEST_CASE("table: the mark") {
   }
 }
 
-TEST_CASE("table: decode steps are columns, the first, powers of two and the last") {
+TEST_CASE("table: a policy that never evicted is named, once") {
+  std::vector<Row> rows = {table_row("a", "a()", "9", 9, 0.5, 0.5), table_row("b", "b()", "9", 9, 0.5, 0.25),
+                           table_row("b", "b()", "12", 12, 0.5, 0)};
+  CHECK_THAT(written(Format::table, rows), !Catch::Contains("never evicted"));
+  rows[1].evicted_tokens = rows[2].evicted_tokens = 0;
+  CHECK_THAT(written(Format::table, rows), Catch::Contains("\nnever evicted: b at 9, b at 12\n"));
+  rows[1].own_budget = rows[2].own_budget = true;  // it need not
+  CHECK_THAT(written(Format::table, rows), !Catch::Contains("never evicted"));
+}
+
+TEST_CASE("table: measured steps are columns, the first, powers of two and the last") {
   const auto course = [](const char* policy, double loss, std::uint64_t steps) {
     std::vector<Row> rows;
     for (std::uint64_t step = 1; step <= steps; ++step) {
@@ -292,6 +351,16 @@ TEST_CASE("table: decode steps are columns, the first, powers of two and the las
   CHECK_THAT(text, !Catch::Contains("layer"));
   CHECK_THAT(written(Format::table, course("h2o", 0.0625, 3)),
              Catch::Contains("\nh2o     0.1250  0.0625  0.1250  0.1875\n"));
+  SECTION("from step 0 on where it is measured") {
+    std::vector<Row> few = course("h2o", 0.0625, 3), many = course("h2o", 0.0625, 11);
+    for (std::vector<Row>* from_zero : {&few, &many})
+      for (Row& row : *from_zero) --*row.step;
+    CHECK_THAT(written(Format::table, few),
+               Catch::Contains("\npolicy    loss       0       1       2\n") &&
+                   Catch::Contains("\nh2o     0.1250  0.0625  0.1250  0.1875\n"));
+    CHECK_THAT(written(Format::table, many),
+               Catch::Contains("\npolicy    loss       0       1       2       4       8      10\n"));
+  }
 }
 
 TEST_CASE("table: skipped cells say why") {

@@ -28,6 +28,7 @@ inline sim::LaneOutcome worked_lane(std::uint64_t budget, std::uint64_t kept, st
   lane.attention_loss = loss;
   lane.attention_loss_oracle = loss_oracle;
   lane.output_error = error;
+  lane.output_cosine = 1.0;
   lane.oracle_cosine = 1.5;
   return lane;
 }
@@ -49,6 +50,8 @@ inline sim::Outcome worked_outcome() {
   sim::Outcome outcome;
   outcome.prompt = 24;
   outcome.decode = 2;
+  outcome.cut = "question";
+  outcome.instruction_before = 3;
   outcome.n_layers = 2;
   outcome.n_kv_heads = 2;
   outcome.token_bytes = 32;
