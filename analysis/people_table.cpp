@@ -119,6 +119,8 @@ class PeopleTable {
       : rows_(rows),
         losses_(std::move(losses)),
         priced_(!rows.empty() && !rows.front().machine.empty()),
+        bounded_(std::any_of(rows.begin(), rows.end(),
+                             [](const Row& row) { return row.attention_loss_bound.has_value(); })),
         several_traces_(differs(rows, [](const Row& row) { return row.trace; })),
         several_cuts_(differs(rows, [](const Row& row) { return row.cut; })),
         won_(winners(rows)),
@@ -184,11 +186,11 @@ class PeopleTable {
         {"evidence held", [](const Row& row) { return row.evidence_held; }, false},
         {"peak loss", [](const Row& row) { return row.peak_loss; }, false},
         {"attention loss", [](const Row& row) { return row.attention_loss; }},
-        {"loss oracle", [](const Row& row) { return row.attention_loss_oracle; }},
+        {"loss oracle, own split", [](const Row& row) { return row.attention_loss_oracle; }},
         {"over oracle", [](const Row& row) { return row.excess_loss(); }},
         {"output error", [](const Row& row) { return row.output_error; }},
         {"r", [](const Row& row) { return row.r; }},
-        {"r oracle", [](const Row& row) { return row.r_oracle; }},
+        {"r oracle, own split", [](const Row& row) { return row.r_oracle; }},
         {"isr", [](const Row& row) { return row.isr; }}};
     return all;
   }
@@ -203,6 +205,11 @@ class PeopleTable {
     }
     table_.add_column("kept tokens", Align::point);
     table_.add_column("kept size", Align::right);
+    if (bounded_) {
+      table_.add_column("r bound, any split", Align::point);
+      table_.add_column("loss bound, any split", Align::point);
+      table_.add_column("of", Align::left);
+    }
     if (!priced_) return;
     table_.add_column("cache at end", Align::right);
     table_.add_column("TTFT ms", Align::point);
@@ -243,6 +250,11 @@ class PeopleTable {
     for (const MetricColumn& column : shown_) out.push_back(rounded(column.get(row)));
     out.push_back(tokens(row.kept_tokens));
     out.push_back(row.kept_bytes ? bytes_text(*row.kept_bytes) : "-");
+    if (bounded_) {
+      out.push_back(rounded(row.r_bound));
+      out.push_back(rounded(row.attention_loss_bound));
+      out.push_back(row.holding ? std::string(policy::holding_name(*row.holding)) : "-");
+    }
     if (!priced_) return;
     out.push_back(row.cache_bytes ? bytes_text(*row.cache_bytes) : "-");
     for (const std::optional<double>& seconds : {row.ttft_seconds, row.tpot_seconds})
@@ -282,8 +294,13 @@ class PeopleTable {
              (several_cuts_ ? "cut " + row.cut + ", " : "") + label(row) + " at " + row.budget + ": " +
              row.skipped);
     for (const Row& row : rows_)
-      if (row.oracle) note(label(row) + " knows the future: a bound, not a policy");
+      if (row.oracle) note(label(row) + " knows the future: a bound at its own split, not a policy");
     note_appending(note);
+    if (bounded_)
+      note(
+          "bounds: best of any choice (r), of any schedule that holds no more beside the budget (loss), at "
+          "any "
+          "split of the total");
     if (!steps_.empty())
       note("attention loss at measured steps; every step, and the least that can be lost: --format csv");
     if (labels_.size() > kMostSpelledOut)
@@ -315,7 +332,8 @@ class PeopleTable {
     std::string who;
     for (const Row& row : rows_) {
       const std::string name = label(row);
-      if (row.appends && (", " + who + ",").find(", " + name + ",") == std::string::npos)
+      if (row.holding == policy::Holding::append_only &&
+          (", " + who + ",").find(", " + name + ",") == std::string::npos)
         who += (who.empty() ? "" : ", ") + name;
     }
     if (!who.empty()) note("keep every generated token beside the budget: " + who);
@@ -323,7 +341,8 @@ class PeopleTable {
 
   const std::vector<Row>& rows_;
   const std::vector<Course> losses_;
-  const bool priced_;  ///< for a machine
+  const bool priced_;   ///< for a machine
+  const bool bounded_;  ///< over all splits
   const bool several_traces_, several_cuts_;
   const std::vector<bool> won_;
   std::vector<std::string> budgets_;                 ///< in order of appearance

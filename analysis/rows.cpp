@@ -236,6 +236,8 @@ class CellRows {
     std::uint64_t bytes = 0;
     for (const Row& part : parts) bytes += *part.kept_bytes;
     made.kept_bytes = bytes;
+    made.r_bound = cell_.r_bound;
+    made.attention_loss_bound = cell_.attention_loss_bound;
     return made;
   }
 
@@ -352,14 +354,14 @@ const std::vector<Column>& columns() {
        [](const Row& r) { return value_of(r.peak_loss); }},
       {"r", "share", "importance retained by the policy (scope all: R_avg)",
        [](const Row& r) { return value_of(r.r); }},
-      {"r_oracle", "share", "importance the best set of the same size retains",
+      {"r_oracle", "share", "importance the best set of the same size retains, at this policy's own split",
        [](const Row& r) { return value_of(r.r_oracle); }},
       {"isr", "share per bit", "r / log2(kept tokens that have an importance)",
        [](const Row& r) { return value_of(r.isr); }},
       {"attention_loss", "share", "attention of a measured step on tokens no longer held, mean over steps",
        [](const Row& r) { return value_of(r.attention_loss); }},
       {"attention_loss_oracle", "share",
-       "the same for the best set of the same size, chosen anew at each step",
+       "the same for the best set of the same size, chosen anew at each step, at this policy's own split",
        [](const Row& r) { return value_of(r.attention_loss_oracle); }},
       {"output_error", "ratio",
        "distance of the attention output that the compressed cache computes from the full cache's, over the "
@@ -371,7 +373,9 @@ const std::vector<Column>& columns() {
       {"kept_bytes", "bytes", "their keys and values as the trace stores them, over the scope's lanes",
        [](const Row& r) { return value_of(r.kept_bytes); }},
       {"oracle_cosine", "ratio",
-       "cosine of the attention on what is held to that on the best set of the same size, mean over steps",
+       "cosine of the attention on what is held to that on the best set of the same size, mean over steps, "
+       "at "
+       "this policy's own split",
        [](const Row& r) { return value_of(r.oracle_cosine); }},
       {"allotted_tokens", "tokens per lane",
        "what the allocation gave out, mean over lanes; budget_tokens unless a published formula spends "
@@ -385,7 +389,8 @@ const std::vector<Column>& columns() {
        "null but at scope step",
        [](const Row& r) { return value_of(r.step); }},
       {"role", "",
-       "policy; oracle: knows the future, a bound; own_budget: keeps what it likes, whatever the budget",
+       "policy; oracle: knows the future, a bound at its own split; own_budget: keeps what it likes, "
+       "whatever the budget",
        [](const Row& r) {
          return Value(r.oracle ? "oracle" : r.own_budget ? "own_budget" : "policy");
        }},
@@ -424,6 +429,19 @@ const std::vector<Column>& columns() {
       {"instruction_before", "tokens",
        "of the prompt before its context, which every cut leaves in the prompt",
        [](const Row& r) { return value_of(r.instruction_before); }},
+      {"holding", "",
+       "what it may hold beside the budget B: managed, never more; append_only, every generated token; "
+       "overshoot, what attends before it leaves",
+       [](const Row& r) {
+         return r.holding ? Value(std::string(policy::holding_name(*r.holding))) : Value();
+       }},
+      {"r_bound", "share",
+       "most importance that any choice of as many prompt tokens retains, at any split over lanes; scope all",
+       [](const Row& r) { return value_of(r.r_bound); }},
+      {"attention_loss_bound", "share",
+       "least attention loss of any schedule and any split of the total, for policies of the same holding; "
+       "scope all, and only if bounds were asked for",
+       [](const Row& r) { return value_of(r.attention_loss_bound); }},
   };
   return all;
 }
@@ -480,17 +498,11 @@ std::vector<Row> make_rows(const std::string& trace_name, const sim::Request& re
     identity.cut = outcome.cut;
     identity.instruction_before = outcome.instruction_before;
     identity.skipped = outcome.cells[i].skipped;
+    identity.holding = outcome.cells[i].holding;
     identity.own_budget =
         cell.composition.eviction.spec != nullptr && cell.composition.eviction.spec->own_budget;
     identity.oracle =
         cell.composition.eviction.spec != nullptr && cell.composition.eviction.spec->make_oracle;
-    const std::size_t overshoot =
-        identity.own_budget || !cell.composition.eviction.spec ? 0 : cell.composition.eviction.overshoot();
-    identity.appends =
-        !identity.own_budget && std::any_of(outcome.cells[i].lanes.begin(), outcome.cells[i].lanes.end(),
-                                            [&](const sim::LaneOutcome& lane) {
-                                              return lane.held_at_end > lane.budget_tokens + overshoot;
-                                            });
     const std::vector<Row> of_cell = CellRows(outcome, outcome.cells[i], identity).make(scope);
     rows.insert(rows.end(), of_cell.begin(), of_cell.end());
   }

@@ -44,6 +44,8 @@ struct Row {
   std::optional<double> peak_loss_weighted{}, peak_loss_low{}, peak_loss_by_head{}, peak_loss_output{};
   std::optional<double> kept_special{}, kept_context{}, kept_question{}, kept_template{};
   std::optional<std::uint64_t> instruction_before{};
+  std::optional<policy::Holding> holding{};                 ///< none: skipped, or it keeps what it likes
+  std::optional<double> r_bound{}, attention_loss_bound{};  ///< over all splits; scope all only
   // Keys of rows that were priced for a machine only:
   std::string machine{};  ///< empty: they were not
   std::optional<std::uint64_t> cache_bytes{}, peak_bytes{};
@@ -51,9 +53,7 @@ struct Row {
   // Not keys:
   std::string skipped;      ///< why metrics are null; shown as a note
   bool own_budget = false;  ///< the policy keeps what it likes, whatever the budget
-  bool oracle = false;      ///< knows the future: a bound, not a policy
-  bool appends =
-      false;  ///< generated tokens took some lane beyond its budget: only the prompt was compressed
+  bool oracle = false;      ///< knows the future: a bound at its own split, not a policy
 
   /// Attention loss above that of the per-step oracle; shown to people, derived by machines.
   std::optional<double> excess_loss() const;

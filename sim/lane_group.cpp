@@ -14,17 +14,6 @@
 namespace kvsim::sim {
 namespace {
 
-/// Decode steps per block at most, and the floats their rows may take.
-constexpr std::size_t kDecodeBlock = 32;
-constexpr std::size_t kDecodeFloats = std::size_t{1} << 23;
-
-/// Depends on the trace alone: the rows a cell is measured against must not depend on which other cells are
-/// replayed with it.
-std::size_t decode_block(const trace::Sequence& sequence) {
-  const std::size_t row_floats = sequence.model().n_q_heads * sequence.length();
-  return std::clamp<std::size_t>(kDecodeFloats / row_floats, 1, kDecodeBlock);
-}
-
 /// Rows of the metric's importance w, if the trace has them.
 std::size_t importance_rows(const trace::Sequence& sequence, const ImportanceRule& rule) {
   const std::size_t prompt = sequence.prompt_length();
@@ -47,12 +36,13 @@ MeasureRules measure_rules(const trace::Sequence& sequence, const Request& reque
 class GroupReplay {
  public:
   GroupReplay(const trace::Sequence& sequence, const Request& request, const Plan& plan, LaneGroup group,
-              Outcome& outcome, Progress& progress)
+              Outcome& outcome, std::vector<LaneCurves>& curves, Progress& progress)
       : sequence_(sequence),
         request_(request),
         plan_(plan),
         group_(group),
         outcome_(outcome),
+        curves_(curves),
         progress_(progress),
         prompt_(sequence.prompt_length()),
         importance_rows_(importance_rows(sequence, request.importance)),
@@ -122,6 +112,9 @@ class GroupReplay {
       for (const std::size_t cell : unit.family().cells)
         unit.start(cell, plan_.cells[cell].lane_budget[lane_index(unit.first_lane())], request_.decisions);
     }
+    if (plan_.bounds)
+      for (std::size_t lane = 0; lane < group_.n_lanes; ++lane)
+        curves_[lane_index(lane)].foresee({future(lane, 1).attention(), prompt_});
     futures_.clear();
   }
 
@@ -162,8 +155,12 @@ class GroupReplay {
     MeasuredCells out;
     for (CachedUnit& unit : units_) {
       if (!unit.covers(lane)) continue;
-      for (UnitCell& cell : unit.cells())
+      for (UnitCell& cell : unit.cells()) {
         out.push_back({&cell, &outcome_.cells[cell.cell].lanes[lane_index(lane)]});
+        // A lane that never evicts is given the sequence.
+        const std::size_t given = std::max(prompt_, plan_.cells[cell.cell].budget_tokens);
+        out.back().out->appends = !cell.decoder || cell.budget > given;
+      }
     }
     if (request_.each_step)
       for (const MeasuredCell& measured : out) measured.out->each_step.reserve(sequence_.measured_length());
@@ -176,7 +173,9 @@ class GroupReplay {
       segments[position] = segment_of(sequence_, position);
     for (std::size_t lane = 0; lane < group_.n_lanes; ++lane) {
       const MeasuredCells cells = measured(lane);
-      measure_kept(segments, importance(lane), cells);
+      std::vector<double> w = importance(lane);
+      measure_kept(segments, w, cells);
+      curves_[lane_index(lane)].importance = std::move(w);
       measures_.emplace_back(rules_, cells);
       if (lane > 0 || !sequence_.source().has_output_weights()) continue;
       std::vector<LayerOutcome*> layers;
@@ -237,6 +236,7 @@ class GroupReplay {
   const Plan& plan_;
   const LaneGroup group_;
   Outcome& outcome_;
+  std::vector<LaneCurves>& curves_;
   Progress& progress_;
   const std::size_t prompt_, importance_rows_;
   const GroupTensors tensors_;
@@ -250,15 +250,16 @@ class GroupReplay {
   std::optional<ProjectedOutputs> projected_;  ///< of a layer's lanes, where the trace has output weights
 };
 
-/// An oracle's rows, and what it derives from them in double.
-constexpr std::uint64_t kFutureFloats = 3;
+/// An oracle's rows, what it derives from them in double, and an order of the tokens for each.
+constexpr std::uint64_t kFutureFloats = 4;
 
 }  // namespace
 
 void replay_lane_group(const trace::Sequence& sequence, const Request& request, const Plan& plan,
-                       LaneGroup group, Outcome& outcome, Progress& progress) {
+                       LaneGroup group, Outcome& outcome, std::vector<LaneCurves>& curves,
+                       Progress& progress) {
   progress.check();
-  GroupReplay(sequence, request, plan, group, outcome, progress).run();
+  GroupReplay(sequence, request, plan, group, outcome, curves, progress).run();
 }
 
 std::uint64_t group_work(const trace::Sequence& sequence, const Request& request, const Plan& plan,
@@ -287,6 +288,7 @@ std::uint64_t group_bytes(const trace::Sequence& sequence, const Plan& plan, std
     if (family.eviction->spec->make_oracle)
       futures += length * sequence.measured_length() * (family.layer_unit ? 1 : n_lanes) * kFutureFloats;
   }
+  if (plan.bounds) futures += length * sequence.measured_length() * n_lanes * kFutureFloats;
   // Decode rows of all heads; one lane's once more by position, and with its values as a cell held them.
   const std::uint64_t block = decode_block(sequence);
   std::uint64_t decode_rows =

@@ -13,16 +13,18 @@
 #include <cstdint>
 #include <vector>
 
+#include "sim/bounds.hpp"
 #include "sim/group_tensors.hpp"
 #include "sim/plan.hpp"
 #include "sim/replay.hpp"
 
 namespace kvsim::sim {
 
-/// Fills outcome.cells[*].lanes (and residency) of the group's lanes; they must be sized already. Advances
-/// `progress` by group_work().
+/// Fills outcome.cells[*].lanes (and residency) and `curves` of the group's lanes; they must be sized
+/// already. Advances `progress` by group_work().
 void replay_lane_group(const trace::Sequence& sequence, const Request& request, const Plan& plan,
-                       LaneGroup group, Outcome& outcome, Progress& progress);
+                       LaneGroup group, Outcome& outcome, std::vector<LaneCurves>& curves,
+                       Progress& progress);
 
 /// Query rows a group computes, prompt and decode: the unit of progress.
 std::uint64_t group_work(const trace::Sequence& sequence, const Request& request, const Plan& plan,

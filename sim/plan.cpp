@@ -91,6 +91,7 @@ std::vector<std::size_t> lane_budgets(const trace::Sequence& sequence, const pol
   request.profiles = survey.profiles(composition.allocation);
   request.scores = survey.scores(composition.eviction);
   request.protection = composition.eviction.protection(prompt);
+  request.losses = survey.losses(composition.eviction);
   request.tables = tables;
   std::vector<std::size_t> budgets = part.spec->make_allocation(part.params)->allocate(request);
   check_budgets(part, request, budgets);
@@ -161,6 +162,8 @@ Plan outline(const trace::Sequence& sequence, const Request& request) {
   require_measured_queries(sequence);
 
   Plan plan;
+  plan.bounds = request.bounds && sequence.measured_length() > 0;
+  plan.needs.queries = plan.bounds;
   std::map<std::string, std::size_t> family_of;
   for (const Cell& cell : request.cells) {
     const policy::Part& eviction = cell.composition.eviction;

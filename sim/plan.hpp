@@ -33,6 +33,7 @@ struct Plan {
   std::vector<CellPlan> cells;
   std::vector<Family> families;
   bool layer_groups = false;  ///< some family shares one set over a layer's lanes
+  bool bounds = false;        ///< every lane's losses are to be bounded, and there are steps to lose at
   policy::Needs needs;        ///< of all families together
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "sim/base/workers.hpp"
+#include "sim/bounds.hpp"
 #include "sim/lane_group.hpp"
 #include "sim/plan.hpp"
 #include "sim/survey.hpp"
@@ -57,9 +58,11 @@ Outcome replay(const trace::Sequence& sequence, const Request& request, Progress
 
   if (plan.families.empty()) return outcome;  // every cell is skipped
   // Every group writes only its own lanes' outcomes, so the result does not depend on who ran first.
+  std::vector<LaneCurves> curves(lanes);
   workers.run(groups.size(), [&](std::size_t i) {
-    replay_lane_group(sequence, request, plan, groups[i], outcome, progress);
+    replay_lane_group(sequence, request, plan, groups[i], outcome, curves, progress);
   });
+  add_bounds(request, std::move(curves), outcome);
   return outcome;
 }
 
@@ -70,7 +73,8 @@ std::uint64_t estimate_bytes(const trace::Sequence& sequence, const Request& req
   const std::uint64_t steps = request.each_step ? sequence.measured_length() : 0;
   return std::min<std::size_t>(Workers(request.threads).threads(), groups.size()) *
              group_bytes(sequence, plan, groups.front().n_lanes) +
-         request.cells.size() * lanes * steps * sizeof(StepOutcome);
+         request.cells.size() * lanes * steps * sizeof(StepOutcome) +
+         bounds_bytes(lanes, sequence.prompt_length(), sequence.measured_length(), plan.bounds);
 }
 
 }  // namespace kvsim::sim

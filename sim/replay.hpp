@@ -31,6 +31,7 @@ struct Request {
   bool each_step = false;                  ///< record every measured step by itself, too
   ImportanceRule importance;               ///< the w behind R, R_avg and ISR
   PeakRule peak;                           ///< which rows count for peak loss
+  bool bounds = false;                     ///< CellOutcome::attention_loss_bound, an oracle's work per lane
   const policy::Tables* tables = nullptr;  ///< where file parameters of policies lead; may be null
 };
 
@@ -87,6 +88,8 @@ struct LaneOutcome {
                              ///< compressed cache computes o' instead of o
   double output_cosine = 0;  ///< the same of the cosine of o' to o
   std::vector<StepOutcome> each_step{};  ///< [steps]; empty without Request::each_step
+  bool appends =
+      false;  ///< generated tokens stay beside the budget: nobody manages the lane, or it is exempt
 };
 
 /// What the heads of one layer together gave the model under one cell: outputs after the output projection.
@@ -109,6 +112,14 @@ struct CellOutcome {
   std::vector<LayerOutcome> layers{};  ///< [n_layers]; empty when skipped or without output weights
   std::vector<std::vector<Residency>>
       residency;  ///< per lane, by position then first; only with Request::decisions
+  // Of all lanes together, where the oracles of LaneOutcome keep to the split that the policy has:
+  std::optional<policy::Holding> holding{};  ///< none: it decides by itself how much it keeps
+  /// Most R_avg that any choice of as many prompt tokens has, however they are spread over lanes.
+  std::optional<double> r_bound{};
+  /// Least attention loss, as mean over lanes and steps, of any schedule and any split of the total that the
+  /// allocation gave out, for policies of the same holding; no lane has more than the prompt, or than the
+  /// mean where that is more. Only with Request::bounds and decode steps.
+  std::optional<double> attention_loss_bound{};
 };
 
 struct Outcome {

@@ -1,8 +1,22 @@
 #include "sim/row_block.hpp"
 
+#include <algorithm>
+
 #include "sim/attention_rows.hpp"
 
 namespace kvsim::sim {
+namespace {
+
+/// Decode steps per block at most, and the floats their rows may take.
+constexpr std::size_t kDecodeBlock = 32;
+constexpr std::size_t kDecodeFloats = std::size_t{1} << 23;
+
+}  // namespace
+
+std::size_t decode_block(const trace::Sequence& sequence) {
+  const std::size_t row_floats = sequence.model().n_q_heads * sequence.length();
+  return std::clamp<std::size_t>(kDecodeFloats / row_floats, 1, kDecodeBlock);
+}
 
 void RowBlock::compute(const GroupTensors& tensors, std::size_t first, std::size_t n) {
   const trace::Model& model = tensors.sequence().model();

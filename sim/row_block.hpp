@@ -7,6 +7,10 @@
 
 namespace kvsim::sim {
 
+/// Decode steps whose rows are computed together. Depends on the trace alone: the rows a cell is measured
+/// against must not depend on which other cells are replayed with it.
+std::size_t decode_block(const trace::Sequence& sequence);
+
 class RowBlock {
  public:
   /// Rows of the queries at positions first .. first + n - 1 over all keys up to the last of them. The last

@@ -4,6 +4,8 @@
 #include <functional>
 
 #include "sim/prompt_pass.hpp"
+#include "sim/row_block.hpp"
+#include "sim/unit_future.hpp"
 
 namespace kvsim::sim {
 
@@ -23,9 +25,11 @@ Survey::Survey(const trace::Sequence& sequence, const Request& request, const Pl
         needs_ = policy::merged(needs_, part.needs());
       }
       if (part.spec->uses_scores) {
-        Scored& scored = scored_[family.eviction->text()];
-        scored.family = &family;
-        scored.values.resize(lanes);
+        const bool oracle = static_cast<bool>(family.eviction->spec->make_oracle);
+        OfFamily& wanted = (oracle ? foreseen_ : scored_)[family.eviction->text()];
+        wanted.family = &family;
+        wanted.values.resize(lanes);
+        needs_.queries = needs_.queries || oracle;
         layer_groups_ = layer_groups_ || family.layer_unit;
         needs_ = policy::merged(needs_, family.needs);
       }
@@ -95,6 +99,18 @@ void Survey::run_group(LaneGroup group, Progress& progress) {
                          }});
     }
   }
+  for (auto& [text, foreseen] : foreseen_) {
+    const Family& family = *foreseen.family;
+    const std::size_t n_lanes = family.layer_unit ? group.n_lanes : 1;
+    for (std::size_t lane = 0; lane < group.n_lanes; lane += n_lanes) {
+      const policy::Part& part = *family.eviction;
+      const auto oracle = part.spec->make_oracle(part.params, unit(lane, n_lanes));
+      oracle->foresee(
+          UnitFuture(tensors, lane, n_lanes, sequence_->first_measured(), decode_block(*sequence_)));
+      std::fill_n(foreseen.values.begin() + static_cast<std::ptrdiff_t>(first + lane), n_lanes,
+                  oracle->losses());
+    }
+  }
   std::vector<Watcher> watchers;
   for (const Watched& one : watched)
     if (!one.viewing.empty()) watchers.push_back({one.observer.get(), one.lane, one.n_lanes, one.viewing});
@@ -108,6 +124,11 @@ void Survey::run_group(LaneGroup group, Progress& progress) {
 std::vector<std::vector<double>> Survey::profiles(const policy::Part& allocation) const {
   const auto found = profiled_.find(allocation.text());
   return found == profiled_.end() ? PerLane{} : found->second.values;
+}
+
+std::vector<std::vector<double>> Survey::losses(const policy::Part& oracle) const {
+  const auto found = foreseen_.find(oracle.text());
+  return found == foreseen_.end() ? PerLane{} : found->second.values;
 }
 
 std::vector<std::vector<double>> Survey::scores(const policy::Part& eviction) const {

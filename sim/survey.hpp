@@ -1,6 +1,7 @@
 #pragma once
 /// What allocation policies measure on every lane before budgets are split: their profiles, and the scores of
-/// the evictions they are combined with. One pass over the prompt serves all of them.
+/// the evictions they are combined with, or what oracles lose at every budget. One pass over the prompt
+/// serves all of them.
 #include <map>
 #include <string>
 #include <vector>
@@ -23,6 +24,8 @@ class Survey {
   /// Per lane, layer-major; empty if the part measures (scores) nothing.
   std::vector<std::vector<double>> profiles(const policy::Part& allocation) const;
   std::vector<std::vector<double>> scores(const policy::Part& eviction) const;
+  /// Of an oracle, at every budget: Oracle::losses() of the lane's unit.
+  std::vector<std::vector<double>> losses(const policy::Part& oracle) const;
 
  private:
   using PerLane = std::vector<std::vector<double>>;
@@ -31,13 +34,13 @@ class Survey {
     Viewing viewing;
     PerLane values;
   };
-  struct Scored {
+  struct OfFamily {
     const Family* family = nullptr;
     PerLane values;
   };
   void run_group(LaneGroup group, Progress& progress);
   std::vector<LaneGroup> groups() const;
-  bool empty() const { return profiled_.empty() && scored_.empty(); }
+  bool empty() const { return profiled_.empty() && scored_.empty() && foreseen_.empty(); }
   std::size_t most_rows() const;
 
   const trace::Sequence* sequence_;
@@ -45,7 +48,7 @@ class Survey {
   bool layer_groups_ = false;
   policy::Needs needs_;
   std::map<std::string, Profiled> profiled_;  // by the part's text
-  std::map<std::string, Scored> scored_;
+  std::map<std::string, OfFamily> scored_, foreseen_;
 };
 
 }  // namespace kvsim::sim

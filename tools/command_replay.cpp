@@ -30,6 +30,7 @@ constexpr const char* kExamples = R"(Examples:
   kvsim replay run.h5 --policy snapkv --policy 'h2o+pyramid(beta=10)' --budget 128 --per layer
   kvsim replay a.h5 b.h5 --policy xkv --policy full --budget 64KiB,128KiB --format csv -o rows.csv
   kvsim replay run.h5 --policy 'h2o*' --policy oracles --budget 25%
+  kvsim replay run.h5 --policy h2o --policy xkv --policy optimal+best_split --budget 25% --bounds
   kvsim replay run.h5 --policy tova --budget 25% --decisions kept.h5 --format json
   kvsim replay run.h5 --policy snapkv --policy h2o --budget 25% --machine a100-80-sxm
   kvsim replay item.h5 --policy snapkv --policy keydiff --budget 25% --cut prompt,question
@@ -41,7 +42,7 @@ struct Options {
   std::string importance, peak;
   unsigned threads = 0;
   std::uint64_t seed = 0, memory_limit = 0;
-  bool quiet = false, overwrite = false;
+  bool quiet = false, overwrite = false, bounds = false;
 };
 
 sim::Request make_request(const Options& options, analysis::Inputs& inputs) {
@@ -59,6 +60,7 @@ sim::Request make_request(const Options& options, analysis::Inputs& inputs) {
   request.peak = sim::parse_peak(options.peak);
   inputs.importance = request.importance.text;
   inputs.peak = request.peak.text;
+  request.bounds = options.bounds;
   return request;
 }
 
@@ -206,6 +208,8 @@ std::vector<analysis::Row> replay_all(const std::vector<ChosenSequence>& studies
 void run_replay(const Options& options) {
   const analysis::Scope scope = analysis::parse_scope(options.per);
   const analysis::Format format = analysis::parse_format(options.format);
+  if (options.bounds && scope != analysis::Scope::all)
+    usage_error("bounds what all lanes lose together", "--bounds", "Ask for --per all, the default.");
   if (!options.decisions.empty() && options.files.size() > 1)
     usage_error("decisions are those of one trace", "--decisions", "Replay the traces one by one.");
   if (!options.decisions.empty() && options.decisions == options.output)
@@ -292,6 +296,9 @@ void add_replay_command(CLI::App& app) {
       ->add_option("--decisions", options->decisions,
                    "Store which positions each lane held, and when, as HDF5 (one trace only)")
       ->type_name("FILE");
+  command->add_flag("--bounds", options->bounds,
+                    "Add the least attention loss over all schedules and all splits of each total\n"
+                    "(attention_loss_bound, scope all): an oracle's work for every lane");
   command->add_option("--threads", options->threads, "Never changes a result (default: all)")
       ->check(CLI::Range(1U, 4096U))
       ->type_name("N");

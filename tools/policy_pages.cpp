@@ -109,7 +109,27 @@ void write_examples(std::ostream& out, const std::vector<std::string>& compositi
     out << "  kvsim replay run.h5 --budget 10%,25%,50% --policy '" << composition << "'\n";
 }
 
-/// What the defaults come to: unit and least budget.
+/// What an eviction may hold beside its budget with its defaults; "-" if no budget applies or a file is
+/// needed first.
+std::string holding(const PolicySpec& spec, const Registry& registry) {
+  if (!complete(spec)) return "-";
+  const auto found = parse_composition(spec.name, registry).eviction.holding();
+  return found ? std::string(policy::holding_name(*found)) : "-";
+}
+
+std::string holding_text(policy::Holding holding) {
+  switch (holding) {
+    case policy::Holding::managed:
+      return "managed (never more than the budget)";
+    case policy::Holding::append_only:
+      return "append_only (every generated token stays beside the budget)";
+    case policy::Holding::overshoot:
+      return "overshoot (a query attends more than the budget before tokens leave)";
+  }
+  bug("unknown holding");
+}
+
+/// What the defaults come to: unit, least budget and what is held beside it.
 std::string default_behaviour(const PolicySpec& spec, const Registry& registry) {
   if (spec.own_budget) return "no budget applies";
   if (!complete(spec)) return "does not run without a file";
@@ -117,7 +137,8 @@ std::string default_behaviour(const PolicySpec& spec, const Registry& registry) 
   const std::size_t floor = composition.floor();
   return std::string(composition.layer_unit() ? "one set of positions per layer"
                                               : "one set of positions per KV head") +
-         ", least budget " + std::to_string(floor) + (floor == 1 ? " token" : " tokens");
+         ", least budget " + std::to_string(floor) + (floor == 1 ? " token" : " tokens") + ", " +
+         holding_text(composition.eviction.holding().value());
 }
 
 /// Presets named after the policy.
@@ -173,8 +194,15 @@ void write_table(std::ostream& out, const Registry& registry) {
   const auto line = [&](const std::string& name, const std::string& text) {
     out << "  " << std::left << std::setw(static_cast<int>(longest) + 2) << name << text << '\n';
   };
+  const auto kept = [&](const PolicySpec& spec) {
+    std::string text = spec.kind == Kind::eviction ? holding(spec, registry) : "";
+    if (!text.empty()) text.resize(13, ' ');
+    return text;
+  };
   const std::pair<const char*, const char*> sections[] = {
-      {"eviction", "evictions\n"},
+      {"eviction",
+       "evictions, what they hold beside the budget (managed: nothing; append_only: every generated token;\n"
+       "overshoot: what leaves after the query), and what they do\n"},
       {"oracle", "\noracles: evictions that know the future, bounds for the others\n"},
       {"allocation", "\nallocations, after a '+'\n"}};
   for (const auto& [kind, title] : sections) {
@@ -182,7 +210,7 @@ void write_table(std::ostream& out, const Registry& registry) {
     if (std::none_of(registry.policies().begin(), registry.policies().end(), shown)) continue;
     out << title;
     for (const PolicySpec& spec : registry.policies())
-      if (shown(spec)) line(spec.name, spec.summary);
+      if (shown(spec)) line(spec.name, kept(spec) + spec.summary);
   }
   for (const bool variant : {false, true}) {
     const auto shown = [&](const PresetSpec& preset) { return is_variant(preset) == variant; };
@@ -198,16 +226,17 @@ void write_table(std::ostream& out, const Registry& registry) {
 }
 
 void write_md(std::ostream& out, const Registry& registry) {
-  out << "| name | kind | what it does | parameters and defaults | reads | paper |\n"
-      << "| --- | --- | --- | --- | --- | --- |\n";
+  out << "| name | kind | what it does | parameters and defaults | holds | reads | paper |\n"
+      << "| --- | --- | --- | --- | --- | --- | --- |\n";
   const auto code = [](const std::string& text) { return text.empty() ? text : "`" + text + "`"; };
   for (const PolicySpec& spec : registry.policies())
     out << "| " << code(spec.name) << " | " << kind_name(spec) << " | " << spec.summary << " | "
-        << code(default_arguments(spec)) << " | " << joined(needs(spec), ", ") << " | " << spec.paper
-        << " |\n";
+        << code(default_arguments(spec)) << " | "
+        << (spec.kind == Kind::eviction ? holding(spec, registry) : "") << " | " << joined(needs(spec), ", ")
+        << " | " << spec.paper << " |\n";
   for (const PresetSpec& preset : registry.presets())
     out << "| " << code(preset.name) << " | preset | " << preset.summary << " | " << code(preset.expansion)
-        << " |  | " << preset.paper << " |\n";
+        << " |  |  | " << preset.paper << " |\n";
   out << "\n### Where papers and codes differ\n\n| policy | elsewhere | here |\n| --- | --- | --- |\n";
   for (const PolicySpec& spec : registry.policies())
     for (const policy::Departure& departure : spec.departures)
@@ -231,7 +260,7 @@ boost::json::object json_param(const ParamSpec& param) {
           {"help", param.help}};
 }
 
-boost::json::object json_policy(const PolicySpec& spec) {
+boost::json::object json_policy(const PolicySpec& spec, const Registry& registry) {
   boost::json::array params;
   for (const ParamSpec& param : spec.params) params.push_back(json_param(param));
   boost::json::array departures;
@@ -246,6 +275,7 @@ boost::json::object json_policy(const PolicySpec& spec) {
           {"params", params},
           {"needs", json_array(needs(spec))},
           {"departures", departures},
+          {"holding", spec.kind == Kind::eviction ? holding(spec, registry) : ""},
           {"randomised", spec.randomised}};
 }
 
@@ -261,7 +291,7 @@ boost::json::object json_preset(const PresetSpec& preset) {
 void write_json(std::ostream& out, const Registry& registry) {
   std::vector<std::string> lines;
   for (const PolicySpec& spec : registry.policies())
-    lines.push_back(boost::json::serialize(json_policy(spec)));
+    lines.push_back(boost::json::serialize(json_policy(spec, registry)));
   for (const PresetSpec& preset : registry.presets())
     lines.push_back(boost::json::serialize(json_preset(preset)));
   out << "[\n" << joined(lines, ",\n") << "\n]\n";

@@ -261,6 +261,7 @@ std::string absolute(const std::string& path) {
 sim::Request StudyPlan::request() const {
   sim::Request request;
   request.cells = cells_of(policies, budgets);
+  request.bounds = config.bounds;
   request.each_step = std::find(scopes.begin(), scopes.end(), analysis::Scope::step) != scopes.end();
   return request;
 }

@@ -63,7 +63,8 @@ std::vector<Figure> build(const FigureTables& tables, const FigureChoice& choice
   }
   if (figure.panels.empty()) return {};
   figure.name = "excess";
-  figure.title = "Attention loss above the per-step oracle's, per layer and head, " + at_budget(made.budget);
+  figure.title = "Attention loss above the per-step oracle's at its own split, per layer and head, " +
+                 at_budget(made.budget);
   figure.reading =
       "Bright cells are heads where a better choice of tokens would have helped; dark ones lose "
       "little that could have been kept. All panels share their colours.";

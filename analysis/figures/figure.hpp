@@ -29,7 +29,7 @@ struct Point {
 /// How much a series asks for attention.
 enum class Weight {
   plain,  ///< a colour of its own and a name in the legend
-  bound,  ///< what no policy can pass: the full cache, an oracle; neutral, dashed, named
+  bound,  ///< what there is to reach: the full cache, an oracle; neutral, dashed, named
   faint,  ///< one of the many others: thin and grey, one name for all of them
 };
 

@@ -72,8 +72,8 @@ class Curves {
       return "dashed lines are the full cache and the best set of the size, whichever policy splits the "
              "budget best.";
     return metric_.oracles_aim_at_it()
-               ? "dashed lines are the full cache and an oracle, which knows the future but "
-                 "not how to split the budget best."
+               ? "dashed lines are the full cache and an oracle, which knows the future, at its own split "
+                 "of the budget."
                : "the dashed line is the full cache.";
   }
 

@@ -63,7 +63,8 @@ class Curves {
         chart.series.push_back(
             {.label = label, .weight = Weight::faint, .points = points_of(curve), .group = "other policies"});
     if (!oracles_.empty())
-      chart.series.push_back({.label = "per-step oracle", .weight = Weight::bound, .points = best_oracle()});
+      chart.series.push_back(
+          {.label = "per-step oracle (own splits)", .weight = Weight::bound, .points = best_oracle()});
     return chart;
   }
   std::size_t traces() const { return traces_.size(); }

@@ -47,8 +47,10 @@ class ByBudget {
     };
     std::stable_sort(lines_.begin(), lines_.end(),
                      [&](const Line& a, const Line& b) { return place_of(a) < place_of(b); });
-    table_.columns = {{"policy"},
-                      {"role", "policy; oracle: knows the future, a bound; own_budget: keeps what it likes"}};
+    table_.columns = {
+        {"policy"},
+        {"role",
+         "policy; oracle: knows the future, a bound at its own split; own_budget: keeps what it likes"}};
     for (const std::string& budget : budgets_)
       table_.columns.push_back({budget_text(budget), "budget", true});
     for (const Line& line : lines_) {

@@ -62,10 +62,14 @@ class Evidence {
   std::optional<PairedDifference> difference(const Question& question, const std::string& params,
                                              const std::string& other_params) const;
 
-  /// What the best set of the same size would have, for attention loss one chosen anew at each step:
-  /// `metric`_oracle of a policy's own rows, mean over its traces.
+  /// What the best set of the same size would have at the policy's own split, for attention loss one chosen
+  /// anew at each step: `metric`_oracle of its rows, mean over its traces.
   std::optional<double> best_set(const std::string& metric, const std::string& budget,
                                  const std::string& params) const;
+  /// What is the best there is at any split of the total, for attention loss of schedules that hold no more
+  /// beside the budget than the policy: `metric`_bound of its rows, mean over its traces.
+  std::optional<double> bound(const std::string& metric, const std::string& budget,
+                              const std::string& params) const;
 
   /// Of any metric: budgets by size, workloads in the table's order and without kAllWorkloads.
   const std::vector<std::string>& budgets() const { return budgets_; }
@@ -79,7 +83,7 @@ class Evidence {
   std::map<Question, std::vector<PolicyMean>> means_;
   std::map<Question, std::vector<PolicyRank>> ranks_;
   std::map<Question, std::map<std::pair<std::string, std::string>, PairedDifference>> differences_;
-  std::map<Question, double> best_sets_;  ///< workload: the policy's params
+  std::map<Question, double> best_sets_, bounds_;  ///< workload: the policy's params
   std::vector<std::string> budgets_, workloads_;
 };
 

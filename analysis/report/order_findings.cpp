@@ -155,27 +155,36 @@ Findings best_policies(const Evidence& evidence, const Metric& metric) {
 Findings room_left(const Evidence& evidence, const Metric& metric) {
   Finding finding;
   std::optional<double> least, most;
+  bool bounded = true;  // everywhere
   for (const Win& win : wins(evidence, metric)) {
     const PolicyMean& best = win.best.front();
     const auto oracle =
         metric.oracles_aim_at_it() ? best_oracle(evidence, metric, win) : std::optional<PolicyMean>();
     const auto ideal = evidence.best_set(metric.key, win.budget, best.params);
-    if (!oracle && !ideal) continue;
+    const auto bound = evidence.bound(metric.key, win.budget, best.params);
+    if (!oracle && !ideal && !bound) continue;
     std::string text =
         budget_text(win.budget) + ": " + quoted_name(best.policy) + ' ' + value_text(metric, best.mean);
     if (oracle)
       text += ", oracle " + quoted_name(oracle->policy) + ' ' + value_text(metric, oracle->mean) + " (" +
               interval_text(metric, oracle->low, oracle->high) + ")";
     if (ideal)
-      text += (metric.oracles_aim_at_it() ? ", the best tokens chosen anew at each step "
-                                          : ", the best set of the size ") +
+      text += (metric.oracles_aim_at_it() ? ", the best tokens chosen anew at each step at its own split "
+                                          : ", the best set of the size at its own split ") +
               value_text(metric, *ideal);
+    if (bound)
+      text += (metric.oracles_aim_at_it() ? ", the best schedule that holds no more, at any split "
+                                          : ", the best set at any split ") +
+              value_text(metric, *bound);
     const bool beaten = oracle && metric.prefers(best.mean, oracle->mean);
     if (beaten)
-      text += ". The oracle bounds its own split of the budget over lanes; this policy splits otherwise";
+      text +=
+          ". The oracle bounds what holds no more than it does in every lane; this policy splits the budget "
+          "otherwise, or holds more";
     finding.details.push_back(text + '.');
-    if (beaten) continue;
-    const double room = std::abs(best.mean - (oracle ? oracle->mean : *ideal));
+    if (beaten && !bound) continue;
+    const double room = std::abs(best.mean - (bound ? *bound : oracle ? oracle->mean : *ideal));
+    bounded = bounded && bound;
     least = std::min(least.value_or(room), room);
     most = std::max(most.value_or(room), room);
   }
@@ -186,7 +195,8 @@ Findings room_left(const Evidence& evidence, const Metric& metric) {
   }
   finding.text =
       std::string("Room left: between the best policy and the best ") +
-      (metric.oracles_aim_at_it() ? "that knows the future" : "set of the size") + " lie " +
+      (metric.oracles_aim_at_it() ? "that knows the future" : "set of the size") +
+      (bounded ? ", at any split of the budget," : "") + " lie " +
       (*least == *most ? difference_text(metric, *least) : difference_interval_text(metric, *least, *most)) +
       " of " + metric.label + (finding.details.size() > 1 ? ", depending on the budget." : ".");
   return {finding};

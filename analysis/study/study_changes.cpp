@@ -125,7 +125,7 @@ const json::array& prompts_of(const json::object& study) {
 }
 
 std::optional<Difference> find_conflict(const json::object& was, const json::object& is) {
-  for (const char* key : {"policies", "budgets", "scopes"})
+  for (const char* key : {"policies", "budgets", "bounds", "scopes"})
     if (auto found = first_difference(key, &was.at(key), &is.at(key))) return found;
   if (auto found = in_capture(was.at("capture"), is.at("capture"))) return found;
   if (auto found =

@@ -136,6 +136,7 @@ StudyConfig read_study(std::string_view text, const std::string& where) {
   out.budgets = texts_at(document, "budgets");
   for (const json::value& seed : document.at("seeds").get_array())
     out.seeds.push_back(seed.to_number<std::uint64_t>());
+  out.bounds = document.at("bounds").get_bool();
   out.scopes = texts_at(document, "scopes");
   out.metrics = texts_at(document, "metrics");
   for (const json::value& item : document.at("analyses").get_array())
@@ -156,6 +157,7 @@ json::object study_document(const StudyConfig& config) {
           {"policies", policies_list(config.policies)},
           {"budgets", list(config.budgets)},
           {"seeds", json::array(config.seeds.begin(), config.seeds.end())},
+          {"bounds", config.bounds},
           {"scopes", list(config.scopes)},
           {"metrics", list(config.metrics)},
           {"analyses", analyses_list(config.analyses)},

@@ -51,6 +51,7 @@ struct StudyConfig {
   std::vector<StudyPolicy> policies;
   std::vector<std::string> budgets;
   std::vector<std::uint64_t> seeds;
+  bool bounds = true;
   std::vector<std::string> scopes, metrics;
   std::vector<StudyAnalysis> analyses;
   std::uint64_t resamples = 0;

@@ -52,6 +52,7 @@ const std::vector<Field>& study_fields() {
        "what it must come to with every parameter (results.csv shows it)"},
       {"budgets", texts, "[\"10%\", \"25%\", \"50%\"]", "", "as kvsim replay --budget: 128, 25%, 64MiB"},
       {"seeds", wholes, "[0]", "0 or more each", "of random policies; each is a task of its own"},
+      {"bounds", flag, "true", "", "the least attention loss over all splits, beside what policies lose"},
       {"scopes", texts, "[\"all\", \"layer\"]", "all, layer, head, step",
        "rows per model, layer, lane, decode step"},
       {"metrics", texts, "[\"attention_loss\", \"output_error\", \"r\", \"isr\", \"oracle_cosine\"]",

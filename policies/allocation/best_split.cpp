@@ -1,4 +1,4 @@
-// The split that keeps the most of the eviction's own score.
+// The split that keeps the most of the eviction's own score, or loses the least of what an oracle foresees.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -7,6 +7,7 @@
 #include "policies/api/spec.hpp"
 #include "policies/parts/cost_terms.hpp"
 #include "policies/parts/largest_counts.hpp"
+#include "policies/parts/loss_curve.hpp"
 #include "policies/parts/token_gains.hpp"
 #include "policies/parts/whole_numbers.hpp"
 #include "sim/base/error.hpp"
@@ -28,10 +29,22 @@ class BestSplit final : public Allocation {
   BestSplit(bool per_layer, bool normalise) : per_layer_(per_layer), normalise_(normalise) {}
 
   std::vector<std::size_t> allocate(const AllocationRequest& request) const override {
-    if (request.scores.size() != request.n_lanes()) bug("best_split needs the scores of every lane");
+    const bool by_losses = !request.losses.empty();
+    if ((by_losses ? request.losses : request.scores).size() != request.n_lanes())
+      bug("best_split needs the scores, or the losses, of every lane");
+    if (by_losses && normalise_)
+      usage_error("normalise=true is of scores, and an oracle has none: what it loses is attention",
+                  "best_split", "normalise=false.");
     const Headroom room = headroom(request);
     const std::size_t heads = per_layer_ || request.shared ? request.n_kv_heads : 1;
-    const std::vector<std::vector<double>> gains = gains_of(request, heads);
+    std::vector<std::vector<double>> gains;
+    for (std::size_t lane = 0; lane < request.n_lanes(); ++lane) {
+      std::vector<double> more = by_losses ? gains_of(std::span(request.losses[lane]).subspan(room.floor - 1))
+                                           : token_gains(request, request.scores[lane]).above;
+      if (normalise_) divide(more);
+      if (lane % heads == 0) gains.emplace_back(more.size());
+      for (std::size_t i = 0; i < more.size(); ++i) gains.back()[i] += more[i];
+    }
     const std::size_t n = room.mean * gains.size();
     std::vector<std::size_t> above = counts_of_largest(gains, n, room.most);
     spread(above, n - std::accumulate(above.begin(), above.end(), std::size_t{0}), room.most);
@@ -39,19 +52,6 @@ class BestSplit final : public Allocation {
   }
 
  private:
-  /// What one more token for each of `heads` neighbouring lanes adds, from the floor on: they fall, so the
-  /// greedy choice is the best.
-  std::vector<std::vector<double>> gains_of(const AllocationRequest& request, std::size_t heads) const {
-    std::vector<std::vector<double>> out;
-    for (std::size_t lane = 0; lane < request.n_lanes(); ++lane) {
-      std::vector<double> gains = token_gains(request, request.scores[lane]).above;
-      if (normalise_) divide(gains);
-      if (lane % heads == 0) out.emplace_back(gains.size());
-      for (std::size_t i = 0; i < gains.size(); ++i) out.back()[i] += gains[i];
-    }
-    return out;
-  }
-
   bool per_layer_, normalise_;
 };
 
@@ -71,14 +71,24 @@ PolicySpec best_split_spec() {
   return {
       .name = "best_split",
       .kind = Kind::allocation,
-      .summary = "the split over lanes, or layers, that keeps the largest sum of the eviction's own scores",
+      .summary =
+          "the split over lanes, or layers, that keeps the largest sum of the eviction's own scores; of an "
+          "oracle, that loses least",
       .details =
           "Every lane keeps what the eviction protects and its best scores, so the next token of a lane adds "
           "less than the one before; taking the best next token of all lanes until the budget is spent is "
           "then the best split there is (of equal ones the first lane's). A bound on what any allocation can "
           "do for this eviction, in the eviction's measure: beside it stands what one of the published rules "
           "achieves. Where protection grows with a lane's budget (h2o's recent share), tokens that it takes "
-          "are averaged with the next ones, and the split may miss the best by less than such a run of them.",
+          "are averaged with the next ones, and the split may miss the best by less than such a run of them. "
+
+          "For an oracle that knows what each lane loses at every budget (optimal, future_mean) a token's "
+          "gain "
+          "is the attention it saves, and the split is the best there is for that oracle: optimal+best_split "
+          "is the least loss of every schedule and every split of the total, future_mean+best_split of those "
+          "that choose once and append what is generated. A lane has at most the prompt's length and goes on "
+          "evicting there: what allocations that never evict from some lanes (exempt, retrieval_heads, "
+          "d2o_layers) can reach is bounded by append_only alone.",
       .params = {{.name = "scope",
                   .type = ParamType::choice,
                   .fallback = "head",
@@ -89,6 +99,7 @@ PolicySpec best_split_spec() {
                   .fallback = "false",
                   .help = "every lane's scores divided by the sum of those that are not protected first"}},
       .uses_scores = true,
+      .uses_losses = true,
       .cost = cost_of,
       .make_allocation = [](const Params& params) {
         return std::make_unique<BestSplit>(params.word("scope") == "layer", params.flag("normalise"));

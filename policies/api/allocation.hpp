@@ -32,6 +32,8 @@ struct AllocationRequest {
   std::vector<std::vector<double>> scores{};
   /// What the eviction policy protects of the prompt in a lane of so many tokens; empty: nothing.
   std::function<Protection(std::size_t budget)> protection{};
+  /// Per lane: Oracle::losses() of its unit, if the spec says uses_losses and the eviction has a loss curve.
+  std::vector<std::vector<double>> losses{};
   const Tables* tables = nullptr;
 
   std::size_t n_lanes() const { return n_layers * n_kv_heads; }

@@ -52,6 +52,14 @@ const PolicySpec& find_allocation(const Call& call, const Registry& registry) {
   usage_error("unknown allocation " + quoted(call.name), place(call), suggestion(call.name, known));
 }
 
+/// Oracles that have a loss curve with some parameters.
+std::vector<std::string> curve_names(const Registry& registry) {
+  std::vector<std::string> out;
+  for (const PolicySpec& spec : registry.policies())
+    if (spec.loss_curve) out.push_back(spec.name);
+  return out;
+}
+
 std::vector<std::string> scored_names(const Registry& registry) {
   std::vector<std::string> out;
   for (const PolicySpec& spec : registry.policies())
@@ -176,7 +184,12 @@ Composition parse_composition(std::string_view text, const Registry& registry) {
     usage_error(
         eviction + " decides itself how much it keeps: there is no budget for " + allocation + " to split",
         "policy " + quoted(text));
-  if (out.allocation.spec->uses_scores && !out.eviction.spec->scored)
+  const bool by_losses = out.allocation.spec->uses_losses && out.eviction.has_loss_curve();
+  if (out.allocation.spec->uses_losses && out.eviction.spec->make_oracle && !by_losses)
+    usage_error(allocation + " splits by what an oracle loses at every budget, and " + out.eviction.text() +
+                    " has no exact curve of that which falls by less and less",
+                "policy " + quoted(text), "These have: " + joined(curve_names(registry)));
+  if (out.allocation.spec->uses_scores && !out.eviction.spec->scored && !by_losses)
     usage_error(allocation + " splits by the eviction's scores, and " + eviction + " does not rank by one",
                 "policy " + quoted(text), "Those that do: " + joined(scored_names(registry)));
   if (out.name.empty()) out.name = allocation == kDefaultAllocation ? eviction : eviction + "+" + allocation;

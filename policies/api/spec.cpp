@@ -81,4 +81,31 @@ std::size_t Part::floor() const {
   return spec->floor ? std::max<std::size_t>(spec->floor(params), 1) : 1;
 }
 
+std::optional<Holding> Part::holding() const {
+  if (spec->own_budget) return {};
+  // Whether a policy appends does not depend on the shape.
+  constexpr CostShape kAnyShape{.n_layers = 1,
+                                .query_heads = 1,
+                                .kv_heads = 1,
+                                .head_dim = 1,
+                                .value_dim = 1,
+                                .hidden = 1,
+                                .prompt = 2,
+                                .budget = 1};
+  const bool appends = spec->appends ? spec->appends(params) : cost(kAnyShape).appends;
+  return appends ? Holding::append_only : overshoot() > 0 ? Holding::overshoot : Holding::managed;
+}
+
+std::string_view holding_name(Holding holding) {
+  switch (holding) {
+    case Holding::managed:
+      return "managed";
+    case Holding::append_only:
+      return "append_only";
+    case Holding::overshoot:
+      return "overshoot";
+  }
+  bug("unknown holding");
+}
+
 }  // namespace kvsim::policy

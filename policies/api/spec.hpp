@@ -3,6 +3,7 @@
 /// it.
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "policies/api/allocation.hpp"
 #include "policies/api/cost.hpp"
 #include "policies/api/eviction.hpp"
+#include "policies/api/holding.hpp"
 #include "policies/api/oracle.hpp"
 
 namespace kvsim::policy {
@@ -102,6 +104,12 @@ struct PolicySpec {
   bool scored = false;
   /// Splits by AllocationRequest::scores: only evictions that are `scored` go with it (allocation).
   bool uses_scores = false;
+  /// Splits by AllocationRequest::losses instead where the eviction is an oracle that has them (allocation).
+  bool uses_losses = false;
+  /// Answers Oracle::losses()? (oracle) null: never.
+  std::function<bool(const Params&)> loss_curve{};
+  /// Only appends generated tokens? (oracle; of other evictions their cost says so) null: never.
+  std::function<bool(const Params&)> appends{};
 
   /// Lanes share one resident set? (eviction) Decided by parameters, hence a function; null: never.
   std::function<bool(const Params&)> layer_unit{};
@@ -137,6 +145,10 @@ struct Part {
   std::size_t floor() const;  ///< least budget per lane, at least 1
   std::size_t overshoot() const { return spec->overshoot ? spec->overshoot(params) : 0; }
   Cost cost(const CostShape& shape) const { return spec->cost ? spec->cost(params, shape) : Cost{}; }
+  bool has_loss_curve() const { return spec->loss_curve && spec->loss_curve(params); }
+  /// What an eviction holds with these parameters, in lanes that it may evict from at all; none if it decides
+  /// by itself how much it keeps.
+  std::optional<Holding> holding() const;
   std::unique_ptr<Eviction> make_eviction(const Unit& unit) const {
     return spec->make_eviction(params, unit);
   }

@@ -22,7 +22,7 @@ class FutureMaxLogit final : public LabelOracle {
   FutureMaxLogit(const Params& params, const Unit& unit) : LabelOracle(params), unit_(unit) {}
 
  private:
-  std::vector<double> label(const Future& future, std::size_t horizon) const override {
+  std::vector<double> label(const Future& future, std::size_t horizon) override {
     std::vector<double> out(future.attention().cols, -std::numeric_limits<double>::infinity());
     for (int lane = 0; lane < unit_.n_lanes; ++lane) {
       const std::vector<float> components = transposed(future.keys(lane));
@@ -81,6 +81,7 @@ PolicySpec future_max_logit_spec() {
            {.theirs = "generated tokens are appended and never dropped",
             .ours = "generated=append does that; generated=evict drops the lowest label from a full cache"}},
       .params = {horizon_param(), generated_param("append"), unit_param("lane")},
+      .appends = label_oracle_appends,
       .layer_unit = unit_is_layer,
       .make_oracle = [](const Params& params, const Unit& unit) {
         return std::make_unique<FutureMaxLogit>(params, unit);

@@ -3,6 +3,7 @@
 
 #include "policies/api/score_policy.hpp"
 #include "policies/parts/label_oracle.hpp"
+#include "policies/parts/loss_curve.hpp"
 #include "policies/parts/mass_ahead.hpp"
 
 namespace kvsim::policy {
@@ -11,10 +12,12 @@ namespace {
 class FutureMean final : public LabelOracle {
  public:
   explicit FutureMean(const Params& params) : LabelOracle(params) {}
+  std::vector<double> losses() const override { return losses_; }
 
  private:
-  std::vector<double> label(const Future& future, std::size_t horizon) const override {
+  std::vector<double> label(const Future& future, std::size_t horizon) override {
     const MassAhead mass(future.attention(), future.prompt(), horizon);
+    if (horizon == kWholeFuture) losses_ = append_losses(mass);
     std::vector<double> out(mass.n_tokens(), 0.0);
     for (std::size_t j = 0; j < out.size(); ++j) {
       // The first step after it: the prompt's tokens all have the same.
@@ -24,6 +27,8 @@ class FutureMean final : public LabelOracle {
     }
     return out;
   }
+
+  std::vector<double> losses_;
 };
 
 }  // namespace
@@ -37,10 +42,16 @@ PolicySpec future_mean_spec() {
           "Label of a token: the attention it receives from later generated tokens, averaged over those and "
           "over the unit's query heads. With generated=append the prompt is cut once and everything "
           "generated "
-          "stays: the best any method that only compresses the prompt can do for attention loss. With "
+          "stays: the best any method that only compresses the prompt can do for attention loss, lane by "
+          "lane; future_mean+best_split the best over all splits of a total, among those that append. With "
           "generated=evict the lowest label leaves a full cache; a label counts the whole future from the "
           "token's arrival on, whatever of it has passed.",
       .params = {horizon_param(), generated_param("append"), unit_param("lane")},
+      .loss_curve =
+          [](const Params& params) {
+            return label_oracle_appends(params) && horizon_of(params) == kWholeFuture;
+          },
+      .appends = label_oracle_appends,
       .layer_unit = unit_is_layer,
       .make_oracle = [](const Params& params, const Unit&) { return std::make_unique<FutureMean>(params); }};
 }

@@ -1,4 +1,6 @@
-// The schedule no permanent eviction can beat.
+// The best schedule of a lane that holds no more than its budget and never takes a token back.
+#include <optional>
+
 #include "policies/api/score_policy.hpp"
 #include "policies/parts/optimal_retention.hpp"
 #include "policies/parts/planned_oracle.hpp"
@@ -10,10 +12,19 @@ class Optimal final : public PlannedOracle {
  public:
   Optimal() : PlannedOracle(kWholeFuture) {}
 
- private:
-  RetentionPlan plan(const MassAhead& future, std::size_t budget) const override {
-    return optimal_retention(future, budget);
+  std::vector<double> losses() const override {
+    std::vector<double> out = schedules_->losses();
+    out.resize(future().prompt(), 0.0);
+    return out;
   }
+
+ private:
+  void prepare(const MassAhead& future) override { schedules_.emplace(future); }
+  RetentionPlan plan(const MassAhead& future, std::size_t budget) const override {
+    return schedules_->plan(future, budget);
+  }
+
+  std::optional<OptimalRetention> schedules_;
 };
 
 }  // namespace
@@ -22,7 +33,7 @@ PolicySpec optimal_spec() {
   return {
       .name = "optimal",
       .kind = Kind::eviction,
-      .summary = "the exact best of all schedules that never take a token back",
+      .summary = "the exact best of all schedules of a lane that never take a token back",
       .paper =
           "The assignment is solved by Kuhn, The Hungarian Method for the Assignment Problem, Naval Research "
           "Logistics Quarterly 1955, with the shortest paths of Jonker and Volgenant, A Shortest Augmenting "
@@ -32,10 +43,14 @@ PolicySpec optimal_spec() {
           "resident "
           "at its own step and nobody returning, it takes one that retains the most attention summed over "
           "steps, averaged over the unit's query heads: the least attention loss that permanent eviction "
-          "can have at this budget. Only a method that reads tokens it had dropped before can lose less; "
-          "attention_loss_oracle is the bound for those. Belady's rule, dropping what is used furthest in "
+          "can have in a lane that holds B. Another split of the same total over lanes can lose less, and so "
+          "can policies that hold more than B while generating (append_only, overshoot): "
+          "optimal+best_split is the least loss of every schedule and every split, future_mean+best_split of "
+          "those that only append. Methods that read tokens which they had dropped before are bounded by "
+          "attention_loss_oracle alone. Belady's rule, dropping what is used furthest in "
           "the future, does not apply: attention is a share at every step, and a miss is not refetched.",
       .params = {unit_param("lane")},
+      .loss_curve = [](const Params&) { return true; },
       .layer_unit = unit_is_layer,
       .make_oracle = [](const Params&, const Unit&) { return std::make_unique<Optimal>(); }};
 }

@@ -36,8 +36,12 @@ ParamSpec generated_param(const char* fallback) {
           .help = "generated tokens are only appended, or somebody leaves a full cache for each"};
 }
 
+bool label_oracle_appends(const Params& params) {
+  return params.word("generated") == "append";
+}
+
 LabelOracle::LabelOracle(const Params& params)
-    : horizon_(horizon_of(params)), evicts_(params.word("generated") == "evict") {}
+    : horizon_(horizon_of(params)), evicts_(!label_oracle_appends(params)) {}
 
 void LabelOracle::foresee(const Future& future) {
   labels_ = label(future, horizon_);

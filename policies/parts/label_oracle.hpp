@@ -10,6 +10,8 @@ namespace kvsim::policy {
 
 /// `generated`: whether generated tokens are only appended, or compete by their labels for a full cache.
 ParamSpec generated_param(const char* fallback);
+/// PolicySpec::appends of a policy with this parameter.
+bool label_oracle_appends(const Params& params);
 
 class LabelOracle : public Oracle {
  public:
@@ -22,7 +24,7 @@ class LabelOracle : public Oracle {
   explicit LabelOracle(const Params& params);
 
   /// One label per position, prompt and generated; never NaN. Of equal labels the oldest position leaves.
-  virtual std::vector<double> label(const Future& future, std::size_t horizon) const = 0;
+  virtual std::vector<double> label(const Future& future, std::size_t horizon) = 0;
 
  private:
   std::size_t horizon_, prompt_ = 0;

@@ -16,24 +16,40 @@
 /// to a single slot, each by one shortest augmenting path with dual prices (Kuhn 1955; Jonker and Volgenant
 /// 1987). A token that leaves under one budget leaves under all smaller ones, if not always at the same step:
 /// a path runs over the steps, of which each but the first has one departure, and ends with the cheapest
-/// token that stayed so far, which a heap for each step has ready.
-/// Time O((P + S) (S^2 + S log(P + S))) for all budgets at worst, in practice some tens of scans of S numbers
-/// for each; memory S (P + S) indices.
+/// token that stayed so far.
+/// Time O((P + S) S (S + log(P + S))) at worst, in practice some tens of scans of S numbers per budget;
+/// memory S (P + S) indices.
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "policies/parts/retention_plan.hpp"
 
 namespace kvsim::policy {
 
-/// `future` sees to the end (horizon kWholeFuture). budget >= 1, else Error (bug).
-/// Exact up to the rounding of double sums: no schedule retains more by over about 1e-12 of the attention
-/// there is. Among equally good schedules the choice is fixed by the input.
-RetentionPlan optimal_retention(const MassAhead& future, std::size_t budget);
+/// The best schedules of all budgets.
+class OptimalRetention {
+ public:
+  /// `future` sees to the end (horizon kWholeFuture).
+  explicit OptimalRetention(const MassAhead& future);
 
-/// What those schedules lose, for all budgets at once: [b - 1] is the attention on tokens that are not held,
-/// summed over the steps, with a budget of b = 1 .. P + S. It falls with b, by less and less (slots are units
-/// of a flow through time).
-std::vector<double> optimal_losses(const MassAhead& future);
+  /// The best schedule of one of them, for the same future. budget >= 1, else Error (bug).
+  /// Exact up to the rounding of double sums: no schedule retains more by over about 1e-12 of the attention
+  /// there is. Among equally good schedules the choice is fixed by the input.
+  RetentionPlan plan(const MassAhead& future, std::size_t budget) const;
+  /// [b - 1]: attention on tokens that are not held, summed over the steps, with a budget of b = 1 .. P + S.
+  /// It falls with b, by less and less: slots are units of a flow through time.
+  const std::vector<double>& losses() const { return losses_; }
+
+  /// A token leaves before a step.
+  struct Departure {
+    std::uint32_t token, step;
+  };
+
+ private:
+  std::vector<double> losses_;
+  std::vector<Departure> changes_;      ///< from room for everything down to one slot; later ones count
+  std::vector<std::size_t> n_changes_;  ///< [b - 1]: those that lead to a budget of b
+};
 
 }  // namespace kvsim::policy

@@ -31,6 +31,7 @@ class PlannedDecoder final : public Decoder {
 
 void PlannedOracle::foresee(const Future& future) {
   future_.emplace(future.attention(), future.prompt(), horizon_);
+  prepare(*future_);
 }
 
 Start PlannedOracle::start(std::size_t budget) const {

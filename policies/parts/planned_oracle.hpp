@@ -15,7 +15,11 @@ class PlannedOracle : public Oracle {
 
  protected:
   explicit PlannedOracle(std::size_t horizon) : horizon_(horizon) {}
+  /// Before any plan: what plans of all budgets have in common.
+  virtual void prepare(const MassAhead& /*future*/) {}
 
+  /// After foresee().
+  const MassAhead& future() const { return future_.value(); }
   virtual RetentionPlan plan(const MassAhead& future, std::size_t budget) const = 0;
 
  private:

@@ -24,7 +24,7 @@ std::string title(const test::Decoding& run, std::size_t budget, const char* pai
 
 double best_retains(const test::Decoding& run, std::size_t budget) {
   const policy::MassAhead future(run.view(), run.prompt);
-  return policy::retained_attention(run.view(), policy::optimal_retention(future, budget));
+  return policy::retained_attention(run.view(), policy::OptimalRetention(future).plan(future, budget));
 }
 
 double greedy_retains(const test::Decoding& run, std::size_t budget) {

@@ -47,6 +47,13 @@ class Policy(CommandTest):
         self.assertIn("Nothing beside exact attention", self.ok("policy", "show", "uniform"))
         self.assertNotIn("\nCosts\n", self.ok("policy", "show", "optimal"))
 
+    def test_list_and_show_say_what_is_held_beside_the_budget(self):
+        holding = {p["name"]: p["holding"] for p in json.loads(self.ok("policy", "list", "--format", "json"))
+                   if p["kind"] in ("eviction", "oracle")}
+        self.assertEqual((holding["h2o"], holding["snapkv"], holding["full"]), ("managed", "append_only", "-"))
+        self.assertEqual((holding["optimal"], holding["future_mean"]), ("managed", "append_only"))
+        self.assertIn("managed (never more than the budget)", " ".join(self.ok("policy", "show", "h2o").split()))
+
     def test_show_answers_to_aliases_and_to_shared_names(self):
         self.assertEqual(self.ok("policy", "show", "streamingllm"), self.ok("policy", "show", "streaming_llm"))
         page = self.ok("policy", "show", "xkv")

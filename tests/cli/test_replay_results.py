@@ -187,7 +187,7 @@ class Results(CommandTest):
         loss = {row["policy"]: row["attention_loss"] for row in rows}
         self.assertLessEqual(loss["optimal"], loss["h2o"])
         table = self.ok("replay", "t.h5", "--policy", "h2o", "--policy", "window", "--policy", "optimal", "--budget", "48")
-        self.assertIn("optimal knows the future: a bound, not a policy", table)
+        self.assertIn("optimal knows the future: a bound at its own split, not a policy", table)
         self.assertNotIn("optimal *", table)
         self.assertIn("no policy matches", self.fails(2, "replay", "t.h5", "--policy", "zz*", "--budget", "48"))
 

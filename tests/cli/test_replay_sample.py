@@ -18,7 +18,9 @@ class Sample(CommandTest):
         cls.cells = {}
         for scope in "all", "layer", "head":
             done = cls.kvsim("replay", "sample.h5", "--policy", "all", "--policy", "h2o+pyramid", "--policy", "snapkv+xkv",
-                             "--budget", ",".join(BUDGETS), "--per", scope, "--format", "csv", "--quiet")
+                             "--policy", "optimal+best_split", "--policy", "future_mean+best_split",
+                             "--budget", ",".join(BUDGETS), "--per", scope, "--format", "csv", "--quiet",
+                             *(["--bounds"] if scope == "all" else []))
             assert done.returncode == 0, done.stderr
             cls.cells[scope] = kvsim_command.csv_rows(done.stdout)
 
@@ -36,6 +38,22 @@ class Sample(CommandTest):
         for row in self.every_row():
             self.assertLessEqual(row["r"], row["r_oracle"] + 1e-9)
             self.assertGreaterEqual(row["attention_loss"], row["attention_loss_oracle"] - 1e-9)
+
+    def test_no_policy_passes_the_bound_of_its_class_and_the_best_splits_reach_it(self):
+        bounds = {}
+        for row in self.cells["all"]:
+            if row["r"] is None or row["holding"] is None:
+                self.assertIsNone(row["attention_loss_bound"])
+                continue
+            with self.subTest(policy=row["policy"], budget=row["budget"]):
+                self.assertGreaterEqual(row["attention_loss"], row["attention_loss_bound"] - 2e-6)
+                self.assertLessEqual(row["r"], row["r_bound"] + 1e-9)
+                self.assertLessEqual(row["r_oracle"], row["r_bound"] + 1e-9)
+                if row["policy"].endswith("+best_split"):
+                    self.assertAlmostEqual(row["attention_loss"], row["attention_loss_bound"], delta=2e-6)
+                    bounds[row["holding"], row["budget"]] = row["attention_loss"]
+        for budget in BUDGETS:
+            self.assertLess(bounds["append_only", budget], bounds["managed", budget])
 
     def test_shares_are_shares(self):
         for row in self.every_row():
@@ -64,7 +82,7 @@ class Sample(CommandTest):
                 self.assertLessEqual(row["kept_tokens"], row["budget_tokens"])
 
     def test_retention_rises_with_the_budget(self):
-        for policy in {row["policy"] for row in self.cells["all"]} - {"full"} - OWN_SIZES:
+        for policy in {row["policy"] for row in self.cells["all"] if row["role"] == "policy"} - OWN_SIZES:
             mine = [row for row in self.cells["all"] if row["policy"] == policy and row["r"] is not None]
             for small, large in zip(mine, mine[1:]):
                 self.assertGreater(large["r"], small["r"], policy)

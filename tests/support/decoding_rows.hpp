@@ -21,6 +21,28 @@ struct Decoding {
   float at(std::size_t step, std::size_t token) const { return attention[step * n_tokens() + token]; }
 };
 
+/// Weights in 1/1024, so that sums are exact in any order.
+inline Decoding rows(std::size_t prompt, std::size_t n_steps, const std::vector<std::vector<int>>& weights,
+                     bool again = false) {
+  Decoding made{.prompt = prompt, .n_steps = n_steps, .again = again};
+  made.attention.assign(n_steps * made.n_tokens(), 0.0F);
+  for (std::size_t s = 0; s < n_steps; ++s)
+    for (std::size_t j = 0; j <= made.first() + s; ++j)
+      made.attention[s * made.n_tokens() + j] = static_cast<float>(weights[s][j]) / 1024.0F;
+  return made;
+}
+
+/// Weights 0 .. levels - 1, half of them zero: few levels make many ties.
+inline Decoding random_rows(std::size_t prompt, std::size_t n_steps, int levels, std::uint32_t seed,
+                            bool again = false) {
+  std::mt19937 draw(seed);
+  std::vector<std::vector<int>> weights(n_steps);
+  for (std::size_t s = 0; s < n_steps; ++s)
+    for (std::size_t j = 0; j < prompt + s + (again ? 0 : 1); ++j)
+      weights[s].push_back(draw() % 2 == 0 ? 0 : static_cast<int>(draw() % static_cast<unsigned>(levels)));
+  return rows(prompt, n_steps, weights, again);
+}
+
 /// Softmax of lasting favourites, passing topics, recency and noise, in multiples of 2^-30: sums are exact in
 /// any order.
 inline Decoding lifelike_rows(std::size_t prompt, std::size_t n_steps, std::uint32_t seed,

@@ -128,8 +128,8 @@ TEST_CASE("Room left is measured to the best oracle over the same traces, and to
   CHECK_THAT(found[0].text, Contains("lie 4.0 points of attention loss."));
   CHECK_THAT(
       found[0].details[0],
-      Equals(
-          "10%: `a` 10.0%, oracle `x` 6.0% (5.0% to 7.0%), the best tokens chosen anew at each step 4.0%."));
+      Equals("10%: `a` 10.0%, oracle `x` 6.0% (5.0% to 7.0%), the best tokens chosen anew at each step "
+             "at its own split 4.0%."));
   study.traces = 2;
   study.mean("z", 0.01, {}, {}, "oracle");  // over other traces
   CHECK(room_left(study.evidence(), loss())[0].details == found[0].details);
@@ -144,7 +144,7 @@ TEST_CASE("Room left in R is measured to the best set of the size, whatever orac
   const Findings found = room_left(study.evidence(), metric("r"));
   REQUIRE(found.size() == 1);
   CHECK_THAT(found[0].text, Contains("the best set of the size lie 2.0 points of importance retained."));
-  CHECK(found[0].details[0] == "10%: `a` 90.0%, the best set of the size 92.0%.");
+  CHECK(found[0].details[0] == "10%: `a` 90.0%, the best set of the size at its own split 92.0%.");
 }
 
 TEST_CASE("A policy that beats every oracle splits the budget otherwise") {
@@ -152,8 +152,20 @@ TEST_CASE("A policy that beats every oracle splits the budget otherwise") {
   study.duel("a", 0.10, "b", 0.15, -0.07, -0.03, 6);
   study.mean("x", 0.12, {}, {}, "oracle");
   const Findings found = room_left(study.evidence(), loss());
-  CHECK_THAT(found[0].details[0], Contains("this policy splits otherwise."));
+  CHECK_THAT(found[0].details[0], Contains("splits the budget otherwise, or holds more."));
   CHECK(found[0].text == "No oracle does better than the best policy.");
+}
+
+TEST_CASE("Room left is measured to the bound over all splits where there is one") {
+  SmallStudy study;
+  study.duel("a", 0.10, "b", 0.15, -0.07, -0.03, 6);
+  study.mean("x", 0.12, {}, {}, "oracle");  // at its own split the best policy passes it
+  study.result("t1", "a", 10, 0.05, 0, 0.02);
+  study.result("t1", "a", 10, 0.05, 1, 0.04);
+  study.result("t2", "a", 10, 0.05, 0, 0.08);  // (0.03 + 0.08) / 2 = 5.5 %
+  const Findings found = room_left(study.evidence(), loss());
+  CHECK_THAT(found[0].text, Contains("that knows the future, at any split of the budget, lie 4.5 points"));
+  CHECK_THAT(found[0].details[0], Contains("the best schedule that holds no more, at any split 5.5%"));
 }
 
 TEST_CASE("Agreement of traces has three words for it") {

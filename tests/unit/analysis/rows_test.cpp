@@ -63,7 +63,25 @@ TEST_CASE("the row keys are the documented ones, in order") {
                                          "kept_context",
                                          "kept_question",
                                          "kept_template",
-                                         "instruction_before"});
+                                         "instruction_before",
+                                         "holding",
+                                         "r_bound",
+                                         "attention_loss_bound"});
+}
+
+TEST_CASE("what a cell says of all lanes together stands in its row of scope all") {
+  sim::Outcome outcome = worked_outcome();
+  outcome.cells[0].holding = policy::Holding::overshoot;
+  outcome.cells[0].r_bound = 0.9;
+  outcome.cells[0].attention_loss_bound = 0.125;
+  const Row all = rows_of(outcome, Scope::all)[0], layer = rows_of(outcome, Scope::layer)[0];
+  CHECK(all.r_bound == 0.9);
+  CHECK(all.attention_loss_bound == 0.125);
+  CHECK(!layer.r_bound);
+  CHECK(!layer.attention_loss_bound);
+  const Records records = records_of({all, layer});
+  for (const std::vector<Value>& row : records.rows)
+    CHECK(exact_field(row[records.column("holding")], "") == "overshoot");
 }
 
 TEST_CASE("a head row is its lane") {

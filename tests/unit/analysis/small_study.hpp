@@ -38,13 +38,14 @@ struct SmallStudy {
   }
   /// A row of the results, scope all; `best_set`: what the best set of the size has, of any metric.
   void result(const std::string& trace, const std::string& policy, double tokens, double best_set,
-              std::uint64_t seed = 0) {
+              std::uint64_t seed = 0, std::optional<double> bound = {}) {
     Row row;
     row.trace = trace;
     row.policy = row.params = policy;
     row.budget = budget;
     row.budget_tokens = tokens;
     row.attention_loss_oracle = row.r_oracle = best_set;
+    row.attention_loss_bound = row.r_bound = bound;
     row.seed = seed;
     results.rows.push_back(records_of({row}).rows.front());
   }

@@ -28,7 +28,7 @@ constexpr const char* kEveryField = R"json({
               "max_new_tokens": 9, "ignore_eos": true, "queries": "window:8", "attention": "full",
               "output_weights": true, "elem": "f32", "prefill_chunk": 64},
   "policies": [{"policy": "h2o", "params": "h2o()"}], "budgets": ["10%"], "seeds": [4, 9007199254740992],
-  "scopes": ["head"], "metrics": ["r"], "analyses": [{"kind": "hash", "table": "short", "bits": [8, 16]}],
+  "bounds": false, "scopes": ["head"], "metrics": ["r"], "analyses": [{"kind": "hash", "table": "short", "bits": [8, 16]}],
   "statistics": {"resamples": 500, "confidence": 0.9, "seed": 6}, "report": false})json";
 
 }  // namespace

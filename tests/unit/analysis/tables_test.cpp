@@ -377,7 +377,8 @@ TEST_CASE("table: policies that outgrow their budget while decoding are named, o
                            table_row("snapkv", "snapkv()+uniform()", "4", 4, 0.5, 0.5),
                            table_row("xkv", "xkv()+xkv()", "8", 8, 0.5, 0.5)};
   CHECK_THAT(written(Format::table, rows), !Catch::Contains("beside the budget"));
-  rows[1].appends = rows[2].appends = rows[3].appends = true;
+  rows[0].holding = policy::Holding::managed;
+  rows[1].holding = rows[2].holding = rows[3].holding = policy::Holding::append_only;
   CHECK_THAT(written(Format::table, rows),
              Catch::Contains("\nkeep every generated token beside the budget: xkv, snapkv\n"));
 }

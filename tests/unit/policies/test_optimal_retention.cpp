@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <bit>
 #include <catch2/catch.hpp>
 #include <functional>
 #include <numeric>
@@ -10,67 +9,15 @@
 #include "policies/parts/optimal_retention.hpp"
 #include "sim/base/error.hpp"
 #include "tests/support/decoding_rows.hpp"
+#include "tests/support/exhaustive_retention.hpp"
 #include "tests/support/textbook_retention.hpp"
 
 using namespace kvsim;
 using namespace kvsim::policy;
-using test::Decoding, test::lifelike_rows;
+using test::Decoding, test::lifelike_rows, test::random_rows, test::rows;
 using Positions = std::vector<Position>;
 
 namespace {
-
-/// Weights in 1/1024, so that sums are exact in any order.
-Decoding rows(std::size_t prompt, std::size_t n_steps, const std::vector<std::vector<int>>& weights,
-              bool again = false) {
-  Decoding made{.prompt = prompt, .n_steps = n_steps, .again = again};
-  made.attention.assign(n_steps * made.n_tokens(), 0.0F);
-  for (std::size_t s = 0; s < n_steps; ++s)
-    for (std::size_t j = 0; j <= made.first() + s; ++j)
-      made.attention[s * made.n_tokens() + j] = static_cast<float>(weights[s][j]) / 1024.0F;
-  return made;
-}
-
-/// Weights 0 .. levels - 1, half of them zero: few levels make many ties.
-Decoding random_rows(std::size_t prompt, std::size_t n_steps, int levels, std::uint32_t seed,
-                     bool again = false) {
-  std::mt19937 draw(seed);
-  std::vector<std::vector<int>> weights(n_steps);
-  for (std::size_t s = 0; s < n_steps; ++s)
-    for (std::size_t j = 0; j < prompt + s + (again ? 0 : 1); ++j)
-      weights[s].push_back(draw() % 2 == 0 ? 0 : static_cast<int>(draw() % static_cast<unsigned>(levels)));
-  return rows(prompt, n_steps, weights, again);
-}
-
-/// The most that can be retained, by trying every set of residents at every step.
-double exhaustive(const Decoding& run, std::size_t budget) {
-  using Set = std::uint32_t;
-  std::vector<double> best(std::size_t{1} << run.n_tokens(), 0.0), before;
-  for (std::size_t s = run.n_steps; s-- > 0;) {
-    // best[set]: most from step s on when `set` is what the step may choose from.
-    before.assign(best.size(), 0.0);
-    std::vector<double> attended(best.size(), -1.0);
-    const Set own = Set{1} << (run.first() + s);
-    const Set joins = run.first() + s < run.prompt ? 0 : own;
-    for (Set set = 0; set < (own << 1); ++set) {
-      if ((set & joins) != joins || static_cast<std::size_t>(std::popcount(set)) > budget) continue;
-      double mass = 0;
-      for (std::size_t j = 0; j <= run.first() + s; ++j)
-        if (((set | own) >> j & 1) != 0) mass += static_cast<double>(run.at(s, j));
-      attended[set] = mass + best[set];
-    }
-    for (Set choices = 0; choices < (own << 1); ++choices) {
-      if ((choices & joins) != 0) continue;
-      double most = -1;
-      for (Set rest = choices;; rest = (rest - 1) & choices) {
-        most = std::max(most, attended[rest | joins]);
-        if (rest == 0) break;
-      }
-      before[choices] = most;
-    }
-    best = before;
-  }
-  return run.n_steps == 0 ? 0.0 : best[(std::size_t{1} << run.prompt) - 1];
-}
 
 /// Plays the plan by the contract of an Eviction, one arrival at a time, and adds up what is attended.
 double replayed(const Decoding& run, std::size_t budget, const RetentionPlan& plan) {
@@ -107,8 +54,13 @@ struct Solved : RetentionPlan {
 };
 
 Solved optimum(const Decoding& run, std::size_t budget) {
-  const RetentionPlan plan = optimal_retention(MassAhead(run.view(), run.prompt), budget);
+  const MassAhead future(run.view(), run.prompt);
+  const RetentionPlan plan = OptimalRetention(future).plan(future, budget);
   return {plan, retained_attention(run.view(), plan)};
+}
+
+std::vector<double> losses_of(const Decoding& run) {
+  return OptimalRetention(MassAhead(run.view(), run.prompt)).losses();
 }
 
 Solved greedy(const Decoding& run, std::size_t budget, std::size_t horizon = kWholeFuture) {
@@ -224,7 +176,7 @@ TEST_CASE("the solver finds what trying every schedule finds") {
     const Decoding run = random_rows(prompt, n_steps, levels, seed, again);
     for (std::size_t budget = 1; budget <= 5; ++budget) {
       CAPTURE(seed, prompt, n_steps, budget, again);
-      const double most = exhaustive(run, budget);
+      const double most = test::most_retained(run, budget);
       const Solved best = optimum(run, budget);
       CHECK(best.retained == most);
       CHECK(replayed(run, budget, best) == most);
@@ -256,19 +208,18 @@ TEST_CASE("what the optimum loses, for all budgets at once") {
   // The first hand-worked run: of 6 0 1 / 0 0 5 1 / 0 7 0 0 1 one slot retains 3 and two retain 14. With
   // three step 1 attends two of 0, 1, 2 beside its own, and step 2 still has 1: nothing that anybody attends
   // is lost. It loses, by budget:
-  const std::vector<double> by_hand =
-      optimal_losses(MassAhead(rows(2, 3, {{6, 0, 1}, {0, 0, 5, 1}, {0, 7, 0, 0, 1}}).view(), 2));
+  const std::vector<double> by_hand = losses_of(rows(2, 3, {{6, 0, 1}, {0, 0, 5, 1}, {0, 7, 0, 0, 1}}));
   CHECK(by_hand == std::vector<double>{18 / 1024.0, 7 / 1024.0, 0, 0, 0});
 
   for (std::uint32_t seed = 0; seed < 200; ++seed) {
     const std::size_t prompt = 1 + seed % 6, n_steps = 1 + seed / 7 % 5;
     const Decoding run = random_rows(prompt, n_steps, seed % 2 == 0 ? 3 : 1000, seed, seed % 3 == 2);
     const double all = std::accumulate(run.attention.begin(), run.attention.end(), 0.0);
-    const std::vector<double> losses = optimal_losses(MassAhead(run.view(), prompt));
+    const std::vector<double> losses = losses_of(run);
     REQUIRE(losses.size() == run.n_tokens());
     for (std::size_t budget = 1; budget <= losses.size(); ++budget) {
       CAPTURE(seed, prompt, n_steps, budget);
-      CHECK(losses[budget - 1] == all - exhaustive(run, budget));
+      CHECK(losses[budget - 1] == all - test::most_retained(run, budget));
       if (budget >= 3)
         CHECK(losses[budget - 3] - losses[budget - 2] >= losses[budget - 2] - losses[budget - 1]);
     }
@@ -279,7 +230,7 @@ TEST_CASE("what the optimum loses with one slot more shrinks by less and less, o
   for (std::uint32_t seed = 0; seed < 8; ++seed) {
     const Decoding run = lifelike_rows(300, seed < 4 ? 40 : 120, seed, seed % 2 == 1);
     const double all = std::accumulate(run.attention.begin(), run.attention.end(), 0.0);
-    const std::vector<double> losses = optimal_losses(MassAhead(run.view(), run.prompt));
+    const std::vector<double> losses = losses_of(run);
     for (std::size_t b = 2; b < losses.size(); ++b)
       CHECK(losses[b - 2] - losses[b - 1] >= losses[b - 1] - losses[b] - 1e-10);
     for (const std::size_t budget : {1, 2, 17, 150, 299, 300, 301, 330}) {
