@@ -186,11 +186,11 @@ class PeopleTable {
         {"evidence held", [](const Row& row) { return row.evidence_held; }, false},
         {"peak loss", [](const Row& row) { return row.peak_loss; }, false},
         {"attention loss", [](const Row& row) { return row.attention_loss; }},
-        {"loss oracle, own split", [](const Row& row) { return row.attention_loss_oracle; }},
+        {"loss oracle own split", [](const Row& row) { return row.attention_loss_oracle; }},
         {"over oracle", [](const Row& row) { return row.excess_loss(); }},
         {"output error", [](const Row& row) { return row.output_error; }},
         {"r", [](const Row& row) { return row.r; }},
-        {"r oracle, own split", [](const Row& row) { return row.r_oracle; }},
+        {"r oracle own split", [](const Row& row) { return row.r_oracle; }},
         {"isr", [](const Row& row) { return row.isr; }}};
     return all;
   }
@@ -206,8 +206,8 @@ class PeopleTable {
     table_.add_column("kept tokens", Align::point);
     table_.add_column("kept size", Align::right);
     if (bounded_) {
-      table_.add_column("r bound, any split", Align::point);
-      table_.add_column("loss bound, any split", Align::point);
+      table_.add_column("r bound any split", Align::point);
+      table_.add_column("loss bound any split", Align::point);
       table_.add_column("of", Align::left);
     }
     if (!priced_) return;

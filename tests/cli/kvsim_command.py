@@ -22,7 +22,7 @@ KEYS = ["trace", "policy", "params", "budget", "budget_tokens", "cut", "scope", 
         "held_tokens", "evicted_tokens", "output_cosine", "projected_output_error", "projected_output_cosine",
         "peak_loss_weighted", "peak_loss_low", "peak_loss_by_head", "peak_loss_output", "kept_special", "kept_context",
         "kept_question", "kept_template", "instruction_before", "holding", "r_bound", "attention_loss_bound"]
-METRIC_KEYS = KEYS[9:23] + KEYS[27:40] + KEYS[41:]  # what a cell that did not run has not
+METRIC_KEYS = KEYS[9:23] + KEYS[27:40]  # what a cell that did not run has not
 TEXT_KEYS = {"trace", "policy", "params", "budget", "cut", "scope", "workload", "role", "holding"}
 
 

@@ -59,12 +59,12 @@ const char* const kKeys =
     "kept_tokens,kept_bytes,oracle_cosine,allotted_tokens,workload,seed,step,role,held_tokens,"
     "evicted_tokens,output_cosine,projected_output_error,projected_output_cosine,peak_loss_weighted,"
     "peak_loss_low,peak_loss_by_head,peak_loss_output,kept_special,kept_context,kept_question,"
-    "kept_template,instruction_before\n";
+    "kept_template,instruction_before,holding,r_bound,attention_loss_bound\n";
 
 }  // namespace
 
 TEST_CASE("csv: keys, exact numbers, quotes where commas are, nothing where undefined") {
-  const std::string tail = "7.5,18.5,,,,,,,,,,,,3\n";
+  const std::string tail = "7.5,18.5,,,,,,,,,,,,3,,,\n";
   CHECK(written(Format::csv, {sample_row()}) ==
         std::string(kKeys) +
             "run.h5,snapkv,\"snapkv(window=8,pool=max:7)+uniform()\",25%,6,question,all,,,0.75,,,,0.5625,"
@@ -105,8 +105,8 @@ TEST_CASE("json: one document of version, inputs and results") {
     "peak": "threshold=0.5"
   },
   "results": [
-    {"trace": "run.h5", "policy": "snapkv", "params": "snapkv(window=8,pool=max:7)+uniform()", "budget": "25%", "budget_tokens": 6, "cut": "question", "scope": "all", "layer": null, "head": null, "evidence_loss": 0.75, "evidence_held": null, "evidence_nowhere": null, "peak_loss": null, "r": 0.5625, "r_oracle": 0.6875, "isr": 0.3333333333333333, "attention_loss": 0.25, "attention_loss_oracle": 0.125, "output_error": 0.5, "kept_tokens": 5.5, "kept_bytes": 704, "oracle_cosine": 0.875, "allotted_tokens": 6, "workload": null, "seed": 7, "step": null, "role": "policy", "held_tokens": 7.5, "evicted_tokens": 18.5, "output_cosine": null, "projected_output_error": null, "projected_output_cosine": null, "peak_loss_weighted": null, "peak_loss_low": null, "peak_loss_by_head": null, "peak_loss_output": null, "kept_special": null, "kept_context": null, "kept_question": null, "kept_template": null, "instruction_before": 3},
-    {"trace": "run.h5", "policy": "snapkv", "params": "snapkv(window=8,pool=max:7)+uniform()", "budget": "25%", "budget_tokens": 6, "cut": "question", "scope": "head", "layer": 1, "head": 0, "evidence_loss": 0.75, "evidence_held": null, "evidence_nowhere": null, "peak_loss": null, "r": 0.5625, "r_oracle": 0.6875, "isr": null, "attention_loss": 0.25, "attention_loss_oracle": 0.125, "output_error": 0.5, "kept_tokens": 5.5, "kept_bytes": 704, "oracle_cosine": 0.875, "allotted_tokens": 6, "workload": null, "seed": 7, "step": null, "role": "policy", "held_tokens": 7.5, "evicted_tokens": 18.5, "output_cosine": null, "projected_output_error": null, "projected_output_cosine": null, "peak_loss_weighted": null, "peak_loss_low": null, "peak_loss_by_head": null, "peak_loss_output": null, "kept_special": null, "kept_context": null, "kept_question": null, "kept_template": null, "instruction_before": 3}
+    {"trace": "run.h5", "policy": "snapkv", "params": "snapkv(window=8,pool=max:7)+uniform()", "budget": "25%", "budget_tokens": 6, "cut": "question", "scope": "all", "layer": null, "head": null, "evidence_loss": 0.75, "evidence_held": null, "evidence_nowhere": null, "peak_loss": null, "r": 0.5625, "r_oracle": 0.6875, "isr": 0.3333333333333333, "attention_loss": 0.25, "attention_loss_oracle": 0.125, "output_error": 0.5, "kept_tokens": 5.5, "kept_bytes": 704, "oracle_cosine": 0.875, "allotted_tokens": 6, "workload": null, "seed": 7, "step": null, "role": "policy", "held_tokens": 7.5, "evicted_tokens": 18.5, "output_cosine": null, "projected_output_error": null, "projected_output_cosine": null, "peak_loss_weighted": null, "peak_loss_low": null, "peak_loss_by_head": null, "peak_loss_output": null, "kept_special": null, "kept_context": null, "kept_question": null, "kept_template": null, "instruction_before": 3, "holding": null, "r_bound": null, "attention_loss_bound": null},
+    {"trace": "run.h5", "policy": "snapkv", "params": "snapkv(window=8,pool=max:7)+uniform()", "budget": "25%", "budget_tokens": 6, "cut": "question", "scope": "head", "layer": 1, "head": 0, "evidence_loss": 0.75, "evidence_held": null, "evidence_nowhere": null, "peak_loss": null, "r": 0.5625, "r_oracle": 0.6875, "isr": null, "attention_loss": 0.25, "attention_loss_oracle": 0.125, "output_error": 0.5, "kept_tokens": 5.5, "kept_bytes": 704, "oracle_cosine": 0.875, "allotted_tokens": 6, "workload": null, "seed": 7, "step": null, "role": "policy", "held_tokens": 7.5, "evicted_tokens": 18.5, "output_cosine": null, "projected_output_error": null, "projected_output_cosine": null, "peak_loss_weighted": null, "peak_loss_low": null, "peak_loss_by_head": null, "peak_loss_output": null, "kept_special": null, "kept_context": null, "kept_question": null, "kept_template": null, "instruction_before": 3, "holding": null, "r_bound": null, "attention_loss_bound": null}
   ]
 }
 )doc");
@@ -157,13 +157,14 @@ TEST_CASE("md: a GitHub table with every column") {
         "workload | seed | step | role | held_tokens | evicted_tokens | output_cosine | "
         "projected_output_error | projected_output_cosine | peak_loss_weighted | peak_loss_low | "
         "peak_loss_by_head | peak_loss_output | kept_special | kept_context | kept_question | kept_template "
-        "| instruction_before |\n"
+        "| instruction_before | holding | r_bound | attention_loss_bound |\n"
         "| --- | --- | --- | --- | ---: | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: "
         "| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- | ---: | ---: | "
-        "---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n"
+        "---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- | ---: | ---: "
+        "|\n"
         "| a\\|b.h5 | snapkv | snapkv(window=8,pool=max:7)+uniform() | 25% | 6 | question | all | - | - | "
         "0.75 | - | - | - | - | 0.6875 | 0.3333333333333333 | 0.25 | 0.125 | 0.5 | 5.5 | 704 | 0.875 | 6 | - "
-        "| 7 | - | policy | 7.5 | 18.5 | - | - | - | - | - | - | - | - | - | - | - | 3 |\n\n" +
+        "| 7 | - | policy | 7.5 | 18.5 | - | - | - | - | - | - | - | - | - | - | - | 3 | - | - | - |\n\n" +
             std::string(kOpenLoopNote) + "\n");
 }
 
@@ -205,8 +206,10 @@ TEST_CASE("table: grouped by budget, constants above, best marked, undefined a d
   CHECK(written(Format::table, rows) ==
         R"doc(trace run.h5, cut prompt (all of the prompt is known to the policy)
 
-          attention    loss     over  output               r            kept     kept
-policy         loss  oracle   oracle   error       r  oracle     isr  tokens     size
+                       loss                                r
+                     oracle                           oracle
+          attention     own     over  output             own            kept     kept
+policy         loss   split   oracle   error       r   split     isr  tokens     size
 budget 10% (12 tokens per lane)
 full        0        0        0       0.5000  1       0.6875  0.3333     120  120 KiB
 snapkv *    0.2500   0.1250   0.1250  0.5000  0.5000  0.6875  0.3333      12    704 B
