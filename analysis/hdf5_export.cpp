@@ -79,11 +79,12 @@ NamedTable table_of(const std::vector<Inputs::TraceId>& traces) {
   NamedTable out{"traces",
                  {{{"trace", "", "trace file, as given"},
                    {"content_sha256", "", "hash of what it holds; empty: not known"},
-                   {"prompt", "tokens", "length of the prompt"},
-                   {"decode", "tokens", "decode steps"}},
+                   {"prompt", "tokens", "length of the prompt, up to the cut"},
+                   {"decode", "tokens", "behind it"},
+                   {"cut", "", "where the prompt ends; empty: nothing was replayed"}},
                   {}}};
   for (const Inputs::TraceId& trace : traces)
-    out.records.rows.push_back({trace.name, trace.content_sha256, trace.prompt, trace.decode});
+    out.records.rows.push_back({trace.name, trace.content_sha256, trace.prompt, trace.decode, trace.cut});
   return out;
 }
 

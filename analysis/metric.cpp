@@ -38,6 +38,12 @@ const std::vector<Metric>& metrics() {
   return all;
 }
 
+bool Metric::oracles_aim_at_it() const {
+  const std::string_view name = key;
+  return name == "attention_loss" || name == "oracle_cosine" || name.ends_with("output_error") ||
+         name.ends_with("output_cosine");
+}
+
 const Metric& metric(std::string_view key) {
   std::vector<std::string> known;
   for (const Metric& each : metrics()) {
@@ -45,6 +51,12 @@ const Metric& metric(std::string_view key) {
     known.emplace_back(each.key);
   }
   usage_error("unknown metric '" + std::string(key) + "'", "metrics", suggestion(key, known));
+}
+
+const std::vector<const Metric*>& leading_metrics() {
+  static const std::vector<const Metric*> all = {&metric("evidence_loss"), &metric("attention_loss"),
+                                                 &metric("r")};
+  return all;
 }
 
 }  // namespace kvsim::analysis

@@ -16,8 +16,9 @@ struct Metric {
   Better better;      ///< neither: a bound or a cost, by which policies are not compared
   bool percent;       ///< a share, shown as percent
 
-  /// Oracles know the attention of measured steps; R and ISR tell of the prompt's, and bound nothing there.
-  bool oracles_aim_at_it() const { return std::string_view(key) != "r" && std::string_view(key) != "isr"; }
+  /// Oracles keep what measured steps attend. The prompt's importance, and what is held or lost of single
+  /// tokens, evidence and peaks, is not what they aim at, and they bound nothing there.
+  bool oracles_aim_at_it() const;
 
   /// Whether `a` is strictly better than `b`; never for Better::neither.
   bool prefers(double a, double b) const {
@@ -29,5 +30,10 @@ struct Metric {
 const std::vector<Metric>& metrics();
 /// Throws Error(usage) with the nearest names.
 const Metric& metric(std::string_view key);
+
+/// Those that may lead tables and findings: what is lost of the evidence, which
+/// predicts answers, where it is marked; else attention loss; else, where no
+/// step was measured, importance retained.
+const std::vector<const Metric*>& leading_metrics();
 
 }  // namespace kvsim::analysis

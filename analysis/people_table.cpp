@@ -4,6 +4,7 @@
 #include <set>
 #include <tuple>
 
+#include "analysis/cuts.hpp"
 #include "analysis/numbers.hpp"
 #include "analysis/policy_labels.hpp"
 #include "analysis/tables.hpp"
@@ -151,8 +152,7 @@ class PeopleTable {
   /// Where the cut is, and what stands before the context and so is known to every policy.
   static std::string cut_text(const Row& row) {
     std::string out = row.cut;
-    if (row.cut == "prompt") out += " (all of the prompt is known to the policy)";
-    if (row.cut == "question") out += " (the question is not known to the policy)";
+    if (row.cut == "prompt" || row.cut == "question") out += " (" + cut_meaning(row.cut) + ")";
     if (row.cut != "prompt" && row.instruction_before.value_or(0) > 0)
       out += ", instruction of " + std::to_string(*row.instruction_before) + " tokens before the context";
     return out;

@@ -22,6 +22,7 @@ constexpr const char* kExamples = R"(Examples:
   kvsim plot matrix study --budget 20% --theme dark -o matrix.svg
   kvsim plot timeline kept.h5 --layer 0 --head 1 -o timeline.svg
   kvsim plot pareto rows.csv --format gp > pareto.gp
+  kvsim plot quality study --cut question -o unknown.svg
 )";
 
 struct Options {
@@ -73,7 +74,8 @@ void plot(const Options& options) {
   const std::string format = format_of(options);
   for (const std::string& file : options.files) refuse_to_overwrite_input(options.output, file);
   ResultOutput output(options.output, options.overwrite);
-  std::vector<analysis::Figure> figures = kind.build(figure_tables(kind, options.files), options.choice);
+  std::vector<analysis::Figure> figures =
+      analysis::figures_of(kind, figure_tables(kind, options.files), options.choice);
   if (figures.empty())
     usage_error(std::string("nothing to draw: ") + kind.name + " needs " + kind.needs, joined(options.files));
   analysis::Figure& figure = figures.front();
@@ -91,7 +93,10 @@ void add_plot_command(CLI::App& app) {
   analysis::FigureChoice& choice = options->choice;
   command->add_option("FIGURE", options->figure, "What to show: see the figures")->required();
   command->add_option("FILE", options->files, "Results: see below")->required();
-  command->add_option("--metric", choice.metric, "Column of the results (default: attention_loss)");
+  command->add_option("--metric", choice.metric,
+                      "Column of the results (default: evidence_loss where "
+                      "evidence is marked,\nelse attention_loss)");
+  command->add_option("--cut", choice.cut, "One of the results' cuts (default: the first)");
   command->add_option("--budget", choice.budget, "One of the results' budgets (default: the middle one)");
   command->add_option("--workload", choice.workload, "Traces of this kind of prompt only");
   command->add_option("--trace", choice.trace, "This trace only, where a figure is of single rows");

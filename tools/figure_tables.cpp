@@ -108,7 +108,7 @@ analysis::FigureTables figure_tables(const analysis::FigureKind& kind,
   }
   if (!names) shorten_traces(tables.results);
   const std::string name = kind.name;
-  const bool statistics = name == "quality" || name == "differences" || name == "ranks";
+  const bool statistics = name == "quality" || name == "cuts" || name == "differences" || name == "ranks";
   if (statistics && tables.find("means") == nullptr && !tables.results.rows.empty()) add_statistics(tables);
   return tables;
 }

@@ -1,5 +1,7 @@
 #include "tools/study_captures.hpp"
 
+#include <algorithm>
+
 #include "sim/base/error.hpp"
 #include "sim/base/read_file.hpp"
 #include "tools/replay_request.hpp"
@@ -25,6 +27,13 @@ void refuse_unused(const analysis::StudyWorkload& entry, const workload::Kind& k
   check("text", workload::kUsesText, !entry.text.empty());
 }
 
+bool asks_about_context(const workload::PromptItem& item) {
+  std::uint64_t end = 0;  // of the context; evidence is part of it
+  for (const workload::RoleSpan& span : item.spans)
+    if (span.role != workload::Role::question) end = std::max(end, span.end);
+  return end > 0 && end < item.prompt.size();
+}
+
 void make_entry(const analysis::StudyWorkload& entry, const capture::Tokenizer& tokenizer,
                 const std::string& place, StudyPrompts& out) {
   const workload::Kind& kind = workload::kind_named(entry.kind);
@@ -43,7 +52,7 @@ void make_entry(const analysis::StudyWorkload& entry, const capture::Tokenizer& 
       kind, options, [&](std::string_view text) { return tokenizer.encode(text).size(); },
       [&](const workload::PromptItem& item) {
         out.lines += json_line(item) + '\n';
-        out.prompts.push_back({item.id, item.id, {}, item.kind, item.tokens});
+        out.prompts.push_back({item.id, item.id, {}, item.kind, item.tokens, asks_about_context(item)});
       });
 }
 
@@ -64,7 +73,7 @@ StudyPrompts make_prompts(const analysis::StudyCapture& capture, const std::stri
     }
   }
   for (const analysis::StudyTraces& entry : capture.prompts)
-    out.prompts.push_back({entry.name, {}, entry.files, entry.workload});
+    out.prompts.push_back({.name = entry.name, .item = {}, .file = entry.files, .workload = entry.workload});
   return out;
 }
 

@@ -10,11 +10,12 @@ namespace kvsim::tools {
 
 /// A prompt that will become a trace.
 struct StudyPrompt {
-  std::string name;          ///< of the trace
-  std::string item;          ///< id in prompts.jsonl; empty: a file of the user's
-  std::string file;          ///< the user's
-  std::string workload;      ///< kind of prompt
-  std::uint64_t tokens = 0;  ///< 0: not counted yet
+  std::string name;            ///< of the trace
+  std::string item;            ///< id in prompts.jsonl; empty: a file of the user's
+  std::string file;            ///< the user's
+  std::string workload;        ///< kind of prompt
+  std::uint64_t tokens = 0;    ///< 0: not counted yet
+  bool knows_context = false;  ///< and a question behind it, as its trace will
 };
 
 struct StudyPrompts {

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <ostream>
+#include <set>
 
 #include "analysis/numbers.hpp"
 #include "sim/base/byte_text.hpp"
@@ -74,7 +75,11 @@ Measured measure(const StudyPlan& plan, const StudyTrace& trace, unsigned thread
   const auto source = trace::open_trace(sample.traces[0].path);
   sim::Request request = plan.request();
   request.threads = threads;
-  out.memory = sim::estimate_bytes(trace::Sequence(*source), request);
+  for (const analysis::StudiedTrace::Cut& cut : run.traces()[0].cuts) {
+    const trace::Sequence sequence(*source, 0, trace::parse_cut(cut.cut));
+    if (sequence.first_query() <= sequence.first_measured())
+      out.memory = std::max(out.memory, sim::estimate_bytes(sequence, request));
+  }
   return out;
 }
 
@@ -90,6 +95,8 @@ std::string about(double seconds) {
 void print_estimate(std::ostream& out, const StudyPlan& plan, unsigned threads, bool quiet) {
   std::size_t captures = 0, unreadable = 0;
   std::uint64_t longest = 0;
+  std::set<std::string> cuts;
+  std::size_t replays = 0;
   for (const StudyTrace& trace : plan.traces) {
     if (!trace.problem.empty()) {
       ++unreadable;
@@ -98,14 +105,16 @@ void print_estimate(std::ostream& out, const StudyPlan& plan, unsigned threads, 
     }
     captures += to_capture(trace) ? 1 : 0;
     longest = std::max(longest, trace.tokens);
+    replays += plan.config.seeds.size() * trace.cuts.size();
+    for (const trace::Cut& cut : trace.cuts) cuts.insert(cut.text());
   }
   const TaskCount tasks = count_tasks(plan);
   out << "traces   " << plan.traces.size() << " (to capture " << captures << ", unreadable " << unreadable
       << ")\n"
-      << "tasks    " << tasks.all << " (finished " << tasks.finished << ", seeds " << plan.config.seeds.size()
-      << ", analyses " << plan.analyses.size() << ")\n"
-      << "cells    " << plan.cells() * plan.config.seeds.size() * (plan.traces.size() - unreadable)
-      << " (policies " << plan.policies.size() << ", budgets " << plan.budgets.size() << ")\n";
+      << "tasks    " << tasks.all << " (finished " << tasks.finished << ", cuts " << cuts.size() << ", seeds "
+      << plan.config.seeds.size() << ", analyses " << plan.analyses.size() << ")\n"
+      << "cells    " << plan.cells() * replays << " (policies " << plan.policies.size() << ", budgets "
+      << plan.budgets.size() << ")\n";
   const StudyTrace* const trace = shortest(plan);
   if (trace == nullptr || missing_work(plan) == 0) {
     out << "time     nothing is left to run\n";

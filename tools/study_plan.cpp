@@ -14,6 +14,7 @@
 #include "sim/base/sha256.hpp"
 #include "sim/base/suggest.hpp"
 #include "traces/reader.hpp"
+#include "traces/sequence.hpp"
 
 namespace kvsim::tools {
 namespace {
@@ -109,6 +110,41 @@ void check_content(StudyTraces& entry, const std::string& found, const std::stri
   entry.sha256 = found;
 }
 
+/// Each once, in order.
+template <class T>
+void keep_first(std::vector<T>& items) {
+  std::vector<T> out;
+  for (T& item : items)
+    if (std::find(out.begin(), out.end(), item) == out.end()) out.push_back(std::move(item));
+  items = std::move(out);
+}
+
+/// Where to cut when the study does not say: without context there is no
+/// question to begin anywhere.
+std::vector<trace::Cut> own_cuts(bool knows_context) {
+  std::vector<trace::Cut> out{{}};
+  if (knows_context) out.push_back({trace::Cut::At::question});
+  return out;
+}
+
+bool knows_question(const trace::Source& source) {
+  try {
+    trace::Sequence(source, 0, {trace::Cut::At::question});
+    return true;
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::usage) throw;
+    return false;
+  }
+}
+
+std::vector<trace::Cut> asked_cuts_of(StudyConfig& config, const std::string& file) {
+  keep_first(config.cuts);
+  std::vector<trace::Cut> out;
+  for (std::size_t i = 0; i < config.cuts.size(); ++i)
+    out.push_back(at(entry_place(file, "cuts", i), [&] { return trace::parse_cut(config.cuts[i]); }));
+  return out;
+}
+
 void plan_traces(StudyPlan& plan, const std::string& file) {
   plan.config.traces = expanded(plan.config.traces, file, "traces");
   for (std::size_t i = 0; i < plan.config.traces.size(); ++i) {
@@ -120,6 +156,7 @@ void plan_traces(StudyPlan& plan, const std::string& file) {
     try {
       const auto source = trace::open_trace(entry.files);
       trace.tokens = source->header().n_tokens();
+      trace.cuts = plan.cuts.empty() ? own_cuts(knows_question(*source)) : plan.cuts;
       check_content(entry, source->content_sha256(), entry_place(file, "traces", i));
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::input) throw;
@@ -145,6 +182,7 @@ void plan_captures(StudyPlan& plan, const std::string& file) {
     trace.path = plan.folder + "/traces/" + prompt.name + ".h5";
     trace.workload = prompt.workload;
     trace.tokens = prompt.tokens + capture.max_new_tokens;
+    trace.cuts = plan.cuts.empty() ? own_cuts(prompt.knows_context) : plan.cuts;
     trace.prompt = i;
   }
 }
@@ -182,15 +220,6 @@ void plan_policies(StudyPlan& plan, const std::string& file) {
     }
   }
   plan.config.policies = std::move(effective);
-}
-
-/// Each once, in order.
-template <class T>
-void keep_first(std::vector<T>& items) {
-  std::vector<T> out;
-  for (T& item : items)
-    if (std::find(out.begin(), out.end(), item) == out.end()) out.push_back(std::move(item));
-  items = std::move(out);
 }
 
 void plan_cells(StudyPlan& plan, const std::string& file) {
@@ -279,6 +308,7 @@ StudyPlan plan_study(const std::string& file, const std::string& folder) {
   plan_cells(plan, file);
   plan_metrics(plan, file);
   plan_analyses(plan, file);
+  plan.cuts = asked_cuts_of(plan.config, file);
   plan_traces(plan, file);
   plan_captures(plan, file);
   if (plan.traces.empty())

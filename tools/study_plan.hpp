@@ -20,6 +20,7 @@ struct StudyTrace {
   std::optional<std::size_t> prompt{};  ///< the one to capture it from; none: it was there
   std::uint64_t tokens = 0;             ///< as far as known: for progress and estimates
   std::string problem{};                ///< why it cannot be read; empty: it can, or is not made yet
+  std::vector<trace::Cut> cuts{};       ///< to replay it at
 };
 
 struct PlannedAnalysis {
@@ -35,11 +36,13 @@ struct StudyPlan {
   std::vector<StudyTrace> traces;  ///< given ones, then captured ones
   std::vector<AskedPolicy> policies;
   std::vector<sim::Budget> budgets;
+  std::vector<trace::Cut> cuts;  ///< as asked; empty: each trace has its own
   std::vector<analysis::Scope> scopes;
   std::vector<PlannedAnalysis> analyses;
 
   /// Everything replay needs to know but seed, threads and tables.
   sim::Request request() const;
+  /// Of one replay.
   std::size_t cells() const { return policies.size() * budgets.size(); }
 };
 

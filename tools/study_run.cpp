@@ -50,6 +50,23 @@ void append(Records& all, Records more) {
   for (std::vector<analysis::Value>& row : more.rows) all.rows.push_back(std::move(row));
 }
 
+/// A sequence at a cut, or why it has none there.
+struct Cuttable {
+  std::optional<trace::Sequence> sequence{};
+  std::string problem{};
+};
+
+Cuttable sequence_at(const trace::Source& source, const trace::Cut& cut) {
+  Cuttable out;
+  try {
+    out.sequence.emplace(source, 0, cut);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::usage) throw;
+    out.problem = error.what();
+  }
+  return out;
+}
+
 }  // namespace
 
 bool to_capture(const StudyTrace& trace) {
@@ -60,10 +77,12 @@ bool to_capture(const StudyTrace& trace) {
 std::vector<StudyTask> tasks_of(const StudyPlan& plan, const StudyTrace& trace) {
   std::vector<StudyTask> out;
   if (!plan.policies.empty())
-    for (const std::uint64_t seed : plan.config.seeds)
-      out.push_back({trace.name + ".seed-" + std::to_string(seed), seed, nullptr});
+    for (const trace::Cut& cut : trace.cuts)
+      for (const std::uint64_t seed : plan.config.seeds)
+        out.push_back(
+            {trace.name + ".cut-" + cut.text() + ".seed-" + std::to_string(seed), seed, cut, nullptr});
   for (const PlannedAnalysis& analysis : plan.analyses)
-    out.push_back({task_name(trace, analysis), 0, &analysis});
+    out.push_back({task_name(trace, analysis), 0, {}, &analysis});
   return out;
 }
 
@@ -113,28 +132,47 @@ void StudyRun::capture(const StudyTrace& trace, Progress& progress) {
                  trace.path, threads_, progress);
 }
 
-StudyRun::Finding StudyRun::replay(const StudyTrace& trace, const trace::Sequence& sequence,
-                                   std::uint64_t seed, Progress& progress) const {
+StudyRun::Finding StudyRun::replay(const StudyTrace& trace, const trace::Source& source,
+                                   const StudyTask& task, Progress& progress) const {
+  const Cuttable there = sequence_at(source, task.cut);
+  Finding out{{analysis::records_of({}).columns, {}}, {}};
+  if (!there.sequence) {
+    out.skipped.push_back({trace.name, task.cut.text(), {}, {}, {}, {}, there.problem});
+    return out;
+  }
+  const trace::Sequence& sequence = *there.sequence;
   const sim::TableFiles tables(sequence);
   sim::Request request = plan_.request();
-  request.seed = seed;
+  request.seed = task.seed;
   request.threads = threads_;
   request.tables = &tables;
-  const std::uint64_t memory = sim::estimate_bytes(sequence, request);
+  std::uint64_t memory = 0;
+  try {
+    memory = sim::estimate_bytes(sequence, request);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::usage || sequence.first_query() <= sequence.first_measured()) throw;
+    out.skipped.push_back({trace.name, task.cut.text(), {}, {}, {}, {}, error.what()});  // a slim
+                                                                                         // trace
+    return out;
+  }
   if (memory_limit_ > 0 && memory > memory_limit_)
     usage_error("a replay of " + trace.name + " needs about " + bytes_text(memory) +
                     " of memory, the limit is " + bytes_text(memory_limit_),
                 "--memory-limit", "Fewer --threads or cells need less.");
   sim::Outcome outcome = sim::replay(sequence, request, progress);
   if (!trace.workload.empty()) outcome.workload = trace.workload;
-  Finding out;
   for (const analysis::Scope scope : plan_.scopes)
     append(out.rows, analysis::records_of(analysis::make_rows(trace.name, request, outcome, scope)));
   for (std::size_t i = 0; i < request.cells.size(); ++i) {
     const policy::Composition& composition = request.cells[i].composition;
     if (const std::string& reason = outcome.cells[i].skipped; !reason.empty())
-      out.skipped.push_back(
-          {trace.name, composition.name, composition.params, request.cells[i].budget.text, {}, reason});
+      out.skipped.push_back({trace.name,
+                             task.cut.text(),
+                             composition.name,
+                             composition.params,
+                             request.cells[i].budget.text,
+                             {},
+                             reason});
   }
   return out;
 }
@@ -147,7 +185,7 @@ StudyRun::Finding StudyRun::analyse(const StudyTrace& trace, const trace::Sequen
         {trace.name, sequence, analysis.settings, policy::builtin(), threads_, progress});
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::usage) throw;  // the trace lacks what it needs
-    out.skipped.push_back({trace.name, {}, {}, {}, analysis.table, error.what()});
+    out.skipped.push_back({trace.name, {}, {}, {}, {}, analysis.table, error.what()});
   }
   return out;
 }
@@ -176,13 +214,16 @@ void StudyRun::run_trace(const StudyTrace& trace, StudiedTrace& studied, Progres
   if (studied.workload.empty()) studied.workload = header.capture.workload;
   studied.prompt = sequence->prompt_length();
   studied.decode = sequence->decode_length();
+  for (const trace::Cut& cut : trace.cuts)
+    if (const auto at = sequence_at(*source, cut).sequence)
+      studied.cuts.push_back({cut.text(), at->prompt_length(), at->decode_length()});
   for (const StudyTask& task : tasks_of(plan_, trace)) {
     if (analysis::task_finished(plan_.folder, task.name)) continue;
     begin_part(work_of(plan_, trace, task), progress);
     Finding found;
     const auto work = [&] {
       found = task.analysis != nullptr ? analyse(trace, *sequence, *task.analysis, progress)
-                                       : replay(trace, *sequence, task.seed, progress);
+                                       : replay(trace, *source, task, progress);
     };
     if (!reading(work)) return;
     folder_.save(task.name, found.rows, found.skipped);

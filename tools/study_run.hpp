@@ -12,10 +12,12 @@
 
 namespace kvsim::tools {
 
-/// A piece of work that is kept once it is finished: a trace's replay with one seed, or one analysis of it.
+/// A piece of work that is kept once it is finished: a trace's replay at one
+/// cut with one seed, or one analysis of it.
 struct StudyTask {
   std::string name;                           ///< of its folder under tasks/
   std::uint64_t seed = 0;                     ///< of a replay
+  trace::Cut cut{};                           ///< of a replay
   const PlannedAnalysis* analysis = nullptr;  ///< null: a replay
 };
 
@@ -56,7 +58,7 @@ class StudyRun {
 
   void capture(const StudyTrace& trace, Progress& progress);
   void run_trace(const StudyTrace& trace, analysis::StudiedTrace& studied, Progress& progress);
-  Finding replay(const StudyTrace& trace, const trace::Sequence& sequence, std::uint64_t seed,
+  Finding replay(const StudyTrace& trace, const trace::Source& source, const StudyTask& task,
                  Progress& progress) const;
   Finding analyse(const StudyTrace& trace, const trace::Sequence& sequence, const PlannedAnalysis& analysis,
                   Progress& progress) const;

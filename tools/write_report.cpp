@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include "analysis/cuts.hpp"
 #include "analysis/figures/figure_kind.hpp"
 #include "analysis/report/report_page.hpp"
 #include "sim/base/error.hpp"
@@ -63,9 +64,21 @@ void add_figures(analysis::ReportContent& content, Drawings& drawings) {
   analysis::FigureTables tables;
   tables.results = std::move(content.study.results);
   tables.tables = std::move(content.study.tables);
-  for (const analysis::FigureKind& kind : analysis::figure_kinds())
-    for (analysis::Figure& figure : kind.build(tables, {}))
+  const auto add = [&](const analysis::FigureKind& kind, const analysis::FigureTables& from,
+                       const std::string& cut) {
+    for (analysis::Figure& figure : analysis::figures_of(kind, from, {.cut = cut}))
       content.figures.push_back(drawings.drawn(std::move(figure), kind.table));
+  };
+  const std::vector<std::string> cuts = analysis::cuts_of(tables.results);
+  for (const analysis::FigureKind& kind : analysis::figure_kinds())
+    if (kind.compares_cuts) add(kind, tables, "");
+  for (const std::string& cut : cuts) {
+    const analysis::FigureTables part = analysis::tables_at(tables, cut);
+    for (const analysis::FigureKind& kind : analysis::figure_kinds())
+      if (!kind.compares_cuts && *kind.table == '\0') add(kind, part, cuts.size() > 1 ? cut : "");
+  }
+  for (const analysis::FigureKind& kind : analysis::figure_kinds())
+    if (*kind.table != '\0') add(kind, tables, "");
   content.undrawn = drawings.missing();
   content.study.results = std::move(tables.results);
   content.study.tables = std::move(tables.tables);

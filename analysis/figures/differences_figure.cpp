@@ -71,7 +71,7 @@ std::vector<Figure> build(const FigureTables& tables, const FigureChoice& choice
   const Records *table = tables.find("differences"), *means = tables.find("means");
   if (table == nullptr || means == nullptr || tables.results.rows.empty()) return {};
   const ResultsView results(tables.results);
-  const Metric& metric = one_metric(choice);
+  const Metric& metric = one_metric(tables, choice);
   FigureChoice made = choice;
   made.metric = metric.key;
   made.budget = results.one_budget(results.rows("all", choice), choice);

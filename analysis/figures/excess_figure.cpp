@@ -52,7 +52,7 @@ std::vector<Figure> build(const FigureTables& tables, const FigureChoice& choice
   made.metric.clear();
   const std::vector<std::size_t> at_it = view.rows_at(made.budget, all);
   Figure figure;
-  const NamedPolicies named(view, metrics().front(), choice);
+  const NamedPolicies named(view, leading_metric(tables), choice);
   for (const std::string& label : named.labels()) {
     if (figure.panels.size() == kMostPanels) break;
     std::vector<std::size_t> rows;
@@ -69,8 +69,8 @@ std::vector<Figure> build(const FigureTables& tables, const FigureChoice& choice
       "Bright cells are heads where a better choice of tokens would have helped; dark ones lose "
       "little that could have been kept. All panels share their colours.";
   if (choice.policies.empty() && named.others() > 0)
-    figure.remark = "Shown: " + std::to_string(figure.panels.size()) +
-                    " of the policies, by their attention loss over all budgets; others by --policy.";
+    figure.remark = "Shown: " + std::to_string(figure.panels.size()) + " of the policies, by " +
+                    std::string(leading_metric(tables).label) + " over all budgets; others by --policy.";
   figure.command = plot_command("excess", tables, made);
   figure.data =
       figure_data(figure, {.panel = "policy", .x = "head", .y = "layer", .value = "excess_attention_loss"});

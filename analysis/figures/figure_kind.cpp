@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "analysis/cuts.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/suggest.hpp"
 
@@ -139,6 +140,29 @@ const FigureKind& figure_kind(std::string_view name) {
   usage_error("unknown figure '" + std::string(name) + "'", "", suggestion(name, known));
 }
 
+FigureTables tables_at(const FigureTables& tables, const std::string& cut) {
+  FigureTables out{at_cut(tables.results, cut), {}, tables.decisions, tables.source};
+  for (const auto& [name, table] : tables.tables) out.tables.emplace(name, at_cut(table, cut));
+  return out;
+}
+
+std::vector<Figure> figures_of(const FigureKind& kind, const FigureTables& tables,
+                               const FigureChoice& choice) {
+  const std::vector<std::string> cuts = cuts_of(tables.results);
+  if (!choice.cut.empty()) known_name(choice.cut, cuts, "--cut");
+  if (kind.compares_cuts || *kind.table != '\0' || cuts.empty()) return kind.build(tables, choice);
+  FigureChoice made = choice;
+  if (cuts.size() > 1 && made.cut.empty()) made.cut = cuts.front();
+  const std::string& cut = made.cut.empty() ? cuts.front() : made.cut;
+  std::vector<Figure> figures =
+      cuts.size() > 1 ? kind.build(tables_at(tables, cut), made) : kind.build(tables, made);
+  for (Figure& figure : figures) {
+    if (!cut.empty()) figure.title += "; " + cut_title(cut);
+    if (!cut.empty() && cut != "prompt") figure.name += "-cut-" + cut;
+  }
+  return figures;
+}
+
 Records figure_data(const Figure& figure, const DataKeys& keys) {
   Table table(keys);
   for (const Panel& panel : figure.panels)
@@ -152,6 +176,7 @@ std::string plot_command(const std::string& name, const FigureTables& tables, co
     if (!value.empty()) out += std::string(" --") + option + ' ' + shell_word(value);
   };
   add("metric", choice.metric);
+  add("cut", choice.cut);
   add("budget", choice.budget);
   add("workload", choice.workload);
   add("trace", choice.trace);

@@ -26,7 +26,7 @@ struct FigureTables {
 
 /// What to show, where there is a choice; empty: the figure's own rule, which its remark tells.
 struct FigureChoice {
-  std::string metric{}, budget{}, trace{}, workload{};
+  std::string metric{}, cut{}, budget{}, trace{}, workload{};
   std::vector<std::string> policies{};
   std::optional<std::uint32_t> layer{}, head{};
 
@@ -43,12 +43,22 @@ struct FigureKind {
   std::vector<Figure> (*build)(const FigureTables& tables, const FigureChoice& choice) = nullptr;
   /// The analysis whose table it shows, where that is not results; `kvsim analyze` makes it.
   const char* table = "";
+  bool compares_cuts = false;  ///< `build` takes results of every cut; of one cut otherwise
 };
 
 /// In the order of a report.
 const std::vector<FigureKind>& figure_kinds();
 /// Throws Error(usage) with the nearest names.
 const FigureKind& figure_kind(std::string_view name);
+
+/// The figures of a kind. Results of several cuts show one each, the chosen or
+/// the first, which titles name; the names of other cuts than `prompt` end with
+/// theirs.
+std::vector<Figure> figures_of(const FigureKind& kind, const FigureTables& tables,
+                               const FigureChoice& choice);
+
+/// The tables of one cut.
+FigureTables tables_at(const FigureTables& tables, const std::string& cut);
 
 // For builders.
 

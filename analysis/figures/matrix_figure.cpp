@@ -54,7 +54,7 @@ std::vector<Figure> build(const FigureTables& tables, const FigureChoice& choice
   const std::vector<std::size_t> all = view.rows("all", choice);
   if (all.empty()) return {};
   for (const std::string& label : choice.policies) view.policy(label);
-  const Metric& metric = one_metric(choice);
+  const Metric& metric = one_metric(tables, choice);
   FigureChoice made = choice;
   made.metric = metric.key;
   made.budget = view.one_budget(all, choice);

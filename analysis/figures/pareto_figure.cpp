@@ -45,12 +45,12 @@ std::vector<Figure> build(const FigureTables& tables, const FigureChoice& choice
   if (tables.results.rows.empty()) return {};
   const ResultsView view(tables.results);
   const std::vector<std::size_t> rows = view.rows("all", choice);
-  const Metric& metric = one_metric(choice);
+  const Metric& metric = one_metric(tables, choice);
   if (rows.empty() || metric.better == Better::neither) return {};
   const std::vector<Spot> spots = spots_of(view, rows, metric);
   if (spots.empty()) return {};
   const std::vector<Spot> front = front_of(spots, metric);
-  const NamedPolicies known(view, metrics().front(), choice);
+  const NamedPolicies known(view, leading_metric(tables), choice);
 
   Chart chart{.y = metric_axis(metric)};
   chart.x.label = "keys and values held after the prompt (KiB, mean over traces)";

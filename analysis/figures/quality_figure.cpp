@@ -1,8 +1,11 @@
-// Quality against budget: a curve per policy between the full cache and an oracle, one figure per metric.
+// Quality against budget: a curve per policy between the full cache and an
+// oracle, one figure per metric; and the leading metric at all cuts side by
+// side.
 #include <algorithm>
 #include <cmath>
 #include <map>
 
+#include "analysis/cuts.hpp"
 #include "analysis/figures/figure_text.hpp"
 #include "analysis/figures/results_view.hpp"
 #include "analysis/figures/trace_means.hpp"
@@ -37,33 +40,46 @@ class Curves {
         choice_(choice),
         metric_(metric),
         named_(view_, metric, choice),
-        known_colours_(view_, metrics().front(), choice) {
+        known_colours_(view_, leading_metric(tables), choice) {
     for (const std::size_t row : means_.rows(metric.key, choice)) add(row);
     add_best_set();
   }
 
-  std::optional<Figure> figure(const FigureTables& tables, FigureChoice choice) {
-    if (curves_.empty()) return {};
+  /// Without series if there is nothing to draw.
+  Chart chart() {
     Chart chart{.x = view_.budget_axis(), .y = metric_axis(metric_)};
-    append(chart);
-    if (chart.series.empty()) return {};
+    if (!curves_.empty()) append(chart);
+    return chart;
+  }
+
+  std::optional<Figure> figure(const FigureTables& tables, FigureChoice choice) {
+    Chart made = chart();
+    if (made.series.empty()) return {};
     choice.metric = metric_.key;
     Figure figure;
     figure.name = "quality-" + std::string(metric_.key);
     std::replace(figure.name.begin(), figure.name.end(), '_', '-');
-    figure.title = capitalised(metric_.label) + " against budget, " + traces_text(traces_, choice.workload);
-    figure.reading = of_metric(metric_) + " A curve is a policy" +
-                     (interval_ ? ", its band the interval of its mean over traces" : "") +
-                     (bounds_ ? "; " + dashed() : ".");
+    figure.title = title(choice);
+    figure.reading = reading();
     figure.remark = named_.remark();
     if (view_.budgets().size() == 1)
       figure.remark += (figure.remark.empty() ? "" : " ") +
                        std::string("One budget, so points and no lines: give several, as 10%,25%,50%.");
     figure.command = plot_command("quality", tables, choice);
-    figure.panels.push_back({"", std::move(chart)});
+    figure.panels.push_back({"", std::move(made)});
     figure.data = figure_data(figure, {.series = "policy", .x = "budget", .y = metric_.key});
     return figure;
   }
+
+  std::string title(const FigureChoice& choice) const {
+    return capitalised(metric_.label) + " against budget, " + traces_text(traces_, choice.workload);
+  }
+  std::string reading() const {
+    return of_metric(metric_) + " A curve is a policy" +
+           (interval_ ? ", its band the interval of its mean over traces" : "") +
+           (bounds_ ? "; " + dashed() : ".");
+  }
+  const NamedPolicies& named() const { return named_; }
 
  private:
   /// What the neutral lines are.
@@ -211,7 +227,83 @@ std::vector<Figure> build(const FigureTables& tables, const FigureChoice& asked)
   return out;
 }
 
+/// Names and colours for all cuts: those that each cut would name, in turns.
+std::vector<std::string> names_of_all(const std::vector<FigureTables>& parts, const Metric& metric,
+                                      const FigureChoice& choice) {
+  constexpr std::size_t kMost = 8;
+  std::vector<std::vector<std::string>> wanted;
+  for (const FigureTables& part : parts)
+    wanted.push_back(NamedPolicies(ResultsView(part.results), metric, choice).labels());
+  std::vector<std::string> out;
+  for (std::size_t place = 0; place < kMost; ++place)
+    for (const std::vector<std::string>& labels : wanted)
+      if (place < labels.size() && out.size() < kMost &&
+          std::find(out.begin(), out.end(), labels[place]) == out.end())
+        out.push_back(labels[place]);
+  return out;
+}
+
+std::vector<Figure> build_cuts(const FigureTables& tables, const FigureChoice& asked) {
+  const std::vector<std::string> cuts = cuts_of(tables.results);
+  if (cuts.size() < 2 || tables.find("means") == nullptr) return {};
+  const Metric& metric = one_metric(tables, asked);
+  std::vector<FigureTables> parts;
+  for (const std::string& cut : cuts) parts.push_back(tables_at(tables, cut));
+  FigureChoice choice = asked;
+  choice.trace.clear();  // means are over traces
+  choice.cut.clear();
+  FigureChoice named = choice;
+  named.policies = names_of_all(parts, metric, choice);
+  Figure figure;
+  double low = 0, high = 0;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (parts[i].find("means") == nullptr) continue;
+    const ResultsView view(parts[i].results);
+    Curves curves(view, parts[i], named, metric);
+    Chart chart = curves.chart();
+    if (chart.series.empty()) continue;
+    for (const Series& series : chart.series) {
+      for (const Point& point : series.points) {
+        low = std::min(low, point.low.value_or(point.y));
+        high = std::max(high, point.high.value_or(point.y));
+      }
+    }
+    if (figure.panels.empty()) {
+      figure.title = curves.title(choice);
+      figure.reading = curves.reading();
+      figure.remark = curves.named().remark();
+    }
+    figure.panels.push_back({cut_title(cuts[i]), std::move(chart)});
+  }
+  if (figure.panels.size() < 2) return {};
+  for (Panel& panel : figure.panels) {
+    Axis& y = std::get<Chart>(panel.content).y;
+    y.low = low;
+    y.high = high;
+  }
+  choice.metric = metric.key;
+  figure.name = "cuts";
+  figure.title += ", at every cut";
+  figure.reading +=
+      " A policy whose curve stands higher in one panel than in "
+      "the other depends on the question.";
+  figure.command = plot_command("cuts", tables, choice);
+  figure.columns = 2;
+  figure.data = figure_data(figure, {.panel = "cut", .series = "policy", .x = "budget", .y = metric.key});
+  return {std::move(figure)};
+}
+
 }  // namespace
+
+FigureKind cuts_figure() {
+  return {"cuts",
+          "a metric against budget at every cut, side by side",
+          "results of scope all at two cuts or more (kvsim replay --cut "
+          "prompt,question)",
+          build_cuts,
+          "",
+          true};
+}
 
 FigureKind quality_figure() {
   return {"quality", "a metric against budget, a curve per policy, between the full cache and an oracle",

@@ -160,8 +160,22 @@ std::vector<std::optional<double>> ResultsView::means(const std::vector<std::siz
   return out;
 }
 
-const Metric& one_metric(const FigureChoice& choice) {
-  return choice.metric.empty() ? metrics().front() : metric(choice.metric);
+const Metric& leading_metric(const FigureTables& tables) {
+  const Records* means = tables.find("means");
+  for (const Metric* each : leading_metrics()) {
+    if (means != nullptr) {
+      if (!rows_where(*means, {{"metric", each->key}}).empty()) return *each;
+    } else if (!tables.results.rows.empty()) {
+      const TableColumn value(tables.results, each->key);
+      for (std::size_t row = 0; row < tables.results.rows.size(); ++row)
+        if (value.number(row)) return *each;
+    }
+  }
+  return metric("attention_loss");
+}
+
+const Metric& one_metric(const FigureTables& tables, const FigureChoice& choice) {
+  return choice.metric.empty() ? leading_metric(tables) : metric(choice.metric);
 }
 
 Axis metric_axis(const Metric& metric) {

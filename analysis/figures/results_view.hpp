@@ -72,8 +72,11 @@ class ResultsView {
   bool shares_ = true;
 };
 
-/// The metric chosen, else the first.
-const Metric& one_metric(const FigureChoice& choice);
+/// The first of leading_metrics() that the means have, or without means the
+/// results; attention loss if none.
+const Metric& leading_metric(const FigureTables& tables);
+/// The metric chosen, else the one that leads.
+const Metric& one_metric(const FigureTables& tables, const FigureChoice& choice);
 /// "attention loss (%)" or with its unit.
 Axis metric_axis(const Metric& metric);
 /// The workload chosen, or "all".

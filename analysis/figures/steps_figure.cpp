@@ -1,4 +1,5 @@
-// Retained mass over decode steps: how much of each step's attention falls on what is still held.
+// Retained mass over measured steps: how much of each step's attention falls on
+// what is still held.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -19,15 +20,14 @@ std::vector<Point> points_of(const Steps& steps) {
   return out;
 }
 
-/// The last step every trace has: a mean over fewer of them would be another one.
-double common_steps(const ResultsView& view, const std::vector<std::size_t>& rows) {
-  std::map<std::string, double> last;
-  for (const std::size_t row : rows) {
-    double& most = last[view.trace.text(row)];
-    most = std::max(most, view.step.number(row).value_or(0));
-  }
-  double common = last.empty() ? 0 : last.begin()->second;
-  for (const auto& [trace, most] : last) common = std::min(common, most);
+/// The steps every trace has: a mean over fewer of them would be another one.
+std::set<double> common_steps(const ResultsView& view, const std::vector<std::size_t>& rows) {
+  std::map<std::string, std::set<double>> steps;
+  for (const std::size_t row : rows)
+    if (const auto step = view.step.number(row)) steps[view.trace.text(row)].insert(*step);
+  std::set<double> common = steps.empty() ? std::set<double>{} : steps.begin()->second;
+  for (const auto& [trace, has] : steps)
+    std::erase_if(common, [&](double step) { return !has.contains(step); });
   return common;
 }
 
@@ -36,13 +36,14 @@ class Curves {
   Curves(const ResultsView& view, const std::vector<std::size_t>& rows, const NamedPolicies& named)
       : named_(named) {
     const TableColumn loss = view.metric("attention_loss"), oracle = view.metric("attention_loss_oracle");
-    const double common = common_steps(view, rows);
+    const std::set<double> common = common_steps(view, rows);
     for (const std::size_t row : rows) {
       traces_.insert(view.trace.text(row));
       const auto step = view.step.number(row), lost = loss.number(row), best = oracle.number(row);
-      cut_ = cut_ || step.value_or(0) > common;
+      const bool shared = step && common.contains(*step);
+      left_out_ = left_out_ || (step && !shared);
       const ResultsView::Policy& policy = view.policies()[view.policy_of(row)];
-      if (!step || !lost || *step > common || policy.role != "policy") continue;
+      if (!shared || !lost || policy.role != "policy") continue;
       curves_[policy.label][*step].add(1 - *lost);
       if (best) oracles_[policy.label][*step].add(1 - *best);
     }
@@ -50,7 +51,7 @@ class Curves {
 
   Chart chart() const {
     Chart chart;
-    chart.x = {.label = "decode step", .whole = true};
+    chart.x = {.label = "measured step", .whole = true};
     chart.y = {.label = "retained mass (1 - attention loss)", .percent = true};
     for (const std::string& label : named_.labels()) {
       const auto found = curves_.find(label);
@@ -68,7 +69,7 @@ class Curves {
     return chart;
   }
   std::size_t traces() const { return traces_.size(); }
-  bool cut() const { return cut_; }
+  bool left_out() const { return left_out_; }
   bool empty() const { return curves_.empty(); }
 
  private:
@@ -85,7 +86,7 @@ class Curves {
   const NamedPolicies& named_;
   std::map<std::string, Steps> curves_, oracles_;
   std::set<std::string> traces_;
-  bool cut_ = false;
+  bool left_out_ = false;
 };
 
 std::vector<Figure> build(const FigureTables& tables, const FigureChoice& choice) {
@@ -96,18 +97,21 @@ std::vector<Figure> build(const FigureTables& tables, const FigureChoice& choice
   FigureChoice made = choice;
   made.metric.clear();
   made.budget = view.one_budget(all, choice);
-  const NamedPolicies named(view, metrics().front(), choice);
+  const NamedPolicies named(view, leading_metric(tables), choice);
   const Curves curves(view, view.rows_at(made.budget, all), named);
   if (curves.empty()) return {};
   Figure figure;
   figure.name = "steps";
-  figure.title = "Attention retained over decode steps, " + at_budget(made.budget) + ", " +
+  figure.title = "Attention retained over measured steps, " + at_budget(made.budget) + ", " +
                  traces_text(curves.traces(), choice.workload);
   figure.reading =
-      "The share of each step's attention that falls on tokens still held. Replay is open loop: a real "
-      "run would have left the recorded one where this is low, and a falling curve says from when on.";
+      "The share of each step's attention that falls on tokens "
+      "still held. Replay is open loop: a real "
+      "run would have left the recorded one where this is low, "
+      "and a falling curve says from when on. Step 0 is the last "
+      "prompt token, asked once more.";
   figure.remark = named.remark();
-  if (curves.cut())
+  if (curves.left_out())
     figure.remark +=
         (figure.remark.empty() ? "" : " ") + std::string("Steps that only some traces have are left out.");
   figure.command = plot_command("steps", tables, made);
@@ -119,7 +123,7 @@ std::vector<Figure> build(const FigureTables& tables, const FigureChoice& choice
 }  // namespace
 
 FigureKind steps_figure() {
-  return {"steps", "attention retained over decode steps, by policy",
+  return {"steps", "attention retained over measured steps, by policy",
           "results of scope step (kvsim replay --per step)", build};
 }
 

@@ -25,7 +25,7 @@ std::vector<const sim::Decisions::Cell*> cells_of(const sim::Decisions& decision
 /// Neighbours that come and go together are one bar.
 Timeline timeline_of(const std::vector<sim::Residency>& stays, std::uint64_t prompt) {
   Timeline timeline;
-  timeline.x = {.label = "decode step", .whole = true};
+  timeline.x = {.label = "measured step", .whole = true};
   timeline.y.label = "position";
   timeline.colours = {"prompt", "generated"};
   std::int64_t next = -1;

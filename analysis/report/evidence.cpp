@@ -70,11 +70,13 @@ PairedDifference PairedDifference::reversed() const {
           negative(high), negative(low), worse,  equal,  better};
 }
 
-Evidence::Evidence(const Records& means, const Records& differences, const Records& ranks,
-                   const Records& results) {
+Evidence::Evidence(const std::string& cut, const Records& means, const Records& differences,
+                   const Records& ranks, const Records& results)
+    : cut_(cut) {
   Fields of_mean(means, "means"), of_difference(differences, "differences"), of_rank(ranks, "ranks");
   for (const std::vector<Value>& row : means.rows) {
     of_mean.go_to(row);
+    if (of_mean.name("cut") != cut_) continue;
     const Question question = of_mean.question();
     add_once(budgets_, question.budget);
     if (question.workload != kAllWorkloads) add_once(workloads_, question.workload);
@@ -86,6 +88,7 @@ Evidence::Evidence(const Records& means, const Records& differences, const Recor
   for (const std::vector<Value>& row : differences.rows) {
     const Fields& of = of_difference;
     of_difference.go_to(row);
+    if (of.name("cut") != cut_) continue;
     PairedDifference found{of.name("policy"),        of.name("params"),         of.name("other"),
                            of.name("other_params"),  of.count("traces"),        of.real("difference"),
                            of.number_or_none("low"), of.number_or_none("high"), of.count("better"),
@@ -96,6 +99,7 @@ Evidence::Evidence(const Records& means, const Records& differences, const Recor
   for (const std::vector<Value>& row : ranks.rows) {
     const Fields& of = of_rank;
     of_rank.go_to(row);
+    if (of.name("cut") != cut_) continue;
     ranks_[of.question()].push_back({of.name("policy"), of.name("params"), of.count("traces"),
                                      of.real("rank"), of.number_or_none("rank_low"),
                                      of.number_or_none("rank_high"), of.number_or_none("concordance")});
@@ -123,11 +127,9 @@ std::optional<PairedDifference> Evidence::difference(const Question& question, c
 }
 
 const Metric* Evidence::leading_metric() const {
-  for (const Metric& metric : metrics()) {
-    if (metric.better == Better::neither) continue;
+  for (const Metric* metric : leading_metrics())
     for (const std::string& budget : budgets_)
-      if (!means({metric.key, kAllWorkloads, budget}).empty()) return &metric;
-  }
+      if (!means({metric->key, kAllWorkloads, budget}).empty()) return metric;
   return nullptr;
 }
 
@@ -147,7 +149,7 @@ void Evidence::add_results(const Records& results) {
   std::map<std::string, RunningMean> sizes;
   for (const std::vector<Value>& row : results.rows) {
     of.go_to(row);
-    if (of.name("scope") != "all") continue;
+    if (of.name("scope") != "all" || of.name("cut") != cut_) continue;
     const std::string budget = of.name("budget");
     if (const auto tokens = of.number_or_none("budget_tokens")) sizes[budget].add(*tokens);
     for (const char* metric : {"attention_loss", "r"})

@@ -1,6 +1,7 @@
 #pragma once
-/// The statistics of a study as findings ask for them: by metric, workload and budget, from the tables
-/// `means`, `differences` and `ranks` and the results they were made of (columns: analysis/METRICS.md).
+/// The statistics of a study at one cut as findings ask for them: by metric, workload and budget, from the
+/// tables `means`, `differences` and `ranks` and the results they were made of (columns:
+/// analysis/METRICS.md).
 #include <compare>
 #include <cstdint>
 #include <map>
@@ -53,7 +54,10 @@ struct PolicyRank {
 class Evidence {
  public:
   /// Tables may be without rows. Throws Error(input) when one has rows and lacks a column it must have.
-  Evidence(const Records& means, const Records& differences, const Records& ranks, const Records& results);
+  Evidence(const std::string& cut, const Records& means, const Records& differences, const Records& ranks,
+           const Records& results);
+
+  const std::string& cut() const { return cut_; }
 
   /// Of every role, in the table's order; empty: nothing is known.
   const std::vector<PolicyMean>& means(const Question& question) const;
@@ -74,12 +78,13 @@ class Evidence {
   /// Of any metric: budgets by size, workloads in the table's order and without kAllWorkloads.
   const std::vector<std::string>& budgets() const { return budgets_; }
   const std::vector<std::string>& workloads() const { return workloads_; }
-  /// The most telling metric that has a mean over all traces and by which policies are compared; null: none.
+  /// The first of leading_metrics() that has a mean over all traces; null: none.
   const Metric* leading_metric() const;
 
  private:
   void add_results(const Records& results);
 
+  std::string cut_;
   std::map<Question, std::vector<PolicyMean>> means_;
   std::map<Question, std::vector<PolicyRank>> ranks_;
   std::map<Question, std::map<std::pair<std::string, std::string>, PairedDifference>> differences_;

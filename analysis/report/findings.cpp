@@ -1,7 +1,11 @@
 #include "analysis/report/findings.hpp"
 
+#include <algorithm>
 #include <iterator>
 #include <utility>
+
+#include "analysis/cuts.hpp"
+#include "analysis/figures/figure_text.hpp"
 
 namespace kvsim::analysis {
 namespace {
@@ -10,25 +14,71 @@ void append(Findings& all, Findings more) {
   all.insert(all.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
 }
 
+const Metric& attention_loss() {
+  return metric("attention_loss");
+}
+
+bool is_evidence(const Metric& metric) {
+  return std::string_view(metric.key) == "evidence_loss";
+}
+
+/// In the order of the rules: a finding that every cut has is one, others name the cut.
+Findings told_once(const std::vector<Findings>& by_cut, const std::vector<Evidence>& cuts) {
+  Findings out;
+  const auto same = [](const Finding& a) {
+    return [&a](const Finding& b) { return a.text == b.text && a.details == b.details; };
+  };
+  std::size_t longest = 0;
+  for (const Findings& findings : by_cut) longest = std::max(longest, findings.size());
+  for (std::size_t i = 0; i < longest; ++i) {
+    for (std::size_t c = 0; c < cuts.size(); ++c) {
+      if (i >= by_cut[c].size()) continue;
+      Finding finding = by_cut[c][i];
+      const bool everywhere = std::all_of(by_cut.begin(), by_cut.end(), [&](const Findings& findings) {
+        return std::any_of(findings.begin(), findings.end(), same(finding));
+      });
+      if (!everywhere) finding.text = capitalised(cut_title(cuts[c].cut())) + ". " + finding.text;
+      if (std::none_of(out.begin(), out.end(), same(finding))) out.push_back(std::move(finding));
+    }
+  }
+  return out;
+}
+
 }  // namespace
 
 Findings what_policies_do(const Evidence& evidence) {
   const Metric* metric = evidence.leading_metric();
   if (metric == nullptr) return {};
   Findings all = best_policies(evidence, *metric);
+  if (is_evidence(*metric)) append(all, best_policies(evidence, attention_loss()));
   append(all, sufficient_budget(evidence));
-  append(all, room_left(evidence, *metric));
+  append(all, room_left(evidence, is_evidence(*metric) ? attention_loss() : *metric));
   append(all, stability(evidence, *metric));
   append(all, workloads_apart(evidence, *metric));
   append(all, against_baselines(evidence, *metric));
   return all;
 }
 
-Findings what_limits(const Evidence& evidence, const Records& results, const Records& skipped) {
-  Findings all = open_loop(evidence);
-  append(all, few_traces(evidence));
-  append(all, unequal_lengths(evidence));
-  append(all, beyond_budget(results));
+Findings what_cuts_do(const std::vector<Evidence>& cuts) {
+  const Metric* metric = cuts.empty() ? nullptr : cuts.front().leading_metric();
+  if (metric == nullptr) return {};
+  Findings all = orders_between_cuts(cuts, *metric);
+  if (is_evidence(*metric)) append(all, orders_between_cuts(cuts, attention_loss()));
+  return all;
+}
+
+Findings what_limits(const std::vector<Evidence>& cuts, const Records& results, const Records& skipped) {
+  std::vector<Findings> by_cut;
+  for (const Evidence& evidence : cuts) {
+    const Records rows = at_cut(results, evidence.cut());
+    Findings& here = by_cut.emplace_back(open_loop(evidence));
+    append(here, few_traces(evidence));
+    append(here, unequal_lengths(evidence));
+    append(here, beyond_budget(rows));
+    append(here, never_evicted(rows));
+  }
+  Findings all = told_once(by_cut, cuts);
+  append(all, instruction_before(results));
   append(all, same_results(results));
   append(all, skipped_cells(skipped));
   return all;

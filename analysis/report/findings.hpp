@@ -31,6 +31,10 @@ Findings sufficient_budget(const Evidence& evidence);
 /// What is not better than dropping at random, or than a sliding window.
 Findings against_baselines(const Evidence& evidence, const Metric& metric);
 
+/// Whether policies stand in another order where the prompt is cut elsewhere: Kendall's tau between the
+/// orders at the first cut and at each other one, by budget.
+Findings orders_between_cuts(const std::vector<Evidence>& cuts, const Metric& metric);
+
 // What limits what can be said.
 
 /// Where so much attention is lost that a replay, which never lets the model drift, no longer tells what a
@@ -42,14 +46,21 @@ Findings unequal_lengths(const Evidence& evidence);
 /// Policies that come to hold more than the budget: they compress the prompt only, evict in blocks, or spend
 /// another total.
 Findings beyond_budget(const Records& results);
+/// Policies that held every token somewhere: those numbers are not their rule's.
+Findings never_evicted(const Records& results);
+/// Tokens before the context, which a policy knows at every cut.
+Findings instruction_before(const Records& results);
 /// Policies that agree in every row of the results.
 Findings same_results(const Records& results);
 /// Cells that were not run, by reason. `skipped`: columns policy, budget, analysis and reason.
 Findings skipped_cells(const Records& skipped);
 
-/// Every rule of the first kind, the most telling first.
+/// Every rule of the first kind at one cut, the most telling first: by the leading metric, and by attention
+/// loss too where evidence leads.
 Findings what_policies_do(const Evidence& evidence);
-/// Every rule of the second kind.
-Findings what_limits(const Evidence& evidence, const Records& results, const Records& skipped);
+/// What differs between cuts, by the same metrics; nothing if there is one.
+Findings what_cuts_do(const std::vector<Evidence>& cuts);
+/// Every rule of the second kind. What holds at every cut is said once, anything else names its cut.
+Findings what_limits(const std::vector<Evidence>& cuts, const Records& results, const Records& skipped);
 
 }  // namespace kvsim::analysis

@@ -14,13 +14,17 @@ namespace {
 constexpr double kCredibleMass = 0.9;
 constexpr std::uint64_t kFewTraces = 5;
 
-Findings without_decode_steps(const Evidence& evidence) {
+void add_once(std::vector<std::string>& all, const std::string& item) {
+  if (!item.empty() && std::find(all.begin(), all.end(), item) == all.end()) all.push_back(item);
+}
+
+Findings without_measured_steps(const Evidence& evidence) {
   const Metric* metric = evidence.leading_metric();
   if (metric == nullptr) return {};
-  return {{std::string(
-               "Replay is open loop, and these traces have no generated tokens: what a policy costs while "
-               "generating, attention loss and retained mass, was not measured. Policies are compared by ") +
-           metric->label + "."}};
+  return {
+      {std::string("Replay is open loop, and no step of these traces was measured: what a policy costs while "
+                   "generating, attention loss and retained mass, is not known. Policies are compared by ") +
+       metric->label + "."}};
 }
 
 std::string name_of(const Value& value) {
@@ -78,7 +82,7 @@ Findings open_loop(const Evidence& evidence) {
     }
     finding.details.push_back(text + '.');
   }
-  if (finding.details.empty()) return without_decode_steps(evidence);
+  if (finding.details.empty()) return without_measured_steps(evidence);
   finding.text =
       "Replay is open loop: it answers each recorded query exactly, and does not see how the answer would "
       "have changed later tokens. Where a policy retains less than 90% of attention, its numbers tell what "
@@ -163,6 +167,49 @@ Findings beyond_budget(const Records& results) {
   return {finding};
 }
 
+Findings never_evicted(const Records& results) {
+  if (results.rows.empty()) return {};
+  const std::size_t policy = results.column("policy"), scope = results.column("scope"),
+                    role = results.column("role"), budget = results.column("budget"),
+                    evicted = results.column("evicted_tokens");
+  std::vector<std::pair<std::string, std::vector<std::string>>> budgets;  // by policy
+  for (const std::vector<Value>& row : results.rows) {
+    if (text(row[scope]) != "all" || text(row[role]) != "policy" || number(row[evicted]) != 0.0) continue;
+    auto found = std::find_if(budgets.begin(), budgets.end(),
+                              [&](const auto& each) { return each.first == text(row[policy]); });
+    if (found == budgets.end()) found = budgets.insert(budgets.end(), {text(row[policy]), {}});
+    add_once(found->second, budget_text(text(row[budget])));
+  }
+  if (budgets.empty()) return {};
+  Finding finding;
+  std::vector<std::string> names;
+  for (const auto& [name, at] : budgets) {
+    names.push_back(name);
+    finding.details.push_back(quoted_name(name) + " at " + listed(at) + '.');
+  }
+  finding.text = "On some trace, at some budget, " + names_text(names) +
+                 " never evicted: what is lost there is nothing, whatever the rule.";
+  return {finding};
+}
+
+Findings instruction_before(const Records& results) {
+  if (results.rows.empty()) return {};
+  const std::size_t column = results.column("instruction_before");
+  std::optional<double> least, most;
+  for (const std::vector<Value>& row : results.rows) {
+    const auto tokens = number(row[column]);
+    if (!tokens || *tokens == 0) continue;
+    least = std::min(least.value_or(*tokens), *tokens);
+    most = std::max(most.value_or(*tokens), *tokens);
+  }
+  if (!most) return {};
+  const auto whole = [](double tokens) { return std::to_string(std::llround(tokens)); };
+  return {
+      {"Before the context stand " + (*least == *most ? "" : whole(*least) + " to ") +
+       count_text(static_cast<std::uint64_t>(*most), "token") +
+       " of instruction, which are part of the prompt at every cut: what they ask is known to the policy."}};
+}
+
 Findings same_results(const Records& results) {
   if (results.rows.empty()) return {};
   std::map<std::string, std::string> label;
@@ -203,10 +250,6 @@ struct SkippedFor {
   bool varies = false;
 };
 
-void add_once(std::vector<std::string>& all, const std::string& item) {
-  if (!item.empty() && std::find(all.begin(), all.end(), item) == all.end()) all.push_back(item);
-}
-
 /// A reason and its remedy stand on lines of their own.
 std::string without_breaks(const std::string& reason) {
   std::string out;
@@ -228,15 +271,17 @@ std::string skipped_text(const SkippedFor& group) {
 
 Findings skipped_cells(const Records& skipped) {
   if (skipped.rows.empty()) return {};
-  const std::size_t trace = skipped.column("trace"), policy = skipped.column("policy"),
-                    budget = skipped.column("budget"), analysis = skipped.column("analysis"),
-                    reason = skipped.column("reason");
+  const std::size_t trace = skipped.column("trace"), cut = skipped.column("cut"),
+                    policy = skipped.column("policy"), budget = skipped.column("budget"),
+                    analysis = skipped.column("analysis"), reason = skipped.column("reason");
   std::map<std::string, SkippedFor> groups;
   for (const std::vector<Value>& row : skipped.rows) {
-    const std::string why = name_of(row[reason]), ran = name_of(row[policy]), looked = name_of(row[analysis]);
+    const std::string why = name_of(row[reason]), ran = name_of(row[policy]), looked = name_of(row[analysis]),
+                      at_cut = name_of(row[cut]);
     SkippedFor& group = groups.try_emplace(kind_of(why), SkippedFor{why, {}, {}}).first->second;
     add_once(group.what, !ran.empty()      ? ran
                          : !looked.empty() ? "analysis " + looked
+                         : !at_cut.empty() ? "cut " + at_cut
                                            : "trace " + name_of(row[trace]));
     if (const std::string at = name_of(row[budget]); !at.empty()) add_once(group.budgets, budget_text(at));
     ++group.rows;
@@ -246,7 +291,7 @@ Findings skipped_cells(const Records& skipped) {
   for (const auto& [kind, group] : groups) finding.details.push_back(skipped_text(group));
   finding.text =
       "Not everything could be run: " + count_text(skipped.rows.size(), "cell") +
-      " (a policy at a budget on a trace, or an analysis of one) " +
+      " (a policy at a budget on a trace, a cut of one, or an analysis) " +
       (skipped.rows.size() == 1 ? "has" : "have") +
       " no numbers. A policy that ran on fewer traces than others at a budget is not compared there.";
   return {finding};

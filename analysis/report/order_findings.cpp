@@ -2,10 +2,13 @@
 #include <algorithm>
 #include <set>
 
+#include "analysis/cuts.hpp"
 #include "analysis/figures/figure_text.hpp"
 #include "analysis/numbers.hpp"
 #include "analysis/report/findings.hpp"
 #include "analysis/report/wording.hpp"
+#include "analysis/statistics/rank_agreement.hpp"
+#include "sim/base/joined.hpp"
 
 namespace kvsim::analysis {
 namespace {
@@ -281,6 +284,75 @@ Findings workloads_apart(const Evidence& evidence, const Metric& metric) {
                            ") another policy is distinguishably better, at some budget, than the one that is "
                            "best over all.";
   return {finding};
+}
+
+namespace {
+
+/// How much alike the orders of the policies are that both cuts can compare.
+struct Orders {
+  std::size_t policies = 0;
+  std::optional<double> tau{};
+  std::string best_here, best_there;
+};
+
+Orders orders_at(const Evidence& here, const Evidence& there, const Metric& metric,
+                 const std::string& budget) {
+  const Question question{metric.key, kAllWorkloads, budget};
+  const std::vector<PolicyMean> a = contest(here, question, metric), b = contest(there, question, metric);
+  std::vector<double> of_a, of_b;
+  for (const PolicyMean& each : a) {
+    const PolicyMean* other = with_params(b, each.params);
+    if (other == nullptr) continue;
+    of_a.push_back(each.mean);
+    of_b.push_back(other->mean);
+  }
+  Orders out{of_a.size(), kendall_tau(of_a, of_b), {}, {}};
+  if (out.tau) {
+    out.best_here = a.front().policy;
+    out.best_there = b.front().policy;
+  }
+  return out;
+}
+
+std::string cut_name(const Evidence& evidence) {
+  return "cut " + quoted_name(evidence.cut());
+}
+
+/// "turns round at 10%; changes in part at 20% and 50%".
+std::string change_text(const std::vector<std::string>& round, const std::vector<std::string>& part,
+                        const std::vector<std::string>& same) {
+  std::vector<std::string> items;
+  if (!round.empty()) items.push_back("turns round at " + listed(round));
+  if (!part.empty()) items.push_back("changes in part at " + listed(part));
+  if (!same.empty()) items.push_back("stays much the same at " + listed(same));
+  return joined(items, "; ");
+}
+
+}  // namespace
+
+Findings orders_between_cuts(const std::vector<Evidence>& cuts, const Metric& metric) {
+  constexpr double kMuchTheSame = 0.7;  // of Kendall's tau
+  Findings out;
+  for (std::size_t i = 1; i < cuts.size(); ++i) {
+    const Evidence &here = cuts.front(), &there = cuts[i];
+    Finding finding;
+    std::vector<std::string> round, part, same;
+    for (const std::string& budget : here.budgets()) {
+      const Orders orders = orders_at(here, there, metric, budget);
+      if (!orders.tau) continue;
+      (*orders.tau < 0 ? round : *orders.tau < kMuchTheSame ? part : same).push_back(budget_text(budget));
+      finding.details.push_back(budget_text(budget) + ": tau = " + rounded_text(*orders.tau, 2) +
+                                " over " + std::to_string(orders.policies) + " policies; best at " +
+                                cut_name(here) + " is " + quoted_name(orders.best_here) + ", at " +
+                                cut_name(there) + ' ' + quoted_name(orders.best_there) + '.');
+    }
+    if (finding.details.empty()) continue;
+    finding.text = "From " + cut_name(here) + " (" + cut_meaning(here.cut()) + ") to " + cut_name(there) +
+                   " (" + cut_meaning(there.cut()) + "), the order of policies by " + metric.label + ' ' +
+                   change_text(round, part, same) + " (Kendall's tau below 0; below 0.7; at least 0.7).";
+    out.push_back(std::move(finding));
+  }
+  return out;
 }
 
 Findings sufficient_budget(const Evidence& evidence) {

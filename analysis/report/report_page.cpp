@@ -4,6 +4,8 @@
 #include <map>
 #include <set>
 
+#include "analysis/cuts.hpp"
+#include "analysis/figures/figure_text.hpp"
 #include "analysis/numbers.hpp"
 #include "analysis/report/budget_tables.hpp"
 #include "analysis/report/page_assets.hpp"
@@ -23,10 +25,10 @@ bool is_statistic(const std::string& table) {
 
 class Page {
  public:
-  explicit Page(const ReportContent& content)
-      : content_(content),
-        study_(content.study),
-        evidence_(study_.table("means"), study_.table("differences"), study_.table("ranks"), study_.results) {
+  explicit Page(const ReportContent& content) : content_(content), study_(content.study) {
+    for (const std::string& cut : cuts_of(study_.results))
+      cuts_.emplace_back(cut, study_.table("means"), study_.table("differences"), study_.table("ranks"),
+                         study_.results);
   }
 
   std::string make() && {
@@ -96,7 +98,7 @@ class Page {
     std::vector<std::pair<std::string, std::string>> all{{"findings", "Findings"},
                                                          {"studied", "What was studied"}};
     if (!content_.figures.empty() || !content_.undrawn.empty()) all.emplace_back("figures", "Figures");
-    if (evidence_.leading_metric() != nullptr) all.emplace_back("tables", "Tables");
+    if (has_means()) all.emplace_back("tables", "Tables");
     if (has_analyses()) all.emplace_back("analyses", "Analyses of traces");
     all.emplace_back("method", "How it was made");
     return all;
@@ -141,14 +143,30 @@ class Page {
     }
   }
 
+  bool has_means() const {
+    return std::any_of(cuts_.begin(), cuts_.end(),
+                       [](const Evidence& at) { return at.leading_metric() != nullptr; });
+  }
+
+  void heading(const std::string& text) {
+    if (!text.empty()) html_.leaf("h3", capitalised(text));
+  }
+
   void findings() {
     const Html::Element opened = section("findings", "Findings");
-    const Findings found = what_policies_do(evidence_);
-    if (found.empty())
+    if (!has_means())
       paragraph("There are no means of any metric: no policy ran, or the study asked for analyses alone.");
-    else
+    if (const Findings between = what_cuts_do(cuts_); !between.empty()) {
+      heading("what the cut changes");
+      list_findings(between, "findings");
+    }
+    for (const Evidence& at : cuts_) {
+      const Findings found = what_policies_do(at);
+      if (found.empty()) continue;
+      heading(cut_title(at.cut()));
       list_findings(found, "findings");
-    const Findings limits = what_limits(evidence_, study_.results, study_.table("skipped"));
+    }
+    const Findings limits = what_limits(cuts_, study_.results, study_.table("skipped"));
     if (limits.empty()) return;
     html_.leaf("h3", "What to keep in mind");
     list_findings(limits, "findings cautions");
@@ -231,19 +249,26 @@ class Page {
   }
 
   void tables() {
-    const Metric* leading = evidence_.leading_metric();
-    if (leading == nullptr) return;
+    if (!has_means()) return;
     const Html::Element opened = section("tables", "Tables");
     paragraph(
         "A heading sorts its column. All numbers: `tables/means.csv`, `tables/differences.csv` and "
         "`tables/ranks.csv`.");
-    table_if_any(means_by_budget(evidence_, *leading, kAllWorkloads));
-    table_if_any(differences_by_budget(evidence_, *leading));
-    table_if_any(ranks_by_budget(evidence_, *leading));
-    for (const std::string& workload : evidence_.workloads())
-      folded_table(means_by_budget(evidence_, *leading, workload));
+    if (const Metric* leading = cuts_.front().leading_metric(); leading != nullptr && cuts_.size() > 1)
+      table_if_any(means_by_cut(cuts_, *leading));
+    for (const Evidence& at : cuts_) tables_of(at);
+  }
+
+  void tables_of(const Evidence& at) {
+    const Metric* leading = at.leading_metric();
+    if (leading == nullptr) return;
+    heading(cut_title(at.cut()));
+    table_if_any(means_by_budget(at, *leading, kAllWorkloads));
+    table_if_any(differences_by_budget(at, *leading));
+    table_if_any(ranks_by_budget(at, *leading));
+    for (const std::string& workload : at.workloads()) folded_table(means_by_budget(at, *leading, workload));
     for (const Metric& metric : metrics())
-      if (&metric != leading) folded_table(means_by_budget(evidence_, metric, kAllWorkloads));
+      if (&metric != leading) folded_table(means_by_budget(at, metric, kAllWorkloads));
   }
 
   void table_if_any(const SortableTable& table) {
@@ -284,7 +309,7 @@ class Page {
         "did "
         "not run again. A trace's value is the mean over its seeds. Means, differences and ranks take traces "
         "as "
-        "their units; their intervals" +
+        "their units, and each cut of the prompt by itself; their intervals" +
         (study_.confidence ? " (" + rounded_text(100 * *study_.confidence, 1) + "%)" : std::string()) +
         " are those of a bootstrap that draws traces anew within each workload, the same ones for every "
         "policy. "
@@ -320,7 +345,7 @@ class Page {
 
   const ReportContent& content_;
   const ReportedStudy& study_;
-  const Evidence evidence_;
+  std::vector<Evidence> cuts_{};
   Html html_;
 };
 

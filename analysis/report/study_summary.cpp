@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "analysis/cuts.hpp"
 #include "analysis/report/wording.hpp"
 
 namespace kvsim::analysis {
@@ -65,6 +66,10 @@ std::vector<std::pair<std::string, std::string>> study_facts(const ReportedStudy
     facts.emplace_back("Prompt tokens", span_text(study.traces, &Inputs::TraceId::prompt));
     facts.emplace_back("Generated tokens", span_text(study.traces, &Inputs::TraceId::decode));
   }
+  std::vector<std::string> cuts;
+  for (const std::string& cut : cuts_of(results))
+    cuts.push_back(quoted_name(cut) + " (" + cut_meaning(cut) + ")");
+  facts.emplace_back("Cuts", listed(cuts));
   facts.emplace_back("Policies", policies_text(results));
   std::vector<std::string> budgets;
   for (const std::string& budget : distinct(results, "budget")) budgets.push_back(budget_text(budget));

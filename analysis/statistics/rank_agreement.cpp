@@ -1,6 +1,7 @@
 #include "analysis/statistics/rank_agreement.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "sim/hash_correlation.hpp"
@@ -58,6 +59,20 @@ std::optional<double> concordance(const Judgements& values) {
   const double most = m * m * n * (n * n - 1) - m * tied;
   if (!(most > 0)) return {};
   return std::min(12 * squares / most, 1.0);
+}
+
+std::optional<double> kendall_tau(std::span<const double> a, std::span<const double> b) {
+  double balance = 0, apart_in_a = 0, apart_in_b = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    for (std::size_t j = i + 1; j < a.size(); ++j) {
+      const int in_a = (a[i] < a[j]) - (a[j] < a[i]), in_b = (b[i] < b[j]) - (b[j] < b[i]);
+      balance += in_a * in_b;
+      apart_in_a += in_a != 0 ? 1 : 0;
+      apart_in_b += in_b != 0 ? 1 : 0;
+    }
+  }
+  if (apart_in_a == 0 || apart_in_b == 0) return {};
+  return balance / std::sqrt(apart_in_a * apart_in_b);
 }
 
 std::optional<double> mean_rank_correlation(const Judgements& values) {

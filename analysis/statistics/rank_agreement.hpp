@@ -18,8 +18,15 @@ using Judgements = std::vector<std::vector<double>>;
 /// things are equal to every judge.
 std::optional<double> concordance(const Judgements& values);
 
-/// Spearman's correlation, Pearson's of the ranks, from -1 to 1: mean over the pairs of judges that have one.
-/// A judge to whom all things are equal has none with anybody. Nothing when no pair has.
+/// Kendall's tau-b of two judges: pairs of things in the same order - pairs in
+/// opposite order, over all pairs corrected for ties; from -1, the order is
+/// reversed, to 1, it is the same. Nothing when all things are equal to one of
+/// them.
+std::optional<double> kendall_tau(std::span<const double> a, std::span<const double> b);
+
+/// Spearman's correlation, Pearson's of the ranks, from -1 to 1: mean over the
+/// pairs of judges that have one. A judge to whom all things are equal has none
+/// with anybody. Nothing when no pair has.
 std::optional<double> mean_rank_correlation(const Judgements& values);
 
 }  // namespace kvsim::analysis

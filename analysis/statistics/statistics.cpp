@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "analysis/cuts.hpp"
 #include "analysis/numbers.hpp"
 #include "analysis/statistics/rank_agreement.hpp"
 #include "analysis/statistics/resamples.hpp"
@@ -18,6 +19,7 @@ namespace {
 using Fields = std::vector<Value>;
 
 const ColumnInfo kMetric{"metric", "", "column of the results this is about"};
+const ColumnInfo kCut{"cut", "", "where the prompt ends for policies"};
 const ColumnInfo kWorkload{"workload", "", "kind of prompt; all: every trace"};
 const ColumnInfo kBudget{"budget", "", "budget, as given"};
 const ColumnInfo kPolicy{"policy", "", "short name; with parameters where those differ"};
@@ -86,11 +88,12 @@ struct Sample {
   std::vector<double> means{};  ///< of the resamples; empty: no interval
 };
 
-/// Makes the three tables.
+/// Makes the three tables for one cut.
 class Maker {
  public:
-  Maker(const TraceValues& study, const StatisticsOptions& options)
+  Maker(const TraceValues& study, const StatisticsOptions& options, const std::string& cut)
       : study_(study),
+        cut_(cut),
         options_(options),
         made_(empty_statistics()),
         resamples_(workloads(), options.resamples, options.seed) {}
@@ -115,7 +118,7 @@ class Maker {
 
   void add(std::size_t m, const Group& group, std::size_t budget) {
     metric_ = study_.metrics()[m];
-    key_ = {Value(metric_->key), Value(group.workload), Value(study_.budgets()[budget])};
+    key_ = {Value(metric_->key), Value(cut_), Value(group.workload), Value(study_.budgets()[budget])};
     std::vector<Sample> samples;
     for (std::size_t p = 0; p < study_.policies().size(); ++p) {
       Sample sample{&study_.policies()[p], study_.values(m, budget, p), {}, {}};
@@ -281,6 +284,7 @@ class Maker {
   }
 
   const TraceValues& study_;
+  const std::string& cut_;
   const StatisticsOptions& options_;
   Statistics made_;
   Resamples resamples_;
@@ -297,6 +301,26 @@ void check(const StatisticsOptions& options) {
     usage_error(exact_text(options.confidence) + " is not from 0.5 to 0.999", "confidence");
 }
 
+void append(Records& all, Records more) {
+  for (Fields& row : more.rows) all.rows.push_back(std::move(row));
+}
+
+/// What is to be said at every cut is said once, anything else beside its cut.
+std::vector<std::string> told_once(const std::map<std::string, std::vector<std::string>>& notes_by_cut,
+                                   const std::vector<std::string>& cuts) {
+  std::map<std::string, std::size_t> told;
+  for (const auto& [cut, notes] : notes_by_cut)
+    for (const std::string& note : notes) ++told[note];
+  std::vector<std::string> out;
+  for (const std::string& cut : cuts) {
+    for (const std::string& note : notes_by_cut.at(cut)) {
+      const std::string text = told[note] == cuts.size() ? note : "Cut " + cut + ": " + note;
+      if (std::find(out.begin(), out.end(), text) == out.end()) out.push_back(text);
+    }
+  }
+  return out;
+}
+
 }  // namespace
 
 bool alike_lengths(std::uint64_t shortest, std::uint64_t longest) {
@@ -309,6 +333,7 @@ Statistics empty_statistics() {
   const std::string interval_low = "low end of the bootstrap interval; null: too few traces";
   const std::string interval_high = "its high end";
   out.means.columns = {kMetric,
+                       kCut,
                        kWorkload,
                        kBudget,
                        kPolicy,
@@ -321,6 +346,7 @@ Statistics empty_statistics() {
                        {"prompt_min", "tokens", "shortest prompt among these traces"},
                        {"prompt_max", "tokens", "longest prompt among these traces"}};
   out.differences.columns = {kMetric,
+                             kCut,
                              kWorkload,
                              kBudget,
                              kPolicy,
@@ -336,6 +362,7 @@ Statistics empty_statistics() {
                              {"worse", "traces", "where other's value is the better one"}};
   out.ranks.columns = {
       kMetric,
+      kCut,
       kWorkload,
       kBudget,
       kPolicy,
@@ -357,8 +384,19 @@ Statistics statistics_of(const Records& results, const std::vector<Inputs::Trace
   for (const std::string& key : options.metrics) chosen.push_back(&metric(key));
   if (chosen.empty())
     for (const Metric& each : metrics()) chosen.push_back(&each);
-  const TraceValues study(results, traces, std::move(chosen));
-  return Maker(study, options).make();
+  Statistics out = empty_statistics();
+  const std::vector<std::string> cuts = cuts_of(results);
+  std::map<std::string, std::vector<std::string>> notes;
+  for (const std::string& cut : cuts) {
+    const TraceValues study(results, cut, traces, chosen);
+    Statistics made = Maker(study, options, cut).make();
+    append(out.means, std::move(made.means));
+    append(out.differences, std::move(made.differences));
+    append(out.ranks, std::move(made.ranks));
+    notes[cut] = std::move(made.notes);
+  }
+  out.notes = told_once(notes, cuts);
+  return out;
 }
 
 }  // namespace kvsim::analysis

@@ -1,8 +1,10 @@
 #pragma once
-/// What results over many traces say: means with intervals, paired differences, ranks and their stability.
-/// Traces are the units: seeds of one trace are averaged first, and intervals tell how the numbers would vary
-/// with other traces of the same workloads (percentile bootstrap, Efron 1979; traces drawn anew within each
-/// workload). Every policy, metric and budget sees the same resampled traces, so differences are paired.
+/// What results over many traces say: means with intervals, paired differences,
+/// ranks and their stability. Traces are the units: seeds of one trace are
+/// averaged first, and intervals tell how the numbers would vary with other
+/// traces of the same workloads (percentile bootstrap, Efron 1979; traces drawn
+/// anew within each workload). Every policy, metric and budget sees the same
+/// resampled traces, so differences are paired. Each cut has rows of its own.
 /// Definitions of the columns: analysis/METRICS.md.
 #include <cstdint>
 #include <string>
@@ -26,10 +28,13 @@ struct Statistics {
   std::vector<std::string> notes;  ///< what people must know to read them
 };
 
-/// From rows like those of records_of(), of which only scope `all` counts. `traces`: lengths, by name.
-/// The numbers do not depend on the order of rows; those of a policy not on the other policies, but for
-/// ranks. Throws Error(usage) for options out of range or an unknown metric, Error(input) for rows that
-/// contradict each other (twice the same, a trace of two workloads), Error(bug) for a trace without lengths.
+/// From rows like those of records_of(), of which only scope `all` counts.
+/// `traces`: lengths, by name and cut; those without a cut are of every cut.
+/// The numbers do not depend on the order of rows; those of a policy not on the
+/// other policies, but for ranks. Throws Error(usage) for options out of range
+/// or an unknown metric, Error(input) for rows that contradict each other
+/// (twice the same, a trace of two workloads), Error(bug) for a trace without
+/// lengths.
 Statistics statistics_of(const Records& results, const std::vector<Inputs::TraceId>& traces,
                          const StatisticsOptions& options = {});
 

@@ -17,11 +17,12 @@ std::string text_or_empty(const Value& value) {
   return std::holds_alternative<std::monostate>(value) ? "" : text(value);
 }
 
-std::vector<std::size_t> rows_of_whole_models(const Records& results) {
-  const std::size_t scope = results.column("scope");
+std::vector<std::size_t> rows_of_whole_models(const Records& results, const std::string& wanted) {
+  const std::size_t scope = results.column("scope"), cut = results.column("cut");
   std::vector<std::size_t> rows;
   for (std::size_t i = 0; i < results.rows.size(); ++i)
-    if (text(results.rows[i][scope]) == "all") rows.push_back(i);
+    if (text(results.rows[i][scope]) == "all" && text_or_empty(results.rows[i][cut]) == wanted)
+      rows.push_back(i);
   return rows;
 }
 
@@ -36,20 +37,21 @@ class Names {
   std::map<std::string, std::size_t> places_;
 };
 
-std::uint64_t prompt_of(const std::string& trace, const std::vector<Inputs::TraceId>& lengths) {
+std::uint64_t prompt_of(const std::string& trace, const std::string& cut,
+                        const std::vector<Inputs::TraceId>& lengths) {
   for (const Inputs::TraceId& each : lengths)
-    if (each.name == trace) return each.prompt;
+    if (each.name == trace && (each.cut.empty() || each.cut == cut)) return each.prompt;
   bug("no length of a trace", trace);
 }
 
 }  // namespace
 
-TraceValues::TraceValues(const Records& results, const std::vector<Inputs::TraceId>& lengths,
-                         std::vector<const Metric*> metrics)
+TraceValues::TraceValues(const Records& results, const std::string& cut,
+                         const std::vector<Inputs::TraceId>& lengths, std::vector<const Metric*> metrics)
     : metrics_(std::move(metrics)) {
-  const std::vector<std::size_t> rows = rows_of_whole_models(results);
+  const std::vector<std::size_t> rows = rows_of_whole_models(results, cut);
   find_names(results, rows);
-  for (Trace& trace : traces_) trace.prompt = prompt_of(trace.name, lengths);
+  for (Trace& trace : traces_) trace.prompt = prompt_of(trace.name, cut, lengths);
   average_seeds(results, rows);
 }
 

@@ -1,5 +1,6 @@
 #pragma once
-/// Results of a study by trace: one value per metric, budget, policy and trace.
+/// Results of a study at one cut, by trace: one value per metric, budget,
+/// policy and trace.
 #include <cstdint>
 #include <span>
 #include <string>
@@ -21,9 +22,9 @@ class TraceValues {
     std::string label, params, role;
   };
 
-  /// Rows of scope `all`; a value is the mean over a trace's seeds, undefined as soon as one of them is.
-  /// Errors: statistics_of().
-  TraceValues(const Records& results, const std::vector<Inputs::TraceId>& lengths,
+  /// Rows of the cut and of scope `all`; a value is the mean over a trace's
+  /// seeds, undefined as soon as one of them is. Errors: statistics_of().
+  TraceValues(const Records& results, const std::string& cut, const std::vector<Inputs::TraceId>& lengths,
               std::vector<const Metric*> metrics);
 
   const std::vector<Trace>& traces() const { return traces_; }          ///< by workload, then name

@@ -137,6 +137,7 @@ StudyConfig read_study(std::string_view text, const std::string& where) {
   for (const json::value& seed : document.at("seeds").get_array())
     out.seeds.push_back(seed.to_number<std::uint64_t>());
   out.bounds = document.at("bounds").get_bool();
+  out.cuts = texts_at(document, "cuts");
   out.scopes = texts_at(document, "scopes");
   out.metrics = texts_at(document, "metrics");
   for (const json::value& item : document.at("analyses").get_array())
@@ -158,6 +159,7 @@ json::object study_document(const StudyConfig& config) {
           {"budgets", list(config.budgets)},
           {"seeds", json::array(config.seeds.begin(), config.seeds.end())},
           {"bounds", config.bounds},
+          {"cuts", list(config.cuts)},
           {"scopes", list(config.scopes)},
           {"metrics", list(config.metrics)},
           {"analyses", analyses_list(config.analyses)},

@@ -51,6 +51,7 @@ struct StudyConfig {
   std::vector<StudyPolicy> policies;
   std::vector<std::string> budgets;
   std::vector<std::uint64_t> seeds;
+  std::vector<std::string> cuts;  ///< empty: prompt, and question where a trace knows its context
   bool bounds = true;
   std::vector<std::string> scopes, metrics;
   std::vector<StudyAnalysis> analyses;

@@ -52,10 +52,16 @@ const std::vector<Field>& study_fields() {
        "what it must come to with every parameter (results.csv shows it)"},
       {"budgets", texts, "[\"10%\", \"25%\", \"50%\"]", "", "as kvsim replay --budget: 128, 25%, 64MiB"},
       {"seeds", wholes, "[0]", "0 or more each", "of random policies; each is a task of its own"},
+      {"cuts", texts, "[]", "prompt, question, a number of tokens",
+       "where the prompt ends for policies; empty: prompt, and question of "
+       "traces that know their context"},
       {"bounds", flag, "true", "", "the least attention loss over all splits, beside what policies lose"},
       {"scopes", texts, "[\"all\", \"layer\"]", "all, layer, head, step",
-       "rows per model, layer, lane, decode step"},
-      {"metrics", texts, "[\"attention_loss\", \"output_error\", \"r\", \"isr\", \"oracle_cosine\"]",
+       "rows per model, layer, lane, measured step"},
+      {"metrics", texts,
+       "[\"evidence_loss\", \"peak_loss\", \"attention_loss\", "
+       "\"output_error\", \"r\", \"isr\", "
+       "\"oracle_cosine\"]",
        "numbers of results.csv", "what the statistics speak of"},
       {"analyses", sections, "[]", "", "as kvsim analyze; a text is a kind", 0, 0, "kind"},
       {"analyses[].kind", text, "", "", "such as hash (kvsim analyze --help)"},

@@ -78,6 +78,7 @@ Value named(const std::string& text) {
 const std::vector<ColumnInfo>& skipped_columns() {
   static const std::vector<ColumnInfo> columns{
       {"trace", "", "trace"},
+      {"cut", "", "where the prompt ends; null: not about a cut"},
       {"policy", "", "composition, as a table shows it; null: not about a policy"},
       {"params", "", "composition with every effective parameter"},
       {"budget", "", "budget, as given"},
@@ -91,7 +92,7 @@ const std::vector<ColumnInfo>& skipped_columns() {
 Records skipped_table(const std::vector<Skipped>& skipped) {
   Records out{skipped_columns(), {}};
   for (const Skipped& one : skipped)
-    out.rows.push_back({one.trace, named(one.policy), named(one.params), named(one.budget),
+    out.rows.push_back({one.trace, named(one.cut), named(one.policy), named(one.params), named(one.budget),
                         named(one.analysis), one.reason});
   return out;
 }
@@ -143,7 +144,8 @@ std::vector<Skipped> StudyFolder::skipped(const std::string& task) const {
   };
   std::vector<Skipped> out;
   for (const std::vector<Value>& row : table_at(path, skipped_columns()).rows)
-    out.push_back({field(row[0]), field(row[1]), field(row[2]), field(row[3]), field(row[4]), field(row[5])});
+    out.push_back({field(row[0]), field(row[1]), field(row[2]), field(row[3]), field(row[4]), field(row[5]),
+                   field(row[6])});
   return out;
 }
 

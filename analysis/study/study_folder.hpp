@@ -12,7 +12,8 @@ namespace kvsim::analysis {
 
 /// Why something has no numbers.
 struct Skipped {
-  std::string trace, policy, params, budget, analysis;  ///< what it is about; empty: all of them
+  std::string trace, cut, policy, params, budget,
+      analysis;  ///< what it is about; empty: all of them
   std::string reason;
 };
 Records skipped_table(const std::vector<Skipped>& skipped);

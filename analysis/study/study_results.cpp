@@ -68,7 +68,8 @@ void write_statistics(Tables& tables, const Records& whole, const StudyConfig& c
   std::vector<Inputs::TraceId> lengths;
   for (const StudiedTrace& trace : traces)
     if (trace.problem.empty())
-      lengths.push_back({trace.name, trace.content_sha256, trace.prompt, trace.decode});
+      for (const StudiedTrace::Cut& cut : trace.cuts)
+        lengths.push_back({trace.name, trace.content_sha256, cut.prompt, cut.decode, cut.cut});
   StatisticsOptions options;
   options.metrics = config.metrics;
   options.resamples = config.resamples;
@@ -92,7 +93,7 @@ Records table_of(const StudyFolder& folder, const StudyTable& table, StudyResult
     return table.kind->summarise(all, *table.settings);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::usage) throw;
-    results.skipped.push_back({{}, {}, {}, {}, table.name, error.what()});
+    results.skipped.push_back({{}, {}, {}, {}, {}, table.name, error.what()});
     results.notes.push_back(table.name + " is empty: " + error.what());
     return {table.kind->summary_columns, {}};
   }
@@ -104,13 +105,14 @@ std::vector<Skipped> all_skipped(const StudyFolder& folder, const std::vector<St
                                  const std::vector<StudyTable>& tables) {
   std::vector<Skipped> out;
   for (const StudiedTrace& trace : traces)
-    if (!trace.problem.empty()) out.push_back({trace.name, {}, {}, {}, {}, trace.problem});
+    if (!trace.problem.empty()) out.push_back({trace.name, {}, {}, {}, {}, {}, trace.problem});
   std::vector<std::string> tasks = replays;
   for (const StudyTable& table : tables) tasks.insert(tasks.end(), table.tasks.begin(), table.tasks.end());
   std::set<std::vector<std::string>> seen;
   for (const std::string& task : tasks) {
     for (const Skipped& one : folder.skipped(task)) {
-      if (seen.insert({one.trace, one.policy, one.params, one.budget, one.analysis, one.reason}).second)
+      if (seen.insert({one.trace, one.cut, one.policy, one.params, one.budget, one.analysis, one.reason})
+              .second)
         out.push_back(one);
     }
   }
@@ -167,10 +169,13 @@ std::string study_text(const boost::json::object& effective, const std::vector<S
   namespace json = boost::json;
   json::array list;
   for (const StudiedTrace& trace : traces) {
+    json::array cuts;
+    for (const StudiedTrace::Cut& cut : trace.cuts)
+      cuts.push_back(json::object{{"cut", cut.cut}, {"prompt", cut.prompt}, {"decode", cut.decode}});
     json::object entry{
-        {"name", trace.name},        {"workload", trace.workload}, {"content_sha256", trace.content_sha256},
-        {"model", trace.model},      {"prompt", trace.prompt},     {"decode", trace.decode},
-        {"captured", trace.captured}};
+        {"name", trace.name},   {"workload", trace.workload}, {"content_sha256", trace.content_sha256},
+        {"model", trace.model}, {"prompt", trace.prompt},     {"decode", trace.decode},
+        {"cuts", cuts},         {"captured", trace.captured}};
     if (!trace.problem.empty()) entry["problem"] = trace.problem;
     list.push_back(std::move(entry));
   }

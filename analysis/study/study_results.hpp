@@ -13,7 +13,13 @@ namespace kvsim::analysis {
 /// What a study knows of a trace once its tasks have run.
 struct StudiedTrace {
   std::string name, content_sha256, workload, model, weights_sha256;
-  std::uint64_t prompt = 0, decode = 0;
+  std::uint64_t prompt = 0, decode = 0;  ///< as recorded
+  /// Tokens before and behind each cut that was studied.
+  struct Cut {
+    std::string cut;
+    std::uint64_t prompt = 0, decode = 0;
+  };
+  std::vector<Cut> cuts{};
   bool captured = false;  ///< by the study itself
   std::string problem;    ///< why it is left out; empty: it is not
 };

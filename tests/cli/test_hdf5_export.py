@@ -38,12 +38,13 @@ class Hdf5Export(CommandTest):
             rows = json.loads(self.ok(*REPLAY, "--per", scope, "--format", "json"))["results"]
             with h5py.File(self.folder / f"{scope}.h5") as file:
                 self.assertEqual((text(file.attrs["format"]), file.attrs["schema_major"], file.attrs["complete"]),
-                                 ("kvresults", 1, 1))
+                                 ("kvresults", 2, 1))
                 self.assertEqual((*(text(file.attrs[key]) for key in ("analysis", "scope", "loop")), file.attrs["seed"]),
                                  ("replay", scope, "open", 7))
                 self.compare(file["results"], rows)
                 self.assertEqual(set(key for key in KEYS if file["results"][key].dtype.kind == "S"), TEXT_KEYS)
                 self.assertEqual(file["traces/prompt"][:].tolist(), [self.prompt])
+                self.assertEqual(file["traces/cut"].asstr()[:].tolist(), ["prompt"])
 
     def test_analyze(self):
         self.ok("analyze", "hash", "t.h5", "--quiet", "--format", "h5", "-o", "hash.h5")

@@ -59,6 +59,30 @@ class Plot(CommandTest):
         self.assertEqual(sorted(float(cell["attention_loss"]) for cell in cells),
                          sorted(float(row["attention_loss"]) for row in rows))
 
+    def test_a_figure_is_of_one_cut_and_says_which(self):
+        made = self.kvsim("replay", "t.h5", "u.h5", *POLICIES, "--budget", "25%,50%", "--cut", "prompt,70", "--format", "csv", "-o",
+                          "cuts.csv", "--quiet")
+        self.assertEqual(made.returncode, 0, made.stderr)
+        self.assertEqual(self.numbers("quality", "cuts.csv"), self.numbers("quality", "all.csv"))
+        self.assertIn("cut prompt: question known to the policy", self.plotted("quality", "all.csv"))
+        with open(self.folder / "cuts.csv") as file:
+            rows = [row for row in csv.DictReader(file) if row["policy"] == "h2o" and row["budget"] == "25%" and row["cut"] == "70"]
+        self.assertEqual(len(rows), 2)
+        mean = sum(float(row["attention_loss"]) for row in rows) / 2
+        shown = [row for row in self.numbers("quality", "cuts.csv", "--cut", "70")
+                 if row["policy"] == "h2o" and row["budget"] == "0.25"]
+        self.assertAlmostEqual(float(shown[0]["attention_loss"]), mean, places=12)
+        self.assertIn("cut after 70 tokens", self.plotted("quality", "cuts.csv", "--cut", "70"))
+        both = [row for row in self.numbers("cuts", "cuts.csv") if row["policy"] == "h2o" and row["budget"] == "0.25"]
+        self.assertEqual([row["cut"] for row in both], ["cut prompt: question known to the policy", "cut after 70 tokens"])
+        self.assertAlmostEqual(float(both[1]["attention_loss"]), mean, places=12)
+        self.assertIn("needs results of scope all at two cuts", self.fails(2, "plot", "cuts", "all.csv"))
+        self.assertIn("prompt", self.fails(2, "plot", "quality", "cuts.csv", "--cut", "promt"))
+
+    def test_steps_begin_with_the_last_prompt_token(self):
+        steps = [float(row["step"]) for row in self.numbers("steps", "step.csv") if row["policy"] == "h2o"]
+        self.assertEqual(steps, list(range(self.decode + 1)))
+
     def test_one_budget_says_why_there_is_no_line(self):
         script = self.plotted("quality", "one.csv", "--format", "gp")
         self.assertIn("One budget, so points and no lines", script)

@@ -145,7 +145,8 @@ class Captures(StudyTest):
         made = self.ok("workload", "needle", "--context", 120, "--count", 2, "--tokenizer", MODEL)
         self.assertTrue((self.folder / "d/prompts.jsonl").read_text().startswith(made))
         rows = self.table("d/results.csv")
-        self.assertEqual([row["workload"] for row in rows[::2]], ["", "needle", "needle", "text", "own"])
+        # Needles know their context: they are studied at two cuts.
+        self.assertEqual([row["workload"] for row in rows[::2]], ["", *["needle"] * 4, "text", "own"])
         self.assertIn("sound", self.ok("trace", "check", "d/traces/mine.h5"))
         self.assertIn("2 models", " ".join(self.json("d/study.json")["result"]["notes"]))
 
@@ -173,10 +174,78 @@ class Captures(StudyTest):
         out = self.ok(*self.study("--dry-run"))
         self.assertEqual(sorted(self.folder.iterdir()), before)
         self.assertRegex(out, r"(?m)^traces +3 \(to capture 3, unreadable 0\)$")
-        self.assertRegex(out, r"(?m)^tasks +6 ")
-        self.assertRegex(out, r"(?m)^cells +6 ")
+        # Five replays, as needles are cut at two places, and three analyses; two policies at one budget.
+        self.assertRegex(out, r"(?m)^tasks +8 \(finished 0, cuts 2, seeds 1, analyses 1\)$")
+        self.assertRegex(out, r"(?m)^cells +10 ")
         self.assertRegex(out, r"(?m)^memory +about [\d.]+ \w+ for the longest trace, 12\d tokens$")
         self.assertRegex(out, r"(?m)^time +about [\d.]+ seconds, from all of the work on text-90-s1-0 ")
+
+
+class Cuts(StudyTest):
+    def test_what_knows_its_context_is_studied_with_the_question_known_and_not(self):
+        self.write(capture=Captures.capture, scopes=["all"], report=True)
+        self.ok(*self.study())
+        rows = self.table("d/results.csv")
+        cuts = {name: list(dict.fromkeys(row["cut"] for row in rows if row["trace"] == name))
+                for name in ("t", "text-90-s1-0", "needle-120-s1-0")}
+        self.assertEqual(cuts, {"t": ["prompt"], "text-90-s1-0": ["prompt"], "needle-120-s1-0": ["prompt", "question"]})
+        for cut in "prompt", "question":
+            direct = self.ok("replay", "d/traces/needle-120-s1-1.h5", "--policy", "h2o", "--policy", "random", "--budget", "25%",
+                             "--cut", cut, "--format", "csv", "--quiet").splitlines()[1:]
+            mine = [row for row in (self.folder / "d/results.csv").read_text().splitlines()
+                    if row.startswith("needle-120-s1-1,") and f",{cut},all," in row]
+            self.assertEqual([row.split(",", 1)[1] for row in mine], [row.split(",", 1)[1] for row in direct])
+        trace = next(trace for trace in self.json("d/study.json")["result"]["traces"] if trace["name"] == "needle-120-s1-0")
+        known, unknown = trace["cuts"]
+        self.assertEqual((known["cut"], unknown["cut"], known["prompt"]), ("prompt", "question", trace["prompt"]))
+        self.assertLess(unknown["prompt"], known["prompt"])
+        self.assertEqual(unknown["prompt"] + unknown["decode"], trace["prompt"] + trace["decode"])
+        self.assertEqual(self.table("d/tables/skipped.csv"), [])
+        # Means of one cut are over the traces that have it, and evidence is of those that mark some.
+        means = {(row["metric"], row["cut"]): row["traces"] for row in self.table("d/tables/means.csv")
+                 if (row["policy"], row["workload"]) == ("h2o", "all")}
+        self.assertEqual([means[key] for key in (("attention_loss", "prompt"), ("attention_loss", "question"),
+                                                 ("evidence_loss", "prompt"), ("evidence_loss", "question"))], ["4", "2", "2", "2"])
+        page = (self.folder / "d/report.html").read_text()
+        for text in ("Cut prompt: question known to the policy", "Cut question: question not known to the policy",
+                     "What the cut changes", 'id="figure-cuts"', 'id="figure-quality-evidence-loss-cut-question"'):
+            self.assertIn(text, page)
+
+    def test_a_cut_that_a_trace_does_not_have_is_a_line(self):
+        self.make_trace("small.h5", 20, 3)
+        self.write(traces=["small.h5", "t.h5"], cuts=["question", 40], policies=["h2o"], scopes=["all"])
+        done = self.kvsim(*self.study())
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual([(row["trace"], row["cut"]) for row in self.table("d/results.csv")], [("t", "40")])
+        skipped = {(row["trace"], row["cut"]): row["reason"] for row in self.table("d/tables/skipped.csv")}
+        self.assertEqual(set(skipped), {("small", "question"), ("small", "40"), ("t", "question")})
+        self.assertIn("does not say which tokens are context", skipped["t", "question"])
+        self.assertIn("which has 23 tokens", skipped["small", "40"])
+        self.assertTrue(self.json("d/study.json")["result"]["complete"])
+
+    def test_a_slim_trace_is_skipped_where_its_queries_do_not_reach(self):
+        self.ok("capture", "--model", MODEL, "--prompt", SOURCE / "traces/sample/prompts/needle-0500-one.txt", "-o", "lean.h5",
+                "--max-new-tokens", 2, "--queries", "window:4")
+        self.write(traces=["lean.h5"], cuts=["prompt", 100], policies=["window"], scopes=["all"])
+        self.ok(*self.study())
+        self.assertEqual([row["cut"] for row in self.table("d/results.csv")], ["prompt"])
+        skipped, = self.table("d/tables/skipped.csv")
+        self.assertEqual((skipped["trace"], skipped["cut"], skipped["policy"]), ("lean", "100", ""))
+        self.assertIn("cut 100 needs those from 100 on", skipped["reason"])
+        self.ok(*self.study("--dry-run", out="e"))
+
+    def test_further_cuts_keep_what_is_finished(self):
+        self.write(cuts=["prompt"])
+        self.ok(*self.study())
+        kept = self.folder / "d/tasks/t.cut-prompt.seed-0/rows.csv"
+        before = kept.stat().st_mtime_ns
+        self.write(cuts=["prompt", 50])
+        done = self.kvsim(*self.study("--resume"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("changed: cuts", done.stderr)
+        self.assertEqual(kept.stat().st_mtime_ns, before)
+        self.ok("study", "s.json", "-o", "fresh", "--quiet")
+        self.assertTrue(same(self.folder / "d", self.folder / "fresh"))
 
 
 class Resuming(StudyTest):
@@ -209,14 +278,14 @@ class Resuming(StudyTest):
         self.ok(*self.study())
         whole = self.folder / "whole"
         shutil.copytree(self.folder / "d", whole)
-        kept = self.folder / "d/tasks/t.seed-0/rows.csv"
+        kept = self.folder / "d/tasks/t.cut-prompt.seed-0/rows.csv"
         before = kept.stat().st_mtime_ns
-        for name in "tasks/t.seed-1", "tasks/needle-120-s1-1.seed-0", "tables":
+        for name in "tasks/t.cut-prompt.seed-1", "tasks/needle-120-s1-1.cut-question.seed-0", "tables":
             shutil.rmtree(self.folder / "d" / name)
         for name in "results.csv", "traces/text-90-s1-0.h5":
             (self.folder / "d" / name).unlink()
-        (self.folder / "d/tasks/t.seed-1.partial").mkdir()
-        (self.folder / "d/tasks/t.seed-1.partial/rows.csv").write_text("half")
+        (self.folder / "d/tasks/t.cut-prompt.seed-1.partial").mkdir()
+        (self.folder / "d/tasks/t.cut-prompt.seed-1.partial/rows.csv").write_text("half")
         self.ok(*self.study("--resume"))
         self.assertTrue(same(self.folder / "d", whole))
         self.assertEqual(kept.stat().st_mtime_ns, before)
@@ -304,9 +373,9 @@ class Resuming(StudyTest):
         self.ok(*self.edited(traces=["t.h5", "v.h5"]))
         self.ok(*self.edited(traces=["t.h5"]))
         self.make_trace("v.h5", 60, 3, "--overwrite")
-        kept = (self.folder / "d/tasks/t.seed-0/rows.csv").stat().st_mtime_ns
+        kept = (self.folder / "d/tasks/t.cut-prompt.seed-0/rows.csv").stat().st_mtime_ns
         self.ok(*self.edited(traces=["t.h5", "v.h5"]))
-        self.assertEqual((self.folder / "d/tasks/t.seed-0/rows.csv").stat().st_mtime_ns, kept)
+        self.assertEqual((self.folder / "d/tasks/t.cut-prompt.seed-0/rows.csv").stat().st_mtime_ns, kept)
         self.ok("study", "s.json", "-o", "fresh", "--quiet")
         self.assertEqual((self.folder / "d/results.csv").read_text(), (self.folder / "fresh/results.csv").read_text())
 
@@ -323,14 +392,14 @@ class Resuming(StudyTest):
         work = start(*self.study("--threads", 1), cwd=self.folder, stderr=subprocess.PIPE, stdout=subprocess.PIPE)
         self.addCleanup(work.kill)
         deadline = time.monotonic() + 100
-        while not (self.folder / "d/tasks/t.seed-0").exists() and time.monotonic() < deadline:
+        while not (self.folder / "d/tasks/t.cut-prompt.seed-0").exists() and time.monotonic() < deadline:
             time.sleep(0.02)
         wait_until_caught(work, signal.SIGINT)
         work.send_signal(signal.SIGINT)
         out, err = work.communicate(timeout=200)
         self.assertEqual((work.returncode, out), (4, ""), err)
         self.assertIn("1 of 2 tasks are finished and kept. Go on with: kvsim study s.json -o d --resume", err)
-        self.assertEqual([path.name for path in (self.folder / "d/tasks").iterdir()], ["t.seed-0"])
+        self.assertEqual([path.name for path in (self.folder / "d/tasks").iterdir()], ["t.cut-prompt.seed-0"])
         self.assertFalse(self.json("d/study.json")["result"]["complete"])
 
     def test_a_full_disk_loses_nothing(self):
@@ -405,6 +474,7 @@ class BadInput(StudyTest):
                 ({"seeds": [-1]}, ["seeds[0]", "whole number"]),
                 ({"seeds": [0.5]}, ["seeds[0]"]),
                 ({"scopes": ["al"]}, ["scopes[0]", "all"]),
+                ({"cuts": ["prompt", "answer"]}, ["cuts[1]", "cut 'answer'", "`question`"]),
                 ({"metrics": ["attention_los"]}, ["metrics[0]", "attention_loss"]),
                 ({"analyses": ["hush"]}, ["analyses[0].kind", "hash"]),
                 ({"analyses": [{"kind": "hash", "bit": 3}]}, ["analyses[0].bit", "bits"]),

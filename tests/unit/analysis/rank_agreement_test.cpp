@@ -35,6 +35,18 @@ TEST_CASE("Kendall's W and the mean of Spearman's correlations, worked by hand")
   CHECK(*mean_rank_correlation(tied) == Approx(1.5 / std::sqrt(3.0)));
 }
 
+TEST_CASE("Kendall's tau: pairs in the same order less those in opposite order, over all pairs") {
+  const std::vector<double> order{1, 2, 3, 4}, reversed{9, 7, 5, 3}, one_swap{1, 2, 4, 3};
+  CHECK(*kendall_tau(order, order) == 1);
+  CHECK(*kendall_tau(order, reversed) == -1);
+  CHECK(*kendall_tau(order, one_swap) == Approx(4.0 / 6));  // five pairs alike, one not
+  // Ties: 5 pairs are apart in `tied`, 6 in `order`, all 5 alike.
+  const std::vector<double> tied{1, 2, 3, 3};
+  CHECK(*kendall_tau(order, tied) == Approx(5 / std::sqrt(30.0)));
+  CHECK_FALSE(kendall_tau(order, std::vector<double>{2, 2, 2, 2}));
+  CHECK_FALSE(kendall_tau(std::vector<double>{}, std::vector<double>{}));
+}
+
 TEST_CASE("agreement that does not exist") {
   CHECK_FALSE(concordance({}));
   CHECK_FALSE(concordance({{1, 2, 3}}));

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <catch2/catch.hpp>
 
 #include "analysis/report/findings.hpp"
@@ -293,8 +294,8 @@ TEST_CASE("Open loop: nothing generated, nothing retained") {
   SmallStudy study;
   study.metric = "r";
   study.mean("a", 0.5);
-  CHECK_THAT(open_loop(study.evidence())[0].text,
-             Contains("no generated tokens") && Contains("compared by importance retained."));
+  CHECK_THAT(open_loop(study.evidence())[0].text, Contains("no step of these traces was measured") &&
+                                                      Contains("compared by importance retained."));
   CHECK(open_loop(SmallStudy().evidence()).empty());
 }
 
@@ -361,14 +362,14 @@ TEST_CASE("Policies with the same results are named together") {
 
 TEST_CASE("Skipped cells come by reason; numbers do not make another") {
   Records skipped;
-  for (const char* key : {"trace", "policy", "params", "budget", "analysis", "reason"})
+  for (const char* key : {"trace", "cut", "policy", "params", "budget", "analysis", "reason"})
     skipped.columns.push_back({key, "", ""});
   const Value none;
-  skipped.rows = {{"t", "a", "a()", "8", none, "needs 10 tokens"},
-                  {"u", "a", "a()", "8", none, "needs 12 tokens"},
-                  {"u", "b", "b()", "10%", none, "needs 9 tokens"},
-                  {"t", none, none, none, "hash", "no keys"},
-                  {"v", none, none, none, none, "damaged\n  Copy it again."}};
+  skipped.rows = {{"t", none, "a", "a()", "8", none, "needs 10 tokens"},
+                  {"u", none, "a", "a()", "8", none, "needs 12 tokens"},
+                  {"u", none, "b", "b()", "10%", none, "needs 9 tokens"},
+                  {"t", none, none, none, none, "hash", "no keys"},
+                  {"v", none, none, none, none, none, "damaged\n  Copy it again."}};
   const Findings found = skipped_cells(skipped);
   REQUIRE(found.size() == 1);
   CHECK_THAT(found[0].text, Contains("5 cells"));
@@ -382,11 +383,122 @@ TEST_CASE("Skipped cells come by reason; numbers do not make another") {
 TEST_CASE("Nothing studied, nothing found; a damaged table is named") {
   const Evidence nothing = SmallStudy().evidence();
   CHECK(what_policies_do(nothing).empty());
-  CHECK(what_limits(nothing, {}, {}).empty());
+  CHECK(what_limits({nothing}, {}, {}).empty());
+  CHECK(what_cuts_do({nothing}).empty());
   SmallStudy study;
   study.mean("a", 0.1);
-  study.tables.means.columns[7].key = "average";
+  study.tables.means.columns[8].key = "average";
   CHECK_THROWS_WITH(study.evidence(), Contains("no column mean") && Contains("means"));
+}
+
+TEST_CASE("Where evidence is marked it leads, and attention loss follows") {
+  SmallStudy study;
+  study.duel("a", 0.10, "b", 0.15, -0.07, -0.03, 6);
+  study.metric = "evidence_loss";
+  study.duel("b", 0.20, "a", 0.40, -0.25, -0.15, 6);
+  const Findings found = what_policies_do(study.evidence());
+  REQUIRE(found.size() >= 2);
+  CHECK_THAT(found[0].text, Contains("Lowest evidence loss") && Contains("`b` at 10%"));
+  CHECK_THAT(found[1].text, Contains("Lowest attention loss") && Contains("`a` at 10%"));
+}
+
+TEST_CASE("Peak loss does not lead, whatever the order of metrics") {
+  SmallStudy study;
+  study.metric = "peak_loss";
+  study.duel("b", 0.10, "a", 0.15, -0.07, -0.03, 6);
+  study.metric = "attention_loss";
+  study.duel("a", 0.10, "b", 0.15, -0.07, -0.03, 6);
+  CHECK(std::string(study.evidence().leading_metric()->key) == "attention_loss");
+}
+
+TEST_CASE("Numbers of one cut say nothing of another") {
+  SmallStudy study;
+  study.duel("a", 0.10, "b", 0.15, -0.07, -0.03, 6);
+  study.cut = "question";
+  study.duel("b", 0.30, "a", 0.40, -0.12, -0.08, 6);
+  CHECK_THAT(best_policies(study.evidence(), loss())[0].text, Contains("`b` at 10%"));
+  study.cut = "prompt";
+  CHECK_THAT(best_policies(study.evidence(), loss())[0].text, Contains("`a` at 10%"));
+  study.cut = "7";
+  CHECK(what_policies_do(study.evidence()).empty());
+}
+
+TEST_CASE("Between two cuts the order of policies turns round, changes or stays") {
+  SmallStudy study;
+  std::vector<Evidence> cuts;
+  // Four policies. 10%: reversed, tau = -1. 25%: one of six pairs changes, tau = 4 / 6. 50%: as it was.
+  const std::vector<std::vector<double>> means = {
+      {0.1, 0.2, 0.3, 0.4}, {0.4, 0.3, 0.2, 0.1}, {0.1, 0.2, 0.4, 0.3}, {0.1, 0.2, 0.3, 0.4}};
+  for (const char* cut : {"prompt", "question"}) {
+    study.cut = cut;
+    for (std::size_t b = 0; b < 3; ++b) {
+      study.budget = std::vector<std::string>{"10%", "25%", "50%"}[b];
+      for (std::size_t p = 0; p < 4; ++p) {
+        const std::string policy(1, static_cast<char>('a' + p));
+        study.mean(policy, means[study.cut == "prompt" ? 0 : b + 1][p]);
+        study.rank(policy, 1);
+        study.result("t", policy, b == 0 ? 10 : b == 1 ? 25 : 50, 0);
+      }
+    }
+    cuts.push_back(study.evidence());
+  }
+  const Findings found = orders_between_cuts(cuts, loss());
+  REQUIRE(found.size() == 1);
+  CHECK_THAT(
+      found[0].text,
+      Equals("From cut `prompt` (question known to the policy) to cut `question` (question not known to the "
+             "policy), the order of policies by attention loss turns round at 10%; changes in part at "
+             "25%; stays much the same at 50% (Kendall's tau below 0; below 0.7; at least 0.7)."));
+  REQUIRE(found[0].details.size() == 3);
+  CHECK_THAT(found[0].details[0],
+             Equals("10%: tau = \u22121 over 4 policies; best at cut `prompt` is `a`, at cut "
+                    "`question` `d`.") ||
+                 Equals("10%: tau = -1 over 4 policies; best at cut `prompt` is `a`, at cut "
+                        "`question` `d`."));
+  CHECK_THAT(found[0].details[1], Contains("tau = 0.67 "));
+  CHECK(orders_between_cuts({cuts[0]}, loss()).empty());
+}
+
+TEST_CASE("What holds at every cut is said once, what does not names its cut") {
+  SmallStudy study;
+  std::vector<Evidence> cuts;
+  for (const char* cut : {"prompt", "question"}) {
+    study.cut = cut;
+    study.traces = 3;
+    study.mean("a", cut[0] == 'p' ? 0.05 : 0.25);
+    cuts.push_back(study.evidence());
+  }
+  const Findings found = what_limits(cuts, study.results, {});
+  const auto with = [&](const std::string& part) {
+    return std::count_if(found.begin(), found.end(), [&](const Finding& finding) {
+      return finding.text.find(part) != std::string::npos;
+    });
+  };
+  CHECK(with("Only 3 traces") == 1);
+  CHECK(with("Replay is open loop") == 2);
+  CHECK(with("Cut question: question not known to the policy. Replay is open loop") == 1);
+}
+
+TEST_CASE("Policies that never evicted, and what stands before the context, are told once") {
+  std::vector<Row> rows;
+  for (const char* budget : {"10%", "50%"}) {
+    for (const char* policy : {"a", "b", "full"}) {
+      Row& row = rows.emplace_back();
+      row.trace = "t";
+      row.policy = row.params = policy;
+      row.budget = budget;
+      row.own_budget = row.policy == "full";
+      row.evicted_tokens = row.policy == "b" ? 10 : 0;
+      row.instruction_before = rows.size() < 3 ? 7 : 9;
+    }
+  }
+  const Findings found = never_evicted(records_of(rows));
+  REQUIRE(found.size() == 1);
+  CHECK_THAT(found[0].text, Contains("`a` never evicted") && !Contains("`full`"));
+  CHECK(found[0].details == std::vector<std::string>{"`a` at 10% and 50%."});
+  CHECK_THAT(instruction_before(records_of(rows))[0].text, Contains("7 to 9 tokens of instruction"));
+  for (Row& row : rows) row.instruction_before = 0;
+  CHECK(instruction_before(records_of(rows)).empty());
 }
 
 }  // namespace

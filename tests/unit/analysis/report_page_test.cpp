@@ -82,6 +82,26 @@ TEST_CASE("Budgets stand side by side, the best of each is marked") {
   CHECK(differences.rows[0][3].shown == "\u2248 1.0 points");
   CHECK(ranks_by_budget(evidence, metric("attention_loss")).rows[1][2].shown == "2");
   CHECK(means_by_budget(evidence, metric("r"), kAllWorkloads).rows.empty());
+  for (const SortableTable& table : {means, differences, ranks_by_budget(evidence, metric("attention_loss"))})
+    CHECK_THAT(table.caption, Contains("cut prompt: question known to the policy"));
+}
+
+TEST_CASE("Cuts stand side by side within a budget, each with its best") {
+  SmallStudy study;
+  study.duel("a", 0.10, "b", 0.15, -0.07, -0.03, 6);
+  const Evidence known = study.evidence();
+  study.cut = "question";
+  study.duel("b", 0.30, "a", 0.40, -0.12, -0.08, 6);
+  const Evidence unknown = study.evidence();
+  const SortableTable table = means_by_cut({known, unknown}, metric("attention_loss"));
+  REQUIRE(table.columns.size() == 4);
+  CHECK(table.columns[2].title == "10%, cut prompt");
+  CHECK(table.columns[3].title == "10%, cut question");
+  REQUIRE(table.rows.size() == 2);
+  CHECK(table.rows[0][0].shown == "a");
+  CHECK((table.rows[0][2].marked && !table.rows[0][3].marked));
+  CHECK((table.rows[1][3].marked && table.rows[1][3].shown == "30.0%"));
+  CHECK_THAT(table.caption, Contains("cut question: question not known to the policy"));
 }
 
 ReportContent content_of(const SmallStudy& study) {

@@ -11,7 +11,8 @@
 namespace kvsim::analysis {
 
 struct SmallStudy {
-  std::string metric = "attention_loss", workload = "all", budget = "10%";  ///< of the lines that follow
+  std::string metric = "attention_loss", cut = "prompt", workload = "all",
+              budget = "10%";  ///< of the lines that follow
   std::uint64_t traces = 6;
   Statistics tables = empty_statistics();
   Records results = records_of({});
@@ -21,19 +22,19 @@ struct SmallStudy {
   void mean(const std::string& policy, double value, std::optional<double> low = {},
             std::optional<double> high = {}, const std::string& role = "policy", std::uint64_t shortest = 100,
             std::uint64_t longest = 100) {
-    tables.means.rows.push_back({metric, workload, budget, policy, policy, role, traces, value, optional(low),
-                                 optional(high), shortest, longest});
+    tables.means.rows.push_back({metric, cut, workload, budget, policy, policy, role, traces, value,
+                                 optional(low), optional(high), shortest, longest});
   }
   void difference(const std::string& policy, const std::string& other, double value,
                   std::optional<double> low, std::optional<double> high, std::uint64_t better,
                   std::uint64_t worse) {
-    tables.differences.rows.push_back({metric, workload, budget, policy, policy, other, other, traces, value,
-                                       optional(low), optional(high), better, traces - better - worse,
+    tables.differences.rows.push_back({metric, cut, workload, budget, policy, policy, other, other, traces,
+                                       value, optional(low), optional(high), better, traces - better - worse,
                                        worse});
   }
   void rank(const std::string& policy, double value, std::optional<double> concordance = {},
             std::optional<double> low = {}, std::optional<double> high = {}) {
-    tables.ranks.rows.push_back({metric, workload, budget, policy, policy, traces, value, optional(low),
+    tables.ranks.rows.push_back({metric, cut, workload, budget, policy, policy, traces, value, optional(low),
                                  optional(high), value, Value(), optional(concordance)});
   }
   /// A row of the results, scope all; `best_set`: what the best set of the size has, of any metric.
@@ -43,6 +44,7 @@ struct SmallStudy {
     row.trace = trace;
     row.policy = row.params = policy;
     row.budget = budget;
+    row.cut = cut;
     row.budget_tokens = tokens;
     row.attention_loss_oracle = row.r_oracle = best_set;
     row.attention_loss_bound = row.r_bound = bound;
@@ -59,7 +61,8 @@ struct SmallStudy {
     rank(b, a_mean < b_mean ? 2 : 1);
   }
 
-  Evidence evidence() const { return Evidence(tables.means, tables.differences, tables.ranks, results); }
+  /// At the cut that is set.
+  Evidence evidence() const { return Evidence(cut, tables.means, tables.differences, tables.ranks, results); }
 };
 
 }  // namespace kvsim::analysis

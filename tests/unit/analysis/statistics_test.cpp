@@ -169,6 +169,37 @@ TEST_CASE("higher is better where the metric says so") {
   CHECK(field(got.differences, {{"metric", "r"}}, "difference") == 0.25);  // as it is, not turned
 }
 
+TEST_CASE("each cut has statistics of its own, the same as if it were alone") {
+  Made alone = many(), both = alone;
+  for (analysis::Row& row : alone.rows) row.cut = "prompt";
+  both.rows = alone.rows;
+  both.traces.clear();
+  for (const Inputs::TraceId& trace : alone.traces) {
+    both.traces.push_back({trace.name, "", trace.prompt, 8, "prompt"});
+    both.traces.push_back({trace.name, "", trace.prompt - 30, 38, "question"});
+  }
+  for (analysis::Row row : alone.rows) {
+    row.cut = "question";
+    row.attention_loss = 1 - *row.attention_loss;
+    both.rows.push_back(row);
+  }
+  const Statistics first = alone.statistics(), got = both.statistics();
+  const auto at = [](const Records& table, const std::string& cut) {
+    Records out{table.columns, {}};
+    for (const std::vector<Value>& row : table.rows)
+      if (text(row[table.column("cut")]) == cut) out.rows.push_back(row);
+    return out;
+  };
+  CHECK(lines_of(at(got.means, "prompt")) == lines_of(first.means));
+  CHECK(lines_of(at(got.differences, "prompt")) == lines_of(first.differences));
+  CHECK(lines_of(at(got.ranks, "prompt")) == lines_of(first.ranks));
+  const std::map<std::string, std::string> a{{"policy", "a"}, {"budget", "10%"}, {"workload", "all"}};
+  const Records there = at(got.means, "question");
+  CHECK(*field(there, a, "mean") == Approx(1 - *field(first.means, a, "mean")));
+  CHECK(field(there, a, "prompt_min") == 70.0);
+  CHECK(got.notes == first.notes);  // what holds at both cuts is said once
+}
+
 TEST_CASE("bounds and costs have means, but no winners") {
   Made made = many();
   for (analysis::Row& row : made.rows) row.kept_bytes = 640U;
@@ -431,7 +462,7 @@ TEST_CASE("no results, no statistics") {
   const Statistics got = statistics_of(records_of({}), {});
   CHECK(got.means.rows.empty());
   CHECK(got.ranks.rows.empty());
-  CHECK(got.means.columns.size() == 12);
+  CHECK(got.means.columns.size() == 13);
 }
 
 TEST_CASE("metrics are columns of results, with their units") {

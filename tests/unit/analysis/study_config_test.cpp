@@ -28,7 +28,8 @@ constexpr const char* kEveryField = R"json({
               "max_new_tokens": 9, "ignore_eos": true, "queries": "window:8", "attention": "full",
               "output_weights": true, "elem": "f32", "prefill_chunk": 64},
   "policies": [{"policy": "h2o", "params": "h2o()"}], "budgets": ["10%"], "seeds": [4, 9007199254740992],
-  "bounds": false, "scopes": ["head"], "metrics": ["r"], "analyses": [{"kind": "hash", "table": "short", "bits": [8, 16]}],
+  "cuts": ["question", 70], "bounds": false,
+  "scopes": ["head"], "metrics": ["r"], "analyses": [{"kind": "hash", "table": "short", "bits": [8, 16]}],
   "statistics": {"resamples": 500, "confidence": 0.9, "seed": 6}, "report": false})json";
 
 }  // namespace
@@ -43,6 +44,8 @@ TEST_CASE("study: what is left out has a default") {
   CHECK(config.budgets == std::vector<std::string>{"10%", "25%", "50%"});
   CHECK(config.seeds == std::vector<std::uint64_t>{0});
   CHECK(config.scopes == std::vector<std::string>{"all", "layer"});
+  CHECK(config.cuts.empty());
+  CHECK(config.metrics.front() == "evidence_loss");
   CHECK((config.resamples == 2000 && config.confidence == 0.95 && config.report));
 }
 

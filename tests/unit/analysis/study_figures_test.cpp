@@ -172,6 +172,81 @@ TEST_CASE("quality: beyond eight policies the five nearest to the best and known
   CHECK_THROWS_WITH(figure_kind("quality").build(tables, {.policies = {"p66"}}), Contains("p6"));
 }
 
+namespace {
+
+/// The small study at two cuts; the second turns the order round.
+FigureTables two_cuts() {
+  FigureTables tables = small_tables();
+  std::vector<Row> rows = small_study(), more = rows;
+  for (Row& row : rows) row.cut = "prompt";
+  for (Row& row : more) {
+    row.cut = "question";
+    row.attention_loss = 0.5 - *row.attention_loss;
+  }
+  rows.insert(rows.end(), more.begin(), more.end());
+  tables.results = records_of(rows);
+  Records& means = tables.tables["means"];
+  means.columns.push_back({"cut", "", ""});
+  const std::vector<std::vector<Value>> at_first = means.rows;
+  for (std::vector<Value>& row : means.rows) row.emplace_back(std::string("prompt"));
+  for (std::vector<Value> row : at_first) {
+    row[6] = 0.5 - *number(row[6]);
+    row[7] = row[8] = Value();
+    row.emplace_back(std::string("question"));
+    means.rows.push_back(std::move(row));
+  }
+  return tables;
+}
+
+}  // namespace
+
+TEST_CASE("a figure shows one cut and names it; the cuts figure shows all side by side") {
+  const FigureTables tables = two_cuts();
+  const Figure first = figures_of(figure_kind("quality"), tables, {}).at(0);
+  CHECK(first.name == "quality-attention-loss");
+  CHECK_THAT(first.title, Contains("; cut prompt: question known to the policy"));
+  CHECK(series_of(chart_of(first), "h2o").points[0].y == 0.31);
+  const Figure other = figures_of(figure_kind("quality"), tables, {.cut = "question"}).at(0);
+  CHECK(other.name == "quality-attention-loss-cut-question");
+  CHECK_THAT(other.title, Contains("; cut question: question not known to the policy"));
+  CHECK_THAT(other.command, Contains(" --cut question"));
+  CHECK(series_of(chart_of(other), "h2o").points[0].y == 0.5 - 0.31);
+  CHECK_THROWS_WITH(figures_of(figure_kind("quality"), tables, {.cut = "7"}), Contains("--cut"));
+
+  const Figure both = figures_of(figure_kind("cuts"), tables, {}).at(0);
+  REQUIRE(both.panels.size() == 2);
+  CHECK(both.panels[0].title == "cut prompt: question known to the policy");
+  const auto &left = std::get<Chart>(both.panels[0].content),
+             &right = std::get<Chart>(both.panels[1].content);
+  CHECK(series_of(left, "tova").points[0].y == 0.21);
+  CHECK(series_of(right, "tova").points[0].y == 0.5 - 0.21);
+  CHECK(series_of(left, "tova").colour == series_of(right, "tova").colour);
+  CHECK((left.y.low == right.y.low && left.y.high == right.y.high));
+  CHECK(figures_of(figure_kind("cuts"), small_tables(), {}).empty());
+}
+
+TEST_CASE("steps: from the first that every trace has to the last") {
+  std::vector<Row> rows;
+  for (const std::string trace : {"a", "b"}) {
+    for (std::uint64_t step = trace == "a" ? 0 : 1; step < (trace == "a" ? 3U : 4U); ++step) {
+      Row& row = rows.emplace_back(row_of(trace, "h2o", "10%", 10, 0.1 * static_cast<double>(step)));
+      row.scope = Scope::step;
+      row.step = step;
+    }
+  }
+  FigureTables tables;
+  tables.results = records_of(rows);
+  const Figure figure = only("steps", tables);
+  const Chart& chart = chart_of(figure);
+  REQUIRE(chart.series.at(0).points.size() == 2);
+  CHECK((chart.series[0].points[0].x == 1 && chart.series[0].points[1].x == 2));
+  CHECK_THAT(figure.remark, Contains("only some traces have"));
+  CHECK(chart.x.label == "measured step");
+  std::erase_if(rows, [](const Row& row) { return row.trace == "b"; });
+  tables.results = records_of(rows);
+  CHECK(chart_of(only("steps", tables)).series.at(0).points.at(0).x == 0);
+}
+
 TEST_CASE("matrix: policies by mean, a missing cell stays missing, a policy without any has no row") {
   std::vector<Row> rows = small_study();
   rows.push_back(row_of("a", "snapkv", "10%", 10, 0.25));

@@ -40,8 +40,8 @@ void touch(const std::string& path, const char* text = "mine") {
 TEST_CASE("study folder: a task comes back as it was saved") {
   const Scratch scratch;
   StudyFolder folder(scratch.file("d"));
-  const std::vector<Skipped> skipped{{"a", "h2o", "h2o()", "5%", {}, "too small: 3"},
-                                     {"a", {}, {}, {}, "hash", "why"}};
+  const std::vector<Skipped> skipped{{"a", "prompt", "h2o", "h2o()", "5%", {}, "too small: 3"},
+                                     {"a", {}, {}, {}, {}, "hash", "why"}};
   CHECK_FALSE(task_finished(scratch.file("d"), "a.seed-0"));
   folder.save("a.seed-0", sample(), skipped);
   CHECK(task_finished(scratch.file("d"), "a.seed-0"));
@@ -55,7 +55,8 @@ TEST_CASE("study folder: a task comes back as it was saved") {
   CHECK(back.rows[1][3] == Value());
   const std::vector<Skipped> reasons = folder.skipped("a.seed-0");
   REQUIRE(reasons.size() == 2);
-  CHECK((reasons[0].params == "h2o()" && reasons[0].reason == "too small: 3" && reasons[0].analysis.empty()));
+  CHECK((reasons[0].cut == "prompt" && reasons[0].params == "h2o()" && reasons[0].reason == "too small: 3" &&
+         reasons[0].analysis.empty()));
   CHECK((reasons[1].analysis == "hash" && reasons[1].policy.empty()));
 }
 

@@ -204,7 +204,7 @@ TEST_CASE("table: grouped by budget, constants above, best marked, undefined a d
   }
   rows[2].isr = {};
   CHECK(written(Format::table, rows) ==
-        R"doc(trace run.h5, cut prompt (all of the prompt is known to the policy)
+        R"doc(trace run.h5, cut prompt (question known to the policy)
 
                        loss                                r
                      oracle                           oracle
@@ -247,7 +247,7 @@ TEST_CASE("table: what differs gets its column") {
     CHECK_THAT(text, Catch::Contains("budget 25%\nrun.h5  h2o        9  "));
     CHECK_THAT(text, Catch::Contains("\np\xc3\xa9.h5   h2o       12.5"));
     CHECK_THAT(text, !Catch::Contains("trace run.h5"));
-    CHECK_THAT(text, Catch::StartsWith("cut prompt (all of the prompt is known to the policy)\n\n"));
+    CHECK_THAT(text, Catch::StartsWith("cut prompt (question known to the policy)\n\n"));
   }
   SECTION("several cuts, each of which is a contest of its own") {
     std::vector<Row> rows = {
@@ -258,8 +258,8 @@ TEST_CASE("table: what differs gets its column") {
     CHECK_THAT(text, Catch::StartsWith("trace run.h5\n\n"));
     CHECK_THAT(text, Catch::Contains("\nprompt    h2o * ") && Catch::Contains("\nprompt    tova  ") &&
                          Catch::Contains("\nquestion  h2o   ") && Catch::Contains("\nquestion  tova *"));
-    CHECK_THAT(text, Catch::Contains("\ncut prompt (all of the prompt is known to the policy)\ncut question "
-                                     "(the question is not known to the policy), instruction of 3 tokens "
+    CHECK_THAT(text, Catch::Contains("\ncut prompt (question known to the policy)\ncut question "
+                                     "(question not known to the policy), instruction of 3 tokens "
                                      "before the context\n"));
   }
   SECTION("layers and heads") {
