@@ -44,7 +44,7 @@ Kind retention_kind() {
   Kind kind;
   kind.name = "retention";
   kind.summary = "How much importance the n largest positions of each layer retain, by n";
-  kind.source = "XKV, Fig. 3 and 4, eq. 9 and 10";
+  kind.source = "XKV, Fig. 3, eq. 9 and 10";
   kind.settings = importance_settings();
   kind.settings.push_back({"points", "2", "N", "Sizes n per doubling, on a geometric grid"});
   kind.settings.push_back({"shares", "5%,10%,20%,50%", "LIST", "Sizes besides, as shares of the positions"});

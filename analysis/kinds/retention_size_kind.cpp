@@ -30,7 +30,7 @@ Kind retention_size_kind() {
   Kind kind;
   kind.name = "retention-size";
   kind.summary = "How many positions each layer needs to retain a share of its importance";
-  kind.source = "XKV, Fig. 3 and 4, eq. 10";
+  kind.source = "XKV, Fig. 4, eq. 10";
   kind.settings = importance_settings();
   kind.settings.push_back({"r", "50%,80%,90%,95%", "LIST", "Shares of importance to retain"});
   kind.settings.push_back(

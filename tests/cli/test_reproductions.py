@@ -1,60 +1,66 @@
 #!/usr/bin/env python3
-"""analysis/reproductions: the studies run, and the tables that the texts quote are what the studies find."""
+"""analysis/reproductions: the studies run, and every number that the pages quote is what the studies find."""
 import csv
+import io
+import itertools
 import json
 import re
 import statistics
 
 import kvsim_command
 from kvsim_command import SOURCE, CommandTest
+from quoted_page import QuotedPage
 
 FOLDER = SOURCE / "analysis" / "reproductions"
+LAYERS = "0", "1", "2", "3"
+MEAN = statistics.fmean
 
 
-def quoted_rows(name):
-    """(first field, [numbers of each further field]) of every row of the text's first table; percent become shares."""
-    table = []
-    for line in (FOLDER / f"{name}.md").read_text().splitlines():
-        if line.startswith("| "):
-            first, *others = [field.strip() for field in line.strip("|").split("|")]
-            table.append((first, [[float(number) / (100 if "%" in field else 1)
-                                   for number in re.findall(r"\d+(?:\.\d+)?", field)] for field in others]))
-        elif table:
-            break
-    return table
-
-
-def quoted_table(name):
-    return dict(quoted_rows(name))
-
-
-def mean_by(rows, keys, value):
+def grouped(rows, keys, value):
+    """The defined values of a column, by those of others."""
     groups = {}
     for row in rows:
         if row[value] != "":
             groups.setdefault(tuple(row[key] for key in keys), []).append(float(row[value]))
-    return {key: statistics.fmean(values) for key, values in groups.items()}
+    return groups
 
 
-class Reproductions(CommandTest):
+def mean_by(rows, keys, value):
+    return {key: MEAN(values) for key, values in grouped(rows, keys, value).items()}
+
+
+def spread(values):
+    """As pages show it: mean (least-most)."""
+    return MEAN(values), min(values), max(values)
+
+
+def chosen(rows, **fields):
+    return [row for row in rows if all(row[key] == value for key, value in fields.items())]
+
+
+class PageTest(CommandTest):
+    """Studies run on traces that are captured once for all that ask for the same runs."""
+
+    captured = {}
+
     @classmethod
-    def setUpClass(cls):
-        """All studies are of the same runs: captured once."""
-        super().setUpClass()
-        studies = [json.loads(path.read_text()) for path in sorted(FOLDER.glob("*.json"))]
-        cls.capture = studies[0]["capture"]
-        assert all(study["capture"] == cls.capture for study in studies)
-        only_traces = {"capture": {**cls.capture, "model": str(SOURCE / "traces" / "sample" / "model")},
-                       "policies": [], "analyses": ["retention-size"], "report": False}
-        (cls.folder / "runs.json").write_text(json.dumps(only_traces))
-        done = cls.kvsim("study", "runs.json", "-o", "runs", "--quiet")
-        assert done.returncode == 0, done.stderr
+    def traces_of(cls, capture):
+        key = json.dumps(capture)
+        if key not in cls.captured:
+            name = f"runs{len(cls.captured)}"
+            only_traces = {"capture": {**capture, "model": str(SOURCE / "traces" / "sample" / "model")},
+                           "policies": [], "analyses": ["retention-size"], "report": False}
+            (cls.folder / f"{name}.json").write_text(json.dumps(only_traces))
+            done = cls.kvsim("study", f"{name}.json", "-o", name, "--quiet")
+            assert done.returncode == 0, done.stderr
+            cls.captured[key] = sorted(str(path) for path in (cls.folder / name / "traces").glob("*.h5"))
+        return cls.captured[key]
 
-    def tables(self, name):
-        """Runs the study on those, without its report."""
+    def study(self, name):
+        """Runs it without its report: its tables by name, and its traces."""
         study = json.loads((FOLDER / f"{name}.json").read_text())
-        del study["capture"]
-        study.update(report=False, traces=["runs/traces/*.h5"])
+        traces = self.traces_of(study.pop("capture"))
+        study.update(report=False, traces=traces)
         (self.folder / f"{name}.json").write_text(json.dumps(study))
         self.ok("study", f"{name}.json", "-o", name, "--quiet")
 
@@ -62,91 +68,194 @@ class Reproductions(CommandTest):
             with open(self.folder / name / "tables" / f"{table}.csv", newline="") as file:
                 return list(csv.DictReader(file))
 
-        return read
+        return read, traces
 
-    def close(self, quoted, found, digit):
-        """The quoted number is the found one, rounded to `digit`; other machines' last bits may turn the rounding."""
-        self.assertAlmostEqual(quoted, found, delta=0.75 * digit)
+    def csv(self, *arguments):
+        return list(csv.DictReader(io.StringIO(self.ok(*arguments, "--format", "csv", "--quiet"), newline="")))
 
-    def test_every_study_has_its_text(self):
-        texts = {path.stem for path in FOLDER.glob("*.md")} - {"README"}
-        self.assertEqual({path.stem for path in FOLDER.glob("*.json")}, texts)
-        for name in texts:
-            self.assertIn(f"kvsim study analysis/reproductions/{name}.json", (FOLDER / f"{name}.md").read_text())
+    def page(self, name):
+        page = QuotedPage(FOLDER / f"{name}.md")
+        self.addCleanup(lambda: self.assertEqual(page.unread(), [], f"{name}.md: numbers that nobody checks"))
+        return page
 
-    def test_a2sf_cosine(self):
-        means = mean_by(self.tables("a2sf_cosine")("means"), ["metric", "policy"], "mean")
-        quoted = quoted_table("a2sf_cosine")
-        for policy in "window", "a2sf(alpha=0.5)", "a2sf(alpha=0.1)":
-            for column, metric in enumerate(["oracle_cosine", "attention_loss"]):
-                self.close(quoted[policy][column][0], means[metric, policy], 1e-3)
-        self.assertGreater(means["oracle_cosine", "h2o"], means["oracle_cosine", "a2sf(alpha=0.1)"])
+    def agree(self, page, number, found):
+        """The quoted number is the found one, rounded; other machines' last bits may turn the rounding."""
+        self.assertAlmostEqual(number.value, found, delta=0.75 * number.digit,
+                               msg=page.text[max(0, number.begin - 60):number.end + 20])
 
-    def test_hashevict_correlation(self):
-        rows = self.tables("hashevict_correlation")("hash")
-        found = {column: mean_by(rows, ["bits"], column)
-                 for column in ("correlation", "correlation_spread", "correlation_noise")}
-        quoted = quoted_table("hashevict_correlation")
-        for bits in "8", "16", "24", "32", "64":
-            for column, key in enumerate(found):
-                self.close(quoted[bits][column][0], found[key][bits,], 1e-2)
+    def row(self, page, table, line, first, *found):
+        """Cells of a row hold a number, or several, or none."""
+        label, cells = page.tables[table][line]
+        self.assertEqual(label, first)
+        self.assertEqual(len(cells), len(found), label)
+        for cell, values in zip(cells, found):
+            numbers = page.cell(cell)
+            values = values if isinstance(values, tuple) else (values,)
+            self.assertEqual(len(numbers), len(values), f"{label}: {values}")
+            for number, value in zip(numbers, values):
+                self.agree(page, number, value)
 
-    def test_hashevict_ranking_loss(self):
-        rows = self.tables("hashevict_ranking_loss")("ranking-loss")
-        by_layer, over_all = mean_by(rows, ["ranking", "layer"], "alr_share"), mean_by(rows, ["ranking"], "alr_share")
-        quoted = {first.split(",")[0]: fields for first, fields in quoted_table("hashevict_ranking_loss").items()}
-        for (ranking,), share in over_all.items():
-            if ranking.split("(")[0] not in quoted:
-                continue
-            fields = quoted[ranking.split("(")[0]]
-            self.close(fields[0][0], share, 1e-2)
-            for layer in range(4):
-                self.close(fields[1 + layer][0], by_layer[ranking, str(layer)], 1e-2)
+    def says(self, page, form, *found):
+        for number, value in zip(page.sentence(form), found, strict=True):
+            self.agree(page, number, value)
 
-    def test_scissorhands_persistence(self):
-        rows = self.tables("scissorhands_persistence")("persistence")
-        found = mean_by(rows, ["layer"], "persistence"), mean_by(rows, ["layer"], "chance")
-        quoted = [fields for _, fields in quoted_rows("scissorhands_persistence")[2:4]]
-        for fields, values in zip(quoted, found, strict=True):
-            for layer in range(4):
-                self.close(fields[layer][0], values[str(layer),], 1e-2)
+
+class Pages(PageTest):
+    def test_every_study_has_its_page(self):
+        pages = {path.stem for path in FOLDER.glob("*.md")} - {"README"}
+        self.assertEqual({path.stem for path in FOLDER.glob("*.json")}, pages)
+        for name in pages:
+            text = (FOLDER / f"{name}.md").read_text()
+            self.assertIn(f"kvsim study analysis/reproductions/{name}.json", text)
+            self.assertIn(f"({name}.md)", (FOLDER / "README.md").read_text())
+            self.assertIn("**The paper**", text)
 
     def test_xkv_importance(self):
-        sums = {}
-        for row in self.tables("xkv_importance")("importance"):
-            sums.setdefault((row["trace"], row["layer"]), 0.0)
-            sums[row["trace"], row["layer"]] += float(row["share"])
-        for total in sums.values():
-            self.assertAlmostEqual(total, 1, places=9)
-        self.ok("analyze", "importance", *sorted(map(str, (self.folder / "runs" / "traces").glob("*.h5"))),
-                "--bins", "0", "--format", "csv", "-o", "w.csv", "--quiet")
-        shares = {}
-        with open(self.folder / "w.csv", newline="") as file:
-            for row in csv.DictReader(file):
-                shares.setdefault((row["layer"], row["trace"]), []).append(float(row["share"]))
-        quoted = quoted_table("xkv_importance")
-        for layer in "0", "1", "2", "3":
+        page, (tables, traces) = self.page("xkv_importance"), self.study("xkv_importance")
+        for total in grouped(tables("importance"), ["trace", "layer"], "share").values():
+            self.assertAlmostEqual(sum(total), 1, places=9)
+        shares = grouped(self.csv("analyze", "importance", *traces, "--bins", "0"), ["layer", "trace"], "share")
+        sizes = [grouped(chosen(self.csv("analyze", "retention-size", *traces, *more), rule="retention", target="0.9"),
+                         ["layer"], "share") for more in ([], ["--pool", "1"])]
+        page.given("12 prompts of 1,000 tokens, 4 kinds")
+        for layer in LAYERS:
             of_layer = [w for (this, _), w in shares.items() if this == layer]
-            self.close(quoted[layer][0][0], statistics.fmean(sum(w[:7]) for w in of_layer), 1e-2)
-            self.close(quoted[layer][1][0], statistics.fmean(sum(w[-31:]) for w in of_layer), 1e-2)
+            self.row(page, 0, int(layer), layer, *(spread([sum(w[begin:end]) for w in of_layer])
+                                                   for begin, end in ((0, 7), (-31, None), (7, -31))),
+                     *(spread(size[layer,]) for size in sizes))
+        page.given("how 32 layers", "position 0")
+        for size, least in zip(sizes, (1 / 2, 1 / 3)):
+            self.assertTrue(all(MEAN(size[layer,]) > least for layer in ("0", "1", "3")), size)
 
     def test_xkv_retention(self):
-        tables = self.tables("xkv_retention")
-        sizes = mean_by(tables("retention-size"), ["rule", "target", "layer"], "share")
-        quoted = quoted_table("xkv_retention")
-        for layer in "0", "1", "2", "3":
-            digit = 1e-3 if layer == "2" else 1e-2
-            self.close(quoted[layer][2][0], sizes["retention", "0.5", layer], digit)
-            self.close(quoted[layer][3][0], sizes["retention", "0.9", layer], 1e-2)
+        page, (tables, _) = self.page("xkv_retention"), self.study("xkv_retention")
+        at_size = {layer: {} for layer in LAYERS}
+        for row in tables("retention"):
+            for share in 0.1, 0.5:
+                if abs(float(row["share"]) - share) < 0.001:
+                    at_size[row["layer"]].setdefault(share, {})[row["trace"]] = float(row["r"])
+        sizes = grouped(tables("retention-size"), ["rule", "target", "layer"], "share")
+        page.given("12 prompts of 1,000 tokens")
+        for layer in LAYERS:
+            self.row(page, 0, int(layer), layer, *(spread(list(at_size[layer][share].values())) for share in (0.1, 0.5)),
+                     *(spread(sizes[rule, target, layer]) for rule, target in
+                       (("retention", "0.5"), ("retention", "0.9"), ("slope", "0"))))
+        ratios = [MEAN(sizes["retention", "0.9", layer]) / MEAN(sizes["retention", "0.9", "2"]) for layer in ("0", "1", "3")]
+        self.says(page, "by a factor of # to # for", min(ratios), max(ratios))
+        page.given("R = 90 %. An even", "f(3)", "R(3) / R(2) is at most 1.5", "log2 3 is 1.585", "in steps of 7", "f(n) >= 0 tells",
+                   "Algorithm 1")
 
     def test_xkv_allocation(self):
-        rows = [row for row in self.tables("xkv_allocation")("allocation-consistency")]
-        quoted = quoted_table("xkv_allocation")
-        for column, policy in enumerate(["pyramidkv", "cake.layers", "xkv"]):
-            of_policy = [row for row in rows if row["policy"] == policy]
-            for row in of_policy:
-                self.close(quoted[row["layer"]][column][0], float(row["share"]), 1e-2)
-        self.close(quoted["Kendall's W"][2][0], float(of_policy[0]["concordance"]), 1e-2)
+        page, (tables, traces) = self.page("xkv_allocation"), self.study("xkv_allocation")
+        rows, shares = tables("allocation-consistency"), grouped(tables("allocation"), ["policy", "layer"], "share")
+        policies = ["pyramidkv", "cake.layers", "xkv"]
+        page.given("12 prompts of 1,000 tokens")
+        for layer in LAYERS:
+            self.row(page, 0, int(layer), layer, *(spread(shares[policy, layer]) for policy in policies))
+        for line, (label, key) in enumerate((("rank correlation of two prompts", "rank_correlation"), ("Kendall's W", "concordance")), 4):
+            self.row(page, 0, line, label, *(float(chosen(rows, policy=policy)[0][key]) for policy in policies))
+        by_trace = list(zip(*(shares["xkv", layer] for layer in LAYERS)))
+        self.says(page, "second on # of # prompts", sum(sorted(range(4), key=of.__getitem__)[:1:-1] == [3, 0] for of in by_trace), 12)
+        kinds = [[trace for trace in traces if f"/{kind}-1000" in trace] for kind in ("needle", "needle-multi-key", "variables", "text")]
+        alike = [float(self.csv("analyze", "allocation-consistency", *of_kind, "--policies", "xkv")[0]["concordance"]) for of_kind in kinds]
+        self.says(page, "different kinds, W # to #", min(alike), max(alike))
+        second = [mean_by(self.csv("analyze", "allocation", *traces, "--policies", "xkv", "--budget", budget), ["layer"], "share")["2",]
+                  for budget in ("5%", "40%")]
+        self.says(page, "with # % of a budget of a twentieth and # % of", *second)
+        page.given("W from 1.", "the 8 prompts of all 4 kinds", "Algorithm 1 maximises")
+        score, kept, lost = "snapkv(window=8,pool=avg:7,unit=layer)", [], []
+        for decides, *others in kinds:
+            self.ok("allocate", decides, "--policy", "xkv", "--budget", "10%", "-o", "shares.json", "--overwrite", "--quiet")
+            splits = [f"{score}+pyramid", score, f"{score}+fixed(shares=shares.json)", "xkv"]
+            for trace in others:
+                found = self.csv("replay", trace, "--budget", "10%", *itertools.chain(*(("--policy", split) for split in splits)))
+                kept.append([float(row["r"]) for row in found])
+                lost.append([float(row["attention_loss"]) for row in found])
+        kept, lost = [list(map(MEAN, zip(*of))) for of in (kept, lost)]
+        for line, label in enumerate(("pyramid", "even", "of another prompt of the kind", "of the prompt itself")):
+            self.row(page, 1, line, label, kept[line], lost[line])
+        self.says(page, "brings # % of the gain in retained importance over an even split, and # % of the gain",
+                  *((of[2] - of[1]) / (of[3] - of[1]) for of in (kept, lost)))
+
+    def test_hashevict_ranking_loss(self):
+        page, (tables, traces) = self.page("hashevict_ranking_loss"), self.study("hashevict_ranking_loss")
+        rows = tables("ranking-loss")
+        by_layer, over_all = mean_by(rows, ["ranking", "layer"], "alr_share"), mean_by(rows, ["ranking"], "alr_share")
+        page.given("12 prompts of 1,000 tokens, 4 kinds", "largest possible ALR, mean over prompts and lanes; 0 is")
+        for line, label in enumerate(("hash, 16 bits", "keydiff", "l2_norm", "recency, oldest first")):
+            ranking = label.split(",")[0]
+            self.row(page, 0, line, label, over_all[ranking,], *(by_layer[ranking, layer] for layer in LAYERS))
+        norms = mean_by(self.csv("analyze", "key-norms", *traces), ["layer", "head"], "spearman")
+        self.says(page, "In # of # lanes it is the larger keys", sum(value > 0 for value in norms.values()), len(norms))
+        pairs, lanes = grouped(rows, ["ranking"], "alr_share"), mean_by(rows, ["ranking", "layer", "head"], "alr_share")
+        self.says(page, "worse than a draw by lot in # of # pairs", sum(value > 0.5 for value in pairs["l2_norm",]), len(pairs["l2_norm",]))
+        self.says(page, "better than norms in # of # lanes on average, and better than by lot in # of the # pairs",
+                  sum(value < lanes["l2_norm", *lane] for (ranking, *lane), value in lanes.items() if ranking == "hash"), 16,
+                  sum(value < 0.5 for value in pairs["hash",]), 192)
+        curves = chosen(tables("cumulative-loss"), dropped="0.2")
+        lost, ideal = mean_by(curves, ["ranking"], "loss"), mean_by(curves, ["ranking"], "loss_ideal")
+        self.says(page, "hashes have lost # % of the attention, norms # %, the best order # %.", lost["hash",], lost["l2_norm",], ideal["hash",])
+        page.given("gives 0 for any")
+
+    def test_hashevict_correlation(self):
+        page, (tables, _) = self.page("hashevict_correlation"), self.study("hashevict_correlation")
+        rows = tables("hash")
+        page.given("12 prompts of 1,000 tokens")
+        for line, bits in enumerate(("8", "16", "24", "32", "64")):
+            found = {key: [float(row[key]) for row in chosen(rows, bits=bits)]
+                     for key in ("correlation", "correlation_spread", "correlation_noise")}
+            self.row(page, 0, line, bits, spread(found["correlation"]), MEAN(found["correlation_spread"]), MEAN(found["correlation_noise"]))
+        for of_trace in grouped(rows, ["trace"], "correlation").values():
+            self.assertEqual(of_trace, sorted(of_trace))
+        for row in rows:
+            self.assertLess(float(row["above_noise"]), 0)
+
+    def test_scissorhands_persistence(self):
+        page, (tables, traces) = self.page("scissorhands_persistence"), self.study("scissorhands_persistence")
+        halves = tables("persistence")
+        questions = [halves, self.csv("analyze", "persistence", *traces, "--times", "10"),
+                     self.csv("analyze", "persistence", *traces, "--split", "prompt", "--early-rows", "64")]
+        labels = "halves, more than average", "halves, more than ten times the average", "generated tokens after the last 64 prompt rows"
+        page.given("12 prompts of 1,000 tokens and 32 generated")
+        for line, (label, rows) in enumerate(zip(labels, questions)):
+            for second, key in enumerate(("persistence", "chance")):
+                by_layer = mean_by(rows, ["layer"], key)
+                self.row(page, 0, 2 * line + second, "chance" if second else label, mean_by(rows, [], key)[()],
+                         *(by_layer[layer,] for layer in LAYERS))
+        defined = [float(row["persistence"]) for row in halves if row["persistence"] != ""]
+        self.says(page, "and in # % of the pairs", sum(value > 0.95 for value in defined) / len(defined))
+        by_layer = mean_by(halves, ["layer"], "persistence")
+        self.assertEqual(sorted(layer for (layer,), value in by_layer.items() if value > 0.95), ["0", "3"])
+        late = questions[2]
+        self.says(page, "the last # prompt rows had shown # %, where chance gives # %;", 64, *(mean_by(late, [], key)[()] for key in ("persistence", "chance")))
+        page.given("More than 95 % in most", "less than 95 %")
+
+    def test_a2sf_cosine(self):
+        page, (tables, _) = self.page("a2sf_cosine"), self.study("a2sf_cosine")
+        means = {(row["metric"], row["budget"], self.short(row)): float(row["mean"]) for row in tables("means") if row["workload"] == "all"}
+        policies = ["window", "h2o", "a2sf(alpha=0.5)", "a2sf(alpha=0.1)", "a2sf(alpha=0.1,recent=0.5)", "h2o(recent=0)", "optimal"]
+        page.given("12 prompts of 1,000 tokens and 32 generated")
+        for line, policy in enumerate(policies):
+            self.row(page, 0, line, policy, *(means["oracle_cosine", budget, policy] for budget in ("2%", "5%", "20%")),
+                     means["attention_loss", "20%", policy])
+        above_h2o = {self.short(row, "other_params"): int(row["worse"])
+                     for row in chosen(tables("differences"), metric="oracle_cosine", budget="20%", workload="all")
+                     if self.short(row) == "h2o"}
+        self.says(page, "At a fifth it is above on # of # prompts", above_h2o["a2sf(alpha=0.1)"], 12)
+        self.says(page, "With the same half A2SF is above H2O on # of #;", above_h2o["a2sf(alpha=0.1,recent=0.5)"], 12)
+        page.given("Alpha 0.1 above 0.5: reproduces", "At 2 % of the prompt")
+        self.assertGreater(means["oracle_cosine", "20%", "h2o"], means["oracle_cosine", "20%", "a2sf(alpha=0.1)"])
+        self.assertGreater(means["oracle_cosine", "2%", "a2sf(alpha=0.1)"], means["oracle_cosine", "2%", "h2o"])
+        self.assertGreater(means["oracle_cosine", "20%", "window"], means["oracle_cosine", "20%", "h2o(recent=0)"])
+
+    @staticmethod
+    def short(row, key="params"):
+        """The policy, of A2SF and H2O with the parameters that the page tells apart."""
+        name, _, rest = row[key].partition("(")
+        values = dict(re.findall(r"(\w+)=([^,()]+)", rest))
+        if name == "a2sf":
+            return f"a2sf(alpha={values['alpha']}" + (",recent=0.5)" if values["recent"] == "0.5" else ")")
+        return "h2o(recent=0)" if name == "h2o" and values["recent"] == "0" else name
 
 
 if __name__ == "__main__":
