@@ -21,7 +21,8 @@ class Outputs(CommandTest):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        for command in (["workload", "needle-multi-key", "--context", "400", "--count", "1", "-o", "w.jsonl"],
+        for command in (["workload", "needle-multi-key", "--context", "400", "--count", "1", "--tokenizer", MODEL,
+                         "-o", "w.jsonl"],
                         ["capture", "--model", MODEL, "--workload", "w.jsonl", "--item", "needle-multi-key-400-s1-0",
                          "--max-new-tokens", "6", "--ignore-eos", "--elem", "f32", "--output-weights", "-o", "item.h5"]):
             done = cls.kvsim(*command)
@@ -31,19 +32,18 @@ class Outputs(CommandTest):
             cls.layers = len([name for name in file["layers"]])
             cls.scale = float(model["attn_scale"])
             read = lambda layer, name: torch.from_numpy(file[f"layers/{layer:04d}/{name}"][...]).double()
-            cls.tensors = [{name: read(layer, name) for name in ("query", "key", "value", "wo")}
-                           for layer in range(cls.layers)]
+            cls.tensors = [{name: read(layer, name) for name in ("q", "k", "v", "wo")} for layer in range(cls.layers)]
 
     def outputs(self, layer, head, steps, kept):
         """[step, head_dim] of one query head; `kept(step, position)` says what is attended besides the token itself."""
         tensors = self.tensors[layer]
-        group = tensors["query"].shape[0] // tensors["key"].shape[0]
-        keys, values = tensors["key"][head // group], tensors["value"][head // group]
+        group = tensors["q"].shape[0] // tensors["k"].shape[0]
+        keys, values = tensors["k"][head // group], tensors["v"][head // group]
         out = []
         for step, position in steps:
             held = torch.tensor([j for j in range(position + 1) if j == position or kept(step, j)])
             out.append(torch.nn.functional.scaled_dot_product_attention(
-                tensors["query"][head, position][None], keys[held], values[held], scale=self.scale)[0])
+                tensors["q"][head, position][None], keys[held], values[held], scale=self.scale)[0])
         return torch.stack(out)
 
     def check(self, cut):
@@ -58,8 +58,8 @@ class Outputs(CommandTest):
                       for name in ("lane_ptr", "position", "first_step", "last_step")} for i in range(len(POLICIES))]
         first = prompt - 1 if cut == "prompt" else prompt
         steps = [(position + 1 - prompt, position) for position in range(first, prompt + decode)]
-        heads = self.tensors[0]["query"].shape[0]
-        lanes = self.tensors[0]["key"].shape[0]
+        heads = self.tensors[0]["q"].shape[0]
+        lanes = self.tensors[0]["k"].shape[0]
         group = heads // lanes
         for i, policy in enumerate(POLICIES):
             stays = [{int(p): (int(a), int(b)) for p, a, b in zip(cells[i]["position"][begin:end],
@@ -83,7 +83,7 @@ class Outputs(CommandTest):
                     self.assertAlmostEqual(row["output_error"], float(error[of_group].mean()), delta=1e-5)
                     self.assertAlmostEqual(row["output_cosine"], float(cosine[of_group].mean()), delta=1e-5)
                     self.checked += 1
-                weights = self.tensors[layer]["output_weight"]  # [query heads, value dim, hidden]
+                weights = self.tensors[layer]["wo"]  # [query heads, value dim, hidden]
                 project = lambda o: torch.einsum("hsd,hdm->sm", o, weights)
                 projected_error = ((project(held) - project(whole)).norm(dim=-1) / project(whole).norm(dim=-1)).mean()
                 projected_cosine = torch.nn.functional.cosine_similarity(project(held), project(whole), dim=-1).mean()

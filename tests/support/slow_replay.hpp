@@ -105,19 +105,22 @@ class SlowPrompt final : public policy::Prompt {
   std::size_t prompt_ = 0, key_dim_ = 0, value_dim_ = 0;
 };
 
-/// XKV's w from the triangle of rows of the lane's query heads.
-inline std::vector<double> slow_importance(const std::vector<Rows>& heads, std::size_t prompt) {
-  if (prompt <= 8) return {};
-  const auto m = static_cast<std::ptrdiff_t>(prompt - 8);
+/// XKV's w from the triangle of rows of the lane's query heads: the last `rows`, averages of 2 * reach + 1.
+inline std::vector<double> slow_importance(const std::vector<Rows>& heads, std::size_t prompt,
+                                           std::size_t rows = 8, std::ptrdiff_t reach = 3) {
+  if (prompt <= rows) return {};
+  const auto m = static_cast<std::ptrdiff_t>(prompt - rows);
   std::vector<double> mean(static_cast<std::size_t>(m), 0.0), w(static_cast<std::size_t>(m), 0.0);
   for (std::ptrdiff_t j = 0; j < m; ++j)
     for (const Rows& a : heads)
-      for (std::size_t t = prompt - 8; t < prompt; ++t)
-        mean[static_cast<std::size_t>(j)] +=
-            a[t][static_cast<std::size_t>(j)] / 8.0 / static_cast<double>(heads.size());
+      for (std::size_t t = prompt - rows; t < prompt; ++t)
+        mean[static_cast<std::size_t>(j)] += a[t][static_cast<std::size_t>(j)] / static_cast<double>(rows) /
+                                             static_cast<double>(heads.size());
   for (std::ptrdiff_t j = 0; j < m; ++j)
-    for (std::ptrdiff_t i = j - 3; i <= j + 3; ++i)
-      if (i >= 0 && i < m) w[static_cast<std::size_t>(j)] += mean[static_cast<std::size_t>(i)] / 7.0;
+    for (std::ptrdiff_t i = j - reach; i <= j + reach; ++i)
+      if (i >= 0 && i < m)
+        w[static_cast<std::size_t>(j)] +=
+            mean[static_cast<std::size_t>(i)] / static_cast<double>(2 * reach + 1);
   return w;
 }
 

@@ -144,6 +144,24 @@ TEST_CASE("prompts shorter than windows, of one token, and budgets beyond them")
   compare({.prompt = 8, .decode = 2}, {"6"});
 }
 
+TEST_CASE("importance is measured over the rows and with the pooling that are asked for") {
+  const trace::MemoryTrace trace = test::random_trace({.layers = 1, .prompt = 30, .decode = 2});
+  const trace::Sequence sequence(trace);
+  const std::vector<test::Rows> heads = {test::attention(sequence, 0, 2), test::attention(sequence, 0, 3)};
+  const std::tuple<const char*, std::size_t, std::ptrdiff_t> rules[] = {
+      {"", 8, 3}, {"rows=4,pool=none", 4, 0}, {"rows=12,pool=avg:5", 12, 2}};
+  for (const auto& [text, rows, reach] : rules) {
+    sim::Request request = test::request_of({"window"}, {"20"});
+    request.importance = sim::parse_importance(text);
+    const sim::LaneOutcome lane = test::run(trace, request).cells[0].lanes[1];
+    const std::vector<double> w = test::slow_importance(heads, 30, rows, reach);
+    CAPTURE(text);
+    CHECK(lane.candidates == w.size());
+    CHECK(lane.importance == Approx(std::accumulate(w.begin(), w.end(), 0.0)));
+    CHECK(lane.importance_kept == Approx(std::accumulate(w.begin() + 10, w.end(), 0.0)));  // of 10 .. 29
+  }
+}
+
 TEST_CASE("decisions add up to what was kept and attended") {
   const trace::MemoryTrace trace = test::random_trace({.prompt = 20, .decode = 40});
   sim::Request request = test::request_of({"h2o", "tova", "snapkv(window=4)"}, {"8"});
