@@ -141,7 +141,7 @@ class PeopleTable {
     std::vector<std::string> constants;
     if (!several_traces_ && !rows_.empty()) constants.push_back("trace " + rows_.front().trace);
     if (!several_cuts_ && !rows_.empty()) constants.push_back("cut " + cut_text(rows_.front()));
-    if (!constants.empty()) out << joined(constants) << "\n\n";
+    if (!constants.empty()) out << joined(constants, "\n") << "\n\n";
     table_.print_head(out);
     for (const std::string& budget : budgets_) print_group(out, budget);
     print_notes(out);
@@ -154,7 +154,8 @@ class PeopleTable {
     std::string out = row.cut;
     if (row.cut == "prompt" || row.cut == "question") out += " (" + cut_meaning(row.cut) + ")";
     if (row.cut != "prompt" && row.instruction_before.value_or(0) > 0)
-      out += ", instruction of " + std::to_string(*row.instruction_before) + " tokens before the context";
+      out +=
+          " with an instruction of " + std::to_string(*row.instruction_before) + " tokens before the context";
     return out;
   }
   static bool by_layer(Scope scope) { return scope == Scope::layer || scope == Scope::head; }

@@ -18,7 +18,7 @@ std::vector<Spot> spots_of(const ResultsView& view, const std::vector<std::size_
                            const Metric& metric) {
   std::vector<Spot> spots;
   for (const std::string& budget : view.budgets()) {
-    const std::vector<std::size_t> rows = view.rows_at(budget, all);
+    const std::vector<std::size_t> rows = view.rows_with(view.rows_at(budget, all), view.metric(metric.key));
     const auto bytes = view.means(rows, view.metric("kept_bytes"));
     const auto values = view.means(rows, view.metric(metric.key));
     for (std::size_t policy = 0; policy < bytes.size(); ++policy) {

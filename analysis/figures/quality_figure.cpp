@@ -218,9 +218,10 @@ std::vector<Figure> build(const FigureTables& tables, const FigureChoice& asked)
   FigureChoice choice = asked;
   choice.trace.clear();  // means are over traces
   std::vector<const Metric*> wanted;
-  if (!choice.metric.empty()) wanted.push_back(&metric(choice.metric));
+  wanted.push_back(&one_metric(tables, choice));
   for (const Metric& each : metrics())
-    if (choice.metric.empty() && each.better != Better::neither) wanted.push_back(&each);
+    if (choice.metric.empty() && each.better != Better::neither && &each != wanted.front())
+      wanted.push_back(&each);
   for (const Metric* each : wanted)
     if (auto figure = Curves(view, tables, choice, *each).figure(tables, choice))
       out.push_back(std::move(*figure));
@@ -241,6 +242,12 @@ std::vector<std::string> names_of_all(const std::vector<FigureTables>& parts, co
           std::find(out.begin(), out.end(), labels[place]) == out.end())
         out.push_back(labels[place]);
   return out;
+}
+
+/// Of a cut, as short as a panel's title must be.
+std::string short_meaning(const std::string& cut) {
+  if (cut == "prompt") return "question known";
+  return cut == "question" ? "question not known" : cut_meaning(cut);
 }
 
 std::vector<Figure> build_cuts(const FigureTables& tables, const FigureChoice& asked) {
@@ -273,10 +280,13 @@ std::vector<Figure> build_cuts(const FigureTables& tables, const FigureChoice& a
       figure.reading = curves.reading();
       figure.remark = curves.named().remark();
     }
-    figure.panels.push_back({cut_title(cuts[i]), std::move(chart)});
+    chart.x.at_values = true;
+    figure.panels.push_back({cuts[i], std::move(chart)});
   }
   if (figure.panels.size() < 2) return {};
+  figure.data = figure_data(figure, {.panel = "cut", .series = "policy", .x = "budget", .y = metric.key});
   for (Panel& panel : figure.panels) {
+    panel.title = short_meaning(panel.title);
     Axis& y = std::get<Chart>(panel.content).y;
     y.low = low;
     y.high = high;
@@ -285,11 +295,10 @@ std::vector<Figure> build_cuts(const FigureTables& tables, const FigureChoice& a
   figure.name = "cuts";
   figure.title += ", at every cut";
   figure.reading +=
-      " A policy whose curve stands higher in one panel than in "
-      "the other depends on the question.";
+      " At cut prompt the question is known to the policy, at cut question it is not: a curve that stands higher "
+      "there belongs to a policy that needs it.";
   figure.command = plot_command("cuts", tables, choice);
   figure.columns = 2;
-  figure.data = figure_data(figure, {.panel = "cut", .series = "policy", .x = "budget", .y = metric.key});
   return {std::move(figure)};
 }
 

@@ -143,11 +143,22 @@ std::string ResultsView::one_budget(const std::vector<std::size_t>& rows, const 
   return there.empty() ? "" : there[(there.size() - 1) / 2];
 }
 
+std::vector<std::size_t> ResultsView::rows_with(const std::vector<std::size_t>& rows,
+                                                const TableColumn& field) const {
+  std::set<std::string> traces;
+  for (const std::size_t row : rows)
+    if (field.number(row)) traces.insert(trace.text(row));
+  std::vector<std::size_t> out;
+  std::copy_if(rows.begin(), rows.end(), std::back_inserter(out),
+               [&](std::size_t row) { return traces.contains(trace.text(row)); });
+  return out;
+}
+
 std::vector<std::optional<double>> ResultsView::means(const std::vector<std::size_t>& rows,
                                                       const TableColumn& field) const {
   std::vector<double> sums(policies_.size());
   std::vector<std::size_t> counts(policies_.size()), missing(policies_.size());
-  for (const std::size_t row : rows) {
+  for (const std::size_t row : rows_with(rows, field)) {
     const std::size_t policy = policy_of_[row];
     const auto value = field.number(row);
     sums[policy] += value.value_or(0);

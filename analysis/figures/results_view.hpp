@@ -56,7 +56,9 @@ class ResultsView {
   /// The budget chosen, else the middle one of those in `rows`.
   std::string one_budget(const std::vector<std::size_t>& rows, const FigureChoice& choice) const;
 
-  /// Mean over the rows (traces and seeds) of each policy; nothing where one has no value.
+  /// Those of `rows` on traces where some policy has a value: not every trace marks evidence.
+  std::vector<std::size_t> rows_with(const std::vector<std::size_t>& rows, const TableColumn& field) const;
+  /// Mean over rows_with() (traces and seeds) of each policy; nothing where one has no value.
   std::vector<std::optional<double>> means(const std::vector<std::size_t>& rows,
                                            const TableColumn& field) const;
 

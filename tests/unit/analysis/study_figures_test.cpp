@@ -215,7 +215,7 @@ TEST_CASE("a figure shows one cut and names it; the cuts figure shows all side b
 
   const Figure both = figures_of(figure_kind("cuts"), tables, {}).at(0);
   REQUIRE(both.panels.size() == 2);
-  CHECK(both.panels[0].title == "cut prompt: question known to the policy");
+  CHECK((both.panels[0].title == "question known" && both.panels[1].title == "question not known"));
   const auto &left = std::get<Chart>(both.panels[0].content),
              &right = std::get<Chart>(both.panels[1].content);
   CHECK(series_of(left, "tova").points[0].y == 0.21);
@@ -261,6 +261,19 @@ TEST_CASE("matrix: policies by mean, a missing cell stays missing, a policy with
   CHECK(map.rows[3] == std::vector<std::optional<double>>{0.25, std::nullopt});
   CHECK(figure.remark == "1 policy has no value at this budget and no row.");
   CHECK_THROWS_WITH(figure_kind("matrix").build(tables, {.budget = "11%"}), Contains("10%"));
+}
+
+TEST_CASE("traces without evidence have no say where evidence leads") {
+  std::vector<Row> rows = small_study();
+  for (Row& row : rows)
+    if (row.trace == "a") row.evidence_loss = row.policy == "h2o" ? 0.1 : 0.2;
+  FigureTables tables;
+  tables.results = records_of(rows);
+  const Figure figure = only("pareto", tables);
+  CHECK_THAT(figure.title, Contains("Evidence loss"));
+  const Series& front = series_of(chart_of(figure), "front");
+  REQUIRE(front.points.size() == 1);
+  CHECK(front.points[0].y == 0.1);
 }
 
 TEST_CASE("pareto: the front is what nothing beats in both; oracles do not count") {

@@ -204,7 +204,8 @@ TEST_CASE("table: grouped by budget, constants above, best marked, undefined a d
   }
   rows[2].isr = {};
   CHECK(written(Format::table, rows) ==
-        R"doc(trace run.h5, cut prompt (question known to the policy)
+        R"doc(trace run.h5
+cut prompt (question known to the policy)
 
                        loss                                r
                      oracle                           oracle
@@ -259,7 +260,7 @@ TEST_CASE("table: what differs gets its column") {
     CHECK_THAT(text, Catch::Contains("\nprompt    h2o * ") && Catch::Contains("\nprompt    tova  ") &&
                          Catch::Contains("\nquestion  h2o   ") && Catch::Contains("\nquestion  tova *"));
     CHECK_THAT(text, Catch::Contains("\ncut prompt (question known to the policy)\ncut question "
-                                     "(question not known to the policy), instruction of 3 tokens "
+                                     "(question not known to the policy) with an instruction of 3 tokens "
                                      "before the context\n"));
   }
   SECTION("layers and heads") {
