@@ -73,7 +73,7 @@ std::vector<float> noise(std::size_t rows, std::size_t dim, std::uint64_t key) {
   return out;
 }
 
-Correlations summary(const std::vector<PerLength>& heads, std::size_t length) {
+Correlations summary(std::span<const PerLength> heads, std::size_t length) {
   std::vector<double> defined;
   for (const PerLength& head : heads)
     if (head[length]) defined.push_back(*head[length]);
@@ -152,9 +152,21 @@ std::vector<HashCorrelation> hash_correlation(const trace::Sequence& sequence, c
       progress.advance();
     }
   });
+  const std::size_t heads = study.per == HashScope::all     ? from_trace.size()
+                            : study.per == HashScope::layer ? model.n_q_heads
+                                                            : 1;
   std::vector<HashCorrelation> out;
-  for (std::size_t length = 0; length < study.bits.size(); ++length)
-    out.push_back({study.bits[length], summary(from_trace, length), summary(from_noise, length)});
+  for (std::size_t first = 0; first < from_trace.size(); first += heads) {
+    HashCorrelation of;
+    if (study.per != HashScope::all) of.layer = first / model.n_q_heads;
+    if (study.per == HashScope::head) of.head = first % model.n_q_heads;
+    for (std::size_t length = 0; length < study.bits.size(); ++length) {
+      of.bits = study.bits[length];
+      of.trace = summary(std::span(from_trace).subspan(first, heads), length);
+      of.noise = summary(std::span(from_noise).subspan(first, heads), length);
+      out.push_back(of);
+    }
+  }
   return out;
 }
 

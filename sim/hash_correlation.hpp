@@ -15,15 +15,19 @@
 
 namespace kvsim::sim {
 
+/// Over which query heads correlations are averaged.
+enum class HashScope { all, layer, head };
+
 struct HashStudy {
   std::vector<std::size_t> bits;  ///< lengths, each in [1, 64]
   std::size_t projections = 1;    ///< distances are averaged over so many, at least 1
   std::size_t skip = 0;           ///< first positions that are left out: attention sinks
+  HashScope per = HashScope::all;
   std::uint64_t seed = 0;
   unsigned threads = 0;  ///< 0: as many as the machine has. Never changes a result.
 };
 
-/// Correlations of every query head of every layer.
+/// Correlations of the query heads of a scope.
 struct Correlations {
   std::size_t defined = 0, undefined = 0;  ///< undefined: attention or distance is the same everywhere
   std::optional<double> mean;              ///< over those defined
@@ -32,16 +36,18 @@ struct Correlations {
 
 struct HashCorrelation {
   std::size_t bits = 0;
+  std::optional<std::uint64_t> layer;  ///< none: all layers
+  std::optional<std::uint64_t> head;   ///< query head within the layer; none: all of them
   Correlations trace;
   /// Query and keys i.i.d. standard normal, one draw per query head, as many visible keys of as many
   /// components, softmax of q.k / sqrt(components).
   Correlations noise;
 };
 
-/// One entry per length, as asked. Hashes of keys and queries are those of one projection per (seed, layer,
-/// KV head); a longer hash begins with the bits of a shorter one. Keys that a sliding window hides are left
-/// out. Throws Error(usage) for an empty study, a length out of range, or a trace without the last prompt
-/// query; Error(input) when the trace is damaged.
+/// One entry per scope and length: scopes in order of layers and heads, lengths as asked. Hashes of keys and
+/// queries are those of one projection per (seed, layer, KV head); a longer hash begins with the bits of a
+/// shorter one. Keys that a sliding window hides are left out. Throws Error(usage) for an empty study, a
+/// length out of range, or a trace without the last prompt query; Error(input) when the trace is damaged.
 std::vector<HashCorrelation> hash_correlation(const trace::Sequence& sequence, const HashStudy& study,
                                               Progress& progress);
 

@@ -1,7 +1,8 @@
-// Hash correlation by code length, against what noise shows anyway.
+// Hash correlation by code length, against what noise shows anyway; of every query head, a map per length.
 #include <algorithm>
 
 #include "analysis/figures/key_figures.hpp"
+#include "analysis/figures/lane_map.hpp"
 #include "analysis/figures/layer_tables.hpp"
 #include "analysis/figures/trace_means.hpp"
 
@@ -18,12 +19,31 @@ Series curve(const Records& records, const std::string& key, std::string label, 
   return out;
 }
 
+void add_curves(const Records& hash, Chart& chart) {
+  const std::vector<Records> traces = split_by(hash, "trace");
+  const Records means = trace_means(hash, {"bits"}, {"correlation", "correlation_noise"});
+  if (traces.size() > 1)
+    for (const Records& trace : traces)
+      chart.series.push_back(curve(trace, "correlation", "one trace", Weight::faint));
+  chart.series.push_back(
+      curve(means, "correlation", traces.size() > 1 ? "mean of traces" : "trace", Weight::plain));
+  chart.series.push_back(curve(means, "correlation_noise", "noise of the same shape", Weight::bound));
+}
+
+void add_curves_of_layers(const std::map<double, Records>& layers, const Records& hash, Chart& chart) {
+  for (const auto& [layer, rows] : layers)
+    chart.series.push_back(curve(trace_means(rows, {"bits"}, {"correlation"}), "correlation",
+                                 "layer " + std::to_string(static_cast<std::uint64_t>(layer)),
+                                 Weight::plain));
+  chart.series.push_back(curve(trace_means(hash, {"bits"}, {"correlation_noise"}), "correlation_noise",
+                               "noise of the same shape", Weight::bound));
+}
+
 }  // namespace
 
 std::optional<Figure> hash_figure(const Records& hash) {
   if (hash.rows.empty()) return {};
-  const std::vector<Records> traces = split_by(hash, "trace");
-  const Records means = trace_means(hash, {"bits"}, {"correlation", "correlation_noise"});
+  const std::map<double, Records> layers = split_by_number(hash, "layer");
   Figure figure;
   figure.name = "hash-correlation";
   figure.title = "Attention and Hamming similarity, by code length";
@@ -33,15 +53,20 @@ std::optional<Figure> hash_figure(const Records& hash) {
   figure.remark = means_remark(hash, {"correlation"});
   figure.command = analyze_command("hash", hash);
   figure.data = hash;
+  if (!split_by_number(hash, "head").empty()) {
+    for (const auto& [bits, rows] : split_by_number(hash, "bits"))
+      figure.panels.push_back(
+          {std::to_string(static_cast<std::uint64_t>(bits)) + " bits",
+           lane_map(trace_means(rows, {"layer", "head"}, {"correlation"}), "correlation", "query head", "")});
+    return figure;
+  }
   Chart chart;
   chart.x = {.label = "bits of a code", .log = true};
   chart.y = {.label = "correlation", .line = 0.0};
-  if (traces.size() > 1)
-    for (const Records& trace : traces)
-      chart.series.push_back(curve(trace, "correlation", "one trace", Weight::faint));
-  chart.series.push_back(
-      curve(means, "correlation", traces.size() > 1 ? "mean of traces" : "trace", Weight::plain));
-  chart.series.push_back(curve(means, "correlation_noise", "noise of the same shape", Weight::bound));
+  if (layers.empty())
+    add_curves(hash, chart);
+  else
+    add_curves_of_layers(layers, hash, chart);
   figure.panels.push_back({"", std::move(chart)});
   figure.width = Width::column;
   return figure;

@@ -1,24 +1,34 @@
 // How well the Hamming distance of SimHash codes tells what a query attends, by code length.
 #include "analysis/kinds/kind.hpp"
+#include "sim/base/error.hpp"
 #include "sim/hash_correlation.hpp"
 
 namespace kvsim::analysis {
 namespace {
+
+sim::HashScope scope_of(const std::string& per) {
+  if (per == "all") return sim::HashScope::all;
+  if (per == "layer") return sim::HashScope::layer;
+  if (per == "head") return sim::HashScope::head;
+  usage_error("'" + per + "' is neither all nor layer nor head", "--per");
+}
 
 std::vector<std::vector<Value>> measure(const Measurement& of) {
   sim::HashStudy study;
   for (const std::uint64_t bits : of.settings.wholes("bits", 1, 64)) study.bits.push_back(bits);
   study.projections = of.settings.whole("projections", 1, 1024);
   study.skip = of.settings.whole("skip", 0, 1ULL << 40);
+  study.per = scope_of(of.settings.text("per"));
   study.seed = of.settings.whole("seed", 0, ~0ULL);
   study.threads = of.threads;
   std::vector<std::vector<Value>> rows;
   for (const sim::HashCorrelation& found : sim::hash_correlation(of.sequence, study, of.progress)) {
     const bool both = found.trace.mean && found.noise.mean;
-    rows.push_back(
-        {of.trace, std::uint64_t{found.bits}, value_of(found.trace.mean), value_of(found.trace.spread),
-         std::uint64_t{found.trace.defined}, std::uint64_t{found.trace.undefined}, value_of(found.noise.mean),
-         value_of(found.noise.spread), both ? Value(*found.trace.mean - *found.noise.mean) : Value()});
+    rows.push_back({of.trace, value_of(found.layer), value_of(found.head), std::uint64_t{found.bits},
+                    value_of(found.trace.mean), value_of(found.trace.spread),
+                    std::uint64_t{found.trace.defined}, std::uint64_t{found.trace.undefined},
+                    value_of(found.noise.mean), value_of(found.noise.spread),
+                    both ? Value(*found.trace.mean - *found.noise.mean) : Value()});
   }
   return rows;
 }
@@ -29,19 +39,22 @@ Kind hash_kind() {
   Kind kind;
   kind.name = "hash";
   kind.summary = "How well Hamming distances of SimHash codes tell what a query attends, by code length";
-  kind.source = "HashEvict, Table 11";
+  kind.source = "HashEvict, Table 11 and Fig. 9";
   kind.settings = {
       {"bits", "8,16,24,32,64", "LIST", "Code lengths, each from 1 to 64"},
       {"projections", "1", "N", "Distances are averaged over so many random projections"},
       {"skip", "0", "N", "First positions to leave out: attention sinks"},
+      {"per", "all", "SCOPE", "Query heads that a row is about: all | layer | head"},
       {"seed", "0", "N", "Of projections and noise"},
   };
   kind.columns = {
       {"trace", "", "trace file, as given"},
+      {"layer", "", "layer; undefined for all"},
+      {"head", "", "query head within the layer; undefined for all"},
       {"bits", "bits", "code length"},
       {"correlation", "",
        "Pearson's correlation over positions of the last prompt query's attention and 1 - Hamming distance / "
-       "bits, mean over query heads"},
+       "bits, mean over the scope's query heads"},
       {"correlation_spread", "", "population standard deviation over query heads"},
       {"heads", "heads", "query heads that have a correlation"},
       {"undefined", "heads", "query heads that have none: one side is the same everywhere"},

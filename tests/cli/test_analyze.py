@@ -9,7 +9,7 @@ import kvsim_command
 import numpy as np
 from kvsim_command import CommandTest
 
-KEYS = ["trace", "bits", "correlation", "correlation_spread", "heads", "undefined", "correlation_noise",
+KEYS = ["trace", "layer", "head", "bits", "correlation", "correlation_spread", "heads", "undefined", "correlation_noise",
         "correlation_noise_spread", "above_noise"]
 
 
@@ -27,7 +27,7 @@ class Analyze(CommandTest):
             self.assertEqual((row["heads"], row["undefined"]), (12, 0))
         study = ["analyze", "hash", "t.h5", "--quiet", "--seed", "5", "--format"]
         self.assertEqual([json.loads(line) for line in self.ok(*study, "jsonl").splitlines()], results)
-        rows = [{key: text if key == "trace" else float(text) for key, text in row.items()}
+        rows = [{key: text if key == "trace" else float(text) if text else None for key, text in row.items()}
                 for row in csv.DictReader(io.StringIO(self.ok(*study, "csv")))]
         self.assertEqual(rows, results)
         self.assertEqual(len(self.ok(*study, "md").splitlines()), 7)
@@ -52,6 +52,18 @@ class Analyze(CommandTest):
         row = self.document("--bits", "64", "--projections", "100")["results"][0]
         self.assertAlmostEqual(row["correlation"], np.mean(expected), delta=0.02)
         self.assertAlmostEqual(row["correlation_spread"], np.std(expected), delta=0.02)
+
+    def test_per_layer_and_head(self):
+        everything = self.document()["results"]
+        for per, scopes in ("layer", 3), ("head", 12):
+            rows = self.document("--per", per)["results"]
+            self.assertEqual(len(rows), 5 * scopes)
+            self.assertEqual({(row["layer"], row["head"]) for row in rows},
+                             {(layer, head) for layer in range(3) for head in (range(4) if per == "head" else [None])})
+            for whole in everything:
+                of_length = [row["correlation"] for row in rows if row["bits"] == whole["bits"]]
+                self.assertAlmostEqual(whole["correlation"], np.mean(of_length), places=12)
+        self.assertIn("neither all nor layer nor head", self.fails(2, "analyze", "hash", "t.h5", "--quiet", "--per", "lane"))
 
     def test_threads_change_nothing(self):
         study = ["analyze", "hash", "t.h5", "t.h5", "--quiet", "--format", "json"]

@@ -133,7 +133,7 @@ TEST_CASE("cumulative loss: a panel for all layers and one for each of some") {
 
 TEST_CASE("hash correlation: traces in grey, their mean, noise as a bound") {
   const auto row = [](const char* trace, std::uint64_t bits, Value found, double noise) {
-    return Row{trace, n(bits), std::move(found), kNone, n(8), n(0), noise, 0.1, kNone};
+    return Row{trace, kNone, kNone, n(bits), std::move(found), kNone, n(8), n(0), noise, 0.1, kNone};
   };
   const Figure one = *hash_figure(table("hash", {row("a", 16, 0.25, 0.5), row("a", 8, kNone, 0.25)}));
   REQUIRE(chart_of(one, 0).series.size() == 2);
@@ -145,6 +145,29 @@ TEST_CASE("hash correlation: traces in grey, their mean, noise as a bound") {
   CHECK(chart_of(two, 0).series[2].points[0].y == 0.5);
   CHECK(chart_of(two, 0).series[3].weight == Weight::bound);
   CHECK(chart_of(two, 0).series[3].points[0].y == 0.375);
+}
+
+TEST_CASE("hash correlation by layer is a curve per layer, by head a map per length") {
+  const auto row = [](const char* trace, std::uint64_t layer, Value head, std::uint64_t bits, double found) {
+    return Row{trace, n(layer), std::move(head), n(bits), found, kNone, n(8), n(0), 0.5, 0.1, kNone};
+  };
+  const Figure layers = *hash_figure(table(
+      "hash", {row("a", 0, kNone, 8, 0.25), row("b", 0, kNone, 8, 0.75), row("a", 1, kNone, 8, 0.125)}));
+  const Chart& chart = chart_of(layers, 0);
+  REQUIRE(chart.series.size() == 3);
+  CHECK(chart.series[0].label == "layer 0");
+  CHECK(chart.series[0].points[0].y == 0.5);
+  CHECK(chart.series[1].points[0].y == 0.125);
+  CHECK(chart.series[2].weight == Weight::bound);
+  const Figure heads =
+      *hash_figure(table("hash", {row("a", 0, n(0), 8, 0.25), row("b", 0, n(0), 8, 0.75),
+                                  row("a", 1, n(1), 8, 0.125), row("a", 1, n(1), 16, 0.0625)}));
+  REQUIRE(heads.panels.size() == 2);
+  CHECK(heads.panels[0].title == "8 bits");
+  const auto& map = std::get<HeatMap>(heads.panels[0].content);
+  CHECK(map.rows[0][0] == 0.5);
+  CHECK(map.rows[1][1] == 0.125);
+  CHECK_FALSE(map.rows[0][1]);
 }
 
 TEST_CASE("empty tables have no figure; every other can be drawn") {

@@ -110,6 +110,72 @@ TEST_CASE("hash correlation agrees with its definition") {
   }
 }
 
+TEST_CASE("correlations per layer and per head are those that the mean over all is made of") {
+  const trace::MemoryTrace trace = test::random_trace(
+      {.layers = 3, .kv_heads = 2, .group = 2, .prompt = 40, .layer_window = {-1, 13, -1}});
+  const sim::HashStudy wanted{.bits = {24, 4}, .projections = 2, .skip = 1, .seed = 3};
+  const auto per = [&](sim::HashScope scope) {
+    sim::HashStudy of = wanted;
+    of.per = scope;
+    return study(trace, of);
+  };
+  const auto all = per(sim::HashScope::all), layers = per(sim::HashScope::layer),
+             heads = per(sim::HashScope::head);
+  REQUIRE(all.size() == 2);
+  REQUIRE(layers.size() == 3 * 2);
+  REQUIRE(heads.size() == 3 * 4 * 2);
+  for (std::size_t length = 0; length < 2; ++length) {
+    double trace_sum = 0, noise_sum = 0;
+    for (std::size_t layer = 0; layer < 3; ++layer) {
+      double of_layer = 0;
+      for (std::size_t head = 0; head < 4; ++head) {
+        const sim::HashCorrelation& one = heads[(layer * 4 + head) * 2 + length];
+        CHECK(one.bits == wanted.bits[length]);
+        CHECK(one.layer == layer);
+        CHECK(one.head == head);
+        CHECK(one.trace.defined == 1);
+        CHECK(*one.trace.spread == 0);
+        of_layer += *one.trace.mean;
+        noise_sum += *one.noise.mean;
+      }
+      const sim::HashCorrelation& of = layers[layer * 2 + length];
+      CHECK(of.bits == wanted.bits[length]);
+      CHECK(of.layer == layer);
+      CHECK_FALSE(of.head);
+      CHECK(of.trace.defined == 4);
+      CHECK(*of.trace.mean == Approx(of_layer / 4));
+      trace_sum += of_layer;
+    }
+    CHECK_FALSE(all[length].layer);
+    CHECK(*all[length].trace.mean == Approx(trace_sum / 12));
+    CHECK(*all[length].noise.mean == Approx(noise_sum / 12));
+  }
+  // One head by the definition's other formula: 40 positions but the first, of the last layer.
+  const trace::Sequence sequence(trace);
+  const test::Rows a = test::attention(sequence, 2, 3);
+  const test::Rows q = test::read_all(sequence, trace::Tensor::query, 2, 3),
+                   k = test::read_all(sequence, trace::Tensor::key, 2, 1);
+  std::vector<double> x, y;
+  for (std::size_t j = 1; j < 40; ++j) {
+    double distance = 0;
+    for (std::uint64_t p = 0; p < 2; ++p) {
+      const std::uint64_t key =
+          combine({combine({3, key_of("hash correlation"), std::uint64_t{2}, std::uint64_t{1}}), p});
+      for (std::uint64_t b = 0; b < 24; ++b) {
+        double of_query = 0, of_key = 0;
+        for (std::size_t c = 0; c < 8; ++c) {
+          of_query += normal(combine({key, b, c})) * q[39][c];
+          of_key += normal(combine({key, b, c})) * k[j][c];
+        }
+        distance += (of_query >= 0) != (of_key >= 0) ? 1 : 0;
+      }
+    }
+    x.push_back(a[39][j]);
+    y.push_back(1 - distance / 2 / 24);
+  }
+  CHECK(*heads[(2 * 4 + 3) * 2].trace.mean == Approx(slow_pearson(x, y)).margin(1e-5));
+}
+
 TEST_CASE("constant attention or distance is counted, not taken for zero") {
   trace::MemoryTrace trace = test::random_trace({.layers = 1, .kv_heads = 3, .group = 1, .prompt = 10});
   // Head 1: all keys alike, so both are constant. Head 2: keys on one ray, codes alike, attention not.
