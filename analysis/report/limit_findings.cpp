@@ -112,7 +112,7 @@ Findings few_traces(const Evidence& evidence) {
   }
   std::vector<std::string> small;
   for (const std::string& workload : evidence.workloads())
-    if (const std::uint64_t n = count(workload); n < kFewTraces)
+    if (const std::uint64_t n = count(workload); n > 0 && n < kFewTraces)
       small.push_back(quoted_name(workload) + " (" + std::to_string(n) + ")");
   if (small.empty()) return {};
   return {{"Few traces of a workload: intervals within " + listed(small) +

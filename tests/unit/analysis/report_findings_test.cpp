@@ -311,6 +311,10 @@ TEST_CASE("Few traces, over all and of a workload") {
   study.traces = 2;
   study.mean("a", 0.1);
   CHECK_THAT(few_traces(study.evidence())[0].text, Contains("`copy` (2)"));
+  study.workload = "text";  // without a value of the leading metric it is not few, but none
+  study.metric = "r";
+  study.mean("a", 0.1);
+  CHECK_THAT(few_traces(study.evidence())[0].text, !Contains("`text`"));
 }
 
 TEST_CASE("Prompts of other lengths are told, those that differ by a word are not") {
