@@ -184,7 +184,7 @@ TEST_CASE("policies append if and only if their costs say so", "[holding]") {
     policy.name = composition.eviction.spec->name;
     policy.appends = cost_of(composition, model(), kShape.prompt, cell.budget_tokens).appends;
     for (const sim::LaneOutcome& lane : cell.lanes)
-      policy.grew = policy.grew && lane.held_at_end == lane.kept_tokens + lane.steps;
+      policy.grew = policy.grew && lane.held_at_end == lane.kept_tokens + kShape.decode;
   });
   std::set<std::string> appending, managing;
   for (const auto& [params, policy] : seen) {
