@@ -134,12 +134,13 @@ void require(const Outline& table, const std::vector<ColumnInfo>& expected, cons
 }  // namespace
 
 bool is_text_key(std::string_view key) {
-  constexpr std::string_view kKeys[] = {"trace",    "policy", "params",  "budget",      "scope",
-                                        "workload", "role",   "metric",  "other",       "other_params",
-                                        "table",    "key",    "unit",    "description", "ranking",
-                                        "rule",     "model",  "machine", "fits",        "cut"};
-  // What bounds an operation is said in words.
-  return std::find(std::begin(kKeys), std::end(kKeys), key) != std::end(kKeys) || key.ends_with("_bound");
+  constexpr std::string_view kKeys[] = {
+      "trace",   "policy", "params",       "budget",  "scope", "workload", "role",
+      "metric",  "other",  "other_params", "table",   "key",   "unit",     "description",
+      "ranking", "rule",   "model",        "machine", "fits",  "cut",      "holding"};
+  if (std::find(std::begin(kKeys), std::end(kKeys), key) != std::end(kKeys)) return true;
+  // What limits an operation of a pass is said in words; bounds of metrics are numbers.
+  return key.ends_with("_bound") && (key.starts_with("prefill_") || key.starts_with("step_"));
 }
 
 Value text_field(std::string field) {

@@ -87,6 +87,12 @@ TEST_CASE("damage is told with its line") {
   CHECK(refusal(std::string(5000, ',')).find("more than 1000 fields") != std::string::npos);
 }
 
+TEST_CASE("what limits an operation is text, the bound of a metric a number") {
+  CHECK((is_text_key("step_linear_bound") && is_text_key("prefill_attention_bound")));
+  CHECK_FALSE((is_text_key("r_bound") || is_text_key("attention_loss_bound")));
+  for (const char* key : {"cut", "holding", "budget"}) CHECK(is_text_key(key));
+}
+
 TEST_CASE("an expected column must be there and hold what it should") {
   const std::vector<ColumnInfo> expected{{"policy", "", ""}, {"r", "share", ""}};
   CHECK(refusal("r,policy\n0.5,h2o\n,\n", expected) == "accepted");
