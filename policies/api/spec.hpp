@@ -11,7 +11,7 @@
 #include "policies/api/allocation.hpp"
 #include "policies/api/cost.hpp"
 #include "policies/api/eviction.hpp"
-#include "policies/api/holding.hpp"
+#include "policies/api/holding_class.hpp"
 #include "policies/api/oracle.hpp"
 
 namespace kvsim::policy {

@@ -62,7 +62,7 @@ class Results(StudyTest):
         for seed in "0", "3":
             for scope in "all", "layer", "step":
                 text = self.ok("replay", "t.h5", "--policy", "h2o", "--policy", "random", "--budget", "25%,40", "--per", scope,
-                               "--seed", seed, "--format", "csv", "--quiet")
+                               "--seed", seed, *(["--bounds"] if scope == "all" else []), "--format", "csv", "--quiet")
                 expected += text.splitlines()[1:]
         lines = (self.folder / "d" / "results.csv").read_text().splitlines()
         self.assertEqual(lines[1:], [line.replace("t.h5,", "t,", 1) for line in expected])
@@ -191,7 +191,7 @@ class Cuts(StudyTest):
         self.assertEqual(cuts, {"t": ["prompt"], "text-90-s1-0": ["prompt"], "needle-120-s1-0": ["prompt", "question"]})
         for cut in "prompt", "question":
             direct = self.ok("replay", "d/traces/needle-120-s1-1.h5", "--policy", "h2o", "--policy", "random", "--budget", "25%",
-                             "--cut", cut, "--format", "csv", "--quiet").splitlines()[1:]
+                             "--cut", cut, "--bounds", "--format", "csv", "--quiet").splitlines()[1:]
             mine = [row for row in (self.folder / "d/results.csv").read_text().splitlines()
                     if row.startswith("needle-120-s1-1,") and f",{cut},all," in row]
             self.assertEqual([row.split(",", 1)[1] for row in mine], [row.split(",", 1)[1] for row in direct])

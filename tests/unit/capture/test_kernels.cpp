@@ -74,17 +74,24 @@ TEST_CASE("linear layers across tile edges, in every element type and alignment"
         const Linear linear{stored.data() + shift, elem, out, in, b};
         std::vector<float> y(n * out);
         apply_linear(workers, linear, x.data(), n, y.data());
-        double worst = 0;
+        // Errors of float sums are random: in n terms they come to some sqrt(n) roundings of the sum of their
+        // sizes (Higham and Mary, SIAM J. Sci. Comput. 41(5), 2019), whatever the order a processor adds in.
+        double worst = 0;  // in such errors
         for (std::uint64_t t = 0; t < n; ++t) {
           for (std::uint64_t o = 0; o < out; ++o) {
-            double sum = double{b[o]};
-            for (std::uint64_t i = 0; i < in; ++i) sum += double{x[t * in + i]} * double{rounded[o * in + i]};
-            worst = std::max(worst, std::abs(sum - double{y[t * out + o]}));
+            double sum = double{b[o]}, size = std::abs(sum);
+            for (std::uint64_t i = 0; i < in; ++i) {
+              const double term = double{x[t * in + i]} * double{rounded[o * in + i]};
+              sum += term;
+              size += std::abs(term);
+            }
+            const double expected = std::sqrt(static_cast<double>(in + 1)) * 0x1p-24 * size;
+            worst = std::max(worst, std::abs(sum - double{y[t * out + o]}) / expected);
           }
         }
         INFO(n << " tokens, " << in << " inputs, " << out << " outputs, " << elem_name(elem)
                << ", shifted by " << shift);
-        CHECK(worst < 4e-5);
+        CHECK(worst < 1);
       }
     }
   }
