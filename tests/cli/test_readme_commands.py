@@ -22,7 +22,7 @@ import numpy as np
 import kvsim_command
 from kvsim_command import KVSIM, SOURCE
 
-DOCUMENTS = ["README.md", "traces/SCHEMA.md", "policies/README.md", "policies/ORDERINGS.md", "analysis/METRICS.md",
+DOCUMENTS = ["README.md", "traces/SCHEMA.md", "policies/README.md", "analysis/METRICS.md",
              "analysis/STUDIES.md", "traces/capture/CAPTURE_YOUR_MODEL.md", "sim/cost/README.md", "sim/cost/examples/llama-3-8b-a100.md"]
 
 
