@@ -327,7 +327,7 @@ class Pages(PageTest):
             base = "pyramid" if "+pyramid(" in row["params"] else values["base"]
             means.setdefault((row["cut"], row["metric"], base, values["granularity"], values["share"]), []).append(float(row["mean"]))
         page.given("12 prompts of 1,000 tokens and 32 generated, 9 of them", "chunks of 8 (Figure 7)", "Pages of 32 at", "(Figure 8)",
-                   "Shares of 20 to 50 % best (Figure 5)", "and 9 prompts")
+                   "Shares of 20 to 50 % best (Figure 5)", "And 9 prompts")
         names = {"1": "token", "8": "chunk of 8", "32": "page of 32"}
         for table, key in enumerate((("prompt", "evidence_loss"), ("question", "evidence_loss"), ("prompt", "attention_loss"))):
             for line, (base, granularity) in enumerate(itertools.product(("h2o", "snapkv", "pyramid"), names)):
@@ -337,6 +337,8 @@ class Pages(PageTest):
                     with_anchors = means[*key, base, granularity, share]
                     self.assertEqual(len(with_anchors), 3)
                     changes.append(spread([value - alone for value in with_anchors]))
+                    if key[1] == "attention_loss":
+                        self.assertGreater(min(with_anchors), alone)
                 self.row(page, table, line, f"{base}, {names[granularity]}", alone, *changes)
 
     def test_question_unknown(self):
