@@ -398,11 +398,12 @@ class Pages(PageTest):
             self.row(page, 8, line, label, *found)
         above = [mine - other for mine, other in zip(keydiff, theirs[0])]
         self.says(page, "is # to # above", min(above), max(above))
-        for mine, other in zip([*with_sinks, *newest], [*theirs[0], *theirs[1]]):
-            self.assertAlmostEqual(mine, other, delta=0.01)
-        for values, other in zip(luck, theirs[2]):
-            self.assertAlmostEqual(MEAN(values), other, delta=statistics.stdev(values))
-        page.given("within 0.01 with", "with 32 of them, whatever the budget, it is within 0.01", "the mean of 8 seeds. Seed 0 is lucky at 50 and 75 %")
+        def apart(mine, other):
+            return max(abs(a - b) for a, b in zip(mine, other))
+
+        self.says(page, "which the paper does not do, the two are at most # apart", apart(with_sinks, theirs[0]))
+        self.says(page, "whatever the budget, the two are at most # apart", apart(newest, theirs[1]))
+        page.given("with 32 of them", "Seed 0 is lucky at 50 and 75 %")
 
     def test_order_agreement(self):
         """By hand: of the six pairs of four, one turned round and one tied on one side: (4 - 1) / sqrt(6 * 5)."""
