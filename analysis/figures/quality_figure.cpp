@@ -295,7 +295,8 @@ std::vector<Figure> build_cuts(const FigureTables& tables, const FigureChoice& a
   figure.name = "cuts";
   figure.title += ", at every cut";
   figure.reading +=
-      " At cut prompt the question is known to the policy, at cut question it is not: a curve that stands higher "
+      " At cut prompt the question is known to the policy, at cut question it is not: a curve that stands "
+      "higher "
       "there belongs to a policy that needs it.";
   figure.command = plot_command("cuts", tables, choice);
   figure.columns = 2;

@@ -341,10 +341,10 @@ Findings orders_between_cuts(const std::vector<Evidence>& cuts, const Metric& me
       const Orders orders = orders_at(here, there, metric, budget);
       if (!orders.tau) continue;
       (*orders.tau < 0 ? round : *orders.tau < kMuchTheSame ? part : same).push_back(budget_text(budget));
-      finding.details.push_back(budget_text(budget) + ": tau = " + rounded_text(*orders.tau, 2) +
-                                " over " + std::to_string(orders.policies) + " policies; best at " +
-                                cut_name(here) + " is " + quoted_name(orders.best_here) + ", at " +
-                                cut_name(there) + ' ' + quoted_name(orders.best_there) + '.');
+      finding.details.push_back(budget_text(budget) + ": tau = " + rounded_text(*orders.tau, 2) + " over " +
+                                std::to_string(orders.policies) + " policies; best at " + cut_name(here) +
+                                " is " + quoted_name(orders.best_here) + ", at " + cut_name(there) + ' ' +
+                                quoted_name(orders.best_there) + '.');
     }
     if (finding.details.empty()) continue;
     finding.text = "From " + cut_name(here) + " (" + cut_meaning(here.cut()) + ") to " + cut_name(there) +

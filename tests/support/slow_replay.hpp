@@ -114,8 +114,8 @@ inline std::vector<double> slow_importance(const std::vector<Rows>& heads, std::
   for (std::ptrdiff_t j = 0; j < m; ++j)
     for (const Rows& a : heads)
       for (std::size_t t = prompt - rows; t < prompt; ++t)
-        mean[static_cast<std::size_t>(j)] += a[t][static_cast<std::size_t>(j)] / static_cast<double>(rows) /
-                                             static_cast<double>(heads.size());
+        mean[static_cast<std::size_t>(j)] +=
+            a[t][static_cast<std::size_t>(j)] / static_cast<double>(rows) / static_cast<double>(heads.size());
   for (std::ptrdiff_t j = 0; j < m; ++j)
     for (std::ptrdiff_t i = j - reach; i <= j + reach; ++i)
       if (i >= 0 && i < m)
