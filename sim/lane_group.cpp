@@ -21,16 +21,8 @@ std::size_t importance_rows(const trace::Sequence& sequence, const ImportanceRul
   return sequence.first_query() <= prompt - wanted ? wanted : 0;
 }
 
-MeasureRules measure_rules(const trace::Sequence& sequence, const Request& request) {
-  MeasureRules rules;
-  rules.prompt = sequence.prompt_length();
-  rules.group = sequence.model().group();
-  rules.peak = request.peak;
-  rules.each_step = request.each_step;
-  for (std::uint64_t position = 0; position < sequence.length(); ++position)
-    if (sequence.flags(position) & trace::kFlagEvidence)
-      rules.evidence.push_back(static_cast<policy::Position>(position));
-  return rules;
+MeasureRules measure_rules(const trace::Sequence& sequence, const Request& request, const Plan& plan) {
+  return {sequence.prompt_length(), sequence.model().group(), request.peak, plan.evidence, request.each_step};
 }
 
 class GroupReplay {
@@ -47,7 +39,7 @@ class GroupReplay {
         prompt_(sequence.prompt_length()),
         importance_rows_(importance_rows(sequence, request.importance)),
         tensors_(sequence, group, plan.needs),
-        rules_(measure_rules(sequence, request)) {}
+        rules_(measure_rules(sequence, request, plan)) {}
 
   void run() {
     make_units();
@@ -168,13 +160,10 @@ class GroupReplay {
   }
 
   void begin_measures() {
-    std::vector<std::optional<PromptSegment>> segments(prompt_);
-    for (std::size_t position = 0; position < prompt_; ++position)
-      segments[position] = segment_of(sequence_, position);
     for (std::size_t lane = 0; lane < group_.n_lanes; ++lane) {
       const MeasuredCells cells = measured(lane);
       std::vector<double> w = importance(lane);
-      measure_kept(segments, w, cells);
+      measure_kept(plan_.segments, w, cells);
       curves_[lane_index(lane)].importance = std::move(w);
       measures_.emplace_back(rules_, cells);
       if (lane > 0 || !sequence_.source().has_output_weights()) continue;

@@ -30,8 +30,8 @@ struct MeasureRules {
   std::size_t prompt = 0;  ///< P
   std::size_t group = 1;   ///< query heads per lane
   PeakRule peak{};
-  std::vector<policy::Position> evidence{};  ///< positions, ascending
-  bool each_step = false;                    ///< attention() appends every step by itself, too
+  std::span<const policy::Position> evidence{};  ///< positions, ascending
+  bool each_step = false;                        ///< attention() appends every step by itself, too
 };
 
 /// One lane's, block after block of steps.

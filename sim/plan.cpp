@@ -191,6 +191,11 @@ Plan outline(const trace::Sequence& sequence, const Request& request) {
   }
   // Output errors are measured after the projection, too, which takes all heads of a layer together.
   if (sequence.source().has_output_weights()) plan.layer_groups = plan.needs.output_weights = true;
+  for (std::uint64_t position = 0; position < sequence.length(); ++position) {
+    if (sequence.flags(position) & trace::kFlagEvidence)
+      plan.evidence.push_back(static_cast<policy::Position>(position));
+    if (position < sequence.prompt_length()) plan.segments.push_back(segment_of(sequence, position));
+  }
   return plan;
 }
 

@@ -2,10 +2,12 @@
 /// The request worked out for one trace before any heavy work: which cells run, which share an eviction
 /// policy, and what each lane may hold.
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "policies/api/composition.hpp"
+#include "sim/prompt_segments.hpp"
 #include "sim/replay.hpp"
 #include "sim/viewing.hpp"
 
@@ -35,6 +37,8 @@ struct Plan {
   bool layer_groups = false;  ///< some family shares one set over a layer's lanes
   bool bounds = false;        ///< every lane's losses are to be bounded, and there are steps to lose at
   policy::Needs needs;        ///< of all families together
+  std::vector<policy::Position> evidence;              ///< positions of evidence tokens, ascending
+  std::vector<std::optional<PromptSegment>> segments;  ///< [prompt]
 };
 
 /// The unit of lanes [first_head, first_head + n_lanes) of a layer, as its policy is told.

@@ -9,19 +9,6 @@
 #include "sim/survey.hpp"
 
 namespace kvsim::sim {
-namespace {
-
-void describe_tokens(const trace::Sequence& sequence, Outcome& outcome) {
-  for (std::uint64_t position = 0; position < sequence.length(); ++position) {
-    outcome.evidence_tokens += sequence.flags(position) & trace::kFlagEvidence ? 1 : 0;
-    if (position >= sequence.prompt_length()) continue;
-    if (const auto segment = segment_of(sequence, position))
-      outcome.segment_tokens[static_cast<std::size_t>(*segment)] += 1;
-  }
-}
-
-}  // namespace
-
 Outcome replay(const trace::Sequence& sequence, const Request& request, Progress& progress) {
   Workers workers(request.threads);
   const trace::Model& model = sequence.model();
@@ -40,7 +27,9 @@ Outcome replay(const trace::Sequence& sequence, const Request& request, Progress
   outcome.first_step = sequence.first_measured() < sequence.prompt_length() ? 0 : 1;
   outcome.cut = sequence.cut().text();
   outcome.instruction_before = sequence.instruction_before();
-  describe_tokens(sequence, outcome);
+  outcome.evidence_tokens = plan.evidence.size();
+  for (const std::optional<PromptSegment>& segment : plan.segments)
+    if (segment) outcome.segment_tokens[static_cast<std::size_t>(*segment)] += 1;
   outcome.n_layers = model.n_layers;
   outcome.n_kv_heads = model.n_kv_heads;
   outcome.token_bytes = token_bytes(sequence);

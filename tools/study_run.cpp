@@ -151,8 +151,8 @@ StudyRun::Finding StudyRun::replay(const StudyTrace& trace, const trace::Source&
     memory = sim::estimate_bytes(sequence, request);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::usage || sequence.first_query() <= sequence.first_measured()) throw;
-    out.skipped.push_back({trace.name, task.cut.text(), {}, {}, {}, {}, error.what()});  // a slim
-                                                                                         // trace
+    // A slim trace.
+    out.skipped.push_back({trace.name, task.cut.text(), {}, {}, {}, {}, error.what()});
     return out;
   }
   if (memory_limit_ > 0 && memory > memory_limit_)
