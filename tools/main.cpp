@@ -10,10 +10,10 @@
 #include <new>
 
 #include "sim/base/error.hpp"
-#include "tools/command.hpp"
-#include "tools/command_line_errors.hpp"
-#include "tools/examples_first.hpp"
-#include "tools/version_text.hpp"
+#include "tools/commands/command.hpp"
+#include "tools/printing/examples_first.hpp"
+#include "tools/printing/version_text.hpp"
+#include "tools/requests/command_line_errors.hpp"
 
 namespace kvsim::tools {
 namespace {

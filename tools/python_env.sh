@@ -6,7 +6,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-requirements=tools/kvsim_capture/requirements.txt
+requirements=tools/python/kvsim_capture/requirements.txt
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/kvsim
 made=$cache/python-$(sha256sum "$requirements" | cut -c1-16)
 if [ ! -x "$made/bin/python" ]; then

@@ -5,7 +5,7 @@
 #include "analysis/figures/layer_figures.hpp"
 #include "analysis/figures/layer_tables.hpp"
 #include "analysis/figures/trace_means.hpp"
-#include "analysis/policy_labels.hpp"
+#include "analysis/results/policy_labels.hpp"
 #include "analysis/statistics/rank_agreement.hpp"
 #include "sim/base/joined.hpp"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "analysis/numbers.hpp"
+#include "analysis/results/numbers.hpp"
 
 namespace kvsim::analysis {
 namespace {

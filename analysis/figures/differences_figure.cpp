@@ -1,7 +1,7 @@
 // Paired difference of every policy to the best: an interval each, and zero.
 #include <algorithm>
 
-#include "analysis/figures/figure_text.hpp"
+#include "analysis/drawing/figure_text.hpp"
 #include "analysis/figures/results_view.hpp"
 #include "analysis/figures/trace_means.hpp"
 

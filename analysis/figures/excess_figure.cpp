@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "analysis/figures/results_view.hpp"
-#include "analysis/running_mean.hpp"
+#include "analysis/statistics/running_mean.hpp"
 
 namespace kvsim::analysis {
 namespace {

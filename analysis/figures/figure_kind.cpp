@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "analysis/cuts.hpp"
+#include "analysis/results/cuts.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/suggest.hpp"
 

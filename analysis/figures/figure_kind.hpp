@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "analysis/figures/figure.hpp"
-#include "sim/decisions.hpp"
+#include "analysis/drawing/figure.hpp"
+#include "sim/replay/decisions.hpp"
 
 namespace kvsim::analysis {
 

@@ -3,7 +3,7 @@
 /// trace or of several, and shows means over traces. Nothing for a table without rows.
 #include <optional>
 
-#include "analysis/figures/figure.hpp"
+#include "analysis/drawing/figure.hpp"
 
 namespace kvsim::analysis {
 

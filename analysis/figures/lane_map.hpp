@@ -2,7 +2,7 @@
 /// Heat maps with a cell per layer and head.
 #include <string>
 
-#include "analysis/figures/figure.hpp"
+#include "analysis/drawing/figure.hpp"
 
 namespace kvsim::analysis {
 

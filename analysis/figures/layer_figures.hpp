@@ -1,11 +1,11 @@
 #pragma once
 /// Figures of what layers look at and what allocations give them, after XKV (arXiv 2412.05896, Fig. 2, 3, 4
-/// and 10). Each is made of tables of kvsim analyze, columns as analysis/METRICS.md has them, and is nothing
-/// when its table is empty or has no number to show. Where several traces are shown as one, that is a mean
-/// over traces, and `remark` or the legend says over which.
+/// and 10). Each is made of tables of kvsim analyze, columns as analysis/results/METRICS.md has them, and is
+/// nothing when its table is empty or has no number to show. Where several traces are shown as one, that is a
+/// mean over traces, and `remark` or the legend says over which.
 #include <optional>
 
-#include "analysis/figures/figure.hpp"
+#include "analysis/drawing/figure.hpp"
 
 namespace kvsim::analysis {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "analysis/figures/figure.hpp"
+#include "analysis/drawing/figure.hpp"
 
 namespace kvsim::analysis {
 

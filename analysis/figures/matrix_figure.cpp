@@ -1,9 +1,9 @@
 // Policies by traces: the metric at one budget, for the eye to find what means hide.
 #include <algorithm>
 
-#include "analysis/figures/figure_text.hpp"
+#include "analysis/drawing/figure_text.hpp"
 #include "analysis/figures/results_view.hpp"
-#include "analysis/running_mean.hpp"
+#include "analysis/statistics/running_mean.hpp"
 
 namespace kvsim::analysis {
 namespace {

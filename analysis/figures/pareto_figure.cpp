@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <map>
 
-#include "analysis/figures/figure_text.hpp"
+#include "analysis/drawing/figure_text.hpp"
 #include "analysis/figures/results_view.hpp"
 
 namespace kvsim::analysis {

@@ -5,11 +5,11 @@
 #include <cmath>
 #include <map>
 
-#include "analysis/cuts.hpp"
-#include "analysis/figures/figure_text.hpp"
+#include "analysis/drawing/figure_text.hpp"
 #include "analysis/figures/results_view.hpp"
 #include "analysis/figures/trace_means.hpp"
-#include "analysis/running_mean.hpp"
+#include "analysis/results/cuts.hpp"
+#include "analysis/statistics/running_mean.hpp"
 
 namespace kvsim::analysis {
 namespace {

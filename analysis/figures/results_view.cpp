@@ -4,8 +4,8 @@
 #include <cmath>
 #include <set>
 
-#include "analysis/policy_labels.hpp"
-#include "analysis/running_mean.hpp"
+#include "analysis/results/policy_labels.hpp"
+#include "analysis/statistics/running_mean.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/number_text.hpp"
 

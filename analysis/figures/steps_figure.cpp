@@ -6,7 +6,7 @@
 
 #include "analysis/figures/results_view.hpp"
 #include "analysis/figures/trace_means.hpp"
-#include "analysis/running_mean.hpp"
+#include "analysis/statistics/running_mean.hpp"
 
 namespace kvsim::analysis {
 namespace {

@@ -2,9 +2,9 @@
 
 #include <map>
 
-#include "analysis/figures/figure_text.hpp"
+#include "analysis/drawing/figure_text.hpp"
 #include "analysis/figures/layer_tables.hpp"
-#include "analysis/running_mean.hpp"
+#include "analysis/statistics/running_mean.hpp"
 #include "sim/base/joined.hpp"
 
 namespace kvsim::analysis {

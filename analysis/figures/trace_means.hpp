@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "analysis/records.hpp"
+#include "analysis/results/records.hpp"
 
 namespace kvsim::analysis {
 

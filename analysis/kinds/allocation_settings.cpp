@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <numeric>
 
-#include "sim/allocation_shares.hpp"
 #include "sim/base/error.hpp"
-#include "sim/table_files.hpp"
+#include "sim/replay/allocation_shares.hpp"
+#include "sim/replay/table_files.hpp"
 
 namespace kvsim::analysis {
 namespace {

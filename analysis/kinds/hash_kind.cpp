@@ -1,7 +1,7 @@
 // How well the Hamming distance of SimHash codes tells what a query attends, by code length.
 #include "analysis/kinds/kind.hpp"
 #include "sim/base/error.hpp"
-#include "sim/hash_correlation.hpp"
+#include "sim/inspect/hash_correlation.hpp"
 
 namespace kvsim::analysis {
 namespace {

@@ -1,6 +1,6 @@
 // Sinks, locality and entropy of every query head.
 #include "analysis/kinds/kind.hpp"
-#include "sim/head_habits.hpp"
+#include "sim/inspect/head_habits.hpp"
 
 namespace kvsim::analysis {
 namespace {

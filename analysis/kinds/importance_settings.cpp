@@ -1,7 +1,7 @@
 #include "analysis/kinds/importance_settings.hpp"
 
 #include "sim/base/error.hpp"
-#include "sim/layer_importance.hpp"
+#include "sim/inspect/layer_importance.hpp"
 
 namespace kvsim::analysis {
 

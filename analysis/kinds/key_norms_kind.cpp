@@ -5,8 +5,8 @@
 
 #include "analysis/kinds/kind.hpp"
 #include "analysis/statistics/rank_agreement.hpp"
-#include "sim/attended_keys.hpp"
-#include "sim/hash_correlation.hpp"
+#include "sim/inspect/attended_keys.hpp"
+#include "sim/inspect/hash_correlation.hpp"
 
 namespace kvsim::analysis {
 namespace {

@@ -1,16 +1,16 @@
 #pragma once
 /// A kind of analysis of traces: what recorded runs show, without replaying policies at budgets. `kvsim
 /// analyze` has a subcommand for each, a study runs those it lists. To add one: a file that defines its entry
-/// function, and a line in kinds.def. What the numbers mean stands in analysis/METRICS.md.
+/// function, and a line in kinds.def. What the numbers mean stands in analysis/results/METRICS.md.
 #include <functional>
 #include <string>
 #include <vector>
 
 #include "analysis/kinds/settings.hpp"
-#include "analysis/records.hpp"
+#include "analysis/results/records.hpp"
 #include "policies/api/registry.hpp"
 #include "sim/base/progress.hpp"
-#include "traces/sequence.hpp"
+#include "traces/format/sequence.hpp"
 
 namespace kvsim::analysis {
 

@@ -3,7 +3,7 @@
 
 #include "analysis/kinds/kind.hpp"
 #include "sim/base/error.hpp"
-#include "sim/persistence.hpp"
+#include "sim/inspect/persistence.hpp"
 
 namespace kvsim::analysis {
 namespace {

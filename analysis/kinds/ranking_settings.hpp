@@ -1,7 +1,7 @@
 #pragma once
 /// What the kinds that compare rankings of positions have in common.
 #include "analysis/kinds/kind.hpp"
-#include "sim/ranking_study.hpp"
+#include "sim/inspect/ranking_study.hpp"
 
 namespace kvsim::analysis {
 

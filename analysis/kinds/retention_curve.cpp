@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "sim/largest_sums.hpp"
+#include "sim/attention/largest_sums.hpp"
 
 namespace kvsim::analysis {
 

@@ -4,10 +4,10 @@
 #include <cmath>
 #include <limits>
 
-#include "analysis/cuts.hpp"
-#include "analysis/figures/figure_text.hpp"
-#include "analysis/numbers.hpp"
+#include "analysis/drawing/figure_text.hpp"
 #include "analysis/report/wording.hpp"
+#include "analysis/results/cuts.hpp"
+#include "analysis/results/numbers.hpp"
 #include "sim/base/joined.hpp"
 
 namespace kvsim::analysis {

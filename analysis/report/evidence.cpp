@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <set>
 
-#include "analysis/running_mean.hpp"
+#include "analysis/statistics/running_mean.hpp"
 #include "sim/base/error.hpp"
 
 namespace kvsim::analysis {

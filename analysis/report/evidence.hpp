@@ -1,7 +1,7 @@
 #pragma once
 /// The statistics of a study at one cut as findings ask for them: by metric, workload and budget, from the
 /// tables `means`, `differences` and `ranks` and the results they were made of (columns:
-/// analysis/METRICS.md).
+/// analysis/results/METRICS.md).
 #include <compare>
 #include <cstdint>
 #include <map>
@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "analysis/metric.hpp"
-#include "analysis/records.hpp"
+#include "analysis/results/metric.hpp"
+#include "analysis/results/records.hpp"
 
 namespace kvsim::analysis {
 

@@ -4,8 +4,8 @@
 #include <iterator>
 #include <utility>
 
-#include "analysis/cuts.hpp"
-#include "analysis/figures/figure_text.hpp"
+#include "analysis/drawing/figure_text.hpp"
+#include "analysis/results/cuts.hpp"
 
 namespace kvsim::analysis {
 namespace {

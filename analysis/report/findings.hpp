@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "analysis/records.hpp"
 #include "analysis/report/evidence.hpp"
+#include "analysis/results/records.hpp"
 
 namespace kvsim::analysis {
 

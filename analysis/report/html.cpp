@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "analysis/utf8.hpp"
+#include "analysis/results/utf8.hpp"
 
 namespace kvsim::analysis {
 namespace {

@@ -3,9 +3,9 @@
 #include <cmath>
 #include <map>
 
-#include "analysis/identical_policies.hpp"
 #include "analysis/report/findings.hpp"
 #include "analysis/report/wording.hpp"
+#include "analysis/results/identical_policies.hpp"
 #include "analysis/statistics/statistics.hpp"
 
 namespace kvsim::analysis {

@@ -2,11 +2,11 @@
 #include <algorithm>
 #include <set>
 
-#include "analysis/cuts.hpp"
-#include "analysis/figures/figure_text.hpp"
-#include "analysis/numbers.hpp"
+#include "analysis/drawing/figure_text.hpp"
 #include "analysis/report/findings.hpp"
 #include "analysis/report/wording.hpp"
+#include "analysis/results/cuts.hpp"
+#include "analysis/results/numbers.hpp"
 #include "analysis/statistics/rank_agreement.hpp"
 #include "sim/base/joined.hpp"
 

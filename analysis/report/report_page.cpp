@@ -4,13 +4,13 @@
 #include <map>
 #include <set>
 
-#include "analysis/cuts.hpp"
-#include "analysis/figures/figure_text.hpp"
-#include "analysis/numbers.hpp"
+#include "analysis/drawing/figure_text.hpp"
 #include "analysis/report/budget_tables.hpp"
 #include "analysis/report/page_assets.hpp"
 #include "analysis/report/study_summary.hpp"
 #include "analysis/report/wording.hpp"
+#include "analysis/results/cuts.hpp"
+#include "analysis/results/numbers.hpp"
 #include "sim/base/version.hpp"
 
 namespace kvsim::analysis {

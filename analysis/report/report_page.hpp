@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "analysis/figures/figure.hpp"
+#include "analysis/drawing/figure.hpp"
 #include "analysis/report/findings.hpp"
 #include "analysis/report/reported_study.hpp"
 

@@ -5,11 +5,11 @@
 #include <boost/json/value.hpp>
 #include <filesystem>
 
-#include "analysis/cost_rows.hpp"
+#include "analysis/cost/cost_rows.hpp"
 #include "analysis/kinds/kind.hpp"
-#include "analysis/read_csv.hpp"
-#include "analysis/read_tables.hpp"
-#include "analysis/rows.hpp"
+#include "analysis/results/read_csv.hpp"
+#include "analysis/results/read_tables.hpp"
+#include "analysis/results/rows.hpp"
 #include "analysis/statistics/statistics.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/read_file.hpp"

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "analysis/records.hpp"
-#include "analysis/tables.hpp"
+#include "analysis/results/records.hpp"
+#include "analysis/results/tables.hpp"
 
 namespace kvsim::analysis {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "analysis/numbers.hpp"
+#include "analysis/results/numbers.hpp"
 
 namespace kvsim::analysis {
 namespace {

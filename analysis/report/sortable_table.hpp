@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "analysis/records.hpp"
 #include "analysis/report/html.hpp"
+#include "analysis/results/records.hpp"
 
 namespace kvsim::analysis {
 

@@ -4,8 +4,8 @@
 #include <map>
 #include <set>
 
-#include "analysis/cuts.hpp"
 #include "analysis/report/wording.hpp"
+#include "analysis/results/cuts.hpp"
 
 namespace kvsim::analysis {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "analysis/numbers.hpp"
+#include "analysis/results/numbers.hpp"
 #include "sim/base/joined.hpp"
 
 namespace kvsim::analysis {

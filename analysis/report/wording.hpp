@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "analysis/metric.hpp"
+#include "analysis/results/metric.hpp"
 
 namespace kvsim::analysis {
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "sim/hash_correlation.hpp"
+#include "sim/inspect/hash_correlation.hpp"
 
 namespace kvsim::analysis {
 namespace {

@@ -5,8 +5,8 @@
 #include <map>
 #include <set>
 
-#include "analysis/cuts.hpp"
-#include "analysis/numbers.hpp"
+#include "analysis/results/cuts.hpp"
+#include "analysis/results/numbers.hpp"
 #include "analysis/statistics/rank_agreement.hpp"
 #include "analysis/statistics/resamples.hpp"
 #include "analysis/statistics/trace_values.hpp"

@@ -5,13 +5,13 @@
 /// traces of the same workloads (percentile bootstrap, Efron 1979; traces drawn
 /// anew within each workload). Every policy, metric and budget sees the same
 /// resampled traces, so differences are paired. Each cut has rows of its own.
-/// Definitions of the columns: analysis/METRICS.md.
+/// Definitions of the columns: analysis/results/METRICS.md.
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "analysis/records.hpp"
-#include "analysis/tables.hpp"
+#include "analysis/results/records.hpp"
+#include "analysis/results/tables.hpp"
 
 namespace kvsim::analysis {
 

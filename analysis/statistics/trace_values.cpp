@@ -5,7 +5,7 @@
 #include <map>
 #include <tuple>
 
-#include "analysis/policy_labels.hpp"
+#include "analysis/results/policy_labels.hpp"
 #include "sim/base/error.hpp"
 
 namespace kvsim::analysis {

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "analysis/metric.hpp"
-#include "analysis/records.hpp"
-#include "analysis/tables.hpp"
+#include "analysis/results/metric.hpp"
+#include "analysis/results/records.hpp"
+#include "analysis/results/tables.hpp"
 
 namespace kvsim::analysis {
 

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <string_view>
 
-#include "analysis/numbers.hpp"
+#include "analysis/results/numbers.hpp"
 #include "analysis/study/study_fields.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/suggest.hpp"

@@ -1,7 +1,7 @@
 #include <boost/json.hpp>
 
-#include "analysis/json_string.hpp"
-#include "analysis/numbers.hpp"
+#include "analysis/results/json_string.hpp"
+#include "analysis/results/numbers.hpp"
 #include "analysis/study/study_fields.hpp"
 
 namespace kvsim::analysis {

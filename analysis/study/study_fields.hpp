@@ -1,6 +1,7 @@
 #pragma once
 /// What a study file may say, told once: reading, messages about names nobody knows, defaults, the effective
-/// configuration and `kvsim config reference` all follow from this list. analysis/STUDIES.md explains it.
+/// configuration and `kvsim config reference` all follow from this list. analysis/study/STUDIES.md explains
+/// it.
 #include <boost/json/value.hpp>
 #include <string>
 #include <vector>

@@ -1,11 +1,11 @@
 #pragma once
 /// The folder of a study: finished tasks, kept one by one, and the files made from them
-/// (analysis/STUDIES.md). Whatever stands under its final name is complete.
+/// (analysis/study/STUDIES.md). Whatever stands under its final name is complete.
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "analysis/records.hpp"
+#include "analysis/results/records.hpp"
 #include "sim/base/file_descriptor.hpp"
 
 namespace kvsim::analysis {

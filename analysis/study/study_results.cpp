@@ -4,8 +4,8 @@
 #include <boost/json.hpp>
 #include <set>
 
-#include "analysis/read_tables.hpp"
-#include "analysis/rows.hpp"
+#include "analysis/results/read_tables.hpp"
+#include "analysis/results/rows.hpp"
 #include "analysis/statistics/statistics.hpp"
 #include "analysis/study/study_fields.hpp"
 #include "sim/base/atomic_file.hpp"

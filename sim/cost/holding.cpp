@@ -5,7 +5,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/cost/checked.hpp"
-#include "sim/matrix_file.hpp"
+#include "sim/replay/matrix_file.hpp"
 
 namespace kvsim::cost {
 namespace {

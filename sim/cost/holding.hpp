@@ -5,7 +5,7 @@
 
 #include "policies/api/composition.hpp"
 #include "sim/cost/model.hpp"
-#include "sim/replay.hpp"
+#include "sim/replay/replay.hpp"
 
 namespace kvsim::cost {
 

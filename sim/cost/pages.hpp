@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <span>
 
-#include "sim/replay.hpp"
+#include "sim/replay/replay.hpp"
 
 namespace kvsim::cost {
 

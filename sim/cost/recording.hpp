@@ -6,7 +6,7 @@
 
 #include "sim/cost/model.hpp"
 #include "sim/cost/serving.hpp"
-#include "traces/header.hpp"
+#include "traces/format/header.hpp"
 
 namespace kvsim::cost {
 

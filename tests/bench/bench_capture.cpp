@@ -17,7 +17,7 @@
 #include "sim/base/rng.hpp"
 #include "tests/bench/paired.hpp"
 #include "traces/capture/capture.hpp"
-#include "traces/capture/cpu/cpu_run.hpp"
+#include "traces/model/cpu/cpu_run.hpp"
 
 using namespace kvsim;
 using namespace kvsim::capture;
@@ -54,7 +54,7 @@ Setup parse(int argc, char** argv) {
 /// the rows.
 class BareProducts {
  public:
-  BareProducts(const ModelConfig& config, std::uint64_t tokens, std::uint64_t chunk, unsigned threads)
+  BareProducts(const model::ModelConfig& config, std::uint64_t tokens, std::uint64_t chunk, unsigned threads)
       : config_(config), tokens_(tokens), chunk_(chunk), threads_(threads) {
     const auto q = static_cast<Eigen::Index>(config.n_heads * config.head_dim);
     const auto kv = static_cast<Eigen::Index>(config.n_kv_heads * config.head_dim);
@@ -110,7 +110,7 @@ class BareProducts {
     });
   }
 
-  const ModelConfig& config_;
+  const model::ModelConfig& config_;
   std::uint64_t tokens_, chunk_;
   unsigned threads_;
   std::vector<RowMajor> weights_, inputs_, outputs_;
@@ -124,9 +124,9 @@ std::vector<std::int32_t> random_tokens(std::uint64_t count, std::uint32_t vocab
   return ids;
 }
 
-class Nobody : public RunObserver {};
+class Nobody : public model::RunObserver {};
 
-void prefill(cpu::CpuRun& run, std::span<const std::int32_t> tokens, std::uint64_t chunk) {
+void prefill(model::cpu::CpuRun& run, std::span<const std::int32_t> tokens, std::uint64_t chunk) {
   Nobody nobody;
   for (std::uint64_t first = 0; first < tokens.size(); first += chunk)
     run.forward(tokens.subspan(first, std::min(chunk, tokens.size() - first)), nobody);
@@ -135,11 +135,11 @@ void prefill(cpu::CpuRun& run, std::span<const std::int32_t> tokens, std::uint64
 /// What run_capture does, from opening the checkpoint on, but for the trace.
 void run_without_trace(const Setup& setup, const std::vector<std::int32_t>& tokens, std::uint64_t steps,
                        std::uint64_t chunk, Elem elem) {
-  const ModelConfig config = load_model_config(setup.model);
-  const Checkpoint checkpoint(setup.model);
-  const Weights weights = load_weights(checkpoint, config);
+  const model::ModelConfig config = model::load_model_config(setup.model);
+  const model::Checkpoint checkpoint(setup.model);
+  const model::Weights weights = model::load_weights(checkpoint, config);
   checkpoint.sha256();
-  cpu::CpuRun run(config, weights, {tokens.size() + steps, elem, setup.threads});
+  model::cpu::CpuRun run(config, weights, {tokens.size() + steps, elem, setup.threads});
   prefill(run, tokens, chunk);
   Nobody nobody;
   for (std::uint64_t i = 0; i < steps; ++i) {
@@ -154,9 +154,9 @@ void run_without_trace(const Setup& setup, const std::vector<std::int32_t>& toke
 
 int main(int argc, char** argv) {
   const Setup setup = parse(argc, argv);
-  const ModelConfig config = load_model_config(setup.model);
-  const Checkpoint checkpoint(setup.model);
-  const Weights weights = load_weights(checkpoint, config);
+  const model::ModelConfig config = model::load_model_config(setup.model);
+  const model::Checkpoint checkpoint(setup.model);
+  const model::Weights weights = model::load_weights(checkpoint, config);
   constexpr std::uint64_t kSteps = 64;
   const std::uint64_t chunk = CaptureOptions{}.prefill_chunk;
   const Elem elem = weights.elem == Elem::bf16 ? Elem::bf16 : Elem::f32;
@@ -170,7 +170,7 @@ int main(int argc, char** argv) {
   bench::report("prefill / its matrix products alone",
                 bench::paired(
                     [&] {
-                      cpu::CpuRun run(config, weights, {setup.tokens, elem, setup.threads});
+                      model::cpu::CpuRun run(config, weights, {setup.tokens, elem, setup.threads});
                       prefill(run, tokens, chunk);
                     },
                     [&] { bare.run(); }, setup.pairs));

@@ -16,8 +16,8 @@
 #include "sim/base/rng.hpp"
 #include "tests/bench/paired.hpp"
 #include "traces/capture/capture.hpp"
-#include "traces/capture/device.hpp"
-#include "traces/capture/generation.hpp"
+#include "traces/model/device.hpp"
+#include "traces/model/generation.hpp"
 
 using namespace kvsim;
 using namespace kvsim::capture;
@@ -58,21 +58,21 @@ Setup parse(int argc, char** argv) {
 
 /// What run_capture does, from opening the checkpoint on, but for the trace.
 void run_without_trace(const Setup& setup, const std::vector<std::int32_t>& tokens, Elem compute) {
-  const ModelConfig config = load_model_config(setup.model);
-  const Checkpoint checkpoint(setup.model);
-  const Weights weights = load_weights(checkpoint, config);
-  GenerationOptions options;
+  const model::ModelConfig config = model::load_model_config(setup.model);
+  const model::Checkpoint checkpoint(setup.model);
+  const model::Weights weights = model::load_weights(checkpoint, config);
+  model::GenerationOptions options;
   options.max_new_tokens = setup.new_tokens;
   const auto run =
-      open_model_run(parse_device(setup.device), config, weights,
-                     {.capacity = tokens.size() + setup.new_tokens,
-                      .elem = compute,
-                      .compute = compute,
-                      .pass_tokens = std::min<std::uint64_t>(options.prefill_chunk, tokens.size())});
+      model::open_model_run(model::parse_device(setup.device), config, weights,
+                            {.capacity = tokens.size() + setup.new_tokens,
+                             .elem = compute,
+                             .compute = compute,
+                             .pass_tokens = std::min<std::uint64_t>(options.prefill_chunk, tokens.size())});
   checkpoint.sha256();
-  RunObserver nobody;
+  model::RunObserver nobody;
   Progress progress;
-  generate(*run, tokens, options, nobody, progress);
+  model::generate(*run, tokens, options, nobody, progress);
 }
 
 void measure(const Setup& setup, const std::vector<std::int32_t>& tokens, CaptureOptions options,
@@ -104,7 +104,7 @@ int main(int argc, char** argv) {
   std::filesystem::create_directory(folder);
   int status = 0;
   try {
-    const std::uint32_t vocab = load_model_config(setup.model).vocab_size;
+    const std::uint32_t vocab = model::load_model_config(setup.model).vocab_size;
     std::vector<std::int32_t> tokens;
     CaptureOptions options;
     options.tokens_file = folder / "tokens.txt";

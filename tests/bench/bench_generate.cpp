@@ -20,9 +20,9 @@
 
 #include "sim/base/error.hpp"
 #include "traces/capture/capture.hpp"
-#include "traces/capture/cpu/cpu_run.hpp"
-#include "traces/capture/provenance.hpp"
 #include "traces/capture/trace_recorder.hpp"
+#include "traces/model/cpu/cpu_run.hpp"
+#include "traces/model/provenance.hpp"
 
 using namespace kvsim;
 using namespace kvsim::capture;
@@ -33,13 +33,13 @@ using Clock = std::chrono::steady_clock;
 
 struct Model {
   explicit Model(const std::string& directory)
-      : config(load_model_config(directory)),
+      : config(model::load_model_config(directory)),
         checkpoint(directory),
-        weights(load_weights(checkpoint, config)),
+        weights(model::load_weights(checkpoint, config)),
         name(directory) {}
-  ModelConfig config;
-  Checkpoint checkpoint;
-  Weights weights;
+  model::ModelConfig config;
+  model::Checkpoint checkpoint;
+  model::Weights weights;
   std::string name;
 };
 
@@ -69,7 +69,7 @@ std::int32_t greedy(const std::vector<float>& logits) {
   return static_cast<std::int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
 }
 
-Times generate(cpu::CpuRun& run, RunObserver& observer, std::span<const std::int32_t> prompt,
+Times generate(model::cpu::CpuRun& run, model::RunObserver& observer, std::span<const std::int32_t> prompt,
                std::size_t steps) {
   const std::size_t chunk = CaptureOptions{}.prefill_chunk;
   Times times;
@@ -90,13 +90,13 @@ Times generate(cpu::CpuRun& run, RunObserver& observer, std::span<const std::int
 
 Times serve(const Model& model, unsigned threads, Elem elem, bool captured,
             std::span<const std::int32_t> prompt, std::size_t steps) {
-  cpu::CpuRun run(model.config, model.weights, {prompt.size() + steps, elem, threads});
+  model::cpu::CpuRun run(model.config, model.weights, {prompt.size() + steps, elem, threads});
   if (!captured) {
-    RunObserver nobody;
+    model::RunObserver nobody;
     return generate(run, nobody, prompt, steps);
   }
   trace::Header header;
-  header.model = describe_model(model.config, model.weights, model.name, prompt.size() + steps);
+  header.model = model::describe_model(model.config, model.weights, model.name, prompt.size() + steps);
   header.capture = run.describe();
   header.elem = elem;
   const std::filesystem::path path =

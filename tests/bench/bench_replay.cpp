@@ -12,7 +12,7 @@
 #include <string>
 
 #include "policies/builtin.hpp"
-#include "sim/replay.hpp"
+#include "sim/replay/replay.hpp"
 #include "tests/bench/paired.hpp"
 #include "traces/workloads/synthetic.hpp"
 

@@ -13,9 +13,9 @@
 
 #include "policies/builtin.hpp"
 #include "policies/parts/sim_hash.hpp"
-#include "sim/attention_rows.hpp"
+#include "sim/attention/attention_rows.hpp"
 #include "sim/base/rng.hpp"
-#include "sim/replay.hpp"
+#include "sim/replay/replay.hpp"
 #include "tests/bench/paired.hpp"
 #include "traces/workloads/synthetic.hpp"
 

@@ -5,7 +5,7 @@
 #include <cstdio>
 
 #include "sim/base/read_file.hpp"
-#include "traces/capture/tokenizer.hpp"
+#include "traces/model/tokenizer.hpp"
 
 int main(int argc, char** argv) {
   using namespace kvsim;
@@ -14,9 +14,9 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "bench_tokenizer FOLDER TEXT...\n");
     return 2;
   }
-  const capture::Tokenizer tokenizer = capture::load_tokenizer(argv[1]);
+  const model::Tokenizer tokenizer = model::load_tokenizer(argv[1]);
   for (int i = 2; i < argc; ++i) {
-    const std::string text = read_file(argv[i], capture::kMaxTextBytes);
+    const std::string text = read_file(argv[i], model::kMaxTextBytes);
     double best = 1e9;
     std::size_t tokens = 0;
     for (int turn = 0; turn < 3; ++turn) {

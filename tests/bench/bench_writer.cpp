@@ -12,7 +12,7 @@
 
 #include "sim/base/sha256.hpp"
 #include "tests/bench/paired.hpp"
-#include "traces/writer.hpp"
+#include "traces/format/writer.hpp"
 
 using namespace kvsim;
 

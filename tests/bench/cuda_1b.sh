@@ -9,7 +9,7 @@ build=$(realpath "$1") folder=$2
 here=$(realpath "$(dirname "$0")/../..")
 mkdir -p "$folder"
 if [ ! -e "$folder/model/tokens.txt" ]; then
-  /usr/bin/python3 "$here/tools/random_checkpoint.py" "$folder/model" --like llama-3.2-1b --shards 3 \
+  /usr/bin/python3 "$here/tools/python/random_checkpoint.py" "$folder/model" --like llama-3.2-1b --shards 3 \
       --tokens 8192
 fi
 capture=("$build/kvsim" capture --model "$folder/model" --tokens "$folder/model/tokens.txt" --device cuda
@@ -23,7 +23,7 @@ done
 "$build/tests/bench_cuda" 5 --model "$folder/model" --tokens 8192 --new 64 --output "$folder"
 if [ -n "${KVSIM_TORCH_PYTHON:-}" ]; then
   echo "== the Hugging Face hook"
-  /usr/bin/time -f '%e s, %M KiB of memory' "$KVSIM_TORCH_PYTHON" "$here/tools/capture_hf.py" "$folder/model" \
+  /usr/bin/time -f '%e s, %M KiB of memory' "$KVSIM_TORCH_PYTHON" "$here/tools/python/capture_hf.py" "$folder/model" \
       --tokens "$folder/model/tokens.txt" --device cuda --dtype bfloat16 --max-new-tokens 64 --ignore-eos \
       --prefill-chunk 2048 -o "$folder/hook.h5" --overwrite
 fi

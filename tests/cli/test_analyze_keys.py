@@ -12,7 +12,7 @@ import numpy as np
 from kvsim_command import CommandTest
 
 KINDS = ["ranking-loss", "cumulative-loss", "persistence", "heads", "key-norms"]
-METRICS = pathlib.Path(sys.argv[2], "analysis", "METRICS.md").read_text()
+METRICS = pathlib.Path(sys.argv[2], "analysis", "results", "METRICS.md").read_text()
 
 
 def documented_keys(kind):

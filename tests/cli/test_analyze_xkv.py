@@ -47,7 +47,7 @@ class AnalyzeXkv(CommandTest):
         return np.array(layers)
 
     def test_keys_are_those_of_the_documentation(self):
-        document = (kvsim_command.SOURCE / "analysis/METRICS.md").read_text()
+        document = (kvsim_command.SOURCE / "analysis/results/METRICS.md").read_text()
         for kind, keys in KEYS.items():
             with self.subTest(kind):
                 more = ["--policies", POLICIES, "--budget", "25%"] if "allocation" in kind else []

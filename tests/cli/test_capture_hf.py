@@ -24,7 +24,7 @@ from safetensors.torch import load_file  # noqa: E402
 
 from kvsim_command import SOURCE, CommandTest, main  # noqa: E402
 
-sys.path.insert(0, str(SOURCE / "tools"))
+sys.path.insert(0, str(SOURCE / "tools" / "python"))
 import capture_hf  # noqa: E402 - after the path to it
 from kvsim_capture import SelectionError, TraceError, trace  # noqa: E402
 from kvsim_capture.chat import tokenize_chat  # noqa: E402
@@ -101,7 +101,7 @@ class HookTest(CommandTest):
 
 
 class Tool(HookTest):
-    """tools/capture_hf.py, as a command."""
+    """tools/python/capture_hf.py, as a command."""
 
     def hook(self, *arguments, code=0):
         """As a command, but in this process: importing PyTorch and transformers takes longer than most runs."""
@@ -118,7 +118,7 @@ class Tool(HookTest):
         for arguments, code in ((["--tokens", "ids.json", "--max-new-tokens", "2", "-o", "command.h5"], 0),
                                 (["--tokens", "ids.json", "--prompt", "ids.json", "-o", "no.h5"], 2)):
             pathlib.Path(self.path("ids.json")).write_text("[5, 6, 7]")
-            done = subprocess.run([sys.executable, SOURCE / "tools/capture_hf.py", SAMPLE / "model", *arguments], cwd=self.folder,
+            done = subprocess.run([sys.executable, SOURCE / "tools/python/capture_hf.py", SAMPLE / "model", *arguments], cwd=self.folder,
                                   capture_output=True, text=True, timeout=250, check=False)
             self.assertEqual(done.returncode, code, done.stdout + done.stderr)
             self.assertIn(*(("wrote      command.h5", done.stdout) if code == 0 else ("not allowed with", done.stderr)))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The parts of tools/kvsim_capture that work without PyTorch, and a trace that the hook made with it.
+"""The parts of tools/python/kvsim_capture that work without PyTorch, and a trace that the hook made with it.
 
 Usage: test_capture_parts.py KVSIM SOURCE_DIR
 """
@@ -15,7 +15,7 @@ import numpy as np
 
 from kvsim_command import SOURCE, CommandTest, main
 
-sys.path.insert(0, str(SOURCE / "tools"))
+sys.path.insert(0, str(SOURCE / "tools" / "python"))
 from kvsim_capture import draws  # noqa: E402 - after the path to it
 from kvsim_capture.chat import read_messages, tokenize_chat  # noqa: E402
 from kvsim_capture.marks import Marks  # noqa: E402
@@ -329,10 +329,10 @@ class PartsOfPrompts(CommandTest):
 
 
 class Tool(CommandTest):
-    """tools/capture_hf.py answers without PyTorch what needs none."""
+    """tools/python/capture_hf.py answers without PyTorch what needs none."""
 
     def tool(self, *arguments):
-        return subprocess.run(["/usr/bin/python3", SOURCE / "tools/capture_hf.py", *arguments], cwd=self.folder,
+        return subprocess.run(["/usr/bin/python3", SOURCE / "tools/python/capture_hf.py", *arguments], cwd=self.folder,
                               capture_output=True, text=True, check=False)
 
     def test_help_begins_with_examples(self):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tools/import_arrays.py: a run's arrays become the trace they came from, and what is no run is refused.
+"""tools/python/import_arrays.py: a run's arrays become the trace they came from, and what is no run is refused.
 
 Usage: test_import_arrays.py KVSIM SOURCE_DIR
 """
@@ -17,7 +17,7 @@ import numpy as np
 
 from kvsim_command import SOURCE, CommandTest, main
 
-sys.path.insert(0, str(SOURCE / "tools"))
+sys.path.insert(0, str(SOURCE / "tools" / "python"))
 import import_arrays  # noqa: E402 - after the path to it
 
 DTYPES = {"float32": "F32", "float16": "F16", "uint16": "BF16", "int64": "I64", "float64": "F64"}
@@ -74,7 +74,7 @@ class ImportArrays(CommandTest):
         return types.SimpleNamespace(returncode=code, stdout=out.getvalue(), stderr=err.getvalue())
 
     def test_as_a_command(self):
-        done = subprocess.run(["/usr/bin/python3", SOURCE / "tools/import_arrays.py", self.npz("z.npz"), *self.told, "-o", "z.h5"],
+        done = subprocess.run(["/usr/bin/python3", SOURCE / "tools/python/import_arrays.py", self.npz("z.npz"), *self.told, "-o", "z.h5"],
                               cwd=self.folder, capture_output=True, text=True, timeout=100)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertIn("4 layers, 8 query and 4 KV heads of 64", done.stdout)

@@ -69,7 +69,7 @@ class Policy(CommandTest):
 
     def test_readme_table_is_the_command_output(self):
         self.assertIn(self.ok("policy", "list", "--format", "md"), (SOURCE / "policies" / "README.md").read_text(),
-                      "run tools/paste_policies.py PATH/TO/kvsim")
+                      "run tools/python/paste_policies.py PATH/TO/kvsim")
 
     def test_readme_example_is_the_compiled_one(self):
         example = (SOURCE / "tests" / "unit" / "policies" / "example_policy.cpp").read_text()

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Runs the commands that the documents show: lines `$ kvsim ...` (or `$ build/release/kvsim ...`) and
-`$ python3 tools/import_arrays.py ...` in ```console fences.
+`$ python3 tools/python/import_arrays.py ...` in ```console fences.
 
 Commands of one document run in order, in one folder that looks like a fresh clone, so later ones find the files of
 earlier ones. What a reader would bring is there too: DIR is a checkpoint, question.txt a prompt, ids.json token ids,
@@ -22,8 +22,8 @@ import numpy as np
 import kvsim_command
 from kvsim_command import KVSIM, SOURCE
 
-DOCUMENTS = ["README.md", "traces/SCHEMA.md", "policies/README.md", "analysis/METRICS.md",
-             "analysis/STUDIES.md", "traces/capture/CAPTURE_YOUR_MODEL.md", "sim/cost/README.md", "sim/cost/examples/llama-3-8b-a100.md"]
+DOCUMENTS = ["README.md", "traces/format/SCHEMA.md", "policies/README.md", "analysis/results/METRICS.md",
+             "analysis/study/STUDIES.md", "traces/capture/CAPTURE_YOUR_MODEL.md", "sim/cost/README.md", "sim/cost/examples/llama-3-8b-a100.md"]
 
 
 def shown_commands(text):
@@ -32,7 +32,7 @@ def shown_commands(text):
     for fence in re.findall(r"^```console\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
         output = []
         for line in re.sub(r"\\\n\s*(> )?", "", fence).splitlines():
-            match = re.match(r"\$ ((?:(?:(?:\./)?build/release/)?kvsim|python3 tools/import_arrays\.py)\b.*)", line)
+            match = re.match(r"\$ ((?:(?:(?:\./)?build/release/)?kvsim|python3 tools/python/import_arrays\.py)\b.*)", line)
             if match:
                 output = []
                 shown.append((match[1], output))

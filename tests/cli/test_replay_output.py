@@ -86,7 +86,7 @@ class Output(CommandTest):
 
     def test_the_documented_reader_of_decisions_works(self):
         self.ok(*self.study[:2], "--policy", "h2o", "--budget", "20", "--decisions", "kept.h5", "--overwrite")
-        code = re.search(r"```python\n(.*?)```", (SOURCE / "analysis" / "METRICS.md").read_text(), re.DOTALL)[1]
+        code = re.search(r"```python\n(.*?)```", (SOURCE / "analysis" / "results" / "METRICS.md").read_text(), re.DOTALL)[1]
         done = subprocess.run([sys.executable, "-c", code + "print(len(held))"], cwd=self.folder, capture_output=True, text=True)
         self.assertEqual((done.stdout, done.stderr), ("20\n", ""))
 

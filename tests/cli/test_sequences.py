@@ -11,7 +11,7 @@ import numpy as np
 
 from kvsim_command import SOURCE, CommandTest, main
 
-sys.path.insert(0, str(SOURCE / "tools"))
+sys.path.insert(0, str(SOURCE / "tools" / "python"))
 from kvsim_capture.trace_file import TraceWriter  # noqa: E402
 from kvsim_capture.trace_header import DECODE, FLAGS, PROMPT, ROLES, Capture, Header, Model, Segment  # noqa: E402
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tools/kvsim_capture/trace_file.py: what it writes is what kvsim writes, link by link and type by type.
+"""tools/python/kvsim_capture/trace_file.py: what it writes is what kvsim writes, link by link and type by type.
 
 Usage: test_trace_file.py KVSIM SOURCE_DIR
 """
@@ -15,7 +15,7 @@ import numpy as np
 
 from kvsim_command import SOURCE, CommandTest, main
 
-sys.path.insert(0, str(SOURCE / "tools"))
+sys.path.insert(0, str(SOURCE / "tools" / "python"))
 from kvsim_capture.stored_elements import WORDS, narrow  # noqa: E402
 from kvsim_capture.trace_error import TraceError  # noqa: E402
 from kvsim_capture.trace_file import TraceWriter  # noqa: E402
@@ -238,7 +238,7 @@ class TraceFile(CommandTest):
     def test_a_killed_writer_leaves_no_trace(self):
         script = textwrap.dedent(f"""
             import os, signal, sys
-            sys.path.insert(0, {str(SOURCE / "tools")!r})
+            sys.path.insert(0, {str(SOURCE / "tools" / "python")!r})
             import numpy as np
             from kvsim_capture.trace_file import TraceWriter
             from kvsim_capture.trace_header import Model

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The reader printed in traces/SCHEMA.md, run as printed: traces are readable without kvsim, and say the same.
+"""The reader printed in traces/format/SCHEMA.md, run as printed: traces are readable without kvsim, and say the same.
 
 Usage: test_trace_h5py.py KVSIM SOURCE_DIR
 """
@@ -15,7 +15,7 @@ import h5py
 import numpy as np
 
 KVSIM, SOURCE = sys.argv[1], pathlib.Path(sys.argv[2])
-BLOCK = re.search(r"```python\n(.*?)```", (SOURCE / "traces/SCHEMA.md").read_text(), re.S).group(1)
+BLOCK = re.search(r"```python\n(.*?)```", (SOURCE / "traces/format/SCHEMA.md").read_text(), re.S).group(1)
 READER = {}
 exec(compile(BLOCK, "SCHEMA.md", "exec"), READER)  # noqa: S102 - the document's own code is what is tested
 read_trace, path_of, attention_row, visible_means = (

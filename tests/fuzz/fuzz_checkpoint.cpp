@@ -7,12 +7,12 @@
 #include "sim/base/read_file.hpp"
 #include "sim/base/rng.hpp"
 #include "tests/support/mutation.hpp"
-#include "traces/capture/model_config.hpp"
-#include "traces/capture/safetensors.hpp"
 #include "traces/capture/token_file.hpp"
-#include "traces/capture/tokenizer.hpp"
-#include "traces/capture/tokenizers/tokenizer_json.hpp"
-#include "traces/capture/weights.hpp"
+#include "traces/model/model_config.hpp"
+#include "traces/model/safetensors.hpp"
+#include "traces/model/tokenizer.hpp"
+#include "traces/model/tokenizers/tokenizer_json.hpp"
+#include "traces/model/weights.hpp"
 
 namespace kvsim::capture {
 namespace {
@@ -49,13 +49,13 @@ TEST_CASE("fuzz: safetensors") {
     INFO("seed " << seed);
     accepted += accepts([&] {
       std::uint64_t covered = 0;
-      for (const auto& [name, tensor] : parse_safetensors(exact, "fuzz")) {
+      for (const auto& [name, tensor] : model::parse_safetensors(exact, "fuzz")) {
         REQUIRE(tensor.data.data() >= exact.data());
         REQUIRE(tensor.data.data() + tensor.data.size() <= exact.data() + exact.size());
         covered += tensor.data.size();
         std::vector<float> values;
         accepts([&] {
-          const Elem elem = tensor_elem(tensor, name);
+          const Elem elem = model::tensor_elem(tensor, name);
           REQUIRE(tensor.elements() * elem_bytes(elem) == tensor.data.size());
           values.resize(tensor.elements());
           widen(elem, tensor.data.data(), values.size(), values.data());
@@ -75,22 +75,22 @@ TEST_CASE("fuzz: config.json") {
   for (const char* variant :
        {"llama_rope_llama3", "llama_rope_linear", "llama_rope_yarn", "phi3_partial_rotary",
         "phi3_longrope_long", "qwen2_mixed_windows", "qwen3_qk_norm"}) {
-    const Checkpoint checkpoint(kGolden + variant);
+    const model::Checkpoint checkpoint(kGolden + variant);
     const std::string sound = read_file(kGolden + variant + "/config.json", 1 << 16);
     for (std::uint64_t seed = 0; seed < 1500; ++seed) {
       Dice dice(combine({2, seed}));
       const std::string text = mutate(sound, dice);
       INFO(variant << " seed " << seed << ": " << text);
       accepted += accepts([&] {
-        const ModelConfig config = parse_model_config(text, "fuzz");
+        const model::ModelConfig config = model::parse_model_config(text, "fuzz");
         REQUIRE(config.n_heads % config.n_kv_heads == 0);
         REQUIRE(config.layer_window.size() == config.n_layers);
-        for (const float f : rope_frequencies(config.rope, seed)) REQUIRE((f >= 0 && f <= 1000));
+        for (const float f : model::rope_frequencies(config.rope, seed)) REQUIRE((f >= 0 && f <= 1000));
         for (const std::int32_t id : config.eos)
           REQUIRE((id >= 0 && static_cast<std::uint32_t>(id) < config.vocab_size));
         accepts([&] {  // what loads lies within the file
-          for (const LayerWeights& layer : load_weights(checkpoint, config).layers) {
-            for (const Linear* part : {&layer.q, &layer.k, &layer.v, &layer.gate, &layer.up}) {
+          for (const model::LayerWeights& layer : model::load_weights(checkpoint, config).layers) {
+            for (const model::Linear* part : {&layer.q, &layer.k, &layer.v, &layer.gate, &layer.up}) {
               std::vector<float> row;
               REQUIRE(std::isfinite(part->rows(part->out - 1, 1, row)[part->in - 1]));
             }
@@ -120,7 +120,7 @@ TEST_CASE("fuzz: tokenizer.json") {
     const std::string text = mutate(sound, dice);
     INFO("seed " << seed << ": " << text);
     accepted += accepts([&] {
-      const Tokenizer tokenizer = parse_tokenizer_json(text, "fuzz");
+      const model::Tokenizer tokenizer = model::parse_tokenizer_json(text, "fuzz");
       for (const std::string& prompt : texts) {
         accepts([&] {
           for (const std::int32_t id : tokenizer.encode(prompt)) {
@@ -151,7 +151,7 @@ TEST_CASE("fuzz: token files") {
 }
 
 TEST_CASE("fuzz: text through a tokenizer comes back") {
-  const Tokenizer tokenizer = load_tokenizer(KVSIM_SOURCE_DIR "/traces/sample/model");
+  const model::Tokenizer tokenizer = model::load_tokenizer(KVSIM_SOURCE_DIR "/traces/sample/model");
   const std::string sound =
       "The answer is 42, n'est-ce pas ? \u6771\u4eac  \n\t<s> </s> e\u0301 \U0001f600 x=[1,2];";
   int accepted = 0;

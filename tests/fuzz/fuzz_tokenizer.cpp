@@ -5,9 +5,9 @@
 #include "sim/base/rng.hpp"
 #include "tests/support/mutation.hpp"
 #include "tests/support/small_sentencepiece.hpp"
-#include "traces/capture/tokenizers/charsmap.hpp"
-#include "traces/capture/tokenizers/sentencepiece_model.hpp"
-#include "traces/capture/tokenizers/tokenizer_json.hpp"
+#include "traces/model/tokenizers/charsmap.hpp"
+#include "traces/model/tokenizers/sentencepiece_model.hpp"
+#include "traces/model/tokenizers/tokenizer_json.hpp"
 
 namespace kvsim::capture {
 namespace {
@@ -24,7 +24,7 @@ TEST_CASE("fuzz: tokenizer.model") {
   int accepted = 0;
   for (std::uint64_t seed = 0; seed < 6000; ++seed) {
     Dice dice(combine({11, seed}));
-    const std::string sound = write_sentencepiece_file(small_sentencepiece(seed % 2 == 0));
+    const std::string sound = model::write_sentencepiece_file(model::small_sentencepiece(seed % 2 == 0));
     std::string bytes = damage(sound, dice);
     if (dice.below(3) == 0) {  // the double array alone
       bytes = sound;
@@ -33,9 +33,9 @@ TEST_CASE("fuzz: tokenizer.model") {
     }
     INFO("seed " << seed);
     accepted += accepts([&] {
-      const SentencePieceFile file = parse_sentencepiece_file(bytes, "fuzz");
-      if (!has_sentencepiece()) return;
-      const SentencePieceModel model(file, "fuzz");
+      const model::SentencePieceFile file = model::parse_sentencepiece_file(bytes, "fuzz");
+      if (!model::has_sentencepiece()) return;
+      const model::SentencePieceModel model(file, "fuzz");
       for (const std::string& prompt : kPrompts) {
         for (const std::int32_t id : model.encode(prompt))
           REQUIRE((id >= 0 && static_cast<std::size_t>(id) < file.pieces.size()));
@@ -48,7 +48,7 @@ TEST_CASE("fuzz: tokenizer.model") {
 
 TEST_CASE("fuzz: rules of normalization that are in use") {
   const std::string path = kTokenizers + "sp_unigram/tokenizer.model";
-  SentencePieceFile file = parse_sentencepiece_file(read_file(path, 1 << 20), path);
+  model::SentencePieceFile file = model::parse_sentencepiece_file(read_file(path, 1 << 20), path);
   const std::string sound = file.charsmap;
   int accepted = 0;
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
@@ -58,9 +58,9 @@ TEST_CASE("fuzz: rules of normalization that are in use") {
       file.charsmap[dice.below(sound.size())] = static_cast<char>(dice.below(256));
     INFO("seed " << seed);
     accepted += accepts([&] {
-      check_charsmap(file.charsmap, "fuzz");
-      if (!has_sentencepiece()) return;
-      const SentencePieceModel model(file, "fuzz");
+      model::check_charsmap(file.charsmap, "fuzz");
+      if (!model::has_sentencepiece()) return;
+      const model::SentencePieceModel model(file, "fuzz");
       for (const std::string& prompt : kPrompts) model.encode(prompt);
     });
   }
@@ -85,7 +85,7 @@ TEST_CASE("fuzz: tokenizer.json of characters") {
     const std::string text = mutate(sound, dice);
     INFO("seed " << seed << ": " << text);
     accepted += accepts([&] {
-      const Tokenizer tokenizer = parse_tokenizer_json(text, "fuzz");
+      const model::Tokenizer tokenizer = model::parse_tokenizer_json(text, "fuzz");
       for (const std::string& prompt : kPrompts) accepts([&] { tokenizer.decode(tokenizer.encode(prompt)); });
     });
   }
@@ -95,9 +95,9 @@ TEST_CASE("fuzz: tokenizer.json of characters") {
 
 TEST_CASE("fuzz: text through tokenizers of the SentencePiece family comes back") {
   std::vector<std::string> names{"llama2"};
-  if (has_sentencepiece()) names.insert(names.end(), {"sp_bpe", "sp_bpe_legacy"});
+  if (model::has_sentencepiece()) names.insert(names.end(), {"sp_bpe", "sp_bpe_legacy"});
   for (const std::string& name : names) {
-    const Tokenizer tokenizer = load_tokenizer(kTokenizers + name);
+    const model::Tokenizer tokenizer = model::load_tokenizer(kTokenizers + name);
     const std::string sound =
         " The answer is 42, n'est-ce pas ? \u6771\u4eac  \n\t e\u0301 \U0001f600 x=[1,2];  ";
     int accepted = 0;

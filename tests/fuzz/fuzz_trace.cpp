@@ -19,10 +19,10 @@
 #include "sim/base/rng.hpp"
 #include "tests/unit/traces/scratch.hpp"
 #include "tests/unit/traces/small_trace.hpp"
-#include "traces/check.hpp"
-#include "traces/reader.hpp"
-#include "traces/sequence.hpp"
-#include "traces/writer.hpp"
+#include "traces/format/check.hpp"
+#include "traces/format/reader.hpp"
+#include "traces/format/sequence.hpp"
+#include "traces/format/writer.hpp"
 
 #ifdef __SANITIZE_ADDRESS__
 // Findings raise SIGABRT, so that the handler below can see in whose code they are; libhdf5 asks for absurd

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "sim/base/rng.hpp"
-#include "traces/memory_trace.hpp"
+#include "traces/format/memory_trace.hpp"
 
 namespace kvsim::test {
 

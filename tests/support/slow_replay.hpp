@@ -1,6 +1,6 @@
 #pragma once
 /// Replay written straight from the definitions, in double, one cell and one lane at a time, with sets
-/// instead of slots and nothing shared: what sim/replay.hpp must agree with.
+/// instead of slots and nothing shared: what sim/replay/replay.hpp must agree with.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "policies/api/composition.hpp"
-#include "sim/replay.hpp"
-#include "traces/sequence.hpp"
+#include "sim/replay/replay.hpp"
+#include "traces/format/sequence.hpp"
 
 namespace kvsim::test {
 

@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "traces/capture/tokenizers/byte_token.hpp"
-#include "traces/capture/tokenizers/sentencepiece_file.hpp"
+#include "traces/model/tokenizers/byte_token.hpp"
+#include "traces/model/tokenizers/sentencepiece_file.hpp"
 
-namespace kvsim::capture {
+namespace kvsim::model {
 
 /// Units of a double array, as darts-clone stores them, and the table they lead to.
 struct SmallCharsmap {
@@ -56,4 +56,4 @@ inline SentencePieceFile small_sentencepiece(bool merges) {
   return file;
 }
 
-}  // namespace kvsim::capture
+}  // namespace kvsim::model

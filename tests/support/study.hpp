@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "policies/builtin.hpp"
-#include "sim/replay.hpp"
+#include "sim/replay/replay.hpp"
 
 namespace kvsim::test {
 

@@ -9,18 +9,18 @@
 #include "sim/base/error.hpp"
 #include "sim/base/suggest.hpp"
 #include "sim/base/version.hpp"
-#include "traces/capture/device.hpp"
-#include "traces/capture/generation.hpp"
 #include "traces/capture/prompt.hpp"
-#include "traces/capture/provenance.hpp"
 #include "traces/capture/trace_recorder.hpp"
-#include "traces/capture/unicode_text.hpp"
+#include "traces/model/device.hpp"
+#include "traces/model/generation.hpp"
+#include "traces/model/provenance.hpp"
+#include "traces/model/unicode_text.hpp"
 
 namespace kvsim::capture {
 namespace {
 
-Elem parse_compute(const std::string& text, const Device& device, Elem checkpoint) {
-  const bool cuda = device.kind == Device::Kind::cuda;
+Elem parse_compute(const std::string& text, const model::Device& device, Elem checkpoint) {
+  const bool cuda = device.kind == model::Device::Kind::cuda;
   if (text == "auto") return cuda && checkpoint == Elem::bf16 ? Elem::bf16 : Elem::f32;
   if (text == "f32") return Elem::f32;
   if (text != "bf16")
@@ -52,9 +52,9 @@ void check_options(const CaptureOptions& options) {
     usage_error("give a prompt, a file of token ids or a workload", "--prompt, --tokens, --workload");
   if (!options.item.empty() && options.workload_file.empty())
     usage_error("names an item of a workload", "--item", "Add --workload FILE.");
-  Sampling sampling = options.sampling;
+  model::Sampling sampling = options.sampling;
   if (options.queries.sample > 0) sampling.seed = 0;  // greedy decoding or not, the queries are drawn by it
-  check_sampling(sampling);
+  model::check_sampling(sampling);
   if (options.prefill_chunk == 0) usage_error("must be at least 1", "--prefill-chunk");
   if (options.threads > 1024) usage_error("must be at most 1024", "--threads");
   parse_elem(options.elem, Elem::f32, Elem::f32);
@@ -63,7 +63,7 @@ void check_options(const CaptureOptions& options) {
     usage_error("exists already", options.output, "Choose another name, or add --overwrite.");
 }
 
-trace::Capture describe_capture(const CaptureOptions& options, const ModelRun& run) {
+trace::Capture describe_capture(const CaptureOptions& options, const model::ModelRun& run) {
   trace::Capture capture = run.describe();
   capture.q_policy = query_choice_text(options.queries);
   capture.row_policy = row_choice_text(options.attention);
@@ -73,14 +73,14 @@ trace::Capture describe_capture(const CaptureOptions& options, const ModelRun& r
 }
 
 /// The element type that holds every layer's output projection exactly.
-Elem output_elem(const Weights& weights) {
+Elem output_elem(const model::Weights& weights) {
   const Elem first = weights.layers.front().o.elem;
   const bool same = std::all_of(weights.layers.begin(), weights.layers.end(),
-                                [&](const LayerWeights& layer) { return layer.o.elem == first; });
+                                [&](const model::LayerWeights& layer) { return layer.o.elem == first; });
   return same ? first : Elem::f32;
 }
 
-void write_output_weights(trace::Writer& writer, const Weights& weights, const Progress& progress) {
+void write_output_weights(trace::Writer& writer, const model::Weights& weights, const Progress& progress) {
   for (std::uint32_t layer = 0; layer < weights.layers.size(); ++layer) {
     progress.check();
     writer.put_output_weights(layer, weights.layers[layer].o.transposed());
@@ -88,10 +88,11 @@ void write_output_weights(trace::Writer& writer, const Weights& weights, const P
 }
 
 /// Returns the number of tokens counted.
-std::uint64_t write_column_statistics(trace::Writer& writer, const ModelRun& run, std::uint32_t layers) {
+std::uint64_t write_column_statistics(trace::Writer& writer, const model::ModelRun& run,
+                                      std::uint32_t layers) {
   std::uint64_t counted = 0;
   for (std::uint32_t layer = 0; layer < layers; ++layer) {
-    const ColumnStatistics statistics = run.column_statistics(layer);
+    const model::ColumnStatistics statistics = run.column_statistics(layer);
     writer.put_column_statistics(layer, statistics.queries, statistics.sum, statistics.sum_squares);
     counted = statistics.queries;
   }
@@ -100,14 +101,14 @@ std::uint64_t write_column_statistics(trace::Writer& writer, const ModelRun& run
 
 /// Flag of a token that holds text.
 std::uint32_t text_flag(const std::string& text) {
-  switch (kind_of_text(text)) {
-    case TextKind::white_space:
+  switch (model::kind_of_text(text)) {
+    case model::TextKind::white_space:
       return trace::kFlagWhiteSpace;
-    case TextKind::punctuation:
+    case model::TextKind::punctuation:
       return trace::kFlagPunctuation;
-    case TextKind::digits:
+    case model::TextKind::digits:
       return trace::kFlagDigit;
-    case TextKind::other:
+    case model::TextKind::other:
       break;
   }
   return 0;
@@ -115,7 +116,7 @@ std::uint32_t text_flag(const std::string& text) {
 
 /// Without a tokenizer nothing is known of a token but whether it follows the prompt; parts are known of
 /// workloads alone.
-void fill_flags(trace::Header& header, const Prompt& prompt, const ModelConfig& config) {
+void fill_flags(trace::Header& header, const Prompt& prompt, const model::ModelConfig& config) {
   const std::uint64_t total = header.n_tokens();
   header.token_flags = prompt.part_flags;
   header.token_flags.resize(total, 0);
@@ -123,7 +124,7 @@ void fill_flags(trace::Header& header, const Prompt& prompt, const ModelConfig& 
   header.flags_known = trace::kFlagGenerated;
   if (!prompt.part_flags.empty())
     header.flags_known |= trace::kFlagQuestion | trace::kFlagContext | trace::kFlagEvidence;
-  const std::optional<Tokenizer>& tokenizer = prompt.tokenizer;
+  const std::optional<model::Tokenizer>& tokenizer = prompt.tokenizer;
   if (!tokenizer) return;
   header.flags_known |=
       trace::kFlagSpecial | trace::kFlagWhiteSpace | trace::kFlagPunctuation | trace::kFlagDigit;
@@ -135,8 +136,8 @@ void fill_flags(trace::Header& header, const Prompt& prompt, const ModelConfig& 
   }
 }
 
-void fill_tokens(trace::Header& header, const Generation& run, const Prompt& prompt,
-                 const ModelConfig& config) {
+void fill_tokens(trace::Header& header, const model::Generation& run, const Prompt& prompt,
+                 const model::ModelConfig& config) {
   const std::uint64_t total = run.tokens.size();
   header.token_id = run.tokens;
   header.token_logprob = run.logprob;
@@ -146,7 +147,7 @@ void fill_tokens(trace::Header& header, const Generation& run, const Prompt& pro
   std::fill(header.token_segment.begin() + static_cast<std::ptrdiff_t>(prompt.ids.size()),
             header.token_segment.end(), 1);
   fill_flags(header, prompt, config);
-  const std::optional<Tokenizer>& tokenizer = prompt.tokenizer;
+  const std::optional<model::Tokenizer>& tokenizer = prompt.tokenizer;
   if (!tokenizer) return;
   header.tokenizer_name = tokenizer->name();
   header.tokenizer_sha256 = tokenizer->sha256();
@@ -186,8 +187,8 @@ void forget_circumstances(trace::Header& header) {
   for (trace::Pass& pass : header.passes) pass.start_ns = pass.dur_ns = 0;
 }
 
-CaptureResult summarise(const CaptureOptions& options, const Generation& run, std::uint64_t prompt,
-                        const std::optional<Tokenizer>& tokenizer) {
+CaptureResult summarise(const CaptureOptions& options, const model::Generation& run, std::uint64_t prompt,
+                        const std::optional<model::Tokenizer>& tokenizer) {
   CaptureResult result;
   result.prompt_tokens = prompt;
   result.new_tokens = run.tokens.size() - prompt;
@@ -206,10 +207,10 @@ CaptureResult summarise(const CaptureOptions& options, const Generation& run, st
 
 CaptureResult run_capture(const CaptureOptions& options, Progress& progress) {
   check_options(options);
-  const Device device = parse_device(options.device);
-  const ModelConfig config = load_model_config(options.model_dir);
-  const Checkpoint checkpoint(options.model_dir);
-  const Weights weights = load_weights(checkpoint, config);
+  const model::Device device = model::parse_device(options.device);
+  const model::ModelConfig config = model::load_model_config(options.model_dir);
+  const model::Checkpoint checkpoint(options.model_dir);
+  const model::Weights weights = model::load_weights(checkpoint, config);
   std::vector<std::string> notes = weights.notes;
   const Prompt prompt = load_prompt(options, config, notes);
   const std::uint64_t prompt_tokens = prompt.ids.size();
@@ -217,7 +218,7 @@ CaptureResult run_capture(const CaptureOptions& options, Progress& progress) {
   const std::uint64_t new_tokens = forced ? prompt.given.size() : options.max_new_tokens;
   check_context(prompt_tokens, new_tokens, config.max_positions);
   const std::uint64_t capacity = prompt_tokens + new_tokens;
-  check_rope_regime(config.rope, prompt_tokens, capacity);
+  model::check_rope_regime(config.rope, prompt_tokens, capacity);
   progress.total = capacity;
 
   TraceRecorder::Choice choice{prompt_tokens,
@@ -228,22 +229,22 @@ CaptureResult run_capture(const CaptureOptions& options, Progress& progress) {
 
   const Elem compute = parse_compute(options.compute, device, weights.elem);
   const Elem elem = parse_elem(options.elem, weights.elem, compute);
-  const std::unique_ptr<ModelRun> model =
-      open_model_run(device, config, weights,
-                     {.capacity = capacity,
-                      .elem = elem,
-                      .threads = options.threads,
-                      .compute = compute,
-                      .pass_tokens = std::min(options.prefill_chunk, prompt_tokens),
-                      .counts_columns = choice.columns});
+  const std::unique_ptr<model::ModelRun> model =
+      model::open_model_run(device, config, weights,
+                            {.capacity = capacity,
+                             .elem = elem,
+                             .threads = options.threads,
+                             .compute = compute,
+                             .pass_tokens = std::min(options.prefill_chunk, prompt_tokens),
+                             .counts_columns = choice.columns});
   trace::Header header;
-  header.file_uuid = random_uuid();
-  header.created_utc = now_utc();
+  header.file_uuid = model::random_uuid();
+  header.created_utc = model::now_utc();
   header.writer = std::string("kvsim ") + kVersion + " " + kCommit;
-  header.model = describe_model(config, weights, options.model_dir, capacity);
+  header.model = model::describe_model(config, weights, options.model_dir, capacity);
   header.capture = describe_capture(options, *model);
   header.elem = elem;
-  header.capture.sampling = forced ? "given" : sampling_text(options.sampling);
+  header.capture.sampling = forced ? "given" : model::sampling_text(options.sampling);
   header.capture.seed = options.sampling.seed;
   header.capture.teacher_forced = forced;
   header.capture.workload = prompt.workload;
@@ -255,7 +256,7 @@ CaptureResult run_capture(const CaptureOptions& options, Progress& progress) {
   if (options.output_weights) write_output_weights(writer, weights, progress);
 
   TraceRecorder recorder(writer, progress, config.n_heads, choice);
-  const Generation run = generate(
+  const model::Generation run = model::generate(
       *model, prompt.ids,
       {options.max_new_tokens, options.prefill_chunk,
        options.ignore_eos ? std::vector<std::int32_t>{} : config.eos, options.sampling, prompt.given},

@@ -7,8 +7,8 @@
 #include "sim/base/progress.hpp"
 #include "traces/capture/query_choice.hpp"
 #include "traces/capture/row_choice.hpp"
-#include "traces/capture/sampling.hpp"
-#include "traces/header.hpp"
+#include "traces/format/header.hpp"
+#include "traces/model/sampling.hpp"
 
 namespace kvsim::capture {
 
@@ -20,7 +20,7 @@ struct CaptureOptions {
   std::string workload_file;  ///< JSON Lines (traces/workloads/README.md)
   std::string item;           ///< id of the workload's item; may be empty when there is but one
   std::uint64_t max_new_tokens = 64;
-  Sampling sampling;  ///< its seed is also that of sampled queries
+  model::Sampling sampling;  ///< its seed is also that of sampled queries
   /// Token ids to go on with after the prompt, instead of choosing any: what another engine answered. Then
   /// max_new_tokens, sampling and end-of-text ids have no say.
   std::string given_file;

@@ -10,11 +10,12 @@ namespace {
 
 constexpr std::uint64_t kMaxTokensFileBytes = 256ULL << 20;
 
-std::optional<Tokenizer> find_tokenizer(const CaptureOptions& options, std::vector<std::string>& notes) {
+std::optional<model::Tokenizer> find_tokenizer(const CaptureOptions& options,
+                                               std::vector<std::string>& notes) {
   const bool needed = options.tokens_file.empty();
-  if (!needed && !has_tokenizer(options.model_dir)) return std::nullopt;
+  if (!needed && !model::has_tokenizer(options.model_dir)) return std::nullopt;
   try {
-    return load_tokenizer(options.model_dir);
+    return model::load_tokenizer(options.model_dir);
   } catch (const Error& error) {
     if (needed) throw;
     notes.push_back(std::string("the trace will hold no text: ") + error.what());
@@ -22,7 +23,7 @@ std::optional<Tokenizer> find_tokenizer(const CaptureOptions& options, std::vect
   }
 }
 
-void check_vocabulary(const std::vector<std::int32_t>& ids, const ModelConfig& config,
+void check_vocabulary(const std::vector<std::int32_t>& ids, const model::ModelConfig& config,
                       const std::string& where) {
   for (std::size_t i = 0; i < ids.size(); ++i) {
     if (static_cast<std::uint32_t>(ids[i]) < config.vocab_size) continue;
@@ -32,7 +33,7 @@ void check_vocabulary(const std::vector<std::int32_t>& ids, const ModelConfig& c
   }
 }
 
-std::vector<std::int32_t> read_ids(const std::string& path, const ModelConfig& config) {
+std::vector<std::int32_t> read_ids(const std::string& path, const model::ModelConfig& config) {
   return parse_token_ids(read_file(path, kMaxTokensFileBytes), config.vocab_size, path);
 }
 
@@ -50,14 +51,14 @@ void take_item(Prompt& prompt, WorkloadItem item, std::vector<std::string>& note
 
 }  // namespace
 
-Prompt load_prompt(const CaptureOptions& options, const ModelConfig& config,
+Prompt load_prompt(const CaptureOptions& options, const model::ModelConfig& config,
                    std::vector<std::string>& notes) {
   Prompt prompt{{}, find_tokenizer(options, notes), {}};
   if (!options.tokens_file.empty()) {
     prompt.ids = read_ids(options.tokens_file, config);
   } else {
     if (options.workload_file.empty()) {
-      prompt.ids = prompt.tokenizer->encode(read_file(options.prompt_file, kMaxTextBytes));
+      prompt.ids = prompt.tokenizer->encode(read_file(options.prompt_file, model::kMaxTextBytes));
     } else {
       take_item(prompt, read_workload_item(options.workload_file, options.item), notes);
     }

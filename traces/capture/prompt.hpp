@@ -6,14 +6,15 @@
 #include <vector>
 
 #include "traces/capture/capture.hpp"
-#include "traces/capture/model_config.hpp"
-#include "traces/capture/tokenizer.hpp"
+#include "traces/model/model_config.hpp"
+#include "traces/model/tokenizer.hpp"
 
 namespace kvsim::capture {
 
 struct Prompt {
-  std::vector<std::int32_t> ids;       ///< at least one, all in the model's vocabulary
-  std::optional<Tokenizer> tokenizer;  ///< absent when ids were given and the checkpoint has none that loads
+  std::vector<std::int32_t> ids;  ///< at least one, all in the model's vocabulary
+  std::optional<model::Tokenizer>
+      tokenizer;  ///< absent when ids were given and the checkpoint has none that loads
   /// Token flags of the parts of a workload's item, one per id; empty when the parts are not known.
   std::vector<std::uint32_t> part_flags;
   std::vector<std::int32_t> given{};  ///< of options.given_file: what follows the prompt
@@ -24,7 +25,8 @@ struct Prompt {
 
 /// Reads options.prompt_file, options.tokens_file or an item of options.workload_file, and
 /// options.given_file. Throws Error(input); what costs only the text becomes a note.
-Prompt load_prompt(const CaptureOptions& options, const ModelConfig& config, std::vector<std::string>& notes);
+Prompt load_prompt(const CaptureOptions& options, const model::ModelConfig& config,
+                   std::vector<std::string>& notes);
 
 /// Throws Error(usage) unless prompt and new tokens fit into the model's context.
 void check_context(std::uint64_t prompt, std::uint64_t max_new_tokens, std::uint64_t context);

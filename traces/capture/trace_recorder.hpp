@@ -6,12 +6,12 @@
 #include <vector>
 
 #include "sim/base/progress.hpp"
-#include "traces/capture/model_run.hpp"
-#include "traces/writer.hpp"
+#include "traces/format/writer.hpp"
+#include "traces/model/model_run.hpp"
 
 namespace kvsim::capture {
 
-class TraceRecorder : public RunObserver {
+class TraceRecorder : public model::RunObserver {
  public:
   struct Choice {
     std::uint64_t prompt = 0;            ///< tokens of the prompt

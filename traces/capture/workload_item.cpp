@@ -87,7 +87,7 @@ WorkloadItem read_workload_item(const std::string& path, const std::string& id) 
 }
 
 std::vector<std::uint32_t> part_flags(const WorkloadItem& item, const std::vector<std::int32_t>& ids,
-                                      const Tokenizer& tokenizer) {
+                                      const model::Tokenizer& tokenizer) {
   std::vector<std::uint32_t> of_byte(item.prompt.size(), 0);
   for (const workload::RoleSpan& span : item.spans)
     for (std::uint64_t at = span.begin; at < span.end; ++at) of_byte[at] |= workload::role_flag(span.role);

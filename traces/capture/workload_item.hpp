@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "traces/capture/tokenizer.hpp"
+#include "traces/model/tokenizer.hpp"
 #include "traces/workloads/prompt_item.hpp"
 
 namespace kvsim::capture {
@@ -26,6 +26,6 @@ WorkloadItem read_workload_item(const std::string& path, const std::string& id);
 /// TokenFlag bits question, context and evidence of each token: those of every span it shares a byte with.
 /// Throws Error(input) when the tokens do not spell the prompt.
 std::vector<std::uint32_t> part_flags(const WorkloadItem& item, const std::vector<std::int32_t>& ids,
-                                      const Tokenizer& tokenizer);
+                                      const model::Tokenizer& tokenizer);
 
 }  // namespace kvsim::capture

@@ -5,7 +5,7 @@
 #include <boost/json/serialize.hpp>
 
 #include "sim/base/error.hpp"
-#include "traces/header.hpp"
+#include "traces/format/header.hpp"
 
 namespace kvsim::workload {
 

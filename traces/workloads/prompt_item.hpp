@@ -16,7 +16,7 @@ enum class Role {
 const char* role_name(Role role);
 /// Throws Error(input) at `where`.
 Role role_of_name(const std::string& name, const std::string& where);
-/// The trace's token flag for a part (traces/SCHEMA.md).
+/// The trace's token flag for a part (traces/format/SCHEMA.md).
 std::uint32_t role_flag(Role role);
 
 /// Bytes [begin, end) of a prompt.

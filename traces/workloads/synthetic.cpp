@@ -8,7 +8,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/rng.hpp"
 #include "sim/base/version.hpp"
-#include "traces/schema.hpp"
+#include "traces/format/schema.hpp"
 
 namespace kvsim::trace {
 namespace {

@@ -2,7 +2,7 @@
 /// Seeded synthetic traces with the structure real attention shows: sinks, locality, heavy hitters, drift.
 #include <cstdint>
 
-#include "traces/memory_trace.hpp"
+#include "traces/format/memory_trace.hpp"
 
 namespace kvsim::trace {
 

@@ -4,7 +4,7 @@
 
 #include "host_cuda.hpp"
 #include "sim/base/half.hpp"
-#include "traces/capture/cuda/cublas_library.hpp"
+#include "traces/model/cuda/cublas_library.hpp"
 
 struct cublasContext {
   cudaStream_t stream = nullptr;
@@ -139,7 +139,7 @@ cublasStatus_t multiply(cublasHandle_t handle, cublasOperation_t a_operation, cu
 
 }  // namespace
 
-const kvsim::capture::cuda::CublasLibrary& kvsim::capture::cuda::cublas_library() {
+const kvsim::model::cuda::CublasLibrary& kvsim::model::cuda::cublas_library() {
   static const CublasLibrary kLibrary{create,        destroy,       get_version, set_stream,
                                       set_workspace, set_math_mode, multiply};
   return kLibrary;

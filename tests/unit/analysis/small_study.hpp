@@ -5,7 +5,7 @@
 #include <string>
 
 #include "analysis/report/evidence.hpp"
-#include "analysis/rows.hpp"
+#include "analysis/results/rows.hpp"
 #include "analysis/statistics/statistics.hpp"
 
 namespace kvsim::analysis {

@@ -1,6 +1,6 @@
 #pragma once
 /// A hand-made outcome of two layers with two lanes each, small enough to compute every metric by hand.
-#include "sim/replay.hpp"
+#include "sim/replay/replay.hpp"
 
 namespace kvsim::test {
 

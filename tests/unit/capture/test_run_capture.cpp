@@ -7,11 +7,11 @@
 #include <fstream>
 
 #include "sim/base/error.hpp"
-#include "tests/unit/capture/golden_checkpoint.hpp"
+#include "tests/unit/model/golden_checkpoint.hpp"
 #include "tests/unit/traces/scratch.hpp"
 #include "traces/capture/capture.hpp"
-#include "traces/capture/tokenizers/byte_level.hpp"
-#include "traces/reader.hpp"
+#include "traces/format/reader.hpp"
+#include "traces/model/tokenizers/byte_level.hpp"
 
 namespace kvsim::capture {
 namespace {
@@ -23,7 +23,7 @@ using Catch::Matchers::Contains;
 std::string byte_tokenizer() {
   boost::json::object vocab;
   for (int byte = 0; byte < 256; ++byte)
-    vocab[alphabet_of_bytes(std::string(1, static_cast<char>(byte)))] = byte;
+    vocab[model::alphabet_of_bytes(std::string(1, static_cast<char>(byte)))] = byte;
   vocab["<s>"] = 256;
   const boost::json::value document = {
       {"added_tokens", {{{"id", 256}, {"content", "<s>"}, {"special", true}, {"normalized", false}}}},
@@ -48,7 +48,7 @@ class Workplace {
   }
 
   std::string model() const { return scratch.file("model"); }
-  const GoldenCheckpoint& golden() const { return golden_; }
+  const model::GoldenCheckpoint& golden() const { return golden_; }
   std::string put(const std::string& name, const std::string& text) const {
     std::ofstream(scratch.file(name), std::ios::binary) << text;
     return scratch.file(name);
@@ -61,7 +61,7 @@ class Workplace {
   /// Overwrites every element of a tensor with one 16-bit pattern.
   void fill_tensor(const std::string& name, std::uint16_t bits) const {
     std::string bytes = test::bytes_of(scratch.file("model/model.safetensors"));
-    const TensorMap tensors = parse_safetensors(std::as_bytes(std::span(bytes)), "model");
+    const model::TensorMap tensors = model::parse_safetensors(std::as_bytes(std::span(bytes)), "model");
     const std::span<const std::byte> data = tensors.at(name).data;
     char* begin = bytes.data() + (data.data() - reinterpret_cast<const std::byte*>(bytes.data()));
     for (std::size_t i = 0; i < data.size(); i += 2) std::memcpy(begin + i, &bits, 2);
@@ -73,12 +73,13 @@ class Workplace {
     const std::string bytes = test::bytes_of(scratch.file("model/model.safetensors"));
     boost::json::object header;
     std::string data;
-    for (const auto& [tensor_name, tensor] : parse_safetensors(std::as_bytes(std::span(bytes)), "model")) {
+    for (const auto& [tensor_name, tensor] :
+         model::parse_safetensors(std::as_bytes(std::span(bytes)), "model")) {
       const std::size_t begin = data.size();
       const bool wide = tensor_name == name;
       if (wide) {
         std::vector<float> values(tensor.elements());
-        kvsim::widen(tensor_elem(tensor, name), tensor.data.data(), values.size(), values.data());
+        kvsim::widen(model::tensor_elem(tensor, name), tensor.data.data(), values.size(), values.data());
         data.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
       } else {
         data.append(reinterpret_cast<const char*>(tensor.data.data()), tensor.data.size());
@@ -114,7 +115,7 @@ class Workplace {
   test::Scratch scratch;
 
  private:
-  GoldenCheckpoint golden_;
+  model::GoldenCheckpoint golden_;
 };
 
 CaptureResult capture(const CaptureOptions& options) {
@@ -174,7 +175,7 @@ std::string problem(const Workplace& place, const CaptureOptions& options, Error
   return "accepted";
 }
 
-struct Tensors : RunObserver {
+struct Tensors : model::RunObserver {
   void on_tensors(std::uint32_t, std::uint64_t, std::uint64_t, const Elements& q_in, const Elements& k_in,
                   const Elements& v_in) override {
     q.push_back(q_in.floats());
@@ -204,8 +205,8 @@ TEST_CASE("a trace holds the run: tokens, tensors, passes") {
         std::vector<std::int32_t>{10, 20, 30, 40, 50, 60, 70, 80, 90, 100, 110});
 
   // The same tokens in one pass: every generated token is the most probable one, every tensor is stored.
-  const GoldenCheckpoint& golden = place.golden();
-  cpu::CpuRun run(golden.config, golden.weights, {16, Elem::f32, 1});
+  const model::GoldenCheckpoint& golden = place.golden();
+  model::cpu::CpuRun run(golden.config, golden.weights, {16, Elem::f32, 1});
   Tensors expected;
   run.forward(header.token_id, expected);
   const std::vector<float> logits = run.logits(16);
@@ -268,7 +269,7 @@ TEST_CASE("the model's arithmetic is on record") {
   CHECK(header.model.qk_norm);
   CHECK(header.model.tied_embeddings);
   CHECK(header.model.attn_scale == 0.25);
-  CHECK(header.model.inv_freq == rope_frequencies(place.golden().config.rope, 1));
+  CHECK(header.model.inv_freq == model::rope_frequencies(place.golden().config.rope, 1));
   CHECK(header.model.weights_sha256 == place.golden().checkpoint.sha256());
   CHECK(header.model.config_json == test::bytes_of(place.model() + "/config.json"));
   CHECK(header.capture.source == "native-cpu");
@@ -358,13 +359,13 @@ TEST_CASE("output weights are the checkpoint's, transposed by head") {
   options.output_weights = true;
   options.elem = "f16";  // of keys and values; weights keep their own
   const auto source = captured(options);
-  const Weights& weights = place.golden().weights;
+  const model::Weights& weights = place.golden().weights;
   CHECK(source->header().output_elem == weights.layers[0].o.elem);
   const trace::Model& model = source->header().model;
   const std::uint64_t dim = model.v_head_dim, hidden = model.hidden_size;
   std::vector<float> head_weights(dim * hidden), scratch;
   for (std::uint32_t layer = 0; layer < model.n_layers; ++layer) {
-    const Linear& o = weights.layers[layer].o;
+    const model::Linear& o = weights.layers[layer].o;
     REQUIRE((o.out == hidden && o.in == model.n_q_heads * dim));
     std::size_t different = 0;
     for (std::uint32_t head = 0; head < model.n_q_heads; ++head) {

@@ -3,9 +3,9 @@
 #include <cstdlib>
 
 #include "sim/base/error.hpp"
-#include "traces/capture/cuda/cuda_device.hpp"
+#include "traces/model/cuda/cuda_device.hpp"
 
-namespace kvsim::capture::cuda {
+namespace kvsim::model::cuda {
 namespace {
 
 constexpr int kSkipped = 77;  // what tests/CMakeLists.txt calls SKIP_RETURN_CODE
@@ -20,4 +20,4 @@ constexpr int kSkipped = 77;  // what tests/CMakeLists.txt calls SKIP_RETURN_COD
 }();
 
 }  // namespace
-}  // namespace kvsim::capture::cuda
+}  // namespace kvsim::model::cuda

@@ -5,10 +5,10 @@
 
 #include "sim/base/half.hpp"
 #include "sim/base/rng.hpp"
-#include "traces/capture/cuda/cuda_device.hpp"
-#include "traces/capture/cuda/device_kernels.hpp"
+#include "traces/model/cuda/cuda_device.hpp"
+#include "traces/model/cuda/device_kernels.hpp"
 
-namespace kvsim::capture::cuda {
+namespace kvsim::model::cuda {
 
 inline std::vector<float> random_floats(std::size_t count, std::uint64_t seed) {
   std::vector<float> values(count);
@@ -67,4 +67,4 @@ std::vector<T> from_device(const DeviceArray<T>& array, const Stream& stream) {
   return from_device(array.data(), array.size(), stream);
 }
 
-}  // namespace kvsim::capture::cuda
+}  // namespace kvsim::model::cuda

@@ -6,8 +6,8 @@
 #include "tests/support/study.hpp"
 #include "tests/unit/traces/scratch.hpp"
 #include "traces/capture/capture.hpp"
-#include "traces/check.hpp"
-#include "traces/reader.hpp"
+#include "traces/format/check.hpp"
+#include "traces/format/reader.hpp"
 
 namespace kvsim::capture {
 namespace {

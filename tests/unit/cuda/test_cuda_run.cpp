@@ -5,10 +5,10 @@
 #include <thread>
 
 #include "sim/base/error.hpp"
-#include "tests/unit/capture/golden_run.hpp"
-#include "traces/capture/cuda/cuda_run.hpp"
+#include "tests/unit/model/golden_run.hpp"
+#include "traces/model/cuda/cuda_run.hpp"
 
-namespace kvsim::capture {
+namespace kvsim::model {
 namespace {
 
 std::unique_ptr<ModelRun> on_device(const GoldenCheckpoint& golden, Elem compute, Elem elem) {
@@ -306,4 +306,4 @@ TEST_CASE("passes longer than was said are refused") {
                   Error);
 }
 
-}  // namespace kvsim::capture
+}  // namespace kvsim::model

@@ -3,9 +3,9 @@
 #include <cmath>
 
 #include "tests/unit/cuda/on_device.hpp"
-#include "traces/capture/cuda/device_attention.hpp"
+#include "traces/model/cuda/device_attention.hpp"
 
-namespace kvsim::capture::cuda {
+namespace kvsim::model::cuda {
 namespace {
 
 double largest_difference(const std::vector<float>& found, const std::vector<double>& expected) {
@@ -199,4 +199,4 @@ TEST_CASE("scores never need more than the workspace, or than one query needs") 
   CHECK(single.sum == found.sum);  // the same bits however the queries are cut
 }
 
-}  // namespace kvsim::capture::cuda
+}  // namespace kvsim::model::cuda

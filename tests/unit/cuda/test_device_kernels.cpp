@@ -5,7 +5,7 @@
 
 #include "tests/unit/cuda/on_device.hpp"
 
-namespace kvsim::capture::cuda {
+namespace kvsim::model::cuda {
 namespace {
 
 /// Of the difference to the largest value of `expected`.
@@ -324,4 +324,4 @@ TEST_CASE("the greedy choice: the first of the largest, and the row's log-sum-ex
   CHECK(double{found[0].log_sum_exp} == Approx(std::log(sum)).epsilon(1e-6));
 }
 
-}  // namespace kvsim::capture::cuda
+}  // namespace kvsim::model::cuda

@@ -6,9 +6,9 @@
 #include <stdexcept>
 #include <vector>
 
-#include "traces/capture/cuda/hand_over.hpp"
+#include "traces/model/cuda/hand_over.hpp"
 
-using namespace kvsim::capture::cuda;
+using namespace kvsim::model::cuda;
 
 namespace {
 

@@ -5,12 +5,12 @@
 
 #include "host_cuda.hpp"
 #include "sim/base/error.hpp"
-#include "tests/unit/capture/golden_run.hpp"
+#include "tests/unit/model/golden_run.hpp"
 #include "tests/unit/traces/scratch.hpp"
 #include "traces/capture/capture.hpp"
-#include "traces/capture/cuda/cuda_run.hpp"
+#include "traces/model/cuda/cuda_run.hpp"
 
-namespace kvsim::capture {
+namespace kvsim::model {
 namespace {
 
 using Catch::Matchers::Contains;
@@ -18,8 +18,8 @@ using host_cuda::machine;
 
 constexpr std::size_t kMebibyte = std::size_t{1} << 20;
 
-CaptureOptions options_in(const test::Scratch& scratch, const std::string& device = "cuda") {
-  CaptureOptions options;
+capture::CaptureOptions options_in(const test::Scratch& scratch, const std::string& device = "cuda") {
+  capture::CaptureOptions options;
   options.model_dir = KVSIM_SOURCE_DIR "/tests/golden/capture/llama_tied";
   options.tokens_file = scratch.file("ids.txt");
   options.output = scratch.file("run.h5");
@@ -30,10 +30,10 @@ CaptureOptions options_in(const test::Scratch& scratch, const std::string& devic
 }
 
 /// What a capture says that fails; "" when it does not.
-std::string problem(const CaptureOptions& options, ErrorKind kind = ErrorKind::usage) {
+std::string problem(const capture::CaptureOptions& options, ErrorKind kind = ErrorKind::usage) {
   try {
     Progress progress;
-    run_capture(options, progress);
+    capture::run_capture(options, progress);
   } catch (const Error& error) {
     CHECK(error.kind() == kind);
     CHECK_FALSE(std::filesystem::exists(options.output));
@@ -65,7 +65,7 @@ TEST_CASE("what the run needs is told before anything is allocated") {
   const test::Scratch scratch;
   const host_cuda::Restored restored;
   machine().memory = 100 * kMebibyte;
-  CaptureOptions options = options_in(scratch);
+  capture::CaptureOptions options = options_in(scratch);
   options.compute = "f32";
   const std::string told = problem(options);
   CHECK_THAT(told, Contains("weights 233.5 KiB") && Contains("cache of 14 tokens") &&
@@ -153,4 +153,4 @@ TEST_CASE("work reaches the host in order, however fast or slow the device") {
   CHECK((eager.logits == lazy.logits));
 }
 
-}  // namespace kvsim::capture
+}  // namespace kvsim::model

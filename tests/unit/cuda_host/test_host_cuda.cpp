@@ -6,10 +6,10 @@
 #include "host_cuda.hpp"
 #include "sim/base/error.hpp"
 #include "tests/unit/cuda/on_device.hpp"
-#include "traces/capture/cuda/cuda_error.hpp"
-#include "traces/capture/cuda/device_attention.hpp"
+#include "traces/model/cuda/cuda_error.hpp"
+#include "traces/model/cuda/device_attention.hpp"
 
-namespace kvsim::capture::cuda {
+namespace kvsim::model::cuda {
 namespace {
 
 using Catch::Matchers::Contains;
@@ -224,4 +224,4 @@ TEST_CASE("what CUDA answers, and what kvsim says") {
              Contains("illegal memory access") && Contains("testing"));
 }
 
-}  // namespace kvsim::capture::cuda
+}  // namespace kvsim::model::cuda

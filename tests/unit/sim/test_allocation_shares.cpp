@@ -2,8 +2,8 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 
-#include "sim/allocation_shares.hpp"
 #include "sim/base/error.hpp"
+#include "sim/replay/allocation_shares.hpp"
 #include "tests/support/random_trace.hpp"
 #include "tests/support/study.hpp"
 

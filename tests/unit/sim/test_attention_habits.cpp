@@ -3,10 +3,10 @@
 #include <cmath>
 #include <numeric>
 
-#include "sim/attended_keys.hpp"
 #include "sim/base/error.hpp"
-#include "sim/head_habits.hpp"
-#include "sim/persistence.hpp"
+#include "sim/inspect/attended_keys.hpp"
+#include "sim/inspect/head_habits.hpp"
+#include "sim/inspect/persistence.hpp"
 #include "tests/support/random_trace.hpp"
 #include "tests/support/slow_replay.hpp"
 

@@ -1,7 +1,7 @@
 #include <catch2/catch.hpp>
 
 #include "sim/base/error.hpp"
-#include "sim/budget.hpp"
+#include "sim/replay/budget.hpp"
 #include "tests/support/random_trace.hpp"
 
 using namespace kvsim;

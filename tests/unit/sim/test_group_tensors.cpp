@@ -2,8 +2,8 @@
 #include <catch2/catch.hpp>
 
 #include "policies/builtin.hpp"
-#include "sim/group_tensors.hpp"
-#include "sim/plan.hpp"
+#include "sim/attention/group_tensors.hpp"
+#include "sim/replay/plan.hpp"
 #include "tests/unit/traces/small_trace.hpp"
 
 using namespace kvsim;

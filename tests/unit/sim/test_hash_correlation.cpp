@@ -5,7 +5,7 @@
 #include "policies/parts/sim_hash.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/rng.hpp"
-#include "sim/hash_correlation.hpp"
+#include "sim/inspect/hash_correlation.hpp"
 #include "tests/support/random_trace.hpp"
 #include "tests/support/slow_replay.hpp"
 

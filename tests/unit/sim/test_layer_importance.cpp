@@ -2,7 +2,7 @@
 #include <catch2/catch.hpp>
 
 #include "sim/base/error.hpp"
-#include "sim/layer_importance.hpp"
+#include "sim/inspect/layer_importance.hpp"
 #include "tests/support/random_trace.hpp"
 #include "tests/support/slow_replay.hpp"
 

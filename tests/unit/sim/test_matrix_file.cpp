@@ -3,7 +3,7 @@
 #include <fstream>
 
 #include "sim/base/error.hpp"
-#include "sim/matrix_file.hpp"
+#include "sim/replay/matrix_file.hpp"
 #include "tests/unit/traces/scratch.hpp"
 
 using namespace kvsim;

@@ -1,8 +1,8 @@
 // Peaks of attention rows, by hand.
 #include <catch2/catch.hpp>
 
-#include "sim/importance_rule.hpp"
-#include "sim/peak_attention.hpp"
+#include "sim/attention/importance_rule.hpp"
+#include "sim/attention/peak_attention.hpp"
 
 using namespace kvsim;
 

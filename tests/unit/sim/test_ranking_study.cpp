@@ -7,8 +7,8 @@
 #include "policies/builtin.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/rng.hpp"
-#include "sim/drop_order.hpp"
-#include "sim/ranking_study.hpp"
+#include "sim/inspect/drop_order.hpp"
+#include "sim/inspect/ranking_study.hpp"
 #include "tests/support/random_trace.hpp"
 #include "tests/support/slow_replay.hpp"
 

@@ -2,11 +2,11 @@
 #include <catch2/catch.hpp>
 
 #include "policies/parts/window_importance.hpp"
-#include "sim/attention_rows.hpp"
-#include "sim/largest_sums.hpp"
-#include "sim/prompt_pass.hpp"
-#include "sim/resident_set.hpp"
-#include "sim/step_oracle.hpp"
+#include "sim/attention/attention_rows.hpp"
+#include "sim/attention/largest_sums.hpp"
+#include "sim/attention/prompt_pass.hpp"
+#include "sim/attention/step_oracle.hpp"
+#include "sim/replay/resident_set.hpp"
 #include "tests/support/random_trace.hpp"
 #include "tests/support/slow_replay.hpp"
 

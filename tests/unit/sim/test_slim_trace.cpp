@@ -4,10 +4,10 @@
 #include <set>
 
 #include "policies/builtin.hpp"
-#include "sim/attended_keys.hpp"
-#include "sim/attention_rows.hpp"
+#include "sim/attention/attention_rows.hpp"
 #include "sim/base/error.hpp"
-#include "sim/replay.hpp"
+#include "sim/inspect/attended_keys.hpp"
+#include "sim/replay/replay.hpp"
 #include "tests/support/every_eviction.hpp"
 #include "tests/support/random_trace.hpp"
 

@@ -6,11 +6,11 @@
 
 #include "sim/base/error.hpp"
 #include "sim/base/workers.hpp"
-#include "sim/table_files.hpp"
+#include "sim/replay/table_files.hpp"
 #include "tests/support/random_trace.hpp"
 #include "tests/support/study.hpp"
 #include "tests/unit/traces/scratch.hpp"
-#include "traces/hdf5_output.hpp"
+#include "traces/format/hdf5_output.hpp"
 
 using namespace kvsim;
 using Catch::Contains;

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "traces/hdf5_file.hpp"
+#include "traces/format/hdf5_file.hpp"
 
 namespace kvsim::test {
 

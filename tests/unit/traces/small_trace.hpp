@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "sim/base/rng.hpp"
-#include "traces/memory_trace.hpp"
+#include "traces/format/memory_trace.hpp"
 
 namespace kvsim::test {
 

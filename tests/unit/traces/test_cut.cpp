@@ -1,8 +1,8 @@
 // Where a sequence's prompt may end.
 #include <catch2/catch.hpp>
 
-#include "traces/memory_trace.hpp"
-#include "traces/sequence.hpp"
+#include "traces/format/memory_trace.hpp"
+#include "traces/format/sequence.hpp"
 
 using namespace kvsim;
 

@@ -4,7 +4,7 @@
 
 #include "sim/base/error.hpp"
 #include "tests/unit/traces/small_trace.hpp"
-#include "traces/sequence.hpp"
+#include "traces/format/sequence.hpp"
 
 using namespace kvsim;
 using namespace kvsim::test;

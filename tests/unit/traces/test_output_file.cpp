@@ -14,11 +14,11 @@
 #include "sim/base/error.hpp"
 #include "tests/unit/traces/scratch.hpp"
 #include "tests/unit/traces/small_trace.hpp"
-#include "traces/check.hpp"
-#include "traces/marked_copy.hpp"
-#include "traces/reader.hpp"
+#include "traces/format/check.hpp"
+#include "traces/format/marked_copy.hpp"
+#include "traces/format/reader.hpp"
+#include "traces/format/writer.hpp"
 #include "traces/workloads/synthetic.hpp"
-#include "traces/writer.hpp"
 
 using namespace kvsim;
 using namespace kvsim::test;

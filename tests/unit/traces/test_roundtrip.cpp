@@ -8,10 +8,10 @@
 #include "sim/base/sha256.hpp"
 #include "tests/unit/traces/scratch.hpp"
 #include "tests/unit/traces/small_trace.hpp"
-#include "traces/check.hpp"
-#include "traces/file_trace.hpp"
-#include "traces/reader.hpp"
-#include "traces/writer.hpp"
+#include "traces/format/check.hpp"
+#include "traces/format/file_trace.hpp"
+#include "traces/format/reader.hpp"
+#include "traces/format/writer.hpp"
 
 using namespace kvsim;
 using namespace kvsim::test;

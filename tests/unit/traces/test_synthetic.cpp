@@ -8,9 +8,9 @@
 #include "sim/base/sha256.hpp"
 #include "tests/unit/traces/scratch.hpp"
 #include "tests/unit/traces/small_trace.hpp"
-#include "traces/reader.hpp"
+#include "traces/format/reader.hpp"
+#include "traces/format/writer.hpp"
 #include "traces/workloads/synthetic.hpp"
-#include "traces/writer.hpp"
 
 using namespace kvsim;
 using namespace kvsim::test;

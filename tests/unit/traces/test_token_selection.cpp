@@ -5,7 +5,7 @@
 #include <set>
 
 #include "sim/base/error.hpp"
-#include "traces/token_selection.hpp"
+#include "traces/format/token_selection.hpp"
 
 using namespace kvsim;
 using trace::kEveryOccurrence;

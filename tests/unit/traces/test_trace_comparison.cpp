@@ -4,8 +4,8 @@
 #include "scratch.hpp"
 #include "sim/base/error.hpp"
 #include "small_trace.hpp"
-#include "traces/trace_comparison.hpp"
-#include "traces/writer.hpp"
+#include "traces/comparison/trace_comparison.hpp"
+#include "traces/format/writer.hpp"
 
 namespace kvsim {
 namespace {

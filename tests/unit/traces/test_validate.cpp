@@ -6,7 +6,7 @@
 
 #include "sim/base/error.hpp"
 #include "tests/unit/traces/small_trace.hpp"
-#include "traces/validate.hpp"
+#include "traces/format/validate.hpp"
 
 using namespace kvsim;
 using namespace kvsim::test;

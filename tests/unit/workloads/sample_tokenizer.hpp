@@ -1,9 +1,9 @@
 #pragma once
 /// The shipped tokenizer, loaded once.
-#include "traces/capture/tokenizer.hpp"
+#include "traces/model/tokenizer.hpp"
 
-inline const kvsim::capture::Tokenizer& sample_tokenizer() {
-  static const kvsim::capture::Tokenizer kTokenizer =
-      kvsim::capture::load_tokenizer(KVSIM_SOURCE_DIR "/traces/sample/model");
+inline const kvsim::model::Tokenizer& sample_tokenizer() {
+  static const kvsim::model::Tokenizer kTokenizer =
+      kvsim::model::load_tokenizer(KVSIM_SOURCE_DIR "/traces/sample/model");
   return kTokenizer;
 }

@@ -1,0 +1,171 @@
+#include "analysis/cost/cost_study.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "sim/base/error.hpp"
+#include "sim/base/quoted.hpp"
+#include "sim/cost/sweep.hpp"
+
+namespace kvsim::analysis {
+namespace {
+
+/// A row to be, and where its parts come from.
+struct Point {
+  std::uint64_t prompt, generate, batch;
+  const sim::Budget* budget;  ///< null: the policy has a size of its own, or none is given
+  const policy::Composition* policy;
+};
+
+bool own_size(const policy::Composition& composition) {
+  return composition.eviction.spec->own_budget;
+}
+
+/// Policies at budgets, as they stand under each workload.
+std::vector<Point> cells_of(const CostStudy& study) {
+  std::vector<Point> out;
+  const std::size_t rounds = std::max<std::size_t>(1, study.budgets.size());
+  for (std::size_t i = 0; i < rounds; ++i) {
+    const sim::Budget* budget = study.budgets.empty() ? nullptr : &study.budgets[i];
+    for (const policy::Composition& policy : study.policies) {
+      if (!own_size(policy))
+        out.push_back({0, 0, 0, budget, &policy});
+      else if (i == 0)
+        out.push_back({0, 0, 0, nullptr, &policy});
+    }
+  }
+  return out;
+}
+
+std::vector<Point> points_of(const CostStudy& study) {
+  const std::vector<Point> cells = cells_of(study);
+  std::vector<Point> out;
+  for (const std::uint64_t prompt : study.prompts)
+    for (const std::uint64_t generate : study.generates)
+      for (const std::uint64_t batch : study.batches)
+        for (const Point& cell : cells) out.push_back({prompt, generate, batch, cell.budget, cell.policy});
+  return out;
+}
+
+cost::SweepPoint sweep_point(const CostStudy& study, const Point& point) {
+  cost::SweepPoint out{&study.model, &study.machine, point.policy, study.serving};
+  out.serving.prompt = point.prompt;
+  out.serving.generate = point.generate;
+  out.serving.batch = point.batch;
+  out.budget = point.budget ? budget_tokens(*point.budget, study.model, study.serving.layout, point.prompt)
+                            : point.prompt + point.generate;
+  out.cap = study.machine.memory;
+  return out;
+}
+
+/// The row of a point, without its estimate.
+CostRow row_of(const CostStudy& study, const Point& point) {
+  CostRow row;
+  row.model = study.model.name;
+  row.machine = study.machine.name;
+  row.machine_memory = study.machine.memory;
+  row.policy = point.policy->name;
+  row.params = point.policy->params;
+  if (point.budget) row.budget = point.budget->text;
+  row.prompt = point.prompt;
+  row.generate = point.generate;
+  row.batch = point.batch;
+  return row;
+}
+
+void price(CostRow& row, const CostStudy& study, const cost::Serving& serving, const sim::Outcome& outcome,
+           const sim::Cell& cell, const sim::CellOutcome& held) {
+  check_serving(study.model, serving);
+  const std::uint64_t budget =
+      own_size(cell.composition) ? serving.prompt + serving.generate : held.budget_tokens;
+  const cost::Holding holding =
+      cost::replayed_holding(outcome, held, cost::stored_heads(study.model, serving.layout));
+  const policy::Cost cost = cost::cost_of(cell.composition, study.model, serving.prompt, budget);
+  row.estimate = cost::estimate(study.model, study.machine, serving, holding, cost, budget);
+  row.largest_batch =
+      cost::largest_batch(study.model, study.machine, serving, holding, cost, study.machine.memory);
+}
+
+}  // namespace
+
+std::uint64_t CostStudy::points() const {
+  return std::uint64_t{prompts.size()} * generates.size() * batches.size() * cells_of(*this).size();
+}
+
+std::uint64_t budget_tokens(const sim::Budget& budget, const cost::Model& model, const cost::Layout& layout,
+                            std::uint64_t prompt) {
+  double tokens = budget.value;
+  if (budget.unit == sim::Budget::Unit::share) {
+    // The nudge keeps 0.29 * 100 from becoming 28.
+    tokens = std::floor(budget.value * static_cast<double>(prompt) + 1e-9);
+  } else if (budget.unit == sim::Budget::Unit::bytes) {
+    // Payload grows with tokens, in steps where groups of a quantisation are rounded up.
+    const auto fits = [&](std::uint64_t n) {
+      return static_cast<double>(cost::full_cache_bytes(model, layout, n, 1)) <= budget.value;
+    };
+    std::uint64_t below = 0, above = 1;
+    while (fits(above)) {
+      below = above;
+      above *= 2;
+    }
+    while (above - below > 1) {
+      const std::uint64_t middle = below + (above - below) / 2;
+      (fits(middle) ? below : above) = middle;
+    }
+    tokens = static_cast<double>(below);
+  }
+  if (tokens < 1)
+    usage_error("comes to less than one token per lane", "budget " + quoted(budget.text),
+                "A lane always holds the token it is computing.");
+  return static_cast<std::uint64_t>(tokens);
+}
+
+std::vector<CostRow> cost_rows(const CostStudy& study) {
+  const std::vector<Point> points = points_of(study);
+  std::vector<cost::SweepPoint> asked;
+  for (const Point& point : points) asked.push_back(sweep_point(study, point));
+  const std::vector<cost::SweepResult> results = cost::sweep(asked, study.threads);
+  std::vector<CostRow> rows;
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    CostRow& row = rows.emplace_back(row_of(study, points[i]));
+    row.skipped = results[i].problem;
+    if (!row.skipped.empty()) continue;
+    row.estimate = results[i].estimate;
+    row.largest_batch = results[i].largest_batch;
+  }
+  refuse_only_skipped(rows);
+  return rows;
+}
+
+void refuse_only_skipped(const std::vector<CostRow>& rows) {
+  if (std::none_of(rows.begin(), rows.end(), [](const CostRow& row) { return row.estimate.has_value(); }))
+    throw Error(ErrorKind::usage, rows.front().skipped);
+}
+
+std::vector<CostRow> replayed_cost_rows(const CostStudy& study, const std::string& trace,
+                                        const sim::Request& request, const sim::Outcome& outcome) {
+  cost::Serving serving = study.serving;
+  serving.prompt = outcome.prompt;
+  serving.generate = outcome.decode;
+  serving.batch = study.batches.front();
+  std::vector<CostRow> rows;
+  for (std::size_t i = 0; i < request.cells.size(); ++i) {
+    const sim::Cell& cell = request.cells[i];
+    const sim::Budget* budget = own_size(cell.composition) ? nullptr : &cell.budget;
+    CostRow& row = rows.emplace_back(
+        row_of(study, {serving.prompt, serving.generate, serving.batch, budget, &cell.composition}));
+    row.trace = trace;
+    row.skipped = outcome.cells[i].skipped;
+    if (!row.skipped.empty()) continue;
+    try {
+      price(row, study, serving, outcome, cell, outcome.cells[i]);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::usage) throw;
+      row.estimate.reset();
+      row.skipped = error.what();
+    }
+  }
+  return rows;
+}
+
+}  // namespace kvsim::analysis

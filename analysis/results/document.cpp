@@ -1,0 +1,127 @@
+#include "analysis/results/document.hpp"
+
+#include <algorithm>
+#include <map>
+#include <ostream>
+
+#include "analysis/results/json_string.hpp"
+#include "analysis/results/numbers.hpp"
+#include "analysis/results/policy_labels.hpp"
+#include "analysis/results/text_table.hpp"
+#include "sim/base/error.hpp"
+
+namespace kvsim::analysis {
+namespace {
+
+std::string for_people(const Value& value) {
+  if (const auto* text = std::get_if<std::string>(&value)) return *text;
+  if (const auto* whole = std::get_if<std::uint64_t>(&value)) return std::to_string(*whole);
+  if (const auto* number = std::get_if<double>(&value)) return rounded_text(*number);
+  return "-";
+}
+
+std::string spaced(std::string key) {
+  for (char& c : key)
+    if (c == '_') c = ' ';
+  return key;
+}
+
+bool constant(const Records& records, std::size_t column) {
+  for (const std::vector<Value>& row : records.rows)
+    if (row[column] != records.rows.front()[column]) return false;
+  return true;
+}
+
+Align alignment(const Records& records, std::size_t column) {
+  for (const std::vector<Value>& row : records.rows) {
+    if (std::holds_alternative<std::string>(row[column])) return Align::left;
+    if (std::holds_alternative<double>(row[column])) return Align::point;
+  }
+  return Align::right;
+}
+
+/// Policies by a label that tells them apart, instead of all their parameters.
+Records labelled(const Records& records) {
+  const auto has = [&](std::string_view key) {
+    return std::any_of(records.columns.begin(), records.columns.end(),
+                       [&](const ColumnInfo& column) { return column.key == key; });
+  };
+  if (!has("policy") || !has("params")) return records;
+  Records out = records;
+  const std::size_t policy = records.column("policy"), params = records.column("params");
+  std::map<std::string, std::string> labels = policy_labels(records);
+  for (std::vector<Value>& row : out.rows) {
+    row[policy] = labels[text(row[params])];
+    row.erase(row.begin() + static_cast<std::ptrdiff_t>(params));
+  }
+  out.columns.erase(out.columns.begin() + static_cast<std::ptrdiff_t>(params));
+  return out;
+}
+
+void write_table(std::ostream& out, const Document& document) {
+  const Records records = labelled(document.records);
+  std::vector<std::size_t> shown;
+  bool told = false;
+  for (std::size_t i = 0; i < records.columns.size(); ++i) {
+    // A single row has nothing to compare: all of it is shown as a row, but for the trace.
+    const bool above = !records.rows.empty() && constant(records, i) &&
+                       (records.rows.size() > 1 || records.columns[i].key == "trace");
+    if (above) {
+      out << spaced(records.columns[i].key) << ' ' << for_people(records.rows.front()[i]) << '\n';
+      told = true;
+    } else {
+      shown.push_back(i);
+    }
+  }
+  if (told && !shown.empty()) out << '\n';
+  TextTable table;
+  for (const std::size_t i : shown) table.add_column(spaced(records.columns[i].key), alignment(records, i));
+  for (const std::vector<Value>& row : records.rows) {
+    std::vector<std::string> fields;
+    for (const std::size_t i : shown) fields.push_back(for_people(row[i]));
+    table.add_row(fields);
+  }
+  if (!shown.empty()) {
+    table.print_head(out);
+    for (std::size_t row = 0; row < records.rows.size(); ++row) table.print_row(out, row);
+  }
+  if (!document.notes.empty()) out << '\n';
+  for (const std::string& note : document.notes) out << note << '\n';
+}
+
+void write_json(std::ostream& out, const Document& document) {
+  std::vector<std::string> traces, columns;
+  for (const Inputs::TraceId& trace : document.traces) traces.push_back(json_trace(trace));
+  for (const ColumnInfo& column : document.records.columns)
+    columns.push_back("{\"key\": " + json_string(column.key) + ", \"unit\": " + json_string(column.unit) +
+                      ", \"description\": " + json_string(column.description) + '}');
+  out << "{\n  \"schema_version\": " << kSchemaVersion << ",\n  \"inputs\": {\n"
+      << "    \"analysis\": " << json_string(document.analysis) << ",\n"
+      << "    \"traces\": " << json_lines_list(traces, "    ");
+  for (const auto& [name, value] : document.settings)
+    out << ",\n    " << json_string(name) << ": " << json_field(value);
+  out << "\n  },\n  \"columns\": " << json_lines_list(columns, "  ")
+      << ",\n  \"results\": " << json_lines_list(json_objects(document.records), "  ") << "\n}\n";
+}
+
+}  // namespace
+
+void write_document(std::ostream& out, Format format, const Document& document) {
+  switch (format) {
+    case Format::table:
+      return write_table(out, document);
+    case Format::csv:
+      return write_csv(out, document.records);
+    case Format::json:
+      return write_json(out, document);
+    case Format::jsonl:
+      return write_jsonl(out, document.records);
+    case Format::md:
+      return write_md(out, document.records);
+    case Format::h5:
+      break;
+  }
+  bug("not a format of text");
+}
+
+}  // namespace kvsim::analysis

@@ -1,0 +1,36 @@
+#pragma once
+/// Tables as HDF5: a group per table, a dataset per column.
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "analysis/results/document.hpp"
+#include "analysis/results/records.hpp"
+
+namespace kvsim::hdf5 {
+class OutputFile;
+}
+
+namespace kvsim::analysis {
+
+/// A file that appears complete or not at all. Its layout: analysis/results/METRICS.md, "The HDF5 file".
+class Hdf5Export {
+ public:
+  /// Starts the file, so that a place that cannot be written is known before any work. Throws as
+  /// hdf5::OutputFile does.
+  Hdf5Export(const std::string& path, bool overwrite);
+  ~Hdf5Export();
+
+  /// Writes everything and gives the file its name; once. `attributes` are the root's; undefined ones are
+  /// left out. Throws Error(input) when the disk is full.
+  void commit(const std::vector<std::pair<std::string, Value>>& attributes,
+              const std::vector<NamedTable>& tables);
+  /// Tables `results` and `traces`; the settings are attributes.
+  void commit(const Document& document);
+
+ private:
+  std::unique_ptr<hdf5::OutputFile> file_;
+};
+
+}  // namespace kvsim::analysis

@@ -1,0 +1,64 @@
+#include "analysis/results/policy_labels.hpp"
+
+#include <algorithm>
+#include <set>
+
+namespace kvsim::analysis {
+namespace {
+
+/// The "name=value" items of "eviction(a=1,b=2)+allocation(c=3)", in order.
+std::vector<std::string> items_of(const std::string& params) {
+  std::vector<std::string> items;
+  for (std::size_t begin = 0; begin < params.size();) {
+    const std::size_t end = std::min(params.find_first_of("(),+", begin), params.size());
+    const std::string item = params.substr(begin, end - begin);
+    if (item.find('=') != std::string::npos) items.push_back(item);
+    begin = end + 1;
+  }
+  return items;
+}
+
+/// Items of `mine` that some other set does not share.
+std::string differing_items(const std::string& mine, const std::set<std::string>& all) {
+  std::string text;
+  for (const std::string& item : items_of(mine)) {
+    bool shared = true;
+    for (const std::string& other : all) {
+      const std::vector<std::string> theirs = items_of(other);
+      shared = shared && std::find(theirs.begin(), theirs.end(), item) != theirs.end();
+    }
+    if (!shared) text += (text.empty() ? "" : ",") + item;
+  }
+  return text;
+}
+
+using ParamsOf = std::map<std::string, std::set<std::string>>;
+
+std::map<std::string, std::string> labels_of(const ParamsOf& params_of) {
+  std::map<std::string, std::string> labels;
+  for (const auto& [policy, all] : params_of) {
+    for (const std::string& params : all) {
+      const std::string differing = all.size() > 1 ? differing_items(params, all) : "";
+      std::string& label = labels[params] = policy;
+      if (!differing.empty()) label.append("(").append(differing).append(")");
+    }
+  }
+  return labels;
+}
+
+}  // namespace
+
+std::map<std::string, std::string> policy_labels(const std::vector<Row>& rows) {
+  ParamsOf params_of;
+  for (const Row& row : rows) params_of[row.policy].insert(row.params);
+  return labels_of(params_of);
+}
+
+std::map<std::string, std::string> policy_labels(const Records& rows) {
+  const std::size_t policy = rows.column("policy"), params = rows.column("params");
+  ParamsOf params_of;
+  for (const std::vector<Value>& row : rows.rows) params_of[text(row[policy])].insert(text(row[params]));
+  return labels_of(params_of);
+}
+
+}  // namespace kvsim::analysis

@@ -1,0 +1,186 @@
+#include "analysis/results/read_csv.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "sim/base/error.hpp"
+#include "sim/base/number_text.hpp"
+#include "sim/base/quoted.hpp"
+#include "sim/base/read_file.hpp"
+
+namespace kvsim::analysis {
+namespace {
+
+constexpr std::uint64_t kMostBytes = 1ULL << 30;
+constexpr std::size_t kMostColumns = 1000;
+
+/// Fields of one record after the other.
+class Scanner {
+ public:
+  Scanner(std::string_view text, const std::string& where) : text_(text), where_(where) {
+    constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+    if (text_.starts_with(kByteOrderMark)) at_ = kByteOrderMark.size();
+  }
+
+  bool done() const { return at_ == text_.size(); }
+  /// Of the record read last, from 1.
+  std::size_t line() const { return first_line_; }
+
+  std::vector<std::string> record() {
+    first_line_ = next_line_;
+    std::vector<std::string> fields;
+    do {
+      if (fields.size() == kMostColumns) fail("more than " + std::to_string(kMostColumns) + " fields");
+      fields.push_back(at_ < text_.size() && text_[at_] == '"' ? quoted_field() : plain_field());
+    } while (skip(","));
+    if (!done() && !skip("\n") && !skip("\r\n")) fail("text after a closing quote");
+    ++next_line_;
+    return fields;
+  }
+
+ private:
+  std::string plain_field() {
+    const std::size_t end = std::min(text_.find_first_of(",\"\r\n", at_), text_.size());
+    if (end < text_.size() && text_[end] == '"') fail("a quote inside a field that does not begin with one");
+    if (end < text_.size() && text_[end] == '\r' && !text_.substr(end).starts_with("\r\n"))
+      fail("a carriage return without a line feed");
+    const std::string_view field = text_.substr(at_, end - at_);
+    at_ = end;
+    return std::string(field);
+  }
+
+  std::string quoted_field() {
+    std::string field;
+    for (++at_;; ++at_) {  // past the opening quote, or the first of two
+      const std::size_t end = text_.find('"', at_);
+      if (end == std::string_view::npos) fail("a quote that is never closed");
+      field += text_.substr(at_, end - at_);
+      at_ = end + 1;
+      if (done() || text_[at_] != '"') break;
+      field += '"';
+    }
+    next_line_ += static_cast<std::size_t>(std::count(field.begin(), field.end(), '\n'));
+    return field;
+  }
+
+  bool skip(std::string_view mark) {
+    if (!text_.substr(at_).starts_with(mark)) return false;
+    at_ += mark.size();
+    return true;
+  }
+
+  [[noreturn]] void fail(const std::string& what) const {
+    input_error(what, where_ + ":" + std::to_string(first_line_));
+  }
+
+  std::string_view text_;
+  const std::string& where_;
+  std::size_t at_ = 0, first_line_ = 1, next_line_ = 1;
+};
+
+/// What the columns hold, found before anything of the rows is kept: a table of many rows is not held twice.
+struct Outline {
+  std::vector<std::string> keys{};
+  struct Text {
+    std::string field{};
+    std::size_t line = 0;
+  };
+  std::vector<std::optional<Text>> first_text{};  ///< by column: its first field that is no number
+  std::size_t rows = 0;
+};
+
+std::vector<std::string> names_of_columns(Scanner& scanner, const std::string& where) {
+  if (scanner.done()) input_error("is empty: not even names of columns", where);
+  std::vector<std::string> keys = scanner.record();
+  std::set<std::string> seen;
+  for (const std::string& key : keys) {
+    if (key.empty()) input_error("a column without a name", where + ":1");
+    if (!seen.insert(key).second) input_error("two columns called " + quoted(key), where + ":1");
+  }
+  return keys;
+}
+
+Outline outline_of(std::string_view text, const std::string& where) {
+  Scanner scanner(text, where);
+  Outline out;
+  out.keys = names_of_columns(scanner, where);
+  out.first_text.resize(out.keys.size());
+  for (; !scanner.done(); ++out.rows) {
+    const std::vector<std::string> fields = scanner.record();
+    if (fields.size() != out.keys.size())
+      input_error(std::to_string(fields.size()) + " fields where there are " +
+                      std::to_string(out.keys.size()) + " columns",
+                  where + ":" + std::to_string(scanner.line()), "Is the file complete?");
+    for (std::size_t c = 0; c < fields.size(); ++c)
+      if (!out.first_text[c] && !fields[c].empty() && !number_field(fields[c]))
+        out.first_text[c] = Outline::Text{fields[c], scanner.line()};
+  }
+  return out;
+}
+
+void require(const Outline& table, const std::vector<ColumnInfo>& expected, const std::string& where) {
+  for (const ColumnInfo& column : expected) {
+    const auto found = std::find(table.keys.begin(), table.keys.end(), column.key);
+    if (found == table.keys.end())
+      input_error("has no column " + quoted(column.key), where, "Was it written by this version of kvsim?");
+    const auto& text = table.first_text[static_cast<std::size_t>(found - table.keys.begin())];
+    if (text && !is_text_key(column.key))
+      input_error(quoted(text->field) + " is not a number",
+                  where + ":" + std::to_string(text->line) + ", column " + column.key);
+  }
+}
+
+}  // namespace
+
+bool is_text_key(std::string_view key) {
+  constexpr std::string_view kKeys[] = {
+      "trace",   "policy", "params",       "budget",  "scope", "workload", "role",
+      "metric",  "other",  "other_params", "table",   "key",   "unit",     "description",
+      "ranking", "rule",   "model",        "machine", "fits",  "cut",      "holding"};
+  if (std::find(std::begin(kKeys), std::end(kKeys), key) != std::end(kKeys)) return true;
+  // What limits an operation of a pass is said in words; bounds of metrics are numbers.
+  return key.ends_with("_bound") && (key.starts_with("prefill_") || key.starts_with("step_"));
+}
+
+Value text_field(std::string field) {
+  return field.empty() ? Value() : Value(std::move(field));
+}
+
+std::optional<Value> number_field(std::string_view field) {
+  if (const auto whole = number_of<std::uint64_t>(field)) return *whole;
+  const auto number = number_of<double>(field);
+  if (!number || !std::isfinite(*number)) return {};
+  return *number;
+}
+
+Records parse_csv(std::string_view text, const std::string& where, const std::vector<ColumnInfo>& expected) {
+  const Outline outline = outline_of(text, where);
+  require(outline, expected, where);
+  Records out;
+  std::vector<bool> is_text;
+  for (std::size_t c = 0; c < outline.keys.size(); ++c) {
+    const auto known = std::find_if(expected.begin(), expected.end(),
+                                    [&](const ColumnInfo& column) { return column.key == outline.keys[c]; });
+    out.columns.push_back(known == expected.end() ? ColumnInfo{outline.keys[c], "", ""} : *known);
+    is_text.push_back(is_text_key(outline.keys[c]) || outline.first_text[c].has_value());
+  }
+  Scanner scanner(text, where);
+  scanner.record();  // names
+  out.rows.reserve(outline.rows);
+  while (!scanner.done()) {
+    std::vector<Value>& row = out.rows.emplace_back();
+    row.reserve(outline.keys.size());
+    std::vector<std::string> fields = scanner.record();
+    for (std::size_t c = 0; c < fields.size(); ++c)
+      row.push_back(is_text[c] || fields[c].empty() ? text_field(std::move(fields[c]))
+                                                    : *number_field(fields[c]));
+  }
+  return out;
+}
+
+Records read_csv(const std::string& path, const std::vector<ColumnInfo>& expected) {
+  return parse_csv(read_file(path, kMostBytes), path, expected);
+}
+
+}  // namespace kvsim::analysis

@@ -1,0 +1,22 @@
+#pragma once
+/// Results of kvsim read back, whatever they were written as.
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "analysis/results/records.hpp"
+
+namespace kvsim::analysis {
+
+/// A file of results (csv, json or jsonl, told by its content), called "results"; or the folder of a study:
+/// results.csv and every table in tables/, in the order of their names. Throws Error(input); for what kvsim
+/// writes otherwise (HDF5, tables for people) with what to do instead. Columns are described as columns.csv
+/// of the folder has it, the json document, or the rows of a replay.
+std::vector<NamedTable> read_tables(const std::string& path);
+
+/// Units and descriptions where `records` has none, from those that columns.csv has for the table.
+void describe(Records& records, std::string_view table, const Records& descriptions);
+/// Columns of columns.csv.
+std::vector<ColumnInfo> description_columns();
+
+}  // namespace kvsim::analysis

@@ -1,0 +1,100 @@
+#include "sim/attention/attention_rows.hpp"
+
+#include <Eigen/Core>
+#include <algorithm>
+
+namespace kvsim::sim {
+namespace {
+
+using RowMajor = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+using Stride = Eigen::OuterStride<>;
+
+// Eigen's own loops over a whole row start with single elements until the address is aligned, and its exp and
+// sum differ in the last bit between single elements and packets: the same row would depend on where it lies
+// in memory. Packets of fixed size from the row's first element on do not.
+constexpr std::size_t kPacket = 16;
+using Packet = Eigen::Array<float, kPacket, 1>;
+
+/// row[i] = exp(row[i] - max) / sum of the same.
+void softmax(float* row, std::size_t n) {
+  Packet most = Packet::Constant(row[0]);
+  std::size_t i = 0;
+  for (; i + kPacket <= n; i += kPacket) most = most.max(Eigen::Map<const Packet>(row + i));
+  for (; i < n; ++i) most[0] = std::max(most[0], row[i]);
+  const float largest = most.maxCoeff();
+  Packet sums = Packet::Zero();
+  i = 0;
+  for (; i + kPacket <= n; i += kPacket) {
+    const Packet e = (Eigen::Map<const Packet>(row + i) - largest).exp();
+    Eigen::Map<Packet>(row + i) = e;
+    sums += e;
+  }
+  if (i < n) {
+    const auto rest = static_cast<Eigen::Index>(n - i);
+    Packet tail = Packet::Zero();
+    for (Eigen::Index j = 0; j < rest; ++j) tail[j] = row[i + static_cast<std::size_t>(j)] - largest;
+    tail = tail.exp();
+    for (Eigen::Index j = 0; j < rest; ++j) {
+      row[i + static_cast<std::size_t>(j)] = tail[j];
+      sums[j] += tail[j];
+    }
+  }
+  float sum = 0;
+  for (std::size_t j = 0; j < kPacket; ++j) sum += sums[static_cast<Eigen::Index>(j)];
+  const float factor = 1.0F / sum;
+  for (std::size_t j = 0; j < n; ++j) row[j] *= factor;
+}
+
+Eigen::Map<const RowMajor, 0, Stride> map(MatrixView m) {
+  return {m.data, static_cast<Eigen::Index>(m.rows), static_cast<Eigen::Index>(m.cols),
+          Stride(static_cast<Eigen::Index>(m.stride))};
+}
+
+}  // namespace
+
+void attention_rows(const AttentionShape& shape, MatrixView q, std::size_t first_query, MatrixView keys,
+                    float* out, std::size_t stride) {
+  const std::size_t n_keys = first_query + q.rows;
+  // Queries before this block's first window see nothing of the keys before `origin`.
+  std::size_t origin = 0;
+  if (shape.window >= 0 && first_query + 1 > static_cast<std::size_t>(shape.window))
+    origin = first_query + 1 - static_cast<std::size_t>(shape.window);
+  const MatrixView visible{keys.data + origin * keys.stride, n_keys - origin, keys.cols, keys.stride};
+  Eigen::Map<RowMajor, 0, Stride> scores(out + origin, static_cast<Eigen::Index>(q.rows),
+                                         static_cast<Eigen::Index>(n_keys - origin),
+                                         Stride(static_cast<Eigen::Index>(stride)));
+  const RowMajor scaled = map(q) * static_cast<float>(shape.scale);
+  scores.noalias() = scaled * map(visible).transpose();
+
+  for (std::size_t i = 0; i < q.rows; ++i) {
+    const std::size_t end = first_query + i + 1;
+    const std::size_t begin = shape.window >= 0 && end > static_cast<std::size_t>(shape.window)
+                                  ? end - static_cast<std::size_t>(shape.window)
+                                  : 0;
+    float* row = out + i * stride;
+    softmax(row + begin, end - begin);
+    std::fill(row, row + begin, 0.0F);
+    std::fill(row + end, row + n_keys, 0.0F);
+  }
+}
+
+void multiply(MatrixView a, MatrixView b, float* out) {
+  Eigen::Map<RowMajor> product(out, static_cast<Eigen::Index>(a.rows), static_cast<Eigen::Index>(b.cols));
+  product.noalias() = map(a) * map(b);
+}
+
+void multiply_transposed(MatrixView a, MatrixView b, float* out) {
+  Eigen::Map<RowMajor> product(out, static_cast<Eigen::Index>(a.cols), static_cast<Eigen::Index>(b.cols));
+  product.noalias() = map(a).transpose() * map(b);
+}
+
+void transpose(MatrixView a, float* out) {
+  // Tiles, so that both sides stay in cache.
+  constexpr std::size_t kTile = 16;
+  for (std::size_t i0 = 0; i0 < a.rows; i0 += kTile)
+    for (std::size_t j0 = 0; j0 < a.cols; j0 += kTile)
+      for (std::size_t j = j0; j < std::min(j0 + kTile, a.cols); ++j)
+        for (std::size_t i = i0; i < std::min(i0 + kTile, a.rows); ++i) out[j * a.rows + i] = a(i, j);
+}
+
+}  // namespace kvsim::sim

@@ -1,0 +1,97 @@
+#include "sim/attention/group_tensors.hpp"
+
+#include "sim/attention/finite_read.hpp"
+
+namespace kvsim::sim {
+
+std::vector<LaneGroup> lane_groups(const trace::Model& model, bool whole_layers) {
+  std::vector<LaneGroup> groups;
+  for (std::uint32_t layer = 0; layer < model.n_layers; ++layer) {
+    if (whole_layers) {
+      groups.push_back({layer, 0, model.n_kv_heads});
+    } else {
+      for (std::uint32_t head = 0; head < model.n_kv_heads; ++head) groups.push_back({layer, head, 1});
+    }
+  }
+  return groups;
+}
+
+GroupTensors::GroupTensors(const trace::Sequence& sequence, LaneGroup group, const policy::Needs& needs)
+    : sequence_(&sequence),
+      group_(group),
+      length_(sequence.length()),
+      prompt_(sequence.prompt_length()),
+      key_dim_(sequence.model().head_dim),
+      value_dim_(sequence.model().v_head_dim),
+      keys_(group.n_lanes * length_ * key_dim_),
+      values_(group.n_lanes * length_ * value_dim_) {
+  for (std::uint32_t lane = 0; lane < group.n_lanes; ++lane) {
+    read_finite(sequence, trace::Tensor::key, group.layer, group.first_head + lane, 0, length_,
+                std::span(keys_).subspan(lane * length_ * key_dim_, length_ * key_dim_));
+    read_finite(sequence, trace::Tensor::value, group.layer, group.first_head + lane, 0, length_,
+                std::span(values_).subspan(lane * length_ * value_dim_, length_ * value_dim_));
+  }
+  if (needs.queries) {
+    const std::size_t heads = std::size_t{group.n_lanes} * sequence.model().group();
+    queries_.resize(heads * length_ * key_dim_);
+    // A trace may hold the queries of the end only; plan refuses who needs more.
+    const std::size_t first = sequence.first_query();
+    for (std::size_t head = 0; head < heads; ++head)
+      read_queries(head, first, length_ - first,
+                   std::span(queries_).subspan((head * length_ + first) * key_dim_));
+  }
+  if (needs.classes) read_classes();
+  if (needs.output_weights) read_output_weights();
+}
+
+void GroupTensors::read_classes() {
+  classes_.resize(length_);
+  for (std::size_t position = 0; position < length_; ++position) {
+    const std::uint32_t flags = sequence_->flags(position);
+    if (flags & trace::kFlagSpecial) classes_[position] |= policy::kSpecialToken;
+    if (flags & trace::kFlagPunctuation) classes_[position] |= policy::kPunctuation;
+  }
+}
+
+void GroupTensors::read_output_weights() {
+  const trace::Model& model = sequence_->model();
+  const std::size_t heads = std::size_t{group_.n_lanes} * model.group(),
+                    size = value_dim_ * model.hidden_size;
+  const std::uint32_t first = group_.first_head * model.group();
+  output_weights_.resize(heads * size);
+  for (std::size_t head = 0; head < heads; ++head)
+    sequence_->source().read_output_weights(group_.layer, first + static_cast<std::uint32_t>(head),
+                                            std::span(output_weights_).subspan(head * size, size));
+}
+
+void GroupTensors::read_queries(std::size_t query_head, std::size_t first, std::size_t n,
+                                std::span<float> out) const {
+  read_finite(*sequence_, trace::Tensor::query, group_.layer, model_head(query_head), first, n,
+              out.first(n * key_dim_));
+}
+
+void GroupTensors::read_columns(std::size_t query_head, std::span<float> sum,
+                                std::span<float> sum_squares) const {
+  sequence_->source().read_column_statistics(group_.layer, model_head(query_head), sum, sum_squares);
+}
+
+std::uint32_t GroupTensors::model_head(std::size_t query_head) const {
+  return group_.first_head * sequence_->model().group() + static_cast<std::uint32_t>(query_head);
+}
+
+MatrixView GroupTensors::PromptView::queries(int query_head) const {
+  if (all_->queries_.empty()) return Prompt::queries(query_head);
+  return prompt_of(all_->queries(at(query_head, all_->sequence_->model().group())));
+}
+
+std::span<const std::uint8_t> GroupTensors::PromptView::classes() const {
+  if (all_->classes_.empty()) return Prompt::classes();
+  return std::span(all_->classes_).first(all_->prompt_);
+}
+
+MatrixView GroupTensors::PromptView::output_weights(int query_head) const {
+  if (all_->output_weights_.empty()) return Prompt::output_weights(query_head);
+  return all_->output_weights(at(query_head, all_->sequence_->model().group()));
+}
+
+}  // namespace kvsim::sim

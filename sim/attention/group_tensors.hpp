@@ -1,0 +1,99 @@
+#pragma once
+/// The lanes that are worked on together, and what was recorded of them.
+#include <cstdint>
+#include <vector>
+
+#include "policies/api/eviction.hpp"
+#include "policies/api/spec.hpp"
+#include "traces/format/sequence.hpp"
+
+namespace kvsim::sim {
+
+struct LaneGroup {
+  std::uint32_t layer = 0, first_head = 0, n_lanes = 1;
+};
+
+/// Every lane on its own, or layer by layer, in order.
+std::vector<LaneGroup> lane_groups(const trace::Model& model, bool whole_layers);
+
+/// Keys and values of a group's lanes as floats, [lane][position][component]; queries, token classes and
+/// output weights too if somebody needs them.
+class GroupTensors {
+ public:
+  GroupTensors(const trace::Sequence& sequence, LaneGroup group, const policy::Needs& needs);
+
+  const trace::Sequence& sequence() const { return *sequence_; }
+  LaneGroup group() const { return group_; }
+
+  /// [length, dim].
+  MatrixView keys(std::size_t lane) const { return rows(keys_, lane, key_dim_); }
+  MatrixView values(std::size_t lane) const { return rows(values_, lane, value_dim_); }
+  MatrixView queries(std::size_t query_head) const { return rows(queries_, query_head, key_dim_); }
+  /// [value_dim, hidden]: a query head's share of the output projection, with Needs::output_weights.
+  MatrixView output_weights(std::size_t query_head) const {
+    const std::size_t hidden = sequence_->model().hidden_size;
+    return {output_weights_.data() + query_head * value_dim_ * hidden, value_dim_, hidden, hidden};
+  }
+  /// One token's own rows over lanes (query heads) [first, first + n); empty without Needs::queries.
+  MatrixView token_keys(std::size_t first, std::size_t n, std::size_t position) const {
+    return token(keys_, first, n, position, key_dim_);
+  }
+  MatrixView token_values(std::size_t first, std::size_t n, std::size_t position) const {
+    return token(values_, first, n, position, value_dim_);
+  }
+  MatrixView token_queries(std::size_t first, std::size_t n, std::size_t position) const {
+    return queries_.empty() ? MatrixView{} : token(queries_, first, n, position, key_dim_);
+  }
+  std::uint8_t token_class(std::size_t position) const { return classes_.empty() ? 0 : classes_[position]; }
+
+  /// Rows [first, first + n) of a query head of the group, read from the trace: `out` has n * head_dim
+  /// floats.
+  void read_queries(std::size_t query_head, std::size_t first, std::size_t n, std::span<float> out) const;
+
+  /// Column statistics of a query head of the group: [prompt] each.
+  void read_columns(std::size_t query_head, std::span<float> sum, std::span<float> sum_squares) const;
+
+  /// The prompt of a unit that begins with lane `first_lane`.
+  class PromptView final : public policy::Prompt {
+   public:
+    PromptView(const GroupTensors& all, std::size_t first_lane) : all_(&all), first_(first_lane) {}
+    std::size_t length() const override { return all_->prompt_; }
+    MatrixView keys(int lane) const override { return prompt_of(all_->keys(at(lane, 1))); }
+    MatrixView values(int lane) const override { return prompt_of(all_->values(at(lane, 1))); }
+    MatrixView queries(int query_head) const override;
+    Rotary rotary() const override { return all_->sequence_->model().rotary(); }
+    double scale() const override { return all_->sequence_->model().attn_scale; }
+    std::span<const std::uint8_t> classes() const override;
+    MatrixView output_weights(int query_head) const override;
+
+   private:
+    std::size_t at(int index, std::size_t per_lane) const {
+      return first_ * per_lane + static_cast<std::size_t>(index);
+    }
+    MatrixView prompt_of(MatrixView all) const { return {all.data, all_->prompt_, all.cols, all.stride}; }
+    const GroupTensors* all_;
+    std::size_t first_;
+  };
+
+ private:
+  /// Of the model's query heads, the one that is this of the group.
+  std::uint32_t model_head(std::size_t query_head) const;
+  void read_classes();
+  void read_output_weights();
+
+  MatrixView rows(const std::vector<float>& tensor, std::size_t head, std::size_t dim) const {
+    return {tensor.data() + head * length_ * dim, length_, dim, dim};
+  }
+  MatrixView token(const std::vector<float>& tensor, std::size_t first, std::size_t n, std::size_t position,
+                   std::size_t dim) const {
+    return {tensor.data() + (first * length_ + position) * dim, n, dim, length_ * dim};
+  }
+
+  const trace::Sequence* sequence_;
+  LaneGroup group_;
+  std::size_t length_, prompt_, key_dim_, value_dim_;
+  std::vector<float> keys_, values_, queries_, output_weights_;
+  std::vector<std::uint8_t> classes_;
+};
+
+}  // namespace kvsim::sim

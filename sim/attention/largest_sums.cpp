@@ -1,0 +1,16 @@
+#include "sim/attention/largest_sums.hpp"
+
+#include <algorithm>
+#include <functional>
+
+namespace kvsim::sim {
+
+std::vector<double> largest_sums(std::span<const double> w) {
+  std::vector<double> sorted(w.begin(), w.end());
+  std::sort(sorted.begin(), sorted.end(), std::greater<>());
+  std::vector<double> prefix(w.size() + 1, 0.0);
+  for (std::size_t n = 0; n < sorted.size(); ++n) prefix[n + 1] = prefix[n] + sorted[n];
+  return prefix;
+}
+
+}  // namespace kvsim::sim

@@ -1,0 +1,45 @@
+#pragma once
+/// How much attention each prompt position gets on average.
+#include <cstddef>
+#include <vector>
+
+#include "policies/api/eviction.hpp"
+#include "traces/format/sequence.hpp"
+
+namespace kvsim::sim {
+
+/// Rows that a position's mean is taken over: all of the prompt, so that means sum to 1 and late positions,
+/// which few rows can see, get little; or those that see the position.
+enum class RowMean { all_rows, visible };
+
+/// Watches one lane's prompt (sim/attention/prompt_pass.hpp): means over rows and over the lane's query
+/// heads.
+class MeanAttention final : public policy::PromptObserver {
+ public:
+  /// `window`: sliding window of the layer, -1: none. `group`: query heads of the lane.
+  MeanAttention(RowMean mean, std::ptrdiff_t window, std::size_t group)
+      : mean_(mean), window_(window), group_(group) {}
+
+  std::size_t prompt_rows() const override { return policy::kAllRows; }
+  void observe(const policy::PromptRows& rows) override;
+  std::size_t rows_beside_columns() const override { return 0; }
+  void observe_columns(const policy::PromptColumns& columns) override;
+  void finish_prompt(const policy::Prompt& prompt) override;
+  /// After finish_prompt(): per prompt position.
+  const std::vector<double>& values() const { return values_; }
+
+ private:
+  RowMean mean_;
+  std::ptrdiff_t window_;
+  std::size_t group_;
+  std::vector<double> values_;  ///< sums at first
+};
+
+/// Throws Error(input) unless attention is a plain softmax that can be recomputed.
+void require_softmax(const trace::Sequence& sequence);
+
+/// What an analysis of attention must have: queries of positions `from` and later, and a softmax that can be
+/// recomputed. Throws Error(usage) and Error(input).
+void require_attention(const trace::Sequence& sequence, std::size_t from);
+
+}  // namespace kvsim::sim

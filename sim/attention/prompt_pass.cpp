@@ -1,0 +1,68 @@
+#include "sim/attention/prompt_pass.hpp"
+
+#include <algorithm>
+#include <vector>
+
+#include "sim/attention/attention_rows.hpp"
+
+namespace kvsim::sim {
+
+std::size_t first_prompt_row(const trace::Sequence& sequence, std::size_t rows) {
+  const std::size_t wanted = sequence.prompt_length() - rows;
+  return rows == 0 ? wanted : wanted / kPromptBlock * kPromptBlock;
+}
+
+namespace {
+
+void show_columns(const GroupTensors& tensors, const Watcher& watcher) {
+  const trace::Sequence& sequence = tensors.sequence();
+  const std::size_t prompt = sequence.prompt_length(), group = sequence.model().group();
+  std::vector<float> sum(prompt), squares(prompt);
+  std::vector<double> wide_sum(prompt), wide_squares(prompt);
+  for (std::size_t head = 0; head < watcher.n_lanes * group; ++head) {
+    tensors.read_columns(watcher.first_lane * group + head, sum, squares);
+    std::copy(sum.begin(), sum.end(), wide_sum.begin());
+    std::copy(squares.begin(), squares.end(), wide_squares.begin());
+    watcher.observer->observe_columns({static_cast<int>(head), wide_sum, wide_squares});
+  }
+}
+
+}  // namespace
+
+void show_prompt(const GroupTensors& tensors, std::span<const Watcher> watchers, Progress& progress) {
+  const trace::Sequence& sequence = tensors.sequence();
+  const trace::Model& model = sequence.model();
+  const std::size_t prompt = sequence.prompt_length(), group = model.group(), dim = model.head_dim;
+  const AttentionShape shape{model.attn_scale, model.layer_window[tensors.group().layer]};
+  std::size_t most = 0;
+  for (const Watcher& watcher : watchers) most = std::max(most, watcher.viewing.rows);
+  for (const Watcher& watcher : watchers)
+    if (watcher.viewing.columns) show_columns(tensors, watcher);
+  const std::size_t start = first_prompt_row(sequence, most);
+  std::vector<float> queries(kPromptBlock * dim), rows(kPromptBlock * prompt);
+  for (std::size_t lane = 0; lane < tensors.group().n_lanes; ++lane) {
+    for (std::size_t first = start, keys; first < prompt; first = keys) {
+      progress.check();
+      keys = std::min(prompt, (first / kPromptBlock + 1) * kPromptBlock);
+      const std::size_t n = keys - first;
+      // Rows whose queries the trace lacks: nobody sees them, but the block keeps its shape.
+      const std::size_t missing = std::clamp<std::size_t>(sequence.first_query(), first, keys) - first;
+      for (std::size_t g = 0; g < group; ++g) {
+        if (missing > 0) std::fill_n(queries.begin(), missing * dim, 0.0F);
+        tensors.read_queries(lane * group + g, first + missing, n - missing,
+                             std::span(queries).subspan(missing * dim));
+        attention_rows(shape, {queries.data(), n, dim, dim}, first, tensors.keys(lane), rows.data(), keys);
+        for (const Watcher& watcher : watchers) {
+          const bool covered = lane >= watcher.first_lane && lane < watcher.first_lane + watcher.n_lanes;
+          if (!covered || keys + watcher.viewing.rows <= prompt) continue;
+          const auto head = static_cast<int>((lane - watcher.first_lane) * group + g);
+          const float* seen = rows.data() + missing * keys;
+          watcher.observer->observe({head, first + missing, prompt, {seen, n - missing, keys, keys}});
+        }
+      }
+      progress.advance(n * group);
+    }
+  }
+}
+
+}  // namespace kvsim::sim

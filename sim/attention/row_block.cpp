@@ -1,0 +1,37 @@
+#include "sim/attention/row_block.hpp"
+
+#include <algorithm>
+
+#include "sim/attention/attention_rows.hpp"
+
+namespace kvsim::sim {
+namespace {
+
+/// Decode steps per block at most, and the floats their rows may take.
+constexpr std::size_t kDecodeBlock = 32;
+constexpr std::size_t kDecodeFloats = std::size_t{1} << 23;
+
+}  // namespace
+
+std::size_t decode_block(const trace::Sequence& sequence) {
+  const std::size_t row_floats = sequence.model().n_q_heads * sequence.length();
+  return std::clamp<std::size_t>(kDecodeFloats / row_floats, 1, kDecodeBlock);
+}
+
+void RowBlock::compute(const GroupTensors& tensors, std::size_t first, std::size_t n) {
+  const trace::Model& model = tensors.sequence().model();
+  const AttentionShape shape{model.attn_scale, model.layer_window[tensors.group().layer]};
+  const std::size_t dim = model.head_dim, heads = std::size_t{tensors.group().n_lanes} * model.group();
+  first_ = first;
+  n_ = n;
+  group_ = model.group();
+  rows_.resize(heads * n * width());
+  queries_.resize(n * dim);
+  for (std::size_t head = 0; head < heads; ++head) {
+    tensors.read_queries(head, first, n, queries_);
+    attention_rows(shape, {queries_.data(), n, dim, dim}, first, tensors.keys(head / group_),
+                   rows_.data() + head * n * width(), width());
+  }
+}
+
+}  // namespace kvsim::sim

@@ -1,0 +1,36 @@
+#pragma once
+/// True attention rows of consecutive positions, for every query head of a lane group.
+#include <cstddef>
+#include <vector>
+
+#include "sim/attention/group_tensors.hpp"
+
+namespace kvsim::sim {
+
+/// Decode steps whose rows are computed together. Depends on the trace alone: the rows a cell is measured
+/// against must not depend on which other cells are replayed with it.
+std::size_t decode_block(const trace::Sequence& sequence);
+
+class RowBlock {
+ public:
+  /// Rows of the queries at positions first .. first + n - 1 over all keys up to the last of them. The last
+  /// bits depend on first and n: whoever compares rows computes them in equal blocks.
+  void compute(const GroupTensors& tensors, std::size_t first, std::size_t n);
+
+  std::size_t first() const { return first_; }
+  std::size_t size() const { return n_; }
+  /// Of query head `g` of a lane at position first() + s, over positions 0 .. first() + s; zeros behind, up
+  /// to width().
+  const float* row(std::size_t lane, std::size_t g, std::size_t s) const {
+    return rows_.data() + ((lane * group_ + g) * n_ + s) * width();
+  }
+  std::size_t width() const { return first_ + n_; }
+  /// [group * n, width()]: a lane's rows, steps within query heads.
+  MatrixView lane(std::size_t lane) const { return {row(lane, 0, 0), group_ * n_, width(), width()}; }
+
+ private:
+  std::size_t first_ = 0, n_ = 0, group_ = 1;
+  std::vector<float> rows_, queries_;
+};
+
+}  // namespace kvsim::sim

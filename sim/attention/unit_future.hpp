@@ -1,0 +1,34 @@
+#pragma once
+/// What oracles are told: every step of a unit that is measured.
+#include <vector>
+
+#include "policies/api/oracle.hpp"
+#include "sim/attention/group_tensors.hpp"
+
+namespace kvsim::sim {
+
+class UnitFuture final : public policy::Future {
+ public:
+  /// Of the queries from `first_position` to the end of the sequence: the prompt's length, or one less when
+  /// the last prompt row is measured again. Computes the rows in blocks of `block` steps, those replay
+  /// measures by. `tensors` hold the queries.
+  UnitFuture(const GroupTensors& tensors, std::size_t first_lane, std::size_t n_lanes,
+             std::size_t first_position, std::size_t block);
+
+  std::size_t prompt() const override { return tensors_->sequence().prompt_length(); }
+  std::size_t first_position() const override { return first_; }
+  std::size_t steps() const override { return length_ - first_; }
+  MatrixView attention() const override { return {attention_.data(), steps(), length_, length_}; }
+  MatrixView queries(int query_head) const override;
+  MatrixView keys(int lane) const override {
+    return tensors_->keys(first_lane_ + static_cast<std::size_t>(lane));
+  }
+  double scale() const override { return tensors_->sequence().model().attn_scale; }
+
+ private:
+  const GroupTensors* tensors_;
+  std::size_t first_lane_, first_, length_;
+  std::vector<float> attention_;
+};
+
+}  // namespace kvsim::sim

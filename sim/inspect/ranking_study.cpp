@@ -1,0 +1,204 @@
+#include "sim/inspect/ranking_study.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <numeric>
+#include <optional>
+
+#include "policies/parts/sim_hash.hpp"
+#include "sim/attention/prompt_pass.hpp"
+#include "sim/base/error.hpp"
+#include "sim/base/rng.hpp"
+#include "sim/base/workers.hpp"
+#include "sim/inspect/drop_order.hpp"
+#include "sim/replay/plan.hpp"
+#include "sim/replay/table_files.hpp"
+
+namespace kvsim::sim {
+namespace {
+
+/// What the study's policies need together.
+struct Wanted {
+  std::vector<std::optional<Family>> families;  ///< per ranking, if it is a policy
+  policy::Needs needs;
+  bool whole_layers = false;
+};
+
+Wanted wanted_by(const trace::Sequence& sequence, const RankingStudy& study) {
+  Wanted out;
+  for (const Ranking& ranking : study.rankings) {
+    std::optional<Family>& family = out.families.emplace_back();
+    if (ranking.by == Ranking::By::hash) out.needs.queries = true;
+    if (ranking.by != Ranking::By::policy) continue;
+    const policy::Part& part = ranking.part;
+    if (part.spec == nullptr || !part.spec->scored || !part.spec->make_eviction)
+      usage_error("does not rank the prompt by a score", part.spec == nullptr ? "" : part.spec->name);
+    family = make_family(sequence, part, study.seed);
+    if (family->streams)
+      usage_error("takes the prompt token by token and has no scores of it", part.spec->name,
+                  "With prompt=rank it has.");
+    out.needs = policy::merged(out.needs, family->needs);
+    out.whole_layers = out.whole_layers || family->layer_unit;
+  }
+  return out;
+}
+
+/// Minus the mean Hamming distance between a key's code and the codes of the lane's queries that see it.
+std::vector<double> hash_scores(const GroupTensors& tensors, std::size_t lane, std::size_t bits,
+                                std::uint64_t seed) {
+  const trace::Sequence& sequence = tensors.sequence();
+  const std::size_t prompt = sequence.prompt_length(), group = sequence.model().group();
+  const LaneGroup lanes = tensors.group();
+  const std::ptrdiff_t window = sequence.model().layer_window[lanes.layer];
+  const policy::SimHash hash(bits, sequence.model().head_dim,
+                             combine({seed, key_of("hash ranking"), lanes.layer, lanes.first_head + lane}));
+  std::vector<std::uint64_t> queries(group * prompt);
+  for (std::size_t g = 0; g < group; ++g)
+    for (std::size_t i = 0; i < prompt; ++i)
+      queries[g * prompt + i] = hash(tensors.queries(lane * group + g).row(i));
+  std::vector<double> scores(prompt);
+  for (std::size_t j = 0; j < prompt; ++j) {
+    const std::uint64_t key = hash(tensors.keys(lane).row(j));
+    const std::size_t end = window < 0 ? prompt : std::min(prompt, j + static_cast<std::size_t>(window));
+    std::uint64_t distance = 0;
+    for (std::size_t g = 0; g < group; ++g)
+      for (std::size_t i = j; i < end; ++i)
+        distance += static_cast<std::uint64_t>(std::popcount(queries[g * prompt + i] ^ key));
+    scores[j] = -static_cast<double>(distance) / static_cast<double>(group * (end - j));
+  }
+  return scores;
+}
+
+/// The policy's own, but whoever it protects at any budget is dropped last.
+std::vector<double> policy_scores(const policy::Eviction& eviction, std::size_t prompt) {
+  std::vector<double> scores(eviction.scores().begin(), eviction.scores().end());
+  if (scores.size() != prompt) bug("a scored policy has no score for every prompt position");
+  const policy::Protection held = eviction.protection(0, prompt);
+  const std::size_t sinks = std::min(held.sinks, prompt), window = std::min(held.window, prompt);
+  constexpr double kLast = std::numeric_limits<double>::infinity();
+  std::fill_n(scores.begin(), sinks, kLast);
+  std::fill_n(scores.rbegin(), window, kLast);
+  return scores;
+}
+
+/// The lanes of one group under every ranking.
+class GroupRankings {
+ public:
+  GroupRankings(const trace::Sequence& sequence, const RankingStudy& study, const Wanted& wanted,
+                LaneGroup group, const policy::Tables& tables)
+      : study_(study), tensors_(sequence, group, wanted.needs) {
+    const trace::Model& model = sequence.model();
+    for (std::uint32_t lane = 0; lane < group.n_lanes; ++lane)
+      attention_.emplace_back(study.mean, model.layer_window[group.layer], model.group());
+    for (const std::optional<Family>& family : wanted.families) {
+      std::vector<Unit>& units = units_.emplace_back();
+      if (!family) continue;
+      const std::uint32_t n_lanes = family->layer_unit ? group.n_lanes : 1;
+      for (std::uint32_t lane = 0; lane < group.n_lanes; lane += n_lanes)
+        units.push_back({family->eviction->make_eviction(unit_of(model, group.layer, group.first_head + lane,
+                                                                 n_lanes, study.seed, &tables)),
+                         lane, n_lanes, family->viewing});
+    }
+  }
+
+  void watch(Progress& progress) {
+    const std::size_t prompt = tensors_.sequence().prompt_length();
+    std::vector<Watcher> watchers;
+    for (std::size_t lane = 0; lane < attention_.size(); ++lane)
+      watchers.push_back({&attention_[lane], lane, 1, {prompt}});
+    for (const std::vector<Unit>& units : units_)
+      for (const Unit& unit : units)
+        if (!unit.viewing.empty())
+          watchers.push_back({unit.eviction.get(), unit.lane, unit.n_lanes, unit.viewing});
+    show_prompt(tensors_, watchers, progress);
+    for (std::size_t lane = 0; lane < attention_.size(); ++lane)
+      attention_[lane].finish_prompt(GroupTensors::PromptView(tensors_, lane));
+    for (const std::vector<Unit>& units : units_)
+      for (const Unit& unit : units)
+        unit.eviction->finish_prompt(GroupTensors::PromptView(tensors_, unit.lane));
+  }
+
+  LaneRankings lane(std::size_t lane) const {
+    const std::vector<double>& attention = attention_[lane].values();
+    const std::vector<double> least = least_attention_first(attention);
+    LaneRankings out;
+    out.largest_area = excess_area(std::vector<double>(least.rbegin(), least.rend()), least);
+    out.least_loss = at_shares(least);
+    for (std::size_t r = 0; r < study_.rankings.size(); ++r) {
+      const std::vector<double> dropped = attention_in_drop_order(attention, scores(r, lane));
+      out.rankings.push_back({excess_area(dropped, least), at_shares(dropped)});
+    }
+    return out;
+  }
+
+ private:
+  struct Unit {
+    std::unique_ptr<policy::Eviction> eviction;
+    std::size_t lane, n_lanes;
+    Viewing viewing;
+  };
+
+  std::vector<double> scores(std::size_t ranking, std::size_t lane) const {
+    const std::size_t prompt = tensors_.sequence().prompt_length();
+    switch (study_.rankings[ranking].by) {
+      case Ranking::By::hash:
+        return hash_scores(tensors_, lane, study_.hash_bits, study_.seed);
+      case Ranking::By::recency: {
+        std::vector<double> positions(prompt);
+        std::iota(positions.begin(), positions.end(), 0.0);
+        return positions;
+      }
+      case Ranking::By::policy:
+        break;
+    }
+    const std::vector<Unit>& units = units_[ranking];
+    return policy_scores(*units[lane / units.front().n_lanes].eviction, prompt);
+  }
+
+  std::vector<double> at_shares(std::span<const double> dropped) const {
+    const std::vector<double> loss = cumulative_loss(dropped);
+    std::vector<double> out;
+    for (const double share : study_.dropped)
+      out.push_back(loss[static_cast<std::size_t>(std::lround(share * static_cast<double>(dropped.size())))]);
+    return out;
+  }
+
+  const RankingStudy& study_;
+  const GroupTensors tensors_;
+  std::vector<MeanAttention> attention_;  ///< per lane
+  std::vector<std::vector<Unit>> units_;  ///< per ranking
+};
+
+}  // namespace
+
+std::vector<LaneRankings> ranking_study(const trace::Sequence& sequence, const RankingStudy& study,
+                                        Progress& progress) {
+  if (study.rankings.empty()) usage_error("no ranking to study");
+  if (study.hash_bits == 0 || study.hash_bits > policy::kMaxHashBits)
+    usage_error("a hash has 1 to " + std::to_string(policy::kMaxHashBits) + " bits, not " +
+                std::to_string(study.hash_bits));
+  require_attention(sequence, 0);
+  const trace::Model& model = sequence.model();
+  const Wanted wanted = wanted_by(sequence, study);
+  const std::vector<LaneGroup> groups = lane_groups(model, wanted.whole_layers);
+  progress.total.store(std::uint64_t{model.n_layers} * model.n_q_heads * sequence.prompt_length(),
+                       std::memory_order_relaxed);
+  const TableFiles tables(sequence);
+  std::vector<LaneRankings> lanes(std::size_t{model.n_layers} * model.n_kv_heads);
+  Workers workers(study.threads);
+  workers.run(groups.size(), [&](std::size_t i) {
+    const LaneGroup group = groups[i];
+    GroupRankings rankings(sequence, study, wanted, group, tables);
+    rankings.watch(progress);
+    for (std::size_t lane = 0; lane < group.n_lanes; ++lane) {
+      progress.check();
+      lanes[std::size_t{group.layer} * model.n_kv_heads + group.first_head + lane] = rankings.lane(lane);
+    }
+  });
+  return lanes;
+}
+
+}  // namespace kvsim::sim

@@ -1,0 +1,72 @@
+#include "sim/replay/allocation_shares.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "sim/base/error.hpp"
+#include "sim/base/rng.hpp"
+#include "sim/base/workers.hpp"
+#include "sim/replay/plan.hpp"
+#include "sim/replay/survey.hpp"
+
+namespace kvsim::sim {
+
+std::vector<Allotment> allotments(const trace::Sequence& sequence, const Request& request,
+                                  Progress& progress) {
+  Workers workers(request.threads);
+  Plan plan = outline(sequence, request);
+  Survey survey(sequence, request, plan);
+  progress.total.store(survey.work(), std::memory_order_relaxed);
+  survey.run(workers, progress);
+  split_budgets(sequence, request, survey, plan);
+  const std::size_t prompt = sequence.prompt_length(), heads = sequence.model().n_kv_heads;
+  std::vector<Allotment> all;
+  for (const Plan::CellPlan& cell : plan.cells) {
+    Allotment& out = all.emplace_back();
+    out.skipped = cell.skipped;
+    for (std::size_t lane = 0; lane < cell.lane_budget.size(); ++lane) {
+      if (lane % heads == 0) out.tokens.emplace_back();
+      out.tokens.back().push_back(std::min(cell.lane_budget[lane], prompt));
+    }
+  }
+  return all;
+}
+
+std::vector<std::vector<double>> allocation_shares(const trace::Sequence& sequence, const Request& request,
+                                                   Progress& progress) {
+  if (request.cells.size() != 1) bug("shares are those of one cell");
+  const Allotment given = std::move(allotments(sequence, request, progress)[0]);
+  if (!given.skipped.empty()) usage_error(given.skipped, sequence.source().name());
+
+  const std::size_t floor =
+      std::min<std::size_t>(request.cells[0].composition.floor(), sequence.prompt_length());
+  std::vector<std::vector<double>> shares;
+  double sum = 0, lanes = 0;
+  for (const std::vector<std::size_t>& layer : given.tokens) {
+    std::vector<double>& above = shares.emplace_back();
+    for (const std::size_t tokens : layer) {
+      above.push_back(static_cast<double>(tokens - floor));
+      sum += above.back();
+      ++lanes;
+    }
+  }
+  if (request.cells[0].composition.allocation.own_total()) return shares;
+  for (std::vector<double>& layer : shares)
+    for (double& share : layer) share = sum > 0 ? share / sum : 1 / lanes;
+  return shares;
+}
+
+std::vector<std::size_t> sampled_runs(std::size_t n, double share, std::uint64_t seed) {
+  std::vector<std::size_t> order(n);
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return combine({seed, key_of("sampled_runs"), a}) < combine({seed, key_of("sampled_runs"), b});
+  });
+  const auto wanted = static_cast<std::size_t>(std::lround(share * static_cast<double>(n)));
+  order.resize(std::clamp<std::size_t>(wanted, std::min<std::size_t>(n, 1), n));
+  std::sort(order.begin(), order.end());
+  return order;
+}
+
+}  // namespace kvsim::sim

@@ -1,0 +1,98 @@
+#include "sim/replay/budget.hpp"
+
+#include <charconv>
+#include <cmath>
+
+#include "sim/base/error.hpp"
+
+namespace kvsim::sim {
+namespace {
+
+constexpr std::string_view kForms =
+    "A budget is tokens per lane (128), a share of the prompt (25%), or bytes of the whole cache (64KiB, "
+    "2MiB, 1GiB, "
+    "500KB, 2MB, 1GB).";
+
+struct Suffix {
+  std::string_view text;
+  Budget::Unit unit;
+  double factor;
+};
+constexpr Suffix kSuffixes[] = {
+    {"KiB", Budget::Unit::bytes, 0x1p10}, {"MiB", Budget::Unit::bytes, 0x1p20},
+    {"GiB", Budget::Unit::bytes, 0x1p30}, {"KB", Budget::Unit::bytes, 1e3},
+    {"MB", Budget::Unit::bytes, 1e6},     {"GB", Budget::Unit::bytes, 1e9},
+    {"B", Budget::Unit::bytes, 1},        {"%", Budget::Unit::share, 0.01},
+};
+
+std::string_view trim(std::string_view text) {
+  const auto first = text.find_first_not_of(" \t");
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(" \t") - first + 1);
+}
+
+std::string quoted(std::string_view text) {
+  return "budget '" + std::string(text) + "'";
+}
+
+}  // namespace
+
+Budget parse_budget(std::string_view text) {
+  const std::string_view whole = trim(text);
+  Budget budget;
+  budget.text = whole;
+  std::string_view number = whole;
+  double factor = 1;
+  for (const Suffix& suffix : kSuffixes) {
+    if (!whole.ends_with(suffix.text)) continue;
+    number = trim(whole.substr(0, whole.size() - suffix.text.size()));
+    budget.unit = suffix.unit;
+    factor = suffix.factor;
+    break;
+  }
+  const char* end = number.data() + number.size();
+  const auto [stop, status] = std::from_chars(number.data(), end, budget.value);
+  if (status != std::errc() || stop != end || !std::isfinite(budget.value))
+    usage_error("not a budget", quoted(whole), kForms);
+  if (budget.unit == Budget::Unit::tokens && budget.value != std::floor(budget.value))
+    usage_error("tokens come whole; for a share of the prompt write a percentage", quoted(whole), kForms);
+  if (budget.value <= 0)
+    usage_error("must be positive: a lane always holds the token it is computing", quoted(whole), kForms);
+  if (budget.unit == Budget::Unit::tokens && budget.value > 0x1p31)
+    usage_error("more tokens than any trace holds", quoted(whole), kForms);
+  budget.value *= factor;
+  return budget;
+}
+
+std::vector<Budget> parse_budgets(std::string_view text) {
+  std::vector<Budget> budgets;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t comma = std::min(text.find(',', begin), text.size());
+    budgets.push_back(parse_budget(text.substr(begin, comma - begin)));
+    begin = comma + 1;
+  }
+  return budgets;
+}
+
+std::size_t budget_tokens(const Budget& budget, const trace::Sequence& sequence) {
+  double tokens = budget.value;
+  if (budget.unit == Budget::Unit::share) {
+    // The nudge keeps 0.29 * 100 from becoming 28.
+    tokens = std::floor(budget.value * static_cast<double>(sequence.prompt_length()) + 1e-9);
+  } else if (budget.unit == Budget::Unit::bytes) {
+    const trace::Model& model = sequence.model();
+    const double lanes = static_cast<double>(model.n_layers) * model.n_kv_heads;
+    tokens = std::floor(budget.value / (lanes * static_cast<double>(token_bytes(sequence))));
+  }
+  if (tokens < 1)
+    usage_error("comes to less than one token per lane", quoted(budget.text),
+                "A lane always holds the token it is computing.");
+  return static_cast<std::size_t>(tokens);
+}
+
+std::size_t token_bytes(const trace::Sequence& sequence) {
+  const trace::Model& model = sequence.model();
+  return (std::size_t{model.head_dim} + model.v_head_dim) * elem_bytes(sequence.source().header().elem);
+}
+
+}  // namespace kvsim::sim

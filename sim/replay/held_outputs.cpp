@@ -1,0 +1,108 @@
+#include "sim/replay/held_outputs.hpp"
+
+#include <algorithm>
+
+#include "sim/attention/attention_rows.hpp"
+
+namespace kvsim::sim {
+namespace {
+
+/// What is held is not told from what was dropped where less than this share of a row's mass would be left:
+/// the difference would be mostly rounding.
+constexpr float kLeastLeft = 0.25F;
+
+}  // namespace
+
+void HeldOutputs::begin(const AttendedBlock& block) {
+  const std::size_t rows = block.attention.cols, dim = block.values.cols;
+  held_.assign(block.attention.rows, {0, block.n_steps});
+  positions_.resize(block.attention.rows);
+  for (std::size_t j = 0; j < positions_.size(); ++j) positions_[j] = static_cast<std::int32_t>(j);
+  sum(block, true);
+  whole_.resize(rows * dim);
+  mass_.resize(rows);
+  for (std::size_t r = 0; r < rows; ++r) {
+    const float* sums = sums_.data() + r * (dim + 1);
+    mass_[r] = sums[dim];
+    for (std::size_t c = 0; c < dim; ++c) whole_[r * dim + c] = sums[c] / mass_[r];
+  }
+}
+
+void HeldOutputs::difference(const AttendedBlock& block, std::span<const Residency> stays,
+                             std::vector<float>& out) {
+  const std::size_t rows = block.attention.cols, dim = block.values.cols, n = block.attention.rows;
+  const std::uint32_t end = block.first_step + block.n_steps;
+  held_.assign(n, {});
+  for (const Residency& stay : stays)
+    held_[static_cast<std::size_t>(stay.position)] = {
+        std::max(stay.first, block.first_step) - block.first_step,
+        std::min(stay.last, end) - block.first_step};
+  // A token of the block itself is not attended before its own step: nobody dropped it there.
+  for (std::size_t s = 1; s < block.n_steps; ++s) {
+    Held& own = held_[n - block.n_steps + s];
+    if (own.to > own.from) own.from = 0;
+  }
+  const auto whole = [&](const Held& held) { return held.from == 0 && held.to == block.n_steps; };
+  const auto n_dropped = n - static_cast<std::size_t>(std::count_if(held_.begin(), held_.end(), whole));
+  bool by_held = stays.size() <= n_dropped;
+  const auto sum_one_side = [&] {
+    positions_.clear();
+    for (std::size_t j = 0; j < n; ++j)
+      if (by_held ? held_[j].to > held_[j].from : !whole(held_[j]))
+        positions_.push_back(static_cast<std::int32_t>(j));
+    sum(block, by_held);
+  };
+  sum_one_side();
+  if (!by_held && little_is_left(dim)) {
+    by_held = true;
+    sum_one_side();
+  }
+
+  out.resize(rows * dim);
+  for (std::size_t r = 0; r < rows; ++r) {
+    const float* sums = sums_.data() + r * (dim + 1);
+    const float* o = whole_.data() + r * dim;
+    const float seen = sums[dim];
+    if (by_held) {
+      for (std::size_t c = 0; c < dim; ++c) out[r * dim + c] = (seen > 0 ? sums[c] / seen : 0.0F) - o[c];
+    } else {
+      // With O the whole row's sum, m its mass, D and d those of what was dropped: (O - D) / (m - d) - O / m.
+      const float left = mass_[r] - seen;
+      for (std::size_t c = 0; c < dim; ++c)
+        out[r * dim + c] = left > 0 ? (o[c] * seen - sums[c]) / left : -o[c];
+    }
+  }
+}
+
+bool HeldOutputs::little_is_left(std::size_t dim) const {
+  for (std::size_t r = 0; r < mass_.size(); ++r)
+    if (mass_[r] - sums_[r * (dim + 1) + dim] < kLeastLeft * mass_[r]) return true;
+  return false;
+}
+
+void HeldOutputs::sum(const AttendedBlock& block, bool held) {
+  const std::size_t n = positions_.size(), rows = block.attention.cols, dim = block.values.cols;
+  sums_.assign(rows * (dim + 1), 0.0F);
+  if (n == 0) return;
+  rows_.resize(n * rows);
+  values_.resize(n * (dim + 1));
+  for (std::size_t i = 0; i < n; ++i) {
+    const auto position = static_cast<std::size_t>(positions_[i]);
+    std::copy_n(block.values.row(position).data(), dim, values_.data() + i * (dim + 1));
+    values_[i * (dim + 1) + dim] = 1;
+    const float* from = block.attention.row(position).data();
+    float* to = rows_.data() + i * rows;
+    const auto [first, last] = held_[position];
+    if (held ? first == 0 && last == block.n_steps : first == last) {
+      std::copy_n(from, rows, to);
+      continue;
+    }
+    for (std::size_t r = 0; r < rows; ++r) {
+      const std::size_t s = r % block.n_steps;
+      to[r] = (s >= first && s < last) == held ? from[r] : 0.0F;
+    }
+  }
+  multiply_transposed({rows_.data(), n, rows, rows}, {values_.data(), n, dim + 1, dim + 1}, sums_.data());
+}
+
+}  // namespace kvsim::sim

@@ -1,0 +1,290 @@
+#include "sim/replay/lane_group.hpp"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <optional>
+
+#include "policies/parts/window_importance.hpp"
+#include "sim/attention/importance_rule.hpp"
+#include "sim/attention/prompt_pass.hpp"
+#include "sim/attention/unit_future.hpp"
+#include "sim/replay/lane_measures.hpp"
+
+namespace kvsim::sim {
+namespace {
+
+/// Rows of the metric's importance w, if the trace has them.
+std::size_t importance_rows(const trace::Sequence& sequence, const ImportanceRule& rule) {
+  const std::size_t prompt = sequence.prompt_length();
+  const std::size_t wanted = std::min(rule.rows, prompt);
+  return sequence.first_query() <= prompt - wanted ? wanted : 0;
+}
+
+MeasureRules measure_rules(const trace::Sequence& sequence, const Request& request, const Plan& plan) {
+  return {sequence.prompt_length(), sequence.model().group(), request.peak, plan.evidence, request.each_step};
+}
+
+class GroupReplay {
+ public:
+  GroupReplay(const trace::Sequence& sequence, const Request& request, const Plan& plan, LaneGroup group,
+              Outcome& outcome, std::vector<LaneCurves>& curves, Progress& progress)
+      : sequence_(sequence),
+        request_(request),
+        plan_(plan),
+        group_(group),
+        outcome_(outcome),
+        curves_(curves),
+        progress_(progress),
+        prompt_(sequence.prompt_length()),
+        importance_rows_(importance_rows(sequence, request.importance)),
+        tensors_(sequence, group, plan.needs),
+        rules_(measure_rules(sequence, request, plan)) {}
+
+  void run() {
+    make_units();
+    rank_prompt();
+    stream_prompt();
+    begin_measures();
+    const std::size_t block = decode_block(sequence_);
+    for (std::size_t first = sequence_.first_measured(); first < sequence_.length(); first += block)
+      decode(first, std::min<std::size_t>(block, sequence_.length() - first));
+    if (request_.decisions) record_decisions();
+  }
+
+ private:
+  std::size_t lane_index(std::size_t lane) const {
+    return std::size_t{group_.layer} * sequence_.model().n_kv_heads + group_.first_head + lane;
+  }
+
+  void make_units() {
+    for (const Family& family : plan_.families) {
+      const std::size_t n_lanes = family.layer_unit ? group_.n_lanes : 1;
+      for (std::size_t lane = 0; lane < group_.n_lanes; lane += n_lanes)
+        units_.emplace_back(family, tensors_, lane, n_lanes, make_eviction(family, lane, n_lanes));
+    }
+  }
+
+  std::unique_ptr<policy::Eviction> make_eviction(const Family& family, std::size_t lane,
+                                                  std::size_t n_lanes) {
+    const auto first_head = group_.first_head + static_cast<std::uint32_t>(lane);
+    const policy::Unit unit = unit_of(sequence_.model(), group_.layer, first_head,
+                                      static_cast<std::uint32_t>(n_lanes), request_.seed, request_.tables);
+    const policy::Part& part = *family.eviction;
+    if (!part.spec->make_oracle) return part.make_eviction(unit);
+    auto oracle = part.spec->make_oracle(part.params, unit);
+    oracle->foresee(future(lane, n_lanes));
+    return oracle;
+  }
+
+  const UnitFuture& future(std::size_t first_lane, std::size_t n_lanes) {
+    auto& known = futures_[{first_lane, n_lanes}];
+    if (!known)
+      known = std::make_unique<UnitFuture>(tensors_, first_lane, n_lanes, sequence_.first_measured(),
+                                           decode_block(sequence_));
+    return *known;
+  }
+
+  /// Everybody who ranks the prompt at once sees it; then all start.
+  void rank_prompt() {
+    for (std::size_t lane = 0; lane < group_.n_lanes; ++lane)
+      importance_.emplace_back(static_cast<int>(sequence_.model().group()), request_.importance.rows,
+                               request_.importance.pooling);
+    std::vector<Watcher> watchers;
+    if (importance_rows_ > 0)
+      for (std::size_t lane = 0; lane < group_.n_lanes; ++lane)
+        watchers.push_back({&importance_[lane], lane, 1, {importance_rows_}});
+    for (CachedUnit& unit : units_)
+      if (!unit.family().viewing.empty())
+        watchers.push_back({&unit.eviction(), unit.first_lane(), unit.n_lanes(), unit.family().viewing});
+    show_prompt(tensors_, watchers, progress_);
+    for (CachedUnit& unit : units_) {
+      if (!unit.family().streams)
+        unit.eviction().finish_prompt(GroupTensors::PromptView(tensors_, unit.first_lane()));
+      for (const std::size_t cell : unit.family().cells)
+        unit.start(cell, plan_.cells[cell].lane_budget[lane_index(unit.first_lane())], request_.decisions);
+    }
+    if (plan_.bounds)
+      for (std::size_t lane = 0; lane < group_.n_lanes; ++lane)
+        curves_[lane_index(lane)].foresee({future(lane, 1).attention(), prompt_});
+    futures_.clear();
+  }
+
+  /// The others take the prompt token by token, through the caches they manage.
+  void stream_prompt() {
+    std::vector<CachedUnit*> streaming;
+    bool need_rows = false;
+    for (CachedUnit& unit : units_) {
+      if (!unit.family().streams) continue;
+      streaming.push_back(&unit);
+      need_rows = need_rows || unit.family().needs.decode_rows;
+    }
+    if (streaming.empty()) return;
+    for (std::size_t first = 0, n; first < prompt_; first += n) {
+      progress_.check();
+      n = std::min(kPromptBlock, prompt_ - first);
+      if (need_rows) rows_.compute(tensors_, first, n);
+      for (CachedUnit* unit : streaming)
+        for (UnitCell& cell : unit->cells()) {
+          for (std::size_t position = first; position < first + n; ++position) {
+            unit->admit(cell, position, 0);
+            unit->show(cell, position, rows_);
+          }
+          cell.residents.begin_history();
+        }
+      progress_.advance(n * group_.n_lanes * sequence_.model().group());
+    }
+  }
+
+  std::vector<double> importance(std::size_t lane) {
+    if (importance_rows_ == 0) return {};
+    importance_[lane].finish_prompt(GroupTensors::PromptView(tensors_, lane));
+    return importance_[lane].values();
+  }
+
+  /// The cells of one lane, and where their numbers go.
+  MeasuredCells measured(std::size_t lane) {
+    MeasuredCells out;
+    for (CachedUnit& unit : units_) {
+      if (!unit.covers(lane)) continue;
+      for (UnitCell& cell : unit.cells()) {
+        out.push_back({&cell, &outcome_.cells[cell.cell].lanes[lane_index(lane)]});
+        // A lane that never evicts is given the sequence.
+        const std::size_t given = std::max(prompt_, plan_.cells[cell.cell].budget_tokens);
+        out.back().out->appends = !cell.decoder || cell.budget > given;
+      }
+    }
+    if (request_.each_step)
+      for (const MeasuredCell& measured : out) measured.out->each_step.reserve(sequence_.measured_length());
+    return out;
+  }
+
+  void begin_measures() {
+    for (std::size_t lane = 0; lane < group_.n_lanes; ++lane) {
+      const MeasuredCells cells = measured(lane);
+      std::vector<double> w = importance(lane);
+      measure_kept(plan_.segments, w, cells);
+      curves_[lane_index(lane)].importance = std::move(w);
+      measures_.emplace_back(rules_, cells);
+      if (lane > 0 || !sequence_.source().has_output_weights()) continue;
+      std::vector<LayerOutcome*> layers;
+      for (const MeasuredCell& measured : cells)
+        layers.push_back(&outcome_.cells[measured.cell->cell].layers[group_.layer]);
+      projected_.emplace(tensors_, std::move(layers));
+    }
+  }
+
+  /// Measures positions first .. first + n - 1.
+  void decode(std::size_t first, std::size_t n) {
+    progress_.check();
+    rows_.compute(tensors_, first, n);
+    for (CachedUnit& unit : units_)
+      for (UnitCell& cell : unit.cells()) {
+        cell.residents.begin_block();
+        cell.held.assign(n, 0);
+      }
+    const auto step_of = [&](std::size_t position) {
+      return static_cast<std::uint32_t>(position + 1 - prompt_);
+    };
+    for (std::size_t s = 0; s < n; ++s) {
+      const std::size_t position = first + s;
+      for (CachedUnit& unit : units_)
+        for (UnitCell& cell : unit.cells()) {
+          if (position < prompt_)
+            unit.ask_again(cell, position);
+          else
+            unit.admit(cell, position, step_of(position));
+          cell.held[s] = cell.attended.size();
+        }
+      for (std::size_t lane = 0; lane < group_.n_lanes; ++lane) measures_[lane].attention(rows_, lane, s);
+      if (position < prompt_) continue;
+      for (CachedUnit& unit : units_)
+        for (UnitCell& cell : unit.cells())
+          if (cell.decoder) unit.show(cell, position, rows_);
+    }
+    if (projected_) projected_->begin(n);
+    for (std::size_t lane = 0; lane < group_.n_lanes; ++lane)
+      measures_[lane].outputs(rows_, lane, step_of(first), tensors_.values(lane),
+                              projected_ ? &*projected_ : nullptr);
+    if (projected_) projected_->end();
+    progress_.advance(n * group_.n_lanes * sequence_.model().group());
+  }
+
+  void record_decisions() {
+    for (CachedUnit& unit : units_)
+      for (const UnitCell& cell : unit.cells()) {
+        const std::vector<Residency> history =
+            cell.residents.history(static_cast<std::uint32_t>(sequence_.decode_length() + 1));
+        for (std::size_t lane = unit.first_lane(); lane < unit.first_lane() + unit.n_lanes(); ++lane)
+          outcome_.cells[cell.cell].residency[lane_index(lane)] = history;
+      }
+  }
+
+  const trace::Sequence& sequence_;
+  const Request& request_;
+  const Plan& plan_;
+  const LaneGroup group_;
+  Outcome& outcome_;
+  std::vector<LaneCurves>& curves_;
+  Progress& progress_;
+  const std::size_t prompt_, importance_rows_;
+  const GroupTensors tensors_;
+  std::vector<CachedUnit> units_;
+
+  std::vector<policy::WindowImportance> importance_;  ///< per lane
+  std::map<std::pair<std::size_t, std::size_t>, std::unique_ptr<UnitFuture>> futures_;
+  RowBlock rows_;  ///< of the present block of steps
+  const MeasureRules rules_;
+  std::vector<LaneMeasures> measures_;         ///< per lane
+  std::optional<ProjectedOutputs> projected_;  ///< of a layer's lanes, where the trace has output weights
+};
+
+/// An oracle's rows, what it derives from them in double, and an order of the tokens for each.
+constexpr std::uint64_t kFutureFloats = 4;
+
+}  // namespace
+
+void replay_lane_group(const trace::Sequence& sequence, const Request& request, const Plan& plan,
+                       LaneGroup group, Outcome& outcome, std::vector<LaneCurves>& curves,
+                       Progress& progress) {
+  progress.check();
+  GroupReplay(sequence, request, plan, group, outcome, curves, progress).run();
+}
+
+std::uint64_t group_work(const trace::Sequence& sequence, const Request& request, const Plan& plan,
+                         LaneGroup group) {
+  std::size_t ranked = importance_rows(sequence, request.importance), streamed = 0;
+  for (const Family& family : plan.families) {
+    if (family.streams)
+      streamed = sequence.prompt_length();
+    else
+      ranked = std::max(ranked, family.viewing.rows);
+  }
+  const std::uint64_t prompt_rows = sequence.prompt_length() - first_prompt_row(sequence, ranked);
+  const std::uint64_t rows = prompt_rows + streamed + sequence.measured_length();
+  return std::uint64_t{group.n_lanes} * sequence.model().group() * rows;
+}
+
+std::uint64_t group_bytes(const trace::Sequence& sequence, const Plan& plan, std::uint32_t n_lanes) {
+  const trace::Model& model = sequence.model();
+  const std::uint64_t length = sequence.length(), heads = std::uint64_t{n_lanes} * model.group();
+  std::uint64_t tensors = n_lanes * length * (model.head_dim + model.v_head_dim);
+  if (plan.needs.queries) tensors += heads * length * model.head_dim;
+  if (plan.needs.output_weights) tensors += heads * model.v_head_dim * model.hidden_size;
+  std::uint64_t prompt_rows = kPromptBlock * sequence.prompt_length(), futures = 0;
+  for (const Family& family : plan.families) {
+    if (family.streams && family.needs.decode_rows) prompt_rows = kPromptBlock * length * heads;
+    if (family.eviction->spec->make_oracle)
+      futures += length * sequence.measured_length() * (family.layer_unit ? 1 : n_lanes) * kFutureFloats;
+  }
+  if (plan.bounds) futures += length * sequence.measured_length() * n_lanes * kFutureFloats;
+  // Decode rows of all heads; one lane's once more by position, and with its values as a cell held them.
+  const std::uint64_t block = decode_block(sequence);
+  std::uint64_t decode_rows =
+      block * length * (heads + 2 * std::uint64_t{model.group()}) + length * (model.v_head_dim + 1);
+  if (sequence.source().has_output_weights())
+    decode_rows += (plan.cells.size() + 2) * block * model.hidden_size;
+  return (tensors + std::max(prompt_rows + futures, decode_rows)) * sizeof(float);
+}
+
+}  // namespace kvsim::sim

@@ -1,0 +1,224 @@
+#include "sim/replay/lane_measures.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "sim/attention/attention_rows.hpp"
+#include "sim/attention/largest_sums.hpp"
+#include "sim/attention/output_distance.hpp"
+
+namespace kvsim::sim {
+namespace {
+
+using policy::Position;
+
+/// What a set of positions holds of a row, beside the row's largest entries.
+struct HeldAttention {
+  double sum = 0;
+  double cosine = 1;  ///< of the row restricted to the set to the row restricted to the largest entries
+};
+
+/// Chains of sums that run side by side: their order never depends on anything but the slots, and compilers
+/// make vector instructions of them.
+constexpr std::size_t kChains = 8;
+struct Chains {
+  double sum[kChains] = {}, squares[kChains] = {}, shared[kChains] = {};
+  double ties[kChains] = {};
+
+  void add(const float* row, const Position* slots, std::size_t n, float least) {
+    float a[kChains] = {};
+    for (std::size_t c = 0; c < n; ++c) a[c] = row[slots[c]];
+    for (std::size_t c = 0; c < kChains; ++c) {
+      const double value = a[c], square = value * value;
+      sum[c] += value;
+      squares[c] += square;
+      shared[c] += a[c] > least ? square : 0.0;
+      ties[c] += a[c] == least ? 1.0 : 0.0;
+    }
+  }
+  static double total(const double (&chains)[kChains]) {
+    double out = 0;
+    for (const double chain : chains) out += chain;
+    return out;
+  }
+};
+
+HeldAttention held_attention(const float* row, std::span<const Position> slots, const LargestEntries& best) {
+  Chains chains;
+  std::size_t i = 0;
+  for (; i + kChains <= slots.size(); i += kChains) chains.add(row, slots.data() + i, kChains, best.least);
+  // Chains without a slot add zeros, which may be ties if the least of the best is zero: their square is too.
+  if (i < slots.size()) chains.add(row, slots.data() + i, slots.size() - i, best.least);
+  // Of entries that equal the least of the best, any may be among the best: the set's own come first.
+  const double ties = std::min(Chains::total(chains.ties), static_cast<double>(best.ties));
+  const double shared = Chains::total(chains.shared) + ties * double{best.least} * best.least;
+  const double scale = std::sqrt(Chains::total(chains.squares) * best.squares);
+  return {Chains::total(chains.sum), scale > 0 ? std::min(1.0, shared / scale) : 1.0};
+}
+
+}  // namespace
+
+void measure_kept(const std::vector<std::optional<PromptSegment>>& segments, const std::vector<double>& w,
+                  const MeasuredCells& cells) {
+  const std::vector<double> best = largest_sums(w);
+  for (const auto& [cell, out] : cells) {
+    out->budget_tokens = cell->budget;
+    out->kept_tokens = out->held_at_end = cell->residents.slots().size();
+    for (const Position position : cell->residents.slots())
+      if (const auto segment = segments[static_cast<std::size_t>(position)])
+        out->kept_of[static_cast<std::size_t>(*segment)] += 1;
+    out->candidates = w.size();
+    out->importance = best.back();
+    for (const Position position : cell->residents.slots()) {
+      if (static_cast<std::size_t>(position) >= w.size()) continue;
+      out->kept_candidates += 1;
+      out->importance_kept += w[static_cast<std::size_t>(position)];
+    }
+    out->importance_oracle = best[out->kept_candidates];
+    // The same numbers in another order: all of it is all of it.
+    if (out->kept_candidates == w.size()) out->importance_kept = out->importance;
+  }
+}
+
+LaneMeasures::LaneMeasures(const MeasureRules& rules, MeasuredCells cells)
+    : rules_(rules), cells_(std::move(cells)), peak_dropped_(cells_.size()) {
+  for (const auto& [cell, out] : cells_) {
+    out->peak.heads.resize(rules_.group);
+    out->holds_evidence.resize(rules_.evidence.size());
+  }
+}
+
+void LaneMeasures::attention(const RowBlock& rows, std::size_t lane, std::size_t s) {
+  const std::size_t seen = rows.first() + s + 1;
+  mean_row_.assign(rows.row(lane, 0, s), rows.row(lane, 0, s) + seen);
+  for (std::size_t g = 1; g < rules_.group; ++g) {
+    const float* other = rows.row(lane, g, s);
+    for (std::size_t j = 0; j < seen; ++j) mean_row_[j] += other[j];
+  }
+  total_ = 0;
+  for (const float a : mean_row_) total_ += a;
+  lost(s, seen);
+  if (!rules_.evidence.empty()) evidence(s, seen);
+  peaks(rows, lane, s);
+}
+
+void LaneMeasures::lost(std::size_t s, std::size_t seen) {
+  counts_.clear();
+  for (const MeasuredCell& measured : cells_) counts_.push_back(measured.cell->held[s]);
+  std::sort(counts_.begin(), counts_.end());
+  counts_.erase(std::unique(counts_.begin(), counts_.end()), counts_.end());
+  best_.resize(counts_.size());
+  selection_ = mean_row_;
+  largest_entries(selection_, counts_, best_);
+
+  for (const auto& [cell, out] : cells_) {
+    out->steps += 1;
+    out->held_at_end = cell->residents.slots().size();
+    if (cell->held[s] == seen) {  // nothing dropped: no loss, exactly
+      out->oracle_cosine += 1;
+      if (rules_.each_step) out->each_step.push_back({0, 0, seen});
+      continue;
+    }
+    const auto index = std::lower_bound(counts_.begin(), counts_.end(), cell->held[s]) - counts_.begin();
+    const LargestEntries& best = best_[static_cast<std::size_t>(index)];
+    const HeldAttention held = held_attention(mean_row_.data(), cell->attended, best);
+    const double loss = std::max(0.0, 1.0 - held.sum / total_);
+    const double least = std::max(0.0, 1.0 - best.share);
+    out->attention_loss += loss;
+    out->attention_loss_oracle += least;
+    out->oracle_cosine += held.cosine;
+    if (rules_.each_step) out->each_step.push_back({loss, least, cell->held[s]});
+  }
+}
+
+void LaneMeasures::evidence(std::size_t s, std::size_t seen) {
+  const auto end =
+      std::lower_bound(rules_.evidence.begin(), rules_.evidence.end(), static_cast<Position>(seen));
+  const std::span<const Position> positions(rules_.evidence.begin(), end);
+  double paid = 0;
+  for (const Position position : positions) paid += mean_row_[static_cast<std::size_t>(position)];
+  for (const auto& [cell, out] : cells_) {
+    PaidAttention at_step{paid / total_, 0};
+    if (cell->held[s] < seen)
+      for (const Position position : positions)
+        if (!cell->attends(position)) at_step.dropped += mean_row_[static_cast<std::size_t>(position)];
+    at_step.dropped /= total_;
+    out->evidence += at_step;
+    if (rules_.each_step) out->each_step.back().evidence = at_step;
+    for (std::size_t i = 0; i < positions.size(); ++i)
+      out->holds_evidence[i] = cell->residents.holds(positions[i]) ? 1 : 0;
+  }
+}
+
+void LaneMeasures::peaks(const RowBlock& rows, std::size_t lane, std::size_t s) {
+  const std::size_t seen = rows.first() + s + 1;
+  if (s == 0)
+    for (std::vector<float>& dropped : peak_dropped_) dropped.assign(rules_.group * rows.size(), 0.0F);
+  for (std::size_t g = 0; g < rules_.group; ++g) {
+    const std::span<const float> row(rows.row(lane, g, s), seen);
+    find_peak(rules_.peak, row, rules_.prompt, peak_);
+    if (peak_.positions.empty()) continue;
+    const bool counts = peak_.best >= rules_.peak.threshold;
+    for (std::size_t c = 0; c < cells_.size(); ++c) {
+      const auto& [cell, out] = cells_[c];
+      PaidAttention paid{peak_.paid, 0};
+      if (cell->held[s] < seen)
+        for (const Position position : peak_.positions)
+          if (!cell->attends(position)) paid.dropped += row[static_cast<std::size_t>(position)];
+      out->peak.low += paid;
+      if (!counts) continue;
+      out->peak.plain += paid;
+      out->peak.heads[g] += paid;
+      out->peak.weighted += {peak_.best * paid.paid, peak_.best * paid.dropped};
+      peak_dropped_[c][g * rows.size() + s] = static_cast<float>(paid.dropped);
+    }
+  }
+}
+
+void LaneMeasures::outputs(const RowBlock& rows, std::size_t lane, std::uint32_t first_step,
+                           MatrixView values, ProjectedOutputs* projected) {
+  const MatrixView attended = rows.lane(lane);
+  const std::size_t n = rows.size(), dim = values.cols;
+  const MatrixView seen_values{values.data, rows.width(), dim, values.stride};
+  by_position_.resize(attended.rows * rows.width());
+  transpose(attended, by_position_.data());
+  const AttendedBlock block{{by_position_.data(), rows.width(), attended.rows, attended.rows},
+                            seen_values,
+                            first_step,
+                            static_cast<std::uint32_t>(n)};
+  held_outputs_.begin(block);
+  if (projected) projected->add_whole(lane, held_outputs_.whole());
+  const auto all = [&](std::size_t s) { return rows.first() + s + 1; };  // positions before and at step s
+  for (std::size_t c = 0; c < cells_.size(); ++c) {
+    const auto& [cell, out] = cells_[c];
+    // A cell that holds everything at its first and last step of the block dropped nothing in between.
+    if (cell->held[0] == all(0) && cell->held[n - 1] == all(n - 1)) {
+      out->output_cosine += static_cast<double>(n);
+      continue;
+    }
+    stays_.assign(cell->residents.stays().begin(), cell->residents.stays().end());
+    // At step 0 a query has its own key, whether or not the policy kept it.
+    const auto own = static_cast<Position>(rows.first());
+    if (first_step == 0 && !cell->held_own_at_cut) stays_.push_back({own, 0, 1});
+    held_outputs_.difference(block, stays_, difference_);
+    for (std::size_t s = 0; s < n; ++s) {
+      const bool dropped_nothing = cell->held[s] == all(s);
+      double errors = 0, cosines = 0;
+      for (std::size_t g = 0; g < rules_.group; ++g) {
+        const std::size_t r = g * n + s;
+        if (dropped_nothing)
+          std::fill_n(difference_.begin() + static_cast<std::ptrdiff_t>(r * dim), dim, 0.0F);
+        const OutputDistance distance =
+            output_distance(held_outputs_.whole().data() + r * dim, difference_.data() + r * dim, dim);
+        errors += distance.error;
+        cosines += distance.cosine;
+        out->peak.dropped_times_error += peak_dropped_[c][r] * distance.error;
+      }
+      out->output_error += errors / static_cast<double>(rules_.group);
+      out->output_cosine += cosines / static_cast<double>(rules_.group);
+    }
+    if (projected) projected->add_difference(c, lane, difference_);
+  }
+}
+
+}  // namespace kvsim::sim

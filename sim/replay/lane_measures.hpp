@@ -1,0 +1,69 @@
+#pragma once
+/// What a lane's cells lose, measured against the recorded run: the numbers of LaneOutcome.
+#include <optional>
+#include <vector>
+
+#include "sim/attention/peak_attention.hpp"
+#include "sim/attention/step_oracle.hpp"
+#include "sim/replay/cached_unit.hpp"
+#include "sim/replay/held_outputs.hpp"
+#include "sim/replay/projected_outputs.hpp"
+
+namespace kvsim::sim {
+
+/// A cell and where its lane's numbers go.
+struct MeasuredCell {
+  UnitCell* cell = nullptr;
+  LaneOutcome* out = nullptr;
+};
+/// The cells of one lane; in the same order in every lane of a group.
+using MeasuredCells = std::vector<MeasuredCell>;
+
+/// What each cell holds after the prompt: of which segments (of each prompt position), its R, and the best R
+/// that any choice of as many positions could reach. `w`: importance of the lane's positions
+/// (policies/parts/window_importance.hpp); empty if there is none.
+void measure_kept(const std::vector<std::optional<PromptSegment>>& segments, const std::vector<double>& w,
+                  const MeasuredCells& cells);
+
+/// What is the same for all lanes of a run.
+struct MeasureRules {
+  std::size_t prompt = 0;  ///< P
+  std::size_t group = 1;   ///< query heads per lane
+  PeakRule peak{};
+  std::span<const policy::Position> evidence{};  ///< positions, ascending
+  bool each_step = false;                        ///< attention() appends every step by itself, too
+};
+
+/// One lane's, block after block of steps.
+class LaneMeasures {
+ public:
+  LaneMeasures(const MeasureRules& rules, MeasuredCells cells);
+
+  /// Attention lost at one step, and by the best set of each cell's size. UnitCell::attended is the step's.
+  void attention(const RowBlock& rows, std::size_t lane, std::size_t step_of_block);
+  /// How far the block's outputs are from the full cache's. `first_step`: of the block, as ResidentSet counts
+  /// them. `values`: the lane's. Outputs are handed on to `projected`, if there is one.
+  void outputs(const RowBlock& rows, std::size_t lane, std::uint32_t first_step, MatrixView values,
+               ProjectedOutputs* projected);
+
+ private:
+  /// The attention of one step's row, over all query heads.
+  void lost(std::size_t s, std::size_t seen);
+  void peaks(const RowBlock& rows, std::size_t lane, std::size_t s);
+  void evidence(std::size_t s, std::size_t seen);
+
+  const MeasureRules& rules_;
+  MeasuredCells cells_;
+  std::vector<std::vector<float>> peak_dropped_;  ///< per cell [group * steps of the block]: attention on
+                                                  ///< dropped peaks, PeakRule::threshold
+  // Scratch.
+  std::vector<float> mean_row_, selection_, by_position_, difference_;
+  double total_ = 0;  ///< sum of mean_row_
+  std::vector<std::size_t> counts_;
+  std::vector<LargestEntries> best_;
+  std::vector<Residency> stays_;
+  HeldOutputs held_outputs_;
+  Peak peak_;
+};
+
+}  // namespace kvsim::sim

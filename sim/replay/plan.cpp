@@ -1,0 +1,221 @@
+#include "sim/replay/plan.hpp"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include "sim/base/error.hpp"
+#include "sim/replay/survey.hpp"
+
+namespace kvsim::sim {
+namespace {
+
+/// What a trace may lack besides queries.
+void check_contents(const trace::Sequence& sequence, const policy::Needs& needs, const std::string& who) {
+  constexpr std::uint32_t kClasses = trace::kFlagSpecial | trace::kFlagPunctuation;
+  if (needs.classes && (sequence.flags_known() & kClasses) != kClasses)
+    usage_error("needs to know which tokens are special and which are punctuation; the trace does not say",
+                who, "Captures made with a tokenizer do.");
+  if (needs.output_weights && !sequence.source().has_output_weights())
+    usage_error("needs the output projection, which the trace does not store", who,
+                "Capture again with --output-weights.");
+}
+
+/// Scores to split by come from a prompt that is ranked at once.
+void check_scores(const Family& family, const policy::Composition& composition) {
+  if (!family.streams || !composition.allocation.spec->uses_scores) return;
+  usage_error("splits by the scores of the prompt, and " + composition.eviction.spec->name +
+                  " takes the prompt token by token",
+              composition.name, "With prompt=rank it has scores.");
+}
+
+/// The rows its allocation wants to see.
+void check_allocation(const trace::Sequence& sequence, const policy::Composition& composition) {
+  const policy::Part& part = composition.allocation;
+  const auto profile =
+      part.spec->make_allocation(part.params)->profile(unit_of(sequence.model(), 0, 0, 1, 0));
+  if (!profile) return;
+  check_contents(sequence, part.needs(), composition.name);
+  viewing(sequence, *profile, composition.name);
+  if (part.needs().queries) require_queries(sequence, sequence.prompt_length(), composition.name);
+}
+
+/// Throws Error(usage) when the cell's budget is not one its policy can honour.
+std::size_t checked_budget(const trace::Sequence& sequence, const Cell& cell) {
+  const policy::Composition& composition = cell.composition;
+  const std::size_t budget = budget_tokens(cell.budget, sequence);
+  if (!composition.eviction.spec->own_budget && budget < composition.floor())
+    usage_error("keeps " + std::to_string(composition.floor()) +
+                    " tokens in every lane whatever their score; budget '" + cell.budget.text + "' is " +
+                    std::to_string(budget),
+                composition.name);
+  return budget;
+}
+
+/// What an allocation promises.
+void check_budgets(const policy::Part& allocation, const policy::AllocationRequest& request,
+                   const std::vector<std::size_t>& budgets) {
+  const std::string who = "allocation '" + allocation.spec->name + "' gave ";
+  const std::size_t total =
+      std::transform_reduce(budgets.begin(), budgets.end(), std::size_t{0}, std::plus<>(),
+                            [&](std::size_t n) { return n == policy::kNeverEvict ? request.prompt : n; });
+  if (budgets.size() != request.n_lanes())
+    bug(who + "budgets to " + std::to_string(budgets.size()) + " lanes");
+  if (total != request.budget * request.n_lanes() && !allocation.inexact())
+    bug(who + std::to_string(total) + " tokens instead of " +
+        std::to_string(request.budget * request.n_lanes()));
+  for (std::size_t lane = 0; lane < budgets.size(); ++lane) {
+    const bool uneven = request.shared && budgets[lane] != budgets[lane - lane % request.n_kv_heads];
+    if (budgets[lane] < std::min(request.floor, request.prompt) || budgets[lane] == 0 ||
+        (budgets[lane] > request.prompt && budgets[lane] != policy::kNeverEvict) || uneven)
+      bug(who + "lane " + std::to_string(lane) + " " + std::to_string(budgets[lane]) + " tokens");
+  }
+}
+
+std::vector<std::size_t> lane_budgets(const trace::Sequence& sequence, const policy::Composition& composition,
+                                      std::size_t budget, const Survey& survey,
+                                      const policy::Tables* tables) {
+  const trace::Model& model = sequence.model();
+  const std::size_t lanes = std::size_t{model.n_layers} * model.n_kv_heads, prompt = sequence.prompt_length();
+  if (composition.eviction.spec->own_budget) return std::vector<std::size_t>(lanes, sequence.length());
+  const policy::Part& part = composition.allocation;
+  if (budget >= prompt && !part.own_total())
+    return std::vector<std::size_t>(lanes, budget);  // nothing to split: every lane holds its prompt
+  policy::AllocationRequest request;
+  request.n_layers = model.n_layers;
+  request.n_kv_heads = model.n_kv_heads;
+  request.prompt = prompt;
+  request.budget = std::min(budget, prompt);
+  request.floor = composition.floor();
+  request.shared = composition.layer_unit();
+  request.profiles = survey.profiles(composition.allocation);
+  request.scores = survey.scores(composition.eviction);
+  request.protection = composition.eviction.protection(prompt);
+  request.losses = survey.losses(composition.eviction);
+  request.tables = tables;
+  std::vector<std::size_t> budgets = part.spec->make_allocation(part.params)->allocate(request);
+  check_budgets(part, request, budgets);
+  std::replace(budgets.begin(), budgets.end(), policy::kNeverEvict, std::size_t{sequence.length()});
+  if (budget > prompt) std::replace(budgets.begin(), budgets.end(), prompt, budget);
+  return budgets;
+}
+
+/// Replay answers every query from the first measured one on.
+void require_measured_queries(const trace::Sequence& sequence) {
+  if (sequence.first_query() <= sequence.first_measured()) return;
+  const std::string& where = sequence.source().name();
+  if (sequence.first_query() > sequence.recorded_prompt_length())
+    input_error("does not store the query of every generated token", where,
+                "Replay answers each of them: capture again with --queries all or --queries window:W.");
+  usage_error("stores queries from position " + std::to_string(sequence.first_query()) + " on; cut " +
+                  sequence.cut().text() + " needs those from " + std::to_string(sequence.first_measured()) +
+                  " on",
+              where,
+              "Capture again with --queries all, or window:W with W reaching back that far" +
+                  std::string(sequence.first_query() < sequence.length()
+                                  ? "; or cut at " + std::to_string(sequence.first_query()) + "."
+                                  : "."));
+}
+
+}  // namespace
+
+policy::Unit unit_of(const trace::Model& model, std::uint32_t layer, std::uint32_t first_head,
+                     std::uint32_t n_lanes, std::uint64_t seed, const policy::Tables* tables) {
+  policy::Unit unit;
+  unit.layer = static_cast<int>(layer);
+  unit.n_layers = static_cast<int>(model.n_layers);
+  unit.first_kv_head = static_cast<int>(first_head);
+  unit.n_lanes = static_cast<int>(n_lanes);
+  unit.group = static_cast<int>(model.group());
+  unit.head_dim = static_cast<int>(model.head_dim);
+  unit.value_dim = static_cast<int>(model.v_head_dim);
+  unit.span = static_cast<std::size_t>(std::max(model.layer_window[layer], 0));
+  unit.seed = seed;
+  unit.tables = tables;
+  return unit;
+}
+
+Family make_family(const trace::Sequence& sequence, const policy::Part& eviction, std::uint64_t seed) {
+  Family family;
+  family.eviction = &eviction;
+  family.needs = eviction.needs();
+  family.layer_unit = eviction.layer_unit();
+  check_contents(sequence, family.needs, eviction.spec->name);
+  const trace::Model& model = sequence.model();
+  if (eviction.spec->make_eviction) {
+    const auto probe =
+        eviction.make_eviction(unit_of(model, 0, 0, family.layer_unit ? model.n_kv_heads : 1, seed));
+    family.streams = probe->streams_prompt();
+    if (!family.streams) family.viewing = viewing(sequence, *probe, eviction.spec->name);
+  }
+  if (family.needs.queries || (family.streams && family.needs.decode_rows))
+    require_queries(sequence, sequence.prompt_length(), eviction.spec->name);
+  return family;
+}
+
+Plan outline(const trace::Sequence& sequence, const Request& request) {
+  if (request.cells.empty()) usage_error("no cell to evaluate");
+  const trace::Model& model = sequence.model();
+  if (model.logit_softcap != 0)
+    input_error("records a model with logit soft-capping, which replay does not compute yet",
+                sequence.source().name());
+  require_measured_queries(sequence);
+
+  Plan plan;
+  plan.bounds = request.bounds && sequence.measured_length() > 0;
+  plan.needs.queries = plan.bounds;
+  std::map<std::string, std::size_t> family_of;
+  for (const Cell& cell : request.cells) {
+    const policy::Part& eviction = cell.composition.eviction;
+    Plan::CellPlan& out = plan.cells.emplace_back();
+    try {
+      out.budget_tokens = checked_budget(sequence, cell);
+      check_allocation(sequence, cell.composition);
+      const auto known = family_of.find(eviction.text());
+      std::size_t family = plan.families.size();
+      if (known != family_of.end()) {
+        family = known->second;
+      } else {
+        plan.families.push_back(make_family(sequence, eviction, request.seed));
+        family_of.emplace(eviction.text(), family);
+        plan.layer_groups = plan.layer_groups || plan.families.back().layer_unit;
+        plan.needs = policy::merged(plan.needs, plan.families.back().needs);
+        if (eviction.spec->make_oracle) plan.needs.queries = true;
+      }
+      check_scores(plan.families[family], cell.composition);
+      plan.families[family].cells.push_back(plan.cells.size() - 1);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::usage) throw;
+      out.skipped = error.what();
+    }
+  }
+  // Output errors are measured after the projection, too, which takes all heads of a layer together.
+  if (sequence.source().has_output_weights()) plan.layer_groups = plan.needs.output_weights = true;
+  for (std::uint64_t position = 0; position < sequence.length(); ++position) {
+    if (sequence.flags(position) & trace::kFlagEvidence)
+      plan.evidence.push_back(static_cast<policy::Position>(position));
+    if (position < sequence.prompt_length()) plan.segments.push_back(segment_of(sequence, position));
+  }
+  return plan;
+}
+
+void split_budgets(const trace::Sequence& sequence, const Request& request, const Survey& survey,
+                   Plan& plan) {
+  for (Family& family : plan.families) {
+    std::vector<std::size_t> left;
+    for (const std::size_t cell : family.cells) {
+      try {
+        plan.cells[cell].lane_budget = lane_budgets(sequence, request.cells[cell].composition,
+                                                    plan.cells[cell].budget_tokens, survey, request.tables);
+        left.push_back(cell);
+      } catch (const Error& error) {
+        if (error.kind() != ErrorKind::usage) throw;
+        plan.cells[cell].skipped = error.what();
+      }
+    }
+    family.cells = std::move(left);
+  }
+  std::erase_if(plan.families, [](const Family& family) { return family.cells.empty(); });
+}
+
+}  // namespace kvsim::sim

@@ -1,0 +1,69 @@
+#include "sim/replay/replay.hpp"
+
+#include <algorithm>
+
+#include "sim/base/workers.hpp"
+#include "sim/replay/bounds.hpp"
+#include "sim/replay/lane_group.hpp"
+#include "sim/replay/plan.hpp"
+#include "sim/replay/survey.hpp"
+
+namespace kvsim::sim {
+Outcome replay(const trace::Sequence& sequence, const Request& request, Progress& progress) {
+  Workers workers(request.threads);
+  const trace::Model& model = sequence.model();
+  Plan plan = outline(sequence, request);
+  const std::vector<LaneGroup> groups = lane_groups(model, plan.layer_groups);
+  Survey survey(sequence, request, plan);
+  std::uint64_t work = survey.work();
+  for (const LaneGroup& group : groups) work += group_work(sequence, request, plan, group);
+  progress.total.store(work, std::memory_order_relaxed);
+  survey.run(workers, progress);
+  split_budgets(sequence, request, survey, plan);
+
+  Outcome outcome;
+  outcome.prompt = sequence.prompt_length();
+  outcome.decode = sequence.decode_length();
+  outcome.first_step = sequence.first_measured() < sequence.prompt_length() ? 0 : 1;
+  outcome.cut = sequence.cut().text();
+  outcome.instruction_before = sequence.instruction_before();
+  outcome.evidence_tokens = plan.evidence.size();
+  for (const std::optional<PromptSegment>& segment : plan.segments)
+    if (segment) outcome.segment_tokens[static_cast<std::size_t>(*segment)] += 1;
+  outcome.n_layers = model.n_layers;
+  outcome.n_kv_heads = model.n_kv_heads;
+  outcome.token_bytes = token_bytes(sequence);
+  outcome.workload = sequence.source().header().capture.workload;
+  const std::size_t lanes = std::size_t{model.n_layers} * model.n_kv_heads;
+  for (const Plan::CellPlan& cell : plan.cells) {
+    CellOutcome& out = outcome.cells.emplace_back();
+    out.skipped = cell.skipped;
+    out.budget_tokens = cell.budget_tokens;
+    if (!cell.skipped.empty()) continue;
+    out.lanes.resize(lanes);
+    if (sequence.source().has_output_weights()) out.layers.resize(model.n_layers);
+    if (request.decisions) out.residency.resize(lanes);
+  }
+
+  if (plan.families.empty()) return outcome;  // every cell is skipped
+  // Every group writes only its own lanes' outcomes, so the result does not depend on who ran first.
+  std::vector<LaneCurves> curves(lanes);
+  workers.run(groups.size(), [&](std::size_t i) {
+    replay_lane_group(sequence, request, plan, groups[i], outcome, curves, progress);
+  });
+  add_bounds(request, std::move(curves), outcome);
+  return outcome;
+}
+
+std::uint64_t estimate_bytes(const trace::Sequence& sequence, const Request& request) {
+  const Plan plan = outline(sequence, request);
+  const std::vector<LaneGroup> groups = lane_groups(sequence.model(), plan.layer_groups);
+  const std::uint64_t lanes = std::uint64_t{sequence.model().n_layers} * sequence.model().n_kv_heads;
+  const std::uint64_t steps = request.each_step ? sequence.measured_length() : 0;
+  return std::min<std::size_t>(Workers(request.threads).threads(), groups.size()) *
+             group_bytes(sequence, plan, groups.front().n_lanes) +
+         request.cells.size() * lanes * steps * sizeof(StepOutcome) +
+         bounds_bytes(lanes, sequence.prompt_length(), sequence.measured_length(), plan.bounds);
+}
+
+}  // namespace kvsim::sim

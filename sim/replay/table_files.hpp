@@ -1,0 +1,36 @@
+#pragma once
+/// The files that policies' parameters name: numbers per layer, KV head and position, made elsewhere.
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "policies/api/eviction.hpp"
+#include "traces/format/sequence.hpp"
+
+namespace kvsim::sim {
+
+/// Tables for one run. A dataset is [n_layers, n_kv_heads, n] of f32, f64 or u8 with n at most the run's
+/// length, every number finite and within the range of f32, which it is rounded to. It is read whole when
+/// first asked for; its file is closed then. row() may be called from any thread.
+class TableFiles final : public policy::Tables {
+ public:
+  explicit TableFiles(const trace::Sequence& sequence);
+
+  /// `dataset`: a path from the file's root, "scores" or "study/scores". Throws Error(input) as
+  /// hdf5_input.hpp does, and for another shape or a number that is not finite.
+  std::vector<float> row(std::string_view file, std::string_view dataset, int layer,
+                         int kv_head) const override;
+  /// As sim/replay/matrix_file.hpp reads it.
+  std::vector<std::vector<double>> matrix(std::string_view file) const override;
+
+ private:
+  std::vector<float> load(const std::string& file, const std::string& dataset) const;
+
+  std::uint64_t n_layers_, n_kv_heads_, length_;
+  mutable std::mutex mutex_;
+  mutable std::map<std::pair<std::string, std::string>, std::vector<float>> loaded_;
+};
+
+}  // namespace kvsim::sim

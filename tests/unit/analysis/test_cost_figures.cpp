@@ -1,0 +1,126 @@
+// Figures of costs show the numbers of their rows.
+#include <catch2/catch.hpp>
+
+#include "analysis/cost/cost_rows.hpp"
+#include "analysis/figures/figure_kind.hpp"
+#include "sim/base/error.hpp"
+
+namespace kvsim::analysis {
+namespace {
+
+constexpr std::uint64_t kGib = 1ULL << 30;
+
+/// A point of 16 GiB of weights and a cache of so many, whose prefill needs `activations` GiB more.
+CostRow point(const std::string& policy, const std::string& budget, std::uint64_t prompt, std::uint64_t cache,
+              std::uint64_t activations) {
+  CostRow row{.model = "model", .machine = "machine", .policy = policy, .budget = budget, .prompt = prompt};
+  row.machine_memory = 80 * kGib;
+  row.generate = 100;
+  row.batch = 1;
+  cost::Estimate& estimate = row.estimate.emplace();
+  estimate.budget = budget.empty() ? prompt : 2048;
+  estimate.at_end.weights = estimate.prefill.weights = 16 * kGib;
+  estimate.at_end.keys_values = estimate.prefill.keys_values = cache * kGib;
+  estimate.prefill.activations = activations * kGib;
+  estimate.fits = estimate.peak() <= row.machine_memory;
+  estimate.time.first_token = 1e-3 * static_cast<double>(prompt);
+  estimate.time.per_token = 0.01;
+  estimate.time.mean_step[cost::OpClass::linear].seconds = 0.008;
+  estimate.time.mean_step[cost::OpClass::attention].seconds = 0.002;
+  return row;
+}
+
+FigureTables tables() {
+  FigureTables out;
+  out.tables["cost"] =
+      cost_records({point("full", "", 8192, 1, 2), point("snapkv", "2K", 8192, 0, 2),
+                    point("full", "", 131072, 16, 60), point("snapkv", "2K", 131072, 0, 60)});
+  return out;
+}
+
+Figure only(const char* name, const FigureTables& tables, const FigureChoice& choice = {}) {
+  const std::vector<Figure> figures = figure_kind(name).build(tables, choice);
+  REQUIRE(figures.size() == 1);
+  return figures.front();
+}
+
+TEST_CASE("Bars of memory lie end to end and add up") {
+  const Figure figure = only("cost-memory", tables());
+  REQUIRE(figure.panels.size() == 2);
+  CHECK(figure.panels[1].title == "prompt 128K");
+  const auto& bars = std::get<Timeline>(figure.panels[1].content);
+  // Nothing is scratch or reserved anywhere: no colour for them.
+  CHECK(bars.colours == std::vector<std::string>{"weights", "cache", "activations"});
+  CHECK(bars.y.categories == std::vector<std::string>{"full, prefill", "full, at the end", "snapkv, prefill",
+                                                      "snapkv, at the end"});
+  CHECK(bars.x.line == 80.0);
+  // 16 of weights, 16 of cache, 60 of activations.
+  REQUIRE(bars.bars.size() >= 3);
+  CHECK((bars.bars[0].begin == 0 && bars.bars[0].end == 16));
+  CHECK((bars.bars[1].begin == 16 && bars.bars[1].end == 32));
+  CHECK((bars.bars[2].begin == 32 && bars.bars[2].end == 92));
+  CHECK(bars.bars[2].y == 0);
+  // Two panels of four bars of three parts.
+  CHECK(figure.data.rows.size() == 2 * 4 * 3);
+  CHECK(figure.title == "Memory: model on machine, budget 2K, batch 1, 100 generated");
+}
+
+TEST_CASE("Bars of time are milliseconds") {
+  const Figure figure = only("cost-time", tables());
+  const auto& bars = std::get<Timeline>(figure.panels[0].content);
+  CHECK(bars.colours == std::vector<std::string>{"linear", "attention"});
+  CHECK(bars.bars[0].end == Approx(8));
+  CHECK(bars.bars[1].end == Approx(10));
+}
+
+TEST_CASE("Curves over context end where memory does, but for that of memory") {
+  const Figure figure = only("cost-context", tables());
+  REQUIRE(figure.panels.size() == 3);
+  const auto& first_token = std::get<Chart>(figure.panels[0].content);
+  REQUIRE(first_token.series.size() == 2);
+  REQUIRE(first_token.series[0].label == "full");
+  CHECK(first_token.series[0].points.size() == 1);  // 92 GiB do not fit
+  CHECK(first_token.series[1].points.size() == 2);
+  CHECK(first_token.series[1].points[1].x == 128);
+  CHECK(first_token.series[1].points[1].y == Approx(131.072));
+  const auto& memory = std::get<Chart>(figure.panels[2].content);
+  CHECK(memory.series[0].points[1].y == 92);
+  CHECK(memory.y.line == 80.0);
+  // A policy alone keeps its colour.
+  const Figure alone = only("cost-context", tables(), {.policies = {"snapkv"}});
+  CHECK(std::get<Chart>(alone.panels[0].content).series[0].colour == 1);
+}
+
+TEST_CASE("Nothing is drawn of what does not vary, and unknown names are refused") {
+  CHECK(figure_kind("cost-batch").build(tables(), {}).empty());
+  CHECK(figure_kind("cost-context").build({}, {}).empty());
+  CHECK_THROWS_AS(figure_kind("cost-time").build(tables(), {.policies = {"snapkw"}}), Error);
+}
+
+TEST_CASE("Over budgets, what has a size of its own is a line across") {
+  FigureTables of_budgets;
+  std::vector<CostRow> rows{point("full", "", 8192, 1, 2), point("snapkv", "1K", 8192, 0, 2),
+                            point("snapkv", "2K", 8192, 0, 2)};
+  rows[1].estimate->budget = 1024;
+  for (CostRow& row : rows) row.largest_batch = 10;
+  of_budgets.tables["cost"] = cost_records(rows);
+  const Figure figure = only("cost-budget", of_budgets);
+  const auto& chart = std::get<Chart>(figure.panels[0].content);
+  CHECK(chart.series[0].weight == Weight::bound);
+  REQUIRE(chart.series[0].points.size() == 2);
+  CHECK((chart.series[0].points[0].x == 1 && chart.series[0].points[1].x == 2));
+  CHECK(chart.series[1].points.size() == 2);
+}
+
+TEST_CASE("Budgets that differ only because prompts do are no curve over budgets") {
+  FigureTables of_prompts;
+  std::vector<CostRow> rows{point("snapkv", "10%", 8192, 0, 2), point("snapkv", "10%", 131072, 0, 2)};
+  rows[0].estimate->budget = 819;
+  rows[1].estimate->budget = 13107;
+  of_prompts.tables["cost"] = cost_records(rows);
+  CHECK(figure_kind("cost-budget").build(of_prompts, {}).empty());
+  CHECK(figure_kind("cost-context").build(of_prompts, {}).size() == 1);
+}
+
+}  // namespace
+}  // namespace kvsim::analysis

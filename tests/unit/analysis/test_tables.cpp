@@ -1,0 +1,400 @@
+#include <boost/json.hpp>
+#include <catch2/catch.hpp>
+#include <sstream>
+
+#include "analysis/results/tables.hpp"
+#include "tests/unit/analysis/worked_outcome.hpp"
+
+using namespace kvsim;
+using namespace kvsim::analysis;
+
+namespace {
+
+Row sample_row() {
+  Row row;
+  row.trace = "run.h5";
+  row.policy = "snapkv";
+  row.params = "snapkv(window=8,pool=max:7)+uniform()";
+  row.budget = "25%";
+  row.budget_tokens = row.allotted_tokens = 6;
+  row.r = 0.5625;
+  row.r_oracle = 0.6875;
+  row.isr = 1.0 / 3.0;
+  row.attention_loss = 0.25;
+  row.attention_loss_oracle = 0.125;
+  row.output_error = 0.5;
+  row.kept_tokens = 5.5;
+  row.kept_bytes = 704;
+  row.oracle_cosine = 0.875;
+  row.seed = 7;
+  row.held_tokens = 7.5;
+  row.cut = "question";
+  row.evidence_loss = 0.75;
+  row.evicted_tokens = 18.5;
+  row.instruction_before = 3;
+  return row;
+}
+
+Inputs sample_inputs() {
+  Inputs inputs;
+  inputs.traces = {{"run.h5", "ab12", 24, 2, "question"}};
+  inputs.policies = {"snapkv(window=8,pool=max:7)+uniform()"};
+  inputs.budgets = {"25%"};
+  inputs.seed = 7;
+  inputs.importance = "rows=8";
+  inputs.peak = "threshold=0.5";
+  return inputs;
+}
+
+std::string written(Format format, const std::vector<Row>& rows) {
+  std::ostringstream out;
+  write_rows(out, format, rows, sample_inputs());
+  return out.str();
+}
+
+const char* const kKeys =
+    "trace,policy,params,budget,budget_tokens,cut,scope,layer,head,evidence_loss,evidence_held,"
+    "evidence_nowhere,peak_loss,r,r_oracle,isr,attention_loss,attention_loss_oracle,output_error,"
+    "kept_tokens,kept_bytes,oracle_cosine,allotted_tokens,workload,seed,step,role,held_tokens,"
+    "evicted_tokens,output_cosine,projected_output_error,projected_output_cosine,peak_loss_weighted,"
+    "peak_loss_low,peak_loss_by_head,peak_loss_output,kept_special,kept_context,kept_question,"
+    "kept_template,instruction_before,holding,r_bound,attention_loss_bound\n";
+
+}  // namespace
+
+TEST_CASE("csv: keys, exact numbers, quotes where commas are, nothing where undefined") {
+  const std::string tail = "7.5,18.5,,,,,,,,,,,,3,,,\n";
+  CHECK(written(Format::csv, {sample_row()}) ==
+        std::string(kKeys) +
+            "run.h5,snapkv,\"snapkv(window=8,pool=max:7)+uniform()\",25%,6,question,all,,,0.75,,,,0.5625,"
+            "0.6875,0.3333333333333333,0.25,0.125,0.5,5.5,704,0.875,6,,7,,policy," +
+            tail);
+  Row odd = sample_row();
+  odd.trace = "a \"b\"\nc";
+  odd.params = "full()+uniform()";
+  odd.layer = 3;
+  odd.scope = Scope::layer;
+  odd.r = odd.isr = odd.attention_loss = {};
+  CHECK(written(Format::csv, {odd}) ==
+        std::string(kKeys) +
+            "\"a \"\"b\"\"\nc\",snapkv,full()+uniform(),25%,6,question,layer,3,,0.75,,,,,0.6875,,,0.125,0.5,"
+            "5.5,704,0.875,6,,7,,policy," +
+            tail);
+  CHECK(written(Format::csv, {}) == kKeys);
+}
+
+TEST_CASE("json: one document of version, inputs and results") {
+  Row second = sample_row();
+  second.scope = Scope::head;
+  second.layer = 1;
+  second.head = 0;
+  second.isr = {};
+  CHECK(written(Format::json, {sample_row(), second}) == R"doc({
+  "schema_version": 2,
+  "inputs": {
+    "loop": "open",
+    "traces": [
+      {"trace": "run.h5", "content_sha256": "ab12", "prompt": 24, "decode": 2, "cut": "question"}
+    ],
+    "policies": ["snapkv(window=8,pool=max:7)+uniform()"],
+    "budgets": ["25%"],
+    "scope": "all",
+    "seed": 7,
+    "importance": "rows=8",
+    "peak": "threshold=0.5"
+  },
+  "results": [
+    {"trace": "run.h5", "policy": "snapkv", "params": "snapkv(window=8,pool=max:7)+uniform()", "budget": "25%", "budget_tokens": 6, "cut": "question", "scope": "all", "layer": null, "head": null, "evidence_loss": 0.75, "evidence_held": null, "evidence_nowhere": null, "peak_loss": null, "r": 0.5625, "r_oracle": 0.6875, "isr": 0.3333333333333333, "attention_loss": 0.25, "attention_loss_oracle": 0.125, "output_error": 0.5, "kept_tokens": 5.5, "kept_bytes": 704, "oracle_cosine": 0.875, "allotted_tokens": 6, "workload": null, "seed": 7, "step": null, "role": "policy", "held_tokens": 7.5, "evicted_tokens": 18.5, "output_cosine": null, "projected_output_error": null, "projected_output_cosine": null, "peak_loss_weighted": null, "peak_loss_low": null, "peak_loss_by_head": null, "peak_loss_output": null, "kept_special": null, "kept_context": null, "kept_question": null, "kept_template": null, "instruction_before": 3, "holding": null, "r_bound": null, "attention_loss_bound": null},
+    {"trace": "run.h5", "policy": "snapkv", "params": "snapkv(window=8,pool=max:7)+uniform()", "budget": "25%", "budget_tokens": 6, "cut": "question", "scope": "head", "layer": 1, "head": 0, "evidence_loss": 0.75, "evidence_held": null, "evidence_nowhere": null, "peak_loss": null, "r": 0.5625, "r_oracle": 0.6875, "isr": null, "attention_loss": 0.25, "attention_loss_oracle": 0.125, "output_error": 0.5, "kept_tokens": 5.5, "kept_bytes": 704, "oracle_cosine": 0.875, "allotted_tokens": 6, "workload": null, "seed": 7, "step": null, "role": "policy", "held_tokens": 7.5, "evicted_tokens": 18.5, "output_cosine": null, "projected_output_error": null, "projected_output_cosine": null, "peak_loss_weighted": null, "peak_loss_low": null, "peak_loss_by_head": null, "peak_loss_output": null, "kept_special": null, "kept_context": null, "kept_question": null, "kept_template": null, "instruction_before": 3, "holding": null, "r_bound": null, "attention_loss_bound": null}
+  ]
+}
+)doc");
+}
+
+TEST_CASE("json reads back to the same numbers") {
+  Row row = sample_row();
+  row.r = 0.1 + 0.2;
+  row.attention_loss = 1e-300;
+  row.kept_bytes = 9007199254740993;  // beyond what a double holds
+  row.trace = "odd \"name\"\t.h5";
+  const boost::json::value document = boost::json::parse(written(Format::json, {row}));
+  const boost::json::object& result = document.at("results").at(0).as_object();
+  CHECK(result.at("r").as_double() == 0.1 + 0.2);
+  CHECK(result.at("attention_loss").as_double() == 1e-300);
+  CHECK(result.at("kept_bytes").as_int64() == 9007199254740993);
+  CHECK(result.at("trace").as_string() == row.trace);
+  CHECK(result.at("head").is_null());
+  CHECK(boost::json::parse(written(Format::json, {})).at("results").as_array().empty());
+}
+
+TEST_CASE("json tells an unknown hash as null") {
+  Inputs inputs = sample_inputs();
+  inputs.traces[0].content_sha256.clear();
+  std::ostringstream out;
+  write_rows(out, Format::json, {}, inputs);
+  CHECK(boost::json::parse(out.str()).at("inputs").at("traces").at(0).at("content_sha256").is_null());
+}
+
+TEST_CASE("jsonl: the results of json, one per line") {
+  const std::vector<Row> rows = {sample_row(), sample_row()};
+  std::istringstream lines(written(Format::jsonl, rows));
+  const boost::json::value document = boost::json::parse(written(Format::json, rows));
+  std::string line;
+  std::size_t n = 0;
+  while (std::getline(lines, line)) CHECK(boost::json::parse(line) == document.at("results").at(n++));
+  CHECK(n == 2);
+}
+
+TEST_CASE("md: a GitHub table with every column") {
+  Row row = sample_row();
+  row.trace = "a|b.h5";
+  row.r = {};
+  CHECK(written(Format::md, {row}) ==
+        "| trace | policy | params | budget | budget_tokens | cut | scope | layer | head | evidence_loss | "
+        "evidence_held | evidence_nowhere | peak_loss | r | r_oracle | isr | attention_loss | "
+        "attention_loss_oracle | output_error | kept_tokens | kept_bytes | oracle_cosine | allotted_tokens | "
+        "workload | seed | step | role | held_tokens | evicted_tokens | output_cosine | "
+        "projected_output_error | projected_output_cosine | peak_loss_weighted | peak_loss_low | "
+        "peak_loss_by_head | peak_loss_output | kept_special | kept_context | kept_question | kept_template "
+        "| instruction_before | holding | r_bound | attention_loss_bound |\n"
+        "| --- | --- | --- | --- | ---: | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: "
+        "| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- | ---: | ---: | "
+        "---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | "
+        "---: "
+        "|\n"
+        "| a\\|b.h5 | snapkv | snapkv(window=8,pool=max:7)+uniform() | 25% | 6 | question | all | - | - | "
+        "0.75 | - | - | - | - | 0.6875 | 0.3333333333333333 | 0.25 | 0.125 | 0.5 | 5.5 | 704 | 0.875 | 6 | - "
+        "| 7 | - | policy | 7.5 | 18.5 | - | - | - | - | - | - | - | - | - | - | - | 3 | - | - | - |\n\n" +
+            std::string(kOpenLoopNote) + "\n");
+}
+
+namespace {
+
+Row table_row(const char* policy, const char* params, const char* budget, double tokens, double r,
+              double loss) {
+  Row row = sample_row();
+  row.policy = policy;
+  row.params = params;
+  row.budget = budget;
+  row.budget_tokens = tokens;
+  row.kept_tokens = tokens;
+  row.r = r;
+  row.attention_loss = loss;
+  row.evidence_loss = {};
+  row.cut = "prompt";
+  return row;
+}
+
+}  // namespace
+
+TEST_CASE("table: grouped by budget, constants above, best marked, undefined a dash") {
+  std::vector<Row> rows = {
+      table_row("full", "full()+uniform()", "10%", 12, 1, 0),
+      table_row("snapkv", "snapkv(window=8,pool=max:7)+uniform()", "10%", 12, 0.5, 0.25),
+      table_row("h2o", "h2o(recent=0.5)+uniform()", "10%", 12, 0.25, 0.5),
+      table_row("full", "full()+uniform()", "25%", 30, 1, 0),
+      table_row("snapkv", "snapkv(window=8,pool=max:7)+uniform()", "25%", 30, 0.75, 0.125),
+      table_row("h2o", "h2o(recent=0.5)+uniform()", "25%", 30, 0.5, 0.00001),
+  };
+  for (const std::size_t i : {0U, 3U}) {
+    rows[i].own_budget = true;
+    rows[i].kept_tokens = 120;
+    rows[i].kept_bytes = 122880;
+    rows[i].attention_loss_oracle = 0;
+  }
+  rows[2].isr = {};
+  CHECK(written(Format::table, rows) ==
+        R"doc(trace run.h5
+cut prompt (question known to the policy)
+
+                       loss                                r
+                     oracle                           oracle
+          attention     own     over  output             own            kept     kept
+policy         loss   split   oracle   error       r   split     isr  tokens     size
+budget 10% (12 tokens per lane)
+full        0        0        0       0.5000  1       0.6875  0.3333     120  120 KiB
+snapkv *    0.2500   0.1250   0.1250  0.5000  0.5000  0.6875  0.3333      12    704 B
+h2o         0.5000   0.1250   0.3750  0.5000  0.2500  0.6875  -           12    704 B
+
+budget 25% (30 tokens per lane)
+full        0        0        0       0.5000  1       0.6875  0.3333     120  120 KiB
+snapkv      0.1250   0.1250   0       0.5000  0.7500  0.6875  0.3333      30    704 B
+h2o *       1.0e-05  0.1250  -0.1250  0.5000  0.5000  0.6875  0.3333      30    704 B
+
+* loses least of the policies that have a budget
+full = full()+uniform()
+snapkv = snapkv(window=8,pool=max:7)+uniform()
+h2o = h2o(recent=0.5)+uniform()
+Open loop: each recorded query is answered exactly as the compressed cache would answer it; what that answer
+would have changed later is not seen.
+)doc");
+}
+
+TEST_CASE("table: what differs gets its column") {
+  SECTION("one name for two parameter sets shows what differs") {
+    const std::string text = written(
+        Format::table, {table_row("h2o", "h2o(recent=0.5,unit=lane)+pyramid(beta=20)", "9", 9, 0.5, 0.5),
+                        table_row("h2o", "h2o(recent=0.5,unit=layer)+pyramid(beta=9)", "9", 9, 0.5, 0.25)});
+    CHECK_THAT(text, Catch::Contains("\nh2o(unit=lane,beta=20)  "));
+    CHECK_THAT(text, Catch::Contains("\nh2o(unit=layer,beta=9) *"));
+    CHECK_THAT(text,
+               Catch::Contains("\nh2o(unit=layer,beta=9) = h2o(recent=0.5,unit=layer)+pyramid(beta=9)\n"));
+  }
+  SECTION("several traces, whose budgets come to different tokens") {
+    std::vector<Row> rows = {table_row("h2o", "h2o()+uniform()", "25%", 9, 0.5, 0.5),
+                             table_row("h2o", "h2o()+uniform()", "25%", 12.5, 0.5, 0.5)};
+    rows[1].trace = "p\xc3\xa9.h5";  // five characters in six bytes
+    const std::string text = written(Format::table, rows);
+    CHECK_THAT(text, Catch::Contains("budget 25%\nrun.h5  h2o        9  "));
+    CHECK_THAT(text, Catch::Contains("\np\xc3\xa9.h5   h2o       12.5"));
+    CHECK_THAT(text, !Catch::Contains("trace run.h5"));
+    CHECK_THAT(text, Catch::StartsWith("cut prompt (question known to the policy)\n\n"));
+  }
+  SECTION("several cuts, each of which is a contest of its own") {
+    std::vector<Row> rows = {
+        table_row("h2o", "h2o()", "25%", 9, 0.5, 0.25), table_row("tova", "tova()", "25%", 9, 0.5, 0.5),
+        table_row("h2o", "h2o()", "25%", 6, 0.5, 0.75), table_row("tova", "tova()", "25%", 6, 0.5, 0.5)};
+    rows[2].cut = rows[3].cut = "question";
+    const std::string text = written(Format::table, rows);
+    CHECK_THAT(text, Catch::StartsWith("trace run.h5\n\n"));
+    CHECK_THAT(text, Catch::Contains("\nprompt    h2o * ") && Catch::Contains("\nprompt    tova  ") &&
+                         Catch::Contains("\nquestion  h2o   ") && Catch::Contains("\nquestion  tova *"));
+    CHECK_THAT(text, Catch::Contains("\ncut prompt (question known to the policy)\ncut question "
+                                     "(question not known to the policy) with an instruction of 3 tokens "
+                                     "before the context\n"));
+  }
+  SECTION("layers and heads") {
+    Row row = table_row("h2o", "h2o()+uniform()", "9", 9, 0.5, 0.5);
+    row.scope = Scope::head;
+    row.layer = 2;
+    row.head = 11;
+    CHECK_THAT(written(Format::table, {row}), Catch::Contains("\nh2o         2    11  "));
+  }
+}
+
+TEST_CASE("table: the mark") {
+  const auto marks = [](const std::vector<Row>& rows) {
+    const std::string text = written(Format::table, rows);
+    return std::count(text.begin(),
+                      text.begin() + static_cast<std::ptrdiff_t>(text.find("\n\n", text.find("budget"))),
+                      '*');
+  };
+  const Row a = table_row("a", "a()+uniform()", "9", 9, 0.5, 0.25),
+            b = table_row("b", "b()+uniform()", "9", 9, 0.5, 0.5);
+  Row tie = table_row("c", "c()+uniform()", "9", 9, 0.5, 0.25);
+  CHECK(marks({a, b}) == 1);
+  CHECK(marks({a, b, tie}) == 2);
+  CHECK(marks({a, tie}) == 0);  // nothing to win
+  CHECK(marks({a}) == 0);
+  SECTION("a policy without a budget does not compete") {
+    Row full = table_row("full", "full()+uniform()", "9", 9, 1, 0);
+    full.own_budget = true;
+    CHECK_THAT(written(Format::table, {full, a, b}), Catch::Contains("\na *") && Catch::Contains("\nfull  "));
+    CHECK(marks({full, a}) == 0);
+  }
+  SECTION("without decode steps the best R wins") {
+    Row low = a, high = b;
+    low.attention_loss = high.attention_loss = {};
+    high.r = 0.75;
+    CHECK(marks({low, high}) == 1);
+    CHECK_THAT(written(Format::table, {low, high}), Catch::Contains("b *"));
+  }
+  SECTION("where evidence is marked, it decides, and leads") {
+    Row holds = b, drops = a;
+    holds.evidence_loss = 0.125;
+    drops.evidence_loss = 0.5;
+    holds.evidence_held = drops.evidence_held = 0.5;
+    const std::string text = written(Format::table, {holds, drops});
+    CHECK_THAT(text, Catch::Contains("\nb *       0.1250  ") && Catch::Contains("\na         0.5000  "));
+    CHECK_THAT(text, Catch::Contains("\n        evidence  evidence  attention ") &&
+                         Catch::Contains("\npolicy      loss      held       loss "));
+    CHECK_THAT(text,
+               Catch::Contains("\n* loses least of the evidence, of the policies that have a budget\n"));
+    CHECK_THAT(written(Format::table, {a, b}), !Catch::Contains("evidence"));
+  }
+  SECTION("each layer has its own") {
+    Row a1 = a, b1 = b;
+    a1.scope = b1.scope = Scope::layer;
+    a1.layer = b1.layer = 1;
+    Row a0 = a1, b0 = b1;
+    a0.layer = b0.layer = 0;
+    b0.attention_loss = 0.125;
+    CHECK(marks({a0, a1, b0, b1}) == 2);
+  }
+}
+
+TEST_CASE("table: a policy that never evicted is named, once") {
+  std::vector<Row> rows = {table_row("a", "a()", "9", 9, 0.5, 0.5), table_row("b", "b()", "9", 9, 0.5, 0.25),
+                           table_row("b", "b()", "12", 12, 0.5, 0)};
+  CHECK_THAT(written(Format::table, rows), !Catch::Contains("never evicted"));
+  rows[1].evicted_tokens = rows[2].evicted_tokens = 0;
+  CHECK_THAT(written(Format::table, rows), Catch::Contains("\nnever evicted: b at 9, b at 12\n"));
+  rows[1].own_budget = rows[2].own_budget = true;  // it need not
+  CHECK_THAT(written(Format::table, rows), !Catch::Contains("never evicted"));
+}
+
+TEST_CASE("table: measured steps are columns, the first, powers of two and the last") {
+  const auto course = [](const char* policy, double loss, std::uint64_t steps) {
+    std::vector<Row> rows;
+    for (std::uint64_t step = 1; step <= steps; ++step) {
+      Row& row = rows.emplace_back(table_row(policy, policy, "9", 9, 0.5, loss * static_cast<double>(step)));
+      row.scope = Scope::step;
+      row.step = step;
+    }
+    return rows;
+  };
+  std::vector<Row> rows = course("h2o", 0.0625, 11);
+  const std::vector<Row> other = course("tova", 0.03125, 11);
+  rows.insert(rows.end(), other.begin(), other.end());
+  const std::string text = written(Format::table, rows);
+  // Means 6 / 16 and 6 / 32 over steps 1 to 11.
+  CHECK_THAT(text, Catch::Contains("\n          mean    step    step    step    step    step\n"
+                                   "policy    loss       1       2       4       8      11\n"));
+  CHECK_THAT(text, Catch::Contains("\nh2o     0.3750  0.0625  0.1250  0.2500  0.5000  0.6875\n"));
+  CHECK_THAT(text, Catch::Contains("\ntova *  0.1875  0.0312  0.0625  0.1250  0.2500  0.3438\n"));
+  CHECK_THAT(text, !Catch::Contains("layer"));
+  CHECK_THAT(written(Format::table, course("h2o", 0.0625, 3)),
+             Catch::Contains("\nh2o     0.1250  0.0625  0.1250  0.1875\n"));
+  SECTION("from step 0 on where it is measured") {
+    std::vector<Row> few = course("h2o", 0.0625, 3), many = course("h2o", 0.0625, 11);
+    for (std::vector<Row>* from_zero : {&few, &many})
+      for (Row& row : *from_zero) --*row.step;
+    CHECK_THAT(written(Format::table, few),
+               Catch::Contains("\npolicy    loss       0       1       2\n") &&
+                   Catch::Contains("\nh2o     0.1250  0.0625  0.1250  0.1875\n"));
+    CHECK_THAT(written(Format::table, many),
+               Catch::Contains("\npolicy    loss       0       1       2       4       8      10\n"));
+  }
+}
+
+TEST_CASE("table: skipped cells say why") {
+  Row row = table_row("snapkv", "snapkv()+uniform()", "4", 4, 0.5, 0.5);
+  row.r = row.attention_loss = row.kept_tokens = {};
+  row.skipped = "budget of 4 is below the window";
+  CHECK_THAT(written(Format::table, {row}),
+             Catch::Contains("skipped: snapkv at 4: budget of 4 is below the window\n"));
+}
+
+TEST_CASE("table: policies that outgrow their budget while decoding are named, once") {
+  std::vector<Row> rows = {table_row("h2o", "h2o()+uniform()", "4", 4, 0.5, 0.5),
+                           table_row("xkv", "xkv()+xkv()", "4", 4, 0.5, 0.5),
+                           table_row("snapkv", "snapkv()+uniform()", "4", 4, 0.5, 0.5),
+                           table_row("xkv", "xkv()+xkv()", "8", 8, 0.5, 0.5)};
+  CHECK_THAT(written(Format::table, rows), !Catch::Contains("beside the budget"));
+  rows[0].holding = policy::Holding::managed;
+  rows[1].holding = rows[2].holding = rows[3].holding = policy::Holding::append_only;
+  CHECK_THAT(written(Format::table, rows),
+             Catch::Contains("\nkeep every generated token beside the budget: xkv, snapkv\n"));
+}
+
+TEST_CASE("table: every line that people read ends without blanks") {
+  std::istringstream lines(written(Format::table, {sample_row()}));
+  std::string line;
+  while (std::getline(lines, line)) CHECK((line.empty() || line.back() != ' '));
+}
+
+TEST_CASE("formats are parsed by name") {
+  CHECK(parse_format("jsonl") == Format::jsonl);
+  CHECK(parse_format("table") == Format::table);
+  CHECK_THROWS_WITH(parse_format("jsn"), Catch::Contains("jsn") && Catch::Contains("Did you mean json"));
+}

@@ -1,0 +1,58 @@
+#pragma once
+/// The golden checkpoints of tests/golden/capture, loaded.
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "traces/model/cpu/cpu_run.hpp"
+#include "traces/model/input_file.hpp"
+#include "traces/model/model_config.hpp"
+#include "traces/model/safetensors.hpp"
+
+namespace kvsim::model {
+
+struct GoldenCheckpoint {
+  explicit GoldenCheckpoint(const std::string& variant)
+      : directory(KVSIM_SOURCE_DIR "/tests/golden/capture/" + variant),
+        config(load_model_config(directory)),
+        checkpoint(directory),
+        weights(load_weights(checkpoint, config)),
+        golden_file(directory, "golden.safetensors", 1 << 20),
+        golden(parse_safetensors(golden_file.bytes(), golden_file.path())) {}
+
+  std::vector<std::int32_t> tokens() const {
+    const StoredTensor& stored = golden.at("tokens");
+    std::vector<std::int32_t> ids(stored.elements());
+    std::memcpy(ids.data(), stored.data.data(), stored.data.size());
+    return ids;
+  }
+  std::vector<float> expected(const std::string& name) const {
+    const StoredTensor& stored = golden.at(name);
+    std::vector<float> values(stored.elements());
+    std::memcpy(values.data(), stored.data.data(), stored.data.size());
+    return values;
+  }
+
+  /// How far transformers' own bf16 run is from expected(stage): relative, Frobenius.
+  double bf16_error(const std::string& stage) const {
+    return static_cast<double>(expected("bf16." + stage).at(0));
+  }
+
+  std::string directory;
+  ModelConfig config;
+  Checkpoint checkpoint;
+  Weights weights;
+  MappedFile golden_file;
+  TensorMap golden;
+};
+
+inline const std::vector<std::string>& golden_variants() {
+  static const std::vector<std::string> kVariants{
+      "llama_untied_f32",  "llama_tied",          "llama_attention_bias", "llama_rope_llama3",
+      "llama_rope_linear", "llama_rope_yarn",     "llama_sharded_f32",    "mistral_window",
+      "phi3_window",       "phi3_partial_rotary", "phi3_longrope_short",  "phi3_longrope_long",
+      "qwen2_late_window", "qwen2_mixed_windows", "qwen3_qk_norm",        "qwen3_untied_bias"};
+  return kVariants;
+}
+
+}  // namespace kvsim::model

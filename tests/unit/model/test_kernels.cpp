@@ -1,0 +1,308 @@
+// Each kernel against its definition, in double and without tricks.
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "sim/base/rng.hpp"
+#include "traces/model/cpu/kernels.hpp"
+#include "traces/model/cpu/linear_layer.hpp"
+#include "traces/model/cpu/wide.hpp"
+
+namespace kvsim::model::cpu {
+namespace {
+
+std::vector<float> random_floats(std::size_t count, std::uint64_t seed) {
+  std::vector<float> values(count);
+  for (std::size_t i = 0; i < count; ++i) values[i] = static_cast<float>(normal(combine({seed, i})));
+  return values;
+}
+
+struct SlowAttention {
+  std::vector<double> out;   // [n, heads * dim]
+  std::vector<double> rows;  // [heads, n, past + n]
+};
+
+SlowAttention slow_attention(const AttentionInput& in) {
+  const std::uint64_t total = in.past + in.n, dim = in.dim;
+  SlowAttention slow{std::vector<double>(in.n * in.heads * dim),
+                     std::vector<double>(in.heads * in.n * total)};
+  for (std::uint64_t h = 0; h < in.heads; ++h) {
+    const std::uint64_t kv = h * in.kv_heads / in.heads;
+    for (std::uint64_t t = 0; t < in.n; ++t) {
+      double* p = slow.rows.data() + (h * in.n + t) * total;
+      double sum = 0;
+      for (std::uint64_t j = 0; j < total; ++j) {
+        const auto position = static_cast<std::int64_t>(in.past + t), key = static_cast<std::int64_t>(j);
+        if (key > position || (in.window > 0 && key <= position - in.window)) continue;
+        double dot = 0;
+        for (std::uint64_t c = 0; c < dim; ++c)
+          dot += double{in.q[(h * in.n + t) * dim + c]} * double{in.k[(kv * in.capacity + j) * dim + c]};
+        p[j] = std::exp(dot / std::sqrt(static_cast<double>(dim)));
+        sum += p[j];
+      }
+      for (std::uint64_t j = 0; j < total; ++j) {
+        p[j] /= sum;
+        for (std::uint64_t c = 0; c < dim; ++c)
+          slow.out[(t * in.heads + h) * dim + c] += p[j] * double{in.v[(kv * in.capacity + j) * dim + c]};
+      }
+    }
+  }
+  return slow;
+}
+
+}  // namespace
+
+TEST_CASE("linear layers across tile edges, in every element type and alignment") {
+  Workers workers(2);
+  // From 8 tokens on there are tiles, of 16 tokens, 6 tokens or fewer, of up to 64 outputs and 32 or 256
+  // inputs. Too many tokens for one task, and all that is odd.
+  struct Shape {
+    std::uint64_t n, in, out;
+  };
+  for (const Shape& shape : {Shape{1, 24, 193}, Shape{7, 64, 95}, Shape{8, 1, 1}, Shape{16, 32, 64},
+                             Shape{31, 257, 65}, Shape{14, 520, 20}, Shape{515, 33, 130}}) {
+    const auto [n, in, out] = shape;
+    const std::vector<float> x = random_floats(n * in, 1), w = random_floats(out * in, 2),
+                             b = random_floats(out, 3);
+    for (const Elem elem : {Elem::f32, Elem::f16, Elem::bf16}) {
+      for (const std::size_t shift : {0, 1}) {
+        std::vector<std::byte> stored(out * in * elem_bytes(elem) + shift);
+        narrow(elem, w.data(), w.size(), stored.data() + shift);
+        std::vector<float> rounded(w.size());
+        widen(elem, stored.data() + shift, w.size(), rounded.data());
+        const Linear linear{stored.data() + shift, elem, out, in, b};
+        std::vector<float> y(n * out);
+        apply_linear(workers, linear, x.data(), n, y.data());
+        // Errors of float sums are random: in n terms they come to some sqrt(n) roundings of the sum of their
+        // sizes (Higham and Mary, SIAM J. Sci. Comput. 41(5), 2019), whatever the order a processor adds in.
+        double worst = 0;  // in such errors
+        for (std::uint64_t t = 0; t < n; ++t) {
+          for (std::uint64_t o = 0; o < out; ++o) {
+            double sum = double{b[o]}, size = std::abs(sum);
+            for (std::uint64_t i = 0; i < in; ++i) {
+              const double term = double{x[t * in + i]} * double{rounded[o * in + i]};
+              sum += term;
+              size += std::abs(term);
+            }
+            const double expected = std::sqrt(static_cast<double>(in + 1)) * 0x1p-24 * size;
+            worst = std::max(worst, std::abs(sum - double{y[t * out + o]}) / expected);
+          }
+        }
+        INFO(n << " tokens, " << in << " inputs, " << out << " outputs, " << elem_name(elem)
+               << ", shifted by " << shift);
+        CHECK(worst < 1);
+      }
+    }
+  }
+}
+
+TEST_CASE("linear layers give the same bits for any number of threads") {
+  const std::uint64_t n = 70, in = 300, out = 200;
+  const std::vector<float> x = random_floats(n * in, 1), w = random_floats(out * in, 2);
+  for (const Elem elem : {Elem::f32, Elem::bf16}) {
+    std::vector<std::byte> stored(out * in * elem_bytes(elem));
+    narrow(elem, w.data(), w.size(), stored.data());
+    const Linear linear{stored.data(), elem, out, in, {}};
+    std::vector<std::vector<float>> y;
+    for (const unsigned threads : {1U, 3U}) {
+      Workers workers(threads);
+      apply_linear(workers, linear, x.data(), n, y.emplace_back(n * out).data());
+    }
+    CHECK(y[0] == y[1]);
+  }
+}
+
+TEST_CASE("e^x to one unit in the last place, nothing from nowhere") {
+  double worst = 0;
+  for (float x = -87.3F; x < 88.3F; x += 0.01F) {
+    const double exact = std::exp(double{x});
+    worst = std::max(worst, std::abs(double{exp_of(all_of(x))[0]} / exact - 1));
+  }
+  CHECK(worst < 1.2e-7);
+  CHECK(exp_of(all_of(0.0F))[0] == 1);
+  CHECK(exp_of(all_of(-std::numeric_limits<float>::infinity()))[0] == 0);
+  CHECK(exp_of(all_of(-1000.0F))[0] == 0);
+  CHECK(exp_of(all_of(1000.0F))[0] > 1e38F);
+  CHECK(std::isnan(exp_of(all_of(std::numeric_limits<float>::quiet_NaN()))[0]));
+}
+
+TEST_CASE("squares are turned") {
+  std::vector<float> from(kWide * (kWide + 1)), to(kWide * (kWide + 2));
+  for (std::size_t i = 0; i < from.size(); ++i) from[i] = static_cast<float>(i);
+  transpose(from.data(), kWide + 1, to.data(), kWide + 2);
+  bool same = true;
+  for (std::size_t i = 0; i < kWide; ++i)
+    for (std::size_t j = 0; j < kWide; ++j)
+      same = same && to[j * (kWide + 2) + i] == from[i * (kWide + 1) + j];
+  CHECK(same);
+}
+
+TEST_CASE("attention against its definition: groups, past, windows, blocks") {
+  Workers workers(2);
+  struct Shape {
+    std::uint32_t heads, kv_heads;
+    std::int32_t window;
+    std::uint64_t past, n;
+  };
+  // Blocks are 64 queries; windows of 1 see only themselves, of 65 more than a block, of 1000 everything.
+  for (const Shape& shape : {Shape{4, 2, -1, 0, 70}, Shape{4, 1, -1, 33, 1}, Shape{2, 2, 1, 5, 66},
+                             Shape{6, 3, 7, 20, 130}, Shape{2, 1, 65, 0, 129}, Shape{2, 1, 1000, 9, 64}}) {
+    const std::uint32_t dim = 8;
+    const std::uint64_t total = shape.past + shape.n, capacity = total + 3;
+    const std::vector<float> q = random_floats(shape.heads * shape.n * dim, 4);
+    const std::vector<float> k = random_floats(shape.kv_heads * capacity * dim, 5);
+    const std::vector<float> v = random_floats(shape.kv_heads * capacity * dim, 6);
+    const AttentionInput input{shape.heads, shape.kv_heads, dim,      shape.window, shape.past,
+                               shape.n,     q.data(),       k.data(), v.data(),     capacity};
+    const SlowAttention slow = slow_attention(input);
+    for (const std::uint64_t first_observed : {std::uint64_t{0}, shape.n / 2, shape.n}) {
+      std::vector<float> out(shape.n * shape.heads * dim);
+      std::uint64_t next = first_observed;
+      double worst_row = 0;
+      attend(workers, input, out.data(), first_observed,
+             [&](std::uint64_t row, std::uint64_t first_key, std::uint64_t n_keys, std::span<const float> p) {
+               REQUIRE(row == next++);
+               const std::uint64_t position = shape.past + row;
+               const auto window = static_cast<std::uint64_t>(shape.window);
+               CHECK(first_key == (shape.window > 0 && position >= window ? position - window + 1 : 0));
+               CHECK(first_key + n_keys == position + 1);
+               REQUIRE(p.size() == shape.heads * n_keys);
+               for (std::uint64_t h = 0; h < shape.heads; ++h) {
+                 for (std::uint64_t j = 0; j < n_keys; ++j) {
+                   const double expected = slow.rows[(h * shape.n + row) * total + first_key + j];
+                   worst_row = std::max(worst_row, std::abs(expected - double{p[h * n_keys + j]}));
+                 }
+               }
+             });
+      CHECK(next == shape.n);
+      CHECK(worst_row < 1e-6);
+      double worst = 0;
+      for (std::size_t i = 0; i < out.size(); ++i)
+        worst = std::max(worst, std::abs(slow.out[i] - double{out[i]}));
+      INFO("window " << shape.window << ", past " << shape.past << ", n " << shape.n);
+      CHECK(worst < 2e-6);
+    }
+  }
+}
+
+TEST_CASE("columns are sums over the rows that see a key, and add up over passes") {
+  struct Shape {
+    std::int32_t window;
+    std::uint64_t first, second;  // tokens of two passes
+  };
+  for (const Shape& shape : {Shape{-1, 200, 0}, Shape{-1, 70, 131}, Shape{37, 130, 1}, Shape{1, 3, 64}}) {
+    const std::uint32_t heads = 4, kv_heads = 2, dim = 8;
+    const std::uint64_t total = shape.first + shape.second, capacity = total + 3;
+    const std::vector<float> q = random_floats(heads * total * dim, 4);
+    const std::vector<float> k = random_floats(kv_heads * capacity * dim, 5);
+    const SlowAttention slow = slow_attention(
+        {heads, kv_heads, dim, shape.window, 0, total, q.data(), k.data(), k.data(), capacity});
+    std::vector<double> first_sum;
+    for (const unsigned threads : {1U, 3U}) {
+      Workers workers(threads);
+      std::vector<double> sum(heads * capacity), squares(sum.size());
+      for (std::uint64_t past = 0; past < total; past = shape.first) {
+        const std::uint64_t n = past == 0 ? shape.first : shape.second;
+        std::vector<float> own, out(n * heads * dim);
+        for (std::uint64_t h = 0; h < heads; ++h) {
+          const auto from = q.begin() + static_cast<std::ptrdiff_t>((h * total + past) * dim);
+          own.insert(own.end(), from, from + static_cast<std::ptrdiff_t>(n * dim));
+        }
+        // Rows that are observed are counted, too.
+        attend(workers,
+               {heads, kv_heads, dim, shape.window, past, n, own.data(), k.data(), k.data(), capacity},
+               out.data(), n - 1, [](auto...) {}, {sum.data(), squares.data(), capacity});
+        if (past > 0) break;
+      }
+      for (std::uint64_t h = 0; h < heads; ++h) {
+        double mass = 0;
+        for (std::uint64_t j = 0; j < total; ++j) {
+          double expected = 0, expected_squares = 0;
+          for (std::uint64_t i = 0; i < total; ++i) {
+            const double p = slow.rows[(h * total + i) * total + j];
+            expected += p;
+            expected_squares += p * p;
+          }
+          CHECK(sum[h * capacity + j] == Approx(expected).epsilon(1e-5));
+          CHECK(squares[h * capacity + j] == Approx(expected_squares).epsilon(1e-5));
+          mass += sum[h * capacity + j];
+        }
+        CHECK(mass == Approx(static_cast<double>(total)).epsilon(1e-6));
+      }
+      if (first_sum.empty()) first_sum = sum;
+      CHECK(sum == first_sum);  // to the bit, whatever the number of threads
+    }
+  }
+}
+
+TEST_CASE("heads are normalised, turned and rounded by hand") {
+  Workers workers(1);
+  // One token at position 1, one head of 2: a quarter turn takes (1, 2) to (-2, 1).
+  RopeTable quarter{1, {0.0F}, {1.0F}};
+  const std::vector<float> x{1.0F, 2.0F};
+  std::vector<float> y(2);
+  split_heads(workers, {1, 2, {}, 0, &quarter, Elem::f32}, x.data(), 1, y.data());
+  CHECK(y == std::vector<float>{-2.0F, 1.0F});
+  // The norm comes first: (3, 4) has mean square 12.5.
+  const std::vector<float> z{3.0F, 4.0F}, weight{1.0F, 2.0F};
+  split_heads(workers, {1, 2, weight, 0, &quarter, Elem::f32}, z.data(), 1, y.data());
+  CHECK(y[0] == Approx(-8.0 / std::sqrt(12.5)));
+  CHECK(y[1] == Approx(3.0 / std::sqrt(12.5)));
+  // bf16 keeps 8 bits: 1 + 2^-8 is halfway to 1 + 2^-7 and goes to even.
+  const std::vector<float> fine{1.0F + 0x1p-8F, 1.0F + 0x1.8p-7F};
+  split_heads(workers, {1, 2, {}, 0, nullptr, Elem::bf16}, fine.data(), 1, y.data());
+  CHECK(y == std::vector<float>{1.0F, 1.0F + 0x1p-6F});
+}
+
+TEST_CASE("heads of several tokens go head-major") {
+  Workers workers(1);
+  const std::vector<float> x{0, 1, 2, 3, /* second token */ 4, 5, 6, 7};  // 2 heads of 2
+  std::vector<float> y(8);
+  split_heads(workers, {2, 2, {}, 0, nullptr, Elem::f32}, x.data(), 2, y.data());
+  CHECK(y == std::vector<float>{0, 1, 4, 5, 2, 3, 6, 7});
+}
+
+TEST_CASE("rope tables hold the angles of their positions") {
+  const std::vector<float> frequencies{1.0F, 0.25F};
+  const RopeTable table = rope_table(frequencies, 1, 3, 2);
+  REQUIRE(table.cosine.size() == 4);
+  CHECK(table.pairs == 2);
+  CHECK(table.cosine[0] == Approx(std::cos(3.0)));
+  CHECK(table.sine[1] == Approx(std::sin(0.75)));
+  CHECK(table.sine[3] == Approx(std::sin(1.0)));
+  const RopeTable sharper = rope_table(frequencies, 1.5, 3, 2);
+  CHECK(sharper.cosine[0] == Approx(1.5 * std::cos(3.0)));
+  CHECK(sharper.sine[3] == Approx(1.5 * std::sin(1.0)));
+}
+
+TEST_CASE("a partial rotation leaves the rest of a head alone, its factor too") {
+  Workers workers(1);
+  // Two of five components turn, by a right angle, and double: (1, 2) becomes (-4, 2).
+  const std::vector<float> x{1, 2, 3, 4, 5};
+  const RopeTable quarter{1, {0.0F}, {2.0F}};
+  std::vector<float> y(5);
+  split_heads(workers, {1, 5, {}, 0, &quarter, Elem::f32}, x.data(), 1, y.data());
+  CHECK(y == std::vector<float>{-4, 2, 3, 4, 5});
+}
+
+TEST_CASE("RMSNorm, SwiGLU and the residual by hand") {
+  Workers workers(1);
+  const std::vector<float> x{3, 4, 0, 0}, weight{2, 1};
+  std::vector<float> y(4);
+  rms_norm(workers, x.data(), 2, weight, 0.5F, y.data());
+  CHECK(y[0] == Approx(6 / std::sqrt(13.0)));
+  CHECK(y[1] == Approx(4 / std::sqrt(13.0)));
+  CHECK(y[2] == 0);
+  std::vector<float> gate{0, 2, -100};
+  const std::vector<float> up{5, 3, 7};
+  swiglu(workers, gate.data(), up.data(), 3);
+  CHECK(gate[0] == 0);
+  CHECK(gate[1] == Approx(6 / (1 + std::exp(-2.0))));
+  CHECK(std::abs(gate[2]) < 1e-30F);
+  std::vector<float> sum{1, 2, 3};
+  add_to(workers, sum.data(), up.data(), 3);
+  CHECK(sum == std::vector<float>{6, 5, 10});
+}
+
+}  // namespace kvsim::model::cpu

@@ -1,0 +1,167 @@
+#include <catch2/catch.hpp>
+#include <fstream>
+
+#include "tests/unit/model/small_config.hpp"
+#include "tests/unit/traces/scratch.hpp"
+
+namespace kvsim::model {
+
+using Catch::Matchers::Contains;
+
+TEST_CASE("absent fields have the defaults of their class") {
+  const ModelConfig llama = parse("", {"num_key_value_heads", "max_position_embeddings"});
+  CHECK(llama.n_kv_heads == 4);
+  CHECK(llama.head_dim == 16);
+  CHECK(llama.max_positions == 2048);
+  CHECK(llama.norm_eps == 1e-6);
+  CHECK(llama.rope.theta == 10000.0);
+  CHECK(llama.rope.type == "default");
+  CHECK(llama.rope.rotary_dim == 16);
+  CHECK_FALSE(llama.tied_embeddings.has_value());
+  CHECK_FALSE(llama.qkv_bias);
+  CHECK_FALSE(llama.output_bias);
+  CHECK(llama.eos.empty());
+  CHECK(llama.layer_window == std::vector<std::int32_t>{-1, -1, -1});
+
+  const auto bare = [](const char* type, const char* heads) {
+    return parse(std::string("\"num_attention_heads\":") + heads,
+                 {"num_key_value_heads", "max_position_embeddings", "num_attention_heads"}, type);
+  };
+  const ModelConfig mistral = bare("mistral", "16");
+  CHECK((mistral.n_kv_heads == 8 && mistral.head_dim == 4 && mistral.max_positions == 131072));
+  CHECK((mistral.norm_eps == 1e-6 && mistral.layer_window[0] == 4096));
+  const ModelConfig phi3 = bare("phi3", "16");
+  CHECK((phi3.n_kv_heads == 16 && phi3.head_dim == 4 && phi3.max_positions == 4096));
+  CHECK((phi3.norm_eps == 1e-5 && phi3.layer_window[0] == -1 && phi3.fused_projections));
+  const ModelConfig qwen2 = bare("qwen2", "32");
+  CHECK((qwen2.n_kv_heads == 32 && qwen2.head_dim == 2 && qwen2.max_positions == 32768));
+  const ModelConfig qwen3 = bare("qwen3", "64");
+  CHECK((qwen3.n_kv_heads == 32 && qwen3.head_dim == 128 && qwen3.layer_window[0] == -1));
+}
+
+TEST_CASE("null counts as absent") {
+  const ModelConfig config =
+      parse(R"("head_dim":null,"rope_scaling":null,"eos_token_id":null,"quantization_config":null)");
+  CHECK(config.head_dim == 16);
+  // But it asks a class for none of what it would have by default.
+  const ModelConfig mistral =
+      parse(R"("num_key_value_heads":null,"sliding_window":null)", {"num_key_value_heads"}, "mistral");
+  CHECK((mistral.n_kv_heads == 4 && mistral.layer_window[0] == -1));
+}
+
+TEST_CASE("head_dim is read when it is there") {
+  CHECK(parse(R"("head_dim":128)").head_dim == 128);
+  CHECK_THAT(problem(R"("head_dim":17)"), Contains("even"));
+  CHECK_THAT(problem(R"("head_dim":0)"), Contains("outside 1..1024"));
+}
+
+TEST_CASE("eos ids: one, several, none; generation_config.json has the last word") {
+  CHECK(parse(R"("eos_token_id":2)").eos == std::vector<std::int32_t>{2});
+  CHECK(parse(R"("eos_token_id":[2,7])").eos == std::vector<std::int32_t>{2, 7});
+  CHECK_THAT(problem(R"("eos_token_id":257)"), Contains("outside 0..256"));
+  CHECK_THAT(problem(R"("eos_token_id":"</s>")"), Contains("expected an integer"));
+
+  const test::Scratch scratch;
+  std::ofstream(scratch.file("config.json")) << config_text(R"("eos_token_id":2)");
+  CHECK(load_model_config(scratch.file("")).eos == std::vector<std::int32_t>{2});
+  std::ofstream(scratch.file("generation_config.json")) << R"({"eos_token_id":[3,4]})";
+  CHECK(load_model_config(scratch.file("")).eos == std::vector<std::int32_t>{3, 4});
+}
+
+TEST_CASE("each family's biases and norms") {
+  const ModelConfig llama = parse(R"("attention_bias":true,"mlp_bias":true)");
+  CHECK((llama.qkv_bias && llama.output_bias && llama.mlp_bias && !llama.qk_norm));
+  const ModelConfig qwen2 = parse("", {}, "qwen2");
+  CHECK((qwen2.qkv_bias && !qwen2.output_bias && !qwen2.qk_norm));
+  const ModelConfig qwen3 = parse("", {}, "qwen3");
+  CHECK((!qwen3.qkv_bias && !qwen3.output_bias && qwen3.qk_norm));
+  CHECK_THAT(problem(R"("attention_bias":true)", {}, "mistral"), Contains("attention_bias"));
+  CHECK_THAT(problem(R"("mlp_bias":true)", {}, "qwen2"), Contains("mlp_bias"));
+  const ModelConfig biased = parse(R"("attention_bias":true)", {}, "qwen3");
+  CHECK((biased.qkv_bias && biased.output_bias && !biased.mlp_bias && biased.qk_norm));
+  const ModelConfig phi3 = parse(R"("attention_bias":false,"mlp_bias":false)", {}, "phi3");
+  CHECK((!phi3.qkv_bias && !phi3.output_bias && !phi3.mlp_bias && !phi3.qk_norm && phi3.fused_projections));
+  for (const char* field : {"attention_bias", "mlp_bias"})
+    CHECK_THAT(problem(std::string("\"") + field + "\":true", {}, "phi3"), Contains(field));
+}
+
+TEST_CASE("sliding windows by family") {
+  using Windows = std::vector<std::int32_t>;
+  const std::string used = R"("sliding_window":7,"use_sliding_window":true)";
+  const std::string mixed = R"("layer_types":["sliding_attention","full_attention","sliding_attention"])";
+  const std::string full = R"("layer_types":["full_attention","full_attention","full_attention"])";
+  for (const char* type : {"mistral", "phi3"}) {
+    CHECK(parse(R"("sliding_window":7)", {}, type).layer_window == Windows{7, 7, 7});
+    CHECK(parse(R"("sliding_window":null)", {}, type).layer_window == Windows{-1, -1, -1});
+    CHECK(parse("\"sliding_window\":null," + full, {}, type).layer_window == Windows{-1, -1, -1});
+    CHECK_THAT(problem("\"sliding_window\":7," + mixed, {}, type),
+               Contains("layer 1") && Contains("a window is set"));
+  }
+  for (const char* type : {"qwen2", "qwen3"}) {
+    // Qwen files name a window and do not use it.
+    CHECK(parse(R"("sliding_window":7,"use_sliding_window":false,"max_window_layers":0)", {}, type)
+              .layer_window == Windows{-1, -1, -1});
+    CHECK(parse(R"("sliding_window":7,"max_window_layers":0)", {}, type).layer_window == Windows{-1, -1, -1});
+    CHECK(parse(used + R"(,"max_window_layers":2)", {}, type).layer_window == Windows{-1, -1, 7});
+    CHECK(parse(R"("use_sliding_window":true,"max_window_layers":1)", {}, type).layer_window ==
+          Windows{-1, 4096, 4096});
+    CHECK(parse(used, {}, type).layer_window == Windows{-1, -1, -1});  // the first would be layer 28
+    CHECK(parse(R"("sliding_window":null,"use_sliding_window":true,"max_window_layers":0)", {}, type)
+              .layer_window == Windows{-1, -1, -1});
+    CHECK(parse(used + ",\"max_window_layers\":3," + mixed, {}, type).layer_window == Windows{7, -1, 7});
+    CHECK(parse(used + ",\"max_window_layers\":0," + full, {}, type).layer_window == Windows{-1, -1, -1});
+    CHECK_THAT(problem("\"use_sliding_window\":false," + mixed, {}, type), Contains("no window in use"));
+    CHECK_THAT(problem(used + R"(,"layer_types":["full_attention"])", {}, type),
+               Contains("lists 1 layers of 3"));
+    CHECK_THAT(
+        problem(used + R"(,"layer_types":["full_attention","chunked_attention","full_attention"])", {}, type),
+        Contains("layer 1"));
+    CHECK_THAT(problem(used + R"(,"layer_types":"full_attention")", {}, type), Contains("layer_types"));
+  }
+  CHECK(parse(full).layer_window == Windows{-1, -1, -1});
+  CHECK_THAT(problem(R"("sliding_window":7)"), Contains("no sliding window"));
+  for (const char* value : {"0", "-1", "7.5", "2147483648", "\"7\"", "true"}) {
+    INFO(value);
+    CHECK(problem(std::string("\"sliding_window\":") + value, {}, "phi3") != "accepted");
+  }
+}
+
+TEST_CASE("what kvsim does not compute is refused by name") {
+  CHECK_THAT(problem("", {}, "gemma2"),
+             Contains("\"gemma2\"") && Contains("llama, mistral, phi3, qwen2, qwen3"));
+  CHECK_THAT(problem("", {}, "lama"), Contains("Did you mean llama?"));
+  CHECK_THAT(problem("", {"model_type"}), Contains("missing \"model_type\""));
+  CHECK_THAT(problem(R"("quantization_config":{"bits":4})"), Contains("quantised"));
+  CHECK_THAT(problem(R"("num_local_experts":8)"), Contains("mixture-of-experts"));
+  CHECK_THAT(problem(R"("num_experts":8)"), Contains("mixture-of-experts"));
+  for (const char* type : {"llama", "phi3"})
+    CHECK_THAT(problem(R"("auto_map":{"AutoModel":"x.y"})", {}, type), Contains("own model code"));
+  // Phi-3 files name the classes that transformers has taken over.
+  const std::string phi3 =
+      R"("auto_map":{"AutoConfig":"configuration_phi3.Phi3Config","AutoModelForCausalLM":"modeling_phi3.Phi3ForCausalLM"})";
+  CHECK(problem(phi3, {}, "phi3") == "accepted");
+  CHECK_THAT(problem(phi3), Contains("own model code"));
+  CHECK_THAT(problem(R"("auto_map":[])", {}, "phi3"), Contains("auto_map"));
+  CHECK_THAT(problem(R"("auto_map":{"AutoConfig":7})", {}, "phi3"), Contains("own model code"));
+  CHECK_THAT(problem(R"("n_routed_experts":8)"), Contains("mixture-of-experts"));
+  CHECK_THAT(problem(R"("hidden_act":"gelu")"), Contains("\"gelu\""));
+}
+
+TEST_CASE("shapes are bounded and consistent") {
+  for (const char* field :
+       {"hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size"}) {
+    CHECK_THAT(problem("", {field}), Contains(std::string("missing \"") + field));
+    for (const char* value :
+         {"0", "-4", "4.0", "1e3", "\"4\"", "18446744073709551615", "99999999999999999999"}) {
+      INFO(field << " = " << value);
+      CHECK(problem(std::string("\"") + field + "\":" + value, {field}) != "accepted");
+    }
+  }
+  CHECK_THAT(problem(R"("num_key_value_heads":3)", {"num_key_value_heads"}), Contains("evenly"));
+  CHECK_THAT(problem(R"("hidden_size":66)", {"hidden_size"}), Contains("gives none"));
+  CHECK_THAT(problem(R"("vocab_size":258)"), Contains("occurs twice"));
+  CHECK_THAT(problem(R"("rms_norm_eps":"tiny")"), Contains("expected a number"));
+  CHECK_THROWS_WITH(parse_model_config("[]", "config.json"), Contains("expected a JSON object"));
+}
+
+}  // namespace kvsim::model

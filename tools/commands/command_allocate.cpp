@@ -1,0 +1,128 @@
+// kvsim allocate: what an allocation decides on some recorded runs, as shares, or tokens where it decides the
+// total too, that fixed(shares=...) applies to others.
+#include <boost/json.hpp>
+#include <iostream>
+#include <thread>
+
+#include "policies/builtin.hpp"
+#include "sim/replay/allocation_shares.hpp"
+#include "sim/replay/table_files.hpp"
+#include "tools/commands/command.hpp"
+#include "tools/printing/progress_display.hpp"
+#include "tools/printing/result_output.hpp"
+#include "tools/requests/chosen_sequences.hpp"
+#include "tools/requests/whole_number.hpp"
+
+namespace kvsim::tools {
+namespace {
+
+constexpr const char* kExamples = R"(Examples:
+  kvsim allocate a.h5 b.h5 c.h5 --policy xkv --budget 10% --sample 0.1 -o shares.json
+  kvsim replay d.h5 --policy 'snapkv(window=8,unit=layer)+fixed(shares=shares.json)' --budget 10%
+  kvsim allocate a.h5 b.h5 --policy 'xkv(r_avg=0.9)' --budget 100% -o tokens.json
+  kvsim replay d.h5 --policy 'snapkv(window=8,unit=layer)+fixed(shares=tokens.json,as=tokens)' --budget 100%
+)";
+
+struct Options {
+  std::vector<std::string> files;
+  std::string policy, budget, output, sequence, cut = "prompt";
+  double sample = 1;
+  unsigned threads = 0;
+  std::uint64_t seed = 0;
+  bool quiet = false, overwrite = false;
+};
+
+using Shares = std::vector<std::vector<double>>;
+
+void add(Shares& sum, const Shares& shares, const std::string& file) {
+  if (sum.empty()) sum.assign(shares.size(), std::vector<double>(shares[0].size()));
+  if (sum.size() != shares.size() || sum[0].size() != shares[0].size())
+    usage_error("has " + std::to_string(shares.size()) + " layers of " + std::to_string(shares[0].size()) +
+                    " KV heads, the first trace " + std::to_string(sum.size()) + " of " +
+                    std::to_string(sum[0].size()),
+                file, "Shares are averaged over runs of one model.");
+  for (std::size_t layer = 0; layer < sum.size(); ++layer)
+    for (std::size_t head = 0; head < sum[layer].size(); ++head) sum[layer][head] += shares[layer][head];
+}
+
+Shares shares_of(const ChosenSequence& chosen, sim::Request request, bool quiet) {
+  const sim::TableFiles tables(chosen.sequence);
+  request.tables = &tables;
+  Progress progress;
+  const ProgressDisplay display(progress, chosen.name, quiet);
+  return sim::allocation_shares(chosen.sequence, request, progress);
+}
+
+void run_allocate(const Options& options) {
+  sim::Request request;
+  request.cells.push_back(
+      {policy::parse_composition(options.policy, policy::builtin()), sim::parse_budget(options.budget)});
+  request.seed = options.seed;
+  request.threads = options.threads > 0 ? options.threads : std::thread::hardware_concurrency();
+  for (const std::string& file : options.files) refuse_to_overwrite_input(options.output, file);
+  ResultOutput output(options.output, options.overwrite);
+
+  Shares mean;
+  boost::json::array names;
+  for (const std::size_t run : sim::sampled_runs(options.files.size(), options.sample, options.seed)) {
+    for (const ChosenSequence& chosen :
+         chosen_sequences(options.files[run], options.sequence, {trace::parse_cut(options.cut)})) {
+      add(mean, shares_of(chosen, request, options.quiet), chosen.name);
+      names.emplace_back(chosen.name);
+    }
+  }
+  boost::json::array layers;
+  for (std::vector<double>& layer : mean) {
+    for (double& share : layer) share /= static_cast<double>(names.size());
+    layers.push_back(boost::json::array(layer.begin(), layer.end()));
+  }
+  if (!options.quiet)
+    std::cerr << "averaged over " << names.size() << " runs of " << options.files.size() << " traces\n";
+  boost::json::object document;
+  document["policy"] = request.cells[0].composition.params;
+  document["budget"] = request.cells[0].budget.text;
+  document["seed"] = options.seed;
+  document["traces"] = std::move(names);
+  const bool tokens = request.cells[0].composition.allocation.own_total();
+  document[tokens ? "tokens" : "shares"] = std::move(layers);
+  output.commit(boost::json::serialize(document) + "\n");
+}
+
+}  // namespace
+
+void add_allocate_command(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("allocate", "Average what an allocation decides over recorded runs");
+  command->footer(kExamples);
+  const auto options = std::make_shared<Options>();
+  command->add_option("FILE", options->files, "Traces of one model")->required();
+  command->add_option("--policy", options->policy, "eviction+allocation, or a preset (kvsim policy list)")
+      ->required()
+      ->type_name("POLICY");
+  command
+      ->add_option("--budget", options->budget,
+                   "Tokens per lane (128), share of the prompt (25%), bytes (64MiB)")
+      ->required()
+      ->type_name("BUDGET");
+  command
+      ->add_option("--sample", options->sample,
+                   "Share of the traces that is looked at, at least one, drawn by --seed")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str()
+      ->type_name("SHARE");
+  command->add_option("--sequence", options->sequence, kSequenceHelp)->type_name("N|all");
+  command->add_option("--cut", options->cut, kCutHelp)->capture_default_str()->type_name("CUT");
+  command->add_option("-o,--output", options->output, "The shares go to this file instead of standard output")
+      ->type_name("FILE");
+  command->add_option("--threads", options->threads, "Never changes a result (default: all)")
+      ->check(CLI::Range(1U, 4096U))
+      ->type_name("N");
+  command->add_option("--seed", options->seed, "Of the sample and of random policies")
+      ->check(whole_number())
+      ->capture_default_str()
+      ->type_name("N");
+  command->add_flag("--overwrite", options->overwrite, "Replace an existing output file");
+  command->add_flag("--quiet", options->quiet, "No progress on standard error");
+  command->callback([options] { run_allocate(*options); });
+}
+
+}  // namespace kvsim::tools

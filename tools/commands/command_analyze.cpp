@@ -1,0 +1,101 @@
+// kvsim analyze: what recorded runs show, without replaying a policy.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "analysis/kinds/kind.hpp"
+#include "analysis/results/document.hpp"
+#include "policies/builtin.hpp"
+#include "sim/base/number_text.hpp"
+#include "tools/commands/command.hpp"
+#include "tools/printing/formatted_output.hpp"
+#include "tools/printing/progress_display.hpp"
+#include "tools/printing/result_output.hpp"
+#include "tools/requests/chosen_sequences.hpp"
+
+namespace kvsim::tools {
+namespace {
+
+constexpr const char* kExamples = R"(Examples:
+  kvsim analyze hash run.h5 --bits 8,16,32 --skip 1
+  kvsim analyze hash a.h5 b.h5 --format csv -o hash.csv
+)";
+
+struct Options {
+  std::vector<std::string> files;
+  std::string format = "table", output, sequence;
+  std::vector<std::string> values;  ///< one per setting of the kind
+  unsigned threads = 0;
+  bool quiet = false, overwrite = false;
+};
+
+/// Whole numbers are numbers in json too.
+analysis::Value typed(const std::string& value) {
+  if (const auto number = number_of<std::uint64_t>(value)) return *number;
+  return value;
+}
+
+void run_kind(const analysis::Kind& kind, const Options& options) {
+  analysis::Settings settings(kind.settings);
+  for (std::size_t i = 0; i < kind.settings.size(); ++i)
+    settings.set(kind.settings[i].name, options.values[i]);
+  const analysis::Format format = analysis::parse_format(options.format);
+  for (const std::string& file : options.files) refuse_to_overwrite_input(options.output, file);
+  FormattedOutput output(format, options.output, options.overwrite);
+
+  analysis::Document document{.analysis = kind.name, .traces = {}, .records = {kind.columns, {}}};
+  for (const auto& entry : settings.entries())
+    document.settings.emplace_back(entry.setting.name, typed(entry.value));
+  document.notes = kind.notes;
+  for (const std::string& file : options.files) {
+    for (const ChosenSequence& chosen : chosen_sequences(file, options.sequence)) {
+      document.traces.push_back({chosen.name, chosen.source->content_sha256(),
+                                 chosen.sequence.prompt_length(), chosen.sequence.decode_length()});
+      Progress progress;
+      const ProgressDisplay display(progress, chosen.name, options.quiet);
+      for (std::vector<analysis::Value>& row : kind.measure(
+               {chosen.name, chosen.sequence, settings, policy::builtin(), options.threads, progress}))
+        document.records.rows.push_back(std::move(row));
+    }
+  }
+  if (kind.summarise != nullptr) document.records = kind.summarise(document.records, settings);
+  output.commit(document);
+}
+
+void add_kind(CLI::App& analyze, const analysis::Kind& kind) {
+  CLI::App* command = analyze.add_subcommand(kind.name, kind.summary);
+  const auto options = std::make_shared<Options>();
+  options->values.resize(kind.settings.size());
+  command->footer(std::string("Examples:\n  kvsim analyze ") + kind.name + " run.h5\n  kvsim analyze " +
+                  kind.name + " a.h5 b.h5 --format csv -o " + kind.name + ".csv\n\nSource: " + kind.source +
+                  "\n");
+  command->add_option("FILE", options->files, "Traces; results come in this order")->required();
+  for (std::size_t i = 0; i < kind.settings.size(); ++i) {
+    const analysis::Setting& setting = kind.settings[i];
+    options->values[i] = setting.standard;
+    command->add_option("--" + setting.name, options->values[i], setting.help)
+        ->type_name(setting.type)
+        ->default_str(setting.standard);
+  }
+  command->add_option("--sequence", options->sequence, kSequenceHelp)->type_name("N|all");
+  command->add_option("--format", options->format, kFormats)->capture_default_str();
+  command->add_option("-o,--output", options->output, "Results go to this file instead of standard output")
+      ->type_name("FILE");
+  command->add_option("--threads", options->threads, "Never changes a result (default: all)")
+      ->check(CLI::Range(1U, 4096U))
+      ->type_name("N");
+  command->add_flag("--overwrite", options->overwrite, "Replace an existing output file");
+  command->add_flag("--quiet", options->quiet, "No progress on standard error");
+  command->callback([options, &kind] { run_kind(kind, *options); });
+}
+
+}  // namespace
+
+void add_analyze_command(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("analyze", "What recorded runs show, without replaying a policy");
+  command->footer(kExamples);
+  command->require_subcommand(1);
+  for (const analysis::Kind& kind : analysis::kinds()) add_kind(*command, kind);
+}
+
+}  // namespace kvsim::tools

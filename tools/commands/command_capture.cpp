@@ -1,0 +1,175 @@
+// kvsim capture: run a checkpoint on a prompt and record what its attention saw.
+#include <cstdio>
+#include <iostream>
+#include <memory>
+
+#include "analysis/results/numbers.hpp"
+#include "sim/base/byte_text.hpp"
+#include "tools/commands/command.hpp"
+#include "tools/printing/progress_display.hpp"
+#include "tools/printing/result_output.hpp"
+#include "tools/requests/whole_number.hpp"
+#include "traces/capture/capture.hpp"
+
+namespace kvsim::tools {
+namespace {
+
+constexpr const char* kExamples = R"(Examples:
+  kvsim capture --model traces/sample/model --prompt traces/sample/prompts/needle-1000-one.txt --max-new-tokens 32 -o run.h5
+  kvsim capture --model ~/models/SmolLM2-135M --prompt - --max-new-tokens 64 --queries window:512 -o run.h5 < text
+  kvsim capture --model traces/sample/model --workload prompts.jsonl --item needle-1000-s1-0 --max-new-tokens 8 -o run.h5
+  kvsim capture --model DIR --tokens ids.json --max-new-tokens 16 --attention window:64 --elem f32 -o exact.h5
+)";
+
+struct Options {
+  capture::CaptureOptions capture;
+  std::string queries = "all", attention = "none";
+  bool quiet = false;
+};
+
+/// Generated text may hold any byte; a terminal must not obey them.
+std::string printable(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if ((byte >= 0x20 && byte != 0x7f) || c == '\n' || c == '\t') {
+      out += c;
+    } else {
+      char escaped[8];
+      std::snprintf(escaped, sizeof escaped, "\\x%02x", byte);
+      out += escaped;
+    }
+  }
+  return out;
+}
+
+void print_phase(const char* label, std::uint64_t tokens, double seconds) {
+  std::cout << label << tokens << (tokens == 1 ? " token" : " tokens");
+  if (seconds > 0) {
+    std::cout << " in " << analysis::rounded_text(seconds, 2) << " s ("
+              << analysis::rounded_text(static_cast<double>(tokens) / seconds, 0) << " tokens/s)";
+  }
+  std::cout << '\n';
+}
+
+void run_capture_command(Options& options) {
+  options.capture.queries = capture::parse_query_choice(options.queries, "--queries");
+  options.capture.attention = capture::parse_row_choice(options.attention, "--attention");
+  for (const std::string& input :
+       {options.capture.prompt_file, options.capture.tokens_file, options.capture.workload_file}) {
+    if (!input.empty() && input != "-") refuse_to_overwrite_input(options.capture.output, input);
+  }
+  capture::CaptureResult result;
+  {
+    Progress progress;
+    const ProgressDisplay display(progress, options.capture.output, options.quiet);
+    result = capture::run_capture(options.capture, progress);
+  }
+  for (const std::string& note : result.notes) std::cerr << "kvsim: note: " << note << '\n';
+  std::cout << "trace      " << options.capture.output << ", " << bytes_text(result.file_bytes) << '\n';
+  print_phase("prompt     ", result.prompt_tokens, result.prefill_seconds);
+  print_phase(options.capture.given_file.empty() ? "generated  " : "given      ", result.new_tokens,
+              result.decode_seconds);
+  if (!result.text.empty()) std::cout << "text       " << printable(result.text) << '\n';
+  for (const std::string& answer : result.answers) std::cout << "answer     " << printable(answer) << '\n';
+}
+
+}  // namespace
+
+void add_capture_command(CLI::App& app) {
+  CLI::App* command =
+      app.add_subcommand("capture", "Run a model on a prompt and record its keys, values and queries");
+  command->footer(kExamples);
+  const auto options = std::make_shared<Options>();
+  capture::CaptureOptions& capture = options->capture;
+  command
+      ->add_option("--model", capture.model_dir,
+                   "Folder with config.json and safetensors: llama, mistral, phi3, qwen2 or qwen3")
+      ->required()
+      ->type_name("DIR");
+  CLI::Option* prompt =
+      command->add_option("--prompt", capture.prompt_file, "UTF-8 text, taken as it is; - is standard input")
+          ->type_name("FILE");
+  command
+      ->add_option("--tokens", capture.tokens_file,
+                   "Token ids instead of text: a JSON array, or separated by white space; nothing is added")
+      ->type_name("FILE")
+      ->excludes(prompt);
+  CLI::Option* workload =
+      command
+          ->add_option("--workload", capture.workload_file,
+                       "A prompt made by kvsim workload; its parts become flags of the trace's tokens")
+          ->type_name("FILE")
+          ->excludes(prompt)
+          ->excludes("--tokens");
+  command->add_option("--item", capture.item, "Which one of the workload, if it holds several")
+      ->type_name("ID")
+      ->needs(workload);
+  CLI::Option* new_tokens =
+      command->add_option("--max-new-tokens", capture.max_new_tokens, "Generate at most this many")
+          ->check(whole_number())
+          ->type_name("N")
+          ->capture_default_str();
+  CLI::Option* temperature =
+      command
+          ->add_option("--temperature", capture.sampling.temperature,
+                       "Divides the logits before a token is drawn; 0: the likeliest token")
+          ->type_name("T")
+          ->capture_default_str();
+  command
+      ->add_option("--top-k", capture.sampling.top_k, "Draw from the K likeliest tokens (default: from all)")
+      ->check(whole_number())
+      ->type_name("K");
+  command
+      ->add_option("--top-p", capture.sampling.top_p,
+                   "Then from the fewest of them that hold this share of the probability (default: 1)")
+      ->type_name("P");
+  command->add_option("--seed", capture.sampling.seed, "Of the draws, of tokens and of queries (default: 0)")
+      ->check(whole_number())
+      ->type_name("S");
+  command
+      ->add_option("--answer-tokens", capture.given_file,
+                   "Token ids to go on with after the prompt instead of generating: another engine's answer")
+      ->type_name("FILE")
+      ->excludes(new_tokens)
+      ->excludes(temperature);
+  command->add_flag("--ignore-eos", capture.ignore_eos, "Generate on past an end-of-text token");
+  command
+      ->add_option("--queries", options->queries,
+                   "Prompt queries to store: all | window:W (the last W) | sample:K (K of the others, spread "
+                   "evenly) | window:W,sample:K; generated tokens always have theirs. Unless all are, column "
+                   "statistics are stored, too")
+      ->capture_default_str();
+  command->add_flag("--column-statistics", capture.column_statistics,
+                    "Store the attention that each prompt key received from all prompt queries, in sum");
+  command
+      ->add_option("--attention", options->attention,
+                   "Attention rows to store: none | window:W | full; queries and keys can recompute them")
+      ->capture_default_str();
+  command->add_flag("--output-weights", capture.output_weights,
+                    "Store each layer's attention output projection too, as the checkpoint has it");
+  command
+      ->add_option("--elem", capture.elem,
+                   "Type of stored queries, keys and values, and of the cache: auto | f32 | bf16 | f16")
+      ->capture_default_str();
+  command->add_option("--prefill-chunk", capture.prefill_chunk, "Prompt tokens per pass")
+      ->check(whole_number())
+      ->type_name("N")
+      ->capture_default_str();
+  command->add_option("--device", capture.device, "Where the model runs: cpu | cuda | cuda:N")
+      ->capture_default_str();
+  command
+      ->add_option(
+          "--compute", capture.compute,
+          "Arithmetic: auto | f32 | bf16; auto is bf16 for a bf16 checkpoint on a CUDA device, else f32")
+      ->capture_default_str();
+  command->add_option("--threads", capture.threads, "Never changes a result (default: all)")
+      ->check(CLI::Range(1U, 1024U))
+      ->type_name("N");
+  command->add_option("-o,--output", capture.output, "The trace")->required()->type_name("FILE");
+  command->add_flag("--overwrite", capture.overwrite, "Replace an existing trace");
+  command->add_flag("--quiet", options->quiet, "No progress");
+  command->callback([options] { run_capture_command(*options); });
+}
+
+}  // namespace kvsim::tools

@@ -1,0 +1,130 @@
+// kvsim diff: what two results, or two traces, say differently.
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "analysis/results/diff.hpp"
+#include "analysis/results/document.hpp"
+#include "analysis/results/read_tables.hpp"
+#include "sim/base/error.hpp"
+#include "tools/commands/command.hpp"
+#include "tools/commands/trace_diff.hpp"
+#include "tools/printing/formatted_output.hpp"
+#include "tools/printing/result_output.hpp"
+
+namespace kvsim::tools {
+namespace {
+
+constexpr const char* kExamples = R"(Examples:
+  kvsim diff before.csv after.csv
+  kvsim diff rows.json rows.csv --tolerance 1e-9
+  kvsim diff study-a study-b --format jsonl
+  kvsim diff cpu.h5 hook.h5 --per layer
+
+Results: values differ when |a - b| > T * max(1, |a|, |b|); T is 0 unless told.
+
+Traces: tokens, positions and segments must agree; where tokens part, what comes before them is
+compared. A layer's q, k, v, attention rows, column sums and wo differ when |A - B| > T * max(|A|, |B|),
+norms over all they hold (Frobenius), or when the same of one row, a token of a head, exceeds R. T is by
+the coarser elements of the two, unless told: f32 1e-5; f16 0.0039 and bf16 0.031, eight units of
+rounding, of which layers add up: deep models may need more. R is 16 T. What one trace alone holds is
+noted, no difference. Names, roles, flags, text, times and provenance are not compared.
+
+Exit code 5: there are differences.
+)";
+
+struct Options {
+  std::string a, b, format = "table", output, per = "all";
+  std::optional<double> tolerance, row_tolerance;
+  bool overwrite = false, quiet = false;
+};
+
+std::string counted(std::uint64_t n, const std::string& what) {
+  return std::to_string(n) + ' ' + what + (n == 1 ? "" : "s");
+}
+
+/// People need not be told what no finding has.
+void drop_empty_columns(analysis::Records& records) {
+  for (std::size_t i = records.columns.size(); i-- > 0;) {
+    const bool empty = std::all_of(records.rows.begin(), records.rows.end(), [&](const auto& row) {
+      return std::holds_alternative<std::monostate>(row[i]);
+    });
+    if (!empty) continue;
+    const auto at = static_cast<std::ptrdiff_t>(i);
+    records.columns.erase(records.columns.begin() + at);
+    for (auto& row : records.rows) row.erase(row.begin() + at);
+  }
+}
+
+analysis::Document diff_results(const Options& options) {
+  if (options.row_tolerance || options.per != "all")
+    usage_error("is for traces; these are results", options.row_tolerance ? "--row-tolerance" : "--per");
+  const double tolerance = options.tolerance.value_or(0);
+  const analysis::Comparison found =
+      analysis::compare(analysis::read_tables(options.a), analysis::read_tables(options.b), tolerance);
+  analysis::Document document{.analysis = "diff", .traces = {}, .records = found.findings};
+  document.settings = {{"a", options.a}, {"b", options.b}, {"tolerance", tolerance}};
+  document.notes = {"Compared: " + counted(found.values, "value") + " in " + counted(found.rows, "row") +
+                    " of " + counted(found.tables, "table") + "."};
+  if (found.findings.rows.empty()) document.notes.push_back("No differences.");
+  return document;
+}
+
+void run_diff(const Options& options) {
+  const analysis::Format format = analysis::parse_format(options.format);
+  for (const std::string& file : {options.a, options.b}) refuse_to_overwrite_input(options.output, file);
+  FormattedOutput output(format, options.output, options.overwrite);
+  const bool traces = is_hdf5(options.a) && is_hdf5(options.b);
+  TraceDiff found;
+  if (traces) {
+    found = diff_traces(options.a, options.b,
+                        {.comparison = {options.tolerance, options.row_tolerance},
+                         .each_layer = options.per == "layer",
+                         .for_people = format == analysis::Format::table,
+                         .quiet = options.quiet});
+  } else {
+    found.document = diff_results(options);
+    found.same = found.document.records.rows.empty();
+  }
+  if (format == analysis::Format::table) drop_empty_columns(found.document.records);
+  output.commit(found.document);
+  if (!found.same)
+    throw Error(ErrorKind::different, traces ? "the traces differ" : "the results differ",
+                options.a + " and " + options.b);
+}
+
+}  // namespace
+
+void add_diff_command(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("diff", "What two results, or two traces, say differently");
+  command->footer(kExamples);
+  const auto options = std::make_shared<Options>();
+  command->add_option("A", options->a, "Results as csv, json or jsonl, the folder of a study, or a trace")
+      ->required();
+  command->add_option("B", options->b, "What they are compared with")->required();
+  command
+      ->add_option("--tolerance", options->tolerance,
+                   "Results: absolute up to 1, relative above: what counts as the same (default: 0).\n"
+                   "Traces: relative error of a tensor (default: by its elements, see below)")
+      ->check(CLI::Range(0.0, 1.0))
+      ->type_name("T");
+  command
+      ->add_option("--row-tolerance", options->row_tolerance,
+                   "Traces: relative error of one row of a head (default: 16 T)")
+      ->check(CLI::Range(0.0, 2.0))
+      ->type_name("R");
+  command
+      ->add_option("--per", options->per,
+                   "Traces: a row per tensor, its worst layer (all), or per tensor and layer (layer)")
+      ->check(CLI::IsMember({"all", "layer"}))
+      ->capture_default_str();
+  command->add_option("--format", options->format, kFormats)->capture_default_str();
+  command->add_option("-o,--output", options->output, "Findings go to this file instead of standard output")
+      ->type_name("FILE");
+  command->add_flag("--overwrite", options->overwrite, "Replace an existing output file");
+  command->add_flag("--quiet", options->quiet, "No progress on standard error");
+  command->callback([options] { run_diff(*options); });
+}
+
+}  // namespace kvsim::tools

@@ -1,0 +1,72 @@
+// kvsim export: results that are there, in another format.
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "analysis/results/document.hpp"
+#include "analysis/results/hdf5_export.hpp"
+#include "analysis/results/read_tables.hpp"
+#include "sim/base/error.hpp"
+#include "sim/base/suggest.hpp"
+#include "tools/commands/command.hpp"
+#include "tools/printing/formatted_output.hpp"
+
+namespace kvsim::tools {
+namespace {
+
+constexpr const char* kExamples = R"(Examples:
+  kvsim export study --format h5 -o study.h5
+  kvsim export study --table ranks --format md
+  kvsim export rows.csv --format jsonl
+)";
+
+struct Options {
+  std::string results, table, format = "table", output;
+  bool overwrite = false;
+};
+
+analysis::NamedTable chosen(std::vector<analysis::NamedTable> tables, const Options& options) {
+  std::vector<std::string> names;
+  for (analysis::NamedTable& table : tables) {
+    if (table.name == options.table || tables.size() == 1) return std::move(table);
+    names.push_back(table.name);
+  }
+  if (options.table.empty())
+    usage_error("holds several tables", options.results,
+                "Choose one with --table, or write all of them with --format h5. " + suggestion("", names));
+  usage_error("has no table '" + options.table + "'", options.results, suggestion(options.table, names));
+}
+
+void run_export(const Options& options) {
+  const analysis::Format format = analysis::parse_format(options.format);
+  refuse_to_overwrite_input(options.output, options.results);
+  std::vector<analysis::NamedTable> tables = analysis::read_tables(options.results);
+  FormattedOutput output(format, options.output, options.overwrite);
+  if (format == analysis::Format::h5 && options.table.empty()) return output.commit(tables);
+  analysis::NamedTable table = chosen(std::move(tables), options);
+  output.commit({.analysis = table.name,
+                 .traces = {},
+                 .settings = {{"read_from", options.results}},
+                 .records = std::move(table.records)});
+}
+
+}  // namespace
+
+void add_export_command(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("export", "Write results that are there in another format");
+  command->footer(kExamples);
+  const auto options = std::make_shared<Options>();
+  command->add_option("RESULTS", options->results, "Folder of a study, or results as csv, json or jsonl")
+      ->required();
+  command
+      ->add_option("--table", options->table, "Of a study: results, means, ranks, ... (default for h5: all)")
+      ->type_name("NAME");
+  command->add_option("--format", options->format, kFormats)->capture_default_str();
+  command->add_option("-o,--output", options->output, "Results go to this file instead of standard output")
+      ->type_name("FILE");
+  command->add_flag("--overwrite", options->overwrite, "Replace an existing output file");
+  command->callback([options] { run_export(*options); });
+}
+
+}  // namespace kvsim::tools

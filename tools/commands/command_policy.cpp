@@ -1,0 +1,43 @@
+// kvsim policy: which policies there are, and what each does.
+#include <iostream>
+#include <memory>
+#include <string>
+
+#include "policies/builtin.hpp"
+#include "tools/commands/command.hpp"
+#include "tools/printing/policy_pages.hpp"
+
+namespace kvsim::tools {
+namespace {
+
+constexpr const char* kExamples = R"(Examples:
+  kvsim policy list
+  kvsim policy show snapkv
+  kvsim policy list --format md
+)";
+
+void add_list(CLI::App& policy) {
+  CLI::App* list = policy.add_subcommand("list", "All policies, allocations and presets");
+  const auto format = std::make_shared<std::string>("table");
+  list->add_option("--format", *format, "table, json or md")->capture_default_str();
+  list->callback([format] { write_policy_list(std::cout, policy::builtin(), *format); });
+}
+
+void add_show(CLI::App& policy) {
+  CLI::App* show = policy.add_subcommand("show", "Rule, paper, parameters and needs of one policy");
+  const auto name = std::make_shared<std::string>();
+  show->add_option("NAME", *name, "Policy, allocation or preset")->required();
+  show->callback([name] { write_policy_pages(std::cout, policy::builtin(), *name); });
+}
+
+}  // namespace
+
+void add_policy_command(CLI::App& app) {
+  CLI::App* policy = app.add_subcommand("policy", "List policies and explain them");
+  policy->footer(kExamples);
+  policy->require_subcommand(1);
+  add_list(*policy);
+  add_show(*policy);
+}
+
+}  // namespace kvsim::tools

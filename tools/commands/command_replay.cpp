@@ -1,0 +1,319 @@
+// kvsim replay: what every policy at every budget would have lost on recorded runs.
+#include <algorithm>
+#include <iostream>
+#include <sstream>
+#include <thread>
+
+#include "analysis/cost/cost_study.hpp"
+#include "analysis/results/identical_policies.hpp"
+#include "analysis/results/numbers.hpp"
+#include "analysis/results/rows.hpp"
+#include "analysis/results/tables.hpp"
+#include "sim/base/byte_text.hpp"
+#include "sim/replay/decisions.hpp"
+#include "sim/replay/replay.hpp"
+#include "sim/replay/table_files.hpp"
+#include "tools/commands/command.hpp"
+#include "tools/printing/formatted_output.hpp"
+#include "tools/printing/progress_display.hpp"
+#include "tools/printing/result_output.hpp"
+#include "tools/requests/chosen_sequences.hpp"
+#include "tools/requests/replay_request.hpp"
+#include "tools/requests/traced_model.hpp"
+#include "tools/requests/whole_number.hpp"
+
+namespace kvsim::tools {
+namespace {
+
+constexpr const char* kExamples = R"(Examples:
+  kvsim replay run.h5 --policy all --budget 10%,25%,50%
+  kvsim replay run.h5 --policy snapkv --policy 'h2o+pyramid(beta=10)' --budget 128 --per layer
+  kvsim replay a.h5 b.h5 --policy xkv --policy full --budget 64KiB,128KiB --format csv -o rows.csv
+  kvsim replay run.h5 --policy 'h2o*' --policy oracles --budget 25%
+  kvsim replay run.h5 --policy h2o --policy xkv --policy optimal+best_split --budget 25% --bounds
+  kvsim replay run.h5 --policy tova --budget 25% --decisions kept.h5 --format json
+  kvsim replay run.h5 --policy snapkv --policy h2o --budget 25% --machine a100-80-sxm
+  kvsim replay item.h5 --policy snapkv --policy keydiff --budget 25% --cut prompt,question
+)";
+
+struct Options {
+  std::vector<std::string> files, policies, budgets;
+  std::string per = "all", format = "table", output, decisions, machine, model, sequence, cut = "prompt";
+  std::string importance, peak;
+  unsigned threads = 0;
+  std::uint64_t seed = 0, memory_limit = 0;
+  bool quiet = false, overwrite = false, bounds = false;
+};
+
+sim::Request make_request(const Options& options, analysis::Inputs& inputs) {
+  const std::vector<AskedPolicy> policies = asked_policies(options.policies);
+  const std::vector<sim::Budget> budgets = asked_budgets(options.budgets);
+  for (const AskedPolicy& asked : policies) inputs.policies.push_back(asked.composition.params);
+  for (const sim::Budget& budget : budgets) inputs.budgets.push_back(budget.text);
+  sim::Request request;
+  request.cells = cells_of(policies, budgets);
+  request.seed = options.seed;
+  request.threads = options.threads > 0 ? options.threads : std::thread::hardware_concurrency();
+  request.decisions = !options.decisions.empty();
+  request.each_step = inputs.scope == analysis::Scope::step;
+  request.importance = sim::parse_importance(options.importance);
+  request.peak = sim::parse_peak(options.peak);
+  inputs.importance = request.importance.text;
+  inputs.peak = request.peak.text;
+  request.bounds = options.bounds;
+  return request;
+}
+
+std::string describe(const ChosenSequence& study) {
+  const trace::Model& model = study.sequence.model();
+  std::ostringstream text;
+  text << "trace   " << study.name << ": " << (model.name.empty() ? "unnamed model" : model.name) << ", "
+       << model.n_layers << " layers, " << model.n_q_heads << " query and " << model.n_kv_heads
+       << " KV heads of " << model.head_dim << ", cut " << study.sequence.cut().text() << ": prompt "
+       << study.sequence.prompt_length() << ", decode " << study.sequence.decode_length();
+  return text.str();
+}
+
+/// A row per cell and step must fit a table that somebody can still read.
+void check_steps(const std::vector<ChosenSequence>& studies, const sim::Request& request) {
+  std::uint64_t rows = 0;
+  for (const ChosenSequence& study : studies) {
+    rows += request.cells.size() * study.sequence.measured_length();
+  }
+  if (rows > analysis::kMostStepRows)
+    usage_error("these would be " + std::to_string(rows) + " rows; at most " +
+                    std::to_string(analysis::kMostStepRows) + " are made",
+                "--per step", "Ask for fewer policies, budgets or traces at once.");
+}
+
+/// Tells what will be done and refuses what does not fit, before any of it is done.
+void announce(const std::vector<ChosenSequence>& studies, const sim::Request& request,
+              const analysis::Inputs& inputs, const Options& options, analysis::Format format) {
+  if (request.each_step) check_steps(studies, request);
+  std::uint64_t memory = 0;
+  for (const ChosenSequence& study : studies) {
+    memory = std::max(memory, sim::estimate_bytes(study.sequence, request));
+    if (!options.quiet) std::cerr << describe(study) << '\n';
+  }
+  if (options.memory_limit > 0 && memory > options.memory_limit)
+    usage_error("this replay needs about " + bytes_text(memory) + " of memory, the limit is " +
+                    bytes_text(options.memory_limit),
+                "--memory-limit", "Fewer --threads or cells need less.");
+  if (options.quiet) return;
+  std::cerr << "cells   " << request.cells.size() << " (policies " << inputs.policies.size() << ", budgets "
+            << inputs.budgets.size() << ")\n"
+            << "run     " << request.threads << " threads, about " << bytes_text(memory) << ", seed "
+            << request.seed << '\n';
+  const bool says_it_itself = format == analysis::Format::table || format == analysis::Format::md;
+  if (!says_it_itself) std::cerr << analysis::kOpenLoopNote << '\n';
+}
+
+void tell_what_surprises(const std::vector<analysis::Row>& rows) {
+  std::vector<std::string> told;
+  for (const analysis::Row& row : rows) {
+    if (row.skipped.empty()) continue;
+    const std::string text = row.trace + ": skipped " + row.policy + " at " + row.budget + ": " + row.skipped;
+    if (std::find(told.begin(), told.end(), text) != told.end()) continue;
+    told.push_back(text);
+    note(text);
+  }
+  for (const analysis::Row& row : rows) {
+    if (row.scope != analysis::Scope::all || row.own_budget || row.allotted_tokens.value_or(0) == 0 ||
+        row.allotted_tokens == row.budget_tokens)
+      continue;
+    note(row.trace + ": " + row.policy + " at " + row.budget + " was asked for " +
+         analysis::rounded_text(*row.budget_tokens) + " tokens per lane and gave out " +
+         analysis::rounded_text(*row.allotted_tokens) + ": its formula has its own total");
+  }
+  for (const std::vector<std::string>& group : analysis::identical_policies(analysis::records_of(rows))) {
+    std::string names;
+    for (const std::string& params : group) names += "\n  " + params;
+    note("these policies gave identical results everywhere:" + names);
+  }
+}
+
+/// What serving each trace's model takes on a machine.
+class Pricing {
+ public:
+  /// Without a machine nothing is priced. Throws Error(usage) for what cannot be.
+  Pricing(const Options& options, analysis::Scope scope, const std::vector<ChosenSequence>& studies) {
+    if (options.machine.empty()) {
+      if (!options.model.empty())
+        usage_error("is of --machine, which is missing", "--model", "Say --machine too: kvsim cost machines");
+      return;
+    }
+    if (scope != analysis::Scope::all)
+      usage_error("prices whole models", "--machine", "Ask for --per all, the default.");
+    base_.machine = cost::find_machine(options.machine);
+    base_.batches = {1};
+    for (const ChosenSequence& study : studies)
+      models_.push_back(traced_model(study.sequence, study.name, options.model));
+  }
+
+  void tell(analysis::Inputs& inputs) const {
+    if (models_.empty()) return;
+    inputs.machine = base_.machine.name;
+    inputs.model = models_.front().name;
+  }
+  /// `rows` are those of scope all, one per cell.
+  void add_to(std::vector<analysis::Row>& rows, std::size_t study, const std::string& trace,
+              const sim::Request& request, const sim::Outcome& outcome) const {
+    if (models_.empty()) return;
+    analysis::CostStudy costs = base_;
+    costs.model = models_[study];
+    const std::vector<analysis::CostRow> priced =
+        analysis::replayed_cost_rows(costs, trace, request, outcome);
+    for (std::size_t cell = 0; cell < rows.size(); ++cell) {
+      analysis::Row& row = rows[cell];
+      row.machine = base_.machine.name;
+      if (!priced[cell].estimate) continue;
+      const cost::Estimate& estimate = *priced[cell].estimate;
+      row.cache_bytes = estimate.at_end.cache();
+      row.peak_bytes = estimate.peak();
+      row.ttft_seconds = estimate.time.first_token;
+      row.tpot_seconds = estimate.time.per_token;
+    }
+  }
+
+ private:
+  analysis::CostStudy base_{};
+  std::vector<cost::Model> models_{};
+};
+
+std::vector<analysis::Row> replay_all(const std::vector<ChosenSequence>& studies, const sim::Request& request,
+                                      const Options& options, analysis::Scope scope, const Pricing& pricing) {
+  std::vector<analysis::Row> rows;
+  for (std::size_t i = 0; i < studies.size(); ++i) {
+    const ChosenSequence& study = studies[i];
+    Progress progress;
+    sim::Outcome outcome;
+    {
+      const ProgressDisplay display(progress, study.name, options.quiet);
+      const sim::TableFiles tables(study.sequence);
+      sim::Request with_files = request;
+      with_files.tables = &tables;
+      outcome = sim::replay(study.sequence, with_files, progress);
+    }
+    std::vector<analysis::Row> made = analysis::make_rows(study.name, request, outcome, scope);
+    pricing.add_to(made, i, study.name, request, outcome);
+    rows.insert(rows.end(), made.begin(), made.end());
+    const bool some_ran = std::any_of(outcome.cells.begin(), outcome.cells.end(),
+                                      [](const sim::CellOutcome& cell) { return cell.skipped.empty(); });
+    if (request.decisions && some_ran)
+      sim::write_decisions(options.decisions, request, outcome, options.overwrite);
+  }
+  return rows;
+}
+
+void run_replay(const Options& options) {
+  const analysis::Scope scope = analysis::parse_scope(options.per);
+  const analysis::Format format = analysis::parse_format(options.format);
+  if (options.bounds && scope != analysis::Scope::all)
+    usage_error("bounds what all lanes lose together", "--bounds", "Ask for --per all, the default.");
+  if (!options.decisions.empty() && options.files.size() > 1)
+    usage_error("decisions are those of one trace", "--decisions", "Replay the traces one by one.");
+  if (!options.decisions.empty() && options.decisions == options.output)
+    usage_error("results and decisions cannot share a file", options.output);
+  refuse_existing(options.decisions, options.overwrite);
+  analysis::Inputs inputs;
+  inputs.scope = scope;
+  inputs.seed = options.seed;
+  const sim::Request request = make_request(options, inputs);
+
+  const std::vector<trace::Cut> cuts = asked_cuts(options.cut);
+  std::vector<ChosenSequence> studies;
+  for (const std::string& file : options.files) {
+    refuse_to_overwrite_input(options.output, file);
+    refuse_to_overwrite_input(options.decisions, file);
+    for (ChosenSequence& study : chosen_sequences(file, options.sequence, cuts))
+      studies.push_back(std::move(study));
+  }
+  if (!options.decisions.empty() && studies.size() > 1)
+    usage_error("decisions are those of one sequence at one cut", "--decisions",
+                "Choose them: --sequence N, --cut CUT");
+  for (const ChosenSequence& study : studies)
+    inputs.traces.push_back({study.name, study.source->content_sha256(), study.sequence.prompt_length(),
+                             study.sequence.decode_length(), study.sequence.cut().text()});
+  const Pricing pricing(options, scope, studies);
+  pricing.tell(inputs);
+  FormattedOutput output(format, options.output, options.overwrite);
+  announce(studies, request, inputs, options, format);
+
+  const std::vector<analysis::Row> rows = replay_all(studies, request, options, scope, pricing);
+  if (std::all_of(rows.begin(), rows.end(), [](const analysis::Row& row) { return !row.skipped.empty(); }))
+    usage_error("no cell can be evaluated; the first reason:\n  " + rows.front().skipped);
+  output.commit(rows, inputs);
+  tell_what_surprises(rows);
+}
+
+}  // namespace
+
+void add_replay_command(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("replay", "Evaluate policies at budgets on recorded runs");
+  command->footer(kExamples);
+  const auto options = std::make_shared<Options>();
+  command->add_option("FILE", options->files, "Traces; rows come in this order")->required();
+  command
+      ->add_option("--policy", options->policies,
+                   "eviction(param=value,...)+allocation(...), a preset, a pattern (h2o*), `all`\n"
+                   "or `oracles` (kvsim policy list); repeat for several")
+      ->required()
+      ->allow_extra_args(false)
+      ->type_name("POLICY");
+  command
+      ->add_option("--budget", options->budgets,
+                   "Comma list of tokens per lane (128), shares of the prompt (25%),\nbytes of the whole "
+                   "cache (64MiB)")
+      ->required()
+      ->allow_extra_args(false)
+      ->type_name("LIST");
+  command->add_option("--cut", options->cut, std::string(kCutHelp) + "; a comma list for several")
+      ->capture_default_str()
+      ->type_name("CUT");
+  command
+      ->add_option("--importance", options->importance,
+                   "How importance behind r, r oracle and isr is measured\n(default: " +
+                       sim::ImportanceRule{}.text + ")")
+      ->type_name("NAME=VALUE,..");
+  command
+      ->add_option("--peak", options->peak,
+                   "Which rows count for peak loss (default: " + sim::PeakRule{}.text + ")")
+      ->type_name("NAME=VALUE,..");
+  command
+      ->add_option("--machine", options->machine,
+                   "Add what serving it takes on this machine, bytes and seconds as modelled: a name\n"
+                   "(kvsim cost machines) or a file")
+      ->type_name("NAME");
+  command
+      ->add_option("--model", options->model, "With --machine: the model, if traces do not hold its config")
+      ->type_name("NAME");
+  command->add_option("--sequence", options->sequence, kSequenceHelp)->type_name("N|all");
+  command->add_option("--per", options->per, "A row per: all | layer | head | step")->capture_default_str();
+  command->add_option("--format", options->format, kFormats)->capture_default_str();
+  command->add_option("-o,--output", options->output, "Results go to this file instead of standard output")
+      ->type_name("FILE");
+  command
+      ->add_option("--decisions", options->decisions,
+                   "Store which positions each lane held, and when, as HDF5 (one trace only)")
+      ->type_name("FILE");
+  command->add_flag("--bounds", options->bounds,
+                    "Add the least attention loss over all schedules and all splits of each total\n"
+                    "(attention_loss_bound, scope all): an oracle's work for every lane");
+  command->add_option("--threads", options->threads, "Never changes a result (default: all)")
+      ->check(CLI::Range(1U, 4096U))
+      ->type_name("N");
+  command->add_option("--seed", options->seed, "Of random policies")
+      ->check(whole_number())
+      ->capture_default_str()
+      ->type_name("N");
+  command
+      ->add_option("--memory-limit", options->memory_limit,
+                   "Refuse to start when more is needed: 512MiB, 2GiB, 2GB")
+      ->transform(CLI::AsSizeValue(true).description(""))
+      ->type_name("SIZE");
+  command->add_flag("--overwrite", options->overwrite, "Replace existing output files");
+  command->add_flag("--quiet", options->quiet, "No description and progress on standard error");
+  command->callback([options] { run_replay(*options); });
+}
+
+}  // namespace kvsim::tools

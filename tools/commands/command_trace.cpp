@@ -1,0 +1,191 @@
+// kvsim trace: what a trace file holds, whether it is sound, what its parts are for, and synthetic ones.
+#include <unistd.h>
+
+#include <iostream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "sim/base/error.hpp"
+#include "tools/commands/command.hpp"
+#include "tools/commands/trace_mark.hpp"
+#include "tools/printing/progress_display.hpp"
+#include "tools/printing/trace_pages.hpp"
+#include "tools/requests/whole_number.hpp"
+#include "traces/format/check.hpp"
+#include "traces/format/reader.hpp"
+#include "traces/format/writer.hpp"
+#include "traces/workloads/synthetic.hpp"
+
+namespace kvsim::tools {
+namespace {
+
+constexpr const char* kExamples = R"(Examples:
+  kvsim trace info run.h5
+  kvsim trace check run.h5 other.h5
+  kvsim trace mark run.h5 --evidence "The code of the red safe is 4721." -o marked.h5
+  kvsim trace generate -o synthetic.h5
+)";
+
+constexpr const char* kInfoExamples = R"(Examples:
+  kvsim trace info run.h5
+  kvsim trace info run.h5 --format json
+)";
+
+constexpr const char* kCheckExamples = R"(Examples:
+  kvsim trace check run.h5
+  kvsim trace check traces/*.h5 && echo all sound
+)";
+
+constexpr const char* kGenerateExamples = R"(Examples:
+  kvsim trace generate -o synthetic.h5
+  kvsim trace generate --prompt 4096 --decode 256 --head-dim 128 --kv-heads 8 --group 4 --elem bf16 -o big.h5
+  kvsim trace generate --sink 0 --heavy 6 --heavy-share 0.01 --seed 7 -o heavy.h5
+)";
+
+void add_info(CLI::App& trace) {
+  CLI::App* info =
+      trace.add_subcommand("info", "What a trace holds: model, tokens, tensors, times, provenance");
+  info->footer(kInfoExamples);
+  struct Options {
+    std::string file, format = "table";
+  };
+  const auto options = std::make_shared<Options>();
+  info->add_option("FILE", options->file, "Trace")->required();
+  info->add_option("--format", options->format, "table or json")
+      ->check(CLI::IsMember({"table", "json"}))
+      ->capture_default_str();
+  info->callback([options] {
+    const std::unique_ptr<trace::Source> source = trace::open_trace(options->file);
+    if (options->format == "json") {
+      write_trace_json(std::cout, *source);
+    } else {
+      write_trace_table(std::cout, *source);
+    }
+  });
+}
+
+void write_verdict(const std::string& file, const trace::CheckReport& report) {
+  if (report.problems.empty()) {
+    std::cout << file << ": sound (" << report.tensor_bytes << " bytes of tensors";
+    if (report.attention_rows > 0) std::cout << ", " << report.attention_rows << " attention rows";
+    if (report.column_heads > 0)
+      std::cout << ", column statistics of " << report.column_heads << " heads, " << report.recomputed_heads
+                << " recomputed";
+    std::cout << ", content " << report.content_sha256 << ")\n";
+    return;
+  }
+  std::cout << file << ": BAD\n";
+  for (const std::string& problem : report.problems) std::cout << "  " << problem << '\n';
+}
+
+void check_files(const std::vector<std::string>& files, bool quiet) {
+  std::size_t bad = 0;
+  for (const std::string& file : files) {
+    Progress progress;
+    trace::CheckReport report;
+    {
+      const ProgressDisplay display(progress, "checking " + file, quiet);
+      report = trace::check_trace(file, progress);
+    }
+    write_verdict(file, report);
+    std::cout.flush();
+    bad += report.problems.empty() ? 0 : 1;
+  }
+  if (bad > 0)
+    input_error(std::to_string(bad) + " of " + std::to_string(files.size()) + " trace files " +
+                (bad == 1 ? "is" : "are") + " bad");
+}
+
+void add_check(CLI::App& trace) {
+  CLI::App* check = trace.add_subcommand(
+      "check",
+      "Reads whole traces: structure, checksums, digests, finite numbers, attention rows that sum to 1");
+  check->footer(kCheckExamples);
+  struct Options {
+    std::vector<std::string> files;
+    bool quiet = false;
+  };
+  const auto options = std::make_shared<Options>();
+  check->add_option("FILE", options->files, "Traces")->required();
+  check->add_flag("-q,--quiet", options->quiet, "No progress");
+  check->callback([options] { check_files(options->files, options->quiet); });
+}
+
+struct GenerateOptions {
+  trace::SyntheticOptions synthetic;
+  std::string elem = "f32", output;
+  bool overwrite = false;
+};
+
+/// Generated in memory: says so before it is tried.
+void refuse_what_does_not_fit(const trace::SyntheticOptions& o) {
+  const double values =
+      static_cast<double>(o.prompt + o.decode) * o.layers * o.kv_heads * (2.0 + o.group) * o.head_dim;
+  const double machine =
+      static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
+  if (values * sizeof(float) > 0.9 * machine)
+    usage_error("needs about " + std::to_string(static_cast<std::uint64_t>(values * sizeof(float) / 0x1p20)) +
+                    " MiB of memory, more than this machine has",
+                "trace generate", "Ask for fewer tokens, layers or heads.");
+}
+
+void generate(GenerateOptions& options) {
+  trace::SyntheticOptions& synthetic = options.synthetic;
+  synthetic.elem = options.elem == "f32" ? Elem::f32 : options.elem == "f16" ? Elem::f16 : Elem::bf16;
+  refuse_what_does_not_fit(synthetic);
+  const trace::MemoryTrace made = trace::synthetic_trace(synthetic);
+  trace::WriteOptions write_options;
+  write_options.overwrite = options.overwrite;
+  trace::write_trace(options.output, made, write_options);
+  std::cout << options.output << ": " << synthetic.prompt << " prompt and " << synthetic.decode
+            << " decode tokens, " << synthetic.layers << " layers, " << synthetic.kv_heads << " KV heads\n";
+}
+
+void add_generate(CLI::App& trace) {
+  CLI::App* command = trace.add_subcommand(
+      "generate", "Writes a seeded synthetic trace with sinks, locality, heavy hitters and drift");
+  command->footer(kGenerateExamples);
+  const auto options = std::make_shared<GenerateOptions>();
+  trace::SyntheticOptions& o = options->synthetic;
+  const auto number = [&](const char* name, auto& value, const char* help) {
+    CLI::Option* option = command->add_option(name, value, help)->capture_default_str();
+    if constexpr (std::is_integral_v<std::remove_reference_t<decltype(value)>>) option->check(whole_number());
+  };
+  command->add_option("-o,--output", options->output, "Trace to write")->required();
+  command->add_flag("--overwrite", options->overwrite, "Replace an existing file");
+  number("--prompt", o.prompt, "Prompt tokens");
+  number("--decode", o.decode, "Generated tokens");
+  number("--layers", o.layers, "Layers");
+  number("--kv-heads", o.kv_heads, "KV heads per layer");
+  number("--group", o.group, "Query heads per KV head");
+  number("--head-dim", o.head_dim, "Dimension of a head, even, at least 8");
+  number("--seed", o.seed, "Same seed and options, same bytes");
+  number("--sink", o.sink, "Logit gained by sink tokens");
+  number("--sinks", o.sinks, "How many first tokens are sinks");
+  number("--locality", o.locality, "Logit gained by the nearest keys");
+  number("--local-span", o.local_span, "Tokens after which that gain has fallen to 1/e");
+  number("--heavy", o.heavy, "Logit gained by heavy hitters");
+  number("--heavy-share", o.heavy_share, "Share of tokens that are heavy hitters in a layer");
+  number("--drift", o.drift, "Turn of the topic in radians per 1000 tokens");
+  number("--noise", o.noise, "Standard deviation of the unstructured part of the logits");
+  command->add_option("--elem", options->elem, "Stored elements: f32, f16 or bf16")
+      ->check(CLI::IsMember({"f32", "f16", "bf16"}))
+      ->capture_default_str();
+  command->callback([options] { generate(*options); });
+}
+
+}  // namespace
+
+void add_trace_command(CLI::App& app) {
+  CLI::App* trace =
+      app.add_subcommand("trace", "Look into traces, check and mark them, generate synthetic ones");
+  trace->footer(kExamples);
+  trace->require_subcommand(1);
+  add_info(*trace);
+  add_check(*trace);
+  add_mark(*trace);
+  add_generate(*trace);
+}
+
+}  // namespace kvsim::tools

@@ -1,0 +1,130 @@
+// kvsim workload: prompts with answers, made to a tokenizer's token count.
+#include <memory>
+
+#include "sim/base/error.hpp"
+#include "sim/base/read_file.hpp"
+#include "sim/base/suggest.hpp"
+#include "tools/commands/command.hpp"
+#include "tools/printing/result_output.hpp"
+#include "tools/requests/whole_number.hpp"
+#include "traces/model/tokenizer.hpp"
+#include "traces/workloads/workload.hpp"
+
+namespace kvsim::tools {
+namespace {
+
+constexpr const char* kExamples = R"(Examples:
+  kvsim workload needle --context 1000 --count 8 --seed 1 -o prompts.jsonl
+  kvsim workload needle-multi-key --facts 8 --context 2000 --count 24 -o prompts.jsonl
+  kvsim workload variables --hops 2 --context 500 --tokenizer ~/models/SmolLM2-135M -o prompts.jsonl
+  kvsim capture --model traces/sample/model --workload prompts.jsonl --item needle-1000-s1-0 -o run.h5
+
+Kinds:
+)";
+
+struct Options {
+  std::string kind, style = "pairs", tokenizer_dir = "traces/sample/model", text_file, output;
+  bool overwrite = false;
+  workload::WorkloadOptions workload;
+};
+
+std::string footer() {
+  std::string text = kExamples;
+  for (const workload::Kind& kind : workload::kinds()) {
+    std::string name = kind.name;
+    name.resize(20, ' ');
+    text += "  " + name + kind.summary + "\n";
+  }
+  return text;
+}
+
+workload::Style parse_style(const std::string& text) {
+  if (text == "pairs") return workload::Style::pairs;
+  if (text == "sentences") return workload::Style::sentences;
+  usage_error("unknown style \"" + text + "\"", "--style", suggestion(text, {"pairs", "sentences"}));
+}
+
+model::Tokenizer find_tokenizer(const std::string& folder) {
+  if (!model::has_tokenizer(folder)) {
+    input_error("no tokenizer.json and no tokenizer.model", folder,
+                "Name the folder of the model that will read the prompts: --tokenizer DIR.");
+  }
+  return model::load_tokenizer(folder);
+}
+
+/// An option that a kind does not look at is a misunderstanding.
+void refuse_unused(const CLI::App& command, const workload::Kind& kind) {
+  const std::pair<const char*, unsigned> options[] = {{"--facts", workload::kUsesFacts},
+                                                      {"--hops", workload::kUsesHops},
+                                                      {"--style", workload::kUsesStyle},
+                                                      {"--text", workload::kUsesText}};
+  for (const auto& [name, bit] : options) {
+    if (command.count(name) > 0 && (kind.uses & bit) == 0)
+      usage_error(std::string("means nothing to the kind ") + kind.name, name);
+  }
+}
+
+void run_workload_command(const CLI::App& command, Options& options) {
+  const workload::Kind& kind = workload::kind_named(options.kind);
+  refuse_unused(command, kind);
+  options.workload.task.style = parse_style(options.style);
+  refuse_to_overwrite_input(options.output, options.text_file);
+  ResultOutput output(options.output, options.overwrite);
+  const model::Tokenizer tokenizer = find_tokenizer(options.tokenizer_dir);
+  std::vector<workload::Passage> own;
+  if (!options.text_file.empty())
+    own.push_back({options.text_file, read_file(options.text_file, model::kMaxTextBytes)});
+  options.workload.task.passages = own.empty() ? &workload::builtin_passages() : &own;
+  std::string lines;
+  workload::make_workload(
+      kind, options.workload, [&](std::string_view text) { return tokenizer.encode(text).size(); },
+      [&](const workload::PromptItem& item) { (lines += json_line(item)) += '\n'; });
+  output.commit(lines);
+}
+
+}  // namespace
+
+void add_workload_command(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("workload", "Make prompts with answers, of a given length");
+  command->footer(footer());
+  const auto options = std::make_shared<Options>();
+  workload::WorkloadOptions& workload = options->workload;
+  command->add_option("KIND", options->kind, "What is to be done: see the kinds")->required();
+  command
+      ->add_option("--context", workload.context_tokens,
+                   "Tokens of each prompt, question included: never more, and less by a word at most")
+      ->required()
+      ->check(whole_number())
+      ->type_name("N");
+  command->add_option("--count", workload.count, "Prompts")
+      ->check(whole_number())
+      ->type_name("M")
+      ->capture_default_str();
+  command->add_option("--seed", workload.seed, "Same seed, same bytes")
+      ->check(whole_number())
+      ->type_name("S")
+      ->capture_default_str();
+  command->add_option("--facts", workload.task.facts, "Facts to hide, values of a key, or questions to ask")
+      ->check(whole_number())
+      ->type_name("K")
+      ->capture_default_str();
+  command->add_option("--hops", workload.task.hops, "Copies between a value and the variable asked for")
+      ->check(whole_number())
+      ->type_name("H")
+      ->capture_default_str();
+  command
+      ->add_option("--style", options->style,
+                   "Facts as pairs, << apple river >>, or as sentences, The code of apple is river.")
+      ->capture_default_str();
+  command->add_option("--text", options->text_file, "UTF-8 text for the contexts instead of the built-in one")
+      ->type_name("FILE");
+  command->add_option("--tokenizer", options->tokenizer_dir, "Folder with the tokenizer that counts")
+      ->type_name("DIR")
+      ->capture_default_str();
+  command->add_option("-o,--output", options->output, "JSON Lines, a prompt each (default: standard output)")
+      ->type_name("FILE");
+  command->add_flag("--overwrite", options->overwrite, "Replace an existing file");
+  command->callback([command, options] { run_workload_command(*command, *options); });
+}
+
+}  // namespace kvsim::tools

@@ -1,0 +1,59 @@
+#include "tools/commands/cost_plots.hpp"
+
+#include <filesystem>
+
+#include "analysis/figures/figure_kind.hpp"
+#include "sim/base/error.hpp"
+#include "tools/printing/result_output.hpp"
+#include "tools/study/draw_figure.hpp"
+
+namespace kvsim::tools {
+namespace {
+
+std::vector<analysis::Figure> figures_of(const analysis::Records& costs) {
+  constexpr const char* kTable = "cost";
+  analysis::FigureTables tables;
+  tables.tables[kTable] = costs;
+  tables.source = "costs.csv";
+  std::vector<analysis::Figure> out;
+  for (const analysis::FigureKind& kind : analysis::figure_kinds())
+    if (std::string_view(kind.table) == kTable)
+      for (analysis::Figure& figure : kind.build(tables, {})) out.push_back(std::move(figure));
+  return out;
+}
+
+std::string extension(const std::string& place) {
+  return std::filesystem::path(place).extension().string();
+}
+
+bool is_picture(const std::string& place) {
+  const std::string end = extension(place);
+  return end == ".svg" || end == ".png" || end == ".pdf";
+}
+
+}  // namespace
+
+void check_plot_place(const std::string& place, bool overwrite) {
+  if (place.empty()) usage_error("is empty", "--plot", "Name a folder, or a .svg, .png or .pdf.");
+  refuse_existing(place, overwrite);
+  std::error_code failed;
+  if (!extension(place).empty() && !is_picture(place) && !std::filesystem::is_directory(place, failed))
+    usage_error("is no .svg, .png or .pdf", "--plot " + place,
+                "A new folder with a dot in its name ends with a slash.");
+}
+
+void draw_costs(const analysis::Records& costs, const std::string& place, bool overwrite) {
+  const std::vector<analysis::Figure> figures = figures_of(costs);
+  if (figures.empty()) usage_error("no figure can be made of these rows", "--plot " + place);
+  if (is_picture(place)) {
+    ResultOutput output(place, overwrite);
+    return output.commit(drawing_of(figures.front(), analysis::Theme::light,
+                                    analysis::parse_output(extension(place).substr(1))));
+  }
+  std::error_code failed;
+  std::filesystem::create_directories(place, failed);
+  if (failed) input_error("cannot be made: " + failed.message(), place);
+  for (const analysis::Figure& figure : figures) draw(figure, place);
+}
+
+}  // namespace kvsim::tools

@@ -1,0 +1,136 @@
+#include "tools/printing/cost_notes.hpp"
+
+#include <algorithm>
+
+#include "analysis/results/numbers.hpp"
+#include "sim/base/byte_text.hpp"
+#include "sim/base/joined.hpp"
+#include "sim/cost/holding.hpp"
+
+namespace kvsim::tools {
+namespace {
+
+using analysis::CostRow;
+using analysis::CostStudy;
+using analysis::rounded_text;
+
+/// "8192", or "1024 to 131072 (8 values)".
+std::string range_text(const std::vector<std::uint64_t>& values) {
+  const auto [low, high] = std::minmax_element(values.begin(), values.end());
+  if (*low == *high) return std::to_string(*low);
+  return std::to_string(*low) + " to " + std::to_string(*high) + " (" + std::to_string(values.size()) +
+         " values)";
+}
+
+void add_once(std::vector<std::string>& all, const std::string& text) {
+  if (std::find(all.begin(), all.end(), text) == all.end()) all.push_back(text);
+}
+
+/// Names of the policies of which `holds` says yes.
+template <class Holds>
+std::string names_of(const CostStudy& study, Holds holds) {
+  std::vector<std::string> names;
+  for (const policy::Composition& policy : study.policies)
+    if (holds(policy)) add_once(names, policy.name);
+  return joined(names);
+}
+
+bool reads_all_rows(const CostStudy& study, const policy::Composition& policy) {
+  const std::uint64_t prompt = study.prompts.front();
+  return cost::cost_of(policy, study.model, prompt, prompt).prompt_rows == policy::kAllRows;
+}
+
+void note_skipped(std::vector<std::string>& notes, const std::vector<CostRow>& rows) {
+  for (const CostRow& row : rows)
+    if (!row.skipped.empty())
+      add_once(notes, "left out: " + row.policy + (row.budget.empty() ? "" : " at " + row.budget) + ": " +
+                          row.skipped.substr(0, row.skipped.find('\n')));
+}
+
+}  // namespace
+
+std::string described(const CostStudy& study) {
+  const cost::Serving& serving = study.serving;
+  const cost::Layout& layout = serving.layout;
+  std::string text = "prompt " + range_text(study.prompts) + ", generate " + range_text(study.generates) +
+                     ", batch " + range_text(study.batches) + "; cache " + layout.encoding.name + ", " +
+                     std::to_string(cost::full_cache_bytes(study.model, layout, 1, 1)) + " bytes per token";
+  if (layout.page > 0) text += ", pages of " + std::to_string(layout.page);
+  if (layout.vacated == cost::Vacated::left) text += ", evicted tokens leave holes";
+  if (serving.chunk > 0) text += "; chunks of " + std::to_string(serving.chunk);
+  if (serving.tensor_parallel > 1)
+    text += "; " + std::to_string(serving.tensor_parallel) + " devices, bytes are of each";
+  if (serving.runtime.attention == cost::Attention::eager) text += "; eager attention";
+  return text;
+}
+
+std::string described(const cost::Offload& offload, const cost::Machine& machine) {
+  return "in host memory " + rounded_text(100 * offload.weights, 2) + " % of the blocks' weights and " +
+         rounded_text(100 * offload.cache, 2) + " % of the cache; link " +
+         rounded_text(machine.host.bandwidth / 1e9, 1) + " GB/s each way";
+}
+
+std::string described(const analysis::CostLimits& limits) {
+  std::string text = "memory " + bytes_text(limits.memory);
+  if (limits.first_token) text += ", TTFT " + rounded_text(*limits.first_token, 3) + " s";
+  if (limits.per_token) text += ", TPOT " + rounded_text(1e3 * *limits.per_token, 3) + " ms";
+  return text;
+}
+
+std::vector<std::pair<std::string, analysis::Value>> settings_of(const CostStudy& study) {
+  const cost::Serving& serving = study.serving;
+  const cost::Layout& layout = serving.layout;
+  const cost::Runtime& runtime = serving.runtime;
+  return {{"kv", layout.encoding.name},
+          {"stored_kv_heads", cost::stored_heads(study.model, layout)},
+          {"page", layout.page},
+          {"head_pages", std::uint64_t{layout.head_pages}},
+          {"padded", std::uint64_t{layout.padded}},
+          {"holes", std::uint64_t{layout.vacated == cost::Vacated::left}},
+          {"preallocated", std::uint64_t{layout.preallocated}},
+          {"chunk", serving.chunk},
+          {"tensor_parallel", serving.tensor_parallel},
+          {"attention", runtime.attention == cost::Attention::flash ? "flash" : "eager"},
+          {"rows", runtime.rows == cost::RowSource::written ? "written" : "recomputed"},
+          {"cache_traffic", runtime.cache_traffic},
+          {"host_floor_seconds", runtime.host_floor},
+          {"weight_bits", runtime.weight_bits},
+          {"row_share", runtime.row_share},
+          {"offload_weights", serving.offload.weights},
+          {"offload_cache", serving.offload.cache},
+          {"machine_memory_bytes", study.machine.memory}};
+}
+
+std::vector<std::string> notes_of(const CostStudy& study, const std::vector<CostRow>& rows) {
+  std::vector<std::string> notes;
+  note_skipped(notes, rows);
+  const std::uint64_t longest = *std::max_element(study.prompts.begin(), study.prompts.end()) +
+                                *std::max_element(study.generates.begin(), study.generates.end());
+  if (study.model.max_context > 0 && longest > study.model.max_context)
+    notes.push_back("a context of " + std::to_string(longest) + " tokens is beyond the " +
+                    std::to_string(study.model.max_context) + " positions " + study.model.name +
+                    " was made for");
+  const std::string writers =
+      names_of(study, [&](const policy::Composition& policy) { return reads_all_rows(study, policy); });
+  const cost::Runtime& runtime = study.serving.runtime;
+  if (!writers.empty() && runtime.attention == cost::Attention::flash)
+    notes.push_back(writers + ": the attention of the whole prompt is read; " +
+                    (runtime.rows == cost::RowSource::written
+                         ? "score matrices go through memory (or --rows recomputed)"
+                         : "scores are computed twice"));
+  const std::string streams = names_of(study, [&](const policy::Composition& policy) {
+    const std::uint64_t prompt = study.prompts.front();
+    return cost::cost_of(policy, study.model, prompt, prompt).streams;
+  });
+  if (!streams.empty())
+    notes.push_back(streams + ": the prompt passes through the cache token by token, with launches for each");
+  const bool ruled = rows.empty() || rows.front().trace.empty();
+  const std::string uniform = names_of(study, cost::splits_by_trace);
+  if (ruled && !uniform.empty())
+    notes.push_back(
+        uniform +
+        ": what is seen of a prompt splits the budget; taken as even here (--trace FILE: as it is)");
+  return notes;
+}
+
+}  // namespace kvsim::tools

@@ -1,0 +1,33 @@
+#pragma once
+/// Results in the format that was asked for.
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "analysis/results/document.hpp"
+#include "analysis/results/hdf5_export.hpp"
+#include "tools/printing/result_output.hpp"
+
+namespace kvsim::tools {
+
+/// What --format takes.
+inline constexpr const char* kFormats = "table | csv | json | jsonl | md | h5 (with -o)";
+
+class FormattedOutput {
+ public:
+  /// As ResultOutput; h5 is no text and needs a PATH, else Error(usage).
+  FormattedOutput(analysis::Format format, const std::string& path, bool overwrite);
+
+  /// Call one of them, once, last.
+  void commit(const analysis::Document& document);
+  /// Format::h5 only.
+  void commit(const std::vector<analysis::NamedTable>& tables);
+  void commit(const std::vector<analysis::Row>& rows, const analysis::Inputs& inputs);
+
+ private:
+  analysis::Format format_;
+  std::optional<ResultOutput> text_;
+  std::optional<analysis::Hdf5Export> h5_;
+};
+
+}  // namespace kvsim::tools

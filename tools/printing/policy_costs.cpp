@@ -1,0 +1,146 @@
+#include "tools/printing/policy_costs.hpp"
+
+#include "analysis/results/numbers.hpp"
+#include "policies/api/composition.hpp"
+#include "sim/base/byte_text.hpp"
+#include "sim/base/joined.hpp"
+
+namespace kvsim::tools {
+namespace {
+
+using policy::Cost;
+using policy::PolicySpec;
+
+constexpr policy::CostShape kShape = {.n_layers = 32,
+                                      .query_heads = 32,
+                                      .kv_heads = 8,
+                                      .head_dim = 128,
+                                      .value_dim = 128,
+                                      .hidden = 4096,
+                                      .prompt = 8192,
+                                      .budget = 2048};
+/// Keys and values of a token in one lane.
+constexpr std::uint64_t kLaneToken = (kShape.head_dim + kShape.value_dim) * kShape.element_bytes;
+
+/// The policy with its defaults; an allocation has a cost of its own.
+policy::Part part_of(const PolicySpec& spec, const policy::Registry& registry) {
+  const bool eviction = spec.kind == policy::Kind::eviction;
+  const policy::Composition composition =
+      parse_composition(eviction ? spec.name : "snapkv+" + spec.name, registry);
+  return eviction ? composition.eviction : composition.allocation;
+}
+
+std::string percent(double share) {
+  return analysis::rounded_text(100 * share, 2) + " %";
+}
+
+/// "1.07 GFLOP", "40 operations": three digits; a unit that is a word stands apart from its prefix.
+std::string scaled(double count, const std::string& unit) {
+  const char* prefixes[] = {"", "k", "M", "G", "T", "P"};
+  std::size_t prefix = 0;
+  for (; count >= 1000 && prefix + 1 < std::size(prefixes); ++prefix) count /= 1000;
+  const bool word = unit.size() > 4 && prefix > 0;
+  return analysis::rounded_text(count, count < 10    ? 2
+                                       : count < 100 ? 1
+                                                     : 0) +
+         " " + prefixes[prefix] + (word ? " " : "") + unit;
+}
+
+std::string work_text(const policy::Work& work) {
+  std::vector<std::string> out;
+  if (work.flops > 0) out.push_back(scaled(work.flops, "FLOP"));
+  if (work.ops > 0) out.push_back(scaled(work.ops, "operations"));
+  if (work.bytes > 0) out.push_back(scaled(work.bytes, "B") + " of traffic");
+  return out.empty() ? "nothing" : joined(out, ", ");
+}
+
+std::string rows_text(const Cost& cost) {
+  if (cost.prompt_rows == policy::kAllRows) return "all";
+  return cost.prompt_rows == 0 ? "" : "last " + std::to_string(cost.prompt_rows);
+}
+
+/// Beside keys and values, per token held: rows of attention, written and read, and the rule's own.
+double traffic_share(const Cost& cost) {
+  const double rows =
+      cost.decode_rows ? 2.0 * static_cast<double>(kShape.query_heads * kShape.element_bytes) : 0;
+  return (rows + cost.step_slot.bytes) / static_cast<double>(kShape.kv_heads * kLaneToken);
+}
+
+std::string slot_text(const Cost& cost) {
+  std::string out;
+  const auto add = [&](std::uint64_t bytes, const char* where) {
+    if (bytes > 0) out += (out.empty() ? "" : " and ") + std::to_string(bytes) + where;
+  };
+  add(cost.metadata.lane_slot, " B per slot and KV head");
+  add(cost.metadata.layer_slot, " B per slot of a layer");
+  add(cost.metadata.lane, " B per KV head");
+  add(cost.metadata.layer, " B per layer");
+  return out;
+}
+
+std::string step_text(const Cost& cost) {
+  if (cost.appends) return "only appended";
+  const double traffic = traffic_share(cost);
+  return traffic > 0 ? "reads " + percent(traffic) + " more" : "no more to read";
+}
+
+}  // namespace
+
+std::string cost_setting() {
+  return "a layer of " + std::to_string(kShape.query_heads) + " query heads and " +
+         std::to_string(kShape.kv_heads) + " KV heads of " + std::to_string(kShape.head_dim) +
+         " (as in Llama-3-8B), a prompt of " + std::to_string(kShape.prompt) + " tokens, a budget of " +
+         std::to_string(kShape.budget);
+}
+
+std::vector<std::string> cost_sentences(const PolicySpec& spec, const policy::Registry& registry) {
+  if (!complete(spec) || spec.make_oracle) return {};
+  const bool eviction = spec.kind == policy::Kind::eviction;
+  const Cost cost = part_of(spec, registry).cost(kShape);
+  std::vector<std::string> out;
+  if (const std::string slots = slot_text(cost); !slots.empty())
+    out.push_back("Keeps " + slots + "; keys and values take " + std::to_string(kLaneToken) +
+                  " per slot and KV head.");
+  if (cost.scratch_bytes > 0)
+    out.push_back("Holds " + bytes_text(cost.scratch_bytes) + " while it looks at the prompt.");
+  if (const std::string rows = rows_text(cost); !rows.empty())
+    out.push_back("Reads " + (rows == "all" ? rows : "the " + rows) +
+                  " attention rows of the prompt, which fused kernels do not give out.");
+  if (cost.extra_prefills > 0)
+    out.push_back("Runs " + analysis::rounded_text(cost.extra_prefills) +
+                  " more prefill for a request that it measures.");
+  if (cost.prompt.flops + cost.prompt.ops + cost.prompt.bytes > 0)
+    out.push_back("Prompt" + std::string(cost.streams ? ", a step per token: " : ": ") +
+                  work_text(cost.prompt) + ".");
+  if (eviction && cost.appends) out.emplace_back("Generated tokens are only appended.");
+  if (eviction && !cost.appends)
+    out.push_back(
+        "Generated token: " + work_text(cost.step) + "; per token held " + work_text(cost.step_slot) +
+        (cost.decode_rows ? " and the rows of attention, written and read" : "") +
+        (traffic_share(cost) > 0
+             ? ", in all " + percent(traffic_share(cost)) + " of what reading its keys and values takes."
+             : "."));
+  if (out.empty()) return {"Nothing beside exact attention over what is held."};
+  out.push_back("These are of " + cost_setting() + ", with its defaults.");
+  return out;
+}
+
+std::string cost_table(const policy::Registry& registry) {
+  std::string out =
+      "| policy | keeps beside keys and values | prompt rows | scratch | prompt | generated tokens |\n"
+      "| --- | --- | --- | --- | --- | --- |\n";
+  for (const PolicySpec& spec : registry.policies()) {
+    if (!spec.cost || !complete(spec)) continue;
+    const Cost cost = part_of(spec, registry).cost(kShape);
+    const std::string more = cost.extra_prefills > 0 ? "; one more prefill"
+                             : cost.streams          ? "; a step per token"
+                                                     : "";
+    out += "| `" + spec.name + "`" + (spec.kind == policy::Kind::allocation ? " (allocation)" : "") + " | " +
+           slot_text(cost) + " | " + rows_text(cost) + " | " +
+           (cost.scratch_bytes > 0 ? bytes_text(cost.scratch_bytes) : "") + " | " + work_text(cost.prompt) +
+           more + " | " + (spec.kind == policy::Kind::allocation ? "" : step_text(cost)) + " |\n";
+  }
+  return out;
+}
+
+}  // namespace kvsim::tools

@@ -1,0 +1,330 @@
+#include "tools/printing/policy_pages.hpp"
+
+#include <algorithm>
+#include <boost/json.hpp>
+#include <iomanip>
+#include <ostream>
+#include <sstream>
+
+#include "policies/api/composition.hpp"
+#include "policies/api/param_value.hpp"
+#include "sim/base/error.hpp"
+#include "sim/base/joined.hpp"
+#include "sim/base/suggest.hpp"
+#include "tools/printing/policy_costs.hpp"
+
+namespace kvsim::tools {
+namespace {
+
+using policy::Kind;
+using policy::ParamSpec;
+using policy::PolicySpec;
+using policy::PresetSpec;
+using policy::Registry;
+
+constexpr std::size_t kWidth = 100;
+
+const char* kind_name(const PolicySpec& spec) {
+  if (spec.kind == Kind::allocation) return "allocation";
+  return spec.make_oracle ? "oracle" : "eviction";
+}
+
+/// "h2o.factory": h2o as somebody's code runs it.
+bool is_variant(const PresetSpec& preset) {
+  return preset.name.find('.') != std::string::npos;
+}
+
+std::vector<std::string> needs(const PolicySpec& spec) {
+  std::vector<std::string> out;
+  if (spec.needs.prompt_rows == policy::RowNeed::window) out.push_back("last prompt rows");
+  if (spec.needs.prompt_rows == policy::RowNeed::all) out.push_back("all prompt rows");
+  if (spec.needs.decode_rows) out.push_back("decode rows");
+  if (spec.needs.keys) out.push_back("keys");
+  if (spec.needs.values) out.push_back("values");
+  if (spec.needs.queries) out.push_back("all queries");
+  if (spec.needs.classes) out.push_back("token classes");
+  if (spec.needs.output_weights) out.push_back("output weights");
+  if (spec.uses_scores) out.push_back("the eviction's scores");
+  if (spec.make_oracle) out.push_back("the future");
+  if (!complete(spec)) out.push_back("a file");
+  return out;
+}
+
+/// A parameter without a default names a file.
+std::string shown_default(const ParamSpec& param) {
+  return param.fallback.empty() ? "FILE.h5" : param.fallback;
+}
+
+/// "window=32,pool=avg:5": every parameter at its default.
+std::string default_arguments(const PolicySpec& spec) {
+  std::vector<std::string> out;
+  for (const ParamSpec& param : spec.params) out.push_back(param.name + "=" + shown_default(param));
+  return joined(out, ",");
+}
+
+/// The composition that shows `spec` with `arguments`.
+std::string sample_composition(const PolicySpec& spec, const std::string& arguments) {
+  const std::string call = arguments.empty() ? spec.name : spec.name + "(" + arguments + ")";
+  return spec.kind == Kind::eviction ? call : "snapkv+" + call;
+}
+
+// ---- the page of one policy
+
+/// Words of `text` on lines of kWidth, each after `indent` spaces.
+std::string wrapped(const std::string& text, std::size_t indent) {
+  std::istringstream words(text);
+  std::string out, line;
+  for (std::string word; words >> word;) {
+    if (!line.empty() && indent + line.size() + 1 + word.size() > kWidth) {
+      out += std::string(indent, ' ') + line + "\n";
+      line.clear();
+    }
+    line += (line.empty() ? "" : " ") + word;
+  }
+  return line.empty() ? out : out + std::string(indent, ' ') + line + "\n";
+}
+
+void write_section(std::ostream& out, const std::string& title, const std::string& text) {
+  if (!text.empty()) out << '\n' << title << '\n' << wrapped(text, 2);
+}
+
+void write_departures(std::ostream& out, const PolicySpec& spec) {
+  if (!spec.departures.empty()) out << "\nElsewhere and here\n";
+  for (const policy::Departure& departure : spec.departures)
+    out << wrapped(departure.theirs, 2) << wrapped("here: " + departure.ours, 6);
+}
+
+void write_params(std::ostream& out, const PolicySpec& spec) {
+  out << "\nParameters\n" << (spec.params.empty() ? "  none\n" : "");
+  for (const ParamSpec& param : spec.params) {
+    const std::string unit = param.unit.empty() ? "" : ", " + param.unit;
+    out << "  " << param.name << '=' << param.fallback << "  (" << legal_values(param) << unit << ")\n";
+    out << wrapped(param.help, 6);
+  }
+}
+
+void write_examples(std::ostream& out, const std::vector<std::string>& compositions) {
+  out << "\nExamples\n";
+  for (const std::string& composition : compositions)
+    out << "  kvsim replay run.h5 --budget 10%,25%,50% --policy '" << composition << "'\n";
+}
+
+/// What an eviction may hold beside its budget with its defaults; "-" if no budget applies or a file is
+/// needed first.
+std::string holding(const PolicySpec& spec, const Registry& registry) {
+  if (!complete(spec)) return "-";
+  const auto found = parse_composition(spec.name, registry).eviction.holding();
+  return found ? std::string(policy::holding_name(*found)) : "-";
+}
+
+std::string holding_text(policy::Holding holding) {
+  switch (holding) {
+    case policy::Holding::managed:
+      return "managed (never more than the budget)";
+    case policy::Holding::append_only:
+      return "append_only (every generated token stays beside the budget)";
+    case policy::Holding::overshoot:
+      return "overshoot (a query attends more than the budget before tokens leave)";
+  }
+  bug("unknown holding");
+}
+
+/// What the defaults come to: unit, least budget and what is held beside it.
+std::string default_behaviour(const PolicySpec& spec, const Registry& registry) {
+  if (spec.own_budget) return "no budget applies";
+  if (!complete(spec)) return "does not run without a file";
+  const policy::Composition composition = parse_composition(spec.name, registry);
+  const std::size_t floor = composition.floor();
+  return std::string(composition.layer_unit() ? "one set of positions per layer"
+                                              : "one set of positions per KV head") +
+         ", least budget " + std::to_string(floor) + (floor == 1 ? " token" : " tokens") + ", " +
+         holding_text(composition.eviction.holding().value());
+}
+
+/// Presets named after the policy.
+void write_variants(std::ostream& out, const PolicySpec& spec, const Registry& registry) {
+  bool first = true;
+  for (const PresetSpec& preset : registry.presets()) {
+    if (spec.kind != Kind::eviction || !preset.name.starts_with(spec.name + ".")) continue;
+    if (first) out << "\nVariants\n";
+    first = false;
+    out << "  " << preset.name << " = " << preset.expansion << '\n' << wrapped(preset.summary, 6);
+  }
+}
+
+void write_costs(std::ostream& out, const PolicySpec& spec, const Registry& registry) {
+  const std::vector<std::string> sentences = cost_sentences(spec, registry);
+  if (!sentences.empty()) out << "\nCosts\n";
+  for (const std::string& sentence : sentences) out << wrapped(sentence, 2);
+}
+
+void write_policy(std::ostream& out, const PolicySpec& spec, const Registry& registry) {
+  out << spec.name << " (" << kind_name(spec) << ')';
+  if (!spec.aliases.empty()) out << ", also " << joined(spec.aliases, ", ");
+  out << '\n' << wrapped(spec.summary, 2);
+  write_section(out, "Rule", spec.details);
+  write_departures(out, spec);
+  write_section(out, "Paper", spec.paper);
+  write_params(out, spec);
+  const std::vector<std::string> needed = needs(spec);
+  write_section(out, "Needs", needed.empty() ? "positions only" : joined(needed, ", "));
+  if (spec.kind == Kind::eviction) write_section(out, "With its defaults", default_behaviour(spec, registry));
+  write_costs(out, spec, registry);
+  std::vector<std::string> examples;
+  if (complete(spec)) examples.push_back(sample_composition(spec, ""));
+  if (!spec.params.empty()) examples.push_back(sample_composition(spec, default_arguments(spec)));
+  write_examples(out, examples);
+  write_variants(out, spec, registry);
+}
+
+void write_preset(std::ostream& out, const PresetSpec& preset, const Registry& registry) {
+  out << preset.name << " (preset)\n" << wrapped(preset.summary, 2);
+  write_section(out, "Stands for", preset.expansion);
+  write_section(out, "In full", parse_composition(preset.name, registry).params);
+  write_section(out, "Paper", preset.paper);
+  write_examples(out, {preset.name});
+}
+
+// ---- the list
+
+void write_table(std::ostream& out, const Registry& registry) {
+  std::size_t longest = 14;
+  for (const PolicySpec& spec : registry.policies()) longest = std::max(longest, spec.name.size());
+  for (const PresetSpec& preset : registry.presets()) longest = std::max(longest, preset.name.size());
+  const auto line = [&](const std::string& name, const std::string& text) {
+    out << "  " << std::left << std::setw(static_cast<int>(longest) + 2) << name << text << '\n';
+  };
+  const auto kept = [&](const PolicySpec& spec) {
+    std::string text = spec.kind == Kind::eviction ? holding(spec, registry) : "";
+    if (!text.empty()) text.resize(13, ' ');
+    return text;
+  };
+  const std::pair<const char*, const char*> sections[] = {
+      {"eviction",
+       "evictions, what they hold beside the budget (managed: nothing; append_only: every generated token;\n"
+       "overshoot: what leaves after the query), and what they do\n"},
+      {"oracle", "\noracles: evictions that know the future, bounds for the others\n"},
+      {"allocation", "\nallocations, after a '+'\n"}};
+  for (const auto& [kind, title] : sections) {
+    const auto shown = [&](const PolicySpec& spec) { return std::string_view(kind) == kind_name(spec); };
+    if (std::none_of(registry.policies().begin(), registry.policies().end(), shown)) continue;
+    out << title;
+    for (const PolicySpec& spec : registry.policies())
+      if (shown(spec)) line(spec.name, kept(spec) + spec.summary);
+  }
+  for (const bool variant : {false, true}) {
+    const auto shown = [&](const PresetSpec& preset) { return is_variant(preset) == variant; };
+    if (std::none_of(registry.presets().begin(), registry.presets().end(), shown)) continue;
+    out << (variant ? "\nvariants: a policy as one code runs it\n"
+                    : "\nsystems: an eviction and an allocation\n");
+    for (const PresetSpec& preset : registry.presets()) {
+      if (!shown(preset)) continue;
+      line(preset.name, preset.summary);
+      line("", "= " + preset.expansion);
+    }
+  }
+}
+
+void write_md(std::ostream& out, const Registry& registry) {
+  out << "| name | kind | what it does | parameters and defaults | holds | reads | paper |\n"
+      << "| --- | --- | --- | --- | --- | --- | --- |\n";
+  const auto code = [](const std::string& text) { return text.empty() ? text : "`" + text + "`"; };
+  for (const PolicySpec& spec : registry.policies())
+    out << "| " << code(spec.name) << " | " << kind_name(spec) << " | " << spec.summary << " | "
+        << code(default_arguments(spec)) << " | "
+        << (spec.kind == Kind::eviction ? holding(spec, registry) : "") << " | " << joined(needs(spec), ", ")
+        << " | " << spec.paper << " |\n";
+  for (const PresetSpec& preset : registry.presets())
+    out << "| " << code(preset.name) << " | preset | " << preset.summary << " | " << code(preset.expansion)
+        << " |  |  | " << preset.paper << " |\n";
+  out << "\n### Where papers and codes differ\n\n| policy | elsewhere | here |\n| --- | --- | --- |\n";
+  for (const PolicySpec& spec : registry.policies())
+    for (const policy::Departure& departure : spec.departures)
+      out << "| " << code(spec.name) << " | " << departure.theirs << " | " << departure.ours << " |\n";
+  out << "\n### What they cost\n\nBeside exact attention over what is held, with their defaults: "
+      << cost_setting() << ". Not listed: oracles, what needs a file, and splits that cost nothing.\n\n"
+      << cost_table(registry);
+}
+
+boost::json::array json_array(const std::vector<std::string>& items) {
+  boost::json::array out;
+  for (const std::string& item : items) out.emplace_back(item);
+  return out;
+}
+
+boost::json::object json_param(const ParamSpec& param) {
+  return {{"name", param.name},
+          {"default", param.fallback},
+          {"legal", legal_values(param)},
+          {"unit", param.unit},
+          {"help", param.help}};
+}
+
+boost::json::object json_policy(const PolicySpec& spec, const Registry& registry) {
+  boost::json::array params;
+  for (const ParamSpec& param : spec.params) params.push_back(json_param(param));
+  boost::json::array departures;
+  for (const policy::Departure& departure : spec.departures)
+    departures.push_back({{"elsewhere", departure.theirs}, {"here", departure.ours}});
+  return {{"name", spec.name},
+          {"kind", kind_name(spec)},
+          {"aliases", json_array(spec.aliases)},
+          {"summary", spec.summary},
+          {"rule", spec.details},
+          {"paper", spec.paper},
+          {"params", params},
+          {"needs", json_array(needs(spec))},
+          {"departures", departures},
+          {"holding", spec.kind == Kind::eviction ? holding(spec, registry) : ""},
+          {"randomised", spec.randomised}};
+}
+
+boost::json::object json_preset(const PresetSpec& preset) {
+  return {{"name", preset.name},
+          {"kind", "preset"},
+          {"expansion", preset.expansion},
+          {"summary", preset.summary},
+          {"paper", preset.paper}};
+}
+
+/// A JSON array with one policy per line.
+void write_json(std::ostream& out, const Registry& registry) {
+  std::vector<std::string> lines;
+  for (const PolicySpec& spec : registry.policies())
+    lines.push_back(boost::json::serialize(json_policy(spec, registry)));
+  for (const PresetSpec& preset : registry.presets())
+    lines.push_back(boost::json::serialize(json_preset(preset)));
+  out << "[\n" << joined(lines, ",\n") << "\n]\n";
+}
+
+}  // namespace
+
+void write_policy_list(std::ostream& out, const Registry& registry, std::string_view format) {
+  if (format == "table")
+    write_table(out, registry);
+  else if (format == "md")
+    write_md(out, registry);
+  else if (format == "json")
+    write_json(out, registry);
+  else
+    usage_error("unknown format \"" + std::string(format) + "\"", "kvsim policy list",
+                suggestion(format, {"table", "json", "md"}));
+}
+
+void write_policy_pages(std::ostream& out, const Registry& registry, std::string_view name) {
+  const PolicySpec* eviction = registry.find_policy(Kind::eviction, name);
+  const PolicySpec* allocation = registry.find_policy(Kind::allocation, name);
+  const PresetSpec* preset = registry.find_preset(name);
+  if (!eviction && !allocation && !preset) {
+    std::vector<std::string> known = registry.names(Kind::eviction);
+    for (const auto& more : {registry.names(Kind::allocation), registry.preset_names()})
+      known.insert(known.end(), more.begin(), more.end());
+    usage_error("unknown policy \"" + std::string(name) + "\"", {}, suggestion(name, known));
+  }
+  if (preset) write_preset(out, *preset, registry);
+  if (eviction) write_policy(out, *eviction, registry);
+  if (allocation && (preset || eviction)) out << '\n';
+  if (allocation) write_policy(out, *allocation, registry);
+}
+
+}  // namespace kvsim::tools

@@ -1,0 +1,148 @@
+#include "tools/printing/progress_display.hpp"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <csignal>
+#include <cstdio>
+#include <mutex>
+#include <thread>
+
+namespace kvsim::tools {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+std::atomic<std::atomic<bool>*> stop_flag{nullptr};
+static_assert(std::atomic<std::atomic<bool>*>::is_always_lock_free && std::atomic<bool>::is_always_lock_free,
+              "a signal handler may touch nothing that locks");
+
+extern "C" void ask_to_stop(int) {
+  if (std::atomic<bool>* flag = stop_flag.load()) flag->store(true);
+}
+
+/// Turns SIGINT and SIGTERM into `stop` while alive. Each works once: a second one kills, as ever.
+class StopOnSignal {
+ public:
+  explicit StopOnSignal(std::atomic<bool>& stop) : outer_flag_(stop_flag.exchange(&stop)) {
+    struct sigaction action {};
+    action.sa_handler = ask_to_stop;
+    action.sa_flags = static_cast<int>(SA_RESETHAND | SA_RESTART);
+    sigemptyset(&action.sa_mask);
+    for (std::size_t i = 0; i < kSignals.size(); ++i) {
+      sigaction(kSignals[i], nullptr, &before_[i]);
+      // A shell that ignores SIGINT for a background job wants it ignored.
+      if (before_[i].sa_handler != SIG_IGN) sigaction(kSignals[i], &action, nullptr);
+    }
+  }
+  ~StopOnSignal() {
+    for (std::size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &before_[i], nullptr);
+    stop_flag.store(outer_flag_);
+  }
+  StopOnSignal(const StopOnSignal&) = delete;
+  StopOnSignal& operator=(const StopOnSignal&) = delete;
+
+ private:
+  static constexpr std::array<int, 2> kSignals{SIGINT, SIGTERM};
+  std::atomic<bool>* outer_flag_;
+  std::array<struct sigaction, 2> before_{};
+};
+
+/// "1:05" or "2:03:04".
+std::string duration_text(double seconds) {
+  const auto whole = static_cast<unsigned long long>(seconds);
+  const unsigned long long hours = whole / 3600, minutes = whole / 60 % 60, rest = whole % 60;
+  std::array<char, 40> text{};
+  if (hours > 0) {
+    std::snprintf(text.data(), text.size(), "%llu:%02llu:%02llu", hours, minutes, rest);
+  } else {
+    std::snprintf(text.data(), text.size(), "%llu:%02llu", minutes, rest);
+  }
+  return text.data();
+}
+
+std::size_t terminal_width() {
+  winsize size{};
+  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+std::string bar(double share, std::size_t width) {
+  const auto filled = static_cast<std::size_t>(share * static_cast<double>(width));
+  return '[' + std::string(filled, '#') + std::string(width - filled, '.') + ']';
+}
+
+}  // namespace
+
+struct ProgressDisplay::State {
+  State(Progress& progress_in, const std::string& label_in, bool quiet)
+      : progress(progress_in),
+        label(label_in),
+        terminal(isatty(STDERR_FILENO) == 1),
+        stop_on_signal(progress.stop) {
+    if (!quiet) timer = std::thread([this] { watch(); });
+  }
+  ~State() {
+    {
+      const std::lock_guard lock(mutex);
+      finished = true;
+    }
+    wake.notify_all();
+    if (timer.joinable()) timer.join();
+    if (drawn) std::fputs("\r\033[K", stderr);
+  }
+
+  void watch() {
+    const auto period = terminal ? std::chrono::milliseconds(200) : std::chrono::milliseconds(5000);
+    std::unique_lock lock(mutex);
+    while (!wake.wait_for(lock, period, [this] { return finished; })) show();
+  }
+
+  void show() {
+    const std::string text = status();
+    if (!terminal) {
+      std::fprintf(stderr, "%s\n", text.c_str());
+      return;
+    }
+    constexpr std::size_t kBar = 30;
+    const std::size_t width = terminal_width();
+    const bool room = width > text.size() + kBar + 4;
+    const std::string line = room ? bar(progress.share(), kBar) + ' ' + text : text.substr(0, width - 1);
+    std::fprintf(stderr, "\r%s\033[K", line.c_str());
+    drawn = true;
+  }
+
+  std::string status() const {
+    const double elapsed = std::chrono::duration<double>(Clock::now() - start).count();
+    std::string text = label + ": ";
+    if (const double part = progress.share(); part > 0) {
+      text += std::to_string(static_cast<int>(part * 100)) + "%, " + duration_text(elapsed) + " elapsed, " +
+              duration_text(elapsed * (1 - part) / part) + " left";
+    } else {
+      text += duration_text(elapsed) + " elapsed";
+    }
+    if (progress.stop.load()) text += " (stopping)";
+    return text;
+  }
+
+  Progress& progress;
+  const std::string label;
+  const bool terminal;
+  const Clock::time_point start = Clock::now();
+  StopOnSignal stop_on_signal;
+  std::mutex mutex;
+  std::condition_variable wake;
+  bool finished = false;  ///< guarded by mutex
+  bool drawn = false;     ///< a bar stands on the terminal; the timer's until it has been joined
+  std::thread timer;
+};
+
+ProgressDisplay::ProgressDisplay(Progress& progress, const std::string& label, bool quiet)
+    : state_(std::make_unique<State>(progress, label, quiet)) {}
+ProgressDisplay::~ProgressDisplay() = default;
+
+}  // namespace kvsim::tools

@@ -1,0 +1,250 @@
+#include "tools/requests/cost_request.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "analysis/results/numbers.hpp"
+#include "sim/base/error.hpp"
+#include "sim/base/number_text.hpp"
+#include "sim/base/quoted.hpp"
+#include "sim/base/suggest.hpp"
+
+namespace kvsim::tools {
+namespace {
+
+constexpr std::size_t kMostValues = 100'000;  ///< of one axis
+constexpr double kMostCounted = 0x1p53;       ///< a double holds every whole number up to it
+
+std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> out;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(separator, begin), text.size());
+    out.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return out;
+}
+
+/// "name=value".
+std::pair<std::string, std::string_view> assignment(std::string_view text, const std::string& option,
+                                                    const char* example) {
+  const std::size_t equals = text.find('=');
+  if (equals == std::string_view::npos || equals == 0 || equals + 1 == text.size())
+    usage_error("is not NAME=VALUE", option + " " + quoted(text),
+                std::string("Say it like ") + example + ".");
+  return {std::string(text.substr(0, equals)), text.substr(equals + 1)};
+}
+
+[[noreturn]] void unknown(const std::string& what, std::string_view name, const std::string& option,
+                          const std::vector<std::string>& known) {
+  usage_error("unknown " + what + " " + quoted(name), option, suggestion(name, known));
+}
+
+/// A number that a range counts with: percents as they are, tokens in units of one.
+double end_of_range(std::string_view text, bool percent, const std::string& where) {
+  if (!percent) return static_cast<double>(parse_tokens(text, where));
+  if (text.ends_with('%')) text.remove_suffix(1);
+  const std::optional<double> value = number_of<double>(text);
+  if (!value || !(*value > 0) || !std::isfinite(*value)) usage_error("is no share above 0%", where);
+  return *value;
+}
+
+/// "1K..8K:x2" -> 1024 2048 4096 8192; anything else stands for itself.
+void append_values(std::vector<std::string>& out, std::string_view text, const std::string& where) {
+  const std::size_t dots = text.find("..");
+  if (dots == std::string_view::npos) {
+    out.emplace_back(text);
+    return;
+  }
+  const std::size_t colon = text.find(':', dots);
+  const std::string hint = "A range says how it goes on: 1K..128K:x2 doubles, 1K..8K:+1K adds 1024.";
+  if (colon == std::string_view::npos || colon + 2 >= text.size()) usage_error("is no range", where, hint);
+  const std::string_view low_text = text.substr(0, dots), high_text = text.substr(dots + 2, colon - dots - 2);
+  const bool percent = high_text.ends_with('%');
+  const double low = end_of_range(low_text, percent, where), high = end_of_range(high_text, percent, where);
+  const char how = text[colon + 1];
+  const std::string_view step_text = text.substr(colon + 2);
+  const double step = how == 'x'   ? number_of<double>(step_text).value_or(0)
+                      : how == '+' ? end_of_range(step_text, percent, where)
+                                   : 0;
+  if (!(how == 'x' ? step > 1 && std::isfinite(step) : step > 0)) usage_error("is no range", where, hint);
+  if (low > high) usage_error("ends before it begins", where, hint);
+  if (high > kMostCounted) usage_error("goes beyond the 2^53 that a range counts to", where);
+  // The nudge lets 10% + 0.1% * 900 arrive at 100%.
+  for (double value = low; value <= high * (1 + 1e-12); value = how == 'x' ? value * step : value + step) {
+    if (out.size() >= kMostValues)
+      usage_error("has more than " + std::to_string(kMostValues) + " values", where);
+    std::string rounded = percent ? analysis::exact_text(value) + '%'
+                                  : std::to_string(static_cast<std::uint64_t>(std::llround(value)));
+    // Small steps of a factor round to the same number.
+    if (out.empty() || out.back() != rounded) out.push_back(std::move(rounded));
+  }
+}
+
+double parse_seconds(std::string_view text, const std::string& where) {
+  struct Unit {
+    std::string_view text;
+    double seconds;
+  };
+  for (const Unit unit : {Unit{"ms", 1e-3}, Unit{"us", 1e-6}, Unit{"s", 1}}) {
+    if (!text.ends_with(unit.text)) continue;
+    const std::optional<double> value = number_of<double>(text.substr(0, text.size() - unit.text.size()));
+    if (value && *value > 0 && std::isfinite(*value)) return *value * unit.seconds;
+    break;
+  }
+  usage_error("is no time above zero", where, "Say it like 2s, 50ms or 800us.");
+}
+
+std::uint64_t parse_bytes(std::string_view text, const std::string& where) {
+  const auto refuse = [&] {
+    usage_error("is no size", where, "Say it like 80GiB (2^30 bytes) or 80GB (10^9 bytes).");
+  };
+  sim::Budget size;
+  try {
+    size = sim::parse_budget(text);
+  } catch (const Error&) {
+    refuse();  // not as the budget it is not
+  }
+  if (size.unit != sim::Budget::Unit::bytes) refuse();
+  if (size.value >= 0x1p63) usage_error("does not fit 64 bits", where);
+  return static_cast<std::uint64_t>(size.value);
+}
+
+/// "weights=50%" "cache=80%".
+cost::Offload parse_offload(const std::vector<std::string>& texts) {
+  static const std::vector<std::string> kTiers = {"weights", "cache"};
+  cost::Offload offload;
+  std::vector<std::string> named;
+  for (const std::string& text : texts) {
+    auto [name, value] = assignment(text, "--offload", "weights=50% or cache=80%");
+    if (std::find(kTiers.begin(), kTiers.end(), name) == kTiers.end())
+      unknown("share", name, "--offload", kTiers);
+    if (std::find(named.begin(), named.end(), name) != named.end())
+      usage_error("is given twice", "--offload " + name);
+    const bool percent = value.ends_with('%');
+    if (percent) value.remove_suffix(1);
+    const std::optional<double> share = percent ? number_of<double>(value) : std::nullopt;
+    if (!share || !(*share >= 0 && *share <= 100))
+      usage_error("is no share from 0% to 100%", "--offload " + quoted(text));
+    (name == "weights" ? offload.weights : offload.cache) = *share / 100;
+    named.push_back(name);
+  }
+  return offload;
+}
+
+template <class T>
+T choice(const std::string& text, const std::string& option,
+         const std::vector<std::pair<std::string, T>>& known) {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : known) {
+    if (name == text) return value;
+    names.push_back(name);
+  }
+  unknown("value", text, option, names);
+}
+
+}  // namespace
+
+std::uint64_t parse_tokens(std::string_view text, const std::string& where) {
+  const std::string hint = "A number of tokens is 8192, 8K (8 * 1024) or 1M (1024 * 1024).";
+  std::string_view digits = text;
+  int shift = 0;
+  if (text.ends_with('K') || text.ends_with('k')) shift = 10;
+  if (text.ends_with('M')) shift = 20;
+  if (shift > 0) digits.remove_suffix(1);
+  const bool whole = !digits.empty() && digits.find_first_not_of("0123456789") == std::string_view::npos;
+  if (!whole) usage_error(quoted(text) + " is no number of tokens", where, hint);
+  const std::optional<std::uint64_t> value = number_of<std::uint64_t>(digits);
+  if (!value || *value > (~std::uint64_t{0} >> shift))
+    usage_error(quoted(text) + " does not fit 64 bits", where, hint);
+  if (*value == 0) usage_error("must be at least 1", where, hint);
+  return *value << shift;
+}
+
+std::uint64_t parse_count(std::string_view text, const std::string& where, const std::string& hint) {
+  const bool whole = !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
+  if (!whole) usage_error(quoted(text) + " is no whole number", where, hint);
+  const std::optional<std::uint64_t> value = number_of<std::uint64_t>(text);
+  if (!value) usage_error(quoted(text) + " does not fit 64 bits", where, hint);
+  if (*value == 0) usage_error("must be at least 1", where, hint);
+  return *value;
+}
+
+std::vector<sim::Budget> parse_cost_budgets(std::string_view list) {
+  std::vector<sim::Budget> out;
+  for (const std::string_view text : split(list, ',')) {
+    const bool thousands =
+        text.size() > 1 && (text.ends_with('K') || text.ends_with('k') || text.ends_with('M'));
+    sim::Budget budget =
+        sim::parse_budget(thousands ? std::to_string(parse_tokens(text, "--budget")) : std::string(text));
+    if (thousands) budget.text = text;
+    out.push_back(std::move(budget));
+  }
+  return out;
+}
+
+SweepAxis parse_axis(std::string_view text) {
+  static const std::vector<std::string> kAxes = {"prompt", "generate", "batch", "budget"};
+  const auto [name, list] = assignment(text, "--sweep", "prompt=8K,32K or batch=1..64:x2");
+  if (std::find(kAxes.begin(), kAxes.end(), name) == kAxes.end()) unknown("axis", name, "--sweep", kAxes);
+  SweepAxis axis{name, {}};
+  for (const std::string_view item : split(list, ','))
+    append_values(axis.values, item, "--sweep " + quoted(text));
+  return axis;
+}
+
+analysis::CostLimits parse_limits(const std::vector<std::string>& texts, std::uint64_t machine_memory) {
+  analysis::CostLimits limits;
+  limits.memory = machine_memory;
+  std::vector<std::string> seen;
+  for (const std::string& text : texts) {
+    const auto [name, value] = assignment(text, "--fit", "memory=80GiB, ttft=2s or tpot=50ms");
+    const std::string where = "--fit " + quoted(text);
+    if (std::find(seen.begin(), seen.end(), name) != seen.end()) usage_error("is a second " + name, where);
+    seen.push_back(name);
+    if (name == "memory")
+      limits.memory = parse_bytes(value, where);
+    else if (name == "ttft")
+      limits.first_token = parse_seconds(value, where);
+    else if (name == "tpot")
+      limits.per_token = parse_seconds(value, where);
+    else
+      unknown("limit", name, "--fit", {"memory", "ttft", "tpot"});
+  }
+  return limits;
+}
+
+cost::Serving parse_serving(const ServingOptions& options, const cost::Model& model) {
+  cost::Serving serving;
+  cost::Layout& layout = serving.layout;
+  if (options.stored_kv_heads == "expanded")
+    layout.stored_kv_heads = model.query_heads;
+  else if (!options.stored_kv_heads.empty())
+    layout.stored_kv_heads = parse_count(options.stored_kv_heads, "--stored-kv-heads",
+                                         "A number of heads, or expanded: one per query head.");
+  layout.encoding = cost::find_encoding(options.kv);
+  if (!options.page.empty()) layout.page = parse_tokens(options.page, "--page");
+  layout.head_pages = options.head_pages;
+  layout.padded = options.padded;
+  if (options.holes) layout.vacated = cost::Vacated::left;
+  layout.preallocated = options.preallocated;
+  if (layout.head_pages && layout.page == 0)
+    usage_error("needs pages", "--head-pages", "Say how many tokens a page holds: --page 16.");
+  if (!options.chunk.empty()) serving.chunk = parse_tokens(options.chunk, "--chunk");
+  serving.tensor_parallel = parse_count(options.tensor_parallel, "--tp");
+  cost::Runtime& runtime = serving.runtime;
+  runtime.attention =
+      choice<cost::Attention>(options.attention, "--attention",
+                              {{"flash", cost::Attention::flash}, {"eager", cost::Attention::eager}});
+  runtime.rows = choice<cost::RowSource>(
+      options.rows, "--rows",
+      {{"written", cost::RowSource::written}, {"recomputed", cost::RowSource::recomputed}});
+  runtime.cache_traffic = options.cache_traffic;
+  runtime.host_floor = options.host_floor_ms * 1e-3;
+  runtime.weight_bits = options.weight_bits;
+  runtime.row_share = options.row_share;
+  serving.offload = parse_offload(options.offload);
+  return serving;
+}
+
+}  // namespace kvsim::tools

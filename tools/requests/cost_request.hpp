@@ -1,0 +1,43 @@
+#pragma once
+/// What people write for `kvsim cost`, as numbers.
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "analysis/cost/cost_fit.hpp"
+
+namespace kvsim::tools {
+
+/// Tokens: 8192, or 8K = 8 * 1024 and 1M = 1024 * 1024. `where` names the option in messages. Throws
+/// Error(usage) for zero, signs, fractions, other letters and what does not fit 64 bits.
+std::uint64_t parse_tokens(std::string_view text, const std::string& where);
+/// How many of something: digits only, at least 1; `hint` is what messages end with.
+std::uint64_t parse_count(std::string_view text, const std::string& where, const std::string& hint = "");
+/// As parse_budgets(), tokens also as 2K.
+std::vector<sim::Budget> parse_cost_budgets(std::string_view list);
+
+/// Values of one quantity: of a comma list, `low..high:xF` multiplies by F, `low..high:+S` adds S.
+struct SweepAxis {
+  std::string name{};                 ///< prompt, generate, batch or budget
+  std::vector<std::string> values{};  ///< ranges spelled out
+};
+/// "prompt=1K..128K:x2,200K". Throws Error(usage), with the nearest names of axes.
+SweepAxis parse_axis(std::string_view text);
+
+/// "memory=80GiB", "ttft=2s", "tpot=50ms". Memory not named is the machine's. Throws Error(usage), with the
+/// nearest names.
+analysis::CostLimits parse_limits(const std::vector<std::string>& texts, std::uint64_t machine_memory);
+
+/// Options of how it is served, as typed; empty: not given.
+struct ServingOptions {
+  std::string stored_kv_heads{}, kv = "fp16", page{}, chunk{}, tensor_parallel = "1", attention = "flash",
+                                 rows = "written";
+  bool head_pages = false, padded = false, holes = false, preallocated = false;
+  std::vector<std::string> offload{};  ///< "weights=50%", "cache=80%"
+  double cache_traffic = 1, host_floor_ms = 0, weight_bits = 16, row_share = 0.1;
+};
+/// All but prompt, generate and batch. Throws Error(usage) with the nearest names.
+cost::Serving parse_serving(const ServingOptions& options, const cost::Model& model);
+
+}  // namespace kvsim::tools

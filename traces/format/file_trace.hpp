@@ -1,0 +1,87 @@
+#pragma once
+/// A trace file that passed the structural checks, with what `trace check` needs beyond a Source.
+#include <array>
+#include <string>
+#include <vector>
+
+#include "traces/format/hdf5_input.hpp"
+#include "traces/format/reader.hpp"
+
+namespace kvsim::trace {
+
+/// Attention rows of one layer, packed: row i holds ptr[i+1] - ptr[i] probabilities per query head.
+struct AttentionRows {
+  hdf5::InputDataset p;  ///< [n_q_heads, ptr.back()], f32 or bf16
+  std::vector<std::uint64_t> first_key, ptr;
+};
+
+/// Column statistics of one layer, [n_q_heads, counted_tokens] each, f32.
+struct ColumnDatasets {
+  hdf5::InputDataset sum, sum_squares;
+};
+
+class FileTrace final : public Source {
+ public:
+  FileTrace(const std::string& path, const ReadOptions& options);
+
+  const Header& header() const override { return header_; }
+  std::string name() const override { return path_; }
+  std::string content_sha256() const override { return content_sha256_; }
+  void read(Tensor tensor, std::uint32_t layer, std::uint32_t head, std::uint64_t first_row,
+            std::uint64_t n_rows, std::span<float> out) const override;
+  void read_output_weights(std::uint32_t layer, std::uint32_t query_head,
+                           std::span<float> out) const override;
+
+  void read_column_statistics(std::uint32_t layer, std::uint32_t query_head, std::span<float> sum,
+                              std::span<float> sum_squares) const override;
+
+  bool complete() const { return complete_; }
+  std::uint64_t file_bytes() const { return file_.bytes(); }
+  const hdf5::InputDataset& dataset(Tensor tensor, std::uint32_t layer) const {
+    return tensors_[layer][static_cast<std::size_t>(tensor)];
+  }
+  /// One per layer, or empty: [n_q_heads, v_head_dim, hidden_size], elements header().output_elem.
+  const std::vector<hdf5::InputDataset>& output_weights() const { return output_weights_; }
+  /// One per layer, or empty.
+  const std::vector<AttentionRows>& attention() const { return attention_; }
+  /// One per layer, or empty.
+  const std::vector<ColumnDatasets>& columns() const { return columns_; }
+  /// Stored digests of the segments' paths, [segments * 32].
+  const std::vector<std::uint8_t>& segment_sha256() const { return segment_sha256_; }
+
+ private:
+  void read_root();
+  void read_model();
+  void read_capture();
+  void read_tokens();
+  void read_segments();
+  void read_passes();
+  void read_text();
+  void read_layers();
+  void read_query_rows(const hdf5::InputGroup& group, std::uint32_t layer);
+  void read_output_weights(const hdf5::InputGroup& group, std::uint32_t layer);
+  void read_columns(const hdf5::InputGroup& group, std::uint32_t layer);
+  void read_attention_rows(const hdf5::InputGroup& group, std::uint32_t layer);
+  void check_attention_rows(const AttentionRows& rows, const hdf5::InputGroup& group) const;
+  /// A one-dimensional dataset, its bytes counted against the budget before they are allocated.
+  template <typename Value>
+  std::vector<Value> list(const hdf5::InputGroup& group, const char* name, std::uint64_t length,
+                          const char* reason);
+  template <typename Value>
+  std::vector<Value> take(const hdf5::InputDataset& dataset);
+
+  std::string path_;
+  hdf5::InputFile file_;
+  std::uint64_t budget_;  ///< bytes that lists may still take
+  Header header_;
+  std::uint64_t n_tokens_ = 0, n_segments_ = 0, n_passes_ = 0;
+  bool complete_ = false;
+  std::string content_sha256_;
+  std::vector<std::uint8_t> segment_sha256_;
+  std::vector<std::array<hdf5::InputDataset, 3>> tensors_;  ///< per layer, by Tensor
+  std::vector<hdf5::InputDataset> output_weights_;
+  std::vector<AttentionRows> attention_;
+  std::vector<ColumnDatasets> columns_;
+};
+
+}  // namespace kvsim::trace

@@ -1,0 +1,133 @@
+#include "traces/format/hdf5_file.hpp"
+
+#include <unistd.h>
+
+#include <bit>
+
+#include "sim/base/error.hpp"
+
+namespace kvsim::hdf5 {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "stored little-endian words are used as they lie");
+
+std::recursive_mutex& process_lock() {
+  static std::recursive_mutex lock;
+  return lock;
+}
+
+void close_doors() {
+  if (H5open() < 0 || H5PLset_loading_state(0) < 0) bug("libhdf5 does not start");
+  // Unregistering twice is an error, so the state is asked first.
+  if (H5Lis_registered(H5L_TYPE_EXTERNAL) > 0 && H5Lunregister(H5L_TYPE_EXTERNAL) < 0)
+    bug("libhdf5 keeps following external links");
+}
+
+herr_t keep_first(unsigned depth, const H5E_error2_t* entry, void* text) {
+  if (depth == 0 && entry->desc != nullptr) *static_cast<std::string*>(text) = entry->desc;
+  return 0;
+}
+
+/// A float type of 16 bits: sign on top, then `exponent_bits`, then the mantissa.
+Datatype half_type(std::size_t exponent_bits, std::size_t bias) {
+  Datatype type(H5Tcopy(H5T_IEEE_F32LE));
+  const std::size_t mantissa_bits = 15 - exponent_bits;
+  // Fields before size: HDF5 refuses to cut a type below its fields.
+  if (!type || H5Tset_fields(type.id(), 15, mantissa_bits, exponent_bits, 0, mantissa_bits) < 0 ||
+      H5Tset_size(type.id(), 2) < 0 || H5Tset_ebias(type.id(), bias) < 0)
+    bug("libhdf5 refuses a 16-bit float type: " + last_cause());
+  return type;
+}
+
+hid_t builtin(Type type) {
+  switch (type) {
+    case Type::u8:
+      return H5T_STD_U8LE;
+    case Type::u16:
+      return H5T_STD_U16LE;
+    case Type::u32:
+      return H5T_STD_U32LE;
+    case Type::u64:
+      return H5T_STD_U64LE;
+    case Type::i32:
+      return H5T_STD_I32LE;
+    case Type::i64:
+      return H5T_STD_I64LE;
+    case Type::f32:
+      return H5T_IEEE_F32LE;
+    case Type::f64:
+      return H5T_IEEE_F64LE;
+    case Type::f16:
+    case Type::bf16:
+      break;
+  }
+  bug("not a built-in HDF5 type");
+}
+
+}  // namespace
+
+Session::Session() : lock_(process_lock()) {
+  static const bool started = (close_doors(), true);
+  // Error stacks, and whether they print themselves, are per thread in a thread-safe libhdf5.
+  thread_local const bool quiet = H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr) >= 0;
+  if (!started || !quiet) bug("libhdf5 does not start");
+}
+
+Descriptor::~Descriptor() {
+  if (fd >= 0) ::close(fd);
+}
+
+std::string last_cause() {
+  std::string text;
+  H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, keep_first, &text);
+  // "file write failed: time = ..., errno = 28, error message = 'No space left on device', buf = ..."
+  static constexpr std::string_view kMark = "error message = '";
+  const std::size_t begin = text.find(kMark);
+  if (begin == std::string::npos) return text;
+  const std::size_t end = text.find('\'', begin + kMark.size());
+  return text.substr(begin + kMark.size(), end == std::string::npos ? end : end - begin - kMark.size());
+}
+
+void fail(std::string_view what, std::string_view where) {
+  const std::string cause = last_cause();
+  std::string text(what);
+  if (!cause.empty()) text += ": " + cause;
+  const bool full =
+      cause == "No space left on device" || cause == "File too large" || cause == "Disk quota exceeded";
+  input_error(text, where, full ? "Free some space or write somewhere else, then run it again." : "");
+}
+
+std::size_t type_bytes(Type type) {
+  switch (type) {
+    case Type::u8:
+      return 1;
+    case Type::u16:
+    case Type::f16:
+    case Type::bf16:
+      return 2;
+    case Type::u32:
+    case Type::i32:
+    case Type::f32:
+      return 4;
+    case Type::u64:
+    case Type::i64:
+    case Type::f64:
+      return 8;
+  }
+  bug("unknown element type");
+}
+
+std::string_view type_name(Type type) {
+  static constexpr std::string_view kNames[] = {"u8",  "u16", "u32", "u64", "i32",
+                                                "i64", "f32", "f64", "f16", "bf16"};
+  return kNames[static_cast<std::size_t>(type)];
+}
+
+Datatype datatype(Type type) {
+  const Session session;
+  if (type == Type::f16) return half_type(5, 15);
+  if (type == Type::bf16) return half_type(8, 127);
+  return Datatype(check(H5Tcopy(builtin(type)), "cannot make a type", type_name(type)));
+}
+
+}  // namespace kvsim::hdf5

@@ -1,0 +1,103 @@
+#pragma once
+/// Reading HDF5 files that anyone may have written. Names are fixed and walked one component at a time over
+/// hard links only; every dataset and attribute is checked for what it may be before a byte of it is read or
+/// a byte is allocated for it. Bugs of libhdf5's own parser are beyond this: open files of strangers in a
+/// sandbox.
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "traces/format/hdf5_driver.hpp"
+#include "traces/format/hdf5_file.hpp"
+
+namespace kvsim::hdf5 {
+
+/// A dataset that passed: contiguous or chunked (chunks of at most 16 MiB), stored in this file, fully
+/// allocated, no filter but deflate, shuffle and fletcher32, one of the allowed types exactly, the rank asked
+/// for, and not claiming more bytes than the file can hold. All refusals are Error(input) naming file and
+/// dataset.
+class InputDataset {
+ public:
+  InputDataset() = default;
+  InputDataset(Object object, std::string where, std::initializer_list<Type> allowed, std::size_t rank,
+               std::uint64_t file_bytes);
+
+  Type type() const { return type_; }
+  const std::vector<std::uint64_t>& dims() const { return dims_; }
+  std::uint64_t bytes() const { return bytes_; }  ///< logical
+  const std::string& where() const { return where_; }
+  bool has_checksum() const { return checksum_; }
+  /// Fails unless the extent is `expected`; `reason` says where that comes from.
+  void expect(const std::vector<std::uint64_t>& expected, const char* reason) const;
+
+  /// A block into `out`, in stored elements. The caller has allocated count[0] * count[1] * ... elements.
+  void read(const std::vector<std::uint64_t>& start, const std::vector<std::uint64_t>& count,
+            void* out) const;
+  template <typename Value>
+  void read_all(Value* out) const {
+    read(std::vector<std::uint64_t>(dims_.size(), 0), dims_, out);
+  }
+  /// Text attribute of the dataset, empty if there is none.
+  std::string text(const std::string& name) const;
+
+ private:
+  void check_storage(hid_t creation, std::uint64_t file_bytes);
+  void check_filters(hid_t creation);
+  void check_inflation(const std::vector<std::uint64_t>& start,
+                       const std::vector<std::uint64_t>& count) const;
+
+  Object object_;
+  std::string where_;
+  Type type_ = Type::f32;
+  Datatype element_;
+  std::vector<std::uint64_t> dims_, chunk_;  ///< chunk_ empty: contiguous
+  std::uint64_t bytes_ = 0;
+  bool deflated_ = false, checksum_ = false;
+};
+
+class InputGroup {
+ public:
+  InputGroup() = default;
+  InputGroup(Object object, std::string file, std::string path, std::uint64_t file_bytes)
+      : object_(std::move(object)), file_(std::move(file)), path_(std::move(path)), file_bytes_(file_bytes) {}
+
+  /// Whether a link of that name exists; a link that is not hard is refused, not absent.
+  bool has(const std::string& name) const;
+  InputGroup group(const std::string& name) const;
+  InputDataset dataset(const std::string& name, std::initializer_list<Type> allowed, std::size_t rank) const;
+
+  bool has_attribute(const std::string& name) const;
+  /// Fixed-length text of at most 32 KiB.
+  std::string text(const std::string& name) const;
+  /// Any integer type of up to 64 bits, within [0, max].
+  std::uint64_t count(const std::string& name, std::uint64_t max) const;
+  bool flag(const std::string& name) const { return count(name, 1) == 1; }
+  /// Finite f32 or f64.
+  double real(const std::string& name) const;
+  /// "FILE:/path/name", what messages call a thing in this group.
+  std::string where(const std::string& name) const;
+
+ private:
+  Object child(const std::string& name, H5I_type_t kind) const;
+  Object object_;
+  std::string file_, path_;
+  std::uint64_t file_bytes_ = 0;
+};
+
+class InputFile {
+ public:
+  explicit InputFile(const std::string& path);
+  const InputGroup& root() const { return root_; }
+  std::uint64_t bytes() const { return target_.bytes; }
+
+ private:
+  // In this order: what is below is closed first.
+  Descriptor descriptor_;
+  DriverTarget target_;
+  File file_;
+  InputGroup root_;
+};
+
+}  // namespace kvsim::hdf5

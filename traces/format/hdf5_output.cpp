@@ -1,0 +1,297 @@
+#include "traces/format/hdf5_output.hpp"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+
+#include "sim/base/error.hpp"
+
+namespace kvsim::hdf5 {
+namespace {
+
+constexpr std::size_t kMaxText = 32768;
+
+bool exists(const std::string& path) {
+  struct stat info {};
+  return ::lstat(path.c_str(), &info) == 0;
+}
+
+[[noreturn]] void fail_with(int cause, const char* what, const std::string& where) {
+  const bool full = cause == ENOSPC || cause == EDQUOT || cause == EFBIG;
+  input_error(std::string(what) + ": " + std::strerror(cause), where,
+              full ? "Free some space or write somewhere else, then run it again." : "");
+}
+
+PropertyList creation_list(hid_t list_class, std::string_view where) {
+  PropertyList list(check(H5Pcreate(list_class), "cannot make a property list", where));
+  // Identical runs give identical files.
+  check(H5Pset_obj_track_times(list.id(), false), "cannot turn off object times", where);
+  return list;
+}
+
+PropertyList access_list(std::string_view where) {
+  PropertyList list(check(H5Pcreate(H5P_FILE_ACCESS), "cannot make a property list", where));
+  // From 1.10 on metadata carries checksums and an unclosed file refuses to open.
+  check(H5Pset_libver_bounds(list.id(), H5F_LIBVER_V110, H5F_LIBVER_V110), "cannot set the file version",
+        where);
+  check(H5Pset_alignment(list.id(), 65536, 4096), "cannot set the alignment", where);
+  return list;
+}
+
+Dataspace scalar_space(std::string_view where) {
+  return Dataspace(check(H5Screate(H5S_SCALAR), "cannot make a dataspace", where));
+}
+
+void put_attribute(hid_t object, const std::string& name, hid_t type, const void* value,
+                   std::string_view where) {
+  const std::string what = "cannot write attribute " + name;
+  const Dataspace space = scalar_space(where);
+  const Attribute attribute(
+      check(H5Acreate2(object, name.c_str(), type, space.id(), H5P_DEFAULT, H5P_DEFAULT), what, where));
+  check(H5Awrite(attribute.id(), type, value), what, where);
+}
+
+/// Fixed length, at least one byte.
+Datatype text_type(std::size_t bytes, std::string_view where) {
+  Datatype type(check(H5Tcopy(H5T_C_S1), "cannot make a type", where));
+  check(H5Tset_size(type.id(), std::max<std::size_t>(bytes, 1)), "cannot make a type", where);
+  check(H5Tset_strpad(type.id(), H5T_STR_NULLPAD), "cannot make a type", where);
+  check(H5Tset_cset(type.id(), H5T_CSET_UTF8), "cannot make a type", where);
+  return type;
+}
+
+/// A whole dataset at once, contiguous.
+void put_dataset(hid_t parent, const std::string& name, const Datatype& element, const void* data,
+                 const std::vector<hsize_t>& extent, std::string_view where) {
+  const std::string what = "cannot write dataset " + name;
+  const Dataspace space(
+      check(H5Screate_simple(static_cast<int>(extent.size()), extent.data(), nullptr), what, where));
+  const PropertyList creation = creation_list(H5P_DATASET_CREATE, where);
+  check(H5Pset_fill_time(creation.id(), H5D_FILL_TIME_NEVER), what, where);
+  Dataset dataset(check(
+      H5Dcreate2(parent, name.c_str(), element.id(), space.id(), H5P_DEFAULT, creation.id(), H5P_DEFAULT),
+      what, where));
+  if (H5Sget_simple_extent_npoints(space.id()) > 0)
+    check(H5Dwrite(dataset.id(), element.id(), H5S_ALL, H5S_ALL, H5P_DEFAULT, data), what, where);
+  check(dataset.release(), what, where);
+}
+
+}  // namespace
+
+OutputFile::OutputFile(const std::string& path, bool overwrite)
+    : path_(path), partial_(path + ".partial"), overwrite_(overwrite) {
+  refuse_existing();
+  create();
+  target_.ours = true;
+  try {
+    const Session session;
+    const PropertyList creation = creation_list(H5P_FILE_CREATE, partial_);
+    const PropertyList access = access_list(partial_);
+    use_target(access, target_);
+    file_ = File(check(H5Fcreate(partial_.c_str(), H5F_ACC_TRUNC, creation.id(), access.id()),
+                       "cannot be created", partial_));
+    put<std::uint8_t>(file_.id(), "complete", 0, path_);
+  } catch (...) {
+    discard();
+    throw;
+  }
+}
+
+OutputFile::OutputFile(const std::string& path, bool overwrite, const std::string& original)
+    : path_(path), partial_(path + ".partial"), overwrite_(overwrite) {
+  refuse_existing();
+  create();
+  try {
+    copy(original);
+    const Session session;
+    const PropertyList access(check(H5Pcreate(H5P_FILE_ACCESS), "cannot make a property list", partial_));
+    use_target(access, target_);
+    file_ = File(check(H5Fopen(partial_.c_str(), H5F_ACC_RDWR, access.id()), "cannot be changed", partial_));
+    mark_complete(0);
+  } catch (...) {
+    discard();
+    throw;
+  }
+}
+
+void OutputFile::refuse_existing() const {
+  if (!overwrite_ && exists(path_))
+    usage_error("exists already", path_, "Choose another name, or add --overwrite.");
+}
+
+/// The partial: exclusively ours. Its lock tells a file being written from one whose writer was killed.
+void OutputFile::create() {
+  descriptor_.fd =
+      ::open(partial_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | (overwrite_ ? 0 : O_EXCL), 0666);
+  if (descriptor_.fd < 0 && errno == EEXIST)
+    input_error("is left over: a run is still writing it, or was killed", partial_,
+                "If none is running remove it, or add --overwrite.");
+  if (descriptor_.fd < 0) fail_with(errno, "cannot be created", partial_);
+  if (::flock(descriptor_.fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+    input_error("is being written by another process", partial_);
+  if (::ftruncate(descriptor_.fd, 0) != 0) fail_with(errno, "cannot be created", partial_);
+  target_.descriptor = descriptor_.fd;
+}
+
+void OutputFile::copy(const std::string& original) {
+  Descriptor from;
+  from.fd = ::open(original.c_str(), O_RDONLY | O_CLOEXEC);
+  if (from.fd < 0) fail_with(errno, "cannot be read", original);
+  std::vector<char> block(std::size_t{1} << 20);
+  for (;;) {
+    const ssize_t got = ::read(from.fd, block.data(), block.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) fail_with(errno, "cannot be read", original);
+    if (got == 0) return;
+    for (ssize_t done = 0; done < got;) {
+      const ssize_t put = ::pwrite(descriptor_.fd, block.data() + done, static_cast<std::size_t>(got - done),
+                                   static_cast<off_t>(target_.bytes));
+      if (put < 0 && errno == EINTR) continue;
+      if (put < 0) fail_with(errno, "cannot be written", partial_);
+      done += put;
+      target_.bytes += static_cast<std::uint64_t>(put);
+    }
+  }
+}
+
+OutputFile::~OutputFile() {
+  if (!renamed_) discard();
+}
+
+void OutputFile::discard() {
+  file_.release();
+  ::unlink(partial_.c_str());
+}
+
+void OutputFile::require_written() const {
+  if (target_.failure != 0) fail_with(target_.failure, "cannot be written", partial_);
+}
+
+void OutputFile::mark_complete(std::uint8_t complete) {
+  const Session session;
+  const Attribute attribute(
+      check(H5Aopen(file_.id(), "complete", H5P_DEFAULT), "cannot be completed", path_));
+  check(H5Awrite(attribute.id(), H5T_STD_U8LE, &complete), "cannot be completed", path_);
+}
+
+void OutputFile::commit() {
+  mark_complete(1);
+  check(file_.release(), "cannot be closed", partial_);
+  require_written();
+  if (::fsync(descriptor_.fd) != 0) fail_with(errno, "cannot be synced to disk", partial_);
+  if (!overwrite_ && exists(path_)) input_error("appeared while this run was writing it", path_);
+  if (std::rename(partial_.c_str(), path_.c_str()) != 0)
+    fail_with(errno, "cannot be renamed to its final name", partial_);
+  renamed_ = true;
+  const std::filesystem::path parent = std::filesystem::path(path_).parent_path();
+  Descriptor directory;
+  directory.fd = ::open(parent.empty() ? "." : parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  // The directory may be unreadable; the file itself is safe.
+  if (directory.fd >= 0 && ::fsync(directory.fd) != 0 && errno != EINVAL)
+    fail_with(errno, "directory cannot be synced to disk", path_);
+}
+
+Object create_group(hid_t parent, const std::string& name, std::string_view where) {
+  const Session session;
+  const PropertyList creation = creation_list(H5P_GROUP_CREATE, where);
+  return Object(check(H5Gcreate2(parent, name.c_str(), H5P_DEFAULT, creation.id(), H5P_DEFAULT),
+                      "cannot create group " + name, where));
+}
+
+void put_text(hid_t object, const std::string& name, std::string_view text, std::string_view where) {
+  if (text.size() > kMaxText || text.find('\0') != std::string_view::npos)
+    input_error("text of attribute " + name + " is longer than 32 KiB or holds a NUL", where);
+  const Session session;
+  const Datatype type = text_type(text.size(), where);
+  put_attribute(object, name, type.id(), text.empty() ? "" : text.data(), where);
+}
+
+void put_scalar(hid_t object, const std::string& name, Type type, const void* value, std::string_view where) {
+  const Session session;
+  put_attribute(object, name, datatype(type).id(), value, where);
+}
+
+void put_array(hid_t parent, const std::string& name, Type type, const void* data,
+               const std::vector<std::uint64_t>& dims, std::string_view where) {
+  const Session session;
+  put_dataset(parent, name, datatype(type), data, {dims.begin(), dims.end()}, where);
+}
+
+void put_texts(hid_t parent, const std::string& name, const std::vector<std::string>& texts,
+               std::string_view where) {
+  std::size_t longest = 1;
+  for (const std::string& text : texts) {
+    if (text.find('\0') != std::string::npos) input_error("a text of " + name + " holds a NUL", where);
+    longest = std::max(longest, text.size());
+  }
+  std::string padded(longest * texts.size(), '\0');
+  for (std::size_t i = 0; i < texts.size(); ++i) padded.replace(i * longest, texts[i].size(), texts[i]);
+  const Session session;
+  put_dataset(parent, name, text_type(longest, where), padded.data(), {texts.size()}, where);
+}
+
+GrowingDataset::GrowingDataset(hid_t parent, const std::string& name, Type type, std::uint64_t heads,
+                               std::uint64_t chunk_rows, std::uint64_t dim, bool checksum, std::string where)
+    : heads_(heads), chunk_rows_(chunk_rows), dim_(dim), where_(std::move(where)) {
+  const Session session;
+  type_ = datatype(type);
+  const std::vector<hsize_t> start = extent(0);
+  std::vector<hsize_t> limit = start, chunk = extent(chunk_rows);
+  limit[1] = H5S_UNLIMITED;
+  chunk[0] = 1;
+  const int rank = static_cast<int>(start.size());
+  const Dataspace space(
+      check(H5Screate_simple(rank, start.data(), limit.data()), "cannot be created", where_));
+  const PropertyList creation = creation_list(H5P_DATASET_CREATE, where_);
+  check(H5Pset_chunk(creation.id(), rank, chunk.data()), "cannot be created", where_);
+  check(H5Pset_fill_time(creation.id(), H5D_FILL_TIME_NEVER), "cannot be created", where_);
+  if (checksum) check(H5Pset_fletcher32(creation.id()), "cannot be created", where_);
+  // Whole chunks gain nothing from a cache, and without one a full disk shows at the write that met it.
+  const PropertyList access(check(H5Pcreate(H5P_DATASET_ACCESS), "cannot be created", where_));
+  check(H5Pset_chunk_cache(access.id(), 1, 0, 0.0), "cannot be created", where_);
+  dataset_ = Dataset(
+      check(H5Dcreate2(parent, name.c_str(), type_.id(), space.id(), H5P_DEFAULT, creation.id(), access.id()),
+            "cannot be created", where_));
+}
+
+std::vector<hsize_t> GrowingDataset::extent(std::uint64_t rows) const {
+  std::vector<hsize_t> dims{heads_, rows};
+  if (dim_ > 0) dims.push_back(dim_);
+  return dims;
+}
+
+void GrowingDataset::append_chunk(const void* block) {
+  const Session session;
+  const std::vector<hsize_t> total = extent(rows_ + chunk_rows_), count = extent(chunk_rows_);
+  std::vector<hsize_t> start(total.size(), 0);
+  start[1] = rows_;
+  check(H5Dset_extent(dataset_.id(), total.data()), "cannot grow", where_);
+  const Dataspace file(check(H5Dget_space(dataset_.id()), "cannot be written", where_));
+  check(H5Sselect_hyperslab(file.id(), H5S_SELECT_SET, start.data(), nullptr, count.data(), nullptr),
+        "cannot be written", where_);
+  const Dataspace memory(check(H5Screate_simple(static_cast<int>(count.size()), count.data(), nullptr),
+                               "cannot be written", where_));
+  check(H5Dwrite(dataset_.id(), type_.id(), memory.id(), file.id(), H5P_DEFAULT, block), "cannot be written",
+        where_);
+  rows_ += chunk_rows_;
+}
+
+void GrowingDataset::trim(std::uint64_t rows) {
+  const Session session;
+  check(H5Dset_extent(dataset_.id(), extent(rows).data()), "cannot be trimmed", where_);
+  rows_ = rows;
+}
+
+void GrowingDataset::close() {
+  const Session session;
+  check(dataset_.release(), "cannot be closed", where_);
+}
+
+}  // namespace kvsim::hdf5

@@ -1,0 +1,134 @@
+#pragma once
+/// Everything a trace says besides its tensors. Field by field the table of traces/format/SCHEMA.md.
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sim/base/half.hpp"
+#include "sim/base/rotary.hpp"
+
+namespace kvsim::trace {
+
+/// Shape and arithmetic of the recorded model.
+struct Model {
+  std::string name, revision, model_type, architecture;
+  std::uint32_t n_layers = 0, n_q_heads = 0, n_kv_heads = 0;
+  std::uint32_t head_dim = 0;    ///< of queries and keys
+  std::uint32_t v_head_dim = 0;  ///< of values
+  std::uint32_t rotary_dim = 0;  ///< leading components that RoPE turns
+  std::uint32_t hidden_size = 0, vocab_size = 0;
+  double attn_scale = 0;  ///< factor on q.k before the softmax, usually 1/sqrt(head_dim)
+  double norm_eps = 0, rope_theta = 0;
+  double rope_attention_factor = 1;  ///< already inside stored q and k
+  double logit_softcap = 0;          ///< 0: none
+  std::string rope_type = "default";
+  std::string rope_layout = "half_split";  ///< half_split | interleaved
+  bool qk_norm = false, qkv_bias = false, tied_embeddings = false;
+  std::string weights_sha256;
+  std::vector<std::int32_t>
+      layer_window;             ///< [n_layers]; -1: full attention, else key j is seen by t iff t-W < j <= t
+  std::vector<float> inv_freq;  ///< [rotary_dim/2], after scaling
+  std::string config_json;      ///< verbatim, may be empty
+
+  std::uint32_t group() const { return n_q_heads / n_kv_heads; }
+  /// How stored queries and keys were rotated, by their token's position; refers to inv_freq.
+  Rotary rotary() const {
+    return {inv_freq, rope_layout == "interleaved" ? RotaryLayout::interleaved : RotaryLayout::half_split,
+            rope_attention_factor};
+  }
+};
+
+/// Who recorded it, how.
+struct Capture {
+  std::string source;  ///< native-cpu, native-cuda, transformers, synthetic, converted:...
+  std::string device_name, device_kind, cpu_model, compute_dtype, accum_dtype, math_mode, attention_kernel,
+      software;
+  std::string sampling = "greedy";
+  std::string q_policy;              ///< all | window:W | sample:K | window:W,sample:K
+  std::string row_policy;            ///< none | window:W | full
+  std::string verified;              ///< gate and largest error, or empty
+  std::string workload;              ///< kind of prompt, such as needle-multi-key; empty: not known
+  std::string workload_item;         ///< id of the prompt in its workload, or empty
+  std::string driver, cuda_version;  ///< of the device; empty: there is none
+  std::uint32_t threads = 0, prefill_chunk = 0;
+  std::uint64_t seed = 0;
+  bool rope_fp32 = true, teacher_forced = false;
+};
+
+enum class Phase : std::uint8_t { prompt = 0, decode = 1, teacher_forced = 2 };
+/// "prompt", "decode" or "teacher-forced".
+constexpr const char* phase_name(Phase phase) {
+  return phase == Phase::prompt ? "prompt" : phase == Phase::decode ? "decode" : "teacher-forced";
+}
+
+/// A contiguous computed span of tokens; what its tokens see is its ancestors' tokens and its own up to
+/// themselves.
+struct Segment {
+  std::int32_t parent = -1;  ///< index, -1: root; always smaller than the segment's own
+  std::uint64_t begin = 0;   ///< first token (file order)
+  std::uint32_t count = 0;
+  std::uint32_t path_len = 0;  ///< tokens in all ancestors
+  Phase phase = Phase::prompt;
+  std::uint16_t turn = 0;
+  std::uint8_t role = 0;  ///< 0 none 1 system 2 user 3 assistant 4 tool 5 document
+};
+
+/// One forward call.
+struct Pass {
+  std::uint32_t segment = 0;
+  std::uint64_t begin = 0;  ///< first token (file order)
+  std::uint32_t q_len = 0, past_len = 0;
+  Phase phase = Phase::prompt;
+  std::int64_t start_ns = 0, dur_ns = 0;  ///< monotonic, origin = start of capture
+};
+
+/// Bits of token flags (SCHEMA.md lists all).
+enum TokenFlag : std::uint32_t {
+  kFlagSpecial = 1U << 0,
+  kFlagGenerated = 1U << 2,
+  kFlagQuestion = 1U << 3,
+  kFlagContext = 1U << 4,
+  kFlagEvidence = 1U << 5,
+  kFlagWhiteSpace = 1U << 8,
+  kFlagPunctuation = 1U << 9,
+  kFlagDigit = 1U << 10,
+};
+
+struct Header {
+  std::string file_uuid, created_utc, writer;
+  Model model;
+  Capture capture;
+  std::string tokenizer_name, tokenizer_sha256;
+  Elem elem = Elem::f32;            ///< of q, k and v
+  std::optional<Elem> output_elem;  ///< of the output weights; none: they are not stored
+
+  // Tokens, all [n_tokens], in file order.
+  std::vector<std::int32_t> token_id;  ///< -1: withheld
+  std::vector<std::uint32_t> token_segment;
+  std::vector<std::int32_t> token_position;  ///< RoPE position
+  std::vector<std::uint32_t> token_flags;
+  std::uint32_t flags_known = 0;     ///< the bits of token_flags that say something
+  std::vector<float> token_logprob;  ///< of the chosen token; empty if not stored
+  std::vector<Segment> segments;
+  std::vector<std::uint32_t> sequence_leaf;  ///< leaf segment of each sequence worth replaying
+  std::vector<Pass> passes;
+  std::vector<float> layer_ns;  ///< [passes][layers], empty if not stored
+  std::vector<float> attn_ns;   ///< [passes][layers], empty if not stored
+
+  std::vector<std::uint64_t> text_offset;  ///< [n_tokens+1] into text_bytes, empty if not stored
+  std::string text_bytes;
+
+  /// Token index of each stored query row, ascending; empty means every token has one.
+  std::vector<std::uint64_t> query_token;
+  /// Token index of each stored attention row, ascending; empty means none is stored.
+  std::vector<std::uint64_t> attention_token;
+
+  /// Tokens whose attention the column statistics sum, the first ones, all of the prompt; 0: none are stored.
+  std::uint64_t counted_tokens = 0;
+
+  std::uint64_t n_tokens() const { return token_id.size(); }
+  std::uint64_t n_query_rows() const { return query_token.empty() ? n_tokens() : query_token.size(); }
+};
+
+}  // namespace kvsim::trace

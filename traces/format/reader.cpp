@@ -1,0 +1,404 @@
+#include "traces/format/reader.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "sim/base/error.hpp"
+#include "traces/format/file_trace.hpp"
+#include "traces/format/schema.hpp"
+#include "traces/format/validate.hpp"
+
+namespace kvsim::trace {
+namespace {
+
+using hdf5::InputDataset;
+using hdf5::InputGroup;
+using hdf5::Type;
+
+constexpr std::uint64_t kAny32 = UINT32_MAX, kAny64 = UINT64_MAX;
+
+std::uint32_t count32(const InputGroup& group, const char* name) {
+  return static_cast<std::uint32_t>(group.count(name, kAny32));
+}
+
+/// How a tensor's elements are stored: by its HDF5 type, or u16 words that the attribute `elem` calls bf16.
+Elem stored_elem(const InputDataset& dataset) {
+  const std::string named = dataset.text("elem");
+  const Elem elem = dataset.type() == Type::f32   ? Elem::f32
+                    : dataset.type() == Type::f16 ? Elem::f16
+                                                  : Elem::bf16;
+  if (dataset.type() == Type::u16 && named.empty())
+    input_error("holds 16-bit words, but no attribute elem says what they are", dataset.where());
+  if (!named.empty() && named != elem_name(elem))
+    input_error(std::string("attribute elem contradicts the type, which is ") + elem_name(elem),
+                dataset.where());
+  return elem;
+}
+
+InputDataset tensor_dataset(const InputGroup& group, const char* name) {
+  return group.dataset(name, {Type::f32, Type::bf16, Type::f16, Type::u16}, 3);
+}
+
+/// Rows of one head, widened. In blocks: the stored halves never take as much memory as the floats asked for.
+void read_rows(const InputDataset& stored, Elem elem, std::uint32_t head, std::uint64_t first_row,
+               std::uint64_t n_rows, std::span<float> out) {
+  const std::uint64_t dim = stored.dims()[2];
+  if (elem == Elem::f32) return stored.read({head, first_row, 0}, {1, n_rows, dim}, out.data());
+  const std::uint64_t step = schema::chunk_rows(dim, elem);
+  std::vector<std::uint16_t> halves(std::min(step, n_rows) * dim);
+  for (std::uint64_t done = 0; done < n_rows; done += step) {
+    const std::uint64_t n = std::min(step, n_rows - done);
+    stored.read({head, first_row + done, 0}, {1, n, dim}, halves.data());
+    widen(elem, halves.data(), n * dim, out.data() + done * dim);
+  }
+}
+
+Phase to_phase(std::uint8_t value) {
+  return static_cast<Phase>(value);
+}
+
+}  // namespace
+
+FileTrace::FileTrace(const std::string& path, const ReadOptions& options)
+    : path_(path), file_(path), budget_(options.max_header_bytes) {
+  const hdf5::Session session;
+  read_root();
+  if (!complete_ && !options.allow_partial)
+    input_error("is incomplete: its writer did not finish", path_, "Capture it again.");
+  read_model();
+  read_capture();
+  read_tokens();
+  read_segments();
+  read_passes();
+  read_text();
+  read_layers();
+  check_header(header_, path_);
+  for (std::uint32_t i = 0; i < attention_.size(); ++i)
+    check_attention_rows(attention_[i],
+                         file_.root().group("layers").group(schema::layer_group(i)).group("rows"));
+}
+
+template <typename Value>
+std::vector<Value> FileTrace::take(const InputDataset& dataset) {
+  if (dataset.bytes() > budget_)
+    input_error("token lists, passes and text take more memory than allowed", dataset.where());
+  budget_ -= dataset.bytes();
+  std::vector<Value> values(dataset.bytes() / sizeof(Value));
+  dataset.read_all(values.data());
+  return values;
+}
+
+template <typename Value>
+std::vector<Value> FileTrace::list(const InputGroup& group, const char* name, std::uint64_t length,
+                                   const char* reason) {
+  const InputDataset dataset = group.dataset(name, {hdf5::type_of<Value>()}, 1);
+  dataset.expect({length}, reason);
+  return take<Value>(dataset);
+}
+
+void FileTrace::read_root() {
+  const InputGroup& root = file_.root();
+  if (!root.has_attribute("format") || root.text("format") != schema::kFormat)
+    input_error("is an HDF5 file, but not a kvsim trace", path_);
+  const std::uint64_t major = root.count("schema_major", kAny32);
+  if (major != schema::kMajor)
+    input_error(
+        "has schema " + std::to_string(major) + "; this kvsim reads schema " + std::to_string(schema::kMajor),
+        path_, major > schema::kMajor ? "A newer kvsim wrote it." : "");
+  complete_ = root.flag("complete");
+  n_tokens_ = root.count("n_tokens", schema::kMaxTokens);
+  n_segments_ = root.count("n_segments", schema::kMaxSegments);
+  n_passes_ = root.count("n_passes", schema::kMaxTokens);
+  header_.file_uuid = root.text("file_uuid");
+  header_.created_utc = root.text("created_utc");
+  header_.writer = root.text("writer");
+  content_sha256_ = root.text("content_sha256");
+}
+
+void FileTrace::read_model() {
+  const InputGroup group = file_.root().group("model");
+  Model& model = header_.model;
+  model.name = group.text("name");
+  model.revision = group.text("revision");
+  model.model_type = group.text("model_type");
+  model.architecture = group.text("architecture");
+  model.n_layers = count32(group, "n_layers");
+  model.n_q_heads = count32(group, "n_q_heads");
+  model.n_kv_heads = count32(group, "n_kv_heads");
+  model.head_dim = count32(group, "head_dim");
+  model.v_head_dim = count32(group, "v_head_dim");
+  model.rotary_dim = count32(group, "rotary_dim");
+  model.hidden_size = count32(group, "hidden_size");
+  model.vocab_size = count32(group, "vocab_size");
+  model.attn_scale = group.real("attn_scale");
+  model.norm_eps = group.real("norm_eps");
+  model.rope_theta = group.real("rope_theta");
+  model.rope_attention_factor = group.real("rope_attention_factor");
+  model.logit_softcap = group.real("logit_softcap");
+  model.rope_type = group.text("rope_type");
+  model.rope_layout = group.text("rope_layout");
+  model.qk_norm = group.flag("qk_norm");
+  model.qkv_bias = group.flag("qkv_bias");
+  model.tied_embeddings = group.flag("tied_embeddings");
+  model.weights_sha256 = group.text("weights_sha256");
+  model.layer_window = list<std::int32_t>(group, "layer_window", model.n_layers, "n_layers");
+  model.inv_freq = list<float>(group, "inv_freq", model.rotary_dim / 2, "rotary_dim");
+  const InputDataset config = group.dataset("config_json", {Type::u8}, 1);
+  if (config.bytes() > schema::kMaxConfigBytes) input_error("is larger than 1 MiB", config.where());
+  const std::vector<char> text = take<char>(config);
+  model.config_json.assign(text.begin(), text.end());
+  check_model(model, path_);
+
+  const InputGroup tokenizer = file_.root().group("tokenizer");
+  header_.tokenizer_name = tokenizer.text("name");
+  header_.tokenizer_sha256 = tokenizer.text("sha256");
+}
+
+void FileTrace::read_capture() {
+  const InputGroup group = file_.root().group("capture");
+  Capture& capture = header_.capture;
+  capture.source = group.text("source");
+  capture.device_name = group.text("device_name");
+  capture.device_kind = group.text("device_kind");
+  capture.cpu_model = group.text("cpu_model");
+  capture.compute_dtype = group.text("compute_dtype");
+  capture.accum_dtype = group.text("accum_dtype");
+  capture.math_mode = group.text("math_mode");
+  capture.attention_kernel = group.text("attention_kernel");
+  capture.software = group.text("software");
+  capture.sampling = group.text("sampling");
+  capture.q_policy = group.text("q_policy");
+  capture.row_policy = group.text("row_policy");
+  capture.verified = group.text("verified");
+  if (group.has_attribute("workload")) capture.workload = group.text("workload");
+  if (group.has_attribute("workload_item")) capture.workload_item = group.text("workload_item");
+  if (group.has_attribute("driver")) capture.driver = group.text("driver");
+  if (group.has_attribute("cuda_version")) capture.cuda_version = group.text("cuda_version");
+  capture.threads = count32(group, "threads");
+  capture.prefill_chunk = count32(group, "prefill_chunk");
+  capture.seed = group.count("seed", kAny64);
+  capture.rope_fp32 = group.flag("rope_fp32");
+  capture.teacher_forced = group.flag("teacher_forced");
+  if (group.text("layers_kept") != "all")
+    input_error("some layers are left out; this kvsim needs all of them", group.where("layers_kept"));
+}
+
+void FileTrace::read_tokens() {
+  const InputGroup group = file_.root().group("tokens");
+  header_.token_id = list<std::int32_t>(group, "id", n_tokens_, "n_tokens");
+  header_.token_segment = list<std::uint32_t>(group, "segment", n_tokens_, "n_tokens");
+  header_.token_position = list<std::int32_t>(group, "position", n_tokens_, "n_tokens");
+  header_.token_flags = list<std::uint32_t>(group, "flags", n_tokens_, "n_tokens");
+  header_.flags_known = count32(group, "flags_known");
+  if (group.has("logprob")) header_.token_logprob = list<float>(group, "logprob", n_tokens_, "n_tokens");
+}
+
+void FileTrace::read_segments() {
+  const InputGroup group = file_.root().group("segments");
+  const auto parent = list<std::int32_t>(group, "parent", n_segments_, "n_segments");
+  const auto begin = list<std::uint64_t>(group, "begin", n_segments_, "n_segments");
+  const auto count = list<std::uint32_t>(group, "count", n_segments_, "n_segments");
+  const auto path_len = list<std::uint32_t>(group, "path_len", n_segments_, "n_segments");
+  const auto phase = list<std::uint8_t>(group, "phase", n_segments_, "n_segments");
+  const auto turn = list<std::uint16_t>(group, "turn", n_segments_, "n_segments");
+  const auto role = list<std::uint8_t>(group, "role", n_segments_, "n_segments");
+  for (std::size_t i = 0; i < n_segments_; ++i)
+    header_.segments.push_back(
+        {parent[i], begin[i], count[i], path_len[i], to_phase(phase[i]), turn[i], role[i]});
+
+  const InputDataset digests = group.dataset("sha256", {Type::u8}, 2);
+  digests.expect({n_segments_, 32}, "n_segments");
+  segment_sha256_ = take<std::uint8_t>(digests);
+
+  const InputDataset leaf = file_.root().group("sequences").dataset("leaf", {Type::u32}, 1);
+  header_.sequence_leaf = take<std::uint32_t>(leaf);
+}
+
+void FileTrace::read_passes() {
+  const InputGroup group = file_.root().group("passes");
+  const auto segment = list<std::uint32_t>(group, "segment", n_passes_, "n_passes");
+  const auto begin = list<std::uint64_t>(group, "begin", n_passes_, "n_passes");
+  const auto q_len = list<std::uint32_t>(group, "q_len", n_passes_, "n_passes");
+  const auto past_len = list<std::uint32_t>(group, "past_len", n_passes_, "n_passes");
+  const auto phase = list<std::uint8_t>(group, "phase", n_passes_, "n_passes");
+  const auto start = list<std::int64_t>(group, "start_ns", n_passes_, "n_passes");
+  const auto duration = list<std::int64_t>(group, "dur_ns", n_passes_, "n_passes");
+  for (std::size_t i = 0; i < n_passes_; ++i)
+    header_.passes.push_back(
+        {segment[i], begin[i], q_len[i], past_len[i], to_phase(phase[i]), start[i], duration[i]});
+
+  if (!file_.root().has("timing")) return;
+  const InputGroup timing = file_.root().group("timing");
+  const auto times = [&](const char* name) -> std::vector<float> {
+    if (!timing.has(name)) return {};
+    const InputDataset dataset = timing.dataset(name, {Type::f32}, 2);
+    dataset.expect({n_passes_, header_.model.n_layers}, "n_passes and n_layers");
+    return take<float>(dataset);
+  };
+  header_.layer_ns = times("layer_ns");
+  header_.attn_ns = times("attn_ns");
+}
+
+void FileTrace::read_text() {
+  if (!file_.root().has("text")) return;
+  const InputGroup group = file_.root().group("text");
+  header_.text_offset = list<std::uint64_t>(group, "offset", n_tokens_ + 1, "n_tokens");
+  const std::vector<char> bytes = take<char>(group.dataset("bytes", {Type::u8}, 1));
+  header_.text_bytes.assign(bytes.begin(), bytes.end());
+}
+
+void FileTrace::read_layers() {
+  const InputGroup layers = file_.root().group("layers");
+  const Model& model = header_.model;
+  for (std::uint32_t i = 0; i < model.n_layers; ++i) {
+    const InputGroup group = layers.group(schema::layer_group(i));
+    const bool same = group.count("layer", kAny32) == i &&
+                      group.count("n_q_heads", kAny32) == model.n_q_heads &&
+                      group.count("n_kv_heads", kAny32) == model.n_kv_heads &&
+                      group.count("head_dim", kAny32) == model.head_dim;
+    if (!same) input_error("layer, heads or head_dim differ from /model", group.where(""));
+    if (group.has("q_token") || i > 0) read_query_rows(group, i);
+
+    std::array<InputDataset, 3>& tensors = tensors_.emplace_back();
+    for (const Tensor tensor : {Tensor::key, Tensor::value, Tensor::query}) {
+      InputDataset dataset = tensor_dataset(group, schema::tensor_name(tensor));
+      const std::uint64_t rows =
+          tensor != Tensor::query || header_.query_token.empty() ? n_tokens_ : header_.n_query_rows();
+      dataset.expect({schema::tensor_heads(model, tensor), rows, schema::tensor_dim(model, tensor)},
+                     "/model");
+      const Elem elem = stored_elem(dataset);
+      if (i == 0 && tensor == Tensor::key) header_.elem = elem;
+      if (elem != header_.elem)
+        input_error(
+            std::string("is ") + elem_name(elem) + ", the first layer's k is " + elem_name(header_.elem),
+            dataset.where());
+      tensors[static_cast<std::size_t>(tensor)] = std::move(dataset);
+    }
+    if (group.has("wo") || !output_weights_.empty()) read_output_weights(group, i);
+    if (group.has("column") || !columns_.empty()) read_columns(group, i);
+    if (group.has("rows") || !attention_.empty()) read_attention_rows(group, i);
+  }
+}
+
+void FileTrace::read_query_rows(const InputGroup& group, std::uint32_t layer) {
+  if (layer > 0 && !group.has("q_token") && header_.query_token.empty()) return;
+  const InputDataset dataset = group.dataset("q_token", {Type::u64}, 1);
+  if (layer == 0) {
+    if (dataset.dims()[0] == 0 || dataset.dims()[0] > n_tokens_)
+      input_error("needs 1 to n_tokens entries", dataset.where());
+    header_.query_token = take<std::uint64_t>(dataset);
+    return;
+  }
+  dataset.expect({header_.query_token.size()}, "the first layer");
+  std::vector<std::uint64_t> rows(header_.query_token.size());
+  dataset.read_all(rows.data());
+  if (rows != header_.query_token)
+    input_error("differs from the first layer's; layers with different queries are not read yet",
+                dataset.where());
+}
+
+void FileTrace::read_output_weights(const InputGroup& group, std::uint32_t layer) {
+  if (output_weights_.size() != layer)
+    input_error("layers before this one have no output weights", group.where("wo"));
+  InputDataset dataset = tensor_dataset(group, "wo");
+  const Model& model = header_.model;
+  dataset.expect({model.n_q_heads, model.v_head_dim, model.hidden_size}, "/model");
+  const Elem elem = stored_elem(dataset);
+  if (layer == 0) header_.output_elem = elem;
+  if (elem != header_.output_elem)
+    input_error(
+        std::string("is ") + elem_name(elem) + ", the first layer's is " + elem_name(*header_.output_elem),
+        dataset.where());
+  output_weights_.push_back(std::move(dataset));
+}
+
+void FileTrace::read_columns(const InputGroup& layer_group, std::uint32_t layer) {
+  if (columns_.size() != layer)
+    input_error("layers before this one have no column statistics", layer_group.where("column"));
+  const InputGroup group = layer_group.group("column");
+  ColumnDatasets& columns = columns_.emplace_back(
+      ColumnDatasets{group.dataset("sum", {Type::f32}, 2), group.dataset("sum_squares", {Type::f32}, 2)});
+  if (layer == 0) header_.counted_tokens = columns.sum.dims()[1];
+  if (header_.counted_tokens == 0 || header_.counted_tokens > n_tokens_)
+    input_error("counts " + std::to_string(header_.counted_tokens) + " tokens, not 1 to n_tokens",
+                columns.sum.where());
+  for (const InputDataset* dataset : {&columns.sum, &columns.sum_squares})
+    dataset->expect({header_.model.n_q_heads, header_.counted_tokens},
+                    "/model and the first layer's column/sum");
+}
+
+void FileTrace::read_attention_rows(const InputGroup& layer_group, std::uint32_t layer) {
+  if (attention_.size() != layer)
+    input_error("layers before this one have no attention rows", layer_group.where("rows"));
+  const InputGroup group = layer_group.group("rows");
+  const InputDataset token = group.dataset("token", {Type::u64}, 1);
+  const std::uint64_t n = token.dims()[0];
+  if (n == 0 || n > n_tokens_) input_error("needs 1 to n_tokens entries", token.where());
+  std::vector<std::uint64_t> tokens = take<std::uint64_t>(token);
+  if (layer == 0) header_.attention_token = tokens;
+  if (tokens != header_.attention_token) input_error("differs from the first layer's", token.where());
+  AttentionRows& rows = attention_.emplace_back();
+  rows.first_key = list<std::uint64_t>(group, "first_key", n, "rows/token");
+  rows.ptr = list<std::uint64_t>(group, "ptr", n + 1, "rows/token");
+  rows.p = group.dataset("p", {Type::f32, Type::bf16}, 2);
+}
+
+/// After check_header: tokens and segments are known to be sound.
+void FileTrace::check_attention_rows(const AttentionRows& rows, const InputGroup& group) const {
+  if (rows.ptr[0] != 0) input_error("does not start at 0", group.where("ptr"));
+  for (std::size_t i = 0; i < rows.first_key.size(); ++i) {
+    const std::string place = "[" + std::to_string(i) + "]";
+    const std::uint64_t token = header_.attention_token[i];
+    const Segment& segment = header_.segments[header_.token_segment[token]];
+    const std::uint64_t visible = segment.path_len + (token - segment.begin) + 1;
+    if (rows.first_key[i] >= visible)
+      input_error("lies after its own token", group.where("first_key") + place);
+    if (rows.ptr[i + 1] < rows.ptr[i] || rows.ptr[i + 1] - rows.ptr[i] != visible - rows.first_key[i])
+      input_error("row does not reach from first_key to its own token", group.where("ptr") + place);
+  }
+  rows.p.expect({header_.model.n_q_heads, rows.ptr.back()}, "rows/ptr");
+}
+
+void FileTrace::read(Tensor tensor, std::uint32_t layer, std::uint32_t head, std::uint64_t first_row,
+                     std::uint64_t n_rows, std::span<float> out) const {
+  const std::size_t dim = schema::tensor_dim(header_.model, tensor);
+  if (layer >= tensors_.size() || out.size() != n_rows * dim)
+    bug("read of a layer or size that is not there", path_);
+  read_rows(dataset(tensor, layer), header_.elem, head, first_row, n_rows, out);
+}
+
+void FileTrace::read_output_weights(std::uint32_t layer, std::uint32_t query_head,
+                                    std::span<float> out) const {
+  const Model& model = header_.model;
+  if (layer >= model.n_layers || query_head >= model.n_q_heads ||
+      out.size() != std::size_t{model.v_head_dim} * model.hidden_size)
+    bug("read of output weights that are not there", path_);
+  if (!header_.output_elem)
+    input_error("holds no output weights", path_, "Capture it again with --output-weights.");
+  read_rows(output_weights_[layer], *header_.output_elem, query_head, 0, model.v_head_dim, out);
+}
+
+void FileTrace::read_column_statistics(std::uint32_t layer, std::uint32_t query_head, std::span<float> sum,
+                                       std::span<float> sum_squares) const {
+  const std::uint64_t counted = header_.counted_tokens;
+  if (layer >= header_.model.n_layers || query_head >= header_.model.n_q_heads || sum.size() != counted ||
+      sum_squares.size() != counted)
+    bug("read of column statistics that are not there", path_);
+  if (counted == 0)
+    input_error("holds no column statistics", path_, "Capture it again with --column-statistics.");
+  const auto read_head = [&](const InputDataset& dataset, std::span<float> out) {
+    dataset.read({query_head, 0}, {1, counted}, out.data());
+    const auto bad = std::find_if(out.begin(), out.end(), [](float x) { return !std::isfinite(x) || x < 0; });
+    if (bad != out.end())
+      input_error("is no sum of probabilities", dataset.where() + "[" + std::to_string(query_head) + ", " +
+                                                    std::to_string(bad - out.begin()) + "]");
+  };
+  read_head(columns_[layer].sum, sum);
+  read_head(columns_[layer].sum_squares, sum_squares);
+}
+
+std::unique_ptr<Source> open_trace(const std::string& path, const ReadOptions& options) {
+  return std::make_unique<FileTrace>(path, options);
+}
+
+}  // namespace kvsim::trace

@@ -1,0 +1,537 @@
+#include "traces/format/writer.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <vector>
+
+#include "sim/base/error.hpp"
+#include "traces/format/digest.hpp"
+#include "traces/format/hdf5_output.hpp"
+#include "traces/format/schema.hpp"
+#include "traces/format/validate.hpp"
+
+namespace kvsim::trace {
+namespace {
+
+/// Rows of all heads of one dataset on their way to the file, in whole chunks. The dataset is created with
+/// the first chunk, so that a short trace gets one chunk of just its size.
+class RowStream {
+ public:
+  RowStream(hid_t group, std::string name, Elem elem, std::uint32_t heads, std::uint32_t dim,
+            std::uint64_t chunk_rows, bool third_axis, bool checksum, std::string where)
+      : group_(group),
+        name_(std::move(name)),
+        where_(std::move(where)),
+        elem_(elem),
+        heads_(heads),
+        dim_(dim),
+        chunk_rows_(chunk_rows),
+        third_axis_(third_axis),
+        checksum_(checksum),
+        digest_(heads) {}
+
+  std::uint64_t rows() const { return flushed_ + filled_; }
+
+  /// `rows`: [heads, n, dim].
+  void append(std::uint64_t n, const Elements& rows) {
+    if (rows.size() != n * heads_ * dim_) bug("append of the wrong size", where_);
+    buffer_.resize(heads_ * chunk_rows_ * row_bytes());
+    for (std::uint64_t done = 0; done < n;) {
+      const std::uint64_t take = std::min(n - done, chunk_rows_ - filled_);
+      for (std::uint32_t head = 0; head < heads_; ++head) {
+        std::byte* to = buffer_.data() + (head * chunk_rows_ + filled_) * row_bytes();
+        rows.subspan((head * n + done) * dim_, take * dim_).store(elem_, to);
+        digest_.update(head, to, take * row_bytes());
+      }
+      filled_ += take;
+      done += take;
+      if (filled_ == chunk_rows_) flush();
+    }
+  }
+
+  /// Stores what is left and returns the digest.
+  std::string finish() {
+    const std::uint64_t total = rows();
+    if (!dataset_) {
+      shrink_chunk(std::max<std::uint64_t>(filled_, 1));
+      create();
+      if (filled_ > 0) flush();
+    } else if (filled_ > 0) {
+      pad_chunk();
+      flush();
+      dataset_.trim(total);
+    }
+    const std::string digest = digest_.hex();
+    hdf5::put_text(dataset_.id(), "elem", elem_name(elem_), where_);
+    hdf5::put_text(dataset_.id(), "sha256", digest, where_);
+    dataset_.close();
+    buffer_ = {};
+    return digest;
+  }
+
+ private:
+  std::size_t row_bytes() const { return dim_ * elem_bytes(elem_); }
+
+  void create() {
+    dataset_ = hdf5::GrowingDataset(group_, name_, hdf5::type_of(elem_), heads_, chunk_rows_,
+                                    third_axis_ ? dim_ : 0, checksum_, where_);
+  }
+
+  void flush() {
+    if (!dataset_) create();
+    dataset_.append_chunk(buffer_.data());
+    flushed_ += filled_;
+    filled_ = 0;
+  }
+
+  /// Closes up the heads of a buffer that will never be filled.
+  void shrink_chunk(std::uint64_t rows) {
+    for (std::uint32_t head = 1; head < heads_ && filled_ > 0; ++head)
+      std::memmove(buffer_.data() + head * rows * row_bytes(),
+                   buffer_.data() + head * chunk_rows_ * row_bytes(), rows * row_bytes());
+    chunk_rows_ = rows;
+  }
+
+  void pad_chunk() {
+    for (std::uint32_t head = 0; head < heads_; ++head)
+      std::memset(buffer_.data() + (head * chunk_rows_ + filled_) * row_bytes(), 0,
+                  (chunk_rows_ - filled_) * row_bytes());
+  }
+
+  hid_t group_;
+  std::string name_, where_;
+  Elem elem_;
+  std::uint32_t heads_, dim_;
+  std::uint64_t chunk_rows_, flushed_ = 0, filled_ = 0;
+  bool third_axis_, checksum_;
+  TensorDigest digest_;
+  hdf5::GrowingDataset dataset_;
+  std::vector<std::byte> buffer_;  ///< [heads, chunk_rows, dim] stored elements
+};
+
+/// Attention rows of one layer: packed one behind the other.
+struct AttentionStream {
+  hdf5::Object group;
+  RowStream p;
+  std::vector<std::uint64_t> first_key, ptr{0};
+};
+
+struct LayerStreams {
+  std::string where;
+  hdf5::Object group;
+  RowStream query, key, value;
+  std::optional<AttentionStream> attention;
+  bool has_output_weights = false;
+  std::uint64_t counted_tokens = 0;
+};
+
+template <typename Value, typename Item, typename Get>
+std::vector<Value> column(const std::vector<Item>& items, Get get) {
+  std::vector<Value> out;
+  out.reserve(items.size());
+  for (const Item& item : items) out.push_back(static_cast<Value>(get(item)));
+  return out;
+}
+
+/// Keys the token's attention row may span: its position along its path, and itself.
+std::uint64_t visible_end(const Header& header, std::uint64_t token) {
+  const Segment& segment = header.segments[header.token_segment[token]];
+  return segment.path_len + (token - segment.begin) + 1;
+}
+
+}  // namespace
+
+struct Writer::State {
+  State(const std::string& path, const Header& start, const WriteOptions& write_options)
+      : header(start), options(write_options), file(path, write_options.overwrite) {}
+
+  void create_layers();
+  void check_same_shape(const Header& final) const;
+  void check_complete(const Header& final) const;
+  void write_root(const Header& final, const std::string& digest);
+  void write_model(const Header& final);
+  void write_capture(const Header& final);
+  void write_tokens(const Header& final);
+  void write_segments(const Header& final);
+  void write_passes(const Header& final);
+  void write_text(const Header& final);
+  std::string finish_layers(const Header& final);
+
+  hdf5::Object group(const std::string& name) { return hdf5::create_group(file.id(), name, file.path()); }
+  std::string where(const std::string& path) const { return file.path() + ":" + path; }
+
+  Header header;
+  WriteOptions options;
+  hdf5::OutputFile file;  // before every handle into it: destroyed last
+  hdf5::Object layers_group;
+  std::vector<LayerStreams> layers;
+};
+
+void Writer::State::create_layers() {
+  layers_group = group("layers");
+  layers.reserve(header.model.n_layers);
+  for (std::uint32_t i = 0; i < header.model.n_layers; ++i) {
+    const std::string name = schema::layer_group(i);
+    const std::string place = where("/layers/" + name);
+    hdf5::Object layer = hdf5::create_group(layers_group.id(), name, place);
+    const auto stream = [&](Tensor tensor) {
+      const std::uint32_t dim = schema::tensor_dim(header.model, tensor);
+      return RowStream(layer.id(), schema::tensor_name(tensor), header.elem,
+                       schema::tensor_heads(header.model, tensor), dim, schema::chunk_rows(dim, header.elem),
+                       true, options.checksum, place + "/" + schema::tensor_name(tensor));
+    };
+    RowStream query = stream(Tensor::query), key = stream(Tensor::key), value = stream(Tensor::value);
+    layers.push_back(
+        {place, std::move(layer), std::move(query), std::move(key), std::move(value), std::nullopt});
+  }
+}
+
+void Writer::State::check_same_shape(const Header& final) const {
+  const Model &a = header.model, &b = final.model;
+  if (header.elem != final.elem || header.output_elem != final.output_elem || a.n_layers != b.n_layers ||
+      a.n_q_heads != b.n_q_heads || a.n_kv_heads != b.n_kv_heads || a.head_dim != b.head_dim ||
+      a.v_head_dim != b.v_head_dim || a.hidden_size != b.hidden_size)
+    bug("the model changed its shape while it was written", file.path());
+}
+
+void Writer::State::check_complete(const Header& final) const {
+  const auto rows = [](const RowStream& stream, std::uint64_t expected, const std::string& place) {
+    if (stream.rows() != expected)
+      bug("has " + std::to_string(stream.rows()) + " rows, not " + std::to_string(expected), place);
+  };
+  for (const LayerStreams& layer : layers) {
+    rows(layer.key, final.n_tokens(), layer.where + "/k");
+    rows(layer.value, final.n_tokens(), layer.where + "/v");
+    rows(layer.query, final.n_query_rows(), layer.where + "/q");
+    if (layer.has_output_weights != final.output_elem.has_value())
+      bug(layer.has_output_weights ? "is stored, but not in the header" : "is missing", layer.where + "/wo");
+    if (layer.counted_tokens != final.counted_tokens)
+      bug("counts " + std::to_string(layer.counted_tokens) + " tokens, not " +
+              std::to_string(final.counted_tokens),
+          layer.where + "/column");
+    const std::size_t stored = layer.attention ? layer.attention->first_key.size() : 0;
+    if (stored != final.attention_token.size())
+      bug("has " + std::to_string(stored) + " rows, not " + std::to_string(final.attention_token.size()),
+          layer.where + "/rows");
+    for (std::size_t i = 0; i < stored; ++i) {
+      const std::uint64_t keys = layer.attention->ptr[i + 1] - layer.attention->ptr[i];
+      if (layer.attention->first_key[i] + keys != visible_end(final, final.attention_token[i]))
+        bug("row " + std::to_string(i) + " does not end at its own token", layer.where + "/rows");
+    }
+  }
+}
+
+void Writer::State::write_root(const Header& final, const std::string& digest) {
+  const hid_t root = file.id();
+  const std::string place = where("/");
+  std::uint64_t features = final.query_token.empty() ? schema::kAllQueries : schema::kWindowQueries;
+  if (!final.attention_token.empty()) features |= schema::kAttentionRows;
+  if (!final.layer_ns.empty() || !final.attn_ns.empty()) features |= schema::kTiming;
+  if (!final.text_offset.empty()) features |= schema::kText;
+  if (final.output_elem) features |= schema::kOutputWeights;
+  if (final.counted_tokens > 0) features |= schema::kColumnStatistics;
+  hdf5::put_text(root, "format", schema::kFormat, place);
+  hdf5::put(root, "schema_major", schema::kMajor, place);
+  hdf5::put(root, "schema_minor", schema::kMinor, place);
+  hdf5::put_text(root, "file_uuid", final.file_uuid, place);
+  hdf5::put_text(root, "created_utc", final.created_utc, place);
+  hdf5::put_text(root, "writer", final.writer, place);
+  hdf5::put(root, "n_tokens", final.n_tokens(), place);
+  hdf5::put(root, "n_segments", static_cast<std::uint32_t>(final.segments.size()), place);
+  hdf5::put(root, "n_passes", static_cast<std::uint32_t>(final.passes.size()), place);
+  hdf5::put(root, "features", features, place);
+  hdf5::put_text(root, "content_sha256", digest, place);
+}
+
+void Writer::State::write_model(const Header& final) {
+  const Model& model = final.model;
+  const hdf5::Object object = group("model");
+  const hid_t id = object.id();
+  const std::string place = where("/model");
+  hdf5::put_text(id, "name", model.name, place);
+  hdf5::put_text(id, "revision", model.revision, place);
+  hdf5::put_text(id, "model_type", model.model_type, place);
+  hdf5::put_text(id, "architecture", model.architecture, place);
+  hdf5::put(id, "n_layers", model.n_layers, place);
+  hdf5::put(id, "n_q_heads", model.n_q_heads, place);
+  hdf5::put(id, "n_kv_heads", model.n_kv_heads, place);
+  hdf5::put(id, "head_dim", model.head_dim, place);
+  hdf5::put(id, "v_head_dim", model.v_head_dim, place);
+  hdf5::put(id, "rotary_dim", model.rotary_dim, place);
+  hdf5::put(id, "hidden_size", model.hidden_size, place);
+  hdf5::put(id, "vocab_size", model.vocab_size, place);
+  hdf5::put(id, "attn_scale", model.attn_scale, place);
+  hdf5::put(id, "norm_eps", model.norm_eps, place);
+  hdf5::put(id, "rope_theta", model.rope_theta, place);
+  hdf5::put(id, "rope_attention_factor", model.rope_attention_factor, place);
+  hdf5::put(id, "logit_softcap", model.logit_softcap, place);
+  hdf5::put_text(id, "rope_type", model.rope_type, place);
+  hdf5::put_text(id, "rope_layout", model.rope_layout, place);
+  hdf5::put<std::uint8_t>(id, "qk_norm", model.qk_norm, place);
+  hdf5::put<std::uint8_t>(id, "qkv_bias", model.qkv_bias, place);
+  hdf5::put<std::uint8_t>(id, "tied_embeddings", model.tied_embeddings, place);
+  hdf5::put_text(id, "weights_sha256", model.weights_sha256, place);
+  hdf5::put_list(id, "layer_window", model.layer_window, place);
+  hdf5::put_list(id, "inv_freq", model.inv_freq, place);
+  hdf5::put_array(id, "config_json", hdf5::Type::u8, model.config_json.data(), {model.config_json.size()},
+                  place);
+
+  const hdf5::Object tokenizer = group("tokenizer");
+  hdf5::put_text(tokenizer.id(), "name", final.tokenizer_name, where("/tokenizer"));
+  hdf5::put_text(tokenizer.id(), "sha256", final.tokenizer_sha256, where("/tokenizer"));
+}
+
+void Writer::State::write_capture(const Header& final) {
+  const Capture& capture = final.capture;
+  const hdf5::Object object = group("capture");
+  const hid_t id = object.id();
+  const std::string place = where("/capture");
+  hdf5::put_text(id, "source", capture.source, place);
+  hdf5::put_text(id, "device_name", capture.device_name, place);
+  hdf5::put_text(id, "device_kind", capture.device_kind, place);
+  hdf5::put_text(id, "cpu_model", capture.cpu_model, place);
+  hdf5::put_text(id, "compute_dtype", capture.compute_dtype, place);
+  hdf5::put_text(id, "accum_dtype", capture.accum_dtype, place);
+  hdf5::put_text(id, "math_mode", capture.math_mode, place);
+  hdf5::put_text(id, "attention_kernel", capture.attention_kernel, place);
+  hdf5::put_text(id, "software", capture.software, place);
+  hdf5::put_text(id, "sampling", capture.sampling, place);
+  hdf5::put_text(id, "q_policy", capture.q_policy, place);
+  hdf5::put_text(id, "row_policy", capture.row_policy, place);
+  hdf5::put_text(id, "layers_kept", "all", place);
+  hdf5::put_text(id, "verified", capture.verified, place);
+  if (!capture.workload.empty()) hdf5::put_text(id, "workload", capture.workload, place);
+  if (!capture.workload_item.empty()) hdf5::put_text(id, "workload_item", capture.workload_item, place);
+  if (!capture.driver.empty()) hdf5::put_text(id, "driver", capture.driver, place);
+  if (!capture.cuda_version.empty()) hdf5::put_text(id, "cuda_version", capture.cuda_version, place);
+  hdf5::put(id, "threads", capture.threads, place);
+  hdf5::put(id, "prefill_chunk", capture.prefill_chunk, place);
+  hdf5::put(id, "seed", capture.seed, place);
+  hdf5::put<std::uint8_t>(id, "rope_fp32", capture.rope_fp32, place);
+  hdf5::put<std::uint8_t>(id, "teacher_forced", capture.teacher_forced, place);
+}
+
+void Writer::State::write_tokens(const Header& final) {
+  const hdf5::Object object = group("tokens");
+  const std::string place = where("/tokens");
+  hdf5::put(object.id(), "flags_known", final.flags_known, place);
+  hdf5::put_list(object.id(), "id", final.token_id, place);
+  hdf5::put_list(object.id(), "segment", final.token_segment, place);
+  hdf5::put_list(object.id(), "position", final.token_position, place);
+  hdf5::put_list(object.id(), "flags", final.token_flags, place);
+  if (!final.token_logprob.empty()) hdf5::put_list(object.id(), "logprob", final.token_logprob, place);
+}
+
+void Writer::State::write_segments(const Header& final) {
+  const std::string place = where("/segments");
+  const hdf5::Object object = group("segments");
+  const auto put = [&]<typename Value>(const char* name, Value Segment::*field) {
+    using Stored = std::conditional_t<std::is_enum_v<Value>, std::uint8_t, Value>;
+    hdf5::put_list(object.id(), name,
+                   column<Stored>(final.segments, [&](const Segment& s) { return s.*field; }), place);
+  };
+  put("parent", &Segment::parent);
+  put("begin", &Segment::begin);
+  put("count", &Segment::count);
+  put("path_len", &Segment::path_len);
+  put("phase", &Segment::phase);
+  put("turn", &Segment::turn);
+  put("role", &Segment::role);
+  const std::vector<std::uint8_t> digests = segment_digests(final);
+  hdf5::put_array(object.id(), "sha256", hdf5::Type::u8, digests.data(), {final.segments.size(), 32}, place);
+  const hdf5::Object sequences = group("sequences");
+  hdf5::put_list(sequences.id(), "leaf", final.sequence_leaf, where("/sequences"));
+}
+
+void Writer::State::write_passes(const Header& final) {
+  const std::string place = where("/passes");
+  const hdf5::Object object = group("passes");
+  const auto put = [&]<typename Value>(const char* name, Value Pass::*field) {
+    using Stored = std::conditional_t<std::is_enum_v<Value>, std::uint8_t, Value>;
+    hdf5::put_list(object.id(), name, column<Stored>(final.passes, [&](const Pass& p) { return p.*field; }),
+                   place);
+  };
+  put("segment", &Pass::segment);
+  put("begin", &Pass::begin);
+  put("q_len", &Pass::q_len);
+  put("past_len", &Pass::past_len);
+  put("phase", &Pass::phase);
+  put("start_ns", &Pass::start_ns);
+  put("dur_ns", &Pass::dur_ns);
+  if (final.layer_ns.empty() && final.attn_ns.empty()) return;
+  const hdf5::Object timing = group("timing");
+  const std::vector<std::uint64_t> dims{final.passes.size(), final.model.n_layers};
+  const auto put_times = [&](const char* name, const std::vector<float>& times) {
+    if (!times.empty())
+      hdf5::put_array(timing.id(), name, hdf5::Type::f32, times.data(), dims, where("/timing"));
+  };
+  put_times("layer_ns", final.layer_ns);
+  put_times("attn_ns", final.attn_ns);
+}
+
+void Writer::State::write_text(const Header& final) {
+  if (final.text_offset.empty()) return;
+  const hdf5::Object object = group("text");
+  hdf5::put_list(object.id(), "offset", final.text_offset, where("/text"));
+  hdf5::put_array(object.id(), "bytes", hdf5::Type::u8, final.text_bytes.data(), {final.text_bytes.size()},
+                  where("/text"));
+}
+
+std::string Writer::State::finish_layers(const Header& final) {
+  std::vector<std::string> digests;
+  for (std::uint32_t i = 0; i < layers.size(); ++i) {
+    LayerStreams& layer = layers[i];
+    const hid_t id = layer.group.id();
+    hdf5::put(id, "layer", i, layer.where);
+    hdf5::put(id, "n_q_heads", final.model.n_q_heads, layer.where);
+    hdf5::put(id, "n_kv_heads", final.model.n_kv_heads, layer.where);
+    hdf5::put(id, "head_dim", final.model.head_dim, layer.where);
+    hdf5::put(id, "window", final.model.layer_window[i], layer.where);
+    for (RowStream* stream : {&layer.key, &layer.value, &layer.query}) digests.push_back(stream->finish());
+    if (!final.query_token.empty()) hdf5::put_list(id, "q_token", final.query_token, layer.where);
+    if (!layer.attention) continue;
+    AttentionStream& rows = *layer.attention;
+    const std::string place = layer.where + "/rows";
+    rows.p.finish();
+    hdf5::put_list(rows.group.id(), "token", final.attention_token, place);
+    hdf5::put_list(rows.group.id(), "first_key", rows.first_key, place);
+    hdf5::put_list(rows.group.id(), "ptr", rows.ptr, place);
+  }
+  layers.clear();
+  layers_group = {};
+  return content_digest(final.token_id, digests);
+}
+
+Writer::Writer(const std::string& path, const Header& header, const WriteOptions& options) {
+  check_model(header.model, path);
+  state_ = std::make_unique<State>(path, header, options);
+  const hdf5::Session session;
+  state_->create_layers();
+}
+
+Writer::~Writer() = default;
+
+void Writer::append(Tensor tensor, std::uint32_t layer, std::uint64_t n_rows, const Elements& rows) {
+  if (state_ == nullptr || layer >= state_->layers.size()) bug("append to a layer that is not open");
+  LayerStreams& streams = state_->layers[layer];
+  RowStream& stream = tensor == Tensor::query ? streams.query
+                      : tensor == Tensor::key ? streams.key
+                                              : streams.value;
+  stream.append(n_rows, rows);
+  state_->file.require_written();
+}
+
+void Writer::append_attention(std::uint32_t layer, std::uint64_t first_key, std::uint64_t n_keys,
+                              std::span<const float> p) {
+  if (state_ == nullptr || layer >= state_->layers.size()) bug("append to a layer that is not open");
+  LayerStreams& streams = state_->layers[layer];
+  if (!streams.attention) {
+    const std::string place = streams.where + "/rows";
+    hdf5::Object group = hdf5::create_group(streams.group.id(), "rows", place);
+    RowStream packed(group.id(), "p", Elem::f32, state_->header.model.n_q_heads, 1, schema::kAttentionChunk,
+                     false, state_->options.checksum, place + "/p");
+    streams.attention.emplace(AttentionStream{std::move(group), std::move(packed), {}});
+  }
+  streams.attention->p.append(n_keys, p);
+  state_->file.require_written();
+  streams.attention->first_key.push_back(first_key);
+  streams.attention->ptr.push_back(streams.attention->ptr.back() + n_keys);
+}
+
+void Writer::put_output_weights(std::uint32_t layer, std::span<const float> weights) {
+  if (state_ == nullptr || layer >= state_->layers.size()) bug("output weights of a layer that is not open");
+  LayerStreams& streams = state_->layers[layer];
+  const Model& model = state_->header.model;
+  const std::string place = streams.where + "/wo";
+  if (!state_->header.output_elem || streams.has_output_weights || model.hidden_size == 0)
+    bug("output weights that the header does not announce, or twice", place);
+  const Elem elem = *state_->header.output_elem;
+  RowStream stream(streams.group.id(), "wo", elem, model.n_q_heads, model.hidden_size,
+                   schema::chunk_rows(model.hidden_size, elem), true, state_->options.checksum, place);
+  stream.append(model.v_head_dim, weights);
+  stream.finish();
+  state_->file.require_written();
+  streams.has_output_weights = true;
+}
+
+void Writer::put_column_statistics(std::uint32_t layer, std::uint64_t tokens, std::span<const float> sum,
+                                   std::span<const float> sum_squares) {
+  if (state_ == nullptr || layer >= state_->layers.size())
+    bug("column statistics of a layer that is not open");
+  LayerStreams& streams = state_->layers[layer];
+  const std::string place = streams.where + "/column";
+  if (streams.counted_tokens > 0 || tokens == 0) bug("column statistics of nothing, or twice", place);
+  const hdf5::Object group = hdf5::create_group(streams.group.id(), "column", place);
+  const auto put = [&](const char* name, std::span<const float> values) {
+    RowStream stream(group.id(), name, Elem::f32, state_->header.model.n_q_heads, 1, schema::kAttentionChunk,
+                     false, state_->options.checksum, place + "/" + name);
+    stream.append(tokens, values);
+    stream.finish();
+  };
+  put("sum", sum);
+  put("sum_squares", sum_squares);
+  state_->file.require_written();
+  streams.counted_tokens = tokens;
+}
+
+void Writer::finish(const Header& header) {
+  if (state_ == nullptr) bug("a trace is finished twice");
+  State& state = *state_;
+  state.check_same_shape(header);
+  check_header(header, state.file.path());
+  state.check_complete(header);
+  const hdf5::Session session;
+  const std::string digest = state.finish_layers(header);
+  state.write_root(header, digest);
+  state.write_model(header);
+  state.write_capture(header);
+  state.write_tokens(header);
+  state.write_segments(header);
+  state.write_passes(header);
+  state.write_text(header);
+  state.file.commit();
+  state_.reset();
+}
+
+void write_trace(const std::string& path, const Source& source, const WriteOptions& options) {
+  Header header = source.header();
+  header.attention_token.clear();  // a Source has none to give
+  header.capture.row_policy = "none";
+  Writer writer(path, header, options);
+  std::vector<float> block;
+  for (std::uint32_t layer = 0; layer < header.model.n_layers; ++layer) {
+    for (const Tensor tensor : {Tensor::key, Tensor::value, Tensor::query}) {
+      const std::size_t heads = schema::tensor_heads(header.model, tensor),
+                        dim = schema::tensor_dim(header.model, tensor);
+      const std::uint64_t total = schema::tensor_rows(header, tensor);
+      const std::uint64_t step = schema::chunk_rows(dim, header.elem);
+      for (std::uint64_t first = 0; first < total; first += step) {
+        const std::uint64_t n = std::min(step, total - first);
+        block.resize(heads * n * dim);
+        for (std::uint32_t head = 0; head < heads; ++head)
+          source.read(tensor, layer, head, first, n, std::span(block).subspan(head * n * dim, n * dim));
+        writer.append(tensor, layer, n, block);
+      }
+    }
+    if (header.counted_tokens > 0) {
+      std::vector<float> squares(header.model.n_q_heads * header.counted_tokens);
+      block.resize(squares.size());
+      for (std::uint32_t head = 0; head < header.model.n_q_heads; ++head) {
+        const std::uint64_t at = head * header.counted_tokens;
+        source.read_column_statistics(layer, head, std::span(block).subspan(at, header.counted_tokens),
+                                      std::span(squares).subspan(at, header.counted_tokens));
+      }
+      writer.put_column_statistics(layer, header.counted_tokens, block, squares);
+    }
+    if (!source.has_output_weights()) continue;
+    const std::size_t head_size = std::size_t{header.model.v_head_dim} * header.model.hidden_size;
+    block.resize(header.model.n_q_heads * head_size);
+    for (std::uint32_t head = 0; head < header.model.n_q_heads; ++head)
+      source.read_output_weights(layer, head, std::span(block).subspan(head * head_size, head_size));
+    writer.put_output_weights(layer, block);
+  }
+  writer.finish(header);
+}
+
+}  // namespace kvsim::trace

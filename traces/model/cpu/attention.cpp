@@ -1,0 +1,306 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "traces/model/cpu/kernels.hpp"
+#include "traces/model/cpu/wide.hpp"
+
+namespace kvsim::model::cpu {
+namespace {
+
+// Queries lie side by side in the lanes of registers: a score, a maximum or a weighted value of kLanes
+// queries is a few instructions, and keys and values are read where they lie.
+constexpr std::size_t kVectors = kWideRegisters / 8;
+constexpr std::size_t kLanes = kVectors * kWide;
+// Keys or channels whose sums stay in registers at a time, for the width they fill most registers with.
+template <std::size_t vectors>
+constexpr std::size_t kRowsAtOnce = vectors == 1 ? 12 : 6;
+// Keys of a partial sum: keeps rounding small, and a stretch of scores in cache.
+constexpr std::size_t kStretch = 256;
+
+std::size_t rounded_up(std::size_t n) {
+  return tasks_of(n, kWide) * kWide;
+}
+
+/// How queries are dealt to lanes: the heads of a group (or kLanes of them), each with the same few rows.
+struct Deal {
+  explicit Deal(const AttentionInput& input)
+      : group(input.heads / input.kv_heads),
+        heads(std::min<std::size_t>(group, kLanes)),
+        rows(kLanes / heads),
+        parts(tasks_of(group, heads)) {}
+
+  std::size_t group, heads, rows;  ///< query heads per key head, and heads and rows of a block
+  std::size_t parts;               ///< blocks a group is cut into
+};
+
+/// Queries [first, first + rows) of heads [head, head + heads), and the keys any of them sees. Lane
+/// h * rows + r is row r of head h.
+struct Block {
+  std::size_t head, heads, first, rows, first_key, keys;
+  std::size_t lanes() const { return heads * rows; }
+};
+
+std::size_t first_visible(const AttentionInput& input, std::size_t row) {
+  const std::size_t position = input.past + row;
+  if (input.window < 0) return 0;
+  const auto window = static_cast<std::size_t>(input.window);
+  return position + 1 > window ? position + 1 - window : 0;
+}
+
+/// `part`: of key head part / deal.parts; `index`: of the stretch of rows.
+Block block_of(const AttentionInput& input, const Deal& deal, std::size_t part, std::size_t index) {
+  const std::size_t in_group = part % deal.parts * deal.heads;
+  const std::size_t first = index * deal.rows, rows = std::min(deal.rows, input.n - first);
+  const std::size_t first_key = first_visible(input, first);
+  return {part / deal.parts * deal.group + in_group,
+          std::min(deal.heads, deal.group - in_group),
+          first,
+          rows,
+          first_key,
+          input.past + first + rows - first_key};
+}
+
+/// Turns [rows, columns], both multiples of kWide.
+void turn(const float* from, std::size_t rows, std::size_t columns, float* to) {
+  for (std::size_t i = 0; i < rows; i += kWide)
+    for (std::size_t j = 0; j < columns; j += kWide)
+      transpose(from + i * columns + j, columns, to + j * rows + i, rows);
+}
+
+/// What a block computes, in registers' order. Grows and is used again.
+class Scratch {
+ public:
+  float* p(std::size_t keys, std::size_t lanes) { return p_.floats(rounded_up(keys) * lanes); }
+  float* p() { return p_.floats(0); }
+  float* rows(std::size_t floats) { return rows_.floats(floats); }
+  float* columns(std::size_t floats) { return columns_.floats(floats); }
+  float inverse[kLanes];  ///< of the sum of each lane's weights
+
+ private:
+  WideBuffer p_, rows_, columns_;
+};
+
+/// The lanes' queries as [dim, lanes]; lanes without one are zero.
+const float* gather_queries(const AttentionInput& input, const Block& block, std::size_t lanes,
+                            Scratch& scratch) {
+  const std::size_t dim = rounded_up(input.dim);
+  float* rows = scratch.rows(lanes * dim);
+  std::fill_n(rows, lanes * dim, 0.0F);
+  for (std::size_t lane = 0; lane < block.lanes(); ++lane) {
+    const std::size_t head = block.head + lane / block.rows, row = block.first + lane % block.rows;
+    std::copy_n(input.q + (head * input.n + row) * input.dim, input.dim, rows + lane * dim);
+  }
+  float* queries = scratch.columns(lanes * dim);
+  turn(rows, lanes, dim, queries);
+  return queries;
+}
+
+/// Which keys of the block each lane sees: [from, to). Lanes without a query see what the first one sees.
+template <std::size_t vectors>
+struct Visible {
+  WideInt from[vectors], to[vectors];
+  std::size_t all_from = 0, all_to;  ///< every lane sees these
+
+  Visible(const AttentionInput& input, const Block& block) : all_to(block.keys) {
+    std::array<std::int32_t, vectors * kWide> begin, end;
+    for (std::size_t lane = 0; lane < begin.size(); ++lane) {
+      const std::size_t row = lane < block.lanes() ? lane % block.rows : 0;
+      const std::size_t first = first_visible(input, block.first + row) - block.first_key;
+      const std::size_t last = input.past + block.first + row + 1 - block.first_key;
+      all_from = std::max(all_from, first);
+      all_to = std::min(all_to, last);
+      begin[lane] = static_cast<std::int32_t>(first);
+      end[lane] = static_cast<std::int32_t>(last);
+    }
+    std::memcpy(from, begin.data(), sizeof from);
+    std::memcpy(to, end.data(), sizeof to);
+  }
+};
+
+/// Scores of keys [first, first + rows) to p, -inf where a lane does not see the key; raises `largest`.
+template <std::size_t vectors, std::size_t rows>
+void score(const AttentionInput& input, const float* keys, const float* queries,
+           const Visible<vectors>& visible, std::size_t first, float* p, Wide (&largest)[vectors]) {
+  Wide sums[rows][vectors] = {};
+  add_product<rows, vectors>(keys + first * input.dim, input.dim, 1, queries, vectors * kWide, input.dim,
+                             sums);
+  for (std::size_t i = 0; i < rows; ++i) {
+    const std::size_t key = first + i;
+    const bool seen_by_all = key >= visible.all_from && key < visible.all_to;
+    const WideInt here = WideInt{} + static_cast<std::int32_t>(key);
+    for (std::size_t v = 0; v < vectors; ++v) {
+      Wide s = sums[i][v];
+      if (!seen_by_all)
+        s = (here >= visible.from[v]) & (here < visible.to[v])
+                ? s
+                : all_of(-std::numeric_limits<float>::infinity());
+      largest[v] = s > largest[v] ? s : largest[v];
+      store(s, p + (key * vectors + v) * kWide);
+    }
+  }
+}
+
+/// p [keys, lanes]: scores to weights e^(scale (score - largest)); their sums.
+template <std::size_t vectors>
+void weigh(float* p, std::size_t keys, float scale, const Wide (&largest)[vectors], Wide (&sums)[vectors]) {
+  for (std::size_t first = 0; first < keys; first += kStretch) {
+    Wide partial[vectors] = {};
+    for (std::size_t key = first; key < std::min(keys, first + kStretch); ++key) {
+      for (std::size_t v = 0; v < vectors; ++v) {
+        float* at = p + (key * vectors + v) * kWide;
+        const Wide weight = exp_of((load(at) - largest[v]) * scale);
+        partial[v] += weight;
+        store(weight, at);
+      }
+    }
+    for (std::size_t v = 0; v < vectors; ++v) sums[v] += partial[v];
+  }
+}
+
+/// to [rows, lanes] += values^T p for channels [channel, channel + rows) over `keys` keys.
+template <std::size_t vectors, std::size_t rows>
+void add_values(const float* values, std::size_t dim, std::size_t channel, const float* p, std::size_t keys,
+                float* to) {
+  Wide sums[rows][vectors] = {};
+  add_product<rows, vectors>(values + channel, 1, dim, p, vectors * kWide, keys, sums);
+  for (std::size_t i = 0; i < rows; ++i) {
+    for (std::size_t v = 0; v < vectors; ++v) {
+      float* at = to + ((channel + i) * vectors + v) * kWide;
+      store(load(at) + sums[i][v], at);
+    }
+  }
+}
+
+/// Output of one block; leaves its weights in scratch.p [keys, lanes] and the inverses of their sums.
+template <std::size_t vectors>
+void attend_lanes(const AttentionInput& input, const Block& block, Scratch& scratch, float* out) {
+  constexpr std::size_t lanes = vectors * kWide, at_once = kRowsAtOnce<vectors>;
+  const std::size_t kv_head = block.head / (input.heads / input.kv_heads);
+  const std::size_t offset = (kv_head * input.capacity + block.first_key) * input.dim;
+  const float *keys = input.k + offset, *values = input.v + offset;
+  float* p = scratch.p(block.keys, lanes);
+  const float* queries = gather_queries(input, block, lanes, scratch);
+
+  const Visible<vectors> visible(input, block);
+  Wide largest[vectors], sums[vectors] = {};
+  for (Wide& most : largest) most = all_of(-std::numeric_limits<float>::infinity());
+  std::size_t key = 0;
+  for (; key + at_once <= block.keys; key += at_once)
+    score<vectors, at_once>(input, keys, queries, visible, key, p, largest);
+  for (; key < block.keys; ++key) score<vectors, 1>(input, keys, queries, visible, key, p, largest);
+  weigh<vectors>(p, block.keys, 1.0F / std::sqrt(static_cast<float>(input.dim)), largest, sums);
+  for (std::size_t v = 0; v < vectors; ++v) store(all_of(1.0F) / sums[v], scratch.inverse + v * kWide);
+
+  const std::size_t dim = rounded_up(input.dim);
+  float* turned = scratch.columns(dim * lanes);
+  std::fill_n(turned, dim * lanes, 0.0F);
+  for (std::size_t first = 0; first < block.keys; first += kStretch) {
+    const std::size_t count = std::min(kStretch, block.keys - first);
+    std::size_t channel = 0;
+    for (; channel + at_once <= input.dim; channel += at_once)
+      add_values<vectors, at_once>(values + first * input.dim, input.dim, channel, p + first * lanes, count,
+                                   turned);
+    for (; channel < input.dim; ++channel)
+      add_values<vectors, 1>(values + first * input.dim, input.dim, channel, p + first * lanes, count,
+                             turned);
+  }
+  float* rows = scratch.rows(lanes * dim);
+  turn(turned, dim, lanes, rows);
+  for (std::size_t lane = 0; lane < block.lanes(); ++lane) {
+    const std::size_t head = block.head + lane / block.rows, row = block.first + lane % block.rows;
+    float* to = out + (row * input.heads + head) * input.dim;
+    for (std::size_t i = 0; i < input.dim; ++i) to[i] = rows[lane * dim + i] * scratch.inverse[lane];
+  }
+}
+
+/// Lanes of a block's scores: one register of them for few queries.
+std::size_t stride_of(const Block& block) {
+  return block.lanes() <= kWide ? kWide : kLanes;
+}
+
+void attend_block(const AttentionInput& input, const Block& block, Scratch& scratch, float* out) {
+  if (stride_of(block) == kWide) return attend_lanes<1>(input, block, scratch, out);
+  attend_lanes<kVectors>(input, block, scratch, out);
+}
+
+/// Adds a block's probabilities to its heads' columns, in the order of rows.
+void add_columns(const Block& block, Scratch& scratch, const ColumnSums& columns) {
+  const std::size_t stride = stride_of(block);
+  const float* p = scratch.p();
+  alignas(64) float square[kWide * kWide];  // [lane][key]
+  for (std::size_t key = 0; key < block.keys; key += kWide) {
+    const std::size_t count = std::min(kWide, block.keys - key);
+    for (std::size_t lane = 0; lane < block.lanes(); ++lane) {
+      if (lane % kWide == 0) transpose(p + key * stride + lane, stride, square, kWide);
+      const std::size_t at = (block.head + lane / block.rows) * columns.stride + block.first_key + key;
+      const float* from = square + lane % kWide * kWide;
+      for (std::size_t j = 0; j < count; ++j) {
+        const auto value = static_cast<double>(from[j] * scratch.inverse[lane]);
+        columns.sum[at + j] += value;
+        columns.sum_squares[at + j] += value * value;
+      }
+    }
+  }
+}
+
+/// Attends one stretch of rows in every head, then shows those from `first_observed` on.
+void attend_observed(Workers& workers, const AttentionInput& input, const Deal& deal, std::size_t index,
+                     float* out, std::size_t first_observed, const RowObserver& observe,
+                     const ColumnSums& columns) {
+  const std::size_t parts = input.kv_heads * deal.parts;
+  std::vector<Scratch> scratch(parts);
+  workers.run(parts, [&](std::size_t part) {
+    const Block block = block_of(input, deal, part, index);
+    attend_block(input, block, scratch[part], out);
+    if (columns.sum != nullptr) add_columns(block, scratch[part], columns);
+  });
+  const Block shape = block_of(input, deal, 0, index);
+  std::vector<float> row_of_heads;
+  for (std::size_t row = 0; row < shape.rows; ++row) {
+    if (shape.first + row < first_observed) continue;
+    const std::size_t first_key = first_visible(input, shape.first + row);
+    const std::size_t n_keys = input.past + shape.first + row + 1 - first_key;
+    row_of_heads.clear();
+    for (std::size_t part = 0; part < parts; ++part) {
+      const Block block = block_of(input, deal, part, index);
+      const std::size_t stride = stride_of(block);
+      for (std::size_t lane = row; lane < block.lanes(); lane += block.rows) {
+        const float* p = scratch[part].p() + (first_key - block.first_key) * stride + lane;
+        for (std::size_t j = 0; j < n_keys; ++j)
+          row_of_heads.push_back(p[j * stride] * scratch[part].inverse[lane]);
+      }
+    }
+    observe(shape.first + row, first_key, n_keys, row_of_heads);
+  }
+}
+
+}  // namespace
+
+void attend(Workers& workers, const AttentionInput& input, float* out, std::uint64_t first_observed,
+            const RowObserver& observe, const ColumnSums& columns) {
+  const Deal deal(input);
+  const std::size_t parts = input.kv_heads * deal.parts, blocks = tasks_of(input.n, deal.rows);
+  const std::size_t unobserved = std::min<std::size_t>(blocks, first_observed / deal.rows);
+  const auto attend_one = [&](std::size_t part, std::size_t index) {
+    thread_local Scratch scratch;
+    const Block block = block_of(input, deal, part, index);
+    attend_block(input, block, scratch, out);
+    if (columns.sum != nullptr) add_columns(block, scratch, columns);
+  };
+  if (columns.sum == nullptr) {
+    // The longest first, so that no thread is left alone with one.
+    workers.run(unobserved * parts,
+                [&](std::size_t task) { attend_one(task % parts, unobserved - 1 - task / parts); });
+  } else {
+    // Sums depend on their order: a part is one task.
+    workers.run(parts, [&](std::size_t part) {
+      for (std::size_t index = 0; index < unobserved; ++index) attend_one(part, index);
+    });
+  }
+  for (std::size_t index = unobserved; index < blocks; ++index)
+    attend_observed(workers, input, deal, index, out, first_observed, observe, columns);
+}
+
+}  // namespace kvsim::model::cpu

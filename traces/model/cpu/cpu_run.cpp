@@ -1,0 +1,276 @@
+#include "traces/model/cpu/cpu_run.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <future>
+#include <limits>
+
+#include "sim/base/byte_text.hpp"
+#include "sim/base/error.hpp"
+#include "sim/base/workers.hpp"
+#include "traces/model/cpu/kernels.hpp"
+#include "traces/model/cpu/linear_layer.hpp"
+#include "traces/model/cpu/tile_product.hpp"
+#include "traces/model/cpu/wide.hpp"
+#include "traces/model/provenance.hpp"
+
+namespace kvsim::model::cpu {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+std::int64_t nanoseconds(Clock::duration duration) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(duration).count();
+}
+
+/// Floats of one layer's keys.
+std::uint64_t layer_cache(const ModelConfig& config, const RunOptions& options) {
+  return std::uint64_t{config.n_kv_heads} * options.capacity * config.head_dim;
+}
+
+/// Refuses a cache, and column sums, larger than this machine's memory: the allocation would succeed, and the
+/// run be killed later.
+const RunOptions& checked(const ModelConfig& config, const RunOptions& options) {
+  double of_token = 2.0 * sizeof(float) * config.n_kv_heads * config.head_dim;
+  if (options.counts_columns) of_token += 2.0 * sizeof(double) * config.n_heads;
+  const double needed = of_token * config.n_layers * static_cast<double>(options.capacity);
+  const double available =
+      static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGE_SIZE));
+  if (needed > available) {
+    const auto text = [](double bytes) {
+      return bytes_text(static_cast<std::uint64_t>(std::min(bytes, 0x1p63)));
+    };
+    usage_error("a cache of " + std::to_string(options.capacity) + " tokens" +
+                    (options.counts_columns ? " with column statistics" : "") + " needs " + text(needed) +
+                    ", this machine has " + text(available),
+                {}, "Shorten the prompt or lower --max-new-tokens.");
+  }
+  return options;
+}
+
+}  // namespace
+
+struct CpuRun::State {
+  State(const ModelConfig& config_in, const Weights& weights_in, const RunOptions& options_in)
+      : config(config_in),
+        weights(weights_in),
+        options(checked(config_in, options_in)),
+        workers(options_in.threads),
+        frequencies(rope_frequencies(config_in.rope, options_in.capacity)),
+        layer_floats(layer_cache(config_in, options_in)),
+        keys(std::make_unique_for_overwrite<float[]>(layer_floats * config_in.n_layers)),
+        values(std::make_unique_for_overwrite<float[]>(layer_floats * config_in.n_layers)) {}
+
+  float* cache(const std::unique_ptr<float[]>& of, std::uint32_t layer) {
+    return of.get() + layer * layer_floats;
+  }
+
+  void embed(std::span<const std::int32_t> tokens);
+  void layer_attention(std::uint32_t layer, const RopeTable& rope, RunObserver& observer,
+                       std::future<void>& showing, PassTiming& timing);
+  void layer_mlp(const LayerWeights& layer);
+  void store(const std::vector<float>& rows, float* cache) const;
+  void count_pass();
+  ColumnSums columns(std::uint32_t layer);
+  /// Runs something of the observer's and keeps its time apart.
+  template <class Call>
+  void show(Call call) {
+    const auto start = Clock::now();
+    call();
+    observer_time += Clock::now() - start;
+  }
+
+  /// Waits until the observer has seen the tensors of the layer; throws what it threw.
+  void settle(std::future<void>& showing) {
+    if (showing.valid()) show([&] { showing.get(); });
+  }
+
+  const ModelConfig& config;
+  const Weights& weights;
+  RunOptions options;
+  Workers workers;
+  std::vector<float> frequencies;
+  std::uint64_t layer_floats;             // floats of one layer's keys
+  std::unique_ptr<float[]> keys, values;  // [layers, kv_heads, capacity, head_dim], touched as they fill
+  std::uint64_t past = 0, n = 0;          // tokens before and in the current pass
+  std::uint64_t counted = 0;              // tokens whose attention is in the column sums
+  bool counting = false;                  // the current pass is
+  std::unique_ptr<double[]> sums, sums_of_squares;  // [layers, heads, capacity] once a pass is counted
+  Clock::duration observer_time{};
+
+  // Of the current pass. The residual stream is `hidden`; the others are scratch.
+  std::vector<float> hidden, normed, projected, q, k, v, attended, gate, up;
+};
+
+void CpuRun::State::embed(std::span<const std::int32_t> tokens) {
+  const std::uint64_t width = config.hidden_size;
+  hidden.resize(n * width);
+  std::vector<float> scratch;
+  for (std::uint64_t row = 0; row < n; ++row) {
+    const float* from = weights.embedding.rows(static_cast<std::uint64_t>(tokens[row]), 1, scratch);
+    std::copy_n(from, width, hidden.data() + row * width);
+  }
+}
+
+/// rows [kv_heads, n, dim] to their places in a layer's cache.
+void CpuRun::State::store(const std::vector<float>& rows, float* cache) const {
+  const std::uint64_t dim = config.head_dim;
+  for (std::uint64_t head = 0; head < config.n_kv_heads; ++head)
+    std::copy_n(rows.data() + head * n * dim, n * dim, cache + (head * options.capacity + past) * dim);
+}
+
+/// The current pass counts in the column sums.
+void CpuRun::State::count_pass() {
+  if (counted != past) bug("a pass is counted after one that was not", "model run");
+  const std::uint64_t size = std::uint64_t{config.n_layers} * config.n_heads * options.capacity;
+  if (!sums) {
+    sums = std::make_unique<double[]>(size);
+    sums_of_squares = std::make_unique<double[]>(size);
+  }
+  counted += n;
+}
+
+ColumnSums CpuRun::State::columns(std::uint32_t layer) {
+  if (!counting) return {};
+  const std::uint64_t offset = std::uint64_t{layer} * config.n_heads * options.capacity;
+  return {sums.get() + offset, sums_of_squares.get() + offset, options.capacity};
+}
+
+void CpuRun::State::layer_attention(std::uint32_t layer, const RopeTable& rope, RunObserver& observer,
+                                    std::future<void>& showing, PassTiming& timing) {
+  const LayerWeights& w = weights.layers[layer];
+  const auto eps = static_cast<float>(config.norm_eps);
+  normed.resize(hidden.size());
+  rms_norm(workers, hidden.data(), n, w.attention_norm, eps, normed.data());
+
+  const auto project = [&](const Linear& linear, const HeadTransform& transform, std::vector<float>& out) {
+    projected.resize(n * linear.out);
+    out.resize(n * linear.out);
+    apply_linear(workers, linear, normed.data(), n, projected.data());
+    split_heads(workers, transform, projected.data(), n, out.data());
+  };
+  project(w.q, {config.n_heads, config.head_dim, w.q_norm, eps, &rope, options.elem}, q);
+  project(w.k, {config.n_kv_heads, config.head_dim, w.k_norm, eps, &rope, options.elem}, k);
+  project(w.v, {config.n_kv_heads, config.head_dim, {}, eps, nullptr, options.elem}, v);
+  store(k, cache(keys, layer));
+  store(v, cache(values, layer));
+  // A single token is not worth a thread: deferred means that settle() does it.
+  showing = std::async(n > 1 ? std::launch::async : std::launch::deferred,
+                       [this, layer, &observer] { observer.on_tensors(layer, past, n, q, k, v); });
+
+  const AttentionInput input{config.n_heads,
+                             config.n_kv_heads,
+                             config.head_dim,
+                             config.layer_window[layer],
+                             past,
+                             n,
+                             q.data(),
+                             cache(keys, layer),
+                             cache(values, layer),
+                             options.capacity};
+  const std::uint64_t wanted = observer.first_attention_row();
+  const std::uint64_t first_observed = wanted <= past ? 0 : std::min(n, wanted - past);
+  if (first_observed < n) settle(showing);
+  attended.resize(n * w.o.in);
+  const auto observer_before = observer_time;
+  const auto start = Clock::now();
+  attend(
+      workers, input, attended.data(),
+      first_observed == n ? std::numeric_limits<std::uint64_t>::max() : first_observed,
+      [&](std::uint64_t row, std::uint64_t first_key, std::uint64_t n_keys, std::span<const float> p) {
+        show([&] { observer.on_attention(layer, past + row, first_key, n_keys, p); });
+      },
+      columns(layer));
+  timing.attention.push_back(
+      static_cast<float>(nanoseconds(Clock::now() - start - (observer_time - observer_before))));
+
+  apply_linear(workers, w.o, attended.data(), n, normed.data());
+  add_to(workers, hidden.data(), normed.data(), hidden.size());
+}
+
+void CpuRun::State::layer_mlp(const LayerWeights& w) {
+  rms_norm(workers, hidden.data(), n, w.mlp_norm, static_cast<float>(config.norm_eps), normed.data());
+  gate.resize(n * w.gate.out);
+  up.resize(n * w.up.out);
+  apply_linear(workers, w.gate, normed.data(), n, gate.data());
+  apply_linear(workers, w.up, normed.data(), n, up.data());
+  swiglu(workers, gate.data(), up.data(), gate.size());
+  apply_linear(workers, w.down, gate.data(), n, normed.data());
+  add_to(workers, hidden.data(), normed.data(), hidden.size());
+}
+
+CpuRun::CpuRun(const ModelConfig& config, const Weights& weights, const RunOptions& options)
+    : state_(std::make_unique<State>(config, weights, options)) {}
+CpuRun::~CpuRun() = default;
+
+std::uint64_t CpuRun::length() const {
+  return state_->past + state_->n;
+}
+unsigned CpuRun::threads() const {
+  return state_->workers.threads();
+}
+
+ColumnStatistics CpuRun::column_statistics(std::uint32_t layer) const {
+  const State& s = *state_;
+  ColumnStatistics out{s.counted, {}, {}};
+  out.sum.reserve(s.config.n_heads * s.counted);
+  out.sum_squares.reserve(s.config.n_heads * s.counted);
+  for (std::uint64_t head = 0; s.counted > 0 && head < s.config.n_heads; ++head) {
+    const std::uint64_t offset = (std::uint64_t{layer} * s.config.n_heads + head) * s.options.capacity;
+    for (std::uint64_t key = 0; key < s.counted; ++key) {
+      out.sum.push_back(static_cast<float>(s.sums[offset + key]));
+      out.sum_squares.push_back(static_cast<float>(s.sums_of_squares[offset + key]));
+    }
+  }
+  return out;
+}
+
+trace::Capture CpuRun::describe() const {
+  trace::Capture capture = describe_processor(threads());
+  // What decides in which order sums are rounded.
+  capture.math_mode += ", " + std::to_string(kWide) + " lanes";
+  if (tiles_available()) capture.math_mode += ", bf16 weights on matrix tiles";
+  return capture;
+}
+
+PassTiming CpuRun::forward(std::span<const std::int32_t> tokens, RunObserver& observer) {
+  State& s = *state_;
+  s.past += s.n;
+  s.n = tokens.size();
+  if (s.past + s.n > s.options.capacity) bug("more tokens than the cache holds", "model run");
+  s.counting = observer.counts_columns();
+  if (s.counting) s.count_pass();
+  s.observer_time = {};
+  PassTiming timing;
+  const auto start = Clock::now();
+  s.embed(tokens);
+  const RopeTable rope = rope_table(s.frequencies, s.config.rope.attention_factor, s.past, s.n);
+  for (std::uint32_t layer = 0; layer < s.config.n_layers; ++layer) {
+    const auto layer_start = Clock::now();
+    const auto observer_before = s.observer_time;
+    std::future<void> showing;  // observer at work on q, k and v; waited for also when this throws
+    s.layer_attention(layer, rope, observer, showing, timing);
+    s.layer_mlp(s.weights.layers[layer]);
+    s.settle(showing);
+    timing.layer.push_back(
+        static_cast<float>(nanoseconds(Clock::now() - layer_start - (s.observer_time - observer_before))));
+    if (observer.wants_layer_output()) s.show([&] { observer.on_layer_output(layer, s.hidden); });
+  }
+  timing.total = nanoseconds(Clock::now() - start - s.observer_time);
+  return timing;
+}
+
+std::vector<float> CpuRun::logits(std::uint64_t rows) {
+  State& s = *state_;
+  const std::uint64_t width = s.config.hidden_size;
+  std::vector<float> normed(rows * width), out(rows * s.config.vocab_size);
+  rms_norm(s.workers, s.hidden.data() + (s.n - rows) * width, rows, s.weights.norm,
+           static_cast<float>(s.config.norm_eps), normed.data());
+  apply_linear(s.workers, s.weights.head, normed.data(), rows, out.data());
+  return out;
+}
+
+}  // namespace kvsim::model::cpu

@@ -1,0 +1,103 @@
+#include "traces/model/cpu/kernels.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "traces/model/cpu/wide.hpp"
+
+namespace kvsim::model::cpu {
+namespace {
+
+// Tokens or elements per task of the element-wise steps.
+constexpr std::uint64_t kTokensPerTask = 32;
+constexpr std::uint64_t kElementsPerTask = 1 << 15;
+
+/// Calls body(first, count) over [0, n) in runs of `per_task`.
+void in_runs(Workers& workers, std::uint64_t n, std::uint64_t per_task,
+             const std::function<void(std::uint64_t, std::uint64_t)>& body) {
+  workers.run(tasks_of(n, per_task), [&](std::size_t task) {
+    const std::uint64_t first = task * per_task;
+    body(first, std::min(per_task, n - first));
+  });
+}
+
+float mean_square(const float* x, std::size_t n) {
+  Wide sums{};
+  const std::size_t whole = n / kWide * kWide;
+  for (std::size_t i = 0; i < whole; i += kWide) sums = multiply_add(load(x + i), load(x + i), sums);
+  float sum = sum_of(sums);
+  for (std::size_t i = whole; i < n; ++i) sum += x[i] * x[i];
+  return sum / static_cast<float>(n);
+}
+
+void normalise(const float* x, std::span<const float> weight, float eps, float* y) {
+  const float inverse = 1.0F / std::sqrt(mean_square(x, weight.size()) + eps);
+  for (std::size_t i = 0; i < weight.size(); ++i) y[i] = weight[i] * (x[i] * inverse);
+}
+
+void rotate(float* x, const float* cosine, const float* sine, std::size_t pairs) {
+  for (std::size_t i = 0; i < pairs; ++i) {
+    const float low = x[i], high = x[i + pairs];
+    x[i] = low * cosine[i] - high * sine[i];
+    x[i + pairs] = high * cosine[i] + low * sine[i];
+  }
+}
+
+void round_to(Elem elem, float* x, std::size_t count) {
+  if (elem == Elem::f32) return;
+  for (std::size_t i = 0; i < count; ++i)
+    x[i] = elem == Elem::bf16 ? widen_bf16(narrow_bf16(x[i])) : widen_f16(narrow_f16(x[i]));
+}
+
+Wide silu(Wide x) {
+  return x / (1.0F + exp_of(-x));
+}
+
+}  // namespace
+
+void rms_norm(Workers& workers, const float* x, std::uint64_t n, std::span<const float> weight, float eps,
+              float* y) {
+  in_runs(workers, n, kTokensPerTask, [&](std::uint64_t first, std::uint64_t count) {
+    for (std::uint64_t row = first; row < first + count; ++row)
+      normalise(x + row * weight.size(), weight, eps, y + row * weight.size());
+  });
+}
+
+void swiglu(Workers& workers, float* gate, const float* up, std::uint64_t n) {
+  in_runs(workers, n, kElementsPerTask, [&](std::uint64_t first, std::uint64_t count) {
+    const std::uint64_t end = first + count, whole = first + count / kWide * kWide;
+    for (std::uint64_t i = first; i < whole; i += kWide) store(silu(load(gate + i)) * load(up + i), gate + i);
+    for (std::uint64_t i = whole; i < end; ++i) gate[i] = silu(all_of(gate[i]))[0] * up[i];
+  });
+}
+
+void add_to(Workers& workers, float* x, const float* y, std::uint64_t n) {
+  in_runs(workers, n, kElementsPerTask, [&](std::uint64_t first, std::uint64_t count) {
+    for (std::uint64_t i = first; i < first + count; ++i) x[i] += y[i];
+  });
+}
+
+void split_heads(Workers& workers, const HeadTransform& transform, const float* x, std::uint64_t n,
+                 float* y) {
+  const std::uint64_t dim = transform.dim;
+  in_runs(workers, n, kTokensPerTask, [&](std::uint64_t first, std::uint64_t count) {
+    for (std::uint64_t row = first; row < first + count; ++row) {
+      for (std::uint64_t head = 0; head < transform.heads; ++head) {
+        const float* from = x + (row * transform.heads + head) * dim;
+        float* to = y + (head * n + row) * dim;
+        if (transform.norm.empty()) {
+          std::copy_n(from, dim, to);
+        } else {
+          normalise(from, transform.norm, transform.eps, to);
+        }
+        if (const RopeTable* rope = transform.rope; rope != nullptr) {
+          const std::uint64_t at = row * rope->pairs;
+          rotate(to, rope->cosine.data() + at, rope->sine.data() + at, rope->pairs);
+        }
+        round_to(transform.elem, to, dim);
+      }
+    }
+  });
+}
+
+}  // namespace kvsim::model::cpu

@@ -1,0 +1,64 @@
+#pragma once
+/// The arithmetic of a layer but for its matrices (linear_layer.hpp), all in float. Matrices are row-major
+/// without padding; n is the number of tokens.
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "sim/base/half.hpp"
+#include "sim/base/workers.hpp"
+#include "traces/model/rope.hpp"
+
+namespace kvsim::model::cpu {
+
+/// y [n, width] = weight * x / sqrt(mean(x^2) + eps), row by row (Zhang and Sennrich 2019). May work in
+/// place.
+void rms_norm(Workers& workers, const float* x, std::uint64_t n, std::span<const float> weight, float eps,
+              float* y);
+
+/// gate [n] = silu(gate) * up, silu(x) = x / (1 + exp(-x)).
+void swiglu(Workers& workers, float* gate, const float* up, std::uint64_t n);
+
+/// x += y.
+void add_to(Workers& workers, float* x, const float* y, std::uint64_t n);
+
+/// What happens to a projection on its way to attention.
+struct HeadTransform {
+  std::uint32_t heads = 0, dim = 0;
+  std::span<const float> norm;  ///< RMSNorm over each head first; empty: none
+  float eps = 0;
+  const RopeTable* rope = nullptr;  ///< then half-split rotation; null: none
+  Elem elem = Elem::f32;            ///< then rounding to this type
+};
+/// x [n, heads * dim] to y [heads, n, dim].
+void split_heads(Workers& workers, const HeadTransform& transform, const float* x, std::uint64_t n, float* y);
+
+/// Causal attention of n new tokens over `past` earlier ones and themselves.
+struct AttentionInput {
+  std::uint32_t heads = 0, kv_heads = 0, dim = 0;
+  std::int32_t window = -1;  ///< key j is seen by t iff t - window < j <= t; -1: every j <= t
+  std::uint64_t past = 0, n = 0;
+  const float* q = nullptr;    ///< [heads, n, dim]
+  const float* k = nullptr;    ///< [kv_heads, capacity, dim], past + n rows filled
+  const float* v = nullptr;    ///< the same
+  std::uint64_t capacity = 0;  ///< rows between two heads of k and v
+};
+/// Receives row `row` of the n: probabilities p [heads, n_keys] over keys first_key, first_key + 1, ...
+using RowObserver = std::function<void(std::uint64_t row, std::uint64_t first_key, std::uint64_t n_keys,
+                                       std::span<const float> p)>;
+/// Where attend() adds each query's probabilities, and their squares, to the key they are for: [heads,
+/// stride], entry j for key j. In double: what is summed is exact to the bits of the result that are kept.
+struct ColumnSums {
+  double* sum = nullptr;  ///< null: nothing is summed
+  double* sum_squares = nullptr;
+  std::uint64_t stride = 0;  ///< at least past + n
+};
+/// out [n, heads * dim]. Rows from `first_observed` on are shown to `observe`, in order. Works on blocks of
+/// at most 64 queries, those of all heads that share a key head together, so at most 64 x (past + n) scores
+/// exist at a time per thread (per key head, while rows are observed). A head's columns are summed in the
+/// order of its queries, whatever the number of threads.
+void attend(Workers& workers, const AttentionInput& input, float* out, std::uint64_t first_observed,
+            const RowObserver& observe, const ColumnSums& columns = {});
+
+}  // namespace kvsim::model::cpu

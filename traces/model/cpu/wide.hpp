@@ -1,0 +1,173 @@
+#pragma once
+/// As many floats as one register of the processor holds, and what the kernels do with them. What is computed
+/// depends on the instruction set compiled for, never on where data lie.
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <utility>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#include "sim/base/half.hpp"
+
+namespace kvsim::model::cpu {
+
+#if defined(__AVX512F__)
+constexpr std::size_t kWide = 16;
+constexpr std::size_t kWideRegisters = 32;
+#elif defined(__AVX2__) && defined(__FMA__)
+constexpr std::size_t kWide = 8;
+constexpr std::size_t kWideRegisters = 16;
+#else
+constexpr std::size_t kWide = 4;
+constexpr std::size_t kWideRegisters = 16;
+#endif
+
+using Wide [[gnu::vector_size(kWide * sizeof(float))]] = float;
+using WideInt [[gnu::vector_size(kWide * sizeof(float))]] = std::int32_t;
+
+inline Wide load(const float* from) {
+  Wide wide;
+  std::memcpy(&wide, from, sizeof wide);
+  return wide;
+}
+inline void store(Wide wide, float* to) {
+  std::memcpy(to, &wide, sizeof wide);
+}
+inline Wide all_of(float value) {
+  return value - Wide{};  // folded to one instruction, unlike 0 + value, which changes -0
+}
+
+/// a * b + c, rounded once where the processor can.
+inline Wide multiply_add(Wide a, Wide b, Wide c) {
+#if defined(__AVX512F__)
+  return _mm512_fmadd_ps(a, b, c);
+#elif defined(__AVX2__) && defined(__FMA__)
+  return _mm256_fmadd_ps(a, b, c);
+#else
+  return a * b + c;
+#endif
+}
+
+/// The next kWide stored elements, at any alignment.
+template <Elem elem>
+Wide load_stored(const std::byte* from) {
+  if constexpr (elem == Elem::f32) {
+    Wide wide;
+    std::memcpy(&wide, from, sizeof wide);
+    return wide;
+  } else {
+    using Halves [[gnu::vector_size(kWide * sizeof(std::uint16_t))]] = std::uint16_t;
+    Halves halves;
+    std::memcpy(&halves, from, sizeof halves);
+    if constexpr (elem == Elem::bf16) {
+      return reinterpret_cast<Wide>(__builtin_convertvector(halves, WideInt) << 16);
+    } else {
+      Wide wide;
+      for (std::size_t i = 0; i < kWide; ++i) wide[i] = widen_f16(halves[i]);
+      return wide;
+    }
+  }
+}
+
+/// Floats that begin where registers are read fastest; grows, keeps nothing.
+class WideBuffer {
+ public:
+  /// At least this many; what an earlier call returned is valid while it suffices.
+  float* floats(std::size_t count) {
+    if (size_ < count) {
+      // Half as much again: a context that grows by some tokens would otherwise leave a hole in the heap for
+      // every size it had. The old one goes first, nothing of it is needed.
+      const std::size_t grown = std::max(count, size_ + size_ / 2);
+      size_ = 0;
+      lines_.reset();
+      lines_ = std::make_unique_for_overwrite<Line[]>((grown + kWide - 1) / kWide);
+      size_ = grown;
+    }
+    return reinterpret_cast<float*>(lines_.get());
+  }
+
+ private:
+  struct alignas(kWide * sizeof(float)) Line {
+    float lanes[kWide];
+  };
+  std::unique_ptr<Line[]> lines_;
+  std::size_t size_ = 0;  // floats
+};
+
+/// The sum of the lanes, as a balanced tree.
+inline float sum_of(Wide wide) {
+  std::array<float, kWide> lanes;
+  store(wide, lanes.data());
+  for (std::size_t width = kWide / 2; width > 0; width /= 2)
+    for (std::size_t i = 0; i < width; ++i) lanes[i] += lanes[i + width];
+  return lanes[0];
+}
+
+/// e^x to about 1 ulp; 0 below -87.3 (where floats become subnormal), e^88.3 above 88.3, NaN for NaN.
+inline Wide exp_of(Wide x) {
+  constexpr float kLargest = 88.3F, kLeast = -87.3F;
+  const Wide in_range = x > kLargest ? all_of(kLargest) : x < kLeast ? all_of(kLeast) : x;
+  // x = n ln 2 + r with |r| <= ln 2 / 2. Adding 1.5 x 2^23 rounds to an integer in the last bits.
+  constexpr float kRound = 0x1.8p23F;
+  const Wide shifted = multiply_add(in_range, all_of(0x1.715476p0F), all_of(kRound));
+  const Wide n = shifted - kRound;
+  Wide r = multiply_add(n, all_of(-0x1.62e4p-1F), in_range);  // ln 2, its first 14 bits and the rest
+  r = multiply_add(n, all_of(-0x1.7f7d1cp-20F), r);
+  // Taylor's series to r^7 / 7!: the next term is below 2^-28.
+  Wide series = all_of(1.0F / 5040);
+  for (const float coefficient : {1.0F / 720, 1.0F / 120, 1.0F / 24, 1.0F / 6, 0.5F, 1.0F, 1.0F})
+    series = multiply_add(series, r, all_of(coefficient));
+  const WideInt power = (reinterpret_cast<WideInt>(shifted) << 23) + (127 << 23);
+  const Wide result = series * reinterpret_cast<Wide>(power);
+  return x < kLeast ? Wide{} : result;
+}
+
+/// Turns a square of kWide x kWide floats: to[j][i] = from[i][j]; strides in floats between rows.
+inline void transpose(const float* from, std::size_t from_stride, float* to, std::size_t to_stride) {
+  std::array<Wide, kWide> rows;
+  for (std::size_t i = 0; i < kWide; ++i) rows[i] = load(from + i * from_stride);
+  // Swaps the off-diagonal quarters of every 2s x 2s square, for s = 1, 2, 4, ...
+  const auto swap_quarters = [&]<std::size_t... lane>(auto step, std::index_sequence<lane...>) {
+    constexpr std::size_t s = decltype(step)::value;
+    constexpr WideInt upper{static_cast<std::int32_t>((lane & s) == 0 ? lane : kWide + lane - s)...};
+    constexpr WideInt lower{static_cast<std::int32_t>((lane & s) == 0 ? lane + s : kWide + lane)...};
+#pragma GCC unroll 16
+    for (std::size_t i = 0; i < kWide; ++i) {
+      if ((i & s) != 0) continue;
+      const Wide above = rows[i], below = rows[i + s];
+      rows[i] = __builtin_shuffle(above, below, upper);
+      rows[i + s] = __builtin_shuffle(above, below, lower);
+    }
+  };
+  constexpr auto kEach = std::make_index_sequence<kWide>{};
+  swap_quarters(std::integral_constant<std::size_t, 1>{}, kEach);
+  swap_quarters(std::integral_constant<std::size_t, 2>{}, kEach);
+  if constexpr (kWide > 4) swap_quarters(std::integral_constant<std::size_t, 4>{}, kEach);
+  if constexpr (kWide > 8) swap_quarters(std::integral_constant<std::size_t, 8>{}, kEach);
+  for (std::size_t i = 0; i < kWide; ++i) store(rows[i], to + i * to_stride);
+}
+
+/// Adds A B to `sums`: `kRows` x `kVectors` registers that stay registers. A's element (i, k) lies at
+/// a[i * row_step + k * depth_step], B's row k is kVectors * kWide floats at b + k * b_step.
+template <std::size_t kRows, std::size_t kVectors>
+[[gnu::always_inline]] inline void add_product(const float* a, std::size_t row_step, std::size_t depth_step,
+                                               const float* b, std::size_t b_step, std::size_t depth,
+                                               Wide (&sums)[kRows][kVectors]) {
+  for (std::size_t k = 0; k < depth; ++k) {
+    Wide right[kVectors];
+#pragma GCC unroll 8
+    for (std::size_t v = 0; v < kVectors; ++v) right[v] = load(b + k * b_step + v * kWide);
+#pragma GCC unroll 8
+    for (std::size_t i = 0; i < kRows; ++i) {
+      const Wide left = all_of(a[i * row_step + k * depth_step]);
+#pragma GCC unroll 8
+      for (std::size_t v = 0; v < kVectors; ++v) sums[i][v] = multiply_add(left, right[v], sums[i][v]);
+    }
+  }
+}
+
+}  // namespace kvsim::model::cpu

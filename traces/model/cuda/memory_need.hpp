@@ -1,0 +1,23 @@
+#pragma once
+/// What a run will take of the device's memory, known before any of it is taken.
+#include <cstdint>
+
+#include "traces/model/cuda/cuda_device.hpp"
+#include "traces/model/model_config.hpp"
+#include "traces/model/model_run.hpp"
+
+namespace kvsim::model::cuda {
+
+struct MemoryNeed {
+  std::uint64_t weights = 0;    ///< bytes
+  std::uint64_t cache = 0;      ///< keys, values and column statistics
+  std::uint64_t workspace = 0;  ///< of one pass, and of the libraries
+
+  std::uint64_t total() const { return weights + cache + workspace; }
+};
+
+/// Throws Error(usage) with the numbers, and what to lower, when `free` bytes of `device` do not do.
+void require_memory(const MemoryNeed& need, std::uint64_t free, const DeviceDescription& device,
+                    const RunOptions& options);
+
+}  // namespace kvsim::model::cuda

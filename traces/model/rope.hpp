@@ -1,0 +1,64 @@
+#pragma once
+/// Rotary position embedding as config.json describes it: which components turn, how fast, and what a
+/// stretched context makes of that.
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace kvsim {
+class JsonObject;
+}
+
+namespace kvsim::model {
+
+/// Component i turns with component i + rotary_dim/2 by position * frequency[i]; those beyond rotary_dim
+/// stay.
+struct RopeConfig {
+  std::string type = "default";  ///< default | linear | llama3 | yarn | longrope
+  double theta = 10000.0;
+  std::uint32_t rotary_dim = 0;  ///< even; head_dim unless a Phi-3 model turns part of a head
+  /// Cosines and sines are multiplied by it, so stored queries and keys both carry it (yarn, longrope).
+  double attention_factor = 1.0;
+  double factor = 1.0;                               ///< linear, llama3, yarn
+  double low_freq_factor = 1, high_freq_factor = 1;  ///< llama3
+  double beta_fast = 32, beta_slow = 1;              ///< yarn: turns within the original context
+  bool truncate = true;                              ///< yarn: the ramp starts and ends at whole pairs
+  std::uint64_t original_max_positions = 0;          ///< llama3, yarn, longrope
+  std::vector<double> short_factor, long_factor;     ///< longrope: [rotary_dim/2]
+};
+
+/// What reading the fields below needs of the rest of config.json.
+struct RopeContext {
+  std::string model_type;
+  std::uint32_t head_dim = 0;
+  std::uint64_t max_positions = 0;
+};
+
+/// rope_theta and rope_scaling at the top (most files) or one rope_parameters object (transformers 5), with
+/// partial_rotary_factor and original_max_position_embeddings in either place. Throws Error(input).
+RopeConfig read_rope(const JsonObject& config, const RopeContext& context);
+
+/// Frequencies [rotary_dim/2] of a run that reaches `positions` positions, computed in float as the reference
+/// implementation does. Only longrope depends on it: short factors up to original_max_positions, long ones
+/// beyond, for the whole run.
+///
+/// "linear": f / factor (Chen et al. 2023, "Extending Context Window of Large Language Models via Positional
+/// Interpolation"). "llama3": long wavelengths are divided by `factor`, short ones kept, those between
+/// blended (Llama 3.1). "yarn": the same by the number of turns, blended pair by pair (Peng et al. 2023,
+/// "YaRN", section 3.2). "longrope": each pair has its own divisor (Ding et al. 2024, "LongRoPE").
+std::vector<float> rope_frequencies(const RopeConfig& rope, std::uint64_t positions);
+
+/// Cosines and sines of positions [first, first + n), each [n, pairs] and multiplied by `attention_factor`.
+struct RopeTable {
+  std::uint64_t pairs = 0;  ///< of components that turn, i with i + pairs; the rest of a head stays
+  std::vector<float> cosine, sine;
+};
+RopeTable rope_table(std::span<const float> frequencies, double attention_factor, std::uint64_t first,
+                     std::uint64_t n);
+
+/// Throws Error(usage) when a run of `prompt` tokens that may grow to `positions` would change its longrope
+/// factors on the way: keys of two rotations cannot share a cache.
+void check_rope_regime(const RopeConfig& rope, std::uint64_t prompt, std::uint64_t positions);
+
+}  // namespace kvsim::model

@@ -1,0 +1,63 @@
+#pragma once
+/// Checkpoints in the safetensors format: a 64-bit header length, a JSON header, one byte buffer
+/// (https://github.com/huggingface/safetensors). Every rule of the format is checked before a tensor is
+/// handed out: names unique, sizes by checked arithmetic, offsets that tile the buffer without hole, overlap
+/// or tail.
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "sim/base/half.hpp"
+#include "traces/model/input_file.hpp"
+
+namespace kvsim::model {
+
+/// A tensor's place in the byte buffer. `data` may have any alignment.
+struct StoredTensor {
+  std::string dtype;                 ///< as written, e.g. "BF16"
+  std::vector<std::uint64_t> shape;  ///< row-major
+  std::span<const std::byte> data;
+  std::string file;
+
+  std::uint64_t elements() const;  ///< product of the shape, checked when the header was read
+};
+
+using TensorMap = std::map<std::string, StoredTensor>;
+
+/// Element type kvsim computes with; throws Error(input) naming `tensor` for any other dtype.
+Elem tensor_elem(const StoredTensor& tensor, const std::string& name);
+
+/// Checks the whole header of one file and returns its tensors; no tensor data is read. Unknown dtypes whose
+/// width is known to the format are accepted here and refused on use; others are refused.
+TensorMap parse_safetensors(std::span<const std::byte> file, const std::string& path);
+
+/// model.safetensors, or the shards that model.safetensors.index.json lists.
+class Checkpoint {
+ public:
+  explicit Checkpoint(const std::string& directory);
+
+  bool has(const std::string& name) const { return tensors_.contains(name); }
+  /// Throws Error(input) when it is missing.
+  const StoredTensor& tensor(const std::string& name) const;
+  const TensorMap& tensors() const { return tensors_; }
+  /// Tensors that lie in a shard but not in the index: not part of the checkpoint.
+  const std::vector<std::string>& unmapped() const { return unmapped_; }
+  /// SHA-256 over the sorted SHA-256 digests (64 hexadecimal digits each) of the shards.
+  std::string sha256() const;
+  /// Throws Error(input) when a shard has shrunk since it was opened.
+  void check_sizes() const;
+
+ private:
+  void open_single();
+  void open_sharded();
+
+  std::string directory_;
+  std::vector<MappedFile> files_;
+  TensorMap tensors_;
+  std::vector<std::string> unmapped_;
+};
+
+}  // namespace kvsim::model

@@ -1,0 +1,48 @@
+#pragma once
+/// How the next token is chosen from the logits.
+#include <cstdint>
+#include <span>
+#include <string>
+
+namespace kvsim::model {
+
+/// Temperature, then top-k, then top-p, each acting on what the one before leaves:
+///   1. p[i] = softmax(logits / temperature)[i]; tokens in order of falling p, the lowest id first among
+///   equals.
+///   2. The first top_k of them stay.
+///   3. p is normalised to them; of these, the fewest stay that hold at least top_p of it (Holtzman et al.
+///      2020, "The Curious Case of Neural Text Degeneration", section 3.1).
+///   4. One of them is drawn with probability proportional to p: the first whose cumulative p exceeds u times
+///      the total, u = uniform01(combine({seed, key_of("sampling"), step})) (sim/base/rng.hpp).
+/// All in double. Temperature 0 is greedy: the largest logit, the lowest id among equals; nothing is drawn.
+struct Sampling {
+  double temperature = 0;   ///< finite, at least 0
+  std::uint64_t top_k = 0;  ///< 0: all
+  double top_p = 1;         ///< within (0, 1]
+  std::uint64_t seed = 0;
+};
+
+/// Throws Error(usage) naming the option: a value out of range, or a cut or seed that greedy decoding would
+/// not look at.
+void check_sampling(const Sampling& sampling);
+
+/// "greedy", or like "temperature 0.8, top-k 40, top-p 0.95": what a trace says.
+std::string sampling_text(const Sampling& sampling);
+
+/// The id chosen at a step; the same at any thread count and after any other step. Logits must be finite.
+std::int32_t choose_token(std::span<const float> logits, const Sampling& sampling, std::uint64_t step);
+
+/// Natural logarithms of the probabilities of the whole distribution, at temperature 1 and without a cut.
+class LogProbabilities {
+ public:
+  explicit LogProbabilities(std::span<const float> logits);
+  /// False when a logit is NaN or infinite.
+  bool finite() const;
+  float of(std::int32_t id) const;
+
+ private:
+  std::span<const float> logits_;
+  double largest_ = 0, log_sum_ = 0;  // of the logits, and of exp(logit - largest)
+};
+
+}  // namespace kvsim::model

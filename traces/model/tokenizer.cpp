@@ -1,0 +1,70 @@
+#include "traces/model/tokenizer.hpp"
+
+#include <unistd.h>
+
+#include "sim/base/error.hpp"
+#include "sim/base/read_file.hpp"
+#include "sim/base/sha256.hpp"
+#include "traces/model/tokenizers/sentencepiece_tokenizer.hpp"
+#include "traces/model/tokenizers/tokenizer_json.hpp"
+#include "traces/model/unicode_text.hpp"
+
+namespace kvsim::model {
+namespace {
+
+constexpr const char* kJsonFile = "/tokenizer.json";
+constexpr const char* kSentencePieceFile = "/tokenizer.model";
+
+bool exists(const std::string& path) {
+  return ::access(path.c_str(), F_OK) == 0;
+}
+
+std::string digest(std::string_view text) {
+  Sha256 sha;
+  sha.update(text.data(), text.size());
+  return sha.hex();
+}
+
+}  // namespace
+
+Tokenizer::Tokenizer(std::unique_ptr<TextEncoder> encoder, TokenTable tokens, const std::string& path,
+                     std::string_view text)
+    : encoder_(std::move(encoder)),
+      tokens_(std::move(tokens)),
+      path_(path),
+      name_(path.substr(path.rfind('/') + 1)),
+      sha256_(digest(text)) {}
+
+std::vector<std::int32_t> Tokenizer::encode(std::string_view text) const {
+  if (text.size() > kMaxTextBytes) {
+    input_error("the text is longer than 64 MiB", path_,
+                "Tokenize it elsewhere and pass the ids with --tokens.");
+  }
+  require_utf8(text, "prompt");
+  return encoder_->encode(text);
+}
+
+std::string Tokenizer::decode(std::span<const std::int32_t> ids) const {
+  std::string text;
+  const std::vector<std::string> pieces = spell(ids);
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    if (!is_special(ids[i])) text += pieces[i];
+  }
+  return text;
+}
+
+bool has_tokenizer(const std::string& folder) {
+  return exists(folder + kJsonFile) || exists(folder + kSentencePieceFile);
+}
+
+Tokenizer load_tokenizer(const std::string& folder) {
+  if (!has_tokenizer(folder)) {
+    input_error("no tokenizer.json and no tokenizer.model beside the checkpoint", folder,
+                "Tokenize the prompt elsewhere and pass the ids with --tokens.");
+  }
+  const std::string path = folder + kJsonFile;
+  if (!exists(path)) return open_sentencepiece(folder + kSentencePieceFile);
+  return parse_tokenizer_json(read_file(path, kMaxTokenizerBytes), path);
+}
+
+}  // namespace kvsim::model

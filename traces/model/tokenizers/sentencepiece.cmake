@@ -1,0 +1,10 @@
+# tokenizer.model files are read by Debian's SentencePiece, where it is installed.
+find_path(SENTENCEPIECE_INCLUDE_DIR sentencepiece_processor.h)
+find_library(SENTENCEPIECE_LIBRARY sentencepiece)
+if(KVSIM_SENTENCEPIECE AND SENTENCEPIECE_INCLUDE_DIR AND SENTENCEPIECE_LIBRARY)
+  target_compile_definitions(kvsim_model PRIVATE KVSIM_SENTENCEPIECE=1)
+  target_include_directories(kvsim_model SYSTEM PRIVATE ${SENTENCEPIECE_INCLUDE_DIR})
+  target_link_libraries(kvsim_model PRIVATE ${SENTENCEPIECE_LIBRARY})
+else()
+  message(STATUS "built without SentencePiece (libsentencepiece-dev): tokenizer.model files are refused")
+endif()

@@ -1,0 +1,14 @@
+#pragma once
+/// tokenizer.model, the file of SentencePiece (Kudo & Richardson 2018), by the rules Hugging Face's Llama
+/// tokenizer adds to it.
+#include <string>
+
+#include "traces/model/tokenizer.hpp"
+
+namespace kvsim::model {
+
+/// Reads `path` and, beside it, tokenizer_config.json, special_tokens_map.json and added_tokens.json, where
+/// they exist. Throws Error(input), also when kvsim was built without SentencePiece.
+Tokenizer open_sentencepiece(const std::string& path);
+
+}  // namespace kvsim::model

@@ -1,0 +1,38 @@
+#pragma once
+/// The "normalizer" of tokenizer.json: what is done to text before it is cut.
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "traces/model/unicode_text.hpp"
+
+namespace kvsim {
+class JsonObject;
+}
+
+namespace kvsim::model {
+
+class TextNormalizer {
+ public:
+  /// Leaves text as it is.
+  TextNormalizer() = default;
+  /// Throws Error(input) naming a step that is not supported: others than NFC, NFD, NFKC, NFKD, Lowercase,
+  /// Prepend, Replace (of a string) and Sequence.
+  explicit TextNormalizer(const JsonObject& json);
+
+  /// Throws Error(input) when the text outgrows kMaxRewrittenBytes (tokenizer_json.hpp).
+  std::string apply(std::string_view text) const;
+
+ private:
+  enum class Kind { normal_form, lowercase, prepend, replace };
+  struct Step {
+    Kind kind;
+    NormalForm form = NormalForm::nfc;
+    std::string pattern{}, content{};
+  };
+  void parse(const JsonObject& json);
+
+  std::vector<Step> steps_;
+};
+
+}  // namespace kvsim::model

@@ -1,0 +1,174 @@
+#include "traces/model/weights.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include "sim/base/error.hpp"
+#include "sim/base/quoted.hpp"
+
+namespace kvsim::model {
+namespace {
+
+std::string shape_text(const std::vector<std::uint64_t>& shape) {
+  std::string text = "[";
+  for (std::size_t i = 0; i < shape.size(); ++i) text += (i > 0 ? ", " : "") + std::to_string(shape[i]);
+  return text + "]";
+}
+
+/// Hands out tensors by name and remembers which were asked for.
+class Loader {
+ public:
+  explicit Loader(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
+
+  std::vector<float> vector(const std::string& name, std::uint64_t length) {
+    const StoredTensor& tensor = take(name, {length});
+    std::vector<float> values(length);
+    widen(tensor_elem(tensor, name), tensor.data.data(), length, values.data());
+    return values;
+  }
+
+  Linear linear(const std::string& name, std::uint64_t out, std::uint64_t in, bool bias) {
+    const StoredTensor& tensor = take(name + ".weight", {out, in});
+    Linear linear{tensor.data.data(), tensor_elem(tensor, name + ".weight"), out, in, {}};
+    if (bias) linear.bias = vector(name + ".bias", out);
+    return linear;
+  }
+
+  /// Tensors that lie one after the other in a larger one: rows [0, outs[0]), the next outs[1] rows, ...
+  std::vector<Linear> fused(const std::string& name, const std::vector<std::uint64_t>& outs,
+                            std::uint64_t in) {
+    const std::uint64_t rows = std::accumulate(outs.begin(), outs.end(), std::uint64_t{0});
+    const Linear whole = linear(name, rows, in, false);
+    std::vector<Linear> parts;
+    const std::byte* data = whole.data;
+    for (const std::uint64_t out : outs) {
+      parts.push_back({data, whole.elem, out, in, {}});
+      data += out * in * elem_bytes(whole.elem);
+    }
+    return parts;
+  }
+
+  const std::set<std::string>& taken() const { return taken_; }
+
+ private:
+  const StoredTensor& take(const std::string& name, const std::vector<std::uint64_t>& shape) {
+    const StoredTensor& tensor = checkpoint_.tensor(name);
+    if (tensor.shape != shape) {
+      input_error("shape " + shape_text(tensor.shape) + ", but config.json asks for " + shape_text(shape),
+                  tensor.file + " tensor " + quoted(name));
+    }
+    taken_.insert(name);
+    return tensor;
+  }
+
+  const Checkpoint& checkpoint_;
+  std::set<std::string> taken_;
+};
+
+/// The projections that a Phi-3 model has fused.
+void load_projections(Loader& loader, const ModelConfig& config, const std::string& layer,
+                      LayerWeights& weights) {
+  const std::string attention = layer + "self_attn.", mlp = layer + "mlp.";
+  const std::uint64_t hidden = config.hidden_size, inner = config.intermediate_size;
+  const std::uint64_t q_size = std::uint64_t{config.n_heads} * config.head_dim;
+  const std::uint64_t kv_size = std::uint64_t{config.n_kv_heads} * config.head_dim;
+  if (config.fused_projections) {
+    const std::vector<Linear> qkv = loader.fused(attention + "qkv_proj", {q_size, kv_size, kv_size}, hidden);
+    const std::vector<Linear> gate_up = loader.fused(mlp + "gate_up_proj", {inner, inner}, hidden);
+    weights.q = qkv[0], weights.k = qkv[1], weights.v = qkv[2];
+    weights.gate = gate_up[0], weights.up = gate_up[1];
+    return;
+  }
+  weights.q = loader.linear(attention + "q_proj", q_size, hidden, config.qkv_bias);
+  weights.k = loader.linear(attention + "k_proj", kv_size, hidden, config.qkv_bias);
+  weights.v = loader.linear(attention + "v_proj", kv_size, hidden, config.qkv_bias);
+  weights.gate = loader.linear(mlp + "gate_proj", inner, hidden, config.mlp_bias);
+  weights.up = loader.linear(mlp + "up_proj", inner, hidden, config.mlp_bias);
+}
+
+LayerWeights load_layer(Loader& loader, const ModelConfig& config, std::uint32_t index) {
+  const std::string layer = "model.layers." + std::to_string(index) + ".";
+  const std::string attention = layer + "self_attn.", mlp = layer + "mlp.";
+  const std::uint64_t hidden = config.hidden_size, inner = config.intermediate_size;
+  const std::uint64_t q_size = std::uint64_t{config.n_heads} * config.head_dim;
+  LayerWeights weights;
+  weights.attention_norm = loader.vector(layer + "input_layernorm.weight", hidden);
+  weights.mlp_norm = loader.vector(layer + "post_attention_layernorm.weight", hidden);
+  if (config.qk_norm) {
+    weights.q_norm = loader.vector(attention + "q_norm.weight", config.head_dim);
+    weights.k_norm = loader.vector(attention + "k_norm.weight", config.head_dim);
+  }
+  load_projections(loader, config, layer, weights);
+  weights.o = loader.linear(attention + "o_proj", hidden, q_size, config.output_bias);
+  weights.down = loader.linear(mlp + "down_proj", hidden, inner, config.mlp_bias);
+  return weights;
+}
+
+/// Frequencies that old checkpoints carry along; they follow from config.json.
+bool redundant(const std::string& name) {
+  return name.ends_with(".rotary_emb.inv_freq");
+}
+
+void check_unused(const Checkpoint& checkpoint, const ModelConfig& config, const std::set<std::string>& taken,
+                  std::vector<std::string>& notes) {
+  for (const auto& [name, tensor] : checkpoint.tensors()) {
+    if (taken.contains(name) || redundant(name)) continue;
+    for (std::uint32_t layer = 0; layer < config.n_layers; ++layer) {
+      if (name.starts_with("model.layers." + std::to_string(layer) + ".")) {
+        input_error(
+            "a " + config.model_type + " model has no such tensor", tensor.file + " tensor " + quoted(name),
+            "config.json and the checkpoint do not belong together, or the model is of another kind.");
+      }
+    }
+    notes.push_back("tensor " + quoted(name) + " is not used");
+  }
+  for (const std::string& name : checkpoint.unmapped())
+    notes.push_back("tensor " + quoted(name) + " is not in the index and not used");
+}
+
+}  // namespace
+
+const float* Linear::rows(std::uint64_t first, std::uint64_t n, std::vector<float>& scratch) const {
+  const std::byte* from = data + first * in * elem_bytes(elem);
+  if (elem == Elem::f32 && reinterpret_cast<std::uintptr_t>(from) % alignof(float) == 0)
+    return reinterpret_cast<const float*>(from);
+  if (scratch.size() < n * in) scratch.resize(n * in);
+  widen(elem, from, n * in, scratch.data());
+  return scratch.data();
+}
+
+std::vector<float> Linear::transposed() const {
+  constexpr std::uint64_t kBlock = 16;  // a cache line of the result
+  std::vector<float> result(in * out), scratch;
+  for (std::uint64_t first = 0; first < out; first += kBlock) {
+    const std::uint64_t n = std::min(kBlock, out - first);
+    const float* block = rows(first, n, scratch);
+    for (std::uint64_t column = 0; column < in; ++column)
+      for (std::uint64_t row = 0; row < n; ++row)
+        result[column * out + first + row] = block[row * in + column];
+  }
+  return result;
+}
+
+Weights load_weights(const Checkpoint& checkpoint, const ModelConfig& config) {
+  Loader loader(checkpoint);
+  Weights weights;
+  weights.embedding = loader.linear("model.embed_tokens", config.vocab_size, config.hidden_size, false);
+  weights.elem = weights.embedding.elem;
+  for (std::uint32_t layer = 0; layer < config.n_layers; ++layer)
+    weights.layers.push_back(load_layer(loader, config, layer));
+  weights.norm = loader.vector("model.norm.weight", config.hidden_size);
+  const bool has_head = checkpoint.has("lm_head.weight");
+  weights.tied = !has_head || config.tied_embeddings.value_or(false);
+  if (!has_head && config.tied_embeddings == false)
+    weights.notes.push_back(
+        "the checkpoint has no lm_head.weight, so the embedding is used, though config.json does not tie "
+        "them");
+  weights.head = weights.tied ? weights.embedding
+                              : loader.linear("lm_head", config.vocab_size, config.hidden_size, false);
+  check_unused(checkpoint, config, loader.taken(), weights.notes);
+  return weights;
+}
+
+}  // namespace kvsim::model

@@ -1,0 +1,48 @@
+#pragma once
+/// The tensors of a Llama-family checkpoint where they lie: mapped from the file, never copied as a whole.
+/// Only norms and biases, a few vectors per layer, are widened once.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "sim/base/half.hpp"
+#include "traces/model/model_config.hpp"
+#include "traces/model/safetensors.hpp"
+
+namespace kvsim::model {
+
+/// y = x W^T + b with W row-major [out, in].
+struct Linear {
+  const std::byte* data = nullptr;
+  Elem elem = Elem::f32;
+  std::uint64_t out = 0, in = 0;
+  std::vector<float> bias;  ///< [out] or empty
+
+  /// Rows [first, first + n) as floats: in place when they lie in the file as aligned floats, else in
+  /// `scratch`.
+  const float* rows(std::uint64_t first, std::uint64_t n, std::vector<float>& scratch) const;
+  /// W^T as floats, row-major [in, out].
+  std::vector<float> transposed() const;
+};
+
+struct LayerWeights {
+  std::vector<float> attention_norm, mlp_norm;  ///< [hidden]
+  std::vector<float> q_norm, k_norm;            ///< [head_dim] or empty
+  Linear q, k, v, o, gate, up, down;
+};
+
+struct Weights {
+  Linear embedding;  ///< [vocab, hidden], read row by row
+  Linear head;       ///< [vocab, hidden]; the embedding itself when tied
+  std::vector<float> norm;
+  std::vector<LayerWeights> layers;
+  bool tied = false;
+  Elem elem = Elem::f32;           ///< of the embedding: what the checkpoint is said to be stored in
+  std::vector<std::string> notes;  ///< tensors the model does not use, or lacks and does without
+};
+
+/// Every tensor `config` asks for, shapes checked. A tensor inside a layer that kvsim would not use means a
+/// model that computes something else: Error(input). `checkpoint` must outlive the result.
+Weights load_weights(const Checkpoint& checkpoint, const ModelConfig& config);
+
+}  // namespace kvsim::model
