@@ -23,13 +23,13 @@ std::vector<const sim::Decisions::Cell*> cells_of(const sim::Decisions& decision
 }
 
 /// Neighbours that come and go together are one bar.
-Timeline timeline_of(const std::vector<sim::Residency>& stays, std::uint64_t prompt) {
+Timeline timeline_of(const std::vector<sim::ResidentInterval>& stays, std::uint64_t prompt) {
   Timeline timeline;
   timeline.x = {.label = "measured step", .whole = true};
   timeline.y.label = "position";
   timeline.colours = {"prompt", "generated"};
   std::int64_t next = -1;
-  for (const sim::Residency& stay : stays) {
+  for (const sim::ResidentInterval& stay : stays) {
     const double begin = stay.first, end = stay.last;
     const int colour = static_cast<std::uint64_t>(stay.position) < prompt ? 0 : 1;
     if (!timeline.bars.empty() && stay.position == next) {
@@ -64,7 +64,7 @@ std::vector<Figure> build(const FigureTables& tables, const FigureChoice& choice
   Figure figure;
   for (const sim::Decisions::Cell* cell : cells) {
     if (figure.panels.size() == kMostPanels) break;
-    Timeline timeline = timeline_of(cell->residency[lane], decisions.prompt);
+    Timeline timeline = timeline_of(cell->resident_intervals[lane], decisions.prompt);
     timeline.x.low = 0.0;
     timeline.x.high = static_cast<double>(decisions.decode);
     timeline.y.low = -0.5;

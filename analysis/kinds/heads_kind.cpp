@@ -1,6 +1,6 @@
 // Sinks, locality and entropy of every query head.
 #include "analysis/kinds/kind.hpp"
-#include "sim/inspect/head_habits.hpp"
+#include "sim/inspect/head_attention.hpp"
 
 namespace kvsim::analysis {
 namespace {
@@ -11,11 +11,11 @@ std::vector<std::vector<Value>> measure(const Measurement& of) {
   study.sinks = of.settings.whole("sinks", 0, 1ULL << 40);
   study.local = of.settings.whole("local", 0, 1ULL << 40);
   study.threads = of.threads;
-  const sim::HeadsFound found = sim::head_habits(of.sequence, study, of.progress);
+  const sim::HeadsFound found = sim::head_attention(of.sequence, study, of.progress);
   const std::uint64_t heads = of.sequence.model().n_q_heads;
   std::vector<std::vector<Value>> rows;
   for (std::uint64_t i = 0; i < found.heads.size(); ++i) {
-    const sim::HeadHabits& head = found.heads[i];
+    const sim::HeadAttention& head = found.heads[i];
     rows.push_back({of.trace, i / heads, i % heads, found.rows, head.sink, head.local, head.entropy,
                     value_of(head.entropy_share), head.distance, head.largest});
   }

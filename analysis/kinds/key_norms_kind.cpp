@@ -5,8 +5,8 @@
 
 #include "analysis/kinds/kind.hpp"
 #include "analysis/statistics/rank_agreement.hpp"
-#include "sim/inspect/attended_keys.hpp"
 #include "sim/inspect/hash_correlation.hpp"
+#include "sim/inspect/key_norm_attention.hpp"
 
 namespace kvsim::analysis {
 namespace {
@@ -16,7 +16,7 @@ double mean(std::span<const double> values) {
 }
 
 /// What a lane's keys say: the columns after layer and head.
-std::vector<Value> findings(const sim::AttendedKeys& keys, std::size_t skip) {
+std::vector<Value> findings(const sim::KeyNormAttention& keys, std::size_t skip) {
   skip = std::min(skip, keys.norm.size());
   const std::span<const double> norm = std::span(keys.norm).subspan(skip),
                                 attention = std::span(keys.attention).subspan(skip);
@@ -37,7 +37,7 @@ std::vector<std::vector<Value>> measure(const Measurement& of) {
   const std::uint64_t heads = model.n_kv_heads;
   std::vector<std::vector<Value>> rows(std::size_t{model.n_layers} * heads);
   sim::for_attended_keys(of.sequence, of.threads, of.progress,
-                         [&](std::size_t lane, const sim::AttendedKeys& keys) {
+                         [&](std::size_t lane, const sim::KeyNormAttention& keys) {
                            std::vector<Value>& row = rows[lane];
                            row = {of.trace, lane / heads, lane % heads};
                            for (Value& value : findings(keys, skip)) row.push_back(std::move(value));

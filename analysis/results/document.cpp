@@ -13,7 +13,7 @@
 namespace kvsim::analysis {
 namespace {
 
-std::string for_people(const Value& value) {
+std::string console_text(const Value& value) {
   if (const auto* text = std::get_if<std::string>(&value)) return *text;
   if (const auto* whole = std::get_if<std::uint64_t>(&value)) return std::to_string(*whole);
   if (const auto* number = std::get_if<double>(&value)) return rounded_text(*number);
@@ -67,7 +67,7 @@ void write_table(std::ostream& out, const Document& document) {
     const bool above = !records.rows.empty() && constant(records, i) &&
                        (records.rows.size() > 1 || records.columns[i].key == "trace");
     if (above) {
-      out << spaced(records.columns[i].key) << ' ' << for_people(records.rows.front()[i]) << '\n';
+      out << spaced(records.columns[i].key) << ' ' << console_text(records.rows.front()[i]) << '\n';
       told = true;
     } else {
       shown.push_back(i);
@@ -78,7 +78,7 @@ void write_table(std::ostream& out, const Document& document) {
   for (const std::size_t i : shown) table.add_column(spaced(records.columns[i].key), alignment(records, i));
   for (const std::vector<Value>& row : records.rows) {
     std::vector<std::string> fields;
-    for (const std::size_t i : shown) fields.push_back(for_people(row[i]));
+    for (const std::size_t i : shown) fields.push_back(console_text(row[i]));
     table.add_row(fields);
   }
   if (!shown.empty()) {

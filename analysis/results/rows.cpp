@@ -186,7 +186,7 @@ class CellRows {
     made.evicted_tokens = count(outcome_.prompt + outcome_.decode) - *made.held_tokens;
     // A lane that never evicts is given the sequence; it spends its prompt.
     const std::uint64_t most = std::max(outcome_.prompt, cell_.budget_tokens);
-    made.allotted_tokens =
+    made.allocated_tokens =
         mean(lanes, [&](const sim::LaneOutcome& lane) { return std::min(lane.budget_tokens, most); });
     return made;
   }
@@ -227,7 +227,7 @@ class CellRows {
     const std::vector<Row> parts = layers();
     for (Number Row::*metric :
          {&Row::r, &Row::r_oracle, &Row::isr, &Row::attention_loss, &Row::attention_loss_oracle,
-          &Row::output_error, &Row::kept_tokens, &Row::oracle_cosine, &Row::allotted_tokens,
+          &Row::output_error, &Row::kept_tokens, &Row::oracle_cosine, &Row::allocated_tokens,
           &Row::held_tokens, &Row::evicted_tokens, &Row::output_cosine, &Row::projected_output_error,
           &Row::projected_output_cosine}) {
       made.*metric = mean_over_layers(parts, metric);
@@ -380,7 +380,7 @@ const std::vector<Column>& columns() {
       {"allotted_tokens", "tokens per lane",
        "what the allocation gave out, mean over lanes; budget_tokens unless a published formula spends "
        "another total",
-       [](const Row& r) { return value_of(r.allotted_tokens); }},
+       [](const Row& r) { return value_of(r.allocated_tokens); }},
       {"workload", "", "kind of prompt, if the trace says",
        [](const Row& r) { return r.workload.empty() ? Value() : Value(r.workload); }},
       {"seed", "", "seed of random policies", [](const Row& r) { return Value(r.seed); }},

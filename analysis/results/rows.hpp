@@ -25,8 +25,9 @@ Scope parse_scope(std::string_view name);
 
 struct Row {
   std::string trace, policy, params, budget;
-  std::optional<double> budget_tokens;    ///< mean over the scope's lanes
-  std::optional<double> allotted_tokens;  ///< mean of what the allocation gave; the prompt if it never evicts
+  std::optional<double> budget_tokens;  ///< mean over the scope's lanes
+  std::optional<double>
+      allocated_tokens;  ///< mean of what the allocation gave; the prompt if it never evicts
   Scope scope = Scope::all;
   std::optional<std::uint32_t> layer, head;  ///< null above their scope
   std::string cut{};  ///< where the prompt ends for the policy: prompt, question or a position

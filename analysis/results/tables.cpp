@@ -61,7 +61,7 @@ std::string json_trace(const Inputs::TraceId& trace) {
 void write_rows(std::ostream& out, Format format, const std::vector<Row>& rows, const Inputs& inputs) {
   switch (format) {
     case Format::table:
-      return write_people_table(out, rows);
+      return write_console_table(out, rows);
     case Format::csv:
       return write_csv(out, records_of(rows));
     case Format::json:

@@ -44,6 +44,6 @@ void write_rows(std::ostream& out, Format format, const std::vector<Row>& rows, 
 
 /// Format::table: rows grouped by budget, constant columns named above, `*` at the policy that loses least of
 /// those that kept to the budget.
-void write_people_table(std::ostream& out, const std::vector<Row>& rows);
+void write_console_table(std::ostream& out, const std::vector<Row>& rows);
 
 }  // namespace kvsim::analysis

@@ -69,7 +69,7 @@ class Cake final : public Allocation {
   explicit Cake(const Params& params)
       : rows_(params.count("rows")), tau1_(params.real("tau1")), tau2_(params.real("tau2")) {}
 
-  std::unique_ptr<Profile> profile(const Unit& lane) const override {
+  std::unique_ptr<Profile> profile(const CacheUnit& lane) const override {
     return std::make_unique<Preference>(lane.n_query_heads(), rows_);
   }
 

@@ -47,7 +47,7 @@ class D2o final : public Allocation {
  public:
   explicit D2o(const Params& params) : params_(params) {}
 
-  std::unique_ptr<Profile> profile(const Unit& lane) const override {
+  std::unique_ptr<Profile> profile(const CacheUnit& lane) const override {
     return std::make_unique<Unevenness>(lane.n_query_heads());
   }
 

@@ -52,7 +52,7 @@ class RetrievalHeads final : public Allocation {
         recent_(params.count("recent")),
         share_(params.real("retrieval")) {}
 
-  std::unique_ptr<Profile> profile(const Unit& lane) const override {
+  std::unique_ptr<Profile> profile(const CacheUnit& lane) const override {
     if (scores_ != kFromTrace) return nullptr;
     return std::make_unique<FarAttention>(lane.n_query_heads(), sinks_, recent_);
   }

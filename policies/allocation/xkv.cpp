@@ -24,7 +24,7 @@ class Xkv final : public Allocation {
         rows_(params.count("rows")),
         smooth_(Pooling::parse(params.word("smooth"))) {}
 
-  std::unique_ptr<Profile> profile(const Unit& lane) const override {
+  std::unique_ptr<Profile> profile(const CacheUnit& lane) const override {
     return std::make_unique<WindowImportance>(lane.n_query_heads(), rows_, smooth_);
   }
 

@@ -20,7 +20,7 @@ class ZipVl final : public Allocation {
   explicit ZipVl(const Params& params)
       : tau_(params.real("tau")), rows_(params.count("rows")), published_(published_variant(params)) {}
 
-  std::unique_ptr<Profile> profile(const Unit& lane) const override {
+  std::unique_ptr<Profile> profile(const CacheUnit& lane) const override {
     return std::make_unique<WindowImportance>(lane.n_query_heads(), rows_, Pooling{});
   }
 

@@ -58,7 +58,7 @@ class Allocation {
  public:
   virtual ~Allocation() = default;
   /// A fresh profile of one lane; null: this allocation measures nothing.
-  virtual std::unique_ptr<Profile> profile(const Unit& /*lane*/) const { return nullptr; }
+  virtual std::unique_ptr<Profile> profile(const CacheUnit& /*lane*/) const { return nullptr; }
   /// Tokens per lane, layer-major [n_layers * n_kv_heads]; each in [min(floor, P), P] or kNeverEvict, and in
   /// all exactly min(budget, P) * n_layers * n_kv_heads, unless the spec says `inexact`: then the published
   /// formula's own total stands and results report it. Throws Error(usage) when the budget is too small for

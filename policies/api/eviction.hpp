@@ -48,7 +48,7 @@ class Tables {
 };
 
 /// Shape and identity of a unit.
-struct Unit {
+struct CacheUnit {
   int layer = 0, n_layers = 1;
   int first_kv_head = 0;
   int n_lanes = 1;  ///< 1, or all KV heads of the layer
@@ -70,8 +70,8 @@ struct Unit {
     return end > first ? end - first : 0;
   }
   /// One of its lanes as a unit of its own.
-  Unit lane(int index) const {
-    Unit out = *this;
+  CacheUnit lane(int index) const {
+    CacheUnit out = *this;
     out.first_kv_head += index;
     out.n_lanes = 1;
     return out;

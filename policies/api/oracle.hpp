@@ -33,10 +33,10 @@ class Future {
 class Oracle : public Eviction {
  public:
   /// Comes before finish_prompt(); `future` holds until start() has been called for every budget.
-  virtual void foresee(const Future& future) = 0;
-  /// After foresee(), of those whose spec says `loss_curve`: [b - 1] is the attention on tokens that are not
-  /// held, averaged over the unit's query heads and summed over the steps, with a budget of b = 1 .. P. It
-  /// falls by less and less.
+  virtual void set_future(const Future& future) = 0;
+  /// After set_future(), of those whose spec says `loss_curve`: [b - 1] is the attention on tokens that are
+  /// not held, averaged over the unit's query heads and summed over the steps, with a budget of b = 1 .. P.
+  /// It falls by less and less.
   virtual std::vector<double> losses() const { return {}; }
 };
 

@@ -79,18 +79,18 @@ class ScoredEviction : public Eviction {
   }
 
  protected:
-  ScoredEviction(const Unit& unit, const Selection& selection) : unit_(unit), selection_(selection) {}
+  ScoredEviction(const CacheUnit& unit, const Selection& selection) : unit_(unit), selection_(selection) {}
 
   /// Score of every prompt position; those the protection covers may hold anything but NaN.
   virtual std::vector<double> score(const Prompt& prompt) = 0;
-  const Unit& unit() const { return unit_; }
+  const CacheUnit& unit() const { return unit_; }
   /// Selection under a budget, as a ScoredDecoder wants it.
   Selection selection(std::size_t budget) const;
   /// Scores of prompt positions, as a decoder starts with them.
   std::vector<double> scores_of(std::span<const Position> positions) const;
 
  private:
-  Unit unit_;
+  CacheUnit unit_;
   Selection selection_;
   std::vector<double> scores_;
   BlockOrder order_;

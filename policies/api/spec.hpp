@@ -127,8 +127,8 @@ struct PolicySpec {
   /// Throws Error(usage) for combinations of parameters that single ranges cannot exclude. May be null.
   std::function<void(const Params&)> check{};
   // Exactly one of the three; the first two are Kind::eviction.
-  std::function<std::unique_ptr<Eviction>(const Params&, const Unit&)> make_eviction{};
-  std::function<std::unique_ptr<Oracle>(const Params&, const Unit&)> make_oracle{};
+  std::function<std::unique_ptr<Eviction>(const Params&, const CacheUnit&)> make_eviction{};
+  std::function<std::unique_ptr<Oracle>(const Params&, const CacheUnit&)> make_oracle{};
   std::function<std::unique_ptr<Allocation>(const Params&)> make_allocation{};
 };
 
@@ -149,7 +149,7 @@ struct Part {
   /// What an eviction holds with these parameters, in lanes that it may evict from at all; none if it decides
   /// by itself how much it keeps.
   std::optional<Holding> holding() const;
-  std::unique_ptr<Eviction> make_eviction(const Unit& unit) const {
+  std::unique_ptr<Eviction> make_eviction(const CacheUnit& unit) const {
     return spec->make_eviction(params, unit);
   }
   /// Eviction::protection of a prompt so long, under any budget; an oracle protects nothing.

@@ -54,7 +54,7 @@ PolicySpec a2sf_spec() {
       .overshoot = selection_overshoot,
       .cost = cost_of,
       .check = check_accumulation,
-      .make_eviction = [](const Params& params, const Unit& unit) {
+      .make_eviction = [](const Params& params, const CacheUnit& unit) {
         Accumulation rule = Accumulation::of(params);
         rule.decay = params.real("alpha");
         return std::make_unique<AccumulatingEviction>(unit, Selection::of(params), params.real("recent"),

@@ -68,7 +68,7 @@ class CakeDecoder final : public ScoredDecoder {
 
 class Cake final : public ScoredEviction {
  public:
-  Cake(const Params& params, const Unit& unit)
+  Cake(const Params& params, const CacheUnit& unit)
       : ScoredEviction(unit, Selection::of(params)),
         window_(params.count("window")),
         gamma_(params.real("gamma")),
@@ -169,7 +169,7 @@ PolicySpec cake_spec() {
       .floor = selection_floor,
       .overshoot = selection_overshoot,
       .cost = cost_of,
-      .make_eviction = [](const Params& params, const Unit& unit) {
+      .make_eviction = [](const Params& params, const CacheUnit& unit) {
         return std::make_unique<Cake>(params, unit);
       }};
 }

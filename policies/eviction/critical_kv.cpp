@@ -11,7 +11,7 @@ namespace {
 
 class CriticalKv final : public Eviction {
  public:
-  CriticalKv(const Params& params, const Unit& unit)
+  CriticalKv(const Params& params, const CacheUnit& unit)
       : unit_(unit),
         tie_(Selection::of(params).tie),
         base_floor_(params.part("base").floor()),
@@ -60,7 +60,7 @@ class CriticalKv final : public Eviction {
     return std::min(std::max(share, base_floor_), budget);
   }
 
-  Unit unit_;
+  CacheUnit unit_;
   Tie tie_;
   std::size_t base_floor_;
   double first_stage_, epsilon_;
@@ -77,7 +77,7 @@ Needs needs_of(const Params& params) {
 
 void check(const Params& params) {
   const Part& base = params.part("base");
-  const Unit probe{.head_dim = 1, .value_dim = 1};
+  const CacheUnit probe{.head_dim = 1, .value_dim = 1};
   if (base.make_eviction(probe)->streams_prompt())
     usage_error("critical_kv ranks the prompt when it ends, its base takes it token by token",
                 "base=" + base.text());
@@ -143,7 +143,7 @@ PolicySpec critical_kv_spec() {
       .cost = cost_of,
       .check = check,
       .make_eviction = [](const Params& params,
-                          const Unit& unit) { return std::make_unique<CriticalKv>(params, unit); }};
+                          const CacheUnit& unit) { return std::make_unique<CriticalKv>(params, unit); }};
 }
 
 }  // namespace kvsim::policy

@@ -10,7 +10,7 @@ namespace {
 
 class EmsLike final : public ScoredEviction {
  public:
-  EmsLike(const Params& params, const Unit& unit)
+  EmsLike(const Params& params, const CacheUnit& unit)
       : ScoredEviction(unit, Selection::of(params)),
         window_(params.count("window")),
         all_(unit.n_query_heads(), kAllRows),
@@ -81,7 +81,7 @@ PolicySpec ems_like_spec() {
       .layer_unit = unit_is_layer,
       .floor = selection_floor,
       .cost = cost_of,
-      .make_eviction = [](const Params& params, const Unit& unit) {
+      .make_eviction = [](const Params& params, const CacheUnit& unit) {
         return std::make_unique<EmsLike>(params, unit);
       }};
 }

@@ -19,7 +19,7 @@ void softmax(std::span<double> logits) {
 
 class ExpectedAttention final : public ScoredEviction {
  public:
-  ExpectedAttention(const Params& params, const Unit& unit)
+  ExpectedAttention(const Params& params, const CacheUnit& unit)
       : ScoredEviction(unit, Selection::of(params)),
         sinks_(params.count("sinks")),
         future_(params.count("future")),
@@ -113,7 +113,7 @@ PolicySpec expected_attention_spec() {
       .scored = true,
       .floor = selection_floor,
       .cost = cost_of,
-      .make_eviction = [](const Params& params, const Unit& unit) {
+      .make_eviction = [](const Params& params, const CacheUnit& unit) {
         return std::make_unique<ExpectedAttention>(params, unit);
       }};
 }

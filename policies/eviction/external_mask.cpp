@@ -29,7 +29,7 @@ class ExternalMaskDecoder final : public Decoder {
 
 class ExternalMask final : public Eviction {
  public:
-  ExternalMask(const Params& params, const Unit& unit)
+  ExternalMask(const Params& params, const CacheUnit& unit)
       : table_(std::make_shared<ExternalTable>(params, unit)) {}
 
   void finish_prompt(const Prompt& prompt) override {
@@ -73,7 +73,7 @@ PolicySpec external_mask_spec() {
           .params = external_table_params("mask"),
           .own_budget = true,
           .cost = cost_of,
-          .make_eviction = [](const Params& params, const Unit& unit) {
+          .make_eviction = [](const Params& params, const CacheUnit& unit) {
             return std::make_unique<ExternalMask>(params, unit);
           }};
 }

@@ -23,7 +23,7 @@ class ExternalScoresDecoder final : public ScoredDecoder {
 
 class ExternalScores final : public ScoredEviction {
  public:
-  ExternalScores(const Params& params, const Unit& unit)
+  ExternalScores(const Params& params, const CacheUnit& unit)
       : ScoredEviction(unit, Selection::of(params)), table_(std::make_shared<ExternalTable>(params, unit)) {}
 
  private:
@@ -69,7 +69,7 @@ PolicySpec external_scores_spec() {
       .floor = selection_floor,
       .overshoot = selection_overshoot,
       .cost = cost_of,
-      .make_eviction = [](const Params& params, const Unit& unit) {
+      .make_eviction = [](const Params& params, const CacheUnit& unit) {
         return std::make_unique<ExternalScores>(params, unit);
       }};
 }

@@ -92,7 +92,7 @@ struct Received {
 
 class FastGenDecoder final : public Decoder {
  public:
-  FastGenDecoder(const Unit& unit, const Settings& set, Hybrid hybrid, std::vector<Received> received)
+  FastGenDecoder(const CacheUnit& unit, const Settings& set, Hybrid hybrid, std::vector<Received> received)
       : unit_(unit), set_(set), hybrid_(hybrid), received_(std::move(received)) {}
 
   void evict(const Arrival& arrival, std::vector<std::size_t>& victims) override {
@@ -127,7 +127,7 @@ class FastGenDecoder final : public Decoder {
   }
 
  private:
-  Unit unit_;
+  CacheUnit unit_;
   Settings set_;
   Hybrid hybrid_;
   std::vector<Received> received_;
@@ -138,7 +138,7 @@ class FastGenDecoder final : public Decoder {
 
 class FastGen final : public Eviction {
  public:
-  FastGen(const Settings& set, const Unit& unit)
+  FastGen(const Settings& set, const CacheUnit& unit)
       : unit_(unit), set_(set), columns_(unit.n_query_heads(), kAllRows), bands_(unit.n_query_heads()) {}
 
   std::size_t prompt_rows() const override { return kAllRows; }
@@ -216,7 +216,7 @@ class FastGen final : public Eviction {
     return Hybrid::full;
   }
 
-  Unit unit_;
+  CacheUnit unit_;
   Settings set_;
   ColumnSums columns_;
   BandSums bands_;
@@ -294,7 +294,7 @@ PolicySpec fastgen_spec() {
       .needs = {.prompt_rows = RowNeed::all, .decode_rows = true, .classes = true},
       .own_budget = true,
       .cost = cost_of,
-      .make_eviction = [](const Params& params, const Unit& unit) {
+      .make_eviction = [](const Params& params, const CacheUnit& unit) {
         return std::make_unique<FastGen>(Settings(params), unit);
       }};
 }

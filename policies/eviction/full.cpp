@@ -38,7 +38,7 @@ PolicySpec full_spec() {
               "tokens it keeps are those of the whole sequence.",
           .own_budget = true,
           .cost = cost_of,
-          .make_eviction = [](const Params&, const Unit&) { return std::make_unique<Full>(); }};
+          .make_eviction = [](const Params&, const CacheUnit&) { return std::make_unique<Full>(); }};
 }
 
 }  // namespace kvsim::policy

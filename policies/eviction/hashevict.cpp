@@ -14,7 +14,7 @@ namespace {
 
 enum class Source { query, mean_query, key };
 
-SimHash projection_of(const Params& params, const Unit& unit) {
+SimHash projection_of(const Params& params, const CacheUnit& unit) {
   const auto layer = static_cast<std::uint64_t>(unit.layer);
   const auto head = static_cast<std::uint64_t>(unit.first_kv_head);
   return {params.count("bits"), static_cast<std::size_t>(unit.head_dim),
@@ -86,7 +86,7 @@ class HashEvictDecoder final : public Decoder {
 
 class HashEvict final : public Eviction {
  public:
-  HashEvict(const Params& params, const Unit& unit)
+  HashEvict(const Params& params, const CacheUnit& unit)
       : rule_(std::make_shared<Rule>(projection_of(params, unit), params)),
         streams_(Selection::of(params).stream),
         recency_(rule_->protection.sinks) {}
@@ -209,7 +209,7 @@ PolicySpec hashevict_spec() {
       .randomised = true,
       .floor = selection_floor,
       .cost = cost_of,
-      .make_eviction = [](const Params& params, const Unit& unit) {
+      .make_eviction = [](const Params& params, const CacheUnit& unit) {
         return std::make_unique<HashEvict>(params, unit);
       }};
 }

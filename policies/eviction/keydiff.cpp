@@ -62,7 +62,7 @@ class KeyDiffDecoder final : public ScoredDecoder {
 
 class KeyDiff final : public ScoredEviction {
  public:
-  KeyDiff(const Params& params, const Unit& unit)
+  KeyDiff(const Params& params, const CacheUnit& unit)
       : ScoredEviction(unit, Selection::of(params)), decodes_(params.flag("decode")) {}
 
  private:
@@ -130,7 +130,7 @@ PolicySpec keydiff_spec() {
       .overshoot = selection_overshoot,
       .cost = cost_of,
       .check = check_decode,
-      .make_eviction = [](const Params& params, const Unit& unit) {
+      .make_eviction = [](const Params& params, const CacheUnit& unit) {
         return std::make_unique<KeyDiff>(params, unit);
       }};
 }

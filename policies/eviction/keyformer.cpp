@@ -13,7 +13,7 @@ namespace {
 /// E is Gumbel, so the weight of p is (p / E)^(1 / tau).
 class NoisySoftmax {
  public:
-  NoisySoftmax(const Params& params, const Unit& unit)
+  NoisySoftmax(const Params& params, const CacheUnit& unit)
       : noise_(params.word("noise") == "gumbel"),
         key_(combine({unit.seed, key_of("keyformer"), static_cast<std::uint64_t>(unit.layer)})),
         first_head_(static_cast<std::uint64_t>(unit.first_kv_head) * static_cast<std::uint64_t>(unit.group)) {
@@ -72,7 +72,7 @@ class KeyformerDecoder final : public ScoredDecoder {
 
 class Keyformer final : public ScoredEviction {
  public:
-  Keyformer(const Params& params, const Unit& unit)
+  Keyformer(const Params& params, const CacheUnit& unit)
       : ScoredEviction(unit, Selection::of(params)),
         selection_(Selection::of(params)),
         recent_(params.real("recent")),
@@ -176,7 +176,7 @@ PolicySpec keyformer_spec() {
       .floor = selection_floor,
       .overshoot = selection_overshoot,
       .cost = cost_of,
-      .make_eviction = [](const Params& params, const Unit& unit) {
+      .make_eviction = [](const Params& params, const CacheUnit& unit) {
         return std::make_unique<Keyformer>(params, unit);
       }};
 }

@@ -85,7 +85,7 @@ class KvCrushDecoder final : public ScoredDecoder {
 
 class KvCrush final : public Eviction {
  public:
-  KvCrush(const Settings& settings, const Selection& selection, const Unit& unit)
+  KvCrush(const Settings& settings, const Selection& selection, const CacheUnit& unit)
       : set_(settings),
         key_(combine({unit.seed, key_of("kvcrush"), static_cast<std::uint64_t>(unit.layer)})),
         n_lanes_(unit.n_lanes),
@@ -263,7 +263,7 @@ void check(const Params& params) {
   if (base.params.has("granularity") && base.params.count("granularity") != 1)
     usage_error("the base of kvcrush ranks tokens", "base=" + base.text(),
                 "Blocks are kvcrush's: kvcrush(base=" + base.spec->name + ",granularity=...)");
-  const Unit probe{.head_dim = 1, .value_dim = 1};
+  const CacheUnit probe{.head_dim = 1, .value_dim = 1};
   if (base.make_eviction(probe)->streams_prompt())
     usage_error("kvcrush ranks the prompt when it ends, its base takes it token by token",
                 "base=" + base.text());
@@ -405,7 +405,7 @@ PolicySpec kvcrush_spec() {
       .cost = cost_of,
       .check = check,
       .make_eviction =
-          [](const Params& params, const Unit& unit) {
+          [](const Params& params, const CacheUnit& unit) {
             return std::make_unique<KvCrush>(Settings(params), Selection::of(params), unit);
           }};
 }

@@ -15,7 +15,7 @@ class L2NormDecoder final : public ScoredDecoder {
 
 class L2Norm final : public ScoredEviction {
  public:
-  L2Norm(const Params& params, const Unit& unit)
+  L2Norm(const Params& params, const CacheUnit& unit)
       : ScoredEviction(unit, Selection::of(params)), decodes_(params.flag("decode")) {}
 
  private:
@@ -66,7 +66,7 @@ PolicySpec l2_norm_spec() {
                                 .token = over_keys(shape, 1, 2)});
           },
       .make_eviction = [](const Params& params,
-                          const Unit& unit) { return std::make_unique<L2Norm>(params, unit); }};
+                          const CacheUnit& unit) { return std::make_unique<L2Norm>(params, unit); }};
 }
 
 }  // namespace kvsim::policy

@@ -55,7 +55,7 @@ void rank_shares(std::span<double> scores) {
 
 class LagKv final : public ScoredEviction {
  public:
-  LagKv(const Params& params, const Unit& unit)
+  LagKv(const Params& params, const CacheUnit& unit)
       : ScoredEviction(unit, Selection::of(params)),
         sinks_(params.count("sinks")),
         lag_(params.count("lag")),
@@ -131,7 +131,7 @@ PolicySpec lagkv_spec() {
       .scored = true,
       .floor = selection_floor,
       .cost = cost_of,
-      .make_eviction = [](const Params& params, const Unit& unit) {
+      .make_eviction = [](const Params& params, const CacheUnit& unit) {
         return std::make_unique<LagKv>(params, unit);
       }};
 }

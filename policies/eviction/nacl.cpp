@@ -12,7 +12,7 @@ namespace {
 
 class Nacl final : public ScoredEviction {
  public:
-  Nacl(const Params& params, const Unit& unit)
+  Nacl(const Params& params, const CacheUnit& unit)
       : ScoredEviction(unit, Selection::of(params)),
         random_(params.real("random")),
         key_(combine({unit.seed, key_of("nacl"), static_cast<std::uint64_t>(unit.layer),
@@ -103,7 +103,7 @@ PolicySpec nacl_spec() {
       .layer_unit = unit_is_layer,
       .floor = selection_floor,
       .cost = cost_of,
-      .make_eviction = [](const Params& params, const Unit& unit) {
+      .make_eviction = [](const Params& params, const CacheUnit& unit) {
         return std::make_unique<Nacl>(params, unit);
       }};
 }

@@ -49,7 +49,7 @@ struct Settings {
 /// The anchors of one layer, one after another.
 class AnchorDraws {
  public:
-  AnchorDraws(const Settings& set, const Unit& unit)
+  AnchorDraws(const Settings& set, const CacheUnit& unit)
       : n_bits_(set.block),
         layer_(static_cast<std::size_t>(unit.layer)),
         n_layers_(static_cast<std::size_t>(unit.n_layers)),
@@ -88,7 +88,7 @@ std::vector<double> pooled_ahead(std::span<const double> values, std::size_t wid
 /// who leaves.
 class BlockLedger {
  public:
-  BlockLedger(const Settings& set, const Unit& unit) : set_(set), draws_(set, unit) {}
+  BlockLedger(const Settings& set, const CacheUnit& unit) : set_(set), draws_(set, unit) {}
 
   void limit(std::size_t most_blocks) { most_blocks_ = most_blocks; }
 
@@ -236,7 +236,7 @@ class OpenVinoDecoder final : public Decoder {
 
 class OpenVino final : public Eviction {
  public:
-  OpenVino(const Settings& set, const Unit& unit)
+  OpenVino(const Settings& set, const CacheUnit& unit)
       : set_(set),
         rows_(set.window == 0 ? kAllRows : set.window),
         sums_(unit.n_query_heads(), rows_),
@@ -376,8 +376,10 @@ PolicySpec openvino_spec() {
       .floor = [](const Params& params) { return Settings(params).floor(); },
       .overshoot = [](const Params& params) { return Settings(params).overshoot(); },
       .cost = cost_of,
-      .make_eviction = [](const Params& params,
-                          const Unit& unit) { return std::make_unique<OpenVino>(Settings(params), unit); }};
+      .make_eviction =
+          [](const Params& params, const CacheUnit& unit) {
+            return std::make_unique<OpenVino>(Settings(params), unit);
+          }};
 }
 
 }  // namespace kvsim::policy

@@ -10,7 +10,7 @@ namespace {
 
 class PivotalContext final : public ScoredEviction {
  public:
-  PivotalContext(const Params& params, const Unit& unit)
+  PivotalContext(const Params& params, const CacheUnit& unit)
       : ScoredEviction(unit, Selection::of(params)),
         selection_(Selection::of(params)),
         rows_(LastRows::of_share(params.real("recent_rows"))),
@@ -105,7 +105,7 @@ PolicySpec pivotal_context_spec() {
       .layer_unit = unit_is_layer,
       .floor = selection_floor,
       .cost = cost_of,
-      .make_eviction = [](const Params& params, const Unit& unit) {
+      .make_eviction = [](const Params& params, const CacheUnit& unit) {
         return std::make_unique<PivotalContext>(params, unit);
       }};
 }

@@ -110,7 +110,7 @@ class QHitterDecoder final : public ScoredDecoder {
 
 class QHitter final : public ScoredEviction {
  public:
-  QHitter(const Params& params, const Unit& unit)
+  QHitter(const Params& params, const CacheUnit& unit)
       : ScoredEviction(unit, Selection::of(params)),
         selection_(Selection::of(params)),
         recent_(params.real("recent")),
@@ -229,7 +229,7 @@ PolicySpec q_hitter_spec() {
       .floor = selection_floor,
       .overshoot = selection_overshoot,
       .cost = cost_of,
-      .make_eviction = [](const Params& params, const Unit& unit) {
+      .make_eviction = [](const Params& params, const CacheUnit& unit) {
         return std::make_unique<QHitter>(params, unit);
       }};
 }

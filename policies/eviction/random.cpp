@@ -10,7 +10,7 @@ namespace {
 struct Draws {
   std::uint64_t key = 0;
 
-  explicit Draws(const Unit& unit)
+  explicit Draws(const CacheUnit& unit)
       : key(combine({unit.seed, key_of("random"), static_cast<std::uint64_t>(unit.layer),
                      static_cast<std::uint64_t>(unit.first_kv_head)})) {}
   double operator()(Position position) const {
@@ -41,7 +41,7 @@ class RandomDecoder final : public ScoredDecoder {
 
 class Random final : public ScoredEviction {
  public:
-  Random(const Params& params, const Unit& unit)
+  Random(const Params& params, const CacheUnit& unit)
       : ScoredEviction(unit, Selection::of(params)), draws_(unit), redraw_(params.flag("redraw")) {}
 
  private:
@@ -94,7 +94,7 @@ PolicySpec random_spec() {
                 return out;
               },
           .make_eviction = [](const Params& params,
-                              const Unit& unit) { return std::make_unique<Random>(params, unit); }};
+                              const CacheUnit& unit) { return std::make_unique<Random>(params, unit); }};
 }
 
 }  // namespace kvsim::policy

@@ -34,7 +34,7 @@ std::vector<double> deviations(const std::vector<Moments>& moments) {
 class RocoDecoder final : public ScoredDecoder {
  public:
   /// `spared`: how many of those that vary most stay.
-  RocoDecoder(const Unit& unit, Feedback feedback, std::size_t spared, const Selection& selection,
+  RocoDecoder(const CacheUnit& unit, Feedback feedback, std::size_t spared, const Selection& selection,
               std::vector<Moments> moments)
       : ScoredDecoder(selection, means(moments)),
         unit_(unit),
@@ -79,7 +79,7 @@ class RocoDecoder final : public ScoredDecoder {
   }
 
  private:
-  Unit unit_;
+  CacheUnit unit_;
   Feedback feedback_;
   std::size_t spared_;
   std::vector<Moments> moments_;  // per slot
@@ -87,7 +87,7 @@ class RocoDecoder final : public ScoredDecoder {
 
 class Roco final : public ScoredEviction {
  public:
-  Roco(const Params& params, const Unit& unit)
+  Roco(const Params& params, const CacheUnit& unit)
       : ScoredEviction(unit, Selection::of(params)),
         selection_(Selection::of(params)),
         spread_(params.real("spread")),
@@ -201,7 +201,7 @@ PolicySpec roco_spec() {
       .floor = selection_floor,
       .overshoot = selection_overshoot,
       .cost = cost_of,
-      .make_eviction = [](const Params& params, const Unit& unit) {
+      .make_eviction = [](const Params& params, const CacheUnit& unit) {
         return std::make_unique<Roco>(params, unit);
       }};
 }

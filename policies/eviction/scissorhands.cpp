@@ -147,7 +147,7 @@ class ScissorhandsDecoder final : public ScoredDecoder {
 
 class Scissorhands final : public ScoredEviction {
  public:
-  Scissorhands(const Params& params, const Unit& unit)
+  Scissorhands(const Params& params, const CacheUnit& unit)
       : ScoredEviction(unit, Selection::of(params)),
         settings_(settings_of(params)),
         prompt_(prompt_rule(params)),
@@ -337,7 +337,7 @@ PolicySpec scissorhands_spec() {
       .floor = selection_floor,
       .overshoot = selection_overshoot,
       .cost = cost_of,
-      .make_eviction = [](const Params& params, const Unit& unit) {
+      .make_eviction = [](const Params& params, const CacheUnit& unit) {
         return std::make_unique<Scissorhands>(params, unit);
       }};
 }

@@ -8,7 +8,7 @@ namespace {
 
 class SnapKv final : public ScoredEviction {
  public:
-  SnapKv(const Params& params, const Unit& unit)
+  SnapKv(const Params& params, const CacheUnit& unit)
       : ScoredEviction(unit, Selection::of(params)),
         window_(params.count("window")),
         pooling_(Pooling::parse(params.word("pool"))),
@@ -73,7 +73,7 @@ PolicySpec snapkv_spec() {
                                window_scoring(shape, params.count("window"), params.word("pool")));
           },
       .make_eviction = [](const Params& params,
-                          const Unit& unit) { return std::make_unique<SnapKv>(params, unit); }};
+                          const CacheUnit& unit) { return std::make_unique<SnapKv>(params, unit); }};
 }
 
 }  // namespace kvsim::policy

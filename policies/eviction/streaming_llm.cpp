@@ -45,7 +45,7 @@ PolicySpec streaming_llm_spec() {
             return out;
           },
       .make_eviction =
-          [](const Params& params, const Unit&) {
+          [](const Params& params, const CacheUnit&) {
             return std::make_unique<Recency>(params.count("sinks"), params.count("window"),
                                              params.flag("decode"));
           }};

@@ -19,7 +19,7 @@ class TovaDecoder final : public ScoredDecoder {
 
 class Tova final : public ScoredEviction {
  public:
-  Tova(const Params& params, const Unit& unit)
+  Tova(const Params& params, const CacheUnit& unit)
       : ScoredEviction(unit, Selection::of(params)),
         decodes_(params.flag("decode")),
         last_row_(unit.n_query_heads(), 1) {}
@@ -74,7 +74,7 @@ PolicySpec tova_spec() {
           .overshoot = selection_overshoot,
           .cost = cost_of,
           .check = check_decode,
-          .make_eviction = [](const Params& params, const Unit& unit) {
+          .make_eviction = [](const Params& params, const CacheUnit& unit) {
             return std::make_unique<Tova>(params, unit);
           }};
 }

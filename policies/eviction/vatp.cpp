@@ -43,7 +43,7 @@ class VatpDecoder final : public ScoredDecoder {
 
 class Vatp final : public ScoredEviction {
  public:
-  Vatp(const Params& params, const Unit& unit)
+  Vatp(const Params& params, const CacheUnit& unit)
       : ScoredEviction(unit, Selection::of(params)),
         selection_(Selection::of(params)),
         base_(params.part("base").make_eviction(unit)) {}
@@ -145,7 +145,7 @@ PolicySpec vatp_spec() {
       .overshoot = [](const Params& params) { return params.part("base").overshoot(); },
       .cost = cost_of,
       .make_eviction = [](const Params& params,
-                          const Unit& unit) { return std::make_unique<Vatp>(params, unit); }};
+                          const CacheUnit& unit) { return std::make_unique<Vatp>(params, unit); }};
 }
 
 }  // namespace kvsim::policy

@@ -12,7 +12,7 @@ PolicySpec window_spec() {
           .summary = "keeps the newest tokens: a sliding window as long as the budget",
           .details = "The last B positions. The same as streaming_llm(sinks=0).",
           .cost = [](const Params&, const CostShape& shape) { return recency_cost(shape); },
-          .make_eviction = [](const Params&, const Unit&) { return std::make_unique<Recency>(0); }};
+          .make_eviction = [](const Params&, const CacheUnit&) { return std::make_unique<Recency>(0); }};
 }
 
 }  // namespace kvsim::policy

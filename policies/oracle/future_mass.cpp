@@ -30,7 +30,9 @@ PolicySpec future_mass_spec() {
           "eviction: it may hold a slot for a token that is needed late, and lose more until then.",
       .params = {horizon_param(), unit_param("lane")},
       .layer_unit = unit_is_layer,
-      .make_oracle = [](const Params& params, const Unit&) { return std::make_unique<FutureMass>(params); }};
+      .make_oracle = [](const Params& params, const CacheUnit&) {
+        return std::make_unique<FutureMass>(params);
+      }};
 }
 
 }  // namespace kvsim::policy

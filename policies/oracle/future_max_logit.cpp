@@ -19,7 +19,7 @@ std::vector<float> transposed(const MatrixView& m) {
 
 class FutureMaxLogit final : public LabelOracle {
  public:
-  FutureMaxLogit(const Params& params, const Unit& unit) : LabelOracle(params), unit_(unit) {}
+  FutureMaxLogit(const Params& params, const CacheUnit& unit) : LabelOracle(params), unit_(unit) {}
 
  private:
   std::vector<double> label(const Future& future, std::size_t horizon) override {
@@ -55,7 +55,7 @@ class FutureMaxLogit final : public LabelOracle {
     }
   }
 
-  Unit unit_;
+  CacheUnit unit_;
 };
 
 }  // namespace
@@ -83,7 +83,7 @@ PolicySpec future_max_logit_spec() {
       .params = {horizon_param(), generated_param("append"), unit_param("lane")},
       .appends = label_oracle_appends,
       .layer_unit = unit_is_layer,
-      .make_oracle = [](const Params& params, const Unit& unit) {
+      .make_oracle = [](const Params& params, const CacheUnit& unit) {
         return std::make_unique<FutureMaxLogit>(params, unit);
       }};
 }

@@ -53,7 +53,8 @@ PolicySpec future_mean_spec() {
           },
       .appends = label_oracle_appends,
       .layer_unit = unit_is_layer,
-      .make_oracle = [](const Params& params, const Unit&) { return std::make_unique<FutureMean>(params); }};
+      .make_oracle = [](const Params& params,
+                        const CacheUnit&) { return std::make_unique<FutureMean>(params); }};
 }
 
 }  // namespace kvsim::policy

@@ -52,7 +52,7 @@ PolicySpec optimal_spec() {
       .params = {unit_param("lane")},
       .loss_curve = [](const Params&) { return true; },
       .layer_unit = unit_is_layer,
-      .make_oracle = [](const Params&, const Unit&) { return std::make_unique<Optimal>(); }};
+      .make_oracle = [](const Params&, const CacheUnit&) { return std::make_unique<Optimal>(); }};
 }
 
 }  // namespace kvsim::policy

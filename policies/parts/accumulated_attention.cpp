@@ -102,7 +102,7 @@ void check_accumulation(const Params& params) {
   check_decode(params);
 }
 
-AccumulatingDecoder::AccumulatingDecoder(const Unit& unit, const Accumulation& rule,
+AccumulatingDecoder::AccumulatingDecoder(const CacheUnit& unit, const Accumulation& rule,
                                          const Selection& selection, std::vector<Received> received)
     : ScoredDecoder(selection, scores_of(rule, received)),
       unit_(unit),
@@ -151,7 +151,7 @@ void AccumulatingEviction::observe_columns(const PromptColumns& columns) {
 std::vector<double> AccumulatingEviction::score(const Prompt& prompt) {
   const std::vector<double> sums = sums_.mean();
   const std::size_t n_rows = std::min(rule_.rows, prompt.length());
-  Unit span = unit();
+  CacheUnit span = unit();
   if (rule_.unseen) span.span = 0;
   received_.resize(prompt.length());
   for (std::size_t j = 0; j < received_.size(); ++j) {

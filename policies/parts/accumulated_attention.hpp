@@ -48,14 +48,14 @@ struct Received {
 
 class AccumulatingDecoder final : public ScoredDecoder {
  public:
-  AccumulatingDecoder(const Unit& unit, const Accumulation& rule, const Selection& selection,
+  AccumulatingDecoder(const CacheUnit& unit, const Accumulation& rule, const Selection& selection,
                       std::vector<Received> received);
 
   void observe(const Step& step) override;
   void close_slots(std::span<const std::size_t> victims) override;
 
  private:
-  Unit unit_;
+  CacheUnit unit_;
   Accumulation rule_;
   std::vector<Received> received_;  // per slot, with rule_.mean; without it scores are sums
   std::vector<double> row_;
@@ -64,7 +64,8 @@ class AccumulatingDecoder final : public ScoredDecoder {
 class AccumulatingEviction final : public ScoredEviction {
  public:
   /// `recent`: share of the budget for the newest positions, see with_recent().
-  AccumulatingEviction(const Unit& unit, const Selection& selection, double recent, const Accumulation& rule)
+  AccumulatingEviction(const CacheUnit& unit, const Selection& selection, double recent,
+                       const Accumulation& rule)
       : ScoredEviction(unit, selection),
         base_(selection),
         recent_(recent),

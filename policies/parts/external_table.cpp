@@ -13,7 +13,7 @@ std::vector<ParamSpec> external_table_params(const char* dataset) {
                    "or that of prompt and generated tokens"}};
 }
 
-ExternalTable::ExternalTable(const Params& params, const Unit& unit)
+ExternalTable::ExternalTable(const Params& params, const CacheUnit& unit)
     : file_(params.word("file")), dataset_(params.word("dataset")), unit_(unit) {}
 
 void ExternalTable::read(std::size_t prompt) {

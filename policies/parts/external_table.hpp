@@ -15,7 +15,7 @@ std::vector<ParamSpec> external_table_params(const char* dataset);
 /// The numbers of a unit's lanes, and what to call them in messages.
 class ExternalTable {
  public:
-  ExternalTable(const Params& params, const Unit& unit);
+  ExternalTable(const Params& params, const CacheUnit& unit);
 
   /// Reads every lane's row. Throws Error(input) when a row is shorter than the prompt.
   void read(std::size_t prompt);
@@ -26,7 +26,7 @@ class ExternalTable {
 
  private:
   std::string file_, dataset_;
-  Unit unit_;
+  CacheUnit unit_;
   std::vector<std::vector<float>> rows_;
 };
 

@@ -77,10 +77,10 @@ void HeadDecoders::mean_scores(std::span<double> out) const {
   for (double& score : out) score /= static_cast<double>(heads_.size());
 }
 
-HeadBases::HeadBases(const Part& base, const Unit& layer, bool per_query_head)
+HeadBases::HeadBases(const Part& base, const CacheUnit& layer, bool per_query_head)
     : group_(static_cast<std::size_t>(layer.group)), per_query_head_(per_query_head) {
   for (int lane = 0; lane < layer.n_lanes; ++lane) {
-    Unit unit = layer.lane(lane);
+    CacheUnit unit = layer.lane(lane);
     if (per_query_head) unit.group = 1;
     for (int g = 0; g < layer.group / unit.group; ++g) heads_.push_back(base.make_eviction(unit));
   }

@@ -29,7 +29,7 @@ class HeadDecoders {
 /// One object of the base per KV head, or per query head.
 class HeadBases {
  public:
-  HeadBases(const Part& base, const Unit& layer, bool per_query_head);
+  HeadBases(const Part& base, const CacheUnit& layer, bool per_query_head);
 
   std::size_t size() const { return heads_.size(); }
   const Eviction& operator[](std::size_t head) const { return *heads_[head]; }

@@ -43,7 +43,7 @@ bool label_oracle_appends(const Params& params) {
 LabelOracle::LabelOracle(const Params& params)
     : horizon_(horizon_of(params)), evicts_(!label_oracle_appends(params)) {}
 
-void LabelOracle::foresee(const Future& future) {
+void LabelOracle::set_future(const Future& future) {
   labels_ = label(future, horizon_);
   prompt_ = future.prompt();
 }

@@ -15,7 +15,7 @@ bool label_oracle_appends(const Params& params);
 
 class LabelOracle : public Oracle {
  public:
-  void foresee(const Future& future) final;
+  void set_future(const Future& future) final;
   void finish_prompt(const Prompt& /*prompt*/) final {}
   Start start(std::size_t budget) const final;
 

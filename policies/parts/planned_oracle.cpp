@@ -29,7 +29,7 @@ class PlannedDecoder final : public Decoder {
 
 }  // namespace
 
-void PlannedOracle::foresee(const Future& future) {
+void PlannedOracle::set_future(const Future& future) {
   future_.emplace(future.attention(), future.prompt(), horizon_);
   prepare(*future_);
 }

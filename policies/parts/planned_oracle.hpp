@@ -9,7 +9,7 @@ namespace kvsim::policy {
 
 class PlannedOracle : public Oracle {
  public:
-  void foresee(const Future& future) final;
+  void set_future(const Future& future) final;
   void finish_prompt(const Prompt& /*prompt*/) final {}
   Start start(std::size_t budget) const final;
 
@@ -18,7 +18,7 @@ class PlannedOracle : public Oracle {
   /// Before any plan: what plans of all budgets have in common.
   virtual void prepare(const MassAhead& /*future*/) {}
 
-  /// After foresee().
+  /// After set_future().
   const MassAhead& future() const { return future_.value(); }
   virtual RetentionPlan plan(const MassAhead& future, std::size_t budget) const = 0;
 

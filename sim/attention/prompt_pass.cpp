@@ -14,30 +14,31 @@ std::size_t first_prompt_row(const trace::Sequence& sequence, std::size_t rows) 
 
 namespace {
 
-void show_columns(const GroupTensors& tensors, const Watcher& watcher) {
+void replay_columns(const GroupTensors& tensors, const Subscription& subscription) {
   const trace::Sequence& sequence = tensors.sequence();
   const std::size_t prompt = sequence.prompt_length(), group = sequence.model().group();
   std::vector<float> sum(prompt), squares(prompt);
   std::vector<double> wide_sum(prompt), wide_squares(prompt);
-  for (std::size_t head = 0; head < watcher.n_lanes * group; ++head) {
-    tensors.read_columns(watcher.first_lane * group + head, sum, squares);
+  for (std::size_t head = 0; head < subscription.n_lanes * group; ++head) {
+    tensors.read_columns(subscription.first_lane * group + head, sum, squares);
     std::copy(sum.begin(), sum.end(), wide_sum.begin());
     std::copy(squares.begin(), squares.end(), wide_squares.begin());
-    watcher.observer->observe_columns({static_cast<int>(head), wide_sum, wide_squares});
+    subscription.observer->observe_columns({static_cast<int>(head), wide_sum, wide_squares});
   }
 }
 
 }  // namespace
 
-void show_prompt(const GroupTensors& tensors, std::span<const Watcher> watchers, Progress& progress) {
+void replay_prompt(const GroupTensors& tensors, std::span<const Subscription> subscriptions,
+                   Progress& progress) {
   const trace::Sequence& sequence = tensors.sequence();
   const trace::Model& model = sequence.model();
   const std::size_t prompt = sequence.prompt_length(), group = model.group(), dim = model.head_dim;
   const AttentionShape shape{model.attn_scale, model.layer_window[tensors.group().layer]};
   std::size_t most = 0;
-  for (const Watcher& watcher : watchers) most = std::max(most, watcher.viewing.rows);
-  for (const Watcher& watcher : watchers)
-    if (watcher.viewing.columns) show_columns(tensors, watcher);
+  for (const Subscription& subscription : subscriptions) most = std::max(most, subscription.requirement.rows);
+  for (const Subscription& subscription : subscriptions)
+    if (subscription.requirement.columns) replay_columns(tensors, subscription);
   const std::size_t start = first_prompt_row(sequence, most);
   std::vector<float> queries(kPromptBlock * dim), rows(kPromptBlock * prompt);
   for (std::size_t lane = 0; lane < tensors.group().n_lanes; ++lane) {
@@ -52,12 +53,13 @@ void show_prompt(const GroupTensors& tensors, std::span<const Watcher> watchers,
         tensors.read_queries(lane * group + g, first + missing, n - missing,
                              std::span(queries).subspan(missing * dim));
         attention_rows(shape, {queries.data(), n, dim, dim}, first, tensors.keys(lane), rows.data(), keys);
-        for (const Watcher& watcher : watchers) {
-          const bool covered = lane >= watcher.first_lane && lane < watcher.first_lane + watcher.n_lanes;
-          if (!covered || keys + watcher.viewing.rows <= prompt) continue;
-          const auto head = static_cast<int>((lane - watcher.first_lane) * group + g);
+        for (const Subscription& subscription : subscriptions) {
+          const bool covered =
+              lane >= subscription.first_lane && lane < subscription.first_lane + subscription.n_lanes;
+          if (!covered || keys + subscription.requirement.rows <= prompt) continue;
+          const auto head = static_cast<int>((lane - subscription.first_lane) * group + g);
           const float* seen = rows.data() + missing * keys;
-          watcher.observer->observe({head, first + missing, prompt, {seen, n - missing, keys, keys}});
+          subscription.observer->observe({head, first + missing, prompt, {seen, n - missing, keys, keys}});
         }
       }
       progress.advance(n * group);

@@ -185,19 +185,19 @@ void DevicePass::prefill_attention(PassTime& pass, std::uint64_t tokens, std::ui
 
 void DevicePass::streamed_attention(PassTime& pass, std::uint64_t tokens, std::uint64_t past,
                                     const Holding& holding) const {
-  for (const LayerGroup& group : holding.layers) {
+  for (const EqualLayers& group : holding.layers) {
     const std::uint64_t window = model_.within_window(std::max<std::uint64_t>(1, group.longest(0)));
     charge(pass[OpClass::attention], chunk_attention(tokens, past, window), real(group.layers));
   }
 }
 
-DevicePass::Read DevicePass::layer_read(const LayerGroup& group, std::uint64_t step) const {
+DevicePass::Read DevicePass::layer_read(const EqualLayers& group, std::uint64_t step) const {
   Read read;
   if (serving_.layout.padded) {
     const std::uint64_t longest = model_.within_window(group.longest(step));
     return {stored_heads_ * real(longest), stored_heads_ * lane_bytes(longest)};
   }
-  for (const LaneGroup& lanes : group.lanes) {
+  for (const EqualLanes& lanes : group.lanes) {
     const std::uint64_t tokens = model_.within_window(lanes.at(step));
     read.slots += stored_share_ * real(lanes.lanes) * real(tokens);
     read.bytes += stored_share_ * real(lanes.lanes) * lane_bytes(tokens);
@@ -209,7 +209,7 @@ void DevicePass::decode_attention(PassTime& pass, const Holding& holding, std::u
   const Ceilings& ceilings = machine_.ceilings;
   const double key = real(model_.head_dim), value = real(model_.value_dim);
   const double group_size = query_heads_ / stored_heads_;
-  for (const LayerGroup& group : holding.layers) {
+  for (const EqualLayers& group : holding.layers) {
     const Read read = layer_read(group, step);
     const double cache = batch_ * read.bytes, pairs = batch_ * group_size * read.slots;
     Demand attention{
@@ -260,37 +260,37 @@ double DevicePass::weights_load() const {
 }
 
 template <class Tokens>
-double DevicePass::cache_move(const LayerGroup& group, Tokens tokens) const {
+double DevicePass::cache_move(const EqualLayers& group, Tokens tokens) const {
   if (serving_.offload.cache == 0) return 0;
   double bytes = 0;
-  for (const LaneGroup& lanes : group.lanes)
+  for (const EqualLanes& lanes : group.lanes)
     bytes += stored_share_ * real(lanes.lanes) * lane_bytes(tokens(lanes));
   return link_time(serving_.offload.cache * batch_ * bytes);
 }
 
-/// `block(LayerGroup, compute)`: seconds of one layer that computes for so long.
+/// `block(EqualLayers, compute)`: seconds of one layer that computes for so long.
 template <class Block>
 void DevicePass::let_wait(PassTime& pass, const Holding& holding, Block block) const {
   if (!serving_.offload.any()) return;
   const double compute = (pass.seconds() - pass[OpClass::head].seconds) / real(model_.layers);
-  for (const LayerGroup& group : holding.layers)
+  for (const EqualLayers& group : holding.layers)
     pass.transfer += real(group.layers) * (block(group, compute) - compute);
 }
 
 void DevicePass::prefill_transfers(PassTime& pass, std::uint64_t tokens, std::uint64_t past,
                                    const Holding& holding, bool streams) const {
   const std::uint64_t read = model_.window == 0 ? past : std::min(past, model_.window);
-  let_wait(pass, holding, [&](const LayerGroup& group, double compute) {
-    const auto before = [&](const LaneGroup& lanes) { return streams ? std::min(read, lanes.at(0)) : read; };
-    const auto kept = [&](const LaneGroup& lanes) { return std::min(tokens, lanes.at(0)); };
+  let_wait(pass, holding, [&](const EqualLayers& group, double compute) {
+    const auto before = [&](const EqualLanes& lanes) { return streams ? std::min(read, lanes.at(0)) : read; };
+    const auto kept = [&](const EqualLanes& lanes) { return std::min(tokens, lanes.at(0)); };
     return prefill_block(weights_load() + cache_move(group, before), cache_move(group, kept), compute);
   });
 }
 
 void DevicePass::step_transfers(PassTime& pass, const Holding& holding, std::uint64_t step) const {
-  let_wait(pass, holding, [&](const LayerGroup& group, double compute) {
+  let_wait(pass, holding, [&](const EqualLayers& group, double compute) {
     const double cache = link_time(serving_.offload.cache * batch_ * layer_read(group, step).bytes);
-    const double store = cache_move(group, [](const LaneGroup&) { return std::uint64_t{1}; });
+    const double store = cache_move(group, [](const EqualLanes&) { return std::uint64_t{1}; });
     return step_block(weights_load() + cache, store, compute);
   });
 }
@@ -319,7 +319,7 @@ void DevicePass::step_policy(PassTime& pass, const Holding& holding, const polic
   const bool rows = cost.decode_rows && serving_.runtime.attention == Attention::flash;
   if (!rows && idle(cost.step) && idle(cost.step_slot)) return;
   const double stored = real(stored_heads(model_, serving_.layout));
-  for (const LayerGroup& group : holding.layers) {
+  for (const EqualLayers& group : holding.layers) {
     const double tokens = real(group.tokens(step)) / stored;
     Demand work = demand(cost.step + tokens * cost.step_slot, batch_);
     if (rows) work.bytes += batch_ * 2 * activation_ * query_heads_ * tokens;  // written and read

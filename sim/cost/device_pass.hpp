@@ -65,13 +65,13 @@ class DevicePass {
   struct Read {
     double slots = 0, bytes = 0;
   };
-  Read layer_read(const LayerGroup& group, std::uint64_t step) const;
+  Read layer_read(const EqualLayers& group, std::uint64_t step) const;
   double link_time(double bytes) const;
   /// One layer's matrices, as far as the host has them.
   double weights_load() const;
-  /// Of one layer, for the batch: the host's share of `tokens(LaneGroup)` in every lane.
+  /// Of one layer, for the batch: the host's share of `tokens(EqualLanes)` in every lane.
   template <class Tokens>
-  double cache_move(const LayerGroup& group, Tokens tokens) const;
+  double cache_move(const EqualLayers& group, Tokens tokens) const;
   template <class Block>
   void let_wait(PassTime& pass, const Holding& holding, Block block) const;
 

@@ -46,14 +46,14 @@ policy::CostShape shape_of(const policy::Composition& composition, const Model& 
 }
 
 /// Neighbours that hold the same become one group.
-void append(std::vector<LaneGroup>& groups, const LaneGroup& lane) {
+void append(std::vector<EqualLanes>& groups, const EqualLanes& lane) {
   if (!groups.empty() && groups.back().after_prompt == lane.after_prompt && groups.back().limit == lane.limit)
     groups.back().lanes += lane.lanes;
   else
     groups.push_back(lane);
 }
 
-void append(std::vector<LayerGroup>& groups, LayerGroup layer) {
+void append(std::vector<EqualLayers>& groups, EqualLayers layer) {
   if (!groups.empty() && groups.back().lanes == layer.lanes)
     groups.back().layers += layer.layers;
   else
@@ -75,7 +75,7 @@ struct Rule {
   std::uint64_t prompt = 0, overshoot = 0;
   bool appends = false, streams = false;
 
-  LaneGroup lane(std::uint64_t budget, std::uint64_t lanes) const {
+  EqualLanes lane(std::uint64_t budget, std::uint64_t lanes) const {
     if (budget == kNoLimit) return windowed({lanes, prompt, kNoLimit});
     const std::uint64_t limit = checked_sum("a budget", budget, overshoot);
     return windowed({lanes, std::min(prompt, streams ? limit : budget), appends ? kNoLimit : limit});
@@ -83,33 +83,33 @@ struct Rule {
 
  private:
   /// What the model's window hides for good leaves, whatever the policy.
-  LaneGroup windowed(const LaneGroup& lane) const {
+  EqualLanes windowed(const EqualLanes& lane) const {
     return {lane.lanes, model.within_window(lane.after_prompt), model.within_window(lane.limit)};
   }
 };
 
 }  // namespace
 
-std::uint64_t LaneGroup::at(std::uint64_t step) const {
+std::uint64_t EqualLanes::at(std::uint64_t step) const {
   return step == 0 ? after_prompt : std::min(after_prompt + step, limit);
 }
 
-std::uint64_t LayerGroup::tokens(std::uint64_t step) const {
+std::uint64_t EqualLayers::tokens(std::uint64_t step) const {
   std::uint64_t sum = 0;
-  for (const LaneGroup& group : lanes)
+  for (const EqualLanes& group : lanes)
     sum = checked_sum(kTokens, sum, checked_product(kTokens, group.lanes, group.at(step)));
   return sum;
 }
 
-std::uint64_t LayerGroup::longest(std::uint64_t step) const {
+std::uint64_t EqualLayers::longest(std::uint64_t step) const {
   std::uint64_t most = 0;
-  for (const LaneGroup& group : lanes) most = std::max(most, group.at(step));
+  for (const EqualLanes& group : lanes) most = std::max(most, group.at(step));
   return most;
 }
 
 std::uint64_t Holding::tokens(std::uint64_t step) const {
   std::uint64_t sum = 0;
-  for (const LayerGroup& group : layers)
+  for (const EqualLayers& group : layers)
     sum = checked_sum(kTokens, sum, checked_product(kTokens, group.layers, group.tokens(step)));
   return sum;
 }
@@ -123,9 +123,9 @@ bool splits_by_trace(const policy::Composition& composition) {
 
 void check_holding(const Model& model, std::uint64_t stored_kv_heads, const Holding& holding) {
   std::uint64_t layers = 0;
-  for (const LayerGroup& group : holding.layers) {
+  for (const EqualLayers& group : holding.layers) {
     std::uint64_t lanes = 0;
-    for (const LaneGroup& alike : group.lanes) lanes += alike.lanes;
+    for (const EqualLanes& alike : group.lanes) lanes += alike.lanes;
     if (lanes != stored_kv_heads || group.layers == 0)
       bug("a layer holds " + std::to_string(lanes) + " lanes of " + std::to_string(stored_kv_heads),
           model.name);
@@ -180,7 +180,7 @@ Holding rule_holding(const policy::Composition& composition, const Model& model,
   if (budget > prompt) std::replace(budgets.begin(), budgets.end(), std::size_t{prompt}, std::size_t{budget});
   Holding out;
   for (std::size_t layer = 0; layer < model.layers; ++layer) {
-    LayerGroup group{1, {}};
+    EqualLayers group{1, {}};
     for (std::size_t head = 0; head < model.kv_heads; ++head)
       append(group.lanes, rule.lane(budgets[layer * model.kv_heads + head], times));
     append(out.layers, std::move(group));
@@ -195,7 +195,7 @@ Holding replayed_holding(const sim::Outcome& outcome, const sim::CellOutcome& ce
       copies(stored_kv_heads == 0 ? outcome.n_kv_heads : stored_kv_heads, outcome.n_kv_heads);
   Holding out;
   for (std::size_t layer = 0; layer < outcome.n_layers; ++layer) {
-    LayerGroup group{1, {}};
+    EqualLayers group{1, {}};
     for (std::size_t head = 0; head < outcome.n_kv_heads; ++head) {
       const sim::LaneOutcome& lane = cell.lanes[layer * outcome.n_kv_heads + head];
       const bool grew = lane.held_at_end == lane.kept_tokens + outcome.decode;

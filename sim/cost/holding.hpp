@@ -13,19 +13,19 @@ inline constexpr std::uint64_t kNoLimit = ~std::uint64_t{0};
 
 /// Neighbouring lanes that behave alike. After the prompt each holds `after_prompt`, after s > 0 generated
 /// tokens min(after_prompt + s, limit); a limit below after_prompt says that decoding gives tokens back.
-struct LaneGroup {
+struct EqualLanes {
   std::uint64_t lanes = 0;
   std::uint64_t after_prompt = 0;
   std::uint64_t limit = kNoLimit;
 
   std::uint64_t at(std::uint64_t step) const;
-  bool operator==(const LaneGroup&) const = default;
+  bool operator==(const EqualLanes&) const = default;
 };
 
 /// Neighbouring layers that behave alike.
-struct LayerGroup {
+struct EqualLayers {
   std::uint64_t layers = 0;
-  std::vector<LaneGroup> lanes{};  ///< in order of head; their counts add up to the stored KV heads
+  std::vector<EqualLanes> lanes{};  ///< in order of head; their counts add up to the stored KV heads
 
   std::uint64_t tokens(std::uint64_t step) const;   ///< sum over the lanes of one layer
   std::uint64_t longest(std::uint64_t step) const;  ///< of one layer's lanes
@@ -33,7 +33,7 @@ struct LayerGroup {
 
 /// In order of depth.
 struct Holding {
-  std::vector<LayerGroup> layers{};
+  std::vector<EqualLayers> layers{};
 
   std::uint64_t tokens(std::uint64_t step) const;  ///< sum over all lanes
 };

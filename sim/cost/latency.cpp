@@ -68,8 +68,8 @@ void add_extra_prefills(PassTime& pass, const DevicePass& device, const Serving&
 
 std::vector<std::uint64_t> limit_steps(const Holding& holding) {
   std::vector<std::uint64_t> steps;
-  for (const LayerGroup& group : holding.layers)
-    for (const LaneGroup& lanes : group.lanes)
+  for (const EqualLayers& group : holding.layers)
+    for (const EqualLanes& lanes : group.lanes)
       if (lanes.limit != kNoLimit && lanes.limit > lanes.after_prompt)
         steps.push_back(lanes.limit - lanes.after_prompt);
   return steps;

@@ -53,7 +53,7 @@ struct Moment {
   std::uint64_t step = 0;
   std::uint64_t whole = kNoLimit;  ///< kNoLimit: what the policy left
 
-  std::uint64_t tokens(const LaneGroup& lane) const { return whole == kNoLimit ? lane.at(step) : whole; }
+  std::uint64_t tokens(const EqualLanes& lane) const { return whole == kNoLimit ? lane.at(step) : whole; }
   /// Tokens that were there so far, evicted ones included.
   std::uint64_t seen(std::uint64_t prompt) const { return whole == kNoLimit ? prompt + step : whole; }
 };
@@ -65,10 +65,10 @@ class DeviceCache {
               LaneRange range)
       : model_(model), serving_(serving), holding_(holding), cost_(cost), range_(range) {}
 
-  CacheBytes layer(const LayerGroup& group, const Moment& moment) const {
+  CacheBytes layer(const EqualLayers& group, const Moment& moment) const {
     CacheBytes bytes;
     const std::uint64_t longest = longest_slots(group, moment);
-    for_lanes(group, [&](const LaneGroup& lane, std::uint64_t lanes) {
+    for_lanes(group, [&](const EqualLanes& lane, std::uint64_t lanes) {
       bytes.add(lanes, one_lane(moment.tokens(lane), lane_slots(lane, moment, longest)));
     });
     const std::uint64_t layer_slots = paged(longest);
@@ -82,7 +82,7 @@ class DeviceCache {
 
   CacheBytes all_layers(const Moment& moment) const {
     CacheBytes bytes;
-    for (const LayerGroup& group : holding_.layers) bytes.add(group.layers, resting(group, moment));
+    for (const EqualLayers& group : holding_.layers) bytes.add(group.layers, resting(group, moment));
     return bytes;
   }
 
@@ -90,7 +90,7 @@ class DeviceCache {
   CacheBytes with_buffers(CacheBytes bytes, const Moment& moment, std::uint64_t layers) const {
     std::uint64_t largest = 0;
     if (serving_.offload.cache > 0)
-      for (const LayerGroup& group : holding_.layers)
+      for (const EqualLayers& group : holding_.layers)
         largest = std::max(largest, resting(group, moment).host);
     const std::uint64_t room = checked_product(kCache, std::min(layers, model_.layers), largest);
     bytes.keys_values = checked_sum(kCache, bytes.keys_values, room);
@@ -102,7 +102,7 @@ class DeviceCache {
   /// are enough.
   CacheBytes worst_layer(const Moment& done, const Moment& now, const Moment& waiting) const {
     CacheBytes worst, before, behind = all_layers(waiting);
-    for (const LayerGroup& group : holding_.layers) {
+    for (const EqualLayers& group : holding_.layers) {
       const CacheBytes left = resting(group, done), working = layer(group, now),
                        ahead = resting(group, waiting);
       behind.remove(group.layers, ahead);
@@ -122,7 +122,7 @@ class DeviceCache {
 
  private:
   /// A layer without the host's share of it.
-  CacheBytes resting(const LayerGroup& group, const Moment& moment) const {
+  CacheBytes resting(const EqualLayers& group, const Moment& moment) const {
     CacheBytes bytes = layer(group, moment);
     for (std::uint64_t CacheBytes::*part : {&CacheBytes::keys_values, &CacheBytes::padding}) {
       const std::uint64_t out = share_of(bytes.*part, serving_.offload.cache);
@@ -135,9 +135,9 @@ class DeviceCache {
   const Layout& layout() const { return serving_.layout; }
 
   template <class Visit>
-  void for_lanes(const LayerGroup& group, const Visit& visit) const {
+  void for_lanes(const EqualLayers& group, const Visit& visit) const {
     std::uint64_t begin = 0;
-    for (const LaneGroup& lane : group.lanes) {
+    for (const EqualLanes& lane : group.lanes) {
       const std::uint64_t here = range_.overlap(begin, begin + lane.lanes);
       if (here != 0) visit(lane, here);
       begin += lane.lanes;
@@ -157,13 +157,13 @@ class DeviceCache {
     return checked_product(kCache, static_cast<std::uint64_t>(pages), page);
   }
 
-  double gone(const LaneGroup& lane, const Moment& moment) const {
+  double gone(const EqualLanes& lane, const Moment& moment) const {
     const std::uint64_t seen = moment.seen(serving_.prompt);
     return seen == 0 ? 0 : 1 - static_cast<double>(moment.tokens(lane)) / static_cast<double>(seen);
   }
 
   /// Slots that a lane needs on its own.
-  std::uint64_t own_slots(const LaneGroup& lane, const Moment& moment) const {
+  std::uint64_t own_slots(const EqualLanes& lane, const Moment& moment) const {
     std::uint64_t slots = moment.tokens(lane);
     if (layout().preallocated) slots = std::max(slots, lane.at(serving_.generate));
     if (layout().vacated == Vacated::left && !pages_shared())
@@ -172,10 +172,10 @@ class DeviceCache {
   }
 
   /// Slots of a layer's lanes where all have as many.
-  std::uint64_t longest_slots(const LayerGroup& group, const Moment& moment) const {
+  std::uint64_t longest_slots(const EqualLayers& group, const Moment& moment) const {
     std::uint64_t longest = 0;
     double all_gone = 1, least_gone = 1;
-    for_lanes(group, [&](const LaneGroup& lane, std::uint64_t lanes) {
+    for_lanes(group, [&](const EqualLanes& lane, std::uint64_t lanes) {
       longest = std::max(longest, own_slots(lane, moment));
       if (layout().vacated == Vacated::reused) return;
       all_gone *= std::pow(gone(lane, moment), static_cast<double>(lanes));
@@ -190,7 +190,7 @@ class DeviceCache {
     return page == 0 ? slots : checked_product(kCache, ceil_divided(slots, page), page);
   }
 
-  std::uint64_t lane_slots(const LaneGroup& lane, const Moment& moment, std::uint64_t longest) const {
+  std::uint64_t lane_slots(const EqualLanes& lane, const Moment& moment, std::uint64_t longest) const {
     return paged(layout().padded || pages_shared() ? longest : own_slots(lane, moment));
   }
 
@@ -218,7 +218,7 @@ class DeviceCache {
 
 bool lanes_differ(const Holding& holding) {
   return std::any_of(holding.layers.begin(), holding.layers.end(),
-                     [](const LayerGroup& group) { return group.lanes.size() > 1; });
+                     [](const EqualLayers& group) { return group.lanes.size() > 1; });
 }
 
 /// Of the device whose heads take most: `cache_of(DeviceCache)` of each.
@@ -348,7 +348,7 @@ Memory memory_at(const Model& model, const Machine& machine, const Serving& serv
   });
   Memory memory = with_cache(fixed_part(model, machine, serving), cache, serving.batch);
   std::uint64_t longest = 0;
-  for (const LayerGroup& group : holding.layers) longest = std::max(longest, group.longest(step));
+  for (const EqualLayers& group : holding.layers) longest = std::max(longest, group.longest(step));
   const Pass pass{.tokens = 1,
                   .attended = longest,
                   .scores_written = serving.runtime.attention == Attention::eager || cost.decode_rows};

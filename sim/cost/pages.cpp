@@ -61,11 +61,11 @@ std::uint64_t power_of_two(std::uint64_t tokens) {
   return std::bit_ceil(tokens);
 }
 
-PageUse page_use(std::span<const sim::Residency> lane, std::uint32_t step, std::uint64_t page) {
+PageUse page_use(std::span<const sim::ResidentInterval> lane, std::uint32_t step, std::uint64_t page) {
   check_page(page);
   PageUse use;
   std::uint64_t last_page = ~std::uint64_t{0};
-  for (const sim::Residency& held : lane) {
+  for (const sim::ResidentInterval& held : lane) {
     if (step < held.first || step >= held.last) continue;
     ++use.slots;
     const std::uint64_t here = static_cast<std::uint64_t>(held.position) / page;

@@ -20,7 +20,7 @@ struct PageUse {
 };
 /// At a decode step (0: right after the prompt), token at position i in page i / page. `lane` is in order of
 /// position, as a replay records it.
-PageUse page_use(std::span<const sim::Residency> lane, std::uint32_t step, std::uint64_t page);
+PageUse page_use(std::span<const sim::ResidentInterval> lane, std::uint32_t step, std::uint64_t page);
 /// Expected share of pages that become free when a share of the tokens is evicted at random, without
 /// compaction: evicted^page.
 double freed_page_share(double evicted, std::uint64_t page);

@@ -31,8 +31,8 @@ std::vector<double> importance(const trace::Sequence& sequence, LaneGroup lane, 
                                Progress& progress) {
   const GroupTensors tensors(sequence, lane, {});
   policy::WindowImportance w(static_cast<int>(sequence.model().group()), study.rows, study.pooling);
-  const Watcher watcher{&w, 0, 1, {study.rows}};
-  show_prompt(tensors, {&watcher, 1}, progress);
+  const Subscription subscription{&w, 0, 1, {study.rows}};
+  replay_prompt(tensors, {&subscription, 1}, progress);
   w.finish_prompt(GroupTensors::PromptView(tensors, 0));
   return w.values();
 }

@@ -22,7 +22,7 @@ namespace {
 
 /// What the study's policies need together.
 struct Wanted {
-  std::vector<std::optional<Family>> families;  ///< per ranking, if it is a policy
+  std::vector<std::optional<EvictionGroup>> eviction_groups;  ///< per ranking, if it is a policy
   policy::Needs needs;
   bool whole_layers = false;
 };
@@ -30,18 +30,18 @@ struct Wanted {
 Wanted wanted_by(const trace::Sequence& sequence, const RankingStudy& study) {
   Wanted out;
   for (const Ranking& ranking : study.rankings) {
-    std::optional<Family>& family = out.families.emplace_back();
+    std::optional<EvictionGroup>& eviction_group = out.eviction_groups.emplace_back();
     if (ranking.by == Ranking::By::hash) out.needs.queries = true;
     if (ranking.by != Ranking::By::policy) continue;
     const policy::Part& part = ranking.part;
     if (part.spec == nullptr || !part.spec->scored || !part.spec->make_eviction)
       usage_error("does not rank the prompt by a score", part.spec == nullptr ? "" : part.spec->name);
-    family = make_family(sequence, part, study.seed);
-    if (family->streams)
+    eviction_group = make_eviction_group(sequence, part, study.seed);
+    if (eviction_group->streams)
       usage_error("takes the prompt token by token and has no scores of it", part.spec->name,
                   "With prompt=rank it has.");
-    out.needs = policy::merged(out.needs, family->needs);
-    out.whole_layers = out.whole_layers || family->layer_unit;
+    out.needs = policy::merged(out.needs, eviction_group->needs);
+    out.whole_layers = out.whole_layers || eviction_group->layer_unit;
   }
   return out;
 }
@@ -93,27 +93,27 @@ class GroupRankings {
     const trace::Model& model = sequence.model();
     for (std::uint32_t lane = 0; lane < group.n_lanes; ++lane)
       attention_.emplace_back(study.mean, model.layer_window[group.layer], model.group());
-    for (const std::optional<Family>& family : wanted.families) {
+    for (const std::optional<EvictionGroup>& eviction_group : wanted.eviction_groups) {
       std::vector<Unit>& units = units_.emplace_back();
-      if (!family) continue;
-      const std::uint32_t n_lanes = family->layer_unit ? group.n_lanes : 1;
+      if (!eviction_group) continue;
+      const std::uint32_t n_lanes = eviction_group->layer_unit ? group.n_lanes : 1;
       for (std::uint32_t lane = 0; lane < group.n_lanes; lane += n_lanes)
-        units.push_back({family->eviction->make_eviction(unit_of(model, group.layer, group.first_head + lane,
-                                                                 n_lanes, study.seed, &tables)),
-                         lane, n_lanes, family->viewing});
+        units.push_back({eviction_group->eviction->make_eviction(cache_unit(
+                             model, group.layer, group.first_head + lane, n_lanes, study.seed, &tables)),
+                         lane, n_lanes, eviction_group->requirement});
     }
   }
 
-  void watch(Progress& progress) {
+  void observe_prompt(Progress& progress) {
     const std::size_t prompt = tensors_.sequence().prompt_length();
-    std::vector<Watcher> watchers;
+    std::vector<Subscription> subscriptions;
     for (std::size_t lane = 0; lane < attention_.size(); ++lane)
-      watchers.push_back({&attention_[lane], lane, 1, {prompt}});
+      subscriptions.push_back({&attention_[lane], lane, 1, {prompt}});
     for (const std::vector<Unit>& units : units_)
       for (const Unit& unit : units)
-        if (!unit.viewing.empty())
-          watchers.push_back({unit.eviction.get(), unit.lane, unit.n_lanes, unit.viewing});
-    show_prompt(tensors_, watchers, progress);
+        if (!unit.requirement.empty())
+          subscriptions.push_back({unit.eviction.get(), unit.lane, unit.n_lanes, unit.requirement});
+    replay_prompt(tensors_, subscriptions, progress);
     for (std::size_t lane = 0; lane < attention_.size(); ++lane)
       attention_[lane].finish_prompt(GroupTensors::PromptView(tensors_, lane));
     for (const std::vector<Unit>& units : units_)
@@ -138,7 +138,7 @@ class GroupRankings {
   struct Unit {
     std::unique_ptr<policy::Eviction> eviction;
     std::size_t lane, n_lanes;
-    Viewing viewing;
+    RowRequirement requirement;
   };
 
   std::vector<double> scores(std::size_t ranking, std::size_t lane) const {
@@ -192,7 +192,7 @@ std::vector<LaneRankings> ranking_study(const trace::Sequence& sequence, const R
   workers.run(groups.size(), [&](std::size_t i) {
     const LaneGroup group = groups[i];
     GroupRankings rankings(sequence, study, wanted, group, tables);
-    rankings.watch(progress);
+    rankings.observe_prompt(progress);
     for (std::size_t lane = 0; lane < group.n_lanes; ++lane) {
       progress.check();
       lanes[std::size_t{group.layer} * model.n_kv_heads + group.first_head + lane] = rankings.lane(lane);

@@ -7,8 +7,8 @@
 #include "sim/base/error.hpp"
 #include "sim/base/rng.hpp"
 #include "sim/base/workers.hpp"
+#include "sim/replay/allocation_pass.hpp"
 #include "sim/replay/plan.hpp"
-#include "sim/replay/survey.hpp"
 
 namespace kvsim::sim {
 
@@ -16,10 +16,10 @@ std::vector<Allotment> allotments(const trace::Sequence& sequence, const Request
                                   Progress& progress) {
   Workers workers(request.threads);
   Plan plan = outline(sequence, request);
-  Survey survey(sequence, request, plan);
-  progress.total.store(survey.work(), std::memory_order_relaxed);
-  survey.run(workers, progress);
-  split_budgets(sequence, request, survey, plan);
+  AllocationPass allocation_pass(sequence, request, plan);
+  progress.total.store(allocation_pass.work(), std::memory_order_relaxed);
+  allocation_pass.run(workers, progress);
+  split_budgets(sequence, request, allocation_pass, plan);
   const std::size_t prompt = sequence.prompt_length(), heads = sequence.model().n_kv_heads;
   std::vector<Allotment> all;
   for (const Plan::CellPlan& cell : plan.cells) {

@@ -67,7 +67,7 @@ class LossBounds {
 
 }  // namespace
 
-void LaneCurves::foresee(const policy::MassAhead& future) {
+void LaneCurves::set_future(const policy::MassAhead& future) {
   managed = policy::OptimalRetention(future).losses();
   append_only = policy::append_losses(future);
 }

@@ -16,7 +16,7 @@ struct LaneCurves {
   std::vector<double> managed{}, append_only{};
 
   /// What is still to come of the lane, to the end.
-  void foresee(const policy::MassAhead& future);
+  void set_future(const policy::MassAhead& future);
 };
 
 /// Fills in what cells say of all lanes together: holding and bounds. `lanes`: layer-major, and given up.

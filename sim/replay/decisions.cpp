@@ -16,13 +16,13 @@ std::string cell_name(std::size_t index) {
   return name;
 }
 
-void write_residency(hid_t group, const std::vector<std::vector<Residency>>& lanes,
-                     const std::string& where) {
+void write_resident_intervals(hid_t group, const std::vector<std::vector<ResidentInterval>>& lanes,
+                              const std::string& where) {
   std::vector<std::uint64_t> lane_ptr{0};
   std::vector<std::int32_t> position;
   std::vector<std::uint32_t> first, last;
-  for (const std::vector<Residency>& stays : lanes) {
-    for (const Residency& stay : stays) {
+  for (const std::vector<ResidentInterval>& stays : lanes) {
+    for (const ResidentInterval& stay : stays) {
       position.push_back(stay.position);
       first.push_back(stay.first);
       last.push_back(stay.last);
@@ -59,7 +59,8 @@ void write_decisions(const std::string& path, const Request& request, const Outc
       hdf5::put_text(group.id(), "budget", request.cells[i].budget.text, where);
       hdf5::put<std::uint64_t>(group.id(), "budget_tokens", outcome.cells[i].budget_tokens, where);
       hdf5::put_text(group.id(), "skipped", outcome.cells[i].skipped, where);
-      if (outcome.cells[i].skipped.empty()) write_residency(group.id(), outcome.cells[i].residency, where);
+      if (outcome.cells[i].skipped.empty())
+        write_resident_intervals(group.id(), outcome.cells[i].resident_intervals, where);
     }
   }
   file.commit();
@@ -78,8 +79,9 @@ std::vector<T> list_of(const hdf5::InputGroup& group, const char* name, hdf5::Ty
   return out;
 }
 
-std::vector<std::vector<Residency>> read_residency(const hdf5::InputGroup& group, std::uint64_t lanes,
-                                                   std::uint64_t decode) {
+std::vector<std::vector<ResidentInterval>> read_resident_intervals(const hdf5::InputGroup& group,
+                                                                   std::uint64_t lanes,
+                                                                   std::uint64_t decode) {
   const auto ptr = list_of<std::uint64_t>(group, "lane_ptr", hdf5::Type::u64);
   const auto position = list_of<std::int32_t>(group, "position", hdf5::Type::i32);
   const auto first = list_of<std::uint32_t>(group, "first_step", hdf5::Type::u32);
@@ -88,15 +90,15 @@ std::vector<std::vector<Residency>> read_residency(const hdf5::InputGroup& group
                     first.size() == position.size() && last.size() == position.size() &&
                     std::is_sorted(ptr.begin(), ptr.end());
   if (!fits) input_error("its lists do not belong together", group.where("lane_ptr"));
-  std::vector<std::vector<Residency>> residency(lanes);
+  std::vector<std::vector<ResidentInterval>> resident_intervals(lanes);
   for (std::size_t lane = 0; lane < lanes; ++lane) {
     for (std::uint64_t i = ptr[lane]; i < ptr[lane + 1]; ++i) {
       if (position[i] < 0 || first[i] > last[i] || last[i] > decode + 1)
         input_error("a stay that cannot be: number " + std::to_string(i), group.where("first_step"));
-      residency[lane].push_back({position[i], first[i], last[i]});
+      resident_intervals[lane].push_back({position[i], first[i], last[i]});
     }
   }
-  return residency;
+  return resident_intervals;
 }
 
 }  // namespace
@@ -118,7 +120,7 @@ Decisions read_decisions(const std::string& path) {
     const hdf5::InputGroup group = cells.group(cell_name(i));
     Decisions::Cell cell{
         group.text("policy"), group.text("params"), group.text("budget"), group.text("skipped"), {}};
-    if (cell.skipped.empty()) cell.residency = read_residency(group, lanes, out.decode);
+    if (cell.skipped.empty()) cell.resident_intervals = read_resident_intervals(group, lanes, out.decode);
     out.cells.push_back(std::move(cell));
   }
   return out;

@@ -17,7 +17,8 @@ void write_decisions(const std::string& path, const Request& request, const Outc
 struct Decisions {
   struct Cell {
     std::string policy, params, budget, skipped;
-    std::vector<std::vector<Residency>> residency;  ///< per lane, layer-major; empty when skipped
+    std::vector<std::vector<ResidentInterval>>
+        resident_intervals;  ///< per lane, layer-major; empty when skipped
   };
   std::uint64_t prompt = 0, decode = 0;
   std::uint32_t n_layers = 0, n_kv_heads = 0;

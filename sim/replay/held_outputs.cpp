@@ -28,12 +28,12 @@ void HeldOutputs::begin(const AttendedBlock& block) {
   }
 }
 
-void HeldOutputs::difference(const AttendedBlock& block, std::span<const Residency> stays,
+void HeldOutputs::difference(const AttendedBlock& block, std::span<const ResidentInterval> stays,
                              std::vector<float>& out) {
   const std::size_t rows = block.attention.cols, dim = block.values.cols, n = block.attention.rows;
   const std::uint32_t end = block.first_step + block.n_steps;
   held_.assign(n, {});
-  for (const Residency& stay : stays)
+  for (const ResidentInterval& stay : stays)
     held_[static_cast<std::size_t>(stay.position)] = {
         std::max(stay.first, block.first_step) - block.first_step,
         std::min(stay.last, end) - block.first_step};

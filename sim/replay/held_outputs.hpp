@@ -30,7 +30,8 @@ class HeldOutputs {
   std::span<const float> whole() const { return whole_; }
   /// `out` becomes o' - o, shaped alike; o' is 0 where the cell held nothing that is attended. `stays`: those
   /// that reach into the block, at most one per position.
-  void difference(const AttendedBlock& block, std::span<const Residency> stays, std::vector<float>& out);
+  void difference(const AttendedBlock& block, std::span<const ResidentInterval> stays,
+                  std::vector<float>& out);
 
  private:
   /// Steps of the block, counted from 0, at which a position was held: [from, to).

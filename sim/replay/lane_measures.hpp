@@ -5,15 +5,15 @@
 
 #include "sim/attention/peak_attention.hpp"
 #include "sim/attention/step_oracle.hpp"
-#include "sim/replay/cached_unit.hpp"
 #include "sim/replay/held_outputs.hpp"
 #include "sim/replay/projected_outputs.hpp"
+#include "sim/replay/unit_driver.hpp"
 
 namespace kvsim::sim {
 
 /// A cell and where its lane's numbers go.
 struct MeasuredCell {
-  UnitCell* cell = nullptr;
+  ManagedCache* cell = nullptr;
   LaneOutcome* out = nullptr;
 };
 /// The cells of one lane; in the same order in every lane of a group.
@@ -39,7 +39,8 @@ class LaneMeasures {
  public:
   LaneMeasures(const MeasureRules& rules, MeasuredCells cells);
 
-  /// Attention lost at one step, and by the best set of each cell's size. UnitCell::attended is the step's.
+  /// Attention lost at one step, and by the best set of each cell's size. ManagedCache::attended is the
+  /// step's.
   void attention(const RowBlock& rows, std::size_t lane, std::size_t step_of_block);
   /// How far the block's outputs are from the full cache's. `first_step`: of the block, as ResidentSet counts
   /// them. `values`: the lane's. Outputs are handed on to `projected`, if there is one.
@@ -61,7 +62,7 @@ class LaneMeasures {
   double total_ = 0;  ///< sum of mean_row_
   std::vector<std::size_t> counts_;
   std::vector<LargestEntries> best_;
-  std::vector<Residency> stays_;
+  std::vector<ResidentInterval> stays_;
   HeldOutputs held_outputs_;
   Peak peak_;
 };

@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "sim/base/error.hpp"
-#include "sim/replay/survey.hpp"
+#include "sim/replay/allocation_pass.hpp"
 
 namespace kvsim::sim {
 namespace {
@@ -22,8 +22,8 @@ void check_contents(const trace::Sequence& sequence, const policy::Needs& needs,
 }
 
 /// Scores to split by come from a prompt that is ranked at once.
-void check_scores(const Family& family, const policy::Composition& composition) {
-  if (!family.streams || !composition.allocation.spec->uses_scores) return;
+void check_scores(const EvictionGroup& eviction_group, const policy::Composition& composition) {
+  if (!eviction_group.streams || !composition.allocation.spec->uses_scores) return;
   usage_error("splits by the scores of the prompt, and " + composition.eviction.spec->name +
                   " takes the prompt token by token",
               composition.name, "With prompt=rank it has scores.");
@@ -33,10 +33,10 @@ void check_scores(const Family& family, const policy::Composition& composition) 
 void check_allocation(const trace::Sequence& sequence, const policy::Composition& composition) {
   const policy::Part& part = composition.allocation;
   const auto profile =
-      part.spec->make_allocation(part.params)->profile(unit_of(sequence.model(), 0, 0, 1, 0));
+      part.spec->make_allocation(part.params)->profile(cache_unit(sequence.model(), 0, 0, 1, 0));
   if (!profile) return;
   check_contents(sequence, part.needs(), composition.name);
-  viewing(sequence, *profile, composition.name);
+  row_requirement(sequence, *profile, composition.name);
   if (part.needs().queries) require_queries(sequence, sequence.prompt_length(), composition.name);
 }
 
@@ -73,7 +73,7 @@ void check_budgets(const policy::Part& allocation, const policy::AllocationReque
 }
 
 std::vector<std::size_t> lane_budgets(const trace::Sequence& sequence, const policy::Composition& composition,
-                                      std::size_t budget, const Survey& survey,
+                                      std::size_t budget, const AllocationPass& allocation_pass,
                                       const policy::Tables* tables) {
   const trace::Model& model = sequence.model();
   const std::size_t lanes = std::size_t{model.n_layers} * model.n_kv_heads, prompt = sequence.prompt_length();
@@ -88,10 +88,10 @@ std::vector<std::size_t> lane_budgets(const trace::Sequence& sequence, const pol
   request.budget = std::min(budget, prompt);
   request.floor = composition.floor();
   request.shared = composition.layer_unit();
-  request.profiles = survey.profiles(composition.allocation);
-  request.scores = survey.scores(composition.eviction);
+  request.profiles = allocation_pass.profiles(composition.allocation);
+  request.scores = allocation_pass.scores(composition.eviction);
   request.protection = composition.eviction.protection(prompt);
-  request.losses = survey.losses(composition.eviction);
+  request.losses = allocation_pass.losses(composition.eviction);
   request.tables = tables;
   std::vector<std::size_t> budgets = part.spec->make_allocation(part.params)->allocate(request);
   check_budgets(part, request, budgets);
@@ -119,9 +119,9 @@ void require_measured_queries(const trace::Sequence& sequence) {
 
 }  // namespace
 
-policy::Unit unit_of(const trace::Model& model, std::uint32_t layer, std::uint32_t first_head,
-                     std::uint32_t n_lanes, std::uint64_t seed, const policy::Tables* tables) {
-  policy::Unit unit;
+policy::CacheUnit cache_unit(const trace::Model& model, std::uint32_t layer, std::uint32_t first_head,
+                             std::uint32_t n_lanes, std::uint64_t seed, const policy::Tables* tables) {
+  policy::CacheUnit unit;
   unit.layer = static_cast<int>(layer);
   unit.n_layers = static_cast<int>(model.n_layers);
   unit.first_kv_head = static_cast<int>(first_head);
@@ -135,22 +135,24 @@ policy::Unit unit_of(const trace::Model& model, std::uint32_t layer, std::uint32
   return unit;
 }
 
-Family make_family(const trace::Sequence& sequence, const policy::Part& eviction, std::uint64_t seed) {
-  Family family;
-  family.eviction = &eviction;
-  family.needs = eviction.needs();
-  family.layer_unit = eviction.layer_unit();
-  check_contents(sequence, family.needs, eviction.spec->name);
+EvictionGroup make_eviction_group(const trace::Sequence& sequence, const policy::Part& eviction,
+                                  std::uint64_t seed) {
+  EvictionGroup eviction_group;
+  eviction_group.eviction = &eviction;
+  eviction_group.needs = eviction.needs();
+  eviction_group.layer_unit = eviction.layer_unit();
+  check_contents(sequence, eviction_group.needs, eviction.spec->name);
   const trace::Model& model = sequence.model();
   if (eviction.spec->make_eviction) {
-    const auto probe =
-        eviction.make_eviction(unit_of(model, 0, 0, family.layer_unit ? model.n_kv_heads : 1, seed));
-    family.streams = probe->streams_prompt();
-    if (!family.streams) family.viewing = viewing(sequence, *probe, eviction.spec->name);
+    const auto probe = eviction.make_eviction(
+        cache_unit(model, 0, 0, eviction_group.layer_unit ? model.n_kv_heads : 1, seed));
+    eviction_group.streams = probe->streams_prompt();
+    if (!eviction_group.streams)
+      eviction_group.requirement = row_requirement(sequence, *probe, eviction.spec->name);
   }
-  if (family.needs.queries || (family.streams && family.needs.decode_rows))
+  if (eviction_group.needs.queries || (eviction_group.streams && eviction_group.needs.decode_rows))
     require_queries(sequence, sequence.prompt_length(), eviction.spec->name);
-  return family;
+  return eviction_group;
 }
 
 Plan outline(const trace::Sequence& sequence, const Request& request) {
@@ -164,26 +166,26 @@ Plan outline(const trace::Sequence& sequence, const Request& request) {
   Plan plan;
   plan.bounds = request.bounds && sequence.measured_length() > 0;
   plan.needs.queries = plan.bounds;
-  std::map<std::string, std::size_t> family_of;
+  std::map<std::string, std::size_t> group_of_eviction;
   for (const Cell& cell : request.cells) {
     const policy::Part& eviction = cell.composition.eviction;
     Plan::CellPlan& out = plan.cells.emplace_back();
     try {
       out.budget_tokens = checked_budget(sequence, cell);
       check_allocation(sequence, cell.composition);
-      const auto known = family_of.find(eviction.text());
-      std::size_t family = plan.families.size();
-      if (known != family_of.end()) {
-        family = known->second;
+      const auto known = group_of_eviction.find(eviction.text());
+      std::size_t eviction_group = plan.eviction_groups.size();
+      if (known != group_of_eviction.end()) {
+        eviction_group = known->second;
       } else {
-        plan.families.push_back(make_family(sequence, eviction, request.seed));
-        family_of.emplace(eviction.text(), family);
-        plan.layer_groups = plan.layer_groups || plan.families.back().layer_unit;
-        plan.needs = policy::merged(plan.needs, plan.families.back().needs);
+        plan.eviction_groups.push_back(make_eviction_group(sequence, eviction, request.seed));
+        group_of_eviction.emplace(eviction.text(), eviction_group);
+        plan.layer_groups = plan.layer_groups || plan.eviction_groups.back().layer_unit;
+        plan.needs = policy::merged(plan.needs, plan.eviction_groups.back().needs);
         if (eviction.spec->make_oracle) plan.needs.queries = true;
       }
-      check_scores(plan.families[family], cell.composition);
-      plan.families[family].cells.push_back(plan.cells.size() - 1);
+      check_scores(plan.eviction_groups[eviction_group], cell.composition);
+      plan.eviction_groups[eviction_group].cells.push_back(plan.cells.size() - 1);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::usage) throw;
       out.skipped = error.what();
@@ -199,23 +201,25 @@ Plan outline(const trace::Sequence& sequence, const Request& request) {
   return plan;
 }
 
-void split_budgets(const trace::Sequence& sequence, const Request& request, const Survey& survey,
-                   Plan& plan) {
-  for (Family& family : plan.families) {
+void split_budgets(const trace::Sequence& sequence, const Request& request,
+                   const AllocationPass& allocation_pass, Plan& plan) {
+  for (EvictionGroup& eviction_group : plan.eviction_groups) {
     std::vector<std::size_t> left;
-    for (const std::size_t cell : family.cells) {
+    for (const std::size_t cell : eviction_group.cells) {
       try {
-        plan.cells[cell].lane_budget = lane_budgets(sequence, request.cells[cell].composition,
-                                                    plan.cells[cell].budget_tokens, survey, request.tables);
+        plan.cells[cell].lane_budget =
+            lane_budgets(sequence, request.cells[cell].composition, plan.cells[cell].budget_tokens,
+                         allocation_pass, request.tables);
         left.push_back(cell);
       } catch (const Error& error) {
         if (error.kind() != ErrorKind::usage) throw;
         plan.cells[cell].skipped = error.what();
       }
     }
-    family.cells = std::move(left);
+    eviction_group.cells = std::move(left);
   }
-  std::erase_if(plan.families, [](const Family& family) { return family.cells.empty(); });
+  std::erase_if(plan.eviction_groups,
+                [](const EvictionGroup& eviction_group) { return eviction_group.cells.empty(); });
 }
 
 }  // namespace kvsim::sim

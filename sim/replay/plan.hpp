@@ -8,21 +8,21 @@
 
 #include "policies/api/composition.hpp"
 #include "sim/attention/prompt_segments.hpp"
-#include "sim/attention/viewing.hpp"
+#include "sim/attention/row_requirement.hpp"
 #include "sim/replay/replay.hpp"
 
 namespace kvsim::sim {
 
-class Survey;
+class AllocationPass;
 
 /// Cells whose eviction policy and parameters are equal: the prompt is observed and ranked once for all of
 /// them.
-struct Family {
+struct EvictionGroup {
   const policy::Part* eviction = nullptr;
   policy::Needs needs;
   bool layer_unit = false;
-  bool streams = false;  ///< takes the prompt token by token
-  Viewing viewing;       ///< what it observes of the prompt; nothing if it streams
+  bool streams = false;        ///< takes the prompt token by token
+  RowRequirement requirement;  ///< what it observes of the prompt; nothing if it streams
   std::vector<std::size_t> cells;
 };
 
@@ -33,26 +33,29 @@ struct Plan {
     std::vector<std::size_t> lane_budget;  ///< [n_layers * n_kv_heads]; empty when skipped
   };
   std::vector<CellPlan> cells;
-  std::vector<Family> families;
-  bool layer_groups = false;  ///< some family shares one set over a layer's lanes
+  std::vector<EvictionGroup> eviction_groups;
+  bool layer_groups = false;  ///< some eviction group shares one set over a layer's lanes
   bool bounds = false;        ///< every lane's losses are to be bounded, and there are steps to lose at
-  policy::Needs needs;        ///< of all families together
+  policy::Needs needs;        ///< of all eviction groups together
   std::vector<policy::Position> evidence;              ///< positions of evidence tokens, ascending
   std::vector<std::optional<PromptSegment>> segments;  ///< [prompt]
 };
 
 /// The unit of lanes [first_head, first_head + n_lanes) of a layer, as its policy is told.
-policy::Unit unit_of(const trace::Model& model, std::uint32_t layer, std::uint32_t first_head,
-                     std::uint32_t n_lanes, std::uint64_t seed, const policy::Tables* tables = nullptr);
+policy::CacheUnit cache_unit(const trace::Model& model, std::uint32_t layer, std::uint32_t first_head,
+                             std::uint32_t n_lanes, std::uint64_t seed,
+                             const policy::Tables* tables = nullptr);
 
 /// What an eviction needs of a trace; no cells. Throws Error(usage) when the trace lacks it.
-Family make_family(const trace::Sequence& sequence, const policy::Part& eviction, std::uint64_t seed);
+EvictionGroup make_eviction_group(const trace::Sequence& sequence, const policy::Part& eviction,
+                                  std::uint64_t seed);
 
 /// Everything but lane budgets, from the trace's header alone. Skips and throws as replay() says.
 Plan outline(const trace::Sequence& sequence, const Request& request);
 
-/// Fills in lane budgets from what a survey of this plan (sim/replay/survey.hpp), run already, has measured.
-/// Further cells may be skipped, for the reasons their allocations give.
-void split_budgets(const trace::Sequence& sequence, const Request& request, const Survey& survey, Plan& plan);
+/// Fills in lane budgets from what an allocation pass of this plan (sim/replay/allocation_pass.hpp), run
+/// already, has measured. Further cells may be skipped, for the reasons their allocations give.
+void split_budgets(const trace::Sequence& sequence, const Request& request,
+                   const AllocationPass& allocation_pass, Plan& plan);
 
 }  // namespace kvsim::sim

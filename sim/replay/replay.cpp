@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include "sim/base/workers.hpp"
+#include "sim/replay/allocation_pass.hpp"
 #include "sim/replay/bounds.hpp"
-#include "sim/replay/lane_group.hpp"
+#include "sim/replay/group_replay.hpp"
 #include "sim/replay/plan.hpp"
-#include "sim/replay/survey.hpp"
 
 namespace kvsim::sim {
 Outcome replay(const trace::Sequence& sequence, const Request& request, Progress& progress) {
@@ -14,12 +14,12 @@ Outcome replay(const trace::Sequence& sequence, const Request& request, Progress
   const trace::Model& model = sequence.model();
   Plan plan = outline(sequence, request);
   const std::vector<LaneGroup> groups = lane_groups(model, plan.layer_groups);
-  Survey survey(sequence, request, plan);
-  std::uint64_t work = survey.work();
+  AllocationPass allocation_pass(sequence, request, plan);
+  std::uint64_t work = allocation_pass.work();
   for (const LaneGroup& group : groups) work += group_work(sequence, request, plan, group);
   progress.total.store(work, std::memory_order_relaxed);
-  survey.run(workers, progress);
-  split_budgets(sequence, request, survey, plan);
+  allocation_pass.run(workers, progress);
+  split_budgets(sequence, request, allocation_pass, plan);
 
   Outcome outcome;
   outcome.prompt = sequence.prompt_length();
@@ -42,10 +42,10 @@ Outcome replay(const trace::Sequence& sequence, const Request& request, Progress
     if (!cell.skipped.empty()) continue;
     out.lanes.resize(lanes);
     if (sequence.source().has_output_weights()) out.layers.resize(model.n_layers);
-    if (request.decisions) out.residency.resize(lanes);
+    if (request.decisions) out.resident_intervals.resize(lanes);
   }
 
-  if (plan.families.empty()) return outcome;  // every cell is skipped
+  if (plan.eviction_groups.empty()) return outcome;  // every cell is skipped
   // Every group writes only its own lanes' outcomes, so the result does not depend on who ran first.
   std::vector<LaneCurves> curves(lanes);
   workers.run(groups.size(), [&](std::size_t i) {

@@ -27,7 +27,7 @@ struct Request {
   std::vector<Cell> cells;
   std::uint64_t seed = 0;
   unsigned threads = 0;                    ///< 0: as many as the machine has. Never changes a result.
-  bool decisions = false;                  ///< record residency intervals
+  bool decisions = false;                  ///< record when each position is resident
   bool each_step = false;                  ///< record every measured step by itself, too
   ImportanceRule importance;               ///< the w behind R, R_avg and ISR
   PeakRule peak;                           ///< which rows count for peak loss
@@ -100,7 +100,7 @@ struct LayerOutcome {
 
 /// Where a position was held: at steps [first, last); step 0 is right after the prompt, step s attends with
 /// the s-th token after it.
-struct Residency {
+struct ResidentInterval {
   std::int32_t position = 0;
   std::uint32_t first = 0, last = 0;
 };
@@ -110,8 +110,8 @@ struct CellOutcome {
   std::uint64_t budget_tokens = 0;     ///< mean per lane, as asked
   std::vector<LaneOutcome> lanes;      ///< [n_layers * n_kv_heads], layer-major; empty when skipped
   std::vector<LayerOutcome> layers{};  ///< [n_layers]; empty when skipped or without output weights
-  std::vector<std::vector<Residency>>
-      residency;  ///< per lane, by position then first; only with Request::decisions
+  std::vector<std::vector<ResidentInterval>>
+      resident_intervals;  ///< per lane, by position then first; only with Request::decisions
   // Of all lanes together, where the oracles of LaneOutcome keep to the split that the policy has:
   std::optional<policy::Holding> holding{};  ///< none: it decides by itself how much it keeps
   /// Most R_avg that any choice of as many prompt tokens has, however they are spread over lanes.

@@ -46,7 +46,7 @@ std::size_t ResidentSet::join(std::span<const std::size_t> victims, policy::Posi
 void ResidentSet::begin_block() {
   if (log_)
     std::copy_if(stays_.begin(), stays_.end(), std::back_inserter(ended_),
-                 [](const Residency& stay) { return stay.last != kForever; });
+                 [](const ResidentInterval& stay) { return stay.last != kForever; });
   drop_ended();
 }
 
@@ -56,7 +56,7 @@ void ResidentSet::begin_history() {
 
 void ResidentSet::drop_ended() {
   // Open stays move to the front in slot order, so a slot's stay is found by its number again.
-  std::vector<Residency> open;
+  std::vector<ResidentInterval> open;
   open.reserve(stays_.capacity());
   for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
     open.push_back(stays_[stay_of_slot_[slot]]);
@@ -65,13 +65,13 @@ void ResidentSet::drop_ended() {
   stays_.swap(open);
 }
 
-std::vector<Residency> ResidentSet::history(std::uint32_t end) const {
-  std::vector<Residency> all = ended_;
-  for (Residency stay : stays_) {
+std::vector<ResidentInterval> ResidentSet::history(std::uint32_t end) const {
+  std::vector<ResidentInterval> all = ended_;
+  for (ResidentInterval stay : stays_) {
     stay.last = std::min(stay.last, end);
     all.push_back(stay);
   }
-  std::sort(all.begin(), all.end(), [](const Residency& a, const Residency& b) {
+  std::sort(all.begin(), all.end(), [](const ResidentInterval& a, const ResidentInterval& b) {
     return std::tie(a.position, a.first) < std::tie(b.position, b.first);
   });
   return all;

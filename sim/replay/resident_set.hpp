@@ -23,14 +23,14 @@ class ResidentSet {
 
   /// Stays that reach into the present block of steps; `last` of those still held is kForever.
   static constexpr std::uint32_t kForever = 0xffffffffU;
-  std::span<const Residency> stays() const { return stays_; }
+  std::span<const ResidentInterval> stays() const { return stays_; }
   /// Forgets (or logs) stays that have ended.
   void begin_block();
   /// Forgets them without a trace: what came and went while the prompt passed through.
   void begin_history();
 
   /// Every stay, by position then first step; the open ones end at `end`. Needs `log`.
-  std::vector<Residency> history(std::uint32_t end) const;
+  std::vector<ResidentInterval> history(std::uint32_t end) const;
 
  private:
   void drop_ended();
@@ -38,7 +38,7 @@ class ResidentSet {
   std::vector<policy::Position> slots_;
   std::vector<std::uint8_t> held_;  ///< per position
   std::vector<std::size_t> stay_of_slot_;
-  std::vector<Residency> stays_, ended_;
+  std::vector<ResidentInterval> stays_, ended_;
   bool log_;
 };
 

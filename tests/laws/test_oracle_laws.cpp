@@ -18,10 +18,10 @@ namespace {
 constexpr double kPerStep = 2e-6;
 
 /// Most positions that were held at once while decoding. Requires that nobody came back.
-std::size_t most_held(const std::vector<sim::Residency>& lane, std::size_t n_steps) {
+std::size_t most_held(const std::vector<sim::ResidentInterval>& lane, std::size_t n_steps) {
   std::vector<int> change(n_steps + 2);
   std::set<std::int32_t> seen;
-  for (const sim::Residency& stay : lane) {
+  for (const sim::ResidentInterval& stay : lane) {
     REQUIRE(seen.insert(stay.position).second);
     ++change[std::max<std::uint32_t>(stay.first, 1)];
     --change[std::max<std::uint32_t>(stay.last, 1)];
@@ -59,7 +59,8 @@ std::size_t check_bounds(const trace::Source& trace, const std::vector<std::stri
   std::set<std::size_t> slots;
   for (std::size_t i = 0; i < outcome.cells.size(); ++i) {
     if (!outcome.cells[i].skipped.empty()) continue;
-    for (const auto& lane : outcome.cells[i].residency) held[i].push_back(most_held(lane, outcome.decode));
+    for (const auto& lane : outcome.cells[i].resident_intervals)
+      held[i].push_back(most_held(lane, outcome.decode));
     slots.insert(held[i].begin(), held[i].end());
   }
   const auto best = replay_oracle(trace, "optimal", slots);

@@ -29,9 +29,9 @@ sim::Outcome decided(const trace::MemoryTrace& trace, const std::vector<std::str
 }
 
 /// Which prompt positions a lane holds when the prompt ends, as flags.
-std::vector<char> held(const std::vector<sim::Residency>& lane) {
+std::vector<char> held(const std::vector<sim::ResidentInterval>& lane) {
   std::vector<char> out(kPrompt);
-  for (const sim::Residency& stay : lane)
+  for (const sim::ResidentInterval& stay : lane)
     if (stay.first == 0 && stay.position < static_cast<policy::Position>(kPrompt))
       out[static_cast<std::size_t>(stay.position)] = 1;
   return out;
@@ -87,7 +87,7 @@ void check_pairs(const trace::MemoryTrace& trace, const std::vector<std::string>
       REQUIRE(a.lanes.size() == b.lanes.size());
       for (std::size_t lane = 0; lane < a.lanes.size(); ++lane, ++compared) {
         CHECK(a.lanes[lane].budget_tokens == b.lanes[lane].budget_tokens);
-        CHECK(held(a.residency[lane]) == held(b.residency[lane]));
+        CHECK(held(a.resident_intervals[lane]) == held(b.resident_intervals[lane]));
       }
     }
   CHECK(compared >= least);
@@ -119,7 +119,7 @@ TEST_CASE("what an eviction protects is kept, behind every allocation") {
     const sim::Outcome outcome = decided(trace, policies, {"45", "80"});
     for (std::size_t cell = 0; cell < outcome.cells.size(); ++cell) {
       for (std::size_t lane = 0; lane < outcome.cells[cell].lanes.size(); ++lane) {
-        const std::vector<char> kept = held(outcome.cells[cell].residency[lane]);
+        const std::vector<char> kept = held(outcome.cells[cell].resident_intervals[lane]);
         const policy::Protection guard = protection(outcome.cells[cell].lanes[lane].budget_tokens);
         bool all = true;
         for (std::size_t j = 0; j < kPrompt; ++j)

@@ -206,7 +206,7 @@ inline std::vector<SlowLane> slow_unit(const trace::Sequence& sequence, const po
                                        const sim::PeakRule& peak = {}) {
   const trace::Model& model = sequence.model();
   const std::size_t prompt = sequence.prompt_length(), group = model.group();
-  policy::Unit unit;
+  policy::CacheUnit unit;
   unit.layer = static_cast<int>(layer);
   unit.n_layers = static_cast<int>(model.n_layers);
   unit.first_kv_head = static_cast<int>(first_head);

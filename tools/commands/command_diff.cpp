@@ -81,7 +81,7 @@ void run_diff(const Options& options) {
     found = diff_traces(options.a, options.b,
                         {.comparison = {options.tolerance, options.row_tolerance},
                          .each_layer = options.per == "layer",
-                         .for_people = format == analysis::Format::table,
+                         .notes_headers = format == analysis::Format::table,
                          .quiet = options.quiet});
   } else {
     found.document = diff_results(options);

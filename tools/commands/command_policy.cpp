@@ -5,7 +5,7 @@
 
 #include "policies/builtin.hpp"
 #include "tools/commands/command.hpp"
-#include "tools/printing/policy_pages.hpp"
+#include "tools/printing/policy_report.hpp"
 
 namespace kvsim::tools {
 namespace {

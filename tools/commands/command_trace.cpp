@@ -10,7 +10,7 @@
 #include "tools/commands/command.hpp"
 #include "tools/commands/trace_mark.hpp"
 #include "tools/printing/progress_display.hpp"
-#include "tools/printing/trace_pages.hpp"
+#include "tools/printing/trace_summary.hpp"
 #include "tools/requests/whole_number.hpp"
 #include "traces/format/check.hpp"
 #include "traces/format/reader.hpp"

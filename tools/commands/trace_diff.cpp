@@ -129,7 +129,7 @@ TraceDiff diff_traces(const std::string& a, const std::string& b, const TraceDif
   analysis::Document& document = out.document;
   document.settings = {{"a", a}, {"b", b}, {"per", std::string(options.each_layer ? "layer" : "all")}};
   for (const trace::HeaderDifference& difference : found.header.differences) {
-    if (options.for_people) {
+    if (options.notes_headers) {
       document.notes.push_back("Different " + difference.part + ": " + difference.detail + ".");
       continue;
     }
@@ -145,7 +145,7 @@ TraceDiff diff_traces(const std::string& a, const std::string& b, const TraceDif
     document.notes.emplace_back("These are traces of different models; nothing else was compared.");
   else
     document.notes.push_back("Compared: the tensors of " + std::to_string(found.header.tokens) + " tokens.");
-  if (const std::string cause = trace::likely_cause(found); !cause.empty()) document.notes.push_back(cause);
+  if (const std::string cause = trace::diagnosis(found); !cause.empty()) document.notes.push_back(cause);
   if (out.same) document.notes.emplace_back("No differences beyond the tolerance.");
   return out;
 }

@@ -17,9 +17,9 @@ struct TraceDiff {
 
 struct TraceDiffOptions {
   trace::ComparisonOptions comparison{};
-  bool each_layer = false;  ///< a row per tensor and layer, not per tensor for its worst layer
-  bool for_people = false;  ///< what headers say differently is told in notes, not in rows of their own
-  bool quiet = false;       ///< no progress
+  bool each_layer = false;     ///< a row per tensor and layer, not per tensor for its worst layer
+  bool notes_headers = false;  ///< what headers say differently is told in notes, not in rows of their own
+  bool quiet = false;          ///< no progress
 };
 
 TraceDiff diff_traces(const std::string& a, const std::string& b, const TraceDiffOptions& options);

@@ -11,7 +11,7 @@
 
 #include "sim/base/error.hpp"
 #include "tools/printing/result_output.hpp"
-#include "tools/printing/trace_pages.hpp"
+#include "tools/printing/trace_summary.hpp"
 #include "traces/format/marked_copy.hpp"
 #include "traces/format/reader.hpp"
 #include "traces/format/token_selection.hpp"

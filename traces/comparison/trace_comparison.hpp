@@ -57,6 +57,6 @@ TraceComparison compare_traces(const FileTrace& a, const FileTrace& b, const Com
 
 /// Where to look first. A model computes its stages one from the other, so the first that differs names the
 /// cause. Empty when every tensor is within its tolerance.
-std::string likely_cause(const TraceComparison& comparison);
+std::string diagnosis(const TraceComparison& comparison);
 
 }  // namespace kvsim::trace

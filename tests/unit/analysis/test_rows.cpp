@@ -325,7 +325,7 @@ TEST_CASE("a skipped cell keeps its rows and its reason") {
   REQUIRE(heads.size() == 4);
   CHECK(heads[3].layer == 1U);
   CHECK(heads[3].head == 1U);
-  CHECK_FALSE(heads[3].allotted_tokens);
+  CHECK_FALSE(heads[3].allocated_tokens);
   CHECK(heads[3].skipped == outcome.cells[0].skipped);
   CHECK_FALSE(heads[3].r);
   CHECK_FALSE(heads[3].kept_tokens);
@@ -336,19 +336,19 @@ TEST_CASE("a skipped cell keeps its rows and its reason") {
 TEST_CASE("what was allotted is told apart from what was asked for") {
   sim::Outcome outcome = worked_outcome();
   // 6 and 6, 4 and 4, of a prompt of 24; 5 per lane were asked for and given.
-  CHECK(rows_of(outcome, Scope::all)[0].allotted_tokens == 5.0);
-  CHECK(rows_of(outcome, Scope::layer)[0].allotted_tokens == 6.0);
+  CHECK(rows_of(outcome, Scope::all)[0].allocated_tokens == 5.0);
+  CHECK(rows_of(outcome, Scope::layer)[0].allocated_tokens == 6.0);
   // A formula that spends more: 8 instead of 6 in one lane.
   outcome.cells[0].lanes[0].budget_tokens = 8;
-  CHECK(rows_of(outcome, Scope::all)[0].allotted_tokens == 5.5);
+  CHECK(rows_of(outcome, Scope::all)[0].allocated_tokens == 5.5);
   CHECK(rows_of(outcome, Scope::all)[0].budget_tokens == 5.0);
   // A lane that never evicts has the whole sequence, of which the prompt counts.
   outcome.cells[0].lanes[0].budget_tokens = 26;
-  CHECK(rows_of(outcome, Scope::head)[0].allotted_tokens == 24.0);
+  CHECK(rows_of(outcome, Scope::head)[0].allocated_tokens == 24.0);
   // A budget beyond the prompt is given as asked.
   outcome.cells[0].budget_tokens = 30;
   for (sim::LaneOutcome& lane : outcome.cells[0].lanes) lane.budget_tokens = 30;
-  CHECK(rows_of(outcome, Scope::all)[0].allotted_tokens == 30.0);
+  CHECK(rows_of(outcome, Scope::all)[0].allocated_tokens == 30.0);
 }
 
 TEST_CASE("a step row is the mean over layers of the mean over lanes at that step") {
@@ -376,7 +376,7 @@ TEST_CASE("a step row is the mean over layers of the mean over lanes at that ste
         (*rows[0].attention_loss_oracle + *rows[1].attention_loss_oracle) / 2);
   for (const Row& row : rows) {
     CHECK_FALSE((row.layer || row.head || row.r || row.r_oracle || row.isr));
-    CHECK_FALSE((row.output_error || row.kept_bytes || row.oracle_cosine || row.allotted_tokens));
+    CHECK_FALSE((row.output_error || row.kept_bytes || row.oracle_cosine || row.allocated_tokens));
   }
   SECTION("a skipped cell has its steps") {
     outcome.cells[0] = sim::CellOutcome{};

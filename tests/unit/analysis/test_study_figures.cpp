@@ -317,7 +317,7 @@ TEST_CASE("timeline: neighbours that come and go together are one bar") {
   FigureTables tables;
   tables.decisions = kvsim::sim::Decisions{
       .prompt = 3, .decode = 4, .n_layers = 1, .n_kv_heads = 1, .cells = {{"h2o", "h2o()", "10%", "", {}}}};
-  tables.decisions->cells[0].residency = {{{0, 0, 4}, {1, 0, 4}, {2, 0, 2}, {3, 1, 4}}};
+  tables.decisions->cells[0].resident_intervals = {{{0, 0, 4}, {1, 0, 4}, {2, 0, 2}, {3, 1, 4}}};
   const Figure figure = only("timeline", tables);
   const auto& timeline = std::get<Timeline>(figure.panels[0].content);
   REQUIRE(timeline.bars.size() == 3);

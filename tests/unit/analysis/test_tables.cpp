@@ -16,7 +16,7 @@ Row sample_row() {
   row.policy = "snapkv";
   row.params = "snapkv(window=8,pool=max:7)+uniform()";
   row.budget = "25%";
-  row.budget_tokens = row.allotted_tokens = 6;
+  row.budget_tokens = row.allocated_tokens = 6;
   row.r = 0.5625;
   row.r_oracle = 0.6875;
   row.isr = 1.0 / 3.0;

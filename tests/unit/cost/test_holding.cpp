@@ -77,7 +77,7 @@ TEST_CASE("splits by position are the allocation's own", "[holding]") {
   REQUIRE(pyramid.layers.size() == 4);
   const std::uint64_t above[] = {179, 121, 63, 5};
   for (std::size_t layer = 0; layer < 4; ++layer) {
-    CHECK(pyramid.layers[layer].lanes == std::vector<LaneGroup>{{2, 8 + above[layer], kNoLimit}});
+    CHECK(pyramid.layers[layer].lanes == std::vector<EqualLanes>{{2, 8 + above[layer], kNoLimit}});
     CHECK(pyramid.layers[layer].longest(10) == 18 + above[layer]);
   }
   CHECK(pyramid.tokens(0) == 4 * 2 * 100);
@@ -85,9 +85,9 @@ TEST_CASE("splits by position are the allocation's own", "[holding]") {
   // One layer of four holds all of 120 and goes on growing; three share the rest: (4 * 60 - 120) / 3 = 40.
   const Holding exempt = rule_holding(policy_of("h2o+exempt(first=1)"), small, 0, 120, 500, 60);
   REQUIRE(exempt.layers.size() == 2);
-  CHECK(exempt.layers[0].lanes == std::vector<LaneGroup>{{2, 120, kNoLimit}});
+  CHECK(exempt.layers[0].lanes == std::vector<EqualLanes>{{2, 120, kNoLimit}});
   CHECK(exempt.layers[1].layers == 3);
-  CHECK(exempt.layers[1].lanes == std::vector<LaneGroup>{{2, 40, 40}});
+  CHECK(exempt.layers[1].lanes == std::vector<EqualLanes>{{2, 40, 40}});
   CHECK(exempt.tokens(500) == 2 * 620 + 6 * 40);
 }
 
@@ -102,8 +102,8 @@ TEST_CASE("shares from a file split a budget, and lanes are stored as often as a
   // A floor of 1 of 9 per lane; the 32 above it go 12, 4, 8, 8.
   const Holding holding = rule_holding(policy_of("window+fixed(shares=" + file + ")"), small, 8, 100, 50, 9);
   REQUIRE(holding.layers.size() == 2);
-  CHECK(holding.layers[0].lanes == std::vector<LaneGroup>{{4, 13, 13}, {4, 5, 5}});
-  CHECK(holding.layers[1].lanes == std::vector<LaneGroup>{{8, 9, 9}});
+  CHECK(holding.layers[0].lanes == std::vector<EqualLanes>{{4, 13, 13}, {4, 5, 5}});
+  CHECK(holding.layers[1].lanes == std::vector<EqualLanes>{{8, 9, 9}});
   CHECK(holding.tokens(0) == 4 * (13 + 5 + 9 + 9));
 }
 

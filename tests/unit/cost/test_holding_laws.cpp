@@ -64,17 +64,18 @@ bool measured_split(const policy::Composition& composition) {
 
 std::vector<std::uint64_t> lanes_at(const Holding& holding, std::uint64_t step) {
   std::vector<std::uint64_t> out;
-  for (const LayerGroup& layers : holding.layers)
+  for (const EqualLayers& layers : holding.layers)
     for (std::uint64_t layer = 0; layer < layers.layers; ++layer)
-      for (const LaneGroup& lanes : layers.lanes) out.insert(out.end(), lanes.lanes, lanes.at(step));
+      for (const EqualLanes& lanes : layers.lanes) out.insert(out.end(), lanes.lanes, lanes.at(step));
   return out;
 }
 
 std::vector<std::uint64_t> recorded_at(const sim::CellOutcome& cell, std::uint64_t step) {
   std::vector<std::uint64_t> out;
-  for (const std::vector<sim::Residency>& lane : cell.residency) {
+  for (const std::vector<sim::ResidentInterval>& lane : cell.resident_intervals) {
     out.push_back(0);
-    for (const sim::Residency& stay : lane) out.back() += stay.first <= step && step < stay.last ? 1 : 0;
+    for (const sim::ResidentInterval& stay : lane)
+      out.back() += stay.first <= step && step < stay.last ? 1 : 0;
   }
   return out;
 }
@@ -200,7 +201,7 @@ TEST_CASE("policies stream their prompt if and only if their costs say so", "[ho
   for (const std::string& text : policies()) {
     const policy::Composition composition = policy::parse_composition(text, policy::builtin());
     CAPTURE(composition.params);
-    policy::Unit unit;
+    policy::CacheUnit unit;
     unit.head_dim = unit.value_dim = 8;
     CHECK(cost_of(composition, model(), 100, 50).streams ==
           composition.eviction.make_eviction(unit)->streams_prompt());

@@ -216,10 +216,10 @@ Configuration random_configuration(std::uint64_t seed) {
   out.cost.decode_rows = draws.coin();
   if (draws.coin()) model.window = draws.within(1, 40);
   for (std::uint64_t left = model.layers; left > 0;) {
-    LayerGroup group{draws.within(1, left), {}};
+    EqualLayers group{draws.within(1, left), {}};
     left -= group.layers;
     for (std::uint64_t heads = stored; heads > 0;) {
-      LaneGroup lanes{draws.within(1, heads), draws.within(1, serving.prompt), kNoLimit};
+      EqualLanes lanes{draws.within(1, heads), draws.within(1, serving.prompt), kNoLimit};
       heads -= lanes.lanes;
       if (draws.coin()) lanes.limit = lanes.after_prompt + draws.within(0, 5);
       group.lanes.push_back(lanes);
@@ -232,9 +232,9 @@ Configuration random_configuration(std::uint64_t seed) {
 /// Tokens of every layer and lane after so many steps.
 Lanes expanded(const Holding& holding, std::uint64_t step) {
   Lanes out;
-  for (const LayerGroup& group : holding.layers) {
+  for (const EqualLayers& group : holding.layers) {
     std::vector<std::uint64_t> layer;
-    for (const LaneGroup& lanes : group.lanes) {
+    for (const EqualLanes& lanes : group.lanes) {
       std::uint64_t tokens = lanes.after_prompt;
       for (std::uint64_t s = 0; s < step; ++s)
         if (tokens < lanes.limit) ++tokens;
@@ -423,7 +423,7 @@ TEST_CASE("pages expected with holes are those that lanes drawn at random use", 
   serving.layout.table_entry = 1;  // as many bytes as pages
   std::uint64_t kept = 0, pages = 0;
   for (std::uint64_t lane = 0; lane < 4; ++lane) {
-    std::vector<sim::Residency> drawn;
+    std::vector<sim::ResidentInterval> drawn;
     for (std::uint64_t i = 0; i < serving.prompt; ++i)
       if (uniform01(combine({lane, i})) < 0.2) drawn.push_back({static_cast<std::int32_t>(i), 0, 1});
     const PageUse use = page_use(drawn, 0, serving.layout.page);

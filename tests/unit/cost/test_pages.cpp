@@ -40,7 +40,7 @@ Fragmentation slow_fragmentation(Allocator allocator, const std::vector<Request>
 
 TEST_CASE("a page is in use while one of its tokens is", "[cost][pages]") {
   // Positions 0, 1, 5, 9 right after the prompt; 1 goes after step 2, 12 comes at step 3.
-  const std::vector<sim::Residency> lane{{0, 0, 9}, {1, 0, 3}, {5, 0, 9}, {9, 0, 1}, {12, 3, 9}};
+  const std::vector<sim::ResidentInterval> lane{{0, 0, 9}, {1, 0, 3}, {5, 0, 9}, {9, 0, 1}, {12, 3, 9}};
   const PageUse start = page_use(lane, 0, 4);
   CHECK(start.slots == 4);
   CHECK(start.pages == 3);
@@ -65,7 +65,7 @@ TEST_CASE("evicting at random frees few pages", "[cost][pages]") {
   CHECK_THROWS_AS(freed_page_share(1.1, 16), Error);
   CHECK_THROWS_AS(freed_page_share(0.5, 0), Error);
   // A draw of 4000 pages of 16 at 0.9 has that share within three standard deviations: sqrt(.185*.815/4000).
-  std::vector<sim::Residency> lane;
+  std::vector<sim::ResidentInterval> lane;
   for (std::uint64_t i = 0; i < 64'000; ++i)
     if (uniform01(combine({7, i})) >= 0.9) lane.push_back({static_cast<std::int32_t>(i), 0, 1});
   const double freed = 1 - static_cast<double>(page_use(lane, 0, 16).pages) / 4000;

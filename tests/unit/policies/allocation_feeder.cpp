@@ -39,7 +39,7 @@ void sharpen(Run& run, int times) {
 
 std::vector<double> scores_of(const Part& part, const Run& unit) {
   const auto eviction = part.make_eviction(unit.unit);
-  show_prompt(*eviction, unit);
+  feed_prompt(*eviction, unit);
   return {eviction->scores().begin(), eviction->scores().end()};
 }
 
@@ -56,7 +56,7 @@ Layers random_layers(std::size_t n_layers, const Shape& shape, std::uint64_t see
   return out;
 }
 
-AllocationRequest survey(const Composition& composition, const Layers& layers, std::size_t budget) {
+AllocationRequest measured_request(const Composition& composition, const Layers& layers, std::size_t budget) {
   AllocationRequest request{.n_layers = layers.size(),
                             .n_kv_heads = static_cast<std::size_t>(layers[0].unit.n_lanes),
                             .prompt = layers[0].prompt,
@@ -70,7 +70,7 @@ AllocationRequest survey(const Composition& composition, const Layers& layers, s
     for (int lane = 0; lane < layer.unit.n_lanes; ++lane) {
       const Run run = lane_of(layer, lane);
       if (const auto profile = allocation->profile(run.unit)) {
-        show_prompt(*profile, run);
+        feed_prompt(*profile, run);
         request.profiles.push_back(profile->values());
       }
       if (part.spec->uses_scores)

@@ -15,7 +15,7 @@ using Layers = std::vector<Run>;
 Layers random_layers(std::size_t n_layers, const Shape& shape, std::uint64_t seed, int levels = 1000000);
 
 /// Everything the composition's allocation asks for, measured on `layers`.
-AllocationRequest survey(const Composition& composition, const Layers& layers, std::size_t budget);
+AllocationRequest measured_request(const Composition& composition, const Layers& layers, std::size_t budget);
 
 /// `allocation`: its text, e.g. pyramid(beta=4).
 Tokens allocate(const std::string& allocation, const AllocationRequest& request);

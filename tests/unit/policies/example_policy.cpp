@@ -20,7 +20,7 @@ struct ValueNormDecoder final : ScoredDecoder {
 
 class ValueNorm final : public ScoredEviction {
  public:
-  ValueNorm(const Params& params, const Unit& unit) : ScoredEviction(unit, Selection::of(params)) {}
+  ValueNorm(const Params& params, const CacheUnit& unit) : ScoredEviction(unit, Selection::of(params)) {}
 
  private:
   std::unique_ptr<Decoder> decoder(std::size_t budget, std::span<const Position> slots) const override {
@@ -51,7 +51,7 @@ PolicySpec value_norm_spec() {
                                     .token = over_values(shape, 1, 2)});
               },
           .make_eviction = [](const Params& params,
-                              const Unit& unit) { return std::make_unique<ValueNorm>(params, unit); }};
+                              const CacheUnit& unit) { return std::make_unique<ValueNorm>(params, unit); }};
 }
 
 }  // namespace kvsim::policy

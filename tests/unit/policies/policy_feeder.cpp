@@ -107,7 +107,7 @@ std::vector<float> own_rows(const std::vector<std::vector<float>>& tensor, std::
   return out;
 }
 
-void show_step(Decoder& decoder, const Run& run, const std::vector<Position>& slots, std::size_t own_slot) {
+void feed_step(Decoder& decoder, const Run& run, const std::vector<Position>& slots, std::size_t own_slot) {
   const auto query = static_cast<std::size_t>(slots[own_slot]);
   const auto n_heads = static_cast<std::size_t>(run.unit.n_query_heads());
   const auto n_lanes = static_cast<std::size_t>(run.unit.n_lanes);
@@ -139,7 +139,7 @@ std::unique_ptr<Eviction> make(const Part& part, const Run& run, const Feeding& 
   if (!part.spec->make_oracle) return part.make_eviction(run.unit);
   auto oracle = part.spec->make_oracle(part.params, run.unit);
   const RunFuture future(run, feeding.last_row_again ? run.prompt - 1 : run.prompt);
-  oracle->foresee(future);
+  oracle->set_future(future);
   return oracle;
 }
 
@@ -178,7 +178,7 @@ std::vector<Position> arrive(Decoder* decoder, const Run& run, std::size_t query
     slots = left;
   }
   if (decoder) {
-    show_step(*decoder, run, slots, own_slot);
+    feed_step(*decoder, run, slots, own_slot);
     REQUIRE(slots.size() <= capacity);
     const std::span<const double> scores = decoder->scores();
     REQUIRE((scores.empty() || scores.size() == slots.size()));
@@ -226,7 +226,7 @@ Run random_run(const Shape& shape, std::uint64_t seed, int levels) {
   return run;
 }
 
-void show_prompt(PromptObserver& observer, const Run& run) {
+void feed_prompt(PromptObserver& observer, const Run& run) {
   observe_prompt(observer, run, {});
   observer.finish_prompt(RunPrompt(run));
 }

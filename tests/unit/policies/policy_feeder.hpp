@@ -14,7 +14,7 @@ namespace kvsim::policy::test {
 
 /// Full attention rows, queries, keys, values, output weights and token classes of one unit.
 struct Run {
-  Unit unit;
+  CacheUnit unit;
   std::size_t prompt = 0, decode = 0;
   std::vector<std::vector<float>> rows;     ///< per query head, [length, length], causal, each row sums to 1
   std::vector<std::vector<float>> queries;  ///< per query head, [length, dim]
@@ -54,11 +54,11 @@ struct Feeding {
   std::size_t block_rows = 3;   ///< rows per observed block
   bool every_row = false;       ///< deliver rows nobody asked for too, as when another policy shares the pass
   bool columns = false;         ///< column sums of all rows first, and only the rows needed beside them
-  bool last_row_again = false;  ///< oracles foresee the last prompt row as a first step
+  bool last_row_again = false;  ///< oracles know the last prompt row as a first step
 };
 
 /// The rows it asks for, then the finished prompt.
-void show_prompt(PromptObserver& observer, const Run& run);
+void feed_prompt(PromptObserver& observer, const Run& run);
 
 Fed feed(const Composition& composition, const Run& run, std::size_t budget, const Feeding& feeding = {});
 /// `policy`: text of a composition of built-in policies.

@@ -157,7 +157,8 @@ TEST_CASE("no registered allocation keeps more of the eviction's own scores than
   for (const char* eviction : {"snapkv(window=4)", "l2_norm", "snapkv(window=3,unit=layer)"}) {
     const Layers layers = random_layers(4, {.prompt = 60, .decode = 0, .n_lanes = 3, .group = 2}, 3);
     const auto request_for = [&](const std::string& allocation, std::size_t budget) {
-      return survey(parse_composition(std::string(eviction) + "+" + allocation, builtin()), layers, budget);
+      return measured_request(parse_composition(std::string(eviction) + "+" + allocation, builtin()), layers,
+                              budget);
     };
     for (const std::size_t budget : {9U, 20U, 45U}) {
       const AllocationRequest measure = request_for("best_split", budget);
@@ -190,7 +191,8 @@ TEST_CASE("best_split(normalise=true) over layers is XKV's allocation when the s
     for (const std::size_t budget : {9U, 20U, 60U}) {
       const Composition xkv = parse_composition(eviction + "+xkv", builtin()),
                         split = parse_composition(eviction + "+best_split(normalise=true)", builtin());
-      CHECK(allocate(xkv, survey(xkv, layers, budget)) == allocate(split, survey(split, layers, budget)));
+      CHECK(allocate(xkv, measured_request(xkv, layers, budget)) ==
+            allocate(split, measured_request(split, layers, budget)));
     }
   }
 }

@@ -50,7 +50,7 @@ TEST_CASE("cake's preference is the entropy and the variance of the last rows be
   for (const std::size_t rows : {1U, 7U, 40U, 50U}) {
     const Composition cake =
         parse_composition("h2o+cake_layers(rows=" + std::to_string(rows) + ")", builtin());
-    const AllocationRequest request = survey(cake, layers, 20);
+    const AllocationRequest request = measured_request(cake, layers, 20);
     for (std::size_t lane = 0; lane < 6; ++lane) {
       const Run& run = layers[lane / 2];
       const std::size_t n_keys = 40 - std::min<std::size_t>(rows, 40);

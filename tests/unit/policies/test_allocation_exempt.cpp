@@ -71,7 +71,7 @@ TEST_CASE("d2o's official ratios stay between a hundredth and all of the prompt"
 TEST_CASE("d2o measures the variance of the attention that positions received") {
   const Layers layers = random_layers(6, {.prompt = 23, .decode = 0, .n_lanes = 2, .group = 3}, 4);
   const Composition d2o = parse_composition("h2o+d2o_layers", builtin());
-  const AllocationRequest request = survey(d2o, layers, 18);
+  const AllocationRequest request = measured_request(d2o, layers, 18);
   for (std::size_t layer = 0; layer < layers.size(); ++layer)
     for (int head = 0; head < 6; ++head) {
       std::vector<double> received(23);

@@ -97,7 +97,7 @@ TEST_CASE("retrieval heads are measured by attention outside sinks and recent to
   const Layers layers = random_layers(2, {.prompt = 30, .decode = 0, .n_lanes = 2, .group = 2}, 6);
   const Composition duo =
       parse_composition("streaming_llm(sinks=2)+retrieval_heads(sinks=2,recent=5)", builtin());
-  const AllocationRequest request = survey(duo, layers, 12);
+  const AllocationRequest request = measured_request(duo, layers, 12);
   for (std::size_t lane = 0; lane < 4; ++lane) {
     double far = 0;
     for (int head = static_cast<int>(lane % 2) * 2; head < static_cast<int>(lane % 2) * 2 + 2; ++head)

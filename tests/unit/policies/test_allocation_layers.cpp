@@ -72,7 +72,7 @@ TEST_CASE("zipvl holds the share of attention it promises, with no token to spar
   const Layers layers = random_layers(4, {.prompt = 60, .decode = 0, .n_lanes = 2, .group = 2}, 12);
   const Composition zipvl =
       parse_composition("snapkv(window=8)+zipvl(rows=8,tau=0.6,variant=official)", builtin());
-  const Tokens tokens = allocate(zipvl, survey(zipvl, layers, 20));
+  const Tokens tokens = allocate(zipvl, measured_request(zipvl, layers, 20));
   for (std::size_t layer = 0; layer < 4; ++layer) {
     std::vector<double> received(52);
     for (int head = 0; head < 4; ++head)

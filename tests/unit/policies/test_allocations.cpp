@@ -58,7 +58,7 @@ TEST_CASE("uniform gives every lane the budget, the prompt at most") {
 TEST_CASE("a budget below the floor is refused by every allocation") {
   for (const std::string& text : kvsim::test::every_allocation("snapkv(window=4)")) {
     const Composition composition = parse_composition(text, builtin());
-    const AllocationRequest request = survey(composition, random_layers(2, {.prompt = 9}, 1), 3);
+    const AllocationRequest request = measured_request(composition, random_layers(2, {.prompt = 9}, 1), 3);
     CHECK_THROWS_WITH(allocate(composition, request), Catch::Contains("3 tokens") && Catch::Contains("4"));
   }
 }
@@ -75,7 +75,7 @@ TEST_CASE("every allocation keeps its promises at every budget of interest") {
              std::set<std::size_t>{floor, floor + 1, floor + 3, prompt / 2, prompt - 1, prompt, prompt + 1}) {
           if (budget < floor) continue;
           CAPTURE(text, model.n_layers, prompt, budget);
-          check(composition, survey(composition, layers, budget));
+          check(composition, measured_request(composition, layers, budget));
         }
       }
     }

@@ -172,7 +172,7 @@ TEST_CASE("parts that do not go together are refused") {
 
 namespace {
 
-std::unique_ptr<Eviction> no_eviction(const Params&, const Unit&) {
+std::unique_ptr<Eviction> no_eviction(const Params&, const CacheUnit&) {
   return nullptr;
 }
 std::unique_ptr<Allocation> no_allocation(const Params&) {

@@ -220,7 +220,7 @@ TEST_CASE("the scores of bases that add attention up are means of rows when divi
     Run shown = run;
     for (std::vector<float>& rows : shown.values) std::fill(rows.begin(), rows.end(), 0.5F);
     if (part.spec->name == "keyformer") shown.p(0, 0, 0) = shown.p(1, 0, 0) = 1;  // a softmax sums to one
-    show_prompt(*eviction, shown);
+    feed_prompt(*eviction, shown);
     CAPTURE(base);
     const double expected = part.spec->name == "keyformer" ? (0.25 * 49 + 1) / 50 : 0.25;
     CHECK(eviction->scores()[0] / eviction->rows_in_score(run.prompt) == Approx(expected));

@@ -71,7 +71,7 @@ bool evicts_differently(const std::string& a_text, const std::string& b_text) {
 Tokens given(const std::string& allocation, const Layers& layers, std::size_t budget) {
   const Composition composition = parse_composition("snapkv(window=5)+" + allocation, builtin());
   try {
-    return allocate(composition, survey(composition, layers, budget));
+    return allocate(composition, measured_request(composition, layers, budget));
   } catch (const Error& error) {
     REQUIRE(error.kind() == ErrorKind::usage);
     return {};

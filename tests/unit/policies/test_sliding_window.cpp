@@ -39,14 +39,14 @@ double received(const Run& run, std::size_t j) {
 
 std::vector<double> scores_of(const std::string& policy, const Run& run) {
   const auto eviction = parse_composition(policy, builtin()).eviction.make_eviction(run.unit);
-  show_prompt(*eviction, run);
+  feed_prompt(*eviction, run);
   return {eviction->scores().begin(), eviction->scores().end()};
 }
 
 }  // namespace
 
 TEST_CASE("a unit knows who sees whom") {
-  Unit unit{.span = 5};
+  CacheUnit unit{.span = 5};
   CHECK(unit.sees(9, 5));
   CHECK_FALSE(unit.sees(9, 4));
   CHECK(unit.seen_by(0, kAllRows, 30) == 5);

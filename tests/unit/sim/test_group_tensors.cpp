@@ -36,7 +36,7 @@ policy::PolicySpec needy_spec(const policy::Needs& needs) {
   return {.name = "needy",
           .kind = policy::Kind::eviction,
           .needs = needs,
-          .make_eviction = [](const policy::Params&, const policy::Unit&) {
+          .make_eviction = [](const policy::Params&, const policy::CacheUnit&) {
             return std::make_unique<Everything>();
           }};
 }

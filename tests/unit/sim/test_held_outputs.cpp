@@ -53,7 +53,7 @@ TEST_CASE("outputs over held positions are the sum over them divided by their ma
   std::vector<float> difference;
   // From cells that hold nearly nothing to cells that drop nearly nothing.
   for (std::size_t c = 0; c <= kPositions; c += 3) {
-    std::vector<sim::Residency> stays;
+    std::vector<sim::ResidentInterval> stays;
     for (std::size_t j = 0; j < c; ++j) {
       const std::uint64_t draw = mix(combine({3, c, j})) % 12;
       const auto position = static_cast<std::int32_t>(j);
@@ -75,7 +75,7 @@ TEST_CASE("outputs over held positions are the sum over them divided by their ma
     for (std::size_t r = 0; r < kRows; ++r) {
       const std::uint32_t step = kFirst + static_cast<std::uint32_t>(r % kSteps);
       const auto held = [&](std::size_t j) {
-        return std::any_of(stays.begin(), stays.end(), [&](const sim::Residency& stay) {
+        return std::any_of(stays.begin(), stays.end(), [&](const sim::ResidentInterval& stay) {
           return static_cast<std::size_t>(stay.position) == j && stay.first <= step && step < stay.last;
         });
       };
@@ -92,7 +92,7 @@ TEST_CASE("a cell that drops nothing differs by nothing, exactly") {
   const Numbers numbers;
   sim::HeldOutputs outputs;
   outputs.begin(numbers.block());
-  std::vector<sim::Residency> stays;
+  std::vector<sim::ResidentInterval> stays;
   for (std::size_t j = 0; j < kPositions; ++j)
     stays.push_back(
         {static_cast<std::int32_t>(j),

@@ -169,10 +169,10 @@ TEST_CASE("decisions add up to what was kept and attended") {
   const sim::Outcome outcome = test::run(trace, request);
   CHECK(outcome.measured_steps() == 41);
   for (const sim::CellOutcome& cell : outcome.cells) {
-    REQUIRE(cell.residency.size() == cell.lanes.size());
+    REQUIRE(cell.resident_intervals.size() == cell.lanes.size());
     for (std::size_t lane = 0; lane < cell.lanes.size(); ++lane) {
       std::vector<std::size_t> held(41, 0);
-      for (const sim::Residency& stay : cell.residency[lane]) {
+      for (const sim::ResidentInterval& stay : cell.resident_intervals[lane]) {
         CHECK(stay.first < stay.last);
         CHECK(stay.first == (stay.position < 20 ? 0U : static_cast<std::uint32_t>(stay.position - 19)));
         for (std::uint32_t step = stay.first; step < stay.last; ++step) held[step] += 1;

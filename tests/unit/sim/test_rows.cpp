@@ -72,13 +72,13 @@ TEST_CASE("rows and products do not depend on where they lie in memory") {
 
 namespace {
 
-/// w as replay measures it: a watcher of the prompt pass.
+/// w as replay measures it: a subscription of the prompt pass.
 std::vector<double> importance(const trace::Sequence& sequence, std::uint32_t head) {
   const sim::GroupTensors tensors(sequence, {0, head, 1}, {});
   policy::WindowImportance w(static_cast<int>(sequence.model().group()));
-  const sim::Watcher watcher{&w, 0, 1, {std::min<std::size_t>(8, sequence.prompt_length())}};
+  const sim::Subscription subscription{&w, 0, 1, {std::min<std::size_t>(8, sequence.prompt_length())}};
   Progress progress;
-  sim::show_prompt(tensors, {&watcher, 1}, progress);
+  sim::replay_prompt(tensors, {&subscription, 1}, progress);
   w.finish_prompt(sim::GroupTensors::PromptView(tensors, 0));
   return w.values();
 }
@@ -143,7 +143,7 @@ TEST_CASE("a resident set remembers who was held when") {
   CHECK(set.join(two, 12, 3) == 1);  // step 3: 11 12, both others left
   CHECK(std::vector(set.slots().begin(), set.slots().end()) == std::vector<policy::Position>{11, 12});
   std::vector<std::vector<std::uint32_t>> stays;
-  for (const sim::Residency& r : set.history(4))
+  for (const sim::ResidentInterval& r : set.history(4))
     stays.push_back({static_cast<std::uint32_t>(r.position), r.first, r.last});
   CHECK(stays ==
         std::vector<std::vector<std::uint32_t>>{{2, 0, 2}, {5, 0, 3}, {10, 1, 3}, {11, 2, 4}, {12, 3, 4}});

@@ -6,7 +6,7 @@
 #include "policies/builtin.hpp"
 #include "sim/attention/attention_rows.hpp"
 #include "sim/base/error.hpp"
-#include "sim/inspect/attended_keys.hpp"
+#include "sim/inspect/key_norm_attention.hpp"
 #include "sim/replay/replay.hpp"
 #include "tests/support/every_eviction.hpp"
 #include "tests/support/random_trace.hpp"
@@ -77,8 +77,8 @@ std::string skipped(const trace::Source& source, const std::string& policy, cons
   return replayed(source, {policy}, cut).cells[0].skipped;
 }
 
-bool same(const std::vector<std::vector<sim::Residency>>& a,
-          const std::vector<std::vector<sim::Residency>>& b) {
+bool same(const std::vector<std::vector<sim::ResidentInterval>>& a,
+          const std::vector<std::vector<sim::ResidentInterval>>& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& x, const auto& y) {
     return std::equal(x.begin(), x.end(), y.begin(), y.end(), [](const auto& i, const auto& j) {
       return i.position == j.position && i.first == j.first && i.last == j.last;
@@ -108,7 +108,7 @@ TEST_CASE("what runs on a slim trace decides as on the full one") {
     }
     ran.insert(policies[cell]);
     // Sums rounded to float are no reason to decide otherwise, so every number is the same to the bit.
-    CHECK(same(got.cells[cell].residency, expected.cells[cell].residency));
+    CHECK(same(got.cells[cell].resident_intervals, expected.cells[cell].resident_intervals));
     for (std::size_t lane = 0; lane < expected.cells[cell].lanes.size(); ++lane) {
       CHECK(got.cells[cell].lanes[lane].attention_loss == expected.cells[cell].lanes[lane].attention_loss);
       CHECK(got.cells[cell].lanes[lane].importance_kept == expected.cells[cell].lanes[lane].importance_kept);
@@ -179,7 +179,7 @@ TEST_CASE("attention per key is read from column statistics") {
     Progress progress;
     sim::for_attended_keys(
         trace::Sequence(source), 1, progress,
-        [&](std::size_t lane, const sim::AttendedKeys& keys) { lanes[lane] = keys.attention; });
+        [&](std::size_t lane, const sim::KeyNormAttention& keys) { lanes[lane] = keys.attention; });
     return lanes;
   };
   const auto expected = attention(full), got = attention(window);

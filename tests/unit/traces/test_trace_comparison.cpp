@@ -91,7 +91,7 @@ TEST_CASE("a trace equals itself, whichever tensors it holds") {
   CHECK(found.same());
   CHECK(found.header.tokens == 9);
   CHECK(found.header.notes.empty());
-  CHECK(trace::likely_cause(found).empty());
+  CHECK(trace::diagnosis(found).empty());
   REQUIRE(found.tensors.size() == 3 * 4);
   CHECK(tensor_of(found, "q", 2).difference.values == 4 * 9 * 8);
   CHECK(tensor_of(found, "k", 0).difference.values == 2 * 9 * 8);
@@ -273,7 +273,7 @@ TEST_CASE("attention rows are compared where they begin at the same key") {
   CHECK(difference.values == 5);
   CHECK(difference.largest == 0.125);
   CHECK((difference.row == 3 && difference.component == 1));
-  CHECK_THAT(trace::likely_cause(found), Catch::Contains("mask, window, scale"));
+  CHECK_THAT(trace::diagnosis(found), Catch::Contains("mask, window, scale"));
   const trace::TraceComparison windows = compare(a, c);
   CHECK(tensor_of(windows, "attention", 0).difference.values == 2);
   CHECK(windows.header.differences.at(0).detail == "the row of token 3 in layer 0 begins at key 1 against 2");
@@ -296,7 +296,7 @@ TEST_CASE("column statistics are compared where they count the same tokens") {
   CHECK(tensor_of(found, "column_sum", 1).difference.unequal == 0);
   const trace::TensorDifference& squares = tensor_of(found, "column_sum_squares", 1).difference;
   CHECK((squares.unequal == 1 && squares.head == 3 && squares.component == 4 && squares.values == 4 * 6));
-  CHECK_THAT(trace::likely_cause(found), Catch::Contains("column statistics of layer 1"));
+  CHECK_THAT(trace::diagnosis(found), Catch::Contains("column statistics of layer 1"));
 
   const trace::TraceComparison none = pair.compare(a, numbered_trace(header_of()));
   CHECK_THAT(none.header.notes.at(0), Catch::Contains("Only A holds column statistics"));
@@ -316,7 +316,7 @@ TEST_CASE("the first stage that differs names the cause") {
       for (std::uint32_t layer = from_layer; layer < 3; ++layer)
         for (std::uint32_t head = 0; head < test::heads_of(a.header().model, tensor); ++head)
           for (float& value : b.rows(tensor, layer, head).subspan(from_token * 8)) value *= 1.5F;
-    return trace::likely_cause(pair.compare(a, b));
+    return trace::diagnosis(pair.compare(a, b));
   };
   using enum Tensor;
   CHECK_THAT(cause({query, key, value}, 0, 0), Catch::Contains("k, q, v of layer 0. Look at embedding"));

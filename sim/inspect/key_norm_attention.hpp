@@ -10,7 +10,7 @@
 namespace kvsim::sim {
 
 /// Of one lane, per prompt position.
-struct AttendedKeys {
+struct KeyNormAttention {
   std::vector<double> norm;       ///< Euclidean, of the key as the cache holds it
   std::vector<double> attention;  ///< mean over the prompt rows that see the position, and over query heads
 };
@@ -18,6 +18,6 @@ struct AttendedKeys {
 /// Calls `look` once for every lane (layer-major index), from any thread: no more than one lane per thread is
 /// held. Throws Error(usage) for a trace that lacks queries of the prompt, Error(input) when it is damaged.
 void for_attended_keys(const trace::Sequence& sequence, unsigned threads, Progress& progress,
-                       const std::function<void(std::size_t lane, const AttendedKeys&)>& look);
+                       const std::function<void(std::size_t lane, const KeyNormAttention&)>& look);
 
 }  // namespace kvsim::sim

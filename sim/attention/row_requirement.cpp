@@ -1,4 +1,4 @@
-#include "sim/attention/viewing.hpp"
+#include "sim/attention/row_requirement.hpp"
 
 #include <algorithm>
 
@@ -34,8 +34,8 @@ std::string of_prompt(std::size_t rows, std::size_t prompt) {
 
 }  // namespace
 
-Viewing viewing(const trace::Sequence& sequence, const policy::PromptObserver& observer,
-                const std::string& who) {
+RowRequirement row_requirement(const trace::Sequence& sequence, const policy::PromptObserver& observer,
+                               const std::string& who) {
   const std::size_t prompt = sequence.prompt_length();
   const std::size_t rows = std::min(observer.prompt_rows(), prompt),
                     in_sum = std::min(observer.rows_beside_columns(), prompt);

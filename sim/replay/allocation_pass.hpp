@@ -12,10 +12,10 @@
 
 namespace kvsim::sim {
 
-class Survey {
+class AllocationPass {
  public:
   /// Of the cells of `plan` that are not skipped. Nothing is computed yet.
-  Survey(const trace::Sequence& sequence, const Request& request, const Plan& plan);
+  AllocationPass(const trace::Sequence& sequence, const Request& request, const Plan& plan);
 
   /// Query rows that run() computes.
   std::uint64_t work() const;
@@ -31,16 +31,16 @@ class Survey {
   using PerLane = std::vector<std::vector<double>>;
   struct Profiled {
     const policy::Part* part = nullptr;
-    Viewing viewing;
+    RowRequirement requirement;
     PerLane values;
   };
-  struct OfFamily {
-    const Family* family = nullptr;
+  struct OfEviction {
+    const EvictionGroup* eviction_group = nullptr;
     PerLane values;
   };
   void run_group(LaneGroup group, Progress& progress);
   std::vector<LaneGroup> groups() const;
-  bool empty() const { return profiled_.empty() && scored_.empty() && foreseen_.empty(); }
+  bool empty() const { return profiled_.empty() && scored_.empty() && of_oracles_.empty(); }
   std::size_t most_rows() const;
 
   const trace::Sequence* sequence_;
@@ -48,7 +48,7 @@ class Survey {
   bool layer_groups_ = false;
   policy::Needs needs_;
   std::map<std::string, Profiled> profiled_;  // by the part's text
-  std::map<std::string, OfFamily> scored_, foreseen_;
+  std::map<std::string, OfEviction> scored_, of_oracles_;
 };
 
 }  // namespace kvsim::sim

@@ -1,4 +1,4 @@
-#include "tools/printing/trace_pages.hpp"
+#include "tools/printing/trace_summary.hpp"
 
 #include <algorithm>
 #include <array>

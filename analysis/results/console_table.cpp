@@ -356,7 +356,7 @@ class PeopleTable {
 
 }  // namespace
 
-void write_people_table(std::ostream& out, const std::vector<Row>& rows) {
+void write_console_table(std::ostream& out, const std::vector<Row>& rows) {
   if (rows.empty() || rows.front().scope != Scope::step) {
     PeopleTable(rows).print(out);
   } else {

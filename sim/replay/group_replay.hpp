@@ -3,9 +3,9 @@
 /// over them.
 ///
 ///   read K and V once
-///   for blocks of prompt rows:   compute them once; every family that ranks the prompt observes
-///   every family ranks; every cell takes its prompt's positions
-///   for blocks of prompt rows:   once more for the families that take the prompt token by token
+///   for blocks of prompt rows:   compute them once; every eviction group that ranks the prompt observes
+///   every eviction group ranks; every cell takes its prompt's positions
+///   for blocks of prompt rows:   once more for the eviction groups that take the prompt token by token
 ///   for blocks of measured steps:  compute the rows once
 ///     for every step and cell:   who leaves, the token joins, measure against the true row, the policy
 ///                                observes
@@ -20,8 +20,8 @@
 
 namespace kvsim::sim {
 
-/// Fills outcome.cells[*].lanes (and residency) and `curves` of the group's lanes; they must be sized
-/// already. Advances `progress` by group_work().
+/// Fills outcome.cells[*].lanes (and resident intervals) and `curves` of the group's lanes; they must be
+/// sized already. Advances `progress` by group_work().
 void replay_lane_group(const trace::Sequence& sequence, const Request& request, const Plan& plan,
                        LaneGroup group, Outcome& outcome, std::vector<LaneCurves>& curves,
                        Progress& progress);

@@ -75,7 +75,7 @@ std::string cause_in_hidden_state(const std::optional<Stages>& previous, std::ui
 
 }  // namespace
 
-std::string likely_cause(const TraceComparison& comparison) {
+std::string diagnosis(const TraceComparison& comparison) {
   if (comparison.tensors.empty()) return {};
   const std::uint32_t layers = comparison.tensors.back().layer + 1;
   std::optional<Stages> previous;

@@ -1,4 +1,4 @@
-#include "sim/replay/lane_group.hpp"
+#include "sim/replay/group_replay.hpp"
 
 #include <algorithm>
 #include <map>
@@ -58,22 +58,24 @@ class GroupReplay {
   }
 
   void make_units() {
-    for (const Family& family : plan_.families) {
-      const std::size_t n_lanes = family.layer_unit ? group_.n_lanes : 1;
+    for (const EvictionGroup& eviction_group : plan_.eviction_groups) {
+      const std::size_t n_lanes = eviction_group.layer_unit ? group_.n_lanes : 1;
       for (std::size_t lane = 0; lane < group_.n_lanes; lane += n_lanes)
-        units_.emplace_back(family, tensors_, lane, n_lanes, make_eviction(family, lane, n_lanes));
+        units_.emplace_back(eviction_group, tensors_, lane, n_lanes,
+                            make_eviction(eviction_group, lane, n_lanes));
     }
   }
 
-  std::unique_ptr<policy::Eviction> make_eviction(const Family& family, std::size_t lane,
+  std::unique_ptr<policy::Eviction> make_eviction(const EvictionGroup& eviction_group, std::size_t lane,
                                                   std::size_t n_lanes) {
     const auto first_head = group_.first_head + static_cast<std::uint32_t>(lane);
-    const policy::Unit unit = unit_of(sequence_.model(), group_.layer, first_head,
-                                      static_cast<std::uint32_t>(n_lanes), request_.seed, request_.tables);
-    const policy::Part& part = *family.eviction;
+    const policy::CacheUnit unit =
+        cache_unit(sequence_.model(), group_.layer, first_head, static_cast<std::uint32_t>(n_lanes),
+                   request_.seed, request_.tables);
+    const policy::Part& part = *eviction_group.eviction;
     if (!part.spec->make_oracle) return part.make_eviction(unit);
     auto oracle = part.spec->make_oracle(part.params, unit);
-    oracle->foresee(future(lane, n_lanes));
+    oracle->set_future(future(lane, n_lanes));
     return oracle;
   }
 
@@ -90,42 +92,43 @@ class GroupReplay {
     for (std::size_t lane = 0; lane < group_.n_lanes; ++lane)
       importance_.emplace_back(static_cast<int>(sequence_.model().group()), request_.importance.rows,
                                request_.importance.pooling);
-    std::vector<Watcher> watchers;
+    std::vector<Subscription> subscriptions;
     if (importance_rows_ > 0)
       for (std::size_t lane = 0; lane < group_.n_lanes; ++lane)
-        watchers.push_back({&importance_[lane], lane, 1, {importance_rows_}});
-    for (CachedUnit& unit : units_)
-      if (!unit.family().viewing.empty())
-        watchers.push_back({&unit.eviction(), unit.first_lane(), unit.n_lanes(), unit.family().viewing});
-    show_prompt(tensors_, watchers, progress_);
-    for (CachedUnit& unit : units_) {
-      if (!unit.family().streams)
+        subscriptions.push_back({&importance_[lane], lane, 1, {importance_rows_}});
+    for (UnitDriver& unit : units_)
+      if (!unit.eviction_group().requirement.empty())
+        subscriptions.push_back(
+            {&unit.eviction(), unit.first_lane(), unit.n_lanes(), unit.eviction_group().requirement});
+    replay_prompt(tensors_, subscriptions, progress_);
+    for (UnitDriver& unit : units_) {
+      if (!unit.eviction_group().streams)
         unit.eviction().finish_prompt(GroupTensors::PromptView(tensors_, unit.first_lane()));
-      for (const std::size_t cell : unit.family().cells)
+      for (const std::size_t cell : unit.eviction_group().cells)
         unit.start(cell, plan_.cells[cell].lane_budget[lane_index(unit.first_lane())], request_.decisions);
     }
     if (plan_.bounds)
       for (std::size_t lane = 0; lane < group_.n_lanes; ++lane)
-        curves_[lane_index(lane)].foresee({future(lane, 1).attention(), prompt_});
+        curves_[lane_index(lane)].set_future({future(lane, 1).attention(), prompt_});
     futures_.clear();
   }
 
   /// The others take the prompt token by token, through the caches they manage.
   void stream_prompt() {
-    std::vector<CachedUnit*> streaming;
+    std::vector<UnitDriver*> streaming;
     bool need_rows = false;
-    for (CachedUnit& unit : units_) {
-      if (!unit.family().streams) continue;
+    for (UnitDriver& unit : units_) {
+      if (!unit.eviction_group().streams) continue;
       streaming.push_back(&unit);
-      need_rows = need_rows || unit.family().needs.decode_rows;
+      need_rows = need_rows || unit.eviction_group().needs.decode_rows;
     }
     if (streaming.empty()) return;
     for (std::size_t first = 0, n; first < prompt_; first += n) {
       progress_.check();
       n = std::min(kPromptBlock, prompt_ - first);
       if (need_rows) rows_.compute(tensors_, first, n);
-      for (CachedUnit* unit : streaming)
-        for (UnitCell& cell : unit->cells()) {
+      for (UnitDriver* unit : streaming)
+        for (ManagedCache& cell : unit->cells()) {
           for (std::size_t position = first; position < first + n; ++position) {
             unit->admit(cell, position, 0);
             unit->show(cell, position, rows_);
@@ -145,9 +148,9 @@ class GroupReplay {
   /// The cells of one lane, and where their numbers go.
   MeasuredCells measured(std::size_t lane) {
     MeasuredCells out;
-    for (CachedUnit& unit : units_) {
+    for (UnitDriver& unit : units_) {
       if (!unit.covers(lane)) continue;
-      for (UnitCell& cell : unit.cells()) {
+      for (ManagedCache& cell : unit.cells()) {
         out.push_back({&cell, &outcome_.cells[cell.cell].lanes[lane_index(lane)]});
         // A lane that never evicts is given the sequence.
         const std::size_t given = std::max(prompt_, plan_.cells[cell.cell].budget_tokens);
@@ -178,8 +181,8 @@ class GroupReplay {
   void decode(std::size_t first, std::size_t n) {
     progress_.check();
     rows_.compute(tensors_, first, n);
-    for (CachedUnit& unit : units_)
-      for (UnitCell& cell : unit.cells()) {
+    for (UnitDriver& unit : units_)
+      for (ManagedCache& cell : unit.cells()) {
         cell.residents.begin_block();
         cell.held.assign(n, 0);
       }
@@ -188,8 +191,8 @@ class GroupReplay {
     };
     for (std::size_t s = 0; s < n; ++s) {
       const std::size_t position = first + s;
-      for (CachedUnit& unit : units_)
-        for (UnitCell& cell : unit.cells()) {
+      for (UnitDriver& unit : units_)
+        for (ManagedCache& cell : unit.cells()) {
           if (position < prompt_)
             unit.ask_again(cell, position);
           else
@@ -198,8 +201,8 @@ class GroupReplay {
         }
       for (std::size_t lane = 0; lane < group_.n_lanes; ++lane) measures_[lane].attention(rows_, lane, s);
       if (position < prompt_) continue;
-      for (CachedUnit& unit : units_)
-        for (UnitCell& cell : unit.cells())
+      for (UnitDriver& unit : units_)
+        for (ManagedCache& cell : unit.cells())
           if (cell.decoder) unit.show(cell, position, rows_);
     }
     if (projected_) projected_->begin(n);
@@ -211,12 +214,12 @@ class GroupReplay {
   }
 
   void record_decisions() {
-    for (CachedUnit& unit : units_)
-      for (const UnitCell& cell : unit.cells()) {
-        const std::vector<Residency> history =
+    for (UnitDriver& unit : units_)
+      for (const ManagedCache& cell : unit.cells()) {
+        const std::vector<ResidentInterval> history =
             cell.residents.history(static_cast<std::uint32_t>(sequence_.decode_length() + 1));
         for (std::size_t lane = unit.first_lane(); lane < unit.first_lane() + unit.n_lanes(); ++lane)
-          outcome_.cells[cell.cell].residency[lane_index(lane)] = history;
+          outcome_.cells[cell.cell].resident_intervals[lane_index(lane)] = history;
       }
   }
 
@@ -229,7 +232,7 @@ class GroupReplay {
   Progress& progress_;
   const std::size_t prompt_, importance_rows_;
   const GroupTensors tensors_;
-  std::vector<CachedUnit> units_;
+  std::vector<UnitDriver> units_;
 
   std::vector<policy::WindowImportance> importance_;  ///< per lane
   std::map<std::pair<std::size_t, std::size_t>, std::unique_ptr<UnitFuture>> futures_;
@@ -254,11 +257,11 @@ void replay_lane_group(const trace::Sequence& sequence, const Request& request, 
 std::uint64_t group_work(const trace::Sequence& sequence, const Request& request, const Plan& plan,
                          LaneGroup group) {
   std::size_t ranked = importance_rows(sequence, request.importance), streamed = 0;
-  for (const Family& family : plan.families) {
-    if (family.streams)
+  for (const EvictionGroup& eviction_group : plan.eviction_groups) {
+    if (eviction_group.streams)
       streamed = sequence.prompt_length();
     else
-      ranked = std::max(ranked, family.viewing.rows);
+      ranked = std::max(ranked, eviction_group.requirement.rows);
   }
   const std::uint64_t prompt_rows = sequence.prompt_length() - first_prompt_row(sequence, ranked);
   const std::uint64_t rows = prompt_rows + streamed + sequence.measured_length();
@@ -272,10 +275,12 @@ std::uint64_t group_bytes(const trace::Sequence& sequence, const Plan& plan, std
   if (plan.needs.queries) tensors += heads * length * model.head_dim;
   if (plan.needs.output_weights) tensors += heads * model.v_head_dim * model.hidden_size;
   std::uint64_t prompt_rows = kPromptBlock * sequence.prompt_length(), futures = 0;
-  for (const Family& family : plan.families) {
-    if (family.streams && family.needs.decode_rows) prompt_rows = kPromptBlock * length * heads;
-    if (family.eviction->spec->make_oracle)
-      futures += length * sequence.measured_length() * (family.layer_unit ? 1 : n_lanes) * kFutureFloats;
+  for (const EvictionGroup& eviction_group : plan.eviction_groups) {
+    if (eviction_group.streams && eviction_group.needs.decode_rows)
+      prompt_rows = kPromptBlock * length * heads;
+    if (eviction_group.eviction->spec->make_oracle)
+      futures +=
+          length * sequence.measured_length() * (eviction_group.layer_unit ? 1 : n_lanes) * kFutureFloats;
   }
   if (plan.bounds) futures += length * sequence.measured_length() * n_lanes * kFutureFloats;
   // Decode rows of all heads; one lane's once more by position, and with its values as a cell held them.

@@ -9,7 +9,7 @@
 namespace kvsim::sim {
 
 /// So many of the prompt's last rows, after the column sums of all of them if `columns`.
-struct Viewing {
+struct RowRequirement {
   std::size_t rows = 0;  ///< at most the prompt
   bool columns = false;
 
@@ -18,8 +18,8 @@ struct Viewing {
 
 /// The rows that the observer asks for; if the trace lacks their queries, those that it needs beside column
 /// statistics. Throws Error(usage) about `who` when the trace has neither.
-Viewing viewing(const trace::Sequence& sequence, const policy::PromptObserver& observer,
-                const std::string& who);
+RowRequirement row_requirement(const trace::Sequence& sequence, const policy::PromptObserver& observer,
+                               const std::string& who);
 
 /// Throws Error(usage) about `who` when the queries of the prompt's last `rows` tokens are not all there.
 void require_queries(const trace::Sequence& sequence, std::size_t rows, const std::string& who);

@@ -17,7 +17,7 @@ struct HeadStudy {
 };
 
 /// Means over the rows of one query head.
-struct HeadHabits {
+struct HeadAttention {
   double sink = 0;      ///< attention on the first positions
   double local = 0;     ///< attention on the last positions; those that are first too count in both
   double entropy = 0;   ///< bits
@@ -29,12 +29,12 @@ struct HeadHabits {
 };
 
 struct HeadsFound {
-  std::uint64_t rows = 0;         ///< that were looked at, for every head
-  std::vector<HeadHabits> heads;  ///< query heads, layer-major
+  std::uint64_t rows = 0;            ///< that were looked at, for every head
+  std::vector<HeadAttention> heads;  ///< query heads, layer-major
 };
 
 /// Throws Error(usage) when there is no row to look at or the trace lacks its query; Error(input) when the
 /// trace is damaged.
-HeadsFound head_habits(const trace::Sequence& sequence, const HeadStudy& study, Progress& progress);
+HeadsFound head_attention(const trace::Sequence& sequence, const HeadStudy& study, Progress& progress);
 
 }  // namespace kvsim::sim

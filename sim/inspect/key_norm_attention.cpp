@@ -1,4 +1,4 @@
-#include "sim/inspect/attended_keys.hpp"
+#include "sim/inspect/key_norm_attention.hpp"
 
 #include "policies/parts/euclidean_norm.hpp"
 #include "sim/attention/mean_attention.hpp"
@@ -8,12 +8,12 @@
 namespace kvsim::sim {
 
 void for_attended_keys(const trace::Sequence& sequence, unsigned threads, Progress& progress,
-                       const std::function<void(std::size_t lane, const AttendedKeys&)>& look) {
+                       const std::function<void(std::size_t lane, const KeyNormAttention&)>& look) {
   require_softmax(sequence);
   const trace::Model& model = sequence.model();
   const std::size_t prompt = sequence.prompt_length();
-  const Viewing seen =
-      viewing(sequence, MeanAttention(RowMean::visible, -1, 1), "the attention each key receives");
+  const RowRequirement seen =
+      row_requirement(sequence, MeanAttention(RowMean::visible, -1, 1), "the attention each key receives");
   const std::vector<LaneGroup> lanes = lane_groups(model, false);
   progress.total.store(std::uint64_t{model.n_layers} * model.n_q_heads * seen.rows,
                        std::memory_order_relaxed);
@@ -21,10 +21,10 @@ void for_attended_keys(const trace::Sequence& sequence, unsigned threads, Progre
   workers.run(lanes.size(), [&](std::size_t i) {
     const GroupTensors tensors(sequence, lanes[i], {});
     MeanAttention attention(RowMean::visible, model.layer_window[lanes[i].layer], model.group());
-    const Watcher watcher{&attention, 0, 1, seen};
-    show_prompt(tensors, {&watcher, 1}, progress);
+    const Subscription subscription{&attention, 0, 1, seen};
+    replay_prompt(tensors, {&subscription, 1}, progress);
     attention.finish_prompt(GroupTensors::PromptView(tensors, 0));
-    AttendedKeys keys{{}, attention.values()};
+    KeyNormAttention keys{{}, attention.values()};
     for (std::size_t j = 0; j < prompt; ++j)
       keys.norm.push_back(policy::euclidean_norm(tensors.keys(0).row(j)));
     look(i, keys);

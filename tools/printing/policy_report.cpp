@@ -1,4 +1,4 @@
-#include "tools/printing/policy_pages.hpp"
+#include "tools/printing/policy_report.hpp"
 
 #include <algorithm>
 #include <boost/json.hpp>

@@ -1,4 +1,4 @@
-#include "sim/replay/cached_unit.hpp"
+#include "sim/replay/unit_driver.hpp"
 
 #include <algorithm>
 
@@ -22,17 +22,17 @@ double gather(const float* row, std::span<const Position> slots, float* to) {
 
 }  // namespace
 
-void CachedUnit::start(std::size_t cell, std::size_t budget, bool log) {
+void UnitDriver::start(std::size_t cell, std::size_t budget, bool log) {
   const std::size_t prompt = tensors_->sequence().prompt_length(), length = tensors_->sequence().length();
   policy::Start start = eviction_->start(budget);
-  const std::size_t capacity = budget + family_->eviction->overshoot();
-  check_kept(start.keep, family_->streams ? 0 : std::min(capacity, prompt));
+  const std::size_t capacity = budget + eviction_group_->eviction->overshoot();
+  check_kept(start.keep, eviction_group_->streams ? 0 : std::min(capacity, prompt));
   const std::size_t most = start.decoder ? std::min(capacity, length) : start.keep.size() + (length - prompt);
   cells_.push_back(
       {cell, budget, capacity, ResidentSet(start.keep, most, length, log), std::move(start.decoder)});
 }
 
-void CachedUnit::admit(UnitCell& cell, std::size_t position, std::uint32_t step) {
+void UnitDriver::admit(ManagedCache& cell, std::size_t position, std::uint32_t step) {
   victims_.clear();
   const auto token = static_cast<Position>(position);
   if (cell.decoder) {
@@ -50,7 +50,7 @@ void CachedUnit::admit(UnitCell& cell, std::size_t position, std::uint32_t step)
   cell.attended = cell.residents.slots();
 }
 
-void CachedUnit::ask_again(UnitCell& cell, std::size_t position) {
+void UnitDriver::ask_again(ManagedCache& cell, std::size_t position) {
   cell.own = static_cast<Position>(position);
   cell.attended = cell.residents.slots();
   cell.held_own_at_cut = cell.residents.holds(cell.own);
@@ -60,7 +60,7 @@ void CachedUnit::ask_again(UnitCell& cell, std::size_t position) {
   cell.attended = cell.with_own;
 }
 
-void CachedUnit::show(UnitCell& cell, std::size_t position, const RowBlock& rows) {
+void UnitDriver::show(ManagedCache& cell, std::size_t position, const RowBlock& rows) {
   const std::span<const Position> slots = cell.residents.slots();
   policy::Step step;
   step.position = static_cast<Position>(position);
@@ -68,7 +68,7 @@ void CachedUnit::show(UnitCell& cell, std::size_t position, const RowBlock& rows
   step.own_slot = cell.own_slot;
   step.keys = tensors_->token_keys(first_lane_, n_lanes_, position);
   step.values = tensors_->token_values(first_lane_, n_lanes_, position);
-  if (family_->needs.decode_rows) {
+  if (eviction_group_->needs.decode_rows) {
     const std::size_t group = tensors_->sequence().model().group(), heads = n_lanes_ * group;
     seen_.resize(heads * slots.size());
     mass_.resize(heads);
@@ -82,7 +82,7 @@ void CachedUnit::show(UnitCell& cell, std::size_t position, const RowBlock& rows
   cell.decoder->observe(step);
 }
 
-void CachedUnit::check_kept(const std::vector<Position>& keep, std::size_t most) const {
+void UnitDriver::check_kept(const std::vector<Position>& keep, std::size_t most) const {
   if (keep.size() > most)
     bug("keeps " + std::to_string(keep.size()) + " prompt positions of at most " + std::to_string(most),
         where());
@@ -94,7 +94,7 @@ void CachedUnit::check_kept(const std::vector<Position>& keep, std::size_t most)
           where());
 }
 
-void CachedUnit::check_victims(std::size_t position, std::size_t n_slots, bool full) {
+void UnitDriver::check_victims(std::size_t position, std::size_t n_slots, bool full) {
   const auto wrong = [&](const std::string& what) {
     bug(what + " at position " + std::to_string(position), where());
   };
@@ -108,9 +108,9 @@ void CachedUnit::check_victims(std::size_t position, std::size_t n_slots, bool f
     wrong("a slot is evicted twice");
 }
 
-std::string CachedUnit::where() const {
+std::string UnitDriver::where() const {
   const LaneGroup group = tensors_->group();
-  return "policy '" + family_->eviction->spec->name + "', layer " + std::to_string(group.layer) +
+  return "policy '" + eviction_group_->eviction->spec->name + "', layer " + std::to_string(group.layer) +
          ", KV head " + std::to_string(group.first_head + first_lane_);
 }
 

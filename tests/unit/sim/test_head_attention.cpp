@@ -4,8 +4,8 @@
 #include <numeric>
 
 #include "sim/base/error.hpp"
-#include "sim/inspect/attended_keys.hpp"
-#include "sim/inspect/head_habits.hpp"
+#include "sim/inspect/head_attention.hpp"
+#include "sim/inspect/key_norm_attention.hpp"
 #include "sim/inspect/persistence.hpp"
 #include "tests/support/random_trace.hpp"
 #include "tests/support/slow_replay.hpp"
@@ -24,7 +24,7 @@ std::vector<sim::LanePersistence> persistence(const trace::MemoryTrace& trace,
 
 sim::HeadsFound habits(const trace::MemoryTrace& trace, const sim::HeadStudy& study) {
   Progress progress;
-  auto out = sim::head_habits(trace::Sequence(trace), study, progress);
+  auto out = sim::head_attention(trace::Sequence(trace), study, progress);
   CHECK(progress.done == progress.total);
   return out;
 }
@@ -129,7 +129,7 @@ TEST_CASE("habits of heads, worked by hand") {
   CHECK(even.heads[0].largest == Approx((1 / 7.0 + 1 / 8.0) / 2));
   SECTION("all on one position") {
     const trace::MemoryTrace sharp = one_lane({0, 0, 0, 0, 99, 99}, {9, 0, 0, 0, 0, 0}, 1);
-    const sim::HeadHabits head = habits(sharp, {.rows = 1, .sinks = 1, .local = 2}).heads[0];
+    const sim::HeadAttention head = habits(sharp, {.rows = 1, .sinks = 1, .local = 2}).heads[0];
     CHECK(head.sink == Approx(1));
     CHECK(head.local == Approx(0).margin(1e-9));
     CHECK(head.entropy == Approx(0).margin(1e-9));
@@ -138,7 +138,7 @@ TEST_CASE("habits of heads, worked by hand") {
     CHECK(head.largest == Approx(1));
   }
   SECTION("a row that sees only itself has no share of entropy") {
-    const sim::HeadHabits head = habits(one_lane({1}, {1}), {}).heads[0];
+    const sim::HeadAttention head = habits(one_lane({1}, {1}), {}).heads[0];
     CHECK_FALSE(head.entropy_share);
     CHECK(head.entropy == 0);
     CHECK(head.sink == 1);
@@ -175,7 +175,7 @@ TEST_CASE("habits agree with their definitions and do not depend on threads") {
       share += bits / std::log2(i < 4 ? 20.0 : static_cast<double>(t + 1));
       largest += *std::max_element(a[t].begin(), a[t].end()) / 83;
     }
-    const sim::HeadHabits& head = found.heads[i];
+    const sim::HeadAttention& head = found.heads[i];
     CHECK(head.sink == Approx(sink).margin(1e-5));
     CHECK(head.local == Approx(local).margin(1e-5));
     CHECK(head.entropy == Approx(entropy).margin(1e-4));
@@ -191,10 +191,10 @@ TEST_CASE("keys come with their norm and the attention of the rows that see them
   const trace::MemoryTrace trace =
       test::random_trace({.prompt = 80, .decode = 5, .seed = 9, .layer_window = {-1, 25}});
   const trace::Sequence sequence(trace);
-  std::vector<sim::AttendedKeys> lanes(4);
+  std::vector<sim::KeyNormAttention> lanes(4);
   Progress progress;
   sim::for_attended_keys(sequence, 2, progress,
-                         [&](std::size_t lane, const sim::AttendedKeys& keys) { lanes[lane] = keys; });
+                         [&](std::size_t lane, const sim::KeyNormAttention& keys) { lanes[lane] = keys; });
   CHECK(progress.done == progress.total);
   for (std::uint32_t lane = 0; lane < 4; ++lane) {
     const test::Rows k = test::read_all(sequence, trace::Tensor::key, lane / 2, lane % 2);
@@ -213,6 +213,6 @@ TEST_CASE("keys come with their norm and the attention of the rows that see them
     }
   }
   CHECK_THROWS_WITH(sim::for_attended_keys(trace::Sequence(without_early_queries(test::random_trace({}))), 1,
-                                           progress, [](std::size_t, const sim::AttendedKeys&) {}),
+                                           progress, [](std::size_t, const sim::KeyNormAttention&) {}),
                     Catch::Contains("all 24 prompt tokens"));
 }

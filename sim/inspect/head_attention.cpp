@@ -1,4 +1,4 @@
-#include "sim/inspect/head_habits.hpp"
+#include "sim/inspect/head_attention.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -35,21 +35,21 @@ class Habits {
     rows_of_several_ += 1;
   }
 
-  HeadHabits means() const {
-    HeadHabits out = sums_;
+  HeadAttention means() const {
+    HeadAttention out = sums_;
     for (double* sum : {&out.sink, &out.local, &out.entropy, &out.distance, &out.largest}) *sum /= rows_;
     if (rows_of_several_ > 0) out.entropy_share = entropy_shares_ / rows_of_several_;
     return out;
   }
 
  private:
-  HeadHabits sums_;
+  HeadAttention sums_;
   double entropy_shares_ = 0, rows_ = 0, rows_of_several_ = 0;
 };
 
 }  // namespace
 
-HeadsFound head_habits(const trace::Sequence& sequence, const HeadStudy& study, Progress& progress) {
+HeadsFound head_attention(const trace::Sequence& sequence, const HeadStudy& study, Progress& progress) {
   const std::size_t prompt = sequence.prompt_length(), first = prompt - std::min(study.rows, prompt);
   if (first == sequence.length())
     usage_error("has no row to look at: no prompt row is asked for and nothing was generated",
