@@ -27,7 +27,7 @@ sim::Request request_of(const Measurement& of, const sim::TableFiles& tables) {
 }
 
 /// Mean tokens per lane of each layer.
-std::vector<double> tokens_by_layer(const sim::Allotment& given) {
+std::vector<double> tokens_by_layer(const sim::AllocatedTokens& given) {
   std::vector<double> layers;
   for (const std::vector<std::size_t>& lanes : given.tokens)
     layers.push_back(static_cast<double>(std::accumulate(lanes.begin(), lanes.end(), std::size_t{0})) /
@@ -59,7 +59,7 @@ std::vector<ColumnInfo> allocation_columns() {
 std::vector<std::vector<Value>> measure_allocation(const Measurement& of) {
   const sim::TableFiles tables(of.sequence);
   const sim::Request request = request_of(of, tables);
-  const std::vector<sim::Allotment> all = sim::allotments(of.sequence, request, of.progress);
+  const std::vector<sim::AllocatedTokens> all = sim::allocated_tokens(of.sequence, request, of.progress);
   if (std::all_of(all.begin(), all.end(), [](const auto& given) { return !given.skipped.empty(); }))
     usage_error(all[0].skipped, of.sequence.source().name());
   std::vector<std::vector<Value>> rows;

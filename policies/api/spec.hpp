@@ -152,6 +152,7 @@ struct Part {
   std::unique_ptr<Eviction> make_eviction(const CacheUnit& unit) const {
     return spec->make_eviction(params, unit);
   }
+  std::unique_ptr<Allocation> make_allocation() const { return spec->make_allocation(params); }
   /// Eviction::protection of a prompt so long, under any budget; an oracle protects nothing.
   std::function<Protection(std::size_t budget)> protection(std::size_t prompt) const;
 };

@@ -46,7 +46,7 @@ void replay_prompt(const GroupTensors& tensors, std::span<const Subscription> su
       progress.check();
       keys = std::min(prompt, (first / kPromptBlock + 1) * kPromptBlock);
       const std::size_t n = keys - first;
-      // Rows whose queries the trace lacks: nobody sees them, but the block keeps its shape.
+      // No observer sees rows whose queries the trace lacks, but the block keeps its shape.
       const std::size_t missing = std::clamp<std::size_t>(sequence.first_query(), first, keys) - first;
       for (std::size_t g = 0; g < group; ++g) {
         if (missing > 0) std::fill_n(queries.begin(), missing * dim, 0.0F);
@@ -65,6 +65,8 @@ void replay_prompt(const GroupTensors& tensors, std::span<const Subscription> su
       progress.advance(n * group);
     }
   }
+  for (const Subscription& subscription : subscriptions)
+    subscription.observer->finish_prompt(GroupTensors::PromptView(tensors, subscription.first_lane));
 }
 
 }  // namespace kvsim::sim

@@ -1,5 +1,5 @@
 #pragma once
-/// Shows a group's prompt rows to everybody who asked for them: each block is computed once.
+/// Replays the prompt of a lane group to all observers at once: each block of rows is computed once.
 #include <cstddef>
 #include <span>
 
@@ -9,7 +9,8 @@
 
 namespace kvsim::sim {
 
-/// Who watches which lanes of the group, and what of their prompt.
+/// An observer, the lanes of the group that it observes, and the rows it requires; with no requirement it
+/// learns only when the prompt is complete.
 struct Subscription {
   policy::PromptObserver* observer = nullptr;
   std::size_t first_lane = 0, n_lanes = 1;
@@ -17,14 +18,14 @@ struct Subscription {
 };
 
 /// First prompt row that is computed when the last `rows` are wanted: the begin of a block, so that blocks,
-/// and with them the last bits of every row, are the same whoever asked.
+/// and with them the last bits of every row, do not depend on what is wanted.
 std::size_t first_prompt_row(const trace::Sequence& sequence, std::size_t rows);
 
 /// Rows per block: enough to reuse the packed keys, few enough that they stay in cache for the observers.
 inline constexpr std::size_t kPromptBlock = 64;
 
-/// Calls observe_columns() of every subscription that sees columns, then observe() of every subscription, in
-/// order of position per query head. Advances `progress` by the rows computed.
+/// Calls observe_columns() of every observer that requires columns, then observe() in order of position per
+/// query head, then finish_prompt() of every observer. Advances `progress` by the rows computed.
 void replay_prompt(const GroupTensors& tensors, std::span<const Subscription> subscriptions,
                    Progress& progress);
 

@@ -14,7 +14,7 @@ std::size_t decode_block(const trace::Sequence& sequence);
 class RowBlock {
  public:
   /// Rows of the queries at positions first .. first + n - 1 over all keys up to the last of them. The last
-  /// bits depend on first and n: whoever compares rows computes them in equal blocks.
+  /// bits depend on first and n: rows that are compared are computed in equal blocks.
   void compute(const GroupTensors& tensors, std::size_t first, std::size_t n);
 
   std::size_t first() const { return first_; }
@@ -25,6 +25,10 @@ class RowBlock {
     return rows_.data() + ((lane * group_ + g) * n_ + s) * width();
   }
   std::size_t width() const { return first_ + n_; }
+  /// [n_lanes * group, width()]: the rows at position first() + s of all query heads of some lanes.
+  MatrixView step(std::size_t first_lane, std::size_t n_lanes, std::size_t s) const {
+    return {row(first_lane, 0, s), n_lanes * group_, width(), n_ * width()};
+  }
   /// [group * n, width()]: a lane's rows, steps within query heads.
   MatrixView lane(std::size_t lane) const { return {row(lane, 0, 0), group_ * n_, width(), width()}; }
 

@@ -5,6 +5,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/cost/checked.hpp"
+#include "sim/feed/lane_budgets.hpp"
 #include "sim/replay/matrix_file.hpp"
 
 namespace kvsim::cost {
@@ -147,16 +148,13 @@ Holding rule_holding(const policy::Composition& composition, const Model& model,
   const Rule rule{model, prompt, eviction.overshoot(), cost.appends, cost.streams};
   if (eviction.spec->own_budget) return {{{model.layers, {rule.lane(kNoLimit, stored)}}}};
 
-  if (budget < composition.floor())
-    usage_error("keeps " + std::to_string(composition.floor()) +
-                    " tokens in every lane whatever their score, the budget is " + std::to_string(budget),
-                composition.name);
+  sim::check_floor(composition, budget, "the budget");
   if (budget > context)
     usage_error("a budget of " + std::to_string(budget) + " tokens is above the context of " +
                     std::to_string(context),
                 composition.name, "Give at most prompt + generated tokens.");
   // Nothing to split where every lane holds its prompt.
-  if ((budget >= prompt && !allocation.own_total()) || allocation.spec->name == "uniform" ||
+  if (sim::nothing_to_split(composition, prompt, budget) || allocation.spec->name == "uniform" ||
       splits_by_trace(composition))
     return {{{model.layers, {rule.lane(budget, stored)}}}};
 
@@ -167,17 +165,9 @@ Holding rule_holding(const policy::Composition& composition, const Model& model,
         composition.name);
   checked_product("the budget", lanes, budget);
 
-  policy::AllocationRequest request;
-  request.n_layers = model.layers;
-  request.n_kv_heads = model.kv_heads;
-  request.prompt = prompt;
-  request.budget = std::min(budget, prompt);
-  request.floor = composition.floor();
-  request.shared = composition.layer_unit();
   const MatrixTables tables;
-  request.tables = &tables;
-  std::vector<std::size_t> budgets = allocation.spec->make_allocation(allocation.params)->allocate(request);
-  if (budget > prompt) std::replace(budgets.begin(), budgets.end(), std::size_t{prompt}, std::size_t{budget});
+  const std::vector<std::size_t> budgets =
+      sim::lane_budgets(composition, {model.layers, model.kv_heads, prompt}, budget, {.tables = &tables});
   Holding out;
   for (std::size_t layer = 0; layer < model.layers; ++layer) {
     EqualLayers group{1, {}};

@@ -23,7 +23,6 @@ void for_attended_keys(const trace::Sequence& sequence, unsigned threads, Progre
     MeanAttention attention(RowMean::visible, model.layer_window[lanes[i].layer], model.group());
     const Subscription subscription{&attention, 0, 1, seen};
     replay_prompt(tensors, {&subscription, 1}, progress);
-    attention.finish_prompt(GroupTensors::PromptView(tensors, 0));
     KeyNormAttention keys{{}, attention.values()};
     for (std::size_t j = 0; j < prompt; ++j)
       keys.norm.push_back(policy::euclidean_norm(tensors.keys(0).row(j)));

@@ -33,7 +33,6 @@ std::vector<double> importance(const trace::Sequence& sequence, LaneGroup lane, 
   policy::WindowImportance w(static_cast<int>(sequence.model().group()), study.rows, study.pooling);
   const Subscription subscription{&w, 0, 1, {study.rows}};
   replay_prompt(tensors, {&subscription, 1}, progress);
-  w.finish_prompt(GroupTensors::PromptView(tensors, 0));
   return w.values();
 }
 

@@ -14,7 +14,7 @@
 #include "sim/base/rng.hpp"
 #include "sim/base/workers.hpp"
 #include "sim/inspect/drop_order.hpp"
-#include "sim/replay/plan.hpp"
+#include "sim/replay/replay_unit.hpp"
 #include "sim/replay/table_files.hpp"
 
 namespace kvsim::sim {
@@ -72,12 +72,13 @@ std::vector<double> hash_scores(const GroupTensors& tensors, std::size_t lane, s
   return scores;
 }
 
-/// The policy's own, but whoever it protects at any budget is dropped last.
-std::vector<double> policy_scores(const policy::Eviction& eviction, std::size_t prompt) {
+/// The policy's own, but what it protects at any budget is dropped last.
+std::vector<double> policy_scores(const policy::Part& part, const policy::Eviction& eviction,
+                                  std::size_t prompt) {
   std::vector<double> scores(eviction.scores().begin(), eviction.scores().end());
   if (scores.size() != prompt) bug("a scored policy has no score for every prompt position");
-  const policy::Protection held = eviction.protection(0, prompt);
-  const std::size_t sinks = std::min(held.sinks, prompt), window = std::min(held.window, prompt);
+  const policy::Protection protection = part.protection(prompt)(0);
+  const std::size_t sinks = std::min(protection.sinks, prompt), window = std::min(protection.window, prompt);
   constexpr double kLast = std::numeric_limits<double>::infinity();
   std::fill_n(scores.begin(), sinks, kLast);
   std::fill_n(scores.rbegin(), window, kLast);
@@ -94,13 +95,8 @@ class GroupRankings {
     for (std::uint32_t lane = 0; lane < group.n_lanes; ++lane)
       attention_.emplace_back(study.mean, model.layer_window[group.layer], model.group());
     for (const std::optional<EvictionGroup>& eviction_group : wanted.eviction_groups) {
-      std::vector<Unit>& units = units_.emplace_back();
-      if (!eviction_group) continue;
-      const std::uint32_t n_lanes = eviction_group->layer_unit ? group.n_lanes : 1;
-      for (std::uint32_t lane = 0; lane < group.n_lanes; lane += n_lanes)
-        units.push_back({eviction_group->eviction->make_eviction(cache_unit(
-                             model, group.layer, group.first_head + lane, n_lanes, study.seed, &tables)),
-                         lane, n_lanes, eviction_group->requirement});
+      units_.emplace_back();
+      if (eviction_group) units_.back() = replay_units(*eviction_group, tensors_, study.seed, &tables, {});
     }
   }
 
@@ -109,16 +105,9 @@ class GroupRankings {
     std::vector<Subscription> subscriptions;
     for (std::size_t lane = 0; lane < attention_.size(); ++lane)
       subscriptions.push_back({&attention_[lane], lane, 1, {prompt}});
-    for (const std::vector<Unit>& units : units_)
-      for (const Unit& unit : units)
-        if (!unit.requirement.empty())
-          subscriptions.push_back({unit.eviction.get(), unit.lane, unit.n_lanes, unit.requirement});
+    for (std::vector<ReplayUnit>& units : units_)
+      for (ReplayUnit& unit : units) subscriptions.push_back(unit.subscription());
     replay_prompt(tensors_, subscriptions, progress);
-    for (std::size_t lane = 0; lane < attention_.size(); ++lane)
-      attention_[lane].finish_prompt(GroupTensors::PromptView(tensors_, lane));
-    for (const std::vector<Unit>& units : units_)
-      for (const Unit& unit : units)
-        unit.eviction->finish_prompt(GroupTensors::PromptView(tensors_, unit.lane));
   }
 
   LaneRankings lane(std::size_t lane) const {
@@ -135,12 +124,6 @@ class GroupRankings {
   }
 
  private:
-  struct Unit {
-    std::unique_ptr<policy::Eviction> eviction;
-    std::size_t lane, n_lanes;
-    RowRequirement requirement;
-  };
-
   std::vector<double> scores(std::size_t ranking, std::size_t lane) const {
     const std::size_t prompt = tensors_.sequence().prompt_length();
     switch (study_.rankings[ranking].by) {
@@ -154,8 +137,9 @@ class GroupRankings {
       case Ranking::By::policy:
         break;
     }
-    const std::vector<Unit>& units = units_[ranking];
-    return policy_scores(*units[lane / units.front().n_lanes].eviction, prompt);
+    const std::vector<ReplayUnit>& units = units_[ranking];
+    const ReplayUnit& unit = units[lane / units.front().n_lanes()];
+    return policy_scores(*unit.eviction_group().eviction, unit.eviction(), prompt);
   }
 
   std::vector<double> at_shares(std::span<const double> dropped) const {
@@ -168,8 +152,8 @@ class GroupRankings {
 
   const RankingStudy& study_;
   const GroupTensors tensors_;
-  std::vector<MeanAttention> attention_;  ///< per lane
-  std::vector<std::vector<Unit>> units_;  ///< per ranking
+  std::vector<MeanAttention> attention_;        ///< per lane
+  std::vector<std::vector<ReplayUnit>> units_;  ///< per ranking
 };
 
 }  // namespace

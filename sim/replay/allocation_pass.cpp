@@ -1,11 +1,11 @@
 #include "sim/replay/allocation_pass.hpp"
 
 #include <algorithm>
-#include <functional>
+#include <memory>
 
 #include "sim/attention/prompt_pass.hpp"
-#include "sim/attention/row_block.hpp"
 #include "sim/attention/unit_future.hpp"
+#include "sim/replay/replay_unit.hpp"
 
 namespace kvsim::sim {
 
@@ -16,7 +16,7 @@ AllocationPass::AllocationPass(const trace::Sequence& sequence, const Request& r
   for (const EvictionGroup& eviction_group : plan.eviction_groups) {
     for (const std::size_t cell : eviction_group.cells) {
       const policy::Part& part = request.cells[cell].composition.allocation;
-      const auto allocation = part.spec->make_allocation(part.params);
+      const auto allocation = part.make_allocation();
       if (const auto profile = allocation->profile(lane)) {
         Profiled& profiled = profiled_[part.text()];
         profiled.part = &part;
@@ -63,62 +63,52 @@ void AllocationPass::run(Workers& workers, Progress& progress) {
 void AllocationPass::run_group(LaneGroup group, Progress& progress) {
   const trace::Model& model = sequence_->model();
   const GroupTensors tensors(*sequence_, group, needs_);
-  const auto unit = [&](std::size_t lane, std::size_t n_lanes) {
-    const auto head = group.first_head + static_cast<std::uint32_t>(lane);
-    return cache_unit(model, group.layer, head, static_cast<std::uint32_t>(n_lanes), request_->seed,
-                      request_->tables);
-  };
   const std::size_t first = std::size_t{group.layer} * model.n_kv_heads + group.first_head;
-  struct Subscribed {
-    std::unique_ptr<policy::PromptObserver> observer;
-    std::size_t lane, n_lanes;
-    RowRequirement requirement;
-    std::function<void()> finish;  // stores what was measured
-  };
-  std::vector<Subscribed> subscribed;
-  for (auto& [text, profiled] : profiled_) {
-    const auto allocation = profiled.part->spec->make_allocation(profiled.part->params);
-    for (std::size_t lane = 0; lane < group.n_lanes; ++lane) {
-      auto profile = allocation->profile(unit(lane, 1));
-      const policy::Profile* measured = profile.get();
-      std::vector<double>& out = profiled.values[first + lane];
-      subscribed.push_back({std::move(profile), lane, 1, profiled.requirement,
-                            [measured, &out] { out = measured->values(); }});
-    }
-  }
-  for (auto& [text, scored] : scored_) {
-    const EvictionGroup& eviction_group = *scored.eviction_group;
-    const std::size_t n_lanes = eviction_group.layer_unit ? group.n_lanes : 1;
-    for (std::size_t lane = 0; lane < group.n_lanes; lane += n_lanes) {
-      auto eviction = eviction_group.eviction->make_eviction(unit(lane, n_lanes));
-      const policy::Eviction* ranked = eviction.get();
-      const std::span<std::vector<double>> out = std::span(scored.values).subspan(first + lane, n_lanes);
-      subscribed.push_back({std::move(eviction), lane, n_lanes, eviction_group.requirement, [ranked, out] {
-                              for (std::vector<double>& scores : out)
-                                scores.assign(ranked->scores().begin(), ranked->scores().end());
-                            }});
-    }
-  }
-  for (auto& [text, of_oracle] : of_oracles_) {
-    const EvictionGroup& eviction_group = *of_oracle.eviction_group;
-    const std::size_t n_lanes = eviction_group.layer_unit ? group.n_lanes : 1;
-    for (std::size_t lane = 0; lane < group.n_lanes; lane += n_lanes) {
-      const policy::Part& part = *eviction_group.eviction;
-      const auto oracle = part.spec->make_oracle(part.params, unit(lane, n_lanes));
-      oracle->set_future(
-          UnitFuture(tensors, lane, n_lanes, sequence_->first_measured(), decode_block(*sequence_)));
-      std::fill_n(of_oracle.values.begin() + static_cast<std::ptrdiff_t>(first + lane), n_lanes,
-                  oracle->losses());
-    }
-  }
   std::vector<Subscription> subscriptions;
-  for (const Subscribed& one : subscribed)
-    if (!one.requirement.empty())
-      subscriptions.push_back({one.observer.get(), one.lane, one.n_lanes, one.requirement});
+
+  struct LaneProfile {
+    std::unique_ptr<policy::Profile> profile;
+    std::vector<double>* out;
+  };
+  std::vector<LaneProfile> profiles;
+  for (auto& [text, profiled] : profiled_) {
+    const auto allocation = profiled.part->make_allocation();
+    for (std::uint32_t lane = 0; lane < group.n_lanes; ++lane) {
+      profiles.push_back({allocation->profile(cache_unit(model, group.layer, group.first_head + lane, 1,
+                                                         request_->seed, request_->tables)),
+                          &profiled.values[first + lane]});
+      subscriptions.push_back({profiles.back().profile.get(), lane, 1, profiled.requirement});
+    }
+  }
+
+  struct Measured {
+    std::vector<ReplayUnit> units;
+    PerLane* out;
+  };
+  std::vector<Measured> scored;
+  for (auto& [text, of] : scored_) {
+    scored.push_back(
+        {replay_units(*of.eviction_group, tensors, request_->seed, request_->tables, {}), &of.values});
+    for (ReplayUnit& unit : scored.back().units) subscriptions.push_back(unit.subscription());
+  }
   replay_prompt(tensors, subscriptions, progress);
-  for (const Subscribed& one : subscribed) {
-    one.observer->finish_prompt(GroupTensors::PromptView(tensors, one.lane));
-    one.finish();
+  for (const LaneProfile& lane : profiles) *lane.out = lane.profile->values();
+  for (const Measured& measured : scored)
+    for (const ReplayUnit& unit : measured.units)
+      for (std::size_t lane = unit.first_lane(); unit.covers(lane); ++lane)
+        (*measured.out)[first + lane].assign(unit.eviction().scores().begin(),
+                                             unit.eviction().scores().end());
+
+  for (auto& [text, of] : of_oracles_) {
+    std::vector<std::unique_ptr<UnitFuture>> futures;
+    const auto future = [&](std::size_t lane, std::size_t n_lanes) -> const policy::Future& {
+      return *futures.emplace_back(std::make_unique<UnitFuture>(
+          tensors, lane, n_lanes, sequence_->first_measured(), decode_block(*sequence_)));
+    };
+    for (const ReplayUnit& unit :
+         replay_units(*of.eviction_group, tensors, request_->seed, request_->tables, future))
+      for (std::size_t lane = unit.first_lane(); unit.covers(lane); ++lane)
+        of.values[first + lane] = dynamic_cast<const policy::Oracle&>(unit.eviction()).losses();
   }
 }
 

@@ -12,8 +12,8 @@
 
 namespace kvsim::sim {
 
-std::vector<Allotment> allotments(const trace::Sequence& sequence, const Request& request,
-                                  Progress& progress) {
+std::vector<AllocatedTokens> allocated_tokens(const trace::Sequence& sequence, const Request& request,
+                                              Progress& progress) {
   Workers workers(request.threads);
   Plan plan = outline(sequence, request);
   AllocationPass allocation_pass(sequence, request, plan);
@@ -21,9 +21,9 @@ std::vector<Allotment> allotments(const trace::Sequence& sequence, const Request
   allocation_pass.run(workers, progress);
   split_budgets(sequence, request, allocation_pass, plan);
   const std::size_t prompt = sequence.prompt_length(), heads = sequence.model().n_kv_heads;
-  std::vector<Allotment> all;
+  std::vector<AllocatedTokens> all;
   for (const Plan::CellPlan& cell : plan.cells) {
-    Allotment& out = all.emplace_back();
+    AllocatedTokens& out = all.emplace_back();
     out.skipped = cell.skipped;
     for (std::size_t lane = 0; lane < cell.lane_budget.size(); ++lane) {
       if (lane % heads == 0) out.tokens.emplace_back();
@@ -36,7 +36,7 @@ std::vector<Allotment> allotments(const trace::Sequence& sequence, const Request
 std::vector<std::vector<double>> allocation_shares(const trace::Sequence& sequence, const Request& request,
                                                    Progress& progress) {
   if (request.cells.size() != 1) bug("shares are those of one cell");
-  const Allotment given = std::move(allotments(sequence, request, progress)[0]);
+  const AllocatedTokens given = std::move(allocated_tokens(sequence, request, progress)[0]);
   if (!given.skipped.empty()) usage_error(given.skipped, sequence.source().name());
 
   const std::size_t floor =

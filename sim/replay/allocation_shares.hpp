@@ -11,15 +11,15 @@
 namespace kvsim::sim {
 
 /// What a cell's allocation gave to each lane.
-struct Allotment {
+struct AllocatedTokens {
   std::string skipped;                           ///< why the cell cannot run on this trace; empty: it can
   std::vector<std::vector<std::size_t>> tokens;  ///< [layers][KV heads]; empty when skipped
 };
 
 /// One per cell of `request`; a lane that never evicts counts as the prompt. One pass over the prompt serves
 /// all cells. Throws as replay() does.
-std::vector<Allotment> allotments(const trace::Sequence& sequence, const Request& request,
-                                  Progress& progress);
+std::vector<AllocatedTokens> allocated_tokens(const trace::Sequence& sequence, const Request& request,
+                                              Progress& progress);
 
 /// Per lane, [layers][KV heads]: its tokens above the eviction's floor, over all lanes' (equal when there are
 /// none) unless the allocation has its own total: then they are the tokens. A lane that never evicts counts

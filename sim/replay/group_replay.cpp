@@ -58,25 +58,11 @@ class GroupReplay {
   }
 
   void make_units() {
-    for (const EvictionGroup& eviction_group : plan_.eviction_groups) {
-      const std::size_t n_lanes = eviction_group.layer_unit ? group_.n_lanes : 1;
-      for (std::size_t lane = 0; lane < group_.n_lanes; lane += n_lanes)
-        units_.emplace_back(eviction_group, tensors_, lane, n_lanes,
-                            make_eviction(eviction_group, lane, n_lanes));
-    }
-  }
-
-  std::unique_ptr<policy::Eviction> make_eviction(const EvictionGroup& eviction_group, std::size_t lane,
-                                                  std::size_t n_lanes) {
-    const auto first_head = group_.first_head + static_cast<std::uint32_t>(lane);
-    const policy::CacheUnit unit =
-        cache_unit(sequence_.model(), group_.layer, first_head, static_cast<std::uint32_t>(n_lanes),
-                   request_.seed, request_.tables);
-    const policy::Part& part = *eviction_group.eviction;
-    if (!part.spec->make_oracle) return part.make_eviction(unit);
-    auto oracle = part.spec->make_oracle(part.params, unit);
-    oracle->set_future(future(lane, n_lanes));
-    return oracle;
+    for (const EvictionGroup& eviction_group : plan_.eviction_groups)
+      for (ReplayUnit& unit : replay_units(
+               eviction_group, tensors_, request_.seed, request_.tables,
+               [this](std::size_t lane, std::size_t n) -> const policy::Future& { return future(lane, n); }))
+        units_.push_back(std::move(unit));
   }
 
   const UnitFuture& future(std::size_t first_lane, std::size_t n_lanes) {
@@ -87,7 +73,7 @@ class GroupReplay {
     return *known;
   }
 
-  /// Everybody who ranks the prompt at once sees it; then all start.
+  /// Policies that rank the prompt observe it, all in one pass; then every cache starts.
   void rank_prompt() {
     for (std::size_t lane = 0; lane < group_.n_lanes; ++lane)
       importance_.emplace_back(static_cast<int>(sequence_.model().group()), request_.importance.rows,
@@ -96,28 +82,23 @@ class GroupReplay {
     if (importance_rows_ > 0)
       for (std::size_t lane = 0; lane < group_.n_lanes; ++lane)
         subscriptions.push_back({&importance_[lane], lane, 1, {importance_rows_}});
-    for (UnitDriver& unit : units_)
-      if (!unit.eviction_group().requirement.empty())
-        subscriptions.push_back(
-            {&unit.eviction(), unit.first_lane(), unit.n_lanes(), unit.eviction_group().requirement});
+    for (ReplayUnit& unit : units_)
+      if (!unit.eviction_group().streams) subscriptions.push_back(unit.subscription());
     replay_prompt(tensors_, subscriptions, progress_);
-    for (UnitDriver& unit : units_) {
-      if (!unit.eviction_group().streams)
-        unit.eviction().finish_prompt(GroupTensors::PromptView(tensors_, unit.first_lane()));
+    for (ReplayUnit& unit : units_)
       for (const std::size_t cell : unit.eviction_group().cells)
         unit.start(cell, plan_.cells[cell].lane_budget[lane_index(unit.first_lane())], request_.decisions);
-    }
     if (plan_.bounds)
       for (std::size_t lane = 0; lane < group_.n_lanes; ++lane)
         curves_[lane_index(lane)].set_future({future(lane, 1).attention(), prompt_});
     futures_.clear();
   }
 
-  /// The others take the prompt token by token, through the caches they manage.
+  /// The other policies take the prompt token by token, through the caches they manage.
   void stream_prompt() {
-    std::vector<UnitDriver*> streaming;
+    std::vector<ReplayUnit*> streaming;
     bool need_rows = false;
-    for (UnitDriver& unit : units_) {
+    for (ReplayUnit& unit : units_) {
       if (!unit.eviction_group().streams) continue;
       streaming.push_back(&unit);
       need_rows = need_rows || unit.eviction_group().needs.decode_rows;
@@ -127,34 +108,32 @@ class GroupReplay {
       progress_.check();
       n = std::min(kPromptBlock, prompt_ - first);
       if (need_rows) rows_.compute(tensors_, first, n);
-      for (UnitDriver* unit : streaming)
-        for (ManagedCache& cell : unit->cells()) {
+      for (ReplayUnit* unit : streaming)
+        for (Cache& cache : unit->caches()) {
           for (std::size_t position = first; position < first + n; ++position) {
-            unit->admit(cell, position, 0);
-            unit->show(cell, position, rows_);
+            unit->admit(cache, position, 0);
+            unit->attended(cache, position, rows_);
           }
-          cell.residents.begin_history();
+          cache.residents.forget_ended();
         }
       progress_.advance(n * group_.n_lanes * sequence_.model().group());
     }
   }
 
   std::vector<double> importance(std::size_t lane) {
-    if (importance_rows_ == 0) return {};
-    importance_[lane].finish_prompt(GroupTensors::PromptView(tensors_, lane));
-    return importance_[lane].values();
+    return importance_rows_ > 0 ? importance_[lane].values() : std::vector<double>{};
   }
 
   /// The cells of one lane, and where their numbers go.
   MeasuredCells measured(std::size_t lane) {
     MeasuredCells out;
-    for (UnitDriver& unit : units_) {
+    for (ReplayUnit& unit : units_) {
       if (!unit.covers(lane)) continue;
-      for (ManagedCache& cell : unit.cells()) {
-        out.push_back({&cell, &outcome_.cells[cell.cell].lanes[lane_index(lane)]});
+      for (Cache& cache : unit.caches()) {
+        out.push_back({&cache, &outcome_.cells[cache.cell].lanes[lane_index(lane)]});
         // A lane that never evicts is given the sequence.
-        const std::size_t given = std::max(prompt_, plan_.cells[cell.cell].budget_tokens);
-        out.back().out->appends = !cell.decoder || cell.budget > given;
+        const std::size_t given = std::max(prompt_, plan_.cells[cache.cell].budget_tokens);
+        out.back().out->appends = !cache.decoder || cache.budget > given;
       }
     }
     if (request_.each_step)
@@ -172,7 +151,7 @@ class GroupReplay {
       if (lane > 0 || !sequence_.source().has_output_weights()) continue;
       std::vector<LayerOutcome*> layers;
       for (const MeasuredCell& measured : cells)
-        layers.push_back(&outcome_.cells[measured.cell->cell].layers[group_.layer]);
+        layers.push_back(&outcome_.cells[measured.cache->cell].layers[group_.layer]);
       projected_.emplace(tensors_, std::move(layers));
     }
   }
@@ -181,29 +160,25 @@ class GroupReplay {
   void decode(std::size_t first, std::size_t n) {
     progress_.check();
     rows_.compute(tensors_, first, n);
-    for (UnitDriver& unit : units_)
-      for (ManagedCache& cell : unit.cells()) {
-        cell.residents.begin_block();
-        cell.held.assign(n, 0);
-      }
+    for (ReplayUnit& unit : units_)
+      for (Cache& cache : unit.caches()) cache.residents.begin_block();
     const auto step_of = [&](std::size_t position) {
       return static_cast<std::uint32_t>(position + 1 - prompt_);
     };
     for (std::size_t s = 0; s < n; ++s) {
       const std::size_t position = first + s;
-      for (UnitDriver& unit : units_)
-        for (ManagedCache& cell : unit.cells()) {
+      for (ReplayUnit& unit : units_)
+        for (Cache& cache : unit.caches()) {
           if (position < prompt_)
-            unit.ask_again(cell, position);
+            unit.ask_again(cache, position);
           else
-            unit.admit(cell, position, step_of(position));
-          cell.held[s] = cell.attended.size();
+            unit.admit(cache, position, step_of(position));
         }
       for (std::size_t lane = 0; lane < group_.n_lanes; ++lane) measures_[lane].attention(rows_, lane, s);
       if (position < prompt_) continue;
-      for (UnitDriver& unit : units_)
-        for (ManagedCache& cell : unit.cells())
-          if (cell.decoder) unit.show(cell, position, rows_);
+      for (ReplayUnit& unit : units_)
+        for (Cache& cache : unit.caches())
+          if (cache.decoder) unit.attended(cache, position, rows_);
     }
     if (projected_) projected_->begin(n);
     for (std::size_t lane = 0; lane < group_.n_lanes; ++lane)
@@ -214,12 +189,12 @@ class GroupReplay {
   }
 
   void record_decisions() {
-    for (UnitDriver& unit : units_)
-      for (const ManagedCache& cell : unit.cells()) {
+    for (ReplayUnit& unit : units_)
+      for (const Cache& cache : unit.caches()) {
         const std::vector<ResidentInterval> history =
-            cell.residents.history(static_cast<std::uint32_t>(sequence_.decode_length() + 1));
+            cache.residents.history(static_cast<std::uint32_t>(sequence_.decode_length() + 1));
         for (std::size_t lane = unit.first_lane(); lane < unit.first_lane() + unit.n_lanes(); ++lane)
-          outcome_.cells[cell.cell].resident_intervals[lane_index(lane)] = history;
+          outcome_.cells[cache.cell].resident_intervals[lane_index(lane)] = history;
       }
   }
 
@@ -232,7 +207,7 @@ class GroupReplay {
   Progress& progress_;
   const std::size_t prompt_, importance_rows_;
   const GroupTensors tensors_;
-  std::vector<UnitDriver> units_;
+  std::vector<ReplayUnit> units_;
 
   std::vector<policy::WindowImportance> importance_;  ///< per lane
   std::map<std::pair<std::size_t, std::size_t>, std::unique_ptr<UnitFuture>> futures_;

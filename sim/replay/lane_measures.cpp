@@ -61,15 +61,15 @@ HeldAttention held_attention(const float* row, std::span<const Position> slots, 
 void measure_kept(const std::vector<std::optional<PromptSegment>>& segments, const std::vector<double>& w,
                   const MeasuredCells& cells) {
   const std::vector<double> best = largest_sums(w);
-  for (const auto& [cell, out] : cells) {
-    out->budget_tokens = cell->budget;
-    out->kept_tokens = out->held_at_end = cell->residents.slots().size();
-    for (const Position position : cell->residents.slots())
+  for (const auto& [cache, out] : cells) {
+    out->budget_tokens = cache->budget;
+    out->kept_tokens = out->held_at_end = cache->residents.slots().size();
+    for (const Position position : cache->residents.slots())
       if (const auto segment = segments[static_cast<std::size_t>(position)])
         out->kept_of[static_cast<std::size_t>(*segment)] += 1;
     out->candidates = w.size();
     out->importance = best.back();
-    for (const Position position : cell->residents.slots()) {
+    for (const Position position : cache->residents.slots()) {
       if (static_cast<std::size_t>(position) >= w.size()) continue;
       out->kept_candidates += 1;
       out->importance_kept += w[static_cast<std::size_t>(position)];
@@ -81,8 +81,8 @@ void measure_kept(const std::vector<std::optional<PromptSegment>>& segments, con
 }
 
 LaneMeasures::LaneMeasures(const MeasureRules& rules, MeasuredCells cells)
-    : rules_(rules), cells_(std::move(cells)), peak_dropped_(cells_.size()) {
-  for (const auto& [cell, out] : cells_) {
+    : rules_(rules), cells_(std::move(cells)), n_attended_(cells_.size()), peak_dropped_(cells_.size()) {
+  for (const auto& [cache, out] : cells_) {
     out->peak.heads.resize(rules_.group);
     out->holds_evidence.resize(rules_.evidence.size());
   }
@@ -97,56 +97,61 @@ void LaneMeasures::attention(const RowBlock& rows, std::size_t lane, std::size_t
   }
   total_ = 0;
   for (const float a : mean_row_) total_ += a;
-  lost(s, seen);
-  if (!rules_.evidence.empty()) evidence(s, seen);
+  for (std::size_t c = 0; c < cells_.size(); ++c) {
+    n_attended_[c].resize(rows.size());
+    n_attended_[c][s] = cells_[c].cache->attended.size();
+  }
+  lost(seen);
+  if (!rules_.evidence.empty()) evidence(seen);
   peaks(rows, lane, s);
 }
 
-void LaneMeasures::lost(std::size_t s, std::size_t seen) {
+void LaneMeasures::lost(std::size_t seen) {
   counts_.clear();
-  for (const MeasuredCell& measured : cells_) counts_.push_back(measured.cell->held[s]);
+  for (const MeasuredCell& measured : cells_) counts_.push_back(measured.cache->attended.size());
   std::sort(counts_.begin(), counts_.end());
   counts_.erase(std::unique(counts_.begin(), counts_.end()), counts_.end());
   best_.resize(counts_.size());
   selection_ = mean_row_;
   largest_entries(selection_, counts_, best_);
 
-  for (const auto& [cell, out] : cells_) {
+  for (const auto& [cache, out] : cells_) {
     out->steps += 1;
-    out->held_at_end = cell->residents.slots().size();
-    if (cell->held[s] == seen) {  // nothing dropped: no loss, exactly
+    out->held_at_end = cache->residents.slots().size();
+    if (cache->attended.size() == seen) {  // nothing dropped: no loss, exactly
       out->oracle_cosine += 1;
       if (rules_.each_step) out->each_step.push_back({0, 0, seen});
       continue;
     }
-    const auto index = std::lower_bound(counts_.begin(), counts_.end(), cell->held[s]) - counts_.begin();
+    const auto index =
+        std::lower_bound(counts_.begin(), counts_.end(), cache->attended.size()) - counts_.begin();
     const LargestEntries& best = best_[static_cast<std::size_t>(index)];
-    const HeldAttention held = held_attention(mean_row_.data(), cell->attended, best);
+    const HeldAttention held = held_attention(mean_row_.data(), cache->attended, best);
     const double loss = std::max(0.0, 1.0 - held.sum / total_);
     const double least = std::max(0.0, 1.0 - best.share);
     out->attention_loss += loss;
     out->attention_loss_oracle += least;
     out->oracle_cosine += held.cosine;
-    if (rules_.each_step) out->each_step.push_back({loss, least, cell->held[s]});
+    if (rules_.each_step) out->each_step.push_back({loss, least, cache->attended.size()});
   }
 }
 
-void LaneMeasures::evidence(std::size_t s, std::size_t seen) {
+void LaneMeasures::evidence(std::size_t seen) {
   const auto end =
       std::lower_bound(rules_.evidence.begin(), rules_.evidence.end(), static_cast<Position>(seen));
   const std::span<const Position> positions(rules_.evidence.begin(), end);
   double paid = 0;
   for (const Position position : positions) paid += mean_row_[static_cast<std::size_t>(position)];
-  for (const auto& [cell, out] : cells_) {
+  for (const auto& [cache, out] : cells_) {
     PaidAttention at_step{paid / total_, 0};
-    if (cell->held[s] < seen)
+    if (cache->attended.size() < seen)
       for (const Position position : positions)
-        if (!cell->attends(position)) at_step.dropped += mean_row_[static_cast<std::size_t>(position)];
+        if (!cache->attends(position)) at_step.dropped += mean_row_[static_cast<std::size_t>(position)];
     at_step.dropped /= total_;
     out->evidence += at_step;
     if (rules_.each_step) out->each_step.back().evidence = at_step;
     for (std::size_t i = 0; i < positions.size(); ++i)
-      out->holds_evidence[i] = cell->residents.holds(positions[i]) ? 1 : 0;
+      out->holds_evidence[i] = cache->residents.contains(positions[i]) ? 1 : 0;
   }
 }
 
@@ -160,11 +165,11 @@ void LaneMeasures::peaks(const RowBlock& rows, std::size_t lane, std::size_t s) 
     if (peak_.positions.empty()) continue;
     const bool counts = peak_.best >= rules_.peak.threshold;
     for (std::size_t c = 0; c < cells_.size(); ++c) {
-      const auto& [cell, out] = cells_[c];
+      const auto& [cache, out] = cells_[c];
       PaidAttention paid{peak_.paid, 0};
-      if (cell->held[s] < seen)
+      if (cache->attended.size() < seen)
         for (const Position position : peak_.positions)
-          if (!cell->attends(position)) paid.dropped += row[static_cast<std::size_t>(position)];
+          if (!cache->attends(position)) paid.dropped += row[static_cast<std::size_t>(position)];
       out->peak.low += paid;
       if (!counts) continue;
       out->peak.plain += paid;
@@ -190,19 +195,20 @@ void LaneMeasures::outputs(const RowBlock& rows, std::size_t lane, std::uint32_t
   if (projected) projected->add_whole(lane, held_outputs_.whole());
   const auto all = [&](std::size_t s) { return rows.first() + s + 1; };  // positions before and at step s
   for (std::size_t c = 0; c < cells_.size(); ++c) {
-    const auto& [cell, out] = cells_[c];
-    // A cell that holds everything at its first and last step of the block dropped nothing in between.
-    if (cell->held[0] == all(0) && cell->held[n - 1] == all(n - 1)) {
+    const auto& [cache, out] = cells_[c];
+    const std::vector<std::size_t>& n_attended = n_attended_[c];
+    // A cache that attends everything at the first and the last step of the block evicted nothing in between.
+    if (n_attended[0] == all(0) && n_attended[n - 1] == all(n - 1)) {
       out->output_cosine += static_cast<double>(n);
       continue;
     }
-    stays_.assign(cell->residents.stays().begin(), cell->residents.stays().end());
-    // At step 0 a query has its own key, whether or not the policy kept it.
+    intervals_.assign(cache->residents.intervals().begin(), cache->residents.intervals().end());
+    // At step 0 a query attends its own key even if the policy has evicted it.
     const auto own = static_cast<Position>(rows.first());
-    if (first_step == 0 && !cell->held_own_at_cut) stays_.push_back({own, 0, 1});
-    held_outputs_.difference(block, stays_, difference_);
+    if (first_step == 0 && !cache->own_is_resident) intervals_.push_back({own, 0, 1});
+    held_outputs_.difference(block, intervals_, difference_);
     for (std::size_t s = 0; s < n; ++s) {
-      const bool dropped_nothing = cell->held[s] == all(s);
+      const bool dropped_nothing = n_attended[s] == all(s);
       double errors = 0, cosines = 0;
       for (std::size_t g = 0; g < rules_.group; ++g) {
         const std::size_t r = g * n + s;

@@ -3,17 +3,17 @@
 #include <optional>
 #include <vector>
 
+#include "sim/attention/held_outputs.hpp"
 #include "sim/attention/peak_attention.hpp"
 #include "sim/attention/step_oracle.hpp"
-#include "sim/replay/held_outputs.hpp"
 #include "sim/replay/projected_outputs.hpp"
-#include "sim/replay/unit_driver.hpp"
+#include "sim/replay/replay_unit.hpp"
 
 namespace kvsim::sim {
 
-/// A cell and where its lane's numbers go.
+/// A cell's cache and where its lane's numbers go.
 struct MeasuredCell {
-  ManagedCache* cell = nullptr;
+  const Cache* cache = nullptr;
   LaneOutcome* out = nullptr;
 };
 /// The cells of one lane; in the same order in every lane of a group.
@@ -39,30 +39,31 @@ class LaneMeasures {
  public:
   LaneMeasures(const MeasureRules& rules, MeasuredCells cells);
 
-  /// Attention lost at one step, and by the best set of each cell's size. ManagedCache::attended is the
+  /// Attention lost at one step, and by the best set of each cell's size. `attended` of the caches is the
   /// step's.
   void attention(const RowBlock& rows, std::size_t lane, std::size_t step_of_block);
-  /// How far the block's outputs are from the full cache's. `first_step`: of the block, as ResidentSet counts
+  /// How far the block's outputs are from the full cache's. `first_step`: of the block, as IndexStore counts
   /// them. `values`: the lane's. Outputs are handed on to `projected`, if there is one.
   void outputs(const RowBlock& rows, std::size_t lane, std::uint32_t first_step, MatrixView values,
                ProjectedOutputs* projected);
 
  private:
   /// The attention of one step's row, over all query heads.
-  void lost(std::size_t s, std::size_t seen);
+  void lost(std::size_t seen);
   void peaks(const RowBlock& rows, std::size_t lane, std::size_t s);
-  void evidence(std::size_t s, std::size_t seen);
+  void evidence(std::size_t seen);
 
   const MeasureRules& rules_;
   MeasuredCells cells_;
-  std::vector<std::vector<float>> peak_dropped_;  ///< per cell [group * steps of the block]: attention on
-                                                  ///< dropped peaks, PeakRule::threshold
+  std::vector<std::vector<std::size_t>> n_attended_;  ///< per cell [steps of the block]: positions attended
+  std::vector<std::vector<float>> peak_dropped_;      ///< per cell [group * steps of the block]: attention on
+                                                      ///< dropped peaks, PeakRule::threshold
   // Scratch.
   std::vector<float> mean_row_, selection_, by_position_, difference_;
   double total_ = 0;  ///< sum of mean_row_
   std::vector<std::size_t> counts_;
   std::vector<LargestEntries> best_;
-  std::vector<ResidentInterval> stays_;
+  std::vector<ResidentInterval> intervals_;
   HeldOutputs held_outputs_;
   Peak peak_;
 };

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 
 #include "sim/base/error.hpp"
+#include "sim/feed/lane_budgets.hpp"
 #include "sim/replay/allocation_pass.hpp"
 
 namespace kvsim::sim {
@@ -32,8 +32,7 @@ void check_scores(const EvictionGroup& eviction_group, const policy::Composition
 /// The rows its allocation wants to see.
 void check_allocation(const trace::Sequence& sequence, const policy::Composition& composition) {
   const policy::Part& part = composition.allocation;
-  const auto profile =
-      part.spec->make_allocation(part.params)->profile(cache_unit(sequence.model(), 0, 0, 1, 0));
+  const auto profile = part.make_allocation()->profile(cache_unit(sequence.model(), 0, 0, 1, 0));
   if (!profile) return;
   check_contents(sequence, part.needs(), composition.name);
   row_requirement(sequence, *profile, composition.name);
@@ -42,62 +41,9 @@ void check_allocation(const trace::Sequence& sequence, const policy::Composition
 
 /// Throws Error(usage) when the cell's budget is not one its policy can honour.
 std::size_t checked_budget(const trace::Sequence& sequence, const Cell& cell) {
-  const policy::Composition& composition = cell.composition;
   const std::size_t budget = budget_tokens(cell.budget, sequence);
-  if (!composition.eviction.spec->own_budget && budget < composition.floor())
-    usage_error("keeps " + std::to_string(composition.floor()) +
-                    " tokens in every lane whatever their score; budget '" + cell.budget.text + "' is " +
-                    std::to_string(budget),
-                composition.name);
+  check_floor(cell.composition, budget, "budget '" + cell.budget.text + "'");
   return budget;
-}
-
-/// What an allocation promises.
-void check_budgets(const policy::Part& allocation, const policy::AllocationRequest& request,
-                   const std::vector<std::size_t>& budgets) {
-  const std::string who = "allocation '" + allocation.spec->name + "' gave ";
-  const std::size_t total =
-      std::transform_reduce(budgets.begin(), budgets.end(), std::size_t{0}, std::plus<>(),
-                            [&](std::size_t n) { return n == policy::kNeverEvict ? request.prompt : n; });
-  if (budgets.size() != request.n_lanes())
-    bug(who + "budgets to " + std::to_string(budgets.size()) + " lanes");
-  if (total != request.budget * request.n_lanes() && !allocation.inexact())
-    bug(who + std::to_string(total) + " tokens instead of " +
-        std::to_string(request.budget * request.n_lanes()));
-  for (std::size_t lane = 0; lane < budgets.size(); ++lane) {
-    const bool uneven = request.shared && budgets[lane] != budgets[lane - lane % request.n_kv_heads];
-    if (budgets[lane] < std::min(request.floor, request.prompt) || budgets[lane] == 0 ||
-        (budgets[lane] > request.prompt && budgets[lane] != policy::kNeverEvict) || uneven)
-      bug(who + "lane " + std::to_string(lane) + " " + std::to_string(budgets[lane]) + " tokens");
-  }
-}
-
-std::vector<std::size_t> lane_budgets(const trace::Sequence& sequence, const policy::Composition& composition,
-                                      std::size_t budget, const AllocationPass& allocation_pass,
-                                      const policy::Tables* tables) {
-  const trace::Model& model = sequence.model();
-  const std::size_t lanes = std::size_t{model.n_layers} * model.n_kv_heads, prompt = sequence.prompt_length();
-  if (composition.eviction.spec->own_budget) return std::vector<std::size_t>(lanes, sequence.length());
-  const policy::Part& part = composition.allocation;
-  if (budget >= prompt && !part.own_total())
-    return std::vector<std::size_t>(lanes, budget);  // nothing to split: every lane holds its prompt
-  policy::AllocationRequest request;
-  request.n_layers = model.n_layers;
-  request.n_kv_heads = model.n_kv_heads;
-  request.prompt = prompt;
-  request.budget = std::min(budget, prompt);
-  request.floor = composition.floor();
-  request.shared = composition.layer_unit();
-  request.profiles = allocation_pass.profiles(composition.allocation);
-  request.scores = allocation_pass.scores(composition.eviction);
-  request.protection = composition.eviction.protection(prompt);
-  request.losses = allocation_pass.losses(composition.eviction);
-  request.tables = tables;
-  std::vector<std::size_t> budgets = part.spec->make_allocation(part.params)->allocate(request);
-  check_budgets(part, request, budgets);
-  std::replace(budgets.begin(), budgets.end(), policy::kNeverEvict, std::size_t{sequence.length()});
-  if (budget > prompt) std::replace(budgets.begin(), budgets.end(), prompt, budget);
-  return budgets;
 }
 
 /// Replay answers every query from the first measured one on.
@@ -203,13 +149,18 @@ Plan outline(const trace::Sequence& sequence, const Request& request) {
 
 void split_budgets(const trace::Sequence& sequence, const Request& request,
                    const AllocationPass& allocation_pass, Plan& plan) {
+  const LaneShape shape{sequence.model().n_layers, sequence.model().n_kv_heads, sequence.prompt_length()};
   for (EvictionGroup& eviction_group : plan.eviction_groups) {
     std::vector<std::size_t> left;
     for (const std::size_t cell : eviction_group.cells) {
       try {
-        plan.cells[cell].lane_budget =
-            lane_budgets(sequence, request.cells[cell].composition, plan.cells[cell].budget_tokens,
-                         allocation_pass, request.tables);
+        const policy::Composition& composition = request.cells[cell].composition;
+        std::vector<std::size_t>& budgets = plan.cells[cell].lane_budget;
+        budgets = lane_budgets(
+            composition, shape, plan.cells[cell].budget_tokens,
+            {allocation_pass.profiles(composition.allocation), allocation_pass.scores(composition.eviction),
+             allocation_pass.losses(composition.eviction), request.tables});
+        std::replace(budgets.begin(), budgets.end(), policy::kNeverEvict, std::size_t{sequence.length()});
         left.push_back(cell);
       } catch (const Error& error) {
         if (error.kind() != ErrorKind::usage) throw;

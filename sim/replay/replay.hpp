@@ -12,6 +12,7 @@
 #include "sim/attention/peak_attention.hpp"
 #include "sim/attention/prompt_segments.hpp"
 #include "sim/base/progress.hpp"
+#include "sim/feed/index_store.hpp"
 #include "sim/replay/budget.hpp"
 #include "traces/format/sequence.hpp"
 
@@ -96,13 +97,6 @@ struct LaneOutcome {
 struct LayerOutcome {
   double projected_error = 0;   ///< sum over steps of |W (o' - o)| / |W o|
   double projected_cosine = 0;  ///< sum over steps of the cosine of W o' to W o
-};
-
-/// Where a position was held: at steps [first, last); step 0 is right after the prompt, step s attends with
-/// the s-th token after it.
-struct ResidentInterval {
-  std::int32_t position = 0;
-  std::uint32_t first = 0, last = 0;
 };
 
 struct CellOutcome {

@@ -65,7 +65,7 @@ AllocationRequest measured_request(const Composition& composition, const Layers&
                             .shared = composition.layer_unit()};
   request.protection = composition.eviction.protection(request.prompt);
   const Part& part = composition.allocation;
-  const auto allocation = part.spec->make_allocation(part.params);
+  const auto allocation = part.make_allocation();
   for (const Run& layer : layers) {
     for (int lane = 0; lane < layer.unit.n_lanes; ++lane) {
       const Run run = lane_of(layer, lane);
@@ -81,7 +81,7 @@ AllocationRequest measured_request(const Composition& composition, const Layers&
 }
 
 Tokens allocate(const Composition& composition, const AllocationRequest& request) {
-  return composition.allocation.spec->make_allocation(composition.allocation.params)->allocate(request);
+  return composition.allocation.make_allocation()->allocate(request);
 }
 
 Tokens allocate(const std::string& allocation, const AllocationRequest& request) {

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
-#include <set>
 
 #include "policies/builtin.hpp"
 #include "sim/base/rng.hpp"
+#include "sim/feed/unit_driver.hpp"
 
 namespace kvsim::policy::test {
 namespace {
@@ -97,40 +97,23 @@ void observe_prompt(PromptObserver& observer, const Run& run, const Feeding& fee
   }
 }
 
-/// Own keys or values of one position, all lanes.
-std::vector<float> own_rows(const std::vector<std::vector<float>>& tensor, std::size_t position,
-                            std::size_t dim) {
-  std::vector<float> out;
-  for (const std::vector<float>& lane : tensor)
-    out.insert(out.end(), lane.begin() + static_cast<std::ptrdiff_t>(position * dim),
-               lane.begin() + static_cast<std::ptrdiff_t>((position + 1) * dim));
-  return out;
-}
-
-void feed_step(Decoder& decoder, const Run& run, const std::vector<Position>& slots, std::size_t own_slot) {
-  const auto query = static_cast<std::size_t>(slots[own_slot]);
-  const auto n_heads = static_cast<std::size_t>(run.unit.n_query_heads());
-  const auto n_lanes = static_cast<std::size_t>(run.unit.n_lanes);
-  std::vector<float> attention;
-  std::vector<double> mass(n_heads);
-  for (std::size_t head = 0; head < n_heads; ++head) {
-    for (const Position position : slots) {
-      attention.push_back(run.p(static_cast<int>(head), query, static_cast<std::size_t>(position)));
-      mass[head] += static_cast<double>(attention.back());
-    }
+/// One position of every lane or query head.
+class OwnRows {
+ public:
+  OwnRows(const std::vector<std::vector<float>>& tensor, std::size_t position, std::size_t dim) : dim_(dim) {
+    for (const std::vector<float>& lane : tensor)
+      rows_.insert(rows_.end(), lane.begin() + static_cast<std::ptrdiff_t>(position * dim),
+                   lane.begin() + static_cast<std::ptrdiff_t>((position + 1) * dim));
   }
-  const std::vector<float> keys = own_rows(run.keys, query, kHeadDim),
-                           values = own_rows(run.values, query, kValueDim);
-  decoder.observe({.position = static_cast<Position>(query),
-                   .slots = slots,
-                   .own_slot = own_slot,
-                   .attention = {attention.data(), n_heads, slots.size(), slots.size()},
-                   .mass = mass,
-                   .keys = {keys.data(), n_lanes, kHeadDim, kHeadDim},
-                   .values = {values.data(), n_lanes, kValueDim, kValueDim}});
-}
+  MatrixView view() const { return {rows_.data(), rows_.size() / dim_, dim_, dim_}; }
 
-std::vector<Position> sorted(std::vector<Position> positions) {
+ private:
+  std::size_t dim_;
+  std::vector<float> rows_;
+};
+
+std::vector<Position> sorted(std::span<const Position> slots) {
+  std::vector<Position> positions(slots.begin(), slots.end());
   std::sort(positions.begin(), positions.end());
   return positions;
 }
@@ -143,47 +126,25 @@ std::unique_ptr<Eviction> make(const Part& part, const Run& run, const Feeding& 
   return oracle;
 }
 
-/// The token at `query` arrives, whoever must leaves, and it attends. Returns what it attends.
-std::vector<Position> arrive(Decoder* decoder, const Run& run, std::size_t query, std::size_t capacity,
-                             std::vector<Position>& slots) {
-  const auto position = static_cast<Position>(query);
-  const bool full = slots.size() >= capacity;
-  std::vector<std::size_t> victims;
-  if (decoder) {
-    const std::vector<float> keys = own_rows(run.keys, query, kHeadDim),
-                             queries = own_rows(run.queries, query, kHeadDim);
-    decoder->evict({.position = position,
-                    .slots = slots,
-                    .full = full,
-                    .keys = {keys.data(), run.keys.size(), kHeadDim, kHeadDim},
-                    .queries = {queries.data(), run.queries.size(), kHeadDim, kHeadDim},
-                    .token_class = run.classes[query]},
-                   victims);
-    REQUIRE((!full || !victims.empty()));
-    REQUIRE(std::set(victims.begin(), victims.end()).size() == victims.size());
-    for (const std::size_t victim : victims) REQUIRE(victim < slots.size());
+using Driver = sim::UnitDriver<sim::IndexStore>;
+
+/// The token at `position` arrives and attends. Returns what it attends.
+std::vector<Position> arrive(Driver& driver, const Run& run, std::size_t position) {
+  Driver::Cache& cache = driver.caches().front();
+  const OwnRows keys(run.keys, position, kHeadDim), values(run.values, position, kValueDim),
+      queries(run.queries, position, kHeadDim);
+  const sim::Token token{static_cast<Position>(position), keys.view(), values.view(), queries.view(),
+                         run.classes[position]};
+  driver.admit(cache, token, 0);
+  if (cache.decoder) {
+    const OwnRows rows(run.rows, position, run.length());
+    sim::SlotGather gather;
+    driver.attended(cache, token, gather(rows.view(), cache.residents.slots()));
+    REQUIRE(cache.residents.slots().size() <= cache.capacity);
+    const std::span<const double> scores = cache.decoder->scores();
+    REQUIRE((scores.empty() || scores.size() == cache.residents.slots().size()));
   }
-  std::size_t own_slot = slots.size();
-  if (victims.empty()) {
-    slots.push_back(position);
-  } else {
-    own_slot = victims[0];
-    slots[own_slot] = position;
-    std::vector<Position> left;
-    for (std::size_t slot = 0; slot < slots.size(); ++slot) {
-      if (slot != victims[0] && std::count(victims.begin(), victims.end(), slot) > 0) continue;
-      if (slot == victims[0]) own_slot = left.size();
-      left.push_back(slots[slot]);
-    }
-    slots = left;
-  }
-  if (decoder) {
-    feed_step(*decoder, run, slots, own_slot);
-    REQUIRE(slots.size() <= capacity);
-    const std::span<const double> scores = decoder->scores();
-    REQUIRE((scores.empty() || scores.size() == slots.size()));
-  }
-  return sorted(slots);
+  return sorted(cache.attended);
 }
 
 }  // namespace
@@ -234,29 +195,19 @@ void feed_prompt(PromptObserver& observer, const Run& run) {
 Fed feed(const Composition& composition, const Run& run, std::size_t budget, const Feeding& feeding) {
   const Part& part = composition.eviction;
   if (part.spec->own_budget) budget = run.length();
-  const auto eviction = make(part, run, feeding);
-  const RunPrompt prompt(run);
-  const bool streams = eviction->streams_prompt();
+  Driver driver(part, make(part, run, feeding), run.unit, run.prompt, run.length());
+  const bool streams = driver.eviction().streams_prompt();
   if (!streams) {
-    observe_prompt(*eviction, run, feeding);
-    eviction->finish_prompt(prompt);
-    REQUIRE(eviction->scores().size() == (part.spec->scored ? run.prompt : 0));
+    observe_prompt(driver.eviction(), run, feeding);
+    driver.eviction().finish_prompt(RunPrompt(run));
+    REQUIRE(driver.eviction().scores().size() == (part.spec->scored ? run.prompt : 0));
   }
-
-  Start start = eviction->start(budget);
-  const std::size_t capacity = budget + part.overshoot();
-  REQUIRE(start.keep.size() <= (streams ? 0 : std::min(capacity, run.prompt)));
-  REQUIRE(std::adjacent_find(start.keep.begin(), start.keep.end(), std::greater_equal<>()) ==
-          start.keep.end());
-  REQUIRE((start.keep.empty() ||
-           (start.keep.front() >= 0 && start.keep.back() < static_cast<Position>(run.prompt))));
-  std::vector<Position> slots = start.keep;
-  for (std::size_t query = 0; streams && query < run.prompt; ++query)
-    arrive(start.decoder.get(), run, query, capacity, slots);
+  const Driver::Cache& cache = driver.start(0, budget, run.length(), false);
+  for (std::size_t position = 0; streams && position < run.prompt; ++position) arrive(driver, run, position);
   Fed out;
-  out.kept = sorted(slots);
-  for (std::size_t query = run.prompt; query < run.length(); ++query)
-    out.held.push_back(arrive(start.decoder.get(), run, query, capacity, slots));
+  out.kept = sorted(cache.residents.slots());
+  for (std::size_t position = run.prompt; position < run.length(); ++position)
+    out.held.push_back(arrive(driver, run, position));
   return out;
 }
 

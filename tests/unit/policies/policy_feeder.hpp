@@ -1,6 +1,6 @@
 #pragma once
-/// A small run of one unit, and the plainest feeder there can be: it drives an eviction policy through the
-/// prompt and every generated token, one budget at a time, and requires of each answer what
+/// A small run of one unit, made by hand or at random, and an eviction policy that a UnitDriver takes through
+/// it: the prompt and every generated token, one budget at a time. The driver checks of each answer what
 /// policies/api/eviction.hpp promises.
 #include <cstddef>
 #include <cstdint>

@@ -1,9 +1,9 @@
 // Outputs over what a cell held, against the sum written out.
 #include <catch2/catch.hpp>
 
+#include "sim/attention/held_outputs.hpp"
 #include "sim/attention/output_distance.hpp"
 #include "sim/base/rng.hpp"
-#include "sim/replay/held_outputs.hpp"
 
 using namespace kvsim;
 

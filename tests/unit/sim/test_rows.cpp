@@ -6,7 +6,6 @@
 #include "sim/attention/largest_sums.hpp"
 #include "sim/attention/prompt_pass.hpp"
 #include "sim/attention/step_oracle.hpp"
-#include "sim/replay/resident_set.hpp"
 #include "tests/support/random_trace.hpp"
 #include "tests/support/slow_replay.hpp"
 
@@ -79,7 +78,6 @@ std::vector<double> importance(const trace::Sequence& sequence, std::uint32_t he
   const sim::Subscription subscription{&w, 0, 1, {std::min<std::size_t>(8, sequence.prompt_length())}};
   Progress progress;
   sim::replay_prompt(tensors, {&subscription, 1}, progress);
-  w.finish_prompt(sim::GroupTensors::PromptView(tensors, 0));
   return w.values();
 }
 
@@ -131,20 +129,4 @@ TEST_CASE("the per-step oracle takes the n largest, whatever else is asked with 
     }
   }
   CHECK(true);
-}
-
-TEST_CASE("a resident set remembers who was held when") {
-  const policy::Position kept[] = {2, 5};
-  sim::ResidentSet set(kept, 3, 100, true);
-  const std::size_t first[] = {0}, two[] = {2, 1};
-  CHECK(set.join({}, 10, 1) == 2);     // step 1: 2 5 10
-  CHECK(set.join(first, 11, 2) == 0);  // step 2: 11 5 10
-  set.begin_block();
-  CHECK(set.join(two, 12, 3) == 1);  // step 3: 11 12, both others left
-  CHECK(std::vector(set.slots().begin(), set.slots().end()) == std::vector<policy::Position>{11, 12});
-  std::vector<std::vector<std::uint32_t>> stays;
-  for (const sim::ResidentInterval& r : set.history(4))
-    stays.push_back({static_cast<std::uint32_t>(r.position), r.first, r.last});
-  CHECK(stays ==
-        std::vector<std::vector<std::uint32_t>>{{2, 0, 2}, {5, 0, 3}, {10, 1, 3}, {11, 2, 4}, {12, 3, 4}});
 }

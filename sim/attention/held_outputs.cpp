@@ -1,4 +1,4 @@
-#include "sim/replay/held_outputs.hpp"
+#include "sim/attention/held_outputs.hpp"
 
 #include <algorithm>
 
@@ -28,15 +28,15 @@ void HeldOutputs::begin(const AttendedBlock& block) {
   }
 }
 
-void HeldOutputs::difference(const AttendedBlock& block, std::span<const ResidentInterval> stays,
+void HeldOutputs::difference(const AttendedBlock& block, std::span<const ResidentInterval> intervals,
                              std::vector<float>& out) {
   const std::size_t rows = block.attention.cols, dim = block.values.cols, n = block.attention.rows;
   const std::uint32_t end = block.first_step + block.n_steps;
   held_.assign(n, {});
-  for (const ResidentInterval& stay : stays)
-    held_[static_cast<std::size_t>(stay.position)] = {
-        std::max(stay.first, block.first_step) - block.first_step,
-        std::min(stay.last, end) - block.first_step};
+  for (const ResidentInterval& interval : intervals)
+    held_[static_cast<std::size_t>(interval.position)] = {
+        std::max(interval.first, block.first_step) - block.first_step,
+        std::min(interval.last, end) - block.first_step};
   // A token of the block itself is not attended before its own step: nobody dropped it there.
   for (std::size_t s = 1; s < block.n_steps; ++s) {
     Held& own = held_[n - block.n_steps + s];
@@ -44,7 +44,7 @@ void HeldOutputs::difference(const AttendedBlock& block, std::span<const Residen
   }
   const auto whole = [&](const Held& held) { return held.from == 0 && held.to == block.n_steps; };
   const auto n_dropped = n - static_cast<std::size_t>(std::count_if(held_.begin(), held_.end(), whole));
-  bool by_held = stays.size() <= n_dropped;
+  bool by_held = intervals.size() <= n_dropped;
   const auto sum_one_side = [&] {
     positions_.clear();
     for (std::size_t j = 0; j < n; ++j)

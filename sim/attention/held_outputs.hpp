@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "sim/base/matrix_view.hpp"
-#include "sim/replay/replay.hpp"
+#include "sim/feed/index_store.hpp"
 
 namespace kvsim::sim {
 
@@ -28,9 +28,9 @@ class HeldOutputs {
   void begin(const AttendedBlock& block);
   /// [heads * n_steps, dim] row-major: o.
   std::span<const float> whole() const { return whole_; }
-  /// `out` becomes o' - o, shaped alike; o' is 0 where the cell held nothing that is attended. `stays`: those
-  /// that reach into the block, at most one per position.
-  void difference(const AttendedBlock& block, std::span<const ResidentInterval> stays,
+  /// `out` becomes o' - o, shaped alike; o' is 0 where the cell held nothing that is attended. `intervals`:
+  /// those that reach into the block, at most one per position.
+  void difference(const AttendedBlock& block, std::span<const ResidentInterval> intervals,
                   std::vector<float>& out);
 
  private:

@@ -1,0 +1,27 @@
+#include "sim/feed/slot_attention.hpp"
+
+namespace kvsim::sim {
+namespace {
+
+/// to[i] = row[slots[i]]; returns their sum. Four fixed chains make the order of the sum depend on the slots
+/// alone.
+double gather(const float* row, std::span<const policy::Position> slots, float* to) {
+  double sum[4] = {0, 0, 0, 0};
+  std::size_t i = 0;
+  for (; i + 4 <= slots.size(); i += 4)
+    for (std::size_t c = 0; c < 4; ++c) sum[c] += to[i + c] = row[slots[i + c]];
+  for (; i < slots.size(); ++i) sum[0] += to[i] = row[slots[i]];
+  return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+}
+
+}  // namespace
+
+SlotAttention SlotGather::operator()(MatrixView rows, std::span<const policy::Position> slots) {
+  attention_.resize(rows.rows * slots.size());
+  mass_.resize(rows.rows);
+  for (std::size_t head = 0; head < rows.rows; ++head)
+    mass_[head] = gather(rows.row(head).data(), slots, attention_.data() + head * slots.size());
+  return {{attention_.data(), rows.rows, slots.size(), slots.size()}, mass_};
+}
+
+}  // namespace kvsim::sim

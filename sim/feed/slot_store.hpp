@@ -1,0 +1,37 @@
+#pragma once
+/// Where a cache keeps the tokens of its slots.
+///
+/// Policies decide by slot; where the keys and values of a slot lie is the store's business alone. An
+/// IndexStore (sim/feed/index_store.hpp) holds positions, and the numbers stay in tensors that all caches
+/// share: recorded ones in a replay, those of the prompt in a running model. A store that owns its keys and
+/// values copies them when a token joins. Policies and UnitDriver are the same for both.
+#include <concepts>
+#include <cstdint>
+#include <span>
+
+#include "policies/api/eviction.hpp"
+
+namespace kvsim::sim {
+
+/// A token as it reaches the caches of a unit. Keys and queries are those that attention uses (after RoPE).
+struct Token {
+  policy::Position position = 0;
+  MatrixView keys;               ///< [n_lanes, head_dim]
+  MatrixView values;             ///< [n_lanes, value_dim]
+  MatrixView queries;            ///< [n_query_heads, head_dim]; empty without Needs::queries
+  std::uint8_t token_class = 0;  ///< TokenClass bits; 0 without Needs::classes
+};
+
+/// Slot i of a new store holds the i-th position that the prompt leaves. `join` evicts the slots `victims`
+/// (distinct, in the decoder's order), gives the token the slot of the first, or a new one behind the last if
+/// there is none, closes up the slots of the others, and returns the token's slot. `step` is the number of
+/// the generated token, from 1; 0 within the prompt.
+template <class S>
+concept SlotStore = requires(S store, const S view, std::span<const std::size_t> victims, const Token& token,
+                             std::uint32_t step) {
+  { view.slots() } -> std::same_as<std::span<const policy::Position>>;  // the position in each slot
+  { view.contains(token.position) } -> std::same_as<bool>;
+  { store.join(victims, token, step) } -> std::same_as<std::size_t>;
+};
+
+}  // namespace kvsim::sim

@@ -1,0 +1,139 @@
+#pragma once
+/// Drives one eviction policy over the caches of one unit, one cache per budget: the contract of
+/// policies/api/eviction.hpp, seen from the side that calls it. It knows no trace and no model. Whoever has
+/// attention rows and tokens feeds them here: a replay, an allocation that measures the prompt first, a
+/// running model, a test.
+///
+///   observe the prompt    eviction().observe(), observe_columns(), finish_prompt()
+///   start(...)            once per budget: a cache begins with what the prompt leaves in it
+///   admit(cache, token)   a token arrives: the decoder evicts, the token joins, and may be attended
+///   attended(cache, ...)  the decoder learns what the token's queries paid to the slots
+///
+/// A policy that streams the prompt is started first and then admits the prompt's tokens, too.
+/// Every answer of the policy is checked: Error(bug) names the policy, layer and head.
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "policies/api/spec.hpp"
+#include "sim/feed/index_store.hpp"
+#include "sim/feed/slot_attention.hpp"
+#include "sim/feed/slot_store.hpp"
+
+namespace kvsim::sim {
+
+/// One cache of one unit: what it may hold, what it holds, and the decoder that manages it.
+template <SlotStore Store>
+struct ManagedCache {
+  std::size_t cell = 0;                      ///< whose cache it is, by the caller's numbering
+  std::size_t budget = 0;                    ///< tokens
+  std::size_t capacity = 0;                  ///< most that a query may attend while a decoder manages it
+  std::unique_ptr<policy::Decoder> decoder;  ///< null: generated tokens are only appended
+  Store residents;
+  std::size_t own_slot = 0;  ///< of the token that joined last
+  /// What the present step's queries attend: the residents, their own token among them. At a step that asks
+  /// the last prompt token again, its own token is added if the policy has evicted it.
+  std::span<const policy::Position> attended{};
+  policy::Position own = 0;                  ///< token of the present step
+  bool own_is_resident = true;               ///< false only where `attended` adds it
+  std::vector<policy::Position> with_own{};  ///< storage of `attended` where it does
+
+  bool attends(policy::Position position) const { return position == own || residents.contains(position); }
+};
+
+template <SlotStore Store>
+class UnitDriver {
+ public:
+  using Cache = ManagedCache<Store>;
+
+  /// `part`: the policy that `eviction` was made from. The sequence has `prompt` tokens and `length` in all.
+  UnitDriver(const policy::Part& part, std::unique_ptr<policy::Eviction> eviction,
+             const policy::CacheUnit& unit, std::size_t prompt, std::size_t length)
+      : part_(&part),
+        eviction_(std::move(eviction)),
+        needs_rows_(part.needs().decode_rows),
+        layer_(unit.layer),
+        first_kv_head_(unit.first_kv_head),
+        prompt_(prompt),
+        length_(length) {}
+
+  policy::Eviction& eviction() { return *eviction_; }
+  const policy::Eviction& eviction() const { return *eviction_; }
+  /// Whether attended() must be given attention.
+  bool needs_rows() const { return needs_rows_; }
+  std::vector<Cache>& caches() { return caches_; }
+  const std::vector<Cache>& caches() const { return caches_; }
+
+  /// Begins a cache of `budget` tokens. Its store is made from the positions that the prompt leaves, the most
+  /// it will ever hold, and `store_arguments`.
+  template <class... Arguments>
+  Cache& start(std::size_t cell, std::size_t budget, const Arguments&... store_arguments) {
+    policy::Start start = eviction_->start(budget);
+    const std::size_t capacity = budget + part_->overshoot();
+    check_kept(start.keep, eviction_->streams_prompt() ? 0 : std::min(capacity, prompt_));
+    const std::size_t most =
+        start.decoder ? std::min(capacity, length_) : start.keep.size() + (length_ - prompt_);
+    caches_.push_back({cell, budget, capacity, std::move(start.decoder),
+                       Store(std::span<const policy::Position>(start.keep), most, store_arguments...)});
+    return caches_.back();
+  }
+
+  /// The token arrives: the decoder names the slots to evict, and the token joins. `step`: as SlotStore says.
+  void admit(Cache& cache, const Token& token, std::uint32_t step) {
+    victims_.clear();
+    if (cache.decoder) {
+      const std::span<const policy::Position> slots = cache.residents.slots();
+      const bool full = slots.size() >= cache.capacity;
+      cache.decoder->evict({token.position, slots, full, token.keys, token.queries, token.token_class},
+                           victims_);
+      check_victims(token.position, slots.size(), full);
+    }
+    cache.own_slot = cache.residents.join(victims_, token, step);
+    cache.own = token.position;
+    cache.attended = cache.residents.slots();
+  }
+
+  /// The queries of the last prompt token attend once more. Nothing is evicted, nothing joins.
+  void ask_again(Cache& cache, policy::Position position) {
+    cache.own = position;
+    cache.attended = cache.residents.slots();
+    cache.own_is_resident = cache.residents.contains(position);
+    if (cache.own_is_resident) return;
+    cache.with_own.assign(cache.attended.begin(), cache.attended.end());
+    cache.with_own.push_back(position);
+    cache.attended = cache.with_own;
+  }
+
+  /// The decoder observes the step of the token that joined last. `to_slots`: what its queries paid to the
+  /// slots of the cache, if needs_rows(). Only for caches with a decoder.
+  void attended(Cache& cache, const Token& token, const SlotAttention& to_slots) {
+    policy::Step step;
+    step.position = token.position;
+    step.slots = cache.residents.slots();
+    step.own_slot = cache.own_slot;
+    step.keys = token.keys;
+    step.values = token.values;
+    step.attention = to_slots.attention;
+    step.mass = to_slots.mass;
+    cache.decoder->observe(step);
+  }
+
+ private:
+  void check_kept(const std::vector<policy::Position>& keep, std::size_t most) const;
+  void check_victims(policy::Position position, std::size_t n_slots, bool full);
+  std::string where() const;
+
+  const policy::Part* part_;
+  std::unique_ptr<policy::Eviction> eviction_;
+  bool needs_rows_;
+  int layer_, first_kv_head_;
+  std::size_t prompt_, length_;
+  std::vector<Cache> caches_;
+  std::vector<std::size_t> victims_, distinct_;  // scratch
+};
+
+extern template class UnitDriver<IndexStore>;
+
+}  // namespace kvsim::sim

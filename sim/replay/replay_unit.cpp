@@ -1,0 +1,58 @@
+#include "sim/replay/replay_unit.hpp"
+
+namespace kvsim::sim {
+
+ReplayUnit::ReplayUnit(const EvictionGroup& eviction_group, const GroupTensors& tensors,
+                       std::size_t first_lane, std::size_t n_lanes,
+                       std::unique_ptr<policy::Eviction> eviction, const policy::CacheUnit& unit)
+    : eviction_group_(&eviction_group),
+      tensors_(&tensors),
+      first_lane_(first_lane),
+      n_lanes_(n_lanes),
+      driver_(*eviction_group.eviction, std::move(eviction), unit, tensors.sequence().prompt_length(),
+              tensors.sequence().length()) {}
+
+void ReplayUnit::start(std::size_t cell, std::size_t budget, bool log) {
+  driver_.start(cell, budget, std::size_t{tensors_->sequence().length()}, log);
+}
+
+Token ReplayUnit::token(std::size_t position) const {
+  const std::size_t group = tensors_->sequence().model().group();
+  return {static_cast<policy::Position>(position), tensors_->token_keys(first_lane_, n_lanes_, position),
+          tensors_->token_values(first_lane_, n_lanes_, position),
+          tensors_->token_queries(first_lane_ * group, n_lanes_ * group, position),
+          tensors_->token_class(position)};
+}
+
+void ReplayUnit::attended(Cache& cache, std::size_t position, const RowBlock& rows) {
+  SlotAttention to_slots;
+  if (driver_.needs_rows())
+    to_slots = gather_(rows.step(first_lane_, n_lanes_, position - rows.first()), cache.residents.slots());
+  driver_.attended(cache, token(position), to_slots);
+}
+
+std::vector<ReplayUnit> replay_units(const EvictionGroup& eviction_group, const GroupTensors& tensors,
+                                     std::uint64_t seed, const policy::Tables* tables,
+                                     const FutureOfLanes& future) {
+  const LaneGroup group = tensors.group();
+  const std::size_t n_lanes = eviction_group.layer_unit ? group.n_lanes : 1;
+  const policy::Part& part = *eviction_group.eviction;
+  std::vector<ReplayUnit> out;
+  for (std::size_t lane = 0; lane < group.n_lanes; lane += n_lanes) {
+    const policy::CacheUnit unit = cache_unit(tensors.sequence().model(), group.layer,
+                                              group.first_head + static_cast<std::uint32_t>(lane),
+                                              static_cast<std::uint32_t>(n_lanes), seed, tables);
+    std::unique_ptr<policy::Eviction> eviction;
+    if (part.spec->make_oracle) {
+      auto oracle = part.spec->make_oracle(part.params, unit);
+      oracle->set_future(future(lane, n_lanes));
+      eviction = std::move(oracle);
+    } else {
+      eviction = part.make_eviction(unit);
+    }
+    out.emplace_back(eviction_group, tensors, lane, n_lanes, std::move(eviction), unit);
+  }
+  return out;
+}
+
+}  // namespace kvsim::sim

@@ -1,0 +1,65 @@
+#pragma once
+/// One unit of a lane group under one eviction policy, fed from what a trace recorded of it.
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "sim/attention/prompt_pass.hpp"
+#include "sim/attention/row_block.hpp"
+#include "sim/feed/unit_driver.hpp"
+#include "sim/replay/plan.hpp"
+
+namespace kvsim::sim {
+
+using Cache = ManagedCache<IndexStore>;
+
+class ReplayUnit {
+ public:
+  /// Lanes [first_lane, first_lane + n_lanes) of the group that `tensors` were read for.
+  ReplayUnit(const EvictionGroup& eviction_group, const GroupTensors& tensors, std::size_t first_lane,
+             std::size_t n_lanes, std::unique_ptr<policy::Eviction> eviction, const policy::CacheUnit& unit);
+
+  const EvictionGroup& eviction_group() const { return *eviction_group_; }
+  policy::Eviction& eviction() { return driver_.eviction(); }
+  const policy::Eviction& eviction() const { return driver_.eviction(); }
+  std::size_t first_lane() const { return first_lane_; }
+  std::size_t n_lanes() const { return n_lanes_; }
+  bool covers(std::size_t lane) const { return lane >= first_lane_ && lane < first_lane_ + n_lanes_; }
+  std::vector<Cache>& caches() { return driver_.caches(); }
+
+  /// What the policy observes of the prompt.
+  Subscription subscription() {
+    return {&driver_.eviction(), first_lane_, n_lanes_, eviction_group_->requirement};
+  }
+  /// Begins a cache for a cell, logging its intervals if decisions are wanted.
+  void start(std::size_t cell, std::size_t budget, bool log);
+  /// The token at `position` joins the cache. `step`: 0 within the prompt.
+  void admit(Cache& cache, std::size_t position, std::uint32_t step) {
+    driver_.admit(cache, token(position), step);
+  }
+  void ask_again(Cache& cache, std::size_t position) {
+    driver_.ask_again(cache, static_cast<policy::Position>(position));
+  }
+  /// The decoder of the cache observes the step of the token that joined last. `rows` hold its position if
+  /// the policy needs decode rows.
+  void attended(Cache& cache, std::size_t position, const RowBlock& rows);
+
+ private:
+  Token token(std::size_t position) const;
+
+  const EvictionGroup* eviction_group_;
+  const GroupTensors* tensors_;
+  std::size_t first_lane_, n_lanes_;
+  UnitDriver<IndexStore> driver_;
+  SlotGather gather_;
+};
+
+/// What an oracle is told of the lanes [first_lane, first_lane + n_lanes); it outlives the units.
+using FutureOfLanes = std::function<const policy::Future&(std::size_t first_lane, std::size_t n_lanes)>;
+
+/// The units of an eviction group in a lane group, in order of their lanes.
+std::vector<ReplayUnit> replay_units(const EvictionGroup& eviction_group, const GroupTensors& tensors,
+                                     std::uint64_t seed, const policy::Tables* tables,
+                                     const FutureOfLanes& future);
+
+}  // namespace kvsim::sim
