@@ -36,12 +36,12 @@ std::vector<std::vector<Value>> measure(const Measurement& of) {
   const trace::Model& model = of.sequence.model();
   const std::uint64_t heads = model.n_kv_heads;
   std::vector<std::vector<Value>> rows(std::size_t{model.n_layers} * heads);
-  sim::for_attended_keys(of.sequence, of.threads, of.progress,
-                         [&](std::size_t lane, const sim::KeyNormAttention& keys) {
-                           std::vector<Value>& row = rows[lane];
-                           row = {of.trace, lane / heads, lane % heads};
-                           for (Value& value : findings(keys, skip)) row.push_back(std::move(value));
-                         });
+  sim::for_key_norm_attention(of.sequence, of.threads, of.progress,
+                              [&](std::size_t lane, const sim::KeyNormAttention& keys) {
+                                std::vector<Value>& row = rows[lane];
+                                row = {of.trace, lane / heads, lane % heads};
+                                for (Value& value : findings(keys, skip)) row.push_back(std::move(value));
+                              });
   return rows;
 }
 

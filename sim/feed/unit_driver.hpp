@@ -1,8 +1,8 @@
 #pragma once
 /// Drives one eviction policy over the caches of one unit, one cache per budget: the contract of
-/// policies/api/eviction.hpp, seen from the side that calls it. It knows no trace and no model. Whoever has
-/// attention rows and tokens feeds them here: a replay, an allocation that measures the prompt first, a
-/// running model, a test.
+/// policies/api/eviction.hpp, seen from the side that calls it. It knows no trace and no model: a replay, an
+/// allocation that measures the prompt first, a running model and a test all feed their attention rows and
+/// tokens here.
 ///
 ///   observe the prompt    eviction().observe(), observe_columns(), finish_prompt()
 ///   start(...)            once per budget: a cache begins with what the prompt leaves in it

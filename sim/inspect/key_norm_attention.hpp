@@ -17,7 +17,7 @@ struct KeyNormAttention {
 
 /// Calls `look` once for every lane (layer-major index), from any thread: no more than one lane per thread is
 /// held. Throws Error(usage) for a trace that lacks queries of the prompt, Error(input) when it is damaged.
-void for_attended_keys(const trace::Sequence& sequence, unsigned threads, Progress& progress,
-                       const std::function<void(std::size_t lane, const KeyNormAttention&)>& look);
+void for_key_norm_attention(const trace::Sequence& sequence, unsigned threads, Progress& progress,
+                            const std::function<void(std::size_t lane, const KeyNormAttention&)>& look);
 
 }  // namespace kvsim::sim

@@ -13,7 +13,7 @@ namespace {
 using policy::Position;
 
 /// What a set of positions holds of a row, beside the row's largest entries.
-struct HeldAttention {
+struct ResidentAttention {
   double sum = 0;
   double cosine = 1;  ///< of the row restricted to the set to the row restricted to the largest entries
 };
@@ -43,7 +43,8 @@ struct Chains {
   }
 };
 
-HeldAttention held_attention(const float* row, std::span<const Position> slots, const LargestEntries& best) {
+ResidentAttention resident_attention(const float* row, std::span<const Position> slots,
+                                     const LargestEntries& best) {
   Chains chains;
   std::size_t i = 0;
   for (; i + kChains <= slots.size(); i += kChains) chains.add(row, slots.data() + i, kChains, best.least);
@@ -126,7 +127,7 @@ void LaneMeasures::lost(std::size_t seen) {
     const auto index =
         std::lower_bound(counts_.begin(), counts_.end(), cache->attended.size()) - counts_.begin();
     const LargestEntries& best = best_[static_cast<std::size_t>(index)];
-    const HeldAttention held = held_attention(mean_row_.data(), cache->attended, best);
+    const ResidentAttention held = resident_attention(mean_row_.data(), cache->attended, best);
     const double loss = std::max(0.0, 1.0 - held.sum / total_);
     const double least = std::max(0.0, 1.0 - best.share);
     out->attention_loss += loss;
@@ -191,8 +192,8 @@ void LaneMeasures::outputs(const RowBlock& rows, std::size_t lane, std::uint32_t
                             seen_values,
                             first_step,
                             static_cast<std::uint32_t>(n)};
-  held_outputs_.begin(block);
-  if (projected) projected->add_whole(lane, held_outputs_.whole());
+  resident_outputs_.begin(block);
+  if (projected) projected->add_whole(lane, resident_outputs_.whole());
   const auto all = [&](std::size_t s) { return rows.first() + s + 1; };  // positions before and at step s
   for (std::size_t c = 0; c < cells_.size(); ++c) {
     const auto& [cache, out] = cells_[c];
@@ -206,7 +207,7 @@ void LaneMeasures::outputs(const RowBlock& rows, std::size_t lane, std::uint32_t
     // At step 0 a query attends its own key even if the policy has evicted it.
     const auto own = static_cast<Position>(rows.first());
     if (first_step == 0 && !cache->own_is_resident) intervals_.push_back({own, 0, 1});
-    held_outputs_.difference(block, intervals_, difference_);
+    resident_outputs_.difference(block, intervals_, difference_);
     for (std::size_t s = 0; s < n; ++s) {
       const bool dropped_nothing = n_attended[s] == all(s);
       double errors = 0, cosines = 0;
@@ -215,7 +216,7 @@ void LaneMeasures::outputs(const RowBlock& rows, std::size_t lane, std::uint32_t
         if (dropped_nothing)
           std::fill_n(difference_.begin() + static_cast<std::ptrdiff_t>(r * dim), dim, 0.0F);
         const OutputDistance distance =
-            output_distance(held_outputs_.whole().data() + r * dim, difference_.data() + r * dim, dim);
+            output_distance(resident_outputs_.whole().data() + r * dim, difference_.data() + r * dim, dim);
         errors += distance.error;
         cosines += distance.cosine;
         out->peak.dropped_times_error += peak_dropped_[c][r] * distance.error;

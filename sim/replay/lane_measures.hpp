@@ -3,8 +3,8 @@
 #include <optional>
 #include <vector>
 
-#include "sim/attention/held_outputs.hpp"
 #include "sim/attention/peak_attention.hpp"
+#include "sim/attention/resident_outputs.hpp"
 #include "sim/attention/step_oracle.hpp"
 #include "sim/replay/projected_outputs.hpp"
 #include "sim/replay/replay_unit.hpp"
@@ -64,7 +64,7 @@ class LaneMeasures {
   std::vector<std::size_t> counts_;
   std::vector<LargestEntries> best_;
   std::vector<ResidentInterval> intervals_;
-  HeldOutputs held_outputs_;
+  ResidentOutputs resident_outputs_;
   Peak peak_;
 };
 

@@ -193,8 +193,9 @@ TEST_CASE("keys come with their norm and the attention of the rows that see them
   const trace::Sequence sequence(trace);
   std::vector<sim::KeyNormAttention> lanes(4);
   Progress progress;
-  sim::for_attended_keys(sequence, 2, progress,
-                         [&](std::size_t lane, const sim::KeyNormAttention& keys) { lanes[lane] = keys; });
+  sim::for_key_norm_attention(
+      sequence, 2, progress,
+      [&](std::size_t lane, const sim::KeyNormAttention& keys) { lanes[lane] = keys; });
   CHECK(progress.done == progress.total);
   for (std::uint32_t lane = 0; lane < 4; ++lane) {
     const test::Rows k = test::read_all(sequence, trace::Tensor::key, lane / 2, lane % 2);
@@ -212,7 +213,8 @@ TEST_CASE("keys come with their norm and the attention of the rows that see them
             Approx(std::sqrt(std::inner_product(k[j].begin(), k[j].end(), k[j].begin(), 0.0))));
     }
   }
-  CHECK_THROWS_WITH(sim::for_attended_keys(trace::Sequence(without_early_queries(test::random_trace({}))), 1,
-                                           progress, [](std::size_t, const sim::KeyNormAttention&) {}),
-                    Catch::Contains("all 24 prompt tokens"));
+  CHECK_THROWS_WITH(
+      sim::for_key_norm_attention(trace::Sequence(without_early_queries(test::random_trace({}))), 1, progress,
+                                  [](std::size_t, const sim::KeyNormAttention&) {}),
+      Catch::Contains("all 24 prompt tokens"));
 }

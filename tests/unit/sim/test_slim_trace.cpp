@@ -177,7 +177,7 @@ TEST_CASE("attention per key is read from column statistics") {
   const auto attention = [](const trace::Source& source) {
     std::vector<std::vector<double>> lanes(4);
     Progress progress;
-    sim::for_attended_keys(
+    sim::for_key_norm_attention(
         trace::Sequence(source), 1, progress,
         [&](std::size_t lane, const sim::KeyNormAttention& keys) { lanes[lane] = keys.attention; });
     return lanes;

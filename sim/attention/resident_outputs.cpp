@@ -1,4 +1,4 @@
-#include "sim/attention/held_outputs.hpp"
+#include "sim/attention/resident_outputs.hpp"
 
 #include <algorithm>
 
@@ -13,9 +13,9 @@ constexpr float kLeastLeft = 0.25F;
 
 }  // namespace
 
-void HeldOutputs::begin(const AttendedBlock& block) {
+void ResidentOutputs::begin(const AttendedBlock& block) {
   const std::size_t rows = block.attention.cols, dim = block.values.cols;
-  held_.assign(block.attention.rows, {0, block.n_steps});
+  steps_.assign(block.attention.rows, {0, block.n_steps});
   positions_.resize(block.attention.rows);
   for (std::size_t j = 0; j < positions_.size(); ++j) positions_[j] = static_cast<std::int32_t>(j);
   sum(block, true);
@@ -28,27 +28,27 @@ void HeldOutputs::begin(const AttendedBlock& block) {
   }
 }
 
-void HeldOutputs::difference(const AttendedBlock& block, std::span<const ResidentInterval> intervals,
-                             std::vector<float>& out) {
+void ResidentOutputs::difference(const AttendedBlock& block, std::span<const ResidentInterval> intervals,
+                                 std::vector<float>& out) {
   const std::size_t rows = block.attention.cols, dim = block.values.cols, n = block.attention.rows;
   const std::uint32_t end = block.first_step + block.n_steps;
-  held_.assign(n, {});
+  steps_.assign(n, {});
   for (const ResidentInterval& interval : intervals)
-    held_[static_cast<std::size_t>(interval.position)] = {
+    steps_[static_cast<std::size_t>(interval.position)] = {
         std::max(interval.first, block.first_step) - block.first_step,
         std::min(interval.last, end) - block.first_step};
   // A token of the block itself is not attended before its own step: nobody dropped it there.
   for (std::size_t s = 1; s < block.n_steps; ++s) {
-    Held& own = held_[n - block.n_steps + s];
+    Steps& own = steps_[n - block.n_steps + s];
     if (own.to > own.from) own.from = 0;
   }
-  const auto whole = [&](const Held& held) { return held.from == 0 && held.to == block.n_steps; };
-  const auto n_dropped = n - static_cast<std::size_t>(std::count_if(held_.begin(), held_.end(), whole));
+  const auto whole = [&](const Steps& held) { return held.from == 0 && held.to == block.n_steps; };
+  const auto n_dropped = n - static_cast<std::size_t>(std::count_if(steps_.begin(), steps_.end(), whole));
   bool by_held = intervals.size() <= n_dropped;
   const auto sum_one_side = [&] {
     positions_.clear();
     for (std::size_t j = 0; j < n; ++j)
-      if (by_held ? held_[j].to > held_[j].from : !whole(held_[j]))
+      if (by_held ? steps_[j].to > steps_[j].from : !whole(steps_[j]))
         positions_.push_back(static_cast<std::int32_t>(j));
     sum(block, by_held);
   };
@@ -74,13 +74,13 @@ void HeldOutputs::difference(const AttendedBlock& block, std::span<const Residen
   }
 }
 
-bool HeldOutputs::little_is_left(std::size_t dim) const {
+bool ResidentOutputs::little_is_left(std::size_t dim) const {
   for (std::size_t r = 0; r < mass_.size(); ++r)
     if (mass_[r] - sums_[r * (dim + 1) + dim] < kLeastLeft * mass_[r]) return true;
   return false;
 }
 
-void HeldOutputs::sum(const AttendedBlock& block, bool held) {
+void ResidentOutputs::sum(const AttendedBlock& block, bool held) {
   const std::size_t n = positions_.size(), rows = block.attention.cols, dim = block.values.cols;
   sums_.assign(rows * (dim + 1), 0.0F);
   if (n == 0) return;
@@ -92,7 +92,7 @@ void HeldOutputs::sum(const AttendedBlock& block, bool held) {
     values_[i * (dim + 1) + dim] = 1;
     const float* from = block.attention.row(position).data();
     float* to = rows_.data() + i * rows;
-    const auto [first, last] = held_[position];
+    const auto [first, last] = steps_[position];
     if (held ? first == 0 && last == block.n_steps : first == last) {
       std::copy_n(from, rows, to);
       continue;

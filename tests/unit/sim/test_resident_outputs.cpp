@@ -1,8 +1,8 @@
 // Outputs over what a cell held, against the sum written out.
 #include <catch2/catch.hpp>
 
-#include "sim/attention/held_outputs.hpp"
 #include "sim/attention/output_distance.hpp"
+#include "sim/attention/resident_outputs.hpp"
 #include "sim/base/rng.hpp"
 
 using namespace kvsim;
@@ -48,7 +48,7 @@ struct Numbers {
 
 TEST_CASE("outputs over held positions are the sum over them divided by their mass") {
   const Numbers numbers;
-  sim::HeldOutputs outputs;
+  sim::ResidentOutputs outputs;
   outputs.begin(numbers.block());
   std::vector<float> difference;
   // From cells that hold nearly nothing to cells that drop nearly nothing.
@@ -90,7 +90,7 @@ TEST_CASE("outputs over held positions are the sum over them divided by their ma
 
 TEST_CASE("a cell that drops nothing differs by nothing, exactly") {
   const Numbers numbers;
-  sim::HeldOutputs outputs;
+  sim::ResidentOutputs outputs;
   outputs.begin(numbers.block());
   std::vector<sim::ResidentInterval> stays;
   for (std::size_t j = 0; j < kPositions; ++j)

@@ -22,7 +22,7 @@ struct AttendedBlock {
   std::uint32_t first_step = 1, n_steps = 1;
 };
 
-class HeldOutputs {
+class ResidentOutputs {
  public:
   /// The block's own outputs; once before the cells.
   void begin(const AttendedBlock& block);
@@ -35,17 +35,17 @@ class HeldOutputs {
 
  private:
   /// Steps of the block, counted from 0, at which a position was held: [from, to).
-  struct Held {
+  struct Steps {
     std::uint32_t from = 0, to = 0;
   };
   /// sums_ are of what was dropped, and in some row that is nearly everything.
   bool little_is_left(std::size_t dim) const;
-  /// sums_ = sums over `positions_` of a (v, 1), at the steps of held_ or at all others.
+  /// sums_ = sums over `positions_` of a (v, 1), at the steps of steps_ or at all others.
   void sum(const AttendedBlock& block, bool held);
 
   std::vector<float> whole_;  ///< divided by its mass
   std::vector<float> mass_;   ///< [heads * n_steps], of whole rows: 1 up to rounding
-  std::vector<Held> held_;    ///< per position
+  std::vector<Steps> steps_;  ///< per position
   std::vector<std::int32_t> positions_;
   std::vector<float> rows_, values_, sums_;
 };
