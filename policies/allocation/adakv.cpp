@@ -1,4 +1,4 @@
-// Heads of a layer compete for its budget.
+// Lets the heads of a layer compete for its budget.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -17,7 +17,7 @@ namespace {
 
 using Gains = std::vector<std::vector<double>>;  ///< per head, falling
 
-/// Sum of a head's n largest over the sum of all.
+/// Returns the sum of a head's n largest over the sum of all.
 double top_share(const std::vector<double>& falling, std::size_t n) {
   if (!falling.empty() && !(falling.back() >= 0))
     usage_error("normalise=true needs scores that are not negative", "adakv",
@@ -64,7 +64,7 @@ class AdaKv final : public Allocation {
     return mixed(compete(gains, room, 0), room);
   }
 
-  /// Every head keeps its `pinned` best; the rest goes to the best of all heads.
+  /// Gives every head its `pinned` best; the rest goes to the best of all heads.
   static std::vector<std::size_t> compete(Gains gains, const Headroom& room, std::size_t pinned) {
     for (std::vector<double>& of_head : gains)
       of_head.erase(of_head.begin(), of_head.begin() + static_cast<std::ptrdiff_t>(pinned));
@@ -75,7 +75,7 @@ class AdaKv final : public Allocation {
     return out;
   }
 
-  /// A share alpha of the mean for all, the rest as the heads won it.
+  /// Gives every head a share alpha of the mean, and the rest as the heads won it.
   std::vector<std::size_t> mixed(std::vector<std::size_t> won, const Headroom& room) const {
     std::vector<double> ideal;
     ideal.reserve(won.size());
@@ -93,7 +93,7 @@ class AdaKv final : public Allocation {
   std::string variant_;
 };
 
-/// Every head's scores are sorted and the heads' sorted lists merged; a lane's number is kept.
+/// Counts sorting every head's scores, merging the sorted lists, and one stored number per lane.
 Cost cost_of(const Params&, const CostShape& shape) {
   Cost out;
   out.prompt = sorted(shape, sets_of({}, shape));

@@ -1,4 +1,5 @@
-// The split that keeps the most of the eviction's own score, or loses the least of what an oracle foresees.
+// Splits so that the most of the eviction's own score is kept, or the least of an oracle's future attention
+// lost.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -15,7 +16,7 @@
 namespace kvsim::policy {
 namespace {
 
-/// Divided by their sum.
+/// Divides gains by their sum.
 void divide(std::vector<double>& gains) {
   if (!gains.empty() && !(gains.back() >= 0))
     usage_error("normalise=true needs scores that are not negative", "best_split",
@@ -55,7 +56,7 @@ class BestSplit final : public Allocation {
   bool per_layer_, normalise_;
 };
 
-/// Every head's scores are sorted; a heap over all lanes, or layers, hands out the budget.
+/// Counts sorting every head's scores, and a heap over all lanes, or layers, that spends the budget.
 Cost cost_of(const Params&, const CostShape& shape) {
   Cost out;
   out.prompt = sorted(shape, sets_of({}, shape));

@@ -1,4 +1,4 @@
-// Layers that look widely, and at changing places, get more.
+// Gives more to layers whose attention is spread widely and changes between queries.
 #include <algorithm>
 #include <cmath>
 
@@ -31,7 +31,7 @@ class Preference final : public Profile {
 
   void finish_prompt(const Prompt& /*prompt*/) override {}
 
-  /// Entropy, then variance.
+  /// Returns entropy, then variance.
   std::vector<double> values() const override {
     double entropy = 0, variance = 0;
     for (const Head& head : heads_) {
@@ -102,7 +102,7 @@ ParamSpec temperature(const char* name, const char* help) {
   return {.name = name, .type = ParamType::real, .fallback = "1", .min = 0.05, .max = 1000, .help = help};
 }
 
-/// Entropy and variance of the last rows, three operations each.
+/// Counts entropy and variance of the last rows, three operations each.
 Cost cost_of(const Params& params, const CostShape& shape) {
   const std::size_t rows = params.count("rows");
   Cost out = window_cost(shape, rows, "none");

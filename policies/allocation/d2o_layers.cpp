@@ -1,4 +1,4 @@
-// Layers whose attention is flat get more.
+// Gives more to layers whose attention is flat.
 #include <algorithm>
 #include <cmath>
 
@@ -14,7 +14,7 @@
 namespace kvsim::policy {
 namespace {
 
-/// Per query head: variance over positions of the attention they received.
+/// Per query head, the variance over positions of the attention they receive.
 class Unevenness final : public Profile {
  public:
   explicit Unevenness(int n_query_heads) : sums_(n_query_heads, kAllRows) {}
@@ -63,8 +63,8 @@ class D2o final : public Allocation {
   }
 
  private:
-  /// softmax of -u over all layers. u of a layer: the heads' variances between the layer's least (0) and
-  /// largest (1), averaged.
+  /// Returns softmax of -u over all layers. u of a layer is the mean of its heads' variances, scaled so that
+  /// the layer's least is 0 and its largest 1.
   static std::vector<double> shares(const AllocationRequest& request) {
     if (request.profiles.size() != request.n_lanes()) bug("d2o_layers needs the variances of every lane");
     std::vector<double> share;
@@ -90,7 +90,7 @@ class D2o final : public Allocation {
     return sum / static_cast<double>(values.size());
   }
 
-  /// Ratio softmax * layers * budget share, between a hundredth and all of the prompt.
+  /// Returns the ratio softmax * layers * budget share, between a hundredth of the prompt and all of it.
   static std::vector<std::size_t> official(const AllocationRequest& request,
                                            const std::vector<double>& shares) {
     const Headroom room = headroom(request);
@@ -108,7 +108,7 @@ class D2o final : public Allocation {
   Params params_;
 };
 
-/// Column sums of every query head, and their variance.
+/// Counts column sums of every query head, and their variance.
 Cost cost_of(const Params&, const CostShape& shape) {
   const double sums = real(shape.query_heads) * real(shape.prompt);
   Cost out;

@@ -1,4 +1,4 @@
-// Some layers are never compressed.
+// Exempts some layers from compression.
 #include "policies/api/allocation.hpp"
 #include "policies/api/spec.hpp"
 #include "policies/parts/exempt_layers.hpp"

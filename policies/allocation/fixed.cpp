@@ -1,4 +1,4 @@
-// Shares given beforehand.
+// Splits by shares that are given beforehand.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -55,7 +55,7 @@ class Fixed final : public Allocation {
   }
 
  private:
-  /// Whole numbers of the same total, less what is more than a lane can use.
+  /// Rounds to whole numbers of the same total, except for tokens beyond what a lane can use.
   static std::vector<std::size_t> whole(const std::vector<double>& tokens, std::size_t most) {
     std::vector<double> usable;
     for (const double n : tokens) usable.push_back(std::min(n, static_cast<double>(most)));

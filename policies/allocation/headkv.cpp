@@ -1,4 +1,4 @@
-// Heads get what their importance, known beforehand, says.
+// Splits by the importance of heads, which is known beforehand.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -25,7 +25,7 @@ class HeadKv final : public Allocation {
   }
 
  private:
-  /// Of a budget per head, what goes into the pool.
+  /// Returns the part of a budget per head that goes into the pool.
   std::size_t pooled(std::size_t budget) const {
     return static_cast<std::size_t>(static_cast<double>(budget) / beta_);
   }
@@ -43,7 +43,7 @@ class HeadKv final : public Allocation {
     return above;
   }
 
-  /// Every query head's number is rounded, then the mean over those that share a KV head.
+  /// Rounds every query head's number, then averages over those that share a KV head.
   std::vector<std::size_t> published(const AllocationRequest& request, const Headroom& room,
                                      const std::vector<std::vector<double>>& importance) const {
     const std::size_t budget = variant_ == "factory" ? room.floor + room.mean : room.mean;

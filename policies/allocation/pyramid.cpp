@@ -1,4 +1,4 @@
-// Lower layers get more.
+// Gives more to lower layers.
 #include <algorithm>
 #include <cmath>
 
@@ -24,7 +24,7 @@ class Pyramid final : public Allocation {
  private:
   using Above = std::vector<std::size_t>;
 
-  /// Straight line over the layers with mean `mean`, last layer mean / beta, first layer at most `most`.
+  /// A straight line over the layers with mean `mean`, last layer mean / beta, first layer at most `most`.
   Above exact(const Headroom& room, std::size_t n_layers) const {
     const auto mean = static_cast<double>(room.mean);
     const double first = std::min(2 * mean - mean / beta_, static_cast<double>(room.most));
@@ -33,8 +33,8 @@ class Pyramid final : public Allocation {
     return largest_remainder(ideal, room.mean * n_layers);
   }
 
-  /// The line through whole budgets, window included; no layer within a window of the prompt's length. Flat
-  /// if the last layer would not hold its window.
+  /// The line through whole budgets, window included; no layer comes within a window of the prompt's length.
+  /// It is flat if the last layer would not hold its window.
   Above kvpress(const Headroom& room, const AllocationRequest& request) const {
     const std::size_t n_layers = request.n_layers;
     const auto mean = static_cast<double>(room.floor + room.mean), window = static_cast<double>(room.floor),
@@ -47,7 +47,7 @@ class Pyramid final : public Allocation {
     return out;
   }
 
-  /// Whole steps, rounded down: later layers keep what the step leaves over. Flat for prompts shorter than
+  /// Whole steps, rounded down: later layers keep the remainder of the step. Flat for prompts shorter than
   /// twice the budget above the window.
   Above factory(const Headroom& room, std::size_t n_layers) const {
     Above out(n_layers, room.mean);
@@ -59,7 +59,7 @@ class Pyramid final : public Allocation {
     return out;
   }
 
-  /// From `first` in layer 0 through `mean` on average.
+  /// The line from `first` in layer 0 with mean `mean`.
   static double line(double first, double mean, std::size_t layer, std::size_t n_layers) {
     const double last = 2 * mean - first;
     return first - (first - last) * static_cast<double>(layer) / static_cast<double>(n_layers - 1);

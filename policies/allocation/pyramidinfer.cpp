@@ -1,4 +1,4 @@
-// Every layer keeps a share of what the layer before it kept.
+// Gives every layer a share of what the layer before it kept.
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -11,7 +11,7 @@
 namespace kvsim::policy {
 namespace {
 
-/// A context this short is not cut.
+/// A context this short is not compressed.
 constexpr std::size_t kLeastContext = 64;
 
 class PyramidInfer final : public Allocation {
@@ -31,7 +31,8 @@ class PyramidInfer final : public Allocation {
   }
 
  private:
-  /// What each layer holds: all in the first; what remains of it in the next.
+  /// Returns how many tokens each layer holds: all in the first layer; in each next one, what is kept of the
+  /// layer before.
   std::vector<std::size_t> lengths(std::size_t prompt, std::size_t n_layers) const {
     const std::size_t always = 1 + static_cast<std::size_t>(recent_ * static_cast<double>(prompt));
     std::vector<std::size_t> out;
@@ -45,7 +46,7 @@ class PyramidInfer final : public Allocation {
     return out;
   }
 
-  /// From 1 down to almost rho along half a cosine.
+  /// Returns a ratio that falls from 1 to almost rho along half a cosine.
   double ratio(std::size_t layer, std::size_t n_layers) const {
     const double angle = std::numbers::pi * static_cast<double>(layer) / static_cast<double>(n_layers);
     return (1 - rho_) * (std::cos(angle) + 1) / 2 + rho_;

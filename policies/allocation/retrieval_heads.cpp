@@ -1,4 +1,4 @@
-// Some heads see everything, the others sinks and recent tokens.
+// Gives some heads the whole prompt and the others sinks and recent tokens.
 #include <algorithm>
 #include <numeric>
 
@@ -88,8 +88,8 @@ class RetrievalHeads final : public Allocation {
     return out;
   }
 
-  /// How many retrieval heads the budget pays for when the others stream; the rest of it is spread over those
-  /// others, the last entries of `above`. With too little for anybody all stream, with what there is.
+  /// Returns how many retrieval heads the budget pays for when the others stream; the rest is spread over
+  /// those others, the last entries of `above`. If it pays for none, all heads stream with what there is.
   static std::size_t afford(const Headroom& room, std::size_t streaming, std::vector<std::size_t>& above) {
     const std::size_t units = above.size();
     std::size_t n = 0;
@@ -102,7 +102,7 @@ class RetrievalHeads final : public Allocation {
     return n;
   }
 
-  /// The units of the n largest scores, the earlier of equal ones.
+  /// Returns the units of the n largest scores, the earlier of equal ones.
   static std::vector<std::size_t> best(const std::vector<double>& scores, std::size_t n) {
     std::vector<std::size_t> order(scores.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
@@ -112,7 +112,7 @@ class RetrievalHeads final : public Allocation {
     return order;
   }
 
-  /// The last entries of `above` belong to the units that are no retrieval heads, in order.
+  /// The last entries of `above` belong, in order, to the units that are not retrieval heads.
   static std::vector<std::size_t> in_order(const std::vector<std::size_t>& above,
                                            const std::vector<bool>& retrieval) {
     std::vector<std::size_t> out(above.size());

@@ -1,4 +1,4 @@
-// The same budget everywhere.
+// Gives every lane the same budget.
 #include "policies/api/allocation.hpp"
 #include "policies/api/spec.hpp"
 

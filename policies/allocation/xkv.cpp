@@ -1,4 +1,4 @@
-// Budgets where the next token retains the most importance.
+// Spends the budget where the next token retains the most importance.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -45,8 +45,8 @@ class Xkv final : public Allocation {
   }
 
  private:
-  /// What a layer retains of its w, the mean over its lanes, divided by its sum. A layer without importance
-  /// retains all of it.
+  /// Returns what each layer retains of its w, which is averaged over its lanes and divided by its sum. A
+  /// layer without importance retains all of it.
   static std::vector<TokenGains> retention_by_layer(const AllocationRequest& request) {
     if (request.profiles.size() != request.n_lanes()) bug("xkv needs the importance of every lane");
     std::vector<TokenGains> out;
@@ -74,7 +74,7 @@ class Xkv final : public Allocation {
     return sum;
   }
 
-  /// One token after the other until the retained shares average r_avg, at most n.
+  /// Spends one token after the other until the retained shares average r_avg, at most n.
   std::vector<std::size_t> until_target(const std::vector<TokenGains>& retention, std::size_t n) const {
     struct Pick {
       double share;
@@ -89,7 +89,7 @@ class Xkv final : public Allocation {
     std::stable_sort(picks.begin(), picks.end(),
                      [](const Pick& a, const Pick& b) { return a.share > b.share; });
     std::vector<std::size_t> out(retention.size());
-    // A target that is missed by rounding alone is met.
+    // A target missed only by rounding counts as met.
     const double target = (r_avg_ - 1e-12) * static_cast<double>(retention.size());
     for (std::size_t i = 0; i < std::min(n, picks.size()) && retained < target && picks[i].share > 0; ++i) {
       retained += picks[i].share;
@@ -103,8 +103,8 @@ class Xkv final : public Allocation {
   Pooling smooth_;
 };
 
-/// One more prefill, without a cache, measures w; every layer's w is sorted, and a heap of layers hands out
-/// the budget.
+/// Counts one more prefill, without a cache, that measures w; sorting every layer's w; and a heap of layers
+/// that spends the budget.
 Cost cost_of(const Params& params, const CostShape& shape) {
   Cost out = window_cost(shape, params.count("rows"), params.word("smooth"));
   out.prompt = out.prompt + sorted(shape, {true, 1});

@@ -1,4 +1,4 @@
-// As many tokens per layer as hold most of its attention.
+// Gives each layer as many tokens as hold most of its attention.
 #include <algorithm>
 #include <functional>
 #include <numeric>
@@ -36,7 +36,7 @@ class ZipVl final : public Allocation {
   }
 
  private:
-  /// The fewest positions that hold tau of the layer's importance.
+  /// Returns the fewest positions that hold tau of the layer's importance.
   std::size_t important(const AllocationRequest& request, std::size_t layer) const {
     std::vector<double> w(request.profiles[layer * request.n_kv_heads].size());
     for (std::size_t head = 0; head < request.n_kv_heads; ++head)
@@ -54,7 +54,7 @@ class ZipVl final : public Allocation {
   bool published_;
 };
 
-/// The last rows' sums over a layer's heads are sorted and added up.
+/// Counts sorting the last rows' sums over a layer's heads, and adding them up.
 Cost cost_of(const Params& params, const CostShape& shape) {
   Cost out = window_cost(shape, params.count("rows"), "none");
   out.prompt = out.prompt + sorted(shape, {true, 1});

@@ -1,5 +1,5 @@
 #pragma once
-/// Which positions of a scored prompt a budget keeps.
+/// Chooses which positions of a scored prompt a budget keeps.
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -9,27 +9,27 @@
 namespace kvsim::policy {
 
 /// Which of two equal scores is dropped first. Positions and slots are distinct, so every order is total.
-/// `slot`: the lower slot, as an argmin over the cache finds it (in a prompt: the older).
+/// `slot` drops the lower slot, as an argmin over the cache does (in a prompt: the older position).
 enum class Tie { oldest, newest, slot };
 
-/// A prompt cut into blocks of `granularity` positions, by the mean score of each, best first. A block with a
-/// protected token is protected.
+/// A prompt cut into blocks of `granularity` positions, ordered by the mean score of each block, best first.
+/// A block with a protected token is protected.
 class BlockOrder {
  public:
   BlockOrder() = default;
-  /// `scores`: of every prompt position, higher is kept, no NaN.
+  /// `scores`: one per prompt position, higher is kept, no NaN.
   BlockOrder(std::span<const double> scores, std::size_t granularity, Tie tie);
 
-  /// The protected blocks, then the best others until one does not fit any more; positions, ascending.
-  /// Throws Error(bug) if the protected ones alone do not fit.
+  /// Returns the protected blocks and then the best others, until one does not fit any more, as ascending
+  /// positions. Throws Error(bug) if the protected blocks alone do not fit.
   std::vector<Position> best(std::size_t budget, const Protection& protection) const {
     return best(budget, protected_blocks(protection));
   }
-  /// The same for blocks of which those that stay in any case are marked.
+  /// The same for blocks that are already marked: those with a non-zero `stays` are kept in any case.
   std::vector<Position> best(std::size_t budget, std::vector<char> stays) const;
-  /// How many tokens the protected blocks hold.
+  /// Returns how many tokens the protected blocks hold.
   std::size_t protected_tokens(const Protection& protection) const;
-  /// Whether each block is protected.
+  /// Returns, for each block, whether it is protected.
   std::vector<char> protected_blocks(const Protection& protection) const;
 
  private:

@@ -1,7 +1,7 @@
 #pragma once
-/// What a policy costs beside exact attention over the tokens it keeps, as counts: the cost models price them
-/// for a machine. A policy says what its rule needs when it is written as its paper or code describes it, not
-/// what replay spends on it.
+/// Counts what a policy costs beside exact attention over the tokens it keeps; the cost models price these
+/// counts for a machine. A policy counts what its rule needs when it is written as its paper or code
+/// describes it, not what replay spends on it.
 #include <cstddef>
 #include <cstdint>
 
@@ -9,7 +9,7 @@
 
 namespace kvsim::policy {
 
-/// Of what the counts are asked: one layer of one sequence.
+/// The shape that the counts are for: one layer of one sequence.
 struct CostShape {
   std::size_t n_layers = 0;
   std::size_t query_heads = 0, kv_heads = 0;
@@ -17,12 +17,12 @@ struct CostShape {
   std::size_t hidden = 0;
   std::size_t prompt = 0;         ///< P tokens
   std::size_t budget = 0;         ///< B, mean tokens per lane of the layer, at most P + generated
-  std::size_t element_bytes = 2;  ///< of an attention score or a key component
+  std::size_t element_bytes = 2;  ///< bytes of an attention score or a key component
 };
 
 /// Work beside exact attention.
 struct Work {
-  double flops = 0;  ///< products that matrix units do; a multiply-add counts two
+  double flops = 0;  ///< operations of matrix units; a multiply-add counts two
   double ops = 0;    ///< everything else: adds, compares, exponentials, popcounts of 64-bit words, one each
   double bytes = 0;  ///< read and written in device memory
   double launches = 0;  ///< kernels beside those of exact attention
@@ -30,8 +30,8 @@ struct Work {
 Work operator+(const Work& a, const Work& b);
 Work operator*(double times, const Work& work);
 
-/// Bytes that stay beside the cache as long as it lives. A position table is among them where the rule needs
-/// one (int32 per slot): keys are stored after RoPE, so attention itself needs none.
+/// Bytes kept beside the cache for as long as it lives. They include a position table (int32 per slot) where
+/// the rule needs one: keys are stored after RoPE, so attention itself needs none.
 struct Metadata {
   std::uint64_t lane_slot = 0;   ///< per slot of every lane
   std::uint64_t layer_slot = 0;  ///< per slot of a layer whose lanes share it
@@ -40,31 +40,32 @@ struct Metadata {
 };
 Metadata operator+(const Metadata& a, const Metadata& b);
 
-/// Everything of one layer and sequence, but Metadata, which says what it counts in.
+/// All costs of one layer of one sequence; Metadata says itself what each of its counts is per.
 struct Cost {
   Metadata metadata{};
-  /// Held only while a layer's prompt is scored and compressed: vote buffers, bit matrices.
+  /// Bytes held only while a layer's prompt is scored and compressed: vote buffers, bit matrices.
   std::uint64_t scratch_bytes = 0;
-  /// Attention rows of the prompt, of every query head, that the rule reads and a fused kernel does not give
-  /// out: 0, the last W, or kAllRows. Pricing adds their recomputation (a window) or the traffic of the whole
-  /// score matrix.
+  /// Attention rows of the prompt, of every query head, that the rule reads and a fused kernel does not
+  /// return: 0, the last W, or kAllRows. Pricing adds their recomputation (for a window) or the traffic of
+  /// the whole score matrix.
   std::size_t prompt_rows = 0;
-  /// The same of every generated token's row.
+  /// Whether the rule also reads the row of every generated token.
   bool decode_rows = false;
   Work prompt{};     ///< once, beside those rows: pooling, hashing, selection, compaction
   Work step{};       ///< per generated token, whatever is resident
   Work step_slot{};  ///< per generated token and token resident per lane (mean over the layer's lanes)
-  /// Generated tokens are only appended: the prompt alone is compressed.
+  /// Generated tokens are only appended: only the prompt is compressed.
   bool appends = false;
-  /// The prompt passes through the cache token by token: no more than the budget is ever held.
+  /// The prompt passes through the cache token by token, so the cache never holds more than the budget.
   bool streams = false;
-  /// The lanes of a layer hold the same tokens. Whoever combines parts into a policy says so, not the parts.
+  /// The lanes of a layer hold the same tokens. The caller that combines parts into a policy sets this; the
+  /// parts do not.
   bool lanes_alike = false;
-  /// Share of a prefill that runs once more before the real one, without its last layer's MLP, for a request
-  /// that measures for itself (XKV's mini-prefill).
+  /// Share of a prefill that runs once more before the real one, without its last layer's MLP, when each
+  /// request makes its own measurement (XKV's mini-prefill).
   double extra_prefills = 0;
 };
-/// An eviction's and its allocation's. Only the eviction says what is appended and what streams.
+/// Cost of an eviction together with its allocation. `appends` and `streams` come from the eviction alone.
 Cost combined(const Cost& eviction, const Cost& allocation);
 
 }  // namespace kvsim::policy

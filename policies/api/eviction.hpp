@@ -1,5 +1,5 @@
 #pragma once
-/// What an eviction policy is and may see.
+/// Defines an eviction policy and what it may see.
 ///
 /// A *unit* is the smallest thing with its own resident set: one lane (layer, KV head), or a layer whose
 /// lanes share one set. One Eviction object serves one unit and every budget of the study: the prompt is
@@ -7,18 +7,20 @@
 ///
 /// The feeder (a replayed trace, or a model running with the policy's cache) owns the resident set, the
 /// counts and the metrics. It calls, in this order:
-///   observe()        blocks of prompt attention rows, if prompt_rows() asked for them; a feeder without all
-///                    of them may call observe_columns() first, and then shows rows_beside_columns() of them
-///   finish_prompt()  the prompt is complete
-///   start(B)         once per budget: which positions the prompt leaves, and who manages what follows
+/// - observe(): blocks of prompt attention rows, if prompt_rows() asks for them; a feeder that does not have
+///   all of them may call observe_columns() first and then passes rows_beside_columns() rows
+/// - finish_prompt(): the prompt is complete
+/// - start(B), once per budget: returns which prompt positions are kept, and the decoder for what follows
 /// then for each generated token, with the unit's slots:
-///   Decoder::evict    before the arriving token's query attends: who leaves
-///   Decoder::observe  after the token's query has attended the residents, itself included
-/// A policy that streams_prompt() is started before the prompt instead, with nothing resident, and the
-/// prompt's tokens arrive one by one like generated ones.
-/// So a unit never attends more than B positions once a Decoder manages it (B + PolicySpec::overshoot, for
-/// rules that let a token attend first and drop one afterwards). A policy never sees the future, other units,
-/// or the attention of a position that is gone.
+/// - Decoder::evict, before the arriving token's query attends: returns the slots to evict
+/// - Decoder::observe, after the token's query has attended the residents, itself included
+///
+/// A policy with streams_prompt() is started before the prompt, with nothing resident, and the prompt's
+/// tokens arrive one by one like generated ones.
+///
+/// A unit that a Decoder manages therefore never attends more than B positions (B + PolicySpec::overshoot for
+/// rules that let a token attend first and evict one afterwards). A policy never sees the future, other
+/// units, or the attention of a position that is not resident.
 #include <algorithm>
 #include <cstdint>
 #include <limits>
@@ -34,16 +36,17 @@ namespace kvsim::policy {
 
 using Position = std::int32_t;
 
-/// Numbers that accompany a run instead of following from it: learned scores, keep masks. Where a policy's
-/// file parameters lead.
+/// Tables that accompany a run and do not follow from it: learned scores, keep masks. The file parameters of
+/// policies name them.
 class Tables {
  public:
   virtual ~Tables() = default;
-  /// Row [layer, kv_head] of a dataset [n_layers, n_kv_heads, n]. Throws Error(input) with file and dataset.
+  /// Returns row [layer, kv_head] of a dataset [n_layers, n_kv_heads, n]. Throws Error(input) with file and
+  /// dataset.
   virtual std::vector<float> row(std::string_view file, std::string_view dataset, int layer,
                                  int kv_head) const = 0;
-  /// A small table of numbers per layer and head, [layers][heads], rows as long as the file has them: .json,
-  /// .csv or .tsv. Throws Error(input) with the file.
+  /// Returns a small table of numbers per layer and head, [layers][heads], with rows as long as in the file
+  /// (.json, .csv or .tsv). Throws Error(input) with the file.
   virtual std::vector<std::vector<double>> matrix(std::string_view file) const = 0;
 };
 
@@ -54,22 +57,22 @@ struct CacheUnit {
   int n_lanes = 1;  ///< 1, or all KV heads of the layer
   int group = 1;    ///< query heads per KV head
   int head_dim = 0, value_dim = 0;
-  /// Query i sees key j if i - span < j <= i: the sliding window of the layer's attention; 0: every earlier
+  /// The sliding window of the layer's attention: query i sees key j if i - span < j <= i; 0: every earlier
   /// key.
   std::size_t span = 0;
-  std::uint64_t seed = 0;  ///< of the run; random policies combine it with layer, head, step, position
+  std::uint64_t seed = 0;  ///< seed of the run; random policies combine it with layer, head, step, position
   const Tables* tables = nullptr;
 
   int n_query_heads() const { return n_lanes * group; }
   /// Whether the layer's attention reaches from a query back to a key.
   bool sees(std::size_t query, std::size_t key) const { return span == 0 || query - key < span; }
-  /// How many of the last `rows` rows of a prompt see a key.
+  /// Returns how many of the last `rows` rows of a prompt see a key.
   std::size_t seen_by(std::size_t key, std::size_t rows, std::size_t prompt) const {
     const std::size_t first = std::max(key, prompt - std::min(rows, prompt));
     const std::size_t end = span == 0 ? prompt : std::min(prompt, key + span);
     return end > first ? end - first : 0;
   }
-  /// One of its lanes as a unit of its own.
+  /// Returns one of its lanes as a unit of its own.
   CacheUnit lane(int index) const {
     CacheUnit out = *this;
     out.first_kv_head += index;
@@ -81,8 +84,8 @@ struct CacheUnit {
 /// A block of prompt rows of one query head (0 .. unit.n_query_heads()-1).
 /// p(i, j) = full softmax attention of query first_query + i on key j; 0 for keys it cannot see.
 /// p.cols = first_query + p.rows: no row of the block sees a later key.
-/// Blocks of one query head come in order of position; every row at or after prompt_length - prompt_rows()
-/// comes exactly once, earlier ones may come too when another policy asked for them.
+/// Blocks of one query head come in order of position. Every row at or after prompt_length - prompt_rows()
+/// comes exactly once; earlier ones may come too when another policy asks for them.
 struct PromptRows {
   int query_head = 0;
   std::size_t first_query = 0;
@@ -90,7 +93,8 @@ struct PromptRows {
   MatrixView p;
 };
 
-/// What all prompt rows of one query head paid to each key, in sum: over rows i, of p(i, j) and of p(i, j)^2.
+/// Attention that all prompt rows of one query head pay to each key: sums over rows i of p(i, j) and p(i,
+/// j)^2.
 struct PromptColumns {
   int query_head = 0;
   std::span<const double> sum, sum_squares;  ///< [prompt]
@@ -99,128 +103,133 @@ struct PromptColumns {
 /// What kind of text a token is, as bits. A token may be several things or none.
 enum TokenClass : std::uint8_t { kSpecialToken = 1, kPunctuation = 2 };
 
-/// The finished prompt. Keys as the cache holds them (after RoPE), values; per lane of the unit, [prompt,
-/// dim]. What a spec's Needs does not ask for is not there: asking throws Error(bug).
+/// The finished prompt: values, and keys as the cache holds them (after RoPE), [prompt, dim] per lane of the
+/// unit. Only what the spec's Needs asks for is there: asking for anything else throws Error(bug).
 class Prompt {
  public:
   virtual ~Prompt() = default;
   virtual std::size_t length() const = 0;
   virtual MatrixView keys(int lane) const = 0;
   virtual MatrixView values(int lane) const = 0;
-  /// Needs::queries. [prompt, head_dim] as attention used them (after RoPE), before the scale.
+  /// With Needs::queries. [prompt, head_dim] as attention uses them (after RoPE), before the scale.
   virtual MatrixView queries(int query_head) const;
-  /// Needs::queries. How keys and queries were turned, row r as at position r; no pairs: not at all.
+  /// With Needs::queries. The rotation of keys and queries, row r as at position r; without pairs there is
+  /// none.
   virtual Rotary rotary() const;
-  /// Needs::queries. Factor on q.k before the softmax.
+  /// With Needs::queries. Factor on q.k before the softmax.
   virtual double scale() const;
-  /// Needs::classes. TokenClass bits per position, [prompt].
+  /// With Needs::classes. TokenClass bits per position, [prompt].
   virtual std::span<const std::uint8_t> classes() const;
-  /// Needs::output_weights. [value_dim, hidden]: the query head's share of the layer's output projection.
+  /// With Needs::output_weights. [value_dim, hidden]: the query head's share of the layer's output
+  /// projection.
   virtual MatrixView output_weights(int query_head) const;
 };
 
 /// A token that is about to join a unit.
 struct Arrival {
   Position position = 0;
-  std::span<const Position> slots;  ///< position held by each slot; arriving token not among them
-  bool full = false;                ///< no slot is free: somebody must leave
+  std::span<const Position> slots;  ///< position held by each slot, without the arriving token
+  bool full = false;                ///< no slot is free: a token must be evicted
   MatrixView keys;                  ///< [n_lanes, head_dim]: the token's own keys
   MatrixView queries;               ///< [n_query_heads, head_dim], with Needs::queries
   std::uint8_t token_class = 0;     ///< TokenClass bits, with Needs::classes
 
-  /// The arrival as lane `lane` of a unit of several sees it, `group` query heads per lane.
+  /// Returns the arrival as lane `lane` of a unit of several lanes sees it, with `group` query heads per
+  /// lane.
   Arrival of_lane(std::size_t lane, std::size_t group) const;
 };
 
-/// One attended step of a unit.
+/// One step of a unit, after its query has attended.
 struct Step {
-  Position position = 0;            ///< of the query
+  Position position = 0;            ///< position of the query
   std::span<const Position> slots;  ///< position held by each slot, the query's own token included
   std::size_t own_slot = 0;         ///< slot of the query's own token
-  MatrixView attention;  ///< [n_query_heads, slots]: raw attention of the full row on each resident, with
-                         ///< Needs::decode_rows
-  std::span<const double>
-      mass;           ///< [n_query_heads]: sum of that row; raw / mass is what the compressed cache computes
+  /// [n_query_heads, slots]: raw attention of the full row on each resident, with Needs::decode_rows.
+  MatrixView attention;
+  /// [n_query_heads]: sum of that row; raw / mass is what the compressed cache computes.
+  std::span<const double> mass;
   MatrixView keys;    ///< [n_lanes, head_dim]: the token's own keys
   MatrixView values;  ///< [n_lanes, value_dim]: the token's own values
 
-  /// The step as lane `lane` of a unit of several sees it, `group` query heads per lane.
+  /// Returns the step as lane `lane` of a unit of several lanes sees it, with `group` query heads per lane.
   Step of_lane(std::size_t lane, std::size_t group) const;
 };
 
 class Decoder {
  public:
   virtual ~Decoder() = default;
-  /// Appends to `victims` (empty when called) the slots whose tokens leave before the arriving token's query
-  /// attends: distinct, each < arrival.slots.size(), at least one if arrival.full. The arriving token takes
-  /// the slot of the first; the slots of the others close up, those behind moving down in order. If nobody
-  /// leaves it takes a new slot behind the last.
+  /// Appends to `victims` (empty when called) the slots to evict before the arriving token's query attends:
+  /// distinct, each < arrival.slots.size(), at least one if arrival.full. The arriving token takes the slot
+  /// of the first victim; the slots of the others close up, and those behind them move down in order. Without
+  /// victims the arriving token takes a new slot behind the last.
   virtual void evict(const Arrival& arrival, std::vector<std::size_t>& victims) = 0;
   virtual void observe(const Step& /*step*/) {}
   /// One score per slot of the last step, higher is kept; empty when the policy does not rank by one.
   virtual std::span<const double> scores() const { return {}; }
-  // For those that wrap a scored decoder (Eviction::decoder) and choose the victims themselves, instead of
-  // evict():
-  /// Scores that depend on who arrives at a full unit are brought up to date.
+  // The next two are for policies that wrap a scored decoder (Eviction::decoder) and choose the victims
+  // themselves instead of calling evict().
+  /// Brings scores up to date that depend on the token that arrives at a full unit.
   virtual void rescore(const Arrival& /*arrival*/) {}
-  /// Per-slot state closes up when several leave.
+  /// Closes up per-slot state when several tokens are evicted.
   virtual void close_slots(std::span<const std::size_t> /*victims*/) {}
 };
 
 inline constexpr std::size_t kAllRows = std::numeric_limits<std::size_t>::max();
 
-/// Something that looks at the prompt.
+/// Observes a prompt: its attention rows, then its keys and values.
 class PromptObserver {
  public:
   virtual ~PromptObserver() = default;
-  /// How many of the last prompt rows observe() must see: 0, a window, or kAllRows.
+  /// Returns how many of the last prompt rows observe() must see: 0, a window, or kAllRows.
   virtual std::size_t prompt_rows() const { return 0; }
   virtual void observe(const PromptRows& /*rows*/) {}
-  /// The same once observe_columns() has been called: less for those to whom earlier rows matter in sum
-  /// alone, which decide as they would have on the rows, to the rounding of the sums.
+  /// Returns the same once observe_columns() has been called. It is less for observers that need only the
+  /// sums of earlier rows; they decide as they would from the rows, up to the rounding of the sums.
   virtual std::size_t rows_beside_columns() const { return prompt_rows(); }
-  /// For every query head of the unit, before any row.
+  /// Comes for every query head of the unit, before any row.
   virtual void observe_columns(const PromptColumns& /*columns*/) {}
   virtual void finish_prompt(const Prompt& prompt) = 0;
 };
 
-/// How one budget begins.
+/// The state in which one budget begins.
 struct Start {
   /// Distinct prompt positions, ascending, at most min(budget + overshoot, prompt length); slot i of the unit
-  /// starts with keep[i]. Fewer than that only if the rule itself stops earlier, and its spec says so.
+  /// starts with keep[i]. There are fewer only if the rule itself stops earlier, and its spec says so.
   std::vector<Position> keep{};
   std::unique_ptr<Decoder> decoder{};  ///< null: generated tokens are only appended
 };
 
 /// Protected positions are kept whatever their score: the first `sinks` of the sequence and the last
-/// `window`. While decoding, the token that arrives belongs to the window and pushes its oldest member out of
-/// it, so a unit with budget = sinks + window (window >= 1) always has exactly one slot to give.
+/// `window`. While decoding, the arriving token joins the window and pushes its oldest member out of it, so a
+/// unit with budget = sinks + window (window >= 1) always has exactly one slot to give.
 struct Protection {
   std::size_t sinks = 0, window = 0;
 };
 
 class Eviction : public PromptObserver {
  public:
-  /// Tokens of the prompt arrive one by one: start() comes first and keeps nothing, observe() and
-  /// finish_prompt() are not called.
+  /// Whether the tokens of the prompt arrive one by one: then start() comes first and keeps nothing, and
+  /// observe() and finish_prompt() are not called.
   virtual bool streams_prompt() const { return false; }
   virtual Start start(std::size_t budget) const = 0;
-  /// After finish_prompt(): one score per prompt position, higher is kept (whatever protection says); empty
-  /// when the policy does not rank by one.
+  /// Valid after finish_prompt(): one score per prompt position, higher is kept (whatever protection() says);
+  /// empty when the policy does not rank by a score.
   virtual std::span<const double> scores() const { return {}; }
-  /// What it keeps of a prompt so long, whatever the scores, in a unit with so many slots: the one answer for
-  /// start(), for policies that wrap this one, and for allocations. It follows from the parameters alone, so
-  /// it can be asked before the prompt is there; a larger budget protects what a smaller one does, and at
-  /// most one position more per slot.
+  /// Returns what the policy keeps of a prompt of `prompt` tokens, whatever the scores, in a unit of `budget`
+  /// slots. start(), policies that wrap this one, and allocations all use this answer. It follows from the
+  /// parameters alone, so it is known before the prompt is; a larger budget protects what a smaller one does,
+  /// and at most one position more per slot.
   virtual Protection protection(std::size_t /*budget*/, std::size_t /*prompt*/) const { return {}; }
-  // For those that wrap a scored policy, after finish_prompt():
-  /// Marks prompt positions that it keeps besides the protected ones, marked already, whatever their score;
-  /// in all at most min(budget, prompt). Only where positions stay and leave one by one.
+  // The rest is for policies that wrap a scored policy, after finish_prompt().
+  /// Marks the prompt positions that the policy keeps whatever their score, besides the protected ones, which
+  /// are already marked; in all at most min(budget, prompt). Only for policies that keep and evict single
+  /// positions.
   virtual void reserve(std::size_t /*budget*/, std::vector<char>& /*stays*/) const {}
-  /// How many attention rows one score adds up: divided by it, scores of a policy that ranks by attention are
-  /// on the scale of a mean row. 1 for means, and where scores are no attention.
+  /// Returns how many attention rows one score adds up. Divided by it, scores of a policy that ranks by
+  /// attention are on the scale of a mean row. 1 for means, and for scores that are not attention.
   virtual double rows_in_score(std::size_t /*prompt*/) const { return 1; }
-  /// Its decoder over prompt positions that others chose, in slots [0, slots.size()). Nullptr: it appends.
+  /// Returns its decoder over prompt positions that the caller chose, in slots [0, slots.size()); null: it
+  /// only appends.
   virtual std::unique_ptr<Decoder> decoder(std::size_t /*budget*/,
                                            std::span<const Position> /*slots*/) const {
     return nullptr;

@@ -1,14 +1,15 @@
 #pragma once
-/// How much a unit may hold beside its budget of B tokens while tokens are generated. A policy stands beside
-/// the bound of its own class: what a wider class may hold, a narrower one may not.
+/// How much a unit may hold beside its budget of B tokens while tokens are generated. A policy is compared
+/// with the bound of its own class, because a wider class may hold what a narrower one may not.
 #include <string_view>
 
 namespace kvsim::policy {
 
 enum class Holding {
-  managed,      ///< never more than B: for a token that finds the unit full another leaves first
+  managed,      ///< never more than B: a token that arrives at a full unit causes an eviction first
   append_only,  ///< B tokens of the prompt, chosen once, and every generated token
-  overshoot,    ///< managed, but a query attends B + PolicySpec::overshoot: tokens leave after it
+  overshoot,    ///< managed, but a query attends up to B + PolicySpec::overshoot, because tokens are evicted
+                ///< after it
 };
 
 /// "managed", "append_only", "overshoot".

@@ -21,7 +21,8 @@ void check_params(const PolicySpec& spec) {
     if (!is_name(param.name)) bug("parameter name \"" + param.name + "\" cannot be typed", spec.name);
     for (std::size_t j = 0; j < i; ++j)
       if (spec.params[j].name == param.name) bug("parameter " + param.name + " is declared twice", spec.name);
-    if (param.type == ParamType::policy) continue;  // may name one that is added later; a test parses them
+    // A policy's default may name one that is added later; a test parses all defaults.
+    if (param.type == ParamType::policy) continue;
     try {
       parse_value(param, param.fallback, spec.name);
     } catch (const Error& error) {

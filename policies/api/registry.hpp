@@ -1,9 +1,9 @@
 #pragma once
-/// A list of policies to choose from by name. The built-in one is policies/builtin.hpp.
+/// A list of policies to choose from by name. policies/builtin.hpp has the built-in one.
 ///
-/// Evictions and presets share one set of names, allocations have their own: in a composition the first name
-/// is an eviction or a preset, the name after '+' an allocation. So the system XKV and its allocation are
-/// both called xkv.
+/// Evictions and presets share one set of names; allocations have their own. In a composition the first name
+/// is an eviction or a preset and the name after '+' an allocation, so the system XKV and its allocation can
+/// both be called xkv.
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,8 +14,8 @@ namespace kvsim::policy {
 
 class Registry {
  public:
-  /// Both check what is added (Error bug): the name is free, parameters are distinct and their defaults
-  /// legal, the factory is there. Pointers into the registry hold until the next add.
+  /// Both check what is added and throw Error(bug) unless the name is free, the parameters are distinct,
+  /// their defaults legal, and the factory is there. Pointers into the registry hold until the next add().
   void add(PolicySpec spec);
   void add(PresetSpec preset);
 

@@ -251,7 +251,7 @@ std::size_t ScoredDecoder::lowest(const Arrival& arrival) const {
   std::size_t victim = n;
   double least = std::numeric_limits<double>::infinity();
   for (std::size_t slot = 0; slot < n; ++slot) {
-    if (scores_[slot] > least) continue;  // nearly always: this test alone is what the loop costs
+    if (scores_[slot] > least) continue;  // nearly always: the loop costs little more than this test
     const Position position = arrival.slots[slot];
     if (is_protected(arrival, position)) continue;
     if (victim < n && scores_[slot] == least) {
@@ -294,7 +294,7 @@ void ScoredDecoder::lowest_block(const Arrival& arrival, std::vector<std::size_t
       stays = stays || is_protected(arrival, arrival.slots[by_position[end]]);
     }
     const double mean = sum / static_cast<double>(end - first);
-    // Blocks come by age: of equals the first is the oldest.
+    // Blocks come from the oldest to the newest, so the first of equals is the oldest.
     if (stays || mean > least || (mean == least && !victims.empty() && selection_.tie != Tie::newest))
       continue;
     least = mean;

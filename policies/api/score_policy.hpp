@@ -1,8 +1,9 @@
 #pragma once
-/// Turns a score ("higher is kept") into an eviction policy. A subclass says what the score of a prompt
-/// position is and, if it manages generated tokens too, how a step changes the scores of what is resident.
-/// Who is protected, in which blocks tokens leave, who leaves first among equals, and whether the prompt is
-/// ranked at once or streamed is the same for all of them and decided here.
+/// Turns a score ("higher is kept") into an eviction policy. A subclass defines the score of a prompt
+/// position and, if it manages generated tokens too, how a step changes the scores of the resident tokens.
+/// Everything else is the same for all of them and decided here: which positions are protected, in which
+/// blocks tokens are evicted, which of equal scores is evicted first, and whether the prompt is ranked at
+/// once or streamed.
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -14,13 +15,13 @@
 namespace kvsim::policy {
 
 // Parameters that policies share, so that one name means one thing everywhere. A policy declares those it
-// offers; Selection::of reads those that are declared.
+// offers; Selection::of reads the declared ones.
 ParamSpec sinks_param(std::size_t fallback);
 ParamSpec window_param(std::size_t fallback, std::size_t least = 0);
-ParamSpec rows_param(std::size_t fallback);  ///< how many of the last prompt rows are looked at
+ParamSpec rows_param(std::size_t fallback);  ///< how many of the last prompt rows are read
 ParamSpec unit_param(const char* fallback);
 ParamSpec tie_param(const char* fallback = "oldest");
-ParamSpec ranked_tie_param();  ///< for policies that never decode: slots and positions are one
+ParamSpec ranked_tie_param();  ///< for policies that never decode, where slots and positions are the same
 ParamSpec granularity_param(std::size_t fallback = 1);
 ParamSpec phase_param(const char* fallback = "pre");
 ParamSpec prompt_param(const char* fallback = "rank");
@@ -28,7 +29,7 @@ ParamSpec group_param(const char* fallback = "mean");
 ParamSpec feedback_param(const char* fallback = "renorm");
 ParamSpec decode_param(const char* fallback = "true");
 ParamSpec drop_param(const char* fallback = "0");
-/// `own`, then `shared`.
+/// Returns `own`, then `shared`.
 std::vector<ParamSpec> with(std::vector<ParamSpec> own, const std::vector<ParamSpec>& shared);
 
 bool unit_is_layer(const Params& params);
@@ -36,37 +37,39 @@ bool unit_is_layer(const Params& params);
 /// How query heads that share a set are reduced to one score (a sum ranks as the mean does).
 enum class Group { mean, max };
 
-/// What decoding sees: the compressed cache's own attention, or the full cache's on what is resident.
+/// What decoding sees: attention of the compressed cache, or attention of the full cache on the resident
+/// tokens.
 enum class Feedback { renorm, raw };
 
-/// Everything about a scored policy but its score.
+/// All of a scored policy except its score.
 struct Selection {
   Protection protection{};
   Tie tie = Tie::oldest;
-  /// Tokens stay and leave in blocks of so many positions (1: tokens; a chunk; a page of a paged cache),
-  /// aligned at multiples of it, by the mean score of what is resident of the block. A block with a protected
-  /// token is protected, and one that does not fit any more ends the choice: less than the budget may stay.
+  /// Tokens are kept and evicted in blocks of so many positions (1: single tokens; a chunk; a page of a paged
+  /// cache), aligned at multiples of it, by the mean score of the block's resident tokens. A block with a
+  /// protected token is protected. A block that does not fit any more ends the choice, so less than the
+  /// budget may be kept.
   std::size_t granularity = 1;
-  double drop = 0;      ///< share of the budget that leaves at once when the cache is full, at least a token
-  bool post = false;    ///< the arriving token attends before another leaves: B + 1 are attended
+  double drop = 0;      ///< share of the budget that is evicted at once when the cache is full (at least 1)
+  bool post = false;    ///< the arriving token attends before another is evicted, so B + 1 are attended
   bool stream = false;  ///< the prompt arrives token by token
 
-  /// Of those shared parameters that are declared. A policy that wraps a `base` ranks as the base does, but
-  /// for what it declares itself, and has at least the base's sinks.
+  /// Reads those shared parameters that are declared. A policy that wraps a `base` ranks as the base does,
+  /// except for what it declares itself, and has at least the base's sinks.
   static Selection of(const Params& params);
-  /// Least budget that leaves room for the token being computed.
+  /// Returns the least budget that leaves room for the token being computed.
   std::size_t floor() const;
 };
-/// PolicySpec::floor and PolicySpec::overshoot of a policy with shared parameters.
+/// Return PolicySpec::floor and PolicySpec::overshoot of a policy with shared parameters.
 std::size_t selection_floor(const Params& params);
 std::size_t selection_overshoot(const Params& params);
-/// Throws Error(usage) for decode=false with prompt=stream, where nobody would leave.
+/// Throws Error(usage) for decode=false with prompt=stream, which would never evict.
 void check_decode(const Params& params);
 Group group_of(const Params& params);
 Feedback feedback_of(const Params& params);
 
-/// Ranks the prompt once; every budget takes a prefix of that order. decoder() is the state for the decode
-/// phase of one budget over what start() keeps: nothing if the prompt is streamed.
+/// Ranks the prompt once; every budget takes a prefix of that order. decoder() returns the state for the
+/// decode phase of one budget over what start() keeps, which is nothing if the prompt is streamed.
 class ScoredEviction : public Eviction {
  public:
   void finish_prompt(const Prompt& prompt) final;
@@ -81,12 +84,12 @@ class ScoredEviction : public Eviction {
  protected:
   ScoredEviction(const CacheUnit& unit, const Selection& selection) : unit_(unit), selection_(selection) {}
 
-  /// Score of every prompt position; those the protection covers may hold anything but NaN.
+  /// Returns the score of every prompt position; scores of protected positions may be anything but NaN.
   virtual std::vector<double> score(const Prompt& prompt) = 0;
   const CacheUnit& unit() const { return unit_; }
-  /// Selection under a budget, as a ScoredDecoder wants it.
+  /// Returns the selection under a budget, for a ScoredDecoder.
   Selection selection(std::size_t budget) const;
-  /// Scores of prompt positions, as a decoder starts with them.
+  /// Returns the scores of prompt positions, with which a decoder starts.
   std::vector<double> scores_of(std::span<const Position> positions) const;
 
  private:
@@ -96,26 +99,27 @@ class ScoredEviction : public Eviction {
   BlockOrder order_;
 };
 
-/// One score per slot; drops the lowest that is not protected.
+/// Keeps one score per slot and evicts the slot with the lowest score that is not protected.
 class ScoredDecoder : public Decoder {
  public:
-  /// `scores`: of the slots the prompt left.
+  /// `scores`: of the slots kept from the prompt.
   ScoredDecoder(const Selection& selection, std::vector<double> scores)
       : selection_(selection), scores_(std::move(scores)) {}
 
   void evict(const Arrival& arrival, std::vector<std::size_t>& victims) override;
   std::span<const double> scores() const final { return scores_; }
-  /// Several tokens leave: per-slot state closes up (api/slots.hpp). Overriders call this one too.
+  /// Closes up per-slot state when several tokens are evicted (api/slots.hpp). An override must call this one
+  /// too.
   void close_slots(std::span<const std::size_t> victims) override;
 
  protected:
-  /// To be called first in observe(): gives the slot of the step's own token the score `own`; returns all
+  /// Must come first in observe(): gives the slot of the step's own token the score `own`; returns all
   /// scores.
   std::span<double> admit(const Step& step, double own);
   std::span<double> scores() { return scores_; }
   const Selection& selection() const { return selection_; }
   bool is_protected(const Arrival& arrival, std::int64_t position) const;
-  /// evict() as if the scores of `spared` slots were out of reach; for policies without granularity.
+  /// Evicts as evict() does, but never from `spared` slots; for policies without granularity.
   void evict_sparing(const Arrival& arrival, std::span<const std::size_t> spared,
                      std::vector<std::size_t>& victims);
 
@@ -133,13 +137,14 @@ inline void add_scaled(std::span<const float> row, double weight, std::span<doub
   for (std::size_t i = 0; i < scores.size(); ++i) scores[i] += weight * static_cast<double>(row[i]);
 }
 
-/// What turns query head `head`'s raw attention of a step into the row that a compressed cache computes.
+/// Returns the factor that turns query head `head`'s raw attention of a step into the row that a compressed
+/// cache computes.
 inline double renormalise(const Step& step, std::size_t head) {
   return step.mass[head] > 0 ? 1.0 / step.mass[head] : 0.0;
 }
 
-/// The step's attention on each slot as `feedback` sees it, reduced over the query heads, times `weight`,
-/// added to `scores`.
+/// Adds the step's attention on each slot as `feedback` sees it, reduced over the query heads, times
+/// `weight`, to `scores`.
 void add_attention(const Step& step, Feedback feedback, Group group, double weight, std::span<double> scores);
 
 }  // namespace kvsim::policy

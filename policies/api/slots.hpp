@@ -1,5 +1,5 @@
 #pragma once
-/// What per-slot state of a decoder does when several tokens leave at once.
+/// Closes up per-slot state of a decoder when several tokens are evicted at once.
 #include <algorithm>
 #include <cstddef>
 #include <span>
@@ -7,8 +7,8 @@
 
 namespace kvsim::policy {
 
-/// Removes the entries of every victim but the first, whose slot the arriving token takes: what the feeder
-/// does with the slots. `per_slot` holds `width` values per slot.
+/// Removes the entries of every victim but the first, whose slot the arriving token takes, as the feeder does
+/// with the slots. `per_slot` holds `width` values per slot.
 template <class T>
 void close_up(std::vector<T>& per_slot, std::span<const std::size_t> victims, std::size_t width = 1) {
   if (victims.size() < 2) return;

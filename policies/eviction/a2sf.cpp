@@ -1,4 +1,4 @@
-// Accumulated attention that is forgotten.
+// Accumulated attention that decays with age.
 #include "policies/parts/accumulated_attention.hpp"
 #include "policies/parts/cost_terms.hpp"
 

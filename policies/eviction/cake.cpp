@@ -1,4 +1,4 @@
-// What the end of the prompt looks at much, or now and then.
+// Ranks by the mean and the variance of the attention from the end of the prompt.
 #include <algorithm>
 
 #include "policies/api/score_policy.hpp"
@@ -8,7 +8,7 @@
 namespace kvsim::policy {
 namespace {
 
-/// Mean and sample variance of what rows give to each key, as they come (Welford).
+/// Mean and sample variance of the attention that rows pay to each key, updated row by row (Welford).
 class Moments {
  public:
   void add(std::span<const float> row) {
@@ -21,7 +21,7 @@ class Moments {
       squares_[j] += before * (static_cast<double>(row[j]) - mean_[j]);
     }
   }
-  /// mean + gamma * variance of every key; a single row has no variance.
+  /// Returns mean + gamma * variance of every key; a single row has no variance.
   std::vector<double> combined(double gamma) const {
     std::vector<double> out = mean_;
     for (std::size_t j = 0; j < out.size() && rows_ > 1; ++j)
@@ -34,7 +34,7 @@ class Moments {
   std::vector<double> mean_, squares_;
 };
 
-/// Ranks by the last query alone, smoothed over what is held before the window.
+/// Ranks by the last query's attention, smoothed over the resident tokens before the window.
 class CakeDecoder final : public ScoredDecoder {
  public:
   CakeDecoder(const Pooling& pooling, const Selection& selection, std::vector<double> scores)
@@ -48,7 +48,8 @@ class CakeDecoder final : public ScoredDecoder {
     std::erase(by_age_, step.own_slot);
     by_age_.push_back(step.own_slot);
     std::fill(scores.begin(), scores.end(), 0.0);
-    // Before the window as it is when somebody is to leave: the next token may belong to it.
+    // Scores cover the tokens before the window as it is at the next eviction, when the arriving token may
+    // belong to it.
     const std::size_t window = selection().protection.window - (selection().post ? 0 : 1);
     const std::size_t n_scored = by_age_.size() - std::min(window, by_age_.size());
     row_.resize(n_scored);
@@ -85,7 +86,8 @@ class Cake final : public ScoredEviction {
   }
 
  private:
-  /// The window is above all others: its oldest token leaves it before any later query could rank it.
+  /// Puts the window above all others: its oldest token moves out of it before a later query could rank that
+  /// token.
   std::vector<double> score(const Prompt& prompt) override {
     std::vector<double> out(prompt.length());
     const std::size_t n_scored = prompt.length() - std::min(window_, prompt.length());
@@ -110,7 +112,8 @@ class Cake final : public ScoredEviction {
   std::vector<Moments> heads_;
 };
 
-/// As SnapKV, with a variance beside each mean; while decoding the last row is smoothed and forgotten.
+/// Counts as SnapKV does, with a variance beside each mean; while decoding, the last row is smoothed and not
+/// kept.
 Cost cost_of(const Params& params, const CostShape& shape) {
   const std::size_t window = params.count("window"), kernel = Pooling::parse(params.word("pool")).kernel;
   Scoring scoring = window_scoring(shape, window, params.word("pool"));

@@ -1,4 +1,4 @@
-// The second half of the budget goes to what moves the output most.
+// Spends the second part of the budget on the tokens that change the output most.
 #include <algorithm>
 
 #include "policies/api/score_policy.hpp"
@@ -49,7 +49,7 @@ class CriticalKv final : public Eviction {
 
   std::span<const double> scores() const override { return base_->scores(); }
   double rows_in_score(std::size_t prompt) const override { return base_->rows_in_score(prompt); }
-  /// What the base protects under what the first stage gives it.
+  /// Returns what the base protects under the budget of the first stage.
   Protection protection(std::size_t budget, std::size_t prompt) const override {
     return base_->protection(first_stage(budget), prompt);
   }
@@ -83,8 +83,8 @@ void check(const Params& params) {
                 "base=" + base.text());
 }
 
-/// The base's on the prompt; every query head's values through its part of the output projection, of which
-/// only norms are written; a second ranking.
+/// The base's cost on the prompt; multiplying every query head's values with its part of the output
+/// projection, of which only norms are written; a second ranking.
 Cost cost_of(const Params& params, const CostShape& shape) {
   const Part& base = params.part("base");
   Cost out = prompt_only(base.cost(shape));

@@ -1,4 +1,4 @@
-// The larger of what all rows and what the last rows say.
+// Ranks by the larger of two scores: attention of all rows and of the last rows.
 #include <algorithm>
 
 #include "policies/api/score_policy.hpp"
@@ -25,7 +25,7 @@ class EmsLike final : public ScoredEviction {
   void observe_columns(const PromptColumns& columns) override { all_.take(columns.query_head, columns.sum); }
 
  private:
-  /// The window itself is protected and has no score.
+  /// The window is protected and needs no score.
   std::vector<double> score(const Prompt& prompt) override {
     std::vector<double> out(prompt.length());
     const std::size_t n_scored = prompt.length() - std::min(window_, prompt.length());
@@ -50,7 +50,7 @@ class EmsLike final : public ScoredEviction {
   ColumnSums all_, last_;
 };
 
-/// Two sums of attention per position and query head, scaled and compared.
+/// Counts two sums of attention per position and query head, scaled and compared.
 Cost cost_of(const Params& params, const CostShape& shape) {
   Scoring scoring = prompt_scoring(kAllRows, prompt_sums(shape, kAllRows));
   scoring.prompt = scoring.prompt + prompt_sums(shape, params.count("window"));

@@ -1,4 +1,4 @@
-// What queries to come are expected to attend.
+// Ranks by the attention that future queries are expected to pay.
 #include <algorithm>
 #include <cmath>
 
@@ -28,7 +28,7 @@ class ExpectedAttention final : public ScoredEviction {
         epsilon_(params.real("epsilon")) {}
 
  private:
-  /// Sinks are protected and have no score.
+  /// Sinks are protected and need no score.
   std::vector<double> score(const Prompt& prompt) override {
     std::vector<double> out(prompt.length());
     if (prompt.length() <= sinks_) return out;
@@ -52,12 +52,12 @@ class ExpectedAttention final : public ScoredEviction {
   double epsilon_;
 };
 
-/// Per query head: the mean (and covariance) of its queries, a logit for each key, a softmax.
+/// Counts, per query head, the mean (and covariance) of its queries, a logit for each key, and a softmax.
 Cost cost_of(const Params& params, const CostShape& shape) {
   const double vectors = real(shape.query_heads) * real(shape.prompt),
                components = vectors * real(shape.head_dim);
   const double columns = params.flag("covariance") ? real(shape.head_dim) + 1 : 1;
-  // Once over all queries for their moments, once over all keys per query head for the logits.
+  // One pass over all queries for their moments, one over all keys per query head for the logits.
   Work scores =
       2 *
       Work{.flops = 2 * components * columns, .bytes = components * real(shape.element_bytes), .launches = 1};

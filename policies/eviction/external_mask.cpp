@@ -1,4 +1,4 @@
-// Keep or drop, decided elsewhere, once per token.
+// Keeps or evicts each token as a mask from a file says.
 #include <memory>
 
 #include "policies/parts/cost_terms.hpp"
@@ -8,7 +8,7 @@
 namespace kvsim::policy {
 namespace {
 
-/// A generated token attends itself, and is gone before the next one attends if the mask says so.
+/// A generated token attends itself, and is evicted before the next token attends if the mask says so.
 class ExternalMaskDecoder final : public Decoder {
  public:
   explicit ExternalMaskDecoder(std::shared_ptr<const ExternalTable> table) : table_(std::move(table)) {}
@@ -54,7 +54,7 @@ class ExternalMask final : public Eviction {
   std::size_t prompt_ = 0;
 };
 
-/// Moving what stays, at most everything; what made the flags is not known here.
+/// Counts moving the tokens that are kept, at most all of them; the cost of making the mask is unknown here.
 Cost cost_of(const Params&, const CostShape& shape) {
   return {.prompt = moved(shape, shape.prompt), .appends = true};
 }

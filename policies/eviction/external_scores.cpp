@@ -1,4 +1,4 @@
-// Scores from elsewhere: a learned head's output, or anybody's.
+// Ranks by scores from a file: the output of a learned head, or any other source.
 #include <memory>
 
 #include "policies/api/score_policy.hpp"
@@ -44,8 +44,8 @@ class ExternalScores final : public ScoredEviction {
   bool decodes_ = false;
 };
 
-/// Ranking by numbers that are there: what made them is not known here. The file is taken to cover the prompt
-/// alone, as a head that scores prompts writes it.
+/// Counts ranking by numbers that are already there; the cost of making them is unknown here. The file is
+/// taken to cover only the prompt, as a head that scores prompts writes it.
 Cost cost_of(const Params& params, const CostShape& shape) {
   return scored_cost(params, shape, prompt_scoring(0, {}));
 }

@@ -1,4 +1,5 @@
-// Every head keeps what its own structure asks for: special tokens, punctuation, frequent, local, everything.
+// Gives every head the smallest set that fits its attention: special tokens, punctuation, frequent, local, or
+// all.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -28,7 +29,7 @@ struct Settings {
   std::size_t n_local(std::size_t length) const {
     return std::max<std::size_t>(1, static_cast<std::size_t>(local * static_cast<double>(length)));
   }
-  /// Kept for what it is, whatever it receives.
+  /// Whether the token's class alone keeps it, whatever attention it receives.
   bool by_class(Hybrid hybrid, Position position, std::uint8_t classes) const {
     return static_cast<std::size_t>(position) < sinks || (classes & kSpecialToken) != 0 ||
            (hybrid >= Hybrid::punctuation && (classes & kPunctuation) != 0);
@@ -39,14 +40,14 @@ struct Settings {
   Feedback feedback;
 };
 
-/// A token as the frequent ones are chosen: mean attention over the queries that saw it.
+/// A token with the number that ranks frequent ones: its mean attention over the queries that saw it.
 struct Candidate {
   double mean = 0;
   Position position = 0;
   std::size_t slot = 0;
 };
 
-/// Puts the `count` most frequent first; of equals the newer.
+/// Puts the `count` most frequent first; of equals the newer one.
 void frequent_first(std::size_t count, std::vector<Candidate>& candidates) {
   if (count >= candidates.size()) return;
   std::nth_element(candidates.begin(), candidates.begin() + static_cast<std::ptrdiff_t>(count),
@@ -55,8 +56,8 @@ void frequent_first(std::size_t count, std::vector<Candidate>& candidates) {
                    });
 }
 
-/// Per query head, column sums within a band: of key j, over rows j .. j + width - 1. Rows are added in order
-/// of position, as ColumnSums does.
+/// Per query head, column sums within a band: for key j, over rows j .. j + width - 1. Rows are added in
+/// order of position, as ColumnSums does.
 class BandSums {
  public:
   explicit BandSums(int n_query_heads) : heads_(static_cast<std::size_t>(n_query_heads)) {}
@@ -81,7 +82,7 @@ class BandSums {
   std::vector<std::vector<double>> heads_;
 };
 
-/// What a slot's token has received.
+/// The attention that a slot's token has received.
 struct Received {
   double attention = 0;
   std::size_t queries = 0;
@@ -104,7 +105,7 @@ class FastGenDecoder final : public Decoder {
     const std::size_t n_frequent =
         hybrid_ >= Hybrid::frequent ? std::min(set_.n_frequent(length), candidates_.size()) : 0;
     frequent_first(n_frequent, candidates_);
-    // The arriving token is the newest of the local ones.
+    // The arriving token counts as the newest local one.
     const std::size_t local_from = hybrid_ >= Hybrid::local ? length - set_.n_local(length) : length;
     for (std::size_t i = n_frequent; i < candidates_.size(); ++i)
       if (static_cast<std::size_t>(candidates_[i].position) < local_from)
@@ -175,11 +176,11 @@ class FastGen final : public Eviction {
   bool by_class(Hybrid hybrid, std::size_t j) const {
     return set_.by_class(hybrid, static_cast<Position>(j), classes_[j]);
   }
-  /// By its column: for every query.
+  /// Whether the hybrid keeps column j for every query.
   bool keeps_column(Hybrid hybrid, std::size_t j) const {
     return hybrid == Hybrid::full || by_class(hybrid, j) || (hybrid >= Hybrid::frequent && frequent_[j] != 0);
   }
-  /// For the prompt's last query.
+  /// Whether the hybrid keeps j for the prompt's last query.
   bool keeps(Hybrid hybrid, std::size_t j) const {
     const bool local = hybrid == Hybrid::local && j + set_.n_local(received_.size()) >= received_.size();
     return local || keeps_column(hybrid, j);
@@ -196,8 +197,8 @@ class FastGen final : public Eviction {
     for (std::size_t i = 0; i < count; ++i) frequent_[candidates[i].slot] = 1;
   }
 
-  /// Share of all prompt rows' attention that the hybrid keeps. The band does not depend on which columns are
-  /// kept for every query, so one pass over the rows has summed it for all of them.
+  /// Returns the share of all prompt rows' attention that the hybrid keeps. The band does not depend on which
+  /// columns are kept for every query, so one pass over the rows serves all hybrids.
   double recovered(Hybrid hybrid) const {
     double kept = 0, all = 0;
     for (std::size_t j = 0; j < received_.size(); ++j) {
@@ -236,8 +237,8 @@ ParamSpec share_param(const char* name, const char* fallback, const char* unit, 
           .help = help};
 }
 
-/// Column sums and sums of a band, from which every hybrid's share follows. Of a slot: what it received, its
-/// position, from which follows how many queries saw it, and its class.
+/// Counts column sums and sums of a band, from which every hybrid's share follows. A slot needs the attention
+/// it received, its class, and its position, from which the number of queries that saw it follows.
 Cost cost_of(const Params&, const CostShape& shape) {
   const double lanes = real(shape.kv_heads);
   Cost out;

@@ -1,4 +1,4 @@
-// Keeps everything: the reference every other policy is measured against.
+// Keeps every token: the reference that every other policy is measured against.
 #include <numeric>
 
 #include "policies/api/eviction.hpp"

@@ -1,4 +1,4 @@
-// Heavy hitters by accumulated attention, and recent tokens.
+// Keeps heavy hitters by accumulated attention, and recent tokens.
 #include "policies/parts/accumulated_attention.hpp"
 #include "policies/parts/cost_terms.hpp"
 

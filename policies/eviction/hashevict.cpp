@@ -1,4 +1,4 @@
-// The token whose hash lies farthest from the query's leaves.
+// Evicts the token whose hash is farthest from the query's.
 #include <cmath>
 #include <memory>
 
@@ -27,7 +27,7 @@ Source source_of(const Params& params) {
   return params.word("group") == "mean_query" ? Source::mean_query : Source::query;
 }
 
-/// What a unit's cells share.
+/// What all cells of a unit share.
 struct Rule {
   SimHash hash;
   Source source;
@@ -45,7 +45,7 @@ struct Rule {
 
 class HashEvictDecoder final : public Decoder {
  public:
-  /// `codes`: of the keys the prompt leaves, per slot.
+  /// `codes`: of the keys kept from the prompt, per slot.
   HashEvictDecoder(std::shared_ptr<const Rule> rule, std::vector<std::uint64_t> codes)
       : rule_(std::move(rule)), codes_(std::move(codes)) {}
 
@@ -72,7 +72,7 @@ class HashEvictDecoder final : public Decoder {
       for (std::size_t head = 0; head < arrival.queries.rows; ++head)
         query_.push_back(rule_->hash(arrival.queries.row(head)));
     } else {
-      sum_.assign(arrival.queries.cols, 0.0F);  // lies on the same sides as the mean
+      sum_.assign(arrival.queries.cols, 0.0F);  // has the same signs as the mean, hence the same hash
       for (std::size_t head = 0; head < arrival.queries.rows; ++head)
         for (std::size_t c = 0; c < sum_.size(); ++c) sum_[c] += arrival.queries(head, c);
       query_.push_back(rule_->hash(sum_));
@@ -123,8 +123,8 @@ Needs needs_of_hashevict(const Params& params) {
   return {.keys = true, .queries = source_of(params) != Source::key};
 }
 
-/// Codes are packed. What meets a full cache is hashed (a key anyway, when it joins) and compared with every
-/// code: an exclusive-or and a population count per word.
+/// Codes are packed. A token that arrives at a full cache is hashed (its key is hashed in any case when it
+/// joins) and compared with every code: an exclusive-or and a population count per word.
 Cost cost_of(const Params& params, const CostShape& shape) {
   const std::size_t bits = params.count("bits");
   const Source source = source_of(params);

@@ -1,4 +1,4 @@
-// Keys that point elsewhere than the others stay.
+// Keeps keys whose direction differs from the others'.
 #include <cmath>
 
 #include "policies/api/score_policy.hpp"
@@ -9,14 +9,14 @@
 namespace kvsim::policy {
 namespace {
 
-/// Appends key / |key| to `units`; a key of length 0 points nowhere.
+/// Appends key / |key| to `units`; a key of length 0 stays 0.
 void add_unit(std::span<const float> key, std::vector<float>& units) {
   const double squares = squared_norm(key);
   const double factor = squares > 0 ? 1 / std::sqrt(squares) : squares;
   for (const float x : key) units.push_back(static_cast<float>(factor * static_cast<double>(x)));
 }
 
-/// Minus the cosine between each of the `units`, row-major [n, dim], and their mean.
+/// Sets scores to minus the cosine between each of the `units`, row-major [n, dim], and their mean.
 void score_units(std::span<const float> units, std::size_t dim, std::span<double> scores) {
   std::vector<double> sum(dim);
   for (std::size_t i = 0; i < units.size(); i += dim)
@@ -33,7 +33,7 @@ void score_units(std::span<const float> units, std::size_t dim, std::span<double
 
 class KeyDiffDecoder final : public ScoredDecoder {
  public:
-  /// `units`: of the slots the prompt left.
+  /// `units`: of the slots kept from the prompt.
   KeyDiffDecoder(const Selection& selection, std::size_t dim, std::vector<float> units)
       : ScoredDecoder(selection, std::vector<double>(units.size() / dim)),
         dim_(dim),
@@ -91,8 +91,8 @@ class KeyDiff final : public ScoredEviction {
   std::vector<float> units_;  ///< [prompt, head_dim]
 };
 
-/// A slot keeps the length of its key, a lane the sum of its unit keys; every step compares all keys with
-/// that sum, which reads them once more.
+/// A slot keeps the length of its key, a lane the sum of its unit keys. Every step compares all keys with
+/// that sum, which reads the keys once more.
 Cost cost_of(const Params& params, const CostShape& shape) {
   Scoring scoring;
   scoring.prompt = over_keys(shape, shape.prompt, 4) + over_keys(shape, shape.prompt, 2);

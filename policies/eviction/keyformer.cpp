@@ -1,4 +1,4 @@
-// Accumulated Gumbel softmax: attention with noise, at a temperature that rises.
+// Accumulates Gumbel softmax: attention with noise, at a rising temperature.
 #include <cmath>
 
 #include "policies/parts/accumulated_attention.hpp"
@@ -9,8 +9,8 @@
 namespace kvsim::policy {
 namespace {
 
-/// softmax((x + Gumbel noise) / tau) of logits x known by softmax(x) up to a factor: with E exponential, -log
-/// E is Gumbel, so the weight of p is (p / E)^(1 / tau).
+/// Computes softmax((x + Gumbel noise) / tau) of logits x that are known only as softmax(x) up to a factor:
+/// with E exponential, -log E is Gumbel, so the weight of p is (p / E)^(1 / tau).
 class NoisySoftmax {
  public:
   NoisySoftmax(const Params& params, const CacheUnit& unit)
@@ -19,7 +19,7 @@ class NoisySoftmax {
         first_head_(static_cast<std::uint64_t>(unit.first_kv_head) * static_cast<std::uint64_t>(unit.group)) {
   }
 
-  /// `position_of(i)`: of the key behind attention[i].
+  /// `position_of(i)`: position of the key behind attention[i].
   template <class PositionOf>
   void operator()(std::span<const float> attention, std::size_t head, std::size_t query, double tau,
                   PositionOf position_of, std::vector<double>& out) const {
@@ -110,8 +110,8 @@ class Keyformer final : public ScoredEviction {
   std::vector<double> row_;
 };
 
-/// As accumulated attention; every element of a row is drawn for (a hash and a logarithm), raised to a power
-/// and divided by its row's sum.
+/// Counts accumulated attention; besides, every element of a row needs a draw (a hash and a logarithm), a
+/// power and a division by its row's sum.
 Cost cost_of(const Params& params, const CostShape& shape) {
   constexpr double kSteps = 5;
   Scoring scoring = accumulating(params, shape, Accumulation{});

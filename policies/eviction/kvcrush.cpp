@@ -1,4 +1,4 @@
-// Part of the budget to important tokens, the rest to representatives of those that are not.
+// Spends part of the budget on important tokens and the rest on representatives of the others.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -50,7 +50,7 @@ struct Settings {
   Pick pick = Pick::random;
 };
 
-/// Drops what the heads' bases score lowest on average; representatives stay while anybody else may go.
+/// Evicts the slot that the heads' bases score lowest on average; representatives are evicted last.
 class KvCrushDecoder final : public ScoredDecoder {
  public:
   KvCrushDecoder(const Selection& selection, std::unique_ptr<HeadDecoders> heads, std::vector<char> tenured)
@@ -121,7 +121,7 @@ class KvCrush final : public Eviction {
     return out;
   }
 
-  /// The base's, its window cut so that whole blocks of it fit.
+  /// Returns the base's protection, with its window cut so that it covers whole blocks that fit.
   Protection protection(std::size_t budget, std::size_t prompt) const override {
     Protection out = bases_[0].protection(importance_budget(budget), prompt);
     const std::size_t g = set_.granularity, sinks = (out.sinks + g - 1) / g * g;
@@ -141,7 +141,7 @@ class KvCrush final : public Eviction {
     return budget - static_cast<std::size_t>(set_.share * static_cast<double>(budget));
   }
 
-  /// Positions, ascending. Marks the blocks that are kept as representatives.
+  /// Returns positions, ascending. Marks the blocks that are kept as representatives.
   std::vector<Position> choose(std::size_t budget, const Protection& guard,
                                std::vector<char>& represents) const {
     const std::size_t important = std::max(importance_budget(budget), order_.protected_tokens(guard));
@@ -185,8 +185,8 @@ class KvCrush final : public Eviction {
                   combine({key_, key_of("pick")}));
   }
 
-  /// One bit per token of the block and head, token after token: would the head's own base keep the token?
-  /// Tokens that a last block lacks are zeros.
+  /// Returns one bit per token of the block and head, token after token: whether the head's own base keeps
+  /// the token. A last block that is not full is padded with zeros.
   Fingerprints fingerprints(std::size_t budget) const {
     const std::size_t asked = set_.at_budget ? budget : std::max(length_ / 2, set_.base.floor());
     Fingerprints out(n_blocks(), set_.granularity * bases_.size());
@@ -225,7 +225,7 @@ class KvCrush final : public Eviction {
     return out;
   }
 
-  /// Per block the mean of its tokens' keys, KV heads behind each other.
+  /// Averages the keys of each block's tokens, KV heads one after another.
   void average_keys(const Prompt& prompt) {
     std::size_t dim = 0;
     for (int lane = 0; lane < n_lanes_; ++lane) dim += prompt.keys(lane).cols;
@@ -269,9 +269,9 @@ void check(const Params& params) {
                 "base=" + base.text());
 }
 
-/// One comparison with a threshold per token and head makes the fingerprints, an exclusive-or and a
-/// population count per word the distances, a pass over them the groups. (k-means: a difference, a product
-/// and a sum per component, point, centre and round.)
+/// Fingerprints take one comparison with a threshold per token and head, distances an exclusive-or and a
+/// population count per word, groups one pass over the distances. (k-means: a difference, a product and a sum
+/// per component, point, centre and round.)
 Work grouping_work(const Settings& set, const CostShape& shape) {
   const double heads = real(set.per_query_head ? shape.query_heads : shape.kv_heads),
                bits = heads * real(set.granularity), verdicts = heads * real(shape.prompt);
@@ -289,7 +289,7 @@ Work grouping_work(const Settings& set, const CostShape& shape) {
                       Work{.flops = 3 * points * centres * size, .bytes = points * bytes, .launches = 2};
 }
 
-/// The base's, per head, on one set of slots: a slot's position is known once.
+/// Counts the base's cost per head on one set of slots, where a slot's position is stored once.
 Cost cost_of(const Params& params, const CostShape& shape) {
   const Settings set(params);
   const std::size_t heads = set.per_query_head ? shape.query_heads : shape.kv_heads;

@@ -1,4 +1,4 @@
-// Keys of small norm stay.
+// Keeps keys of small norm.
 #include "policies/api/score_policy.hpp"
 #include "policies/parts/cost_terms.hpp"
 #include "policies/parts/euclidean_norm.hpp"
@@ -61,7 +61,7 @@ PolicySpec l2_norm_spec() {
       .cost =
           [](const Params& params, const CostShape& shape) {
             return scored_cost(params, shape,
-                               {.state = 2,  // half precision is enough for a norm
+                               {.state = 2,  // half precision suffices for a norm
                                 .prompt = over_keys(shape, shape.prompt, 2),
                                 .token = over_keys(shape, 1, 2)});
           },

@@ -1,4 +1,4 @@
-// What stands out against the tokens that follow stays.
+// Keeps tokens that differ from the tokens that follow them.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -9,8 +9,8 @@
 namespace kvsim::policy {
 namespace {
 
-/// Sample standard deviation over channels of (x - least) / (most - least); a channel without spread counts
-/// 0.
+/// Returns the sample standard deviation over channels of (x - least) / (most - least); a channel without
+/// spread counts 0.
 double spread(std::span<const float> row, std::span<const float> least, std::span<const float> most) {
   const std::size_t dim = row.size();
   std::vector<double> scaled(dim);
@@ -25,8 +25,8 @@ double spread(std::span<const float> row, std::span<const float> least, std::spa
   return dim < 2 ? 0 : std::sqrt(squares / static_cast<double>(dim - 1));
 }
 
-/// Softmax over rows [first, first + lag) of their spread relative to the lag rows that follow, added to
-/// `scores` by half.
+/// Adds half of a softmax over rows [first, first + lag) to `scores`: the softmax of their spread relative to
+/// the lag rows that follow.
 void add_lag(const MatrixView& rows, std::size_t first, std::size_t lag, std::span<double> scores) {
   const auto reference = rows.row(first + lag);
   std::vector<float> least(reference.begin(), reference.end()), most = least;
@@ -43,7 +43,8 @@ void add_lag(const MatrixView& rows, std::size_t first, std::size_t lag, std::sp
   for (std::size_t i = 0; i < lag; ++i) scores[i] += weights[i] / sum / 2;
 }
 
-/// Each score becomes its rank, lowest first, as a share of their number; of equals the first is lower.
+/// Replaces each score by its rank, lowest first, as a share of their number; of equals the first ranks
+/// lower.
 void rank_shares(std::span<double> scores) {
   std::vector<std::size_t> order(scores.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -86,7 +87,8 @@ class LagKv final : public ScoredEviction {
   bool across_;
 };
 
-/// Per component: least, largest, scaling (2) and a standard deviation (3); then ranks within each lag.
+/// Counts, per component, least, largest, scaling (2) and a standard deviation (3); then ranks within each
+/// lag.
 Cost cost_of(const Params& params, const CostShape& shape) {
   Work scores = over_keys(shape, shape.prompt, 7) + over_values(shape, shape.prompt, 7);
   if (!params.flag("across"))

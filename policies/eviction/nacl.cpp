@@ -1,4 +1,4 @@
-// What proxy queries attend, and a random sample of the rest.
+// Keeps the tokens that proxy queries attend, and a random sample of the rest.
 #include <algorithm>
 
 #include "policies/api/score_policy.hpp"
@@ -27,7 +27,8 @@ class Nacl final : public ScoredEviction {
  private:
   std::vector<double> score(const Prompt& /*prompt*/) override { return sums_.mean(); }
 
-  /// The random part: without replacement, with probability softmax(score) among those that are not top.
+  /// Marks the random part: drawn without replacement, with probability softmax(score) among the positions
+  /// that are not top.
   void reserve(std::size_t budget, std::vector<char>& stays) const override {
     const auto held = static_cast<std::size_t>(std::count(stays.begin(), stays.end(), char{1}));
     const std::size_t room = std::min(budget, stays.size()) - held;

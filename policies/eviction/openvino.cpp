@@ -1,4 +1,4 @@
-// The cache eviction of OpenVINO GenAI, block for block, and the KVCrush it ships.
+// The cache eviction of OpenVINO GenAI, block for block, and its KVCrush.
 #include <algorithm>
 #include <numeric>
 #include <random>
@@ -15,7 +15,7 @@ namespace {
 
 enum class Anchor { random, zeros, ones, mean, alternate };
 
-/// Sizes but `block`, `window` and `pool_width` are in blocks.
+/// All sizes except `block`, `window` and `pool_width` are in blocks.
 struct Settings {
   explicit Settings(const Params& params)
       : block(params.count("block")),
@@ -46,7 +46,7 @@ struct Settings {
   Anchor anchor = Anchor::random;
 };
 
-/// The anchors of one layer, one after another.
+/// Draws the anchors of one layer, one after another.
 class AnchorDraws {
  public:
   AnchorDraws(const Settings& set, const CacheUnit& unit)
@@ -64,7 +64,7 @@ class AnchorDraws {
     Fingerprints::Bits out = make_bits(n_bits_, [&](std::size_t bit) {
       return twister_ ? (shared_() >> 31) != 0 : uniform01(combine({key, bit})) < 0.5;
     });
-    // One generator serves all layers in turn: the others draw before this one does again.
+    // One generator serves all layers in turn, so skip the other layers' draws.
     if (twister_) shared_.discard((n_layers_ - 1) * n_bits_);
     return out;
   }
@@ -76,7 +76,7 @@ class AnchorDraws {
   std::uint64_t key_, n_drawn_ = 0;
 };
 
-/// out[i] = max of values[i .. i + width - 1], as far as there are any.
+/// Returns out[i] = max of values[i .. i + width - 1], as far as there are any.
 std::vector<double> pooled_ahead(std::span<const double> values, std::size_t width) {
   std::vector<double> out(values.begin(), values.end());
   for (std::size_t ahead = 1; ahead < std::min(width, values.size()); ++ahead)
@@ -84,15 +84,15 @@ std::vector<double> pooled_ahead(std::span<const double> values, std::size_t wid
   return out;
 }
 
-/// Scores of a layer's tokens in order of position, those of the start area left out, and what they say about
-/// who leaves.
+/// Scores of a layer's tokens in order of position, without the start area, and the eviction that follows
+/// from them.
 class BlockLedger {
  public:
   BlockLedger(const Settings& set, const CacheUnit& unit) : set_(set), draws_(set, unit) {}
 
   void limit(std::size_t most_blocks) { most_blocks_ = most_blocks; }
 
-  /// Attention on every token held, from `n_rows` queries. Tokens beyond those known are new.
+  /// Adds the attention on every resident token, from `n_rows` queries. Tokens beyond the known ones are new.
   void add(std::span<const double> attention, std::size_t n_rows) {
     length_ = attention.size();
     settled_ = false;
@@ -105,8 +105,8 @@ class BlockLedger {
     for (std::size_t i = 0; i < seen.size(); ++i) sums_[i] += seen[i];
   }
 
-  /// Blocks that leave now, ascending, numbered from the start of what is held; they are forgotten. Nothing
-  /// leaves, and nothing is drawn, before another query was added.
+  /// Returns the blocks to evict now, ascending, numbered from the start of the resident tokens, and removes
+  /// them. It neither evicts nor draws anything before another query has been added.
   std::vector<std::size_t> evict() {
     if (settled_ || length_ < (most_blocks_ + 1) * set_.block) return {};
     settled_ = true;
@@ -123,10 +123,10 @@ class BlockLedger {
   }
 
  private:
-  /// Tokens of an evictable block.
+  /// First token of an evictable block.
   std::size_t begin(std::uint32_t block) const { return block * set_.block; }
 
-  /// The `count` evictable blocks of lowest score, ascending; of equals the older.
+  /// Returns the `count` evictable blocks of lowest score, ascending; of equals the older ones.
   std::vector<std::uint32_t> lowest(std::size_t n_evictable, std::size_t count) const {
     std::vector<double> scores(n_evictable);
     std::vector<std::uint32_t> order(n_evictable);
@@ -142,7 +142,7 @@ class BlockLedger {
     return order;
   }
 
-  /// One bit per token of the evictable area: is its sum, not normalised, in the upper half?
+  /// Returns one bit per token of the evictable area: whether its sum, not normalised, is in the upper half.
   Fingerprints fingerprints(std::size_t n_evictable) const {
     std::vector<std::uint32_t> order(n_evictable * set_.block);
     std::iota(order.begin(), order.end(), 0U);
@@ -193,7 +193,7 @@ class BlockLedger {
   AnchorDraws draws_;
   std::size_t most_blocks_ = 0;
   bool settled_ = false;           ///< no query since the last eviction
-  std::size_t length_ = 0;         ///< tokens held
+  std::size_t length_ = 0;         ///< resident tokens
   std::vector<double> sums_;       ///< per token behind the start area
   std::vector<std::size_t> ages_;  ///< queries that saw it
 };
@@ -264,7 +264,7 @@ class OpenVino final : public Eviction {
     out.decoder = std::make_unique<OpenVinoDecoder>(set_.block, std::move(ledger), out.keep.size());
     return out;
   }
-  /// The start area, the recent one, and what of a block the prompt does not fill.
+  /// Protects the start area, the recent area, and the tokens of a block that the prompt does not fill.
   Protection protection(std::size_t /*budget*/, std::size_t prompt) const override {
     return {set_.start * set_.block, set_.recent * set_.block + prompt % set_.block};
   }
@@ -288,9 +288,9 @@ ParamSpec size_param(const char* name, const char* fallback, double least, const
           .help = help};
 }
 
-/// Sums, and with norm_sum counts, of the layer's tokens, which lie in order: no positions. A vector of
-/// attention is pooled ahead at every step; when a block fills, blocks are compared, and with KVCrush a bit
-/// per token with the anchor.
+/// Counts sums, and with norm_sum their counts, of the layer's tokens, which lie in order and need no
+/// positions. Every step pools a vector of attention ahead; when a block fills, blocks are compared, and with
+/// KVCrush a bit per token with the anchor.
 Cost cost_of(const Params& params, const CostShape& shape) {
   const Settings set(params);
   const std::uint64_t state = kScoreBytes * (set.normalise ? 2 : 1);
@@ -301,7 +301,7 @@ Cost cost_of(const Params& params, const CostShape& shape) {
   out.prompt = out.prompt + real(shape.prompt) * (pooled + compared) + Work{.launches = 2};
   out.metadata.layer_slot = state;
   out.decode_rows = true;
-  // Blocks leave by the page table: nothing moves.
+  // Blocks are evicted through the page table, so nothing moves.
   out.step.launches = 1 + 2 / real(set.block);
   out.step_slot = Work{.ops = real(shape.query_heads)} + pooled + 1 / real(set.block) * compared;
   return out;

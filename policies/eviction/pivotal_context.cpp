@@ -1,4 +1,4 @@
-// PyramidInfer's eviction: what the recent part of the prompt attends, newer rows counting more.
+// PyramidInfer's eviction: ranks by the attention of the recent part of the prompt, newer rows counting more.
 #include <algorithm>
 
 #include "policies/api/score_policy.hpp"
@@ -26,13 +26,13 @@ class PivotalContext final : public ScoredEviction {
     });
   }
 
-  /// Weights rise from 1 to `newest`.
+  /// Rows have weights rising from 1 to `newest`.
   double rows_in_score(std::size_t prompt) const override {
     const std::size_t n_rows = rows_.in(prompt);
     return n_rows > 1 ? static_cast<double>(n_rows) * (1 + newest_) / 2 : 1;
   }
 
-  /// The recent rows' own positions and the one before them, as far as the budget goes.
+  /// Protects the positions of the recent rows and the one before them, as far as the budget goes.
   Protection protection(std::size_t budget, std::size_t prompt) const override {
     Protection out = selection_.protection;
     out.window = std::min(rows_.in(prompt) + 1, budget - std::min(budget, out.sinks));

@@ -1,4 +1,4 @@
-// Heavy hitters that are easy to quantise.
+// Keeps heavy hitters that are easy to quantise.
 #include <algorithm>
 #include <limits>
 
@@ -15,7 +15,7 @@ struct Token {
   double attention = 0, key_error = 0, value_error = 0;
 };
 
-/// A number of each token -> [0, 1]; 0 where all are equal.
+/// Maps the tokens' numbers to [0, 1]; to 0 where all are equal.
 class MinMax {
  public:
   MinMax(const std::vector<Token>& tokens, double Token::*number) : number_(number) {
@@ -156,7 +156,7 @@ class QHitter final : public ScoredEviction {
   std::vector<Token> tokens_;  // per prompt position
 };
 
-/// Attention and two errors of quantisation per slot, each put between its least and its largest.
+/// Counts attention and two quantisation errors per slot, each scaled between its least and its largest.
 Cost cost_of(const Params& params, const CostShape& shape) {
   const auto errors = [&](std::size_t tokens) {
     return over_keys(shape, tokens, 6) + over_values(shape, tokens, 6);

@@ -1,4 +1,4 @@
-// A random sample: what choosing without looking is worth.
+// Keeps a random sample: the baseline for choosing without information.
 #include "policies/api/score_policy.hpp"
 #include "policies/parts/cost_terms.hpp"
 #include "sim/base/rng.hpp"
@@ -6,7 +6,7 @@
 namespace kvsim::policy {
 namespace {
 
-/// Draws of one unit; a value depends on its keys only.
+/// The random draws of one unit; a value depends only on its keys.
 struct Draws {
   std::uint64_t key = 0;
 
@@ -84,7 +84,8 @@ PolicySpec random_spec() {
           .scored = true,
           .layer_unit = unit_is_layer,
           .floor = selection_floor,
-          // A priority follows from seed and position: nothing is kept, a few operations draw it again.
+          // A priority follows from seed and position: it is not stored, and drawing it again takes a few
+          // operations.
           .cost =
               [](const Params& params, const CostShape& shape) {
                 const Sets sets = sets_of(params, shape);

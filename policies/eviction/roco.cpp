@@ -1,4 +1,4 @@
-// Low mean attention leaves, unless attention varies much.
+// Evicts low mean attention, but spares tokens whose attention varies much.
 #include <algorithm>
 #include <cmath>
 
@@ -33,7 +33,7 @@ std::vector<double> deviations(const std::vector<Moments>& moments) {
 
 class RocoDecoder final : public ScoredDecoder {
  public:
-  /// `spared`: how many of those that vary most stay.
+  /// `spared`: how many of the tokens that vary most are spared from eviction.
   RocoDecoder(const CacheUnit& unit, Feedback feedback, std::size_t spared, const Selection& selection,
               std::vector<Moments> moments)
       : ScoredDecoder(selection, means(moments)),
@@ -141,7 +141,8 @@ class Roco final : public ScoredEviction {
   std::vector<Moments> moments_;  // per prompt position
 };
 
-/// Sum, sum of squares and count; a deviation and a mean from them, the largest deviations set aside.
+/// Counts sum, sum of squares and number of rows; from them a deviation and a mean, with the largest
+/// deviations set aside.
 Cost cost_of(const Params& params, const CostShape& shape) {
   const double sets = sets_of(params, shape).count;
   Scoring scoring;

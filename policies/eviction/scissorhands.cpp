@@ -1,4 +1,4 @@
-// Tokens that were pivotal lately stay.
+// Keeps tokens that were pivotal for recent queries.
 #include <algorithm>
 #include <deque>
 
@@ -11,10 +11,11 @@
 namespace kvsim::policy {
 namespace {
 
-/// What is counted for a token: queries that attended it little, much, or much as a share of all that saw it.
+/// What is counted for a token: the queries that attended it little, or much, or much as a share of all that
+/// saw it.
 enum class Count { low, pivotal, share };
 
-/// What a query's attention is compared with: the average over all keys before it, or over those held.
+/// What a query's attention is compared with: the average over all keys before it, or over the resident ones.
 enum class Threshold { position, held };
 
 enum class PromptRule { stream, rank, compress };
@@ -47,19 +48,19 @@ bool is_pivotal(double attention, std::size_t keys) {
   return attention * static_cast<double>(keys) >= 1;
 }
 
-/// The last queries, and for whom each was a pivotal moment.
+/// The last queries, and the tokens for which each was a pivotal moment.
 class Record {
  public:
   explicit Record(std::size_t history) : history_(history) {}
 
-  /// A query at `position` found pivotal[slot] of the tokens held.
+  /// Adds a query at `position`; pivotal[slot] says whether the slot's token was pivotal for it.
   void add(Position position, std::span<const Position> slots, std::vector<char> pivotal) {
     if (queries_.size() == history_) forget_oldest(slots);
     count_.resize(slots.size());
     for (std::size_t slot = 0; slot < slots.size(); ++slot) count_[slot] += pivotal[slot] ? 1U : 0U;
     queries_.push_back({position, std::move(pivotal)});
   }
-  /// The token of a slot is another one from here on.
+  /// Resets the count of a slot that takes a new token.
   void open(std::size_t slot) {
     count_.resize(std::max(count_.size(), slot + 1));
     count_[slot] = 0;
@@ -73,7 +74,7 @@ class Record {
   }
 
   double score(Count count, Position position, std::size_t slot) const {
-    // Queries follow each other without a gap.
+    // Positions of queries are consecutive.
     const std::size_t since =
         queries_.empty() ? 0 : static_cast<std::size_t>(queries_.back().position - position) + 1;
     const auto seen = static_cast<double>(std::min(queries_.size(), since));
@@ -86,7 +87,8 @@ class Record {
  private:
   struct Query {
     Position position;
-    std::vector<char> pivotal;  ///< by slot; of a token that came later the entry is somebody else's
+    std::vector<char> pivotal;  ///< by slot; the entry of a slot whose token came after the query belongs to
+                                ///< an evicted token
   };
 
   void forget_oldest(std::span<const Position> slots) {
@@ -172,7 +174,7 @@ class Scissorhands final : public ScoredEviction {
   }
 
  private:
-  // cold-compress's prompt compressor.
+  // As in cold-compress's prompt compressor.
   static constexpr std::size_t kCompressorWindow = 16;
   static constexpr Pooling kCompressorPool{.kind = Pooling::Kind::average, .kernel = 5, .padded = false};
 
@@ -197,7 +199,7 @@ class Scissorhands final : public ScoredEviction {
                                                  std::move(scores));
   }
 
-  /// What the prompt says of the positions it leaves.
+  /// Returns the record of the prompt positions that are kept.
   Record record_of(std::span<const Position> slots) const {
     Record record(settings_.history);
     if (prompt_ == PromptRule::compress) {
@@ -241,7 +243,7 @@ Needs needs_of(const Params& params) {
           .decode_rows = true};
 }
 
-/// A slot keeps a bit per query of the history, so that the oldest can be taken back, and their count: two
+/// A slot keeps a bit per query of the history, so that the oldest can be subtracted, and their count: two
 /// bytes, which is all that the search reads.
 Cost cost_of(const Params& params, const CostShape& shape) {
   constexpr std::uint64_t kCountBytes = 2;
@@ -254,7 +256,7 @@ Cost cost_of(const Params& params, const CostShape& shape) {
   scoring.prompt = prompt_sums(shape, scoring.prompt_rows);
   scoring.decode_rows = true;
   scoring.passes = 2;
-  // A bit is set, another taken back.
+  // One bit is set and another subtracted.
   scoring.slot = {.ops = real(shape.query_heads) + 3 * sets, .bytes = sets * (kCountBytes + 2.0 / 8)};
   return scored_cost(params, shape, scoring);
 }

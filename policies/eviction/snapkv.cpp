@@ -1,4 +1,4 @@
-// What the end of the prompt looks at, smoothed along positions.
+// Ranks by the attention from the end of the prompt, smoothed along positions.
 #include "policies/api/score_policy.hpp"
 #include "policies/parts/cost_terms.hpp"
 #include "policies/parts/window_score.hpp"
@@ -19,7 +19,7 @@ class SnapKv final : public ScoredEviction {
   void observe(const PromptRows& rows) override { sums_.add(rows); }
 
  private:
-  /// The window itself is protected and has no score.
+  /// The window is protected and needs no score.
   std::vector<double> score(const Prompt& prompt) override {
     return window_score(sums_, window_, prompt.length(), pooling_, group_);
   }

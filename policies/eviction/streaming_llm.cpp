@@ -1,4 +1,4 @@
-// Attention sinks and a sliding window.
+// Keeps attention sinks and a sliding window.
 #include <algorithm>
 
 #include "policies/api/score_policy.hpp"

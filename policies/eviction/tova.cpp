@@ -1,4 +1,4 @@
-// What the last query attended least leaves.
+// Evicts the token that the last query attends least.
 #include "policies/api/score_policy.hpp"
 #include "policies/parts/column_sums.hpp"
 #include "policies/parts/cost_terms.hpp"
@@ -39,7 +39,7 @@ class Tova final : public ScoredEviction {
   ColumnSums last_row_;
 };
 
-/// The last row is used and forgotten: no state.
+/// The last row is used and not kept, so there is no state.
 Cost cost_of(const Params& params, const CostShape& shape) {
   return scored_cost(params, shape,
                      {.state = 0,

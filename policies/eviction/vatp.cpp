@@ -1,4 +1,4 @@
-// What a token's attention is worth: times the size of its value.
+// Ranks by attention times the size of the token's value.
 #include <algorithm>
 #include <cmath>
 
@@ -53,7 +53,8 @@ class Vatp final : public ScoredEviction {
   std::size_t rows_beside_columns() const override { return base_->rows_beside_columns(); }
   void observe_columns(const PromptColumns& columns) override { base_->observe_columns(columns); }
 
-  /// What the base protects and the sinks; where the budget does not hold both, the window is shorter.
+  /// Protects what the base protects, and the sinks; where the budget does not hold both, the window is
+  /// shorter.
   Protection protection(std::size_t budget, std::size_t prompt) const override {
     Protection out = selection_.protection;
     const std::size_t most =
@@ -97,7 +98,7 @@ Needs needs_of(const Params& params) {
   return merged(params.part("base").needs(), {.values = true});
 }
 
-/// The base's in every lane, and the norm of each value.
+/// Counts the base's cost in every lane, and the norm of each value.
 Cost cost_of(const Params& params, const CostShape& shape) {
   Cost out = per_lane(params.part("base")).cost(shape);
   out.prompt = out.prompt + over_values(shape, shape.prompt, 2);

@@ -1,4 +1,4 @@
-// The newest tokens only.
+// Keeps only the newest tokens.
 #include "policies/api/spec.hpp"
 #include "policies/parts/cost_terms.hpp"
 #include "policies/parts/recency.hpp"

@@ -1,4 +1,4 @@
-// Greedy eviction with the future in hand.
+// Greedy eviction that knows the future.
 #include "policies/api/score_policy.hpp"
 #include "policies/parts/future_greedy.hpp"
 #include "policies/parts/planned_oracle.hpp"

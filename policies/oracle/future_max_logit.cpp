@@ -9,7 +9,7 @@
 namespace kvsim::policy {
 namespace {
 
-/// [cols, rows], so that one component of all keys lies together.
+/// Returns [cols, rows], so that one component of all keys is contiguous.
 std::vector<float> transposed(const MatrixView& m) {
   std::vector<float> out(m.rows * m.cols);
   for (std::size_t i = 0; i < m.rows; ++i)
@@ -32,7 +32,7 @@ class FutureMaxLogit final : public LabelOracle {
     return out;
   }
 
-  /// out[j] = max with scale * q_s . k_j over the steps s that see j and lie within its horizon.
+  /// Sets out[j] to the max with scale * q_s . k_j over the steps s that see j and lie within its horizon.
   static void raise(std::vector<double>& out, const Future& future, const MatrixView& queries,
                     const std::vector<float>& components, std::size_t horizon) {
     const MatrixView attention = future.attention();
@@ -47,8 +47,8 @@ class FutureMaxLogit final : public LabelOracle {
         for (std::size_t j = 0; j < n_earlier; ++j) logits[j] += q * static_cast<double>(component[j]);
       }
       for (std::size_t j = 0; j < n_earlier; ++j) {
-        const std::size_t joined = j < future.prompt() ? 0 : j - first + 1;  // first step after it
-        // No attention at all: a sliding window has passed the token by.
+        const std::size_t joined = j < future.prompt() ? 0 : j - first + 1;  // first step after j
+        // Attention of exactly 0 means that the sliding window no longer covers the token.
         if (s - joined < horizon && attention(s, j) > 0)
           out[j] = std::max(out[j], future.scale() * logits[j]);
       }

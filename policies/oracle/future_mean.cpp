@@ -1,4 +1,4 @@
-// The prompt ranked by the attention that the real continuation pays it.
+// Ranks the prompt by the attention that the real continuation pays it.
 #include <algorithm>
 
 #include "policies/api/score_policy.hpp"
@@ -20,7 +20,7 @@ class FutureMean final : public LabelOracle {
     if (horizon == kWholeFuture) losses_ = append_losses(mass);
     std::vector<double> out(mass.n_tokens(), 0.0);
     for (std::size_t j = 0; j < out.size(); ++j) {
-      // The first step after it: the prompt's tokens all have the same.
+      // The first step after token j; it is the same for all tokens of the prompt.
       const std::size_t first = j < mass.prompt() ? 0 : j - mass.first() + 1;
       if (first >= mass.n_steps()) continue;
       out[j] = mass.from_step(first)[j] / static_cast<double>(std::min(horizon, mass.n_steps() - first));

@@ -1,4 +1,4 @@
-// The best schedule of a lane that holds no more than its budget and never takes a token back.
+// The best schedule of a lane that holds no more than its budget and never readmits a token.
 #include <optional>
 
 #include "policies/api/score_policy.hpp"

@@ -10,7 +10,7 @@ namespace {
 
 double score_of(const Accumulation& rule, const Received& received) {
   if (!rule.mean) return received.sum;
-  return received.rows > 0 ? received.sum / received.rows : 0;  // nothing has looked at it: no attention
+  return received.rows > 0 ? received.sum / received.rows : 0;  // no row sees it: no attention
 }
 
 std::vector<double> scores_of(const Accumulation& rule, const std::vector<Received>& received) {
@@ -67,8 +67,8 @@ ParamSpec normalise_param() {
 Protection with_recent(const Selection& selection, double share, std::size_t budget) {
   Protection out = selection.protection;
   if (budget < selection.floor()) return out;
-  // All of the budget but blocks of sinks may be window; a window may begin with the last position of a
-  // block.
+  // The window may take all of the budget except the blocks of sinks, and it may begin with the last position
+  // of a block.
   const std::size_t most = budget - (selection.floor() - std::max<std::size_t>(out.window, 1));
   const auto recent = static_cast<std::size_t>(share * static_cast<double>(budget));
   out.window = std::min(out.window + recent, most);
@@ -174,7 +174,7 @@ std::vector<double> AccumulatingEviction::score(const Prompt& prompt) {
 
 double AccumulatingEviction::rows_in_score(std::size_t prompt) const {
   if (rule_.mean || rule_.prompt_weight != Accumulation::PromptWeight::sum) return 1;
-  double sum = 0;  // a row's weight, the newest first
+  double sum = 0;  // one row's weight, summed from the newest row on
   double weight = 1;
   for (std::size_t row = 0; row < std::min(rule_.rows, prompt); ++row, weight *= rule_.decay) sum += weight;
   return sum;

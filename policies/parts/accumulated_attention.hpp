@@ -1,6 +1,6 @@
 #pragma once
-/// Scores that are attention received so far: over which rows, how they age, and what the sum is divided by.
-/// One rule for the prompt (all rows at once) and for decoding (one row per step).
+/// Scores that are the attention received so far: over which rows, how they age, and what divides the sum.
+/// The same rule serves the prompt (all rows at once) and decoding (one row per step).
 #include <memory>
 #include <span>
 #include <vector>
@@ -10,17 +10,18 @@
 
 namespace kvsim::policy {
 
-// Parameters of policies that accumulate.
+// Parameters of policies that accumulate attention.
 ParamSpec recent_param(const char* fallback);
 ParamSpec rows_param();
 ParamSpec prompt_weight_param();
 ParamSpec normalise_param();
 
-/// `selection`'s protection with a window longer by floor(share * budget), as far as sinks leave room.
+/// Returns `selection`'s protection with a window longer by floor(share * budget), as far as the sinks leave
+/// room.
 Protection with_recent(const Selection& selection, double share, std::size_t budget);
 
 struct Accumulation {
-  /// What the prompt contributes: the sum of its rows; their mean; or their mean over the rows that see the
+  /// What the prompt contributes: the sum of its rows, their mean, or their mean over the rows that see the
   /// position. A mean counts as one row.
   enum class PromptWeight { sum, mean, visible };
 
@@ -28,20 +29,20 @@ struct Accumulation {
   PromptWeight prompt_weight = PromptWeight::sum;
   double decay = 1;   ///< a row's weight falls by this factor with every later row
   bool mean = false;  ///< divide by the number of rows that count for the position
-  /// Of those, also the ones that a sliding window keeps from seeing the position.
+  /// With `mean`: also count the rows for which a sliding window hides the position.
   bool unseen = false;
   bool decode = true;  ///< false: generated tokens are appended
   Feedback feedback = Feedback::renorm;
 
-  /// Of those parameters that are declared; the rest as above.
+  /// Reads the declared ones of these parameters; the others keep the values above.
   static Accumulation of(const Params& params);
 };
 
-/// PolicySpec::needs_of and PolicySpec::check of policies made of Accumulation::of.
+/// PolicySpec::needs_of and PolicySpec::check of policies built from Accumulation::of.
 Needs accumulation_needs(const Params& params);
 void check_accumulation(const Params& params);
 
-/// What a position has received. `rows`: how many rows that is, or counts as.
+/// Attention that a position has received. `rows`: how many rows it received it from, or counts as.
 struct Received {
   double sum = 0, rows = 0;
 };

@@ -7,10 +7,10 @@
 namespace kvsim::policy {
 namespace {
 
-/// Rows added per sweep over the sums: enough that reading and writing them no longer shows.
+/// Rows added per pass over the sums: enough that the cost of reading and writing the sums is negligible.
 constexpr std::size_t kSweep = 8;
 
-/// sums[j] += p(first, j), then p(first + 1, j), ...: the order of one row after another, for any kSweep.
+/// Adds p(first, j), then p(first + 1, j), ... to sums[j]: in the order of single rows, for any kSweep.
 void add_rows(const MatrixView& p, std::size_t first, std::size_t count, double* sums) {
   const float* rows = p.data + first * p.stride;
   if (count == kSweep) {

@@ -11,17 +11,19 @@
 namespace kvsim::policy {
 namespace {
 
-/// Sinks stay in the first slots; who is in the window, which block a token is of and which of two is older
-/// cannot be told once slots are used again.
+/// Returns the bytes of a slot's position, 0 if the rule needs none. Sinks keep the first slots, but once
+/// slots are reused, only a stored position tells which tokens are in the window, which block a token belongs
+/// to and which of two tokens is older.
 std::uint64_t positions(const Selection& selection) {
   const bool needed =
       selection.protection.window > 0 || selection.granularity > 1 || selection.tie != Tie::slot;
   return needed ? kPositionBytes : 0;
 }
 
-/// How tokens leave a full cache: `at_once` every so often, and what is behind them moves up.
+/// How tokens are evicted from a full cache: `at_once` of them every `at_once` steps, and the slots behind
+/// them move up.
 struct Leaving {
-  std::size_t dropped = 1;  ///< at once, by `drop`
+  std::size_t dropped = 1;  ///< tokens evicted at once because of `drop`
   double at_once = 1;
 
   Leaving(const Selection& selection, const CostShape& shape)
@@ -29,22 +31,22 @@ struct Leaving {
         at_once(real(std::max(dropped, selection.granularity))) {}
 };
 
-/// Of a token that meets a full cache, beside what it does to every slot.
+/// Work for a token that arrives at a full cache, beside the work per slot.
 Work making_room(const CostShape& shape, const Leaving& leaving, const Scoring& scoring) {
   const Work passes{.launches = scoring.passes - 1 + 1 / leaving.at_once};
   if (leaving.dropped == 1) return passes;
   return passes + 1 / real(leaving.dropped) * moved(shape, shape.budget - leaving.dropped);
 }
 
-/// Changing its state, and the search for the lowest.
+/// Work per slot: changing its state, and the search for the lowest score.
 Work slot_work(const CostShape& shape, const Sets& sets, const Leaving& leaving, const Scoring& scoring) {
   const double compares = leaving.dropped == 1 ? 1 : std::log2(real(shape.budget));
   const Work search{.ops = sets.count * compares, .bytes = sets.count * real(scoring.state - scoring.unread)};
   return scoring.slot + 1 / leaving.at_once * search;
 }
 
-/// All tokens' own state is found together. The first B fill the cache, each of the others is a step; rows
-/// count from the first on.
+/// Work of a streamed prompt. The state of all tokens is computed in one kernel. The first B tokens fill the
+/// cache, each of the others is a step; attention rows count from the first token on.
 Work streamed(const CostShape& shape, const Scoring& scoring, const Work& making_room, const Work& slot) {
   const double prompt = real(shape.prompt), filled = real(std::min(shape.prompt, shape.budget)),
                steps = prompt - filled;
@@ -139,7 +141,7 @@ Cost scored_cost(const Params& params, const CostShape& shape, const Scoring& sc
     if (out.streams) out.prompt = streamed(shape, scoring, room, out.step_slot);
   }
   if (out.streams) return out;
-  // A prompt within the budget is not scored, unless decoding goes on from its scores.
+  // A prompt within the budget is not scored, unless decoding continues from its scores.
   if (out.appends && shape.prompt <= shape.budget) return out;
   out.prompt_rows = scoring.prompt_rows;
   out.prompt = scoring.prompt;
@@ -201,7 +203,7 @@ Cost prompt_only(Cost cost) {
 Scoring accumulating(const Params& params, const CostShape& shape, const Accumulation& rule) {
   const Sets sets = sets_of(params, shape);
   Scoring out;
-  out.state = rule.mean ? 2 * kScoreBytes : kScoreBytes;  // the sum, and how many rows it is of
+  out.state = rule.mean ? 2 * kScoreBytes : kScoreBytes;  // the sum, and its number of rows
   out.prompt_rows = rule.rows;
   out.decode_rows = rule.decode;
   out.prompt = prompt_sums(shape, rule.rows);

@@ -1,11 +1,11 @@
 #pragma once
-/// Length of a key or a value.
+/// Euclidean length of a key or a value.
 #include <cmath>
 #include <span>
 
 namespace kvsim::policy {
 
-/// Summed in double, component after component.
+/// Returns the sum of squares in double, added component after component.
 inline double squared_norm(std::span<const float> row) {
   double squares = 0;
   for (const float x : row) squares += static_cast<double>(x) * static_cast<double>(x);

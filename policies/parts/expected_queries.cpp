@@ -5,7 +5,7 @@
 namespace kvsim::policy {
 namespace {
 
-/// Turns the components of a pair, `stride` apart from vector to vector, by a matrix c -s / s c.
+/// Multiplies a pair of components, `stride` apart from vector to vector, by the matrix c -s / s c.
 void turn_pair(double c, double s, double* a, double* b, std::size_t n, std::size_t stride) {
   for (std::size_t i = 0; i < n * stride; i += stride) {
     const double x = a[i], y = b[i];
@@ -72,7 +72,7 @@ void ExpectedQueries::turn(const Rotary& rotary, std::size_t from, std::size_t f
 double ExpectedQueries::logit(std::span<const float> key, double scale) const {
   double mean = 0, variance = 0;
   for (std::size_t c = 0; c < dim_; ++c) mean += mean_[c] * static_cast<double>(key[c]);
-  // Symmetric: the diagonal once, what is above it twice.
+  // The matrix is symmetric: the diagonal counts once, the entries above it twice.
   for (std::size_t a = 0; !covariance_.empty() && a < dim_; ++a) {
     const double* const row = covariance_.data() + a * dim_;
     double sum = row[a] * static_cast<double>(key[a]) / 2;

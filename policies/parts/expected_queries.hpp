@@ -1,7 +1,7 @@
 #pragma once
-/// What queries that are still to come look like, guessed from those that were (Expected Attention, arXiv
-/// 2510.00636, section on the query distribution): a normal distribution before rotation, turned by the
-/// average rotation over the positions to come.
+/// Predicts the distribution of future queries from past ones (Expected Attention, arXiv 2510.00636, section
+/// on the query distribution): a normal distribution before rotation, turned by the average rotation over the
+/// future positions.
 #include <cstddef>
 #include <span>
 #include <vector>
@@ -13,16 +13,16 @@ namespace kvsim::policy {
 
 class ExpectedQueries {
  public:
-  /// From one head's queries of positions [first, queries.rows), as attention used them; `future` positions
-  /// from queries.rows on. first < queries.rows, future >= 1.
+  /// Fits one head's queries of positions [first, queries.rows), as attention used them, for `future`
+  /// positions from queries.rows on. first < queries.rows, future >= 1.
   ExpectedQueries(const MatrixView& queries, std::size_t first, const Rotary& rotary, std::size_t future,
                   bool covariance);
 
-  /// Expected logarithm of exp(scale * q.key): the mean and, with covariance, half the variance.
+  /// Returns the expected logarithm of exp(scale * q.key): the mean and, with covariance, half the variance.
   double logit(std::span<const float> key, double scale) const;
 
   std::span<const double> mean() const { return mean_; }
-  /// [dim, dim], divided by the number of queries; empty without.
+  /// [dim, dim], divided by the number of queries; empty if constructed without covariance.
   std::span<const double> covariance() const { return covariance_; }
 
  private:

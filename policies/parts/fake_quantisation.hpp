@@ -1,5 +1,5 @@
 #pragma once
-/// What storing a vector in few bits would do to it.
+/// Error of storing a vector in few bits.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -7,10 +7,10 @@
 
 namespace kvsim::policy {
 
-/// Euclidean distance between x and x after asymmetric quantisation to `bits` bits with one scale and one
-/// zero point, as Q-Hitter's code does it: 2^bits - 1 steps from the least to the largest element (a range
-/// below 1e-5 counts as 1e-5), rounded to even; the zero point is one of the levels, so a range that does not
-/// hold zero is clipped.
+/// Returns the Euclidean distance between x and x after asymmetric quantisation to `bits` bits with one scale
+/// and one zero point, as Q-Hitter's code does it: 2^bits - 1 steps from the least to the largest element (a
+/// range below 1e-5 counts as 1e-5), rounded to even. The zero point is one of the levels, so a range that
+/// does not hold zero is clipped.
 inline double quantisation_error(std::span<const float> x, std::size_t bits) {
   const auto [least, largest] = std::minmax_element(x.begin(), x.end());
   const double levels = std::exp2(static_cast<double>(bits)) - 1;

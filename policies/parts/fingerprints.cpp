@@ -6,7 +6,7 @@ namespace kvsim::policy {
 
 std::vector<std::uint32_t> Fingerprints::nearest_first(std::span<const std::uint32_t> items,
                                                        const Bits& anchor) const {
-  // Distances are few: count them, then everyone knows its place.
+  // Counting sort: there are few distinct distances.
   std::vector<std::size_t> distances(items.size()), next(n_bits_ + 2);
   for (std::size_t i = 0; i < items.size(); ++i) {
     distances[i] = distance(items[i], anchor);

@@ -1,6 +1,6 @@
 #pragma once
-/// One row of bits per token or block, packed into words: what KVCrush (arXiv 2503.00022) compares instead of
-/// keys. Distances are a few exclusive-ors and population counts.
+/// One row of bits per token or block, packed into words, which KVCrush (arXiv 2503.00022) compares instead
+/// of keys. A distance takes a few exclusive-ors and population counts.
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace kvsim::policy {
 
 class Fingerprints {
  public:
-  using Bits = std::vector<std::uint64_t>;  ///< n_bits of them, the lowest of the first word first
+  using Bits = std::vector<std::uint64_t>;  ///< n_bits bits; bit 0 is the lowest of the first word
 
   Fingerprints(std::size_t n_items, std::size_t n_bits)
       : n_bits_(n_bits), width_((n_bits + 63) / 64), words_(n_items * width_) {}
@@ -24,7 +24,7 @@ class Fingerprints {
     return (words_[item * width_ + bit / 64] >> (bit % 64) & 1) != 0;
   }
 
-  /// Bits that differ.
+  /// Returns how many bits differ.
   std::size_t distance(std::size_t item, const Bits& anchor) const {
     std::size_t out = 0;
     for (std::size_t w = 0; w < width_; ++w)
@@ -32,10 +32,10 @@ class Fingerprints {
     return out;
   }
 
-  /// `items` by (distance to the anchor, place in `items`).
+  /// Returns `items` sorted by (distance to the anchor, place in `items`).
   std::vector<std::uint32_t> nearest_first(std::span<const std::uint32_t> items, const Bits& anchor) const;
 
-  /// The bit at each place that more than half of `items` have; exactly half gives 0.
+  /// Returns the bits that more than half of `items` have; exactly half gives 0.
   Bits majority(std::span<const std::uint32_t> items) const;
 
  private:
@@ -43,7 +43,7 @@ class Fingerprints {
   std::vector<std::uint64_t> words_;
 };
 
-/// Bit i is bit_at(i).
+/// Packs `n_bits` bits; bit i is bit_at(i).
 template <class BitAt>
 Fingerprints::Bits make_bits(std::size_t n_bits, BitAt bit_at) {
   Fingerprints::Bits out((n_bits + 63) / 64);

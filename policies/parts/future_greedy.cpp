@@ -16,7 +16,7 @@ RetentionPlan future_greedy(const MassAhead& future, std::size_t budget) {
   for (std::uint32_t s = 0; s < n_steps; ++s) {
     const std::size_t query = future.first() + s;
     const bool joins = query >= future.prompt();
-    const std::size_t room = joins ? budget - 1 : budget;  // besides the token that joins
+    const std::size_t room = joins ? budget - 1 : budget;  // beside the token that joins
     if (held.size() > room) {
       const std::span<const double> mass = future.from_step(s);
       const auto n_leaving = static_cast<std::ptrdiff_t>(held.size() - room);

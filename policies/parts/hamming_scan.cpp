@@ -7,15 +7,15 @@
 namespace kvsim::policy {
 namespace {
 
-/// Slots that are worked on together: a block's numbers stay in the first cache, and its loops are plain
-/// reductions over 32-bit numbers, which compilers turn into vector instructions.
+/// Slots per block: a block's numbers fit the first-level cache, and its loops are plain reductions over
+/// 32-bit numbers, which compilers vectorise.
 constexpr std::size_t kBlock = 512;
 using Number = std::uint32_t;
 using Numbers = std::array<Number, kBlock>;
 constexpr Number kNone = 0xffffffffU;    ///< more than any slot or position
 constexpr Number kNewest = 0x7fffffffU;  ///< no position is larger
 
-// How a slot's distances from several queries become one.
+// Combine a slot's distances from several queries into one.
 Number only_last(Number, Number last) {
   return last;
 }
@@ -26,17 +26,18 @@ Number nearer(Number nearest, Number distance) {
   return std::min(nearest, distance);
 }
 
-/// distances[i] = combine(distances[i], distance of codes[i] from `query`).
+/// Sets distances[i] = combine(distances[i], distance of codes[i] from `query`).
 template <auto combine>
 void measure(std::span<const std::uint64_t> codes, std::uint64_t query, Numbers& distances) {
   for (std::size_t i = 0; i < codes.size(); ++i)
     distances[i] = combine(distances[i], static_cast<Number>(std::popcount(codes[i] ^ query)));
 }
 
-// Below, masks instead of conditions: from a condition gcc 12 makes a jump, and no vector instruction.
+// The code below uses masks instead of conditions, because gcc 12 turns a condition into a jump and does not
+// vectorise.
 
-/// The same with the last query; then 0 where nobody may be chosen and one more elsewhere. Returns the
-/// largest.
+/// Measures the last query, then replaces each distance by its rank: 0 for slots that may not be chosen,
+/// distance + 1 for the others. Returns the largest rank.
 template <auto combine>
 Number rank(std::span<const std::uint64_t> codes, std::uint64_t query, std::span<const Position> positions,
             Choosable choosable, Numbers& distances) {
@@ -66,7 +67,7 @@ Number rank(std::span<const std::uint64_t> codes, const HashedQuery& query,
                                     : rank<nearer>(codes, last, positions, choosable, distances);
 }
 
-/// Least number that `of` gives to a slot of rank `most`.
+/// Returns the least number that `of` gives to a slot of rank `most`.
 template <class Of>
 Number least(std::size_t n, const Numbers& ranks, Number most, Of of) {
   Number out = kNone;
@@ -82,7 +83,7 @@ Number least(std::size_t n, const Numbers& ranks, Number most, Of of) {
 std::size_t farthest(std::span<const std::uint64_t> codes, std::span<const Position> positions,
                      const HashedQuery& query, Choosable choosable, Tie tie) {
   Numbers ranks{};
-  Number most = 1, preferred = kNone;  // nobody of rank 1 yet
+  Number most = 1, preferred = kNone;  // no slot of rank 1 or more found yet
   for (std::size_t begin = 0; begin < codes.size(); begin += kBlock) {
     const std::size_t n = std::min(kBlock, codes.size() - begin);
     const std::span<const Position> at = positions.subspan(begin, n);

@@ -1,5 +1,6 @@
 #pragma once
-/// Whose code lies farthest: the scan over a cache that hashing policies run at every step.
+/// Finds the code that is farthest from a query: the scan over a cache that hashing policies run at every
+/// step.
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -9,8 +10,8 @@
 
 namespace kvsim::policy {
 
-/// Codes to compare with: one, or one per query head, whose distances are added (Group::mean ranks like the
-/// sum) or of which the nearest decides (Group::max, of similarity).
+/// Codes to compare with: a single one, or one per query head. Distances from several are added (Group::mean;
+/// the sum ranks like the mean), or the nearest decides (Group::max, of similarity).
 struct HashedQuery {
   std::span<const std::uint64_t> codes;  ///< at least one
   Group group = Group::mean;
@@ -21,9 +22,9 @@ struct Choosable {
   Position first = 0, last = 0;
 };
 
-/// The slot with the largest Hamming distance among those that may be chosen; `tie` says which of equals.
-/// codes.size() when none may be. `codes` and `positions` hold one entry per slot, positions distinct and
-/// >= 0, fewer than 2^31 slots. One pass over memory, 12 bytes per slot.
+/// Returns the slot with the largest Hamming distance among those that may be chosen; `tie` decides among
+/// equals. Returns codes.size() if none may be chosen. `codes` and `positions` hold one entry per slot;
+/// positions are distinct and >= 0; there are fewer than 2^31 slots. One pass over memory, 12 bytes per slot.
 std::size_t farthest(std::span<const std::uint64_t> codes, std::span<const Position> positions,
                      const HashedQuery& query, Choosable choosable, Tie tie);
 

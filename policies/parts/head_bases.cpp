@@ -30,7 +30,8 @@ MatrixView only_row(const MatrixView& all, std::size_t row) {
   return all.data ? MatrixView{all.data + row * all.stride, 1, all.cols, all.stride} : all;
 }
 
-/// Calls look(head, view) with what each head sees of `whole`; narrow(view, g) leaves query head g of a lane.
+/// Calls look(head, view) with the part of `whole` that each head sees; narrow(view, g) keeps query head g of
+/// a lane.
 template <class View, class Narrow, class Look>
 void for_heads(const View& whole, std::size_t n_heads, std::size_t group, bool per_query_head, Narrow narrow,
                Look look) {

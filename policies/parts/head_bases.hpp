@@ -1,5 +1,5 @@
 #pragma once
-/// A scored policy asked head by head inside a layer whose heads share one resident set.
+/// Runs a scored policy head by head inside a layer whose heads share one resident set.
 #include <memory>
 #include <utility>
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace kvsim::policy {
 
-/// Decoders of all heads over the layer's slots. Whom they would drop themselves is not asked.
+/// Decoders of all heads over the layer's slots. They only score: their own evict() is not called.
 class HeadDecoders {
  public:
   HeadDecoders(std::vector<std::unique_ptr<Decoder>> heads, std::size_t group, bool per_query_head)
@@ -26,7 +26,7 @@ class HeadDecoders {
   bool per_query_head_;
 };
 
-/// One object of the base per KV head, or per query head.
+/// One object of the base policy per KV head, or per query head.
 class HeadBases {
  public:
   HeadBases(const Part& base, const CacheUnit& layer, bool per_query_head);
@@ -38,13 +38,14 @@ class HeadBases {
   std::size_t rows_beside_columns() const { return heads_[0]->rows_beside_columns(); }
   void observe_columns(const PromptColumns& columns);
   void finish_prompt(const Prompt& prompt);
-  /// Mean over heads, one per prompt position.
+  /// Returns the mean over heads, one per prompt position.
   std::vector<double> mean_scores() const;
-  /// nullptr: the base does not decode.
+  /// Returns null if the base does not decode.
   std::unique_ptr<HeadDecoders> decoders(std::size_t budget, std::span<const Position> slots) const;
 
  private:
-  /// The head that a query head of the layer belongs to, and which of its own query heads that is.
+  /// Returns the head that a query head of the layer belongs to, and its index among that head's own query
+  /// heads.
   std::pair<std::size_t, int> owner(int query_head) const;
 
   std::size_t group_;

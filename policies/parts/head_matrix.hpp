@@ -7,9 +7,9 @@
 
 namespace kvsim::policy {
 
-/// Per lane, layer-major, the numbers of its query heads: one if the file speaks of KV heads, a group if it
-/// speaks of query heads. A file with one column says the same for all heads of a layer.
-/// Throws Error(input) when its shape does not fit the request or a number is negative.
+/// Returns, per lane and layer-major, the numbers of its query heads: one if the file is per KV head, a group
+/// if it is per query head. A file with one column gives all heads of a layer the same number. Throws
+/// Error(input) when its shape does not fit the request or a number is negative.
 std::vector<std::vector<double>> head_matrix(const AllocationRequest& request, const std::string& file);
 
 }  // namespace kvsim::policy

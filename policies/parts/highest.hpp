@@ -1,5 +1,5 @@
 #pragma once
-/// The few that another score than the ranking one picks out.
+/// Picks the few highest by a score other than the ranking one.
 #include <algorithm>
 #include <cstddef>
 #include <span>
@@ -9,8 +9,9 @@
 
 namespace kvsim::policy {
 
-/// Indices of the `count` largest `values` among those not `taken` (all of them if they are fewer), in no
-/// particular order. Of equals the newer position is picked; `positions` empty: an index is its position.
+/// Returns the indices of the `count` largest `values` among those not `taken` (all of them if they are
+/// fewer), in no particular order. Of equals the newer position is picked; with empty `positions` an index is
+/// its position.
 inline std::vector<std::size_t> highest(std::span<const double> values, std::span<const char> taken,
                                         std::size_t count, std::span<const Position> positions = {}) {
   std::vector<std::size_t> free;

@@ -105,7 +105,7 @@ class Lloyd {
   std::size_t k_;
   std::vector<float> centres_;  ///< [k, dim]
   std::vector<std::uint32_t> cluster_;
-  std::vector<float> distance_;  ///< of each point to its centre
+  std::vector<float> distance_;  ///< distance of each point to its centre
 };
 
 }  // namespace

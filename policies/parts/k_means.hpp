@@ -9,17 +9,17 @@
 namespace kvsim::policy {
 
 struct KMeans {
-  /// Per cluster the member nearest to its centre (of equals the first), ascending; distinct.
+  /// Per cluster, the member nearest to its centre (of equals the first); ascending, distinct.
   std::vector<std::uint32_t> representatives{};
   std::size_t rounds = 0;  ///< each compares every point with every centre
 };
 
-/// Most rounds; fewer once no point changes its cluster.
+/// The most rounds; there are fewer once no point changes its cluster.
 inline constexpr std::size_t kMostRounds = 25;
 
-/// `points`: [n, dim]; 1 <= k <= n. Begins with k points drawn without replacement by `key`; equal distances
-/// go to the lower cluster; a cluster left empty takes the point farthest from its centre out of those that
-/// do not stand alone, so there are always k.
+/// `points`: [n, dim]; 1 <= k <= n. Starts with k points drawn without replacement by `key`. Equal distances
+/// go to the lower cluster. An empty cluster takes the point farthest from its centre among those whose
+/// cluster has other members, so there are always k clusters.
 KMeans k_means(const MatrixView& points, std::size_t k, std::uint64_t key);
 
 }  // namespace kvsim::policy

@@ -1,6 +1,6 @@
 #pragma once
-/// An oracle that labels every position once, from the attention it is going to receive, and keeps the
-/// highest labels: what a predictor trained on such labels would do if it were never wrong.
+/// An oracle that labels every position once, by the attention it is going to receive, and keeps the highest
+/// labels, as a predictor trained on such labels would do if it were always right.
 #include <vector>
 
 #include "policies/api/oracle.hpp"
@@ -20,10 +20,11 @@ class LabelOracle : public Oracle {
   Start start(std::size_t budget) const final;
 
  protected:
-  /// Of the parameters `generated` and `horizon`.
+  /// Reads the parameters `generated` and `horizon`.
   explicit LabelOracle(const Params& params);
 
-  /// One label per position, prompt and generated; never NaN. Of equal labels the oldest position leaves.
+  /// Returns one label per position, prompt and generated; never NaN. Of equal labels the oldest position is
+  /// evicted first.
   virtual std::vector<double> label(const Future& future, std::size_t horizon) = 0;
 
  private:

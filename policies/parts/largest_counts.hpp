@@ -1,15 +1,15 @@
 #pragma once
-/// Greedy choice from several lists at once. Taking the best of all again and again ends with the n largest
-/// of the union, because each list gives its values in falling order: the best split there is.
+/// Chooses greedily from several lists at once. Each list falls, so taking the largest remaining value again
+/// and again yields the n largest of the union, which is the best split.
 #include <cstddef>
 #include <span>
 #include <vector>
 
 namespace kvsim::policy {
 
-/// How many of the n largest values of all lists each list holds; of equal values those of earlier lists
-/// count first. No list counts more than `most` (its largest); less than n in all if that is all there is.
-/// Values are not NaN, else Error(input).
+/// Returns how many of the n largest values of all lists each list holds; of equal values those of earlier
+/// lists count first. No list counts more than `most` (its largest); the sum is less than n if the lists hold
+/// no more. Throws Error(input) for NaN.
 std::vector<std::size_t> counts_of_largest(std::span<const std::vector<double>> lists, std::size_t n,
                                            std::size_t most);
 

@@ -1,9 +1,9 @@
 #pragma once
-/// What a unit loses as a function of its budget, and how a total is best split over several such curves.
+/// How much a unit loses as a function of its budget, and how a total is best split over several such curves.
 ///
-/// A curve has at [b - 1] the attention on tokens that are not held, summed over the measured steps, with a
-/// budget of b = 1, 2, ... tokens. The curves here are convex: a token more gains no more than the one before
-/// it did. So taking the largest gain of all units again and again ends with the best split there is.
+/// A curve has at [b - 1] the attention on tokens that are not resident, summed over the measured steps, with
+/// a budget of b = 1, 2, ... tokens. The curves here are convex: each further token gains no more than the
+/// one before. So taking the largest gain of all units again and again ends with the best split.
 #include <cstddef>
 #include <span>
 #include <vector>
@@ -12,16 +12,17 @@
 
 namespace kvsim::policy {
 
-/// Of units that hold b tokens of the prompt, chosen once, and every generated token, when each holds those
-/// with the most mass ahead: b = 1 .. P. `future` sees to the end. No other choice loses less.
+/// Returns the losses of units that hold b tokens of the prompt, chosen once, and every generated token, when
+/// each unit keeps the tokens with the most mass ahead: b = 1 .. P. `future` must reach to the end. No other
+/// choice loses less.
 std::vector<double> append_losses(const MassAhead& future);
 
-/// What each token after the first gains: [b - 1] = losses[b - 1] - losses[b]. Throws Error(bug) where the
-/// curve rises, or a gain exceeds the one before it, by more than 1e-10.
+/// Returns what each token after the first gains: [b - 1] = losses[b - 1] - losses[b]. Throws Error(bug)
+/// where the curve rises, or a gain exceeds the one before it, by more than 1e-10.
 std::vector<double> gains_of(std::span<const double> losses);
 
-/// The least sum of losses of all curves, each at a budget from 1 to `most` (at most its length), with
-/// `total` tokens in all: at least one per curve, what the curves cannot use is left.
+/// Returns the least sum of losses of all curves, each at a budget from 1 to `most` (at most its length),
+/// with `total` tokens in all: at least one per curve; tokens that the curves cannot use are not spent.
 double least_loss(std::span<const std::vector<double>> curves, std::size_t total, std::size_t most);
 
 }  // namespace kvsim::policy

@@ -1,5 +1,5 @@
 #pragma once
-/// The last prompt rows themselves, averaged over a unit's query heads.
+/// The last prompt rows, averaged over a unit's query heads.
 #include <cstddef>
 #include <span>
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace kvsim::policy {
 
-/// Holds rows * prompt floats: for rules that look at single rows, not at their sums.
+/// Holds rows * prompt floats, for rules that need single rows and not only their sums.
 class MeanRows {
  public:
   MeanRows(int n_query_heads, std::size_t rows)
@@ -16,11 +16,11 @@ class MeanRows {
 
   void add(const PromptRows& block);
 
-  /// Rows held: the last min(rows, prompt).
+  /// Number of rows held: the last min(rows, prompt).
   std::size_t size() const { return length_ == 0 ? 0 : mean_.size() / length_; }
   /// Position of the query of row i.
   std::size_t query(std::size_t i) const { return length_ - size() + i; }
-  /// [prompt].
+  /// Row i, [prompt].
   std::span<const float> row(std::size_t i) const { return std::span(mean_).subspan(i * length_, length_); }
 
  private:

@@ -15,7 +15,8 @@ using Token = std::uint32_t;
 using StepIndex = std::uint32_t;
 constexpr Token kNobody = std::numeric_limits<Token>::max();
 
-/// Of the tokens that stay, the one that is cheapest to lose at each step; of equals the oldest.
+/// Finds, among the tokens that are kept, the one that is cheapest to evict at each step; of equals the
+/// oldest.
 class CheapestStaying {
  public:
   explicit CheapestStaying(const MassAhead& future)
@@ -23,7 +24,7 @@ class CheapestStaying {
 
   void leaves(Token token) { stays_[token] = 0; }
 
-  /// kNobody if none that exists before `step` stays.
+  /// Returns kNobody if no token that exists before `step` is kept.
   Token at(std::size_t step) {
     const std::vector<Token>& order = order_at(step);
     std::size_t& next = next_[step];
@@ -44,25 +45,25 @@ class CheapestStaying {
   }
 
   const MassAhead& cost_;
-  std::vector<std::vector<Token>> orders_;  ///< per step, by cost; made when it is first asked for
-  std::vector<std::size_t> next_;           ///< per step: those before it in the order have left
+  std::vector<std::vector<Token>> orders_;  ///< per step, by cost; made on first use
+  std::vector<std::size_t> next_;           ///< per step: all tokens before it in the order are evicted
   std::vector<char> stays_;
 };
 
-/// The cheapest assignment of tokens to the departures that a budget forces.
+/// The cheapest assignment of tokens to the evictions that a budget forces.
 ///
-/// Invariant (complementary slackness): with premium(j) = worth(s) - cost(s, j) for the tokens j that leave
-/// at s, and 0 for those that stay, premium(j) >= 0 and cost(s, j) + premium(j) - worth(s) >= 0 for every
+/// Invariant (complementary slackness): with premium(j) = worth(s) - cost(s, j) for the tokens j evicted at
+/// s, and 0 for those that are kept, premium(j) >= 0 and cost(s, j) + premium(j) - worth(s) >= 0 for every
 /// token j that exists before step s.
 class Departures {
  public:
-  /// Room for everything: nobody leaves.
+  /// Starts with room for all tokens and no evictions.
   explicit Departures(const MassAhead& future)
       : cost_(future), staying_(future), worth_(future.n_steps(), 0.0), leavers_(future.n_steps()) {}
 
-  /// One more token leaves before `step`. Others may have to leave at another step than so far: the cheapest
-  /// such chain of changes ends with a token that stayed. Appends who leaves when from now on. Returns the
-  /// change of cost.
+  /// Evicts one more token before `step`. Other tokens may have to be evicted at another step than before:
+  /// the cheapest such chain of changes ends with a token that was kept until now. Appends the changed
+  /// evictions. Returns the change of cost.
   double add(StepIndex step, std::vector<Departure>& changes) {
     open_.clear();
     for (StepIndex s = 1; s < leavers_.size(); ++s)
@@ -87,12 +88,12 @@ class Departures {
  private:
   struct Leaver {
     Token token = kNobody;
-    double premium = 0;   ///< dual price of having it leave
-    StepIndex taker = 0;  ///< the step that takes it, in the present search
+    double premium = 0;   ///< dual price of evicting it
+    StepIndex taker = 0;  ///< the step that takes it in the current search
   };
   struct Reached {
     StepIndex step;
-    double distance;  ///< in reduced costs from the departure being added
+    double distance;  ///< in reduced costs from the eviction being added
   };
   struct Exit {
     Token token = kNobody;
@@ -100,9 +101,9 @@ class Departures {
     double distance = kInfinity;
   };
 
-  /// `at` may take the token of another step, which then lacks one: the nearest step that is not reached yet,
-  /// at an infinite distance if there is none. Those that leave at step 0 are never taken: it gets departures
-  /// only when all other steps have theirs, and is then where the search begins.
+  /// Step `at` may take the token of another step, which then lacks one. Returns the nearest step that is not
+  /// reached yet, at an infinite distance if there is none. Tokens evicted at step 0 are never taken: that
+  /// step gets evictions only when all other steps have theirs, and the search then begins there.
   Reached next(const Reached& at) {
     const std::span<const double> cost = cost_.from_step(at.step);
     const double base = at.distance - worth_[at.step];
@@ -111,7 +112,7 @@ class Departures {
     for (std::size_t i = 0; i < open_.size(); ++i) {
       Reached& other = open_[i];
       Leaver& leaver = leavers_[other.step];
-      if (leaver.token < cost.size()) {  // it is there already
+      if (leaver.token < cost.size()) {  // the token exists at this step
         const double distance = base + cost[leaver.token] + leaver.premium;
         if (distance < other.distance) {
           other.distance = distance;
@@ -130,7 +131,7 @@ class Departures {
     return found;
   }
 
-  /// Walks the path back from the token that stayed to the new departure.
+  /// Walks the path back from the token that was kept to the new eviction.
   double reassign(const Exit& exit, StepIndex added, std::vector<Departure>& changes) {
     double change = 0;
     staying_.leaves(exit.token);
@@ -154,8 +155,8 @@ class Departures {
 
   const MassAhead& cost_;
   CheapestStaying staying_;
-  std::vector<double> worth_;    ///< per step: dual price of its departure
-  std::vector<Leaver> leavers_;  ///< per step but the first, which has many
+  std::vector<double> worth_;    ///< per step: dual price of its eviction
+  std::vector<Leaver> leavers_;  ///< per step but the first, which has many evictions
   std::vector<Reached> open_, reached_;
 };
 
@@ -166,7 +167,7 @@ OptimalRetention::OptimalRetention(const MassAhead& future)
   if (future.n_steps() == 0) return;
   Departures departures(future);
   for (std::size_t budget = future.n_tokens(); --budget > 0;) {
-    // Steps whose token finds the unit full have one departure each, but for the first.
+    // Each step whose token finds the unit full has one eviction; the first may have more.
     const std::size_t step = budget > future.first() ? budget - future.first() : 0;
     losses_[budget - 1] = losses_[budget] + departures.add(static_cast<StepIndex>(step), changes_);
     n_changes_[budget - 1] = changes_.size();

@@ -1,5 +1,5 @@
 #pragma once
-/// An oracle that plans every departure before the first generated token arrives, and then plays the plan.
+/// An oracle that plans every eviction before the first generated token arrives, and then follows the plan.
 #include <optional>
 
 #include "policies/api/oracle.hpp"
@@ -15,10 +15,10 @@ class PlannedOracle : public Oracle {
 
  protected:
   explicit PlannedOracle(std::size_t horizon) : horizon_(horizon) {}
-  /// Before any plan: what plans of all budgets have in common.
+  /// Comes before any plan and computes what the plans of all budgets share.
   virtual void prepare(const MassAhead& /*future*/) {}
 
-  /// After set_future().
+  /// Valid after set_future().
   const MassAhead& future() const { return future_.value(); }
   virtual RetentionPlan plan(const MassAhead& future, std::size_t budget) const = 0;
 

@@ -7,7 +7,7 @@
 namespace kvsim::policy {
 namespace {
 
-/// combine(out[i], values[i + offset]) for every offset of the kernel that stays inside.
+/// Calls combine(out[i], values[i + offset]) for every offset of the kernel that stays inside.
 template <class Combine>
 void slide(std::size_t kernel, std::span<const double> values, std::span<double> out, Combine combine) {
   const std::size_t n = values.size(), reach = kernel / 2;

@@ -1,6 +1,6 @@
 #pragma once
-/// Smoothing of scores along positions, stride 1, same length, as PyTorch's pooling does it: the average
-/// counts zero padding in its divisor unless told otherwise, the maximum ignores what lies outside.
+/// Smooths scores along positions, stride 1, same length, as PyTorch's pooling does: the average counts zero
+/// padding in its divisor unless told otherwise, the maximum ignores padding.
 #include <cstddef>
 #include <span>
 #include <string_view>
@@ -14,7 +14,7 @@ struct Pooling {
   std::size_t kernel = 1;  ///< odd
   bool padded = true;      ///< zeros outside count in the divisor of the average
 
-  /// Of a ParamType::pool value that passed validation.
+  /// Parses a ParamType::pool value that passed validation.
   static Pooling parse(std::string_view text);
 };
 

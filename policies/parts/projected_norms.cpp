@@ -7,7 +7,7 @@
 namespace kvsim::policy {
 namespace {
 
-// A tile of the result that stays in the first cache while the rows of weights pass by.
+// A tile of the result that fits the first-level cache while the rows of weights stream through.
 constexpr std::size_t kRows = 8, kColumns = 256;
 
 }  // namespace

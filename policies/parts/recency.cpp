@@ -5,7 +5,8 @@
 namespace kvsim::policy {
 namespace {
 
-/// Slots fill in order of position, so behind the sinks they form a ring whose oldest member moves on by one.
+/// Slots fill in order of position, so the slots behind the sinks form a ring; its oldest member moves on by
+/// one.
 class Ring final : public Decoder {
  public:
   explicit Ring(std::size_t sinks) : sinks_(sinks), oldest_(sinks) {}

@@ -1,5 +1,5 @@
 #pragma once
-/// Keeps the first positions and the newest ones: what the sliding window and StreamingLLM share.
+/// Keeps the first positions and the newest ones, as the sliding window and StreamingLLM do.
 #include <algorithm>
 
 #include "policies/api/eviction.hpp"
@@ -8,14 +8,14 @@ namespace kvsim::policy {
 
 class Recency final : public Eviction {
  public:
-  /// The newest are what `sinks` leave of the budget or, if `window` is not 0, so many: then the first are
-  /// what they leave.
+  /// `window` 0: `sinks` first positions, and the newest with the rest of the budget. Otherwise the newest
+  /// `window`, and the first positions with the rest.
   explicit Recency(std::size_t sinks, std::size_t window = 0, bool decodes = true)
       : sinks_(sinks), window_(window), decodes_(decodes) {}
 
   void finish_prompt(const Prompt& prompt) override { length_ = prompt.length(); }
   Start start(std::size_t budget) const override;
-  /// What every budget keeps; the newest of a longer window follow from the budget.
+  /// Returns what every budget keeps; how many newest positions follow beyond `window` depends on the budget.
   Protection protection(std::size_t /*budget*/, std::size_t /*prompt*/) const override {
     return {sinks_, std::max<std::size_t>(window_, 1)};
   }

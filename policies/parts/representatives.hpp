@@ -1,5 +1,5 @@
 #pragma once
-/// A few items that stand for many.
+/// Picks a few items that stand for many.
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -7,13 +7,15 @@
 
 namespace kvsim::policy {
 
-/// How `count` of a sorted list of n are picked.
-///   random  one at random out of each of `count` contiguous groups [floor(i n / count), floor((i+1) n /
-///   count)) first   the first of each of those groups ends    places floor(i (n - 1) / (count - 1)): both
-///   ends are picked stride  places i floor(n / count): what is left over at the far end is never picked
+/// Which `count` of a sorted list of n are picked:
+/// - random: one at random out of each of `count` contiguous groups [floor(i n / count), floor((i+1) n /
+///   count))
+/// - first: the first of each of those groups
+/// - ends: places floor(i (n - 1) / (count - 1)), so both ends are picked
+/// - stride: places i floor(n / count), so a remainder at the far end is never picked
 enum class Pick { random, first, ends, stride };
 
-/// `count` <= sorted.size() of them, in the list's order. `key`: of the random draws, one per group.
+/// Returns `count` <= sorted.size() of them, in the list's order. `key`: for the random draws, one per group.
 std::vector<std::uint32_t> picked(std::span<const std::uint32_t> sorted, std::size_t count, Pick pick,
                                   std::uint64_t key = 0);
 

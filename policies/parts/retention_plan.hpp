@@ -8,24 +8,25 @@
 
 namespace kvsim::policy {
 
-/// The contract of policies/api/eviction.hpp, played to the end: at most `budget` positions, a token resident
-/// at its own step, a token that finds the unit full takes the slot of one that leaves before its query
-/// attends, nobody returns. A last prompt row that is measured again finds `kept`, and its own key.
+/// The schedule follows the contract of policies/api/eviction.hpp to the end: at most `budget` positions, a
+/// token is resident at its own step, a token that finds the unit full takes the slot of one that is evicted
+/// before its query attends, and no token is readmitted. A last prompt row that is measured again finds
+/// `kept`, and its own key.
 struct RetentionPlan {
-  /// What the prompt leaves: min(budget, prompt) positions, ascending.
+  /// The prompt positions that are kept: min(budget, prompt) of them, ascending.
   std::vector<Position> kept;
-  /// Per position: the step before which it leaves, so it is attended at steps < until; S: never leaves.
+  /// Per position: the step before which it is evicted, so it is attended at steps < until; S: never evicted.
   /// Whenever a token finds the unit full, exactly one resident has until = that step.
   std::vector<std::uint32_t> until;
 };
 
-/// The plan that follows from the departures `until`. Room that the first step takes back from the prompt
-/// (the budget's last slot, when the prompt fills it) goes to the position with the most mass ahead among
-/// those that leave before step 0, the newest of equals.
+/// Makes the plan that follows from the eviction steps `until`. When the prompt fills the unit, the first
+/// step takes a slot back from it; until then that last slot goes to the position with the most mass ahead
+/// among those evicted before step 0, the newest of equals.
 RetentionPlan make_plan(const MassAhead& future, std::size_t budget, std::vector<std::uint32_t> until);
 
-/// Attention on residents and on every query's own key, summed over all steps. `attention`: what the plan's
-/// MassAhead was made from.
+/// Returns the attention on residents and on every query's own key, summed over all steps. `attention`: the
+/// rows that the plan's MassAhead was made from.
 double retained_attention(const MatrixView& attention, const RetentionPlan& plan);
 
 }  // namespace kvsim::policy

@@ -9,7 +9,7 @@
 namespace kvsim::policy {
 namespace {
 
-/// What a lane keeps as its budget grows.
+/// The positions a lane keeps as its budget grows.
 class Growing {
  public:
   explicit Growing(std::vector<double> worth)
@@ -19,7 +19,7 @@ class Growing {
                      [&](std::size_t a, std::size_t b) { return worth_[a] > worth_[b]; });
   }
 
-  /// The sum of what it keeps more now, protecting `held`.
+  /// Returns the sum of the positions added since the last call, protecting `held`.
   double grow(std::size_t budget, Protection held) {
     double gain = 0;
     const std::size_t n = worth_.size();
@@ -46,7 +46,7 @@ class Growing {
   Protection held_;
 };
 
-/// Neighbours that rise are averaged until nothing rises.
+/// Averages neighbours that rise until the gains no longer rise.
 std::vector<double> levelled(const std::vector<double>& gains) {
   struct Run {
     double mean;

@@ -18,7 +18,7 @@ std::vector<std::size_t> largest_remainder(std::span<const double> ideal, std::s
   std::stable_sort(order.begin(), order.end(),
                    [&](std::size_t a, std::size_t b) { return remainder(a) > remainder(b); });
   std::size_t given = std::accumulate(out.begin(), out.end(), std::size_t{0});
-  // A sum of doubles can end just above a whole number: then the smallest remainders give back.
+  // A sum of doubles can end just above a whole number: then the smallest remainders give one back each.
   while (given > total)
     for (auto item = order.rbegin(); item != order.rend(); ++item)
       if (given > total && out[*item] > 0) --out[*item], --given;

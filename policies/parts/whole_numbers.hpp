@@ -1,24 +1,25 @@
 #pragma once
-/// Budgets are whole numbers; formulas are not.
+/// Rounds the real numbers of a formula to whole budgets.
 #include <cstddef>
 #include <span>
 #include <vector>
 
 namespace kvsim::policy {
 
-/// Whole numbers near `ideal` (each >= 0) that sum to `total`: floors, then one more where the remainder is
-/// largest (the earlier first among equals). `total` is the sum of `ideal` up to rounding.
+/// Returns whole numbers near `ideal` (each >= 0) that sum to `total`: floors, then one more where the
+/// remainder is largest (the earlier first among equals). `total` is the sum of `ideal` up to rounding.
 std::vector<std::size_t> largest_remainder(std::span<const double> ideal, std::size_t total);
 
-/// Splits `total` in proportion to `weights`, none getting more than `most`: largest remainder, then what is
-/// above `most` goes evenly to those with room. Equal weights when none is positive.
-/// Weights are finite and >= 0; total <= most * weights.size(). Error(bug) otherwise.
+/// Splits `total` in proportion to `weights`, none getting more than `most`: by largest remainder, after
+/// which anything above `most` goes evenly to those with room. Equal weights when none is positive. Weights
+/// are finite and >= 0; total <= most * weights.size(). Error(bug) otherwise.
 std::vector<std::size_t> shared_out(std::span<const double> weights, std::size_t total, std::size_t most);
 
-/// Adds `rest` to `n`, one by one in turn from the first on, none beyond `most`. Error(bug) without room.
+/// Adds `rest` to `n`, one by one in turn from the first on, none beyond `most`. Throws Error(bug) if there
+/// is no room.
 void spread(std::span<std::size_t> n, std::size_t rest, std::size_t most);
 
-/// Nearest whole number, halves to the even one, as Python and PyTorch round; 0 for what is negative.
+/// Returns the nearest whole number, halves to the even one, as Python and PyTorch round; 0 for negative x.
 std::size_t half_even(double x);
 
 }  // namespace kvsim::policy

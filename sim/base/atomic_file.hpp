@@ -1,5 +1,5 @@
 #pragma once
-/// A file that appears under its name complete and on the disk, or not at all.
+/// A file that appears under its name only when it is complete and on the disk.
 #include <string>
 #include <string_view>
 
@@ -9,7 +9,8 @@ namespace kvsim {
 
 class AtomicFile {
  public:
-  /// Opens PATH.partial; what lies there is replaced. All throw Error(input) with the system's reason.
+  /// Opens PATH.partial and replaces an existing one. All members throw Error(input) with the system's
+  /// reason.
   explicit AtomicFile(const std::string& path);
   /// Without commit(): removes the partial file.
   ~AtomicFile();
@@ -17,22 +18,22 @@ class AtomicFile {
   AtomicFile& operator=(const AtomicFile&) = delete;
 
   void write(std::string_view text);
-  /// Gives the file its name, in place of a file that has it. Call once, last.
+  /// Gives the file its name and replaces a file of that name. Call once, last.
   void commit();
 
  private:
   void flush();
 
   std::string path_;
-  std::string partial_;  ///< empty: it has its name
+  std::string partial_;  ///< empty once the file has its name
   std::string buffer_;
   FileDescriptor file_;
 };
 
-/// All of it at once.
+/// Writes a whole file at once.
 void write_atomic(const std::string& path, std::string_view text);
 
-/// Makes names that were given or changed in a folder last: fsync of the folder.
+/// Makes new or changed names in a folder durable, by fsync of the folder.
 void keep_names(const std::string& folder);
 
 }  // namespace kvsim

@@ -1,11 +1,11 @@
 #pragma once
-/// Sizes for people.
+/// Sizes in bytes as readable text.
 #include <cstdint>
 #include <string>
 
 namespace kvsim {
 
-/// "384 KiB": binary units, four digits at most.
+/// Returns e.g. "384 KiB": binary units, at most four digits.
 std::string bytes_text(std::uint64_t bytes);
 
 }  // namespace kvsim

@@ -1,6 +1,6 @@
 #pragma once
-/// Stored elements where they lie, of any type and alignment: how tensors are handed on without widening what
-/// will be stored in 16 bits anyway.
+/// A view of stored elements of any type and alignment, so that tensors can be passed on without widening
+/// elements that are stored in 16 bits anyway.
 #include <cstddef>
 #include <span>
 #include <vector>
@@ -9,11 +9,11 @@
 
 namespace kvsim {
 
-/// Not owned, like a span.
+/// Does not own its elements, like a span.
 class Elements {
  public:
   Elements() = default;
-  // Floats need no words: whoever has them hands them over as they are.
+  // Floats convert implicitly.
   Elements(std::span<const float> values)
       : data_(reinterpret_cast<const std::byte*>(values.data())), size_(values.size()) {}
   Elements(const std::vector<float>& values) : Elements(std::span(values)) {}
@@ -27,7 +27,8 @@ class Elements {
     return {elem_, data_ + first * elem_bytes(elem_), count};
   }
 
-  /// As `to`: copied when they are that already, else widened exactly or rounded to nearest even.
+  /// Writes the elements as `to`: copied if they have that type, otherwise widened exactly or rounded to
+  /// nearest even.
   void store(Elem to, void* out) const;
   std::vector<float> floats() const;
 

@@ -1,5 +1,5 @@
 #pragma once
-/// The one exception of kvsim. Libraries throw it and never print, exit or abort; tools turn it into a
+/// The only exception type of kvsim. Libraries throw it and never print, exit or abort; tools turn it into a
 /// message and an exit code.
 #include <stdexcept>
 #include <string>
@@ -9,11 +9,11 @@ namespace kvsim {
 
 /// Values are the exit codes of the command.
 enum class ErrorKind : int {
-  bug = 1,          ///< our mistake
+  bug = 1,          ///< a mistake in kvsim
   usage = 2,        ///< the request cannot be honoured: option, policy, parameter, budget
   input = 3,        ///< a file cannot be read or written: damaged, hostile, foreign, disk full
-  interrupted = 4,  ///< stopped by the user; what was complete is kept
-  different = 5,    ///< no failure: what was compared is not the same
+  interrupted = 4,  ///< stopped by the user; complete results are kept
+  different = 5,    ///< not a failure: the compared things differ
 };
 
 class Error : public std::runtime_error {

@@ -1,12 +1,12 @@
 #pragma once
-/// Open files of the system, and what goes wrong with them as an Error.
+/// Open files of the system, with failures reported as an Error.
 #include <string>
 #include <string_view>
 #include <utility>
 
 namespace kvsim {
 
-/// Closed at the end of its life.
+/// Owns a file descriptor and closes it.
 class FileDescriptor {
  public:
   explicit FileDescriptor(int value = -1) : value_(value) {}
@@ -16,7 +16,7 @@ class FileDescriptor {
 
   bool is_open() const { return value_ >= 0; }
   int get() const { return value_; }
-  /// Closes what was open.
+  /// Closes the open file, if any, and takes `value`.
   void reset(int value);
   int release() { return std::exchange(value_, -1); }
 
@@ -24,13 +24,13 @@ class FileDescriptor {
   int value_;
 };
 
-/// Throws Error(input): `what` with the reason in errno, and what to do about a full disk.
+/// Throws Error(input): `what`, the reason from errno, and a hint about a full disk.
 [[noreturn]] void system_error(const std::string& what, const std::string& path);
 
-/// All of it, however often the system takes a part only. Throws Error(input).
+/// Writes all of `text`, even if the system accepts it in parts. Throws Error(input).
 void write_all(const FileDescriptor& file, std::string_view text, const std::string& path);
 
-/// Some file systems tell only when a file is closed that the disk was full. Throws Error(input).
+/// Closes a written file, because some file systems report a full disk only on close. Throws Error(input).
 void close_written(FileDescriptor& file, const std::string& path);
 
 }  // namespace kvsim

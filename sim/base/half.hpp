@@ -1,5 +1,5 @@
 #pragma once
-/// 16-bit floats as they lie in checkpoints and traces: widening is exact, narrowing rounds to nearest even.
+/// 16-bit floats as stored in checkpoints and traces: widening is exact, narrowing rounds to nearest even.
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -50,7 +50,7 @@ constexpr const char* elem_name(Elem elem) {
   return elem == Elem::f32 ? "f32" : elem == Elem::f16 ? "f16" : "bf16";
 }
 
-/// `count` stored elements at `from` (any alignment) to floats and back.
+/// Convert `count` stored elements at `from` (any alignment) to floats and back.
 void widen(Elem elem, const void* from, std::size_t count, float* to);
 void narrow(Elem elem, const float* from, std::size_t count, void* to);
 

@@ -1,5 +1,5 @@
 #pragma once
-/// Words in a row.
+/// Joins words with a separator.
 #include <string>
 #include <string_view>
 #include <vector>

@@ -1,5 +1,5 @@
 #pragma once
-/// Read-only row-major matrix of floats somewhere else.
+/// A read-only view of a row-major matrix of floats; it does not own them.
 #include <cstddef>
 #include <span>
 

@@ -1,13 +1,13 @@
 #pragma once
-/// Text that is a number and nothing else.
+/// Parses text that is exactly one number.
 #include <charconv>
 #include <optional>
 #include <string_view>
 
 namespace kvsim {
 
-/// The whole of `text` as a number of type T, the same in every locale; nothing if it is not one or does not
-/// fit.
+/// Returns the whole of `text` as a number of type T, independent of the locale; nullopt if it is not one or
+/// does not fit.
 template <class T>
 std::optional<T> number_of(std::string_view text) {
   T number{};

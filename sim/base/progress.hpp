@@ -1,6 +1,6 @@
 #pragma once
-/// What long work tells whoever watches: workers bump a counter per chunk (never per token) and look whether
-/// they should stop; a display reads it from its own thread.
+/// Progress of long work: workers increment a counter per chunk (never per token) and check whether they
+/// should stop; a display reads the counter from its own thread.
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -14,8 +14,8 @@ struct Progress {
   std::atomic<std::uint64_t> done{0};
   std::atomic<bool> stop{false};
 
-  /// Of work that consists of parts one after the other, each with a total of its own: the share of the whole
-  /// that lies before the part at work, and the part's own.
+  /// For work in consecutive parts, each with its own total: the share of the whole that lies before the
+  /// current part, and the share of that part.
   std::atomic<double> before{0}, part{1};
 
   void begin_part(double share_before, double share_of_part) {
@@ -24,7 +24,7 @@ struct Progress {
     before = share_before;
     part = share_of_part;
   }
-  /// Of the whole, from 0 to 1.
+  /// Returns the finished share of the whole, from 0 to 1.
   double share() const {
     const std::uint64_t all = total.load(), by_now = done.load();
     const double of_part =

@@ -1,12 +1,12 @@
 #pragma once
-/// Names and text from files, as messages show them.
+/// Quotes names and text from files for messages.
 #include <string>
 #include <string_view>
 
 namespace kvsim {
 
-/// In quotes, control characters escaped, long text cut: a hostile name must neither steer a terminal nor
-/// hide the rest of the message.
+/// Returns `text` in quotes, with control characters escaped and long text cut, because a hostile name must
+/// neither control a terminal nor hide the rest of the message.
 std::string quoted(std::string_view text);
 
 }  // namespace kvsim

@@ -1,6 +1,6 @@
 #pragma once
-/// Rotary position embedding (Su et al. 2021, "RoFormer", section 3.2.2), put on and taken off: queries and
-/// keys are stored as attention used them, and some policies look at them as they were before.
+/// Rotary position embedding (Su et al. 2021, "RoFormer", section 3.2.2), applied and undone: traces store
+/// queries and keys as attention used them, and some policies need them without it.
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -14,19 +14,18 @@ enum class RotaryLayout : std::uint8_t {
 };
 
 /// How a model rotates. Pair i at position p turns by the angle p * inv_freq[i], a product of floats as
-/// models compute it, and is then multiplied by attention_factor; components beyond the pairs stay as they
-/// are.
+/// models compute it, and is then multiplied by attention_factor; components beyond the pairs are unchanged.
 struct Rotary {
   std::span<const float> inv_freq;
   RotaryLayout layout = RotaryLayout::half_split;
   double attention_factor = 1;  ///< positive
 };
 
-/// Turns `rows`, row-major [n, dim], in place: row r as at position first_position + r. Sines, cosines and
+/// Rotates `rows`, row-major [n, dim], in place: row r as at position first_position + r. Sines, cosines and
 /// products are double. `dim` must hold all pairs and divide the size of `rows` (otherwise Error(bug)).
 void rotate(const Rotary& rotary, std::uint64_t first_position, std::size_t dim, std::span<float> rows);
 
-/// Undoes rotate(): rows at first_position, first_position + 1, ... become what they were before.
+/// Undoes rotate() for rows at first_position, first_position + 1, ...
 void unrotate(const Rotary& rotary, std::uint64_t first_position, std::size_t dim, std::span<float> rows);
 
 }  // namespace kvsim

@@ -11,7 +11,7 @@ class Sha256 {
   Sha256();
   ~Sha256();
   void update(const void* data, std::size_t bytes);
-  /// 64 lower-case hexadecimal digits. Call once, last.
+  /// Returns 64 lower-case hexadecimal digits. Call once, last.
   std::string hex();
 
  private:

@@ -15,7 +15,7 @@ namespace {
 
 namespace json = boost::json;
 
-/// Receives the parser's events, builds the document and watches for what Boost.JSON lets pass.
+/// Receives the parser's events, builds the document and refuses what Boost.JSON accepts too easily.
 class StrictHandler {
  public:
   static constexpr std::size_t max_array_size = static_cast<std::size_t>(-1);
@@ -82,7 +82,7 @@ class StrictHandler {
     stack_.push_uint64(u);
     return count(ec);
   }
-  /// Boost.JSON's own `d` may be a neighbour of the nearest double.
+  /// Parses again, because Boost.JSON's own `d` may be a neighbour of the nearest double.
   bool on_double(double d, json::string_view part, json::error_code& ec) {
     digits_.append(part.data(), part.size());
     stack_.push_double(number_of<double>(digits_).value_or(d));
@@ -118,7 +118,7 @@ class StrictHandler {
   std::size_t values_left_;
 };
 
-/// Text that reads back as the number: "1e+300", not its digits.
+/// Returns the shortest text that reads back as the number: "1e+300", not all its digits.
 std::string shortest(double number) {
   char text[32];
   return {text, std::to_chars(text, text + sizeof text, number).ptr};

@@ -1,8 +1,7 @@
 #pragma once
-/// JSON from strangers: a document in which a name occurs twice, a number overflows or the size exceeds its
-/// limit is refused, numbers are the nearest doubles, and reading a field says which one is wrong. RFC 8259
-/// leaves duplicate names open; Boost.JSON keeps the last one silently, and so do most readers, each its own
-/// way.
+/// Reads untrusted JSON: a document in which a name occurs twice, a number overflows or the size exceeds its
+/// limit is refused, numbers are the nearest doubles, and errors name the wrong field. RFC 8259 does not
+/// define duplicate names; Boost.JSON silently keeps the last one.
 #include <boost/json/value.hpp>
 #include <cstdint>
 #include <optional>
@@ -15,7 +14,7 @@ namespace kvsim {
 /// 32 levels. Throws Error(input).
 boost::json::value parse_strict_json(std::string_view text, const std::string& where, std::size_t max_values);
 
-/// Typed reading of one JSON object. A member that is null counts as absent.
+/// Reads one JSON object with types. A member that is null counts as absent.
 class JsonObject {
  public:
   /// Throws Error(input) when `value` is not an object. `value` must outlive this.
@@ -25,7 +24,7 @@ class JsonObject {
   const std::string& where() const { return where_; }
   /// Null when absent.
   const boost::json::value* find(std::string_view key) const;
-  /// Throws when absent.
+  /// Throws Error(input) when absent.
   const boost::json::value& at(std::string_view key) const;
   bool has(std::string_view key) const { return find(key) != nullptr; }
 
@@ -42,7 +41,7 @@ class JsonObject {
   JsonObject object(std::string_view key) const;
   const boost::json::array& array(std::string_view key) const;
 
-  /// Name of a member in messages.
+  /// Returns the name of a member in messages.
   std::string path(std::string_view key) const { return where_ + " " + std::string(key); }
 
  private:
@@ -50,7 +49,7 @@ class JsonObject {
   std::string where_;
 };
 
-/// An integer within [low, high], or Error(input) at `where`.
+/// Returns an integer within [low, high]; throws Error(input) at `where` otherwise.
 std::uint64_t json_integer(const boost::json::value& value, const std::string& where, std::uint64_t low,
                            std::uint64_t high);
 

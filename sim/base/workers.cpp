@@ -14,9 +14,9 @@ struct Workers::State {
   explicit State(int threads)
       : allowed(tbb::global_control::max_allowed_parallelism, static_cast<std::size_t>(threads)),
         arena(threads) {}
-  tbb::global_control allowed;  // more threads than cores are created only when this asks for them
+  tbb::global_control allowed;  // TBB creates more threads than cores only when this asks for them
   tbb::task_arena arena;
-  /// Orders what came before run(), the tasks, and what comes after. TBB does that too, but inside a library
+  /// Orders memory accesses before run(), in the tasks, and after it. TBB does that too, but inside a library
   /// that ThreadSanitizer cannot see into.
   std::atomic<unsigned> turn{0};
 };

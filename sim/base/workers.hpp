@@ -1,20 +1,20 @@
 #pragma once
-/// Threads of a run. Work is cut into tasks by its shape alone, never by the number of threads, and a task
-/// writes only what is its own: results are the same bytes for any number of threads.
+/// Threads of a run. Work is cut into tasks by its shape alone, never by the number of threads, and each task
+/// writes only its own results, so they are the same bytes for any number of threads.
 #include <cstddef>
 #include <functional>
 #include <memory>
 
 namespace kvsim {
 
-/// Tasks that n items make, none of more than `per_task`.
+/// Returns the number of tasks for n items, at most `per_task` items each.
 constexpr std::size_t tasks_of(std::size_t n, std::size_t per_task) {
   return (n + per_task - 1) / per_task;
 }
 
 class Workers {
  public:
-  /// 0: as many as the machine has.
+  /// 0: as many threads as the machine has.
   explicit Workers(unsigned threads);
   ~Workers();
   Workers(const Workers&) = delete;

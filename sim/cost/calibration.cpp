@@ -12,23 +12,24 @@
 namespace kvsim::cost {
 namespace {
 
-constexpr std::size_t kHeldOut = 5;  ///< each fifth
-constexpr std::size_t kFewest = 4;   ///< of a kind, to fit three ceilings each
+constexpr std::size_t kHeldOut = 5;  ///< one of five passes
+constexpr std::size_t kFewest = 4;   ///< passes of a kind, to fit three ceilings each
 /// Relative errors beyond it count linearly.
 constexpr double kKnee = 0.05;
-/// Weight of the squared log distance from the base: matters only where the passes say nothing.
+/// Weight of the squared log distance from the base: it matters only for parameters that the passes do not
+/// determine.
 constexpr double kHold = 1e-6;
-/// s to start an operation, and operations in a layer's element-wise work: where the search starts.
+/// Start of the search: seconds to start an operation, and operations in a layer's element-wise work.
 constexpr double kCall = 1e-6, kElementwiseCalls = 6;
 constexpr std::array<double, 5> kNorms{1, 1.5, 2, 3, 8};
 constexpr std::array<std::uint64_t, 4> kAttentionRows{1, 16, 64, 128};
 
-/// Ceilings of a machine whose rates are 1 are rates.
+/// Parameters are ceilings of a machine whose rates are 1, so they are rates themselves.
 using Parameters = std::vector<double Ceilings::*>;
 
-/// What passes can tell. Starting an operation and reading its weights look alike in passes of one model;
-/// starting attention and reading the cache, in decode steps of about one length; starts of attention and of
-/// the rest, where attention was not timed apart.
+/// Returns the parameters that the passes determine. Starting an operation and reading its weights cannot be
+/// distinguished in passes of one model; nor starting attention and reading the cache in decode steps of
+/// about one length; nor the starts of attention and of the rest where attention was not timed separately.
 Parameters parameters_of(std::span<const Recording> recordings) {
   Parameters out{&Ceilings::compute, &Ceilings::memory, &Ceilings::attention_compute,
                  &Ceilings::attention_memory};
@@ -51,7 +52,7 @@ struct Sample {
   TimedPass pass;
 };
 
-/// Every pass, those to fit and those to hold out.
+/// All passes: those to fit and those to hold out.
 struct Samples {
   std::vector<Sample> fitted{}, held_out{};
 };
@@ -92,7 +93,7 @@ PassTime predicted(const Machine& machine, const Sample& sample) {
                    sample.pass.past, sample.pass.logits);
 }
 
-/// Attention and the rest apart where they were recorded apart.
+/// Returns attention and the rest separately where they were recorded separately.
 std::vector<Measurement> measurements_of(const std::vector<Sample>& samples) {
   double prefill_tokens = 0, decode_tokens = 0;
   for (const Sample& sample : samples)
@@ -107,7 +108,7 @@ std::vector<Measurement> measurements_of(const std::vector<Sample>& samples) {
   return out;
 }
 
-/// Rates a pass would have reached had nothing else cost time, the fastest passes'; the rest as it was.
+/// Returns the rates of the fastest passes, as if nothing else took time; the other ceilings are unchanged.
 Ceilings start_of(const Machine& unit, const std::vector<Sample>& samples) {
   Ceilings start = unit.ceilings;
   start.compute = start.memory = start.attention_compute = start.attention_memory = 0;
@@ -141,7 +142,8 @@ class Fitter {
     for (const auto parameter : parameters_) start_.push_back(std::max(unit_.ceilings.*parameter, kShortest));
   }
 
-  /// With the best of a few tile heights, then of a few norms. Its rates are 1.
+  /// Returns the fitted machine, whose rates are 1, with the best of a few tile heights and then the best of
+  /// a few norms.
   Machine run() {
     Candidate best = fit(unit_);
     for (const std::uint64_t rows : kAttentionRows) {
@@ -163,7 +165,7 @@ class Fitter {
     double loss = 0;
   };
 
-  /// Element-wise operations keep their proportion to the matrices'.
+  /// Element-wise operations keep their proportion to those of the matrices.
   Machine with(const Machine& unit, std::span<const double> values) const {
     Machine machine = unit;
     Ceilings& ceilings = machine.ceilings;
@@ -204,7 +206,7 @@ class Fitter {
   std::vector<double> start_{};
 };
 
-/// Ceilings that are rates become shares of the machine's rates, or raise these.
+/// Turns ceilings that are rates into shares of the machine's rates, or raises these rates.
 Machine in_shares(const Machine& rates, const Machine& base) {
   Machine machine = rates;
   Ceilings& ceilings = machine.ceilings;
@@ -235,7 +237,7 @@ PassErrors errors_of(const Machine& machine, const std::vector<Sample>& samples)
   return errors;
 }
 
-/// What the passes moved is fitted to them, whatever the base's file says.
+/// Lists the parameters that the passes changed as fitted to them, whatever the base's file says.
 std::vector<Fit> fits_of(const Machine& base, const Parameters& moved) {
   Fit passes{
       .measurements = "passes of traces",

@@ -1,5 +1,5 @@
 #pragma once
-/// The files of sim/cost/catalogue, which become part of the library.
+/// The files of sim/cost/catalogue, embedded into the library.
 #include <string_view>
 #include <vector>
 
@@ -9,7 +9,7 @@ struct CatalogueFile {
   std::string_view name{};  ///< "llama-3-8b"
   std::string_view text{};
 };
-/// In order of name.
+/// Sorted by name.
 const std::vector<CatalogueFile>& model_files();
 const std::vector<CatalogueFile>& machine_files();
 

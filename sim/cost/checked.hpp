@@ -1,5 +1,6 @@
 #pragma once
-/// Whole numbers that depend on what a user asks for: products and sums that do not fit 64 bits are refused.
+/// Arithmetic on whole numbers that come from a user's request: products and sums that do not fit 64 bits are
+/// refused.
 #include <concepts>
 #include <cstdint>
 #include <string>
@@ -13,7 +14,7 @@ namespace kvsim::cost {
   usage_error("the size of " + std::string(what) + " does not fit 64 bits", {}, "Ask for something smaller.");
 }
 
-/// Of any number of factors; `what` is named in the message. Throws Error(usage).
+/// Returns the product of all factors. Throws Error(usage) naming `what` if it does not fit.
 template <std::convertible_to<std::uint64_t>... Factors>
 std::uint64_t checked_product(std::string_view what, Factors... factors) {
   std::uint64_t product = 1;
@@ -22,7 +23,7 @@ std::uint64_t checked_product(std::string_view what, Factors... factors) {
   return product;
 }
 
-/// Of any number of terms.
+/// Returns the sum of all terms.
 template <std::convertible_to<std::uint64_t>... Terms>
 std::uint64_t checked_sum(std::string_view what, Terms... terms) {
   std::uint64_t sum = 0;
@@ -30,7 +31,7 @@ std::uint64_t checked_sum(std::string_view what, Terms... terms) {
   return sum;
 }
 
-/// ceil(a / b), b > 0.
+/// Returns ceil(a / b), b > 0.
 constexpr std::uint64_t ceil_divided(std::uint64_t a, std::uint64_t b) {
   return a / b + (a % b != 0 ? 1 : 0);
 }

@@ -20,11 +20,12 @@ constexpr double kSoftmaxOps = 5;
 /// values.
 constexpr double kScorePasses = 4;
 
-/// What is left of the measured start of attention when the cache is small: floors of 9 to 14 us were timed
-/// beside 22 us (LLMServingSim, RTX 4090).
+/// Share of the measured start of attention that remains when the cache is small: floors of 9 to 14 us were
+/// timed beside 22 us (LLMServingSim, RTX 4090).
 constexpr double kLeastStart = 0.4;
 
-/// Sum over `tokens` rows after `past` cached ones of the keys each attends to, itself included.
+/// Returns the sum over `tokens` rows after `past` cached ones of the keys that each attends to, itself
+/// included.
 double attended_pairs(std::uint64_t tokens, std::uint64_t past, std::uint64_t window) {
   const double rows = real(tokens), cached = real(past);
   const double causal = rows * cached + rows * (rows + 1) / 2;
@@ -35,7 +36,7 @@ double attended_pairs(std::uint64_t tokens, std::uint64_t past, std::uint64_t wi
   return before * cached + before * (before + 1) / 2 + beyond * real(window);
 }
 
-/// The same, per causal pair, when rows are computed in whole tiles: each against all keys up to its last
+/// Returns the factor on that sum when rows are computed in whole tiles, each against all keys up to its last
 /// row.
 double tile_padding(std::uint64_t tokens, std::uint64_t past, std::uint64_t tile) {
   const double tiles = real(ceil_divided(tokens, tile)), rows = real(tile);
@@ -155,7 +156,7 @@ double DevicePass::attention_start(double cache_bytes) const {
   return machine_.ceilings.attention_launch * (kLeastStart + (1 - kLeastStart) * size);
 }
 
-/// `window`: keys that a row reaches at most; 0: all.
+/// `window`: the most keys that a row reaches; 0: all.
 Demand DevicePass::chunk_attention(std::uint64_t tokens, std::uint64_t past, std::uint64_t window) const {
   const Ceilings& ceilings = machine_.ceilings;
   const double width = real(model_.head_dim) + real(model_.value_dim);
@@ -226,7 +227,8 @@ void DevicePass::decode_attention(PassTime& pass, const Holding& holding, std::u
   }
 }
 
-/// Attention rows of the prompt that a fused kernel does not give out, of one sequence and layer.
+/// Returns the demand for attention rows of the prompt that a fused kernel does not return, per sequence and
+/// layer.
 Demand DevicePass::score_rows(const policy::Cost& cost) const {
   const Ceilings& ceilings = machine_.ceilings;
   Demand rows{.compute_ceiling = ceilings.attention_compute, .memory_ceiling = ceilings.attention_memory};
@@ -268,7 +270,7 @@ double DevicePass::cache_move(const EqualLayers& group, Tokens tokens) const {
   return link_time(serving_.offload.cache * batch_ * bytes);
 }
 
-/// `block(EqualLayers, compute)`: seconds of one layer that computes for so long.
+/// `block(EqualLayers, compute)`: seconds of one layer that computes for `compute` seconds.
 template <class Block>
 void DevicePass::let_wait(PassTime& pass, const Holding& holding, Block block) const {
   if (!serving_.offload.any()) return;

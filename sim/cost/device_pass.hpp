@@ -1,5 +1,5 @@
 #pragma once
-/// What one device does in a forward pass, operation by operation.
+/// Prices the work of one device in a forward pass, operation by operation.
 #include <cstdint>
 
 #include "policies/api/cost.hpp"
@@ -8,68 +8,70 @@
 
 namespace kvsim::cost {
 
-/// What an operation needs, and the ceilings it can reach.
+/// The resources that an operation needs, and the ceilings it can reach.
 struct Demand {
-  double flops = 0, ops = 0;  ///< of matrix and of vector units
+  double flops = 0, ops = 0;  ///< work of matrix and of vector units
   double bytes = 0;
   double compute_ceiling = 1, memory_ceiling = 1;
   double overhead = 0;         ///< s, added
-  double hidden_overhead = 0;  ///< s, of launches that overlap with the work before them: a third limit
+  double hidden_overhead = 0;  ///< s of launches that overlap with the work before them: a third limit
 };
 
 /// Prices the operations of a pass for one of Serving::tensor_parallel devices, all of which do the same.
-/// Every number of tokens is of one sequence; the batch is Serving's. References must outlive it.
+/// Every number of tokens is per sequence; the batch is Serving's. The references must outlive the object.
 class DevicePass {
  public:
   /// Throws what check_serving throws, and Error(usage) when several devices have no link.
   DevicePass(const Model& model, const Machine& machine, const Serving& serving);
 
-  /// Everything that does not depend on what is cached: projections, MLPs, elementwise operations,
-  /// all-reduces, for `tokens` new tokens per sequence.
+  /// Adds the work that does not depend on the cache: projections, MLPs, elementwise operations, all-reduces,
+  /// for `tokens` new tokens per sequence.
   void dense(PassTime& pass, std::uint64_t tokens) const;
-  /// The MLPs' products alone, of one layer.
+  /// Adds only the products of one layer's MLP.
   void one_mlp(OpTime& op, std::uint64_t tokens) const;
-  /// Logits of `rows` tokens per sequence.
+  /// Adds the logits of `rows` tokens per sequence.
   void head(PassTime& pass, std::uint64_t rows) const;
-  /// `tokens` new rows after `past` cached tokens, causal, all layers.
+  /// Adds the attention of `tokens` new rows after `past` cached tokens, causal, all layers.
   void prefill_attention(PassTime& pass, std::uint64_t tokens, std::uint64_t past) const;
-  /// The same for a policy that holds no more than its budget of the prompt at any time.
+  /// Adds the same for a policy that never holds more than its budget of the prompt.
   void streamed_attention(PassTime& pass, std::uint64_t tokens, std::uint64_t past,
                           const Holding& holding) const;
-  /// One row against what is held at `step`.
+  /// Adds the attention of one row over the resident tokens at `step`.
   void decode_attention(PassTime& pass, const Holding& holding, std::uint64_t step) const;
-  /// What the policy does when the prompt ends, without passes of its own.
+  /// Adds the policy's work when the prompt ends, without its extra passes.
   void prompt_policy(PassTime& pass, const policy::Cost& cost) const;
   void step_policy(PassTime& pass, const Holding& holding, const policy::Cost& cost,
                    std::uint64_t step) const;
-  // What layers wait for the host link, by FlexGen's block schedule (offload.hpp): to be asked when all that
-  // layers compute is in the pass; each takes an equal part of it. A layer's weights, its cache and what it
-  // stores cross the link in one copy each.
+  // Time that layers wait for the host link, by FlexGen's block schedule (offload.hpp). Call these when all
+  // computing of the layers is in the pass; each layer takes an equal part of it. A layer's weights, its
+  // cache and what it stores cross the link in one copy each.
 
-  /// A chunk loads what is held of the tokens before it and stores what will be held of its own.
+  /// A chunk loads the resident tokens before it and stores those of its own tokens that are kept.
   void prefill_transfers(PassTime& pass, std::uint64_t tokens, std::uint64_t past, const Holding& holding,
                          bool streams) const;
-  /// A step loads what it attends to and stores one token per lane.
+  /// A step loads the tokens it attends to and stores one token per lane.
   void step_transfers(PassTime& pass, const Holding& holding, std::uint64_t step) const;
 
  private:
   Demand product(double tokens, double in, double out, double weight_bytes) const;
-  /// Kernels start faster on a layer's cache that the last cache level of the device holds.
+  /// Returns the start time of attention; it is shorter for a layer's cache that fits the device's last cache
+  /// level.
   double attention_start(double cache_bytes) const;
   Demand chunk_attention(std::uint64_t tokens, std::uint64_t past, std::uint64_t window) const;
   Demand score_rows(const policy::Cost& cost) const;
   Demand demand(const policy::Work& work, double times) const;
   void charge(OpTime& op, const Demand& demand, double times) const;
   double lane_bytes(std::uint64_t tokens) const;
-  /// Of one sequence's layer by one step.
+  /// What one step reads of one sequence's layer.
   struct Read {
     double slots = 0, bytes = 0;
   };
   Read layer_read(const EqualLayers& group, std::uint64_t step) const;
   double link_time(double bytes) const;
-  /// One layer's matrices, as far as the host has them.
+  /// Returns the time to load the host's share of one layer's matrices.
   double weights_load() const;
-  /// Of one layer, for the batch: the host's share of `tokens(EqualLanes)` in every lane.
+  /// Returns the time to move, for one layer and the batch, the host's share of `tokens(EqualLanes)` in every
+  /// lane.
   template <class Tokens>
   double cache_move(const EqualLayers& group, Tokens tokens) const;
   template <class Block>
@@ -79,8 +81,8 @@ class DevicePass {
   const Machine& machine_;
   const Serving& serving_;
   double batch_, activation_, matrix_bytes_, head_bytes_;
-  // Of one device.
-  double share_;  ///< of work that is split by query head
+  // Shapes of one device.
+  double share_;  ///< share of the work that is split by query head
   double query_heads_, kv_heads_, ffn_, vocab_, block_parameters_;
   double stored_heads_, stored_share_;  ///< lanes of a layer, and their share of all its lanes
 };

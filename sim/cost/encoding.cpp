@@ -17,7 +17,7 @@ std::uint64_t residual_tokens(const Encoding& encoding, std::uint64_t tokens) {
                                                               : tokens % encoding.residual;
 }
 
-/// Bits of `tokens` vectors that are all encoded.
+/// Returns the bits of `tokens` vectors that are all encoded.
 std::uint64_t packed_bits(const Encoding& encoding, std::uint64_t tokens, std::uint64_t dim) {
   constexpr const char* kWhat = "encoded keys and values";
   const std::uint64_t payload = checked_product(kWhat, tokens, dim, encoding.bits);

@@ -10,20 +10,20 @@
 namespace kvsim::cost {
 namespace {
 
-/// Bytes of bigger devices could overflow where a batch is tried that exceeds them.
+/// Larger memory caps are refused, because the bytes of a tried batch that exceeds them could overflow.
 constexpr std::uint64_t kMaxCap = std::uint64_t{1} << 60;
 
 std::uint64_t peak_bytes(const Memory& prefill, const Memory& at_end) {
   return std::max(prefill.total(), at_end.total());
 }
 
-/// All devices together.
+/// Returns whether the host's memory holds the host bytes of all devices together.
 bool fits_host(const Memory& prefill, const Memory& at_end, const Machine& machine, const Serving& serving) {
   const std::uint64_t bytes = std::max(prefill.host, at_end.host);
   return machine.host_memory == 0 || bytes <= machine.host_memory / serving.tensor_parallel;
 }
 
-/// What one copy of a sequence's cache moves, of `bytes` on a device.
+/// Returns the bytes that one copy moves, of a sequence's cache of `bytes` on a device.
 std::uint64_t copied_at_once(const Model& model, const Serving& serving, std::uint64_t bytes) {
   const Layout& layout = serving.layout;
   if (layout.page == 0) return std::max<std::uint64_t>(1, ceil_divided(bytes, model.layers));

@@ -10,39 +10,39 @@ namespace kvsim::cost {
 
 struct Estimate {
   std::uint64_t budget = 0;    ///< tokens per lane; the whole sequence for policies without one
-  Memory prefill{};            ///< when the prefill needs most
+  Memory prefill{};            ///< at the moment when the prefill needs most
   Memory at_end{};             ///< after the last generated token
   std::uint64_t peak() const;  ///< of both; KIVI's residual of keys may exceed it by R - 1 tokens between
   std::uint64_t host_peak() const;  ///< bytes of host memory, for one device
-  /// Of all devices, in the host's memory; true where its size is not known.
+  /// Whether the host parts of all devices fit the host's memory; true where its size is not known.
   bool host_fits = true;
   bool fits = false;  ///< the peak fits the machine's memory, and what is offloaded the host's
   Latency time{};
-  /// What preempting one sequence at its end takes, s: either its cache leaves for host memory and comes back
-  /// (nothing: there is no host link), or prompt and generated tokens are prefilled once more.
+  /// Seconds to preempt one sequence at its end: either its cache goes to host memory and comes back (empty
+  /// without a host link), or prompt and generated tokens are prefilled once more.
   std::optional<double> swap{};
   double recompute = 0;
 };
 
-/// Seconds in which the cache of one sequence, as held after the last token, goes to host memory and comes
-/// back: keys, values and empty slots of the device. Whole layers are copied, or with pages what lies
-/// together: the keys or the values of one page and layer, or lane where lanes have pages of their own (vLLM:
-/// Kwon et al. 2023). Nothing without a host link.
+/// Returns the seconds in which the cache of one sequence, as held after the last token, goes to host memory
+/// and comes back: keys, values and empty slots of the device. Whole layers are copied, or with pages the
+/// contiguous parts: the keys or the values of one page and layer, or lane where lanes have pages of their
+/// own (vLLM: Kwon et al. 2023). Empty without a host link.
 std::optional<double> swap_seconds(const Model& model, const Machine& machine, const Serving& serving,
                                    const Holding& holding, const policy::Cost& cost);
-/// Seconds in which a sequence that was given up gets its cache back by a prefill of its own.
+/// Returns the seconds in which a preempted sequence gets its cache back by a prefill of its own.
 double recompute_seconds(const Model& model, const Machine& machine, const Serving& serving,
                          const Holding& holding, const policy::Cost& cost);
 
-/// By the policy's rule. Throws what its parts throw.
+/// Estimates by the policy's rule. Throws what its parts throw.
 Estimate estimate(const Model& model, const Machine& machine, const Serving& serving,
                   const policy::Composition& composition, std::uint64_t budget);
-/// By what was held.
+/// Estimates by a given holding.
 Estimate estimate(const Model& model, const Machine& machine, const Serving& serving, const Holding& holding,
                   const policy::Cost& cost, std::uint64_t budget);
 
-/// The largest batch whose peak stays within `cap` bytes per device and the host's memory; 0 when not even
-/// one sequence does. Serving::batch is not looked at.
+/// Returns the largest batch whose peak stays within `cap` bytes per device and the host's memory; 0 when not
+/// even one sequence does. Ignores Serving::batch.
 std::uint64_t largest_batch(const Model& model, const Machine& machine, const Serving& serving,
                             const Holding& holding, const policy::Cost& cost, std::uint64_t cap);
 

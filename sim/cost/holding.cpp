@@ -23,7 +23,7 @@ class MatrixTables final : public policy::Tables {
 };
 
 constexpr const char* kTokens = "all tokens held";
-/// Lanes with budgets of their own; real models have a few hundred.
+/// The most lanes with budgets of their own; real models have a few hundred.
 constexpr std::uint64_t kMostLanes = std::uint64_t{1} << 24;
 
 void check_buildable(const policy::Part& eviction) {
@@ -46,7 +46,7 @@ policy::CostShape shape_of(const policy::Composition& composition, const Model& 
   return shape;
 }
 
-/// Neighbours that hold the same become one group.
+/// Merges neighbours that hold the same into one group.
 void append(std::vector<EqualLanes>& groups, const EqualLanes& lane) {
   if (!groups.empty() && groups.back().after_prompt == lane.after_prompt && groups.back().limit == lane.limit)
     groups.back().lanes += lane.lanes;
@@ -61,7 +61,7 @@ void append(std::vector<EqualLayers>& groups, EqualLayers layer) {
     groups.push_back(std::move(layer));
 }
 
-/// How often each of `kv_heads` lanes is stored.
+/// Returns how often each of `kv_heads` lanes is stored.
 std::uint64_t copies(std::uint64_t stored_kv_heads, std::uint64_t kv_heads) {
   if (stored_kv_heads == 0 || stored_kv_heads % kv_heads != 0)
     usage_error(std::to_string(stored_kv_heads) + " stored KV heads are no multiple of " +
@@ -70,7 +70,7 @@ std::uint64_t copies(std::uint64_t stored_kv_heads, std::uint64_t kv_heads) {
   return stored_kv_heads / kv_heads;
 }
 
-/// What lanes with these budgets hold under the eviction's rule.
+/// Computes what lanes with these budgets hold under the eviction's rule.
 struct Rule {
   const Model& model;
   std::uint64_t prompt = 0, overshoot = 0;
@@ -83,7 +83,7 @@ struct Rule {
   }
 
  private:
-  /// What the model's window hides for good leaves, whatever the policy.
+  /// Limits a lane to the model's window: tokens behind it are freed, whatever the policy.
   EqualLanes windowed(const EqualLanes& lane) const {
     return {lane.lanes, model.within_window(lane.after_prompt), model.within_window(lane.limit)};
   }
@@ -153,7 +153,7 @@ Holding rule_holding(const policy::Composition& composition, const Model& model,
     usage_error("a budget of " + std::to_string(budget) + " tokens is above the context of " +
                     std::to_string(context),
                 composition.name, "Give at most prompt + generated tokens.");
-  // Nothing to split where every lane holds its prompt.
+  // There is nothing to split if every lane holds its prompt.
   if (sim::nothing_to_split(composition, prompt, budget) || allocation.spec->name == "uniform" ||
       splits_by_trace(composition))
     return {{{model.layers, {rule.lane(budget, stored)}}}};

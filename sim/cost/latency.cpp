@@ -14,10 +14,10 @@ void wait_for_host(PassTime& pass, const Runtime& runtime) {
   pass.host = std::max(0.0, runtime.host_floor - pass.seconds());
 }
 
-/// Passes over a prompt, compression left out.
+/// The passes over a prompt, without compression.
 class PromptPasses {
  public:
-  /// `streams`: the policy lets the prompt through its budget.
+  /// `streams`: the prompt passes through the policy's budget token by token.
   PromptPasses(const DevicePass& device, const Serving& serving, const Holding& holding, bool streams)
       : device_(device), serving_(serving), holding_(holding), streams_(streams) {}
 
@@ -51,7 +51,7 @@ class PromptPasses {
   const bool streams_;
 };
 
-/// One more prefill of which the last layer's MLP and the logits are left out, as often as a request pays for
+/// Adds one more prefill without the last layer's MLP and the logits, times the share of requests that run
 /// it. Its host is as slow as the first one's.
 void add_extra_prefills(PassTime& pass, const DevicePass& device, const Serving& serving, double times) {
   if (times == 0) return;
@@ -121,7 +121,7 @@ void add(PassTime& sum, const PassTime& pass, double times) {
 }
 
 double roofline(double compute_seconds, double memory_seconds, double norm) {
-  if (norm == 2)  // the usual one, without the cost of general powers
+  if (norm == 2)  // the usual norm, without the cost of general powers
     return std::sqrt(compute_seconds * compute_seconds + memory_seconds * memory_seconds);
   const double larger = std::max(compute_seconds, memory_seconds);
   if (larger == 0) return 0;
@@ -141,7 +141,7 @@ PassTime prefill_time(const Model& model, const Machine& machine, const Serving&
 
 namespace {
 
-/// Steps of one request: what all of them share is priced once.
+/// The steps of one request; their common part is priced once.
 class Steps {
  public:
   Steps(const DevicePass& device, const Serving& serving, const Holding& holding, const policy::Cost& cost)

@@ -15,7 +15,7 @@ enum class OpClass { linear, attention, elementwise, head, policy, communication
 inline constexpr std::size_t kOpClasses = 6;
 const char* op_name(OpClass op);
 
-/// What limits a class of operations: whichever of its three times is the largest.
+/// What limits a class of operations: the largest of its three times.
 enum class Bound { compute, memory, overhead };
 const char* bound_name(Bound bound);
 
@@ -23,7 +23,7 @@ const char* bound_name(Bound bound);
 struct OpTime {
   double seconds = 0;
   double flops = 0, bytes = 0;
-  double compute = 0, memory = 0, overhead = 0;  ///< s each limit alone would take
+  double compute = 0, memory = 0, overhead = 0;  ///< seconds that each limit alone would take
 
   Bound bound() const;
 };
@@ -31,32 +31,33 @@ struct OpTime {
 /// A prefill or a decode step.
 struct PassTime {
   std::array<OpTime, kOpClasses> ops{};
-  double transfer = 0;  ///< s that layers wait for the host link, where something is offloaded
-  double host = 0;      ///< s by which the host's floor exceeds all that
+  double transfer = 0;  ///< seconds that layers wait for the host link, where something is offloaded
+  double host = 0;      ///< seconds by which the host's floor exceeds the rest
 
   OpTime& operator[](OpClass op) { return ops[static_cast<std::size_t>(op)]; }
   const OpTime& operator[](OpClass op) const { return ops[static_cast<std::size_t>(op)]; }
   double seconds() const;
 };
 
-/// sum += times * op, field by field.
+/// Adds times * op to sum, field by field.
 void add(OpTime& sum, const OpTime& op, double times);
 void add(PassTime& sum, const PassTime& pass, double times);
 
-/// Time of one operation under the ceilings, without launch: the p-norm of both.
+/// Returns the time of one operation under the ceilings, without launch: the p-norm of both times.
 double roofline(double compute_seconds, double memory_seconds, double norm);
 
-/// The whole prompt of every sequence of the batch, in chunks, compression by the policy included.
+/// Returns the time of the whole prompt of every sequence of the batch, in chunks, including compression by
+/// the policy.
 PassTime prefill_time(const Model& model, const Machine& machine, const Serving& serving,
                       const Holding& holding, const policy::Cost& cost);
-/// The decode step that takes generated token number `step` (from 1) and attends to it and to what is held
-/// then, Holding::at(step). The prefill gave token 1, so a request of g tokens has g - 1 such steps.
+/// Returns the time of the decode step that takes generated token number `step` (from 1) and attends to it
+/// and to the tokens held then. The prefill generates token 1, so a request of g tokens has g - 1 such steps.
 PassTime step_time(const Model& model, const Machine& machine, const Serving& serving, const Holding& holding,
                    const policy::Cost& cost, std::uint64_t step);
 
-/// One forward pass of every sequence of the batch, by no policy: `tokens` new ones attend to `past` held in
-/// every lane and to themselves; one new token is a decode step. `logits` says whether it ends with them.
-/// What passes recorded in a trace are compared with.
+/// Returns the time of one forward pass of every sequence of the batch without a policy, for comparison with
+/// the passes recorded in a trace: `tokens` new tokens attend to `past` tokens held in every lane and to
+/// themselves; one new token is a decode step. `logits`: whether the pass ends with logits.
 PassTime pass_time(const Model& model, const Machine& machine, const Serving& serving, std::uint64_t tokens,
                    std::uint64_t past, bool logits);
 

@@ -18,7 +18,8 @@ namespace {
 
 constexpr std::uint64_t kMaxFileBytes = 1 << 20;
 constexpr std::size_t kMaxValues = 1000;
-/// No machine is beyond it in the units of a file; sums and ratios of such numbers stay finite.
+/// Upper limit of every number in the units of a file, beyond any machine; sums and ratios of such numbers
+/// stay finite.
 constexpr double kMax = 1e9;
 constexpr double kGiga = 1e9, kMicro = 1e-6, kGib = 1024.0 * 1024.0 * 1024.0;
 
@@ -41,8 +42,7 @@ struct Size {
   const char* key;
   std::uint64_t Machine::*bytes;
   double unit;
-  bool written;  ///< the one of two units that machine_text uses: decimal ones count single bytes in few
-                 ///< digits
+  bool written;  ///< the unit, of two, that machine_text uses: decimal units give whole bytes in few digits
 };
 
 constexpr Field<Machine> kRates[] = {{"matrix_tflops", &Machine::matrix_rate, 1e12, Range::positive},
@@ -81,7 +81,7 @@ constexpr Field<Ceilings> kCeilings[] = {
 constexpr const char* kAttentionRows = "attention_rows";
 constexpr const char* kFitted = "kvsim_fitted";
 
-/// The shortest text that reads back as the same double.
+/// Returns the shortest text that reads back as the same double.
 std::string text_of(double value) {
   char text[32];
   const auto end = std::to_chars(text, text + sizeof text, value);
@@ -118,7 +118,7 @@ void read_sizes(const JsonObject& object, Machine& machine) {
   }
 }
 
-/// Every member has a name that is among `known`: a misspelt one would silently leave a default in place.
+/// Checks that every member's name is among `known`, because a misspelt name would silently keep a default.
 void refuse_others(const JsonObject& object, const std::vector<std::string>& known) {
   for (const auto& member : object.raw()) {
     const std::string_view key{member.key().data(), member.key().size()};
@@ -161,7 +161,7 @@ Ceilings read_ceilings(const JsonObject& object) {
   return ceilings;
 }
 
-/// What can have been fitted: what the file gives. No number is fitted twice.
+/// Reads which numbers were fitted. They must be in the file, and none may be fitted twice.
 std::vector<Fit> read_fits(const JsonObject& machine) {
   std::vector<std::string> given;
   const auto add_numbers = [&given](const JsonObject& object) {
@@ -217,7 +217,7 @@ std::string json_text(const std::string& text) {
   return boost::json::serialize(boost::json::string(text));
 }
 
-/// A size by the unit that machine_text writes it in.
+/// Returns the key that machine_text writes for a size, whichever of its units `key` names.
 const char* written_key(const std::string& key) {
   for (const Size& size : kSizes)
     if (key == size.key)
@@ -235,8 +235,8 @@ std::string fits_text(const std::vector<Fit>& fits) {
   return boost::json::serialize(text);
 }
 
-/// "key": value, in the unit of the file. Division by a unit and the product when it is read need not give
-/// the same double: the neighbours of the quotient are tried.
+/// Writes "key": value, in the unit of the file. Dividing by the unit and multiplying when the file is read
+/// need not give the same double, so the neighbours of the quotient are tried.
 std::string in_unit(double value, double unit) {
   const double quotient = value / unit;
   for (const double near : {quotient, std::nextafter(quotient, 0), std::nextafter(quotient, kMax * 2)})

@@ -1,5 +1,5 @@
 #pragma once
-/// What a machine can do: datasheet rates and, fitted to measurements, how much of them operations reach.
+/// The speed of a machine: datasheet rates, and how much of them operations reach, fitted to measurements.
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -7,7 +7,7 @@
 
 namespace kvsim::cost {
 
-/// How datasheet rates become times: t = ((F/(ec*P))^p + (Q/(em*BW))^p)^(1/p) + t0 per operation.
+/// Ceilings turn datasheet rates into times: t = ((F/(ec*P))^p + (Q/(em*BW))^p)^(1/p) + t0 per operation.
 struct Ceilings {
   double compute = 0.7;                ///< ec, share of the peak that large products reach
   double memory = 0.8;                 ///< em, share of the bandwidth that streaming reaches
@@ -19,7 +19,7 @@ struct Ceilings {
   double attention_memory = 0.85;      ///< of decode attention
   double attention_launch = 20e-6;     ///< s per layer of attention
   double attention_sequence = 1.5e-6;  ///< s, times sqrt(sequences), per layer of decode attention
-  /// Rows of a prefill attention tile: a smaller chunk costs as much as so many rows.
+  /// Rows of a prefill attention tile: a smaller chunk costs as much as a whole tile.
   std::uint64_t attention_rows = 128;
 };
 
@@ -28,7 +28,8 @@ struct Link {
   double latency = 0;    ///< s per transfer
 };
 
-/// Numbers of a machine that are no datasheet's but were chosen so that times or sizes come out as measured.
+/// Numbers of a machine that are not from a datasheet but fitted, so that times or sizes come out as
+/// measured.
 struct Fit {
   std::string measurements{};       ///< what they were fitted to: "matrix products on a40"
   std::vector<std::string> keys{};  ///< as the file spells them; a link counts as one
@@ -36,7 +37,7 @@ struct Fit {
 
 struct Machine {
   std::string name{};
-  std::string source{};      ///< where each number comes from; what was measured, what is a datasheet's
+  std::string source{};      ///< where each number comes from: measurement or datasheet
   double matrix_rate = 0;    ///< FLOP/s, dense fp16/bf16 with fp32 accumulation
   double vector_rate = 0;    ///< FLOP/s of everything else, fp32
   double bandwidth = 0;      ///< bytes/s of device memory
@@ -53,18 +54,18 @@ struct Machine {
   std::vector<Fit> fitted{};
 };
 
-/// The machine with what was fitted to those measurements (none: as it is) multiplied by `factor`, of a link
-/// its bandwidth: what rests on the fit changes.
+/// Returns the machine with all numbers fitted to `measurements` multiplied by `factor` (of a link, its
+/// bandwidth), so that every result that rests on the fit changes.
 Machine scaled(Machine machine, const std::string& measurements, double factor);
 
-/// A machine file (sim/cost/catalogue/machines/*.json show the keys). Throws Error(input) naming the key:
-/// unknown (with the nearest), missing, not positive, efficiencies above 1, fitted ("kvsim_fitted") though
-/// not given.
+/// Parses a machine file (sim/cost/catalogue/machines/*.json show the keys). Throws Error(input) naming the
+/// key: unknown (with the nearest), missing, not positive, an efficiency above 1, or listed as fitted
+/// ("kvsim_fitted") but not given.
 Machine parse_machine(std::string_view json, const std::string& where);
-/// A name of the catalogue (case does not matter) or a file. Errors as find_model.
+/// Finds a machine by its name in the catalogue (ignoring case) or reads a file. Throws as find_model does.
 Machine find_machine(const std::string& name_or_path);
 const std::vector<Machine>& known_machines();
-/// What parse_machine reads, every key.
+/// Returns text that parse_machine reads, with every key.
 std::string machine_text(const Machine& machine);
 
 }  // namespace kvsim::cost

@@ -14,7 +14,7 @@ constexpr const char* kCache = "the cache";
 constexpr const char* kActivations = "the activations";
 constexpr const char* kWeights = "the weights";
 
-/// What some layers take.
+/// Bytes of some layers' cache.
 struct CacheBytes {
   std::uint64_t keys_values = 0, padding = 0, metadata = 0, page_tables = 0;
   std::uint64_t host = 0;  ///< keys, values and padding that are not on the device
@@ -26,7 +26,7 @@ struct CacheBytes {
     page_tables = checked_sum(kCache, page_tables, checked_product(kCache, times, other.page_tables));
     host = checked_sum(kCache, host, checked_product(kCache, times, other.host));
   }
-  /// What was added before.
+  /// Subtracts what was added before.
   void remove(std::uint64_t times, const CacheBytes& other) {
     keys_values -= times * other.keys_values;
     padding -= times * other.padding;
@@ -47,14 +47,14 @@ struct LaneRange {
   }
 };
 
-/// When a layer is looked at: after so many generated tokens, or in the prefill, when all its lanes hold
-/// `whole` tokens of the prompt.
+/// The moment at which a layer is measured: after `step` generated tokens, or in the prefill, when all its
+/// lanes hold `whole` tokens of the prompt.
 struct Moment {
   std::uint64_t step = 0;
-  std::uint64_t whole = kNoLimit;  ///< kNoLimit: what the policy left
+  std::uint64_t whole = kNoLimit;  ///< kNoLimit: the tokens that the policy keeps
 
   std::uint64_t tokens(const EqualLanes& lane) const { return whole == kNoLimit ? lane.at(step) : whole; }
-  /// Tokens that were there so far, evicted ones included.
+  /// Returns the tokens present so far, evicted ones included.
   std::uint64_t seen(std::uint64_t prompt) const { return whole == kNoLimit ? prompt + step : whole; }
 };
 
@@ -86,7 +86,7 @@ class DeviceCache {
     return bytes;
   }
 
-  /// All layers and room for `layers` of them that are at work or on their way.
+  /// Returns all layers, and room for `layers` of them that are being computed or copied.
   CacheBytes with_buffers(CacheBytes bytes, const Moment& moment, std::uint64_t layers) const {
     std::uint64_t largest = 0;
     if (serving_.offload.cache > 0)
@@ -97,9 +97,9 @@ class DeviceCache {
     return bytes;
   }
 
-  /// When one layer is at `now`, those before it at `done`, those behind it at `waiting`: of all such moments
-  /// the one that takes most. Within a group bytes change by the same amount from layer to layer, so its ends
-  /// are enough.
+  /// One layer is at `now`, those before it at `done`, those behind it at `waiting`: returns the largest of
+  /// all such states. Within a group, bytes change by the same amount from layer to layer, so checking its
+  /// ends suffices.
   CacheBytes worst_layer(const Moment& done, const Moment& now, const Moment& waiting) const {
     CacheBytes worst, before, behind = all_layers(waiting);
     for (const EqualLayers& group : holding_.layers) {
@@ -116,12 +116,12 @@ class DeviceCache {
       }
       before.add(group.layers, left);
     }
-    // The layer before is still leaving, the one behind is on its way.
+    // The layer before is still being copied out, and the next one is being copied in.
     return with_buffers(with_buffers(worst, done, 1), waiting, 1);
   }
 
  private:
-  /// A layer without the host's share of it.
+  /// Returns a layer's bytes without the host's share.
   CacheBytes resting(const EqualLayers& group, const Moment& moment) const {
     CacheBytes bytes = layer(group, moment);
     for (std::uint64_t CacheBytes::*part : {&CacheBytes::keys_values, &CacheBytes::padding}) {
@@ -147,12 +147,13 @@ class DeviceCache {
   /// A page shared by a layer's lanes has as many slots for each of them.
   bool pages_shared() const { return layout().page != 0 && !layout().head_pages; }
 
-  /// Slots of a lane whose evicted tokens leave holes, when so large a share of all pages' tokens is `gone`.
+  /// Returns the slots of a lane whose evicted tokens leave holes, when the share `gone` of all pages' tokens
+  /// is evicted.
   std::uint64_t slots_with_holes(double gone, const Moment& moment) const {
     const std::uint64_t page = layout().page, seen = moment.seen(serving_.prompt);
     if (page == 0) return seen;
     const double share = 1 - freed_page_share(gone, page);
-    // What rounding adds to a whole number is no page.
+    // The margin ignores what rounding adds to a whole number.
     const double pages = std::ceil(static_cast<double>(ceil_divided(seen, page)) * share - 1e-6);
     return checked_product(kCache, static_cast<std::uint64_t>(pages), page);
   }
@@ -162,7 +163,7 @@ class DeviceCache {
     return seen == 0 ? 0 : 1 - static_cast<double>(moment.tokens(lane)) / static_cast<double>(seen);
   }
 
-  /// Slots that a lane needs on its own.
+  /// Returns the slots that a lane needs on its own.
   std::uint64_t own_slots(const EqualLanes& lane, const Moment& moment) const {
     std::uint64_t slots = moment.tokens(lane);
     if (layout().preallocated) slots = std::max(slots, lane.at(serving_.generate));
@@ -171,7 +172,7 @@ class DeviceCache {
     return slots;
   }
 
-  /// Slots of a layer's lanes where all have as many.
+  /// Returns the slots of each of a layer's lanes when all have as many as the longest.
   std::uint64_t longest_slots(const EqualLayers& group, const Moment& moment) const {
     std::uint64_t longest = 0;
     double all_gone = 1, least_gone = 1;
@@ -221,7 +222,7 @@ bool lanes_differ(const Holding& holding) {
                      [](const EqualLayers& group) { return group.lanes.size() > 1; });
 }
 
-/// Of the device whose heads take most: `cache_of(DeviceCache)` of each.
+/// Returns the largest `cache_of(DeviceCache)` of all devices.
 template <class CacheOf>
 CacheBytes busiest_device(const Model& model, const Serving& serving, const Holding& holding,
                           const policy::Cost& cost, const CacheOf& cache_of) {
@@ -244,8 +245,9 @@ struct Pass {
   bool scores_written = false;
 };
 
-/// The largest of what is alive in the attention, in the MLP and at the head: the residual stream, its
-/// normalised copy, and the operation's own inputs and outputs. `share` is what the device computes.
+/// Returns the largest live set of the attention, the MLP and the head: the residual stream, its normalised
+/// copy, and the operation's own inputs and outputs. `share` is the part of the model that the device
+/// computes.
 std::uint64_t activation_bytes(const Model& share, const Serving& serving, const Pass& pass) {
   const auto product = [](auto... factors) { return checked_product(kActivations, factors...); };
   const Runtime& runtime = serving.runtime;
@@ -261,7 +263,7 @@ std::uint64_t activation_bytes(const Model& share, const Serving& serving, const
       checked_sum(kActivations, product(rows, element, checked_sum(kActivations, stream, heads)), scores);
   const std::uint64_t mlp =
       product(rows, element, checked_sum(kActivations, stream, product(share.gated_mlp ? 3 : 2, share.ffn)));
-  // Logits, and their copy in 32 bits from which tokens are drawn.
+  // Logits, and their copy in 32 bits for sampling.
   const std::uint64_t head = product(serving.batch, pass.logits_rows, share.vocab, element + 4);
   return std::max({attention, mlp, head});
 }
@@ -294,7 +296,7 @@ std::uint64_t share_weight_bytes(const Model& share, const Runtime& runtime) {
                      checked_product(kWeights, share.small_parameters(), runtime.activation_bytes));
 }
 
-/// What does not depend on the moment.
+/// Returns the bytes that do not depend on the moment.
 Memory fixed_part(const Model& model, const Machine& machine, const Serving& serving) {
   Memory memory;
   memory.weights = weight_bytes(model, serving.runtime, serving.tensor_parallel);
@@ -309,8 +311,8 @@ Memory fixed_part(const Model& model, const Machine& machine, const Serving& ser
   return memory;
 }
 
-/// A policy that sees every row of the prompt's attention gets them as eager attention does, unless they are
-/// recomputed in a kernel that only adds them up.
+/// A policy that reads every row of the prompt's attention needs the score matrix as eager attention does,
+/// unless the rows are recomputed in a kernel that only adds them up.
 bool scores_written(const Runtime& runtime, const policy::Cost& cost) {
   return runtime.attention == Attention::eager ||
          (cost.prompt_rows == policy::kAllRows && runtime.rows == RowSource::written);

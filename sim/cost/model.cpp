@@ -20,15 +20,15 @@ constexpr std::size_t kMaxConfigValues = 100'000;
 constexpr std::uint64_t kMaxSize = 1ULL << 32;
 constexpr const char* kParameters = "the model's parameters";
 
-/// What transformers' configuration class of a model type makes of absent keys, and what its module is built
-/// of.
+/// Defaults of transformers' configuration class of a model type for absent keys, and the parts of its
+/// module.
 struct Family {
   std::string_view type{};
   bool tied_embeddings = false;
   std::uint64_t kv_heads = 0;  ///< 0: as many as query heads
   std::uint64_t head_dim = 0;  ///< 0: hidden_size / num_attention_heads
-  /// Whether every layer keeps to the key sliding_window: not in Llama, not where only some layers slide
-  /// (Gemma 2), in Qwen with use_sliding_window.
+  /// Whether every layer uses the key sliding_window: not in Llama, not where only some layers slide (Gemma
+  /// 2), in Qwen with use_sliding_window.
   enum class Sliding { never, always, flagged } sliding = Sliding::never;
   std::uint64_t window = 0;  ///< where all slide and the key is absent; 0: full attention
   bool gated_mlp = true, layer_norm = false;
@@ -63,8 +63,8 @@ constexpr Family kFamilies[]{
      .head_bias = true},
 };
 
-/// A type not listed is taken to have llama's blocks if its keys and its activation are llama's: MLPs with
-/// other activations may or may not be gated.
+/// Accepts a type that is not listed only if its keys and its activation are llama's, and takes it to have
+/// llama's blocks: MLPs with other activations may or may not be gated.
 void check_like_llama(const JsonObject& config, const std::string& type) {
   constexpr const char* kHint =
       "Known: llama, mistral, qwen2, qwen3, phi3, gemma, gemma2, opt, gptj, and types with llama's keys and "
@@ -75,7 +75,7 @@ void check_like_llama(const JsonObject& config, const std::string& type) {
                 config.path("model_type"), kHint);
 }
 
-/// Types not listed tie their embeddings if nothing is said: transformers' base class does.
+/// Types that are not listed tie their embeddings by default, as transformers' base class does.
 Family family_of(const JsonObject& config) {
   const std::string type = config.text_or("model_type", "llama");
   for (const Family& family : kFamilies) {
@@ -85,7 +85,7 @@ Family family_of(const JsonObject& config) {
   return {.tied_embeddings = true};
 }
 
-/// Parts that the formulas do not know: a number would be wrong, so there is none.
+/// Refuses models with parts that the formulas do not cover, because a number would be wrong.
 void refuse_foreign_parts(const JsonObject& config) {
   for (const char* key : {"num_experts", "num_local_experts", "n_routed_experts"}) {
     if (config.has(key)) input_error("mixture-of-experts models are not supported", config.path(key));
@@ -94,7 +94,7 @@ void refuse_foreign_parts(const JsonObject& config) {
     input_error("multi-head latent attention is not supported", config.path("kv_lora_rank"));
 }
 
-/// A size under whichever of its names the file uses; the first is the one that messages show.
+/// Reads a size under any of its names; messages show the first name.
 class Sizes {
  public:
   explicit Sizes(const JsonObject& config) : config_(config) {}
@@ -114,7 +114,7 @@ class Sizes {
   const JsonObject& config_;
 };
 
-/// Null is not absence here: it asks for as many as query heads, absence for the class's number.
+/// Null differs from absence here: null means as many as query heads, absence the class's default.
 std::uint64_t read_kv_heads(const JsonObject& config, const Family& family, std::uint64_t query_heads) {
   constexpr const char* kKey = "num_key_value_heads";
   const bool absent = !config.raw().contains(kKey);
@@ -136,8 +136,8 @@ std::uint64_t read_head_dim(const JsonObject& config, const Family& family, cons
   return model.hidden / model.query_heads;
 }
 
-/// Only a window that every layer has: models that slide in some layers are taken as full attention, which is
-/// what a cache of one length for all layers holds.
+/// Only a window of every layer counts: models that slide in some layers are taken as full attention, as a
+/// cache of one length for all layers holds it.
 std::uint64_t read_window(const JsonObject& config, const Family& family, std::uint64_t layers) {
   constexpr const char* kKey = "sliding_window";
   if (family.sliding == Family::Sliding::never) return 0;
@@ -173,7 +173,7 @@ void read_parts(const JsonObject& config, const Family& family, Model& model) {
         checked_sum("the position embedding", model.max_context, family.extra_positions);
 }
 
-/// The numbers alone, by which shares and counts go.
+/// Returns the parameters of one norm.
 std::uint64_t norm_parameters(const Model& model) {
   return checked_product(kParameters, model.hidden, model.layer_norm ? 2 : 1);
 }

@@ -1,5 +1,5 @@
 #pragma once
-/// The shape of a language model, as far as bytes and operations depend on it.
+/// The shape of a language model that determines its bytes and operations.
 #include <algorithm>
 #include <cstdint>
 #include <string>
@@ -9,7 +9,7 @@
 namespace kvsim::cost {
 
 struct Model {
-  std::string name{};    ///< of the catalogue, or the file it was read from
+  std::string name{};    ///< name in the catalogue, or the file it was read from
   std::string source{};  ///< where the numbers come from
   std::uint64_t layers = 0, hidden = 0, ffn = 0, vocab = 0;
   std::uint64_t query_heads = 0, kv_heads = 0;  ///< kv_heads divides query_heads
@@ -24,40 +24,43 @@ struct Model {
   bool qkv_bias = false, output_bias = false, mlp_bias = false, head_bias = false;
   bool qk_norm = false;  ///< a norm over head_dim of queries and keys (Qwen3)
 
-  /// Of so many tokens, the newest included, those that the newest attends to: the rest may leave the cache.
+  /// Returns how many of `tokens` tokens, the newest included, the newest attends to: the others may be
+  /// freed.
   std::uint64_t within_window(std::uint64_t tokens) const {
     return window == 0 ? tokens : std::min(tokens, window);
   }
-  /// Parameters of one block's matrices: h*D*Hq + h*Hk*(D + Dv) + Hq*Dv*h + m*h*f, m = 3 (gated) or 2.
+  /// Returns the parameters of one block's matrices: h*D*Hq + h*Hk*(D + Dv) + Hq*Dv*h + m*h*f, m = 3 (gated)
+  /// or 2.
   std::uint64_t block_matrix_parameters() const;
-  /// Embedding, head if it is not the embedding, learned positions.
+  /// Counts the embedding, the head if it is not the embedding, and learned positions.
   std::uint64_t embedding_parameters() const;
-  /// Norms and biases.
+  /// Counts norms and biases.
   std::uint64_t small_parameters() const;
-  /// Everything: blocks, embeddings and head, norms and biases.
+  /// Counts all parameters: blocks, embeddings and head, norms and biases.
   std::uint64_t parameters() const;
-  /// Of the matrices that a decode step reads: all but the input embedding, of which it reads rows. The head
-  /// counts, tied or not.
+  /// Counts the parameters of the matrices that a decode step reads: all but the input embedding, of which it
+  /// reads single rows. The head counts, tied or not.
   std::uint64_t streamed_parameters() const;
 };
 
-/// What one of `tensor_parallel` devices stores and computes: heads, MLP columns and vocabulary rows are
-/// split, norms and the biases of row-parallel matrices are on every device, KV heads are replicated beyond
+/// Returns the share that one of `tensor_parallel` devices stores and computes: heads, MLP columns and
+/// vocabulary rows are split, norms and the biases of row-parallel matrices are on every device, KV heads are
+/// replicated beyond
 /// their number. Throws Error(usage) for zero devices and when they do not divide the query heads.
 Model device_share(const Model& model, std::uint64_t tensor_parallel);
-/// KV heads one device stores: ceil(stored / degree), at least one.
+/// Returns the KV heads that one device stores: ceil(stored / degree), at least one.
 std::uint64_t local_kv_heads(std::uint64_t stored_kv_heads, std::uint64_t tensor_parallel);
 
-/// A config.json of Hugging Face transformers: llama, mistral, qwen2, qwen3, phi3, gemma, gemma2, opt, gptj
-/// and whatever has llama's keys and activation. Absent keys mean what the model's class makes of them.
+/// Parses a config.json of Hugging Face transformers: llama, mistral, qwen2, qwen3, phi3, gemma, gemma2, opt,
+/// gptj and other types with llama's keys and activation. Absent keys have the defaults of the model's class.
 /// `name` and `source` of the file are used if it has them ("kvsim_name", "kvsim_source"), else `where`.
 /// Throws Error(input) naming the key: missing, zero, negative, not whole, heads that do not divide, sizes
 /// whose product does not fit 64 bits.
 Model parse_model(std::string_view json, const std::string& where);
-/// A name of the catalogue (case does not matter), a config.json, or a directory that holds one. Throws
-/// Error(usage) for unknown names with the nearest ones, Error(input) for files.
+/// Finds a model by its name in the catalogue (ignoring case), or reads a config.json or the one in a
+/// directory. Throws Error(usage) for unknown names with the nearest ones, Error(input) for files.
 Model find_model(const std::string& name_or_path);
-/// The models kvsim knows by name, in order of name.
+/// Returns the models of the catalogue, sorted by name.
 const std::vector<Model>& known_models();
 
 }  // namespace kvsim::cost

@@ -17,14 +17,14 @@ double real(std::uint64_t count) {
   return static_cast<double>(count);
 }
 
-/// Seconds of `amount`; nothing takes no time, whatever the rate.
+/// Returns the seconds for `amount`; an amount of 0 takes no time, whatever the rate.
 double at_rate(double amount, double rate, const char* what) {
   if (amount == 0) return 0;
   if (!(rate > 0)) usage_error("the plan needs a rate above zero", what);
   return amount / rate;
 }
 
-/// What the plan leaves to the disk.
+/// Returns the share that the plan leaves on disk.
 double disk_share(double device, double host, const char* what) {
   if (!(device >= 0 && host >= 0 && device + host <= 1 + 1e-12))
     usage_error("shares are between 0 and 1, and their sum is at most 1", what);
@@ -34,8 +34,8 @@ double disk_share(double device, double host, const char* what) {
 
 /// Bytes and operations of one layer and the whole batch, and where they are.
 struct Block {
-  double weights, token_hidden, token_cache;  ///< bytes; of one token of every sequence
-  double token_flops, pair_flops;             ///< of one token's products; of attention to one token
+  double weights, token_hidden, token_cache;  ///< bytes; for one token of every sequence
+  double token_flops, pair_flops;             ///< for the products of one token; for attention to one token
   double weights_disk, cache_disk, hidden_disk;
 };
 
@@ -92,7 +92,7 @@ double step_layer(const Block& block, const OffloadRates& rates, const OffloadPl
 }  // namespace
 
 std::uint64_t share_of(std::uint64_t bytes, double share) {
-  if (share == 1) return bytes;  // which a floating-point number may not hold
+  if (share == 1) return bytes;  // exact, unlike a product in floating point
   return static_cast<std::uint64_t>(static_cast<double>(bytes) * share);
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-/// Weights and cache that live in host memory or on disk: what moving them costs.
+/// Costs of moving weights and cache that are stored in host memory or on disk.
 #include <cstdint>
 
 #include "sim/cost/machine.hpp"
@@ -7,22 +7,22 @@
 
 namespace kvsim::cost {
 
-/// A share between 0 and 1 of some bytes, rounded down.
+/// Returns a share between 0 and 1 of `bytes`, rounded down.
 std::uint64_t share_of(std::uint64_t bytes, double share);
 
-/// bytes / bandwidth + operations * latency. Throws Error(usage) for a link without bandwidth.
+/// Returns bytes / bandwidth + operations * latency. Throws Error(usage) for a link without bandwidth.
 double transfer_time(const Link& link, std::uint64_t bytes, std::uint64_t operations);
 
-// FlexGen's block schedule (Sheng et al. 2023, cost model), seconds of one layer.
+// FlexGen's block schedule (Sheng et al. 2023, cost model), in seconds of one layer.
 
-/// What can overlap does: a prefill takes the longest of what is loaded, what is stored, and compute.
+/// A prefill overlaps all three: it takes the longest of load, store and compute.
 double prefill_block(double load, double store, double compute);
 /// A decode step loads, then computes while it stores.
 double step_block(double load, double store, double compute);
 
-/// Rates of that schedule. Loading a prefill's layer goes disk -> host -> device, storing device -> host ->
-/// disk; while a step computes it moves device -> host, disk -> host and host -> disk, all at once. Attention
-/// over the part of the cache that is off the device is the host's.
+/// Rates for that schedule. Loading a prefill's layer goes disk -> host -> device, storing device -> host ->
+/// disk; while a step computes, copies device -> host, disk -> host and host -> disk run at the same time.
+/// The host computes attention over the part of the cache that is not on the device.
 struct OffloadRates {
   double host_to_device = 0, device_to_host = 0;                 ///< bytes/s; of weights and activations
   double cache_to_host = 0;                                      ///< bytes/s; of the prompt's cache
@@ -32,8 +32,8 @@ struct OffloadRates {
   double prefill_attention_rate = 0, decode_attention_rate = 0;  ///< FLOP/s of batched products
   double host_rate = 0;                                          ///< FLOP/s of attention on the host
 };
-/// What FlexGen's authors fitted to runs on a Google Cloud T4; the host is slower per operation when the
-/// device takes fewer than 64 sequences at once.
+/// Returns the rates that FlexGen's authors fitted to runs on a Google Cloud T4; the host is slower per
+/// operation when the device takes fewer than 64 sequences at once.
 OffloadRates flexgen_t4_rates(std::uint64_t device_batch);
 
 struct OffloadPlan {
@@ -48,15 +48,15 @@ struct OffloadTime {
   double prefill = 0, decode = 0;  ///< s
   double tokens_per_second = 0;
 };
-/// In 16 bits. Throws Error(usage) for zero sizes, shares that are none, and a plan that uses something
-/// without a rate.
+/// Returns the times in 16 bits. Throws Error(usage) for zero sizes, shares outside [0, 1], and a plan that
+/// uses a resource without a rate.
 OffloadTime offload_time(const Model& model, const OffloadRates& rates, const OffloadPlan& plan);
 
-/// A sequence's cache leaves the device and comes back, `chunk` bytes at a time (vLLM copies K and V of each
-/// layer and block on their own), the last one shorter: what recomputing it by a prefill is compared with.
-/// Throws Error(usage) for a chunk of zero bytes.
+/// Returns the time in which a sequence's cache leaves the device and comes back, `chunk` bytes at a time
+/// (vLLM copies K and V of each layer and block separately), the last one shorter. The alternative is
+/// recomputing it by a prefill. Throws Error(usage) for a chunk of zero bytes.
 double swap_time(const Link& link, std::uint64_t bytes, std::uint64_t chunk);
-/// One user's cache goes, another's comes.
+/// Returns the time to replace one user's cache by another's.
 double switch_time(const Link& link, std::uint64_t bytes_out, std::uint64_t bytes_in);
 
 }  // namespace kvsim::cost

@@ -19,14 +19,14 @@ struct Spans {
   double used = 0, reserved = 0, internal = 0;
 };
 
-/// Sum of ceil(i / page) over i = 1 .. n.
+/// Returns the sum of ceil(i / page) over i = 1 .. n.
 double pages_summed(std::uint64_t n, std::uint64_t page) {
   const auto full = static_cast<double>(n / page), rest = static_cast<double>(n % page);
   return static_cast<double>(page) * full * (full + 1) / 2 + rest * (full + 1);
 }
 
 /// Slot-steps that pages reserve while a request grows from prompt + 1 to its final length, and those of them
-/// that no token ever takes: behind the end, while the last page is in use.
+/// that no token ever takes: behind the end of the sequence, while the last page is in use.
 Spans paged_spans(const Request& request, std::uint64_t final_tokens, std::uint64_t page, double used) {
   const double reserved =
       static_cast<double>(page) * (pages_summed(final_tokens, page) - pages_summed(request.prompt, page));

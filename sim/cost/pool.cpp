@@ -14,8 +14,8 @@
 namespace kvsim::cost {
 namespace {
 
-/// Gaps of a line of slots. Neighbouring gaps are one. A buddy system finds room for an aligned block exactly
-/// when some gap holds one, since free buddies are always merged.
+/// The gaps of a line of slots; neighbouring gaps are merged. A buddy system finds room for an aligned block
+/// exactly when some gap holds one, since free buddies are always merged.
 class Gaps {
  public:
   explicit Gaps(std::uint64_t slots) {
@@ -95,7 +95,7 @@ class Pool {
     return checked_product("pages", pages_of(request.held + 1, page_), page_);
   }
 
-  /// Reserves its memory; false if there is none.
+  /// Reserves the request's memory; returns false if there is no room.
   bool enter(Resident& request) {
     const std::uint64_t block = block_of(request);
     if (paged()) {
@@ -129,7 +129,7 @@ class Pool {
                 "pool");
   }
 
-  /// Every resident gains a token; those that came last make room.
+  /// Gives every resident a token; preempts those that came last when there is no room.
   void grow() {
     for (std::size_t i = 0; i < residents_.size(); ++i) {
       while (paged() && residents_[i].held == residents_[i].block && page_ > slots_ - taken_) {
@@ -185,7 +185,7 @@ class Pool {
 
 PoolUse pool_use(Allocator allocator, std::span<const Request> requests, std::uint64_t slots,
                  std::uint64_t max_tokens, std::uint64_t page) {
-  fragmentation(allocator, requests, max_tokens, page);  // refuses what it refuses
+  fragmentation(allocator, requests, max_tokens, page);  // throws for the same requests
   return Pool(allocator, requests, slots, max_tokens, page).run();
 }
 

@@ -11,8 +11,8 @@ namespace {
 
 constexpr const char* kCapture = "kvsim capture records times and the model's config.json";
 
-/// Bits of the checkpoint's weights, which the run read as they lie; those of the cache where it does not
-/// say.
+/// Returns the bits of the checkpoint's weights, which the run read as they are stored, or the bits of the
+/// cache if the trace does not say.
 double weight_bits(const trace::Header& header, const std::string& where) {
   constexpr std::size_t kMaxValues = 1 << 16;
   const boost::json::value document =
@@ -33,7 +33,7 @@ Serving serving_of(const trace::Header& header, const std::string& where) {
   return serving;
 }
 
-/// kvsim's own captures compute logits only where a token is chosen; others after every pass.
+/// kvsim's own captures compute logits only where a token is chosen; other captures do after every pass.
 bool has_logits(const trace::Header& header, std::size_t pass) {
   if (header.capture.source != "native-cpu") return true;
   return pass + 1 < header.passes.size() && header.passes[pass + 1].phase == trace::Phase::decode;

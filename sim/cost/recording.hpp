@@ -1,5 +1,5 @@
 #pragma once
-/// What a trace says of the machine it was recorded on: how long its forward passes took.
+/// The times of a trace's forward passes on the machine that recorded it.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -12,7 +12,7 @@ namespace kvsim::cost {
 
 /// A timed forward pass.
 struct TimedPass {
-  std::uint64_t tokens = 0, past = 0;  ///< new ones, and those the cache held before
+  std::uint64_t tokens = 0, past = 0;  ///< new tokens, and tokens the cache held before
   bool logits = true;                  ///< whether it ended with logits of its last token
   double seconds = 0;                  ///< of the whole pass
   double attention_seconds = 0;        ///< of its attention, all layers; 0: not recorded
@@ -22,7 +22,7 @@ struct TimedPass {
 
 struct Recording {
   Model model{};
-  Serving serving{};  ///< bits of weights, activations and cache as the run had them; no workload
+  Serving serving{};  ///< bits of weights, activations and cache in the run; no workload
   std::vector<TimedPass> passes{};
 };
 /// Throws Error(input), `where` naming the trace, when it holds no times, no config.json, or times that

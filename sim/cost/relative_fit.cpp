@@ -8,7 +8,7 @@ namespace {
 
 using Vector = std::vector<double>;
 
-/// x of A x = b, A symmetric and positive definite, row by row; by Cholesky's decomposition.
+/// Solves A x = b for x by Cholesky's decomposition; A is symmetric, positive definite and stored row by row.
 Vector solve(Vector a, Vector b) {
   const std::size_t n = b.size();
   for (std::size_t j = 0; j < n; ++j) {
@@ -50,7 +50,7 @@ class Search {
         const Vector next = moved(at, normal, damping);
         const Vector next_residuals = residuals_at(next);
         const double next_loss = loss_of(next, next_residuals);
-        better = next_loss < loss;  // false for what is not a number
+        better = next_loss < loss;  // false for NaN
         if (!better) continue;
         gain = loss - next_loss;
         at = next;
@@ -64,7 +64,7 @@ class Search {
   }
 
  private:
-  /// Half the gradient of the loss, and the curvature that Gauss and Newton take for it.
+  /// Half the gradient of the loss, and its Gauss-Newton curvature.
   struct Normal {
     Vector gradient, curvature;
   };

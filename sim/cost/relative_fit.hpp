@@ -1,5 +1,5 @@
 #pragma once
-/// Positive parameters of a positive function, by relative error.
+/// Fits positive parameters of a positive function by relative error.
 #include <functional>
 #include <span>
 #include <vector>
@@ -16,7 +16,7 @@ struct RelativeFit {
   double loss = 0;
 };
 
-/// Predicts every measurement, in order, from parameters.
+/// Predicts every measurement, in their order, from parameters.
 using Prediction = std::function<void(std::span<const double> parameters, std::span<double> predicted)>;
 
 /// Minimises the weighted sum of Huber losses of log(predicted / measured), quadratic up to `knee`, plus

@@ -1,5 +1,5 @@
 #pragma once
-/// What is served, and how: the workload, the layout of the cache, the runtime.
+/// How a model is served: the workload, the layout of the cache, the runtime.
 #include <cstdint>
 
 #include "sim/cost/encoding.hpp"
@@ -7,10 +7,10 @@
 
 namespace kvsim::cost {
 
-/// What becomes of the slot of an evicted token.
+/// What happens to the slot of an evicted token.
 enum class Vacated {
-  reused,  ///< another token's: lanes are dense, by slot reuse or by compaction
-  left,    ///< a hole: a page is free only when no token in it is left, contiguous memory never
+  reused,  ///< another token takes it: lanes are dense, by slot reuse or by compaction
+  left,    ///< it stays a hole: a page is free only when it holds no token, contiguous memory never
 };
 
 /// How a lane's slots lie in memory.
@@ -19,8 +19,8 @@ struct Layout {
       0;  ///< 0: the model's; the query heads' number when groups are expanded before caching
   KvEncoding encoding{};
   std::uint64_t page = 0;   ///< tokens per page; 0: contiguous
-  bool head_pages = false;  ///< every lane has its own page table; else a layer's lanes share one
-  bool padded = false;      ///< a layer's lanes are stored as long as its longest
+  bool head_pages = false;  ///< every lane has its own page table; otherwise a layer's lanes share one
+  bool padded = false;      ///< a layer's lanes are all stored with the length of its longest
   Vacated vacated = Vacated::reused;
   /// Slots of the last step's tokens exist from the start: static caches.
   bool preallocated = false;
@@ -32,7 +32,7 @@ enum class Attention {
   flash,  ///< scores never leave the chip
   eager,  ///< score matrices are written and read
 };
-/// How a policy that reads all attention rows of the prompt gets them.
+/// How a policy gets the attention rows of the prompt if it reads all of them.
 enum class RowSource {
   written,     ///< the score matrix goes through memory, as published codes do
   recomputed,  ///< Q K^T is computed once more
@@ -55,12 +55,11 @@ struct Runtime {
       0.1;  ///< share of requests that pay for an allocation's own pass over the prompt (XKV samples a tenth)
 };
 
-/// Shares of what a layer needs that live in host memory and cross the host link whenever the layer is at
-/// work: copies to the device, where all computing is done. Embedding, head, norms and the policy's data
-/// stay.
+/// Shares of a layer's weights and cache that are in host memory and cross the host link whenever the layer
+/// is computed, on the device. Embedding, head, norms and the policy's data stay on the device.
 struct Offload {
-  double weights = 0;  ///< of the blocks' matrices
-  double cache = 0;    ///< of keys and values, empty slots included
+  double weights = 0;  ///< share of the blocks' matrices
+  double cache = 0;    ///< share of keys and values, empty slots included
 
   bool any() const { return weights > 0 || cache > 0; }
 };
@@ -77,7 +76,7 @@ struct Serving {
 /// Throws Error(usage) naming the field: zero prompt, batch, degree or size, a chunk above the prompt, head
 /// counts that do not divide, shares outside [0, 1]. Every function that takes a Serving calls it.
 void check_serving(const Model& model, const Serving& serving);
-/// Layout::stored_kv_heads, or the model's where it is 0.
+/// Returns Layout::stored_kv_heads, or the model's number where it is 0.
 std::uint64_t stored_heads(const Model& model, const Layout& layout);
 
 }  // namespace kvsim::cost

@@ -18,12 +18,12 @@ struct Quadratic {
   struct Weights {
     double first, middle, last;
   };
-  /// Of the three values, in the quadratic's value at x.
+  /// Returns the weights of the three values in the quadratic's value at x.
   Weights at(double x) const {
     return {(x - middle) * (x - end) / (middle * end), x * (x - end) / (middle * (middle - end)),
             x * (x - middle) / (end * (end - middle))};
   }
-  /// In its sum over 0, 1, ..., end.
+  /// Returns their weights in its sum over 0, 1, ..., end.
   Weights sum() const {
     const double n = end + 1, x = end * (end + 1) / 2, squares = end * (end + 1) * (2 * end + 1) / 6;
     return {(squares - (middle + end) * x + middle * end * n) / (middle * end),

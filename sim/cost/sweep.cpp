@@ -8,7 +8,7 @@
 namespace kvsim::cost {
 namespace {
 
-/// Points of a task: enough to make handing it out cheap, few enough to share a small sweep.
+/// Points per task: enough to make scheduling cheap, few enough to divide a small sweep.
 constexpr std::size_t kTaskPoints = 64;
 
 SweepResult result_of(const SweepPoint& point) {

@@ -1,5 +1,5 @@
 #pragma once
-/// Many estimates at once.
+/// Estimates many points at once.
 #include <cstdint>
 #include <span>
 #include <string>
@@ -9,14 +9,14 @@
 
 namespace kvsim::cost {
 
-/// One point of a sweep. What it points to must outlive the call.
+/// One point of a sweep. The objects it points to must outlive the call.
 struct SweepPoint {
   const Model* model = nullptr;
   const Machine* machine = nullptr;
   const policy::Composition* composition = nullptr;
   Serving serving{};
   std::uint64_t budget = 0;
-  std::uint64_t cap = 0;  ///< bytes per device that the largest batch is looked for in; 0: it is not
+  std::uint64_t cap = 0;  ///< bytes per device for the search of the largest batch; 0: no search
 };
 
 struct SweepResult {
@@ -26,8 +26,9 @@ struct SweepResult {
       problem{};  ///< why there is no estimate: the message of its Error(usage); empty if there is one
 };
 
-/// estimate() of every point, in their order, whatever the number of threads (0: as many as the machine has).
-/// A point that cannot be served says so and leaves the others alone; errors of other kinds are thrown.
+/// Returns estimate() of every point, in their order, whatever the number of threads (0: as many as the
+/// machine has). A point that cannot be served has a `problem` and does not affect the others; errors of
+/// other kinds are thrown.
 std::vector<SweepResult> sweep(std::span<const SweepPoint> points, unsigned threads = 0);
 
 }  // namespace kvsim::cost

@@ -1,4 +1,4 @@
-// Capture against its two limits: the matrix products a prefill cannot do without, and the same run without a
+// Compares capture with its two limits: the matrix products that a prefill needs, and the same run without a
 // trace.
 //
 //   bench_capture [PAIRS] [--model DIR] [--tokens N] [--threads T]
@@ -50,7 +50,7 @@ Setup parse(int argc, char** argv) {
   return setup;
 }
 
-/// The products of one pass and nothing between them: float operands that lie ready, each thread a share of
+/// The products of one pass and nothing between them: float operands in memory, each thread with a share of
 /// the rows.
 class BareProducts {
  public:
@@ -95,7 +95,7 @@ class BareProducts {
     });
   }
 
-  /// Q K^T and P V of every query head in causal blocks of 64 queries.
+  /// Computes Q K^T and P V of every query head in causal blocks of 64 queries.
   void attention(Eigen::Index past, Eigen::Index n) {
     constexpr Eigen::Index kBlock = 64;
     const auto dim = static_cast<Eigen::Index>(config_.head_dim);
@@ -132,7 +132,7 @@ void prefill(model::cpu::CpuRun& run, std::span<const std::int32_t> tokens, std:
     run.forward(tokens.subspan(first, std::min(chunk, tokens.size() - first)), nobody);
 }
 
-/// What run_capture does, from opening the checkpoint on, but for the trace.
+/// Does what run_capture does from opening the checkpoint on, except for the trace.
 void run_without_trace(const Setup& setup, const std::vector<std::int32_t>& tokens, std::uint64_t steps,
                        std::uint64_t chunk, Elem elem) {
   const model::ModelConfig config = model::load_model_config(setup.model);

@@ -1,4 +1,4 @@
-/// A sweep of 100,000 serving points, and its sums over steps against adding up every step.
+/// Times a sweep of 100,000 serving points, and compares its sums over steps with adding up every step.
 /// Usage: bench_cost [pairs] [threads]
 #include <cmath>
 #include <cstdlib>
@@ -41,7 +41,7 @@ struct Study {
   }
 };
 
-/// Mean time of a step, every step added up.
+/// Returns the mean time of a step, with every step added up.
 double step_by_step(const cost::SweepPoint& point) {
   const cost::Holding holding =
       cost::rule_holding(*point.composition, *point.model, 0, point.serving.prompt, kGenerated, point.budget);

@@ -1,9 +1,9 @@
-// Capture on a CUDA device against the same run without a trace, in the same process. Needs a device: without
-// one it says so and ends with 77.
+// Compares capture on a CUDA device with the same run without a trace, in the same process. Needs a device:
+// without one it says so and ends with 77.
 //
 //   bench_cuda [PAIRS] [--model DIR] [--tokens N] [--new N] [--output DIR] [--device cuda:N]
 //
-// A model of a real one's shape: tests/bench/cuda_1b.sh.
+// For a model of realistic shape see tests/bench/cuda_1b.sh.
 #include <unistd.h>
 
 #include <algorithm>
@@ -56,7 +56,7 @@ Setup parse(int argc, char** argv) {
   return setup;
 }
 
-/// What run_capture does, from opening the checkpoint on, but for the trace.
+/// Does what run_capture does from opening the checkpoint on, except for the trace.
 void run_without_trace(const Setup& setup, const std::vector<std::int32_t>& tokens, Elem compute) {
   const model::ModelConfig config = model::load_model_config(setup.model);
   const model::Checkpoint checkpoint(setup.model);

@@ -3,9 +3,8 @@
 //   bench_generate MODEL_DIR THREADS ELEM
 //
 // Reads requests "run|capture STEPS ID ID ..." from standard input, one per line, and answers each with one
-// line "PREFILL_SECONDS DECODE_SECONDS ID ...": wall clock of the prompt, of STEPS greedy steps, and what
-// they chose. `capture` also records the run as a trace in the folder for temporary files, and throws it
-// away.
+// line "PREFILL_SECONDS DECODE_SECONDS ID ...": wall clock of the prompt, of STEPS greedy steps, and the
+// chosen ids. `capture` also records the run as a trace in the folder for temporary files, and deletes it.
 #include <unistd.h>
 
 #include <algorithm>
@@ -43,7 +42,7 @@ struct Model {
   std::string name;
 };
 
-/// Seconds that went by, and seconds of the processor in all threads.
+/// Wall-clock seconds, and processor seconds of all threads.
 struct Spent {
   double wall = 0, cpu = 0;
 };

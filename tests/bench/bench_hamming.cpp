@@ -1,8 +1,8 @@
-// The scan for the farthest hash against the memory it must read.
+// Compares the scan for the farthest hash with the memory that it must read.
 //
-// Baselines take turns with it in one process: adding up the same codes, which is what reading them costs at
-// least, and the scan as released codes do it, one byte per bit. The scan also reads a position per code (to
-// know who is protected), half as many bytes again.
+// Baselines take turns with it in one process: adding up the same codes, which costs as much as reading them,
+// and the scan as released codes do it, with one byte per bit. The scan also reads a position per code (to
+// know which are protected), half as many bytes again.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -29,7 +29,7 @@ struct Cache {
       codes.push_back(mix(i) >> (64 - bits));
       positions.push_back(static_cast<Position>(i));
     }
-    // As after many evictions: behind the sinks no order is left.
+    // As after many evictions, the slots behind the sinks are in no order.
     for (std::size_t i = slots - 1; i > kSinks; --i)
       std::swap(positions[i], positions[kSinks + mix(i) % (i + 1 - kSinks)]);
   }
@@ -63,7 +63,7 @@ struct UnpackedCache {
   }
 };
 
-std::uint64_t used = 0;  // so that no loop is dead
+std::uint64_t used = 0;  // keeps loops from being optimised away
 
 void compare(std::size_t slots, std::size_t bits, std::size_t heads, int pairs) {
   const Cache cache(slots, bits);

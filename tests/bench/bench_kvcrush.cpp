@@ -1,5 +1,5 @@
-// KVCrush's grouping against the k-means that it replaces (arXiv 2503.00022, section IV-C): the same
-// candidates, as many representatives, one decision. Times and counted operations.
+// Compares KVCrush's grouping with the k-means that it replaces (arXiv 2503.00022, section IV-C), in time and
+// counted operations: the same candidates, the same number of representatives, one decision.
 //
 //   bench_kvcrush [PAIRS]
 #include <cmath>
@@ -19,7 +19,7 @@ using namespace kvsim::policy;
 
 namespace {
 
-/// A layer's candidates: what every head says of them, and their keys.
+/// A layer's candidates: every head's verdict on them, and their keys.
 struct Candidates {
   std::size_t n, n_heads, dim;
   std::vector<std::vector<char>> verdicts;  ///< [head][candidate]

@@ -1,8 +1,8 @@
-// The best permanent eviction: the textbook's minimum-cost flow against this solver.
+// The best permanent eviction: compares the textbook's minimum-cost flow with this solver.
 //
 // The textbook builds the network of tokens times steps and pushes one unit per slot along shortest paths.
-// Both get the same attention and must retain the same. Where the textbook takes too long, greedy is the
-// yardstick.
+// Both get the same attention and must retain the same. Where the textbook takes too long, the time is
+// compared with greedy's.
 #include <cmath>
 #include <cstdlib>
 #include <string>

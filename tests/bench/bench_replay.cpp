@@ -1,4 +1,4 @@
-// Replay against the physical limit: the causal Q K^T it cannot do without.
+// Compares replay with its physical limit: the causal Q K^T that it needs.
 //
 // A synthetic trace of 4,096 tokens, d = 128 (4,032 prompt, 64 decode), one layer, one KV head per thread,
 // group of 4. The baseline computes the same lower-triangular Q K^T blocks for the same heads on the same
@@ -52,7 +52,7 @@ void bare_gemm(const trace::MemoryTrace& trace, unsigned threads) {
         sink += scores(n - 1, first);
       }
     }
-    if (sink == 12345.678F) std::puts("");  // the result is used
+    if (sink == 12345.678F) std::puts("");  // uses the result
   });
 }
 

@@ -1,10 +1,10 @@
 // Policies that let the prompt pass through their cache: 4,096 decisions per lane, thousands of lanes.
 //
-// First the whole replay of a few lanes, on one thread and on two, and what 1,024 lanes on two threads would
-// take. Every registered eviction that can stream its prompt is run, then all of them in one replay, which
-// computes the attention rows once. Then decisions alone: the same lane through the policy and through the
-// plainest code there can be (a struct per slot, victims by sorting or by scanning them), which must decide
-// alike.
+// First the whole replay of a few lanes, on one thread and on two, and the extrapolated time of 1,024 lanes
+// on two threads. Every registered eviction that can stream its prompt is run, then all of them in one
+// replay, which computes the attention rows once. Then decisions alone: the same lane through the policy and
+// through the simplest code (a struct per slot, victims by sorting or by scanning them), which must make the
+// same decisions.
 #include <algorithm>
 #include <array>
 #include <cstdlib>
@@ -37,7 +37,7 @@ trace::MemoryTrace make(std::uint32_t lanes, std::uint32_t group) {
   return trace::synthetic_trace(options);
 }
 
-/// Every eviction that streams its prompt, by default or when told to.
+/// Returns every eviction that streams its prompt, by default or with prompt=stream.
 std::vector<std::string> streaming_policies() {
   std::vector<std::string> out;
   for (const policy::PolicySpec& spec : policy::builtin().policies()) {
@@ -90,7 +90,7 @@ void whole_replays(int rounds) {
   line("all of them in one replay", all);
 }
 
-/// One lane, one query head, everything that a decision may look at.
+/// One lane with one query head and all data that a decision may use.
 struct Lane {
   std::size_t dim = 128;
   std::vector<float> keys, queries, rows;
@@ -158,7 +158,7 @@ struct PlainSlot {
   std::array<std::uint8_t, 16> hash{};
 };
 
-/// Scores from attention, accumulated or of the last row alone; the slots are sorted for every decision.
+/// Scores from attention, accumulated or from the last row only; sorts the slots for every decision.
 Held by_sorting(const Lane& lane, bool accumulate, std::size_t recent, std::size_t budget) {
   std::vector<PlainSlot> slots;
   for (std::size_t query = 0; query < kTokens; ++query) {
@@ -182,7 +182,7 @@ Held by_sorting(const Lane& lane, bool accumulate, std::size_t recent, std::size
   return held;
 }
 
-/// HashEvict with a byte per bit.
+/// HashEvict with one byte per bit.
 Held by_scanning(const Lane& lane, std::size_t budget) {
   const policy::SimHash simhash(16, lane.dim, combine({0, key_of("hashevict"), 0, 0}));
   const auto hash = [&](const std::vector<float>& tensor, std::size_t i) {

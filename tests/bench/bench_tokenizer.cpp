@@ -1,4 +1,4 @@
-// Tokenizing against Hugging Face tokenizers: run it by tests/bench/bench_tokenizer.py, which gives both the
+// Compares tokenizing with Hugging Face tokenizers; tests/bench/bench_tokenizer.py runs it and gives both the
 // same text. Alone: bench_tokenizer FOLDER TEXT... prints, for each text, seconds (the best of three) and
 // tokens.
 #include <chrono>

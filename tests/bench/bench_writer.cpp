@@ -1,5 +1,5 @@
-// Bytes to disk: a trace against the same bytes by plain write() and fsync(), and what a trace's bytes pass
-// through.
+// Bytes to disk: compares a trace with the same bytes by plain write() and fsync(), and times the stages that
+// a trace's bytes pass through.
 //
 //   bench_writer [PAIRS] [FOLDER]
 #include <fcntl.h>

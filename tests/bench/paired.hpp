@@ -1,6 +1,6 @@
 #pragma once
-/// Paired timing: a candidate and its baseline take turns in one process, so that whatever else the machine
-/// does hits both; the figure is the ratio of a pair, its median and its range.
+/// Paired timing: a candidate and its baseline take turns in one process, so that other load on the machine
+/// affects both; the result is the ratio of a pair, its median and its range.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -19,7 +19,7 @@ struct Paired {
   double candidate_s, baseline_s;  ///< medians
 };
 
-/// One warm-up each, then `pairs` pairs in alternating order.
+/// Runs one warm-up each, then `pairs` pairs in alternating order.
 inline Paired paired(const auto& candidate, const auto& baseline, int pairs = 7) {
   candidate();
   baseline();

@@ -1,5 +1,5 @@
-// The bounds over allocations on recorded runs: nothing that is registered passes the one of its own class,
-// and the split that is made for it reaches it.
+// The bounds over allocations on recorded runs: no registered policy exceeds the bound of its own class, and
+// the split made for the bound reaches it.
 #include <catch2/catch.hpp>
 #include <map>
 #include <set>
@@ -14,7 +14,7 @@ using policy::Holding;
 
 namespace {
 
-// Rows are floats, and their mean over heads is summed in another order than the bound's.
+// Tolerance: rows are floats, and their mean over heads is summed in another order than the bound's.
 constexpr double kRounding = 2e-6;
 
 double r_oracle(const sim::Outcome& outcome, const sim::CellOutcome& cell) {
@@ -50,7 +50,7 @@ std::vector<std::string> everything() {
   return out;
 }
 
-/// Returns how many cells of each class stood beside a bound.
+/// Returns how many cells of each class were compared with a bound.
 std::map<Holding, std::size_t> check_bounds(const trace::Source& trace, trace::Cut::At cut,
                                             const std::vector<std::string>& budgets) {
   const sim::Request request = test::request_of(everything(), budgets);
@@ -75,7 +75,7 @@ std::map<Holding, std::size_t> check_bounds(const trace::Source& trace, trace::C
     if (!cell.holding) continue;
     CHECK(*cell.attention_loss_bound <= test::loss(cell) + kRounding);
     ++seen[*cell.holding];
-    // What a policy says of itself, unless the allocation lets some lane never evict.
+    // The class that the policy's spec states, unless the allocation lets some lane never evict.
     if (cell.holding != composition.eviction.holding()) {
       CHECK(cell.holding == Holding::append_only);
       const auto never_evicts = [&](const sim::LaneOutcome& lane) {
@@ -92,7 +92,7 @@ std::map<Holding, std::size_t> check_bounds(const trace::Source& trace, trace::C
 
 }  // namespace
 
-TEST_CASE("no policy and no split passes the bound of its class, on noise") {
+TEST_CASE("no policy and no split exceeds the bound of its class, on noise") {
   for (const trace::Cut::At cut : {trace::Cut::At::prompt, trace::Cut::At::question}) {
     const trace::MemoryTrace trace =
         test::random_trace({.prompt = 60, .decode = 15, .sharpness = 2.0, .context = 50});
@@ -103,7 +103,7 @@ TEST_CASE("no policy and no split passes the bound of its class, on noise") {
   }
 }
 
-TEST_CASE("no policy and no split passes the bound of its class, in a sliding window and on structure") {
+TEST_CASE("no policy and no split exceeds the bound of its class, in a sliding window and on structure") {
   check_bounds(test::random_trace({.prompt = 60, .decode = 15, .layer_window = {-1, 16}}),
                trace::Cut::At::prompt, {"14"});
   trace::SyntheticOptions options;
@@ -114,7 +114,7 @@ TEST_CASE("no policy and no split passes the bound of its class, in a sliding wi
   check_bounds(trace::synthetic_trace(options), trace::Cut::At::prompt, {"20%"});
 }
 
-TEST_CASE("cells of one class and total have one bound, and it is told apart by class") {
+TEST_CASE("cells of one class and total have one bound, and each class its own") {
   const trace::MemoryTrace trace = test::random_trace({.prompt = 50, .decode = 20, .sharpness = 2.0});
   const sim::Outcome outcome = bounded(trace,
                                        test::request_of({"h2o", "optimal", "tova+pyramid", "snapkv(window=4)",
@@ -125,13 +125,13 @@ TEST_CASE("cells of one class and total have one bound, and it is told apart by 
   CHECK(bound(1) == bound(0));
   CHECK(bound(2) == bound(0));
   CHECK(bound(4) == bound(3));
-  CHECK(bound(3) < bound(5));  // every generated token, against one more
+  CHECK(bound(3) < bound(5));  // every generated token, compared with one more
   CHECK(bound(5) < bound(0));
   CHECK(!outcome.cells[6].holding);
   CHECK(*outcome.cells[6].r_bound == 1);
 }
 
-TEST_CASE("bounds do not depend on threads, on the cells beside them or on being asked for") {
+TEST_CASE("bounds do not depend on threads, on other cells or on being asked for") {
   const trace::MemoryTrace trace = test::random_trace({.prompt = 40, .decode = 10});
   sim::Request request =
       test::request_of({"h2o", "snapkv(window=4)+pyramid", "optimal+best_split", "tova"}, {"10"});

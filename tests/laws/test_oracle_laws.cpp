@@ -1,5 +1,5 @@
-// The chain of bounds on recorded runs, for every registered eviction: what the best set of every step loses
-// <= what the best permanent schedule loses <= what any policy that never takes a token back loses.
+// The chain of bounds on recorded runs, for every registered eviction: the loss of the best set of every step
+// <= the loss of the best permanent schedule <= the loss of any policy that never readmits a token.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <map>
@@ -14,10 +14,10 @@ using namespace kvsim;
 
 namespace {
 
-// Rows are floats, and their mean over heads is summed in another order than the oracle's.
+// Tolerance: rows are floats, and their mean over heads is summed in another order than the oracle's.
 constexpr double kPerStep = 2e-6;
 
-/// Most positions that were held at once while decoding. Requires that nobody came back.
+/// Returns the most positions held at once while decoding. Requires that no token is readmitted.
 std::size_t most_held(const std::vector<sim::ResidentInterval>& lane, std::size_t n_steps) {
   std::vector<int> change(n_steps + 2);
   std::set<std::int32_t> seen;
@@ -31,7 +31,7 @@ std::size_t most_held(const std::vector<sim::ResidentInterval>& lane, std::size_
   return static_cast<std::size_t>(most);
 }
 
-/// Replays `oracle` at so many tokens per lane, one cell for each entry of `budgets`.
+/// Replays `oracle` with one cell for each entry of `budgets`, in tokens per lane.
 std::map<std::size_t, sim::CellOutcome> replay_oracle(const trace::Source& trace, const std::string& oracle,
                                                       const std::set<std::size_t>& budgets) {
   std::vector<std::string> texts;
@@ -46,15 +46,15 @@ std::map<std::size_t, sim::CellOutcome> replay_oracle(const trace::Source& trace
   return out;
 }
 
-/// Returns how many cells were held against the optimum.
+/// Returns how many cells were compared with the optimum.
 std::size_t check_bounds(const trace::Source& trace, const std::vector<std::string>& budgets) {
   sim::Request request = test::request_of(test::every_eviction(), budgets);
   request.decisions = true;
   const sim::Outcome outcome = test::run(trace, request);
   const std::size_t n_lanes = std::size_t{outcome.n_layers} * outcome.n_kv_heads;
 
-  // A policy that appends, or lets a token attend before another leaves, holds more than its budget: the
-  // optimum may hold as much.
+  // A policy that appends, or lets a token attend before another is evicted, holds more than its budget, so
+  // the optimum may hold as much.
   std::vector<std::vector<std::size_t>> held(outcome.cells.size());
   std::set<std::size_t> slots;
   for (std::size_t i = 0; i < outcome.cells.size(); ++i) {
@@ -118,7 +118,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("the optimal schedule beats greedy, and greedy the policies that guess, on structure") {
+TEST_CASE("the optimal schedule beats greedy, and greedy the policies without the future, on structure") {
   trace::SyntheticOptions options;
   options.layers = 2;
   options.head_dim = 32;
@@ -132,7 +132,7 @@ TEST_CASE("the optimal schedule beats greedy, and greedy the policies that guess
   CHECK(test::loss(outcome.cells[1]) < test::loss(outcome.cells[3]));
 }
 
-TEST_CASE("oracles do not depend on threads or on the cells beside them") {
+TEST_CASE("oracles do not depend on threads or on other cells") {
   const trace::MemoryTrace trace = test::random_trace({.prompt = 50, .decode = 20});
   const std::vector<std::string> oracles = {"optimal", "future_mass(horizon=4)", "future_mean",
                                             "future_max_logit(generated=evict)", "optimal(unit=layer)"};

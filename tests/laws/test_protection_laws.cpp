@@ -1,4 +1,4 @@
-// What an eviction protects, asked of every eviction, behind every allocation.
+// What an eviction protects, tested for every eviction behind every allocation.
 #include <algorithm>
 #include <catch2/catch.hpp>
 
@@ -28,7 +28,7 @@ sim::Outcome decided(const trace::MemoryTrace& trace, const std::vector<std::str
   return test::run(trace, request);
 }
 
-/// Which prompt positions a lane holds when the prompt ends, as flags.
+/// Returns which prompt positions a lane holds when the prompt ends, as flags.
 std::vector<char> held(const std::vector<sim::ResidentInterval>& lane) {
   std::vector<char> out(kPrompt);
   for (const sim::ResidentInterval& stay : lane)
@@ -70,7 +70,7 @@ std::vector<std::string> bases() {
   return out;
 }
 
-/// The first and the second half of `policies` hold the same, lane by lane.
+/// Checks that the first and the second half of `policies` hold the same positions, lane by lane.
 void check_pairs(const trace::MemoryTrace& trace, const std::vector<std::string>& wrapped,
                  const std::vector<std::string>& plain, std::size_t least) {
   std::vector<std::string> policies = wrapped;
@@ -93,7 +93,8 @@ void check_pairs(const trace::MemoryTrace& trace, const std::vector<std::string>
   CHECK(compared >= least);
 }
 
-/// With every allocation behind it; for kvcrush, which has no scores, those that do not read them.
+/// Returns the eviction with every allocation behind it; kvcrush has no scores, so it gets only allocations
+/// that do not read them.
 std::vector<std::string> behind(const std::string& eviction, bool scored = true) {
   std::vector<std::string> out;
   for (const std::string& text : test::every_allocation(eviction))
@@ -109,7 +110,7 @@ std::vector<std::string> behind(const std::string& eviction, bool scored = true)
 
 }  // namespace
 
-TEST_CASE("what an eviction protects is kept, behind every allocation") {
+TEST_CASE("protected positions are kept, behind every allocation") {
   const trace::MemoryTrace trace = small_trace();
   std::size_t checked = 0;
   for (const std::string& eviction : evictions()) {
@@ -158,7 +159,7 @@ TEST_CASE("the floor is what the eviction protects, and room for one") {
   CHECK(checked > 1000);
 }
 
-TEST_CASE("critical_kv whose first stage is everything is its base, behind every allocation") {
+TEST_CASE("critical_kv with the whole budget in its first stage is its base, behind every allocation") {
   std::vector<std::string> wrapped, plain;
   for (const std::string& base : bases()) {
     const std::string with = "critical_kv(base=" + base + ",first_stage=1)";
@@ -168,7 +169,8 @@ TEST_CASE("critical_kv whose first stage is everything is its base, behind every
   check_pairs(small_trace(), wrapped, plain, 3000);
 }
 
-TEST_CASE("vatp over values of one size and without sinks of its own is its base, behind every allocation") {
+TEST_CASE(
+    "vatp over values of equal size and without sinks of its own is its base, behind every allocation") {
   std::vector<std::string> wrapped, plain;
   for (const std::string& base : bases()) {
     if (policy::parse_composition(base, policy::builtin()).layer_unit()) continue;

@@ -1,4 +1,4 @@
-// What must hold on every trace, whatever the numbers.
+// Laws that hold on every trace, whatever its numbers.
 #include <catch2/catch.hpp>
 
 #include "tests/support/every_eviction.hpp"
@@ -65,7 +65,7 @@ TEST_CASE("a budget beyond the sequence makes every policy full") {
   }
 }
 
-TEST_CASE("every policy at every budget of interest on odd shapes: replayed or refused, never a bug") {
+TEST_CASE("every policy at every budget of interest on odd shapes is replayed or refused, never a bug") {
   using Shape = test::TraceShape;
   for (const Shape& shape : {Shape{.layers = 1, .kv_heads = 1, .group = 1, .prompt = 1, .decode = 3},
                              Shape{.layers = 1, .kv_heads = 1, .group = 8, .prompt = 2, .decode = 1},
@@ -85,7 +85,7 @@ TEST_CASE("every policy at every budget of interest on odd shapes: replayed or r
       for (const sim::LaneOutcome& lane : outcome.cells[i].lanes) {
         CHECK(lane.kept_tokens <= lane.budget_tokens + composition.eviction.overshoot());
         CHECK(lane.steps == shape.decode + 1);                // the last prompt row, too
-        given += std::min(lane.budget_tokens, shape.prompt);  // lanes that never evict have no budget
+        given += std::min(lane.budget_tokens, shape.prompt);  // lanes that never evict count as the prompt
       }
       if (outcome.cells[i].skipped.empty() && !composition.eviction.spec->own_budget &&
           !composition.allocation.inexact())
@@ -187,7 +187,7 @@ TEST_CASE("outcomes are equal bit by bit at any thread count") {
   }
 }
 
-TEST_CASE("a cell does not notice its neighbours") {
+TEST_CASE("a cell does not depend on its neighbours") {
   const trace::MemoryTrace trace = structured();
   const sim::Request together = test::request_of(test::every_policy(), kBudgets);
   const sim::Outcome all = test::run(trace, together);
@@ -204,7 +204,7 @@ TEST_CASE("a cell does not notice its neighbours") {
   }
 }
 
-TEST_CASE("the seed moves random and nothing else") {
+TEST_CASE("the seed changes random and nothing else") {
   const trace::MemoryTrace trace = structured();
   sim::Request request = test::request_of({"random", "h2o"}, {"25%"});
   const sim::Outcome a = test::run(trace, request);

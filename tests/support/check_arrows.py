@@ -7,7 +7,7 @@ import pathlib
 import re
 import sys
 
-# A room sees itself, what stands here beside it, and sim/base, the ground floor of everything.
+# A room sees itself, the rooms listed here beside it, and sim/base, the ground floor of all rooms.
 TRACES = {"traces/format"}
 ALLOWED = {
     "sim/base": set(),

@@ -1,5 +1,5 @@
 #pragma once
-/// Attention of one unit's decode phase, for tests and benchmarks of schedules made in hindsight.
+/// Attention of one unit's decode phase, for tests and benchmarks of schedules that know the future.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -21,7 +21,7 @@ struct Decoding {
   float at(std::size_t step, std::size_t token) const { return attention[step * n_tokens() + token]; }
 };
 
-/// Weights in 1/1024, so that sums are exact in any order.
+/// Weights in units of 1/1024, so that sums are exact in any order.
 inline Decoding rows(std::size_t prompt, std::size_t n_steps, const std::vector<std::vector<int>>& weights,
                      bool again = false) {
   Decoding made{.prompt = prompt, .n_steps = n_steps, .again = again};
@@ -43,8 +43,8 @@ inline Decoding random_rows(std::size_t prompt, std::size_t n_steps, int levels,
   return rows(prompt, n_steps, weights, again);
 }
 
-/// Softmax of lasting favourites, passing topics, recency and noise, in multiples of 2^-30: sums are exact in
-/// any order.
+/// Softmax of a few keys with lasting attention, passing topics, recency and noise, in multiples of 2^-30, so
+/// that sums are exact in any order.
 inline Decoding lifelike_rows(std::size_t prompt, std::size_t n_steps, std::uint32_t seed,
                               bool again = false) {
   std::mt19937 draw(seed);

@@ -1,5 +1,5 @@
 #pragma once
-/// Whatever is registered, for laws that hold for all of it.
+/// Compositions of all registered policies, for laws that hold for every one.
 #include <string>
 #include <vector>
 
@@ -8,8 +8,8 @@
 
 namespace kvsim::test {
 
-/// Of those that run with their defaults: names, each name with every other choice of its parameters that are
-/// choices, and presets.
+/// Returns, for the evictions that run with their defaults, the names, each name with every other value of
+/// its choice parameters, and the presets.
 inline std::vector<std::string> every_eviction() {
   std::vector<std::string> out;
   for (const policy::PolicySpec& spec : policy::builtin().policies()) {
@@ -23,8 +23,8 @@ inline std::vector<std::string> every_eviction() {
   return out;
 }
 
-/// `eviction` with every allocation that needs no file, and each with every other choice of its parameters
-/// that are choices.
+/// Returns `eviction` with every allocation that needs no file, and each with every other value of its choice
+/// parameters.
 inline std::vector<std::string> every_allocation(const std::string& eviction) {
   std::vector<std::string> out;
   for (const policy::PolicySpec& spec : policy::builtin().policies()) {
@@ -38,7 +38,7 @@ inline std::vector<std::string> every_allocation(const std::string& eviction) {
   return out;
 }
 
-/// The same without oracles, and every allocation behind an eviction it can split.
+/// Returns the evictions without oracles, and every allocation behind an eviction it can split.
 inline std::vector<std::string> every_policy() {
   std::vector<std::string> out;
   for (const std::string& text : every_eviction())

@@ -9,7 +9,7 @@
 
 namespace kvsim::test {
 
-/// The most that can be retained, by trying every set of residents at every step.
+/// Returns the most attention that can be retained, by trying every set of residents at every step.
 inline double most_retained(const Decoding& run, std::size_t budget) {
   using Set = std::uint32_t;
   std::vector<double> best(std::size_t{1} << run.n_tokens(), 0.0), before;

@@ -1,5 +1,5 @@
 #pragma once
-/// Damage to texts that strangers may hand over: seeded, so that a failure can be repeated.
+/// Damages texts as untrusted input may be damaged; seeded, so that a failure can be repeated.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstring>
@@ -11,7 +11,7 @@
 
 namespace kvsim::fuzz {
 
-/// Draws of one iteration.
+/// The random draws of one iteration.
 class Dice {
  public:
   explicit Dice(std::uint64_t seed) : seed_(seed) {}
@@ -23,7 +23,7 @@ class Dice {
   std::uint64_t seed_, count_ = 0;
 };
 
-/// Pieces of JSON that have broken readers before.
+/// Pieces of JSON that are known to break readers.
 inline const std::vector<std::string> kPieces{"0",
                                               "-1",
                                               "1e3",
@@ -47,7 +47,7 @@ inline const std::vector<std::string> kPieces{"0",
                                               "\xff",
                                               "NaN"};
 
-/// One to four edits: bytes changed, cut, repeated, or replaced by a piece.
+/// Makes one to four edits: bytes changed, cut, repeated, or replaced by a piece.
 inline std::string damage(std::string text, Dice& dice) {
   for (std::size_t edits = 1 + dice.below(4); edits > 0 && !text.empty(); --edits) {
     const std::size_t at = dice.below(text.size()), length = std::min(text.size() - at, 1 + dice.below(12));
@@ -75,7 +75,7 @@ inline std::string damage(std::string text, Dice& dice) {
   return text;
 }
 
-/// As damage(), but a whole JSON value gives way to another one, so that more inputs get past the parser.
+/// Like damage(), but replaces a whole JSON value by another one, so that more inputs get past the parser.
 inline std::string replace_value(std::string text, Dice& dice) {
   const std::size_t colon = text.find(':', dice.below(text.size()));
   if (colon == std::string::npos) return text;
@@ -87,7 +87,7 @@ inline std::string mutate(const std::string& text, Dice& dice) {
   return dice.below(2) == 0 ? damage(text, dice) : replace_value(text, dice);
 }
 
-/// Runs `read`; true when it accepted. Anything but Error(input) escapes and fails the test.
+/// Runs `read`; returns whether it accepts. Any exception but Error(input) escapes and fails the test.
 template <class Read>
 bool accepts(Read read) {
   try {

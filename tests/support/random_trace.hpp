@@ -1,5 +1,5 @@
 #pragma once
-/// Small traces of noise, for tests that want shape and no structure.
+/// Small traces of noise, for tests that need a shape but no structure.
 #include <cmath>
 
 #include "sim/base/rng.hpp"
@@ -14,7 +14,7 @@ struct TraceShape {
   std::uint64_t seed = 1;
   std::vector<std::int32_t> layer_window = {};  ///< empty: full attention
   bool output_weights = false;
-  /// Tokens 1 .. `context` of the prompt are context, those behind are the question; 0: nothing is known.
+  /// Tokens 1 .. `context` of the prompt are context, those behind are the question; 0: no parts are known.
   std::uint64_t context = 0;
   std::vector<std::uint64_t> evidence = {};  ///< tokens that are evidence, with `context`
 };

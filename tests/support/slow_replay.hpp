@@ -1,6 +1,6 @@
 #pragma once
 /// Replay written straight from the definitions, in double, one cell and one lane at a time, with sets
-/// instead of slots and nothing shared: what sim/replay/replay.hpp must agree with.
+/// instead of slots and no shared work: the reference for sim/replay/replay.hpp.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -29,7 +29,7 @@ inline Rows read_all(const trace::Sequence& sequence, trace::Tensor tensor, std:
   return rows;
 }
 
-/// a[t][j] of one query head, the whole triangle.
+/// Returns a[t][j] of one query head, the whole triangle.
 inline Rows attention(const trace::Sequence& sequence, std::uint32_t layer, std::uint32_t query_head) {
   const trace::Model& model = sequence.model();
   const Rows q = read_all(sequence, trace::Tensor::query, layer, query_head);
@@ -49,7 +49,7 @@ inline Rows attention(const trace::Sequence& sequence, std::uint32_t layer, std:
   return a;
 }
 
-/// What the feeder gives policies: the same rows as floats, with the policy's own types.
+/// The prompt that the feeder passes to policies: the same rows as floats, in the policies' types.
 class SlowPrompt final : public policy::Prompt {
  public:
   SlowPrompt(const trace::Sequence& sequence, std::uint32_t layer, std::uint32_t first_head,
@@ -105,7 +105,8 @@ class SlowPrompt final : public policy::Prompt {
   std::size_t prompt_ = 0, key_dim_ = 0, value_dim_ = 0;
 };
 
-/// XKV's w from the triangle of rows of the lane's query heads: the last `rows`, averages of 2 * reach + 1.
+/// Returns XKV's w from the triangle of rows of the lane's query heads: the last `rows`, averages of 2 *
+/// reach + 1.
 inline std::vector<double> slow_importance(const std::vector<Rows>& heads, std::size_t prompt,
                                            std::size_t rows = 8, std::ptrdiff_t reach = 3) {
   if (prompt <= rows) return {};
@@ -130,7 +131,8 @@ inline double top(std::vector<double> values, std::size_t n) {
                          values.begin() + static_cast<std::ptrdiff_t>(std::min(n, values.size())), 0.0);
 }
 
-/// Cosine between a row with all but `held` set to zero and the row with all but its |held| largest.
+/// Returns the cosine between a row with all but `held` set to zero and the row with all but its |held|
+/// largest set to zero.
 inline double cosine_to_best(const std::vector<double>& row, const std::set<policy::Position>& held) {
   std::vector<std::size_t> order(row.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -155,7 +157,7 @@ inline double distance(std::vector<double> x, const std::vector<double>& y) {
   return norm(x);
 }
 
-/// What a lane's query heads compute at each measured step, [step][head][component].
+/// Outputs of a lane's query heads at each measured step, [step][head][component].
 using Outputs = std::vector<Rows>;
 struct SlowLane : sim::LaneOutcome {
   Outputs whole, held;
@@ -176,7 +178,7 @@ std::vector<double> attended_output(const std::vector<double>& a, std::size_t se
   return out;
 }
 
-/// Adds what one query head's row at a step says of peaks.
+/// Adds the peaks of one query head's row at a step.
 inline void add_peaks(const std::vector<double>& row, std::size_t seen, std::size_t prompt,
                       const std::set<policy::Position>& resident, const sim::PeakRule& rule, std::size_t g,
                       double error, sim::PeakOutcome& out) {
@@ -199,7 +201,8 @@ inline void add_peaks(const std::vector<double>& row, std::size_t seen, std::siz
   out.dropped_times_error += paid.dropped * error;
 }
 
-/// One unit under one cell: lanes [first_head, first_head + n_lanes) of a layer, each with the budget given.
+/// Replays one unit under one cell: lanes [first_head, first_head + n_lanes) of a layer, each with the budget
+/// given.
 inline std::vector<SlowLane> slow_unit(const trace::Sequence& sequence, const policy::Part& part,
                                        std::uint32_t layer, std::uint32_t first_head, std::uint32_t n_lanes,
                                        std::size_t budget, std::uint64_t seed,
@@ -225,7 +228,7 @@ inline std::vector<SlowLane> slow_unit(const trace::Sequence& sequence, const po
   const bool streams = eviction->streams_prompt();
   if (!streams && eviction->prompt_rows() > 0)
     for (std::size_t head = 0; head < a.size(); ++head)
-      for (std::size_t t = 0; t < prompt; ++t) {  // row by row, from the very first
+      for (std::size_t t = 0; t < prompt; ++t) {  // row by row, from the first one
         const std::vector<float> row(a[head][t].begin(),
                                      a[head][t].begin() + static_cast<std::ptrdiff_t>(t + 1));
         eviction->observe({static_cast<int>(head), t, prompt, {row.data(), 1, t + 1, t + 1}});
@@ -320,7 +323,7 @@ inline std::vector<SlowLane> slow_unit(const trace::Sequence& sequence, const po
     if (t >= prompt) arrive(t);
     const std::set<policy::Position> held(slots.begin(), slots.end());
     std::set<policy::Position> resident = held;
-    resident.insert(static_cast<policy::Position>(t));  // the last prompt token's own key, asked again
+    resident.insert(static_cast<policy::Position>(t));  // the last prompt token's own key, attended again
     const auto is_held = [&](std::size_t j) { return resident.count(static_cast<policy::Position>(j)) > 0; };
     for (std::uint32_t lane = 0; lane < n_lanes; ++lane) {
       std::vector<double> mean(t + 1, 0.0);

@@ -10,7 +10,7 @@
 
 namespace kvsim::model {
 
-/// Units of a double array, as darts-clone stores them, and the table they lead to.
+/// The units of a double array, as darts-clone stores them, and the table they point into.
 struct SmallCharsmap {
   static constexpr std::uint32_t kRoot = 256, kValues = 512, kEndsRule = 1U << 8, kValue = 1U << 31;
   /// A unit at `at` that carries `label` and whose children are found from `base` on.
@@ -23,7 +23,7 @@ struct SmallCharsmap {
 
   SmallCharsmap() {
     units[0] = unit(0, kRoot, 0, false);
-    // A unit that no walk reaches has a label of no byte, as a builder leaves it.
+    // A unit that no walk reaches has a label that matches no byte, as builders leave it.
     for (std::uint32_t i = 1; i < units.size(); ++i) units[i] = kValue;
     units[kRoot ^ 'A'] = unit(kRoot ^ 'A', kValues, 'A', true);
     units[kValues] = kValue | 0;

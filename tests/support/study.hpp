@@ -1,5 +1,5 @@
 #pragma once
-/// Short ways to say "replay these policies at these budgets" in tests.
+/// Short forms of "replay these policies at these budgets" for tests.
 #include <string>
 #include <vector>
 
@@ -25,7 +25,7 @@ inline sim::Outcome run(const trace::Source& source, const sim::Request& request
   return sim::replay(trace::Sequence(source), request, progress);
 }
 
-/// A lane's, or every lane's, numbers in one vector, to compare outcomes bit by bit.
+/// Returns the numbers of a lane, or of every lane, in one vector, to compare outcomes bit by bit.
 inline std::vector<double> numbers(const sim::LaneOutcome& lane) {
   return {static_cast<double>(lane.budget_tokens),
           static_cast<double>(lane.kept_tokens),
@@ -54,7 +54,7 @@ inline std::vector<double> numbers(const sim::CellOutcome& cell) {
   return all;
 }
 
-/// Mean over layers of sum(kept) / sum(importance) over a layer's lanes: R_avg.
+/// Returns R_avg: the mean over layers of sum(kept) / sum(importance) over a layer's lanes.
 inline double r_avg(const sim::Outcome& outcome, std::size_t cell) {
   double sum = 0;
   for (std::size_t layer = 0; layer < outcome.n_layers; ++layer) {

@@ -1,13 +1,13 @@
 #pragma once
-/// The best permanent eviction as the plainest minimum-cost flow: a reference for the solver of
-/// policies/parts/optimal_retention.hpp, written from the definition and sharing nothing with it.
+/// The best permanent eviction as a plain minimum-cost flow: a reference for the solver of
+/// policies/parts/optimal_retention.hpp, written from the definition and sharing no code with it.
 ///
 /// One node per step and one per (token, step); `budget` units of flow run along time. A unit enters a
 /// token's chain when the token joins, collects its attention step by step and may return to the time line
 /// after any step. The chain's first arc of a generated token carries a bonus so large that every optimum
 /// takes it: the token is resident at its own step. A first step that is the last prompt row again has no
-/// such token: what it pays its own key is retained in any case, and no part of the flow. Successive shortest
-/// paths, found by Bellman-Ford with a queue.
+/// such token: the attention on its own key is retained in any case and is not part of the flow. Successive
+/// shortest paths, found by Bellman-Ford with a queue.
 #include <cstddef>
 #include <deque>
 #include <limits>
@@ -40,7 +40,7 @@ class TextbookRetention {
     }
   }
 
-  /// The most attention that can be retained.
+  /// Returns the most attention that can be retained.
   double solve() {
     double cost = 0;
     for (std::size_t unit = 0; unit < budget_ && n_steps_ > 0; ++unit) cost += push_one();
@@ -72,7 +72,7 @@ class TextbookRetention {
       queued[node] = false;
       for (const std::size_t id : out_[node]) {
         const Arc& a = arcs_[id];
-        // The margin keeps rounding from going round a cycle of no length for ever.
+        // The margin prevents an endless loop around a cycle of length zero because of rounding.
         if (a.capacity == 0 || distance[node] + a.cost >= distance[a.to] - 1e-11) continue;
         distance[a.to] = distance[node] + a.cost;
         by[a.to] = id;
@@ -87,7 +87,7 @@ class TextbookRetention {
   }
 
   std::size_t n_steps_, budget_;
-  double bonus_, retained_ = 0;  ///< what is retained beside the flow, less every bonus
+  double bonus_, retained_ = 0;  ///< attention retained beside the flow, minus all bonuses
   std::vector<Arc> arcs_;        ///< an arc and its reverse lie next to each other
   std::vector<std::vector<std::size_t>> out_;
 };

@@ -6,13 +6,13 @@
 namespace kvsim::cost {
 
 struct AttentionTiming {
-  std::uint16_t count;   ///< sequences that decode a token each, or tokens of one sequence's chunk
-  std::uint16_t tokens;  ///< that each sequence then holds, or that the chunk follows
+  std::uint16_t count;   ///< sequences that each decode a token, or tokens of one sequence's chunk
+  std::uint16_t tokens;  ///< tokens that each sequence then holds, or tokens before the chunk
   float microseconds;
 };
 
 // LLMServingSim (github.com/casys-kaist/LLMServingSim, MIT licence), profiler/perf, Llama-3.1-8B on an RTX
-// 4090, bf16, in its order.
+// 4090, bf16, in that project's order.
 
 /// Decoding, wherever keys and values are at least 80 MB: more than the last cache level.
 std::span<const AttentionTiming> rtx_4090_decode_attention();

@@ -1,4 +1,4 @@
-// Sizes that READMEs and abstracts state in passing.
+// Sizes stated in READMEs and abstracts.
 #include "sim/cost/encoding.hpp"
 #include "sim/cost/memory.hpp"
 #include "sim/cost/validation/entries.hpp"
@@ -8,14 +8,15 @@ namespace {
 
 constexpr const char* kZipCache = "ZipCache, memory saved";
 
-/// Share of the memory of weights and cache that goes when the cache shrinks.
+/// Returns the share of the memory of weights and cache that is saved when the cache shrinks.
 double saved(const Model& model, std::uint64_t tokens, std::uint64_t batch, double compression) {
   const double weights = static_cast<double>(weight_bytes(model, Runtime{}, 1));
   const double cache = cache_bytes(model, tokens, batch);
   return 1 - (weights + cache / compression) / (weights + cache);
 }
 
-/// Times by which 2 bits shrink the cache of 498 tokens when the latest `residual` stay in 16.
+/// Returns the factor by which 2 bits shrink the cache of 498 tokens when the latest `residual` tokens stay
+/// in 16 bits.
 double kivi(std::uint64_t residual) {
   Encoding encoding = find_encoding("kivi2").values;
   encoding.residual = residual;
@@ -24,7 +25,7 @@ double kivi(std::uint64_t residual) {
          static_cast<double>(encoded_bytes(encoding, kTokens, kDim));
 }
 
-/// What stays on an RTX 4090 when keys and values go to the host but for the first 128 and the latest 512
+/// Memory on an RTX 4090 when all keys and values are on the host except for the first 128 and the latest 512
 /// tokens.
 double retrieval_attention(Inputs& inputs, const Model& model) {
   constexpr std::uint64_t kStays = 128 + 512;

@@ -1,5 +1,5 @@
 #pragma once
-/// How the files of this folder write their checks down.
+/// Helpers with which the files of this folder state their checks.
 #include <cmath>
 #include <cstdint>
 #include <string>
@@ -17,25 +17,25 @@ namespace kvsim::cost {
 inline constexpr double kKiB = 1024, kMiB = 1024 * kKiB, kGiB = 1024 * kMiB;
 inline constexpr double kMB = 1e6, kGB = 1e9, kTB = 1e12;
 
-/// How far off a number may be to which nothing was fitted: aims of the models, stated before anything was
-/// compared, by what the number is.
+/// Tolerated errors of numbers to which nothing was fitted: the models' aims by kind of number, stated before
+/// any comparison.
 namespace aim {
 inline constexpr double kBytes = 0.03;      ///< sizes
 inline constexpr double kProduct = 0.2;     ///< one matrix product: tiles may not fit its size
-inline constexpr double kProducts = 0.08;   ///< the mean of many
-inline constexpr double kStep = 0.12;       ///< passes and kernels of a machine whose products were fitted
+inline constexpr double kProducts = 0.08;   ///< the mean of many products
+inline constexpr double kStep = 0.12;       ///< passes and kernels of a machine with fitted products
 inline constexpr double kOffload = 0.15;    ///< passes whose weights or cache come over a link
-inline constexpr double kDatasheet = 0.35;  ///< times by datasheet rates alone
+inline constexpr double kDatasheet = 0.35;  ///< times from datasheet rates only
 }  // namespace aim
 
-/// Relative; a number that misses it is shown as missed rather than given a wider one.
+/// A relative tolerance; a number that misses it is shown as missed, and the tolerance is not widened.
 struct Tolerance {
   Tolerance(double of_published, bool is_missed = false) : share(of_published), missed(is_missed) {}
   double share;
   bool missed;
 };
 
-/// The mean absolute relative error of numbers that are held out.
+/// Mean absolute relative error of held-out numbers.
 struct HeldOutMean {
   double sum = 0;
   std::size_t count = 0;
@@ -45,7 +45,7 @@ struct HeldOutMean {
   }
 };
 
-/// A float as short as reads back as the same: what a source printed.
+/// Returns the shortest text that reads back as the same float, as a source prints it.
 std::string shortest(float number);
 
 /// One source's checks, in its order. Published numbers are texts, as the source prints them: "12.6934" has
@@ -54,10 +54,11 @@ class Entries {
  public:
   explicit Entries(Evidence evidence) : evidence_(evidence) {}
 
-  /// Of the checks that follow.
+  /// Applies to the checks that follow.
   Entries& evidence(Evidence evidence);
   Entries& subject(Subject subject);
-  /// The published numbers are of these measurements, and among those that a fit saw unless `held_out`.
+  /// States that the published numbers belong to these measurements, and that a fit saw them unless
+  /// `held_out`.
   Entries& of(std::string measurements, bool held_out = false);
 
   Entries& exact(std::string quantity, std::string_view published, std::string unit, double ours,
@@ -66,10 +67,10 @@ class Entries {
                   double ours, std::string why = {});
   Entries& at_most(std::string quantity, std::string_view published, std::string unit, double ours,
                    std::string why = {});
-  /// The mean error of what was held out of `of`, which is at most the aim: the bound is ours, the numbers
-  /// are the source's.
+  /// Checks that the mean error of the numbers held out of `of` is at most the aim; the bound is ours, the
+  /// numbers are the source's.
   Entries& mean(double aim, const std::string& name, const HeldOutMean& errors);
-  /// Ours differs by more than a twentieth.
+  /// Our number differs by more than a twentieth.
   Entries& contradicted(std::string quantity, std::string_view published, std::string unit, double ours,
                         std::string why);
   Entries& not_derivable(std::string quantity, std::string_view published, std::string unit, std::string why);
@@ -87,27 +88,28 @@ class Entries {
   std::vector<Check> checks_{};
 };
 
-/// How fits weigh errors (relative_fit.hpp): those above 5 % count linearly, and nothing is held to where it
-/// started.
+/// How fits weigh errors (relative_fit.hpp): errors above 5 % count linearly, and no parameter is held near
+/// its start.
 inline constexpr double kFitKnee = 0.05, kFitHold = 1e-6;
 
-/// Of measurements in order, fits see the first, the third and so on; the others are held out.
+/// Of measurements in order, fits use the first, the third and so on; the others are held out.
 constexpr bool held_out(std::size_t index) {
   return index % 2 == 1;
 }
 
-/// A model of which only what its cache takes is known.
+/// Returns a model with only the numbers that determine its cache.
 Model cache_shape(std::string name, std::uint64_t layers, std::uint64_t query_heads, std::uint64_t kv_heads,
                   std::uint64_t head_dim);
-/// Every lane of every layer holds `tokens` and grows until `limit`.
+/// Returns a holding in which every lane of every layer holds `tokens` and grows until `limit`.
 Holding evenly(const Model& model, std::uint64_t stored_kv_heads, std::uint64_t tokens,
                std::uint64_t limit = kNoLimit);
-/// A machine that does what its data sheet says: no launches, no shares, compute and memory overlap.
+/// Returns a machine that reaches its datasheet rates: no launches, no efficiencies, compute and memory
+/// overlap.
 Machine ideal(double matrix_rate, double bandwidth);
-/// A workload without a page or encoding of its own.
+/// Returns a workload with the default page and encoding.
 Serving serve(std::uint64_t prompt, std::uint64_t generate, std::uint64_t batch);
 
-/// full_cache_bytes() as a real number, cached plainly in 16 bits.
+/// Returns full_cache_bytes() as a real number, for a plain cache in 16 bits.
 double cache_bytes(const Model& model, std::uint64_t tokens, std::uint64_t batch = 1);
 
 }  // namespace kvsim::cost

@@ -1,4 +1,4 @@
-// FastSwitch: what copying block by block costs.
+// FastSwitch: the cost of copying block by block.
 #include "sim/cost/offload.hpp"
 #include "sim/cost/pages.hpp"
 #include "sim/cost/validation/entries.hpp"

@@ -8,13 +8,13 @@
 namespace kvsim::cost {
 namespace {
 
-/// Sequences the device takes at once: enough that the host's attention is not slowed by small batches.
+/// Sequences on the device at once: enough that small batches do not slow the host's attention.
 constexpr std::uint64_t kDeviceBatch = 64;
 
 struct Run {
   const char* name;
   std::uint64_t generated, batch;
-  double ratio;  ///< of heavy hitters; 0: full cache
+  double ratio;  ///< share of heavy hitters; 0: full cache
   double weights_device;
   const char* throughput;  ///< tokens/s
   const char* prefill;     ///< s; none: not printed

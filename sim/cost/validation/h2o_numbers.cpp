@@ -1,4 +1,4 @@
-// H2O in FlexGen on an A100: what its logs print.
+// H2O in FlexGen on an A100: the numbers of its logs.
 #include <cmath>
 
 #include "sim/base/number_text.hpp"
@@ -42,7 +42,7 @@ std::string label(const Run& run) {
          std::to_string(run.prompt) + " + " + std::to_string(run.generated);
 }
 
-/// GiB when a prefill needs most. FlexGen allocates the cache it will need before.
+/// Returns the GiB at the moment when a prefill needs most. FlexGen allocates the whole cache in advance.
 double peak(Inputs& inputs, const Model& model, const Run& run, std::uint64_t after_prompt,
             std::uint64_t limit) {
   Serving serving = serve(run.prompt, run.generated, run.batch);
@@ -61,8 +61,8 @@ double step_ms(const Model& model, const Machine& machine, const Run& run, std::
                    .mean_step.seconds();
 }
 
-/// FlexGen counts no learned positions, one of the three biases of queries, keys and values, no last norm,
-/// and a bias of the embedding.
+/// FlexGen's count omits learned positions and the last norm, has one of the three biases of queries, keys
+/// and values, and adds a bias of the embedding.
 double flexgen_model_bytes(Model model) {
   model.learned_positions = 0;
   const double left_out = 2 * static_cast<double>(2 * model.layers * model.hidden + 2 * model.hidden);
@@ -117,8 +117,8 @@ std::vector<Step> steps() {
   return out;
 }
 
-/// What steps take under the framework: kernels reach a share of the bandwidth, and a step takes some seconds
-/// besides, whatever it reads.
+/// Times of steps under the framework: kernels reach a share of the bandwidth, and a step takes a constant
+/// time besides, whatever it reads.
 struct Framework {
   double bandwidth_share, step_overhead;
 };

@@ -12,12 +12,12 @@ namespace {
 /// the slots per layer were found from the rows of the full cache and of L2; those of HashEvict follow.
 constexpr double kMultiplier = 256;
 constexpr const char* kSeen = "HashEvict, Table 2, full cache and L2";
-/// What the host takes for a step was found from these.
+/// The host's time per step was found from these numbers.
 constexpr const char* kDecode = "HashEvict, Table 1, decode";
 
 constexpr std::uint64_t kPosition = 4, kCounter = 4, kNorm = 2, kMask = 1;
 
-/// Beside keys, values and mask, as the released code allocates it.
+/// Allocated beside keys, values and mask, as in the released code.
 policy::Metadata full_cache() {
   return {.layer_slot = kPosition, .layer = kCounter};
 }
@@ -42,7 +42,7 @@ struct Table2 {
   const char* data_set;
   std::uint64_t full_slots;
   const char* full;
-  std::uint64_t slots[5];  ///< at 10, 30, 50, 70, 90 %
+  std::uint64_t slots[5];  ///< slots at 10, 30, 50, 70, 90 %
   const char* l2[5];
   const char* hash[5];
 };
@@ -138,7 +138,7 @@ void table_1(Entries& entries, Inputs& inputs, const Model& model) {
                        "22.9 / 16.07; 0.4 ms of cache traffic do not explain 18 ms");
   entries.not_derivable("Table 1, decode, L2 at 50 %", "16.0", "tokens/s",
                         "an outlier of the source: 24.0 to 24.3 at every other budget");
-  // The prompt length of MultiNews is known, not read in the source.
+  // The prompt length of MultiNews comes from elsewhere, not from the source.
   entries.evidence(Evidence::recalled);
   const auto prefill = [&](std::size_t rows) {
     policy::Cost cost;

@@ -1,4 +1,4 @@
-// Hydragen: bytes of a shared prefix, read once or by everybody.
+// Hydragen: bytes of a shared prefix, read once or by every sequence.
 #include <utility>
 
 #include "sim/cost/latency.hpp"

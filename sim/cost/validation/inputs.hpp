@@ -1,6 +1,6 @@
 #pragma once
-/// What published numbers are computed from. Every number that was fitted to measurements passes through
-/// here, so that what rests on a fit is found by changing it and need not be remembered.
+/// The inputs from which our counterparts of published numbers are computed. Every number that was fitted to
+/// measurements passes through here, so that changing it shows which results rest on the fit.
 #include <set>
 #include <string>
 
@@ -12,16 +12,16 @@ namespace kvsim::cost {
 class Inputs {
  public:
   explicit Inputs(const policy::Registry& policies) : policies_(&policies) {}
-  /// With what was fitted to those measurements multiplied by `factor`.
+  /// Inputs in which all numbers fitted to `measurements` are multiplied by `factor`.
   Inputs(const policy::Registry& policies, std::string measurements, double factor)
       : policies_(&policies), measurements_(std::move(measurements)), factor_(factor) {}
 
   const policy::Registry& policies() const { return *policies_; }
-  /// Of the catalogue.
+  /// Return entries of the catalogue.
   Machine machine(const std::string& name);
-  /// A constant that was chosen so that those measurements come out.
+  /// Returns a constant that was chosen so that those measurements come out.
   double fitted(const std::string& measurements, double value);
-  /// Measurements to which anything was fitted that was handed out.
+  /// Returns the measurements to which any returned number was fitted.
   const std::set<std::string>& asked_for() const { return asked_for_; }
 
  private:

@@ -1,4 +1,4 @@
-// KVCrush, equation 1 and Table III; how long its grouping takes.
+// KVCrush: equation 1, Table III and the time of its grouping.
 #include <cmath>
 
 #include "policies/api/composition.hpp"

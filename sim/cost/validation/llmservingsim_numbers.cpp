@@ -1,4 +1,4 @@
-// What LLMServingSim ships: capacities of vLLM, times of an RTX 4090, a served workload.
+// Data in LLMServingSim's repository: capacities of vLLM, times of an RTX 4090, a served workload.
 #include <cmath>
 
 #include "sim/cost/latency.hpp"
@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::uint64_t kBlock = 16;
 
-/// Whole blocks beside `taken` bytes, in the 90 % that vLLM uses.
+/// Returns the whole blocks beside `taken` bytes, in the 90 % of memory that vLLM uses.
 double blocks(const Model& model, double memory_gib, double taken) {
   return std::floor((0.9 * memory_gib * kGiB - taken) / cache_bytes(model, kBlock));
 }
@@ -65,7 +65,8 @@ std::string sequences_of(std::uint64_t sequences, std::uint64_t tokens) {
   return std::to_string(sequences) + " x " + std::to_string(tokens) + " tokens";
 }
 
-/// Every `every`-th timing, the first of which may miss its aim, and the mean error of all that are held out.
+/// Adds every `every`-th timing, the first of which may miss its aim, and the mean error of all held-out
+/// timings.
 template <class Ours, class Label>
 void timed_attention(Entries& entries, const std::string& kind, std::size_t every, bool first_missed,
                      std::span<const AttentionTiming> timings, const Ours& ours_of, const Label& label) {

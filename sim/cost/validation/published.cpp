@@ -68,7 +68,7 @@ const char* class_name(Class of) {
 
 namespace {
 
-/// The source prints a rounded number: ours must be one that it could have rounded.
+/// The source prints a rounded number, so ours must round to it.
 bool rounds_to_published(const Check& check) {
   const double half_unit = 0.5 * std::pow(10.0, -check.digits);
   return std::abs(check.ours - check.published) <= half_unit * (1 + 1e-9);
@@ -108,7 +108,8 @@ bool holds(const Check& check) {
 
 namespace {
 
-/// Fitted to what it is compared with, to other numbers only, or to nothing.
+/// Classifies a check by its inputs: fitted to the number it is compared with, to other numbers only, or to
+/// nothing.
 Class class_by_inputs(const Check& check) {
   if (check.evidence == Evidence::derived) return Class::own_arithmetic;
   if (check.rests_on.empty()) return Class::printed;
@@ -130,7 +131,7 @@ Class class_of(const Check& check) {
 }
 
 std::vector<Check> checks_of(const Source& source, const policy::Registry& policies) {
-  // Far enough either way that a number rounded down to whole sequences or blocks moves, too.
+  // Far enough in both directions that a number rounded down to whole sequences or blocks changes, too.
   constexpr double kFactors[] = {0.25, 4};
   Inputs inputs(policies);
   std::vector<Check> checks = source.checks(inputs);

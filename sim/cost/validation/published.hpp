@@ -1,6 +1,6 @@
 #pragma once
-/// Published numbers and what the cost models say: the table that tests itself. A source is a file of this
-/// folder and a line in sources.def.
+/// Published numbers beside the numbers of the cost models, as a table that is tested. A source is a file of
+/// this folder and a line in sources.def.
 #include <cstddef>
 #include <optional>
 #include <string>
@@ -11,32 +11,33 @@
 
 namespace kvsim::cost {
 
-/// How sure we are of the published number itself.
+/// How certain the published number itself is.
 enum class Evidence {
-  verified,  ///< read in the source, or measured data it ships
-  derived,   ///< not printed there: what its code or formula gives by hand
-  recalled,  ///< known, not read again, or compared under conditions that are: shown, never asserted
+  verified,  ///< read in the source, or in measured data that it ships
+  derived,   ///< not printed in the source: computed by hand from its code or formula
+  recalled,  ///< known but not checked in the source, or compared under such conditions: shown, never
+             ///< asserted
 };
 const char* evidence_name(Evidence evidence);
 
-/// What is expected of ours.
+/// What is expected of our number.
 enum class Status {
   exact,          ///< equal as far as the source prints digits
-  within,         ///< relative error at most `tolerance`, which was stated before it was known
-  missed,         ///< beyond that tolerance: shown, not hidden by a wider one
+  within,         ///< relative error at most `tolerance`, which was stated before the error was known
+  missed,         ///< beyond that tolerance: shown, and the tolerance not widened
   at_most,        ///< not above the published bound
-  contradicted,   ///< the source's own formula says otherwise: shown, not fitted to
-  not_derivable,  ///< needs what no formula has; `why` says what
+  contradicted,   ///< the source's own formula disagrees with it: shown, not fitted
+  not_derivable,  ///< needs inputs that no formula has; `why` names them
 };
 const char* status_name(Status status);
 
-/// What an agreement with a published number is worth. It follows from the check and from what it rests on.
+/// The evidence that an agreement with a published number gives. It follows from the check and its inputs.
 enum class Class {
-  printed,         ///< read in the source, and met by inputs of which none was fitted to anything
-  held_out,        ///< read in the source, and met by inputs that were fitted to other numbers
-  own_arithmetic,  ///< a number of ours: evidence of nothing published
-  fitted,          ///< some input was chosen from the numbers it is compared with
-  none,            ///< nothing is claimed: missed, contradicted, not derivable, or recalled
+  printed,         ///< read in the source, and met by inputs without any fit
+  held_out,        ///< read in the source, and met by inputs fitted to other numbers
+  own_arithmetic,  ///< a number of our own, no evidence for a published one
+  fitted,          ///< an input was fitted to the numbers it is compared with
+  none,            ///< no claim: missed, contradicted, not derivable, or recalled
 };
 const char* class_name(Class of);
 
@@ -48,17 +49,17 @@ struct Check {
   std::string unit{};      ///< as printed in the source; why says when it prints GB and counts GiB
   Subject subject = Subject::bytes;
   double published = 0;
-  double ours = 0;       ///< in that unit; nothing if not derivable
+  double ours = 0;       ///< in that unit; 0 if not derivable
   int digits = 0;        ///< decimals the source prints: exact is equality after rounding to them
-  double tolerance = 0;  ///< relative: of `within`, and what a missed or contradicted number is beyond
+  double tolerance = 0;  ///< relative, for `within`; a missed or contradicted number exceeds it
   Evidence evidence = Evidence::derived;
   Status expected = Status::exact;
-  std::string why{};  ///< assumption made, or why it cannot be had or contradicts
-  /// The measurements that the published number is one of, as fits name them; empty: nothing is fitted to
+  std::string why{};  ///< the assumption made, or why the number is not derivable or is contradicted
+  /// The measurements to which the published number belongs, as fits name them; empty: nothing is fitted to
   /// them.
   std::string measurements{};
-  bool held_out = false;  ///< one of them that the fit did not see
-  /// Measurements to which something was fitted that ours changes with.
+  bool held_out = false;  ///< the number is one of them, and the fit did not see it
+  /// Measurements to which inputs of our number were fitted.
   std::vector<std::string> rests_on{};
 };
 Class class_of(const Check& check);
@@ -66,37 +67,38 @@ Class class_of(const Check& check);
 struct Source {
   std::string name{};                      ///< "KVCrush, eq. 1"
   std::string paper{};                     ///< authors, title, venue, where to read it
-  std::vector<std::string> assumptions{};  ///< of all its checks, one sentence each
-  /// The mean absolute relative error of its held-out times must not be above it: the aim stated for their
-  /// kind (entries.hpp). Nothing where no time is held out, or where those that are miss it: shown then.
+  std::vector<std::string> assumptions{};  ///< assumptions of all its checks, one sentence each
+  /// Upper limit of the mean absolute relative error of its held-out times: the aim stated for their kind
+  /// (entries.hpp). Empty where no time is held out, or where the held-out times miss the aim, which is then
+  /// shown.
   std::optional<double> held_out_error{};
   std::vector<Check> (*checks)(Inputs& inputs) = nullptr;
 };
 const std::vector<Source>& validation_sources();
 
-/// The source's checks with what each rests on, found by changing every fitted input and looking which of
-/// ours change.
+/// Returns the source's checks with the measurements that each rests on, found by changing every fitted input
+/// and comparing our numbers.
 std::vector<Check> checks_of(const Source& source, const policy::Registry& policies);
 
-/// (ours - published) / |published|.
+/// Returns (ours - published) / |published|.
 double relative_error(const Check& check);
-/// Whether ours is what is expected. Always true of recalled evidence and what cannot be derived.
+/// Returns whether our number is as expected. Always true for recalled evidence and underivable numbers.
 bool holds(const Check& check);
-/// Whether a wrong number of ours would be noticed.
+/// Returns whether a wrong number of ours would fail.
 bool asserted(const Check& check);
 
-/// Of the times with a tolerance that are of that class by their inputs, those that miss it included; nothing
-/// if there are none.
+/// Returns the mean absolute relative error of the times with a tolerance that belong to that class by their
+/// inputs, including those that miss it; empty if there are none.
 std::optional<double> mean_time_error(const std::vector<Check>& checks, Class of);
 
-/// How many checks of a source are what. The first eight add up to the entries.
+/// Counts of a source's checks by class. The first eight add up to the entries.
 struct Tally {
   std::size_t printed = 0, held_out = 0, own_arithmetic = 0, fitted = 0;
   std::size_t missed = 0, contradicted = 0, not_derivable = 0;
-  std::size_t recalled = 0;  ///< whatever is expected of them
+  std::size_t recalled = 0;  ///< whatever their expectation
   std::size_t entries = 0;
-  std::size_t printed_exact = 0;  ///< of the printed
-  std::size_t failed = 0;         ///< that do not hold
+  std::size_t printed_exact = 0;  ///< of the printed ones
+  std::size_t failed = 0;         ///< checks that do not hold
 };
 Tally tally(const std::vector<Check>& checks);
 

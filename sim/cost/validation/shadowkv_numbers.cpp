@@ -1,4 +1,4 @@
-// ShadowKV: tokens per second when nothing but the cache is read.
+// ShadowKV: tokens per second when only the cache is read.
 #include "sim/cost/offload.hpp"
 #include "sim/cost/validation/entries.hpp"
 

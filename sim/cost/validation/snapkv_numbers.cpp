@@ -7,7 +7,7 @@ namespace kvsim::cost {
 namespace {
 
 constexpr std::uint64_t kPrompt = 16384, kBudget = 2048, kGenerated = 512, kBatch = 2;
-/// What the runtime copies and what bandwidth it reaches were found from it.
+/// The runtime's copies and its bandwidth were found from it.
 constexpr const char* kFigure = "SnapKV, Fig. 7";
 
 std::vector<Check> checks(Inputs& inputs) {

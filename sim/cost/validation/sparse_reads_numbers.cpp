@@ -1,4 +1,5 @@
-// Quest, TidalDecode, Double Sparsity: shares of the cache that a step reads. ReKV and others: its size.
+// Quest, TidalDecode, Double Sparsity: shares of the cache that a step reads. ReKV and others: sizes of the
+// cache.
 #include "sim/cost/encoding.hpp"
 #include "sim/cost/pages.hpp"
 #include "sim/cost/validation/entries.hpp"

@@ -1,4 +1,4 @@
-// Gains of abstracts, for the record: their conditions are incomplete.
+// Gains stated in abstracts, shown but not asserted, because their conditions are incomplete.
 #include "sim/cost/validation/entries.hpp"
 
 namespace kvsim::cost {

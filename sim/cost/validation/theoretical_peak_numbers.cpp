@@ -14,12 +14,13 @@ constexpr double kWeights = 68e9, kLongCache = 11e9;  ///< as the paper rounds t
 constexpr double kBandwidth = 2e12, kPcie = 20e9, kRate = 312e12;
 constexpr double kScreen = 250;  ///< tokens
 
-/// Users whose caches fit, nothing reserved for activations: the paper's formula in GiB.
+/// Returns the number of users whose caches fit, with nothing reserved for activations: the paper's formula
+/// in GiB.
 double users(const Model& model, double cards, std::uint64_t tokens) {
   return std::floor((cards * 80 - 68) * kGiB / cache_bytes(model, tokens));
 }
 
-/// Products and causal attention, which is all the paper counts.
+/// Counts products and causal attention, as the paper does.
 double prefill_seconds(const Model& model, std::uint64_t tokens) {
   const PassTime pass = pass_time(model, ideal(kRate, kBandwidth), serve(tokens, 1, 1), tokens, 0, false);
   return pass[OpClass::linear].seconds + pass[OpClass::attention].seconds;

@@ -1,5 +1,5 @@
 #pragma once
-/// cuBLAS as far as kvsim uses it, on the processor: plain loops that follow the stream they are given.
+/// The part of cuBLAS that kvsim uses, on the processor: plain loops in the order of their stream.
 #include <cuda_runtime_api.h>
 
 #define CUBLAS_VER_MAJOR 13

@@ -1,6 +1,7 @@
 #pragma once
-/// CUDA as far as kvsim uses it, on the processor. Names, numbers and meanings are CUDA's; what the machine
-/// is like, and how mean, host_cuda.hpp says. Found in place of CUDA's own header of this name.
+/// The part of CUDA that kvsim uses, on the processor. Names, numbers and meanings are CUDA's; host_cuda.hpp
+/// describes the machine and its strictness. Include paths put this header in place of CUDA's own of the same
+/// name.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -139,7 +140,7 @@ inline float __uint_as_float(std::uint32_t bits) {
 }
 
 namespace host_cuda {
-/// Every lane of the warp calls it; each gets what lane (own ^ distance) brought.
+/// Every lane of the warp calls it, and each gets the bits of lane (own ^ distance).
 std::uint32_t exchange(std::uint32_t bits, unsigned distance);
 }  // namespace host_cuda
 

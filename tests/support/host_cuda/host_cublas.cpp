@@ -33,7 +33,7 @@ void write(Type type, void* data, std::size_t i, float value) {
   }
 }
 
-/// A matrix by columns, `columns` of them `pitch` apart; one of each product of the batch.
+/// A column-major matrix of `columns` columns, `pitch` apart; one per product of the batch.
 struct Operand {
   const void* data;
   Type type;
@@ -55,7 +55,7 @@ struct Operand {
   }
 };
 
-/// In several partial sums, so that the compiler may do them at once.
+/// Keeps several partial sums, so that the compiler can vectorise.
 float dot(const float* a, const float* b, std::size_t n) {
   std::array<float, 16> sums{};
   std::size_t i = 0;

@@ -1,9 +1,9 @@
 #pragma once
-/// The machine that the CUDA calls of this process find, and how mean it is. Work given to a stream is put
-/// off until somebody waits for it, and then only what that somebody waits for is done: a missing
-/// synchronisation gives wrong results instead of luck. Memory holds NaN (the first and last MiB of it)
-/// when it is allocated and again when it is freed. Every copy and matrix is checked to lie in one
-/// allocation; a kernel whose threads do not all reach a barrier is reported. Misuse throws std::logic_error.
+/// The machine that the CUDA calls of this process find, and its strictness. Work on a stream is deferred
+/// until a call waits for it, and then only the awaited work is done, so a missing synchronisation reliably
+/// gives wrong results. Memory holds NaN (in its first and last MiB) when it is allocated and again when it
+/// is freed. Every copy and matrix must lie in one allocation; a kernel whose threads do not all reach a
+/// barrier is reported. Misuse throws std::logic_error.
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
@@ -16,13 +16,13 @@ enum class Order { forward, backward, shuffled };
 
 struct Machine {
   int devices = 2;
-  cudaError_t driver = cudaSuccess;  ///< what the first call answers: no driver, wrong driver, ...
+  cudaError_t driver = cudaSuccess;  ///< result of the first call: no driver, wrong driver, ...
   int driver_version = CUDART_VERSION;
-  std::size_t memory = std::size_t{1} << 30;  ///< of the device, bytes
-  std::size_t pinned = std::size_t{1} << 30;  ///< most that can be page-locked
-  cudaError_t launching = cudaSuccess;        ///< what starting a kernel answers
+  std::size_t memory = std::size_t{1} << 30;  ///< device memory in bytes
+  std::size_t pinned = std::size_t{1} << 30;  ///< most bytes that can be page-locked
+  cudaError_t launching = cudaSuccess;        ///< result of starting a kernel
   Order order = Order::forward;
-  bool eager = false;  ///< work is done as it is given, as if the device were infinitely fast
+  bool eager = false;  ///< work is done at once, as if the device were infinitely fast
 };
 Machine& machine();
 
@@ -42,7 +42,7 @@ class Restored {
 std::size_t device_bytes_used();
 std::size_t pinned_bytes_used();
 
-/// For what stands beside the runtime (cuBLAS): does `work` when the stream gets there.
+/// For libraries beside the runtime (cuBLAS): does `work` when the stream reaches it.
 void enqueue(cudaStream_t stream, std::function<void()> work);
 /// Throws unless [data, data + bytes) lies in one allocation of the device.
 void check_on_device(const void* data, std::size_t bytes, const char* what);

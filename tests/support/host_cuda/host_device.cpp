@@ -13,7 +13,7 @@
 
 namespace host_cuda {
 
-/// A point of a stream that was recorded, perhaps not reached yet.
+/// A recorded point of a stream, which may not be reached yet.
 struct Mark {
   Stream* stream = nullptr;
   bool passed = false;
@@ -21,7 +21,7 @@ struct Mark {
 };
 
 struct Event {
-  std::shared_ptr<Mark> mark;  // of the latest record; null: none, which counts as passed
+  std::shared_ptr<Mark> mark;  // of the latest record; null: no record, which counts as reached
 };
 
 struct Work {
@@ -90,7 +90,7 @@ class Memory {
     live_.emplace(data, std::move(allocation));
     return data;
   }
-  /// What was there is gone; the memory itself is handed out, for work under way may still touch it.
+  /// Removes the allocation and returns its memory, which work under way may still touch.
   Allocation release(void* data) {
     const auto found = live_.find(static_cast<std::byte*>(data));
     if (found == live_.end()) throw std::logic_error("CUDA on the host: frees what is not allocated");
@@ -141,7 +141,7 @@ cudaError_t answer(cudaError_t error) {
   return error;
 }
 
-/// Runs `body` as a call of the runtime: one at a time, and only where a driver is.
+/// Runs `body` as a call of the runtime: one call at a time, and only if there is a driver.
 template <class Body>
 cudaError_t call(Body body) {
   const std::lock_guard<std::recursive_mutex> guard(state().lock);
@@ -171,7 +171,7 @@ struct Copy {
 
   std::size_t extent(std::size_t pitch) const { return rows == 0 ? 0 : (rows - 1) * pitch + bytes; }
   void run() const {
-    if (bytes == 0) return;  // perhaps of no memory at all
+    if (bytes == 0) return;  // the pointers may be null
     for (std::size_t row = 0; row < rows; ++row)
       std::memcpy(static_cast<std::byte*>(to) + row * to_pitch,
                   static_cast<const std::byte*>(from) + row * from_pitch, bytes);
@@ -185,7 +185,7 @@ void copy_to_device(const Copy& copy, Stream& stream) {
     stream.add({[copy] { copy.run(); }, nullptr});
     return;
   }
-  // Pageable memory has been read when the call returns.
+  // Pageable memory must be read before the call returns.
   const auto* from = static_cast<const std::byte*>(copy.from);
   auto staged = std::make_shared<std::vector<std::byte>>(from, from + copy.extent(copy.from_pitch));
   Copy later = copy;

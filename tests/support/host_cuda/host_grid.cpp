@@ -25,7 +25,8 @@ namespace {
 constexpr unsigned kLanes = 32;
 constexpr std::size_t kStack = std::size_t{128} << 10;
 
-/// A stack, and what sanitizers keep of it: they must be told when control moves from one to another.
+/// A stack and the sanitizers' record of it: sanitizers must be told when control moves from one stack to
+/// another.
 struct Stack {
   const void* bottom = nullptr;
   std::size_t size = 0;
@@ -61,7 +62,7 @@ struct Thread {
   enum class State { ready, at_block_barrier, at_warp_barrier, ended };
 
   State state = State::ended;
-  std::array<std::uint32_t, 2> brought{};  // to the exchange, and to the one after it
+  std::array<std::uint32_t, 2> brought{};  // for this exchange, and for the next one
   unsigned exchanges = 0;
   const std::function<void()>* kernel = nullptr;
   std::exception_ptr failure;
@@ -96,12 +97,12 @@ struct Thread {
 
 Thread* current = nullptr;
 
-/// Never destroyed: unwinding fibers would buy nothing.
+/// Never destroyed: unwinding the fibers would have no use.
 std::vector<std::unique_ptr<Thread>>& pool() {
   static auto* const kPool = new std::vector<std::unique_ptr<Thread>>;
   return *kPool;
 }
-/// Its fibers are in the middle of a kernel, and stay there; the next kernel gets others.
+/// Abandons the pool, whose fibers are stuck inside a kernel; the next kernel gets new ones.
 void abandon_pool() {
   static auto* const kAbandoned = new std::vector<std::unique_ptr<Thread>>;
   std::move(pool().begin(), pool().end(), std::back_inserter(*kAbandoned));
@@ -123,7 +124,7 @@ void grow_pool(std::size_t threads) {
   }
 }
 
-/// 0 ... count - 1 as the machine's order has it; `turn` varies what is shuffled.
+/// Sets `order` to 0 ... count - 1 in the machine's order; `turn` varies the shuffle.
 void set_order(std::vector<unsigned>& order, unsigned count, std::uint64_t turn) {
   order.resize(count);
   std::iota(order.begin(), order.end(), 0U);
@@ -172,7 +173,7 @@ class Block {
     for (unsigned i = from; i < to; ++i) pool()[i]->state = Thread::State::ready;
   }
 
-  /// Nobody can go on: opens the barriers that all have reached.
+  /// No thread can go on: opens the barriers that all threads have reached.
   void release() {
     bool moved = false;
     for (unsigned from = 0; from < threads_; from += kLanes) {

@@ -5,7 +5,7 @@
 
 namespace kvsim {
 
-TEST_CASE("bytes are told in binary units") {
+TEST_CASE("bytes are shown in binary units") {
   CHECK(bytes_text(0) == "0 B");
   CHECK(bytes_text(1023) == "1023 B");
   CHECK(bytes_text(1024) == "1 KiB");

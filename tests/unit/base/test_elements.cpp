@@ -1,4 +1,4 @@
-// Tensors handed on in the type they have.
+// Tensors passed on in their own type.
 #include <catch2/catch.hpp>
 #include <cstring>
 #include <vector>
@@ -25,7 +25,7 @@ TEST_CASE("elements of the wanted type are copied bit by bit, others are convert
   CHECK((again == odd));
 }
 
-TEST_CASE("parts of elements, at any address and of any length") {
+TEST_CASE("subspans of elements, at any address and of any length") {
   std::vector<float> values;
   for (int i = 0; i < 3000; ++i) values.push_back(static_cast<float>(i % 128));  // exact in bf16
   std::vector<unsigned char> bytes(2 * values.size() + 1);

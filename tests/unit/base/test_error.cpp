@@ -7,7 +7,7 @@
 
 using namespace kvsim;
 
-TEST_CASE("the message puts together what is known") {
+TEST_CASE("the message combines what, where and hint") {
   CHECK(std::string(Error(ErrorKind::input, "is cut off", "run.h5", "Capture it again.").what()) ==
         "run.h5: is cut off\n  Capture it again.");
   CHECK(std::string(Error(ErrorKind::input, "is cut off", "run.h5").what()) == "run.h5: is cut off");
@@ -30,7 +30,7 @@ TEST_CASE("kinds are the exit codes of the command") {
   CHECK_THROWS_WITH(bug("what"), Catch::Contains("report the command"));
 }
 
-TEST_CASE("progress counts, and stops whoever asks") {
+TEST_CASE("progress counts, and check() throws once it is stopped") {
   Progress progress;
   progress.advance();
   progress.advance(9);

@@ -39,8 +39,8 @@ std::uint16_t narrowed(const Format& format, float value) {
   return format.elem == Elem::f16 ? narrow_f16(value) : narrow_bf16(value);
 }
 
-/// Nearest representable value, ties to the even mantissa, found among all finite ones. What lies at or
-/// beyond half a step above the largest is infinite.
+/// Nearest representable value, ties to the even mantissa, found among all finite ones. Values at or beyond
+/// half a step above the largest are infinite.
 class Rounder {
  public:
   explicit Rounder(const Format& format) {
@@ -110,7 +110,7 @@ TEST_CASE("narrowing rounds to nearest even, at every border between neighbours"
   }
 }
 
-TEST_CASE("narrowing rounds anything to nearest even") {
+TEST_CASE("narrowing rounds random values to nearest even") {
   for (const Format& format : {kF16, kBf16}) {
     const Rounder expected(format);
     std::size_t wrong = 0;

@@ -1,4 +1,4 @@
-// Counter-based random numbers: known values, and the properties draws rely on.
+// Counter-based random numbers: known values, and the properties that draws rely on.
 #include <bit>
 #include <catch2/catch.hpp>
 #include <cmath>

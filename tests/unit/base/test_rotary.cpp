@@ -19,7 +19,7 @@ std::vector<float> random_rows(std::size_t n, std::size_t dim, std::uint64_t see
   return rows;
 }
 
-/// theta^(-i / pairs), as models have them.
+/// Returns theta^(-i / pairs), the frequencies of models.
 std::vector<float> frequencies(std::size_t pairs) {
   std::vector<float> out;
   for (std::size_t i = 0; i < pairs; ++i)
@@ -72,7 +72,7 @@ TEST_CASE("a quarter turn per position, in both layouts") {
 TEST_CASE("rotation follows its definition, and its inverse gives the rows back") {
   const auto layout = GENERATE(RotaryLayout::half_split, RotaryLayout::interleaved);
   const std::size_t pairs = GENERATE(1, 5, 32);
-  const std::size_t beyond = GENERATE(0, 3);  // components that stay
+  const std::size_t beyond = GENERATE(0, 3);  // components that do not turn
   const double factor = GENERATE(1.0, 1.3);
   const std::uint64_t first = GENERATE(0, 7, 131000);
   const std::size_t dim = 2 * pairs + beyond, n = 9;
@@ -96,7 +96,7 @@ TEST_CASE("rotation follows its definition, and its inverse gives the rows back"
   CHECK(largest_difference(rows, before) < 1e-6);
 }
 
-TEST_CASE("a rotated query sees the distance of a rotated key, not its place") {
+TEST_CASE("attention of rotated vectors depends on their distance, not on their positions") {
   const std::vector<float> inv_freq = frequencies(16);
   const Rotary rotary{inv_freq};
   const std::vector<float> query = random_rows(1, 32, 1), key = random_rows(1, 32, 2);

@@ -18,7 +18,7 @@ TEST_CASE("distances by hand") {
   CHECK(edit_distance("SnapKV", "snapkv") == 0);
 }
 
-TEST_CASE("the nearest come first, what is far does not come") {
+TEST_CASE("the nearest names come first, and distant names are left out") {
   const std::vector<std::string> known{"window", "snapkv", "h2o", "tova", "pyramidkv"};
   CHECK(nearest("snpkv", known) == std::vector<std::string>{"snapkv"});
   CHECK(nearest("widnow", known).front() == "window");

@@ -1,4 +1,4 @@
-// Ceilings are found again from the times they make.
+// Calibration recovers ceilings from the times that they produce.
 #include <array>
 #include <catch2/catch.hpp>
 
@@ -25,7 +25,7 @@ Model small_model() {
   return model;
 }
 
-/// Wide enough that reading its weights outweighs starting its operations.
+/// A model wide enough that reading its weights takes longer than starting its operations.
 Model wide_model() {
   Model model = small_model();
   model.hidden = 2048;
@@ -80,7 +80,7 @@ double rate(const Machine& machine, double Ceilings::*share, double Machine::*of
   return machine.ceilings.*share * machine.*of;
 }
 
-/// Whatever the rates are that the ceilings are shares of.
+/// Compares products of rate and share, because the machine's rates may differ.
 void check_same_ceilings(const Machine& a, const Machine& b, double tolerance) {
   const auto same = [&](double got, double expected) { CHECK(got == Approx(expected).epsilon(tolerance)); };
   for (const auto share : {&Ceilings::compute, &Ceilings::attention_compute})
@@ -91,7 +91,7 @@ void check_same_ceilings(const Machine& a, const Machine& b, double tolerance) {
     same(a.ceilings.*seconds, b.ceilings.*seconds);
 }
 
-TEST_CASE("Ceilings are found again from exact times, whatever is known of the machine") {
+TEST_CASE("Ceilings are recovered from exact times, whatever is known of the machine") {
   const Machine known = known_machine();
   const std::vector<Recording> recordings{recorded(small_model(), known, true),
                                           recorded(wide_model(), known, true)};
@@ -119,17 +119,17 @@ TEST_CASE("Five per cent of noise moves predictions by less") {
   }
 }
 
-TEST_CASE("What a held-out pass says changes no ceiling") {
+TEST_CASE("Held-out passes change no ceiling") {
   const Machine known = known_machine(), unknown = unknown_machine("mine", 1 << 30);
   std::vector<Recording> recordings{recorded(small_model(), known, true)};
   const Calibration honest = calibrate(recordings, unknown);
   std::array<std::size_t, 2> seen{};
   for (TimedPass& pass : recordings[0].passes)
-    if (++seen[pass.decodes() ? 1 : 0] % 5 == 0) pass.seconds *= 10;  // its attention stays as it was
+    if (++seen[pass.decodes() ? 1 : 0] % 5 == 0) pass.seconds *= 10;  // its attention is unchanged
   const Calibration misled = calibrate(recordings, unknown);
   CHECK(machine_text(misled.machine) == machine_text(honest.machine));
   CHECK(*misled.fitted.all == *honest.fitted.all);
-  // Predictions are right, so a tenth of what is said: 90 % off.
+  // Predictions are right, so they are a tenth of the recorded times: 90 % off.
   CHECK(*misled.held_out.prefill == Approx(0.9).margin(0.01));
   CHECK(*misled.held_out.decode == Approx(0.9).margin(0.01));
   // 32 prefill passes and 61 decode passes.
@@ -138,7 +138,7 @@ TEST_CASE("What a held-out pass says changes no ceiling") {
   CHECK(misled.fitted.prefill_passes == seen[0] - seen[0] / 5);
 }
 
-TEST_CASE("Passes of one model do not tell launches from reading weights: launches stay the base's") {
+TEST_CASE("Passes of one model cannot separate launches from reading weights: launches stay the base's") {
   const Machine known = known_machine();
   const std::vector<Recording> one{recorded(small_model(), known, true)};
   Machine base = unknown_machine("mine", 1 << 30);
@@ -149,7 +149,7 @@ TEST_CASE("Passes of one model do not tell launches from reading weights: launch
   check_same_ceilings(found.machine, known, 1e-3);
 }
 
-TEST_CASE("Decode steps of about one length do not tell starting attention from reading the cache") {
+TEST_CASE("Decode steps of about one length cannot separate starting attention from reading the cache") {
   const Machine known = known_machine(), unknown = unknown_machine("mine", 1 << 30);
   std::vector<Recording> recordings{recorded(small_model(), known, true)};
   CHECK(calibrate(recordings, unknown).machine.ceilings.attention_launch != 1e-6);
@@ -159,7 +159,7 @@ TEST_CASE("Decode steps of about one length do not tell starting attention from 
   CHECK(calibrate(recordings, unknown).machine.ceilings.attention_launch == 1e-6);
 }
 
-TEST_CASE("Attention is told from the rest where it was not timed apart") {
+TEST_CASE("Attention is separated from the rest where it was not timed separately") {
   const Machine known = known_machine();
   const std::vector<Recording> whole{recorded(small_model(), known, false),
                                      recorded(wide_model(), known, false)};
@@ -169,8 +169,8 @@ TEST_CASE("Attention is told from the rest where it was not timed apart") {
   CHECK(rate(machine, &Ceilings::memory, &Machine::bandwidth) == Approx(3e10).epsilon(0.01));
   CHECK(rate(machine, &Ceilings::attention_compute, &Machine::matrix_rate) == Approx(8e10).epsilon(0.01));
   CHECK(rate(machine, &Ceilings::attention_memory, &Machine::bandwidth) == Approx(3.5e10).epsilon(0.01));
-  // A layer starts 4 products, its element-wise operations (6 times as long) and attention: 49 us, told as
-  // those of 10 products and the microsecond that attention takes by default.
+  // A layer starts 4 products, its element-wise operations (6 times as long) and attention: 49 us, reported
+  // as those of 10 products and the microsecond that attention takes by default.
   CHECK(machine.ceilings.attention_launch == 1e-6);
   CHECK(machine.ceilings.launch == Approx(4.8e-6).epsilon(0.01));
   CHECK(*found.held_out.all < 1e-3);
@@ -184,14 +184,14 @@ TEST_CASE("Ceilings are shares of the base's rates, and rates above these raise 
   CHECK(as_known.machine.matrix_rate == known.matrix_rate);
   CHECK(as_known.machine.ceilings.compute == Approx(0.5).epsilon(1e-3));
   Machine slower = known;
-  slower.matrix_rate = 5e10;  // 1e11 is reached
+  slower.matrix_rate = 5e10;  // the passes reach 1e11
   const Calibration raised = calibrate(recordings, slower);
   CHECK(raised.machine.ceilings.compute == 1);
   CHECK(raised.machine.matrix_rate == Approx(1e11).epsilon(1e-3));
   CHECK(raised.machine.bandwidth == known.bandwidth);
-  // A file of it can be read.
+  // A file of the machine can be read.
   CHECK_NOTHROW(parse_machine(machine_text(raised.machine), "raised"));
-  // What the base says of its own ceilings is no longer so.
+  // The base's own list of fits no longer applies.
   REQUIRE(raised.machine.fitted.size() >= 1);
   CHECK(raised.machine.fitted.back().measurements == "passes of traces");
 }
@@ -232,7 +232,7 @@ trace::Header timed_header() {
   return header;
 }
 
-TEST_CASE("A recording is what the header says") {
+TEST_CASE("A recording has the values of the trace's header") {
   const Recording recording = recording_of(timed_header(), "run.h5");
   REQUIRE(recording.passes.size() == 4);
   CHECK(recording.passes[1].tokens == 4);
@@ -244,7 +244,7 @@ TEST_CASE("A recording is what the header says") {
   CHECK(recording.passes[1].logits);
   CHECK(recording.passes[2].logits);
   CHECK_FALSE(recording.passes[3].logits);
-  // Weights as in the checkpoint; everything else as it was computed.
+  // Weights as in the checkpoint; activations and cache as they were computed.
   CHECK(recording.serving.runtime.weight_bits == 16);
   CHECK(recording.serving.runtime.activation_bytes == 4);
   CHECK(recording.serving.layout.encoding.name == "fp32");
@@ -269,7 +269,7 @@ TEST_CASE("Traces without times, or with impossible ones, are refused by name") 
   refuses([](trace::Header& h) { h.attn_ns[0] = h.attn_ns[1] = 0; }, "attention of pass 0 took no time");
 }
 
-TEST_CASE("A relative fit: exact lines, an outlier, and parameters nothing depends on") {
+TEST_CASE("A relative fit: exact lines, an outlier, and parameters without effect") {
   // y = 3 x + 0.5
   std::vector<Measurement> line;
   for (int x = 1; x <= 10; ++x) line.push_back({3.0 * x + 0.5, 1});
@@ -281,7 +281,7 @@ TEST_CASE("A relative fit: exact lines, an outlier, and parameters nothing depen
   CHECK(exact.parameters[1] == Approx(0.5).epsilon(1e-5));
   CHECK(exact.parameters[2] == Approx(7).epsilon(1e-12));
   line[9].value *= 4;
-  // Beyond its knee an error pulls with the weight of one of 5 %, however large: 5 % of one point in ten.
+  // Beyond the knee an error counts like one of 5 %, however large: 5 % of one point in ten.
   const RelativeFit robust = fit_relative({1, 1}, line, predict, 0.05, 1e-9);
   CHECK(robust.parameters[0] == Approx(3).epsilon(0.02));
 }

@@ -6,7 +6,7 @@
 namespace kvsim::cost {
 namespace {
 
-/// Of so many tokens that a residual of the keys is empty.
+/// Returns the bits per element, for a number of tokens that leaves the residual of the keys empty.
 double bits_per_element(const std::string& name, std::uint64_t dim = 128) {
   constexpr std::uint64_t kTokens = 1 << 20;
   return 8 * static_cast<double>(encoded_bytes(find_encoding(name).keys, kTokens, dim)) /
@@ -51,7 +51,7 @@ TEST_CASE("KIVI keeps its latest tokens in 16 bits", "[cost][encoding]") {
   CHECK(encoded_bytes(kivi.keys, 498, 128) == 114 * 256 + 384 * 32 + 128 * 12 * 4);
   // Values: 128 tokens of 256 bytes, 370 of 32 bytes and 4 groups of 4 bytes.
   CHECK(encoded_bytes(kivi.values, 498, 128) == 128 * 256 + 370 * (32 + 16));
-  // Fewer than the residual: as without.
+  // Fewer tokens than the residual are as without encoding.
   CHECK(encoded_bytes(kivi.keys, 127, 128) == 127 * 256);
   CHECK(encoded_bytes(kivi.values, 127, 128) == 127 * 256);
   // Keys are encoded 128 at once.
@@ -68,7 +68,7 @@ TEST_CASE("KIVI keeps its latest tokens in 16 bits", "[cost][encoding]") {
   CHECK(saving(32) == Approx(4.381).margin(0.001));
 }
 
-TEST_CASE("empty slots take what encoded tokens would", "[cost][encoding]") {
+TEST_CASE("empty slots take as much as encoded tokens", "[cost][encoding]") {
   const KvEncoding kivi = find_encoding("kivi4");
   // 100 values, all in the residual: 12 empty slots are 12 * (64 + 16) bytes.
   CHECK(empty_bytes(kivi.values, 100, 12, 128) == 12 * 80);

@@ -1,5 +1,5 @@
-// The catalogue's fitted ceilings are what a fit to every second published timing gives, so what validation
-// calls held out was never seen.
+// The catalogue's fitted ceilings follow from a fit to every second published timing, so the fit never saw
+// the timings that validation calls held out.
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <functional>
@@ -12,14 +12,14 @@
 namespace kvsim::cost {
 namespace {
 
-/// What a machine would take for one published time, in its unit.
+/// Returns a machine's time for one published time, in its unit.
 struct Point {
   std::function<double(const Machine&)> predicted;
   double published;
 };
 using Parameters = std::vector<double Ceilings::*>;
 
-/// The machine with those ceilings fitted to all points that are not held out, and how well that went.
+/// The machine with those ceilings fitted to all points that are not held out, and the error of the fit.
 struct Fitted {
   Machine machine;
   double loss;
@@ -80,7 +80,8 @@ TEST_CASE("compute and memory of a machine are fitted to every second of its pro
         Case{"rtx-4090", {{"llama-3.1-8b", rtx_4090_llama_3_1_8b()}}}}) {
     INFO(c.machine);
     const Machine machine = find_machine(c.machine);
-    // Each model's timings start with one that is fitted to: after an odd number of them a place is held out.
+    // Each model's timings start with a fitted one: after an odd number of timings one place is skipped as
+    // held out.
     std::vector<Point> points;
     for (const auto& [model, timings] : c.timings) {
       add_products(points, model, timings);
@@ -165,7 +166,7 @@ TEST_CASE("ceilings of the M2 Pro are fitted to the first, third and fifth time 
   check_share(fitted.memory, machine.ceilings.memory);
 }
 
-TEST_CASE("machines that take over another's fitted ceilings have the same") {
+TEST_CASE("machines that adopt another's fitted ceilings have the same") {
   for (const auto& [own, other] : {std::pair{"a100-40-sxm", "a100-80-sxm"}, std::pair{"h200-sxm", "h100-sxm"},
                                    std::pair{"rtx-a6000", "a40"}}) {
     INFO(own);

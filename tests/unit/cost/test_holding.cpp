@@ -22,7 +22,7 @@ policy::Composition policy_of(const std::string& text) {
   return policy::parse_composition(text, policy::builtin());
 }
 
-TEST_CASE("A rule's holding fills the budget and stays there, or appends", "[holding]") {
+TEST_CASE("A rule's holding fills the budget and stops growing, or appends", "[holding]") {
   const Holding h2o = rule_holding(policy_of("h2o"), model(), 0, 1000, 500, 100);
   CHECK(h2o.tokens(0) == 256 * 100);
   CHECK(h2o.tokens(500) == 256 * 100);
@@ -42,7 +42,7 @@ TEST_CASE("A rule's holding fills the budget and stays there, or appends", "[hol
   CHECK(roomy.tokens(500) == 256 * 1200);
 }
 
-TEST_CASE("no lane holds what a sliding window hides", "[holding]") {
+TEST_CASE("no lane holds tokens that a sliding window hides", "[holding]") {
   Model sliding = model();
   sliding.window = 400;
   const auto held = [&](const char* policy, std::uint64_t prompt, std::uint64_t budget, std::uint64_t step) {
@@ -60,13 +60,13 @@ TEST_CASE("no lane holds what a sliding window hides", "[holding]") {
 }
 
 TEST_CASE("a streamed prompt fills up to what a query may attend", "[holding]") {
-  // With phase=post B + 1 tokens are there when a query attends, in the prompt as later.
+  // With phase=post B + 1 tokens are resident when a query attends, in the prompt as later.
   const Holding stream = rule_holding(policy_of("h2o(prompt=stream,phase=post)"), model(), 0, 1000, 500, 100);
   CHECK(stream.tokens(0) == 256 * 101);
   CHECK(stream.tokens(500) == 256 * 101);
 }
 
-TEST_CASE("splits by position are the allocation's own", "[holding]") {
+TEST_CASE("splits by position are those of the allocation", "[holding]") {
   Model small = model();
   small.layers = 4;
   small.kv_heads = 2;

@@ -1,4 +1,4 @@
-// What a policy holds by its rule is what replay sees it hold.
+// What a policy holds by its rule equals what it holds in replay.
 #include <catch2/catch.hpp>
 #include <map>
 #include <set>
@@ -14,7 +14,7 @@ namespace kvsim::cost {
 namespace {
 
 const test::TraceShape kShape = {.layers = 4, .prompt = 260, .decode = 36, .output_weights = true};
-/// A few tokens, what openvino's blocks of 32 need at least, and more.
+/// Budgets: a few tokens, the least that openvino's blocks of 32 need, and more.
 const std::vector<std::string> kBudgets = {"40", "200", "230"};
 
 Model model() {
@@ -45,12 +45,12 @@ bool starts_with(const std::string& text, const std::string& head) {
   return text.rfind(head, 0) == 0;
 }
 
-/// Keeps whole blocks, or drops many at once: at most what the rule says.
+/// Policies that keep whole blocks or evict many at once hold at most what the rule says.
 bool coarse(const policy::Composition& composition) {
   const policy::Params& params = composition.eviction.params;
   if (params.has("granularity") && params.count("granularity") > 1) return true;
   if (params.has("drop") && params.real("drop") > 0) return true;
-  // Leaves free slots free.
+  // Policies that leave slots free.
   if (params.has("quirk_fill_tie") && params.flag("quirk_fill_tie")) return true;
   return composition.eviction.spec->name == "openvino";
 }
@@ -102,7 +102,7 @@ const Replayed& replayed() {
   return once;
 }
 
-/// Calls `look` with every cell that ran.
+/// Calls `look` with every replayed cell.
 template <class Look>
 void for_each_cell(Look look) {
   const Replayed& all = replayed();
@@ -133,7 +133,7 @@ TEST_CASE("what a rule holds is what replay holds, lane by lane", "[holding]") {
       const std::vector<std::uint64_t> by_rule = lanes_at(rule, step), by_replay = lanes_at(seen, step);
       REQUIRE(by_rule.size() == by_replay.size());
       if (composition.eviction.spec->own_budget || coarse(composition)) {
-        // openvino rests at up to a block more than its budget, which its overshoot covers.
+        // openvino settles at up to a block more than its budget, which its overshoot covers.
         const std::uint64_t over = step == 0 ? composition.eviction.overshoot() : 0;
         for (std::size_t lane = 0; lane < by_rule.size(); ++lane)
           CHECK(by_replay[lane] <= by_rule[lane] + over);
@@ -145,7 +145,7 @@ TEST_CASE("what a rule holds is what replay holds, lane by lane", "[holding]") {
       } else if (!composition.allocation.inexact() &&
                  !starts_with(composition.allocation.spec->name, "retrieval") &&
                  !starts_with(composition.allocation.spec->name, "d2o")) {
-        // Those two have lanes that never evict, so their totals go on growing.
+        // These two have lanes that never evict, so their totals keep growing.
         CHECK(sum(by_replay) == sum(by_rule));
       }
     }
@@ -153,7 +153,7 @@ TEST_CASE("what a rule holds is what replay holds, lane by lane", "[holding]") {
   CHECK(exact > 300);
 }
 
-TEST_CASE("bytes of what was held are a count of the recorded stays", "[holding]") {
+TEST_CASE("bytes of a replayed holding equal a count of the recorded residents", "[holding]") {
   const std::uint64_t token = 2 * (kShape.head_dim + kShape.head_dim);
   Serving serving;
   serving.prompt = kShape.prompt;
@@ -161,7 +161,7 @@ TEST_CASE("bytes of what was held are a count of the recorded stays", "[holding]
   for_each_cell([&](const policy::Composition& composition, const sim::CellOutcome& cell) {
     const Holding seen = replayed_holding(replayed().outcome, cell, 0);
     for (const std::uint64_t step : {std::uint64_t{0}, kShape.decode / 2, kShape.decode}) {
-      // Between first and last step, caches that shrink and grow are known by their ends alone.
+      // Between the first and the last step, caches that shrink and grow are known only at their ends.
       if (step == kShape.decode / 2 && (composition.eviction.spec->own_budget || coarse(composition)))
         continue;
       const std::vector<std::uint64_t> stays = recorded_at(cell, step);

@@ -24,7 +24,7 @@ Model toy_model() {
   return model;
 }
 
-/// Rates small enough to calculate with; times of both limits add up.
+/// Rates small enough for hand calculation; times of both limits add up.
 Machine toy_machine() {
   Machine machine;
   machine.name = "toy";
@@ -63,8 +63,8 @@ double rate(double flops, double bytes, const Machine& machine, double compute, 
                   1 / norm);
 }
 
-/// A pass as its definition reads: every layer, product, row and key by itself; two bytes per element, causal
-/// fused attention, no policy. Keys of a row: `held` of every lane and the new ones up to itself.
+/// A pass straight from its definition: every layer, product, row and key separately; two bytes per element,
+/// causal fused attention, no policy. Keys of a row: `held` of every lane and the new ones up to itself.
 double slow_pass(const Model& model, const Machine& machine, std::uint64_t batch, std::uint64_t tokens,
                  const std::vector<std::vector<std::uint64_t>>& held, bool decodes, bool logits) {
   const Ceilings& c = machine.ceilings;
@@ -116,7 +116,7 @@ struct Ragged {
     machine.ceilings.elementwise_launch = 3;
     holding.layers = {{1, {{1, 5, 50}, {1, 20, kNoLimit}}}, {2, {{2, 20, 130}}}};
   }
-  /// Of a step, before its own token.
+  /// Tokens held at a step, before its own token.
   std::vector<std::vector<std::uint64_t>> held(std::uint64_t step) const {
     const auto at = [&](std::uint64_t start, std::uint64_t limit) {
       return std::min(start + step, limit) - 1;
@@ -209,7 +209,7 @@ TEST_CASE("The mean of all steps is the mean of every step", "[latency]") {
       0);
 }
 
-TEST_CASE("Sums over steps are exact for quadratics and close for what has corners", "[latency]") {
+TEST_CASE("Sums over steps are exact for quadratics and close for functions with corners", "[latency]") {
   const auto pass_of = [](double seconds) {
     PassTime pass;
     pass[OpClass::linear].seconds = seconds;
@@ -236,7 +236,7 @@ TEST_CASE("Sums over steps are exact for quadratics and close for what has corne
   CHECK(sum_steps(1, 3200, {}, saw).seconds() == Approx(3200 * 115.5).epsilon(1e-3));
 }
 
-TEST_CASE("Chunks read the weights again and attend as much", "[latency]") {
+TEST_CASE("Chunks read the weights again and attend the same pairs", "[latency]") {
   const Model model = find_model("llama-3-8b");
   const Machine machine = find_machine("a100-80-sxm");
   const Holding holding = full_holding(model, 8192);
@@ -255,7 +255,7 @@ TEST_CASE("Chunks read the weights again and attend as much", "[latency]") {
   CHECK(chunked.seconds() > once.seconds());
 }
 
-TEST_CASE("Rows of a prompt that streams reach back by the budget at most", "[latency]") {
+TEST_CASE("Rows of a streamed prompt attend at most the budget", "[latency]") {
   const Model model = toy_model();
   policy::Cost streams;
   streams.streams = true;
@@ -272,7 +272,7 @@ TEST_CASE("Rows of a prompt that streams reach back by the budget at most", "[la
   CHECK(flops() == 16 * (210 + 210));
 }
 
-TEST_CASE("Large norms are the larger of both times", "[latency]") {
+TEST_CASE("Large norms give the larger of both times", "[latency]") {
   Machine machine = toy_machine();
   machine.ceilings.norm = 1e9;
   const PassTime step =
@@ -282,7 +282,7 @@ TEST_CASE("Large norms are the larger of both times", "[latency]") {
   CHECK(step[OpClass::linear].compute == Approx(2 * 864 / 500.0));
 }
 
-TEST_CASE("The host's floor is of every pass", "[latency]") {
+TEST_CASE("The host's floor applies to every pass", "[latency]") {
   Serving serving = serving_of(20, 3);
   serving.chunk = 6;
   serving.runtime.host_floor = 1e6;
@@ -315,7 +315,7 @@ TEST_CASE("More work is never faster, and a batch shares the weights", "[latency
   }
 }
 
-TEST_CASE("A bigger budget is never faster, and one of everything is the full cache", "[latency]") {
+TEST_CASE("A bigger budget is never faster, and a budget of all tokens is the full cache", "[latency]") {
   const Model model = find_model("llama-3-8b");
   const Machine machine = find_machine("a100-80-sxm");
   const Serving serving = serving_of(4096, 128);
@@ -335,7 +335,7 @@ TEST_CASE("A bigger budget is never faster, and one of everything is the full ca
   }
 }
 
-TEST_CASE("What a policy does is priced by where it happens", "[latency]") {
+TEST_CASE("A policy's work is priced where it happens", "[latency]") {
   const Model model = find_model("llama-3-8b");
   const Machine machine = find_machine("a100-80-sxm");
   Serving serving = serving_of(8192, 100);
@@ -350,7 +350,7 @@ TEST_CASE("What a policy does is priced by where it happens", "[latency]") {
   serving.runtime.rows = RowSource::recomputed;
   CHECK(prefill(all_rows)[OpClass::policy].flops == Approx(2.0 * 128 * 32 * 32 * 8192 * 8193 / 2));
   serving.runtime.attention = Attention::eager;
-  CHECK(prefill(all_rows)[OpClass::policy].seconds == 0);  // the rows are there
+  CHECK(prefill(all_rows)[OpClass::policy].seconds == 0);  // eager attention has the rows already
   CHECK(prefill({})[OpClass::attention].bytes > 549e9);
   serving.runtime = {};
 
@@ -362,7 +362,7 @@ TEST_CASE("What a policy does is priced by where it happens", "[latency]") {
   policy::Cost measured;
   measured.extra_prefills = 1;
   const PassTime plain = prefill({});
-  const double extra = prefill(measured)[OpClass::policy].seconds;  // a tenth of the requests pay
+  const double extra = prefill(measured)[OpClass::policy].seconds;  // a tenth of the requests run it
   CHECK(extra == Approx(0.097 * plain.seconds()).epsilon(0.02));
   serving.runtime.host_floor = 10;  // s: the second prefill waits for it as the first does
   CHECK(prefill(measured).seconds() == Approx(11).epsilon(0.001));
@@ -384,7 +384,7 @@ TEST_CASE("What a policy does is priced by where it happens", "[latency]") {
         3.0 * 32 * 2 * 2 * 32 * 8200);
 }
 
-TEST_CASE("Runtimes and layouts change what is moved", "[latency]") {
+TEST_CASE("Runtimes and layouts change the moved bytes", "[latency]") {
   const Model model = find_model("llama-3-8b");
   Machine machine = find_machine("a100-80-sxm");
   Serving serving = serving_of(4095, 100, 4);
@@ -420,7 +420,7 @@ TEST_CASE("Runtimes and layouts change what is moved", "[latency]") {
   windowed.window = 1024;
   CHECK(step_time(windowed, machine, serving, holding, kNothing, 1)[OpClass::attention].bytes ==
         Approx(cache / 4 + rest));
-  // 1024 rows see all before them, the others 1024 keys.
+  // 1024 rows see all keys before them, the others 1024 keys.
   CHECK(pass_time(windowed, machine, serving, 4095, 0, false)[OpClass::attention].flops ==
         Approx(4 * 4.0 * 32 * 128 * 32 * (1024 * 1025 / 2 + 3071 * 1024)));
   CHECK(pass_time(windowed, machine, serving, 100, 1000, false)[OpClass::attention].flops ==
@@ -475,7 +475,7 @@ TEST_CASE("The largest batch is the last that fits", "[latency]") {
   CHECK_THROWS_AS(largest_batch(model, machine, serving, holding, kNothing, ~std::uint64_t{0}), Error);
 }
 
-TEST_CASE("What cannot be served is refused by name", "[latency]") {
+TEST_CASE("Impossible servings are refused with the field's name", "[latency]") {
   const Model model = toy_model();
   const Machine machine = toy_machine();
   const auto refused = [&](const char* field, const std::function<void(Serving&)>& change) {
@@ -496,7 +496,7 @@ TEST_CASE("What cannot be served is refused by name", "[latency]") {
   refused("weight bits", [](Serving& s) { s.runtime.weight_bits = 0; });
   refused("row share", [](Serving& s) { s.runtime.row_share = 2; });
   CHECK_THROWS_AS(pass_time(model, machine, serving_of(5, 5), 0, 5, false), Error);
-  // Holdings of other models are our own mistake.
+  // A holding of another model is a bug.
   for (const Holding& wrong :
        {Holding{}, Holding{{{1, {{1, 5, kNoLimit}}}}}, Holding{{{2, {{2, 5, kNoLimit}}}}},
         Holding{{{2, {{1, 5, kNoLimit}}}, {0, {{1, 5, kNoLimit}}}}}})

@@ -30,14 +30,14 @@ void refused(const std::string& text, const char* message) {
 
 }  // namespace
 
-TEST_CASE("Machines of the catalogue are what their datasheets say", "[machine]") {
+TEST_CASE("Machines of the catalogue agree with their datasheets", "[machine]") {
   const Machine a100 = find_machine("A100-80-SXM");
   CHECK(a100.name == "a100-80-sxm");
   CHECK(a100.matrix_rate == 312e12);
   CHECK(a100.bandwidth == 2039e9);
   CHECK(a100.memory == 80ULL << 30);
   CHECK(a100.ceilings.launch == Approx(5e-6));
-  CHECK(find_machine("h200-sxm").memory == 141'000'000'000);  // its label counts in 1e9
+  CHECK(find_machine("h200-sxm").memory == 141'000'000'000);  // its label counts in units of 1e9
   // Tokens at which products of 16-bit weights turn from memory to compute bound: P * 2 / (2 BW).
   const auto ridge = [](const char* name) {
     const Machine machine = find_machine(name);
@@ -53,7 +53,7 @@ TEST_CASE("Machines of the catalogue are what their datasheets say", "[machine]"
     CHECK_THAT(machine.source, Catch::Contains("Ceilings: "));
     CHECK(machine.matrix_rate >= machine.vector_rate);
     CHECK(machine.reserved < machine.memory / 4);
-    CHECK((machine.host.bandwidth > 0) != (machine.host_bandwidth > 0));  // has a host, or is one
+    CHECK((machine.host.bandwidth > 0) != (machine.host_bandwidth > 0));  // the machine has a host, or is one
     CHECK(machine.host.bandwidth < machine.bandwidth);
   }
 }
@@ -81,7 +81,7 @@ TEST_CASE("A machine's text reads back as the machine", "[machine]") {
   }
 }
 
-TEST_CASE("Units are what the keys say", "[machine]") {
+TEST_CASE("Units are those of the keys", "[machine]") {
   CHECK(parse_machine(kSmall, "m").memory == 8ULL * 1024 * 1024 * 1024);
   const std::string in_gb =
       R"({"matrix_tflops": 2, "vector_tflops": 1, "bandwidth_gb_s": 100, "memory_gb": 8})";
@@ -149,7 +149,7 @@ TEST_CASE("Every catalogue number whose source says it was fitted is among the f
   }
 }
 
-TEST_CASE("Machine files that cannot be meant are refused by key", "[machine]") {
+TEST_CASE("Impossible machine files are refused with the key", "[machine]") {
   refused("[]", "JSON object");
   refused(R"({"vector_tflops": 1, "bandwidth_gb_s": 100, "memory_gib": 8})", "matrix_tflops");
   refused(with(R"("bandwith_gb_s": 90)"), "bandwidth_gb_s");
@@ -177,7 +177,7 @@ TEST_CASE("Machine files that cannot be meant are refused by key", "[machine]") 
     }
 }
 
-TEST_CASE("Machines nobody knows are refused with the nearest", "[machine]") {
+TEST_CASE("Unknown machines are refused with the nearest names", "[machine]") {
   try {
     find_machine("a100-80-smx");
     FAIL("accepted");

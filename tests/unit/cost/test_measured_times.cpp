@@ -1,6 +1,6 @@
 /// Elementwise operations by the catalogue's ceilings against the published timings that these were fitted
-/// to: how far they are off is stated here, so a ceiling that changes must change what is stated. Everything
-/// else that was timed is an entry of validation.
+/// to: their errors are stated here, so a changed ceiling must change the stated errors. All other timings
+/// are entries of validation.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>

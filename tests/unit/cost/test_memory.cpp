@@ -14,7 +14,7 @@ using Catch::Contains;
 
 constexpr double kGiB = 0x1p30;
 
-/// All layers and lanes alike.
+/// All layers and lanes are equal.
 Holding uniform_holding(const Model& model, const Layout& layout, std::uint64_t after_prompt,
                         std::uint64_t limit = kNoLimit) {
   return {{{model.layers, {{stored_heads(model, layout), after_prompt, limit}}}}};
@@ -69,7 +69,7 @@ struct Slow {
   std::uint64_t total() const { return keys_values + padding + metadata + page_tables; }
 };
 
-/// Tokens and slots that are there anyway, per layer and stored lane.
+/// Tokens and slots that are present in any case, per layer and stored lane.
 using Lanes = std::vector<std::vector<std::uint64_t>>;
 
 Slow slow_cache(const Model& model, const Serving& serving, const policy::Metadata& metadata,
@@ -125,7 +125,7 @@ Slow slow_cache(const Model& model, const Serving& serving, const policy::Metada
   return worst;
 }
 
-/// Tensors alive together, one after the other.
+/// Sets of tensors that are alive together, one after the other.
 std::uint64_t slow_activations(const Model& model, const Serving& serving, std::uint64_t tokens,
                                std::uint64_t attended, std::uint64_t logits_rows, bool scores) {
   const std::uint64_t devices = serving.tensor_parallel;
@@ -229,7 +229,7 @@ Configuration random_configuration(std::uint64_t seed) {
   return out;
 }
 
-/// Tokens of every layer and lane after so many steps.
+/// Returns the tokens of every layer and lane after `step` steps.
 Lanes expanded(const Holding& holding, std::uint64_t step) {
   Lanes out;
   for (const EqualLayers& group : holding.layers) {
@@ -249,7 +249,7 @@ Lanes constant(const Lanes& like, std::uint64_t tokens) {
   return Lanes(like.size(), std::vector<std::uint64_t>(like[0].size(), tokens));
 }
 
-/// Chunk by chunk and layer by layer: the most that is ever there, without what is fixed.
+/// Walks chunk by chunk and layer by layer and returns the most bytes at any moment, without the fixed ones.
 std::uint64_t slow_prefill(const Configuration& c) {
   const Serving& serving = c.serving;
   const Lanes done = expanded(c.holding, 0);
@@ -329,7 +329,7 @@ TEST_CASE("GQA stores its own heads unless groups are expanded", "[cost][memory]
   CHECK(full_cache_bytes(model, layout, 8192, 1) == std::uint64_t{1} << 30);
   layout.stored_kv_heads = 32;
   CHECK(full_cache_bytes(model, layout, 8192, 1) == std::uint64_t{4} << 30);
-  // Expanded, it takes what a model without groups takes.
+  // Expanded, it takes as much as a model without groups.
   Model mha = model;
   mha.kv_heads = 32;
   CHECK(full_cache_bytes(mha, Layout{}, 777, 3) == full_cache_bytes(model, layout, 777, 3));
@@ -338,7 +338,7 @@ TEST_CASE("GQA stores its own heads unless groups are expanded", "[cost][memory]
   CHECK(full_cache_bytes(mqa, Layout{}, 1, 1) == 4 * 32 * 128);
 }
 
-TEST_CASE("holding everything is the full cache", "[cost][memory]") {
+TEST_CASE("holding all tokens is the full cache", "[cost][memory]") {
   const Model model = find_model("tinyllama-1.1b");
   Serving serving{.prompt = 900, .generate = 100, .batch = 3};
   const Holding all = uniform_holding(model, serving.layout, 900);
@@ -348,7 +348,7 @@ TEST_CASE("holding everything is the full cache", "[cost][memory]") {
     const Memory memory = memory_at(model, Machine{}, serving, all, {}, 100);
     CHECK(memory.keys_values == full_cache_bytes(model, serving.layout, 1000, 3));
     CHECK(memory.cache() == memory.keys_values);
-    // Nothing is dropped: the prefill ends with its peak.
+    // Without eviction the prefill ends with its peak.
     CHECK(prefill_peak(model, Machine{}, serving, all, {}).cache() ==
           full_cache_bytes(model, serving.layout, 900, 3));
   }
@@ -375,7 +375,7 @@ TEST_CASE("lanes of different length: ragged, padded, paged", "[cost][memory]") 
   serving.layout.head_pages = true;
   CHECK(cache().padding == (28 - 21) * 16);
   CHECK(cache().page_tables == 7 * 4);
-  // Pages of one token are no pages but for their table.
+  // Pages of one token differ from contiguous memory only by their table.
   serving.layout.page = 1;
   CHECK(cache().padding == 0);
   CHECK(cache().page_tables == 21 * 4);
@@ -384,7 +384,7 @@ TEST_CASE("lanes of different length: ragged, padded, paged", "[cost][memory]") 
 TEST_CASE("evicted tokens leave holes in pages", "[cost][memory]") {
   const Model model = small_model();  // two layers of two lanes, 16 bytes per token and lane
   Serving serving{.prompt = 64};
-  // Of 64 tokens 16 are left: three in four are gone.
+  // Of 64 tokens 16 are resident: three in four are evicted.
   const Holding kept = uniform_holding(model, serving.layout, 16, 16);
   policy::Cost cost;
   const auto padding = [&] { return memory_at(model, Machine{}, serving, kept, cost, 0).padding; };
@@ -400,7 +400,7 @@ TEST_CASE("evicted tokens leave holes in pages", "[cost][memory]") {
   CHECK(padding() == 4 * (44 - 16) * 16);
   cost.lanes_alike = true;
   CHECK(padding() == 4 * (28 - 16) * 16);
-  // Pages of one token have no room for holes, whole lanes no holes.
+  // Pages of one token cannot have holes, and lanes without eviction have none.
   serving.layout.page = 1;
   CHECK(padding() == 0);
   serving.layout.page = 16;
@@ -408,7 +408,7 @@ TEST_CASE("evicted tokens leave holes in pages", "[cost][memory]") {
   CHECK(memory_at(model, Machine{}, serving, all, cost, 0).padding == 0);
   CHECK(memory_at(model, Machine{}, serving, all, cost, 0).cache() ==
         prefill_peak(model, Machine{}, serving, all, cost).cache());
-  // Slots that are used again, or lanes that are compacted: the last page alone.
+  // With reused slots or compacted lanes only the last page is partly empty.
   serving.layout.vacated = Vacated::reused;
   serving.layout.page = 12;
   CHECK(padding() == 4 * (24 - 16) * 16);
@@ -445,7 +445,7 @@ TEST_CASE("equal lanes need no padding", "[cost][memory]") {
   CHECK(memory_at(model, Machine{}, serving, holding, {}, 0).total() == ragged.total());
 }
 
-TEST_CASE("what a policy keeps beside its slots", "[cost][memory]") {
+TEST_CASE("data that a policy keeps beside its slots", "[cost][memory]") {
   // HashEvict's table of hashes: position 4, mask 1, hash of 16 bits as booleans 16; a projection of
   // 128 * 16 * 2 bytes and a counter of 4 per layer. Llama-3-8B, 24 slots: 32 * (8 * 24 * 533 + 4096 + 4).
   const Model model = find_model("llama-3-8b");
@@ -481,14 +481,14 @@ TEST_CASE("policies that compress layer by layer peak at one whole layer", "[cos
   serving.chunk = 50;
   CHECK(cache({}) == 150 * 32);
   CHECK(cache({.streams = true}) == 40 * 32);
-  // In chunks of 30 the last has 10 tokens: less is alive than in the one before it, after which both
-  // hold 90.
+  // In chunks of 30 the last has 10 tokens, so less is alive than in the one before it, after which both
+  // layers hold 90.
   serving.chunk = 30;
   CHECK(cache({}) == 180 * 32);
   CHECK(cache({.streams = true}) == 40 * 32);
 }
 
-TEST_CASE("a sliding window leaves its tokens and the chunk in work", "[cost][memory]") {
+TEST_CASE("a sliding window keeps its tokens and the current chunk", "[cost][memory]") {
   Model model = small_model();  // two layers of two lanes, 16 bytes per token and lane
   model.window = 25;
   Serving serving{.prompt = 100, .generate = 10};
@@ -500,7 +500,7 @@ TEST_CASE("a sliding window leaves its tokens and the chunk in work", "[cost][me
   // The chunk of 30 before the last, of 10, is the one that needs most.
   serving.chunk = 30;
   CHECK(cache() == (25 + 25 + 30) * 32);
-  model.window = 100;  // hides nothing
+  model.window = 100;  // wide enough to hide nothing
   serving.chunk = 0;
   CHECK(
       prefill_peak(model, Machine{}, serving, uniform_holding(model, serving.layout, 100), {}).keys_values ==
@@ -527,7 +527,7 @@ TEST_CASE("activations of fused and eager attention", "[cost][memory]") {
   CHECK(peak({.prompt_rows = policy::kAllRows}) == 32ull * 8192 * 8192 * 4 + 8192ull * 18'432 * 2);
   serving.runtime.rows = RowSource::recomputed;
   CHECK(peak({.prompt_rows = policy::kAllRows}) == 8192ull * 51'200 * 2);
-  // A chunk has its own rows only.
+  // A chunk has only its own rows.
   serving.chunk = 512;
   CHECK(peak() == 512ull * 51'200 * 2);
 }
@@ -563,7 +563,7 @@ TEST_CASE("tensor parallel devices share weights and heads", "[cost][memory]") {
   const Model model = find_model("llama-3-8b");
   const Runtime runtime;
   CHECK(weight_bytes(model, runtime, 1) == 2 * model.parameters());
-  // Half of everything but 65 norms of 4096.
+  // Half of all parameters except 65 norms of 4096.
   CHECK(weight_bytes(model, runtime, 2) == model.parameters() + 65 * 4096);
   Serving serving{.prompt = 1000};
   const Holding all = uniform_holding(model, serving.layout, 1000);

@@ -71,7 +71,7 @@ TEST_CASE("biases and norms over heads are counted where a family has them", "[c
   CHECK(small("attention_bias", "true") == 448 + 3 * 160);
   // Gate and up 96 each, down 64.
   CHECK(small("mlp_bias", "true") == 448 + 3 * 256);
-  // head_dim is 128 where qwen3 says nothing; one norm for queries, one for keys.
+  // head_dim defaults to 128 in qwen3; one norm for queries, one for keys.
   CHECK(small("model_type", "\"qwen3\"") == 448 + 3 * 256);
 }
 
@@ -95,7 +95,7 @@ TEST_CASE("OPT and GPT-J are read by their own keys", "[cost][model]") {
   CHECK(gptj.parameters() == 2 * (4 * 64 * 64 + 2 * 64 * 256 + 320 + 128) + 128 + 2 * 100 * 64 + 100);
 }
 
-TEST_CASE("Gemma's parameters are those its publishers count", "[cost][model]") {
+TEST_CASE("Gemma's parameters agree with its publishers' counts", "[cost][model]") {
   // google/gemma-7b and google/gemma-2-9b: 8,537,680,896 and 9,241,705,984.
   CHECK(parse_model(R"({"model_type": "gemma", "hidden_size": 3072, "intermediate_size": 24576,
       "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 16, "head_dim": 256,
@@ -112,7 +112,7 @@ TEST_CASE("Gemma's parameters are those its publishers count", "[cost][model]") 
   CHECK(gemma2.window == 0);
 }
 
-TEST_CASE("what a config.json leaves out is what transformers' class makes of it", "[cost][model]") {
+TEST_CASE("keys absent from a config.json have the defaults of transformers' class", "[cost][model]") {
   const auto with = [](const std::string& type, const std::string& key, const std::string& value) {
     std::string text = config("model_type", "\"" + type + "\"");
     const std::string heads = ", \"num_key_value_heads\": 2";
@@ -135,7 +135,7 @@ TEST_CASE("what a config.json leaves out is what transformers' class makes of it
   CHECK(with("some_other", "", "").tied_embeddings);
   CHECK(with("llama", "head_dim", "24").head_dim == 24);
   CHECK(with("llama", "head_dim", "null").head_dim == 4);
-  // Qwen slides only when told to, and only from its first sliding layer on.
+  // Qwen slides only with use_sliding_window, and only from its first sliding layer on.
   const std::string qwen = R"({"model_type": "qwen2", "hidden_size": 64, "intermediate_size": 96,
       "num_hidden_layers": 3, "num_attention_heads": 8, "num_key_value_heads": 2, "vocab_size": 10,
       "sliding_window": 5)";
@@ -144,7 +144,7 @@ TEST_CASE("what a config.json leaves out is what transformers' class makes of it
   CHECK(parse_model(qwen + R"(, "use_sliding_window": true, "max_window_layers": 2})", "q").window == 0);
 }
 
-TEST_CASE("a config.json that cannot be is refused by key", "[cost][model]") {
+TEST_CASE("an impossible config.json is refused with the key", "[cost][model]") {
   refuses(config("hidden_size"), "hidden_size");
   refuses(config("hidden_size", "0"), "hidden_size");
   refuses(config("hidden_size", "-4096"), "hidden_size");
@@ -258,7 +258,7 @@ TEST_CASE("a device's share of a model", "[cost][model]") {
   CHECK(half.ffn == 7168);
   CHECK(half.vocab == 64'128);
   CHECK(2 * half.block_matrix_parameters() == model.block_matrix_parameters());
-  // Norms are on both: 65 of 4096.
+  // Norms are on both devices: 65 of 4096.
   CHECK(2 * half.parameters() == model.parameters() + 65 * 4096);
   // Eight KV heads on sixteen devices: each is stored twice.
   CHECK(device_share(model, 16).kv_heads == 1);

@@ -46,7 +46,7 @@ TEST_CASE("Transfers take their bytes and their copies", "[offload]") {
   CHECK_THROWS_AS(transfer_time({}, 2000, 1), Error);
 }
 
-TEST_CASE("Small copies make swapping slow, and recomputing does not care", "[offload]") {
+TEST_CASE("Small copies make swapping slow but not recomputing", "[offload]") {
   // Llama-3-8B, 8,192 tokens, 16 per page: K and V of a layer and page are 32 KiB, 32,768 copies in all.
   const std::uint64_t bytes = 8192ULL * 131072;
   const Link link{.bandwidth = 25e9, .latency = 6e-6};
@@ -60,7 +60,7 @@ TEST_CASE("Small copies make swapping slow, and recomputing does not care", "[of
   CHECK(swap_time(link, bytes, 32 * 1024 / 4) > recompute);  // pages of four tokens
 }
 
-TEST_CASE("FlexGen's schedule overlaps what it can, by hand", "[offload]") {
+TEST_CASE("FlexGen's schedule overlaps copies and compute, by hand", "[offload]") {
   OffloadPlan plan{.prompt = 10, .generate = 4, .batch = 2, .cached_tokens = 12};
   const Model model = toy_model();
   REQUIRE(model.block_matrix_parameters() == 1000);
@@ -75,7 +75,7 @@ TEST_CASE("FlexGen's schedule overlaps what it can, by hand", "[offload]") {
   plan.weights_host = 0.5;
   CHECK(offload_time(model, toy_rates(), plan).prefill == Approx(3 * (2000 / 100.0 + 1000 / 5.0)));
   CHECK(offload_time(model, toy_rates(), plan).decode == Approx(3 * 3 * (2000 / 100.0 + 1000 / 5.0)));
-  // The cache leaves for the host, a quarter of it for the disk: 10 tokens of 2 sequences, 8 bytes each.
+  // The cache goes to the host, a quarter of it to the disk: 10 tokens of 2 sequences, 8 bytes each.
   plan.weights_device = 1;
   plan.weights_host = 0;
   plan.cache_device = 0;
@@ -115,8 +115,8 @@ TEST_CASE("OPT-30B offloaded from a T4 is as fast as FlexGen and H2O measured", 
   struct Run {
     std::uint64_t generate, batch, device_batch;
     double weights_on_device;
-    std::uint64_t heavy_hitters;  ///< tokens H2O keeps of 512; 0: all
-    double measured, error;       ///< tokens/s; what the schedule's constants leave
+    std::uint64_t heavy_hitters;  ///< tokens that H2O keeps of 512; 0: all
+    double measured, error;       ///< tokens/s; the error with the schedule's constants
   };
   for (const Run& run : {Run{32, 144, 48, 0.2, 0, 7.32, -0.025}, Run{32, 728, 52, 0, 102, 12.66, 0.04},
                          Run{512, 416, 52, 0, 204, 18.83, 0.064}, Run{1024, 264, 44, 0, 306, 13.88, 0.088},
@@ -152,7 +152,7 @@ TEST_CASE("OPT-175B from disk is as slow as its disk", "[offload]") {
 
 namespace {
 
-/// Everything is kept; what is offloaded crosses a link of 100 bytes a second, half a second per copy.
+/// Keeps all tokens; offloaded bytes cross a link of 100 bytes a second, with half a second per copy.
 struct Served {
   Model model = toy_model();
   Machine machine{.matrix_rate = 1e6, .vector_rate = 1e6, .bandwidth = 1e6, .memory = 1 << 20};
@@ -181,7 +181,7 @@ Served llama() {
 
 }  // namespace
 
-TEST_CASE("What is offloaded is kept and moved, by hand", "[offload]") {
+TEST_CASE("Offloaded bytes are stored and moved, by hand", "[offload]") {
   Served served;
   const Estimate plain = served.made();
   CHECK(plain.host_peak() == 0);
@@ -189,22 +189,23 @@ TEST_CASE("What is offloaded is kept and moved, by hand", "[offload]") {
   served.serving.offload = {.weights = 0.5, .cache = 0.25};
   const Estimate moved = served.made();
 
-  // Half of three layers of 2,000 bytes leaves, buffers for two layers' 1,000 stay.
+  // Half of three layers of 2,000 bytes is offloaded; buffers for two layers' 1,000 bytes stay.
   CHECK(plain.at_end.weights - moved.at_end.weights == 3000 - 2000);
-  // 14 tokens of 8 bytes in each of three layers: a quarter, 28 bytes, leaves, buffers for two layers stay.
+  // 14 tokens of 8 bytes in each of three layers: a quarter, 28 bytes, is offloaded; buffers for two layers
+  // stay.
   CHECK(moved.at_end.keys_values == 2 * (3 * 84 + 2 * 28));
   CHECK(moved.at_end.host == 3000 + 2 * 3 * 28);
-  // The last layer at work on 10 tokens is whole, the one before it on its way: 20 of its 80 bytes.
+  // The last layer, computing 10 tokens, is whole; the one before it is being copied: 20 of its 80 bytes.
   CHECK(moved.prefill.keys_values == 2 * (60 + 60 + 80 + 20));
   CHECK(moved.prefill.host == 3000 + 2 * 2 * 20);
   CHECK(moved.host_peak() == moved.at_end.host);
 
-  // 1,000 bytes of weights come and 0.25 * 10 * 16 bytes of cache go while a layer computes.
+  // 1,000 bytes of weights arrive and 0.25 * 10 * 16 bytes of cache leave while a layer computes.
   const auto block = [](const PassTime& pass) { return (pass.seconds() - pass[OpClass::head].seconds) / 3; };
   REQUIRE(block(plain.time.prefill) < 10.5);
   CHECK(moved.time.prefill.transfer == Approx(3 * (10.5 - block(plain.time.prefill))));
-  // The second token attends to 11: 0.25 * 11 * 16 bytes come with the weights. Then 0.25 * 16 bytes go, in
-  // 0.54 s.
+  // The second token attends to 11: 0.25 * 11 * 16 bytes arrive with the weights. Then 0.25 * 16 bytes leave,
+  // in 0.54 s.
   REQUIRE(block(plain.time.first_step) < 0.54);
   CHECK(moved.time.first_step.transfer == Approx(3 * (10.5 + 0.94 + 0.54 - block(plain.time.first_step))));
   CHECK(moved.time.first_token == Approx(plain.time.first_token + moved.time.prefill.transfer));
@@ -212,7 +213,7 @@ TEST_CASE("What is offloaded is kept and moved, by hand", "[offload]") {
         Approx(plain.time.mean_step.seconds() + moved.time.mean_step.transfer));
 }
 
-TEST_CASE("A chunk loads weights and what is cached before it", "[offload]") {
+TEST_CASE("A chunk loads weights and the cache before it", "[offload]") {
   Served served;
   served.machine.host.latency = 0;
   served.serving.chunk = 5;
@@ -228,7 +229,7 @@ TEST_CASE("A chunk loads weights and what is cached before it", "[offload]") {
   CHECK(blocks() == Approx(3 * (10 + 10 + 0.2)));
 }
 
-TEST_CASE("Offloading agrees with FlexGen's schedule where the link is what takes time", "[offload]") {
+TEST_CASE("Offloading agrees with FlexGen's schedule where the link limits", "[offload]") {
   Served served = llama();
   served.machine.host = {.bandwidth = 1e6, .latency = 0};
   served.serving.offload.weights = 0.3;
@@ -247,7 +248,7 @@ TEST_CASE("Offloading agrees with FlexGen's schedule where the link is what take
   CHECK(63 * ours.mean_step.transfer == Approx(theirs.decode));
 }
 
-TEST_CASE("The more is offloaded, the less is on the device and the longer it takes", "[offload]") {
+TEST_CASE("More offloading means fewer bytes on the device and more time", "[offload]") {
   Served served = llama();
   for (double Offload::*share : {&Offload::weights, &Offload::cache}) {
     served.serving.offload = {};
@@ -266,7 +267,7 @@ TEST_CASE("The more is offloaded, the less is on the device and the longer it ta
   }
 }
 
-TEST_CASE("Everything offloaded leaves room for two layers", "[offload]") {
+TEST_CASE("Full offloading leaves room for two layers", "[offload]") {
   Served served = llama();
   const Estimate none = served.made();
   served.serving.offload = {.weights = 1, .cache = 1};
@@ -297,7 +298,7 @@ TEST_CASE("Offloading needs a link and a host that is large enough", "[offload]"
   }
 }
 
-TEST_CASE("Preempting a sequence: its cache moves, or is made again", "[offload]") {
+TEST_CASE("Preempting a sequence: its cache moves, or is recomputed", "[offload]") {
   Served served = llama();
   served.serving.generate = 0;
   const auto swap = [&] { return served.made().swap.value(); };
@@ -315,7 +316,7 @@ TEST_CASE("Preempting a sequence: its cache moves, or is made again", "[offload]
   CHECK(swap() == Approx(swap_time(link, bytes, 4 * 1024)));
   served.serving.prompt = 8192 - 15;  // the last page in use is copied whole
   CHECK(swap() == Approx(swap_time(link, bytes, 4 * 1024)));
-  served.serving.offload.cache = 1;  // it is there already
+  served.serving.offload.cache = 1;  // the cache is on the host already
   CHECK(swap() == 0);
   served.serving.offload.cache = 0;
   served.machine.host = {};

@@ -13,7 +13,7 @@ std::uint64_t below(std::uint64_t n, std::uint64_t seed, std::uint64_t draw) {
   return static_cast<std::uint64_t>(uniform01(combine({seed, draw})) * static_cast<double>(n));
 }
 
-/// Slot by slot and step by step: what each slot of the reserved block is.
+/// Counts slot by slot and step by step the state of each slot of the reserved block.
 Fragmentation slow_fragmentation(Allocator allocator, const std::vector<Request>& requests,
                                  std::uint64_t max_tokens, std::uint64_t page) {
   std::uint64_t used = 0, reserved = 0, internal = 0;
@@ -38,8 +38,8 @@ Fragmentation slow_fragmentation(Allocator allocator, const std::vector<Request>
 
 }  // namespace
 
-TEST_CASE("a page is in use while one of its tokens is", "[cost][pages]") {
-  // Positions 0, 1, 5, 9 right after the prompt; 1 goes after step 2, 12 comes at step 3.
+TEST_CASE("a page is in use while one of its tokens is resident", "[cost][pages]") {
+  // Positions 0, 1, 5, 9 right after the prompt; 1 is evicted after step 2, 12 joins at step 3.
   const std::vector<sim::ResidentInterval> lane{{0, 0, 9}, {1, 0, 3}, {5, 0, 9}, {9, 0, 1}, {12, 3, 9}};
   const PageUse start = page_use(lane, 0, 4);
   CHECK(start.slots == 4);
@@ -81,7 +81,7 @@ TEST_CASE("the last page wastes half a page on average", "[cost][pages]") {
   const Fragmentation paged = fragmentation(Allocator::paged, one, 0, 16);
   CHECK(paged.used == Approx(136.0 / 256));
   CHECK(paged.internal == 0);
-  // 1 + 1 tokens: two of 16 slots, the other fourteen for nobody.
+  // 1 + 1 tokens use two of 16 slots; the other fourteen are never used.
   const std::vector<Request> two{{1, 1}};
   CHECK(fragmentation(Allocator::paged, two, 0, 16).internal == Approx(14.0 / 16));
   // Mean 338, waste 7.5 / 345.5 = 2.2 %.
@@ -89,7 +89,7 @@ TEST_CASE("the last page wastes half a page on average", "[cost][pages]") {
   CHECK(1 - fragmentation(Allocator::paged, chat, 2048, 16).used == Approx(0.0215).margin(0.001));
 }
 
-TEST_CASE("blocks waste what growth and rounding leave", "[cost][pages]") {
+TEST_CASE("blocks waste the slots of growth and rounding", "[cost][pages]") {
   // Two decode steps hold 4 and 5 of 5 tokens.
   const std::vector<Request> one{{3, 2}};
   const Fragmentation exact = fragmentation(Allocator::exact, one, 0, 0);

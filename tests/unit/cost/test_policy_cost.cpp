@@ -26,7 +26,7 @@ policy::Cost cost(const std::string& text, std::size_t prompt = 8192, std::size_
                   composition.allocation.cost(shape(prompt, budget)));
 }
 
-/// What decoding reads and writes per token that is held, rows of attention included.
+/// Returns the bytes that decoding reads and writes per resident token, rows of attention included.
 double step_bytes(const policy::Cost& cost) {
   const double rows = cost.decode_rows ? 2.0 * 32 * 2 : 0;  // half precision, written and read
   return rows + cost.step_slot.bytes;
@@ -40,7 +40,7 @@ std::uint64_t slot(const std::string& text) {
 }  // namespace
 
 TEST_CASE("bytes per slot that policies keep beside keys and values", "[policy_cost]") {
-  // Positions take 4 where a window, blocks or ties ask for them.
+  // Positions take 4 bytes where a window, blocks or ties need them.
   CHECK(slot("full") == 0);
   CHECK(slot("window") == 0);         // a ring
   CHECK(slot("streaming_llm") == 0);  // the same behind the sinks
@@ -74,7 +74,7 @@ TEST_CASE("hashevict keeps one projection of half precision per lane or layer", 
   CHECK(cost("hashevict(projection=layer)").metadata.lane == 0);
 }
 
-TEST_CASE("what decoding reads beside keys and values", "[policy_cost]") {
+TEST_CASE("bytes that decoding reads beside keys and values", "[policy_cost]") {
   // H2O: rows of 32 heads, written and read (128 bytes per token), and 8 sums of 4 bytes, read and written
   // (64): 192 of 4096. With sums per query head those take 256: 9.4 %.
   CHECK(step_bytes(cost("h2o")) / kKv == Approx(0.046875));
@@ -82,7 +82,7 @@ TEST_CASE("what decoding reads beside keys and values", "[policy_cost]") {
   // HashEvict: codes of 2 bytes in 8 lanes; a byte per bit is eight times that.
   CHECK(step_bytes(cost("hashevict")) / kKv == Approx(0.00390625));
   CHECK(8 * step_bytes(cost("hashevict")) / kKv == Approx(0.03125));
-  // TOVA: the rows alone.
+  // TOVA: only the rows.
   CHECK(step_bytes(cost("tova")) / kKv == Approx(0.03125));
   CHECK(step_bytes(cost("snapkv")) == 0);
 }
@@ -115,7 +115,7 @@ TEST_CASE("snapkv recomputes its window: 137 GFLOP in 32 layers at 16K", "[polic
   // Gathering 2048 tokens of 8 lanes moves 8.4 MB, read and written.
   const double moved = 2.0 * 2048 * 8 * 512, pooled = 2.0 * 4 * 32 * 16384, ranked = 4.0 * 8 * 16384;
   CHECK(snapkv.prompt.bytes == moved + pooled + ranked);
-  // Nothing leaves a prompt that fits: it is not even scored, where decoding only appends.
+  // A prompt that fits is not compressed, and not even scored where decoding only appends.
   const policy::Cost fits = cost("snapkv", 1000, 2048);
   CHECK(fits.prompt.bytes == 0);
   CHECK(fits.prompt_rows == 0);
@@ -134,7 +134,7 @@ TEST_CASE("h2o adds up every causal score of the prompt", "[policy_cost]") {
   CHECK(stream.prompt_rows == 0);
   CHECK(stream.prompt.ops == (1 + 2 + 2) * stream.step_slot.ops);
   CHECK(stream.prompt.bytes == (1 + 2 + 2) * step_bytes(stream));
-  CHECK(stream.prompt.launches == 2);  // the third is added up, then the lowest is looked for
+  CHECK(stream.prompt.launches == 2);  // the third is added up, then the lowest is searched for
 }
 
 TEST_CASE("kvcrush compares 0.26 M scores and keeps 32 KiB of bits for 8K tokens", "[policy_cost]") {
@@ -157,7 +157,7 @@ TEST_CASE("k-means instead takes 2.1 TFLOP for 20 rounds over 2048 candidates", 
   CHECK(bits.prompt.flops == 0);
 }
 
-TEST_CASE("xkv runs one more prefill, whose last rows it sorts", "[policy_cost]") {
+TEST_CASE("xkv runs one more prefill and sorts its last rows", "[policy_cost]") {
   const policy::Cost xkv = cost("xkv", 8192, 2048);
   CHECK(xkv.extra_prefills == 1);
   CHECK(xkv.prompt_rows == 8);
@@ -169,8 +169,9 @@ TEST_CASE("xkv runs one more prefill, whose last rows it sorts", "[policy_cost]"
   CHECK(split.prompt.ops == 32.0 * (8 * 8192 - 28) + 7.0 * 32 * 8192 + 8192 * 13 + 2048 * 5);
 }
 
-TEST_CASE("tokens that leave together are looked for together", "[policy_cost]") {
-  // Half of 2048 leave at once: a sort of 2^11 in 8 lanes once per 1024 tokens, and 1024 tokens move up.
+TEST_CASE("tokens that are evicted together are searched for together", "[policy_cost]") {
+  // Half of 2048 are evicted at once: a sort of 2^11 in 8 lanes once per 1024 tokens, and 1024 tokens move
+  // up.
   const policy::Cost halved = cost("l2_norm(drop=0.5)");
   CHECK(halved.step_slot.ops == 8.0 * 11 / 1024);
   CHECK(halved.step.bytes == Approx(8 * 128 * 2 + 2.0 * 8 * 512));

@@ -9,7 +9,8 @@
 namespace kvsim::cost {
 namespace {
 
-/// Slot by slot: every slot has an owner or none, pages are counted, nothing is remembered between steps.
+/// Works slot by slot: every slot has an owner or none, pages are counted, and no state is kept between
+/// steps.
 class SlowPool {
  public:
   SlowPool(Allocator allocator, const std::vector<Request>& requests, std::uint64_t slots,
@@ -66,7 +67,7 @@ class SlowPool {
   }
   void release(std::size_t i) { std::replace(owner_.begin(), owner_.end(), i, kNobody); }
 
-  /// Room for so many tokens of request i; pages may lie anywhere.
+  /// Makes room for `tokens` tokens of request i; pages may lie anywhere.
   bool reserve(std::size_t i, std::uint64_t tokens) {
     if (allocator_ == Allocator::paged) {
       std::uint64_t wanted = owned(i);
@@ -113,9 +114,9 @@ class SlowPool {
 
 }  // namespace
 
-TEST_CASE("free slots in pieces serve nobody", "[cost][pool]") {
-  // Ten slots. 3 and 6 tokens enter; the third, of 4, finds one slot, then, once the first is gone, 3 and 1.
-  // Steps hold 6, 4, 5, 6 tokens with 3, 2, 1, 0 to come; 1, 4, 4, 4 are free.
+TEST_CASE("scattered free slots serve no request", "[cost][pool]") {
+  // Ten slots. 3 and 6 tokens enter; the third, of 4, finds one slot, then, once the first has finished, 3
+  // and 1. Steps hold 6, 4, 5, 6 tokens with 3, 2, 1, 0 to come; 1, 4, 4, 4 are free.
   const std::vector<Request> requests{{2, 1}, {2, 4}, {3, 1}};
   const PoolUse use = pool_use(Allocator::exact, requests, 10, 0, 0);
   CHECK(use.steps == 4);
@@ -135,7 +136,7 @@ TEST_CASE("a block of eight lies at a multiple of eight", "[cost][pool]") {
   CHECK_THROWS_WITH(pool_use(Allocator::exact, requests, 12, 0, 0), Catch::Contains("nobody waits"));
 }
 
-TEST_CASE("who came last gives its pages back", "[cost][pool]") {
+TEST_CASE("the last request to come gives its pages back", "[cost][pool]") {
   // Four pages of one token. Both requests hold two tokens when the first needs a third page.
   const std::vector<Request> requests{{1, 2}, {1, 2}};
   const PoolUse use = pool_use(Allocator::paged, requests, 4, 0, 1);
@@ -145,7 +146,7 @@ TEST_CASE("who came last gives its pages back", "[cost][pool]") {
   CHECK(use.external == Approx(0.25));
 }
 
-TEST_CASE("pools agree with looking at every slot", "[cost][pool]") {
+TEST_CASE("pools agree with checking every slot", "[cost][pool]") {
   int preempted = 0;
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     auto below = [&, draw = std::uint64_t{0}](std::uint64_t n) mutable {
@@ -177,7 +178,7 @@ TEST_CASE("pools agree with looking at every slot", "[cost][pool]") {
   CHECK(preempted > 5);
 }
 
-TEST_CASE("what no pool can hold", "[cost][pool]") {
+TEST_CASE("requests that no pool can hold are refused", "[cost][pool]") {
   const std::vector<Request> requests{{5, 6}, {1, 1}};
   CHECK_THROWS_WITH(pool_use(Allocator::exact, requests, 10, 0, 0), Catch::Contains("11 tokens"));
   CHECK_THROWS_WITH(pool_use(Allocator::paged, requests, 10, 0, 2), Catch::Contains("11 tokens"));

@@ -6,7 +6,7 @@
 namespace kvsim::cost {
 namespace {
 
-/// Every number that a change of threads could change.
+/// Returns every number that the number of threads could change.
 bool same(const SweepResult& a, const SweepResult& b) {
   const Estimate &x = a.estimate, &y = b.estimate;
   return a.problem == b.problem && x.budget == y.budget && x.fits == y.fits && x.peak() == y.peak() &&
@@ -17,7 +17,7 @@ bool same(const SweepResult& a, const SweepResult& b) {
 
 }  // namespace
 
-TEST_CASE("Sweeps are estimates in order, whatever the threads, and say what cannot be", "[sweep]") {
+TEST_CASE("Sweeps are estimates in order, whatever the threads, and name impossible points", "[sweep]") {
   const Model model = find_model("llama-3-8b");
   const Machine machine = find_machine("a100-80-sxm");
   const std::vector<policy::Composition> policies{policy::parse_composition("snapkv", policy::builtin()),

@@ -1,5 +1,4 @@
-// Every published number: ours is what is expected of it, the list is complete, and a wrong number is
-// noticed.
+// For every published number ours is as expected, the list is complete, and a wrong number fails.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -86,7 +85,7 @@ TEST_CASE("no source lost an entry, and every entry is of its class") {
   }
 }
 
-TEST_CASE("what rests on a fit is neither printed nor called so") {
+TEST_CASE("numbers that rest on a fit are never classified as printed") {
   std::set<std::string> rested_on;
   for (const Source& source : validation_sources())
     for (const Check& check : checks_of(source)) {
@@ -98,7 +97,7 @@ TEST_CASE("what rests on a fit is neither printed nor called so") {
           std::count(check.rests_on.begin(), check.rests_on.end(), check.measurements) > 0;
       if (fitted_to_itself && !check.held_out) CHECK(class_of(check) != Class::held_out);
     }
-  // What is known to be fitted, whatever the checks say of themselves.
+  // The entries that are known to be fitted, whatever the checks state.
   for (const char* measurements :
        {"HashEvict, Table 1, decode", "SnapKV, Fig. 7", "FlexGen's run of OPT-175B", "FlexGen's runs on a T4",
         "vLLM's blocks on an RTX 4090", "matrix products on a100-80-sxm", "matrix products on h100-sxm",
@@ -111,13 +110,13 @@ TEST_CASE("what rests on a fit is neither printed nor called so") {
   }
 }
 
-TEST_CASE("a fit and the numbers it was fitted to go by one name") {
-  // A name that no entry has would make fitted entries look held out.
+TEST_CASE("a fit and the numbers it was fitted to share one name") {
+  // A name that no entry has would make fitted entries appear as held out.
   std::set<std::string> fitted_entries, held_out_entries;
   for (const Source& source : validation_sources())
     for (const Check& check : checks_of(source))
       (check.held_out ? held_out_entries : fitted_entries).insert(check.measurements);
-  // Element-wise operations of Vidur's devices have no entries (measured_times_test.cpp).
+  // Element-wise operations of Vidur's devices have no entries (test_measured_times.cpp).
   const std::set<std::string> elsewhere{"element-wise operations on a100-80-sxm",
                                         "element-wise operations on h100-sxm",
                                         "element-wise operations on a40"};
@@ -132,7 +131,7 @@ TEST_CASE("a fit and the numbers it was fitted to go by one name") {
   }
 }
 
-TEST_CASE("the class follows from evidence, expectation and what an entry rests on") {
+TEST_CASE("the class follows from evidence, expectation and the fits that an entry rests on") {
   Check check;
   check.evidence = Evidence::verified;
   check.measurements = "theirs";
@@ -154,7 +153,7 @@ TEST_CASE("the class follows from evidence, expectation and what an entry rests 
   CHECK(class_of(check) == Class::none);
 }
 
-TEST_CASE("what an entry rests on is found by changing what was fitted") {
+TEST_CASE("the fits that an entry rests on are found by changing the fitted numbers") {
   Source source;
   source.name = "made up";
   source.checks = [](Inputs& inputs) {
@@ -179,7 +178,7 @@ TEST_CASE("what an entry rests on is found by changing what was fitted") {
   CHECK(checks[5].rests_on.empty());
 }
 
-TEST_CASE("held-out times are met as well as was aimed at, source by source, or said to be missed") {
+TEST_CASE("held-out times meet their aim, source by source, or are shown as missed") {
   for (const Source& source : validation_sources()) {
     const std::vector<Check> checks = checks_of(source);
     const std::optional<double> error = mean_time_error(checks, Class::held_out);
@@ -193,7 +192,7 @@ TEST_CASE("held-out times are met as well as was aimed at, source by source, or 
   }
 }
 
-TEST_CASE("a wrong number of ours is noticed, whatever was expected") {
+TEST_CASE("a wrong number of ours fails, whatever was expected") {
   for (const Source& source : validation_sources())
     for (const Check& check : checks_of(source)) {
       if (!asserted(check)) continue;
@@ -214,7 +213,7 @@ TEST_CASE("a wrong number of ours is noticed, whatever was expected") {
           }
           break;
         case Status::missed:
-          wrong.ours = check.published * (1 + 0.999 * check.tolerance);  // met after all: then say so
+          wrong.ours = check.published * (1 + 0.999 * check.tolerance);  // met after all: must say so
           CHECK_FALSE(holds(wrong));
           break;
         case Status::at_most:
@@ -222,7 +221,7 @@ TEST_CASE("a wrong number of ours is noticed, whatever was expected") {
           CHECK_FALSE(holds(wrong));
           break;
         case Status::contradicted:
-          wrong.ours = check.published;  // a contradiction that is none any more
+          wrong.ours = check.published;  // no longer a contradiction
           CHECK_FALSE(holds(wrong));
           break;
         case Status::not_derivable:
@@ -233,7 +232,7 @@ TEST_CASE("a wrong number of ours is noticed, whatever was expected") {
     }
 }
 
-TEST_CASE("entries are complete: told apart, explained, in digits that sources print") {
+TEST_CASE("entries are complete: distinct, explained, in digits that sources print") {
   for (const Source& source : validation_sources()) {
     CHECK_FALSE(source.paper.empty());
     CHECK_FALSE(source.assumptions.empty());
@@ -248,7 +247,7 @@ TEST_CASE("entries are complete: told apart, explained, in digits that sources p
   }
 }
 
-TEST_CASE("half a unit of the last printed digit is still what the source could have rounded") {
+TEST_CASE("half a unit of the last printed digit still rounds to the printed number") {
   Check check;
   check.published = 1.54;
   check.digits = 2;
@@ -277,7 +276,7 @@ TEST_CASE("relative errors have a sign, and their mean is of asserted times of o
   CHECK(mean_time_error(checks, Class::printed).value() == Approx(0.15));
   CHECK_FALSE(mean_time_error(checks, Class::held_out).has_value());
   checks[2].rests_on = {"others"};
-  checks[2].expected = Status::missed;  // it counts all the same
+  checks[2].expected = Status::missed;  // a missed entry counts, too
   CHECK(mean_time_error(checks, Class::printed).value() == Approx(0.1));
   CHECK(mean_time_error(checks, Class::held_out).value() == Approx(0.2));
   const Tally counts = tally(checks);
@@ -291,13 +290,13 @@ TEST_CASE("relative errors have a sign, and their mean is of asserted times of o
   CHECK_FALSE(mean_time_error({}, Class::printed).has_value());
 }
 
-TEST_CASE("a published number that is none is our mistake") {
+TEST_CASE("a published number that is not a number is a bug") {
   Entries entries(Evidence::verified);
   CHECK_THROWS_AS(entries.exact("q", "12 GB", "GB", 12), Error);
   CHECK_THROWS_AS(entries.exact("q", "", "GB", 12), Error);
 }
 
-TEST_CASE("the issue's headline numbers stand in the table as their sources print them") {
+TEST_CASE("the headline numbers stand in the table as their sources print them") {
   const auto published = [](const char* source, const std::string& start) {
     for (const Check& check : checks_of(source_named(source)))
       if (check.quantity.rfind(start, 0) == 0) return check;

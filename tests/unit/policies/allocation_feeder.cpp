@@ -23,7 +23,7 @@ Run lane_of(const Run& layer, int lane) {
   return out;
 }
 
-/// Squares the rows so many times: attention on fewer positions.
+/// Squares the rows `times` times, which concentrates attention on fewer positions.
 void sharpen(Run& run, int times) {
   for (int head = 0; head < run.unit.n_query_heads(); ++head) {
     for (std::size_t i = 0; times > 0 && i < run.length(); ++i) {

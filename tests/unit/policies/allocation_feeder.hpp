@@ -1,5 +1,5 @@
 #pragma once
-/// Gives an allocation what it may see, as replay does.
+/// Measures for an allocation what it may see, as replay does.
 #include <string>
 #include <vector>
 
@@ -14,7 +14,7 @@ using Tokens = std::vector<std::size_t>;
 using Layers = std::vector<Run>;
 Layers random_layers(std::size_t n_layers, const Shape& shape, std::uint64_t seed, int levels = 1000000);
 
-/// Everything the composition's allocation asks for, measured on `layers`.
+/// Returns all that the composition's allocation asks for, measured on `layers`.
 AllocationRequest measured_request(const Composition& composition, const Layers& layers, std::size_t budget);
 
 /// `allocation`: its text, e.g. pyramid(beta=4).

@@ -1,4 +1,4 @@
-// Values of large norm stay.
+// Keeps values of large norm.
 #include <cmath>
 
 #include "policies/api/score_policy.hpp"
@@ -47,7 +47,7 @@ PolicySpec value_norm_spec() {
           .cost =
               [](const Params& params, const CostShape& shape) {
                 return scored_cost(params, shape,
-                                   {.prompt = over_values(shape, shape.prompt, 2),  // a square, a sum
+                                   {.prompt = over_values(shape, shape.prompt, 2),  // a square and a sum
                                     .token = over_values(shape, 1, 2)});
               },
           .make_eviction = [](const Params& params,

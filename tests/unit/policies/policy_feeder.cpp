@@ -97,7 +97,7 @@ void observe_prompt(PromptObserver& observer, const Run& run, const Feeding& fee
   }
 }
 
-/// One position of every lane or query head.
+/// The rows of one position in every lane or query head.
 class OwnRows {
  public:
   OwnRows(const std::vector<std::vector<float>>& tensor, std::size_t position, std::size_t dim) : dim_(dim) {
@@ -128,7 +128,7 @@ std::unique_ptr<Eviction> make(const Part& part, const Run& run, const Feeding& 
 
 using Driver = sim::UnitDriver<sim::IndexStore>;
 
-/// The token at `position` arrives and attends. Returns what it attends.
+/// Lets the token at `position` arrive and attend. Returns the attended positions.
 std::vector<Position> arrive(Driver& driver, const Run& run, std::size_t position) {
   Driver::Cache& cache = driver.caches().front();
   const OwnRows keys(run.keys, position, kHeadDim), values(run.values, position, kValueDim),

@@ -1,7 +1,7 @@
 #pragma once
 /// A small run of one unit, made by hand or at random, and an eviction policy that a UnitDriver takes through
-/// it: the prompt and every generated token, one budget at a time. The driver checks of each answer what
-/// policies/api/eviction.hpp promises.
+/// it: the prompt and every generated token, one budget at a time. The driver checks each answer against the
+/// contract of policies/api/eviction.hpp.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -21,7 +21,7 @@ struct Run {
   std::vector<std::vector<float>> keys, values;    ///< per lane, [length, dim]
   std::vector<std::vector<float>> output_weights;  ///< per query head, [value_dim, hidden]
   std::vector<std::uint8_t> classes;               ///< [length]
-  std::vector<float> inv_freq;                     ///< of the rotation, half split; scale is kScale
+  std::vector<float> inv_freq;                     ///< of the rotation, half split; the scale is kScale
 
   std::size_t length() const { return prompt + decode; }
   float p(int query_head, std::size_t query, std::size_t key) const {
@@ -42,22 +42,22 @@ struct Shape {
 
 /// Rows of random weights, an integer in [1, levels] before normalising: few levels make many ties.
 Run random_run(const Shape& shape, std::uint64_t seed, int levels = 1000000);
-/// Everything zero, to be filled by hand.
+/// Returns a run of zeros, to be filled by hand.
 Run blank_run(const Shape& shape);
 
 struct Fed {
-  std::vector<Position> kept;               ///< after the prompt (and its passage, if streamed), ascending
-  std::vector<std::vector<Position>> held;  ///< what step s attends, ascending
+  std::vector<Position> kept;               ///< positions kept after the prompt, streamed or not, ascending
+  std::vector<std::vector<Position>> held;  ///< positions that step s attends, ascending
 };
 
 struct Feeding {
-  std::size_t block_rows = 3;   ///< rows per observed block
-  bool every_row = false;       ///< deliver rows nobody asked for too, as when another policy shares the pass
-  bool columns = false;         ///< column sums of all rows first, and only the rows needed beside them
-  bool last_row_again = false;  ///< oracles know the last prompt row as a first step
+  std::size_t block_rows = 3;  ///< rows per observed block
+  bool every_row = false;      ///< also deliver rows not asked for, as when another policy shares the pass
+  bool columns = false;  ///< deliver column sums of all rows first, then only the rows needed beside them
+  bool last_row_again = false;  ///< oracles get the last prompt row as the first step
 };
 
-/// The rows it asks for, then the finished prompt.
+/// Passes the rows that `observer` asks for, then the finished prompt.
 void feed_prompt(PromptObserver& observer, const Run& run);
 
 Fed feed(const Composition& composition, const Run& run, std::size_t budget, const Feeding& feeding = {});

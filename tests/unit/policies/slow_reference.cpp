@@ -8,7 +8,7 @@ void drop_one(const SlowRule& rule, const Run& run, const Attended& attended, Po
               std::set<Position>& held) {
   Position victim = -1;
   double lowest = 0;
-  for (const Position position : held) {  // ascending: the first of equals is the oldest
+  for (const Position position : held) {  // ascending, so the first of equals is the oldest
     if (position < static_cast<Position>(rule.sinks)) continue;
     if (position > newest - static_cast<Position>(rule.window)) continue;
     const double score = rule.score(run, attended, position);

@@ -1,6 +1,6 @@
 #pragma once
-/// Eviction as its definition reads, with nothing kept between steps: every score is worked out again from
-/// all rows attended so far, and positions leave one by one, lowest first.
+/// Eviction straight from its definition, without state between steps: every score is computed again from all
+/// rows attended so far, and positions are evicted one by one, lowest first.
 #include <functional>
 #include <set>
 
@@ -8,23 +8,23 @@
 
 namespace kvsim::policy::test {
 
-/// What each query attended: all before it in the prompt, the resident set afterwards.
+/// Positions that each query attended: all earlier ones in the prompt, the resident set afterwards.
 using Attended = std::vector<std::set<Position>>;
 
 struct SlowRule {
-  /// Score of `position` once the last of `attended` has been answered.
+  /// Returns the score of `position` after the last query of `attended`.
   std::function<double(const Run&, const Attended&, Position)> score;
   std::size_t sinks = 0, window = 0;
   bool drop_newest_of_equals = false;
   bool decodes = true;   ///< false: generated tokens are appended
-  bool streams = false;  ///< the prompt's tokens arrive one by one too
+  bool streams = false;  ///< the prompt's tokens arrive one by one, too
 };
 
-/// Lowers what is held to `size` positions once the last of `attended` has been answered; `newest` is the
+/// Reduces `held` to `size` positions after the last query of `attended`; `newest` is the
 /// last position that is or is about to be resident.
 using Cut = std::function<void(const Attended& attended, std::set<Position>& held, std::size_t size,
                                Position newest)>;
-/// The prompt is cut once it ends, then once before each token that finds no room: for rules that are more
+/// Cuts the prompt once it ends, then cuts once before each token that finds no room: for rules that are more
 /// than a score.
 Fed feed_cutting(const Cut& cut, const Run& run, std::size_t budget);
 

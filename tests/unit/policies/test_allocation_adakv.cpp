@@ -17,7 +17,7 @@ using Scores = std::vector<std::vector<double>>;
 namespace {
 
 /// One layer per `heads` entries of `scores`; the eviction protects positions behind those, whose scores are
-/// the highest and mean nothing.
+/// the highest but meaningless.
 AllocationRequest request_of(Scores scores, std::size_t heads, std::size_t budget,
                              std::size_t n_protected = 0) {
   AllocationRequest request{.n_layers = scores.size() / heads,
@@ -40,7 +40,7 @@ Scores random_scores(std::size_t lanes, std::size_t n, std::uint64_t seed) {
   return out;
 }
 
-/// What the lanes keep of their scores: the best ones beyond the protected positions.
+/// Returns the sum of scores that the lanes keep: the best ones beside the protected positions.
 double kept(const AllocationRequest& request, const Tokens& tokens) {
   double sum = 0;
   for (std::size_t lane = 0; lane < tokens.size(); ++lane) {
@@ -73,8 +73,8 @@ TEST_CASE("adakv, worked by hand") {
   CHECK(allocate("adakv", request_of(kTwoHeads, 2, 3)) == Tokens{2, 4});
   // 0.5: 1.5 and 2.5; of equal remainders the first head's.
   CHECK(allocate("adakv(alpha=0.5)", request_of(kTwoHeads, 2, 3)) == Tokens{3, 3});
-  // The authors round each: 0.5 * 1 + int(0.5 * 2) = 1.5 and 2.5 go to the even 2 and 2, five tokens... of
-  // four.
+  // The authors' code rounds each: 0.5 * 1 + int(0.5 * 2) = 1.5 and 2.5 go to the even 2 and 2 above the
+  // floor.
   CHECK(allocate("adakv(alpha=0.5,variant=official)", request_of(kTwoHeads, 2, 3)) == Tokens{3, 3});
   // alpha 0.2: round(0.8) + 0 and round(2.4) + 0: one less than the budget.
   CHECK(allocate("adakv(variant=official)", request_of(kTwoHeads, 2, 3)) == Tokens{2, 3});
@@ -132,7 +132,7 @@ TEST_CASE(
 }
 
 TEST_CASE("no split of the same total keeps more than best_split") {
-  // Every split of two heads in two layers, tried.
+  // Tries every split of two heads in two layers.
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     const std::size_t n = 4, n_protected = seed % 2;
     for (std::size_t budget = 1; budget <= 4; ++budget) {
@@ -171,7 +171,7 @@ TEST_CASE("no registered allocation keeps more of the eviction's own scores than
           tokens = allocate(parse_composition(std::string(eviction) + "+" + spec.name, builtin()),
                             request_for(spec.name, budget));
         } catch (const Error&) {
-          continue;  // exempt layers cost more than this budget
+          continue;  // the exempt layers need more than this budget
         }
         for (std::size_t& n : tokens) n = std::min<std::size_t>(n, 60);
         CAPTURE(eviction, budget, spec.name);

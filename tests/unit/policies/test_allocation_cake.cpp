@@ -35,13 +35,13 @@ TEST_CASE("cake, worked by hand") {
         Tokens{11, 11, 13, 13});
 }
 
-TEST_CASE("what a layer cannot use goes evenly to the others") {
+TEST_CASE("tokens that a layer cannot use go evenly to the others") {
   // 95 % of 240 would go to the last layer, which has room for 90: of the 150 left, 2 and 10 were theirs by
   // share.
   CHECK(allocate("cake_layers", request_of({{1, 1}, {1, 5}, {1, 114}}, 1, 90)) == Tokens{81, 89, 100});
 }
 
-TEST_CASE("cake without anything to prefer is uniform") {
+TEST_CASE("cake without any preference is uniform") {
   CHECK(allocate("cake_layers", request_of({{0, 0}, {0, 0}}, 1, 33)) == Tokens{33, 33});
 }
 

@@ -23,7 +23,7 @@ AllocationRequest request_of(std::size_t n_layers, std::size_t heads, std::size_
 
 }  // namespace
 
-TEST_CASE("exempt layers hold everything and the others share what is left") {
+TEST_CASE("exempt layers hold all tokens and the others share the rest of the budget") {
   // Five layers of a budget of 50 are 250 tokens per head; two prompts of 100 leave 50 for three: 17 17 16.
   CHECK(allocate("exempt", request_of(5, 1, 100, 50)) == Tokens{kAll, kAll, 17, 17, 16});
   CHECK(allocate("exempt(first=1,last=1)", request_of(5, 2, 100, 50)) ==
@@ -32,12 +32,12 @@ TEST_CASE("exempt layers hold everything and the others share what is left") {
   CHECK(allocate("exempt", request_of(5, 1, 100, 100)) == Tokens{kAll, kAll, 100, 100, 100});
 }
 
-TEST_CASE("a budget that does not pay for exempt layers is refused with the least that does") {
+TEST_CASE("a budget too small for the exempt layers is refused with the least that suffices") {
   // Floor 5: two of four layers need 95 more each, 190 over four lanes is 48 above the floor.
   CHECK_THROWS_WITH(allocate("exempt", request_of(4, 1, 100, 52, 5)),
                     Catch::Contains("2 of 4 layers") && Catch::Contains("53 tokens"));
   CHECK(allocate("exempt", request_of(4, 1, 100, 53, 5)) == Tokens{kAll, kAll, 6, 6});
-  // All layers exempt: only the whole prompt will do.
+  // With all layers exempt only the whole prompt suffices.
   CHECK_THROWS_AS(allocate("exempt", request_of(2, 1, 100, 99)), Error);
   CHECK(allocate("exempt", request_of(2, 1, 100, 100)) == Tokens{kAll, kAll});
 }
@@ -50,13 +50,13 @@ TEST_CASE("d2o, worked by hand") {
   // u = 0.25. Weights e^-.75 and e^-.25: shares 0.37754 and 0.62246 of 48.
   request.profiles = {{1, 2}, {3, 4}, {1, 2}, {3, 4}, {0, 1}, {1, 1}, {2, 4}, {2, 2}, {5, 6}, {7, 8}};
   CHECK(allocate("d2o_layers", request) == Tokens{kAll, kAll, kAll, kAll, 19, 19, 31, 31, kAll, kAll});
-  // Their code: u of the other layers: 1 2 3 4 is 0 1/3 2/3 1, u = 0.5, three times. softmax * 5 * 0.7 of
-  // 100.
+  // The authors' code takes u of the exempt layers, too: 1 2 3 4 scale to 0 1/3 2/3 1, u = 0.5, three times.
+  // softmax * 5 * 0.7 of 100.
   const double sum = std::exp(-.75) + std::exp(-.25) + 3 * std::exp(-.5);
   const auto of = [&](double u) { return static_cast<std::size_t>(std::exp(-u) / sum * 5 * 0.7 * 100); };
   CHECK(allocate("d2o_layers(variant=official)", request) ==
         Tokens{kAll, kAll, kAll, kAll, of(.75), of(.75), of(.25), of(.25), kAll, kAll});
-  CHECK(of(.75) == 53);  // 19 above is what an equal total leaves
+  CHECK(of(.75) == 53);  // 19 above the floor is what an exact total allows
 }
 
 TEST_CASE("d2o's official ratios stay between a hundredth and all of the prompt") {

@@ -1,5 +1,4 @@
-// Allocations by what is known of heads: retrieval_heads, headkv, fixed; where files say it, the files'
-// tables.
+// Allocations by known properties of heads: retrieval_heads, headkv and fixed, with tables from files.
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <map>
@@ -71,7 +70,7 @@ TEST_CASE("retrieval heads by budget, worked by hand") {
   CHECK(allocate(duo, request) == Tokens{10, kAll, 10, kAll});
   request.budget = 54;
   CHECK(allocate(duo, request) == Tokens{39, kAll, 39, 38});
-  // Less than streaming needs: all stream with what there is.
+  // With less than streaming needs, all heads stream with what there is.
   request.budget = 7;
   CHECK(allocate(duo, request) == Tokens{7, 7, 7, 7});
   // Lanes that share a set are ranked by their mean: .25 and .35.
@@ -87,7 +86,7 @@ TEST_CASE("a share of retrieval heads decides the total itself") {
   // 0.6 of four: round(1.6) = 2 stream. 0.9: round(0.4) = 0.
   CHECK(allocate("retrieval_heads(sinks=4,recent=6,retrieval=0.6)", request) == Tokens{10, kAll, kAll, 10});
   CHECK(allocate("retrieval_heads(sinks=4,recent=6,retrieval=0.9)", request) == Tokens(4, kAll));
-  // A short prompt is held by everybody.
+  // Every head holds a short prompt.
   request.prompt = 8;
   request.budget = 5;
   CHECK(allocate("retrieval_heads(sinks=4,recent=6,retrieval=0.5)", request) == Tokens{8, kAll, kAll, 8});
@@ -149,7 +148,7 @@ TEST_CASE("headkv averages over a group") {
   CHECK(with_file("headkv(scores=heads.json,beta=1)", request_of(1, 2, 100, 11, 0), caps) == Tokens{10, 12});
 }
 
-TEST_CASE("headkv gives nobody more than the prompt, and loses nothing by it") {
+TEST_CASE("headkv gives no head more than the prompt, and spends the rest on the others") {
   const Matrix skewed = {{100, 1}, {1, 1}};
   const Tokens tokens = with_file("headkv(scores=heads.json)", request_of(2, 2, 40, 20, 4), skewed);
   CHECK(tokens[0] == 40);
@@ -161,7 +160,7 @@ TEST_CASE("fixed shares, worked by hand") {
         Tokens{20, 20, 12, 12, 8, 8, 8, 8});
   CHECK(with_file("fixed(shares=heads.json)", request_of(2, 2, 100, 10, 2), {{1, 3}, {2, 2}}) ==
         Tokens{6, 14, 10, 10});
-  // One column speaks of layers; query heads add up; shared lanes get the mean.
+  // One column is per layer; query heads add up; shared lanes get the mean.
   CHECK(with_file("fixed(shares=heads.json)", request_of(2, 2, 100, 10, 2), {{1}, {3}}) ==
         Tokens{6, 6, 14, 14});
   CHECK(with_file("fixed(shares=heads.json)", request_of(1, 2, 100, 10, 2), {{1, 2, 0, 1}}) == Tokens{14, 6});

@@ -1,4 +1,4 @@
-// Allocations by layer whose published form has a total of its own: pyramidinfer and zipvl.
+// Allocations by layer whose published form decides its own total: pyramidinfer and zipvl.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -14,7 +14,7 @@ using namespace kvsim::policy::test;
 
 namespace {
 
-/// One lane per layer with importance `w`; `floor` positions more than it speaks of.
+/// One lane per layer with importance `w`; the prompt has `floor` positions more than `w`.
 AllocationRequest request_of(std::vector<std::vector<double>> w, std::size_t budget, std::size_t floor) {
   AllocationRequest request{
       .n_layers = w.size(), .n_kv_heads = 1, .prompt = w[0].size() + floor, .budget = budget, .floor = floor};
@@ -64,11 +64,11 @@ TEST_CASE("zipvl, worked by hand") {
   // The same shape of six tokens above the floor.
   CHECK(allocate("zipvl(tau=0.7)", request) == Tokens{3, 4, 5});
   CHECK(allocate("zipvl(tau=0,variant=official)", request) == Tokens{2, 2, 2});
-  // All of the attention: three, four, five.
+  // All of the attention takes three, four and five.
   CHECK(allocate("zipvl(tau=1,variant=official)", request) == Tokens{5, 6, 7});
 }
 
-TEST_CASE("zipvl holds the share of attention it promises, with no token to spare") {
+TEST_CASE("zipvl holds the share of attention it promises, with the fewest tokens") {
   const Layers layers = random_layers(4, {.prompt = 60, .decode = 0, .n_lanes = 2, .group = 2}, 12);
   const Composition zipvl =
       parse_composition("snapkv(window=8)+zipvl(rows=8,tau=0.6,variant=official)", builtin());

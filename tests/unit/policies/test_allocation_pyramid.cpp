@@ -21,7 +21,7 @@ TEST_CASE("pyramid, worked by hand") {
   // A prompt of 30 caps the first layer, and the line through the same mean is flatter: 22, 12, 2 above 8.
   request.prompt = 30;
   CHECK(allocate("pyramid", request) == Tokens{30, 20, 10});
-  // A single layer gets all, and every KV head the same.
+  // A single layer gets the whole budget, and every KV head the same.
   request = {.n_layers = 1, .n_kv_heads = 2, .prompt = 100, .budget = 20, .floor = 8};
   CHECK(allocate("pyramid", request) == Tokens{20, 20});
 }

@@ -107,7 +107,7 @@ double r_avg_of(const Scored& scored, const Tokens& n) {
   return sum / static_cast<double>(n.size());
 }
 
-/// Some of the floor is protected, at either end.
+/// Returns a protection of part of the floor, at either end.
 Protection some_of(std::size_t floor, std::uint64_t seed) {
   const std::size_t sinks = floor * (seed % 4) / 6, window = (floor - sinks) * (seed % 3) / 2;
   return {sinks, window};
@@ -133,7 +133,7 @@ TEST_CASE("xkv, worked by hand") {
   CHECK(allocate("xkv", flat.request) == Tokens{12, 8});
 }
 
-TEST_CASE("xkv spreads evenly what no score can claim") {
+TEST_CASE("xkv spreads evenly the tokens that no score claims") {
   // Floor 1 and prompt 11, nothing protected: each layer holds its best, three tokens bring something more
   // (0.3, 0.2 and 0.1), and the 15 others that there are above the floor go to both in turn: 2 + 8, 1 + 7.
   Scored scored({{3, 5, 2}, {18, 2, 0}}, 10, 1, 1, {});
@@ -150,9 +150,9 @@ TEST_CASE("a layer without importance claims nothing and counts as retained") {
   CHECK(allocate("xkv(r_avg=0.75)", scored.request) == Tokens{8, 9});
 }
 
-TEST_CASE("xkv leaves out what the eviction protects anyway") {
-  // Of three positions the eviction protects the last, beside the 8 without importance: what the two layers
-  // can still win is 0.3 and 0.1 of the first and 0.25 and 0.25 of the second.
+TEST_CASE("xkv does not count what the eviction protects anyway") {
+  // Of three positions the eviction protects the last, beside the 8 without importance, so the first layer
+  // can still win 0.3 and 0.1, and the second 0.25 and 0.25.
   Scored scored({{3, 1, 6}, {1, 1, 2}}, 10, 9, 1, {0, 9});
   CHECK(allocate("xkv", scored.request) == Tokens{10, 10});
   scored.request.budget = 11;

@@ -30,7 +30,7 @@ void check(const Composition& composition, const AllocationRequest& request) {
   try {
     tokens = allocate(composition, request);
   } catch (const Error& error) {
-    // Rules that exempt layers need a budget that pays for them.
+    // Rules with exempt layers need a budget large enough for them.
     REQUIRE(error.kind() == ErrorKind::usage);
     REQUIRE(request.budget < request.prompt);
     return;

@@ -13,7 +13,7 @@ Composition parse(std::string_view text) {
   return parse_composition(text, builtin());
 }
 
-/// The message of the usage error that `text` must cause.
+/// Returns the message of the usage error that `text` must cause.
 std::string refusal(std::string_view text, const Registry& registry = builtin()) {
   try {
     parse_composition(text, registry);
@@ -56,7 +56,7 @@ TEST_CASE("the order of parameters, white space and spelling of numbers do not m
   CHECK(parse("h2o()").params == parse("h2o").params);
 }
 
-TEST_CASE("the canonical text means itself") {
+TEST_CASE("the canonical text parses to itself") {
   for (const char* text :
        {"full", "window", "random(redraw=true)", "tova+xkv(r_avg=0.9)", "pyramidkv", "xkv"}) {
     const Composition once = parse(text);
@@ -106,7 +106,7 @@ TEST_CASE("floors and units follow the parameters") {
   CHECK(parse("snapkv(unit=layer)").layer_unit());
 }
 
-TEST_CASE("unknown names are answered with the nearest") {
+TEST_CASE("unknown names are refused with the nearest known one") {
   CHECK_THAT(refusal("h20"), Contains("unknown policy \"h20\"") && Contains("h2o"));
   CHECK_THAT(refusal("pyramidvk"), Contains("pyramidkv"));
   CHECK_THAT(refusal("H2O"), Contains("Did you mean h2o"));
@@ -116,7 +116,7 @@ TEST_CASE("unknown names are answered with the nearest") {
   CHECK_THAT(refusal("window(size=3)"), Contains("takes no parameters"));
 }
 
-TEST_CASE("values out of their range are answered with it") {
+TEST_CASE("values out of range are refused with the range") {
   CHECK_THAT(refusal("h2o(recent=1.5)"), Contains("recent=1.5") && Contains("a number from 0 to 1"));
   CHECK_THAT(refusal("h2o(recent=nan)"), Contains("a number from 0 to 1"));
   CHECK_THAT(refusal("h2o(recent=inf)"), Contains("a number from 0 to 1"));
@@ -139,7 +139,7 @@ TEST_CASE("values out of their range are answered with it") {
   CHECK_THAT(refusal("h2o(recent=h2o(recent=0.5))"), Contains("recent=h2o(recent=0.5)"));
 }
 
-TEST_CASE("broken shapes are answered with the place") {
+TEST_CASE("malformed text is refused with the place") {
   CHECK_THAT(refusal(""), Contains("expected a policy name at the end"));
   CHECK_THAT(refusal("+pyramid"), Contains("expected a policy name at character 1"));
   CHECK_THAT(refusal("h2o+"), Contains("expected a policy name at the end"));
@@ -214,7 +214,7 @@ TEST_CASE("a preset without an allocation takes one") {
   CHECK(parse_composition("variant+uniform", registry).name == "variant");
 }
 
-TEST_CASE("a policy's own check of its parameters is heard") {
+TEST_CASE("a policy's own check of its parameters is called") {
   Registry registry;
   registry.add(allocation_spec("uniform"));
   PolicySpec picky = eviction_spec("picky");
@@ -227,7 +227,7 @@ TEST_CASE("a policy's own check of its parameters is heard") {
   CHECK_THAT(refusal("picky(width=7)", registry), Contains("unlucky"));
 }
 
-TEST_CASE("the registry refuses what could not be chosen or made") {
+TEST_CASE("the registry refuses policies that could not be chosen or made") {
   Registry registry;
   registry.add(eviction_spec("e"));
   registry.add({"p", "e", "", ""});

@@ -9,7 +9,7 @@ using Positions = std::vector<Position>;
 
 namespace {
 
-/// Sum over the rows that saw j of alpha^(rows since) times the row.
+/// Score: the sum over the rows that see j of alpha^(rows since) times the row.
 SlowRule forgetting(double alpha, std::size_t window) {
   return {.score =
               [=](const Run& run, const Attended& attended, Position j) {
@@ -32,8 +32,8 @@ TEST_CASE("a2sf forgets, worked by hand") {
   for (std::size_t i = 0; i < rows.size(); ++i)
     for (std::size_t j = 0; j < rows[i].size(); ++j) run.p(0, i, j) = rows[i][j];
   // alpha 0.5: 0 has 0.25 * 1 + 0.5 * 0.5 + 0.25 = 0.75, 1 has 0.5 * 0.5 + 0.25 = 0.5, 2 has 0.5.
-  // Of equals the older leaves: budget 2 keeps 0 and 2. 3 arrives, 2 (0.5) leaves; step 3 over {0, 3} is
-  // 0.5, 0.125 of 0.625: 0 has 0.375 + 0.8, 3 has 0.2 and leaves for 4.
+  // Of equals the older is evicted: budget 2 keeps 0 and 2. 3 arrives, 2 (0.5) is evicted; step 3 over {0, 3}
+  // is 0.5, 0.125 of 0.625: 0 has 0.375 + 0.8, 3 has 0.2 and is evicted for 4.
   const Fed fed = feed("a2sf(alpha=0.5)", run, 2);
   CHECK(fed.kept == Positions{0, 2});
   CHECK(fed.held == std::vector<Positions>{{0, 3}, {0, 4}});
@@ -60,7 +60,7 @@ TEST_CASE("a2sf agrees with its definition") {
 
 TEST_CASE("a2sf that forgets at once is tova, a2sf that never forgets is h2o") {
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
-    // Few levels: the reductions hold among equals too.
+    // Few levels make ties: the reductions hold for them, too.
     const Run run = random_run({.prompt = 3 + seed, .decode = 12}, seed, seed % 2 == 0 ? 3 : 1000000);
     for (std::size_t budget = 1; budget < 16; ++budget) {
       for (const char* prompt : {"rank", "stream"}) {

@@ -15,7 +15,7 @@ struct Options {
   double gamma = 200;
 };
 
-/// Mean of `values` around i, zeros beyond the ends.
+/// Returns the mean of `values` around i, with zeros beyond the ends.
 double average(const std::vector<double>& values, std::size_t i, std::size_t kernel) {
   const std::size_t reach = kernel / 2;
   double sum = 0;
@@ -44,10 +44,10 @@ double prompt_score(const Options& options, const Run& run, std::size_t j) {
   return out;
 }
 
-/// The last query's row over those held before the window, smoothed in order of position.
+/// The last query's row over the resident positions before the window, smoothed in order of position.
 double decode_score(const Options& options, const Run& run, const Attended& attended, Position j) {
   const Positions held(attended.back().begin(), attended.back().end());
-  const std::size_t window = options.window - 1;  // the next token is the window's last
+  const std::size_t window = options.window - 1;  // the next token is the last of the window
   const std::size_t n = held.size() - std::min(window, held.size());
   const auto place = static_cast<std::size_t>(std::find(held.begin(), held.end(), j) - held.begin());
   if (place >= n) return 0;
@@ -76,7 +76,7 @@ SlowRule rule(const Options& options) {
 
 }  // namespace
 
-TEST_CASE("cake keeps what is attended much or unsteadily, worked by hand") {
+TEST_CASE("cake keeps positions whose attention is high or varies, worked by hand") {
   Run run = blank_run({.prompt = 5, .decode = 0, .n_lanes = 1, .group = 1});
   // Rows 3 and 4 over 0, 1, 2: 0.2 0.2, 0.3 0.1, 0.25 0.25. Means 0.2, 0.2, 0.25; variances 0, 0.02, 0.
   run.p(0, 3, 0) = run.p(0, 4, 0) = 0.2F;
@@ -123,9 +123,9 @@ TEST_CASE("without smoothing and with a window of one cake decodes as tova does 
   }
 }
 
-TEST_CASE("cake's prompt score decides who leaves before any generated token has attended") {
-  // The last two rows attend 0, 1, 2 with 0.1, 0.3, 0.2: position 0 leaves when the prompt ends at budget 4,
-  // and 2 when the first token arrives, whatever that token attends.
+TEST_CASE("cake's prompt score decides evictions before any generated token has attended") {
+  // The last two rows attend 0, 1, 2 with 0.1, 0.3, 0.2: position 0 is evicted when the prompt ends at budget
+  // 4, and 2 when the first token arrives, whatever that token attends.
   Run run = blank_run({.prompt = 5, .decode = 2, .n_lanes = 1, .group = 1});
   for (std::size_t i = 3; i < 5; ++i) run.p(0, i, 0) = 0.1F, run.p(0, i, 1) = 0.3F, run.p(0, i, 2) = 0.2F;
   run.p(0, 5, 2) = 1;

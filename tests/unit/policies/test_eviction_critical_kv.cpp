@@ -15,7 +15,7 @@ using Positions = std::vector<Position>;
 
 namespace {
 
-/// Mean over query heads of the L1 norm of the value after the output projection.
+/// Returns the mean over query heads of the L1 norm of the value after the output projection.
 double moves(const Run& run, std::size_t j) {
   double sum = 0;
   for (int head = 0; head < run.unit.n_query_heads(); ++head) {
@@ -31,7 +31,7 @@ double moves(const Run& run, std::size_t j) {
   return sum / run.unit.n_query_heads();
 }
 
-/// The stages over tova(window=1): its score is the last row.
+/// Both stages over tova(window=1), whose score is the last row.
 Positions slow(const Run& run, std::size_t budget, double share, double epsilon) {
   const auto last = static_cast<Position>(run.prompt - 1);
   Positions rest, kept = {last};
@@ -89,7 +89,7 @@ Positions slow_kvpress(const Run& run, std::size_t budget, std::size_t window, d
 }  // namespace
 
 TEST_CASE("norms after the projection are those of the whole product, tile by tile") {
-  const std::size_t n = 19, dim = 5, hidden = 601;  // beyond a tile either way
+  const std::size_t n = 19, dim = 5, hidden = 601;  // larger than a tile in both directions
   std::vector<float> values(n * dim), weights(dim * hidden);
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(normal(combine({1, i})));
   for (std::size_t i = 0; i < weights.size(); ++i) weights[i] = static_cast<float>(normal(combine({2, i})));
@@ -107,7 +107,7 @@ TEST_CASE("norms after the projection are those of the whole product, tile by ti
   }
 }
 
-TEST_CASE("critical_kv spends half on attention and half on what moves the output, worked by hand") {
+TEST_CASE("critical_kv spends half on attention and half on changes of the output, worked by hand") {
   Run run = blank_run({.prompt = 5, .decode = 1, .n_lanes = 1, .group = 1});
   // Attention 0.4 0.3 0.1 0.15 0.05 (the newest stays); values (v, 0) with v = 1 1 4 2 1, projected on ones.
   const std::vector<float> row = {0.4F, 0.3F, 0.1F, 0.15F, 0.05F}, value = {1, 1, 4, 2, 1};
@@ -141,7 +141,7 @@ TEST_CASE("critical_kv agrees with its definition") {
   }
 }
 
-TEST_CASE("when every value moves the output alike critical_kv is its base") {
+TEST_CASE("when every value changes the output equally critical_kv is its base") {
   Run run = random_run({.prompt = 60, .decode = 0, .n_lanes = 1, .group = 2}, 5);
   for (std::vector<float>& rows : run.values) std::fill(rows.begin(), rows.end(), 1.0F);
   for (std::size_t budget = 32; budget < 60; ++budget)
@@ -201,7 +201,7 @@ TEST_CASE("critical_kv chooses the same when query heads are doubled, whatever i
     }
 }
 
-TEST_CASE("the scores of bases that add attention up are means of rows when divided by what they say") {
+TEST_CASE("scores of bases that add up attention are means of rows when divided by rows_in_score()") {
   // Every row pays the same to the first position and nothing to the others but itself.
   Run run = blank_run({.prompt = 50, .decode = 0, .n_lanes = 1, .group = 2});
   for (int head = 0; head < 2; ++head)

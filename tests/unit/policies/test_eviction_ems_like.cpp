@@ -33,7 +33,7 @@ double score(const Run& run, std::size_t window, Position position) {
 
 }  // namespace
 
-TEST_CASE("ems_like keeps what all rows or the last ones attend, worked by hand") {
+TEST_CASE("ems_like keeps positions that all rows or the last rows attend, worked by hand") {
   Run run = blank_run({.prompt = 5, .decode = 1, .n_lanes = 1, .group = 1});
   // Position 0 is attended early, 3 by the window (row 4), 1 and 2 a little by both.
   run.p(0, 0, 0) = run.p(0, 1, 0) = run.p(0, 2, 0) = 1;

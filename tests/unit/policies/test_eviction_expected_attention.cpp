@@ -20,7 +20,7 @@ struct Options {
   double epsilon = 0;
 };
 
-/// The rotation at a position: components 0 and 1 turn, the third stays.
+/// The rotation at a position: components 0 and 1 turn, the third is unchanged.
 Matrix rotation(const Run& run, std::size_t position) {
   const double angle = static_cast<double>(static_cast<float>(position) * run.inv_freq[0]);
   return {{std::cos(angle), -std::sin(angle), 0}, {std::sin(angle), std::cos(angle), 0}, {0, 0, 1}};
@@ -100,7 +100,7 @@ double score(const Options& options, const Run& run, Position position) {
   return options.value_norm ? (mean + options.epsilon) * std::hypot(value[0], value[1]) : mean;
 }
 
-/// Not all in one corner, as random_run's are.
+/// Fills keys and queries with values of both signs, unlike random_run.
 Run centred_run(const Shape& shape, std::uint64_t seed) {
   Run run = random_run(shape, seed);
   for (auto* tensor : {&run.queries, &run.keys, &run.values})
@@ -111,9 +111,9 @@ Run centred_run(const Shape& shape, std::uint64_t seed) {
 
 }  // namespace
 
-TEST_CASE("the statistics of queries to come, worked by hand") {
-  // One pair, a quarter turn per position. Queries at 0, 1, 2 as attention used them; unturned they are (2,
-  // 0), (4, 0), (0, 0): mean (2, 0), variance 8/3 of the first component.
+TEST_CASE("the statistics of future queries, worked by hand") {
+  // One pair, a quarter turn per position. Queries at 0, 1, 2 as attention used them; without rotation they
+  // are (2, 0), (4, 0), (0, 0): mean (2, 0), variance 8/3 of the first component.
   const float quarter = 1.5707963F;
   const std::vector<float> queries = {2, 0, 0, 4, 0, 0};
   const Rotary rotary{.inv_freq = {&quarter, 1}};
@@ -130,7 +130,7 @@ TEST_CASE("the statistics of queries to come, worked by hand") {
   const ExpectedQueries round({queries.data(), 3, 2, 2}, 0, rotary, 4, true);
   for (const double x : round.mean()) CHECK(x == Approx(0).margin(1e-6));
   for (const double x : round.covariance()) CHECK(x == Approx(0).margin(1e-6));
-  // The first left out: (4, 0) and (0, 0) have the same mean and variance 4.
+  // Without the first: (4, 0) and (0, 0) have the same mean and variance 4.
   const ExpectedQueries two({queries.data(), 3, 2, 2}, 1, rotary, 1, true);
   CHECK(two.mean()[1] == Approx(-2));
   CHECK(two.covariance()[3] == Approx(4));
@@ -138,8 +138,8 @@ TEST_CASE("the statistics of queries to come, worked by hand") {
 }
 
 TEST_CASE("interleaved pairs and the attention factor are turned like the model's") {
-  // Queries of one position repeated have no variance, and their expectation at that very position is
-  // themselves, up to a rotation by `future` = 1 step, which rotate() makes.
+  // Repeated queries of one position have no variance, and their expectation at that position is the query
+  // itself, up to a rotation by `future` = 1 step, which rotate() applies.
   const std::vector<float> inv_freq = {0.4F, 0.03F};
   for (const RotaryLayout layout : {RotaryLayout::half_split, RotaryLayout::interleaved}) {
     const Rotary rotary{.inv_freq = inv_freq, .layout = layout, .attention_factor = 1.25};

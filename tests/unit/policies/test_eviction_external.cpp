@@ -1,4 +1,4 @@
-// Scores and masks from a file: here a table in memory stands for it.
+// Scores and masks from a file, here replaced by a table in memory.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -13,7 +13,7 @@ using Positions = std::vector<Position>;
 
 namespace {
 
-/// Per lane a row; remembers what was asked.
+/// One row per lane; records the requests.
 struct MemoryTables final : Tables {
   std::vector<std::vector<float>> rows;
   explicit MemoryTables(std::vector<std::vector<float>> r) : rows(std::move(r)) {}
@@ -50,7 +50,8 @@ std::vector<float> random_row(std::size_t n, std::uint64_t seed, int levels) {
 }  // namespace
 
 TEST_CASE("external_scores keeps the highest scores, worked by hand") {
-  // Budget 3 of 1 5 2 4 | 9 0: the prompt leaves 1, 2, 3. Covering the prompt alone: the rest is appended.
+  // Budget 3 of 1 5 2 4 | 9 0: of the prompt 1, 2, 3 are kept. Covering the prompt alone: the rest is
+  // appended.
   CHECK(feed_row("external_scores(file=x)", 4, 2, {1, 5, 2, 4}, 3).held ==
         std::vector<Positions>{{1, 2, 3, 4}, {1, 2, 3, 4, 5}});
   // Covering everything: 4 takes the place of 2 (score 2), 5 that of 3 (score 4).
@@ -60,7 +61,7 @@ TEST_CASE("external_scores keeps the highest scores, worked by hand") {
   // Position 0 a sink, position 3 the window: one free slot, for 1.
   CHECK(feed_row("external_scores(file=x,sinks=1,window=1)", 4, 0, {1, 5, 2, 4}, 3).kept ==
         Positions{0, 1, 3});
-  // Pages of 2: means 3 and 3, the older leaves first.
+  // Pages of 2: means 3 and 3, the older is evicted first.
   CHECK(feed_row("external_scores(file=x,granularity=2)", 4, 0, {1, 5, 2, 4}, 3).kept == Positions{2, 3});
 }
 
@@ -87,7 +88,7 @@ TEST_CASE("external_scores agrees with its definition, ties and protection inclu
   }
 }
 
-TEST_CASE("a score that a policy computes and the same score from a file decide alike") {
+TEST_CASE("a score that a policy computes and the same score from a file decide the same") {
   for (std::uint64_t seed = 0; seed < 10; ++seed) {
     const Run run = random_run({.prompt = 20, .decode = 10, .n_lanes = 1, .group = 1}, seed);
     std::vector<float> row;
@@ -112,17 +113,17 @@ TEST_CASE("external_scores per layer ranks by the mean over the heads") {
 TEST_CASE("external_mask keeps what the mask says, worked by hand") {
   CHECK(feed_row("external_mask(file=x)", 5, 2, {0, 1, 0, 0, 1}, 1).held ==
         std::vector<Positions>{{1, 4, 5}, {1, 4, 5, 6}});
-  // Flags of generated tokens 5, 6, 7, 8: 0 1 0 0. Each attends itself; 5 is gone before 6 attends, 7
+  // Flags of generated tokens 5, 6, 7, 8: 0 1 0 0. Each attends itself; 5 is evicted before 6 attends, 7
   // before 8.
   const Fed fed = feed_row("external_mask(file=x)", 5, 4, {0, 1, 0, 0, 1, 0, 1, 0, 0}, 1);
   CHECK(fed.kept == Positions{1, 4});
   CHECK(fed.held == std::vector<Positions>{{1, 4, 5}, {1, 4, 6}, {1, 4, 6, 7}, {1, 4, 6, 8}});
-  // Nobody kept, everybody kept.
+  // No token kept, then every token kept.
   CHECK(feed_row("external_mask(file=x)", 3, 2, {0, 0, 0, 0, 0}, 1).held == std::vector<Positions>{{3}, {4}});
   CHECK(feed_row("external_mask(file=x)", 3, 2, {1, 1, 1, 1, 1}, 1).held.back().size() == 5);
 }
 
-TEST_CASE("external_mask holds, at every step, what is flagged so far and the newest token") {
+TEST_CASE("external_mask holds, at every step, the flagged tokens so far and the newest token") {
   for (std::uint64_t seed = 0; seed < 30; ++seed) {
     const std::size_t prompt = 1 + seed % 7, decode = 9;
     std::vector<float> mask = random_row(prompt + decode, seed, 1000);

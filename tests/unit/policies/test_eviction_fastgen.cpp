@@ -11,7 +11,7 @@ using Positions = std::vector<Position>;
 
 namespace {
 
-/// Masks as the definition draws them, row by row, over everything attended so far.
+/// Masks as in the definition, row by row, over all that is attended so far.
 struct SlowFastGen {
   double recovery = 0.9, frequent = 0.3, local = 0.3;
   std::size_t sinks = 0;
@@ -40,7 +40,7 @@ struct SlowFastGen {
     }
     return sum / queries;
   }
-  /// The most frequent of those that are not kept for what they are.
+  /// The most frequent of those that are not kept for their class.
   std::set<Position> most_frequent(const Run& run, const Attended& attended, const std::set<Position>& held,
                                    std::size_t length) const {
     std::vector<std::pair<double, Position>> order;
@@ -52,7 +52,8 @@ struct SlowFastGen {
     for (std::size_t i = 0; i < std::min(most, order.size()); ++i) out.insert(order[i].second);
     return out;
   }
-  /// Who is kept for the query at `query`; `frequent_ones` of the whole prompt, or of now.
+  /// Returns the positions kept for the query at `query`; `frequent_ones`: of the whole prompt, or at this
+  /// step.
   bool kept(const Run& run, int rule, const std::set<Position>& frequent_ones, std::size_t query,
             std::size_t width, Position j) const {
     return rule == 4 || by_class(run, rule, j) || (rule >= 2 && frequent_ones.contains(j)) ||
@@ -125,8 +126,8 @@ Run run_of(std::size_t prompt, std::size_t decode, Weight weight) {
   return run;
 }
 
-/// Random rows with a liking for the first token, punctuation, the neighbourhood or a few columns, so that
-/// all rules are chosen.
+/// Random rows that favour the first token, punctuation, the neighbourhood or a few columns, so that every
+/// rule gets chosen.
 Run structured_run(std::uint64_t seed) {
   Run run = random_run({.prompt = 5 + seed % 30, .decode = 12, .n_lanes = 1, .group = 2}, seed,
                        seed % 9 == 0 ? 2 : 1000000);
@@ -155,22 +156,24 @@ TEST_CASE("every head takes the cheapest rule that recovers its attention, worke
   const auto kept = [&](const Run& run, const std::string& recovery) {
     return feed("fastgen(recovery=" + recovery + "," + shares, run, 1).kept;
   };
-  // All rows look at 0 only.
+  // All rows attend 0 only.
   CHECK(kept(run_of(10, 0, [](auto, auto j) { return j == 0 ? 1.0F : 0.0F; }), "0.95") == Positions{0});
-  // At 0 and 3: special tokens recover (3 + 7/2) / 10.
+  // Attention on 0 and 3: special tokens recover (3 + 7/2) / 10.
   CHECK(kept(run_of(10, 0, [](auto, auto j) { return j == 0 || j == 3 ? 1.0F : 0.0F; }), "0.95") ==
         Positions{0, 3, 6});
   CHECK(kept(run_of(10, 0, [](auto, auto j) { return j == 0 || j == 3 ? 1.0F : 0.0F; }), "0.65") ==
         Positions{0});
-  // At 0 and 5. The second frequent one has no attention like the rest: the newest of equals.
+  // Attention on 0 and 5. The second frequent one has no attention like the rest: the newest of equals.
   CHECK(kept(run_of(10, 0, [](auto, auto j) { return j == 0 || j == 5 ? 1.0F : 0.0F; }), "0.95") ==
         Positions{0, 3, 5, 6, 9});
-  // At itself and the one before. Column sums are 1 (9: 1/2), seen by 10 - j rows: 8 and 9 have the largest
-  // means, 1/2 each. They and the punctuation do not recover enough, the band of two does.
+  // Attention on the own position and the one before. Column sums are 1 (9: 1/2), seen by 10 - j rows: 8 and
+  // 9 have the largest means, 1/2 each. They and the punctuation do not recover enough, but the band of two
+  // does.
   CHECK(kept(run_of(10, 0, [](auto i, auto j) { return i - j < 2 ? 1.0F : 0.0F; }), "0.95") ==
         Positions{0, 3, 6, 8, 9});
-  // At everything alike. Columns: 2.929 1.929 1.429 1.096 .846 .646 .479 .336 .211 .1; special and
-  // punctuation 4.504; the largest means are those of 1 and 2: 7.862; the band of the others, 4 5 7 8 9, is
+  // Equal attention on all positions. Columns: 2.929 1.929 1.429 1.096 .846 .646 .479 .336 .211 .1; special
+  // and punctuation 4.504; the largest means are those of 1 and 2: 7.862; the band of the others, 4 5 7 8 9,
+  // is
   // .367 + .310 + .236 + .211 + .1: 9.086 of 10.
   const Run even = run_of(10, 0, [](auto, auto) { return 1.0F; });
   CHECK(kept(even, "0.95").size() == 10);
@@ -208,7 +211,7 @@ TEST_CASE("fastgen agrees with its definition, and recovers what it promises") {
       ++chosen[static_cast<std::size_t>(expected.rule)];
     }
   }
-  for (const int n : chosen) CHECK(n > 10);  // the runs do meet every rule
+  for (const int n : chosen) CHECK(n > 10);  // the runs cover every rule
 }
 
 TEST_CASE("asking for more recovery never keeps less of the prompt, and for all of it keeps all") {
@@ -221,7 +224,7 @@ TEST_CASE("asking for more recovery never keeps less of the prompt, and for all 
       before = kept;
     }
     CHECK(before.size() == run.prompt);
-    // A lesser rule that happens to keep the whole prompt goes on as that rule.
+    // A smaller rule that happens to keep the whole prompt stays that rule while decoding.
     if (SlowFastGen{.recovery = 0.99999}.feed(run).rule == 4)
       CHECK(feed("fastgen(recovery=1)", run, 1).held == feed("full", run, 1).held);
   }

@@ -8,8 +8,8 @@ using Positions = std::vector<Position>;
 
 namespace {
 
-/// Everything the position received: prompt rows as they are (unless they are streamed), later rows over what
-/// was resident (or as they are).
+/// All attention that the position received: prompt rows as they are (unless they are streamed), later rows
+/// over what was resident (or as they are).
 SlowRule accumulated(std::size_t recent, bool raw, bool drop_newest = false, bool streams = false) {
   return {.score =
               [=](const Run& run, const Attended& attended, Position j) {
@@ -26,7 +26,7 @@ SlowRule accumulated(std::size_t recent, bool raw, bool drop_newest = false, boo
           .streams = streams};
 }
 
-/// The parameters rows, prompt_weight and normalise, straight from their descriptions.
+/// The parameters rows, prompt_weight and normalise, implemented from their descriptions.
 struct Weighing {
   std::size_t rows;
   std::string prompt_weight, normalise;
@@ -69,8 +69,8 @@ TEST_CASE("h2o keeps heavy hitters and recent tokens, worked by hand") {
         {0.25F, 0.25F, 0.125F, 0.125F, 0.125F, 0.125F}});
   // Column sums of the prompt: 2, 1.25, 0.5, 0.25. Budget 3: floor(0.5 * 3) = 1 recent (position 3) and the
   // two heaviest (0 and 1). Position 4 arrives and is the recent one: of 0 (2), 1 (1.25), 3 (0.25), position
-  // 3 leaves. Step 4 attends 0, 1, 4 with raw 0.125, 0.5, 0.125 of mass 0.75: sums become 0 2.167, 1 1.917, 4
-  // 0.167. Position 5 arrives: 4 leaves.
+  // 3 is evicted. Step 4 attends 0, 1, 4 with raw 0.125, 0.5, 0.125 of mass 0.75: sums become 0 2.167, 1
+  // 1.917, 4 0.167. Position 5 arrives: 4 is evicted.
   const Fed fed = feed("h2o", run, 3);
   CHECK(fed.kept == Positions{0, 1, 3});
   CHECK(fed.held == std::vector<Positions>{{0, 1, 4}, {0, 1, 5}});
@@ -85,12 +85,12 @@ TEST_CASE("renormalised and raw feedback differ, worked by hand") {
         {0.125F, 0.125F, 0.5F, 0.25F},
         {0.5F, 0.125F, 0.125F, 0.125F, 0.125F},
         {0.5F, 0.5F, 0, 0, 0, 0}});
-  // Budget 2, nothing recent. Prompt sums 2, 0.75, 0.25: 0 and 1 stay. Position 3 replaces 1.
+  // Budget 2, nothing recent. Prompt sums 2, 0.75, 0.25: 0 and 1 are kept. Position 3 replaces 1.
   // Step 3 over {0, 3}: raw 0.125, 0.25; renormalised 1/3, 2/3. Position 4 replaces 3 (0.25 or 0.667 against
   // 2 + ...). The raw rule gives 3 less than the renormalised one, but both drop it: 0 has at least 2.125.
   CHECK(feed("h2o(recent=0)", run, 2).held == std::vector<Positions>{{0, 3}, {0, 4}, {0, 5}});
-  // Prompt sums shrunk tenfold let the first step decide: 0 has 0.2 + 1/3 against 2/3 renormalised, so 0
-  // leaves; raw 0.2 + 0.125 against 0.25, so 3 leaves.
+  // Prompt sums shrunk tenfold let the first step decide: 0 has 0.2 + 1/3 against 2/3 renormalised, so 0 is
+  // evicted; raw 0.2 + 0.125 against 0.25, so 3 is evicted.
   for (std::size_t i = 0; i < 3; ++i)
     for (std::size_t j = 0; j <= i; ++j) run.p(0, i, j) /= 10;
   CHECK(feed("h2o(recent=0)", run, 2).held[1] == Positions{3, 4});
@@ -128,7 +128,7 @@ TEST_CASE("h2o per layer accumulates over the query heads of every lane") {
   }
 }
 
-TEST_CASE("equal accumulations leave in the order that tie says") {
+TEST_CASE("equal accumulations are evicted in the order that tie says") {
   // Weights in sixteenths: every sum is exact, and ties are many.
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     Run run = random_run({.prompt = 8, .decode = 8, .n_lanes = 1, .group = 2}, seed, 2);
@@ -146,7 +146,7 @@ TEST_CASE("equal accumulations leave in the order that tie says") {
   }
 }
 
-TEST_CASE("h2o with nothing but recent tokens is the window") {
+TEST_CASE("h2o with recent tokens only is the window") {
   const Run run = random_run({.prompt = 12, .decode = 12}, 3);
   for (std::size_t budget = 1; budget < 30; ++budget) {
     CHECK(feed("h2o(recent=1)", run, budget).kept == feed("window", run, budget).kept);
@@ -196,7 +196,8 @@ TEST_CASE("the recent share comes on top of the window, as far as sinks leave ro
 
 TEST_CASE("without recent tokens accumulated scores freeze") {
   // Uniform rows: position j of a prompt of 12 has 1/(j+1) + ... + 1/12, so the oldest lead, and a generated
-  // token has one row of at most 1/13. Each leaves when the next arrives; what the prompt left never changes.
+  // token has one row of at most 1/13. Each is evicted when the next arrives; the kept part of the prompt
+  // never changes.
   const Run run = random_run({.prompt = 12, .decode = 30}, 1, 1);
   const Fed frozen = feed("h2o(recent=0)", run, 6);
   for (std::size_t step = 0; step < run.decode; ++step)
@@ -205,7 +206,7 @@ TEST_CASE("without recent tokens accumulated scores freeze") {
   CHECK(alive.held.back() == Positions{0, 1, 2, 39, 40, 41});
 }
 
-TEST_CASE("h2o as codes other than the authors' have it, worked by hand") {
+TEST_CASE("h2o as other codes than the authors' implement it, worked by hand") {
   Run run = blank_run({.prompt = 4, .decode = 2, .n_lanes = 1, .group = 1});
   fill(run, 0,
        {{1},
@@ -232,7 +233,7 @@ TEST_CASE("h2o's printed algorithm is tova per KV head") {
     CHECK(feed("h2o.alg1", run, budget).held == feed("tova(unit=lane)", run, budget).held);
 }
 
-TEST_CASE("a prompt cannot be streamed when nobody manages tokens") {
+TEST_CASE("h2o cannot stream a prompt when generated tokens are only appended") {
   const Run run = random_run({.prompt = 6, .decode = 2}, 8);
   CHECK_THROWS_WITH(feed("h2o(prompt=stream,decode=false)", run, 3), Catch::Contains("nobody would leave"));
 }
@@ -245,7 +246,7 @@ TEST_CASE("D2O's tokens: half of the budget recent, the sinks among the other ha
       rule.sinks = 4;
       const Fed fed = feed("h2o.d2o", run, budget), slow = feed_slowly(rule, run, budget);
       CHECK(fed.kept == slow.kept);
-      // A token attends before another leaves, so one more is attended.
+      // A token attends before another is evicted, so one more is attended.
       Positions first = slow.kept;
       first.push_back(30);
       CHECK(fed.held[0] == first);

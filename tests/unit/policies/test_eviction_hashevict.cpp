@@ -12,8 +12,8 @@ using Positions = std::vector<Position>;
 
 namespace {
 
-/// Keys and queries on one line through the origin: a sign each. Equal signs hash alike, opposite ones differ
-/// in every bit, whatever the projection.
+/// Keys and queries on one line through the origin, each given by its sign. Equal signs hash alike, opposite
+/// ones differ in every bit, whatever the projection.
 Run run_on_a_line(std::size_t prompt, const std::string& keys, const std::string& queries) {
   Run run = blank_run({.prompt = prompt, .decode = keys.size() - prompt, .n_lanes = 1, .group = 1});
   const auto dim = static_cast<std::size_t>(run.unit.head_dim);
@@ -48,8 +48,8 @@ struct Variant {
   }
 };
 
-/// Algorithm 1 as it reads: a table of bit strings, compared bit by bit; every key is hashed again every
-/// time.
+/// Algorithm 1 as printed: a table of bit strings, compared bit by bit; every key is hashed again at every
+/// step.
 class SlowHashEvict {
  public:
   SlowHashEvict(const Variant& variant, const Run& run, std::size_t budget)
@@ -156,7 +156,7 @@ void compare(const Variant& variant, const Run& run, std::size_t budget) {
 
 }  // namespace
 
-TEST_CASE("hashevict drops what lies opposite the query, worked by hand") {
+TEST_CASE("hashevict evicts the key opposite the query, worked by hand") {
   const Run run = run_on_a_line(4, "+-+-+-", "++++--");
   // Budget 3: 0, 1, 2 fill the slots. Query 3 is +: the only - is 1, and 3 takes its slot: [0 3 2].
   // Query 4 is -: the + are 0 and 2, slot 0 comes first: [4 3 2]. Query 5 is -: + are 4 and 2; 4 sits in slot
@@ -164,11 +164,11 @@ TEST_CASE("hashevict drops what lies opposite the query, worked by hand") {
   const std::string base = "hashevict(sinks=0,window=1";
   CHECK(feed(base + ")", run, 3).kept == Positions{0, 2, 3});
   CHECK(feed(base + ")", run, 3).held == std::vector<Positions>{{2, 3, 4}, {2, 3, 5}});
-  // By age instead: of 4 and 2 the older leaves; the newest of 0 and 2, then of 0 and 4.
+  // By age instead: of 4 and 2 the older is evicted; the newest of 0 and 2, then of 0 and 4.
   CHECK(feed(base + ",tie=oldest)", run, 3).held == std::vector<Positions>{{2, 3, 4}, {3, 4, 5}});
   CHECK(feed(base + ",tie=newest)", run, 3).held == std::vector<Positions>{{0, 3, 4}, {0, 3, 5}});
-  // Key against keys: key 3 is -, the + are 0 and 2, 0 leaves: [3 1 2]. Key 4 is +: 3 leaves: [4 1 2]. Key 5
-  // is -: 4 leaves.
+  // Key against keys: key 3 is -, the + are 0 and 2, 0 is evicted: [3 1 2]. Key 4 is +: 3 is evicted: [4 1
+  // 2]. Key 5 is -: 4 is evicted.
   CHECK(feed(base + ",hash=key)", run, 3).kept == Positions{1, 2, 3});
   CHECK(feed(base + ",hash=key)", run, 3).held == std::vector<Positions>{{1, 2, 4}, {1, 2, 5}});
   // The prompt cut to one sink and the last two: [0 2 3]. Query 4 is -: 2 is the only + but the sink.
@@ -176,13 +176,13 @@ TEST_CASE("hashevict drops what lies opposite the query, worked by hand") {
   CHECK(feed("hashevict(sinks=1,window=1,prompt=window)", run, 3).held[0] == Positions{0, 3, 4});
 }
 
-TEST_CASE("first four and last ten stay, the arriving token among them") {
+TEST_CASE("the first four and last ten are kept, the arriving token among them") {
   const Run run = run_on_a_line(20, std::string(30, '-'), std::string(30, '+'));
-  // Everything is as far as can be, so slots decide: with 16 slots, position 16 may drop 4, 5 or 6 (7 .. 15
+  // All keys are equally far, so slots decide: with 16 slots, position 16 may drop 4, 5 or 6 (7 .. 15
   // and itself are the last ten) and takes the slot of 4; position 17 may drop 5, 6, 7.
   CHECK(feed("hashevict", run, 16).kept ==
         Positions{0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19});
-  // Least budget: one slot to give, which is the oldest outside the sinks.
+  // The least budget has one slot to give, the oldest outside the sinks.
   CHECK(feed("hashevict", run, 14).held == feed("streaming_llm(sinks=4)", run, 14).held);
   CHECK(parse_composition("hashevict", builtin()).floor() == 14);
   CHECK(parse_composition("hashevict.code", builtin()).floor() == 15);
@@ -223,7 +223,7 @@ TEST_CASE("hashevict agrees with Algorithm 1") {
   }
 }
 
-TEST_CASE("hashing keys takes no notice of the queries") {
+TEST_CASE("hashing keys ignores the queries") {
   const Shape shape{.prompt = 40, .decode = 20, .n_lanes = 1, .group = 4};
   const Run run = round_run(shape, 1);
   Run other = run;
@@ -236,17 +236,17 @@ TEST_CASE("hashing keys takes no notice of the queries") {
   CHECK(parse_composition("hashevict", builtin()).eviction.needs().queries);
 }
 
-TEST_CASE("a key that looks where the query looks leaves only when every other does") {
+TEST_CASE("a key that points where the query points is evicted only when every other key does") {
   Run run = run_on_a_line(12, "+-+-+-+-+-+-+++-+-+-", "++++++++++++++++++++");
   const Fed fed = feed("hashevict(sinks=0,window=1)", run, 6);
-  // More than five keys are +, so nobody held in the end is - but the newest.
+  // More than five keys are +, so at the end every resident key is + except the newest.
   Positions plus;
   for (const Position j : fed.held.back())
     if (run.keys[0][static_cast<std::size_t>(j) * 3] > 0) plus.push_back(j);
   CHECK(plus.size() == 5);
 }
 
-TEST_CASE("with nothing to tell keys apart, the oldest leaving is attention sinks and a window") {
+TEST_CASE("with equal keys, evicting the oldest gives attention sinks and a window") {
   const Run run = blank_run({.prompt = 30, .decode = 12});
   for (std::size_t budget = 14; budget < 45; ++budget)
     for (const char* prompt : {"stream", "window"})
@@ -254,7 +254,7 @@ TEST_CASE("with nothing to tell keys apart, the oldest leaving is attention sink
             feed("streaming_llm(sinks=4)", run, budget).held);
 }
 
-TEST_CASE("the projection is of the run's seed, the layer and, unless shared, the head") {
+TEST_CASE("the projection follows from the run's seed, the layer and, unless shared, the head") {
   Run run = round_run({.prompt = 60, .decode = 10}, 4);
   const auto held = [&](const char* policy) { return feed(policy, run, 20).held; };
   const auto head = held("hashevict"), layer = held("hashevict(projection=layer)");

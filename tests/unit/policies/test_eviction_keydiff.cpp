@@ -27,7 +27,7 @@ double length(const std::vector<double>& x) {
   return std::sqrt(x[0] * x[0] + x[1] * x[1] + x[2] * x[2]);
 }
 
-/// Minus the cosine between the key and the mean of the unit keys held.
+/// Returns minus the cosine between the key and the mean of the resident unit keys.
 double score(const Run& run, const std::set<Position>& held, Position j) {
   std::vector<double> mean(3);
   for (const Position i : held) {
@@ -38,7 +38,7 @@ double score(const Run& run, const std::set<Position>& held, Position j) {
   return -(key[0] * mean[0] + key[1] * mean[1] + key[2] * mean[2]) / length(key) / length(mean);
 }
 
-/// `block` tokens at a time join what is held, all are ranked together, and as many as fit stay.
+/// `block` tokens at a time join the resident ones, all are ranked together, and as many as fit are kept.
 std::set<Position> in_blocks(const Run& run, std::size_t budget, std::size_t block) {
   std::set<Position> held;
   for (std::size_t first = 0; first < run.prompt; first += block) {
@@ -54,12 +54,13 @@ std::set<Position> in_blocks(const Run& run, std::size_t budget, std::size_t blo
 
 }  // namespace
 
-TEST_CASE("keydiff drops keys that point where the others do, worked by hand") {
+TEST_CASE("keydiff evicts keys that point where the others do, worked by hand") {
   // Three keys along x, two along y: their mean is (3, 2) / 5, cosines 3 and 2 over the root of 13. Lengths
   // do not matter. Budget 3: both of y and the newest of x.
   const Run run =
       run_of_keys(5, {{1, 0, 0}, {0, 2, 0}, {5, 0, 0}, {0, 1, 0}, {3, 0, 0}, {0, 0, 1}, {0, 3, 0}});
-  // y y x are held: mean (1, 2), so y leaves first, the older; then y x z point apart equally: the oldest.
+  // y y x are held: mean (1, 2), so y is evicted first, the older; then y x z point apart equally: the
+  // oldest.
   const Fed fed = feed("keydiff", run, 3);
   CHECK(fed.kept == Positions{1, 3, 4});
   CHECK(fed.held == std::vector<Positions>{{3, 4, 5}, {4, 5, 6}});
@@ -89,8 +90,7 @@ TEST_CASE("keydiff agrees with its definition") {
 }
 
 TEST_CASE("a streamed prompt is ranked in blocks of one token") {
-  // A token attends and then all B + 1 are ranked: kvpress's blocks of 1. The last departure is still to
-  // come.
+  // A token attends and then all B + 1 are ranked: kvpress's blocks of 1. The last eviction is still to come.
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     const Run run = random_run({.prompt = 12, .decode = 1, .n_lanes = 1, .group = 1}, seed);
     for (std::size_t budget = 3; budget < 12; ++budget) {
@@ -106,7 +106,7 @@ TEST_CASE("keys of length zero point nowhere") {
   CHECK(feed("keydiff", run, 2).kept == Positions{0, 2});
 }
 
-TEST_CASE("a prompt does not stream through a cache that nobody manages") {
+TEST_CASE("keydiff cannot stream a prompt when generated tokens are only appended") {
   const Run run = random_run({.prompt = 4, .decode = 1, .n_lanes = 1, .group = 1}, 1);
   for (const std::string policy : {"keydiff", "tova", "h2o"})
     CHECK_THROWS_WITH(feed(policy + "(prompt=stream,decode=false)", run, 3),

@@ -10,7 +10,8 @@ using namespace kvsim::policy::test;
 
 namespace {
 
-/// softmax((log a + g) / tau) of a query head over what the query attended, at j, the way it is written.
+/// Returns softmax((log a + g) / tau) of a query head over the attended positions, at j, as the formula
+/// reads.
 double noisy(const Run& run, int head, const Attended& attended, std::size_t query, double tau, bool noise,
              Position j) {
   const std::uint64_t key =
@@ -94,7 +95,7 @@ TEST_CASE("Gumbel draws have their distribution") {
   CHECK(squares / 100000 - mean * mean == Approx(1.6449).margin(0.05));
 }
 
-TEST_CASE("a row that sees nothing resident adds nothing") {
+TEST_CASE("a row that sees no resident position adds nothing") {
   Run run = blank_run({.prompt = 3, .decode = 2, .n_lanes = 1, .group = 2});
   for (std::size_t j = 0; j < 3; ++j) run.p(0, 2, j) = 0.5F - 0.1F * static_cast<float>(j);
   CHECK(feed("keyformer(noise=none,recent=0)", run, 2).held ==

@@ -14,8 +14,8 @@ using Positions = std::vector<Position>;
 
 namespace {
 
-/// The rule as the definition reads, over heavy hitters without a recent share: every quantity is worked out
-/// again from all rows, bits are booleans, groups are lists.
+/// The rule straight from its definition, over heavy hitters without a recent share: every quantity is
+/// computed again from all rows, bits are booleans, groups are lists.
 struct SlowCrush {
   double share = 0.25;
   std::size_t granularity = 1;
@@ -30,7 +30,8 @@ struct SlowCrush {
   }
   int n_heads(const Run& run) const { return per_query_head ? run.unit.n_query_heads() : run.unit.n_lanes; }
 
-  /// Attention that a head gave to the position, prompt rows as they are, later ones over what was held.
+  /// Attention that a head pays to the position: prompt rows as they are, later ones over the resident
+  /// positions.
   double score(const Run& run, const Attended& attended, int head, Position j) const {
     double sum = 0;
     const std::vector<int> heads = query_heads(run, head);
@@ -127,7 +128,7 @@ struct SlowCrush {
     return out;
   }
 
-  /// Representatives among the blocks that are left.
+  /// Returns the representatives of the remaining blocks.
   std::vector<Positions> chosen(const Run& run, const Attended& attended,
                                 const std::map<Position, Positions>& left,
                                 const std::map<Position, Positions>& whole, std::size_t budget,
@@ -166,7 +167,7 @@ struct SlowCrush {
     return out;
   }
 
-  /// The lowest block leaves that holds no representative; if all do, the oldest of them.
+  /// Evicts the lowest block without a representative; if all have one, the oldest of them.
   void drop(const Run& run, const Attended& attended, std::set<Position>& representatives,
             std::set<Position>& held) const {
     const std::map<Position, Positions> present = blocks(held);
@@ -225,7 +226,7 @@ std::string refusal(const std::string& text) {
 
 TEST_CASE("kvcrush keeps the important and representatives of the rest, worked by hand") {
   // Key norms of two heads. Their means rank 0 (2/2) and 2 (5/2) first: the importance half of 4 tokens.
-  // Head 0 alone would keep the four smallest: 0 1 2 3, head 1: 0 2 4 5. Fingerprints of what is left:
+  // Head 0 alone would keep the four smallest: 0 1 2 3, head 1: 0 2 4 5. Fingerprints of the others:
   //   1: 10   3: 10   4: 01   5: 01   6: 00   7: 00
   const Run run = run_of_norms({{1, 2, 3, 4, 5, 6, 7, 8}, {1, 8, 2, 7, 4, 3, 6, 5}}, 0);
   const auto kept = [&](const std::string& how) {
@@ -253,10 +254,10 @@ TEST_CASE("kvcrush keeps the important and representatives of the rest, worked b
   CHECK(kept("granularity=2,anchor=alternate,pick=first") == Positions{0, 1, 4, 5});
 }
 
-TEST_CASE("representatives stay while anybody else may go, worked by hand") {
+TEST_CASE("representatives are evicted last, worked by hand") {
   // Prompt as above and three more tokens, of norms 9, 1 and 1 in both heads. Kept: 0 2 important, 3 6
-  // represent. 8 arrives at a full unit: 2 has the larger norms of the two important ones and leaves. 9 drops
-  // 8. 10 drops 9 or 0, all of norm 1: the older.
+  // represent. 8 arrives at a full unit: 2 has the larger norms of the two important ones and is evicted. 9
+  // evicts 8. 10 evicts 9 or 0, both of norm 1: the older.
   const Run run = run_of_norms({{1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 1}, {1, 8, 2, 7, 4, 3, 6, 5, 9, 1, 1}}, 3);
   const std::string how = "base=l2_norm,share=0.5,anchor=zeros,pick=first";
   CHECK(feed("kvcrush(" + how + ")", run, 4).held ==
@@ -295,7 +296,7 @@ TEST_CASE("kvcrush agrees with its definition") {
           }
 }
 
-TEST_CASE("a random anchor is some anchor, and one for all budgets") {
+TEST_CASE("a random anchor is a valid anchor, and the same for all budgets") {
   const Run run = random_run({.prompt = 30, .decode = 0, .n_lanes = 3, .group = 1}, 5);
   for (std::uint64_t seed = 0; seed < 4; ++seed) {
     Run seeded = run;
@@ -333,7 +334,7 @@ TEST_CASE("without representatives kvcrush is its base, one set per layer") {
   }
 }
 
-TEST_CASE("what the base protects stays whatever the share") {
+TEST_CASE("what the base protects is kept whatever the share") {
   const Run run = random_run({.prompt = 40, .decode = 10, .n_lanes = 2}, 3);
   for (const std::string share : {"0", "0.5", "1"})
     for (const std::size_t granularity : {1U, 4U})
@@ -360,8 +361,8 @@ TEST_CASE("at half of the prompt, the median is the budget") {
 }
 
 TEST_CASE("k-means takes one of each cluster of keys, or of fingerprints") {
-  // Norm 1 is important (0 and 1). The others lie in three bunches along the axis; with share 0.6 of 5 there
-  // are three representatives, the middle member of each bunch where the bunches are found.
+  // Norm 1 is important (0 and 1). The others lie in three clusters along the axis; with share 0.6 of 5 there
+  // are three representatives, the middle member of each cluster where the clusters are found.
   const Run run = run_of_norms({{1, 1, 50, 51, 52, 100, 101, 102, 150, 151, 152}}, 0);
   int found = 0;
   for (std::uint64_t seed = 0; seed < 10; ++seed) {
@@ -377,7 +378,7 @@ TEST_CASE("k-means takes one of each cluster of keys, or of fingerprints") {
   CHECK(feed("kvcrush(base=l2_norm,share=0.34,cluster=kmeans_bits)", run, 6).kept.size() == 6);
 }
 
-TEST_CASE("kvcrush refuses bases it cannot ask") {
+TEST_CASE("kvcrush refuses unsuitable bases") {
   using Catch::Contains;
   CHECK_THAT(refusal("kvcrush(base=h2o(granularity=8))"), Contains("ranks tokens"));
   CHECK_THAT(refusal("kvcrush(base=h2o(prompt=stream))"), Contains("token by token"));
@@ -407,7 +408,7 @@ TEST_CASE("on one head and without representatives, kvcrush is its base") {
   }
 }
 
-TEST_CASE("whatever ranks the prompt may be kvcrush's base") {
+TEST_CASE("every eviction that ranks the prompt can be kvcrush's base") {
   std::size_t n_bases = 0;
   for (const PolicySpec& spec : builtin().policies()) {
     if (!spec.scored || !complete(spec)) continue;
@@ -424,7 +425,7 @@ TEST_CASE("whatever ranks the prompt may be kvcrush's base") {
   CHECK(n_bases >= 5);
 }
 
-TEST_CASE("a recent share of kvcrush's base is one of what representatives leave") {
+TEST_CASE("a recent share of kvcrush's base is a share of the budget beside the representatives") {
   // 25 % of 40 are representatives; half of the 30 that are left is recent.
   const auto protection =
       parse_composition("kvcrush(base=h2o(recent=0.5),share=0.25)", builtin()).eviction.protection(100);

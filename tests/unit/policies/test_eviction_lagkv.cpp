@@ -15,7 +15,7 @@ struct Options {
   bool across = false;
 };
 
-/// Standard deviation over channels, scaled by the range each takes in [from, from + lag).
+/// Returns the standard deviation over channels, each scaled by its range in [from, from + lag).
 double spread(const std::vector<float>& rows, std::size_t dim, std::size_t j, std::size_t from,
               std::size_t lag) {
   std::vector<double> scaled;
@@ -64,7 +64,7 @@ double score(const Options& options, const Run& run, Position position) {
 
 }  // namespace
 
-TEST_CASE("lagkv keeps what stands out against the next lag, worked by hand") {
+TEST_CASE("lagkv keeps tokens that differ from the next lag, worked by hand") {
   Run run = blank_run({.prompt = 6, .decode = 1, .n_lanes = 1, .group = 1});
   // Lags 0 1, 2 3 and 4 5. Keys of the second lag range over 0..2 in every channel: position 0 (1, 1, 1) is
   // even, 1 (0, 2, 1) is spread. Those of the third range over 0..1: 2 (0, 0, 0) is even, 3 (2, 2, 0) not.
@@ -72,10 +72,10 @@ TEST_CASE("lagkv keeps what stands out against the next lag, worked by hand") {
                                                 {2, 2, 2}, {0, 0, 0}, {1, 1, 1}};
   for (std::size_t j = 0; j < 6; ++j) std::copy(keys[j].begin(), keys[j].end(), &run.keys[0][j * 3]);
   run.keys[0][3 * 3 + 2] = 0;  // 3 is (2, 2, 0): the second lag has no range in its last channel
-  // Budget 4: the last lag and the better of each of the others.
+  // Budget 4 keeps the last lag and the better token of each other lag.
   CHECK(feed("lagkv(sinks=0,lag=2)", run, 4).kept == Positions{1, 3, 4, 5});
   CHECK(feed("lagkv(sinks=0,lag=2)", run, 4).held[0] == Positions{1, 3, 4, 5, 6});
-  // Two whole lags are needed beside the sink: otherwise the newest stay.
+  // Two whole lags are needed beside the sink: otherwise the newest are kept.
   CHECK(feed("lagkv(sinks=3,lag=2)", run, 5).kept == Positions{0, 1, 2, 4, 5});
 }
 

@@ -30,8 +30,8 @@ std::map<Position, int> kept_over_seeds(const std::string& policy, Run run, std:
 
 }  // namespace
 
-TEST_CASE("nacl keeps the proxies and what they attend most") {
-  // Scores 0.1, 0.9, 0.2, 0.8, 0.3, 0.4 from two proxy rows, positions 4 and 5, which stay.
+TEST_CASE("nacl keeps the proxies and the positions they attend most") {
+  // Scores 0.1, 0.9, 0.2, 0.8, 0.3, 0.4 from two proxy rows, positions 4 and 5, which are kept.
   Run run = blank_run({.prompt = 6, .decode = 2, .n_lanes = 1, .group = 1});
   const std::vector<float> scores = {0.1F, 0.9F, 0.2F, 0.8F, 0.3F, 0.4F};
   for (std::size_t j = 0; j < 5; ++j) run.p(0, 4, j) = run.p(0, 5, j) = scores[j] / 2;
@@ -61,13 +61,13 @@ TEST_CASE("a single draw has the probabilities of softmax(score)") {
 }
 
 TEST_CASE("two draws are without replacement") {
-  // Weights 1, 1, 2 (scores 0, 0, log 2): 2 stays out of a sample of two with 1/4 * 1/3 * 2 = 1/6.
+  // Weights 1, 1, 2 (scores 0, 0, log 2): 2 is not in a sample of two with 1/4 * 1/3 * 2 = 1/6.
   auto kept = kept_over_seeds("nacl(random=1,sinks=0)", last_row({0, 0, std::log(2.0F)}), 2, 4000);
   CHECK(std::abs(kept[2] - 3333) < 5 * 24);
   CHECK(std::abs(kept[0] - 2333) < 5 * 31);
 }
 
-TEST_CASE("the highest scores stay, the sample is taken from the rest") {
+TEST_CASE("the highest scores are kept, and the sample is taken from the rest") {
   // Budget 10: 1 sink, 1 of window, floor(0.35 * 10) = 3 drawn, 5 highest.
   for (std::uint64_t seed = 0; seed < 30; ++seed) {
     Run run = random_run({.prompt = 40, .decode = 1}, seed);

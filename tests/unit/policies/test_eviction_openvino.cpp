@@ -13,8 +13,8 @@ using Positions = std::vector<Position>;
 
 namespace {
 
-/// The rule token by token: what each query gave to each token is kept in full, scores are added up from
-/// there whenever somebody may have to leave.
+/// The rule token by token: the attention of each query on each token is stored in full, and scores are added
+/// up from it whenever a token may have to be evicted.
 struct SlowOpenVino {
   std::size_t block = 4, start = 1, recent = 1, window = 8, pool_width = 7, kvcrush = 0;
   bool normalise = true, inside = false;
@@ -33,11 +33,11 @@ struct SlowOpenVino {
   struct State {
     Positions held;                                 // ascending
     std::map<Position, std::vector<double>> given;  // per position: pooled attention of every registration
-    std::map<Position, std::size_t> queries;        // that saw it
+    std::map<Position, std::size_t> queries;        // queries that saw it
     std::mt19937 generator;
   };
 
-  /// What a query, or several, gave: pooled over what is held behind the start area.
+  /// Attention of one query or several, pooled over the resident tokens behind the start area.
   void record(State& state, std::vector<double> seen) const {
     for (std::size_t i = start * block; i < seen.size(); ++i)
       state.given[state.held[i]].push_back(*std::max_element(
@@ -95,7 +95,7 @@ struct SlowOpenVino {
                   (anchor == "mean" && static_cast<double>(ones) / static_cast<double>(blocks.size()) > 0.5);
     }
     if (anchor == "random") {
-      // The whole sequence of one attempt: a block of draws per layer.
+      // One eviction draws one block per layer.
       for (std::size_t l = 0; l < n_layers; ++l)
         for (std::size_t p = 0; p < block; ++p) {
           const bool bit = state.generator() >= 0x80000000U;
@@ -145,13 +145,13 @@ struct SlowOpenVino {
   }
 };
 
-/// Tokens held between steps, once the run has settled.
+/// Returns the tokens held between steps, once the run has settled.
 std::set<std::size_t> resting_sizes(const std::string& policy, std::size_t prompt, std::size_t budget) {
   const Run run = random_run({.prompt = prompt, .decode = 60, .n_lanes = 1, .group = 1}, 1);
   const Fed fed = feed(policy, run, budget);
   std::set<std::size_t> out;
   for (std::size_t s = 30; s + 1 < fed.held.size(); ++s) {
-    // What is left of step s when the next token comes.
+    // Tokens of step s that are still resident when the next token arrives.
     const Positions& next = fed.held[s + 1];
     out.insert(next.size() - 1);
   }
@@ -160,10 +160,11 @@ std::set<std::size_t> resting_sizes(const std::string& policy, std::size_t promp
 
 }  // namespace
 
-TEST_CASE("openvino rests where the released code rests") {
-  // Blocks of 4, start 4, recent 4, max_cache_size 16. Observed of the released code: a prompt of 12 rests at
-  // 16 with KVCrush budgets 0, 2, 3 and at 20 with 1 (one block overflows at a time, so two never leave
-  // together); a prompt of 40 rests at 16, 20, 24, 28. Up to three tokens of a block being filled on top.
+TEST_CASE("openvino settles at the sizes of the released code") {
+  // Blocks of 4, start 4, recent 4, max_cache_size 16. Observed of the released code: a prompt of 12 settles
+  // at 16 with KVCrush budgets 0, 2, 3 and at 20 with 1 (one block overflows at a time, so two are never
+  // evicted together); a prompt of 40 settles at 16, 20, 24, 28. Up to three tokens of a block being filled
+  // on top.
   const auto rests = [](std::size_t prompt, int kvcrush) {
     const auto sizes = resting_sizes(
         "openvino(block=4,start=1,recent=1,kvcrush=" + std::to_string(kvcrush) + ")", prompt, 16);
@@ -180,7 +181,7 @@ TEST_CASE("openvino rests where the released code rests") {
   CHECK(rests(40, 3) == 28);
 }
 
-TEST_CASE("openvino with the released defaults leaves 672 tokens of 2048, and KVCrush's blocks on top") {
+TEST_CASE("openvino with the released defaults keeps 672 tokens of 2048, and KVCrush's blocks on top") {
   const Run run = random_run({.prompt = 2048, .decode = 1, .n_lanes = 1, .group = 1}, 1);
   CHECK(feed("openvino", run, 672).kept.size() == 672);
   CHECK(feed("openvino(kvcrush=4)", run, 672).kept.size() == 800);
@@ -192,7 +193,7 @@ TEST_CASE("openvino with the released defaults leaves 672 tokens of 2048, and KV
   CHECK(feed("openvino", shorter, 700).kept.size() == 672 + 31);
 }
 
-TEST_CASE("openvino drops the blocks of least attention, worked by hand") {
+TEST_CASE("openvino evicts the blocks of least attention, worked by hand") {
   // Blocks of 2: start 0 1, recent the last full block. Two rows count: the last two of the prompt's eleven.
   Run run = blank_run({.prompt = 11, .decode = 1, .n_lanes = 1, .group = 1});
   const std::vector<float> row9 = {0, 0, .5F, 0, 0, .25F, 0, 0, .25F, 0},
@@ -201,12 +202,13 @@ TEST_CASE("openvino drops the blocks of least attention, worked by hand") {
   std::copy(row10.begin(), row10.end(), &run.p(0, 10, 0));
   for (std::size_t j = 0; j < 12; ++j) run.p(0, 11, j) = 1.0F / 12;
   // Sums behind the start: 2: .5, 4: .125, 5: .25, 7: .25, 8: .25, 9: .5, 10: .125.
-  // Blocks 2 3 | 4 5 | 6 7 may leave, 8 9 is recent and 10 is in no full block. Without pooling they score
-  // .5, .375, .25; 8 tokens may be held and 10 stay under 8 + 2, so of eleven one block leaves: 6 7.
+  // Blocks 2 3 | 4 5 | 6 7 may be evicted, 8 9 is recent and 10 is in no full block. Without pooling they
+  // score .5, .375, .25; 8 tokens may be held, and 10 tokens stay under 8 + 2, so of eleven one block is
+  // evicted: 6 7.
   const std::string sizes = "openvino(block=2,start=1,recent=1,snapkv_window=2,";
   CHECK(feed(sizes + "pool_width=1)", run, 8).kept == Positions{0, 1, 2, 3, 4, 5, 8, 9, 10});
-  // Every token as strong as its strongest successor of two: 2 .5, 3 .125, 4 .25, 5 .25, 6 .25, 7 .25. Blocks
-  // .625, .5, .5: of equals the older leaves.
+  // With pooling each token counts as its strongest successor of two: 2 .5, 3 .125, 4 .25, 5 .25, 6 .25, 7
+  // .25. Blocks .625, .5, .5: of equals the older is evicted.
   CHECK(feed(sizes + "pool_width=2)", run, 8).kept == Positions{0, 1, 2, 3, 6, 7, 8, 9, 10});
 }
 
@@ -258,9 +260,9 @@ TEST_CASE("random anchors begin as the released code's do: seed 0 gives 11111111
   }
 }
 
-TEST_CASE("a single remaining candidate too many is the one farthest from the anchor") {
-  // After a prompt that overflows, KVCrush's blocks stay in the way: every filled block makes budget + 1
-  // candidates, the stride is 1, and the farthest leaves; so exactly one block leaves at a time.
+TEST_CASE("the one candidate over the budget is the one farthest from the anchor") {
+  // After a prompt that overflows, KVCrush's blocks remain: every filled block makes budget + 1
+  // candidates, the stride is 1, and the farthest is evicted; so exactly one block is evicted at a time.
   const Run run = random_run({.prompt = 60, .decode = 40, .n_lanes = 2, .group = 1}, 4);
   const Fed fed = feed("openvino(block=4,start=1,recent=1,kvcrush=2,anchor=mean)", run, 16);
   for (std::size_t s = 1; s < fed.held.size(); ++s) {

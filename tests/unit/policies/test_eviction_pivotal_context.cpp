@@ -10,7 +10,7 @@ using Positions = std::vector<Position>;
 
 TEST_CASE("newer rows of the recent part count more, worked by hand") {
   Run run = blank_run({.prompt = 8, .decode = 2, .n_lanes = 1, .group = 1});
-  // recent_rows 0.25 of 8: rows 6 and 7, weights 1 and 1.2; positions 5, 6, 7 stay. Before them: 0 has
+  // recent_rows 0.25 of 8: rows 6 and 7, weights 1 and 1.2; positions 5, 6, 7 are kept. Before them: 0 has
   // 0.5 + 1.2 * 0.1 = 0.62, 1 has 0.1 + 1.2 * 0.45 = 0.64, the plain sums are 0.6 and 0.55.
   run.p(0, 6, 0) = 0.5F, run.p(0, 7, 0) = 0.1F;
   run.p(0, 6, 1) = 0.1F, run.p(0, 7, 1) = 0.45F;
@@ -19,7 +19,7 @@ TEST_CASE("newer rows of the recent part count more, worked by hand") {
   CHECK(feed(policy + ")", run, 4).kept == Positions{1, 5, 6, 7});
   CHECK(feed(policy + ",newest=1)", run, 4).kept == Positions{0, 5, 6, 7});
   CHECK(feed(policy + ")", run, 4).held.back() == Positions{1, 5, 6, 7, 8, 9});
-  // A budget that the recent part exceeds keeps the newest; sinks come first.
+  // A budget smaller than the recent part keeps the newest positions; sinks come first.
   CHECK(feed(policy + ")", run, 2).kept == Positions{6, 7});
   CHECK(feed("pivotal_context(sinks=1,recent_rows=0.25)", run, 2).kept == Positions{0, 7});
 }
@@ -47,7 +47,7 @@ TEST_CASE("the pivotal context agrees with its definition") {
   }
 }
 
-TEST_CASE("rows that count alike are sums over the last rows") {
+TEST_CASE("rows of equal weight are sums over the last rows") {
   const Run run = random_run({.prompt = 40, .decode = 1, .n_lanes = 1, .group = 2}, 3, 2);
   for (std::size_t budget = 10; budget < 42; ++budget)
     CHECK(feed("pivotal_context(newest=1,sinks=0,unit=lane)", run, budget).kept ==

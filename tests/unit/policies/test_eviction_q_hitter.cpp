@@ -31,7 +31,7 @@ double scaled(const std::set<Position>& among, Position j, Of of) {
   return largest > least ? (of(j) - least) / (largest - least) : 0;
 }
 
-/// The rule step by step, everything by sorting; of equals the older leaves.
+/// The rule step by step, by sorting; of equals the older is evicted.
 Fed feed_q_hitter(const Run& run, std::size_t budget, double lambda) {
   const std::size_t reserved = budget * 35 / 100;
   const auto recent = static_cast<Position>(budget / 4);
@@ -108,7 +108,7 @@ TEST_CASE("q_hitter agrees with its definition") {
   }
 }
 
-TEST_CASE("q_hitter that looks at attention alone is h2o, whatever is reserved") {
+TEST_CASE("q_hitter by attention alone is h2o, whatever is reserved") {
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     const Run run = random_run({.prompt = 6 + seed, .decode = 15}, seed);
     for (std::size_t budget = 2; budget < 18; ++budget)

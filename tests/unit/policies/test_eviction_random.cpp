@@ -17,7 +17,7 @@ Fed feed_seeded(const std::string& policy, Run run, std::size_t budget, std::uin
   return feed(policy, run, budget);
 }
 
-/// How often each position is in `pick(fed)` over many seeds.
+/// Counts how often each position is in `pick(fed)` over many seeds.
 template <class Pick>
 std::map<Position, int> counts(const std::string& policy, const Run& run, std::size_t budget, int n_seeds,
                                Pick pick) {
@@ -52,8 +52,8 @@ TEST_CASE("a larger budget keeps a superset") {
   }
 }
 
-TEST_CASE("every prompt position is as likely as another to stay") {
-  // 20 positions, 5 stay, 4,000 seeds: 1,000 each, standard deviation sqrt(4000 * 1/4 * 3/4) = 27.
+TEST_CASE("every prompt position is equally likely to be kept") {
+  // 20 positions, 5 kept, 4,000 seeds: 1,000 each, standard deviation sqrt(4000 * 1/4 * 3/4) = 27.
   const Run run = blank_run({.prompt = 20, .decode = 0});
   const auto kept = counts("random", run, 5, 4000, [](const Fed& fed) { return fed.kept; });
   REQUIRE(kept.size() == 20);

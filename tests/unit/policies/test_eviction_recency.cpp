@@ -1,4 +1,4 @@
-// full, window, streaming_llm: policies that look at positions only.
+// full, window and streaming_llm: policies that depend on positions only.
 #include <catch2/catch.hpp>
 
 #include "tests/unit/policies/slow_reference.hpp"
@@ -15,7 +15,7 @@ double by_age(const Run&, const Attended&, Position position) {
 
 }  // namespace
 
-TEST_CASE("full keeps everything whatever the budget") {
+TEST_CASE("full keeps all tokens whatever the budget") {
   const Run run = blank_run({.prompt = 5, .decode = 2});
   for (const std::size_t budget : {1U, 5U, 100U}) {
     const Fed fed = feed("full", run, budget);
@@ -25,7 +25,7 @@ TEST_CASE("full keeps everything whatever the budget") {
 }
 
 TEST_CASE("window keeps the last positions, worked by hand") {
-  // Prompt 0..4, budget 3: the prompt leaves 2 3 4; each generated token pushes the oldest out.
+  // Prompt 0..4, budget 3: of the prompt 2 3 4 are kept; each generated token pushes the oldest out.
   const Fed fed = feed("window", blank_run({.prompt = 5, .decode = 3}), 3);
   CHECK(fed.kept == Positions{2, 3, 4});
   CHECK(fed.held == std::vector<Positions>{{3, 4, 5}, {4, 5, 6}, {5, 6, 7}});
@@ -39,7 +39,7 @@ TEST_CASE("streaming_llm keeps sinks and the last positions, worked by hand") {
 }
 
 TEST_CASE("tokens generated before the sinks are full become sinks") {
-  // Prompt 0, four sinks, budget 6: nothing leaves before position 6 arrives.
+  // Prompt 0, four sinks, budget 6: nothing is evicted before position 6 arrives.
   const Fed fed = feed("streaming_llm", blank_run({.prompt = 1, .decode = 7}), 6);
   CHECK(fed.held.back() == Positions{0, 1, 2, 3, 6, 7});
 }
@@ -85,7 +85,7 @@ TEST_CASE("a prefix of B - w and a window of w are sinks under another name") {
   }
 }
 
-TEST_CASE("KVCache-Factory's streaming_llm appends what is generated") {
+TEST_CASE("KVCache-Factory's streaming_llm appends generated tokens") {
   const Fed fed = feed("streaming_llm.factory", blank_run({.prompt = 50, .decode = 3}), 40);
   CHECK(fed.kept.size() == 40);
   CHECK(fed.kept[7] == 7);

@@ -15,7 +15,7 @@ struct Statistics {
   double mean, deviation;
 };
 
-/// Of everything position j received: one value per query that attended it and per query head.
+/// All attention that position j received: one value per query that attended it and per query head.
 Statistics statistics(const Run& run, const Attended& attended, Position j) {
   std::vector<double> received;
   for (std::size_t query = static_cast<std::size_t>(j); query < attended.size(); ++query) {
@@ -57,21 +57,22 @@ Fed feed_roco(const Run& run, std::size_t budget, double spread, Position sinks,
 
 }  // namespace
 
-TEST_CASE("roco keeps what varies and drops the lowest mean, worked by hand") {
+TEST_CASE("roco keeps varying attention and evicts the lowest mean, worked by hand") {
   Run run = blank_run({.prompt = 4, .decode = 2, .n_lanes = 1, .group = 1});
   const std::vector<std::vector<float>> rows = {
       {1}, {0.5F, 0.5F}, {0.5F, 0, 0.5F}, {0.25F, 0.25F, 0.25F, 0.25F}, {0.5F, 0.25F, 0, 0, 0.25F}, {1}};
   for (std::size_t i = 0; i < rows.size(); ++i)
     for (std::size_t j = 0; j < rows[i].size(); ++j) run.p(0, i, j) = rows[i][j];
   // 0: 1, 0.5, 0.5, 0.25: mean 0.5625, deviation 0.27. 1: 0.5, 0, 0.25: 0.25, 0.204. 2: 0.5, 0.25: 0.375,
-  // 0.125. 3: 0.25, no deviation. Budget 3, one spared: 0 varies most and stays, 2 has the best mean, and of
-  // 1 and 3, both 0.25, the older leaves.
+  // 0.125. 3: 0.25, no deviation. Budget 3, one spared: 0 varies most and is kept, 2 has the best mean, and
+  // of
+  // 1 and 3, both 0.25, the older is evicted.
   const std::string open = "roco(sinks=0,window=0,spread=";
   CHECK(feed(open + "0.34)", run, 3).kept == Positions{0, 2, 3});
   // Two spared: 0 and 1.
   CHECK(feed(open + "0.67)", run, 3).kept == Positions{0, 1, 2});
-  // 4 arrives: of 0 (spared), 2 and 3, 3 leaves. Over {0, 2, 4} step 4 gives 2/3, 0, 1/3: 2 falls to a mean
-  // of 0.25 but now varies with 0.204; 0 has 0.23 and is spared; 4 (0.33) stays, 2 leaves.
+  // 4 arrives: of 0 (spared), 2 and 3, 3 is evicted. Over {0, 2, 4} step 4 gives 2/3, 0, 1/3: 2 falls to a
+  // mean of 0.25 but now varies with 0.204; 0 has 0.23 and is spared; 4 (0.33) is kept, 2 is evicted.
   CHECK(feed(open + "0.34)", run, 3).held == std::vector<Positions>{{0, 2, 4}, {0, 4, 5}});
 }
 

@@ -24,7 +24,7 @@ struct Options {
   }
 };
 
-/// The score from the definition: every remembered query is asked again.
+/// The score from the definition: every query of the history is evaluated again.
 double score(const Options& options, const Run& run, const Attended& attended, Position j, bool prompt_full) {
   double seen = 0, pivotal = 0;
   const std::size_t n = attended.size(), first = n - std::min(n, options.history);
@@ -40,7 +40,7 @@ double score(const Options& options, const Run& run, const Attended& attended, P
   return options.count == "pivotal" || seen == 0 ? pivotal : pivotal / seen;
 }
 
-/// Those that may leave when `newest` has joined or is about to, worst first.
+/// Returns the positions that may be evicted when `newest` has joined or is about to, worst first.
 Positions worst_first(const Options& options, const Run& run, const Attended& attended,
                       const std::set<Position>& held, Position newest, bool prompt_full) {
   std::vector<std::pair<double, Position>> ranked;
@@ -101,7 +101,7 @@ Run coarse_run(const Shape& shape, std::uint64_t seed) {
 
 }  // namespace
 
-TEST_CASE("scissorhands drops half of the cache at once, worked by hand") {
+TEST_CASE("scissorhands evicts half of the cache at once, worked by hand") {
   Run run = blank_run({.prompt = 4, .decode = 3, .n_lanes = 1, .group = 1});
   fill(run, {{1},
              {0.75F, 0.25F},
@@ -111,15 +111,16 @@ TEST_CASE("scissorhands drops half of the cache at once, worked by hand") {
              {0, 0, 0.5F, 0, 0.25F, 0.25F},
              {0, 0, 0, 0, 0, 0, 1}});
   // Low attention, below 1, 1/2, 1/3, 1/4: position 0 in row 3; 1 in rows 1, 2, 3; 2 never; 3 never (1/4 is
-  // the average). Budget 4, one recent. 4 arrives: two leave, 1 and then, of 0 (once), 2 and 3 (never), 0.
+  // the average). Budget 4, one recent. 4 arrives: two are evicted, 1 and then, of 0 (once), 2 and 3 (never),
+  // 0.
   // 2 3 4 attend 4: of mass 0.75 they have 2/3, 1/6, 1/6, below 1/5: 3 and 4 are low once. 5 fills up. Its
-  // row over 2 3 4 5, of mass 1, is below 1/6 for 3 alone. 6 arrives: 3 (twice) and 4 (once) leave.
+  // row over 2 3 4 5, of mass 1, is below 1/6 for 3 alone. 6 arrives: 3 (twice) and 4 (once) are evicted.
   const Fed fed = feed("scissorhands(window=1)", run, 4);
   CHECK(fed.kept == Positions{0, 1, 2, 3});
   CHECK(fed.held == std::vector<Positions>{{2, 3, 4}, {2, 3, 4, 5}, {2, 5, 6}});
 }
 
-TEST_CASE("the two readings part when tokens were seen unequally often, worked by hand") {
+TEST_CASE("the two readings differ when tokens are seen unequally often, worked by hand") {
   Run run = blank_run({.prompt = 4, .decode = 1, .n_lanes = 1, .group = 1});
   fill(run, {{1}, {0.75F, 0.25F}, {0.25F, 0.25F, 0.5F}, {0.125F, 0.125F, 0.5F, 0.25F}, {1}});
   // Pivotal / low so far: 0 twice / twice, 1 never / three times, 2 twice / never, 3 once / never.
@@ -127,7 +128,7 @@ TEST_CASE("the two readings part when tokens were seen unequally often, worked b
   CHECK(feed("scissorhands(window=0,count=pivotal)", run, 4).held[0] == Positions{0, 2, 4});
   CHECK(feed("scissorhands(window=0,count=low)", run, 4).held[0] == Positions{2, 3, 4});
   CHECK(feed("scissorhands(window=0,count=share)", run, 4).held[0] == Positions{2, 3, 4});
-  // Only the last row remembered: 0 and 1 are low, the older first; nothing else.
+  // With a history of only the last row: 0 and 1 are low, the older first; nothing else.
   CHECK(feed("scissorhands(window=0,history=1,drop=0)", run, 4).held[0] == Positions{1, 2, 3, 4});
 }
 
@@ -164,8 +165,8 @@ TEST_CASE("scissorhands agrees with its definition") {
 }
 
 TEST_CASE("free slots that win ties keep the cache from filling") {
-  // Budget 30 holds all but the last tokens. With the quirk whoever no query found pivotal yet makes room for
-  // a newcomer as long as there is such a token beside the sinks and the window.
+  // Budget 30 holds all but the last tokens. With the quirk, a token that no query has found pivotal yet is
+  // evicted for each arriving token, as long as there is such a token beside the sinks and the window.
   const Run run = random_run({.prompt = 6, .decode = 30, .n_lanes = 1, .group = 1}, 4);
   const std::string base = "scissorhands(count=share,threshold=held,sinks=2,window=3,drop=0,prompt=compress";
   const Fed plain = feed(base + ")", run, 30);
@@ -181,10 +182,10 @@ TEST_CASE("free slots that win ties keep the cache from filling") {
 
 TEST_CASE("cold-compress cuts the prompt by its last 16 rows and counts it as one query, worked by hand") {
   Run run = blank_run({.prompt = 24, .decode = 2, .n_lanes = 1, .group = 1});
-  // Rows look at themselves, but for the last 16, which look at 5, and the first eight, which look at 0.
+  // Rows attend themselves, except the last 16, which attend 5, and the first eight, which attend 0.
   for (std::size_t i = 0; i < 24; ++i) run.p(0, i, i < 8 ? 0 : 5) = 1;
   run.p(0, 24, 7) = run.p(0, 25, 7) = 1;
-  // Budget 22: four sinks, and the last 16 rows, leave two places. Averages over five inside 0..7 are equal
+  // Budget 22: four sinks, and the last 16 rows leave two places. Averages over five inside 0..7 are equal
   // for 3, 4, 5, 6 (five inside) and higher at 7 (4 inside: 5, 6, 7 and 4 is not; 16/3). 3 is a sink; so 7
   // and, of the equal 4, 5, 6, the newest.
   const Fed fed = feed("scissorhands.cold_compress", run, 22);
@@ -192,14 +193,14 @@ TEST_CASE("cold-compress cuts the prompt by its last 16 rows and counts it as on
   for (Position j = 8; j < 24; ++j) expected.push_back(j);
   CHECK(fed.kept == expected);
   // Column means: position 0 has 8/24, pivotal, the rest 0. 24 arrives: of the unprotected, all never
-  // pivotal, the lowest slot is that of 6. 25 arrives: its predecessor found 7 pivotal, so 8 leaves.
+  // pivotal, the lowest slot is that of 6. 25 arrives: its predecessor found 7 pivotal, so 8 is evicted.
   CHECK_FALSE(std::count(fed.held[0].begin(), fed.held[0].end(), 6));
   CHECK(std::count(fed.held[1].begin(), fed.held[1].end(), 7));
   CHECK_FALSE(std::count(fed.held[1].begin(), fed.held[1].end(), 8));
 }
 
-TEST_CASE("the parts of a share that nobody drops are a window") {
-  // All tokens equally pivotal: the oldest leave, one at a time.
+TEST_CASE("scissorhands that evicts one of equal tokens at a time is the window") {
+  // All tokens are equally pivotal: the oldest are evicted, one at a time.
   Run run = blank_run({.prompt = 9, .decode = 9, .n_lanes = 1, .group = 1});
   for (std::size_t i = 0; i < run.length(); ++i)
     for (std::size_t j = 0; j <= i; ++j) run.p(0, i, j) = 1;

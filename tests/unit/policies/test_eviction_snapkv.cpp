@@ -16,7 +16,7 @@ struct Options {
   std::size_t sinks = 0;
 };
 
-/// Mean over the window's rows, padded and pooled per query head, reduced over heads.
+/// Returns the mean over the window's rows, padded and pooled per query head, reduced over heads.
 double observed(const Options& options, const Run& run, Position j) {
   const auto n_scored = static_cast<int>(run.prompt - std::min(options.window, run.prompt));
   const auto reach = static_cast<int>(options.kernel / 2);
@@ -48,7 +48,7 @@ SlowRule rule(const Options& options) {
 
 }  // namespace
 
-TEST_CASE("snapkv keeps what the window looks at, worked by hand") {
+TEST_CASE("snapkv keeps the positions that the window attends, worked by hand") {
   Run run = blank_run({.prompt = 7, .decode = 2, .n_lanes = 1, .group = 1});
   // Window 2: rows 5 and 6 over positions 0..4 sum to 0.5, 0, 0, 0.4, 0.2.
   for (const std::size_t query : {5U, 6U}) {
@@ -62,7 +62,7 @@ TEST_CASE("snapkv keeps what the window looks at, worked by hand") {
   CHECK(feed("snapkv(window=2,pool=avg:3)", run, 4).kept == Positions{3, 4, 5, 6});
   // Maximum of 3: 0.5, 0.5, 0.4, 0.4, 0.4.
   CHECK(feed("snapkv(window=2,pool=max:3)", run, 4).kept == Positions{0, 1, 5, 6});
-  // Generated tokens are appended and nothing leaves.
+  // Generated tokens are appended and nothing is evicted.
   CHECK(feed("snapkv(window=2,pool=none)", run, 4).held.back() == Positions{0, 3, 5, 6, 7, 8});
 }
 
@@ -88,7 +88,7 @@ TEST_CASE("snapkv agrees with its definition") {
         "snapkv(window=" + std::to_string(options.window) + ",pool=" + (options.pool_max ? "max:" : "avg:") +
         std::to_string(options.kernel) + ",group=" + (options.group_max ? "max" : "mean") +
         ",unit=" + (lanes == 1 ? "lane" : "layer") +
-        // Max pooling makes equal neighbours: say which leaves first.
+        // Max pooling makes equal neighbours, so the test says which is evicted first.
         ",tie=oldest,sinks=" + std::to_string(options.sinks) + ")";
     for (std::size_t budget = options.sinks + options.window; budget < run.prompt + 2; ++budget) {
       const Fed slow = feed_slowly(rule(options), run, budget);
@@ -117,7 +117,7 @@ TEST_CASE("averages inside the prompt favour its ends, worked by hand") {
   CHECK(feed("snapkv(window=1,pool=avg:3:nopad)", run, 2).kept == Positions{3, 4});
 }
 
-TEST_CASE("named settings are what their codes run") {
+TEST_CASE("presets have the settings of their codes") {
   const Run run = random_run({.prompt = 90, .decode = 2, .n_lanes = 1, .group = 2}, 3);
   for (const auto& [name, options] :
        {std::pair{"snapkv.longbench", Options{.window = 32, .kernel = 7, .pool_max = true}},

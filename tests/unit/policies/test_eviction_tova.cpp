@@ -16,17 +16,17 @@ double last_row(const Run& run, const Attended& attended, Position j) {
 
 }  // namespace
 
-TEST_CASE("tova drops what the last query attended least, worked by hand") {
+TEST_CASE("tova evicts the token that the last query attends least, worked by hand") {
   Run run = blank_run({.prompt = 4, .decode = 3, .n_lanes = 1, .group = 2});
   const auto set = [&](std::size_t query, const std::vector<float>& a, const std::vector<float>& b) {
     for (std::size_t j = 0; j < a.size(); ++j) run.p(0, query, j) = a[j], run.p(1, query, j) = b[j];
   };
   // Last prompt row, mean over the two heads: 0.35, 0.1, 0.35, 0.2. Budget 3 keeps 0, 2, 3.
   set(3, {0.6F, 0.1F, 0.1F, 0.2F}, {0.1F, 0.1F, 0.6F, 0.2F});
-  // 4 arrives: 3 leaves. Its query over 0, 2, 4: head 0 0.1, 0.2, 0.1 of 0.4, head 1 0.4, 0.2, 0.2 of 0.8.
-  // Renormalised means 0.375, 0.375, 0.25: the newest token has the least.
+  // 4 arrives: 3 is evicted. Its query over 0, 2, 4: head 0 0.1, 0.2, 0.1 of 0.4, head 1 0.4, 0.2, 0.2 of
+  // 0.8. Renormalised means 0.375, 0.375, 0.25: the newest token has the least.
   set(4, {0.1F, 0.5F, 0.2F, 0.1F, 0.1F}, {0.4F, 0.1F, 0.2F, 0.1F, 0.2F});
-  // 5 arrives: 4 leaves. Over 0, 2, 5: 0.1, 0.3, 0.2 in both heads. 6 arrives: 0 leaves.
+  // 5 arrives: 4 is evicted. Over 0, 2, 5: 0.1, 0.3, 0.2 in both heads. 6 arrives: 0 is evicted.
   set(5, {0.1F, 0.1F, 0.3F, 0.1F, 0.2F, 0.2F}, {0.1F, 0.1F, 0.3F, 0.1F, 0.2F, 0.2F});
   set(6, {1}, {1});
   const Fed fed = feed("tova", run, 3);
@@ -51,11 +51,11 @@ TEST_CASE("tova agrees with its definition, per lane and per layer") {
   }
 }
 
-TEST_CASE("dropping after attending B + 1 is dropping before attending, one budget higher") {
+TEST_CASE("evicting after attending B + 1 equals evicting before attending with a budget of one more") {
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     const Run run = random_run({.prompt = 6 + seed % 7, .decode = 9, .n_lanes = 1, .group = 2}, seed);
     for (std::size_t budget = 1; budget < 12; ++budget) {
-      // The authors' order: attend everything held and the newest token, then keep the best `budget` of that
+      // The authors' order: attend all resident tokens and the newest, then keep the best `budget` of that
       // row.
       Attended attended(run.length());
       std::set<Position> held;
@@ -80,7 +80,7 @@ TEST_CASE("dropping after attending B + 1 is dropping before attending, one budg
   }
 }
 
-TEST_CASE("equal attention leaves in the order that tie says") {
+TEST_CASE("equal attention is evicted in the order that tie says") {
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     const Run run = random_run({.prompt = 8, .decode = 10, .n_lanes = 1, .group = 1}, seed, 2);
     for (std::size_t budget = 1; budget < 9; ++budget) {
@@ -100,14 +100,14 @@ TEST_CASE("over one lane the layer is the lane, and layer is the default") {
   CHECK_FALSE(parse_composition("tova(unit=lane)", builtin()).layer_unit());
 }
 
-TEST_CASE("a head that attends nothing resident has no say") {
+TEST_CASE("a head that attends no resident token does not count") {
   Run run = blank_run({.prompt = 3, .decode = 2, .n_lanes = 1, .group = 2});
   for (std::size_t j = 0; j < 3; ++j) run.p(0, 2, j) = run.p(1, 2, j) = 0.3F - 0.1F * static_cast<float>(j);
   run.p(0, 3, 0) = 0.1F, run.p(0, 3, 3) = 0.2F;  // head 1 is all zero at step 3
   CHECK(feed("tova", run, 2).held == std::vector<Positions>{{0, 3}, {3, 4}});
 }
 
-TEST_CASE("sinks and the newest stay beside the best scores, KVCache-Factory's vector") {
+TEST_CASE("sinks and the newest are kept beside the best scores, KVCache-Factory's vector") {
   // Scores 0.1 0.9 0.2 0.8 0.3 0.4, budget 4, one sink, one recent.
   Run run = blank_run({.prompt = 6, .decode = 0, .n_lanes = 1, .group = 1});
   const std::vector<float> scores = {0.1F, 0.9F, 0.2F, 0.8F, 0.3F, 0.4F};

@@ -43,8 +43,8 @@ TEST_CASE("vatp weighs attention by the value's size and pins sinks, worked by h
   set_values(run, 0.1F);
   run.values[0][0] = -0.1F;
   for (std::size_t j : {2U, 3U}) run.values[0][2 * j] = run.values[0][2 * j + 1] = -1;
-  // Scores 0.4, 0.25, 1, 0.5: budget 2 keeps 2 and 3, attention alone 0 and 1. 4 arrives: 3 leaves. Step 4
-  // gives each of {2, 4} half: 2 has (0.5 + 0.5) * 2, 4 has 0.5 * 0.2 and leaves for 5.
+  // Scores 0.4, 0.25, 1, 0.5: budget 2 keeps 2 and 3, attention alone 0 and 1. 4 arrives: 3 is evicted. Step
+  // 4 gives each of {2, 4} half: 2 has (0.5 + 0.5) * 2, 4 has 0.5 * 0.2 and is evicted for 5.
   const Fed fed = feed("vatp(sinks=0,base=h2o(recent=0))", run, 2);
   CHECK(fed.kept == Positions{2, 3});
   CHECK(fed.held == std::vector<Positions>{{2, 4}, {2, 5}});
@@ -67,7 +67,7 @@ TEST_CASE("vatp agrees with its definition") {
   }
 }
 
-TEST_CASE("with values of one size vatp is its base") {
+TEST_CASE("with values of equal size vatp is its base") {
   for (std::uint64_t seed = 0; seed < 10; ++seed) {
     Run run = random_run({.prompt = 30, .decode = 20}, seed, seed % 2 == 0 ? 3 : 1000000);
     set_values(run, 0.5F);

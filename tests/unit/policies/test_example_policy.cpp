@@ -14,8 +14,8 @@ using namespace kvsim::policy::test;
 TEST_CASE("the policy of the README keeps large values, worked by hand") {
   Registry registry = builtin();
   registry.add(value_norm_spec());
-  // Norms 1 9 2 8 | 3 7, one sink, budget 3: the prompt leaves 0, 1, 3; then 4 takes the place of 3 (8 < 9),
-  // and 5 that of 4.
+  // Norms 1 9 2 8 | 3 7, one sink, budget 3: of the prompt 0, 1, 3 are kept; then 4 takes the place of 3 (8 <
+  // 9), and 5 that of 4.
   Run run = blank_run({.prompt = 4, .decode = 2, .n_lanes = 1, .group = 1});
   const std::vector<float> norms = {1, 9, 2, 8, 3, 7};
   for (std::size_t j = 0; j < norms.size(); ++j)

@@ -92,7 +92,7 @@ TEST_CASE("a random representative is any of its group and no other") {
     }
 }
 
-TEST_CASE("k-means finds clusters that lie apart, one member of each") {
+TEST_CASE("k-means finds separate clusters, one member of each") {
   // Around 0, 100 and 200 on a line; the middle member of each is nearest to its centre.
   const std::vector<float> line = {0, 100, 200, 1, 101, 201, 2, 102, 202};
   int found = 0;
@@ -111,7 +111,7 @@ TEST_CASE("k-means at its limits") {
   const MatrixView points{line.data(), 5, 1, 1};
   CHECK(k_means(points, 5, 1).representatives == first_numbers(5));
   CHECK(k_means(points, 1, 1).representatives == Items{3});  // the mean is 2
-  // Nothing but equal points still gives as many as asked.
+  // Equal points still give as many representatives as asked.
   const std::vector<float> equal(24, 1.0F);
   for (std::uint64_t key = 0; key < 5; ++key) {
     const Items out = k_means({equal.data(), 12, 2, 2}, 7, key).representatives;

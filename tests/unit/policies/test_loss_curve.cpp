@@ -15,7 +15,7 @@ using Curve = std::vector<double>;
 
 namespace {
 
-/// The least sum over every split of `total` tokens over curves [first, ...), each at 1 .. most.
+/// Returns the least sum over every split of `total` tokens over curves [first, ...), each at 1 .. most.
 double least_of_every_split(const std::vector<Curve>& curves, std::size_t first, std::size_t total,
                             std::size_t most) {
   if (first == curves.size()) return 0;
@@ -30,7 +30,7 @@ double all_of(const test::Decoding& run) {
   return std::accumulate(run.attention.begin(), run.attention.end(), 0.0);
 }
 
-/// What is lost with every set of b prompt tokens beside all that is generated, at its least.
+/// Returns the least loss over every set of b prompt tokens, beside all generated tokens.
 Curve append_losses_of_every_choice(const test::Decoding& run) {
   Curve out(run.prompt, std::numeric_limits<double>::infinity());
   for (std::uint32_t set = 1; set < (1U << run.prompt); ++set) {
@@ -48,20 +48,21 @@ Curve append_losses_of_every_choice(const test::Decoding& run) {
 
 }  // namespace
 
-TEST_CASE("what appending loses, worked by hand") {
+TEST_CASE("the losses of appending, worked by hand") {
   //            0  1  2  3  4
   // step 0     6  0  1  2
   // step 1     0  7  1  0  1
   const MassAhead future(test::rows(3, 2, {{6, 0, 1, 2}, {0, 7, 1, 0, 1}}).view(), 3);
   CHECK(append_losses(future) == Curve{8 / 1024.0, 2 / 1024.0, 0});
-  // With the last prompt row as the first step its own key 2 is found anyway: 1 of step 1 is all it is worth.
+  // With the last prompt row as the first step its own key 2 is found anyway, so key 2 is worth only the 1 of
+  // step 1.
   const MassAhead again(test::rows(3, 2, {{6, 0, 9}, {0, 7, 1, 2}}, true).view(), 3);
   CHECK(append_losses(again) == Curve{7 / 1024.0, 1 / 1024.0, 0});
   const MassAhead idle(test::rows(3, 0, {}).view(), 3);
   CHECK(append_losses(idle) == Curve{0, 0, 0});
 }
 
-TEST_CASE("what appending loses is the least of every choice, and no more than managed schedules lose") {
+TEST_CASE("the losses of appending are the least of every choice, and at most those of managed schedules") {
   for (std::uint32_t seed = 0; seed < 120; ++seed) {
     const test::Decoding run =
         test::random_rows(1 + seed % 8, 1 + seed % 5, seed % 2 == 0 ? 3 : 1000, seed, seed % 3 == 2);
@@ -75,13 +76,13 @@ TEST_CASE("what appending loses is the least of every choice, and no more than m
 }
 
 TEST_CASE("a lane that never evicts breaks convexity, and such a curve is refused") {
-  // Two prompt tokens and one step: with two slots one of them leaves for the step's own token.
+  // Two prompt tokens and one step: with two slots one of them is evicted for the step's own token.
   const test::Decoding run = test::rows(2, 1, {{300, 400, 324}});
   Curve losses = OptimalRetention(MassAhead(run.view(), 2)).losses();
   CHECK(losses == Curve{700 / 1024.0, 300 / 1024.0, 0});
   CHECK_NOTHROW(gains_of(losses));
-  // If the lane that is given its prompt kept the generated token too, its last slot would be worth more than
-  // the one before it.
+  // If a lane whose budget is the whole prompt kept the generated token too, its last slot would be worth
+  // more than the one before it.
   CHECK_THROWS_AS(gains_of(Curve{0.8095, 0.4721, 0}), Error);
   CHECK_THROWS_AS(gains_of(Curve{0.5, 0.6}), Error);
   CHECK(gains_of(Curve{0.75}).empty());

@@ -19,7 +19,7 @@ using Positions = std::vector<Position>;
 
 namespace {
 
-/// Plays the plan by the contract of an Eviction, one arrival at a time, and adds up what is attended.
+/// Runs the plan by the contract of an Eviction, one arrival at a time, and adds up the attended mass.
 double replayed(const Decoding& run, std::size_t budget, const RetentionPlan& plan) {
   REQUIRE(plan.until.size() == run.n_tokens());
   REQUIRE(plan.kept.size() == std::min(budget, run.prompt));
@@ -68,8 +68,8 @@ Solved greedy(const Decoding& run, std::size_t budget, std::size_t horizon = kWh
   return {plan, retained_attention(run.view(), plan)};
 }
 
-/// What a reader of the `budget` best keys of every step would see, nothing ever lost, and its own key for a
-/// last prompt row.
+/// Returns the attention of reading the `budget` best keys of every step, without any eviction, and the own
+/// key of a last prompt row.
 double best_of_every_step(const Decoding& run, std::size_t budget) {
   double mass = 0;
   for (std::size_t s = 0; s < run.n_steps; ++s) {
@@ -82,7 +82,7 @@ double best_of_every_step(const Decoding& run, std::size_t budget) {
   return mass;
 }
 
-/// Greedy by its definition: a resident's future is added up afresh at each eviction.
+/// Greedy by its definition: a resident's future is summed again at each eviction.
 RetentionPlan slow_greedy(const Decoding& run, std::size_t budget, std::size_t horizon) {
   RetentionPlan plan;
   plan.until.assign(run.n_tokens(), static_cast<std::uint32_t>(run.n_steps));
@@ -113,17 +113,17 @@ RetentionPlan slow_greedy(const Decoding& run, std::size_t budget, std::size_t h
 
 }  // namespace
 
-TEST_CASE("what greedy loses, worked by hand") {
+TEST_CASE("the loss of greedy eviction, worked by hand") {
   // Two slots, prompt {0, 1}, three steps; a step's own token takes one slot, so one other can be attended.
   //            0  1  2  3  4
   // step 0     6  0  1
   // step 1     0  0  5  1
   // step 2     0  7  0  0  1
   // Future mass at step 0: token 0 has 6, token 1 has 7, so greedy drops 0 and attends 1 (0). At step 1 token
-  // 1 still has 7 against the 5 of token 2: 2 leaves. Step 2 attends 1: greedy gets 7, and 3 for the own
-  // tokens. Better: attend 0 at step 0 (6), token 2 at step 1 (5) and nothing old at step 2: 11, and 3.
-  // Dropping token 1 first gives up the largest single future, which only pays at the end and blocks the slot
-  // until then.
+  // 1 still has 7 against the 5 of token 2: 2 is evicted. Step 2 attends 1: greedy gets 7, and 3 for the own
+  // tokens. Better: attend 0 at step 0 (6), token 2 at step 1 (5) and no old token at step 2: 11, and 3.
+  // Evicting token 1 first gives up the largest single future, which pays only at the end and occupies the
+  // slot until then.
   const Decoding run = rows(2, 3, {{6, 0, 1}, {0, 0, 5, 1}, {0, 7, 0, 0, 1}});
   const Solved best = optimum(run, 2);
   CHECK(best.retained * 1024 == 14);
@@ -133,7 +133,7 @@ TEST_CASE("what greedy loses, worked by hand") {
   CHECK(in_hindsight.retained * 1024 == 10);
   CHECK(in_hindsight.kept == Positions{0, 1});
   CHECK(in_hindsight.until == std::vector<std::uint32_t>{0, 3, 1, 2, 3});
-  // Looking one step ahead, greedy takes the best of each step and here finds the optimum by luck.
+  // With a horizon of one step, greedy takes the best of each step, which happens to be the optimum here.
   CHECK(greedy(run, 2, 1).retained * 1024 == 14);
 }
 
@@ -155,14 +155,14 @@ TEST_CASE("the last prompt row measured again, worked by hand") {
   CHECK(two.kept == Positions{0, 1});
   CHECK(two.until == std::vector<std::uint32_t>{1, 2, 0, 2});
   CHECK(two.retained * 1024 == 23);
-  // Three hold the prompt, of which one leaves for token 3; four hold everything.
+  // Three slots hold the prompt, of which one token is evicted for token 3; four hold all tokens.
   CHECK(optimum(run, 3).retained * 1024 == 24);
   CHECK(optimum(run, 4).retained * 1024 == 24);
-  // Greedy drops the least mass ahead, 2 with 1 against 4 and 5, then 0 with 4.
+  // Greedy evicts the least mass ahead, 2 with 1 against 4 and 5, then 0 with 4.
   CHECK(greedy(run, 1).kept == Positions{1});
   CHECK(greedy(run, 1).retained * 1024 == 17);
-  // What the last prompt token gives itself is no reason to hold it: with weights 9 9 9 of step 0 and nothing
-  // afterwards it is the first to leave.
+  // The attention of the last prompt token on itself is no reason to hold it: with weights 9 9 9 of step 0
+  // and nothing afterwards it is evicted first.
   CHECK(optimum(rows(3, 1, {{9, 9, 9}}, true), 2).kept == Positions{0, 1});
 }
 
@@ -185,7 +185,7 @@ TEST_CASE("the solver finds what trying every schedule finds") {
     }
   }
   CHECK(n_runs == 2000 + 138 * 5);
-  CHECK(n_beaten > 100);  // else the runs are too easy to tell the optimum from greedy
+  CHECK(n_beaten > 100);  // otherwise the runs do not distinguish the optimum from greedy
 }
 
 TEST_CASE("the solver finds what the textbook's flow finds") {
@@ -204,10 +204,10 @@ TEST_CASE("the solver finds what the textbook's flow finds") {
   }
 }
 
-TEST_CASE("what the optimum loses, for all budgets at once") {
+TEST_CASE("the losses of the optimum, for all budgets at once") {
   // The first hand-worked run: of 6 0 1 / 0 0 5 1 / 0 7 0 0 1 one slot retains 3 and two retain 14. With
-  // three step 1 attends two of 0, 1, 2 beside its own, and step 2 still has 1: nothing that anybody attends
-  // is lost. It loses, by budget:
+  // three step 1 attends two of 0, 1, 2 beside its own, and step 2 still has 1: no attended token is lost.
+  // Losses by budget:
   const std::vector<double> by_hand = losses_of(rows(2, 3, {{6, 0, 1}, {0, 0, 5, 1}, {0, 7, 0, 0, 1}}));
   CHECK(by_hand == std::vector<double>{18 / 1024.0, 7 / 1024.0, 0, 0, 0});
 
@@ -226,7 +226,7 @@ TEST_CASE("what the optimum loses, for all budgets at once") {
   }
 }
 
-TEST_CASE("what the optimum loses with one slot more shrinks by less and less, on long runs") {
+TEST_CASE("the losses of the optimum are convex in the budget, on long runs") {
   for (std::uint32_t seed = 0; seed < 8; ++seed) {
     const Decoding run = lifelike_rows(300, seed < 4 ? 40 : 120, seed, seed % 2 == 1);
     const double all = std::accumulate(run.attention.begin(), run.attention.end(), 0.0);
@@ -240,7 +240,7 @@ TEST_CASE("what the optimum loses with one slot more shrinks by less and less, o
   }
 }
 
-TEST_CASE("greedy drops what its definition drops, at any horizon") {
+TEST_CASE("greedy evicts what its definition evicts, at any horizon") {
   for (std::uint32_t seed = 0; seed < 90; ++seed) {
     const std::size_t prompt = seed % 12, n_steps = 1 + seed % 9;
     const bool again = seed >= 60 && prompt > 0;
@@ -258,7 +258,8 @@ TEST_CASE("greedy drops what its definition drops, at any horizon") {
   }
 }
 
-TEST_CASE("per-step choice bounds the optimum, the optimum bounds greedy, a slot more never hurts it") {
+TEST_CASE(
+    "per-step choice bounds the optimum, the optimum bounds greedy, and one more slot never lowers it") {
   for (std::uint32_t seed = 0; seed < 12; ++seed) {
     const Decoding run = lifelike_rows(90, 60, seed, seed % 3 == 2);
     double with_less = 0;
@@ -285,7 +286,7 @@ TEST_CASE("one slot holds the step's own token and nothing else") {
   CHECK(greedy(run, 1).retained == own);
 }
 
-TEST_CASE("with room for everything everything stays") {
+TEST_CASE("with room for all tokens nothing is evicted") {
   const Decoding run = random_rows(4, 5, 100, 2);
   const double all = std::accumulate(run.attention.begin(), run.attention.end(), 0.0);
   for (const std::size_t budget : {9, 10, 1000}) {

@@ -1,4 +1,4 @@
-// Oracles as the feeder runs them, and the bound they are: no registered eviction retains more.
+// Oracles as the feeder runs them, and the bound they give: no registered eviction retains more.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <limits>
@@ -13,7 +13,7 @@ using Positions = std::vector<Position>;
 
 namespace {
 
-constexpr double kDimScale = 0.5;  // on q.k, as the feeder tells it
+constexpr double kDimScale = 0.5;  // factor on q.k that the feeder uses
 
 double mean_of_row(const Run& run, std::size_t query, Position j) {
   double sum = 0;
@@ -39,7 +39,7 @@ std::size_t most_held(const Fed& fed) {
   return most;
 }
 
-/// Mass of the largest entries of every row, as many as are held at that step.
+/// Returns the mass of the largest entries of every row, as many as are held at that step.
 double best_of_every_step(const Run& run, const Fed& fed) {
   double sum = 0;
   for (std::size_t s = 0; s < run.decode; ++s) {
@@ -52,7 +52,7 @@ double best_of_every_step(const Run& run, const Fed& fed) {
   return sum;
 }
 
-/// Nobody comes back, and every token is there at its own step.
+/// Requires that no token is readmitted and every token is resident at its own step.
 bool is_permanent(const Run& run, const Fed& fed) {
   Positions before = fed.kept;
   for (std::size_t s = 0; s < run.decode; ++s) {
@@ -65,7 +65,7 @@ bool is_permanent(const Run& run, const Fed& fed) {
   return true;
 }
 
-/// Keeps what `label` says, highest first, newest of equals; with `evicts`, in decoding too.
+/// Keeps the highest labels, the newest of equals; with `evicts`, in decoding too.
 template <class Label>
 Fed feed_by_label(const Run& run, std::size_t budget, bool evicts, const Label& label) {
   const auto lower = [&](Position a, Position b) {
@@ -84,8 +84,8 @@ Fed feed_by_label(const Run& run, std::size_t budget, bool evicts, const Label& 
   return out;
 }
 
-/// Positions of the queries that a label counts, [first, last): those measured after j has joined, at most
-/// `horizon` of them. The last prompt row measured again is not j's own concern if j is its token.
+/// Positions of the queries that a label counts, [first, last): those measured after j joins, at most
+/// `horizon` of them. The last prompt row measured again does not count for its own token.
 std::pair<std::size_t, std::size_t> queries_ahead(const Run& run, Position j, std::size_t horizon,
                                                   bool again) {
   const auto at = static_cast<std::size_t>(j);
@@ -127,14 +127,14 @@ std::string text_of(const char* name, std::size_t horizon, bool evicts, const Ru
 
 }  // namespace
 
-TEST_CASE("optimal attends what is worth it now, future_mass waits for what is worth more later") {
+TEST_CASE("optimal attends tokens that pay now, future_mass waits for tokens that pay more later") {
   // Means over the two heads, in tenths; two slots, of which the step's own token takes one.
   //            0  1  2  3  4
   // step 0     6  0  1
   // step 1     0  0  5  1
   // step 2     0  7  0  0  1
-  // Greedy holds token 1 for its 7 and attends nothing else: 7 and 3 for the own tokens. The optimum lets it
-  // go and attends 0, then 2: 6 + 5 and 3.
+  // Greedy holds token 1 for its 7 and attends nothing else: 7 and 3 for the own tokens. The optimum evicts
+  // it and attends 0, then 2: 6 + 5 and 3.
   Run run = blank_run({.prompt = 2, .decode = 3, .n_lanes = 1, .group = 2});
   const auto set = [&](std::size_t query, std::size_t key, float mean) {
     run.p(0, query, key) = 0.5F * mean / 10, run.p(1, query, key) = 1.5F * mean / 10;
@@ -147,11 +147,11 @@ TEST_CASE("optimal attends what is worth it now, future_mass waits for what is w
   CHECK(greedy.held == std::vector<Positions>{{1, 2}, {1, 3}, {1, 4}});
   CHECK(retained(run, best) == Approx(1.4));
   CHECK(retained(run, greedy) == Approx(1.0));
-  // One step of foresight is enough here.
+  // A horizon of one step is enough here.
   CHECK(feed("future_mass(horizon=1)", run, 2).held == best.held);
 }
 
-TEST_CASE("future_mean ranks by the mean over those that come later, worked by hand") {
+TEST_CASE("future_mean ranks by the mean over later steps, worked by hand") {
   Run run = blank_run({.prompt = 3, .decode = 3, .n_lanes = 1, .group = 1});
   const auto set = [&](std::size_t query, const std::vector<float>& row) {
     for (std::size_t j = 0; j < row.size(); ++j) run.p(0, query, j) = row[j];
@@ -161,7 +161,8 @@ TEST_CASE("future_mean ranks by the mean over those that come later, worked by h
   set(5, {0.0F, 0.5F, 0.1F, 0.1F, 0.0F, 0.3F});
   // Prompt: 0.4 / 3, 0.7 / 3, 0.6 / 3. Token 3 is seen by two later steps: 0.4 / 2; token 4 by one: 0.
   CHECK(feed("future_mean", run, 2).held == std::vector<Positions>{{1, 2, 3}, {1, 2, 3, 4}, {1, 2, 3, 4, 5}});
-  // 3 arrives: 2 (0.2) goes before 1 (0.233). 4 arrives: 3 (0.2) goes. 5 arrives: 4 (0) goes.
+  // 3 arrives: 2 (0.2) is evicted before 1 (0.233). 4 arrives: 3 (0.2) is evicted. 5 arrives: 4 (0) is
+  // evicted.
   CHECK(feed("future_mean(generated=evict)", run, 2).held == std::vector<Positions>{{1, 3}, {1, 4}, {1, 5}});
   // Only the next step counts: 0.3, 0.1, 0.2.
   CHECK(feed("future_mean(horizon=1)", run, 2).kept == Positions{0, 2});
@@ -179,7 +180,7 @@ TEST_CASE("future_max_logit takes the largest logit of any later query and head,
   CHECK(feed("future_max_logit", run, 1).kept == Positions{0});
   CHECK(feed("future_max_logit(horizon=1)", run, 2).kept == Positions{1, 2});
   CHECK(feed("future_max_logit(generated=evict)", run, 2).held == std::vector<Positions>{{0, 3}, {0, 4}});
-  // A query that does not see key 0 at all has no say about it, and key 0 is left with 1.
+  // A query that does not see key 0 does not count for it, and key 0 is left with 1.
   run.p(0, 4, 0) = run.p(1, 4, 0) = 0;
   CHECK(feed("future_max_logit", run, 2).kept == Positions{1, 2});
 }
@@ -224,7 +225,7 @@ TEST_CASE("no eviction retains more than optimal, and none that only cuts the pr
         CAPTURE(policy, seed, budget);
         const Fed fed = feed(composition, run, budget);
         REQUIRE(is_permanent(run, fed));
-        // What it held at most is what the optimum may hold: policies that append or attend first get that.
+        // The optimum may hold as much as the policy held at most, for policies that append or attend first.
         const std::size_t slots = most_held(fed);
         const Fed best = feed("optimal" + unit, run, slots);
         CHECK(is_permanent(run, best));
@@ -245,7 +246,7 @@ TEST_CASE("no eviction retains more than optimal, and none that only cuts the pr
 }
 
 TEST_CASE("with the last prompt row measured again no eviction retains more than optimal either") {
-  // Of that row everybody retains what is held of the prompt, and its own key.
+  // Every policy retains, of that row, its resident prompt positions and the row's own key.
   const auto with_last_row = [](const Run& run, const Fed& fed) {
     const auto own = static_cast<Position>(run.prompt - 1);
     double sum = retained(run, fed) + mean_of_row(run, run.prompt - 1, own);
@@ -282,5 +283,5 @@ TEST_CASE("with the last prompt row measured again no eviction retains more than
     }
   }
   CHECK(n_bounded > 200);
-  CHECK(n_better > 20);  // the row counts
+  CHECK(n_better > 20);  // the row matters
 }

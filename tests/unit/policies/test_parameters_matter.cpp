@@ -38,7 +38,7 @@ bool is_default(const ParamSpec& param, const std::string& value) {
   return value == param.fallback;
 }
 
-/// The same rows leaning towards later keys, so that generated tokens outgrow the prompt's.
+/// The same rows shifted towards later keys, so that generated tokens get more attention than the prompt's.
 Run drifting(Run run) {
   for (int head = 0; head < run.unit.n_query_heads(); ++head) {
     for (std::size_t i = 0; i < run.length(); ++i) {
@@ -67,7 +67,7 @@ bool evicts_differently(const std::string& a_text, const std::string& b_text) {
   return false;
 }
 
-/// What an allocation gives, nothing if it refuses.
+/// Returns the budgets of an allocation, or nothing if it refuses.
 Tokens given(const std::string& allocation, const Layers& layers, std::size_t budget) {
   const Composition composition = parse_composition("snapkv(window=5)+" + allocation, builtin());
   try {
@@ -78,7 +78,7 @@ Tokens given(const std::string& allocation, const Layers& layers, std::size_t bu
   }
 }
 
-/// One prompt is long enough for rules made for long ones.
+/// One prompt is long enough for rules that need long prompts.
 const std::vector<Layers>& studies() {
   static const std::vector<Layers> all = {random_layers(5, {.prompt = 100, .decode = 0, .n_lanes = 3}, 0),
                                           random_layers(5, {.prompt = 100, .decode = 0, .n_lanes = 2}, 1),
@@ -105,7 +105,8 @@ bool decides_differently(const PolicySpec& spec, const std::string& others, cons
   return spec.kind == Kind::eviction ? evicts_differently(a, b) : allocates_differently(a, b);
 }
 
-/// With the others at their defaults, or with one of them changed: some parameters belong to another one.
+/// The other parameters are at their defaults, or one of them is changed, because some parameters matter only
+/// together.
 bool matters(const PolicySpec& spec, const ParamSpec& param, const std::string& changed) {
   if (decides_differently(spec, "", changed)) return true;
   for (const ParamSpec& other : spec.params) {
@@ -122,9 +123,9 @@ bool matters(const PolicySpec& spec, const ParamSpec& param, const std::string& 
 
 }  // namespace
 
-TEST_CASE("no parameter of a registered policy is without effect") {
+TEST_CASE("every parameter of a registered policy has an effect") {
   for (const PolicySpec& spec : builtin().policies()) {
-    if (!complete(spec)) continue;  // needs a file: tested where there is one
+    if (!complete(spec)) continue;  // needs a file; its own test has one
     for (const ParamSpec& param : spec.params) {
       for (const std::string& value : other_values(param)) {
         if (is_default(param, value)) continue;

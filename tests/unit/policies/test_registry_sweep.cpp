@@ -1,4 +1,5 @@
-// Every registered eviction and preset, swept over odd shapes and budgets without being named here.
+// Every registered eviction and preset, swept over odd shapes and budgets. Nothing is listed by name, so new
+// policies are included.
 #include <catch2/catch.hpp>
 #include <set>
 
@@ -44,7 +45,7 @@ TEST_CASE("every policy honours the contract at every budget of interest") {
   }
 }
 
-TEST_CASE("neither the cut into blocks nor rows meant for others change a decision") {
+TEST_CASE("neither the cut into blocks nor rows that another policy asks for change a decision") {
   for (const std::string& policy : kvsim::test::every_eviction()) {
     const Composition composition = parse_composition(policy, builtin());
     const Shape shape{.prompt = 45, .decode = 12, .n_lanes = composition.layer_unit() ? 2 : 1, .group = 2};

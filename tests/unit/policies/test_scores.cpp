@@ -1,4 +1,4 @@
-// The pieces scores are made of: column sums, pooling, protection.
+// The parts of scores: column sums, pooling, protection.
 #include <algorithm>
 #include <catch2/catch.hpp>
 
@@ -14,7 +14,7 @@ using namespace kvsim::policy;
 
 namespace {
 
-/// [n, n] causal rows that no sum of floats adds exactly.
+/// Returns [n, n] causal rows whose sums in float are never exact.
 std::vector<float> odd_rows(std::size_t n) {
   std::vector<float> rows(n * n);
   for (std::size_t i = 0; i < n; ++i)
@@ -52,7 +52,7 @@ TEST_CASE("column sums are those of one row after another, for any block and any
   }
 }
 
-TEST_CASE("sums that fold rows in another way have the same bits for any block") {
+TEST_CASE("sums with another fold have the same bits for any block") {
   constexpr std::size_t kLength = 23;
   const std::vector<float> rows = odd_rows(kLength);
   for (const std::size_t last_rows : {std::size_t{1}, std::size_t{6}, kAllRows}) {
@@ -84,7 +84,7 @@ TEST_CASE("last rows are a number or a share, at least one of them") {
   CHECK(LastRows::of_share(1).in(20) == 20);
 }
 
-TEST_CASE("the highest of what is not taken, the newer of equals") {
+TEST_CASE("the highest values that are not taken, the newer of equals") {
   const std::vector<double> values = {3, 5, 5, 1, 5};
   const std::vector<char> taken = {0, 1, 0, 0, 0};
   const auto sorted = [](std::vector<std::size_t> picked) {
@@ -114,7 +114,7 @@ TEST_CASE("pooling pads as PyTorch's defaults do, worked by hand") {
   CHECK(pooled(Pooling::parse("max:3"), x) == std::vector<double>{6, 6, 9, 9});
   CHECK(pooled(Pooling::parse("avg:3:nopad"), x) == std::vector<double>{3, 3, 4, 6});
   CHECK(pooled(Pooling::parse("avg:9:nopad"), x) == std::vector<double>{4.5, 4.5, 4.5, 4.5});
-  // A kernel wider than what it slides over.
+  // The kernel is wider than the row.
   CHECK(pooled(Pooling::parse("avg:9"), x) == std::vector<double>{2, 2, 2, 2});
   CHECK(pooled(Pooling::parse("max:9"), x) == std::vector<double>{9, 9, 9, 9});
   CHECK(pooled(Pooling::parse("max:3"), std::vector<double>{-2, -1}) == std::vector<double>{-1, -1});

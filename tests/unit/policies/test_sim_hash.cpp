@@ -1,4 +1,4 @@
-// SimHash's statistics, and the scan for the farthest code against a plain one.
+// SimHash's statistics, and the scan for the farthest code against a plain search.
 #include <algorithm>
 #include <bit>
 #include <catch2/catch.hpp>
@@ -133,11 +133,11 @@ TEST_CASE("the farthest code is what a plain search finds") {
   }
 }
 
-TEST_CASE("nobody is chosen when everybody is protected") {
+TEST_CASE("no slot is chosen when all are protected") {
   const std::vector<std::uint64_t> codes = {1, 2, 3}, query = {0};
   const std::vector<Position> positions = {0, 1, 2};
   CHECK(farthest(codes, positions, {query}, {3, 9}, Tie::slot) == 3);
   CHECK(farthest(codes, positions, {query}, {0, -4}, Tie::oldest) == 3);
-  // Equal codes, distance 0, may leave all the same.
+  // Equal codes, distance 0, may be evicted all the same.
   CHECK(farthest(std::vector<std::uint64_t>{0, 0, 0}, positions, {query}, {0, 3}, Tie::slot) == 0);
 }

@@ -1,4 +1,4 @@
-// Means over the rows that see a position, where a sliding window keeps later rows from seeing it.
+// Means over the rows that see a position, where a sliding window hides it from later rows.
 #include <algorithm>
 #include <catch2/catch.hpp>
 
@@ -29,7 +29,7 @@ Run windowed_run(std::uint64_t seed, std::size_t decode = 0) {
   return run;
 }
 
-/// Mean over query heads of what rows [0, prompt) pay to a position, in sum.
+/// Returns the mean over query heads of the summed attention of rows [0, prompt) on a position.
 double received(const Run& run, std::size_t j) {
   double sum = 0;
   for (int head = 0; head < 2; ++head)
@@ -45,7 +45,7 @@ std::vector<double> scores_of(const std::string& policy, const Run& run) {
 
 }  // namespace
 
-TEST_CASE("a unit knows who sees whom") {
+TEST_CASE("a unit knows which queries see which keys") {
   CacheUnit unit{.span = 5};
   CHECK(unit.sees(9, 5));
   CHECK_FALSE(unit.sees(9, 4));
@@ -99,9 +99,9 @@ TEST_CASE("ems_like compares means over the rows that see a position with those 
   }
 }
 
-TEST_CASE("while decoding, tokens beyond the sliding window grow no older") {
-  // All attention of a row goes to itself and, if it is seen, position 0. Nothing later than the prompt sees
-  // 0, so its mean stays what it was, above those of the tokens between, though later rows have passed.
+TEST_CASE("while decoding, tokens beyond the sliding window do not age") {
+  // All attention of a row goes to itself and, if it is seen, position 0. No row after the prompt sees 0, so
+  // its mean does not change and stays above those of the tokens between, although later rows have passed.
   Run run = blank_run({.prompt = 6, .decode = 8, .n_lanes = 1, .group = 2});
   run.unit.span = kSpan;
   for (int head = 0; head < 2; ++head)
@@ -118,7 +118,7 @@ TEST_CASE("while decoding, tokens beyond the sliding window grow no older") {
     for (const std::vector<Position>& held : feed(policy, run, 5).held)
       CHECK(std::find(held.begin(), held.end(), 0) != held.end());
   }
-  // Divided by every row since, it falls behind in the end.
+  // Divided by all rows since, it falls behind in the end.
   const Fed since = feed("h2o(recent=0,window=3,normalise=mean_since)", run, 5);
   CHECK(std::find(since.held.back().begin(), since.held.back().end(), 0) == since.held.back().end());
 }

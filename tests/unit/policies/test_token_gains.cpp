@@ -23,7 +23,7 @@ AllocationRequest request_of(std::size_t prompt, std::size_t floor,
           .protection = std::move(protection)};
 }
 
-/// What a lane of `budget` tokens keeps, chosen anew.
+/// Returns the sum that a lane of `budget` tokens keeps, computed from scratch.
 double kept(const AllocationRequest& request, const Doubles& worth, std::size_t budget) {
   const Protection held = request.protection(budget);
   double sum = 0;
@@ -43,7 +43,7 @@ double kept(const AllocationRequest& request, const Doubles& worth, std::size_t 
 }  // namespace
 
 TEST_CASE("token gains, worked by hand") {
-  // The first and the last of five are protected; 5, 3 and 2 are to be won.
+  // The first and the last of five are protected; 5, 3 and 2 remain to be won.
   const Doubles worth = {9, 3, 5, 2, 1};
   const TokenGains fixed = token_gains(request_of(5, 2, [](std::size_t) { return Protection{1, 1}; }), worth);
   CHECK(fixed.at_floor == 10);
@@ -55,7 +55,7 @@ TEST_CASE("token gains, worked by hand") {
                                }),
                     worth)
             .above == Doubles{3, 2});
-  // Nothing protected, and no answer to who is.
+  // Without a `protection` function nothing is protected.
   CHECK(token_gains(request_of(5, 1, {}), worth).above == Doubles{5, 3, 2, 1});
   // Half of the budget is recent: of two tokens one goes to the last position (1), the third to the best left
   // (5), the fourth to the recent 2, the fifth to 3. 1 and 5 are averaged, and so are 2 and 3.
@@ -95,7 +95,7 @@ TEST_CASE("token gains sum up to what a lane keeps, or to its least concave boun
   }
 }
 
-TEST_CASE("a worth that is not a number, and protection beyond the budget, are told") {
+TEST_CASE("a worth that is not a number, and protection beyond the budget, are refused") {
   CHECK_THROWS_AS(token_gains(request_of(2, 1, {}), Doubles{1, std::nan("")}), Error);
   CHECK_THROWS_AS(token_gains(request_of(2, 1,
                                          [](std::size_t) {

@@ -1,4 +1,4 @@
-// Rounding of budgets: the only place where a fraction of a token could get lost.
+// Rounding of budgets, the only place where a fraction of a token could get lost.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
