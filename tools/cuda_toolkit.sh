@@ -10,12 +10,12 @@ mkdir -p "$1"
 dir=$(cd "$1" && pwd)
 unpacked=$(mktemp -d "$dir/packages.XXXXXX")
 trap 'rm -rf "$unpacked"' EXIT
-# The parts of one release; nvcc, nvvm and crt must match to the last digit.
+# All packages are of one release; nvcc, nvvm and crt must have exactly the same version.
 python3 -m pip install --quiet --disable-pip-version-check --no-deps --no-compile --target "$unpacked" \
   nvidia-cuda-nvcc==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-crt==13.0.88 nvidia-cuda-runtime==13.0.96 \
   nvidia-cuda-cccl==13.0.85 nvidia-cublas==13.1.0.3
 cp -a "$unpacked"/nvidia/cu13/. "$dir"
-# The names that compilers and CMake look for.
+# Creates the names that compilers and CMake search for.
 ln -sfn lib "$dir/lib64"
 for library in "$dir"/lib/lib*.so.[0-9]*; do
   ln -sf "$(basename "$library")" "${library%.so.*}.so"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The main job on the shipped sample: installs what is missing, builds, captures a real run, replays it under well-known
-# policies, prints the table and says where the files are. Arguments: an output directory (default build/demo).
+# Shows the main use on the shipped sample: installs missing packages, builds, captures a real run, replays it under
+# well-known policies, and prints the table and the paths of the files. Argument: an output directory (default build/demo).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=${1:-build/demo}
@@ -11,7 +11,7 @@ cmake --build --preset release --target kvsim >&2
 mkdir -p "$out"
 
 kvsim=build/release/kvsim
-run() { # says what it runs, then runs it
+run() { # prints a command, then runs it
   echo "\$ $*" >&2
   "$@"
 }

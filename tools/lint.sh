@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Formatting and static analysis, as configured in .clang-format and .clang-tidy. Arguments: files (default: all).
+# Checks formatting and runs static analysis, as configured in .clang-format and .clang-tidy. Arguments: files (default: all).
 # Needs clang-format and clang-tidy 14 and a configured build/release (cmake --preset release).
 set -euo pipefail
 cd "$(dirname "$0")/.."

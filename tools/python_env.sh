@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Makes a Python with what the Hugging Face hook is tested with, once, and prints where it is:
+# Makes a Python environment with the packages for testing the Hugging Face hook, once, and prints its path:
 #   export KVSIM_TORCH_PYTHON=$(tools/python_env.sh)
-# The tests of the hook run with it. It is kept under ${XDG_CACHE_HOME:-~/.cache}/kvsim, named by the hash of its requirements.
-# PyTorch links the CUDA libraries even where it computes on the processor: about 3 GB to download and 5.5 GB on disk.
+# The tests of the hook run with it. It lies under ${XDG_CACHE_HOME:-~/.cache}/kvsim, named by the hash of its requirements.
+# PyTorch needs the CUDA libraries even on the processor, so this downloads about 3 GB and takes 5.5 GB on disk.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -19,9 +19,9 @@ if [ ! -x "$made/bin/python" ]; then
   /usr/bin/python3 -m pip --python "$making/bin/python" install --quiet --disable-pip-version-check --no-cache-dir --no-compile \
     -r "$requirements" >&2
   "$making/bin/python" -c "import h5py, torch, transformers" >&2
-  # Scripts in bin/ name the folder they were made in; the interpreter finds its own.
+  # Scripts in bin/ contain the path of the temporary folder, so they are deleted; the interpreter finds its own path.
   find "$making/bin" -type f -delete
-  # Another run may have been faster: then its environment is as good.
+  # If another run has already made the environment, that one is used.
   mv -T "$making" "$made" 2>/dev/null || [ -x "$made/bin/python" ]
 fi
 echo "$made/bin/python"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what kvsim needs on Debian 12 and is not there yet, and the packages named as arguments. Does nothing, and
-# needs no root, when all is present.
+# Installs the missing packages that kvsim needs on Debian 12, and the packages named as arguments. Does nothing, and
+# needs no root, if all are present.
 set -euo pipefail
 
 packages=(g++ cmake ninja-build git

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds, runs every test, and says at the end which it left out, why, and how to have them.
+# Installs missing packages, builds, runs every test, and lists the skipped tests at the end, with why and how to run them.
 # Arguments go to ctest: tools/test.sh -L fast
 # The tests of the Hugging Face hook need PyTorch: export KVSIM_TORCH_PYTHON=$(tools/python_env.sh)
 set -euo pipefail

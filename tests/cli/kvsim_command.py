@@ -1,4 +1,4 @@
-"""Runs kvsim as a person would. Every script here is called as: SCRIPT KVSIM SOURCE_DIR."""
+"""Runs the kvsim command. Every test script is called as: SCRIPT KVSIM SOURCE_DIR."""
 import csv
 import io
 import json
@@ -22,12 +22,12 @@ KEYS = ["trace", "policy", "params", "budget", "budget_tokens", "cut", "scope", 
         "held_tokens", "evicted_tokens", "output_cosine", "projected_output_error", "projected_output_cosine",
         "peak_loss_weighted", "peak_loss_low", "peak_loss_by_head", "peak_loss_output", "kept_special", "kept_context",
         "kept_question", "kept_template", "instruction_before", "holding", "r_bound", "attention_loss_bound"]
-METRIC_KEYS = KEYS[9:23] + KEYS[27:40]  # what a cell that did not run has not
+METRIC_KEYS = KEYS[9:23] + KEYS[27:40]  # columns that a cell that did not run lacks
 TEXT_KEYS = {"trace", "policy", "params", "budget", "cut", "scope", "workload", "role", "holding"}
 
 
 class CommandTest(unittest.TestCase):
-    """Each class works in a folder of its own, with a small synthetic trace t.h5."""
+    """A test class with a temporary folder of its own that holds a small synthetic trace t.h5."""
 
     prompt, decode = 96, 12
 
@@ -45,18 +45,19 @@ class CommandTest(unittest.TestCase):
 
     @classmethod
     def kvsim(cls, *arguments, **options):
-        """stdout, stderr (text) and returncode of one command."""
+        """Runs one command; returns stdout, stderr (text) and returncode."""
         return subprocess.run([KVSIM, *map(str, arguments)], cwd=cls.folder, capture_output=True, text=True, timeout=250,
                               **options)
 
     def ok(self, *arguments):
-        """Standard output of a command that must work."""
+        """Standard output of a command that must succeed."""
         done = self.kvsim(*arguments)
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout
 
     def fails(self, code, *arguments):
-        """Message of a command that must fail: on standard error, prefixed, with nothing on standard output."""
+        """Message of a command that must fail. It must be on standard error, prefixed, with nothing on standard
+        output."""
         done = self.kvsim(*arguments)
         self.assertEqual(done.returncode, code, done.stdout + done.stderr)
         self.assertEqual(done.stdout, "")
@@ -65,19 +66,19 @@ class CommandTest(unittest.TestCase):
         return message
 
     def rows(self, *arguments):
-        """Rows of a replay, numbers as numbers and undefined as None."""
+        """Rows of a replay, with numbers as numbers and undefined values as None."""
         return json.loads(self.ok("replay", *arguments, "--format", "json", "--quiet"))["results"]
 
 
 def start(*arguments, **options):
-    """A running kvsim that will be stopped by signals. A shell that runs tests in the background has SIGINT ignored, and
-    kvsim would rightly leave it so."""
+    """Starts a kvsim that will be stopped by signals. A shell that runs tests in the background ignores SIGINT, and
+    kvsim keeps it ignored, so this restores the default."""
     return subprocess.Popen([KVSIM, *map(str, arguments)], text=True,
                             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL), **options)
 
 
 def wait_until_caught(work, sign, seconds=120):
-    """Returns when the process handles `sign`: a signal sent earlier would just kill it."""
+    """Waits until the process handles `sign`: a signal sent earlier would kill it."""
     end = time.monotonic() + seconds
     while work.poll() is None and time.monotonic() < end:
         caught = re.search(r"^SigCgt:\s*(\w+)$", pathlib.Path(f"/proc/{work.pid}/status").read_text(), re.MULTILINE)
@@ -108,7 +109,7 @@ def md_rows(text):
 
 
 def main():
-    """Runs the script's tests; one that is left out says so, for tests/support/left_out.py."""
+    """Runs the script's tests; a skipped test prints so, for tests/support/left_out.py."""
     result = unittest.main(module="__main__", argv=[sys.argv[0]], exit=False).result
     for test, reason in result.skipped:
         print(f"skipped: {test.id().removeprefix('__main__.')}: {reason}")

@@ -1,8 +1,8 @@
-"""The numbers that a page says it found. A test reads them one by one, and what it has not read is listed: so no number
-stands there unchecked.
+"""Reads the numbers that a page reports as findings. A test reads them one by one, and unread() lists the others, so
+that no number stays unchecked.
 
-What was found begins at "**Here**"; what stands above it is the paper's. Code, links and figures, names of layers, the heads
-of tables and their first column are no findings.
+Findings begin at "**Here**"; the text above it reports the paper. Code, links and figures, names of layers, the heads
+of tables and their first column are not findings.
 """
 import re
 
@@ -11,7 +11,7 @@ NO_FINDING = re.compile(r"```.*?```|`[^`\n]*`|!?\[[^\]]*\]\([^)]*\)|[Ll]ayers?\s
 
 
 class Number:
-    """A number as it stands in the text. Percent are shares."""
+    """A number of the text. Percentages become shares."""
 
     def __init__(self, text, begin, end, percent):
         shown = text[begin:end].replace(",", "")
@@ -19,7 +19,7 @@ class Number:
         below_zero = begin > 0 and text[begin - 1] == "-" and not text[:begin - 1].endswith(tuple("0123456789%)"))
         self.begin, self.end, self.unit, self.sign = begin, end, unit, -1 if below_zero else 1
         self.value = self.sign * float(shown) * unit
-        self.digit = unit * 10 ** -len(shown.partition(".")[2])  # of the last place shown
+        self.digit = unit * 10 ** -len(shown.partition(".")[2])  # value of one unit in the last digit shown
 
 
 class QuotedPage:
@@ -62,13 +62,13 @@ class QuotedPage:
             del self.left[at]
 
     def cell(self, cell):
-        """The numbers of a table's cell, which are read by this."""
+        """Returns the numbers of a table's cell and marks them as read."""
         for number in cell:
             del self.left[number.begin]
         return cell
 
     def sentence(self, form):
-        """The numbers that stand where `form`, a piece of the text, has a #; however its lines are broken."""
+        """The numbers at each # of `form`, a piece of the text; line breaks do not matter."""
         pattern = r"\s+".join(re.escape(word).replace(r"\#", r"(-?\d[\d,]*(?:\.\d+)?)") for word in form.split())
         found = list(re.finditer(pattern, self.body))
         if len(found) != 1:
@@ -82,10 +82,10 @@ class QuotedPage:
         return numbers
 
     def given(self, *pieces):
-        """Pieces of the text whose numbers are no findings: what was run, on how many prompts."""
+        """Marks pieces of the text whose numbers are not findings, such as the number of prompts."""
         for piece in pieces:
             self.sentence(piece)
 
     def unread(self):
-        """Every number that no test has read, with what stands around it."""
+        """Every number that no test has read, with its context."""
         return [self.body[max(0, match.start() - 40):match.end() + 20].replace("\n", " ") for match in self.left.values()]

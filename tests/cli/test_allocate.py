@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Allocations averaged over some runs and applied to others."""
+"""Tests kvsim allocate: allocations averaged over some runs and applied to others."""
 import json
 
 import kvsim_command

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""kvsim analyze hash: formats that agree, a correlation worked out here, refusals."""
+"""Tests kvsim analyze hash: formats that agree, a correlation computed here, refusals."""
 import csv
 import io
 import json
@@ -38,7 +38,7 @@ class Analyze(CommandTest):
         self.assertEqual(noise, sorted(noise))
 
     def test_many_projections_approach_the_angle(self):
-        """With projections without end, 1 - Hamming / bits is 1 - angle / pi."""
+        """With infinitely many projections, 1 - Hamming / bits is 1 - angle / pi."""
         expected = []
         with h5py.File(self.folder / "t.h5") as f:
             scale = f["model"].attrs["attn_scale"]

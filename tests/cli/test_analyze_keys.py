@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""kvsim analyze ranking-loss, cumulative-loss, persistence, heads, key-norms: columns as documented, one number of each
-worked out here, refusals."""
+"""Tests kvsim analyze ranking-loss, cumulative-loss, persistence, heads, key-norms: columns as documented, one number
+of each computed here, refusals."""
 import json
 import pathlib
 import re
@@ -16,7 +16,7 @@ METRICS = pathlib.Path(sys.argv[2], "analysis", "results", "METRICS.md").read_te
 
 
 def documented_keys(kind):
-    """First column of the table in the section that shows `kvsim analyze KIND`."""
+    """The first column of the table in the section that shows `kvsim analyze KIND`."""
     section = METRICS[METRICS.index(f"`kvsim analyze {kind}`"):]
     table = section[section.index("| key |"):]
     table = table[:table.index("\n\n")]

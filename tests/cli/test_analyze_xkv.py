@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""kvsim analyze importance, retention, retention-size, allocation and allocation-consistency: columns as documented, numbers
-worked out here from the trace, refusals."""
+"""Tests kvsim analyze importance, retention, retention-size, allocation and allocation-consistency: columns as
+documented, numbers computed here from the trace, refusals."""
 import json
 import re
 
@@ -31,7 +31,7 @@ class AnalyzeXkv(CommandTest):
         return json.loads(self.ok("analyze", kind, *arguments, "--quiet", "--format", "json"))["results"]
 
     def w(self, rows, pool):
-        """[layer][position], from the queries and keys of the file."""
+        """The weights [layer][position], from the queries and keys of the file."""
         layers = []
         with h5py.File(self.folder / "t.h5") as f:
             scale = f["model"].attrs["attn_scale"]

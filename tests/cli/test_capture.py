@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""kvsim capture on the shipped sample model, as a person would use it."""
+"""Tests kvsim capture on the shipped sample model."""
 import hashlib
 import json
 import re
@@ -28,7 +28,7 @@ def widen(dataset):
 
 
 def safetensor(name):
-    """A tensor of the sample checkpoint as it lies in the file: dtype, shape, bytes."""
+    """A tensor of the sample checkpoint as stored: dtype, shape, bytes."""
     data = (MODEL / "model.safetensors").read_bytes()
     start = 8 + int.from_bytes(data[:8], "little")
     facts = json.loads(data[8:start])[name]
@@ -44,7 +44,7 @@ def stored_words(dataset):
 
 
 def kind(text):
-    """Token flag of a token's text, by its definition in SCHEMA.md."""
+    """The flag of a token's text, by its definition in SCHEMA.md."""
     inner = text.strip()
     categories = {unicodedata.category(c) for c in inner}
     if text and not inner:
@@ -151,7 +151,7 @@ class Capture(CommandTest):
                 self.assertEqual(words.reshape(heads * dim, hidden).T.tobytes(), weight.tobytes())
                 digests = "".join(hashlib.sha256(head.tobytes()).hexdigest() for head in words)
                 self.assertEqual(dataset.attrs["sha256"].decode(), hashlib.sha256(digests.encode()).hexdigest())
-                # What they are for: the heads' outputs, side by side, through the projection.
+                # Their purpose: the heads' concatenated outputs pass through the projection.
                 wo, outputs = widen(dataset), rng.standard_normal((heads, dim))
                 full = (weight.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
                 np.testing.assert_allclose(sum(o @ w for o, w in zip(outputs, wo)), full @ outputs.ravel(), atol=1e-12)
@@ -170,7 +170,7 @@ class Capture(CommandTest):
                 offset, text, flags = (trace[name][:] for name in ("text/offset", "text/bytes", "tokens/flags"))
                 prompt_tokens = int(trace["segments/count"][0])
                 self.assertEqual(trace["tokens"].attrs["flags_known"], 1 | 1 << 2 | 1 << 8 | 1 << 9 | 1 << 10)
-            self.assertEqual(flags[0], 1)  # the beginning of the text is no text
+            self.assertEqual(flags[0], 1)  # the beginning-of-text token is not text
             seen = 0
             for t in range(1, len(flags)):
                 generated = 4 if t >= prompt_tokens else 0
@@ -196,7 +196,7 @@ class Capture(CommandTest):
         self.assertEqual((self.folder / "run.txt").read_text(), "text")
 
     def test_other_devices_are_refused_by_name(self):
-        # cuda:999 is nowhere, whether kvsim was built with CUDA and finds a driver or not.
+        # cuda:999 does not exist, whether or not kvsim was built with CUDA and finds a driver.
         self.assertRegex(self.fails(2, *self.capture("--device", "cuda:999")),
                          "built without CUDA|no NVIDIA driver|driver supports CUDA|no CUDA device")
         self.assertIn("tpu", self.fails(2, *self.capture("--device", "tpu")))
@@ -219,11 +219,12 @@ class Capture(CommandTest):
         self.assertEqual(self.left(), [])
 
     def start_long_run(self):
-        """A capture that would take a while, once it has begun to write."""
+        """Starts a long capture; returns once it has begun to write."""
         work = subprocess.Popen([KVSIM, *map(str, self.capture("--max-new-tokens", 1500, "--ignore-eos", "--attention", "full",
                                                                prompt=PROMPTS / "needle-0500-one.txt"))],
                                 cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))  # a background job ignores it
+                                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))  # a background job
+                                                                                                  # ignores SIGINT
         self.addCleanup(work.wait)
         self.addCleanup(work.kill)
         partial = self.folder / "run.h5.partial"

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""kvsim capture --device cuda where no device can be used: told so, and no file left. Where one can, the run itself."""
+"""Tests kvsim capture --device cuda: the run if a device can be used; otherwise the message, and that no file is
+left."""
 import shutil
 import subprocess
 import unittest
@@ -11,7 +12,7 @@ SAMPLE = SOURCE / "traces" / "sample"
 
 
 def cuda_device():
-    """Whether the driver lists a device, asked of the driver's own tool."""
+    """Whether the driver's own tool lists a device."""
     if not shutil.which("nvidia-smi"):
         return False
     listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True)

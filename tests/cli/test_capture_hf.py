@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The Hugging Face hook against kvsim's own tracer and against what transformers computes.
+"""Compares the Hugging Face hook with kvsim's own tracer and with transformers.
 
 Usage: KVSIM_TORCH_PYTHON=PYTHON test_capture_hf.py KVSIM SOURCE_DIR
 """
@@ -48,7 +48,7 @@ def tensor(file, layer, name):
 
 
 def difference(a, b):
-    """Relative, in the Frobenius norm."""
+    """The relative difference in the Frobenius norm."""
     return np.linalg.norm(a - b) / np.linalg.norm(b)
 
 
@@ -101,10 +101,10 @@ class HookTest(CommandTest):
 
 
 class Tool(HookTest):
-    """tools/python/capture_hf.py, as a command."""
+    """Tests of the command tools/python/capture_hf.py."""
 
     def hook(self, *arguments, code=0):
-        """As a command, but in this process: importing PyTorch and transformers takes longer than most runs."""
+        """Runs the command in this process, because importing PyTorch and transformers takes longer than most runs."""
         out, err = io.StringIO(), io.StringIO()
         with contextlib.chdir(self.folder), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             try:
@@ -151,8 +151,8 @@ class Tool(HookTest):
                 self.assertAlmostEqual(mine[key], theirs[key], delta=1e-4, msg=f"{key} of {mine['policy']}")
 
     def test_bfloat16(self):
-        """transformers rounds every step of the model to bfloat16 (8 bits), kvsim what it stores: 2% is a few roundings
-        in each of four layers."""
+        """transformers rounds every step of the model to bfloat16 (8 bits), kvsim only the stored tensors: 2% is a few
+        roundings in each of four layers."""
         prompt = SAMPLE / "prompts/needle-0500-one.txt"
         self.ok("capture", "--model", SAMPLE / "model", "--prompt", prompt, "--max-new-tokens", 3, "--quiet", "-o", "n16.h5")
         self.hook(SAMPLE / "model", "--prompt", prompt, "--max-new-tokens", 3, "-o", "h16.h5")
@@ -185,7 +185,7 @@ class Tool(HookTest):
         np.testing.assert_allclose(tensor(slim, 2, "column/sum_squares"), (rows ** 2).sum(1), rtol=1e-4, atol=1e-5)
 
     def test_the_same_seed_draws_the_same_tokens(self):
-        """As kvsim capture does, from logits that agree to 1e-5."""
+        """The hook draws the same tokens as kvsim capture, from logits that agree to 1e-5."""
         prompt = SAMPLE / "prompts/needle-0500-one.txt"
         options = ["--prompt", prompt, "--max-new-tokens", 24, "--ignore-eos", "--temperature", 1.5, "--top-k", 40, "--top-p",
                    0.9, "--seed", 7]
@@ -231,12 +231,12 @@ class Tool(HookTest):
                 self.assertLessEqual(difference(tensor(tree, layer, name)[:, path], tensor(native, layer, name)), 1e-5)
 
     def marks(self, name):
-        """Tokens that are context, question and evidence, and which of these flags are known."""
+        """The tokens of context, question and evidence, and which of these flags are known."""
         file = self.read(name)
         return (file["tokens/flags"][...] & 0b111000).tolist(), int(file["tokens"].attrs["flags_known"]) & 0b111000
 
     def test_parts_are_marked_as_kvsim_marks_them(self):
-        """Of a workload's prompt, as kvsim capture --workload marks it; of a tree, as kvsim trace mark does."""
+        """A workload's prompt is marked as by kvsim capture --workload, a tree as by kvsim trace mark."""
         self.ok("workload", "needle-multi-key", "--context", 300, "--tokenizer", SAMPLE / "model", "--count", 1, "-o", "p.jsonl")
         item = json.loads(pathlib.Path(self.path("p.jsonl")).read_text())
         self.ok("capture", "--model", SAMPLE / "model", "--workload", "p.jsonl", "--max-new-tokens", 3, "--ignore-eos",
@@ -245,7 +245,7 @@ class Tool(HookTest):
         told = [f"--mark-{span['role']}=text:{item['prompt'].encode()[span['begin']:span['end']].decode()}"
                 for span in item["spans"] if span["role"] != "question"]
         with h5py.File(self.path("item.h5")) as file:
-            question = np.flatnonzero(file["tokens/flags"][...] & 8)  # its text stands in the evidence, too
+            question = np.flatnonzero(file["tokens/flags"][...] & 8)  # the evidence contains its text, too
         self.hook(SAMPLE / "model", "--prompt", "item.txt", "--max-new-tokens", 3, "--ignore-eos", *told, "--mark-question",
                   ",".join(map(str, question)), "-o", "marked.h5")
         flags, known = self.marks("item.h5")
@@ -278,7 +278,7 @@ class Tool(HookTest):
             with self.subTest(message):
                 self.assertIn(message, self.hook(*ask, *options, code=2))
                 self.assertFalse(os.path.exists(self.path("x.h5")))
-        # Behind the first of two questions comes an answer, however long: known when it has been given.
+        # An answer of unknown length follows the first of two questions, so its numbers are checked at the end.
         message = self.hook(*ask, "--question", "q.txt", "--question", "two.txt", "--mark-evidence", "9999", code=2)
         self.assertIn("is written, without marks", message)
         self.assertFalse(self.marks("x.h5")[1] & 32)
@@ -308,7 +308,8 @@ class Tool(HookTest):
 
 
 class Goldens(HookTest):
-    """Tiny models of every family, against float32 eager attention of another version of this stack."""
+    """Compares tiny models of every family with float32 eager attention of another version of transformers and
+    PyTorch."""
 
     def test_stages_and_description(self):
         for folder in sorted(path.parent for path in GOLDEN.glob("*/golden.safetensors")):
@@ -342,7 +343,7 @@ class Goldens(HookTest):
             np.testing.assert_allclose(golden[:, row, :first[row]], 0, atol=0)
 
     def test_windows_survive_chunks_and_decoding(self):
-        """mistral_window sees 7 keys; its cache drops the others, so new rows must be taken from what is left."""
+        """mistral_window sees 7 keys; its cache drops the others, so new rows must be taken from the remaining ones."""
         for name in "mistral_window", "qwen2_late_window":
             model = load(GOLDEN / name)
             ids = load_file(GOLDEN / name / "golden.safetensors")["tokens"].tolist()
@@ -363,7 +364,8 @@ TINY = dict(vocab_size=97, hidden_size=32, intermediate_size=48, num_hidden_laye
 
 
 class Architectures(HookTest):
-    """What kvsim itself does not run: the trace explains what each layer's output projection was given, or is refused."""
+    """Architectures that kvsim itself does not run: either the trace explains the input of each layer's output
+    projection, or the model is refused."""
 
     def tiny(self, family, kind="sdpa", **changes):
         torch.manual_seed(0)
@@ -372,7 +374,7 @@ class Architectures(HookTest):
         return getattr(transformers, family + "ForCausalLM")(config).eval()
 
     def trace_of(self, model):
-        """The trace of one call, and what o_proj of each layer got."""
+        """The trace of one call, and the input of o_proj of each layer."""
         inputs, hooks = [], []
         with trace(model, self.path("a.h5"), overwrite=True), torch.no_grad():
             for layer in model.model.layers:
@@ -451,7 +453,8 @@ class Sessions(HookTest):
         self.compare(chunks, self.read("whole.h5"), 1e-6)
 
     def turns(self, name, **options):
-        """Two turns: what was said so far begins the second prompt. Returns the tokens of the conversation."""
+        """Runs two turns; the second prompt begins with the conversation so far. Returns the tokens of the
+        conversation."""
         cache = transformers.DynamicCache(config=self.model.config) if options.pop("same_cache") else None
         keep = {} if cache is None else {"past_key_values": cache}
         with self.tracing(name, **options):
@@ -472,7 +475,7 @@ class Sessions(HookTest):
                 self.compare(found, native, 1e-5)
 
     def test_two_prompts_share_their_prefix(self):
-        """The second prompt leaves the first after 30 tokens, in the middle of what was one segment and one call."""
+        """The second prompt branches off the first after 30 tokens, inside a segment and a call."""
         first, second = self.ids[:50], self.ids[:30] + [5, 6, 7]
         with self.tracing("shared.h5"), torch.no_grad():
             for ids in first, second, first:  # the third adds nothing
@@ -503,7 +506,7 @@ class Sessions(HookTest):
         self.assertFalse(any("kvsim" in name for name in vars(cache)))
 
     def test_sampled_branches(self):
-        """Draws differ: the prompt is stored once, and each answer from where it first differs."""
+        """Draws differ: the prompt is stored once, and each answer from its first different token on."""
         said = []
         with self.tracing("draws.h5"):
             for seed in range(3):
@@ -519,7 +522,7 @@ class Sessions(HookTest):
         np.testing.assert_array_equal(np.isnan(logprob), found["tokens/flags"][...] & 4 == 0)
 
     def test_chat(self):
-        """Roles, turns and markup of a conversation; the template's own text is everything but the contents."""
+        """Roles, turns and markup of a conversation; everything except the contents is the template's own text."""
         tokenizer = copy.deepcopy(self.tokenizer)
         tokenizer.chat_template = ("{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}"
                                    "{% if add_generation_prompt %}[assistant] {% endif %}")
@@ -651,7 +654,7 @@ class Sessions(HookTest):
             hook.remove()
 
     def test_a_disk_that_fails_ends_generate(self):
-        """The thread that writes is not the one that computes: its error comes up there."""
+        """The writing thread is not the computing one, which must raise its error."""
         def fail(*_):
             raise OSError("no space left")
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The parts of tools/python/kvsim_capture that work without PyTorch, and a trace that the hook made with it.
+"""Tests the parts of tools/python/kvsim_capture that work without PyTorch, and a trace that the hook recorded with it.
 
 Usage: test_capture_parts.py KVSIM SOURCE_DIR
 """
@@ -33,7 +33,7 @@ HOOK = SOURCE / "tests/golden/capture/hook.h5"
 
 
 class HookTrace(CommandTest):
-    """tests/golden/capture/hook.h5, made by make_hook_golden.py, against kvsim's own run of the same tokens."""
+    """Compares tests/golden/capture/hook.h5, made by make_hook_golden.py, with kvsim's own run of the same tokens."""
 
     @classmethod
     def setUpClass(cls):
@@ -81,7 +81,7 @@ class Choices(CommandTest):
         both = self.kept(parse_queries("sample:3,window:2", "queries", 5), 20, 21)
         self.assertEqual(len(both), 3 + 2 + 1)
         self.assertEqual(both[-3:], [18, 19, 20])
-        for stretch in range(3):  # one of each third of the 18 others
+        for stretch in range(3):  # one position of each third of the 18 others
             self.assertEqual(sum(6 * stretch <= position < 6 * stretch + 6 for position in both[:3]), 1)
         for text in "", "window", "window:0", "window:-1", "window:2,window:3", "every", "window:2,", "sample:x":
             with self.assertRaisesRegex(TraceError, "not a choice"):
@@ -130,7 +130,7 @@ class Choices(CommandTest):
 
 class Tree(CommandTest):
     def run_ids(self, tree, tip, ids, phase=PROMPT, **note):
-        """One forward call; returns the token it ends with."""
+        """Runs one forward call; returns its last token."""
         first = len(tree)
         tip, known = tree.follow(tip, ids)
         for token_id in ids[known:]:
@@ -154,14 +154,14 @@ class Tree(CommandTest):
         tree = TokenTree()
         self.run_ids(tree, ROOT, [1, 2, 3, 4, 5, 6])
         self.run_ids(tree, ROOT, [1, 2, 7])
-        self.run_ids(tree, ROOT, [1, 2, 3, 4])  # nothing new
+        self.run_ids(tree, ROOT, [1, 2, 3, 4])  # no new tokens
         self.assertEqual(self.cut(tree)[0], [(-1, 2, 0, 0), (0, 4, 0, 0), (0, 1, 0, 0)])
         passes = tree.passes(self.cut(tree)[1])
         self.assertEqual([(p.segment, p.begin, p.q_len, p.start_ns, p.dur_ns) for p in passes],
                          [(0, 0, 2, 0, 20), (1, 2, 4, 20, 40), (2, 6, 1, 600, 60)])
 
     def test_a_branch_at_the_end_of_the_file_needs_no_cut(self):
-        """What follows the last token goes on in its segment; a second follower of that token cuts it."""
+        """A token after the last token continues its segment; a second successor of that token splits it."""
         tree = TokenTree()
         tip = self.run_ids(tree, ROOT, [1, 2])
         self.run_ids(tree, tip, [3])
@@ -187,7 +187,7 @@ class Tree(CommandTest):
 
 
 class Words:
-    """A tokenizer of words and the spaces before them."""
+    """A tokenizer whose tokens are words with the space before them."""
     is_fast = True
     chat_template = "given"
 
@@ -218,7 +218,7 @@ class Chat(CommandTest):
         self.assertEqual(known, FLAGS["markup"])
 
     def test_a_template_that_rewrites_what_came_before(self):
-        """Messages then end where their contents do."""
+        """Messages then end with their contents."""
         _, notes, _ = tokenize_chat(Words(stable=False), self.MESSAGES, "chat")
         # 3| messages| |<user>| hi| there| |<end>|<assistant>| yes| |<end>|<user>| bye| |<end>|<assistant>
         self.assertEqual([note.role for note in notes], [2] * 6 + [3] * 4 + [2] * 4 + [3] * 3)
@@ -251,7 +251,7 @@ class Text(CommandTest):
 
 
 def marked_tree(segments, words, name):
-    """A trace of these segments and of the words that their tokens spell; its tensors are zeros."""
+    """Writes a trace of these segments, whose tokens spell these words; its tensors are zeros."""
     model = Model(1, 1, 1, 2, 10, rope_theta=10000.0)
     header = Header(Capture("synthetic"), [1] * len(words), segments, token_flags=[0] * len(words), token_text=words)
     with TraceWriter(name, model, "f32", overwrite=True) as writer:
@@ -262,7 +262,7 @@ def marked_tree(segments, words, name):
 
 
 class PartsOfPrompts(CommandTest):
-    """Parts that are said mean the same tokens to the hook and to kvsim trace mark."""
+    """The hook and kvsim trace mark select the same tokens for the parts of a prompt."""
 
     def native(self, *arguments):
         """Flags and known bits, or the first line of the refusal."""
@@ -316,7 +316,8 @@ class PartsOfPrompts(CommandTest):
                 told = ["--occurrence", occurrence] if occurrence else []
                 native, hooked = self.native(f"--{part}", said, *told), self.hooked(header, part, said, occurrence)
                 with self.subTest(segments=segments, words=words, said=said, occurrence=occurrence):
-                    if isinstance(native, str) and "--occurrence" in native:  # kvsim names its option, the hook the part
+                    if isinstance(native, str) and "--occurrence" in native:  # kvsim's message names its option, the
+                                                                              # hook's the part
                         self.assertIn("occurrence 3: ", hooked)
                         refused.add("occurrence")
                         continue
@@ -329,7 +330,7 @@ class PartsOfPrompts(CommandTest):
 
 
 class Tool(CommandTest):
-    """tools/python/capture_hf.py answers without PyTorch what needs none."""
+    """tools/python/capture_hf.py works without PyTorch where it needs none."""
 
     def tool(self, *arguments):
         return subprocess.run(["/usr/bin/python3", SOURCE / "tools/python/capture_hf.py", *arguments], cwd=self.folder,

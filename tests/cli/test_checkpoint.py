@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""A checkpoint through kvsim and through transformers: the same tokens, the same keys. The sample model, or one of yours.
+"""Compares a run of a checkpoint by kvsim with one by transformers: the same tokens, the same keys. The checkpoint is
+the sample model, or your own.
 
 Usage: KVSIM_TORCH_PYTHON=PYTHON [KVSIM_CHECKPOINT=DIR] test_checkpoint.py KVSIM SOURCE_DIR
 """
@@ -20,7 +21,7 @@ from kvsim_command import SOURCE, CommandTest, main  # noqa: E402
 CHECKPOINT = os.environ.get("KVSIM_CHECKPOINT") or str(SOURCE / "traces/sample/model")
 DTYPE = "dtype" if int(transformers.__version__.split(".")[0]) >= 5 else "torch_dtype"
 NEW_TOKENS = 64
-MARGIN = 0.25  # bf16 arithmetic may exchange tokens whose logits are closer
+MARGIN = 0.25  # bf16 arithmetic may exchange tokens whose logits differ by less
 TEXT = """The lighthouse keeper wrote down the weather every morning: wind from the north-west, 7 degrees, a ship with
 two masts at noon. On the third day nobody came to read the book, and on the fourth it was gone. What had happened to it?"""
 
@@ -37,7 +38,7 @@ def prompt_ids(vocab_size):
 
 
 def order(x):
-    """Numbers of bf16 values, one apart where no other value lies between."""
+    """Numbers bf16 values so that adjacent values have consecutive numbers."""
     bits = x.to(torch.bfloat16).view(torch.int16).to(torch.int32)
     return torch.where(bits < 0, -(bits & 0x7FFF), bits)
 
@@ -58,7 +59,7 @@ class Checkpoint(CommandTest):
         return h5py.File(self.folder / name)
 
     def logits_before(self, model, ids):
-        """[NEW_TOKENS, vocabulary] that chose the last tokens of `ids`."""
+        """The logits [NEW_TOKENS, vocabulary] that chose the last tokens of `ids`."""
         with torch.no_grad():
             return model(torch.tensor([ids])).logits[0, -NEW_TOKENS - 1:-1].float()
 
@@ -84,7 +85,7 @@ class Checkpoint(CommandTest):
     def test_first_keys_in_bfloat16(self):
         with torch.no_grad():
             theirs = self.model(torch.tensor([self.prompt_tokens]), use_cache=True).past_key_values.layers[0].keys[0]
-        with self.capture("bf16") as trace:  # a sliding cache holds the last keys only
+        with self.capture("bf16") as trace:  # a sliding cache holds only the last keys
             ours = torch.tensor(trace["layers/0000/k"][:, :len(self.prompt_tokens)].astype("float32"))[:, -theirs.shape[1]:]
         apart = (order(ours) - order(theirs)).abs()
         self.assertGreaterEqual(float((apart <= 1).float().mean()), 0.999)

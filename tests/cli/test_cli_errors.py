@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Every wrong command line gets its exit code, and a message that says what to type instead."""
+"""Tests that every wrong command line gets its exit code, and a message that says what to type instead."""
 import kvsim_command
 from kvsim_command import CommandTest
 
@@ -57,7 +57,7 @@ class Usage(CommandTest):
         # 1 % of 96 tokens is less than one, and a byte is less than a token.
         self.replay_fails("--policy", "h2o", "--budget", "1%")
         self.replay_fails("--policy", "window", "--budget", "1B")
-        # Below what the policy keeps whatever the scores.
+        # This budget is below the tokens that the policy keeps for any scores.
         self.assertIn("32", self.replay_fails("--policy", "snapkv(window=32)", "--budget", "8"))
 
     def test_memory_limit(self):

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Progress: a bar on a terminal, a line every five seconds elsewhere, nothing when quiet; never on standard output."""
+"""Tests progress: a bar on a terminal, a line every five seconds elsewhere, nothing when quiet; never on standard
+output."""
 import os
 import pty
 import re
@@ -17,7 +18,7 @@ class Progress(CommandTest):
     study = ["replay", "t.h5", "--policy", "all", "--budget", "10%,20%,30%,40%,50%,60%,70%,80%", "--threads", "1"]
 
     def on_terminal(self, *more):
-        """What a terminal shows of a study that is stopped as soon as it shows a percentage, or a moment into it."""
+        """The terminal output of a study that is stopped at its first percentage, or a moment later."""
         terminal, side = pty.openpty()
         work = start(*self.study, *more, cwd=self.folder, stdout=subprocess.PIPE, stderr=side)
         os.close(side)
@@ -28,7 +29,7 @@ class Progress(CommandTest):
             if select.select([terminal], [], [], 0.05)[0]:
                 try:
                     part = os.read(terminal, 4096)
-                except OSError:  # the other side has closed
+                except OSError:  # the other end is closed
                     break
                 if not part:
                     break
@@ -44,7 +45,7 @@ class Progress(CommandTest):
     def test_bar_on_a_terminal(self):
         shown = self.on_terminal()
         self.assertRegex(shown, r"\r\[#*\.+\] t\.h5: \d+%, \d+:\d\d elapsed, \d+:\d\d left")
-        # The bar is wiped before the last word.
+        # The bar is erased before the last message.
         self.assertTrue(shown.endswith("\r\x1b[Kkvsim: interrupted\r\n"), shown[-80:])
 
     def test_quiet_terminal(self):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""kvsim cost: bytes and seconds recomputed here, limits that are kept, requests that are refused."""
+"""Tests kvsim cost: bytes and seconds recomputed here, limits that are kept, requests that are refused."""
 import csv
 import io
 import itertools
@@ -17,7 +17,8 @@ TOKEN = 4 * LLAMA["layers"] * LLAMA["kv_heads"] * LLAMA["dim"]  # keys and value
 
 
 def parameters(m):
-    """Of a Llama: attention, gated MLP and two norms per block; embedding, head and the last norm."""
+    """Number of parameters of a Llama: attention, gated MLP and two norms per block; embedding, head and the last
+    norm."""
     attention = m["hidden"] * m["dim"] * (2 * m["query_heads"] + 2 * m["kv_heads"])
     block = attention + 3 * m["hidden"] * m["ffn"] + 2 * m["hidden"]
     return m["layers"] * block + 2 * m["vocab"] * m["hidden"] + m["hidden"]
@@ -55,7 +56,7 @@ class Bytes(CostTest):
         row = self.one("--prompt", "32K", "--policy", "snapkv", "--budget", "10%")
         self.assertEqual(row["budget_tokens"], 3276)
         self.assertEqual(row["keys_values_bytes"], (3276 + 256) * TOKEN)
-        # While the last layer is compressed it still holds its prompt.
+        # While the last layer is compressed, its prompt is still in memory.
         layer = TOKEN // LLAMA["layers"]
         self.assertEqual(row["prefill_cache_bytes"], layer * (31 * 3276 + 32768))
 
@@ -67,9 +68,9 @@ class Bytes(CostTest):
         whole = self.one("--prompt", "4K")["keys_values_bytes"]
         self.assertEqual(self.one("--prompt", "4K", "--stored-kv-heads", "expanded")["keys_values_bytes"], 4 * whole)
         self.assertEqual(self.one("--prompt", "4K", "--kv", "fp8")["keys_values_bytes"], whole // 2)
-        # 4 bits, and a 16-bit scale and minimum per 64 elements.
+        # 4 bits per element, and a 16-bit scale and minimum per 64 elements.
         self.assertEqual(self.one("--prompt", "4K", "--kv", "flexgen4")["keys_values_bytes"], whole * 4.5 / 16)
-        # Matrices of the blocks in 8 bits; embedding, head and norms stay in 16.
+        # Matrices of the blocks have 8 bits; embedding, head and norms keep 16.
         rest = 2 * LLAMA["vocab"] * LLAMA["hidden"] + (2 * LLAMA["layers"] + 1) * LLAMA["hidden"]
         self.assertEqual(self.one("--prompt", "4K", "--weight-bits", "8")["weights_bytes"], parameters(LLAMA) + rest)
 
@@ -82,7 +83,8 @@ class Bytes(CostTest):
     def test_holes(self):
         options = ["--policy", "snapkv", "--budget", "1024", "--prompt", "4096", "--generate", "1", "--head-pages"]
         holes = self.one(*options, "--page", "4", "--holes")
-        # Of 4097 tokens 1025 are left: of 1025 pages those are free whose four tokens are gone, 0.75^4.
+        # 1025 of 4097 tokens remain; a page of four is free when all its tokens are evicted, a share of 0.75^4 of 1025
+        # pages.
         pages = math.ceil(1025 * (1 - (1 - 1025 / 4097) ** 4))
         self.assertEqual(holes["padding_bytes"], (pages * 4 - 1025) * TOKEN)
         self.assertEqual(self.one(*options, "--page", "4")["padding_bytes"], (1028 - 1025) * TOKEN)
@@ -98,7 +100,7 @@ class Bytes(CostTest):
     def test_tensor_parallelism(self):
         half = self.one("--prompt", "8K", "--tp", "2")
         self.assertEqual(half["keys_values_bytes"], (8192 + 256) * TOKEN // 2)
-        # One KV head each from 8 devices on: beyond, they are replicated.
+        # From 8 devices on each has one KV head; with more devices the heads are replicated.
         self.assertEqual(self.one("--prompt", "8K", "--tp", "16")["keys_values_bytes"], (8192 + 256) * TOKEN // 8)
 
     def test_the_largest_batch_is_the_largest(self):
@@ -134,7 +136,7 @@ class Seconds(CostTest):
     def test_a_step_reads_the_weights(self):
         row = self.one("--prompt", "8K")
         matrices = parameters(LLAMA) - 2 * LLAMA["vocab"] * LLAMA["hidden"]
-        seconds = 2 * matrices / (0.79 * 2039e9)  # at the bandwidth streaming reaches
+        seconds = 2 * matrices / (0.79 * 2039e9)  # at the bandwidth that streaming reaches
         self.assertEqual(row["step_linear_bound"], "memory")
         self.assertLess(seconds, row["step_linear_seconds"])
         self.assertLess(row["step_linear_seconds"], 1.15 * seconds)
@@ -176,7 +178,7 @@ class Tables(CostTest):
     def test_formats_agree(self):
         arguments = [*self.asked, "--sweep", "prompt=8K,32K", "batch=1,2", "budget=10%,1024"]
         rows = self.cost(*arguments)
-        self.assertEqual(len(rows), 2 * 2 * (1 + 2))  # the full cache once, whatever the budget
+        self.assertEqual(len(rows), 2 * 2 * (1 + 2))  # the full cache runs once, for all budgets
         text = self.ok("cost", *arguments, "--format", "csv", "--quiet")
         for row, fields in itertools.zip_longest(rows, csv.DictReader(io.StringIO(text))):
             for key, value in row.items():
@@ -254,7 +256,7 @@ class Plots(CostTest):
 
 
 class HostMemory(CostTest):
-    """What is offloaded, and what preemption moves."""
+    """Tests of offloading, and of the bytes that preemption moves."""
     link, copy = 25e9, 6e-6  # of the catalogue's a100-80-sxm: bytes/s, s
 
     def test_nothing_offloaded_is_as_before(self):
@@ -270,10 +272,10 @@ class HostMemory(CostTest):
         blocks = parameters(LLAMA) - 2 * LLAMA["vocab"] * LLAMA["hidden"] - (2 * LLAMA["layers"] + 1) * LLAMA["hidden"]
         cache = 2 * (8192 + 256) * TOKEN
         self.assertEqual(moved["host_bytes"], blocks + cache * 3 // 4)  # half of two bytes per parameter
-        # Of the 32 layers, two are in buffers.
+        # Two of the 32 layers are in buffers.
         self.assertEqual(moved["weights_bytes"], plain["weights_bytes"] - blocks * 30 // 32)
         self.assertEqual(moved["keys_values_bytes"], cache - cache * 3 // 4 * 30 // 32)
-        # The prefill computes while it loads; a step of the mean length, 8192 + 128 tokens, waits for all of it.
+        # The prefill overlaps with loading; a step of the mean length, 8192 + 128 tokens, waits for the whole transfer.
         self.assertEqual(moved["prefill_transfer_seconds"], 0)
         self.assertEqual(moved["ttft_seconds"], plain["ttft_seconds"])
         loads = (blocks + 0.75 * 2 * (8192 + 128) * TOKEN) / self.link + 64 * self.copy
@@ -281,7 +283,7 @@ class HostMemory(CostTest):
         self.assertTrue(math.isclose(moved["tpot_seconds"], plain["tpot_seconds"] + loads, rel_tol=1e-6))
 
     def test_flexgens_largest_run_on_a_t4(self):
-        """7.32 tokens/s measured, with attention on the host where here the cache comes to the device."""
+        """The measurement is 7.32 tokens/s with attention on the host; here the cache is copied to the device."""
         row = self.cost("--model", "opt-30b", "--machine", "t4", "--prompt", "512", "--generate", "32", "--batch", "144",
                         "--offload", "weights=80%", "cache=100%")[0]
         self.assertAlmostEqual(row["tokens_per_second"] / 7.32, 1, delta=0.05)
@@ -378,7 +380,7 @@ class Fit(CostTest):
 
 
 class Traces(CostTest):
-    """The sample model's own run."""
+    """Tests on a run of the sample model."""
 
     @classmethod
     def setUpClass(cls):
@@ -403,7 +405,7 @@ class Traces(CostTest):
             self.assertEqual(row["keys_values_bytes"], sum(mine) * 2 * 64 * 2)
 
     def test_rules_and_replays_agree(self):
-        """Where a split does not depend on what is seen, both say the same."""
+        """If a split does not depend on the prompt, rule and replay agree."""
         asked = ["--policy", "full", "--policy", "snapkv(window=8)+pyramid", "--policy", "streaming_llm", "--budget", "25%"]
         replayed = self.document("--trace", "run.h5", "--machine", "t4", *asked)
         prompt = replayed["inputs"]["traces"][0]["prompt"]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""kvsim cost allocators: requests that come and go in the memory beside the weights."""
+"""Tests kvsim cost allocators: requests that arrive and finish in the memory beside the weights."""
 import csv
 import io
 
@@ -19,7 +19,8 @@ class Allocators(CommandTest):
         return {row["allocator"]: row for row in csv.DictReader(io.StringIO(text))}
 
     def test_equal_requests_by_hand(self):
-        # 2,048 each from the start: as many at a time as that goes into the memory. Nothing else is internal.
+        # Each request reserves 2,048 from the start: as many run at a time as fit into the memory. Nothing else is
+        # internal.
         self.requests([(8, 8)] * 2000)
         rows = self.rows()
         slots = int(rows["static"]["slots"])

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""kvsim cost --calibrate: a machine from the times of a real capture, and what it refuses."""
+"""Tests kvsim cost --calibrate: a machine fitted to the times of a real capture, and refusals."""
 import json
 import math
 
@@ -41,7 +41,7 @@ class Calibration(CommandTest):
         for kind in "prefill", "decode":
             for passes in "fitted", "held out":
                 error = values[f"error of {kind} passes {passes}"]
-                # A busy machine's passes vary; a model that had nothing to do with them would be off by factors.
+                # The passes of a busy machine vary; a model unrelated to them would be wrong by factors.
                 self.assertTrue(math.isfinite(error) and 0 <= error < 100, error)
         machine = json.loads((self.folder / "mine.json").read_text())
         self.assertEqual(machine["kvsim_name"], "mine")
@@ -61,7 +61,7 @@ class Calibration(CommandTest):
         with h5py.File(self.folder / "run.h5") as file:
             decodes = file["passes/q_len"][:] == 1
             seconds = file["passes/dur_ns"][:] / 1e9
-        # What most passes took, whatever a busy machine does to some (and activations of 16 bits, not 32).
+        # The time of typical passes, robust against a busy machine's outliers (and activations of 16 bits, not 32).
         prefill = np.median(seconds[~decodes]) * (~decodes).sum()
         self.assertLess(abs(math.log(rows[0]["ttft_seconds"] / prefill)), math.log(2))
         self.assertLess(abs(math.log(rows[0]["tpot_seconds"] / np.median(seconds[decodes]))), math.log(2))

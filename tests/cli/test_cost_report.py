@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""sim/cost/examples/llama-3-8b-a100.md: every number of its tables and sentences is what kvsim cost says."""
+"""Tests that every number in sim/cost/examples/llama-3-8b-a100.md is that of kvsim cost."""
 import csv
 import io
 import re
@@ -16,19 +16,19 @@ NUMBER = r"(\d[\d,]*(?:\.\d+)?)"
 
 
 def admitted_one_by_one(row):
-    """Sequences that fit while one of them is in its prefill and the others rest."""
+    """Number of sequences that fit while one of them is in its prefill and the others are idle."""
     spare = row["machine_bytes"] - row["prefill_bytes"]
     return 1 + int(spare // row["cache_bytes"])
 
 
 def table_row(row):
-    """What the document's first table shows of a point."""
+    """The row of the document's first table for a point."""
     return [row["cache_bytes"] / GiB, row["peak_bytes"] / GiB, row["ttft_seconds"], 1e3 * row["tpot_seconds"],
             row["tokens_per_second"], row["largest_batch"], admitted_one_by_one(row)]
 
 
 def claims(plain, chunked, written, snapkv_based):
-    """(sentence with {} for numbers, the numbers) of everything the text says."""
+    """(sentence with {} for numbers, the numbers) for every claim of the text."""
     full = {name: plain["full", prompt] for name, prompt in PROMPTS.items()}
     short, middle, long = ({policy: plain[policy, prompt] for policy in POLICIES} for prompt in PROMPTS.values())
 
@@ -104,7 +104,8 @@ class CostReport(CommandTest):
 
     def close(self, quoted, found, sentence):
         digits = len(quoted.partition(".")[2])
-        # Half of the last digit shown; a little more, since other machines' last bits may turn the rounding.
+        # Half of the last digit shown, and a little more, because the last bits of another machine may change the
+        # rounding.
         self.assertLessEqual(abs(float(quoted.replace(",", "")) - found), 0.6 * 10**-digits, (sentence, quoted, found))
 
     def test_the_table(self):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""kvsim cost validate: published numbers and ours, in every format; sim/cost/VALIDATION.md is what it writes."""
+"""Tests kvsim cost validate: published and computed numbers, in every format; sim/cost/VALIDATION.md is its output."""
 import csv
 import io
 import json
@@ -11,7 +11,8 @@ from kvsim_command import SOURCE, CommandTest
 
 
 def hashevict_gib(slots, heads, per_slot, shared, per_layer):
-    """256 sequences of Llama-3-8B, as the released code allocates them: keys and values of 128 in bf16, a mask byte."""
+    """Memory of 256 sequences of Llama-3-8B, as the released code allocates them: keys and values of 128 in bf16, a
+    mask byte."""
     return 256 * 32 * (heads * slots * (512 + 1 + per_slot) + slots * shared + per_layer) / 2**30
 
 
@@ -112,7 +113,7 @@ class Validate(CommandTest):
         self.assertTrue(all(row["ours"] is None or math.isfinite(row["ours"]) for row in results))
         table = self.ok("cost", "validate")
         self.assertRegex(table, rf"(?m)^all +{len(rows)} ")
-        self.assertNotIn("expected", table)  # nothing to list: every row holds
+        self.assertNotIn("expected", table)  # no exceptions: every row holds
 
     def test_wrong_requests(self):
         self.assertIn("Did you mean csv", self.fails(2, "cost", "validate", "--format", "cvs"))

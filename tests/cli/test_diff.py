@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""kvsim diff: formats compare, exit codes tell, what is no result is refused; traces compare, too."""
+"""Tests kvsim diff: results of any format and traces are compared, the exit code says whether they differ, other files
+are refused."""
 import json
 import shutil
 
@@ -21,7 +22,7 @@ class Diff(CommandTest):
             assert made.returncode == 0, made.stderr
 
     def differing(self, *arguments):
-        """Findings, as rows; the exit code says that there are some."""
+        """The differences, as rows; the exit code must say that there are some."""
         done = self.kvsim("diff", *arguments, "--format", "jsonl")
         self.assertEqual(done.returncode, 5, done.stderr)
         self.assertIn("the results differ", done.stderr)
@@ -114,7 +115,7 @@ class TraceDiff(CommandTest):
                          [(part, "close", 3, 8 / 256) for part in "qkv"])
         rows = self.differing("t.h5", "bf16.h5", "--tolerance", "1e-4")
         self.assertEqual({(row["finding"], row["layers_different"]) for row in rows}, {("different", 3)})
-        # The largest difference is where it says.
+        # The largest difference is at the place it names.
         for row in rows:
             with h5py.File(self.folder / "t.h5") as a, h5py.File(self.folder / "bf16.h5") as b:
                 tensors = [np.asarray(file[f"layers/{row['layer']:04d}/{row['part']}"], "f8") for file in (a, b)]

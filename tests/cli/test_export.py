@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""kvsim export: results that are there in every other format, described again."""
+"""Tests kvsim export: results are converted to every other format, with their descriptions."""
 import json
 
 import h5py

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Scores and masks that another program stored, replayed."""
+"""Tests the replay of scores and masks that another program stored."""
 import h5py
 import kvsim_command
 import numpy as np
@@ -14,12 +14,12 @@ class ExternalDecisions(CommandTest):
             f[dataset] = values
 
     def keys(self):
-        """[layers, heads, tokens, dim]"""
+        """Keys [layers, heads, tokens, dim]."""
         with h5py.File(self.folder / "t.h5") as f:
             return np.stack([f[f"layers/{layer:04d}/k"][()] for layer in range(LAYERS)])
 
     def results(self, policy, *more):
-        """Rows without what names the policy."""
+        """Rows without the columns that name the policy."""
         rows = self.rows("t.h5", "--policy", policy, "--budget", "7,25%", "--per", "head", *more)
         return [{key: value for key, value in row.items() if key not in ("policy", "params")} for row in rows]
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""--format h5 holds what the other formats hold, with every column described."""
+"""Tests that --format h5 holds the same as the other formats, with a description of every column."""
 import json
 
 import h5py
@@ -16,7 +16,7 @@ def text(attribute):
 
 class Hdf5Export(CommandTest):
     def compare(self, group, rows):
-        """One dataset per column; undefined is NaN, or empty text."""
+        """Compares a group with rows: one dataset per column; undefined values are NaN or empty text."""
         self.assertEqual(text(group.attrs["columns"]), ",".join(rows[0]))
         self.assertEqual(set(group), set(rows[0]))
         for key, dataset in group.items():

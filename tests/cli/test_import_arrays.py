@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""tools/python/import_arrays.py: a run's arrays become the trace they came from, and what is no run is refused.
+"""Tests tools/python/import_arrays.py: the arrays of a trace give the same trace again, and arrays that are not a run
+are refused.
 
 Usage: test_import_arrays.py KVSIM SOURCE_DIR
 """
@@ -24,7 +25,7 @@ DTYPES = {"float32": "F32", "float16": "F16", "uint16": "BF16", "int64": "I64", 
 
 
 def write_safetensors(path, arrays):
-    """float32, float16, integers; uint16 holds bfloat16 bits."""
+    """Writes float32, float16 and integers; uint16 holds bfloat16 bits."""
     header, data = {}, b""
     for name, values in arrays.items():
         values = np.ascontiguousarray(values)
@@ -36,7 +37,7 @@ def write_safetensors(path, arrays):
 
 
 def arrays_of(path, bits=False):
-    """What an exporter would have: q, k, v per layer, tokens and frequencies. `bits`: bfloat16 as uint16."""
+    """The arrays that an exporter would have: q, k, v per layer, tokens and frequencies. `bits`: bfloat16 as uint16."""
     with h5py.File(path) as file:
         arrays = {"token_ids": file["tokens/id"][...].astype("i8"), "inv_freq": file["model/inv_freq"][...]}
         for layer, group in file["layers"].items():
@@ -67,7 +68,7 @@ class ImportArrays(CommandTest):
         cls.arrays = arrays_of(cls.folder / "run.h5")
 
     def imported(self, *arguments):
-        """As a command, but in this process: starting Python and h5py takes longer than most imports."""
+        """Runs the command in this process, because starting Python and h5py takes longer than most imports."""
         out, err = io.StringIO(), io.StringIO()
         with contextlib.chdir(self.folder), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             code = import_arrays.main([str(argument) for argument in arguments])
@@ -130,7 +131,7 @@ class ImportArrays(CommandTest):
         self.same_run("run.h5", "b.h5")
         with h5py.File(self.folder / "b.h5") as file:
             self.assertEqual(file["model/config_json"][...].tobytes(), config.read_bytes())
-        self.makes(self.npz("c.npz", stacked), *self.told, "-o", "c.h5")  # ids withheld: not compared
+        self.makes(self.npz("c.npz", stacked), *self.told, "-o", "c.h5")  # ids are withheld, so not compared
         self.same_run("run.h5", "c.h5")
 
     def test_sixteen_bits(self):
@@ -153,7 +154,7 @@ class ImportArrays(CommandTest):
         self.refused(3, "does not ascend", self.npz("g.npz", slim, q_token=slim["q_token"][::-1]), *self.told)
 
     def test_before_rope(self):
-        """Un-rotated here with complex numbers, in either layout; rotated again by the importer."""
+        """Unrotates with complex numbers here, in either layout; the importer rotates again."""
         frequencies = self.arrays["inv_freq"].astype("f8")
         turn = np.exp(-1j * np.arange(self.tokens)[:, None] * frequencies)
         half = len(frequencies)

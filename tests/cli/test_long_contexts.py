@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Long prompts: slim traces, what they say of themselves, and the memory that capture and replay may take."""
+"""Tests long prompts: slim traces, their descriptions, and the memory that capture and replay may take."""
 import os
 import subprocess
 import sys
@@ -17,7 +17,7 @@ MIB = 1 << 20
 
 
 def capture_bound(tokens):
-    """traces/capture/README.md, Memory: bytes that grow with the number of tokens."""
+    """Bytes that grow with the number of tokens, from "Memory" in traces/capture/README.md."""
     cache = LAYERS * tokens * (8 * KV_HEADS * DIM + 16 * HEADS)
     return cache + tokens * (8 * HEADS + 256 * THREADS + 128)
 
@@ -42,7 +42,7 @@ class LongContexts(CommandTest):
                         str(INTERMEDIATE), *map(str, more)], check=True)
 
     def peak_bytes(self, *arguments):
-        """Largest resident set of a command that must work."""
+        """The peak resident set of a command that must succeed."""
         with open(self.folder / "errors.txt", "wb") as errors:
             process = subprocess.Popen([KVSIM, *map(str, arguments)], cwd=self.folder, stdout=subprocess.DEVNULL,
                                        stderr=errors)
@@ -58,7 +58,7 @@ class LongContexts(CommandTest):
     def test_memory_grows_by_the_stated_formula_and_no_more(self):
         slim = "--queries", f"window:{WINDOW},sample:256"
         short, long = self.capture("short.txt", "short.h5", *slim), self.capture("model/tokens.txt", "long.h5", *slim)
-        # One head's T x T matrix would be 1 GiB; what is constant cancels, but for the allocator's moods.
+        # One head's T x T matrix would be 1 GiB; constant memory cancels, except for variation of the allocator.
         self.assertLess(long - short, capture_bound(LONG) - capture_bound(SHORT) + 8 * MIB)
         self.assertLess(long, capture_bound(LONG) + 96 * MIB)
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Output errors of a real run against PyTorch: attention over what a cell held, computed by PyTorch from the trace's tensors,
-against attention over everything; after the output projection, too.
+"""Compares the output errors of a real run with PyTorch: attention over the tokens that a cell held, computed by
+PyTorch from the trace's tensors, against attention over all tokens; also after the output projection.
 
 Usage: KVSIM_TORCH_PYTHON=PYTHON test_outputs_torch.py KVSIM SOURCE_DIR
 """
@@ -35,7 +35,8 @@ class Outputs(CommandTest):
             cls.tensors = [{name: read(layer, name) for name in ("q", "k", "v", "wo")} for layer in range(cls.layers)]
 
     def outputs(self, layer, head, steps, kept):
-        """[step, head_dim] of one query head; `kept(step, position)` says what is attended besides the token itself."""
+        """The outputs [step, head_dim] of one query head; `kept(step, position)` says which tokens are attended besides
+        the token itself."""
         tensors = self.tensors[layer]
         group = tensors["q"].shape[0] // tensors["k"].shape[0]
         keys, values = tensors["k"][head // group], tensors["v"][head // group]

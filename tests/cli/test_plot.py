@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""kvsim plot: figures of real results are drawn, the same every time; what cannot be drawn is told."""
+"""Tests kvsim plot: figures of real results are drawn and reproducible; figures that cannot be drawn are named."""
 import csv
 import io
 import os

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The example for people who plot themselves runs on a study's folder and draws what it says."""
+"""Tests that the matplotlib example runs on a study's folder and draws its figures."""
 import json
 import os
 import subprocess

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""kvsim policy: everything registered is listed and explained, and policies/README.md shows what the code says."""
+"""Tests kvsim policy: everything registered is listed and explained, and policies/README.md agrees with the code."""
 import json
 import re
 

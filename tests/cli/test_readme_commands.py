@@ -3,9 +3,9 @@
 `$ python3 tools/python/import_arrays.py ...` in ```console fences.
 
 Commands of one document run in order, in one folder that looks like a fresh clone, so later ones find the files of
-earlier ones. What a reader would bring is there too: DIR is a checkpoint, question.txt a prompt, ids.json token ids,
-arrays.npz a run's tensors.
-Other commands shown there (installing, building) are not run. Output shown under a command must be what it prints today.
+earlier ones. The folder also has the files that a reader provides: DIR is a checkpoint, question.txt a prompt, ids.json
+token ids, arrays.npz a run's tensors. Other commands shown there (installing, building) are not run. Output shown under
+a command must be what the command prints.
 """
 import json
 import os
@@ -27,7 +27,7 @@ DOCUMENTS = ["README.md", "traces/format/SCHEMA.md", "policies/README.md", "anal
 
 
 def shown_commands(text):
-    """(command, output lines shown under it) of all console fences, continuation lines joined."""
+    """(command, output lines shown under it) of all console fences; continuation lines are joined."""
     shown = []
     for fence in re.findall(r"^```console\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
         output = []
@@ -37,14 +37,15 @@ def shown_commands(text):
                 output = []
                 shown.append((match[1], output))
             elif line.startswith("$ "):
-                output = []  # of a command that is not run
+                output = []  # output of a command that is not run
             else:
                 output.append(line)
     return shown
 
 
 def same_word(shown, real):
-    """Numbers may differ in the last digits from machine to machine; sizes and times by more."""
+    """Whether two words agree: numbers may differ in the last digits from machine to machine, sizes and times by
+    more."""
     try:
         return abs(float(shown) - float(real)) <= 0.02 * max(1.0, abs(float(real)))
     except ValueError:

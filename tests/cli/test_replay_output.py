@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Where a replay's results go, and what happens when they cannot."""
+"""Tests the output files of a replay, and its failures."""
 import os
 import re
 import signal

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a replay prints: keys, formats that agree, determinism, notes."""
+"""Tests the output of a replay: keys, formats that agree, determinism, notes."""
 import json
 
 import kvsim_command
@@ -53,7 +53,7 @@ class Results(CommandTest):
     def test_steps_add_up(self):
         model = self.rows(*self.study[1:])
         steps = self.rows(*self.study[1:], "--per", "step")
-        measured = self.decode + 1  # the last prompt token is asked once more
+        measured = self.decode + 1  # the last prompt token's row is measured again
         self.assertEqual(len(steps), len(model) * measured)
         for i, row in enumerate(model):
             mine = steps[measured * i:measured * (i + 1)]
@@ -161,7 +161,7 @@ class Results(CommandTest):
         self.assertGreater(row["attention_loss"], 0.1)
 
     def test_budget_in_bytes(self):
-        # 6 lanes, K and V of 16 floats: 768 bytes per token of the whole cache.
+        # 6 lanes with K and V of 16 floats take 768 bytes per token of the whole cache.
         (row,) = self.rows("t.h5", "--policy", "window", "--budget", "9KiB")
         self.assertEqual((row["budget_tokens"], row["kept_tokens"], row["kept_bytes"]), (12, 12, 9 * 1024))
 

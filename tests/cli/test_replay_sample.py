@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Laws that a replay of a real run must obey: the shipped sample model, captured here and replayed."""
+"""Tests laws that a replay of a real run must obey, on a capture of the shipped sample model."""
 import kvsim_command
 from kvsim_command import SOURCE, CommandTest
 
 BUDGETS = ["10%", "25%", "50%"]
-OWN_SIZES = {"fastgen", "openvino"}  # keep what a threshold says; keep whole pages
+OWN_SIZES = {"fastgen", "openvino"}  # keeps by a threshold; keeps whole pages
 
 
 class Sample(CommandTest):
@@ -25,7 +25,7 @@ class Sample(CommandTest):
             cls.cells[scope] = kvsim_command.csv_rows(done.stdout)
 
     def every_row(self):
-        """Those that were run: some policies cannot honour every budget."""
+        """The rows that ran: some policies cannot honour every budget."""
         for scope, rows in self.cells.items():
             for row in rows:
                 if row["r"] is None:
@@ -107,7 +107,7 @@ class Sample(CommandTest):
             self.assertAlmostEqual(sum(found) / len(found), share, delta=0.06)
 
     def test_ranking_by_the_measure_itself_reaches_the_oracle(self):
-        # w is SnapKV's score with window 8 and average pooling 7: choosing by it per lane leaves nothing to the oracle.
+        # w is SnapKV's score with window 8 and average pooling 7, so choosing by it per lane equals the oracle.
         for row in self.rows("sample.h5", "--policy", "snapkv(window=8,pool=avg:7,unit=lane)", "--budget", ",".join(BUDGETS),
                              "--per", "head"):
             self.assertAlmostEqual(row["r"], row["r_oracle"], places=6)

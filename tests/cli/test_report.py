@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""kvsim report: one page that needs nothing else, the same bytes every time, findings that fit the tables."""
+"""Tests kvsim report: a self-contained page, the same bytes every time, findings that agree with the tables."""
 import csv
 import html.parser
 import json
@@ -14,7 +14,7 @@ VOID = {"meta", "img", "input", "br", "hr"}
 
 
 class Page(html.parser.HTMLParser):
-    """Fails where an element is not closed, or closed by another."""
+    """Parses a page; fails where an element is not closed, or closed by another."""
 
     def __init__(self, text):
         super().__init__(convert_charrefs=True)
@@ -98,7 +98,7 @@ class Report(CommandTest):
         columns = [t for t in page.all("th") if t.get("scope") == "col"]
         buttons = [b for b in page.all("button") if "id" not in b]
         self.assertEqual(len(columns), len(buttons))
-        # Findings come before everything that is long.
+        # Findings come before all long sections.
         sections = [attributes["id"] for attributes in page.all("section")]
         self.assertEqual(sections[0], "findings")
         self.assertIn("A <b>study</b> & its \"title\"", page.text)
@@ -160,7 +160,8 @@ class Report(CommandTest):
         self.assertIn("Traces6", Page(self.ok("report", "poor", "-o", "-")).text.replace(" ", ""))
 
     def test_small_studies(self):
-        """One trace, one policy, one budget; and one without generated tokens, whose last prompt token is asked again."""
+        """One trace, one policy, one budget; and one trace without generated tokens, whose last prompt row is measured
+        again."""
         self.make_trace("none.h5", 64, 0)
         for name, trace in ("one", "a0.h5"), ("undecoded", "none.h5"):
             (self.folder / "small.json").write_text(json.dumps(

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""analysis/reproductions: the studies run, and every number that the pages quote is what the studies find."""
+"""Tests analysis/reproductions: the studies run, and every number that the pages quote agrees with the studies."""
 import csv
 import io
 import itertools
@@ -20,7 +20,7 @@ MEAN = statistics.fmean
 
 
 def grouped(rows, keys, value):
-    """The defined values of a column, by those of others."""
+    """The defined values of a column, grouped by those of others."""
     groups = {}
     for row in rows:
         if row[value] != "":
@@ -33,7 +33,7 @@ def mean_by(rows, keys, value):
 
 
 def spread(values):
-    """As pages show it: mean (least-most)."""
+    """The form of the pages: mean (least-most)."""
     return MEAN(values), min(values), max(values)
 
 
@@ -42,7 +42,7 @@ def chosen(rows, **fields):
 
 
 class PageTest(CommandTest):
-    """Studies run on traces that are captured once for all that ask for the same runs."""
+    """Runs studies on traces that are captured once for all tests with the same runs."""
 
     captured = {}
 
@@ -60,7 +60,7 @@ class PageTest(CommandTest):
         return cls.captured[key]
 
     def study(self, name):
-        """Runs it without its report: its tables by name, and its traces."""
+        """Runs a study without its report; returns its tables by name, and its traces."""
         study = json.loads((FOLDER / f"{name}.json").read_text())
         traces = self.traces_of(study.pop("capture"))
         study.update(report=False, traces=traces)
@@ -82,12 +82,13 @@ class PageTest(CommandTest):
         return page
 
     def agree(self, page, number, found):
-        """The quoted number is the found one, rounded; other machines' last bits may turn the rounding."""
+        """Checks that the quoted number is the found one, rounded; the last bits of another machine may change the
+        rounding."""
         self.assertAlmostEqual(number.value, found, delta=0.75 * number.digit,
                                msg=page.text[max(0, number.begin - 60):number.end + 20])
 
     def row(self, page, table, line, first, *found):
-        """Cells of a row hold a number, or several, or none."""
+        """Checks a row, whose cells hold one number, several or none."""
         label, cells = page.tables[table][line]
         self.assertEqual(label, first)
         self.assertEqual(len(cells), len(found), label)
@@ -252,7 +253,7 @@ class Pages(PageTest):
         self.assertGreater(means["oracle_cosine", "20%", "window"], means["oracle_cosine", "20%", "h2o(recent=0)"])
 
     def interval(self, table, metric, budget, params, workload="all"):
-        """Mean, low and high of the one row of a table of means whose policy begins so."""
+        """Mean, low and high of the single row of a table of means whose policy begins with `params`."""
         found = [row for row in chosen(table, metric=metric, budget=budget, workload=workload) if row["params"].startswith(params)]
         self.assertEqual(len(found), 1, (metric, budget, params))
         return tuple(float(found[0][key]) for key in ("mean", "low", "high"))
@@ -379,7 +380,8 @@ class Pages(PageTest):
         self.beside_pytorch(page, [trace for trace in traces if "needle-multi-key" in trace], chosen(means, cut="question"), budgets)
 
     def beside_pytorch(self, page, traces, means, budgets):
-        """The table's lines of another program are its own; what is said of the differences is checked."""
+        """The lines of another program in the table are quoted, not checked; the text about the differences is
+        checked."""
         theirs = [[page.cell(cell)[0].value for cell in page.tables[8][line][1]] for line in (0, 3, 6)]
         asked = ["replay", *traces, "--cut", "question", "--budget", ",".join(budgets)]
         draws = [mean_by(self.csv(*asked, "--policy", "random", "--seed", seed), ["budget"], "attention_loss") for seed in range(8)]
@@ -406,7 +408,7 @@ class Pages(PageTest):
         page.given("with 32 of them", "Seed 0 is lucky at 50 and 75 %")
 
     def test_order_agreement(self):
-        """By hand: of the six pairs of four, one turned round and one tied on one side: (4 - 1) / sqrt(6 * 5)."""
+        """By hand: of the six pairs of four, one is reversed and one is tied on one side: (4 - 1) / sqrt(6 * 5)."""
         self.assertAlmostEqual(tau_b([1, 2, 3, 4], [1, 1, 4, 3]), 3 / 30 ** 0.5)
         self.assertEqual(tau_b([1, 2, 3], [3, 2, 1]), -1)
         self.assertIsNone(tau_b([1, 1], [1, 2]))
@@ -418,7 +420,7 @@ class Pages(PageTest):
 
     @staticmethod
     def short(row, key="params"):
-        """The policy, of A2SF and H2O with the parameters that the page tells apart."""
+        """The policy; for A2SF and H2O with the parameters that the page distinguishes."""
         name, _, rest = row[key].partition("(")
         values = dict(re.findall(r"(\w+)=([^,()]+)", rest))
         if name == "a2sf":

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Several turns and several sequences in one trace: each replays as if it had been captured alone, its earlier turns as
-prompt.
+"""Tests several turns and several sequences in one trace: each replays as if it had been captured alone, with its
+earlier turns as prompt.
 
 Usage: test_sequences.py KVSIM SOURCE_DIR
 """
@@ -18,7 +18,7 @@ from kvsim_capture.trace_header import DECODE, FLAGS, PROMPT, ROLES, Capture, He
 # Parent, tokens, phase, turn, role.
 TREE = [(-1, 40, PROMPT, 0, "system"), (0, 12, PROMPT, 0, "user"), (1, 6, DECODE, 0, "assistant"),
         (2, 10, PROMPT, 1, "user"), (3, 8, DECODE, 1, "assistant"), (0, 9, PROMPT, 0, "user"), (5, 7, DECODE, 0, "assistant")]
-LEAVES = [2, 4, 6]  # the first turn, the second after it, another conversation after the same system prompt
+LEAVES = [2, 4, 6]  # leaves of the first turn, of the second, and of another conversation after the same system prompt
 
 
 def write(path, segments, ids, tensors, leaves=None, positions=None):

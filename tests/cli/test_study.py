@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""kvsim study: a folder of results that a kill cannot spoil, and what a study file may say."""
+"""Tests kvsim study: a folder of results that a kill does not damage, and the fields of a study file."""
 import csv
 import filecmp
 import json
@@ -55,7 +55,7 @@ class StudyTest(CommandTest):
 
 class Results(StudyTest):
     def test_rows_are_those_of_replay(self):
-        """One trace, two seeds, three scopes: replay's own rows, under the trace's short name."""
+        """One trace, two seeds, three scopes give the rows of kvsim replay, under the trace's short name."""
         self.write(seeds=[0, 3], scopes=["all", "layer", "step"], budgets=["25%", 40])
         self.ok(*self.study())
         expected = []
@@ -145,7 +145,7 @@ class Captures(StudyTest):
         made = self.ok("workload", "needle", "--context", 120, "--count", 2, "--tokenizer", MODEL)
         self.assertTrue((self.folder / "d/prompts.jsonl").read_text().startswith(made))
         rows = self.table("d/results.csv")
-        # Needles know their context: they are studied at two cuts.
+        # Needles know their context, so they are studied at two cuts.
         self.assertEqual([row["workload"] for row in rows[::2]], ["", *["needle"] * 4, "text", "own"])
         self.assertIn("sound", self.ok("trace", "check", "d/traces/mine.h5"))
         self.assertIn("2 models", " ".join(self.json("d/study.json")["result"]["notes"]))
@@ -174,7 +174,7 @@ class Captures(StudyTest):
         out = self.ok(*self.study("--dry-run"))
         self.assertEqual(sorted(self.folder.iterdir()), before)
         self.assertRegex(out, r"(?m)^traces +3 \(to capture 3, unreadable 0\)$")
-        # Five replays, as needles are cut at two places, and three analyses; two policies at one budget.
+        # There are five replays, because needles have two cuts, and three analyses; two policies at one budget.
         self.assertRegex(out, r"(?m)^tasks +8 \(finished 0, cuts 2, seeds 1, analyses 1\)$")
         self.assertRegex(out, r"(?m)^cells +10 ")
         self.assertRegex(out, r"(?m)^memory +about [\d.]+ \w+ for the longest trace, 12\d tokens$")
@@ -201,7 +201,7 @@ class Cuts(StudyTest):
         self.assertLess(unknown["prompt"], known["prompt"])
         self.assertEqual(unknown["prompt"] + unknown["decode"], trace["prompt"] + trace["decode"])
         self.assertEqual(self.table("d/tables/skipped.csv"), [])
-        # Means of one cut are over the traces that have it, and evidence is of those that mark some.
+        # Means of a cut are over the traces that have it, and means of evidence over the traces that mark some.
         means = {(row["metric"], row["cut"]): row["traces"] for row in self.table("d/tables/means.csv")
                  if (row["policy"], row["workload"]) == ("h2o", "all")}
         self.assertEqual([means[key] for key in (("attention_loss", "prompt"), ("attention_loss", "question"),

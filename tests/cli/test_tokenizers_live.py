@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The golden token ids, which unit tests hold kvsim to, against the transformers at hand.
+"""Compares the golden token ids of the unit tests with the installed transformers.
 
 Usage: KVSIM_TORCH_PYTHON=PYTHON test_tokenizers_live.py KVSIM SOURCE_DIR
 """

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""kvsim trace: info, check and generate, as a person sees them."""
+"""Tests kvsim trace: the output of info, check and generate."""
 import hashlib
 import json
 import shutil
@@ -50,7 +50,7 @@ class Info(CommandTest):
 
 class Check(CommandTest):
     def damaged(self, name, change):
-        """Copy of t.h5 after `change` (of the open file)."""
+        """A copy of t.h5 after `change` of the open file."""
         shutil.copy(self.folder / "t.h5", self.folder / name)
         with h5py.File(self.folder / name, "r+") as file:
             change(file)

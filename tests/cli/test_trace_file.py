@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tools/python/kvsim_capture/trace_file.py: what it writes is what kvsim writes, link by link and type by type.
+"""Tests that tools/python/kvsim_capture/trace_file.py writes what kvsim writes, link by link and type by type.
 
 Usage: test_trace_file.py KVSIM SOURCE_DIR
 """
@@ -23,7 +23,8 @@ from kvsim_capture.trace_header import Capture, Header, Model, Pass, Segment  # 
 
 
 def described(file):
-    """Everything a reader can see of a file: per path its kind, type, shape, layout, values and attributes."""
+    """Everything that a reader can see of a file: for each path its kind, type, shape, layout, values and
+    attributes."""
     seen = {}
 
     def text_or_value(attribute):
@@ -55,7 +56,7 @@ def text(group, name):
 
 
 def copied(source, path, **options):
-    """The trace `source` (an open h5py file), written again through TraceWriter in ragged appends."""
+    """Writes the trace `source` (an open h5py file) again through TraceWriter in appends of different sizes."""
     attributes = dict(source["model"].attrs)
     fields = {name: attributes[name] for name in Model.__dataclass_fields__ if name in attributes}
     fields = {name: value.decode() if isinstance(value, bytes) else value.item() for name, value in fields.items()}
@@ -174,7 +175,7 @@ class TraceFile(CommandTest):
         return [path for path in (self.path(name), self.path(name) + ".partial") if os.path.exists(path)]
 
     def test_a_tree_of_segments(self):
-        """A document, two questions: the paths hash alike exactly where the tokens are alike."""
+        """A document, two questions: the paths have equal digests exactly where their tokens are equal."""
         with self.tiny("tree.h5") as writer:
             self.fill(writer, 6)
             writer.finish(Header(Capture("converted:test"), [1, 2, 3, 3, 4, 3],

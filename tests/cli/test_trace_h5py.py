@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The reader printed in traces/format/SCHEMA.md, run as printed: traces are readable without kvsim, and say the same.
+"""Tests the reader printed in traces/format/SCHEMA.md, run as printed: it reads traces without kvsim, with the same
+content.
 
 Usage: test_trace_h5py.py KVSIM SOURCE_DIR
 """
@@ -17,7 +18,7 @@ import numpy as np
 KVSIM, SOURCE = sys.argv[1], pathlib.Path(sys.argv[2])
 BLOCK = re.search(r"```python\n(.*?)```", (SOURCE / "traces/format/SCHEMA.md").read_text(), re.S).group(1)
 READER = {}
-exec(compile(BLOCK, "SCHEMA.md", "exec"), READER)  # noqa: S102 - the document's own code is what is tested
+exec(compile(BLOCK, "SCHEMA.md", "exec"), READER)  # noqa: S102 - the document's own code is under test
 read_trace, path_of, attention_row, visible_means = (
     READER[name] for name in ("read_trace", "path_of", "attention_row", "visible_means"))
 
@@ -31,7 +32,7 @@ def kvsim(*arguments):
 
 
 def round_to_bf16(values):
-    """Nearest even, in float32."""
+    """Rounds to nearest even, in float32."""
     bits = values.view(np.uint32)
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32)
 
@@ -83,7 +84,7 @@ class ReadWithoutKvsim(unittest.TestCase):
                 self.assertTrue(dataset.fletcher32)
 
     def test_bf16_words_written_by_h5py_are_read_by_kvsim(self):
-        """The way back: the same tensors as u16 words, which h5py can write."""
+        """Writes the same tensors as u16 words, which h5py can write."""
         path = self.generate("bf16")
         before = kvsim("trace", "check", path)
         with h5py.File(path, "r+") as file:
@@ -100,7 +101,7 @@ class ReadWithoutKvsim(unittest.TestCase):
         self.assertEqual(kvsim("trace", "check", path), before)
 
     def test_attention_loss_recomputed_from_the_file(self):
-        """kvsim's loss of a recency window, against rows made here with numpy."""
+        """Compares kvsim's loss of a recency window with rows computed here with numpy."""
         path = self.generate("f32")
         trace = read_trace(path)
         budget, prompt, total = 10, 40, 46
@@ -117,7 +118,7 @@ class ReadWithoutKvsim(unittest.TestCase):
             self.assertAlmostEqual(row["attention_loss"], np.mean(losses), delta=1e-5)
 
     def marked_run(self):
-        """A question about a context with evidence in it, asked of the shipped model."""
+        """Captures the shipped model on a question about a context that contains evidence."""
         model = SOURCE / "traces/sample/model"
         items, path = self.path("items.jsonl"), self.path("item.h5")
         kvsim("workload", "needle-multi-key", "--context", 140, "--facts", 3, "--tokenizer", model, "-o", items)
@@ -161,8 +162,8 @@ class ReadWithoutKvsim(unittest.TestCase):
     def check_cell(self, trace, cell, row, heads, attention, evidence, prompt, begin, group):
         model, total = trace["model"], len(trace["tokens"]["flags"])
         n_layers, n_kv = model["n_layers"], model["n_kv_heads"]
-        paid = np.zeros(2)   # on evidence: all, dropped
-        peak = np.zeros(2)   # on peaks
+        paid = np.zeros(2)   # attention on evidence: all, lost
+        peak = np.zeros(2)   # attention on peaks
         losses, errors, cosines, projected, held_last = [], [], [], [], []
         for layer in range(n_layers):
             values = trace["layers"][layer]["v"].astype(np.float64)
@@ -210,7 +211,7 @@ class ReadWithoutKvsim(unittest.TestCase):
         self.assertAlmostEqual(row["projected_output_error"], np.mean(projected), delta=1e-5)
 
     def test_stored_attention_rows_follow_from_queries_and_keys(self):
-        """A captured run of the shipped model, with a window of queries and of rows."""
+        """Uses a captured run of the shipped model, with a window of queries and of rows."""
         ids = self.path("ids.json")
         ids.write_text(json.dumps([int(i) for i in np.random.default_rng(5).integers(20, 400, 50)]))
         path = self.path("run.h5")

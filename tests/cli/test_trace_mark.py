@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""kvsim trace mark: parts of a recorded prompt are marked after the run, in a copy that is otherwise the same."""
+"""Tests kvsim trace mark: parts of a recorded prompt are marked after the run, in a copy that is otherwise the same."""
 import hashlib
 import json
 import re
@@ -16,7 +16,7 @@ PROMPT = "The code of the red safe is 4721. The code of the blue safe is 9980. W
 
 
 def everything(path):
-    """Every dataset and attribute of a file by its path, as bytes, but for token flags."""
+    """Every dataset and attribute of a file except token flags, by path, as bytes."""
     found = {}
 
     def visit(name, thing):
@@ -46,7 +46,7 @@ class Mark(CommandTest):
         cls.words = [text[a:b].decode() for a, b in zip(offset, offset[1:])]
 
     def marks(self, name):
-        """(tokens with each flag, the flags that are known)"""
+        """(tokens with each flag, the known flags)"""
         with h5py.File(self.folder / name) as file:
             flags, known = file["tokens/flags"][:], int(file["tokens"].attrs["flags_known"])
         return {role: np.flatnonzero(flags & bit).tolist() for role, bit in FLAG.items()}, known & 0b111000
@@ -116,7 +116,7 @@ class Mark(CommandTest):
         self.assertEqual((self.spelled(marks["evidence"]).strip(), known), ("9980", 16 + 32))
         marks, known = self.mark("--clear", "evidence", "--clear", "context", source="first.h5")
         self.assertEqual((marks["evidence"], marks["context"], known), ([], [], 0))
-        with h5py.File(self.folder / "first.h5", "r+") as file:  # bits that say nothing do not become marks
+        with h5py.File(self.folder / "first.h5", "r+") as file:  # unknown bits do not become marks
             file["tokens/flags"][...] |= 8
         self.assertEqual(self.mark("--question", "What is", source="first.h5")[0]["question"],
                          self.mark("--question", "What is")[0]["question"])

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""kvsim workload, and its prompts captured from the shipped sample model."""
+"""Tests kvsim workload, and its prompts captured from the shipped sample model."""
 import hashlib
 import json
 import re
@@ -64,7 +64,7 @@ class Workload(CommandTest):
             data = (self.folder / "p.jsonl").read_bytes()
             self.assertEqual(data, self.ok(*self.workload(kind, "--count", 3, "--seed", 1, context=256)).encode())
             digest.update(data)
-        # As in tests/unit/workloads.
+        # The same digest as in tests/unit/workloads.
         self.assertEqual(digest.hexdigest(), "553c66e842bad93dfa6f63195710989f5d96c68dd8910fef654df4c30c62b9e4")
 
     def test_own_text(self):
@@ -123,7 +123,7 @@ class Workload(CommandTest):
                 self.assertEqual((capture["workload"].decode(), capture["workload_item"].decode()), (kind, item["id"]))
                 self.assertEqual(known & 0b111000, 0b111000)
                 self.assertEqual((text, prompt), (item["prompt"].encode(), item["tokens"]))
-                self.assertEqual(flags[0], 1)  # <s> is no part of the prompt
+                self.assertEqual(flags[0], 1)  # <s> is not part of the prompt
                 for t in range(1, prompt):
                     begin, end = offset[t] - offset[1], offset[t + 1] - offset[1]
                     expected = {FLAG[s["role"]] for s in item["spans"] if s["begin"] < end and begin < s["end"]}
@@ -133,7 +133,7 @@ class Workload(CommandTest):
         self.assertRegex(self.ok("trace", "info", "run.h5"), r"(?m)^workload +text, text-300-s1-1$")
         self.assertEqual({row["workload"] for row in self.rows("run.h5", "--policy", "h2o", "--budget", "10%")}, {"text"})
         self.assertEqual(self.rows("t.h5", "--policy", "h2o", "--budget", "10%")[0]["workload"], None)
-        with h5py.File(self.folder / "run.h5", "r+") as trace:  # as schema 1.1 had it
+        with h5py.File(self.folder / "run.h5", "r+") as trace:  # as in schema 1.1
             for name in "workload", "workload_item":
                 del trace["capture"].attrs[name]
         self.assertNotIn("workload", self.ok("trace", "info", "run.h5"))
@@ -142,7 +142,7 @@ class Workload(CommandTest):
         self.assertIn("/capture", self.fails(3, "trace", "info", "run.h5"))
 
     def test_the_sample_model_finds_needles_and_the_trace_shows_where_it_looked(self):
-        """Layer 3 holds the model's retrieval heads (CARD.md): the last prompt token looks at the evidence."""
+        """Layer 3 holds the model's retrieval heads (CARD.md), so the last prompt token attends to the evidence."""
         self.ok(*self.workload("needle", "-o", "p.jsonl", context=500))
         out = self.ok(*self.capture("--max-new-tokens", 1, "--attention", "window:1"))  # one prompt: no --item needed
         self.assertEqual(re.search(r"(?m)^text {7}(.*)$", out)[1], re.search(r"(?m)^answer {5}(.*)$", out)[1])

@@ -1,5 +1,6 @@
-// Everything capture reads from strangers, damaged at random: each input is either accepted or refused with
-// Error(input), and what is accepted keeps its promises. Seeded, so that a failure can be repeated.
+// Damages every kind of untrusted file that capture reads, at random: each input is either accepted or
+// refused with Error(input), and an accepted input satisfies its invariants. The damage is seeded, so that a
+// failure can be repeated.
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <cstring>
@@ -32,18 +33,18 @@ TEST_CASE("fuzz: safetensors") {
   for (std::uint64_t seed = 0; seed < 6000; ++seed) {
     Dice dice(combine({1, seed}));
     std::string file;
-    if (dice.below(4) == 0) {  // the file as a whole, its length field above all
+    if (dice.below(4) == 0) {  // damages the whole file, mostly its length field
       file = sound;
       file[dice.below(dice.below(2) == 0 ? 8 : 8 + header_bytes)] = static_cast<char>(dice.below(256));
       file.resize(file.size() - dice.below(3));
-    } else {  // a header whose length is right
+    } else {  // damages a header of correct length
       const std::string text = mutate(header, dice);
       const std::uint64_t length = text.size();
       file.resize(8);
       std::memcpy(file.data(), &length, 8);
       file += text + data;
     }
-    // A copy of exact size, so that a sanitizer sees the first byte read past it.
+    // A copy of exact size lets a sanitizer detect a read of the first byte past it.
     const std::vector<std::byte> exact(reinterpret_cast<const std::byte*>(file.data()),
                                        reinterpret_cast<const std::byte*>(file.data()) + file.size());
     INFO("seed " << seed);
@@ -88,7 +89,7 @@ TEST_CASE("fuzz: config.json") {
         for (const float f : model::rope_frequencies(config.rope, seed)) REQUIRE((f >= 0 && f <= 1000));
         for (const std::int32_t id : config.eos)
           REQUIRE((id >= 0 && static_cast<std::uint32_t>(id) < config.vocab_size));
-        accepts([&] {  // what loads lies within the file
+        accepts([&] {  // the tensors of an accepted file lie within the file
           for (const model::LayerWeights& layer : model::load_weights(checkpoint, config).layers) {
             for (const model::Linear* part : {&layer.q, &layer.k, &layer.v, &layer.gate, &layer.up}) {
               std::vector<float> row;
@@ -104,7 +105,7 @@ TEST_CASE("fuzz: config.json") {
 }
 
 TEST_CASE("fuzz: tokenizer.json") {
-  // A small vocabulary, so that edits hit every part.
+  // The vocabulary is small, so that edits hit every part.
   const std::string sound =
       R"({"added_tokens":[{"id":9,"content":"<s>","lstrip":true,"rstrip":false,"normalized":false,"special":true}],)"
       R"("normalizer":{"type":"NFC"},"pre_tokenizer":{"type":"Sequence","pretokenizers":[{"type":"Split","pattern":)"
@@ -150,7 +151,7 @@ TEST_CASE("fuzz: token files") {
   CHECK(accepted > 100);
 }
 
-TEST_CASE("fuzz: text through a tokenizer comes back") {
+TEST_CASE("fuzz: a tokenizer's tokens spell the text") {
   const model::Tokenizer tokenizer = model::load_tokenizer(KVSIM_SOURCE_DIR "/traces/sample/model");
   const std::string sound =
       "The answer is 42, n'est-ce pas ? \u6771\u4eac  \n\t<s> </s> e\u0301 \U0001f600 x=[1,2];";

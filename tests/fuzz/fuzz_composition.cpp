@@ -1,5 +1,5 @@
-// Any text either is a composition or is refused as the user's mistake; what is accepted means the same again
-// in its canonical form. Texts are mutations of good ones and random bytes, from a fixed seed.
+// Any text either is a composition or is refused as a usage error, and the canonical form of a composition
+// means the same. Texts are mutations of valid ones and random bytes, from a fixed seed.
 #include <catch2/catch.hpp>
 #include <string>
 
@@ -23,7 +23,7 @@ const std::vector<std::string> kGood = {"h2o",
                                         "tova(unit=lane)",
                                         "l2_norm(sinks=4,window=10,tie=newest)"};
 
-/// What matters to the grammar, and what only matters to careless code.
+/// Pieces of the grammar, and pieces that only careless code would mishandle.
 const std::vector<std::string> kPieces = {"(",
                                           ")",
                                           "+",
@@ -82,7 +82,7 @@ std::string noise(Dice& dice) {
   return text;
 }
 
-/// Accepted?
+/// Whether the text is accepted.
 bool try_text(const std::string& text) {
   try {
     const Composition once = parse_composition(text, builtin());
@@ -100,12 +100,12 @@ bool try_text(const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("mutated compositions are accepted or refused, never worse") {
+TEST_CASE("mutated compositions are accepted or refused") {
   Dice dice(20);
   int accepted = 0;
   constexpr int kTexts = 60000;
   for (int i = 0; i < kTexts; ++i) accepted += try_text(mutated(dice)) ? 1 : 0;
-  CHECK(accepted > kTexts / 50);  // the mutations stay near what is legal
+  CHECK(accepted > kTexts / 50);  // enough mutations remain legal
   CHECK(accepted < kTexts / 2);
 }
 
@@ -114,7 +114,7 @@ TEST_CASE("noise is refused") {
   for (int i = 0; i < 20000; ++i) try_text(noise(dice));
 }
 
-TEST_CASE("long texts cost nothing") {
+TEST_CASE("long texts are handled quickly") {
   for (const std::size_t n : {4096U, 4097U, 10'000'000U})
     for (const char c : {'a', '(', '+', ',', '=', ' '}) CHECK_FALSE(try_text(std::string(n, c)));
 }

@@ -1,5 +1,5 @@
-// Model and machine files of strangers, damaged at random: each is accepted or refused with Error(input), and
-// what is accepted has sizes and rates that a formula can take.
+// Damages untrusted model and machine files at random: each is accepted or refused with Error(input), and an
+// accepted file has sizes and rates that are valid in formulas.
 #include <catch2/catch.hpp>
 #include <cmath>
 
@@ -15,7 +15,7 @@ namespace {
 
 using namespace kvsim::fuzz;
 
-/// Calls `read` with damaged copies of every file; how many it accepted, out of how many.
+/// Calls `read` with damaged copies of every file; returns how many it accepted, and out of how many.
 template <class Read>
 void fuzz_files(const std::vector<CatalogueFile>& files, std::uint64_t key, const Read& read) {
   int accepted = 0, tried = 0;

@@ -1,4 +1,4 @@
-// Tokenizers of the SentencePiece family, damaged at random, and damaged text through sound ones.
+// Damages tokenizers of the SentencePiece family at random, and encodes damaged text with valid ones.
 #include <catch2/catch.hpp>
 
 #include "sim/base/read_file.hpp"
@@ -26,7 +26,7 @@ TEST_CASE("fuzz: tokenizer.model") {
     Dice dice(combine({11, seed}));
     const std::string sound = model::write_sentencepiece_file(model::small_sentencepiece(seed % 2 == 0));
     std::string bytes = damage(sound, dice);
-    if (dice.below(3) == 0) {  // the double array alone
+    if (dice.below(3) == 0) {  // damages only the double array
       bytes = sound;
       for (std::size_t edits = 1 + dice.below(4); edits > 0; --edits)
         bytes[bytes.size() - 1 - dice.below(3100)] = static_cast<char>(dice.below(256));
@@ -68,7 +68,7 @@ TEST_CASE("fuzz: rules of normalization that are in use") {
 }
 
 TEST_CASE("fuzz: tokenizer.json of characters") {
-  // A small vocabulary, so that edits hit every part.
+  // The vocabulary is small, so that edits hit every part.
   const std::string sound =
       R"({"added_tokens":[{"id":9,"content":"<s>","single_word":true,"normalized":true,"special":true}],"normalizer":)"
       R"({"type":"Sequence","normalizers":[{"type":"NFKC"},{"type":"Prepend","prepend":"\u2581"},{"type":"Replace",)"
@@ -93,7 +93,7 @@ TEST_CASE("fuzz: tokenizer.json of characters") {
   CHECK(accepted < 5500);
 }
 
-TEST_CASE("fuzz: text through tokenizers of the SentencePiece family comes back") {
+TEST_CASE("fuzz: tokens of the SentencePiece family spell the text") {
   std::vector<std::string> names{"llama2"};
   if (model::has_sentencepiece()) names.insert(names.end(), {"sp_bpe", "sp_bpe_legacy"});
   for (const std::string& name : names) {

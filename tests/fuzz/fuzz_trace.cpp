@@ -1,6 +1,6 @@
-// Mutated trace files, the same ones in every run: each is read, or refused with an input error. Mutants run
-// in children. When one dies inside libhdf5 (1.10 has known parser bugs) it is reported and does not count
-// against us; when one dies anywhere else the test fails. KVSIM_FUZZ_ROUNDS=n tries n times as many.
+// Reads mutated trace files, the same ones in every run: each is read or refused with an input error. Mutants
+// run in child processes. A crash inside libhdf5 (1.10 has known parser bugs) is reported but does not fail
+// the test; a crash anywhere else does. KVSIM_FUZZ_ROUNDS=n tries n times as many.
 #include <dlfcn.h>
 #include <execinfo.h>
 #include <sys/mman.h>
@@ -25,8 +25,8 @@
 #include "traces/format/writer.hpp"
 
 #ifdef __SANITIZE_ADDRESS__
-// Findings raise SIGABRT, so that the handler below can see in whose code they are; libhdf5 asks for absurd
-// sizes.
+// Findings raise SIGABRT, so that the handler below can see which library they are in. libhdf5 requests
+// absurd sizes.
 extern "C" const char* __asan_default_options() {
   return "abort_on_error=1:allocator_may_return_null=1:handle_abort=0";
 }
@@ -38,7 +38,8 @@ using namespace kvsim::test;
 namespace {
 
 #ifdef __SANITIZE_ADDRESS__
-constexpr bool kSanitized = true;  // reserves terabytes: an address limit would stop it at once
+constexpr bool kSanitized = true;  // a sanitizer reserves terabytes, so an address limit would stop it at
+                                   // once
 #else
 constexpr bool kSanitized = false;
 #endif
@@ -106,7 +107,7 @@ std::uint32_t metadata_checksum(const unsigned char* data, std::size_t length) {
   return c;
 }
 
-/// A piece of metadata that ends in its own checksum.
+/// A piece of metadata that ends with its own checksum.
 struct Sealed {
   std::size_t begin, end;  ///< end: first byte after the checksum
 };
@@ -117,8 +118,8 @@ void seal(std::string& file, const Sealed& piece) {
   std::memcpy(file.data() + piece.end - 4, &sum, 4);
 }
 
-/// Superblock and object headers, found by their signatures. Their checksums would stop every mutant at the
-/// door.
+/// The superblock and object headers, found by their signatures. Unless their checksums are recomputed, every
+/// mutant is refused at once.
 std::vector<Sealed> sealed_pieces(const std::string& file) {
   std::vector<Sealed> out{{0, 48}};
   for (std::size_t at = file.find("OHDR"); at != std::string::npos; at = file.find("OHDR", at + 4)) {
@@ -142,13 +143,13 @@ std::string mutate(const std::string& sound, const std::vector<Sealed>& pieces, 
   const std::uint64_t kind = draw(8);
   if (kind == 0) {
     file.resize(draw(file.size()));
-  } else if (kind == 1) {  // bits anywhere
+  } else if (kind == 1) {  // flips bits anywhere
     for (std::uint64_t i = 0, n = 1 + draw(16); i < n; ++i)
       file[draw(file.size())] ^= static_cast<char>(1 << draw(8));
-  } else if (kind == 2) {  // one block over another
+  } else if (kind == 2) {  // copies one block over another
     const std::size_t bytes = 1 + draw(64);
     std::memmove(file.data() + draw(file.size() - bytes), file.data() + draw(file.size() - bytes), bytes);
-  } else {  // believable metadata: changed and sealed again
+  } else {  // plausible metadata: changes it and recomputes the checksum
     for (std::uint64_t i = 0, n = 1 + draw(3); i < n; ++i) {
       const Sealed& piece = pieces[draw(pieces.size())];
       const std::size_t at = piece.begin + 4 + draw(piece.end - piece.begin - 8);
@@ -180,19 +181,19 @@ void read_everything(const std::string& path) {
 
 enum class Fate : unsigned char { not_tried, accepted, refused, wrong_error, died, died_in_libhdf5 };
 
-/// What a child tells its parent, even when it dies.
+/// The state that a child shares with its parent, readable after a crash of the child.
 struct Board {
   std::size_t current = 0;
   std::array<Fate, 1 << 20> fates{};
 };
 Board* g_board = nullptr;
 
-/// Whose fault: the innermost frame that is neither the C library nor the sanitizer.
+/// Finds the library that crashed: that of the innermost frame outside the C library and the sanitizer.
 void on_death(int signal) {
   std::array<void*, 64> frames{};
   const int n = ::backtrace(frames.data(), static_cast<int>(frames.size()));
   Fate fate = Fate::died;
-  for (int i = 2; i < n; ++i) {  // past this handler and the signal's own frame
+  for (int i = 2; i < n; ++i) {  // skips this handler and the signal's own frame
     Dl_info info{};
     if (::dladdr(frames[static_cast<std::size_t>(i)], &info) == 0 || info.dli_fname == nullptr) continue;
     if (std::strstr(info.dli_fname, "libc.so") != nullptr ||
@@ -207,13 +208,13 @@ void on_death(int signal) {
   ::_exit(100 + signal);
 }
 
-/// Tries mutants from `first` on, up to `last`; returns where to go on.
+/// Tries mutants from `first` up to `last`; returns the number of the next mutant.
 std::size_t run_batch(const std::string& sound, const std::vector<Sealed>& pieces, std::size_t first,
                       std::size_t last, const std::string& path) {
   const pid_t child = ::fork();
   if (child == 0) {
     void* warm_up[1];
-    ::backtrace(warm_up, 1);  // its first call allocates
+    ::backtrace(warm_up, 1);  // the first call allocates
     for (const int signal : {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGALRM}) std::signal(signal, on_death);
     const rlimit memory{1ULL << 30, 1ULL << 30};
     if (!kSanitized) ::setrlimit(RLIMIT_AS, &memory);
@@ -236,7 +237,7 @@ std::size_t run_batch(const std::string& sound, const std::vector<Sealed>& piece
   ::waitpid(child, &status, 0);
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return last;
   Fate& fate = g_board->fates[g_board->current];
-  if (fate == Fate::not_tried) fate = Fate::died;  // too dead for its handler
+  if (fate == Fate::not_tried) fate = Fate::died;  // the signal handler could not run
   return g_board->current + 1;
 }
 
@@ -256,7 +257,7 @@ TEST_CASE("the metadata checksum is HDF5's") {
   CHECK(file == before);
 }
 
-TEST_CASE("mutants are read or refused, nothing else") {
+TEST_CASE("mutants are read or refused") {
   const Elem elem = GENERATE(Elem::f32, Elem::bf16);
   const std::string sound = sound_file(elem);
   const std::vector<Sealed> pieces = sealed_pieces(sound);
@@ -281,7 +282,7 @@ TEST_CASE("mutants are read or refused, nothing else") {
   ::munmap(shared, sizeof(Board));
   g_board = nullptr;
   CHECK(counts[static_cast<std::size_t>(Fate::not_tried)] == 0);
-  // Neither a door that lets everything in nor one that is always shut.
+  // The reader must neither accept nor refuse everything.
   CHECK(counts[static_cast<std::size_t>(Fate::accepted)] > mutants / 20);
   CHECK(counts[static_cast<std::size_t>(Fate::refused)] > mutants / 3);
 }

@@ -26,7 +26,7 @@ void add_once(std::vector<std::string>& all, const std::string& text) {
   if (std::find(all.begin(), all.end(), text) == all.end()) all.push_back(text);
 }
 
-/// Names of the policies of which `holds` says yes.
+/// Names of the policies for which `holds` is true.
 template <class Holds>
 std::string names_of(const CostStudy& study, Holds holds) {
   std::vector<std::string> names;

@@ -1,5 +1,5 @@
 #pragma once
-/// What is said about estimates besides their numbers.
+/// The settings and notes that commands print with cost estimates.
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,11 +14,11 @@ std::string described(const analysis::CostStudy& study);
 std::string described(const cost::Offload& offload, const cost::Machine& machine);
 std::string described(const analysis::CostLimits& limits);
 
-/// Everything the rows depend on that no column says.
+/// Every setting that the rows depend on and no column states.
 std::vector<std::pair<std::string, analysis::Value>> settings_of(const analysis::CostStudy& study);
 
-/// How far to trust them: points that could not be, contexts beyond the model's, splits that only a trace
-/// tells, score matrices that are written.
+/// Notes on the validity of the rows: skipped points, contexts beyond the model's, splits that only a trace
+/// can tell, score matrices that are written to memory.
 std::vector<std::string> notes_of(const analysis::CostStudy& study,
                                   const std::vector<analysis::CostRow>& rows);
 

@@ -1,5 +1,5 @@
 #pragma once
-/// Help that begins with examples (an app's footer), then says what everything means.
+/// Formats help text so that it begins with examples (the app's footer), followed by the options.
 #include <CLI/CLI.hpp>
 #include <string>
 

@@ -19,10 +19,10 @@ constexpr policy::CostShape kShape = {.n_layers = 32,
                                       .hidden = 4096,
                                       .prompt = 8192,
                                       .budget = 2048};
-/// Keys and values of a token in one lane.
+/// Bytes of a token's key and value in one lane.
 constexpr std::uint64_t kLaneToken = (kShape.head_dim + kShape.value_dim) * kShape.element_bytes;
 
-/// The policy with its defaults; an allocation has a cost of its own.
+/// The policy with its defaults as a part; an allocation states its own cost.
 policy::Part part_of(const PolicySpec& spec, const policy::Registry& registry) {
   const bool eviction = spec.kind == policy::Kind::eviction;
   const policy::Composition composition =
@@ -34,7 +34,8 @@ std::string percent(double share) {
   return analysis::rounded_text(100 * share, 2) + " %";
 }
 
-/// "1.07 GFLOP", "40 operations": three digits; a unit that is a word stands apart from its prefix.
+/// `count` with three digits and a prefix: "1.07 GFLOP", "40 operations". A unit that is a word is separated
+/// from its prefix.
 std::string scaled(double count, const std::string& unit) {
   const char* prefixes[] = {"", "k", "M", "G", "T", "P"};
   std::size_t prefix = 0;
@@ -59,7 +60,8 @@ std::string rows_text(const Cost& cost) {
   return cost.prompt_rows == 0 ? "" : "last " + std::to_string(cost.prompt_rows);
 }
 
-/// Beside keys and values, per token held: rows of attention, written and read, and the rule's own.
+/// Memory traffic per held token beside keys and values: attention rows, written and read, and the rule's own
+/// traffic.
 double traffic_share(const Cost& cost) {
   const double rows =
       cost.decode_rows ? 2.0 * static_cast<double>(kShape.query_heads * kShape.element_bytes) : 0;

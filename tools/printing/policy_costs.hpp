@@ -1,5 +1,6 @@
 #pragma once
-/// What policies cost beside exact attention, in words and as a table, for one layer of a well-known model.
+/// Describes the cost of policies beside exact attention, in sentences and as a table, for one layer of a
+/// well-known model.
 #include <string>
 #include <vector>
 
@@ -7,11 +8,11 @@
 
 namespace kvsim::tools {
 
-/// What the numbers are of: "a layer of 32 query heads and 8 KV heads of 128 (as in Llama-3-8B), ...".
+/// The setting of the numbers: "a layer of 32 query heads and 8 KV heads of 128 (as in Llama-3-8B), ...".
 std::string cost_setting();
-/// Sentences about `spec` with its defaults; none when there is nothing to say (oracles, no defaults).
+/// Sentences about the cost of `spec` with its defaults; none for oracles and policies without defaults.
 std::vector<std::string> cost_sentences(const policy::PolicySpec& spec, const policy::Registry& registry);
-/// A Markdown table of everything that states a cost.
+/// A Markdown table of every policy that states a cost.
 std::string cost_table(const policy::Registry& registry);
 
 }  // namespace kvsim::tools

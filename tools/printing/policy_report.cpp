@@ -29,7 +29,7 @@ const char* kind_name(const PolicySpec& spec) {
   return spec.make_oracle ? "oracle" : "eviction";
 }
 
-/// "h2o.factory": h2o as somebody's code runs it.
+/// Whether the preset is a variant, such as "h2o.factory": h2o as another implementation runs it.
 bool is_variant(const PresetSpec& preset) {
   return preset.name.find('.') != std::string::npos;
 }
@@ -50,7 +50,7 @@ std::vector<std::string> needs(const PolicySpec& spec) {
   return out;
 }
 
-/// A parameter without a default names a file.
+/// The default as text. A parameter without a default names a file.
 std::string shown_default(const ParamSpec& param) {
   return param.fallback.empty() ? "FILE.h5" : param.fallback;
 }
@@ -62,7 +62,7 @@ std::string default_arguments(const PolicySpec& spec) {
   return joined(out, ",");
 }
 
-/// The composition that shows `spec` with `arguments`.
+/// A composition that uses `spec` with `arguments`.
 std::string sample_composition(const PolicySpec& spec, const std::string& arguments) {
   const std::string call = arguments.empty() ? spec.name : spec.name + "(" + arguments + ")";
   return spec.kind == Kind::eviction ? call : "snapkv+" + call;
@@ -70,7 +70,7 @@ std::string sample_composition(const PolicySpec& spec, const std::string& argume
 
 // ---- the page of one policy
 
-/// Words of `text` on lines of kWidth, each after `indent` spaces.
+/// `text` wrapped to lines of kWidth, each indented by `indent` spaces.
 std::string wrapped(const std::string& text, std::size_t indent) {
   std::istringstream words(text);
   std::string out, line;
@@ -109,8 +109,7 @@ void write_examples(std::ostream& out, const std::vector<std::string>& compositi
     out << "  kvsim replay run.h5 --budget 10%,25%,50% --policy '" << composition << "'\n";
 }
 
-/// What an eviction may hold beside its budget with its defaults; "-" if no budget applies or a file is
-/// needed first.
+/// What an eviction with its defaults may hold beside its budget; "-" if it has no budget or needs a file.
 std::string holding(const PolicySpec& spec, const Registry& registry) {
   if (!complete(spec)) return "-";
   const auto found = parse_composition(spec.name, registry).eviction.holding();
@@ -129,7 +128,7 @@ std::string holding_text(policy::Holding holding) {
   bug("unknown holding");
 }
 
-/// What the defaults come to: unit, least budget and what is held beside it.
+/// The behaviour with defaults: unit, least budget and what is held beside the budget.
 std::string default_behaviour(const PolicySpec& spec, const Registry& registry) {
   if (spec.own_budget) return "no budget applies";
   if (!complete(spec)) return "does not run without a file";
@@ -141,7 +140,7 @@ std::string default_behaviour(const PolicySpec& spec, const Registry& registry) 
          holding_text(composition.eviction.holding().value());
 }
 
-/// Presets named after the policy.
+/// Writes the presets named after the policy.
 void write_variants(std::ostream& out, const PolicySpec& spec, const Registry& registry) {
   bool first = true;
   for (const PresetSpec& preset : registry.presets()) {
@@ -287,7 +286,7 @@ boost::json::object json_preset(const PresetSpec& preset) {
           {"paper", preset.paper}};
 }
 
-/// A JSON array with one policy per line.
+/// Writes a JSON array with one policy per line.
 void write_json(std::ostream& out, const Registry& registry) {
   std::vector<std::string> lines;
   for (const PolicySpec& spec : registry.policies())

@@ -1,5 +1,6 @@
 #pragma once
-/// What policies say about themselves, as text: nothing here knows a policy by name.
+/// Prints the list of policies and the description of one policy from their specs. No code here depends on a
+/// policy's name.
 #include <iosfwd>
 #include <string_view>
 
@@ -7,11 +8,11 @@
 
 namespace kvsim::tools {
 
-/// `format`: table, json or md; otherwise throws Error(usage).
+/// Writes the list in `format`: table, json or md. Throws Error(usage) for any other format.
 void write_policy_list(std::ostream& out, const policy::Registry& registry, std::string_view format);
 
-/// Everything called `name`: an eviction or a preset, and an allocation, may share it. Throws Error(usage)
-/// with the nearest names.
+/// Describes everything called `name`: an eviction or a preset may share its name with an allocation. Throws
+/// Error(usage) naming the most similar names.
 void write_policy_pages(std::ostream& out, const policy::Registry& registry, std::string_view name);
 
 }  // namespace kvsim::tools

@@ -26,7 +26,8 @@ extern "C" void ask_to_stop(int) {
   if (std::atomic<bool>* flag = stop_flag.load()) flag->store(true);
 }
 
-/// Turns SIGINT and SIGTERM into `stop` while alive. Each works once: a second one kills, as ever.
+/// While it exists, sets `stop` on SIGINT and SIGTERM. Each is handled once: a second signal kills the
+/// process as usual.
 class StopOnSignal {
  public:
   explicit StopOnSignal(std::atomic<bool>& stop) : outer_flag_(stop_flag.exchange(&stop)) {
@@ -36,7 +37,7 @@ class StopOnSignal {
     sigemptyset(&action.sa_mask);
     for (std::size_t i = 0; i < kSignals.size(); ++i) {
       sigaction(kSignals[i], nullptr, &before_[i]);
-      // A shell that ignores SIGINT for a background job wants it ignored.
+      // If a shell ignores SIGINT for a background job, it stays ignored.
       if (before_[i].sa_handler != SIG_IGN) sigaction(kSignals[i], &action, nullptr);
     }
   }
@@ -137,7 +138,8 @@ struct ProgressDisplay::State {
   std::mutex mutex;
   std::condition_variable wake;
   bool finished = false;  ///< guarded by mutex
-  bool drawn = false;     ///< a bar stands on the terminal; the timer's until it has been joined
+  bool drawn = false;     ///< whether a bar is on the terminal; belongs to the timer thread until it is
+                          ///< joined
   std::thread timer;
 };
 

@@ -1,5 +1,5 @@
 #pragma once
-/// Shows a Progress on stderr while work runs, and turns Ctrl-C into Progress::stop.
+/// Shows a Progress on stderr while work runs, and sets Progress::stop on Ctrl-C.
 #include <memory>
 #include <string>
 
@@ -8,7 +8,7 @@
 namespace kvsim::tools {
 
 /// A bar with ETA on a terminal, a line every five seconds elsewhere, nothing when quiet. While one exists,
-/// SIGINT and SIGTERM set progress.stop. Ends its line in the destructor.
+/// SIGINT and SIGTERM set progress.stop. The destructor ends the line.
 class ProgressDisplay {
  public:
   ProgressDisplay(Progress& progress, const std::string& label, bool quiet);

@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Where a name leads, so that a link stays a link when its file is replaced.
+/// The target of a path, so that a link remains a link when its file is replaced.
 std::string resolved(const std::string& path) {
   std::error_code failed;
   if (!fs::is_symlink(path, failed)) return path;

@@ -1,5 +1,5 @@
 #pragma once
-/// Where a command's results go: standard output, or a file that appears complete or not at all.
+/// The destination of a command's results: standard output, or a file that appears only when it is complete.
 #include <optional>
 #include <string>
 #include <string_view>
@@ -11,12 +11,12 @@ namespace kvsim::tools {
 
 class ResultOutput {
  public:
-  /// `path` empty or "-": standard output. A file is opened as PATH.partial at once, so that a place that
-  /// cannot be written is known before any work. Throws Error(usage) for a directory, or an existing file
-  /// without `overwrite`; Error(input) when it cannot be opened. Without commit() nothing stays.
+  /// An empty `path` or "-" is standard output. A file is opened as PATH.partial at once, so that a path that
+  /// cannot be written is refused before any work. Throws Error(usage) for a directory, or an existing file
+  /// without `overwrite`; Error(input) when it cannot be opened. Without commit() no file remains.
   ResultOutput(const std::string& path, bool overwrite);
-  /// Writes everything and gives the file its name. Throws Error(input) when the disk is full. Failures of
-  /// standard output are main's to notice. Call once, last.
+  /// Writes `text` and renames the file to its final name. Throws Error(input) when the disk is full. main()
+  /// checks standard output for failures. Call it once, at the end.
   void commit(std::string_view text);
 
  private:
@@ -25,10 +25,10 @@ class ResultOutput {
   FileDescriptor in_place_;  ///< a device or a pipe
 };
 
-/// Throws Error(usage) when PATH is a file already and `overwrite` is not set.
+/// Throws Error(usage) when PATH is an existing file and `overwrite` is not set.
 void refuse_existing(const std::string& path, bool overwrite);
 
-/// Throws Error(usage) when PATH is one of the files a command reads, under any name.
+/// Throws Error(usage) when PATH is the file `input` under any name.
 void refuse_to_overwrite_input(const std::string& path, const std::string& input);
 
 }  // namespace kvsim::tools

@@ -20,7 +20,7 @@ namespace {
 using trace::Header;
 using trace::Tensor;
 
-/// Text from a file must not steer the terminal.
+/// `text` without control characters, because text from a file must not control the terminal.
 std::string printable(const std::string& text) {
   std::string out = text;
   for (char& c : out)
@@ -56,7 +56,7 @@ std::uint64_t output_weight_bytes(const Header& header) {
          header.model.hidden_size * elem_bytes(*header.output_elem);
 }
 
-/// Tokens and forward time of one kind of segment.
+/// Number of tokens and forward time of one phase.
 struct PhaseSum {
   std::uint64_t tokens = 0, passes = 0;
   std::int64_t ns = 0;
@@ -88,7 +88,7 @@ std::string join(const std::vector<std::string>& parts, const char* separator) {
   return out;
 }
 
-/// Whose queries a slim trace has.
+/// The prompt tokens whose queries a slim trace stores.
 struct PromptQueries {
   explicit PromptQueries(const Header& header) {
     for (const trace::Segment& segment : header.segments)
@@ -101,8 +101,9 @@ struct PromptQueries {
       held += header.segments[header.token_segment[token]].phase == trace::Phase::prompt ? 1U : 0U;
     while (last < held && std::binary_search(stored.begin(), stored.end(), end - last - 1)) ++last;
   }
-  std::uint64_t tokens = 0, end = 0;  ///< of the prompt; behind its last one
-  std::uint64_t held = 0, last = 0;   ///< with queries; of those, the prompt's last ones without a gap
+  std::uint64_t tokens = 0, end = 0;  ///< number of prompt tokens; end of the prompt
+  std::uint64_t held = 0, last = 0;   ///< prompt tokens with queries; of these, the ones in the unbroken run
+                                      ///< at the prompt's end
 };
 
 std::string query_text(const Header& header) {
@@ -124,7 +125,7 @@ std::string column_text(const Header& header) {
          " prompt tokens to each of them, in sum and sum of squares";
 }
 
-/// What somebody who replays the trace will miss.
+/// The attention rows that the trace lacks and some policies need in replay.
 std::string lacking_text(const Header& header) {
   if (header.query_token.empty()) return "";
   const PromptQueries prompt(header);
@@ -155,7 +156,7 @@ std::uint64_t marked_tokens(const std::vector<std::uint32_t>& flags, std::uint32
       std::count_if(flags.begin(), flags.end(), [&](std::uint32_t token) { return (token & bit) != 0; }));
 }
 
-/// "120:135, 300:301" of the tokens with a bit.
+/// The ranges of the tokens with a bit: "120:135, 300:301".
 std::string marked_ranges(const std::vector<std::uint32_t>& flags, std::uint32_t bit, std::size_t most) {
   std::string out;
   std::size_t count = 0;
@@ -171,7 +172,7 @@ std::string marked_ranges(const std::vector<std::uint32_t>& flags, std::uint32_t
   return out;
 }
 
-/// Number of tokens with each mark; null where the trace does not know.
+/// Number of tokens with each mark; null if the trace does not know the mark.
 boost::json::object marks_json(const Header& header) {
   boost::json::object out;
   for (const workload::Role role : kMarks) {
@@ -185,7 +186,7 @@ boost::json::object marks_json(const Header& header) {
 
 constexpr std::array kRoles{"", "system", "user", "assistant", "tool", "document"};
 
-/// "0, 2" of the sequences that end with a segment.
+/// The sequences that end with a segment: "0, 2".
 std::string sequences_ending(const Header& header, std::size_t segment) {
   std::string out;
   for (std::size_t i = 0; i < header.sequence_leaf.size(); ++i)
@@ -195,7 +196,7 @@ std::string sequences_ending(const Header& header, std::size_t segment) {
 
 constexpr std::size_t kMostSegmentLines = 100;
 
-/// More than a prompt and what follows it: the tree, a line per segment.
+/// Writes the segment tree, one line per segment, if there is more than a prompt and its answer.
 void write_segments(std::ostream& out, const Header& header) {
   if (header.segments.size() <= 2 && header.sequence_leaf.size() <= 1) return;
   analysis::TextTable table;
@@ -238,7 +239,7 @@ boost::json::array segments_json(const Header& header) {
 class Lines {
  public:
   explicit Lines(std::ostream& out) : out_(out) {}
-  /// Empty values are left out.
+  /// Writes a line unless its value is empty.
   void line(const char* key, const std::string& value) {
     if (!value.empty()) out_ << std::left << std::setw(18) << key << value << '\n';
   }

@@ -1,5 +1,5 @@
 #pragma once
-/// What `kvsim trace info` shows of a trace.
+/// Prints the summary of a trace for `kvsim trace info`.
 #include <cstdint>
 #include <iosfwd>
 #include <string>
@@ -9,14 +9,15 @@
 
 namespace kvsim::tools {
 
-/// For people: model, tokens, what is stored, sizes, times, provenance.
+/// Writes a table for the console: model, tokens, stored data, sizes, times, provenance.
 void write_trace_table(std::ostream& out, const trace::Source& source);
 
-/// The same for programs, one JSON object; keys in snake_case, sizes in bytes, times in ns, unknown is null.
+/// Writes the same as one JSON object for programs: keys in snake_case, sizes in bytes, times in ns, null for
+/// unknown values.
 void write_trace_json(std::ostream& out, const trace::Source& source);
 
-/// The parts of a prompt that token flags mark: "context 480 tokens (1:481), evidence none". What
-/// `flags_known` leaves out is left out; empty if that is everything. At most `ranges` ranges each.
+/// The parts of a prompt that token flags mark: "context 480 tokens (1:481), evidence none". Only parts in
+/// `flags_known` appear; empty if there are none. At most `ranges` ranges each.
 std::string marks_text(const std::vector<std::uint32_t>& token_flags, std::uint32_t flags_known,
                        std::size_t ranges);
 inline constexpr std::size_t kMostRanges = 8;

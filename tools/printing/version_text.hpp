@@ -1,5 +1,5 @@
 #pragma once
-/// What --version prints.
+/// The text that --version prints.
 #include <string>
 
 namespace kvsim::tools {

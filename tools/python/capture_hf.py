@@ -95,7 +95,8 @@ def marked_parts(options):
 
 
 def check_marks(options, tokenizer, prompt, questions):
-    """Before the model runs. With several questions numbers wait for the end: answers come between their tokens."""
+    """Checks the marks before the model runs. With several questions, token numbers are checked at the end, because
+    answers lie between their tokens."""
     marks = Marks(marked_parts(options), options.occurrence, "--mark-{}")
     if not marks:
         return
@@ -110,7 +111,7 @@ def check_marks(options, tokenizer, prompt, questions):
 
 
 def check_rows(options):
-    """Before the model is loaded."""
+    """Checks the choices of rows before the model is loaded."""
     try:
         parse_queries(options.queries, "--queries", options.seed)
         parse_attention(options.attention, "--attention")
@@ -119,7 +120,7 @@ def check_rows(options):
 
 
 def load_libraries():
-    """Only now: --help and misspelt options answer at once."""
+    """Imports the libraries only now, so that --help and misspelt options answer at once."""
     try:
         import torch
         import transformers
@@ -137,7 +138,8 @@ def load_model(options, torch, transformers):
     if options.threads:
         torch.set_num_threads(options.threads)
     dtype = options.dtype if options.dtype == "auto" else getattr(torch, options.dtype)
-    dtype_option = "dtype" if hasattr(transformers.PretrainedConfig(), "dtype") else "torch_dtype"  # its older name
+    dtype_option = "dtype" if hasattr(transformers.PretrainedConfig(), "dtype") else "torch_dtype"  # its name in older
+                                                                                                    # versions
     local = os.path.isdir(options.model)
     if options.model.startswith(("/", ".", "~")) and not local:
         raise TraceError("no such folder", options.model)
@@ -153,11 +155,11 @@ def load_model(options, torch, transformers):
 
 
 def load_tokenizer(options, transformers):
-    """None where --tokens can do without one."""
+    """The tokenizer; None if there is none and --tokens does not need one."""
     local = os.path.isdir(options.model)
     try:
         if local and not any(os.path.exists(os.path.join(options.model, name)) for name in TOKENIZER_FILES):
-            raise OSError("there are no files of one")  # transformers would make up an empty one for some models
+            raise OSError("there are no files of one")  # transformers would create an empty one for some models
         return transformers.AutoTokenizer.from_pretrained(options.model, local_files_only=local)
     except Exception as error:  # tokenizers fail in many ways
         if options.tokens:

@@ -74,7 +74,7 @@ def parse_arguments(arguments):
 
 
 def read_config(path):
-    """The text of config.json and what it says."""
+    """The text of config.json and its parsed content."""
     if path is None:
         return b"", {}
     with open(path, "rb") as file:

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Brings policies/README.md up to date with the code it shows: the tables that `kvsim policy list --format md` prints,
-and the example policy that the tests compile. Usage: tools/python/paste_policies.py PATH/TO/kvsim"""
+"""Updates the generated parts of policies/README.md: the tables that `kvsim policy list --format md` prints, and the
+example policy that the tests compile. Usage: tools/python/paste_policies.py PATH/TO/kvsim"""
 import pathlib
 import subprocess
 import sys

@@ -14,10 +14,10 @@ import struct
 
 import numpy as np
 
-# Rows drawn at a time: the largest matrix never exists as floats.
+# Rows drawn at a time, so that the largest matrix never exists as floats.
 BLOCK_ROWS = 256
 
-# Of published models.
+# Shapes of published models.
 SHAPES = {
     "smollm2-135m": {"layers": 30, "hidden": 576, "heads": 9, "kv_heads": 3, "head_dim": 64, "intermediate": 1536,
                      "vocab": 49152, "rope_theta": 1e5, "tied": True},
@@ -77,12 +77,12 @@ def tensors_of(shape):
     """Name, shape and standard deviation (None: a norm, all ones) of every tensor."""
     width, inner = shape.hidden, shape.intermediate
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-    # Logits of unit variance need small rows where they are the output projection as well.
+    # Logits of unit variance need small rows if the embedding is also the output projection.
     yield "model.embed_tokens.weight", (shape.vocab, width), 1 / width**0.5 if shape.tied else 1.0
     for layer in range(shape.layers):
         prefix = f"model.layers.{layer}."
         yield prefix + "input_layernorm.weight", (width,), None
-        # Scores of unit variance spread attention; queries twice as large make some keys stand out.
+        # Scores of unit variance spread attention evenly; queries twice as large make some keys stand out.
         yield prefix + "self_attn.q_proj.weight", (queries, width), 2 / width**0.5
         yield prefix + "self_attn.k_proj.weight", (keys, width), 1 / width**0.5
         yield prefix + "self_attn.v_proj.weight", (keys, width), 1 / width**0.5
@@ -97,7 +97,7 @@ def tensors_of(shape):
 
 
 def stored(values, dtype):
-    """Bytes of float32 values: as they are, or rounded to bf16 (to nearest even)."""
+    """Bytes of float32 values, unchanged or rounded to bf16 (to nearest even)."""
     if dtype == "f32":
         return values.astype("<f4").tobytes()
     bits = values.astype("<f4").view("<u4").astype(np.uint64)
@@ -105,7 +105,7 @@ def stored(values, dtype):
 
 
 def shards_of(tensors, count):
-    """The tensors with their place in the whole, cut into `count` lists of about the same number of elements."""
+    """The tensors with their index, divided into `count` lists of about the same number of elements."""
     sizes = np.cumsum([int(np.prod(dims)) for _, dims, _ in tensors])
     shards = [[] for _ in range(count)]
     for index, tensor in enumerate(tensors):

@@ -31,7 +31,7 @@ Elem parse_compute(const std::string& text, const model::Device& device, Elem ch
   return Elem::bf16;
 }
 
-/// What a cache holds that attention reads while computing in `compute`.
+/// The element type of the cache for a run that computes in `compute`.
 Elem parse_elem(const std::string& text, Elem checkpoint, Elem compute) {
   if (text == "auto") return checkpoint == Elem::bf16 || compute == Elem::bf16 ? Elem::bf16 : Elem::f32;
   if (compute == Elem::bf16 && (text == "f32" || text == "f16")) {
@@ -53,7 +53,7 @@ void check_options(const CaptureOptions& options) {
   if (!options.item.empty() && options.workload_file.empty())
     usage_error("names an item of a workload", "--item", "Add --workload FILE.");
   model::Sampling sampling = options.sampling;
-  if (options.queries.sample > 0) sampling.seed = 0;  // greedy decoding or not, the queries are drawn by it
+  if (options.queries.sample > 0) sampling.seed = 0;  // the seed draws the queries, also for greedy decoding
   model::check_sampling(sampling);
   if (options.prefill_chunk == 0) usage_error("must be at least 1", "--prefill-chunk");
   if (options.threads > 1024) usage_error("must be at most 1024", "--threads");
@@ -87,7 +87,7 @@ void write_output_weights(trace::Writer& writer, const model::Weights& weights, 
   }
 }
 
-/// Returns the number of tokens counted.
+/// Writes the column statistics of every layer. Returns the number of counted tokens.
 std::uint64_t write_column_statistics(trace::Writer& writer, const model::ModelRun& run,
                                       std::uint32_t layers) {
   std::uint64_t counted = 0;
@@ -114,8 +114,8 @@ std::uint32_t text_flag(const std::string& text) {
   return 0;
 }
 
-/// Without a tokenizer nothing is known of a token but whether it follows the prompt; parts are known of
-/// workloads alone.
+/// Sets the token flags. Without a tokenizer only kFlagGenerated is known; the parts of a prompt are known
+/// only for workloads.
 void fill_flags(trace::Header& header, const Prompt& prompt, const model::ModelConfig& config) {
   const std::uint64_t total = header.n_tokens();
   header.token_flags = prompt.part_flags;
@@ -170,14 +170,14 @@ void fill_segments(trace::Header& header, std::uint64_t prompt, std::uint64_t to
   header.sequence_leaf = {static_cast<std::uint32_t>(header.segments.size() - 1)};
 }
 
-/// Tokens from `first` on, or none.
+/// The tokens from `first` on; none if `first` is not below `total`.
 std::vector<std::uint64_t> tokens_from(std::uint64_t first, std::uint64_t total) {
   std::vector<std::uint64_t> list(total - std::min(first, total));
   std::iota(list.begin(), list.end(), first);
   return list;
 }
 
-/// Leaves out what another run of the same would not repeat.
+/// Clears the fields that differ between identical runs.
 void forget_circumstances(trace::Header& header) {
   header.file_uuid.clear();
   header.created_utc.clear();

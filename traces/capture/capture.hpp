@@ -18,32 +18,35 @@ struct CaptureOptions {
   std::string prompt_file;    ///< UTF-8 text, "-": standard input
   std::string tokens_file;    ///< JSON array of token ids, or whitespace-separated ids
   std::string workload_file;  ///< JSON Lines (traces/workloads/README.md)
-  std::string item;           ///< id of the workload's item; may be empty when there is but one
+  std::string item;           ///< id of the workload's item; may be empty if there is only one
   std::uint64_t max_new_tokens = 64;
-  model::Sampling sampling;  ///< its seed is also that of sampled queries
-  /// Token ids to go on with after the prompt, instead of choosing any: what another engine answered. Then
-  /// max_new_tokens, sampling and end-of-text ids have no say.
+  model::Sampling sampling;  ///< its seed also draws the sampled queries
+  /// File of token ids that follow the prompt in place of chosen ones, such as the answer of another engine.
+  /// If set, max_new_tokens, sampling and end-of-text ids have no effect.
   std::string given_file;
   QueryChoice queries;
   RowChoice attention;
-  /// Store what each prompt key received from all prompt queries, in sum, even where all queries are stored;
-  /// where they are not it is always stored.
+  /// Store the column statistics of the prompt even if all queries are stored; otherwise they are always
+  /// stored.
   bool column_statistics = false;
-  bool output_weights = false;  ///< store every layer's attention output projection, as the checkpoint has it
+  bool output_weights = false;  ///< store every layer's attention output projection as it is in the
+                                ///< checkpoint
   std::string device = "cpu";   ///< cpu | cuda | cuda:N (device.hpp)
   unsigned threads = 0;
   std::uint64_t prefill_chunk = 512;
   /// f32 | bf16 | f16 | auto (bf16 for bf16 checkpoints, else f32). Queries, keys and values are rounded to
-  /// it before attention uses them, as a cache of that type would hold them: attention recomputed from the
-  /// trace is the run's.
+  /// it before attention uses them, as in a cache of that type, so that attention recomputed from the trace
+  /// is that of the run.
   std::string elem = "auto";
-  /// f32 | bf16 | auto: what weights and activations are computed in. Auto: bf16 for a bf16 checkpoint on a
-  /// CUDA device, else f32; the processor computes in f32 only. What is computed in bf16 is stored in bf16.
+  /// f32 | bf16 | auto: type of weights and activations in the computation. Auto is bf16 for a bf16
+  /// checkpoint on a CUDA device, else f32; the processor computes in f32 only. A run that computes in bf16
+  /// stores bf16.
   std::string compute = "auto";
   std::string output;
   bool overwrite = false;
   bool ignore_eos = false;
-  bool reproducible = false;  ///< no identity, date, times or threads: the same run gives the same bytes
+  bool reproducible = false;  ///< leave out identity, date, times and threads, so that the same run gives the
+                              ///< same bytes
 };
 
 struct CaptureResult {
@@ -52,11 +55,12 @@ struct CaptureResult {
   std::vector<std::string> answers;  ///< of a workload's item
   std::uint64_t file_bytes = 0;
   double prefill_seconds = 0, decode_seconds = 0;
-  /// What the user should know: tensors left unused, text that cannot be decoded.
+  /// Notes for the user, such as unused tensors or text that cannot be decoded.
   std::vector<std::string> notes;
 };
 
-/// Progress counts prompt tokens and generated tokens. Throws Error with the file, tensor or token at fault.
+/// Captures a run into options.output. Progress counts prompt tokens and generated tokens. Throws Error
+/// naming the file, tensor or token at fault.
 CaptureResult run_capture(const CaptureOptions& options, Progress& progress);
 
 }  // namespace kvsim::capture

@@ -1,5 +1,5 @@
 #pragma once
-/// What the model is given to read, as token ids.
+/// Loads the prompt of a capture as token ids.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -14,17 +14,17 @@ namespace kvsim::capture {
 struct Prompt {
   std::vector<std::int32_t> ids;  ///< at least one, all in the model's vocabulary
   std::optional<model::Tokenizer>
-      tokenizer;  ///< absent when ids were given and the checkpoint has none that loads
-  /// Token flags of the parts of a workload's item, one per id; empty when the parts are not known.
+      tokenizer;  ///< absent if ids were given and the checkpoint has no tokenizer that loads
+  /// Token flags of the parts of a workload's item, one per id; empty if the parts are not known.
   std::vector<std::uint32_t> part_flags;
-  std::vector<std::int32_t> given{};  ///< of options.given_file: what follows the prompt
+  std::vector<std::int32_t> given{};  ///< ids of options.given_file, which follow the prompt
   // Of a workload's item.
   std::vector<std::string> answers{};
   std::string workload{}, workload_item{};  ///< kind and id
 };
 
 /// Reads options.prompt_file, options.tokens_file or an item of options.workload_file, and
-/// options.given_file. Throws Error(input); what costs only the text becomes a note.
+/// options.given_file. Throws Error(input); a problem that affects only the text becomes a note.
 Prompt load_prompt(const CaptureOptions& options, const model::ModelConfig& config,
                    std::vector<std::string>& notes);
 

@@ -11,7 +11,7 @@
 namespace kvsim::capture {
 namespace {
 
-/// The number behind "word:" when the text begins so and has nothing else; 0: it is no such text.
+/// The number N of a text "word:N"; 0 for any other text.
 std::uint64_t number_after(std::string_view text, std::string_view word) {
   return text.starts_with(word) ? number_of<std::uint64_t>(text.substr(word.size())).value_or(0) : 0;
 }

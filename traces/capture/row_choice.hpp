@@ -1,11 +1,11 @@
 #pragma once
-/// Which tokens' attention rows a trace stores.
+/// Chooses the tokens whose attention rows a trace stores.
 #include <cstdint>
 #include <string>
 
 namespace kvsim::capture {
 
-/// None, those of the last `window` prompt tokens and all generated ones, or all.
+/// No rows; the rows of the last `window` prompt tokens and all generated tokens; or all rows.
 struct RowChoice {
   enum class Kind { none, window, all };
   Kind kind = Kind::none;
@@ -16,7 +16,8 @@ struct RowChoice {
 RowChoice parse_row_choice(const std::string& text, const std::string& option);
 std::string row_choice_text(const RowChoice& choice);
 
-/// First position whose row is stored, as those of all after it are; none: the largest number.
+/// First position whose row is stored; the rows of all later positions are stored too. The largest number if
+/// no row is stored.
 std::uint64_t first_row(const RowChoice& choice, std::uint64_t prompt);
 
 }  // namespace kvsim::capture

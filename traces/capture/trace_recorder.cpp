@@ -24,7 +24,7 @@ void TraceRecorder::on_attention(std::uint32_t layer, std::uint64_t, std::uint64
   writer_.append_attention(layer, first_key, n_keys, p);
 }
 
-/// Of the n tokens from position `first` on, those whose queries are stored, counted from `first`.
+/// The tokens whose queries are stored among the n from position `first` on, counted from `first`.
 std::vector<std::uint64_t> TraceRecorder::chosen_rows(std::uint64_t first, std::uint64_t n) const {
   std::vector<std::uint64_t> rows;
   const std::vector<std::uint64_t>& chosen = choice_.queries;
@@ -36,7 +36,7 @@ std::vector<std::uint64_t> TraceRecorder::chosen_rows(std::uint64_t first, std::
   return rows;
 }
 
-/// Those of n rows of every query head.
+/// The selected `rows` out of n rows of every query head.
 Elements TraceRecorder::gathered(const Elements& q, std::uint64_t n, const std::vector<std::uint64_t>& rows) {
   const std::uint64_t dim = q.size() / (query_heads_ * n);
   const std::uint64_t row_bytes = dim * elem_bytes(q.elem());

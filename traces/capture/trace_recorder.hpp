@@ -1,5 +1,6 @@
 #pragma once
-/// Hands what a run shows to a trace's writer. There is one sequence, so positions are file order.
+/// Writes the tensors and attention rows of a run to a trace. There is one sequence, so positions are file
+/// order.
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -16,11 +17,11 @@ class TraceRecorder : public model::RunObserver {
   struct Choice {
     std::uint64_t prompt = 0;            ///< tokens of the prompt
     std::vector<std::uint64_t> queries;  ///< prompt positions whose queries are stored, ascending
-    bool columns = false;                ///< the prompt counts in the column statistics
+    bool columns = false;                ///< the prompt is counted in the column statistics
     std::uint64_t first_attention = 0;   ///< first position whose attention rows are stored
   };
-  /// Stores every key and value, the chosen queries and attention rows and all of the tokens behind the
-  /// prompt. Stops the run (Error interrupted) between layers when `progress` says so.
+  /// Stores every key and value, the queries and attention rows that `choice` names, and all queries of the
+  /// tokens after the prompt. Throws Error(interrupted) between layers when `progress` is interrupted.
   TraceRecorder(trace::Writer& writer, const Progress& progress, std::uint32_t query_heads, Choice choice);
 
   void on_tensors(std::uint32_t layer, std::uint64_t first, std::uint64_t n, const Elements& q,
@@ -41,7 +42,7 @@ class TraceRecorder : public model::RunObserver {
   const Progress& progress_;
   std::uint64_t query_heads_;
   Choice choice_;
-  std::uint64_t seen_ = 0;  ///< tokens of the passes so far
+  std::uint64_t seen_ = 0;  ///< number of tokens in the passes so far
   std::vector<std::byte> rows_;
 };
 

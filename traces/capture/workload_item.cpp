@@ -31,7 +31,7 @@ std::vector<workload::RoleSpan> parse_spans(const JsonObject& line, std::uint64_
   return spans;
 }
 
-/// Ids and kinds appear in messages and results as they are.
+/// Reads an id or kind and checks that it is printable, because messages and results contain it verbatim.
 std::string parse_name(const JsonObject& line, const char* key) {
   const std::string name = line.text(key);
   const bool printable = std::all_of(name.begin(), name.end(), [](char c) { return c > ' ' && c < 0x7f; });
@@ -99,7 +99,7 @@ std::vector<std::uint32_t> part_flags(const WorkloadItem& item, const std::vecto
   for (std::size_t t = 0; t < ids.size(); ++t) {
     const std::string& bytes = spelled[t];
     if (!prompt.substr(at).starts_with(bytes)) {
-      if (tokenizer.is_special(ids[t])) continue;  // put around the text, and no part of it
+      if (tokenizer.is_special(ids[t])) continue;  // the tokenizer adds it; it is not part of the text
       break;
     }
     for (const std::uint64_t end = at + bytes.size(); at < end; ++at) flags[t] |= of_byte[at];

@@ -1,5 +1,5 @@
 #pragma once
-/// One prompt out of a workload file, and the flags its parts give to tokens.
+/// Reads one prompt from a workload file and gives its tokens the flags of its parts.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -9,22 +9,23 @@
 
 namespace kvsim::capture {
 
-/// What capture needs of a workload::PromptItem.
+/// The fields of a workload::PromptItem that capture uses.
 struct WorkloadItem {
   std::string id;
-  std::string kind;          ///< empty: the line does not say
-  std::uint64_t tokens = 0;  ///< as counted when it was built
+  std::string kind;          ///< empty if the line has none
+  std::uint64_t tokens = 0;  ///< number of tokens counted when the item was built
   std::string prompt;
   std::vector<workload::RoleSpan> spans;
   std::vector<std::string> answers;
 };
 
-/// The item called `id` of a JSON Lines file; the only one when `id` is empty. Throws Error(input) naming
-/// file and line when a line is no item or two have one id, Error(usage) when there is no such item.
+/// The item with the given `id` in a JSON Lines file; if `id` is empty, the only item. Throws Error(input)
+/// naming file and line when a line is not an item or two items have the same id, Error(usage) when there is
+/// no such item.
 WorkloadItem read_workload_item(const std::string& path, const std::string& id);
 
-/// TokenFlag bits question, context and evidence of each token: those of every span it shares a byte with.
-/// Throws Error(input) when the tokens do not spell the prompt.
+/// The TokenFlag bits question, context and evidence of each token: the flags of every span that it shares a
+/// byte with. Throws Error(input) when the tokens do not spell the prompt.
 std::vector<std::uint32_t> part_flags(const WorkloadItem& item, const std::vector<std::int32_t>& ids,
                                       const model::Tokenizer& tokenizer);
 

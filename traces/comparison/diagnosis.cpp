@@ -41,7 +41,8 @@ std::string names_of(const Stages& stages) {
   return names;
 }
 
-/// Keys and queries are turned by their position, values are not; position 0 turns by nothing.
+/// Names the cause of a difference that begins in a projection. RoPE rotates keys and queries but not values,
+/// and its rotation at position 0 is the identity.
 std::string cause_in_projection(const Stages& stages) {
   if (differs(stages.v)) return "value projection or its bias";
   std::uint64_t first = UINT64_MAX;
@@ -57,7 +58,8 @@ std::string cause_in_projection(const Stages& stages) {
   return "projection, bias, QK-norm or RoPE layout: v agrees";
 }
 
-/// Everything that attention takes in differs: so does the hidden state it is made of.
+/// Names the cause where all inputs of attention differ: then the hidden state from which they are computed
+/// differs too.
 std::string cause_in_hidden_state(const std::optional<Stages>& previous, std::uint32_t layer) {
   if (layer == 0) return "embedding, first norm, or other weights";
   const std::string before = "layer " + std::to_string(layer - 1);

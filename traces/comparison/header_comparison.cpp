@@ -10,14 +10,14 @@ namespace {
 std::string text_of(const std::string& value) {
   return value;
 }
-/// The shortest that reads back as this number.
+/// The shortest decimal text that reads back as this number.
 template <class Number>
 std::string text_of(Number value) {
   char text[32];
   return {text, std::to_chars(text, text + sizeof text, value).ptr};
 }
 
-/// Shape first: where it differs, the tensors cannot be laid side by side.
+/// Compares the models, shape first: with different shapes the tensors cannot be compared.
 class ModelComparison {
  public:
   ModelComparison(const Model& a, const Model& b, HeaderComparison& out) : a_(a), b_(b), out_(out) {}
@@ -52,14 +52,14 @@ class ModelComparison {
   void same(const char* name, const T& x, const T& y) {
     if (x != y) differ(name, x, y);
   }
-  /// Computed on both sides, in float or double.
+  /// Whether two values that each side computed, in float or double, agree within rounding.
   static bool are_close(double x, double y) {
     return std::abs(x - y) <= 1e-5 * std::max(std::abs(x), std::abs(y));
   }
   void close(const std::string& name, double x, double y) {
     if (!are_close(x, y)) differ(name, x, y);
   }
-  /// The first entry that differs speaks for all.
+  /// Reports the first entry that differs.
   template <class T>
   void list(const std::string& name, const std::vector<T>& x, const std::vector<T>& y) {
     for (std::size_t i = 0; i < std::min(x.size(), y.size()); ++i)
@@ -71,7 +71,7 @@ class ModelComparison {
   HeaderComparison& out_;
 };
 
-/// Token before `token` on its path, -1 at a root.
+/// The token before `token` on its path, -1 at a root.
 std::int64_t before(const Header& header, std::uint64_t token) {
   const Segment& segment = header.segments[header.token_segment[token]];
   if (token > segment.begin) return static_cast<std::int64_t>(token) - 1;
@@ -80,7 +80,7 @@ std::int64_t before(const Header& header, std::uint64_t token) {
   return static_cast<std::int64_t>(parent.begin + parent.count) - 1;
 }
 
-/// Finds how far the traces tell of the same tokens.
+/// Finds the length of the common beginning of both traces' tokens.
 void compare_tokens(const Header& a, const Header& b, HeaderComparison& out) {
   const std::uint64_t n = std::min(a.n_tokens(), b.n_tokens());
   std::uint64_t withheld = 0;
@@ -108,7 +108,8 @@ void compare_tokens(const Header& a, const Header& b, HeaderComparison& out) {
                                              std::to_string(n) + " are compared"});
 }
 
-/// How the common tokens are cut: replay takes prompts and decode steps from it.
+/// Compares how the common tokens are divided into segments, because replay takes prompts and decode steps
+/// from that.
 void compare_segments(const Header& a, const Header& b, HeaderComparison& out) {
   const auto begun = [&](const Header& header) {
     return static_cast<std::size_t>(

@@ -1,5 +1,5 @@
 #pragma once
-/// What two traces say differently besides their tensors, and how far they tell of the same tokens.
+/// Compares the headers of two traces and finds how many tokens they have in common from the beginning.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -14,14 +14,14 @@ struct HeaderDifference {
 };
 
 struct HeaderComparison {
-  bool same_shape = true;    ///< of the models; if not, tensors cannot be laid side by side
+  bool same_shape = true;    ///< of the models; if false, tensors cannot be compared
   std::uint64_t tokens = 0;  ///< common beginning, in file order: ids, positions and paths agree
   std::vector<HeaderDifference> differences{};
   std::vector<std::string> notes{};  ///< what was not compared, and why
 };
 
-/// Shape and arithmetic of the model, token ids, positions, segments. Ids that one side withholds are not
-/// compared, nor are names, roles, flags, text, times and provenance.
+/// Compares shape and arithmetic of the model, token ids, positions and segments. Ids that one side withholds
+/// are not compared, nor are names, roles, flags, text, times and provenance.
 HeaderComparison compare_headers(const Header& a, const Header& b);
 
 }  // namespace kvsim::trace

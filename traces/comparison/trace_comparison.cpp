@@ -9,14 +9,14 @@
 namespace kvsim::trace {
 namespace {
 
-constexpr std::uint64_t kBlockValues = 1 << 18;  ///< of one side, at once
+constexpr std::uint64_t kBlockValues = 1 << 18;  ///< of one side, read at once
 
-/// Rows that both traces hold, one after the other in both.
+/// Rows that both traces store, consecutive in both.
 struct Run {
   std::uint64_t token, row_a, row_b, count;
 };
 
-/// Stored rows of tokens below `end`; an empty list stores all.
+/// The rows that both traces store of tokens below `end`; an empty list means that every token has a row.
 std::vector<Run> common_rows(const std::vector<std::uint64_t>& a, const std::vector<std::uint64_t>& b,
                              std::uint64_t end) {
   if (a.empty() && b.empty()) return {{0, 0, 0, end}};
@@ -117,7 +117,7 @@ class TensorWalk {
     return values * model().n_layers;
   }
 
-  /// Values must be numbers to be subtracted.
+  /// Throws Error(input) unless all values are finite.
   static void require_finite(const hdf5::InputDataset& dataset, std::uint32_t head, std::uint64_t row,
                              std::span<const float> values) {
     for (std::size_t i = 0; i < values.size(); ++i)
@@ -178,7 +178,8 @@ class TensorWalk {
     require_finite(rows.p, head, row, out);
   }
 
-  /// Rows that begin at another key are those of another window: their tokens are named instead.
+  /// Compares attention rows. Rows that begin at different keys belong to different windows: their tokens are
+  /// noted, not compared.
   void compare_attention() {
     const AttentionRows &x = a_.attention()[layer_], &y = b_.attention()[layer_];
     const Tolerance allowed = tolerance(coarser(stored_, coarser(elem_of(x), elem_of(y))));

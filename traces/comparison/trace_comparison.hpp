@@ -1,6 +1,6 @@
 #pragma once
-/// What two traces of the same model and prompt say differently: CPU against CUDA, the native tracer against
-/// another, one version against the next.
+/// Compares two traces of the same model and prompt: CPU against CUDA, the native tracer against another, one
+/// version against the next.
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,21 +12,22 @@
 
 namespace kvsim::trace {
 
-/// Largest relative error (tensor_difference.hpp) that counts as the same.
+/// Largest relative error (tensor_difference.hpp) at which tensors and rows count as equal.
 struct Tolerance {
   double tensor = 0;  ///< of a layer's whole tensor
   double row = 0;     ///< of each of its rows, one token of one head
 };
 
-/// f32: 1e-5. f16 and bf16: eight units of rounding, 8 * 2^-11 and 8 * 2^-8. Runs that round at other places
-/// stay below (the sample model's four layers in bf16 throughout against float: two units), another weight or
-/// position does not; deep models may take more.
+/// The default relative tolerance: 1e-5 for f32, eight units of rounding for f16 and bf16, 8 * 2^-11 and 8 *
+/// 2^-8. Runs that only round at other places stay below it (the sample model's four layers in bf16
+/// throughout against float: two units); runs with another weight or position exceed it. Deep models may need
+/// more.
 double default_tolerance(Elem elem);
-/// A row may err more than the whole by this factor: a short vector, the difference of long ones, keeps the
-/// absolute error of these.
+/// Factor from the tolerance of a tensor to that of a row: a short row that is the difference of long vectors
+/// has their absolute error, so its relative error is larger.
 inline constexpr double kRowFactor = 16;
 
-/// One tensor of one layer, as far as both traces hold it.
+/// One tensor of one layer, as far as both traces store it.
 struct TensorComparison {
   std::string part;  ///< q, k, v, attention (rows of probabilities), column_sum, column_sum_squares or wo
   std::uint32_t layer = 0;
@@ -46,17 +47,18 @@ struct TraceComparison {
 };
 
 struct ComparisonOptions {
-  std::optional<double> tolerance{}, row_tolerance{};  ///< none: by the coarser of the two element types
+  std::optional<double> tolerance{}, row_tolerance{};  ///< if absent, the default of the coarser of the two
+                                                       ///< element types
 };
 
-/// Headers, then the tensors of the tokens before the first that differs. What one trace alone holds is
-/// noted. No tensor is ever in memory as a whole. Throws Error(input) for a value that is not finite.
-/// Progress counts values.
+/// Compares the headers, then the tensors of the tokens before the first that differs. Tensors that only one
+/// trace stores are noted. No tensor is ever in memory as a whole. Throws Error(input) for a value that is
+/// not finite. Progress counts values.
 TraceComparison compare_traces(const FileTrace& a, const FileTrace& b, const ComparisonOptions& options,
                                Progress& progress);
 
-/// Where to look first. A model computes its stages one from the other, so the first that differs names the
-/// cause. Empty when every tensor is within its tolerance.
+/// The likely cause of the differences. Each stage of a model is computed from the one before, so the first
+/// stage that differs points to the cause. Empty when every tensor is within its tolerance.
 std::string diagnosis(const TraceComparison& comparison);
 
 }  // namespace kvsim::trace

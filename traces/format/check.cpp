@@ -13,7 +13,7 @@ namespace kvsim::trace {
 namespace {
 
 constexpr std::uint64_t kBlockBytes = 1 << 20;
-/// Multiplications that recomputing column statistics may take: seconds.
+/// Limit on the multiplications for recomputing column statistics, a few seconds' worth.
 constexpr std::uint64_t kColumnWork = 1ULL << 33;
 
 class Checker {
@@ -57,7 +57,7 @@ class Checker {
     report_.problems.push_back(where + ": " + what);
   }
 
-  /// A damaged dataset must not hide the damage of the next.
+  /// Runs one check and records its error, so that a damaged dataset does not hide the damage of the next.
   template <typename Work>
   void guard(Work work) {
     try {
@@ -111,7 +111,7 @@ class Checker {
     report_.column_heads += model().n_q_heads;
   }
 
-  /// Of a list of floats per head.
+  /// Checks the digest of a dataset that holds a list of floats per head.
   void check_digest(const hdf5::InputDataset& dataset) {
     const std::string claimed = dataset.text("sha256");
     if (claimed.empty()) return;

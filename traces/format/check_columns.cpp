@@ -12,20 +12,20 @@ struct Columns {
   std::vector<double> sum, sum_squares;
 };
 
-/// Relative differences that rounding explains: of a sum of probabilities, and of the mass of all of them.
+/// Relative differences that rounding explains, of a sum of probabilities and of the total mass.
 struct Tolerance {
   double sum, mass;
 };
 
-/// Models that run in 16 bits may round every probability to as many.
+/// A model that runs in 16 bits may round every probability to 16 bits.
 Tolerance tolerance_of(const Capture& capture) {
   const bool f32 = capture.compute_dtype == "f32" || capture.compute_dtype == "float32";
   return f32 ? Tolerance{1e-3, 1e-5} : Tolerance{2e-2, 5e-3};
 }
 constexpr double kAbsolute = 1e-4;
 
-/// Queries [0, n) of one head over the keys they see, added up; kept in the form that makes the inner loop
-/// run over keys.
+/// Recomputes the column statistics of one head over queries [0, n) and the keys they see, with the keys laid
+/// out so that the inner loop runs over keys.
 class Recomputation {
  public:
   Recomputation(const Source& source, std::uint32_t layer, std::uint32_t head)
@@ -79,7 +79,8 @@ class Recomputation {
   std::vector<float> queries_, transposed_;
 };
 
-/// Queries 0 .. counted - 1 are rows 0 .. counted - 1.
+/// Whether the queries of all counted tokens are stored: queries 0 .. counted - 1 are then rows 0 .. counted
+/// - 1.
 bool has_counted_queries(const Header& header) {
   return header.query_token.empty() ||
          (header.query_token.size() >= header.counted_tokens &&
@@ -101,7 +102,7 @@ class LayerCheck {
     source_.read_column_statistics(layer_, head, sum_, squares_);
   }
 
-  /// What follows from being sums of probabilities.
+  /// Checks the bounds that hold for all sums of probabilities.
   void laws() {
     const std::int32_t window = source_.header().model.layer_window[layer_];
     double mass = 0;

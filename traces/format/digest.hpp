@@ -1,5 +1,5 @@
 #pragma once
-/// The digests of a trace, independent of how its rows were blocked into writes.
+/// The digests of a trace. They do not depend on how its rows were grouped into writes.
 ///   tensor:  SHA-256 over the hexadecimal digests of its heads, each SHA-256 over the head's stored bytes in
 ///   row order content: SHA-256 over the hexadecimal digests of the token ids (i32) and of k, v and q of
 ///   every layer in turn
@@ -14,7 +14,7 @@ namespace kvsim::trace {
 class TensorDigest {
  public:
   explicit TensorDigest(std::uint32_t heads) : heads_(heads) {}
-  /// The next stored bytes of a head.
+  /// Adds the next stored bytes of a head.
   void update(std::uint32_t head, const void* data, std::size_t bytes) { heads_[head].update(data, bytes); }
   std::string hex();
 
@@ -26,8 +26,8 @@ class TensorDigest {
 std::string content_digest(const std::vector<std::int32_t>& token_ids,
                            const std::vector<std::string>& tensors);
 
-/// Digest of each segment's path: SHA-256 over the parent's 32 bytes (none at a root) and the segment's ids
-/// (i32). Equal prefixes, and only those, have equal digests. [segments * 32].
+/// Digest of each segment's path, [segments * 32]: SHA-256 over the parent's 32 bytes (none at a root) and
+/// the segment's token ids (i32). Two segments have equal digests exactly when their paths hold the same ids.
 struct Header;
 std::vector<std::uint8_t> segment_digests(const Header& header);
 

@@ -1,5 +1,6 @@
 #pragma once
-/// A trace file that passed the structural checks, with what `trace check` needs beyond a Source.
+/// A trace file that passed the structural checks. Beyond the Source interface it gives `trace check` the
+/// stored datasets.
 #include <array>
 #include <string>
 #include <vector>

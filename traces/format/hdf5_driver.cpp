@@ -13,9 +13,9 @@ namespace kvsim::hdf5 {
 namespace {
 
 struct OpenFile {
-  H5FD_t base{};  // first: libhdf5 sees only this
+  H5FD_t base{};  // first member: libhdf5 sees only this
   DriverTarget* target = nullptr;
-  haddr_t allocated = 0, end = 0;  // what libhdf5 calls end of allocation and end of file
+  haddr_t allocated = 0, end = 0;  // libhdf5's end of allocation and end of file
 };
 
 OpenFile& self(H5FD_t* file) {
@@ -67,7 +67,7 @@ herr_t read_block(H5FD_t* file, H5FD_mem_t /*kind*/, hid_t /*transfer*/, haddr_t
         ::pread(self(file).target->descriptor, bytes + done, size - done, static_cast<off_t>(address + done));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return -1;
-    if (got == 0) {  // beyond the end libhdf5 expects zeros
+    if (got == 0) {  // libhdf5 expects zeros beyond the end of the file
       std::memset(bytes + done, 0, size - done);
       break;
     }

@@ -1,18 +1,19 @@
 #pragma once
-/// How libhdf5 reaches our files, instead of by its own driver, for two reasons. Its own reports a failed
-/// write, after which libhdf5 1.10 cannot close the file and crashes when the process ends; ours never fails,
-/// drops what follows the first failed write and remembers the cause, and whoever writes the file asks. And
-/// its own lets metadata reads go through an accumulator that a crafted address overruns; ours has none.
+/// The driver through which libhdf5 reads and writes trace files. It replaces the default driver for two
+/// reasons. First, when the default driver reports a failed write, libhdf5 1.10 cannot close the file and
+/// crashes at the end of the process; this driver never reports a failure, drops everything after the first
+/// failed write and records its cause for the writer to query. Second, the default driver passes metadata
+/// reads through an accumulator that a crafted address overruns; this driver has no accumulator.
 #include "traces/format/hdf5_file.hpp"
 
 namespace kvsim::hdf5 {
 
-/// One file, open.
+/// One open file.
 struct DriverTarget {
   int descriptor = -1;      ///< owned by the caller
-  bool ours = false;        ///< a new, empty file, whose metadata nobody crafted
-  std::uint64_t bytes = 0;  ///< size when it is opened
-  int failure = 0;          ///< errno of the first failed write
+  bool ours = false;        ///< a new, empty file, whose metadata can be trusted
+  std::uint64_t bytes = 0;  ///< size at opening
+  int failure = 0;          ///< errno of the first failed write, 0 if none failed
 };
 
 /// Makes the file opened with `access` use `target`, which must outlive it.

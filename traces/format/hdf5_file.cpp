@@ -18,7 +18,7 @@ std::recursive_mutex& process_lock() {
 
 void close_doors() {
   if (H5open() < 0 || H5PLset_loading_state(0) < 0) bug("libhdf5 does not start");
-  // Unregistering twice is an error, so the state is asked first.
+  // Unregistering twice is an error, so query the state first.
   if (H5Lis_registered(H5L_TYPE_EXTERNAL) > 0 && H5Lunregister(H5L_TYPE_EXTERNAL) < 0)
     bug("libhdf5 keeps following external links");
 }
@@ -28,7 +28,7 @@ herr_t keep_first(unsigned depth, const H5E_error2_t* entry, void* text) {
   return 0;
 }
 
-/// A float type of 16 bits: sign on top, then `exponent_bits`, then the mantissa.
+/// A 16-bit float type: the sign in the top bit, then `exponent_bits`, then the mantissa.
 Datatype half_type(std::size_t exponent_bits, std::size_t bias) {
   Datatype type(H5Tcopy(H5T_IEEE_F32LE));
   const std::size_t mantissa_bits = 15 - exponent_bits;
@@ -68,7 +68,7 @@ hid_t builtin(Type type) {
 
 Session::Session() : lock_(process_lock()) {
   static const bool started = (close_doors(), true);
-  // Error stacks, and whether they print themselves, are per thread in a thread-safe libhdf5.
+  // In a thread-safe libhdf5 each thread has its own error stack and its own setting for printing it.
   thread_local const bool quiet = H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr) >= 0;
   if (!started || !quiet) bug("libhdf5 does not start");
 }

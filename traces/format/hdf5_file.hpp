@@ -1,7 +1,7 @@
 #pragma once
-/// The ground under every HDF5 file of kvsim: identifiers that close themselves, return codes that become
-/// kvsim::Error, the element types of the schema, and the lock around it all. Writing is hdf5_output.hpp,
-/// reading what strangers wrote hdf5_input.hpp.
+/// What reading and writing HDF5 files share: identifiers that close themselves, return codes turned into
+/// kvsim::Error, the element types of the schema, and the lock around HDF5 calls. hdf5_output.hpp writes;
+/// hdf5_input.hpp reads files that are not trusted.
 #include <hdf5.h>
 
 #include <cstddef>
@@ -16,10 +16,9 @@
 
 namespace kvsim::hdf5 {
 
-/// Hold one around every sequence of HDF5 calls; reentrant within a thread. libhdf5 is safe per call at best,
-/// never per sequence. The first Session of the process closes two doors for good: no filter plugin is ever
-/// loaded, and external links are not followed. The first of a thread turns off HDF5's habit of printing its
-/// errors.
+/// Lock to hold around every sequence of HDF5 calls; reentrant within a thread. libhdf5 is thread-safe per
+/// call at best, never per sequence. The first Session of the process disables filter plugins and external
+/// links for good. The first Session of a thread turns off HDF5's printing of its errors.
 class [[nodiscard]] Session {
  public:
   Session();
@@ -71,20 +70,20 @@ struct Descriptor {
   Descriptor& operator=(const Descriptor&) = delete;
 };
 
-/// Throws Error(input) with `what`, the cause HDF5 recorded, and `where` (file and object).
+/// Throws Error(input) with `what`, the cause that HDF5 recorded, and `where` (file and object).
 [[noreturn]] void fail(std::string_view what, std::string_view where);
-/// The innermost message on this thread's HDF5 error stack; the system's own words when a system call failed.
+/// The innermost message on this thread's HDF5 error stack; the system's message if a system call failed.
 std::string last_cause();
 
-/// `result` unless it is negative, which fails.
+/// Returns `result`; calls fail() if it is negative.
 template <typename Result>
 Result check(Result result, std::string_view what, std::string_view where) {
   if (result < 0) fail(what, where);
   return result;
 }
 
-/// Element types that the schema knows, all little-endian. f16 and bf16 are 16-bit float types with the
-/// fields of IEEE binary16 and of bfloat16; HDF5 1.10 has neither built in.
+/// The element types of the schema, all little-endian. f16 and bf16 are 16-bit float types with the fields of
+/// IEEE binary16 and of bfloat16; HDF5 1.10 has neither built in.
 enum class Type : std::uint8_t { u8, u16, u32, u64, i32, i64, f32, f64, f16, bf16 };
 
 std::size_t type_bytes(Type type);

@@ -14,12 +14,12 @@ namespace kvsim::hdf5 {
 namespace {
 
 constexpr std::uint64_t kMaxChunkBytes = 16ULL << 20;
-// Inflating one chunk happens inside libhdf5 without a bound of its own; these keep it below about 1 GiB.
+// libhdf5 inflates a chunk without a bound of its own; these limits keep one chunk below about 1 GiB.
 constexpr std::uint64_t kMaxDeflatedChunkBytes = 1ULL << 20;
 constexpr std::uint64_t kMaxInflation = 1100;  ///< deflate itself cannot exceed about 1032
 constexpr std::size_t kMaxText = 32768;
 
-/// a * b, or the largest value when that does not fit.
+/// a * b, or the largest value if the product overflows.
 std::uint64_t product(std::uint64_t a, std::uint64_t b) {
   std::uint64_t out = 0;
   return __builtin_mul_overflow(a, b, &out) ? UINT64_MAX : out;
@@ -81,7 +81,7 @@ std::string read_text(hid_t object, const std::string& name, std::string_view wh
   const Attribute attribute = open_attribute(object, name, where);
   static constexpr const char* kExpected = "fixed-length text of at most 32 KiB";
   const Datatype type = attribute_type(attribute, name, H5T_STRING, kMaxText, kExpected, where);
-  // The size of a variable-length string is that of a pointer: it passed the bound above.
+  // A variable-length string has the size of a pointer, so it has passed the bound above.
   if (check(H5Tis_variable_str(type.id()), "attribute " + name + " cannot be read", where) > 0)
     input_error("attribute " + name + " is not " + kExpected, where);
   std::string text(H5Tget_size(type.id()), '\0');
@@ -131,7 +131,7 @@ void InputDataset::check_storage(hid_t creation, std::uint64_t file_bytes) {
     input_error("keeps its data in external files", where_);
   check_filters(creation);
 
-  std::uint64_t allocated_min = bytes_;  // what storage must hold when nothing is deflated
+  std::uint64_t allocated_min = bytes_;  // bytes that storage must hold if nothing is deflated
   std::uint64_t n_chunks = 1;
   if (layout == H5D_CHUNKED) {
     std::array<hsize_t, H5S_MAX_RANK> shape{};
@@ -193,8 +193,8 @@ void InputDataset::expect(const std::vector<std::uint64_t>& expected, const char
                 where_);
 }
 
-/// A deflated chunk must not be stored in more bytes than deflate needs for it: libhdf5 would inflate
-/// whatever it is.
+/// Refuses a deflated chunk that is stored in more bytes than deflate needs for it, because libhdf5 inflates
+/// all of them.
 void InputDataset::check_inflation(const std::vector<std::uint64_t>& start,
                                    const std::vector<std::uint64_t>& count) const {
   std::uint64_t chunk_bytes = type_bytes(type_);
@@ -235,7 +235,7 @@ void InputDataset::read(const std::vector<std::uint64_t>& start, const std::vect
         "cannot be read", where_);
   const Dataspace memory(check(H5Screate_simple(static_cast<int>(block.size()), block.data(), nullptr),
                                "cannot be read", where_));
-  // Memory type = stored type: libhdf5 converts nothing.
+  // The memory type is the stored type, so libhdf5 converts nothing.
   check(H5Dread(object_.id(), element_.id(), memory.id(), file.id(), H5P_DEFAULT, out),
         "cannot be read at " + shape_text(start), where_);
 }
@@ -328,7 +328,7 @@ double InputGroup::real(const std::string& name) const {
 
 InputFile::InputFile(const std::string& path) {
   const Session session;
-  // Without waiting: a pipe must be refused, not listened to.
+  // Opens without blocking, so that a pipe is refused instead of waited for.
   descriptor_.fd = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   struct stat info {};
   if (descriptor_.fd < 0 || ::fstat(descriptor_.fd, &info) != 0) input_error(std::strerror(errno), path);

@@ -1,8 +1,8 @@
 #pragma once
-/// Reading HDF5 files that anyone may have written. Names are fixed and walked one component at a time over
-/// hard links only; every dataset and attribute is checked for what it may be before a byte of it is read or
-/// a byte is allocated for it. Bugs of libhdf5's own parser are beyond this: open files of strangers in a
-/// sandbox.
+/// Reads HDF5 files from untrusted sources. Paths are fixed and resolved one component at a time over hard
+/// links only; the type, shape and storage of every dataset and attribute are checked before a byte of it is
+/// read or allocated. This does not protect against bugs in libhdf5's own parser: open files of unknown
+/// origin in a sandbox.
 #include <cstdint>
 #include <initializer_list>
 #include <string>
@@ -14,10 +14,10 @@
 
 namespace kvsim::hdf5 {
 
-/// A dataset that passed: contiguous or chunked (chunks of at most 16 MiB), stored in this file, fully
-/// allocated, no filter but deflate, shuffle and fletcher32, one of the allowed types exactly, the rank asked
-/// for, and not claiming more bytes than the file can hold. All refusals are Error(input) naming file and
-/// dataset.
+/// A dataset that passed the checks: contiguous or chunked (chunks of at most 16 MiB), stored in this file,
+/// fully allocated, with no filter but deflate, shuffle and fletcher32, of exactly one of the allowed types,
+/// of the required rank, and with no more bytes than the file can hold. Everything else throws Error(input)
+/// naming file and dataset.
 class InputDataset {
  public:
   InputDataset() = default;
@@ -29,17 +29,18 @@ class InputDataset {
   std::uint64_t bytes() const { return bytes_; }  ///< logical
   const std::string& where() const { return where_; }
   bool has_checksum() const { return checksum_; }
-  /// Fails unless the extent is `expected`; `reason` says where that comes from.
+  /// Throws Error(input) unless the extent is `expected`; `reason` says where that extent comes from.
   void expect(const std::vector<std::uint64_t>& expected, const char* reason) const;
 
-  /// A block into `out`, in stored elements. The caller has allocated count[0] * count[1] * ... elements.
+  /// Reads a block into `out`, in stored elements. The caller has allocated count[0] * count[1] * ...
+  /// elements.
   void read(const std::vector<std::uint64_t>& start, const std::vector<std::uint64_t>& count,
             void* out) const;
   template <typename Value>
   void read_all(Value* out) const {
     read(std::vector<std::uint64_t>(dims_.size(), 0), dims_, out);
   }
-  /// Text attribute of the dataset, empty if there is none.
+  /// A text attribute of the dataset, empty if there is none.
   std::string text(const std::string& name) const;
 
  private:
@@ -63,7 +64,7 @@ class InputGroup {
   InputGroup(Object object, std::string file, std::string path, std::uint64_t file_bytes)
       : object_(std::move(object)), file_(std::move(file)), path_(std::move(path)), file_bytes_(file_bytes) {}
 
-  /// Whether a link of that name exists; a link that is not hard is refused, not absent.
+  /// Whether a link of that name exists. A link that is not a hard link is an error, not an absence.
   bool has(const std::string& name) const;
   InputGroup group(const std::string& name) const;
   InputDataset dataset(const std::string& name, std::initializer_list<Type> allowed, std::size_t rank) const;
@@ -76,7 +77,7 @@ class InputGroup {
   bool flag(const std::string& name) const { return count(name, 1) == 1; }
   /// Finite f32 or f64.
   double real(const std::string& name) const;
-  /// "FILE:/path/name", what messages call a thing in this group.
+  /// "FILE:/path/name": how messages name an object of this group.
   std::string where(const std::string& name) const;
 
  private:
@@ -93,7 +94,7 @@ class InputFile {
   std::uint64_t bytes() const { return target_.bytes; }
 
  private:
-  // In this order: what is below is closed first.
+  // The order matters: later members are closed first.
   Descriptor descriptor_;
   DriverTarget target_;
   File file_;

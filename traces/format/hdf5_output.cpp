@@ -31,14 +31,14 @@ bool exists(const std::string& path) {
 
 PropertyList creation_list(hid_t list_class, std::string_view where) {
   PropertyList list(check(H5Pcreate(list_class), "cannot make a property list", where));
-  // Identical runs give identical files.
+  // Without object times, identical runs give identical files.
   check(H5Pset_obj_track_times(list.id(), false), "cannot turn off object times", where);
   return list;
 }
 
 PropertyList access_list(std::string_view where) {
   PropertyList list(check(H5Pcreate(H5P_FILE_ACCESS), "cannot make a property list", where));
-  // From 1.10 on metadata carries checksums and an unclosed file refuses to open.
+  // From version 1.10 on, metadata carries checksums and a file that was not closed cannot be opened.
   check(H5Pset_libver_bounds(list.id(), H5F_LIBVER_V110, H5F_LIBVER_V110), "cannot set the file version",
         where);
   check(H5Pset_alignment(list.id(), 65536, 4096), "cannot set the alignment", where);
@@ -58,7 +58,7 @@ void put_attribute(hid_t object, const std::string& name, hid_t type, const void
   check(H5Awrite(attribute.id(), type, value), what, where);
 }
 
-/// Fixed length, at least one byte.
+/// A fixed-length text type of at least one byte.
 Datatype text_type(std::size_t bytes, std::string_view where) {
   Datatype type(check(H5Tcopy(H5T_C_S1), "cannot make a type", where));
   check(H5Tset_size(type.id(), std::max<std::size_t>(bytes, 1)), "cannot make a type", where);
@@ -126,7 +126,8 @@ void OutputFile::refuse_existing() const {
     usage_error("exists already", path_, "Choose another name, or add --overwrite.");
 }
 
-/// The partial: exclusively ours. Its lock tells a file being written from one whose writer was killed.
+/// Creates the partial file exclusively. Its lock distinguishes a file that is being written from one whose
+/// writer was killed.
 void OutputFile::create() {
   descriptor_.fd =
       ::open(partial_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | (overwrite_ ? 0 : O_EXCL), 0666);
@@ -193,7 +194,7 @@ void OutputFile::commit() {
   const std::filesystem::path parent = std::filesystem::path(path_).parent_path();
   Descriptor directory;
   directory.fd = ::open(parent.empty() ? "." : parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  // The directory may be unreadable; the file itself is safe.
+  // An unreadable directory cannot be synced; the file itself is already synced.
   if (directory.fd >= 0 && ::fsync(directory.fd) != 0 && errno != EINVAL)
     fail_with(errno, "directory cannot be synced to disk", path_);
 }
@@ -253,7 +254,8 @@ GrowingDataset::GrowingDataset(hid_t parent, const std::string& name, Type type,
   check(H5Pset_chunk(creation.id(), rank, chunk.data()), "cannot be created", where_);
   check(H5Pset_fill_time(creation.id(), H5D_FILL_TIME_NEVER), "cannot be created", where_);
   if (checksum) check(H5Pset_fletcher32(creation.id()), "cannot be created", where_);
-  // Whole chunks gain nothing from a cache, and without one a full disk shows at the write that met it.
+  // Whole chunks gain nothing from a cache, and without a cache a full disk is detected at the write that
+  // hits it.
   const PropertyList access(check(H5Pcreate(H5P_DATASET_ACCESS), "cannot be created", where_));
   check(H5Pset_chunk_cache(access.id(), 1, 0, 0.0), "cannot be created", where_);
   dataset_ = Dataset(

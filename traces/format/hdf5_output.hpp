@@ -1,5 +1,5 @@
 #pragma once
-/// Writing HDF5 files that either exist complete under their name or not at all.
+/// Writes HDF5 files that appear under their name only when they are complete.
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -10,18 +10,18 @@
 
 namespace kvsim::hdf5 {
 
-/// A new file, empty or a copy of another to be changed. It grows as PATH.partial with the root attribute
-/// `complete` = 0; commit() gives it its name. Errors are Error(input) (a partial is in the way, the
-/// directory does not exist, the disk is full), except for an existing PATH without `overwrite`:
-/// Error(usage).
+/// A new file: empty, or a copy of another that is to be changed. It is written as PATH.partial with the root
+/// attribute `complete` = 0; commit() renames it to PATH. Throws Error(input) (a partial file is in the way,
+/// the directory does not exist, the disk is full), but Error(usage) for an existing PATH without
+/// `overwrite`.
 class OutputFile {
  public:
-  /// Refuses an existing PATH or PATH.partial unless `overwrite`; never touches a partial another process is
-  /// writing.
+  /// Refuses an existing PATH or PATH.partial unless `overwrite`; never touches a partial file that another
+  /// process is writing.
   OutputFile(const std::string& path, bool overwrite);
-  /// Begins with the bytes of `original`, an HDF5 file that has the attribute `complete`.
+  /// Starts as a copy of `original`, an HDF5 file that has the attribute `complete`.
   OutputFile(const std::string& path, bool overwrite, const std::string& original);
-  /// Without commit(): closes and removes the partial.
+  /// Closes and removes the partial file unless commit() ran.
   ~OutputFile();
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
@@ -29,11 +29,11 @@ class OutputFile {
   /// Valid until commit().
   hid_t id() const { return file_.id(); }
   const std::string& path() const { return path_; }
-  /// Fails if a write failed since the file was created: libhdf5 itself never notices (hdf5_driver.hpp).
-  /// commit() asks too; long writers ask in between, so as not to work for nothing.
+  /// Throws Error(input) if a write has failed since the file was created, which libhdf5 itself does not
+  /// notice (hdf5_driver.hpp). commit() calls it too; long writers call it in between to stop early.
   void require_written() const;
-  /// Sets `complete` = 1, closes, syncs, renames, syncs the directory. Every other handle into the file must
-  /// be gone.
+  /// Sets `complete` = 1, closes, syncs and renames the file, and syncs the directory. Every other handle
+  /// into the file must have been closed.
   void commit();
 
  private:
@@ -47,12 +47,12 @@ class OutputFile {
   bool overwrite_, renamed_ = false;
   Descriptor descriptor_;
   DriverTarget target_;
-  File file_;  // last: closed before what it writes to
+  File file_;  // last member: closed before the descriptor it writes to
 };
 
 Object create_group(hid_t parent, const std::string& name, std::string_view where);
 
-/// Attributes are scalars; text is fixed-length UTF-8 padded with NUL, at most 32 KiB, without NUL inside.
+/// Writes a scalar attribute. Text is fixed-length UTF-8 padded with NUL, at most 32 KiB, without NUL inside.
 void put_text(hid_t object, const std::string& name, std::string_view text, std::string_view where);
 void put_scalar(hid_t object, const std::string& name, Type type, const void* value, std::string_view where);
 template <typename Value>
@@ -60,7 +60,7 @@ void put(hid_t object, const std::string& name, Value value, std::string_view wh
   put_scalar(object, name, type_of<Value>(), &value, where);
 }
 
-/// The same in place of an attribute that is there.
+/// Replaces an existing attribute.
 template <typename Value>
 void replace(hid_t object, const std::string& name, Value value, std::string_view where) {
   const Session session;
@@ -68,7 +68,7 @@ void replace(hid_t object, const std::string& name, Value value, std::string_vie
   put(object, name, value, where);
 }
 
-/// A whole dataset at once, contiguous.
+/// Writes a whole dataset at once, contiguous.
 void put_array(hid_t parent, const std::string& name, Type type, const void* data,
                const std::vector<std::uint64_t>& dims, std::string_view where);
 template <typename Value>
@@ -77,7 +77,7 @@ void put_list(hid_t parent, const std::string& name, const std::vector<Value>& v
   put_array(parent, name, type_of<Value>(), values.data(), {values.size()}, where);
 }
 
-/// New values for all of a list that is there. Fails if it has another length.
+/// Overwrites all values of an existing list. Throws Error(input) if it has another length.
 template <typename Value>
 void replace_list(hid_t parent, const std::string& name, const std::vector<Value>& values,
                   std::string_view where) {
@@ -92,12 +92,13 @@ void replace_list(hid_t parent, const std::string& name, const std::vector<Value
   check(dataset.release(), what, where);
 }
 
-/// A list of texts as fixed-length UTF-8, as long as the longest, padded with NUL; without NUL inside.
+/// Writes a list of texts as fixed-length UTF-8, as long as the longest, padded with NUL; no text may contain
+/// a NUL.
 void put_texts(hid_t parent, const std::string& name, const std::vector<std::string>& texts,
                std::string_view where);
 
-/// A dataset [heads, rows, dim] (or [heads, rows] when dim is 0) that grows along its rows, one chunk of
-/// every head at a time: anything less than whole chunks would be written many times over.
+/// A dataset [heads, rows, dim] (or [heads, rows] when dim is 0) that grows along its rows by one chunk of
+/// every head at a time: libhdf5 would write a partly filled chunk again with every append.
 class GrowingDataset {
  public:
   GrowingDataset() = default;
@@ -106,11 +107,11 @@ class GrowingDataset {
 
   explicit operator bool() const { return static_cast<bool>(dataset_); }
   hid_t id() const { return dataset_.id(); }
-  /// `block`: [heads, chunk_rows, dim] stored elements.
+  /// Appends `block`, [heads, chunk_rows, dim] stored elements.
   void append_chunk(const void* block);
-  /// Cuts the row axis to `rows`, which lie in the last chunk.
+  /// Shortens the row axis to `rows`, which must end in the last chunk.
   void trim(std::uint64_t rows);
-  /// Flushes and closes, reporting what the destructor could not.
+  /// Flushes and closes; unlike the destructor it reports failures.
   void close();
 
  private:

@@ -1,5 +1,6 @@
 #pragma once
-/// Everything a trace says besides its tensors. Field by field the table of traces/format/SCHEMA.md.
+/// The header of a trace: everything it stores besides tensors. The fields are those of the tables in
+/// traces/format/SCHEMA.md.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -16,11 +17,11 @@ struct Model {
   std::uint32_t n_layers = 0, n_q_heads = 0, n_kv_heads = 0;
   std::uint32_t head_dim = 0;    ///< of queries and keys
   std::uint32_t v_head_dim = 0;  ///< of values
-  std::uint32_t rotary_dim = 0;  ///< leading components that RoPE turns
+  std::uint32_t rotary_dim = 0;  ///< leading components that RoPE rotates
   std::uint32_t hidden_size = 0, vocab_size = 0;
   double attn_scale = 0;  ///< factor on q.k before the softmax, usually 1/sqrt(head_dim)
   double norm_eps = 0, rope_theta = 0;
-  double rope_attention_factor = 1;  ///< already inside stored q and k
+  double rope_attention_factor = 1;  ///< already applied to stored q and k
   double logit_softcap = 0;          ///< 0: none
   std::string rope_type = "default";
   std::string rope_layout = "half_split";  ///< half_split | interleaved
@@ -32,14 +33,14 @@ struct Model {
   std::string config_json;      ///< verbatim, may be empty
 
   std::uint32_t group() const { return n_q_heads / n_kv_heads; }
-  /// How stored queries and keys were rotated, by their token's position; refers to inv_freq.
+  /// The rotation of stored queries and keys by their token's position; refers to inv_freq.
   Rotary rotary() const {
     return {inv_freq, rope_layout == "interleaved" ? RotaryLayout::interleaved : RotaryLayout::half_split,
             rope_attention_factor};
   }
 };
 
-/// Who recorded it, how.
+/// Provenance: what recorded the trace, and how.
 struct Capture {
   std::string source;  ///< native-cpu, native-cuda, transformers, synthetic, converted:...
   std::string device_name, device_kind, cpu_model, compute_dtype, accum_dtype, math_mode, attention_kernel,
@@ -48,9 +49,9 @@ struct Capture {
   std::string q_policy;              ///< all | window:W | sample:K | window:W,sample:K
   std::string row_policy;            ///< none | window:W | full
   std::string verified;              ///< gate and largest error, or empty
-  std::string workload;              ///< kind of prompt, such as needle-multi-key; empty: not known
+  std::string workload;              ///< kind of prompt, such as needle-multi-key; empty if not known
   std::string workload_item;         ///< id of the prompt in its workload, or empty
-  std::string driver, cuda_version;  ///< of the device; empty: there is none
+  std::string driver, cuda_version;  ///< of the device; empty without a device
   std::uint32_t threads = 0, prefill_chunk = 0;
   std::uint64_t seed = 0;
   bool rope_fp32 = true, teacher_forced = false;
@@ -62,8 +63,8 @@ constexpr const char* phase_name(Phase phase) {
   return phase == Phase::prompt ? "prompt" : phase == Phase::decode ? "decode" : "teacher-forced";
 }
 
-/// A contiguous computed span of tokens; what its tokens see is its ancestors' tokens and its own up to
-/// themselves.
+/// A contiguous span of computed tokens. Each of its tokens attends to all tokens of its ancestors and to the
+/// segment's own tokens up to itself.
 struct Segment {
   std::int32_t parent = -1;  ///< index, -1: root; always smaller than the segment's own
   std::uint64_t begin = 0;   ///< first token (file order)
@@ -101,14 +102,14 @@ struct Header {
   Capture capture;
   std::string tokenizer_name, tokenizer_sha256;
   Elem elem = Elem::f32;            ///< of q, k and v
-  std::optional<Elem> output_elem;  ///< of the output weights; none: they are not stored
+  std::optional<Elem> output_elem;  ///< of the output weights; none if they are not stored
 
   // Tokens, all [n_tokens], in file order.
   std::vector<std::int32_t> token_id;  ///< -1: withheld
   std::vector<std::uint32_t> token_segment;
   std::vector<std::int32_t> token_position;  ///< RoPE position
   std::vector<std::uint32_t> token_flags;
-  std::uint32_t flags_known = 0;     ///< the bits of token_flags that say something
+  std::uint32_t flags_known = 0;     ///< the bits of token_flags that are meaningful
   std::vector<float> token_logprob;  ///< of the chosen token; empty if not stored
   std::vector<Segment> segments;
   std::vector<std::uint32_t> sequence_leaf;  ///< leaf segment of each sequence worth replaying
@@ -124,7 +125,8 @@ struct Header {
   /// Token index of each stored attention row, ascending; empty means none is stored.
   std::vector<std::uint64_t> attention_token;
 
-  /// Tokens whose attention the column statistics sum, the first ones, all of the prompt; 0: none are stored.
+  /// The column statistics sum the attention of the first `counted_tokens` tokens, which are the whole prompt
+  /// of the first sequence; 0 if no column statistics are stored.
   std::uint64_t counted_tokens = 0;
 
   std::uint64_t n_tokens() const { return token_id.size(); }

@@ -10,7 +10,7 @@ namespace kvsim::trace {
 void write_marked_copy(const std::string& original, const std::string& path,
                        const std::vector<std::uint32_t>& token_flags, std::uint32_t flags_known,
                        bool overwrite) {
-  // What libhdf5 is about to change has passed the checks of what it reads.
+  // Opening the trace checks its structure before libhdf5 changes the copy.
   if (open_trace(original)->header().n_tokens() != token_flags.size())
     bug("flags for another number of tokens", original);
   hdf5::OutputFile file(path, overwrite, original);

@@ -1,5 +1,5 @@
 #pragma once
-/// A whole trace in memory: what generators produce and tests build; the writer stores it.
+/// A whole trace in memory, as generators and tests build it; the writer stores it.
 #include <memory>
 #include <vector>
 
@@ -9,7 +9,8 @@ namespace kvsim::trace {
 
 class MemoryTrace final : public Source {
  public:
-  /// Zero tensors in the shape of `header` (model, tokens, query_token); checks the header (validate.hpp).
+  /// Allocates zero tensors in the shape of `header` (model, tokens, query_token); checks the header
+  /// (validate.hpp).
   explicit MemoryTrace(Header header);
 
   const Header& header() const override { return header_; }
@@ -40,8 +41,8 @@ class MemoryTrace final : public Source {
   std::vector<float> query_, key_, value_, output_, column_sum_, column_sum_squares_;
 };
 
-/// Header of a plain trace: `prompt` tokens then `decode` generated ones, two segments, one sequence, default
-/// model arithmetic. Shape fields of `model` must be set; the rest is filled in.
+/// Header of a plain trace: `prompt` tokens followed by `decode` generated ones, two segments, one sequence,
+/// default model arithmetic. The shape fields of `model` must be set; the others are filled in.
 Header plain_header(Model model, std::uint64_t prompt, std::uint64_t decode);
 
 }  // namespace kvsim::trace

@@ -21,7 +21,7 @@ std::uint32_t count32(const InputGroup& group, const char* name) {
   return static_cast<std::uint32_t>(group.count(name, kAny32));
 }
 
-/// How a tensor's elements are stored: by its HDF5 type, or u16 words that the attribute `elem` calls bf16.
+/// The element type of a stored tensor: its HDF5 type, or bf16 for u16 words whose attribute `elem` says so.
 Elem stored_elem(const InputDataset& dataset) {
   const std::string named = dataset.text("elem");
   const Elem elem = dataset.type() == Type::f32   ? Elem::f32
@@ -39,7 +39,8 @@ InputDataset tensor_dataset(const InputGroup& group, const char* name) {
   return group.dataset(name, {Type::f32, Type::bf16, Type::f16, Type::u16}, 3);
 }
 
-/// Rows of one head, widened. In blocks: the stored halves never take as much memory as the floats asked for.
+/// Reads rows of one head, widened to float. It reads in blocks, so that the stored 16-bit values never take
+/// as much memory as the floats.
 void read_rows(const InputDataset& stored, Elem elem, std::uint32_t head, std::uint64_t first_row,
                std::uint64_t n_rows, std::span<float> out) {
   const std::uint64_t dim = stored.dims()[2];
@@ -343,7 +344,7 @@ void FileTrace::read_attention_rows(const InputGroup& layer_group, std::uint32_t
   rows.p = group.dataset("p", {Type::f32, Type::bf16}, 2);
 }
 
-/// After check_header: tokens and segments are known to be sound.
+/// Requires that check_header passed: it relies on sound tokens and segments.
 void FileTrace::check_attention_rows(const AttentionRows& rows, const InputGroup& group) const {
   if (rows.ptr[0] != 0) input_error("does not start at 0", group.where("ptr"));
   for (std::size_t i = 0; i < rows.first_key.size(); ++i) {

@@ -1,6 +1,6 @@
 #pragma once
-/// Opens a trace file after checking its structure; no payload byte is read and nothing is allocated from a
-/// size that was not checked before.
+/// Opens a trace file after checking its structure. Reads no payload, and allocates nothing by a size that
+/// has not been checked.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -11,7 +11,7 @@ namespace kvsim::trace {
 
 struct ReadOptions {
   bool allow_partial = false;                   ///< accept complete != 1
-  std::uint64_t max_header_bytes = 1ULL << 30;  ///< most that token lists, passes and text may take
+  std::uint64_t max_header_bytes = 1ULL << 30;  ///< limit for token lists, passes and text together
 };
 
 /// Throws Error(input) naming file and dataset when the file is missing, foreign, incomplete or hostile.

@@ -123,7 +123,8 @@ std::uint64_t Sequence::held_queries(std::uint64_t end) const {
 }
 
 bool Sequence::has_column_statistics() const {
-  // Tokens ascend along a path: its prompt is the first tokens of the file iff its last one is.
+  // Tokens ascend along a path, so its prompt is the first tokens of the file if its last prompt token is
+  // number P - 1.
   return source_->has_column_statistics() && source_->header().counted_tokens == prompt_ &&
          token(prompt_ - 1) == prompt_ - 1;
 }
@@ -142,7 +143,7 @@ void Sequence::read(Tensor tensor, std::uint32_t layer, std::uint32_t head, std:
                         end = std::min(first + n, span.position + span.count);
     if (begin >= end) continue;
     std::uint64_t row = span.token + (begin - span.position);
-    // From first_query() on every token of a span has a row, so their rows follow each other.
+    // From first_query() on every token of a span has a row, so their rows are consecutive.
     if (tensor == Tensor::query && !stored.empty())
       row = static_cast<std::uint64_t>(std::lower_bound(stored.begin(), stored.end(), row) - stored.begin());
     source_->read(tensor, layer, head, row, end - begin,

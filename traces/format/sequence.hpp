@@ -1,7 +1,8 @@
 #pragma once
-/// One path of a trace's segment tree as replay wants it: a prompt followed by decode steps, positions 0, 1,
-/// 2, ... Of several turns the last is replayed: what was generated in earlier ones is part of its prompt, as
-/// in a server that keeps the whole conversation cached between turns. A cut may end the prompt elsewhere.
+/// One path of a trace's segment tree in the form that replay reads: a prompt followed by decode steps, at
+/// positions 0, 1, 2, ... Of several turns the last is replayed: tokens generated in earlier turns are part
+/// of its prompt, as in a server that keeps the whole conversation cached between turns. A cut may end the
+/// prompt elsewhere.
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -13,10 +14,10 @@ namespace kvsim::trace {
 
 class Sequence {
  public:
-  /// Path from the root to the leaf of sequence `index` (of header().sequence_leaf). Its decode steps are the
-  /// segments after its last prompt segment, none if it ends with a prompt; with another cut than
-  /// Cut::At::prompt, all tokens from the cut on. Throws Error(input) for a path without a prompt, or whose
-  /// RoPE positions are not 0, 1, 2, ..., Error(usage) for a cut the sequence does not have.
+  /// The path from the root to the leaf of sequence `index` (of header().sequence_leaf). Its decode steps are
+  /// the segments after its last prompt segment, none if it ends with a prompt; with another cut than
+  /// Cut::At::prompt, they are all tokens from the cut on. Throws Error(input) for a path without a prompt or
+  /// with RoPE positions other than 0, 1, 2, ...; Error(usage) for a cut that the sequence does not have.
   Sequence(const Source& source, std::size_t index = 0, const Cut& cut = {});
 
   const Source& source() const { return *source_; }
@@ -30,37 +31,37 @@ class Sequence {
   /// is measured again, because it reads the first answer token.
   std::uint64_t first_measured() const { return cut_.at == Cut::At::prompt ? prompt_ - 1 : prompt_; }
   std::uint64_t measured_length() const { return length_ - first_measured(); }
-  /// Tokens of the prompt before the first context token, special ones aside: an instruction, which a cut at
-  /// the question leaves in the prompt. 0 if the trace does not know its context.
+  /// Number of prompt tokens before the first context token, without special tokens: the length of an
+  /// instruction, which a cut at the question leaves in the prompt. 0 if the trace does not know its context.
   std::uint64_t instruction_before() const;
-  /// Tokens of the prompt that were generated, in earlier turns.
+  /// Number of prompt tokens that were generated in earlier turns.
   std::uint64_t answered_length() const { return answered_; }
-  /// Token (file order) at a position of the path.
+  /// The token (file order) at a position of the path.
   std::uint64_t token(std::uint64_t position) const;
-  /// TokenFlag bits of the token at a position, those of flags_known() only.
+  /// The TokenFlag bits of the token at a position; only those of flags_known().
   std::uint32_t flags(std::uint64_t position) const;
-  /// TokenFlag bits the trace knows: a bit that is not among them says nothing about any token.
+  /// The TokenFlag bits that the trace knows; all other bits are meaningless for every token.
   std::uint32_t flags_known() const { return source_->header().flags_known; }
   /// First position from which every later position, up to the end, has its query row stored.
   std::uint64_t first_query() const { return first_query_; }
 
-  /// Positions before `end` whose query rows are stored.
+  /// Number of positions before `end` whose query rows are stored.
   std::uint64_t held_queries(std::uint64_t end) const;
-  /// Whether the source's column statistics are those of this sequence's prompt.
+  /// Whether the column statistics of the source cover exactly this sequence's prompt.
   bool has_column_statistics() const;
 
-  /// Positions [first, first + n) of one head, row-major [n, dim]. Queries must lie at or after
-  /// first_query().
+  /// Reads positions [first, first + n) of one head into `out`, row-major [n, dim]. Queries must lie at or
+  /// after first_query().
   void read(Tensor tensor, std::uint32_t layer, std::uint32_t head, std::uint64_t first, std::uint64_t n,
             std::span<float> out) const;
 
  private:
   struct Span {
     std::uint64_t position, token, count;
-    bool generated;  ///< by the model, or forced as if it were
+    bool generated;  ///< by the model, or teacher-forced in its place
   };
   void check_positions() const;
-  /// Positions of the first request: up to the first generated token.
+  /// Number of positions of the first request: those before the first generated token.
   std::uint64_t first_request() const;
   std::uint64_t question_begin() const;
   void apply_cut();

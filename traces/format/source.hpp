@@ -1,5 +1,6 @@
 #pragma once
-/// Where replay reads tensors from: a file (reader.hpp) or memory (memory_trace.hpp).
+/// The interface through which replay reads tensors, from a file (reader.hpp) or from memory
+/// (memory_trace.hpp).
 #include <cstdint>
 #include <span>
 #include <string>
@@ -14,31 +15,34 @@ class Source {
  public:
   virtual ~Source() = default;
   virtual const Header& header() const = 0;
-  /// What messages call it: a path, or a description.
+  /// The name that messages use: a path or a description.
   virtual std::string name() const = 0;
   /// SHA-256 over the stored q, k, v and token ids, or empty when it is not known.
   virtual std::string content_sha256() const = 0;
-  /// Rows [first_row, first_row + n_rows) of one head, row-major [n_rows, dim], widened to float.
+  /// Reads rows [first_row, first_row + n_rows) of one head, row-major [n_rows, dim], widened to float.
   /// `head` counts query heads for queries, KV heads otherwise; `first_row` counts tokens in file order for
   /// keys and values, stored query rows for queries. `out` has exactly n_rows * dim elements. May be called
   /// from any thread. Throws Error(input) with file, dataset and row on damage.
   virtual void read(Tensor tensor, std::uint32_t layer, std::uint32_t head, std::uint64_t first_row,
                     std::uint64_t n_rows, std::span<float> out) const = 0;
 
-  /// Whether the attention output projection is there to read.
+  /// Whether the attention output projection is stored.
   bool has_output_weights() const { return header().output_elem.has_value(); }
-  /// One query head's part of the output projection, row-major [v_head_dim, hidden_size]: the head's
+  /// Reads one query head's part of the output projection, row-major [v_head_dim, hidden_size]: the head's
   /// attention output o (a row of v_head_dim) becomes o @ this, and the sum over the query heads, plus the
   /// bias if the model has one, is the layer's attention output. `out` has exactly v_head_dim * hidden_size
-  /// elements. May be called from any thread. Throws Error(input) when the trace holds none, or on damage.
+  /// elements. May be called from any thread. Throws Error(input) when the trace has no output weights, or on
+  /// damage.
   virtual void read_output_weights(std::uint32_t layer, std::uint32_t query_head,
                                    std::span<float> out) const = 0;
 
-  /// Whether the attention that the prompt's keys received is there in sum (header().counted_tokens).
+  /// Whether column statistics, the summed attention to the prompt's keys, are stored
+  /// (header().counted_tokens).
   bool has_column_statistics() const { return header().counted_tokens > 0; }
-  /// Over the counted tokens as queries: the sum, and the sum of squares, of one query head's attention to
-  /// each of them as a key. Both have exactly counted_tokens elements. May be called from any thread. Throws
-  /// Error(input) when the trace holds none, or on damage: values that are not finite or negative.
+  /// Reads, for each counted token as a key, the sum and the sum of squares of one query head's attention to
+  /// it over the counted tokens as queries. Both spans have exactly counted_tokens elements. May be called
+  /// from any thread. Throws Error(input) when the trace has no column statistics, or on damage: values that
+  /// are negative or not finite.
   virtual void read_column_statistics(std::uint32_t layer, std::uint32_t query_head, std::span<float> sum,
                                       std::span<float> sum_squares) const = 0;
 };

@@ -54,7 +54,7 @@ std::vector<std::uint64_t> numbered_tokens(const Header& header, const std::stri
   return tokens;
 }
 
-/// Text with the token that each of its bytes belongs to.
+/// Text, and for each byte the token that it belongs to.
 struct SpelledText {
   std::string bytes;
   std::vector<std::uint64_t> tokens;
@@ -66,9 +66,10 @@ struct SpelledText {
   }
 };
 
-/// The last `length` bytes of the path that `segment` ends; fewer where it begins or an answer comes before.
+/// The last `length` bytes of the path that ends with `segment`; fewer if the path begins or an answer ends
+/// within them.
 SpelledText end_of_path(const Header& header, std::int32_t segment, std::size_t length) {
-  std::vector<std::uint64_t> tokens;  // from the last one back
+  std::vector<std::uint64_t> tokens;  // in reverse order
   for (std::size_t found = 0; segment >= 0 && found < length;) {
     const Segment& span = header.segments[static_cast<std::size_t>(segment)];
     if (span.phase != Phase::prompt) break;
@@ -86,8 +87,8 @@ SpelledText end_of_path(const Header& header, std::int32_t segment, std::size_t 
   return text;
 }
 
-/// The tokens of each place where `text` stands in a prompt, by where it ends. A place is found in the
-/// segment that it ends in, once, however many paths go on from there.
+/// The tokens of each occurrence of `text` in a prompt, ordered by its end. An occurrence is found once, in
+/// the segment where it ends, however many paths continue from there.
 std::vector<std::vector<std::uint64_t>> occurrences(const Header& header, const std::string& text) {
   std::vector<std::vector<std::uint64_t>> found;
   for (const Segment& segment : header.segments) {

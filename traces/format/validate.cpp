@@ -10,7 +10,7 @@
 namespace kvsim::trace {
 namespace {
 
-/// Names places as a reader of the file would: "run.h5:/tokens/id[17]".
+/// Names places in the file as "run.h5:/tokens/id[17]".
 class Place {
  public:
   explicit Place(const std::string& where) : where_(where) {}
@@ -94,7 +94,7 @@ void check_tokens(const Header& header, const Place& place) {
     place.require(id >= -1 && id < static_cast<std::int64_t>(header.model.vocab_size), "/tokens/id", t,
                   "is outside the vocabulary");
     place.require(header.token_flags[t] < (1U << 16), "/tokens/flags", t, "sets a reserved bit");
-    // NaN: the token was given, not chosen.
+    // NaN means that the token was given, not chosen, so it passes.
     place.require(header.token_logprob.empty() || !(header.token_logprob[t] > 1e-3F), "/tokens/logprob", t,
                   "is the logarithm of more than 1");
   }
@@ -142,7 +142,8 @@ void check_rows(const std::vector<std::uint64_t>& rows, std::uint64_t n_tokens, 
                   "is not a later token of the trace");
 }
 
-/// The first tokens: the whole prompt of the first sequence, its segments one after the other.
+/// Checks that the counted tokens are the first tokens of the file and the whole prompt of the first
+/// sequence, segment after segment.
 void check_counted(const Header& header, const Place& place) {
   if (header.counted_tokens == 0) return;
   std::uint64_t counted = 0;
@@ -156,7 +157,7 @@ void check_counted(const Header& header, const Place& place) {
                 "counts " + std::to_string(header.counted_tokens) + " tokens, not whole segments");
 }
 
-/// Names of prompts appear in messages and results as they are.
+/// Checks that names of prompts are printable, because messages and results contain them verbatim.
 void check_workload(const Capture& capture, const Place& place) {
   for (const std::string* name : {&capture.workload, &capture.workload_item}) {
     const bool printable =

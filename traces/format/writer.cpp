@@ -14,8 +14,8 @@
 namespace kvsim::trace {
 namespace {
 
-/// Rows of all heads of one dataset on their way to the file, in whole chunks. The dataset is created with
-/// the first chunk, so that a short trace gets one chunk of just its size.
+/// Buffers rows of all heads of one dataset and writes them in whole chunks. The dataset is created with the
+/// first chunk, so that a short trace gets a single chunk of exactly its size.
 class RowStream {
  public:
   RowStream(hid_t group, std::string name, Elem elem, std::uint32_t heads, std::uint32_t dim,
@@ -33,7 +33,7 @@ class RowStream {
 
   std::uint64_t rows() const { return flushed_ + filled_; }
 
-  /// `rows`: [heads, n, dim].
+  /// Appends `rows`, [heads, n, dim].
   void append(std::uint64_t n, const Elements& rows) {
     if (rows.size() != n * heads_ * dim_) bug("append of the wrong size", where_);
     buffer_.resize(heads_ * chunk_rows_ * row_bytes());
@@ -50,7 +50,7 @@ class RowStream {
     }
   }
 
-  /// Stores what is left and returns the digest.
+  /// Writes the remaining rows and returns the digest.
   std::string finish() {
     const std::uint64_t total = rows();
     if (!dataset_) {
@@ -85,7 +85,7 @@ class RowStream {
     filled_ = 0;
   }
 
-  /// Closes up the heads of a buffer that will never be filled.
+  /// Moves the heads of a partly filled buffer together, for a dataset shorter than one chunk.
   void shrink_chunk(std::uint64_t rows) {
     for (std::uint32_t head = 1; head < heads_ && filled_ > 0; ++head)
       std::memmove(buffer_.data() + head * rows * row_bytes(),
@@ -110,7 +110,7 @@ class RowStream {
   std::vector<std::byte> buffer_;  ///< [heads, chunk_rows, dim] stored elements
 };
 
-/// Attention rows of one layer: packed one behind the other.
+/// Attention rows of one layer, packed one after another.
 struct AttentionStream {
   hdf5::Object group;
   RowStream p;
@@ -134,7 +134,7 @@ std::vector<Value> column(const std::vector<Item>& items, Get get) {
   return out;
 }
 
-/// Keys the token's attention row may span: its position along its path, and itself.
+/// End of the keys that the token's attention row may span: its position along its path, plus one for itself.
 std::uint64_t visible_end(const Header& header, std::uint64_t token) {
   const Segment& segment = header.segments[header.token_segment[token]];
   return segment.path_len + (token - segment.begin) + 1;
@@ -163,7 +163,7 @@ struct Writer::State {
 
   Header header;
   WriteOptions options;
-  hdf5::OutputFile file;  // before every handle into it: destroyed last
+  hdf5::OutputFile file;  // declared before every handle into it, so destroyed last
   hdf5::Object layers_group;
   std::vector<LayerStreams> layers;
 };
@@ -496,7 +496,7 @@ void Writer::finish(const Header& header) {
 
 void write_trace(const std::string& path, const Source& source, const WriteOptions& options) {
   Header header = source.header();
-  header.attention_token.clear();  // a Source has none to give
+  header.attention_token.clear();  // a Source provides no attention rows
   header.capture.row_policy = "none";
   Writer writer(path, header, options);
   std::vector<float> block;

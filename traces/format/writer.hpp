@@ -1,6 +1,6 @@
 #pragma once
-/// Writes a trace file: `PATH.partial` first, renamed to PATH when complete and synced, so that a killed run
-/// never looks finished.
+/// Writes a trace file as `PATH.partial` and renames it to PATH when it is complete and synced, so that a
+/// killed run never looks finished.
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -12,40 +12,42 @@
 namespace kvsim::trace {
 
 struct WriteOptions {
-  bool overwrite = false;  ///< replace an existing PATH; otherwise refuse before any work
+  bool overwrite = false;  ///< replace an existing PATH; otherwise an existing PATH is refused before any
+                           ///< work
   bool checksum = true;    ///< fletcher32 on tensors
 };
 
 class Writer {
  public:
-  /// Creates PATH.partial. `header` must hold model, capture and elem; token lists may still grow (finish).
-  /// Throws Error(usage) when PATH exists and may not be replaced, Error(input) when it cannot be written.
+  /// Creates PATH.partial. `header` must hold model, capture and elem; token lists may still grow until
+  /// finish(). Throws Error(usage) when PATH exists and may not be replaced, Error(input) when it cannot be
+  /// written.
   Writer(const std::string& path, const Header& header, const WriteOptions& options = {});
-  /// Without finish(): removes the partial file.
+  /// Removes the partial file unless finish() ran.
   ~Writer();
   Writer(const Writer&) = delete;
   Writer& operator=(const Writer&) = delete;
 
-  /// Appends rows for every head of one tensor of a layer, row-major [heads, n_rows, dim], in token order,
-  /// rounded to the trace's element type if they are of another. Buffered to whole chunks.
+  /// Appends rows for every head of one tensor of a layer, row-major [heads, n_rows, dim], in token order.
+  /// Rows of another element type are rounded to that of the trace. Rows are buffered to whole chunks.
   void append(Tensor tensor, std::uint32_t layer, std::uint64_t n_rows, const Elements& rows);
   /// Appends one attention row of a layer: [n_q_heads, n_keys] probabilities, keys from `first_key` along the
   /// path.
   void append_attention(std::uint32_t layer, std::uint64_t first_key, std::uint64_t n_keys,
                         std::span<const float> p);
 
-  /// The output projection of a layer, row-major [n_q_heads, v_head_dim, hidden_size] (source.hpp). Once per
-  /// layer if the header has an output_elem, otherwise never.
+  /// Stores the output projection of a layer, row-major [n_q_heads, v_head_dim, hidden_size] (source.hpp).
+  /// Must be called once per layer if the header has an output_elem, otherwise never.
   void put_output_weights(std::uint32_t layer, std::span<const float> weights);
 
-  /// Column statistics of a layer's first `tokens` tokens, [n_q_heads, tokens] each (source.hpp). Once per
-  /// layer or never.
+  /// Stores column statistics of a layer's first `tokens` tokens, [n_q_heads, tokens] each (source.hpp). Must
+  /// be called once per layer or never.
   void put_column_statistics(std::uint32_t layer, std::uint64_t tokens, std::span<const float> sum,
                              std::span<const float> sum_squares);
 
-  /// Everything known only at the end (tokens, segments, passes, timings, text, query_token,
-  /// attention_token, counted_tokens). Checks it against what was appended, writes it, marks the file
-  /// complete, syncs and renames.
+  /// Takes everything that is known only at the end (tokens, segments, passes, timings, text, query_token,
+  /// attention_token, counted_tokens), checks it against the appended rows, writes it, marks the file
+  /// complete, syncs and renames it.
   void finish(const Header& header);
 
  private:

@@ -1,5 +1,5 @@
 #pragma once
-/// Where a model runs.
+/// The device on which a model runs.
 #include <memory>
 #include <string>
 
@@ -11,14 +11,14 @@ namespace kvsim::model {
 struct Device {
   enum class Kind { cpu, cuda };
   Kind kind = Kind::cpu;
-  unsigned index = 0;  ///< of several CUDA devices, as CUDA_VISIBLE_DEVICES orders them
+  unsigned index = 0;  ///< of a CUDA device, in the order of CUDA_VISIBLE_DEVICES
 };
 
 /// "cpu", "cuda" (the first) or "cuda:N". Throws Error(usage).
 Device parse_device(const std::string& text);
 
-/// `config` and `weights` must outlive the run. Throws Error(usage) when the device is not there, this kvsim
-/// was built without it, or the model and its cache exceed its memory.
+/// Opens a run on `device`. `config` and `weights` must outlive it. Throws Error(usage) when the device does
+/// not exist, kvsim was built without support for it, or the model and its cache exceed its memory.
 std::unique_ptr<ModelRun> open_model_run(const Device& device, const ModelConfig& config,
                                          const Weights& weights, const RunOptions& options);
 

@@ -17,7 +17,7 @@ std::int64_t nanoseconds(Clock::duration duration) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(duration).count();
 }
 
-/// The token of a step: given, or chosen.
+/// The token of a step, given or chosen.
 TokenChoice next_token(ModelRun& run, const GenerationOptions& options, std::uint64_t step) {
   const bool chosen = options.given.empty();
   if (chosen && options.sampling.temperature == 0) return run.most_probable();
@@ -32,7 +32,7 @@ bool ends(const GenerationOptions& options, std::int32_t id) {
   return options.given.empty() && std::find(options.eos.begin(), options.eos.end(), id) != options.eos.end();
 }
 
-/// One forward call after the other, written down.
+/// Runs forward calls and records each as a trace::Pass.
 class Passes {
  public:
   Passes(ModelRun& run, RunObserver& observer, Progress& progress, Generation& record)
@@ -55,7 +55,7 @@ class Passes {
     progress_.advance(n);
   }
 
-  /// What comes after the latest pass, in its time.
+  /// The token after the latest pass; adds the time of choosing it to that pass.
   TokenChoice next(const GenerationOptions& options, std::uint64_t step) {
     const auto begin = Clock::now();
     const TokenChoice choice = next_token(run_, options, step);
@@ -92,7 +92,7 @@ Generation generate(ModelRun& run, const std::vector<std::int32_t>& prompt, cons
     }
     record.tokens.push_back(choice.id);
     record.logprob.push_back(choice.logprob);
-    // The last token runs too: every token of a trace has its key, value and query.
+    // The last token is processed too, because every token of a trace has its key, value and query.
     passes.forward(record.tokens.size() - 1, 1, phase);
     if (ends(options, choice.id)) break;
   }

@@ -1,5 +1,5 @@
 #pragma once
-/// A prompt read in passes, then one token at a time, chosen or given.
+/// Generation: reads a prompt in passes, then one token at a time, chosen or given.
 #include <cstdint>
 #include <vector>
 
@@ -15,19 +15,19 @@ struct GenerationOptions {
   std::uint64_t prefill_chunk = 512;  ///< prompt tokens per pass
   std::vector<std::int32_t> eos;      ///< generation ends after one of these
   Sampling sampling;
-  /// Tokens to go on with instead of choosing, all of them (teacher forcing); empty: choose.
+  /// All tokens that follow the prompt in place of chosen ones (teacher forcing); empty: choose.
   std::vector<std::int32_t> given;
 };
 
 struct Generation {
-  std::vector<std::int32_t> tokens;  ///< prompt and generated; all of them were processed, the last one too
+  std::vector<std::int32_t> tokens;  ///< prompt and generated, all processed, including the last
   std::vector<float> logprob;       ///< of each token after the prompt, chosen or given; NaN for the prompt's
   std::vector<trace::Pass> passes;  ///< segment 0: prompt, 1: generated
   std::vector<float> layer_ns, attn_ns;  ///< [passes][layers]
 };
 
-/// `run` must be fresh and hold prompt and new tokens. Throws Error(input) when logits are not finite,
-/// Error(interrupted) between passes.
+/// Runs the prompt and generates tokens. `run` must be new, with capacity for the prompt and the new tokens.
+/// Throws Error(input) when logits are not finite, Error(interrupted) between passes.
 Generation generate(ModelRun& run, const std::vector<std::int32_t>& prompt, const GenerationOptions& options,
                     RunObserver& observer, Progress& progress);
 

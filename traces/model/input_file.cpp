@@ -16,7 +16,7 @@ MappedFile::MappedFile(const std::string& directory, const std::string& name, st
     : path_(directory + "/" + name) {
   const FileDescriptor folder(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!folder.is_open()) system_error("cannot be opened", directory);
-  // Non-blocking, so that a pipe of that name is an error and no wait.
+  // Opens without blocking, so that a pipe of that name is an error instead of a wait.
   FileDescriptor file(::openat(folder.get(), name.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file.is_open()) system_error("cannot be opened", path_);
   struct stat status {};

@@ -1,5 +1,5 @@
 #pragma once
-/// Files read by capture where they lie.
+/// Maps the files that capture reads.
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -10,8 +10,8 @@ namespace kvsim::model {
 /// A file mapped read-only.
 class MappedFile {
  public:
-  /// Opens `name` inside the directory `directory`. Throws Error(input), also when it is not a regular file
-  /// or larger than `max_bytes`.
+  /// Maps the file `name` in `directory`. Throws Error(input) when it cannot be opened, is not a regular file
+  /// or is larger than `max_bytes`.
   MappedFile(const std::string& directory, const std::string& name, std::uint64_t max_bytes);
   ~MappedFile();
   MappedFile(MappedFile&& other) noexcept;

@@ -22,17 +22,17 @@ constexpr std::uint64_t kMaxWidth = 1ULL << 20, kMaxVocab = 1ULL << 22, kMaxPosi
 
 constexpr const char* kElsewhere = "Capture this model with another tool and convert its trace.";
 
-/// What transformers' configuration class of a model type makes of absent fields (5.23), and what its layers
-/// are built of.
+/// The defaults that transformers' configuration class of a model type has for absent fields (5.23), and the
+/// parts of its layers.
 struct Family {
   std::string_view type;
-  std::string_view class_prefix;  ///< of its classes' names
+  std::string_view class_prefix;  ///< prefix of its classes' names
   std::uint64_t kv_heads = 0;     ///< 0: as many as query heads
   std::uint64_t head_dim = 0;     ///< 0: hidden_size / num_attention_heads
   std::uint64_t max_positions = 0;
   double norm_eps = 1e-6;
-  /// Which layers keep to sliding_window: none, all, or those that use_sliding_window and layer_types or
-  /// max_window_layers pick.
+  /// The layers that use sliding_window: none, all, or those that use_sliding_window and layer_types or
+  /// max_window_layers select.
   enum class Sliding { never, always, picked } sliding = Sliding::never;
   std::uint64_t window = 0;  ///< 0: none
 };
@@ -64,9 +64,9 @@ constexpr Family kFamilies[]{
      .sliding = Family::Sliding::picked,
      .window = 4096},
 };
-constexpr std::uint64_t kFirstWindowLayer = 28;  ///< of both Qwens, when max_window_layers is absent
+constexpr std::uint64_t kFirstWindowLayer = 28;  ///< default of max_window_layers for both Qwens
 
-/// A number whose absence means the class's `absent`, whereas null asks for none.
+/// A number: absence means the class's default `absent`, null means that there is none.
 std::uint64_t number_or_none(const JsonObject& config, const char* field, std::uint64_t high,
                              std::uint64_t absent, std::uint64_t none) {
   return config.integer_or(field, 1, high, config.raw().contains(field) ? none : absent);
@@ -76,8 +76,8 @@ void refuse_if_present(const JsonObject& config, const char* field, const char* 
   if (config.has(field)) input_error(what, config.path(field), kElsewhere);
 }
 
-/// Phi-3 files name model code of their own, the classes that transformers has taken over since; it runs its
-/// own, too, unless told to trust the file's.
+/// Whether the file names only model code that transformers has itself. Phi-3 files name code of their own,
+/// which transformers now contains; transformers runs its own unless told to trust the file's.
 bool names_known_classes(const JsonObject& config, const Family& family) {
   if (family.type != "phi3") return false;
   for (const auto& [part, name] : config.object("auto_map").raw()) {
@@ -88,7 +88,7 @@ bool names_known_classes(const JsonObject& config, const Family& family) {
   return true;
 }
 
-/// Fields that change what a model computes in ways this program does not follow.
+/// Refuses fields that change the computation of a model in ways that kvsim does not support.
 void refuse_foreign_parts(const JsonObject& config, const Family& family) {
   refuse_if_present(config, "quantization_config", "quantised checkpoints are not supported");
   if (config.has("auto_map") && !names_known_classes(config, family)) {
@@ -168,7 +168,7 @@ void read_shape(const JsonObject& config, const Family& family, ModelConfig& mod
   if (model.head_dim % 2 != 0) input_error("head_dim must be even for rotary embedding", config.where());
 }
 
-/// By the family's fields, before layer_types.
+/// The windows by the family's fields, before layer_types is applied.
 std::vector<std::int32_t> windows_of_family(const JsonObject& config, const Family& family,
                                             std::uint32_t n_layers, std::int32_t window) {
   std::uint64_t first = n_layers;
@@ -180,7 +180,7 @@ std::vector<std::int32_t> windows_of_family(const JsonObject& config, const Fami
   return windows;
 }
 
-/// Zero: none.
+/// The window of sliding layers; 0 if there is none.
 std::int32_t read_window(const JsonObject& config, const Family& family) {
   constexpr const char* kField = "sliding_window";
   if (family.sliding == Family::Sliding::never) {
@@ -192,7 +192,8 @@ std::int32_t read_window(const JsonObject& config, const Family& family) {
       number_or_none(config, kField, std::numeric_limits<std::int32_t>::max(), family.window, 0));
 }
 
-/// layer_types decides where the family lets it, and may not say otherwise where it does not.
+/// The window of each layer. layer_types selects the sliding layers if the family allows it, and must agree
+/// with the family's fields otherwise.
 std::vector<std::int32_t> read_windows(const JsonObject& config, const Family& family,
                                        std::uint32_t n_layers) {
   const std::int32_t window = read_window(config, family);

@@ -1,7 +1,7 @@
 #pragma once
-/// config.json of the Llama family. Files leave out what their model's class has a default for, and every
-/// class has its own: those of transformers 5.23 hold (null is not absence where the class tells them apart).
-/// What kvsim does not compute is refused by name, never ignored.
+/// Reads config.json of the Llama family. Files omit fields for which their model's class has a default, and
+/// every class has its own defaults: those of transformers 5.23 apply (null differs from absence where the
+/// class distinguishes them). A feature that kvsim does not compute is refused by name, never ignored.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -25,20 +25,20 @@ struct ModelConfig {
   bool mlp_bias = false;                ///< llama
   bool qk_norm = false;                 ///< qwen3: RMSNorm over each head of q and k, before RoPE
   bool fused_projections = false;       ///< phi3: q, k and v are rows of one tensor, gate and up of another
-  std::optional<bool> tied_embeddings;  ///< without it, tied exactly when the checkpoint has no lm_head
+  std::optional<bool> tied_embeddings;  ///< if absent, tied exactly when the checkpoint has no lm_head
   RopeConfig rope;
   std::vector<std::int32_t>
       layer_window;  ///< [n_layers]; -1: full attention, else key j is seen by t iff t-W < j <= t
   std::vector<std::int32_t> eos;  ///< ids that end generation; may be empty
-  std::string json;               ///< config.json as it was
+  std::string json;               ///< config.json verbatim
 };
 
-/// Throws Error(input) naming the field.
+/// Parses the text of a config.json. Throws Error(input) naming the field at fault.
 ModelConfig parse_model_config(const std::string& json, const std::string& path);
-/// Reads DIR/config.json, and the eos ids of DIR/generation_config.json when there is one.
+/// Reads DIR/config.json, and the eos ids of DIR/generation_config.json if that file exists.
 ModelConfig load_model_config(const std::string& directory);
 
-/// Model types that load, in alphabetical order.
+/// The supported model types, in alphabetical order.
 const std::vector<std::string>& supported_model_types();
 
 }  // namespace kvsim::model

@@ -1,5 +1,5 @@
 #pragma once
-/// What a trace says about where it comes from.
+/// The provenance that a trace records.
 #include <string>
 
 #include "traces/format/header.hpp"
@@ -8,16 +8,16 @@
 
 namespace kvsim::model {
 
-/// Random, version 4 (RFC 4122).
+/// A random UUID, version 4 (RFC 4122).
 std::string random_uuid();
-/// ISO 8601, seconds.
+/// The current time in UTC, ISO 8601 to the second.
 std::string now_utc();
 
 /// Shape and arithmetic of the model in a run that reaches `positions` positions, named after its folder;
 /// weights_sha256 is left empty.
 trace::Model describe_model(const ModelConfig& config, const Weights& weights, const std::string& directory,
                             std::uint64_t positions);
-/// Machine, arithmetic and software of a run on the processor; what was asked for is left empty.
+/// Machine, arithmetic and software of a run on the processor; fields that state the request are left empty.
 trace::Capture describe_processor(unsigned threads);
 
 }  // namespace kvsim::model

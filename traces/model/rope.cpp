@@ -24,8 +24,8 @@ bool is_phi3(const RopeContext& context) {
   return context.model_type == "phi3";
 }
 
-/// Either spelling of the type ("rope_type", older "type"); the two may not disagree. Phi-3 files called
-/// longrope "su" first, and "yarn" while it was being written.
+/// The type under either spelling ("rope_type", older "type"); the two must agree. Older Phi-3 files call
+/// longrope "su" or "yarn".
 std::string rope_type_of(const JsonObject& scaling, const RopeContext& context) {
   const std::string type = scaling.text_or("rope_type", scaling.text_or("type", "default"));
   if (scaling.text_or("type", type) != type) input_error("rope_type and type disagree", scaling.where());
@@ -48,7 +48,7 @@ void check_type(const std::string& type, const JsonObject& scaling, const RopeCo
               "Supported: " + list + ".");
 }
 
-/// A field of the scaling object that may also stand at the top; if both give it, they must agree.
+/// A field of the scaling object that may also stand at the top level; if both have it, they must agree.
 template <class Read>
 auto from_either(const JsonObject& config, const JsonObject& scaling, const char* field, Read read) {
   const auto inner = read(scaling.has(field) ? scaling : config);
@@ -59,14 +59,15 @@ auto from_either(const JsonObject& config, const JsonObject& scaling, const char
 
 std::uint64_t original_positions(const JsonObject& config, const JsonObject& scaling,
                                  const RopeContext& context) {
-  constexpr std::uint64_t kPhi3Positions = 4096;  // of the class, whatever max_position_embeddings says
+  constexpr std::uint64_t kPhi3Positions = 4096;  // default of the class, independent of
+                                                  // max_position_embeddings
   return from_either(config, scaling, kOriginal, [&](const JsonObject& object) {
     return object.integer_or(kOriginal, 1, kMaxPositions,
                              is_phi3(context) ? kPhi3Positions : context.max_positions);
   });
 }
 
-/// 0.1 * weight * ln(factor) + 1, how much yarn sharpens attention (its section 3.4).
+/// 0.1 * weight * ln(factor) + 1, by which yarn sharpens attention (section 3.4 of the paper).
 double yarn_temperature(double factor, double weight) {
   return factor <= 1 ? 1.0 : 0.1 * weight * std::log(factor) + 1.0;
 }
@@ -153,7 +154,7 @@ std::uint32_t read_rotary_dim(const JsonObject& config, const JsonObject& scalin
   return dim;
 }
 
-/// Pair at which yarn counts so many turns within the original context.
+/// The pair that makes `turns` turns within the original context.
 double yarn_pair(const RopeConfig& rope, double turns) {
   const auto original = static_cast<double>(rope.original_max_positions);
   return rope.rotary_dim * std::log(original / (turns * 2 * std::numbers::pi)) / (2 * std::log(rope.theta));

@@ -20,7 +20,7 @@ namespace {
 
 namespace json = boost::json;
 
-// Generous for any real checkpoint, and small enough that a hostile header cannot cost much.
+// Enough for any real checkpoint, and small enough that a hostile header costs little.
 constexpr std::uint64_t kMaxHeaderBytes = 16ULL << 20;
 constexpr std::uint64_t kMaxShardBytes = 1ULL << 40;
 constexpr std::size_t kMaxTensors = 200'000;
@@ -53,7 +53,7 @@ std::uint64_t dtype_bits(const std::string& dtype, const std::string& where) {
   input_error("unknown dtype " + quoted(dtype), where, "kvsim reads F32, F16 and BF16 checkpoints.");
 }
 
-/// Bytes of a tensor, or an error when the size does not fit or is no whole number of bytes.
+/// Bytes of a tensor. Throws Error(input) when the size overflows or is not a whole number of bytes.
 std::uint64_t checked_bytes(const std::vector<std::uint64_t>& shape, std::uint64_t bits,
                             const std::string& where) {
   std::uint64_t total = bits;
@@ -108,7 +108,7 @@ void check_metadata(const json::value& value, const std::string& path) {
   }
 }
 
-/// The text of the header, after its length was checked against the file.
+/// The text of the header, after checking its length against the file.
 std::string_view header_text(std::span<const std::byte> file, const std::string& path) {
   if (file.size() < 8)
     input_error("too short for a safetensors file (" + std::to_string(file.size()) + " bytes)", path);
@@ -126,8 +126,8 @@ std::string_view header_text(std::span<const std::byte> file, const std::string&
   return {reinterpret_cast<const char*>(file.data()) + 8, static_cast<std::size_t>(length)};
 }
 
-/// Tensors must follow each other from 0 to the end of the buffer: a hole or a tail can hide a second file,
-/// an overlap can make few bytes look like many tensors.
+/// Checks that the tensors tile the buffer from 0 to its end: a hole or a tail can hide a second file, an
+/// overlap can make few bytes look like many tensors.
 void check_tiling(std::vector<Entry>& entries, std::uint64_t buffer_bytes, const std::string& path) {
   std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
     return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
@@ -149,7 +149,7 @@ void check_tiling(std::vector<Entry>& entries, std::uint64_t buffer_bytes, const
   }
 }
 
-/// A shard is a plain file name inside the checkpoint's folder: a name with a path in it could point
+/// Checks that a shard is a plain file name inside the checkpoint's folder: a name with a path could point
 /// anywhere.
 void check_shard_name(const std::string& name, const std::string& where) {
   constexpr std::string_view kSuffix = ".safetensors";
@@ -234,7 +234,7 @@ void Checkpoint::open_sharded() {
   const JsonObject weight_map = JsonObject(document, path).object("weight_map");
   if (weight_map.raw().size() > kMaxTensors) input_error("more than 200000 tensors", path);
 
-  std::map<std::string, std::vector<std::string>> wanted;  // shard file: tensors
+  std::map<std::string, std::vector<std::string>> wanted;  // tensors by shard file
   for (const auto& member : weight_map.raw()) {
     const std::string name(member.key());
     const std::string shard = weight_map.text(name);
@@ -244,7 +244,7 @@ void Checkpoint::open_sharded() {
   if (wanted.empty()) input_error("weight_map is empty", path);
   if (wanted.size() > kMaxShards) input_error("more than 10000 shards", path);
 
-  std::map<std::string, std::string> home;  // of every tensor of every shard, mapped or not
+  std::map<std::string, std::string> home;  // the shard of every tensor, in the index or not
   for (const auto& [shard, names] : wanted) {
     files_.emplace_back(directory_, shard, kMaxShardBytes);
     TensorMap found = parse_safetensors(files_.back().bytes(), files_.back().path());

@@ -1,8 +1,8 @@
 #pragma once
 /// Checkpoints in the safetensors format: a 64-bit header length, a JSON header, one byte buffer
 /// (https://github.com/huggingface/safetensors). Every rule of the format is checked before a tensor is
-/// handed out: names unique, sizes by checked arithmetic, offsets that tile the buffer without hole, overlap
-/// or tail.
+/// returned: unique names, sizes by checked arithmetic, offsets that tile the buffer without hole, overlap or
+/// tail.
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -17,7 +17,7 @@ namespace kvsim::model {
 
 /// A tensor's place in the byte buffer. `data` may have any alignment.
 struct StoredTensor {
-  std::string dtype;                 ///< as written, e.g. "BF16"
+  std::string dtype;                 ///< as in the file, e.g. "BF16"
   std::vector<std::uint64_t> shape;  ///< row-major
   std::span<const std::byte> data;
   std::string file;
@@ -27,11 +27,11 @@ struct StoredTensor {
 
 using TensorMap = std::map<std::string, StoredTensor>;
 
-/// Element type kvsim computes with; throws Error(input) naming `tensor` for any other dtype.
+/// The element type of `tensor`; throws Error(input) naming it for a dtype that kvsim does not compute with.
 Elem tensor_elem(const StoredTensor& tensor, const std::string& name);
 
-/// Checks the whole header of one file and returns its tensors; no tensor data is read. Unknown dtypes whose
-/// width is known to the format are accepted here and refused on use; others are refused.
+/// Checks the whole header of one file and returns its tensors; no tensor data is read. Accepts the format's
+/// dtypes that kvsim does not compute with (tensor_elem() refuses them) and refuses all others.
 TensorMap parse_safetensors(std::span<const std::byte> file, const std::string& path);
 
 /// model.safetensors, or the shards that model.safetensors.index.json lists.
@@ -40,10 +40,10 @@ class Checkpoint {
   explicit Checkpoint(const std::string& directory);
 
   bool has(const std::string& name) const { return tensors_.contains(name); }
-  /// Throws Error(input) when it is missing.
+  /// Throws Error(input) when the tensor is missing.
   const StoredTensor& tensor(const std::string& name) const;
   const TensorMap& tensors() const { return tensors_; }
-  /// Tensors that lie in a shard but not in the index: not part of the checkpoint.
+  /// Tensors of a shard that the index does not list; they are not part of the checkpoint.
   const std::vector<std::string>& unmapped() const { return unmapped_; }
   /// SHA-256 over the sorted SHA-256 digests (64 hexadecimal digits each) of the shards.
   std::string sha256() const;

@@ -19,7 +19,7 @@ std::string shortest(double number) {
   return {text, end};
 }
 
-/// The ids that top-k leaves, likeliest first.
+/// The ids that pass top-k, most probable first.
 std::vector<std::int32_t> likeliest(std::span<const float> logits, std::uint64_t top_k) {
   std::vector<std::int32_t> ids(logits.size());
   std::iota(ids.begin(), ids.end(), 0);

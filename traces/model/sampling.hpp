@@ -1,16 +1,15 @@
 #pragma once
-/// How the next token is chosen from the logits.
+/// Chooses the next token from the logits.
 #include <cstdint>
 #include <span>
 #include <string>
 
 namespace kvsim::model {
 
-/// Temperature, then top-k, then top-p, each acting on what the one before leaves:
-///   1. p[i] = softmax(logits / temperature)[i]; tokens in order of falling p, the lowest id first among
-///   equals.
-///   2. The first top_k of them stay.
-///   3. p is normalised to them; of these, the fewest stay that hold at least top_p of it (Holtzman et al.
+/// Temperature, then top-k, then top-p, each applied to the result of the step before:
+///   1. p[i] = softmax(logits / temperature)[i]; tokens in order of decreasing p, the lowest id first among
+///   equals. 2. The first top_k of them stay. 3. p is normalised to them; of these, the fewest stay that hold
+///   at least top_p of it (Holtzman et al.
 ///      2020, "The Curious Case of Neural Text Degeneration", section 3.1).
 ///   4. One of them is drawn with probability proportional to p: the first whose cumulative p exceeds u times
 ///      the total, u = uniform01(combine({seed, key_of("sampling"), step})) (sim/base/rng.hpp).
@@ -22,17 +21,19 @@ struct Sampling {
   std::uint64_t seed = 0;
 };
 
-/// Throws Error(usage) naming the option: a value out of range, or a cut or seed that greedy decoding would
-/// not look at.
+/// Throws Error(usage) naming an option that is out of range, or a top-k, top-p or seed that greedy decoding
+/// would ignore.
 void check_sampling(const Sampling& sampling);
 
-/// "greedy", or like "temperature 0.8, top-k 40, top-p 0.95": what a trace says.
+/// The text that a trace stores: "greedy", or "temperature 0.8, top-k 40, top-p 0.95".
 std::string sampling_text(const Sampling& sampling);
 
-/// The id chosen at a step; the same at any thread count and after any other step. Logits must be finite.
+/// The id chosen at a step. It does not depend on the number of threads or on other steps. Logits must be
+/// finite.
 std::int32_t choose_token(std::span<const float> logits, const Sampling& sampling, std::uint64_t step);
 
-/// Natural logarithms of the probabilities of the whole distribution, at temperature 1 and without a cut.
+/// Natural logarithms of the probabilities of the whole distribution, at temperature 1, without top-k or
+/// top-p.
 class LogProbabilities {
  public:
   explicit LogProbabilities(std::span<const float> logits);

@@ -1,7 +1,7 @@
 #pragma once
-/// Text to token ids and back, exactly as the checkpoint's own tokenizer does it: tokenizer.json (Hugging
-/// Face tokenizers), else tokenizer.model (SentencePiece). Parts that are not known are refused by name,
-/// because a tokenizer that is nearly right gives wrong ids without a word.
+/// Converts text to token ids and back exactly as the checkpoint's own tokenizer does: tokenizer.json
+/// (Hugging Face tokenizers), else tokenizer.model (SentencePiece). Unsupported parts are refused by name,
+/// because a tokenizer that is nearly right gives wrong ids silently.
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -13,29 +13,30 @@
 
 namespace kvsim::model {
 
-/// What turns text into ids: one class for each kind of file.
+/// Converts text to ids; one class for each kind of file.
 class TextEncoder {
  public:
   virtual ~TextEncoder() = default;
-  /// `text` is UTF-8. Ids of all of it, with what is put around it (such as a beginning-of-text token).
+  /// Ids of the whole `text`, which is UTF-8, with the tokens that the tokenizer puts around it (such as a
+  /// beginning-of-text token).
   virtual std::vector<std::int32_t> encode(std::string_view text) const = 0;
 };
 
 class Tokenizer {
  public:
-  /// `text` is the content of `path`, which messages and name() name.
+  /// `text` is the content of the file `path`, which messages and name() use.
   Tokenizer(std::unique_ptr<TextEncoder> encoder, TokenTable tokens, const std::string& path,
             std::string_view text);
 
-  /// Throws Error(input) on bytes that are not UTF-8 and on more than kMaxTextBytes.
+  /// Throws Error(input) for bytes that are not UTF-8 and for more than kMaxTextBytes.
   std::vector<std::int32_t> encode(std::string_view text) const;
-  /// Bytes of one token within a text (part of a character, possibly); empty for an id that is not known.
+  /// The bytes that a token stands for within a text (possibly part of a character); empty for an unknown id.
   const std::string& bytes(std::int32_t id) const { return tokens_.bytes(id); }
-  /// Control, not text.
+  /// Whether the token is a control token, not text.
   bool is_special(std::int32_t id) const { return tokens_.is_special(id); }
-  /// Bytes of each token where it stands: bytes(), but for spaces encode() puts before a text.
+  /// The bytes of each token in its place: bytes(), without the spaces that encode() puts before a text.
   std::vector<std::string> spell(std::span<const std::int32_t> ids) const { return tokens_.spell(ids); }
-  /// The text `ids` stand for: what spell() gives without special tokens.
+  /// The text of `ids`: the result of spell() without special tokens.
   std::string decode(std::span<const std::int32_t> ids) const;
   /// File name without its folder, and SHA-256 of its content.
   const std::string& name() const { return name_; }
@@ -47,13 +48,13 @@ class Tokenizer {
   std::string path_, name_, sha256_;
 };
 
-/// Longest text encode() takes, and largest file of a tokenizer, in bytes.
+/// Longest text that encode() accepts, and largest tokenizer file, in bytes.
 constexpr std::uint64_t kMaxTextBytes = 64ULL << 20;
 constexpr std::uint64_t kMaxTokenizerBytes = 64ULL << 20;
 
-/// Whether a checkpoint's folder holds a tokenizer of a kind that load_tokenizer() opens.
+/// Whether a checkpoint's folder holds a tokenizer file of a kind that load_tokenizer() opens.
 bool has_tokenizer(const std::string& folder);
-/// The tokenizer of a checkpoint's folder. Throws Error(input), also when there is none.
+/// Opens the tokenizer of a checkpoint's folder. Throws Error(input), also when there is none.
 Tokenizer load_tokenizer(const std::string& folder);
 
 }  // namespace kvsim::model

@@ -28,7 +28,7 @@ const icu::Normalizer2* normalizer_of(NormalForm form, UErrorCode& status) {
   return icu::Normalizer2::getNFKDInstance(status);
 }
 
-/// \w of Unicode Technical Standard 18, annex C.
+/// Whether `c` matches \w of Unicode Technical Standard 18, annex C.
 bool is_word(UChar32 c) {
   return c >= 0 && (u_hasBinaryProperty(c, UCHAR_ALPHABETIC) || u_hasBinaryProperty(c, UCHAR_JOIN_CONTROL) ||
                     (U_GET_GC_MASK(c) & (U_GC_M_MASK | U_GC_ND_MASK | U_GC_PC_MASK)) != 0);
@@ -41,7 +41,7 @@ bool is_word(UChar32 c) {
 #pragma GCC diagnostic ignored "-Wconversion"
 
 void require_utf8(std::string_view text, const std::string& where) {
-  // ICU counts bytes in 32 bits.
+  // ICU counts bytes in 32 bits, so long text is checked in blocks.
   for (std::size_t base = 0; base < text.size();) {
     const std::int32_t length = static_cast<std::int32_t>(std::min<std::size_t>(text.size() - base, 1 << 30));
     std::int32_t at = 0;
@@ -118,7 +118,8 @@ TextKind kind_of_text(std::string_view text) {
 }
 
 std::string lowercase(std::string_view text) {
-  constexpr UChar32 kDottedCapital = 0x130;  // the one character whose lower case is two: i and a dot above
+  constexpr UChar32 kDottedCapital = 0x130;  // the only character whose lower case is two characters: i and a
+                                             // dot above
   std::string result;
   const auto length = static_cast<std::int32_t>(text.size());
   for (std::int32_t at = 0; at < length;) {

@@ -1,12 +1,12 @@
 #pragma once
-/// The few questions about Unicode that tokenizing asks, answered by ICU.
+/// The Unicode functions that tokenizing needs, implemented with ICU.
 #include <cstddef>
 #include <string>
 #include <string_view>
 
 namespace kvsim::model {
 
-/// Throws Error(input) with the offset of the first byte that is not UTF-8.
+/// Throws Error(input) with the offset of the first byte that is not valid UTF-8.
 void require_utf8(std::string_view text, const std::string& where);
 
 /// Unicode normal forms (Unicode Standard Annex 15).
@@ -14,10 +14,10 @@ enum class NormalForm { nfc, nfd, nfkc, nfkd };
 /// UTF-8 text in that form.
 std::string normalize(NormalForm form, std::string_view text);
 
-/// Every character's own lower case, whatever stands beside it.
+/// Replaces every character by its lower case, independent of its neighbours.
 std::string lowercase(std::string_view text);
 
-/// Bytes of white space (Unicode White_Space) that `text` begins or ends with.
+/// Number of bytes of white space (Unicode White_Space) that `text` begins or ends with.
 std::size_t leading_space(std::string_view text);
 std::size_t trailing_space(std::string_view text);
 
@@ -26,8 +26,8 @@ std::size_t trailing_space(std::string_view text);
 bool begins_with_word(std::string_view text);
 bool ends_in_word(std::string_view text);
 
-/// What UTF-8 text consists of, white space at its ends aside. Text that mixes these, is empty or is not
-/// UTF-8 is `other`.
+/// The kind of characters in UTF-8 text, ignoring white space at its ends. Text that mixes kinds, is empty or
+/// is not UTF-8 is `other`.
 enum class TextKind {
   white_space,  ///< Unicode White_Space only
   punctuation,  ///< general categories P (punctuation) and S (symbols)

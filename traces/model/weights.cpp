@@ -16,7 +16,7 @@ std::string shape_text(const std::vector<std::uint64_t>& shape) {
   return text + "]";
 }
 
-/// Hands out tensors by name and remembers which were asked for.
+/// Returns tensors by name and records which were requested.
 class Loader {
  public:
   explicit Loader(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
@@ -35,7 +35,7 @@ class Loader {
     return linear;
   }
 
-  /// Tensors that lie one after the other in a larger one: rows [0, outs[0]), the next outs[1] rows, ...
+  /// Splits a fused tensor into its parts: rows [0, outs[0]), the next outs[1] rows, ...
   std::vector<Linear> fused(const std::string& name, const std::vector<std::uint64_t>& outs,
                             std::uint64_t in) {
     const std::uint64_t rows = std::accumulate(outs.begin(), outs.end(), std::uint64_t{0});
@@ -66,7 +66,7 @@ class Loader {
   std::set<std::string> taken_;
 };
 
-/// The projections that a Phi-3 model has fused.
+/// Loads the projections that a Phi-3 model stores fused.
 void load_projections(Loader& loader, const ModelConfig& config, const std::string& layer,
                       LayerWeights& weights) {
   const std::string attention = layer + "self_attn.", mlp = layer + "mlp.";
@@ -105,7 +105,7 @@ LayerWeights load_layer(Loader& loader, const ModelConfig& config, std::uint32_t
   return weights;
 }
 
-/// Frequencies that old checkpoints carry along; they follow from config.json.
+/// Whether the tensor holds frequencies that old checkpoints store although they follow from config.json.
 bool redundant(const std::string& name) {
   return name.ends_with(".rotary_emb.inv_freq");
 }

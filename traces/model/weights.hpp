@@ -1,6 +1,6 @@
 #pragma once
-/// The tensors of a Llama-family checkpoint where they lie: mapped from the file, never copied as a whole.
-/// Only norms and biases, a few vectors per layer, are widened once.
+/// The tensors of a Llama-family checkpoint, mapped from the file and never copied as a whole. Only norms and
+/// biases, a few vectors per layer, are widened once.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -18,7 +18,7 @@ struct Linear {
   std::uint64_t out = 0, in = 0;
   std::vector<float> bias;  ///< [out] or empty
 
-  /// Rows [first, first + n) as floats: in place when they lie in the file as aligned floats, else in
+  /// Rows [first, first + n) as floats: in place if the file stores them as aligned floats, else in
   /// `scratch`.
   const float* rows(std::uint64_t first, std::uint64_t n, std::vector<float>& scratch) const;
   /// W^T as floats, row-major [in, out].
@@ -37,12 +37,14 @@ struct Weights {
   std::vector<float> norm;
   std::vector<LayerWeights> layers;
   bool tied = false;
-  Elem elem = Elem::f32;           ///< of the embedding: what the checkpoint is said to be stored in
-  std::vector<std::string> notes;  ///< tensors the model does not use, or lacks and does without
+  Elem elem = Elem::f32;           ///< of the embedding, which counts as the element type of the checkpoint
+  std::vector<std::string> notes;  ///< tensors that the model does not use, or that are absent but not
+                                   ///< required
 };
 
-/// Every tensor `config` asks for, shapes checked. A tensor inside a layer that kvsim would not use means a
-/// model that computes something else: Error(input). `checkpoint` must outlive the result.
+/// Loads every tensor that `config` requires and checks its shape. Throws Error(input) for a tensor inside a
+/// layer that kvsim does not use, because such a model computes something else. `checkpoint` must outlive the
+/// result.
 Weights load_weights(const Checkpoint& checkpoint, const ModelConfig& config);
 
 }  // namespace kvsim::model

@@ -1,4 +1,5 @@
-// A list of words in the text; its first half comes again at the end, and the next words are to follow.
+// The copy task: the text contains a list of words, the prompt ends with its first half, and the answer is
+// the words that follow.
 #include "traces/workloads/filler_text.hpp"
 #include "traces/workloads/task.hpp"
 #include "traces/workloads/word_lists.hpp"

@@ -1,6 +1,6 @@
 #pragma once
-/// What chance decides in one prompt: every draw is a function of seed, kind, number of the prompt and what
-/// it decides, so that no prompt depends on how many others are made.
+/// The random draws of one prompt. Every draw is a function of seed, kind, index of the prompt and the name
+/// of the draw, so that no prompt depends on how many others are made.
 #include <cstdint>
 #include <string_view>
 #include <vector>
@@ -17,7 +17,7 @@ class Draws {
   std::uint64_t below(std::uint64_t n, std::string_view what, std::uint64_t i = 0) const;
   /// 0 ... n - 1 in random order.
   std::vector<std::uint64_t> order(std::uint64_t n, std::string_view what) const;
-  /// `n` different ones of `pool`, which holds as many.
+  /// `n` different elements of `pool`, which has at least `n`.
   template <class T>
   std::vector<T> sample(const std::vector<T>& pool, std::uint64_t n, std::string_view what) const {
     std::vector<std::uint64_t> places = order(pool.size(), what);
@@ -26,7 +26,7 @@ class Draws {
     for (const std::uint64_t place : places) chosen.push_back(pool[place]);
     return chosen;
   }
-  /// Where in its context the prompt's answer stands, in [0, 1): uniform for one prompt, and spread evenly
+  /// The depth of the prompt's answer in its context, in [0, 1): uniform for one prompt, and spread evenly
   /// over prompts 0, 1, 2, ... of a seed (multiples of the golden ratio).
   double depth() const;
 

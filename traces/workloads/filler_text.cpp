@@ -19,7 +19,8 @@ bool continues_character(char c) {
   return (static_cast<unsigned char>(c) & 0xc0) == 0x80;
 }
 
-/// Whether text may end before byte `at`, which exists: not inside a word or a character, nor behind space.
+/// Whether text may end before byte `at`, which must exist: not inside a word or a character, and not after
+/// white space.
 bool is_cut(std::string_view text, std::uint64_t at) {
   const char before = text[at - 1], after = text[at];
   return !is_space(before) && !continues_character(after) &&
@@ -32,7 +33,7 @@ bool ends_sentence(std::string_view text, std::uint64_t at) {
          is_alphanumeric(text[at - 2]);
 }
 
-/// Paragraphs without the white space behind them; what stands before their first word is layout.
+/// The paragraphs of `text` without trailing white space; leading white space is layout and is kept.
 std::vector<std::string_view> paragraphs(std::string_view text) {
   std::vector<std::string_view> found;
   while (!text.empty()) {
@@ -76,7 +77,7 @@ void FillerText::grow() {
   const std::string round = std::to_string(rounds_);
   for (const std::uint64_t index : draws_.order(passages_->size(), "passages " + round)) {
     const std::vector<std::string_view> parts = paragraphs((*passages_)[index].text);
-    // The very first passage begins anywhere in its first half, so that prompts begin differently.
+    // The first passage begins at a random paragraph of its first half, so that prompts begin differently.
     const std::uint64_t begin = text_.empty() ? draws_.below(parts.size() / 2 + 1, "paragraph") : 0;
     for (std::uint64_t i = begin; i < parts.size(); ++i) (text_ += parts[i]) += kParagraphEnd;
   }

@@ -1,4 +1,4 @@
-// Facts hidden in text: one, several keys, several values of a key, several questions.
+// Tasks with facts hidden in text: a single fact, several keys, several values of a key, several questions.
 #include "traces/workloads/filler_text.hpp"
 #include "traces/workloads/task.hpp"
 #include "traces/workloads/word_lists.hpp"
@@ -19,7 +19,8 @@ struct Fact {
   double depth;
 };
 
-/// Different keys and values. The first fact stands where the prompt's answer belongs, the others anywhere.
+/// Draws facts with different keys and values. The first fact is placed at the depth of the prompt's answer,
+/// the others at random depths.
 std::vector<Fact> draw_facts(std::uint64_t n, const Draws& draws) {
   const std::vector<std::string> keys = draws.sample(key_words(), n, "keys");
   const std::vector<std::string> values = draws.sample(value_words(), n, "values");
@@ -29,7 +30,7 @@ std::vector<Fact> draw_facts(std::uint64_t n, const Draws& draws) {
   return facts;
 }
 
-/// Text with the facts in it, those of one key being the evidence.
+/// Weaves the facts into the text; the facts of the key `asked` are the evidence.
 SpannedText hide(std::string_view filler, const std::vector<Fact>& facts, const std::string& asked,
                  Style style) {
   std::vector<Insertion> insertions;
@@ -42,7 +43,7 @@ SpannedText hide(std::string_view filler, const std::vector<Fact>& facts, const 
   return prompt;
 }
 
-/// `turns` questions: for the key of the first fact, of the second, ...
+/// A task of `turns` questions: for the key of the first fact, of the second, ...
 Task ask_for_keys(const TaskOptions& options, const Draws& draws, std::uint64_t facts, std::uint64_t turns) {
   Task task;
   const std::vector<Fact> hidden = draw_facts(facts, draws);

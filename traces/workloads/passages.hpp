@@ -1,5 +1,5 @@
 #pragma once
-/// Plain text for contexts.
+/// The passages from which contexts are made.
 #include <string>
 #include <vector>
 

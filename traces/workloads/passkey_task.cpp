@@ -1,5 +1,5 @@
-// A number somewhere in sentences that say nothing, over and over (after Mohtashami and Jaggi, Landmark
-// Attention, 2023).
+// The passkey task: a number hidden in meaningless sentences that repeat (after Mohtashami and Jaggi,
+// Landmark Attention, 2023).
 #include "traces/workloads/filler_text.hpp"
 #include "traces/workloads/task.hpp"
 

@@ -1,20 +1,20 @@
 #pragma once
-/// A prompt of a workload: text, what each part of it is for, and what should come next.
+/// A prompt of a workload: its text, the roles of its parts, and the expected answers.
 #include <cstdint>
 #include <string>
 #include <vector>
 
 namespace kvsim::workload {
 
-/// What a part of a prompt is for. Question and context share no byte; evidence lies inside the context.
+/// The role of a part of a prompt. Question and context share no byte; evidence lies inside the context.
 enum class Role {
   question,  ///< instruction or question
-  context,   ///< what is to be read
-  evidence,  ///< where the answer stands
+  context,   ///< text that the question is about
+  evidence,  ///< text that holds the answer
 };
 /// "question", "context", "evidence".
 const char* role_name(Role role);
-/// Throws Error(input) at `where`.
+/// Throws Error(input) naming `where` for any other name.
 Role role_of_name(const std::string& name, const std::string& where);
 /// The trace's token flag for a part (traces/format/SCHEMA.md).
 std::uint32_t role_flag(Role role);
@@ -26,7 +26,7 @@ struct RoleSpan {
   friend bool operator==(const RoleSpan&, const RoleSpan&) = default;
 };
 
-/// When an answer is right.
+/// The condition for a right answer.
 enum class Expect {
   nothing,  ///< there is no answer
   first,    ///< it begins with the only answer
@@ -40,11 +40,11 @@ struct PromptItem {
   std::string id;    ///< KIND-CONTEXT-sSEED-INDEX
   std::string kind;  ///< such as needle-multi-key
   std::uint64_t seed = 0;
-  std::uint64_t context_tokens = 0;   ///< tokens asked for
+  std::uint64_t context_tokens = 0;   ///< tokens requested
   std::uint64_t tokens = 0;           ///< tokens of the prompt, at most context_tokens
-  std::uint64_t answer_tokens = 0;    ///< tokens of all answers, one behind the other
-  std::string context_id;             ///< items with the same one share their context
-  std::uint64_t turn = 0, turns = 1;  ///< number of the question, and how many its context is asked
+  std::uint64_t answer_tokens = 0;    ///< tokens of all answers, concatenated
+  std::string context_id;             ///< items with the same id share their context
+  std::uint64_t turn = 0, turns = 1;  ///< index of the question, and number of questions about its context
   std::string prompt;
   std::vector<RoleSpan> spans;  ///< by begin
   Expect expect = Expect::nothing;

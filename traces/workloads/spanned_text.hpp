@@ -1,5 +1,5 @@
 #pragma once
-/// Text put together from parts, each with its role.
+/// Text composed of parts, each with its role.
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,11 +10,11 @@ namespace kvsim::workload {
 
 class SpannedText {
  public:
-  /// Appends a part. Evidence is part of the context too; neighbours of one role become one span.
+  /// Appends a part. Evidence also counts as context; adjacent parts of the same role become one span.
   SpannedText& add(std::string_view text, Role role);
 
   const std::string& text() const { return text_; }
-  /// By begin, then role.
+  /// The spans, sorted by begin, then role.
   std::vector<RoleSpan> spans() const;
 
  private:

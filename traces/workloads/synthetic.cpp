@@ -14,18 +14,17 @@ namespace kvsim::trace {
 namespace {
 
 // A vector's components, in order:
-//   0      sink          query: constant; key: on sink tokens only
-//   1      heavy hitter  query: constant; key: on heavy tokens of the layer only
-//   2-3    topic         query and key: a direction that turns with the token
-//   4...   locality      pairs turned by position like RoPE; together their dot product falls with distance
-//   rest   noise         independent draws
-// Every component carries the square root of what it adds to the logit, on both sides.
+//   0 sink query: constant; key: on sink tokens only 1 heavy hitter query: constant; key: on heavy tokens of
+//   the layer only 2-3 topic query and key: a direction that rotates from token to token 4... locality pairs
+//   rotated by position like RoPE; their dot product falls with distance rest noise independent draws
+// Every component has the square root of its part of the logit, in query and key.
 constexpr std::uint32_t kSink = 0, kHeavy = 1, kTopic = 2, kLocality = 4;
-constexpr double kTopicLogit = 2.0;  ///< gained by a key whose topic is the query's
-constexpr float kSinkValue = 0.1F;   ///< sinks carry small values, as they do in trained models
+constexpr double kTopicLogit = 2.0;  ///< logit gained by a key that has the query's topic
+constexpr float kSinkValue = 0.1F;   ///< sinks have small values, as in trained models
 constexpr std::uint32_t kVocabulary = 1000;
 
-/// sin(2 pi x) from IEEE operations alone, so that no libm decides a trace's bytes. |error| < 1e-9.
+/// sin(2 pi x) from IEEE operations alone, so that the bytes of a trace do not depend on the libm. |error| <
+/// 1e-9.
 double sin_turn(double x) {
   x -= std::floor(x + 0.5);  // [-1/2, 1/2]
   if (x > 0.25) x = 0.5 - x;
@@ -39,7 +38,7 @@ double cos_turn(double x) {
   return sin_turn(x + 0.25);
 }
 
-/// Standard deviation 1, nearly normal: the sum of four 16-bit uniforms of one draw.
+/// Noise of standard deviation 1, nearly normal: the sum of four 16-bit uniforms of one draw.
 float noise_of(std::uint64_t key) {
   const std::uint64_t bits = mix(key);
   const auto sum =
@@ -93,9 +92,9 @@ Model model_of(const SyntheticOptions& options) {
   return model;
 }
 
-/// What queries and keys of all layers and heads share: topic and locality, [tokens, kTopic .. noise_begin).
-/// cos(w (i - j)) averaged over frequencies w drawn from a Cauchy distribution of scale 1/span is exp(-|i -
-/// j| / span); the planes take that distribution's quantiles.
+/// The components that queries and keys of all layers and heads share, topic and locality, [tokens, kTopic ..
+/// noise_begin). cos(w (i - j)) averaged over frequencies w drawn from a Cauchy distribution of scale 1/span
+/// is exp(-|i - j| / span); the planes use the quantiles of that distribution.
 std::vector<float> positional_part(const SyntheticOptions& options, const Shape& shape) {
   const std::uint64_t tokens = options.prompt + options.decode;
   const std::uint32_t width = shape.noise_begin - kTopic;
@@ -196,7 +195,7 @@ class Generator {
     store(out);
   }
 
-  /// Rounds to what a file of this element type would hold.
+  /// Rounds values to the element type of the trace.
   void store(std::span<float> values) const {
     if (options_.elem == Elem::f32) return;
     for (float& value : values) {

@@ -1,5 +1,6 @@
 #pragma once
-/// Seeded synthetic traces with the structure real attention shows: sinks, locality, heavy hitters, drift.
+/// Generates seeded synthetic traces with the structure of real attention: sinks, locality, heavy hitters,
+/// drift.
 #include <cstdint>
 
 #include "traces/format/memory_trace.hpp"
@@ -11,17 +12,17 @@ struct SyntheticOptions {
   std::uint64_t prompt = 512, decode = 64;
   std::uint64_t seed = 1;
   double sink = 4.0;          ///< extra logit of the first token(s)
-  std::uint32_t sinks = 4;    ///< how many tokens are sinks
+  std::uint32_t sinks = 4;    ///< number of sink tokens
   double locality = 3.0;      ///< logit gained by the nearest keys, decaying with distance
   double local_span = 16;     ///< tokens after which that gain has fallen to 1/e
   double heavy = 3.0;         ///< extra logit of heavy hitters
   double heavy_share = 0.03;  ///< share of tokens that are heavy hitters
-  double drift = 0.5;  ///< how far the topic direction turns over the trace, in radians per 1000 tokens
-  double noise = 1.0;  ///< standard deviation of the unstructured logits
+  double drift = 0.5;         ///< rotation of the topic direction over the trace, radians per 1000 tokens
+  double noise = 1.0;         ///< standard deviation of the unstructured logits
   Elem elem = Elem::f32;
 };
 
-/// Same options, same bytes, on any machine with IEEE arithmetic and any thread count.
+/// The same options give the same bytes on any machine with IEEE arithmetic and at any thread count.
 MemoryTrace synthetic_trace(const SyntheticOptions& options);
 
 }  // namespace kvsim::trace

@@ -1,5 +1,5 @@
 #pragma once
-/// A task of some kind before it is fitted to a length, and the kinds there are.
+/// A task before it is fitted to a length, and the kinds of tasks.
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -13,18 +13,18 @@
 
 namespace kvsim::workload {
 
-/// How facts are written, and asked for.
+/// The style in which facts are written and asked for.
 enum class Style {
   pairs,      ///< " << apple river >>", " << apple"
   sentences,  ///< " The code of apple is river.", " The code of apple is"
 };
 
-/// What a user may choose about a task.
+/// The options of a task.
 struct TaskOptions {
-  std::uint64_t facts = 4;  ///< facts, values of a key or questions, 1 ... kMaxFacts
-  std::uint64_t hops = 1;   ///< copies from the variable that is set to the one asked for, 0 ... kMaxHops
+  std::uint64_t facts = 4;  ///< number of facts, values of a key or questions, 1 ... kMaxFacts
+  std::uint64_t hops = 1;   ///< copies between the variable that is set and the one asked for, 0 ... kMaxHops
   Style style = Style::pairs;
-  const std::vector<Passage>* passages = nullptr;  ///< never null where a task is made
+  const std::vector<Passage>* passages = nullptr;  ///< not null when a task is made
 };
 constexpr std::uint64_t kMaxFacts = 128, kMaxHops = 8;
 
@@ -34,14 +34,14 @@ struct Answers {
 };
 
 struct Task {
-  std::vector<Answers> turns;  ///< at least one: a question each, about the same context
+  std::vector<Answers> turns;  ///< one per question about the same context; at least one
   std::uint64_t least = 1;     ///< smallest size that makes sense
-  /// The prompt of a turn. `size` counts what the context is made of (cuts of text, words of a list); the
-  /// context depends on it alone.
+  /// The prompt of a turn. `size` counts the units of the context (cuts of text, words of a list); the
+  /// context depends only on it.
   std::function<SpannedText(std::uint64_t size, std::uint64_t turn)> compose;
 };
 
-/// Options that mean something to a kind.
+/// The options that affect a kind.
 enum KindOption : unsigned { kUsesFacts = 1, kUsesHops = 2, kUsesStyle = 4, kUsesText = 8 };
 
 struct Kind {
@@ -51,9 +51,9 @@ struct Kind {
   Task (*make)(const TaskOptions& options, const Draws& draws);
 };
 
-/// All kinds, in the order in which they are listed.
+/// All kinds, in the order in which users see them.
 std::span<const Kind> kinds();
-/// Throws Error(usage) with the nearest names.
+/// Throws Error(usage) naming the most similar kinds.
 const Kind& kind_named(const std::string& name);
 
 // needle_tasks.cpp, passkey_task.cpp, variables_task.cpp, word_count_tasks.cpp, copy_task.cpp, text_task.cpp

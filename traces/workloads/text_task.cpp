@@ -1,4 +1,4 @@
-// Plain text, for policies to be judged where nothing is asked.
+// The text task: plain text without a question, on which policies can be judged where nothing is asked.
 #include "traces/workloads/filler_text.hpp"
 #include "traces/workloads/task.hpp"
 

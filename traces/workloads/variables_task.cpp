@@ -1,5 +1,5 @@
-// Variables set in text, one of them the copy of a copy: " set c river;" ... " set d c;" ... " get d" -> " c
-// river".
+// The variables task: text sets variables, and one of them is the copy of a copy: " set c river;" ... " set d
+// c;" ... " get d" -> " c river".
 #include <algorithm>
 
 #include "traces/workloads/filler_text.hpp"
@@ -9,13 +9,13 @@
 namespace kvsim::workload {
 namespace {
 
-constexpr std::uint64_t kOthers = 2;  ///< variables nobody asks for
+constexpr std::uint64_t kOthers = 2;  ///< variables that the question does not ask for
 
 std::string set_text(const std::string& name, const std::string& value) {
   return " set " + name + " " + value + ";";
 }
 
-/// Links of a chain come in order; the first stands where the prompt's answer belongs.
+/// The depths of the links of a chain, in order; the first is the depth of the prompt's answer.
 std::vector<double> chain_depths(std::uint64_t links, const Draws& draws) {
   std::vector<double> depths{draws.depth()};
   for (std::uint64_t i = 1; i < links; ++i)

@@ -1,5 +1,5 @@
-// Which words of a long list come up most? Common words: some are ten times as frequent as the others;
-// frequent words: frequencies fall as 1/rank^2 (after Hsieh et al., RULER, 2024).
+// The word count tasks ask for the most frequent words of a long list. Common words: some words are ten times
+// as frequent as the others. Frequent words: frequencies fall as 1/rank^2 (after Hsieh et al., RULER, 2024).
 #include <algorithm>
 
 #include "traces/workloads/task.hpp"
@@ -10,14 +10,14 @@ namespace {
 
 constexpr const char* kInstruction = "Below is a list of words. Some come up more often than the others.\n\n";
 constexpr std::uint64_t kCommon = 10, kFrequent = 3;
-constexpr std::uint64_t kLeastCommon = 32;  ///< words from which common ones come twice, others once
+constexpr std::uint64_t kLeastCommon = 32;  ///< size at which common words occur twice, others once
 constexpr std::uint64_t kLeastFrequent =
-    48;  ///< words from which the third rank comes thrice, the fourth once
+    48;  ///< size at which the third rank occurs three times, the fourth once
 
-/// How often each word comes up in a list of `size` words.
+/// The number of occurrences of each word in a list of `size` words.
 using Counts = std::vector<std::uint64_t> (*)(std::uint64_t size, std::uint64_t words);
 
-/// One more to each word from `first` on, in turns, until there are `size`.
+/// Adds one occurrence to each word from `first` on, in turn, until there are `size`.
 void spread_rest(std::vector<std::uint64_t>& counts, std::uint64_t used, std::uint64_t size,
                  std::uint64_t first) {
   for (std::uint64_t word = first; used < size; ++used) {
@@ -26,7 +26,7 @@ void spread_rest(std::vector<std::uint64_t>& counts, std::uint64_t used, std::ui
   }
 }
 
-/// A sixteenth of the list to each common word, the rest evenly to the others.
+/// Gives a sixteenth of the list to each common word and the rest evenly to the others.
 std::vector<std::uint64_t> common_counts(std::uint64_t size, std::uint64_t words) {
   std::vector<std::uint64_t> counts(words, 0);
   std::fill_n(counts.begin(), kCommon, size / 16);
@@ -34,8 +34,8 @@ std::vector<std::uint64_t> common_counts(std::uint64_t size, std::uint64_t words
   return counts;
 }
 
-/// The share of rank r is 6 / (pi r)^2, rounded down; what is left goes evenly to the ranks that are not
-/// asked for, rarest first.
+/// Gives rank r the share 6 / (pi r)^2, rounded down, and the rest evenly to the ranks that are not asked
+/// for, rarest first.
 std::vector<std::uint64_t> frequent_counts(std::uint64_t size, std::uint64_t words) {
   constexpr double kFirstShare = 0.6079271018540267;
   std::vector<std::uint64_t> counts(words, 0);

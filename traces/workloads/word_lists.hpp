@@ -7,10 +7,10 @@
 
 namespace kvsim::workload {
 
-const std::vector<std::string>& key_words();    ///< 177
-const std::vector<std::string>& value_words();  ///< 178 others
+const std::vector<std::string>& key_words();    ///< 177 words
+const std::vector<std::string>& value_words();  ///< 178 other words
 const std::vector<std::string>& all_words();    ///< keys, then values
-/// Single letters that are no word of their own.
+/// Single letters that are not words themselves.
 const std::vector<std::string>& variable_names();
 
 }  // namespace kvsim::workload

@@ -7,16 +7,17 @@
 namespace kvsim::workload {
 namespace {
 
-/// Sizes after one that does not fit which are tried all the same: joining two pieces may save a token.
+/// Number of sizes that are tried beyond the largest fitting one, because joining two pieces may save a
+/// token.
 constexpr std::uint64_t kLookAhead = 4;
 
-/// The largest size of a task whose every turn fits.
+/// Finds the largest size at which every turn of a task fits.
 class Fit {
  public:
   Fit(const Task& task, std::uint64_t limit, const TokenCount& count_tokens)
       : task_(task), limit_(limit), count_tokens_(count_tokens) {}
 
-  /// Throws Error(usage) when even the smallest does not fit.
+  /// Throws Error(usage) when even the smallest size does not fit.
   std::uint64_t largest(const char* kind) const {
     check_least(kind);
     std::uint64_t size = largest_of_turn(0);

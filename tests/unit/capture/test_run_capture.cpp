@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 using Catch::Matchers::Contains;
 
-/// 256 byte tokens, ids their bytes, and <s> = 256 put before the text.
+/// A tokenizer with 256 byte tokens, whose ids are their bytes, and <s> = 256, which it puts before the text.
 std::string byte_tokenizer() {
   boost::json::object vocab;
   for (int byte = 0; byte < 256; ++byte)
@@ -36,7 +36,7 @@ std::string byte_tokenizer() {
   return boost::json::serialize(document);
 }
 
-/// A model folder and files of one test.
+/// A model folder and the files of one test.
 class Workplace {
  public:
   explicit Workplace(const std::string& variant = "llama_tied") : golden_(variant) {
@@ -68,7 +68,7 @@ class Workplace {
     put("model/model.safetensors", bytes);
   }
 
-  /// Stores a 16-bit tensor as floats: a checkpoint of two element types.
+  /// Stores a 16-bit tensor as floats, which makes a checkpoint of two element types.
   void widen_tensor(const std::string& name) const {
     const std::string bytes = test::bytes_of(scratch.file("model/model.safetensors"));
     boost::json::object header;
@@ -135,7 +135,7 @@ std::vector<float> read(const trace::Source& source, trace::Tensor tensor, std::
   return rows;
 }
 
-/// Column statistics of a head of a trace with all attention rows, by their definition, in double.
+/// Column statistics of a head by their definition, in double, from a trace with all attention rows.
 struct ColumnReference {
   ColumnReference(const trace::Source& source, std::uint32_t layer, std::uint32_t head, std::uint64_t prompt)
       : sum(prompt), sum_squares(prompt) {
@@ -162,7 +162,7 @@ struct ColumnReference {
   std::vector<double> sum, sum_squares;
 };
 
-/// What refuses `options`, checking that nothing was left behind.
+/// The message that refuses `options`; also checks that no file was left behind.
 std::string problem(const Workplace& place, const CaptureOptions& options, ErrorKind kind) {
   const std::vector<std::string> before = place.files();
   try {
@@ -187,7 +187,7 @@ struct Tensors : model::RunObserver {
 
 }  // namespace
 
-TEST_CASE("a trace holds the run: tokens, tensors, passes") {
+TEST_CASE("a trace holds the tokens, tensors and passes of a run") {
   const Workplace place;
   CaptureOptions options = place.options(5);
   options.prefill_chunk = 4;
@@ -204,7 +204,8 @@ TEST_CASE("a trace holds the run: tokens, tensors, passes") {
   CHECK(std::vector<std::int32_t>(header.token_id.begin(), header.token_id.begin() + 11) ==
         std::vector<std::int32_t>{10, 20, 30, 40, 50, 60, 70, 80, 90, 100, 110});
 
-  // The same tokens in one pass: every generated token is the most probable one, every tensor is stored.
+  // Compared with the same tokens in one pass, every generated token is the most probable one, and every
+  // tensor is stored.
   const model::GoldenCheckpoint& golden = place.golden();
   model::cpu::CpuRun run(golden.config, golden.weights, {16, Elem::f32, 1});
   Tensors expected;
@@ -260,7 +261,7 @@ TEST_CASE("a trace holds the run: tokens, tensors, passes") {
   CHECK(header.attention_token.empty());
 }
 
-TEST_CASE("the model's arithmetic is on record") {
+TEST_CASE("the trace records the model's arithmetic") {
   const Workplace place("qwen3_qk_norm");
   const auto source = captured(place.options());
   const trace::Header& header = source->header();
@@ -279,7 +280,7 @@ TEST_CASE("the model's arithmetic is on record") {
   CHECK(header.file_uuid.size() == 36);
 }
 
-TEST_CASE("bf16 checkpoints give bf16 traces, others f32, unless told") {
+TEST_CASE("bf16 checkpoints give bf16 traces, others f32, unless told otherwise") {
   CHECK(captured(Workplace("llama_tied").options())->header().elem == Elem::bf16);
   CHECK(captured(Workplace("llama_untied_f32").options())->header().elem == Elem::f32);
   CHECK(captured(Workplace("llama_attention_bias").options())->header().elem == Elem::f32);
@@ -304,20 +305,20 @@ TEST_CASE("a window of queries and of attention rows") {
     CHECK(read(*window, trace::Tensor::query, 1, head, 0, 10) ==
           read(*all, trace::Tensor::query, 1, head, 6, 10));
 
-  options.queries = {.all = false, .window = 1000};  // more than the prompt: all
+  options.queries = {.all = false, .window = 1000};  // longer than the prompt, so all
   options.attention = {RowChoice::Kind::all, 0};
   const auto wide = captured(options);
   CHECK(wide->header().query_token.empty());
   CHECK(wide->header().attention_token.size() == 16);
 }
 
-TEST_CASE("a sample of queries, and what all of them paid to each key") {
+TEST_CASE("a sample of queries, and the column statistics of all") {
   const Workplace place(GENERATE("llama_untied_f32", "mistral_window"));
   CaptureOptions options = place.options();
   options.elem = "f32";
   options.attention.kind = RowChoice::Kind::all;
   const auto all = captured(options);
-  CHECK_FALSE(all->has_column_statistics());  // every query is there
+  CHECK_FALSE(all->has_column_statistics());  // every query is stored
   options.queries = parse_query_choice("window:2,sample:3", "--queries");
   options.sampling.seed = 5;
   options.prefill_chunk = GENERATE(1, 4, 512);
@@ -357,7 +358,7 @@ TEST_CASE("output weights are the checkpoint's, transposed by head") {
   const Workplace place(variant);
   CaptureOptions options = place.options(1);
   options.output_weights = true;
-  options.elem = "f16";  // of keys and values; weights keep their own
+  options.elem = "f16";  // type of keys and values; weights keep their own
   const auto source = captured(options);
   const model::Weights& weights = place.golden().weights;
   CHECK(source->header().output_elem == weights.layers[0].o.elem);
@@ -403,7 +404,7 @@ TEST_CASE("output weights of layers that differ in type are stored as floats") {
   }
 }
 
-TEST_CASE("traces stay lean unless output weights are asked for") {
+TEST_CASE("output weights are stored only on request") {
   const Workplace place;
   CaptureOptions options = place.options(2);
   const auto lean = captured(options);
@@ -412,7 +413,7 @@ TEST_CASE("traces stay lean unless output weights are asked for") {
   CHECK(captured(options)->content_sha256() == lean->content_sha256());
 }
 
-TEST_CASE("token flags say what a token's text is") {
+TEST_CASE("token flags describe a token's text") {
   const Workplace place;
   CaptureOptions options = place.options(0);
   options.tokens_file.clear();
@@ -427,7 +428,7 @@ TEST_CASE("token flags say what a token's text is") {
                                                          0, trace::kFlagSpecial});
 }
 
-TEST_CASE("without a tokenizer only who chose a token is known") {
+TEST_CASE("without a tokenizer only the flag for generated tokens is known") {
   const Workplace place;
   fs::remove(place.model() + "/tokenizer.json");
   const auto source = captured(place.options(2));
@@ -437,7 +438,7 @@ TEST_CASE("without a tokenizer only who chose a token is known") {
     CHECK(header.token_flags[t] == (t < 11 ? 0U : trace::kFlagGenerated));
 }
 
-TEST_CASE("threads and timing aside, a capture is reproducible") {
+TEST_CASE("a capture is reproducible except for threads and times") {
   const Workplace place;
   CaptureOptions options = place.options();
   options.overwrite = true;
@@ -451,12 +452,12 @@ TEST_CASE("threads and timing aside, a capture is reproducible") {
   CHECK(contents[2] == contents[0]);
 }
 
-TEST_CASE("generation stops at an end token, which is kept, unless told") {
+TEST_CASE("generation stops after an end token, which is kept, unless told otherwise") {
   const Workplace place;
   CaptureOptions options = place.options(6);
   options.overwrite = true;
   const std::vector<std::int32_t> free = captured(options)->header().token_id;
-  place.change_config("eos_token_id", {256, free[12]});  // the second one generated
+  place.change_config("eos_token_id", {256, free[12]});  // the second generated token
   const std::size_t expected = free[11] == free[12] ? 12 : 13;
   const auto stopped = captured(options);
   CHECK(stopped->header().n_tokens() == expected);
@@ -473,7 +474,7 @@ TEST_CASE("without new tokens there is only a prompt") {
   CHECK(source->header().sequence_leaf == std::vector<std::uint32_t>{0});
 }
 
-TEST_CASE("equal logits go to the lowest id") {
+TEST_CASE("among equal logits the lowest id is chosen") {
   const Workplace place;
   place.fill_tensor("model.embed_tokens.weight", 0);  // tied: every logit is 0
   const auto source = captured(place.options(3));
@@ -482,7 +483,7 @@ TEST_CASE("equal logits go to the lowest id") {
   CHECK(source->header().token_logprob[12] == Approx(-std::log(257.0)));
 }
 
-TEST_CASE("weights that are not numbers are noticed") {
+TEST_CASE("weights that are not finite are refused") {
   const Workplace place;
   place.fill_tensor("model.layers.1.mlp.down_proj.weight", 0x7fc0);
   CHECK_THAT(problem(place, place.options(), ErrorKind::input), Contains("after token 10 are not finite"));
@@ -508,7 +509,7 @@ TEST_CASE("text in, text out") {
   CHECK(result.text == generated);
 }
 
-TEST_CASE("what is asked for must be possible") {
+TEST_CASE("impossible requests are refused") {
   const Workplace place;
   CaptureOptions options = place.options();
   const auto usage = [&] { return problem(place, options, ErrorKind::usage); };
@@ -578,13 +579,13 @@ TEST_CASE("what is asked for must be possible") {
     options.prompt_file = place.put("prompt.txt", "abc");
     CHECK_THAT(input(), Contains("no tokenizer.json") && Contains("--tokens"));
   }
-  SECTION("a tokenizer kvsim does not know costs the text, not the run") {
+  SECTION("an unsupported tokenizer loses the text, not the run") {
     place.put("model/tokenizer.json", R"({"model":{"type":"Unigram"}})");
     const CaptureResult result = capture(options);
     REQUIRE(result.notes.size() == 1);
     CHECK_THAT(result.notes[0], Contains("no text") && Contains("Unigram"));
   }
-  SECTION("an existing trace stays") {
+  SECTION("an existing trace is kept") {
     place.put("run.h5", "precious");
     CHECK_THAT(usage(), Contains("exists already") && Contains("--overwrite"));
     CHECK(test::bytes_of(options.output) == "precious");
@@ -617,7 +618,7 @@ TEST_CASE("what is asked for must be possible") {
   }
 }
 
-TEST_CASE("an interrupted run leaves nothing") {
+TEST_CASE("an interrupted run leaves no file") {
   const Workplace place;
   const CaptureOptions options = place.options();
   const std::vector<std::string> before = place.files();
@@ -632,7 +633,7 @@ TEST_CASE("an interrupted run leaves nothing") {
   CHECK(place.files() == before);
 }
 
-TEST_CASE("progress counts tokens and ends where the run did") {
+TEST_CASE("progress counts tokens and ends with the run") {
   const Workplace place;
   Progress progress;
   run_capture(place.options(5), progress);
@@ -663,7 +664,8 @@ TEST_CASE("choices of queries") {
   CHECK(chosen_queries({.all = false, .window = 2}, 5, 0) == Positions{3, 4});
   CHECK(chosen_queries({.all = false, .window = 9}, 3, 0) == Positions{0, 1, 2});
   CHECK(chosen_queries({.all = false, .sample = 9}, 3, 0) == Positions{0, 1, 2});
-  // One of each of four stretches of the 101 positions before the window, beginning at 0, 25, 50 and 75.
+  // One position of each of four strata of the 101 positions before the window, beginning at 0, 25, 50 and
+  // 75.
   std::vector<std::uint64_t> times(101);
   for (std::uint64_t seed = 0; seed < 5000; ++seed) {
     const Positions drawn = chosen_queries({.all = false, .window = 3, .sample = 4}, 104, seed);
@@ -675,8 +677,8 @@ TEST_CASE("choices of queries") {
     }
     REQUIRE(Positions(drawn.begin() + 4, drawn.end()) == Positions{101, 102, 103});
   }
-  // Each position has its chance, 1 in 25 or 26: 200 or 192 times of 5000, with a standard deviation
-  // below 14.
+  // Each position is chosen with probability 1/25 or 1/26: 200 or 192 times of 5000, with a standard
+  // deviation below 14.
   CHECK(*std::min_element(times.begin(), times.end()) > 192 - 4 * 14);
   CHECK(*std::max_element(times.begin(), times.end()) < 200 + 4 * 14);
 }

@@ -1,4 +1,4 @@
-// Without a device nothing here can be shown: the run says so and ends as skipped, before its first test.
+// Without a device these tests cannot run: the program says so and ends as skipped before its first test.
 #include <cstdio>
 #include <cstdlib>
 
@@ -8,7 +8,7 @@
 namespace kvsim::model::cuda {
 namespace {
 
-constexpr int kSkipped = 77;  // what tests/CMakeLists.txt calls SKIP_RETURN_CODE
+constexpr int kSkipped = 77;  // the SKIP_RETURN_CODE of tests/CMakeLists.txt
 
 [[maybe_unused]] const DeviceDescription kDevice = [] {
   try {

@@ -1,5 +1,5 @@
 #pragma once
-/// What the tests of the CUDA backend share: numbers, and their way to the device and back.
+/// Helpers of the CUDA tests: random numbers, and copies to the device and back.
 #include <cstdint>
 #include <vector>
 
@@ -30,7 +30,7 @@ inline float value_of(float element) {
 inline float value_of(Bf16 element) {
   return widen_bf16(element.bits);
 }
-/// What is left of `value` in T.
+/// `value` rounded to T.
 template <class T>
 float rounded(float value) {
   return value_of(as<T>(value));

@@ -1,4 +1,4 @@
-// kvsim capture on a CUDA device against the same on the processor, from the checkpoint to replay.
+// Compares kvsim capture on a CUDA device with the processor, from the checkpoint to replay.
 #include <catch2/catch.hpp>
 #include <cmath>
 
@@ -12,7 +12,7 @@
 namespace kvsim::capture {
 namespace {
 
-/// Thirty tokens of the sample model and six more.
+/// Options for thirty prompt tokens of the sample model and six generated ones.
 CaptureOptions sample(const test::Scratch& scratch, const std::string& device) {
   CaptureOptions options;
   options.model_dir = KVSIM_SOURCE_DIR "/traces/sample/model";
@@ -84,7 +84,7 @@ TEST_CASE("the sample model's trace from the device replays as the processor's")
   }
 }
 
-TEST_CASE("slim traces from the device hold what attention summed there") {
+TEST_CASE("slim traces from the device hold the column sums computed there") {
   const test::Scratch scratch;
   CaptureOptions on_cpu = sample(scratch, "cpu"), on_cuda = sample(scratch, "cuda");
   for (CaptureOptions* options : {&on_cpu, &on_cuda}) {

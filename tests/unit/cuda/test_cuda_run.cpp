@@ -1,4 +1,4 @@
-// The model on a CUDA device against the model on the processor and against transformers.
+// Compares the model on a CUDA device with the model on the processor and with transformers.
 #include <array>
 #include <catch2/catch.hpp>
 #include <chrono>
@@ -28,7 +28,7 @@ struct Counter : RunObserver {
   bool counts_columns() const override { return true; }
 };
 
-/// Asks for the rows from one position on.
+/// Requests the attention rows from one position on.
 struct Rows : RunObserver {
   explicit Rows(std::uint64_t first_in) : first(first_in) {}
   std::uint64_t first_attention_row() const override { return first; }
@@ -118,7 +118,8 @@ TEST_CASE("a float run rounds what it caches to the trace's type") {
         Elements(*tensor).store(elem, stored.data());
         REQUIRE((Elements(elem, stored.data(), stored.size()).floats() == *tensor));
       }
-      // A value near the middle of two may be rounded the other way, a step of 2^-8 in a few of many.
+      // A value near the middle between two bf16 numbers may be rounded the other way, a step of 2^-8 for a
+      // few values.
       CHECK(difference(got.recorder.k[layer], expected.recorder.k[layer]).relative <= 1e-3);
       CHECK(difference(got.recorder.rows[layer], expected.recorder.rows[layer]).largest <= 0x1p-8);
     }
@@ -143,7 +144,7 @@ TEST_CASE("bf16 tensors are handed over in 16 bits") {
         config.n_layers * 40U * config.head_dim * (config.n_heads + 2U * config.n_kv_heads));
 }
 
-TEST_CASE("queries that nobody wants stay on the device") {
+TEST_CASE("queries that the observer does not read are not copied out") {
   struct Late : RunObserver {
     bool wants_queries(std::uint64_t first, std::uint64_t n) const override { return first + n > 30; }
     void on_tensors(std::uint32_t, std::uint64_t first, std::uint64_t n, const Elements& q, const Elements& k,
@@ -166,7 +167,7 @@ TEST_CASE("queries that nobody wants stay on the device") {
   }
 }
 
-TEST_CASE("attention received is summed on the device as on the processor") {
+TEST_CASE("column sums on the device agree with the processor") {
   for (const char* variant : {"llama_tied", "mistral_window"}) {
     const GoldenCheckpoint golden(variant);
     const std::vector<std::int32_t> tokens = golden.tokens();
@@ -190,7 +191,7 @@ TEST_CASE("attention received is summed on the device as on the processor") {
   }
 }
 
-TEST_CASE("rows are shown from the wanted position on, in order, with the keys their window leaves") {
+TEST_CASE("rows are passed from the requested position on, in order, with the keys of their window") {
   const GoldenCheckpoint golden("mistral_window");  // windows of 7
   const std::vector<std::int32_t> tokens = golden.tokens();
   const Run all = on_processor(golden);
@@ -230,7 +231,7 @@ TEST_CASE("times of layers add up to those of the pass") {
   CHECK(layers <= 1.0001 * static_cast<double>(timing.total));
 }
 
-TEST_CASE("a slow observer makes the model wait, and sees everything in order") {
+TEST_CASE("a slow observer makes the model wait and receives everything in order") {
   struct Slow : RunObserver {
     void on_tensors(std::uint32_t layer, std::uint64_t first, std::uint64_t, const Elements&, const Elements&,
                     const Elements&) override {
@@ -247,11 +248,11 @@ TEST_CASE("a slow observer makes the model wait, and sees everything in order") 
     model->forward(std::span(tokens).subspan(first, 1), slow);
     for (std::uint32_t layer = 0; layer < golden.config.n_layers; ++layer)
       expected.emplace_back(first, layer);
-    CHECK((slow.seen == expected));  // when forward() returns, all of it was seen
+    CHECK((slow.seen == expected));  // the observer has received everything when forward() returns
   }
 }
 
-TEST_CASE("what an observer throws ends the pass, and nothing is shown after it") {
+TEST_CASE("an exception of the observer ends the pass, and the observer receives nothing more") {
   struct Failing : RunObserver {
     void on_tensors(std::uint32_t layer, std::uint64_t, std::uint64_t, const Elements&, const Elements&,
                     const Elements&) override {
@@ -266,7 +267,7 @@ TEST_CASE("what an observer throws ends the pass, and nothing is shown after it"
   CHECK(failing.calls == 1);
 }
 
-TEST_CASE("the most probable token is found on the device as from its logits") {
+TEST_CASE("the most probable token found on the device is that of its logits") {
   const GoldenCheckpoint golden("llama_tied");
   RunObserver nobody;
   for (const Elem compute : {Elem::f32, Elem::bf16}) {
@@ -280,7 +281,7 @@ TEST_CASE("the most probable token is found on the device as from its logits") {
   }
 }
 
-TEST_CASE("a run on the device says where it ran, and how") {
+TEST_CASE("a run on the device describes its device and arithmetic") {
   const GoldenCheckpoint golden("llama_tied");
   const trace::Capture capture = on_device(golden, Elem::bf16, Elem::bf16)->describe();
   CHECK(capture.source == "native-cuda");
@@ -293,7 +294,7 @@ TEST_CASE("a run on the device says where it ran, and how") {
   CHECK(capture.rope_fp32);
 }
 
-TEST_CASE("passes longer than was said are refused") {
+TEST_CASE("passes longer than pass_tokens are refused") {
   const GoldenCheckpoint golden("llama_tied");
   const auto model =
       cuda::open_cuda_run(0, golden.config, golden.weights, {.capacity = 30, .pass_tokens = 8});

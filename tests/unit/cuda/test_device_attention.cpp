@@ -1,4 +1,4 @@
-// Products and attention on the device against their definitions in double.
+// Compares products and attention on the device with their definitions in double.
 #include <catch2/catch.hpp>
 #include <cmath>
 
@@ -68,11 +68,11 @@ struct SlowAttention {
   std::vector<double> out, p;
 };
 
-/// What the device makes of the same, and shows.
+/// The result of the device, and the rows it passes to the observer.
 template <class T>
 struct OnDevice {
   std::vector<float> out;
-  std::vector<float> p;  // [heads, n, past + n]; NaN where nothing was shown
+  std::vector<float> p;  // [heads, n, past + n]; NaN where no row was observed
   std::vector<double> sum, sum_squares;
   std::vector<std::uint64_t> blocks;  // rows of each observed block
 
@@ -148,7 +148,7 @@ TEST_CASE("attention in blocks: output, rows, columns") {
                               Shape{6, 2, 8, 5, 11, 40, 60, 17}, Shape{2, 2, 24, 1, 0, 9, 9, 3},
                               Shape{8, 2, 16, -1, 77, 1, 80, 0}, Shape{8, 4, 16, 10, 77, 1, 80, 0},
                               Shape{4, 1, 16, -1, 3, 300, 303, 300}, Shape{2, 1, 16, 1000, 0, 260, 260, 259});
-  // Room for all, and for next to nothing: then blocks are cut down to single queries.
+  // The workspace has room for everything, or for so little that blocks shrink to single queries.
   const std::uint64_t workspace = GENERATE(std::uint64_t{1} << 22, std::uint64_t{6000});
   const Shape& s = shape;
   const std::uint64_t keys = s.past + s.n;
@@ -185,7 +185,7 @@ TEST_CASE("attention in blocks: output, rows, columns") {
   check(OnDevice<Bf16>(s, q, k, v, workspace), 0x1p-6);
 }
 
-TEST_CASE("scores never need more than the workspace, or than one query needs") {
+TEST_CASE("scores never need more than the workspace, or than a single query") {
   // 4 heads, 1000 keys: a query of all heads takes 16000 bytes. 64000 bytes hold four of them, or 16 of one
   // head.
   const Shape s{4, 4, 8, -1, 990, 10, 1000, 0};
@@ -196,7 +196,7 @@ TEST_CASE("scores never need more than the workspace, or than one query needs") 
   const OnDevice<float> single(s, q, k, k, 1);
   CHECK(single.blocks == std::vector<std::uint64_t>(10, 1));
   CHECK(largest_difference(single.out, {found.out.begin(), found.out.end()}) < 1e-6);
-  CHECK(single.sum == found.sum);  // the same bits however the queries are cut
+  CHECK(single.sum == found.sum);  // the same bits for any division into blocks
 }
 
 }  // namespace kvsim::model::cuda

@@ -1,4 +1,4 @@
-// Each kernel against its definition, in double and without tricks.
+// Compares each kernel with a plain implementation of its definition in double.
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <cstring>
@@ -8,7 +8,7 @@
 namespace kvsim::model::cuda {
 namespace {
 
-/// Of the difference to the largest value of `expected`.
+/// The largest difference, relative to the largest value of `expected`.
 double relative_error(const std::vector<float>& found, const std::vector<double>& expected) {
   REQUIRE(found.size() == expected.size());
   double error = 0, scale = 0;
@@ -20,7 +20,7 @@ double relative_error(const std::vector<float>& found, const std::vector<double>
   return error / scale;
 }
 
-/// Of one rounding to T, with some room for the arithmetic before it.
+/// Tolerance of one rounding to T, with some room for the arithmetic before it.
 template <class T>
 constexpr double kTolerance = std::is_same_v<T, float> ? 1e-6 : 0x1p-8;
 
@@ -100,9 +100,9 @@ TEST_CASE("RMSNorm of floats") {
 
 TEST_CASE("RMSNorm of bf16 rounds before the weight and after it") {
   // x = (1, 1): the root of the mean square is 1. The weight 1 + 2^-8 lies halfway between 1 and 1 + 2^-7 and
-  // goes to the even 1. x = (3, 1): 3 / sqrt(5) = 1.34164 rounds to 172/128 = 1.34375, and that times 9 =
-  // 12.09375 lies halfway between 193/16 and 194/16: the even 12.125. Rounded once, 12.0748 would
-  // give 12.0625.
+  // rounds to the even 1. x = (3, 1): 3 / sqrt(5) = 1.34164 rounds to 172/128 = 1.34375, and that times 9 =
+  // 12.09375 lies halfway between 193/16 and 194/16: the even 12.125. Rounded once, 12.0748 would give
+  // 12.0625.
   const Stream stream;
   const auto norm = [&](const std::vector<float>& x, const std::vector<float>& weight) {
     const auto x_there = on_device(all_as<Bf16>(x), stream);
@@ -197,14 +197,14 @@ TEMPLATE_TEST_CASE("heads: norm, rotation of some components, rounding, and thei
       }
     }
   }
-  // Exactly, but for the norm's sum, whose order may move a value across a rounding boundary.
+  // The result is exact except for the norm's sum, whose order may move a value across a rounding boundary.
   const double tolerance = !normed ? 0 : round_to == Stored::f32 ? kTolerance<TestType> : 0x1p-8;
   CHECK(relative_error(found, expected) <= tolerance);
 }
 
 namespace {
 
-/// Scores of a block, and what becomes of them by the definition.
+/// Scores of a block, and their softmax by the definition.
 struct Softmax {
   ScoreBlock block;
   float scale = 0.25F;
@@ -262,7 +262,7 @@ TEST_CASE("softmax over what each query sees, its rounding, and the sums of its 
     const std::vector<float> found = from_device(p, stream);
     CHECK(relative_error(found, softmax_of.p) < 1e-6);
     for (std::size_t i = 0; i < found.size(); ++i)
-      CHECK((found[i] == 0.0F) == (softmax_of.p[i] == 0.0));  // unseen keys and padding: exactly zero
+      CHECK((found[i] == 0.0F) == (softmax_of.p[i] == 0.0));  // unseen keys and padding are exactly zero
 
     const auto again = on_device(softmax_of.scores, stream);
     const DeviceArray<Bf16> halves(found.size(), "rounded probabilities");
@@ -271,7 +271,7 @@ TEST_CASE("softmax over what each query sees, its rounding, and the sums of its 
     const std::vector<Bf16> rounded_p = from_device(halves, stream);
     for (std::size_t i = 0; i < found.size(); ++i) CHECK(rounded_p[i].bits == narrow_bf16(found[i]));
 
-    // Exact: the sums are double, over rows in order.
+    // The sums are exact: they are double, over rows in order.
     const std::uint64_t capacity = block.first_key + block.keys + 3;
     const DeviceArray<double> sum(block.heads * capacity, "sums"), squares(block.heads * capacity, "sums");
     zero(sum.data(), sum.size() * sizeof(double), stream);
@@ -294,7 +294,7 @@ TEST_CASE("softmax over what each query sees, its rounding, and the sums of its 
   }
 }
 
-TEST_CASE("a sliding window ends where it should, to the key") {
+TEST_CASE("a sliding window ends exactly at its last key") {
   // Window 3, all scores equal: query 5 sees keys 3, 4, 5 and no other, each with a third.
   const Stream stream;
   const ScoreBlock block = score_block(1, 5, 1, 0, 3);
@@ -308,8 +308,8 @@ TEST_CASE("the greedy choice: the first of the largest, and the row's log-sum-ex
   const Stream stream;
   const std::uint64_t vocab = 700;
   std::vector<float> logits = random_floats(3 * vocab, 11);
-  logits[100] = logits[650] = 9;   // equal largest: the first
-  logits[vocab + vocab - 1] = 30;  // the last
+  logits[100] = logits[650] = 9;   // two equal maxima: the first is chosen
+  logits[vocab + vocab - 1] = 30;  // the last id
   for (std::uint64_t i = 0; i < vocab; ++i) logits[2 * vocab + i] = NAN;
   const auto there = on_device(logits, stream);
   const DeviceArray<Greedy> chosen(3, "choices");

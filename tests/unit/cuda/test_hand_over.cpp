@@ -1,4 +1,4 @@
-// The ring between the device and whoever looks at what it hands out.
+// Tests the ring of buffers between the device and the observer.
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <cstring>
@@ -12,7 +12,7 @@ using namespace kvsim::model::cuda;
 
 namespace {
 
-/// Hands over the numbers [0, count) in pieces of `size` ints, each by way of the device.
+/// Hands over the numbers [0, count) in pieces of `size` ints, each copied through the device.
 class Numbers {
  public:
   explicit Numbers(int count) : on_device_(static_cast<std::uint64_t>(count), "a test's numbers") {
@@ -35,7 +35,7 @@ class Numbers {
 
 }  // namespace
 
-TEST_CASE("pieces are shown in order, whole, whatever their size") {
+TEST_CASE("pieces of any size are shown whole and in order") {
   open_device(0);
   Numbers numbers(1000);
   HandOver hand_over(3, 0);
@@ -53,7 +53,7 @@ TEST_CASE("pieces are shown in order, whole, whatever their size") {
   for (int i = 0; i < first; ++i) REQUIRE(seen[static_cast<std::size_t>(i)] == i);
 }
 
-TEST_CASE("no more pieces lie in memory than there are slots") {
+TEST_CASE("no more pieces are in memory than there are slots") {
   open_device(0);
   Numbers numbers(10);
   HandOver hand_over(2, 0);
@@ -68,7 +68,7 @@ TEST_CASE("no more pieces lie in memory than there are slots") {
   numbers.submit(hand_over, 0, 1, wait);
   CHECK_FALSE(hand_over.full());
   numbers.submit(hand_over, 1, 1, wait);
-  CHECK(hand_over.full());  // the first is being looked at and still has its slot
+  CHECK(hand_over.full());  // the first is being shown and still occupies its slot
   auto third = std::async(std::launch::async, [&] { numbers.submit(hand_over, 2, 1, wait); });
   CHECK(third.wait_for(std::chrono::milliseconds(20)) == std::future_status::timeout);
   CHECK(shown == 0);
@@ -79,7 +79,7 @@ TEST_CASE("no more pieces lie in memory than there are slots") {
 }
 
 TEST_CASE(
-    "what showing throws comes out at the next piece or the end, once, and pieces behind it are not shown") {
+    "the next piece or the end rethrows the exception of a show, once, and later pieces are not shown") {
   open_device(0);
   Numbers numbers(10);
   HandOver hand_over(4, 0);
@@ -96,13 +96,13 @@ TEST_CASE(
   if (!at_a_piece) CHECK_THROWS_WITH(hand_over.drain(), "no room");
   hand_over.abandon();
   CHECK(shown == 1);
-  // The ring is fit for use again.
+  // The ring can be used again.
   numbers.submit(hand_over, 3, 1, show);
   hand_over.drain();
   CHECK(shown == 2);
 }
 
-TEST_CASE("what was abandoned is not shown") {
+TEST_CASE("abandoned pieces are not shown") {
   open_device(0);
   Numbers numbers(10);
   std::atomic<int> shown = 0;

@@ -1,5 +1,5 @@
-// What goes wrong with a device, on a machine where it can be made to: told with exit code 2 and what to do,
-// and no file left.
+// Tests failures of a device on the host stand-in, which can produce them: each ends with exit code 2 and
+// advice, and no file is left.
 #include <catch2/catch.hpp>
 #include <filesystem>
 
@@ -29,7 +29,7 @@ capture::CaptureOptions options_in(const test::Scratch& scratch, const std::stri
   return options;
 }
 
-/// What a capture says that fails; "" when it does not.
+/// The message of a failing capture; "" if it succeeds.
 std::string problem(const capture::CaptureOptions& options, ErrorKind kind = ErrorKind::usage) {
   try {
     Progress progress;
@@ -61,7 +61,7 @@ TEST_CASE("no device, no driver, the wrong driver") {
   CHECK_THAT(problem(options_in(scratch)), Contains("no NVIDIA driver"));
 }
 
-TEST_CASE("what the run needs is told before anything is allocated") {
+TEST_CASE("a run's need of memory is checked before anything is allocated") {
   const test::Scratch scratch;
   const host_cuda::Restored restored;
   machine().memory = 100 * kMebibyte;
@@ -85,10 +85,10 @@ TEST_CASE("a cache beyond any memory is refused, not attempted") {
   }
 }
 
-TEST_CASE("memory that runs out anywhere on the way leaves nothing behind") {
+TEST_CASE("memory that runs out at any point leaves nothing behind") {
   const test::Scratch scratch;
   const host_cuda::Restored restored;
-  // Another program takes what the need was held against: less and less is left.
+  // Another program takes memory after the check, so that less and less is free.
   bool ran = false, failed = false;
   for (std::size_t kibibytes = 64; !ran; kibibytes += kibibytes / 2) {
     machine().pinned = kibibytes << 10;
@@ -109,7 +109,7 @@ TEST_CASE("a device that breaks while it computes") {
   CHECK_THAT(problem(options_in(scratch), ErrorKind::bug), Contains("CUDA"));
 }
 
-TEST_CASE("the memory a run takes is what was said it needs") {
+TEST_CASE("a run takes the memory that it announces") {
   const GoldenCheckpoint golden("qwen3_qk_norm");
   const std::vector<std::int32_t> tokens = golden.tokens();
   const host_cuda::Restored restored;
@@ -123,7 +123,7 @@ TEST_CASE("the memory a run takes is what was said it needs") {
   };
   for (const Elem compute : {Elem::f32, Elem::bf16}) {
     const std::size_t taken = used(compute);
-    // What is set aside for cuBLAS and the code of kernels, 256 MiB, holds its workspace of 32.
+    // The 256 MiB for cuBLAS and the code of kernels include the workspace of 32 MiB.
     const std::size_t needed = taken + (256 - 32) * kMebibyte;
     machine().memory = needed;
     CHECK(used(compute) == taken);
@@ -133,7 +133,7 @@ TEST_CASE("the memory a run takes is what was said it needs") {
   }
 }
 
-TEST_CASE("work reaches the host in order, however fast or slow the device") {
+TEST_CASE("work reaches the host in order for a device of any speed") {
   const GoldenCheckpoint golden("qwen2_late_window");
   const auto run = [&] {
     const auto model =

@@ -1,4 +1,4 @@
-// The machine that stands in for a device: it must be mean enough to make mistakes show.
+// Tests the host stand-in for a device: it must be adverse enough to expose mistakes.
 #include <catch2/catch.hpp>
 #include <cstring>
 #include <stdexcept>
@@ -21,7 +21,7 @@ constexpr std::uint64_t kCount = 64;
 
 void ignore(const AttentionRows&) {}
 
-/// Every kernel once, on numbers that depend on nothing else: the bytes of all results.
+/// Runs every kernel once on fixed numbers and returns all results.
 std::vector<float> everything() {
   const Stream stream;
   MatrixProduct product(stream);
@@ -77,7 +77,7 @@ void start(void (*kernel)(float*), float* x, const Stream& stream) {
 
 }  // namespace
 
-TEST_CASE("no result depends on the order of threads and blocks, nor on when work is done") {
+TEST_CASE("no result depends on the order of threads and blocks, or on when work is done") {
   const Restored restored;
   const std::vector<float> expected = everything();
   for (const Order order : {Order::forward, Order::backward, Order::shuffled}) {
@@ -103,7 +103,7 @@ TEST_CASE("a race between threads shows as soon as their order changes") {
   CHECK(sum_in(Order::forward) != sum_in(Order::backward));
 }
 
-TEST_CASE("what was not waited for is not there") {
+TEST_CASE("results are missing until they are waited for") {
   const Stream computing, copying;
   const std::vector<float> ones(kCount, 1.0F), twos(kCount, 2.0F);
   const auto x = on_device(ones, computing), y = on_device(ones, computing);
@@ -120,9 +120,9 @@ TEST_CASE("what was not waited for is not there") {
     add_to(x.data(), y.data(), kCount, computing.get());
     copy_from_device(pinned.data(), x.data(), kCount * sizeof(float), copying);
     copying.synchronize();
-    CHECK(pinned.data()[0] == 1.0F);  // the sum of before
+    CHECK(pinned.data()[0] == 1.0F);  // the earlier sum
   }
-  SECTION("another stream's result, with one") {
+  SECTION("another stream's result, with an event") {
     add_to(x.data(), y.data(), kCount, computing.get());
     Event added;
     added.record(computing);
@@ -131,13 +131,13 @@ TEST_CASE("what was not waited for is not there") {
     copying.synchronize();
     CHECK(pinned.data()[0] == 2.0F);
   }
-  SECTION("pinned memory that is reused before it was read") {
+  SECTION("pinned memory that is reused before it is read") {
     std::copy(ones.begin(), ones.end(), pinned.data());
     copy_to_device(x.data(), pinned.data(), kCount * sizeof(float), copying);
     std::copy(twos.begin(), twos.end(), pinned.data());
     CHECK(from_device(x, copying)[0] == 2.0F);
   }
-  SECTION("memory that is freed under a kernel") {
+  SECTION("memory that is freed while a kernel uses it") {
     {
       const auto freed = on_device(ones, computing);
       computing.synchronize();
@@ -145,13 +145,13 @@ TEST_CASE("what was not waited for is not there") {
     }
     CHECK(std::isnan(from_device(x, computing)[0]));
   }
-  SECTION("memory that nothing was written to") {
+  SECTION("memory that was never written") {
     const DeviceArray<float> fresh(kCount, "fresh");
     CHECK(std::isnan(from_device(fresh, computing)[0]));
   }
 }
 
-TEST_CASE("events tell time, and only when they have passed") {
+TEST_CASE("events give times only after they have passed") {
   const Stream stream;
   Event before, after;
   before.record(stream);
@@ -178,7 +178,7 @@ TEST_CASE("kernels that go wrong are reported, and the next one runs") {
   CHECK(from_device(x, stream)[0] == 2.0F);
 }
 
-TEST_CASE("devices: those there are, what they are, and memory to its last byte") {
+TEST_CASE("devices: their number, their description, and their memory to the last byte") {
   const Restored restored;
   const DeviceDescription device = open_device(1);
   CHECK(device.index == 1);
@@ -198,7 +198,7 @@ TEST_CASE("devices: those there are, what they are, and memory to its last byte"
   CHECK_THROWS_WITH(PinnedBytes(11, "the buffers"), Contains("the buffers needs") && Contains("page-locked"));
 }
 
-TEST_CASE("what CUDA answers, and what kvsim says") {
+TEST_CASE("CUDA status codes and kvsim's messages") {
   const Restored restored;
   const auto told = [](cudaError_t status, ErrorKind kind) -> std::string {
     try {

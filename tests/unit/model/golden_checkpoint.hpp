@@ -1,5 +1,5 @@
 #pragma once
-/// The golden checkpoints of tests/golden/capture, loaded.
+/// Loads the golden checkpoints of tests/golden/capture.
 #include <cstring>
 #include <string>
 #include <vector>
@@ -33,7 +33,7 @@ struct GoldenCheckpoint {
     return values;
   }
 
-  /// How far transformers' own bf16 run is from expected(stage): relative, Frobenius.
+  /// Relative error of transformers' own bf16 run against expected(stage), in the Frobenius norm.
   double bf16_error(const std::string& stage) const {
     return static_cast<double>(expected("bf16." + stage).at(0));
   }

@@ -1,6 +1,6 @@
 #pragma once
-/// A golden checkpoint's tokens run on any device, with everything the run shows, and how far from the
-/// golden.
+/// Runs a golden checkpoint's tokens on any device, collects everything that the run passes to its observer,
+/// and compares it with the golden.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -14,7 +14,8 @@ namespace kvsim::model {
 
 inline constexpr std::uint64_t kLast = 8;  // rows of logits and attention in the goldens
 
-/// Collects everything a run shows, tokens side by side whatever the passes were.
+/// Collects everything that a run passes to its observer. The result does not depend on the division into
+/// passes.
 class Recorder : public RunObserver {
  public:
   Recorder(const ModelConfig& config, std::uint64_t tokens)
@@ -23,7 +24,7 @@ class Recorder : public RunObserver {
       q[layer].resize(config.n_heads * tokens * config.head_dim);
       k[layer].resize(config.n_kv_heads * tokens * config.head_dim);
       v[layer].resize(k[layer].size());
-      rows[layer].resize(config.n_heads * tokens * tokens);  // a test's matrices are small
+      rows[layer].resize(config.n_heads * tokens * tokens);  // matrices of a test are small
       out[layer].resize(tokens * config.hidden_size);
     }
   }
@@ -108,7 +109,7 @@ inline std::vector<float> last_rows(const std::vector<float>& rows, std::uint64_
   return last;
 }
 
-/// What the goldens hold of a run of all tokens, by their names, in order of computation.
+/// The stages of a run of all tokens that the goldens store, by name, in order of computation.
 inline std::vector<std::pair<std::string, std::vector<float>>> stages(const GoldenCheckpoint& golden,
                                                                       const Run& run) {
   const std::uint64_t tokens = golden.tokens().size();

@@ -1,5 +1,5 @@
 #pragma once
-/// A small sound config.json, and what becomes of it when a test changes it.
+/// A small valid config.json, and the result of parsing it with a test's changes.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace kvsim::model {
 
-/// `changes` are JSON members put last, `without` members left out.
+/// `changes` are JSON members that are put last, `without` members that are left out.
 inline std::string config_text(const std::string& changes = "", const std::vector<std::string>& without = {},
                                const std::string& type = "llama") {
   const std::vector<std::pair<std::string, std::string>> members{{"model_type", "\"" + type + "\""},
@@ -34,7 +34,7 @@ inline ModelConfig parse(const std::string& changes = "", const std::vector<std:
   return parse_model_config(config_text(changes, without, type), "config.json");
 }
 
-/// What is said against it, or "accepted".
+/// The error message, or "accepted".
 inline std::string problem(const std::string& changes, const std::vector<std::string>& without = {},
                            const std::string& type = "llama") {
   try {

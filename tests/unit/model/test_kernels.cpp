@@ -1,4 +1,4 @@
-// Each kernel against its definition, in double and without tricks.
+// Compares each kernel with a plain implementation of its definition in double.
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <cstring>
@@ -55,8 +55,8 @@ SlowAttention slow_attention(const AttentionInput& in) {
 
 TEST_CASE("linear layers across tile edges, in every element type and alignment") {
   Workers workers(2);
-  // From 8 tokens on there are tiles, of 16 tokens, 6 tokens or fewer, of up to 64 outputs and 32 or 256
-  // inputs. Too many tokens for one task, and all that is odd.
+  // From 8 tokens on the product uses tiles, of 16 tokens, 6 tokens or fewer, of up to 64 outputs and 32 or
+  // 256 inputs. The shapes include more tokens than one task takes, and odd numbers of everything.
   struct Shape {
     std::uint64_t n, in, out;
   };
@@ -74,9 +74,9 @@ TEST_CASE("linear layers across tile edges, in every element type and alignment"
         const Linear linear{stored.data() + shift, elem, out, in, b};
         std::vector<float> y(n * out);
         apply_linear(workers, linear, x.data(), n, y.data());
-        // Errors of float sums are random: in n terms they come to some sqrt(n) roundings of the sum of their
-        // sizes (Higham and Mary, SIAM J. Sci. Comput. 41(5), 2019), whatever the order a processor adds in.
-        double worst = 0;  // in such errors
+        // Errors of float sums are random: over n terms they amount to about sqrt(n) roundings of the sum of
+        // absolute values (Higham and Mary, SIAM J. Sci. Comput. 41(5), 2019), in any order of summation.
+        double worst = 0;  // in units of this error
         for (std::uint64_t t = 0; t < n; ++t) {
           for (std::uint64_t o = 0; o < out; ++o) {
             double sum = double{b[o]}, size = std::abs(sum);
@@ -113,7 +113,7 @@ TEST_CASE("linear layers give the same bits for any number of threads") {
   }
 }
 
-TEST_CASE("e^x to one unit in the last place, nothing from nowhere") {
+TEST_CASE("e^x to one unit in the last place, and its limits") {
   double worst = 0;
   for (float x = -87.3F; x < 88.3F; x += 0.01F) {
     const double exact = std::exp(double{x});
@@ -127,7 +127,7 @@ TEST_CASE("e^x to one unit in the last place, nothing from nowhere") {
   CHECK(std::isnan(exp_of(all_of(std::numeric_limits<float>::quiet_NaN()))[0]));
 }
 
-TEST_CASE("squares are turned") {
+TEST_CASE("squares are transposed") {
   std::vector<float> from(kWide * (kWide + 1)), to(kWide * (kWide + 2));
   for (std::size_t i = 0; i < from.size(); ++i) from[i] = static_cast<float>(i);
   transpose(from.data(), kWide + 1, to.data(), kWide + 2);
@@ -145,7 +145,8 @@ TEST_CASE("attention against its definition: groups, past, windows, blocks") {
     std::int32_t window;
     std::uint64_t past, n;
   };
-  // Blocks are 64 queries; windows of 1 see only themselves, of 65 more than a block, of 1000 everything.
+  // Blocks are 64 queries; a window of 1 sees only its own token, of 65 more than a block, of 1000
+  // everything.
   for (const Shape& shape : {Shape{4, 2, -1, 0, 70}, Shape{4, 1, -1, 33, 1}, Shape{2, 2, 1, 5, 66},
                              Shape{6, 3, 7, 20, 130}, Shape{2, 1, 65, 0, 129}, Shape{2, 1, 1000, 9, 64}}) {
     const std::uint32_t dim = 8;
@@ -209,7 +210,7 @@ TEST_CASE("columns are sums over the rows that see a key, and add up over passes
           const auto from = q.begin() + static_cast<std::ptrdiff_t>((h * total + past) * dim);
           own.insert(own.end(), from, from + static_cast<std::ptrdiff_t>(n * dim));
         }
-        // Rows that are observed are counted, too.
+        // Observed rows are counted, too.
         attend(workers,
                {heads, kv_heads, dim, shape.window, past, n, own.data(), k.data(), k.data(), capacity},
                out.data(), n - 1, [](auto...) {}, {sum.data(), squares.data(), capacity});
@@ -231,14 +232,14 @@ TEST_CASE("columns are sums over the rows that see a key, and add up over passes
         CHECK(mass == Approx(static_cast<double>(total)).epsilon(1e-6));
       }
       if (first_sum.empty()) first_sum = sum;
-      CHECK(sum == first_sum);  // to the bit, whatever the number of threads
+      CHECK(sum == first_sum);  // to the bit, for any number of threads
     }
   }
 }
 
-TEST_CASE("heads are normalised, turned and rounded by hand") {
+TEST_CASE("heads are normalised, rotated and rounded as computed by hand") {
   Workers workers(1);
-  // One token at position 1, one head of 2: a quarter turn takes (1, 2) to (-2, 1).
+  // One token at position 1, one head of 2: a quarter turn maps (1, 2) to (-2, 1).
   RopeTable quarter{1, {0.0F}, {1.0F}};
   const std::vector<float> x{1.0F, 2.0F};
   std::vector<float> y(2);
@@ -249,7 +250,7 @@ TEST_CASE("heads are normalised, turned and rounded by hand") {
   split_heads(workers, {1, 2, weight, 0, &quarter, Elem::f32}, z.data(), 1, y.data());
   CHECK(y[0] == Approx(-8.0 / std::sqrt(12.5)));
   CHECK(y[1] == Approx(3.0 / std::sqrt(12.5)));
-  // bf16 keeps 8 bits: 1 + 2^-8 is halfway to 1 + 2^-7 and goes to even.
+  // bf16 keeps 8 bits: 1 + 2^-8 is halfway to 1 + 2^-7 and rounds to even.
   const std::vector<float> fine{1.0F + 0x1p-8F, 1.0F + 0x1.8p-7F};
   split_heads(workers, {1, 2, {}, 0, nullptr, Elem::bf16}, fine.data(), 1, y.data());
   CHECK(y == std::vector<float>{1.0F, 1.0F + 0x1p-6F});
@@ -276,9 +277,9 @@ TEST_CASE("rope tables hold the angles of their positions") {
   CHECK(sharper.sine[3] == Approx(1.5 * std::sin(1.0)));
 }
 
-TEST_CASE("a partial rotation leaves the rest of a head alone, its factor too") {
+TEST_CASE("a partial rotation does not change or scale the rest of a head") {
   Workers workers(1);
-  // Two of five components turn, by a right angle, and double: (1, 2) becomes (-4, 2).
+  // Two of five components rotate by a right angle and double: (1, 2) becomes (-4, 2).
   const std::vector<float> x{1, 2, 3, 4, 5};
   const RopeTable quarter{1, {0.0F}, {2.0F}};
   std::vector<float> y(5);

@@ -43,7 +43,7 @@ TEST_CASE("null counts as absent") {
   const ModelConfig config =
       parse(R"("head_dim":null,"rope_scaling":null,"eos_token_id":null,"quantization_config":null)");
   CHECK(config.head_dim == 16);
-  // But it asks a class for none of what it would have by default.
+  // But for a field with a default it means that there is none.
   const ModelConfig mistral =
       parse(R"("num_key_value_heads":null,"sliding_window":null)", {"num_key_value_heads"}, "mistral");
   CHECK((mistral.n_kv_heads == 4 && mistral.layer_window[0] == -1));
@@ -55,7 +55,7 @@ TEST_CASE("head_dim is read when it is there") {
   CHECK_THAT(problem(R"("head_dim":0)"), Contains("outside 1..1024"));
 }
 
-TEST_CASE("eos ids: one, several, none; generation_config.json has the last word") {
+TEST_CASE("eos ids: one, several, none; generation_config.json takes precedence") {
   CHECK(parse(R"("eos_token_id":2)").eos == std::vector<std::int32_t>{2});
   CHECK(parse(R"("eos_token_id":[2,7])").eos == std::vector<std::int32_t>{2, 7});
   CHECK_THAT(problem(R"("eos_token_id":257)"), Contains("outside 0..256"));
@@ -98,14 +98,14 @@ TEST_CASE("sliding windows by family") {
                Contains("layer 1") && Contains("a window is set"));
   }
   for (const char* type : {"qwen2", "qwen3"}) {
-    // Qwen files name a window and do not use it.
+    // Qwen files name a window without using it.
     CHECK(parse(R"("sliding_window":7,"use_sliding_window":false,"max_window_layers":0)", {}, type)
               .layer_window == Windows{-1, -1, -1});
     CHECK(parse(R"("sliding_window":7,"max_window_layers":0)", {}, type).layer_window == Windows{-1, -1, -1});
     CHECK(parse(used + R"(,"max_window_layers":2)", {}, type).layer_window == Windows{-1, -1, 7});
     CHECK(parse(R"("use_sliding_window":true,"max_window_layers":1)", {}, type).layer_window ==
           Windows{-1, 4096, 4096});
-    CHECK(parse(used, {}, type).layer_window == Windows{-1, -1, -1});  // the first would be layer 28
+    CHECK(parse(used, {}, type).layer_window == Windows{-1, -1, -1});  // the first windowed layer would be 28
     CHECK(parse(R"("sliding_window":null,"use_sliding_window":true,"max_window_layers":0)", {}, type)
               .layer_window == Windows{-1, -1, -1});
     CHECK(parse(used + ",\"max_window_layers\":3," + mixed, {}, type).layer_window == Windows{7, -1, 7});
@@ -136,7 +136,7 @@ TEST_CASE("what kvsim does not compute is refused by name") {
   CHECK_THAT(problem(R"("num_experts":8)"), Contains("mixture-of-experts"));
   for (const char* type : {"llama", "phi3"})
     CHECK_THAT(problem(R"("auto_map":{"AutoModel":"x.y"})", {}, type), Contains("own model code"));
-  // Phi-3 files name the classes that transformers has taken over.
+  // Phi-3 files name classes that transformers itself contains.
   const std::string phi3 =
       R"("auto_map":{"AutoConfig":"configuration_phi3.Phi3Config","AutoModelForCausalLM":"modeling_phi3.Phi3ForCausalLM"})";
   CHECK(problem(phi3, {}, "phi3") == "accepted");

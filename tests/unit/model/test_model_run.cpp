@@ -17,8 +17,8 @@ Run run(const GoldenCheckpoint& golden, std::uint64_t chunk, unsigned threads, E
   return record(model, golden, chunk);
 }
 
-/// Both sides are float: the longrope model magnifies its rounding most, and transformers' own result is
-/// 0.8e-6 from what it computes in double.
+/// Bound on the relative difference. Both sides compute in float: the longrope model magnifies rounding most,
+/// and transformers' own float result differs from its double result by 0.8e-6.
 double relative_bound(const std::string& variant) {
   return variant.starts_with("phi3_longrope") ? 1.5e-6 : 1e-6;
 }
@@ -44,7 +44,7 @@ TEST_CASE("a run agrees with transformers at every stage", "[golden]") {
   }
 }
 
-TEST_CASE("keys come back from under the rotation") {
+TEST_CASE("unrotating the keys gives them back") {
   for (const std::string& variant : golden_variants()) {
     const GoldenCheckpoint golden(variant);
     const std::uint64_t tokens = golden.tokens().size(), dim = golden.config.head_dim;
@@ -107,7 +107,7 @@ TEST_CASE("the number of threads changes no bit") {
   }
 }
 
-TEST_CASE("what is shown is what attention used, also in 16 bits") {
+TEST_CASE("the observer receives the values that attention used, also in 16 bits") {
   for (const Elem elem : {Elem::f32, Elem::bf16, Elem::f16}) {
     const GoldenCheckpoint golden("mistral_window");
     const ModelConfig& config = golden.config;
@@ -120,7 +120,7 @@ TEST_CASE("what is shown is what attention used, also in 16 bits") {
         std::uint32_t bytes = 0;
         narrow(elem, &x, 1, &bytes);
         widen(elem, &bytes, 1, &stored);
-        REQUIRE(stored == x);  // nothing is lost on the way to the file
+        REQUIRE(stored == x);  // storing them loses nothing
       }
       for (std::uint64_t head = 0; head < config.n_heads; ++head) {
         const float* q = got.recorder.q[layer].data() + head * tokens * dim;
@@ -164,11 +164,11 @@ TEST_CASE("weights must be those of the config") {
   REQUIRE((headless.tied && headless.notes.size() == 1));
   CHECK_THAT(headless.notes[0], Contains("no lm_head.weight"));
   CHECK(load([](ModelConfig& c) { c.tied_embeddings.reset(); }).tied);
-  // A shallower model leaves a layer unused, which is said.
+  // A shallower model leaves a layer unused, which a note says.
   const Weights one_layer = load([](ModelConfig& c) { c.n_layers = 1; });
   REQUIRE(one_layer.notes.size() == 9);
   CHECK_THAT(one_layer.notes[0], Contains("model.layers.1.") && Contains("not used"));
-  // A tensor inside a layer that the config does not know is another model's.
+  // A tensor inside a layer that the config does not know belongs to another model.
   const GoldenCheckpoint biased("llama_attention_bias");
   ModelConfig config = biased.config;
   config.qkv_bias = false;
@@ -176,7 +176,7 @@ TEST_CASE("weights must be those of the config") {
                     Contains("_proj.bias") && Contains("no such tensor"));
 }
 
-TEST_CASE("fused tensors are checked and read where they lie") {
+TEST_CASE("fused tensors are checked and read in place") {
   const GoldenCheckpoint golden("phi3_partial_rotary");
   const LayerWeights& layer = golden.weights.layers[1];
   const StoredTensor& qkv = golden.checkpoint.tensor("model.layers.1.self_attn.qkv_proj.weight");
@@ -221,7 +221,7 @@ TEST_CASE("a cache beyond any memory is refused, not attempted") {
     CHECK_THROWS_WITH(cpu::CpuRun(golden.config, golden.weights, {capacity, Elem::f32, 1}),
                       Catch::Matchers::Contains("iB, this machine has"));
 
-  // Nine tenths of the memory in keys and values; column sums, a quarter of them, make it too much.
+  // Keys and values take nine tenths of the memory; column sums, a quarter of that, exceed it.
   const double memory =
       static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGE_SIZE));
   const ModelConfig& config = golden.config;

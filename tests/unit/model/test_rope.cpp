@@ -40,7 +40,7 @@ TEST_CASE("rope scaling that is not supported is refused by name") {
     CHECK_THAT(problem(std::string(R"("rope_scaling":{"rope_type":")") + type + "\",\"factor\":2}"),
                Contains(type));
   }
-  // A Phi-3 model has two types only; its oldest files call longrope su or yarn.
+  // A Phi-3 model has only two types; its oldest files call longrope su or yarn.
   CHECK_THAT(problem(R"("rope_scaling":{"type":"linear","factor":2})", {}, "phi3"),
              Contains("\"linear\"") && Contains("Supported: default, longrope"));
   for (const char* type : {"su", "yarn", "longrope"}) {
@@ -58,7 +58,7 @@ TEST_CASE("rope scaling that is not supported is refused by name") {
   CHECK_THAT(problem(R"("rope_theta":1,"rope_scaling":{"type":"yarn","factor":4})"), Contains("above 1"));
 }
 
-TEST_CASE("part of a head turns in Phi-3 alone") {
+TEST_CASE("only Phi-3 rotates part of a head") {
   // Heads of 16.
   CHECK(parse("", {}, "phi3").rope.rotary_dim == 16);
   CHECK(parse(R"("partial_rotary_factor":0.75)", {}, "phi3").rope.rotary_dim == 12);
@@ -97,8 +97,8 @@ TEST_CASE("longrope keeps one list of factors for a run") {
   }
   CHECK(rope_frequencies(rope, 128) == beyond);
 
-  check_rope_regime(rope, 10, 32);   // short all along
-  check_rope_regime(rope, 33, 128);  // long from the start
+  check_rope_regime(rope, 10, 32);   // short throughout
+  check_rope_regime(rope, 33, 128);  // long from the beginning
   CHECK_THROWS_WITH(check_rope_regime(rope, 10, 33), Contains("At most 22 keep to the short factors"));
   CHECK_THROWS_WITH(check_rope_regime(rope, 32, 33), Contains("At most 0"));
   check_rope_regime(RopeConfig{}, 10, 1000);
@@ -133,7 +133,7 @@ TEST_CASE("longrope keeps one list of factors for a run") {
 }
 
 TEST_CASE("frequencies by hand") {
-  // Four components turn: exponents 0 and 1/2.
+  // Four components rotate: exponents 0 and 1/2.
   RopeConfig rope;
   rope.rotary_dim = 4;
   rope.theta = 100;
@@ -149,8 +149,8 @@ TEST_CASE("yarn blends pair by pair") {
           R"("head_dim":8,"rope_theta":100,"rope_scaling":{"type":"yarn","factor":4,"beta_fast":4,"original_max_position_embeddings":32})")
           .rope;
   CHECK(rope.attention_factor == Approx(1 + 0.1 * std::log(4.0)));
-  // Pair of n turns in 32 tokens: 8 ln(32 / (2 pi n)) / (2 ln 100) = 0.21 for 4 turns, 1.41 for one: the ramp
-  // goes from pair 0 to pair 2.
+  // The pair of n turns in 32 tokens is 8 ln(32 / (2 pi n)) / (2 ln 100): 0.21 for 4 turns, 1.41 for one, so
+  // the ramp goes from pair 0 to pair 2.
   const std::vector<float> f = rope_frequencies(rope, 1);
   const double root = std::sqrt(0.1);
   CHECK(f[0] == 1);

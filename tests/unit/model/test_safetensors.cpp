@@ -66,11 +66,11 @@ TEST_CASE("a file without tensors is one without data") {
   CHECK_THAT(problem(make_file("{}", "x")), Contains("cover 0 of 1"));
 }
 
-TEST_CASE("header lengths that lie") {
+TEST_CASE("wrong header lengths") {
   CHECK_THAT(problem("short"), Contains("too short"));
   CHECK_THAT(problem(with_length(100, "{}", "")), Contains("past the end"));
   CHECK_THAT(problem(with_length((16ULL << 20) + 1, "{}", "")), Contains("announce a header of 16777217"));
-  // Length plus a constant, or plus 8, wraps to something small.
+  // Length plus a constant, or plus 8, wraps to a small number.
   for (const std::uint64_t length : {~0ULL, ~0ULL - 7, ~0ULL - 8, 1ULL << 63, 1ULL << 32})
     CHECK_THAT(problem(with_length(length, "{}", "")), Contains("announce"));
 }
@@ -105,7 +105,7 @@ TEST_CASE("a shape whose product wraps is no empty tensor") {
   CHECK_THAT(
       problem(make_file(R"({"t":{"dtype":"U8","shape":[4294967296,4294967296],"data_offsets":[0,0]}})")),
       Contains("overflows 64 bits"));
-  // 2^61 elements of 8 bytes wrap to 0 only when counted in bits.
+  // 2^61 elements of 8 bytes wrap to 0 only if counted in bits.
   CHECK_THAT(
       problem(make_file(R"({"t":{"dtype":"F64","shape":[4294967296,536870912],"data_offsets":[0,0]}})")),
       Contains("overflows 64 bits"));
@@ -136,7 +136,7 @@ TEST_CASE("offsets that are not two ascending integers inside the buffer") {
              Contains("expected an integer"));
   CHECK_THAT(problem(eight_bytes(R"({"dtype":"U8","shape":[8],"data_offsets":[0,8.0]})")),
              Contains("expected an integer"));
-  // 2^64 would arrive as a double.
+  // 2^64 would be parsed as a double.
   CHECK_THAT(problem(eight_bytes(R"({"dtype":"U8","shape":[8],"data_offsets":[0,18446744073709551616]})")),
              Contains("expected an integer"));
   CHECK_THAT(problem(eight_bytes(R"({"dtype":"U8","shape":[8],"data_offsets":"0,8"})")),
@@ -237,7 +237,7 @@ TEST_CASE("checkpoints on disk") {
     CHECK_THROWS_WITH(open(),
                       Contains("\"a\" is in") && Contains("x.safetensors") && Contains("y.safetensors"));
   }
-  SECTION("a tensor that no one mapped is not part of the checkpoint") {
+  SECTION("a tensor that the index does not list is not part of the checkpoint") {
     write_file(
         scratch.file("x.safetensors"),
         make_file(
@@ -249,7 +249,7 @@ TEST_CASE("checkpoints on disk") {
     CHECK_FALSE(checkpoint.has("z"));
     CHECK(checkpoint.unmapped() == std::vector<std::string>{"z"});
   }
-  SECTION("shard names that walk") {
+  SECTION("shard names that contain a path") {
     write_file(scratch.file("x.safetensors"), make_file(entry_a, "1234"));
     for (const char* name : {"../x.safetensors", "/etc/passwd", "a/b.safetensors", "..\\\\x.safetensors", ".",
                              "..", "", "x.bin", ".safetensors", "x.safetensors\\u0000.safetensors"}) {

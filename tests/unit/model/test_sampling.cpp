@@ -16,7 +16,7 @@ namespace {
 
 using Catch::Matchers::Contains;
 
-/// Logits whose probabilities at temperature 1 are these.
+/// Logits with probabilities `p` at temperature 1.
 std::vector<float> logits_of(const std::vector<double>& p) {
   std::vector<float> logits;
   for (const double x : p) logits.push_back(static_cast<float>(std::log(x)) + 3);
@@ -32,7 +32,7 @@ std::map<std::int32_t, double> frequencies(const std::vector<float>& logits, con
   return counts;
 }
 
-/// Sum of (seen - expected)^2 / expected over the ids with expected share p > 0; others must not be seen.
+/// Sum of (seen - expected)^2 / expected over the ids with expected share p > 0; other ids must not occur.
 double chi_square(std::map<std::int32_t, double> seen, const std::vector<double>& p, int n) {
   double sum = 0;
   for (std::size_t id = 0; id < p.size(); ++id) {
@@ -83,7 +83,7 @@ TEST_CASE("draws follow the probabilities") {
 }
 
 TEST_CASE("top-k, then top-p of what it leaves, by hand") {
-  const std::vector<float> logits = logits_of(kShares);  // falling: ids 1, 3, 4, 0, 2
+  const std::vector<float> logits = logits_of(kShares);  // in decreasing order: ids 1, 3, 4, 0, 2
   CHECK(chi_square(frequencies(logits, {1, 3, 1, 7}, kDraws), {0, 0.4 / 0.85, 0, 0.25 / 0.85, 0.2 / 0.85},
                    kDraws) < kTwo);
   // Cumulative shares 0.4, 0.65, 0.85, 0.95, 1.
@@ -93,10 +93,11 @@ TEST_CASE("top-k, then top-p of what it leaves, by hand") {
   CHECK(frequencies(logits, {1, 0, 0.41, 7}, kDraws).size() == 2);
   CHECK(frequencies(logits, {1, 0, 0.66, 7}, kDraws).size() == 3);
   CHECK(frequencies(logits, {1, 0, 0.96, 7}, kDraws).size() == 5);
-  // Of the three likeliest, 0.47, 0.29 and 0.24, the first two hold 0.7: without top-k it would take three.
+  // Of the three most probable, 0.47, 0.29 and 0.24, the first two hold 0.7: without top-k it would take
+  // three.
   CHECK(frequencies(logits, {1, 0, 0.7, 7}, kDraws).size() == 3);
   CHECK(chi_square(frequencies(logits, {1, 3, 0.7, 7}, kDraws), two, kDraws) < kTwo);
-  // At temperature 1/2 the first has 0.16 of 0.275: one token holds half of it.
+  // At temperature 1/2 the first has 0.16 of 0.275, more than half.
   CHECK(chi_square(frequencies(logits, {0.5, 0, 0.5, 7}, kDraws), one, kDraws) == 0);
   // Equals are cut by id.
   CHECK(frequencies({1, 1, 1, 1}, {1, 2, 1, 7}, kDraws).count(2) == 0);
@@ -110,7 +111,7 @@ TEST_CASE("one candidate is greedy, and so is the cold limit") {
                                    {1e-3, 0, 1, 3}, {1e-300, 0, 1, 3}, {5e-324, 9, 0.9, 3}};
   for (const Sampling& sampling : cold) CHECK(frequencies(logits, sampling, 1000).size() == 1);
   CHECK(frequencies(logits, cold[4], 10).count(1) == 1);
-  CHECK(frequencies(logits, {1e308, 0, 1, 3}, 1000).size() == 5);  // hot: any of them
+  CHECK(frequencies(logits, {1e308, 0, 1, 3}, 1000).size() == 5);  // hot: any id
 }
 
 TEST_CASE("a draw depends on seed and step alone") {
@@ -184,7 +185,7 @@ TEST_CASE("a given answer runs as the chosen one did") {
   CHECK((given.passes[3].phase == trace::Phase::teacher_forced && given.passes[3].segment == 1));
 }
 
-TEST_CASE("a trace says how its tokens came about") {
+TEST_CASE("a trace states how its tokens were chosen") {
   const GoldenCheckpoint golden("llama_tied");
   const test::Scratch scratch;
   std::ofstream(scratch.file("prompt.txt")) << "5 6 7 8";
@@ -211,7 +212,7 @@ TEST_CASE("a trace says how its tokens came about") {
   const trace::Header forced = header("forced.h5");
   CHECK(forced.capture.teacher_forced);
   CHECK(forced.capture.sampling == "given");
-  // 2 ends a generated answer; a given one goes on.
+  // 2 ends a generated answer; a given answer continues.
   CHECK(forced.token_id == std::vector<std::int32_t>{5, 6, 7, 8, 9, 2, 11});
   REQUIRE(forced.segments.size() == 2);
   CHECK(forced.segments[1].phase == trace::Phase::teacher_forced);

@@ -60,7 +60,7 @@ class Folder {
 
 }  // namespace
 
-TEST_CASE("a double array is followed to every end before it is believed") {
+TEST_CASE("every path of a double array is checked before it is used") {
   SmallCharsmap map;
   const std::uint32_t a = SmallCharsmap::kRoot ^ 'A';
   CHECK(problem_of(map) == "sound");
@@ -112,7 +112,7 @@ TEST_CASE("a model file is written as it was read") {
   CHECK(again.charsmap == file.charsmap);
 }
 
-TEST_CASE("model files that are no good are refused with the place") {
+TEST_CASE("damaged model files are refused with the place") {
   SentencePieceFile file = small_sentencepiece(true);
   SECTION("score") {
     file.pieces[5].score = std::nanf("");
@@ -160,7 +160,7 @@ TEST_CASE("a SentencePiece folder is read by the rules of Llama's tokenizer") {
     CHECK(tokenizer.name() == "tokenizer.model");
     CHECK(tokenizer.encode("") == Ids{1});
     CHECK(tokenizer.encode("a") == Ids{1, 259});
-    // "A" is read as "b"; BPE joins the best pair first: "ab" (-2) after "_a" (-1) is gone.
+    // "A" is normalized to "b"; BPE joins the best pair first: "ab" (-2) after "_a" (-1) is joined.
     CHECK(tokenizer.encode("aAab") == Ids{1, 259, 260, 261});
     CHECK(tokenizer.encode("a</s>a") == Ids{1, 259, 2, 259});
     CHECK(tokenizer.encode("\n") == Ids{1, 262, 13});  // the byte 0x0A is 3 + 10
@@ -170,7 +170,7 @@ TEST_CASE("a SentencePiece folder is read by the rules of Llama's tokenizer") {
     CHECK(tokenizer.is_special(0));
     CHECK_FALSE(tokenizer.is_special(13));
   }
-  SECTION("the newer way: a space before the prompt only") {
+  SECTION("not legacy: a space before the prompt only") {
     folder.put("tokenizer_config.json", R"({"legacy":false,"add_eos_token":true})");
     const Tokenizer tokenizer = folder.open();
     CHECK(tokenizer.encode("a</s>a") == Ids{1, 259, 2, 263, 2});
@@ -184,10 +184,10 @@ TEST_CASE("a SentencePiece folder is read by the rules of Llama's tokenizer") {
     const Tokenizer tokenizer = folder.open();
     CHECK(tokenizer.encode("aaa") == Ids{300, 259});
     CHECK(tokenizer.encode("aa  a") == Ids{300, 259});
-    CHECK(tokenizer.is_special(300));  // pad_token names it
+    CHECK(tokenizer.is_special(300));  // it is the pad_token
     CHECK(tokenizer.bytes(300) == "aa");
   }
-  SECTION("what is not known is refused by name") {
+  SECTION("unsupported parts are refused by name") {
     for (const auto& [config, message] :
          {std::pair{R"({"tokenizer_class":"T5Tokenizer"})",
                     "tokenizer_class \"T5Tokenizer\" is not supported"},

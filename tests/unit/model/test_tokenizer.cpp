@@ -29,7 +29,7 @@ boost::json::value read_json(const std::string& file) {
   return parse_strict_json(read_file(kGolden + file, 1 << 20), file, 100'000);
 }
 
-/// Texts that every golden tokenizer has read.
+/// The texts that every golden tokenizer encoded.
 const std::vector<std::string>& golden_texts() {
   static const auto kTexts = boost::json::value_to<std::vector<std::string>>(read_json("texts.json"));
   return kTexts;
@@ -58,7 +58,7 @@ std::string problem(const std::string& json) {
   return "accepted";
 }
 
-/// Byte-pair encoding as its definition reads: join the best-ranked pair, leftmost first, and look again.
+/// Byte-pair encoding by its definition: repeatedly joins the best-ranked pair, leftmost first.
 std::vector<std::string> slow_merge(std::vector<std::string> symbols,
                                     const std::vector<std::pair<std::string, std::string>>& merges) {
   for (;;) {
@@ -112,7 +112,7 @@ TEST_CASE("ids and texts agree with SentencePiece, one by one", "[golden]") {
   }
 }
 
-TEST_CASE("byte-level tokens join to the text they came from") {
+TEST_CASE("byte-level tokens join to the text they encode") {
   const Tokenizer tokenizer = load_tokenizer(kGolden + "llama3");
   for (const std::string& text : golden_texts()) {
     std::string joined;
@@ -171,7 +171,7 @@ TEST_CASE("text that is not UTF-8 is refused with the place") {
                     Contains("not UTF-8 at byte 0"));  // beyond U+10FFFF
 }
 
-TEST_CASE("parts that are not known are refused by name, pointing to --tokens") {
+TEST_CASE("unsupported parts are refused by name, with a hint to --tokens") {
   const std::vector<std::array<std::string, 3>> cases{
       {"model.type", R"("Unigram")", "model type \"Unigram\""},
       {"model.byte_fallback", "true", "\"byte_fallback\""},  // beside ByteLevel
@@ -244,8 +244,8 @@ TEST_CASE("damaged tokenizer files are refused") {
   CHECK_THAT(problem("{\"model\":1,\"model\":2}"), Contains("occurs twice"));
 }
 
-TEST_CASE("steps that lengthen a text, each a little, do not grow it without end") {
-  // Sixty times twice as long: 2^60 letters.
+TEST_CASE("a sequence of steps cannot lengthen a text without end") {
+  // Doubling sixty times would give 2^60 letters.
   const std::string twice = R"({"type": "Replace", "pattern": {"String": "a"}, "content": "aa"})";
   std::string steps = twice;
   for (int step = 1; step < 60; ++step) steps += ", " + twice;
@@ -266,11 +266,11 @@ TEST_CASE("steps that lengthen a text, each a little, do not grow it without end
   const std::string long_token(1 << 20, 'x');
   for (std::int32_t id = 0; id < 256; ++id) table.place(id, long_token);
   CHECK_THROWS_WITH(table.place(256, "x"), Contains("more than 256 MiB"));
-  CHECK_NOTHROW(table.place(0, "x"));  // in the place of a long one
+  CHECK_NOTHROW(table.place(0, "x"));  // replaces a long token
   CHECK_NOTHROW(table.place(256, "x"));
 }
 
-TEST_CASE("every byte has its character and comes back") {
+TEST_CASE("every byte has a character and is recovered from it") {
   for (int byte = 0; byte < 256; ++byte) {
     const std::string one(1, static_cast<char>(byte));
     CHECK(bytes_of_alphabet(alphabet_of_bytes(one)) == one);
@@ -278,7 +278,8 @@ TEST_CASE("every byte has its character and comes back") {
   CHECK(alphabet_of_bytes(" ") == "\u0120");
   CHECK(alphabet_of_bytes("\n") == "\u010a");
   CHECK(alphabet_of_bytes("a") == "a");
-  CHECK(bytes_of_alphabet("a b") == "a b");  // a space is not in the alphabet: an added token's text
+  CHECK(bytes_of_alphabet("a b") == "a b");  // a space is not in the alphabet, so this is an added token's
+                                             // text
   CHECK(bytes_of_alphabet("\u6771") == "\u6771");
 }
 
@@ -312,7 +313,7 @@ TEST_CASE("merging agrees with the definition on random words") {
   }
 }
 
-TEST_CASE("a byte the vocabulary lacks is named, a known piece stays whole when merges are ignored") {
+TEST_CASE("a byte the vocabulary lacks is named; a known piece is not split when merges are ignored") {
   BytePairModel model{.vocabulary = {{"a", 0}, {"b", 1}, {"ab", 2}, {"aab", 3}}, .byte_level = true};
   std::vector<std::int32_t> ids;
   CHECK_THROWS_WITH(BytePairEncoder(model, "test").encode("ac", ids), Contains("byte 99"));
@@ -326,7 +327,7 @@ TEST_CASE("a byte the vocabulary lacks is named, a known piece stays whole when 
   CHECK(ids == std::vector<std::int32_t>{3});
 }
 
-TEST_CASE("splitting keeps or drops, in turn") {
+TEST_CASE("split steps keep or remove matches, one after another") {
   using Pieces = std::vector<std::string>;
   CHECK(split({{.pattern = "[0-9]"}}, "a12b") == Pieces{"a", "1", "2", "b"});
   CHECK(split({{.pattern = "[0-9]", .delimiter = Delimiter::removed}}, "a12b") == Pieces{"a", "b"});

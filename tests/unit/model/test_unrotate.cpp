@@ -1,5 +1,5 @@
-// What a trace says of RoPE takes it off again: the first layer's keys and queries, unrotated, are the
-// projections of normalized embeddings.
+// A trace describes RoPE completely: the first layer's keys and queries, unrotated by it, are the projections
+// of normalized embeddings.
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <fstream>
@@ -31,7 +31,7 @@ std::unique_ptr<trace::Source> captured(const test::Scratch& scratch, const std:
   return trace::open_trace(options.output);
 }
 
-/// Rows of the first layer's head as stored, and with the rotation taken off.
+/// Rows of a head of the first layer, as stored and unrotated.
 struct Rows {
   Rows(const trace::Source& source, Tensor tensor, std::uint32_t head)
       : stored(source.header().n_tokens() * source.header().model.head_dim) {
@@ -73,7 +73,7 @@ double difference(std::span<const float> row, const Numbers& expected) {
 
 }  // namespace
 
-TEST_CASE("unrotated keys and queries are what the first layer projects") {
+TEST_CASE("unrotated keys and queries equal the projections of the first layer") {
   const std::string variant = GENERATE(
       "llama_untied_f32", "llama_rope_llama3", "llama_rope_linear", "llama_rope_yarn", "qwen2_late_window",
       "qwen3_qk_norm", "mistral_window", "phi3_partial_rotary", "phi3_longrope_short", "phi3_longrope_long");
@@ -107,7 +107,7 @@ TEST_CASE("unrotated keys and queries are what the first layer projects") {
   }
 }
 
-TEST_CASE("the sample model's first layer gives a token one key, wherever it stands") {
+TEST_CASE("the sample model's first layer gives a token the same unrotated key at every position") {
   const test::Scratch scratch;
   std::vector<std::int32_t> tokens(900);
   for (std::size_t t = 0; t < tokens.size(); ++t) tokens[t] = 100 + static_cast<std::int32_t>(t % 3);

@@ -1,5 +1,5 @@
 #pragma once
-/// Changes sound trace files into hostile ones, with the plain C API.
+/// Turns valid trace files into hostile ones with the C API of HDF5.
 #include <functional>
 #include <string>
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace kvsim::test {
 
-/// Every object of a file: "/model", "/model/inv_freq", ... groups before what is in them.
+/// Every object of a file: "/model", "/model/inv_freq", ... A group comes before its members.
 struct Listed {
   std::string path;
   bool is_group;
@@ -18,14 +18,15 @@ std::vector<Listed> objects_of(const std::string& file);
 /// Names of an object's attributes.
 std::vector<std::string> attributes_of(const std::string& file, const std::string& object);
 
-/// Opens `file` for writing, lets `change` do its work, closes. Throws std::runtime_error when the change
-/// itself fails.
+/// Opens `file` for writing, calls `change` and closes it. Throws std::runtime_error when the change itself
+/// fails.
 void edit(const std::string& file, const std::function<void(hid_t)>& change);
 
-/// Within edit(): the return code of a call that must succeed.
+/// Within edit(): checks the return code of a call that must succeed and returns it.
 hid_t need(hid_t result);
 
-/// External links are unregistered in this process (hdf5_file.hpp), so making one takes a detour.
+/// Makes an external link. External links are unregistered in this process (hdf5_file.hpp), so it registers a
+/// stand-in class for the call.
 void link_external(const std::string& to_file, const std::string& to_path, hid_t file,
                    const std::string& path);
 
@@ -49,7 +50,7 @@ void replace_text(hid_t file, const std::string& object, const std::string& name
 template <typename Value>
 void poke(hid_t file, const std::string& path, std::size_t index, Value value);
 
-/// A creation list for datasets; `set` fills it.
+/// A dataset creation list that `set` fills.
 hdf5::PropertyList creation_list(const std::function<void(hid_t)>& set);
 
 }  // namespace kvsim::test

@@ -13,7 +13,8 @@ std::size_t& largest_allocation() {
 
 }  // namespace kvsim::test
 
-// For the whole binary. Apart from the tests, so that the compiler does not see through a matching pair.
+// Replaces the allocation functions of the whole binary. They are in a file of their own, so that the
+// compiler cannot elide a matching pair.
 void* operator new(std::size_t bytes, const std::nothrow_t& /*tag*/) noexcept {
   std::size_t& largest = kvsim::test::largest_allocation();
   largest = std::max(largest, bytes);

@@ -1,5 +1,5 @@
 #pragma once
-/// The largest block this thread's C++ code has asked for since it was last set to 0.
+/// The largest block that this thread's C++ code has allocated since the value was last set to 0.
 #include <cstddef>
 
 namespace kvsim::test {

@@ -1,5 +1,5 @@
 #pragma once
-/// A directory of one test, removed with everything in it.
+/// A temporary directory of one test, removed with all its content.
 #include <unistd.h>
 
 #include <filesystem>

@@ -1,5 +1,5 @@
 #pragma once
-/// Hand-made traces of the trace tests.
+/// Small traces for the trace tests.
 #include <cstdint>
 #include <span>
 #include <string>
@@ -31,7 +31,7 @@ inline std::uint32_t dim_of(const trace::Model& model, trace::Tensor tensor) {
   return tensor == trace::Tensor::value ? model.v_head_dim : model.head_dim;
 }
 
-/// Numbers that differ with `tensor`, layer, head and index, exact in `elem`.
+/// Fills rows with numbers that differ by `tensor`, layer, head and index and are exact in `elem`.
 inline void number(std::span<float> rows, std::uint64_t tensor, std::uint32_t layer, std::uint32_t head,
                    Elem elem) {
   for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -45,7 +45,7 @@ inline void number(std::span<float> rows, std::uint64_t tensor, std::uint32_t la
   }
 }
 
-/// Every element differs, and says which tensor, layer, head, row and column it is.
+/// A trace whose elements all differ and identify their tensor, layer, head, row and column.
 inline trace::MemoryTrace numbered_trace(trace::Header header) {
   trace::MemoryTrace out(std::move(header));
   const trace::Model& model = out.header().model;

@@ -1,4 +1,4 @@
-// Where a sequence's prompt may end.
+// Tests where a cut ends a sequence's prompt.
 #include <catch2/catch.hpp>
 
 #include "traces/format/memory_trace.hpp"
@@ -30,7 +30,7 @@ trace::Sequence cut_at(const trace::Source& source, const char* cut) {
 
 }  // namespace
 
-TEST_CASE("a cut says which tokens are the prompt and which rows are measured") {
+TEST_CASE("a cut determines the prompt tokens and the measured rows") {
   const trace::MemoryTrace source(told());
   const trace::Sequence prompt = cut_at(source, "prompt");
   CHECK(prompt.prompt_length() == 9);
@@ -42,13 +42,13 @@ TEST_CASE("a cut says which tokens are the prompt and which rows are measured") 
   CHECK(question.prompt_length() == 7);
   CHECK(question.decode_length() == 5);
   CHECK(question.first_measured() == 7);
-  CHECK(question.instruction_before() == 2);  // BOS is none
+  CHECK(question.instruction_before() == 2);  // BOS does not count
 
   const trace::Sequence there = cut_at(source, "9");
   CHECK(there.prompt_length() == 9);
   CHECK(there.first_measured() == 9);
   CHECK(cut_at(source, "1").decode_length() == 11);
-  // What was generated before the cut is told apart.
+  // Tokens generated before the cut are counted separately.
   CHECK(cut_at(source, "11").answered_length() == 2);
   CHECK(prompt.answered_length() == 0);
 }

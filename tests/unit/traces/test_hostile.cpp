@@ -1,4 +1,4 @@
-// Files that want to be read wrongly: each construct is refused by name, before it costs anything.
+// Tests hostile files: each construct is refused by name before it costs memory or time.
 #include <sys/stat.h>
 
 #include <catch2/catch.hpp>
@@ -20,8 +20,8 @@ namespace {
 
 constexpr std::size_t kTokens = 5;
 
-/// Bytes of a sound file with everything a trace may hold: 2 layers, 4 query and 2 KV heads of 8, hidden size
-/// 6, 4 + 1 tokens.
+/// Bytes of a valid file with everything that a trace may hold: 2 layers, 4 query and 2 KV heads of 8, hidden
+/// size 6, 4 + 1 tokens.
 std::string sound_bytes(Elem elem) {
   trace::Header header = trace::plain_header(small_model(), 4, 1);
   header.model.hidden_size = 6;
@@ -57,7 +57,7 @@ std::string sound_bytes(Elem elem) {
   return bytes_of(scratch.file("sound.h5"));
 }
 
-/// A sound file of its own, about to be harmed.
+/// A valid file that a test then damages.
 class Victim {
  public:
   explicit Victim(Elem elem = Elem::f32) {
@@ -72,7 +72,7 @@ class Victim {
   Scratch scratch_;
 };
 
-/// Opening must fail with an input error that holds both texts, without a large allocation.
+/// Requires that opening fails with an input error that contains both texts, without a large allocation.
 void require_refused(const std::string& path, const std::string& where, const std::string& what) {
   INFO(where << ": " << what);
   largest_allocation() = 0;
@@ -96,7 +96,7 @@ const std::string kKeys = "/layers/0000/k";
 const std::vector<hsize_t> kKeyShape{2, kTokens, 8};
 const std::vector<float> kKeyData(2 * kTokens * 8, 1.0F);
 
-/// k of layer 0 replaced by floats with this creation list.
+/// Replaces k of layer 0 by floats with this creation list.
 std::function<void(hid_t)> keys_with(const std::function<void(hid_t)>& set, bool written = true) {
   return [set, written](hid_t file) {
     const hdf5::PropertyList list = creation_list(set);
@@ -106,7 +106,7 @@ std::function<void(hid_t)> keys_with(const std::function<void(hid_t)>& set, bool
 
 }  // namespace
 
-TEST_CASE("the victim is sound before it is harmed") {
+TEST_CASE("the file is valid before it is damaged") {
   const Victim victim;
   Progress progress;
   const trace::CheckReport report = trace::check_trace(victim.path(), progress);
@@ -173,7 +173,7 @@ TEST_CASE("links that are not hard, at any component of a path") {
 TEST_CASE("external links are dead in the whole process") {
   const Victim victim, other;
   edit(victim.path(), [&](hid_t file) { link_external(other.path(), "/", file, "/out"); });
-  CHECK_NOTHROW(trace::open_trace(victim.path()));  // nobody asks for /out
+  CHECK_NOTHROW(trace::open_trace(victim.path()));  // kvsim does not read /out
   const hdf5::Session session;
   const hdf5::File file(need(H5Fopen(victim.path().c_str(), H5F_ACC_RDONLY, H5P_DEFAULT)));
   CHECK(H5Oopen(file.id(), "/out/tokens", H5P_DEFAULT) < 0);
@@ -235,7 +235,7 @@ TEST_CASE("chunks that are missing, too large, or swollen by deflate") {
   refuses(first_chunk_only(chunked({1, kTokens, 8}, false)), kKeys,
           "needs far more than the 160 bytes stored");
   refuses(
-      [](hid_t file) {  // one deflated chunk of zeros of 2^20 claimed
+      [](hid_t file) {  // stores one deflated chunk of zeros, claims 2^20
         const hdf5::PropertyList list = creation_list([](hid_t id) {
           const hsize_t chunk[] = {1 << 18};
           need(H5Pset_chunk(id, 1, chunk));
@@ -288,7 +288,7 @@ TEST_CASE("deflate and shuffle are read") {
   CHECK(rows == std::vector<float>(3 * 8, 1.0F));
 }
 
-TEST_CASE("filters and layouts nobody needs") {
+TEST_CASE("filters and layouts that kvsim does not accept") {
   const auto with_filter = [](const std::function<void(hid_t)>& filter) {
     return [filter](hid_t file) {
       const hdf5::PropertyList list = creation_list([&](hid_t id) {
@@ -330,7 +330,7 @@ TEST_CASE("types that are not exactly those of the schema") {
   refuses(keys_of(hdf5::Datatype(H5Tarray_create2(H5T_IEEE_F32LE, 1, three)).id()), kKeys, what);
 }
 
-TEST_CASE("halves in disguise") {
+TEST_CASE("16-bit elements whose attribute elem is missing or wrong") {
   const std::vector<std::uint16_t> words(kKeyData.size(), 0x3f80);
   refuses([&](hid_t file) { replace_dataset(file, kKeys, H5T_STD_U16LE, kKeyShape, words.data()); }, kKeys,
           "no attribute elem says what they are");
@@ -375,7 +375,7 @@ TEST_CASE("shapes that contradict the header") {
           "/layers/0001", "differ from /model");
 }
 
-TEST_CASE("everything required is missed when it is gone, by its own name") {
+TEST_CASE("a missing required object is reported by name") {
   const Victim intact;
   const auto optional = [](const std::string& path) {
     for (const char* prefix :
@@ -393,7 +393,8 @@ TEST_CASE("everything required is missed when it is gone, by its own name") {
       if (object.path.find("/layers") == std::string::npos) CHECK_NOTHROW(trace::open_trace(victim.path()));
       continue;
     }
-    const bool query_tokens = object.path == "/layers/0000/q_token";  // then q is too short for every token
+    const bool query_tokens = object.path == "/layers/0000/q_token";  // then q has too few rows for all
+                                                                      // tokens
     require_refused(victim.path(), query_tokens ? "/layers/0000/q" : object.path,
                     query_tokens ? "has shape [4, 3, 8]" : "is missing");
     ++removed;
@@ -448,12 +449,12 @@ TEST_CASE("every list refuses another type and another length") {
   }
 }
 
-TEST_CASE("every attribute is missed when it is gone") {
+TEST_CASE("a missing attribute is reported by name") {
   const Victim intact;
   std::size_t removed = 0;
   for (const std::string object : {"/", "/model", "/tokenizer", "/capture", "/tokens", "/layers/0000"}) {
     for (const std::string& name : attributes_of(intact.path(), object)) {
-      // Derived, or repeated from /model.
+      // These are derived, or repeated from /model.
       if (name == "features" || name == "schema_minor" || name == "window") continue;
       const Victim victim;
       edit(victim.path(), [&](hid_t file) { remove_attribute(file, object, name); });
@@ -503,7 +504,7 @@ TEST_CASE("attributes that are not what they should be") {
       },
       "/model", "attribute attn_scale is not a real number");
   refuses(
-      [](hid_t file) {  // a list where one value belongs
+      [](hid_t file) {  // a list in place of a scalar
         const hdf5::Object model(need(H5Oopen(file, "/model", H5P_DEFAULT)));
         need(H5Adelete(model.id(), "n_layers"));
         const hsize_t many[] = {1000};
@@ -542,7 +543,7 @@ TEST_CASE("versions, and files that were never finished") {
   options.allow_partial = true;
   CHECK_NOTHROW(trace::open_trace(partial.path(), options));
 
-  const Victim newer;  // a later minor version: what is unknown is ignored
+  const Victim newer;  // a later minor version: unknown objects are ignored
   edit(newer.path(), [](hid_t file) {
     replace_attribute<std::uint16_t>(file, "/", "schema_minor", 7);
     replace_attribute<std::uint64_t>(file, "/", "features", ~std::uint64_t{0});
@@ -601,7 +602,7 @@ TEST_CASE("attention rows that do not add up") {
           "have no attention rows");
   refuses([&](hid_t file) { remove_link(file, "/layers/0001/rows"); }, "/layers/0001/rows", "is missing");
 
-  const Victim victim;  // only reading them shows it
+  const Victim victim;  // visible only when they are read
   edit(victim.path(), [&](hid_t file) { poke<float>(file, rows + "p", 7, 0.9F); });
   Progress progress;
   const trace::CheckReport report = trace::check_trace(victim.path(), progress);
@@ -650,7 +651,7 @@ TEST_CASE("output weights that do not fit the model or each other") {
   refuses([&](hid_t file) { replace_dataset(file, first, H5T_STD_U16LE, shape, words.data()); }, first,
           "no attribute elem says what they are");
 
-  const auto problems = [&](const std::function<void(hid_t)>& change) {  // only reading them shows it
+  const auto problems = [&](const std::function<void(hid_t)>& change) {  // visible only when they are read
     const Victim victim;
     edit(victim.path(), change);
     Progress progress;
@@ -664,7 +665,7 @@ TEST_CASE("output weights that do not fit the model or each other") {
   CHECK_THAT(nan[0], Catch::Contains(first + ": holds 1 values that are not finite, the first at [1, 1, 1]"));
 }
 
-TEST_CASE("column statistics that cannot be") {
+TEST_CASE("impossible column statistics") {
   const auto float_type = [] { return hdf5::datatype(hdf5::Type::f32); };
   const auto refused = [&](const std::string& where, const std::string& what,
                            const std::function<void(hid_t)>& change) {
@@ -682,7 +683,8 @@ TEST_CASE("column statistics that cannot be") {
         replace_dataset(file, std::string("/layers/") + layer + "/column/" + name, float_type().id(), {4, 3},
                         zeros.data());
   });
-  refused("/layers/0000/column/sum", "not of one prompt", [&](hid_t file) {  // the generated token, too
+  refused("/layers/0000/column/sum", "not of one prompt", [&](hid_t file) {  // counts the generated token,
+                                                                             // too
     for (const char* layer : {"0000", "0001"})
       for (const char* name : {"sum", "sum_squares"})
         replace_dataset(file, std::string("/layers/") + layer + "/column/" + name, float_type().id(), {4, 5},
@@ -696,7 +698,7 @@ TEST_CASE("column statistics that cannot be") {
     replace_dataset(file, "/layers/0001/column/sum", float_type().id(), {4, 3}, zeros.data());
   });
 
-  // What only the payload shows is refused when it is read, and found by check.
+  // Errors in the payload are refused on reading, and found by check.
   struct Payload {
     const char* dataset;
     std::size_t index;
@@ -731,7 +733,7 @@ TEST_CASE("lists may not take more memory than allowed") {
   CHECK_THROWS_WITH(trace::open_trace(victim.path(), options), Catch::Contains("more memory than allowed"));
 }
 
-TEST_CASE("what is no HDF5 file at all") {
+TEST_CASE("files that are not HDF5") {
   const Scratch scratch;
   const std::string path = scratch.file("victim.h5");
   require_refused(path, "victim.h5", "No such file or directory");
@@ -745,7 +747,7 @@ TEST_CASE("what is no HDF5 file at all") {
   std::filesystem::create_directory(path);
   require_refused(path, "victim.h5", "is not a regular file");
   std::filesystem::remove(path);
-  REQUIRE(::mkfifo(path.c_str(), 0600) == 0);  // opening it would wait for ever
+  REQUIRE(::mkfifo(path.c_str(), 0600) == 0);  // a blocking open would wait forever
   require_refused(path, "victim.h5", "is not a regular file");
   std::filesystem::remove(path);
   {

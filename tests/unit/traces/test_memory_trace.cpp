@@ -1,4 +1,4 @@
-// Traces in memory, the header every plain trace has, and paths through a segment tree.
+// Tests traces in memory, plain headers, and paths through a segment tree.
 #include <catch2/catch.hpp>
 #include <cmath>
 
@@ -63,7 +63,7 @@ TEST_CASE("a plain header is a prompt, its decode steps and one sequence") {
   CHECK_THROWS_AS(trace::plain_header(small_model(), 0, 2), Error);
 }
 
-TEST_CASE("a model says how its queries and keys were rotated") {
+TEST_CASE("a model describes the rotation of its queries and keys") {
   trace::Model model = small_model();
   model.rotary_dim = 4;
   model.inv_freq = {1.0F, 0.5F};
@@ -136,7 +136,7 @@ TEST_CASE("a branch reads its ancestors' tokens, then its own") {
   const std::uint64_t tokens[] = {0, 1, 2, 3, 6, 7, 8, 9};
   for (std::uint64_t position = 0; position < 8; ++position)
     CHECK(sequence.token(position) == tokens[position]);
-  // Every range, against token by token.
+  // Compares every range with reading token by token.
   for (std::uint64_t first = 0; first < 8; ++first) {
     for (std::uint64_t n = 1; first + n <= 8; ++n) {
       std::vector<float> expected;
@@ -169,7 +169,7 @@ TEST_CASE("token flags are read along the path, as far as they are known") {
   CHECK(trace::Sequence(other, 1).flags(4) == trace::kFlagPunctuation);
 }
 
-TEST_CASE("queries are there from the first position after which none is missing") {
+TEST_CASE("first_query() is the first position from which on every query is stored") {
   trace::Header header = branching();
   header.query_token = {1, 3, 5, 7, 8, 9};  // row numbers 0..5
   const trace::MemoryTrace made = numbered_trace(header);

@@ -1,4 +1,5 @@
-// A file exists complete under its name or not at all: refusals, leftovers, full disks, killed writers.
+// Tests that a file appears under its name only when it is complete: refusals, leftovers, full disks, killed
+// writers.
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
@@ -46,7 +47,7 @@ int in_child(const std::function<int()>& work) {
     } catch (const std::exception& error) {
       std::fprintf(stderr, "child: %s\n", error.what());
     }
-    std::exit(code);  // exit handlers run: libhdf5's is where a half-closed file used to crash
+    std::exit(code);  // runs exit handlers: libhdf5's handler crashes on a half-closed file
   }
   int status = 0;
   ::waitpid(child, &status, 0);
@@ -57,7 +58,8 @@ bool exited_with(int status, int code) {
   return WIFEXITED(status) && WEXITSTATUS(status) == code;
 }
 
-/// 0 when writing fails as it should and leaves nothing behind, and a later file of the same process is fine.
+/// Returns 0 if writing fails as expected and leaves nothing behind, and a later file of the same process is
+/// valid.
 int expect_full_disk(const std::string& directory, const std::string& elsewhere) {
   const std::string path = directory + "/a.h5";
   try {
@@ -82,7 +84,7 @@ TEST_CASE("the name appears when the trace is complete") {
     CHECK(scratch.has("a.h5.partial"));
     CHECK_FALSE(scratch.has("a.h5"));
   }
-  CHECK_FALSE(scratch.has("a.h5.partial"));  // abandoned: removed
+  CHECK_FALSE(scratch.has("a.h5.partial"));  // removed, because it was abandoned
   trace::write_trace(scratch.file("a.h5"), made);
   CHECK(scratch.has("a.h5"));
   CHECK_FALSE(scratch.has("a.h5.partial"));
@@ -136,7 +138,7 @@ TEST_CASE("a directory that is not there is an input error") {
 }
 
 TEST_CASE("a file size limit stops the writer at any point, cleanly") {
-  // From the first byte of the superblock to the last lists of a trace of several megabytes.
+  // The limits range from the first byte of the superblock to the last lists of a trace of several megabytes.
   const rlim_t limit = GENERATE(1, 700, 5000, 70000, 1000000, 3000000);
   const Scratch scratch;
   const int status = in_child([&] {
@@ -181,7 +183,7 @@ TEST_CASE("a full disk stops the writer, cleanly") {
   CHECK(WEXITSTATUS(status) == 0);
 }
 
-TEST_CASE("what a killed writer leaves is never taken for a trace") {
+TEST_CASE("the leftover of a killed writer is never read as a trace") {
   const Scratch scratch;
   const int kill_after = GENERATE(0, 1, 5, 11);
   const int status = in_child([&] {
@@ -208,7 +210,7 @@ TEST_CASE("what a killed writer leaves is never taken for a trace") {
   trace::ReadOptions lenient;
   lenient.allow_partial = true;
   CHECK_THROWS_AS(trace::open_trace(scratch.file("a.h5.partial"), lenient), Error);
-  // The next run says what to do, and can.
+  // The next run says what to do, and it works.
   CHECK_THROWS_WITH(trace::write_trace(scratch.file("a.h5"), tiny()), Catch::Contains("is left over"));
   trace::WriteOptions options;
   options.overwrite = true;
@@ -216,7 +218,7 @@ TEST_CASE("what a killed writer leaves is never taken for a trace") {
   CHECK_FALSE(scratch.has("a.h5.partial"));
 }
 
-TEST_CASE("a marked copy has other flags and nothing else that is other") {
+TEST_CASE("a marked copy differs only in its flags") {
   const Scratch scratch;
   const trace::MemoryTrace made = tiny();
   trace::write_trace(scratch.file("a.h5"), made);
@@ -236,7 +238,7 @@ TEST_CASE("a marked copy has other flags and nothing else that is other") {
     for (std::uint32_t layer = 0; layer < made.header().model.n_layers; ++layer)
       for (std::uint32_t head = 0; head < heads_of(made.header().model, tensor); ++head)
         CHECK(all_rows(*copy, tensor, layer, head) == all_rows(made, tensor, layer, head));
-  // The same request gives the same bytes, and marks can be taken back.
+  // The same request gives the same bytes, and marks can be removed.
   trace::write_marked_copy(scratch.file("a.h5"), scratch.file("c.h5"), flags, 0x3C);
   CHECK(bytes_of(scratch.file("b.h5")) == bytes_of(scratch.file("c.h5")));
   trace::write_marked_copy(scratch.file("c.h5"), scratch.file("b.h5"), made.header().token_flags,
@@ -271,8 +273,8 @@ TEST_CASE("a file size limit stops a marked copy at any point, cleanly") {
   CHECK(WEXITSTATUS(status) == 0);
 }
 
-TEST_CASE("a copy that a full disk stops while it is changed is no trace") {
-  // Room for the copy's bytes and not for one more: what is replaced in it needs some.
+TEST_CASE("a copy that a full disk stops while it is changed is not a trace") {
+  // The disk has room for exactly the bytes of the copy; replacing datasets in it needs more.
   const Scratch scratch;
   const trace::MemoryTrace made = tiny();
   trace::write_trace(scratch.file("a.h5"), made);
@@ -287,7 +289,7 @@ TEST_CASE("a copy that a full disk stops while it is changed is no trace") {
       if (error.kind() != ErrorKind::input) return 2;
       return scratch.has("b.h5") || scratch.has("b.h5.partial") ? 4 : 0;
     }
-    // It fits after all: then it is whole.
+    // If it fits after all, the copy must be complete.
     Progress progress;
     return trace::check_trace(scratch.file("b.h5"), progress).problems.empty() ? 0 : 5;
   });

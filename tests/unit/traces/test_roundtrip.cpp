@@ -1,4 +1,5 @@
-// What is written is read back: tensors in every element type, every field of the header, optional data.
+// Tests that a reader returns what was written: tensors in every element type, every field of the header,
+// optional data.
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <limits>
@@ -57,7 +58,7 @@ void require_same_tensors(const trace::Source& a, const trace::Source& b) {
 
 }  // namespace
 
-TEST_CASE("tensors survive in every element type, with and without checksums") {
+TEST_CASE("tensors are read back in every element type, with and without checksums") {
   const Elem elem = GENERATE(Elem::f32, Elem::f16, Elem::bf16);
   const bool checksum = GENERATE(true, false);
   const Scratch scratch;
@@ -74,8 +75,8 @@ TEST_CASE("tensors survive in every element type, with and without checksums") {
 TEST_CASE("values that a stored element cannot hold are rounded to nearest even") {
   const Scratch scratch;
   trace::MemoryTrace made(header_of(Elem::bf16, 3, 0));
-  made.rows(Tensor::key, 1, 1)[5] = 1.0F + 0x1p-8F;                       // halfway: to even, 1
-  made.rows(Tensor::key, 1, 1)[6] = 1.0F + 0x1p-8F + 0x1p-20F;            // above: up
+  made.rows(Tensor::key, 1, 1)[5] = 1.0F + 0x1p-8F;                       // halfway: rounds to even, 1
+  made.rows(Tensor::key, 1, 1)[6] = 1.0F + 0x1p-8F + 0x1p-20F;            // above halfway: rounds up
   made.rows(Tensor::value, 0, 0)[2] = std::numeric_limits<float>::max();  // overflows
   trace::write_trace(scratch.file("a.h5"), made);
   const auto read = trace::open_trace(scratch.file("a.h5"));
@@ -84,7 +85,7 @@ TEST_CASE("values that a stored element cannot hold are rounded to nearest even"
   CHECK(std::isinf(all_rows(*read, Tensor::value, 0, 0)[2]));
 }
 
-TEST_CASE("rows are found across chunk borders, from several threads") {
+TEST_CASE("rows are read across chunk borders, from several threads") {
   const Elem elem = GENERATE(Elem::f32, Elem::bf16);
   const Scratch scratch;
   // 128 components make chunks of 256 (f32) and 512 (bf16) rows.
@@ -112,7 +113,7 @@ TEST_CASE("rows are found across chunk borders, from several threads") {
   for (std::size_t i = 0; i < good.size(); ++i) CHECK(good[i] == static_cast<int>((1100 - i + 96) / 97));
 }
 
-TEST_CASE("the same run gives the same bytes, however its rows were blocked") {
+TEST_CASE("the same run gives the same bytes for any grouping of its rows") {
   const Scratch scratch;
   const trace::MemoryTrace made = numbered_trace(header_of(Elem::f32, 600, 3, 128));
   write_in_steps(scratch.file("a.h5"), made, 1);
@@ -146,7 +147,7 @@ TEST_CASE("the content digest is what SCHEMA.md says") {
   CHECK(trace::open_trace(scratch.file("a.h5"))->content_sha256() == hex_of(content.data(), content.size()));
 }
 
-TEST_CASE("output weights survive in an element type of their own") {
+TEST_CASE("output weights are read back in an element type of their own") {
   const Elem elem = GENERATE(Elem::f32, Elem::bf16), output = GENERATE(Elem::f32, Elem::f16, Elem::bf16);
   // 300 rows of 700 numbers take several chunks, the last one partly filled.
   const bool several_chunks = GENERATE(false, true);
@@ -172,7 +173,7 @@ TEST_CASE("output weights survive in an element type of their own") {
   CHECK(report.problems.empty());
   CHECK(progress.done == progress.total);
 
-  // They come on top: the run and its content digest are the same without them.
+  // They do not affect the rest: the run and its content digest are the same without them.
   if (several_chunks) return;
   trace::write_trace(scratch.file("lean.h5"), lean);
   CHECK(trace::open_trace(scratch.file("lean.h5"))->content_sha256() == read.content_sha256());
@@ -211,7 +212,7 @@ TEST_CASE("a trace without output weights says how to get them") {
                     Catch::Contains("a.h5: holds no output weights") && Catch::Contains("--output-weights"));
 }
 
-TEST_CASE("column statistics survive, and are checked against queries and keys") {
+TEST_CASE("column statistics are read back and checked against queries and keys") {
   const Scratch scratch;
   trace::Header header = header_of(Elem::f32, 3, 2);
   header.counted_tokens = 3;
@@ -237,7 +238,7 @@ TEST_CASE("column statistics survive, and are checked against queries and keys")
   CHECK(report.column_heads == 8);
   CHECK(report.recomputed_heads == 8);
 
-  // The mass is right, the keys it went to are not.
+  // The total mass is right, but not its distribution over keys.
   made.column_sums(1, 2)[0] -= 0.1F;
   made.column_sums(1, 2)[1] += 0.1F;
   made.column_sums_of_squares(0, 1)[2] *= 1.01F;
@@ -293,7 +294,7 @@ TEST_CASE("output weights are given once per layer, when the header says so") {
   CHECK_THROWS_WITH(writer.finish(header), Catch::Contains("/layers/0001/wo: is missing"));
 }
 
-TEST_CASE("every field of the header survives") {
+TEST_CASE("every field of the header is read back") {
   trace::Header header = header_of(Elem::bf16, 6, 2);
   header.file_uuid = "123e4567-e89b-12d3-a456-426614174000";
   header.created_utc = "2026-11-20T19:00:00Z";
@@ -421,7 +422,7 @@ TEST_CASE("every field of the header survives") {
   CHECK_FALSE(read.output_elem.has_value());
 }
 
-TEST_CASE("attention rows are packed one behind the other, per layer") {
+TEST_CASE("attention rows are packed one after another, per layer") {
   const Scratch scratch;
   trace::Header header = header_of(Elem::f32, 5, 2);
   header.attention_token = {3, 6};
@@ -456,7 +457,7 @@ TEST_CASE("attention rows are packed one behind the other, per layer") {
   CHECK(packed == std::vector<float>{0.25F, 0.25F, 0.25F, 0.25F, 203, 204, 205, 206});
 }
 
-TEST_CASE("a trace that promises other rows than it got is not finished") {
+TEST_CASE("a trace whose header announces other rows than were appended is not finished") {
   const Scratch scratch;
   const trace::Header header = header_of(Elem::f32, 3, 0);
   const auto expect_refusal = [&](const trace::Header& final, std::uint64_t key_rows, const char* text) {

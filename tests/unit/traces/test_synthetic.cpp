@@ -1,4 +1,4 @@
-// Each option of the generator does to the attention what it says, by as much as it says.
+// Tests that each option of the generator has its documented effect on attention, of the documented size.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -19,7 +19,7 @@ using trace::Tensor;
 
 namespace {
 
-/// Everything off.
+/// Options with every structure switched off.
 SyntheticOptions silent() {
   SyntheticOptions options;
   options.layers = 1;
@@ -81,7 +81,7 @@ TEST_CASE("sinks gain their logit, and the attention that follows from it") {
     CHECK(score[j] - score[300] == Approx(j < 3 ? 4.0 : 0.0).margin(1e-4));
   const std::vector<double> p = attention(made, 599);
   CHECK(p[0] + p[1] + p[2] == Approx(3 * std::exp(4.0) / (3 * std::exp(4.0) + 597)).epsilon(1e-4));
-  // Sinks say little: their values are small.
+  // Sinks contribute little: their values are small.
   const std::vector<float> values = all_rows(made, Tensor::value, 0, 0);
   const auto norm = [&](std::size_t row) {
     double sum = 0;
@@ -105,13 +105,13 @@ TEST_CASE("locality falls with distance, to 1/e at its span") {
   double far = 0;
   for (std::size_t distance = 200; distance < 600; ++distance) far += gain(distance) / 400;
   CHECK(std::abs(far) < 0.15);
-  // The score depends on the distance alone.
+  // The score depends only on the distance.
   const std::vector<double> earlier = logits(made, 400);
   for (const std::size_t distance : {0, 5, 50, 300})
     CHECK(earlier[400 - distance] - topic == Approx(gain(distance)).margin(1e-3));
 }
 
-TEST_CASE("heavy hitters are as many as asked, gain their logit, and draw the attention") {
+TEST_CASE("heavy hitters have the requested share, gain their logit, and draw the attention") {
   SyntheticOptions options = silent();
   options.prompt = 4000;
   options.heavy = 5;
@@ -127,14 +127,14 @@ TEST_CASE("heavy hitters are as many as asked, gain their logit, and draw the at
     common += gain > 2.5 && other[j] - 2 > 2.5 ? 1 : 0;
   }
   CHECK(heavy == Approx(200).margin(42));  // three standard deviations of a binomial
-  CHECK(common < 40);                      // every layer has its own
+  CHECK(common < 40);                      // every layer has its own heavy hitters
   const std::vector<double> p = attention(made, 3999);
   double mass = 0;
   for (std::size_t j = 0; j < 4000; ++j) mass += score[j] - 2 > 2.5 ? p[j] : 0;
   CHECK(mass > 0.85);
 }
 
-TEST_CASE("drift turns attention away from what is long ago, at its pace") {
+TEST_CASE("drift turns attention away from old tokens at the given rate") {
   SyntheticOptions options = silent();
   options.prompt = 3000;
   options.drift = GENERATE(0.0, 0.5, 1.0);
@@ -145,7 +145,7 @@ TEST_CASE("drift turns attention away from what is long ago, at its pace") {
           Approx(2 * std::cos(options.drift * static_cast<double>(distance) / 1000)).margin(1e-3));
 }
 
-TEST_CASE("noise has the standard deviation asked for and no bias") {
+TEST_CASE("noise has the requested standard deviation and no bias") {
   SyntheticOptions options = silent();
   options.noise = GENERATE(0.5, 2.0);
   options.head_dim = GENERATE(8U, 64U);
@@ -174,7 +174,7 @@ TEST_CASE("query heads of a group differ, and lanes differ") {
   CHECK(all_rows(made, Tensor::value, 1, 0) != all_rows(made, Tensor::value, 1, 1));
 }
 
-TEST_CASE("the seed decides every byte, on every machine") {
+TEST_CASE("the seed determines every byte, on every machine") {
   SyntheticOptions options;
   options.prompt = 30;
   options.decode = 3;
@@ -198,7 +198,7 @@ TEST_CASE("a longer trace begins with the shorter one") {
                    longer.header().token_id.begin()));
 }
 
-TEST_CASE("in 16 bits memory holds exactly what the file will") {
+TEST_CASE("in 16 bits a memory trace holds exactly the values of the file") {
   SyntheticOptions options;
   options.prompt = 50;
   options.elem = GENERATE(Elem::bf16, Elem::f16);

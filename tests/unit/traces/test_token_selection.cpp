@@ -1,4 +1,5 @@
-// Tokens said by number or by text: a worked example, a tree, refusals, and a slow search along every path.
+// Tests the selection of tokens by number or text: a worked example, a tree, refusals, and a slow search
+// along every path.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <random>
@@ -19,7 +20,7 @@ struct Span {
   std::vector<std::string> tokens;
 };
 
-/// What select_tokens looks at: segments, who owns a token, and text.
+/// A header with the fields that select_tokens reads: segments, the segment of each token, and text.
 trace::Header spelled(const std::vector<Span>& spans) {
   trace::Header header;
   header.text_offset = {0};
@@ -51,8 +52,8 @@ Tokens select(const trace::Header& header, const std::string& said,
   return trace::select_tokens(header, said, occurrence, "--evidence");
 }
 
-/// Every path of prompt segments spelled out, every place tried; by the tokens of a place, in order of its
-/// end.
+/// Spells out every path of prompt segments and tries every place. Returns the tokens of each occurrence,
+/// ordered by its end.
 std::vector<Tokens> slow_occurrences(const trace::Header& header, const std::string& text) {
   std::set<std::pair<std::uint64_t, Tokens>> found;
   for (std::size_t leaf = 0; leaf < header.segments.size(); ++leaf) {
@@ -74,7 +75,8 @@ std::vector<Tokens> slow_occurrences(const trace::Header& header, const std::str
       if (bytes.compare(at, text.size(), text) != 0) continue;
       std::set<std::uint64_t> tokens(owners.begin() + static_cast<std::ptrdiff_t>(at),
                                      owners.begin() + static_cast<std::ptrdiff_t>(at + text.size()));
-      // Where it ends, in bytes of the file: two places within the same tokens are two.
+      // Occurrences are identified by their end in bytes of the file, because two may lie within the same
+      // tokens.
       const std::uint64_t last = owners[at + text.size() - 1];
       std::uint64_t end = header.text_offset[last];
       for (std::size_t back = at + text.size(); back-- > 0 && owners[back] == last;) ++end;
@@ -88,7 +90,7 @@ std::vector<Tokens> slow_occurrences(const trace::Header& header, const std::str
 
 }  // namespace
 
-TEST_CASE("text means the tokens that spell a part of it, numbers are tokens") {
+TEST_CASE("text selects the tokens that spell a part of it, numbers select tokens") {
   const trace::Header header = example();
   CHECK(select(header, "de is 4") == Tokens{3, 4, 5});
   CHECK(select(header, "<s>The") == Tokens{0, 1});
@@ -100,12 +102,12 @@ TEST_CASE("text means the tokens that spell a part of it, numbers are tokens") {
   CHECK(select(header, "0:11").size() == 11);
 }
 
-TEST_CASE("text in several places needs to be told which") {
+TEST_CASE("text in several places needs an occurrence") {
   const trace::Header header = example();
   CHECK(select(header, " code", 1) == Tokens{2, 3});
   CHECK(select(header, " code", 2) == Tokens{9});
   CHECK(select(header, " code", kEveryOccurrence) == Tokens{2, 3, 9});
-  CHECK(select(header, "?", 7) == Tokens{10});  // there is one only, and it is meant
+  CHECK(select(header, "?", 7) == Tokens{10});  // the only occurrence
   CHECK_THROWS_WITH(select(header, " code"), Catch::Contains("\" code\" is in the prompt 2 times") &&
                                                  Catch::Contains("tokens 2 and 9") &&
                                                  Catch::Contains("--occurrence"));
@@ -113,11 +115,11 @@ TEST_CASE("text in several places needs to be told which") {
                     Catch::Contains("--occurrence: \" code\" is in the prompt 2 times"));
 }
 
-TEST_CASE("what is no token of the prompt is refused") {
+TEST_CASE("anything that is not a token of the prompt is refused") {
   const trace::Header header = example();
   for (const auto& [said, message] : std::vector<std::pair<std::string, std::string>>{
            {"The cat", "\"The cat\" is not in the prompt"},
-           {"? 47", "is not in the prompt"},  // runs into the answer
+           {"? 47", "is not in the prompt"},  // extends into the answer
            {"", "is empty"},
            {"text:", "is empty"},
            {"5:5", "holds no token"},
@@ -147,7 +149,7 @@ TEST_CASE("what is no token of the prompt is refused") {
   CHECK(select(mute, "1:3") == Tokens{1, 2});
 }
 
-TEST_CASE("along the branches of a tree text is found once in what they share, and across where they part") {
+TEST_CASE("in a tree, text is found once in a shared prefix, and across the branching point") {
   const trace::Header header = spelled({{-1, trace::Phase::prompt, {"a b", "ox ", "of"}},  // 0 1 2
                                         {0, trace::Phase::prompt, {" tea", "?"}},          // 3 4
                                         {1, trace::Phase::decode, {" of", " tea"}},        // 5 6
@@ -158,10 +160,10 @@ TEST_CASE("along the branches of a tree text is found once in what they share, a
   CHECK(select(header, "box of tea") == Tokens{0, 1, 2, 3});
   CHECK(select(header, "?", kEveryOccurrence) == Tokens{4, 8});
   CHECK_THROWS_WITH(select(header, "of tea?p"), Catch::Contains("not in the prompt"));
-  CHECK(select(header, "of tea") == Tokens{2, 3});  // the answer's do not count
+  CHECK(select(header, "of tea") == Tokens{2, 3});  // the answer's text does not count
 }
 
-TEST_CASE("random trees, against every path spelled out") {
+TEST_CASE("random trees agree with a search of every path") {
   std::mt19937 random(5);
   const auto below = [&](std::size_t n) { return random() % n; };
   std::size_t single = 0, several = 0;

@@ -38,7 +38,7 @@ TEST_CASE("differences of rows, by hand") {
   CHECK(found.first_row_beyond == 7);
 }
 
-TEST_CASE("nothing against something is an error of 1, nothing against nothing none") {
+TEST_CASE("zero against nonzero is an error of 1, zero against zero is none") {
   const std::vector<float> zero{0, 0}, one{0, 1};
   trace::DifferenceMeter same(0), other(0);
   same.add(0, 0, zero, zero);
@@ -49,7 +49,7 @@ TEST_CASE("nothing against something is an error of 1, nothing against nothing n
   CHECK(other.difference().largest_row_error == 1);
 }
 
-/// Traces as files, and what comparing them finds.
+/// Writes two traces as files and compares them.
 class Pair {
  public:
   trace::TraceComparison compare(const trace::Source& a, const trace::Source& b,
@@ -84,7 +84,7 @@ const trace::TensorComparison& tensor_of(const trace::TraceComparison& found, co
   throw std::runtime_error("not compared: " + part);
 }
 
-TEST_CASE("a trace equals itself, whichever tensors it holds") {
+TEST_CASE("a trace equals itself, with any tensors stored") {
   Pair pair;
   const trace::MemoryTrace made = numbered_trace(header_of());
   const trace::TraceComparison found = pair.compare(made, made, {0, 0});
@@ -114,10 +114,10 @@ TEST_CASE("one changed value is found, with its place") {
   CHECK(difference.first_row_beyond == 4);
   CHECK(difference.relative_error < difference.largest_row_error);
   CHECK(pair.compare(a, b, {0.5, 2}).same());
-  CHECK_FALSE(pair.compare(a, b, {0.5, 0.01}).same());  // rows are looked at one by one
+  CHECK_FALSE(pair.compare(a, b, {0.5, 0.01}).same());  // each row has its own tolerance
 }
 
-TEST_CASE("a wrong token is seen in any number of right ones") {
+TEST_CASE("one wrong token is found among any number of right ones") {
   Pair pair;
   trace::Header header = header_of(3000, 0);
   header.elem = Elem::bf16;
@@ -129,7 +129,7 @@ TEST_CASE("a wrong token is seen in any number of right ones") {
   for (float& value : b.rows(Tensor::key, 0, 0).subspan(2000 * 8, 8)) value = -value;
   const trace::TraceComparison found = pair.compare(a, b);
   const trace::TensorComparison& keys = tensor_of(found, "k", 0);
-  // The whole errs by about 2 / sqrt(2 * 3000), the row by 2: opposite vectors.
+  // The tensor's error is about 2 / sqrt(2 * 3000), the row's is 2: opposite vectors.
   CHECK(keys.difference.relative_error == Approx(2 / std::sqrt(6000.0)).epsilon(0.5));
   CHECK(keys.difference.largest_row_error == Approx(2));
   CHECK_FALSE(keys.within());
@@ -155,7 +155,9 @@ TEST_CASE("tokens are compared up to the first that differs") {
   trace::Header other = header_of();
   other.token_id[7] = 99;
   trace::MemoryTrace b = numbered_trace(other);
-  for (float& value : b.rows(Tensor::key, 0, 0).subspan(7 * 8)) value = 0;  // of tokens that are not compared
+  for (float& value : b.rows(Tensor::key, 0, 0).subspan(7 * 8))
+    value = 0;  // keys of tokens that are not
+                // compared
   const trace::TraceComparison found = pair.compare(numbered_trace(header_of()), b);
   CHECK(found.header.tokens == 7);
   REQUIRE(found.header.differences.size() == 1);
@@ -164,18 +166,18 @@ TEST_CASE("tokens are compared up to the first that differs") {
   CHECK_FALSE(found.same());
   for (const trace::TensorComparison& tensor : found.tensors) CHECK(tensor.difference.unequal == 0);
 
-  // A shorter run: rows of longer ones lie elsewhere in their files.
+  // In a shorter run the rows lie at other places of the file.
   const trace::TraceComparison shorter =
       pair.compare(numbered_trace(header_of()), numbered_trace(header_of(6, 1)));
   CHECK(shorter.header.tokens == 7);
   CHECK(shorter.header.differences[0].detail == "9 against 7; the first 7 are compared");
 
   other = header_of();
-  other.token_id[2] = -1;  // withheld: not known to differ
+  other.token_id[2] = -1;  // withheld, so not known to differ
   CHECK(pair.compare(numbered_trace(header_of()), numbered_trace(other)).same());
 }
 
-TEST_CASE("queries are compared where both hold them") {
+TEST_CASE("queries are compared where both traces store them") {
   Pair pair;
   trace::Header some = header_of(), others = header_of();
   some.query_token = {1, 2, 5, 6, 8};
@@ -329,7 +331,7 @@ TEST_CASE("the first stage that differs names the cause") {
              Catch::Contains("layer 2. Look at what layer 1 does after its keys"));
 }
 
-TEST_CASE("what is not a number is refused with its place") {
+TEST_CASE("a value that is not a number is refused with its place") {
   Pair pair;
   trace::MemoryTrace b = numbered_trace(header_of());
   b.rows(Tensor::key, 1, 1)[3 * 8 + 2] = std::nanf("");

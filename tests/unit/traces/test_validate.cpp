@@ -1,4 +1,4 @@
-// Whatever contradicts itself in a header is refused, at the place where it does.
+// Tests that contradictions in a header are refused with their place.
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <functional>
@@ -76,7 +76,7 @@ TEST_CASE("tokens") {
   refuses([](Header& h) { h.token_position[2] = 1; }, "/tokens/position[2]: does not ascend");
   refuses([](Header& h) { h.token_position[0] = -1; }, "/tokens/position[0]");
   refuses([](Header& h) { h.token_position[4] = 3; },
-          "/tokens/position[4]: does not ascend");  // over the border
+          "/tokens/position[4]: does not ascend");  // across segments
   refuses([](Header& h) { h.token_flags.clear(); }, "/tokens/flags: has 0 entries");
   refuses([](Header& h) { h.token_flags[1] = 1U << 16; }, "/tokens/flags[1]: sets a reserved bit");
   refuses([](Header& h) { h.flags_known = 1U << 16; }, "/tokens: flags_known sets a reserved bit");
@@ -125,7 +125,7 @@ TEST_CASE("text and stored rows") {
   refuses([](Header& h) { h.attention_token = {4, 2}; }, "/layers/0000/rows/token[1]");
 }
 
-TEST_CASE("limit cases that are fine") {
+TEST_CASE("limit cases that are accepted") {
   Header header = trace::plain_header(small_model(1, 1, 1), 1, 0);
   CHECK_NOTHROW(trace::check_header(header, "x"));
   header.token_id[0] = -1;  // withheld

@@ -1,5 +1,5 @@
 #pragma once
-/// The shipped tokenizer, loaded once.
+/// Loads the sample model's tokenizer once.
 #include "traces/model/tokenizer.hpp"
 
 inline const kvsim::model::Tokenizer& sample_tokenizer() {

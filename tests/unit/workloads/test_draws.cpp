@@ -23,11 +23,11 @@ TEST_CASE("whole numbers are spread evenly below their bound") {
   const Draws draws(7, "any", 0);
   std::vector<int> seen(5, 0);
   for (std::uint64_t i = 0; i < 5000; ++i) ++seen.at(draws.below(5, "x", i));
-  // 1000 each, standard deviation sqrt(5000 * 0.2 * 0.8) = 28.
+  // The expectation is 1000 each, with standard deviation sqrt(5000 * 0.2 * 0.8) = 28.
   for (const int times : seen) CHECK(std::abs(times - 1000) < 150);
 }
 
-TEST_CASE("an order is a permutation, and every first place is as likely") {
+TEST_CASE("an order is a permutation, and every element is equally likely to be first") {
   std::vector<int> first(4, 0);
   for (std::uint64_t index = 0; index < 2000; ++index) {
     std::vector<std::uint64_t> order = Draws(1, "any", index).order(4, "o");
@@ -35,7 +35,7 @@ TEST_CASE("an order is a permutation, and every first place is as likely") {
     std::sort(order.begin(), order.end());
     CHECK(order == std::vector<std::uint64_t>{0, 1, 2, 3});
   }
-  // 500 each, standard deviation 19.
+  // The expectation is 500 each, with standard deviation 19.
   for (const int times : first) CHECK(std::abs(times - 500) < 100);
 }
 
@@ -44,7 +44,7 @@ TEST_CASE("a sample has no word twice") {
   CHECK(std::set<std::string>(words.begin(), words.end()).size() == key_words().size());
 }
 
-TEST_CASE("answers of successive prompts stand at depths spread evenly") {
+TEST_CASE("depths of answers are spread evenly over successive prompts") {
   // Any run of n multiples of the golden ratio leaves no gap above 2.62 / n (three-distance theorem).
   for (const std::uint64_t seed : {1, 2, 3}) {
     for (const std::uint64_t n : {5, 20, 100}) {
@@ -58,7 +58,7 @@ TEST_CASE("answers of successive prompts stand at depths spread evenly") {
   CHECK(Draws(1, "needle", 0).depth() != Draws(2, "needle", 0).depth());
 }
 
-TEST_CASE("words are different and keys are no values") {
+TEST_CASE("words are different, and no key is a value") {
   CHECK(key_words().size() == 177);
   CHECK(value_words().size() == 178);
   CHECK(std::set<std::string>(all_words().begin(), all_words().end()).size() == 355);

@@ -36,7 +36,7 @@ std::string woven(std::string_view filler, const std::vector<Insertion>& inserti
 
 }  // namespace
 
-TEST_CASE("spans: neighbours of one role are one span, evidence is context too") {
+TEST_CASE("spans: adjacent parts of a role are one span, evidence is context too") {
   SpannedText text;
   text.add("Read.", Role::question)
       .add(" A", Role::context)
@@ -51,7 +51,7 @@ TEST_CASE("spans: neighbours of one role are one span, evidence is context too")
 }
 
 TEST_CASE("filler: cuts are where words, marks and lines end") {
-  // "Six.": after Six, after the full stop.
+  // The cuts of "Six." are after "Six" and after the full stop.
   const std::vector<Passage> six(kTwo.begin() + 1, kTwo.end());
   FillerText text(six, Draws(1, "x", 0));
   CHECK(text.first(0).empty());
@@ -61,7 +61,7 @@ TEST_CASE("filler: cuts are where words, marks and lines end") {
   CHECK(text.first(4) == "Six.\n\nSix.");
 }
 
-TEST_CASE("filler: a longer piece continues a shorter one, whichever was asked for first") {
+TEST_CASE("filler: a longer piece continues a shorter one, in any order of calls") {
   for (std::uint64_t index = 0; index < 20; ++index) {
     FillerText up(builtin_passages(), Draws(1, "x", index)), down(builtin_passages(), Draws(1, "x", index));
     const std::string all(down.first(60000));
@@ -72,12 +72,12 @@ TEST_CASE("filler: a longer piece continues a shorter one, whichever was asked f
   }
 }
 
-TEST_CASE("filler: every passage is used before one comes again") {
+TEST_CASE("filler: every passage is used before one repeats") {
   for (std::uint64_t index = 0; index < 20; ++index) {
     FillerText text(kTwo, Draws(1, "x", index));
     const std::string begun(text.first(12));
     CHECK(begun.find("Six.") != std::string::npos);
-    CHECK(begun.find("Four-five") != std::string::npos);  // white space before it is layout
+    CHECK(begun.find("Four-five") != std::string::npos);  // leading white space is layout
     CHECK(begun.find("\n\n\n") == std::string::npos);
   }
 }
@@ -98,23 +98,23 @@ TEST_CASE("filler: text without a word is refused") {
   CHECK_THROWS_WITH(FillerText(blank, Draws(1, "x", 0)), Catch::Contains("blank.txt"));
 }
 
-TEST_CASE("weave: behind the last sentence that ends before the depth") {
+TEST_CASE("weave: after the last sentence that ends before the depth") {
   const std::string text = "Ab cd. Ef gh. Ij kl";  // 19 bytes; sentences end at 6 and 13
   const auto at = [&](double depth) { return woven(text, {{depth, " X", Role::evidence}}); };
   CHECK(at(0.99) == "Ab cd. Ef gh.[ X] Ij kl");
   CHECK(at(13.1 / 19) == "Ab cd. Ef gh.[ X] Ij kl");
   CHECK(at(12.9 / 19) == "Ab cd.[ X] Ef gh. Ij kl");
   CHECK(at(6.1 / 19) == "Ab cd.[ X] Ef gh. Ij kl");
-  CHECK(at(0.0) == "Ab cd.[ X] Ef gh. Ij kl");  // none before: the first one after
+  CHECK(at(0.0) == "Ab cd.[ X] Ef gh. Ij kl");  // no sentence ends before, so the first one after
 }
 
-TEST_CASE("weave: without a sentence, behind a word") {
+TEST_CASE("weave: without a sentence, after a word") {
   CHECK(woven("Ab cd ef", {{0.7, " X", Role::evidence}}) == "Ab cd[ X] ef");
   CHECK(woven("Ab cd ef", {{0.1, " X", Role::evidence}}) == "[ X]Ab cd ef");
   CHECK(woven("", {{0.5, " X", Role::evidence}}) == "[ X]");
 }
 
-TEST_CASE("weave: many insertions by place, those of one place in their order") {
+TEST_CASE("weave: insertions are ordered by place, those of one place keep their order") {
   CHECK(woven("Ab. Cd. Ef",
               {{0.99, " 1", Role::evidence}, {0.4, " 2", Role::context}, {0.95, " 3", Role::evidence}}) ==
         "Ab. 2 Cd.[ 1 3] Ef");

@@ -1,4 +1,4 @@
-// A prompt read back, and its parts as flags of tokens.
+// Tests that a prompt is read back and its parts become flags of tokens.
 #include <catch2/catch.hpp>
 #include <fstream>
 
@@ -14,7 +14,7 @@ using workload::Role;
 
 namespace {
 
-/// A file of its own with some text.
+/// A temporary file with some text.
 class TextFile {
  public:
   explicit TextFile(const std::string& text) { std::ofstream(path()) << text; }
@@ -105,7 +105,7 @@ TEST_CASE("a token has the flags of every part it shares a byte with") {
         std::vector<std::uint32_t>{0, question, question | context, context | evidence, context});
 }
 
-TEST_CASE("special tokens around the text are no part of it, those in it are") {
+TEST_CASE("special tokens around the text are not part of it, those inside are") {
   WorkloadItem item{"x", "text", 0, "<s> apple", {{0, 9, Role::context}}, {}};
   const std::vector<std::int32_t> ids = sample_tokenizer().encode(item.prompt);
   REQUIRE(ids.size() == 3);

@@ -1,4 +1,4 @@
-// Every kind, counted by the shipped tokenizer: what a prompt promises, it holds.
+// Tests prompts of every kind, counted with the sample model's tokenizer, against their specification.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <map>
@@ -56,21 +56,21 @@ std::vector<std::string> words_of(const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("every kind keeps to its length, for every length") {
+TEST_CASE("prompts of every kind keep to every length") {
   for (const Kind& kind : kinds()) {
     for (const std::uint64_t tokens : {160, 333, 1000, 2048, 3001}) {
       for (const PromptItem& item : made(kind.name, options_of(tokens, 3))) {
         INFO(item.id);
         CHECK(item.tokens == count_tokens(item.prompt));
         CHECK(item.tokens <= tokens);
-        CHECK(item.tokens + 12 > tokens);  // the longest word of the passages has some ten tokens
+        CHECK(item.tokens + 12 > tokens);  // the longest word of the passages has about ten tokens
         CHECK(item.context_tokens == tokens);
       }
     }
   }
 }
 
-TEST_CASE("another tokenizer, another length: words") {
+TEST_CASE("lengths are in tokens of any tokenizer, here words") {
   const auto words = [](std::string_view text) { return words_of(std::string(text)).size(); };
   for (const Kind& kind : kinds()) {
     make_workload(kind, options_of(200, 3), words, [&](const PromptItem& item) {
@@ -108,20 +108,21 @@ TEST_CASE("question and context cover the prompt, evidence lies in the context")
   }
 }
 
-TEST_CASE("the answer stands in the evidence, and follows the question's own words there") {
+TEST_CASE("the evidence contains the answer after the question's own words") {
   for (const char* kind : {"needle", "needle-multi-key", "turns", "copy"}) {
     for (const PromptItem& item : made(kind, options_of(700, 6))) {
       INFO(item.id);
       const std::string asked = text_of(item, Role::question) + item.answers.at(0);
       CHECK(item.answers.size() == 1);
       CHECK(occurrences(text_of(item, Role::evidence), asked) == 1);
-      CHECK(occurrences(item.prompt, text_of(item, Role::question)) == 2);  // in the context, and at the end
+      CHECK(occurrences(item.prompt, text_of(item, Role::question)) == 2);  // once in the context, once at
+                                                                            // the end
       CHECK(item.prompt.ends_with(text_of(item, Role::question)));
     }
   }
 }
 
-TEST_CASE("needles: how many, of which keys") {
+TEST_CASE("needles: number of facts and keys") {
   WorkloadOptions options = options_of(900, 3);
   options.task.facts = 7;
   for (const auto& [kind, facts, evidence] : {std::tuple{"needle", 1U, 1U},
@@ -155,7 +156,7 @@ TEST_CASE("needles as sentences") {
   }
 }
 
-TEST_CASE("answers of successive needles stand at many depths") {
+TEST_CASE("answers of successive needles are at many depths") {
   std::set<std::uint64_t> tenths;
   for (const PromptItem& item : made("needle", options_of(2000, 20))) {
     for (const RoleSpan& span : item.spans)
@@ -164,7 +165,7 @@ TEST_CASE("answers of successive needles stand at many depths") {
   CHECK(tenths.size() >= 9);
 }
 
-TEST_CASE("passkey: the number is told once, with its reminder") {
+TEST_CASE("passkey: the number occurs once, with its reminder") {
   std::set<std::string> numbers;
   for (const PromptItem& item : made("passkey", options_of(400, 5))) {
     const std::string number = item.answers.at(0).substr(1);
@@ -183,7 +184,8 @@ TEST_CASE("variables: the answer follows from running the settings") {
     options.task.hops = hops;
     for (const PromptItem& item : made("variables", options)) {
       INFO(item.id << " hops " << hops);
-      std::map<std::string, std::string> value;  // of each variable: the names it goes through, and its value
+      std::map<std::string, std::string> value;  // for each variable: the names that lead to its value, and
+                                                 // the value
       const std::vector<std::string> words = words_of(text_of(item, Role::context));
       std::size_t settings = 0;
       for (std::size_t i = 0; i + 2 < words.size(); ++i) {
@@ -219,14 +221,14 @@ TEST_CASE("word counts: the answers are the most frequent words, by a margin") {
         CHECK(2 * least >= 3 * most);
         if (asked == 3) {
           CHECK(std::is_sorted(of_answers.rbegin(), of_answers.rend()));
-          CHECK(of_answers[0] >= 3 * of_answers[1]);  // 1 against 1/4, rounded down
+          CHECK(of_answers[0] >= 3 * of_answers[1]);  // shares of 1 against 1/4, rounded down
         }
       }
     }
   }
 }
 
-TEST_CASE("turns: questions about one context, each a prompt") {
+TEST_CASE("turns: each question about a context is a prompt") {
   const std::vector<PromptItem> items =
       made("turns", options_of(600, 10));  // contexts of 4, 4 and 2 questions
   std::map<std::string, std::set<std::string>> contexts, questions;
@@ -241,7 +243,7 @@ TEST_CASE("turns: questions about one context, each a prompt") {
   CHECK(questions.at("turns-600-s1-c0").size() == 4);
 }
 
-TEST_CASE("a prompt depends neither on how many are made, nor its task on the length") {
+TEST_CASE("a prompt does not depend on the number of prompts, nor its task on the length") {
   for (const Kind& kind : kinds()) {
     const std::vector<PromptItem> few = made(kind.name, options_of(300, 2)),
                                   many = made(kind.name, options_of(300, 5)),
@@ -255,8 +257,8 @@ TEST_CASE("a prompt depends neither on how many are made, nor its task on the le
   }
 }
 
-TEST_CASE("the bytes of a workload, for good") {
-  // A change here changes what everybody's seeds mean: say so in the change's message.
+TEST_CASE("the bytes of a workload do not change") {
+  // A change of this digest changes the prompts of every seed: the change's message must say so.
   kvsim::Sha256 sha;
   for (const Kind& kind : kinds()) {
     for (const PromptItem& item : made(kind.name, options_of(256, 3))) {

@@ -1,4 +1,4 @@
-"""Records what the attention of a Hugging Face model sees, as a kvsim trace. README.md shows how.
+"""Records the queries, keys and values of a Hugging Face model as a kvsim trace. README.md shows how.
 
 `trace` needs torch and transformers; `kvsim_capture.trace_file` alone needs neither.
 """

@@ -1,7 +1,7 @@
-"""Named arrays from .npz and .safetensors files that anyone may have written: nothing is allocated from a size that was
-not compared with the file before, nothing is executed, and one array is in memory at a time.
+"""Reads named arrays from untrusted .npz and .safetensors files: no size is allocated before it was compared with the
+file, nothing is executed, and one array is in memory at a time.
 
-An array is read as what a trace stores (numpy float32, float16, or uint16 holding bfloat16 bits) or as integers.
+An array is read in a type that a trace stores (numpy float32, float16, or uint16 holding bfloat16 bits) or as integers.
 """
 import json
 import math
@@ -19,19 +19,19 @@ SAFETENSORS = {"F32": "<f4", "F16": "<f2", "BF16": "<u2", "F64": "<f8", "I64": "
 
 
 class Array:
-    """A name's shape and type; read() gives its values."""
+    """Shape and type of a named array; read() returns its values."""
 
     def __init__(self, where, shape, dtype, bf16, read):
         self.where, self.shape, self.dtype, self.bf16 = where, tuple(shape), np.dtype(dtype), bf16
         self._read = read
 
     def read(self, index=None):
-        """All of it, or one entry of the first axis."""
+        """The whole array, or one entry of the first axis."""
         return self._read(index)
 
 
 def open_arrays(paths):
-    """{name: Array} of all files together."""
+    """{name: Array} over all files."""
     found = {}
     for path in paths:
         try:
@@ -74,12 +74,12 @@ def _npy(path, archive, info):
     _check_shape(shape, where)
     if dtype.hasobject or dtype.kind not in "fiuV":
         raise TraceError(f"holds {dtype}, not numbers", where)
-    # A stored member cannot be larger than the file; deflate makes at most 1032 bytes of one.
+    # A stored member cannot be larger than the file; deflate expands a byte to at most 1032.
     if math.prod(shape) * dtype.itemsize != data_bytes or info.file_size > 1100 * os.path.getsize(path):
         raise TraceError("claims another size than it has", where)
 
     def read(index):
-        """Of a stacked array in C order only the entry asked for is read into memory."""
+        """Reads only the requested entry of a stacked array in C order into memory."""
         one = index is not None and not fortran
         wanted = data_bytes // shape[0] if one else data_bytes
         try:

@@ -1,7 +1,8 @@
-"""The attention function that transformers calls while a session records: it shows the session what arrives and lets
-the implementation that the model had do the work.
+"""The attention function that transformers calls while a session records: it passes its tensors to the session and
+calls the model's own implementation.
 
-Registered together with a mask function of the same name: without one transformers passes no mask, and causality is lost.
+It is registered together with a mask function of the same name, because without one transformers passes no mask, and
+causality is lost.
 """
 import sys
 import threading
@@ -19,7 +20,7 @@ except ImportError as error:
                      "A newer one is needed; 4.56 and 5.23 are tested.") from error
 
 _current = threading.local()  # the session whose forward call this thread is in
-BLOCK_ELEMENTS = 1 << 24  # of probabilities at a time
+BLOCK_ELEMENTS = 1 << 24  # probabilities computed at a time
 
 
 def current_session():
@@ -31,7 +32,7 @@ def set_current_session(session):
 
 
 def _eager_function(module):
-    """The eager attention of the architecture's own file: it is not in the registry."""
+    """The eager attention from the architecture's own file, because the registry does not have it."""
     return sys.modules[type(module).__module__].eager_attention_forward
 
 
@@ -53,8 +54,9 @@ def _traced(inner):
 
 
 def register(kind):
-    """Makes "sdpa" or "eager" available as an implementation that can be traced; returns its name. The registries of
-    transformers are for the process, so the name stays; outside a session it is the implementation it wraps."""
+    """Registers a traced version of the implementation "sdpa" or "eager" and returns its name. The registries of
+    transformers belong to the process, so the name stays registered; outside a session it calls the implementation that
+    it wraps."""
     name = f"kvsim_traced_{kind}"
     AttentionInterface.register(name, _traced({"sdpa": _sdpa, "eager": _eager}[kind]))
     AttentionMaskInterface.register(name, AttentionMaskInterface()[kind])
@@ -62,15 +64,16 @@ def register(kind):
 
 
 def rows_per_block(heads, keys):
-    """Queries whose probabilities are held at once: no square matrix of a long context."""
+    """Number of queries whose probabilities are in memory at a time, so that no square matrix of a long context
+    exists."""
     return max(1, min(64, BLOCK_ELEMENTS // (heads * keys)))
 
 
 def probabilities(query, key, positions, first_key, scale, window, softcap):
-    """What each query gives each key: [Hq, n, keys] in float32.
+    """The probability that each query gives each key: [Hq, n, keys] in float32.
 
-    query [Hq, n, d] at `positions` (ascending, along the path), key [Hkv, keys, d] from position `first_key` on.
-    By groups of query heads: no key is copied per query head."""
+    query [Hq, n, d] at `positions` (ascending, along the path), key [Hkv, keys, d] from position `first_key` on. Works
+    by groups of query heads, so that no key is copied per query head."""
     heads, count, dim = query.shape
     kv_heads, keys = key.shape[0], key.shape[1]
     grouped = query.float().reshape(kv_heads, heads // kv_heads * count, dim)

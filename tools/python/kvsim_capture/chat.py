@@ -1,11 +1,12 @@
-"""A conversation as its tokens, each with the role of who speaks and whether it is the template's or the speaker's."""
+"""Tokenizes a conversation; each token gets the role of its message and whether it comes from the template or the
+message."""
 from .token_tree import Note
 from .trace_error import TraceError
 from .trace_header import FLAGS, ROLES
 
 
 def read_messages(messages, where):
-    """A list of {"role": ..., "content": ...}, checked."""
+    """Checks and returns a list of {"role": ..., "content": ...}."""
     if not isinstance(messages, list) or not messages:
         raise TraceError("expected a JSON array of messages", where, '[{"role": "user", "content": "..."}]')
     for index, message in enumerate(messages):
@@ -16,12 +17,12 @@ def read_messages(messages, where):
 
 
 def tokenize_chat(tokenizer, messages, where):
-    """(ids, a Note per token, bits of flags that say something). The answer is asked for at the end."""
+    """(ids, a Note per token, bits of known flags). The conversation ends with the template's prompt for an answer."""
     if not getattr(tokenizer, "chat_template", None):
         raise TraceError("this tokenizer has no chat template", where, "Give the text as it is with --prompt.")
     try:
         text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-    except Exception as error:  # whatever the template's own code raises
+    except Exception as error:  # the template's code can raise anything
         raise TraceError(f"the chat template refuses these messages: {error}", where) from error
     encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=tokenizer.is_fast)
     ids = encoded["input_ids"]
@@ -39,18 +40,18 @@ def tokenize_chat(tokenizer, messages, where):
 
 
 def _turn(messages, index):
-    """Turns end with what the assistant said."""
+    """The turn of message `index`; a turn ends with the assistant's message."""
     return sum(message["role"] == "assistant" for message in messages[:index])
 
 
 def _ends(tokenizer, messages, text):
-    """Where each message ends in `text`: where the conversation up to it ends, if templates only ever append, else where
-    its content does."""
+    """The end of each message in `text`: the end of the conversation up to it if the template only appends, else the
+    end of its content."""
     ends = []
     for count in range(1, len(messages) + 1):
         try:
             prefix = tokenizer.apply_chat_template(messages[:count], tokenize=False)
-        except Exception:  # templates may refuse half a conversation
+        except Exception:  # templates may refuse an incomplete conversation
             prefix = None
         if prefix is None or not text.startswith(prefix):
             break
@@ -62,7 +63,7 @@ def _ends(tokenizer, messages, text):
 
 
 def _contents(messages, text):
-    """Where each message's own words are in `text`; None if some are not there as they were given."""
+    """The place of each message's content in `text`; None if the template changed some content."""
     spans, after = [], 0
     for message in messages:
         words = message["content"]

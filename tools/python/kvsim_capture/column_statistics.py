@@ -1,4 +1,5 @@
-"""What each key of the first prompt received from all of its queries, in sum: for traces that leave queries out."""
+"""Column statistics: the summed attention to each key of the first prompt from all of its queries, for traces that do
+not store all queries."""
 import torch
 
 from .attention import probabilities, rows_per_block
@@ -14,14 +15,16 @@ class ColumnStatistics:
         self._open = True
 
     def counts(self, linear, prompt, new):
-        """Whether the `new` tokens of a call count: as long as all follow each other and none was generated."""
+        """Whether the `new` tokens of a call are counted: they are as long as they continue one path and none was
+        generated."""
         if new:
             self._open = self._open and linear and prompt
             self.tokens += new if self._open else 0
         return self._open and new > 0
 
     def add(self, layer, query, key, past):
-        """query [Hq, n, d] of the counted tokens that follow `past` others, key [Hkv, keys, d] up to the last of them."""
+        """Adds the attention of n counted tokens after `past` others: query [Hq, n, d], key [Hkv, keys, d] up to the
+        last of them."""
         model, count = self._model, query.shape[1]
         first_key = past + count - key.shape[1]
         if not self._sums[layer]:

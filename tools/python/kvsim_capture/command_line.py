@@ -1,10 +1,11 @@
-"""What the commands of this folder share: help that begins with examples, exit codes, and hints on misspelt options."""
+"""The command line of the commands of this folder: help that begins with examples, exit codes, and hints on misspelt
+options."""
 import argparse
 import difflib
 import os
 import re
 
-USAGE, INPUT, INTERRUPTED = 2, 3, 4  # exit codes, as kvsim's
+USAGE, INPUT, INTERRUPTED = 2, 3, 4  # the exit codes of kvsim
 
 
 class UsageError(Exception):
@@ -16,7 +17,7 @@ class Parser(argparse.ArgumentParser):
         super().__init__(prog=name, description=description, allow_abbrev=False,
                          formatter_class=argparse.RawDescriptionHelpFormatter)
         self._examples = examples
-        # No option begins with a digit, so what does is a value: -1,20 and -1e3 too, as argparse has it from Python 3.14 on.
+        # No option begins with a digit, so -1,20 and -1e3 are values; argparse treats them so from Python 3.14 on.
         self._negative_number_matcher = re.compile(r"-\.?[0-9]")
 
     def format_help(self):
@@ -33,7 +34,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def check_output(options):
-    """Before the work, not after it."""
+    """Checks the output path before the work begins."""
     if os.path.lexists(options.output) and not options.overwrite:
         raise UsageError(f"{options.output}: exists already\n  Choose another name, or add --overwrite.")
 

@@ -1,4 +1,4 @@
-"""kvsim's random numbers (sim/base/rng.hpp): a draw is a function of its keys alone, here as there."""
+"""The random numbers of sim/base/rng.hpp, bit for bit: a draw is a function of its keys alone."""
 
 BITS = (1 << 64) - 1
 
@@ -12,7 +12,7 @@ def _mix(x):
 
 
 def combine(*keys):
-    """One key out of several; order matters."""
+    """Combines several keys into one; their order matters."""
     state = 0x243F6A8885A308D3
     for key in keys:
         state = _mix(state ^ _mix(key))

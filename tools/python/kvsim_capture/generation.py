@@ -1,5 +1,6 @@
-"""A prompt in chunks, then one token after the other: the loop of tools/python/capture_hf.py. Unlike generate() it bounds the
-memory of the prompt's pass, and runs the last token too, so that every token has its key, value and query."""
+"""The generation loop of tools/python/capture_hf.py: a prompt in chunks, then one token at a time. Unlike generate() it
+bounds the memory of the prompt's pass, and runs the last token too, so that every token has its key, value and
+query."""
 import copy
 import inspect
 
@@ -8,7 +9,7 @@ from transformers import DynamicCache
 
 
 class Generator:
-    """Runs `model` on prompts; `on_tokens(n)` is told of every call."""
+    """Runs `model` on prompts; calls `on_tokens(n)` after every forward call of n tokens."""
 
     def __init__(self, model, sampling, prefill_chunk, end_ids, on_tokens=lambda n: None):
         self._model, self._sampling, self._chunk = model, sampling, prefill_chunk
@@ -18,14 +19,14 @@ class Generator:
         self._last_only = {"logits_to_keep": 1} if "logits_to_keep" in names else {}
 
     def prefill(self, ids, cache=None):
-        """Runs `ids` after what `cache` holds: (cache, logits of the last)."""
+        """Runs `ids` after the tokens in `cache`; returns (cache, logits of the last token)."""
         cache = DynamicCache(config=self._model.config) if cache is None else cache
         for first in range(0, len(ids), self._chunk):
             logits = self._forward(ids[first:first + self._chunk], cache)
         return cache, logits
 
     def decode(self, cache, logits, max_new_tokens):
-        """Chooses tokens and runs them; returns them."""
+        """Chooses and runs tokens; returns them."""
         chosen = []
         while len(chosen) < max_new_tokens:
             chosen.append(self._sampling.choose(logits.float().cpu().numpy(), len(chosen)))
@@ -35,14 +36,14 @@ class Generator:
         return chosen
 
     def answer(self, cache, ids):
-        """Runs tokens that another chose, one by one as if they were chosen here."""
+        """Runs the given tokens one by one, as if they were chosen here."""
         for token_id in ids:
             self._forward([token_id], cache)
         return ids
 
     @staticmethod
     def copy_of(cache):
-        """For another continuation of the same tokens."""
+        """A copy of a cache, for another continuation of the same tokens."""
         return copy.deepcopy(cache)
 
     @torch.inference_mode()

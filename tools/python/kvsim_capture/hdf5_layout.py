@@ -1,4 +1,5 @@
-"""Attributes, lists and streams of rows as kvsim lays them out in HDF5 (traces/format/SCHEMA.md), by h5py's low-level calls."""
+"""Writes attributes, lists and streams of rows in kvsim's HDF5 layout (traces/format/SCHEMA.md) with h5py's low-level
+calls."""
 import hashlib
 
 import numpy as np
@@ -11,18 +12,19 @@ MAX_TEXT = 32768
 
 
 def chunk_rows(dim, elem):
-    """Rows per chunk: about 128 KiB of one head, a power of two."""
+    """Rows per chunk: a power of two that gives about 128 KiB of one head."""
     rows = max(131072 // (dim * WORDS[elem].itemsize), 1)
     return min(max(1 << (rows.bit_length() - 1), 64), 4096)
 
 
 def _file_type(elem):
-    """The HDF5 type of stored elements. Before 1.14 HDF5 has no name for the 16-bit ones."""
+    """The HDF5 type of stored elements. HDF5 before 1.14 has no name for the 16-bit types."""
     if elem == "f32":
         return h5t.IEEE_F32LE
     exponent, bias = (8, 127) if elem == "bf16" else (5, 15)
     made = h5t.IEEE_F32LE.copy()
-    made.set_fields(15, 15 - exponent, exponent, 0, 15 - exponent)  # before the size, which may not cut fields
+    made.set_fields(15, 15 - exponent, exponent, 0, 15 - exponent)  # before the size, which must not cut a type below
+                                                                    # its fields
     made.set_size(2)
     made.set_ebias(bias)
     return made
@@ -46,14 +48,14 @@ def put_number(place, name, dtype, value):
 
 
 def without_times(list_class):
-    """A creation list that records no times: the same run gives the same bytes."""
+    """A creation list that records no times, so that the same run gives the same bytes."""
     creation = h5p.create(list_class)
     creation.set_obj_track_times(False)
     return creation
 
 
 def put_list(place, name, dtype, values, shape=None):
-    """A whole dataset at once, contiguous."""
+    """Writes a whole dataset at once, contiguous."""
     values = np.ascontiguousarray(values, dtype=dtype)
     values = values.reshape(shape if shape is not None else (-1,))
     creation = without_times(h5p.DATASET_CREATE)
@@ -69,8 +71,8 @@ def create_group(place, name):
 
 
 class RowStream:
-    """Rows of all heads of one dataset on their way to the file, in whole chunks. The dataset is created with its first
-    chunk, so that a short trace gets one chunk of just its size."""
+    """Buffers rows of all heads of one dataset and writes them in whole chunks. The dataset is created with its first
+    chunk, so that a short trace gets a single chunk of exactly its size."""
 
     def __init__(self, group, name, elem, heads, dim, rows_per_chunk, checksum, third_axis=True):
         self._group, self._name, self._elem, self._checksum = group, name, elem, checksum
@@ -86,7 +88,7 @@ class RowStream:
         return self._flushed + self._filled
 
     def append(self, rows):
-        """`rows`: [heads, n, dim] of the stored type."""
+        """Appends `rows`, [heads, n, dim] of the stored type."""
         if rows.dtype != WORDS[self._elem] or rows.ndim != 3 or rows.shape[0] != self._heads or rows.shape[2] != self._dim:
             raise TraceError(f"takes {WORDS[self._elem]} [{self._heads}, n, {self._dim}], not {rows.dtype} "
                              f"{list(rows.shape)}", self._name, "narrow(values, elem) gives the stored type.")
@@ -105,7 +107,7 @@ class RowStream:
                 self._flush()
 
     def finish(self):
-        """Stores what is left and returns the digest."""
+        """Writes the remaining rows and returns the digest."""
         total = self.rows
         if self._dataset is None:
             self._chunk = max(self._filled, 1)
@@ -133,7 +135,7 @@ class RowStream:
         creation.set_fill_time(h5d.FILL_TIME_NEVER)
         if self._checksum:
             creation.set_fletcher32()
-        # Whole chunks gain nothing from a cache, and without one a full disk shows at the write that met it.
+        # Whole chunks gain nothing from a cache, and without a cache a full disk is detected at the write that hits it.
         access = h5p.create(h5p.DATASET_ACCESS)
         access.set_chunk_cache(1, 0, 0.0)
         limit = list(self._extent(0))
@@ -149,7 +151,7 @@ class RowStream:
         self._dataset.set_extent(self._extent(self._flushed + self._chunk))
         space = self._dataset.get_space()
         space.select_hyperslab(start, count)
-        # Memory type = stored type: libhdf5 converts nothing.
+        # The memory type is the stored type, so libhdf5 converts nothing.
         self._dataset.write(h5s.create_simple(count), space, self._buffer, _file_type(self._elem))
         self._flushed += self._filled
         self._filled = 0

@@ -1,4 +1,5 @@
-"""The groups of a trace that hold its header (traces/format/SCHEMA.md): model, capture, tokenizer, tokens, segments, passes."""
+"""Writes the groups of a trace that hold its header (traces/format/SCHEMA.md): model, capture, tokenizer, tokens,
+segments, passes."""
 import hashlib
 
 import numpy as np

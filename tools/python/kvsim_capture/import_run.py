@@ -1,4 +1,5 @@
-"""A run from arrays (array_files.py), whose names tools/python/import_arrays.py --help explains, into a trace."""
+"""Converts a run given as arrays (array_files.py) to a trace. tools/python/import_arrays.py --help explains the names
+of the arrays."""
 import re
 
 import numpy as np
@@ -15,7 +16,7 @@ TENSORS = ("q", "k", "v", "q_pre", "k_pre", "wo")
 
 
 class Run:
-    """The tensors of all layers, as shapes agree."""
+    """The tensors of all layers, whose shapes agree."""
 
     def __init__(self, arrays):
         self.lists = {name: arrays[name] for name in LISTS if name in arrays}
@@ -66,7 +67,7 @@ class Run:
             raise TraceError(f"wo {list(self.shapes['wo'])} is not [Hq, dv, hidden]", "arrays")
 
     def _shape(self, name):
-        """The same in every layer, without the axis of a batch of one."""
+        """The shape of a tensor, the same in every layer, without the axis of a batch of one."""
         first = None
         for layer in range(self.n_layers):
             if (name, layer) not in self._tensors:
@@ -83,7 +84,7 @@ class Run:
         return first
 
     def elem_of(self, name):
-        """How a tensor is stored in all layers, or None where they differ or are none of the trace's types."""
+        """The element type of a tensor in all layers; None if layers differ or a trace does not have that type."""
         kinds = set()
         for layer in range(self.n_layers):
             array, _ = self._tensors[name, layer]
@@ -91,7 +92,7 @@ class Run:
         return kinds.pop() if len(kinds) == 1 else None
 
     def read(self, name, layer, elem):
-        """[heads, rows, dim] and whether these are words of bfloat16."""
+        """The tensor as [heads, rows, dim], and whether its elements are bfloat16 words."""
         array, index = self._tensors[name, layer]
         values = array.read(index)
         words = array.bf16 or (values.dtype == np.uint16 and elem == "bf16")
@@ -107,8 +108,9 @@ def widened(values, words):
 
 
 def stored(values, words, elem, where):
-    """As the trace stores them. What is not finite, or is not any more, has no place there."""
-    with np.errstate(over="ignore"):  # looked for below
+    """The values in the trace's element type. Raises TraceError for values that are not finite before or after
+    rounding."""
+    with np.errstate(over="ignore"):  # checked below
         made = values if words and elem == "bf16" else narrow(widened(values, words), elem)
     if not np.isfinite(widened(made, elem == "bf16")).all():
         raise TraceError(f"holds values that are not finite as {elem}", where)
@@ -116,8 +118,8 @@ def stored(values, words, elem, where):
 
 
 def rotated(rows, positions, inv_freq, layout):
-    """Rows [heads, n, dim] turned by RoPE, in float64: the pair (a, b) by angle t becomes (a cos t - b sin t,
-    a sin t + b cos t)."""
+    """Rows [heads, n, dim] rotated by RoPE, in float64: the pair (a, b) by angle t becomes (a cos t - b sin t, a sin t
+    + b cos t)."""
     out = rows.astype("f8")
     angle = positions[:, None].astype("f8") * inv_freq[None, :].astype("f8")
     half = len(inv_freq)
@@ -184,7 +186,8 @@ def model_of(run, options, config_text, config, ids):
 
 
 def query_policy(query_token, tokens, prompt):
-    """As kvsim capture calls it: the last rows of the prompt, or some of them; and all generated ones."""
+    """The name that kvsim capture gives to the stored queries: the last rows of the prompt, or a sample of them, and
+    all generated ones."""
     if query_token is None:
         return "all"
     rows = int((query_token < prompt).sum())
@@ -193,7 +196,7 @@ def query_policy(query_token, tokens, prompt):
 
 
 def write_rows(writer, run, tensor, layer, positions):
-    """All rows of q, k or v of a layer, turned by RoPE if they are from before it: `positions` are theirs."""
+    """Writes all rows of q, k or v of a layer; rotates rows from before RoPE to their `positions`."""
     name, elem, model = run.names[tensor], writer.elem, writer.model
     values, words, where = run.read(name, layer, elem)
     for begin in range(0, values.shape[1], BLOCK_ROWS):
@@ -212,7 +215,7 @@ def write_output_weights(writer, run, layer):
 
 
 def import_run(options, config_text, config):
-    """Writes options.output; returns its model and the number of its tokens."""
+    """Writes options.output; returns its model and its number of tokens."""
     run = Run(open_arrays(options.arrays))
     tokens, rows = run.shapes["k"][1], run.shapes["q"][1]
     ids = whole_list(run, "token_ids", tokens, np.full(tokens, -1))

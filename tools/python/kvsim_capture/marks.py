@@ -1,4 +1,5 @@
-"""Which of a prompt's tokens are its context, the question, and the evidence of the answer, as whoever records it says."""
+"""Marks the tokens of a prompt that are its context, the question, and the evidence of the answer, as the user names
+them."""
 from .token_selection import EVERY_OCCURRENCE, SelectionError, is_numbers, select_tokens
 from .trace_header import FLAGS
 
@@ -6,8 +7,8 @@ PARTS = ("context", "question", "evidence")
 
 
 class Marks:
-    """`said`: what select_tokens takes for each of PARTS, a text or a list of several. `occurrence`: as there. `option`: how
-    messages name a part."""
+    """`said`: for each of PARTS a text for select_tokens, or a list of texts. `occurrence`: as in select_tokens.
+    `option`: the name of a part in messages."""
 
     def __init__(self, said, occurrence=None, option="{}"):
         self._said = {part: [texts] if isinstance(texts, str) else list(texts or ()) for part, texts in said.items()}
@@ -27,13 +28,13 @@ class Marks:
         return any(not is_numbers(text) for texts in self._said.values() for text in texts)
 
     def tokens(self, segments, token_text, with_numbers=True):
-        """{part: tokens}, of parts that something was said of; numbers are left out unless `with_numbers`."""
+        """{part: tokens} of the parts that were named; token numbers are left out unless `with_numbers`."""
         return {part: {token for text in texts if with_numbers or not is_numbers(text)
                        for token in select_tokens(segments, token_text, text, self._occurrence, self._option.format(part))}
                 for part, texts in self._said.items() if texts}
 
     def put(self, header):
-        """Sets the flags of a trace_header.Header: all of them, or none and an exception."""
+        """Sets the flags of a trace_header.Header. If it raises, no flag is set."""
         for part, tokens in self.tokens(header.segments, header.token_text).items():
             header.flags_known |= FLAGS[part]
             for token in tokens:

@@ -1,5 +1,5 @@
-"""What a trace says of a model and of the machine: read from the model as it runs, from its configuration only where it
-has to be."""
+"""Describes the model and the machine for a trace. Values are read from the running model, and from its configuration
+only where necessary."""
 import hashlib
 import json
 import os
@@ -18,7 +18,7 @@ MOVING_ROPE = {"dynamic"}
 
 
 def rope_parameters(config):
-    """(theta, type) as configurations of transformers 5 or 4 have them."""
+    """(theta, type) from a configuration of transformers 5 or 4."""
     found = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
     if any(isinstance(value, dict) for value in found.values()):
         raise TraceError("has different rotary embeddings per layer; one for all is traced", type(config).__name__)
@@ -37,12 +37,12 @@ def attention_modules(decoder):
 
 
 def frequencies(decoder):
-    """Of the rotary embedding, as they are now."""
+    """The current frequencies of the rotary embedding."""
     return decoder.rotary_emb.inv_freq.float().cpu().numpy().copy()
 
 
 def layer_windows(config):
-    """As the configuration has them; -1: full attention."""
+    """The window of each layer from the configuration; -1: full attention."""
     window = getattr(config, "sliding_window", None)
     if getattr(config, "use_sliding_window", None) is False or not window:
         return [-1] * config.num_hidden_layers
@@ -60,8 +60,8 @@ def _has_bias(attention):
 
 
 def describe_model(model, directory=None):
-    """The model must use a traced attention (rope_probe). `directory`: of the checkpoint, for its config.json as it is and
-    the digest of its weights."""
+    """Describes a model, which must use a traced attention (rope_probe). `directory` is that of the checkpoint, for its
+    verbatim config.json and the digest of its weights."""
     config, decoder = model.config.get_text_config(), model.get_decoder()
     modules = attention_modules(decoder)
     if len(modules) != config.num_hidden_layers:
@@ -99,7 +99,8 @@ def _config_json(config, directory):
 
 
 def weights_digest(directory):
-    """Over the sorted digests of the checkpoint's safetensors files, as kvsim capture has it; empty without any."""
+    """The digest over the sorted digests of the checkpoint's safetensors files, as in kvsim capture; empty without such
+    files."""
     names, index = ["model.safetensors"], os.path.join(directory, "model.safetensors.index.json")
     if os.path.isfile(index):
         with open(index, encoding="utf-8") as file:
@@ -124,7 +125,8 @@ def output_weights(attention, heads):
 
 
 def describe_tokenizer(tokenizer, directory):
-    """(name, SHA-256): of the checkpoint's file, which kvsim capture would read, or what transformers calls it."""
+    """(name, SHA-256) of the checkpoint's file that kvsim capture would read; without one, the name that transformers
+    gives."""
     for name in ("tokenizer.json", "tokenizer.model") if directory else ():
         path = os.path.join(directory, name)
         if os.path.isfile(path):
@@ -146,7 +148,7 @@ def processor_name():
 
 
 def describe_capture(model, elem, kind):
-    """`kind`: the attention implementation that does the work."""
+    """Describes the run; `kind` is the attention implementation that computes."""
     device = next(model.parameters()).device
     cuda = device.type == "cuda"
     return Capture(
@@ -158,4 +160,4 @@ def describe_capture(model, elem, kind):
         math_mode="tf32" if cuda and elem == "f32" and torch.backends.cuda.matmul.allow_tf32 else "ieee",
         attention_kernel=f"transformers {kind}", cuda_version=torch.version.cuda or "" if cuda else "",
         threads=torch.get_num_threads(),
-        rope_fp32=elem == "f32")  # transformers turns with cos and sin rounded to the model's type
+        rope_fp32=elem == "f32")  # transformers rotates with cos and sin rounded to the model's type

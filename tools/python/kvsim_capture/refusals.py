@@ -1,4 +1,4 @@
-"""What the hook cannot record truthfully, refused by name before or while it happens."""
+"""Refuses by name what the hook cannot record truthfully, before or while it happens."""
 import torch
 
 from .trace_error import TraceError
@@ -8,7 +8,7 @@ ATTENTION_KINDS = {"full_attention", "sliding_attention"}
 
 
 def check_model(model):
-    """Kinds of models whose attention calls are not softmax(q k) over one growing row of tokens."""
+    """Refuses kinds of models whose attention calls are not softmax(q k) over one growing row of tokens."""
     name = type(model).__name__
     if hasattr(model, "_orig_mod") or name == "OptimizedModule":
         raise TraceError("is compiled: a compiled graph does not call the hook", name, "Trace the model itself.")
@@ -28,7 +28,7 @@ def check_model(model):
 
 
 def check_generate(model, arguments):
-    """Options of model.generate() under which calls are not one path of tokens."""
+    """Refuses options of model.generate() under which calls are not one path of tokens."""
     config = arguments.get("generation_config") or model.generation_config
 
     def option(name):
@@ -58,7 +58,7 @@ def check_cache(cache):
 
 
 def check_call(ids, past, arguments):
-    """Arguments of one forward call of the decoder over `ids` after `past` tokens."""
+    """Checks the arguments of one forward call of the decoder over `ids` after `past` tokens."""
     if torch.compiler.is_compiling():
         raise TraceError("runs under torch.compile: a compiled graph does not call the hook", "forward",
                          "Trace the model uncompiled; generate() takes disable_compile=True.")
@@ -81,7 +81,7 @@ def check_call(ids, past, arguments):
 
 
 def check_attention(arguments):
-    """Arguments of one call of the attention function."""
+    """Checks the arguments of one call of the attention function."""
     for name in ("position_bias", "s_aux", "cache", "cu_seq_lens_q"):
         if arguments.get(name) is not None:
             raise TraceError(f"attention with {name} is more than softmax(q k)", "attention",
@@ -89,8 +89,8 @@ def check_attention(arguments):
 
 
 def check_tensors(model, layer, tensors, dtype, past, count, arguments):
-    """Whether query, key and value of a layer, [1, heads, tokens, d], are what the description of the model says, of `count`
-    tokens after `past`."""
+    """Checks that query, key and value of a layer, [1, heads, tokens, d], have the shapes of the model's description,
+    for `count` tokens after `past`."""
     where = f"layer {layer}"
     if any(tensor.dtype != dtype for tensor in tensors):
         raise TraceError(f"attention computes in {tensors[1].dtype}, the model in {dtype}", where,

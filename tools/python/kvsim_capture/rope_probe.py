@@ -1,15 +1,15 @@
-"""How a model turns its keys, found out by looking: architectures differ in which components make a pair, and some leave
-RoPE out of some layers."""
+"""Finds out by experiment how a model rotates its keys: architectures differ in which components form a pair, and some
+omit RoPE in some layers."""
 import torch
 
 from . import attention
 from .trace_error import TraceError
 
-TOLERANCE = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 4e-2}  # cos and sin are rounded to the type
+TOLERANCE = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 4e-2}  # cos and sin are rounded to this type
 
 
 class _KeyCollector:
-    """Stands in for a session."""
+    """Replaces a session and collects the keys."""
     key = None
 
     def on_attention(self, module, query, key, value, keywords):
@@ -17,7 +17,7 @@ class _KeyCollector:
 
 
 def _turned(key, frequencies, layout):
-    """`key` [heads, d] a position further on."""
+    """`key` [heads, d] rotated by one more position."""
     count = frequencies.numel()
     first, second = (range(count), range(count, 2 * count)) if layout == "half_split" else \
         (range(0, 2 * count, 2), range(1, 2 * count, 2))
@@ -29,8 +29,8 @@ def _turned(key, frequencies, layout):
 
 @torch.no_grad()
 def rope_layout(decoder, modules):
-    """half_split or interleaved: runs the attention of every layer on one token at positions 0 and 1. The model must use
-    a traced implementation."""
+    """The layout, half_split or interleaved, found by running the attention of every layer on one token at positions 0
+    and 1. The model must use a traced implementation."""
     weight = modules[0].o_proj.weight
     generator = torch.Generator().manual_seed(1)
     hidden = torch.randn(1, 1, decoder.config.hidden_size, generator=generator).to(weight.device, weight.dtype)

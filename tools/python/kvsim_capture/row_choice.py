@@ -1,10 +1,10 @@
-"""Which rows of queries or attention a trace stores: the words of kvsim capture, and its draws."""
+"""Chooses the rows of queries or attention that a trace stores, with the options and draws of kvsim capture."""
 from .draws import combine, key_of, uniform01
 from .trace_error import TraceError
 
 
 def sampled_positions(count, positions, seed):
-    """One position of each of `count` equal stretches of [0, positions)."""
+    """One position from each of `count` strata of [0, positions), drawn uniformly."""
     count = min(count, positions)
     drawn = []
     for i in range(count):
@@ -14,12 +14,13 @@ def sampled_positions(count, positions, seed):
 
 
 class RowChoice:
-    """Rows of the last `window` prompt tokens, of `sample` others, and of every generated one; or of all; or of none."""
+    """The rows of the last `window` prompt tokens, of `sample` others, and of every generated token; or all rows; or
+    none."""
 
     def __init__(self, text, window=0, sample=0, everything=False, nothing=False, seed=0):
         self.text, self.everything, self.nothing = text, everything, nothing
         self._window, self._sample, self._seed = window, sample, seed
-        self._drawn = (None, frozenset())  # prompt length, its sampled positions
+        self._drawn = (None, frozenset())  # (prompt length, its sampled positions)
 
     def keeps(self, position, prompt_length):
         """Whether the token at `position` of a path has a row; generated tokens follow the prompt."""
@@ -34,7 +35,7 @@ class RowChoice:
 
 
 def _number_after(part, word):
-    """The number behind "word:"; 0: it is no such text."""
+    """The number N of a text "word:N"; 0 for any other text."""
     name, _, number = part.partition(":")
     return int(number) if name == word and number.isascii() and number.isdigit() else 0
 

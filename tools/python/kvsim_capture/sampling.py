@@ -1,4 +1,4 @@
-"""How a token is chosen: as kvsim capture does, so that the same seed draws the same tokens from the same logits."""
+"""Chooses tokens as kvsim capture does, so that the same seed draws the same tokens from the same logits."""
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,8 +9,9 @@ from .trace_error import TraceError
 
 @dataclass
 class Sampling:
-    """temperature 0: the likeliest token, the lowest id among equals. Else the logits are divided by it, the `top_k`
-    likeliest stay (0: all), of these the fewest that hold the share `top_p`, and one is drawn in proportion."""
+    """temperature 0: the most probable token, the lowest id among equals. Otherwise the logits are divided by the
+    temperature, the `top_k` most probable tokens are kept (0: all), of these the fewest whose probabilities add up to
+    the share `top_p`, and one is drawn in proportion."""
     temperature: float = 0.0
     top_k: int = 0
     top_p: float = 1.0
@@ -25,7 +26,7 @@ class Sampling:
         return ", ".join(parts)
 
     def choose(self, logits, step):
-        """`logits`: float32 [vocabulary]; `step`: of the answer, from 0."""
+        """The token for `logits`, float32 [vocabulary], at `step` of the answer, from 0."""
         largest = logits.max()
         if not np.isfinite(largest) or np.isnan(logits).any():
             raise TraceError("the logits are not finite", "model", "The checkpoint holds NaN, or overflows in this type.")
@@ -39,7 +40,8 @@ class Sampling:
 
 
 def sampling_of_generate(option):
-    """The same words for model.generate(), which chooses by itself; `option(name)`: what it goes by, None if unset."""
+    """The text for model.generate(), which chooses by itself; `option(name)` is the value of its option, None if
+    unset."""
     if not option("do_sample"):
         return "greedy"
     off = {"temperature": None, "top_k": 0, "top_p": 1.0, "min_p": None}

@@ -28,14 +28,14 @@ NAN = float("nan")
 
 def trace(model, path, tokenizer=None, *, queries="all", attention="none", column_statistics=False, output_weights=False,
           seed=0, overwrite=False, directory=None, reproducible=False, context=(), question=(), evidence=(), occurrence=None):
-    """Records what attention saw in every forward call of `model` inside the `with`, to a kvsim trace at `path`:
+    """Records the tensors of attention in every forward call of `model` inside the `with` to a kvsim trace at `path`:
 
         with trace(model, "run.h5", tokenizer=tokenizer):
             model.generate(**tokenizer(text, return_tensors="pt"), max_new_tokens=64)
 
-    Several calls make one trace: where a call repeats tokens that were seen before (the next turn of a chat, another
-    question about a document) they are stored once and its new tokens branch off there. The file appears when the `with`
-    ends, and never if it ends with an exception; the model is then as it was.
+    Several calls form one trace: where a call repeats earlier tokens (the next turn of a chat, another question about a
+    document), they are stored once, and the new tokens branch off after them. The file appears when the `with` ends,
+    unless it ends with an exception; the model is then restored.
 
     tokenizer       its tokens' text goes into the trace
     queries            rows of queries to store: all | window:W (the last W of each prompt and all generated ones) |
@@ -62,15 +62,15 @@ def trace(model, path, tokenizer=None, *, queries="all", attention="none", colum
 
 
 class _Call:
-    """One forward call of the decoder on its way through the layers."""
+    """One forward call of the decoder while it passes through the layers."""
 
     def __init__(self, count, past, first, new, start):
-        self.count, self.past = count, past      # tokens that run, tokens before them on the path
-        self.first, self.new = first, new        # those not seen before, the last ones: file order
+        self.count, self.past = count, past      # tokens of this call, tokens before them on the path
+        self.first, self.new = first, new        # first new token (file order), new tokens: the last of the call
         self.start = start
         self.layers = set()
-        self.query_rows, self.attention_rows = [], []  # rows of this call that are stored
-        self.counted = False  # whether its new tokens count in the column statistics
+        self.query_rows, self.attention_rows = [], []  # stored rows of this call
+        self.counted = False  # whether its new tokens are counted in the column statistics
 
 
 class Session:
@@ -144,7 +144,7 @@ class Session:
             self._writer.discard()
 
     def _finish(self, header):
-        """A part that cannot be marked must not cost the run that was recorded."""
+        """Finishes the trace even if a part cannot be marked, so that the recorded run is not lost."""
         unmarked = None
         try:
             self._marks.put(header)
@@ -181,18 +181,18 @@ class Session:
         for cache in self._caches:
             cache.__dict__.pop(PATH_OF_CACHE, None)
 
-    # What the caller may say.
+    # Descriptions that the caller may add.
 
     def describe_prompt(self, notes, flags_known=0, first=0):
-        """Role, flags and turn of the tokens of the prompt that runs next: `notes`, a list of Note, from path position
-        `first` on. `flags_known`: the bits of flags that say something."""
+        """Sets role, flags and turn of the tokens of the next prompt: `notes`, a list of Note, from path position
+        `first` on. `flags_known`: the meaningful bits of the flags."""
         self._notes = {first + i: note for i, note in enumerate(notes)}
         self._prompt_length = first + len(notes)
         self._flags_known |= flags_known
 
     def describe_run(self, sampling, prefill_chunk, given=False):
-        """How tokens are chosen, how many prompt tokens a call takes at most (0: all), and whether tokens after the prompt
-        are another's choice (teacher forcing)."""
+        """Sets how tokens are chosen, the largest number of prompt tokens per call (0: all), and whether tokens after
+        the prompt are given (teacher forcing)."""
         self._sampling, self._prefill_chunk = sampling, prefill_chunk
         self._answer_phase = TEACHER_FORCED if given else DECODE
 
@@ -231,7 +231,7 @@ class Session:
     def _append_tokens(self, tip, new):
         call, linear = self._call, tip == len(self._tree) - 1
         prompt = self._prompt_length
-        if prompt is None:  # forward calls of the user's own: one token after others is a generated one
+        if prompt is None:  # a forward call by the user: a single token after others counts as generated
             prompt = call.past + (0 if call.count == 1 and call.past > 0 else call.count)
         for token_id in new:
             position = self._tree.path_length(tip)
@@ -256,12 +256,13 @@ class Session:
         self._chosen = None
 
     def _role_after(self, tip):
-        """A generated token speaks for the one that the prompt ended with."""
+        """The role of a token after `tip`: a generated token has the role of the message that the prompt ended with."""
         return self._tree.role[tip] if tip != ROOT else 0
 
     @torch.no_grad()
     def on_attention(self, module, query, key, value, keywords):
-        """The attention function was called: [1, heads, tokens, d] each, keys and values with those before."""
+        """Handles a call of the attention function: [1, heads, tokens, d] each, keys and values including earlier
+        tokens."""
         call, layer, about = self._call, module.layer_idx, self._about
         refusals.check_attention(keywords)
         if layer in call.layers:
@@ -314,7 +315,7 @@ class Session:
             self._chosen = (self._chosen[0], logits[0, -1].detach(), None)
 
     def _tip_of(self, cache, past):
-        """The token that ends the path whose keys the cache holds."""
+        """The last token of the path whose keys the cache holds."""
         if past == 0:
             return ROOT
         session, tip = getattr(cache, PATH_OF_CACHE, (None, ROOT))
@@ -324,7 +325,8 @@ class Session:
         return self._tree.cut(tip, past)
 
     def _check_frequencies(self):
-        """Those of the first call hold for the trace: longrope chooses by the length of a call."""
+        """Checks that the frequencies are still those of the first call, because longrope chooses them by the length of
+        a call."""
         found = frequencies(self._decoder)
         if not self._ran:
             self._about.inv_freq = found
@@ -341,7 +343,7 @@ class Session:
     # Time.
 
     def _clock(self, device):
-        """Calls on a GPU return before they are computed."""
+        """The time now, after synchronising a GPU, whose calls return before they are computed."""
         if device.type == "cuda":
             torch.cuda.current_stream(device).synchronize()
         return time.monotonic_ns()
@@ -384,7 +386,7 @@ class Session:
 
 
 def _rows(query, rows):
-    """Rows of [heads, n, d]; a slice where they follow each other."""
+    """The `rows` of [heads, n, d]; a slice if they are consecutive."""
     if rows[-1] - rows[0] + 1 == len(rows):
         return query[:, rows[0]:rows[-1] + 1]
     return query[:, rows]

@@ -1,11 +1,12 @@
-"""The types of a trace's tensors, as numpy holds them."""
+"""The numpy types of a trace's tensors."""
 import numpy as np
 
 WORDS = {"f32": np.dtype("<f4"), "f16": np.dtype("<f2"), "bf16": np.dtype("<u2")}
 
 
 def narrow(values, elem):
-    """Floats as they are stored: float32, float16, or the bits of bfloat16 (nearest, ties to even) as uint16."""
+    """Converts floats to the stored type: float32, float16, or the bits of bfloat16 (nearest, ties to even) as
+    uint16."""
     values = np.ascontiguousarray(values)
     if elem != "bf16":
         return values.astype(WORDS[elem], copy=False)

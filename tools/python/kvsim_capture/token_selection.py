@@ -1,4 +1,4 @@
-"""Which tokens of a prompt are meant: said by their numbers, or by the text they spell. As `kvsim trace mark` has it."""
+"""Selects tokens of a prompt by their numbers or by the text that they spell, with the rules of `kvsim trace mark`."""
 import bisect
 import itertools
 import re
@@ -21,11 +21,11 @@ def is_numbers(said):
 def select_tokens(segments, token_text, said, occurrence=None, where=""):
     """Tokens of the prompt, ascending, in file order.
 
-    said         digits, colons and commas alone are token numbers: `300`, `120:135` (120 to 134), commas join several; all
-                 else is text, and so is what follows `text:`. Text means each token that spells a part of it. It is looked
-                 for along every path of `segments`, answers aside.
-    token_text   bytes of each token; None: they are not known
-    occurrence   which one is meant of text that occurs several times, from 1, or "all"
+    said         digits, colons and commas alone are token numbers: `300`, `120:135` (120 to 134), commas join several;
+                 anything else is text, and so is everything after `text:`. Text selects each token that spells a part of
+                 it. It is searched for along every path of `segments`, answers aside.
+    token_text   bytes of each token; None if they are not known
+    occurrence   the number, from 1, of one occurrence of text that occurs several times, or "all"
     """
     if is_numbers(said):
         return _numbered(segments, said, where)
@@ -76,8 +76,8 @@ def _spelling(segments, token_text, text, occurrence, where):
 
 
 def _occurrences(segments, token_text, text):
-    """The tokens of each place where `text` stands in a prompt, by where it ends. A place is found in the segment that it
-    ends in, once, however many paths go on from there."""
+    """The tokens of each occurrence of `text` in a prompt, ordered by its end. An occurrence is found once, in the
+    segment where it ends, however many paths continue from there."""
     begins, found = segment_begins(segments).tolist(), []
     for index, segment in enumerate(segments):
         if segment.phase != PROMPT:
@@ -98,8 +98,8 @@ def _occurrences(segments, token_text, text):
 
 
 def _end_of_path(segments, begins, token_text, segment, length):
-    """The last tokens of the path that `segment` ends, `length` bytes or more of them; fewer where the path begins or an
-    answer comes before."""
+    """The last tokens of the path that ends with `segment`, at least `length` bytes of them; fewer if the path begins
+    or an answer ends within them."""
     tokens, found = [], 0
     while segment >= 0 and found < length and segments[segment].phase == PROMPT:
         for token in reversed(range(begins[segment], begins[segment + 1])):

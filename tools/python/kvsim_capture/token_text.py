@@ -1,4 +1,4 @@
-"""Bytes of single tokens, and the flags that follow from them (traces/format/SCHEMA.md, token flags)."""
+"""The bytes of single tokens, and the flags that follow from them (traces/format/SCHEMA.md, token flags)."""
 import json
 import unicodedata
 
@@ -8,14 +8,15 @@ WHITE_SPACE = "\t\n\v\f\r \x85\xa0\u1680" + "".join(map(chr, range(0x2000, 0x200
 
 
 def _byte_level_alphabet():
-    """The character that byte-level BPE writes for each byte: itself if it prints, else one from 256 on."""
+    """The character that byte-level BPE writes for each byte: the byte's own character if it is printable, else one
+    from 256 on."""
     shown = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     hidden = [byte for byte in range(256) if byte not in shown]
     return {chr(byte): byte for byte in shown} | {chr(256 + i): byte for i, byte in enumerate(hidden)}
 
 
 def _kinds(part):
-    """Types of a decoder and of what it is made of."""
+    """The types of a decoder and of its parts."""
     if not part:
         return set()
     return {part.get("type")}.union(*(_kinds(inner) for inner in part.get("decoders", [])))
@@ -56,7 +57,7 @@ class TokenText:
 
 
 def text_flags(data):
-    """White space, punctuation or digits, found from the text alone; a part of a character is none of them."""
+    """The flag for white space, punctuation or digits, from the text alone; a part of a character has no such flag."""
     try:
         text = data.decode()
     except UnicodeDecodeError:

@@ -1,5 +1,5 @@
-"""Tokens of a session in the order in which they ran, each with the token before it on its path: a tree, in which equal
-prefixes exist once. Segments, the spans a trace file speaks of, are cut from it at the end."""
+"""The tokens of a session in the order in which they ran, each with the token before it on its path. They form a tree
+in which equal prefixes exist once. At the end the tree is divided into the segments of a trace file."""
 from dataclasses import dataclass
 
 from .trace_header import FLAGS, PROMPT, Pass, Segment
@@ -9,10 +9,10 @@ ROOT = -1
 
 @dataclass
 class Note:
-    """What is known of a prompt token besides its id."""
+    """What the caller knows of a prompt token besides its id."""
     role: int = 0
     flags: int = 0
-    turn: int = None  # None: follows from the path
+    turn: int = None  # None: derived from the path
 
 
 class TokenTree:
@@ -20,7 +20,7 @@ class TokenTree:
         self.id, self.previous, self.length, self.logprob = [], [], [], []
         self.phase, self.turn, self.role, self.flags = [], [], [], []
         self._next = {}  # (token, id) -> the token that follows
-        self._branched = set()  # tokens followed by one elsewhere in the file: a segment ends there
+        self._branched = set()  # tokens whose next token is elsewhere in the file, so that a segment ends there
         self._calls = []  # (first token, tokens, start_ns, dur_ns)
 
     def __len__(self):
@@ -30,13 +30,14 @@ class TokenTree:
         return 0 if tip == ROOT else self.length[tip]
 
     def cut(self, tip, length):
-        """The token that ends the first `length` tokens of the path to `tip`."""
+        """The last of the first `length` tokens of the path to `tip`."""
         while self.path_length(tip) > length:
             tip = self.previous[tip]
         return tip
 
     def follow(self, tip, ids):
-        """Goes down from `tip` along `ids` as far as they are known: (where that ends, how many were known)."""
+        """Descends from `tip` along `ids` as far as they are in the tree; returns (last token reached, number of tokens
+        found)."""
         for known, token_id in enumerate(ids):
             after = self._next.get((tip, token_id))
             if after is None:
@@ -45,7 +46,7 @@ class TokenTree:
         return tip, len(ids)
 
     def append(self, tip, token_id, phase, note, logprob):
-        """A token that ran after `tip`; returns it."""
+        """Adds a token after `tip` and returns it."""
         token = len(self.id)
         if token != tip + 1:
             self._branched.add(tip)
@@ -61,12 +62,13 @@ class TokenTree:
         return token
 
     def called(self, first, start_ns, dur_ns):
-        """A forward call ran all tokens from `first` on."""
+        """Records a forward call over all tokens from `first` on."""
         if len(self.id) > first:
             self._calls.append((first, len(self.id) - first, start_ns, dur_ns))
 
     def segments(self):
-        """Spans without a branch inside, of one phase, turn and role: (segments, the segment of each token)."""
+        """Divides the tree into spans without a branch inside, each of one phase, turn and role: (segments, the segment
+        of each token)."""
         segments, owner = [], []
         for token in range(len(self.id)):
             if self._starts_segment(token):
@@ -78,7 +80,8 @@ class TokenTree:
         return segments, owner
 
     def passes(self, owner):
-        """The forward calls; one that ran tokens of several segments counts as several that share its time by tokens."""
+        """The forward calls; a call over several segments becomes several passes that share its time in proportion to
+        their tokens."""
         passes = []
         for first, count, start_ns, dur_ns in self._calls:
             begin, end = first, first + count
@@ -97,7 +100,7 @@ class TokenTree:
                 any(column[token] != column[before] for column in (self.phase, self.turn, self.role)))
 
     def _turn_after(self, tip, phase):
-        """A prompt after a generated token begins the next turn."""
+        """The turn of a token after `tip`: a prompt token after a generated token begins the next turn."""
         if tip == ROOT:
             return 0
         return self.turn[tip] + (phase == PROMPT and self.phase[tip] != PROMPT)

@@ -5,8 +5,8 @@
         ...
         writer.finish(header)                   # the file gets its name here, and only here
 
-Tensors are handed over as they are stored: float32, float16, or uint16 holding bfloat16 bits (`narrow` makes any of
-them from floats). Memory: one chunk of every tensor, about 128 KiB per head.
+Tensors are given in the stored type: float32, float16, or uint16 holding bfloat16 bits (`narrow` converts floats to any
+of them). The memory needed is one chunk of every tensor, about 128 KiB per head.
 """
 import contextlib
 import errno
@@ -47,10 +47,10 @@ class _Layer:
 
 
 class TraceWriter:
-    """A new trace. It grows as PATH.partial; finish() gives it its name. Left without finish() (by an exception, or
-    discard()) the partial is removed. Not for several threads at once.
+    """A new trace. It is written as PATH.partial, which finish() renames to PATH. Without finish() (after an exception,
+    or by discard()) the partial file is removed. Not for concurrent use by several threads.
 
-    `elem`: f32, f16 or bf16, of every q, k and v. Raises TraceError; OSError where the disk fails.
+    `elem` is the type of every q, k and v: f32, f16 or bf16. Raises TraceError, and OSError when the disk fails.
     """
 
     def __init__(self, path, model, elem, overwrite=False, checksum=True):
@@ -66,7 +66,7 @@ class TraceWriter:
             raise TraceError("cannot be created: its folder does not exist", self.path)
         _claim(self._partial, overwrite)
         access = h5p.create(h5p.FILE_ACCESS)
-        # From 1.10 on metadata carry checksums and an unclosed file refuses to open.
+        # From version 1.10 on, metadata carries checksums and a file that was not closed cannot be opened.
         access.set_libver_bounds(h5f.LIBVER_V110, h5f.LIBVER_V110)
         access.set_alignment(65536, 4096)
         access.set_fclose_degree(h5f.CLOSE_STRONG)
@@ -87,7 +87,7 @@ class TraceWriter:
         self.discard()
 
     def discard(self):
-        """Removes what was written, unless finish() came first."""
+        """Removes the partial file unless finish() ran."""
         if self._file is None:
             return
         self._layers = self._layers_group = None
@@ -98,11 +98,11 @@ class TraceWriter:
             os.unlink(self._partial)
 
     def append(self, tensor, layer, rows):
-        """The next rows of q, k or v of a layer: [heads, n, dim] of the stored type."""
+        """Appends rows of q, k or v of a layer: [heads, n, dim] of the stored type."""
         self._layers[layer].streams[tensor].append(rows)
 
     def append_attention(self, layer, first_key, p):
-        """The next attention row of a layer: probabilities [n_q_heads, n] (float32) of the keys from `first_key`,
+        """Appends an attention row of a layer: probabilities [n_q_heads, n] (float32) of the keys from `first_key`,
         counted along the path of the row's token, up to the token itself."""
         target = self._layers[layer]
         if target.rows is None:
@@ -114,7 +114,7 @@ class TraceWriter:
         target.ptr.append(target.ptr[-1] + p.shape[1])
 
     def put_output_weights(self, layer, weights, elem):
-        """A layer's output projection: [n_q_heads, v_head_dim, hidden_size] of the stored type of `elem`."""
+        """Stores a layer's output projection: [n_q_heads, v_head_dim, hidden_size] of the stored type of `elem`."""
         model, target = self.model, self._layers[layer]
         stream = RowStream(target.group, "wo", elem, model.n_q_heads, model.hidden_size,
                            chunk_rows(model.hidden_size, elem), self._checksum)
@@ -123,8 +123,8 @@ class TraceWriter:
         target.has_output_weights = True
 
     def put_column_statistics(self, layer, total, squares):
-        """Sum and sum of squares of the attention that each of the first C tokens received from all of them: float32
-        [n_q_heads, C]."""
+        """Stores the sum and the sum of squares of the attention that each of the first C tokens received from all of
+        them: float32 [n_q_heads, C]."""
         target = self._layers[layer]
         group = create_group(target.group, "column")
         for name, values in (("sum", total), ("sum_squares", squares)):
@@ -135,7 +135,7 @@ class TraceWriter:
         target.counted_tokens = total.shape[1]
 
     def finish(self, header):
-        """Writes `header`, closes the file and gives it its name."""
+        """Writes `header`, closes the file and renames it to its final name."""
         check_header(header, self.model, self.path)
         self._check_rows(header)
         digests = [self._finish_layer(index, layer, header) for index, layer in enumerate(self._layers)]
@@ -164,7 +164,8 @@ class TraceWriter:
         self._check_counted(header)
 
     def _check_counted(self, header):
-        """The first tokens: the whole prompt of the first sequence, its segments one after the other."""
+        """Checks that the counted tokens are the first tokens of the file and the whole prompt of the first sequence,
+        segment after segment."""
         counted = self._layers[0].counted_tokens
         for index, segment in enumerate(header.segments):
             if counted <= 0:
@@ -235,7 +236,8 @@ class TraceWriter:
 
 
 def _claim(partial, overwrite):
-    """Makes sure that `partial` does not exist. Its lock tells a file being written from one left by a killed run."""
+    """Makes sure that `partial` does not exist. Its lock distinguishes a file that is being written from one left by a
+    killed run."""
     try:
         descriptor = os.open(partial, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:

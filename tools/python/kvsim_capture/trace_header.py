@@ -1,4 +1,5 @@
-"""What a trace says besides its tensors (traces/format/SCHEMA.md): model, capture, segments, passes, tokens."""
+"""The header of a trace, everything besides its tensors (traces/format/SCHEMA.md): model, capture, segments, passes,
+tokens."""
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,13 +18,13 @@ FLAGS = {"special": 1 << 0, "markup": 1 << 1, "generated": 1 << 2, "question": 1
 
 @dataclass
 class Model:
-    """Shape and arithmetic of the recorded model: the attributes of /model by the same names."""
+    """Shape and arithmetic of the recorded model; the fields have the names of the attributes of /model."""
     n_layers: int
     n_q_heads: int
     n_kv_heads: int
     head_dim: int
     vocab_size: int
-    v_head_dim: int = 0      # 0: as head_dim
+    v_head_dim: int = 0      # 0: the same as head_dim
     rotary_dim: int = -1     # -1: all of head_dim
     hidden_size: int = 0     # 0: unknown
     attn_scale: float = 0.0  # 0: 1 / sqrt(head_dim)
@@ -59,7 +60,7 @@ class Model:
 
 @dataclass
 class Capture:
-    """Who recorded it, how: the attributes of /capture by the same names."""
+    """Provenance: what recorded the trace, and how; the fields have the names of the attributes of /capture."""
     source: str
     device_name: str = ""
     device_kind: str = ""
@@ -86,7 +87,7 @@ class Capture:
 
 @dataclass
 class Segment:
-    """A contiguous computed span of tokens. Its first token and its path follow from the order of segments."""
+    """A contiguous span of computed tokens. Its first token and its path follow from the order of segments."""
     count: int
     parent: int = -1  # index of an earlier segment; -1: root
     phase: int = PROMPT
@@ -106,16 +107,16 @@ class Pass:
 
 @dataclass
 class Header:
-    """Everything a trace says besides tensors and model."""
+    """Everything a trace stores besides tensors and model."""
     capture: Capture
     token_id: list
     segments: list
     passes: list = field(default_factory=list)
-    sequence_leaf: list = None  # None: every segment that no other continues
-    token_position: list = None  # None: the place along the path
+    sequence_leaf: list = None  # None: every segment without a child
+    token_position: list = None  # None: the index along the path
     token_flags: list = None
     flags_known: int = 0
-    token_logprob: list = None  # NaN: the token was given
+    token_logprob: list = None  # NaN for a given token
     token_text: list = None     # bytes of each token
     query_token: list = None    # token of each stored query row, ascending; None: every token has one
     attention_token: list = None
@@ -133,7 +134,7 @@ def segment_begins(segments):
 
 
 def path_lengths(segments):
-    """Tokens in all ancestors of each segment."""
+    """Number of tokens in all ancestors of each segment."""
     lengths = []
     for segment in segments:
         parent = segment.parent
@@ -169,7 +170,7 @@ def check_model(model, where):
 
 
 def check_header(header, model, where):
-    """What kvsim would refuse, found before the file gets its name."""
+    """Raises TraceError for a header that kvsim would refuse, before the file gets its name."""
     count = len(header.token_id)
     ids = np.asarray(header.token_id)
     require(1 <= count <= MAX_TOKENS, f"{count} tokens, not within 1 to {MAX_TOKENS}", where)

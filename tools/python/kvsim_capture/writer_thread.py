@@ -1,4 +1,4 @@
-"""Rows on their way from the model to the file: copied off their device, handed to the one thread that writes."""
+"""Takes rows from the model to the file: copies them off their device and passes them to the single writing thread."""
 import queue
 import threading
 
@@ -6,20 +6,21 @@ import numpy as np
 import torch
 
 ELEMS = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
-WAITING = 16   # blocks between the model and the file: the model waits for the disk beyond that
-GATHERED = 64  # rows of single tokens that make a block
+WAITING = 16   # blocks between the model and the file; beyond that the model waits for the disk
+GATHERED = 64  # rows of single tokens in a block
 
 
 def stored_words(rows):
-    """A CPU tensor as numpy sees its stored words."""
+    """The stored words of a CPU tensor as a numpy array."""
     return rows.view(torch.int16).numpy().view(np.uint16) if rows.dtype == torch.bfloat16 else rows.numpy()
 
 
 class WriterThread:
-    """Runs writer.append() and the like in order, behind the model's back. An error of its own comes up at the next
-    call. The writer belongs to this thread until close().
+    """Runs writer.append() and similar calls in order, concurrently with the model. The next call raises an error of
+    this thread. The writer belongs to this thread until close().
 
-    Rows of single tokens are gathered where they are: waking a thread for each would cost more than the model's step."""
+    Rows of single tokens are gathered on their device, because waking the thread for each would cost more than a step
+    of the model."""
 
     def __init__(self, writer):
         self._writer = writer
@@ -27,15 +28,15 @@ class WriterThread:
         self._error = None
         self._gathered = {}  # (tensor, layer) -> rows of single tokens
         self._attention = []
-        self._streams = {}  # device -> stream for copies beside the model's own
+        self._streams = {}  # device -> stream for copies, separate from the model's stream
         self._thread = threading.Thread(target=self._run, name="kvsim-capture-writer", daemon=True)
         self._thread.start()
 
     def append(self, tensor, layer, rows):
-        """`rows`: [heads, n, dim] on any device."""
+        """Appends `rows`, [heads, n, dim] on any device."""
         gathered = self._gathered.setdefault((tensor, layer), [])
         if rows.shape[1] == 1:
-            gathered.append(rows.detach().clone())  # a view would keep the whole cache of this step
+            gathered.append(rows.detach().clone())  # a view would keep the whole cache of this step alive
         if rows.shape[1] == 1 and len(gathered) < GATHERED:
             return
         self._flush_rows(tensor, layer)
@@ -43,8 +44,8 @@ class WriterThread:
             self._put_rows(tensor, layer, rows)
 
     def append_attention(self, layer, offset, spans, rows):
-        """`rows`: [heads, n, keys] float32 over the keys from `offset` on, counted along the path; row i is stored for
-        the keys spans[i] = (first, end)."""
+        """Appends `rows`, [heads, n, keys] float32 over the keys from `offset` on, counted along the path; row i is
+        stored for the keys spans[i] = (first, end)."""
         def write(host):
             for row, (first, end) in enumerate(spans):
                 self._writer.append_attention(layer, first, host[:, row, first - offset:end - offset])
@@ -54,7 +55,7 @@ class WriterThread:
             self._flush_attention()
 
     def close(self):
-        """Waits until everything is written; the writer is the caller's again."""
+        """Waits until everything is written; then the caller may use the writer again."""
         try:
             for tensor, layer in self._gathered:
                 self._flush_rows(tensor, layer)
@@ -64,7 +65,7 @@ class WriterThread:
         self._raise()
 
     def abandon(self):
-        """Stops without an error of its own, leaving out what is still gathered."""
+        """Stops without raising an error and drops the rows that are still gathered."""
         if self._thread.is_alive():
             self._queue.put(None)
             self._thread.join()
@@ -93,7 +94,7 @@ class WriterThread:
         self._queue.put(blocks)
 
     def _to_host(self, rows):
-        """(rows in memory that nobody changes, event after which they are there or None)"""
+        """(rows in host memory that the model does not change, event after which they are complete or None)"""
         rows = rows.detach()
         if rows.device.type == "cpu":
             return rows.clone(memory_format=torch.contiguous_format), None
@@ -108,16 +109,16 @@ class WriterThread:
         side.wait_stream(current)
         with torch.cuda.stream(side):
             host.copy_(rows, non_blocking=True)
-            rows.record_stream(side)  # its memory is not given away before the copy is done
+            rows.record_stream(side)  # keeps its memory until the copy is done
             done = side.record_event()
         return host, done
 
     def _run(self):
         while (blocks := self._queue.get()) is not None:
             try:
-                for write, host, done in blocks if self._error is None else ():  # after an error the queue only drains
+                for write, host, done in blocks if self._error is None else ():  # after an error only empty the queue
                     if done is not None:
                         done.synchronize()
                     write(stored_words(host))
-            except BaseException as error:  # noqa: BLE001 - raised again in the model's thread
+            except BaseException as error:  # noqa: BLE001 - raised in the model's thread
                 self._error = error

@@ -9,21 +9,21 @@
 namespace kvsim::model::cpu {
 namespace {
 
-// Queries lie side by side in the lanes of registers: a score, a maximum or a weighted value of kLanes
-// queries is a few instructions, and keys and values are read where they lie.
+// The lanes of registers hold different queries, so that a score, a maximum or a weighted value of kLanes
+// queries takes a few instructions, and keys and values are read in place.
 constexpr std::size_t kVectors = kWideRegisters / 8;
 constexpr std::size_t kLanes = kVectors * kWide;
-// Keys or channels whose sums stay in registers at a time, for the width they fill most registers with.
+// Number of keys or channels whose sums stay in registers at a time; they fill most registers.
 template <std::size_t vectors>
 constexpr std::size_t kRowsAtOnce = vectors == 1 ? 12 : 6;
-// Keys of a partial sum: keeps rounding small, and a stretch of scores in cache.
+// Number of keys in a partial sum; it keeps the rounding small and the scores of these keys in cache.
 constexpr std::size_t kStretch = 256;
 
 std::size_t rounded_up(std::size_t n) {
   return tasks_of(n, kWide) * kWide;
 }
 
-/// How queries are dealt to lanes: the heads of a group (or kLanes of them), each with the same few rows.
+/// How queries are assigned to lanes: the heads of a group (or kLanes of them), each with the same few rows.
 struct Deal {
   explicit Deal(const AttentionInput& input)
       : group(input.heads / input.kv_heads),
@@ -31,12 +31,12 @@ struct Deal {
         rows(kLanes / heads),
         parts(tasks_of(group, heads)) {}
 
-  std::size_t group, heads, rows;  ///< query heads per key head, and heads and rows of a block
-  std::size_t parts;               ///< blocks a group is cut into
+  std::size_t group, heads, rows;  ///< query heads per key head; heads and rows of a block
+  std::size_t parts;               ///< blocks into which a group is divided
 };
 
-/// Queries [first, first + rows) of heads [head, head + heads), and the keys any of them sees. Lane
-/// h * rows + r is row r of head h.
+/// Queries [first, first + rows) of heads [head, head + heads), and the keys that any of them sees. Lane h *
+/// rows + r is row r of head h.
 struct Block {
   std::size_t head, heads, first, rows, first_key, keys;
   std::size_t lanes() const { return heads * rows; }
@@ -49,7 +49,7 @@ std::size_t first_visible(const AttentionInput& input, std::size_t row) {
   return position + 1 > window ? position + 1 - window : 0;
 }
 
-/// `part`: of key head part / deal.parts; `index`: of the stretch of rows.
+/// The block of part `part`, which belongs to key head part / deal.parts, and of the rows of block `index`.
 Block block_of(const AttentionInput& input, const Deal& deal, std::size_t part, std::size_t index) {
   const std::size_t in_group = part % deal.parts * deal.heads;
   const std::size_t first = index * deal.rows, rows = std::min(deal.rows, input.n - first);
@@ -62,14 +62,14 @@ Block block_of(const AttentionInput& input, const Deal& deal, std::size_t part, 
           input.past + first + rows - first_key};
 }
 
-/// Turns [rows, columns], both multiples of kWide.
+/// Transposes [rows, columns], both multiples of kWide.
 void turn(const float* from, std::size_t rows, std::size_t columns, float* to) {
   for (std::size_t i = 0; i < rows; i += kWide)
     for (std::size_t j = 0; j < columns; j += kWide)
       transpose(from + i * columns + j, columns, to + j * rows + i, rows);
 }
 
-/// What a block computes, in registers' order. Grows and is used again.
+/// The intermediate results of a block, in the order of registers. It grows on demand and is reused.
 class Scratch {
  public:
   float* p(std::size_t keys, std::size_t lanes) { return p_.floats(rounded_up(keys) * lanes); }
@@ -82,7 +82,7 @@ class Scratch {
   WideBuffer p_, rows_, columns_;
 };
 
-/// The lanes' queries as [dim, lanes]; lanes without one are zero.
+/// The lanes' queries as [dim, lanes]; lanes without a query are zero.
 const float* gather_queries(const AttentionInput& input, const Block& block, std::size_t lanes,
                             Scratch& scratch) {
   const std::size_t dim = rounded_up(input.dim);
@@ -97,11 +97,12 @@ const float* gather_queries(const AttentionInput& input, const Block& block, std
   return queries;
 }
 
-/// Which keys of the block each lane sees: [from, to). Lanes without a query see what the first one sees.
+/// The keys of the block that each lane sees: [from, to). Lanes without a query see the keys of the first
+/// lane.
 template <std::size_t vectors>
 struct Visible {
   WideInt from[vectors], to[vectors];
-  std::size_t all_from = 0, all_to;  ///< every lane sees these
+  std::size_t all_from = 0, all_to;  ///< keys that every lane sees
 
   Visible(const AttentionInput& input, const Block& block) : all_to(block.keys) {
     std::array<std::int32_t, vectors * kWide> begin, end;
@@ -119,7 +120,8 @@ struct Visible {
   }
 };
 
-/// Scores of keys [first, first + rows) to p, -inf where a lane does not see the key; raises `largest`.
+/// Writes the scores of keys [first, first + rows) to p, -inf where a lane does not see the key, and updates
+/// the maximum `largest`.
 template <std::size_t vectors, std::size_t rows>
 void score(const AttentionInput& input, const float* keys, const float* queries,
            const Visible<vectors>& visible, std::size_t first, float* p, Wide (&largest)[vectors]) {
@@ -142,7 +144,7 @@ void score(const AttentionInput& input, const float* keys, const float* queries,
   }
 }
 
-/// p [keys, lanes]: scores to weights e^(scale (score - largest)); their sums.
+/// Replaces the scores in p [keys, lanes] by weights e^(scale (score - largest)) and returns their sums.
 template <std::size_t vectors>
 void weigh(float* p, std::size_t keys, float scale, const Wide (&largest)[vectors], Wide (&sums)[vectors]) {
   for (std::size_t first = 0; first < keys; first += kStretch) {
@@ -173,7 +175,8 @@ void add_values(const float* values, std::size_t dim, std::size_t channel, const
   }
 }
 
-/// Output of one block; leaves its weights in scratch.p [keys, lanes] and the inverses of their sums.
+/// Computes the output of one block; leaves its weights in scratch.p [keys, lanes] and the inverses of their
+/// sums in scratch.inverse.
 template <std::size_t vectors>
 void attend_lanes(const AttentionInput& input, const Block& block, Scratch& scratch, float* out) {
   constexpr std::size_t lanes = vectors * kWide, at_once = kRowsAtOnce<vectors>;
@@ -215,7 +218,7 @@ void attend_lanes(const AttentionInput& input, const Block& block, Scratch& scra
   }
 }
 
-/// Lanes of a block's scores: one register of them for few queries.
+/// Number of lanes of a block's scores: those of one register for few queries.
 std::size_t stride_of(const Block& block) {
   return block.lanes() <= kWide ? kWide : kLanes;
 }
@@ -245,7 +248,7 @@ void add_columns(const Block& block, Scratch& scratch, const ColumnSums& columns
   }
 }
 
-/// Attends one stretch of rows in every head, then shows those from `first_observed` on.
+/// Attends the rows of block `index` in every head, then passes those from `first_observed` on to `observe`.
 void attend_observed(Workers& workers, const AttentionInput& input, const Deal& deal, std::size_t index,
                      float* out, std::size_t first_observed, const RowObserver& observe,
                      const ColumnSums& columns) {
@@ -290,11 +293,11 @@ void attend(Workers& workers, const AttentionInput& input, float* out, std::uint
     if (columns.sum != nullptr) add_columns(block, scratch, columns);
   };
   if (columns.sum == nullptr) {
-    // The longest first, so that no thread is left alone with one.
+    // Starts with the longest blocks, so that no thread is left with one at the end.
     workers.run(unobserved * parts,
                 [&](std::size_t task) { attend_one(task % parts, unobserved - 1 - task / parts); });
   } else {
-    // Sums depend on their order: a part is one task.
+    // Sums depend on their order, so one task computes a whole part.
     workers.run(parts, [&](std::size_t part) {
       for (std::size_t index = 0; index < unobserved; ++index) attend_one(part, index);
     });

@@ -26,13 +26,13 @@ std::int64_t nanoseconds(Clock::duration duration) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(duration).count();
 }
 
-/// Floats of one layer's keys.
+/// Number of floats of one layer's keys.
 std::uint64_t layer_cache(const ModelConfig& config, const RunOptions& options) {
   return std::uint64_t{config.n_kv_heads} * options.capacity * config.head_dim;
 }
 
-/// Refuses a cache, and column sums, larger than this machine's memory: the allocation would succeed, and the
-/// run be killed later.
+/// Refuses a cache and column sums that together exceed this machine's memory: their allocation would
+/// succeed, and the run would be killed later.
 const RunOptions& checked(const ModelConfig& config, const RunOptions& options) {
   double of_token = 2.0 * sizeof(float) * config.n_kv_heads * config.head_dim;
   if (options.counts_columns) of_token += 2.0 * sizeof(double) * config.n_heads;
@@ -75,7 +75,7 @@ struct CpuRun::State {
   void store(const std::vector<float>& rows, float* cache) const;
   void count_pass();
   ColumnSums columns(std::uint32_t layer);
-  /// Runs something of the observer's and keeps its time apart.
+  /// Runs `call` of the observer and adds its time to observer_time.
   template <class Call>
   void show(Call call) {
     const auto start = Clock::now();
@@ -83,7 +83,7 @@ struct CpuRun::State {
     observer_time += Clock::now() - start;
   }
 
-  /// Waits until the observer has seen the tensors of the layer; throws what it threw.
+  /// Waits until the observer has received the tensors of the layer; rethrows its exception.
   void settle(std::future<void>& showing) {
     if (showing.valid()) show([&] { showing.get(); });
   }
@@ -94,14 +94,16 @@ struct CpuRun::State {
   Workers workers;
   std::vector<float> frequencies;
   std::uint64_t layer_floats;             // floats of one layer's keys
-  std::unique_ptr<float[]> keys, values;  // [layers, kv_heads, capacity, head_dim], touched as they fill
+  std::unique_ptr<float[]> keys, values;  // [layers, kv_heads, capacity, head_dim]; pages are touched only as
+                                          // they fill
   std::uint64_t past = 0, n = 0;          // tokens before and in the current pass
   std::uint64_t counted = 0;              // tokens whose attention is in the column sums
-  bool counting = false;                  // the current pass is
-  std::unique_ptr<double[]> sums, sums_of_squares;  // [layers, heads, capacity] once a pass is counted
+  bool counting = false;                  // whether the current pass is counted
+  std::unique_ptr<double[]> sums, sums_of_squares;  // [layers, heads, capacity], allocated by the first
+                                                    // counted pass
   Clock::duration observer_time{};
 
-  // Of the current pass. The residual stream is `hidden`; the others are scratch.
+  // Activations of the current pass. The residual stream is `hidden`; the others are scratch.
   std::vector<float> hidden, normed, projected, q, k, v, attended, gate, up;
 };
 
@@ -115,14 +117,14 @@ void CpuRun::State::embed(std::span<const std::int32_t> tokens) {
   }
 }
 
-/// rows [kv_heads, n, dim] to their places in a layer's cache.
+/// Copies rows [kv_heads, n, dim] to their places in a layer's cache.
 void CpuRun::State::store(const std::vector<float>& rows, float* cache) const {
   const std::uint64_t dim = config.head_dim;
   for (std::uint64_t head = 0; head < config.n_kv_heads; ++head)
     std::copy_n(rows.data() + head * n * dim, n * dim, cache + (head * options.capacity + past) * dim);
 }
 
-/// The current pass counts in the column sums.
+/// Prepares the column sums for counting the current pass.
 void CpuRun::State::count_pass() {
   if (counted != past) bug("a pass is counted after one that was not", "model run");
   const std::uint64_t size = std::uint64_t{config.n_layers} * config.n_heads * options.capacity;
@@ -157,7 +159,7 @@ void CpuRun::State::layer_attention(std::uint32_t layer, const RopeTable& rope, 
   project(w.v, {config.n_kv_heads, config.head_dim, {}, eps, nullptr, options.elem}, v);
   store(k, cache(keys, layer));
   store(v, cache(values, layer));
-  // A single token is not worth a thread: deferred means that settle() does it.
+  // A single token is not worth a thread: settle() then runs the deferred call.
   showing = std::async(n > 1 ? std::launch::async : std::launch::deferred,
                        [this, layer, &observer] { observer.on_tensors(layer, past, n, q, k, v); });
 
@@ -230,7 +232,7 @@ ColumnStatistics CpuRun::column_statistics(std::uint32_t layer) const {
 
 trace::Capture CpuRun::describe() const {
   trace::Capture capture = describe_processor(threads());
-  // What decides in which order sums are rounded.
+  // The number of lanes decides in which order sums are rounded.
   capture.math_mode += ", " + std::to_string(kWide) + " lanes";
   if (tiles_available()) capture.math_mode += ", bf16 weights on matrix tiles";
   return capture;
@@ -251,7 +253,8 @@ PassTiming CpuRun::forward(std::span<const std::int32_t> tokens, RunObserver& ob
   for (std::uint32_t layer = 0; layer < s.config.n_layers; ++layer) {
     const auto layer_start = Clock::now();
     const auto observer_before = s.observer_time;
-    std::future<void> showing;  // observer at work on q, k and v; waited for also when this throws
+    std::future<void> showing;  // the observer's call with q, k and v; its destructor waits, also after an
+                                // exception
     s.layer_attention(layer, rope, observer, showing, timing);
     s.layer_mlp(s.weights.layers[layer]);
     s.settle(showing);

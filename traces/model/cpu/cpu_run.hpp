@@ -9,8 +9,8 @@ namespace kvsim::model::cpu {
 
 class CpuRun final : public ModelRun {
  public:
-  /// `config` and `weights` must outlive this. Throws Error(usage) when the cache, and column sums if they
-  /// are to be kept, exceed the machine's memory.
+  /// `config` and `weights` must outlive this. Throws Error(usage) when the cache, plus the column sums if
+  /// options.counts_columns, exceeds the machine's memory.
   CpuRun(const ModelConfig& config, const Weights& weights, const RunOptions& options);
   ~CpuRun() override;
 

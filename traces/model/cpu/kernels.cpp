@@ -8,7 +8,7 @@
 namespace kvsim::model::cpu {
 namespace {
 
-// Tokens or elements per task of the element-wise steps.
+// Number of tokens or elements per task of the element-wise steps.
 constexpr std::uint64_t kTokensPerTask = 32;
 constexpr std::uint64_t kElementsPerTask = 1 << 15;
 

@@ -1,6 +1,6 @@
 #pragma once
-/// The arithmetic of a layer but for its matrices (linear_layer.hpp), all in float. Matrices are row-major
-/// without padding; n is the number of tokens.
+/// The arithmetic of a layer except its matrix products (linear_layer.hpp), all in float. Matrices are
+/// row-major without padding; n is the number of tokens.
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -23,15 +23,15 @@ void swiglu(Workers& workers, float* gate, const float* up, std::uint64_t n);
 /// x += y.
 void add_to(Workers& workers, float* x, const float* y, std::uint64_t n);
 
-/// What happens to a projection on its way to attention.
+/// The steps that turn a projection into the queries, keys or values of attention, in this order.
 struct HeadTransform {
   std::uint32_t heads = 0, dim = 0;
-  std::span<const float> norm;  ///< RMSNorm over each head first; empty: none
+  std::span<const float> norm;  ///< RMSNorm over each head; empty: none
   float eps = 0;
-  const RopeTable* rope = nullptr;  ///< then half-split rotation; null: none
-  Elem elem = Elem::f32;            ///< then rounding to this type
+  const RopeTable* rope = nullptr;  ///< half-split rotation; null: none
+  Elem elem = Elem::f32;            ///< rounding to this type
 };
-/// x [n, heads * dim] to y [heads, n, dim].
+/// Transforms x [n, heads * dim] to y [heads, n, dim].
 void split_heads(Workers& workers, const HeadTransform& transform, const float* x, std::uint64_t n, float* y);
 
 /// Causal attention of n new tokens over `past` earlier ones and themselves.
@@ -47,17 +47,17 @@ struct AttentionInput {
 /// Receives row `row` of the n: probabilities p [heads, n_keys] over keys first_key, first_key + 1, ...
 using RowObserver = std::function<void(std::uint64_t row, std::uint64_t first_key, std::uint64_t n_keys,
                                        std::span<const float> p)>;
-/// Where attend() adds each query's probabilities, and their squares, to the key they are for: [heads,
-/// stride], entry j for key j. In double: what is summed is exact to the bits of the result that are kept.
+/// Arrays [heads, stride] to which attend() adds each query's probabilities and their squares, entry j for
+/// key j. They are double, so that rounding the result to float is the largest error of the sum.
 struct ColumnSums {
-  double* sum = nullptr;  ///< null: nothing is summed
+  double* sum = nullptr;  ///< null: attend() sums nothing
   double* sum_squares = nullptr;
   std::uint64_t stride = 0;  ///< at least past + n
 };
-/// out [n, heads * dim]. Rows from `first_observed` on are shown to `observe`, in order. Works on blocks of
-/// at most 64 queries, those of all heads that share a key head together, so at most 64 x (past + n) scores
-/// exist at a time per thread (per key head, while rows are observed). A head's columns are summed in the
-/// order of its queries, whatever the number of threads.
+/// Computes attention into out [n, heads * dim]. Passes rows from `first_observed` on to `observe`, in order.
+/// Works on blocks of at most 64 queries, the queries of all heads that share a key head together, so that at
+/// most 64 x (past + n) scores exist at a time per thread (per key head, while rows are observed). A head's
+/// columns are summed in the order of its queries for any number of threads.
 void attend(Workers& workers, const AttentionInput& input, float* out, std::uint64_t first_observed,
             const RowObserver& observe, const ColumnSums& columns = {});
 

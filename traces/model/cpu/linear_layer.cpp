@@ -9,16 +9,16 @@
 namespace kvsim::model::cpu {
 namespace {
 
-// Tiles of a product with many tokens. A panel of weights, kDepth x kPanel floats, serves all tokens of a
-// task from the first levels of cache; kRows x kVectors sums fill most registers.
+// Tiles of a product with many tokens. A panel of weights, kDepth x kPanel floats, stays in the first levels
+// of cache for all tokens of a task; kRows x kVectors sums fill most registers.
 constexpr std::size_t kVectors = kWideRegisters / 8;
 constexpr std::size_t kRows = 6;
 constexpr std::size_t kPanel = kVectors * kWide;
 constexpr std::size_t kDepth = 256;
 constexpr std::size_t kTokensPerTask = 256;
-// With fewer tokens than this, turning a panel costs more than it saves.
+// With fewer tokens than this, transposing a panel costs more than it saves.
 constexpr std::size_t kFewTokens = 8;
-// Outputs of a task, and of one pass over the input, of a product with few tokens.
+// Number of outputs of a task, and of one pass over the input, in a product with few tokens.
 constexpr std::size_t kOutputsPerTask = 64;
 constexpr std::size_t kOutputsAtOnce = 4;
 
@@ -26,8 +26,8 @@ const std::byte* stored(const Linear& linear, std::size_t output, std::size_t in
   return linear.data + (output * linear.in + input) * elem_bytes(linear.elem);
 }
 
-/// Weights of outputs [first, first + outputs) and inputs [from, from + depth) as panel [depth, kPanel];
-/// outputs that do not exist are zero.
+/// Writes the weights of outputs [first, first + outputs) and inputs [from, from + depth) as panel [depth,
+/// kPanel]; columns beyond `outputs` are zero.
 void fill_panel(const Linear& linear, std::size_t first, std::size_t outputs, std::size_t from,
                 std::size_t depth, float* panel) {
   alignas(64) float rows[kWide * kDepth];
@@ -59,7 +59,7 @@ void multiply_panel(const float* x, std::size_t x_step, const float* panel, std:
     for (std::size_t v = 0; v < kVectors; ++v) store(sums[i][v], y + i * y_step + v * kWide);
 }
 
-/// y [n, kPanel] of one panel's outputs: bias first, then one stretch of inputs after the other.
+/// Computes y [n, kPanel] for one panel's outputs: the bias first, then kDepth inputs at a time.
 void apply_panel(const Linear& linear, std::size_t first, std::size_t outputs, const float* x, std::size_t n,
                  float* y, std::size_t y_step) {
   for (std::size_t token = 0; token < n; ++token) {
@@ -89,7 +89,8 @@ void apply_to_many(Workers& workers, const Linear& linear, const float* x, std::
     const float* from = x + token * linear.in;
     float* to = y + token * linear.out + first;
     if (outputs == kPanel) return apply_panel(linear, first, outputs, from, tokens, to, linear.out);
-    std::vector<float> whole(tokens * kPanel);  // the last panel, with outputs that do not exist
+    std::vector<float> whole(tokens * kPanel);  // for the last panel, which is wider than the remaining
+                                                // outputs
     apply_panel(linear, first, outputs, from, tokens, whole.data(), kPanel);
     for (std::size_t i = 0; i < tokens; ++i)
       std::copy_n(whole.data() + i * kPanel, outputs, to + i * linear.out);

@@ -17,27 +17,28 @@
 namespace kvsim::model::cpu {
 namespace {
 
-// A tile: 16 rows of 64 bytes. Of x 16 tokens by 32 inputs, of W 16 pairs of inputs by 16 outputs, of y 16
-// tokens by 16 outputs.
+// A tile has 16 rows of 64 bytes. A tile of x holds 16 tokens by 32 inputs, a tile of W 16 pairs of inputs by
+// 16 outputs, a tile of y 16 tokens by 16 outputs.
 constexpr std::size_t kTileRows = 16;
 constexpr std::size_t kTileBytes = 64;
 constexpr std::size_t kTileInputs = 32;
 constexpr std::size_t kTileWords = kTileRows * kTileInputs;
-constexpr std::size_t kParts = 3;  // of a float
-// Tiles of outputs side by side, each with its sums in a register.
+constexpr std::size_t kParts = 3;  // bf16 parts of a float
+// Number of adjacent output tiles, each with its sums in a register.
 constexpr std::size_t kColumns = 4;
 constexpr std::size_t kPanel = kColumns * kTileRows;
-// Steps of kTileInputs between two visits to y: a panel of that depth stays in the first level of cache.
+// Number of steps of kTileInputs between two updates of y; a panel of that depth stays in the first level of
+// cache.
 constexpr std::size_t kSteps = 8;
 constexpr std::size_t kTokensPerTask = 512;
 constexpr std::size_t kMostPanelsPerTask = 4;
 
-/// Aligned, since a row that straddles two cache lines costs both.
+/// Aligned so that no row straddles two cache lines.
 struct alignas(kTileBytes) Tile {
   std::uint16_t words[kTileWords];
 };
 
-/// x as tiles of its parts: [token tiles][steps][kParts], zero where x ends.
+/// x as tiles of its bf16 parts: [token tiles][steps][kParts], padded with zeros.
 class SplitInput {
  public:
   SplitInput(Workers& workers, const float* x, std::size_t n, std::size_t in)
@@ -55,14 +56,14 @@ class SplitInput {
   Tile* at(std::size_t tile, std::size_t step) const { return tiles_ + (tile * steps_ + step) * kParts; }
 
  private:
-  /// Kept from one product to the next: fresh memory costs more than the splitting.
+  /// Memory that is kept from one product to the next, because fresh memory costs more than the splitting.
   static Tile* buffer(std::size_t size) {
     thread_local std::vector<Tile> kept;
     if (kept.size() < size) kept.resize(size);
     return kept.data();
   }
 
-  /// Cuts off 8 significant bits at a time.
+  /// Splits each float into parts of 8 significant bits.
   static void split(const float* x, std::size_t rows, std::size_t x_step, std::size_t count, Tile* parts) {
     for (std::size_t row = 0; row < rows; ++row, x += x_step) {
       alignas(kTileBytes) float ends[kTileInputs] = {};
@@ -89,7 +90,7 @@ class SplitInput {
   Tile* tiles_;
 };
 
-/// Rows of pairs of words to columns.
+/// Transposes a tile of pairs of words.
 void transpose_pairs(const Tile& from, Tile& to) {
   constexpr std::size_t kPairs = kTileInputs / 2;
   static_assert(kWide == kPairs && kWide == kTileRows);
@@ -97,8 +98,8 @@ void transpose_pairs(const Tile& from, Tile& to) {
             kTileRows);
 }
 
-/// Weights of outputs [first, first + outputs), inputs of steps [from, from + steps): [steps][kColumns] tiles
-/// of pairs of inputs, zero where W ends.
+/// Writes the weights of outputs [first, first + outputs) and of the inputs of steps [from, from + steps) as
+/// [steps][kColumns] tiles of pairs of inputs, padded with zeros.
 void fill_panel(const Linear& linear, std::size_t first, std::size_t outputs, std::size_t from,
                 std::size_t steps, Tile* panel) {
   for (std::size_t step = 0; step < steps; ++step) {
@@ -110,7 +111,8 @@ void fill_panel(const Linear& linear, std::size_t first, std::size_t outputs, st
         std::uint16_t* row = rows.words + i * kTileInputs;
         const std::byte* from_row = linear.data + ((first + output) * linear.in + input) * 2;
         if (copied == kTileInputs) {
-          std::memcpy(row, from_row, kTileBytes);  // of a known size: one register
+          std::memcpy(row, from_row, kTileBytes);  // the size is known at compile time, so this is one
+                                                   // register
           continue;
         }
         if (copied > 0) std::memcpy(row, from_row, copied * 2);
@@ -121,7 +123,7 @@ void fill_panel(const Linear& linear, std::size_t first, std::size_t outputs, st
   }
 }
 
-/// Registers: sums 0-3, the three parts of x 4-6, weights 7.
+/// The shapes of the tile registers: sums 0-3, the three parts of x 4-6, weights 7.
 struct alignas(64) TileShapes {
   std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
   std::uint16_t row_bytes[16] = {};
@@ -137,7 +139,7 @@ void set_shapes(std::size_t tokens) {
   _tile_loadconfig(&shapes);
 }
 
-/// sums [tokens, kPanel] += x panel over `steps` steps; the smallest part of x first.
+/// sums [tokens, kPanel] += x panel over `steps` steps, beginning with the smallest part of x.
 void multiply_tiles(const Tile* x, const Tile* panel, std::size_t steps, float* sums, std::size_t sum_step) {
   const std::size_t stride = sum_step * sizeof(float);
   _tile_loadd(0, sums, stride);
@@ -173,12 +175,12 @@ void multiply_tiles(const Tile* x, const Tile* panel, std::size_t steps, float* 
   _tile_stored(3, sums + 3 * kTileRows, stride);
 }
 
-/// Outputs [first, first + outputs) of tokens [token, token + n), stretch of inputs after stretch.
+/// Computes outputs [first, first + outputs) of tokens [token, token + n), kSteps steps of inputs at a time.
 void apply_block(const Linear& linear, const SplitInput& input, std::size_t first, std::size_t outputs,
                  std::size_t token, std::size_t n, float* y) {
   const std::size_t width = tasks_of(outputs, kPanel) * kPanel;
   thread_local std::vector<Tile> panel(kSteps * kColumns);
-  // A tile of words is 256 floats of sums.
+  // A tile holds 256 floats of sums.
   thread_local std::vector<Tile> sum_tiles(kTokensPerTask * kMostPanelsPerTask * kPanel / (kTileWords / 2));
   float* sums = reinterpret_cast<float*>(sum_tiles.data());
   for (std::size_t i = 0; i < n; ++i) {
@@ -205,7 +207,7 @@ void apply_block(const Linear& linear, const SplitInput& input, std::size_t firs
 }  // namespace
 
 bool tiles_available() {
-  // Linux saves their 8 KiB only for programs that asked: XFEATURE_XTILEDATA.
+  // Linux saves the 8 KiB of tile registers only for programs that request it (XFEATURE_XTILEDATA).
   static const bool granted = [] {
     constexpr long kRequest = 0x1023, kTileData = 18;
     return ::syscall(SYS_arch_prctl, kRequest, kTileData) == 0;
@@ -216,7 +218,7 @@ bool tiles_available() {
 void apply_linear_on_tiles(Workers& workers, const Linear& linear, const float* x, std::uint64_t n,
                            float* y) {
   const SplitInput input(workers, x, n, linear.in);
-  // Input that is in cache should serve several panels, but a narrow product must be cut at all.
+  // Input in cache should serve several panels, but a narrow product still needs several tasks.
   const std::size_t panels = tasks_of(linear.out, kPanel);
   const std::size_t outputs_per_task = std::clamp<std::size_t>(panels / 8, 1, kMostPanelsPerTask) * kPanel;
   const std::size_t token_tasks = tasks_of(n, kTokensPerTask);

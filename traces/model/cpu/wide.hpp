@@ -1,6 +1,6 @@
 #pragma once
-/// As many floats as one register of the processor holds, and what the kernels do with them. What is computed
-/// depends on the instruction set compiled for, never on where data lie.
+/// The floats of one vector register, and the operations of the kernels on them. Results depend on the
+/// instruction set compiled for, never on the alignment of data.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -38,10 +38,10 @@ inline void store(Wide wide, float* to) {
   std::memcpy(to, &wide, sizeof wide);
 }
 inline Wide all_of(float value) {
-  return value - Wide{};  // folded to one instruction, unlike 0 + value, which changes -0
+  return value - Wide{};  // compiles to one instruction; 0 + value would not, because it changes -0
 }
 
-/// a * b + c, rounded once where the processor can.
+/// a * b + c, rounded once where the instruction set has a fused operation.
 inline Wide multiply_add(Wide a, Wide b, Wide c) {
 #if defined(__AVX512F__)
   return _mm512_fmadd_ps(a, b, c);
@@ -52,7 +52,7 @@ inline Wide multiply_add(Wide a, Wide b, Wide c) {
 #endif
 }
 
-/// The next kWide stored elements, at any alignment.
+/// Loads the next kWide stored elements, at any alignment.
 template <Elem elem>
 Wide load_stored(const std::byte* from) {
   if constexpr (elem == Elem::f32) {
@@ -73,14 +73,14 @@ Wide load_stored(const std::byte* from) {
   }
 }
 
-/// Floats that begin where registers are read fastest; grows, keeps nothing.
+/// A buffer of floats, aligned to a register. It grows on demand and does not preserve its content.
 class WideBuffer {
  public:
-  /// At least this many; what an earlier call returned is valid while it suffices.
+  /// At least `count` floats. A pointer from an earlier call stays valid until a larger count is requested.
   float* floats(std::size_t count) {
     if (size_ < count) {
-      // Half as much again: a context that grows by some tokens would otherwise leave a hole in the heap for
-      // every size it had. The old one goes first, nothing of it is needed.
+      // Grows by at least half: a context that grows by a few tokens at a time would otherwise leave a hole
+      // in the heap for every size. The old buffer is freed first because its content is not needed.
       const std::size_t grown = std::max(count, size_ + size_ / 2);
       size_ = 0;
       lines_.reset();
@@ -126,7 +126,7 @@ inline Wide exp_of(Wide x) {
   return x < kLeast ? Wide{} : result;
 }
 
-/// Turns a square of kWide x kWide floats: to[j][i] = from[i][j]; strides in floats between rows.
+/// Transposes a square of kWide x kWide floats: to[j][i] = from[i][j]; strides are floats between rows.
 inline void transpose(const float* from, std::size_t from_stride, float* to, std::size_t to_stride) {
   std::array<Wide, kWide> rows;
   for (std::size_t i = 0; i < kWide; ++i) rows[i] = load(from + i * from_stride);
@@ -151,8 +151,8 @@ inline void transpose(const float* from, std::size_t from_stride, float* to, std
   for (std::size_t i = 0; i < kWide; ++i) store(rows[i], to + i * to_stride);
 }
 
-/// Adds A B to `sums`: `kRows` x `kVectors` registers that stay registers. A's element (i, k) lies at
-/// a[i * row_step + k * depth_step], B's row k is kVectors * kWide floats at b + k * b_step.
+/// Adds A B to `sums`, `kRows` x `kVectors` vectors that stay in registers. A's element (i, k) lies at a[i *
+/// row_step + k * depth_step], B's row k is kVectors * kWide floats at b + k * b_step.
 template <std::size_t kRows, std::size_t kVectors>
 [[gnu::always_inline]] inline void add_product(const float* a, std::size_t row_step, std::size_t depth_step,
                                                const float* b, std::size_t b_step, std::size_t depth,

@@ -1,5 +1,6 @@
 #pragma once
-/// What lies on the device between the steps of a pass. T, the type computed in, is float or Bf16.
+/// The activations on the device between the steps of a pass. T, the type of the computation, is float or
+/// Bf16.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -10,7 +11,7 @@
 
 namespace kvsim::model::cuda {
 
-inline constexpr std::uint64_t kLogitRows = 16;  // computed at a time
+inline constexpr std::uint64_t kLogitRows = 16;  // rows of logits computed at a time
 
 /// Elements of one token's queries, and of its keys.
 inline std::uint64_t query_width(const ModelConfig& config) {
@@ -53,7 +54,8 @@ struct Activations {
   DeviceArray<std::int32_t> ids;
   DeviceArray<float> cosine, sine;
   DeviceArray<T> hidden, normed, projected, attended, gate, up;
-  std::array<DeviceArray<T>, 2> queries;  // of this layer, and of the one before while it is copied out
+  std::array<DeviceArray<T>, 2> queries;  // of this layer, and of the previous layer while its queries are
+                                          // copied out
   DeviceArray<float> logits;
   DeviceArray<Greedy> chosen;
 };

@@ -25,7 +25,7 @@ void find(void* library, const char* name, Function*& function) {
 }
 
 CublasLibrary load() {
-  void* library = ::dlopen(kFile.c_str(), RTLD_NOW | RTLD_LOCAL);  // kept until the process ends
+  void* library = ::dlopen(kFile.c_str(), RTLD_NOW | RTLD_LOCAL);  // loaded until the process ends
   if (library == nullptr) refuse();
   CublasLibrary found{};
   find(library, "cublasCreate_v2", found.create);

@@ -1,6 +1,6 @@
 #pragma once
-/// The few functions of cuBLAS that are used, looked up when the first CUDA run asks for them: the library is
-/// several hundred megabytes, which a kvsim that replays or plots shall not load.
+/// The functions of cuBLAS that kvsim uses, loaded at the first CUDA run: the library is several hundred
+/// megabytes, which a process that only replays or plots should not load.
 #include <cublas_v2.h>
 
 #include <cstddef>

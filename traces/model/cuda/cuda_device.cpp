@@ -37,7 +37,8 @@ DeviceDescription open_device(unsigned index) {
   if (index >= count)
     usage_error("there is no CUDA device " + std::to_string(index), "--device", devices_there_are(count));
   check(cudaSetDevice(static_cast<int>(index)), "choosing the device");
-  check(cudaFree(nullptr), "opening the device");  // makes the context now, so that its failure is seen here
+  check(cudaFree(nullptr), "opening the device");  // creates the context now, so that a failure is reported
+                                                   // here
   const cudaDeviceProp device = properties(index);
   DeviceDescription described;
   described.index = index;
@@ -96,7 +97,7 @@ void* DeviceMemory::allocate(std::uint64_t bytes, std::string_view what) {
   void* data = nullptr;
   const cudaError_t status = cudaMalloc(&data, bytes);
   if (status == cudaErrorMemoryAllocation) {
-    static_cast<void>(cudaGetLastError());  // told here, not by the next call
+    static_cast<void>(cudaGetLastError());  // clears the error, so that the next call does not report it
     const MemoryState state = device_memory();
     usage_error(std::string(what) + " needs " + bytes_text(bytes) + " on the CUDA device, " +
                     bytes_text(state.free) + " of " + bytes_text(state.total) + " are free",

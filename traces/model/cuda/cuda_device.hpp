@@ -1,5 +1,5 @@
 #pragma once
-/// The device a run works on, and what lies and runs on it.
+/// The CUDA device of a run: its description, streams, events, memory and copies.
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
@@ -12,18 +12,19 @@ namespace kvsim::model::cuda {
 
 struct DeviceDescription {
   unsigned index = 0;
-  std::string name;          ///< as the driver calls it
+  std::string name;          ///< the driver's name for it
   int major = 0, minor = 0;  ///< compute capability
   std::uint64_t memory = 0;  ///< bytes
   int multiprocessors = 0;
   int driver = 0, runtime = 0;  ///< versions, 1000 * major + 10 * minor
 };
 
-/// Makes device `index` the calling thread's: everything below belongs to it. Throws Error(usage): no driver,
-/// one older than the runtime, no device, no such device (the message lists those there are).
+/// Makes device `index` current in the calling thread; everything below uses the current device. Throws
+/// Error(usage) when there is no driver, a driver older than the runtime, no device, or no device of that
+/// index (the message lists the devices).
 DeviceDescription open_device(unsigned index);
 
-/// "13.0" of 13000.
+/// The text of a version number: "13.0" for 13000.
 std::string version_text(int version);
 
 struct MemoryState {
@@ -31,12 +32,12 @@ struct MemoryState {
 };
 MemoryState device_memory();
 
-/// In what order a device does its work: in order within a stream, streams beside each other.
+/// A queue of device work: work within a stream runs in order, and streams run concurrently.
 class Stream {
  public:
   Stream();
   cudaStream_t get() const { return stream_.get(); }
-  /// Waits, on the processor, for all that was enqueued; throws what went wrong in it.
+  /// Blocks the calling thread until all enqueued work is done; throws its errors.
   void synchronize() const;
 
  private:
@@ -51,9 +52,9 @@ class Event {
  public:
   Event();
   void record(const Stream& stream);
-  /// Work enqueued on `stream` from now on starts after this point.
+  /// Makes work that is enqueued on `stream` from now on wait for this point.
   void hold(const Stream& stream) const;
-  /// Waits on the processor.
+  /// Blocks the calling thread until the device has reached this point.
   void synchronize() const;
   cudaEvent_t get() const { return event_.get(); }
 
@@ -63,22 +64,23 @@ class Event {
   };
   std::unique_ptr<std::remove_pointer_t<cudaEvent_t>, Destroy> event_;
 };
-/// Nanoseconds the device took from one point to the other; both must have been passed. Resolution about
-/// half a microsecond.
+/// Nanoseconds of device time from one point to the other; the device must have reached both. The resolution
+/// is about half a microsecond.
 float nanoseconds_between(const Event& from, const Event& to);
 
-/// Memory of the device. allocate() throws Error(usage) naming `what`, the bytes asked for and those free.
+/// Memory of the device. allocate() throws Error(usage) naming `what`, the requested bytes and the free
+/// bytes.
 struct DeviceMemory {
   static void* allocate(std::uint64_t bytes, std::string_view what);
   void operator()(void* data) const;  ///< frees it
 };
-/// Page-locked memory of the processor, which the device reads and writes by itself. Error(usage) likewise.
+/// Page-locked host memory, which the device accesses directly. allocate() throws Error(usage) as above.
 struct PinnedMemory {
   static void* allocate(std::uint64_t bytes, std::string_view what);
   void operator()(void* data) const;
 };
 
-/// `count` elements of either, uninitialised.
+/// `count` uninitialised elements in one of these memories.
 template <class T, class Memory>
 class MemoryArray {
  public:
@@ -100,13 +102,13 @@ using PinnedArray = MemoryArray<T, PinnedMemory>;
 using DeviceBytes = DeviceArray<std::byte>;
 using PinnedBytes = PinnedArray<std::byte>;
 
-/// Copies `bytes` from or to this machine's memory, in order on `stream`. Pinned memory is read or written
-/// when the stream gets there: synchronise before touching it. Other memory is read before this returns, and
-/// complete when it returns.
+/// Copies `bytes` between host and device, in order on `stream`. Pinned host memory is read or written when
+/// the stream reaches the copy: synchronise before accessing it. Other host memory has been read, or written,
+/// when the call returns.
 void copy_to_device(void* to, const void* from, std::uint64_t bytes, const Stream& stream);
 void copy_from_device(void* to, const void* from, std::uint64_t bytes, const Stream& stream);
 void copy_on_device(void* to, const void* from, std::uint64_t bytes, const Stream& stream);
-/// `rows` pieces of `bytes`, `from_pitch` and `to_pitch` bytes apart.
+/// Copies `rows` rows of `bytes`, which lie `from_pitch` and `to_pitch` bytes apart.
 void copy_rows_from_device(void* to, std::uint64_t to_pitch, const void* from, std::uint64_t from_pitch,
                            std::uint64_t bytes, std::uint64_t rows, const Stream& stream);
 void zero(void* data, std::uint64_t bytes, const Stream& stream);

@@ -12,7 +12,7 @@ constexpr std::string_view kWhere = "--device";
 
 [[noreturn]] void driver_too_old() {
   int driver = 0, runtime = 0;
-  static_cast<void>(cudaDriverGetVersion(&driver));  // 0 without a driver, which is what is asked here
+  static_cast<void>(cudaDriverGetVersion(&driver));  // the version stays 0 without a driver
   static_cast<void>(cudaRuntimeGetVersion(&runtime));
   const std::string needed = version_text(runtime);
   const std::string what = driver == 0

@@ -1,18 +1,18 @@
 #pragma once
-/// What CUDA answers, as errors of kvsim. Read by nvcc too: C++17.
+/// Turns CUDA status codes into errors of kvsim. nvcc compiles this header too: C++17.
 #include <cuda_runtime_api.h>
 
 #include <string_view>
 
 namespace kvsim::model::cuda {
 
-/// What to do when the device's memory does not suffice.
+/// Advice for an error about too little device memory.
 inline constexpr std::string_view kLessMemory =
     "Shorten the prompt, lower --max-new-tokens, choose another device, or use --device cpu.";
 
-/// Throws unless `status` is success; `doing` completes the sentence "... while <doing>". No device, a driver
-/// older than the runtime, memory, no code for the device: Error(usage) with what to do; anything else is
-/// our mistake or a broken device: Error(bug).
+/// Throws unless `status` is success; `doing` completes the sentence "... while <doing>". Throws Error(usage)
+/// with advice for a missing device, a driver older than the runtime, too little memory or no code for the
+/// device; Error(bug) for anything else, which is a mistake of kvsim or a broken device.
 void check(cudaError_t status, std::string_view doing);
 
 }  // namespace kvsim::model::cuda

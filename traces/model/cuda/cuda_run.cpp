@@ -19,16 +19,16 @@
 namespace kvsim::model::cuda {
 namespace {
 
-constexpr std::size_t kPiecesInFlight = 4;                      // of what is handed out
-constexpr std::uint64_t kRowsPiece = std::uint64_t{32} << 20;   // bytes of attention rows handed out at once
-constexpr std::uint64_t kMostTokens = std::uint64_t{1} << 28;   // bytes of less than that can be counted
-constexpr std::uint64_t kLibraries = std::uint64_t{256} << 20;  // code and handles, as cuBLAS 11 to 13 take
+constexpr std::size_t kPiecesInFlight = 4;                      // pieces handed to the observer
+constexpr std::uint64_t kRowsPiece = std::uint64_t{32} << 20;   // bytes of attention rows in one piece
+constexpr std::uint64_t kMostTokens = std::uint64_t{1} << 28;   // byte counts cannot overflow below
+constexpr std::uint64_t kLibraries = std::uint64_t{256} << 20;  // code and handles of cuBLAS 11 to 13
 
 Stored stored(Elem elem) {
   return elem == Elem::f32 ? Stored::f32 : elem == Elem::f16 ? Stored::f16 : Stored::bf16;
 }
 
-/// Bytes for the scores of attention: those of a whole pass in all heads if they are few.
+/// Bytes for the scores of attention: enough for a whole pass in all heads if that is little.
 std::uint64_t score_bytes(const ModelConfig& config, const RunOptions& options) {
   const std::uint64_t row = DeviceAttention::bytes_of_query(config.n_heads, options.capacity);
   const std::uint64_t fit = DeviceAttention::kDefaultWorkspace / row;
@@ -99,19 +99,20 @@ class CudaRun final : public ModelRun {
   std::vector<float> frequencies_;
   Stream compute_, copies_;
   DeviceWeights<T> weights_;
-  std::uint64_t layer_cache_;                        // elements of one layer's keys
+  std::uint64_t layer_cache_;                        // number of elements of one layer's keys
   DeviceArray<T> keys_, values_;                     // [layers, kv_heads, capacity, head_dim]
-  DeviceArray<double> column_sum_, column_squares_;  // [layers, heads, capacity] once a pass is counted
+  DeviceArray<double> column_sum_, column_squares_;  // [layers, heads, capacity], allocated by the first
+                                                     // counted pass
   Activations<T> pass_;
   MatrixProduct product_;
   DeviceAttention attention_;
   PassClock clock_;
-  Event computed_;                  // what is to be copied out next
-  std::array<Event, 2> copied_;     // the queries of pass_.queries[i] are out
+  Event computed_;                  // the data that is copied out next
+  std::array<Event, 2> copied_;     // pass_.queries[i] has been copied out
   std::uint64_t past_ = 0, n_ = 0;  // tokens before and in the current pass
   std::uint64_t counted_ = 0;       // tokens whose attention is in the column sums
-  bool counting_ = false;           // the current pass is
-  HandOver hand_over_;              // last: it waits for what is being copied
+  bool counting_ = false;           // whether the current pass is counted
+  HandOver hand_over_;              // last member: its destructor waits for copies in progress
 };
 
 /// y [n, out] = x [n, in] W^T + b.
@@ -123,7 +124,7 @@ void CudaRun<T>::project(const DeviceLinear<T>& linear, const T* x, std::uint64_
                   biased ? Result::added_to : Result::replaced);
 }
 
-/// The residual stream gains a projection of x.
+/// Adds a projection of x to the residual stream.
 template <class T>
 void CudaRun<T>::add_projection(const DeviceLinear<T>& linear, const T* x) {
   T* hidden = pass_.hidden.data();
@@ -145,7 +146,7 @@ void CudaRun<T>::embed(std::span<const std::int32_t> tokens) {
   copy_to_device(pass_.sine.data(), rope.sine.data(), rope.sine.size() * sizeof(float), compute_);
 }
 
-/// The current pass counts in the column sums.
+/// Prepares the column sums for counting the current pass.
 template <class T>
 void CudaRun<T>::count_pass() {
   if (counted_ != past_) bug("a pass is counted after one that was not", "model run");
@@ -159,7 +160,7 @@ void CudaRun<T>::count_pass() {
   counted_ += n_;
 }
 
-/// A place for the next piece to hand out. Waiting for it is not the model's time.
+/// The buffer for the next piece to hand out. Waiting for it does not count as the model's time.
 template <class T>
 std::byte* CudaRun<T>::begin_piece(std::uint64_t bytes, Span so_far, std::uint32_t layer) {
   if (!hand_over_.full()) return hand_over_.begin(bytes);
@@ -169,7 +170,7 @@ std::byte* CudaRun<T>::begin_piece(std::uint64_t bytes, Span so_far, std::uint32
   return place;
 }
 
-/// q, k and v of the layer leave on a stream of their own while the device computes on.
+/// Copies q, k and v of the layer out on a separate stream while the device continues to compute.
 template <class T>
 void CudaRun<T>::show_tensors(std::uint32_t layer, RunObserver& observer) {
   const std::uint64_t q_size = observer.wants_queries(past_, n_) ? n_ * query_width(config_) : 0;
@@ -194,7 +195,8 @@ void CudaRun<T>::show_tensors(std::uint32_t layer, RunObserver& observer) {
       });
 }
 
-/// Hands out the rows in pieces of bounded size; each row is then put together from its heads.
+/// Hands out the rows in pieces of bounded size; the observer's thread then assembles each row from its
+/// heads.
 template <class T>
 void CudaRun<T>::show_rows(std::uint32_t layer, const AttentionRows& rows, RunObserver& observer) {
   const std::uint64_t heads = config_.n_heads, row_bytes = rows.pitch * sizeof(float);
@@ -266,7 +268,7 @@ void CudaRun<T>::layer_attention(std::uint32_t layer, RunObserver& observer) {
   scatter.norm = w.q_norm.data();
   scatter.capacity = n_;
   scatter.first = 0;
-  copied_[layer % 2].hold(compute_);  // of the layer before the last
+  copied_[layer % 2].hold(compute_);  // queries of the layer before the previous one
   scattered(w.q, config_.n_heads, pass_.queries[layer % 2].data());
   show_tensors(layer, observer);
 
@@ -315,7 +317,7 @@ PassTiming CudaRun<T>::forward(std::span<const std::int32_t> tokens, RunObserver
   if (n_ > options_.pass_tokens) bug("a longer pass than workspace was set aside for", "model run");
   counting_ = observer.counts_columns();
   if (counting_) count_pass();
-  // Whatever is thrown here, nothing is shown to the observer afterwards.
+  // After an exception nothing more is passed to the observer.
   struct Quiet {
     HandOver& hand_over;
     ~Quiet() { hand_over.abandon(); }
@@ -337,7 +339,7 @@ PassTiming CudaRun<T>::forward(std::span<const std::int32_t> tokens, RunObserver
   return timing;
 }
 
-/// Logits of the pass's tokens [first, first + n), on the device.
+/// Computes the logits of the pass's tokens [first, first + n), on the device.
 template <class T>
 void CudaRun<T>::last_logits(std::uint64_t first, std::uint64_t n) {
   const std::uint64_t width = config_.hidden_size;

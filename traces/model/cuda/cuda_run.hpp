@@ -7,9 +7,10 @@
 
 namespace kvsim::model::cuda {
 
-/// Puts the weights on device `index`; `config` must outlive the run, `weights` need not. Before anything is
-/// put there, what the run will need is held against what is free. Throws Error(usage): no driver or device,
-/// too little memory (with the numbers), an element type that does not go with the arithmetic.
+/// Copies the weights to device `index`; `config` must outlive the run, `weights` need not. Compares the
+/// memory that the run will need with the free memory before allocating any. Throws Error(usage) when there
+/// is no driver or device, too little memory (with the numbers), or an element type that does not fit the
+/// arithmetic.
 std::unique_ptr<ModelRun> open_cuda_run(unsigned index, const ModelConfig& config, const Weights& weights,
                                         const RunOptions& options);
 

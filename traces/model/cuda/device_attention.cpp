@@ -8,9 +8,10 @@ namespace kvsim::model::cuda {
 namespace {
 
 constexpr std::uint64_t kMostQueries = 256;
-constexpr std::uint64_t kPitchMultiple = 8;  // elements: rows of bf16 start at 16 bytes, as tensor cores like
+constexpr std::uint64_t kPitchMultiple = 8;  // elements; rows of bf16 are aligned to 16 bytes, as tensor
+                                             // cores prefer
 
-/// Bytes per score: itself, and its probability rounded to T for the product with V.
+/// Bytes per score: the score, and its probability rounded to T for the product with V.
 template <class T>
 constexpr std::uint64_t kScoreBytes = sizeof(float) + (std::is_same_v<T, float> ? 0 : sizeof(T));
 
@@ -18,7 +19,7 @@ std::uint64_t padded(std::uint64_t keys) {
   return (keys + kPitchMultiple - 1) / kPitchMultiple * kPitchMultiple;
 }
 
-/// The scores of queries [first, first + rows) of the n.
+/// The shape of the scores of queries [first, first + rows) of the n.
 template <class T>
 ScoreBlock block_of(const DeviceAttentionInput<T>& input, std::uint64_t first, std::uint64_t rows) {
   ScoreBlock block;
@@ -33,7 +34,8 @@ ScoreBlock block_of(const DeviceAttentionInput<T>& input, std::uint64_t first, s
   return block;
 }
 
-/// As many queries from `first` on, before `end`, as fit: at least one.
+/// The largest block of queries from `first` on, before `end`, that fits into the workspace; at least one
+/// query.
 template <class T>
 ScoreBlock fitting_block(const DeviceAttentionInput<T>& input, std::uint64_t first, std::uint64_t end,
                          std::uint32_t heads, std::uint64_t workspace) {
@@ -64,16 +66,16 @@ void DeviceAttention::attend(MatrixProduct& product, const Stream& stream,
   const std::uint32_t group = input.heads / input.kv_heads;
   const float scale = 1.0F / std::sqrt(static_cast<float>(dim));
 
-  // The probabilities of `heads` heads from `first_head` on, which share `kv_heads` KV heads; p is their
-  // place.
+  // Attends `heads` heads from `first_head` on, which share `kv_heads` KV heads; writes their probabilities
+  // to p.
   const auto attend_heads = [&](const ScoreBlock& block, std::uint32_t first_head, std::uint32_t heads,
                                 float* p, T* rounded) {
     const std::uint64_t first = block.first_query - input.past;
     const std::uint64_t of_head = block.queries * block.pitch;
     const std::uint64_t kv_head = first_head / group, kv_heads = heads / group;
     const std::uint64_t kv_offset = (kv_head * input.capacity + block.first_key) * dim;
-    // Queries of one token lie head by head: the heads of a group are the rows of one product per KV head.
-    // Queries of several tokens: one product per head, all of the same KV head.
+    // For a single token, the queries of a group are contiguous and form the rows of one product per KV head.
+    // For several tokens there is one product per head, all with the same KV head.
     const bool single = input.n == 1;
 
     typename MatrixProduct::Batch<T, float> scores;
@@ -126,7 +128,8 @@ void DeviceAttention::attend(MatrixProduct& product, const Stream& stream,
       return;
     }
     for (std::uint32_t head = 0; head < input.heads; head += group) {
-      // Probabilities that are looked at stay until all heads have theirs; others make room at once.
+      // Observed probabilities are kept until those of all heads are complete; others are overwritten by the
+      // next group.
       attend_heads(block, head, group, all_heads ? p + head * of_head : p, rounded);
     }
   };

@@ -1,5 +1,6 @@
 #pragma once
-/// Attention on the device: blocks of queries times the keys they see, never all by all.
+/// Attention on the device. It multiplies blocks of queries by the keys they see, so that no T x T matrix
+/// exists.
 #include <cstdint>
 #include <functional>
 
@@ -28,8 +29,8 @@ struct AttentionRows {
   std::uint64_t first_key = 0, keys = 0, pitch = 0;
   const float* p = nullptr;
 };
-/// Called while work is being enqueued. What it enqueues on the stream of attention sees p; afterwards p is
-/// overwritten.
+/// Receives rows while work is being enqueued. Work that it enqueues on the stream of attention can read p;
+/// later work on that stream overwrites p.
 using RowsObserver = std::function<void(const AttentionRows& rows)>;
 
 /// Sums, and sums of squares, of the attention each key received: [heads, capacity] on the device, or null.
@@ -38,20 +39,20 @@ struct ColumnSums {
   std::uint64_t capacity = 0;
 };
 
-/// Its workspace bounds how many scores exist at a time.
+/// Computes attention in a workspace that bounds how many scores exist at a time.
 class DeviceAttention {
  public:
   static constexpr std::uint64_t kDefaultWorkspace = std::uint64_t{256} << 20;
 
-  /// Workspace for one query that sees `longest` keys, whatever is computed in: 6 bytes per head and key.
+  /// Workspace in bytes for one query that sees `longest` keys, for any type T: 6 bytes per head and key.
   static std::uint64_t bytes_of_query(std::uint32_t heads, std::uint64_t longest);
 
-  /// `longest`: most keys a query will see. Takes `workspace` bytes, or what one query needs if that is more.
-  /// Throws Error(usage) when the device lacks them.
+  /// `longest` is the largest number of keys that a query will see. Allocates `workspace` bytes, or
+  /// bytes_of_query() if that is more. Throws Error(usage) when the device has too little memory.
   DeviceAttention(std::uint32_t heads, std::uint64_t longest, std::uint64_t workspace = kDefaultWorkspace);
 
-  /// out [n, heads * dim]. Rows from `first_observed` on, counted from the first of the n, are shown to
-  /// `observe`, in order; every one of the n is counted in `columns`.
+  /// Computes attention into out [n, heads * dim]. Passes rows from `first_observed` on, counted from the
+  /// first of the n, to `observe`, in order; adds all n rows to `columns`.
   template <class T>
   void attend(MatrixProduct& product, const Stream& stream, const DeviceAttentionInput<T>& input, T* out,
               std::uint64_t first_observed, const RowsObserver& observe, const ColumnSums& columns = {});

@@ -7,10 +7,10 @@
 namespace kvsim::model::cuda {
 namespace {
 
-constexpr unsigned kLanes = 32;  // of a warp
+constexpr unsigned kLanes = 32;  // lanes of a warp
 constexpr unsigned kAllLanes = 0xffffffffU;
 constexpr unsigned kThreads = 256;
-constexpr unsigned kWarps = 4;  // of a block whose warps work alone
+constexpr unsigned kWarps = 4;  // warps of a block whose warps work independently
 
 // Elements ----------------------------------------------------------------------------------------------
 
@@ -21,7 +21,7 @@ __device__ inline float widen(Bf16 value) {
   return __uint_as_float(static_cast<std::uint32_t>(value.bits) << 16);
 }
 
-// The same bits as sim/base/half.hpp, which C++17 cannot read.
+// Gives the same bits as sim/base/half.hpp, which does not compile as C++17.
 __device__ inline Bf16 to_bf16(float value) {
   const std::uint32_t bits = __float_as_uint(value);
   if ((bits & 0x7fffffffU) > 0x7f800000U) return {static_cast<std::uint16_t>((bits >> 16) | 0x40U)};
@@ -74,7 +74,7 @@ struct Smaller {
   __device__ int operator()(int a, int b) const { return a < b ? a : b; }
 };
 
-/// Every lane gets the same bits: a + b and b + a are.
+/// Every lane gets the same bits, because a + b and b + a are equal.
 template <class Value, class Op>
 __device__ Value reduce_warp(Value value, Op op) {
   for (unsigned distance = kLanes / 2; distance > 0; distance /= 2)
@@ -82,7 +82,7 @@ __device__ Value reduce_warp(Value value, Op op) {
   return value;
 }
 
-/// Every thread of the block must call it, and gets the result; blocks are whole warps.
+/// Every thread of the block must call it and gets the result; blocks consist of whole warps.
 template <class Value, class Op>
 __device__ Value reduce_block(Value value, Value neutral, Op op) {
   __shared__ Value partial[kLanes];
@@ -91,7 +91,7 @@ __device__ Value reduce_block(Value value, Value neutral, Op op) {
   if (lane == 0) partial[warp] = value;
   __syncthreads();
   value = reduce_warp(lane < blockDim.x / kLanes ? partial[lane] : neutral, op);
-  __syncthreads();  // before the next reduction writes
+  __syncthreads();  // the next reduction writes to the same memory
   return value;
 }
 
@@ -177,7 +177,7 @@ __global__ void split_heads_kernel(HeadScatter s, const T* x, T* y) {
   for (unsigned i = s.rotary + lane; i < s.dim; i += kLanes) store(i, component(i));
 }
 
-/// Columns [from, to) of a block that a query sees.
+/// The columns [from, to) of a block that a query sees.
 struct Visible {
   std::uint64_t from, to;
 };
@@ -208,7 +208,7 @@ __global__ void softmax_kernel(ScoreBlock block, float scale, float* scores, T* 
   }
   const float inverse = 1.0F / reduce_block(sum, 0.0F, Sum{});
 
-  // The reduction was a barrier: what other threads wrote may be read now.
+  // The reduction is a barrier, so values written by other threads can be read now.
   for (std::uint64_t j = threadIdx.x; j < block.pitch; j += blockDim.x) {
     const float value = j < seen.from || j >= seen.to ? 0.0F : p[j] * inverse;
     p[j] = value;
@@ -256,7 +256,7 @@ __global__ void choose_greedily_kernel(const float* logits, std::uint64_t vocab,
 unsigned blocks_for(std::uint64_t items, unsigned per_block) {
   return static_cast<unsigned>((items + per_block - 1) / per_block);
 }
-/// Whole warps, as many as there is work for.
+/// Number of threads of a block: whole warps, no more than the items need.
 unsigned threads_for(std::uint64_t items) {
   return items >= kThreads ? kThreads : blocks_for(items, kLanes) * kLanes;
 }

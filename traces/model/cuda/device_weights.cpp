@@ -92,7 +92,7 @@ DeviceWeights<T> upload_weights(const Weights& weights, const Stream& stream) {
   if (!weights.tied) on_device.head = upload.linear<T>(weights.head);
   on_device.norm = upload.array<float>(weights.norm);
   for (const LayerWeights& layer : weights.layers) on_device.layers.push_back(upload.layer<T>(layer));
-  stream.synchronize();  // the pinned buffers are about to go
+  stream.synchronize();  // the pinned buffers are freed on return
   return on_device;
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-/// A checkpoint's tensors on the device, in the type they are computed in: float or Bf16.
+/// A checkpoint's tensors on the device, in the type of the computation: float or Bf16.
 #include <cstdint>
 #include <vector>
 
@@ -43,8 +43,9 @@ struct DeviceWeights {
 template <class T>
 std::uint64_t device_bytes(const Weights& weights);
 
-/// Reads every tensor once, where it is mapped, through two pinned buffers: what is read next is converted
-/// while the device takes the last. Throws Error(usage) when the device's memory does not do.
+/// Copies every tensor to the device. It reads each mapped tensor once, through two pinned buffers, so that
+/// one piece is converted while the device copies the piece before. Throws Error(usage) when the device has
+/// too little memory.
 template <class T>
 DeviceWeights<T> upload_weights(const Weights& weights, const Stream& stream);
 

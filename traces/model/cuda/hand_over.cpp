@@ -29,7 +29,7 @@ std::byte* HandOver::begin(std::uint64_t bytes) {
   lock.unlock();
   Slot& slot = slots_[submitted_ % slots_.size()];
   if (slot.memory.size() < bytes) {
-    slot.memory = {};  // before the larger one, not beside it
+    slot.memory = {};  // frees the old buffer before allocating the larger one
     slot.memory = PinnedBytes(bytes, "a buffer for what the device hands out");
   }
   return slot.memory.data();

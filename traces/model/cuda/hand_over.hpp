@@ -1,5 +1,6 @@
 #pragma once
-/// What a device copies out, shown by a thread of its own, in order, while the device works on.
+/// Passes data that a device copies out to the observer, in order, on a thread of its own, while the device
+/// continues.
 #include <condition_variable>
 #include <cstddef>
 #include <exception>
@@ -12,28 +13,28 @@
 
 namespace kvsim::model::cuda {
 
-/// A ring of pinned buffers: whoever shows too slowly makes the model wait, never the memory grow.
+/// A ring of pinned buffers. A slow observer makes the model wait instead of growing the memory.
 class HandOver {
  public:
   using Show = std::function<void(const std::byte* data)>;
 
-  /// At most `slots` pieces lie in memory at a time. `device` is that of the calling thread.
+  /// At most `slots` pieces are in memory at a time. `device` is the current device of the calling thread.
   HandOver(std::size_t slots, unsigned device);
-  /// Waits for what is being copied; shows no more.
+  /// Waits for copies in progress; shows no further pieces.
   ~HandOver();
   HandOver(const HandOver&) = delete;
   HandOver& operator=(const HandOver&) = delete;
 
-  /// Whether begin() will have to wait.
+  /// Whether begin() would wait.
   bool full() const;
-  /// Where the next piece, of `bytes`, is to be copied; waits for a place. Throws what showing an earlier
-  /// piece threw.
+  /// Returns the buffer for the next piece, of `bytes`; waits for a free slot. Rethrows the exception of an
+  /// earlier show.
   std::byte* begin(std::uint64_t bytes);
-  /// The piece is there once `stream` has done what was enqueued so far; it is shown then.
+  /// Calls `show` with the piece once `stream` has done all work enqueued so far.
   void submit(const Stream& stream, Show show);
-  /// Waits until all is shown. Throws what showing threw.
+  /// Waits until all pieces are shown. Rethrows the exception of a show.
   void drain();
-  /// Waits until nothing is at work any more, and shows nothing from now on until then. Call it after an
+  /// Drops the pieces that are not shown yet and waits until no copy or show is in progress. Call it after an
   /// error.
   void abandon() noexcept;
 
@@ -49,13 +50,13 @@ class HandOver {
   void rethrow();
 
   std::vector<Slot> slots_;
-  // Pieces are numbered; piece i lies in slot i modulo their number. Only the model submits.
+  // Pieces are numbered; piece i lies in slot i modulo the number of slots. Only the model's thread submits.
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::size_t submitted_ = 0, shown_ = 0;
   bool wanted_ = true, stop_ = false;
   std::exception_ptr failure_;
-  std::thread thread_;  // last: it uses all of the above
+  std::thread thread_;  // last member: it uses all of the above
 };
 
 }  // namespace kvsim::model::cuda

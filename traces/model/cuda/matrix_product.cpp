@@ -46,7 +46,8 @@ void check(cublasStatus_t status, const char* doing) {
 template <class T>
 constexpr cudaDataType kType = std::is_same_v<T, Bf16> ? CUDA_R_16BF : CUDA_R_32F;
 
-// Pedantic: no TF32 and no other stand-in for float arithmetic, whatever the environment asks for.
+// The pedantic mode excludes TF32 and any other substitute for float arithmetic, regardless of environment
+// variables.
 template <class T>
 constexpr cublasComputeType_t kCompute =
     std::is_same_v<T, Bf16> ? CUBLAS_COMPUTE_32F : CUBLAS_COMPUTE_32F_PEDANTIC;
@@ -70,7 +71,7 @@ struct MatrixProduct::State {
     }();
     check(blas.set_stream(handle, stream.get()), "choosing the stream");
     check(blas.set_workspace(handle, workspace.data(), kWorkspace), "giving it a workspace");
-    // Partial sums of a bf16 product stay float.
+    // Keeps partial sums of a bf16 product in float.
     check(blas.set_math_mode(handle,
                              static_cast<cublasMath_t>(CUBLAS_DEFAULT_MATH |
                                                        CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION)),
@@ -82,7 +83,8 @@ struct MatrixProduct::State {
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
-  /// cuBLAS stores by columns: its matrices are our transposed ones, and out = x y becomes out^T = y^T x^T.
+  /// cuBLAS stores matrices by columns: its matrices are the transposes of row-major ones, and out = x y
+  /// becomes out^T = y^T x^T.
   template <class X, class Out>
   void multiply(const Batch<X, Out>& b, cublasOperation_t y_operation, float beta) {
     if (b.rows == 0 || b.columns == 0) return;

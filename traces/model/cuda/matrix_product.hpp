@@ -1,7 +1,7 @@
 #pragma once
-/// Matrix products by cuBLAS, the same bits in every run on the same device: one stream, a workspace of our
-/// own (cuBLAS documentation, "Results reproducibility"). Floats are multiplied as floats, never as TF32;
-/// bf16 is multiplied exactly and accumulated in float.
+/// Matrix products by cuBLAS. One stream and a workspace of its own make them give the same bits in every run
+/// on the same device (cuBLAS documentation, "Results reproducibility"). Floats are multiplied as floats,
+/// never as TF32; bf16 is multiplied exactly and accumulated in float.
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace kvsim::model::cuda {
 
-/// What a product does with what the result held.
+/// Whether a product replaces the previous content of its result or is added to it.
 enum class Result { replaced, added_to };
 
 class MatrixProduct {
@@ -46,7 +46,7 @@ class MatrixProduct {
   template <class T>
   void times(const Batch<T, T>& batch);
 
-  /// "cuBLAS 13.1.0, no TF32, bf16 accumulated in float32".
+  /// Description for the trace: "cuBLAS 13.1.0, no TF32, bf16 accumulated in float32".
   std::string describe() const;
 
  private:

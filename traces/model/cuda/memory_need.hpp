@@ -1,5 +1,5 @@
 #pragma once
-/// What a run will take of the device's memory, known before any of it is taken.
+/// The device memory that a run needs, computed before any of it is allocated.
 #include <cstdint>
 
 #include "traces/model/cuda/cuda_device.hpp"
@@ -16,7 +16,8 @@ struct MemoryNeed {
   std::uint64_t total() const { return weights + cache + workspace; }
 };
 
-/// Throws Error(usage) with the numbers, and what to lower, when `free` bytes of `device` do not do.
+/// Throws Error(usage) with the numbers, and the options to lower, when the need exceeds the `free` bytes of
+/// `device`.
 void require_memory(const MemoryNeed& need, std::uint64_t free, const DeviceDescription& device,
                     const RunOptions& options);
 

@@ -1,5 +1,6 @@
 #pragma once
-/// Where the device's time of one pass goes, by events in the stream that computes.
+/// Measures how the device's time of one pass divides into layers and attention, with events in the compute
+/// stream.
 #include <cstdint>
 #include <vector>
 
@@ -8,17 +9,17 @@
 
 namespace kvsim::model::cuda {
 
-/// What lies between two marks.
+/// Kind of work between two marks.
 enum class Span { other, layer, attention, waiting };
 
 class PassClock {
  public:
   /// Starts a pass.
   void start(const Stream& stream);
-  /// What the stream does between the mark before and this one is of `span`, and of `layer` unless it is of
-  /// none. Attention is part of its layer; waiting is nobody's time.
+  /// Attributes the stream's work between the previous mark and this one to `span`, and to `layer` if the
+  /// span belongs to one. Attention is part of its layer; waiting is not counted.
   void mark(const Stream& stream, Span span, std::uint32_t layer = 0);
-  /// Waits until the device has come to the last mark.
+  /// Waits until the device has reached the last mark, then returns the times.
   PassTiming read(std::uint32_t layers) const;
 
  private:
@@ -29,7 +30,7 @@ class PassClock {
   };
   void add(const Stream& stream, Span span, std::uint32_t layer);
 
-  std::vector<Mark> marks_;  // kept from pass to pass; used_ of them are this one's
+  std::vector<Mark> marks_;  // kept from pass to pass; the first used_ belong to this one
   std::size_t used_ = 0;
 };
 

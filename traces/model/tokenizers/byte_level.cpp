@@ -11,7 +11,7 @@ constexpr bool is_printable(unsigned byte) {
   return (byte >= '!' && byte <= '~') || (byte >= 0xa1 && byte <= 0xac) || byte >= 0xae;
 }
 
-/// Character of each byte.
+/// The character of each byte.
 constexpr std::array<unsigned, 256> make_alphabet() {
   std::array<unsigned, 256> alphabet{};
   unsigned stand_in = kFirstStandIn;

@@ -1,14 +1,14 @@
 #pragma once
-/// Byte-level vocabularies (Radford et al. 2019) write each byte as one printable character: itself where it
-/// is printable, else one of the characters from U+0100 on.
+/// Byte-level vocabularies (Radford et al. 2019) write each byte as one printable character: the byte's own
+/// character if it is printable, else one of the characters from U+0100 on.
 #include <string>
 #include <string_view>
 
 namespace kvsim::model {
 
-/// Translates text in that alphabet back; text that is not in it stays as it is.
+/// Translates text of that alphabet to bytes; leaves any other text unchanged.
 std::string bytes_of_alphabet(std::string_view text);
-/// And forth.
+/// Translates bytes to text of that alphabet.
 std::string alphabet_of_bytes(std::string_view bytes);
 
 }  // namespace kvsim::model

@@ -13,13 +13,13 @@ namespace {
 
 constexpr std::uint32_t kNone = ~0U;
 
-/// Symbols form a doubly linked list; a joined symbol lives on in its left half.
+/// A symbol in a doubly linked list; a joined symbol takes the place of its left half.
 struct Symbol {
   std::int32_t token;  // -1: joined to its left neighbour
   std::uint32_t previous, next;
 };
 
-/// Lowest rank first, leftmost first among equals.
+/// A possible merge, ordered by rank, then from left to right.
 struct Candidate {
   std::uint32_t rank, left;
   std::int32_t left_token, right_token, result;
@@ -68,8 +68,8 @@ std::int32_t BytePairEncoder::find(std::string_view token) const {
   return found == model_.vocabulary.end() ? -1 : found->second;
 }
 
-/// A pending unknown token is written when a known symbol follows, not before bytes that stand for a
-/// character: so it is in Hugging Face tokenizers.
+/// The initial symbols of a piece. As in Hugging Face tokenizers, a pending unknown token is written when a
+/// known symbol follows, but not before bytes that stand for a character.
 std::vector<std::int32_t> BytePairEncoder::symbols_of(std::string_view piece) const {
   std::vector<std::int32_t> tokens;
   tokens.reserve(piece.size());
@@ -106,7 +106,7 @@ void BytePairEncoder::join(const std::vector<std::int32_t>& tokens, std::vector<
   for (std::uint32_t i = 0; i < length; ++i)
     symbols[i] = {tokens[i], i == 0 ? kNone : i - 1, i + 1 == length ? kNone : i + 1};
 
-  // Entries whose symbols have changed since are skipped.
+  // Entries whose symbols have changed since they were pushed are skipped.
   std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> queue;
   const auto consider = [&](std::uint32_t left) {
     if (left == kNone || symbols[left].next == kNone) return;

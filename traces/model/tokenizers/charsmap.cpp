@@ -14,7 +14,8 @@ constexpr std::size_t kMaxBytes = 4ULL << 20, kMaxReplacement = 1024;
 constexpr unsigned kMaxRules = 32;
 constexpr std::uint32_t kValueBit = 1U << 31;
 
-// A unit of the array holds a label, a mark that a rule ends at it, and the way to its children.
+// A unit of the array holds a label, a bit that says whether a rule ends there, and the offset of its
+// children.
 std::uint32_t label(std::uint32_t unit) {
   return unit & (kValueBit | 0xff);
 }
@@ -49,8 +50,8 @@ void check_replacements(std::string_view text, const std::string& where) {
   }
 }
 
-/// Walks an array that its builder may have folded: equal ends are shared, so that it is no tree, but free of
-/// cycles.
+/// Walks every path of the array. Its builder may share equal suffixes, so it is an acyclic graph, not a
+/// tree.
 class ArrayWalk {
  public:
   ArrayWalk(std::string_view map, const std::string& where)
@@ -111,7 +112,7 @@ class ArrayWalk {
   std::string_view replacements_;
   std::vector<std::uint32_t> units_;
   std::vector<State> state_;
-  std::vector<unsigned char> rules_;  ///< that end on the way from a unit on, at most
+  std::vector<unsigned char> rules_;  ///< by unit: the largest number of rules that end on a path from it
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
 #pragma once
-/// The wire format of Protocol Buffers: fields of a number and a value, in any order.
+/// The wire format of Protocol Buffers: fields, each a number and a value, in any order.
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -13,12 +13,12 @@ struct WireField {
   std::string_view bytes{};
 };
 
-/// Reads the fields of one message from strangers.
+/// Reads the fields of one untrusted message.
 class WireReader {
  public:
   /// `where` names the message in errors. `message` must outlive this.
   WireReader(std::string_view message, const std::string& where) : rest_(message), where_(where) {}
-  /// False at the end. Throws Error(input) on what is no field.
+  /// Reads the next field; returns false at the end. Throws Error(input) on bytes that are not a field.
   bool next(WireField& field);
 
  private:
@@ -31,7 +31,7 @@ class WireReader {
 
 void put_integer(std::string& message, std::uint32_t number, std::uint64_t value);
 void put_float(std::string& message, std::uint32_t number, float value);
-/// A string, bytes or a message.
+/// Appends a string, bytes or a message.
 void put_bytes(std::string& message, std::uint32_t number, std::string_view bytes);
 
 }  // namespace kvsim::model

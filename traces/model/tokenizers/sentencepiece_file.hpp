@@ -1,6 +1,7 @@
 #pragma once
-/// What a SentencePiece model file says (sentencepiece_model.proto), checked. The library trusts such a file:
-/// a double array in it is walked without bounds. So it is given none but those written here anew.
+/// Reads, checks and rewrites a SentencePiece model file (sentencepiece_model.proto). The library trusts its
+/// files and walks the double array in them without bounds, so it is only given files that are checked and
+/// written here.
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -16,16 +17,16 @@ struct SentencePieceFile {
     Kind kind = Kind::normal;
   };
 
-  std::vector<Piece> pieces;  ///< of each id
-  bool merges = false;        ///< byte-pair encoding; else a unigram language model
+  std::vector<Piece> pieces;  ///< by id
+  bool merges = false;        ///< true: byte-pair encoding; false: a unigram language model
   bool byte_fallback = false;
-  std::string charsmap;  ///< compiled rules of normalization; empty: none
+  std::string charsmap;  ///< compiled normalization rules; empty: none
   bool add_dummy_prefix = true, remove_extra_whitespaces = true, escape_whitespaces = true;
 };
 
 /// Throws Error(input) naming `where`.
 SentencePieceFile parse_sentencepiece_file(std::string_view bytes, const std::string& where);
-/// A model file of the same content, without what encoding does not look at.
+/// A model file of the same content, without the fields that encoding ignores.
 std::string write_sentencepiece_file(const SentencePieceFile& file);
 
 }  // namespace kvsim::model

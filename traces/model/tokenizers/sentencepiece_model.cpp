@@ -21,7 +21,7 @@ struct SentencePieceModel::State {
 
 namespace {
 
-/// Runs `call`; what the library answers or throws becomes an Error.
+/// Runs `call`; turns a status or exception of the library into an Error.
 template <class Call>
 void require(const std::string& where, Call call) {
   std::string problem;
@@ -29,7 +29,7 @@ void require(const std::string& where, Call call) {
     const sentencepiece::util::Status status = call();
     if (status.ok()) return;
     problem = status.message();
-  } catch (const std::exception& exception) {  // its double arrays throw
+  } catch (const std::exception& exception) {  // the library's double array throws
     problem = exception.what();
   }
   input_error("SentencePiece: " + problem, where);

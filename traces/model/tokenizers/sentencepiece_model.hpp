@@ -1,5 +1,5 @@
 #pragma once
-/// Debian's SentencePiece library, where kvsim was built with it.
+/// Wraps Debian's SentencePiece library, if kvsim was built with it.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -15,11 +15,11 @@ bool has_sentencepiece();
 
 class SentencePieceModel {
  public:
-  /// Throws Error(input) naming `where` when the library refuses the model, or is not there.
+  /// Throws Error(input) naming `where` when the library refuses the model or kvsim was built without it.
   SentencePieceModel(const SentencePieceFile& file, const std::string& where);
   ~SentencePieceModel();
 
-  /// Ids of UTF-8 text, normalized as the model says.
+  /// Ids of UTF-8 text, normalized by the model's rules.
   std::vector<std::int32_t> encode(std::string_view text) const;
 
  private:

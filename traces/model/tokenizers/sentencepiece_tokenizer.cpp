@@ -24,7 +24,7 @@ constexpr std::uint64_t kMaxConfigBytes = 16ULL << 20;
 constexpr std::size_t kMaxConfigValues = 1'000'000;
 constexpr const char* kSpace = "\u2581";
 
-/// A JSON object of a file that need not exist; then it is empty.
+/// The JSON object of a file; empty if the file does not exist.
 class OptionalFile {
  public:
   explicit OptionalFile(const std::string& path)
@@ -40,7 +40,7 @@ class OptionalFile {
   JsonObject object_;
 };
 
-/// Tokens that are looked for in the text, by their text.
+/// A token that is found in the text by its spelling.
 struct SpecialText {
   AddedToken token;
   bool special = false;
@@ -63,8 +63,8 @@ SpecialText parse_token(const json::value& value, const std::string& where, bool
   return result;
 }
 
-/// The files beside tokenizer.model, as transformers reads them: a tokenizer_config.json that lists the added
-/// tokens with their ids stands alone; else the two older files count.
+/// The files beside tokenizer.model, as transformers reads them: if tokenizer_config.json lists the added
+/// tokens with their ids, it alone is used; otherwise the two older files are.
 class SpecialFiles {
  public:
   explicit SpecialFiles(const std::string& folder)
@@ -79,7 +79,7 @@ class SpecialFiles {
 
   const JsonObject& config() const { return *config_; }
 
-  /// Tokens with ids of their own.
+  /// The added tokens, which have ids of their own.
   SpecialTexts added() const {
     SpecialTexts texts;
     if (!listed_) {
@@ -99,7 +99,7 @@ class SpecialFiles {
     return texts;
   }
 
-  /// The token that the files call `role`, or what Llama calls it by default.
+  /// The token that the files give for `role`, or Llama's default `standard`.
   std::optional<SpecialText> named(const std::string& role, const std::string& standard) const {
     const JsonObject& file = !listed_ && map_->has(role) ? *map_ : *config_;
     if (file.has(role)) return parse_token(file.at(role), file.path(role), true);
@@ -129,10 +129,10 @@ class SpecialFiles {
 
 /// How transformers' Llama tokenizer uses a SentencePiece model.
 struct LlamaRules {
-  /// Every text between special tokens is encoded by itself, with the space the model puts before a text. The
-  /// newer way puts one before the whole prompt only.
+  /// true: every text between special tokens is encoded separately, with the space that the model puts before
+  /// a text. false: only the whole prompt gets this space.
   bool legacy = true;
-  bool prefix_space = true;  ///< in the newer way
+  bool prefix_space = true;  ///< used if not legacy
   std::string unknown;       ///< text of the unknown token
 };
 
@@ -166,8 +166,8 @@ class SentencePieceEncoder : public TextEncoder {
     return file;
   }
 
-  /// In the newer way, spaces that begin a text are kept from the model's normalization by the unknown
-  /// token's text, encoded before them and left out of the ids.
+  /// Encodes one text. If not legacy, the unknown token's text is encoded before it and removed from the ids,
+  /// which protects leading spaces from the model's normalization.
   void encode_text(std::string_view text, bool at_start, std::vector<std::int32_t>& ids) const {
     std::size_t skip = 0;
     std::string whole(text);
@@ -191,7 +191,7 @@ class SentencePieceEncoder : public TextEncoder {
   std::vector<std::int32_t> before_, after_;
 };
 
-/// What the model's own pieces stand for.
+/// The bytes of the model's own pieces.
 TokenTable piece_table(const SentencePieceFile& file) {
   using Kind = SentencePieceFile::Kind;
   TokenTable table;
@@ -211,7 +211,7 @@ TokenTable piece_table(const SentencePieceFile& file) {
   return table;
 }
 
-/// Every special token, with its id.
+/// Every special token with its id.
 class SpecialTokens {
  public:
   SpecialTokens(const SpecialFiles& files, const SentencePieceFile& file, const std::string& path)

@@ -1,6 +1,6 @@
 #pragma once
-/// tokenizer.model, the file of SentencePiece (Kudo & Richardson 2018), by the rules Hugging Face's Llama
-/// tokenizer adds to it.
+/// Opens tokenizer.model, the file of SentencePiece (Kudo & Richardson 2018), and adds the rules of Hugging
+/// Face's Llama tokenizer.
 #include <string>
 
 #include "traces/model/tokenizer.hpp"

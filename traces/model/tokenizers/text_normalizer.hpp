@@ -1,5 +1,5 @@
 #pragma once
-/// The "normalizer" of tokenizer.json: what is done to text before it is cut.
+/// The "normalizer" of tokenizer.json, which rewrites text before it is split.
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,10 +14,10 @@ namespace kvsim::model {
 
 class TextNormalizer {
  public:
-  /// Leaves text as it is.
+  /// Leaves text unchanged.
   TextNormalizer() = default;
-  /// Throws Error(input) naming a step that is not supported: others than NFC, NFD, NFKC, NFKD, Lowercase,
-  /// Prepend, Replace (of a string) and Sequence.
+  /// Throws Error(input) naming a step that is not supported, that is, any but NFC, NFD, NFKC, NFKD,
+  /// Lowercase, Prepend, Replace (of a string) and Sequence.
   explicit TextNormalizer(const JsonObject& json);
 
   /// Throws Error(input) when the text outgrows kMaxRewrittenBytes (tokenizer_json.hpp).

@@ -13,16 +13,16 @@
 namespace kvsim::model {
 namespace {
 
-// How ByteLevel cuts text when it is left to itself (GPT-2).
+// The pattern by which ByteLevel splits text by default (GPT-2).
 constexpr const char* kByteLevelPattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-// Steps ICU's matcher may take on one text, in its own units of about a millisecond: a pattern from a file
-// must not hang the program.
+// Limit on ICU's matcher for one text, in its own units of about a millisecond, so that a pattern from a file
+// cannot hang the program.
 constexpr std::int32_t kMatchTimeLimit = 60'000;
-// Room for backtracking: a run of a million letters or spaces needs some 50 MiB.
+// Memory for backtracking: a run of a million letters or spaces needs some 50 MiB.
 constexpr std::int32_t kMatchStackBytes = 1 << 29;
-constexpr std::size_t kMaxCharacter = 4;  // bytes of UTF-8
+constexpr std::size_t kMaxCharacter = 4;  // bytes of a character in UTF-8
 
 void require(UErrorCode status, const std::string& what, const std::string& where) {
   if (U_FAILURE(status)) input_error(what + ": " + u_errorName(status), where);
@@ -32,9 +32,10 @@ icu::UnicodeString from_utf8(std::string_view text) {
   return icu::UnicodeString::fromUTF8({text.data(), static_cast<std::int32_t>(text.size())});
 }
 
-/// The first construct of a pattern that Oniguruma reads in another way than ICU; empty if there is none. ICU
-/// counts joiners as word characters; \h is a hexadecimal digit there and a space here, \v one character
-/// there and seven here; {1,3}+ repeats a repetition there and gives nothing back here.
+/// The first construct of a pattern that Oniguruma and ICU read differently; empty if there is none. ICU
+/// counts joiners as word characters; \h is a hexadecimal digit in Oniguruma and a space in ICU; \v is one
+/// character in Oniguruma and seven in ICU; {1,3}+ is a repeated repetition in Oniguruma and possessive in
+/// ICU.
 std::string ambiguous_part(std::string_view pattern) {
   for (std::size_t i = 0; i + 1 < pattern.size(); ++i) {
     const std::string part(pattern.substr(i, 2));
@@ -87,7 +88,7 @@ SplitStep parse_byte_level(const JsonObject& part) {
 
 PrefixRule parse_prepend_scheme(const JsonObject& part) {
   const std::string scheme = part.text_or("prepend_scheme", "always");
-  const bool asked = part.flag_or("add_prefix_space", true);  // the older name of the same
+  const bool asked = part.flag_or("add_prefix_space", true);  // an older name of the same option
   if (!asked && part.has("prepend_scheme") && scheme != "never")
     input_error("add_prefix_space and prepend_scheme contradict each other", part.where());
   if (!asked || scheme == "never") return PrefixRule::no_piece;
@@ -130,19 +131,19 @@ void append_steps(const JsonObject& part, PreTokenizer& out) {
   }
 }
 
-/// A stretch of the text, in UTF-16 units.
+/// A range of the text, in UTF-16 units.
 struct Range {
   std::int32_t begin, end;
-  bool at_start;  ///< nothing of the text stood before it
+  bool at_start;  ///< no part of the text precedes it
 };
 
-/// A text and the pieces it is cut into.
+/// A text and the pieces into which it is split.
 struct Pieces {
   icu::UnicodeString text;
   std::vector<Range> ranges;
 };
 
-/// The parts of one piece, matches and what lies between them, become the new pieces.
+/// Splits one piece into its matches and the text between them, which become the new pieces.
 class PieceCutter {
  public:
   PieceCutter(Delimiter delimiter, std::vector<Range>& out) : delimiter_(delimiter), out_(out) {}
@@ -193,7 +194,7 @@ struct TextSplitter::State {
   struct Step {
     SplitStep what;
     icu::UnicodeString space, prefix;
-    std::unique_ptr<icu::RegexPattern> pattern;  // null: no cut
+    std::unique_ptr<icu::RegexPattern> pattern;  // null: no split
   };
 
   void rewrite(const Step& step, Pieces& pieces) const;
@@ -215,7 +216,7 @@ TextSplitter::TextSplitter(std::vector<SplitStep> steps, const std::string& wher
             "the pattern " + quoted(step.pattern) + " uses " + part + ", which engines read differently",
             where, "Tokenize the prompt elsewhere and pass the ids with --tokens.");
       }
-      // Lines as Oniguruma sees them: only \n ends one, and ^ and $ stand at every line's ends.
+      // Uses Oniguruma's lines: only \n ends a line, and ^ and $ match at the ends of every line.
       const std::uint32_t flags = step.literal ? UREGEX_LITERAL : UREGEX_UNIX_LINES | UREGEX_MULTILINE;
       UErrorCode status = U_ZERO_ERROR;
       UParseError position{};
@@ -229,7 +230,7 @@ TextSplitter::TextSplitter(std::vector<SplitStep> steps, const std::string& wher
 
 TextSplitter::~TextSplitter() = default;
 
-/// Writes spaces as the step wants them and puts its prefix before pieces.
+/// Replaces spaces and puts the prefix before pieces, as the step says.
 void TextSplitter::State::rewrite(const Step& step, Pieces& pieces) const {
   icu::UnicodeString text;
   for (Range& range : pieces.ranges) {
@@ -262,7 +263,7 @@ void TextSplitter::State::cut(const Step& step, Pieces& pieces) const {
       cutter.add({done, end, piece.at_start && done == piece.begin}, is_match != step.what.invert);
       done = end;
     };
-    // Matching must not see what lies outside the piece: bounds of a region are opaque and anchoring.
+    // Matching must not see text outside the piece; the bounds of a region are opaque and anchoring.
     if (U_SUCCESS(status)) matcher->region(piece.begin, piece.end, status);
     while (U_SUCCESS(status) && matcher->find(status)) {
       if (matcher->start(status) == matcher->end(status)) continue;

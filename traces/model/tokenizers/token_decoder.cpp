@@ -9,7 +9,7 @@
 namespace kvsim::model {
 namespace {
 
-constexpr std::size_t kMaxTokenBytes = 1 << 20;  // of a token whose text was rewritten
+constexpr std::size_t kMaxTokenBytes = 1 << 20;  // limit for a token whose text was rewritten
 
 }  // namespace
 

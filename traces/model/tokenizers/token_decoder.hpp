@@ -1,5 +1,5 @@
 #pragma once
-/// The "decoder" of tokenizer.json: what text a token of the vocabulary stands for.
+/// The "decoder" of tokenizer.json: converts a token of the vocabulary to the bytes it stands for.
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,10 +14,10 @@ namespace kvsim::model {
 
 class TokenDecoder {
  public:
-  /// Of byte-level vocabularies.
+  /// The decoder of byte-level vocabularies.
   TokenDecoder() = default;
-  /// Throws Error(input) naming a part that is not supported: others than ByteLevel, Metaspace, and Sequences
-  /// of Replace, ByteFallback, Fuse and Strip (of one space before the text), in that order.
+  /// Throws Error(input) naming a part that is not supported, that is, any but ByteLevel, Metaspace, and
+  /// Sequences of Replace, ByteFallback, Fuse and Strip (of one space before the text), in that order.
   explicit TokenDecoder(const JsonObject& json);
 
   bool byte_level() const { return byte_level_; }

@@ -1,5 +1,5 @@
 #pragma once
-/// What each token id stands for.
+/// A table of the bytes that each token id stands for.
 #include <cstdint>
 #include <span>
 #include <string>
@@ -8,29 +8,30 @@
 
 namespace kvsim::model {
 
-/// Tokenizers of the SentencePiece family write a space before a text; reading ids back takes it away again.
+/// How decoding treats the space that tokenizers of the SentencePiece family put before a text.
 enum class LeadingSpace {
-  kept,         ///< byte-level tokenizers: what was put before the text is part of it
-  dropped,      ///< the first one of the text
-  token_bared,  ///< all that the text's first token begins with
-  run_dropped,  ///< the first one of the text and of every text after a special token
+  kept,         ///< byte-level tokenizers: a leading space is part of the text
+  dropped,      ///< the first space of the text is removed
+  token_bared,  ///< all leading spaces of the text's first token are removed
+  run_dropped,  ///< the first space of the text, and of every text after a special token, is removed
 };
 
 class TokenTable {
  public:
-  /// Largest id a tokenizer may use: a table of them must fit into memory.
+  /// Largest id that a tokenizer may use, because the table must fit into memory.
   static constexpr std::uint64_t kMaxId = (1ULL << 22) - 1;
 
-  /// `id` is in [0, kMaxId]; bytes given again replace what was there. Throws Error(input) when the tokens
-  /// have more bytes than any file of them may: what they stand for can be longer than what is written.
+  /// Sets the bytes of `id`, which is in [0, kMaxId]; replaces earlier bytes. Throws Error(input) when all
+  /// tokens together have more bytes than a tokenizer file may: decoded tokens can be longer than their
+  /// spelling in the file.
   void place(std::int32_t id, std::string bytes);
   void mark_special(std::int32_t id) { special_.insert(id); }
   void set_leading_space(LeadingSpace rule) { leading_space_ = rule; }
 
-  /// Empty for an id that is not known.
+  /// The bytes of a token; empty for an unknown id.
   const std::string& bytes(std::int32_t id) const;
   bool is_special(std::int32_t id) const { return special_.contains(id); }
-  /// Bytes of each token where it stands.
+  /// The bytes of each token in its place, with the leading-space rule applied.
   std::vector<std::string> spell(std::span<const std::int32_t> ids) const;
 
  private:

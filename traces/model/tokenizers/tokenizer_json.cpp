@@ -83,7 +83,7 @@ struct Frame {
   std::vector<std::int32_t> before, after;
 };
 
-/// A template such as "<s> A": special tokens around the one sequence.
+/// Parses a template such as "<s> A": special tokens around a single sequence.
 Frame parse_template(const JsonObject& processor) {
   const JsonObject special = processor.object("special_tokens");
   Frame frame;
@@ -106,7 +106,7 @@ Frame parse_template(const JsonObject& processor) {
 
 void parse_post_processor(const JsonObject& processor, Frame& frame) {
   const std::string type = processor.text("type");
-  if (type == "ByteLevel") return;  // moves offsets only
+  if (type == "ByteLevel") return;  // changes only offsets, not ids
   if (type == "Sequence") {
     for (const json::value& part : processor.array("processors"))
       parse_post_processor({part, processor.where()}, frame);
@@ -144,7 +144,7 @@ class JsonEncoder : public TextEncoder {
 
   const BytePairEncoder& model() const { return model_; }
 
-  /// Text of the token as it is looked for.
+  /// Adds a token; returns its text in the form in which it is searched for.
   std::string add_token(AddedToken token, bool normalized, const std::string& where) {
     if (normalized) token.content = normalizer_.apply(token.content);
     std::string content = token.content;

@@ -1,6 +1,6 @@
 #pragma once
-/// tokenizer.json, the file of Hugging Face tokenizers: byte-pair encoding on bytes (GPT-2, Llama 3, Qwen,
-/// SmolLM) or on characters (Llama 2, TinyLlama, Mistral).
+/// Opens tokenizer.json, the file of Hugging Face tokenizers: byte-pair encoding on bytes (GPT-2, Llama 3,
+/// Qwen, SmolLM) or on characters (Llama 2, TinyLlama, Mistral).
 #include <string>
 #include <string_view>
 
@@ -12,19 +12,20 @@ class JsonObject;
 
 namespace kvsim::model {
 
-/// `text` of the file, called `path` in messages. Throws Error(input), naming the part that is not supported.
+/// Parses `text`, the content of the file that messages call `path`. Throws Error(input) naming a part that
+/// is not supported.
 Tokenizer parse_tokenizer_json(const std::string& text, const std::string& path);
 
-// What the parsers of its parts share.
+// Helpers that the parsers of its parts share.
 
 /// Throws Error(input): "normalizer "Foo" is not supported", at `where`.
 [[noreturn]] void not_supported(const std::string& part, const std::string& type, const std::string& where);
 /// The string of a member "pattern"; regular expressions are refused.
 std::string plain_pattern(const JsonObject& json);
-/// Of a text that was rewritten: steps that each lengthen it could go on without end.
+/// Limit on a rewritten text, because a sequence of steps could lengthen it without end.
 inline constexpr std::size_t kMaxRewrittenBytes = 4 * kMaxTextBytes;
-/// `text` with every occurrence of `pattern`, left to right, exchanged. Throws Error(input) instead of making
-/// it longer than `most` bytes.
+/// `text` with every occurrence of `pattern`, from left to right, replaced by `content`. Throws Error(input)
+/// when the result exceeds `most` bytes.
 std::string replace_all(std::string_view text, std::string_view pattern, std::string_view content,
                         std::size_t most = kMaxRewrittenBytes);
 
