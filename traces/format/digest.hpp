@@ -1,8 +1,9 @@
 #pragma once
 /// The digests of a trace. They do not depend on how its rows were grouped into writes.
-///   tensor:  SHA-256 over the hexadecimal digests of its heads, each SHA-256 over the head's stored bytes in
-///   row order content: SHA-256 over the hexadecimal digests of the token ids (i32) and of k, v and q of
-///   every layer in turn
+///   tensor:   SHA-256 over the hexadecimal digests of its heads; the digest of a head is SHA-256 over its
+///             stored bytes in row order
+///   content:  SHA-256 over the hexadecimal digests of the token ids (i32) and of k, v and q of every layer
+///             in turn
 #include <cstdint>
 #include <string>
 #include <vector>

@@ -7,13 +7,14 @@
 namespace kvsim::model {
 
 /// Temperature, then top-k, then top-p, each applied to the result of the step before:
-///   1. p[i] = softmax(logits / temperature)[i]; tokens in order of decreasing p, the lowest id first among
-///   equals. 2. The first top_k of them stay. 3. p is normalised to them; of these, the fewest stay that hold
-///   at least top_p of it (Holtzman et al.
-///      2020, "The Curious Case of Neural Text Degeneration", section 3.1).
+///   1. p[i] = softmax(logits / temperature)[i], tokens in order of decreasing p, equals by ascending id.
+///   2. The first top_k tokens are kept.
+///   3. p is normalised to the kept tokens; of these, the fewest that hold at least top_p of it are kept
+///      (Holtzman et al. 2020, "The Curious Case of Neural Text Degeneration", section 3.1).
 ///   4. One of them is drawn with probability proportional to p: the first whose cumulative p exceeds u times
 ///      the total, u = uniform01(combine({seed, key_of("sampling"), step})) (sim/base/rng.hpp).
-/// All in double. Temperature 0 is greedy: the largest logit, the lowest id among equals; nothing is drawn.
+/// All steps compute in double. Temperature 0 is greedy: the largest logit, the lowest id among equals;
+/// nothing is drawn.
 struct Sampling {
   double temperature = 0;   ///< finite, at least 0
   std::uint64_t top_k = 0;  ///< 0: all

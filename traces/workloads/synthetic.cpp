@@ -14,9 +14,11 @@ namespace kvsim::trace {
 namespace {
 
 // A vector's components, in order:
-//   0 sink query: constant; key: on sink tokens only 1 heavy hitter query: constant; key: on heavy tokens of
-//   the layer only 2-3 topic query and key: a direction that rotates from token to token 4... locality pairs
-//   rotated by position like RoPE; their dot product falls with distance rest noise independent draws
+//   0      sink          query: constant; key: on sink tokens only
+//   1      heavy hitter  query: constant; key: on heavy tokens of the layer only
+//   2-3    topic         query and key: a direction that rotates from token to token
+//   4...   locality      pairs rotated by position like RoPE; their dot product falls with distance
+//   rest   noise         independent draws
 // Every component has the square root of its part of the logit, in query and key.
 constexpr std::uint32_t kSink = 0, kHeavy = 1, kTopic = 2, kLocality = 4;
 constexpr double kTopicLogit = 2.0;  ///< logit gained by a key that has the query's topic

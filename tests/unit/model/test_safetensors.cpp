@@ -89,7 +89,7 @@ TEST_CASE("headers that are not what they should be") {
              Contains("not valid JSON"));
 }
 
-TEST_CASE("a name that occurs twice is refused, wherever it is") {
+TEST_CASE("a name that occurs twice is refused in any place") {
   const std::string entry = R"({"dtype":"U8","shape":[8],"data_offsets":[0,8]})";
   CHECK_THAT(problem(make_file("{\"t\":" + entry + ",\"t\":" + entry + "}", "12345678")),
              Contains("\"t\" occurs twice"));
@@ -100,7 +100,7 @@ TEST_CASE("a name that occurs twice is refused, wherever it is") {
              Contains("\"t\" occurs twice"));
 }
 
-TEST_CASE("a shape whose product wraps is no empty tensor") {
+TEST_CASE("a shape whose product wraps is not an empty tensor") {
   // 2^32 * 2^32 wraps to 0, which would agree with an empty range.
   CHECK_THAT(
       problem(make_file(R"({"t":{"dtype":"U8","shape":[4294967296,4294967296],"data_offsets":[0,0]}})")),
@@ -204,7 +204,7 @@ TEST_CASE("checkpoints on disk") {
     CHECK(checkpoint.has("a"));
     CHECK_THROWS_WITH(checkpoint.tensor("z"), Contains("\"z\" is missing"));
   }
-  SECTION("digest of the shards, whatever their names") {
+  SECTION("digest of the shards does not depend on their names") {
     const std::string one = make_file(entry_a, "1234"), two = make_file(entry_b, "5678");
     write_file(scratch.file("x.safetensors"), one);
     write_file(scratch.file("y.safetensors"), two);

@@ -114,7 +114,7 @@ TEST_CASE("the file is valid before it is damaged") {
   CHECK(report.attention_rows == 2 * 4 * 2);
 }
 
-TEST_CASE("data that lie in other files") {
+TEST_CASE("data in other files") {
   const Victim other;
   const std::string secret = other.scratch().file("secret");
   std::ofstream(secret) << std::string(4096, 's');
