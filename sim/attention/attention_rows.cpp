@@ -9,13 +9,13 @@ namespace {
 using RowMajor = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 using Stride = Eigen::OuterStride<>;
 
-// Eigen's own loops over a whole row start with single elements until the address is aligned, and its exp and
-// sum differ in the last bit between single elements and packets: the same row would depend on where it lies
-// in memory. Packets of fixed size from the row's first element on do not.
+// The softmax runs in packets of fixed size from the first element of the row on, so that a row does not
+// depend on where it lies in memory. Eigen's own loops over a whole row start with single elements until the
+// address is aligned, and its exp and sum differ in the last bit between single elements and packets.
 constexpr std::size_t kPacket = 16;
 using Packet = Eigen::Array<float, kPacket, 1>;
 
-/// row[i] = exp(row[i] - max) / sum of the same.
+/// Sets row[i] to exp(row[i] - max) / sum of the same over the row.
 void softmax(float* row, std::size_t n) {
   Packet most = Packet::Constant(row[0]);
   std::size_t i = 0;
@@ -55,7 +55,7 @@ Eigen::Map<const RowMajor, 0, Stride> map(MatrixView m) {
 void attention_rows(const AttentionShape& shape, MatrixView q, std::size_t first_query, MatrixView keys,
                     float* out, std::size_t stride) {
   const std::size_t n_keys = first_query + q.rows;
-  // Queries before this block's first window see nothing of the keys before `origin`.
+  // No query of the block sees a key before `origin`.
   std::size_t origin = 0;
   if (shape.window >= 0 && first_query + 1 > static_cast<std::size_t>(shape.window))
     origin = first_query + 1 - static_cast<std::size_t>(shape.window);
@@ -89,7 +89,7 @@ void multiply_transposed(MatrixView a, MatrixView b, float* out) {
 }
 
 void transpose(MatrixView a, float* out) {
-  // Tiles, so that both sides stay in cache.
+  // Tiles keep both sides in the CPU cache.
   constexpr std::size_t kTile = 16;
   for (std::size_t i0 = 0; i0 < a.rows; i0 += kTile)
     for (std::size_t j0 = 0; j0 < a.cols; j0 += kTile)

@@ -1,5 +1,5 @@
 #pragma once
-/// Exact attention rows, recomputed from recorded queries and keys: the one piece of arithmetic every cell
+/// Computes exact attention rows from recorded queries and keys: the one piece of arithmetic that every cell
 /// shares.
 #include <cstddef>
 
@@ -8,14 +8,15 @@
 namespace kvsim::sim {
 
 struct AttentionShape {
-  double scale = 1;  ///< on q.k
-  std::ptrdiff_t window =
-      -1;  ///< sliding window W of the layer, -1: none. Key j is seen by t iff t - W < j <= t.
+  double scale = 1;  ///< factor on q.k
+  /// Sliding window W of the layer, -1: none. Query t sees key j iff t - W < j <= t.
+  std::ptrdiff_t window = -1;
 };
 
-/// Rows of queries first_query .. first_query + q.rows - 1 of one head over keys 0 .. first_query + q.rows -
-/// 1: out(i, j) = softmax over visible j of scale * q_i . k_j, in float; 0 where key j is not visible. `keys`
-/// holds at least first_query + q.rows rows; `out` is row-major with `stride` >= that many columns.
+/// Computes the rows of queries first_query .. first_query + q.rows - 1 of one head over keys 0 ..
+/// first_query + q.rows - 1: out(i, j) = softmax over visible j of scale * q_i . k_j, in float; 0 where key j
+/// is not visible. `keys` has at least first_query + q.rows rows; `out` is row-major with `stride` >= that
+/// many columns.
 void attention_rows(const AttentionShape& shape, MatrixView q, std::size_t first_query, MatrixView keys,
                     float* out, std::size_t stride);
 

@@ -19,7 +19,7 @@ bool is_finite(float x) {
 void read_finite(const trace::Sequence& sequence, trace::Tensor tensor, std::uint32_t layer,
                  std::uint32_t head, std::uint64_t first, std::uint64_t n, std::span<float> out) {
   sequence.read(tensor, layer, head, first, n, out);
-  unsigned bad = 0;  // no branch in the loop, so that it is nothing beside the arithmetic to come
+  unsigned bad = 0;  // the loop has no branch, so its time is small beside the arithmetic that follows
   for (const float x : out) bad |= is_finite(x) ? 0U : 1U;
   if (bad == 0) return;
   std::size_t i = 0;

@@ -34,7 +34,7 @@ GroupTensors::GroupTensors(const trace::Sequence& sequence, LaneGroup group, con
   if (needs.queries) {
     const std::size_t heads = std::size_t{group.n_lanes} * sequence.model().group();
     queries_.resize(heads * length_ * key_dim_);
-    // A trace may hold the queries of the end only; plan refuses who needs more.
+    // A trace may lack the queries of the first positions; the plan refuses policies that need those.
     const std::size_t first = sequence.first_query();
     for (std::size_t head = 0; head < heads; ++head)
       read_queries(head, first, length_ - first,

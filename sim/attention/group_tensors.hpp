@@ -1,5 +1,5 @@
 #pragma once
-/// The lanes that are worked on together, and what was recorded of them.
+/// The lanes that are processed together, and their recorded tensors.
 #include <cstdint>
 #include <vector>
 
@@ -13,11 +13,11 @@ struct LaneGroup {
   std::uint32_t layer = 0, first_head = 0, n_lanes = 1;
 };
 
-/// Every lane on its own, or layer by layer, in order.
+/// Returns all lanes in order: one group per layer with `whole_layers`, else one per lane.
 std::vector<LaneGroup> lane_groups(const trace::Model& model, bool whole_layers);
 
-/// Keys and values of a group's lanes as floats, [lane][position][component]; queries, token classes and
-/// output weights too if somebody needs them.
+/// The keys and values of a group's lanes as floats, [lane][position][component], and the queries, token
+/// classes and output weights that `needs` asks for.
 class GroupTensors {
  public:
   GroupTensors(const trace::Sequence& sequence, LaneGroup group, const policy::Needs& needs);
@@ -25,16 +25,18 @@ class GroupTensors {
   const trace::Sequence& sequence() const { return *sequence_; }
   LaneGroup group() const { return group_; }
 
-  /// [length, dim].
+  /// [length, dim] of one lane, or of one query head of the group. Queries need Needs::queries.
   MatrixView keys(std::size_t lane) const { return rows(keys_, lane, key_dim_); }
   MatrixView values(std::size_t lane) const { return rows(values_, lane, value_dim_); }
   MatrixView queries(std::size_t query_head) const { return rows(queries_, query_head, key_dim_); }
-  /// [value_dim, hidden]: a query head's share of the output projection, with Needs::output_weights.
+  /// [value_dim, hidden]: the part of the output projection that one query head goes through. Needs
+  /// Needs::output_weights.
   MatrixView output_weights(std::size_t query_head) const {
     const std::size_t hidden = sequence_->model().hidden_size;
     return {output_weights_.data() + query_head * value_dim_ * hidden, value_dim_, hidden, hidden};
   }
-  /// One token's own rows over lanes (query heads) [first, first + n); empty without Needs::queries.
+  /// [n, dim]: one token's rows in lanes (or query heads) [first, first + n). Its queries are empty without
+  /// Needs::queries.
   MatrixView token_keys(std::size_t first, std::size_t n, std::size_t position) const {
     return token(keys_, first, n, position, key_dim_);
   }
@@ -46,11 +48,11 @@ class GroupTensors {
   }
   std::uint8_t token_class(std::size_t position) const { return classes_.empty() ? 0 : classes_[position]; }
 
-  /// Rows [first, first + n) of a query head of the group, read from the trace: `out` has n * head_dim
-  /// floats.
+  /// Reads queries [first, first + n) of a query head of the group from the trace. `out` has at least n *
+  /// head_dim floats.
   void read_queries(std::size_t query_head, std::size_t first, std::size_t n, std::span<float> out) const;
 
-  /// Column statistics of a query head of the group: [prompt] each.
+  /// Reads the column statistics of a query head of the group, [prompt] each.
   void read_columns(std::size_t query_head, std::span<float> sum, std::span<float> sum_squares) const;
 
   /// The prompt of a unit that begins with lane `first_lane`.
@@ -76,7 +78,7 @@ class GroupTensors {
   };
 
  private:
-  /// Of the model's query heads, the one that is this of the group.
+  /// Returns which query head of the layer is number `query_head` of the group.
   std::uint32_t model_head(std::size_t query_head) const;
   void read_classes();
   void read_output_weights();

@@ -1,6 +1,6 @@
 #pragma once
-/// How the importance w behind R, R_avg and ISR is measured. The paper's numbers are the default; others show
-/// how sensitive R is to them.
+/// How the importance w behind R, R_avg and ISR is measured. The default is the paper's; other rules show how
+/// sensitive R is to it.
 #include <cstddef>
 #include <string>
 #include <string_view>
@@ -9,14 +9,14 @@
 
 namespace kvsim::sim {
 
-/// XKV's w (policies/parts/window_importance.hpp; arXiv 2412.05896).
+/// The parameters of XKV's w (policies/parts/window_importance.hpp; arXiv 2412.05896).
 struct ImportanceRule {
   std::size_t rows = 8;  ///< last prompt rows that are averaged, at least 1
   policy::Pooling pooling{policy::Pooling::Kind::average, 7};
   std::string text = "rows=8,pool=avg:7";  ///< canonical
 };
 
-/// "rows=8,pool=avg:7"; what is left out is the default. Throws Error(usage).
+/// Parses "rows=8,pool=avg:7"; a parameter that is left out has its default. Throws Error(usage).
 ImportanceRule parse_importance(std::string_view text);
 
 }  // namespace kvsim::sim

@@ -1,5 +1,5 @@
 #pragma once
-/// How much attention each prompt position gets on average.
+/// Measures how much attention each prompt position gets on average.
 #include <cstddef>
 #include <vector>
 
@@ -8,12 +8,13 @@
 
 namespace kvsim::sim {
 
-/// Rows that a position's mean is taken over: all of the prompt, so that means sum to 1 and late positions,
-/// which few rows can see, get little; or those that see the position.
+/// The rows that a position's mean is taken over. With `all_rows` these are all rows of the prompt, so that
+/// the means sum to 1 and late positions, which few rows see, get little; with `visible`, the rows that see
+/// the position.
 enum class RowMean { all_rows, visible };
 
-/// Watches one lane's prompt (sim/attention/prompt_pass.hpp): means over rows and over the lane's query
-/// heads.
+/// Observes one lane's prompt (sim/attention/prompt_pass.hpp) and averages attention over rows and over the
+/// lane's query heads.
 class MeanAttention final : public policy::PromptObserver {
  public:
   /// `window`: sliding window of the layer, -1: none. `group`: query heads of the lane.
@@ -25,21 +26,21 @@ class MeanAttention final : public policy::PromptObserver {
   std::size_t rows_beside_columns() const override { return 0; }
   void observe_columns(const policy::PromptColumns& columns) override;
   void finish_prompt(const policy::Prompt& prompt) override;
-  /// After finish_prompt(): per prompt position.
+  /// The mean of each prompt position; valid after finish_prompt().
   const std::vector<double>& values() const { return values_; }
 
  private:
   RowMean mean_;
   std::ptrdiff_t window_;
   std::size_t group_;
-  std::vector<double> values_;  ///< sums at first
+  std::vector<double> values_;  ///< sums until finish_prompt()
 };
 
 /// Throws Error(input) unless attention is a plain softmax that can be recomputed.
 void require_softmax(const trace::Sequence& sequence);
 
-/// What an analysis of attention must have: queries of positions `from` and later, and a softmax that can be
-/// recomputed. Throws Error(usage) and Error(input).
+/// Throws Error(usage) unless the trace stores the queries of positions `from` and later, and Error(input)
+/// unless attention is a plain softmax that can be recomputed.
 void require_attention(const trace::Sequence& sequence, std::size_t from);
 
 }  // namespace kvsim::sim

@@ -6,8 +6,8 @@
 namespace kvsim::sim {
 
 struct OutputDistance {
-  double error = 0;   ///< |difference| / |whole|; of a whole that is 0: 0 if the difference is, else 1
-  double cosine = 1;  ///< of whole + difference to whole; of a vector that is 0: 1 if both are, else 0
+  double error = 0;   ///< |difference| / |whole|; if |whole| is 0: 0 if the difference is 0, else 1
+  double cosine = 1;  ///< between whole + difference and whole; if either is 0: 1 if both are, else 0
 };
 
 inline OutputDistance output_distance(const float* whole, const float* difference, std::size_t n) {

@@ -15,7 +15,7 @@ policy::ParamSpec tokens_spec(const char* name, const char* fallback) {
   return {.name = name, .type = policy::ParamType::count, .fallback = fallback, .min = 0, .max = 1 << 30};
 }
 
-/// The largest value, in chains side by side that compilers make vector instructions of.
+/// Returns the largest value, of values >= 0. Compilers turn the independent chains into vector instructions.
 float largest(std::span<const float> values) {
   constexpr std::size_t kChains = 16;
   float most[kChains] = {};

@@ -1,5 +1,5 @@
 #pragma once
-/// Replays the prompt of a lane group to all observers at once: each block of rows is computed once.
+/// Replays the prompt of a lane group to all observers at once, so that each block of rows is computed once.
 #include <cstddef>
 #include <span>
 
@@ -9,19 +9,20 @@
 
 namespace kvsim::sim {
 
-/// An observer, the lanes of the group that it observes, and the rows it requires; with no requirement it
-/// learns only when the prompt is complete.
+/// An observer, the lanes of the group that it observes, and the rows that it requires. With an empty
+/// requirement it gets finish_prompt() only.
 struct Subscription {
   policy::PromptObserver* observer = nullptr;
   std::size_t first_lane = 0, n_lanes = 1;
   RowRequirement requirement{};
 };
 
-/// First prompt row that is computed when the last `rows` are wanted: the begin of a block, so that blocks,
-/// and with them the last bits of every row, do not depend on what is wanted.
+/// Returns the first prompt row to compute when the last `rows` are required. It is the first row of a block,
+/// so that blocks, and with them the last bits of every row, do not depend on how many rows are required.
 std::size_t first_prompt_row(const trace::Sequence& sequence, std::size_t rows);
 
-/// Rows per block: enough to reuse the packed keys, few enough that they stay in cache for the observers.
+/// Rows per block: enough to reuse the packed keys, few enough that the rows are still in the CPU cache when
+/// observers read them.
 inline constexpr std::size_t kPromptBlock = 64;
 
 /// Calls observe_columns() of every observer that requires columns, then observe() in order of position per

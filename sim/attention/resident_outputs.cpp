@@ -7,8 +7,8 @@
 namespace kvsim::sim {
 namespace {
 
-/// What is held is not told from what was dropped where less than this share of a row's mass would be left:
-/// the difference would be mostly rounding.
+/// o' is not computed from what was evicted where less than this share of a row's mass is resident: the
+/// difference would be mostly rounding.
 constexpr float kLeastLeft = 0.25F;
 
 }  // namespace
@@ -37,7 +37,7 @@ void ResidentOutputs::difference(const AttendedBlock& block, std::span<const Res
     steps_[static_cast<std::size_t>(interval.position)] = {
         std::max(interval.first, block.first_step) - block.first_step,
         std::min(interval.last, end) - block.first_step};
-  // A token of the block itself is not attended before its own step: nobody dropped it there.
+  // No query attends a token of the block before the token's own step, so the token is not evicted there.
   for (std::size_t s = 1; s < block.n_steps; ++s) {
     Steps& own = steps_[n - block.n_steps + s];
     if (own.to > own.from) own.from = 0;
@@ -66,7 +66,8 @@ void ResidentOutputs::difference(const AttendedBlock& block, std::span<const Res
     if (by_held) {
       for (std::size_t c = 0; c < dim; ++c) out[r * dim + c] = (seen > 0 ? sums[c] / seen : 0.0F) - o[c];
     } else {
-      // With O the whole row's sum, m its mass, D and d those of what was dropped: (O - D) / (m - d) - O / m.
+      // O is the sum of the whole row and m its mass, D and d those of the evicted positions: o' - o = (O -
+      // D) / (m - d) - O / m.
       const float left = mass_[r] - seen;
       for (std::size_t c = 0; c < dim; ++c)
         out[r * dim + c] = left > 0 ? (o[c] * seen - sums[c]) / left : -o[c];

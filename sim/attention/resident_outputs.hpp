@@ -1,9 +1,10 @@
 #pragma once
-/// What a block of queries computes over the positions one cell held: o' = sum over held j of a(j) v_j,
-/// divided by sum over held j of a(j), beside o = sum over all j of a(j) v_j.
+/// Computes the attention outputs of a block of queries over the resident positions of one cell: o' = sum
+/// over resident j of a(j) v_j, divided by sum over resident j of a(j), beside o = sum over all j of a(j)
+/// v_j.
 ///
-/// The sums run over what the cell held, or over what it had dropped if that is less (in positions, and not
-/// nearly all of a row's attention), in order of position: which of the two, and every rounding, depends on
+/// The sums run over the resident positions, or over the evicted ones if those are fewer and do not get
+/// nearly all of a row's attention, in order of position. Which of the two, and every rounding, depends on
 /// the cell alone and not on the cells it is replayed with.
 #include <cstdint>
 #include <span>
@@ -14,8 +15,7 @@
 
 namespace kvsim::sim {
 
-/// Rows of consecutive steps, the steps repeated for each query head: row r is of step first_step + r %
-/// n_steps.
+/// The rows of consecutive steps, steps within query heads: row r is of step first_step + r % n_steps.
 struct AttendedBlock {
   MatrixView attention;  ///< [positions, heads * n_steps]: full rows, transposed
   MatrixView values;     ///< [positions, dim]
@@ -24,27 +24,28 @@ struct AttendedBlock {
 
 class ResidentOutputs {
  public:
-  /// The block's own outputs; once before the cells.
+  /// Computes the outputs over all positions. Called once per block, before the cells.
   void begin(const AttendedBlock& block);
-  /// [heads * n_steps, dim] row-major: o.
+  /// o, [heads * n_steps, dim] row-major.
   std::span<const float> whole() const { return whole_; }
-  /// `out` becomes o' - o, shaped alike; o' is 0 where the cell held nothing that is attended. `intervals`:
-  /// those that reach into the block, at most one per position.
+  /// Sets `out` to o' - o, shaped like whole(); o' is 0 where no resident position is attended. `intervals`
+  /// are those that overlap the block, at most one per position.
   void difference(const AttendedBlock& block, std::span<const ResidentInterval> intervals,
                   std::vector<float>& out);
 
  private:
-  /// Steps of the block, counted from 0, at which a position was held: [from, to).
+  /// The steps of the block, counted from 0, at which a position is resident: [from, to).
   struct Steps {
     std::uint32_t from = 0, to = 0;
   };
-  /// sums_ are of what was dropped, and in some row that is nearly everything.
+  /// Returns whether the evicted positions, which sums_ are of, get nearly all the attention of some row.
   bool little_is_left(std::size_t dim) const;
-  /// sums_ = sums over `positions_` of a (v, 1), at the steps of steps_ or at all others.
+  /// Sets sums_ to the sums over `positions_` of a(j) (v_j, 1): at the steps of steps_ if `held`, else at all
+  /// others.
   void sum(const AttendedBlock& block, bool held);
 
-  std::vector<float> whole_;  ///< divided by its mass
-  std::vector<float> mass_;   ///< [heads * n_steps], of whole rows: 1 up to rounding
+  std::vector<float> whole_;  ///< o, divided by mass_
+  std::vector<float> mass_;   ///< [heads * n_steps]: the sum of each whole row, 1 up to rounding
   std::vector<Steps> steps_;  ///< per position
   std::vector<std::int32_t> positions_;
   std::vector<float> rows_, values_, sums_;

@@ -7,7 +7,7 @@
 namespace kvsim::sim {
 namespace {
 
-/// Decode steps per block at most, and the floats their rows may take.
+/// The most decode steps per block, and the most floats that their rows take.
 constexpr std::size_t kDecodeBlock = 32;
 constexpr std::size_t kDecodeFloats = std::size_t{1} << 23;
 

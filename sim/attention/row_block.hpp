@@ -1,5 +1,5 @@
 #pragma once
-/// True attention rows of consecutive positions, for every query head of a lane group.
+/// Computes the true attention rows of consecutive positions, for every query head of a lane group.
 #include <cstddef>
 #include <vector>
 
@@ -7,20 +7,22 @@
 
 namespace kvsim::sim {
 
-/// Decode steps whose rows are computed together. Depends on the trace alone: the rows a cell is measured
-/// against must not depend on which other cells are replayed with it.
+/// Returns the number of decode steps whose rows are computed together. It depends on the trace alone,
+/// because the rows that a cell is measured against must not depend on which other cells are replayed with
+/// it.
 std::size_t decode_block(const trace::Sequence& sequence);
 
 class RowBlock {
  public:
-  /// Rows of the queries at positions first .. first + n - 1 over all keys up to the last of them. The last
-  /// bits depend on first and n: rows that are compared are computed in equal blocks.
+  /// Computes the rows of the queries at positions first .. first + n - 1 over all keys up to the last of
+  /// them. Their last bits depend on `first` and `n`, so rows that are compared must be computed in equal
+  /// blocks.
   void compute(const GroupTensors& tensors, std::size_t first, std::size_t n);
 
   std::size_t first() const { return first_; }
   std::size_t size() const { return n_; }
-  /// Of query head `g` of a lane at position first() + s, over positions 0 .. first() + s; zeros behind, up
-  /// to width().
+  /// The row of query head `g` of a lane at position first() + s, over positions 0 .. first() + s; zeros
+  /// follow up to width().
   const float* row(std::size_t lane, std::size_t g, std::size_t s) const {
     return rows_.data() + ((lane * group_ + g) * n_ + s) * width();
   }

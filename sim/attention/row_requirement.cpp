@@ -11,13 +11,14 @@ bool holds_last(const trace::Sequence& sequence, std::size_t rows) {
   return sequence.first_query() <= sequence.prompt_length() - rows;
 }
 
-/// "all 1000" or "the last 64 of 1000".
+/// Returns "all 1000" or "the last 64 of 1000".
 std::string of_prompt(std::size_t rows, std::size_t prompt) {
   if (rows == prompt) return "all " + std::to_string(prompt);
   return "the last " + std::to_string(rows) + " of " + std::to_string(prompt);
 }
 
-/// `in_sum`: rows that would do beside column statistics.
+/// Throws the Error(usage) of a trace that lacks the queries of the last `rows` prompt tokens. `in_sum`: the
+/// rows that suffice beside column statistics.
 [[noreturn]] void refuse(const trace::Sequence& sequence, std::size_t rows, std::size_t in_sum,
                          const std::string& who) {
   const std::size_t prompt = sequence.prompt_length();

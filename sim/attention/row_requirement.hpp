@@ -1,5 +1,6 @@
 #pragma once
-/// What a trace can show of its prompt to somebody who looks at it, and the words for what it cannot.
+/// Finds which rows of a prompt a trace can show an observer, and refuses the observer if these are not
+/// enough.
 #include <cstddef>
 #include <string>
 
@@ -8,23 +9,23 @@
 
 namespace kvsim::sim {
 
-/// So many of the prompt's last rows, after the column sums of all of them if `columns`.
+/// The last `rows` rows of the prompt, preceded by the column sums of all its rows if `columns`.
 struct RowRequirement {
-  std::size_t rows = 0;  ///< at most the prompt
+  std::size_t rows = 0;  ///< at most the prompt's length
   bool columns = false;
 
   bool empty() const { return rows == 0 && !columns; }
 };
 
-/// The rows that the observer asks for; if the trace lacks their queries, those that it needs beside column
-/// statistics. Throws Error(usage) about `who` when the trace has neither.
+/// Returns the rows that the observer asks for or, if the trace lacks their queries, those that it needs
+/// beside column statistics. Throws Error(usage) about `who` when the trace has neither.
 RowRequirement row_requirement(const trace::Sequence& sequence, const policy::PromptObserver& observer,
                                const std::string& who);
 
-/// Throws Error(usage) about `who` when the queries of the prompt's last `rows` tokens are not all there.
+/// Throws Error(usage) about `who` unless the trace has the queries of the last `rows` prompt tokens.
 void require_queries(const trace::Sequence& sequence, std::size_t rows, const std::string& who);
 
-/// "those of the last 64 and of 256 others": of the prompt, whose queries the trace holds.
+/// Describes which of the prompt's queries the trace holds: "those of the last 64 and of 256 others".
 std::string held_queries(const trace::Sequence& sequence);
 
 }  // namespace kvsim::sim

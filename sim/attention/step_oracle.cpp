@@ -8,8 +8,8 @@
 namespace kvsim::sim {
 namespace {
 
-/// Moves the largest counts[i] - base entries of `row` to its front, for every i: quickselect on the middle
-/// count, then both sides, so T log(counts) instead of a sort.
+/// Moves the largest counts[i] - base entries of `row` to its front, for every i. Quickselect runs on the
+/// middle count and then on both sides, which takes T log(counts) instead of a sort.
 void select(std::span<float> row, std::size_t base, std::span<const std::size_t> counts) {
   if (counts.empty() || row.size() < 2) return;
   const std::size_t middle = counts.size() / 2;
@@ -21,8 +21,9 @@ void select(std::span<float> row, std::size_t base, std::span<const std::size_t>
   select(row.subspan(cut), base + cut, counts.subspan(middle + 1));
 }
 
-/// Sums in fixed point do not depend on the order that selection leaves, which depends on the counts asked
-/// together. Rows sum to the number of query heads at most, squares to its square: 128 heads fit.
+/// Converts to fixed point, in which a sum does not depend on its order: the order that the selection leaves
+/// depends on which counts are selected together. A row sums to at most the number of query heads, its
+/// squares to at most the square of that number: 128 heads fit.
 constexpr double kFixedOne = 0x1p48;
 std::int64_t fixed(double value) {
   return static_cast<std::int64_t>(value * kFixedOne);

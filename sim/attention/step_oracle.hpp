@@ -1,6 +1,6 @@
 #pragma once
-/// The per-step oracle: the most attention any method can retain with n keys, chosen anew at every step over
-/// all keys so far, nothing ever lost: a bound for every method that reads n keys.
+/// The per-step oracle: the most attention that any method can retain with n keys. It chooses the n keys anew
+/// at every step among all keys so far, and loses none for good, so it bounds every method that reads n keys.
 #include <cstddef>
 #include <span>
 #include <vector>
@@ -15,7 +15,8 @@ struct LargestEntries {
   std::size_t ties = 0;  ///< how many of them equal it
 };
 
-/// For each n of `counts` (ascending, each <= row.size()). Reorders `row`. `out` has the size of `counts`.
+/// Computes the largest entries for each n of `counts` (ascending, each <= row.size()). Reorders `row`. `out`
+/// has the size of `counts`.
 void largest_entries(std::span<float> row, std::span<const std::size_t> counts,
                      std::span<LargestEntries> out);
 

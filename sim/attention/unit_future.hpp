@@ -1,5 +1,5 @@
 #pragma once
-/// What oracles are told: every step of a unit that is measured.
+/// The future that an oracle is given: every measured step of a unit.
 #include <vector>
 
 #include "policies/api/oracle.hpp"
@@ -9,9 +9,9 @@ namespace kvsim::sim {
 
 class UnitFuture final : public policy::Future {
  public:
-  /// Of the queries from `first_position` to the end of the sequence: the prompt's length, or one less when
-  /// the last prompt row is measured again. Computes the rows in blocks of `block` steps, those replay
-  /// measures by. `tensors` hold the queries.
+  /// Covers the queries from `first_position` to the end of the sequence. `first_position` is the prompt's
+  /// length, or one less when the last prompt row is measured again. The rows are computed in blocks of
+  /// `block` steps, as the replay measures them. `tensors` must have the queries.
   UnitFuture(const GroupTensors& tensors, std::size_t first_lane, std::size_t n_lanes,
              std::size_t first_position, std::size_t block);
 

@@ -49,7 +49,7 @@ void IndexStore::begin_block() {
 }
 
 void IndexStore::forget_ended() {
-  // Open intervals move to the front in slot order, so that a slot's number finds its interval again.
+  // Open intervals move to the front in slot order, so that interval i is the one of slot i.
   std::vector<ResidentInterval> open;
   open.reserve(intervals_.capacity());
   for (std::size_t slot = 0; slot < slots_.size(); ++slot) {

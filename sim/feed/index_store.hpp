@@ -1,6 +1,6 @@
 #pragma once
-/// The positions that one cache holds, and since when. Keys and values stay in the tensors that all caches
-/// share.
+/// Records which positions are resident in one cache, and since which step. Keys and values stay in the
+/// tensors that all caches share.
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -18,27 +18,28 @@ struct ResidentInterval {
 
 class IndexStore {
  public:
-  /// Slot i starts with kept[i], of positions below `length`. `most` bounds what the store ever holds. With
-  /// `log`, intervals that have ended are kept for history().
+  /// Begins with kept[i] in slot i. Every position is below `length`, and at most `most` positions are ever
+  /// resident at once. With `log`, intervals that have ended are recorded for history().
   IndexStore(std::span<const policy::Position> kept, std::size_t most, std::size_t length, bool log);
 
   std::span<const policy::Position> slots() const { return slots_; }
   bool contains(policy::Position position) const {
     return resident_[static_cast<std::size_t>(position)] != 0;
   }
-  /// As SlotStore says. Victims are resident until before `step`.
+  /// Joins as SlotStore says. The intervals of the victims end at `step`.
   std::size_t join(std::span<const std::size_t> victims, const Token& token, std::uint32_t step);
 
   /// End of an interval whose position is still resident.
   static constexpr std::uint32_t kOpen = 0xffffffffU;
-  /// Intervals that reach into the present block of steps.
+  /// The intervals that overlap the present block of steps.
   std::span<const ResidentInterval> intervals() const { return intervals_; }
-  /// Forgets, or logs, intervals that have ended.
+  /// Begins a block of steps: drops the intervals that have ended, after recording them if `log` was set.
   void begin_block();
-  /// Forgets ended intervals without logging them: those of tokens that the prompt brought and took.
+  /// Drops ended intervals without recording them: those of tokens that were evicted while the prompt
+  /// streamed.
   void forget_ended();
 
-  /// Every interval, by position and then first step; open ones end at `end`. Needs `log`.
+  /// Returns every interval, ordered by position and then first step; open ones end at `end`. Needs `log`.
   std::vector<ResidentInterval> history(std::uint32_t end) const;
 
  private:

@@ -9,7 +9,7 @@
 namespace kvsim::sim {
 namespace {
 
-/// Throws Error(bug) unless the budgets are what an allocation promises.
+/// Throws Error(bug) unless the budgets keep the contract of an allocation.
 void check_budgets(const policy::Part& allocation, const policy::AllocationRequest& request,
                    const std::vector<std::size_t>& budgets) {
   const std::string who = "allocation '" + allocation.spec->name + "' gave ";

@@ -3,8 +3,8 @@
 namespace kvsim::sim {
 namespace {
 
-/// to[i] = row[slots[i]]; returns their sum. Four fixed chains make the order of the sum depend on the slots
-/// alone.
+/// Sets to[i] = row[slots[i]] and returns their sum. It sums in four fixed chains, so that the order of the
+/// additions depends on the slots alone.
 double gather(const float* row, std::span<const policy::Position> slots, float* to) {
   double sum[4] = {0, 0, 0, 0};
   std::size_t i = 0;

@@ -1,5 +1,5 @@
 #pragma once
-/// What the queries of a step pay to the slots of a cache, gathered from full rows.
+/// The attention that the queries of a step pay to the slots of a cache, gathered from full attention rows.
 #include <span>
 #include <vector>
 
@@ -13,10 +13,12 @@ struct SlotAttention {
   std::span<const double> mass{};  ///< [n_query_heads]: sum over the slots
 };
 
-/// Gathers without allocating at every step. What it returns is valid until the next call.
+/// Gathers the attention on a cache's slots into buffers that it reuses. The result is valid until the next
+/// call.
 class SlotGather {
  public:
-  /// `rows`: [n_query_heads, positions], full attention rows of the step. `slots`: position of each slot.
+  /// `rows`: [n_query_heads, positions], the full attention rows of the step. `slots`: the position in each
+  /// slot.
   SlotAttention operator()(MatrixView rows, std::span<const policy::Position> slots);
 
  private:

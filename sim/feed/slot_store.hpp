@@ -1,10 +1,10 @@
 #pragma once
-/// Where a cache keeps the tokens of its slots.
+/// A SlotStore records which token is in each slot of a cache.
 ///
-/// Policies decide by slot; where the keys and values of a slot lie is the store's business alone. An
-/// IndexStore (sim/feed/index_store.hpp) holds positions, and the numbers stay in tensors that all caches
-/// share: recorded ones in a replay, those of the prompt in a running model. A store that owns its keys and
-/// values copies them when a token joins. Policies and UnitDriver are the same for both.
+/// Policies decide by slot; only the store knows where the keys and values of a slot lie. An IndexStore
+/// (sim/feed/index_store.hpp) stores positions, and the keys and values stay in tensors that all caches
+/// share: the recorded ones in a replay, those of the prompt in a running model. A store that owns its keys
+/// and values copies them when a token joins. Policies and UnitDriver work the same way with both.
 #include <concepts>
 #include <cstdint>
 #include <span>
@@ -22,10 +22,10 @@ struct Token {
   std::uint8_t token_class = 0;  ///< TokenClass bits; 0 without Needs::classes
 };
 
-/// Slot i of a new store holds the i-th position that the prompt leaves. `join` evicts the slots `victims`
-/// (distinct, in the decoder's order), gives the token the slot of the first, or a new one behind the last if
-/// there is none, closes up the slots of the others, and returns the token's slot. `step` is the number of
-/// the generated token, from 1; 0 within the prompt.
+/// Slot i of a new store holds the i-th position that the policy keeps of the prompt. `join` evicts the slots
+/// `victims` (distinct, in the decoder's order) and gives the token the slot of the first, or a new one
+/// behind the last if there is none; it closes up the slots of the others and returns the token's slot.
+/// `step` is the number of the generated token, from 1; 0 within the prompt.
 template <class S>
 concept SlotStore = requires(S store, const S view, std::span<const std::size_t> victims, const Token& token,
                              std::uint32_t step) {

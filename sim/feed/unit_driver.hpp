@@ -1,16 +1,16 @@
 #pragma once
-/// Drives one eviction policy over the caches of one unit, one cache per budget: the contract of
-/// policies/api/eviction.hpp, seen from the side that calls it. It knows no trace and no model: a replay, an
-/// allocation that measures the prompt first, a running model and a test all feed their attention rows and
-/// tokens here.
+/// Drives one eviction policy over the caches of one unit, one cache per budget. It is the caller in the
+/// contract of policies/api/eviction.hpp. It knows no trace and no model: a replay, an allocation that
+/// measures the prompt first, a running model and a test all feed it their attention rows and tokens.
 ///
 ///   observe the prompt    eviction().observe(), observe_columns(), finish_prompt()
-///   start(...)            once per budget: a cache begins with what the prompt leaves in it
+///   start(...)            once per budget: begins a cache with the prompt positions that the policy keeps
 ///   admit(cache, token)   a token arrives: the decoder evicts, the token joins, and may be attended
-///   attended(cache, ...)  the decoder learns what the token's queries paid to the slots
+///   attended(cache, ...)  the decoder observes the attention that the token's queries pay to the slots
 ///
-/// A policy that streams the prompt is started first and then admits the prompt's tokens, too.
-/// Every answer of the policy is checked: Error(bug) names the policy, layer and head.
+/// The caches of a policy that streams the prompt are started first and then admit the prompt's tokens too.
+/// Every answer of the policy is checked: one that breaks the contract throws Error(bug), which names the
+/// policy, layer and head.
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -24,21 +24,22 @@
 
 namespace kvsim::sim {
 
-/// One cache of one unit: what it may hold, what it holds, and the decoder that manages it.
+/// One cache of one unit: its budget, its resident tokens and the decoder that manages them.
 template <SlotStore Store>
 struct ManagedCache {
-  std::size_t cell = 0;                      ///< whose cache it is, by the caller's numbering
-  std::size_t budget = 0;                    ///< tokens
-  std::size_t capacity = 0;                  ///< most that a query may attend while a decoder manages it
+  std::size_t cell = 0;      ///< the cell that the cache belongs to, as the caller numbers cells
+  std::size_t budget = 0;    ///< tokens
+  std::size_t capacity = 0;  ///< most tokens that a query may attend while a decoder manages the cache
   std::unique_ptr<policy::Decoder> decoder;  ///< null: generated tokens are only appended
   Store residents;
-  std::size_t own_slot = 0;  ///< of the token that joined last
-  /// What the present step's queries attend: the residents, their own token among them. At a step that asks
-  /// the last prompt token again, its own token is added if the policy has evicted it.
+  std::size_t own_slot = 0;  ///< slot of the token that joined last
+  /// The positions that the queries of the present step attend: the resident ones, their own among them. At a
+  /// step that repeats the last prompt token (ask_again()), its own position is added if the policy has
+  /// evicted it.
   std::span<const policy::Position> attended{};
-  policy::Position own = 0;                  ///< token of the present step
+  policy::Position own = 0;                  ///< position of the present step's token
   bool own_is_resident = true;               ///< false only where `attended` adds it
-  std::vector<policy::Position> with_own{};  ///< storage of `attended` where it does
+  std::vector<policy::Position> with_own{};  ///< storage of `attended` where `own` is added
 
   bool attends(policy::Position position) const { return position == own || residents.contains(position); }
 };
@@ -48,7 +49,8 @@ class UnitDriver {
  public:
   using Cache = ManagedCache<Store>;
 
-  /// `part`: the policy that `eviction` was made from. The sequence has `prompt` tokens and `length` in all.
+  /// `part` is the policy that `eviction` was made from. The sequence has `length` tokens, of which the first
+  /// `prompt` are the prompt.
   UnitDriver(const policy::Part& part, std::unique_ptr<policy::Eviction> eviction,
              const policy::CacheUnit& unit, std::size_t prompt, std::size_t length)
       : part_(&part),
@@ -61,13 +63,13 @@ class UnitDriver {
 
   policy::Eviction& eviction() { return *eviction_; }
   const policy::Eviction& eviction() const { return *eviction_; }
-  /// Whether attended() must be given attention.
+  /// Whether attended() needs the attention on the slots.
   bool needs_rows() const { return needs_rows_; }
   std::vector<Cache>& caches() { return caches_; }
   const std::vector<Cache>& caches() const { return caches_; }
 
-  /// Begins a cache of `budget` tokens. Its store is made from the positions that the prompt leaves, the most
-  /// it will ever hold, and `store_arguments`.
+  /// Begins a cache of `budget` tokens. Its store is made from the prompt positions that the policy keeps,
+  /// the most positions that are ever resident at once, and `store_arguments`.
   template <class... Arguments>
   Cache& start(std::size_t cell, std::size_t budget, const Arguments&... store_arguments) {
     policy::Start start = eviction_->start(budget);
@@ -80,7 +82,7 @@ class UnitDriver {
     return caches_.back();
   }
 
-  /// The token arrives: the decoder names the slots to evict, and the token joins. `step`: as SlotStore says.
+  /// Admits a token: the decoder names the slots to evict, then the token joins. `step` is as in SlotStore.
   void admit(Cache& cache, const Token& token, std::uint32_t step) {
     victims_.clear();
     if (cache.decoder) {
@@ -95,7 +97,8 @@ class UnitDriver {
     cache.attended = cache.residents.slots();
   }
 
-  /// The queries of the last prompt token attend once more. Nothing is evicted, nothing joins.
+  /// Repeats the step of the last prompt token: its queries attend once more, and nothing is evicted or
+  /// joins.
   void ask_again(Cache& cache, policy::Position position) {
     cache.own = position;
     cache.attended = cache.residents.slots();
@@ -106,8 +109,8 @@ class UnitDriver {
     cache.attended = cache.with_own;
   }
 
-  /// The decoder observes the step of the token that joined last. `to_slots`: what its queries paid to the
-  /// slots of the cache, if needs_rows(). Only for caches with a decoder.
+  /// Shows the decoder the step of the token that joined last. `to_slots` is the attention that its queries
+  /// pay to the slots of the cache, if needs_rows(). Only for caches with a decoder.
   void attended(Cache& cache, const Token& token, const SlotAttention& to_slots) {
     policy::Step step;
     step.position = token.position;

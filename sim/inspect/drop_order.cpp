@@ -38,7 +38,7 @@ double excess_area(std::span<const double> dropped, std::span<const double> leas
   double area = 0, gap = 0;
   for (std::size_t m = 0; m < dropped.size(); ++m) {
     gap += dropped[m] - least[m];
-    area += std::max(gap, 0.0);  // below zero is rounding: no order loses less than the least
+    area += std::max(gap, 0.0);  // a gap below 0 is rounding: no order loses less than the least
   }
   return area;
 }

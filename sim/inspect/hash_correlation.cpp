@@ -15,7 +15,7 @@
 namespace kvsim::sim {
 namespace {
 
-/// Per query head: a correlation per length.
+/// The correlations of one query head, one per hash length.
 using PerLength = std::vector<std::optional<double>>;
 
 bool constant(std::span<const double> values) {
@@ -26,7 +26,7 @@ double mean_of(std::span<const double> values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
-/// A query, the keys before and at its position, and what it pays them.
+/// A query, the keys up to its position, and the attention that it pays them.
 struct Attended {
   MatrixView query;  ///< one row
   MatrixView keys;
@@ -37,11 +37,13 @@ struct Attended {
   }
 };
 
-/// Keys [from, keys.rows) count. `key`: of the projections.
+/// Correlates the attention on keys [from, keys.rows) with the likeness of their hashes. `key` seeds the
+/// projections.
 PerLength correlate(const Attended& attended, std::size_t from, const HashStudy& study, std::uint64_t key) {
   const std::size_t n = attended.keys.rows - std::min(from, attended.keys.rows);
   const std::size_t most = *std::max_element(study.bits.begin(), study.bits.end());
-  // Differing bits of every key, per projection: shorter hashes are their first bits.
+  // The bits in which each key's hash differs from the query's, per projection. A shorter hash is the first
+  // bits of it.
   std::vector<std::uint64_t> differing;
   for (std::size_t p = 0; p < study.projections; ++p) {
     const policy::SimHash hash(most, attended.keys.cols, combine({key, p}));
@@ -66,7 +68,7 @@ PerLength correlate(const Attended& attended, std::size_t from, const HashStudy&
   return out;
 }
 
-/// [rows, dim] standard normal draws.
+/// Returns [rows, dim] standard normal draws.
 std::vector<float> noise(std::size_t rows, std::size_t dim, std::uint64_t key) {
   std::vector<float> out(rows * dim);
   for (std::size_t i = 0; i < out.size(); ++i) out[i] = static_cast<float>(normal(combine({key, i})));
@@ -111,7 +113,7 @@ std::optional<double> pearson(std::span<const double> x, std::span<const double>
     xx += dx * dx;
     yy += dy * dy;
   }
-  // Subnormal deviations may square to nothing: then there is nothing to correlate either.
+  // The squares of subnormal deviations may be 0; the correlation is undefined then too.
   if (!(xx * yy > 0)) return {};
   return std::clamp(xy / std::sqrt(xx * yy), -1.0, 1.0);
 }
@@ -141,7 +143,7 @@ std::vector<HashCorrelation> hash_correlation(const trace::Sequence& sequence, c
                   query);
       from_trace[out] =
           correlate({shape, {query.data(), 1, dim, dim}, {keys.data(), prompt, dim, dim}}, from, study, key);
-      // As many keys as are compared above.
+      // The noise has as many keys as the trace's correlation.
       const std::size_t n = std::max<std::size_t>(prompt - std::min(from, prompt), 1);
       const std::vector<float> drawn = noise(n + 1, dim, combine({key, key_of("noise"), g}));
       const MatrixView all{drawn.data(), n + 1, dim, dim};

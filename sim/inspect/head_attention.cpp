@@ -14,11 +14,11 @@ namespace {
 /// Sums over the rows of one head.
 class Habits {
  public:
-  /// `row`: of the query at position row.size() - 1, which sees so many positions.
+  /// Adds the row of the query at position row.size() - 1, which sees `visible` positions.
   void add(std::span<const float> row, std::size_t visible, const HeadStudy& study) {
     const std::size_t n = row.size(), local = n - std::min(study.local, n);
     double entropy = 0, largest = 0, total = 0;
-    for (const float a : row) total += a;  // 1, but for the last bits
+    for (const float a : row) total += a;  // 1 up to rounding
     for (std::size_t j = n - visible; j < n; ++j) {
       const double a = row[j] / total;
       if (a > 0) entropy -= a * std::log2(a);

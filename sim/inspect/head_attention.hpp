@@ -1,5 +1,5 @@
 #pragma once
-/// Where each query head looks: at the first positions, at the last, and how widely.
+/// Measures where each query head attends: at the first positions, at the last, and how widely.
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -10,31 +10,31 @@
 namespace kvsim::sim {
 
 struct HeadStudy {
-  std::size_t rows = 64;   ///< of the last prompt queries, at most the prompt; generated tokens' come besides
+  std::size_t rows = 64;   ///< last prompt rows, at most the prompt; rows of generated tokens are added
   std::size_t sinks = 4;   ///< first positions of the sequence
-  std::size_t local = 32;  ///< last positions up to the row's own
+  std::size_t local = 32;  ///< last positions, up to the row's own
   unsigned threads = 0;    ///< 0: as many as the machine has. Never changes a result.
 };
 
-/// Means over the rows of one query head.
+/// The means over the rows of one query head.
 struct HeadAttention {
   double sink = 0;      ///< attention on the first positions
-  double local = 0;     ///< attention on the last positions; those that are first too count in both
-  double entropy = 0;   ///< bits
+  double local = 0;     ///< positions that are also first count in both
+  double entropy = 0;   ///< bits, of the row
   double distance = 0;  ///< tokens between the row and what it attends
   double largest = 0;   ///< largest attention on one position
-  /// Entropy over log2 of the positions that the row sees; rows that see one position have none, nor has a
-  /// head with no other rows.
+  /// Entropy over log2 of the number of positions that the row sees, over the rows that see more than one;
+  /// none for a head without such rows.
   std::optional<double> entropy_share;
 };
 
 struct HeadsFound {
-  std::uint64_t rows = 0;            ///< that were looked at, for every head
+  std::uint64_t rows = 0;            ///< rows that every head is averaged over
   std::vector<HeadAttention> heads;  ///< query heads, layer-major
 };
 
-/// Throws Error(usage) when there is no row to look at or the trace lacks its query; Error(input) when the
-/// trace is damaged.
+/// Returns the statistics of every query head. Throws Error(usage) when there is no row, or the trace lacks
+/// the query of one; Error(input) when the trace is damaged.
 HeadsFound head_attention(const trace::Sequence& sequence, const HeadStudy& study, Progress& progress);
 
 }  // namespace kvsim::sim

@@ -1,5 +1,5 @@
 #pragma once
-/// Keys of the prompt, and the attention they get.
+/// Measures the norm of each key of the prompt, and the attention that the key gets.
 #include <cstdint>
 #include <functional>
 #include <vector>
@@ -9,14 +9,14 @@
 
 namespace kvsim::sim {
 
-/// Of one lane, per prompt position.
+/// The numbers of one lane, per prompt position.
 struct KeyNormAttention {
-  std::vector<double> norm;       ///< Euclidean, of the key as the cache holds it
+  std::vector<double> norm;       ///< Euclidean, of the key as it is cached
   std::vector<double> attention;  ///< mean over the prompt rows that see the position, and over query heads
 };
 
-/// Calls `look` once for every lane (layer-major index), from any thread: no more than one lane per thread is
-/// held. Throws Error(usage) for a trace that lacks queries of the prompt, Error(input) when it is damaged.
+/// Calls `look` once for every lane (layer-major index), from any thread; at most one lane per thread is in
+/// memory. Throws Error(usage) for a trace that lacks queries of the prompt, Error(input) when it is damaged.
 void for_key_norm_attention(const trace::Sequence& sequence, unsigned threads, Progress& progress,
                             const std::function<void(std::size_t lane, const KeyNormAttention&)>& look);
 

@@ -11,10 +11,10 @@
 namespace kvsim::sim {
 namespace {
 
-/// Attention that exceeds the average by less is the average, whatever its last bits are.
+/// Attention that exceeds the average by a smaller share counts as the average: the excess may be rounding.
 constexpr double kRounding = 1e-5;
 
-/// Positions before the split, and who holds them pivotal.
+/// Finds the positions before the split that are pivotal in some early row and in some late row.
 class PivotalPositions {
  public:
   PivotalPositions(const PersistenceStudy& study, std::ptrdiff_t window)

@@ -46,7 +46,8 @@ Wanted wanted_by(const trace::Sequence& sequence, const RankingStudy& study) {
   return out;
 }
 
-/// Minus the mean Hamming distance between a key's code and the codes of the lane's queries that see it.
+/// Returns minus the mean Hamming distance between a key's code and the codes of the lane's queries that see
+/// it.
 std::vector<double> hash_scores(const GroupTensors& tensors, std::size_t lane, std::size_t bits,
                                 std::uint64_t seed) {
   const trace::Sequence& sequence = tensors.sequence();
@@ -72,7 +73,8 @@ std::vector<double> hash_scores(const GroupTensors& tensors, std::size_t lane, s
   return scores;
 }
 
-/// The policy's own, but what it protects at any budget is dropped last.
+/// Returns the policy's own scores, raised to infinity where it protects a position at any budget: these are
+/// dropped last.
 std::vector<double> policy_scores(const policy::Part& part, const policy::Eviction& eviction,
                                   std::size_t prompt) {
   std::vector<double> scores(eviction.scores().begin(), eviction.scores().end());
@@ -85,7 +87,7 @@ std::vector<double> policy_scores(const policy::Part& part, const policy::Evicti
   return scores;
 }
 
-/// The lanes of one group under every ranking.
+/// Measures the lanes of one group under every ranking.
 class GroupRankings {
  public:
   GroupRankings(const trace::Sequence& sequence, const RankingStudy& study, const Wanted& wanted,

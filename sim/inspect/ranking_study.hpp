@@ -1,10 +1,9 @@
 #pragma once
-/// What rankings of a prompt's positions are worth: each drops positions from its lowest on, and what their
-/// attention sums to is compared with the best order there is.
+/// Measures what rankings of a prompt's positions are worth: each drops positions from its lowest on, and the
+/// sum of their attention is compared with that of the best order.
 ///
-/// A ranking here is static: one score per prompt position, known at the prompt's end. Policies that change
-/// their mind while tokens arrive have no such ranking; what stands here for them is what they would say at
-/// that moment.
+/// A ranking is static: one score per prompt position, known at the end of the prompt. A policy whose scores
+/// change as tokens arrive is measured by its scores at that moment.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -18,7 +17,7 @@ namespace kvsim::sim {
 
 struct Ranking {
   enum class By {
-    policy,   ///< Eviction::scores of `part`; what it protects at any budget goes last
+    policy,   ///< Eviction::scores of `part`; what it protects at any budget is dropped last
     hash,     ///< farthest key first: mean Hamming distance between its code and those of the queries that
               ///< see it
     recency,  ///< oldest first
@@ -30,7 +29,7 @@ struct Ranking {
 struct RankingStudy {
   std::vector<Ranking> rankings{};
   RowMean mean = RowMean::all_rows;
-  std::vector<double> dropped{};  ///< shares of the prompt, in [0, 1], at which losses are told
+  std::vector<double> dropped{};  ///< shares of the prompt, in [0, 1], at which losses are reported
   std::size_t hash_bits = 16;     ///< in [1, 64]
   std::uint64_t seed = 0;         ///< of projections and of random policies
   unsigned threads = 0;           ///< 0: as many as the machine has. Never changes a result.
@@ -43,13 +42,14 @@ struct RankingLoss {
 };
 
 struct LaneRankings {
-  double largest_area = 0;         ///< Y of the best order backwards
+  double largest_area = 0;         ///< Y of the best order reversed
   std::vector<double> least_loss;  ///< L^m of the best order
   std::vector<RankingLoss> rankings;
 };
 
-/// Per lane, layer-major. Throws Error(usage) for an empty study, a part that has no scores of the prompt, or
-/// a trace that lacks the queries of the prompt or what a part needs; Error(input) when the trace is damaged.
+/// Returns the losses per lane, layer-major. Throws Error(usage) for an empty study, a part that has no
+/// scores of the prompt, or a trace that lacks the queries of the prompt or what a part needs; Error(input)
+/// when the trace is damaged.
 std::vector<LaneRankings> ranking_study(const trace::Sequence& sequence, const RankingStudy& study,
                                         Progress& progress);
 

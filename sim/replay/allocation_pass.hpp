@@ -1,7 +1,7 @@
 #pragma once
-/// What allocation policies measure on every lane before budgets are split: their profiles, and the scores of
-/// the evictions they are combined with, or what oracles lose at every budget. One pass over the prompt
-/// serves all of them.
+/// Measures on every lane what allocation policies ask for before budgets are split: their profiles, and the
+/// scores of the evictions they are combined with, or what oracles lose at every budget. One pass over the
+/// prompt serves all cells.
 #include <map>
 #include <string>
 #include <vector>
@@ -14,17 +14,18 @@ namespace kvsim::sim {
 
 class AllocationPass {
  public:
-  /// Of the cells of `plan` that are not skipped. Nothing is computed yet.
+  /// Covers the cells of `plan` that are not skipped. Computes nothing yet.
   AllocationPass(const trace::Sequence& sequence, const Request& request, const Plan& plan);
 
-  /// Query rows that run() computes.
+  /// Returns the query rows that run() computes.
   std::uint64_t work() const;
   void run(Workers& workers, Progress& progress);
 
-  /// Per lane, layer-major; empty if the part measures (scores) nothing.
+  /// Per lane, layer-major; empty if no cell asks for the profile (the scores) of the part.
   std::vector<std::vector<double>> profiles(const policy::Part& allocation) const;
   std::vector<std::vector<double>> scores(const policy::Part& eviction) const;
-  /// Of an oracle, at every budget: Oracle::losses() of the lane's unit.
+  /// Per lane, layer-major: Oracle::losses() of the lane's unit, at every budget; empty if no cell asks for
+  /// them.
   std::vector<std::vector<double>> losses(const policy::Part& oracle) const;
 
  private:
@@ -47,7 +48,7 @@ class AllocationPass {
   const Request* request_;
   bool layer_groups_ = false;
   policy::Needs needs_;
-  std::map<std::string, Profiled> profiled_;  // by the part's text
+  std::map<std::string, Profiled> profiled_;  // key: the part's text
   std::map<std::string, OfEviction> scored_, of_oracles_;
 };
 

@@ -14,7 +14,8 @@ namespace {
 
 using policy::Holding;
 
-/// R_avg of the best n positions of all lanes together, n = 0, 1, ...; empty where R_avg is undefined.
+/// Returns R_avg of the best n positions of all lanes together, n = 0, 1, ...; empty where R_avg is
+/// undefined.
 std::vector<double> best_retention(std::vector<LaneCurves>& lanes, const Outcome& outcome) {
   std::vector<double> shares;
   for (std::size_t first = 0; first < lanes.size(); first += outcome.n_kv_heads) {
@@ -31,19 +32,19 @@ std::vector<double> best_retention(std::vector<LaneCurves>& lanes, const Outcome
   std::sort(shares.begin(), shares.end(), std::greater<>());
   std::vector<double> out(shares.size() + 1, 0.0);
   std::partial_sum(shares.begin(), shares.end(), out.begin() + 1);
-  out.back() = 1;  // all of it
+  out.back() = 1;  // all positions: exactly 1
   return out;
 }
 
 std::optional<Holding> holding_of(const policy::Part& eviction, const CellOutcome& cell) {
   if (eviction.spec->own_budget) return {};
-  // One lane that keeps generated tokens beside its budget is enough: others may hold as much then.
+  // One lane that appends generated tokens beside its budget is enough: the bound then lets every lane do so.
   const bool appends =
       std::any_of(cell.lanes.begin(), cell.lanes.end(), [](const LaneOutcome& lane) { return lane.appends; });
   return appends ? Holding::append_only : eviction.overshoot() > 0 ? Holding::overshoot : Holding::managed;
 }
 
-/// Cells of one class and total have one bound.
+/// Computes each bound on losses once: cells with the same holding, total and most tokens per lane share it.
 class LossBounds {
  public:
   explicit LossBounds(const std::vector<LaneCurves>& lanes) {
@@ -87,7 +88,7 @@ void add_bounds(const Request& request, std::vector<LaneCurves> lanes, Outcome& 
     if (!retention.empty()) cell.r_bound = retention[std::min(kept, retention.size() - 1)];
     const std::uint64_t steps = cell.lanes.front().steps;
     if (!losses || !cell.holding || steps == 0) continue;
-    // A lane is given the prompt at most, unless each is given more than that.
+    // A lane gets at most the prompt, unless the mean budget is more.
     const std::size_t given = std::max<std::size_t>(outcome.prompt, cell.budget_tokens);
     const std::size_t most =
         *cell.holding == Holding::append_only ? outcome.prompt : given + eviction.overshoot();

@@ -1,6 +1,7 @@
 #pragma once
-/// What any choice and any split could reach with what a cell holds in all lanes together: bounds over
-/// allocations, where the per-lane oracles of LaneOutcome keep to the policy's own split.
+/// Computes what any choice of positions and any split over lanes could reach with as many tokens as a cell
+/// has in all lanes together. These are bounds over allocations; the per-lane oracles of LaneOutcome keep the
+/// policy's own split.
 #include <vector>
 
 #include "policies/parts/mass_ahead.hpp"
@@ -8,21 +9,22 @@
 
 namespace kvsim::sim {
 
-/// What the bounds ask of one lane.
+/// What the bounds need of one lane.
 struct LaneCurves {
   std::vector<double> importance{};  ///< w of its positions; empty if there is none
-  /// [b - 1]: least loss of any schedule that holds at most b tokens, b = 1 .. P + S, and of any that holds b
-  /// tokens of the prompt and every generated one, b = 1 .. P. Empty unless losses are to be bounded.
+  /// [b - 1]: the least loss of any schedule with at most b resident tokens, b = 1 .. P + S, and of any with
+  /// b resident prompt tokens and every generated token, b = 1 .. P. Empty unless losses are bounded.
   std::vector<double> managed{}, append_only{};
 
-  /// What is still to come of the lane, to the end.
+  /// Computes `managed` and `append_only` from the attention of all measured steps of the lane.
   void set_future(const policy::MassAhead& future);
 };
 
-/// Fills in what cells say of all lanes together: holding and bounds. `lanes`: layer-major, and given up.
+/// Fills in the holding and the bounds of every cell, which are over all lanes together. `lanes` is
+/// layer-major and consumed.
 void add_bounds(const Request& request, std::vector<LaneCurves> lanes, Outcome& outcome);
 
-/// Bytes that curves take, and what add_bounds() makes of them.
+/// Returns the bytes that the curves take, together with what add_bounds() derives from them.
 std::uint64_t bounds_bytes(std::uint64_t lanes, std::uint64_t prompt, std::uint64_t steps, bool losses);
 
 }  // namespace kvsim::sim

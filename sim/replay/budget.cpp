@@ -77,7 +77,7 @@ std::vector<Budget> parse_budgets(std::string_view text) {
 std::size_t budget_tokens(const Budget& budget, const trace::Sequence& sequence) {
   double tokens = budget.value;
   if (budget.unit == Budget::Unit::share) {
-    // The nudge keeps 0.29 * 100 from becoming 28.
+    // Without the 1e-9, 29% of 100 tokens would be 28: 0.29 * 100 is 28.999... in binary.
     tokens = std::floor(budget.value * static_cast<double>(sequence.prompt_length()) + 1e-9);
   } else if (budget.unit == Budget::Unit::bytes) {
     const trace::Model& model = sequence.model();

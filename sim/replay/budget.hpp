@@ -1,5 +1,5 @@
 #pragma once
-/// A budget as people type it, and the tokens per lane it means for a trace.
+/// Parses a budget as it is typed, and converts it to the tokens per lane that it means for a trace.
 #include <cstddef>
 #include <string>
 #include <string_view>
@@ -16,18 +16,18 @@ struct Budget {
   std::string text;  ///< as typed, trimmed
 };
 
-/// "128", "25%", "0.5%", "64KiB", "2MiB", "1GiB", "500MB". Throws Error(usage) with the legal forms; zero and
-/// negative budgets are refused: a lane always holds the token it is computing.
+/// Parses "128", "25%", "0.5%", "64KiB", "2MiB", "1GiB", "500MB". Throws Error(usage) with the legal forms.
+/// Zero and negative budgets are refused: the token that a lane computes is always resident.
 Budget parse_budget(std::string_view text);
-/// Comma list.
+/// Parses a comma-separated list.
 std::vector<Budget> parse_budgets(std::string_view text);
 
-/// Tokens per lane, rounded down, at least 1 (Error usage when it comes to less than one token).
-/// share: floor(value * prompt). bytes: floor(bytes / (lanes * bytes of one token's K and V in the trace's
-/// elem)).
+/// Returns the tokens per lane, rounded down. A share is floor(value * prompt); bytes are floor(bytes /
+/// (lanes * bytes of one token's K and V in the trace's element type)). Throws Error(usage) when that is less
+/// than one token.
 std::size_t budget_tokens(const Budget& budget, const trace::Sequence& sequence);
 
-/// K and V of one token in one lane, in the trace's element type.
+/// Returns the bytes of K and V of one token in one lane, in the trace's element type.
 std::size_t token_bytes(const trace::Sequence& sequence);
 
 }  // namespace kvsim::sim

@@ -1,5 +1,6 @@
 #pragma once
-/// Decisions of a replay as HDF5: which positions each lane held after the prompt and at each step.
+/// Writes and reads the decisions of a replay as HDF5: which positions are resident in each lane after the
+/// prompt and at each step.
 #include <string>
 #include <vector>
 
@@ -7,13 +8,13 @@
 
 namespace kvsim::sim {
 
-/// Writes PATH (through PATH.partial). One group per cell, /cells/0000 with attributes policy, params,
-/// budget, budget_tokens, skipped; in it, per lane, dataset `lane_ptr` u64 [lanes+1] and `position` i32,
-/// `first_step` u32, `last_step` u32 [total]: position is held at steps first_step <= s < last_step; step 0
-/// is right after the prompt.
+/// Writes `path` (through PATH.partial). There is one group per cell, /cells/0000, with attributes policy,
+/// params, budget, budget_tokens, skipped. Its lanes are in datasets `lane_ptr` u64 [lanes + 1] and
+/// `position` i32, `first_step` u32, `last_step` u32 [total]: `position` is resident at steps first_step <= s
+/// < last_step; step 0 is right after the prompt.
 void write_decisions(const std::string& path, const Request& request, const Outcome& outcome, bool overwrite);
 
-/// What such a file says.
+/// The contents of such a file.
 struct Decisions {
   struct Cell {
     std::string policy, params, budget, skipped;
@@ -25,7 +26,7 @@ struct Decisions {
   std::vector<Cell> cells;
 };
 
-/// Throws Error(input) for what is no such file, or one that contradicts itself.
+/// Throws Error(input) when `path` is not such a file, or contradicts itself.
 Decisions read_decisions(const std::string& path);
 
 }  // namespace kvsim::sim

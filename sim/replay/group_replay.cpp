@@ -14,7 +14,7 @@
 namespace kvsim::sim {
 namespace {
 
-/// Rows of the metric's importance w, if the trace has them.
+/// Returns the prompt rows that the importance w is measured over; 0 if the trace lacks their queries.
 std::size_t importance_rows(const trace::Sequence& sequence, const ImportanceRule& rule) {
   const std::size_t prompt = sequence.prompt_length();
   const std::size_t wanted = std::min(rule.rows, prompt);
@@ -73,7 +73,7 @@ class GroupReplay {
     return *known;
   }
 
-  /// Policies that rank the prompt observe it, all in one pass; then every cache starts.
+  /// Shows the prompt to all policies that rank it, in one pass, then starts every cache.
   void rank_prompt() {
     for (std::size_t lane = 0; lane < group_.n_lanes; ++lane)
       importance_.emplace_back(static_cast<int>(sequence_.model().group()), request_.importance.rows,
@@ -94,7 +94,7 @@ class GroupReplay {
     futures_.clear();
   }
 
-  /// The other policies take the prompt token by token, through the caches they manage.
+  /// Feeds the prompt token by token to the other policies, through the caches they manage.
   void stream_prompt() {
     std::vector<ReplayUnit*> streaming;
     bool need_rows = false;
@@ -124,14 +124,14 @@ class GroupReplay {
     return importance_rows_ > 0 ? importance_[lane].values() : std::vector<double>{};
   }
 
-  /// The cells of one lane, and where their numbers go.
+  /// Returns the cells of one lane, and where their numbers go.
   MeasuredCells measured(std::size_t lane) {
     MeasuredCells out;
     for (ReplayUnit& unit : units_) {
       if (!unit.covers(lane)) continue;
       for (Cache& cache : unit.caches()) {
         out.push_back({&cache, &outcome_.cells[cache.cell].lanes[lane_index(lane)]});
-        // A lane that never evicts is given the sequence.
+        // The budget of a lane that never evicts is the length of the sequence.
         const std::size_t given = std::max(prompt_, plan_.cells[cache.cell].budget_tokens);
         out.back().out->appends = !cache.decoder || cache.budget > given;
       }
@@ -217,7 +217,8 @@ class GroupReplay {
   std::optional<ProjectedOutputs> projected_;  ///< of a layer's lanes, where the trace has output weights
 };
 
-/// An oracle's rows, what it derives from them in double, and an order of the tokens for each.
+/// Floats that an oracle takes per entry of its rows: one for the row, two for a double derived from it, and
+/// one for an order of the tokens.
 constexpr std::uint64_t kFutureFloats = 4;
 
 }  // namespace
@@ -258,7 +259,8 @@ std::uint64_t group_bytes(const trace::Sequence& sequence, const Plan& plan, std
           length * sequence.measured_length() * (eviction_group.layer_unit ? 1 : n_lanes) * kFutureFloats;
   }
   if (plan.bounds) futures += length * sequence.measured_length() * n_lanes * kFutureFloats;
-  // Decode rows of all heads; one lane's once more by position, and with its values as a cell held them.
+  // Decode rows of all heads; one lane's rows twice more, by position and masked to the resident positions,
+  // the latter with values.
   const std::uint64_t block = decode_block(sequence);
   std::uint64_t decode_rows =
       block * length * (heads + 2 * std::uint64_t{model.group()}) + length * (model.v_head_dim + 1);

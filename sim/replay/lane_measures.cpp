@@ -12,14 +12,14 @@ namespace {
 
 using policy::Position;
 
-/// What a set of positions holds of a row, beside the row's largest entries.
+/// How much of a row a set of positions retains, and how like the row's largest entries it is.
 struct ResidentAttention {
   double sum = 0;
-  double cosine = 1;  ///< of the row restricted to the set to the row restricted to the largest entries
+  double cosine = 1;  ///< between the row restricted to the set and the row restricted to the largest entries
 };
 
-/// Chains of sums that run side by side: their order never depends on anything but the slots, and compilers
-/// make vector instructions of them.
+/// Sums in chains side by side. Their order depends on the slots alone, and compilers turn them into vector
+/// instructions.
 constexpr std::size_t kChains = 8;
 struct Chains {
   double sum[kChains] = {}, squares[kChains] = {}, shared[kChains] = {};
@@ -48,9 +48,10 @@ ResidentAttention resident_attention(const float* row, std::span<const Position>
   Chains chains;
   std::size_t i = 0;
   for (; i + kChains <= slots.size(); i += kChains) chains.add(row, slots.data() + i, kChains, best.least);
-  // Chains without a slot add zeros, which may be ties if the least of the best is zero: their square is too.
+  // Chains without a slot add zeros. These are ties if the least of the best is zero, which adds nothing: its
+  // square is zero too.
   if (i < slots.size()) chains.add(row, slots.data() + i, slots.size() - i, best.least);
-  // Of entries that equal the least of the best, any may be among the best: the set's own come first.
+  // Any of the entries that equal the least of the best may be among the best; the set's own are taken first.
   const double ties = std::min(Chains::total(chains.ties), static_cast<double>(best.ties));
   const double shared = Chains::total(chains.shared) + ties * double{best.least} * best.least;
   const double scale = std::sqrt(Chains::total(chains.squares) * best.squares);
@@ -76,7 +77,7 @@ void measure_kept(const std::vector<std::optional<PromptSegment>>& segments, con
       out->importance_kept += w[static_cast<std::size_t>(position)];
     }
     out->importance_oracle = best[out->kept_candidates];
-    // The same numbers in another order: all of it is all of it.
+    // Both sum the same numbers, in different orders; R of all candidates is exactly 1.
     if (out->kept_candidates == w.size()) out->importance_kept = out->importance;
   }
 }
@@ -119,7 +120,7 @@ void LaneMeasures::lost(std::size_t seen) {
   for (const auto& [cache, out] : cells_) {
     out->steps += 1;
     out->held_at_end = cache->residents.slots().size();
-    if (cache->attended.size() == seen) {  // nothing dropped: no loss, exactly
+    if (cache->attended.size() == seen) {  // nothing is evicted: the loss is exactly 0
       out->oracle_cosine += 1;
       if (rules_.each_step) out->each_step.push_back({0, 0, seen});
       continue;
@@ -198,7 +199,7 @@ void LaneMeasures::outputs(const RowBlock& rows, std::size_t lane, std::uint32_t
   for (std::size_t c = 0; c < cells_.size(); ++c) {
     const auto& [cache, out] = cells_[c];
     const std::vector<std::size_t>& n_attended = n_attended_[c];
-    // A cache that attends everything at the first and the last step of the block evicted nothing in between.
+    // A cache that attends everything at the first and the last step of the block evicts nothing in between.
     if (n_attended[0] == all(0) && n_attended[n - 1] == all(n - 1)) {
       out->output_cosine += static_cast<double>(n);
       continue;

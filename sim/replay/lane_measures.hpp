@@ -1,5 +1,5 @@
 #pragma once
-/// What a lane's cells lose, measured against the recorded run: the numbers of LaneOutcome.
+/// Measures what a lane's cells lose against the recorded run: the numbers of LaneOutcome.
 #include <optional>
 #include <vector>
 
@@ -11,17 +11,17 @@
 
 namespace kvsim::sim {
 
-/// A cell's cache and where its lane's numbers go.
+/// A cell's cache, and where the numbers of its lane go.
 struct MeasuredCell {
   const Cache* cache = nullptr;
   LaneOutcome* out = nullptr;
 };
-/// The cells of one lane; in the same order in every lane of a group.
+/// The cells of one lane, in the same order in every lane of a group.
 using MeasuredCells = std::vector<MeasuredCell>;
 
-/// What each cell holds after the prompt: of which segments (of each prompt position), its R, and the best R
-/// that any choice of as many positions could reach. `w`: importance of the lane's positions
-/// (policies/parts/window_importance.hpp); empty if there is none.
+/// Measures what is resident in each cell after the prompt: how many of these positions are in each segment,
+/// their R, and the best R of any choice of as many positions. `segments`: of each prompt position. `w`:
+/// importance of the lane's positions (policies/parts/window_importance.hpp); empty if there is none.
 void measure_kept(const std::vector<std::optional<PromptSegment>>& segments, const std::vector<double>& w,
                   const MeasuredCells& cells);
 
@@ -31,24 +31,24 @@ struct MeasureRules {
   std::size_t group = 1;   ///< query heads per lane
   PeakRule peak{};
   std::span<const policy::Position> evidence{};  ///< positions, ascending
-  bool each_step = false;                        ///< attention() appends every step by itself, too
+  bool each_step = false;  ///< attention() also appends every step to LaneOutcome::each_step
 };
 
-/// One lane's, block after block of steps.
+/// Measures one lane, block after block of steps.
 class LaneMeasures {
  public:
   LaneMeasures(const MeasureRules& rules, MeasuredCells cells);
 
-  /// Attention lost at one step, and by the best set of each cell's size. `attended` of the caches is the
-  /// step's.
+  /// Adds the attention lost at one step, by each cell and by the best set of the cell's size. `attended` of
+  /// the caches must be that of the step.
   void attention(const RowBlock& rows, std::size_t lane, std::size_t step_of_block);
-  /// How far the block's outputs are from the full cache's. `first_step`: of the block, as IndexStore counts
-  /// them. `values`: the lane's. Outputs are handed on to `projected`, if there is one.
+  /// Adds how far the block's outputs are from the full cache's. `first_step`: of the block, as IndexStore
+  /// counts steps. `values`: of the lane. Passes the outputs on to `projected` if it is not null.
   void outputs(const RowBlock& rows, std::size_t lane, std::uint32_t first_step, MatrixView values,
                ProjectedOutputs* projected);
 
  private:
-  /// The attention of one step's row, over all query heads.
+  /// Adds the attention lost from the step's row, summed over query heads.
   void lost(std::size_t seen);
   void peaks(const RowBlock& rows, std::size_t lane, std::size_t s);
   void evidence(std::size_t seen);
@@ -56,8 +56,7 @@ class LaneMeasures {
   const MeasureRules& rules_;
   MeasuredCells cells_;
   std::vector<std::vector<std::size_t>> n_attended_;  ///< per cell [steps of the block]: positions attended
-  std::vector<std::vector<float>> peak_dropped_;      ///< per cell [group * steps of the block]: attention on
-                                                      ///< dropped peaks, PeakRule::threshold
+  std::vector<std::vector<float>> peak_dropped_;  ///< per cell [group * steps]: peak attention that is lost
   // Scratch.
   std::vector<float> mean_row_, selection_, by_position_, difference_;
   double total_ = 0;  ///< sum of mean_row_

@@ -91,7 +91,7 @@ Head head_of(std::string_view key, const std::string& where) {
   return {*layer, *head};
 }
 
-/// Every head of every layer exactly once.
+/// Reads "layer-head" keys, which must name every head of every layer exactly once.
 Matrix heads(const json::object& object, const std::string& file) {
   std::vector<Head> named;
   std::size_t n_layers = 0, n_heads = 0;

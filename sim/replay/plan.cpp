@@ -10,7 +10,7 @@
 namespace kvsim::sim {
 namespace {
 
-/// What a trace may lack besides queries.
+/// Throws Error(usage) when the trace lacks token classes or output weights that `needs` asks for.
 void check_contents(const trace::Sequence& sequence, const policy::Needs& needs, const std::string& who) {
   constexpr std::uint32_t kClasses = trace::kFlagSpecial | trace::kFlagPunctuation;
   if (needs.classes && (sequence.flags_known() & kClasses) != kClasses)
@@ -21,7 +21,8 @@ void check_contents(const trace::Sequence& sequence, const policy::Needs& needs,
                 "Capture again with --output-weights.");
 }
 
-/// Scores to split by come from a prompt that is ranked at once.
+/// Throws Error(usage) when the allocation splits by scores and the eviction streams the prompt: only an
+/// eviction that ranks the whole prompt has scores.
 void check_scores(const EvictionGroup& eviction_group, const policy::Composition& composition) {
   if (!eviction_group.streams || !composition.allocation.spec->uses_scores) return;
   usage_error("splits by the scores of the prompt, and " + composition.eviction.spec->name +
@@ -29,7 +30,7 @@ void check_scores(const EvictionGroup& eviction_group, const policy::Composition
               composition.name, "With prompt=rank it has scores.");
 }
 
-/// The rows its allocation wants to see.
+/// Throws Error(usage) when the trace lacks what the cell's allocation measures.
 void check_allocation(const trace::Sequence& sequence, const policy::Composition& composition) {
   const policy::Part& part = composition.allocation;
   const auto profile = part.make_allocation()->profile(cache_unit(sequence.model(), 0, 0, 1, 0));
@@ -39,14 +40,14 @@ void check_allocation(const trace::Sequence& sequence, const policy::Composition
   if (part.needs().queries) require_queries(sequence, sequence.prompt_length(), composition.name);
 }
 
-/// Throws Error(usage) when the cell's budget is not one its policy can honour.
+/// Returns the cell's budget in tokens. Throws Error(usage) when it is below the policy's floor.
 std::size_t checked_budget(const trace::Sequence& sequence, const Cell& cell) {
   const std::size_t budget = budget_tokens(cell.budget, sequence);
   check_floor(cell.composition, budget, "budget '" + cell.budget.text + "'");
   return budget;
 }
 
-/// Replay answers every query from the first measured one on.
+/// Throws unless the trace stores every query from the first measured one on: replay answers each of them.
 void require_measured_queries(const trace::Sequence& sequence) {
   if (sequence.first_query() <= sequence.first_measured()) return;
   const std::string& where = sequence.source().name();
@@ -137,7 +138,7 @@ Plan outline(const trace::Sequence& sequence, const Request& request) {
       out.skipped = error.what();
     }
   }
-  // Output errors are measured after the projection, too, which takes all heads of a layer together.
+  // Output errors are also measured after the output projection, which takes all heads of a layer together.
   if (sequence.source().has_output_weights()) plan.layer_groups = plan.needs.output_weights = true;
   for (std::uint64_t position = 0; position < sequence.length(); ++position) {
     if (sequence.flags(position) & trace::kFlagEvidence)

@@ -1,6 +1,6 @@
 #pragma once
-/// The request worked out for one trace before any heavy work: which cells run, which share an eviction
-/// policy, and what each lane may hold.
+/// Plans a request for one trace before any heavy work: which cells run, which of them share an eviction
+/// policy, and the budget of each lane.
 #include <cstddef>
 #include <optional>
 #include <string>
@@ -15,14 +15,14 @@ namespace kvsim::sim {
 
 class AllocationPass;
 
-/// Cells whose eviction policy and parameters are equal: the prompt is observed and ranked once for all of
-/// them.
+/// The cells whose eviction policy and parameters are equal: the prompt is observed and ranked once for all
+/// of them.
 struct EvictionGroup {
   const policy::Part* eviction = nullptr;
   policy::Needs needs;
   bool layer_unit = false;
   bool streams = false;        ///< takes the prompt token by token
-  RowRequirement requirement;  ///< what it observes of the prompt; nothing if it streams
+  RowRequirement requirement;  ///< the prompt rows it requires; empty if it streams
   std::vector<std::size_t> cells;
 };
 
@@ -34,27 +34,29 @@ struct Plan {
   };
   std::vector<CellPlan> cells;
   std::vector<EvictionGroup> eviction_groups;
-  bool layer_groups = false;  ///< some eviction group shares one set over a layer's lanes
-  bool bounds = false;        ///< every lane's losses are to be bounded, and there are steps to lose at
+  bool layer_groups = false;  ///< lane groups are whole layers: a set is shared over a layer's lanes, or
+                              ///< outputs are projected
+  bool bounds = false;        ///< every lane's losses are bounded; never without measured steps
   policy::Needs needs;        ///< of all eviction groups together
   std::vector<policy::Position> evidence;              ///< positions of evidence tokens, ascending
   std::vector<std::optional<PromptSegment>> segments;  ///< [prompt]
 };
 
-/// The unit of lanes [first_head, first_head + n_lanes) of a layer, as its policy is told.
+/// Returns the unit of lanes [first_head, first_head + n_lanes) of a layer, as its policy sees it.
 policy::CacheUnit cache_unit(const trace::Model& model, std::uint32_t layer, std::uint32_t first_head,
                              std::uint32_t n_lanes, std::uint64_t seed,
                              const policy::Tables* tables = nullptr);
 
-/// What an eviction needs of a trace; no cells. Throws Error(usage) when the trace lacks it.
+/// Returns the eviction group of `eviction` without cells. Throws Error(usage) when the trace lacks what the
+/// eviction needs.
 EvictionGroup make_eviction_group(const trace::Sequence& sequence, const policy::Part& eviction,
                                   std::uint64_t seed);
 
-/// Everything but lane budgets, from the trace's header alone. Skips and throws as replay() says.
+/// Plans everything but lane budgets, from the trace's header alone. Skips and throws as replay() says.
 Plan outline(const trace::Sequence& sequence, const Request& request);
 
-/// Fills in lane budgets from what an allocation pass of this plan (sim/replay/allocation_pass.hpp), run
-/// already, has measured. Further cells may be skipped, for the reasons their allocations give.
+/// Fills in lane budgets from the measurements of `allocation_pass` (sim/replay/allocation_pass.hpp), which
+/// was made of this plan and has run. Skips further cells for the reasons that their allocations give.
 void split_budgets(const trace::Sequence& sequence, const Request& request,
                    const AllocationPass& allocation_pass, Plan& plan);
 

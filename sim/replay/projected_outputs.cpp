@@ -40,7 +40,7 @@ void ProjectedOutputs::add(std::size_t lane, std::span<const float> outputs, std
 void ProjectedOutputs::end() {
   for (std::size_t cell = 0; cell < cells_.size(); ++cell)
     for (std::size_t s = 0; s < n_steps_; ++s) {
-      OutputDistance distance;  // of a cell that has lost nothing in any lane
+      OutputDistance distance;  // stays as it is for a cell that loses nothing in any lane
       if (!differences_[cell].empty())
         distance =
             output_distance(whole_.data() + s * hidden_, differences_[cell].data() + s * hidden_, hidden_);

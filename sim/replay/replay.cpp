@@ -46,7 +46,8 @@ Outcome replay(const trace::Sequence& sequence, const Request& request, Progress
   }
 
   if (plan.eviction_groups.empty()) return outcome;  // every cell is skipped
-  // Every group writes only its own lanes' outcomes, so the result does not depend on who ran first.
+  // Every group writes only the outcomes of its own lanes, so the result does not depend on the order of
+  // groups.
   std::vector<LaneCurves> curves(lanes);
   workers.run(groups.size(), [&](std::size_t i) {
     replay_lane_group(sequence, request, plan, groups[i], outcome, curves, progress);

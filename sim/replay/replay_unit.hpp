@@ -1,5 +1,5 @@
 #pragma once
-/// One unit of a lane group under one eviction policy, fed from what a trace recorded of it.
+/// One unit of a lane group under one eviction policy, fed from a trace.
 #include <functional>
 #include <memory>
 #include <vector>
@@ -15,7 +15,7 @@ using Cache = ManagedCache<IndexStore>;
 
 class ReplayUnit {
  public:
-  /// Lanes [first_lane, first_lane + n_lanes) of the group that `tensors` were read for.
+  /// Covers lanes [first_lane, first_lane + n_lanes) of the group that `tensors` were read for.
   ReplayUnit(const EvictionGroup& eviction_group, const GroupTensors& tensors, std::size_t first_lane,
              std::size_t n_lanes, std::unique_ptr<policy::Eviction> eviction, const policy::CacheUnit& unit);
 
@@ -27,20 +27,20 @@ class ReplayUnit {
   bool covers(std::size_t lane) const { return lane >= first_lane_ && lane < first_lane_ + n_lanes_; }
   std::vector<Cache>& caches() { return driver_.caches(); }
 
-  /// What the policy observes of the prompt.
+  /// Returns the policy's subscription to the prompt.
   Subscription subscription() {
     return {&driver_.eviction(), first_lane_, n_lanes_, eviction_group_->requirement};
   }
-  /// Begins a cache for a cell, logging its intervals if decisions are wanted.
+  /// Begins a cache for a cell. With `log`, its intervals are recorded for decisions.
   void start(std::size_t cell, std::size_t budget, bool log);
-  /// The token at `position` joins the cache. `step`: 0 within the prompt.
+  /// Admits the token at `position` to the cache. `step` is 0 within the prompt.
   void admit(Cache& cache, std::size_t position, std::uint32_t step) {
     driver_.admit(cache, token(position), step);
   }
   void ask_again(Cache& cache, std::size_t position) {
     driver_.ask_again(cache, static_cast<policy::Position>(position));
   }
-  /// The decoder of the cache observes the step of the token that joined last. `rows` hold its position if
+  /// Shows the decoder of the cache the step of the token that joined last. `rows` must cover its position if
   /// the policy needs decode rows.
   void attended(Cache& cache, std::size_t position, const RowBlock& rows);
 
@@ -54,10 +54,11 @@ class ReplayUnit {
   SlotGather gather_;
 };
 
-/// What an oracle is told of the lanes [first_lane, first_lane + n_lanes); it outlives the units.
+/// Returns the future that an oracle gets of lanes [first_lane, first_lane + n_lanes). It must outlive the
+/// units.
 using FutureOfLanes = std::function<const policy::Future&(std::size_t first_lane, std::size_t n_lanes)>;
 
-/// The units of an eviction group in a lane group, in order of their lanes.
+/// Makes the units of an eviction group in a lane group, in order of their lanes.
 std::vector<ReplayUnit> replay_units(const EvictionGroup& eviction_group, const GroupTensors& tensors,
                                      std::uint64_t seed, const policy::Tables* tables,
                                      const FutureOfLanes& future);

@@ -1,5 +1,6 @@
 #pragma once
-/// The files that policies' parameters name: numbers per layer, KV head and position, made elsewhere.
+/// Reads the files that policies' parameters name: numbers per layer, KV head and position that other
+/// programs write.
 #include <map>
 #include <mutex>
 #include <string>
@@ -11,18 +12,18 @@
 
 namespace kvsim::sim {
 
-/// Tables for one run. A dataset is [n_layers, n_kv_heads, n] of f32, f64 or u8 with n at most the run's
-/// length, every number finite and within the range of f32, which it is rounded to. It is read whole when
-/// first asked for; its file is closed then. row() may be called from any thread.
+/// The tables of one run. A dataset is [n_layers, n_kv_heads, n] of f32, f64 or u8, with n at most the run's
+/// length and every number finite and within the range of f32, to which it is rounded. It is read whole on
+/// first use, and its file is closed then. row() may be called from any thread.
 class TableFiles final : public policy::Tables {
  public:
   explicit TableFiles(const trace::Sequence& sequence);
 
-  /// `dataset`: a path from the file's root, "scores" or "study/scores". Throws Error(input) as
+  /// `dataset` is a path from the file's root: "scores" or "study/scores". Throws Error(input) as
   /// hdf5_input.hpp does, and for another shape or a number that is not finite.
   std::vector<float> row(std::string_view file, std::string_view dataset, int layer,
                          int kv_head) const override;
-  /// As sim/replay/matrix_file.hpp reads it.
+  /// Reads `file` as sim/replay/matrix_file.hpp says.
   std::vector<std::vector<double>> matrix(std::string_view file) const override;
 
  private:

@@ -12,7 +12,7 @@ Token token(policy::Position position) {
 
 }  // namespace
 
-TEST_CASE("an index store remembers which positions were resident when") {
+TEST_CASE("an index store records when each position is resident") {
   const policy::Position kept[] = {2, 5};
   IndexStore store(kept, 3, 100, true);
   const std::size_t first[] = {0}, two[] = {2, 1};
@@ -30,7 +30,7 @@ TEST_CASE("an index store remembers which positions were resident when") {
         std::vector<std::vector<std::uint32_t>>{{2, 0, 2}, {5, 0, 3}, {10, 1, 3}, {11, 2, 4}, {12, 3, 4}});
 }
 
-TEST_CASE("intervals that end while the prompt streams are forgotten") {
+TEST_CASE("intervals that end while the prompt streams are not recorded") {
   IndexStore store({}, 1, 100, true);
   const std::size_t first[] = {0};
   store.join({}, token(0), 0);

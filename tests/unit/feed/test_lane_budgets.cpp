@@ -13,7 +13,7 @@ policy::Composition composition(const std::string& text) {
   return policy::parse_composition(text, policy::builtin());
 }
 
-/// An allocation that answers what it is told to.
+/// An allocation that returns the given budgets.
 struct Told final : policy::Allocation {
   explicit Told(Tokens tokens) : answer(std::move(tokens)) {}
   Tokens allocate(const policy::AllocationRequest&) const override { return answer; }
@@ -34,20 +34,20 @@ Tokens split(Tokens answer, std::size_t budget, bool own_total = false) {
 
 }  // namespace
 
-TEST_CASE("a budget that every lane can hold is not split") {
+TEST_CASE("every lane gets the same where there is nothing to split") {
   CHECK(lane_budgets(composition("h2o"), {2, 2, 100}, 40, {}) == Tokens{40, 40, 40, 40});
   CHECK(lane_budgets(composition("h2o+pyramid"), {2, 2, 100}, 100, {}) == Tokens{100, 100, 100, 100});
   CHECK(lane_budgets(composition("full"), {2, 1, 100}, 40, {}) ==
         Tokens{policy::kNeverEvict, policy::kNeverEvict});
 }
 
-TEST_CASE("lanes that hold their prompt hold what the budget exceeds it by") {
+TEST_CASE("a lane that is allocated its whole prompt gets a budget that exceeds it") {
   CHECK(split({60, 20}, 40) == Tokens{60, 20});
   CHECK(split({100, 20}, 130, true) == Tokens{130, 20});
   CHECK(split({policy::kNeverEvict, 20}, 130, true) == Tokens{policy::kNeverEvict, 20});
 }
 
-TEST_CASE("an allocation that breaks its promises is a bug, named") {
+TEST_CASE("an allocation that breaks its contract is a bug that names it") {
   using Catch::Contains;
   CHECK_THROWS_WITH(split({60}, 40), Contains("allocation 'told' gave budgets to 1 lanes"));
   CHECK_THROWS_WITH(split({60, 30}, 40), Contains("gave 90 tokens instead of 80"));
@@ -55,7 +55,7 @@ TEST_CASE("an allocation that breaks its promises is a bug, named") {
   CHECK_THROWS_WITH(split({110, 30}, 70), Contains("gave lane 0 110 tokens"));
 }
 
-TEST_CASE("a budget below what a policy keeps in every lane is refused with its name") {
+TEST_CASE("a budget below what a policy keeps in every lane is refused by name") {
   const policy::Composition sinks = composition("streaming_llm(sinks=4)");
   CHECK_NOTHROW(check_floor(sinks, sinks.floor(), "the budget"));
   CHECK_THROWS_WITH(check_floor(sinks, sinks.floor() - 1, "budget '1%'"),

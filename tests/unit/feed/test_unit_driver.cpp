@@ -1,4 +1,4 @@
-// The driver against policies that break their promises, and its own bookkeeping worked by hand.
+// Checks the driver's bookkeeping by hand, and that it reports policies that break their contract.
 #include <catch2/catch.hpp>
 #include <functional>
 
@@ -12,7 +12,7 @@ using policy::Position;
 using Slots = std::vector<std::size_t>;
 using Positions = std::vector<Position>;
 
-/// Evicts what it is told to.
+/// Evicts the given slots whenever the cache is full, and records what it is shown.
 class Scripted final : public policy::Decoder {
  public:
   explicit Scripted(Slots victims) : victims_(std::move(victims)) {}
@@ -29,7 +29,7 @@ class Scripted final : public policy::Decoder {
   Slots victims_;
 };
 
-/// Keeps what it is told to of the prompt.
+/// Keeps the given positions of the prompt.
 class Fixed final : public policy::Eviction {
  public:
   Fixed(Positions keep, std::optional<Slots> victims)
@@ -63,7 +63,7 @@ struct Driven {
   UnitDriver<IndexStore> driver;
 };
 
-/// What the driver says of it; empty if it accepts everything.
+/// Returns the driver's message about `work`; empty if it accepts everything.
 std::string complaint(const std::function<void()>& work) {
   try {
     work();
@@ -101,7 +101,7 @@ TEST_CASE("without a decoder, generated tokens are appended") {
   CHECK(unit.slots() == Positions{1, 5, 6});
 }
 
-TEST_CASE("the last prompt token that is asked again attends its own key, and evicts nothing") {
+TEST_CASE("a repeated step of the last prompt token attends its own key and evicts nothing") {
   Driven evicted({0, 3}, Slots{0});
   evicted.start(2);
   evicted.driver.ask_again(evicted.cache(), 4);
@@ -119,7 +119,7 @@ TEST_CASE("the last prompt token that is asked again attends its own key, and ev
   CHECK(Positions(kept.cache().attended.begin(), kept.cache().attended.end()) == Positions{3, 4});
 }
 
-TEST_CASE("an answer that breaks the contract is a bug of the policy, named with its place") {
+TEST_CASE("an answer that breaks the contract is a bug that names the policy, layer and head") {
   const auto start = [](Positions keep, std::size_t budget) {
     return complaint([&] { Driven(std::move(keep), Slots{0}).start(budget); });
   };

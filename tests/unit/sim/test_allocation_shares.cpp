@@ -22,21 +22,23 @@ Shares shares_of(const std::string& policy, const std::string& budget, std::uint
 }  // namespace
 
 TEST_CASE("shares are what lanes get above the floor") {
-  // Pyramid, floor 8, mean 18: 10 above it, of which the last layer gets 1 (beta 10), the first 19.
+  // Pyramid, floor 8, mean 18: a mean of 10 above the floor, of which the last layer gets 1 (beta 10) and the
+  // first 19.
   const Shares shares = shares_of("snapkv(window=8)+pyramid(beta=10)", "18");
   REQUIRE(shares.size() == 3);
   for (const std::vector<double>& layer : shares) REQUIRE(layer.size() == 2);
   CHECK(shares[0][1] == 19.0 / 60);
   CHECK(shares[1][0] == 10.0 / 60);
   CHECK(shares[2][0] == 1.0 / 60);
-  // Nothing above the floor.
+  // With nothing above the floor, shares are equal.
   CHECK(shares_of("snapkv(window=8)+pyramid", "8") == Shares(3, {1.0 / 6, 1.0 / 6}));
   // A layer that never evicts counts as its prompt: 40 - 1, and 9 each of the 18 tokens per head it leaves.
   CHECK(shares_of("l2_norm+exempt(first=1)", "20")[0][0] == 39.0 / 114);
 }
 
-TEST_CASE("a rule with its own total hands over tokens") {
-  // The whole prompt pays for any target: what is left of it is what the target needs.
+TEST_CASE("an allocation with its own total returns tokens") {
+  // The budget is the whole prompt, so it is enough for any target: the tokens are those that the target
+  // needs.
   const auto kept = [](const std::string& target) {
     double sum = 0;
     for (const std::vector<double>& layer :
@@ -54,11 +56,11 @@ TEST_CASE("a rule with its own total hands over tokens") {
   CHECK(kept("1") <= 32.0 * 6);
 }
 
-TEST_CASE("a policy that cannot run there is refused with the reason") {
+TEST_CASE("a policy that cannot run on the trace is refused with the reason") {
   CHECK_THROWS_WITH(shares_of("snapkv(window=8)+xkv", "7"), Catch::Contains("8 tokens"));
 }
 
-TEST_CASE("the sample has its size, is the seed's and grows with its share") {
+TEST_CASE("a sample has the size asked for, depends on the seed and is contained in larger ones") {
   CHECK(sim::sampled_runs(20, 0.1, 1).size() == 2);
   CHECK(sim::sampled_runs(3, 0.1, 1).size() == 1);
   CHECK(sim::sampled_runs(4, 1, 1) == std::vector<std::size_t>{0, 1, 2, 3});

@@ -6,7 +6,7 @@
 
 using namespace kvsim;
 
-TEST_CASE("budgets read as people type them") {
+TEST_CASE("budgets are parsed as they are typed") {
   CHECK(sim::parse_budget("128").unit == sim::Budget::Unit::tokens);
   CHECK(sim::parse_budget(" 128 ").value == 128);
   CHECK(sim::parse_budget("25%").value == Approx(0.25));
@@ -16,7 +16,7 @@ TEST_CASE("budgets read as people type them") {
   CHECK(sim::parse_budgets("10%,64, 2MiB").size() == 3);
 }
 
-TEST_CASE("what is no budget is refused with the legal forms") {
+TEST_CASE("a text that is not a budget is refused with the legal forms") {
   for (const char* text :
        {"", "0", "-3", "0%", "1.5", "abc", "12x", "nan", "inf", "1e400", "10%%", ",", "99999999999"}) {
     CAPTURE(text);

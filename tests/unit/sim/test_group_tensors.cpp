@@ -1,4 +1,4 @@
-// What policies are shown of a prompt, and what is said when the trace does not hold it.
+// Tests what policies are shown of a prompt, and the refusals when the trace lacks it.
 #include <catch2/catch.hpp>
 
 #include "policies/builtin.hpp"
@@ -75,7 +75,7 @@ TEST_CASE("a unit sees its own output weights, rotation and token classes") {
   CHECK(tensors.token_class(6) == policy::kPunctuation);
 }
 
-TEST_CASE("what nobody needs is not loaded") {
+TEST_CASE("tensors that no policy needs are not read") {
   const trace::MemoryTrace trace = test::numbered_trace(header_of(kClassesKnown, true));
   const trace::Sequence sequence(trace);
   const GroupTensors tensors(sequence, {.layer = 0, .first_head = 1, .n_lanes = 1}, {});
@@ -85,7 +85,7 @@ TEST_CASE("what nobody needs is not loaded") {
   CHECK(tensors.token_class(2) == 0);
 }
 
-TEST_CASE("a cell whose policy needs what the trace lacks is skipped with the way out") {
+TEST_CASE("a cell whose policy needs what the trace lacks is skipped with what to do") {
   const trace::MemoryTrace rich = test::numbered_trace(header_of(kClassesKnown, true));
   const trace::MemoryTrace poor = test::numbered_trace(header_of(trace::kFlagSpecial, false));
   CHECK(reason(rich, {.classes = true, .output_weights = true}).empty());

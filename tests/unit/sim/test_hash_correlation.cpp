@@ -1,4 +1,4 @@
-// SimHash against attention: Pearson's correlation, the noise it must show anyway, and what a trace adds.
+// Tests the correlation of SimHash with attention: Pearson's correlation, that of noise, and that of a trace.
 #include <catch2/catch.hpp>
 #include <cmath>
 
@@ -18,7 +18,7 @@ std::vector<sim::HashCorrelation> study(const trace::MemoryTrace& trace, const s
   return sim::hash_correlation(trace::Sequence(trace), wanted, progress);
 }
 
-/// The definition, by another formula: n sum xy - sum x sum y over the roots of the same for squares.
+/// Pearson's correlation by another formula: n sum xy - sum x sum y over the roots of the same for squares.
 double slow_pearson(const std::vector<double>& x, const std::vector<double>& y) {
   const auto n = static_cast<double>(x.size());
   double sx = 0, sy = 0, sxy = 0, sxx = 0, syy = 0;
@@ -48,8 +48,9 @@ TEST_CASE("Pearson's correlation, worked by hand") {
   CHECK_FALSE(r({1, 1 + 1e-200, 5e-324}, {0, 0, 5e-324}));
 }
 
-TEST_CASE("isotropic noise alone correlates with hashes, the more the longer they are") {
-  // 120 keys of 64 components, 600 draws, 120 projections. Expected: 3,000 draws of an independent program.
+TEST_CASE("isotropic noise alone correlates with hashes, more so with longer ones") {
+  // 120 keys of 64 components, 600 draws, 120 projections. The expected values are from 3,000 draws of an
+  // independent program.
   const trace::MemoryTrace trace = test::random_trace(
       {.layers = 6, .kv_heads = 20, .group = 5, .head_dim = 64, .prompt = 120, .decode = 0, .sharpness = 1});
   const auto result = study(trace, {.bits = {8, 16, 24, 32, 64}, .threads = 2});
@@ -61,7 +62,7 @@ TEST_CASE("isotropic noise alone correlates with hashes, the more the longer the
     CHECK(*result[i].noise.mean == Approx(expected[i]).margin(0.015));
     // Correlations of 120 independent pairs spread by about 1 / sqrt(120) = 0.09.
     CHECK(*result[i].noise.spread == Approx(0.09).margin(0.03));
-    // This trace is nothing but noise too.
+    // This trace is pure noise too.
     CHECK(*result[i].trace.mean == Approx(*result[i].noise.mean).margin(0.02));
   }
 }
@@ -110,7 +111,7 @@ TEST_CASE("hash correlation agrees with its definition") {
   }
 }
 
-TEST_CASE("correlations per layer and per head are those that the mean over all is made of") {
+TEST_CASE("the mean over all heads is that of the correlations per layer and per head") {
   const trace::MemoryTrace trace = test::random_trace(
       {.layers = 3, .kv_heads = 2, .group = 2, .prompt = 40, .layer_window = {-1, 13, -1}});
   const sim::HashStudy wanted{.bits = {24, 4}, .projections = 2, .skip = 1, .seed = 3};
@@ -150,7 +151,7 @@ TEST_CASE("correlations per layer and per head are those that the mean over all 
     CHECK(*all[length].trace.mean == Approx(trace_sum / 12));
     CHECK(*all[length].noise.mean == Approx(noise_sum / 12));
   }
-  // One head by the definition's other formula: 40 positions but the first, of the last layer.
+  // The correlation of one head by the other formula, over 40 positions but the first, of the last layer.
   const trace::Sequence sequence(trace);
   const test::Rows a = test::attention(sequence, 2, 3);
   const test::Rows q = test::read_all(sequence, trace::Tensor::query, 2, 3),
@@ -176,9 +177,10 @@ TEST_CASE("correlations per layer and per head are those that the mean over all 
   CHECK(*heads[(2 * 4 + 3) * 2].trace.mean == Approx(slow_pearson(x, y)).margin(1e-5));
 }
 
-TEST_CASE("constant attention or distance is counted, not taken for zero") {
+TEST_CASE("constant attention or distance counts as undefined, not as zero") {
   trace::MemoryTrace trace = test::random_trace({.layers = 1, .kv_heads = 3, .group = 1, .prompt = 10});
-  // Head 1: all keys alike, so both are constant. Head 2: keys on one ray, codes alike, attention not.
+  // Head 1: all keys are equal, so attention and distance are constant. Head 2: keys on one ray have equal
+  // codes and different attention.
   for (float& x : trace.rows(trace::Tensor::key, 0, 1)) x = 0.5F;
   const std::span<float> ray = trace.rows(trace::Tensor::key, 0, 2);
   for (std::size_t i = 0; i < ray.size(); ++i) ray[i] = static_cast<float>(1 + i / 8);
@@ -187,7 +189,7 @@ TEST_CASE("constant attention or distance is counted, not taken for zero") {
   CHECK(result[0].trace.undefined == 2);
   CHECK(*result[0].trace.spread == 0);
   CHECK(result[0].noise.defined == 3);
-  // One position left, then none: nothing is defined, and no number stands for it.
+  // With one position left, then none, nothing is defined, and no number stands for it.
   for (const std::size_t skip : {9U, 10U, 500U}) {
     const auto none = study(trace, {.bits = {16}, .skip = skip});
     CHECK(none[0].trace.undefined == 3);
@@ -215,7 +217,7 @@ TEST_CASE("hash correlation depends on the seed and not on threads or on other l
   CHECK(means({.bits = {16}, .projections = 2, .seed = 1}) != one);
 }
 
-TEST_CASE("a study that makes no sense is refused") {
+TEST_CASE("a study that is empty or out of range is refused") {
   const trace::MemoryTrace trace = test::random_trace({});
   CHECK_THROWS_AS(study(trace, {.bits = {}}), Error);
   CHECK_THROWS_WITH(study(trace, {.bits = {8, 0}}), Catch::Contains("1 to 64 bits, not 0"));

@@ -1,4 +1,5 @@
-// Persistence of importance, habits of heads, keys and their attention: worked traces and slow references.
+// Tests persistence of importance, head attention statistics and key-norm attention on worked traces and
+// against slow references.
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <numeric>
@@ -29,7 +30,8 @@ sim::HeadsFound habits(const trace::MemoryTrace& trace, const sim::HeadStudy& st
   return out;
 }
 
-/// One lane, one query head of one component, the attention of a row e^(q k).
+/// A trace of one lane with one query head of one component, in which the attention of a row is proportional
+/// to e^(q k).
 trace::MemoryTrace one_lane(const std::vector<float>& queries, const std::vector<float>& keys,
                             std::uint64_t decode = 0) {
   trace::MemoryTrace trace = test::random_trace({.layers = 1,
@@ -57,7 +59,7 @@ trace::MemoryTrace without_early_queries(const trace::MemoryTrace& trace) {
 
 TEST_CASE("persistence, worked by hand") {
   // Rows 0 ... 5. Queries of 0 attend evenly: nothing is above average. Row 2 attends position 1 (key 1)
-  // nearly alone, row 4 positions 1 and 4, row 5 turns to the keys of -1: positions 0 and 3.
+  // almost alone, row 4 positions 1 and 4, and row 5 the keys of -1: positions 0 and 3.
   const trace::MemoryTrace trace = one_lane({0, 0, 30, 0, 30, -30}, {-1, 1, 0, -1, 1, 0});
   const auto at = [&](sim::PersistenceStudy study) {
     const auto found = persistence(trace, study)[0];
@@ -65,14 +67,15 @@ TEST_CASE("persistence, worked by hand") {
   };
   // Early row 2: position 1. Late rows 4 and 5: positions 1 (half of the row, more than 1/5), 0 (half, 1/6).
   CHECK(at({.split = 3}) == std::vector<std::uint64_t>{1, 2, 1});
-  // A half is not more than 2.5 times 1/5, but 3 halves of 1/6.
+  // A half is not more than 2.5 times 1/5, but it is more than 2.5 times 1/6.
   CHECK(at({.split = 3, .times = 2.5}) == std::vector<std::uint64_t>{1, 1, 0});
-  // 1.6 thirds whatever the row sees: row 0 gives itself more, row 2 position 1; late halves are less.
+  // The threshold is 1.6 thirds in every row: row 0 pays itself more, row 2 pays position 1 more; late halves
+  // are less.
   CHECK(at({.split = 3, .average = sim::PersistenceStudy::Average::split, .times = 1.6}) ==
         std::vector<std::uint64_t>{2, 0, 0});
-  // One late row, 3, is even: nobody is late.
+  // The one late row, 3, is even: no position is pivotal in it.
   CHECK(at({.split = 3, .late_rows = 1}) == std::vector<std::uint64_t>{1, 0, 0});
-  // The row before a split at 4 is even as well; with the one before that, position 1.
+  // The row before a split at 4 is even as well; with the row before that, position 1 is pivotal.
   CHECK(at({.split = 4, .early_rows = 1}) == std::vector<std::uint64_t>{0, 3, 0});
   CHECK(at({.split = 4, .early_rows = 2}) == std::vector<std::uint64_t>{1, 3, 1});
   CHECK_THROWS_WITH(at({.split = 6}), Catch::Contains("no rows on one side"));
@@ -115,7 +118,7 @@ TEST_CASE("persistence agrees with its definition and does not depend on threads
       Catch::Contains("from position 10 on") && Catch::Contains("from position 9 on"));
 }
 
-TEST_CASE("habits of heads, worked by hand") {
+TEST_CASE("head attention statistics, worked by hand") {
   // Queries of 0 attend evenly over what they see: rows 6 and 7 see 7 and 8 positions.
   const trace::MemoryTrace trace = one_lane(std::vector<float>(8, 0), {1, 2, 3, 4, 5, 6, 7, 8}, 1);
   const sim::HeadsFound even = habits(trace, {.rows = 1, .sinks = 2, .local = 3});
@@ -154,7 +157,7 @@ TEST_CASE("habits of heads, worked by hand") {
   }
 }
 
-TEST_CASE("habits agree with their definitions and do not depend on threads") {
+TEST_CASE("head attention statistics agree with their definitions and do not depend on threads") {
   const trace::MemoryTrace trace =
       test::random_trace({.prompt = 90, .decode = 50, .seed = 8, .layer_window = {20, -1}});
   const trace::Sequence sequence(trace);

@@ -1,4 +1,4 @@
-// XKV's importance by layer, against the whole triangle of attention, and where it does not exist.
+// Tests XKV's importance by layer against the whole triangle of attention, and its refusals.
 #include <catch2/catch.hpp>
 
 #include "sim/base/error.hpp"
@@ -18,7 +18,7 @@ std::vector<std::vector<double>> importance(const trace::MemoryTrace& trace,
   return layers;
 }
 
-/// A prompt with the queries of its last `rows` tokens only.
+/// Returns a trace that has the queries of the last `rows` prompt tokens only.
 trace::MemoryTrace with_queries(std::uint64_t prompt, std::uint64_t rows) {
   trace::Header header = test::random_trace({.prompt = prompt, .decode = 3}).header();
   for (std::uint64_t token = prompt - rows; token < prompt + 3; ++token) header.query_token.push_back(token);
@@ -48,7 +48,7 @@ TEST_CASE("importance of layers agrees with its definition") {
   }
 }
 
-TEST_CASE("importance where everything is attended alike, or one position takes all") {
+TEST_CASE("importance where every position gets equal attention, or one gets all") {
   trace::MemoryTrace trace = test::random_trace({.layers = 1, .kv_heads = 1, .group = 1, .prompt = 40});
   const std::span<float> keys = trace.rows(trace::Tensor::key, 0, 0),
                          queries = trace.rows(trace::Tensor::query, 0, 0);
@@ -57,18 +57,18 @@ TEST_CASE("importance where everything is attended alike, or one position takes 
   // Rows 38 and 39 see 39 and 40 positions.
   const std::vector<double> flat = importance(trace, plain)[0];
   for (const double w : flat) CHECK(w == Approx((1.0 / 39 + 1.0 / 40) / 2));
-  // Every query points to the key of position 5.
+  // Every query points at the key of position 5.
   std::fill(queries.begin(), queries.end(), 20.0F);
   std::fill_n(keys.begin() + 5 * 8, 8, 20.0F);
   const std::vector<double> one = importance(trace, plain)[0];
   for (std::size_t j = 0; j < one.size(); ++j) CHECK(one[j] == Approx(j == 5 ? 1 : 0).margin(1e-12));
-  // Pooling spreads it over 7 positions; at the begin of the prompt some of them are not there.
+  // Pooling spreads it over 7 positions; at the beginning of the prompt some of them do not exist.
   const std::vector<double> wide = importance(trace)[0];
   for (std::size_t j = 0; j < wide.size(); ++j)
     CHECK(wide[j] == Approx(j >= 2 && j <= 8 ? 1.0 / 7 : 0).margin(1e-12));
 }
 
-TEST_CASE("importance does not depend on threads, nor on queries that it does not need") {
+TEST_CASE("importance does not depend on threads or on queries that it does not need") {
   trace::MemoryTrace trace = test::random_trace({.layers = 3, .prompt = 150});
   CHECK(importance(trace, {.threads = 1}) == importance(trace, {.threads = 3}));
   CHECK_NOTHROW(importance(with_queries(150, 8)));

@@ -1,4 +1,4 @@
-// Tables of heads from text files, whatever is in them.
+// Tests tables of heads from text files, legal and damaged.
 #include <catch2/catch.hpp>
 #include <fstream>
 
@@ -45,7 +45,7 @@ TEST_CASE("the shapes of JSON that are read") {
   CHECK(read("a.json", R"({"1-1": 4, "0-0": [1, 2, 3], "0-1": 7, "1-0": [5]})") == Matrix{{2, 7}, {5, 4}});
 }
 
-TEST_CASE("what is no table of heads is refused with the place") {
+TEST_CASE("a file that is not a table of heads is refused with the place") {
   CHECK_THAT(refusal("a.csv", "1,2\n3,x\n"), Contains("line 2") && Contains("'x'"));
   CHECK_THAT(refusal("a.csv", "1,,2\n"), Contains("line 1"));
   CHECK_THAT(refusal("a.tsv", "1\tnan\n"), Contains("'nan'"));

@@ -1,4 +1,4 @@
-// Peaks of attention rows, by hand.
+// Tests the peaks of attention rows, worked by hand.
 #include <catch2/catch.hpp>
 
 #include "sim/attention/importance_rule.hpp"
@@ -26,18 +26,18 @@ TEST_CASE("a row's peak: the best far key and those near it in weight") {
   CHECK(peak_of(row, 6, "sinks=1,recent=1,share=0.7").positions == std::vector<policy::Position>{2});
 }
 
-TEST_CASE("keys among the first, among the last before the cut and behind it are not far") {
+TEST_CASE("the first keys, the last before the cut and those after it are not far") {
   const std::vector<float> row = {0.1F, 0.F, 0.5F, 0.3F, 0.05F, 0.F, 0.05F};
   CHECK(peak_of(row, 6, "sinks=3,recent=1,low=0.3").positions == std::vector<policy::Position>{3});
   CHECK(peak_of(row, 6, "sinks=0,recent=3").positions == std::vector<policy::Position>{2});
   CHECK(peak_of(row, 6, "sinks=0,recent=4,low=0.2").positions.empty());  // 0.1 is below
   CHECK(peak_of(row, 6, "sinks=4,recent=32").positions.empty());         // nothing is far
   CHECK(peak_of({0.1F, 0.1F, 0.8F}, 2, "sinks=0,recent=0,low=0.2").positions.empty());
-  // A row within the prompt sees no key behind itself.
+  // A row within the prompt sees no key after itself.
   CHECK(peak_of({0.2F, 0.8F}, 6, "sinks=0,recent=1").positions == std::vector<policy::Position>{1});
 }
 
-TEST_CASE("the rule is typed like a policy's parameters") {
+TEST_CASE("the rule is parsed like a policy's parameters") {
   CHECK(sim::parse_peak("").text == sim::PeakRule{}.text);
   CHECK(sim::parse_peak("threshold=0.4").threshold == 0.4);
   CHECK_THROWS_WITH(sim::parse_peak("treshold=0.4"), Catch::Contains("threshold"));

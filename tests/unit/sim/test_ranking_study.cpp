@@ -1,4 +1,5 @@
-// Cumulative loss and ALR: worked orders, laws, and a study against rankings made from the definitions.
+// Tests cumulative loss and ALR on worked orders, on properties, and against rankings made from the
+// definitions.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -37,8 +38,8 @@ Doubles backwards(Doubles values) {
   return values;
 }
 
-/// Y, as the sum over m of two sums that are made anew each time; mean of ties in order and backwards, which
-/// is the mean of all their orders.
+/// Returns Y as the sum over m of two sums that are computed anew for each m. Ties take the mean of their
+/// order forwards and backwards, which is the mean of all their orders.
 double slow_area(const Doubles& attention, const Doubles& scores) {
   std::vector<std::size_t> order(scores.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -55,7 +56,8 @@ double slow_area(const Doubles& attention, const Doubles& scores) {
   return area;
 }
 
-/// Means of a prompt's columns over all rows or over those that see them, mean over the lane's two heads.
+/// Returns the means of a prompt's columns over all rows, or over the rows that see them, averaged over the
+/// lane's two heads.
 Doubles slow_means(const trace::Sequence& sequence, std::uint32_t layer, std::uint32_t lane, bool visible) {
   const std::size_t prompt = sequence.prompt_length();
   const std::int32_t window = sequence.model().layer_window[layer];
@@ -81,7 +83,7 @@ TEST_CASE("the order of drops, worked by hand") {
   // Lowest score first: positions 1, 2, 0, 3.
   CHECK(sim::attention_in_drop_order(Doubles{0.5, 0.125, 0.25, 0.125}, Doubles{7, -1, 2, 9}) ==
         Doubles{0.125, 0.25, 0.5, 0.125});
-  // Positions 0 and 3 tie: each is as likely to go first.
+  // Positions 0 and 3 tie: each is equally likely to be dropped first.
   CHECK(sim::attention_in_drop_order(Doubles{0.5, 0.125, 0.25, 0.125}, Doubles{7, -1, 2, 7}) ==
         Doubles{0.125, 0.25, 0.3125, 0.3125});
   CHECK(sim::least_attention_first(Doubles{0.5, 0.125, 0.25, 0.125}) == Doubles{0.125, 0.125, 0.25, 0.5});
@@ -92,7 +94,8 @@ TEST_CASE("the order of drops, worked by hand") {
   CHECK(sim::excess_area({}, {}) == 0);
 }
 
-TEST_CASE("laws of the area: least order 0, backwards most, by lot half") {
+TEST_CASE(
+    "properties of the area: the least order has 0, its reverse the most, a random order half of that") {
   for (std::uint64_t n : {1U, 2U, 7U, 100U}) {
     for (std::uint64_t seed = 0; seed < 20; ++seed) {
       const Doubles attention = draws(n, combine({1, n, seed})),
@@ -107,7 +110,7 @@ TEST_CASE("laws of the area: least order 0, backwards most, by lot half") {
         CHECK(area == Approx(slow_area(attention, scores)).margin(1e-9));
         CHECK(area >= 0);
         CHECK(area <= most + 1e-12);
-        for (double& score : scores) score = -score;  // the same order backwards
+        for (double& score : scores) score = -score;  // the same order reversed
         CHECK(sim::excess_area(sim::attention_in_drop_order(attention, scores), least) ==
               Approx(most - area).margin(1e-9));
       }
@@ -161,17 +164,17 @@ TEST_CASE("a study of rankings agrees with their definitions") {
       CHECK(lane.rankings[0].area == Approx(slow_area(attention, norm)).margin(1e-3));
       CHECK(lane.rankings[1].area == Approx(slow_area(attention, near)).margin(1e-3));
       CHECK(lane.rankings[2].area == Approx(slow_area(attention, age)).margin(1e-3));
-      // Accumulated attention is the mean over all rows: nothing can rank better.
+      // Accumulated attention is the mean over all rows: no ranking is better.
       if (!visible) CHECK(lane.rankings[3].area == 0);
       Doubles worst;
       for (const double a : attention) worst.push_back(-a);
       CHECK(lane.largest_area == Approx(slow_area(attention, worst)).margin(1e-3));
-      // What is protected goes last, by lot.
+      // Protected positions are dropped last, in random order.
       norm[0] = norm[1] = norm[147] = norm[148] = norm[149] = 1;
       CHECK(lane.rankings[4].area == Approx(slow_area(attention, norm)).margin(1e-3));
       const double all = std::accumulate(attention.begin(), attention.end(), 0.0);
       const Doubles least = sim::least_attention_first(attention);
-      // Shares: nothing, half, 0.333 * 150 = 49.95 rounded to 50 positions, everything.
+      // Shares: none, half, 0.333 * 150 = 49.95 rounded to 50 positions, all.
       REQUIRE(lane.rankings[2].loss.size() == 4);
       CHECK(lane.rankings[2].loss[0] == 0);
       CHECK(lane.rankings[2].loss[1] ==
@@ -222,7 +225,7 @@ TEST_CASE("every policy that ranks by a score is a ranking") {
   }
 }
 
-TEST_CASE("rankings that are none, and traces without early queries, are refused") {
+TEST_CASE("policies without scores and traces without early queries are refused") {
   const trace::MemoryTrace trace = test::random_trace({});
   CHECK_THROWS_WITH(study(trace, {}), Catch::Contains("no ranking"));
   CHECK_THROWS_WITH(study(trace, {.rankings = {policy_ranking("window")}}),

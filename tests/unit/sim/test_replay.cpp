@@ -1,4 +1,4 @@
-// The engine against replay written from the definitions (tests/support/slow_replay.hpp).
+// Tests replay against a slow one written from the definitions (tests/support/slow_replay.hpp).
 #include <catch2/catch.hpp>
 
 #include "sim/base/error.hpp"
@@ -16,7 +16,7 @@ void compare(const sim::PaidAttention& got, const sim::PaidAttention& expected) 
   CHECK(got.dropped == Approx(expected.dropped).margin(2e-5));
 }
 
-/// sum over the layer's query heads of W o.
+/// Returns the sum over the layer's query heads of W o.
 std::vector<double> projected(const trace::Sequence& sequence, std::uint32_t layer,
                               const std::vector<test::SlowLane>& lanes, bool held, std::size_t step) {
   const trace::Model& model = sequence.model();
@@ -51,7 +51,7 @@ void compare(const test::TraceShape& shape, const std::vector<std::string>& budg
   const trace::Sequence sequence(trace, 0, cut);
   sim::Request request = test::request_of(policies, budgets, 2);
   request.each_step = true;
-  // Every row of so short a prompt has peaks by these.
+  // With these, every row of so short a prompt has peaks.
   request.peak = sim::parse_peak("threshold=0.3,low=0.1,sinks=1,recent=3");
   Progress progress;
   const sim::Outcome outcome = sim::replay(sequence, request, progress);
@@ -116,7 +116,7 @@ TEST_CASE("replay agrees across blocks of prompt rows and of decode steps") {
   compare({.layers = 1, .kv_heads = 1, .group = 2, .prompt = 150, .decode = 70, .seed = 2},
           {"20", "60%", "180"});
 }
-TEST_CASE("replay agrees for policies that look at queries before rotation and at output weights") {
+TEST_CASE("replay agrees for policies that read queries before rotation and output weights") {
   compare({.output_weights = true}, {"9", "50%"},
           {"expected_attention(sinks=2)", "critical_kv(base=snapkv(window=4))",
            "critical_kv(base=snapkv(window=4,unit=layer))", "critical_kv(base=expected_attention(sinks=2))",
@@ -130,7 +130,7 @@ TEST_CASE("replay agrees for one head, one layer, multi-query and no decode") {
   compare({.layers = 1, .kv_heads = 1, .group = 8, .prompt = 20, .decode = 4}, {"6"});
   compare({.layers = 3, .kv_heads = 3, .group = 1, .prompt = 20, .decode = 0}, {"6"});
 }
-TEST_CASE("replay agrees wherever the cache is cut, and about evidence") {
+TEST_CASE("replay agrees at every cut, and about evidence") {
   const test::TraceShape shape{
       .prompt = 30, .decode = 6, .seed = 5, .output_weights = true, .context = 20, .evidence = {3, 4, 17}};
   for (const char* cut : {"prompt", "question", "9", "30", "35"}) {
@@ -138,13 +138,13 @@ TEST_CASE("replay agrees wherever the cache is cut, and about evidence") {
     compare(shape, {"5", "50%"}, test::every_policy(), trace::parse_cut(cut));
   }
 }
-TEST_CASE("prompts shorter than windows, of one token, and budgets beyond them") {
+TEST_CASE("replay agrees for prompts shorter than windows or of one token, and for larger budgets") {
   compare({.prompt = 1, .decode = 3}, {"1", "5"});
   compare({.prompt = 3, .decode = 6}, {"5", "100"});
   compare({.prompt = 8, .decode = 2}, {"6"});
 }
 
-TEST_CASE("importance is measured over the rows and with the pooling that are asked for") {
+TEST_CASE("importance is measured with the rows and the pooling of the request") {
   const trace::MemoryTrace trace = test::random_trace({.layers = 1, .prompt = 30, .decode = 2});
   const trace::Sequence sequence(trace);
   const std::vector<test::Rows> heads = {test::attention(sequence, 0, 2), test::attention(sequence, 0, 3)};
@@ -162,7 +162,7 @@ TEST_CASE("importance is measured over the rows and with the pooling that are as
   }
 }
 
-TEST_CASE("decisions add up to what was kept and attended") {
+TEST_CASE("decisions add up to the resident tokens of every step") {
   const trace::MemoryTrace trace = test::random_trace({.prompt = 20, .decode = 40});
   sim::Request request = test::request_of({"h2o", "tova", "snapkv(window=4)"}, {"8"});
   request.decisions = true;
@@ -185,18 +185,18 @@ TEST_CASE("decisions add up to what was kept and attended") {
   }
 }
 
-TEST_CASE("steps are recorded for who asks, and are paid for") {
+TEST_CASE("steps are recorded on request, and count in the memory estimate") {
   const trace::MemoryTrace trace = test::random_trace({.prompt = 20, .decode = 40});
   sim::Request request = test::request_of({"h2o", "full"}, {"8"});
   const std::uint64_t without = sim::estimate_bytes(trace::Sequence(trace), request);
   CHECK(test::run(trace, request).cells[0].lanes[3].each_step.empty());
   request.each_step = true;
-  // Two cells, four lanes, forty tokens and the last prompt row: four doubles and a count.
+  // Two cells, four lanes, forty tokens and the last prompt row; four doubles and a count each.
   CHECK(sim::estimate_bytes(trace::Sequence(trace), request) == without + 2 * 4 * 41 * 40);
   CHECK(test::run(trace, request).cells[0].lanes[3].each_step.size() == 41);
 }
 
-TEST_CASE("what cannot be run is said, and only an empty study fails") {
+TEST_CASE("cells that cannot run are skipped with the reason, and only an empty study fails") {
   const trace::MemoryTrace trace = test::random_trace({});
   const sim::Outcome outcome = test::run(trace, test::request_of({"snapkv(window=12)", "window"}, {"6"}));
   CHECK_THAT(outcome.cells[0].skipped, Catch::Contains("snapkv") && Catch::Contains("6"));
@@ -229,7 +229,7 @@ TEST_CASE("a trace without early queries serves the policies that need none") {
   CHECK(lacking.cells[1].skipped.empty());
 }
 
-TEST_CASE("what is not a number in a trace is named, not averaged") {
+TEST_CASE("a value in a trace that is not a number is named, not averaged") {
   const std::tuple<trace::Tensor, std::string, float> cases[] = {
       {trace::Tensor::query, "query of layer 1, head 3, position 17 is nan", std::nanf("")},
       {trace::Tensor::key, "key of layer 1, head 1, position 17 is inf", INFINITY},
@@ -242,7 +242,7 @@ TEST_CASE("what is not a number in a trace is named, not averaged") {
   }
 }
 
-TEST_CASE("a stop is honoured") {
+TEST_CASE("a replay stops on request") {
   const trace::MemoryTrace trace = test::random_trace({});
   Progress progress;
   progress.stop = true;

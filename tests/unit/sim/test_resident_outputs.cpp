@@ -1,4 +1,4 @@
-// Outputs over what a cell held, against the sum written out.
+// Tests the outputs over resident positions against the sum written out.
 #include <catch2/catch.hpp>
 
 #include "sim/attention/output_distance.hpp"
@@ -31,7 +31,8 @@ struct Numbers {
             kFirst,
             kSteps};
   }
-  /// Component `d` of the output of row `r` over the positions that `held` says, divided by their mass.
+  /// Returns component `d` of the output of row `r` over the positions for which `held` is true, divided by
+  /// their mass.
   template <class Held>
   double output(std::size_t r, std::size_t d, Held held) const {
     double sum = 0, mass = 0;
@@ -46,21 +47,21 @@ struct Numbers {
 
 }  // namespace
 
-TEST_CASE("outputs over held positions are the sum over them divided by their mass") {
+TEST_CASE("outputs over resident positions are the sum over them divided by their mass") {
   const Numbers numbers;
   sim::ResidentOutputs outputs;
   outputs.begin(numbers.block());
   std::vector<float> difference;
-  // From cells that hold nearly nothing to cells that drop nearly nothing.
+  // From cells in which almost nothing is resident to cells that evict almost nothing.
   for (std::size_t c = 0; c <= kPositions; c += 3) {
     std::vector<sim::ResidentInterval> stays;
     for (std::size_t j = 0; j < c; ++j) {
       const std::uint64_t draw = mix(combine({3, c, j})) % 12;
       const auto position = static_cast<std::int32_t>(j);
       if (draw == 0)
-        stays.push_back({position, 0, 13});  // leaves
+        stays.push_back({position, 0, 13});  // evicted within the block
       else if (draw == 1)
-        stays.push_back({position, 14, 99});  // comes
+        stays.push_back({position, 14, 99});  // admitted within the block
       else if (draw == 2)
         stays.push_back({position, 12, 14});  // both
       else if (draw > 3)
@@ -88,7 +89,7 @@ TEST_CASE("outputs over held positions are the sum over them divided by their ma
   }
 }
 
-TEST_CASE("a cell that drops nothing differs by nothing, exactly") {
+TEST_CASE("a cell that evicts nothing has a difference of exactly 0") {
   const Numbers numbers;
   sim::ResidentOutputs outputs;
   outputs.begin(numbers.block());

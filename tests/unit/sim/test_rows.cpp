@@ -1,4 +1,4 @@
-// The shared arithmetic: attention rows, importance, top sums, per-step oracle, resident sets.
+// Tests the shared arithmetic: attention rows, importance, largest sums and the per-step oracle.
 #include <catch2/catch.hpp>
 
 #include "policies/parts/window_importance.hpp"
@@ -38,7 +38,7 @@ TEST_CASE("attention rows agree with the definition, block by block, with and wi
         for (std::size_t i = 0; i < n; ++i)
           for (std::size_t j = 0; j < first + n; ++j)
             REQUIRE(out[i * 50 + j] == Approx(expected[first + i][j]).margin(1e-6));
-        REQUIRE(out[first + n] == -1.0F);  // nothing beyond the block's last key is touched
+        REQUIRE(out[first + n] == -1.0F);  // nothing after the block's last key is written
       }
     }
   }
@@ -71,7 +71,7 @@ TEST_CASE("rows and products do not depend on where they lie in memory") {
 
 namespace {
 
-/// w as replay measures it: a subscription of the prompt pass.
+/// Returns w as replay measures it, by a subscription to the prompt pass.
 std::vector<double> importance(const trace::Sequence& sequence, std::uint32_t head) {
   const sim::GroupTensors tensors(sequence, {0, head, 1}, {});
   policy::WindowImportance w(static_cast<int>(sequence.model().group()));
@@ -93,7 +93,7 @@ TEST_CASE("importance is the mean of the last eight rows, pooled over seven posi
   for (std::size_t j = 0; j < w.size(); ++j) CHECK(w[j] == Approx(expected[j]));
 }
 
-TEST_CASE("a prompt that is all window has no importance") {
+TEST_CASE("a prompt no longer than the window has no importance") {
   const trace::MemoryTrace trace = test::random_trace({.prompt = 8, .decode = 2});
   CHECK(importance(trace::Sequence(trace), 0).empty());
 }
@@ -104,7 +104,7 @@ TEST_CASE("largest sums") {
   CHECK(sim::largest_sums({}) == std::vector<double>{0});
 }
 
-TEST_CASE("the per-step oracle takes the n largest, whatever else is asked with it") {
+TEST_CASE("the per-step oracle takes the n largest for every set of counts") {
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     const std::size_t size = 1 + mix(seed) % 40;
     std::vector<float> row(size);

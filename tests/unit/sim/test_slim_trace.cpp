@@ -1,4 +1,4 @@
-// Replay on traces that lack most of the prompt's queries: the same decisions, or a refusal by name.
+// Tests replay on traces that lack most of the prompt's queries: it decides the same, or refuses by name.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <set>
@@ -17,7 +17,7 @@ using Catch::Matchers::VectorContains;
 
 namespace {
 
-/// What a capture with --queries window:W[,sample:K] would have kept of a trace with all queries.
+/// Returns what a capture with --queries window:W[,sample:K] stores of a trace with all queries.
 trace::MemoryTrace slim(const trace::MemoryTrace& full, std::uint64_t window,
                         const std::vector<std::uint64_t>& sample, bool columns = true) {
   trace::Header header = full.header();
@@ -88,7 +88,7 @@ bool same(const std::vector<std::vector<sim::ResidentInterval>>& a,
 
 }  // namespace
 
-TEST_CASE("what runs on a slim trace decides as on the full one") {
+TEST_CASE("policies that run on a slim trace decide as on the full one") {
   const std::vector<std::int32_t> windows =
       GENERATE(std::vector<std::int32_t>{}, std::vector<std::int32_t>{-1, 17});
   const trace::MemoryTrace full =
@@ -107,7 +107,7 @@ TEST_CASE("what runs on a slim trace decides as on the full one") {
       continue;
     }
     ran.insert(policies[cell]);
-    // Sums rounded to float are no reason to decide otherwise, so every number is the same to the bit.
+    // Column sums rounded to float change no decision, so every number is the same to the bit.
     CHECK(same(got.cells[cell].resident_intervals, expected.cells[cell].resident_intervals));
     for (std::size_t lane = 0; lane < expected.cells[cell].lanes.size(); ++lane) {
       CHECK(got.cells[cell].lanes[lane].attention_loss == expected.cells[cell].lanes[lane].attention_loss);
@@ -139,24 +139,25 @@ TEST_CASE("refusals name the policy, what is missing, and how to capture it") {
   CHECK_THAT(skipped(sampled, "h2o.stream"),
              Contains("last 8 and of 2 others") && Contains("--queries all."));
   CHECK(skipped(sampled, "ems_like(window=8)").empty());
-  // The last prompt row, which cut prompt measures, is not there; from the first generated token on all are.
+  // The query of the last prompt row, which cut prompt measures, is missing; from the first generated token
+  // on all queries are there.
   CHECK_THROWS_WITH(skipped(only_sample, "h2o"),
                     Contains("cut prompt needs those from 59 on") && Contains("or cut at 60."));
   const trace::Cut behind = trace::parse_cut("60");
   CHECK(skipped(only_sample, "h2o", behind).empty());
   CHECK_THAT(skipped(only_sample, "tova", behind),
              Contains("needs the queries of the last 1 of 60") && Contains("holds those of 2 of them"));
-  // Column statistics are those of the whole prompt.
+  // Column statistics cover the whole prompt, so they do not serve a shorter one.
   CHECK_THAT(skipped(sampled, "h2o", trace::parse_cut("55")), Contains("h2o: needs the queries of all 55"));
   CHECK_THROWS_WITH(skipped(sampled, "window", trace::parse_cut("50")),
                     Contains("cut 50 needs those from 50 on"));
 }
 
-TEST_CASE("statistics of another prompt than the sequence's are not used") {
+TEST_CASE("column statistics of another prompt than the sequence's are not used") {
   trace::MemoryTrace full = test::random_trace({.prompt = 20, .decode = 4});
   trace::MemoryTrace window = slim(full, 4, {});
   trace::Header header = window.header();
-  // The prompt goes on for three tokens that nobody counted.
+  // The prompt goes on for three tokens that the column statistics do not cover.
   header.segments = {{.parent = -1, .begin = 0, .count = 20, .path_len = 0},
                      {.parent = 0, .begin = 20, .count = 3, .path_len = 20},
                      {.parent = 1, .begin = 23, .count = 1, .path_len = 23, .phase = trace::Phase::decode}};

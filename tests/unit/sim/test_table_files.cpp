@@ -1,4 +1,4 @@
-// Datasets of strangers: read if they fit the run, refused with a message that names them if not.
+// Tests datasets that other programs write: they are read if they fit the run, and refused by name if not.
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
@@ -63,7 +63,7 @@ TEST_CASE("a table is read in each of its types, by lane, from any group") {
   CHECK(read(scratch.file("inside.h5"), "/study/scores").front() == 25);
 }
 
-TEST_CASE("a table is read once, whatever happens to its file, and from any thread") {
+TEST_CASE("a table is read once, even if its file is removed later, and from any thread") {
   const test::Scratch scratch;
   const std::string path = scratch.file("t.h5");
   write(path, counting<float>(kLayers * kHeads * kTokens), {kLayers, kHeads, kTokens});
@@ -111,7 +111,7 @@ TEST_CASE("tables that do not fit are refused with file and dataset") {
   CHECK_THAT(refusal(too_large, {kLayers, kHeads, 5}), Contains("layer 0, KV head 0, position 0"));
 }
 
-TEST_CASE("what is no table is refused") {
+TEST_CASE("a dataset that is not a table is refused") {
   const test::Scratch scratch;
   const std::string path = scratch.file("t.h5"), text = scratch.file("text.h5");
   write(path, counting<float>(30), {kLayers, kHeads, 5}, "study");
@@ -123,7 +123,7 @@ TEST_CASE("what is no table is refused") {
   CHECK_THROWS_WITH(read(path, "study/scores/more"), Contains("study/scores"));
   CHECK(read(path, "study//scores") == read(path, "study/scores"));  // as HDF5 has it
   CHECK_THROWS_AS(read(path, "/"), Error);
-  // Cut off in the middle.
+  // A file that is cut off in the middle.
   const std::string whole = test::bytes_of(path), cut = scratch.file("cut.h5");
   std::ofstream(cut, std::ios::binary) << whole.substr(0, whole.size() / 2);
   CHECK_THROWS_AS(read(cut, "study/scores"), Error);
@@ -132,7 +132,8 @@ TEST_CASE("what is no table is refused") {
 TEST_CASE("a replay takes its scores and masks from files") {
   const test::Scratch scratch;
   const std::string scores = scratch.file("scores.h5"), mask = scratch.file("mask.h5");
-  // Scores that grow with the position keep the newest; a mask of the last 8 prompt tokens is a window.
+  // Scores that grow with the position keep the newest tokens; a mask of the last 8 prompt tokens is a
+  // window.
   std::vector<double> growing(kLayers * kHeads * kTokens);
   std::vector<std::uint8_t> last(kLayers * kHeads * 24);
   for (std::size_t i = 0; i < growing.size(); ++i) growing[i] = static_cast<double>(i % kTokens);
