@@ -87,7 +87,7 @@ class Curves {
     if (!best_set_.points.empty())
       return "dashed lines are the full cache and the best set of the size, whichever policy splits the "
              "budget best.";
-    return metric_.oracles_aim_at_it()
+    return metric_.oracles_aim_at_it
                ? "dashed lines are the full cache and an oracle, which knows the future, at its own split "
                  "of the budget."
                : "the dashed line is the full cache.";
@@ -189,7 +189,7 @@ class Curves {
     if (!best_set_.points.empty()) {
       chart.series.push_back(best_set_);
       bounds_ = true;
-    } else if (oracle != nullptr && metric_.oracles_aim_at_it()) {
+    } else if (oracle != nullptr && metric_.oracles_aim_at_it) {
       Series bound = *oracle;
       bound.group = "oracle (" + bound.label + ")";
       bound.weight = Weight::bound;

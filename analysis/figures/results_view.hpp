@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "analysis/figures/figure_kind.hpp"
-#include "analysis/results/metric.hpp"
+#include "analysis/results/metrics/metric.hpp"
 
 namespace kvsim::analysis {
 

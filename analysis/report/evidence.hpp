@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "analysis/results/metric.hpp"
+#include "analysis/results/metrics/metric.hpp"
 #include "analysis/results/records.hpp"
 
 namespace kvsim::analysis {

@@ -162,7 +162,7 @@ Findings room_left(const Evidence& evidence, const Metric& metric) {
   for (const Win& win : wins(evidence, metric)) {
     const PolicyMean& best = win.best.front();
     const auto oracle =
-        metric.oracles_aim_at_it() ? best_oracle(evidence, metric, win) : std::optional<PolicyMean>();
+        metric.oracles_aim_at_it ? best_oracle(evidence, metric, win) : std::optional<PolicyMean>();
     const auto ideal = evidence.best_set(metric.key, win.budget, best.params);
     const auto bound = evidence.bound(metric.key, win.budget, best.params);
     if (!oracle && !ideal && !bound) continue;
@@ -172,12 +172,12 @@ Findings room_left(const Evidence& evidence, const Metric& metric) {
       text += ", oracle " + quoted_name(oracle->policy) + ' ' + value_text(metric, oracle->mean) + " (" +
               interval_text(metric, oracle->low, oracle->high) + ")";
     if (ideal)
-      text += (metric.oracles_aim_at_it() ? ", the best tokens chosen anew at each step at its own split "
-                                          : ", the best set of the size at its own split ") +
+      text += (metric.oracles_aim_at_it ? ", the best tokens chosen anew at each step at its own split "
+                                        : ", the best set of the size at its own split ") +
               value_text(metric, *ideal);
     if (bound)
-      text += (metric.oracles_aim_at_it() ? ", the best schedule that holds no more, at any split "
-                                          : ", the best set at any split ") +
+      text += (metric.oracles_aim_at_it ? ", the best schedule that holds no more, at any split "
+                                        : ", the best set at any split ") +
               value_text(metric, *bound);
     const bool beaten = oracle && metric.prefers(best.mean, oracle->mean);
     if (beaten)
@@ -198,7 +198,7 @@ Findings room_left(const Evidence& evidence, const Metric& metric) {
   }
   finding.text =
       std::string("Room left: between the best policy and the best ") +
-      (metric.oracles_aim_at_it() ? "that knows the future" : "set of the size") +
+      (metric.oracles_aim_at_it ? "that knows the future" : "set of the size") +
       (bounded ? ", at any split of the budget," : "") + " lie " +
       (*least == *most ? difference_text(metric, *least) : difference_interval_text(metric, *least, *most)) +
       " of " + metric.label + (finding.details.size() > 1 ? ", depending on the budget." : ".");

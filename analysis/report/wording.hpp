@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "analysis/results/metric.hpp"
+#include "analysis/results/metrics/metric.hpp"
 
 namespace kvsim::analysis {
 

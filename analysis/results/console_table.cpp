@@ -3,26 +3,37 @@
 #include <ostream>
 #include <set>
 #include <tuple>
+#include <utility>
 
 #include "analysis/results/cuts.hpp"
+#include "analysis/results/metrics/metric.hpp"
 #include "analysis/results/numbers.hpp"
 #include "analysis/results/policy_labels.hpp"
 #include "analysis/results/tables.hpp"
 #include "analysis/results/text_table.hpp"
 #include "sim/base/byte_text.hpp"
+#include "sim/base/error.hpp"
 #include "sim/base/joined.hpp"
 
 namespace kvsim::analysis {
 namespace {
 
-std::string rounded(const std::optional<double>& number) {
-  return number ? rounded_text(*number) : "-";
-}
 constexpr std::size_t kMostSpelledOut = 12;  ///< policies whose parameters are listed under the table
 constexpr std::size_t kMostSteps = 8;        ///< measured steps that all have their column
 constexpr int kTokenDecimals = 1;            ///< of means of whole tokens
-std::string tokens(const std::optional<double>& number) {
-  return number ? rounded_text(*number, kTokenDecimals) : "-";
+std::string shown_text(Console::Show show, const std::optional<double>& number) {
+  if (!number) return "-";
+  switch (show) {
+    case Console::Show::rounded:
+      return rounded_text(*number);
+    case Console::Show::tokens:
+      return rounded_text(*number, kTokenDecimals);
+    case Console::Show::bytes:
+      return bytes_text(static_cast<std::uint64_t>(*number));
+    case Console::Show::milliseconds:
+      return rounded_text(1e3 * *number, 3);
+  }
+  bug("unknown way to show a number");
 }
 std::string index(const std::optional<std::uint32_t>& number) {
   return number ? std::to_string(*number) : "-";
@@ -44,9 +55,9 @@ Contest contest_of(const Row& row) {
 /// Where evidence is marked, what is lost of it decides: it predicts answers, which attention loss does not.
 std::optional<double> badness(const Row& row) {
   if (row.own_budget || row.oracle) return {};
-  if (row.evidence_loss) return row.evidence_loss;
-  if (row.attention_loss) return row.attention_loss;
-  if (row.r) return -*row.r;
+  for (const Metric* metric : leading_metrics())
+    if (const std::optional<double> value = row[metric->key])
+      return metric->better == Better::higher ? -*value : *value;
   return {};
 }
 
@@ -90,13 +101,13 @@ Courses courses_of(const std::vector<Row>& rows) {
       out.losses.emplace_back();
     }
     before = &row;
-    if (row.attention_loss) out.losses.back().emplace(*row.step, *row.attention_loss);
+    if (const std::optional<double> loss = row["attention_loss"]) out.losses.back().emplace(*row.step, *loss);
   }
   for (std::size_t i = 0; i < out.rows.size(); ++i) {
     if (out.losses[i].empty()) continue;
     double sum = 0;
     for (const auto& [step, loss] : out.losses[i]) sum += loss;
-    out.rows[i].attention_loss = sum / static_cast<double>(out.losses[i].size());
+    out.rows[i].set("attention_loss", sum / static_cast<double>(out.losses[i].size()));
   }
   return out;
 }
@@ -120,8 +131,7 @@ class PeopleTable {
       : rows_(rows),
         losses_(std::move(losses)),
         priced_(!rows.empty() && !rows.front().machine.empty()),
-        bounded_(std::any_of(rows.begin(), rows.end(),
-                             [](const Row& row) { return row.attention_loss_bound.has_value(); })),
+        bounded_(somewhere("attention_loss_bound")),
         several_traces_(differs(rows, [](const Row& row) { return row.trace; })),
         several_cuts_(differs(rows, [](const Row& row) { return row.cut; })),
         won_(winners(rows)),
@@ -175,46 +185,24 @@ class PeopleTable {
     for (std::size_t i = 0; i < rows_.size(); ++i) table_.add_row(fields(i));
   }
 
-  /// A number of a row and what stands above it.
-  struct MetricColumn {
-    const char* heading;
-    std::optional<double> (*get)(const Row&);
-    bool always = true;  ///< or only where some row has it
-  };
-  static const std::vector<MetricColumn>& metric_columns() {
-    static const std::vector<MetricColumn> all = {
-        {"evidence loss", [](const Row& row) { return row.evidence_loss; }, false},
-        {"evidence held", [](const Row& row) { return row.evidence_held; }, false},
-        {"peak loss", [](const Row& row) { return row.peak_loss; }, false},
-        {"attention loss", [](const Row& row) { return row.attention_loss; }},
-        {"loss oracle own split", [](const Row& row) { return row.attention_loss_oracle; }},
-        {"over oracle", [](const Row& row) { return row.excess_loss(); }},
-        {"output error", [](const Row& row) { return row.output_error; }},
-        {"r", [](const Row& row) { return row.r; }},
-        {"r oracle own split", [](const Row& row) { return row.r_oracle; }},
-        {"isr", [](const Row& row) { return row.isr; }}};
-    return all;
+  bool somewhere(const char* metric) const {
+    return std::any_of(rows_.begin(), rows_.end(), [&](const Row& row) { return row[metric].has_value(); });
   }
 
   void add_metric_columns() {
-    for (const MetricColumn& column : metric_columns()) {
-      if (!column.always && std::none_of(rows_.begin(), rows_.end(),
-                                         [&](const Row& row) { return column.get(row).has_value(); }))
-        continue;
-      shown_.push_back(column);
-      table_.add_column(column.heading, Align::point);
-    }
-    table_.add_column("kept tokens", Align::point);
-    table_.add_column("kept size", Align::right);
-    if (bounded_) {
-      table_.add_column("r bound any split", Align::point);
-      table_.add_column("loss bound any split", Align::point);
-      table_.add_column("of", Align::left);
-    }
+    for (const Metric& metric : all_metrics())
+      if (metric.price == nullptr) add_metric_column(metric);
+    if (bounded_) table_.add_column("of", Align::left);
     if (!priced_) return;
-    table_.add_column("cache at end", Align::right);
-    table_.add_column("TTFT ms", Align::point);
-    table_.add_column("TPOT ms", Align::point);
+    for (const Metric& metric : all_metrics())
+      if (metric.price != nullptr) add_metric_column(metric);
+  }
+
+  void add_metric_column(const Metric& metric) {
+    const Console& console = metric.console;
+    if (console.heading == nullptr || (console.only_with != nullptr && !somewhere(console.only_with))) return;
+    shown_.push_back(&metric);
+    table_.add_column(console.heading, console.show == Console::Show::bytes ? Align::right : Align::point);
   }
 
   void add_step_columns() {
@@ -231,7 +219,7 @@ class PeopleTable {
     out.push_back(label(row) + (won_[i] ? " *" : ""));
     if (by_layer(row.scope)) out.push_back(index(row.layer));
     if (row.scope == Scope::head) out.push_back(index(row.head));
-    if (tokens_differ_) out.push_back(tokens(row.budget_tokens));
+    if (tokens_differ_) out.push_back(shown_text(Console::Show::tokens, row.budget_tokens));
     if (row.scope == Scope::step)
       append_steps(out, i);
     else
@@ -240,7 +228,7 @@ class PeopleTable {
   }
 
   void append_steps(std::vector<std::string>& out, std::size_t i) const {
-    out.push_back(rounded(rows_[i].attention_loss));
+    out.push_back(shown_text(Console::Show::rounded, rows_[i]["attention_loss"]));
     for (const std::uint64_t step : steps_) {
       const auto found = losses_[i].find(step);
       out.push_back(found == losses_[i].end() ? "-" : rounded_text(found->second));
@@ -248,18 +236,16 @@ class PeopleTable {
   }
 
   void append_metrics(std::vector<std::string>& out, const Row& row) const {
-    for (const MetricColumn& column : shown_) out.push_back(rounded(column.get(row)));
-    out.push_back(tokens(row.kept_tokens));
-    out.push_back(row.kept_bytes ? bytes_text(*row.kept_bytes) : "-");
-    if (bounded_) {
-      out.push_back(rounded(row.r_bound));
-      out.push_back(rounded(row.attention_loss_bound));
-      out.push_back(row.holding ? std::string(policy::holding_name(*row.holding)) : "-");
+    bool of = bounded_;
+    for (const Metric* metric : shown_) {
+      if (metric->price != nullptr && std::exchange(of, false)) out.push_back(holding_text(row));
+      out.push_back(shown_text(metric->console.show, row[metric->key]));
     }
-    if (!priced_) return;
-    out.push_back(row.cache_bytes ? bytes_text(*row.cache_bytes) : "-");
-    for (const std::optional<double>& seconds : {row.ttft_seconds, row.tpot_seconds})
-      out.push_back(seconds ? rounded_text(1e3 * *seconds, 3) : "-");
+    if (of) out.push_back(holding_text(row));
+  }
+
+  static std::string holding_text(const Row& row) {
+    return row.holding ? std::string(policy::holding_name(*row.holding)) : "-";
   }
 
   void print_group(std::ostream& out, const std::string& budget) {
@@ -283,7 +269,7 @@ class PeopleTable {
       if (std::find(notes.begin(), notes.end(), text) == notes.end()) notes.push_back(text);
     };
     if (std::find(won_.begin(), won_.end(), true) != won_.end())
-      note(shown_.empty() || std::string_view(shown_.front().heading) != "evidence loss"
+      note(shown_.empty() || std::string_view(shown_.front()->key) != "evidence_loss"
                ? "* loses least of the policies that have a budget"
                : "* loses least of the evidence, of the policies that have a budget");
     for (const Row& row : rows_)
@@ -321,7 +307,7 @@ class PeopleTable {
     std::vector<std::string> who;
     for (const Row& row : rows_) {
       const std::string where = label(row) + " at " + row.budget;
-      if (!row.own_budget && row.evicted_tokens == 0.0 &&
+      if (!row.own_budget && row["evicted_tokens"] == 0.0 &&
           std::find(who.begin(), who.end(), where) == who.end())
         who.push_back(where);
     }
@@ -350,7 +336,7 @@ class PeopleTable {
   const std::map<std::string, std::string> labels_;  ///< by params
   bool tokens_differ_ = false;        ///< some budget means another number of tokens in another row
   std::vector<std::uint64_t> steps_;  ///< that have a column
-  std::vector<MetricColumn> shown_;
+  std::vector<const Metric*> shown_;
   TextTable table_;
 };
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "analysis/results/metric.hpp"
+#include "analysis/results/metrics/metric.hpp"
 #include "analysis/results/records.hpp"
 #include "analysis/results/tables.hpp"
 

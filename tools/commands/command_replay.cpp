@@ -118,12 +118,12 @@ void tell_what_surprises(const std::vector<analysis::Row>& rows) {
     note(text);
   }
   for (const analysis::Row& row : rows) {
-    if (row.scope != analysis::Scope::all || row.own_budget || row.allocated_tokens.value_or(0) == 0 ||
-        row.allocated_tokens == row.budget_tokens)
+    if (row.scope != analysis::Scope::all || row.own_budget || row["allotted_tokens"].value_or(0) == 0 ||
+        row["allotted_tokens"] == row.budget_tokens)
       continue;
     note(row.trace + ": " + row.policy + " at " + row.budget + " was asked for " +
          analysis::rounded_text(*row.budget_tokens) + " tokens per lane and gave out " +
-         analysis::rounded_text(*row.allocated_tokens) + ": its formula has its own total");
+         analysis::rounded_text(*row["allotted_tokens"]) + ": its formula has its own total");
   }
   for (const std::vector<std::string>& group : analysis::identical_policies(analysis::records_of(rows))) {
     std::string names;
@@ -163,16 +163,8 @@ class Pricing {
     costs.model = models_[study];
     const std::vector<analysis::CostRow> priced =
         analysis::replayed_cost_rows(costs, trace, request, outcome);
-    for (std::size_t cell = 0; cell < rows.size(); ++cell) {
-      analysis::Row& row = rows[cell];
-      row.machine = base_.machine.name;
-      if (!priced[cell].estimate) continue;
-      const cost::Estimate& estimate = *priced[cell].estimate;
-      row.cache_bytes = estimate.at_end.cache();
-      row.peak_bytes = estimate.peak();
-      row.ttft_seconds = estimate.time.first_token;
-      row.tpot_seconds = estimate.time.per_token;
-    }
+    for (std::size_t cell = 0; cell < rows.size(); ++cell)
+      analysis::price(rows[cell], base_.machine.name, priced[cell].estimate);
   }
 
  private:

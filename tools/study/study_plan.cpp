@@ -7,7 +7,7 @@
 #include <map>
 #include <set>
 
-#include "analysis/results/metric.hpp"
+#include "analysis/results/metrics/metric.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/joined.hpp"
 #include "sim/base/read_file.hpp"

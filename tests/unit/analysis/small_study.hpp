@@ -46,8 +46,10 @@ struct SmallStudy {
     row.budget = budget;
     row.cut = cut;
     row.budget_tokens = tokens;
-    row.attention_loss_oracle = row.r_oracle = best_set;
-    row.attention_loss_bound = row.r_bound = bound;
+    row.set("attention_loss_oracle", best_set);
+    row.set("r_oracle", best_set);
+    row.set("attention_loss_bound", bound);
+    row.set("r_bound", bound);
     row.seed = seed;
     results.rows.push_back(records_of({row}).rows.front());
   }

@@ -12,8 +12,8 @@ Row row_of(const char* params, const char* budget, double r) {
   row.trace = "t";
   row.params = params;
   row.budget = budget;
-  row.r = r;
-  row.kept_tokens = 4;
+  row.set("r", r);
+  row.set("kept_tokens", 4);
   return row;
 }
 
@@ -35,11 +35,12 @@ TEST_CASE("policies are identical when all their rows are") {
 
 TEST_CASE("undefined equals only undefined, and what never ran equals nothing") {
   Row undefined = row_of("b", "1", 0);
-  undefined.r.reset();
+  undefined.set("r", {});
   CHECK(identical_policies(records_of({row_of("a", "1", 0), undefined})) == Groups{});
   Row skipped = undefined, other = undefined;
   skipped.skipped = other.skipped = "too small";
-  skipped.kept_tokens = other.kept_tokens = std::nullopt;
+  skipped.set("kept_tokens", {});
+  other.set("kept_tokens", {});
   other.params = "c";
   CHECK(identical_policies(records_of({skipped, other})) == Groups{});
 }

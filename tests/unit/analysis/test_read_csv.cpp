@@ -57,9 +57,9 @@ TEST_CASE("quotes, commas, line ends") {
 TEST_CASE("what was written is read, and written again the same") {
   std::vector<analysis::Row> rows =
       make_rows("odd, \"name\"\n.h5", test::worked_request(), test::worked_outcome(), Scope::head);
-  rows[1].r.reset();
-  rows[2].attention_loss = 1e-300;
-  rows[3].attention_loss = -0.0;
+  rows[1].set("r", {});
+  rows[2].set("attention_loss", 1e-300);
+  rows[3].set("attention_loss", -0.0);
   const Records written = records_of(rows);
   const Records read = parse_csv(csv(written), "a.csv", written.columns);
   CHECK(csv(read) == csv(written));

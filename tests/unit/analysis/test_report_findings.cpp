@@ -330,7 +330,7 @@ TEST_CASE("Policies that end with more than the budget are told by how much") {
     Row row;
     row.policy = policy;
     row.budget_tokens = 10;
-    row.held_tokens = held;
+    row.set("held_tokens", held);
     row.oracle = oracle;
     return row;
   };
@@ -352,7 +352,7 @@ TEST_CASE("Policies with the same results are named together") {
     row.trace = "t";
     row.policy = policy;
     row.params = row.policy + "()";
-    row.kept_tokens = policy[0] == 'c' ? 11 : 10;
+    row.set("kept_tokens", policy[0] == 'c' ? 11 : 10);
     rows.push_back(row);
   }
   const Findings found = same_results(records_of(rows));
@@ -492,7 +492,7 @@ TEST_CASE("Policies that never evicted, and what stands before the context, are 
       row.policy = row.params = policy;
       row.budget = budget;
       row.own_budget = row.policy == "full";
-      row.evicted_tokens = row.policy == "b" ? 10 : 0;
+      row.set("evicted_tokens", row.policy == "b" ? 10 : 0);
       row.instruction_before = rows.size() < 3 ? 7 : 9;
     }
   }

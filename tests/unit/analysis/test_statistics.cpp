@@ -4,7 +4,7 @@
 #include <map>
 #include <sstream>
 
-#include "analysis/results/metric.hpp"
+#include "analysis/results/metrics/metric.hpp"
 #include "analysis/results/rows.hpp"
 #include "analysis/statistics/statistics.hpp"
 #include "sim/base/error.hpp"
@@ -30,7 +30,7 @@ struct Made {
     row.params = policy + "()+uniform()";
     row.budget = budget;
     row.seed = seed;
-    row.attention_loss = loss;
+    row.set("attention_loss", loss);
     row.oracle = policy == "belady";
     row.own_budget = policy == "full";
     rows.push_back(row);
@@ -159,7 +159,7 @@ TEST_CASE("higher is better where the metric says so") {
     made.add(name, "", "a", 0.5);
     made.add(name, "", "b", 0.25);
   }
-  for (analysis::Row& row : made.rows) row.r = row.attention_loss;
+  for (analysis::Row& row : made.rows) row.set("r", row["attention_loss"]);
   const Statistics got = made.statistics({{"r", "attention_loss"}});
   CHECK(field(got.ranks, {{"policy", "a"}, {"metric", "r"}}, "rank") == 1.0);
   CHECK(field(got.ranks, {{"policy", "a"}, {"metric", "attention_loss"}}, "rank") == 2.0);
@@ -179,7 +179,7 @@ TEST_CASE("each cut has statistics of its own, the same as if it were alone") {
   }
   for (analysis::Row row : alone.rows) {
     row.cut = "question";
-    row.attention_loss = 1 - *row.attention_loss;
+    row.set("attention_loss", 1 - *row["attention_loss"]);
     both.rows.push_back(row);
   }
   const Statistics first = alone.statistics(), got = both.statistics();
@@ -201,7 +201,7 @@ TEST_CASE("each cut has statistics of its own, the same as if it were alone") {
 
 TEST_CASE("bounds and costs have means, but no winners") {
   Made made = many();
-  for (analysis::Row& row : made.rows) row.kept_bytes = 640U;
+  for (analysis::Row& row : made.rows) row.set("kept_bytes", 640U);
   const Statistics got = made.statistics({{"kept_bytes"}});
   CHECK(got.means.rows.size() == 24);  // 4 policies x 2 budgets x (all + 2 workloads)
   CHECK(field(got.means, {{"policy", "a"}, {"budget", "10%"}, {"workload", "all"}}, "mean") == 640.0);
@@ -222,7 +222,7 @@ TEST_CASE("intervals are those of the definition, taken one resample at a time")
     std::string workload;
     for (const analysis::Row& row : made.rows) {
       if (row.trace != trace.name || row.budget != "10%") continue;
-      seeds[row.policy] += *row.attention_loss;
+      seeds[row.policy] += *row["attention_loss"];
       workload = row.workload;
     }
     for (const auto& [policy, sum] : seeds) values[policy][workload].push_back(sum / 2);
@@ -294,7 +294,7 @@ TEST_CASE("the order of rows is nothing") {
   const Made made = many();
   Made shuffled = made;
   std::sort(shuffled.rows.begin(), shuffled.rows.end(), [](const analysis::Row& a, const analysis::Row& b) {
-    return *a.attention_loss < *b.attention_loss;
+    return *a["attention_loss"] < *b["attention_loss"];
   });
   std::reverse(shuffled.traces.begin(), shuffled.traces.end());
   CHECK(lines_of(shuffled.statistics().means) == lines_of(made.statistics().means));
@@ -349,7 +349,7 @@ TEST_CASE("a policy that lacks values is compared where it has them, and not ran
 
 TEST_CASE("a seed without a value leaves the trace without one") {
   Made made = many();
-  made.rows[0].attention_loss.reset();  // a, t0, 10%, seed 0
+  made.rows[0].set("attention_loss", {});  // a, t0, 10%, seed 0
   const Statistics got = made.statistics();
   CHECK(field(got.means, {{"policy", "a"}, {"budget", "10%"}, {"workload", "all"}}, "traces") == 10.0);
   CHECK(field(got.means, {{"policy", "b"}, {"budget", "10%"}, {"workload", "all"}}, "traces") == 11.0);
@@ -427,7 +427,7 @@ TEST_CASE("only whole models count") {
   const std::vector<std::string> before = lines_of(made.statistics().means);
   analysis::Row layer = made.rows[0];
   layer.scope = Scope::layer;
-  layer.attention_loss = 1.0;
+  layer.set("attention_loss", 1.0);
   made.rows.push_back(layer);
   CHECK(lines_of(made.statistics().means) == before);
 }

@@ -18,11 +18,11 @@ Row row_of(const std::string& trace, const std::string& policy, const std::strin
   row.params = policy + "()+uniform()";
   row.budget = budget;
   row.budget_tokens = tokens;
-  row.attention_loss = loss;
+  row.set("attention_loss", loss);
   row.oracle = policy == "optimal";
   row.own_budget = policy == "full";
-  row.kept_tokens = tokens;
-  row.kept_bytes = static_cast<std::uint64_t>(tokens) * 1024;
+  row.set("kept_tokens", tokens);
+  row.set("kept_bytes", static_cast<std::uint64_t>(tokens) * 1024);
   return row;
 }
 
@@ -131,9 +131,9 @@ TEST_CASE(
     "quality: what no set of the size retains bounds R, not an oracle, which aims at attention to come") {
   std::vector<Row> rows = small_study();
   for (Row& row : rows) {
-    row.r = 0.5;
-    row.r_oracle = row.policy == "tova" ? 0.9 : row.policy == "h2o" ? 0.8 : 1.0;
-    if (row.trace == "b") row.r_oracle = *row.r_oracle - 0.1;
+    row.set("r", 0.5);
+    row.set("r_oracle", row.policy == "tova" ? 0.9 : row.policy == "h2o" ? 0.8 : 1.0);
+    if (row.trace == "b") row.set("r_oracle", *row["r_oracle"] - 0.1);
   }
   FigureTables tables = small_tables();
   tables.results = records_of(rows);
@@ -181,7 +181,7 @@ FigureTables two_cuts() {
   for (Row& row : rows) row.cut = "prompt";
   for (Row& row : more) {
     row.cut = "question";
-    row.attention_loss = 0.5 - *row.attention_loss;
+    row.set("attention_loss", 0.5 - *row["attention_loss"]);
   }
   rows.insert(rows.end(), more.begin(), more.end());
   tables.results = records_of(rows);
@@ -266,7 +266,7 @@ TEST_CASE("matrix: policies by mean, a missing cell stays missing, a policy with
 TEST_CASE("traces without evidence have no say where evidence leads") {
   std::vector<Row> rows = small_study();
   for (Row& row : rows)
-    if (row.trace == "a") row.evidence_loss = row.policy == "h2o" ? 0.1 : 0.2;
+    if (row.trace == "a") row.set("evidence_loss", row.policy == "h2o" ? 0.1 : 0.2);
   FigureTables tables;
   tables.results = records_of(rows);
   const Figure figure = only("pareto", tables);

@@ -16,21 +16,22 @@ Row sample_row() {
   row.policy = "snapkv";
   row.params = "snapkv(window=8,pool=max:7)+uniform()";
   row.budget = "25%";
-  row.budget_tokens = row.allocated_tokens = 6;
-  row.r = 0.5625;
-  row.r_oracle = 0.6875;
-  row.isr = 1.0 / 3.0;
-  row.attention_loss = 0.25;
-  row.attention_loss_oracle = 0.125;
-  row.output_error = 0.5;
-  row.kept_tokens = 5.5;
-  row.kept_bytes = 704;
-  row.oracle_cosine = 0.875;
+  row.budget_tokens = 6;
+  row.set("allotted_tokens", 6);
+  row.set("r", 0.5625);
+  row.set("r_oracle", 0.6875);
+  row.set("isr", 1.0 / 3.0);
+  row.set("attention_loss", 0.25);
+  row.set("attention_loss_oracle", 0.125);
+  row.set("output_error", 0.5);
+  row.set("kept_tokens", 5.5);
+  row.set("kept_bytes", 704);
+  row.set("oracle_cosine", 0.875);
   row.seed = 7;
-  row.held_tokens = 7.5;
+  row.set("held_tokens", 7.5);
   row.cut = "question";
-  row.evidence_loss = 0.75;
-  row.evicted_tokens = 18.5;
+  row.set("evidence_loss", 0.75);
+  row.set("evicted_tokens", 18.5);
   row.instruction_before = 3;
   return row;
 }
@@ -74,7 +75,9 @@ TEST_CASE("csv: keys, exact numbers, quotes where commas are, nothing where unde
   odd.params = "full()+uniform()";
   odd.layer = 3;
   odd.scope = Scope::layer;
-  odd.r = odd.isr = odd.attention_loss = {};
+  odd.set("r", {});
+  odd.set("isr", {});
+  odd.set("attention_loss", {});
   CHECK(written(Format::csv, {odd}) ==
         std::string(kKeys) +
             "\"a \"\"b\"\"\nc\",snapkv,full()+uniform(),25%,6,question,layer,3,,0.75,,,,,0.6875,,,0.125,0.5,"
@@ -88,7 +91,7 @@ TEST_CASE("json: one document of version, inputs and results") {
   second.scope = Scope::head;
   second.layer = 1;
   second.head = 0;
-  second.isr = {};
+  second.set("isr", {});
   CHECK(written(Format::json, {sample_row(), second}) == R"doc({
   "schema_version": 2,
   "inputs": {
@@ -113,15 +116,15 @@ TEST_CASE("json: one document of version, inputs and results") {
 
 TEST_CASE("json reads back to the same numbers") {
   Row row = sample_row();
-  row.r = 0.1 + 0.2;
-  row.attention_loss = 1e-300;
-  row.kept_bytes = 9007199254740993;  // beyond what a double holds
+  row.set("r", 0.1 + 0.2);
+  row.set("attention_loss", 1e-300);
+  row.set("kept_bytes", std::uint64_t{9007199254740993});  // beyond what a double holds
   row.trace = "odd \"name\"\t.h5";
   const boost::json::value document = boost::json::parse(written(Format::json, {row}));
   const boost::json::object& result = document.at("results").at(0).as_object();
   CHECK(result.at("r").as_double() == 0.1 + 0.2);
   CHECK(result.at("attention_loss").as_double() == 1e-300);
-  CHECK(result.at("kept_bytes").as_int64() == 9007199254740993);
+  CHECK(result.at("kept_bytes").as_int64() == std::uint64_t{9007199254740993});
   CHECK(result.at("trace").as_string() == row.trace);
   CHECK(result.at("head").is_null());
   CHECK(boost::json::parse(written(Format::json, {})).at("results").as_array().empty());
@@ -148,7 +151,7 @@ TEST_CASE("jsonl: the results of json, one per line") {
 TEST_CASE("md: a GitHub table with every column") {
   Row row = sample_row();
   row.trace = "a|b.h5";
-  row.r = {};
+  row.set("r", {});
   CHECK(written(Format::md, {row}) ==
         "| trace | policy | params | budget | budget_tokens | cut | scope | layer | head | evidence_loss | "
         "evidence_held | evidence_nowhere | peak_loss | r | r_oracle | isr | attention_loss | "
@@ -177,10 +180,10 @@ Row table_row(const char* policy, const char* params, const char* budget, double
   row.params = params;
   row.budget = budget;
   row.budget_tokens = tokens;
-  row.kept_tokens = tokens;
-  row.r = r;
-  row.attention_loss = loss;
-  row.evidence_loss = {};
+  row.set("kept_tokens", tokens);
+  row.set("r", r);
+  row.set("attention_loss", loss);
+  row.set("evidence_loss", {});
   row.cut = "prompt";
   return row;
 }
@@ -198,11 +201,11 @@ TEST_CASE("table: grouped by budget, constants above, best marked, undefined a d
   };
   for (const std::size_t i : {0U, 3U}) {
     rows[i].own_budget = true;
-    rows[i].kept_tokens = 120;
-    rows[i].kept_bytes = 122880;
-    rows[i].attention_loss_oracle = 0;
+    rows[i].set("kept_tokens", 120);
+    rows[i].set("kept_bytes", 122880);
+    rows[i].set("attention_loss_oracle", 0);
   }
-  rows[2].isr = {};
+  rows[2].set("isr", {});
   CHECK(written(Format::table, rows) ==
         R"doc(trace run.h5
 cut prompt (question known to the policy)
@@ -294,16 +297,18 @@ TEST_CASE("table: the mark") {
   }
   SECTION("without decode steps the best R wins") {
     Row low = a, high = b;
-    low.attention_loss = high.attention_loss = {};
-    high.r = 0.75;
+    low.set("attention_loss", {});
+    high.set("attention_loss", {});
+    high.set("r", 0.75);
     CHECK(marks({low, high}) == 1);
     CHECK_THAT(written(Format::table, {low, high}), Catch::Contains("b *"));
   }
   SECTION("where evidence is marked, it decides, and leads") {
     Row holds = b, drops = a;
-    holds.evidence_loss = 0.125;
-    drops.evidence_loss = 0.5;
-    holds.evidence_held = drops.evidence_held = 0.5;
+    holds.set("evidence_loss", 0.125);
+    drops.set("evidence_loss", 0.5);
+    holds.set("evidence_held", 0.5);
+    drops.set("evidence_held", 0.5);
     const std::string text = written(Format::table, {holds, drops});
     CHECK_THAT(text, Catch::Contains("\nb *       0.1250  ") && Catch::Contains("\na         0.5000  "));
     CHECK_THAT(text, Catch::Contains("\n        evidence  evidence  attention ") &&
@@ -318,7 +323,7 @@ TEST_CASE("table: the mark") {
     a1.layer = b1.layer = 1;
     Row a0 = a1, b0 = b1;
     a0.layer = b0.layer = 0;
-    b0.attention_loss = 0.125;
+    b0.set("attention_loss", 0.125);
     CHECK(marks({a0, a1, b0, b1}) == 2);
   }
 }
@@ -327,7 +332,8 @@ TEST_CASE("table: a policy that never evicted is named, once") {
   std::vector<Row> rows = {table_row("a", "a()", "9", 9, 0.5, 0.5), table_row("b", "b()", "9", 9, 0.5, 0.25),
                            table_row("b", "b()", "12", 12, 0.5, 0)};
   CHECK_THAT(written(Format::table, rows), !Catch::Contains("never evicted"));
-  rows[1].evicted_tokens = rows[2].evicted_tokens = 0;
+  rows[1].set("evicted_tokens", 0);
+  rows[2].set("evicted_tokens", 0);
   CHECK_THAT(written(Format::table, rows), Catch::Contains("\nnever evicted: b at 9, b at 12\n"));
   rows[1].own_budget = rows[2].own_budget = true;  // it need not
   CHECK_THAT(written(Format::table, rows), !Catch::Contains("never evicted"));
@@ -369,7 +375,9 @@ TEST_CASE("table: measured steps are columns, the first, powers of two and the l
 
 TEST_CASE("table: skipped cells say why") {
   Row row = table_row("snapkv", "snapkv()+uniform()", "4", 4, 0.5, 0.5);
-  row.r = row.attention_loss = row.kept_tokens = {};
+  row.set("r", {});
+  row.set("attention_loss", {});
+  row.set("kept_tokens", {});
   row.skipped = "budget of 4 is below the window";
   CHECK_THAT(written(Format::table, {row}),
              Catch::Contains("skipped: snapkv at 4: budget of 4 is below the window\n"));

@@ -1,0 +1,53 @@
+#include "analysis/results/metrics/families.hpp"
+#include "analysis/results/metrics/lane_measures.hpp"
+#include "analysis/results/rows.hpp"
+
+namespace kvsim::analysis {
+namespace {
+
+Number excess_loss(const Row& row) {
+  const std::optional<double> loss = row["attention_loss"], oracle = row["attention_loss_oracle"];
+  if (!loss || !oracle) return {};
+  return *loss - *oracle;
+}
+
+}  // namespace
+
+std::vector<Metric> attention_metrics() {
+  return {
+      {.key = "attention_loss",
+       .unit = "share",
+       .meaning = "attention of a measured step on tokens no longer held, mean over steps",
+       .label = "attention loss",
+       .better = Better::lower,
+       .percent = true,
+       .oracles_aim_at_it = true,
+       .measure = mean_over_steps<&sim::LaneOutcome::attention_loss>,
+       .measure_step = mean_at_step<&sim::StepOutcome::attention_loss>,
+       .console = {.heading = "attention loss"}},
+      {.key = "attention_loss_oracle",
+       .unit = "share",
+       .meaning = "the same for the best set of the same size, chosen anew at each step, at this policy's "
+                  "own split",
+       .label = "attention loss of the per-step oracle at this policy's own split",
+       .percent = true,
+       .measure = mean_over_steps<&sim::LaneOutcome::attention_loss_oracle>,
+       .measure_step = mean_at_step<&sim::StepOutcome::attention_loss_oracle>,
+       .console = {.heading = "loss oracle own split"}},
+      {.key = "attention_loss_excess",
+       .unit = "share",
+       .meaning = "attention_loss above attention_loss_oracle",
+       .derive = excess_loss,
+       .console = {.heading = "over oracle"}},
+      {.key = "oracle_cosine",
+       .unit = "ratio",
+       .meaning = "cosine of the attention on what is held to that on the best set of the same size, mean "
+                  "over steps, at this policy's own split",
+       .label = "cosine to the per-step ideal",
+       .better = Better::higher,
+       .oracles_aim_at_it = true,
+       .measure = mean_over_steps<&sim::LaneOutcome::oracle_cosine>},
+  };
+}
+
+}  // namespace kvsim::analysis

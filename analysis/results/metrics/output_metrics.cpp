@@ -1,0 +1,52 @@
+#include "analysis/results/metrics/families.hpp"
+#include "analysis/results/metrics/lane_measures.hpp"
+
+namespace kvsim::analysis {
+namespace {
+
+/// Outputs after the projection are those of a layer: undefined for single heads and without output weights.
+template <double sim::LayerOutcome::*total>
+Number projected(const Measured& of) {
+  if (of.scope != Scope::layer || of.cell.layers.empty() || of.outcome.measured_steps() == 0) return {};
+  return of.cell.layers[of.layer].*total / count(of.outcome.measured_steps());
+}
+
+}  // namespace
+
+std::vector<Metric> output_metrics() {
+  return {
+      {.key = "output_error",
+       .unit = "ratio",
+       .meaning = "distance of the attention output that the compressed cache computes from the full "
+                  "cache's, over the latter's length, mean over query heads and steps",
+       .label = "output error",
+       .better = Better::lower,
+       .oracles_aim_at_it = true,
+       .measure = mean_over_steps<&sim::LaneOutcome::output_error>,
+       .console = {.heading = "output error"}},
+      {.key = "output_cosine",
+       .unit = "ratio",
+       .meaning = "cosine of the same two outputs, mean over query heads and steps",
+       .label = "cosine of outputs",
+       .better = Better::higher,
+       .oracles_aim_at_it = true,
+       .measure = mean_over_steps<&sim::LaneOutcome::output_cosine>},
+      {.key = "projected_output_error",
+       .unit = "ratio",
+       .meaning = "output_error after the output projection over all heads of a layer; null without output "
+                  "weights and at scope head",
+       .label = "output error after projection",
+       .better = Better::lower,
+       .oracles_aim_at_it = true,
+       .measure = projected<&sim::LayerOutcome::projected_error>},
+      {.key = "projected_output_cosine",
+       .unit = "ratio",
+       .meaning = "output_cosine after the output projection, likewise",
+       .label = "cosine of outputs after projection",
+       .better = Better::higher,
+       .oracles_aim_at_it = true,
+       .measure = projected<&sim::LayerOutcome::projected_cosine>},
+  };
+}
+
+}  // namespace kvsim::analysis

@@ -1,0 +1,65 @@
+#include "analysis/results/metrics/families.hpp"
+#include "analysis/results/metrics/lane_measures.hpp"
+
+namespace kvsim::analysis {
+namespace {
+
+template <sim::PaidAttention sim::PeakOutcome::*rows>
+Number peak_loss(const Measured& of) {
+  return share(paid(of, [](const sim::LaneOutcome& lane) { return lane.peak.*rows; }));
+}
+
+/// Mean over the query heads that have a peak.
+Number peak_loss_by_head(const Measured& of) {
+  double total = 0, heads = 0;
+  for (const sim::LaneOutcome& lane : of.lanes)
+    for (const sim::PaidAttention& head : lane.peak.heads) {
+      const std::optional<double> loss = share(head);
+      total += loss.value_or(0);
+      heads += loss ? 1 : 0;
+    }
+  if (heads == 0) return {};
+  return total / heads;
+}
+
+Number peak_loss_output(const Measured& of) {
+  const double all = paid(of, [](const sim::LaneOutcome& lane) { return lane.peak.plain; }).paid;
+  if (all == 0) return {};
+  return sum(of, [](const sim::LaneOutcome& lane) { return lane.peak.dropped_times_error; }) / all;
+}
+
+/// Every one is a ratio of sums over all lanes of the scope, and better when it is lower.
+Metric peak(const char* key, const char* unit, const char* meaning, const char* label,
+            Number (*measure)(const Measured&)) {
+  return {.key = key,
+          .unit = unit,
+          .meaning = meaning,
+          .label = label,
+          .better = Better::lower,
+          .percent = std::string_view(unit) == "share",
+          .measure = measure,
+          .whole = Whole::all_lanes};
+}
+
+}  // namespace
+
+std::vector<Metric> peak_metrics() {
+  Metric plain = peak("peak_loss", "share",
+                      "of the attention on peaks (far keys of rows in which one holds at least half), the "
+                      "part on tokens no longer held; null if no row has a peak",
+                      "peak loss", peak_loss<&sim::PeakOutcome::plain>);
+  plain.console = {.heading = "peak loss", .only_with = "peak_loss"};
+  return {
+      plain,
+      peak("peak_loss_weighted", "share", "peak_loss with every row weighted by its best far key",
+           "peak loss, rows weighted by their peak", peak_loss<&sim::PeakOutcome::weighted>),
+      peak("peak_loss_low", "share", "peak_loss with the lower threshold, 0.3", "peak loss, lower threshold",
+           peak_loss<&sim::PeakOutcome::low>),
+      peak("peak_loss_by_head", "share", "mean over the query heads that have a peak of their own peak_loss",
+           "peak loss, mean over heads", peak_loss_by_head),
+      peak("peak_loss_output", "ratio",
+           "peak_loss with what was dropped in a row times the row's output error",
+           "peak loss times output error", peak_loss_output)};
+}
+
+}  // namespace kvsim::analysis
