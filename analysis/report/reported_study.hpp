@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "analysis/results/document.hpp"
 #include "analysis/results/records.hpp"
-#include "analysis/results/tables.hpp"
 
 namespace kvsim::analysis {
 
@@ -17,7 +17,7 @@ struct ReportedStudy {
   std::string configuration;         ///< text of study.json; empty: there is none
   std::string incomplete;            ///< why the study is not complete; empty: it is
   std::optional<double> confidence;  ///< of the intervals
-  std::vector<Inputs::TraceId> traces;
+  std::vector<TraceId> traces;
   std::vector<std::string> models;  ///< that the traces were recorded from, each once
   std::vector<std::string> notes;   ///< what the study says people must know
   Records results;

@@ -15,7 +15,7 @@ std::string name_of(const Value& value) {
 }
 
 /// "8" or "8 to 12".
-std::string span_text(const std::vector<Inputs::TraceId>& traces, std::uint64_t Inputs::TraceId::*length) {
+std::string span_text(const std::vector<TraceId>& traces, std::uint64_t TraceId::*length) {
   const auto [least, most] = std::minmax_element(
       traces.begin(), traces.end(), [&](const auto& a, const auto& b) { return a.*length < b.*length; });
   const std::string low = std::to_string((*least).*length), high = std::to_string((*most).*length);
@@ -63,8 +63,8 @@ std::vector<std::pair<std::string, std::string>> study_facts(const ReportedStudy
   facts.emplace_back("Models", names_text(study.models));
   facts.emplace_back("Workloads", workloads_text(results));
   if (!study.traces.empty()) {
-    facts.emplace_back("Prompt tokens", span_text(study.traces, &Inputs::TraceId::prompt));
-    facts.emplace_back("Generated tokens", span_text(study.traces, &Inputs::TraceId::decode));
+    facts.emplace_back("Prompt tokens", span_text(study.traces, &TraceId::prompt));
+    facts.emplace_back("Generated tokens", span_text(study.traces, &TraceId::decode));
   }
   std::vector<std::string> cuts;
   for (const std::string& cut : cuts_of(results))
@@ -86,7 +86,7 @@ SortableTable trace_table(const ReportedStudy& study) {
                    {"generated", "generated tokens", true},
                    {"content", "SHA-256 of the recorded tensors"}};
   std::map<std::string, std::string> workloads = workload_by_trace(study.results);
-  for (const Inputs::TraceId& trace : study.traces)
+  for (const TraceId& trace : study.traces)
     table.rows.push_back({{.shown = trace.name},
                           {.shown = workloads[trace.name]},
                           {.shown = std::to_string(trace.prompt), .order = std::to_string(trace.prompt)},

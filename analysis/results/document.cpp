@@ -89,27 +89,59 @@ void write_table(std::ostream& out, const Document& document) {
   for (const std::string& note : document.notes) out << note << '\n';
 }
 
+std::string json_trace(const TraceId& trace) {
+  return "{\"trace\": " + json_string(trace.name) + ", \"content_sha256\": " +
+         (trace.content_sha256.empty() ? "null" : json_string(trace.content_sha256)) +
+         ", \"prompt\": " + std::to_string(trace.prompt) + ", \"decode\": " + std::to_string(trace.decode) +
+         (trace.cut.empty() ? "" : ", \"cut\": " + json_string(trace.cut)) + '}';
+}
+
+std::string json_columns(const std::vector<ColumnInfo>& columns) {
+  std::vector<std::string> out;
+  for (const ColumnInfo& column : columns)
+    out.push_back("{\"key\": " + json_string(column.key) + ", \"unit\": " + json_string(column.unit) +
+                  ", \"description\": " + json_string(column.description) + '}');
+  return json_lines_list(out, "  ");
+}
+
 void write_json(std::ostream& out, const Document& document) {
-  std::vector<std::string> traces, columns;
-  for (const Inputs::TraceId& trace : document.traces) traces.push_back(json_trace(trace));
-  for (const ColumnInfo& column : document.records.columns)
-    columns.push_back("{\"key\": " + json_string(column.key) + ", \"unit\": " + json_string(column.unit) +
-                      ", \"description\": " + json_string(column.description) + '}');
-  out << "{\n  \"schema_version\": " << kSchemaVersion << ",\n  \"inputs\": {\n"
-      << "    \"analysis\": " << json_string(document.analysis) << ",\n"
-      << "    \"traces\": " << json_lines_list(traces, "    ");
+  const bool replayed = !document.loop.empty();
+  std::vector<std::string> traces;
+  for (const TraceId& trace : document.traces) traces.push_back(json_trace(trace));
+  out << "{\n  \"schema_version\": " << kSchemaVersion << ",\n  \"inputs\": {\n    "
+      << (replayed ? "\"loop\": " + json_string(document.loop)
+                   : "\"analysis\": " + json_string(document.analysis))
+      << ",\n    \"traces\": " << json_lines_list(traces, "    ");
+  for (const auto& [name, items] : document.lists)
+    out << ",\n    " << json_string(name) << ": " << json_list(items);
   for (const auto& [name, value] : document.settings)
     out << ",\n    " << json_string(name) << ": " << json_field(value);
-  out << "\n  },\n  \"columns\": " << json_lines_list(columns, "  ")
-      << ",\n  \"results\": " << json_lines_list(json_objects(document.records), "  ") << "\n}\n";
+  out << "\n  },\n";
+  if (!replayed) out << "  \"columns\": " << json_columns(document.records.columns) << ",\n";
+  out << "  \"results\": " << json_lines_list(json_objects(document.records), "  ") << "\n}\n";
+}
+
+void write_for_people(std::ostream& out, const Document& document) {
+  if (document.console)
+    document.console(out);
+  else
+    write_table(out, document);
+  if (!document.caveat.empty()) out << document.caveat << '\n';
+}
+
+void write_page(std::ostream& out, const Document& document) {
+  if (document.page) return document.page(out);
+  write_md(out, document.records);
+  if (!document.caveat.empty()) out << '\n' << document.caveat << '\n';
 }
 
 }  // namespace
 
 void write_document(std::ostream& out, Format format, const Document& document) {
+  if (!document.tables.empty()) bug("several tables in one text");
   switch (format) {
     case Format::table:
-      return write_table(out, document);
+      return write_for_people(out, document);
     case Format::csv:
       return write_csv(out, document.records);
     case Format::json:
@@ -117,7 +149,7 @@ void write_document(std::ostream& out, Format format, const Document& document) 
     case Format::jsonl:
       return write_jsonl(out, document.records);
     case Format::md:
-      return write_md(out, document.records);
+      return write_page(out, document);
     case Format::h5:
       break;
   }

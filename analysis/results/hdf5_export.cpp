@@ -75,15 +75,15 @@ void write_table(hid_t file, const NamedTable& table, const std::string& path) {
   for (std::size_t i = 0; i < keys.size(); ++i) Column(table.records, i).write(group.id(), where);
 }
 
-NamedTable table_of(const std::vector<Inputs::TraceId>& traces) {
-  NamedTable out{"traces",
+NamedTable table_of(const std::vector<TraceId>& traces) {
+  NamedTable out{kTracesTable,
                  {{{"trace", "", "trace file, as given"},
                    {"content_sha256", "", "hash of what it holds; empty: not known"},
                    {"prompt", "tokens", "length of the prompt, up to the cut"},
                    {"decode", "tokens", "behind it"},
                    {"cut", "", "where the prompt ends; empty: nothing was replayed"}},
                   {}}};
-  for (const Inputs::TraceId& trace : traces)
+  for (const TraceId& trace : traces)
     out.records.rows.push_back({trace.name, trace.content_sha256, trace.prompt, trace.decode, trace.cut});
   return out;
 }
@@ -95,20 +95,19 @@ Hdf5Export::Hdf5Export(const std::string& path, bool overwrite)
 
 Hdf5Export::~Hdf5Export() = default;
 
-void Hdf5Export::commit(const std::vector<std::pair<std::string, Value>>& attributes,
-                        const std::vector<NamedTable>& tables) {
-  const hdf5::Session session;
-  hdf5::put_text(file_->id(), "format", "kvresults", file_->path());
-  hdf5::put<std::uint16_t>(file_->id(), "schema_major", kSchemaVersion, file_->path());
-  for (const auto& [name, value] : attributes) put_attribute(file_->id(), name, value, file_->path());
-  for (const NamedTable& table : tables) write_table(file_->id(), table, file_->path());
-  file_->commit();
-}
-
 void Hdf5Export::commit(const Document& document) {
-  std::vector<std::pair<std::string, Value>> attributes{{"analysis", document.analysis}};
-  attributes.insert(attributes.end(), document.settings.begin(), document.settings.end());
-  commit(attributes, {{"results", document.records}, table_of(document.traces)});
+  const hdf5::Session session;
+  hdf5::put_text(file_->id(), "format", kResultsFormat, file_->path());
+  hdf5::put<std::uint16_t>(file_->id(), "schema_major", kSchemaVersion, file_->path());
+  hdf5::put_text(file_->id(), "analysis", document.analysis, file_->path());
+  if (!document.loop.empty()) hdf5::put_text(file_->id(), "loop", document.loop, file_->path());
+  for (const auto& [name, value] : document.settings) put_attribute(file_->id(), name, value, file_->path());
+  for (const NamedTable& table : document.tables) write_table(file_->id(), table, file_->path());
+  if (document.tables.empty()) {
+    write_table(file_->id(), {"results", document.records}, file_->path());
+    write_table(file_->id(), table_of(document.traces), file_->path());
+  }
+  file_->commit();
 }
 
 }  // namespace kvsim::analysis

@@ -2,17 +2,19 @@
 /// Tables as HDF5: a group per table, a dataset per column.
 #include <memory>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "analysis/results/document.hpp"
-#include "analysis/results/records.hpp"
 
 namespace kvsim::hdf5 {
 class OutputFile;
 }
 
 namespace kvsim::analysis {
+
+/// The root's attribute `format`.
+inline constexpr const char* kResultsFormat = "kvresults";
+/// The table of what was looked at.
+inline constexpr const char* kTracesTable = "traces";
 
 /// A file that appears complete or not at all. Its layout: analysis/results/METRICS.md, "The HDF5 file".
 class Hdf5Export {
@@ -22,11 +24,9 @@ class Hdf5Export {
   Hdf5Export(const std::string& path, bool overwrite);
   ~Hdf5Export();
 
-  /// Writes everything and gives the file its name; once. `attributes` are the root's; undefined ones are
-  /// left out. Throws Error(input) when the disk is full.
-  void commit(const std::vector<std::pair<std::string, Value>>& attributes,
-              const std::vector<NamedTable>& tables);
-  /// Tables `results` and `traces`; the settings are attributes.
+  /// Writes everything and gives the file its name; once. Tables are those of a study, or `results` and
+  /// `traces`; settings are attributes of the root, undefined ones are left out. Throws Error(input) when the
+  /// disk is full.
   void commit(const Document& document);
 
  private:

@@ -377,7 +377,7 @@ Statistics empty_statistics() {
   return out;
 }
 
-Statistics statistics_of(const Records& results, const std::vector<Inputs::TraceId>& traces,
+Statistics statistics_of(const Records& results, const std::vector<TraceId>& traces,
                          const StatisticsOptions& options) {
   check(options);
   std::vector<const Metric*> chosen;

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "analysis/results/document.hpp"
 #include "analysis/results/records.hpp"
-#include "analysis/results/tables.hpp"
 
 namespace kvsim::analysis {
 
@@ -35,7 +35,7 @@ struct Statistics {
 /// or an unknown metric, Error(input) for rows that contradict each other
 /// (twice the same, a trace of two workloads), Error(bug) for a trace without
 /// lengths.
-Statistics statistics_of(const Records& results, const std::vector<Inputs::TraceId>& traces,
+Statistics statistics_of(const Records& results, const std::vector<TraceId>& traces,
                          const StatisticsOptions& options = {});
 
 /// Whether prompts are of one length but for a word: within 1 %, or two tokens. Others are not pooled in

@@ -38,16 +38,16 @@ class Names {
 };
 
 std::uint64_t prompt_of(const std::string& trace, const std::string& cut,
-                        const std::vector<Inputs::TraceId>& lengths) {
-  for (const Inputs::TraceId& each : lengths)
+                        const std::vector<TraceId>& lengths) {
+  for (const TraceId& each : lengths)
     if (each.name == trace && (each.cut.empty() || each.cut == cut)) return each.prompt;
   bug("no length of a trace", trace);
 }
 
 }  // namespace
 
-TraceValues::TraceValues(const Records& results, const std::string& cut,
-                         const std::vector<Inputs::TraceId>& lengths, std::vector<const Metric*> metrics)
+TraceValues::TraceValues(const Records& results, const std::string& cut, const std::vector<TraceId>& lengths,
+                         std::vector<const Metric*> metrics)
     : metrics_(std::move(metrics)) {
   const std::vector<std::size_t> rows = rows_of_whole_models(results, cut);
   find_names(results, rows);

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "analysis/results/document.hpp"
 #include "analysis/results/metrics/metric.hpp"
 #include "analysis/results/records.hpp"
-#include "analysis/results/tables.hpp"
 
 namespace kvsim::analysis {
 
@@ -24,7 +24,7 @@ class TraceValues {
 
   /// Rows of the cut and of scope `all`; a value is the mean over a trace's
   /// seeds, undefined as soon as one of them is. Errors: statistics_of().
-  TraceValues(const Records& results, const std::string& cut, const std::vector<Inputs::TraceId>& lengths,
+  TraceValues(const Records& results, const std::string& cut, const std::vector<TraceId>& lengths,
               std::vector<const Metric*> metrics);
 
   const std::vector<Trace>& traces() const { return traces_; }          ///< by workload, then name

@@ -65,7 +65,7 @@ Records write_rows(StudyFolder& folder, const std::vector<std::string>& replays,
 void write_statistics(Tables& tables, const Records& whole, const StudyConfig& config,
                       const std::vector<StudiedTrace>& traces, std::vector<std::string>& notes) {
   if (whole.rows.empty()) return;
-  std::vector<Inputs::TraceId> lengths;
+  std::vector<TraceId> lengths;
   for (const StudiedTrace& trace : traces)
     if (trace.problem.empty())
       for (const StudiedTrace::Cut& cut : trace.cuts)

@@ -163,20 +163,12 @@ sim::Request request_of(const analysis::CostStudy& study) {
   return request;
 }
 
-/// The table for people, with its notes; of other formats they go to standard error.
-template <class Write>
-void commit(const OutputOptions& options, const analysis::Document& document,
-            const std::vector<std::string>& notes, Write write) {
+/// Notes stand in the table for people; beside other formats they go to standard error.
+void commit(const OutputOptions& options, const analysis::Document& document) {
   const analysis::Format format = analysis::parse_format(options.format);
-  if (format == analysis::Format::table) {
-    ResultOutput output(options.output, options.overwrite);
-    std::ostringstream text;
-    write(text);
-    return output.commit(text.str());
-  }
   FormattedOutput(format, options.output, options.overwrite).commit(document);
-  if (!options.quiet)
-    for (const std::string& line : notes) note(line);
+  if (format == analysis::Format::table || options.quiet) return;
+  for (const std::string& line : document.notes) note(line);
 }
 
 void run_fit(const Options& options, const analysis::CostStudy& study) {
@@ -192,19 +184,21 @@ void run_fit(const Options& options, const analysis::CostStudy& study) {
   document.settings.emplace_back("memory_limit_bytes", limits.memory);
   document.settings.emplace_back("ttft_limit_seconds", analysis::value_of(limits.first_token));
   document.settings.emplace_back("tpot_limit_seconds", analysis::value_of(limits.per_token));
-  const std::vector<std::string> notes = notes_of(study, {});
-  commit(options, document, notes, [&](std::ostream& out) {
-    analysis::write_fit_table(out, head_of(study, {"limits   " + described(limits)}), fits, notes);
-  });
+  document.notes = notes_of(study, {});
+  document.console = [&](std::ostream& out) {
+    analysis::write_fit_table(out, head_of(study, {"limits   " + described(limits)}), fits, document.notes);
+  };
+  commit(options, document);
 }
 
 void show(const Options& options, const analysis::CostStudy& study,
           const std::vector<analysis::CostRow>& rows, analysis::Document document) {
-  const std::vector<std::string> notes = notes_of(study, rows);
+  document.notes = notes_of(study, rows);
   document.records = analysis::cost_records(rows);
-  commit(options, document, notes, [&](std::ostream& out) {
-    analysis::write_cost_table(out, {head_of(study, {}), rows, notes});
-  });
+  document.console = [&](std::ostream& out) {
+    analysis::write_cost_table(out, {head_of(study, {}), rows, document.notes});
+  };
+  commit(options, document);
   if (!options.plot.empty()) draw_costs(document.records, options.plot, options.overwrite);
 }
 
@@ -318,8 +312,10 @@ void add_list(CLI::App& cost, const char* name, const char* help,
   list->add_option("NAME", *names, "These only, names or files (default: all that are known)");
   add_output_options(*list, *options);
   list->callback([=] {
-    commit(*options, {.analysis = std::string("cost ") + name, .traces = {}, .records = records(*names)}, {},
-           [&](std::ostream& out) { write(out, *names); });
+    commit(*options, {.analysis = std::string("cost ") + name,
+                      .traces = {},
+                      .records = records(*names),
+                      .console = [&](std::ostream& out) { write(out, *names); }});
   });
 }
 
@@ -345,8 +341,10 @@ void add_allocators(CLI::App& cost) {
   command->callback([=] {
     refuse_to_overwrite_input(options->output, question->requests);
     const analysis::Records records = allocator_records(*question);
-    commit(*options, {.analysis = "cost allocators", .traces = {}, .records = records}, {},
-           [&](std::ostream& out) { write_allocator_table(out, *question, records); });
+    commit(*options, {.analysis = "cost allocators",
+                      .traces = {},
+                      .records = records,
+                      .console = [&](std::ostream& out) { write_allocator_table(out, *question, records); }});
   });
 }
 
@@ -358,16 +356,11 @@ void add_validate(CLI::App& cost) {
   add_output_options(*validate, *options);
   validate->callback([options] {
     const policy::Registry& policies = policy::builtin();
-    if (analysis::parse_format(options->format) == analysis::Format::md) {
-      ResultOutput output(options->output, options->overwrite);
-      std::ostringstream page;
-      analysis::write_validation_page(page, policies);
-      output.commit(page.str());
-    } else {
-      commit(*options,
-             {.analysis = "cost validate", .traces = {}, .records = analysis::validation_records(policies)},
-             {}, [&](std::ostream& out) { analysis::write_validation_table(out, policies); });
-    }
+    commit(*options, {.analysis = "cost validate",
+                      .traces = {},
+                      .records = analysis::validation_records(policies),
+                      .console = [&](std::ostream& out) { analysis::write_validation_table(out, policies); },
+                      .page = [&](std::ostream& out) { analysis::write_validation_page(out, policies); }});
     if (!analysis::validated(policies))
       throw Error(ErrorKind::different, "ours are not as expected of the published numbers", "cost validate");
   });

@@ -43,12 +43,16 @@ void run_export(const Options& options) {
   refuse_to_overwrite_input(options.output, options.results);
   std::vector<analysis::NamedTable> tables = analysis::read_tables(options.results);
   FormattedOutput output(format, options.output, options.overwrite);
-  if (format == analysis::Format::h5 && options.table.empty()) return output.commit(tables);
-  analysis::NamedTable table = chosen(std::move(tables), options);
-  output.commit({.analysis = table.name,
-                 .traces = {},
-                 .settings = {{"read_from", options.results}},
-                 .records = std::move(table.records)});
+  analysis::Document document{
+      .analysis = "study", .traces = {}, .settings = {{"read_from", options.results}}, .records = {}};
+  if (format == analysis::Format::h5 && options.table.empty()) {
+    document.tables = std::move(tables);
+  } else {
+    analysis::NamedTable table = chosen(std::move(tables), options);
+    document.analysis = table.name;
+    document.records = std::move(table.records);
+  }
+  output.commit(document);
 }
 
 }  // namespace

@@ -7,8 +7,8 @@
 #include "analysis/cost/cost_study.hpp"
 #include "analysis/results/identical_policies.hpp"
 #include "analysis/results/numbers.hpp"
+#include "analysis/results/replay_document.hpp"
 #include "analysis/results/rows.hpp"
-#include "analysis/results/tables.hpp"
 #include "sim/base/byte_text.hpp"
 #include "sim/replay/decisions.hpp"
 #include "sim/replay/replay.hpp"
@@ -45,7 +45,7 @@ struct Options {
   bool quiet = false, overwrite = false, bounds = false;
 };
 
-sim::Request make_request(const Options& options, analysis::Inputs& inputs) {
+sim::Request make_request(const Options& options, analysis::ReplayInputs& inputs) {
   const std::vector<AskedPolicy> policies = asked_policies(options.policies);
   const std::vector<sim::Budget> budgets = asked_budgets(options.budgets);
   for (const AskedPolicy& asked : policies) inputs.policies.push_back(asked.composition.params);
@@ -88,7 +88,7 @@ void check_steps(const std::vector<ChosenSequence>& studies, const sim::Request&
 
 /// Tells what will be done and refuses what does not fit, before any of it is done.
 void announce(const std::vector<ChosenSequence>& studies, const sim::Request& request,
-              const analysis::Inputs& inputs, const Options& options, analysis::Format format) {
+              const analysis::ReplayInputs& inputs, const Options& options, analysis::Format format) {
   if (request.each_step) check_steps(studies, request);
   std::uint64_t memory = 0;
   for (const ChosenSequence& study : studies) {
@@ -108,7 +108,7 @@ void announce(const std::vector<ChosenSequence>& studies, const sim::Request& re
   if (!says_it_itself) std::cerr << analysis::kOpenLoopNote << '\n';
 }
 
-void tell_what_surprises(const std::vector<analysis::Row>& rows) {
+void tell_what_surprises(const std::vector<analysis::Row>& rows, const analysis::Records& records) {
   std::vector<std::string> told;
   for (const analysis::Row& row : rows) {
     if (row.skipped.empty()) continue;
@@ -125,7 +125,7 @@ void tell_what_surprises(const std::vector<analysis::Row>& rows) {
          analysis::rounded_text(*row.budget_tokens) + " tokens per lane and gave out " +
          analysis::rounded_text(*row["allotted_tokens"]) + ": its formula has its own total");
   }
-  for (const std::vector<std::string>& group : analysis::identical_policies(analysis::records_of(rows))) {
+  for (const std::vector<std::string>& group : analysis::identical_policies(records)) {
     std::string names;
     for (const std::string& params : group) names += "\n  " + params;
     note("these policies gave identical results everywhere:" + names);
@@ -150,7 +150,7 @@ class Pricing {
       models_.push_back(traced_model(study.sequence, study.name, options.model));
   }
 
-  void tell(analysis::Inputs& inputs) const {
+  void tell(analysis::ReplayInputs& inputs) const {
     if (models_.empty()) return;
     inputs.machine = base_.machine.name;
     inputs.model = models_.front().name;
@@ -207,7 +207,7 @@ void run_replay(const Options& options) {
   if (!options.decisions.empty() && options.decisions == options.output)
     usage_error("results and decisions cannot share a file", options.output);
   refuse_existing(options.decisions, options.overwrite);
-  analysis::Inputs inputs;
+  analysis::ReplayInputs inputs;
   inputs.scope = scope;
   inputs.seed = options.seed;
   const sim::Request request = make_request(options, inputs);
@@ -234,8 +234,9 @@ void run_replay(const Options& options) {
   const std::vector<analysis::Row> rows = replay_all(studies, request, options, scope, pricing);
   if (std::all_of(rows.begin(), rows.end(), [](const analysis::Row& row) { return !row.skipped.empty(); }))
     usage_error("no cell can be evaluated; the first reason:\n  " + rows.front().skipped);
-  output.commit(rows, inputs);
-  tell_what_surprises(rows);
+  const analysis::Document document = analysis::replay_document(rows, inputs);
+  output.commit(document);
+  tell_what_surprises(rows, document.records);
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 #include <iostream>
 #include <memory>
 
-#include "analysis/results/tables.hpp"
+#include "analysis/results/document.hpp"
 #include "analysis/study/study_changes.hpp"
 #include "analysis/study/study_fields.hpp"
 #include "analysis/study/study_folder.hpp"

@@ -31,7 +31,7 @@ std::string recorded_on(const trace::Header& header) {
 
 struct Recorded {
   std::vector<cost::Recording> recordings{};
-  std::vector<analysis::Inputs::TraceId> traces{};
+  std::vector<analysis::TraceId> traces{};
   std::string device{};
 };
 

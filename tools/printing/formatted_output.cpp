@@ -24,27 +24,4 @@ void FormattedOutput::commit(const analysis::Document& document) {
   text_->commit(text.str());
 }
 
-void FormattedOutput::commit(const std::vector<analysis::NamedTable>& tables) {
-  if (!h5_) bug("several tables in one text");
-  h5_->commit({}, tables);
-}
-
-void FormattedOutput::commit(const std::vector<analysis::Row>& rows, const analysis::Inputs& inputs) {
-  if (h5_) {
-    analysis::Document document{
-        .analysis = "replay",
-        .traces = inputs.traces,
-        .settings = {{"loop", "open"}, {"scope", scope_name(inputs.scope)}, {"seed", inputs.seed}},
-        .records = analysis::records_of(rows)};
-    if (!inputs.machine.empty()) {
-      document.settings.emplace_back("machine", inputs.machine);
-      document.settings.emplace_back("model", inputs.model);
-    }
-    return h5_->commit(document);
-  }
-  std::ostringstream text;
-  analysis::write_rows(text, format_, rows, inputs);
-  text_->commit(text.str());
-}
-
 }  // namespace kvsim::tools

@@ -2,7 +2,6 @@
 /// Results in the format that was asked for.
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "analysis/results/document.hpp"
 #include "analysis/results/hdf5_export.hpp"
@@ -18,11 +17,8 @@ class FormattedOutput {
   /// As ResultOutput; h5 is no text and needs a PATH, else Error(usage).
   FormattedOutput(analysis::Format format, const std::string& path, bool overwrite);
 
-  /// Call one of them, once, last.
+  /// Call once, last.
   void commit(const analysis::Document& document);
-  /// Format::h5 only.
-  void commit(const std::vector<analysis::NamedTable>& tables);
-  void commit(const std::vector<analysis::Row>& rows, const analysis::Inputs& inputs);
 
  private:
   analysis::Format format_;

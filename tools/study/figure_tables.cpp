@@ -80,7 +80,7 @@ void shorten_traces(Records& results) {
 }
 
 void add_statistics(analysis::FigureTables& tables) {
-  std::vector<analysis::Inputs::TraceId> traces;  // lengths do not reach a figure
+  std::vector<analysis::TraceId> traces;  // lengths do not reach a figure
   for (const std::string& name : analysis::distinct(tables.results, "trace"))
     traces.push_back({name, "", 0, 0});
   analysis::Statistics made = analysis::statistics_of(tables.results, traces);

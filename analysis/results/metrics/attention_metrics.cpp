@@ -1,5 +1,5 @@
 #include "analysis/results/metrics/families.hpp"
-#include "analysis/results/metrics/lane_measures.hpp"
+#include "analysis/results/metrics/over_lanes.hpp"
 #include "analysis/results/rows.hpp"
 
 namespace kvsim::analysis {

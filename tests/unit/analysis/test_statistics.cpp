@@ -18,7 +18,7 @@ namespace {
 /// Results of made-up traces.
 struct Made {
   std::vector<analysis::Row> rows{};
-  std::vector<Inputs::TraceId> traces{};
+  std::vector<TraceId> traces{};
 
   void trace(const std::string& name, std::uint64_t prompt) { traces.push_back({name, "", prompt, 8}); }
   void add(const std::string& trace, const std::string& workload, const std::string& policy,
@@ -173,7 +173,7 @@ TEST_CASE("each cut has statistics of its own, the same as if it were alone") {
   for (analysis::Row& row : alone.rows) row.cut = "prompt";
   both.rows = alone.rows;
   both.traces.clear();
-  for (const Inputs::TraceId& trace : alone.traces) {
+  for (const TraceId& trace : alone.traces) {
     both.traces.push_back({trace.name, "", trace.prompt, 8, "prompt"});
     both.traces.push_back({trace.name, "", trace.prompt - 30, 38, "question"});
   }
@@ -215,9 +215,9 @@ TEST_CASE("intervals are those of the definition, taken one resample at a time")
       .metrics = {"attention_loss"}, .resamples = 500, .seed = 9, .confidence = 0.9};
   const Statistics got = made.statistics(options);
   std::map<std::string, std::map<std::string, std::vector<double>>> values;  // by policy, workload
-  std::vector<Inputs::TraceId> traces = made.traces;
+  std::vector<TraceId> traces = made.traces;
   std::sort(traces.begin(), traces.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
-  for (const Inputs::TraceId& trace : traces) {
+  for (const TraceId& trace : traces) {
     std::map<std::string, double> seeds;
     std::string workload;
     for (const analysis::Row& row : made.rows) {

@@ -2,7 +2,7 @@
 #include <catch2/catch.hpp>
 #include <sstream>
 
-#include "analysis/results/tables.hpp"
+#include "analysis/results/replay_document.hpp"
 #include "tests/unit/analysis/worked_outcome.hpp"
 
 using namespace kvsim;
@@ -36,8 +36,8 @@ Row sample_row() {
   return row;
 }
 
-Inputs sample_inputs() {
-  Inputs inputs;
+ReplayInputs sample_inputs() {
+  ReplayInputs inputs;
   inputs.traces = {{"run.h5", "ab12", 24, 2, "question"}};
   inputs.policies = {"snapkv(window=8,pool=max:7)+uniform()"};
   inputs.budgets = {"25%"};
@@ -49,7 +49,7 @@ Inputs sample_inputs() {
 
 std::string written(Format format, const std::vector<Row>& rows) {
   std::ostringstream out;
-  write_rows(out, format, rows, sample_inputs());
+  write_document(out, format, replay_document(rows, sample_inputs()));
   return out.str();
 }
 
@@ -131,10 +131,11 @@ TEST_CASE("json reads back to the same numbers") {
 }
 
 TEST_CASE("json tells an unknown hash as null") {
-  Inputs inputs = sample_inputs();
+  ReplayInputs inputs = sample_inputs();
   inputs.traces[0].content_sha256.clear();
   std::ostringstream out;
-  write_rows(out, Format::json, {}, inputs);
+  const std::vector<Row> none;
+  write_document(out, Format::json, replay_document(none, inputs));
   CHECK(boost::json::parse(out.str()).at("inputs").at("traces").at(0).at("content_sha256").is_null());
 }
 

@@ -1,0 +1,204 @@
+#include "analysis/results/console/console_table.hpp"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <ostream>
+#include <set>
+
+#include "analysis/results/console/console_notes.hpp"
+#include "analysis/results/console/contest.hpp"
+#include "analysis/results/console/step_losses.hpp"
+#include "analysis/results/metrics/metric.hpp"
+#include "analysis/results/numbers.hpp"
+#include "analysis/results/policy_labels.hpp"
+#include "analysis/results/text_table.hpp"
+#include "sim/base/byte_text.hpp"
+#include "sim/base/error.hpp"
+#include "sim/base/joined.hpp"
+
+namespace kvsim::analysis {
+namespace {
+
+std::string text_of(Console::Show show, const std::optional<double>& value) {
+  if (!value) return "-";
+  switch (show) {
+    case Console::Show::rounded:
+      return rounded_text(*value);
+    case Console::Show::tokens:
+      return rounded_text(*value, 1);
+    case Console::Show::bytes:
+      return bytes_text(static_cast<std::uint64_t>(*value));
+    case Console::Show::milliseconds:
+      return rounded_text(1e3 * *value, 3);
+  }
+  bug("unknown way to show a number");
+}
+
+std::string index_text(const std::optional<std::uint32_t>& number) {
+  return number ? std::to_string(*number) : "-";
+}
+
+template <class Get>
+bool differs(const std::vector<Row>& rows, Get get) {
+  return std::any_of(rows.begin(), rows.end(), [&](const Row& row) { return get(row) != get(rows.front()); });
+}
+
+/// Rows of one scope; those of scope step are folded (step_losses.hpp).
+class ReplayTable {
+ public:
+  ReplayTable(const std::vector<Row>& rows, Scope scope, const StepLosses* losses = nullptr)
+      : rows_(rows),
+        scope_(scope),
+        losses_(losses),
+        priced_(!rows.empty() && !rows.front().machine.empty()),
+        bounded_(somewhere("attention_loss_bound")),
+        several_traces_(differs(rows, [](const Row& row) { return row.trace; })),
+        several_cuts_(differs(rows, [](const Row& row) { return row.cut; })),
+        won_(winners(rows)),
+        labels_(policy_labels(rows)) {
+    std::map<std::string, std::set<std::optional<double>>> tokens_of;
+    for (const Row& row : rows) {
+      tokens_of[row.budget].insert(row.budget_tokens);
+      if (std::find(budgets_.begin(), budgets_.end(), row.budget) == budgets_.end())
+        budgets_.push_back(row.budget);
+    }
+    for (const auto& [budget, tokens] : tokens_of)
+      if (tokens.size() > 1) tokens_differ_ = true;
+    add_identity();
+    if (losses_ != nullptr)
+      add_steps();
+    else
+      add_metrics();
+    fill();
+  }
+
+  void print(std::ostream& out) {
+    std::vector<std::string> constants;
+    if (!several_traces_ && !rows_.empty()) constants.push_back("trace " + rows_.front().trace);
+    if (!several_cuts_ && !rows_.empty()) constants.push_back("cut " + cut_text(rows_.front()));
+    if (!constants.empty()) out << joined(constants, "\n") << "\n\n";
+    table_.print_head(out);
+    for (const std::string& budget : budgets_) print_group(out, budget);
+    out << '\n';
+    for (const std::string& note : console_notes({.rows = rows_,
+                                   .labels = labels_,
+                                   .marked = std::find(won_.begin(), won_.end(), true) != won_.end(),
+                                   .by_evidence = losses_ == nullptr && somewhere("evidence_loss"),
+                                   .several_traces = several_traces_,
+                                   .several_cuts = several_cuts_,
+                                   .bounded = bounded_,
+                                   .priced = priced_,
+                                   .by_step = has_steps_}))
+      out << note << '\n';
+  }
+
+ private:
+  /// What stands in a row, by its place.
+  using Text = std::function<std::string(std::size_t)>;
+
+  void add(const std::string& heading, Align align, Text text) {
+    table_.add_column(heading, align);
+    columns_.push_back(std::move(text));
+  }
+
+  bool somewhere(std::string_view metric) const {
+    return std::any_of(rows_.begin(), rows_.end(), [&](const Row& row) { return row[metric].has_value(); });
+  }
+
+  void add_identity() {
+    if (several_traces_) add("trace", Align::left, [&](std::size_t i) { return rows_[i].trace; });
+    if (several_cuts_) add("cut", Align::left, [&](std::size_t i) { return rows_[i].cut; });
+    add("policy", Align::left,
+        [&](std::size_t i) { return labels_.at(rows_[i].params) + (won_[i] ? " *" : ""); });
+    if (scope_ == Scope::layer || scope_ == Scope::head)
+      add("layer", Align::right, [&](std::size_t i) { return index_text(rows_[i].layer); });
+    if (scope_ == Scope::head)
+      add("head", Align::right, [&](std::size_t i) { return index_text(rows_[i].head); });
+    if (tokens_differ_)
+      add("budget tokens", Align::point,
+          [&](std::size_t i) { return text_of(Console::Show::tokens, rows_[i].budget_tokens); });
+  }
+
+  void add_metrics() {
+    for (const Metric& metric : all_metrics())
+      if (metric.price == nullptr) add_metric(metric);
+    if (bounded_) add("of", Align::left, [&](std::size_t i) { return holding_text(rows_[i]); });
+    if (!priced_) return;
+    for (const Metric& metric : all_metrics())
+      if (metric.price != nullptr) add_metric(metric);
+  }
+
+  void add_metric(const Metric& metric) {
+    const Console& console = metric.console;
+    if (console.heading == nullptr || (console.only_with != nullptr && !somewhere(console.only_with))) return;
+    add(console.heading, console.show == Console::Show::bytes ? Align::right : Align::point,
+        [&, at = metric_index(metric.key)](std::size_t i) {
+          return text_of(console.show, rows_[i].metric(at).real());
+        });
+  }
+
+  static std::string holding_text(const Row& row) {
+    return row.holding ? std::string(policy::holding_name(*row.holding)) : "-";
+  }
+
+  void add_steps() {
+    add("mean loss", Align::point,
+        [&](std::size_t i) { return text_of(Console::Show::rounded, rows_[i]["attention_loss"]); });
+    for (const std::uint64_t step : shown_steps(*losses_)) {
+      has_steps_ = true;
+      add("step " + std::to_string(step), Align::point, [&, step](std::size_t i) {
+        const auto found = losses_->by_step[i].find(step);
+        return found == losses_->by_step[i].end() ? "-" : rounded_text(found->second);
+      });
+    }
+  }
+
+  void fill() {
+    for (std::size_t i = 0; i < rows_.size(); ++i) {
+      std::vector<std::string> fields;
+      for (const Text& text : columns_) fields.push_back(text(i));
+      table_.add_row(fields);
+    }
+  }
+
+  void print_group(std::ostream& out, const std::string& budget) {
+    bool first = true;
+    for (std::size_t i = 0; i < rows_.size(); ++i) {
+      if (rows_[i].budget != budget) continue;
+      if (first) {
+        out << (budget == budgets_.front() ? "" : "\n") << "budget " << budget;
+        if (!tokens_differ_ && rows_[i].budget_tokens)
+          out << " (" << rounded_text(*rows_[i].budget_tokens) << " tokens per lane)";
+        out << '\n';
+        first = false;
+      }
+      table_.print_row(out, i);
+    }
+  }
+
+  const std::vector<Row>& rows_;
+  const Scope scope_;
+  const StepLosses* losses_;  ///< of scope step, whose columns they are then; else null
+  const bool priced_;         ///< for a machine
+  const bool bounded_;        ///< over all splits
+  const bool several_traces_, several_cuts_;
+  const std::vector<bool> won_;
+  const std::map<std::string, std::string> labels_;  ///< by params
+  std::vector<std::string> budgets_{};               ///< in order of appearance
+  bool tokens_differ_ = false;  ///< some budget means another number of tokens in another row
+  bool has_steps_ = false;
+  std::vector<Text> columns_{};
+  TextTable table_{};
+};
+
+}  // namespace
+
+void write_console_table(std::ostream& out, const std::vector<Row>& rows) {
+  const Scope scope = rows.empty() ? Scope::all : rows.front().scope;
+  if (scope != Scope::step) return ReplayTable(rows, scope).print(out);
+  const StepLosses losses = step_losses(rows);
+  ReplayTable(losses.rows, scope, &losses).print(out);
+}
+
+}  // namespace kvsim::analysis
