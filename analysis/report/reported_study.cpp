@@ -7,8 +7,8 @@
 
 #include "analysis/cost/cost_rows.hpp"
 #include "analysis/kinds/kind.hpp"
-#include "analysis/results/read_csv.hpp"
-#include "analysis/results/read_tables.hpp"
+#include "analysis/results/reading/read_csv.hpp"
+#include "analysis/results/reading/read_tables.hpp"
 #include "analysis/results/rows.hpp"
 #include "analysis/statistics/statistics.hpp"
 #include "sim/base/error.hpp"

@@ -6,7 +6,7 @@
 #include <optional>
 #include <set>
 
-#include "analysis/results/read_csv.hpp"
+#include "analysis/results/reading/column_types.hpp"
 
 namespace kvsim::analysis {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "analysis/results/read_csv.hpp"
+#include "analysis/results/reading/column_types.hpp"
 #include "sim/base/joined.hpp"
 #include "traces/format/hdf5_output.hpp"
 
@@ -102,11 +102,12 @@ void Hdf5Export::commit(const Document& document) {
   hdf5::put_text(file_->id(), "analysis", document.analysis, file_->path());
   if (!document.loop.empty()) hdf5::put_text(file_->id(), "loop", document.loop, file_->path());
   for (const auto& [name, value] : document.settings) put_attribute(file_->id(), name, value, file_->path());
-  for (const NamedTable& table : document.tables) write_table(file_->id(), table, file_->path());
-  if (document.tables.empty()) {
-    write_table(file_->id(), {"results", document.records}, file_->path());
-    write_table(file_->id(), table_of(document.traces), file_->path());
-  }
+  std::vector<NamedTable> tables = document.tables;
+  if (tables.empty()) tables = {{"results", document.records}, table_of(document.traces)};
+  std::vector<std::string> names;
+  for (const NamedTable& table : tables) names.push_back(table.name);
+  hdf5::put_text(file_->id(), "tables", joined(names, ","), file_->path());
+  for (const NamedTable& table : tables) write_table(file_->id(), table, file_->path());
   file_->commit();
 }
 

@@ -79,7 +79,7 @@ class CellRows {
 
   /// The value of the whole model. `measure` takes the lanes that it is given at `scope`; layers have theirs.
   template <class Measure>
-  Number of_model(Whole whole, Scope scope, Measure measure) const {
+  MetricValue of_model(Whole whole, Scope scope, Measure measure) const {
     if (whole == Whole::all_lanes) return measure(all_lanes(scope));
     double total = 0;
     for (std::uint32_t layer = 0; layer < outcome_.n_layers; ++layer) {
@@ -142,17 +142,17 @@ std::optional<double> Row::operator[](std::string_view key) const {
   return metric(metric_index(key)).real();
 }
 
-Number Row::metric(std::size_t index) const {
+MetricValue Row::metric(std::size_t index) const {
   const Metric& declared = all_metrics()[index];
   if (declared.derive != nullptr) return declared.derive(*this);
-  return values_.empty() ? Number() : values_[index];
+  return values_.empty() ? MetricValue() : values_[index];
 }
 
-void Row::set(std::string_view key, Number value) {
+void Row::set(std::string_view key, MetricValue value) {
   set(metric_index(key), value);
 }
 
-void Row::set(std::size_t index, Number value) {
+void Row::set(std::size_t index, MetricValue value) {
   if (values_.empty()) values_.resize(all_metrics().size());
   values_[index] = value;
 }

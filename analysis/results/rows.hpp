@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "analysis/results/number.hpp"
+#include "analysis/results/metrics/metric_value.hpp"
 #include "analysis/results/records.hpp"
 #include "analysis/results/scope.hpp"
 #include "sim/cost/estimate.hpp"
@@ -38,12 +38,12 @@ struct Row {
 
   /// A metric of all_metrics(), undefined until it is set. Throws Error(bug) for a key that no metric has.
   std::optional<double> operator[](std::string_view key) const;
-  Number metric(std::size_t index) const;  ///< by its place in all_metrics()
-  void set(std::string_view key, Number value);
-  void set(std::size_t index, Number value);
+  MetricValue metric(std::size_t index) const;  ///< by its place in all_metrics()
+  void set(std::string_view key, MetricValue value);
+  void set(std::size_t index, MetricValue value);
 
  private:
-  std::vector<Number> values_;  ///< as all_metrics(); empty: none is defined
+  std::vector<MetricValue> values_;  ///< as all_metrics(); empty: none is defined
 };
 
 /// The same rows, every column described; those of a machine if some row names one.

@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <system_error>
 
-#include "analysis/results/read_csv.hpp"
+#include "analysis/results/reading/read_csv.hpp"
 #include "sim/base/atomic_file.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/read_file.hpp"

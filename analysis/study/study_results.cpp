@@ -4,7 +4,7 @@
 #include <boost/json.hpp>
 #include <set>
 
-#include "analysis/results/read_tables.hpp"
+#include "analysis/results/reading/read_tables.hpp"
 #include "analysis/results/rows.hpp"
 #include "analysis/statistics/statistics.hpp"
 #include "analysis/study/study_fields.hpp"

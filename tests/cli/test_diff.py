@@ -13,11 +13,18 @@ from kvsim_command import CommandTest
 REPLAY = ["replay", "t.h5", "--policy", "h2o", "--policy", "random", "--budget", "25%,64", "--per", "layer", "--quiet"]
 
 
+def shorten(group, key):
+    """Drops the last row of one column."""
+    rows = group[key][:-1]
+    del group[key]
+    group[key] = rows
+
+
 class Diff(CommandTest):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        for form in ("csv", "json", "jsonl", "md", "table"):
+        for form in ("csv", "json", "jsonl", "md", "table", "h5"):
             made = cls.kvsim(*REPLAY, "--format", form, "-o", f"a.{form}")
             assert made.returncode == 0, made.stderr
 
@@ -34,8 +41,8 @@ class Diff(CommandTest):
         (self.folder / name).write_text(text.replace(old, new, 1))
 
     def test_one_result_in_every_machine_format(self):
-        for a in ("a.csv", "a.json", "a.jsonl"):
-            for b in ("a.csv", "a.json", "a.jsonl"):
+        for a in ("a.csv", "a.json", "a.jsonl", "a.h5"):
+            for b in ("a.csv", "a.json", "a.jsonl", "a.h5"):
                 self.assertIn("No differences.", self.ok("diff", a, b))
 
     def test_a_changed_value(self):
@@ -65,7 +72,7 @@ class Diff(CommandTest):
                          [("means", "rows only in A"), ("means", "rows only in B")])
 
     def test_what_is_no_result(self):
-        self.assertIn("HDF5", self.fails(3, "diff", "a.csv", "t.h5"))
+        self.assertIn("HDF5 that holds no results", self.fails(3, "diff", "a.csv", "t.h5"))
         self.assertIn("rounded", self.fails(3, "diff", "a.csv", "a.md"))
         self.assertIn("rounded", self.fails(3, "diff", "a.table", "a.csv"))
         self.assertIn("cannot be opened", self.fails(3, "diff", "a.csv", "nowhere"))
@@ -77,6 +84,17 @@ class Diff(CommandTest):
             (self.folder / "bad").write_text(bad)
             self.assertIn(what, self.fails(3, "diff", "a.csv", "bad"))
         self.fails(2, "diff", "a.csv", "a.csv", "--tolerance", "-1")
+
+    def test_hdf5_that_was_changed(self):
+        for name, change, said in (
+                ("other", lambda file: file.attrs.__setitem__("schema_major", np.uint16(1)), "another schema version"),
+                ("open", lambda file: file.attrs.__setitem__("complete", np.uint8(0)), "its writer did not finish"),
+                ("short", lambda file: shorten(file["results"], "r"), "unlike the first column"),
+                ("kind", lambda file: file["results"].__delitem__("r"), "is missing")):
+            shutil.copy(self.folder / "a.h5", self.folder / f"{name}.h5")
+            with h5py.File(self.folder / f"{name}.h5", "r+") as file:
+                change(file)
+            self.assertIn(said, self.fails(3, "diff", "a.csv", f"{name}.h5"))
 
     def test_findings_to_a_file(self):
         self.assertEqual(self.kvsim("diff", "a.csv", "a.json", "-o", "none.csv", "--format", "csv").returncode, 0)
@@ -143,7 +161,7 @@ class TraceDiff(CommandTest):
         (self.folder / "cut.h5").write_bytes((self.folder / "t.h5").read_bytes()[:5000])
         self.assertIn("cut.h5", self.fails(3, "diff", "t.h5", "cut.h5", "--quiet"))
         self.ok("replay", "t.h5", "--policy", "h2o", "--budget", "25%", "--format", "h5", "-o", "rows.h5", "--quiet")
-        self.assertIn("not a kvsim trace", self.fails(3, "diff", "rows.h5", "t.h5", "--quiet"))
+        self.assertIn("t.h5: is HDF5 that holds no results", self.fails(3, "diff", "rows.h5", "t.h5", "--quiet"))
 
 
 if __name__ == "__main__":

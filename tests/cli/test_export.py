@@ -13,7 +13,7 @@ class Export(CommandTest):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        for form in ("csv", "json", "jsonl", "md"):
+        for form in ("csv", "json", "jsonl", "md", "h5"):
             assert cls.kvsim(*REPLAY, form, "-o", f"a.{form}").returncode == 0
         (cls.folder / "study.json").write_text(json.dumps(
             {"traces": ["t.h5"], "policies": ["h2o", "tova"], "budgets": ["25%"], "report": False}))
@@ -21,7 +21,7 @@ class Export(CommandTest):
         assert made.returncode == 0, made.stderr
 
     def test_files(self):
-        for source in ("a.csv", "a.json", "a.jsonl"):
+        for source in ("a.csv", "a.json", "a.jsonl", "a.h5"):
             for form in ("csv", "jsonl"):
                 self.assertEqual(self.ok("export", source, "--format", form), (self.folder / f"a.{form}").read_text())
             document = json.loads(self.ok("export", source, "--format", "json"))
@@ -38,6 +38,8 @@ class Export(CommandTest):
             self.assertEqual(file["means/mean"].attrs["description"],
                              b"over traces; a trace's value is the mean over its seeds")
             self.assertEqual(len(file["means/mean"]), len(means.splitlines()) - 1)
+        self.assertIn("No differences.", self.ok("diff", "study", "study.h5"))
+        self.assertEqual(self.ok("export", "study.h5", "--table", "means", "--format", "csv"), means)
 
     def test_refusals(self):
         self.assertIn("--table", self.fails(2, "export", "study"))

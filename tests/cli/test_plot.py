@@ -59,6 +59,12 @@ class Plot(CommandTest):
         self.assertEqual(sorted(float(cell["attention_loss"]) for cell in cells),
                          sorted(float(row["attention_loss"]) for row in rows))
 
+    def test_every_format_of_results_draws_the_same(self):
+        for form in ("json", "jsonl", "h5"):
+            self.ok("export", "all.csv", "--format", form, "-o", f"all.{form}")
+            for figure in ("quality", "pareto", "ranks"):
+                self.assertEqual(self.numbers(figure, f"all.{form}"), self.numbers(figure, "all.csv"))
+
     def test_a_figure_is_of_one_cut_and_says_which(self):
         made = self.kvsim("replay", "t.h5", "u.h5", *POLICIES, "--budget", "25%,50%", "--cut", "prompt,70", "--format", "csv", "-o",
                           "cuts.csv", "--quiet")

@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 #include <sstream>
 
-#include "analysis/results/read_csv.hpp"
+#include "analysis/results/reading/read_csv.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/rng.hpp"
 

@@ -6,7 +6,8 @@
 
 #include "analysis/results/diff.hpp"
 #include "analysis/results/document.hpp"
-#include "analysis/results/read_tables.hpp"
+#include "analysis/results/reading/read_hdf5.hpp"
+#include "analysis/results/reading/read_tables.hpp"
 #include "sim/base/error.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/commands/trace_diff.hpp"
@@ -71,11 +72,15 @@ analysis::Document diff_results(const Options& options) {
   return document;
 }
 
+bool is_trace(const std::string& path) {
+  return is_hdf5(path) && !analysis::holds_hdf5_results(path);
+}
+
 void run_diff(const Options& options) {
   const analysis::Format format = analysis::parse_format(options.format);
   for (const std::string& file : {options.a, options.b}) refuse_to_overwrite_input(options.output, file);
   FormattedOutput output(format, options.output, options.overwrite);
-  const bool traces = is_hdf5(options.a) && is_hdf5(options.b);
+  const bool traces = is_trace(options.a) && is_trace(options.b);
   TraceDiff found;
   if (traces) {
     found = diff_traces(options.a, options.b,
@@ -100,7 +105,8 @@ void add_diff_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("diff", "What two results, or two traces, say differently");
   command->footer(kExamples);
   const auto options = std::make_shared<Options>();
-  command->add_option("A", options->a, "Results as csv, json or jsonl, the folder of a study, or a trace")
+  command
+      ->add_option("A", options->a, "Results (csv, json, jsonl or HDF5), the folder of a study, or a trace")
       ->required();
   command->add_option("B", options->b, "What they are compared with")->required();
   command

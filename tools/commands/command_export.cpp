@@ -6,7 +6,7 @@
 
 #include "analysis/results/document.hpp"
 #include "analysis/results/hdf5_export.hpp"
-#include "analysis/results/read_tables.hpp"
+#include "analysis/results/reading/read_tables.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/suggest.hpp"
 #include "tools/commands/command.hpp"
@@ -61,7 +61,8 @@ void add_export_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("export", "Write results that are there in another format");
   command->footer(kExamples);
   const auto options = std::make_shared<Options>();
-  command->add_option("RESULTS", options->results, "Folder of a study, or results as csv, json or jsonl")
+  command
+      ->add_option("RESULTS", options->results, "Folder of a study, or results as csv, json, jsonl or HDF5")
       ->required();
   command
       ->add_option("--table", options->table, "Of a study: results, means, ranks, ... (default for h5: all)")

@@ -43,7 +43,9 @@ std::string footer() {
     text += "  " + name + std::string(longest + 2 - name.size(), ' ') + kind.summary + '\n';
   }
   return text +
-         "\nFILE: the folder of a study, csv of kvsim replay or analyze, or decisions of kvsim replay.\n"
+         "\nFILE: the folder of a study, results of kvsim replay, analyze or cost (csv, json, jsonl or "
+         "HDF5), or\n"
+         "decisions of kvsim replay.\n"
          "Drawings need gnuplot (Debian: gnuplot-nox); --format gp and csv do not.\n";
 }
 

@@ -5,7 +5,7 @@
 
 #include "analysis/cost/cost_table.hpp"
 #include "analysis/results/numbers.hpp"
-#include "analysis/results/read_csv.hpp"
+#include "analysis/results/reading/read_csv.hpp"
 #include "analysis/results/text_table.hpp"
 #include "sim/base/error.hpp"
 #include "sim/cost/machine.hpp"

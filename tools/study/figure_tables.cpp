@@ -8,7 +8,9 @@
 
 #include "analysis/figures/layer_tables.hpp"
 #include "analysis/report/reported_study.hpp"
-#include "analysis/results/read_csv.hpp"
+#include "analysis/results/reading/column_types.hpp"
+#include "analysis/results/reading/read_hdf5.hpp"
+#include "analysis/results/reading/read_tables.hpp"
 #include "analysis/results/rows.hpp"
 #include "analysis/statistics/statistics.hpp"
 #include "sim/base/error.hpp"
@@ -20,10 +22,12 @@ namespace {
 namespace fs = std::filesystem;
 using analysis::Records;
 
-bool is_hdf5(const std::string& path) {
+/// HDF5 that holds no results is a file of decisions.
+bool is_decisions(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   char start[4] = {};
-  return file.read(start, sizeof start) && std::string_view(start, sizeof start) == "\x89HDF";
+  return file.read(start, sizeof start) && std::string_view(start, sizeof start) == "\x89HDF" &&
+         !analysis::holds_hdf5_results(path);
 }
 
 /// Columns of results.
@@ -55,16 +59,22 @@ void read_folder(const std::string& folder, analysis::FigureTables& tables) {
 }
 
 void read_file(const analysis::FigureKind& kind, const std::string& path, analysis::FigureTables& tables) {
-  if (is_hdf5(path)) {
+  if (is_decisions(path)) {
     if (tables.decisions) usage_error("one file of decisions at a time", path);
     tables.decisions = sim::read_decisions(path);
     return;
   }
-  const Records table = analysis::read_csv(path);
-  if (has_column(table, "scope") && has_column(table, "params"))
-    return join(tables.results, analysis::read_csv(path, result_columns()));
-  const std::string name = *kind.table != '\0' ? kind.table : fs::path(path).stem().string();
-  tables.tables[name] = analysis::read_csv(path, analysis::table_columns(name));
+  for (analysis::NamedTable& table : analysis::read_tables(path)) {
+    if (has_column(table.records, "scope") && has_column(table.records, "params")) {
+      expect_columns(table.records, result_columns(), path);
+      join(tables.results, std::move(table.records));
+      continue;
+    }
+    if (table.name == "results")
+      table.name = *kind.table != '\0' ? kind.table : fs::path(path).stem().string();
+    expect_columns(table.records, analysis::table_columns(table.name), path);
+    tables.tables[table.name] = std::move(table.records);
+  }
 }
 
 /// Traces of `kvsim replay` are paths: their stems are names, if no two are the same.

@@ -106,7 +106,23 @@ InputDataset::InputDataset(Object object, std::string where, std::initializer_li
     element_ = std::move(type);
   }
   if (!known) input_error("element type is not " + type_list(allowed), where_);
+  element_bytes_ = type_bytes(type_);
+  check_shape(rank, file_bytes);
+}
 
+InputDataset::InputDataset(Object object, std::string where, std::uint64_t file_bytes)
+    : object_(std::move(object)), where_(std::move(where)) {
+  const Session session;
+  element_ = Datatype(check(H5Dget_type(object_.id()), "type cannot be read", where_));
+  if (H5Tget_class(element_.id()) != H5T_STRING ||
+      check(H5Tis_variable_str(element_.id()), "type cannot be read", where_) > 0)
+    input_error("element type is not fixed-length text", where_);
+  element_bytes_ = H5Tget_size(element_.id());
+  if (element_bytes_ == 0) input_error("element type has no bytes", where_);
+  check_shape(1, file_bytes);
+}
+
+void InputDataset::check_shape(std::size_t rank, std::uint64_t file_bytes) {
   const Dataspace space(check(H5Dget_space(object_.id()), "shape cannot be read", where_));
   std::array<hsize_t, H5S_MAX_RANK> extent{};
   const int stored_rank = H5Sget_simple_extent_type(space.id()) == H5S_SIMPLE
@@ -115,7 +131,7 @@ InputDataset::InputDataset(Object object, std::string where, std::initializer_li
   if (stored_rank < 0 || static_cast<std::size_t>(stored_rank) != rank)
     input_error("does not have " + std::to_string(rank) + " dimension" + (rank == 1 ? "" : "s"), where_);
   dims_.assign(extent.begin(), extent.begin() + stored_rank);
-  bytes_ = type_bytes(type_);
+  bytes_ = element_bytes_;
   for (const std::uint64_t dim : dims_) bytes_ = product(bytes_, dim);
 
   const PropertyList creation(check(H5Dget_create_plist(object_.id()), "layout cannot be read", where_));
@@ -139,7 +155,7 @@ void InputDataset::check_storage(hid_t creation, std::uint64_t file_bytes) {
     if (rank < 0 || static_cast<std::size_t>(rank) != dims_.size())
       fail("chunk shape cannot be read", where_);
     chunk_.assign(shape.begin(), shape.begin() + rank);
-    std::uint64_t chunk_bytes = type_bytes(type_);
+    std::uint64_t chunk_bytes = element_bytes_;
     for (std::size_t i = 0; i < chunk_.size(); ++i) {
       if (chunk_[i] == 0) input_error("has empty chunks", where_);
       chunk_bytes = product(chunk_bytes, chunk_[i]);
@@ -197,7 +213,7 @@ void InputDataset::expect(const std::vector<std::uint64_t>& expected, const char
 /// all of them.
 void InputDataset::check_inflation(const std::vector<std::uint64_t>& start,
                                    const std::vector<std::uint64_t>& count) const {
-  std::uint64_t chunk_bytes = type_bytes(type_);
+  std::uint64_t chunk_bytes = element_bytes_;
   for (const std::uint64_t edge : chunk_) chunk_bytes *= edge;
   std::vector<hsize_t> at(start.size());
   for (std::size_t i = 0; i < at.size(); ++i) at[i] = start[i] / chunk_[i] * chunk_[i];
@@ -240,6 +256,18 @@ void InputDataset::read(const std::vector<std::uint64_t>& start, const std::vect
         "cannot be read at " + shape_text(start), where_);
 }
 
+std::vector<std::string> InputDataset::read_texts() const {
+  std::string padded(bytes_, '\0');
+  read_all(padded.data());
+  std::vector<std::string> out;
+  out.reserve(dims_.at(0));
+  for (std::uint64_t i = 0; i < dims_.at(0); ++i) {
+    const std::string_view field(padded.data() + i * element_bytes_, element_bytes_);
+    out.emplace_back(field.substr(0, field.find('\0')));
+  }
+  return out;
+}
+
 std::string InputDataset::text(const std::string& name) const {
   const Session session;
   if (check(H5Aexists(object_.id(), name.c_str()), "attributes cannot be read", where_) == 0) return {};
@@ -280,6 +308,18 @@ InputDataset InputGroup::dataset(const std::string& name, std::initializer_list<
                                  std::size_t rank) const {
   const Session session;
   return {child(name, H5I_DATASET), where(name), allowed, rank, file_bytes_};
+}
+
+bool InputGroup::holds_texts(const std::string& name) const {
+  const Session session;
+  const Object object = child(name, H5I_DATASET);
+  const Datatype type(check(H5Dget_type(object.id()), "type cannot be read", where(name)));
+  return H5Tget_class(type.id()) == H5T_STRING;
+}
+
+InputDataset InputGroup::texts(const std::string& name) const {
+  const Session session;
+  return {child(name, H5I_DATASET), where(name), file_bytes_};
 }
 
 bool InputGroup::has_attribute(const std::string& name) const {

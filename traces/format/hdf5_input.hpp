@@ -23,6 +23,8 @@ class InputDataset {
   InputDataset() = default;
   InputDataset(Object object, std::string where, std::initializer_list<Type> allowed, std::size_t rank,
                std::uint64_t file_bytes);
+  /// A list of fixed-length texts instead, under the same rules.
+  InputDataset(Object object, std::string where, std::uint64_t file_bytes);
 
   Type type() const { return type_; }
   const std::vector<std::uint64_t>& dims() const { return dims_; }
@@ -40,10 +42,13 @@ class InputDataset {
   void read_all(Value* out) const {
     read(std::vector<std::uint64_t>(dims_.size(), 0), dims_, out);
   }
+  /// The texts of a list.
+  std::vector<std::string> read_texts() const;
   /// A text attribute of the dataset, empty if there is none.
   std::string text(const std::string& name) const;
 
  private:
+  void check_shape(std::size_t rank, std::uint64_t file_bytes);
   void check_storage(hid_t creation, std::uint64_t file_bytes);
   void check_filters(hid_t creation);
   void check_inflation(const std::vector<std::uint64_t>& start,
@@ -53,6 +58,7 @@ class InputDataset {
   std::string where_;
   Type type_ = Type::f32;
   Datatype element_;
+  std::uint64_t element_bytes_ = 0;
   std::vector<std::uint64_t> dims_, chunk_;  ///< chunk_ empty: contiguous
   std::uint64_t bytes_ = 0;
   bool deflated_ = false, checksum_ = false;
@@ -68,6 +74,9 @@ class InputGroup {
   bool has(const std::string& name) const;
   InputGroup group(const std::string& name) const;
   InputDataset dataset(const std::string& name, std::initializer_list<Type> allowed, std::size_t rank) const;
+  /// Whether the dataset of that name holds texts.
+  bool holds_texts(const std::string& name) const;
+  InputDataset texts(const std::string& name) const;
 
   bool has_attribute(const std::string& name) const;
   /// Fixed-length text of at most 32 KiB.

@@ -5,7 +5,7 @@
 namespace kvsim::analysis {
 namespace {
 
-Number excess_loss(const Row& row) {
+MetricValue excess_loss(const Row& row) {
   const std::optional<double> loss = row["attention_loss"], oracle = row["attention_loss_oracle"];
   if (!loss || !oracle) return {};
   return *loss - *oracle;

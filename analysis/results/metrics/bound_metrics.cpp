@@ -5,8 +5,8 @@ namespace {
 
 /// Bounds are of all lanes together.
 template <std::optional<double> sim::CellOutcome::*bound>
-Number of_cell(const Measured& of) {
-  return of.scope == Scope::all ? Number(of.cell.*bound) : Number();
+MetricValue of_cell(const Measured& of) {
+  return of.scope == Scope::all ? MetricValue(of.cell.*bound) : MetricValue();
 }
 
 }  // namespace

@@ -4,18 +4,18 @@
 namespace kvsim::analysis {
 namespace {
 
-Number evidence_loss(const Measured& of) {
+MetricValue evidence_loss(const Measured& of) {
   if (of.outcome.evidence_tokens == 0) return {};
   return share(paid(of, &sim::LaneOutcome::evidence));
 }
 
-Number evidence_loss_at(const Measured& of, std::uint64_t step) {
+MetricValue evidence_loss_at(const Measured& of, std::uint64_t step) {
   return share(paid(of, [&](const sim::LaneOutcome& lane) { return lane.each_step[step].evidence; }));
 }
 
 /// Mean over evidence tokens of `value`, a function of how many lanes hold the token at the last step.
 template <class Get>
-Number mean_over_tokens(const Measured& of, Get value) {
+MetricValue mean_over_tokens(const Measured& of, Get value) {
   const std::uint64_t tokens = of.outcome.evidence_tokens;
   if (tokens == 0 || of.lanes.front().steps == 0) return {};
   double total = 0;
@@ -24,11 +24,11 @@ Number mean_over_tokens(const Measured& of, Get value) {
   return total / count(tokens);
 }
 
-Number evidence_held(const Measured& of) {
+MetricValue evidence_held(const Measured& of) {
   return mean_over_tokens(of, [&](double lanes) { return lanes / count(of.lanes.size()); });
 }
 
-Number evidence_nowhere(const Measured& of) {
+MetricValue evidence_nowhere(const Measured& of) {
   return mean_over_tokens(of, [](double lanes) { return lanes == 0 ? 1.0 : 0.0; });
 }
 

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "analysis/results/number.hpp"
+#include "analysis/results/metrics/metric_value.hpp"
 #include "analysis/results/scope.hpp"
 #include "sim/cost/estimate.hpp"
 #include "sim/replay/replay.hpp"
@@ -60,14 +60,14 @@ struct Metric {
   bool oracles_aim_at_it = false;
 
   // Where the value comes from; exactly one of `measure`, `price` and `derive` is set.
-  Number (*measure)(const Measured&) = nullptr;  ///< from a cell's outcome
+  MetricValue (*measure)(const Measured&) = nullptr;  ///< from a cell's outcome
   Whole whole = Whole::mean_over_layers;
   /// The same at one measured step (Request::each_step), counted from 0; null: undefined at scope step.
-  Number (*measure_step)(const Measured&, std::uint64_t step) = nullptr;
+  MetricValue (*measure_step)(const Measured&, std::uint64_t step) = nullptr;
   /// From what serving takes on a machine: a column only of rows that were priced.
-  Number (*price)(const cost::Estimate&) = nullptr;
+  MetricValue (*price)(const cost::Estimate&) = nullptr;
   /// From other metrics of the row: people see it, machines derive it, so it is no column.
-  Number (*derive)(const Row&) = nullptr;
+  MetricValue (*derive)(const Row&) = nullptr;
 
   Console console{};
 

@@ -6,7 +6,7 @@ namespace {
 
 /// Outputs after the projection are those of a layer: undefined for single heads and without output weights.
 template <double sim::LayerOutcome::*total>
-Number projected(const Measured& of) {
+MetricValue projected(const Measured& of) {
   if (of.scope != Scope::layer || of.cell.layers.empty() || of.outcome.measured_steps() == 0) return {};
   return of.cell.layers[of.layer].*total / count(of.outcome.measured_steps());
 }

@@ -26,13 +26,13 @@ double mean(const Measured& of, Get get) {
 
 /// Mean over lanes of a count.
 template <std::uint64_t sim::LaneOutcome::*member>
-Number mean_of(const Measured& of) {
+MetricValue mean_of(const Measured& of) {
   return mean(of, member);
 }
 
 /// Mean over lanes of the mean over a lane's measured steps, of a sum over steps; undefined without steps.
 template <double sim::LaneOutcome::*total>
-Number mean_over_steps(const Measured& of) {
+MetricValue mean_over_steps(const Measured& of) {
   double means = 0;
   for (const sim::LaneOutcome& lane : of.lanes) {
     if (lane.steps == 0) return {};
@@ -43,7 +43,7 @@ Number mean_over_steps(const Measured& of) {
 
 /// Mean over lanes at one step.
 template <auto member>
-Number mean_at_step(const Measured& of, std::uint64_t step) {
+MetricValue mean_at_step(const Measured& of, std::uint64_t step) {
   return mean(of, [&](const sim::LaneOutcome& lane) { return std::invoke(member, lane.each_step[step]); });
 }
 

@@ -5,12 +5,12 @@ namespace kvsim::analysis {
 namespace {
 
 template <sim::PaidAttention sim::PeakOutcome::*rows>
-Number peak_loss(const Measured& of) {
+MetricValue peak_loss(const Measured& of) {
   return share(paid(of, [](const sim::LaneOutcome& lane) { return lane.peak.*rows; }));
 }
 
 /// Mean over the query heads that have a peak.
-Number peak_loss_by_head(const Measured& of) {
+MetricValue peak_loss_by_head(const Measured& of) {
   double total = 0, heads = 0;
   for (const sim::LaneOutcome& lane : of.lanes)
     for (const sim::PaidAttention& head : lane.peak.heads) {
@@ -22,7 +22,7 @@ Number peak_loss_by_head(const Measured& of) {
   return total / heads;
 }
 
-Number peak_loss_output(const Measured& of) {
+MetricValue peak_loss_output(const Measured& of) {
   const double all = paid(of, [](const sim::LaneOutcome& lane) { return lane.peak.plain; }).paid;
   if (all == 0) return {};
   return sum(of, [](const sim::LaneOutcome& lane) { return lane.peak.dropped_times_error; }) / all;
@@ -30,7 +30,7 @@ Number peak_loss_output(const Measured& of) {
 
 /// Every one is a ratio of sums over all lanes of the scope, and better when it is lower.
 Metric peak(const char* key, const char* unit, const char* meaning, const char* label,
-            Number (*measure)(const Measured&)) {
+            MetricValue (*measure)(const Measured&)) {
   return {.key = key,
           .unit = unit,
           .meaning = meaning,

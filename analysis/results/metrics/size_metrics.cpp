@@ -6,18 +6,18 @@
 namespace kvsim::analysis {
 namespace {
 
-Number evicted_tokens(const Measured& of) {
+MetricValue evicted_tokens(const Measured& of) {
   return count(of.outcome.prompt + of.outcome.decode) - mean(of, &sim::LaneOutcome::held_at_end);
 }
 
-Number kept_bytes(const Measured& of) {
+MetricValue kept_bytes(const Measured& of) {
   std::uint64_t kept = 0;
   for (const sim::LaneOutcome& lane : of.lanes) kept += lane.kept_tokens;
   return kept * of.outcome.token_bytes;
 }
 
 /// A lane that never evicts is given the sequence; it spends its prompt.
-Number allocated_tokens(const Measured& of) {
+MetricValue allocated_tokens(const Measured& of) {
   const std::uint64_t most = std::max(of.outcome.prompt, of.cell.budget_tokens);
   return mean(of, [&](const sim::LaneOutcome& lane) { return std::min(lane.budget_tokens, most); });
 }

@@ -2,7 +2,7 @@
 #include <sstream>
 
 #include "analysis/results/diff.hpp"
-#include "analysis/results/read_csv.hpp"
+#include "analysis/results/reading/read_csv.hpp"
 
 using namespace kvsim;
 using namespace kvsim::analysis;

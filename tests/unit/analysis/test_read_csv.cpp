@@ -1,7 +1,8 @@
 #include <catch2/catch.hpp>
 #include <sstream>
 
-#include "analysis/results/read_csv.hpp"
+#include "analysis/results/reading/column_types.hpp"
+#include "analysis/results/reading/read_csv.hpp"
 #include "analysis/results/rows.hpp"
 #include "sim/base/error.hpp"
 #include "tests/unit/analysis/worked_outcome.hpp"
@@ -19,7 +20,8 @@ std::string csv(const Records& records) {
 
 std::string refusal(const std::string& text, const std::vector<ColumnInfo>& expected = {}) {
   try {
-    parse_csv(text, "a.csv", expected);
+    Records read = parse_csv(text, "a.csv");
+    expect_columns(read, expected, "a.csv");
   } catch (const Error& error) {
     CHECK(error.kind() == ErrorKind::input);
     return error.what();
@@ -61,7 +63,8 @@ TEST_CASE("what was written is read, and written again the same") {
   rows[2].set("attention_loss", 1e-300);
   rows[3].set("attention_loss", -0.0);
   const Records written = records_of(rows);
-  const Records read = parse_csv(csv(written), "a.csv", written.columns);
+  Records read = parse_csv(csv(written), "a.csv");
+  expect_columns(read, written.columns, "a.csv");
   CHECK(csv(read) == csv(written));
   REQUIRE(read.rows.size() == written.rows.size());
   for (std::size_t i = 0; i < read.rows.size(); ++i)
@@ -98,8 +101,12 @@ TEST_CASE("an expected column must be there and hold what it should") {
   CHECK(refusal("policy\nh2o\n", expected).find("no column \"r\"") != std::string::npos);
   const std::string message = refusal("policy,r\nh2o,0.5\nh2o,nan\n", expected);
   CHECK(message.find("\"nan\" is not a number") != std::string::npos);
-  CHECK(message.find("a.csv:3, column r") != std::string::npos);
+  CHECK(message.find("a.csv, row 2, column r") != std::string::npos);
   for (const char* bad : {"inf", "0x10", "1e999", " 1", "1 ", "+1", "1,5e"})
     CHECK(refusal("policy,r\nh2o,\"" + std::string(bad) + "\"\n", expected).find("is not a number") !=
           std::string::npos);
+  // Other formats may have text that looks like a number.
+  Records quoted{{{"r", "", ""}}, {{0.5}, {"0.5"}}};
+  CHECK_THROWS_WITH(expect_columns(quoted, {{"r", "share", ""}}, "a.json"),
+                    Catch::Contains("\"0.5\" is not a number") && Catch::Contains("row 2"));
 }

@@ -1,11 +1,10 @@
-#include "analysis/results/read_csv.hpp"
+#include "analysis/results/reading/read_csv.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <set>
 
+#include "analysis/results/reading/column_types.hpp"
 #include "sim/base/error.hpp"
-#include "sim/base/number_text.hpp"
 #include "sim/base/quoted.hpp"
 #include "sim/base/read_file.hpp"
 
@@ -82,11 +81,7 @@ class Scanner {
 /// What the columns hold, found before anything of the rows is kept: a table of many rows is not held twice.
 struct Outline {
   std::vector<std::string> keys{};
-  struct Text {
-    std::string field{};
-    std::size_t line = 0;
-  };
-  std::vector<std::optional<Text>> first_text{};  ///< by column: its first field that is no number
+  std::vector<bool> holds_text{};  ///< by column: some field is no number
   std::size_t rows = 0;
 };
 
@@ -105,7 +100,7 @@ Outline outline_of(std::string_view text, const std::string& where) {
   Scanner scanner(text, where);
   Outline out;
   out.keys = names_of_columns(scanner, where);
-  out.first_text.resize(out.keys.size());
+  out.holds_text.resize(out.keys.size());
   for (; !scanner.done(); ++out.rows) {
     const std::vector<std::string> fields = scanner.record();
     if (fields.size() != out.keys.size())
@@ -113,57 +108,20 @@ Outline outline_of(std::string_view text, const std::string& where) {
                       std::to_string(out.keys.size()) + " columns",
                   where + ":" + std::to_string(scanner.line()), "Is the file complete?");
     for (std::size_t c = 0; c < fields.size(); ++c)
-      if (!out.first_text[c] && !fields[c].empty() && !number_field(fields[c]))
-        out.first_text[c] = Outline::Text{fields[c], scanner.line()};
+      if (!fields[c].empty() && !out.holds_text[c]) out.holds_text[c] = !number_field(fields[c]);
   }
   return out;
 }
 
-void require(const Outline& table, const std::vector<ColumnInfo>& expected, const std::string& where) {
-  for (const ColumnInfo& column : expected) {
-    const auto found = std::find(table.keys.begin(), table.keys.end(), column.key);
-    if (found == table.keys.end())
-      input_error("has no column " + quoted(column.key), where, "Was it written by this version of kvsim?");
-    const auto& text = table.first_text[static_cast<std::size_t>(found - table.keys.begin())];
-    if (text && !is_text_key(column.key))
-      input_error(quoted(text->field) + " is not a number",
-                  where + ":" + std::to_string(text->line) + ", column " + column.key);
-  }
-}
-
 }  // namespace
 
-bool is_text_key(std::string_view key) {
-  constexpr std::string_view kKeys[] = {
-      "trace",   "policy", "params",       "budget",  "scope", "workload", "role",
-      "metric",  "other",  "other_params", "table",   "key",   "unit",     "description",
-      "ranking", "rule",   "model",        "machine", "fits",  "cut",      "holding"};
-  if (std::find(std::begin(kKeys), std::end(kKeys), key) != std::end(kKeys)) return true;
-  // What limits an operation of a pass is said in words; bounds of metrics are numbers.
-  return key.ends_with("_bound") && (key.starts_with("prefill_") || key.starts_with("step_"));
-}
-
-Value text_field(std::string field) {
-  return field.empty() ? Value() : Value(std::move(field));
-}
-
-std::optional<Value> number_field(std::string_view field) {
-  if (const auto whole = number_of<std::uint64_t>(field)) return *whole;
-  const auto number = number_of<double>(field);
-  if (!number || !std::isfinite(*number)) return {};
-  return *number;
-}
-
-Records parse_csv(std::string_view text, const std::string& where, const std::vector<ColumnInfo>& expected) {
+Records parse_csv(std::string_view text, const std::string& where) {
   const Outline outline = outline_of(text, where);
-  require(outline, expected, where);
   Records out;
   std::vector<bool> is_text;
   for (std::size_t c = 0; c < outline.keys.size(); ++c) {
-    const auto known = std::find_if(expected.begin(), expected.end(),
-                                    [&](const ColumnInfo& column) { return column.key == outline.keys[c]; });
-    out.columns.push_back(known == expected.end() ? ColumnInfo{outline.keys[c], "", ""} : *known);
-    is_text.push_back(is_text_key(outline.keys[c]) || outline.first_text[c].has_value());
+    out.columns.push_back({outline.keys[c], "", ""});
+    is_text.push_back(outline.holds_text[c] || is_text_key(outline.keys[c]));
   }
   Scanner scanner(text, where);
   scanner.record();  // names
@@ -180,7 +138,9 @@ Records parse_csv(std::string_view text, const std::string& where, const std::ve
 }
 
 Records read_csv(const std::string& path, const std::vector<ColumnInfo>& expected) {
-  return parse_csv(read_file(path, kMostBytes), path, expected);
+  Records out = parse_csv(read_file(path, kMostBytes), path);
+  expect_columns(out, expected, path);
+  return out;
 }
 
 }  // namespace kvsim::analysis

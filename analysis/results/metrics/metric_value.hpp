@@ -9,12 +9,12 @@
 
 namespace kvsim::analysis {
 
-class Number {
+class MetricValue {
  public:
-  Number() = default;
-  Number(double value) : value_(value) {}
-  Number(std::unsigned_integral auto count) : value_(std::uint64_t{count}) {}
-  Number(const std::optional<double>& value) {
+  MetricValue() = default;
+  MetricValue(double value) : value_(value) {}
+  MetricValue(std::unsigned_integral auto count) : value_(std::uint64_t{count}) {}
+  MetricValue(const std::optional<double>& value) {
     if (value) value_ = *value;
   }
 

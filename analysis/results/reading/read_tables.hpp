@@ -8,10 +8,10 @@
 
 namespace kvsim::analysis {
 
-/// A file of results (csv, json or jsonl, told by its content), called "results"; or the folder of a study:
-/// results.csv and every table in tables/, in the order of their names. Throws Error(input); for what kvsim
-/// writes otherwise (HDF5, tables for people) with what to do instead. Columns are described as columns.csv
-/// of the folder has it, the json document, or the rows of a replay.
+/// A file of results (csv, json or jsonl, told by its content), called "results"; the tables of HDF5 results;
+/// or the folder of a study: results.csv and every table in tables/, in the order of their names. Throws
+/// Error(input); for tables for people with what to do instead. Columns are described as columns.csv of the
+/// folder has it, the json document, HDF5, or the rows of a replay.
 std::vector<NamedTable> read_tables(const std::string& path);
 
 /// Units and descriptions where `records` has none, from those that columns.csv has for the table.
