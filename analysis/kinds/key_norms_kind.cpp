@@ -5,7 +5,7 @@
 
 #include "analysis/kinds/kind.hpp"
 #include "analysis/statistics/rank_agreement.hpp"
-#include "sim/inspect/hash_correlation.hpp"
+#include "sim/base/correlation.hpp"
 #include "sim/inspect/key_norm_attention.hpp"
 
 namespace kvsim::analysis {
@@ -25,8 +25,8 @@ std::vector<Value> findings(const sim::KeyNormAttention& keys, std::size_t skip)
   double squares = 0;
   for (const double x : norm) squares += (x - average) * (x - average);
   const bool sinks = skip > 0 && average > 0;
-  return {value_of(sim::pearson(norm, attention)),
-          value_of(sim::pearson(average_ranks(norm), average_ranks(attention))), average,
+  return {value_of(pearson(norm, attention)),
+          value_of(pearson(average_ranks(norm), average_ranks(attention))), average,
           std::sqrt(squares / static_cast<double>(norm.size())),
           sinks ? Value(mean(std::span(keys.norm).first(skip)) / average) : Value()};
 }

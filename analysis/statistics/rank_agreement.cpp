@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "sim/inspect/hash_correlation.hpp"
+#include "sim/base/correlation.hpp"
 
 namespace kvsim::analysis {
 namespace {
@@ -81,7 +81,7 @@ std::optional<double> mean_rank_correlation(const Judgements& values) {
   std::size_t pairs = 0;
   for (std::size_t a = 0; a < ranks.size(); ++a)
     for (std::size_t b = a + 1; b < ranks.size(); ++b)
-      if (const std::optional<double> r = sim::pearson(ranks[a], ranks[b])) {
+      if (const std::optional<double> r = pearson(ranks[a], ranks[b])) {
         sum += *r;
         ++pairs;
       }

@@ -8,6 +8,7 @@
 #include "policies/parts/sim_hash.hpp"
 #include "sim/attention/attention_rows.hpp"
 #include "sim/attention/finite_read.hpp"
+#include "sim/base/correlation.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/rng.hpp"
 #include "sim/base/workers.hpp"
@@ -17,10 +18,6 @@ namespace {
 
 /// The correlations of one query head, one per hash length.
 using PerLength = std::vector<std::optional<double>>;
-
-bool constant(std::span<const double> values) {
-  return std::adjacent_find(values.begin(), values.end(), std::not_equal_to<>()) == values.end();
-}
 
 double mean_of(std::span<const double> values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
@@ -102,21 +99,6 @@ void check(const trace::Sequence& sequence, const HashStudy& study) {
 }
 
 }  // namespace
-
-std::optional<double> pearson(std::span<const double> x, std::span<const double> y) {
-  if (constant(x) || constant(y)) return {};
-  const double mean_x = mean_of(x), mean_y = mean_of(y);
-  double xy = 0, xx = 0, yy = 0;
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    const double dx = x[i] - mean_x, dy = y[i] - mean_y;
-    xy += dx * dy;
-    xx += dx * dx;
-    yy += dy * dy;
-  }
-  // The squares of subnormal deviations may be 0; the correlation is undefined then too.
-  if (!(xx * yy > 0)) return {};
-  return std::clamp(xy / std::sqrt(xx * yy), -1.0, 1.0);
-}
 
 std::vector<HashCorrelation> hash_correlation(const trace::Sequence& sequence, const HashStudy& study,
                                               Progress& progress) {

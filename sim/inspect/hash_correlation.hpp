@@ -7,7 +7,6 @@
 /// and longer hashes correlate more; the difference is what the trace adds.
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <vector>
 
 #include "sim/base/progress.hpp"
@@ -51,9 +50,5 @@ struct HashCorrelation {
 /// is damaged.
 std::vector<HashCorrelation> hash_correlation(const trace::Sequence& sequence, const HashStudy& study,
                                               Progress& progress);
-
-/// Returns Pearson's correlation of `x` and `y`, which have equal lengths; none when either is constant or
-/// both are empty.
-std::optional<double> pearson(std::span<const double> x, std::span<const double> y);
 
 }  // namespace kvsim::sim

@@ -1,0 +1,203 @@
+#include "analysis/statistics/cut_statistics.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "analysis/statistics/rank_agreement.hpp"
+#include "analysis/statistics/resamples.hpp"
+#include "analysis/statistics/statistics_notes.hpp"
+#include "analysis/statistics/trace_groups.hpp"
+
+namespace kvsim::analysis {
+namespace {
+
+using Fields = std::vector<Value>;
+
+/// Rank 1 is the best.
+std::vector<double> ranks_by(const Metric& metric, std::vector<double> values) {
+  if (metric.better == Better::higher)
+    for (double& value : values) value = -value;
+  return average_ranks(values);
+}
+
+/// A policy at one metric and budget, on the traces of a group where it has a value.
+struct Sample {
+  const TraceValues::Policy* policy = nullptr;
+  std::span<const double> values{};  ///< one per trace of the study
+  TraceSet traces{};
+  std::vector<double> means{};  ///< of the resamples; empty: no interval
+};
+
+/// The three tables, and what must be known to read them.
+class CutStatistics {
+ public:
+  CutStatistics(const TraceValues& study, const StatisticsOptions& options, const std::string& cut)
+      : study_(study),
+        cut_(cut),
+        options_(options),
+        made_(empty_statistics()),
+        resamples_(workloads(), options.resamples, options.seed) {}
+
+  Statistics make() {
+    const std::vector<Group> groups = groups_of(study_.traces());
+    for (std::size_t m = 0; m < study_.metrics().size(); ++m)
+      for (const Group& group : groups)
+        for (std::size_t budget = 0; budget < study_.budgets().size(); ++budget) add(m, group, budget);
+    made_.notes = statistics_notes(study_, groups, resamples_, unranked_);
+    return std::move(made_);
+  }
+
+ private:
+  std::vector<std::string> workloads() const {
+    std::vector<std::string> out;
+    for (const TraceValues::Trace& trace : study_.traces()) out.push_back(trace.workload);
+    return out;
+  }
+
+  void add(std::size_t m, const Group& group, std::size_t budget) {
+    metric_ = study_.metrics()[m];
+    key_ = {Value(metric_->key), Value(cut_), Value(group.workload), Value(study_.budgets()[budget])};
+    std::vector<Sample> samples;
+    for (std::size_t p = 0; p < study_.policies().size(); ++p) {
+      Sample sample{&study_.policies()[p], study_.values(m, budget, p), {}, {}};
+      for (std::size_t i = 0; i < group.traces.size(); ++i)
+        sample.traces.push_back(group.traces[i] && !std::isnan(sample.values[i]));
+      if (members(sample.traces) == 0) continue;
+      if (resamples_.has_intervals(sample.traces))
+        sample.means = resamples_.means(sample.traces, sample.values);
+      add_mean(sample);
+      samples.push_back(std::move(sample));
+    }
+    std::erase_if(samples, [](const Sample& s) { return s.policy->role != "policy"; });
+    if (metric_->better == Better::neither) return;
+    if (group.workload == "all" || options_.differences_within_workloads) add_differences(samples);
+    add_ranks(group, study_.budgets()[budget], std::move(samples));
+  }
+
+  Fields row_of(std::initializer_list<Value> more) const {
+    Fields row = key_;
+    row.insert(row.end(), more);
+    return row;
+  }
+
+  std::pair<Value, Value> interval(std::vector<double> samples) const {
+    if (samples.empty()) return {};
+    const Interval found = percentile_interval(samples, options_.confidence);
+    return {found.low, found.high};
+  }
+
+  void add_mean(const Sample& sample) {
+    const auto [low, high] = interval(sample.means);
+    const auto [shortest, longest] = prompts_of(sample.traces, study_.traces());
+    made_.means.rows.push_back(
+        row_of({sample.policy->label, sample.policy->params, sample.policy->role, members(sample.traces),
+                mean_over(sample.traces, sample.values), low, high, shortest, longest}));
+  }
+
+  void add_differences(const std::vector<Sample>& samples) {
+    for (std::size_t a = 0; a < samples.size(); ++a)
+      for (std::size_t b = a + 1; b < samples.size(); ++b) add_difference(samples[a], samples[b]);
+  }
+
+  void add_difference(const Sample& a, const Sample& b) {
+    const TraceSet common = both(a.traces, b.traces);
+    if (members(common) == 0) return;
+    std::vector<double> differences(common.size(), 0.0);
+    std::uint64_t better = 0, worse = 0;
+    for (std::size_t i = 0; i < common.size(); ++i) {
+      if (!common[i]) continue;
+      differences[i] = a.values[i] - b.values[i];
+      better += metric_->prefers(a.values[i], b.values[i]) ? 1 : 0;
+      worse += metric_->prefers(b.values[i], a.values[i]) ? 1 : 0;
+    }
+    const bool resampled = resamples_.has_intervals(common);
+    const auto [low, high] =
+        interval(resampled ? resamples_.means(common, differences) : std::vector<double>{});
+    made_.differences.rows.push_back(
+        row_of({a.policy->label, a.policy->params, b.policy->label, b.policy->params, members(common),
+                mean_over(common, differences), low, high, better, members(common) - better - worse, worse}));
+  }
+
+  /// Only policies with a value wherever any has one: fewer traces would be another contest.
+  void add_ranks(const Group& group, const std::string& budget, std::vector<Sample> samples) {
+    TraceSet contested(group.traces.size(), false);
+    for (const Sample& sample : samples)
+      for (std::size_t i = 0; i < contested.size(); ++i) contested[i] = contested[i] || sample.traces[i];
+    std::erase_if(samples, [&](const Sample& sample) {
+      if (sample.traces == contested) return false;
+      unranked_[budget][sample.policy->label].insert(metric_->key);
+      return true;
+    });
+    if (samples.size() < 2) return;
+
+    std::vector<double> means;
+    for (const Sample& sample : samples) means.push_back(mean_over(contested, sample.values));
+    const std::vector<double> rank = ranks_by(*metric_, means);
+    const std::vector<std::vector<double>> per_trace = trace_ranks(contested, samples);
+    const Value agreement = value_of(concordance(per_trace));
+    Resampled resampled = resampled_ranks(samples);
+    for (std::size_t p = 0; p < samples.size(); ++p) {
+      const auto [low, high] = interval(resampled.ranks[p]);
+      double sum = 0;
+      for (const std::vector<double>& ranks : per_trace) sum += ranks[p];
+      made_.ranks.rows.push_back(
+          row_of({samples[p].policy->label, samples[p].policy->params, members(contested), rank[p], low, high,
+                  sum / static_cast<double>(per_trace.size()), resampled.best_share[p], agreement}));
+    }
+  }
+
+  std::vector<std::vector<double>> trace_ranks(const TraceSet& traces,
+                                               const std::vector<Sample>& samples) const {
+    std::vector<std::vector<double>> out;
+    std::vector<double> values(samples.size());
+    for (std::size_t i = 0; i < traces.size(); ++i) {
+      if (!traces[i]) continue;
+      for (std::size_t p = 0; p < samples.size(); ++p) values[p] = samples[p].values[i];
+      out.push_back(ranks_by(*metric_, values));
+    }
+    return out;
+  }
+
+  struct Resampled {
+    std::vector<std::vector<double>> ranks;  ///< [policy][resample]; empty: no interval
+    std::vector<Value> best_share;
+  };
+
+  Resampled resampled_ranks(const std::vector<Sample>& samples) const {
+    Resampled out{std::vector<std::vector<double>>(samples.size()), std::vector<Value>(samples.size())};
+    if (samples.front().means.empty()) return out;
+    const std::size_t n = resamples_.size();
+    std::vector<double> values(samples.size()), best(samples.size(), 0.0);
+    for (std::vector<double>& ranks : out.ranks) ranks.reserve(n);
+    for (std::size_t r = 0; r < n; ++r) {
+      for (std::size_t p = 0; p < samples.size(); ++p) values[p] = samples[p].means[r];
+      const std::vector<double> ranks = ranks_by(*metric_, values);
+      const double first = *std::min_element(ranks.begin(), ranks.end());
+      const auto winners = static_cast<double>(std::count(ranks.begin(), ranks.end(), first));
+      for (std::size_t p = 0; p < samples.size(); ++p) {
+        out.ranks[p].push_back(ranks[p]);
+        if (ranks[p] == first) best[p] += 1 / winners;
+      }
+    }
+    for (std::size_t p = 0; p < samples.size(); ++p) out.best_share[p] = best[p] / static_cast<double>(n);
+    return out;
+  }
+
+  const TraceValues& study_;
+  const std::string& cut_;
+  const StatisticsOptions& options_;
+  Statistics made_;
+  Resamples resamples_;
+  const Metric* metric_ = nullptr;  ///< of the rows being made
+  Fields key_;                      ///< their first fields
+  Unranked unranked_;
+};
+
+}  // namespace
+
+Statistics cut_statistics(const TraceValues& study, const StatisticsOptions& options,
+                          const std::string& cut) {
+  return CutStatistics(study, options, cut).make();
+}
+
+}  // namespace kvsim::analysis

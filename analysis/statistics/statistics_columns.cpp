@@ -1,0 +1,64 @@
+#include "analysis/statistics/statistics.hpp"
+
+namespace kvsim::analysis {
+namespace {
+
+const ColumnInfo kMetric{"metric", "", "column of the results this is about"};
+const ColumnInfo kCut{"cut", "", "where the prompt ends for policies"};
+const ColumnInfo kWorkload{"workload", "", "kind of prompt; all: every trace"};
+const ColumnInfo kBudget{"budget", "", "budget, as given"};
+const ColumnInfo kPolicy{"policy", "", "short name; with parameters where those differ"};
+const ColumnInfo kParams{"params", "", "composition with every effective parameter"};
+
+}  // namespace
+
+Statistics empty_statistics() {
+  Statistics out;
+  const std::string interval_low = "low end of the bootstrap interval; null: too few traces";
+  const std::string interval_high = "its high end";
+  out.means.columns = {kMetric,
+                       kCut,
+                       kWorkload,
+                       kBudget,
+                       kPolicy,
+                       kParams,
+                       {"role", "", "policy, oracle or own_budget, as in the results"},
+                       {"traces", "traces", "that have a value, and are averaged"},
+                       {"mean", "of the metric", "over traces; a trace's value is the mean over its seeds"},
+                       {"low", "of the metric", interval_low},
+                       {"high", "of the metric", interval_high},
+                       {"prompt_min", "tokens", "shortest prompt among these traces"},
+                       {"prompt_max", "tokens", "longest prompt among these traces"}};
+  out.differences.columns = {kMetric,
+                             kCut,
+                             kWorkload,
+                             kBudget,
+                             kPolicy,
+                             kParams,
+                             {"other", "", "policy it is compared with"},
+                             {"other_params", "", "its composition"},
+                             {"traces", "traces", "where both have a value"},
+                             {"difference", "of the metric", "mean over traces of policy's value - other's"},
+                             {"low", "of the metric", interval_low},
+                             {"high", "of the metric", interval_high},
+                             {"better", "traces", "where policy's value is the better one"},
+                             {"equal", "traces", "where both are the same"},
+                             {"worse", "traces", "where other's value is the better one"}};
+  out.ranks.columns = {
+      kMetric,
+      kCut,
+      kWorkload,
+      kBudget,
+      kPolicy,
+      kParams,
+      {"traces", "traces", "where any ranked policy has a value; each has one in all of them"},
+      {"rank", "", "of the mean, 1 is best; equal means share the mean of their places"},
+      {"rank_low", "", "low end of the bootstrap interval of rank; null: too few traces"},
+      {"rank_high", "", interval_high},
+      {"mean_rank", "", "mean over traces of the rank in the trace"},
+      {"best_share", "share", "of resamples in which the policy is best; ties share one"},
+      {"concordance", "", "Kendall's W of the traces' rankings, corrected for ties: 1 when all agree"}};
+  return out;
+}
+
+}  // namespace kvsim::analysis
