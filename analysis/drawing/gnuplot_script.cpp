@@ -35,7 +35,7 @@ std::string terminal(const Layout& layout, const Palette& palette, Output output
              gp_number(layout.height * kCmPerPoint) + "cm noenhanced font 'sans-serif," + size +
              "' fontscale " + gp_number(kCairoText) + " pointscale " + gp_number(kCairoText) + paper;
   }
-  bug("a format nobody draws");
+  bug("not a format of drawings");
 }
 
 class Script {

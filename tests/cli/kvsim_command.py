@@ -16,13 +16,18 @@ import unittest
 KVSIM = os.path.abspath(sys.argv[1])
 SOURCE = pathlib.Path(sys.argv[2]).resolve()
 
-KEYS = ["trace", "policy", "params", "budget", "budget_tokens", "cut", "scope", "layer", "head", "evidence_loss",
-        "evidence_held", "evidence_nowhere", "peak_loss", "r", "r_oracle", "isr", "attention_loss", "attention_loss_oracle",
-        "output_error", "kept_tokens", "kept_bytes", "oracle_cosine", "allotted_tokens", "workload", "seed", "step", "role",
-        "held_tokens", "evicted_tokens", "output_cosine", "projected_output_error", "projected_output_cosine",
-        "peak_loss_weighted", "peak_loss_low", "peak_loss_by_head", "peak_loss_output", "kept_special", "kept_context",
-        "kept_question", "kept_template", "instruction_before", "holding", "r_bound", "attention_loss_bound"]
-METRIC_KEYS = KEYS[9:23] + KEYS[27:40]  # columns that a cell that did not run lacks
+
+def documented_keys():
+    """Columns of a row, in order, as METRICS.md lists them (a test compares that with the declarations)."""
+    text = (SOURCE / "analysis" / "results" / "METRICS.md").read_text()
+    section = text.split("## The keys of a row")[1].split("\n## ")[0]
+    return re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
+
+
+KEYS = documented_keys()
+IDENTITY_KEYS = {"trace", "policy", "params", "budget", "budget_tokens", "cut", "scope", "layer", "head", "workload", "seed", "step",
+                 "role", "instruction_before", "holding"}
+METRIC_KEYS = [key for key in KEYS if key not in IDENTITY_KEYS]  # columns that a cell that did not run lacks
 TEXT_KEYS = {"trace", "policy", "params", "budget", "cut", "scope", "workload", "role", "holding"}
 
 

@@ -74,7 +74,7 @@ std::string describe(const ChosenSequence& study) {
   return text.str();
 }
 
-/// A row per cell and step must fit a table that somebody can still read.
+/// Refuses more rows per cell and step than a table can show.
 void check_steps(const std::vector<ChosenSequence>& studies, const sim::Request& request) {
   std::uint64_t rows = 0;
   for (const ChosenSequence& study : studies) {

@@ -1,6 +1,7 @@
 #include <catch2/catch.hpp>
 #include <fstream>
 #include <iterator>
+#include <sstream>
 #include <string>
 
 #include "analysis/results/rows.hpp"
@@ -18,55 +19,6 @@ std::vector<Row> rows_of(const sim::Outcome& outcome, Scope scope) {
 }
 
 }  // namespace
-
-TEST_CASE("the row keys are the documented ones, in order") {
-  std::vector<std::string> keys;
-  for (const ColumnInfo& column : records_of({}).columns) keys.push_back(column.key);
-  CHECK(keys == std::vector<std::string>{"trace",
-                                         "policy",
-                                         "params",
-                                         "budget",
-                                         "budget_tokens",
-                                         "cut",
-                                         "scope",
-                                         "layer",
-                                         "head",
-                                         "evidence_loss",
-                                         "evidence_held",
-                                         "evidence_nowhere",
-                                         "peak_loss",
-                                         "r",
-                                         "r_oracle",
-                                         "isr",
-                                         "attention_loss",
-                                         "attention_loss_oracle",
-                                         "output_error",
-                                         "kept_tokens",
-                                         "kept_bytes",
-                                         "oracle_cosine",
-                                         "allotted_tokens",
-                                         "workload",
-                                         "seed",
-                                         "step",
-                                         "role",
-                                         "held_tokens",
-                                         "evicted_tokens",
-                                         "output_cosine",
-                                         "projected_output_error",
-                                         "projected_output_cosine",
-                                         "peak_loss_weighted",
-                                         "peak_loss_low",
-                                         "peak_loss_by_head",
-                                         "peak_loss_output",
-                                         "kept_special",
-                                         "kept_context",
-                                         "kept_question",
-                                         "kept_template",
-                                         "instruction_before",
-                                         "holding",
-                                         "r_bound",
-                                         "attention_loss_bound"});
-}
 
 TEST_CASE("what a cell says of all lanes together stands in its row of scope all") {
   sim::Outcome outcome = worked_outcome();
@@ -177,7 +129,7 @@ TEST_CASE("evidence loss is what fell on dropped positions of all that was paid,
   CHECK(layers[1]["evidence_held"] == 0.25);  // (1 / 2 + 0) / 2
   CHECK(whole["evidence_held"] == 0.375);     // (3 / 4 + 0) / 2
   CHECK(heads[2]["evidence_nowhere"] == 1.0);
-  CHECK(layers[1]["evidence_nowhere"] == 0.5);  // lane 3 has the first token, nobody the second
+  CHECK(layers[1]["evidence_nowhere"] == 0.5);  // lane 3 has the first token, no lane the second
   CHECK(whole["evidence_nowhere"] == 0.5);
   SECTION("without marked tokens nothing is said of them") {
     outcome.evidence_tokens = 0;
@@ -443,14 +395,16 @@ TEST_CASE("scopes are parsed by name") {
                     Catch::Contains("layers") && Catch::Contains("Did you mean layer"));
 }
 
-TEST_CASE("METRICS.md explains every key, in order") {
+TEST_CASE("METRICS.md has every column with its unit, in order, and no other") {
   std::ifstream file(KVSIM_SOURCE_DIR "/analysis/results/METRICS.md");
   const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  std::size_t at = text.find("## The keys of a row");
-  REQUIRE(at != std::string::npos);
-  for (const ColumnInfo& column : records_of({}).columns) {
-    INFO(column.key);
-    at = text.find("| `" + std::string(column.key) + "` |", at);
-    REQUIRE(at != std::string::npos);
-  }
+  const std::size_t begin = text.find("## The keys of a row");
+  REQUIRE(begin != std::string::npos);
+  std::istringstream section(text.substr(begin, text.find("\n## ", begin) - begin));
+  std::vector<std::string> documented, declared;
+  for (std::string line; std::getline(section, line);)
+    if (line.starts_with("| `")) documented.push_back(line.substr(0, line.find('|', line.find('|', 1) + 1)));
+  for (const ColumnInfo& column : records_of({}).columns)
+    declared.push_back("| `" + column.key + "` | " + column.unit + (column.unit.empty() ? "" : " "));
+  CHECK(documented == declared);
 }

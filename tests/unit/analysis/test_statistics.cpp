@@ -463,15 +463,3 @@ TEST_CASE("no results, no statistics") {
   CHECK(got.ranks.rows.empty());
   CHECK(got.means.columns.size() == 13);
 }
-
-TEST_CASE("metrics are columns of results, with their units") {
-  const Records rows = records_of({});
-  for (const Metric& each : metrics()) {
-    CHECK(rows.columns[rows.column(each.key)].unit == each.unit);
-    CHECK(&metric(each.key) == &each);
-  }
-  CHECK(metric("attention_loss").prefers(0.1, 0.2));
-  CHECK(metric("r").prefers(0.2, 0.1));
-  CHECK_FALSE(metric("r").prefers(0.1, 0.1));
-  CHECK_FALSE(metric("kept_bytes").prefers(1, 2));
-}

@@ -1,8 +1,10 @@
 #include <boost/json.hpp>
 #include <catch2/catch.hpp>
+#include <map>
 #include <sstream>
 
 #include "analysis/results/replay_document.hpp"
+#include "sim/base/joined.hpp"
 #include "tests/unit/analysis/worked_outcome.hpp"
 
 using namespace kvsim;
@@ -53,46 +55,80 @@ std::string written(Format format, const std::vector<Row>& rows) {
   return out.str();
 }
 
-const char* const kKeys =
-    "trace,policy,params,budget,budget_tokens,cut,scope,layer,head,evidence_loss,evidence_held,"
-    "evidence_nowhere,peak_loss,r,r_oracle,isr,attention_loss,attention_loss_oracle,output_error,"
-    "kept_tokens,kept_bytes,oracle_cosine,allotted_tokens,workload,seed,step,role,held_tokens,"
-    "evicted_tokens,output_cosine,projected_output_error,projected_output_cosine,peak_loss_weighted,"
-    "peak_loss_low,peak_loss_by_head,peak_loss_output,kept_special,kept_context,kept_question,"
-    "kept_template,instruction_before,holding,r_bound,attention_loss_bound\n";
+/// Fields of sample_row() that are defined, as machines read them.
+std::map<std::string, std::string> sample_fields() {
+  return {{"trace", "run.h5"},
+          {"policy", "snapkv"},
+          {"budget", "25%"},
+          {"params", "snapkv(window=8,pool=max:7)+uniform()"},
+          {"budget_tokens", "6"},
+          {"cut", "question"},
+          {"scope", "all"},
+          {"evidence_loss", "0.75"},
+          {"r", "0.5625"},
+          {"r_oracle", "0.6875"},
+          {"isr", "0.3333333333333333"},
+          {"attention_loss", "0.25"},
+          {"attention_loss_oracle", "0.125"},
+          {"output_error", "0.5"},
+          {"kept_tokens", "5.5"},
+          {"kept_bytes", "704"},
+          {"oracle_cosine", "0.875"},
+          {"allotted_tokens", "6"},
+          {"seed", "7"},
+          {"role", "policy"},
+          {"held_tokens", "7.5"},
+          {"evicted_tokens", "18.5"},
+          {"instruction_before", "3"}};
+}
+
+/// Every column's text, in order: that of `fields`, or `undefined`.
+std::vector<std::string> line_of(const std::map<std::string, std::string>& fields, const char* undefined) {
+  std::vector<std::string> out;
+  for (const ColumnInfo& column : records_of({}).columns) {
+    const auto found = fields.find(column.key);
+    out.push_back(found == fields.end() ? undefined : found->second);
+  }
+  return out;
+}
+
+std::string keys(const char* separator) {
+  std::vector<std::string> out;
+  for (const ColumnInfo& column : records_of({}).columns) out.push_back(column.key);
+  return joined(out, separator);
+}
 
 }  // namespace
 
 TEST_CASE("csv: keys, exact numbers, quotes where commas are, nothing where undefined") {
-  const std::string tail = "7.5,18.5,,,,,,,,,,,,3,,,\n";
-  CHECK(written(Format::csv, {sample_row()}) ==
-        std::string(kKeys) +
-            "run.h5,snapkv,\"snapkv(window=8,pool=max:7)+uniform()\",25%,6,question,all,,,0.75,,,,0.5625,"
-            "0.6875,0.3333333333333333,0.25,0.125,0.5,5.5,704,0.875,6,,7,,policy," +
-            tail);
+  std::map<std::string, std::string> fields = sample_fields();
+  fields["params"] = "\"" + fields["params"] + "\"";
+  CHECK(written(Format::csv, {sample_row()}) == keys(",") + "\n" + joined(line_of(fields, ""), ",") + "\n");
   Row odd = sample_row();
   odd.trace = "a \"b\"\nc";
   odd.params = "full()+uniform()";
   odd.layer = 3;
   odd.scope = Scope::layer;
-  odd.set("r", {});
-  odd.set("isr", {});
-  odd.set("attention_loss", {});
-  CHECK(written(Format::csv, {odd}) ==
-        std::string(kKeys) +
-            "\"a \"\"b\"\"\nc\",snapkv,full()+uniform(),25%,6,question,layer,3,,0.75,,,,,0.6875,,,0.125,0.5,"
-            "5.5,704,0.875,6,,7,,policy," +
-            tail);
-  CHECK(written(Format::csv, {}) == kKeys);
+  for (const char* key : {"r", "isr", "attention_loss"}) {
+    odd.set(key, {});
+    fields.erase(key);
+  }
+  fields["trace"] = "\"a \"\"b\"\"\nc\"";
+  fields["params"] = odd.params;
+  fields["layer"] = "3";
+  fields["scope"] = "layer";
+  CHECK(written(Format::csv, {odd}) == keys(",") + "\n" + joined(line_of(fields, ""), ",") + "\n");
+  CHECK(written(Format::csv, {}) == keys(",") + "\n");
 }
 
 TEST_CASE("json: one document of version, inputs and results") {
-  Row second = sample_row();
-  second.scope = Scope::head;
-  second.layer = 1;
-  second.head = 0;
-  second.set("isr", {});
-  CHECK(written(Format::json, {sample_row(), second}) == R"doc({
+  std::map<std::string, std::string> fields = sample_fields();
+  for (const char* key : {"trace", "policy", "params", "budget", "cut", "scope", "role"})
+    fields[key] = "\"" + fields[key] + "\"";
+  std::vector<std::string> members = line_of(fields, "null");
+  for (std::size_t i = 0; i < members.size(); ++i)
+    members[i] = "\"" + records_of({}).columns[i].key + "\": " + members[i];
+  CHECK(written(Format::json, {sample_row(), sample_row()}) == R"doc({
   "schema_version": 2,
   "inputs": {
     "loop": "open",
@@ -107,11 +143,8 @@ TEST_CASE("json: one document of version, inputs and results") {
     "peak": "threshold=0.5"
   },
   "results": [
-    {"trace": "run.h5", "policy": "snapkv", "params": "snapkv(window=8,pool=max:7)+uniform()", "budget": "25%", "budget_tokens": 6, "cut": "question", "scope": "all", "layer": null, "head": null, "evidence_loss": 0.75, "evidence_held": null, "evidence_nowhere": null, "peak_loss": null, "r": 0.5625, "r_oracle": 0.6875, "isr": 0.3333333333333333, "attention_loss": 0.25, "attention_loss_oracle": 0.125, "output_error": 0.5, "kept_tokens": 5.5, "kept_bytes": 704, "oracle_cosine": 0.875, "allotted_tokens": 6, "workload": null, "seed": 7, "step": null, "role": "policy", "held_tokens": 7.5, "evicted_tokens": 18.5, "output_cosine": null, "projected_output_error": null, "projected_output_cosine": null, "peak_loss_weighted": null, "peak_loss_low": null, "peak_loss_by_head": null, "peak_loss_output": null, "kept_special": null, "kept_context": null, "kept_question": null, "kept_template": null, "instruction_before": 3, "holding": null, "r_bound": null, "attention_loss_bound": null},
-    {"trace": "run.h5", "policy": "snapkv", "params": "snapkv(window=8,pool=max:7)+uniform()", "budget": "25%", "budget_tokens": 6, "cut": "question", "scope": "head", "layer": 1, "head": 0, "evidence_loss": 0.75, "evidence_held": null, "evidence_nowhere": null, "peak_loss": null, "r": 0.5625, "r_oracle": 0.6875, "isr": null, "attention_loss": 0.25, "attention_loss_oracle": 0.125, "output_error": 0.5, "kept_tokens": 5.5, "kept_bytes": 704, "oracle_cosine": 0.875, "allotted_tokens": 6, "workload": null, "seed": 7, "step": null, "role": "policy", "held_tokens": 7.5, "evicted_tokens": 18.5, "output_cosine": null, "projected_output_error": null, "projected_output_cosine": null, "peak_loss_weighted": null, "peak_loss_low": null, "peak_loss_by_head": null, "peak_loss_output": null, "kept_special": null, "kept_context": null, "kept_question": null, "kept_template": null, "instruction_before": 3, "holding": null, "r_bound": null, "attention_loss_bound": null}
-  ]
-}
-)doc");
+    {)doc" + joined(members, ", ") + "},\n    {" + joined(members, ", ") +
+                                                                   "}\n  ]\n}\n");
 }
 
 TEST_CASE("json reads back to the same numbers") {
@@ -153,23 +186,13 @@ TEST_CASE("md: a GitHub table with every column") {
   Row row = sample_row();
   row.trace = "a|b.h5";
   row.set("r", {});
-  CHECK(written(Format::md, {row}) ==
-        "| trace | policy | params | budget | budget_tokens | cut | scope | layer | head | evidence_loss | "
-        "evidence_held | evidence_nowhere | peak_loss | r | r_oracle | isr | attention_loss | "
-        "attention_loss_oracle | output_error | kept_tokens | kept_bytes | oracle_cosine | allotted_tokens | "
-        "workload | seed | step | role | held_tokens | evicted_tokens | output_cosine | "
-        "projected_output_error | projected_output_cosine | peak_loss_weighted | peak_loss_low | "
-        "peak_loss_by_head | peak_loss_output | kept_special | kept_context | kept_question | kept_template "
-        "| instruction_before | holding | r_bound | attention_loss_bound |\n"
-        "| --- | --- | --- | --- | ---: | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: "
-        "| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- | ---: | ---: | "
-        "---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | "
-        "---: "
-        "|\n"
-        "| a\\|b.h5 | snapkv | snapkv(window=8,pool=max:7)+uniform() | 25% | 6 | question | all | - | - | "
-        "0.75 | - | - | - | - | 0.6875 | 0.3333333333333333 | 0.25 | 0.125 | 0.5 | 5.5 | 704 | 0.875 | 6 | - "
-        "| 7 | - | policy | 7.5 | 18.5 | - | - | - | - | - | - | - | - | - | - | - | 3 | - | - | - |\n\n" +
-            std::string(kOpenLoopNote) + "\n");
+  std::map<std::string, std::string> fields = sample_fields(), rules;
+  fields["trace"] = "a\\|b.h5";
+  fields.erase("r");
+  for (const char* key : {"trace", "policy", "params", "budget", "cut", "scope", "role"}) rules[key] = "---";
+  CHECK(written(Format::md, {row}) == "| " + keys(" | ") + " |\n| " + joined(line_of(rules, "---:"), " | ") +
+                                          " |\n| " + joined(line_of(fields, "-"), " | ") + " |\n\n" +
+                                          std::string(kOpenLoopNote) + "\n");
 }
 
 namespace {
