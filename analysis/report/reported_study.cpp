@@ -7,7 +7,7 @@
 
 #include "analysis/cost/cost_rows.hpp"
 #include "analysis/kinds/kind.hpp"
-#include "analysis/results/reading/read_csv.hpp"
+#include "analysis/results/reading/column_types.hpp"
 #include "analysis/results/reading/read_tables.hpp"
 #include "analysis/results/rows.hpp"
 #include "analysis/statistics/statistics.hpp"
@@ -22,17 +22,6 @@ namespace fs = std::filesystem;
 
 constexpr std::uint64_t kMostBytes = 1ULL << 28;
 constexpr std::size_t kMostValues = 10'000'000;
-
-std::map<std::string, Records> read_tables(const fs::path& folder) {
-  std::map<std::string, Records> tables;
-  std::error_code failed;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder, failed)) {
-    if (entry.path().extension() != ".csv") continue;
-    const std::string name = entry.path().stem().string();
-    tables.emplace(name, read_csv(entry.path().string(), table_columns(name)));
-  }
-  return tables;
-}
 
 void add_model(ReportedStudy& study, const std::string& model) {
   if (!model.empty() && std::find(study.models.begin(), study.models.end(), model) == study.models.end())
@@ -102,11 +91,11 @@ ReportedStudy read_reported_study(const std::string& folder) {
                 "Name the folder that kvsim study -o wrote; if it was stopped, resume it.");
   ReportedStudy study;
   if (fs::exists(root / "study.json", failed)) read_configuration(study, (root / "study.json").string());
-  study.results = read_csv((root / "results.csv").string(), records_of({}).columns);
-  study.tables = read_tables(root / "tables");
-  if (fs::exists(root / "columns.csv", failed)) {
-    const Records descriptions = read_csv((root / "columns.csv").string(), description_columns());
-    for (auto& [name, records] : study.tables) describe(records, name, descriptions);
+  for (NamedTable& table : read_tables(folder)) {
+    const bool results = table.name == "results";
+    expect_columns(table.records, results ? records_of({}).columns : table_columns(table.name),
+                   (root / (results ? "results.csv" : "tables/" + table.name + ".csv")).string());
+    (results ? study.results : study.tables[table.name]) = std::move(table.records);
   }
   if (study.title.empty()) study.title = "Study of KV cache policies";
   return study;

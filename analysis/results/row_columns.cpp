@@ -135,6 +135,12 @@ const std::vector<Column>& columns() {
 
 }  // namespace
 
+std::vector<ColumnInfo> row_columns() {
+  std::vector<ColumnInfo> out;
+  for (const Column& column : columns()) out.push_back(column.info);
+  return out;
+}
+
 Records records_of(const std::vector<Row>& rows) {
   const bool priced =
       std::any_of(rows.begin(), rows.end(), [](const Row& row) { return !row.machine.empty(); });

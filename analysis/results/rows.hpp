@@ -46,6 +46,8 @@ struct Row {
   std::vector<MetricValue> values_;  ///< as all_metrics(); empty: none is defined
 };
 
+/// Every column that rows may have, those of a machine included.
+std::vector<ColumnInfo> row_columns();
 /// The same rows, every column described; those of a machine if some row names one.
 Records records_of(const std::vector<Row>& rows);
 

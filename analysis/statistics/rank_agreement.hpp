@@ -14,7 +14,7 @@ std::vector<double> average_ranks(std::span<const double> values);
 using Judgements = std::vector<std::vector<double>>;
 
 /// Kendall's W, corrected for ties (Kendall and Gibbons, Rank Correlation Methods, 1990): from 0, the ranks
-/// cancel, to 1, everybody has the same order. Nothing with fewer than two judges or two things, or when all
+/// cancel, to 1, all have the same order. Nothing with fewer than two judges or two things, or when all
 /// things are equal to every judge.
 std::optional<double> concordance(const Judgements& values);
 
@@ -25,8 +25,8 @@ std::optional<double> concordance(const Judgements& values);
 std::optional<double> kendall_tau(std::span<const double> a, std::span<const double> b);
 
 /// Spearman's correlation, Pearson's of the ranks, from -1 to 1: mean over the
-/// pairs of judges that have one. A judge to whom all things are equal has none
-/// with anybody. Nothing when no pair has.
+/// pairs of judges that have one. A judge to whom all things are equal is in no
+/// such pair. Nothing when no pair has.
 std::optional<double> mean_rank_correlation(const Judgements& values);
 
 }  // namespace kvsim::analysis

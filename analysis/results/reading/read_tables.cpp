@@ -19,7 +19,7 @@ constexpr std::uint64_t kMostBytes = 1ULL << 30;
 
 /// Results of `kvsim replay`, which no text format but json describes.
 void describe_rows(Records& records) {
-  const std::vector<ColumnInfo> known = records_of({}).columns;
+  const std::vector<ColumnInfo> known = row_columns();
   const auto is_known = [&](const ColumnInfo& column) {
     return std::find_if(known.begin(), known.end(),
                         [&](const ColumnInfo& other) { return other.key == column.key; });
@@ -39,6 +39,19 @@ Records parse_results(std::string_view text, const std::string& path) {
     input_error("is no result of kvsim as csv, json, jsonl or HDF5", path,
                 "Tables for people (--format table, md) are rounded and not read back.");
   return parse_csv(text, path);
+}
+
+/// Units and descriptions where `records` has none, from those that columns.csv has for the table.
+void describe(Records& records, std::string_view table, const Records& descriptions) {
+  const auto field = [&](const std::vector<Value>& row, const char* key) {
+    return exact_field(row[descriptions.column(key)], "");
+  };
+  for (const std::vector<Value>& row : descriptions.rows) {
+    if (field(row, "table") != table) continue;
+    for (ColumnInfo& column : records.columns)
+      if (column.key == field(row, "key") && column.description.empty())
+        column = {column.key, field(row, "unit"), field(row, "description")};
+  }
 }
 
 std::vector<NamedTable> read_study(const fs::path& folder) {
@@ -77,18 +90,6 @@ std::vector<ColumnInfo> description_columns() {
           {"key", "", "column"},
           {"unit", "", "of its numbers"},
           {"description", "", "what it says"}};
-}
-
-void describe(Records& records, std::string_view table, const Records& descriptions) {
-  const auto field = [&](const std::vector<Value>& row, const char* key) {
-    return exact_field(row[descriptions.column(key)], "");
-  };
-  for (const std::vector<Value>& row : descriptions.rows) {
-    if (field(row, "table") != table) continue;
-    for (ColumnInfo& column : records.columns)
-      if (column.key == field(row, "key") && column.description.empty())
-        column = {column.key, field(row, "unit"), field(row, "description")};
-  }
 }
 
 }  // namespace kvsim::analysis

@@ -1,7 +1,6 @@
 #pragma once
 /// Results of kvsim read back, whatever they were written as.
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "analysis/results/records.hpp"
@@ -14,8 +13,6 @@ namespace kvsim::analysis {
 /// folder has it, the json document, HDF5, or the rows of a replay.
 std::vector<NamedTable> read_tables(const std::string& path);
 
-/// Units and descriptions where `records` has none, from those that columns.csv has for the table.
-void describe(Records& records, std::string_view table, const Records& descriptions);
 /// Columns of columns.csv.
 std::vector<ColumnInfo> description_columns();
 
