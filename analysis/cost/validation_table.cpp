@@ -6,6 +6,7 @@
 
 #include "analysis/results/numbers.hpp"
 #include "analysis/results/text_table.hpp"
+#include "sim/base/joined.hpp"
 #include "sim/cost/validation/published.hpp"
 
 namespace kvsim::analysis {
@@ -52,12 +53,6 @@ std::string class_text(const Check& check) {
   return of == Class::none ? "" : cost::class_name(of);
 }
 
-std::string joined(const std::vector<std::string>& parts) {
-  std::string text;
-  for (const std::string& part : parts) text += (text.empty() ? "" : "; ") + part;
-  return text;
-}
-
 std::string printed(const Check& check) {
   return fixed_text(check.published, check.digits) + (check.unit.empty() ? "" : " " + check.unit);
 }
@@ -85,7 +80,7 @@ std::vector<Value> row_of(const Source& source, const Check& check) {
       std::string(cost::status_name(check.expected)),
       std::string(cost::class_name(cost::class_of(check))),
       std::string(cost::evidence_name(check.evidence)),
-      joined(check.rests_on),
+      joined(check.rests_on, "; "),
       std::string(holds_text(check)),
       check.why};
 }
@@ -153,7 +148,7 @@ void write_source(std::ostream& out, const Source& source, const std::vector<Che
   std::set<std::string> fits;
   for (const Check& check : checks) fits.insert(check.rests_on.begin(), check.rests_on.end());
   if (!fits.empty())
-    out << "- Rows rest on numbers fitted to: " << joined({fits.begin(), fits.end()}) << ".\n";
+    out << "- Rows rest on numbers fitted to: " << joined({fits.begin(), fits.end()}, "; ") << ".\n";
   if (const std::optional<double> error = cost::mean_time_error(checks, Class::held_out))
     out << "- Mean absolute relative error of its held-out times: " << percent(*error)
         << (source.held_out_error ? "; at most " + percent(*source.held_out_error) + " is asserted.\n"

@@ -3,6 +3,8 @@
 #include <sstream>
 
 #include "analysis/results/document.hpp"
+#include "analysis/results/reading/read_json.hpp"
+#include "sim/base/error.hpp"
 
 using namespace kvsim;
 using namespace kvsim::analysis;
@@ -76,4 +78,33 @@ TEST_CASE("document, table: people see what tells policies apart, machines every
         "h2o(recent=0.9)       2\n"
         "full                  3\n");
   CHECK_THAT(written(Format::csv, document), Catch::Contains("full,full()+uniform(),3\n"));
+}
+
+TEST_CASE("document: people may have a table of their own, GitHub a page, and a caveat stands below both") {
+  Document document = sample();
+  document.caveat = "Mind the waves.";
+  CHECK_THAT(written(Format::table, document), Catch::EndsWith("Above the sea.\nMind the waves.\n"));
+  CHECK_THAT(written(Format::md, document), Catch::EndsWith("| 1 | - |\n\nMind the waves.\n"));
+  document.console = [](std::ostream& out) { out << "high\n"; };
+  document.page = [](std::ostream& out) { out << "# Tides\n"; };
+  CHECK(written(Format::table, document) == "high\nMind the waves.\n");
+  CHECK(written(Format::md, document) == "# Tides\n");
+  CHECK(written(Format::csv, document) == written(Format::csv));
+}
+
+TEST_CASE("document: what is no text, and several tables in one, are bugs") {
+  Document study{.analysis = "study", .traces = {}, .records = {}};
+  study.tables = {{"means", sample().records}, {"ranks", sample().records}};
+  CHECK_THROWS_AS(written(Format::csv, study), Error);
+  CHECK_THROWS_AS(written(Format::h5), Error);
+}
+
+TEST_CASE("json reads back with its columns, with and without rows") {
+  Document document = sample();
+  const Records read = parse_json_document(written(Format::json, document), "a.json");
+  CHECK(read.rows == document.records.rows);
+  CHECK((read.columns[2].unit == "m" && read.columns[2].description == "of water"));
+  document.records.rows.clear();
+  CHECK(parse_json_document(written(Format::json, document), "a.json").columns.size() == 3);
+  CHECK(parse_json_lines(written(Format::jsonl), "a.jsonl").rows == sample().records.rows);
 }
