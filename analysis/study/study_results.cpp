@@ -7,7 +7,7 @@
 #include "analysis/results/reading/read_tables.hpp"
 #include "analysis/results/rows.hpp"
 #include "analysis/statistics/statistics.hpp"
-#include "analysis/study/study_fields.hpp"
+#include "analysis/study/config/study_fields.hpp"
 #include "sim/base/atomic_file.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/joined.hpp"

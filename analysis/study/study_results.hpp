@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "analysis/kinds/kind.hpp"
-#include "analysis/study/study_config.hpp"
+#include "analysis/study/config/study_config.hpp"
 #include "analysis/study/study_folder.hpp"
 
 namespace kvsim::analysis {

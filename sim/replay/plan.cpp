@@ -47,24 +47,24 @@ std::size_t checked_budget(const trace::Sequence& sequence, const Cell& cell) {
   return budget;
 }
 
-/// Throws unless the trace stores every query from the first measured one on: replay answers each of them.
-void require_measured_queries(const trace::Sequence& sequence) {
-  if (sequence.first_query() <= sequence.first_measured()) return;
+}  // namespace
+
+std::optional<Error> missing_queries(const trace::Sequence& sequence) {
+  if (sequence.first_query() <= sequence.first_measured()) return {};
   const std::string& where = sequence.source().name();
   if (sequence.first_query() > sequence.recorded_prompt_length())
-    input_error("does not store the query of every generated token", where,
-                "Replay answers each of them: capture again with --queries all or --queries window:W.");
-  usage_error("stores queries from position " + std::to_string(sequence.first_query()) + " on; cut " +
-                  sequence.cut().text() + " needs those from " + std::to_string(sequence.first_measured()) +
-                  " on",
-              where,
-              "Capture again with --queries all, or window:W with W reaching back that far" +
-                  std::string(sequence.first_query() < sequence.length()
-                                  ? "; or cut at " + std::to_string(sequence.first_query()) + "."
-                                  : "."));
+    return Error(ErrorKind::input, "does not store the query of every generated token", where,
+                 "Replay answers each of them: capture again with --queries all or --queries window:W.");
+  return Error(ErrorKind::usage,
+               "stores queries from position " + std::to_string(sequence.first_query()) + " on; cut " +
+                   sequence.cut().text() + " needs those from " + std::to_string(sequence.first_measured()) +
+                   " on",
+               where,
+               "Capture again with --queries all, or window:W with W reaching back that far" +
+                   std::string(sequence.first_query() < sequence.length()
+                                   ? "; or cut at " + std::to_string(sequence.first_query()) + "."
+                                   : "."));
 }
-
-}  // namespace
 
 policy::CacheUnit cache_unit(const trace::Model& model, std::uint32_t layer, std::uint32_t first_head,
                              std::uint32_t n_lanes, std::uint64_t seed, const policy::Tables* tables) {
@@ -108,7 +108,7 @@ Plan outline(const trace::Sequence& sequence, const Request& request) {
   if (model.logit_softcap != 0)
     input_error("records a model with logit soft-capping, which replay does not compute yet",
                 sequence.source().name());
-  require_measured_queries(sequence);
+  if (const auto lacking = missing_queries(sequence)) throw Error(*lacking);
 
   Plan plan;
   plan.bounds = request.bounds && sequence.measured_length() > 0;

@@ -301,7 +301,7 @@ class Resuming(StudyTest):
         self.assertEqual((self.folder / "d/mine.txt").read_text(), "mine")
         self.assertEqual((self.folder / "d/traces/mine.h5").read_text(), "mine")
         self.write("own.json", traces=["d/traces/text-90-s1-0.h5"])
-        self.assertIn("read by this command", self.fails(2, *self.study("--overwrite", name="own.json")))
+        self.assertIn("that this study reads", self.fails(2, *self.study("--overwrite", name="own.json")))
         self.assertTrue((self.folder / "d/traces/text-90-s1-0.h5").exists())
         (self.folder / "other").mkdir()
         (self.folder / "other/note.txt").write_text("mine")

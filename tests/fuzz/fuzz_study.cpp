@@ -4,8 +4,8 @@
 #include <catch2/catch.hpp>
 #include <string>
 
-#include "analysis/study/study_config.hpp"
-#include "analysis/study/study_fields.hpp"
+#include "analysis/study/config/study_config.hpp"
+#include "analysis/study/config/study_fields.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/rng.hpp"
 

@@ -25,8 +25,10 @@ ALLOWED = {
     "sim/inspect": {*TRACES, "policies/api", "policies/parts", "sim/feed", "sim/attention", "sim/replay"},
     "sim/cost": {*TRACES, "policies/api", "sim/feed", "sim/replay"},
     "analysis": {*TRACES, "policies/api", "sim/feed", "sim/attention", "sim/replay", "sim/inspect", "sim/cost"},
-    "tools": {"analysis", "policies", "policies/api", "sim/attention", "sim/replay", "sim/inspect", "sim/cost",
-              "traces/format", "traces/comparison", "traces/workloads", "traces/model", "traces/capture"},
+    "analysis/study": {*TRACES, "analysis", "policies/api", "sim/replay", "traces/workloads", "traces/model",
+                       "traces/capture"},
+    "tools": {"analysis", "analysis/study", "policies", "policies/api", "sim/attention", "sim/replay", "sim/inspect",
+              "sim/cost", "traces/format", "traces/comparison", "traces/workloads", "traces/model", "traces/capture"},
 }
 LAYERS = sorted(ALLOWED, key=len, reverse=True)
 

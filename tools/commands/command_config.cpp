@@ -4,7 +4,7 @@
 #include <sstream>
 
 #include "analysis/results/document.hpp"
-#include "analysis/study/study_fields.hpp"
+#include "analysis/study/config/study_fields.hpp"
 #include "tools/commands/command.hpp"
 
 namespace kvsim::tools {

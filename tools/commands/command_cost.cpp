@@ -7,6 +7,7 @@
 
 #include "analysis/cost/cost_table.hpp"
 #include "analysis/cost/validation_table.hpp"
+#include "analysis/requests/replay_request.hpp"
 #include "policies/builtin.hpp"
 #include "sim/base/error.hpp"
 #include "sim/replay/table_files.hpp"
@@ -17,10 +18,10 @@
 #include "tools/commands/cost_plots.hpp"
 #include "tools/printing/cost_notes.hpp"
 #include "tools/printing/formatted_output.hpp"
+#include "tools/printing/note.hpp"
 #include "tools/printing/progress_display.hpp"
 #include "tools/requests/chosen_sequences.hpp"
 #include "tools/requests/cost_request.hpp"
-#include "tools/requests/replay_request.hpp"
 #include "tools/requests/traced_model.hpp"
 
 namespace kvsim::tools {
@@ -99,8 +100,9 @@ analysis::CostStudy study_of(const Options& options, cost::Model model) {
               [](const std::string& text, const std::string& where) { return parse_count(text, where); });
   study.budgets = budgets_of(options);
   study.threads = options.threads;
-  for (const AskedPolicy& asked :
-       asked_policies(options.policies.empty() ? std::vector<std::string>{"full"} : options.policies))
+  for (const analysis::AskedPolicy& asked : analysis::asked_policies(
+           options.policies.empty() ? std::vector<std::string>{"full"} : options.policies, policy::builtin(),
+           note))
     study.policies.push_back(asked.composition);
   return study;
 }

@@ -4,14 +4,14 @@
 #include <memory>
 #include <sstream>
 
+#include "analysis/drawing/draw_figure.hpp"
 #include "analysis/figures/figure_kind.hpp"
+#include "analysis/figures/figure_tables.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/joined.hpp"
 #include "sim/base/suggest.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/printing/result_output.hpp"
-#include "tools/study/draw_figure.hpp"
-#include "tools/study/figure_tables.hpp"
 
 namespace kvsim::tools {
 namespace {
@@ -64,7 +64,7 @@ std::string format_of(const Options& options) {
 
 std::string text_of(const analysis::Figure& figure, const std::string& format, analysis::Theme theme) {
   if (format == "gp") return analysis::gnuplot_script(figure, theme);
-  if (format != "csv") return drawing_of(figure, theme, analysis::parse_output(format));
+  if (format != "csv") return analysis::drawing_of(figure, theme, analysis::parse_output(format));
   std::ostringstream csv;
   analysis::write_csv(csv, figure.data);
   return csv.str();
@@ -77,7 +77,7 @@ void plot(const Options& options) {
   for (const std::string& file : options.files) refuse_to_overwrite_input(options.output, file);
   ResultOutput output(options.output, options.overwrite);
   std::vector<analysis::Figure> figures =
-      analysis::figures_of(kind, figure_tables(kind, options.files), options.choice);
+      analysis::figures_of(kind, analysis::figure_tables(kind, options.files), options.choice);
   if (figures.empty())
     usage_error(std::string("nothing to draw: ") + kind.name + " needs " + kind.needs, joined(options.files));
   analysis::Figure& figure = figures.front();

@@ -5,20 +5,22 @@
 #include <thread>
 
 #include "analysis/cost/cost_study.hpp"
+#include "analysis/requests/replay_request.hpp"
 #include "analysis/results/identical_policies.hpp"
 #include "analysis/results/numbers.hpp"
 #include "analysis/results/replay_document.hpp"
 #include "analysis/results/rows.hpp"
+#include "policies/builtin.hpp"
 #include "sim/base/byte_text.hpp"
 #include "sim/replay/decisions.hpp"
 #include "sim/replay/replay.hpp"
 #include "sim/replay/table_files.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/printing/formatted_output.hpp"
+#include "tools/printing/note.hpp"
 #include "tools/printing/progress_display.hpp"
 #include "tools/printing/result_output.hpp"
 #include "tools/requests/chosen_sequences.hpp"
-#include "tools/requests/replay_request.hpp"
 #include "tools/requests/traced_model.hpp"
 #include "tools/requests/whole_number.hpp"
 
@@ -46,12 +48,13 @@ struct Options {
 };
 
 sim::Request make_request(const Options& options, analysis::ReplayInputs& inputs) {
-  const std::vector<AskedPolicy> policies = asked_policies(options.policies);
-  const std::vector<sim::Budget> budgets = asked_budgets(options.budgets);
-  for (const AskedPolicy& asked : policies) inputs.policies.push_back(asked.composition.params);
+  const std::vector<analysis::AskedPolicy> policies =
+      analysis::asked_policies(options.policies, policy::builtin(), note);
+  const std::vector<sim::Budget> budgets = analysis::asked_budgets(options.budgets, note);
+  for (const analysis::AskedPolicy& asked : policies) inputs.policies.push_back(asked.composition.params);
   for (const sim::Budget& budget : budgets) inputs.budgets.push_back(budget.text);
   sim::Request request;
-  request.cells = cells_of(policies, budgets);
+  request.cells = analysis::cells_of(policies, budgets);
   request.seed = options.seed;
   request.threads = options.threads > 0 ? options.threads : std::thread::hardware_concurrency();
   request.decisions = !options.decisions.empty();
@@ -212,7 +215,7 @@ void run_replay(const Options& options) {
   inputs.seed = options.seed;
   const sim::Request request = make_request(options, inputs);
 
-  const std::vector<trace::Cut> cuts = asked_cuts(options.cut);
+  const std::vector<trace::Cut> cuts = analysis::asked_cuts(options.cut, note);
   std::vector<ChosenSequence> studies;
   for (const std::string& file : options.files) {
     refuse_to_overwrite_input(options.output, file);

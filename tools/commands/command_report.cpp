@@ -1,10 +1,13 @@
 // kvsim report: what a study found, as one page and as figures.
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "analysis/report/write_report.hpp"
+#include "sim/base/atomic_file.hpp"
 #include "tools/commands/command.hpp"
-#include "tools/study/write_report.hpp"
+#include "tools/printing/result_output.hpp"
 
 namespace kvsim::tools {
 namespace {
@@ -16,15 +19,21 @@ constexpr const char* kExamples = R"(Examples:
 )";
 
 struct Options {
-  std::string folder;
+  std::string folder, output;
   std::vector<std::string> formats;
-  ReportOptions report;
+  analysis::ReportOptions report;
 };
 
 void run_report(Options& options) {
   for (const std::string& name : options.formats)
     options.report.formats.push_back(analysis::parse_output(name));
-  write_report(options.folder, options.report);
+  std::optional<ResultOutput> output;
+  if (!options.output.empty()) output.emplace(options.output, true);
+  const std::string page = analysis::write_report(options.folder, options.report);
+  if (output)
+    output->commit(page);
+  else
+    write_atomic(options.folder + "/report.html", page);
 }
 
 }  // namespace
@@ -35,7 +44,7 @@ void add_report_command(CLI::App& app) {
   const auto options = std::make_shared<Options>();
   command->add_option("DIR", options->folder, "Folder that kvsim study wrote")->required();
   command
-      ->add_option("-o,--output", options->report.output,
+      ->add_option("-o,--output", options->output,
                    "The page, replaced if it exists (default: report.html in the folder); - prints it")
       ->type_name("FILE");
   command

@@ -2,10 +2,10 @@
 
 #include <filesystem>
 
+#include "analysis/drawing/draw_figure.hpp"
 #include "analysis/figures/figure_kind.hpp"
 #include "sim/base/error.hpp"
 #include "tools/printing/result_output.hpp"
-#include "tools/study/draw_figure.hpp"
 
 namespace kvsim::tools {
 namespace {
@@ -47,13 +47,13 @@ void draw_costs(const analysis::Records& costs, const std::string& place, bool o
   if (figures.empty()) usage_error("no figure can be made of these rows", "--plot " + place);
   if (is_picture(place)) {
     ResultOutput output(place, overwrite);
-    return output.commit(drawing_of(figures.front(), analysis::Theme::light,
-                                    analysis::parse_output(extension(place).substr(1))));
+    return output.commit(analysis::drawing_of(figures.front(), analysis::Theme::light,
+                                              analysis::parse_output(extension(place).substr(1))));
   }
   std::error_code failed;
   std::filesystem::create_directories(place, failed);
   if (failed) input_error("cannot be made: " + failed.message(), place);
-  for (const analysis::Figure& figure : figures) draw(figure, place);
+  for (const analysis::Figure& figure : figures) analysis::draw_figure(figure, place);
 }
 
 }  // namespace kvsim::tools

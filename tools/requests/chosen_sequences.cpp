@@ -2,7 +2,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/base/number_text.hpp"
-#include "tools/requests/replay_request.hpp"
+#include "tools/printing/note.hpp"
 #include "traces/format/reader.hpp"
 
 namespace kvsim::tools {

@@ -1,0 +1,80 @@
+#include "analysis/study/run_study.hpp"
+
+#include <boost/json.hpp>
+
+#include "analysis/report/write_report.hpp"
+#include "analysis/study/task_runner.hpp"
+#include "sim/base/error.hpp"
+
+namespace kvsim::analysis {
+namespace {
+
+/// The traces of a study that has not run yet.
+std::vector<StudiedTrace> planned_traces(const StudyPlan& plan) {
+  std::vector<StudiedTrace> out;
+  for (const StudyTrace& trace : plan.traces) {
+    out.emplace_back();
+    out.back().name = trace.name;
+    out.back().workload = trace.workload;
+    out.back().captured = trace.prompt.has_value();
+  }
+  return out;
+}
+
+StudyResults results_of(const StudyPlan& plan, StudyFolder& folder, const std::vector<StudiedTrace>& traces) {
+  std::vector<std::string> replays;
+  std::vector<StudyTable> tables;
+  for (const PlannedAnalysis& analysis : plan.analyses)
+    tables.push_back({analysis.kind, analysis.table, &analysis.settings});
+  for (std::size_t i = 0; i < plan.traces.size(); ++i) {
+    if (!traces[i].problem.empty()) continue;
+    for (const StudyTask& task : tasks_of(plan, plan.traces[i])) {
+      if (task.analysis == nullptr)
+        replays.push_back(task.name);
+      else
+        tables[static_cast<std::size_t>(task.analysis - plan.analyses.data())].tasks.push_back(task.name);
+    }
+  }
+  return write_results(folder, plan.config, traces, replays, tables);
+}
+
+}  // namespace
+
+std::vector<std::string> StudyOutcome::problems() const {
+  std::vector<std::string> out;
+  for (const StudiedTrace& trace : traces)
+    if (!trace.problem.empty()) out.push_back(trace.problem);
+  return out;
+}
+
+StudyOutcome run_study(const StudyPlan& plan, const RunOptions& options, Progress& progress,
+                       const NoteListener& note) {
+  const boost::json::object effective = effective_study(plan, plan.folder);
+  const bool earlier = check_earlier_study(plan, options.existing, effective, note);
+  StudyFolder folder(plan.folder);
+  if (earlier) clear_earlier_study(plan, options.existing, folder);
+  folder.write(kStudyFile, study_text(effective, planned_traces(plan), {}, false));
+  if (plan.config.capture) folder.write("prompts.jsonl", plan.prompts.lines);
+  try {
+    TaskRunner runner(plan, folder, options.threads, options.memory_limit, note);
+    runner.run(progress);
+    progress.check();
+    StudyOutcome out{runner.traces(), results_of(plan, folder, runner.traces())};
+    folder.write(kStudyFile, study_text(effective, out.traces, out.results.notes, out.problems().empty()));
+    progress.check();
+    if (plan.config.report) folder.write("report.html", write_report(plan.folder));
+    return out;
+  } catch (const Error& error) {
+    if (error.kind() == ErrorKind::bug) throw;
+    const TaskCount tasks = count_tasks(plan);
+    throw Error(error.kind(), error.what(), "",
+                std::to_string(tasks.finished) + " of " + std::to_string(tasks.all) +
+                    " tasks are finished and kept. " + how_to_go_on(plan));
+  }
+}
+
+std::string how_to_go_on(const StudyPlan& plan) {
+  return "Go on with: kvsim study " + plan.file + " -o " + plan.folder + " --resume";
+}
+
+}  // namespace kvsim::analysis

@@ -1,0 +1,331 @@
+#include "analysis/study/study_plan.hpp"
+
+#include <glob.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <set>
+
+#include "analysis/results/metrics/metric.hpp"
+#include "sim/base/error.hpp"
+#include "sim/base/joined.hpp"
+#include "sim/base/read_file.hpp"
+#include "sim/base/sha256.hpp"
+#include "sim/base/suggest.hpp"
+#include "traces/format/reader.hpp"
+#include "traces/format/sequence.hpp"
+
+namespace kvsim::analysis {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uint64_t kMaxStudyBytes = 16ULL << 20;
+constexpr std::uint64_t kMaxPromptBytes = 64ULL << 20;
+
+/// What `work` complains about is at `place` of the study file.
+template <class Work>
+decltype(auto) at(const std::string& place, Work work) {
+  try {
+    return work();
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::usage) throw;
+    usage_error(error.what(), place);
+  }
+}
+
+std::string entry_place(const std::string& file, const char* list, std::size_t index) {
+  return file + ' ' + list + '[' + std::to_string(index) + ']';
+}
+
+bool exists(const std::string& path) {
+  std::error_code failed;
+  return fs::exists(path, failed);
+}
+
+/// Files a pattern means, sorted. A file of just that name is meant itself.
+std::vector<std::string> matching(const std::string& pattern, const std::string& place) {
+  if (exists(pattern)) return {pattern};
+  if (pattern.find_first_of("*?[") == std::string::npos)
+    input_error("there is no file " + pattern, place, "Paths are seen from the study file's folder.");
+  glob_t found{};
+  const int failed = ::glob(pattern.c_str(), 0, nullptr, &found);
+  std::vector<std::string> out(found.gl_pathv, found.gl_pathv + (failed == 0 ? found.gl_pathc : 0));
+  ::globfree(&found);
+  if (out.empty())
+    usage_error("no file matches " + pattern, place, "Patterns are seen from the study file's folder.");
+  return out;
+}
+
+std::string stem(const std::string& path) {
+  return fs::path(path).stem().string();
+}
+
+/// Names become names of folders and files.
+void check_name(const std::string& name, const std::string& path, const std::string& place) {
+  if (!name.empty() && name.front() != '.' && name.find('/') == std::string::npos) return;
+  usage_error("'" + name + "' cannot be the name of " + path, place, "Give it a \"name\".");
+}
+
+/// Every file once, under its own name.
+std::vector<StudyTraces> expanded(const std::vector<StudyTraces>& entries, const std::string& file,
+                                  const char* list, const NoteListener& note) {
+  std::vector<StudyTraces> out;
+  std::set<std::string> seen;
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    const StudyTraces& entry = entries[i];
+    const std::string place = entry_place(file, list, i);
+    const std::vector<std::string> files = matching(entry.files, place + ".files");
+    if (files.size() > 1 && (!entry.name.empty() || !entry.sha256.empty()))
+      usage_error("one name or content cannot be that of " + std::to_string(files.size()) + " files", place,
+                  "Give each an entry of its own.");
+    for (const std::string& path : files) {
+      std::error_code failed;
+      if (!seen.insert(fs::weakly_canonical(path, failed).string()).second) {
+        note(path + " is asked for more than once; it is studied once");
+        continue;
+      }
+      out.push_back({path, entry.name.empty() ? stem(path) : entry.name, entry.workload, entry.sha256});
+      check_name(out.back().name, path, place);
+    }
+  }
+  return out;
+}
+
+std::string file_digest(const std::string& path) {
+  Sha256 digest;
+  const std::string bytes = read_file(path, kMaxPromptBytes);
+  digest.update(bytes.data(), bytes.size());
+  return digest.hex();
+}
+
+/// Fills in the content; one that is asked for must be there.
+void check_content(StudyTraces& entry, const std::string& found, const std::string& place) {
+  if (!entry.sha256.empty() && entry.sha256 != found)
+    usage_error(entry.files + " has content " + found + ", not " + entry.sha256, place + ".sha256",
+                "It is another file than the study means.");
+  entry.sha256 = found;
+}
+
+/// Each once, in order.
+template <class T>
+void keep_first(std::vector<T>& items) {
+  std::vector<T> out;
+  for (T& item : items)
+    if (std::find(out.begin(), out.end(), item) == out.end()) out.push_back(std::move(item));
+  items = std::move(out);
+}
+
+/// Where to cut when the study does not say: without context there is no
+/// question to begin anywhere.
+std::vector<trace::Cut> own_cuts(bool knows_context) {
+  std::vector<trace::Cut> out{{}};
+  if (knows_context) out.push_back({trace::Cut::At::question});
+  return out;
+}
+
+bool knows_question(const trace::Source& source) {
+  try {
+    trace::Sequence(source, 0, {trace::Cut::At::question});
+    return true;
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::usage) throw;
+    return false;
+  }
+}
+
+std::vector<trace::Cut> asked_cuts_of(StudyConfig& config, const std::string& file) {
+  keep_first(config.cuts);
+  std::vector<trace::Cut> out;
+  for (std::size_t i = 0; i < config.cuts.size(); ++i)
+    out.push_back(at(entry_place(file, "cuts", i), [&] { return trace::parse_cut(config.cuts[i]); }));
+  return out;
+}
+
+void plan_traces(StudyPlan& plan, const std::string& file, const NoteListener& note) {
+  plan.config.traces = expanded(plan.config.traces, file, "traces", note);
+  for (std::size_t i = 0; i < plan.config.traces.size(); ++i) {
+    StudyTraces& entry = plan.config.traces[i];
+    StudyTrace& trace = plan.traces.emplace_back();
+    trace.name = entry.name;
+    trace.path = entry.files;
+    trace.workload = entry.workload;
+    try {
+      const auto source = trace::open_trace(entry.files);
+      trace.tokens = source->header().n_tokens();
+      trace.cuts = plan.cuts.empty() ? own_cuts(knows_question(*source)) : plan.cuts;
+      check_content(entry, source->content_sha256(), entry_place(file, "traces", i));
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::input) throw;
+      trace.problem = error.what();
+    }
+  }
+}
+
+void plan_captures(StudyPlan& plan, const std::string& file, const NoteListener& note) {
+  if (!plan.config.capture) return;
+  StudyCapture& capture = *plan.config.capture;
+  capture.prompts = expanded(capture.prompts, file, "capture.prompts", note);
+  for (std::size_t i = 0; i < capture.prompts.size(); ++i)
+    check_content(capture.prompts[i], file_digest(capture.prompts[i].files),
+                  entry_place(file, "capture.prompts", i));
+  plan.prompts = make_prompts(capture, file);
+  if (plan.prompts.prompts.empty())
+    usage_error("has neither workloads nor prompts", file + " capture", "Say what the model is to read.");
+  for (std::size_t i = 0; i < plan.prompts.prompts.size(); ++i) {
+    const StudyPrompt& prompt = plan.prompts.prompts[i];
+    StudyTrace& trace = plan.traces.emplace_back();
+    trace.name = prompt.name;
+    trace.path = plan.folder + "/traces/" + prompt.name + ".h5";
+    trace.workload = prompt.workload;
+    trace.tokens = prompt.tokens + capture.max_new_tokens;
+    trace.cuts = plan.cuts.empty() ? own_cuts(prompt.knows_context) : plan.cuts;
+    trace.prompt = i;
+  }
+}
+
+void check_names(const StudyPlan& plan, const std::string& file) {
+  std::map<std::string, std::string> taken;
+  for (const StudyTrace& trace : plan.traces) {
+    const auto [other, fresh] = taken.emplace(trace.name, trace.path);
+    if (!fresh)
+      usage_error("two traces would be called " + trace.name + ": " + other->second + " and " + trace.path,
+                  file, "Give one a \"name\", or its prompts another seed.");
+  }
+}
+
+void plan_policies(StudyPlan& plan, const std::string& file, const NoteListener& note) {
+  std::vector<StudyPolicy> effective;
+  for (std::size_t i = 0; i < plan.config.policies.size(); ++i) {
+    const StudyPolicy& entry = plan.config.policies[i];
+    const std::string place = entry_place(file, "policies", i);
+    const std::vector<AskedPolicy> asked =
+        at(place, [&] { return asked_policies({entry.policy}, *plan.registry, note); });
+    for (const AskedPolicy& policy : asked) {
+      const std::string& params = policy.composition.params;
+      if (!entry.params.empty() && (asked.size() != 1 || entry.params != params))
+        usage_error(entry.policy + " is " + params + " in this kvsim, not " + entry.params, place + ".params",
+                    "Say the policy with every parameter.");
+      const bool again =
+          std::any_of(plan.policies.begin(), plan.policies.end(),
+                      [&](const AskedPolicy& other) { return other.composition.params == params; });
+      if (again) {
+        note(params + " is asked for more than once; it is replayed once");
+        continue;
+      }
+      plan.policies.push_back(policy);
+      effective.push_back({policy.text, params});
+    }
+  }
+  plan.config.policies = std::move(effective);
+}
+
+void plan_cells(StudyPlan& plan, const std::string& file, const NoteListener& note) {
+  StudyConfig& config = plan.config;
+  plan_policies(plan, file, note);
+  plan.budgets = at(file + " budgets", [&] { return asked_budgets(config.budgets, note); });
+  config.budgets.clear();
+  for (const sim::Budget& budget : plan.budgets) config.budgets.push_back(budget.text);
+  keep_first(config.seeds);
+  keep_first(config.scopes);
+  for (std::size_t i = 0; i < config.scopes.size(); ++i)
+    plan.scopes.push_back(at(entry_place(file, "scopes", i), [&] { return parse_scope(config.scopes[i]); }));
+  if (plan.policies.empty()) return;
+  if (plan.budgets.empty()) usage_error("is empty", file + " budgets", "Policies need one, such as 10%.");
+  if (config.seeds.empty()) usage_error("is empty", file + " seeds", "[0] will do.");
+  if (plan.scopes.empty()) usage_error("is empty", file + " scopes", "[\"all\"] is the least.");
+}
+
+void plan_metrics(StudyPlan& plan, const std::string& file) {
+  keep_first(plan.config.metrics);
+  std::vector<std::string> known;
+  for (const Metric& metric : metrics()) known.push_back(metric.key);
+  for (std::size_t i = 0; i < plan.config.metrics.size(); ++i) {
+    const std::string& key = plan.config.metrics[i];
+    if (std::find(known.begin(), known.end(), key) == known.end())
+      usage_error("unknown metric '" + key + "'", entry_place(file, "metrics", i), suggestion(key, known));
+  }
+}
+
+void check_table(const std::string& table, const std::string& place, const StudyPlan& plan) {
+  const bool plain = !table.empty() && std::all_of(table.begin(), table.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
+  });
+  if (!plain) usage_error("'" + table + "' cannot name a table", place, "Use a-z, 0-9, - and _.");
+  std::vector<std::string> taken{"means", "differences", "ranks", "notes", "skipped", "results"};
+  for (const PlannedAnalysis& other : plan.analyses) taken.push_back(other.table);
+  if (std::find(taken.begin(), taken.end(), table) != taken.end())
+    usage_error("there is a table " + table + " already", place,
+                "Give this analysis a \"table\" of another name.");
+}
+
+void plan_analyses(StudyPlan& plan, const std::string& file) {
+  for (std::size_t i = 0; i < plan.config.analyses.size(); ++i) {
+    StudyAnalysis& entry = plan.config.analyses[i];
+    const std::string place = entry_place(file, "analyses", i);
+    const Kind& kind = at(place + ".kind", [&]() -> const Kind& { return kind_named(entry.kind); });
+    PlannedAnalysis planned{&kind, entry.table.empty() ? entry.kind : entry.table, Settings(kind.settings)};
+    check_table(planned.table, place + ".table", plan);
+    for (const auto& given : entry.settings)
+      at(place + '.' + given.first, [&] { planned.settings.set(given.first, given.second); });
+    entry.table = planned.table;
+    entry.settings.clear();
+    for (const Settings::Entry& setting : planned.settings.entries())
+      entry.settings.emplace_back(setting.setting.name, setting.value);
+    plan.analyses.push_back(std::move(planned));
+  }
+}
+
+std::string absolute(const std::string& path) {
+  return fs::absolute(path).lexically_normal().string();
+}
+
+}  // namespace
+
+sim::Request StudyPlan::request() const {
+  sim::Request request;
+  request.cells = cells_of(policies, budgets);
+  request.bounds = config.bounds;
+  request.each_step = std::find(scopes.begin(), scopes.end(), Scope::step) != scopes.end();
+  return request;
+}
+
+StudyPlan plan_study(const std::string& file, const std::string& folder, const policy::Registry& registry,
+                     const NoteListener& note) {
+  StudyPlan plan;
+  plan.file = file;
+  plan.registry = &registry;
+  plan.config = read_study(read_file(file, kMaxStudyBytes), file);
+  if (plan.config.name.empty()) plan.config.name = stem(file);
+  check_name(plan.config.name, "the study", file + " name");
+  if (plan.config.title.empty()) plan.config.title = plan.config.name;
+  plan.folder = folder.empty() ? plan.config.name : folder;
+  const fs::path home = fs::path(file).parent_path();
+  change_paths(plan.config,
+               [&](const std::string& path) { return (home / path).lexically_normal().string(); });
+  plan_cells(plan, file, note);
+  plan_metrics(plan, file);
+  plan_analyses(plan, file);
+  plan.cuts = asked_cuts_of(plan.config, file);
+  plan_traces(plan, file, note);
+  plan_captures(plan, file, note);
+  if (plan.traces.empty())
+    usage_error("names no trace", file, "Give \"traces\", or a model to \"capture\" some with.");
+  check_names(plan, file);
+  if (plan.policies.empty() && plan.analyses.empty())
+    usage_error("asks for nothing", file, "Give \"policies\", or \"analyses\" of the traces.");
+  return plan;
+}
+
+boost::json::object effective_study(const StudyPlan& plan, const std::string& from) {
+  const fs::path home = absolute(from.empty() ? "." : from);
+  StudyConfig config = plan.config;
+  change_paths(config, [&](const std::string& path) {
+    const fs::path seen = fs::path(absolute(path)).lexically_relative(home);
+    return seen.empty() ? path : seen.string();
+  });
+  return study_document(config);
+}
+
+}  // namespace kvsim::analysis

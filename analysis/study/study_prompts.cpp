@@ -1,0 +1,103 @@
+#include "analysis/study/study_prompts.hpp"
+
+#include <algorithm>
+
+#include "sim/base/error.hpp"
+#include "sim/base/read_file.hpp"
+#include "traces/capture/capture.hpp"
+#include "traces/model/input_file.hpp"
+#include "traces/model/tokenizer.hpp"
+#include "traces/workloads/workload.hpp"
+
+namespace kvsim::analysis {
+namespace {
+
+/// An option that a kind does not look at is a misunderstanding.
+void refuse_unused(const StudyWorkload& entry, const workload::Kind& kind, const std::string& place) {
+  const workload::TaskOptions standard;
+  const auto check = [&](const char* name, unsigned bit, bool given) {
+    if (given && (kind.uses & bit) == 0)
+      usage_error(std::string("means nothing to the kind ") + kind.name, place + '.' + name);
+  };
+  check("facts", workload::kUsesFacts, entry.facts != standard.facts);
+  check("hops", workload::kUsesHops, entry.hops != standard.hops);
+  check("style", workload::kUsesStyle, entry.style != "pairs");
+  check("text", workload::kUsesText, !entry.text.empty());
+}
+
+bool asks_about_context(const workload::PromptItem& item) {
+  std::uint64_t end = 0;  // of the context; evidence is part of it
+  for (const workload::RoleSpan& span : item.spans)
+    if (span.role != workload::Role::question) end = std::max(end, span.end);
+  return end > 0 && end < item.prompt.size();
+}
+
+void make_entry(const StudyWorkload& entry, const model::Tokenizer& tokenizer, const std::string& place,
+                StudyPrompts& out) {
+  const workload::Kind& kind = workload::kind_named(entry.kind);
+  refuse_unused(entry, kind, place);
+  std::vector<workload::Passage> own;
+  if (!entry.text.empty()) own.push_back({entry.text, read_file(entry.text, model::kMaxTextBytes)});
+  workload::WorkloadOptions options;
+  options.context_tokens = entry.context;
+  options.count = entry.count;
+  options.seed = entry.seed;
+  options.task.facts = entry.facts;
+  options.task.hops = entry.hops;
+  options.task.style = entry.style == "pairs" ? workload::Style::pairs : workload::Style::sentences;
+  options.task.passages = own.empty() ? &workload::builtin_passages() : &own;
+  workload::make_workload(
+      kind, options, [&](std::string_view text) { return tokenizer.encode(text).size(); },
+      [&](const workload::PromptItem& item) {
+        out.lines += json_line(item) + '\n';
+        out.prompts.push_back({item.id, item.id, {}, item.kind, item.tokens, asks_about_context(item)});
+      });
+}
+
+}  // namespace
+
+StudyPrompts make_prompts(const StudyCapture& capture, const std::string& where) {
+  StudyPrompts out;
+  if (!capture.workloads.empty()) {
+    const model::Tokenizer tokenizer = model::load_tokenizer(capture.model);
+    for (std::size_t i = 0; i < capture.workloads.size(); ++i) {
+      const std::string place = where + " capture.workloads[" + std::to_string(i) + ']';
+      try {
+        make_entry(capture.workloads[i], tokenizer, place, out);
+      } catch (const Error& error) {
+        if (error.kind() != ErrorKind::usage || std::string(error.what()).starts_with(where)) throw;
+        usage_error(error.what(), place);
+      }
+    }
+  }
+  for (const StudyTraces& entry : capture.prompts)
+    out.prompts.push_back({.name = entry.name, .item = {}, .file = entry.files, .workload = entry.workload});
+  return out;
+}
+
+void capture_prompt(const StudyCapture& capture, const StudyPrompt& prompt, const std::string& prompts_file,
+                    const std::string& output, unsigned threads, Progress& progress,
+                    const NoteListener& note) {
+  capture::CaptureOptions options;
+  options.model_dir = capture.model;
+  if (prompt.item.empty()) {
+    options.prompt_file = prompt.file;
+  } else {
+    options.workload_file = prompts_file;
+    options.item = prompt.item;
+  }
+  options.max_new_tokens = capture.max_new_tokens;
+  options.ignore_eos = capture.ignore_eos;
+  options.queries = capture::parse_query_choice(capture.queries, "capture.queries");
+  options.attention = capture::parse_row_choice(capture.attention, "capture.attention");
+  options.output_weights = capture.output_weights;
+  options.elem = capture.elem;
+  options.prefill_chunk = capture.prefill_chunk;
+  options.threads = threads;
+  options.output = output;
+  options.overwrite = true;  // of what a killed run left half-written
+  options.reproducible = true;
+  for (const std::string& text : capture::run_capture(options, progress).notes) note(text);
+}
+
+}  // namespace kvsim::analysis

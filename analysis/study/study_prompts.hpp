@@ -1,0 +1,37 @@
+#pragma once
+/// The prompts of a study, and the traces that are captured from them.
+#include <string>
+#include <vector>
+
+#include "analysis/study/config/study_config.hpp"
+#include "sim/base/notes.hpp"
+#include "sim/base/progress.hpp"
+
+namespace kvsim::analysis {
+
+/// A prompt that will become a trace.
+struct StudyPrompt {
+  std::string name;            ///< of the trace
+  std::string item;            ///< id in prompts.jsonl; empty: a file of the user's
+  std::string file;            ///< the user's
+  std::string workload;        ///< kind of prompt
+  std::uint64_t tokens = 0;    ///< 0: not counted yet
+  bool knows_context = false;  ///< and a question behind it, as its trace will
+};
+
+struct StudyPrompts {
+  std::vector<StudyPrompt> prompts;
+  std::string lines;  ///< content of prompts.jsonl
+};
+
+/// Makes the workloads' prompts with the model's tokenizer. Throws Error(usage) naming `where` and the entry
+/// for kinds and options nobody knows, Error(input) for files that cannot be read.
+StudyPrompts make_prompts(const StudyCapture& capture, const std::string& where);
+
+/// Runs the model on a prompt; the trace at `output` appears complete or not at all, and is the same bytes
+/// whenever it is made here. `prompts_file`: where the lines were written.
+void capture_prompt(const StudyCapture& capture, const StudyPrompt& prompt, const std::string& prompts_file,
+                    const std::string& output, unsigned threads, Progress& progress,
+                    const NoteListener& note);
+
+}  // namespace kvsim::analysis

@@ -1,0 +1,36 @@
+#pragma once
+/// The tasks of a study: what is kept once it is finished, and how much work is left.
+#include <string>
+#include <vector>
+
+#include "analysis/study/study_plan.hpp"
+
+namespace kvsim::analysis {
+
+/// One trace's replay at one cut with one seed, or one analysis of it.
+struct StudyTask {
+  std::string name;                           ///< of its folder under tasks/
+  std::uint64_t seed = 0;                     ///< of a replay
+  trace::Cut cut{};                           ///< of a replay
+  const PlannedAnalysis* analysis = nullptr;  ///< null: a replay
+};
+
+/// In the order of their rows. The plan must outlive them.
+std::vector<StudyTask> tasks_of(const StudyPlan& plan, const StudyTrace& trace);
+
+/// Whether its trace is yet to be made.
+bool to_capture(const StudyTrace& trace);
+
+struct TaskCount {
+  std::size_t all = 0, finished = 0;
+};
+/// Of traces that can be read, as far as is known.
+TaskCount count_tasks(const StudyPlan& plan);
+
+/// Work in a unit of its own that is roughly proportional to time: only progress and estimates use it.
+double work_of_capture(const StudyTrace& trace);
+double work_of(const StudyPlan& plan, const StudyTrace& trace, const StudyTask& task);
+/// Of all captures and tasks that are not finished.
+double missing_work(const StudyPlan& plan);
+
+}  // namespace kvsim::analysis

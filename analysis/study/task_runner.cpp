@@ -1,0 +1,170 @@
+#include "analysis/study/task_runner.hpp"
+
+#include <memory>
+#include <optional>
+
+#include "sim/base/byte_text.hpp"
+#include "sim/base/error.hpp"
+#include "sim/replay/table_files.hpp"
+#include "traces/format/reader.hpp"
+
+namespace kvsim::analysis {
+namespace {
+
+void append(Records& all, Records more) {
+  all.columns = std::move(more.columns);
+  for (std::vector<Value>& row : more.rows) all.rows.push_back(std::move(row));
+}
+
+/// A sequence at a cut, or why it has none there.
+struct Cuttable {
+  std::optional<trace::Sequence> sequence{};
+  std::string problem{};
+};
+
+Cuttable sequence_at(const trace::Source& source, const trace::Cut& cut) {
+  Cuttable out;
+  try {
+    out.sequence.emplace(source, 0, cut);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::usage) throw;
+    out.problem = error.what();
+  }
+  return out;
+}
+
+}  // namespace
+
+TaskRunner::TaskRunner(const StudyPlan& plan, StudyFolder& folder, unsigned threads,
+                       std::uint64_t memory_limit, const NoteListener& note)
+    : plan_(plan),
+      folder_(folder),
+      threads_(threads),
+      memory_limit_(memory_limit),
+      note_(note),
+      work_(missing_work(plan)) {}
+
+void TaskRunner::begin_part(double work, Progress& progress) {
+  begun_ += part_;
+  part_ = work;
+  if (work_ > 0) progress.begin_part(begun_ / work_, part_ / work_);
+  progress.check();
+}
+
+void TaskRunner::capture(const StudyTrace& trace, Progress& progress) {
+  if (!to_capture(trace)) return;
+  begin_part(work_of_capture(trace), progress);
+  folder_.make_folder_of("traces/" + trace.name + ".h5");
+  capture_prompt(*plan_.config.capture, plan_.prompts.prompts[*trace.prompt], folder_.file("prompts.jsonl"),
+                 trace.path, threads_, progress, note_);
+}
+
+TaskRunner::Finding TaskRunner::replay(const StudyTrace& trace, const trace::Source& source,
+                                       const StudyTask& task, Progress& progress) const {
+  const Cuttable there = sequence_at(source, task.cut);
+  Finding out{{records_of({}).columns, {}}, {}};
+  if (!there.sequence) {
+    out.skipped.push_back({trace.name, task.cut.text(), {}, {}, {}, {}, there.problem});
+    return out;
+  }
+  const trace::Sequence& sequence = *there.sequence;
+  const sim::TableFiles tables(sequence);
+  sim::Request request = plan_.request();
+  request.seed = task.seed;
+  request.threads = threads_;
+  request.tables = &tables;
+  if (const auto lacking = sim::missing_queries(sequence)) {
+    if (lacking->kind() != ErrorKind::usage) throw Error(*lacking);
+    out.skipped.push_back({trace.name, task.cut.text(), {}, {}, {}, {}, lacking->what()});
+    return out;
+  }
+  const std::uint64_t memory = sim::estimate_bytes(sequence, request);
+  if (memory_limit_ > 0 && memory > memory_limit_)
+    usage_error("a replay of " + trace.name + " needs about " + bytes_text(memory) +
+                    " of memory, the limit is " + bytes_text(memory_limit_),
+                "--memory-limit", "Fewer --threads or cells need less.");
+  sim::Outcome outcome = sim::replay(sequence, request, progress);
+  if (!trace.workload.empty()) outcome.workload = trace.workload;
+  for (const Scope scope : plan_.scopes)
+    append(out.rows, records_of(make_rows(trace.name, request, outcome, scope)));
+  for (std::size_t i = 0; i < request.cells.size(); ++i) {
+    const policy::Composition& composition = request.cells[i].composition;
+    if (const std::string& reason = outcome.cells[i].skipped; !reason.empty())
+      out.skipped.push_back({trace.name,
+                             task.cut.text(),
+                             composition.name,
+                             composition.params,
+                             request.cells[i].budget.text,
+                             {},
+                             reason});
+  }
+  return out;
+}
+
+TaskRunner::Finding TaskRunner::analyse(const StudyTrace& trace, const trace::Sequence& sequence,
+                                        const PlannedAnalysis& analysis, Progress& progress) const {
+  Finding out{{analysis.kind->columns, {}}, {}};
+  try {
+    out.rows.rows = analysis.kind->measure(
+        {trace.name, sequence, analysis.settings, *plan_.registry, threads_, progress});
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::usage) throw;  // the trace lacks what it needs
+    out.skipped.push_back({trace.name, {}, {}, {}, {}, analysis.table, error.what()});
+  }
+  return out;
+}
+
+void TaskRunner::run_trace(const StudyTrace& trace, StudiedTrace& studied, Progress& progress) {
+  std::unique_ptr<trace::Source> source;
+  std::optional<trace::Sequence> sequence;
+  const auto reading = [&](const auto& work) {
+    try {
+      work();
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::input) throw;
+      studied.problem = error.what();
+    }
+    return studied.problem.empty();
+  };
+  const auto open = [&] {
+    source = trace::open_trace(trace.path);
+    sequence.emplace(*source);
+  };
+  if (!reading(open)) return;
+  const trace::Header& header = source->header();
+  studied.content_sha256 = source->content_sha256();
+  studied.model = header.model.name;
+  studied.weights_sha256 = header.model.weights_sha256;
+  if (studied.workload.empty()) studied.workload = header.capture.workload;
+  studied.prompt = sequence->prompt_length();
+  studied.decode = sequence->decode_length();
+  for (const trace::Cut& cut : trace.cuts)
+    if (const auto at = sequence_at(*source, cut).sequence)
+      studied.cuts.push_back({cut.text(), at->prompt_length(), at->decode_length()});
+  for (const StudyTask& task : tasks_of(plan_, trace)) {
+    if (task_finished(plan_.folder, task.name)) continue;
+    begin_part(work_of(plan_, trace, task), progress);
+    Finding found;
+    const auto work = [&] {
+      found = task.analysis != nullptr ? analyse(trace, *sequence, *task.analysis, progress)
+                                       : replay(trace, *source, task, progress);
+    };
+    if (!reading(work)) return;
+    folder_.save(task.name, found.rows, found.skipped);
+  }
+}
+
+void TaskRunner::run(Progress& progress) {
+  for (const StudyTrace& trace : plan_.traces) {
+    StudiedTrace& studied = traces_.emplace_back();
+    studied.name = trace.name;
+    studied.captured = trace.prompt.has_value();
+    studied.workload = trace.workload;
+    studied.problem = trace.problem;
+    if (!studied.problem.empty()) continue;
+    capture(trace, progress);
+    run_trace(trace, studied, progress);
+  }
+}
+
+}  // namespace kvsim::analysis

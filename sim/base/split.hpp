@@ -1,0 +1,19 @@
+#pragma once
+/// Text in pieces.
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace kvsim {
+
+/// Without the white space at both ends: spaces, tabs, line ends.
+std::string_view trimmed(std::string_view text);
+
+/// What stands between separators, at least one piece; n separators make n + 1.
+std::vector<std::string_view> split(std::string_view text, char separator);
+
+/// The items of a comma list, each trimmed, at least one. A comma inside parentheses separates nothing, so
+/// "snapkv(window=8,pool=max:7),h2o" has two items.
+std::vector<std::string> comma_list(std::string_view text);
+
+}  // namespace kvsim
