@@ -6,16 +6,13 @@
 #include "policies/api/param_value.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/joined.hpp"
+#include "sim/base/quoted.hpp"
 #include "sim/base/suggest.hpp"
 
 namespace kvsim::policy {
 namespace {
 
 constexpr const char* kDefaultAllocation = "uniform";
-
-std::string quoted(std::string_view text) {
-  return "\"" + std::string(text) + "\"";
-}
 
 std::string call_text(const Call& call) {
   std::string arguments;

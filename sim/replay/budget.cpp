@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "sim/base/error.hpp"
+#include "sim/base/split.hpp"
 
 namespace kvsim::sim {
 namespace {
@@ -25,27 +26,22 @@ constexpr Suffix kSuffixes[] = {
     {"B", Budget::Unit::bytes, 1},        {"%", Budget::Unit::share, 0.01},
 };
 
-std::string_view trim(std::string_view text) {
-  const auto first = text.find_first_not_of(" \t");
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(" \t") - first + 1);
-}
-
-std::string quoted(std::string_view text) {
+/// As messages name it.
+std::string named(std::string_view text) {
   return "budget '" + std::string(text) + "'";
 }
 
 }  // namespace
 
 Budget parse_budget(std::string_view text) {
-  const std::string_view whole = trim(text);
+  const std::string_view whole = trimmed(text);
   Budget budget;
   budget.text = whole;
   std::string_view number = whole;
   double factor = 1;
   for (const Suffix& suffix : kSuffixes) {
     if (!whole.ends_with(suffix.text)) continue;
-    number = trim(whole.substr(0, whole.size() - suffix.text.size()));
+    number = trimmed(whole.substr(0, whole.size() - suffix.text.size()));
     budget.unit = suffix.unit;
     factor = suffix.factor;
     break;
@@ -53,24 +49,20 @@ Budget parse_budget(std::string_view text) {
   const char* end = number.data() + number.size();
   const auto [stop, status] = std::from_chars(number.data(), end, budget.value);
   if (status != std::errc() || stop != end || !std::isfinite(budget.value))
-    usage_error("not a budget", quoted(whole), kForms);
+    usage_error("not a budget", named(whole), kForms);
   if (budget.unit == Budget::Unit::tokens && budget.value != std::floor(budget.value))
-    usage_error("tokens come whole; for a share of the prompt write a percentage", quoted(whole), kForms);
+    usage_error("tokens come whole; for a share of the prompt write a percentage", named(whole), kForms);
   if (budget.value <= 0)
-    usage_error("must be positive: a lane always holds the token it is computing", quoted(whole), kForms);
+    usage_error("must be positive: a lane always holds the token it is computing", named(whole), kForms);
   if (budget.unit == Budget::Unit::tokens && budget.value > 0x1p31)
-    usage_error("more tokens than any trace holds", quoted(whole), kForms);
+    usage_error("more tokens than any trace holds", named(whole), kForms);
   budget.value *= factor;
   return budget;
 }
 
 std::vector<Budget> parse_budgets(std::string_view text) {
   std::vector<Budget> budgets;
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t comma = std::min(text.find(',', begin), text.size());
-    budgets.push_back(parse_budget(text.substr(begin, comma - begin)));
-    begin = comma + 1;
-  }
+  for (const std::string& item : comma_list(text)) budgets.push_back(parse_budget(item));
   return budgets;
 }
 
@@ -85,7 +77,7 @@ std::size_t budget_tokens(const Budget& budget, const trace::Sequence& sequence)
     tokens = std::floor(budget.value / (lanes * static_cast<double>(token_bytes(sequence))));
   }
   if (tokens < 1)
-    usage_error("comes to less than one token per lane", quoted(budget.text),
+    usage_error("comes to less than one token per lane", named(budget.text),
                 "A lane always holds the token it is computing.");
   return static_cast<std::size_t>(tokens);
 }

@@ -10,6 +10,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/number_text.hpp"
 #include "sim/base/read_file.hpp"
+#include "sim/base/split.hpp"
 
 namespace kvsim::sim {
 namespace {
@@ -20,29 +21,14 @@ namespace json = boost::json;
 constexpr std::uint64_t kMostBytes = 64 << 20;
 constexpr std::size_t kMostNumbers = 1 << 20;
 
-std::string_view trimmed(std::string_view text) {
-  const std::size_t first = text.find_first_not_of(" \r");
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(" \r") - first + 1);
-}
-
-std::vector<std::string_view> pieces(std::string_view text, char separator) {
-  std::vector<std::string_view> out;
-  for (std::size_t at = 0; at <= text.size();) {
-    const std::size_t end = std::min(text.find(separator, at), text.size());
-    out.push_back(trimmed(text.substr(at, end - at)));
-    at = end + 1;
-  }
-  return out;
-}
-
 Matrix parse_lines(std::string_view text, char separator, const std::string& file) {
   Matrix out;
-  const std::vector<std::string_view> lines = pieces(text, '\n');
+  const std::vector<std::string_view> lines = split(text, '\n');
   for (std::size_t line = 0; line < lines.size(); ++line) {
-    if (lines[line].empty()) continue;
+    if (trimmed(lines[line]).empty()) continue;
     std::vector<double>& row = out.emplace_back();
-    for (const std::string_view field : pieces(lines[line], separator)) {
+    for (const std::string_view untrimmed : split(lines[line], separator)) {
+      const std::string_view field = trimmed(untrimmed);
       const std::optional<double> number = number_of<double>(field);
       if (!number || !std::isfinite(*number))
         input_error("'" + std::string(field.substr(0, 40)) + "' is not a number",

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "analysis/results/text_table.hpp"
+#include "sim/base/byte_text.hpp"
 #include "traces/format/schema.hpp"
 #include "traces/workloads/prompt_item.hpp"
 
@@ -26,16 +27,6 @@ std::string printable(const std::string& text) {
   for (char& c : out)
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
   return out;
-}
-
-std::string human_bytes(std::uint64_t bytes) {
-  static constexpr std::array kUnits{"B", "KiB", "MiB", "GiB", "TiB"};
-  auto value = static_cast<double>(bytes);
-  std::size_t unit = 0;
-  while (value >= 1024 && unit + 1 < kUnits.size()) value /= 1024, ++unit;
-  char text[32];
-  std::snprintf(text, sizeof text, unit == 0 ? "%.0f %s" : "%.1f %s", value, kUnits[unit]);
-  return text;
 }
 
 std::string human_seconds(std::int64_t ns) {
@@ -324,7 +315,7 @@ void write_trace_table(std::ostream& out, const trace::Source& source) {
   const trace::Capture& capture = header.capture;
   const PhaseSum prompt = sum_of(header, true), decode = sum_of(header, false);
   Lines lines(out);
-  lines.line("trace", printable(source.name()) + " (" + human_bytes(file_bytes(source)) + ")");
+  lines.line("trace", printable(source.name()) + " (" + bytes_text(file_bytes(source)) + ")");
   lines.line("model",
              join({printable(model.name), printable(model.architecture), printable(model.revision)}, ", "));
   lines.line("layers", std::to_string(model.n_layers) + ", " + window_text(model));
@@ -337,9 +328,9 @@ void write_trace_table(std::ostream& out, const trace::Source& source) {
                              plural(header.sequence_leaf.size(), "sequence") + " to replay");
   lines.line("marked", marks_text(header.token_flags, header.flags_known, kMostRanges));
   lines.line("stored", std::string(elem_name(header.elem)) + ": keys " +
-                           human_bytes(tensor_bytes(header, Tensor::key)) + ", values " +
-                           human_bytes(tensor_bytes(header, Tensor::value)) + ", queries " +
-                           human_bytes(tensor_bytes(header, Tensor::query)));
+                           bytes_text(tensor_bytes(header, Tensor::key)) + ", values " +
+                           bytes_text(tensor_bytes(header, Tensor::value)) + ", queries " +
+                           bytes_text(tensor_bytes(header, Tensor::query)));
   lines.line("query rows", query_text(header));
   lines.line("column statistics", column_text(header));
   lines.line("lacking", lacking_text(header));
@@ -348,7 +339,7 @@ void write_trace_table(std::ostream& out, const trace::Source& source) {
                                    : std::to_string(header.attention_token.size()));
   if (header.output_elem)
     lines.line("output weights",
-               std::string(elem_name(*header.output_elem)) + ": " + human_bytes(output_weight_bytes(header)));
+               std::string(elem_name(*header.output_elem)) + ": " + bytes_text(output_weight_bytes(header)));
   lines.line("also stored", join({header.layer_ns.empty() && header.attn_ns.empty() ? "" : "times per layer",
                                   header.text_offset.empty() ? "" : "text",
                                   header.token_logprob.empty() ? "" : "log probabilities"},

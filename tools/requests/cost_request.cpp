@@ -7,6 +7,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/number_text.hpp"
 #include "sim/base/quoted.hpp"
+#include "sim/base/split.hpp"
 #include "sim/base/suggest.hpp"
 
 namespace kvsim::tools {
@@ -14,16 +15,6 @@ namespace {
 
 constexpr std::size_t kMostValues = 100'000;  ///< of one axis
 constexpr double kMostCounted = 0x1p53;       ///< a double holds every whole number up to it
-
-std::vector<std::string_view> split(std::string_view text, char separator) {
-  std::vector<std::string_view> out;
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find(separator, begin), text.size());
-    out.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return out;
-}
 
 /// "name=value".
 std::pair<std::string, std::string_view> assignment(std::string_view text, const std::string& option,
@@ -172,7 +163,7 @@ std::uint64_t parse_count(std::string_view text, const std::string& where, const
 
 std::vector<sim::Budget> parse_cost_budgets(std::string_view list) {
   std::vector<sim::Budget> out;
-  for (const std::string_view text : split(list, ',')) {
+  for (const std::string& text : comma_list(list)) {
     const bool thousands =
         text.size() > 1 && (text.ends_with('K') || text.ends_with('k') || text.ends_with('M'));
     sim::Budget budget =
@@ -188,7 +179,7 @@ SweepAxis parse_axis(std::string_view text) {
   const auto [name, list] = assignment(text, "--sweep", "prompt=8K,32K or batch=1..64:x2");
   if (std::find(kAxes.begin(), kAxes.end(), name) == kAxes.end()) unknown("axis", name, "--sweep", kAxes);
   SweepAxis axis{name, {}};
-  for (const std::string_view item : split(list, ','))
+  for (const std::string& item : comma_list(list))
     append_values(axis.values, item, "--sweep " + quoted(text));
   return axis;
 }

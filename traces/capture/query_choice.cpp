@@ -7,6 +7,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/number_text.hpp"
 #include "sim/base/rng.hpp"
+#include "sim/base/split.hpp"
 
 namespace kvsim::capture {
 namespace {
@@ -21,9 +22,7 @@ std::uint64_t number_after(std::string_view text, std::string_view word) {
 QueryChoice parse_query_choice(const std::string& text, const std::string& option) {
   if (text == "all") return {};
   QueryChoice choice{.all = false};
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find(',', begin), text.size());
-    const std::string_view part = std::string_view(text).substr(begin, end - begin);
+  for (const std::string& part : comma_list(text)) {
     const std::uint64_t window = number_after(part, "window:"), sample = number_after(part, "sample:");
     const bool again = (window > 0 && choice.window > 0) || (sample > 0 && choice.sample > 0);
     if (again || (window == 0 && sample == 0))
@@ -32,7 +31,6 @@ QueryChoice parse_query_choice(const std::string& text, const std::string& optio
                   "window:64,sample:256.");
     choice.window += window;
     choice.sample += sample;
-    begin = end + 1;
   }
   return choice;
 }

@@ -20,12 +20,11 @@ inline constexpr std::uint64_t kMaxHidden = 1ULL << 16;  ///< hidden_size, where
 inline constexpr std::uint64_t kMaxTokens = 1ULL << 24, kMaxSegments = 1ULL << 20;
 inline constexpr std::uint64_t kMaxConfigBytes = 1ULL << 20;
 
-/// Bits of the root attribute `features`.
+/// Bits of the root attribute `features`. Bit 3 is free.
 enum Feature : std::uint64_t {
   kAllQueries = 1U << 0,
   kWindowQueries = 1U << 1,
   kAttentionRows = 1U << 2,
-  kPreRopeKeys = 1U << 3,
   kTiming = 1U << 4,
   kColumnStatistics = 1U << 5,
   kText = 1U << 6,

@@ -6,6 +6,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/base/quoted.hpp"
+#include "sim/base/split.hpp"
 
 namespace kvsim::trace {
 namespace {
@@ -29,9 +30,7 @@ std::uint64_t token_number(std::string_view text, const std::string& said, const
 std::vector<std::uint64_t> numbered_tokens(const Header& header, const std::string& said,
                                            const std::string& where) {
   std::vector<std::uint64_t> tokens;
-  for (std::string_view rest = said;;) {
-    const std::size_t comma = rest.find(',');
-    const std::string_view part = rest.substr(0, comma);
+  for (const std::string_view part : split(said, ',')) {
     const std::size_t colon = part.find(':');
     const std::uint64_t first = token_number(part.substr(0, colon), said, where);
     const std::uint64_t end =
@@ -46,8 +45,6 @@ std::vector<std::uint64_t> numbered_tokens(const Header& header, const std::stri
         usage_error("token " + std::to_string(token) + " belongs to an answer, not to the prompt", where);
       tokens.push_back(token);
     }
-    if (comma == std::string_view::npos) break;
-    rest.remove_prefix(comma + 1);
   }
   std::sort(tokens.begin(), tokens.end());
   tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());
