@@ -89,8 +89,7 @@ void shorten_traces(Records& results) {
 
 void add_statistics(FigureTables& tables) {
   std::vector<TraceId> traces;  // lengths do not reach a figure
-  for (const std::string& name : distinct(tables.results, "trace"))
-    traces.push_back({name, "", 0, 0});
+  for (const std::string& name : distinct(tables.results, "trace")) traces.push_back({name, "", 0, 0});
   Statistics made = statistics_of(tables.results, traces);
   tables.tables["means"] = std::move(made.means);
   tables.tables["differences"] = std::move(made.differences);

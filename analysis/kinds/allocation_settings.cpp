@@ -12,7 +12,7 @@ namespace {
 
 sim::Request request_of(const Measurement& of, const sim::TableFiles& tables) {
   sim::Request request;
-  const sim::Budget budget = sim::parse_budget(of.settings.text("budget"));
+  const sim::Budget budget = sim::parse_budget(of.settings.word("budget"));
   for (const std::string& text : of.settings.texts("policies")) {
     sim::Cell cell{policy::parse_composition(text, of.policies), budget};
     for (const sim::Cell& other : request.cells)
@@ -20,7 +20,7 @@ sim::Request request_of(const Measurement& of, const sim::TableFiles& tables) {
         usage_error("'" + text + "' is listed twice", "--policies");
     request.cells.push_back(std::move(cell));
   }
-  request.seed = of.settings.whole("seed", 0, ~0ULL);
+  request.seed = of.settings.count("seed");
   request.threads = of.threads;
   request.tables = &tables;
   return request;
@@ -37,11 +37,17 @@ std::vector<double> tokens_by_layer(const sim::AllocatedTokens& given) {
 
 }  // namespace
 
-std::vector<Setting> allocation_settings() {
-  return {
-      {"policies", "snapkv,pyramidkv,cake.layers,xkv", "LIST", "Policies and presets (kvsim policy list)"},
-      {"budget", "10%", "BUDGET", "Tokens per lane (128), share of the prompt (25%), bytes (64MiB)"},
-      {"seed", "0", "N", "Of random policies"}};
+std::vector<ParamSpec> allocation_settings() {
+  return {{.name = "policies",
+           .type = ParamType::texts,
+           .fallback = "snapkv,pyramidkv,cake.layers,xkv",
+           .help = "Policies and presets (kvsim policy list)"},
+          {.name = "budget",
+           .type = ParamType::text,
+           .fallback = "10%",
+           .help = "Tokens per lane (128), share of the prompt (25%), bytes (64MiB)",
+           .form = "BUDGET"},
+          {.name = "seed", .fallback = "0", .max = kNoLimit, .help = "Of random policies"}};
 }
 
 std::vector<ColumnInfo> allocation_columns() {

@@ -4,7 +4,7 @@
 
 namespace kvsim::analysis {
 
-std::vector<Setting> allocation_settings();
+std::vector<ParamSpec> allocation_settings();
 /// trace, policy, params, budget, layer, tokens, share.
 std::vector<ColumnInfo> allocation_columns();
 /// Rows of these columns, policies in the order given, layers ascending. `tokens` and `share` are undefined

@@ -32,8 +32,10 @@ Kind cumulative_loss_kind() {
   kind.summary = "Attention that rankings of positions lose, by the share of positions they drop";
   kind.source = "HashEvict, Fig. 8 and its definition of cumulative attention loss";
   kind.settings = ranking_settings();
-  kind.settings.push_back({"dropped", "5%,10%,20%,30%,40%,50%,60%,70%,80%,90%,95%", "LIST",
-                           "Shares of the prompt's positions that are dropped"});
+  kind.settings.push_back({.name = "dropped",
+                           .type = ParamType::shares,
+                           .fallback = "5%,10%,20%,30%,40%,50%,60%,70%,80%,90%,95%",
+                           .help = "Shares of the prompt's positions that are dropped"});
   kind.columns = {
       {"trace", "", "trace file, as given"},
       {"ranking", "", "which positions are dropped first"},

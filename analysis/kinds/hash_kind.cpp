@@ -1,25 +1,22 @@
 // How well the Hamming distance of SimHash codes tells what a query attends, by code length.
 #include "analysis/kinds/kind.hpp"
-#include "sim/base/error.hpp"
 #include "sim/inspect/hash_correlation.hpp"
 
 namespace kvsim::analysis {
 namespace {
 
 sim::HashScope scope_of(const std::string& per) {
-  if (per == "all") return sim::HashScope::all;
   if (per == "layer") return sim::HashScope::layer;
-  if (per == "head") return sim::HashScope::head;
-  usage_error("'" + per + "' is neither all nor layer nor head", "--per");
+  return per == "head" ? sim::HashScope::head : sim::HashScope::all;
 }
 
 std::vector<std::vector<Value>> measure(const Measurement& of) {
   sim::HashStudy study;
-  for (const std::uint64_t bits : of.settings.wholes("bits", 1, 64)) study.bits.push_back(bits);
-  study.projections = of.settings.whole("projections", 1, 1024);
-  study.skip = of.settings.whole("skip", 0, 1ULL << 40);
-  study.per = scope_of(of.settings.text("per"));
-  study.seed = of.settings.whole("seed", 0, ~0ULL);
+  for (const std::uint64_t bits : of.settings.counts("bits")) study.bits.push_back(bits);
+  study.projections = of.settings.count("projections");
+  study.skip = of.settings.count("skip");
+  study.per = scope_of(of.settings.word("per"));
+  study.seed = of.settings.count("seed");
   study.threads = of.threads;
   std::vector<std::vector<Value>> rows;
   for (const sim::HashCorrelation& found : sim::hash_correlation(of.sequence, study, of.progress)) {
@@ -41,11 +38,27 @@ Kind hash_kind() {
   kind.summary = "How well Hamming distances of SimHash codes tell what a query attends, by code length";
   kind.source = "HashEvict, Table 11 and Fig. 9";
   kind.settings = {
-      {"bits", "8,16,24,32,64", "LIST", "Code lengths, each from 1 to 64"},
-      {"projections", "1", "N", "Distances are averaged over so many random projections"},
-      {"skip", "0", "N", "First positions to leave out: attention sinks"},
-      {"per", "all", "SCOPE", "Query heads that a row is about: all | layer | head"},
-      {"seed", "0", "N", "Of projections and noise"},
+      {.name = "bits",
+       .type = ParamType::counts,
+       .fallback = "8,16,24,32,64",
+       .min = 1,
+       .max = 64,
+       .help = "Code lengths"},
+      {.name = "projections",
+       .fallback = "1",
+       .min = 1,
+       .max = 1024,
+       .help = "Distances are averaged over so many random projections"},
+      {.name = "skip",
+       .fallback = "0",
+       .max = kNoLimit,
+       .help = "First positions to leave out: attention sinks"},
+      {.name = "per",
+       .type = ParamType::choice,
+       .fallback = "all",
+       .choices = {"all", "layer", "head"},
+       .help = "Query heads that a row is about"},
+      {.name = "seed", .fallback = "0", .max = kNoLimit, .help = "Of projections and noise"},
   };
   kind.columns = {
       {"trace", "", "trace file, as given"},

@@ -7,9 +7,9 @@ namespace {
 
 std::vector<std::vector<Value>> measure(const Measurement& of) {
   sim::HeadStudy study;
-  study.rows = of.settings.whole("rows", 0, 1ULL << 40);
-  study.sinks = of.settings.whole("sinks", 0, 1ULL << 40);
-  study.local = of.settings.whole("local", 0, 1ULL << 40);
+  study.rows = of.settings.count("rows");
+  study.sinks = of.settings.count("sinks");
+  study.local = of.settings.count("local");
   study.threads = of.threads;
   const sim::HeadsFound found = sim::head_attention(of.sequence, study, of.progress);
   const std::uint64_t heads = of.sequence.model().n_q_heads;
@@ -30,9 +30,12 @@ Kind heads_kind() {
   kind.summary = "Where each query head looks: sinks, locality, entropy";
   kind.source = "attention maps of XKV, HashEvict and StreamingLLM";
   kind.settings = {
-      {"rows", "64", "N", "Last prompt rows to look at; rows of generated tokens come besides"},
-      {"sinks", "4", "N", "First positions of the sequence"},
-      {"local", "32", "N", "Last positions, up to the row's own"},
+      {.name = "rows",
+       .fallback = "64",
+       .max = kNoLimit,
+       .help = "Last prompt rows to look at; rows of generated tokens come besides"},
+      {.name = "sinks", .fallback = "4", .max = kNoLimit, .help = "First positions of the sequence"},
+      {.name = "local", .fallback = "32", .max = kNoLimit, .help = "Last positions, up to the row's own"},
   };
   kind.columns = {
       {"trace", "", "trace file, as given"},

@@ -8,7 +8,7 @@ namespace kvsim::analysis {
 namespace {
 
 std::vector<std::vector<Value>> measure(const Measurement& of) {
-  const std::uint64_t asked = of.settings.whole("bins", 0, 1ULL << 40);
+  const std::uint64_t asked = of.settings.count("bins");
   const std::vector<std::vector<double>> layers = importance_of(of);
   const std::uint64_t n = layers[0].size(), bins = asked == 0 ? n : std::min(asked, n);
   std::vector<std::vector<Value>> rows;
@@ -35,8 +35,10 @@ Kind importance_kind() {
   kind.summary = "Where in the prompt the importance of each layer lies";
   kind.source = "XKV, Fig. 2";
   kind.settings = importance_settings();
-  kind.settings.push_back(
-      {"bins", "128", "N", "Positions are summed into at most so many spans; 0: every position"});
+  kind.settings.push_back({.name = "bins",
+                           .fallback = "128",
+                           .max = kNoLimit,
+                           .help = "Positions are summed into at most so many spans; 0: every position"});
   kind.columns = {
       {"trace", "", "trace file, as given"},
       {"layer", "", "layer"},

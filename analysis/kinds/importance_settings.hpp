@@ -5,10 +5,10 @@
 namespace kvsim::analysis {
 
 /// "rows" and "pool", to which a kind adds its own.
-std::vector<Setting> importance_settings();
+std::vector<ParamSpec> importance_settings();
 
 /// w of each layer, as sim/inspect/layer_importance.hpp has it, with these settings. Throws Error(usage) for
-/// settings out of range besides.
+/// an even "pool" besides.
 std::vector<std::vector<double>> importance_of(const Measurement& of);
 
 }  // namespace kvsim::analysis

@@ -32,7 +32,7 @@ std::vector<Value> findings(const sim::KeyNormAttention& keys, std::size_t skip)
 }
 
 std::vector<std::vector<Value>> measure(const Measurement& of) {
-  const std::uint64_t skip = of.settings.whole("skip", 0, 1ULL << 40);
+  const std::uint64_t skip = of.settings.count("skip");
   const trace::Model& model = of.sequence.model();
   const std::uint64_t heads = model.n_kv_heads;
   std::vector<std::vector<Value>> rows(std::size_t{model.n_layers} * heads);
@@ -52,7 +52,10 @@ Kind key_norms_kind() {
   kind.name = "key-norms";
   kind.summary = "Whether keys of small norm are those that get attention, by lane";
   kind.source = "L2 norm (Devoto et al.), as HashEvict compares with it";
-  kind.settings = {{"skip", "4", "N", "First positions to leave out: attention sinks"}};
+  kind.settings = {{.name = "skip",
+                    .fallback = "4",
+                    .max = kNoLimit,
+                    .help = "First positions to leave out: attention sinks"}};
   kind.columns = {
       {"trace", "", "trace file, as given"},
       {"layer", "", "layer"},

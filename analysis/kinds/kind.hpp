@@ -28,12 +28,12 @@ struct Kind {
   const char* name = "";
   const char* summary = "";  ///< one line, for help
   const char* source = "";   ///< paper and figure or equation
-  std::vector<Setting> settings{};
+  std::vector<ParamSpec> settings{};
   /// Of the table; the first is "trace". Told once, for every format and for the documentation.
   std::vector<ColumnInfo> columns{};
   std::vector<std::string> notes{};  ///< lines under the table for people
-  /// Rows of one trace. Throws Error(usage) for a setting out of range, and for a trace that lacks what the
-  /// kind needs (what, and how to capture it); Error(input) when the trace is damaged.
+  /// Rows of one trace. Throws Error(usage) for settings that cannot go together, and for a trace that lacks
+  /// what the kind needs (what, and how to capture it); Error(input) when the trace is damaged.
   std::vector<std::vector<Value>> (*measure)(const Measurement&) = nullptr;
   /// Kinds that compare traces: the rows of all of them become the table, in `summary_columns`. Null: the
   /// rows of the traces one after the other are the table.

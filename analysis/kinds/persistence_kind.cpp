@@ -1,35 +1,27 @@
 // Whether positions that were important early are those that are important late.
+#include <algorithm>
 #include <cmath>
 
 #include "analysis/kinds/kind.hpp"
-#include "sim/base/error.hpp"
 #include "sim/inspect/persistence.hpp"
 
 namespace kvsim::analysis {
 namespace {
 
 std::size_t split_of(const Measurement& of) {
-  if (of.settings.text("split") == "prompt") return of.sequence.prompt_length();
-  const std::vector<double> share = of.settings.shares("split");
-  if (share.size() != 1)
-    usage_error("'" + of.settings.text("split") + "' is neither one share nor prompt", "--split");
-  return static_cast<std::size_t>(std::floor(share[0] * static_cast<double>(of.sequence.length())));
-}
-
-sim::PersistenceStudy::Average average_of(const Settings& settings) {
-  const std::string& text = settings.text("average");
-  if (text == "row") return sim::PersistenceStudy::Average::row;
-  if (text == "split") return sim::PersistenceStudy::Average::split;
-  usage_error("'" + text + "' is neither row nor split", "--average");
+  if (of.settings.is("split", "prompt")) return of.sequence.prompt_length();
+  return static_cast<std::size_t>(
+      std::floor(of.settings.share("split") * static_cast<double>(of.sequence.length())));
 }
 
 std::vector<std::vector<Value>> measure(const Measurement& of) {
   sim::PersistenceStudy study;
   study.split = split_of(of);
-  study.early_rows = of.settings.whole("early-rows", 0, 1ULL << 40);
-  study.late_rows = of.settings.whole("late-rows", 0, 1ULL << 40);
-  study.average = average_of(of.settings);
-  study.times = of.settings.number("times", 0, 1e6);
+  study.early_rows = of.settings.count("early-rows");
+  study.late_rows = std::min(of.settings.count("late-rows"), of.sequence.length());
+  study.average = of.settings.is("average", "row") ? sim::PersistenceStudy::Average::row
+                                                   : sim::PersistenceStudy::Average::split;
+  study.times = of.settings.real("times");
   study.threads = of.threads;
   const std::vector<sim::LanePersistence> lanes = sim::persistence(of.sequence, study, of.progress);
   const std::uint64_t heads = of.sequence.model().n_kv_heads;
@@ -52,14 +44,31 @@ Kind persistence_kind() {
   kind.summary = "Whether positions that were important early are those that are important late, by lane";
   kind.source = "Scissorhands, section 3 and Fig. 2";
   kind.settings = {
-      {"split", "50%", "SHARE",
-       "Rows before this share of all positions are early, the others late; prompt: split at the prompt's "
-       "end"},
-      {"early-rows", "0", "N", "At most so many rows before the split; 0: all"},
-      {"late-rows", "0", "N", "At most so many rows from the split on; 0: all"},
-      {"average", "row", "WHICH",
-       "Average attention: 1 / positions the row sees (row), or 1 / positions before the split (split)"},
-      {"times", "1", "X", "A position is pivotal in a row that pays it more than X times the average"},
+      {.name = "split",
+       .type = ParamType::share,
+       .fallback = "50%",
+       .choices = {"prompt"},
+       .help = "Rows before this share of all positions are early, the others late; prompt: split at the "
+               "prompt's end"},
+      {.name = "early-rows",
+       .fallback = "0",
+       .max = kNoLimit,
+       .help = "At most so many rows before the split; 0: all"},
+      {.name = "late-rows",
+       .fallback = "0",
+       .max = kNoLimit,
+       .help = "At most so many rows from the split on; 0: all"},
+      {.name = "average",
+       .type = ParamType::choice,
+       .fallback = "row",
+       .choices = {"row", "split"},
+       .help =
+           "Average attention: 1 / positions the row sees (row), or 1 / positions before the split (split)"},
+      {.name = "times",
+       .type = ParamType::real,
+       .fallback = "1",
+       .max = 1e6,
+       .help = "A position is pivotal in a row that pays it more than so many times the average"},
   };
   kind.columns = {
       {"trace", "", "trace file, as given"},

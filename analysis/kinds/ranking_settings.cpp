@@ -31,22 +31,22 @@ sim::Ranking ranking_of(const std::string& text, const policy::Registry& policie
   return ranking;
 }
 
-sim::RowMean row_mean_of(const Settings& settings) {
-  const std::string& text = settings.text("mean");
-  if (text == "all_rows") return sim::RowMean::all_rows;
-  if (text == "visible") return sim::RowMean::visible;
-  usage_error("'" + text + "' is neither all_rows nor visible", "--mean");
-}
-
 }  // namespace
 
-std::vector<Setting> ranking_settings() {
-  return {{"rankings", "l2_norm,keydiff,hash,recency,random", "LIST",
-           "hash, recency, or policies that rank by a score, such as snapkv(window=4)"},
-          {"mean", "all_rows", "WHICH",
-           "Attention of a position: mean over all_rows of the prompt, or over those that see it (visible)"},
-          {"bits", "16", "N", "Length of the codes of ranking hash"},
-          {"seed", "0", "N", "Of ranking hash and of random policies"}};
+std::vector<ParamSpec> ranking_settings() {
+  return {
+      {.name = "rankings",
+       .type = ParamType::texts,
+       .fallback = "l2_norm,keydiff,hash,recency,random",
+       .help = "hash, recency, or policies that rank by a score, such as snapkv(window=4)"},
+      {.name = "mean",
+       .type = ParamType::choice,
+       .fallback = "all_rows",
+       .choices = {"all_rows", "visible"},
+       .help = "Attention of a position: mean over all_rows of the prompt, or over those that see it "
+               "(visible)"},
+      {.name = "bits", .fallback = "16", .min = 1, .max = 64, .help = "Length of the codes of ranking hash"},
+      {.name = "seed", .fallback = "0", .max = kNoLimit, .help = "Of ranking hash and of random policies"}};
 }
 
 AskedRankings asked_rankings(const Measurement& of) {
@@ -57,9 +57,9 @@ AskedRankings asked_rankings(const Measurement& of) {
       usage_error("'" + *name + "' is asked for twice", "--rankings");
     out.study.rankings.push_back(ranking_of(*name, of.policies));
   }
-  out.study.mean = row_mean_of(of.settings);
-  out.study.hash_bits = of.settings.whole("bits", 1, 64);
-  out.study.seed = of.settings.whole("seed", 0, ~0ULL);
+  out.study.mean = of.settings.word("mean") == "visible" ? sim::RowMean::visible : sim::RowMean::all_rows;
+  out.study.hash_bits = of.settings.count("bits");
+  out.study.seed = of.settings.count("seed");
   out.study.threads = of.threads;
   return out;
 }

@@ -6,15 +6,14 @@
 namespace kvsim::analysis {
 
 /// "rankings", "mean", "bits" and "seed", to which a kind adds its own.
-std::vector<Setting> ranking_settings();
+std::vector<ParamSpec> ranking_settings();
 
 /// Rankings as typed, and the study they make. `study.dropped` is left to the kind.
 struct AskedRankings {
   std::vector<std::string> names;
   sim::RankingStudy study;
 };
-/// Throws Error(usage) for settings out of range, a ranking asked for twice, and a policy that does not rank
-/// by a score.
+/// Throws Error(usage) for a ranking asked for twice, and a policy that does not rank by a score.
 AskedRankings asked_rankings(const Measurement& of);
 
 }  // namespace kvsim::analysis

@@ -24,7 +24,7 @@ std::vector<std::uint64_t> sizes_to_show(std::size_t most, std::uint64_t points,
 }
 
 std::vector<std::vector<Value>> measure(const Measurement& of) {
-  const std::uint64_t points = of.settings.whole("points", 1, 64);
+  const std::uint64_t points = of.settings.count("points");
   const std::vector<double> shares = of.settings.shares("shares");
   const std::vector<std::vector<double>> layers = importance_of(of);
   const std::vector<std::uint64_t> sizes = sizes_to_show(layers[0].size(), points, shares);
@@ -46,8 +46,15 @@ Kind retention_kind() {
   kind.summary = "How much importance the n largest positions of each layer retain, by n";
   kind.source = "XKV, Fig. 3, eq. 9 and 10";
   kind.settings = importance_settings();
-  kind.settings.push_back({"points", "2", "N", "Sizes n per doubling, on a geometric grid"});
-  kind.settings.push_back({"shares", "5%,10%,20%,50%", "LIST", "Sizes besides, as shares of the positions"});
+  kind.settings.push_back({.name = "points",
+                           .fallback = "2",
+                           .min = 1,
+                           .max = 64,
+                           .help = "Sizes n per doubling, on a geometric grid"});
+  kind.settings.push_back({.name = "shares",
+                           .type = ParamType::shares,
+                           .fallback = "5%,10%,20%,50%",
+                           .help = "Sizes besides, as shares of the positions"});
   kind.columns = {
       {"trace", "", "trace file, as given"},
       {"layer", "", "layer"},

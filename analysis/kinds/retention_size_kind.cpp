@@ -7,7 +7,7 @@ namespace {
 
 std::vector<std::vector<Value>> measure(const Measurement& of) {
   const std::vector<double> targets = of.settings.shares("r");
-  const double least = of.settings.number("slope", -1, 1);
+  const double least = of.settings.real("slope");
   const std::vector<std::vector<double>> layers = importance_of(of);
   std::vector<std::vector<Value>> rows;
   for (std::uint64_t layer = 0; layer < layers.size(); ++layer) {
@@ -32,9 +32,17 @@ Kind retention_size_kind() {
   kind.summary = "How many positions each layer needs to retain a share of its importance";
   kind.source = "XKV, Fig. 4, eq. 10";
   kind.settings = importance_settings();
-  kind.settings.push_back({"r", "50%,80%,90%,95%", "LIST", "Shares of importance to retain"});
+  kind.settings.push_back({.name = "r",
+                           .type = ParamType::shares,
+                           .fallback = "50%,80%,90%,95%",
+                           .help = "Shares of importance to retain"});
   kind.settings.push_back(
-      {"slope", "0", "X", "And the last n at which ISR(n) - ISR(n - 1) is at least this, r a share"});
+      {.name = "slope",
+       .type = ParamType::real,
+       .fallback = "0",
+       .min = -1,
+       .max = 1,
+       .help = "And the last n at which ISR(n) - ISR(n - 1) is at least this, r a share"});
   kind.columns = {
       {"trace", "", "trace file, as given"},
       {"layer", "", "layer"},

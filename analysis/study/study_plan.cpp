@@ -7,12 +7,10 @@
 #include <map>
 #include <set>
 
-#include "analysis/results/metrics/metric.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/joined.hpp"
 #include "sim/base/read_file.hpp"
 #include "sim/base/sha256.hpp"
-#include "sim/base/suggest.hpp"
 #include "traces/format/reader.hpp"
 #include "traces/format/sequence.hpp"
 
@@ -237,17 +235,6 @@ void plan_cells(StudyPlan& plan, const std::string& file, const NoteListener& no
   if (plan.scopes.empty()) usage_error("is empty", file + " scopes", "[\"all\"] is the least.");
 }
 
-void plan_metrics(StudyPlan& plan, const std::string& file) {
-  keep_first(plan.config.metrics);
-  std::vector<std::string> known;
-  for (const Metric& metric : metrics()) known.push_back(metric.key);
-  for (std::size_t i = 0; i < plan.config.metrics.size(); ++i) {
-    const std::string& key = plan.config.metrics[i];
-    if (std::find(known.begin(), known.end(), key) == known.end())
-      usage_error("unknown metric '" + key + "'", entry_place(file, "metrics", i), suggestion(key, known));
-  }
-}
-
 void check_table(const std::string& table, const std::string& place, const StudyPlan& plan) {
   const bool plain = !table.empty() && std::all_of(table.begin(), table.end(), [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
@@ -267,12 +254,11 @@ void plan_analyses(StudyPlan& plan, const std::string& file) {
     const Kind& kind = at(place + ".kind", [&]() -> const Kind& { return kind_named(entry.kind); });
     PlannedAnalysis planned{&kind, entry.table.empty() ? entry.kind : entry.table, Settings(kind.settings)};
     check_table(planned.table, place + ".table", plan);
-    for (const auto& given : entry.settings)
-      at(place + '.' + given.first, [&] { planned.settings.set(given.first, given.second); });
+    for (const auto& [name, text] : entry.settings) planned.settings.set(name, text, place + '.' + name);
     entry.table = planned.table;
     entry.settings.clear();
-    for (const Settings::Entry& setting : planned.settings.entries())
-      entry.settings.emplace_back(setting.setting.name, setting.value);
+    for (const ParamValue& setting : planned.settings.entries)
+      entry.settings.emplace_back(setting.name, setting.text);
     plan.analyses.push_back(std::move(planned));
   }
 }
@@ -305,7 +291,7 @@ StudyPlan plan_study(const std::string& file, const std::string& folder, const p
   change_paths(plan.config,
                [&](const std::string& path) { return (home / path).lexically_normal().string(); });
   plan_cells(plan, file, note);
-  plan_metrics(plan, file);
+  keep_first(plan.config.metrics);
   plan_analyses(plan, file);
   plan.cuts = asked_cuts_of(plan.config, file);
   plan_traces(plan, file, note);

@@ -12,8 +12,7 @@ namespace {
 /// An analysis with other settings is another task.
 std::string task_name(const StudyTrace& trace, const PlannedAnalysis& analysis) {
   std::string settings;
-  for (const Settings::Entry& entry : analysis.settings.entries())
-    settings += entry.setting.name + '=' + entry.value + '\n';
+  for (const ParamValue& entry : analysis.settings.entries) settings += entry.name + '=' + entry.text + '\n';
   Sha256 digest;
   digest.update(settings.data(), settings.size());
   return trace.name + '.' + analysis.kind->name + '-' + digest.hex().substr(0, 8);

@@ -88,8 +88,9 @@ PolicySpec fixed_spec() {
           "and "
           "a lane gets at most the prompt: what kvsim allocate writes of rules whose total is their own.",
       .params = {{.name = "shares",
-                  .type = ParamType::text,
-                  .help = "numbers between colons, one per layer (4:2:1:1), or a file of them"},
+                  .type = ParamType::word,
+                  .help = "numbers between colons, one per layer (4:2:1:1), or a file of them",
+                  .required = true},
                  {.name = "as",
                   .type = ParamType::choice,
                   .fallback = "shares",

@@ -163,7 +163,7 @@ PolicySpec retrieval_heads_spec() {
                      {"RazorAttention: dropped tokens live on in one compensation token", "they are gone"},
                      {"RazorAttention: recent tokens are a share of long prompts", "a fixed number"}},
       .params = {{.name = "scores",
-                  .type = ParamType::text,
+                  .type = ParamType::word,
                   .fallback = kFromTrace,
                   .help = "trace: measured; else a file of numbers per layer and head, JSON, TSV or CSV"},
                  sinks_param(64),

@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "policies/api/call_syntax.hpp"
-#include "policies/api/param_value.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/joined.hpp"
+#include "sim/base/param_value.hpp"
 #include "sim/base/quoted.hpp"
 #include "sim/base/suggest.hpp"
 
@@ -70,12 +70,6 @@ const ParamSpec* find_param(const PolicySpec& spec, std::string_view name) {
   return param == spec.params.end() ? nullptr : &*param;
 }
 
-std::vector<std::string> param_names(const PolicySpec& spec) {
-  std::vector<std::string> names;
-  for (const ParamSpec& param : spec.params) names.push_back(param.name);
-  return names;
-}
-
 std::string param_suggestion(std::string_view name, const std::vector<std::string>& known) {
   return known.empty() ? "It takes no parameters." : suggestion(name, known);
 }
@@ -90,9 +84,9 @@ void override_argument(const Call& preset, const Call::Argument& argument, std::
                     "'s or " + allocation->name + "'s",
                 place(preset), "Write the parts out: " + call_text(calls[0]) + "+" + call_text(calls[1]));
   if (!first && !second) {
-    std::vector<std::string> known = param_names(eviction);
+    std::vector<std::string> known = param_names(eviction.params);
     if (allocation)
-      for (const ParamSpec& param : allocation->params) known.push_back(param.name);
+      for (const std::string& name : param_names(allocation->params)) known.push_back(name);
     usage_error("unknown parameter " + quoted(argument.name) + " of " + preset.name, place(preset),
                 param_suggestion(argument.name, known));
   }
@@ -118,8 +112,8 @@ std::vector<Call> expand(const PresetSpec& preset, const Call& call, const Regis
 Part make_part(const PolicySpec& spec, const Call& call, const Registry& registry);
 
 /// The value of a ParamType::policy: one eviction, or a preset that is one, that ranks by a score.
-Params::Entry policy_value(const ParamSpec& param, const std::string& text, const std::string& where,
-                           const Registry& registry) {
+std::shared_ptr<const Part> policy_value(const ParamSpec& param, const std::string& text,
+                                         const std::string& where, const Registry& registry) {
   std::vector<Call> calls = parse_calls(text);
   if (const PresetSpec* preset = registry.find_preset(calls[0].name); preset && calls.size() == 1)
     calls = expand(*preset, calls[0], registry);
@@ -130,8 +124,7 @@ Params::Entry policy_value(const ParamSpec& param, const std::string& text, cons
   if (!part->spec->scored)
     usage_error(param.name + "=" + text + " is not legal: " + part->spec->name + " does not rank by a score",
                 where, "Those that do: " + joined(scored_names(registry)));
-  const std::string canonical = part->text();
-  return {.name = param.name, .text = canonical, .type = ParamType::policy, .part = std::move(part)};
+  return part;
 }
 
 /// Every parameter of the spec, typed or default, in the spec's order.
@@ -139,17 +132,21 @@ Part make_part(const PolicySpec& spec, const Call& call, const Registry& registr
   for (const Call::Argument& argument : call.arguments)
     if (!find_param(spec, argument.name))
       usage_error("unknown parameter " + quoted(argument.name) + " of " + spec.name, place(call),
-                  param_suggestion(argument.name, param_names(spec)));
+                  param_suggestion(argument.name, param_names(spec.params)));
   Part part{.spec = &spec, .params = {}};
   for (const ParamSpec& param : spec.params) {
     const auto typed = std::find_if(call.arguments.begin(), call.arguments.end(),
                                     [&](const Call::Argument& a) { return a.name == param.name; });
     const std::string& text = typed == call.arguments.end() ? param.fallback : typed->value;
-    if (param.type == ParamType::text && text.empty())
+    if (param.required && text.empty())
       usage_error(spec.name + " needs " + param.name + "=...: " + param.help, place(call));
-    part.params.entries.push_back(param.type == ParamType::policy
-                                      ? policy_value(param, text, place(call), registry)
-                                      : parse_value(param, text, place(call)));
+    if (param.type != ParamType::policy) {
+      part.params.entries.push_back(parse_value(param, text, place(call)));
+      continue;
+    }
+    const std::shared_ptr<const Part> own = policy_value(param, text, place(call), registry);
+    part.params.entries.push_back({.name = param.name, .text = own->text(), .type = param.type});
+    part.params.parts[param.name] = own;
   }
   if (spec.check) spec.check(part.params);
   return part;

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "policies/api/call_syntax.hpp"
-#include "policies/api/param_value.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/param_value.hpp"
 #include "sim/base/suggest.hpp"
 
 namespace kvsim::policy {
@@ -14,8 +14,7 @@ Params option_list(std::string_view text, const std::vector<ParamSpec>& specs, s
   const std::vector<Call> calls = parse_calls(place + "(" + std::string(text) + ")");
   if (calls.size() != 1) usage_error("'" + std::string(text) + "' is not a list of NAME=VALUE", place);
   const std::vector<Call::Argument>& typed = calls[0].arguments;
-  std::vector<std::string> known;
-  for (const ParamSpec& spec : specs) known.push_back(spec.name);
+  const std::vector<std::string> known = param_names(specs);
   for (const Call::Argument& argument : typed)
     if (std::find(known.begin(), known.end(), argument.name) == known.end())
       usage_error("unknown option '" + argument.name + "'", place, suggestion(argument.name, known));

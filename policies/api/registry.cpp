@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "policies/api/param_value.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/param_value.hpp"
 
 namespace kvsim::policy {
 namespace {
@@ -21,6 +21,10 @@ void check_params(const PolicySpec& spec) {
     if (!is_name(param.name)) bug("parameter name \"" + param.name + "\" cannot be typed", spec.name);
     for (std::size_t j = 0; j < i; ++j)
       if (spec.params[j].name == param.name) bug("parameter " + param.name + " is declared twice", spec.name);
+    if (param.type == ParamType::text || is_list(param.type))
+      bug("parameter " + param.name + " may hold commas, which end it in a composition", spec.name);
+    if (param.fallback.empty() != param.required)
+      bug("parameter " + param.name + " has neither a default nor is it required, or both", spec.name);
     // A policy's default may name one that is added later; a test parses all defaults.
     if (param.type == ParamType::policy) continue;
     try {

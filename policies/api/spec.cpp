@@ -6,16 +6,6 @@
 
 namespace kvsim::policy {
 
-const Params::Entry& Params::find(std::string_view name, ParamType type) const {
-  const auto entry =
-      std::find_if(entries.begin(), entries.end(), [&](const Entry& e) { return e.name == name; });
-  if (entry == entries.end())
-    bug("policy asks for parameter " + std::string(name) + ", which its spec lacks");
-  if (entry->type != type)
-    bug("policy asks for parameter " + std::string(name) + " as another type than its spec's");
-  return *entry;
-}
-
 Needs merged(const Needs& a, const Needs& b) {
   Needs out;
   out.prompt_rows = std::max(a.prompt_rows, b.prompt_rows);
@@ -28,43 +18,14 @@ Needs merged(const Needs& a, const Needs& b) {
   return out;
 }
 
-bool Params::has(std::string_view name) const {
-  return std::any_of(entries.begin(), entries.end(), [&](const Entry& e) { return e.name == name; });
-}
-
-std::size_t Params::count(std::string_view name) const {
-  return static_cast<std::size_t>(find(name, ParamType::count).number);
-}
-
-double Params::real(std::string_view name) const {
-  return find(name, ParamType::real).number;
-}
-
-bool Params::flag(std::string_view name) const {
-  return find(name, ParamType::flag).number != 0;
-}
-
-const std::string& Params::word(std::string_view name) const {
-  for (const ParamType type : {ParamType::pool, ParamType::text})
-    for (const Entry& entry : entries)
-      if (entry.name == name && entry.type == type) return entry.text;
-  return find(name, ParamType::choice).text;
-}
-
 const Part& Params::part(std::string_view name) const {
-  return *find(name, ParamType::policy).part;
-}
-
-std::string Params::text() const {
-  std::string out;
-  for (const Entry& entry : entries) out += (out.empty() ? "" : ",") + entry.name + "=" + entry.text;
-  return out;
+  find(name, ParamType::policy);
+  return *parts.find(name)->second;
 }
 
 bool complete(const PolicySpec& spec) {
-  return std::none_of(spec.params.begin(), spec.params.end(), [](const ParamSpec& param) {
-    return param.type == ParamType::text && param.fallback.empty();
-  });
+  return std::none_of(spec.params.begin(), spec.params.end(),
+                      [](const ParamSpec& param) { return param.required; });
 }
 
 std::string Part::text() const {

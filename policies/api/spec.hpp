@@ -2,6 +2,7 @@
 /// What a policy says about itself, once: help, validation, documentation and test sweeps are generated from
 /// it.
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,55 +14,19 @@
 #include "policies/api/eviction.hpp"
 #include "policies/api/holding_class.hpp"
 #include "policies/api/oracle.hpp"
+#include "sim/base/params.hpp"
 
 namespace kvsim::policy {
 
-enum class ParamType {
-  count,   ///< whole number >= 0
-  real,    ///< finite number
-  flag,    ///< true | false
-  choice,  ///< one of `choices`
-  pool,    ///< none | avg:K | avg:K:nopad | max:K with odd K
-  policy,  ///< an eviction that ranks by a score, e.g. h2o or snapkv(window=8)
-  text,    ///< a file name or the like: no comma, no parentheses; required if the default is empty
-};
-
 struct Part;
 
-/// The value of a parameter after parsing: canonical text and, for numbers, the number.
-class Params {
+/// The values of a policy's parameters. Those of ParamType::policy are policies with values of their own.
+class Params : public ParamValues {
  public:
-  bool has(std::string_view name) const;
-  /// All throw Error(bug) for a name or type the spec did not declare.
-  std::size_t count(std::string_view name) const;  ///< ParamType::count
-  double real(std::string_view name) const;        ///< ParamType::real
-  bool flag(std::string_view name) const;          ///< ParamType::flag
-  const std::string& word(
-      std::string_view name) const;               ///< ParamType::choice, ParamType::pool, ParamType::text
-  const Part& part(std::string_view name) const;  ///< ParamType::policy
-  /// "a=1,b=mean": every parameter, in the order of the spec.
-  std::string text() const;
+  /// Throws Error(bug) for a name that is not declared as a policy.
+  const Part& part(std::string_view name) const;
 
-  struct Entry {
-    std::string name{}, text{};  ///< text is canonical: equal values have equal text
-    ParamType type = ParamType::count;
-    double number = 0;                   ///< of count and real; 0 or 1 of a flag; K of a pool
-    std::shared_ptr<const Part> part{};  ///< of a policy
-  };
-  std::vector<Entry> entries;
-
- private:
-  const Entry& find(std::string_view name, ParamType type) const;
-};
-
-struct ParamSpec {
-  std::string name{};
-  ParamType type = ParamType::count;
-  std::string fallback{};   ///< default, as typed
-  double min = 0, max = 0;  ///< inclusive, for count and real
-  std::vector<std::string> choices{};
-  std::string unit{};  ///< tokens, share, ... or empty
-  std::string help{};
+  std::map<std::string, std::shared_ptr<const Part>, std::less<>> parts{};
 };
 
 /// What it needs from a trace, for `policy show` and for refusing traces that lack it.
@@ -157,7 +122,7 @@ struct Part {
   std::function<Protection(std::size_t budget)> protection(std::size_t prompt) const;
 };
 
-/// Every parameter has a default: a text parameter whose default is empty must be given.
+/// Every parameter has a default.
 bool complete(const PolicySpec& spec);
 
 /// A published system under its own name: text that expands to a composition.

@@ -5,9 +5,9 @@
 namespace kvsim::policy {
 
 std::vector<ParamSpec> external_table_params(const char* dataset) {
-  return {{.name = "file", .type = ParamType::text, .help = "HDF5 file with the numbers"},
+  return {{.name = "file", .type = ParamType::word, .help = "HDF5 file with the numbers", .required = true},
           {.name = "dataset",
-           .type = ParamType::text,
+           .type = ParamType::word,
            .fallback = dataset,
            .help = "its dataset [n_layers, n_kv_heads, n], a number per position: n is the prompt's length, "
                    "or that of prompt and generated tokens"}};

@@ -8,11 +8,11 @@
 namespace kvsim::sim {
 namespace {
 
-policy::ParamSpec share_spec(const char* name, const char* fallback) {
-  return {.name = name, .type = policy::ParamType::real, .fallback = fallback, .min = 0.01, .max = 1};
+ParamSpec share_spec(const char* name, const char* fallback) {
+  return {.name = name, .type = ParamType::real, .fallback = fallback, .min = 0.01, .max = 1};
 }
-policy::ParamSpec tokens_spec(const char* name, const char* fallback) {
-  return {.name = name, .type = policy::ParamType::count, .fallback = fallback, .min = 0, .max = 1 << 30};
+ParamSpec tokens_spec(const char* name, const char* fallback) {
+  return {.name = name, .type = ParamType::count, .fallback = fallback, .min = 0, .max = 1 << 30};
 }
 
 /// Returns the largest value, of values >= 0. Compilers turn the independent chains into vector instructions.
@@ -29,9 +29,9 @@ float largest(std::span<const float> values) {
 }  // namespace
 
 PeakRule parse_peak(std::string_view text) {
-  static const std::vector<policy::ParamSpec> specs = {
-      share_spec("threshold", "0.5"), share_spec("low", "0.3"), share_spec("share", "0.5"),
-      tokens_spec("sinks", "4"), tokens_spec("recent", "32")};
+  static const std::vector<ParamSpec> specs = {share_spec("threshold", "0.5"), share_spec("low", "0.3"),
+                                               share_spec("share", "0.5"), tokens_spec("sinks", "4"),
+                                               tokens_spec("recent", "32")};
   const policy::Params params = policy::option_list(text, specs, "peak");
   PeakRule out{params.real("threshold"), params.real("low"),     params.real("share"),
                params.count("sinks"),    params.count("recent"), params.text()};

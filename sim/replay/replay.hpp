@@ -138,8 +138,9 @@ struct Outcome {
 /// is damaged, and Error(interrupted) when progress.stop is set.
 Outcome replay(const trace::Sequence& sequence, const Request& request, Progress& progress);
 
-/// Returns what replay() throws where the trace does not store every query from the first measured one on, each of
-/// which it answers: Error(usage) if a later cut would do, Error(input) if none would. Nothing: they are stored.
+/// Returns what replay() throws where the trace does not store every query from the first measured one on,
+/// each of which it answers: Error(usage) if a later cut would do, Error(input) if none would. Nothing: they
+/// are stored.
 std::optional<Error> missing_queries(const trace::Sequence& sequence);
 
 /// Returns the bytes that replay() takes at once, to print before work begins and to refuse what does not

@@ -44,7 +44,7 @@ std::vector<std::string> streaming_policies() {
     if (spec.kind != policy::Kind::eviction || !policy::complete(spec)) continue;
     std::string arguments;
     bool streams = false;
-    for (const policy::ParamSpec& param : spec.params) {
+    for (const ParamSpec& param : spec.params) {
       const auto& choices = param.choices;
       if (param.name == "unit") arguments += ",unit=lane";
       if (param.name != "prompt" || std::find(choices.begin(), choices.end(), "stream") == choices.end())

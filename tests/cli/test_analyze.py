@@ -63,7 +63,7 @@ class Analyze(CommandTest):
             for whole in everything:
                 of_length = [row["correlation"] for row in rows if row["bits"] == whole["bits"]]
                 self.assertAlmostEqual(whole["correlation"], np.mean(of_length), places=12)
-        self.assertIn("neither all nor layer nor head", self.fails(2, "analyze", "hash", "t.h5", "--quiet", "--per", "lane"))
+        self.assertIn("per=lane is not legal: per must be one of all, layer, head", self.fails(2, "analyze", "hash", "t.h5", "--quiet", "--per", "lane"))
 
     def test_threads_change_nothing(self):
         study = ["analyze", "hash", "t.h5", "t.h5", "--quiet", "--format", "json"]

@@ -137,12 +137,12 @@ class AnalyzeKeys(CommandTest):
                 ("ranking-loss", "--rankings", "hash,hash", "asked for twice"),
                 ("ranking-loss", "--rankings", "snapkv+pyramid", "has an allocation"),
                 ("ranking-loss", "--rankings", "l3_norm", "l2_norm"),
-                ("ranking-loss", "--mean", "rows", "neither all_rows nor visible"),
+                ("ranking-loss", "--mean", "rows", "one of all_rows, visible"),
                 ("ranking-loss", "--bits", "65", "--bits"),
                 ("cumulative-loss", "--dropped", "1.5", "--dropped"),
                 ("persistence", "--split", "0", "no rows on one side"),
-                ("persistence", "--split", "half", "--split"),
-                ("persistence", "--average", "mean", "neither row nor split"),
+                ("persistence", "--split", "half", "split must be a share from 0 to 1, such as 0.1 or 10% or prompt"),
+                ("persistence", "--average", "mean", "one of row, split"),
                 ("heads", "--rows", "-1", "--rows"),
                 ("key-norms", "--skip", "x", "--skip")):
             self.assertIn(said, self.fails(2, "analyze", kind, "t.h5", "--quiet", *more))

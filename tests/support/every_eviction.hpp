@@ -15,7 +15,7 @@ inline std::vector<std::string> every_eviction() {
   for (const policy::PolicySpec& spec : policy::builtin().policies()) {
     if (spec.kind != policy::Kind::eviction || !policy::complete(spec)) continue;
     out.push_back(spec.name);
-    for (const policy::ParamSpec& param : spec.params)
+    for (const ParamSpec& param : spec.params)
       for (const std::string& choice : param.choices)
         if (choice != param.fallback) out.push_back(spec.name + "(" + param.name + "=" + choice + ")");
   }
@@ -31,7 +31,7 @@ inline std::vector<std::string> every_allocation(const std::string& eviction) {
     if (spec.kind != policy::Kind::allocation || !policy::complete(spec)) continue;
     const std::string text = eviction + "+" + spec.name;
     out.push_back(text);
-    for (const policy::ParamSpec& param : spec.params)
+    for (const ParamSpec& param : spec.params)
       for (const std::string& choice : param.choices)
         if (choice != param.fallback) out.push_back(text + "(" + param.name + "=" + choice + ")");
   }

@@ -6,7 +6,9 @@
 #include "analysis/kinds/kind.hpp"
 #include "analysis/results/document.hpp"
 #include "policies/builtin.hpp"
+#include "sim/base/joined.hpp"
 #include "sim/base/number_text.hpp"
+#include "sim/base/param_value.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/printing/formatted_output.hpp"
 #include "tools/printing/progress_display.hpp"
@@ -35,17 +37,39 @@ analysis::Value typed(const std::string& value) {
   return value;
 }
 
+/// What to type, for help.
+std::string type_name(const ParamSpec& param) {
+  switch (param.type) {
+    case ParamType::count:
+      return "N";
+    case ParamType::real:
+      return "X";
+    case ParamType::share:
+      return joined({"SHARE", joined(param.choices, "|")}, param.choices.empty() ? "" : "|");
+    case ParamType::choice:
+      return joined(param.choices, "|");
+    default:
+      return is_list(param.type) ? "LIST" : param.form.empty() ? "TEXT" : param.form;
+  }
+}
+
+/// Ranges that end are said behind the help.
+std::string help_of(const ParamSpec& param) {
+  const bool ends = param.max > param.min && param.max < kNoLimit;
+  return param.help + (ends ? " (" + allowed_values(param) + ")" : "");
+}
+
 void run_kind(const analysis::Kind& kind, const Options& options) {
   analysis::Settings settings(kind.settings);
   for (std::size_t i = 0; i < kind.settings.size(); ++i)
-    settings.set(kind.settings[i].name, options.values[i]);
+    settings.set(kind.settings[i].name, options.values[i], "--" + kind.settings[i].name);
   const analysis::Format format = analysis::parse_format(options.format);
   for (const std::string& file : options.files) refuse_to_overwrite_input(options.output, file);
   FormattedOutput output(format, options.output, options.overwrite);
 
   analysis::Document document{.analysis = kind.name, .traces = {}, .records = {kind.columns, {}}};
-  for (const auto& entry : settings.entries())
-    document.settings.emplace_back(entry.setting.name, typed(entry.value));
+  for (const ParamValue& value : settings.entries)
+    document.settings.emplace_back(value.name, typed(value.text));
   document.notes = kind.notes;
   for (const std::string& file : options.files) {
     for (const ChosenSequence& chosen : chosen_sequences(file, options.sequence)) {
@@ -71,11 +95,11 @@ void add_kind(CLI::App& analyze, const analysis::Kind& kind) {
                   "\n");
   command->add_option("FILE", options->files, "Traces; results come in this order")->required();
   for (std::size_t i = 0; i < kind.settings.size(); ++i) {
-    const analysis::Setting& setting = kind.settings[i];
-    options->values[i] = setting.standard;
-    command->add_option("--" + setting.name, options->values[i], setting.help)
-        ->type_name(setting.type)
-        ->default_str(setting.standard);
+    const ParamSpec& param = kind.settings[i];
+    options->values[i] = param.fallback;
+    command->add_option("--" + param.name, options->values[i], help_of(param))
+        ->type_name(type_name(param))
+        ->default_str(param.fallback);
   }
   command->add_option("--sequence", options->sequence, kSequenceHelp)->type_name("N|all");
   command->add_option("--format", options->format, kFormats)->capture_default_str();

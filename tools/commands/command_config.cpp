@@ -5,6 +5,7 @@
 
 #include "analysis/results/document.hpp"
 #include "analysis/study/config/study_fields.hpp"
+#include "sim/base/param_value.hpp"
 #include "tools/commands/command.hpp"
 
 namespace kvsim::tools {
@@ -15,31 +16,36 @@ constexpr const char* kExamples = R"(Examples:
   kvsim config reference --format md
 )";
 
-const char* type_text(analysis::FieldType type) {
-  using enum analysis::FieldType;
+const char* type_text(ParamType type) {
   switch (type) {
-    case text:
-      return "text";
-    case whole:
+    case ParamType::count:
       return "whole number";
-    case number:
+    case ParamType::real:
       return "number";
-    case flag:
+    case ParamType::flag:
       return "true or false";
-    case texts:
+    case ParamType::texts:
       return "list of text";
-    case wholes:
+    case ParamType::counts:
       return "list of whole numbers";
-    case section:
-      return "object";
-    case sections:
-      return "list of objects";
-    case anything:
-      return "text, number or list";
-    case ignored:
-      return "object";
+    default:
+      return "text";
   }
-  return "";
+}
+
+std::string type_text(const analysis::Field& field) {
+  switch (field.shape) {
+    case analysis::FieldShape::value:
+      return type_text(field.param.type);
+    case analysis::FieldShape::sections:
+      return "list of objects" + (field.shorthand.empty() ? "" : "; text: its " + field.shorthand);
+    case analysis::FieldShape::anything:
+      return "text, number or list";
+    case analysis::FieldShape::section:
+    case analysis::FieldShape::ignored:
+      break;
+  }
+  return "object";
 }
 
 analysis::Records reference() {
@@ -50,11 +56,11 @@ analysis::Records reference() {
                  {"allowed", "", "values"},
                  {"meaning", "", "what it does"}};
   for (const analysis::Field& field : analysis::study_fields()) {
-    std::string type = type_text(field.type);
-    if (*field.shorthand != '\0') type += std::string("; text: its ") + field.shorthand;
-    out.rows.push_back({std::string(field.path), type,
-                        *field.standard == '\0' ? std::string("must be given") : std::string(field.standard),
-                        std::string(field.allowed), std::string(field.description)});
+    const bool value = field.shape == analysis::FieldShape::value;
+    out.rows.push_back(
+        {field.path, type_text(field),
+         field.param.required ? "must be given" : analysis::json_line(analysis::default_of(field)),
+         value ? allowed_values(field.param) : std::string(), field.param.help});
   }
   return out;
 }

@@ -7,9 +7,9 @@
 #include <sstream>
 
 #include "policies/api/composition.hpp"
-#include "policies/api/param_value.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/joined.hpp"
+#include "sim/base/param_value.hpp"
 #include "sim/base/suggest.hpp"
 #include "tools/printing/policy_costs.hpp"
 
@@ -17,7 +17,6 @@ namespace kvsim::tools {
 namespace {
 
 using policy::Kind;
-using policy::ParamSpec;
 using policy::PolicySpec;
 using policy::PresetSpec;
 using policy::Registry;

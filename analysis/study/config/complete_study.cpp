@@ -1,4 +1,5 @@
 // Filling in what a study file leaves out, and refusing what it should not say.
+#include <algorithm>
 #include <boost/json.hpp>
 #include <cmath>
 #include <string_view>
@@ -6,6 +7,7 @@
 #include "analysis/results/numbers.hpp"
 #include "analysis/study/config/study_fields.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/param_value.hpp"
 #include "sim/base/suggest.hpp"
 
 namespace kvsim::analysis {
@@ -39,50 +41,20 @@ std::vector<const Field*> children(const std::string& schema) {
   return out;
 }
 
-std::string_view last_name(const Field& field) {
-  const std::string_view path = field.path;
-  const std::size_t dot = path.rfind('.');
-  return dot == std::string_view::npos ? path : path.substr(dot + 1);
-}
-
 [[noreturn]] void wrong_type(const char* expected, const std::string& shown) {
   usage_error(std::string("expected ") + expected, shown);
 }
 
-json::value whole_number(const Field& field, const json::value& given, const std::string& shown) {
-  const double high = field.high > 0 ? field.high : kLargestWhole;
-  const bool whole = given.is_int64() || given.is_uint64();
-  const double value = whole ? given.to_number<double>() : -1;
-  if (!whole || value < field.low || value > high)
-    wrong_type(("a whole number, " + std::string(field.allowed)).c_str(), shown);
-  return given.to_number<std::uint64_t>();
-}
-
-json::value number(const Field& field, const json::value& given, const std::string& shown) {
-  const double value = given.is_number() ? given.to_number<double>() : std::nan("");
-  if (!(value >= field.low && value <= field.high))
-    wrong_type(("a number, " + std::string(field.allowed)).c_str(), shown);
-  return value;
-}
-
-/// "a | b" lists every word there is.
-void check_word(const Field& field, const std::string& word, const std::string& shown) {
-  const std::string_view allowed = field.allowed;
-  if (allowed.find(" | ") == std::string_view::npos) return;
-  std::vector<std::string> known;
-  for (std::size_t at = 0; at < allowed.size();) {
-    const std::size_t end = std::min(allowed.find(" | ", at), allowed.size());
-    known.emplace_back(allowed.substr(at, end - at));
-    if (known.back() == word) return;
-    at = end + 3;
+json::value json_of(const ParamValue& value) {
+  if (is_list(value.type)) {
+    json::array out;
+    for (const ParamValue& item : value.items) out.push_back(json_of(item));
+    return out;
   }
-  usage_error("unknown word '" + word + "'", shown, suggestion(word, known));
-}
-
-json::value text(const Field& field, const json::value& given, const std::string& shown) {
-  if (!given.is_string()) wrong_type("text", shown);
-  check_word(field, std::string(given.get_string()), shown);
-  return given;
+  if (value.type == ParamType::count) return value.whole;
+  if (value.type == ParamType::real) return value.number;
+  if (value.type == ParamType::flag) return value.number != 0;
+  return json::value(value.text);
 }
 
 /// A number or a flag as it would be typed.
@@ -98,26 +70,34 @@ std::string item_path(const std::string& shown, std::size_t index) {
   return shown + '[' + std::to_string(index) + ']';
 }
 
-json::value texts(const json::value& given, const std::string& shown) {
-  json::array out;
-  if (!given.is_array()) {
-    if (given.is_object() || given.is_bool() || given.is_double()) wrong_type("a list of text", shown);
-    out.emplace_back(as_typed(given, shown));
-    return out;
-  }
-  for (const json::value& item : given.get_array()) {
-    if (!item.is_string() && !item.is_int64() && !item.is_uint64())
-      wrong_type("text", item_path(shown, out.size()));
-    out.emplace_back(as_typed(item, shown));
-  }
-  return out;
+/// Whether a single value has the JSON type of its parameter.
+bool has_type(const json::value& given, ParamType type) {
+  const bool whole = given.is_int64() || given.is_uint64();
+  if (type == ParamType::count) return whole;
+  if (type == ParamType::real) return given.is_number();
+  if (type == ParamType::flag) return given.is_bool();
+  return given.is_string();
 }
 
-json::value wholes(const Field& field, const json::value& given, const std::string& shown) {
-  if (!given.is_array()) return json::array{whole_number(field, given, shown)};
+json::value single_value(ParamSpec param, const json::value& given, const std::string& shown) {
+  if (!has_type(given, param.type)) refuse_value(param, json::serialize(given), shown);
+  param.max = std::min(param.max, kLargestWhole);
+  return json_of(parse_value(param, as_typed(given, shown), shown));
+}
+
+/// A whole number is a text of a list of texts too: budgets are often numbers.
+json::value list_item(const ParamSpec& param, const json::value& given, const std::string& shown) {
+  const bool number = param.type == ParamType::texts && (given.is_int64() || given.is_uint64());
+  return single_value(item_spec(param), number ? json::value(as_typed(given, shown)) : given, shown);
+}
+
+json::value parameter(const ParamSpec& param, const json::value& given, const std::string& shown) {
+  if (!is_list(param.type)) return single_value(param, given, shown);
+  if (given.is_object()) refuse_value(param, json::serialize(given), shown);
+  if (!given.is_array()) return json::array{list_item(param, given, shown)};
   json::array out;
   for (const json::value& item : given.get_array())
-    out.push_back(whole_number(field, item, item_path(shown, out.size())));
+    out.push_back(list_item(param, item, item_path(shown, out.size())));
   return out;
 }
 
@@ -135,13 +115,13 @@ json::object complete_section(const json::value& given, const Place& place);
 json::value complete_item(const Field& field, const json::value& given, const std::string& schema,
                           const std::string& shown) {
   const Place place{schema + '.', shown + '.'};
-  if (given.is_string() && *field.shorthand != '\0')
+  if (given.is_string() && !field.shorthand.empty())
     return complete_section(json::object{{field.shorthand, given}}, place);
   return complete_section(given, place);
 }
 
 json::value sections(const Field& field, const json::value& given, const std::string& shown) {
-  const std::string schema = std::string(field.path) + "[]";
+  const std::string schema = field.path + "[]";
   if (!given.is_array()) return json::array{complete_item(field, given, schema, shown)};
   json::array out;
   for (const json::value& item : given.get_array())
@@ -150,37 +130,26 @@ json::value sections(const Field& field, const json::value& given, const std::st
 }
 
 json::value complete_field(const Field& field, const json::value& given, const std::string& shown) {
-  switch (field.type) {
-    case FieldType::text:
-      return text(field, given, shown);
-    case FieldType::whole:
-      return whole_number(field, given, shown);
-    case FieldType::number:
-      return number(field, given, shown);
-    case FieldType::flag:
-      if (!given.is_bool()) wrong_type("true or false", shown);
-      return given;
-    case FieldType::texts:
-      return texts(given, shown);
-    case FieldType::wholes:
-      return wholes(field, given, shown);
-    case FieldType::section:
+  switch (field.shape) {
+    case FieldShape::value:
+      return parameter(field.param, given, shown);
+    case FieldShape::section:
       if (given.is_null()) return nullptr;
-      return complete_section(given, {std::string(field.path) + '.', shown + '.'});
-    case FieldType::sections:
+      return complete_section(given, {field.path + '.', shown + '.'});
+    case FieldShape::sections:
       return sections(field, given, shown);
-    case FieldType::anything:
+    case FieldShape::anything:
       return anything(given, shown);
-    case FieldType::ignored:
+    case FieldShape::ignored:
       return given;
   }
-  bug("a field without a type");
+  bug("a field without a shape");
 }
 
 void refuse_unknown(const json::object& given, const Place& place,
                     const std::vector<const Field*>& known_fields) {
   std::vector<std::string> known;
-  for (const Field* field : known_fields) known.emplace_back(last_name(*field));
+  for (const Field* field : known_fields) known.push_back(field->param.name);
   for (const auto& member : given) {
     const std::string name(member.key());
     const std::string path = place.schema + name;
@@ -196,13 +165,13 @@ json::object complete_section(const json::value& given, const Place& place) {
   refuse_unknown(object, place, known);
   json::object out;
   for (const Field* field : known) {
-    const std::string name(last_name(*field));
+    const std::string& name = field->param.name;
     if (name == "*") continue;
     const std::string shown = place.shown + name;
     const json::value* value = object.if_contains(name);
     const bool absent = value == nullptr || value->is_null();
-    if (absent && *field->standard == '\0') usage_error("must be given", shown, field->description);
-    out[name] = complete_field(*field, absent ? json::parse(field->standard) : *value, shown);
+    if (absent && field->param.required) usage_error("must be given", shown, field->param.help);
+    out[name] = complete_field(*field, absent ? default_of(*field) : *value, shown);
   }
   if (const Field* open = field_at(place.schema + '*')) {
     for (const auto& member : object)
@@ -213,6 +182,13 @@ json::object complete_section(const json::value& given, const Place& place) {
 }
 
 }  // namespace
+
+json::value default_of(const Field& field) {
+  if (field.param.required) return nullptr;
+  if (field.shape != FieldShape::value) return json::parse(field.param.fallback);
+  if (is_list(field.param.type) && field.param.fallback.empty()) return json::array();
+  return json_of(parse_value(field.param, field.param.fallback, field.path));
+}
 
 json::object complete_study(const json::value& given, const std::string& where) {
   return complete_section(given, {"", where + ' '});

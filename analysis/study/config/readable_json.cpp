@@ -15,27 +15,9 @@ std::string text_of(const json::string& text) {
   return json_string({text.data(), text.size()});
 }
 
-std::string one_line(const json::value& value) {
-  if (value.is_string()) return text_of(value.get_string());
-  if (value.is_double()) return exact_text(value.get_double());
-  if (value.is_array()) {
-    std::string out;
-    for (const json::value& item : value.get_array()) out += (out.empty() ? "" : ", ") + one_line(item);
-    return '[' + out + ']';
-  }
-  if (value.is_object()) {
-    std::string out;
-    for (const auto& member : value.get_object())
-      out += (out.empty() ? "" : ", ") + json_string({member.key().data(), member.key().size()}) + ": " +
-             one_line(member.value());
-    return '{' + out + '}';
-  }
-  return json::serialize(value);
-}
-
 /// One line where it fits, unless it is the whole document.
 void write(std::string& out, const json::value& value, const std::string& indent) {
-  const std::string line = one_line(value);
+  const std::string line = json_line(value);
   if (!indent.empty() && indent.size() + line.size() <= kLineLength) {
     out += line;
     return;
@@ -64,6 +46,24 @@ void write(std::string& out, const json::value& value, const std::string& indent
 }
 
 }  // namespace
+
+std::string json_line(const json::value& value) {
+  if (value.is_string()) return text_of(value.get_string());
+  if (value.is_double()) return exact_text(value.get_double());
+  if (value.is_array()) {
+    std::string out;
+    for (const json::value& item : value.get_array()) out += (out.empty() ? "" : ", ") + json_line(item);
+    return '[' + out + ']';
+  }
+  if (value.is_object()) {
+    std::string out;
+    for (const auto& member : value.get_object())
+      out += (out.empty() ? "" : ", ") + json_string({member.key().data(), member.key().size()}) + ": " +
+             json_line(member.value());
+    return '{' + out + '}';
+  }
+  return json::serialize(value);
+}
 
 std::string readable_json(const json::value& document) {
   std::string out;

@@ -20,7 +20,7 @@ Records measured(const char* name, const trace::MemoryTrace& trace,
                  const std::map<std::string, std::string>& set = {}, unsigned threads = 1) {
   const Kind& kind = kind_named(name);
   Settings settings(kind.settings);
-  for (const auto& [key, value] : set) settings.set(key, value);
+  for (const auto& [key, value] : set) settings.set(key, value, "--" + key);
   Progress progress;
   const trace::Sequence sequence(trace);
   Records records{kind.columns,

@@ -23,9 +23,10 @@ std::vector<std::string> other_values(const ParamSpec& param) {
       return {"none", "avg:7", "avg:7:nopad", "max:3"};
     case ParamType::policy:
       return {param.fallback == "h2o" ? "tova" : "h2o", "l2_norm"};
-    case ParamType::text:
-    case ParamType::choice:
-      break;
+    case ParamType::share:
+      return {"0.3", "0.7"};
+    default:
+      break;  // choices, and texts that name files
   }
   std::vector<std::string> out;
   for (const std::string& choice : param.choices)

@@ -1,0 +1,84 @@
+#include "sim/base/params.hpp"
+
+#include <algorithm>
+
+#include "sim/base/error.hpp"
+
+namespace kvsim {
+
+const ParamValue& ParamValues::find(std::string_view name) const {
+  const auto entry =
+      std::find_if(entries.begin(), entries.end(), [&](const Entry& e) { return e.name == name; });
+  if (entry == entries.end())
+    bug("parameter " + std::string(name) + " is asked for, and no spec declares it");
+  return *entry;
+}
+
+const ParamValue& ParamValues::find(std::string_view name, ParamType type) const {
+  const Entry& entry = find(name);
+  if (entry.type != type)
+    bug("parameter " + std::string(name) + " is asked for as another type than its spec's");
+  return entry;
+}
+
+bool ParamValues::has(std::string_view name) const {
+  return std::any_of(entries.begin(), entries.end(), [&](const Entry& e) { return e.name == name; });
+}
+
+std::uint64_t ParamValues::count(std::string_view name) const {
+  return find(name, ParamType::count).whole;
+}
+
+double ParamValues::real(std::string_view name) const {
+  return find(name, ParamType::real).number;
+}
+
+double ParamValues::share(std::string_view name) const {
+  return find(name, ParamType::share).number;
+}
+
+bool ParamValues::flag(std::string_view name) const {
+  return find(name, ParamType::flag).number != 0;
+}
+
+const std::string& ParamValues::word(std::string_view name) const {
+  for (const ParamType type : {ParamType::choice, ParamType::pool, ParamType::word})
+    if (find(name).type == type) return find(name).text;
+  return find(name, ParamType::text).text;
+}
+
+bool ParamValues::is(std::string_view name, std::string_view choice) const {
+  return find(name).text == choice;
+}
+
+std::vector<std::uint64_t> ParamValues::counts(std::string_view name) const {
+  std::vector<std::uint64_t> out;
+  for (const Entry& item : find(name, ParamType::counts).items) out.push_back(item.whole);
+  return out;
+}
+
+std::vector<double> ParamValues::shares(std::string_view name) const {
+  std::vector<double> out;
+  for (const Entry& item : find(name, ParamType::shares).items) out.push_back(item.number);
+  return out;
+}
+
+std::vector<std::string> ParamValues::texts(std::string_view name) const {
+  std::vector<std::string> out;
+  for (const Entry& item : find(name, ParamType::texts).items) out.push_back(item.text);
+  return out;
+}
+
+std::string ParamValues::text() const {
+  std::string out;
+  for (const Entry& entry : entries) out += (out.empty() ? "" : ",") + entry.name + "=" + entry.text;
+  return out;
+}
+
+std::vector<std::string> param_names(const std::vector<ParamSpec>& specs) {
+  std::vector<std::string> out;
+  for (const ParamSpec& spec : specs) out.push_back(spec.name);
+  return out;
+}
+
+}  // namespace kvsim
