@@ -157,7 +157,7 @@ class Capture(CommandTest):
                 np.testing.assert_allclose(sum(o @ w for o, w in zip(outputs, wo)), full @ outputs.ravel(), atol=1e-12)
                 stored += words.nbytes
         self.assertEqual(stored, 4 * 8 * 64 * 256 * 2)  # layers, heads, head dimension, hidden size, bytes
-        self.assertRegex(self.ok("trace", "info", "run.h5"), r"(?m)^output weights +bf16: 1.0 MiB$")
+        self.assertRegex(self.ok("trace", "info", "run.h5"), r"(?m)^output weights +bf16: 1 MiB$")
         self.assertEqual(json.loads(self.ok("trace", "info", "run.h5", "--format", "json"))["stored"]["output_weight_bytes"],
                          stored)
         self.assertGreaterEqual((self.folder / "run.h5").stat().st_size - lean_bytes, stored)
