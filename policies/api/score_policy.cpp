@@ -177,7 +177,7 @@ std::size_t selection_overshoot(const Params& params) {
 
 void check_decode(const Params& params) {
   if (!params.flag("decode") && Selection::of(params).stream)
-    usage_error("prompt=stream with decode=false: nobody would leave", "policy parameters",
+    usage_error("prompt=stream with decode=false would never evict", "policy parameters",
                 "A streamed prompt is managed token by token, as generated tokens are: leave decode=true.");
 }
 

@@ -64,7 +64,7 @@ Cost cost_of(const Params&, const CostShape& shape) {
 PolicySpec external_mask_spec() {
   return {.name = "external_mask",
           .kind = Kind::eviction,
-          .summary = "keeps what a file says, whatever the budget: learned keep or drop flags, or anybody's",
+          .summary = "keeps the tokens that a file marks, whatever the budget: learned flags, or any others",
           .details =
               "A file holds 1 (keep) or 0 (drop) per layer, KV head and position, decided once: what a "
               "trained gate such as Attention-Gate's computes. The prompt's flags apply when it ends. If "

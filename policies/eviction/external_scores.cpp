@@ -56,7 +56,7 @@ PolicySpec external_scores_spec() {
   return {
       .name = "external_scores",
       .kind = Kind::eviction,
-      .summary = "keeps the highest scores of a file: learned scores, or anybody's",
+      .summary = "keeps the highest scores of a file: learned scores, or any others",
       .details =
           "A file holds one score per layer, KV head and position, fixed when the token is made, higher "
           "is kept: what a trained scoring head such as Locret's computes. If it covers the prompt "

@@ -274,7 +274,7 @@ PolicySpec fastgen_spec() {
           "attention over the rows that see them; and the last max(1, floor(local * n)) positions before "
           "each row; everything. Of equal means the newer token stays. n is the length so far, so while "
           "decoding both shares grow. When a token "
-          "arrives, whoever the rule does not keep any more leaves; the arriving one always joins. It "
+          "arrives, tokens that the rule no longer keeps are evicted; the arriving one always joins. It "
           "decides itself how much it keeps: no budget.",
       .departures =
           {{"paper: recovery 0.95 in its headline; cold-compress: 0.9", "0.9; recovery=0.95"},

@@ -330,7 +330,7 @@ PolicySpec kvcrush_spec() {
           "anchor (the older of equals first) and cut into as many groups as fit the rest of the budget, "
           "group i = [floor(i F / m), floor((i + 1) F / m)), and one of each stays. anchor=mean is the "
           "majority over all blocks that are not protected, exactly half giving 0. decode=base: the lowest "
-          "of the bases' scores leaves; representatives stay until nobody else can go (tenure=true). Part "
+          "of the bases' scores is evicted; representatives are evicted last (tenure=true). Part "
           "of a page that the prompt does not fill counts as zeros.",
       .departures =
           {{"paper: distances to one anchor give fewer buckets than representatives, and a bucket's bounds "

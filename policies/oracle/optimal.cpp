@@ -41,7 +41,7 @@ PolicySpec optimal_spec() {
       .details =
           "Knows every later row. Among all ways to hold at most B tokens, with each generated token "
           "resident "
-          "at its own step and nobody returning, it takes one that retains the most attention summed over "
+          "at its own step and no token readmitted, it takes one that retains the most attention summed over "
           "steps, averaged over the unit's query heads: the least attention loss that permanent eviction "
           "can have in a lane that holds B. Another split of the same total over lanes can lose less, and so "
           "can policies that hold more than B while generating (append_only, overshoot): "

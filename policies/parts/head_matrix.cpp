@@ -25,7 +25,7 @@ void check_row(const std::vector<double>& row, std::size_t layer, std::size_t n_
 }  // namespace
 
 std::vector<std::vector<double>> head_matrix(const AllocationRequest& request, const std::string& file) {
-  if (!request.tables) bug("nobody here can open files", file);
+  if (!request.tables) bug("no tables were given to read files from", file);
   const std::vector<std::vector<double>> rows = request.tables->matrix(file);
   if (rows.size() != request.n_layers)
     input_error("has " + std::to_string(rows.size()) + " layers, the run " + std::to_string(request.n_layers),

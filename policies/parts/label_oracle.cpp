@@ -33,7 +33,7 @@ ParamSpec generated_param(const char* fallback) {
           .type = ParamType::choice,
           .fallback = fallback,
           .choices = {"append", "evict"},
-          .help = "generated tokens are only appended, or somebody leaves a full cache for each"};
+          .help = "generated tokens are only appended, or each evicts a token from a full cache"};
 }
 
 bool label_oracle_appends(const Params& params) {

@@ -18,7 +18,7 @@ class PlannedDecoder final : public Decoder {
     const auto leaves = [&](Position held) { return until_[static_cast<std::size_t>(held)] == step; };
     const auto victim = std::find_if(arrival.slots.begin(), arrival.slots.end(), leaves);
     if (victim == arrival.slots.end())
-      bug("nobody was to leave before position " + std::to_string(arrival.position), "PlannedOracle");
+      bug("the plan evicts no token before position " + std::to_string(arrival.position), "PlannedOracle");
     victims.push_back(static_cast<std::size_t>(victim - arrival.slots.begin()));
   }
 

@@ -28,8 +28,8 @@ constexpr std::uint64_t kMostLanes = std::uint64_t{1} << 24;
 
 void check_buildable(const policy::Part& eviction) {
   if (eviction.spec->make_oracle)
-    usage_error("knows the future: nobody can build it, so it costs nothing that could be said",
-                eviction.spec->name, "Ask for the cost of a policy that runs.");
+    usage_error("knows the future: it cannot be built, so it has no cost", eviction.spec->name,
+                "Ask for the cost of a policy that runs.");
 }
 
 policy::CostShape shape_of(const policy::Composition& composition, const Model& model, std::uint64_t prompt,

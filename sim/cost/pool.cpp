@@ -76,7 +76,7 @@ class Pool {
       retire();
     }
     if (use_.steps == 0)
-      usage_error("nobody waits: " + std::to_string(slots_) + " tokens hold all requests at once", "pool",
+      usage_error("no request waits: " + std::to_string(slots_) + " tokens hold all requests at once", "pool",
                   "Memory that is never short wastes nothing: ask with more requests or less memory.");
     const double all = static_cast<double>(use_.steps) * static_cast<double>(slots_);
     use_.shares = {use_.shares.used / all, use_.shares.reserved / all, use_.shares.internal / all};

@@ -53,7 +53,7 @@ class Allocators(CommandTest):
     def test_bad_input(self):
         fails = lambda code, *more: self.fails(code, "cost", "allocators", "requests.csv", *more)
         self.requests([(8, 8)])
-        self.assertIn("nobody waits", fails(2, *OPT_13B))
+        self.assertIn("no request waits", fails(2, *OPT_13B))
         self.assertIn("--page", fails(2, *OPT_13B, "--page", "0"))
         self.assertIn("opt-13b", fails(2, "--model", "opt-13", "--machine", "t4"))
         self.assertIn("no memory left", fails(2, "--model", "opt-13b", "--machine", "t4"))

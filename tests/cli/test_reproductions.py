@@ -78,7 +78,7 @@ class PageTest(CommandTest):
 
     def page(self, name):
         page = QuotedPage(FOLDER / f"{name}.md")
-        self.addCleanup(lambda: self.assertEqual(page.unread(), [], f"{name}.md: numbers that nobody checks"))
+        self.addCleanup(lambda: self.assertEqual(page.unread(), [], f"{name}.md: numbers that no test checks"))
         return page
 
     def agree(self, page, number, found):

@@ -154,7 +154,7 @@ cudaError_t call(Body body) {
 
 Stream& checked(cudaStream_t stream) {
   if (stream == nullptr)
-    throw std::logic_error("CUDA on the host: the default stream, which waits for nobody");
+    throw std::logic_error("CUDA on the host: the default stream, which waits for no other");
   return *stream;
 }
 

@@ -133,7 +133,7 @@ TEST_CASE("a block of eight lies at a multiple of eight", "[cost][pool]") {
   const PoolUse use = pool_use(Allocator::buddy, requests, 12, 0, 0);
   CHECK(use.steps == 1);
   CHECK(use.external == Approx(10.0 / 12));
-  CHECK_THROWS_WITH(pool_use(Allocator::exact, requests, 12, 0, 0), Catch::Contains("nobody waits"));
+  CHECK_THROWS_WITH(pool_use(Allocator::exact, requests, 12, 0, 0), Catch::Contains("no request waits"));
 }
 
 TEST_CASE("the last request to come gives its pages back", "[cost][pool]") {
