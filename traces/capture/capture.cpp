@@ -10,11 +10,11 @@
 #include "sim/base/suggest.hpp"
 #include "sim/base/version.hpp"
 #include "traces/capture/prompt.hpp"
+#include "traces/capture/token_header.hpp"
 #include "traces/capture/trace_recorder.hpp"
 #include "traces/model/device.hpp"
 #include "traces/model/generation.hpp"
 #include "traces/model/provenance.hpp"
-#include "traces/model/unicode_text.hpp"
 
 namespace kvsim::capture {
 namespace {
@@ -31,20 +31,6 @@ Elem parse_compute(const std::string& text, const model::Device& device, Elem ch
   return Elem::bf16;
 }
 
-/// The element type of the cache for a run that computes in `compute`.
-Elem parse_elem(const std::string& text, Elem checkpoint, Elem compute) {
-  if (text == "auto") return checkpoint == Elem::bf16 || compute == Elem::bf16 ? Elem::bf16 : Elem::f32;
-  if (compute == Elem::bf16 && (text == "f32" || text == "f16")) {
-    usage_error("what is computed in bf16 is stored in bf16", "--elem " + text,
-                "Leave --elem out, or add --compute f32.");
-  }
-  for (const Elem elem : {Elem::f32, Elem::f16, Elem::bf16}) {
-    if (text == elem_name(elem)) return elem;
-  }
-  usage_error("unknown element type \"" + text + "\"", "--elem",
-              suggestion(text, {"auto", "f32", "f16", "bf16"}));
-}
-
 void check_options(const CaptureOptions& options) {
   const int given =
       !options.prompt_file.empty() + !options.tokens_file.empty() + !options.workload_file.empty();
@@ -57,7 +43,7 @@ void check_options(const CaptureOptions& options) {
   model::check_sampling(sampling);
   if (options.prefill_chunk == 0) usage_error("must be at least 1", "--prefill-chunk");
   if (options.threads > 1024) usage_error("must be at most 1024", "--threads");
-  parse_elem(options.elem, Elem::f32, Elem::f32);
+  parse_cache_elem(options.elem, Elem::f32, Elem::f32);
   struct stat status {};
   if (!options.overwrite && ::lstat(options.output.c_str(), &status) == 0)
     usage_error("exists already", options.output, "Choose another name, or add --overwrite.");
@@ -97,77 +83,6 @@ std::uint64_t write_column_statistics(trace::Writer& writer, const model::ModelR
     counted = statistics.queries;
   }
   return counted;
-}
-
-/// Flag of a token that holds text.
-std::uint32_t text_flag(const std::string& text) {
-  switch (model::kind_of_text(text)) {
-    case model::TextKind::white_space:
-      return trace::kFlagWhiteSpace;
-    case model::TextKind::punctuation:
-      return trace::kFlagPunctuation;
-    case model::TextKind::digits:
-      return trace::kFlagDigit;
-    case model::TextKind::other:
-      break;
-  }
-  return 0;
-}
-
-/// Sets the token flags. Without a tokenizer only kFlagGenerated is known; the parts of a prompt are known
-/// only for workloads.
-void fill_flags(trace::Header& header, const Prompt& prompt, const model::ModelConfig& config) {
-  const std::uint64_t total = header.n_tokens();
-  header.token_flags = prompt.part_flags;
-  header.token_flags.resize(total, 0);
-  for (std::uint64_t t = prompt.ids.size(); t < total; ++t) header.token_flags[t] = trace::kFlagGenerated;
-  header.flags_known = trace::kFlagGenerated;
-  if (!prompt.part_flags.empty())
-    header.flags_known |= trace::kFlagQuestion | trace::kFlagContext | trace::kFlagEvidence;
-  const std::optional<model::Tokenizer>& tokenizer = prompt.tokenizer;
-  if (!tokenizer) return;
-  header.flags_known |=
-      trace::kFlagSpecial | trace::kFlagWhiteSpace | trace::kFlagPunctuation | trace::kFlagDigit;
-  for (std::uint64_t t = 0; t < total; ++t) {
-    const std::int32_t id = header.token_id[t];
-    const bool ends = std::find(config.eos.begin(), config.eos.end(), id) != config.eos.end();
-    header.token_flags[t] |=
-        ends || tokenizer->is_special(id) ? trace::kFlagSpecial : text_flag(tokenizer->bytes(id));
-  }
-}
-
-void fill_tokens(trace::Header& header, const model::Generation& run, const Prompt& prompt,
-                 const model::ModelConfig& config) {
-  const std::uint64_t total = run.tokens.size();
-  header.token_id = run.tokens;
-  header.token_logprob = run.logprob;
-  header.token_position.resize(total);
-  std::iota(header.token_position.begin(), header.token_position.end(), 0);
-  header.token_segment.assign(total, 0);
-  std::fill(header.token_segment.begin() + static_cast<std::ptrdiff_t>(prompt.ids.size()),
-            header.token_segment.end(), 1);
-  fill_flags(header, prompt, config);
-  const std::optional<model::Tokenizer>& tokenizer = prompt.tokenizer;
-  if (!tokenizer) return;
-  header.tokenizer_name = tokenizer->name();
-  header.tokenizer_sha256 = tokenizer->sha256();
-  header.text_offset.push_back(0);
-  for (const std::string& bytes : tokenizer->spell(run.tokens)) {
-    header.text_bytes += bytes;
-    header.text_offset.push_back(header.text_bytes.size());
-  }
-}
-
-void fill_segments(trace::Header& header, std::uint64_t prompt, std::uint64_t total, bool forced) {
-  header.segments = {{.parent = -1, .begin = 0, .count = static_cast<std::uint32_t>(prompt), .path_len = 0}};
-  if (total > prompt) {
-    header.segments.push_back({.parent = 0,
-                               .begin = prompt,
-                               .count = static_cast<std::uint32_t>(total - prompt),
-                               .path_len = static_cast<std::uint32_t>(prompt),
-                               .phase = forced ? trace::Phase::teacher_forced : trace::Phase::decode});
-  }
-  header.sequence_leaf = {static_cast<std::uint32_t>(header.segments.size() - 1)};
 }
 
 /// The tokens from `first` on; none if `first` is not below `total`.
@@ -228,7 +143,7 @@ CaptureResult run_capture(const CaptureOptions& options, Progress& progress) {
   choice.columns = choice.columns || slim;
 
   const Elem compute = parse_compute(options.compute, device, weights.elem);
-  const Elem elem = parse_elem(options.elem, weights.elem, compute);
+  const Elem elem = parse_cache_elem(options.elem, weights.elem, compute);
   const std::unique_ptr<model::ModelRun> model =
       model::open_model_run(device, config, weights,
                             {.capacity = capacity,
@@ -266,8 +181,9 @@ CaptureResult run_capture(const CaptureOptions& options, Progress& progress) {
 
   const std::uint64_t total = run.tokens.size();
   progress.total = total;
-  fill_tokens(header, run, prompt, config);
-  fill_segments(header, prompt_tokens, total, forced);
+  describe_tokens(header, run.tokens, prompt, config);
+  header.token_logprob = run.logprob;
+  describe_segments(header, prompt_tokens, total, forced);
   header.passes = run.passes;
   header.layer_ns = run.layer_ns;
   header.attn_ns = run.attn_ns;

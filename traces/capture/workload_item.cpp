@@ -51,7 +51,30 @@ WorkloadItem parse_item(const JsonObject& line) {
     if (!answer.is_string()) input_error("expected strings", line.path("answers"));
     item.answers.emplace_back(answer.get_string());
   }
+  if (line.has("expect"))
+    item.expect = workload::expect_of_name(line.text("expect"), line.path("expect"));
+  else if (!item.answers.empty())
+    item.expect = item.answers.size() == 1 ? workload::Expect::first : workload::Expect::any;
   return item;
+}
+
+/// Calls visit(line, id) for each item of the file.
+template <class Visit>
+void for_each_line(const std::string& path, Visit visit) {
+  const std::string text = read_file(path, kMaxFileBytes);
+  std::unordered_set<std::string> seen;
+  std::string_view rest = text;
+  for (std::uint64_t number = 1; !rest.empty(); ++number) {
+    const std::string_view line = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(line.size() + 1, rest.size()));
+    if (line.empty()) continue;
+    const std::string where = path + " line " + std::to_string(number);
+    const json::value document = parse_strict_json(line, where, kMaxValues);
+    const JsonObject object(document, where);
+    const std::string id = parse_name(object, "id");
+    if (!seen.insert(id).second) input_error("a second prompt is called " + id, where);
+    visit(object, id);
+  }
 }
 
 [[noreturn]] void no_such_item(const std::string& path, const std::string& id,
@@ -65,23 +88,20 @@ WorkloadItem parse_item(const JsonObject& line) {
 
 }  // namespace
 
+std::vector<WorkloadItem> read_workload(const std::string& path) {
+  std::vector<WorkloadItem> items;
+  for_each_line(path, [&](const JsonObject& line, const std::string&) { items.push_back(parse_item(line)); });
+  if (items.empty()) input_error("holds no prompts", path);
+  return items;
+}
+
 WorkloadItem read_workload_item(const std::string& path, const std::string& id) {
-  const std::string text = read_file(path, kMaxFileBytes);
   std::optional<WorkloadItem> found;
   std::vector<std::string> known;
-  std::unordered_set<std::string> seen;
-  std::string_view rest = text;
-  for (std::uint64_t number = 1; !rest.empty(); ++number) {
-    const std::string_view line = rest.substr(0, rest.find('\n'));
-    rest.remove_prefix(std::min(line.size() + 1, rest.size()));
-    if (line.empty()) continue;
-    const std::string where = path + " line " + std::to_string(number);
-    const json::value document = parse_strict_json(line, where, kMaxValues);
-    const JsonObject object(document, where);
-    known.push_back(parse_name(object, "id"));
-    if (!seen.insert(known.back()).second) input_error("a second prompt is called " + known.back(), where);
-    if (id.empty() || known.back() == id) found = parse_item(object);
-  }
+  for_each_line(path, [&](const JsonObject& line, const std::string& name) {
+    known.push_back(name);
+    if (id.empty() || name == id) found = parse_item(line);
+  });
   if (!found || (id.empty() && known.size() != 1)) no_such_item(path, id, known);
   return *found;
 }

@@ -15,9 +15,14 @@ struct WorkloadItem {
   std::string kind;          ///< empty if the line has none
   std::uint64_t tokens = 0;  ///< number of tokens counted when the item was built
   std::string prompt;
-  std::vector<workload::RoleSpan> spans;
-  std::vector<std::string> answers;
+  std::vector<workload::RoleSpan> spans{};
+  workload::Expect expect = workload::Expect::nothing;
+  std::vector<std::string> answers{};
 };
+
+/// Every item of a JSON Lines file, in order. Throws Error(input) naming file and line when a line is not an
+/// item, two items have the same id, or there is none.
+std::vector<WorkloadItem> read_workload(const std::string& path);
 
 /// The item with the given `id` in a JSON Lines file; if `id` is empty, the only item. Throws Error(input)
 /// naming file and line when a line is not an item or two items have the same id, Error(usage) when there is

@@ -1,5 +1,6 @@
 #include "traces/workloads/prompt_item.hpp"
 
+#include <algorithm>
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
 #include <boost/json/serialize.hpp>
@@ -53,6 +54,28 @@ const char* expect_name(Expect expect) {
       return "all";
   }
   bug("an expectation without a name");
+}
+
+Expect expect_of_name(const std::string& name, const std::string& where) {
+  for (const Expect expect : {Expect::nothing, Expect::first, Expect::any, Expect::all})
+    if (name == expect_name(expect)) return expect;
+  input_error("unknown expectation", where, "Expected nothing, first, any or all.");
+}
+
+bool is_right(const std::string& text, Expect expect, const std::vector<std::string>& answers) {
+  const auto begins = [&](const std::string& answer) { return text.starts_with(answer); };
+  const auto holds = [&](const std::string& answer) { return text.find(answer) != std::string::npos; };
+  switch (expect) {
+    case Expect::nothing:
+      return false;
+    case Expect::first:
+      return !answers.empty() && begins(answers.front());
+    case Expect::any:
+      return std::any_of(answers.begin(), answers.end(), begins);
+    case Expect::all:
+      return !answers.empty() && std::all_of(answers.begin(), answers.end(), holds);
+  }
+  bug("an expectation without a rule");
 }
 
 std::string json_line(const PromptItem& item) {

@@ -35,6 +35,11 @@ enum class Expect {
 };
 /// "nothing", "first", "any", "all".
 const char* expect_name(Expect expect);
+/// Throws Error(input) naming `where` for any other name.
+Expect expect_of_name(const std::string& name, const std::string& where);
+/// Whether a generated text meets the condition; never for Expect::nothing. The text, like the answers, has
+/// its leading space.
+bool is_right(const std::string& text, Expect expect, const std::vector<std::string>& answers);
 
 struct PromptItem {
   std::string id;    ///< KIND-CONTEXT-sSEED-INDEX

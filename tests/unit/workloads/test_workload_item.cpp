@@ -95,7 +95,7 @@ TEST_CASE("damaged files are refused with their line") {
 
 TEST_CASE("a token has the flags of every part it shares a byte with") {
   // <s>, " <<" is one token, then " apple", " river", " >>": 1 + 4 tokens.
-  WorkloadItem item{"x", "needle", 0, " << apple river >>", {}, {}};
+  WorkloadItem item{"x", "needle", 0, " << apple river >>", {}};
   const std::vector<std::int32_t> ids = sample_tokenizer().encode(item.prompt);
   REQUIRE(ids.size() == 5);
   item.spans = {{0, 5, Role::question}, {5, 18, Role::context}, {10, 11, Role::evidence}};
@@ -106,7 +106,7 @@ TEST_CASE("a token has the flags of every part it shares a byte with") {
 }
 
 TEST_CASE("special tokens around the text are not part of it, those inside are") {
-  WorkloadItem item{"x", "text", 0, "<s> apple", {{0, 9, Role::context}}, {}};
+  WorkloadItem item{"x", "text", 0, "<s> apple", {{0, 9, Role::context}}};
   const std::vector<std::int32_t> ids = sample_tokenizer().encode(item.prompt);
   REQUIRE(ids.size() == 3);
   CHECK(part_flags(item, ids, sample_tokenizer()) == std::vector<std::uint32_t>{16, 0, 16});

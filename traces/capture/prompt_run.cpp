@@ -1,0 +1,78 @@
+#include "traces/capture/prompt_run.hpp"
+
+#include <algorithm>
+
+#include "traces/capture/token_header.hpp"
+#include "traces/model/cpu/cpu_run.hpp"
+#include "traces/model/provenance.hpp"
+
+namespace kvsim::capture {
+namespace {
+
+/// Copies what a run shows into a trace in memory.
+class MemoryRecorder final : public model::RunObserver {
+ public:
+  explicit MemoryRecorder(trace::MemoryTrace& trace) : trace_(trace) {}
+
+  void on_tensors(std::uint32_t layer, std::uint64_t first, std::uint64_t n, const Elements& q,
+                  const Elements& k, const Elements& v) override {
+    const trace::Model& model = trace_.header().model;
+    copy(trace::Tensor::query, layer, model.n_q_heads, model.head_dim, first, n, q);
+    copy(trace::Tensor::key, layer, model.n_kv_heads, model.head_dim, first, n, k);
+    copy(trace::Tensor::value, layer, model.n_kv_heads, model.v_head_dim, first, n, v);
+  }
+
+ private:
+  void copy(trace::Tensor tensor, std::uint32_t layer, std::uint32_t heads, std::size_t dim,
+            std::uint64_t first, std::uint64_t n, const Elements& from) {
+    for (std::uint32_t head = 0; head < heads; ++head)
+      from.subspan(head * n * dim, n * dim)
+          .store(Elem::f32, trace_.rows(tensor, layer, head).data() + first * dim);
+  }
+
+  trace::MemoryTrace& trace_;
+};
+
+void copy_output_weights(const model::Weights& weights, trace::MemoryTrace& trace) {
+  const std::uint32_t heads = trace.header().model.n_q_heads;
+  for (std::uint32_t layer = 0; layer < weights.layers.size(); ++layer) {
+    const std::vector<float> all = weights.layers[layer].o.transposed();  // [heads * dim, hidden]
+    const std::size_t part = all.size() / heads;
+    for (std::uint32_t head = 0; head < heads; ++head)
+      std::copy_n(all.data() + head * part, part, trace.output_weights(layer, head).data());
+  }
+}
+
+}  // namespace
+
+trace::MemoryTrace run_prompt(const Prompt& prompt, const model::ModelConfig& config,
+                              const model::Weights& weights, const PromptRunOptions& options,
+                              Progress& progress) {
+  const std::uint64_t tokens = prompt.ids.size();
+  model::cpu::CpuRun run(config, weights,
+                         {.capacity = options.positions,
+                          .elem = options.elem,
+                          .threads = options.threads,
+                          .pass_tokens = std::min(options.prefill_chunk, tokens)});
+  trace::Header header;
+  header.model = model::describe_model(config, weights, options.model_dir, options.positions);
+  header.capture = run.describe();
+  header.capture.workload = prompt.workload;
+  header.capture.workload_item = prompt.workload_item;
+  header.elem = options.elem;
+  if (options.output_weights) header.output_elem = Elem::f32;
+  describe_tokens(header, prompt.ids, prompt, config);
+  describe_segments(header, tokens, tokens, false);
+  trace::MemoryTrace trace(std::move(header));
+  if (options.output_weights) copy_output_weights(weights, trace);
+  MemoryRecorder recorder(trace);
+  for (std::uint64_t first = 0; first < tokens; first += options.prefill_chunk) {
+    progress.check();
+    const std::uint64_t n = std::min(options.prefill_chunk, tokens - first);
+    run.forward(std::span(prompt.ids).subspan(first, n), recorder);
+    progress.advance(n);
+  }
+  return trace;
+}
+
+}  // namespace kvsim::capture

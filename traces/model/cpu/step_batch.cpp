@@ -1,0 +1,81 @@
+#include "traces/model/cpu/step_batch.hpp"
+
+#include <algorithm>
+
+#include "traces/model/cpu/kernels.hpp"
+#include "traces/model/cpu/linear_layer.hpp"
+
+namespace kvsim::model::cpu {
+namespace {
+
+/// The table of one position, for as many rows as there are streams.
+RopeTable repeated(const RopeTable& one, std::size_t n) {
+  RopeTable out;
+  out.pairs = one.pairs;
+  for (std::size_t i = 0; i < n; ++i) {
+    out.cosine.insert(out.cosine.end(), one.cosine.begin(), one.cosine.end());
+    out.sine.insert(out.sine.end(), one.sine.begin(), one.sine.end());
+  }
+  return out;
+}
+
+}  // namespace
+
+StepBatch::StepBatch(const ModelConfig& config, const Weights& weights, Elem elem, std::uint64_t positions,
+                     Workers& workers)
+    : config_(config),
+      weights_(weights),
+      elem_(elem),
+      workers_(workers),
+      frequencies_(rope_frequencies(config.rope, positions)) {}
+
+void StepBatch::forward(std::span<const std::int32_t> tokens, std::uint64_t position, const Attend& attend,
+                        const LayerOutput& output) {
+  n_ = tokens.size();
+  const std::uint64_t width = config_.hidden_size;
+  const auto eps = static_cast<float>(config_.norm_eps);
+  const RopeTable rope = repeated(rope_table(frequencies_, config_.rope.attention_factor, position, 1), n_);
+  hidden_.resize(n_ * width);
+  normed_.resize(n_ * width);
+  std::vector<float> scratch;
+  for (std::size_t stream = 0; stream < n_; ++stream)
+    std::copy_n(weights_.embedding.rows(static_cast<std::uint64_t>(tokens[stream]), 1, scratch), width,
+                hidden_.data() + stream * width);
+  for (std::uint32_t layer = 0; layer < config_.n_layers; ++layer) {
+    const LayerWeights& w = weights_.layers[layer];
+    rms_norm(workers_, hidden_.data(), n_, w.attention_norm, eps, normed_.data());
+    const auto project = [&](const Linear& linear, const HeadTransform& transform, std::vector<float>& out) {
+      projected_.resize(n_ * linear.out);
+      out.resize(n_ * linear.out);
+      apply_linear_alike(workers_, linear, normed_.data(), n_, projected_.data());
+      split_heads(workers_, transform, projected_.data(), n_, out.data());
+    };
+    project(w.q, {config_.n_heads, config_.head_dim, w.q_norm, eps, &rope, elem_}, q_);
+    project(w.k, {config_.n_kv_heads, config_.head_dim, w.k_norm, eps, &rope, elem_}, k_);
+    project(w.v, {config_.n_kv_heads, config_.head_dim, {}, eps, nullptr, elem_}, v_);
+    attended_.resize(n_ * w.o.in);
+    attend(layer, {q_, k_, v_, n_, config_.head_dim}, attended_);
+    apply_linear_alike(workers_, w.o, attended_.data(), n_, normed_.data());
+    add_to(workers_, hidden_.data(), normed_.data(), hidden_.size());
+
+    rms_norm(workers_, hidden_.data(), n_, w.mlp_norm, eps, normed_.data());
+    gate_.resize(n_ * w.gate.out);
+    up_.resize(n_ * w.up.out);
+    apply_linear_alike(workers_, w.gate, normed_.data(), n_, gate_.data());
+    apply_linear_alike(workers_, w.up, normed_.data(), n_, up_.data());
+    for (std::size_t stream = 0; stream < n_; ++stream)
+      swiglu(workers_, gate_.data() + stream * w.gate.out, up_.data() + stream * w.gate.out, w.gate.out);
+    apply_linear_alike(workers_, w.down, gate_.data(), n_, normed_.data());
+    add_to(workers_, hidden_.data(), normed_.data(), hidden_.size());
+    if (output) output(layer, hidden_);
+  }
+}
+
+std::vector<float> StepBatch::logits() {
+  std::vector<float> out(n_ * config_.vocab_size);
+  rms_norm(workers_, hidden_.data(), n_, weights_.norm, static_cast<float>(config_.norm_eps), normed_.data());
+  apply_linear_alike(workers_, weights_.head, normed_.data(), n_, out.data());
+  return out;
+}
+
+}  // namespace kvsim::model::cpu
