@@ -74,6 +74,7 @@ int run(int argc, char** argv) {
   add_workload_command(app);
   add_trace_command(app);
   add_replay_command(app);
+  add_evaluate_command(app);
   add_allocate_command(app);
   add_analyze_command(app);
   add_plot_command(app);

@@ -15,7 +15,13 @@ using Stride = Eigen::OuterStride<>;
 constexpr std::size_t kPacket = 16;
 using Packet = Eigen::Array<float, kPacket, 1>;
 
-/// Sets row[i] to exp(row[i] - max) / sum of the same over the row.
+Eigen::Map<const RowMajor, 0, Stride> map(MatrixView m) {
+  return {m.data, static_cast<Eigen::Index>(m.rows), static_cast<Eigen::Index>(m.cols),
+          Stride(static_cast<Eigen::Index>(m.stride))};
+}
+
+}  // namespace
+
 void softmax(float* row, std::size_t n) {
   Packet most = Packet::Constant(row[0]);
   std::size_t i = 0;
@@ -45,12 +51,16 @@ void softmax(float* row, std::size_t n) {
   for (std::size_t j = 0; j < n; ++j) row[j] *= factor;
 }
 
-Eigen::Map<const RowMajor, 0, Stride> map(MatrixView m) {
-  return {m.data, static_cast<Eigen::Index>(m.rows), static_cast<Eigen::Index>(m.cols),
-          Stride(static_cast<Eigen::Index>(m.stride))};
+float dot(const float* a, const float* b, std::size_t n) {
+  Packet sums = Packet::Zero();
+  std::size_t i = 0;
+  for (; i + kPacket <= n; i += kPacket)
+    sums += Eigen::Map<const Packet>(a + i) * Eigen::Map<const Packet>(b + i);
+  float sum = 0;
+  for (std::size_t j = 0; j < kPacket; ++j) sum += sums[static_cast<Eigen::Index>(j)];
+  for (; i < n; ++i) sum += a[i] * b[i];
+  return sum;
 }
-
-}  // namespace
 
 void attention_rows(const AttentionShape& shape, MatrixView q, std::size_t first_query, MatrixView keys,
                     float* out, std::size_t stride) {

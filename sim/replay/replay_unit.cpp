@@ -4,16 +4,18 @@ namespace kvsim::sim {
 
 ReplayUnit::ReplayUnit(const EvictionGroup& eviction_group, const GroupTensors& tensors,
                        std::size_t first_lane, std::size_t n_lanes,
-                       std::unique_ptr<policy::Eviction> eviction, const policy::CacheUnit& unit)
+                       std::unique_ptr<policy::Eviction> eviction, const policy::CacheUnit& unit,
+                       std::size_t length)
     : eviction_group_(&eviction_group),
       tensors_(&tensors),
       first_lane_(first_lane),
       n_lanes_(n_lanes),
+      length_(length),
       driver_(*eviction_group.eviction, std::move(eviction), unit, tensors.sequence().prompt_length(),
-              tensors.sequence().length()) {}
+              length) {}
 
 void ReplayUnit::start(std::size_t cell, std::size_t budget, bool log) {
-  driver_.start(cell, budget, std::size_t{tensors_->sequence().length()}, log);
+  driver_.start(cell, budget, length_, log);
 }
 
 Token ReplayUnit::token(std::size_t position) const {
@@ -33,7 +35,8 @@ void ReplayUnit::attended(Cache& cache, std::size_t position, const RowBlock& ro
 
 std::vector<ReplayUnit> replay_units(const EvictionGroup& eviction_group, const GroupTensors& tensors,
                                      std::uint64_t seed, const policy::Tables* tables,
-                                     const FutureOfLanes& future) {
+                                     const FutureOfLanes& future, std::size_t length) {
+  if (length == 0) length = tensors.sequence().length();
   const LaneGroup group = tensors.group();
   const std::size_t n_lanes = eviction_group.layer_unit ? group.n_lanes : 1;
   const policy::Part& part = *eviction_group.eviction;
@@ -50,7 +53,7 @@ std::vector<ReplayUnit> replay_units(const EvictionGroup& eviction_group, const 
     } else {
       eviction = part.make_eviction(unit);
     }
-    out.emplace_back(eviction_group, tensors, lane, n_lanes, std::move(eviction), unit);
+    out.emplace_back(eviction_group, tensors, lane, n_lanes, std::move(eviction), unit, length);
   }
   return out;
 }

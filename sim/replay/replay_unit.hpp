@@ -15,9 +15,11 @@ using Cache = ManagedCache<IndexStore>;
 
 class ReplayUnit {
  public:
-  /// Covers lanes [first_lane, first_lane + n_lanes) of the group that `tensors` were read for.
+  /// Covers lanes [first_lane, first_lane + n_lanes) of the group that `tensors` were read for. `length`: tokens
+  /// that its caches will see in all.
   ReplayUnit(const EvictionGroup& eviction_group, const GroupTensors& tensors, std::size_t first_lane,
-             std::size_t n_lanes, std::unique_ptr<policy::Eviction> eviction, const policy::CacheUnit& unit);
+             std::size_t n_lanes, std::unique_ptr<policy::Eviction> eviction, const policy::CacheUnit& unit,
+             std::size_t length);
 
   const EvictionGroup& eviction_group() const { return *eviction_group_; }
   policy::Eviction& eviction() { return driver_.eviction(); }
@@ -25,7 +27,9 @@ class ReplayUnit {
   std::size_t first_lane() const { return first_lane_; }
   std::size_t n_lanes() const { return n_lanes_; }
   bool covers(std::size_t lane) const { return lane >= first_lane_ && lane < first_lane_ + n_lanes_; }
+  UnitDriver<IndexStore>& driver() { return driver_; }
   std::vector<Cache>& caches() { return driver_.caches(); }
+  const std::vector<Cache>& caches() const { return driver_.caches(); }
 
   /// Returns the policy's subscription to the prompt.
   Subscription subscription() {
@@ -49,7 +53,7 @@ class ReplayUnit {
 
   const EvictionGroup* eviction_group_;
   const GroupTensors* tensors_;
-  std::size_t first_lane_, n_lanes_;
+  std::size_t first_lane_, n_lanes_, length_;
   UnitDriver<IndexStore> driver_;
   SlotGather gather_;
 };
@@ -58,9 +62,9 @@ class ReplayUnit {
 /// units.
 using FutureOfLanes = std::function<const policy::Future&(std::size_t first_lane, std::size_t n_lanes)>;
 
-/// Makes the units of an eviction group in a lane group, in order of their lanes.
+/// Makes the units of an eviction group in a lane group, in order of their lanes. `length` 0: the sequence's.
 std::vector<ReplayUnit> replay_units(const EvictionGroup& eviction_group, const GroupTensors& tensors,
                                      std::uint64_t seed, const policy::Tables* tables,
-                                     const FutureOfLanes& future);
+                                     const FutureOfLanes& future, std::size_t length = 0);
 
 }  // namespace kvsim::sim

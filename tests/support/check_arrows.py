@@ -22,13 +22,17 @@ ALLOWED = {
     "sim/feed": {"policies/api"},
     "sim/attention": {*TRACES, "policies/api", "policies/parts", "sim/feed"},
     "sim/replay": {*TRACES, "policies/api", "policies/parts", "sim/feed", "sim/attention"},
+    "sim/loop": {*TRACES, "traces/model", "policies/api", "policies/parts", "sim/feed", "sim/attention", "sim/replay"},
     "sim/inspect": {*TRACES, "policies/api", "policies/parts", "sim/feed", "sim/attention", "sim/replay"},
     "sim/cost": {*TRACES, "policies/api", "sim/feed", "sim/replay"},
     "analysis": {*TRACES, "policies/api", "sim/feed", "sim/attention", "sim/replay", "sim/inspect", "sim/cost"},
     "analysis/study": {*TRACES, "analysis", "policies/api", "sim/replay", "traces/workloads", "traces/model",
                        "traces/capture"},
-    "tools": {"analysis", "analysis/study", "policies", "policies/api", "sim/attention", "sim/replay", "sim/inspect",
-              "sim/cost", "traces/format", "traces/comparison", "traces/workloads", "traces/model", "traces/capture"},
+    "analysis/loop": {*TRACES, "analysis", "policies/api", "sim/loop", "sim/replay", "traces/workloads", "traces/model",
+                      "traces/capture"},
+    "tools": {"analysis", "analysis/study", "analysis/loop", "policies", "policies/api", "sim/attention", "sim/replay",
+              "sim/inspect", "sim/loop", "sim/cost", "traces/format", "traces/comparison", "traces/workloads",
+              "traces/model", "traces/capture"},
 }
 LAYERS = sorted(ALLOWED, key=len, reverse=True)
 

@@ -1,0 +1,31 @@
+#pragma once
+/// Attention of one token's queries over the slots of a cache.
+#include <span>
+#include <vector>
+
+#include "sim/base/matrix_view.hpp"
+
+namespace kvsim::sim {
+
+/// Where the key and the value of a slot lie; null: the token's window does not reach back to the slot.
+struct SlotRow {
+  const float *key = nullptr, *value = nullptr;
+};
+
+class SlotRows {
+ public:
+  /// For each of the `queries` [n, key_dim] of one lane: the softmax of scale * q.k over the slots, and the
+  /// sum of the values by it, into out + i * value_dim. The bits depend on the slots and their order alone.
+  /// At least one slot is seen.
+  void attend(double scale, MatrixView queries, std::span<const SlotRow> slots, std::size_t value_dim,
+              float* out);
+  /// [n, slots] of the latest call: 0 where a slot is not seen.
+  MatrixView weights() const { return {weights_.data(), n_, slots_, slots_}; }
+
+ private:
+  std::size_t n_ = 0, slots_ = 0;
+  std::vector<float> weights_, scaled_, row_;
+  std::vector<std::size_t> seen_;
+};
+
+}  // namespace kvsim::sim

@@ -1,0 +1,126 @@
+#!/usr/bin/env python3
+"""Tests kvsim evaluate: the shipped sample model answers prompts through compressed caches."""
+import csv
+import io
+import re
+
+import kvsim_command
+from kvsim_command import SOURCE, CommandTest
+
+MODEL = SOURCE / "traces" / "sample" / "model"
+PROMPT = SOURCE / "traces" / "sample" / "prompts" / "needle-0500-one.txt"
+
+
+def documented_keys():
+    """Columns of kvsim evaluate, in order, as the document lists them."""
+    text = (SOURCE / "analysis" / "loop" / "README.md").read_text()
+    return re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)
+
+
+class Evaluate(CommandTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        made = cls.kvsim("workload", "needle-multi-key", "--context", 300, "--count", 2, "--tokenizer", MODEL, "-o", "keys.jsonl")
+        assert made.returncode == 0, made.stderr
+
+    def evaluate(self, *more):
+        return ["evaluate", "--model", MODEL, "--quiet", *more]
+
+    def rows(self, *more):
+        text = self.ok(*self.evaluate("--workload", "keys.jsonl", "--format", "csv", *more))
+        return list(csv.DictReader(io.StringIO(text)))
+
+    def test_columns_are_those_of_the_document(self):
+        rows = self.rows("--policy", "full", "--budget", "50%", "--mode", "teacher")
+        self.assertEqual(list(rows[0]), documented_keys())
+
+    def test_the_full_cache_answers_right_and_differs_in_nothing(self):
+        rows = self.rows("--policy", "full", "--policy", "h2o", "--budget", "100%", "--cut", "prompt,question")
+        self.assertEqual(len(rows), 2 * 2 * 2 * 2)  # items, cuts, policies, modes
+        for row in rows:
+            if row["policy"] == "h2o" and row["cut"] == "question":
+                continue  # its budget is of the shorter prompt, so the answer evicts
+            if row["mode"] == "teacher":
+                self.assertEqual((row["kl"], row["same_top"], row["delta_log_p"]), ("0", "1", "0"))
+                self.assertEqual(row["right"], "")
+            elif row["policy"] == "full":
+                self.assertEqual((row["right"], row["right_full"], row["contains"]), ("1", "1", "1"))
+                self.assertEqual(row["divergence_margin"], "")
+
+    def test_bytes_do_not_depend_on_threads_or_on_other_cells(self):
+        policies = ["--policy", "snapkv", "--policy", "h2o", "--policy", "keydiff", "--policy", "random"]
+        common = ["--budget", "20%", "--cut", "question"]
+        one = self.rows(*policies, *common, "--threads", 1)
+        self.assertEqual(one, self.rows(*policies, *common, "--threads", 8))
+        for name in "snapkv", "h2o", "keydiff", "random":
+            alone = self.rows("--policy", name, *common)
+            self.assertEqual([row for row in one if row["policy"] == name], alone)
+
+    def test_rows_join_with_those_of_a_replay(self):
+        rows = self.rows("--policy", "h2o", "--policy", "snapkv+pyramid", "--budget", "25%", "--cut", "question", "--mode", "teacher")
+        item = rows[0]["item"]
+        self.ok("capture", "--model", MODEL, "--workload", "keys.jsonl", "--item", item, "--max-new-tokens", 2, "--quiet",
+                "--overwrite", "-o", "item.h5")
+        replayed = list(csv.DictReader(io.StringIO(self.ok(
+            "replay", "item.h5", "--policy", "h2o", "--policy", "snapkv+pyramid", "--budget", "25%", "--cut", "question",
+            "--format", "csv", "--quiet"))))
+        mine = [row for row in rows if row["item"] == item]
+        for key in "policy", "params", "budget", "budget_tokens", "cut", "seed", "workload", "kept_tokens":
+            self.assertEqual([row[key] for row in mine], [row[key] for row in replayed], key)
+
+    def test_the_document_says_what_its_command_prints(self):
+        self.ok("workload", "needle-multi-key", "--context", 600, "--count", 8, "--tokenizer", MODEL, "-o", "eight.jsonl", "--overwrite")
+        text = self.ok(*self.evaluate("--workload", "eight.jsonl", "--policy", "keydiff", "--policy", "h2o", "--policy", "snapkv",
+                                      "--budget", "10%,75%", "--cut", "question", "--mode", "greedy", "--format", "csv"))
+        right = {(row["policy"], row["budget"]): 0 for row in csv.DictReader(io.StringIO(text))}
+        for row in csv.DictReader(io.StringIO(text)):
+            right[row["policy"], row["budget"]] += int(row["right"])
+        document = (SOURCE / "analysis" / "loop" / "README.md").read_text()
+        said = re.search(r"`h2o` answers (\d+) of the 8 questions with three quarters of the cache, `keydiff` all (\d+) with a tenth", document)
+        self.assertEqual((right["h2o", "75%"], right["keydiff", "10%"]), tuple(map(int, said.groups())))
+
+    def test_a_prompt_of_ones_own(self):
+        text = self.ok(*self.evaluate("--prompt", PROMPT, "--answer", " nothing of the kind", "--policy", "full", "--budget", "50%",
+                                      "--max-new-tokens", 3, "--mode", "greedy", "--format", "csv"))
+        (row,) = csv.DictReader(io.StringIO(text))
+        self.assertEqual((row["right"], row["right_full"], row["tokens"], row["workload"]), ("0", "0", "3", ""))
+
+    def test_the_table_has_a_row_per_cut_budget_and_policy(self):
+        text = self.ok(*self.evaluate("--workload", "keys.jsonl", "--policy", "keydiff", "--policy", "h2o", "--budget", "10%,50%",
+                                      "--cut", "prompt,question"))
+        self.assertEqual(len(re.findall(r"^(prompt|question) +\d+% +(keydiff|h2o) ", text, re.MULTILINE)), 8)
+        self.assertIn("right full 1\n", text)
+
+    def test_what_a_running_model_cannot_serve_is_skipped_by_name(self):
+        done = self.kvsim(*self.evaluate("--workload", "keys.jsonl", "--policy", "h2o", "--policy", "optimal", "--policy",
+                                         "h2o(feedback=raw)", "--policy", "hashevict", "--budget", "50%", "--format", "csv"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for reason in "optimal: knows the future", "feedback=raw", "hashevict: takes the prompt token by token":
+            self.assertIn(reason, done.stderr)
+
+    def test_errors_say_what_where_and_what_to_do(self):
+        keys = ["--workload", "keys.jsonl", "--policy", "h2o"]
+        for arguments, code, *said in [
+            ([*keys, "--budget", "50%", "--mode", "teach"], 2, "unknown mode 'teach'", "teacher"),
+            ([*keys, "--budget", "50%", "--force", "ful"], 2, "unknown choice 'ful'", "full"),
+            (["--workload", "keys.jsonl", "--policy", "optimal", "--budget", "50%"], 2, "knows the future"),
+            (["--policy", "h2o", "--budget", "50%"], 2, "--workload, --prompt"),
+            (["--prompt", PROMPT, "--policy", "h2o", "--budget", "50%", "--cut", "question"], 2, "needle-0500-one.txt"),
+            ([*keys, "--budget", "50%", "--cut", "100000"], 2, "needle-multi-key-300"),
+            ([*keys, "--budget", "50%", "--max-new-tokens", "1000000"], 2, "context"),
+            ([*keys, "--budget", "50%", "--max-new-tokens", "0", "--mode", "greedy"], 2, "at least 1"),
+            ([*keys, "--budget", "50%", "--item", "no-such"], 2, "no-such"),
+            ([*keys, "--budget", "50%", "--memory-limit", "1KiB"], 2, "the limit is 1 KiB"),
+            (["--workload", "absent.jsonl", "--policy", "h2o", "--budget", "50%"], 3, "absent.jsonl"),
+        ]:
+            with self.subTest(arguments=arguments):
+                done = self.kvsim(*self.evaluate(*arguments))
+                self.assertEqual(done.returncode, code, done.stderr)
+                for text in said:
+                    self.assertIn(text, done.stderr)
+                self.assertEqual(done.stdout, "")
+
+
+if __name__ == "__main__":
+    kvsim_command.main()

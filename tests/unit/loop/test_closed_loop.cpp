@@ -1,0 +1,263 @@
+// Laws of the closed loop on the golden checkpoints: what it must equal, and what it must not depend on.
+#include <catch2/catch.hpp>
+
+#include "policies/builtin.hpp"
+#include "sim/base/error.hpp"
+#include "sim/loop/closed_loop.hpp"
+#include "sim/loop/slot_rows.hpp"
+#include "tests/unit/model/golden_checkpoint.hpp"
+#include "traces/capture/prompt_run.hpp"
+#include "traces/model/cpu/cpu_run.hpp"
+
+namespace kvsim::sim {
+namespace {
+
+using model::GoldenCheckpoint;
+
+/// A checkpoint and a prompt that it has read.
+struct Place {
+  explicit Place(const std::string& variant, std::size_t prompt_tokens = 24)
+      : golden(variant), prompt(first_tokens(prompt_tokens)), trace(read()) {}
+
+  capture::Prompt first_tokens(std::size_t n) const {
+    const std::vector<std::int32_t> tokens = golden.tokens();
+    REQUIRE(tokens.size() >= n);
+    capture::Prompt out;
+    out.ids.assign(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(n));
+    return out;
+  }
+
+  trace::MemoryTrace read() const {
+    Progress progress;
+    return capture::run_prompt(prompt, golden.config, golden.weights,
+                               {.model_dir = "golden", .positions = prompt.ids.size() + kNew, .threads = 1},
+                               progress);
+  }
+
+  static LoopRequest request(const std::vector<std::string>& policies,
+                             const std::vector<std::string>& budgets) {
+    LoopRequest request;
+    for (const std::string& policy : policies)
+      for (const std::string& budget : budgets)
+        request.cells.push_back({policy::parse_composition(policy, policy::builtin()), parse_budget(budget)});
+    request.max_new_tokens = kNew;
+    request.threads = 1;
+    return request;
+  }
+
+  LoopOutcome run(const std::vector<std::string>& policies, const std::vector<std::string>& budgets,
+                  const trace::Cut& cut = {}, unsigned threads = 1,
+                  const std::vector<std::int32_t>& answer = {}) {
+    LoopRequest asked = request(policies, budgets);
+    asked.threads = threads;
+    asked.answer = answer;
+    return run(asked, cut);
+  }
+
+  LoopOutcome run(const LoopRequest& request, const trace::Cut& cut) {
+    const trace::Sequence sequence(trace, 0, cut);
+    Progress progress;
+    return closed_loop(sequence, prompt.ids, golden.config, golden.weights, request, progress);
+  }
+
+  static constexpr std::size_t kNew = 5;
+  GoldenCheckpoint golden;
+  capture::Prompt prompt;
+  trace::MemoryTrace trace;
+};
+
+bool same(const StreamOutcome& a, const StreamOutcome& b) {
+  if (a.tokens != b.tokens || a.resident != b.resident || a.held_tokens != b.held_tokens) return false;
+  if (a.measures.size() != b.measures.size()) return false;
+  for (std::size_t i = 0; i < a.measures.size(); ++i)
+    if (a.measures[i].kl != b.measures[i].kl || a.measures[i].log_p != b.measures[i].log_p ||
+        a.measures[i].rank != b.measures[i].rank)
+      return false;
+  return true;
+}
+
+std::vector<std::vector<std::uint32_t>> flat(const std::vector<ResidentInterval>& intervals) {
+  std::vector<std::vector<std::uint32_t>> out;
+  for (const ResidentInterval& interval : intervals)
+    out.push_back({static_cast<std::uint32_t>(interval.position), interval.first, interval.last});
+  return out;
+}
+
+/// Positions that the prompt leaves.
+std::vector<std::int32_t> after_cut(const std::vector<ResidentInterval>& intervals) {
+  std::vector<std::int32_t> out;
+  for (const ResidentInterval& interval : intervals)
+    if (interval.first == 0) out.push_back(interval.position);
+  return out;
+}
+
+const std::vector<trace::Cut> kCuts = {{}, {trace::Cut::At::position, 9}};
+const std::vector<std::string> kPolicies = {"h2o",           "snapkv(window=4)",         "tova",    "keydiff",
+                                            "streaming_llm", "snapkv(window=4)+pyramid", "l2_norm", "random"};
+
+}  // namespace
+
+TEST_CASE("the full cache, and any budget that evicts nothing, equals the reference in every bit") {
+  for (const char* variant : {"llama_rope_llama3", "qwen2_mixed_windows", "qwen3_qk_norm"}) {
+    Place place(variant);
+    for (const trace::Cut& cut : kCuts) {
+      const LoopOutcome outcome = place.run({"full", "h2o", "keydiff"}, {"100"}, cut);
+      for (const LoopCell& cell : outcome.cells)
+        for (std::size_t mode = 0; mode < 2; ++mode) {
+          CHECK(cell.modes[mode].tokens == outcome.references[mode].tokens);
+          for (const TokenMeasures& at : cell.modes[mode].measures) {
+            CHECK(at.kl == 0);
+            CHECK(at.log_p == at.log_p_full);
+          }
+        }
+    }
+  }
+}
+
+TEST_CASE("the reference generates what the model generates") {
+  for (const std::string& variant : model::golden_variants()) {
+    Place place(variant);
+    const LoopOutcome outcome = place.run({"full"}, {"8"}, {trace::Cut::At::position, 9});
+    model::cpu::CpuRun run(place.golden.config, place.golden.weights,
+                           {.capacity = place.prompt.ids.size() + Place::kNew, .threads = 1});
+    model::RunObserver observer;
+    run.forward(place.prompt.ids, observer);
+    std::vector<std::int32_t> tokens;
+    std::vector<double> margins;
+    for (std::size_t k = 0; k < Place::kNew; ++k) {
+      const std::vector<float> logits = run.logits();
+      tokens.push_back(most_probable(logits));
+      margins.push_back(margin(logits));
+      run.forward(std::span(&tokens.back(), 1), observer);
+    }
+    CAPTURE(variant);
+    for (std::size_t k = 0; k < Place::kNew && margins[k] > 1e-4; ++k) {
+      CHECK(outcome.references[1].tokens[k] == tokens[k]);
+      CHECK(outcome.references[1].margins[k] == Approx(margins[k]).margin(1e-4));
+    }
+  }
+}
+
+TEST_CASE("a cell's numbers depend neither on the other cells nor on threads") {
+  Place place("qwen2_mixed_windows");
+  for (const trace::Cut& cut : kCuts) {
+    const LoopOutcome together = place.run(kPolicies, {"6", "8"}, cut);
+    const LoopOutcome threads = place.run(kPolicies, {"6", "8"}, cut, 8);
+    for (std::size_t p = 0; p < kPolicies.size(); ++p) {
+      const LoopOutcome alone = place.run({kPolicies[p]}, {"6", "8"}, cut);
+      for (std::size_t b = 0; b < 2; ++b) {
+        const LoopCell& cell = together.cells[p * 2 + b];
+        CAPTURE(kPolicies[p], cell.skipped);
+        CHECK(cell.skipped == alone.cells[b].skipped);
+        REQUIRE(cell.modes.size() == alone.cells[b].modes.size());
+        for (std::size_t mode = 0; mode < cell.modes.size(); ++mode) {
+          CHECK(same(cell.modes[mode], alone.cells[b].modes[mode]));
+          CHECK(same(cell.modes[mode], threads.cells[p * 2 + b].modes[mode]));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("prompt-ranked policies hold what replay holds after the cut, and in layer 0 at every step") {
+  // Layer 0 reads nothing but the tokens: what drifts in later layers is not felt there.
+  for (const char* variant : {"llama_rope_llama3", "qwen2_mixed_windows", "mistral_window"}) {
+    Place place(variant);
+    for (const std::size_t cut : {9, 16}) {
+      const trace::Cut at{trace::Cut::At::position, cut};
+      LoopRequest request = place.request(kPolicies, {"6", "8"});
+      request.modes = {LoopMode::teacher};
+      request.decisions = true;
+      const LoopOutcome loop = place.run(request, at);
+
+      // The same tokens as a recorded run, cut at the same place.
+      Place whole(variant, place.prompt.ids.size());
+      whole.prompt.ids.insert(whole.prompt.ids.end(), loop.references[0].tokens.begin(),
+                              loop.references[0].tokens.end() - 1);
+      const trace::MemoryTrace recorded = whole.read();
+      Request open;
+      open.cells = request.cells;
+      open.decisions = true;
+      open.threads = 1;
+      Progress progress;
+      const Outcome replayed = replay(trace::Sequence(recorded, 0, at), open, progress);
+      for (std::size_t cell = 0; cell < open.cells.size(); ++cell) {
+        CAPTURE(variant, cut, open.cells[cell].composition.params, open.cells[cell].budget.text);
+        CHECK(loop.cells[cell].skipped == replayed.cells[cell].skipped);
+        if (!loop.cells[cell].skipped.empty()) continue;
+        const auto& closed = loop.cells[cell].modes[0].resident_intervals;
+        const auto& expected = replayed.cells[cell].resident_intervals;
+        REQUIRE(closed.size() == expected.size());
+        for (std::size_t lane = 0; lane < closed.size(); ++lane) {
+          CHECK(after_cut(closed[lane]) == after_cut(expected[lane]));
+          if (lane < place.golden.config.n_kv_heads) CHECK(flat(closed[lane]) == flat(expected[lane]));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("a cache of the prompt's size loses something once it must evict") {
+  Place place("llama_rope_llama3");
+  const LoopOutcome outcome = place.run({"random", "streaming_llm"}, {"6"}, {trace::Cut::At::position, 12});
+  for (const LoopCell& cell : outcome.cells) {
+    REQUIRE(cell.skipped.empty());
+    CHECK(cell.kept_tokens == 6);
+    CHECK(cell.modes[0].held_tokens == 6);
+    CHECK(cell.modes[0].measures[0].kl > 0);
+    for (const std::uint64_t resident : cell.modes[0].resident)
+      CHECK(resident == 6ULL * place.golden.config.n_layers * place.golden.config.n_kv_heads);
+  }
+}
+
+TEST_CASE("teacher mode follows the given answer, greedy mode does not") {
+  Place place("llama_rope_llama3");
+  const std::vector<std::int32_t> answer = {3, 1, 4};
+  const LoopOutcome outcome = place.run({"h2o"}, {"8"}, {}, 1, answer);
+  CHECK(outcome.references[0].tokens == answer);
+  CHECK(outcome.cells[0].modes[0].tokens == answer);
+  CHECK(outcome.cells[0].modes[0].measures.size() == 3);
+  CHECK(outcome.cells[0].modes[1].tokens.size() == Place::kNew);
+}
+
+TEST_CASE("policies that a running model cannot serve are named with the reason") {
+  Place place("llama_rope_llama3");
+  const LoopOutcome outcome = place.run(
+      {"h2o", "optimal", "h2o(feedback=raw)", "kvcrush(base=h2o(feedback=raw))", "hashevict"}, {"10"});
+  CHECK(outcome.cells[0].skipped.empty());
+  using Catch::Contains;
+  CHECK_THAT(outcome.cells[1].skipped, Contains("optimal: knows the future"));
+  CHECK_THAT(outcome.cells[2].skipped, Contains("feedback=raw"));
+  CHECK_THAT(outcome.cells[3].skipped, Contains("feedback=raw"));
+  CHECK_THAT(outcome.cells[4].skipped, Contains("token by token"));
+  CHECK_THROWS_AS(place.run({"optimal"}, {"10"}), Error);
+}
+
+TEST_CASE("attention over slots, worked by hand") {
+  // q.k * 0.5: ln 2, ln 3 and an unseen slot: weights 2/5 and 3/5.
+  const float two = 2 * std::log(2.0F), three = 2 * std::log(3.0F), one = 1;
+  const float values[] = {10, 20, 40};
+  const SlotRow slots[] = {{&two, &values[0]}, {}, {&three, &values[1]}};
+  SlotRows rows;
+  float out = 0;
+  rows.attend(0.5, {&one, 1, 1, 1}, slots, 1, &out);
+  CHECK(rows.weights().row(0)[0] == Approx(0.4));
+  CHECK(rows.weights().row(0)[1] == 0);
+  CHECK(rows.weights().row(0)[2] == Approx(0.6));
+  CHECK(out == Approx(16));
+}
+
+TEST_CASE("measures of a token, worked by hand") {
+  const std::vector<float> full = {std::log(0.5F), std::log(0.25F), std::log(0.25F)};
+  const std::vector<float> cell = {std::log(0.25F), std::log(0.5F), std::log(0.25F)};
+  const TokenMeasures at = measure_token(full, cell, 0);
+  CHECK(at.kl == Approx(0.5 * std::log(2.0) - 0.25 * std::log(2.0)));
+  CHECK(at.log_p == Approx(std::log(0.25)));
+  CHECK(at.log_p_full == Approx(std::log(0.5)));
+  CHECK(at.rank == 1);
+  CHECK_FALSE(at.same_top);
+  CHECK(measure_token(full, full, 2).kl == 0);
+  CHECK(margin(full) == Approx(std::log(2.0)));
+}
+
+}  // namespace kvsim::sim

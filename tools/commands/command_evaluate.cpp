@@ -1,0 +1,189 @@
+// kvsim evaluate: what the model answers when its cache is the policy's.
+#include <algorithm>
+#include <iostream>
+#include <memory>
+
+#include "analysis/loop/evaluation.hpp"
+#include "analysis/requests/replay_request.hpp"
+#include "analysis/results/document.hpp"
+#include "policies/builtin.hpp"
+#include "sim/base/read_file.hpp"
+#include "sim/base/suggest.hpp"
+#include "tools/commands/command.hpp"
+#include "tools/printing/formatted_output.hpp"
+#include "tools/printing/note.hpp"
+#include "tools/printing/progress_display.hpp"
+
+namespace kvsim::tools {
+namespace {
+
+constexpr const char* kExamples = R"(Examples:
+  kvsim evaluate --model DIR --workload needles.jsonl --policy snapkv --policy h2o --budget 10%,25%
+  kvsim evaluate --model DIR --workload needles.jsonl --policy all --budget 25% --cut question -o answers.csv --format csv
+  kvsim evaluate --model DIR --prompt question.txt --answer ' Paris' --policy keydiff --budget 50%
+)";
+
+struct Options {
+  std::string model, workload, item, prompt, answer, cut = "prompt", mode = "both", force = "answer";
+  std::string format = "table", output;
+  std::vector<std::string> policies, budgets;
+  analysis::EvaluationOptions evaluation;
+  bool quiet = false, overwrite = false;
+};
+
+std::vector<sim::LoopMode> modes_of(const std::string& mode) {
+  if (mode == "teacher") return {sim::LoopMode::teacher};
+  if (mode == "greedy") return {sim::LoopMode::greedy};
+  if (mode == "both") return {sim::LoopMode::teacher, sim::LoopMode::greedy};
+  usage_error("unknown mode '" + mode + "'", "--mode", suggestion(mode, {"teacher", "greedy", "both"}));
+}
+
+std::vector<capture::WorkloadItem> items_of(const Options& options) {
+  if (options.workload.empty() == options.prompt.empty())
+    usage_error("give a workload, or a prompt", "--workload, --prompt");
+  if (!options.workload.empty()) {
+    if (!options.answer.empty()) usage_error("is of a prompt; a workload has its own", "--answer");
+    if (options.item.empty()) return capture::read_workload(options.workload);
+    return {capture::read_workload_item(options.workload, options.item)};
+  }
+  if (!options.item.empty()) usage_error("names an item of a workload", "--item", "Add --workload FILE.");
+  capture::WorkloadItem item;
+  item.id = options.prompt;
+  item.prompt = read_file(options.prompt, model::kMaxTextBytes);
+  if (!options.answer.empty()) {
+    item.answers = {options.answer};
+    item.expect = workload::Expect::first;
+  }
+  return {item};
+}
+
+/// Reasons for cells without numbers, each once.
+void tell_skipped(const analysis::Records& records) {
+  const std::size_t skipped = records.column("skipped");
+  std::vector<std::string> told;
+  for (const std::vector<analysis::Value>& row : records.rows) {
+    const std::string& why = analysis::text(row[skipped]);
+    if (why.empty() || std::find(told.begin(), told.end(), why) != told.end()) continue;
+    told.push_back(why);
+    note("skipped: " + why);
+  }
+}
+
+void run_evaluate(const Options& options) {
+  const analysis::Format format = analysis::parse_format(options.format);
+  analysis::EvaluationOptions evaluation = options.evaluation;
+  evaluation.modes = modes_of(options.mode);
+  evaluation.cuts = analysis::asked_cuts(options.cut, note);
+  if (options.force != "answer" && options.force != "full")
+    usage_error("unknown choice '" + options.force + "'", "--force",
+                suggestion(options.force, {"answer", "full"}));
+  evaluation.force_answer = options.force == "answer";
+  const std::vector<analysis::AskedPolicy> policies =
+      analysis::asked_policies(options.policies, policy::builtin(), note);
+  const std::vector<sim::Budget> budgets = analysis::asked_budgets(options.budgets, note);
+  evaluation.cells = analysis::cells_of(policies, budgets);
+  const std::vector<capture::WorkloadItem> items = items_of(options);
+  FormattedOutput output(format, options.output, options.overwrite);
+  analysis::Evaluation model(options.model);
+  if (!options.quiet)
+    for (const std::string& text : model.notes()) note(text);
+
+  analysis::Document document{
+      .analysis = "evaluate", .traces = {}, .records = {analysis::answer_columns(), {}}};
+  document.settings = {{"model", options.model},
+                       {"force", options.force},
+                       {"max_new_tokens", evaluation.max_new_tokens},
+                       {"seed", evaluation.seed}};
+  {
+    Progress progress;
+    const ProgressDisplay display(progress, "evaluate", options.quiet);
+    for (std::size_t i = 0; i < items.size(); ++i) {
+      const auto all = static_cast<double>(items.size());
+      progress.begin_part(static_cast<double>(i) / all, 1 / all);
+      for (std::vector<analysis::Value>& row : model.answer(items[i], evaluation, progress))
+        document.records.rows.push_back(std::move(row));
+    }
+  }
+  const analysis::Records summary = analysis::answer_summary(document.records);
+  tell_skipped(document.records);
+  if (format == analysis::Format::table) {
+    document.records = summary;
+    document.notes = {
+        "right: answers by the workload's own rule, generated greedily; right full: of the full cache.",
+        "kl, same top: next-token predictions against the full cache's on the same tokens. Every row: "
+        "--format csv."};
+  }
+  output.commit(document);
+}
+
+}  // namespace
+
+void add_evaluate_command(CLI::App& app) {
+  CLI::App* command =
+      app.add_subcommand("evaluate", "Let the model answer through the compressed cache, policy by policy");
+  command->footer(kExamples);
+  const auto options = std::make_shared<Options>();
+  analysis::EvaluationOptions& evaluation = options->evaluation;
+  command->add_option("--model", options->model, "Folder with config.json, safetensors and a tokenizer")
+      ->required()
+      ->type_name("DIR");
+  command
+      ->add_option("--workload", options->workload, "Prompts with answers (kvsim workload); all are answered")
+      ->type_name("FILE");
+  command->add_option("--item", options->item, "Only this one of the workload")->type_name("ID");
+  command->add_option("--prompt", options->prompt, "One prompt instead: UTF-8 text")->type_name("FILE");
+  command->add_option("--answer", options->answer, "What its answer must begin with, with its leading space")
+      ->type_name("TEXT");
+  command
+      ->add_option("--policy", options->policies,
+                   "As of kvsim replay; oracles need a recorded run; repeat for several")
+      ->required()
+      ->allow_extra_args(false)
+      ->type_name("POLICY");
+  command->add_option("--budget", options->budgets, "As of kvsim replay: 128, 25%, 64MiB")
+      ->required()
+      ->allow_extra_args(false)
+      ->type_name("LIST");
+  command
+      ->add_option(
+          "--cut", options->cut,
+          "Where the prompt ends for policies; what follows is fed through the compressed cache:\n"
+          "prompt (the question is known), question (it is not), or a number of tokens; a comma list")
+      ->capture_default_str()
+      ->type_name("LIST");
+  command
+      ->add_option("--mode", options->mode,
+                   "teacher (all caches are fed the same tokens), greedy (each generates its own), both")
+      ->capture_default_str();
+  command
+      ->add_option(
+          "--force", options->force,
+          "Tokens of teacher mode: answer (the expected one, where there is one) or full (what the full\n"
+          "cache generates)")
+      ->capture_default_str();
+  command->add_option("--max-new-tokens", evaluation.max_new_tokens, "Tokens to generate")
+      ->capture_default_str()
+      ->type_name("N");
+  command->add_option("--elem", evaluation.elem, "Type of the cache: auto | f32 | bf16 | f16")
+      ->capture_default_str();
+  command->add_option("--prefill-chunk", evaluation.prefill_chunk, "Prompt tokens per pass")
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 31))
+      ->capture_default_str()
+      ->type_name("N");
+  command->add_option("--seed", evaluation.seed, "Of random policies")->capture_default_str()->type_name("N");
+  command->add_option("--format", options->format, kFormats)->capture_default_str();
+  command->add_option("-o,--output", options->output, "Results go to this file instead of standard output")
+      ->type_name("FILE");
+  command->add_option("--threads", evaluation.threads, "Never changes a result (default: all)")
+      ->check(CLI::Range(1U, 1024U))
+      ->type_name("N");
+  command
+      ->add_option("--memory-limit", evaluation.memory_limit, "Refuse a prompt that needs more: 512MiB, 2GiB")
+      ->transform(CLI::AsSizeValue(true).description(""))
+      ->type_name("SIZE");
+  command->add_flag("--overwrite", options->overwrite, "Replace an existing output file");
+  command->add_flag("--quiet", options->quiet, "No progress on standard error");
+  command->callback([options] { run_evaluate(*options); });
+}
+
+}  // namespace kvsim::tools
