@@ -23,6 +23,11 @@ for policy in full window streaming_llm l2_norm h2o hashevict kvcrush snapkv pyr
 done
 run "$kvsim" replay "$out/needle.h5" --budget 10%,25%,50% "${policies[@]}"
 echo
+echo "Eight questions about one of eight facts in a text, answered through the cache of policies that did not know the question:"
+run "$kvsim" workload needle-multi-key --facts 8 --context 1000 --count 8 --tokenizer traces/sample/model --overwrite -o "$out/keys.jsonl"
+run "$kvsim" evaluate --model traces/sample/model --workload "$out/keys.jsonl" --cut question --budget 10%,25%,50% --quiet \
+  --policy full --policy streaming_llm --policy h2o --policy snapkv --policy keydiff --policy l2_norm --policy random
+echo
 echo "One score, three ways to split the same total over the layers:"
 score='snapkv(window=8,pool=avg:7,unit=layer)'
 run "$kvsim" replay "$out/needle.h5" --policy "$score" --policy "$score+pyramid" --policy "$score+xkv" --budget 10%,25%,50% --quiet
