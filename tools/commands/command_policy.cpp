@@ -27,7 +27,7 @@ void add_show(CLI::App& policy) {
   CLI::App* show = policy.add_subcommand("show", "Rule, paper, parameters and needs of one policy");
   const auto name = std::make_shared<std::string>();
   show->add_option("NAME", *name, "Policy, allocation or preset")->required();
-  show->callback([name] { write_policy_pages(std::cout, policy::builtin(), *name); });
+  show->callback([name] { write_policy_report(std::cout, policy::builtin(), *name); });
 }
 
 }  // namespace

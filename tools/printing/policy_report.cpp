@@ -309,7 +309,7 @@ void write_policy_list(std::ostream& out, const Registry& registry, std::string_
                 suggestion(format, {"table", "json", "md"}));
 }
 
-void write_policy_pages(std::ostream& out, const Registry& registry, std::string_view name) {
+void write_policy_report(std::ostream& out, const Registry& registry, std::string_view name) {
   const PolicySpec* eviction = registry.find_policy(Kind::eviction, name);
   const PolicySpec* allocation = registry.find_policy(Kind::allocation, name);
   const PresetSpec* preset = registry.find_preset(name);

@@ -13,6 +13,6 @@ void write_policy_list(std::ostream& out, const policy::Registry& registry, std:
 
 /// Describes everything called `name`: an eviction or a preset may share its name with an allocation. Throws
 /// Error(usage) naming the most similar names.
-void write_policy_pages(std::ostream& out, const policy::Registry& registry, std::string_view name);
+void write_policy_report(std::ostream& out, const policy::Registry& registry, std::string_view name);
 
 }  // namespace kvsim::tools
