@@ -56,8 +56,7 @@ std::string folder_name(std::string path) {
 }  // namespace
 
 std::vector<std::vector<Value>> Evaluation::answer(const capture::WorkloadItem& item,
-                                                   const EvaluationOptions& options,
-                                                   Progress& progress) {
+                                                   const EvaluationOptions& options, Progress& progress) {
   State& s = *state_;
   capture::Prompt& prompt = s.prompt;
   prompt.ids = s.tokenizer().encode(item.prompt);
@@ -81,7 +80,7 @@ std::vector<std::vector<Value>> Evaluation::answer(const capture::WorkloadItem& 
     const bool ends = std::find(s.config.eos.begin(), s.config.eos.end(), id) != s.config.eos.end();
     if (ends || s.tokenizer().is_special(id)) return policy::kSpecialToken;
     return model::kind_of_text(s.tokenizer().bytes(id)) == model::TextKind::punctuation ? policy::kPunctuation
-                                                                                      : 0;
+                                                                                        : 0;
   };
   const std::uint64_t new_tokens = std::max<std::uint64_t>(options.max_new_tokens, request.answer.size());
   const std::uint64_t positions = prompt.ids.size() + new_tokens;

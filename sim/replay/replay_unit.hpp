@@ -15,8 +15,8 @@ using Cache = ManagedCache<IndexStore>;
 
 class ReplayUnit {
  public:
-  /// Covers lanes [first_lane, first_lane + n_lanes) of the group that `tensors` were read for. `length`: tokens
-  /// that its caches will see in all.
+  /// Covers lanes [first_lane, first_lane + n_lanes) of the group that `tensors` were read for. `length`:
+  /// tokens that its caches will see in all.
   ReplayUnit(const EvictionGroup& eviction_group, const GroupTensors& tensors, std::size_t first_lane,
              std::size_t n_lanes, std::unique_ptr<policy::Eviction> eviction, const policy::CacheUnit& unit,
              std::size_t length);
