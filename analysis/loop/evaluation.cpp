@@ -8,7 +8,6 @@
 #include "traces/capture/prompt_run.hpp"
 #include "traces/capture/token_header.hpp"
 #include "traces/format/sequence.hpp"
-#include "traces/model/unicode_text.hpp"
 
 namespace kvsim::analysis {
 
@@ -48,11 +47,6 @@ std::vector<std::int32_t> answer_tokens(const model::Tokenizer& tokenizer, const
   return {all.begin() + static_cast<std::ptrdiff_t>(prompt.size()), all.end()};
 }
 
-std::string folder_name(std::string path) {
-  while (path.size() > 1 && path.ends_with('/')) path.pop_back();
-  return path.substr(path.rfind('/') + 1);
-}
-
 }  // namespace
 
 std::vector<std::vector<Value>> Evaluation::answer(const capture::WorkloadItem& item,
@@ -76,12 +70,7 @@ std::vector<std::vector<Value>> Evaluation::answer(const capture::WorkloadItem& 
   request.elem = capture::parse_cache_elem(options.elem, s.weights.elem, Elem::f32);
   request.seed = options.seed;
   request.threads = options.threads;
-  request.token_class = [&](std::int32_t id) -> std::uint8_t {
-    const bool ends = std::find(s.config.eos.begin(), s.config.eos.end(), id) != s.config.eos.end();
-    if (ends || s.tokenizer().is_special(id)) return policy::kSpecialToken;
-    return model::kind_of_text(s.tokenizer().bytes(id)) == model::TextKind::punctuation ? policy::kPunctuation
-                                                                                        : 0;
-  };
+  request.token_flags = [&](std::int32_t id) { return capture::token_flag(id, s.tokenizer(), s.config); };
   const std::uint64_t new_tokens = std::max<std::uint64_t>(options.max_new_tokens, request.answer.size());
   const std::uint64_t positions = prompt.ids.size() + new_tokens;
   try {
@@ -107,7 +96,7 @@ std::vector<std::vector<Value>> Evaluation::answer(const capture::WorkloadItem& 
   const AnswerItem described{
       .item = item.id,
       .workload = item.kind,
-      .model = folder_name(s.model_dir),
+      .model = trace.header().model.name,
       .answers = item.answers,
       .text = [&](const std::vector<std::int32_t>& ids) { return s.tokenizer().decode(ids); },
       .right = [&](const std::string& text) { return workload::is_right(text, item.expect, item.answers); }};

@@ -44,13 +44,15 @@ GroupTensors::GroupTensors(const trace::Sequence& sequence, LaneGroup group, con
   if (needs.output_weights) read_output_weights();
 }
 
+std::uint8_t class_of_flags(std::uint32_t flags) {
+  return static_cast<std::uint8_t>((flags & trace::kFlagSpecial ? policy::kSpecialToken : 0) |
+                                   (flags & trace::kFlagPunctuation ? policy::kPunctuation : 0));
+}
+
 void GroupTensors::read_classes() {
   classes_.resize(length_);
-  for (std::size_t position = 0; position < length_; ++position) {
-    const std::uint32_t flags = sequence_->flags(position);
-    if (flags & trace::kFlagSpecial) classes_[position] |= policy::kSpecialToken;
-    if (flags & trace::kFlagPunctuation) classes_[position] |= policy::kPunctuation;
-  }
+  for (std::size_t position = 0; position < length_; ++position)
+    classes_[position] = class_of_flags(sequence_->flags(position));
 }
 
 void GroupTensors::read_output_weights() {

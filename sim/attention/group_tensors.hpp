@@ -16,6 +16,9 @@ struct LaneGroup {
 /// Returns all lanes in order: one group per layer with `whole_layers`, else one per lane.
 std::vector<LaneGroup> lane_groups(const trace::Model& model, bool whole_layers);
 
+/// TokenClass bits of a token with these trace::TokenFlag bits.
+std::uint8_t class_of_flags(std::uint32_t flags);
+
 /// The keys and values of a group's lanes as floats, [lane][position][component], and the queries, token
 /// classes and output weights that `needs` asks for.
 class GroupTensors {

@@ -10,6 +10,7 @@
 #include "sim/replay/allocation_pass.hpp"
 #include "sim/replay/replay_unit.hpp"
 #include "traces/model/cpu/step_batch.hpp"
+#include "traces/model/sampling.hpp"
 
 namespace kvsim::sim {
 namespace {
@@ -190,11 +191,9 @@ class ClosedLoop {
     });
   }
 
-  std::uint8_t token_class(std::size_t position, std::int32_t id) const {
-    if (position >= tokens_.size()) return asked_.token_class ? asked_.token_class(id) : std::uint8_t{0};
-    const std::uint32_t flags = sequence_.flags(position);
-    return static_cast<std::uint8_t>((flags & trace::kFlagSpecial ? policy::kSpecialToken : 0) |
-                                     (flags & trace::kFlagPunctuation ? policy::kPunctuation : 0));
+  std::uint8_t class_at(std::size_t position, std::int32_t id) const {
+    if (position < tokens_.size()) return class_of_flags(sequence_.flags(position));
+    return asked_.token_flags ? class_of_flags(asked_.token_flags(id)) : std::uint8_t{0};
   }
 
   /// Feeds the token at a position to every stream that has not ended. Returns whether another follows.
@@ -287,7 +286,7 @@ class ClosedLoop {
       if (row == kInactive) continue;
       const Token token{static_cast<Position>(position_), tensors.keys(row, first, n),
                         tensors.values(row, first, n), tensors.queries(row, first * group, n * group),
-                        token_class(position_, fed_[row])};
+                        class_at(position_, fed_[row])};
       const bool again = position_ < prompt_;
       if (again)
         unit.driver().ask_again(cache, token.position);
@@ -342,7 +341,7 @@ class ClosedLoop {
     for (std::size_t row = 0; row < active_.size(); ++row) {
       Stream& stream = streams_[active_[row]];
       const bool teacher = stream.mode == LoopMode::teacher;
-      std::int32_t token = most_probable(of_row(row));
+      std::int32_t token = model::choose_token(of_row(row), {}, 0);
       if (stream.reference) {
         stream.out.margins.push_back(margin(of_row(row)));
         if (teacher) {

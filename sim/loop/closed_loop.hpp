@@ -38,8 +38,8 @@ struct LoopRequest {
   unsigned threads = 0;    ///< 0: as many as the machine has. Never changes a result.
   bool decisions = false;  ///< record when each position is resident
   const policy::Tables* tables = nullptr;
-  /// TokenClass bits of a generated token; null: none is known.
-  std::function<std::uint8_t(std::int32_t id)> token_class;
+  /// trace::TokenFlag bits of a generated token; null: none is known.
+  std::function<std::uint32_t(std::int32_t id)> token_flags;
 };
 
 /// One cell in one mode, or the reference.

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "traces/model/sampling.hpp"
+
 namespace kvsim::sim {
 namespace {
 
@@ -33,12 +35,8 @@ TokenMeasures measure_token(std::span<const float> full, std::span<const float> 
   out.kl = std::max(kl, 0.0);
   out.log_p = of_cell.log_p(cell[id]);
   out.log_p_full = of_full.log_p(full[id]);
-  out.same_top = most_probable(full) == most_probable(cell);
+  out.same_top = model::choose_token(full, {}, 0) == model::choose_token(cell, {}, 0);
   return out;
-}
-
-std::int32_t most_probable(std::span<const float> logits) {
-  return static_cast<std::int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
 }
 
 double margin(std::span<const float> logits) {

@@ -17,9 +17,6 @@ struct TokenMeasures {
 /// a KL of exactly 0.
 TokenMeasures measure_token(std::span<const float> full, std::span<const float> cell, std::int32_t token);
 
-/// The most probable token, the lowest id among equals.
-std::int32_t most_probable(std::span<const float> logits);
-
 /// How far the most probable token's logit lies above the next.
 double margin(std::span<const float> logits);
 

@@ -40,14 +40,17 @@ void fill_flags(trace::Header& header, const Prompt& prompt, const model::ModelC
   header.flags_known |=
       trace::kFlagSpecial | trace::kFlagWhiteSpace | trace::kFlagPunctuation | trace::kFlagDigit;
   for (std::uint64_t t = 0; t < total; ++t) {
-    const std::int32_t id = header.token_id[t];
-    const bool ends = std::find(config.eos.begin(), config.eos.end(), id) != config.eos.end();
-    header.token_flags[t] |=
-        ends || tokenizer->is_special(id) ? trace::kFlagSpecial : text_flag(tokenizer->bytes(id));
+    header.token_flags[t] |= token_flag(header.token_id[t], *tokenizer, config);
   }
 }
 
 }  // namespace
+
+std::uint32_t token_flag(std::int32_t id, const model::Tokenizer& tokenizer,
+                         const model::ModelConfig& config) {
+  const bool ends = std::find(config.eos.begin(), config.eos.end(), id) != config.eos.end();
+  return ends || tokenizer.is_special(id) ? trace::kFlagSpecial : text_flag(tokenizer.bytes(id));
+}
 
 void describe_tokens(trace::Header& header, const std::vector<std::int32_t>& tokens, const Prompt& prompt,
                      const model::ModelConfig& config) {

@@ -10,6 +10,11 @@
 
 namespace kvsim::capture {
 
+/// The flag that an id alone decides: special, as tokens that end a text are, or the kind of its text; 0:
+/// other.
+std::uint32_t token_flag(std::int32_t id, const model::Tokenizer& tokenizer,
+                         const model::ModelConfig& config);
+
 /// Ids, positions 0, 1, 2, ..., segments, flags and text of `tokens`, which begin with the prompt's. Without
 /// a tokenizer the text and the kind of a token are not known; the parts of a prompt are known of workloads
 /// only.

@@ -8,6 +8,7 @@
 #include "tests/unit/model/golden_checkpoint.hpp"
 #include "traces/capture/prompt_run.hpp"
 #include "traces/model/cpu/cpu_run.hpp"
+#include "traces/model/sampling.hpp"
 
 namespace kvsim::sim {
 namespace {
@@ -126,7 +127,7 @@ TEST_CASE("the reference generates what the model generates") {
     std::vector<double> margins;
     for (std::size_t k = 0; k < Place::kNew; ++k) {
       const std::vector<float> logits = run.logits();
-      tokens.push_back(most_probable(logits));
+      tokens.push_back(model::choose_token(logits, {}, 0));
       margins.push_back(margin(logits));
       run.forward(std::span(&tokens.back(), 1), observer);
     }
