@@ -24,7 +24,7 @@ struct Answer {
   sim::LoopMode loop_mode() const { return request.modes[mode]; }
   bool teacher() const { return loop_mode() == sim::LoopMode::teacher; }
   const StreamOutcome* stream() const { return cell.skipped.empty() ? &cell.modes[mode] : nullptr; }
-  const StreamOutcome& reference() const { return outcome.references[mode]; }
+  const StreamOutcome& reference() const { return outcome.references[cell.first_reference + mode]; }
 };
 
 /// Over the tokens of the answer, in teacher mode.

@@ -65,13 +65,13 @@ std::vector<std::vector<Value>> Evaluation::answer(const capture::WorkloadItem& 
   request.modes = options.modes;
   request.max_new_tokens = options.max_new_tokens;
   if (options.force_answer && !item.answers.empty())
-    request.answer = answer_tokens(s.tokenizer(), item, prompt.ids);
+    request.turns.front().answer = answer_tokens(s.tokenizer(), item, prompt.ids);
   request.eos = s.config.eos;
   request.elem = capture::parse_cache_elem(options.elem, s.weights.elem, Elem::f32);
   request.seed = options.seed;
   request.threads = options.threads;
   request.token_flags = [&](std::int32_t id) { return capture::token_flag(id, s.tokenizer(), s.config); };
-  const std::uint64_t new_tokens = std::max<std::uint64_t>(options.max_new_tokens, request.answer.size());
+  const std::uint64_t new_tokens = std::max<std::uint64_t>(options.max_new_tokens, request.turns.front().answer.size());
   const std::uint64_t positions = prompt.ids.size() + new_tokens;
   try {
     capture::check_context(prompt.ids.size(), new_tokens, s.config.max_positions);
@@ -116,7 +116,7 @@ std::vector<std::vector<Value>> Evaluation::answer(const capture::WorkloadItem& 
     const sim::TableFiles tables(*sequence);
     request.tables = &tables;
     const sim::LoopOutcome outcome =
-        sim::closed_loop(*sequence, prompt.ids, s.config, s.weights, request, progress);
+        sim::closed_loop(*sequence, prompt.ids, s.config, s.weights, request, progress).front();
     for (std::vector<Value>& row : answer_rows(described, request, outcome)) rows.push_back(std::move(row));
   }
   return rows;

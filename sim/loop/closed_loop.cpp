@@ -3,66 +3,39 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
+#include <memory>
 
 #include "sim/base/error.hpp"
 #include "sim/base/workers.hpp"
+#include "sim/loop/chunked_prompt.hpp"
+#include "sim/loop/key_shifts.hpp"
+#include "sim/loop/loop_plan.hpp"
+#include "sim/loop/loop_unit.hpp"
 #include "sim/loop/slot_rows.hpp"
+#include "sim/loop/stream.hpp"
 #include "sim/replay/allocation_pass.hpp"
-#include "sim/replay/replay_unit.hpp"
-#include "traces/model/cpu/step_batch.hpp"
 #include "traces/model/sampling.hpp"
 
 namespace kvsim::sim {
 namespace {
 
+using model::cpu::StepTensors;
 using policy::Position;
 
-/// Whether the policy, or one that it wraps, reads attention that only the full cache computes.
-bool reads_full_rows(const policy::Part& part) {
-  const policy::Params& params = part.params;
-  return std::any_of(
-             params.entries.begin(), params.entries.end(),
-             [](const ParamValue& value) { return value.name == "feedback" && value.text == "raw"; }) ||
-         std::any_of(params.parts.begin(), params.parts.end(),
-                     [](const auto& wrapped) { return reads_full_rows(*wrapped.second); });
+std::span<const std::int32_t> fed_at_first(const trace::Sequence& sequence,
+                                           std::span<const std::int32_t> tokens) {
+  return tokens.subspan(static_cast<std::size_t>(sequence.first_measured()));
 }
 
-/// Why a running model cannot serve the policy; empty: it can.
-std::string refusal(const policy::Part& eviction) {
-  const std::string name = eviction.spec->name + ": ";
-  if (eviction.spec->make_oracle) return name + "knows the future, which a running model does not have";
-  if (reads_full_rows(eviction))
-    return name + "reads attention on evicted tokens (feedback=raw), which a running model does not compute";
-  if (eviction.make_eviction({.head_dim = 1, .value_dim = 1})->streams_prompt())
-    return name + "takes the prompt token by token; here the prompt is processed once, for all policies";
-  return {};
-}
-
-/// Tokens after the recorded prompt that some stream may reach.
-std::size_t most_new_tokens(const LoopRequest& request) {
-  const auto asked = [&](LoopMode mode) {
-    return std::find(request.modes.begin(), request.modes.end(), mode) != request.modes.end();
-  };
-  const std::size_t own = static_cast<std::size_t>(request.max_new_tokens);
-  std::size_t most = asked(LoopMode::greedy) ? own : 0;
-  if (asked(LoopMode::teacher)) most = std::max(most, request.answer.empty() ? own : request.answer.size());
+/// Most tokens that any stream is fed after the cut.
+std::size_t most_fed(const trace::Sequence& sequence, std::span<const std::int32_t> tokens,
+                     const LoopRequest& request) {
+  std::size_t most = 0;
+  for (const LoopMode mode : request.modes)
+    for (const Script& script : scripts_of(request, mode, fed_at_first(sequence, tokens)))
+      most = std::max(most, most_tokens(request, mode, script));
   return most;
 }
-
-/// The keys and values of the tokens that a stream is fed, in one layer.
-struct OwnRows {
-  std::vector<float> keys, values;  // [kv_heads, steps, dim]
-};
-
-/// One cell in one mode, or the reference of a mode.
-struct Stream {
-  LoopMode mode = LoopMode::teacher;
-  bool reference = false;
-  std::size_t cell = 0;  // of the request, if not a reference
-  bool done = false;
-  std::vector<OwnRows> own;  // per layer
-  StreamOutcome out;
-};
 
 class ClosedLoop {
  public:
@@ -75,346 +48,589 @@ class ClosedLoop {
         asked_(asked),
         progress_(progress),
         workers_(asked.threads),
+        loop_plan_(plan_loop(sequence, asked)),
         prompt_(sequence.prompt_length()),
         first_fed_(sequence.first_measured()),
-        length_(tokens.size() + most_new_tokens(asked)),
-        batch_(config, weights, asked.elem, length_, workers_) {}
+        length_(first_fed_ + most_fed(sequence, tokens, asked)),
+        batch_(config, weights, asked.elem, length_, workers_),
+        outcomes_(asked.turns.size()) {
+    if (asked.positions != LoopPositions::text) rotation_.emplace(sequence.model().rotary(), length_);
+  }
 
-  LoopOutcome run() {
+  std::vector<LoopOutcome> run() {
     choose_cells();
     plan_ = outline(sequence_, request_);
     AllocationPass allocation_pass(sequence_, request_, plan_);
-    progress_.total.store(allocation_pass.work() + prompt_work() + std::uint64_t{steps()} * step_work(),
+    progress_.total.store(allocation_pass.work() + prompt_work() + own_prompt_work() + answer_work(),
                           std::memory_order_relaxed);
     allocation_pass.run(workers_, progress_);
-    split_budgets(sequence_, request_, allocation_pass, plan_);
+    split_budgets(sequence_, request_, allocation_pass, plan_, length_);
     make_streams();
-    rank_prompt();
-    note_kept();
+    begin_caches();
+    if (std::any_of(streams_.begin(), streams_.end(), processes_prompt)) process_prompts();
+    end_prompt();
     for (std::size_t position = first_fed_; step(position); ++position) progress_.advance(step_work());
-    return outcome();
+    return outcomes();
   }
 
  private:
   struct Layer {
-    GroupTensors tensors;
-    std::vector<ReplayUnit> units;
+    std::unique_ptr<GroupTensors> tensors;
+    std::vector<ReplayUnit> shared;  // by policies that begin with the prompt of the sequence
+    std::vector<LoopUnit> units;     // all of them
+  };
+  /// The prompt of one stream as it comes in chunks.
+  struct ChunkedStream {
+    std::size_t stream = 0;
+    std::vector<ChunkedUnit> units;  // by layer, then lane
+    std::size_t per_layer = 1;
   };
 
-  std::size_t steps() const { return length_ - first_fed_ - 1; }
+  static bool processes_prompt(const Stream& stream) { return stream.prefill != Prefill::dense; }
+
   std::uint64_t step_work() const { return std::uint64_t{config_.n_layers} * config_.n_heads; }
+  std::uint64_t answer_work() const { return (length_ - first_fed_ - 1) * step_work(); }
   std::uint64_t prompt_work() const {
     std::size_t rows = 0;
     for (const EvictionGroup& group : plan_.eviction_groups) rows = std::max(rows, group.requirement.rows);
     return step_work() * (prompt_ - first_prompt_row(sequence_, rows));
   }
+  std::uint64_t own_prompt_work() const {
+    return std::any_of(loop_plan_.cells.begin(), loop_plan_.cells.end(),
+                       [](const auto& cell) { return cell.prefill != Prefill::dense; })
+               ? prompt_ * step_work()
+               : 0;
+  }
+  double lanes() const { return static_cast<double>(config_.n_layers) * config_.n_kv_heads; }
+
+  // Before the answers: cells, streams, caches.
 
   void choose_cells() {
     request_.seed = asked_.seed;
     request_.threads = asked_.threads;
     request_.tables = asked_.tables;
-    out_.cells.resize(asked_.cells.size());
+    first_.cells.resize(asked_.cells.size());
     for (std::size_t i = 0; i < asked_.cells.size(); ++i) {
-      out_.cells[i].skipped = refusal(asked_.cells[i].composition.eviction);
-      if (!out_.cells[i].skipped.empty()) continue;
+      first_.cells[i].skipped = loop_plan_.cells[i].refused;
+      first_.cells[i].prefill = loop_plan_.cells[i].prefill;
+      first_.cells[i].profiled = loop_plan_.cells[i].profiled;
+      if (!first_.cells[i].skipped.empty()) continue;
       request_.cells.push_back(asked_.cells[i]);
       cell_of_request_.push_back(i);
     }
     if (request_.cells.empty())
-      usage_error(out_.cells.empty() ? "no cell to evaluate" : out_.cells[0].skipped);
+      usage_error(first_.cells.empty() ? "no cell to evaluate" : first_.cells[0].skipped);
   }
+
+  Prefill prefill_of(std::size_t cell) const { return loop_plan_.cells[cell_of_request_[cell]].prefill; }
+  LoopCell& outcome_of(std::size_t cell) { return first_.cells[cell_of_request_[cell]]; }
 
   void make_streams() {
-    for (std::size_t i = 0; i < request_.cells.size(); ++i) {
-      LoopCell& cell = out_.cells[cell_of_request_[i]];
-      cell.skipped = plan_.cells[i].skipped;
-      cell.budget_tokens = plan_.cells[i].budget_tokens;
+    bool dense = false, own = false;
+    for (std::size_t cell = 0; cell < request_.cells.size(); ++cell) {
+      outcome_of(cell).skipped = plan_.cells[cell].skipped;
+      outcome_of(cell).budget_tokens = plan_.cells[cell].budget_tokens;
+      if (!plan_.cells[cell].skipped.empty()) continue;
+      (prefill_of(cell) == Prefill::dense ? dense : own) = true;
     }
-    const std::size_t floats = std::size_t{config_.n_kv_heads} * steps() * config_.head_dim;
-    const auto add = [&](LoopMode mode, bool reference, std::size_t cell) {
-      Stream& stream = streams_.emplace_back();
-      stream.mode = mode;
-      stream.reference = reference;
-      stream.cell = cell;
-      stream.own.assign(config_.n_layers, {std::vector<float>(floats), std::vector<float>(floats)});
-    };
-    for (const LoopMode mode : asked_.modes) {
-      add(mode, true, 0);
-      for (std::size_t i = 0; i < request_.cells.size(); ++i)
-        if (plan_.cells[i].skipped.empty()) add(mode, false, i);
-    }
+    if (!own) dense = true;  // there is a reference even if no cell can run
+    for (const LoopMode mode : asked_.modes)
+      for (const Script& script : scripts_of(asked_, mode, fed_at_first(sequence_, tokens_))) {
+        if (dense) add_streams(mode, script, Prefill::dense);
+        if (own) add_streams(mode, script, Prefill::stream);
+      }
+    first_reference_of_own_ = dense ? asked_.modes.size() : 0;
   }
 
-  /// Every layer's policies observe the prompt, and every stream's caches begin.
-  void rank_prompt() {
-    std::vector<std::unique_ptr<Layer>> layers(config_.n_layers);
-    workers_.run(config_.n_layers, [&](std::size_t index) {
-      const LaneGroup group{static_cast<std::uint32_t>(index), 0, config_.n_kv_heads};
-      layers[index] = std::make_unique<Layer>(Layer{GroupTensors(sequence_, group, plan_.needs), {}});
-      Layer& layer = *layers[index];
-      std::vector<Subscription> subscriptions;
-      for (const EvictionGroup& eviction_group : plan_.eviction_groups)
-        for (ReplayUnit& unit :
-             replay_units(eviction_group, layer.tensors, request_.seed, request_.tables, {}, length_))
-          layer.units.push_back(std::move(unit));
-      for (ReplayUnit& unit : layer.units) subscriptions.push_back(unit.subscription());
-      replay_prompt(layer.tensors, subscriptions, progress_);
-      for (ReplayUnit& unit : layer.units) {
-        const std::vector<std::size_t>& cells = unit.eviction_group().cells;
-        for (std::size_t stream = 0; stream < streams_.size(); ++stream) {
-          const std::size_t cell = streams_[stream].cell;
-          if (streams_[stream].reference || std::find(cells.begin(), cells.end(), cell) == cells.end())
-            continue;
-          const std::size_t lane = index * config_.n_kv_heads + unit.first_lane();
-          unit.start(stream, plan_.cells[cell].lane_budget[lane], asked_.decisions);
-        }
+  /// The reference of a script, and its cells.
+  void add_streams(LoopMode mode, const Script& script, Prefill prefill) {
+    const std::size_t reference = streams_.size();
+    const auto add = [&](bool is_reference, std::size_t cell, Prefill of_cell) {
+      Stream& stream = streams_.emplace_back();
+      stream.mode = mode;
+      stream.prefill = of_cell;
+      stream.is_reference = is_reference;
+      stream.cell = cell;
+      stream.reference = reference;
+      stream.script = script;
+      stream.text = script.front().fed;
+      stream.turns.resize(script.size());
+      stream.first_own = of_cell == Prefill::dense ? first_fed_ : 0;
+      const std::size_t rows = length_ - stream.first_own;
+      for (std::uint32_t layer = 0; layer < config_.n_layers; ++layer) {
+        OwnRows& own = stream.own.emplace_back();
+        own.keys = TokenRows(config_.n_kv_heads, rows, config_.head_dim);
+        own.values = TokenRows(config_.n_kv_heads, rows, config_.head_dim);
+        if (of_cell == Prefill::chunked) own.queries = TokenRows(config_.n_heads, prompt_, config_.head_dim);
       }
-    });
-    layers_ = std::move(layers);
+    };
+    add(true, 0, prefill);
+    for (std::size_t cell = 0; cell < request_.cells.size(); ++cell)
+      if (plan_.cells[cell].skipped.empty() &&
+          (prefill == Prefill::dense) == (prefill_of(cell) == Prefill::dense))
+        add(false, cell, prefill_of(cell));
   }
 
   template <class Visit>
-  void for_each_cache(Visit visit) {
-    for (const auto& layer : layers_)
-      for (ReplayUnit& unit : layer->units)
-        for (Cache& cache : unit.caches()) visit(unit, cache);
+  void for_each_stream_of(const EvictionGroup& eviction_group, Visit visit) const {
+    for (std::size_t stream = 0; stream < streams_.size(); ++stream) {
+      const Stream& s = streams_[stream];
+      const std::vector<std::size_t>& cells = eviction_group.cells;
+      if (!s.is_reference && std::find(cells.begin(), cells.end(), s.cell) != cells.end())
+        visit(stream, s.cell);
+    }
   }
 
-  double lanes() const { return static_cast<double>(config_.n_layers) * config_.n_kv_heads; }
-
-  void note_kept() {
-    for_each_cache([&](ReplayUnit& unit, Cache& cache) {
-      const Stream& stream = streams_[cache.cell];
-      if (stream.mode != asked_.modes.front()) return;
-      out_.cells[cell_of_request_[stream.cell]].kept_tokens +=
-          static_cast<double>(cache.residents.slots().size() * unit.n_lanes()) / lanes();
+  /// Every layer's policies observe the prompt, and every stream's caches begin, but for those that take the
+  /// prompt in chunks.
+  void begin_caches() {
+    layers_.resize(config_.n_layers);
+    workers_.run(config_.n_layers, [&](std::size_t index) {
+      Layer& layer = layers_[index];
+      layer.tensors = std::make_unique<GroupTensors>(
+          sequence_, LaneGroup{static_cast<std::uint32_t>(index), 0, config_.n_kv_heads}, plan_.needs);
+      for (const EvictionGroup& eviction_group : plan_.eviction_groups) {
+        if (prefill_of(eviction_group.cells.front()) == Prefill::chunked) continue;
+        for (ReplayUnit& unit :
+             replay_units(eviction_group, *layer.tensors, request_.seed, request_.tables, {}, length_))
+          layer.shared.push_back(std::move(unit));
+      }
+      std::vector<Subscription> subscriptions;
+      for (ReplayUnit& unit : layer.shared)
+        if (!unit.eviction_group().streams) subscriptions.push_back(unit.subscription());
+      replay_prompt(*layer.tensors, subscriptions, progress_);
+      for (ReplayUnit& unit : layer.shared) {
+        for_each_stream_of(unit.eviction_group(), [&](std::size_t stream, std::size_t cell) {
+          const std::size_t lane = index * config_.n_kv_heads + unit.first_lane();
+          unit.start(stream, plan_.cells[cell].lane_budget[lane], asked_.decisions);
+        });
+        layer.units.push_back({&unit, unit.first_lane(), unit.n_lanes(), {}, {}});
+      }
     });
   }
 
-  std::uint8_t class_at(std::size_t position, std::int32_t id) const {
-    if (position < tokens_.size()) return class_of_flags(sequence_.flags(position));
-    return asked_.token_flags ? class_of_flags(asked_.token_flags(id)) : std::uint8_t{0};
+  // Prompts that cells process themselves.
+
+  void process_prompts() {
+    begin_chunks();
+    for (std::size_t position = 0; position < prompt_; ++position) {
+      progress_.check();
+      position_ = position;
+      again_ = false;
+      in_prompt_ = true;
+      begin_step();
+      for (std::size_t stream = 0; stream < streams_.size(); ++stream)
+        if (processes_prompt(streams_[stream])) add_to_step(stream, tokens_[position]);
+      for (ChunkedStream& chunked : chunked_)
+        for (ChunkedUnit& unit : chunked.units) unit.residents.push_back(static_cast<Position>(position));
+      batch_.forward(fed_, position,
+                     [&](std::uint32_t layer, const StepTensors& tensors, std::span<float> attended) {
+                       attend(layer, tensors, attended);
+                     });
+      if (position % kBlock == kBlock - 1) forget_ended();
+      const bool last = position + 1 == prompt_;
+      if (asked_.prefill_tokens > 0 && (last || (position + 1) % asked_.prefill_tokens == 0))
+        cut_chunks(last);
+      progress_.advance(step_work());
+    }
+    forget_ended();
+    in_prompt_ = false;
+  }
+
+  void forget_ended() {
+    for (Layer& layer : layers_)
+      for (LoopUnit& unit : layer.units)
+        for (Cache& cache : unit.caches()) cache.residents.forget_ended();
+  }
+
+  void begin_chunks() {
+    for (std::size_t stream = 0; stream < streams_.size(); ++stream) {
+      const Stream& s = streams_[stream];
+      if (s.prefill != Prefill::chunked) continue;
+      const bool whole_layer = request_.cells[s.cell].composition.eviction.layer_unit();
+      const std::size_t n_lanes = whole_layer ? config_.n_kv_heads : 1;
+      ChunkedStream& chunked = chunked_.emplace_back();
+      chunked.stream = stream;
+      chunked.per_layer = config_.n_kv_heads / n_lanes;
+      for (std::size_t layer = 0; layer < config_.n_layers; ++layer)
+        for (std::size_t lane = 0; lane < config_.n_kv_heads; lane += n_lanes)
+          chunked.units.push_back({layer, lane, n_lanes});
+    }
+  }
+
+  void cut_chunks(bool last) {
+    const std::size_t units = chunked_.empty() ? 0 : std::size_t{config_.n_layers} * config_.n_kv_heads;
+    std::vector<std::unique_ptr<RankedResidents>> ranked(chunked_.size() * units);
+    workers_.run(ranked.size(), [&](std::size_t task) {
+      ChunkedStream& chunked = chunked_[task / units];
+      if (task % units >= chunked.units.size()) return;
+      ChunkedUnit& unit = chunked.units[task % units];
+      const Stream& stream = streams_[chunked.stream];
+      const std::size_t lane = unit.layer * config_.n_kv_heads + unit.first_lane;
+      auto cut = std::make_unique<RankedResidents>(
+          sequence_, stream.own[unit.layer], unit, request_.cells[stream.cell].composition.eviction,
+          plan_.cells[stream.cell].lane_budget[lane], unit.residents.size() + length_ - prompt_, request_,
+          chunked.stream, asked_.decisions);
+      unit.residents = cut->kept();
+      if (asked_.positions == LoopPositions::cache_once)
+        unit.shifts = dropped_before(unit.residents, position_ + 1);
+      if (last) ranked[task] = std::move(cut);
+    });
+    for (std::size_t task = 0; task < ranked.size(); ++task) {
+      if (!ranked[task]) continue;
+      const std::size_t layer = chunked_[task / units].units[task % units].layer;
+      layers_[layer].units.push_back(ranked[task]->unit());
+      ranked_.push_back(std::move(ranked[task]));
+    }
+    if (last) chunked_.clear();
+  }
+
+  /// The cut: what every cache holds now, and where its keys are from here on.
+  void end_prompt() {
+    for (Layer& layer : layers_)
+      for (LoopUnit& unit : layer.units)
+        for (Cache& cache : unit.caches()) {
+          const Stream& stream = streams_[cache.cell];
+          if (stream.mode == asked_.modes.front() && stream.script.front().turn == 0)
+            outcome_of(stream.cell).kept_tokens +=
+                static_cast<double>(cache.residents.slots().size() * unit.n_lanes) / lanes();
+          if (asked_.positions != LoopPositions::cache_once) continue;
+          std::vector<Position> kept;
+          for (const Position position : cache.residents.slots()) {
+            kept.push_back(unit.text_position(position, prompt_));
+            if (static_cast<std::size_t>(kept.back()) >= first_fed_) kept.pop_back();
+          }
+          unit.shifts.push_back(dropped_before(kept, first_fed_));
+        }
+  }
+
+  // One step of the answers.
+
+  void begin_step() {
+    active_.clear();
+    fed_.clear();
+    row_of_stream_.assign(streams_.size(), kInactive);
+  }
+  void add_to_step(std::size_t stream, std::int32_t token) {
+    row_of_stream_[stream] = active_.size();
+    active_.push_back(stream);
+    fed_.push_back(token);
   }
 
   /// Feeds the token at a position to every stream that has not ended. Returns whether another follows.
   bool step(std::size_t position) {
     progress_.check();
     position_ = position;
-    active_.clear();
-    fed_.clear();
-    row_of_stream_.assign(streams_.size(), kInactive);
-    for (std::size_t stream = 0; stream < streams_.size(); ++stream) {
-      if (streams_[stream].done) continue;
-      row_of_stream_[stream] = active_.size();
-      active_.push_back(stream);
-      fed_.push_back(position < tokens_.size() ? tokens_[position]
-                                               : streams_[stream].out.tokens[position - tokens_.size()]);
+    again_ = position < prompt_;
+    begin_step();
+    const std::size_t at = position - first_fed_;
+    for (std::size_t stream = 0; stream < streams_.size(); ++stream)
+      if (!streams_[stream].done) add_to_step(stream, streams_[stream].text[at]);
+    drifting_.clear();
+    for (std::size_t row = 0; row < active_.size(); ++row) {
+      Stream& stream = streams_[active_[row]];
+      if (stream.mode != LoopMode::teacher || stream.is_reference || !stream.predicts_after(at + 1)) continue;
+      stream.drift.resize(config_.n_layers);
+      drifting_.push_back(row);
     }
-    batch_.forward(fed_, position,
-                   [&](std::uint32_t layer, const model::cpu::StepTensors& tensors,
-                       std::span<float> attended) { attend(layer, tensors, attended); });
+    batch_.forward(
+        fed_, position,
+        [&](std::uint32_t layer, const StepTensors& tensors, std::span<float> attended) {
+          attend(layer, tensors, attended);
+          for (const std::size_t row : drifting_)
+            streams_[active_[row]].drift[layer].add_queries(
+                tensors.queries(row_of_reference(row), 0, config_.n_heads),
+                tensors.queries(row, 0, config_.n_heads));
+        },
+        [&](std::uint32_t layer, std::span<const float> hidden) {
+          const auto of_row = [&](std::size_t row) {
+            return hidden.subspan(row * config_.hidden_size, config_.hidden_size);
+          };
+          for (const std::size_t row : drifting_)
+            streams_[active_[row]].drift[layer].add_residual(of_row(row_of_reference(row)), of_row(row));
+        });
     count_residents();
-    if (position + 1 < tokens_.size()) return true;
     predict();
     return std::any_of(streams_.begin(), streams_.end(), [](const Stream& stream) { return !stream.done; });
   }
 
-  void attend(std::uint32_t layer, const model::cpu::StepTensors& tensors, std::span<float> attended) {
+  std::size_t row_of_reference(std::size_t row) const {
+    return row_of_stream_[streams_[active_[row]].reference];
+  }
+
+  void attend(std::uint32_t layer, const StepTensors& tensors, std::span<float> attended) {
     keep_own(layer, tensors);
-    Layer& state = *layers_[layer];
-    workers_.run(state.units.size() + active_.size(), [&](std::size_t task) {
-      if (task < state.units.size())
-        attend_unit(state, state.units[task], tensors, attended);
-      else if (const std::size_t row = task - state.units.size(); streams_[active_[row]].reference)
-        attend_all(state, row, tensors, attended);
+    Layer& state = layers_[layer];
+    workers_.run(state.units.size() + active_.size() + chunked_.size(), [&](std::size_t task) {
+      if (task < state.units.size()) return attend_unit(layer, state.units[task], tensors, attended);
+      task -= state.units.size();
+      if (task >= active_.size())
+        attend_chunk(layer, chunked_[task - active_.size()], tensors, attended);
+      else if (streams_[active_[task]].is_reference)
+        attend_all(layer, task, tensors, attended);
     });
   }
 
-  void keep_own(std::uint32_t layer, const model::cpu::StepTensors& tensors) {
-    const std::size_t dim = config_.head_dim, step = position_ - first_fed_;
+  void keep_own(std::uint32_t layer, const StepTensors& tensors) {
     for (std::size_t row = 0; row < active_.size(); ++row) {
-      OwnRows& own = streams_[active_[row]].own[layer];
-      for (std::size_t head = 0; head < config_.n_kv_heads; ++head) {
-        const std::size_t at = (head * steps() + step) * dim;
-        std::copy_n(tensors.keys(row, head, 1).data, dim, own.keys.data() + at);
-        std::copy_n(tensors.values(row, head, 1).data, dim, own.values.data() + at);
-      }
+      Stream& stream = streams_[active_[row]];
+      OwnRows& own = stream.own[layer];
+      const std::size_t index = position_ - stream.first_own;
+      own.keys.set(index, tensors.keys(row, 0, config_.n_kv_heads));
+      own.values.set(index, tensors.values(row, 0, config_.n_kv_heads));
+      if (stream.prefill == Prefill::chunked && in_prompt_)
+        own.queries.set(index, tensors.queries(row, 0, config_.n_heads));
     }
   }
 
-  /// Where one lane's key and value of a position lie for a stream.
-  SlotRow slot_row(const Layer& state, std::size_t stream, std::size_t lane, Position position) const {
+  /// Where one lane's key and value of a text position lie for a stream.
+  SlotRow slot_row(std::uint32_t layer, const Stream& stream, std::size_t lane, Position position) const {
     const auto at = static_cast<std::size_t>(position);
-    const std::int32_t window = config_.layer_window[state.tensors.group().layer];
+    const std::int32_t window = config_.layer_window[layer];
     if (window >= 0 && at + static_cast<std::size_t>(window) <= position_) return {};
-    if (at < first_fed_)
-      return {state.tensors.keys(lane).row(at).data(), state.tensors.values(lane).row(at).data()};
-    const OwnRows& own = streams_[stream].own[state.tensors.group().layer];
-    const std::size_t offset = (lane * steps() + at - first_fed_) * config_.head_dim;
-    return {own.keys.data() + offset, own.values.data() + offset};
+    if (at >= stream.first_own) {
+      const OwnRows& own = stream.own[layer];
+      return {own.keys.row(lane, at - stream.first_own), own.values.row(lane, at - stream.first_own)};
+    }
+    const GroupTensors& tensors = *layers_[layer].tensors;
+    return {tensors.keys(lane).row(at).data(), tensors.values(lane).row(at).data()};
   }
 
-  /// One lane of one stream: its queries attend the positions.
-  void attend_lane(const Layer& state, std::size_t row, std::size_t lane, std::span<const Position> positions,
-                   const model::cpu::StepTensors& tensors, std::span<float> attended, SlotRows& rows) const {
+  /// What a lane attends, and by how much each key is nearer than in the text; no shifts: not at all.
+  struct Attended {
+    std::span<const Position> positions;
+    std::span<const std::uint32_t> shifts{};
+  };
+
+  /// One lane of one stream: its queries attend the positions of the text.
+  void attend_lane(std::uint32_t layer, std::size_t row, std::size_t lane, const Attended& what,
+                   const StepTensors& tensors, std::span<float> attended, SlotRows& rows) const {
     thread_local std::vector<SlotRow> slots;
-    slots.clear();
-    for (const Position position : positions) slots.push_back(slot_row(state, active_[row], lane, position));
+    thread_local std::vector<float> rotated;
     const std::size_t group = config_.n_heads / config_.n_kv_heads, dim = config_.head_dim;
+    slots.clear();
+    rotated.resize(what.shifts.size() * dim);
+    for (std::size_t slot = 0; slot < what.positions.size(); ++slot) {
+      SlotRow& at = slots.emplace_back(slot_row(layer, streams_[active_[row]], lane, what.positions[slot]));
+      if (what.shifts.empty() || what.shifts[slot] == 0 || at.key == nullptr) continue;
+      float* to = rotated.data() + slot * dim;
+      rotation_->rotate({at.key, dim}, what.shifts[slot], to);
+      at.key = to;
+    }
     rows.attend(sequence_.model().attn_scale, tensors.queries(row, lane * group, group), slots, dim,
                 attended.data() + (row * config_.n_heads + lane * group) * dim);
   }
 
-  void attend_all(const Layer& state, std::size_t row, const model::cpu::StepTensors& tensors,
+  void attend_all(std::uint32_t layer, std::size_t row, const StepTensors& tensors,
                   std::span<float> attended) const {
     thread_local SlotRows rows;
     std::vector<Position> all(position_ + 1);
     for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<Position>(i);
     for (std::size_t lane = 0; lane < config_.n_kv_heads; ++lane)
-      attend_lane(state, row, lane, all, tensors, attended, rows);
+      attend_lane(layer, row, lane, {all}, tensors, attended, rows);
   }
 
-  void attend_unit(const Layer& state, ReplayUnit& unit, const model::cpu::StepTensors& tensors,
+  void attend_chunk(std::uint32_t layer, const ChunkedStream& chunked, const StepTensors& tensors,
+                    std::span<float> attended) const {
+    thread_local SlotRows rows;
+    thread_local std::vector<std::uint32_t> shifts;
+    for (std::size_t i = 0; i < chunked.per_layer; ++i) {
+      const ChunkedUnit& unit = chunked.units[layer * chunked.per_layer + i];
+      shifts_of(unit.residents, unit.shifts, shifts);
+      for (std::size_t lane = unit.first_lane; lane < unit.first_lane + unit.n_lanes; ++lane)
+        attend_lane(layer, row_of_stream_[chunked.stream], lane, {unit.residents, shifts}, tensors, attended,
+                    rows);
+    }
+  }
+
+  /// The shifts of what is attended now. `once`: of positions counted in the cache once, at the latest cut.
+  void shifts_of(std::span<const Position> positions, std::span<const std::uint32_t> once,
+                 std::vector<std::uint32_t>& shifts) const {
+    shifts.clear();
+    if (asked_.positions == LoopPositions::cache_step) dropped_between(positions, shifts);
+    if (asked_.positions != LoopPositions::cache_once) return;
+    for (const Position position : positions) {
+      const auto at = static_cast<std::size_t>(position);
+      shifts.push_back(at < once.size() ? once[at] : 0);
+    }
+  }
+
+  void attend_unit(std::uint32_t layer, LoopUnit& unit, const StepTensors& tensors,
                    std::span<float> attended) const {
+    for (std::size_t i = 0; i < unit.caches().size(); ++i)
+      if (row_of_stream_[unit.caches()[i].cell] != kInactive) attend_cache(layer, unit, i, tensors, attended);
+  }
+
+  void attend_cache(std::uint32_t layer, LoopUnit& unit, std::size_t number, const StepTensors& tensors,
+                    std::span<float> attended) const {
     thread_local SlotRows rows;
     thread_local std::vector<float> weights;
     thread_local std::vector<double> mass;
+    thread_local std::vector<Position> positions;
+    thread_local std::vector<std::uint32_t> shifts;
+    Cache& cache = unit.caches()[number];
+    UnitDriver<IndexStore>& driver = unit.unit->driver();
     const std::size_t group = config_.n_heads / config_.n_kv_heads;
-    const std::size_t first = unit.first_lane(), n = unit.n_lanes();
-    for (Cache& cache : unit.caches()) {
-      const std::size_t row = row_of_stream_[cache.cell];
-      if (row == kInactive) continue;
-      const Token token{static_cast<Position>(position_), tensors.keys(row, first, n),
-                        tensors.values(row, first, n), tensors.queries(row, first * group, n * group),
-                        class_at(position_, fed_[row])};
-      const bool again = position_ < prompt_;
-      if (again)
-        unit.driver().ask_again(cache, token.position);
-      else
-        unit.driver().admit(cache, token, static_cast<std::uint32_t>(position_ + 1 - prompt_));
-      const std::size_t slots = cache.attended.size();
-      weights.resize(n * group * slots);
-      mass.resize(n * group);
-      for (std::size_t lane = first; lane < first + n; ++lane) {
-        attend_lane(state, row, lane, cache.attended, tensors, attended, rows);
-        for (std::size_t g = 0; g < group; ++g) {
-          const std::span<const float> from = rows.weights().row(g);
-          const std::size_t head = (lane - first) * group + g;
-          std::copy(from.begin(), from.end(), weights.begin() + static_cast<std::ptrdiff_t>(head * slots));
-          mass[head] = 0;
-          for (const float weight : from) mass[head] += static_cast<double>(weight);
-        }
+    const std::size_t first = unit.first_lane, n = unit.n_lanes, row = row_of_stream_[cache.cell];
+    const Token token{unit.policy_position(position_, prompt_), tensors.keys(row, first, n),
+                      tensors.values(row, first, n), tensors.queries(row, first * group, n * group),
+                      class_at(position_, fed_[row])};
+    if (again_)
+      driver.ask_again(cache, token.position);
+    else
+      driver.admit(cache, token, in_prompt_ ? 0 : static_cast<std::uint32_t>(position_ + 1 - prompt_));
+    positions.assign(cache.attended.begin(), cache.attended.end());
+    if (!unit.text.empty())
+      for (Position& position : positions) position = unit.text_position(position, prompt_);
+    shifts_of(positions, unit.shifts.empty() ? std::span<const std::uint32_t>{} : unit.shifts[number],
+              shifts);
+    const std::size_t slots = positions.size();
+    weights.resize(n * group * slots);
+    mass.resize(n * group);
+    for (std::size_t lane = first; lane < first + n; ++lane) {
+      attend_lane(layer, row, lane, {positions, shifts}, tensors, attended, rows);
+      for (std::size_t g = 0; g < group; ++g) {
+        const std::span<const float> from = rows.weights().row(g);
+        const std::size_t head = (lane - first) * group + g;
+        std::copy(from.begin(), from.end(), weights.begin() + static_cast<std::ptrdiff_t>(head * slots));
+        mass[head] = 0;
+        for (const float weight : from) mass[head] += static_cast<double>(weight);
       }
-      if (again || !cache.decoder) continue;
-      SlotAttention to_slots;
-      if (unit.driver().needs_rows()) to_slots = {{weights.data(), n * group, slots, slots}, mass};
-      unit.driver().attended(cache, token, to_slots);
     }
+    if (again_ || !cache.decoder) return;
+    SlotAttention to_slots;
+    if (driver.needs_rows()) to_slots = {{weights.data(), n * group, slots, slots}, mass};
+    driver.attended(cache, token, to_slots);
+  }
+
+  std::uint8_t class_at(std::size_t position, std::int32_t id) const {
+    if (position < tokens_.size() && tokens_[position] == id)
+      return class_of_flags(sequence_.flags(position));
+    return asked_.token_flags ? class_of_flags(asked_.token_flags(id)) : std::uint8_t{0};
+  }
+
+  template <class Visit>
+  void for_each_cache(Visit visit) {
+    for (Layer& layer : layers_)
+      for (LoopUnit& unit : layer.units)
+        for (Cache& cache : unit.caches()) visit(unit, cache);
   }
 
   void count_residents() {
     if ((position_ - first_fed_) % kBlock == kBlock - 1)
-      for_each_cache([](ReplayUnit&, Cache& cache) { cache.residents.begin_block(); });
+      for_each_cache([](LoopUnit&, Cache& cache) { cache.residents.begin_block(); });
     for (const std::size_t stream : active_)
-      streams_[stream].out.resident.push_back(
-          streams_[stream].reference ? static_cast<std::uint64_t>(lanes()) * (position_ + 1) : 0);
-    for_each_cache([&](ReplayUnit& unit, Cache& cache) {
+      streams_[stream].out().resident.push_back(
+          streams_[stream].is_reference ? static_cast<std::uint64_t>(lanes()) * (position_ + 1) : 0);
+    for_each_cache([&](LoopUnit& unit, Cache& cache) {
       if (!streams_[cache.cell].done)
-        streams_[cache.cell].out.resident.back() += cache.residents.slots().size() * unit.n_lanes();
+        streams_[cache.cell].out().resident.back() += cache.residents.slots().size() * unit.n_lanes;
     });
   }
 
-  /// The tokens that follow the latest step.
+  /// The tokens that follow the latest step, where they are not known.
   void predict() {
-    const std::vector<float> logits = batch_.logits();
-    const std::size_t vocabulary = config_.vocab_size, k = position_ + 1 - tokens_.size();
-    const auto of_row = [&](std::size_t row) {
-      return std::span(logits).subspan(row * vocabulary, vocabulary);
-    };
+    const std::size_t fed = position_ + 1 - first_fed_, vocabulary = config_.vocab_size;
+    predicting_.clear();
+    for (std::size_t row = 0; row < active_.size(); ++row)
+      if (streams_[active_[row]].predicts_after(fed)) predicting_.push_back(row);
+    if (predicting_.empty()) return;
+    const std::vector<float> logits = batch_.logits(predicting_);
     for (const float logit : logits)
       if (!std::isfinite(logit))
         input_error(
             "the logits after token " + std::to_string(position_) + " are not finite", "model",
             "The checkpoint holds NaN or infinite weights, or is not the model config.json describes.");
-    std::size_t reference = 0;
-    std::int32_t forced = -1;
-    for (std::size_t row = 0; row < active_.size(); ++row) {
-      Stream& stream = streams_[active_[row]];
-      const bool teacher = stream.mode == LoopMode::teacher;
-      std::int32_t token = model::choose_token(of_row(row), {}, 0);
-      if (stream.reference) {
-        stream.out.margins.push_back(margin(of_row(row)));
-        if (teacher) {
-          if (!asked_.answer.empty()) token = asked_.answer[k];
-          reference = row;
-          forced = token;
-        }
-      } else if (teacher) {
-        token = forced;
-        stream.out.measures.push_back(measure_token(of_row(reference), of_row(row), token));
-      }
-      stream.out.tokens.push_back(token);
-      const bool given = teacher && !asked_.answer.empty();
-      const std::size_t most = given ? asked_.answer.size() : asked_.max_new_tokens;
-      const bool ended = !given && std::find(asked_.eos.begin(), asked_.eos.end(), token) != asked_.eos.end();
-      stream.done = ended || k + 1 >= most;
+    const auto of = [&](std::size_t i) { return std::span(logits).subspan(i * vocabulary, vocabulary); };
+    std::vector<std::size_t> place(streams_.size(), kInactive);  // among predicting_
+    std::vector<std::size_t> ended;
+    for (std::size_t i = 0; i < predicting_.size(); ++i) {
+      const std::size_t number = active_[predicting_[i]];
+      place[number] = i;
+      if (take(streams_[number], of(i), place, of)) ended.push_back(number);
     }
+    for (const std::size_t stream : ended) end_turn(stream);
   }
 
-  void note_evidence() {
-    if (plan_.evidence.empty()) return;
-    std::vector<std::vector<std::uint64_t>> lanes_with(streams_.size());
-    for (std::size_t s = 0; s < streams_.size(); ++s) lanes_with[s].resize(plan_.evidence.size());
-    for_each_cache([&](ReplayUnit& unit, Cache& cache) {
-      for (std::size_t i = 0; i < plan_.evidence.size(); ++i)
-        if (cache.residents.contains(plan_.evidence[i])) lanes_with[cache.cell][i] += unit.n_lanes();
-    });
-    for (std::size_t s = 0; s < streams_.size(); ++s) {
-      if (streams_[s].reference) continue;
-      double held = 0, nowhere = 0;
-      for (const std::uint64_t n : lanes_with[s]) {
-        held += static_cast<double>(n) / lanes();
-        nowhere += n == 0 ? 1 : 0;
-      }
-      const auto count = static_cast<double>(plan_.evidence.size());
-      streams_[s].out.evidence_held = held / count;
-      streams_[s].out.evidence_nowhere = nowhere / count;
+  /// The next token of one stream. A reference comes before the streams that are compared with it.
+  template <class Logits>
+  bool take(Stream& stream, std::span<const float> logits, const std::vector<std::size_t>& place, Logits of) {
+    const std::vector<std::int32_t>& given = asked_.turns[stream.turn()].answer;
+    const bool teacher = stream.mode == LoopMode::teacher, forced = teacher && !given.empty();
+    const std::size_t k = stream.out().tokens.size();
+    std::int32_t token = model::choose_token(logits, {}, 0);
+    if (forced) token = given[k];
+    if (stream.is_reference) stream.out().margins.push_back(margin(logits));
+    if (teacher && !stream.is_reference) {
+      token = streams_[stream.reference].text.back();
+      stream.out().measures.push_back(measure_token(of(place[stream.reference]), logits, token));
     }
+    const bool eos = !forced && std::find(asked_.eos.begin(), asked_.eos.end(), token) != asked_.eos.end();
+    return stream.take(token, eos || k + 1 == most_answer_tokens(asked_, stream.mode, stream.turn()));
   }
 
-  void note_decisions() {
-    for (Stream& stream : streams_)
-      if (!stream.reference)
-        stream.out.resident_intervals.resize(std::size_t{config_.n_layers} * config_.n_kv_heads);
+  void end_turn(std::size_t number) {
+    Stream& stream = streams_[number];
+    if (!stream.is_reference) note_caches(number);
+    stream.end_turn();
+  }
+
+  /// What a stream's caches hold when a turn ends.
+  void note_caches(std::size_t number) {
+    Stream& stream = streams_[number];
+    StreamOutcome& out = stream.out();
+    const std::vector<Position>& evidence =
+        stream.turn() == 0 ? plan_.evidence : asked_.turns[stream.turn()].evidence;
+    std::vector<std::uint64_t> lanes_with(evidence.size());
+    if (asked_.decisions) out.resident_intervals.resize(std::size_t{config_.n_layers} * config_.n_kv_heads);
     for (std::size_t layer = 0; layer < layers_.size(); ++layer)
-      for (ReplayUnit& unit : layers_[layer]->units)
+      for (LoopUnit& unit : layers_[layer].units)
         for (const Cache& cache : unit.caches()) {
-          StreamOutcome& out = streams_[cache.cell].out;
+          if (cache.cell != number) continue;
+          std::vector<Position> held(cache.residents.slots().begin(), cache.residents.slots().end());
+          for (Position& position : held) position = unit.text_position(position, prompt_);
+          std::sort(held.begin(), held.end());
+          out.held_tokens += static_cast<double>(held.size() * unit.n_lanes) / lanes();
+          for (std::size_t i = 0; i < evidence.size(); ++i)
+            if (std::binary_search(held.begin(), held.end(), evidence[i])) lanes_with[i] += unit.n_lanes;
+          if (!asked_.decisions) continue;
           // Steps count from the cut: the last one fed, and one more to end open intervals.
-          const std::size_t end = first_fed_ + out.resident.size() + 1 - prompt_;
-          for (std::size_t lane = unit.first_lane(); unit.covers(lane); ++lane)
-            out.resident_intervals[layer * config_.n_kv_heads + lane] =
-                cache.residents.history(static_cast<std::uint32_t>(end));
+          std::vector<ResidentInterval> history =
+              cache.residents.history(static_cast<std::uint32_t>(position_ + 2 - prompt_));
+          for (ResidentInterval& interval : history)
+            interval.position = unit.text_position(interval.position, prompt_);
+          for (std::size_t lane = unit.first_lane; lane < unit.first_lane + unit.n_lanes; ++lane)
+            out.resident_intervals[layer * config_.n_kv_heads + lane] = history;
         }
+    if (evidence.empty()) return;
+    double held = 0, nowhere = 0;
+    for (const std::uint64_t n : lanes_with) {
+      held += static_cast<double>(n) / lanes();
+      nowhere += n == 0 ? 1 : 0;
+    }
+    out.evidence_held = held / static_cast<double>(evidence.size());
+    out.evidence_nowhere = nowhere / static_cast<double>(evidence.size());
   }
 
-  LoopOutcome outcome() {
-    note_evidence();
-    for_each_cache([&](ReplayUnit& unit, Cache& cache) {
-      streams_[cache.cell].out.held_tokens +=
-          static_cast<double>(cache.residents.slots().size() * unit.n_lanes()) / lanes();
-    });
-    if (asked_.decisions) note_decisions();
-    out_.prompt = prompt_;
-    out_.fed = tokens_.size() - first_fed_;
-    out_.cut = sequence_.cut().text();
-    for (Stream& stream : streams_) {
-      if (stream.reference)
-        out_.references.push_back(std::move(stream.out));
-      else
-        out_.cells[cell_of_request_[stream.cell]].modes.push_back(std::move(stream.out));
+  std::vector<LoopOutcome> outcomes() {
+    first_.prompt = prompt_;
+    first_.cut = sequence_.cut().text();
+    for (std::size_t cell = 0; cell < request_.cells.size(); ++cell)
+      if (prefill_of(cell) != Prefill::dense) outcome_of(cell).first_reference = first_reference_of_own_;
+    for (std::size_t turn = 0; turn < outcomes_.size(); ++turn) {
+      outcomes_[turn] = first_;
+      outcomes_[turn].fed = turn == 0 ? tokens_.size() - first_fed_ : asked_.turns[turn].question.size();
     }
-    return std::move(out_);
+    // References of streams that process the prompt themselves come after the others, mode by mode.
+    for (const bool own : {false, true})
+      for (Stream& stream : streams_)
+        for (std::size_t i = 0; processes_prompt(stream) == own && i < stream.script.size(); ++i) {
+          LoopOutcome& outcome = outcomes_[stream.script[i].turn];
+          std::vector<StreamOutcome>& to =
+              stream.is_reference ? outcome.references : outcome.cells[cell_of_request_[stream.cell]].modes;
+          to.push_back(std::move(stream.turns[i]));
+        }
+    return std::move(outcomes_);
   }
 
   /// Steps after which intervals that have ended are put away.
@@ -427,18 +643,26 @@ class ClosedLoop {
   const LoopRequest& asked_;
   Progress& progress_;
   Workers workers_;
+  const LoopPlan loop_plan_;
   const std::size_t prompt_, first_fed_, length_;
   model::cpu::StepBatch batch_;
+  std::optional<KeyRotation> rotation_;       // if positions are not those of the text
   Request request_;                           // the cells that a running model can serve
   std::vector<std::size_t> cell_of_request_;  // their numbers in what was asked
   Plan plan_;
-  std::deque<Stream> streams_;  // by mode: the reference, then the cells
-  std::vector<std::unique_ptr<Layer>> layers_;
-  LoopOutcome out_;
+  std::deque<Stream> streams_;  // a reference, then the cells that are compared with it
+  std::size_t first_reference_of_own_ = 0;
+  std::vector<ChunkedStream> chunked_;                    // while the prompt is processed
+  std::vector<std::unique_ptr<RankedResidents>> ranked_;  // the units of streams whose prompt came in chunks
+  std::vector<Layer> layers_;
+  LoopOutcome first_;  // what all turns share
+  std::vector<LoopOutcome> outcomes_;
   // Of the present step.
   std::size_t position_ = 0;
+  bool in_prompt_ = false, again_ = false;
   std::vector<std::size_t> active_, row_of_stream_;  // streams by row, rows by stream
   std::vector<std::int32_t> fed_;                    // by row
+  std::vector<std::size_t> drifting_, predicting_;   // rows
 };
 
 }  // namespace
@@ -447,23 +671,50 @@ const char* loop_mode_name(LoopMode mode) {
   return mode == LoopMode::teacher ? "teacher" : "greedy";
 }
 
-LoopOutcome closed_loop(const trace::Sequence& sequence, std::span<const std::int32_t> tokens,
-                        const model::ModelConfig& config, const model::Weights& weights,
-                        const LoopRequest& request, Progress& progress) {
+const char* turn_protocol_name(TurnProtocol protocol) {
+  constexpr const char* kNames[] = {"requests", "golden", "own"};
+  return kNames[static_cast<std::size_t>(protocol)];
+}
+
+const char* loop_positions_name(LoopPositions positions) {
+  constexpr const char* kNames[] = {"text", "cache-step", "cache-once"};
+  return kNames[static_cast<std::size_t>(positions)];
+}
+
+std::vector<LoopOutcome> closed_loop(const trace::Sequence& sequence, std::span<const std::int32_t> tokens,
+                                     const model::ModelConfig& config, const model::Weights& weights,
+                                     const LoopRequest& request, Progress& progress) {
   if (request.modes.empty()) bug("a closed loop without a mode");
   if (tokens.size() != sequence.length() || sequence.recorded_prompt_length() != sequence.length())
     bug("the closed loop takes a prompt that nothing follows");
-  if (most_new_tokens(request) == 0)
-    usage_error("must be at least 1", "--max-new-tokens", "An answer has at least one token.");
+  for (const LoopTurn& turn : request.turns)
+    for (const LoopMode mode : request.modes)
+      if (request.max_new_tokens == 0 && (mode == LoopMode::greedy || turn.answer.empty()))
+        usage_error("must be at least 1", "--max-new-tokens", "An answer has at least one token.");
   return ClosedLoop(sequence, tokens, config, weights, request, progress).run();
 }
 
 std::uint64_t estimate_loop_bytes(const trace::Sequence& sequence, const model::ModelConfig& config,
                                   const LoopRequest& request) {
-  const std::uint64_t steps = sequence.measured_length() + most_new_tokens(request);
-  const std::uint64_t streams = request.modes.size() * (request.cells.size() + 1);
+  const std::vector<std::int32_t> tokens(sequence.length());
+  const LoopPlan plan = plan_loop(sequence, request);
+  std::uint64_t dense = 0, stream = 0, chunked = 0;
+  for (const auto& cell : plan.cells) {
+    if (!cell.refused.empty()) continue;
+    (cell.prefill == Prefill::dense ? dense : cell.prefill == Prefill::stream ? stream : chunked) += 1;
+  }
+  const std::uint64_t fed = most_fed(sequence, tokens, request), prompt = sequence.prompt_length();
+  std::uint64_t scripts = 0;
+  for (const LoopMode mode : request.modes)
+    scripts += scripts_of(request, mode, fed_at_first(sequence, tokens)).size();
   const std::uint64_t token = 2ULL * config.n_layers * config.n_kv_heads * config.head_dim;
-  return (streams * (steps * token + config.vocab_size + 8ULL * config.hidden_size) +
+  const std::uint64_t queries = std::uint64_t{config.n_layers} * config.n_heads * config.head_dim;
+  const std::uint64_t own = stream + chunked;
+  const std::uint64_t streams = (dense > 0 ? dense + 1 : 0) + (own > 0 ? own + 1 : 0);
+  // Streams that process the prompt themselves keep all of its keys and values; where it comes in chunks also
+  // its queries, and what the policies rank.
+  return (scripts * (streams * (fed * token + config.vocab_size + 8ULL * config.hidden_size) +
+                     (own > 0 ? own + 1 : 0) * prompt * token + chunked * prompt * (queries + token)) +
           sequence.length() * token) *
          sizeof(float);
 }

@@ -3,16 +3,19 @@
 /// by layer, so that every later query, key, value and token feels what was evicted. The same policy objects,
 /// budgets and allocations as in replay; both rank the prompt through the same code.
 ///
-/// The prompt is processed once. Its keys and values are shared by all cells; what follows runs for all cells
-/// in step, one batch through the linear layers. The full cache is one of the batch and the reference: a
-/// cell's numbers depend neither on the other cells nor on the number of threads, and `full` equals the
-/// reference in every bit.
+/// The prompt is processed once, with full attention. Its keys and values are shared by all cells; what
+/// follows runs for all cells in step, one batch through the linear layers. The full cache is one of the
+/// batch and the reference: a cell's numbers depend neither on the other cells nor on the number of threads,
+/// and `full` equals the reference in every bit. Cells whose policies take the prompt token by token, and all
+/// cells when the prompt comes in chunks, process the prompt themselves through their own caches, and have a
+/// full cache that does so, too, as their reference.
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "sim/loop/layer_drift.hpp"
 #include "sim/loop/token_measures.hpp"
 #include "sim/replay/replay.hpp"
 #include "traces/model/weights.hpp"
@@ -26,28 +29,63 @@ enum class LoopMode {
 };
 const char* loop_mode_name(LoopMode mode);
 
+/// How several questions about one context follow each other.
+enum class TurnProtocol {
+  requests,  ///< each is asked right after the cut: questions and answers leave no trace
+  golden,    ///< each follows the earlier questions with their expected answers
+  own,       ///< each follows the earlier questions with what the cell answered itself; in teacher mode as
+             ///< golden
+};
+const char* turn_protocol_name(TurnProtocol protocol);
+
+/// The rotary positions of cached keys. With nothing dropped all are the same.
+enum class LoopPositions {
+  text,        ///< those of the text
+  cache_step,  ///< those in the cache, counted anew at every step (Xiao et al. 2024, "StreamingLLM", 3.2)
+  cache_once,  ///< those in the cache after the cut; what follows counts on (Corallo & Papotti 2024, "FINCH")
+};
+const char* loop_positions_name(LoopPositions positions);
+
+/// A question, and the answer that is expected.
+struct LoopTurn {
+  /// Token ids. That of the first turn is what the sequence has after the cut, and must be empty here.
+  std::vector<std::int32_t> question{};
+  /// What the reference is forced on in teacher mode; empty: what the full cache generates.
+  std::vector<std::int32_t> answer{};
+  /// Prompt positions that the answer depends on, ascending. Those of the first turn are what the sequence
+  /// marks, and must be empty here.
+  std::vector<policy::Position> evidence{};
+};
+
 struct LoopRequest {
   std::vector<Cell> cells;
   std::vector<LoopMode> modes{LoopMode::teacher, LoopMode::greedy};
-  std::uint64_t max_new_tokens = 8;
-  /// What the reference is forced on in teacher mode; empty: what the full cache generates.
-  std::vector<std::int32_t> answer;
-  std::vector<std::int32_t> eos;  ///< generation ends after one of these
-  Elem elem = Elem::f32;          ///< of the cache, as the prompt was run with
+  std::vector<LoopTurn> turns{LoopTurn{}};  ///< at least one
+  TurnProtocol protocol = TurnProtocol::requests;
+  LoopPositions positions = LoopPositions::text;
+  /// Prompt tokens after which each cell ranks what it holds and evicts down to its budget; 0: it does so
+  /// once, when the whole prompt has been processed with full attention.
+  std::uint64_t prefill_tokens = 0;
+  /// Lets allocations measure the prompt in a pass of its own where the cells process it themselves.
+  bool profile_dense = false;
+  std::uint64_t max_new_tokens = 8;  ///< per turn
+  std::vector<std::int32_t> eos;     ///< an answer ends after one of these
+  Elem elem = Elem::f32;             ///< of the cache, as the prompt was run with
   std::uint64_t seed = 0;
   unsigned threads = 0;    ///< 0: as many as the machine has. Never changes a result.
   bool decisions = false;  ///< record when each position is resident
   const policy::Tables* tables = nullptr;
-  /// trace::TokenFlag bits of a generated token; null: none is known.
+  /// trace::TokenFlag bits of a token that the sequence does not have; null: none is known.
   std::function<std::uint32_t(std::int32_t id)> token_flags;
 };
 
-/// One cell in one mode, or the reference.
+/// One turn of one cell in one mode, or of the reference.
 struct StreamOutcome {
-  std::vector<std::int32_t> tokens;     ///< that follow the recorded prompt
-  std::vector<TokenMeasures> measures;  ///< per token; teacher mode, and not of the reference
-  std::vector<double> margins;          ///< per token; of the reference alone
-  std::vector<std::uint64_t> resident;  ///< per fed token: positions held in all lanes together
+  std::vector<std::int32_t> tokens{};     ///< the answer: fed in teacher mode, generated in greedy mode
+  std::vector<TokenMeasures> measures{};  ///< per token; teacher mode, and not of the reference
+  std::vector<double> margins{};          ///< per token; of the reference alone
+  std::vector<LayerDrift> drift{};        ///< per layer; teacher mode, and not of the reference
+  std::vector<std::uint64_t> resident{};  ///< per fed token: positions held in all lanes together
   /// Per lane, layer-major, by position then first step; only with LoopRequest::decisions, and not of the
   /// reference.
   std::vector<std::vector<ResidentInterval>> resident_intervals{};
@@ -55,28 +93,41 @@ struct StreamOutcome {
   std::optional<double> evidence_held, evidence_nowhere;  ///< as in replay, at the end
 };
 
+/// How the prompt reaches a cell's cache.
+enum class Prefill {
+  dense,    ///< once for all, with full attention, and is then ranked and cut
+  stream,   ///< token by token
+  chunked,  ///< LoopRequest::prefill_tokens at a time
+};
+
 struct LoopCell {
-  std::string skipped;               ///< why the cell was not run; empty: it was
+  std::string skipped;  ///< why the cell was not run; empty: it was
+  Prefill prefill = Prefill::dense;
+  bool profiled = false;             ///< its allocation measured a dense pass besides
   std::uint64_t budget_tokens = 0;   ///< mean per lane, as asked
   double kept_tokens = 0;            ///< after the cut, mean over lanes
+  std::size_t first_reference = 0;   ///< LoopOutcome::references[first_reference + mode] is its reference
   std::vector<StreamOutcome> modes;  ///< as requested; empty when skipped
 };
 
+/// One turn.
 struct LoopOutcome {
   std::uint64_t prompt = 0;  ///< tokens before the cut
-  std::uint64_t fed = 0;     ///< recorded prompt tokens after it, or 1: the last one, asked again
+  std::uint64_t fed = 0;     ///< question tokens after it, or 1: the last prompt token, asked again
   std::string cut;
-  std::vector<StreamOutcome> references;  ///< one per mode: the full cache
+  std::vector<StreamOutcome> references;  ///< the full cache, per mode; then with a prefill of its own
   std::vector<LoopCell> cells;            ///< as requested
 };
 
 /// `sequence`: the prompt, run already, at a cut, without decode steps; its queries are all there. `tokens`:
-/// its ids. A policy that needs what a running model does not have is skipped with the reason: oracles, and
-/// those that read rows of the full run (feedback=raw). Throws Error(usage) and Error(input) as replay()
-/// does, and when logits are not finite.
-LoopOutcome closed_loop(const trace::Sequence& sequence, std::span<const std::int32_t> tokens,
-                        const model::ModelConfig& config, const model::Weights& weights,
-                        const LoopRequest& request, Progress& progress);
+/// its ids. Returns an outcome per turn. A policy that needs what a running model does not have is skipped
+/// with the reason: oracles, and those that read rows of the full run (feedback=raw). Throws Error(usage) and
+/// Error(input) as replay() does, and when logits are not finite; Error(usage) when several turns are asked
+/// where the prompt holds the first question (only golden and own can follow it), or when a turn that others
+/// follow has no answer.
+std::vector<LoopOutcome> closed_loop(const trace::Sequence& sequence, std::span<const std::int32_t> tokens,
+                                     const model::ModelConfig& config, const model::Weights& weights,
+                                     const LoopRequest& request, Progress& progress);
 
 /// Bytes that closed_loop() holds at once besides the prompt's trace and what policies hold.
 std::uint64_t estimate_loop_bytes(const trace::Sequence& sequence, const model::ModelConfig& config,

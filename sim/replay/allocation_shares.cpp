@@ -19,7 +19,7 @@ std::vector<AllocatedTokens> allocated_tokens(const trace::Sequence& sequence, c
   AllocationPass allocation_pass(sequence, request, plan);
   progress.total.store(allocation_pass.work(), std::memory_order_relaxed);
   allocation_pass.run(workers, progress);
-  split_budgets(sequence, request, allocation_pass, plan);
+  split_budgets(sequence, request, allocation_pass, plan, sequence.length());
   const std::size_t prompt = sequence.prompt_length(), heads = sequence.model().n_kv_heads;
   std::vector<AllocatedTokens> all;
   for (const Plan::CellPlan& cell : plan.cells) {

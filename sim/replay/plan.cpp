@@ -149,7 +149,7 @@ Plan outline(const trace::Sequence& sequence, const Request& request) {
 }
 
 void split_budgets(const trace::Sequence& sequence, const Request& request,
-                   const AllocationPass& allocation_pass, Plan& plan) {
+                   const AllocationPass& allocation_pass, Plan& plan, std::size_t length) {
   const LaneShape shape{sequence.model().n_layers, sequence.model().n_kv_heads, sequence.prompt_length()};
   for (EvictionGroup& eviction_group : plan.eviction_groups) {
     std::vector<std::size_t> left;
@@ -161,7 +161,7 @@ void split_budgets(const trace::Sequence& sequence, const Request& request,
             composition, shape, plan.cells[cell].budget_tokens,
             {allocation_pass.profiles(composition.allocation), allocation_pass.scores(composition.eviction),
              allocation_pass.losses(composition.eviction), request.tables});
-        std::replace(budgets.begin(), budgets.end(), policy::kNeverEvict, std::size_t{sequence.length()});
+        std::replace(budgets.begin(), budgets.end(), policy::kNeverEvict, length);
         left.push_back(cell);
       } catch (const Error& error) {
         if (error.kind() != ErrorKind::usage) throw;

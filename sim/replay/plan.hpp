@@ -56,8 +56,9 @@ EvictionGroup make_eviction_group(const trace::Sequence& sequence, const policy:
 Plan outline(const trace::Sequence& sequence, const Request& request);
 
 /// Fills in lane budgets from the measurements of `allocation_pass` (sim/replay/allocation_pass.hpp), which
-/// was made of this plan and has run. Skips further cells for the reasons that their allocations give.
+/// was made of this plan and has run. Skips further cells for the reasons that their allocations give. A lane
+/// that never evicts gets `length`, the tokens that the run reaches.
 void split_budgets(const trace::Sequence& sequence, const Request& request,
-                   const AllocationPass& allocation_pass, Plan& plan);
+                   const AllocationPass& allocation_pass, Plan& plan, std::size_t length);
 
 }  // namespace kvsim::sim

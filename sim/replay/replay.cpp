@@ -19,7 +19,7 @@ Outcome replay(const trace::Sequence& sequence, const Request& request, Progress
   for (const LaneGroup& group : groups) work += group_work(sequence, request, plan, group);
   progress.total.store(work, std::memory_order_relaxed);
   allocation_pass.run(workers, progress);
-  split_budgets(sequence, request, allocation_pass, plan);
+  split_budgets(sequence, request, allocation_pass, plan, sequence.length());
 
   Outcome outcome;
   outcome.prompt = sequence.prompt_length();

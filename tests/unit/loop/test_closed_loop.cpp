@@ -1,81 +1,14 @@
 // Laws of the closed loop on the golden checkpoints: what it must equal, and what it must not depend on.
 #include <catch2/catch.hpp>
 
-#include "policies/builtin.hpp"
 #include "sim/base/error.hpp"
-#include "sim/loop/closed_loop.hpp"
 #include "sim/loop/slot_rows.hpp"
-#include "tests/unit/model/golden_checkpoint.hpp"
-#include "traces/capture/prompt_run.hpp"
+#include "tests/unit/loop/loop_place.hpp"
 #include "traces/model/cpu/cpu_run.hpp"
 #include "traces/model/sampling.hpp"
 
 namespace kvsim::sim {
 namespace {
-
-using model::GoldenCheckpoint;
-
-/// A checkpoint and a prompt that it has read.
-struct Place {
-  explicit Place(const std::string& variant, std::size_t prompt_tokens = 24)
-      : golden(variant), prompt(first_tokens(prompt_tokens)), trace(read()) {}
-
-  capture::Prompt first_tokens(std::size_t n) const {
-    const std::vector<std::int32_t> tokens = golden.tokens();
-    REQUIRE(tokens.size() >= n);
-    capture::Prompt out;
-    out.ids.assign(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(n));
-    return out;
-  }
-
-  trace::MemoryTrace read() const {
-    Progress progress;
-    return capture::run_prompt(prompt, golden.config, golden.weights,
-                               {.model_dir = "golden", .positions = prompt.ids.size() + kNew, .threads = 1},
-                               progress);
-  }
-
-  static LoopRequest request(const std::vector<std::string>& policies,
-                             const std::vector<std::string>& budgets) {
-    LoopRequest request;
-    for (const std::string& policy : policies)
-      for (const std::string& budget : budgets)
-        request.cells.push_back({policy::parse_composition(policy, policy::builtin()), parse_budget(budget)});
-    request.max_new_tokens = kNew;
-    request.threads = 1;
-    return request;
-  }
-
-  LoopOutcome run(const std::vector<std::string>& policies, const std::vector<std::string>& budgets,
-                  const trace::Cut& cut = {}, unsigned threads = 1,
-                  const std::vector<std::int32_t>& answer = {}) {
-    LoopRequest asked = request(policies, budgets);
-    asked.threads = threads;
-    asked.answer = answer;
-    return run(asked, cut);
-  }
-
-  LoopOutcome run(const LoopRequest& request, const trace::Cut& cut) {
-    const trace::Sequence sequence(trace, 0, cut);
-    Progress progress;
-    return closed_loop(sequence, prompt.ids, golden.config, golden.weights, request, progress);
-  }
-
-  static constexpr std::size_t kNew = 5;
-  GoldenCheckpoint golden;
-  capture::Prompt prompt;
-  trace::MemoryTrace trace;
-};
-
-bool same(const StreamOutcome& a, const StreamOutcome& b) {
-  if (a.tokens != b.tokens || a.resident != b.resident || a.held_tokens != b.held_tokens) return false;
-  if (a.measures.size() != b.measures.size()) return false;
-  for (std::size_t i = 0; i < a.measures.size(); ++i)
-    if (a.measures[i].kl != b.measures[i].kl || a.measures[i].log_p != b.measures[i].log_p ||
-        a.measures[i].rank != b.measures[i].rank)
-      return false;
-  return true;
-}
 
 std::vector<std::vector<std::uint32_t>> flat(const std::vector<ResidentInterval>& intervals) {
   std::vector<std::vector<std::uint32_t>> out;
@@ -224,13 +157,15 @@ TEST_CASE("teacher mode follows the given answer, greedy mode does not") {
 TEST_CASE("policies that a running model cannot serve are named with the reason") {
   Place place("llama_rope_llama3");
   const LoopOutcome outcome = place.run(
-      {"h2o", "optimal", "h2o(feedback=raw)", "kvcrush(base=h2o(feedback=raw))", "hashevict"}, {"10"});
+      {"h2o", "optimal", "h2o(feedback=raw)", "kvcrush(base=h2o(feedback=raw))", "h2o(prompt=stream)"},
+      {"10"});
   CHECK(outcome.cells[0].skipped.empty());
   using Catch::Contains;
   CHECK_THAT(outcome.cells[1].skipped, Contains("optimal: knows the future"));
   CHECK_THAT(outcome.cells[2].skipped, Contains("feedback=raw"));
   CHECK_THAT(outcome.cells[3].skipped, Contains("feedback=raw"));
-  CHECK_THAT(outcome.cells[4].skipped, Contains("token by token"));
+  CHECK(outcome.cells[4].skipped.empty());
+  CHECK(outcome.cells[4].prefill == Prefill::stream);
   CHECK_THROWS_AS(place.run({"optimal"}, {"10"}), Error);
 }
 

@@ -71,10 +71,14 @@ void StepBatch::forward(std::span<const std::int32_t> tokens, std::uint64_t posi
   }
 }
 
-std::vector<float> StepBatch::logits() {
-  std::vector<float> out(n_ * config_.vocab_size);
-  rms_norm(workers_, hidden_.data(), n_, weights_.norm, static_cast<float>(config_.norm_eps), normed_.data());
-  apply_linear_alike(workers_, weights_.head, normed_.data(), n_, out.data());
+std::vector<float> StepBatch::logits(std::span<const std::size_t> streams) {
+  const std::size_t width = config_.hidden_size;
+  std::vector<float> hidden(streams.size() * width), out(streams.size() * config_.vocab_size);
+  for (std::size_t i = 0; i < streams.size(); ++i)
+    std::copy_n(hidden_.data() + streams[i] * width, width, hidden.data() + i * width);
+  rms_norm(workers_, hidden.data(), streams.size(), weights_.norm, static_cast<float>(config_.norm_eps),
+           normed_.data());
+  apply_linear_alike(workers_, weights_.head, normed_.data(), streams.size(), out.data());
   return out;
 }
 

@@ -58,8 +58,8 @@ class StepBatch {
   /// Processes one token of every stream. Ids below vocab_size.
   void forward(std::span<const std::int32_t> tokens, std::uint64_t position, const Attend& attend,
                const LayerOutput& output = {});
-  /// [streams, vocab_size] of the latest step.
-  std::vector<float> logits();
+  /// [streams.size(), vocab_size] of the latest step.
+  std::vector<float> logits(std::span<const std::size_t> streams);
 
  private:
   const ModelConfig& config_;

@@ -1,0 +1,81 @@
+#include "sim/loop/loop_plan.hpp"
+
+#include <algorithm>
+
+#include "sim/base/error.hpp"
+#include "sim/loop/chunked_prompt.hpp"
+#include "sim/replay/plan.hpp"
+
+namespace kvsim::sim {
+namespace {
+
+/// Whether the policy, or one that it wraps, reads attention that only the full cache computes.
+bool reads_full_rows(const policy::Part& part) {
+  const policy::Params& params = part.params;
+  return std::any_of(
+             params.entries.begin(), params.entries.end(),
+             [](const ParamValue& value) { return value.name == "feedback" && value.text == "raw"; }) ||
+         std::any_of(params.parts.begin(), params.parts.end(),
+                     [](const auto& wrapped) { return reads_full_rows(*wrapped.second); });
+}
+
+/// Whether the allocation reads the prompt of the whole model before a budget is split.
+bool measures_prompt(const policy::Part& allocation, const trace::Sequence& sequence) {
+  return allocation.spec->uses_scores || allocation.spec->uses_losses ||
+         allocation.make_allocation()->profile(cache_unit(sequence.model(), 0, 0, 1, 0)) != nullptr;
+}
+
+LoopPlan::LoopCellPlan plan_cell(const trace::Sequence& sequence, const LoopRequest& request,
+                                 const policy::Composition& composition) {
+  const policy::Part& eviction = composition.eviction;
+  const std::string name = eviction.spec->name + ": ";
+  if (eviction.spec->make_oracle) return {name + "knows the future, which a running model does not have"};
+  if (reads_full_rows(eviction))
+    return {name +
+            "reads attention on evicted tokens (feedback=raw), which a running model does not compute"};
+  LoopPlan::LoopCellPlan plan;
+  const auto probe = eviction.make_eviction(cache_unit(
+      sequence.model(), 0, 0, eviction.layer_unit() ? sequence.model().n_kv_heads : 1, request.seed));
+  if (probe->streams_prompt()) {
+    plan.prefill = Prefill::stream;
+  } else if (request.prefill_tokens > 0) {
+    plan.prefill = Prefill::chunked;
+    plan.refused = chunk_refusal(eviction, sequence);
+  }
+  if (plan.prefill == Prefill::dense || !plan.refused.empty() ||
+      !measures_prompt(composition.allocation, sequence))
+    return plan;
+  plan.profiled = request.profile_dense;
+  if (!request.profile_dense)
+    plan.refused = composition.name + ": " + composition.allocation.spec->name +
+                   " measures the whole prompt before anything is evicted, and this cache evicts while the "
+                   "prompt arrives; with --profile dense a pass of its own measures it";
+  return plan;
+}
+
+void check_turns(const trace::Sequence& sequence, const LoopRequest& request) {
+  if (request.turns.empty()) bug("a closed loop without a turn");
+  if (!request.turns.front().question.empty() || !request.turns.front().evidence.empty())
+    bug("the first turn of a closed loop is the sequence's own");
+  const bool known = sequence.first_measured() < sequence.prompt_length();
+  if (request.turns.size() > 1 && known && request.protocol == TurnProtocol::requests)
+    usage_error("the prompt holds the first question, so the others cannot be asked in its place",
+                "cut prompt", "Cut at the question, or let the turns follow each other.");
+  for (std::size_t turn = 0; turn + 1 < request.turns.size(); ++turn)
+    if (request.turns[turn].answer.empty() && request.protocol != TurnProtocol::requests)
+      usage_error("question " + std::to_string(turn + 1) + " has no answer that the next could follow",
+                  "turns");
+  for (std::size_t turn = 1; turn < request.turns.size(); ++turn)
+    if (request.turns[turn].question.empty()) bug("a turn without a question");
+}
+
+}  // namespace
+
+LoopPlan plan_loop(const trace::Sequence& sequence, const LoopRequest& request) {
+  check_turns(sequence, request);
+  LoopPlan plan;
+  for (const Cell& cell : request.cells) plan.cells.push_back(plan_cell(sequence, request, cell.composition));
+  return plan;
+}
+
+}  // namespace kvsim::sim
