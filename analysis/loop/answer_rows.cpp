@@ -1,100 +1,20 @@
 #include "analysis/loop/answer_rows.hpp"
 
-#include <algorithm>
-#include <cmath>
-#include <numeric>
-#include <optional>
+#include "analysis/loop/answer_measures.hpp"
 
 namespace kvsim::analysis {
 namespace {
 
-using sim::StreamOutcome;
-using sim::TokenMeasures;
-using Number = std::optional<double>;
+/// 1 or 0.
+Value flag(const std::optional<bool>& yes) {
+  return yes ? Value(std::uint64_t{*yes ? 1U : 0U}) : Value();
+}
 
-/// Everything that a row is made of.
-struct Answer {
-  const AnswerItem& item;
-  const sim::LoopRequest& request;
-  const sim::LoopOutcome& outcome;
-  const sim::Cell& asked;
-  const sim::LoopCell& cell;
-  std::size_t mode = 0;
-
-  sim::LoopMode loop_mode() const { return request.modes[mode]; }
-  bool teacher() const { return loop_mode() == sim::LoopMode::teacher; }
-  const StreamOutcome* stream() const { return cell.skipped.empty() ? &cell.modes[mode] : nullptr; }
-  const StreamOutcome& reference() const { return outcome.references[cell.first_reference + mode]; }
-};
-
-/// Over the tokens of the answer, in teacher mode.
+/// A number of entries, as `get` takes it from what is held, times the bytes of an entry.
 template <class Get>
-std::vector<double> each(const Answer& a, Get get) {
-  std::vector<double> out;
-  if (a.teacher() && a.stream() != nullptr)
-    for (const TokenMeasures& at : a.stream()->measures) out.push_back(get(at));
-  return out;
-}
-
-Number mean(const std::vector<double>& values) {
-  if (values.empty()) return {};
-  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
-}
-
-/// The value that a share of all values does not exceed (nearest rank).
-Number quantile(std::vector<double> values, double q) {
-  if (values.empty()) return {};
-  std::sort(values.begin(), values.end());
-  const auto rank = static_cast<std::size_t>(std::ceil(q * static_cast<double>(values.size())));
-  return values[std::max<std::size_t>(rank, 1) - 1];
-}
-
-std::vector<double> kl(const Answer& a) {
-  return each(a, [](const TokenMeasures& at) { return at.kl; });
-}
-
-/// Tokens that agree with the full cache's before the first that does not; greedy mode.
-std::optional<std::uint64_t> agreement(const Answer& a) {
-  if (a.teacher() || a.stream() == nullptr) return {};
-  const std::vector<std::int32_t>&mine = a.stream()->tokens, &full = a.reference().tokens;
-  const std::size_t n = std::min(mine.size(), full.size());
-  return static_cast<std::uint64_t>(
-      std::mismatch(mine.begin(), mine.begin() + static_cast<std::ptrdiff_t>(n), full.begin()).first -
-      mine.begin());
-}
-
-bool judged(const Answer& a) {
-  return !a.teacher() && a.item.text && a.item.right && !a.item.answers.empty();
-}
-
-Value right(const Answer& a, const StreamOutcome* stream) {
-  if (!judged(a) || stream == nullptr) return {};
-  return std::uint64_t{a.item.right(a.item.text(stream->tokens)) ? 1U : 0U};
-}
-
-Value contains(const Answer& a) {
-  if (!judged(a) || a.stream() == nullptr) return {};
-  const std::string text = a.item.text(a.stream()->tokens);
-  return std::uint64_t{std::any_of(a.item.answers.begin(), a.item.answers.end(),
-                                   [&](const std::string& answer) {
-                                     const std::size_t begin = answer.find_first_not_of(' ');
-                                     return begin != std::string::npos &&
-                                            text.find(answer.substr(begin)) != std::string::npos;
-                                   })
-                           ? 1U
-                           : 0U};
-}
-
-/// Entries that were resident while tokens were fed, as a share of those of the full cache.
-Number entry_steps(const Answer& a) {
-  if (a.stream() == nullptr) return {};
-  const auto sum = [](const std::vector<std::uint64_t>& n) {
-    return static_cast<double>(std::accumulate(n.begin(), n.end(), std::uint64_t{0}));
-  };
-  const std::vector<std::uint64_t>& mine = a.stream()->resident;
-  std::vector<std::uint64_t> full = a.reference().resident;
-  full.resize(std::min(full.size(), mine.size()));
-  return sum({mine.begin(), mine.begin() + static_cast<std::ptrdiff_t>(full.size())}) / sum(full);
+Value bytes(const Answer& a, Get get) {
+  const auto held = held_entries(a);
+  return held && a.item.token_bytes > 0 ? Value(std::uint64_t{get(*held) * a.item.token_bytes}) : Value();
 }
 
 struct Column {
@@ -125,63 +45,58 @@ const std::vector<Column>& columns() {
       {"seed", "", "of random policies", [](const Answer& a) { return Value(a.request.seed); }},
       {"mode", "",
        "teacher: every cell is fed the same tokens, those of the expected answer or of the full cache; "
-       "greedy: what "
-       "it generates itself",
+       "greedy: what it generates itself",
        [](const Answer& a) { return Value(std::string(sim::loop_mode_name(a.loop_mode()))); }},
       {"prefill", "", "dense: the prompt is processed once with full attention, then compressed",
        [](const Answer&) { return Value(std::string("dense")); }},
       {"positions", "", "text: tokens keep the rotary positions that they have in the text",
        [](const Answer&) { return Value(std::string("text")); }},
       {"right", "0 or 1", "whether the answer is right by the workload's own rule; greedy mode",
-       [](const Answer& a) { return right(a, a.stream()); }},
+       [](const Answer& a) { return flag(is_right(a, a.stream())); }},
       {"right_full", "0 or 1", "the same of the full cache",
-       [](const Answer& a) { return right(a, &a.reference()); }},
+       [](const Answer& a) { return flag(is_right(a, &a.reference())); }},
       {"contains", "0 or 1", "whether one of the expected answers occurs in what was generated; greedy mode",
-       contains},
+       [](const Answer& a) { return flag(contains_answer(a)); }},
       {"agreement", "tokens",
        "generated tokens that equal the full cache's before the first that does not; greedy mode",
        [](const Answer& a) { return value_of(agreement(a)); }},
       {"divergence_margin", "logits",
        "how far the full cache's most probable token leads where the two part; null: they do not; greedy "
        "mode",
-       [](const Answer& a) {
-         const auto n = agreement(a);
-         if (!n || *n >= a.reference().margins.size() || *n >= a.stream()->tokens.size()) return Value();
-         return Value(a.reference().margins[*n]);
-       }},
+       [](const Answer& a) { return value_of(divergence_margin(a)); }},
+      {"rep_4", "share",
+       "of the generated runs of 4 tokens, those that occurred before: 1 - distinct / all; null: fewer than "
+       "4 tokens; greedy mode",
+       [](const Answer& a) { return value_of(repetition(a)); }},
       {"kl", "nats", "KL(full || cell) of the next token, mean over the tokens of the answer; teacher mode",
        [](const Answer& a) { return value_of(mean(kl(a))); }},
       {"kl_median", "nats", "the same, median",
        [](const Answer& a) { return value_of(quantile(kl(a), 0.5)); }},
       {"kl_p90", "nats", "the same, 90 %", [](const Answer& a) { return value_of(quantile(kl(a), 0.9)); }},
       {"kl_p99", "nats", "the same, 99 %", [](const Answer& a) { return value_of(quantile(kl(a), 0.99)); }},
+      {"kl_p999", "nats", "the same, 99.9 %",
+       [](const Answer& a) { return value_of(quantile(kl(a), 0.999)); }},
       {"kl_max", "nats", "the same, largest", [](const Answer& a) { return value_of(quantile(kl(a), 1)); }},
       {"same_top", "share",
        "tokens at which cell and full cache find the same token most probable; teacher mode",
-       [](const Answer& a) {
-         return value_of(mean(each(a, [](const TokenMeasures& at) { return at.same_top ? 1.0 : 0.0; })));
-       }},
+       [](const Answer& a) { return value_of(same_top(a)); }},
       {"log_p", "nats", "log-likelihood of the tokens that are fed; teacher mode",
-       [](const Answer& a) {
-         const std::vector<double> logs = each(a, [](const TokenMeasures& at) { return at.log_p; });
-         return logs.empty() ? Value() : Value(std::accumulate(logs.begin(), logs.end(), 0.0));
-       }},
+       [](const Answer& a) { return value_of(log_likelihood(a)); }},
       {"delta_log_p", "nats", "log p of a fed token minus the full cache's, mean over tokens; teacher mode",
+       [](const Answer& a) { return value_of(delta_log_p(a)); }},
+      {"ppl", "", "perplexity of the fed tokens, exp(-mean log p); null: beyond a double; teacher mode",
+       [](const Answer& a) { return value_of(perplexities(a).cell); }},
+      {"ppl_full", "", "the same of the full cache",
+       [](const Answer& a) { return value_of(perplexities(a).full); }},
+      {"delta_ppl", "", "ppl minus ppl_full; teacher mode",
        [](const Answer& a) {
-         return value_of(mean(each(a, [](const TokenMeasures& at) { return at.log_p - at.log_p_full; })));
+         const Perplexities of = perplexities(a);
+         return of.cell && of.full ? Value(*of.cell - *of.full) : Value();
        }},
       {"rms_delta_p", "share", "root mean square of p of a fed token minus the full cache's; teacher mode",
-       [](const Answer& a) {
-         const Number square = mean(each(a, [](const TokenMeasures& at) {
-           const double d = std::exp(at.log_p) - std::exp(at.log_p_full);
-           return d * d;
-         }));
-         return square ? Value(std::sqrt(*square)) : Value();
-       }},
+       [](const Answer& a) { return value_of(rms_delta_p(a)); }},
       {"rank", "tokens", "tokens that the cell finds more probable than the fed one, mean; teacher mode",
-       [](const Answer& a) {
-         return value_of(mean(each(a, [](const TokenMeasures& at) { return static_cast<double>(at.rank); })));
-       }},
+       [](const Answer& a) { return value_of(rank(a)); }},
       {"tokens", "tokens", "tokens of the answer, fed or generated",
        [](const Answer& a) {
          return a.stream() == nullptr ? Value() : Value(std::uint64_t{a.stream()->tokens.size()});
@@ -190,6 +105,17 @@ const std::vector<Column>& columns() {
        [](const Answer& a) { return a.stream() == nullptr ? Value() : Value(a.cell.kept_tokens); }},
       {"held_tokens", "tokens per lane", "positions held at the end, mean over lanes",
        [](const Answer& a) { return a.stream() == nullptr ? Value() : Value(a.stream()->held_tokens); }},
+      {"evicted_after_cut", "tokens per lane",
+       "positions evicted while the tokens after the cut were fed, mean over lanes",
+       [](const Answer& a) {
+         const auto held = held_entries(a);
+         if (!held) return Value();
+         return Value(static_cast<double>(held->evicted) / static_cast<double>(a.item.lanes));
+       }},
+      {"held_bytes", "bytes", "keys and values held at the end, in the cache's element type, over all lanes",
+       [](const Answer& a) { return bytes(a, [](const HeldEntries& held) { return held.end; }); }},
+      {"held_bytes_peak", "bytes", "the most of them that were held at once, from the cut on",
+       [](const Answer& a) { return bytes(a, [](const HeldEntries& held) { return held.peak; }); }},
       {"entry_steps", "share", "entries held, summed over the steps, of those of the full cache",
        [](const Answer& a) { return value_of(entry_steps(a)); }},
       {"evidence_held", "share", "of the evidence tokens, those held at the end, mean over lanes",
@@ -230,68 +156,6 @@ std::vector<std::vector<Value>> answer_rows(const AnswerItem& item, const sim::L
       for (const Column& column : columns()) row.push_back(column.get(answer));
     }
   return rows;
-}
-
-namespace {
-
-/// A mean over those rows of a group that have the number.
-struct Mean {
-  double sum = 0;
-  std::uint64_t n = 0;
-
-  void add(const Value& value) {
-    if (const auto x = number(value)) {
-      sum += *x;
-      ++n;
-    }
-  }
-  Value value() const { return n == 0 ? Value() : Value(sum / static_cast<double>(n)); }
-};
-
-const std::vector<ColumnInfo> kKeys = {
-    {"cut", "", ""}, {"budget", "", ""}, {"policy", "", ""}, {"params", "", ""}};
-const std::vector<ColumnInfo> kMeans = {
-    {"right", "share", "of the items, those answered right"},
-    {"right_full", "share", "of the items, those that the full cache answers right"},
-    {"contains", "share", "of the items, those whose answer occurs in what was generated"},
-    {"agreement", "tokens", "generated tokens before the first that differs from the full cache's, mean"},
-    {"kl", "nats", "KL(full || cell), mean over tokens and items"},
-    {"same_top", "share", "of the tokens, those at which both find the same most probable, mean over items"},
-    {"evidence_held", "share", "of the evidence tokens, those held at the end, mean over lanes and items"},
-    {"held_tokens", "tokens per lane", "positions held at the end, mean"},
-};
-
-}  // namespace
-
-Records answer_summary(const Records& rows) {
-  Records out;
-  out.columns = kKeys;
-  out.columns.push_back({"items", "items", "prompts that were answered"});
-  out.columns.insert(out.columns.end(), kMeans.begin(), kMeans.end());
-  struct Group {
-    std::vector<Value> key;
-    std::vector<std::string> items{};
-    std::vector<Mean> means = std::vector<Mean>(kMeans.size());
-  };
-  std::vector<Group> groups;
-  const std::size_t item = rows.column("item"), skipped = rows.column("skipped");
-  for (const std::vector<Value>& row : rows.rows) {
-    if (!text(row[skipped]).empty()) continue;
-    std::vector<Value> key;
-    for (const ColumnInfo& column : kKeys) key.push_back(row[rows.column(column.key)]);
-    auto group = std::find_if(groups.begin(), groups.end(), [&](const Group& g) { return g.key == key; });
-    if (group == groups.end()) group = groups.insert(groups.end(), Group{key});
-    const std::string& name = text(row[item]);
-    if (std::find(group->items.begin(), group->items.end(), name) == group->items.end())
-      group->items.push_back(name);
-    for (std::size_t i = 0; i < kMeans.size(); ++i) group->means[i].add(row[rows.column(kMeans[i].key)]);
-  }
-  for (const Group& group : groups) {
-    std::vector<Value>& row = out.rows.emplace_back(group.key);
-    row.emplace_back(std::uint64_t{group.items.size()});
-    for (const Mean& mean : group.means) row.push_back(mean.value());
-  }
-  return out;
 }
 
 }  // namespace kvsim::analysis

@@ -1,7 +1,7 @@
 #pragma once
 /// Tidy rows of a closed loop: one per item, cell and mode, with what the model answered through the
 /// compressed cache and how far its predictions are from the full cache's. They join with rows of a replay on
-/// policy, params, budget, cut and seed. Formulas: analysis/results/METRICS.md.
+/// policy, params, budget, cut and seed. Columns and formulas: analysis/loop/README.md.
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -20,6 +20,8 @@ struct AnswerItem {
   std::function<std::string(const std::vector<std::int32_t>&)> text;
   /// Whether a text is right by the workload's own rule; null: nothing is.
   std::function<bool(const std::string&)> right;
+  std::uint64_t lanes = 0;  ///< of the cache: layers times KV heads; 0: not known, and nothing is counted
+  std::uint64_t token_bytes = 0;  ///< key and value of one token in one lane; 0: not known, and no bytes are
 };
 
 const std::vector<ColumnInfo>& answer_columns();
@@ -29,7 +31,18 @@ const std::vector<ColumnInfo>& answer_columns();
 std::vector<std::vector<Value>> answer_rows(const AnswerItem& item, const sim::LoopRequest& request,
                                             const sim::LoopOutcome& outcome);
 
-/// Means over items, per cut, budget and policy: what people read first. `rows` have answer_columns().
-Records answer_summary(const Records& rows);
+/// Share of a workload's questions that the full cache must answer before policies are ranked on it: answers
+/// that the model does not know say nothing of what a policy evicts.
+inline constexpr double kLeastFull = 0.9;
+
+/// Means over items, per workload, cut and budget, a row per policy: what people read first. Means of `right`
+/// and `kl` have 95 % bootstrap intervals over items (Resamples). `rows` have answer_columns(). Policies are
+/// in order of `right`, then of `kl`; in the order of the request where the full cache answers less than
+/// `least_full` of the questions. Where nothing was judged, `kl` orders alone.
+Records answer_summary(const Records& rows, double least_full = kLeastFull);
+
+/// A line for each workload and cut without a ranking, with what the full cache answers, and one that says
+/// why; nothing where all are ranked.
+std::vector<std::string> unranked_notes(const Records& rows, double least_full = kLeastFull);
 
 }  // namespace kvsim::analysis

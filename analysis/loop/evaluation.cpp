@@ -4,6 +4,7 @@
 
 #include "sim/base/byte_text.hpp"
 #include "sim/base/error.hpp"
+#include "sim/replay/budget.hpp"
 #include "sim/replay/table_files.hpp"
 #include "traces/capture/prompt_run.hpp"
 #include "traces/capture/token_header.hpp"
@@ -93,13 +94,14 @@ std::vector<std::vector<Value>> Evaluation::answer(const capture::WorkloadItem& 
                                                         .threads = options.threads,
                                                         .output_weights = output_weights},
                                                        progress);
-  const AnswerItem described{
+  AnswerItem described{
       .item = item.id,
       .workload = item.kind,
       .model = trace.header().model.name,
       .answers = item.answers,
       .text = [&](const std::vector<std::int32_t>& ids) { return s.tokenizer().decode(ids); },
-      .right = [&](const std::string& text) { return workload::is_right(text, item.expect, item.answers); }};
+      .right = [&](const std::string& text) { return workload::is_right(text, item.expect, item.answers); },
+      .lanes = std::uint64_t{s.config.n_layers} * s.config.n_kv_heads};
   std::vector<std::vector<Value>> rows;
   for (const trace::Cut& cut : options.cuts) {
     std::optional<trace::Sequence> sequence;
@@ -113,6 +115,7 @@ std::vector<std::vector<Value>> Evaluation::answer(const capture::WorkloadItem& 
       usage_error(
           "needs about " + bytes_text(bytes) + " of memory, the limit is " + bytes_text(options.memory_limit),
           item.id, "Ask for fewer policies, budgets or tokens at once.");
+    described.token_bytes = sim::token_bytes(*sequence);
     const sim::TableFiles tables(*sequence);
     request.tables = &tables;
     const sim::LoopOutcome outcome =

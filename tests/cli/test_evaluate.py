@@ -2,6 +2,7 @@
 """Tests kvsim evaluate: the shipped sample model answers prompts through compressed caches."""
 import csv
 import io
+import json
 import re
 
 import kvsim_command
@@ -91,6 +92,54 @@ class Evaluate(CommandTest):
                                       "--cut", "prompt,question"))
         self.assertEqual(len(re.findall(r"^(prompt|question) +\d+% +(keydiff|h2o) ", text, re.MULTILINE)), 8)
         self.assertIn("right full 1\n", text)
+        self.assertIn("workload needle-multi-key\n", text)
+
+    def test_the_table_is_best_first_with_intervals(self):
+        text = self.ok(*self.evaluate("--workload", "keys.jsonl", "--policy", "streaming_llm", "--policy", "keydiff", "--policy", "full",
+                                      "--budget", "10%", "--cut", "question"))
+        self.assertEqual(re.findall(r"^(full|keydiff|streaming_llm) ", text, re.MULTILINE), ["full", "keydiff", "streaming_llm"])
+        self.assertRegex(text, r"(?m)^full +1 +1 +1 ")  # right and its interval
+        self.assertNotIn("not ranked", text)
+
+    def test_a_workload_that_the_full_cache_does_not_answer_is_not_ranked(self):
+        self.ok("workload", "common-words", "--context", 300, "--count", 2, "--tokenizer", MODEL, "-o", "words.jsonl", "--overwrite")
+        ask = self.evaluate("--workload", "words.jsonl", "--policy", "streaming_llm", "--policy", "full", "--budget", "10%")
+        order = r"(?m)^(full|streaming_llm) "
+        text = self.ok(*ask)
+        said = "workload common-words, cut prompt: the full cache answers 0 of 2 (0 %): policies are not ranked"
+        self.assertIn(said, text)
+        self.assertIn("Chance level not known", text)
+        self.assertEqual(re.findall(order, text), ["streaming_llm", "full"])
+        ranked = self.ok(*ask, "--least-full", 0)
+        self.assertNotIn("not ranked", ranked)
+        self.assertEqual(re.findall(order, ranked), ["full", "streaming_llm"])  # none is right, so the KL orders
+        as_csv = self.kvsim(*ask, "--format", "csv")
+        self.assertIn(said, as_csv.stderr)
+        self.assertNotIn("not ranked", as_csv.stdout)
+
+    def test_bytes_and_evictions_follow_from_what_is_held(self):
+        config = json.loads((MODEL / "config.json").read_text())
+        lanes = config["num_hidden_layers"] * config["num_key_value_heads"]
+        dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+        for elem, size in ("f32", 4), ("bf16", 2):
+            rows = self.rows("--policy", "full", "--policy", "h2o", "--budget", "20%", "--cut", "question,prompt", "--elem", elem)
+            full = {(row["item"], row["cut"], row["mode"]): float(row["held_tokens"]) for row in rows if row["policy"] == "full"}
+            for row in rows:
+                held = float(row["held_tokens"])
+                self.assertEqual(int(row["held_bytes"]), round(held * lanes) * 2 * dim * size)
+                self.assertEqual(int(row["held_bytes_peak"]), int(row["held_bytes"]))  # neither ever holds less than before
+                if row["policy"] == "full":
+                    self.assertEqual(row["evicted_after_cut"], "0")
+                elif row["mode"] == "teacher":  # as many tokens were fed as to the full cache
+                    fed = full[row["item"], row["cut"], "teacher"] - self.kept_in_full(rows, row)
+                    self.assertEqual(float(row["evicted_after_cut"]), float(row["kept_tokens"]) + fed - held)
+
+    @staticmethod
+    def kept_in_full(rows, row):
+        """Positions of the prompt up to the cut."""
+        (kept,) = {float(other["kept_tokens"]) for other in rows
+                   if (other["policy"], other["item"], other["cut"]) == ("full", row["item"], row["cut"])}
+        return kept
 
     def test_what_a_running_model_cannot_serve_is_skipped_by_name(self):
         done = self.kvsim(*self.evaluate("--workload", "keys.jsonl", "--policy", "h2o", "--policy", "optimal", "--policy",
@@ -110,6 +159,7 @@ class Evaluate(CommandTest):
             ([*keys, "--budget", "50%", "--cut", "100000"], 2, "needle-multi-key-300"),
             ([*keys, "--budget", "50%", "--max-new-tokens", "1000000"], 2, "context"),
             ([*keys, "--budget", "50%", "--max-new-tokens", "0", "--mode", "greedy"], 2, "at least 1"),
+            ([*keys, "--budget", "50%", "--least-full", "90"], 2, "--least-full"),
             ([*keys, "--budget", "50%", "--item", "no-such"], 2, "no-such"),
             ([*keys, "--budget", "50%", "--memory-limit", "1KiB"], 2, "the limit is 1 KiB"),
             (["--workload", "absent.jsonl", "--policy", "h2o", "--budget", "50%"], 3, "absent.jsonl"),

@@ -28,6 +28,7 @@ struct Options {
   std::string format = "table", output;
   std::vector<std::string> policies, budgets;
   analysis::EvaluationOptions evaluation;
+  double least_full = analysis::kLeastFull;
   bool quiet = false, overwrite = false;
 };
 
@@ -104,14 +105,17 @@ void run_evaluate(const Options& options) {
         document.records.rows.push_back(std::move(row));
     }
   }
-  const analysis::Records summary = analysis::answer_summary(document.records);
   tell_skipped(document.records);
+  const std::vector<std::string> unranked = analysis::unranked_notes(document.records, options.least_full);
   if (format == analysis::Format::table) {
-    document.records = summary;
     document.notes = {
         "right: answers by the workload's own rule, generated greedily; right full: of the full cache.",
-        "kl, same top: next-token predictions against the full cache's on the same tokens. Every row: "
-        "--format csv."};
+        "kl, same top: next-token predictions against the full cache's on the same tokens. low, high: 95 %",
+        "bootstrap intervals over items. Best first at each cut and budget. Every row: --format csv."};
+    document.notes.insert(document.notes.end(), unranked.begin(), unranked.end());
+    document.records = analysis::answer_summary(document.records, options.least_full);
+  } else {
+    for (const std::string& text : unranked) note(text);
   }
   output.commit(document);
 }
@@ -170,6 +174,13 @@ void add_evaluate_command(CLI::App& app) {
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 31))
       ->capture_default_str()
       ->type_name("N");
+  command
+      ->add_option("--least-full", options->least_full,
+                   "Share of a workload's questions that the full cache must answer: below, policies are\n"
+                   "listed as asked, not best first")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str()
+      ->type_name("SHARE");
   command->add_option("--seed", evaluation.seed, "Of random policies")->capture_default_str()->type_name("N");
   command->add_option("--format", options->format, kFormats)->capture_default_str();
   command->add_option("-o,--output", options->output, "Results go to this file instead of standard output")

@@ -1,0 +1,81 @@
+#pragma once
+/// What is measured of one answer: of one cell in one mode, beside the full cache's. Numbers that the answer
+/// does not have are undefined: those of another mode, and all of a cell that was skipped.
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "analysis/loop/answer_rows.hpp"
+
+namespace kvsim::analysis {
+
+/// Everything that a row is made of.
+struct Answer {
+  const AnswerItem& item;
+  const sim::LoopRequest& request;
+  const sim::LoopOutcome& outcome;
+  const sim::Cell& asked;
+  const sim::LoopCell& cell;
+  std::size_t mode = 0;
+
+  sim::LoopMode loop_mode() const { return request.modes[mode]; }
+  bool teacher() const { return loop_mode() == sim::LoopMode::teacher; }
+  /// Null: the cell was skipped.
+  const sim::StreamOutcome* stream() const { return cell.skipped.empty() ? &cell.modes[mode] : nullptr; }
+  const sim::StreamOutcome& reference() const { return outcome.references[cell.first_reference + mode]; }
+};
+
+using Number = std::optional<double>;
+
+// Teacher mode, over the tokens that are fed.
+
+/// KL(full || cell) of each, nats.
+std::vector<double> kl(const Answer& answer);
+Number mean(const std::vector<double>& values);
+/// The value that a share `q` of all values does not exceed (nearest rank).
+Number quantile(std::vector<double> values, double q);
+/// Share at which cell and full cache find the same token most probable.
+Number same_top(const Answer& answer);
+/// Log-likelihood of all fed tokens together, nats.
+Number log_likelihood(const Answer& answer);
+/// Mean of the log-likelihood of a token less the full cache's, nats.
+Number delta_log_p(const Answer& answer);
+/// Root mean square of the probability of a token less the full cache's.
+Number rms_delta_p(const Answer& answer);
+/// Tokens that the cell finds more probable than the fed one, mean.
+Number rank(const Answer& answer);
+
+/// exp(-mean log p): the perplexity of the fed tokens. Undefined also above what a double holds.
+struct Perplexities {
+  Number cell, full;
+};
+Perplexities perplexities(const Answer& answer);
+
+// Greedy mode, of what is generated.
+
+/// Whether it is right by the workload's own rule; of the cell or of the reference.
+std::optional<bool> is_right(const Answer& answer, const sim::StreamOutcome* stream);
+/// Whether one of the expected answers occurs in it.
+std::optional<bool> contains_answer(const Answer& answer);
+/// Tokens that agree with the full cache's before the first that does not.
+std::optional<std::uint64_t> agreement(const Answer& answer);
+/// By how many logits the full cache's most probable token leads where the two part; undefined: they do not.
+Number divergence_margin(const Answer& answer);
+/// seq-rep-n of Welleck et al. 2020 (Neural Text Generation with Unlikelihood Training, arXiv
+/// 1908.04319), with n = 4: 1 - distinct n-grams / n-grams of the generated tokens. Undefined below 4 tokens.
+Number repetition(const Answer& answer);
+
+// Both modes: what the cache holds. An entry is a key and a value of one token in one lane.
+
+struct HeldEntries {
+  std::uint64_t end = 0;      ///< after the last fed token
+  std::uint64_t peak = 0;     ///< most of: after the cut, and after each fed token
+  std::uint64_t evicted = 0;  ///< since the cut
+};
+/// Undefined also where the item does not say how many lanes there are.
+std::optional<HeldEntries> held_entries(const Answer& answer);
+/// Entries that were held while tokens were fed, as a share of those of the full cache.
+Number entry_steps(const Answer& answer);
+
+}  // namespace kvsim::analysis

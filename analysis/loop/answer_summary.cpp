@@ -1,0 +1,184 @@
+// Means over items with intervals, and the order of policies where the full cache knows the answers.
+#include <algorithm>
+#include <limits>
+#include <tuple>
+
+#include "analysis/loop/answer_rows.hpp"
+#include "analysis/loop/full_cache_gate.hpp"
+#include "analysis/statistics/resamples.hpp"
+#include "analysis/statistics/statistics.hpp"
+
+namespace kvsim::analysis {
+namespace {
+
+/// A mean over those rows that have the number.
+struct Mean {
+  double sum = 0;
+  std::uint64_t n = 0;
+
+  void add(const Value& value) {
+    if (const auto x = number(value)) {
+      sum += *x;
+      ++n;
+    }
+  }
+  std::optional<double> value() const {
+    if (n == 0) return {};
+    return sum / static_cast<double>(n);
+  }
+};
+
+/// Rows that differ in the place are not compared with each other.
+const std::vector<ColumnInfo> kPlace = {
+    {"workload", "", ""}, {"cut", "", ""}, {"prefill", "", ""}, {"positions", "", ""}, {"budget", "", ""}};
+const std::vector<ColumnInfo> kPolicy = {{"policy", "", ""}, {"params", "", ""}};
+
+struct Averaged {
+  ColumnInfo column;
+  bool interval = false;
+};
+const std::vector<Averaged> kMeans = {
+    {{"right", "share", "of the items, those answered right"}, true},
+    {{"right_full", "share", "of the items, those that the full cache answers right"}},
+    {{"contains", "share", "of the items, those whose answer occurs in what was generated"}},
+    {{"agreement", "tokens", "generated tokens before the first that differs from the full cache's, mean"}},
+    {{"kl", "nats", "KL(full || cell), mean over tokens and items"}, true},
+    {{"same_top", "share",
+      "of the tokens, those at which both find the same most probable, mean over items"}},
+    {{"evidence_held", "share", "of the evidence tokens, those held at the end, mean over lanes and items"}},
+    {{"held_tokens", "tokens per lane", "positions held at the end, mean"}},
+};
+
+std::vector<ColumnInfo> summary_columns() {
+  std::vector<ColumnInfo> out = kPlace;
+  out.insert(out.end(), kPolicy.begin(), kPolicy.end());
+  out.push_back({"items", "items", "prompts that were answered"});
+  for (const auto& [column, interval] : kMeans) {
+    out.push_back(column);
+    if (!interval) continue;
+    out.push_back({column.key + "_low", column.unit,
+                   "low end of its 95 % bootstrap interval over items; null: fewer than two"});
+    out.push_back({column.key + "_high", column.unit, "its high end"});
+  }
+  return out;
+}
+
+std::vector<Value> fields(const Records& rows, const std::vector<Value>& row,
+                          const std::vector<ColumnInfo>& columns) {
+  std::vector<Value> out;
+  for (const ColumnInfo& column : columns) out.push_back(row[rows.column(column.key)]);
+  return out;
+}
+
+/// The prompts of one workload, and the draws that all its policies, cuts and budgets share.
+struct Items {
+  std::map<std::string, std::size_t> number{};  // in order of appearance
+  std::optional<Resamples> resamples{};
+
+  std::size_t of(const std::string& item) { return number.try_emplace(item, number.size()).first->second; }
+};
+
+/// One policy at one place.
+struct Group {
+  std::size_t place = 0;
+  std::vector<Value> place_key, policy_key;
+  std::map<std::size_t, std::vector<Mean>> means{};  // by item; one per kMeans
+
+  std::optional<double> mean(std::size_t metric) const {
+    Mean all;
+    for (const auto& [item, of_item] : means) all.add(value_of(of_item[metric].value()));
+    return all.value();
+  }
+
+  std::optional<Interval> interval(std::size_t metric, Items& items) const {
+    TraceSet set(items.number.size(), false);
+    std::vector<double> values(items.number.size(), 0.0);
+    for (const auto& [item, of_item] : means)
+      if (const auto value = of_item[metric].value()) {
+        set[item] = true;
+        values[item] = *value;
+      }
+    const StatisticsOptions defaults;
+    if (!items.resamples)
+      items.resamples.emplace(std::vector<std::string>(set.size(), text(place_key[0])), defaults.resamples,
+                              defaults.seed);
+    if (!items.resamples->has_intervals(set)) return {};
+    std::vector<double> samples = items.resamples->means(set, values);
+    return percentile_interval(samples, defaults.confidence);
+  }
+};
+
+/// In order of places, and at each of appearance.
+struct Groups {
+  std::vector<Group> groups{};
+  std::map<std::string, Items> items{};  // by workload
+
+  explicit Groups(const Records& rows) {
+    std::map<std::vector<Value>, std::size_t> places;
+    std::map<std::pair<std::size_t, std::vector<Value>>, std::size_t> known;
+    const std::size_t skipped = rows.column("skipped"), workload = rows.column("workload");
+    const std::size_t item = rows.column("item");
+    for (const std::vector<Value>& row : rows.rows) {
+      if (!text(row[skipped]).empty()) continue;
+      const std::vector<Value> place = fields(rows, row, kPlace), policy = fields(rows, row, kPolicy);
+      const std::size_t at = places.try_emplace(place, places.size()).first->second;
+      const auto [group, fresh] = known.try_emplace({at, policy}, groups.size());
+      if (fresh) groups.push_back({at, place, policy});
+      std::vector<Mean>& means = groups[group->second].means[items[text(row[workload])].of(text(row[item]))];
+      means.resize(kMeans.size());
+      for (std::size_t i = 0; i < kMeans.size(); ++i) means[i].add(row[rows.column(kMeans[i].column.key)]);
+    }
+    std::stable_sort(groups.begin(), groups.end(),
+                     [](const Group& a, const Group& b) { return a.place < b.place; });
+  }
+
+  /// Best first at every place whose questions the full cache answers; what is undefined comes last.
+  void rank(const FullAnswersByCut& full, double least_full) {
+    const auto metric = [](const char* key) {
+      return static_cast<std::size_t>(
+          std::find_if(kMeans.begin(), kMeans.end(),
+                       [&](const Averaged& averaged) { return averaged.column.key == key; }) -
+          kMeans.begin());
+    };
+    using Order = std::tuple<std::size_t, double, double>;
+    constexpr double kLast = std::numeric_limits<double>::infinity();
+    std::vector<std::pair<Order, Group>> ordered;
+    for (Group& group : groups) {
+      const auto answers = full.find({text(group.place_key[0]), text(group.place_key[1])});
+      Order order{group.place, 0, 0};
+      if (answers == full.end() || answers->second.reaches(least_full)) {
+        const auto right = group.mean(metric("right"));
+        order = {group.place, right ? -*right : kLast, group.mean(metric("kl")).value_or(kLast)};
+      }
+      ordered.emplace_back(order, std::move(group));
+    }
+    std::stable_sort(ordered.begin(), ordered.end(),
+                     [](const auto& a, const auto& b) { return a.first < b.first; });
+    groups.clear();
+    for (auto& [order, group] : ordered) groups.push_back(std::move(group));
+  }
+};
+
+}  // namespace
+
+Records answer_summary(const Records& rows, double least_full) {
+  Records out;
+  out.columns = summary_columns();
+  Groups all(rows);
+  all.rank(full_answers(rows), least_full);
+  for (const Group& group : all.groups) {
+    std::vector<Value>& row = out.rows.emplace_back(group.place_key);
+    row.insert(row.end(), group.policy_key.begin(), group.policy_key.end());
+    row.emplace_back(std::uint64_t{group.means.size()});
+    for (std::size_t i = 0; i < kMeans.size(); ++i) {
+      row.push_back(value_of(group.mean(i)));
+      if (!kMeans[i].interval) continue;
+      const auto interval = group.interval(i, all.items.at(text(group.place_key[0])));
+      row.push_back(interval ? Value(interval->low) : Value());
+      row.push_back(interval ? Value(interval->high) : Value());
+    }
+  }
+  return out;
+}
+
+}  // namespace kvsim::analysis
