@@ -69,7 +69,8 @@ std::vector<Figure> build(const FigureTables& tables, const FigureChoice& choice
     timeline.x.high = static_cast<double>(decisions.decode);
     timeline.y.low = -0.5;
     timeline.y.high = static_cast<double>(decisions.prompt + decisions.decode) - 0.5;
-    figure.panels.push_back({cell->policy + ", " + cell->budget, std::move(timeline)});
+    const std::string mode = cell->mode.empty() ? "" : ", " + cell->mode;
+    figure.panels.push_back({cell->policy + ", " + cell->budget + mode, std::move(timeline)});
   }
   if (figure.panels.empty()) return {};
   FigureChoice made = choice;

@@ -4,6 +4,7 @@
 
 #include "sim/base/byte_text.hpp"
 #include "sim/base/error.hpp"
+#include "sim/loop/loop_decisions.hpp"
 #include "sim/replay/budget.hpp"
 #include "sim/replay/table_files.hpp"
 #include "traces/capture/prompt_run.hpp"
@@ -71,6 +72,7 @@ std::vector<std::vector<Value>> Evaluation::answer(const capture::WorkloadItem& 
   request.elem = capture::parse_cache_elem(options.elem, s.weights.elem, Elem::f32);
   request.seed = options.seed;
   request.threads = options.threads;
+  request.decisions = static_cast<bool>(options.decisions);
   request.token_flags = [&](std::int32_t id) { return capture::token_flag(id, s.tokenizer(), s.config); };
   const std::uint64_t new_tokens = std::max<std::uint64_t>(options.max_new_tokens, request.turns.front().answer.size());
   const std::uint64_t positions = prompt.ids.size() + new_tokens;
@@ -118,9 +120,11 @@ std::vector<std::vector<Value>> Evaluation::answer(const capture::WorkloadItem& 
     described.token_bytes = sim::token_bytes(*sequence);
     const sim::TableFiles tables(*sequence);
     request.tables = &tables;
-    const sim::LoopOutcome outcome =
+    sim::LoopOutcome outcome =
         sim::closed_loop(*sequence, prompt.ids, s.config, s.weights, request, progress).front();
-    for (std::vector<Value>& row : answer_rows(described, request, outcome)) rows.push_back(std::move(row));
+    const auto made = options.per_token ? token_rows : answer_rows;
+    for (std::vector<Value>& row : made(described, request, outcome)) rows.push_back(std::move(row));
+    if (options.decisions) options.decisions(sim::decisions_of(*sequence, request, std::move(outcome)));
   }
   return rows;
 }

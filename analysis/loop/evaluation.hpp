@@ -1,12 +1,15 @@
 #pragma once
 /// A checkpoint that answers prompts through compressed caches: what `kvsim evaluate` does, without printing.
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "analysis/loop/answer_rows.hpp"
+#include "analysis/loop/token_rows.hpp"
 #include "sim/base/progress.hpp"
+#include "sim/replay/decisions.hpp"
 #include "traces/capture/workload_item.hpp"
 #include "traces/format/cut.hpp"
 #include "traces/model/tokenizer.hpp"
@@ -25,6 +28,9 @@ struct EvaluationOptions {
   std::uint64_t seed = 0;
   unsigned threads = 0;
   std::uint64_t memory_limit = 0;  ///< bytes; 0: none
+  bool per_token = false;          ///< rows are those of tokens: token_columns()
+  /// Is shown which positions were resident, cut by cut; null: nothing is recorded.
+  std::function<void(const sim::Decisions&)> decisions{};
 };
 
 class Evaluation {
@@ -36,9 +42,9 @@ class Evaluation {
   /// What the user should know of the checkpoint.
   const std::vector<std::string>& notes() const;
 
-  /// Rows of one item (answer_columns()), by cut, cell and mode. A cut that the item does not have, or a
-  /// prompt beyond the model's context, throws Error(usage) with the item's name; a loop above the memory
-  /// limit, too.
+  /// Rows of one item (answer_columns() or token_columns()), by cut, cell and mode. A cut that the item does
+  /// not have, or a prompt beyond the model's context, throws Error(usage) with the item's name; a loop above
+  /// the memory limit, too.
   std::vector<std::vector<Value>> answer(const capture::WorkloadItem& item, const EvaluationOptions& options,
                                          Progress& progress);
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <limits>
+#include <utility>
 
 #include "sim/base/error.hpp"
 #include "traces/format/hdf5_input.hpp"
@@ -37,30 +39,47 @@ void write_resident_intervals(hid_t group, const std::vector<std::vector<Residen
 
 }  // namespace
 
-void write_decisions(const std::string& path, const Request& request, const Outcome& outcome,
-                     bool overwrite) {
+Decisions decisions_of(const Request& request, Outcome outcome) {
+  Decisions out;
+  out.prompt = outcome.prompt;
+  out.decode = outcome.decode;
+  out.n_layers = outcome.n_layers;
+  out.n_kv_heads = outcome.n_kv_heads;
+  out.seed = request.seed;
+  out.cut = outcome.cut;
+  for (std::size_t i = 0; i < outcome.cells.size(); ++i) {
+    CellOutcome& cell = outcome.cells[i];
+    out.cells.push_back({request.cells[i].composition.name, request.cells[i].composition.params,
+                         request.cells[i].budget.text, cell.skipped, std::move(cell.resident_intervals),
+                         cell.budget_tokens});
+  }
+  return out;
+}
+
+void write_decisions(const std::string& path, const Decisions& decisions, bool overwrite) {
   const hdf5::Session session;
   hdf5::OutputFile file(path, overwrite);
   {
     hdf5::put_text(file.id(), "format", "kvdecisions", path);
     hdf5::put<std::uint16_t>(file.id(), "schema_major", 1, path);
-    hdf5::put<std::uint64_t>(file.id(), "prompt_tokens", outcome.prompt, path);
-    hdf5::put<std::uint64_t>(file.id(), "decode_steps", outcome.decode, path);
-    hdf5::put<std::uint32_t>(file.id(), "n_layers", outcome.n_layers, path);
-    hdf5::put<std::uint32_t>(file.id(), "n_kv_heads", outcome.n_kv_heads, path);
-    hdf5::put<std::uint64_t>(file.id(), "seed", request.seed, path);
-    hdf5::put_text(file.id(), "cut", outcome.cut, path);
+    hdf5::put<std::uint64_t>(file.id(), "prompt_tokens", decisions.prompt, path);
+    hdf5::put<std::uint64_t>(file.id(), "decode_steps", decisions.decode, path);
+    hdf5::put<std::uint32_t>(file.id(), "n_layers", decisions.n_layers, path);
+    hdf5::put<std::uint32_t>(file.id(), "n_kv_heads", decisions.n_kv_heads, path);
+    hdf5::put<std::uint64_t>(file.id(), "seed", decisions.seed, path);
+    hdf5::put_text(file.id(), "cut", decisions.cut, path);
     const hdf5::Object cells = hdf5::create_group(file.id(), "cells", path);
-    for (std::size_t i = 0; i < outcome.cells.size(); ++i) {
+    for (std::size_t i = 0; i < decisions.cells.size(); ++i) {
+      const Decisions::Cell& cell = decisions.cells[i];
       const std::string where = path + ":/cells/" + cell_name(i);
       const hdf5::Object group = hdf5::create_group(cells.id(), cell_name(i), where);
-      hdf5::put_text(group.id(), "policy", request.cells[i].composition.name, where);
-      hdf5::put_text(group.id(), "params", request.cells[i].composition.params, where);
-      hdf5::put_text(group.id(), "budget", request.cells[i].budget.text, where);
-      hdf5::put<std::uint64_t>(group.id(), "budget_tokens", outcome.cells[i].budget_tokens, where);
-      hdf5::put_text(group.id(), "skipped", outcome.cells[i].skipped, where);
-      if (outcome.cells[i].skipped.empty())
-        write_resident_intervals(group.id(), outcome.cells[i].resident_intervals, where);
+      hdf5::put_text(group.id(), "policy", cell.policy, where);
+      hdf5::put_text(group.id(), "params", cell.params, where);
+      hdf5::put_text(group.id(), "budget", cell.budget, where);
+      hdf5::put<std::uint64_t>(group.id(), "budget_tokens", cell.budget_tokens, where);
+      hdf5::put_text(group.id(), "skipped", cell.skipped, where);
+      if (!cell.mode.empty()) hdf5::put_text(group.id(), "mode", cell.mode, where);
+      if (cell.skipped.empty()) write_resident_intervals(group.id(), cell.resident_intervals, where);
     }
   }
   file.commit();
@@ -68,7 +87,7 @@ void write_decisions(const std::string& path, const Request& request, const Outc
 
 namespace {
 
-constexpr std::uint64_t kMostCells = 10000, kMostSteps = 1U << 30;
+constexpr std::uint64_t kMostCells = 10000, kMostSteps = 1U << 30, kMostTokens = 1ULL << 32;
 constexpr std::uint32_t kMostLanes = 1U << 20;
 
 template <class T>
@@ -103,23 +122,34 @@ std::vector<std::vector<ResidentInterval>> read_resident_intervals(const hdf5::I
 
 }  // namespace
 
-Decisions read_decisions(const std::string& path) {
+bool holds_decisions(const std::string& path) {
   const hdf5::Session session;
   const hdf5::InputFile file(path);
   const hdf5::InputGroup& root = file.root();
-  if (!root.has_attribute("format") || root.text("format") != "kvdecisions")
+  return root.has_attribute("format") && root.text("format") == "kvdecisions";
+}
+
+Decisions read_decisions(const std::string& path) {
+  if (!holds_decisions(path))
     input_error("holds no decisions", path, "Make it with kvsim replay --decisions FILE.");
+  const hdf5::Session session;
+  const hdf5::InputFile file(path);
+  const hdf5::InputGroup& root = file.root();
   Decisions out;
   out.prompt = root.count("prompt_tokens", kMostSteps);
   out.decode = root.count("decode_steps", kMostSteps);
   out.n_layers = static_cast<std::uint32_t>(root.count("n_layers", kMostLanes));
   out.n_kv_heads = static_cast<std::uint32_t>(root.count("n_kv_heads", kMostLanes));
+  out.seed = root.count("seed", std::numeric_limits<std::uint64_t>::max());
+  if (root.has_attribute("cut")) out.cut = root.text("cut");
   const std::uint64_t lanes = std::uint64_t{out.n_layers} * out.n_kv_heads;
   const hdf5::InputGroup cells = root.group("cells");
   for (std::size_t i = 0; i < kMostCells && cells.has(cell_name(i)); ++i) {
     const hdf5::InputGroup group = cells.group(cell_name(i));
     Decisions::Cell cell{
         group.text("policy"), group.text("params"), group.text("budget"), group.text("skipped"), {}};
+    cell.budget_tokens = group.count("budget_tokens", kMostTokens);
+    if (group.has_attribute("mode")) cell.mode = group.text("mode");
     if (cell.skipped.empty()) cell.resident_intervals = read_resident_intervals(group, lanes, out.decode);
     out.cells.push_back(std::move(cell));
   }

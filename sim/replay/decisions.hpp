@@ -1,6 +1,6 @@
 #pragma once
-/// Writes and reads the decisions of a replay as HDF5: which positions are resident in each lane after the
-/// prompt and at each step.
+/// Writes and reads decisions as HDF5: which positions are resident in each lane after the prompt and at each
+/// step, of a replay or of a running model.
 #include <string>
 #include <vector>
 
@@ -8,23 +8,32 @@
 
 namespace kvsim::sim {
 
-/// Writes `path` (through PATH.partial). There is one group per cell, /cells/0000, with attributes policy,
-/// params, budget, budget_tokens, skipped. Its lanes are in datasets `lane_ptr` u64 [lanes + 1] and
-/// `position` i32, `first_step` u32, `last_step` u32 [total]: `position` is resident at steps first_step <= s
-/// < last_step; step 0 is right after the prompt.
-void write_decisions(const std::string& path, const Request& request, const Outcome& outcome, bool overwrite);
-
-/// The contents of such a file.
 struct Decisions {
   struct Cell {
     std::string policy, params, budget, skipped;
     std::vector<std::vector<ResidentInterval>>
-        resident_intervals;  ///< per lane, layer-major; empty when skipped
+        resident_intervals;           ///< per lane, layer-major; empty when skipped
+    std::uint64_t budget_tokens = 0;  ///< mean per lane
+    std::string mode{};               ///< of a running model: teacher or greedy; empty: a recorded run
   };
   std::uint64_t prompt = 0, decode = 0;
   std::uint32_t n_layers = 0, n_kv_heads = 0;
   std::vector<Cell> cells;
+  std::uint64_t seed = 0;
+  std::string cut{};  ///< as trace::Cut::text()
 };
+
+/// Returns those of a replay with Request::decisions.
+Decisions decisions_of(const Request& request, Outcome outcome);
+
+/// Writes `path` (through PATH.partial). There is one group per cell, /cells/0000, with attributes policy,
+/// params, budget, budget_tokens, skipped, and mode if it is not empty. Its lanes are in datasets `lane_ptr`
+/// u64 [lanes + 1] and `position` i32, `first_step` u32, `last_step` u32 [total]: `position` is resident at
+/// steps first_step <= s < last_step; step 0 is right after the prompt.
+void write_decisions(const std::string& path, const Decisions& decisions, bool overwrite);
+
+/// Whether the file says that it holds decisions. Throws Error(input) when it is no HDF5 file.
+bool holds_decisions(const std::string& path);
 
 /// Throws Error(input) when `path` is not such a file, or contradicts itself.
 Decisions read_decisions(const std::string& path);

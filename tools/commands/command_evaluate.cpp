@@ -25,7 +25,7 @@ constexpr const char* kExamples = R"(Examples:
 
 struct Options {
   std::string model, workload, item, prompt, answer, cut = "prompt", mode = "both", force = "answer";
-  std::string format = "table", output;
+  std::string per = "answer", format = "table", output, decisions;
   std::vector<std::string> policies, budgets;
   analysis::EvaluationOptions evaluation;
   double least_full = analysis::kLeastFull;
@@ -70,9 +70,24 @@ void tell_skipped(const analysis::Records& records) {
   }
 }
 
+/// Where decisions go: one file of one prompt at one cut, as those of a replay.
+void check_decisions(const Options& options, std::size_t items, std::size_t cuts) {
+  if (options.decisions.empty()) return;
+  if (options.decisions == options.output)
+    usage_error("results and decisions cannot share a file", options.output);
+  if (items > 1 || cuts > 1)
+    usage_error("decisions are those of one prompt at one cut", "--decisions",
+                "Choose them: --item ID, --cut CUT");
+  refuse_existing(options.decisions, options.overwrite);
+}
+
 void run_evaluate(const Options& options) {
   const analysis::Format format = analysis::parse_format(options.format);
   analysis::EvaluationOptions evaluation = options.evaluation;
+  if (options.per != "answer" && options.per != "token")
+    usage_error("unknown choice '" + options.per + "'", "--per",
+                suggestion(options.per, {"answer", "token"}));
+  evaluation.per_token = options.per == "token";
   evaluation.modes = modes_of(options.mode);
   evaluation.cuts = analysis::asked_cuts(options.cut, note);
   if (options.force != "answer" && options.force != "full")
@@ -84,13 +99,20 @@ void run_evaluate(const Options& options) {
   const std::vector<sim::Budget> budgets = analysis::asked_budgets(options.budgets, note);
   evaluation.cells = analysis::cells_of(policies, budgets);
   const std::vector<capture::WorkloadItem> items = items_of(options);
+  check_decisions(options, items.size(), evaluation.cuts.size());
+  if (!options.decisions.empty())
+    evaluation.decisions = [&](const sim::Decisions& decisions) {
+      sim::write_decisions(options.decisions, decisions, options.overwrite);
+    };
   FormattedOutput output(format, options.output, options.overwrite);
   analysis::Evaluation model(options.model);
   if (!options.quiet)
     for (const std::string& text : model.notes()) note(text);
 
   analysis::Document document{
-      .analysis = "evaluate", .traces = {}, .records = {analysis::answer_columns(), {}}};
+      .analysis = "evaluate",
+      .traces = {},
+      .records = {evaluation.per_token ? analysis::token_columns() : analysis::answer_columns(), {}}};
   document.settings = {{"model", options.model},
                        {"force", options.force},
                        {"max_new_tokens", evaluation.max_new_tokens},
@@ -106,6 +128,7 @@ void run_evaluate(const Options& options) {
     }
   }
   tell_skipped(document.records);
+  if (evaluation.per_token) return output.commit(document);
   const std::vector<std::string> unranked = analysis::unranked_notes(document.records, options.least_full);
   if (format == analysis::Format::table) {
     document.notes = {
@@ -182,8 +205,15 @@ void add_evaluate_command(CLI::App& app) {
       ->capture_default_str()
       ->type_name("SHARE");
   command->add_option("--seed", evaluation.seed, "Of random policies")->capture_default_str()->type_name("N");
+  command->add_option("--per", options->per, "A row per: answer, or token of each answer (log p, KL, rank)")
+      ->capture_default_str()
+      ->type_name("WHAT");
   command->add_option("--format", options->format, kFormats)->capture_default_str();
   command->add_option("-o,--output", options->output, "Results go to this file instead of standard output")
+      ->type_name("FILE");
+  command
+      ->add_option("--decisions", options->decisions,
+                   "Store which positions each lane held, and when, as HDF5 (one prompt at one cut)")
       ->type_name("FILE");
   command->add_option("--threads", evaluation.threads, "Never changes a result (default: all)")
       ->check(CLI::Range(1U, 1024U))

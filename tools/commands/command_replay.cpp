@@ -195,7 +195,8 @@ std::vector<analysis::Row> replay_all(const std::vector<ChosenSequence>& studies
     const bool some_ran = std::any_of(outcome.cells.begin(), outcome.cells.end(),
                                       [](const sim::CellOutcome& cell) { return cell.skipped.empty(); });
     if (request.decisions && some_ran)
-      sim::write_decisions(options.decisions, request, outcome, options.overwrite);
+      sim::write_decisions(options.decisions, sim::decisions_of(request, std::move(outcome)),
+                           options.overwrite);
   }
   return rows;
 }

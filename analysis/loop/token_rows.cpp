@@ -1,0 +1,81 @@
+#include "analysis/loop/token_rows.hpp"
+
+#include <algorithm>
+#include <string_view>
+
+namespace kvsim::analysis {
+namespace {
+
+/// The keys of a row of answers that say which answer it is.
+constexpr std::string_view kKeys[] = {"item",   "workload",      "model",    "policy", "params",
+                                      "budget", "budget_tokens", "cut",      "turn",   "seed",
+                                      "mode",   "prefill",       "positions"};
+
+std::size_t answer_column(std::string_view key) {
+  const std::vector<ColumnInfo>& all = answer_columns();
+  return static_cast<std::size_t>(
+      std::find_if(all.begin(), all.end(), [&](const ColumnInfo& column) { return column.key == key; }) -
+      all.begin());
+}
+
+/// The numbers of one token; undefined where it was not compared with the full cache's.
+void add_measures(const sim::TokenMeasures* at, std::vector<Value>& row) {
+  if (at == nullptr)
+    row.resize(row.size() + 5);
+  else
+    row.insert(row.end(),
+               {at->log_p, at->log_p_full, at->kl, at->rank, std::uint64_t{at->same_top ? 1U : 0U}});
+}
+
+}  // namespace
+
+const std::vector<ColumnInfo>& token_columns() {
+  static const std::vector<ColumnInfo> all = [] {
+    std::vector<ColumnInfo> out;
+    for (const std::string_view key : kKeys) out.push_back(answer_columns()[answer_column(key)]);
+    const ColumnInfo mine[] = {
+        {"index", "index", "token of the answer, from 0"},
+        {"token", "", "its id: fed next in teacher mode, found most probable in greedy mode"},
+        {"text", "", "its text"},
+        {"log_p", "nats", "natural logarithm of the cell's probability of the token; teacher mode"},
+        {"log_p_full", "nats", "of the full cache's; teacher mode"},
+        {"kl", "nats", "KL(full || cell) over the vocabulary; teacher mode"},
+        {"rank", "tokens", "tokens that the cell finds more probable; teacher mode"},
+        {"same_top", "0 or 1", "whether cell and full cache find the same token most probable; teacher mode"},
+    };
+    out.insert(out.end(), std::begin(mine), std::end(mine));
+    out.push_back(answer_columns()[answer_column("skipped")]);
+    return out;
+  }();
+  return all;
+}
+
+std::vector<std::vector<Value>> token_rows(const AnswerItem& item, const sim::LoopRequest& request,
+                                           const sim::LoopOutcome& outcome) {
+  const std::vector<std::vector<Value>> answers = answer_rows(item, request, outcome);
+  const std::size_t skipped = answer_column("skipped");
+  std::vector<std::vector<Value>> rows;
+  for (std::size_t i = 0; i < answers.size(); ++i) {
+    std::vector<Value> keys;
+    for (const std::string_view key : kKeys) keys.push_back(answers[i][answer_column(key)]);
+    const sim::LoopCell& cell = outcome.cells[i / request.modes.size()];
+    if (!cell.skipped.empty()) {
+      keys.resize(token_columns().size() - 1);
+      keys.push_back(answers[i][skipped]);
+      rows.push_back(std::move(keys));
+      continue;
+    }
+    const sim::StreamOutcome& stream = cell.modes[i % request.modes.size()];
+    for (std::size_t k = 0; k < stream.tokens.size(); ++k) {
+      std::vector<Value>& row = rows.emplace_back(keys);
+      row.emplace_back(std::uint64_t{k});
+      row.emplace_back(static_cast<std::uint64_t>(stream.tokens[k]));
+      row.push_back(item.text ? Value(item.text({stream.tokens[k]})) : Value());
+      add_measures(k < stream.measures.size() ? &stream.measures[k] : nullptr, row);
+      row.push_back(answers[i][skipped]);
+    }
+  }
+  return rows;
+}
+
+}  // namespace kvsim::analysis
