@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "analysis/results/utf8.hpp"
 #include "sim/base/byte_text.hpp"
 #include "sim/base/error.hpp"
 #include "sim/loop/loop_decisions.hpp"
@@ -101,7 +102,7 @@ std::vector<std::vector<Value>> Evaluation::answer(const capture::WorkloadItem& 
       .workload = item.kind,
       .model = trace.header().model.name,
       .answers = item.answers,
-      .text = [&](const std::vector<std::int32_t>& ids) { return s.tokenizer().decode(ids); },
+      .text = [&](const std::vector<std::int32_t>& ids) { return well_formed(s.tokenizer().decode(ids)); },
       .right = [&](const std::string& text) { return workload::is_right(text, item.expect, item.answers); },
       .lanes = std::uint64_t{s.config.n_layers} * s.config.n_kv_heads};
   std::vector<std::vector<Value>> rows;
