@@ -17,6 +17,12 @@ Value bytes(const Answer& a, Get get) {
   return held && a.item.token_bytes > 0 ? Value(std::uint64_t{get(*held) * a.item.token_bytes}) : Value();
 }
 
+/// Of the last layer.
+Number last_drift(const Answer& a, double sim::LayerDrift::*number) {
+  if (a.stream() == nullptr || a.stream()->drift.empty()) return {};
+  return a.stream()->drift.back().*number;
+}
+
 struct Column {
   const char* key;
   const char* unit;
@@ -40,17 +46,32 @@ const std::vector<Column>& columns() {
        [](const Answer& a) { return a.cell.skipped.empty() ? Value(a.cell.budget_tokens) : Value(); }},
       {"cut", "", "where the prompt ends for policies: prompt, question, or so many tokens",
        [](const Answer& a) { return Value(a.outcome.cut); }},
-      {"turn", "index", "question of the conversation",
-       [](const Answer&) { return Value(std::uint64_t{0}); }},
+      {"turn", "index", "number of the question about its context",
+       [](const Answer& a) { return Value(a.item.turn); }},
       {"seed", "", "of random policies", [](const Answer& a) { return Value(a.request.seed); }},
       {"mode", "",
        "teacher: every cell is fed the same tokens, those of the expected answer or of the full cache; "
        "greedy: what it generates itself",
        [](const Answer& a) { return Value(std::string(sim::loop_mode_name(a.loop_mode()))); }},
-      {"prefill", "", "dense: the prompt is processed once with full attention, then compressed",
-       [](const Answer&) { return Value(std::string("dense")); }},
-      {"positions", "", "text: tokens keep the rotary positions that they have in the text",
-       [](const Answer&) { return Value(std::string("text")); }},
+      {"turns", "",
+       "requests: questions about one context leave no trace for each other; golden, own: each follows the "
+       "earlier ones with the expected answers, or with what the cell answered",
+       [](const Answer& a) { return Value(std::string(sim::turn_protocol_name(a.request.protocol))); }},
+      {"prefill", "",
+       "dense: the prompt is processed once with full attention, then compressed; stream, chunked:N: the "
+       "cell processes it through its own cache, token by token or N tokens at a time",
+       [](const Answer& a) {
+         const std::string name = sim::prefill_name(a.cell.prefill);
+         return Value(a.cell.prefill == sim::Prefill::chunked
+                          ? name + ":" + std::to_string(a.request.prefill_tokens)
+                          : name);
+       }},
+      {"profile", "", "dense: the allocation measured a dense pass besides; empty: it did not",
+       [](const Answer& a) { return Value(std::string(a.cell.profiled ? "dense" : "")); }},
+      {"positions", "",
+       "of keys in rotary embedding. text: those of the text; cache-step: those in the cache, at every step; "
+       "cache-once: those in the cache after the cut",
+       [](const Answer& a) { return Value(std::string(sim::loop_positions_name(a.request.positions))); }},
       {"right", "0 or 1", "whether the answer is right by the workload's own rule; greedy mode",
        [](const Answer& a) { return flag(is_right(a, a.stream())); }},
       {"right_full", "0 or 1", "the same of the full cache",
@@ -97,6 +118,13 @@ const std::vector<Column>& columns() {
        [](const Answer& a) { return value_of(rms_delta_p(a)); }},
       {"rank", "tokens", "tokens that the cell finds more probable than the fed one, mean; teacher mode",
        [](const Answer& a) { return value_of(rank(a)); }},
+      {"residual_l2", "share",
+       "|h' - h| / |h| of the residual stream after the last layer, mean over tokens; teacher mode",
+       [](const Answer& a) { return value_of(last_drift(a, &sim::LayerDrift::residual_l2)); }},
+      {"residual_cosine", "", "cosine of h' and h, mean over tokens; teacher mode",
+       [](const Answer& a) { return value_of(last_drift(a, &sim::LayerDrift::residual_cosine)); }},
+      {"query_l2", "share", "|q' - q| / |q| of the last layer's queries, mean over tokens; teacher mode",
+       [](const Answer& a) { return value_of(last_drift(a, &sim::LayerDrift::query_l2)); }},
       {"tokens", "tokens", "tokens of the answer, fed or generated",
        [](const Answer& a) {
          return a.stream() == nullptr ? Value() : Value(std::uint64_t{a.stream()->tokens.size()});

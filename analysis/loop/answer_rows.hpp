@@ -15,6 +15,7 @@ namespace kvsim::analysis {
 /// What a row says of the prompt besides what the loop measured.
 struct AnswerItem {
   std::string item, workload, model;
+  std::uint64_t turn = 0;              ///< number of the question about its context
   std::vector<std::string> answers{};  ///< expected; empty: nothing to be right about
   /// Text of generated tokens; null: not known, and no answer is judged.
   std::function<std::string(const std::vector<std::int32_t>&)> text;

@@ -29,9 +29,9 @@ struct Mean {
 };
 
 /// Rows that differ in the place are not compared with each other.
-const std::vector<ColumnInfo> kPlace = {
-    {"workload", "", ""}, {"cut", "", ""}, {"prefill", "", ""}, {"positions", "", ""}, {"budget", "", ""}};
-const std::vector<ColumnInfo> kPolicy = {{"policy", "", ""}, {"params", "", ""}};
+const std::vector<ColumnInfo> kPlace = {{"workload", "", ""}, {"cut", "", ""},       {"turns", "", ""},
+                                        {"turn", "", ""},     {"positions", "", ""}, {"budget", "", ""}};
+const std::vector<ColumnInfo> kPolicy = {{"policy", "", ""}, {"params", "", ""}, {"prefill", "", ""}};
 
 struct Averaged {
   ColumnInfo column;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "analysis/loop/context_turns.hpp"
 #include "analysis/results/utf8.hpp"
 #include "sim/base/byte_text.hpp"
 #include "sim/base/error.hpp"
@@ -38,96 +39,143 @@ const std::vector<std::string>& Evaluation::notes() const {
   return state_->weights.notes;
 }
 
+const std::vector<ColumnInfo>& columns_of(AnswerScope scope) {
+  return scope == AnswerScope::token   ? token_columns()
+         : scope == AnswerScope::layer ? layer_columns()
+                                       : answer_columns();
+}
+
 namespace {
 
-/// The tokens that the answer adds to the prompt. Throws Error(input) when it changes the prompt's own.
-std::vector<std::int32_t> answer_tokens(const model::Tokenizer& tokenizer, const capture::WorkloadItem& item,
-                                        const std::vector<std::int32_t>& prompt) {
-  const std::vector<std::int32_t> all = tokenizer.encode(item.prompt + item.answers.front());
-  if (all.size() <= prompt.size() || !std::equal(prompt.begin(), prompt.end(), all.begin()))
-    input_error("the answer '" + item.answers.front() + "' does not follow the prompt as tokens of its own",
-                item.id, "Begin the answer with a space.");
-  return {all.begin() + static_cast<std::ptrdiff_t>(prompt.size()), all.end()};
+using capture::WorkloadItem;
+
+/// Tokens before the first that follows the context; all of them if no context is marked.
+std::size_t context_tokens(const capture::Prompt& prompt) {
+  std::size_t end = prompt.part_flags.size();
+  while (end > 0 && (prompt.part_flags[end - 1] & trace::kFlagContext) == 0) --end;
+  return end == 0 ? prompt.ids.size() : end;
+}
+
+void load_item(const WorkloadItem& item, capture::Prompt& prompt) {
+  prompt.ids = prompt.tokenizer->encode(item.prompt);
+  prompt.part_flags.clear();
+  if (prompt.ids.empty()) input_error("the prompt has no tokens", item.id);
+  if (!item.spans.empty()) prompt.part_flags = capture::part_flags(item, prompt.ids, *prompt.tokenizer);
+  prompt.workload = item.kind;
+  prompt.workload_item = item.id;
+}
+
+/// The most tokens that follow the first item's prompt, in any mode and protocol.
+std::uint64_t most_new_tokens(const sim::LoopRequest& request) {
+  std::uint64_t tokens = 0;
+  for (const sim::LoopTurn& turn : request.turns)
+    tokens += turn.question.size() + std::max<std::uint64_t>(request.max_new_tokens, turn.answer.size());
+  return tokens;
+}
+
+bool projects_outputs(const sim::Cell& cell) {
+  return cell.composition.eviction.needs().output_weights ||
+         cell.composition.allocation.needs().output_weights;
 }
 
 }  // namespace
 
-std::vector<std::vector<Value>> Evaluation::answer(const capture::WorkloadItem& item,
+std::vector<std::vector<Value>> Evaluation::answer(std::span<const WorkloadItem> items,
                                                    const EvaluationOptions& options, Progress& progress) {
   State& s = *state_;
   capture::Prompt& prompt = s.prompt;
-  prompt.ids = s.tokenizer().encode(item.prompt);
-  prompt.part_flags.clear();
-  if (prompt.ids.empty()) input_error("the prompt has no tokens", item.id);
-  if (!item.spans.empty()) prompt.part_flags = capture::part_flags(item, prompt.ids, s.tokenizer());
-  prompt.workload = item.kind;
-  prompt.workload_item = item.id;
+  const WorkloadItem& first = items.front();
+  load_item(first, prompt);
 
   sim::LoopRequest request;
   request.cells = options.cells;
   request.modes = options.modes;
+  request.protocol = options.protocol;
+  request.positions = options.positions;
+  request.prefill_tokens = options.prefill_tokens;
+  request.profile_dense = options.profile_dense;
+  request.force_answer = options.force_answer;
   request.max_new_tokens = options.max_new_tokens;
-  if (options.force_answer && !item.answers.empty())
-    request.turns.front().answer = answer_tokens(s.tokenizer(), item, prompt.ids);
+  request.turns = options.protocol == sim::TurnProtocol::requests
+                      ? separate_turns(items, prompt.ids, context_tokens(prompt), s.tokenizer())
+                      : following_turns(items, prompt.ids, s.tokenizer());
+  const bool asked_after_context = std::all_of(options.cuts.begin(), options.cuts.end(), [](const auto& cut) {
+    return cut.at == trace::Cut::At::question;
+  });
+  if (items.size() > 1 && options.protocol == sim::TurnProtocol::requests &&
+      (request.turns.empty() || !asked_after_context)) {
+    // The prompt that is cut holds the question, or is not the same text: one run each.
+    std::vector<std::vector<Value>> rows;
+    for (const WorkloadItem& item : items)
+      for (std::vector<Value>& row : answer({&item, 1}, options, progress)) rows.push_back(std::move(row));
+    return rows;
+  }
   request.eos = s.config.eos;
   request.elem = capture::parse_cache_elem(options.elem, s.weights.elem, Elem::f32);
   request.seed = options.seed;
   request.threads = options.threads;
   request.decisions = static_cast<bool>(options.decisions);
   request.token_flags = [&](std::int32_t id) { return capture::token_flag(id, s.tokenizer(), s.config); };
-  const std::uint64_t new_tokens = std::max<std::uint64_t>(options.max_new_tokens, request.turns.front().answer.size());
+  const std::uint64_t new_tokens = most_new_tokens(request);
   const std::uint64_t positions = prompt.ids.size() + new_tokens;
   try {
     capture::check_context(prompt.ids.size(), new_tokens, s.config.max_positions);
   } catch (const Error& error) {
-    usage_error(error.what(), item.id);
+    usage_error(error.what(), first.id);
   }
   model::check_rope_regime(s.config.rope, prompt.ids.size(), positions);
 
-  const bool output_weights =
-      std::any_of(options.cells.begin(), options.cells.end(), [](const sim::Cell& cell) {
-        return cell.composition.eviction.needs().output_weights ||
-               cell.composition.allocation.needs().output_weights;
-      });
-  const trace::MemoryTrace trace = capture::run_prompt(prompt, s.config, s.weights,
-                                                       {.model_dir = s.model_dir,
-                                                        .elem = request.elem,
-                                                        .positions = positions,
-                                                        .prefill_chunk = options.prefill_chunk,
-                                                        .threads = options.threads,
-                                                        .output_weights = output_weights},
-                                                       progress);
-  AnswerItem described{
-      .item = item.id,
-      .workload = item.kind,
-      .model = trace.header().model.name,
-      .answers = item.answers,
-      .text = [&](const std::vector<std::int32_t>& ids) { return well_formed(s.tokenizer().decode(ids)); },
-      .right = [&](const std::string& text) { return workload::is_right(text, item.expect, item.answers); },
-      .lanes = std::uint64_t{s.config.n_layers} * s.config.n_kv_heads};
-  std::vector<std::vector<Value>> rows;
+  const trace::MemoryTrace trace = capture::run_prompt(
+      prompt, s.config, s.weights,
+      {.model_dir = s.model_dir,
+       .elem = request.elem,
+       .positions = positions,
+       .prefill_chunk = options.prefill_chunk,
+       .threads = options.threads,
+       .output_weights = std::any_of(options.cells.begin(), options.cells.end(), projects_outputs)},
+      progress);
+  std::vector<std::vector<std::vector<Value>>> rows(items.size());  // by item
   for (const trace::Cut& cut : options.cuts) {
     std::optional<trace::Sequence> sequence;
     try {
       sequence.emplace(trace, 0, cut);
     } catch (const Error& error) {
-      throw Error(error.kind(), error.what(), item.id, "");
+      throw Error(error.kind(), error.what(), first.id, "");
     }
     const std::uint64_t bytes = sim::estimate_loop_bytes(*sequence, s.config, request);
     if (options.memory_limit > 0 && bytes > options.memory_limit)
       usage_error(
           "needs about " + bytes_text(bytes) + " of memory, the limit is " + bytes_text(options.memory_limit),
-          item.id, "Ask for fewer policies, budgets or tokens at once.");
-    described.token_bytes = sim::token_bytes(*sequence);
+          first.id, "Ask for fewer policies, budgets or tokens at once.");
     const sim::TableFiles tables(*sequence);
     request.tables = &tables;
-    sim::LoopOutcome outcome =
-        sim::closed_loop(*sequence, prompt.ids, s.config, s.weights, request, progress).front();
-    const auto made = options.per_token ? token_rows : answer_rows;
-    for (std::vector<Value>& row : made(described, request, outcome)) rows.push_back(std::move(row));
-    if (options.decisions) options.decisions(sim::decisions_of(*sequence, request, std::move(outcome)));
+    std::vector<sim::LoopOutcome> outcomes =
+        sim::closed_loop(*sequence, prompt.ids, s.config, s.weights, request, progress);
+    for (std::size_t i = 0; i < items.size(); ++i) {
+      const WorkloadItem& item = items[i];
+      const AnswerItem described{
+          .item = item.id,
+          .workload = item.kind,
+          .model = trace.header().model.name,
+          .turn = item.turn,
+          .answers = item.answers,
+          .text =
+              [&](const std::vector<std::int32_t>& ids) { return well_formed(s.tokenizer().decode(ids)); },
+          .right =
+              [&](const std::string& text) { return workload::is_right(text, item.expect, item.answers); },
+          .lanes = std::uint64_t{s.config.n_layers} * s.config.n_kv_heads,
+          .token_bytes = sim::token_bytes(*sequence)};
+      const auto made = options.scope == AnswerScope::token   ? token_rows
+                        : options.scope == AnswerScope::layer ? layer_rows
+                                                              : answer_rows;
+      for (std::vector<Value>& row : made(described, request, outcomes[i])) rows[i].push_back(std::move(row));
+      if (options.decisions) options.decisions(sim::decisions_of(*sequence, request, std::move(outcomes[i])));
+    }
   }
-  return rows;
+  std::vector<std::vector<Value>> all;
+  for (std::vector<std::vector<Value>>& of_item : rows)
+    for (std::vector<Value>& row : of_item) all.push_back(std::move(row));
+  return all;
 }
 
 }  // namespace kvsim::analysis

@@ -3,10 +3,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "analysis/loop/answer_rows.hpp"
+#include "analysis/loop/layer_rows.hpp"
 #include "analysis/loop/token_rows.hpp"
 #include "sim/base/progress.hpp"
 #include "sim/replay/decisions.hpp"
@@ -17,10 +19,19 @@
 
 namespace kvsim::analysis {
 
+/// What a row is of.
+enum class AnswerScope { answer, token, layer };
+/// The columns of such rows.
+const std::vector<ColumnInfo>& columns_of(AnswerScope scope);
+
 struct EvaluationOptions {
   std::vector<sim::Cell> cells;
   std::vector<sim::LoopMode> modes{sim::LoopMode::teacher, sim::LoopMode::greedy};
   std::vector<trace::Cut> cuts{trace::Cut{}};
+  sim::TurnProtocol protocol = sim::TurnProtocol::requests;
+  sim::LoopPositions positions = sim::LoopPositions::text;
+  std::uint64_t prefill_tokens = 0;  ///< as LoopRequest::prefill_tokens
+  bool profile_dense = false;        ///< as LoopRequest::profile_dense
   std::uint64_t max_new_tokens = 8;
   bool force_answer = true;   ///< teacher mode is fed the first expected answer where there is one
   std::string elem = "auto";  ///< of the cache, as capture takes it
@@ -28,7 +39,7 @@ struct EvaluationOptions {
   std::uint64_t seed = 0;
   unsigned threads = 0;
   std::uint64_t memory_limit = 0;  ///< bytes; 0: none
-  bool per_token = false;          ///< rows are those of tokens: token_columns()
+  AnswerScope scope = AnswerScope::answer;
   /// Is shown which positions were resident, cut by cut; null: nothing is recorded.
   std::function<void(const sim::Decisions&)> decisions{};
 };
@@ -42,11 +53,11 @@ class Evaluation {
   /// What the user should know of the checkpoint.
   const std::vector<std::string>& notes() const;
 
-  /// Rows of one item (answer_columns() or token_columns()), by cut, cell and mode. A cut that the item does
-  /// not have, or a prompt beyond the model's context, throws Error(usage) with the item's name; a loop above
-  /// the memory limit, too.
-  std::vector<std::vector<Value>> answer(const capture::WorkloadItem& item, const EvaluationOptions& options,
-                                         Progress& progress);
+  /// Rows of items about one context (context_turns.hpp), columns_of(scope), by item, cut, cell and mode. A
+  /// cut that an item does not have, or a prompt beyond the model's context, throws Error(usage) with the
+  /// item's name; a loop above the memory limit, too.
+  std::vector<std::vector<Value>> answer(std::span<const capture::WorkloadItem> items,
+                                         const EvaluationOptions& options, Progress& progress);
 
  private:
   struct State;

@@ -1,22 +1,9 @@
 #include "analysis/loop/token_rows.hpp"
 
-#include <algorithm>
-#include <string_view>
+#include "analysis/loop/answer_keys.hpp"
 
 namespace kvsim::analysis {
 namespace {
-
-/// The keys of a row of answers that say which answer it is.
-constexpr std::string_view kKeys[] = {"item",   "workload",      "model",    "policy", "params",
-                                      "budget", "budget_tokens", "cut",      "turn",   "seed",
-                                      "mode",   "prefill",       "positions"};
-
-std::size_t answer_column(std::string_view key) {
-  const std::vector<ColumnInfo>& all = answer_columns();
-  return static_cast<std::size_t>(
-      std::find_if(all.begin(), all.end(), [&](const ColumnInfo& column) { return column.key == key; }) -
-      all.begin());
-}
 
 /// The numbers of one token; undefined where it was not compared with the full cache's.
 void add_measures(const sim::TokenMeasures* at, std::vector<Value>& row) {
@@ -32,7 +19,7 @@ void add_measures(const sim::TokenMeasures* at, std::vector<Value>& row) {
 const std::vector<ColumnInfo>& token_columns() {
   static const std::vector<ColumnInfo> all = [] {
     std::vector<ColumnInfo> out;
-    for (const std::string_view key : kKeys) out.push_back(answer_columns()[answer_column(key)]);
+    for (const std::string_view key : answer_keys()) out.push_back(answer_columns()[answer_column(key)]);
     const ColumnInfo mine[] = {
         {"index", "index", "token of the answer, from 0"},
         {"token", "", "its id: fed next in teacher mode, found most probable in greedy mode"},
@@ -57,7 +44,7 @@ std::vector<std::vector<Value>> token_rows(const AnswerItem& item, const sim::Lo
   std::vector<std::vector<Value>> rows;
   for (std::size_t i = 0; i < answers.size(); ++i) {
     std::vector<Value> keys;
-    for (const std::string_view key : kKeys) keys.push_back(answers[i][answer_column(key)]);
+    for (const std::string_view key : answer_keys()) keys.push_back(answers[i][answer_column(key)]);
     const sim::LoopCell& cell = outcome.cells[i / request.modes.size()];
     if (!cell.skipped.empty()) {
       keys.resize(token_columns().size() - 1);

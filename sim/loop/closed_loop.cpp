@@ -555,11 +555,11 @@ class ClosedLoop {
   /// The next token of one stream. A reference comes before the streams that are compared with it.
   template <class Logits>
   bool take(Stream& stream, std::span<const float> logits, const std::vector<std::size_t>& place, Logits of) {
-    const std::vector<std::int32_t>& given = asked_.turns[stream.turn()].answer;
-    const bool teacher = stream.mode == LoopMode::teacher, forced = teacher && !given.empty();
+    const bool teacher = stream.mode == LoopMode::teacher;
+    const bool forced = feeds_answer(asked_, stream.mode, stream.turn());
     const std::size_t k = stream.out().tokens.size();
     std::int32_t token = model::choose_token(logits, {}, 0);
-    if (forced) token = given[k];
+    if (forced) token = asked_.turns[stream.turn()].answer[k];
     if (stream.is_reference) stream.out().margins.push_back(margin(logits));
     if (teacher && !stream.is_reference) {
       token = streams_[stream.reference].text.back();
@@ -676,6 +676,11 @@ const char* turn_protocol_name(TurnProtocol protocol) {
   return kNames[static_cast<std::size_t>(protocol)];
 }
 
+const char* prefill_name(Prefill prefill) {
+  constexpr const char* kNames[] = {"dense", "stream", "chunked"};
+  return kNames[static_cast<std::size_t>(prefill)];
+}
+
 const char* loop_positions_name(LoopPositions positions) {
   constexpr const char* kNames[] = {"text", "cache-step", "cache-once"};
   return kNames[static_cast<std::size_t>(positions)];
@@ -687,9 +692,9 @@ std::vector<LoopOutcome> closed_loop(const trace::Sequence& sequence, std::span<
   if (request.modes.empty()) bug("a closed loop without a mode");
   if (tokens.size() != sequence.length() || sequence.recorded_prompt_length() != sequence.length())
     bug("the closed loop takes a prompt that nothing follows");
-  for (const LoopTurn& turn : request.turns)
+  for (std::size_t turn = 0; turn < request.turns.size(); ++turn)
     for (const LoopMode mode : request.modes)
-      if (request.max_new_tokens == 0 && (mode == LoopMode::greedy || turn.answer.empty()))
+      if (most_answer_tokens(request, mode, turn) == 0)
         usage_error("must be at least 1", "--max-new-tokens", "An answer has at least one token.");
   return ClosedLoop(sequence, tokens, config, weights, request, progress).run();
 }

@@ -50,7 +50,7 @@ const char* loop_positions_name(LoopPositions positions);
 struct LoopTurn {
   /// Token ids. That of the first turn is what the sequence has after the cut, and must be empty here.
   std::vector<std::int32_t> question{};
-  /// What the reference is forced on in teacher mode; empty: what the full cache generates.
+  /// What later turns follow, and what teacher mode feeds; empty: none is expected.
   std::vector<std::int32_t> answer{};
   /// Prompt positions that the answer depends on, ascending. Those of the first turn are what the sequence
   /// marks, and must be empty here.
@@ -62,6 +62,8 @@ struct LoopRequest {
   std::vector<LoopMode> modes{LoopMode::teacher, LoopMode::greedy};
   std::vector<LoopTurn> turns{LoopTurn{}};  ///< at least one
   TurnProtocol protocol = TurnProtocol::requests;
+  /// Teacher mode feeds the expected answer, where there is one; else what the full cache generates.
+  bool force_answer = true;
   LoopPositions positions = LoopPositions::text;
   /// Prompt tokens after which each cell ranks what it holds and evicts down to its budget; 0: it does so
   /// once, when the whole prompt has been processed with full attention.
@@ -99,6 +101,7 @@ enum class Prefill {
   stream,   ///< token by token
   chunked,  ///< LoopRequest::prefill_tokens at a time
 };
+const char* prefill_name(Prefill prefill);
 
 struct LoopCell {
   std::string skipped;  ///< why the cell was not run; empty: it was

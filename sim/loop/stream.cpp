@@ -34,10 +34,13 @@ std::vector<Script> scripts_of(const LoopRequest& request, LoopMode mode, std::s
   return scripts;
 }
 
+bool feeds_answer(const LoopRequest& request, LoopMode mode, std::size_t turn) {
+  return mode == LoopMode::teacher && request.force_answer && !request.turns[turn].answer.empty();
+}
+
 std::size_t most_answer_tokens(const LoopRequest& request, LoopMode mode, std::size_t turn) {
-  const std::vector<std::int32_t>& answer = request.turns[turn].answer;
-  return mode == LoopMode::teacher && !answer.empty() ? answer.size()
-                                                      : static_cast<std::size_t>(request.max_new_tokens);
+  return feeds_answer(request, mode, turn) ? request.turns[turn].answer.size()
+                                           : static_cast<std::size_t>(request.max_new_tokens);
 }
 
 std::size_t most_tokens(const LoopRequest& request, LoopMode mode, const Script& script) {

@@ -23,6 +23,9 @@ using Script = std::vector<Feed>;
 /// The scripts of a mode, in the order of their turns. `fed` is what the first turn is fed.
 std::vector<Script> scripts_of(const LoopRequest& request, LoopMode mode, std::span<const std::int32_t> fed);
 
+/// Whether a mode is fed the expected answer of a turn.
+bool feeds_answer(const LoopRequest& request, LoopMode mode, std::size_t turn);
+
 /// Most tokens of an answer.
 std::size_t most_answer_tokens(const LoopRequest& request, LoopMode mode, std::size_t turn);
 

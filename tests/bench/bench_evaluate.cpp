@@ -43,7 +43,7 @@ int main(int argc, char** argv) {
   const auto answer = [&](const std::vector<sim::Cell>& some) {
     options.cells = some;
     Progress progress;
-    model.answer(item, options, progress);
+    model.answer({&item, 1}, options, progress);
   };
   const auto alone = [&] {
     for (const sim::Cell& cell : all) answer({cell});

@@ -2,11 +2,15 @@
 #include <algorithm>
 #include <iostream>
 #include <memory>
+#include <optional>
+#include <span>
 
+#include "analysis/loop/context_turns.hpp"
 #include "analysis/loop/evaluation.hpp"
 #include "analysis/requests/replay_request.hpp"
 #include "analysis/results/document.hpp"
 #include "policies/builtin.hpp"
+#include "sim/base/number_text.hpp"
 #include "sim/base/read_file.hpp"
 #include "sim/base/suggest.hpp"
 #include "tools/commands/command.hpp"
@@ -25,6 +29,7 @@ constexpr const char* kExamples = R"(Examples:
 
 struct Options {
   std::string model, workload, item, prompt, answer, cut = "prompt", mode = "both", force = "answer";
+  std::string turns = "requests", positions = "text", prefill = "dense", profile;
   std::string per = "answer", format = "table", output, decisions;
   std::vector<std::string> policies, budgets;
   analysis::EvaluationOptions evaluation;
@@ -32,11 +37,28 @@ struct Options {
   bool quiet = false, overwrite = false;
 };
 
+/// The number of a word among those that an option takes.
+std::size_t chosen(const std::string& word, const char* option, const std::vector<std::string>& words) {
+  const auto found = std::find(words.begin(), words.end(), word);
+  if (found == words.end()) usage_error("unknown choice '" + word + "'", option, suggestion(word, words));
+  return static_cast<std::size_t>(found - words.begin());
+}
+
 std::vector<sim::LoopMode> modes_of(const std::string& mode) {
-  if (mode == "teacher") return {sim::LoopMode::teacher};
-  if (mode == "greedy") return {sim::LoopMode::greedy};
-  if (mode == "both") return {sim::LoopMode::teacher, sim::LoopMode::greedy};
-  usage_error("unknown mode '" + mode + "'", "--mode", suggestion(mode, {"teacher", "greedy", "both"}));
+  const std::vector<sim::LoopMode> both = {sim::LoopMode::teacher, sim::LoopMode::greedy};
+  const std::size_t number = chosen(mode, "--mode", {"teacher", "greedy", "both"});
+  return number == 2 ? both : std::vector{both[number]};
+}
+
+/// dense: 0; chunked:N: N.
+std::uint64_t prefill_tokens(const std::string& prefill) {
+  if (prefill == "dense") return 0;
+  const std::string chunked = "chunked:";
+  const auto tokens =
+      prefill.starts_with(chunked) ? number_of<std::uint64_t>(prefill.substr(chunked.size())) : std::nullopt;
+  if (!tokens || *tokens == 0)
+    usage_error("unknown choice '" + prefill + "'", "--prefill", "It is dense, or chunked:N with N tokens.");
+  return *tokens;
 }
 
 std::vector<capture::WorkloadItem> items_of(const Options& options) {
@@ -84,16 +106,18 @@ void check_decisions(const Options& options, std::size_t items, std::size_t cuts
 void run_evaluate(const Options& options) {
   const analysis::Format format = analysis::parse_format(options.format);
   analysis::EvaluationOptions evaluation = options.evaluation;
-  if (options.per != "answer" && options.per != "token")
-    usage_error("unknown choice '" + options.per + "'", "--per",
-                suggestion(options.per, {"answer", "token"}));
-  evaluation.per_token = options.per == "token";
+  evaluation.scope =
+      static_cast<analysis::AnswerScope>(chosen(options.per, "--per", {"answer", "token", "layer"}));
   evaluation.modes = modes_of(options.mode);
   evaluation.cuts = analysis::asked_cuts(options.cut, note);
-  if (options.force != "answer" && options.force != "full")
-    usage_error("unknown choice '" + options.force + "'", "--force",
-                suggestion(options.force, {"answer", "full"}));
-  evaluation.force_answer = options.force == "answer";
+  evaluation.force_answer = chosen(options.force, "--force", {"answer", "full"}) == 0;
+  evaluation.protocol =
+      static_cast<sim::TurnProtocol>(chosen(options.turns, "--turns", {"requests", "golden", "own"}));
+  evaluation.positions = static_cast<sim::LoopPositions>(
+      chosen(options.positions, "--positions", {"text", "cache-step", "cache-once"}));
+  evaluation.prefill_tokens = prefill_tokens(options.prefill);
+  if (!options.profile.empty())
+    evaluation.profile_dense = chosen(options.profile, "--profile", {"dense"}) == 0;
   const std::vector<analysis::AskedPolicy> policies =
       analysis::asked_policies(options.policies, policy::builtin(), note);
   const std::vector<sim::Budget> budgets = analysis::asked_budgets(options.budgets, note);
@@ -110,9 +134,7 @@ void run_evaluate(const Options& options) {
     for (const std::string& text : model.notes()) note(text);
 
   analysis::Document document{
-      .analysis = "evaluate",
-      .traces = {},
-      .records = {evaluation.per_token ? analysis::token_columns() : analysis::answer_columns(), {}}};
+      .analysis = "evaluate", .traces = {}, .records = {analysis::columns_of(evaluation.scope), {}}};
   document.settings = {{"model", options.model},
                        {"force", options.force},
                        {"max_new_tokens", evaluation.max_new_tokens},
@@ -120,15 +142,18 @@ void run_evaluate(const Options& options) {
   {
     Progress progress;
     const ProgressDisplay display(progress, "evaluate", options.quiet);
-    for (std::size_t i = 0; i < items.size(); ++i) {
-      const auto all = static_cast<double>(items.size());
-      progress.begin_part(static_cast<double>(i) / all, 1 / all);
-      for (std::vector<analysis::Value>& row : model.answer(items[i], evaluation, progress))
+    const auto all = static_cast<double>(items.size());
+    double done = 0;
+    for (const std::span<const capture::WorkloadItem> of_context : analysis::by_context(items)) {
+      const auto some = static_cast<double>(of_context.size());
+      progress.begin_part(done / all, some / all);
+      for (std::vector<analysis::Value>& row : model.answer(of_context, evaluation, progress))
         document.records.rows.push_back(std::move(row));
+      done += some;
     }
   }
   tell_skipped(document.records);
-  if (evaluation.per_token) return output.commit(document);
+  if (evaluation.scope != analysis::AnswerScope::answer) return output.commit(document);
   const std::vector<std::string> unranked = analysis::unranked_notes(document.records, options.least_full);
   if (format == analysis::Format::table) {
     document.notes = {
@@ -188,6 +213,27 @@ void add_evaluate_command(CLI::App& app) {
           "Tokens of teacher mode: answer (the expected one, where there is one) or full (what the full\n"
           "cache generates)")
       ->capture_default_str();
+  command
+      ->add_option(
+          "--turns", options->turns,
+          "Questions about one context (kinds turns, conversation): requests (they leave no trace for\n"
+          "each other), golden (each follows the earlier ones and their expected answers) or own (...\n"
+          "and what the cell answered itself)")
+      ->capture_default_str();
+  command
+      ->add_option(
+          "--prefill", options->prefill,
+          "dense (the prompt is processed once, with full attention) or chunked:N (through the cache,\n"
+          "which is cut after every N tokens)")
+      ->capture_default_str();
+  command->add_option("--profile", options->profile,
+                      "dense: an allocation that measures the prompt does so in a pass of its own where the\n"
+                      "cache is cut while the prompt arrives");
+  command
+      ->add_option("--positions", options->positions,
+                   "Rotary positions of keys: text, cache-step (counted in the cache at every step, as\n"
+                   "StreamingLLM does) or cache-once (counted in the cache at the cut, as FINCH does)")
+      ->capture_default_str();
   command->add_option("--max-new-tokens", evaluation.max_new_tokens, "Tokens to generate")
       ->capture_default_str()
       ->type_name("N");
@@ -205,7 +251,9 @@ void add_evaluate_command(CLI::App& app) {
       ->capture_default_str()
       ->type_name("SHARE");
   command->add_option("--seed", evaluation.seed, "Of random policies")->capture_default_str()->type_name("N");
-  command->add_option("--per", options->per, "A row per: answer, or token of each answer (log p, KL, rank)")
+  command
+      ->add_option("--per", options->per,
+                   "A row per: answer, token of each answer (log p, KL, rank), or layer (drift of the state)")
       ->capture_default_str()
       ->type_name("WHAT");
   command->add_option("--format", options->format, kFormats)->capture_default_str();

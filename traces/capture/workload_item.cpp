@@ -55,6 +55,8 @@ WorkloadItem parse_item(const JsonObject& line) {
     item.expect = workload::expect_of_name(line.text("expect"), line.path("expect"));
   else if (!item.answers.empty())
     item.expect = item.answers.size() == 1 ? workload::Expect::first : workload::Expect::any;
+  if (line.has("context_id")) item.context_id = parse_name(line, "context_id");
+  if (line.has("turn")) item.turn = line.integer("turn", 0, kMaxTokens);
   return item;
 }
 

@@ -18,6 +18,8 @@ struct WorkloadItem {
   std::vector<workload::RoleSpan> spans{};
   workload::Expect expect = workload::Expect::nothing;
   std::vector<std::string> answers{};
+  std::string context_id{};  ///< items with the same one share their context; empty: not known
+  std::uint64_t turn = 0;    ///< number of the question about that context
 };
 
 /// Every item of a JSON Lines file, in order. Throws Error(input) naming file and line when a line is not an

@@ -10,7 +10,7 @@ std::string question_text(Style style, const std::string& key) {
   return style == Style::pairs ? " << " + key : " The code of " + key + " is";
 }
 
-std::string fact_text(Style style, const std::string& key, const std::string& value) {
+std::string answered_text(Style style, const std::string& key, const std::string& value) {
   return question_text(style, key) + " " + value + (style == Style::pairs ? " >>" : ".");
 }
 
@@ -35,7 +35,7 @@ SpannedText hide(std::string_view filler, const std::vector<Fact>& facts, const 
                  Style style) {
   std::vector<Insertion> insertions;
   for (const Fact& fact : facts) {
-    insertions.push_back({fact.depth, fact_text(style, fact.key, fact.value),
+    insertions.push_back({fact.depth, answered_text(style, fact.key, fact.value),
                           fact.key == asked ? Role::evidence : Role::context});
   }
   SpannedText prompt;
@@ -43,17 +43,22 @@ SpannedText hide(std::string_view filler, const std::vector<Fact>& facts, const 
   return prompt;
 }
 
-/// A task of `turns` questions: for the key of the first fact, of the second, ...
-Task ask_for_keys(const TaskOptions& options, const Draws& draws, std::uint64_t facts, std::uint64_t turns) {
+/// A task of `turns` questions: for the key of the first fact, of the second, ... In a `conversation` each
+/// follows the earlier questions with their answers.
+Task ask_for_keys(const TaskOptions& options, const Draws& draws, std::uint64_t facts, std::uint64_t turns,
+                  bool conversation = false) {
   Task task;
   const std::vector<Fact> hidden = draw_facts(facts, draws);
   for (std::uint64_t turn = 0; turn < turns; ++turn)
     task.turns.push_back({Expect::first, {" " + hidden[turn].value}});
-  task.compose = [hidden, style = options.style, filler = FillerText(*options.passages, draws)](
+  task.compose = [hidden, conversation, style = options.style, filler = FillerText(*options.passages, draws)](
                      std::uint64_t size, std::uint64_t turn) mutable {
     const std::string& key = hidden[turn].key;
     SpannedText prompt = hide(filler.first(size), hidden, key, style);
-    prompt.add(question_text(style, key), Role::question);
+    std::string asked;
+    for (std::uint64_t i = 0; conversation && i < turn; ++i)
+      asked += answered_text(style, hidden[i].key, hidden[i].value);
+    prompt.add(asked + question_text(style, key), Role::question);
     return prompt;
   };
   return task;
@@ -71,6 +76,10 @@ Task needle_multi_key_task(const TaskOptions& options, const Draws& draws) {
 
 Task turns_task(const TaskOptions& options, const Draws& draws) {
   return ask_for_keys(options, draws, options.facts, options.facts);
+}
+
+Task conversation_task(const TaskOptions& options, const Draws& draws) {
+  return ask_for_keys(options, draws, options.facts, options.facts, true);
 }
 
 Task needle_multi_value_task(const TaskOptions& options, const Draws& draws) {

@@ -22,6 +22,8 @@ constexpr std::array kKinds{
     Kind{"copy", "a list of words that begins again, to be continued", kUsesText, copy_task},
     Kind{"turns", "several questions about the facts of one context, a prompt each",
          kUsesFacts | kUsesStyle | kUsesText, turns_task},
+    Kind{"conversation", "the same, each after the earlier ones and their answers",
+         kUsesFacts | kUsesStyle | kUsesText, conversation_task},
     Kind{"text", "plain text, nothing asked", kUsesText, text_task},
 };
 

@@ -1,0 +1,108 @@
+#include "analysis/loop/context_turns.hpp"
+
+#include <algorithm>
+
+#include "sim/base/error.hpp"
+#include "traces/format/header.hpp"
+
+namespace kvsim::analysis {
+namespace {
+
+using capture::WorkloadItem;
+
+std::uint64_t context_end(const WorkloadItem& item) {
+  std::uint64_t end = 0;
+  for (const workload::RoleSpan& span : item.spans)
+    if (span.role == workload::Role::context) end = std::max(end, span.end);
+  return end;
+}
+
+/// What the item asks after `before`, the earlier questions and answers with the context they are about.
+std::string question_of(const WorkloadItem& item, const WorkloadItem& first, const std::string& before) {
+  if (item.prompt.starts_with(before)) return item.prompt.substr(before.size());
+  const std::uint64_t end = context_end(item);
+  if (end == 0 || end >= item.prompt.size() || item.prompt.compare(0, end, first.prompt, 0, end) != 0)
+    input_error("is not a question about the context of " + first.id, item.id,
+                "Items of one context_id share their text up to the question.");
+  return item.prompt.substr(end);
+}
+
+/// The tokens that `text` adds to `before`, whose tokens are `known`.
+std::vector<std::int32_t> added_tokens(const model::Tokenizer& tokenizer, const std::string& before,
+                                       const std::string& text, const std::vector<std::int32_t>& known,
+                                       const std::string& item) {
+  const std::vector<std::int32_t> all = tokenizer.encode(before + text);
+  if (all.size() <= known.size() || !std::equal(known.begin(), known.end(), all.begin()))
+    input_error("'" + text + "' does not follow as tokens of its own", item, "Begin it with a space.");
+  return {all.begin() + static_cast<std::ptrdiff_t>(known.size()), all.end()};
+}
+
+/// Positions of the context that hold the item's answer. `ids`: the tokens of its prompt.
+std::vector<policy::Position> evidence_of(const WorkloadItem& item, const std::vector<std::int32_t>& ids,
+                                          const model::Tokenizer& tokenizer) {
+  std::vector<policy::Position> evidence;
+  if (item.spans.empty()) return evidence;
+  const std::vector<std::uint32_t> flags = capture::part_flags(item, ids, tokenizer);
+  for (std::size_t position = 0; position < flags.size(); ++position)
+    if (flags[position] & trace::kFlagEvidence) evidence.push_back(static_cast<policy::Position>(position));
+  return evidence;
+}
+
+}  // namespace
+
+std::vector<std::span<const WorkloadItem>> by_context(std::span<const WorkloadItem> items) {
+  std::vector<std::span<const WorkloadItem>> out;
+  for (std::size_t first = 0, n; first < items.size(); first += n) {
+    n = 1;
+    while (first + n < items.size() && !items[first].context_id.empty() &&
+           items[first + n].context_id == items[first].context_id &&
+           items[first + n].turn > items[first + n - 1].turn)
+      ++n;
+    out.push_back(items.subspan(first, n));
+  }
+  return out;
+}
+
+std::vector<sim::LoopTurn> following_turns(std::span<const WorkloadItem> items,
+                                           const std::vector<std::int32_t>& prompt,
+                                           const model::Tokenizer& tokenizer) {
+  std::vector<sim::LoopTurn> turns;
+  std::string text = items.front().prompt;
+  std::vector<std::int32_t> known = prompt;
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    sim::LoopTurn& turn = turns.emplace_back();
+    const auto add = [&](const std::string& what, std::vector<std::int32_t>& to) {
+      to = added_tokens(tokenizer, text, what, known, items[i].id);
+      text += what;
+      known.insert(known.end(), to.begin(), to.end());
+    };
+    if (i > 0) {
+      add(question_of(items[i], items.front(), text), turn.question);
+      turn.evidence = evidence_of(items[i], tokenizer.encode(items[i].prompt), tokenizer);
+    }
+    if (!items[i].answers.empty()) add(items[i].answers.front(), turn.answer);
+  }
+  return turns;
+}
+
+std::vector<sim::LoopTurn> separate_turns(std::span<const WorkloadItem> items,
+                                          const std::vector<std::int32_t>& prompt, std::size_t context,
+                                          const model::Tokenizer& tokenizer) {
+  std::vector<sim::LoopTurn> turns;
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    const WorkloadItem& item = items[i];
+    sim::LoopTurn& turn = turns.emplace_back();
+    const std::vector<std::int32_t> ids = i == 0 ? prompt : tokenizer.encode(item.prompt);
+    const auto question = static_cast<std::ptrdiff_t>(context);
+    if (ids.size() <= context || !std::equal(ids.begin(), ids.begin() + question, prompt.begin())) return {};
+    if (i > 0) {
+      turn.question.assign(ids.begin() + question, ids.end());
+      turn.evidence = evidence_of(item, ids, tokenizer);
+    }
+    if (!item.answers.empty())
+      turn.answer = added_tokens(tokenizer, item.prompt, item.answers.front(), ids, item.id);
+  }
+  return turns;
+}
+
+}  // namespace kvsim::analysis

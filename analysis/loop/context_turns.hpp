@@ -1,0 +1,33 @@
+#pragma once
+/// Items of a workload that ask about one context, as turns of a closed loop.
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "sim/loop/closed_loop.hpp"
+#include "traces/capture/workload_item.hpp"
+#include "traces/model/tokenizer.hpp"
+
+namespace kvsim::analysis {
+
+/// The items that are answered in one loop: consecutive ones about one context, in the order of their turns.
+std::vector<std::span<const capture::WorkloadItem>> by_context(std::span<const capture::WorkloadItem> items);
+
+/// The turns of items about one context that follow each other. The question of an item is what it has after
+/// the earlier questions and answers, if it begins with them (workload kind conversation), or else after the
+/// context (kind turns). `prompt`: the tokens of the first item. Throws Error(input) with an item's id when
+/// it is no question about the same context, or when a question or answer does not follow as tokens of its
+/// own.
+std::vector<sim::LoopTurn> following_turns(std::span<const capture::WorkloadItem> items,
+                                           const std::vector<std::int32_t>& prompt,
+                                           const model::Tokenizer& tokenizer);
+
+/// The turns of items that are asked right after the first `context` tokens of the first item's prompt, and
+/// leave no trace for each other. Throws Error(input) as following_turns() does for answers; empty when an
+/// item does not begin with these tokens.
+std::vector<sim::LoopTurn> separate_turns(std::span<const capture::WorkloadItem> items,
+                                          const std::vector<std::int32_t>& prompt, std::size_t context,
+                                          const model::Tokenizer& tokenizer);
+
+}  // namespace kvsim::analysis
