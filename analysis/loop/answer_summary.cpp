@@ -1,6 +1,8 @@
 // Means over items with intervals, and the order of policies where the full cache knows the answers.
 #include <algorithm>
 #include <limits>
+#include <map>
+#include <optional>
 #include <tuple>
 
 #include "analysis/loop/answer_rows.hpp"
