@@ -78,10 +78,21 @@ bool projects_outputs(const sim::Cell& cell) {
          cell.composition.allocation.needs().output_weights;
 }
 
+/// A schedule was made for the tokens of another run, which greedy mode does not follow.
+void check_schedules(const EvaluationOptions& options) {
+  if (std::find(options.modes.begin(), options.modes.end(), sim::LoopMode::greedy) == options.modes.end())
+    return;
+  for (const sim::Cell& cell : options.cells)
+    if (cell.composition.eviction.spec->name == "external_schedule")
+      usage_error("external_schedule follows what was decided for recorded tokens; greedy mode feeds others",
+                  "--mode", "Say --mode teacher.");
+}
+
 }  // namespace
 
 std::vector<std::vector<Value>> Evaluation::answer(std::span<const WorkloadItem> items,
                                                    const EvaluationOptions& options, Progress& progress) {
+  check_schedules(options);
   State& s = *state_;
   capture::Prompt& prompt = s.prompt;
   const WorkloadItem& first = items.front();

@@ -1,5 +1,7 @@
 #include "policies/parts/external_table.hpp"
 
+#include <utility>
+
 #include "sim/base/error.hpp"
 
 namespace kvsim::policy {
@@ -14,7 +16,10 @@ std::vector<ParamSpec> external_table_params(const char* dataset) {
 }
 
 ExternalTable::ExternalTable(const Params& params, const CacheUnit& unit)
-    : file_(params.word("file")), dataset_(params.word("dataset")), unit_(unit) {}
+    : ExternalTable(params.word("file"), params.word("dataset"), unit) {}
+
+ExternalTable::ExternalTable(std::string file, std::string dataset, const CacheUnit& unit)
+    : file_(std::move(file)), dataset_(std::move(dataset)), unit_(unit) {}
 
 void ExternalTable::read(std::size_t prompt) {
   if (!unit_.tables) bug("a policy with a file parameter runs where no files can be read");

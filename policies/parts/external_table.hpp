@@ -16,6 +16,7 @@ std::vector<ParamSpec> external_table_params(const char* dataset);
 class ExternalTable {
  public:
   ExternalTable(const Params& params, const CacheUnit& unit);
+  ExternalTable(std::string file, std::string dataset, const CacheUnit& unit);
 
   /// Reads every lane's row. Throws Error(input) when a row is shorter than the prompt.
   void read(std::size_t prompt);

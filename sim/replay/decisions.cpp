@@ -122,19 +122,12 @@ std::vector<std::vector<ResidentInterval>> read_resident_intervals(const hdf5::I
 
 }  // namespace
 
-bool holds_decisions(const std::string& path) {
-  const hdf5::Session session;
-  const hdf5::InputFile file(path);
-  const hdf5::InputGroup& root = file.root();
-  return root.has_attribute("format") && root.text("format") == "kvdecisions";
-}
-
 Decisions read_decisions(const std::string& path) {
-  if (!holds_decisions(path))
-    input_error("holds no decisions", path, "Make it with kvsim replay --decisions FILE.");
   const hdf5::Session session;
   const hdf5::InputFile file(path);
   const hdf5::InputGroup& root = file.root();
+  if (!root.has_attribute("format") || root.text("format") != "kvdecisions")
+    input_error("holds no decisions", path, "Make it with kvsim replay --decisions FILE.");
   Decisions out;
   out.prompt = root.count("prompt_tokens", kMostSteps);
   out.decode = root.count("decode_steps", kMostSteps);

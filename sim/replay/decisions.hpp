@@ -32,9 +32,6 @@ Decisions decisions_of(const Request& request, Outcome outcome);
 /// steps first_step <= s < last_step; step 0 is right after the prompt.
 void write_decisions(const std::string& path, const Decisions& decisions, bool overwrite);
 
-/// Whether the file says that it holds decisions. Throws Error(input) when it is no HDF5 file.
-bool holds_decisions(const std::string& path);
-
 /// Throws Error(input) when `path` is not such a file, or contradicts itself.
 Decisions read_decisions(const std::string& path);
 

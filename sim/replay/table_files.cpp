@@ -1,8 +1,10 @@
 #include "sim/replay/table_files.hpp"
 
+#include <charconv>
 #include <cmath>
 
 #include "sim/base/error.hpp"
+#include "sim/replay/decisions.hpp"
 #include "sim/replay/matrix_file.hpp"
 #include "traces/format/hdf5_input.hpp"
 
@@ -23,14 +25,62 @@ std::vector<float> values(const hdf5::InputDataset& dataset, std::size_t n) {
   return {stored.begin(), stored.end()};
 }
 
+/// "0003" of "cells/0003/last_step"; empty: the dataset is another.
+std::string cell_of(const std::string& dataset) {
+  const std::string_view before = "cells/", after = "/last_step";
+  if (!dataset.starts_with(before) || !dataset.ends_with(after)) return {};
+  return dataset.substr(before.size(), dataset.size() - before.size() - after.size());
+}
+
+/// Whole numbers up to here are exact in f32.
+constexpr std::uint64_t kMostSteps = 1U << 24;
+
 }  // namespace
 
 TableFiles::TableFiles(const trace::Sequence& sequence)
     : n_layers_(sequence.model().n_layers),
       n_kv_heads_(sequence.model().n_kv_heads),
-      length_(sequence.length()) {}
+      length_(sequence.length()),
+      prompt_(sequence.prompt_length()) {}
+
+std::vector<float> TableFiles::load_last_steps(const std::string& file, const std::string& cell) const {
+  const Decisions decisions = read_decisions(file);
+  const std::string where = file + ":/cells/" + cell;
+  std::size_t index = 0;
+  std::from_chars(cell.data(), cell.data() + cell.size(), index);
+  if (index >= decisions.cells.size())
+    input_error("is not there; the file has " + std::to_string(decisions.cells.size()) + " cells", where,
+                "Cells are numbered from 0, as the rows of the run that made them.");
+  if (!decisions.cells[index].skipped.empty())
+    input_error("did not run: " + decisions.cells[index].skipped, where);
+  if (decisions.n_layers != n_layers_ || decisions.n_kv_heads != n_kv_heads_)
+    input_error("is of a model of " + std::to_string(decisions.n_layers) + " layers of " +
+                    std::to_string(decisions.n_kv_heads) + " KV heads; this one has " +
+                    std::to_string(n_layers_) + " of " + std::to_string(n_kv_heads_),
+                file, "It was made for another run.");
+  if (decisions.prompt != prompt_)
+    input_error("is of a prompt of " + std::to_string(decisions.prompt) +
+                    " tokens before the cut; here are " + std::to_string(prompt_),
+                file, "Make it for the same prompt at the same cut.");
+  const std::uint64_t n = prompt_ + decisions.decode;
+  if (n >= kMostSteps) input_error("has more steps than can be followed", file);
+  std::vector<float> out(n_layers_ * n_kv_heads_ * n, 0.0F);
+  for (std::size_t lane = 0; lane < n_layers_ * n_kv_heads_; ++lane) {
+    for (const ResidentInterval& stay : decisions.cells[index].resident_intervals[lane]) {
+      const auto position = static_cast<std::uint64_t>(stay.position);
+      const std::uint64_t arrival = position < prompt_ ? 0 : position + 1 - prompt_;
+      if (position >= n || stay.first != arrival || out[lane * n + position] > 0)
+        input_error("position " + std::to_string(position) + " of lane " + std::to_string(lane) +
+                        " is not held from its own step to one end",
+                    where + "/first_step");
+      out[lane * n + position] = static_cast<float>(stay.last);
+    }
+  }
+  return out;
+}
 
 std::vector<float> TableFiles::load(const std::string& file, const std::string& dataset) const {
+  if (const std::string cell = cell_of(dataset); !cell.empty()) return load_last_steps(file, cell);
   const hdf5::InputFile input(file);
   const hdf5::InputDataset table = open(input.root(), dataset);
   const std::uint64_t n = table.dims()[2];

@@ -21,6 +21,11 @@ class TableFiles final : public policy::Tables {
 
   /// `dataset` is a path from the file's root: "scores" or "study/scores". Throws Error(input) as
   /// hdf5_input.hpp does, and for another shape or a number that is not finite.
+  ///
+  /// "cells/0000/last_step" of a decisions file (decisions.hpp) is given by position, for prompt and
+  /// generated tokens: the first step at which the position is not resident any more; 0: not even after the
+  /// prompt. Its run must have the same model shape and prompt length. It may have more tokens than this one,
+  /// and throws Error(input) when a position that was gone came back, which no policy can follow.
   std::vector<float> row(std::string_view file, std::string_view dataset, int layer,
                          int kv_head) const override;
   /// Reads `file` as sim/replay/matrix_file.hpp says.
@@ -28,8 +33,9 @@ class TableFiles final : public policy::Tables {
 
  private:
   std::vector<float> load(const std::string& file, const std::string& dataset) const;
+  std::vector<float> load_last_steps(const std::string& file, const std::string& cell) const;
 
-  std::uint64_t n_layers_, n_kv_heads_, length_;
+  std::uint64_t n_layers_, n_kv_heads_, length_, prompt_;
   mutable std::mutex mutex_;
   mutable std::map<std::pair<std::string, std::string>, std::vector<float>> loaded_;
 };

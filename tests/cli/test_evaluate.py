@@ -14,7 +14,7 @@ PROMPT = SOURCE / "traces" / "sample" / "prompts" / "needle-0500-one.txt"
 
 def documented_keys():
     """Columns of kvsim evaluate, in order, as the document lists them."""
-    text = (SOURCE / "analysis" / "loop" / "README.md").read_text()
+    text = (SOURCE / "analysis" / "loop" / "README.md").read_text().split("## Columns")[1].split("\n## ")[0]
     return re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)
 
 
