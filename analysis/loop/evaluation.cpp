@@ -6,6 +6,7 @@
 #include "analysis/results/utf8.hpp"
 #include "sim/base/byte_text.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/suggest.hpp"
 #include "sim/loop/loop_decisions.hpp"
 #include "sim/replay/budget.hpp"
 #include "sim/replay/table_files.hpp"
@@ -30,6 +31,7 @@ struct Evaluation::State {
   model::Checkpoint checkpoint;
   model::Weights weights;
   capture::Prompt prompt;  // its tokenizer serves all items
+  std::uint64_t most_bytes = 0;
 };
 
 Evaluation::Evaluation(const std::string& model_dir) : state_(std::make_unique<State>(model_dir)) {}
@@ -43,6 +45,17 @@ const std::vector<ColumnInfo>& columns_of(AnswerScope scope) {
   return scope == AnswerScope::token   ? token_columns()
          : scope == AnswerScope::layer ? layer_columns()
                                        : answer_columns();
+}
+
+std::uint64_t Evaluation::most_bytes() const {
+  return state_->most_bytes;
+}
+
+std::vector<sim::LoopMode> parse_loop_modes(const std::string& mode, const std::string& where) {
+  if (mode == "teacher") return {sim::LoopMode::teacher};
+  if (mode == "greedy") return {sim::LoopMode::greedy};
+  if (mode == "both") return {sim::LoopMode::teacher, sim::LoopMode::greedy};
+  usage_error("unknown mode '" + mode + "'", where, suggestion(mode, {"teacher", "greedy", "both"}));
 }
 
 namespace {
@@ -154,6 +167,7 @@ std::vector<std::vector<Value>> Evaluation::answer(std::span<const WorkloadItem>
       throw Error(error.kind(), error.what(), first.id, "");
     }
     const std::uint64_t bytes = sim::estimate_loop_bytes(*sequence, s.config, request);
+    s.most_bytes = std::max(s.most_bytes, bytes);
     if (options.memory_limit > 0 && bytes > options.memory_limit)
       usage_error(
           "needs about " + bytes_text(bytes) + " of memory, the limit is " + bytes_text(options.memory_limit),

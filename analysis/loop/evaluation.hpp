@@ -44,6 +44,9 @@ struct EvaluationOptions {
   std::function<void(const sim::Decisions&)> decisions{};
 };
 
+/// The modes that `both`, `teacher` or `greedy` means. Throws Error(usage) at `where` for another word.
+std::vector<sim::LoopMode> parse_loop_modes(const std::string& mode, const std::string& where);
+
 class Evaluation {
  public:
   /// Loads the checkpoint of a folder. Throws Error(input).
@@ -58,6 +61,9 @@ class Evaluation {
   /// item's name; a loop above the memory limit, too.
   std::vector<std::vector<Value>> answer(std::span<const capture::WorkloadItem> items,
                                          const EvaluationOptions& options, Progress& progress);
+
+  /// The most bytes that any loop so far was estimated to need, the one refused for its memory included.
+  std::uint64_t most_bytes() const;
 
  private:
   struct State;

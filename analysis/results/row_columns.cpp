@@ -2,6 +2,7 @@
 #include <functional>
 
 #include "analysis/results/metrics/metric.hpp"
+#include "analysis/results/policy_role.hpp"
 #include "analysis/results/rows.hpp"
 
 namespace kvsim::analysis {
@@ -96,9 +97,7 @@ std::vector<Column> identity_columns() {
       {{"role", "",
         "policy; oracle: knows the future, a bound at its own split; own_budget: keeps what it likes, "
         "whatever the budget"},
-       [](const Row& r) {
-         return Value(r.oracle ? "oracle" : r.own_budget ? "own_budget" : "policy");
-       }},
+       [](const Row& r) { return Value(role_name(r.oracle, r.own_budget)); }},
       {{"instruction_before", "tokens",
         "of the prompt before its context, which every cut leaves in the prompt"},
        [](const Row& r) { return value_of(r.instruction_before); }},

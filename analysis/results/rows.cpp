@@ -1,6 +1,7 @@
 #include "analysis/results/rows.hpp"
 
 #include "analysis/results/metrics/metric.hpp"
+#include "analysis/results/policy_role.hpp"
 #include "sim/base/error.hpp"
 
 namespace kvsim::analysis {
@@ -175,10 +176,8 @@ std::vector<Row> make_rows(const std::string& trace_name, const sim::Request& re
     identity.instruction_before = outcome.instruction_before;
     identity.skipped = outcome.cells[i].skipped;
     identity.holding = outcome.cells[i].holding;
-    identity.own_budget =
-        cell.composition.eviction.spec != nullptr && cell.composition.eviction.spec->own_budget;
-    identity.oracle =
-        cell.composition.eviction.spec != nullptr && cell.composition.eviction.spec->make_oracle;
+    identity.own_budget = has_own_budget(cell.composition);
+    identity.oracle = is_oracle(cell.composition);
     const std::vector<Row> of_cell = CellRows(outcome, outcome.cells[i], identity).make(scope);
     rows.insert(rows.end(), of_cell.begin(), of_cell.end());
   }

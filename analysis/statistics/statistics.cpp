@@ -48,11 +48,16 @@ bool alike_lengths(std::uint64_t shortest, std::uint64_t longest) {
 
 Statistics statistics_of(const Records& results, const std::vector<TraceId>& traces,
                          const StatisticsOptions& options) {
-  check(options);
   std::vector<const Metric*> chosen;
   for (const std::string& key : options.metrics) chosen.push_back(&metric(key));
   if (chosen.empty())
     for (const Metric& each : metrics()) chosen.push_back(&each);
+  return statistics_of(results, traces, options, chosen);
+}
+
+Statistics statistics_of(const Records& results, const std::vector<TraceId>& traces,
+                         const StatisticsOptions& options, const std::vector<const Metric*>& chosen) {
+  check(options);
   Statistics out = empty_statistics();
   const std::vector<std::string> cuts = cuts_of(results);
   std::map<std::string, std::vector<std::string>> notes;

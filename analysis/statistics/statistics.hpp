@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "analysis/results/document.hpp"
+#include "analysis/results/metrics/metric.hpp"
 #include "analysis/results/records.hpp"
 
 namespace kvsim::analysis {
@@ -37,6 +38,10 @@ struct Statistics {
 /// lengths.
 Statistics statistics_of(const Records& results, const std::vector<TraceId>& traces,
                          const StatisticsOptions& options = {});
+
+/// The same of these metrics, which may be others than metrics(): each is a column of `results`.
+Statistics statistics_of(const Records& results, const std::vector<TraceId>& traces,
+                         const StatisticsOptions& options, const std::vector<const Metric*>& metrics);
 
 /// Whether prompts are of one length but for a word: within 1 %, or two tokens. Others are not pooled in
 /// silence.

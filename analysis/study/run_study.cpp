@@ -3,6 +3,7 @@
 #include <boost/json.hpp>
 
 #include "analysis/report/write_report.hpp"
+#include "analysis/results/policy_role.hpp"
 #include "analysis/study/task_runner.hpp"
 #include "sim/base/error.hpp"
 
@@ -23,19 +24,31 @@ std::vector<StudiedTrace> planned_traces(const StudyPlan& plan) {
 
 StudyResults results_of(const StudyPlan& plan, StudyFolder& folder, const std::vector<StudiedTrace>& traces) {
   std::vector<std::string> replays;
+  StudyAnswers answers;
+  for (const AskedPolicy& policy : plan.policies) {
+    const policy::Composition& each = policy.composition;
+    answers.roles[each.params] = role_name(is_oracle(each), has_own_budget(each));
+  }
   std::vector<StudyTable> tables;
   for (const PlannedAnalysis& analysis : plan.analyses)
     tables.push_back({analysis.kind, analysis.table, &analysis.settings});
   for (std::size_t i = 0; i < plan.traces.size(); ++i) {
     if (!traces[i].problem.empty()) continue;
     for (const StudyTask& task : tasks_of(plan, plan.traces[i])) {
-      if (task.analysis == nullptr)
-        replays.push_back(task.name);
-      else
-        tables[static_cast<std::size_t>(task.analysis - plan.analyses.data())].tasks.push_back(task.name);
+      switch (task.kind) {
+        case StudyTask::Kind::replay:
+          replays.push_back(task.name);
+          break;
+        case StudyTask::Kind::answers:
+          answers.tasks.push_back(task.name);
+          break;
+        case StudyTask::Kind::analysis:
+          tables[static_cast<std::size_t>(task.analysis - plan.analyses.data())].tasks.push_back(task.name);
+          break;
+      }
     }
   }
-  return write_results(folder, plan.config, traces, replays, tables);
+  return write_results(folder, plan.config, traces, replays, answers, tables);
 }
 
 }  // namespace

@@ -61,7 +61,8 @@ StudySize size_of(const StudyPlan& plan) {
     }
     out.to_capture += to_capture(trace) ? 1 : 0;
     out.longest = std::max(out.longest, trace.tokens);
-    out.cells += plan.cells() * plan.config.seeds.size() * trace.cuts.size();
+    for (const StudyTask& task : tasks_of(plan, trace))
+      if (task.kind != StudyTask::Kind::analysis) out.cells += plan.cells();
     for (const trace::Cut& cut : trace.cuts) cuts.insert(cut.text());
   }
   out.cuts = cuts.size();
@@ -73,7 +74,9 @@ const StudyTrace* trace_to_try(const StudyPlan& plan) {
   if (missing_work(plan) == 0) return nullptr;
   const StudyTrace* found = nullptr;
   for (const StudyTrace& trace : plan.traces)
-    if (trace.problem.empty() && (found == nullptr || trace.tokens < found->tokens)) found = &trace;
+    if (trace.problem.empty() && (trace.prompt || !plan.config.has_loop("closed")) &&
+        (found == nullptr || trace.tokens < found->tokens))
+      found = &trace;
   return found;
 }
 
@@ -95,11 +98,12 @@ StudyEstimate estimate_study(const StudyPlan& plan, const StudyTrace& trace, uns
   out.seconds = out.tried_seconds * missing_work(plan) / work;
   const StudiedTrace& studied = runner.traces()[0];
   if (!studied.problem.empty()) input_error(studied.problem);
-  if (plan.policies.empty()) return out;
+  out.memory = runner.loop_bytes();
+  if (!plan.policies.empty() && plan.config.has_loop("open"))
+    out.memory = std::max(out.memory, replay_memory(plan, sample.traces[0].path, studied, threads));
   const double length = static_cast<double>(size_of(plan).longest) /
                         static_cast<double>(std::max<std::uint64_t>(trace.tokens, 1));
-  out.memory = static_cast<std::uint64_t>(
-      static_cast<double>(replay_memory(plan, sample.traces[0].path, studied, threads)) * length);
+  out.memory = static_cast<std::uint64_t>(static_cast<double>(out.memory) * length);
   return out;
 }
 

@@ -13,18 +13,20 @@ namespace kvsim::analysis {
 
 /// Numbers that the plan alone tells.
 struct StudySize {
-  std::size_t to_capture = 0, cuts = 0, cells = 0;  ///< traces; distinct cuts; cells of all replays
+  std::size_t to_capture = 0, cuts = 0,
+              cells = 0;  ///< traces; distinct cuts; cells of all replays and closed loops
   TaskCount tasks;
   std::uint64_t longest = 0;            ///< trace, in tokens
   std::vector<std::string> unreadable;  ///< why, one text per trace
 };
 StudySize size_of(const StudyPlan& plan);
 
-/// The trace to try the study's work on, the shortest that can be read. Null: nothing is left to run.
+/// The trace to try the study's work on: the shortest that can be read, of those with a prompt to answer
+/// where the closed loop is asked for. Null: nothing is left to run.
 const StudyTrace* trace_to_try(const StudyPlan& plan);
 
 struct StudyEstimate {
-  std::uint64_t memory = 0;  ///< bytes of the largest replay; 0: there is none
+  std::uint64_t memory = 0;  ///< bytes of the largest replay or closed loop; 0: there is none
   double seconds = 0;        ///< of everything that is missing
   double tried_seconds = 0;  ///< of all the work on the trace that was tried
 };

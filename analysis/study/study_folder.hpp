@@ -1,6 +1,7 @@
 #pragma once
 /// The folder of a study: finished tasks, kept one by one, and the files made from them
 /// (analysis/study/STUDIES.md). Whatever stands under its final name is complete.
+#include <compare>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,6 +16,7 @@ struct Skipped {
   std::string trace, cut, policy, params, budget,
       analysis;  ///< what it is about; empty: all of them
   std::string reason;
+  auto operator<=>(const Skipped&) const = default;
 };
 Records skipped_table(const std::vector<Skipped>& skipped);
 

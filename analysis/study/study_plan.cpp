@@ -149,6 +149,7 @@ void plan_traces(StudyPlan& plan, const std::string& file, const NoteListener& n
     trace.name = entry.name;
     trace.path = entry.files;
     trace.workload = entry.workload;
+    trace.read = plan.reads_traces();
     try {
       const auto source = trace::open_trace(entry.files);
       trace.tokens = source->header().n_tokens();
@@ -178,6 +179,7 @@ void plan_captures(StudyPlan& plan, const std::string& file, const NoteListener&
     trace.path = plan.folder + "/traces/" + prompt.name + ".h5";
     trace.workload = prompt.workload;
     trace.tokens = prompt.tokens + capture.max_new_tokens;
+    trace.read = plan.reads_traces();
     trace.cuts = plan.cuts.empty() ? own_cuts(prompt.knows_context) : plan.cuts;
     trace.prompt = i;
   }
@@ -240,11 +242,26 @@ void check_table(const std::string& table, const std::string& place, const Study
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
   });
   if (!plain) usage_error("'" + table + "' cannot name a table", place, "Use a-z, 0-9, - and _.");
-  std::vector<std::string> taken{"means", "differences", "ranks", "notes", "skipped", "results"};
+  std::vector<std::string> taken{"means",   "differences", "ranks",      "notes",
+                                 "skipped", "results",     kAnswersTable};
   for (const PlannedAnalysis& other : plan.analyses) taken.push_back(other.table);
   if (std::find(taken.begin(), taken.end(), table) != taken.end())
     usage_error("there is a table " + table + " already", place,
                 "Give this analysis a \"table\" of another name.");
+}
+
+/// The closed loop needs a model and prompts, which only `capture` names.
+void plan_loops(StudyPlan& plan, const std::string& file) {
+  StudyConfig& config = plan.config;
+  keep_first(config.loops);
+  if (config.loops.empty()) usage_error("is empty", file + " loops", "[\"open\"] will do.");
+  if (!config.has_loop("closed")) return;
+  if (!config.capture)
+    usage_error("the closed loop needs a model and prompts", file + " loops",
+                "Say with \"capture\" which model answers what; recorded traces have no prompt to answer.");
+  if (config.policies.empty())
+    usage_error("the closed loop needs policies, and there are none", file + " loops",
+                "Give \"policies\", or leave \"closed\" out.");
 }
 
 void plan_analyses(StudyPlan& plan, const std::string& file) {
@@ -277,6 +294,10 @@ sim::Request StudyPlan::request() const {
   return request;
 }
 
+bool StudyPlan::reads_traces() const {
+  return (config.has_loop("open") && !policies.empty()) || !analyses.empty();
+}
+
 StudyPlan plan_study(const std::string& file, const std::string& folder, const policy::Registry& registry,
                      const NoteListener& note) {
   StudyPlan plan;
@@ -292,6 +313,7 @@ StudyPlan plan_study(const std::string& file, const std::string& folder, const p
                [&](const std::string& path) { return (home / path).lexically_normal().string(); });
   plan_cells(plan, file, note);
   keep_first(plan.config.metrics);
+  plan_loops(plan, file);
   plan_analyses(plan, file);
   plan.cuts = asked_cuts_of(plan.config, file);
   plan_traces(plan, file, note);

@@ -13,14 +13,19 @@
 
 namespace kvsim::analysis {
 
-/// A trace of the study, by the name it has in results.
+/// The table of tables/ that the closed loop fills.
+inline constexpr const char* kAnswersTable = "answers";
+
+/// A trace of the study, by the name it has in results. One that is captured from a prompt has the name of
+/// its item, which the closed loop calls it by: rows of both loops join on it.
 struct StudyTrace {
   std::string name, path;
   std::string workload;                 ///< kind of prompt, if the study says; empty: the trace may
   std::optional<std::size_t> prompt{};  ///< the one to capture it from; none: it was there
   std::uint64_t tokens = 0;             ///< as far as known: for progress and estimates
   std::string problem{};                ///< why it cannot be read; empty: it can, or is not made yet
-  std::vector<trace::Cut> cuts{};       ///< to replay it at
+  std::vector<trace::Cut> cuts{};       ///< where its prompt ends for policies
+  bool read = true;                     ///< replays or analyses read it; false: only its prompt is answered
 };
 
 struct PlannedAnalysis {
@@ -44,7 +49,9 @@ struct StudyPlan {
 
   /// Everything replay needs to know but seed, threads and tables.
   sim::Request request() const;
-  /// Of one replay.
+  /// Whether anything but the closed loop is asked for.
+  bool reads_traces() const;
+  /// Of one replay, or of one run of the closed loop.
   std::size_t cells() const { return policies.size() * budgets.size(); }
 };
 

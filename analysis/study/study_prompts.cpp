@@ -75,6 +75,20 @@ StudyPrompts make_prompts(const StudyCapture& capture, const std::string& where)
   return out;
 }
 
+capture::WorkloadItem item_of(const StudyPrompt& prompt, const std::string& prompts_file) {
+  if (!prompt.item.empty()) return capture::read_workload_item(prompts_file, prompt.item);
+  capture::WorkloadItem item;
+  item.id = prompt.name;
+  item.kind = prompt.workload;
+  item.prompt = read_file(prompt.file, model::kMaxTextBytes);
+  return item;
+}
+
+std::uint64_t prompt_tokens(const StudyCapture& capture, const StudyPrompt& prompt) {
+  if (prompt.tokens > 0) return prompt.tokens;
+  return model::load_tokenizer(capture.model).encode(read_file(prompt.file, model::kMaxTextBytes)).size();
+}
+
 void capture_prompt(const StudyCapture& capture, const StudyPrompt& prompt, const std::string& prompts_file,
                     const std::string& output, unsigned threads, Progress& progress,
                     const NoteListener& note) {

@@ -6,6 +6,7 @@
 #include "analysis/study/config/study_config.hpp"
 #include "sim/base/notes.hpp"
 #include "sim/base/progress.hpp"
+#include "traces/capture/workload_item.hpp"
 
 namespace kvsim::analysis {
 
@@ -27,6 +28,13 @@ struct StudyPrompts {
 /// Makes the workloads' prompts with the model's tokenizer. Throws Error(usage) naming `where` and the entry
 /// for kinds and options nobody knows, Error(input) for files that cannot be read.
 StudyPrompts make_prompts(const StudyCapture& capture, const std::string& where);
+
+/// The prompt as the closed loop answers it, under its trace's name. `prompts_file`: where the lines were
+/// written. Throws Error(input) when it cannot be read.
+capture::WorkloadItem item_of(const StudyPrompt& prompt, const std::string& prompts_file);
+
+/// Tokens of the prompt, counted now if they were not. Throws Error(input) when it cannot be read.
+std::uint64_t prompt_tokens(const StudyCapture& capture, const StudyPrompt& prompt);
 
 /// Runs the model on a prompt; the trace at `output` appears complete or not at all, and is the same bytes
 /// whenever it is made here. `prompts_file`: where the lines were written.

@@ -4,16 +4,24 @@
 #include <boost/json.hpp>
 #include <set>
 
+#include "analysis/loop/answer_rows.hpp"
+#include "analysis/results/numbers.hpp"
 #include "analysis/results/reading/read_tables.hpp"
 #include "analysis/results/rows.hpp"
+#include "analysis/statistics/answer_statistics.hpp"
 #include "analysis/statistics/statistics.hpp"
 #include "analysis/study/config/study_fields.hpp"
+#include "analysis/study/study_plan.hpp"
 #include "sim/base/atomic_file.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/joined.hpp"
 
 namespace kvsim::analysis {
 namespace {
+
+void append(Records& all, Records more) {
+  for (std::vector<Value>& row : more.rows) all.rows.push_back(std::move(row));
+}
 
 /// Lines of a table, without that of its keys.
 std::string csv_lines(const Records& records) {
@@ -62,24 +70,60 @@ Records write_rows(StudyFolder& folder, const std::vector<std::string>& replays,
   return whole;
 }
 
-void write_statistics(Tables& tables, const Records& whole, const StudyConfig& config,
+/// The table of answers; all of its rows come back.
+Records write_answers(Tables& tables, const StudyFolder& folder, const StudyAnswers& answers) {
+  Records all{answer_columns(), {}};
+  for (const std::string& task : answers.tasks) append(all, folder.rows(task, all.columns));
+  if (!answers.tasks.empty()) tables.write(kAnswersTable, all);
+  return all;
+}
+
+/// Lengths of the traces at each cut; a prompt that was answered and not recorded has one for all of them.
+std::vector<TraceId> lengths_of(const std::vector<StudiedTrace>& traces) {
+  std::vector<TraceId> out;
+  for (const StudiedTrace& trace : traces) {
+    if (!trace.problem.empty()) continue;
+    for (const StudiedTrace::Cut& cut : trace.cuts)
+      out.push_back({trace.name, trace.content_sha256, cut.prompt, cut.decode, cut.cut});
+    if (trace.cuts.empty()) out.push_back({trace.name, trace.content_sha256, trace.prompt, trace.decode});
+  }
+  return out;
+}
+
+/// Of both loops in the same tables: they have no metric in common.
+void write_statistics(Tables& tables, const Records& whole, const Records& answers, const StudyConfig& config,
                       const std::vector<StudiedTrace>& traces, std::vector<std::string>& notes) {
-  if (whole.rows.empty()) return;
-  std::vector<TraceId> lengths;
-  for (const StudiedTrace& trace : traces)
-    if (trace.problem.empty())
-      for (const StudiedTrace::Cut& cut : trace.cuts)
-        lengths.push_back({trace.name, trace.content_sha256, cut.prompt, cut.decode, cut.cut});
+  if (whole.rows.empty() && answers.rows.empty()) return;
   StatisticsOptions options;
   options.metrics = config.metrics;
   options.resamples = config.resamples;
   options.seed = config.statistics_seed;
   options.confidence = config.confidence;
-  const Statistics made = statistics_of(whole, lengths, options);
+  const std::vector<TraceId> lengths = lengths_of(traces);
+  Statistics made = statistics_of(whole, lengths, options);
+  std::vector<const Metric*> closed;
+  for (const Metric& metric : answer_metrics()) closed.push_back(&metric);
+  Statistics more = statistics_of(answers, lengths, options, closed);
+  append(made.means, std::move(more.means));
+  append(made.differences, std::move(more.differences));
+  append(made.ranks, std::move(more.ranks));
   tables.write("means", made.means);
   tables.write("differences", made.differences);
   tables.write("ranks", made.ranks);
-  notes.insert(notes.end(), made.notes.begin(), made.notes.end());
+  for (std::vector<std::string>* told : {&made.notes, &more.notes})
+    for (std::string& note : *told)
+      if (std::find(notes.begin(), notes.end(), note) == notes.end()) notes.push_back(std::move(note));
+}
+
+/// Workloads that the model fails with its full cache.
+void tell_failed_workloads(const Records& answers, double least_full, std::vector<std::string>& notes) {
+  for (const FullAccuracy& each : full_accuracy(answers))
+    if (each.share() < least_full)
+      notes.push_back("Cut " + each.cut + ": the full cache answers " + std::to_string(each.right) + " of " +
+                      std::to_string(each.items) + " items of " +
+                      (each.workload.empty() ? "no known workload" : each.workload) +
+                      " right, less than statistics.least_full (" + exact_text(least_full) +
+                      "): policies are not ranked by its answers.");
 }
 
 /// The table of an analysis. Traces that its kind cannot compare, as those of two models, are no reason to
@@ -99,23 +143,60 @@ Records table_of(const StudyFolder& folder, const StudyTable& table, StudyResult
   }
 }
 
-/// Every reason once: seeds repeat them.
-std::vector<Skipped> all_skipped(const StudyFolder& folder, const std::vector<StudiedTrace>& traces,
-                                 const std::vector<std::string>& replays,
-                                 const std::vector<StudyTable>& tables) {
+/// Keeps only what two reports of one reason agree in: the others are about all traces, cuts or budgets.
+void widen(Skipped& told, const Skipped& again) {
+  if (told.trace != again.trace) told.trace.clear();
+  if (told.cut != again.cut) told.cut.clear();
+  if (told.budget != again.budget) told.budget.clear();
+}
+
+/// Cells that the closed loop does not serve: each reason of a policy once, and none that a replay of the
+/// same cell tells.
+std::vector<Skipped> skipped_answers(const StudyFolder& folder, const std::vector<std::string>& tasks,
+                                     const std::vector<Skipped>& replayed) {
   std::vector<Skipped> out;
-  for (const StudiedTrace& trace : traces)
-    if (!trace.problem.empty()) out.push_back({trace.name, {}, {}, {}, {}, {}, trace.problem});
-  std::vector<std::string> tasks = replays;
-  for (const StudyTable& table : tables) tasks.insert(tasks.end(), table.tasks.begin(), table.tasks.end());
-  std::set<std::vector<std::string>> seen;
+  std::set<Skipped> known(replayed.begin(), replayed.end());
+  std::map<std::pair<std::string, std::string>, std::size_t> places;
   for (const std::string& task : tasks) {
     for (const Skipped& one : folder.skipped(task)) {
-      if (seen.insert({one.trace, one.cut, one.policy, one.params, one.budget, one.analysis, one.reason})
-              .second)
+      Skipped same = one;
+      same.analysis.clear();
+      if (known.contains(same)) continue;
+      const auto [place, fresh] = places.try_emplace({one.params, one.reason}, out.size());
+      if (fresh)
         out.push_back(one);
+      else
+        widen(out[place->second], one);
     }
   }
+  return out;
+}
+
+/// Every reason once: seeds repeat them.
+std::vector<Skipped> all_skipped(const StudyFolder& folder, const std::vector<StudiedTrace>& traces,
+                                 const std::vector<std::string>& replays, const StudyAnswers& answers,
+                                 const std::vector<StudyTable>& tables) {
+  std::vector<Skipped> out;
+  for (const StudiedTrace& trace : traces) {
+    if (!trace.problem.empty()) out.push_back({trace.name, {}, {}, {}, {}, {}, trace.problem});
+    if (trace.problem.empty() && !trace.captured && !answers.tasks.empty())
+      out.push_back({trace.name,
+                     {},
+                     {},
+                     {},
+                     {},
+                     kAnswersTable,
+                     "is a recorded run: the closed loop answers the prompts of capture alone"});
+  }
+  std::set<Skipped> seen;
+  const auto add = [&](const std::vector<std::string>& tasks) {
+    for (const std::string& task : tasks)
+      for (const Skipped& one : folder.skipped(task))
+        if (seen.insert(one).second) out.push_back(one);
+  };
+  add(replays);
+  for (Skipped& one : skipped_answers(folder, answers.tasks, out)) out.push_back(std::move(one));
+  for (const StudyTable& table : tables) add(table.tasks);
   return out;
 }
 
@@ -149,14 +230,18 @@ void tell_empty_tables(const StudyFolder& folder, const std::vector<StudyTable>&
 
 StudyResults write_results(StudyFolder& folder, const StudyConfig& config,
                            const std::vector<StudiedTrace>& traces, const std::vector<std::string>& replays,
-                           const std::vector<StudyTable>& tables) {
+                           const StudyAnswers& answers, const std::vector<StudyTable>& tables) {
   StudyResults out;
   tell_models(traces, out.notes);
   Tables written(folder);
   const Records whole = write_rows(folder, replays, out.rows);
   written.describe("results", whole.columns);
-  write_statistics(written, whole, config, traces, out.notes);
-  out.skipped = all_skipped(folder, traces, replays, tables);
+  const Records answered = write_answers(written, folder, answers);
+  write_statistics(written, whole, comparable_answers(answered, answers.roles, config.least_full), config,
+                   traces, out.notes);
+  tell_failed_workloads(answered, config.least_full, out.notes);
+  out.answers = answered.rows.size();
+  out.skipped = all_skipped(folder, traces, replays, answers, tables);
   for (const StudyTable& table : tables) written.write(table.name, table_of(folder, table, out));
   tell_empty_tables(folder, tables, out.notes);
   written.write("skipped", skipped_table(out.skipped));

@@ -1,6 +1,7 @@
 #pragma once
 /// The files that are made from all finished tasks of a study: results.csv, tables/ and columns.csv.
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -32,18 +33,25 @@ struct StudyTable {
   std::vector<std::string> tasks{};
 };
 
+/// The closed loop: tasks whose rows are answers, in order, and the role of each policy by its params.
+struct StudyAnswers {
+  std::vector<std::string> tasks{};
+  std::map<std::string, std::string> roles{};
+};
+
 struct StudyResults {
   std::vector<std::string> notes;  ///< what people must know to read the tables
   std::vector<Skipped> skipped;    ///< as tables/skipped.csv has them
   std::uint64_t rows = 0;          ///< of results.csv
+  std::uint64_t answers = 0;       ///< rows of tables/answers.csv
 };
 
 /// Reads every finished task back and writes the tables: the bytes do not depend on when a task was run.
-/// `replays`: tasks whose rows are results, in order; none: the study has no policies. Throws Error(input)
+/// `replays`: tasks whose rows are results, in order; none: nothing was replayed. Throws Error(input)
 /// when a file cannot be written or a task's is damaged.
 StudyResults write_results(StudyFolder& folder, const StudyConfig& config,
                            const std::vector<StudiedTrace>& traces, const std::vector<std::string>& replays,
-                           const std::vector<StudyTable>& tables);
+                           const StudyAnswers& answers, const std::vector<StudyTable>& tables);
 
 /// study.json: the effective configuration, and what was found. `complete`: everything else is there.
 std::string study_text(const boost::json::object& effective, const std::vector<StudiedTrace>& traces,

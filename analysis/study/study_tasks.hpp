@@ -7,12 +7,14 @@
 
 namespace kvsim::analysis {
 
-/// One trace's replay at one cut with one seed, or one analysis of it.
+/// A replay of a trace at one cut with one seed, the same of the closed loop on its prompt, or an analysis.
 struct StudyTask {
+  enum class Kind { replay, answers, analysis };
+  Kind kind = Kind::replay;
   std::string name;                           ///< of its folder under tasks/
-  std::uint64_t seed = 0;                     ///< of a replay
-  trace::Cut cut{};                           ///< of a replay
-  const PlannedAnalysis* analysis = nullptr;  ///< null: a replay
+  std::uint64_t seed = 0;                     ///< of a replay or of the closed loop
+  trace::Cut cut{};                           ///< of a replay or of the closed loop
+  const PlannedAnalysis* analysis = nullptr;  ///< null: none
 };
 
 /// In the order of their rows. The plan must outlive them.

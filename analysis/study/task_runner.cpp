@@ -7,6 +7,7 @@
 #include "sim/base/error.hpp"
 #include "sim/replay/table_files.hpp"
 #include "traces/format/reader.hpp"
+#include "traces/model/provenance.hpp"
 
 namespace kvsim::analysis {
 namespace {
@@ -114,6 +115,48 @@ TaskRunner::Finding TaskRunner::analyse(const StudyTrace& trace, const trace::Se
   return out;
 }
 
+TaskRunner::Finding TaskRunner::answers(const StudyTrace& trace, const StudyTask& task, Progress& progress) {
+  const StudyCapture& capture = *plan_.config.capture;
+  const StudyEvaluate& evaluate = plan_.config.evaluate;
+  if (!model_) {
+    model_ = std::make_unique<Evaluation>(capture.model);
+    for (const std::string& text : model_->notes()) note_(text);
+  }
+  EvaluationOptions options;
+  options.cells = plan_.request().cells;
+  options.modes = parse_loop_modes(evaluate.mode, "evaluate.mode");
+  options.cuts = {task.cut};
+  options.max_new_tokens = evaluate.max_new_tokens;
+  options.force_answer = evaluate.force == "answer";
+  options.elem = capture.elem;
+  options.prefill_chunk = capture.prefill_chunk;
+  options.seed = task.seed;
+  options.threads = threads_;
+  options.memory_limit = memory_limit_;
+  Finding out{{answer_columns(), {}}, {}};
+  const capture::WorkloadItem item =
+      item_of(plan_.prompts.prompts[*trace.prompt], folder_.file("prompts.jsonl"));
+  try {
+    out.rows.rows = model_->answer({&item, 1}, options, progress);
+  } catch (const Error& error) {
+    const bool too_large = memory_limit_ > 0 && model_->most_bytes() > memory_limit_;
+    if (error.kind() != ErrorKind::usage || too_large) throw;
+    out.skipped.push_back({trace.name, task.cut.text(), {}, {}, {}, kAnswersTable, error.what()});
+    return out;
+  }
+  const auto field = [&](const std::vector<Value>& row, const char* key) -> const std::string& {
+    return text(row[out.rows.column(key)]);
+  };
+  for (const std::vector<Value>& row : out.rows.rows) {
+    if (field(row, "skipped").empty()) continue;
+    const Skipped one{trace.name,           field(row, "cut"), field(row, "policy"), field(row, "params"),
+                      field(row, "budget"), kAnswersTable,     field(row, "skipped")};
+    const bool told = !out.skipped.empty() && out.skipped.back() == one;  // in the other mode
+    if (!told) out.skipped.push_back(one);
+  }
+  return out;
+}
+
 void TaskRunner::run_trace(const StudyTrace& trace, StudiedTrace& studied, Progress& progress) {
   std::unique_ptr<trace::Source> source;
   std::optional<trace::Sequence> sequence;
@@ -130,24 +173,42 @@ void TaskRunner::run_trace(const StudyTrace& trace, StudiedTrace& studied, Progr
     source = trace::open_trace(trace.path);
     sequence.emplace(*source);
   };
-  if (!reading(open)) return;
-  const trace::Header& header = source->header();
-  studied.content_sha256 = source->content_sha256();
-  studied.model = header.model.name;
-  studied.weights_sha256 = header.model.weights_sha256;
-  if (studied.workload.empty()) studied.workload = header.capture.workload;
-  studied.prompt = sequence->prompt_length();
-  studied.decode = sequence->decode_length();
-  for (const trace::Cut& cut : trace.cuts)
-    if (const auto at = sequence_at(*source, cut).sequence)
-      studied.cuts.push_back({cut.text(), at->prompt_length(), at->decode_length()});
+  const auto describe = [&] {
+    const trace::Header& header = source->header();
+    studied.content_sha256 = source->content_sha256();
+    studied.model = header.model.name;
+    studied.weights_sha256 = header.model.weights_sha256;
+    if (studied.workload.empty()) studied.workload = header.capture.workload;
+    studied.prompt = sequence->prompt_length();
+    studied.decode = sequence->decode_length();
+    for (const trace::Cut& cut : trace.cuts)
+      if (const auto at = sequence_at(*source, cut).sequence)
+        studied.cuts.push_back({cut.text(), at->prompt_length(), at->decode_length()});
+  };
+  if (trace.read) {
+    if (!reading(open)) return;
+    describe();
+  } else if (trace.prompt) {
+    const StudyPrompt& prompt = plan_.prompts.prompts[*trace.prompt];
+    studied.model = model::model_name(plan_.config.capture->model);
+    if (!reading([&] { studied.prompt = prompt_tokens(*plan_.config.capture, prompt); })) return;
+  }
   for (const StudyTask& task : tasks_of(plan_, trace)) {
     if (task_finished(plan_.folder, task.name)) continue;
     begin_part(work_of(plan_, trace, task), progress);
     Finding found;
     const auto work = [&] {
-      found = task.analysis != nullptr ? analyse(trace, *sequence, *task.analysis, progress)
-                                       : replay(trace, *source, task, progress);
+      switch (task.kind) {
+        case StudyTask::Kind::replay:
+          found = replay(trace, *source, task, progress);
+          break;
+        case StudyTask::Kind::answers:
+          found = answers(trace, task, progress);
+          break;
+        case StudyTask::Kind::analysis:
+          found = analyse(trace, *sequence, *task.analysis, progress);
+          break;
+      }
     };
     if (!reading(work)) return;
     folder_.save(task.name, found.rows, found.skipped);

@@ -44,12 +44,6 @@ std::size_t chosen(const std::string& word, const char* option, const std::vecto
   return static_cast<std::size_t>(found - words.begin());
 }
 
-std::vector<sim::LoopMode> modes_of(const std::string& mode) {
-  const std::vector<sim::LoopMode> both = {sim::LoopMode::teacher, sim::LoopMode::greedy};
-  const std::size_t number = chosen(mode, "--mode", {"teacher", "greedy", "both"});
-  return number == 2 ? both : std::vector{both[number]};
-}
-
 /// dense: 0; chunked:N: N.
 std::uint64_t prefill_tokens(const std::string& prefill) {
   if (prefill == "dense") return 0;
@@ -108,7 +102,7 @@ void run_evaluate(const Options& options) {
   analysis::EvaluationOptions evaluation = options.evaluation;
   evaluation.scope =
       static_cast<analysis::AnswerScope>(chosen(options.per, "--per", {"answer", "token", "layer"}));
-  evaluation.modes = modes_of(options.mode);
+  evaluation.modes = analysis::parse_loop_modes(options.mode, "--mode");
   evaluation.cuts = analysis::asked_cuts(options.cut, note);
   evaluation.force_answer = chosen(options.force, "--force", {"answer", "full"}) == 0;
   evaluation.protocol =

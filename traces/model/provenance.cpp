@@ -52,10 +52,14 @@ std::string now_utc() {
   return text;
 }
 
+std::string model_name(const std::string& directory) {
+  return std::filesystem::weakly_canonical(directory).filename().string();
+}
+
 trace::Model describe_model(const ModelConfig& config, const Weights& weights, const std::string& directory,
                             std::uint64_t positions) {
   trace::Model model;
-  model.name = std::filesystem::weakly_canonical(directory).filename().string();
+  model.name = model_name(directory);
   model.model_type = config.model_type;
   model.architecture = config.architecture;
   model.n_layers = config.n_layers;

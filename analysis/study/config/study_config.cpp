@@ -1,5 +1,6 @@
 #include "analysis/study/config/study_config.hpp"
 
+#include <algorithm>
 #include <boost/json.hpp>
 
 #include "analysis/study/config/study_fields.hpp"
@@ -131,6 +132,10 @@ StudyConfig read_study(std::string_view text, const std::string& where) {
   out.traces = traces_at(document, "traces");
   if (const json::value& capture = document.at("capture"); capture.is_object())
     out.capture = capture_of(capture.get_object());
+  out.loops = texts_at(document, "loops");
+  const json::object& evaluate = document.at("evaluate").get_object();
+  out.evaluate = {text_at(evaluate, "mode"), whole_at(evaluate, "max_new_tokens"),
+                  text_at(evaluate, "force")};
   for (const json::value& item : document.at("policies").get_array())
     out.policies.push_back({text_at(item.get_object(), "policy"), text_at(item.get_object(), "params")});
   out.budgets = texts_at(document, "budgets");
@@ -146,8 +151,13 @@ StudyConfig read_study(std::string_view text, const std::string& where) {
   out.resamples = whole_at(statistics, "resamples");
   out.confidence = statistics.at("confidence").to_number<double>();
   out.statistics_seed = whole_at(statistics, "seed");
+  out.least_full = statistics.at("least_full").to_number<double>();
   out.report = document.at("report").get_bool();
   return out;
+}
+
+bool StudyConfig::has_loop(std::string_view loop) const {
+  return std::find(loops.begin(), loops.end(), loop) != loops.end();
 }
 
 json::object study_document(const StudyConfig& config) {
@@ -155,6 +165,10 @@ json::object study_document(const StudyConfig& config) {
           {"title", config.title},
           {"traces", traces_list(config.traces)},
           {"capture", config.capture ? json::value(capture_section(*config.capture)) : json::value(nullptr)},
+          {"loops", list(config.loops)},
+          {"evaluate", json::object{{"mode", config.evaluate.mode},
+                                    {"max_new_tokens", config.evaluate.max_new_tokens},
+                                    {"force", config.evaluate.force}}},
           {"policies", policies_list(config.policies)},
           {"budgets", list(config.budgets)},
           {"seeds", json::array(config.seeds.begin(), config.seeds.end())},
@@ -165,7 +179,8 @@ json::object study_document(const StudyConfig& config) {
           {"analyses", analyses_list(config.analyses)},
           {"statistics", json::object{{"resamples", config.resamples},
                                       {"confidence", config.confidence},
-                                      {"seed", config.statistics_seed}}},
+                                      {"seed", config.statistics_seed},
+                                      {"least_full", config.least_full}}},
           {"report", config.report}};
 }
 

@@ -39,6 +39,13 @@ struct StudyPolicy {
   std::string params;  ///< with every effective parameter; may be empty while the study is not expanded
 };
 
+/// How the closed loop is run, as `kvsim evaluate` is told.
+struct StudyEvaluate {
+  std::string mode;  ///< teacher, greedy or both
+  std::uint64_t max_new_tokens = 0;
+  std::string force;  ///< tokens of teacher mode: answer or full
+};
+
 struct StudyAnalysis {
   std::string kind, table;
   std::vector<std::pair<std::string, std::string>> settings{};  ///< every one of the kind once expanded
@@ -48,6 +55,8 @@ struct StudyConfig {
   std::string name, title;
   std::vector<StudyTraces> traces;
   std::optional<StudyCapture> capture;
+  std::vector<std::string> loops;  ///< open, closed
+  StudyEvaluate evaluate;
   std::vector<StudyPolicy> policies;
   std::vector<std::string> budgets;
   std::vector<std::uint64_t> seeds;
@@ -58,7 +67,11 @@ struct StudyConfig {
   std::uint64_t resamples = 0;
   double confidence = 0;
   std::uint64_t statistics_seed = 0;
+  double least_full = 0;  ///< share of a workload's items that its full cache must answer to be ranked
   bool report = true;
+
+  /// Whether a loop is asked for, by its name.
+  bool has_loop(std::string_view loop) const;
 };
 
 /// `text` is the file's content, `where` its name in messages. Throws Error(input) for what is no JSON,

@@ -97,6 +97,18 @@ const std::vector<Field>& study_fields() {
       word("capture.elem", "auto", {"auto", "f32", "bf16", "f16"}, "type of stored tensors and of the cache"),
       whole("capture.prefill_chunk", "512", "prompt tokens per pass", 1),
 
+      texts(
+          "loops", "open",
+          "open: policies are replayed on recorded runs; closed: the model of `capture` answers its prompts "
+          "through the cache of each policy",
+          "", {"open", "closed"}),
+      shaped(section, "evaluate", "{}", "the closed loop, as kvsim evaluate runs it"),
+      word("evaluate.mode", "both", {"teacher", "greedy", "both"},
+           "all caches are fed the same tokens, or each generates its own"),
+      whole("evaluate.max_new_tokens", "8", "tokens to generate", 1, 1048576),
+      word("evaluate.force", "answer", {"answer", "full"},
+           "tokens of teacher mode: those of the expected answer, or of what the full cache generates"),
+
       shaped(sections, "policies", R"(["all", "oracles"])", "what to evaluate; [] for analyses alone",
              "policy"),
       required("policies[].policy", "as kvsim replay --policy: a composition, all, oracles, h2o*"),
@@ -129,6 +141,14 @@ const std::vector<Field>& study_fields() {
                                          .max = 0.999,
                                          .help = "of the intervals"}),
       whole("statistics.seed", "0", "of the resampling"),
+      declared(
+          "statistics.least_full",
+          {.type = ParamType::real,
+           .fallback = "0.9",
+           .min = 0,
+           .max = 1,
+           .help = "share of a workload's prompts that the full cache must answer right; policies are not "
+                   "ranked by answers where it does not"}),
       flag("report", "true", "draw figures and write report.html"),
       shaped(ignored, "result", "null", "what the study found; kvsim writes it and never reads it as a wish"),
   };

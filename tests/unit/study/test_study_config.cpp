@@ -26,10 +26,12 @@ constexpr const char* kEveryField = R"json({
               "prompts": [{"files": "p.txt", "name": "q", "workload": "own", "sha256": "34"}],
               "max_new_tokens": 9, "ignore_eos": true, "queries": "window:8", "attention": "full",
               "output_weights": true, "elem": "f32", "prefill_chunk": 64},
+  "loops": ["closed", "open"], "evaluate": {"mode": "greedy", "max_new_tokens": 5, "force": "full"},
   "policies": [{"policy": "h2o", "params": "h2o()"}], "budgets": ["10%"], "seeds": [4, 9007199254740992],
   "cuts": ["question", 70], "bounds": false,
   "scopes": ["head"], "metrics": ["r"], "analyses": [{"kind": "hash", "table": "short", "bits": [8, 16]}],
-  "statistics": {"resamples": 500, "confidence": 0.9, "seed": 6}, "report": false})json";
+  "statistics": {"resamples": 500, "confidence": 0.9, "seed": 6, "least_full": 0.5},
+  "report": false})json";
 
 }  // namespace
 
@@ -45,6 +47,10 @@ TEST_CASE("study: what is left out has a default") {
   CHECK(config.scopes == std::vector<std::string>{"all", "layer"});
   CHECK(config.cuts.empty());
   CHECK(config.metrics.front() == "evidence_loss");
+  CHECK(config.has_loop("open"));
+  CHECK_FALSE(config.has_loop("closed"));
+  CHECK((config.evaluate.mode == "both" && config.evaluate.max_new_tokens == 8 &&
+         config.evaluate.force == "answer" && config.least_full == 0.9));
   CHECK((config.resamples == 2000 && config.confidence == 0.95 && config.report));
 }
 
@@ -112,6 +118,12 @@ TEST_CASE("study: errors say which field") {
        "s.json scopes[1]: scopes=lyer is not legal: scopes must be one of all, layer, head, step\n  Did you "
        "mean layer?"},
       {R"({"metrics": "attention_los"})", "s.json metrics: metrics=attention_los is not legal"},
+      {R"({"loops": ["open", "closd"]})",
+       "s.json loops[1]: loops=closd is not legal: loops must be one of open, closed\n  Did you mean closed?"},
+      {R"({"evaluate": {"mod": "both"}})", "s.json evaluate.mod: no such field\n  Did you mean mode?"},
+      {R"({"evaluate": {"mode": "greed"}})", "Did you mean greedy?"},
+      {R"({"evaluate": {"max_new_tokens": 0}})", "s.json evaluate.max_new_tokens: max_new_tokens=0 is not legal"},
+      {R"({"statistics": {"least_full": 1.5}})", "s.json statistics.least_full: least_full=1.5 is not legal"},
       {R"({"report": 1})", "s.json report: report=1 is not legal: report must be true or false"},
       {R"({"analyses": [{"kind": "hash", "bits": {}}]})", "s.json analyses[0].bits: expected text, a number"},
       {R"({"analyses": [{"*": 1, "kind": "hash"}]})", "s.json analyses[0].*: no such field"},
@@ -185,6 +197,9 @@ TEST_CASE("study changes: what leaves finished tasks as they are is taken over")
   CHECK(found.taken_over == std::vector<std::string>{"more traces: b", "no longer studied: a",
                                                      "other prompts to capture",
                                                      "changed: title, statistics"});
+  // The other loop is work of its own, and so are other settings of the closed one.
+  CHECK(changes(R"({"loops": ["open"]})", R"({"loops": ["open", "closed"], "evaluate": {"mode": "greedy"}})")
+            .taken_over == std::vector<std::string>{"changed: loops, evaluate"});
   // A trace that could not be read the first time has no content to differ from.
   CHECK(conflict(R"({"traces": [{"files": "a", "name": "a"}]})",
                  R"({"traces": [{"files": "a", "name": "a", "sha256": "2"}]})") == "");

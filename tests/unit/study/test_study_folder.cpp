@@ -127,7 +127,8 @@ TEST_CASE("study results: traces that an analysis cannot compare leave its table
   };
   folder.save("a", {kind.columns, {layer("a", 0), layer("a", 1)}}, {});
   folder.save("b", {kind.columns, {layer("b", 0), layer("b", 1), layer("b", 2)}}, {});
-  const StudyResults found = write_results(folder, {}, {}, {}, {{&kind, "splits", &settings, {"a", "b"}}});
+  const StudyResults found =
+      write_results(folder, {}, {}, {}, {}, {{&kind, "splits", &settings, {"a", "b"}}});
   REQUIRE(found.skipped.size() == 1);
   CHECK(found.skipped[0].analysis == "splits");
   CHECK_THAT(found.skipped[0].reason, Contains("has 3 layers, 'a' 2"));

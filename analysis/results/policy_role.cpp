@@ -1,0 +1,17 @@
+#include "analysis/results/policy_role.hpp"
+
+namespace kvsim::analysis {
+
+bool is_oracle(const policy::Composition& composition) {
+  return composition.eviction.spec != nullptr && composition.eviction.spec->make_oracle;
+}
+
+bool has_own_budget(const policy::Composition& composition) {
+  return composition.eviction.spec != nullptr && composition.eviction.spec->own_budget;
+}
+
+std::string role_name(bool oracle, bool own_budget) {
+  return oracle ? "oracle" : own_budget ? "own_budget" : "policy";
+}
+
+}  // namespace kvsim::analysis

@@ -1,0 +1,106 @@
+#include "analysis/statistics/answer_statistics.hpp"
+
+#include <algorithm>
+#include <set>
+
+#include "sim/base/error.hpp"
+
+namespace kvsim::analysis {
+namespace {
+
+std::string name_of(const Value& value) {
+  return exact_field(value, "");
+}
+
+/// What two rows share that differ in their mode alone.
+constexpr const char* kCell[] = {"item", "params", "budget", "cut", "seed"};
+
+}  // namespace
+
+const std::vector<Metric>& answer_metrics() {
+  static const std::vector<Metric> all = {
+      {.key = "right",
+       .unit = "share",
+       .meaning = "of the items, those answered right by the workload's own rule, generated greedily",
+       .label = "accuracy",
+       .better = Better::higher,
+       .percent = true},
+      {.key = "kl",
+       .unit = "nats",
+       .meaning = "KL(full || cell) of the next token, mean over the tokens of the answer",
+       .label = "KL divergence from the full cache",
+       .better = Better::lower},
+      {.key = "same_top",
+       .unit = "share",
+       .meaning = "tokens at which cell and full cache find the same token most probable",
+       .label = "same most probable token",
+       .better = Better::higher,
+       .percent = true},
+  };
+  return all;
+}
+
+const Metric& answer_metric(std::string_view key) {
+  for (const Metric& metric : answer_metrics())
+    if (key == metric.key) return metric;
+  bug("no such number of the closed loop", key);
+}
+
+std::vector<FullAccuracy> full_accuracy(const Records& answers) {
+  std::vector<FullAccuracy> out;
+  if (answers.rows.empty()) return out;
+  const std::size_t item = answers.column("item"), workload = answers.column("workload"),
+                    cut = answers.column("cut"), right = answers.column("right_full");
+  std::set<std::pair<std::string, std::string>> seen;  // every cell repeats it
+  for (const std::vector<Value>& row : answers.rows) {
+    const auto answered = number(row[right]);
+    if (!answered || !seen.insert({name_of(row[item]), name_of(row[cut])}).second) continue;
+    auto group = std::find_if(out.begin(), out.end(), [&](const FullAccuracy& each) {
+      return each.workload == name_of(row[workload]) && each.cut == name_of(row[cut]);
+    });
+    if (group == out.end()) group = out.insert(out.end(), {name_of(row[workload]), name_of(row[cut])});
+    ++group->items;
+    group->right += *answered > 0 ? 1 : 0;
+  }
+  return out;
+}
+
+Records comparable_answers(const Records& answers, const std::map<std::string, std::string>& roles,
+                           double least_full) {
+  Records out;
+  for (const char* key :
+       {"trace", "workload", "policy", "params", "role", "budget", "budget_tokens", "cut", "scope", "seed"})
+    out.columns.push_back({key, "", ""});
+  for (const Metric& metric : answer_metrics())
+    out.columns.push_back({metric.key, metric.unit, metric.meaning});
+  if (answers.rows.empty()) return out;
+  std::set<std::pair<std::string, std::string>> failed;  // workload and cut
+  for (const FullAccuracy& each : full_accuracy(answers))
+    if (each.share() < least_full) failed.insert({each.workload, each.cut});
+  const auto field = [&](const std::vector<Value>& row, const char* key) { return row[answers.column(key)]; };
+  std::map<std::vector<std::string>, std::size_t> places;
+  for (const std::vector<Value>& row : answers.rows) {
+    std::vector<std::string> cell;
+    for (const char* key : kCell) cell.push_back(name_of(field(row, key)));
+    const auto [place, fresh] = places.try_emplace(cell, out.rows.size());
+    if (fresh) {
+      const std::string params = name_of(field(row, "params"));
+      const auto role = roles.find(params);
+      out.rows.push_back({field(row, "item"), field(row, "workload"), field(row, "policy"), params,
+                          role == roles.end() ? std::string("policy") : role->second, field(row, "budget"),
+                          field(row, "budget_tokens"), field(row, "cut"), std::string("all"),
+                          field(row, "seed")});
+      out.rows.back().resize(out.columns.size());
+    }
+    const bool unranked = failed.contains({name_of(field(row, "workload")), name_of(field(row, "cut"))});
+    for (const Metric& metric : answer_metrics()) {
+      const Value value = field(row, metric.key);
+      const bool undefined = std::holds_alternative<std::monostate>(value);
+      if (undefined || (unranked && std::string_view(metric.key) == "right")) continue;
+      out.rows[place->second][out.column(metric.key)] = value;
+    }
+  }
+  return out;
+}
+
+}  // namespace kvsim::analysis

@@ -1,0 +1,37 @@
+#pragma once
+/// What answers of the closed loop say of policies, as statistics take it: by item, with one row for all
+/// modes. `answers` have the columns of the rows of kvsim evaluate (analysis/loop/README.md).
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "analysis/results/metrics/metric.hpp"
+#include "analysis/results/records.hpp"
+
+namespace kvsim::analysis {
+
+/// The numbers of the closed loop that policies are compared by, the most telling first: right (accuracy), kl
+/// and same_top. They are measured by no replay, so metrics() does not have them.
+const std::vector<Metric>& answer_metrics();
+/// Throws Error(bug) for a key that none has.
+const Metric& answer_metric(std::string_view key);
+
+/// How many items of a workload the full cache answers right at a cut. Items without an expected answer do
+/// not count; a workload that has no other is not listed.
+struct FullAccuracy {
+  std::string workload, cut;
+  std::uint64_t items = 0, right = 0;
+
+  double share() const { return static_cast<double>(right) / static_cast<double>(items); }
+};
+/// In order of appearance.
+std::vector<FullAccuracy> full_accuracy(const Records& answers);
+
+/// Rows as statistics_of() takes them, `item` as `trace`, with answer_metrics(): one per item, cell and seed.
+/// `right` is undefined for workloads whose full cache answers less than `least_full` of the items at the
+/// cut: where the model itself fails, wrong answers are not the policy's. `roles`: by params, as in results.
+Records comparable_answers(const Records& answers, const std::map<std::string, std::string>& roles,
+                           double least_full);
+
+}  // namespace kvsim::analysis
