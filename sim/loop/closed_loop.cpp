@@ -152,6 +152,7 @@ class ClosedLoop {
       stream.is_reference = is_reference;
       stream.cell = cell;
       stream.reference = reference;
+      stream.leader = leader_of(stream);
       stream.script = script;
       stream.text = script.front().fed;
       stream.turns.resize(script.size());
@@ -169,6 +170,15 @@ class ClosedLoop {
       if (plan_.cells[cell].skipped.empty() &&
           (prefill == Prefill::dense) == (prefill_of(cell) == Prefill::dense))
         add(false, cell, prefill_of(cell));
+  }
+
+  /// The first of the streams that process the prompt as this one, the latest, does.
+  std::size_t leader_of(const Stream& stream) const {
+    const auto first = std::find_if(streams_.begin(), streams_.end(), [&](const Stream& other) {
+      return other.prefill == stream.prefill && other.is_reference == stream.is_reference &&
+             other.cell == stream.cell;
+    });
+    return static_cast<std::size_t>(first - streams_.begin());
   }
 
   template <class Visit>
@@ -220,7 +230,8 @@ class ClosedLoop {
       in_prompt_ = true;
       begin_step();
       for (std::size_t stream = 0; stream < streams_.size(); ++stream)
-        if (processes_prompt(streams_[stream])) add_to_step(stream, tokens_[position]);
+        if (processes_prompt(streams_[stream]) && streams_[stream].leader == stream)
+          add_to_step(stream, tokens_[position]);
       for (ChunkedStream& chunked : chunked_)
         for (ChunkedUnit& unit : chunked.units) unit.residents.push_back(static_cast<Position>(position));
       batch_.forward(fed_, position,
@@ -235,6 +246,9 @@ class ClosedLoop {
     }
     forget_ended();
     in_prompt_ = false;
+    for (Stream& stream : streams_)
+      if (processes_prompt(stream) && &stream != &streams_[stream.leader])
+        stream.own = streams_[stream.leader].own;
   }
 
   void forget_ended() {
@@ -246,7 +260,7 @@ class ClosedLoop {
   void begin_chunks() {
     for (std::size_t stream = 0; stream < streams_.size(); ++stream) {
       const Stream& s = streams_[stream];
-      if (s.prefill != Prefill::chunked) continue;
+      if (s.prefill != Prefill::chunked || s.leader != stream) continue;
       const bool whole_layer = request_.cells[s.cell].composition.eviction.layer_unit();
       const std::size_t n_lanes = whole_layer ? config_.n_kv_heads : 1;
       ChunkedStream& chunked = chunked_.emplace_back();
@@ -259,28 +273,39 @@ class ClosedLoop {
   }
 
   void cut_chunks(bool last) {
-    const std::size_t units = chunked_.empty() ? 0 : std::size_t{config_.n_layers} * config_.n_kv_heads;
-    std::vector<std::unique_ptr<RankedResidents>> ranked(chunked_.size() * units);
-    workers_.run(ranked.size(), [&](std::size_t task) {
-      ChunkedStream& chunked = chunked_[task / units];
-      if (task % units >= chunked.units.size()) return;
-      ChunkedUnit& unit = chunked.units[task % units];
-      const Stream& stream = streams_[chunked.stream];
-      const std::size_t lane = unit.layer * config_.n_kv_heads + unit.first_lane;
-      auto cut = std::make_unique<RankedResidents>(
-          sequence_, stream.own[unit.layer], unit, request_.cells[stream.cell].composition.eviction,
-          plan_.cells[stream.cell].lane_budget[lane], unit.residents.size() + length_ - prompt_, request_,
-          chunked.stream, asked_.decisions);
-      unit.residents = cut->kept();
-      if (asked_.positions == LoopPositions::cache_once)
-        unit.shifts = dropped_before(unit.residents, position_ + 1);
-      if (last) ranked[task] = std::move(cut);
+    struct Cut {
+      std::size_t stream = 0;
+      ChunkedUnit* unit = nullptr;
+    };
+    std::vector<Cut> cuts;
+    for (ChunkedStream& chunked : chunked_)
+      for (ChunkedUnit& unit : chunked.units)
+        for (std::size_t stream = chunked.stream; stream < streams_.size(); ++stream)
+          if (stream == chunked.stream || (last && streams_[stream].leader == chunked.stream))
+            cuts.push_back({stream, &unit});
+    std::vector<std::unique_ptr<RankedResidents>> ranked(cuts.size());
+    std::vector<std::vector<Position>> kept(cuts.size());
+    workers_.run(cuts.size(), [&](std::size_t i) {
+      const auto [number, unit] = cuts[i];
+      const Stream& stream = streams_[number];
+      const std::size_t lane = unit->layer * config_.n_kv_heads + unit->first_lane;
+      auto made = std::make_unique<RankedResidents>(
+          sequence_, streams_[stream.leader].own[unit->layer], *unit,
+          request_.cells[stream.cell].composition.eviction, plan_.cells[stream.cell].lane_budget[lane],
+          unit->residents.size() + length_ - prompt_, request_, number, asked_.decisions);
+      kept[i] = made->kept();
+      if (last) ranked[i] = std::move(made);
     });
-    for (std::size_t task = 0; task < ranked.size(); ++task) {
-      if (!ranked[task]) continue;
-      const std::size_t layer = chunked_[task / units].units[task % units].layer;
-      layers_[layer].units.push_back(ranked[task]->unit());
-      ranked_.push_back(std::move(ranked[task]));
+    for (std::size_t i = 0; i < cuts.size(); ++i) {
+      const auto [number, unit] = cuts[i];
+      if (last) {
+        layers_[unit->layer].units.push_back(ranked[i]->unit());
+        ranked_.push_back(std::move(ranked[i]));
+        continue;
+      }
+      unit->residents = std::move(kept[i]);
+      if (asked_.positions == LoopPositions::cache_once)
+        unit->shifts = dropped_before(unit->residents, position_ + 1);
     }
     if (last) chunked_.clear();
   }
@@ -497,10 +522,15 @@ class ClosedLoop {
         for (const float weight : from) mass[head] += static_cast<double>(weight);
       }
     }
-    if (again_ || !cache.decoder) return;
     SlotAttention to_slots;
     if (driver.needs_rows()) to_slots = {{weights.data(), n * group, slots, slots}, mass};
-    driver.attended(cache, token, to_slots);
+    if (!again_ && cache.decoder) driver.attended(cache, token, to_slots);
+    if (!in_prompt_) return;
+    for (Cache& other : unit.caches()) {
+      if (other.cell == cache.cell || streams_[other.cell].leader != cache.cell) continue;
+      driver.admit(other, token, 0);
+      if (other.decoder) driver.attended(other, token, to_slots);
+    }
   }
 
   std::uint8_t class_at(std::size_t position, std::int32_t id) const {

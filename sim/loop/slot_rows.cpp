@@ -3,8 +3,64 @@
 #include <algorithm>
 
 #include "sim/attention/attention_rows.hpp"
+#include "traces/model/cpu/wide.hpp"
 
 namespace kvsim::sim {
+namespace {
+
+using model::cpu::kWide;
+using model::cpu::load;
+using model::cpu::multiply_add;
+using model::cpu::store;
+using model::cpu::Wide;
+
+/// Values that are summed at once: as many as stay in registers.
+constexpr std::size_t kColumns = 4 * kWide;
+
+/// Products of a query with up to kWide keys. Each is summed in the same order whatever the others are:
+/// component i of every kWide into sum i, then the sums from the first to the last.
+void dots(const float* query, std::span<const float* const> keys, std::size_t dim, float* out) {
+  alignas(64) float sums[kWide * kWide], turned[kWide * kWide];
+  for (std::size_t j = 0; j < kWide; ++j) {
+    Wide sum{};
+    const float* key = keys[std::min(j, keys.size() - 1)];
+    std::size_t c = 0;
+    for (; c + kWide <= dim; c += kWide) sum = multiply_add(load(query + c), load(key + c), sum);
+    if (c < dim) {
+      float a[kWide] = {}, b[kWide] = {};
+      std::copy(query + c, query + dim, a);
+      std::copy(key + c, key + dim, b);
+      sum = multiply_add(load(a), load(b), sum);
+    }
+    store(sum, sums + j * kWide);
+  }
+  model::cpu::transpose(sums, kWide, turned, kWide);
+  Wide all = load(turned);
+  for (std::size_t i = 1; i < kWide; ++i) all += load(turned + i * kWide);
+  store(all, sums);
+  std::copy_n(sums, keys.size(), out);
+}
+
+/// out [dim] = sum of weights[j] * values[j], slot by slot.
+void weighted_sum(std::span<const float> weights, std::span<const float* const> values, std::size_t dim,
+                  float* out) {
+  std::size_t first = 0;
+  for (; first + kColumns <= dim; first += kColumns) {
+    Wide sums[4] = {};
+    for (std::size_t j = 0; j < weights.size(); ++j) {
+      const Wide weight = model::cpu::all_of(weights[j]);
+      for (std::size_t part = 0; part < 4; ++part)
+        sums[part] = multiply_add(weight, load(values[j] + first + part * kWide), sums[part]);
+    }
+    for (std::size_t part = 0; part < 4; ++part) store(sums[part], out + first + part * kWide);
+  }
+  if (first == dim) return;
+  std::fill(out + first, out + dim, 0.0F);
+  for (std::size_t j = 0; j < weights.size(); ++j)
+    for (std::size_t c = first; c < dim; ++c) out[c] += weights[j] * values[j][c];
+}
+
+}  // namespace
 
 void SlotRows::attend(double scale, MatrixView queries, std::span<const SlotRow> slots, std::size_t value_dim,
                       float* out) {
@@ -13,22 +69,24 @@ void SlotRows::attend(double scale, MatrixView queries, std::span<const SlotRow>
   weights_.assign(n_ * slots_, 0.0F);
   scaled_.resize(queries.cols);
   seen_.clear();
-  for (std::size_t slot = 0; slot < slots_; ++slot)
-    if (slots[slot].key != nullptr) seen_.push_back(slot);
+  keys_.clear();
+  values_.clear();
+  for (std::size_t slot = 0; slot < slots_; ++slot) {
+    if (slots[slot].key == nullptr) continue;
+    seen_.push_back(slot);
+    keys_.push_back(slots[slot].key);
+    values_.push_back(slots[slot].value);
+  }
   row_.resize(seen_.size());
   for (std::size_t i = 0; i < n_; ++i) {
     const std::span<const float> query = queries.row(i);
     for (std::size_t c = 0; c < queries.cols; ++c) scaled_[c] = query[c] * static_cast<float>(scale);
-    for (std::size_t j = 0; j < seen_.size(); ++j)
-      row_[j] = dot(scaled_.data(), slots[seen_[j]].key, queries.cols);
+    for (std::size_t j = 0; j < keys_.size(); j += kWide)
+      dots(scaled_.data(), std::span(keys_).subspan(j, std::min(kWide, keys_.size() - j)), queries.cols,
+           row_.data() + j);
     softmax(row_.data(), row_.size());
-    float* to = out + i * value_dim;
-    std::fill_n(to, value_dim, 0.0F);
-    for (std::size_t j = 0; j < seen_.size(); ++j) {
-      weights_[i * slots_ + seen_[j]] = row_[j];
-      const float* value = slots[seen_[j]].value;
-      for (std::size_t c = 0; c < value_dim; ++c) to[c] += row_[j] * value[c];
-    }
+    for (std::size_t j = 0; j < seen_.size(); ++j) weights_[i * slots_ + seen_[j]] = row_[j];
+    weighted_sum(row_, values_, value_dim, out + i * value_dim);
   }
 }
 

@@ -26,6 +26,7 @@ class SlotRows {
   std::size_t n_ = 0, slots_ = 0;
   std::vector<float> weights_, scaled_, row_;
   std::vector<std::size_t> seen_;
+  std::vector<const float*> keys_, values_;  // of the seen slots
 };
 
 }  // namespace kvsim::sim

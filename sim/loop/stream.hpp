@@ -59,6 +59,8 @@ struct Stream {
   bool is_reference = false;
   std::size_t cell = 0;       ///< if it is not a reference
   std::size_t reference = 0;  ///< the stream that it is compared with
+  /// The first stream of the same cell that processes the same prompt: it does so for all of them.
+  std::size_t leader = 0;
   Script script{};
   std::size_t feed = 0;              ///< the present turn of the script
   std::vector<std::int32_t> text{};  ///< tokens from the first fed one on, as far as they are known

@@ -136,14 +136,13 @@ void apply_to_few(Workers& workers, const Linear& linear, const float* x, std::s
 
 }  // namespace
 
-void apply_linear(Workers& workers, const Linear& linear, const float* x, std::uint64_t n, float* y) {
-  if (n >= kFewTokens && linear.elem == Elem::bf16 && tiles_available())
-    return apply_linear_on_tiles(workers, linear, x, n, y);
-  if (n >= kFewTokens) return apply_to_many(workers, linear, x, n, y);
-  apply_linear_alike(workers, linear, x, n, y);
+void apply_linear_alike(Workers& workers, const Linear& linear, const float* x, std::uint64_t n, float* y) {
+  if (linear.elem == Elem::bf16 && tiles_available()) return apply_linear_on_tiles(workers, linear, x, n, y);
+  apply_to_many(workers, linear, x, n, y);
 }
 
-void apply_linear_alike(Workers& workers, const Linear& linear, const float* x, std::uint64_t n, float* y) {
+void apply_linear(Workers& workers, const Linear& linear, const float* x, std::uint64_t n, float* y) {
+  if (n >= kFewTokens) return apply_linear_alike(workers, linear, x, n, y);
   switch (linear.elem) {
     case Elem::f32:
       return apply_to_few<Elem::f32>(workers, linear, x, n, y);

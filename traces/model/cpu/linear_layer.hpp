@@ -13,7 +13,8 @@ namespace kvsim::model::cpu {
 /// through this choice.
 void apply_linear(Workers& workers, const Linear& linear, const float* x, std::uint64_t n, float* y);
 
-/// The same with one kernel for every n: a token's outputs are the same bits whatever else is in the batch.
+/// The same with the kernel of many tokens for every n: a token's outputs are the same bits whatever else is
+/// in the batch.
 void apply_linear_alike(Workers& workers, const Linear& linear, const float* x, std::uint64_t n, float* y);
 
 }  // namespace kvsim::model::cpu
