@@ -94,8 +94,9 @@ std::vector<sim::LoopTurn> separate_turns(std::span<const WorkloadItem> items,
     sim::LoopTurn& turn = turns.emplace_back();
     const std::vector<std::int32_t> ids = i == 0 ? prompt : tokenizer.encode(item.prompt);
     const auto question = static_cast<std::ptrdiff_t>(context);
-    if (ids.size() <= context || !std::equal(ids.begin(), ids.begin() + question, prompt.begin())) return {};
     if (i > 0) {
+      if (ids.size() <= context || !std::equal(ids.begin(), ids.begin() + question, prompt.begin()))
+        return {};
       turn.question.assign(ids.begin() + question, ids.end());
       turn.evidence = evidence_of(item, ids, tokenizer);
     }
