@@ -139,6 +139,25 @@ TEST_CASE("external_mask holds, at every step, the flagged tokens so far and the
   }
 }
 
+TEST_CASE("external_schedule holds every token to the step that the file says, worked by hand") {
+  // Of the prompt 0 1 2 3, 1 is not kept. 3 leaves at step 1, when 4 arrives, 2 at step 2 and 4 at step 3.
+  const Fed fed = feed_row("external_schedule(file=x)", 4, 3, {4, 0, 2, 1, 3, 4, 4}, 1);
+  CHECK(fed.kept == Positions{0, 2, 3});
+  CHECK(fed.held == std::vector<Positions>{{0, 2, 4}, {0, 4, 5}, {0, 5, 6}});
+  // Several leave at once, and 3 holds nothing but itself.
+  CHECK(feed_row("external_schedule(file=x)", 3, 1, {1, 1, 1, 2}, 1).held == std::vector<Positions>{{3}});
+  CHECK_THROWS_WITH(feed_row("external_schedule(file=f.h5)", 4, 2, {3, 3, 3, 3, 3}, 2),
+                    Contains("f.h5:/cells/0000/last_step: covers 5 positions, the run has more"));
+}
+
+TEST_CASE("the cell of external_schedule names its dataset") {
+  const MemoryTables tables({{1, 0, 1}});
+  Run run = blank_run({.prompt = 3, .decode = 0, .n_lanes = 1, .group = 1});
+  run.unit.tables = &tables;
+  CHECK(feed("external_schedule(file=a.h5,cell=12)", run, 1).kept == Positions{0, 2});
+  CHECK(tables.asked == "a.h5:cells/0012/last_step:0");
+}
+
 TEST_CASE("the lane's own row of the named dataset is read") {
   const MemoryTables tables({{}, {}, {3, 1, 2}});
   Run run = blank_run({.prompt = 3, .decode = 0, .n_lanes = 1, .group = 1});

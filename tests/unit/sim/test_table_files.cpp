@@ -1,4 +1,5 @@
 // Tests datasets that other programs write: they are read if they fit the run, and refused by name if not.
+#include <array>
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
@@ -6,6 +7,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/base/workers.hpp"
+#include "sim/replay/decisions.hpp"
 #include "sim/replay/table_files.hpp"
 #include "tests/support/random_trace.hpp"
 #include "tests/support/study.hpp"
@@ -155,4 +157,97 @@ TEST_CASE("a replay takes its scores and masks from files") {
     CHECK(outcome.cells[2].lanes[lane].held_at_end == 14);
     CHECK(outcome.cells[2].lanes[lane].attention_loss == outcome.cells[4].lanes[lane].attention_loss);
   }
+}
+
+namespace {
+
+sim::Outcome replay_with(const trace::MemoryTrace& trace, const std::vector<std::string>& policies) {
+  const sim::TableFiles tables{trace::Sequence(trace)};
+  sim::Request request = test::request_of(policies, {"8"}, 2);
+  request.decisions = true;
+  request.tables = &tables;
+  return test::run(trace, request);
+}
+
+void write_decisions_of(const trace::MemoryTrace& trace, const std::vector<std::string>& policies,
+                        const std::string& path) {
+  sim::write_decisions(
+      path, sim::decisions_of(test::request_of(policies, {"8"}), replay_with(trace, policies)), true);
+}
+
+std::vector<std::vector<std::array<std::int64_t, 3>>> stays(const sim::CellOutcome& cell) {
+  std::vector<std::vector<std::array<std::int64_t, 3>>> out;
+  for (const std::vector<sim::ResidentInterval>& lane : cell.resident_intervals) {
+    out.emplace_back();
+    for (const sim::ResidentInterval& stay : lane)
+      out.back().push_back({stay.position, stay.first, stay.last});
+  }
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("a replay that follows a schedule holds what the policy of the schedule held") {
+  const test::Scratch scratch;
+  const trace::MemoryTrace trace = small_run();
+  const std::vector<std::string> policies = {"full",
+                                             "h2o",
+                                             "keydiff",
+                                             "snapkv(window=4)+xkv",
+                                             "scissorhands(window=2)",
+                                             "hashevict(sinks=1,window=2)",
+                                             "tova(phase=post)",
+                                             "optimal",
+                                             "h2o(unit=layer)"};
+  const std::string path = scratch.file("d.h5");
+  write_decisions_of(trace, policies, path);
+  const sim::Outcome own = replay_with(trace, policies);
+  std::vector<std::string> schedules;
+  for (std::size_t i = 0; i < policies.size(); ++i)
+    schedules.push_back("external_schedule(file=" + path + ",cell=" + std::to_string(i) + ")");
+  const sim::Outcome followed = replay_with(trace, schedules);
+  for (std::size_t i = 0; i < policies.size(); ++i) {
+    CAPTURE(policies[i], own.cells[i].skipped);
+    REQUIRE(own.cells[i].skipped.empty());
+    CHECK(stays(followed.cells[i]) == stays(own.cells[i]));
+    for (std::size_t lane = 0; lane < kLayers * kHeads; ++lane)
+      CHECK(followed.cells[i].lanes[lane].attention_loss == Approx(own.cells[i].lanes[lane].attention_loss));
+  }
+}
+
+TEST_CASE("a schedule that a running cache cannot follow, or of another run, is refused") {
+  const test::Scratch scratch;
+  const trace::MemoryTrace trace = small_run();
+  const std::string path = scratch.file("d.h5");
+  const auto last_steps = [&](const std::string& cell) {
+    return sim::TableFiles(trace::Sequence(trace)).row(path, "cells/" + cell + "/last_step", 1, 2);
+  };
+  write_decisions_of(trace, {"h2o"}, path);
+  CHECK(last_steps("0000").size() == kTokens);
+  CHECK_THROWS_WITH(last_steps("0001"), Contains("cells/0001: is not there; the file has 1 cells"));
+  const std::string table = scratch.file("table.h5");
+  write(table, counting<float>(kLayers * kHeads * 5), {kLayers, kHeads, 5});
+  CHECK_THROWS_WITH(read(table, "cells/0000/last_step"), Contains("holds no decisions"));
+
+  const trace::MemoryTrace longer =
+      test::random_trace({.layers = kLayers, .kv_heads = kHeads, .prompt = 25, .decode = 6});
+  write_decisions_of(longer, {"h2o"}, path);
+  CHECK_THROWS_WITH(last_steps("0000"), Contains("a prompt of 25 tokens before the cut; here are 24"));
+  const trace::MemoryTrace deeper =
+      test::random_trace({.layers = kLayers + 1, .kv_heads = kHeads, .prompt = 24, .decode = 6});
+  write_decisions_of(deeper, {"h2o"}, path);
+  CHECK_THROWS_WITH(last_steps("0000"), Contains("3 layers of 3 KV heads; this one has 2 of 3"));
+
+  // Position 20 leaves and comes back; position 25 is there before it was generated.
+  sim::Decisions decisions{.prompt = 24, .decode = 6, .n_layers = kLayers, .n_kv_heads = kHeads, .cells = {}};
+  decisions.cells.push_back({"p", "p()", "8", "", std::vector<std::vector<sim::ResidentInterval>>(6)});
+  decisions.cells[0].resident_intervals[4] = {{20, 0, 2}, {20, 4, 6}};
+  sim::write_decisions(path, decisions, true);
+  CHECK_THROWS_WITH(last_steps("0000"), Contains("position 20 of lane 4 is not held from its own step"));
+  decisions.cells[0].resident_intervals[4] = {{25, 1, 2}};
+  sim::write_decisions(path, decisions, true);
+  CHECK_THROWS_WITH(last_steps("0000"), Contains("position 25 of lane 4"));
+  decisions.cells[0].skipped = "no reason";
+  sim::write_decisions(path, decisions, true);
+  CHECK_THROWS_WITH(last_steps("0000"), Contains("did not run: no reason"));
 }
