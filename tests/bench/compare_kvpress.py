@@ -1,18 +1,25 @@
 #!/usr/bin/env python3
-"""kvsim evaluate and kvpress (https://github.com/NVIDIA/kvpress) in turn on the same prompts, presses and ratios: what they answer, and
+"""kvsim evaluate and kvpress (https://github.com/NVIDIA/kvpress) in turn on the same prompts, presses and ratios: what they keep, what they answer, and
 how long they take.
 
     tests/bench/compare_kvpress.py KVSIM MODEL_DIR [--prompts 20] [--context 600] [--ratios 0.5 0.75 0.875] [--threads 1]
         [--new-tokens 8] [--clock wall|cpu]
 
-Needs kvpress, torch and transformers. A workload of needles is made with kvsim; the cache is cut before the question, in float32. kvpress runs its own
-pipeline on the tokens, press by press, because a press is the state of the model; kvsim runs all of a prompt's presses at once. Printed are, per press and
-ratio, the prompts whose generated tokens agree, every answer that differs with how far kvsim's choice led there, and kvpress's time over kvsim's: median and range over
-prompts, each a pair. kvsim's time is that of the whole command, kvpress's that of its pipeline once model and weights are loaded. Exits with 1 if an answer
-differs.
+Needs kvpress, torch, transformers and h5py. A workload of needles is made with kvsim; the cache is cut before the question, in float32. kvpress runs its own
+pipeline on the tokens, press by press, because a press is the state of the model; kvsim runs all of a prompt's presses at once.
+
+Printed are, per press and ratio, the prompts whose answers agree, and the lanes (KV heads of a layer) that keep other positions. Where scores are equal up to
+rounding, which positions are kept is a matter of rounding in kvpress and of age in kvsim: l2_norm finds every occurrence of a token equal in layer 0, because
+the rotation of a key does not change its norm. Such a lane counts as a tie, and an answer that differs behind it is listed as one. Exits with 1 when
+positions differ otherwise, or answers do where positions do not.
+
+Last, kvpress's time over kvsim's: median and range over prompts, each a pair. kvsim's time is that of the whole command, kvpress's that of its pipeline once
+libraries and model are loaded. --clock cpu counts the processor's time, which says more on a busy machine.
 """
 import argparse
+import collections
 import csv
+import importlib.metadata
 import io
 import json
 import pathlib
@@ -23,25 +30,28 @@ import sys
 import tempfile
 import time
 
+import h5py
 import kvpress
 import torch
 import transformers
+from kvpress.utils import compute_n_kept
 
 # kvsim's presets, and the presses that they stand for.
 PRESSES = {
     "full": lambda ratio: None,
-    "snapkv.kvpress": lambda ratio: kvpress.SnapKVPress(ratio),
-    "h2o.kvpress": lambda ratio: kvpress.ObservedAttentionPress(ratio),
-    "tova.kvpress": lambda ratio: kvpress.TOVAPress(ratio),
-    "l2_norm.kvpress": lambda ratio: kvpress.KnormPress(ratio),
-    "keydiff.kvpress": lambda ratio: kvpress.KeyDiffPress(ratio),
-    "pyramidkv.kvpress": lambda ratio: kvpress.PyramidKVPress(ratio),
+    "snapkv.kvpress": kvpress.SnapKVPress,
+    "h2o.kvpress": kvpress.ObservedAttentionPress,
+    "tova.kvpress": kvpress.TOVAPress,
+    "l2_norm.kvpress": kvpress.KnormPress,
+    "keydiff.kvpress": kvpress.KeyDiffPress,
+    "pyramidkv.kvpress": kvpress.PyramidKVPress,
     "adakv.kvpress": lambda ratio: kvpress.AdaKVPress(kvpress.SnapKVPress(ratio)),
 }
 EAGER = {"h2o.kvpress"}  # kvpress needs the attention weights there, and forbids them elsewhere
 # Layers of unequal length: kvpress fails on a question of several tokens, because transformers makes one mask for all layers. Fed
 # one by one they need none.
 UNEVEN = {"pyramidkv.kvpress"}
+TIE = 1e-4  # scores as close as this, relative to the larger, are equal up to rounding
 
 
 class Kvsim:
@@ -59,21 +69,31 @@ class Kvsim:
     def items(self):
         return [json.loads(line) for line in (self.folder / "prompts.jsonl").read_text().splitlines()]
 
-    def answers(self, item):
-        """Rows of tokens, by policy and budget."""
+    def answers(self, item, budgets):
+        """Generated tokens, by policy and budget. What is kept goes to a file."""
         policies = [word for name in PRESSES for word in ("--policy", name)]
-        budgets = ",".join(f"{100 * (1 - ratio):g}%" for ratio in self.arguments.ratios)
         text = self.run("evaluate", "--model", self.arguments.model, "--workload", "prompts.jsonl", "--item", item["id"], *policies,
-                        "--budget", budgets, "--cut", "question", "--mode", "greedy", "--elem", "f32", "--max-new-tokens",
-                        self.arguments.new_tokens, "--per", "token", "--format", "csv", "--quiet", "--threads",
-                        self.arguments.threads)
-        rows, self.kept = {}, {}
+                        "--budget", ",".join(map(str, budgets)), "--cut", "question", "--mode", "greedy", "--elem", "f32",
+                        "--max-new-tokens", self.arguments.new_tokens, "--per", "token", "--format", "csv", "--quiet", "--threads",
+                        self.arguments.threads, "--decisions", "kept.h5", "--overwrite")
+        tokens = collections.defaultdict(list)
         for row in csv.DictReader(io.StringIO(text)):
             if row["skipped"]:
                 sys.exit(row["skipped"])
-            rows.setdefault((row["policy"], row["budget"]), []).append(int(row["token"]))
-            self.kept[row["budget"]] = int(row["budget_tokens"])
-        return rows
+            tokens[row["policy"], int(row["budget"])].append(int(row["token"]))
+        return tokens
+
+    def kept(self):
+        """Sets of positions after the cut, by policy and budget: [layer][KV head]."""
+        out = {}
+        with h5py.File(self.folder / "kept.h5") as file:
+            heads = int(file.attrs["n_kv_heads"])
+            for cell in file["cells"].values():
+                position, first, pointers = (cell[name][...] for name in ("position", "first_step", "lane_ptr"))
+                lanes = [set(position[a:b][first[a:b] == 0].tolist()) for a, b in zip(pointers[:-1], pointers[1:])]
+                key = cell.attrs["policy"].decode(), int(cell.attrs["budget"].decode())
+                out[key] = [lanes[i:i + heads] for i in range(0, len(lanes), heads)]
+        return out
 
 
 class Kvpress:
@@ -84,12 +104,12 @@ class Kvpress:
         self.pipelines = {}
         for kind in "sdpa", "eager":
             model = transformers.AutoModelForCausalLM.from_pretrained(arguments.model, dtype=torch.float32, attn_implementation=kind)
-            self.pipelines[kind] = transformers.pipeline("kv-press-text-generation", model=model.eval(), tokenizer=self.tokenizer,
-                                                         device="cpu")
-
-        self.pipelines["one by one"] = transformers.pipeline("kv-press-text-generation", model=self.pipelines["sdpa"].model,
-                                                             tokenizer=self.tokenizer, device="cpu")
+            self.pipelines[kind] = self.pipeline(model.eval())
+        self.pipelines["one by one"] = self.pipeline(self.pipelines["sdpa"].model)
         self.pipelines["one by one"].generate_answer = self.generate_one_by_one
+
+    def pipeline(self, model):
+        return transformers.pipeline("kv-press-text-generation", model=model, tokenizer=self.tokenizer, device="cpu")
 
     def generate_one_by_one(self, question_ids, cache, context_length, max_new_tokens):
         pipeline, last = self.pipelines["sdpa"], question_ids.shape[1] - 1
@@ -98,10 +118,52 @@ class Kvpress:
         return pipeline.generate_answer(question_ids[:, last:], cache, context_length + last, max_new_tokens)
 
     @torch.inference_mode()
-    def answer(self, name, ratio, context, question):
+    def answer(self, name, budget, context, question):
+        """The text that follows; scores of the context [KV heads, tokens] and sets of kept positions [KV heads], per layer."""
         pipeline = self.pipelines["eager" if name in EAGER else "one by one" if name in UNEVEN else "sdpa"]
-        tokens = {"context_ids": torch.tensor([context]), "questions_ids": [torch.tensor([question])]}
-        return pipeline._forward(tokens, max_new_tokens=self.new_tokens, press=PRESSES[name](ratio))[0]
+        # So that the share of the context is the budget in whole tokens, however kvpress rounds it.
+        press = PRESSES[name](1 - (budget + 1e-6) / len(context))
+        scores = {}
+        if press is not None:
+            scorer = getattr(press, "press", press)
+            score = scorer.score
+
+            def recorded(module, *rest):
+                scores[module] = score(module, *rest)
+                return scores[module].clone()  # AdaKVPress changes it
+
+            scorer.score = recorded
+        text = pipeline._forward({"context_ids": torch.tensor([context]), "questions_ids": [torch.tensor([question])]},
+                                 max_new_tokens=self.new_tokens, press=press)[0]
+        return text, [(of_layer[0], self.kept(press, module, of_layer[0])) for module, of_layer in scores.items()]
+
+    @staticmethod
+    def kept(press, module, scores):
+        heads, length = scores.shape
+        if isinstance(press, kvpress.AdaKVPress):
+            _, masked_head, masked = module.masked_key_indices
+            return [set(range(length)) - set(masked[masked_head == head].tolist()) for head in range(heads)]
+        n = (press.get_layer_budget(module, length) if isinstance(press, kvpress.PyramidKVPress)
+             else compute_n_kept(length, press.compression_ratio))
+        return [set(scores[head].topk(n).indices.tolist()) for head in range(heads)]
+
+
+def compare_kept(ours, theirs):
+    """Lanes that keep other positions: those where scores tie, and those where they do not. `theirs` are layers of Kvpress.answer."""
+    tied = wrong = 0
+    for layer, (scores, kept) in enumerate(theirs):
+        other = [(ours[layer][head] - mine, mine - ours[layer][head]) for head, mine in enumerate(kept)]
+        swapped = [float(scores[head, j]) for head, sets in enumerate(other) for j in sets[0] | sets[1]]
+        of_layer = sum(bool(sets[0] or sets[1]) for sets in other)
+        # AdaKVPress ranks over a layer, so that a tie may be one of two heads.
+        spread = [[float(scores[head, j]) for j in sets[0] | sets[1]] for head, sets in enumerate(other)]
+        same_sizes = all(len(sets[0]) == len(sets[1]) for sets in other)
+        groups = spread if same_sizes else [swapped]
+        if all(not group or max(group) - min(group) <= TIE * max(map(abs, group)) for group in groups):
+            tied += of_layer
+        else:
+            wrong += of_layer
+    return tied, wrong
 
 
 def clock(kind):
@@ -109,6 +171,12 @@ def clock(kind):
         return time.perf_counter()
     mine, theirs = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return mine.ru_utime + mine.ru_stime + theirs.ru_utime + theirs.ru_stime
+
+
+def timed(kind, work, *arguments):
+    start = clock(kind)
+    result = work(*arguments)
+    return result, clock(kind) - start
 
 
 def main():
@@ -123,61 +191,63 @@ def main():
     parser.add_argument("--clock", choices=["wall", "cpu"], default="wall")
     arguments = parser.parse_args()
     transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
     with tempfile.TemporaryDirectory() as folder:
-        compare(arguments, Kvsim(arguments, pathlib.Path(folder)), Kvpress(arguments))
+        sys.exit(compare(arguments, Kvsim(arguments, pathlib.Path(folder)), Kvpress(arguments)))
 
 
 def compare(arguments, kvsim, baseline):
     cells = [(name, ratio) for ratio in arguments.ratios for name in PRESSES]
-    agree, pairs, different = dict.fromkeys(cells, 0), [], []
+    agree, tied_lanes, wrong_lanes = (dict.fromkeys(cells, 0) for _ in range(3))
+    pairs, listed, wrong = [], [], False
     for number, item in enumerate(kvsim.items()):
         begin = next(span["begin"] for span in item["spans"] if span["role"] == "question")
         ids = baseline.tokenizer(item["prompt"])["input_ids"]
         context = baseline.tokenizer(item["prompt"].encode()[:begin].decode())["input_ids"]
         question = ids[len(context):]
         assert ids[:len(context)] == context and question, item["id"]
-        if number == 0:  # warm
-            kvsim.answers(item), baseline.answer("snapkv.kvpress", 0.5, context, question)
-        times = {}
-
-        def ours():
-            start = clock(arguments.clock)
-            rows = kvsim.answers(item)
-            times["ours"] = clock(arguments.clock) - start
-            return rows
+        budgets = {ratio: int(len(context) * (1 - ratio)) for ratio in arguments.ratios}
 
         def theirs():
-            start = clock(arguments.clock)
-            texts = {cell: baseline.answer(*cell, context, question) for cell in cells}
-            times["theirs"] = clock(arguments.clock) - start
-            return texts
+            return {(name, ratio): baseline.answer(name, budgets[ratio], context, question) for name, ratio in cells}
 
+        if number == 0:  # warm
+            kvsim.answers(item, budgets.values()), baseline.answer("snapkv.kvpress", budgets[arguments.ratios[0]], context, question)
         if number % 2 == 0:
-            rows, texts = ours(), theirs()
+            (tokens, mine), (answers, other) = (timed(arguments.clock, kvsim.answers, item, budgets.values()),
+                                                timed(arguments.clock, theirs))
         else:
-            texts, rows = theirs(), ours()
-        pairs.append((times["ours"], times["theirs"]))
-        for ratio in arguments.ratios:  # as kvpress's compute_n_kept
-            budget, expected = kvsim.kept[f"{100 * (1 - ratio):g}%"], max(1, int(len(context) * (1 - ratio)))
-            assert budget == expected, f"{item['id']}: kvsim keeps {budget} tokens, kvpress {expected}"
+            (answers, other), (tokens, mine) = (timed(arguments.clock, theirs),
+                                                timed(arguments.clock, kvsim.answers, item, budgets.values()))
+        pairs.append((mine, other))
+        kept = kvsim.kept()
         for name, ratio in cells:
-            mine = baseline.tokenizer.decode(rows[(name, f"{100 * (1 - ratio):g}%")], skip_special_tokens=True)
-            if mine == texts[name, ratio]:
+            text, layers = answers[name, ratio]
+            tied, differing = compare_kept(kept[name, budgets[ratio]], layers)
+            tied_lanes[name, ratio] += tied
+            wrong_lanes[name, ratio] += differing
+            ours = baseline.tokenizer.decode(tokens[name, budgets[ratio]], skip_special_tokens=True)
+            if ours == text:
                 agree[name, ratio] += 1
             else:
-                different.append(f"{item['id']}, {name}, ratio {ratio:g}: kvsim {mine!r}, kvpress {texts[name, ratio]!r}")
-    print(f"kvpress {kvpress.__version__ if hasattr(kvpress, '__version__') else ''}, torch {torch.__version__}, transformers "
-          f"{transformers.__version__}; {arguments.prompts} prompts of {arguments.context} tokens, {len(cells)} cells, "
-          f"{arguments.threads} threads, {arguments.clock} clock")
-    print(f"{'press':<20}" + "".join(f"ratio {ratio:<8g}" for ratio in arguments.ratios))
+                why = "a tie" if tied and not differing else "other positions" if differing else "the same positions"
+                listed.append(f"{item['id']}, {name}, ratio {ratio:g}, {why}: kvsim {ours!r}, kvpress {text!r}")
+                wrong |= why != "a tie"
+            wrong |= differing > 0
+    print(f"kvpress {importlib.metadata.version('kvpress')}, torch {torch.__version__}, transformers {transformers.__version__}; "
+          f"{arguments.prompts} prompts of {arguments.context} tokens, {len(cells)} cells, {arguments.threads} threads, "
+          f"{arguments.clock} clock")
+    print("answers that agree; lanes that keep other positions, ties apart; lanes with ties")
+    print(f"{'press':<18}" + "".join(f"ratio {ratio:<16g}" for ratio in arguments.ratios))
     for name in PRESSES:
-        print(f"{name:<20}" + "".join(f"{agree[name, ratio]:>3} of {arguments.prompts:<7}" for ratio in arguments.ratios))
-    print("\n".join(different))
+        print(f"{name:<18}" + "".join(f"{agree[name, ratio]:>3} of {arguments.prompts:<3} {wrong_lanes[name, ratio]:>3} {tied_lanes[name, ratio]:>4}   "
+                                      for ratio in arguments.ratios))
+    print("\n".join(listed))
     ratios = sorted(theirs / ours for ours, theirs in pairs)
     ours, theirs = (statistics.median(column) for column in zip(*pairs))
     print(f"kvpress / kvsim {statistics.median(ratios):.1f} ({ratios[0]:.1f} .. {ratios[-1]:.1f}); per prompt {theirs:.2f} s "
           f"against {ours:.3f} s")
-    sys.exit(bool(different))
+    return int(wrong)
 
 
 if __name__ == "__main__":
