@@ -22,7 +22,12 @@ void print_line(std::ostream& out, const std::vector<std::string>& fields) {
 }  // namespace
 
 void TextTable::add_row(const std::vector<std::string>& fields) {
-  for (std::size_t i = 0; i < columns_.size(); ++i) columns_[i].fields.push_back(fields[i]);
+  for (std::size_t i = 0; i < columns_.size(); ++i) {
+    std::string& field = columns_[i].fields.emplace_back(fields[i]);
+    // A row is a line, whatever a model generates.
+    std::replace_if(
+        field.begin(), field.end(), [](char c) { return c == '\n' || c == '\r' || c == '\t'; }, ' ');
+  }
 }
 
 void TextTable::print_head(std::ostream& out) {

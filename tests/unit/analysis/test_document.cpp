@@ -48,6 +48,13 @@ TEST_CASE("document, json: inputs, columns and results") {
   CHECK(document.at("results").as_array()[1].at("height").is_null());
 }
 
+TEST_CASE("document, table: a row is a line, whatever text is in it") {
+  Document document = sample();
+  document.records.rows[0][0] = std::string("two\nlines");
+  CHECK(written(Format::table, document).find("two lines") != std::string::npos);
+  CHECK(written(Format::csv, document).find("two\nlines") != std::string::npos);
+}
+
 TEST_CASE("document, table: what every row says stands above, notes stand below") {
   CHECK(written(Format::table) ==
         "trace a,b.h5\n"

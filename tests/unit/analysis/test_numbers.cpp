@@ -4,6 +4,7 @@
 
 #include "analysis/results/json_string.hpp"
 #include "analysis/results/numbers.hpp"
+#include "analysis/results/utf8.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/rng.hpp"
 
@@ -55,4 +56,11 @@ TEST_CASE("JSON strings escape what must be and survive any bytes") {
   CHECK(json_string("\xc0\x80") == "\"\\ufffd\\ufffd\"");                        // overlong
   CHECK(json_string("\xed\xa0\x80") == "\"\\ufffd\\ufffd\\ufffd\"");             // surrogate
   CHECK(json_string("\xf4\x90\x80\x80") == "\"\\ufffd\\ufffd\\ufffd\\ufffd\"");  // beyond U+10FFFF
+}
+
+TEST_CASE("bytes that belong to no character become U+FFFD, one each") {
+  CHECK(well_formed("caf\xc3\xa9 \xe2\x82\xac") == "caf\xc3\xa9 \xe2\x82\xac");
+  CHECK(well_formed("a\xc3") == "a\xef\xbf\xbd");
+  CHECK(well_formed("\xe2\x82z") == "\xef\xbf\xbd\xef\xbf\xbdz");
+  CHECK(well_formed("").empty());
 }
