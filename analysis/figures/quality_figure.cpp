@@ -228,26 +228,13 @@ std::vector<Figure> build(const FigureTables& tables, const FigureChoice& asked)
   return out;
 }
 
-/// Names and colours for all cuts: those that each cut would name, in turns.
+/// Names and colours for all cuts.
 std::vector<std::string> names_of_all(const std::vector<FigureTables>& parts, const Metric& metric,
                                       const FigureChoice& choice) {
-  constexpr std::size_t kMost = 8;
   std::vector<std::vector<std::string>> wanted;
   for (const FigureTables& part : parts)
     wanted.push_back(NamedPolicies(ResultsView(part.results), metric, choice).labels());
-  std::vector<std::string> out;
-  for (std::size_t place = 0; place < kMost; ++place)
-    for (const std::vector<std::string>& labels : wanted)
-      if (place < labels.size() && out.size() < kMost &&
-          std::find(out.begin(), out.end(), labels[place]) == out.end())
-        out.push_back(labels[place]);
-  return out;
-}
-
-/// Of a cut, as short as a panel's title must be.
-std::string short_meaning(const std::string& cut) {
-  if (cut == "prompt") return "question known";
-  return cut == "question" ? "question not known" : cut_meaning(cut);
+  return names_in_turns(wanted);
 }
 
 std::vector<Figure> build_cuts(const FigureTables& tables, const FigureChoice& asked) {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <set>
 
+#include "analysis/results/cuts.hpp"
 #include "analysis/results/policy_labels.hpp"
 #include "analysis/statistics/running_mean.hpp"
 #include "sim/base/error.hpp"
@@ -256,6 +257,21 @@ std::string NamedPolicies::remark() const {
   return "Named are the five that come nearest to the best, on average over their budgets, and well-known "
          "ones; grey are the " +
          std::to_string(others_) + " others.";
+}
+
+std::vector<std::string> names_in_turns(const std::vector<std::vector<std::string>>& wanted) {
+  std::vector<std::string> out;
+  for (std::size_t place = 0; place < kMostNamed; ++place)
+    for (const std::vector<std::string>& labels : wanted)
+      if (place < labels.size() && out.size() < kMostNamed &&
+          std::find(out.begin(), out.end(), labels[place]) == out.end())
+        out.push_back(labels[place]);
+  return out;
+}
+
+std::string short_meaning(const std::string& cut) {
+  if (cut == "prompt") return "question known";
+  return cut == "question" ? "question not known" : cut_meaning(cut);
 }
 
 }  // namespace kvsim::analysis

@@ -109,4 +109,9 @@ class NamedPolicies {
   bool chosen_ = false;
 };
 
+/// Names and colours for several panels: those that each would name, in turns, up to eight.
+std::vector<std::string> names_in_turns(const std::vector<std::vector<std::string>>& wanted);
+/// What a cut means, as short as a panel's title must be.
+std::string short_meaning(const std::string& cut);
+
 }  // namespace kvsim::analysis

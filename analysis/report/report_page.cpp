@@ -5,6 +5,8 @@
 #include <set>
 
 #include "analysis/drawing/figure_text.hpp"
+#include "analysis/report/answer_findings.hpp"
+#include "analysis/report/answer_tables.hpp"
 #include "analysis/report/budget_tables.hpp"
 #include "analysis/report/page_assets.hpp"
 #include "analysis/report/study_summary.hpp"
@@ -20,15 +22,18 @@ constexpr std::size_t kMostRows = 100;   ///< of a table of an analysis; the res
 constexpr std::size_t kShortTable = 12;  ///< rows that need no folding
 
 bool is_statistic(const std::string& table) {
-  return table == "means" || table == "differences" || table == "ranks" || table == "skipped";
+  return table == "means" || table == "differences" || table == "ranks" || table == "skipped" ||
+         table == kAnswersTable;
 }
 
 class Page {
  public:
   explicit Page(const ReportContent& content) : content_(content), study_(content.study) {
-    for (const std::string& cut : cuts_of(study_.results))
-      cuts_.emplace_back(cut, study_.table("means"), study_.table("differences"), study_.table("ranks"),
-                         study_.results);
+    const Records &means = study_.table("means"), &answers = study_.table(kAnswersTable);
+    for (const std::string& cut : cuts_of(study_.results.rows.empty() ? means : study_.results))
+      cuts_.emplace_back(cut, means, study_.table("differences"), study_.table("ranks"), study_.results);
+    if (answers.rows.empty()) return;
+    for (const Evidence& at : cuts_) answers_.emplace_back(at, answers, means, study_.results);
   }
 
   std::string make() && {
@@ -62,6 +67,7 @@ class Page {
     {
       const Html::Element main = html_.element("main");
       findings();
+      answers();
       studied();
       figures();
       tables();
@@ -78,7 +84,10 @@ class Page {
       {
         const Html::Element words = html_.element("div");
         html_.leaf("h1", study_.title);
-        html_.leaf("p", "What KV cache policies would have lost on recorded runs, by kvsim.",
+        html_.leaf("p",
+                   answers_.empty()
+                       ? "What KV cache policies would have lost on recorded runs, by kvsim."
+                       : "What a model answers through the caches of KV cache policies, by kvsim.",
                    {{"class", "quiet"}});
       }
       html_.leaf("button", "Dark theme", {{"type", "button"}, {"id", "theme"}, {"hidden", ""}});
@@ -95,8 +104,9 @@ class Page {
   }
 
   std::vector<std::pair<std::string, std::string>> sections() const {
-    std::vector<std::pair<std::string, std::string>> all{{"findings", "Findings"},
-                                                         {"studied", "What was studied"}};
+    std::vector<std::pair<std::string, std::string>> all{{"findings", "Findings"}};
+    if (!answers_.empty()) all.emplace_back("answers", "Answers");
+    all.emplace_back("studied", "What was studied");
     if (!content_.figures.empty() || !content_.undrawn.empty()) all.emplace_back("figures", "Figures");
     if (has_means()) all.emplace_back("tables", "Tables");
     if (has_analyses()) all.emplace_back("analyses", "Analyses of traces");
@@ -154,7 +164,19 @@ class Page {
 
   void findings() {
     const Html::Element opened = section("findings", "Findings");
-    if (!has_means())
+    for (const AnswerEvidence& at : answers_) {
+      const Findings found = what_answers_say(at);
+      if (found.empty()) continue;
+      heading("answers; " + cut_title(at.statistics().cut()));
+      list_findings(found, "findings");
+    }
+    if (answers_.size() > 1 && answers_.front().metric() != nullptr) {
+      if (const Findings between = orders_between_cuts(cuts_, *answers_.front().metric()); !between.empty()) {
+        heading("what the cut changes in the answers");
+        list_findings(between, "findings");
+      }
+    }
+    if (!has_means() && answers_.empty())
       paragraph("There are no means of any metric: no policy ran, or the study asked for analyses alone.");
     if (const Findings between = what_cuts_do(cuts_); !between.empty()) {
       heading("what the cut changes");
@@ -163,13 +185,36 @@ class Page {
     for (const Evidence& at : cuts_) {
       const Findings found = what_policies_do(at);
       if (found.empty()) continue;
-      heading(cut_title(at.cut()));
+      heading((answers_.empty() ? "" : "recorded runs; ") + cut_title(at.cut()));
       list_findings(found, "findings");
     }
-    const Findings limits = what_limits(cuts_, study_.results, study_.table("skipped"));
+    Findings limits = failed_workloads(full_accuracy(study_.table(kAnswersTable)), study_.least_full);
+    for (Finding& finding : what_limits(cuts_, study_.results, study_.table("skipped")))
+      limits.push_back(std::move(finding));
     if (limits.empty()) return;
     html_.leaf("h3", "What to keep in mind");
     list_findings(limits, "findings cautions");
+  }
+
+  void answers() {
+    if (answers_.empty()) return;
+    const Html::Element opened = section("answers", "Answers");
+    paragraph(
+        "The model read each prompt once, each policy cut its cache, and the answer was computed through "
+        "what "
+        "was left. Beside it stand what replays of the same items measured, which never let the model drift. "
+        "Every row: `tables/answers.csv`.");
+    for (const DrawnFigure& each : content_.figures)
+      if (each.table == kAnswersTable) write_figure(each);
+    for (const AnswerEvidence& at : answers_) {
+      if (at.metric() == nullptr) continue;
+      heading(cut_title(at.statistics().cut()));
+      table_if_any(means_by_budget(at.statistics(), *at.metric(), kAllWorkloads));
+      for (const std::string& workload : at.statistics().workloads())
+        folded_table(means_by_budget(at.statistics(), *at.metric(), workload));
+      for (const std::string& budget : at.statistics().budgets())
+        folded_table(answers_beside_losses(at, budget));
+    }
   }
 
   void fact(const std::string& name, const std::string& text) {
@@ -200,7 +245,7 @@ class Page {
   }
 
   void list_policies() {
-    const SortableTable table = policy_table(study_.results);
+    const SortableTable table = policy_table(study_);
     if (table.rows.empty()) return;
     const Html::Element details = folded("Policies and their parameters");
     write_table(html_, table);
@@ -304,10 +349,21 @@ class Page {
 
   void method() {
     const Html::Element opened = section("method", "How it was made");
+    if (!answers_.empty())
+      paragraph(
+          "In the closed loop the model runs with each policy's cache in it: greedy answers are judged by "
+          "the "
+          "workload's own rule, and the KL divergence is that of the next token from the full cache's, fed "
+          "the "
+          "same tokens. A workload whose full cache answers less than " +
+          rounded_text(100 * study_.least_full, 1) + "% of the items right ranks no policy by its answers.");
     paragraph(
-        "Every policy was replayed on the queries, keys and values recorded from each trace's run; the model "
-        "did "
-        "not run again. A trace's value is the mean over its seeds. Means, differences and ranks take traces "
+        std::string(
+            study_.results.rows.empty()
+                ? "Nothing was replayed."
+                : "Every policy was replayed on the queries, keys and values recorded from each trace's "
+                  "run; there the model did not run again.") +
+        " A trace's value is the mean over its seeds. Means, differences and ranks take traces "
         "as "
         "their units, and each cut of the prompt by itself; their intervals" +
         (study_.confidence ? " (" + rounded_text(100 * *study_.confidence, 1) + "%)" : std::string()) +
@@ -346,6 +402,7 @@ class Page {
   const ReportContent& content_;
   const ReportedStudy& study_;
   std::vector<Evidence> cuts_{};
+  std::vector<AnswerEvidence> answers_{};  ///< one per cut; empty: the closed loop was not run
   Html html_;
 };
 

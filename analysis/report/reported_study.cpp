@@ -58,8 +58,10 @@ void read_configuration(ReportedStudy& study, const std::string& path) {
   study.title = config.text_or("title", "");
   if (study.title.empty()) study.title = config.text_or("name", "");
   if (config.has("result")) read_result(study, config.object("result"));
-  if (config.has("statistics"))
+  if (config.has("statistics")) {
     study.confidence = config.object("statistics").number_or("confidence", 0, 1, 0.95);
+    study.least_full = config.object("statistics").number_or("least_full", 0, 1, 0);
+  }
 }
 
 }  // namespace

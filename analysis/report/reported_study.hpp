@@ -17,6 +17,7 @@ struct ReportedStudy {
   std::string configuration;         ///< text of study.json; empty: there is none
   std::string incomplete;            ///< why the study is not complete; empty: it is
   std::optional<double> confidence;  ///< of the intervals
+  double least_full = 0;             ///< share that a full cache must answer right; 0: any
   std::vector<TraceId> traces;
   std::vector<std::string> models;  ///< that the traces were recorded from, each once
   std::vector<std::string> notes;   ///< what the study says people must know

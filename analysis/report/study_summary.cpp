@@ -6,6 +6,7 @@
 
 #include "analysis/report/wording.hpp"
 #include "analysis/results/cuts.hpp"
+#include "analysis/statistics/answer_statistics.hpp"
 
 namespace kvsim::analysis {
 namespace {
@@ -21,6 +22,25 @@ std::string span_text(const std::vector<TraceId>& traces, std::uint64_t TraceId:
   const std::string low = std::to_string((*least).*length), high = std::to_string((*most).*length);
   return low == high ? low : low + " to " + high;
 }
+
+/// Rows that tell what was studied: results, or answers where nothing was replayed.
+class StudiedRows {
+ public:
+  explicit StudiedRows(const ReportedStudy& study) : study_(study) {
+    const Records& means = study.table("means");
+    if (!study.results.rows.empty()) return;
+    std::map<std::string, std::string> roles;
+    if (!means.rows.empty())
+      for (const std::vector<Value>& row : means.rows)
+        roles.emplace(name_of(row[means.column("params")]), name_of(row[means.column("role")]));
+    answers_ = comparable_answers(study.table(kAnswersTable), roles, 0);
+  }
+  const Records& rows() const { return study_.results.rows.empty() ? answers_ : study_.results; }
+
+ private:
+  const ReportedStudy& study_;
+  Records answers_{};
+};
 
 std::map<std::string, std::string> workload_by_trace(const Records& results) {
   std::map<std::string, std::string> out;
@@ -57,11 +77,16 @@ std::string policies_text(const Records& results) {
 }  // namespace
 
 std::vector<std::pair<std::string, std::string>> study_facts(const ReportedStudy& study) {
-  const Records& results = study.results;
+  const StudiedRows studied(study);
+  const Records& results = studied.rows();
   std::vector<std::pair<std::string, std::string>> facts;
   facts.emplace_back("Traces", std::to_string(distinct(results, "trace").size()));
   facts.emplace_back("Models", names_text(study.models));
   facts.emplace_back("Workloads", workloads_text(results));
+  if (!study.table(kAnswersTable).rows.empty())
+    facts.emplace_back("Loops", study.results.rows.empty()
+                                    ? "closed: the running model answers"
+                                    : "open: recorded runs are replayed; closed: the running model answers");
   if (!study.traces.empty()) {
     facts.emplace_back("Prompt tokens", span_text(study.traces, &TraceId::prompt));
     facts.emplace_back("Generated tokens", span_text(study.traces, &TraceId::decode));
@@ -85,7 +110,7 @@ SortableTable trace_table(const ReportedStudy& study) {
                    {"prompt", "tokens of the prompt", true},
                    {"generated", "generated tokens", true},
                    {"content", "SHA-256 of the recorded tensors"}};
-  std::map<std::string, std::string> workloads = workload_by_trace(study.results);
+  std::map<std::string, std::string> workloads = workload_by_trace(StudiedRows(study).rows());
   for (const TraceId& trace : study.traces)
     table.rows.push_back({{.shown = trace.name},
                           {.shown = workloads[trace.name]},
@@ -95,7 +120,9 @@ SortableTable trace_table(const ReportedStudy& study) {
   return table;
 }
 
-SortableTable policy_table(const Records& results) {
+SortableTable policy_table(const ReportedStudy& study) {
+  const StudiedRows studied(study);
+  const Records& results = studied.rows();
   SortableTable table{.caption = "Policies", .columns = {{"policy"}, {"role"}, {"composition"}}, .rows = {}};
   const std::size_t policy = results.column("policy"), params = results.column("params"),
                     role = results.column("role");

@@ -16,6 +16,6 @@ std::vector<std::pair<std::string, std::string>> study_facts(const ReportedStudy
 SortableTable trace_table(const ReportedStudy& study);
 
 /// Every policy: label, role, composition with all parameters.
-SortableTable policy_table(const Records& results);
+SortableTable policy_table(const ReportedStudy& study);
 
 }  // namespace kvsim::analysis

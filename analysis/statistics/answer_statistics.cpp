@@ -103,4 +103,21 @@ Records comparable_answers(const Records& answers, const std::map<std::string, s
   return out;
 }
 
+Records ranked_answers(const Records& answers, const Records& means) {
+  Records out{answers.columns, {}};
+  if (answers.rows.empty() || means.rows.empty()) return out;
+  std::map<std::string, std::set<std::string>> ranked;  // by cut; "all" alone: there is one workload
+  const std::size_t metric = means.column("metric"), group = means.column("workload"),
+                    at = means.column("cut");
+  for (const std::vector<Value>& row : means.rows)
+    if (name_of(row[metric]) == "right") ranked[name_of(row[at])].insert(name_of(row[group]));
+  const std::size_t workload = answers.column("workload"), cut = answers.column("cut");
+  for (const std::vector<Value>& row : answers.rows) {
+    const auto found = ranked.find(name_of(row[cut]));
+    if (found == ranked.end()) continue;
+    if (found->second.size() == 1 || found->second.contains(name_of(row[workload]))) out.rows.push_back(row);
+  }
+  return out;
+}
+
 }  // namespace kvsim::analysis

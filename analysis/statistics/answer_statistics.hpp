@@ -34,4 +34,11 @@ std::vector<FullAccuracy> full_accuracy(const Records& answers);
 Records comparable_answers(const Records& answers, const std::map<std::string, std::string>& roles,
                            double least_full);
 
+/// Rows of `answers` whose workload has means of `right` at their cut: those that policies are ranked by.
+/// `means`: of statistics_of().
+Records ranked_answers(const Records& answers, const Records& means);
+
+/// The name of the table of answers in the folder of a study.
+inline constexpr const char* kAnswersTable = "answers";
+
 }  // namespace kvsim::analysis

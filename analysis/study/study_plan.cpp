@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 
+#include "analysis/statistics/answer_statistics.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/joined.hpp"
 #include "sim/base/read_file.hpp"

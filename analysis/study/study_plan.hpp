@@ -13,9 +13,6 @@
 
 namespace kvsim::analysis {
 
-/// The table of tables/ that the closed loop fills.
-inline constexpr const char* kAnswersTable = "answers";
-
 /// A trace of the study, by the name it has in results. One that is captured from a prompt has the name of
 /// its item, which the closed loop calls it by: rows of both loops join on it.
 struct StudyTrace {

@@ -11,7 +11,6 @@
 #include "analysis/statistics/answer_statistics.hpp"
 #include "analysis/statistics/statistics.hpp"
 #include "analysis/study/config/study_fields.hpp"
-#include "analysis/study/study_plan.hpp"
 #include "sim/base/atomic_file.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/joined.hpp"

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "analysis/statistics/answer_statistics.hpp"
 #include "analysis/study/study_folder.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/sha256.hpp"

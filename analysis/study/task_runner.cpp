@@ -3,6 +3,7 @@
 #include <memory>
 #include <optional>
 
+#include "analysis/statistics/answer_statistics.hpp"
 #include "sim/base/byte_text.hpp"
 #include "sim/base/error.hpp"
 #include "sim/replay/table_files.hpp"

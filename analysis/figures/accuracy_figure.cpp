@@ -1,0 +1,135 @@
+// Accuracy of answers against budget: a curve per policy, and the full cache as a line.
+#include <algorithm>
+#include <map>
+
+#include "analysis/drawing/figure_text.hpp"
+#include "analysis/figures/answer_view.hpp"
+#include "analysis/figures/trace_means.hpp"
+#include "analysis/statistics/running_mean.hpp"
+
+namespace kvsim::analysis {
+namespace {
+
+/// Curves of one cut, from the means and their intervals.
+class AccuracyCurves {
+ public:
+  AccuracyCurves(const AnswerView& answers, const Records& means, const FigureChoice& choice)
+      : answers_(answers), choice_(choice) {
+    const TableColumn budget(means, "budget"), policy(means, "policy"), role(means, "role"),
+        traces(means, "traces"), mean(means, "mean"), low(means, "low"), high(means, "high");
+    for (const std::size_t row : rows_where(
+             means, {{"metric", "right"}, {"cut", answers.cut()}, {"workload", one_workload(choice)}})) {
+      if (role.text(row) == "own_budget") continue;
+      Series& series = curves_[policy.text(row)];
+      series.label = policy.text(row);
+      series.points.push_back({answers.view().place(budget.text(row)), mean.number(row).value_or(0),
+                               low.number(row), high.number(row)});
+      items_ = std::max(items_, static_cast<std::uint64_t>(traces.number(row).value_or(0)));
+    }
+    for (auto& [label, series] : curves_)
+      std::sort(series.points.begin(), series.points.end(),
+                [](const Point& a, const Point& b) { return a.x < b.x; });
+  }
+
+  bool empty() const { return curves_.empty(); }
+  std::uint64_t items() const { return items_; }
+
+  Chart chart(const std::vector<std::string>& named) const {
+    Chart chart{.x = answers_.view().budget_axis(),
+                .y = {.label = "items answered right", .low = 0, .high = 1, .percent = true}};
+    chart.x.at_values = true;
+    for (std::size_t i = 0; i < named.size(); ++i) {
+      const auto found = curves_.find(named[i]);
+      if (found == curves_.end()) continue;
+      chart.series.push_back(found->second);
+      chart.series.back().colour = static_cast<int>(i);
+    }
+    for (const auto& [label, series] : curves_) {
+      if (std::find(named.begin(), named.end(), label) != named.end()) continue;
+      chart.series.push_back(series);
+      chart.series.back().group = "other policies";
+      chart.series.back().weight = Weight::faint;
+    }
+    if (const auto full = full_accuracy_of()) chart.series.push_back(line_of_full(*full));
+    return chart;
+  }
+
+ private:
+  /// Share of the items of these curves that the full cache answers right.
+  std::optional<double> full_accuracy_of() const {
+    FullAccuracy all;
+    for (const FullAccuracy& each : full_accuracy(answers_.ranked())) {
+      if (!choice_.workload.empty() && each.workload != choice_.workload) continue;
+      all.items += each.items;
+      all.right += each.right;
+    }
+    if (all.items == 0) return {};
+    return all.share();
+  }
+
+  Series line_of_full(double accuracy) const {
+    const ResultsView& view = answers_.view();
+    Series out{.label = "full", .weight = Weight::bound, .group = "full cache"};
+    const double low = view.place(view.budgets().front()), high = view.place(view.budgets().back());
+    out.points = {{low, accuracy, {}, {}}};
+    if (high > low) out.points.push_back({high, accuracy, {}, {}});
+    return out;
+  }
+
+  const AnswerView& answers_;
+  const FigureChoice& choice_;
+  std::map<std::string, Series> curves_{};
+  std::uint64_t items_ = 0;
+};
+
+std::vector<Figure> build(const FigureTables& tables, const FigureChoice& asked) {
+  const Records* means = tables.find("means");
+  if (means == nullptr) return {};
+  FigureChoice choice = asked;
+  choice.trace.clear();  // means are over items
+  const std::vector<AnswerView> views = answer_views(tables, choice);
+  std::vector<std::vector<std::string>> wanted;
+  std::vector<AccuracyCurves> curves;
+  std::string remark;
+  for (const AnswerView& view : views) {
+    curves.emplace_back(view, *means, choice);
+    if (curves.back().empty()) continue;
+    const NamedPolicies named(view.view(), answer_metric("right"), choice);
+    wanted.push_back(named.labels());
+    if (remark.empty()) remark = named.remark();
+  }
+  const std::vector<std::string> named = names_in_turns(wanted);
+  Figure figure;
+  std::uint64_t items = 0;
+  for (std::size_t i = 0; i < views.size(); ++i) {
+    if (curves[i].empty()) continue;
+    figure.panels.push_back({views[i].cut(), curves[i].chart(named)});
+    items = std::max(items, curves[i].items());
+  }
+  if (figure.panels.empty()) return {};
+  figure.data = figure_data(
+      figure,
+      {.panel = figure.panels.size() > 1 ? "cut" : "", .series = "policy", .x = "budget", .y = "right"});
+  for (Panel& panel : figure.panels) panel.title = short_meaning(panel.title);
+  figure.name = "accuracy";
+  figure.title = "Items answered right against budget, mean over " + std::to_string(items) + " items" +
+                 (choice.workload.empty() ? "" : " of " + choice.workload);
+  figure.reading =
+      "Higher is better. A curve is a policy, its band the interval of its mean over items; the dashed line "
+      "is "
+      "the full cache. Only workloads that the full cache answers well enough count.";
+  figure.remark = remark;
+  figure.command = plot_command("accuracy", tables, choice);
+  figure.columns = 2;
+  return {std::move(figure)};
+}
+
+}  // namespace
+
+FigureKind accuracy_figure() {
+  return {"accuracy", "items answered right against budget, a curve per policy, and the full cache",
+          "the folder of a study with the closed loop (\"loops\": [\"open\", \"closed\"])", build,
+          kAnswersTable};
+}
+
+}  // namespace kvsim::analysis

@@ -1,0 +1,55 @@
+#include "analysis/figures/answer_view.hpp"
+
+#include "analysis/results/cuts.hpp"
+#include "analysis/results/policy_labels.hpp"
+
+namespace kvsim::analysis {
+namespace {
+
+std::map<std::string, std::string> roles_of(const Records& means) {
+  std::map<std::string, std::string> out;
+  if (means.rows.empty()) return out;
+  const TableColumn params(means, "params"), role(means, "role");
+  for (std::size_t row = 0; row < means.rows.size(); ++row) out.emplace(params.text(row), role.text(row));
+  return out;
+}
+
+}  // namespace
+
+AnswerView::AnswerView(std::string cut, Records answers, const Records& means)
+    : cut_(std::move(cut)), answers_(std::move(answers)), ranked_(ranked_answers(answers_, means)) {
+  const Records& counted = ranked_.rows.empty() ? answers_ : ranked_;
+  comparable_ = std::make_unique<Records>(comparable_answers(counted, roles_of(means), 0));
+  // A view asks for the columns of every scope.
+  for (const char* key : {"layer", "head", "step", "kept_tokens"}) {
+    comparable_->columns.push_back({key, "", ""});
+    for (std::vector<Value>& row : comparable_->rows) row.emplace_back();
+  }
+  view_ = std::make_unique<ResultsView>(*comparable_);
+  labels_ = policy_labels(answers_);
+}
+
+const Metric& AnswerView::leading() const {
+  return answer_metric(ranked_.rows.empty() ? "kl" : "right");
+}
+
+const std::string& AnswerView::label(const std::string& params) const {
+  return labels_.at(params);
+}
+
+std::vector<AnswerView> answer_views(const FigureTables& tables, const FigureChoice& choice) {
+  std::vector<AnswerView> out;
+  const Records* answers = tables.find(kAnswersTable);
+  if (answers == nullptr) return out;
+  static const Records kNone;
+  const Records* means = tables.find("means");
+  const std::vector<std::string> cuts = cuts_of(*answers);
+  if (!choice.cut.empty()) known_name(choice.cut, cuts, "--cut");
+  if (!choice.workload.empty()) known_name(choice.workload, distinct(*answers, "workload"), "--workload");
+  for (const std::string& cut : cuts)
+    if (choice.cut.empty() || choice.cut == cut)
+      out.emplace_back(cut, at_cut(*answers, cut), means == nullptr ? kNone : *means);
+  return out;
+}
+
+}  // namespace kvsim::analysis
