@@ -90,13 +90,10 @@ std::vector<Figure> build(const FigureTables& tables, const FigureChoice& asked)
   const std::vector<AnswerView> views = answer_views(tables, choice);
   std::vector<std::vector<std::string>> wanted;
   std::vector<AccuracyCurves> curves;
-  std::string remark;
   for (const AnswerView& view : views) {
     curves.emplace_back(view, *means, choice);
     if (curves.back().empty()) continue;
-    const NamedPolicies named(view.view(), answer_metric("right"), choice);
-    wanted.push_back(named.labels());
-    if (remark.empty()) remark = named.remark();
+    wanted.push_back(NamedPolicies(view.view(), view.leading(), choice).labels());
   }
   const std::vector<std::string> named = names_in_turns(wanted);
   Figure figure;
@@ -118,7 +115,8 @@ std::vector<Figure> build(const FigureTables& tables, const FigureChoice& asked)
       "Higher is better. A curve is a policy, its band the interval of its mean over items; the dashed line "
       "is "
       "the full cache. Only workloads that the full cache answers well enough count.";
-  figure.remark = remark;
+  for (const AnswerView& view : views)
+    if (figure.remark.empty()) figure.remark = view.remark(named);
   figure.command = plot_command("accuracy", tables, choice);
   figure.columns = 2;
   return {std::move(figure)};

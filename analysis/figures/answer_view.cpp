@@ -1,10 +1,21 @@
 #include "analysis/figures/answer_view.hpp"
 
+#include <algorithm>
+
 #include "analysis/results/cuts.hpp"
 #include "analysis/results/policy_labels.hpp"
 
 namespace kvsim::analysis {
 namespace {
+
+/// Without the rows of cells that were not run.
+Records served(Records answers) {
+  const TableColumn skipped(answers, "skipped");
+  Records out{answers.columns, {}};
+  for (std::size_t row = 0; row < answers.rows.size(); ++row)
+    if (skipped.text(row).empty()) out.rows.push_back(std::move(answers.rows[row]));
+  return out;
+}
 
 std::map<std::string, std::string> roles_of(const Records& means) {
   std::map<std::string, std::string> out;
@@ -17,7 +28,7 @@ std::map<std::string, std::string> roles_of(const Records& means) {
 }  // namespace
 
 AnswerView::AnswerView(std::string cut, Records answers, const Records& means)
-    : cut_(std::move(cut)), answers_(std::move(answers)), ranked_(ranked_answers(answers_, means)) {
+    : cut_(std::move(cut)), answers_(served(std::move(answers))), ranked_(ranked_answers(answers_, means)) {
   const Records& counted = ranked_.rows.empty() ? answers_ : ranked_;
   comparable_ = std::make_unique<Records>(comparable_answers(counted, roles_of(means), 0));
   // A view asks for the columns of every scope.
@@ -33,8 +44,13 @@ const Metric& AnswerView::leading() const {
   return answer_metric(ranked_.rows.empty() ? "kl" : "right");
 }
 
-const std::string& AnswerView::label(const std::string& params) const {
-  return labels_.at(params);
+std::string AnswerView::remark(const std::vector<std::string>& named) const {
+  const auto others = std::count_if(
+      view_->policies().begin(), view_->policies().end(), [&](const ResultsView::Policy& policy) {
+        return policy.role == "policy" && std::find(named.begin(), named.end(), policy.label) == named.end();
+      });
+  if (others == 0) return "";
+  return others == 1 ? "Grey: the other policy." : "Grey: the " + std::to_string(others) + " other policies.";
 }
 
 std::vector<AnswerView> answer_views(const FigureTables& tables, const FigureChoice& choice) {

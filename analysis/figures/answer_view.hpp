@@ -13,7 +13,8 @@ namespace kvsim::analysis {
 /// Those of one cut.
 class AnswerView {
  public:
-  /// `answers`: rows of the cut; `means`: of statistics_of().
+  /// `answers`: rows of the cut, of which those of cells that were not run are left out; `means`: of
+  /// statistics_of().
   AnswerView(std::string cut, Records answers, const Records& means);
   AnswerView(AnswerView&&) = default;
 
@@ -24,8 +25,10 @@ class AnswerView {
   const ResultsView& view() const { return *view_; }
   /// right where something is ranked, else kl.
   const Metric& leading() const;
-  /// The short name of a policy. Throws Error(bug) for params that no row has.
-  const std::string& label(const std::string& params) const;
+  /// The short name of a policy, by the params of one of its rows.
+  const std::string& label(const std::string& params) const { return labels_.at(params); }
+  /// "Grey: the 3 other policies.", of those that are not `named`; empty: all are.
+  std::string remark(const std::vector<std::string>& named) const;
 
  private:
   std::string cut_;

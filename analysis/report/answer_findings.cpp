@@ -58,7 +58,7 @@ Findings picked_by_loss(const AnswerEvidence& answers) {
                        "; its " + metric.label + " is " + mean_text(metric, pick->leading) + ". " +
                        quoted_name(best.leading.policy) + " has " + mean_text(metric, best.leading);
     if (best.open[kLoss]) text += " and loses " + value_text(loss, *best.open[kLoss]) + " of attention";
-    finding.details.push_back(text + ". So the pick has " +
+    finding.details.push_back(text + ". The pick has " +
                               behind_text(answers, budget, pick->leading, best.leading) + '.');
   }
   if (apart.empty() && alike.empty()) return {};

@@ -356,7 +356,9 @@ class Page {
           "workload's own rule, and the KL divergence is that of the next token from the full cache's, fed "
           "the "
           "same tokens. A workload whose full cache answers less than " +
-          rounded_text(100 * study_.least_full, 1) + "% of the items right ranks no policy by its answers.");
+          rounded_text(100 * study_.least_full, 1) +
+          "% of the items right ranks no policy by its answers. Where all items are answered alike the "
+          "bootstrap gives an interval without width, which says nothing of items that were not asked.");
     paragraph(
         std::string(
             study_.results.rows.empty()

@@ -178,7 +178,13 @@ bool task_finished(const std::string& folder, const std::string& task) {
 
 bool nothing_there(const std::string& path) {
   std::error_code failed;
-  return !fs::exists(path, failed) || (fs::is_directory(path, failed) && fs::is_empty(path, failed));
+  if (!fs::exists(path, failed)) return true;
+  if (!fs::is_directory(path, failed)) return false;
+  const std::vector<fs::path> all = entries(path);
+  return std::all_of(all.begin(), all.end(), [&](const fs::path& entry) {
+    return entry.filename() == std::string("study.json") + kPartial ||
+           (entry.filename() == "tasks" && fs::is_empty(entry, failed));
+  });
 }
 
 void remove_study(const std::string& path, const std::vector<std::string>& captured) {

@@ -86,7 +86,13 @@ capture::WorkloadItem item_of(const StudyPrompt& prompt, const std::string& prom
 
 std::uint64_t prompt_tokens(const StudyCapture& capture, const StudyPrompt& prompt) {
   if (prompt.tokens > 0) return prompt.tokens;
-  return model::load_tokenizer(capture.model).encode(read_file(prompt.file, model::kMaxTextBytes)).size();
+  const model::Tokenizer tokenizer = model::load_tokenizer(capture.model);
+  const std::string text = read_file(prompt.file, model::kMaxTextBytes);
+  try {
+    return tokenizer.encode(text).size();
+  } catch (const Error& error) {
+    throw Error(error.kind(), error.what(), prompt.file);
+  }
 }
 
 void capture_prompt(const StudyCapture& capture, const StudyPrompt& prompt, const std::string& prompts_file,

@@ -248,6 +248,157 @@ class Cuts(StudyTest):
         self.assertTrue(same(self.folder / "d", self.folder / "fresh"))
 
 
+class ClosedLoop(StudyTest):
+    """The model of `capture` answers its own prompts, and the rows join with those of the replays."""
+    capture = {"model": str(MODEL), "workloads": [{"kind": "needle-multi-key", "context": 200, "count": 2, "facts": 4}],
+               "max_new_tokens": 2, "ignore_eos": True}
+
+    def setUp(self):
+        super().setUp()
+        self.closed(loops=["open", "closed"])
+
+    def closed(self, **fields):
+        return self.write(**{"traces": [], "capture": self.capture, "policies": ["h2o", "keydiff"], "budgets": ["10%", "75%"],
+                             "scopes": ["all"], "evaluate": {"max_new_tokens": 4}, **fields})
+
+    def test_rows_are_those_of_evaluate_and_join_with_those_of_the_replays(self):
+        done = self.kvsim(*self.study())
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("answers  d/tables/answers.csv, 32 rows", done.stdout)
+        mine = self.table("d/tables/answers.csv")
+        for cut in "prompt", "question":
+            text = self.ok("evaluate", "--model", MODEL, "--workload", "d/prompts.jsonl", "--policy", "h2o", "--policy", "keydiff",
+                           "--budget", "10%,75%", "--cut", cut, "--max-new-tokens", 4, "--format", "csv", "--quiet")
+            direct = list(csv.DictReader(text.splitlines()))
+            self.assertEqual([row for row in mine if row["cut"] == cut], direct)
+        key = ("policy", "params", "budget", "cut", "seed", "workload")
+        opened = {(row["trace"], *(row[name] for name in key)) for row in self.table("d/results.csv")}
+        self.assertEqual(len(opened), 16)
+        self.assertEqual(opened, {(row["item"], *(row[name] for name in key)) for row in mine})
+        described = [row["key"] for row in self.table("d/columns.csv") if row["table"] == "answers"]
+        self.assertEqual(described, list(mine[0]))
+        # Means are over the items that the full cache answers, and say what the rows say.
+        means = {(row["metric"], row["cut"], row["budget"], row["policy"]): row for row in self.table("d/tables/means.csv")}
+        for cut in "prompt", "question":
+            rows = [row for row in mine if (row["cut"], row["budget"], row["policy"]) == (cut, "10%", "keydiff")]
+            right = [int(row["right"]) for row in rows if row["mode"] == "greedy"]
+            self.assertEqual([row["right_full"] for row in rows if row["mode"] == "greedy"], ["1", "1"])
+            self.assertEqual(float(means["right", cut, "10%", "keydiff"]["mean"]), sum(right) / 2)
+            kl = [float(row["kl"]) for row in rows if row["mode"] == "teacher"]
+            self.assertAlmostEqual(float(means["kl", cut, "10%", "keydiff"]["mean"]), sum(kl) / 2, places=12)
+        self.assertIn("attention_loss", {row["metric"] for row in self.table("d/tables/means.csv")})
+
+    def test_the_closed_loop_alone_records_no_trace(self):
+        self.ok(*self.study())
+        self.closed(loops="closed", report=True)
+        self.ok(*self.study("--threads", 1, out="alone"))
+        self.assertFalse((self.folder / "alone/traces").exists())
+        self.assertEqual((self.folder / "alone/tables/answers.csv").read_bytes(), (self.folder / "d/tables/answers.csv").read_bytes())
+        self.assertEqual(self.table("alone/results.csv"), [])
+        page = (self.folder / "alone/report.html").read_text()
+        for text in "Answers; cut prompt", "Nothing was replayed.", 'id="figure-accuracy"', 'id="figure-divergence"':
+            self.assertIn(text, page)
+        # The other loop is taken up later, and nothing is answered again.
+        task, = (self.folder / "alone/tasks").glob("*-0.answers-*.cut-prompt.seed-0")
+        before = (task / "rows.csv").stat().st_mtime_ns
+        self.closed(loops=["open", "closed"])
+        done = self.kvsim(*self.study("--resume", out="alone"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("changed: loops", done.stderr)
+        self.assertEqual((task / "rows.csv").stat().st_mtime_ns, before)
+        self.assertEqual((self.folder / "alone/results.csv").read_bytes(), (self.folder / "d/results.csv").read_bytes())
+
+    def test_the_report_leads_with_answers(self):
+        self.closed(loops=["open", "closed"], report=True)
+        self.ok(*self.study())
+        page = (self.folder / "d/report.html").read_text()
+        places = [page.index(text) for text in ("Answers; cut prompt", "Answers; cut question", "Recorded runs; cut prompt",
+                                                'id="answers"', 'id="figure-accuracy"', 'id="studied"', 'id="figures"')]
+        self.assertEqual(places, sorted(places))
+        self.assertIn("what was left", page)
+        shown = list(csv.DictReader(self.ok("plot", "accuracy", "d", "--format", "csv").splitlines()))
+        means = self.table("d/tables/means.csv")
+        for row in shown:
+            if row["policy"] == "full":
+                self.assertEqual(row["right"], "1")
+                continue
+            budget = f"{float(row['budget']):.0%}"
+            mean, = [mean for mean in means if (mean["metric"], mean["cut"], mean["budget"], mean["policy"]) ==
+                     ("right", row["cut"], budget, row["policy"])]
+            self.assertEqual((row["right"], row["low"], row["high"]), (mean["mean"], mean["low"], mean["high"]))
+        self.assertEqual(len(shown), 2 * (2 * 2 + 2))
+
+    def test_what_a_running_model_does_not_serve_is_told_once(self):
+        self.closed(loops="closed", policies=["keydiff", "optimal"])
+        self.ok(*self.study())
+        self.assertEqual(len(self.table("d/tables/answers.csv")), 32)
+        skipped, = self.table("d/tables/skipped.csv")
+        self.assertEqual((skipped["trace"], skipped["cut"], skipped["policy"], skipped["budget"], skipped["analysis"]),
+                         ("", "", "optimal", "", "answers"))
+        self.assertIn("knows the future", skipped["reason"])
+
+    def test_a_workload_that_the_full_cache_fails_ranks_nothing(self):
+        self.closed(loops="closed", statistics={"least_full": 1}, report=True,
+                    capture={**self.capture, "workloads": [{"kind": "needle-multi-value", "context": 400, "count": 4}]})
+        done = self.kvsim(*self.study())
+        self.assertEqual(done.returncode, 0, done.stderr)
+        full = {row["item"]: int(row["right_full"]) for row in self.table("d/tables/answers.csv")
+                if row["cut"] == "prompt" and row["mode"] == "greedy"}
+        self.assertLess(sum(full.values()), 4)
+        self.assertIn(f"Cut prompt: the full cache answers {sum(full.values())} of 4 items of needle-multi-value right", done.stderr)
+        self.assertEqual({row["metric"] for row in self.table("d/tables/means.csv")}, {"kl", "same_top"})
+        page = (self.folder / "d/report.html").read_text()
+        self.assertIn("Policies are not ranked by the answers to", page)
+        self.assertIn(f"the full cache answers {sum(full.values())} of 4 items right", page)
+
+    def test_a_recorded_trace_is_not_answered(self):
+        self.closed(loops=["open", "closed"], traces="t.h5")
+        self.ok(*self.study())
+        self.assertNotIn("t", {row["item"] for row in self.table("d/tables/answers.csv")})
+        self.assertIn("t", {row["trace"] for row in self.table("d/results.csv")})
+        reasons = [row["reason"] for row in self.table("d/tables/skipped.csv") if (row["trace"], row["analysis"]) == ("t", "answers")]
+        self.assertEqual(reasons, ["is a recorded run: the closed loop answers the prompts of capture alone"])
+
+    def test_a_prompt_that_cannot_be_answered_costs_only_itself(self):
+        (self.folder / "fine.txt").write_text("A prompt of my own, and nothing else.")
+        (self.folder / "long.txt").write_text("word " * 6000)  # more positions than the model has
+        (self.folder / "broken.txt").write_bytes(b"broken \xff\xfe")
+        self.closed(loops="closed", capture={**self.capture, "workloads": [], "prompts": ["*.txt"]})
+        done = self.kvsim(*self.study())
+        self.assertEqual(done.returncode, 3, done.stderr)
+        self.assertIn("broken", done.stderr)
+        self.assertEqual({row["item"] for row in self.table("d/tables/answers.csv")}, {"fine"})
+        self.assertEqual({row["right"] for row in self.table("d/tables/answers.csv")}, {""})
+        skipped = {row["trace"]: row["reason"] for row in self.table("d/tables/skipped.csv")}
+        self.assertEqual(set(skipped), {"broken", "long"})
+        self.assertFalse(self.json("d/study.json")["result"]["complete"])
+
+    def test_a_dry_run_counts_and_measures_the_closed_loop(self):
+        out = self.ok(*self.study("--dry-run"))
+        # Two prompts at two cuts in two loops.
+        self.assertRegex(out, r"(?m)^tasks +8 \(finished 0, cuts 2, ")
+        self.assertRegex(out, r"(?m)^cells +32 ")
+        self.closed(loops="closed")
+        out = self.ok(*self.study("--dry-run"))
+        self.assertRegex(out, r"(?m)^traces +2 \(to capture 0, ")
+        self.assertRegex(out, r"(?m)^memory +about [\d.]+ \w+ for the longest trace")
+        self.assertIn("the limit is", self.fails(2, *self.study("--memory-limit", "1KiB")))
+
+    def test_what_cannot_be_asked_for_is_refused(self):
+        for fields, words in [({"loops": ["opn"]}, ["s.json loops[0]", "Did you mean open?"]),
+                              ({"loops": []}, ["s.json loops", "is empty"]),
+                              ({"loops": "closed", "capture": None, "traces": "t.h5"}, ["s.json loops", "needs a model"]),
+                              ({"loops": "closed", "policies": [], "analyses": ["hash"]}, ["s.json loops", "needs policies"]),
+                              ({"evaluate": {"modes": "both"}}, ["s.json evaluate.modes", "Did you mean mode?"]),
+                              ({"evaluate": {"force": "answr"}}, ["s.json evaluate.force", "Did you mean answer?"]),
+                              ({"analyses": [{"kind": "hash", "table": "answers"}]}, ["there is a table answers already"])]:
+            with self.subTest(fields=fields):
+                self.closed(**{"loops": ["open", "closed"], **fields})
+                message = self.fails(2, *self.study())
+                for word in words:
+                    self.assertIn(word, message)
+
+
 class Resuming(StudyTest):
     def setUp(self):
         super().setUp()

@@ -44,7 +44,6 @@ std::vector<Figure> build(const FigureTables& tables, const FigureChoice& asked)
   const std::vector<AnswerView> views = answer_views(tables, choice);
   std::vector<std::vector<std::string>> wanted;
   std::vector<std::map<std::string, Survival>> found;
-  std::string remark;
   std::uint64_t longest = 0, answers = 0;
   for (const AnswerView& view : views) {
     const std::vector<std::string>& budgets = view.view().budgets();
@@ -55,9 +54,7 @@ std::vector<Figure> build(const FigureTables& tables, const FigureChoice& asked)
     found.push_back(survivals(view, choice.budget, choice));
     if (found.back().empty()) continue;
     // By KL too where answers have none to be right about.
-    const NamedPolicies named(view.view(), view.leading(), choice);
-    wanted.push_back(named.labels());
-    if (remark.empty()) remark = named.remark();
+    wanted.push_back(NamedPolicies(view.view(), view.leading(), choice).labels());
     for (const auto& [label, survival] : found.back()) {
       longest = std::max(longest, survival.longest);
       answers = std::max(answers, survival.answers);
@@ -91,23 +88,24 @@ std::vector<Figure> build(const FigureTables& tables, const FigureChoice& asked)
       figure,
       {.panel = figure.panels.size() > 1 ? "cut" : "", .series = "policy", .x = "tokens", .y = "agree"});
   for (Panel& panel : figure.panels) panel.title = short_meaning(panel.title);
-  figure.name = "agreement";
+  figure.name = "divergence";
   figure.title = "Answers that still agree with the full cache's, " + at_budget(choice.budget) + ", of " +
                  std::to_string(answers) + " answers";
   figure.reading =
       "Share of greedy answers whose first tokens all equal the full cache's; a curve that falls early "
       "belongs "
       "to a policy that soon says something else, right or wrong.";
-  figure.remark = remark;
-  figure.command = plot_command("agreement", tables, choice);
+  for (const AnswerView& view : views)
+    if (figure.remark.empty()) figure.remark = view.remark(named);
+  figure.command = plot_command("divergence", tables, choice);
   figure.columns = 2;
   return {std::move(figure)};
 }
 
 }  // namespace
 
-FigureKind agreement_figure() {
-  return {"agreement", "greedy answers that still agree with the full cache's, by tokens generated",
+FigureKind divergence_figure() {
+  return {"divergence", "greedy answers that still agree with the full cache's, by tokens generated",
           "the folder of a study with the closed loop, in mode both or greedy", build, kAnswersTable};
 }
 

@@ -1,0 +1,213 @@
+// Answers of the closed loop in a study: what ranks policies, what does not, and what the report says of it.
+#include <catch2/catch.hpp>
+
+#include "analysis/figures/figure_kind.hpp"
+#include "analysis/loop/answer_rows.hpp"
+#include "analysis/report/answer_findings.hpp"
+#include "analysis/report/answer_tables.hpp"
+#include "analysis/results/rows.hpp"
+#include "analysis/statistics/answer_statistics.hpp"
+#include "analysis/statistics/statistics.hpp"
+
+using namespace kvsim;
+using namespace kvsim::analysis;
+using Catch::Contains;
+
+namespace {
+
+struct AnswerCell {
+  std::string item, workload, policy, budget = "10%", cut = "prompt";
+  std::uint64_t right = 1, right_full = 1;
+  double kl = 0;
+  std::uint64_t agreement = 2, tokens = 2;
+};
+
+/// Rows of both modes, as the closed loop writes them.
+Records answers_of(const std::vector<AnswerCell>& cells) {
+  Records out{answer_columns(), {}};
+  for (const AnswerCell& cell : cells) {
+    for (const char* mode : {"teacher", "greedy"}) {
+      std::vector<Value>& row = out.rows.emplace_back(out.columns.size());
+      const auto set = [&](const char* key, Value value) { row[out.column(key)] = std::move(value); };
+      set("item", cell.item);
+      set("workload", cell.workload);
+      set("policy", cell.policy);
+      set("params", cell.policy + "()");
+      set("budget", cell.budget);
+      set("budget_tokens", std::uint64_t{10});
+      set("cut", cell.cut);
+      set("seed", std::uint64_t{0});
+      set("mode", std::string(mode));
+      set("tokens", cell.tokens);
+      set("skipped", std::string());
+      if (std::string(mode) == "teacher") {
+        set("kl", cell.kl);
+      } else {
+        set("right", cell.right);
+        set("right_full", cell.right_full);
+        set("agreement", cell.agreement);
+      }
+    }
+  }
+  return out;
+}
+
+/// Three items of keys and two of text-like questions that the full cache fails. `good` answers all keys,
+/// `cheap` one of them.
+Records two_workloads() {
+  return answers_of({{"k0", "keys", "good", "10%", "prompt", 1, 1, 0.1, 2},
+                     {"k0", "keys", "cheap", "10%", "prompt", 1, 1, 0.3, 1},
+                     {"k1", "keys", "good", "10%", "prompt", 1, 1, 0.1, 2},
+                     {"k1", "keys", "cheap", "10%", "prompt", 0, 1, 0.5, 0},
+                     {"k2", "keys", "good", "10%", "prompt", 1, 1, 0.1, 2},
+                     {"k2", "keys", "cheap", "10%", "prompt", 0, 1, 0.7, 0},
+                     {"h0", "hard", "good", "10%", "prompt", 0, 1, 0.2, 1},
+                     {"h0", "hard", "cheap", "10%", "prompt", 1, 1, 0.2, 1},
+                     {"h1", "hard", "good", "10%", "prompt", 0, 0, 0.2, 1},
+                     {"h1", "hard", "cheap", "10%", "prompt", 1, 0, 0.2, 1}});
+}
+
+const std::map<std::string, std::string> kRoles{{"good()", "policy"}, {"cheap()", "policy"}};
+
+Statistics statistics(const Records& answers, double least_full) {
+  std::vector<TraceId> lengths;
+  for (const std::string& item : distinct(answers, "item")) lengths.push_back({item, "", 100, 0});
+  std::vector<const Metric*> metrics;
+  for (const Metric& metric : answer_metrics()) metrics.push_back(&metric);
+  return statistics_of(comparable_answers(answers, kRoles, least_full), lengths, {.resamples = 100}, metrics);
+}
+
+/// Rows of a replay on the same items: `cheap` loses less attention.
+Records replayed(const Records& answers) {
+  std::vector<Row> rows;
+  for (const std::string& item : distinct(answers, "item"))
+    for (const char* policy : {"good", "cheap"}) {
+      Row& row = rows.emplace_back();
+      row.trace = item;
+      row.policy = policy;
+      row.params = std::string(policy) + "()";
+      row.budget = "10%";
+      row.budget_tokens = 10;
+      row.cut = "prompt";
+      row.set("attention_loss", std::string(policy) == "good" ? 0.4 : item == "h0" ? 0.9 : 0.2);
+    }
+  return records_of(rows);
+}
+
+}  // namespace
+
+TEST_CASE("answers: what the full cache answers is counted by item, workload and cut") {
+  const std::vector<FullAccuracy> found = full_accuracy(two_workloads());
+  REQUIRE(found.size() == 2);
+  CHECK((found[0].workload == "keys" && found[0].cut == "prompt" && found[0].items == 3 &&
+         found[0].right == 3));
+  CHECK((found[1].workload == "hard" && found[1].items == 2 && found[1].right == 1));
+  CHECK(found[1].share() == 0.5);
+  CHECK(full_accuracy({answer_columns(), {}}).empty());
+}
+
+TEST_CASE("answers: the rows of both modes are one, and a workload that the full cache fails is not right") {
+  const Records all = comparable_answers(two_workloads(), kRoles, 0.5);
+  REQUIRE(all.rows.size() == 10);
+  CHECK(text(all.rows[3][all.column("trace")]) == "k1");
+  CHECK(number(all.rows[3][all.column("right")]) == 0.0);
+  CHECK(number(all.rows[3][all.column("kl")]) == 0.5);
+  CHECK(number(all.rows[6][all.column("right")]) == 0.0);
+  const Records gated = comparable_answers(two_workloads(), kRoles, 0.51);
+  CHECK(number(gated.rows[3][gated.column("right")]) == 0.0);
+  CHECK_FALSE(number(gated.rows[6][gated.column("right")]));
+  CHECK(number(gated.rows[6][gated.column("kl")]) == 0.2);
+}
+
+TEST_CASE("answers: means, differences and ranks are those of the ranked workloads") {
+  const Statistics made = statistics(two_workloads(), 0.9);
+  std::map<std::string, double> right;
+  for (const std::vector<Value>& row : made.means.rows)
+    if (text(row[0]) == "right" && text(row[made.means.column("workload")]) == "all")
+      right[text(row[made.means.column("policy")])] = *number(row[made.means.column("mean")]);
+  CHECK(right == std::map<std::string, double>{{"good", 1.0}, {"cheap", 1.0 / 3}});
+  const Records ranked = ranked_answers(two_workloads(), made.means);
+  CHECK(distinct(ranked, "item") == std::vector<std::string>{"k0", "k1", "k2"});
+  CHECK(ranked_answers(two_workloads(), {}).rows.empty());
+}
+
+TEST_CASE("answers: the report says where attention loss picks another policy, on the ranked items") {
+  const Records answers = two_workloads(), results = replayed(answers);
+  const Statistics made = statistics(answers, 0.9);
+  const Evidence evidence("prompt", made.means, made.differences, made.ranks, results);
+  const AnswerEvidence at(evidence, answers, made.means, results);
+  REQUIRE(at.metric() == &answer_metric("right"));
+  REQUIRE(at.compared("10%") == 2);
+  CHECK(at.policies("10%")[0].leading.policy == "good");
+  // Of h0, which ranks nothing, `cheap` loses most: with it, its mean would be larger.
+  CHECK(*at.policies("10%")[1].open[0] == Approx(0.2));
+  CHECK(*at.policies("10%")[1].kl == Approx(0.5));
+  CHECK_FALSE(at.policies("10%")[1].open[1]);
+  const Findings found = picked_by_loss(at);
+  REQUIRE(found.size() == 1);
+  CHECK(found[0].text == "Attention loss alone would have picked another policy than accuracy at 10%.");
+  REQUIRE(found[0].details.size() == 1);
+  CHECK_THAT(
+      found[0].details[0],
+      Contains("10%: the least attention is lost by `cheap`, 20.0%; its accuracy is 33.3% (") &&
+          Contains("`good` has 100.0% (100.0% to 100.0%) and loses 40.0% of attention. The pick has 66.7 "
+                   "points less"));
+  const SortableTable table = answers_beside_losses(at, "10%");
+  REQUIRE(table.rows.size() == 2);
+  CHECK(table.columns.size() == 4);  // policy, accuracy, KL, attention loss
+  CHECK(table.rows[0][1].marked);
+  CHECK(table.rows[1][2].shown == "0.5000");
+}
+
+TEST_CASE("answers: a workload that ranks no policy is told with its accuracy") {
+  const Findings found = failed_workloads(full_accuracy(two_workloads()), 0.9);
+  REQUIRE(found.size() == 1);
+  CHECK_THAT(found[0].text, Contains("not ranked by the answers to `hard`"));
+  CHECK(found[0].details ==
+        std::vector<std::string>{"`hard`, cut prompt: question known to the policy: the full "
+                                 "cache answers 1 of 2 items right, 50.0%."});
+  CHECK(failed_workloads(full_accuracy(two_workloads()), 0.5).empty());
+}
+
+TEST_CASE("answers: where no item is ranked, policies are compared by KL") {
+  const Records answers = two_workloads();
+  const Statistics made = statistics(answers, 1.0 + 1e-9);
+  const Evidence evidence("prompt", made.means, made.differences, made.ranks, {});
+  const AnswerEvidence at(evidence, answers, made.means, {});
+  REQUIRE(at.metric() == &answer_metric("kl"));
+  CHECK(at.policies("10%")[0].leading.policy == "good");
+  CHECK(at.policies("10%")[0].leading.traces == 5);
+  CHECK(picked_by_loss(at).empty());
+}
+
+TEST_CASE("answers: figures of accuracy and of divergence") {
+  FigureTables tables;
+  const Records answers = two_workloads();
+  Statistics made = statistics(answers, 0.9);
+  tables.tables["means"] = made.means;
+  tables.tables["answers"] = answers;
+  const std::vector<Figure> accuracy = figure_kind("accuracy").build(tables, {});
+  REQUIRE(accuracy.size() == 1);
+  const auto& chart = std::get<Chart>(accuracy[0].panels.at(0).content);
+  REQUIRE(chart.series.size() == 3);
+  CHECK((chart.series[0].label == "good" && chart.series[0].points[0].y == 1.0));
+  CHECK((chart.series[1].label == "cheap" && chart.series[1].points[0].y == Approx(1.0 / 3)));
+  CHECK((chart.series[2].weight == Weight::bound && chart.series[2].points[0].y == 1.0));
+
+  const std::vector<Figure> divergence = figure_kind("divergence").build(tables, {});
+  REQUIRE(divergence.size() == 1);
+  for (const Series& series : std::get<Chart>(divergence[0].panels.at(0).content).series) {
+    std::vector<double> shares;
+    for (const Point& point : series.points) shares.push_back(point.y);
+    // Of five answers each, `good` parts after one token in two, `cheap` at once in two and after one in
+    // three.
+    const std::vector<double> expected =
+        series.label == "good" ? std::vector<double>{1, 1, 0.6} : std::vector<double>{1, 0.6, 0};
+    REQUIRE(shares.size() == 3);
+    for (std::size_t n = 0; n < 3; ++n) CHECK(shares[n] == Approx(expected[n]).margin(1e-12));
+  }
+  CHECK_THROWS_WITH(figure_kind("accuracy").build(tables, {.cut = "promt"}),
+                    Contains("Did you mean prompt?"));
+  tables.tables.erase("answers");
+  CHECK(figure_kind("divergence").build(tables, {}).empty());
+}
