@@ -80,6 +80,7 @@ int run(int argc, char** argv) {
   add_plot_command(app);
   add_report_command(app);
   add_diff_command(app);
+  add_agreement_command(app);
   add_export_command(app);
   add_study_command(app);
   add_cost_command(app);

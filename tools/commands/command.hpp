@@ -14,6 +14,7 @@ void add_trace_command(CLI::App& app);
 void add_policy_command(CLI::App& app);
 void add_replay_command(CLI::App& app);
 void add_evaluate_command(CLI::App& app);
+void add_agreement_command(CLI::App& app);
 void add_allocate_command(CLI::App& app);
 void add_analyze_command(CLI::App& app);
 void add_plot_command(CLI::App& app);
