@@ -73,7 +73,7 @@ void check(const AgreementOptions& options) {
   const auto share = [](double value, const char* name) {
     if (!(value >= 0 && value <= 1)) usage_error(exact_text(value) + " is not from 0 to 1", name);
   };
-  share(options.full_right, "full-right");
+  share(options.least_full, "least-full");
   share(options.kept, "kept");
   share(options.trusted, "trusted");
   if (options.resamples < 100 || options.resamples > 100000)
@@ -101,7 +101,7 @@ std::string unranked(const LoopsAtCut& loops, const std::string& workload, const
   if (known < static_cast<double>(members(items)))
     return where +
            "as it is not known whether the full cache answers: that needs items with answers and greedy mode "
-           "(--full-right 0 ranks all).";
+           "(--least-full 0 ranks all).";
   if (right >= least * known) return "";
   return where + "as the full cache answers " + percent(right / known) + " of the items, below " +
          percent(least) + '.';
@@ -155,7 +155,7 @@ LoopAgreement loop_agreement(const JoinedLoops& joined_loops, const AgreementOpt
     for (const std::string& workload : workloads) {
       of.workload = workload;
       const TraceSet items = judged.items_of(workload);
-      if (const std::string why = unranked(loops, workload, items, options.full_right); !why.empty()) {
+      if (const std::string why = unranked(loops, workload, items, options.least_full); !why.empty()) {
         out.notes.push_back(why);
         continue;
       }

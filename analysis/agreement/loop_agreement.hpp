@@ -12,7 +12,7 @@ namespace kvsim::analysis {
 struct AgreementOptions {
   std::vector<std::string> closed{"right", "kl", "same_top", "log_p"};  ///< measures that tables show
   /// A workload is ranked at a cut where the full cache answers at least this share of its items; 0: always.
-  double full_right = 0.9;
+  double least_full = 0.9;
   /// An accuracy of at least this share of the full cache's is kept.
   double kept = 0.9;
   /// Of the cells within a threshold, the share that must keep their accuracy on the half that chooses it.

@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "analysis/agreement/joined_loops.hpp"
 #include "analysis/figures/layer_tables.hpp"
 #include "analysis/report/reported_study.hpp"
 #include "analysis/results/reading/column_types.hpp"
@@ -67,6 +68,12 @@ void read_file(const FigureKind& kind, const std::string& path, FigureTables& ta
     if (has_column(table.records, "scope") && has_column(table.records, "params")) {
       expect_columns(table.records, result_columns(), path);
       join(tables.results, std::move(table.records));
+      continue;
+    }
+    if (holds_closed_rows(table.records)) {
+      Records& answers = tables.tables["answers"];
+      if (answers.columns.empty()) answers.columns = table.records.columns;
+      join(answers, std::move(table.records));
       continue;
     }
     if (table.name == "results")

@@ -72,7 +72,7 @@ void run_agreement(const Options& options) {
       analysis::join_loops(tables_of(options.files), open, closed), options.agreement);
   analysis::Document document{
       .analysis = options.table, .traces = {}, .records = std::move(chosen(found, options.table))};
-  document.settings = {{"full_right", options.agreement.full_right},
+  document.settings = {{"least_full", options.agreement.least_full},
                        {"kept", options.agreement.kept},
                        {"trusted", options.agreement.trusted},
                        {"resamples", options.agreement.resamples},
@@ -106,7 +106,7 @@ void add_agreement_command(CLI::App& app) {
       ->allow_extra_args(false)
       ->type_name("LIST");
   command
-      ->add_option("--full-right", agreement.full_right,
+      ->add_option("--least-full", agreement.least_full,
                    "Share of a workload's items that the full cache must answer; 0 ranks every workload")
       ->capture_default_str()
       ->type_name("SHARE");

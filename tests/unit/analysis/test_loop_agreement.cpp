@@ -299,12 +299,12 @@ TEST_CASE("a workload that the full cache does not answer is not ranked") {
   CHECK(
       some_note(found.notes,
                 "needle, cut question: not ranked, as the full cache answers 50 % of the items, below 90 %"));
-  CHECK_FALSE(loops.agreement({.full_right = 0.5}).agreement.rows.empty());
+  CHECK_FALSE(loops.agreement({.least_full = 0.5}).agreement.rows.empty());
 
   BothLoops unknown = loops;
   std::erase_if(unknown.closed.rows, [](const auto& row) { return text(row[9]) == "greedy"; });
   CHECK(some_note(unknown.agreement({.closed = {"kl"}}).notes, "not known whether the full cache answers"));
-  CHECK_FALSE(unknown.agreement({.closed = {"kl"}, .full_right = 0}).agreement.rows.empty());
+  CHECK_FALSE(unknown.agreement({.closed = {"kl"}, .least_full = 0}).agreement.rows.empty());
 }
 
 TEST_CASE("rows that do not join are counted, and named") {
