@@ -9,6 +9,7 @@
 #include "analysis/results/cuts.hpp"
 #include "analysis/results/numbers.hpp"
 #include "analysis/statistics/rank_agreement.hpp"
+#include "analysis/statistics/running_mean.hpp"
 #include "analysis/statistics/trace_groups.hpp"
 #include "sim/base/error.hpp"
 
@@ -27,9 +28,40 @@ std::optional<LoopsAtCut> joined_at(const FigureTables& tables, const Records& a
   return {};
 }
 
+/// Which policies have a colour: those chosen, else the four with the most right answers, on average over the
+/// budgets that they run at, and well-known ones.
+std::vector<std::string> named_policies(const LoopsAtCut& loops, const std::vector<Shared>& at_budgets,
+                                        const FigureChoice& choice) {
+  std::vector<std::string> known;
+  std::vector<std::pair<double, std::string>> ranking;
+  for (std::size_t policy = 0; policy < loops.policies.size(); ++policy) {
+    known.push_back(loops.policies[policy].label);
+    RunningMean right;
+    for (std::size_t budget = 0; budget < at_budgets.size(); ++budget) {
+      const std::vector<std::size_t>& there = at_budgets[budget].policies;
+      if (std::find(there.begin(), there.end(), policy) != there.end())
+        right.add(mean_over(at_budgets[budget].items, loops.of_closed(0, budget, policy)));
+    }
+    if (right.value()) ranking.emplace_back(-*right.value(), known.back());
+  }
+  if (!choice.policies.empty()) {
+    for (const std::string& wanted : choice.policies) known_name(wanted, known, "--policy");
+    return choice.policies;
+  }
+  std::stable_sort(ranking.begin(), ranking.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<std::string> named;
+  for (const auto& [_, label] : ranking) {
+    const bool well_known =
+        label == "random" || label == "streaming_llm" || label == "h2o" || label == "snapkv";
+    if (named.size() < 4 || well_known || ranking.size() <= 8) named.push_back(label);
+  }
+  return named;
+}
+
 /// Policies at a budget as dots: the measure's mean and the share of right answers.
 Chart chart_of(const LoopsAtCut& loops, const Shared& shared, std::size_t budget, const Metric& metric,
-               const NamedPolicies& named) {
+               const std::vector<std::string>& named) {
   Chart chart{.x = metric_axis(metric), .joined = false};
   chart.y = {.label = "right answers", .low = 0, .high = 1, .percent = true};
   std::vector<double> full;
@@ -43,11 +75,13 @@ Chart chart_of(const LoopsAtCut& loops, const Shared& shared, std::size_t budget
                     {},
                     {}};
     const std::string& label = loops.policies[policy].label;
-    if (!named.has(label)) {
+    const auto place = std::find(named.begin(), named.end(), label);
+    if (place == named.end()) {
       others.points.push_back(dot);
       continue;
     }
-    chart.series.push_back({.label = label, .points = {dot}, .colour = named.place(label)});
+    chart.series.push_back(
+        {.label = label, .points = {dot}, .colour = static_cast<int>(place - named.begin())});
   }
   std::stable_sort(chart.series.begin(), chart.series.end(),
                    [](const Series& a, const Series& b) { return a.colour < b.colour; });
@@ -82,19 +116,21 @@ std::vector<Figure> build(const FigureTables& tables, const FigureChoice& choice
   const std::string workload =
       choice.workload.empty() ? workloads.front() : known_name(choice.workload, workloads, "--workload");
 
-  const ResultsView view(tables.results);
   FigureChoice made = choice;
   made.metric = metric.key;
   made.workload = workload;
-  const NamedPolicies named(view, metric, made);
   const JudgedPolicies judged(loops, 0, 0, 0.95);
+  std::vector<Shared> at_budgets;
+  for (std::size_t budget = 0; budget < loops.budgets.size(); ++budget)
+    at_budgets.push_back(
+        judged.shared(0, 0, budget, judged.ran_on_all(workload, budget), judged.items_of(workload)));
+  const std::vector<std::string> named = named_policies(loops, at_budgets, choice);
   Figure figure;
   for (std::size_t budget = 0; budget < loops.budgets.size(); ++budget) {
     if (!choice.budget.empty() &&
         loops.budgets[budget] != known_name(choice.budget, loops.budgets, "--budget"))
       continue;
-    const Shared shared =
-        judged.shared(0, 0, budget, judged.ran_on_all(workload, budget), judged.items_of(workload));
+    const Shared& shared = at_budgets[budget];
     if (shared.policies.empty() || members(shared.items) == 0) continue;
     figure.panels.push_back(
         {title_of(loops, shared, budget, metric), chart_of(loops, shared, budget, metric, named)});
@@ -109,7 +145,10 @@ std::vector<Figure> build(const FigureTables& tables, const FigureChoice& choice
                        "replay is to be trusted, dots ") +
                    (metric.better == Better::lower ? "fall" : "rise") +
                    " from left to right; tau is Kendall's tau-b of the two orders.";
-  figure.remark = named.remark();
+  if (choice.policies.empty())
+    figure.remark =
+        "Named are the four with the most right answers, on average over the budgets they run at, and "
+        "well-known ones.";
   if (workloads.size() > 1 && choice.workload.empty())
     figure.remark += std::string(figure.remark.empty() ? "" : " ") + "Other workloads: --workload.";
   figure.command = plot_command("agreement", tables, made);

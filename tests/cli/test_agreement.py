@@ -96,6 +96,18 @@ class Agreement(CommandTest):
         text = self.ok("agreement", "open.csv", "closed.csv", "--closed", "right", "--open", "peak_loss")
         self.assertIn("Not compared, as they keep what they like whatever the budget: full.", text)
 
+    def test_the_figure_shows_the_means_of_both_files(self):
+        text = self.ok("plot", "agreement", "open.csv", "closed.csv", "--metric", "attention_loss", "--cut", "question",
+                       "--format", "csv")
+        shown = {(row["budget"].split(":")[0], row["policy"]): row for row in csv.DictReader(io.StringIO(text))}
+        self.assertEqual(set(shown), {(budget, policy) for budget in ("20%", "40%") for policy in POLICIES if policy != "full"})
+        params = {row["policy"]: row["params"] for row in self.read("open.csv")}
+        for (budget, policy), row in shown.items():
+            for name, file, key in (("attention_loss", "open.csv", "attention_loss"), ("right", "closed.csv", "right")):
+                means = self.means(self.read(file), key, "question", budget)
+                self.assertAlmostEqual(float(row[name]), means[params[policy]], places=12)
+        self.assertIn("needs rows of kvsim replay and of kvsim evaluate", self.fails(2, "plot", "agreement", "open.csv"))
+
     def test_mistakes(self):
         both = "open.csv", "closed.csv"
         self.assertIn("Did you mean peak_loss", self.fails(2, "agreement", *both, "--open", "peek_loss"))

@@ -23,7 +23,7 @@ import kvsim_command
 from kvsim_command import KVSIM, SOURCE
 
 DOCUMENTS = ["README.md", "traces/format/SCHEMA.md", "policies/README.md", "analysis/results/METRICS.md",
-             "analysis/study/STUDIES.md", "analysis/loop/README.md", "traces/capture/CAPTURE_YOUR_MODEL.md", "sim/cost/README.md", "sim/cost/examples/llama-3-8b-a100.md"]
+             "analysis/study/STUDIES.md", "analysis/loop/README.md", "analysis/agreement/README.md", "traces/capture/CAPTURE_YOUR_MODEL.md", "sim/cost/README.md", "sim/cost/examples/llama-3-8b-a100.md"]
 
 
 def shown_commands(text):
