@@ -81,6 +81,14 @@ class Agreement(CommandTest):
         for files in (["closed.csv", "open.csv"], ["open.csv", "closed.json"], ["open.csv", "closed.jsonl"]):
             self.assertEqual(self.ok("agreement", *files, "--format", "csv"), found)
 
+    def test_the_folder_of_a_study_holds_both(self):
+        tables = self.folder / "study" / "tables"
+        tables.mkdir(parents=True)
+        # A study calls traces by their names, without folder and .h5.
+        (tables.parent / "results.csv").write_text((self.folder / "open.csv").read_text().replace("runs/", "").replace(".h5,", ","))
+        (tables / "answers.csv").write_text((self.folder / "closed.csv").read_text())
+        self.assertEqual(self.table("study"), self.table("open.csv", "closed.csv"))
+
     def test_the_other_tables(self):
         choices = self.table("open.csv", "closed.csv", "--table", "choices", "--closed", "kl")
         self.assertEqual({row["items"] for row in choices}, {"2"})
