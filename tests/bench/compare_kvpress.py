@@ -153,12 +153,11 @@ def compare_kept(ours, theirs):
     tied = wrong = 0
     for layer, (scores, kept) in enumerate(theirs):
         other = [(ours[layer][head] - mine, mine - ours[layer][head]) for head, mine in enumerate(kept)]
-        swapped = [float(scores[head, j]) for head, sets in enumerate(other) for j in sets[0] | sets[1]]
-        of_layer = sum(bool(sets[0] or sets[1]) for sets in other)
+        swapped = [[float(scores[head, j]) for j in sets[0] | sets[1]] for head, sets in enumerate(other)]
+        of_layer = sum(map(bool, swapped))
         # AdaKVPress ranks over a layer, so that a tie may be one of two heads.
-        spread = [[float(scores[head, j]) for j in sets[0] | sets[1]] for head, sets in enumerate(other)]
-        same_sizes = all(len(sets[0]) == len(sets[1]) for sets in other)
-        groups = spread if same_sizes else [swapped]
+        even = all(len(sets[0]) == len(sets[1]) for sets in other)
+        groups = swapped if even else [[score for group in swapped for score in group]]
         if all(not group or max(group) - min(group) <= TIE * max(map(abs, group)) for group in groups):
             tied += of_layer
         else:
