@@ -28,8 +28,8 @@ class Evaluate(CommandTest):
     def evaluate(self, *more):
         return ["evaluate", "--model", MODEL, "--quiet", *more]
 
-    def rows(self, *more):
-        text = self.ok(*self.evaluate("--workload", "keys.jsonl", "--format", "csv", *more))
+    def rows(self, *more, workload="keys.jsonl"):
+        text = self.ok(*self.evaluate("--workload", workload, "--format", "csv", *more))
         return list(csv.DictReader(io.StringIO(text)))
 
     def test_columns_are_those_of_the_document(self):
@@ -143,10 +143,61 @@ class Evaluate(CommandTest):
 
     def test_what_a_running_model_cannot_serve_is_skipped_by_name(self):
         done = self.kvsim(*self.evaluate("--workload", "keys.jsonl", "--policy", "h2o", "--policy", "optimal", "--policy",
-                                         "h2o(feedback=raw)", "--policy", "hashevict", "--budget", "50%", "--format", "csv"))
+                                         "h2o(feedback=raw)", "--policy", "h2o.stream+cake_layers", "--policy", "expected_attention",
+                                         "--budget", "50%", "--format", "csv", "--prefill", "chunked:100"))
         self.assertEqual(done.returncode, 0, done.stderr)
-        for reason in "optimal: knows the future", "feedback=raw", "hashevict: takes the prompt token by token":
+        for reason in "optimal: knows the future", "feedback=raw", "cake_layers measures the whole prompt", "undoes the rotation":
             self.assertIn(reason, done.stderr)
+
+    def test_questions_about_one_context_are_runs_of_their_own(self):
+        self.ok("workload", "turns", "--context", 300, "--count", 4, "--tokenizer", MODEL, "-o", "turns.jsonl", "--overwrite")
+        ask = ["--policy", "h2o", "--policy", "h2o.stream", "--policy", "snapkv+adakv", "--budget", "25%", "--cut", "question",
+               "--max-new-tokens", 3, "--format", "csv"]
+        together = self.ok(*self.evaluate("--workload", "turns.jsonl", *ask)).splitlines()
+        alone = []
+        for turn in range(4):
+            alone += self.ok(*self.evaluate("--workload", "turns.jsonl", "--item", f"turns-300-s1-{turn}", *ask)).splitlines()[1:]
+        self.assertEqual(together[1:], alone)
+        self.assertEqual([line.split(",")[8] for line in together[1:]], [str(turn) for turn in range(4) for _ in range(6)])
+
+    def test_a_conversation(self):
+        self.ok("workload", "conversation", "--context", 300, "--count", 4, "--tokenizer", MODEL, "-o", "talk.jsonl", "--overwrite")
+        ask = ["--policy", "keydiff", "--policy", "full", "--cut", "question", "--max-new-tokens", 1]
+        golden = self.rows(*ask, "--budget", "25%", "--turns", "golden", workload="talk.jsonl")
+        # A question after golden answers is the item of the workload, whose prompt holds them.
+        by_itself = self.rows(*ask, "--budget", "25%", workload="talk.jsonl")
+        for a, b in zip(golden, by_itself, strict=True):
+            self.assertEqual((a.pop("turns"), b.pop("turns")), ("golden", "requests"))
+            self.assertEqual(a, b)
+        # One token is what is right here, so that right answers are golden ones.
+        own = self.rows(*ask, "--budget", "100%", "--turns", "own", "--mode", "greedy", workload="talk.jsonl")
+        self.assertEqual([row["right"] for row in own], ["1"] * 8)
+        same = self.rows(*ask, "--budget", "100%", "--turns", "golden", "--mode", "greedy", workload="talk.jsonl")
+        self.assertEqual([row["generated"] for row in own], [row["generated"] for row in same])
+        self.assertEqual([(row["turn"], row["policy"]) for row in own], [(str(t), p) for t in range(4) for p in ("keydiff", "full")])
+
+    def test_the_protocol_stands_in_every_row(self):
+        rows = self.rows("--workload", "keys.jsonl", "--policy", "streaming_llm", "--policy", "h2o.stream", "--policy", "h2o+cake_layers",
+                         "--budget", "50%", "--cut", "question", "--mode", "teacher", "--prefill", "chunked:64", "--profile", "dense",
+                         "--positions", "cache-step")
+        self.assertEqual([(row["prefill"], row["profile"], row["positions"]) for row in rows[:3]],
+                         [("chunked:64", "", "cache-step"), ("stream", "", "cache-step"), ("chunked:64", "dense", "cache-step")])
+
+    def test_drift_by_layer(self):
+        ask = ["--workload", "keys.jsonl", "--policy", "h2o", "--policy", "full", "--budget", "25%", "--cut", "question", "--mode", "teacher"]
+        by_layer = list(csv.DictReader(io.StringIO(self.ok(*self.evaluate(*ask, "--per", "layer", "--format", "csv")))))
+        document = (SOURCE / "analysis" / "loop" / "README.md").read_text()
+        said = re.findall(r"^\| `(\w+)` \|", document[document.index("## Rows per layer"):], re.MULTILINE)
+        columns = list(by_layer[0])
+        self.assertEqual(columns[columns.index("positions") + 1:], [*said, "skipped"])
+        for answer in self.rows(*ask):
+            layers = [row for row in by_layer if (row["item"], row["policy"]) == (answer["item"], answer["policy"])]
+            self.assertEqual([row["layer"] for row in layers], ["0", "1", "2", "3"])
+            self.assertEqual(layers[0]["query_l2"], "0")  # the first layer's queries are those of the tokens
+            for key in "residual_l2", "residual_cosine", "query_l2":
+                self.assertEqual(layers[-1][key], answer[key])
+            drifts = [float(row["residual_l2"]) > 0 for row in layers]
+            self.assertEqual(drifts, [answer["policy"] == "h2o"] * 4)
 
     def test_errors_say_what_where_and_what_to_do(self):
         keys = ["--workload", "keys.jsonl", "--policy", "h2o"]

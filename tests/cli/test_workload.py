@@ -12,7 +12,7 @@ from kvsim_command import SOURCE, CommandTest
 
 MODEL = SOURCE / "traces" / "sample" / "model"
 KINDS = ["needle", "needle-multi-key", "needle-multi-value", "passkey", "variables", "common-words", "frequent-words", "copy",
-         "turns", "text"]
+         "turns", "conversation", "text"]
 KEYS = ["id", "kind", "seed", "context_tokens", "tokens", "answer_tokens", "context_id", "turn", "turns", "prompt", "spans",
         "expect", "answers"]
 QUESTION, CONTEXT, EVIDENCE = 1 << 3, 1 << 4, 1 << 5
@@ -65,7 +65,7 @@ class Workload(CommandTest):
             self.assertEqual(data, self.ok(*self.workload(kind, "--count", 3, "--seed", 1, context=256)).encode())
             digest.update(data)
         # The same digest as in tests/unit/workloads.
-        self.assertEqual(digest.hexdigest(), "553c66e842bad93dfa6f63195710989f5d96c68dd8910fef654df4c30c62b9e4")
+        self.assertEqual(digest.hexdigest(), "eb6991e2d1d649fb6403d70684cce90db7aa1d6f7f581b4dc39a01cc5c849269")
 
     def test_own_text(self):
         (self.folder / "own.txt").write_text("All of this is mine. " * 30)

@@ -54,16 +54,22 @@ std::vector<std::string> words_of(const std::string& text) {
   return words;
 }
 
+/// Whether a question and an answer of the same conversation come later, in a longer prompt.
+bool has_more_to_come(const PromptItem& item) {
+  return item.kind == "conversation" && item.turn + 1 < item.turns;
+}
+
 }  // namespace
 
 TEST_CASE("prompts of every kind keep to every length") {
   for (const Kind& kind : kinds()) {
     for (const std::uint64_t tokens : {160, 333, 1000, 2048, 3001}) {
-      for (const PromptItem& item : made(kind.name, options_of(tokens, 3))) {
+      for (const PromptItem& item : made(kind.name, options_of(tokens, 4))) {
         INFO(item.id);
         CHECK(item.tokens == count_tokens(item.prompt));
         CHECK(item.tokens <= tokens);
-        CHECK(item.tokens + 12 > tokens);  // the longest word of the passages has about ten tokens
+        // The longest word of the passages has about ten tokens.
+        if (!has_more_to_come(item)) CHECK(item.tokens + 12 > tokens);
         CHECK(item.context_tokens == tokens);
       }
     }
@@ -73,9 +79,9 @@ TEST_CASE("prompts of every kind keep to every length") {
 TEST_CASE("lengths are in tokens of any tokenizer, here words") {
   const auto words = [](std::string_view text) { return words_of(std::string(text)).size(); };
   for (const Kind& kind : kinds()) {
-    make_workload(kind, options_of(200, 3), words, [&](const PromptItem& item) {
+    make_workload(kind, options_of(200, 4), words, [&](const PromptItem& item) {
       INFO(item.id);
-      CHECK(item.tokens == 200);  // no cut of a text adds more than one word
+      if (!has_more_to_come(item)) CHECK(item.tokens == 200);  // no cut of a text adds more than one word
     });
   }
 }
@@ -266,7 +272,7 @@ TEST_CASE("the bytes of a workload do not change") {
       sha.update(line.data(), line.size());
     }
   }
-  CHECK(sha.hex() == "553c66e842bad93dfa6f63195710989f5d96c68dd8910fef654df4c30c62b9e4");
+  CHECK(sha.hex() == "eb6991e2d1d649fb6403d70684cce90db7aa1d6f7f581b4dc39a01cc5c849269");
 }
 
 TEST_CASE("a context too small for its task is refused with the smallest that works") {
@@ -283,7 +289,7 @@ TEST_CASE("a context too small for its task is refused with the smallest that wo
     const std::size_t at = message.find("At least ");
     REQUIRE(at != std::string::npos);
     const std::uint64_t least = std::stoull(message.substr(at + 9));
-    CHECK(made(kind.name, options_of(least, 1)).at(0).tokens == least);
+    CHECK(made(kind.name, options_of(least, 4)).back().tokens == least);
     CHECK_THROWS_AS(made(kind.name, options_of(least - 1, 1)), kvsim::Error);
   }
 }
