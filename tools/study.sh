@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the whole comparison on the shipped sample: installs missing packages, builds, captures 24 runs of four workloads,
-# replays every policy at six budgets on each and writes the report. Continues a run that was stopped. Arguments: an output
-# directory (default build/study), then options of kvsim study.
+# replays every policy at six budgets on each, lets the model answer through it and writes the report. Continues a run that
+# was stopped. Arguments: an output directory (default build/study), then options of kvsim study.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=${1:-build/study}

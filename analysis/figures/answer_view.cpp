@@ -29,8 +29,12 @@ std::map<std::string, std::string> roles_of(const Records& means) {
 
 AnswerView::AnswerView(std::string cut, Records answers, const Records& means)
     : cut_(std::move(cut)), answers_(served(std::move(answers))), ranked_(ranked_answers(answers_, means)) {
-  const Records& counted = ranked_.rows.empty() ? answers_ : ranked_;
-  comparable_ = std::make_unique<Records>(comparable_answers(counted, roles_of(means), 0));
+  comparable_ = std::make_unique<Records>(comparable_answers(answers_, roles_of(means), 0));
+  const std::vector<std::string> items = distinct(ranked_, "item");
+  const std::size_t item = comparable_->column("trace"), right = comparable_->column("right");
+  for (std::vector<Value>& row : comparable_->rows)
+    if (std::find(items.begin(), items.end(), exact_field(row[item], "")) == items.end())
+      row[right] = Value();
   // A view asks for the columns of every scope.
   for (const char* key : {"layer", "head", "step", "kept_tokens"}) {
     comparable_->columns.push_back({key, "", ""});
@@ -63,8 +67,10 @@ std::vector<AnswerView> answer_views(const FigureTables& tables, const FigureCho
   if (!choice.cut.empty()) known_name(choice.cut, cuts, "--cut");
   if (!choice.workload.empty()) known_name(choice.workload, distinct(*answers, "workload"), "--workload");
   for (const std::string& cut : cuts)
-    if (choice.cut.empty() || choice.cut == cut)
-      out.emplace_back(cut, at_cut(*answers, cut), means == nullptr ? kNone : *means);
+    if (choice.cut.empty() || choice.cut == cut) {
+      AnswerView view(cut, at_cut(*answers, cut), means == nullptr ? kNone : *means);
+      if (!view.all().rows.empty()) out.push_back(std::move(view));
+    }
   return out;
 }
 

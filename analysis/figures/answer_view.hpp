@@ -21,7 +21,7 @@ class AnswerView {
   const std::string& cut() const { return cut_; }
   const Records& all() const { return answers_; }    ///< rows of the closed loop
   const Records& ranked() const { return ranked_; }  ///< those by which policies are ranked
-  /// Budgets, policies and means of answer_metrics(), of the ranked rows where there are any.
+  /// Budgets, policies and means of answer_metrics(); `right` of the ranked rows alone.
   const ResultsView& view() const { return *view_; }
   /// right where something is ranked, else kl.
   const Metric& leading() const;
@@ -38,7 +38,8 @@ class AnswerView {
   std::map<std::string, std::string> labels_;
 };
 
-/// One per cut, or of the chosen one. Throws Error(usage) for a cut or workload that the answers do not have.
+/// One per cut at which something was answered, or of the chosen one. Throws Error(usage) for a cut or
+/// workload that the answers do not have.
 std::vector<AnswerView> answer_views(const FigureTables& tables, const FigureChoice& choice);
 
 }  // namespace kvsim::analysis

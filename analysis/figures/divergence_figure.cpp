@@ -44,7 +44,7 @@ std::vector<Figure> build(const FigureTables& tables, const FigureChoice& asked)
   const std::vector<AnswerView> views = answer_views(tables, choice);
   std::vector<std::vector<std::string>> wanted;
   std::vector<std::map<std::string, Survival>> found;
-  std::uint64_t longest = 0, answers = 0;
+  std::uint64_t longest = 0;
   for (const AnswerView& view : views) {
     const std::vector<std::string>& budgets = view.view().budgets();
     if (choice.budget.empty())
@@ -55,13 +55,11 @@ std::vector<Figure> build(const FigureTables& tables, const FigureChoice& asked)
     if (found.back().empty()) continue;
     // By KL too where answers have none to be right about.
     wanted.push_back(NamedPolicies(view.view(), view.leading(), choice).labels());
-    for (const auto& [label, survival] : found.back()) {
-      longest = std::max(longest, survival.longest);
-      answers = std::max(answers, survival.answers);
-    }
+    for (const auto& [label, survival] : found.back()) longest = std::max(longest, survival.longest);
   }
   const std::vector<std::string> named = names_in_turns(wanted);
   Figure figure;
+  std::vector<std::string> titles;
   for (std::size_t i = 0; i < views.size(); ++i) {
     if (found[i].empty()) continue;
     Chart chart{.x = {.label = "generated tokens", .whole = true},
@@ -81,16 +79,18 @@ std::vector<Figure> build(const FigureTables& tables, const FigureChoice& asked)
         for (std::uint64_t n = 0; n <= longest; ++n)
           series.points.push_back({static_cast<double>(n), survival.share_after(n), {}, {}});
       }
-    if (!chart.series.empty()) figure.panels.push_back({views[i].cut(), std::move(chart)});
+    if (chart.series.empty()) continue;
+    figure.panels.push_back({views[i].cut(), std::move(chart)});
+    titles.push_back(short_meaning(views[i].cut()) + ", " +
+                     std::to_string(distinct(views[i].all(), "item").size()) + " items");
   }
   if (figure.panels.empty()) return {};
   figure.data = figure_data(
       figure,
       {.panel = figure.panels.size() > 1 ? "cut" : "", .series = "policy", .x = "tokens", .y = "agree"});
-  for (Panel& panel : figure.panels) panel.title = short_meaning(panel.title);
+  for (std::size_t i = 0; i < titles.size(); ++i) figure.panels[i].title = titles[i];
   figure.name = "divergence";
-  figure.title = "Answers that still agree with the full cache's, " + at_budget(choice.budget) + ", of " +
-                 std::to_string(answers) + " answers";
+  figure.title = "Answers that still agree with the full cache's, " + at_budget(choice.budget);
   figure.reading =
       "Share of greedy answers whose first tokens all equal the full cache's; a curve that falls early "
       "belongs "
