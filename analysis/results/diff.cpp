@@ -30,6 +30,11 @@ bool is_index_key(const std::string& key) {
   return key == "layer" || key == "head" || key == "step" || key == "seed" || key == "bits";
 }
 
+/// Text that a run came to, which does not say what a row is about.
+bool is_outcome(const std::string& key) {
+  return key == "generated";
+}
+
 /// A column that both tables have.
 struct Shared {
   std::string key{};
@@ -75,7 +80,8 @@ class TablePair {
       const std::string& key = a_.columns[i].key;
       const std::size_t j = find_column(b_, key);
       if (j == kAbsent) continue;
-      const bool tells = is_text_key(key) || is_index_key(key) || holds_text(a_, i) || holds_text(b_, j);
+      const bool tells = !is_outcome(key) &&
+                         (is_text_key(key) || is_index_key(key) || holds_text(a_, i) || holds_text(b_, j));
       (tells ? keys_ : values_).push_back({key, i, j});
     }
   }

@@ -337,6 +337,32 @@ class ClosedLoop(StudyTest):
                          ("", "", "optimal", "", "answers"))
         self.assertIn("knows the future", skipped["reason"])
 
+    def test_other_settings_are_other_tasks(self):
+        self.closed(loops="closed", evaluate={"max_new_tokens": 2, "mode": "greedy"})
+        self.ok(*self.study())
+        self.assertEqual({(row["mode"], row["kl"]) for row in self.table("d/tables/answers.csv")}, {("greedy", "")})
+        shutil.copytree(self.folder / "d", self.folder / "other")
+        self.closed(loops="closed", evaluate={"max_new_tokens": 4})
+        done = self.kvsim(*self.study("--resume"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("changed: evaluate", done.stderr)
+        self.assertEqual({row["mode"] for row in self.table("d/tables/answers.csv")}, {"teacher", "greedy"})
+        # Another text is another outcome of the same cell, not another row.
+        answers = self.folder / "other/tables/answers.csv"
+        rows = self.table("other/tables/answers.csv")
+        rows[0]["generated"] += " more"
+        with answers.open("w", newline="") as file:
+            writer = csv.DictWriter(file, rows[0], lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)
+        self.closed(loops="closed", evaluate={"max_new_tokens": 2, "mode": "greedy"})
+        self.ok(*self.study(out="fresh"))
+        told = self.kvsim("diff", "fresh", "other", "--format", "csv")
+        self.assertEqual(told.returncode, 5, told.stderr)
+        found, = csv.DictReader(told.stdout.splitlines())
+        self.assertEqual((found["table"], found["count"]), ("answers", "1"))
+        self.assertIn("generated", found.values())
+
     def test_a_workload_that_the_full_cache_fails_ranks_nothing(self):
         self.closed(loops="closed", statistics={"least_full": 1}, report=True,
                     capture={**self.capture, "workloads": [{"kind": "needle-multi-value", "context": 400, "count": 4}]})
@@ -403,7 +429,7 @@ class Resuming(StudyTest):
     def setUp(self):
         super().setUp()
         self.write(capture=Captures.capture, policies=["h2o", "random", "snapkv(window=8)"], seeds=[0, 1], analyses=["hash"],
-                   scopes=["all", "step"])
+                   scopes=["all", "step"], loops=["open", "closed"], evaluate={"max_new_tokens": 3})
 
     def test_killed_at_any_moment_it_goes_on_to_the_same_bytes(self):
         begun = time.monotonic()

@@ -71,6 +71,20 @@ TEST_CASE("study folder: what a killed run left is no task, and goes") {
   CHECK(scratch.has("d/notes.csv.partial"));  // not a study's
 }
 
+TEST_CASE("study folder: what a study leaves that was killed at once is nothing") {
+  const Scratch scratch;
+  const std::string folder = scratch.file("d");
+  CHECK(nothing_there(folder));
+  { const StudyFolder begun(folder); }
+  touch(folder + "/study.json.partial");
+  CHECK(nothing_there(folder));
+  touch(folder + "/tasks/a.seed-0.partial/rows.csv", "half");
+  CHECK_FALSE(nothing_there(folder));
+  touch(scratch.file("e/mine.txt"));
+  CHECK_FALSE(nothing_there(scratch.file("e")));
+  CHECK_FALSE(nothing_there(scratch.file("e/mine.txt")));
+}
+
 TEST_CASE("study folder: a damaged task says how to be rid of it") {
   const Scratch scratch;
   StudyFolder folder(scratch.file("d"));
