@@ -18,7 +18,7 @@ namespace kvsim::analysis {
 struct RunOptions {
   Existing existing = Existing::refuse;  ///< what to do with a study in the folder
   unsigned threads = 0;                  ///< 0: as many as the machine has; never changes a result
-  std::uint64_t memory_limit = 0;        ///< of one replay, in bytes; 0: none
+  std::uint64_t memory_limit = 0;        ///< of one replay or closed loop, in bytes; 0: none
 };
 
 struct StudyOutcome {
@@ -32,9 +32,9 @@ struct StudyOutcome {
 /// Captures and runs what is missing, and writes results, tables and, if the study asks for one, the report
 /// into the plan's folder. `note` takes what a person should know while the study runs; the notes on its
 /// results are in the outcome. Finished tasks are kept whatever ends the run, and the message says how to go
-/// on. Throws Error(usage) when the folder holds something else, another study runs in it, or a replay needs
-/// more memory than allowed; Error(input) when a file cannot be written; Error(interrupted) once
-/// progress.stop is set.
+/// on. Throws Error(usage) when the folder holds something else, another study runs in it, or a replay or
+/// closed loop needs more memory than allowed; Error(input) when a file cannot be written; Error(interrupted)
+/// once progress.stop is set.
 StudyOutcome run_study(const StudyPlan& plan, const RunOptions& options, Progress& progress,
                        const NoteListener& note);
 

@@ -140,7 +140,7 @@ void add_study_command(CLI::App& app) {
       ->type_name("N");
   command
       ->add_option("--memory-limit", options->memory_limit,
-                   "Refuse a replay that needs more: 512MiB, 2GiB, 2GB")
+                   "Refuse a replay or closed loop that needs more: 512MiB, 2GiB, 2GB")
       ->transform(CLI::AsSizeValue(true).description(""))
       ->type_name("SIZE");
   command->add_flag("--quiet", options->quiet, "No progress on standard error");
