@@ -53,8 +53,8 @@ class StudyFolder {
 /// Whether a task of the study in a folder is finished.
 bool task_finished(const std::string& folder, const std::string& task);
 
-/// Whether there is nothing at `path`, or a folder with nothing in it but what a study that was killed at once
-/// leaves: an empty tasks/ and a study.json that was not finished.
+/// Whether there is nothing at `path`, or a folder with nothing in it but what a study that was killed at
+/// once leaves: an empty tasks/ and a study.json that was not finished.
 bool nothing_there(const std::string& path);
 
 /// Removes what a study wrote into `path`, and of traces/ those called `captured`. What else lies there

@@ -35,6 +35,21 @@ Cuttable sequence_at(const trace::Source& source, const trace::Cut& cut) {
   return out;
 }
 
+/// What a trace that can be read says of itself.
+void describe(const StudyTrace& trace, const trace::Source& source, const trace::Sequence& sequence,
+              StudiedTrace& studied) {
+  const trace::Header& header = source.header();
+  studied.content_sha256 = source.content_sha256();
+  studied.model = header.model.name;
+  studied.weights_sha256 = header.model.weights_sha256;
+  if (studied.workload.empty()) studied.workload = header.capture.workload;
+  studied.prompt = sequence.prompt_length();
+  studied.decode = sequence.decode_length();
+  for (const trace::Cut& cut : trace.cuts)
+    if (const auto at = sequence_at(source, cut).sequence)
+      studied.cuts.push_back({cut.text(), at->prompt_length(), at->decode_length()});
+}
+
 }  // namespace
 
 TaskRunner::TaskRunner(const StudyPlan& plan, StudyFolder& folder, unsigned threads,
@@ -116,13 +131,15 @@ TaskRunner::Finding TaskRunner::analyse(const StudyTrace& trace, const trace::Se
   return out;
 }
 
+void TaskRunner::load_model() {
+  if (model_) return;
+  model_ = std::make_unique<Evaluation>(plan_.config.capture->model);
+  for (const std::string& text : model_->notes()) note_(text);
+}
+
 TaskRunner::Finding TaskRunner::answers(const StudyTrace& trace, const StudyTask& task, Progress& progress) {
   const StudyCapture& capture = *plan_.config.capture;
   const StudyEvaluate& evaluate = plan_.config.evaluate;
-  if (!model_) {
-    model_ = std::make_unique<Evaluation>(capture.model);
-    for (const std::string& text : model_->notes()) note_(text);
-  }
   EvaluationOptions options;
   options.cells = plan_.request().cells;
   options.modes = parse_loop_modes(evaluate.mode, "evaluate.mode");
@@ -174,21 +191,9 @@ void TaskRunner::run_trace(const StudyTrace& trace, StudiedTrace& studied, Progr
     source = trace::open_trace(trace.path);
     sequence.emplace(*source);
   };
-  const auto describe = [&] {
-    const trace::Header& header = source->header();
-    studied.content_sha256 = source->content_sha256();
-    studied.model = header.model.name;
-    studied.weights_sha256 = header.model.weights_sha256;
-    if (studied.workload.empty()) studied.workload = header.capture.workload;
-    studied.prompt = sequence->prompt_length();
-    studied.decode = sequence->decode_length();
-    for (const trace::Cut& cut : trace.cuts)
-      if (const auto at = sequence_at(*source, cut).sequence)
-        studied.cuts.push_back({cut.text(), at->prompt_length(), at->decode_length()});
-  };
   if (trace.read) {
     if (!reading(open)) return;
-    describe();
+    describe(trace, *source, *sequence, studied);
   } else if (trace.prompt) {
     const StudyPrompt& prompt = plan_.prompts.prompts[*trace.prompt];
     studied.model = model::model_name(plan_.config.capture->model);
@@ -197,6 +202,7 @@ void TaskRunner::run_trace(const StudyTrace& trace, StudiedTrace& studied, Progr
   for (const StudyTask& task : tasks_of(plan_, trace)) {
     if (task_finished(plan_.folder, task.name)) continue;
     begin_part(work_of(plan_, trace, task), progress);
+    if (task.kind == StudyTask::Kind::answers) load_model();  // what fails here is no fault of the trace
     Finding found;
     const auto work = [&] {
       switch (task.kind) {

@@ -22,8 +22,8 @@ class TaskRunner {
 
   /// Captures what is missing and runs every task that is not finished. What a trace's file fails at becomes
   /// its problem, and the others go on. Throws Error(interrupted) once progress.stop is set, Error(usage)
-  /// when a replay or a closed loop needs more memory than allowed, Error(input) when the folder cannot be
-  /// written.
+  /// when a replay or a closed loop needs more memory than allowed, Error(input) when the model cannot be
+  /// read or the folder cannot be written.
   void run(Progress& progress);
 
   /// What became of every trace, in order, once all tasks have run.
@@ -43,6 +43,7 @@ class TaskRunner {
                  Progress& progress) const;
   Finding analyse(const StudyTrace& trace, const trace::Sequence& sequence, const PlannedAnalysis& analysis,
                   Progress& progress) const;
+  void load_model();
   Finding answers(const StudyTrace& trace, const StudyTask& task, Progress& progress);
   void begin_part(double work, Progress& progress);
 

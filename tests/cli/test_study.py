@@ -399,6 +399,18 @@ class ClosedLoop(StudyTest):
         self.assertEqual(set(skipped), {"broken", "long"})
         self.assertFalse(self.json("d/study.json")["result"]["complete"])
 
+    def test_a_model_that_cannot_be_read_is_no_fault_of_the_prompts(self):
+        shutil.copytree(MODEL, self.folder / "model")
+        weights = self.folder / "model/model.safetensors"
+        weights.write_bytes(weights.read_bytes()[:100])
+        self.closed(loops="closed", capture={**self.capture, "model": "model"})
+        message = self.fails(3, *self.study())
+        self.assertIn("model.safetensors", message)
+        self.assertIn("0 of 4 tasks are finished and kept", message)
+        shutil.rmtree(self.folder / "model")
+        shutil.copytree(MODEL, self.folder / "model")
+        self.ok(*self.study("--resume"))
+
     def test_a_dry_run_counts_and_measures_the_closed_loop(self):
         out = self.ok(*self.study("--dry-run"))
         # Two prompts at two cuts in two loops.
