@@ -158,7 +158,7 @@ class Evaluate(CommandTest):
         for turn in range(4):
             alone += self.ok(*self.evaluate("--workload", "turns.jsonl", "--item", f"turns-300-s1-{turn}", *ask)).splitlines()[1:]
         self.assertEqual(together[1:], alone)
-        self.assertEqual([line.split(",")[8] for line in together[1:]], [str(turn) for turn in range(4) for _ in range(6)])
+        self.assertEqual([row["turn"] for row in csv.DictReader(together)], [str(turn) for turn in range(4) for _ in range(6)])
 
     def test_a_conversation(self):
         self.ok("workload", "conversation", "--context", 300, "--count", 4, "--tokenizer", MODEL, "-o", "talk.jsonl", "--overwrite")
@@ -177,15 +177,15 @@ class Evaluate(CommandTest):
         self.assertEqual([(row["turn"], row["policy"]) for row in own], [(str(t), p) for t in range(4) for p in ("keydiff", "full")])
 
     def test_the_protocol_stands_in_every_row(self):
-        rows = self.rows("--workload", "keys.jsonl", "--policy", "streaming_llm", "--policy", "h2o.stream", "--policy", "h2o+cake_layers",
+        rows = self.rows("--policy", "streaming_llm", "--policy", "h2o.stream", "--policy", "h2o+cake_layers",
                          "--budget", "50%", "--cut", "question", "--mode", "teacher", "--prefill", "chunked:64", "--profile", "dense",
                          "--positions", "cache-step")
         self.assertEqual([(row["prefill"], row["profile"], row["positions"]) for row in rows[:3]],
                          [("chunked:64", "", "cache-step"), ("stream", "", "cache-step"), ("chunked:64", "dense", "cache-step")])
 
     def test_drift_by_layer(self):
-        ask = ["--workload", "keys.jsonl", "--policy", "h2o", "--policy", "full", "--budget", "25%", "--cut", "question", "--mode", "teacher"]
-        by_layer = list(csv.DictReader(io.StringIO(self.ok(*self.evaluate(*ask, "--per", "layer", "--format", "csv")))))
+        ask = ["--policy", "h2o", "--policy", "full", "--budget", "25%", "--cut", "question", "--mode", "teacher"]
+        by_layer = list(csv.DictReader(io.StringIO(self.ok(*self.evaluate("--workload", "keys.jsonl", *ask, "--per", "layer", "--format", "csv")))))
         document = (SOURCE / "analysis" / "loop" / "README.md").read_text()
         said = re.findall(r"^\| `(\w+)` \|", document[document.index("## Rows per layer"):], re.MULTILINE)
         columns = list(by_layer[0])
