@@ -7,6 +7,7 @@
 
 #include "analysis/loop/answer_rows.hpp"
 #include "analysis/loop/full_cache_gate.hpp"
+#include "analysis/loop/replayed_losses.hpp"
 #include "analysis/statistics/resamples.hpp"
 #include "analysis/statistics/statistics.hpp"
 
@@ -39,7 +40,7 @@ struct Averaged {
   ColumnInfo column;
   bool interval = false;
 };
-const std::vector<Averaged> kMeans = {
+const std::vector<Averaged> kAlways = {
     {{"right", "share", "of the items, those answered right"}, true},
     {{"right_full", "share", "of the items, those that the full cache answers right"}},
     {{"contains", "share", "of the items, those whose answer occurs in what was generated"}},
@@ -51,11 +52,21 @@ const std::vector<Averaged> kMeans = {
     {{"held_tokens", "tokens per lane", "positions held at the end, mean"}},
 };
 
-std::vector<ColumnInfo> summary_columns() {
+/// What is averaged of these rows: losses, too, where they stand beside the answers.
+std::vector<Averaged> averaged(const Records& rows) {
+  std::vector<Averaged> out = kAlways;
+  for (const ColumnInfo& loss : loss_columns())
+    if (std::any_of(rows.columns.begin(), rows.columns.end(),
+                    [&](const ColumnInfo& column) { return column.key == loss.key; }))
+      out.push_back({loss, false});
+  return out;
+}
+
+std::vector<ColumnInfo> summary_columns(const std::vector<Averaged>& means) {
   std::vector<ColumnInfo> out = kPlace;
   out.insert(out.end(), kPolicy.begin(), kPolicy.end());
   out.push_back({"items", "items", "prompts that were answered"});
-  for (const auto& [column, interval] : kMeans) {
+  for (const auto& [column, interval] : means) {
     out.push_back(column);
     if (!interval) continue;
     out.push_back({column.key + "_low", column.unit,
@@ -84,7 +95,7 @@ struct Items {
 struct Group {
   std::size_t place = 0;
   std::vector<Value> place_key, policy_key;
-  std::map<std::size_t, std::vector<Mean>> means{};  // by item; one per kMeans
+  std::map<std::size_t, std::vector<Mean>> means{};  // by item; one per Groups::averaged
 
   std::optional<double> mean(std::size_t metric) const {
     Mean all;
@@ -112,10 +123,11 @@ struct Group {
 
 /// In order of places, and at each of appearance.
 struct Groups {
+  std::vector<Averaged> averaged;
   std::vector<Group> groups{};
   std::map<std::string, Items> items{};  // by workload
 
-  explicit Groups(const Records& rows) {
+  explicit Groups(const Records& rows) : averaged(analysis::averaged(rows)) {
     std::map<std::vector<Value>, std::size_t> places;
     std::map<std::pair<std::size_t, std::vector<Value>>, std::size_t> known;
     const std::size_t skipped = rows.column("skipped"), workload = rows.column("workload");
@@ -127,8 +139,9 @@ struct Groups {
       const auto [group, fresh] = known.try_emplace({at, policy}, groups.size());
       if (fresh) groups.push_back({at, place, policy});
       std::vector<Mean>& means = groups[group->second].means[items[text(row[workload])].of(text(row[item]))];
-      means.resize(kMeans.size());
-      for (std::size_t i = 0; i < kMeans.size(); ++i) means[i].add(row[rows.column(kMeans[i].column.key)]);
+      means.resize(averaged.size());
+      for (std::size_t i = 0; i < averaged.size(); ++i)
+        means[i].add(row[rows.column(averaged[i].column.key)]);
     }
     std::stable_sort(groups.begin(), groups.end(),
                      [](const Group& a, const Group& b) { return a.place < b.place; });
@@ -136,11 +149,11 @@ struct Groups {
 
   /// Best first at every place whose questions the full cache answers; what is undefined comes last.
   void rank(const FullAnswersByCut& full, double least_full) {
-    const auto metric = [](const char* key) {
+    const auto metric = [&](const char* key) {
       return static_cast<std::size_t>(
-          std::find_if(kMeans.begin(), kMeans.end(),
-                       [&](const Averaged& averaged) { return averaged.column.key == key; }) -
-          kMeans.begin());
+          std::find_if(averaged.begin(), averaged.end(),
+                       [&](const Averaged& each) { return each.column.key == key; }) -
+          averaged.begin());
     };
     using Order = std::tuple<std::size_t, double, double>;
     constexpr double kLast = std::numeric_limits<double>::infinity();
@@ -165,16 +178,16 @@ struct Groups {
 
 Records answer_summary(const Records& rows, double least_full) {
   Records out;
-  out.columns = summary_columns();
   Groups all(rows);
+  out.columns = summary_columns(all.averaged);
   all.rank(full_answers(rows), least_full);
   for (const Group& group : all.groups) {
     std::vector<Value>& row = out.rows.emplace_back(group.place_key);
     row.insert(row.end(), group.policy_key.begin(), group.policy_key.end());
     row.emplace_back(std::uint64_t{group.means.size()});
-    for (std::size_t i = 0; i < kMeans.size(); ++i) {
+    for (std::size_t i = 0; i < all.averaged.size(); ++i) {
       row.push_back(value_of(group.mean(i)));
-      if (!kMeans[i].interval) continue;
+      if (!all.averaged[i].interval) continue;
       const auto interval = group.interval(i, all.items.at(text(group.place_key[0])));
       row.push_back(interval ? Value(interval->low) : Value());
       row.push_back(interval ? Value(interval->high) : Value());

@@ -41,10 +41,12 @@ const std::vector<std::string>& Evaluation::notes() const {
   return state_->weights.notes;
 }
 
-const std::vector<ColumnInfo>& columns_of(AnswerScope scope) {
-  return scope == AnswerScope::token   ? token_columns()
-         : scope == AnswerScope::layer ? layer_columns()
-                                       : answer_columns();
+std::vector<ColumnInfo> columns_of(const EvaluationOptions& options) {
+  std::vector<ColumnInfo> columns = options.scope == AnswerScope::token   ? token_columns()
+                                    : options.scope == AnswerScope::layer ? layer_columns()
+                                                                          : answer_columns();
+  if (options.losses) columns.insert(columns.end(), loss_columns().begin(), loss_columns().end());
+  return columns;
 }
 
 std::uint64_t Evaluation::most_bytes() const {
@@ -91,6 +93,17 @@ bool projects_outputs(const sim::Cell& cell) {
          cell.composition.allocation.needs().output_weights;
 }
 
+void check_losses(const EvaluationOptions& options) {
+  if (!options.losses) return;
+  if (options.scope != AnswerScope::answer)
+    usage_error("stand beside answers", "--losses", "Leave --per out.");
+  if (options.protocol != sim::TurnProtocol::requests || options.prefill_tokens > 0 ||
+      options.positions != sim::LoopPositions::text)
+    usage_error(
+        "are those of a replay, which knows separate requests, a dense prefill and positions of the text",
+        "--losses", "Leave --turns, --prefill and --positions out.");
+}
+
 /// A schedule was made for the tokens of another run, which greedy mode does not follow.
 void check_schedules(const EvaluationOptions& options) {
   if (std::find(options.modes.begin(), options.modes.end(), sim::LoopMode::greedy) == options.modes.end())
@@ -106,6 +119,7 @@ void check_schedules(const EvaluationOptions& options) {
 std::vector<std::vector<Value>> Evaluation::answer(std::span<const WorkloadItem> items,
                                                    const EvaluationOptions& options, Progress& progress) {
   check_schedules(options);
+  check_losses(options);
   State& s = *state_;
   capture::Prompt& prompt = s.prompt;
   const WorkloadItem& first = items.front();
@@ -158,6 +172,25 @@ std::vector<std::vector<Value>> Evaluation::answer(std::span<const WorkloadItem>
        .threads = options.threads,
        .output_weights = std::any_of(options.cells.begin(), options.cells.end(), projects_outputs)},
       progress);
+  /// The full cache's run on the tokens of the answer, or on those it generates itself.
+  const auto recorded_run = [&](const WorkloadItem& item, const std::vector<std::int32_t>& generated,
+                                const std::vector<std::int32_t>& given) {
+    load_item(item, prompt);
+    std::vector<std::int32_t> fed = options.force_answer && !given.empty() ? given : generated;
+    if (!fed.empty()) fed.pop_back();  // nothing is read after the last token
+    trace::MemoryTrace run = capture::run_prompt(
+        prompt, s.config, s.weights,
+        {.model_dir = s.model_dir,
+         .elem = request.elem,
+         .positions = positions,
+         .prefill_chunk = options.prefill_chunk,
+         .threads = options.threads,
+         .output_weights = std::any_of(options.cells.begin(), options.cells.end(), projects_outputs),
+         .answer = std::move(fed)},
+        progress);
+    load_item(first, prompt);
+    return run;
+  };
   std::vector<std::vector<std::vector<Value>>> rows(items.size());  // by item
   for (const trace::Cut& cut : options.cuts) {
     std::optional<trace::Sequence> sequence;
@@ -193,7 +226,23 @@ std::vector<std::vector<Value>> Evaluation::answer(std::span<const WorkloadItem>
       const auto made = options.scope == AnswerScope::token   ? token_rows
                         : options.scope == AnswerScope::layer ? layer_rows
                                                               : answer_rows;
-      for (std::vector<Value>& row : made(described, request, outcomes[i])) rows[i].push_back(std::move(row));
+      std::vector<std::vector<Value>> of_item = made(described, request, outcomes[i]);
+      if (options.losses) {
+        const trace::MemoryTrace run =
+            recorded_run(item, outcomes[i].references.front().tokens, request.turns[i].answer);
+        const trace::Sequence whole(run, 0, cut);
+        sim::Request replay;
+        replay.cells = options.cells;
+        replay.seed = options.seed;
+        replay.threads = options.threads;
+        replay.tables = &tables;
+        const std::vector<std::vector<Value>> losses = replayed_losses(whole, replay);
+        for (std::size_t row = 0; row < of_item.size(); ++row) {
+          const std::vector<Value>& of_cell = losses[row / request.modes.size()];
+          of_item[row].insert(of_item[row].end(), of_cell.begin(), of_cell.end());
+        }
+      }
+      for (std::vector<Value>& row : of_item) rows[i].push_back(std::move(row));
       if (options.decisions) options.decisions(sim::decisions_of(*sequence, request, std::move(outcomes[i])));
     }
   }

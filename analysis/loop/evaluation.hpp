@@ -9,6 +9,7 @@
 
 #include "analysis/loop/answer_rows.hpp"
 #include "analysis/loop/layer_rows.hpp"
+#include "analysis/loop/replayed_losses.hpp"
 #include "analysis/loop/token_rows.hpp"
 #include "sim/base/progress.hpp"
 #include "sim/replay/decisions.hpp"
@@ -21,8 +22,6 @@ namespace kvsim::analysis {
 
 /// What a row is of.
 enum class AnswerScope { answer, token, layer };
-/// The columns of such rows.
-const std::vector<ColumnInfo>& columns_of(AnswerScope scope);
 
 struct EvaluationOptions {
   std::vector<sim::Cell> cells;
@@ -40,12 +39,18 @@ struct EvaluationOptions {
   unsigned threads = 0;
   std::uint64_t memory_limit = 0;  ///< bytes; 0: none
   AnswerScope scope = AnswerScope::answer;
+  /// Rows of answers also have loss_columns(): what a replay of the full cache's run on the same tokens says.
+  /// Only where a replay knows the protocol: requests, a dense prefill, positions of the text.
+  bool losses = false;
   /// Is shown which positions were resident, cut by cut; null: nothing is recorded.
   std::function<void(const sim::Decisions&)> decisions{};
 };
 
 /// The modes that `both`, `teacher` or `greedy` means. Throws Error(usage) at `where` for another word.
 std::vector<sim::LoopMode> parse_loop_modes(const std::string& mode, const std::string& where);
+
+/// The columns of the rows that these options ask for.
+std::vector<ColumnInfo> columns_of(const EvaluationOptions& options);
 
 class Evaluation {
  public:
@@ -56,7 +61,7 @@ class Evaluation {
   /// What the user should know of the checkpoint.
   const std::vector<std::string>& notes() const;
 
-  /// Rows of items about one context (context_turns.hpp), columns_of(scope), by item, cut, cell and mode. A
+  /// Rows of items about one context (context_turns.hpp), columns_of(options), by item, cut, cell and mode. A
   /// cut that an item does not have, or a prompt beyond the model's context, throws Error(usage) with the
   /// item's name; a loop above the memory limit, too.
   std::vector<std::vector<Value>> answer(std::span<const capture::WorkloadItem> items,

@@ -128,7 +128,7 @@ void run_evaluate(const Options& options) {
     for (const std::string& text : model.notes()) note(text);
 
   analysis::Document document{
-      .analysis = "evaluate", .traces = {}, .records = {analysis::columns_of(evaluation.scope), {}}};
+      .analysis = "evaluate", .traces = {}, .records = {analysis::columns_of(evaluation), {}}};
   document.settings = {{"model", options.model},
                        {"force", options.force},
                        {"max_new_tokens", evaluation.max_new_tokens},
@@ -228,6 +228,9 @@ void add_evaluate_command(CLI::App& app) {
                    "Rotary positions of keys: text, cache-step (counted in the cache at every step, as\n"
                    "StreamingLLM does) or cache-once (counted in the cache at the cut, as FINCH does)")
       ->capture_default_str();
+  command->add_flag(
+      "--losses", evaluation.losses,
+      "Losses beside answers: what kvsim replay says of the full cache's run on the same tokens");
   command->add_option("--max-new-tokens", evaluation.max_new_tokens, "Tokens to generate")
       ->capture_default_str()
       ->type_name("N");

@@ -48,6 +48,8 @@ void copy_output_weights(const model::Weights& weights, trace::MemoryTrace& trac
 trace::MemoryTrace run_prompt(const Prompt& prompt, const model::ModelConfig& config,
                               const model::Weights& weights, const PromptRunOptions& options,
                               Progress& progress) {
+  std::vector<std::int32_t> text = prompt.ids;
+  text.insert(text.end(), options.answer.begin(), options.answer.end());
   const std::uint64_t tokens = prompt.ids.size();
   model::cpu::CpuRun run(config, weights,
                          {.capacity = options.positions,
@@ -61,15 +63,15 @@ trace::MemoryTrace run_prompt(const Prompt& prompt, const model::ModelConfig& co
   header.capture.workload_item = prompt.workload_item;
   header.elem = options.elem;
   if (options.output_weights) header.output_elem = Elem::f32;
-  describe_tokens(header, prompt.ids, prompt, config);
-  describe_segments(header, tokens, tokens, false);
+  describe_tokens(header, text, prompt, config);
+  describe_segments(header, tokens, text.size(), true);
   trace::MemoryTrace trace(std::move(header));
   if (options.output_weights) copy_output_weights(weights, trace);
   MemoryRecorder recorder(trace);
-  for (std::uint64_t first = 0; first < tokens; first += options.prefill_chunk) {
+  for (std::uint64_t first = 0, n; first < text.size(); first += n) {
     progress.check();
-    const std::uint64_t n = std::min(options.prefill_chunk, tokens - first);
-    run.forward(std::span(prompt.ids).subspan(first, n), recorder);
+    n = first < tokens ? std::min(options.prefill_chunk, tokens - first) : 1;
+    run.forward(std::span(text).subspan(first, n), recorder);
     progress.advance(n);
   }
   return trace;

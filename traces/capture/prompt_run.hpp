@@ -1,8 +1,9 @@
 #pragma once
-/// Runs a prompt once and keeps its queries, keys and values in memory: what policies rank before they
-/// answer.
+/// Runs a prompt once, and an answer to it, and keeps their queries, keys and values in memory: what policies
+/// rank before they answer, and what a replay needs to say what they lose of the full cache's run.
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "sim/base/progress.hpp"
 #include "traces/capture/prompt.hpp"
@@ -18,10 +19,12 @@ struct PromptRunOptions {
   std::uint64_t prefill_chunk = 512;  ///< prompt tokens per pass: with capture's, the same bits as capture's
   unsigned threads = 0;
   bool output_weights = false;  ///< the trace holds the output projections, too
+  /// Tokens that are fed after the prompt, one by one, as capture feeds given tokens.
+  std::vector<std::int32_t> answer{};
 };
 
-/// A trace of the prompt alone, on the processor. Throws Error(usage) when the cache does not fit into
-/// memory, Error(interrupted) between passes. Advances `progress` by the prompt's tokens.
+/// A trace of the prompt, and of the answer's steps, on the processor. Throws Error(usage) when the cache
+/// does not fit into memory, Error(interrupted) between passes. Advances `progress` by the tokens.
 trace::MemoryTrace run_prompt(const Prompt& prompt, const model::ModelConfig& config,
                               const model::Weights& weights, const PromptRunOptions& options,
                               Progress& progress);
