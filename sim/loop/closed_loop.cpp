@@ -223,29 +223,35 @@ class ClosedLoop {
 
   void process_prompts() {
     begin_chunks();
-    for (std::size_t position = 0; position < prompt_; ++position) {
+    in_prompt_ = true;
+    again_ = false;
+    // A layer's caches depend on that layer's tokens alone, so that a block of tokens goes through the linear
+    // layers at once and through each cache one by one.
+    for (std::size_t first = 0; first < prompt_; first += block_) {
       progress_.check();
-      position_ = position;
-      again_ = false;
-      in_prompt_ = true;
+      position_ = first;
+      block_ = std::min(kPromptBlock, prompt_ - first);
+      if (asked_.prefill_tokens > 0)
+        block_ = std::min<std::size_t>(block_, asked_.prefill_tokens - first % asked_.prefill_tokens);
       begin_step();
       for (std::size_t stream = 0; stream < streams_.size(); ++stream)
         if (processes_prompt(streams_[stream]) && streams_[stream].leader == stream)
-          add_to_step(stream, tokens_[position]);
+          add_to_step(stream, tokens_.subspan(first, block_));
       for (ChunkedStream& chunked : chunked_)
-        for (ChunkedUnit& unit : chunked.units) unit.residents.push_back(static_cast<Position>(position));
-      batch_.forward(fed_, position,
-                     [&](std::uint32_t layer, const StepTensors& tensors, std::span<float> attended) {
-                       attend(layer, tensors, attended);
-                     });
-      if (position % kBlock == kBlock - 1) forget_ended();
-      const bool last = position + 1 == prompt_;
-      if (asked_.prefill_tokens > 0 && (last || (position + 1) % asked_.prefill_tokens == 0))
-        cut_chunks(last);
-      progress_.advance(step_work());
+        for (ChunkedUnit& unit : chunked.units)
+          for (std::size_t position = first; position < first + block_; ++position)
+            unit.residents.push_back(static_cast<Position>(position));
+      batch_.forward(rows_, [&](std::uint32_t layer, const StepTensors& tensors, std::span<float> attended) {
+        attend(layer, tensors, attended);
+      });
+      forget_ended();
+      const std::size_t end = first + block_;
+      if (asked_.prefill_tokens > 0 && (end == prompt_ || end % asked_.prefill_tokens == 0))
+        cut_chunks(end, end == prompt_);
+      progress_.advance(block_ * step_work());
     }
-    forget_ended();
     in_prompt_ = false;
+    block_ = 1;
     for (Stream& stream : streams_)
       if (processes_prompt(stream) && &stream != &streams_[stream.leader])
         stream.own = streams_[stream.leader].own;
@@ -272,7 +278,8 @@ class ClosedLoop {
     }
   }
 
-  void cut_chunks(bool last) {
+  /// `end`: tokens of the prompt that have been processed.
+  void cut_chunks(std::size_t end, bool last) {
     struct Cut {
       std::size_t stream = 0;
       ChunkedUnit* unit = nullptr;
@@ -304,8 +311,7 @@ class ClosedLoop {
         continue;
       }
       unit->residents = std::move(kept[i]);
-      if (asked_.positions == LoopPositions::cache_once)
-        unit->shifts = dropped_before(unit->residents, position_ + 1);
+      if (asked_.positions == LoopPositions::cache_once) unit->shifts = dropped_before(unit->residents, end);
     }
     if (last) chunked_.clear();
   }
@@ -333,13 +339,16 @@ class ClosedLoop {
 
   void begin_step() {
     active_.clear();
-    fed_.clear();
+    rows_.clear();
     row_of_stream_.assign(streams_.size(), kInactive);
   }
-  void add_to_step(std::size_t stream, std::int32_t token) {
-    row_of_stream_[stream] = active_.size();
-    active_.push_back(stream);
-    fed_.push_back(token);
+  /// `tokens`: block_ of them, from position_ on.
+  void add_to_step(std::size_t stream, std::span<const std::int32_t> tokens) {
+    row_of_stream_[stream] = rows_.size();
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      active_.push_back(stream);
+      rows_.push_back({tokens[i], position_ + i});
+    }
   }
 
   /// Feeds the token at a position to every stream that has not ended. Returns whether another follows.
@@ -350,7 +359,7 @@ class ClosedLoop {
     begin_step();
     const std::size_t at = position - first_fed_;
     for (std::size_t stream = 0; stream < streams_.size(); ++stream)
-      if (!streams_[stream].done) add_to_step(stream, streams_[stream].text[at]);
+      if (!streams_[stream].done) add_to_step(stream, std::span(streams_[stream].text).subspan(at, 1));
     drifting_.clear();
     for (std::size_t row = 0; row < active_.size(); ++row) {
       Stream& stream = streams_[active_[row]];
@@ -359,7 +368,7 @@ class ClosedLoop {
       drifting_.push_back(row);
     }
     batch_.forward(
-        fed_, position,
+        rows_,
         [&](std::uint32_t layer, const StepTensors& tensors, std::span<float> attended) {
           attend(layer, tensors, attended);
           for (const std::size_t row : drifting_)
@@ -386,21 +395,21 @@ class ClosedLoop {
   void attend(std::uint32_t layer, const StepTensors& tensors, std::span<float> attended) {
     keep_own(layer, tensors);
     Layer& state = layers_[layer];
-    workers_.run(state.units.size() + active_.size() + chunked_.size(), [&](std::size_t task) {
+    workers_.run(state.units.size() + rows_.size() + chunked_.size(), [&](std::size_t task) {
       if (task < state.units.size()) return attend_unit(layer, state.units[task], tensors, attended);
       task -= state.units.size();
-      if (task >= active_.size())
-        attend_chunk(layer, chunked_[task - active_.size()], tensors, attended);
+      if (task >= rows_.size())
+        attend_chunk(layer, chunked_[task - rows_.size()], tensors, attended);
       else if (streams_[active_[task]].is_reference)
         attend_all(layer, task, tensors, attended);
     });
   }
 
   void keep_own(std::uint32_t layer, const StepTensors& tensors) {
-    for (std::size_t row = 0; row < active_.size(); ++row) {
+    for (std::size_t row = 0; row < rows_.size(); ++row) {
       Stream& stream = streams_[active_[row]];
       OwnRows& own = stream.own[layer];
-      const std::size_t index = position_ - stream.first_own;
+      const std::size_t index = rows_[row].position - stream.first_own;
       own.keys.set(index, tensors.keys(row, 0, config_.n_kv_heads));
       own.values.set(index, tensors.values(row, 0, config_.n_kv_heads));
       if (stream.prefill == Prefill::chunked && in_prompt_)
@@ -408,11 +417,12 @@ class ClosedLoop {
     }
   }
 
-  /// Where one lane's key and value of a text position lie for a stream.
-  SlotRow slot_row(std::uint32_t layer, const Stream& stream, std::size_t lane, Position position) const {
+  /// Where one lane's key and value of a text position lie for a row's query.
+  SlotRow slot_row(std::uint32_t layer, std::size_t row, std::size_t lane, Position position) const {
+    const Stream& stream = streams_[active_[row]];
     const auto at = static_cast<std::size_t>(position);
     const std::int32_t window = config_.layer_window[layer];
-    if (window >= 0 && at + static_cast<std::size_t>(window) <= position_) return {};
+    if (window >= 0 && at + static_cast<std::size_t>(window) <= rows_[row].position) return {};
     if (at >= stream.first_own) {
       const OwnRows& own = stream.own[layer];
       return {own.keys.row(lane, at - stream.first_own), own.values.row(lane, at - stream.first_own)};
@@ -427,7 +437,7 @@ class ClosedLoop {
     std::span<const std::uint32_t> shifts{};
   };
 
-  /// One lane of one stream: its queries attend the positions of the text.
+  /// One lane of one row: its queries attend the positions of the text.
   void attend_lane(std::uint32_t layer, std::size_t row, std::size_t lane, const Attended& what,
                    const StepTensors& tensors, std::span<float> attended, SlotRows& rows) const {
     thread_local std::vector<SlotRow> slots;
@@ -436,7 +446,7 @@ class ClosedLoop {
     slots.clear();
     rotated.resize(what.shifts.size() * dim);
     for (std::size_t slot = 0; slot < what.positions.size(); ++slot) {
-      SlotRow& at = slots.emplace_back(slot_row(layer, streams_[active_[row]], lane, what.positions[slot]));
+      SlotRow& at = slots.emplace_back(slot_row(layer, row, lane, what.positions[slot]));
       if (what.shifts.empty() || what.shifts[slot] == 0 || at.key == nullptr) continue;
       float* to = rotated.data() + slot * dim;
       rotation_->rotate({at.key, dim}, what.shifts[slot], to);
@@ -449,7 +459,7 @@ class ClosedLoop {
   void attend_all(std::uint32_t layer, std::size_t row, const StepTensors& tensors,
                   std::span<float> attended) const {
     thread_local SlotRows rows;
-    std::vector<Position> all(position_ + 1);
+    std::vector<Position> all(rows_[row].position + 1);
     for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<Position>(i);
     for (std::size_t lane = 0; lane < config_.n_kv_heads; ++lane)
       attend_lane(layer, row, lane, {all}, tensors, attended, rows);
@@ -461,10 +471,15 @@ class ClosedLoop {
     thread_local std::vector<std::uint32_t> shifts;
     for (std::size_t i = 0; i < chunked.per_layer; ++i) {
       const ChunkedUnit& unit = chunked.units[layer * chunked.per_layer + i];
-      shifts_of(unit.residents, unit.shifts, shifts);
-      for (std::size_t lane = unit.first_lane; lane < unit.first_lane + unit.n_lanes; ++lane)
-        attend_lane(layer, row_of_stream_[chunked.stream], lane, {unit.residents, shifts}, tensors, attended,
-                    rows);
+      for (std::size_t token = 0; token < block_; ++token) {
+        // What was left, and the chunk up to the token itself.
+        const std::span<const Position> seen =
+            std::span(unit.residents).first(unit.residents.size() - block_ + token + 1);
+        shifts_of(seen, unit.shifts, shifts);
+        for (std::size_t lane = unit.first_lane; lane < unit.first_lane + unit.n_lanes; ++lane)
+          attend_lane(layer, row_of_stream_[chunked.stream] + token, lane, {seen, shifts}, tensors, attended,
+                      rows);
+      }
     }
   }
 
@@ -483,11 +498,13 @@ class ClosedLoop {
   void attend_unit(std::uint32_t layer, LoopUnit& unit, const StepTensors& tensors,
                    std::span<float> attended) const {
     for (std::size_t i = 0; i < unit.caches().size(); ++i)
-      if (row_of_stream_[unit.caches()[i].cell] != kInactive) attend_cache(layer, unit, i, tensors, attended);
+      if (const std::size_t first = row_of_stream_[unit.caches()[i].cell]; first != kInactive)
+        for (std::size_t row = first; row < first + block_; ++row)
+          attend_cache(layer, unit, i, row, tensors, attended);
   }
 
-  void attend_cache(std::uint32_t layer, LoopUnit& unit, std::size_t number, const StepTensors& tensors,
-                    std::span<float> attended) const {
+  void attend_cache(std::uint32_t layer, LoopUnit& unit, std::size_t number, std::size_t row,
+                    const StepTensors& tensors, std::span<float> attended) const {
     thread_local SlotRows rows;
     thread_local std::vector<float> weights;
     thread_local std::vector<double> mass;
@@ -496,17 +513,17 @@ class ClosedLoop {
     Cache& cache = unit.caches()[number];
     UnitDriver<IndexStore>& driver = unit.unit->driver();
     const std::size_t group = config_.n_heads / config_.n_kv_heads;
-    const std::size_t first = unit.first_lane, n = unit.n_lanes, row = row_of_stream_[cache.cell];
-    const Token token{unit.policy_position(position_, prompt_), tensors.keys(row, first, n),
+    const std::size_t first = unit.first_lane, n = unit.n_lanes, position = rows_[row].position;
+    const Token token{unit.policy_position(position, prompt_), tensors.keys(row, first, n),
                       tensors.values(row, first, n), tensors.queries(row, first * group, n * group),
-                      class_at(position_, fed_[row])};
+                      class_at(position, rows_[row].token)};
     if (again_)
       driver.ask_again(cache, token.position);
     else
-      driver.admit(cache, token, in_prompt_ ? 0 : static_cast<std::uint32_t>(position_ + 1 - prompt_));
+      driver.admit(cache, token, in_prompt_ ? 0 : static_cast<std::uint32_t>(position + 1 - prompt_));
     positions.assign(cache.attended.begin(), cache.attended.end());
     if (!unit.text.empty())
-      for (Position& position : positions) position = unit.text_position(position, prompt_);
+      for (Position& at : positions) at = unit.text_position(at, prompt_);
     shifts_of(positions, unit.shifts.empty() ? std::span<const std::uint32_t>{} : unit.shifts[number],
               shifts);
     const std::size_t slots = positions.size();
@@ -687,11 +704,11 @@ class ClosedLoop {
   std::vector<Layer> layers_;
   LoopOutcome first_;  // what all turns share
   std::vector<LoopOutcome> outcomes_;
-  // Of the present step.
-  std::size_t position_ = 0;
+  // Of the present step, or block of steps in prompts that cells process themselves.
+  std::size_t position_ = 0, block_ = 1;  // its first position, and tokens of every stream
   bool in_prompt_ = false, again_ = false;
-  std::vector<std::size_t> active_, row_of_stream_;  // streams by row, rows by stream
-  std::vector<std::int32_t> fed_;                    // by row
+  std::vector<model::cpu::StepBatch::Row> rows_;     // block_ of each stream
+  std::vector<std::size_t> active_, row_of_stream_;  // streams by row, first rows by stream
   std::vector<std::size_t> drifting_, predicting_;   // rows
 };
 

@@ -8,11 +8,12 @@
 namespace kvsim::model::cpu {
 namespace {
 
-/// The table of one position, for as many rows as there are streams.
-RopeTable repeated(const RopeTable& one, std::size_t n) {
+/// The rotation of every row.
+RopeTable table_of(std::span<const StepBatch::Row> rows, std::span<const float> frequencies, double factor) {
   RopeTable out;
-  out.pairs = one.pairs;
-  for (std::size_t i = 0; i < n; ++i) {
+  for (const StepBatch::Row& row : rows) {
+    const RopeTable one = rope_table(frequencies, factor, row.position, 1);
+    out.pairs = one.pairs;
     out.cosine.insert(out.cosine.end(), one.cosine.begin(), one.cosine.end());
     out.sine.insert(out.sine.end(), one.sine.begin(), one.sine.end());
   }
@@ -29,18 +30,17 @@ StepBatch::StepBatch(const ModelConfig& config, const Weights& weights, Elem ele
       workers_(workers),
       frequencies_(rope_frequencies(config.rope, positions)) {}
 
-void StepBatch::forward(std::span<const std::int32_t> tokens, std::uint64_t position, const Attend& attend,
-                        const LayerOutput& output) {
-  n_ = tokens.size();
+void StepBatch::forward(std::span<const Row> rows, const Attend& attend, const LayerOutput& output) {
+  n_ = rows.size();
   const std::uint64_t width = config_.hidden_size;
   const auto eps = static_cast<float>(config_.norm_eps);
-  const RopeTable rope = repeated(rope_table(frequencies_, config_.rope.attention_factor, position, 1), n_);
+  const RopeTable rope = table_of(rows, frequencies_, config_.rope.attention_factor);
   hidden_.resize(n_ * width);
   normed_.resize(n_ * width);
   std::vector<float> scratch;
-  for (std::size_t stream = 0; stream < n_; ++stream)
-    std::copy_n(weights_.embedding.rows(static_cast<std::uint64_t>(tokens[stream]), 1, scratch), width,
-                hidden_.data() + stream * width);
+  for (std::size_t row = 0; row < n_; ++row)
+    std::copy_n(weights_.embedding.rows(static_cast<std::uint64_t>(rows[row].token), 1, scratch), width,
+                hidden_.data() + row * width);
   for (std::uint32_t layer = 0; layer < config_.n_layers; ++layer) {
     const LayerWeights& w = weights_.layers[layer];
     rms_norm(workers_, hidden_.data(), n_, w.attention_norm, eps, normed_.data());
@@ -63,22 +63,22 @@ void StepBatch::forward(std::span<const std::int32_t> tokens, std::uint64_t posi
     up_.resize(n_ * w.up.out);
     apply_linear_alike(workers_, w.gate, normed_.data(), n_, gate_.data());
     apply_linear_alike(workers_, w.up, normed_.data(), n_, up_.data());
-    for (std::size_t stream = 0; stream < n_; ++stream)
-      swiglu(workers_, gate_.data() + stream * w.gate.out, up_.data() + stream * w.gate.out, w.gate.out);
+    for (std::size_t row = 0; row < n_; ++row)
+      swiglu(workers_, gate_.data() + row * w.gate.out, up_.data() + row * w.gate.out, w.gate.out);
     apply_linear_alike(workers_, w.down, gate_.data(), n_, normed_.data());
     add_to(workers_, hidden_.data(), normed_.data(), hidden_.size());
     if (output) output(layer, hidden_);
   }
 }
 
-std::vector<float> StepBatch::logits(std::span<const std::size_t> streams) {
+std::vector<float> StepBatch::logits(std::span<const std::size_t> rows) {
   const std::size_t width = config_.hidden_size;
-  std::vector<float> hidden(streams.size() * width), out(streams.size() * config_.vocab_size);
-  for (std::size_t i = 0; i < streams.size(); ++i)
-    std::copy_n(hidden_.data() + streams[i] * width, width, hidden.data() + i * width);
-  rms_norm(workers_, hidden.data(), streams.size(), weights_.norm, static_cast<float>(config_.norm_eps),
+  std::vector<float> hidden(rows.size() * width), out(rows.size() * config_.vocab_size);
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    std::copy_n(hidden_.data() + rows[i] * width, width, hidden.data() + i * width);
+  rms_norm(workers_, hidden.data(), rows.size(), weights_.norm, static_cast<float>(config_.norm_eps),
            normed_.data());
-  apply_linear_alike(workers_, weights_.head, normed_.data(), streams.size(), out.data());
+  apply_linear_alike(workers_, weights_.head, normed_.data(), rows.size(), out.data());
   return out;
 }
 
