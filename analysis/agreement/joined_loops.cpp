@@ -306,8 +306,8 @@ bool holds_closed_rows(const Records& table) {
          has_column(table, "right_full") && has_column(table, "skipped");
 }
 
-JoinedLoops join_loops(const std::vector<Records>& tables, std::vector<const Metric*> open,
-                       std::vector<const ClosedMeasure*> closed) {
+JoinedLoops join_loops(const std::vector<Records>& tables, const std::vector<const Metric*>& open,
+                       const std::vector<const ClosedMeasure*>& closed) {
   Reader reader(open, closed);
   for (const Records& table : tables) {
     if (holds_open_rows(table)) reader.read_open(table);

@@ -62,7 +62,7 @@ bool holds_closed_rows(const Records& table);
 /// Throws Error(input) when nothing joins, when a row is there twice, and for answers of several models or
 /// protocols (`prefill`, `positions`), which rows of a replay do not name; Error(usage) without rows of
 /// either loop.
-JoinedLoops join_loops(const std::vector<Records>& tables, std::vector<const Metric*> open,
-                       std::vector<const ClosedMeasure*> closed);
+JoinedLoops join_loops(const std::vector<Records>& tables, const std::vector<const Metric*>& open,
+                       const std::vector<const ClosedMeasure*>& closed);
 
 }  // namespace kvsim::analysis

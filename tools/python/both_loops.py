@@ -5,11 +5,12 @@ what a running model answers.
     tools/python/both_loops.py PATH/TO/kvsim --runs FOLDER [--page FILE] [--count 96] [--threads 2]
 
 Rows of both loops stay in FOLDER, by kind of prompt and set of policies; what is complete there is not run again, so a
-run that was stopped goes on, and the page alone takes seconds. Traces are deleted as soon as they are replayed.
+run that was stopped goes on, and the page alone takes two minutes. Traces are deleted as soon as they are replayed.
 """
 import argparse
 import concurrent.futures
 import csv
+import functools
 import io
 import json
 import pathlib
@@ -51,10 +52,10 @@ SETS = {
     # XKV's choice of tokens under every split over layers or heads that a prompt decides by itself.
     "splits": ([ONE_SET] + [f"{ONE_SET}+{split}" for split in
                             ("pyramid", "xkv", "cake_layers", "pyramidinfer", "zipvl", "best_split", "exempt")],
-               ["needle-multi-key", "variables"]),
+               ["needle-multi-key"]),
     # Representatives over two bases, as KVCrush's tables have them.
     "kvcrush": (["h2o", "snapkv"] + [f"kvcrush(base={base},share={share})" for base in ("h2o", "snapkv")
-                                     for share in (0.25, 0.5)], ["needle-multi-key", "variables"]),
+                                     for share in (0.25, 0.5)], ["needle-multi-key"]),
 }
 
 
@@ -80,25 +81,33 @@ class Runs:
         return self.folder / f"{loop}-{kind}-{name}.csv"
 
     def make(self):
-        """Everything that is missing: a kind of prompt on every thread."""
+        """Everything that is missing: a kind of prompt in one loop on every thread."""
+        for kind in self.kinds:
+            self.run("workload", kind, "--context", TOKENS, "--count", self.count, "--tokenizer", MODEL, "-o", self.items(kind),
+                     "--overwrite")
         with concurrent.futures.ThreadPoolExecutor(self.threads) as pool:
-            for _ in pool.map(self.make_kind, self.kinds):
-                pass
+            for done in [pool.submit(loop, kind) for kind in self.kinds for loop in (self.answer, self.replay)]:
+                done.result()
 
-    def make_kind(self, kind):
-        items = self.folder / f"{kind}.jsonl"
-        self.run("workload", kind, "--context", TOKENS, "--count", self.count, "--tokenizer", MODEL, "-o", items, "--overwrite")
-        sets = {name: policies for name, (policies, kinds) in SETS.items() if kind in kinds}
-        for name, policies in sets.items():
-            answers = self.rows("closed", kind, name)
-            if not answers.exists():
-                self.run("evaluate", "--model", MODEL, "--workload", items, "-o", answers, *self.cells(policies))
-        missing = {name: policies for name, policies in sets.items() if not self.rows("open", kind, name).exists()}
+    def items(self, kind):
+        return self.folder / f"{kind}.jsonl"
+
+    def missing(self, loop, kind):
+        return {name: policies for name, (policies, kinds) in SETS.items()
+                if kind in kinds and not self.rows(loop, kind, name).exists()}
+
+    def answer(self, kind):
+        for name, policies in self.missing("closed", kind).items():
+            self.run("evaluate", "--model", MODEL, "--workload", self.items(kind), "-o", self.rows("closed", kind, name),
+                     *self.cells(policies))
+
+    def replay(self, kind):
+        missing = self.missing("open", kind)
         replayed = {name: [] for name in missing}
-        for item in map(json.loads, items.read_text().splitlines()) if missing else []:
+        for item in map(json.loads, self.items(kind).read_text().splitlines()) if missing else []:
             trace = self.folder / f"{item['id']}.h5"
             # The rows that read the answer: of its tokens the last one's own query reads what comes after it.
-            self.run("capture", "--model", MODEL, "--workload", items, "--item", item["id"], "--max-new-tokens",
+            self.run("capture", "--model", MODEL, "--workload", self.items(kind), "--item", item["id"], "--max-new-tokens",
                      item["answer_tokens"] - 1, "--output-weights", "--threads", 1, "--quiet", "-o", trace, "--overwrite")
             for name, policies in missing.items():
                 lines = self.run("replay", trace, *self.cells(policies)).splitlines(keepends=True)
@@ -109,29 +118,30 @@ class Runs:
             partial.write_text("".join(lines))
             partial.rename(self.rows("open", kind, name))
 
-
-    def agreement(self, kind, name="all", table="agreement", closed="right,kl"):
+    @functools.cache
+    def agreement(self, kind, table="agreement"):
         """Rows of a table of kvsim agreement, with numbers as numbers and undefined ones as None."""
-        text = self.run("agreement", self.rows("open", kind, name), self.rows("closed", kind, name), "--table", table,
-                        "--closed", closed, "--format", "csv")
+        text = self.run("agreement", self.rows("open", kind, "all"), self.rows("closed", kind, "all"), "--table", table,
+                        "--closed", ",".join(CLOSED), "--format", "csv")
         return [{key: value if key in WORDS else float(value) if value else None for key, value in row.items()}
                 for row in csv.DictReader(io.StringIO(text))]
 
     def means(self, loop, kind, name, key):
-        """{(cut, budget): {(policy, params): mean over items}} of those that have the number on every item."""
+        """{(cut, budget): {(policy, params): mean over items}} of those that ran on every item. An item on which no
+        policy has the number, such as peak loss of a prompt without peaks, is in no mean."""
         values = {}
-        with open(self.rows(loop, kind, name), newline="") as file:
+        with open(self.rows(loop, kind, name), newline="", errors="replace") as file:
             for row in csv.DictReader(file):
                 if row[key] != "" and row["policy"] not in OWN_BUDGET:
                     cell = values.setdefault((row["cut"], row["budget"]), {})
                     cell.setdefault((row["policy"], row["params"]), []).append(float(row[key]))
-        return {cell: {policy: statistics.fmean(each) for policy, each in of.items() if len(each) == self.count}
+        return {cell: {policy: statistics.fmean(each) for policy, each in of.items() if len(each) == max(map(len, of.values()))}
                 for cell, of in values.items()}
 
     def full_right(self, kind, cut):
         """Share of the items that the full cache answers."""
         right = {}
-        with open(self.rows("closed", kind, "all"), newline="") as file:
+        with open(self.rows("closed", kind, "all"), newline="", errors="replace") as file:
             for row in csv.DictReader(file):
                 if row["cut"] == cut and row["right_full"] != "":
                     right[row["item"]] = float(row["right_full"])
@@ -166,6 +176,7 @@ class Page:
     def head(self):
         full = [self.runs.full_right(kind, cut) for kind in self.kinds for cut in CUTS]
         policies = [int(row["policies"]) for row in self.agreement.values() if row["closed"] == "right"]
+        reached = f"{percent(min(full))} to {percent(max(full))}" if min(full) < max(full) else percent(min(full))
         return f"""# What the open loop is worth
 
 A replay measures what a policy's cache loses of a recorded run. Does it say which policy a running model answers best with? Both loops
@@ -180,7 +191,7 @@ and the rows of both loops stay in the folder.
 
 **Here** (the sample model; {self.runs.count} prompts each of {', '.join(f'`{kind}`' for kind in self.kinds)}, of {TOKENS} tokens; every
 eviction and system of `kvsim policy list` that a running model serves, {min(policies)} to {max(policies)} of them by budget). The full cache
-answers {percent(min(full))} to {percent(max(full))} of each kind's prompts, so every kind is ranked. Cut `prompt`: policies know the question.
+answers {reached} of each kind's prompts, so every kind is ranked. Cut `prompt`: policies know the question.
 Cut `question`: they do not. Intervals are bootstraps over prompts, 95 %.
 
 ![Attention loss against right answers at six budgets](open_and_closed_attention_loss.svg)
@@ -209,9 +220,10 @@ Cut `question`: they do not. Intervals are bootstraps over prompts, 95 %.
         parts = ["## Which number may be trusted for what\n",
                  f"To order policies a measure is trusted at a budget where the interval of tau-b lies above {TRUSTED_TAU} in every kind of",
                  "prompt, which is more than three pairs of policies of four in the same order; in some kinds where it does so in those.\n"]
+        tables, findings = [], []
         for closed, what in CLOSED.items():
             for cut in CUTS:
-                rows = []
+                rows, budgets_of = [], {}
                 for measure, label in MEASURES.items():
                     cells = []
                     for budget in self.budgets:
@@ -219,8 +231,12 @@ Cut `question`: they do not. Intervals are bootstraps over prompts, 95 %.
                         held = sum(low is not None and low > TRUSTED_TAU for low in lows)
                         cells.append("yes" if held == len(self.kinds) else "no" if held == 0 else f"in {held}")
                     rows.append([label, *cells])
-                parts += [f"{what}, cut `{cut}`:\n", table(["measure of the replay", *self.budgets], rows)]
-        return "\n".join(parts)
+                    trusted = [budget for budget, cell in zip(self.budgets, cells) if cell == "yes"]
+                    budgets_of.setdefault(", ".join(trusted) or "no budget", []).append(label)
+                findings.append(f"- **{what}, cut `{cut}`**: " + "; ".join(
+                    f"{', '.join(labels)} at {budgets}" for budgets, labels in budgets_of.items()) + ".")
+                tables += [f"{what}, cut `{cut}`:\n", table(["measure of the replay", *self.budgets], rows)]
+        return "\n".join([*parts, *findings, "", *tables])
 
     def orders(self):
         parts = ["## Orders of policies: Kendall's tau-b with right answers\n",
@@ -268,9 +284,9 @@ Cut `question`: they do not. Intervals are bootstraps over prompts, 95 %.
         for closed, what in CLOSED.items():
             rows = []
             for kind in self.kinds:
-                found = self.runs.agreement(kind, table="choices", closed=closed)
+                found = self.runs.agreement(kind, "choices")
                 for cut in CUTS:
-                    of_cut = {row["budget"]: row for row in found if row["cut"] == cut}
+                    of_cut = {row["budget"]: row for row in found if row["cut"] == cut and row["closed"] == closed}
                     if of_cut:
                         chosen = next(iter(of_cut.values()))["open"].replace("_", " ")
                         rows.append([f"{kind}, {cut}", chosen, *(
@@ -282,7 +298,7 @@ Cut `question`: they do not. Intervals are bootstraps over prompts, 95 %.
     def thresholds(self):
         rows = []
         for kind in self.kinds:
-            found = self.runs.agreement(kind, table="thresholds")
+            found = self.runs.agreement(kind, "thresholds")
             for cut in CUTS:
                 for measure, label in LOSSES.items():
                     cells = [row for row in found if row["cut"] == cut and row["open"] == measure]
@@ -298,7 +314,8 @@ Cut `question`: they do not. Intervals are bootstraps over prompts, 95 %.
         return "\n".join([
             "## Up to which loss answers are kept\n",
             "A policy at a budget keeps its answers when it gives at least 90 % of the full cache's right ones. On every other prompt the largest",
-            "loss is sought below which 95 % of them keep theirs; the others are counted on the remaining prompts. A dash: there is no such loss.\n",
+            "loss is sought below which 95 % of them keep theirs; the others are counted on the remaining prompts. A dash: there is no such loss,",
+            "as even of the policies with the least loss too many do not keep them.\n",
             table(["kind, cut, loss", "trusted up to", "chosen by", "within it, kept", "beyond it, kept all the same"], rows)])
 
     def tau_of(self, a, b):
@@ -310,7 +327,7 @@ Cut `question`: they do not. Intervals are bootstraps over prompts, 95 %.
         return [kind for kind in SETS[name][1] if kind in self.kinds]
 
     def protection(self):
-        rows = []
+        rows, taus, changes = [], [], []
         for kind in self.extra_kinds("alike"):
             own, alike = (self.runs.means("closed", kind, name, "right") for name in ("all", "alike"))
             loss = self.runs.means("open", kind, "alike", "attention_loss")
@@ -324,6 +341,8 @@ Cut `question`: they do not. Intervals are bootstraps over prompts, 95 %.
                         continue
                     tau, policies = self.tau_of(before, after)
                     shared = before.keys() & after.keys()
+                    taus.append(tau)
+                    changes += [abs(after[each] - before[each]) for each in shared]
                     rows.append([f"{kind}, {cut}, {budget}", f"{policies}", two(tau),
                                  percent(statistics.fmean(before[each] for each in shared)),
                                  percent(statistics.fmean(after[each] for each in shared)),
@@ -335,7 +354,20 @@ Cut `question`: they do not. Intervals are bootstraps over prompts, 95 %.
             "The control: the same scores, all of them with the same 4 first and 32 newest tokens protected, beside what each paper protects. The",
             "first tau-b is that of the orders by right answers without and with the control: at 1 the protection changes nothing in the order.\n",
             table(["kind, cut, budget", "policies", "tau-b, own and alike", "right, own", "right, alike", "least to most, alike",
-                   "tau-b of attention loss, alike", "tau-b of peak loss, alike"], rows)])
+                   "tau-b of attention loss, alike", "tau-b of peak loss, alike"], rows),
+            *(self.protection_findings([tau for tau in taus if tau is not None], changes) if rows else [])])
+
+    def protection_findings(self, taus, changes):
+        kept = sum(tau > TRUSTED_TAU for tau in taus)
+        verdict = "the score" if kept == len(taus) else "in part the protection" if kept > len(taus) / 2 else "the protection"
+        return [f"- **It is {verdict}**: with protection alike tau-b with the order before is above {TRUSTED_TAU} at {kept} of {len(taus)} places,",
+                f"  and {percent(sum(change > 0.1 for change in changes) / len(changes))} of the policies at budgets change their right answers by more than 10 points.\n"]
+
+    def most(self, values, shared):
+        """The splits that have the most, by name."""
+        most = max(values[each] for each in shared)
+        names = sorted(policy.partition("+")[2] or "even" for policy, params in shared if values[policy, params] == most)
+        return ", ".join(names) if len(names) <= 3 else f"{len(names)} splits"
 
     def splits(self):
         rows, verdicts, steps = [], [], []
@@ -350,8 +382,8 @@ Cut `question`: they do not. Intervals are bootstraps over prompts, 95 %.
                     tau, policies = self.tau_of(r, answers)
                     verdicts.append(tau)
                     rows.append([f"{kind}, {cut}, {budget}", f"{policies}", two(tau),
-                                 *(f"{percent(min(of[each] for each in shared))} to {percent(max(of[each] for each in shared))}"
-                                   for of in (r, answers))])
+                                 *(f"{percent(min(of[each] for each in shared))} to {percent(max(of[each] for each in shared))}: "
+                                   + self.most(of, shared) for of in (r, answers))])
                 for policy in sorted({policy for budget in self.budgets for policy in retained.get((cut, budget), {})}):
                     path = [(retained[cut, budget][policy], right[cut, budget][policy]) for budget in self.budgets
                             if policy in retained.get((cut, budget), {}) and policy in right.get((cut, budget), {})]
@@ -363,12 +395,12 @@ Cut `question`: they do not. Intervals are bootstraps over prompts, 95 %.
             "## XKV, Figure 5: accuracy against R_avg across allocations\n",
             "The paper's accuracy rises with R_avg, the mean importance retained. XKV's choice of tokens under every split over layers that a prompt",
             "decides by itself, at one budget:\n",
-            table(["kind, cut, budget", "splits", "tau-b of R_avg and right answers", "R_avg", "right"], rows),
+            table(["kind, cut, budget", "splits", "tau-b of R_avg and right answers", "R_avg, most", "right, most"], rows),
             f"- **Over splits at one budget: {verdict}.** tau-b is above {TRUSTED_TAU} at {high} of the {len(ordered)} places that have an order.",
             f"- **With a split's own budget**: where R_avg rises with the budget, right answers do not fall in {sum(steps)} of {len(steps)} steps.\n"])
 
     def kvcrush(self):
-        rows, worse, within = [], 0, 0
+        rows, worse, within, better = [], 0, 0, 0
         for kind in self.extra_kinds("kvcrush"):
             means = self.runs.means("closed", kind, "kvcrush", "right")
             for cut in CUTS:
@@ -385,13 +417,15 @@ Cut `question`: they do not. Intervals are bootstraps over prompts, 95 %.
                         if plain[0] < 0.99 * full:
                             worse += 1
                             within += best >= 0.99 * full
+                            better += best > plain[0]
                         rows.append([f"{kind}, {cut}, {base}, {budget}", percent(plain[0]), *(percent(each[0]) for each in shares)])
         verdict = "reproduces" if worse and within == worse else "does not reproduce" if within <= worse / 2 else "reproduces in part"
         return "\n".join([
             "## KVCrush, Tables II and III: within 1 % of the full cache where its base loses more\n",
             table(["kind, cut, base, budget", "right, base", "right, a quarter of representatives", "right, half of representatives"], rows),
             f"- **{verdict.capitalize()}.** At {worse} places the base is more than 1 % below the full cache; at {within} of them the better of the two",
-            "  shares of representatives, a choice in its favour, is within 1 % of it.\n"])
+            "  shares of representatives, a choice in its favour, is within 1 % of it, and",
+            f"  at {better} it answers more than the base.\n"])
 
     def limits(self):
         return """## What this page cannot say
