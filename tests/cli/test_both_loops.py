@@ -34,7 +34,7 @@ def headings(text):
 def prose(text):
     """The lines that hold no number, verdict or table: they do not depend on the run."""
     lines = [line for line in text.splitlines() if line and not re.search(r"[\d|]|reproduce", line)]
-    return [line for line in lines if not line.startswith(("**Here**", "answers "))]
+    return [line for line in lines if not line.startswith(("**Here**", "answers ", "- **"))]
 
 
 class BothLoops(CommandTest):

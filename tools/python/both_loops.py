@@ -106,9 +106,11 @@ class Runs:
         replayed = {name: [] for name in missing}
         for item in map(json.loads, self.items(kind).read_text().splitlines()) if missing else []:
             trace = self.folder / f"{item['id']}.h5"
-            # The rows that read the answer: of its tokens the last one's own query reads what comes after it.
-            self.run("capture", "--model", MODEL, "--workload", self.items(kind), "--item", item["id"], "--max-new-tokens",
-                     item["answer_tokens"] - 1, "--output-weights", "--threads", 1, "--quiet", "-o", trace, "--overwrite")
+            # The rows that read the first right answer, which teacher mode feeds: the query of its last token reads what
+            # comes after it. All answers of an item are as long.
+            steps = item["answer_tokens"] // len(item["answers"]) - 1
+            self.run("capture", "--model", MODEL, "--workload", self.items(kind), "--item", item["id"], "--max-new-tokens", steps,
+                     "--output-weights", "--threads", 1, "--quiet", "-o", trace, "--overwrite")
             for name, policies in missing.items():
                 lines = self.run("replay", trace, *self.cells(policies)).splitlines(keepends=True)
                 replayed[name] += lines if not replayed[name] else lines[1:]
@@ -231,17 +233,21 @@ Cut `question`: they do not. Intervals are bootstraps over prompts, 95 %.
                         held = sum(low is not None and low > TRUSTED_TAU for low in lows)
                         cells.append("yes" if held == len(self.kinds) else "no" if held == 0 else f"in {held}")
                     rows.append([label, *cells])
-                    trusted = [budget for budget, cell in zip(self.budgets, cells) if cell == "yes"]
-                    budgets_of.setdefault(", ".join(trusted) or "no budget", []).append(label)
+                    everywhere, somewhere = ([budget for budget, cell in zip(self.budgets, cells) if cell in wanted]
+                                             for wanted in (("yes",), [f"in {held}" for held in range(1, len(self.kinds))]))
+                    trusted = f"in every kind at {', '.join(everywhere)}" if everywhere else "in every kind at no budget"
+                    trusted += f", in some at {', '.join(somewhere)}" if somewhere else ""
+                    budgets_of.setdefault(trusted if everywhere or somewhere else "in no kind at any budget", []).append(label)
                 findings.append(f"- **{what}, cut `{cut}`**: " + "; ".join(
-                    f"{', '.join(labels)} at {budgets}" for budgets, labels in budgets_of.items()) + ".")
+                    f"{', '.join(labels)} {budgets}" for budgets, labels in budgets_of.items()) + ".")
                 tables += [f"{what}, cut `{cut}`:\n", table(["measure of the replay", *self.budgets], rows)]
         return "\n".join([*parts, *findings, "", *tables])
 
     def orders(self):
         parts = ["## Orders of policies: Kendall's tau-b with right answers\n",
                  "Where nearly every policy answers everything, or nearly none anything, there is hardly an order to agree on: see what is answered,",
-                 "above.\n"]
+                 "above. Of `needle-multi-value` any of the values is right, so one that is held is enough, and what is lost of the others does",
+                 "not matter to the answer: no loss of a replay knows that.\n"]
         for cut in CUTS:
             rows = []
             for kind in self.kinds:
@@ -432,7 +438,7 @@ Cut `question`: they do not. Intervals are bootstraps over prompts, 95 %.
 
 - The model is small, of four layers, and retrieves in its last layer alone: what an evicted token changes in one layer hardly reaches a layer that
   matters. Drift through depth, which is what a replay cannot see, is hardly tested, and deeper models may part from their replays sooner.
-- Every prompt is of one length and every answer of one to four tokens. Long generation, where drift adds up over steps, is not here.
+- Every prompt is of one length and every answer of one or two tokens. Long generation, where drift adds up over steps, is not here.
 - Policies that take the prompt token by token are not among those that are served, nor those whose least budget is above the one asked for.
 - Prompts of one kind are alike. An interval says how the numbers vary with other prompts of the kind, not with other kinds or models.
 """
