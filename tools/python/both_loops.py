@@ -52,10 +52,10 @@ SETS = {
     # XKV's choice of tokens under every split over layers or heads that a prompt decides by itself.
     "splits": ([ONE_SET] + [f"{ONE_SET}+{split}" for split in
                             ("pyramid", "xkv", "cake_layers", "pyramidinfer", "zipvl", "best_split", "exempt")],
-               ["needle-multi-key"]),
+               ["needle-multi-key", "variables"]),
     # Representatives over two bases, as KVCrush's tables have them.
     "kvcrush": (["h2o", "snapkv"] + [f"kvcrush(base={base},share={share})" for base in ("h2o", "snapkv")
-                                     for share in (0.25, 0.5)], ["needle-multi-key"]),
+                                     for share in (0.25, 0.5)], ["needle-multi-key", "variables"]),
 }
 
 
