@@ -402,8 +402,10 @@ Cut `question`: they do not. Intervals are bootstraps over prompts, 95 %.
             "The paper's accuracy rises with R_avg, the mean importance retained. XKV's choice of tokens under every split over layers that a prompt",
             "decides by itself, at one budget:\n",
             table(["kind, cut, budget", "splits", "tau-b of R_avg and right answers", "R_avg, most", "right, most"], rows),
-            f"- **Over splits at one budget: {verdict}.** tau-b is above {TRUSTED_TAU} at {high} of the {len(ordered)} places that have an order.",
-            f"- **With a split's own budget**: where R_avg rises with the budget, right answers do not fall in {sum(steps)} of {len(steps)} steps.\n"])
+            f"- **Over splits at one budget: {verdict}.** tau-b is above {TRUSTED_TAU} at {high} of the {len(ordered)} places that have an",
+            f"  order, and lies between {two(min(ordered, default=None))} and {two(max(ordered, default=None))}.",
+            f"- **Over budgets at one split: {'reproduces' if sum(steps) >= 0.95 * len(steps) else 'does not reproduce'}.** Where R_avg rises with the budget, right answers do not",
+            f"  fall in {sum(steps)} of {len(steps)} steps.\n"])
 
     def kvcrush(self):
         rows, worse, within, better = [], 0, 0, 0
