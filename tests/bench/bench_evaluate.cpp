@@ -1,6 +1,6 @@
 // The closed loop: 64 cells in step against 64 runs of one cell each, on the sample model with a prompt of
-// about 1,000 tokens and 8 answer tokens; and the decode steps alone, without the prompt that 64 runs process
-// again.
+// about 1,000 tokens and 8 answer tokens; the decode steps alone, without the prompt that 64 runs process
+// again; and 16 cells that process the prompt themselves.
 #include <cstdlib>
 #include <string>
 
@@ -18,10 +18,9 @@ namespace {
 const std::string kModel = KVSIM_SOURCE_DIR "/traces/sample/model";
 const std::string kPrompt = KVSIM_SOURCE_DIR "/traces/sample/prompts/needle-1000-one.txt";
 
-std::vector<sim::Cell> cells() {
+std::vector<sim::Cell> cells(const std::vector<const char*>& policies) {
   std::vector<sim::Cell> out;
-  for (const char* policy :
-       {"h2o", "snapkv", "keydiff", "tova", "l2_norm", "streaming_llm", "snapkv+pyramid", "random"})
+  for (const char* policy : policies)
     for (const char* budget : {"5%", "10%", "15%", "20%", "30%", "40%", "50%", "75%"})
       out.push_back({policy::parse_composition(policy, policy::builtin()), sim::parse_budget(budget)});
   return out;
@@ -31,7 +30,8 @@ std::vector<sim::Cell> cells() {
 
 int main(int argc, char** argv) {
   const int pairs = argc > 1 ? std::atoi(argv[1]) : 3;
-  const std::vector<sim::Cell> all = cells();
+  const std::vector<sim::Cell> all =
+      cells({"h2o", "snapkv", "keydiff", "tova", "l2_norm", "streaming_llm", "snapkv+pyramid", "random"});
   capture::WorkloadItem item;
   item.id = "needle";
   item.prompt = read_file(kPrompt, 1 << 20);
@@ -50,6 +50,14 @@ int main(int argc, char** argv) {
   };
   bench::report("64 cells, one by one / together", bench::paired(
                                                        alone, [&] { answer(all); }, pairs));
+
+  const std::vector<sim::Cell> streaming = cells({"h2o.stream", "hashevict"});
+  bench::report("16 cells that stream the prompt, one by one / together",
+                bench::paired(
+                    [&] {
+                      for (const sim::Cell& cell : streaming) answer({cell});
+                    },
+                    [&] { answer(streaming); }, pairs));
 
   // The prompt is read once for both; ranking it and the steps remain.
   const model::ModelConfig config = model::load_model_config(kModel);
