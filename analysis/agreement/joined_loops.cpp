@@ -88,16 +88,20 @@ class Reader {
   void read_closed(const Records& table) {
     const std::size_t item = table.column("item"), skipped = table.column("skipped"),
                       workload = table.column("workload"), turn = table.column("turn"),
-                      full = table.column("right_full");
+                      turns = table.column("turns"), full = table.column("right_full");
     std::vector<std::optional<std::size_t>> columns;
     for (const ClosedMeasure* each : closed_) columns.push_back(column_if_there(table, each->key));
     for (const std::vector<Value>& row : table.rows) {
-      if (number(row[turn]).value_or(0) != 0) {
+      const bool alone = exact_field(row[turns], "") == "requests";
+      if (!alone && number(row[turn]).value_or(0) != 0) {
         later_turns_ += 1;
         continue;
       }
-      for (std::string_view same : {"model", "prefill", "positions"})
-        protocols_[std::string(same)].insert(field_text(table, row, same));
+      for (std::string_view same : {"model", "turns", "prefill", "positions"}) {
+        const std::string said = field_text(table, row, same);
+        // A policy that streams the prompt does so in a replay, too.
+        if (said != "stream") protocols_[std::string(same)].insert(said);
+      }
       const Key key = key_of(table, row, exact_field(row[item], ""));
       if (!told_.insert({key, field_text(table, row, "mode")}).second) twice(key, "the answers");
       if (remember(params_, key[kParams]))

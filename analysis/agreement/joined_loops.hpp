@@ -60,8 +60,8 @@ bool holds_closed_rows(const Records& table);
 /// without `.h5`, as capture and studies name traces of a workload. Rows of the whole model count; policies
 /// whose budget is their own, and oracles, are left out: at a budget they are not compared with the others.
 /// Throws Error(input) when nothing joins, when a row is there twice, and for answers of several models or
-/// protocols (`prefill`, `positions`), which rows of a replay do not name; Error(usage) without rows of
-/// either loop.
+/// protocols (`turns`, `prefill`, `positions`), which rows of a replay do not name; Error(usage) without rows
+/// of either loop.
 JoinedLoops join_loops(const std::vector<Records>& tables, const std::vector<const Metric*>& open,
                        const std::vector<const ClosedMeasure*>& closed);
 

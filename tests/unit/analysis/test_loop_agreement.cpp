@@ -17,7 +17,7 @@ namespace {
 
 /// Rows of both loops, a line per call. Policies are called by one letter, which is their params too.
 struct BothLoops {
-  std::string cut = "question", budget = "10%", model = "m", workload = "needle";
+  std::string cut = "question", budget = "10%", model = "m", workload = "needle", turns = "requests";
   Records open{{{"trace"},
                 {"policy"},
                 {"params"},
@@ -39,6 +39,7 @@ struct BothLoops {
                   {"turn"},
                   {"seed"},
                   {"mode"},
+                  {"turns"},
                   {"prefill"},
                   {"positions"},
                   {"right"},
@@ -59,7 +60,7 @@ struct BothLoops {
   void row(const std::string& item, const std::string& policy, const std::string& mode, Value right,
            Value right_full, Value kl, std::uint64_t seed, const std::string& skipped,
            std::uint64_t turn = 0) {
-    closed.rows.push_back({item, workload, model, policy, policy, budget, cut, turn, seed, mode, "dense",
+    closed.rows.push_back({item, workload, model, policy, policy, budget, cut, turn, seed, mode, turns, "dense",
                            "text", right, right_full, kl, skipped.empty() ? Value() : Value(skipped)});
   }
 
@@ -309,6 +310,7 @@ TEST_CASE("a workload that the full cache does not answer is not ranked") {
 
 TEST_CASE("rows that do not join are counted, and named") {
   BothLoops loops;
+  loops.turns = "golden";
   for (const char* item : {"a", "b"}) {
     for (const char* policy : {"A", "B", "C"}) {
       loops.replayed(item, policy, 0.1);
