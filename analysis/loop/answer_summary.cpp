@@ -43,13 +43,12 @@ struct Averaged {
 const std::vector<Averaged> kAlways = {
     {{"right", "share", "of the items, those answered right"}, true},
     {{"right_full", "share", "of the items, those that the full cache answers right"}},
-    {{"contains", "share", "of the items, those whose answer occurs in what was generated"}},
     {{"agreement", "tokens", "generated tokens before the first that differs from the full cache's, mean"}},
     {{"kl", "nats", "KL(full || cell), mean over tokens and items"}, true},
     {{"same_top", "share",
       "of the tokens, those at which both find the same most probable, mean over items"}},
     {{"evidence_held", "share", "of the evidence tokens, those held at the end, mean over lanes and items"}},
-    {{"held_tokens", "tokens per lane", "positions held at the end, mean"}},
+    {{"held_bytes", "bytes", "keys and values held at the end, mean over items"}},
 };
 
 /// What is averaged of these rows: losses, too, where they stand beside the answers.

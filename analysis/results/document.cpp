@@ -8,12 +8,15 @@
 #include "analysis/results/numbers.hpp"
 #include "analysis/results/policy_labels.hpp"
 #include "analysis/results/text_table.hpp"
+#include "sim/base/byte_text.hpp"
 #include "sim/base/error.hpp"
 
 namespace kvsim::analysis {
 namespace {
 
-std::string console_text(const Value& value) {
+std::string console_text(const Value& value, const ColumnInfo& column) {
+  if (const auto n = number(value); n && column.unit == "bytes")
+    return bytes_text(static_cast<std::uint64_t>(*n + 0.5));
   if (const auto* text = std::get_if<std::string>(&value)) return *text;
   if (const auto* whole = std::get_if<std::uint64_t>(&value)) return std::to_string(*whole);
   if (const auto* number = std::get_if<double>(&value)) return rounded_text(*number);
@@ -35,7 +38,8 @@ bool constant(const Records& records, std::size_t column) {
 Align alignment(const Records& records, std::size_t column) {
   for (const std::vector<Value>& row : records.rows) {
     if (std::holds_alternative<std::string>(row[column])) return Align::left;
-    if (std::holds_alternative<double>(row[column])) return Align::point;
+    if (std::holds_alternative<double>(row[column]) && records.columns[column].unit != "bytes")
+      return Align::point;
   }
   return Align::right;
 }
@@ -67,7 +71,7 @@ void write_table(std::ostream& out, const Document& document) {
     const bool above = !records.rows.empty() && constant(records, i) &&
                        (records.rows.size() > 1 || records.columns[i].key == "trace");
     if (above) {
-      out << spaced(records.columns[i].key) << ' ' << console_text(records.rows.front()[i]) << '\n';
+      out << spaced(records.columns[i].key) << ' ' << console_text(records.rows.front()[i], records.columns[i]) << '\n';
       told = true;
     } else {
       shown.push_back(i);
@@ -78,7 +82,7 @@ void write_table(std::ostream& out, const Document& document) {
   for (const std::size_t i : shown) table.add_column(spaced(records.columns[i].key), alignment(records, i));
   for (const std::vector<Value>& row : records.rows) {
     std::vector<std::string> fields;
-    for (const std::size_t i : shown) fields.push_back(console_text(row[i]));
+    for (const std::size_t i : shown) fields.push_back(console_text(row[i], records.columns[i]));
     table.add_row(fields);
   }
   if (!shown.empty()) {

@@ -1,5 +1,6 @@
 #include "analysis/results/records.hpp"
 
+#include <algorithm>
 #include <set>
 #include <sstream>
 
@@ -74,6 +75,18 @@ std::vector<std::string> distinct(const Records& records, std::string_view key) 
     if (const auto [text, added] = seen.insert(exact_field(value, "")); added) out.push_back(*text);
   }
   return out;
+}
+
+void drop_empty_columns(Records& records) {
+  for (std::size_t i = records.columns.size(); i-- > 0;) {
+    const bool empty = std::all_of(records.rows.begin(), records.rows.end(), [&](const auto& row) {
+      return std::holds_alternative<std::monostate>(row[i]);
+    });
+    if (!empty) continue;
+    const auto at = static_cast<std::ptrdiff_t>(i);
+    records.columns.erase(records.columns.begin() + at);
+    for (auto& row : records.rows) row.erase(row.begin() + at);
+  }
 }
 
 void write_csv(std::ostream& out, const Records& records) {

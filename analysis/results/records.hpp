@@ -56,6 +56,9 @@ std::string exact_field(const Value& value, const char* undefined);
 /// without rows needs no such column.
 std::vector<std::string> distinct(const Records& records, std::string_view key);
 
+/// Erases the columns in which every field is undefined.
+void drop_empty_columns(Records& records);
+
 /// RFC 4180 under a line of keys; undefined is empty.
 void write_csv(std::ostream& out, const Records& records);
 std::string csv_text(const Records& records);

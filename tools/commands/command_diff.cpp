@@ -45,19 +45,6 @@ std::string counted(std::uint64_t n, const std::string& what) {
   return std::to_string(n) + ' ' + what + (n == 1 ? "" : "s");
 }
 
-/// People need not be told what no finding has.
-void drop_empty_columns(analysis::Records& records) {
-  for (std::size_t i = records.columns.size(); i-- > 0;) {
-    const bool empty = std::all_of(records.rows.begin(), records.rows.end(), [&](const auto& row) {
-      return std::holds_alternative<std::monostate>(row[i]);
-    });
-    if (!empty) continue;
-    const auto at = static_cast<std::ptrdiff_t>(i);
-    records.columns.erase(records.columns.begin() + at);
-    for (auto& row : records.rows) row.erase(row.begin() + at);
-  }
-}
-
 analysis::Document diff_results(const Options& options) {
   if (options.row_tolerance || options.per != "all")
     usage_error("is for traces; these are results", options.row_tolerance ? "--row-tolerance" : "--per");
@@ -92,7 +79,8 @@ void run_diff(const Options& options) {
     found.document = diff_results(options);
     found.same = found.document.records.rows.empty();
   }
-  if (format == analysis::Format::table) drop_empty_columns(found.document.records);
+  // People need not be told what no finding has.
+  if (format == analysis::Format::table) analysis::drop_empty_columns(found.document.records);
   output.commit(found.document);
   if (!found.same)
     throw Error(ErrorKind::different, traces ? "the traces differ" : "the results differ",

@@ -156,6 +156,7 @@ void run_evaluate(const Options& options) {
         "bootstrap intervals over items. Best first at each cut and budget. Every row: --format csv."};
     document.notes.insert(document.notes.end(), unranked.begin(), unranked.end());
     document.records = analysis::answer_summary(document.records, options.least_full);
+    analysis::drop_empty_columns(document.records);
   } else {
     for (const std::string& text : unranked) note(text);
   }
