@@ -12,33 +12,32 @@
 #include "sim/replay/table_files.hpp"
 #include "traces/capture/prompt_run.hpp"
 #include "traces/capture/token_header.hpp"
+#include "traces/format/header_source.hpp"
 #include "traces/format/sequence.hpp"
+#include "traces/model/provenance.hpp"
 
 namespace kvsim::analysis {
 
-struct Evaluation::State {
-  explicit State(const std::string& folder)
+struct Evaluation::Loaded {
+  explicit Loaded(const std::string& folder)
       : model_dir(folder),
         config(model::load_model_config(folder)),
         checkpoint(folder),
         weights(model::load_weights(checkpoint, config)),
         prompt{{}, model::load_tokenizer(folder), {}} {}
 
-  const model::Tokenizer& tokenizer() const { return *prompt.tokenizer; }
-
   std::string model_dir;
   model::ModelConfig config;
   model::Checkpoint checkpoint;
   model::Weights weights;
-  capture::Prompt prompt;  // its tokenizer serves all items
-  std::uint64_t most_bytes = 0;
+  mutable capture::Prompt prompt;  // of the latest item; its tokenizer serves all
 };
 
-Evaluation::Evaluation(const std::string& model_dir) : state_(std::make_unique<State>(model_dir)) {}
+Evaluation::Evaluation(const std::string& model_dir) : loaded_(std::make_unique<const Loaded>(model_dir)) {}
 Evaluation::~Evaluation() = default;
 
 const std::vector<std::string>& Evaluation::notes() const {
-  return state_->weights.notes;
+  return loaded_->weights.notes;
 }
 
 std::vector<ColumnInfo> columns_of(const EvaluationOptions& options) {
@@ -47,10 +46,6 @@ std::vector<ColumnInfo> columns_of(const EvaluationOptions& options) {
                                                                           : answer_columns();
   if (options.losses) columns.insert(columns.end(), loss_columns().begin(), loss_columns().end());
   return columns;
-}
-
-std::uint64_t Evaluation::most_bytes() const {
-  return state_->most_bytes;
 }
 
 std::vector<sim::LoopMode> parse_loop_modes(const std::string& mode, const std::string& where) {
@@ -63,6 +58,7 @@ std::vector<sim::LoopMode> parse_loop_modes(const std::string& mode, const std::
 namespace {
 
 using capture::WorkloadItem;
+using Loaded = Evaluation::Loaded;
 
 /// Tokens before the first that follows the context; all of them if no context is marked.
 std::size_t context_tokens(const capture::Prompt& prompt) {
@@ -114,142 +110,202 @@ void check_schedules(const EvaluationOptions& options) {
                   "--mode", "Say --mode teacher.");
 }
 
+/// The questions about one context, in one run.
+class ContextRun {
+ public:
+  ContextRun(const Loaded& model, std::span<const WorkloadItem> items, const EvaluationOptions& options)
+      : model_(model), items_(items), options_(options) {
+    const capture::Prompt& prompt = load(items.front());
+    request_.cells = options.cells;
+    request_.modes = options.modes;
+    request_.protocol = options.protocol;
+    request_.positions = options.positions;
+    request_.prefill_tokens = options.prefill_tokens;
+    request_.profile_dense = options.profile_dense;
+    request_.force_answer = options.force_answer;
+    request_.max_new_tokens = options.max_new_tokens;
+    request_.turns = options.protocol == sim::TurnProtocol::requests
+                         ? separate_turns(items, prompt.ids, context_tokens(prompt), *prompt.tokenizer)
+                         : following_turns(items, prompt.ids, *prompt.tokenizer);
+    request_.eos = model.config.eos;
+    request_.elem = capture::parse_cache_elem(options.elem, model.weights.elem, Elem::f32);
+    request_.seed = options.seed;
+    request_.threads = options.threads;
+    request_.decisions = static_cast<bool>(options.decisions);
+    request_.token_flags = [this](std::int32_t id) {
+      return capture::token_flag(id, *model_.prompt.tokenizer, model_.config);
+    };
+    check_context();
+  }
+
+  /// Whether the items need runs of their own: the prompt that is cut holds the question, or they do not
+  /// begin with the same tokens.
+  bool apart() const {
+    const auto after_context = [](const trace::Cut& cut) { return cut.at == trace::Cut::At::question; };
+    return items_.size() > 1 && options_.protocol == sim::TurnProtocol::requests &&
+           (request_.turns.empty() ||
+            !std::all_of(options_.cuts.begin(), options_.cuts.end(), after_context));
+  }
+
+  /// Bytes that the run holds at once, the prompt's trace included.
+  std::uint64_t bytes() const {
+    const capture::Prompt& prompt = load(items_.front());
+    trace::Header header = trace::plain_header(
+        model::describe_model(model_.config, model_.weights, model_.model_dir, positions_), prompt.ids.size(),
+        0);
+    capture::describe_tokens(header, prompt.ids, prompt, model_.config);
+    if (output_weights()) header.output_elem = Elem::f32;
+    const trace::HeaderSource source(std::move(header));
+    std::uint64_t most = 0;
+    for (const trace::Cut& cut : options_.cuts)
+      most = std::max(most, sim::estimate_loop_bytes(sequence_at(source, cut), model_.config, request_));
+    return most + prompt.ids.size() * model_.config.n_layers *
+                      (std::uint64_t{model_.config.n_heads} + 2ULL * model_.config.n_kv_heads) *
+                      model_.config.head_dim * sizeof(float);
+  }
+
+  std::vector<std::vector<Value>> rows(Progress& progress) {
+    const trace::MemoryTrace trace = run(items_.front(), {}, progress);
+    std::vector<std::vector<std::vector<Value>>> by_item(items_.size());
+    for (const trace::Cut& cut : options_.cuts) {
+      const trace::Sequence sequence = sequence_at(trace, cut);
+      const sim::TableFiles tables(sequence);
+      request_.tables = &tables;
+      std::vector<sim::LoopOutcome> outcomes = sim::closed_loop(
+          sequence, load(items_.front()).ids, model_.config, model_.weights, request_, progress);
+      for (std::size_t i = 0; i < items_.size(); ++i) {
+        for (std::vector<Value>& row : rows_of(i, sequence, outcomes[i], progress))
+          by_item[i].push_back(std::move(row));
+        if (options_.decisions)
+          options_.decisions(sim::decisions_of(sequence, request_, std::move(outcomes[i])));
+      }
+    }
+    std::vector<std::vector<Value>> all;
+    for (std::vector<std::vector<Value>>& of_item : by_item)
+      std::move(of_item.begin(), of_item.end(), std::back_inserter(all));
+    return all;
+  }
+
+ private:
+  const capture::Prompt& load(const WorkloadItem& item) const {
+    load_item(item, model_.prompt);
+    return model_.prompt;
+  }
+
+  void check_context() {
+    const std::uint64_t prompt = model_.prompt.ids.size(), more = most_new_tokens(request_);
+    positions_ = prompt + more;
+    try {
+      capture::check_context(prompt, more, model_.config.max_positions);
+    } catch (const Error& error) {
+      usage_error(error.what(), items_.front().id);
+    }
+    model::check_rope_regime(model_.config.rope, prompt, positions_);
+  }
+
+  bool output_weights() const {
+    return std::any_of(options_.cells.begin(), options_.cells.end(), projects_outputs);
+  }
+
+  trace::Sequence sequence_at(const trace::Source& source, const trace::Cut& cut) const {
+    try {
+      return trace::Sequence(source, 0, cut);
+    } catch (const Error& error) {
+      throw Error(error.kind(), error.what(), items_.front().id, "");
+    }
+  }
+
+  /// The full cache reads the prompt of an item, and an answer to it.
+  trace::MemoryTrace run(const WorkloadItem& item, std::vector<std::int32_t> answer,
+                         Progress& progress) const {
+    return capture::run_prompt(load(item), model_.config, model_.weights,
+                               {.model_dir = model_.model_dir,
+                                .elem = request_.elem,
+                                .positions = positions_,
+                                .prefill_chunk = options_.prefill_chunk,
+                                .threads = options_.threads,
+                                .output_weights = output_weights(),
+                                .answer = std::move(answer)},
+                               progress);
+  }
+
+  std::vector<std::vector<Value>> rows_of(std::size_t i, const trace::Sequence& sequence,
+                                          const sim::LoopOutcome& outcome, Progress& progress) const {
+    const WorkloadItem& item = items_[i];
+    const model::Tokenizer& tokenizer = *model_.prompt.tokenizer;
+    const AnswerItem described{
+        .item = item.id,
+        .workload = item.kind,
+        .model = sequence.model().name,
+        .turn = item.turn,
+        .answers = item.answers,
+        .text = [&](const std::vector<std::int32_t>& ids) { return well_formed(tokenizer.decode(ids)); },
+        .right = [&](const std::string& text) { return workload::is_right(text, item.expect, item.answers); },
+        .lanes = std::uint64_t{model_.config.n_layers} * model_.config.n_kv_heads,
+        .token_bytes = sim::token_bytes(sequence)};
+    const auto made = options_.scope == AnswerScope::token   ? token_rows
+                      : options_.scope == AnswerScope::layer ? layer_rows
+                                                             : answer_rows;
+    std::vector<std::vector<Value>> rows = made(described, request_, outcome);
+    if (options_.losses) add_losses(i, sequence.cut(), outcome, rows, progress);
+    return rows;
+  }
+
+  /// Replays the full cache's run on the tokens of the answer, or on those it generated itself.
+  void add_losses(std::size_t i, const trace::Cut& cut, const sim::LoopOutcome& outcome,
+                  std::vector<std::vector<Value>>& rows, Progress& progress) const {
+    std::vector<std::int32_t> fed = request_.turns[i].answer;
+    if (!options_.force_answer || fed.empty()) fed = outcome.references.front().tokens;
+    if (!fed.empty()) fed.pop_back();  // nothing is read after the last token
+    const trace::MemoryTrace recorded = run(items_[i], std::move(fed), progress);
+    sim::Request replay;
+    replay.cells = options_.cells;
+    replay.seed = options_.seed;
+    replay.threads = options_.threads;
+    replay.tables = request_.tables;
+    const std::vector<std::vector<Value>> losses = replayed_losses(trace::Sequence(recorded, 0, cut), replay);
+    for (std::size_t row = 0; row < rows.size(); ++row) {
+      const std::vector<Value>& of_cell = losses[row / request_.modes.size()];
+      rows[row].insert(rows[row].end(), of_cell.begin(), of_cell.end());
+    }
+  }
+
+  const Loaded& model_;
+  const std::span<const WorkloadItem> items_;
+  const EvaluationOptions& options_;
+  sim::LoopRequest request_;
+  std::uint64_t positions_ = 0;  // that the run reaches at most
+};
+
 }  // namespace
+
+std::uint64_t Evaluation::estimate_bytes(std::span<const WorkloadItem> items,
+                                         const EvaluationOptions& options) const {
+  const ContextRun run(*loaded_, items, options);
+  if (!run.apart()) return run.bytes();
+  std::uint64_t most = 0;
+  for (const WorkloadItem& item : items) most = std::max(most, estimate_bytes({&item, 1}, options));
+  return most;
+}
 
 std::vector<std::vector<Value>> Evaluation::answer(std::span<const WorkloadItem> items,
                                                    const EvaluationOptions& options, Progress& progress) {
   check_schedules(options);
   check_losses(options);
-  State& s = *state_;
-  capture::Prompt& prompt = s.prompt;
-  const WorkloadItem& first = items.front();
-  load_item(first, prompt);
-
-  sim::LoopRequest request;
-  request.cells = options.cells;
-  request.modes = options.modes;
-  request.protocol = options.protocol;
-  request.positions = options.positions;
-  request.prefill_tokens = options.prefill_tokens;
-  request.profile_dense = options.profile_dense;
-  request.force_answer = options.force_answer;
-  request.max_new_tokens = options.max_new_tokens;
-  request.turns = options.protocol == sim::TurnProtocol::requests
-                      ? separate_turns(items, prompt.ids, context_tokens(prompt), s.tokenizer())
-                      : following_turns(items, prompt.ids, s.tokenizer());
-  const bool asked_after_context = std::all_of(options.cuts.begin(), options.cuts.end(), [](const auto& cut) {
-    return cut.at == trace::Cut::At::question;
-  });
-  if (items.size() > 1 && options.protocol == sim::TurnProtocol::requests &&
-      (request.turns.empty() || !asked_after_context)) {
-    // The prompt that is cut holds the question, or is not the same text: one run each.
+  ContextRun run(*loaded_, items, options);
+  if (run.apart()) {
     std::vector<std::vector<Value>> rows;
     for (const WorkloadItem& item : items)
       for (std::vector<Value>& row : answer({&item, 1}, options, progress)) rows.push_back(std::move(row));
     return rows;
   }
-  request.eos = s.config.eos;
-  request.elem = capture::parse_cache_elem(options.elem, s.weights.elem, Elem::f32);
-  request.seed = options.seed;
-  request.threads = options.threads;
-  request.decisions = static_cast<bool>(options.decisions);
-  request.token_flags = [&](std::int32_t id) { return capture::token_flag(id, s.tokenizer(), s.config); };
-  const std::uint64_t new_tokens = most_new_tokens(request);
-  const std::uint64_t positions = prompt.ids.size() + new_tokens;
-  try {
-    capture::check_context(prompt.ids.size(), new_tokens, s.config.max_positions);
-  } catch (const Error& error) {
-    usage_error(error.what(), first.id);
-  }
-  model::check_rope_regime(s.config.rope, prompt.ids.size(), positions);
-
-  const trace::MemoryTrace trace = capture::run_prompt(
-      prompt, s.config, s.weights,
-      {.model_dir = s.model_dir,
-       .elem = request.elem,
-       .positions = positions,
-       .prefill_chunk = options.prefill_chunk,
-       .threads = options.threads,
-       .output_weights = std::any_of(options.cells.begin(), options.cells.end(), projects_outputs)},
-      progress);
-  /// The full cache's run on the tokens of the answer, or on those it generates itself.
-  const auto recorded_run = [&](const WorkloadItem& item, const std::vector<std::int32_t>& generated,
-                                const std::vector<std::int32_t>& given) {
-    load_item(item, prompt);
-    std::vector<std::int32_t> fed = options.force_answer && !given.empty() ? given : generated;
-    if (!fed.empty()) fed.pop_back();  // nothing is read after the last token
-    trace::MemoryTrace run = capture::run_prompt(
-        prompt, s.config, s.weights,
-        {.model_dir = s.model_dir,
-         .elem = request.elem,
-         .positions = positions,
-         .prefill_chunk = options.prefill_chunk,
-         .threads = options.threads,
-         .output_weights = std::any_of(options.cells.begin(), options.cells.end(), projects_outputs),
-         .answer = std::move(fed)},
-        progress);
-    load_item(first, prompt);
-    return run;
-  };
-  std::vector<std::vector<std::vector<Value>>> rows(items.size());  // by item
-  for (const trace::Cut& cut : options.cuts) {
-    std::optional<trace::Sequence> sequence;
-    try {
-      sequence.emplace(trace, 0, cut);
-    } catch (const Error& error) {
-      throw Error(error.kind(), error.what(), first.id, "");
-    }
-    const std::uint64_t bytes = sim::estimate_loop_bytes(*sequence, s.config, request);
-    s.most_bytes = std::max(s.most_bytes, bytes);
-    if (options.memory_limit > 0 && bytes > options.memory_limit)
-      usage_error(
-          "needs about " + bytes_text(bytes) + " of memory, the limit is " + bytes_text(options.memory_limit),
-          first.id, "Ask for fewer policies, budgets or tokens at once.");
-    const sim::TableFiles tables(*sequence);
-    request.tables = &tables;
-    std::vector<sim::LoopOutcome> outcomes =
-        sim::closed_loop(*sequence, prompt.ids, s.config, s.weights, request, progress);
-    for (std::size_t i = 0; i < items.size(); ++i) {
-      const WorkloadItem& item = items[i];
-      const AnswerItem described{
-          .item = item.id,
-          .workload = item.kind,
-          .model = trace.header().model.name,
-          .turn = item.turn,
-          .answers = item.answers,
-          .text =
-              [&](const std::vector<std::int32_t>& ids) { return well_formed(s.tokenizer().decode(ids)); },
-          .right =
-              [&](const std::string& text) { return workload::is_right(text, item.expect, item.answers); },
-          .lanes = std::uint64_t{s.config.n_layers} * s.config.n_kv_heads,
-          .token_bytes = sim::token_bytes(*sequence)};
-      const auto made = options.scope == AnswerScope::token   ? token_rows
-                        : options.scope == AnswerScope::layer ? layer_rows
-                                                              : answer_rows;
-      std::vector<std::vector<Value>> of_item = made(described, request, outcomes[i]);
-      if (options.losses) {
-        const trace::MemoryTrace run =
-            recorded_run(item, outcomes[i].references.front().tokens, request.turns[i].answer);
-        const trace::Sequence whole(run, 0, cut);
-        sim::Request replay;
-        replay.cells = options.cells;
-        replay.seed = options.seed;
-        replay.threads = options.threads;
-        replay.tables = &tables;
-        const std::vector<std::vector<Value>> losses = replayed_losses(whole, replay);
-        for (std::size_t row = 0; row < of_item.size(); ++row) {
-          const std::vector<Value>& of_cell = losses[row / request.modes.size()];
-          of_item[row].insert(of_item[row].end(), of_cell.begin(), of_cell.end());
-        }
-      }
-      for (std::vector<Value>& row : of_item) rows[i].push_back(std::move(row));
-      if (options.decisions) options.decisions(sim::decisions_of(*sequence, request, std::move(outcomes[i])));
-    }
-  }
-  std::vector<std::vector<Value>> all;
-  for (std::vector<std::vector<Value>>& of_item : rows)
-    for (std::vector<Value>& row : of_item) all.push_back(std::move(row));
-  return all;
+  const std::uint64_t bytes = run.bytes();
+  most_bytes_ = std::max(most_bytes_, bytes);
+  if (options.memory_limit > 0 && bytes > options.memory_limit)
+    usage_error(
+        "needs about " + bytes_text(bytes) + " of memory, the limit is " + bytes_text(options.memory_limit),
+        items.front().id, "Ask for fewer policies, budgets or tokens at once.");
+  return run.rows(progress);
 }
 
 }  // namespace kvsim::analysis

@@ -67,12 +67,17 @@ class Evaluation {
   std::vector<std::vector<Value>> answer(std::span<const capture::WorkloadItem> items,
                                          const EvaluationOptions& options, Progress& progress);
 
-  /// The most bytes that any loop so far was estimated to need, the one refused for its memory included.
-  std::uint64_t most_bytes() const;
+  /// Bytes that answering these items takes at once, estimated from their texts. Throws as answer() does.
+  std::uint64_t estimate_bytes(std::span<const capture::WorkloadItem> items,
+                               const EvaluationOptions& options) const;
+  /// The most of any answered so far, the one refused for its memory included.
+  std::uint64_t most_bytes() const { return most_bytes_; }
+
+  struct Loaded;
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  std::unique_ptr<const Loaded> loaded_;
+  std::uint64_t most_bytes_ = 0;
 };
 
 }  // namespace kvsim::analysis

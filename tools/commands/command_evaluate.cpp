@@ -10,6 +10,7 @@
 #include "analysis/requests/replay_request.hpp"
 #include "analysis/results/document.hpp"
 #include "policies/builtin.hpp"
+#include "sim/base/byte_text.hpp"
 #include "sim/base/number_text.hpp"
 #include "sim/base/read_file.hpp"
 #include "sim/base/suggest.hpp"
@@ -97,6 +98,18 @@ void check_decisions(const Options& options, std::size_t items, std::size_t cuts
   refuse_existing(options.decisions, options.overwrite);
 }
 
+/// What is about to run, and what it takes.
+void announce(const analysis::Evaluation& model, std::span<const capture::WorkloadItem> items,
+              const analysis::EvaluationOptions& evaluation, std::size_t policies, std::size_t budgets) {
+  const auto contexts = analysis::by_context(items);
+  const auto longest = std::max_element(contexts.begin(), contexts.end(), [](const auto& a, const auto& b) {
+    return a.front().prompt.size() < b.front().prompt.size();
+  });
+  std::cerr << "cells   " << evaluation.cells.size() << " (policies " << policies << ", budgets " << budgets
+            << ") on " << items.size() << (items.size() == 1 ? " prompt\n" : " prompts\n") << "run     about "
+            << bytes_text(model.estimate_bytes(*longest, evaluation)) << ", seed " << evaluation.seed << '\n';
+}
+
 void run_evaluate(const Options& options) {
   const analysis::Format format = analysis::parse_format(options.format);
   analysis::EvaluationOptions evaluation = options.evaluation;
@@ -126,6 +139,8 @@ void run_evaluate(const Options& options) {
   analysis::Evaluation model(options.model);
   if (!options.quiet)
     for (const std::string& text : model.notes()) note(text);
+
+  if (!options.quiet) announce(model, items, evaluation, policies.size(), budgets.size());
 
   analysis::Document document{
       .analysis = "evaluate", .traces = {}, .records = {analysis::columns_of(evaluation), {}}};
