@@ -20,9 +20,11 @@ PolicySpec streaming_llm_spec() {
       .details =
           "The first `sinks` positions and the last B - sinks; the sinks count inside the budget. With a "
           "window, the last `window` positions and the first B - window.",
-      .departures = {{"paper: positions are numbered again inside the cache",
-                      "positions are kept: recorded keys are already rotated"},
-                     {"KVCache-Factory: a long prefix and the last w tokens", "streaming_llm.factory"}},
+      .departures =
+          {{"paper: positions are numbered again inside the cache",
+            "a replay keeps them, recorded keys being rotated already; a running model counts as the "
+            "paper does with --positions cache-step"},
+           {"KVCache-Factory: a long prefix and the last w tokens", "streaming_llm.factory"}},
       .params = {sinks_param(4),
                  {.name = "window",
                   .type = ParamType::count,
