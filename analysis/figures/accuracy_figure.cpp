@@ -82,6 +82,13 @@ class AccuracyCurves {
   std::uint64_t items_ = 0;
 };
 
+/// Whether questions are asked about the same context; studies of older versions do not say.
+bool several_turns(const Records& answers) {
+  return std::any_of(answers.columns.begin(), answers.columns.end(),
+                     [](const ColumnInfo& column) { return column.key == "turn"; }) &&
+         distinct(answers, "turn").size() > 1;
+}
+
 std::vector<Figure> build(const FigureTables& tables, const FigureChoice& asked) {
   const Records* means = tables.find("means");
   if (means == nullptr) return {};
@@ -117,6 +124,9 @@ std::vector<Figure> build(const FigureTables& tables, const FigureChoice& asked)
       "the full cache. Only workloads that the full cache answers well enough count.";
   for (const AnswerView& view : views)
     if (figure.remark.empty()) figure.remark = view.remark(named);
+  if (several_turns(*tables.find(kAnswersTable)))
+    figure.remark += std::string(figure.remark.empty() ? "" : " ") +
+                     "Questions about one context count as items of their own.";
   figure.command = plot_command("accuracy", tables, choice);
   figure.columns = 2;
   return {std::move(figure)};
@@ -125,9 +135,11 @@ std::vector<Figure> build(const FigureTables& tables, const FigureChoice& asked)
 }  // namespace
 
 FigureKind accuracy_figure() {
-  return {"accuracy", "items answered right against budget, a curve per policy, and the full cache",
-          "the folder of a study with the closed loop (\"loops\": [\"open\", \"closed\"])", build,
-          kAnswersTable};
+  return {
+      "accuracy", "items answered right against budget, a curve per policy, and the full cache",
+      "greedy answers of a workload that the full cache answers: rows of kvsim evaluate, or the folder of a "
+      "study with the closed loop (\"loops\": [\"open\", \"closed\"])",
+      build, kAnswersTable};
 }
 
 }  // namespace kvsim::analysis

@@ -106,7 +106,8 @@ std::vector<Figure> build(const FigureTables& tables, const FigureChoice& asked)
 
 FigureKind divergence_figure() {
   return {"divergence", "greedy answers that still agree with the full cache's, by tokens generated",
-          "the folder of a study with the closed loop, in mode both or greedy", build, kAnswersTable};
+          "rows of kvsim evaluate, or the folder of a study with the closed loop, in mode both or greedy",
+          build, kAnswersTable};
 }
 
 }  // namespace kvsim::analysis

@@ -149,7 +149,10 @@ FigureTables tables_at(const FigureTables& tables, const std::string& cut) {
 std::vector<Figure> figures_of(const FigureKind& kind, const FigureTables& tables,
                                const FigureChoice& choice) {
   const std::vector<std::string> cuts = cuts_of(tables.results);
-  if (!choice.cut.empty()) known_name(choice.cut, cuts, "--cut");
+  std::vector<std::string> known = cuts;
+  if (*kind.table != '\0')
+    if (const Records* table = tables.find(kind.table)) known = cuts_of(*table);
+  if (!choice.cut.empty()) known_name(choice.cut, known, "--cut");
   if (kind.compares_cuts || *kind.table != '\0' || cuts.empty()) return kind.build(tables, choice);
   FigureChoice made = choice;
   if (cuts.size() > 1 && made.cut.empty()) made.cut = cuts.front();

@@ -13,6 +13,8 @@
 #include "analysis/results/reading/read_hdf5.hpp"
 #include "analysis/results/reading/read_tables.hpp"
 #include "analysis/results/rows.hpp"
+#include "analysis/statistics/answer_statistics.hpp"
+#include "analysis/statistics/drift_metrics.hpp"
 #include "analysis/statistics/statistics.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/joined.hpp"
@@ -52,6 +54,24 @@ void join(Records& all, Records more) {
   }
 }
 
+/// Appends rows of kvsim evaluate. Those of several protocols are not averaged: nothing in a figure would
+/// tell them apart.
+void join_closed(Records& all, Records more, const std::string& path) {
+  constexpr const char* kProtocol[] = {"turns", "prefill", "positions"};
+  std::vector<ColumnInfo> protocol;
+  for (const char* key : kProtocol) protocol.push_back({key, "", ""});
+  expect_columns(more, protocol, path);
+  if (all.columns.empty()) all.columns = more.columns;
+  join(all, std::move(more));
+  for (const char* key : kProtocol) {
+    std::vector<std::string> values = distinct(all, key);
+    std::erase(values, "stream");  // no choice: some policies take the prompt in no other way
+    if (values.size() > 1)
+      usage_error("with " + joined(values) + " in column " + key + ": answers of several protocols", path,
+                  "Draw those of one at a time.");
+  }
+}
+
 void read_folder(const std::string& folder, FigureTables& tables) {
   ReportedStudy study = read_reported_study(folder);
   join(tables.results, std::move(study.results));
@@ -71,9 +91,12 @@ void read_file(const FigureKind& kind, const std::string& path, FigureTables& ta
       continue;
     }
     if (holds_closed_rows(table.records)) {
-      Records& answers = tables.tables["answers"];
-      if (answers.columns.empty()) answers.columns = table.records.columns;
-      join(answers, std::move(table.records));
+      join_closed(tables.tables[kAnswersTable], std::move(table.records), path);
+      continue;
+    }
+    if (holds_drift_rows(table.records)) {
+      expect_columns(table.records, table_columns(kDriftTable), path);
+      join_closed(tables.tables[kDriftTable], std::move(table.records), path);
       continue;
     }
     if (table.name == "results")
@@ -92,6 +115,17 @@ void shorten_traces(Records& results) {
     stems.insert(stem_of[path] = fs::path(path).stem().string());
   if (stems.size() != stem_of.size()) return;
   for (std::vector<Value>& row : results.rows) row[column] = stem_of.at(text(row[column]));
+}
+
+/// What kvsim evaluate ranks by default, by the means that a study has of its answers.
+void add_answer_statistics(FigureTables& tables, const Records& answers) {
+  constexpr double kLeastFull = 0.9;
+  const Records comparable = comparable_answers(answers, {}, kLeastFull);
+  std::vector<TraceId> items;  // lengths do not reach a figure
+  for (const std::string& name : distinct(comparable, "trace")) items.push_back({name, "", 0, 0});
+  std::vector<const Metric*> metrics;
+  for (const Metric& metric : answer_metrics()) metrics.push_back(&metric);
+  tables.tables["means"] = statistics_of(comparable, items, {}, metrics).means;
 }
 
 void add_statistics(FigureTables& tables) {
@@ -123,6 +157,9 @@ FigureTables figure_tables(const FigureKind& kind, const std::vector<std::string
   const std::string name = kind.name;
   const bool statistics = name == "quality" || name == "cuts" || name == "differences" || name == "ranks";
   if (statistics && tables.find("means") == nullptr && !tables.results.rows.empty()) add_statistics(tables);
+  const Records* answers = tables.find(kAnswersTable);
+  if (name == "accuracy" && tables.find("means") == nullptr && answers != nullptr)
+    add_answer_statistics(tables, *answers);
   return tables;
 }
 

@@ -1,6 +1,7 @@
 #include "analysis/loop/layer_rows.hpp"
 
 #include "analysis/loop/answer_keys.hpp"
+#include "analysis/statistics/drift_metrics.hpp"
 
 namespace kvsim::analysis {
 
@@ -8,13 +9,8 @@ const std::vector<ColumnInfo>& layer_columns() {
   static const std::vector<ColumnInfo> all = [] {
     std::vector<ColumnInfo> out;
     for (const std::string_view key : answer_keys()) out.push_back(answer_columns()[answer_column(key)]);
-    const ColumnInfo mine[] = {
-        {"layer", "index", "layer of the model, from 0"},
-        {"residual_l2", "share", "|h' - h| / |h| of the residual stream after the layer, mean over tokens"},
-        {"residual_cosine", "", "cosine of h' and h, mean over tokens"},
-        {"query_l2", "share", "|q' - q| / |q| of the layer's queries, mean over tokens"},
-    };
-    out.insert(out.end(), std::begin(mine), std::end(mine));
+    out.push_back({"layer", "index", "layer of the model, from 0"});
+    for (const Metric& metric : drift_metrics()) out.push_back({metric.key, metric.unit, metric.meaning});
     out.push_back(answer_columns()[answer_column("skipped")]);
     return out;
   }();

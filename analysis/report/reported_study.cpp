@@ -10,6 +10,7 @@
 #include "analysis/results/reading/column_types.hpp"
 #include "analysis/results/reading/read_tables.hpp"
 #include "analysis/results/rows.hpp"
+#include "analysis/statistics/drift_metrics.hpp"
 #include "analysis/statistics/statistics.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/read_file.hpp"
@@ -78,6 +79,7 @@ std::vector<ColumnInfo> table_columns(std::string_view table) {
   if (table == "differences") return empty.differences.columns;
   if (table == "ranks") return empty.ranks.columns;
   if (table == "cost") return cost_columns();
+  if (table == kDriftTable) return drift_columns();
   for (const Kind& kind : kinds())
     if (table == kind.name) return kind.summarise == nullptr ? kind.columns : kind.summary_columns;
   return {};

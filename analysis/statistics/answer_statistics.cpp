@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "analysis/results/policy_role.hpp"
 #include "sim/base/error.hpp"
 
 namespace kvsim::analysis {
@@ -65,6 +66,10 @@ std::vector<FullAccuracy> full_accuracy(const Records& answers) {
   return out;
 }
 
+std::string assumed_role(const std::string& params) {
+  return role_name(false, params.starts_with("full("));
+}
+
 Records comparable_answers(const Records& answers, const std::map<std::string, std::string>& roles,
                            double least_full) {
   Records out;
@@ -87,7 +92,7 @@ Records comparable_answers(const Records& answers, const std::map<std::string, s
       const std::string params = name_of(field(row, "params"));
       const auto role = roles.find(params);
       out.rows.push_back({field(row, "item"), field(row, "workload"), field(row, "policy"), params,
-                          role == roles.end() ? std::string("policy") : role->second, field(row, "budget"),
+                          role == roles.end() ? assumed_role(params) : role->second, field(row, "budget"),
                           field(row, "budget_tokens"), field(row, "cut"), std::string("all"),
                           field(row, "seed")});
       out.rows.back().resize(out.columns.size());

@@ -199,6 +199,41 @@ class Evaluate(CommandTest):
             drifts = [float(row["residual_l2"]) > 0 for row in layers]
             self.assertEqual(drifts, [answer["policy"] == "h2o"] * 4)
 
+    def test_figures_of_its_rows(self):
+        ask = ["--policy", "h2o", "--policy", "snapkv", "--policy", "full", "--budget", "10%,25%", "--cut", "prompt,question"]
+        self.ok(*self.evaluate("--workload", "keys.jsonl", *ask, "--mode", "teacher", "--per", "layer", "--format", "csv", "-o", "layers.csv"))
+        with open(self.folder / "layers.csv", newline="") as file:
+            layers = list(csv.DictReader(file))
+        for metric in "residual_l2", "residual_cosine", "query_l2":
+            shown = self.figure("drift", "layers.csv", "--metric", metric, "--budget", "25%")
+            self.assertEqual(len(shown), 2 * 2 * 4)  # cuts, policies, layers; the full cache does not drift
+            for point in shown:
+                of = [float(row[metric]) for row in layers if row["budget"] == "25%"
+                      and all(row[key] == point[key] for key in ("cut", "policy", "layer"))]
+                self.assertEqual(len(of), 2)
+                self.assertAlmostEqual(float(point[metric]), sum(of) / 2, places=12)
+        self.ok("export", "layers.csv", "--format", "h5", "-o", "layers.h5")
+        self.assertEqual(self.figure("drift", "layers.h5"), self.figure("drift", "layers.csv"))
+        self.assertEqual({row["cut"] for row in self.figure("drift", "layers.csv")}, {"prompt", "question"})
+        self.assertNotIn("cut", self.figure("drift", "layers.csv", "--cut", "question")[0])
+        self.rows(*ask, "--mode", "greedy", "-o", "answers.csv")
+        with open(self.folder / "answers.csv", newline="") as file:
+            answers = list(csv.DictReader(file))
+        for point in self.figure("accuracy", "answers.csv"):
+            of = [row["right_full" if point["policy"] == "full" else "right"] for row in answers
+                  if row["cut"] == point["cut"] and row["policy"] == point["policy"] and float(row["budget"][:-1]) / 100 == float(point["budget"])]
+            self.assertEqual(len(of), 2)
+            self.assertAlmostEqual(float(point["right"]), of.count("1") / 2, places=12)
+        self.assertEqual({point["policy"] for point in self.figure("accuracy", "answers.csv")}, {"h2o", "snapkv", "full"})
+        self.ok(*self.evaluate("--workload", "keys.jsonl", *ask, "--positions", "cache-step", "--mode", "greedy", "--format", "csv", "-o", "other.csv"))
+        self.assertIn("other.csv: with text, cache-step in column positions", self.fails(2, "plot", "accuracy", "answers.csv", "other.csv"))
+        self.assertIn("Did you mean residual_l2?", self.fails(2, "plot", "drift", "layers.csv", "--metric", "residual_l"))
+        self.assertIn("evaluate --per layer", self.fails(2, "plot", "drift", "answers.csv"))
+        self.assertIn("Did you mean question?", self.fails(2, "plot", "drift", "layers.csv", "--cut", "questoin"))
+
+    def figure(self, *arguments):
+        return list(csv.DictReader(io.StringIO(self.ok("plot", *arguments, "--format", "csv"))))
+
     def test_errors_say_what_where_and_what_to_do(self):
         keys = ["--workload", "keys.jsonl", "--policy", "h2o"]
         for arguments, code, *said in [

@@ -23,6 +23,7 @@ constexpr const char* kExamples = R"(Examples:
   kvsim plot timeline kept.h5 --layer 0 --head 1 -o timeline.svg
   kvsim plot pareto rows.csv --format gp > pareto.gp
   kvsim plot quality study --cut question -o unknown.svg
+  kvsim plot drift layers.csv --metric query_l2 -o drift.svg
 )";
 
 struct Options {
@@ -43,9 +44,9 @@ std::string footer() {
     text += "  " + name + std::string(longest + 2 - name.size(), ' ') + kind.summary + '\n';
   }
   return text +
-         "\nFILE: the folder of a study, results of kvsim replay, analyze or cost (csv, json, jsonl or "
-         "HDF5), or\n"
-         "decisions of kvsim replay.\n"
+         "\nFILE: the folder of a study, results of kvsim replay, evaluate, analyze or cost (csv, json, "
+         "jsonl or\n"
+         "HDF5), or decisions of kvsim replay.\n"
          "Drawings need gnuplot (Debian: gnuplot-nox); --format gp and csv do not.\n";
 }
 

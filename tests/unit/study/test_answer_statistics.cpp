@@ -180,6 +180,13 @@ TEST_CASE("answers: where no item is ranked, policies are compared by KL") {
   CHECK(picked_by_loss(at).empty());
 }
 
+TEST_CASE("answers: rows without roles are of policies, but for the full cache") {
+  const Records rows =
+      comparable_answers(answers_of({{"k0", "keys", "full"}, {"k0", "keys", "fullest"}}), {}, 0);
+  CHECK(text(rows.rows.at(0)[rows.column("role")]) == "own_budget");
+  CHECK(text(rows.rows.at(1)[rows.column("role")]) == "policy");
+}
+
 TEST_CASE("answers: figures of accuracy and of divergence") {
   FigureTables tables;
   const Records answers = two_workloads();

@@ -1,0 +1,25 @@
+#pragma once
+/// How far the closed loop's state has drifted from the full cache's, as rows of `kvsim evaluate --per layer`
+/// and figures of them name it.
+#include <string>
+#include <vector>
+
+#include "analysis/results/metrics/metric.hpp"
+#include "analysis/results/records.hpp"
+
+namespace kvsim::analysis {
+
+/// residual_l2, residual_cosine, query_l2: undefined outside teacher mode, and measured by no replay, so that
+/// metrics() does not have them.
+const std::vector<Metric>& drift_metrics();
+/// Throws Error(usage) with the nearest names.
+const Metric& drift_metric(std::string_view key);
+
+/// The name of the table of such rows among those that figures are made of.
+inline constexpr const char* kDriftTable = "drift";
+/// The columns that figures read of it: what tells rows apart, `layer`, and drift_metrics().
+std::vector<ColumnInfo> drift_columns();
+/// Whether a table holds such rows.
+bool holds_drift_rows(const Records& table);
+
+}  // namespace kvsim::analysis
