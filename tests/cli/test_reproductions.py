@@ -5,6 +5,7 @@ import io
 import itertools
 import json
 import re
+import shlex
 import statistics
 import sys
 
@@ -15,6 +16,7 @@ from quoted_page import QuotedPage
 FOLDER = SOURCE / "analysis" / "reproductions"
 sys.path.insert(0, str(FOLDER))
 from order_agreement import agreement, tau_b  # noqa: E402
+from turns_accuracy import by_turn, conversations, first_less_later  # noqa: E402
 LAYERS = "0", "1", "2", "3"
 MEAN = statistics.fmean
 
@@ -106,11 +108,11 @@ class PageTest(CommandTest):
 
 class Pages(PageTest):
     def test_every_study_has_its_page(self):
-        pages = {path.stem for path in FOLDER.glob("*.md")} - {"README"}
-        self.assertEqual({path.stem for path in FOLDER.glob("*.json")}, pages)
+        pages, answered = {path.stem for path in FOLDER.glob("*.md")} - {"README"}, {"scbench_turns"}
+        self.assertEqual({path.stem for path in FOLDER.glob("*.json")}, pages - answered)
         for name in pages:
             text = (FOLDER / f"{name}.md").read_text()
-            self.assertIn(f"kvsim study analysis/reproductions/{name}.json", text)
+            self.assertIn("kvsim evaluate --model" if name in answered else f"kvsim study analysis/reproductions/{name}.json", text)
             self.assertIn(f"({name}.md)", (FOLDER / "README.md").read_text())
             self.assertRegex(text, r"\*\*The (paper|question)\*\*")
 
@@ -406,6 +408,72 @@ class Pages(PageTest):
         self.says(page, "which the paper does not do, the two are at most # apart", apart(with_sinks, theirs[0]))
         self.says(page, "whatever the budget, the two are at most # apart", apart(newest, theirs[1]))
         page.given("with 32 of them", "Seed 0 is lucky at 50 and 75 %")
+
+    def commands(self, name):
+        """Runs the kvsim commands of a page, which are shown from the root of the sources."""
+        for line in (FOLDER / f"{name}.md").read_text().split("```console\n")[1].split("```")[0].splitlines():
+            program, *words = shlex.split(line.removeprefix("$ "))
+            if program == "kvsim":
+                more = ["--quiet"] if words[0] == "evaluate" else ["--tokenizer", "traces/sample/model"]
+                self.ok(*(str(SOURCE / word) if word.startswith("traces/") else word for word in (*words, *more)))
+
+    def test_scbench_turns(self):
+        page = self.page("scbench_turns")
+        self.commands("scbench_turns")
+        policies = {"full": "full(", "snapkv": "snapkv(window=32,", "pyramidkv": "snapkv(window=8,", "h2o": "h2o(", "tova": "tova(",
+                    "streaming_llm": "streaming_llm(", "l2_norm": "l2_norm(", "keydiff": "keydiff(sinks=0,window=0,",
+                    "keydiff(window=4)": "keydiff(sinks=0,window=4,"}
+        budgets = "10%", "25%", "50%"
+        talks, right, differences = {}, {}, {}
+        for name in "kept", "anew":
+            with open(self.folder / f"{name}.csv", newline="") as file:
+                for (cut, budget, params), found in conversations(csv.DictReader(file)).items():
+                    label, = [label for label, begin in policies.items() if params.startswith(begin)]
+                    talks[name, cut, label, budget] = found
+        for cell, found in talks.items():
+            self.assertEqual([len(turns) for turns in found], [4] * 48, cell)
+            right[cell], differences[cell] = by_turn(found), first_less_later(found)
+        self.assertEqual(len(talks), 3 * len(policies) * len(budgets))
+        places = {0: ("kept", "prompt"), 2: ("kept", "question"), 3: ("anew", "prompt")}
+        for table, place in places.items():
+            for line, label in enumerate(policies):
+                self.row(page, table, line, label, *(tuple(right[*place, label, budget]) for budget in budgets))
+        for line, label in enumerate([label for label in policies if label != "full"]):
+            self.row(page, 1, line, label, *(differences["kept", "prompt", label, budget] for budget in budgets))
+        page.given("48 conversations of 600 tokens, 4 facts and 4 questions", "of 48 each", "95 % bootstrap")
+
+        def fall(*place):
+            return {cell[2:] for cell, (_, low, _) in differences.items() if cell[:2] == place and low > 0}
+
+        page.given("at 25 and 50 %, at 50 %")
+        self.assertEqual(fall("kept", "prompt"), {(label, budget) for label in ("snapkv", "tova") for budget in budgets}
+                         | {("pyramidkv", "25%"), ("pyramidkv", "50%"), ("h2o", "50%")})
+        first = [right["kept", "prompt", *cell][0] for cell in (("pyramidkv", "10%"), ("h2o", "10%"), ("h2o", "25%"))]
+        self.says(page, "either: # to # of #.", min(first), max(first), 48)
+        for budget in budgets:
+            later = right["kept", "prompt", "tova", budget]
+            self.assertEqual(later, sorted(later, reverse=True))
+        self.says(page, "The full cache answers all #.", sum(right["kept", "prompt", "full", "10%"]))
+        self.assertEqual(fall("anew", "prompt"), {("pyramidkv", "50%")})
+        self.says(page, "of # intervals of the difference one is above 0", len(budgets) * (len(policies) - 1))
+        self.says(page, "that of at 50 %, # (# to #)", *differences["anew", "prompt", "pyramidkv", "50%"])
+        self.assertEqual(fall("kept", "question"), set())
+        known, unknown = (right["kept", cut, "snapkv", "25%"] for cut in ("prompt", "question"))
+        self.says(page, "interval is above 0. at 25 % has # of 48 then instead of #, and # of 144 later ones instead of #.",
+                  unknown[0], known[0], sum(unknown[1:]), sum(known[1:]))
+        page.given("has no interval above 0 either", "With the last 4 positions protected")
+        self.says(page, "it answers all # questions", sum(right["kept", "prompt", "keydiff(window=4)", "10%"]))
+
+    def test_turns_accuracy(self):
+        """By hand: two conversations, of which the second goes wrong after its first question."""
+        rows = [{"item": "i", "cut": "prompt", "budget": "5%", "params": "p", "mode": mode, "turn": str(turn % 3), "right": right}
+                for turn, right in enumerate("111100") for mode in ("teacher", "greedy")]
+        talks, = conversations(rows).values()
+        self.assertEqual(talks, [[1, 1, 1], [1, 0, 0]])
+        self.assertEqual(by_turn(talks), [2, 1, 1])
+        self.assertEqual(first_less_later(talks), (0.5, 0, 1))
+        with self.assertRaisesRegex(ValueError, "turn 2 does not follow turn 0"):
+            conversations(rows[:2] + rows[4:])
 
     def test_order_agreement(self):
         """By hand: of the six pairs of four, one is reversed and one is tied on one side: (4 - 1) / sqrt(6 * 5)."""
