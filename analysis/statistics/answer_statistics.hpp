@@ -28,8 +28,8 @@ struct FullAccuracy {
 /// In order of appearance.
 std::vector<FullAccuracy> full_accuracy(const Records& answers);
 
-/// The role of a policy where rows do not say it, as those of kvsim evaluate do not: the full cache has its own
-/// budget, any other counts as a policy.
+/// The role of a policy where rows do not say it, as those of kvsim evaluate do not: the full cache has its
+/// own budget, any other counts as a policy.
 std::string assumed_role(const std::string& params);
 
 /// Rows as statistics_of() takes them, `item` as `trace`, with answer_metrics(): one per item, cell and seed.
