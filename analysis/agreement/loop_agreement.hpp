@@ -6,13 +6,14 @@
 
 #include "analysis/agreement/judged_policies.hpp"
 #include "analysis/results/records.hpp"
+#include "analysis/statistics/full_cache_gate.hpp"
 
 namespace kvsim::analysis {
 
 struct AgreementOptions {
   std::vector<std::string> closed{"right", "kl", "same_top", "log_p"};  ///< measures that tables show
   /// A workload is ranked at a cut where the full cache answers at least this share of its items; 0: always.
-  double least_full = 0.9;
+  double least_full = kLeastFull;
   /// An accuracy of at least this share of the full cache's is kept.
   double kept = 0.9;
   /// Of the cells within a threshold, the share that must keep their accuracy on the half that chooses it.

@@ -4,6 +4,7 @@
 
 #include "analysis/drawing/figure_text.hpp"
 #include "analysis/figures/answer_view.hpp"
+#include "analysis/statistics/full_cache_gate.hpp"
 #include "analysis/figures/trace_means.hpp"
 #include "analysis/statistics/running_mean.hpp"
 
@@ -57,13 +58,13 @@ class AccuracyCurves {
  private:
   /// Share of the items of these curves that the full cache answers right.
   std::optional<double> full_accuracy_of() const {
-    FullAccuracy all;
-    for (const FullAccuracy& each : full_accuracy(answers_.ranked())) {
+    FullAnswers all;
+    for (const FullAnswers& each : full_answers(answers_.ranked())) {
       if (!choice_.workload.empty() && each.workload != choice_.workload) continue;
-      all.items += each.items;
+      all.asked += each.asked;
       all.right += each.right;
     }
-    if (all.items == 0) return {};
+    if (all.asked == 0) return {};
     return all.share();
   }
 

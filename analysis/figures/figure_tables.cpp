@@ -15,6 +15,7 @@
 #include "analysis/results/rows.hpp"
 #include "analysis/statistics/answer_statistics.hpp"
 #include "analysis/statistics/drift_metrics.hpp"
+#include "analysis/statistics/full_cache_gate.hpp"
 #include "analysis/statistics/statistics.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/joined.hpp"
@@ -119,7 +120,6 @@ void shorten_traces(Records& results) {
 
 /// What kvsim evaluate ranks by default, by the means that a study has of its answers.
 void add_answer_statistics(FigureTables& tables, const Records& answers) {
-  constexpr double kLeastFull = 0.9;
   const Records comparable = comparable_answers(answers, {}, kLeastFull);
   std::vector<TraceId> items;  // lengths do not reach a figure
   for (const std::string& name : distinct(comparable, "trace")) items.push_back({name, "", 0, 0});

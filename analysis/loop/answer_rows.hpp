@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "analysis/results/records.hpp"
+#include "analysis/statistics/full_cache_gate.hpp"
 #include "sim/loop/closed_loop.hpp"
 
 namespace kvsim::analysis {
@@ -31,10 +32,6 @@ const std::vector<ColumnInfo>& answer_columns();
 /// metrics.
 std::vector<std::vector<Value>> answer_rows(const AnswerItem& item, const sim::LoopRequest& request,
                                             const sim::LoopOutcome& outcome);
-
-/// Share of a workload's questions that the full cache must answer before policies are ranked on it: answers
-/// that the model does not know say nothing of what a policy evicts.
-inline constexpr double kLeastFull = 0.9;
 
 /// Means over items, per workload, cut and budget, a row per policy: what people read first. Means of `right`
 /// and `kl` have 95 % bootstrap intervals over items (Resamples). `rows` have answer_columns(). Policies are

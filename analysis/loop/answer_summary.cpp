@@ -6,8 +6,9 @@
 #include <tuple>
 
 #include "analysis/loop/answer_rows.hpp"
-#include "analysis/loop/full_cache_gate.hpp"
 #include "analysis/loop/replayed_losses.hpp"
+#include "analysis/results/numbers.hpp"
+#include "analysis/statistics/full_cache_gate.hpp"
 #include "analysis/statistics/resamples.hpp"
 #include "analysis/statistics/statistics.hpp"
 
@@ -147,7 +148,7 @@ struct Groups {
   }
 
   /// Best first at every place whose questions the full cache answers; what is undefined comes last.
-  void rank(const FullAnswersByCut& full, double least_full) {
+  void rank(const std::vector<FullAnswers>& full, double least_full) {
     const auto metric = [&](const char* key) {
       return static_cast<std::size_t>(
           std::find_if(averaged.begin(), averaged.end(),
@@ -158,9 +159,8 @@ struct Groups {
     constexpr double kLast = std::numeric_limits<double>::infinity();
     std::vector<std::pair<Order, Group>> ordered;
     for (Group& group : groups) {
-      const auto answers = full.find({text(group.place_key[0]), text(group.place_key[1])});
       Order order{group.place, 0, 0};
-      if (answers == full.end() || answers->second.reaches(least_full)) {
+      if (may_rank(full, text(group.place_key[0]), text(group.place_key[1]), least_full)) {
         const auto right = group.mean(metric("right"));
         order = {group.place, right ? -*right : kLast, group.mean(metric("kl")).value_or(kLast)};
       }
@@ -193,6 +193,23 @@ Records answer_summary(const Records& rows, double least_full) {
     }
   }
   return out;
+}
+
+std::vector<std::string> unranked_notes(const Records& rows, double least_full) {
+  std::vector<std::string> notes;
+  const auto percent = [](double share) { return rounded_text(100 * share, 0) + " %"; };
+  for (const FullAnswers& answers : full_answers(rows)) {
+    if (answers.reaches(least_full)) continue;
+    notes.push_back((answers.workload.empty() ? "prompts of no workload" : "workload " + answers.workload) +
+                    ", cut " + answers.cut + ": the full cache answers " + std::to_string(answers.right) +
+                    " of " + std::to_string(answers.asked) + " (" + percent(answers.share()) +
+                    "): policies are not ranked");
+  }
+  if (!notes.empty())
+    notes.push_back("Below " + percent(least_full) +
+                    " right, what a policy loses is not told from what the model does not know. "
+                    "Chance level not known.");
+  return notes;
 }
 
 }  // namespace kvsim::analysis

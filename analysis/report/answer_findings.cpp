@@ -80,17 +80,17 @@ Findings what_answers_say(const AnswerEvidence& answers) {
   return out;
 }
 
-Findings failed_workloads(const std::vector<FullAccuracy>& accuracies, double least_full) {
+Findings failed_workloads(const std::vector<FullAnswers>& accuracies, double least_full) {
   Finding finding;
   std::vector<std::string> names;
   const Metric& right = answer_metric("right");
-  for (const FullAccuracy& each : accuracies) {
+  for (const FullAnswers& each : accuracies) {
     if (each.share() >= least_full) continue;
     if (std::find(names.begin(), names.end(), each.workload) == names.end()) names.push_back(each.workload);
     finding.details.push_back(quoted_name(each.workload) + ", " + cut_title(each.cut) +
                               ": the full cache answers " + std::to_string(each.right) + " of " +
-                              count_text(each.items, "item") + " right, " + value_text(right, each.share()) +
-                              '.');
+                              count_text(each.asked, "question") + " right, " +
+                              value_text(right, each.share()) + '.');
   }
   if (names.empty()) return {};
   finding.text = "Policies are not ranked by the answers to " + names_text(names) +

@@ -188,7 +188,7 @@ class Page {
       heading((answers_.empty() ? "" : "recorded runs; ") + cut_title(at.cut()));
       list_findings(found, "findings");
     }
-    Findings limits = failed_workloads(full_accuracy(study_.table(kAnswersTable)), study_.least_full);
+    Findings limits = failed_workloads(full_answers(study_.table(kAnswersTable)), study_.least_full);
     for (Finding& finding : what_limits(cuts_, study_.results, study_.table("skipped")))
       limits.push_back(std::move(finding));
     if (limits.empty()) return;

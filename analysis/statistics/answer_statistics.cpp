@@ -4,6 +4,7 @@
 #include <set>
 
 #include "analysis/results/policy_role.hpp"
+#include "analysis/statistics/full_cache_gate.hpp"
 #include "sim/base/error.hpp"
 
 namespace kvsim::analysis {
@@ -47,25 +48,6 @@ const Metric& answer_metric(std::string_view key) {
   bug("no such number of the closed loop", key);
 }
 
-std::vector<FullAccuracy> full_accuracy(const Records& answers) {
-  std::vector<FullAccuracy> out;
-  if (answers.rows.empty()) return out;
-  const std::size_t item = answers.column("item"), workload = answers.column("workload"),
-                    cut = answers.column("cut"), right = answers.column("right_full");
-  std::set<std::pair<std::string, std::string>> seen;  // every cell repeats it
-  for (const std::vector<Value>& row : answers.rows) {
-    const auto answered = number(row[right]);
-    if (!answered || !seen.insert({name_of(row[item]), name_of(row[cut])}).second) continue;
-    auto group = std::find_if(out.begin(), out.end(), [&](const FullAccuracy& each) {
-      return each.workload == name_of(row[workload]) && each.cut == name_of(row[cut]);
-    });
-    if (group == out.end()) group = out.insert(out.end(), {name_of(row[workload]), name_of(row[cut])});
-    ++group->items;
-    group->right += *answered > 0 ? 1 : 0;
-  }
-  return out;
-}
-
 std::string assumed_role(const std::string& params) {
   return role_name(false, params.starts_with("full("));
 }
@@ -79,9 +61,7 @@ Records comparable_answers(const Records& answers, const std::map<std::string, s
   for (const Metric& metric : answer_metrics())
     out.columns.push_back({metric.key, metric.unit, metric.meaning});
   if (answers.rows.empty()) return out;
-  std::set<std::pair<std::string, std::string>> failed;  // workload and cut
-  for (const FullAccuracy& each : full_accuracy(answers))
-    if (each.share() < least_full) failed.insert({each.workload, each.cut});
+  const std::vector<FullAnswers> full = full_answers(answers);
   const auto field = [&](const std::vector<Value>& row, const char* key) { return row[answers.column(key)]; };
   std::map<std::vector<std::string>, std::size_t> places;
   for (const std::vector<Value>& row : answers.rows) {
@@ -97,7 +77,8 @@ Records comparable_answers(const Records& answers, const std::map<std::string, s
                           field(row, "seed")});
       out.rows.back().resize(out.columns.size());
     }
-    const bool unranked = failed.contains({name_of(field(row, "workload")), name_of(field(row, "cut"))});
+    const bool unranked =
+        !may_rank(full, name_of(field(row, "workload")), name_of(field(row, "cut")), least_full);
     for (const Metric& metric : answer_metrics()) {
       const Value value = field(row, metric.key);
       const bool undefined = std::holds_alternative<std::monostate>(value);

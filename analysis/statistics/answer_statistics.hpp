@@ -17,17 +17,6 @@ const std::vector<Metric>& answer_metrics();
 /// Throws Error(bug) for a key that none has.
 const Metric& answer_metric(std::string_view key);
 
-/// How many items of a workload the full cache answers right at a cut. Items without an expected answer do
-/// not count; a workload that has no other is not listed.
-struct FullAccuracy {
-  std::string workload, cut;
-  std::uint64_t items = 0, right = 0;
-
-  double share() const { return static_cast<double>(right) / static_cast<double>(items); }
-};
-/// In order of appearance.
-std::vector<FullAccuracy> full_accuracy(const Records& answers);
-
 /// The role of a policy where rows do not say it, as those of kvsim evaluate do not: the full cache has its
 /// own budget, any other counts as a policy.
 std::string assumed_role(const std::string& params);

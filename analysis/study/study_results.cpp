@@ -9,6 +9,7 @@
 #include "analysis/results/reading/read_tables.hpp"
 #include "analysis/results/rows.hpp"
 #include "analysis/statistics/answer_statistics.hpp"
+#include "analysis/statistics/full_cache_gate.hpp"
 #include "analysis/statistics/statistics.hpp"
 #include "analysis/study/config/study_fields.hpp"
 #include "sim/base/atomic_file.hpp"
@@ -116,10 +117,10 @@ void write_statistics(Tables& tables, const Records& whole, const Records& answe
 
 /// Workloads that the model fails with its full cache.
 void tell_failed_workloads(const Records& answers, double least_full, std::vector<std::string>& notes) {
-  for (const FullAccuracy& each : full_accuracy(answers))
+  for (const FullAnswers& each : full_answers(answers))
     if (each.share() < least_full)
       notes.push_back("Cut " + each.cut + ": the full cache answers " + std::to_string(each.right) + " of " +
-                      std::to_string(each.items) + " items of " +
+                      std::to_string(each.asked) + " questions of " +
                       (each.workload.empty() ? "no known workload" : each.workload) +
                       " right, less than statistics.least_full (" + exact_text(least_full) +
                       "): policies are not ranked by its answers.");

@@ -371,11 +371,11 @@ class ClosedLoop(StudyTest):
         full = {row["item"]: int(row["right_full"]) for row in self.table("d/tables/answers.csv")
                 if row["cut"] == "prompt" and row["mode"] == "greedy"}
         self.assertLess(sum(full.values()), 4)
-        self.assertIn(f"Cut prompt: the full cache answers {sum(full.values())} of 4 items of needle-multi-value right", done.stderr)
+        self.assertIn(f"Cut prompt: the full cache answers {sum(full.values())} of 4 questions of needle-multi-value right", done.stderr)
         self.assertEqual({row["metric"] for row in self.table("d/tables/means.csv")}, {"kl", "same_top"})
         page = (self.folder / "d/report.html").read_text()
         self.assertIn("Policies are not ranked by the answers to", page)
-        self.assertIn(f"the full cache answers {sum(full.values())} of 4 items right", page)
+        self.assertIn(f"the full cache answers {sum(full.values())} of 4 questions right", page)
 
     def test_a_recorded_trace_is_not_answered(self):
         self.closed(loops=["open", "closed"], traces="t.h5")

@@ -7,6 +7,7 @@
 #include "analysis/report/answer_tables.hpp"
 #include "analysis/results/rows.hpp"
 #include "analysis/statistics/answer_statistics.hpp"
+#include "analysis/statistics/full_cache_gate.hpp"
 #include "analysis/statistics/statistics.hpp"
 
 using namespace kvsim;
@@ -97,13 +98,13 @@ Records replayed(const Records& answers) {
 }  // namespace
 
 TEST_CASE("answers: what the full cache answers is counted by item, workload and cut") {
-  const std::vector<FullAccuracy> found = full_accuracy(two_workloads());
+  const std::vector<FullAnswers> found = full_answers(two_workloads());
   REQUIRE(found.size() == 2);
-  CHECK((found[0].workload == "keys" && found[0].cut == "prompt" && found[0].items == 3 &&
+  CHECK((found[0].workload == "keys" && found[0].cut == "prompt" && found[0].asked == 3 &&
          found[0].right == 3));
-  CHECK((found[1].workload == "hard" && found[1].items == 2 && found[1].right == 1));
+  CHECK((found[1].workload == "hard" && found[1].asked == 2 && found[1].right == 1));
   CHECK(found[1].share() == 0.5);
-  CHECK(full_accuracy({answer_columns(), {}}).empty());
+  CHECK(full_answers({answer_columns(), {}}).empty());
 }
 
 TEST_CASE("answers: the rows of both modes are one, and a workload that the full cache fails is not right") {
@@ -160,13 +161,13 @@ TEST_CASE("answers: the report says where attention loss picks another policy, o
 }
 
 TEST_CASE("answers: a workload that ranks no policy is told with its accuracy") {
-  const Findings found = failed_workloads(full_accuracy(two_workloads()), 0.9);
+  const Findings found = failed_workloads(full_answers(two_workloads()), 0.9);
   REQUIRE(found.size() == 1);
   CHECK_THAT(found[0].text, Contains("not ranked by the answers to `hard`"));
   CHECK(found[0].details ==
         std::vector<std::string>{"`hard`, cut prompt: question known to the policy: the full "
                                  "cache answers 1 of 2 items right, 50.0%."});
-  CHECK(failed_workloads(full_accuracy(two_workloads()), 0.5).empty());
+  CHECK(failed_workloads(full_answers(two_workloads()), 0.5).empty());
 }
 
 TEST_CASE("answers: where no item is ranked, policies are compared by KL") {

@@ -1,0 +1,33 @@
+#pragma once
+/// What the full cache answers of a workload: whether policies can be ranked on it at all. Answers that the
+/// model itself does not know say nothing of what a policy evicts.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "analysis/results/records.hpp"
+
+namespace kvsim::analysis {
+
+/// Share of a workload's questions that the full cache must answer before policies are ranked on it.
+inline constexpr double kLeastFull = 0.9;
+
+/// Questions of a workload that were judged at a cut, and those that the full cache answers right.
+struct FullAnswers {
+  std::string workload, cut;
+  std::uint64_t asked = 0, right = 0;
+
+  double share() const { return static_cast<double>(right) / static_cast<double>(asked); }
+  bool reaches(double least) const { return share() >= least; }
+};
+
+/// In order of appearance; a workload without judged questions is not listed. `answers` have the columns of
+/// the rows of kvsim evaluate. A question is one turn of one item; all rows tell the same of the full cache
+/// unless it answered in several ways, and then each has to be right.
+std::vector<FullAnswers> full_answers(const Records& answers);
+
+/// Whether policies may be ranked: none is listed that does not reach `least`.
+bool may_rank(const std::vector<FullAnswers>& all, const std::string& workload, const std::string& cut,
+              double least);
+
+}  // namespace kvsim::analysis
