@@ -166,7 +166,7 @@ TEST_CASE("answers: a workload that ranks no policy is told with its accuracy") 
   CHECK_THAT(found[0].text, Contains("not ranked by the answers to `hard`"));
   CHECK(found[0].details ==
         std::vector<std::string>{"`hard`, cut prompt: question known to the policy: the full "
-                                 "cache answers 1 of 2 items right, 50.0%."});
+                                 "cache answers 1 of 2 questions right, 50.0%."});
   CHECK(failed_workloads(full_answers(two_workloads()), 0.5).empty());
 }
 
