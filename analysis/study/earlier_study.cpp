@@ -7,6 +7,7 @@
 
 #include "analysis/results/document.hpp"
 #include "analysis/study/config/study_changes.hpp"
+#include "analysis/study/study_tasks.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/read_file.hpp"
 #include "sim/base/strict_json.hpp"
@@ -101,6 +102,14 @@ void forget_unknown(const StudyPlan& plan, StudyFolder& folder) {
   }
 }
 
+/// A changed task is refused, not run again in silence: a disk that loses data, or an edit that a person
+/// made, is for people to know of.
+void check_finished_tasks(const StudyPlan& plan, const StudyFolder& folder) {
+  for (const StudyTrace& trace : plan.traces)
+    for (const StudyTask& task : tasks_of(plan, trace))
+      if (task_finished(plan.folder, task.name)) folder.check(task.name);
+}
+
 }  // namespace
 
 bool check_earlier_study(const StudyPlan& plan, Existing existing, const boost::json::object& effective,
@@ -117,7 +126,9 @@ bool check_earlier_study(const StudyPlan& plan, Existing existing, const boost::
 
 void clear_earlier_study(const StudyPlan& plan, Existing existing, StudyFolder& folder) {
   if (existing == Existing::start_anew) start_anew(plan);
-  if (existing == Existing::go_on) forget_unknown(plan, folder);
+  if (existing != Existing::go_on) return;
+  forget_unknown(plan, folder);
+  check_finished_tasks(plan, folder);
 }
 
 }  // namespace kvsim::analysis

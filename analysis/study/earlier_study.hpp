@@ -25,7 +25,7 @@ bool check_earlier_study(const StudyPlan& plan, Existing existing, const boost::
 /// Before the study goes on in `folder` or starts anew there: removes what it must not build on. That is the
 /// whole study to start anew; to go on, finished work on traces that the study in the folder does not name,
 /// because their content may have changed since. Throws Error(usage) rather than remove a trace that the plan
-/// reads.
+/// reads, and Error(input) if a finished task was changed since it was saved.
 void clear_earlier_study(const StudyPlan& plan, Existing existing, StudyFolder& folder);
 
 }  // namespace kvsim::analysis

@@ -12,6 +12,7 @@
 #include "sim/base/atomic_file.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/read_file.hpp"
+#include "sim/base/sha256.hpp"
 
 namespace kvsim::analysis {
 namespace {
@@ -20,6 +21,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kRows = "rows.csv";
 constexpr const char* kSkipped = "skipped.csv";
+constexpr const char* kSums = "SHA256SUMS";  // of the other two, as sha256sum -c takes them
 constexpr const char* kPartial = ".partial";
 constexpr std::uint64_t kMaxTaskBytes = 1ULL << 34;
 
@@ -49,7 +51,7 @@ void remove_file(const fs::path& path) {
 }
 
 void remove_task(const fs::path& folder) {
-  for (const char* name : {kRows, kSkipped}) remove_file(folder / name);
+  for (const char* name : {kRows, kSkipped, kSums}) remove_file(folder / name);
   discard(folder);
 }
 
@@ -58,9 +60,29 @@ bool ends_with_any(const fs::path& path, std::initializer_list<const char*> endi
                      [&](const char* ending) { return path.native().ends_with(ending); });
 }
 
+/// The line of kSums about a file.
+std::string sum_line(const std::string& text, const std::string& name) {
+  Sha256 digest;
+  digest.update(text.data(), text.size());
+  return digest.hex() + "  " + name + '\n';
+}
+
+/// A file of a task, verified. What a kvsim that kept no checksums saved is taken as it is.
+std::string saved_text(const std::string& folder, const std::string& name) {
+  const std::string path = folder + '/' + name, sums = folder + '/' + kSums;
+  std::string text = read_file(path, kMaxTaskBytes);
+  std::error_code failed;
+  if (!fs::exists(sums, failed)) return text;
+  if (read_file(sums, kMaxTaskBytes).find(sum_line(text, name)) == std::string::npos)
+    input_error("was changed since its task finished: it does not match " + sums, path,
+                "Remove the folder it lies in and go on with --resume: its task is then run again.");
+  return text;
+}
+
 /// A table as it was saved. What its columns hold is seen from their fields.
-Records table_at(const std::string& path, const std::vector<ColumnInfo>& columns) {
-  Records table = parse_csv(read_file(path, kMaxTaskBytes), path);
+Records table_at(const std::string& folder, const std::string& name, const std::vector<ColumnInfo>& columns) {
+  const std::string path = folder + '/' + name;
+  Records table = parse_csv(saved_text(folder, name), path);
   const bool same =
       std::equal(table.columns.begin(), table.columns.end(), columns.begin(), columns.end(),
                  [](const ColumnInfo& mine, const ColumnInfo& other) { return mine.key == other.key; });
@@ -118,8 +140,14 @@ void StudyFolder::save(const std::string& task, const Records& rows, const std::
   remove_task(partial);
   make_folder(partial);
   try {
-    write_atomic(partial + '/' + kRows, csv_text(rows));
-    write_atomic(partial + '/' + kSkipped, csv_text(skipped_table(skipped)));
+    std::string sums;
+    const auto write = [&](const char* name, const std::string& text) {
+      write_atomic(partial + '/' + name, text);
+      sums += sum_line(text, name);
+    };
+    write(kRows, csv_text(rows));
+    write(kSkipped, csv_text(skipped_table(skipped)));
+    write_atomic(partial + '/' + kSums, sums);
     keep_names(partial);
   } catch (...) {
     remove_task(partial);
@@ -132,21 +160,23 @@ void StudyFolder::save(const std::string& task, const Records& rows, const std::
 }
 
 Records StudyFolder::rows(const std::string& task, const std::vector<ColumnInfo>& columns) const {
-  const std::string path = task_folder(task) + '/' + kRows;
-  return table_at(path, columns);
+  return table_at(task_folder(task), kRows, columns);
 }
 
 std::vector<Skipped> StudyFolder::skipped(const std::string& task) const {
-  const std::string path = task_folder(task) + '/' + kSkipped;
   const auto field = [](const Value& value) {
     const auto* text = std::get_if<std::string>(&value);
     return text == nullptr ? std::string() : *text;
   };
   std::vector<Skipped> out;
-  for (const std::vector<Value>& row : table_at(path, skipped_columns()).rows)
+  for (const std::vector<Value>& row : table_at(task_folder(task), kSkipped, skipped_columns()).rows)
     out.push_back({field(row[0]), field(row[1]), field(row[2]), field(row[3]), field(row[4]), field(row[5]),
                    field(row[6])});
   return out;
+}
+
+void StudyFolder::check(const std::string& task) const {
+  for (const char* name : {kRows, kSkipped}) saved_text(task_folder(task), name);
 }
 
 void StudyFolder::forget(const std::string& trace, bool captured) {

@@ -28,8 +28,10 @@ class StudyFolder {
 
   std::string file(std::string_view name) const { return path_ + '/' + std::string(name); }
 
-  /// What a task found, all of it or nothing.
+  /// What a task found, all of it or nothing, and the checksums of its files.
   void save(const std::string& task, const Records& rows, const std::vector<Skipped>& skipped);
+  /// Throws Error(input) if a file of a finished task was changed, as rows() and skipped() do.
+  void check(const std::string& task) const;
   Records rows(const std::string& task, const std::vector<ColumnInfo>& columns) const;
   std::vector<Skipped> skipped(const std::string& task) const;
 

@@ -216,6 +216,7 @@ void TaskRunner::run_trace(const StudyTrace& trace, StudiedTrace& studied, Progr
           found = analyse(trace, *sequence, *task.analysis, progress);
           break;
       }
+      if (source) source->require_unchanged();
     };
     if (!reading(work)) return;
     folder_.save(task.name, found.rows, found.skipped);

@@ -68,6 +68,7 @@ void run_allocate(const Options& options) {
     for (const ChosenSequence& chosen :
          chosen_sequences(options.files[run], options.sequence, {trace::parse_cut(options.cut)})) {
       add(mean, shares_of(chosen, request, options.quiet), chosen.name);
+      chosen.source->require_unchanged();
       names.emplace_back(chosen.name);
     }
   }

@@ -80,6 +80,7 @@ void run_kind(const analysis::Kind& kind, const Options& options) {
       for (std::vector<analysis::Value>& row : kind.measure(
                {chosen.name, chosen.sequence, settings, policy::builtin(), options.threads, progress}))
         document.records.rows.push_back(std::move(row));
+      chosen.source->require_unchanged();
     }
   }
   if (kind.summarise != nullptr) document.records = kind.summarise(document.records, settings);

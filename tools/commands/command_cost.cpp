@@ -228,6 +228,7 @@ void run_traced(const Options& options) {
     const ProgressDisplay display(progress, chosen.name, options.quiet);
     return sim::replay(sequence, request, progress);
   }();
+  chosen.source->require_unchanged();
   analysis::Document document = document_of(study);
   document.traces.push_back({chosen.name, chosen.source->content_sha256(), sequence.prompt_length(),
                              sequence.decode_length(), sequence.cut().text()});

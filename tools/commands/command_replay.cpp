@@ -189,6 +189,7 @@ std::vector<analysis::Row> replay_all(const std::vector<ChosenSequence>& studies
       with_files.tables = &tables;
       outcome = sim::replay(study.sequence, with_files, progress);
     }
+    study.source->require_unchanged();
     std::vector<analysis::Row> made = analysis::make_rows(study.name, request, outcome, scope);
     pricing.add_to(made, i, study.name, request, outcome);
     rows.insert(rows.end(), made.begin(), made.end());

@@ -45,6 +45,7 @@ Recorded recorded(const std::vector<std::string>& paths) {
       usage_error("was recorded on " + device + ", others on " + out.device, path,
                   "Ceilings are those of one machine: calibrate each on its own.");
     out.recordings.push_back(cost::recording_of(trace->header(), path));
+    trace->require_unchanged();
     out.traces.push_back({path, trace->content_sha256(), 0, 0});
   }
   return out;

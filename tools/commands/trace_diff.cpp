@@ -125,6 +125,8 @@ TraceDiff diff_traces(const std::string& a, const std::string& b, const TraceDif
     const ProgressDisplay display(progress, "comparing", options.quiet);
     found = trace::compare_traces(of_a, of_b, options.comparison, progress);
   }
+  of_a.require_unchanged();
+  of_b.require_unchanged();
   TraceDiff out{{.analysis = "diff", .traces = {}, .records = {columns(), {}}}, found.same()};
   analysis::Document& document = out.document;
   document.settings = {{"a", a}, {"b", b}, {"per", std::string(options.each_layer ? "layer" : "all")}};

@@ -146,8 +146,8 @@ class TensorWalk {
           b_.read(tensor, layer_, head, run.row_b + done, n, y_);
           for (std::uint64_t i = 0; i < n; ++i) {
             const std::span<const float> x(x_.data() + i * dim, dim), y(y_.data() + i * dim, dim);
-            require_finite(a_.dataset(tensor, layer_), head, run.row_a + done + i, x);
-            require_finite(b_.dataset(tensor, layer_), head, run.row_b + done + i, y);
+            require_finite(a_.stored(tensor, layer_).dataset(), head, run.row_a + done + i, x);
+            require_finite(b_.stored(tensor, layer_).dataset(), head, run.row_b + done + i, y);
             meter.add(head, run.token + done + i, x, y);
           }
           progress_.check();
@@ -163,7 +163,7 @@ class TensorWalk {
   }
 
   static Elem elem_of(const AttentionRows& rows) {
-    return rows.p.type() == hdf5::Type::f32 ? Elem::f32 : Elem::bf16;
+    return rows.p.dataset().type() == hdf5::Type::f32 ? Elem::f32 : Elem::bf16;
   }
 
   void read_attention(const FileTrace& trace, std::uint32_t head, std::uint64_t row,
@@ -173,9 +173,9 @@ class TensorWalk {
     out.resize(n);
     halves_.resize(n);
     void* to = elem_of(rows) == Elem::f32 ? static_cast<void*>(out.data()) : halves_.data();
-    rows.p.read({head, rows.ptr[row]}, {1, n}, to);
+    rows.p.read(head, rows.ptr[row], n, to);
     if (elem_of(rows) != Elem::f32) widen(elem_of(rows), halves_.data(), n, out.data());
-    require_finite(rows.p, head, row, out);
+    require_finite(rows.p.dataset(), head, row, out);
   }
 
   /// Compares attention rows. Rows that begin at different keys belong to different windows: their tokens are
@@ -239,8 +239,8 @@ class TensorWalk {
       b_.read_output_weights(layer_, head, y_);
       for (std::uint64_t c = 0; c < model().v_head_dim; ++c) {
         const std::span<const float> of_a(x_.data() + c * dim, dim), of_b(y_.data() + c * dim, dim);
-        require_finite(a_.output_weights()[layer_], head, c, of_a);
-        require_finite(b_.output_weights()[layer_], head, c, of_b);
+        require_finite(a_.output_weights()[layer_].dataset(), head, c, of_a);
+        require_finite(b_.output_weights()[layer_].dataset(), head, c, of_b);
         meter.add(head, c, of_a, of_b);
       }
       progress_.check();

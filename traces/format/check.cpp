@@ -25,7 +25,7 @@ class Checker {
     std::vector<std::string> digests;
     for (std::uint32_t layer = 0; layer < model().n_layers; ++layer) {
       for (const Tensor tensor : {Tensor::key, Tensor::value, Tensor::query})
-        guard([&] { digests.push_back(check_tensor(file_.dataset(tensor, layer), file_.header().elem)); });
+        guard([&] { digests.push_back(check_tensor(file_.stored(tensor, layer), file_.header().elem)); });
       if (file_.header().output_elem)
         guard([&] { check_tensor(file_.output_weights()[layer], *file_.header().output_elem); });
       if (file_.has_column_statistics()) guard([&] { check_column_statistics(layer); });
@@ -33,7 +33,8 @@ class Checker {
     }
     if (segment_digests(file_.header()) != file_.segment_sha256())
       problem(file_.name() + ":/segments/sha256", "does not match the token ids");
-    if (digests.size() == std::size_t{model().n_layers} * 3) check_content(digests);
+    if (digests.size() == std::size_t{model().n_layers} * 3) check_content(std::move(digests));
+    guard([&] { file_.require_unchanged(); });
     return std::move(report_);
   }
 
@@ -44,11 +45,12 @@ class Checker {
     std::uint64_t bytes = 0;
     for (std::uint32_t layer = 0; layer < model().n_layers; ++layer) {
       for (const Tensor tensor : {Tensor::key, Tensor::value, Tensor::query})
-        bytes += file_.dataset(tensor, layer).bytes();
-      if (file_.header().output_elem) bytes += file_.output_weights()[layer].bytes();
+        bytes += file_.stored(tensor, layer).dataset().bytes();
+      if (file_.header().output_elem) bytes += file_.output_weights()[layer].dataset().bytes();
       if (file_.has_column_statistics())
-        bytes += file_.columns()[layer].sum.bytes() + file_.columns()[layer].sum_squares.bytes();
-      if (!file_.attention().empty()) bytes += file_.attention()[layer].p.bytes();
+        bytes += file_.columns()[layer].sum.dataset().bytes() +
+                 file_.columns()[layer].sum_squares.dataset().bytes();
+      if (!file_.attention().empty()) bytes += file_.attention()[layer].p.dataset().bytes();
     }
     return bytes;
   }
@@ -69,9 +71,11 @@ class Checker {
   }
 
   /// Returns the digest.
-  std::string check_tensor(const hdf5::InputDataset& dataset, Elem elem) {
+  std::string check_tensor(const StoredRows& tensor, Elem elem) {
+    const hdf5::InputDataset& dataset = tensor.dataset();
     const std::uint64_t rows = dataset.dims()[1], dim = dataset.dims()[2];
-    const std::uint64_t step = std::max<std::uint64_t>(1, kBlockBytes / (dim * elem_bytes(elem)));
+    const std::uint64_t step =
+        std::min(rows, tensor.block_rows(std::max<std::uint64_t>(1, kBlockBytes / (dim * elem_bytes(elem)))));
     TensorDigest digest(static_cast<std::uint32_t>(dataset.dims()[0]));
     std::vector<std::byte> stored(step * dim * elem_bytes(elem));
     std::vector<float> values(step * dim);
@@ -81,7 +85,7 @@ class Checker {
       for (std::uint64_t row = 0; row < rows; row += step) {
         progress_.check();
         const std::uint64_t n = std::min(step, rows - row), bytes = n * dim * elem_bytes(elem);
-        dataset.read({head, row, 0}, {1, n, dim}, stored.data());
+        tensor.read(head, row, n, stored.data());
         digest.update(head, stored.data(), bytes);
         widen(elem, stored.data(), n * dim, values.data());
         for (std::uint64_t i = 0; i < n * dim; ++i) {
@@ -112,20 +116,21 @@ class Checker {
   }
 
   /// Checks the digest of a dataset that holds a list of floats per head.
-  void check_digest(const hdf5::InputDataset& dataset) {
+  void check_digest(const StoredRows& stored) {
+    const hdf5::InputDataset& dataset = stored.dataset();
     const std::string claimed = dataset.text("sha256");
     if (claimed.empty()) return;
     TensorDigest digest(static_cast<std::uint32_t>(dataset.dims()[0]));
     std::vector<float> values(dataset.dims()[1]);
     for (std::uint32_t head = 0; head < dataset.dims()[0]; ++head) {
-      dataset.read({head, 0}, {1, values.size()}, values.data());
+      stored.read(head, 0, values.size(), values.data());
       digest.update(head, reinterpret_cast<const std::byte*>(values.data()), values.size() * sizeof(float));
     }
     if (digest.hex() != claimed) problem(dataset.where(), "does not match its sha256");
   }
 
   void check_attention(const AttentionRows& rows) {
-    const hdf5::InputDataset& p = rows.p;
+    const hdf5::InputDataset& p = rows.p.dataset();
     const Elem elem = p.type() == hdf5::Type::f32 ? Elem::f32 : Elem::bf16;
     const double tolerance = elem == Elem::f32 ? 1e-3 : 5e-3;
     std::vector<std::byte> stored;
@@ -136,7 +141,7 @@ class Checker {
         const std::uint64_t n = rows.ptr[row + 1] - rows.ptr[row];
         stored.resize(n * elem_bytes(elem));
         values.resize(n);
-        p.read({head, rows.ptr[row]}, {1, n}, stored.data());
+        rows.p.read(head, rows.ptr[row], n, stored.data());
         widen(elem, stored.data(), n, values.data());
         double sum = 0;
         bool probabilities = true;
@@ -154,7 +159,8 @@ class Checker {
     }
   }
 
-  void check_content(const std::vector<std::string>& digests) {
+  void check_content(std::vector<std::string> digests) {
+    for (std::string& list : file_.block_list_digests()) digests.push_back(std::move(list));
     report_.content_sha256 = content_digest(file_.header().token_id, digests);
     if (!file_.content_sha256().empty() && report_.content_sha256 != file_.content_sha256())
       problem(file_.name(), "content_sha256 does not match tokens and tensors");

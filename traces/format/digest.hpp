@@ -2,8 +2,8 @@
 /// The digests of a trace. They do not depend on how its rows were grouped into writes.
 ///   tensor:   SHA-256 over the hexadecimal digests of its heads; the digest of a head is SHA-256 over its
 ///             stored bytes in row order
-///   content:  SHA-256 over the hexadecimal digests of the token ids (i32) and of k, v and q of every layer
-///             in turn
+///   content:  SHA-256 over the hexadecimal digests of the token ids (i32), of k, v and q of every layer
+///             in turn, and, where the file has them, of the lists of their blocks' digests in the same order
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -23,7 +23,7 @@ class TensorDigest {
   std::vector<Sha256> heads_;
 };
 
-/// `tensors`: digests of k, v, q of layer 0, then of layer 1, ...
+/// `tensors`: digests of k, v, q of layer 0, then of layer 1, ...; then those of the lists of their blocks.
 std::string content_digest(const std::vector<std::int32_t>& token_ids,
                            const std::vector<std::string>& tensors);
 

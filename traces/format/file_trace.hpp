@@ -7,18 +7,19 @@
 
 #include "traces/format/hdf5_input.hpp"
 #include "traces/format/reader.hpp"
+#include "traces/format/stored_rows.hpp"
 
 namespace kvsim::trace {
 
 /// Attention rows of one layer, packed: row i holds ptr[i+1] - ptr[i] probabilities per query head.
 struct AttentionRows {
-  hdf5::InputDataset p;  ///< [n_q_heads, ptr.back()], f32 or bf16
+  StoredRows p;  ///< [n_q_heads, ptr.back()], f32 or bf16
   std::vector<std::uint64_t> first_key, ptr;
 };
 
 /// Column statistics of one layer, [n_q_heads, counted_tokens] each, f32.
 struct ColumnDatasets {
-  hdf5::InputDataset sum, sum_squares;
+  StoredRows sum, sum_squares;
 };
 
 class FileTrace final : public Source {
@@ -38,11 +39,16 @@ class FileTrace final : public Source {
 
   bool complete() const { return complete_; }
   std::uint64_t file_bytes() const { return file_.bytes(); }
-  const hdf5::InputDataset& dataset(Tensor tensor, std::uint32_t layer) const {
+  void require_unchanged() const override { file_.require_unchanged(); }
+  /// Whether the digests of blocks are stored, so that every read is verified.
+  bool has_block_digests() const { return has_block_digests_; }
+  /// Digests of the lists for k, v and q of layer 0, of layer 1, ...; empty if there are none.
+  std::vector<std::string> block_list_digests() const;
+  const StoredRows& stored(Tensor tensor, std::uint32_t layer) const {
     return tensors_[layer][static_cast<std::size_t>(tensor)];
   }
   /// One per layer, or empty: [n_q_heads, v_head_dim, hidden_size], elements header().output_elem.
-  const std::vector<hdf5::InputDataset>& output_weights() const { return output_weights_; }
+  const std::vector<StoredRows>& output_weights() const { return output_weights_; }
   /// One per layer, or empty.
   const std::vector<AttentionRows>& attention() const { return attention_; }
   /// One per layer, or empty.
@@ -64,6 +70,9 @@ class FileTrace final : public Source {
   void read_columns(const hdf5::InputGroup& group, std::uint32_t layer);
   void read_attention_rows(const hdf5::InputGroup& group, std::uint32_t layer);
   void check_attention_rows(const AttentionRows& rows, const hdf5::InputGroup& group) const;
+  /// With the digests of its blocks, called `name`, where the file has them.
+  StoredRows with_digests(hdf5::InputDataset dataset, const hdf5::InputGroup& layer, const char* name);
+  void check_content_digest() const;
   /// A one-dimensional dataset, its bytes counted against the budget before they are allocated.
   template <typename Value>
   std::vector<Value> list(const hdf5::InputGroup& group, const char* name, std::uint64_t length,
@@ -76,11 +85,11 @@ class FileTrace final : public Source {
   std::uint64_t budget_;  ///< bytes that lists may still take
   Header header_;
   std::uint64_t n_tokens_ = 0, n_segments_ = 0, n_passes_ = 0;
-  bool complete_ = false;
+  bool complete_ = false, has_block_digests_ = false;
   std::string content_sha256_;
   std::vector<std::uint8_t> segment_sha256_;
-  std::vector<std::array<hdf5::InputDataset, 3>> tensors_;  ///< per layer, by Tensor
-  std::vector<hdf5::InputDataset> output_weights_;
+  std::vector<std::array<StoredRows, 3>> tensors_;  ///< per layer, by Tensor
+  std::vector<StoredRows> output_weights_;
   std::vector<AttentionRows> attention_;
   std::vector<ColumnDatasets> columns_;
 };

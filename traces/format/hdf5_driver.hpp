@@ -1,9 +1,11 @@
 #pragma once
-/// The driver through which libhdf5 reads and writes trace files. It replaces the default driver for two
+/// The driver through which libhdf5 reads and writes trace files. It replaces the default driver for three
 /// reasons. First, when the default driver reports a failed write, libhdf5 1.10 cannot close the file and
 /// crashes at the end of the process; this driver never reports a failure, drops everything after the first
 /// failed write and records its cause for the writer to query. Second, the default driver passes metadata
-/// reads through an accumulator that a crafted address overruns; this driver has no accumulator.
+/// reads through an accumulator that a crafted address overruns; this driver has no accumulator. Third, the
+/// default driver gives zeros for bytes beyond the end of a file, so that one cut off meanwhile reads as
+/// zeros.
 #include "traces/format/hdf5_file.hpp"
 
 namespace kvsim::hdf5 {
@@ -12,6 +14,7 @@ namespace kvsim::hdf5 {
 struct DriverTarget {
   int descriptor = -1;      ///< owned by the caller
   bool ours = false;        ///< a new, empty file, whose metadata can be trusted
+  bool whole = false;       ///< only read: nothing lies beyond its end, so that reading there is an error
   std::uint64_t bytes = 0;  ///< size at opening
   int failure = 0;          ///< errno of the first failed write, 0 if none failed
 };

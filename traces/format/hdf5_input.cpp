@@ -90,6 +90,41 @@ std::string read_text(hid_t object, const std::string& name, std::string_view wh
   return text;
 }
 
+std::uint64_t read_count(hid_t object, const std::string& name, std::uint64_t max, const std::string& place) {
+  const Session session;
+  const Attribute attribute = open_attribute(object, name, place);
+  const Datatype type =
+      attribute_type(attribute, name, H5T_INTEGER, 8, "an integer of at most 64 bits", place);
+  std::uint64_t value = 0;
+  if (H5Tget_sign(type.id()) == H5T_SGN_NONE) {
+    check(H5Aread(attribute.id(), H5T_NATIVE_UINT64, &value), "attribute " + name + " cannot be read", place);
+  } else {
+    std::int64_t wide = 0;
+    check(H5Aread(attribute.id(), H5T_NATIVE_INT64, &wide), "attribute " + name + " cannot be read", place);
+    if (wide < 0) input_error("attribute " + name + " is negative", place);
+    value = static_cast<std::uint64_t>(wide);
+  }
+  if (value > max)
+    input_error("attribute " + name + " is " + std::to_string(value) + ", more than " + std::to_string(max),
+                place);
+  return value;
+}
+
+/// Properties of reads that leave Fletcher32 checksums aside. libhdf5 closes them at the end of the process.
+hid_t unchecked_transfer() {
+  static const hid_t list = [] {
+    const hid_t made = check(H5Pcreate(H5P_DATASET_XFER), "cannot make a property list", "libhdf5");
+    check(H5Pset_edc_check(made, H5Z_DISABLE_EDC), "cannot turn off checksums", "libhdf5");
+    return made;
+  }();
+  return list;
+}
+
+FileIdentity identity_of(const struct stat& info) {
+  return {info.st_dev, info.st_ino, static_cast<std::uint64_t>(info.st_size),
+          std::int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec};
+}
+
 }  // namespace
 
 InputDataset::InputDataset(Object object, std::string where, std::initializer_list<Type> allowed,
@@ -235,7 +270,7 @@ void InputDataset::check_inflation(const std::vector<std::uint64_t>& start,
 }
 
 void InputDataset::read(const std::vector<std::uint64_t>& start, const std::vector<std::uint64_t>& count,
-                        void* out) const {
+                        void* out, Checksum checksum) const {
   const Session session;
   if (start.size() != dims_.size() || count.size() != dims_.size()) bug("read of the wrong rank", where_);
   std::uint64_t elements = 1;
@@ -252,7 +287,8 @@ void InputDataset::read(const std::vector<std::uint64_t>& start, const std::vect
   const Dataspace memory(check(H5Screate_simple(static_cast<int>(block.size()), block.data(), nullptr),
                                "cannot be read", where_));
   // The memory type is the stored type, so libhdf5 converts nothing.
-  check(H5Dread(object_.id(), element_.id(), memory.id(), file.id(), H5P_DEFAULT, out),
+  const hid_t transfer = checksum == Checksum::ignored && checksum_ ? unchecked_transfer() : H5P_DEFAULT;
+  check(H5Dread(object_.id(), element_.id(), memory.id(), file.id(), transfer, out),
         "cannot be read at " + shape_text(start), where_);
 }
 
@@ -272,6 +308,10 @@ std::string InputDataset::text(const std::string& name) const {
   const Session session;
   if (check(H5Aexists(object_.id(), name.c_str()), "attributes cannot be read", where_) == 0) return {};
   return read_text(object_.id(), name, where_);
+}
+
+std::uint64_t InputDataset::count(const std::string& name, std::uint64_t max) const {
+  return read_count(object_.id(), name, max, where_);
 }
 
 std::string InputGroup::where(const std::string& name) const {
@@ -332,23 +372,18 @@ std::string InputGroup::text(const std::string& name) const {
 }
 
 std::uint64_t InputGroup::count(const std::string& name, std::uint64_t max) const {
+  return read_count(object_.id(), name, max, file_ + ":" + path_);
+}
+
+std::int64_t InputGroup::integer(const std::string& name) const {
   const Session session;
   const std::string place = file_ + ":" + path_;
   const Attribute attribute = open_attribute(object_.id(), name, place);
   const Datatype type =
       attribute_type(attribute, name, H5T_INTEGER, 8, "an integer of at most 64 bits", place);
-  std::uint64_t value = 0;
-  if (H5Tget_sign(type.id()) == H5T_SGN_NONE) {
-    check(H5Aread(attribute.id(), H5T_NATIVE_UINT64, &value), "attribute " + name + " cannot be read", place);
-  } else {
-    std::int64_t wide = 0;
-    check(H5Aread(attribute.id(), H5T_NATIVE_INT64, &wide), "attribute " + name + " cannot be read", place);
-    if (wide < 0) input_error("attribute " + name + " is negative", place);
-    value = static_cast<std::uint64_t>(wide);
-  }
-  if (value > max)
-    input_error("attribute " + name + " is " + std::to_string(value) + ", more than " + std::to_string(max),
-                place);
+  if (H5Tget_sign(type.id()) == H5T_SGN_NONE) input_error("attribute " + name + " has no sign", place);
+  std::int64_t value = 0;
+  check(H5Aread(attribute.id(), H5T_NATIVE_INT64, &value), "attribute " + name + " cannot be read", place);
   return value;
 }
 
@@ -366,7 +401,7 @@ double InputGroup::real(const std::string& name) const {
   return value;
 }
 
-InputFile::InputFile(const std::string& path) {
+InputFile::InputFile(const std::string& path) : path_(path) {
   const Session session;
   // Opens without blocking, so that a pipe is refused instead of waited for.
   descriptor_.fd = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
@@ -378,6 +413,8 @@ InputFile::InputFile(const std::string& path) {
   if (is_hdf5 == 0) input_error("is not an HDF5 file", path);
   target_.descriptor = descriptor_.fd;
   target_.bytes = static_cast<std::uint64_t>(info.st_size);
+  target_.whole = true;
+  identity_ = identity_of(info);
   const PropertyList access(check(H5Pcreate(H5P_FILE_ACCESS), "cannot make a property list", path));
   use_target(access, target_);
   file_ = File(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.id()));
@@ -390,6 +427,16 @@ InputFile::InputFile(const std::string& path) {
   }
   Object root(check(H5Oopen(file_.id(), "/", H5P_DEFAULT), "root group cannot be opened", path));
   root_ = InputGroup(std::move(root), path, "/", target_.bytes);
+}
+
+void InputFile::require_unchanged() const {
+  struct stat opened {
+  }, named{};
+  const bool same = ::fstat(descriptor_.fd, &opened) == 0 && ::stat(path_.c_str(), &named) == 0 &&
+                    identity_of(opened) == identity_ && identity_of(named) == identity_;
+  if (!same)
+    input_error("was rewritten, cut off, replaced or removed while it was read", path_,
+                "Run it again once nothing writes the file.");
 }
 
 }  // namespace kvsim::hdf5

@@ -14,6 +14,10 @@
 
 namespace kvsim::hdf5 {
 
+/// What a read does with the Fletcher32 checksums of a dataset that has them: a caller that verifies the data
+/// itself ignores them.
+enum class Checksum : std::uint8_t { verified, ignored };
+
 /// A dataset that passed the checks: contiguous or chunked (chunks of at most 16 MiB), stored in this file,
 /// fully allocated, with no filter but deflate, shuffle and fletcher32, of exactly one of the allowed types,
 /// of the required rank, and with no more bytes than the file can hold. Everything else throws Error(input)
@@ -36,8 +40,8 @@ class InputDataset {
 
   /// Reads a block into `out`, in stored elements. The caller has allocated count[0] * count[1] * ...
   /// elements.
-  void read(const std::vector<std::uint64_t>& start, const std::vector<std::uint64_t>& count,
-            void* out) const;
+  void read(const std::vector<std::uint64_t>& start, const std::vector<std::uint64_t>& count, void* out,
+            Checksum checksum = Checksum::verified) const;
   template <typename Value>
   void read_all(Value* out) const {
     read(std::vector<std::uint64_t>(dims_.size(), 0), dims_, out);
@@ -46,6 +50,8 @@ class InputDataset {
   std::vector<std::string> read_texts() const;
   /// A text attribute of the dataset, empty if there is none.
   std::string text(const std::string& name) const;
+  /// An integer attribute within [0, max], as InputGroup::count() reads it.
+  std::uint64_t count(const std::string& name, std::uint64_t max) const;
 
  private:
   void check_shape(std::size_t rank, std::uint64_t file_bytes);
@@ -84,6 +90,8 @@ class InputGroup {
   /// Any integer type of up to 64 bits, within [0, max].
   std::uint64_t count(const std::string& name, std::uint64_t max) const;
   bool flag(const std::string& name) const { return count(name, 1) == 1; }
+  /// Any signed integer type of up to 64 bits.
+  std::int64_t integer(const std::string& name) const;
   /// Finite f32 or f64.
   double real(const std::string& name) const;
   /// "FILE:/path/name": how messages name an object of this group.
@@ -96,13 +104,25 @@ class InputGroup {
   std::uint64_t file_bytes_ = 0;
 };
 
+/// Tells one file, and one state of it, from another.
+struct FileIdentity {
+  std::uint64_t device = 0, inode = 0, bytes = 0;
+  std::int64_t changed_ns = 0;  ///< st_mtim
+  bool operator==(const FileIdentity&) const = default;
+};
+
 class InputFile {
  public:
   explicit InputFile(const std::string& path);
   const InputGroup& root() const { return root_; }
   std::uint64_t bytes() const { return target_.bytes; }
+  /// Throws Error(input) unless the path still names the file that was opened, of the same size and time of
+  /// change: what was read of it in between may come from two files.
+  void require_unchanged() const;
 
  private:
+  std::string path_;
+  FileIdentity identity_;
   // The order matters: later members are closed first.
   Descriptor descriptor_;
   DriverTarget target_;

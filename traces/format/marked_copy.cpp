@@ -4,6 +4,7 @@
 #include "traces/format/hdf5_output.hpp"
 #include "traces/format/reader.hpp"
 #include "traces/format/schema.hpp"
+#include "traces/format/sealed_list.hpp"
 
 namespace kvsim::trace {
 
@@ -11,17 +12,18 @@ void write_marked_copy(const std::string& original, const std::string& path,
                        const std::vector<std::uint32_t>& token_flags, std::uint32_t flags_known,
                        bool overwrite) {
   // Opening the trace checks its structure before libhdf5 changes the copy.
-  if (open_trace(original)->header().n_tokens() != token_flags.size())
-    bug("flags for another number of tokens", original);
+  const std::unique_ptr<Source> source = open_trace(original);
+  if (source->header().n_tokens() != token_flags.size()) bug("flags for another number of tokens", original);
   hdf5::OutputFile file(path, overwrite, original);
   {
     const hdf5::Session session;
     const std::string where = path + ":/tokens";
     const hdf5::Object tokens(
         hdf5::check(H5Oopen(file.id(), "/tokens", H5P_DEFAULT), "cannot be opened", where));
-    hdf5::replace_list(tokens.id(), "flags", token_flags, where);
+    replace_sealed_list(tokens.id(), "flags", token_flags, where);
     hdf5::replace(tokens.id(), "flags_known", flags_known, where);
   }
+  source->require_unchanged();
   file.commit();
 }
 

@@ -4,8 +4,10 @@
 #include <cmath>
 
 #include "sim/base/error.hpp"
+#include "traces/format/digest.hpp"
 #include "traces/format/file_trace.hpp"
 #include "traces/format/schema.hpp"
+#include "traces/format/sealed_list.hpp"
 #include "traces/format/validate.hpp"
 
 namespace kvsim::trace {
@@ -39,18 +41,19 @@ InputDataset tensor_dataset(const InputGroup& group, const char* name) {
   return group.dataset(name, {Type::f32, Type::bf16, Type::f16, Type::u16}, 3);
 }
 
-/// Reads rows of one head, widened to float. It reads in blocks, so that the stored 16-bit values never take
-/// as much memory as the floats.
-void read_rows(const InputDataset& stored, Elem elem, std::uint32_t head, std::uint64_t first_row,
+/// Reads rows of one head, widened to float. It reads block by block, so that the stored 16-bit values never
+/// take as much memory as the floats.
+void read_rows(const StoredRows& stored, Elem elem, std::uint32_t head, std::uint64_t first_row,
                std::uint64_t n_rows, std::span<float> out) {
-  const std::uint64_t dim = stored.dims()[2];
-  if (elem == Elem::f32) return stored.read({head, first_row, 0}, {1, n_rows, dim}, out.data());
-  const std::uint64_t step = schema::chunk_rows(dim, elem);
+  if (elem == Elem::f32) return stored.read(head, first_row, n_rows, out.data());
+  const std::uint64_t dim = stored.dataset().dims()[2];
+  const std::uint64_t step = stored.block_rows(schema::chunk_rows(dim, elem));
   std::vector<std::uint16_t> halves(std::min(step, n_rows) * dim);
-  for (std::uint64_t done = 0; done < n_rows; done += step) {
-    const std::uint64_t n = std::min(step, n_rows - done);
-    stored.read({head, first_row + done, 0}, {1, n, dim}, halves.data());
-    widen(elem, halves.data(), n * dim, out.data() + done * dim);
+  for (std::uint64_t row = first_row; row < first_row + n_rows;) {
+    const std::uint64_t n = std::min(step - row % step, first_row + n_rows - row);
+    stored.read(head, row, n, halves.data());
+    widen(elem, halves.data(), n * dim, out.data() + (row - first_row) * dim);
+    row += n;
   }
 }
 
@@ -74,6 +77,7 @@ FileTrace::FileTrace(const std::string& path, const ReadOptions& options)
   read_text();
   read_layers();
   check_header(header_, path_);
+  check_content_digest();
   for (std::uint32_t i = 0; i < attention_.size(); ++i)
     check_attention_rows(attention_[i],
                          file_.root().group("layers").group(schema::layer_group(i)).group("rows"));
@@ -86,6 +90,7 @@ std::vector<Value> FileTrace::take(const InputDataset& dataset) {
   budget_ -= dataset.bytes();
   std::vector<Value> values(dataset.bytes() / sizeof(Value));
   dataset.read_all(values.data());
+  check_seal(dataset, std::as_bytes(std::span(values)));
   return values;
 }
 
@@ -114,6 +119,7 @@ void FileTrace::read_root() {
   header_.created_utc = root.text("created_utc");
   header_.writer = root.text("writer");
   content_sha256_ = root.text("content_sha256");
+  has_block_digests_ = (root.count("features", kAny64) & schema::kBlockDigests) != 0;
 }
 
 void FileTrace::read_model() {
@@ -258,9 +264,13 @@ void FileTrace::read_layers() {
                       group.count("n_kv_heads", kAny32) == model.n_kv_heads &&
                       group.count("head_dim", kAny32) == model.head_dim;
     if (!same) input_error("layer, heads or head_dim differ from /model", group.where(""));
+    if (const std::int64_t window = group.integer("window"); window != model.layer_window[i])
+      input_error("attribute window is " + std::to_string(window) + ", /model/layer_window[" +
+                      std::to_string(i) + "] is " + std::to_string(model.layer_window[i]),
+                  group.where(""), "The file contradicts itself: capture the trace again.");
     if (group.has("q_token") || i > 0) read_query_rows(group, i);
 
-    std::array<InputDataset, 3>& tensors = tensors_.emplace_back();
+    std::array<StoredRows, 3>& tensors = tensors_.emplace_back();
     for (const Tensor tensor : {Tensor::key, Tensor::value, Tensor::query}) {
       InputDataset dataset = tensor_dataset(group, schema::tensor_name(tensor));
       const std::uint64_t rows =
@@ -273,7 +283,8 @@ void FileTrace::read_layers() {
         input_error(
             std::string("is ") + elem_name(elem) + ", the first layer's k is " + elem_name(header_.elem),
             dataset.where());
-      tensors[static_cast<std::size_t>(tensor)] = std::move(dataset);
+      tensors[static_cast<std::size_t>(tensor)] =
+          with_digests(std::move(dataset), group, schema::tensor_name(tensor));
     }
     if (group.has("wo") || !output_weights_.empty()) read_output_weights(group, i);
     if (group.has("column") || !columns_.empty()) read_columns(group, i);
@@ -310,22 +321,24 @@ void FileTrace::read_output_weights(const InputGroup& group, std::uint32_t layer
     input_error(
         std::string("is ") + elem_name(elem) + ", the first layer's is " + elem_name(*header_.output_elem),
         dataset.where());
-  output_weights_.push_back(std::move(dataset));
+  output_weights_.push_back(with_digests(std::move(dataset), group, "wo"));
 }
 
 void FileTrace::read_columns(const InputGroup& layer_group, std::uint32_t layer) {
   if (columns_.size() != layer)
     input_error("layers before this one have no column statistics", layer_group.where("column"));
   const InputGroup group = layer_group.group("column");
-  ColumnDatasets& columns = columns_.emplace_back(
-      ColumnDatasets{group.dataset("sum", {Type::f32}, 2), group.dataset("sum_squares", {Type::f32}, 2)});
-  if (layer == 0) header_.counted_tokens = columns.sum.dims()[1];
+  InputDataset sum = group.dataset("sum", {Type::f32}, 2),
+               squares = group.dataset("sum_squares", {Type::f32}, 2);
+  if (layer == 0) header_.counted_tokens = sum.dims()[1];
   if (header_.counted_tokens == 0 || header_.counted_tokens > n_tokens_)
     input_error("counts " + std::to_string(header_.counted_tokens) + " tokens, not 1 to n_tokens",
-                columns.sum.where());
-  for (const InputDataset* dataset : {&columns.sum, &columns.sum_squares})
+                sum.where());
+  for (const InputDataset* dataset : {&sum, &squares})
     dataset->expect({header_.model.n_q_heads, header_.counted_tokens},
                     "/model and the first layer's column/sum");
+  columns_.push_back({with_digests(std::move(sum), layer_group, "column_sum"),
+                      with_digests(std::move(squares), layer_group, "column_sum_squares")});
 }
 
 void FileTrace::read_attention_rows(const InputGroup& layer_group, std::uint32_t layer) {
@@ -341,7 +354,42 @@ void FileTrace::read_attention_rows(const InputGroup& layer_group, std::uint32_t
   AttentionRows& rows = attention_.emplace_back();
   rows.first_key = list<std::uint64_t>(group, "first_key", n, "rows/token");
   rows.ptr = list<std::uint64_t>(group, "ptr", n + 1, "rows/token");
-  rows.p = group.dataset("p", {Type::f32, Type::bf16}, 2);
+  rows.p = with_digests(group.dataset("p", {Type::f32, Type::bf16}, 2), layer_group, "rows_p");
+}
+
+StoredRows FileTrace::with_digests(InputDataset dataset, const InputGroup& layer, const char* name) {
+  if (!has_block_digests_) return StoredRows(std::move(dataset));
+  const InputDataset list = layer.group(schema::kDigestGroup).dataset(name, {Type::u64}, 2);
+  BlockDigests digests{list.count("rows", schema::kMaxTokens), {}};
+  list.expect({dataset.dims()[0], list.dims()[1]}, "the heads of the tensor");
+  digests.values = take<std::uint64_t>(list);
+  return {std::move(dataset), std::move(digests)};
+}
+
+std::vector<std::string> FileTrace::block_list_digests() const {
+  std::vector<std::string> out;
+  if (!has_block_digests_) return out;
+  const InputGroup layers = file_.root().group("layers");
+  for (std::uint32_t i = 0; i < header_.model.n_layers; ++i) {
+    const InputGroup lists = layers.group(schema::layer_group(i)).group(schema::kDigestGroup);
+    for (const Tensor tensor : {Tensor::key, Tensor::value, Tensor::query})
+      out.push_back(lists.dataset(schema::tensor_name(tensor), {Type::u64}, 2).text("sha256"));
+  }
+  return out;
+}
+
+/// Compares the digest of the content with the digests it is made of; that these are the tensors' own is seen
+/// when the tensors are read.
+void FileTrace::check_content_digest() const {
+  if (!has_block_digests_ || content_sha256_.empty()) return;
+  std::vector<std::string> digests;
+  for (const std::array<StoredRows, 3>& layer : tensors_)
+    for (const Tensor tensor : {Tensor::key, Tensor::value, Tensor::query})
+      digests.push_back(layer[static_cast<std::size_t>(tensor)].dataset().text("sha256"));
+  for (std::string& list : block_list_digests()) digests.push_back(std::move(list));
+  if (content_digest(header_.token_id, digests) != content_sha256_)
+    input_error("content_sha256 does not match the token ids and the digests of tensors and blocks", path_,
+                "Capture the trace again, or take a sound copy of it.");
 }
 
 /// Requires that check_header passed: it relies on sound tokens and segments.
@@ -357,7 +405,7 @@ void FileTrace::check_attention_rows(const AttentionRows& rows, const InputGroup
     if (rows.ptr[i + 1] < rows.ptr[i] || rows.ptr[i + 1] - rows.ptr[i] != visible - rows.first_key[i])
       input_error("row does not reach from first_key to its own token", group.where("ptr") + place);
   }
-  rows.p.expect({header_.model.n_q_heads, rows.ptr.back()}, "rows/ptr");
+  rows.p.dataset().expect({header_.model.n_q_heads, rows.ptr.back()}, "rows/ptr");
 }
 
 void FileTrace::read(Tensor tensor, std::uint32_t layer, std::uint32_t head, std::uint64_t first_row,
@@ -365,7 +413,7 @@ void FileTrace::read(Tensor tensor, std::uint32_t layer, std::uint32_t head, std
   const std::size_t dim = schema::tensor_dim(header_.model, tensor);
   if (layer >= tensors_.size() || out.size() != n_rows * dim)
     bug("read of a layer or size that is not there", path_);
-  read_rows(dataset(tensor, layer), header_.elem, head, first_row, n_rows, out);
+  read_rows(stored(tensor, layer), header_.elem, head, first_row, n_rows, out);
 }
 
 void FileTrace::read_output_weights(std::uint32_t layer, std::uint32_t query_head,
@@ -387,12 +435,12 @@ void FileTrace::read_column_statistics(std::uint32_t layer, std::uint32_t query_
     bug("read of column statistics that are not there", path_);
   if (counted == 0)
     input_error("holds no column statistics", path_, "Capture it again with --column-statistics.");
-  const auto read_head = [&](const InputDataset& dataset, std::span<float> out) {
-    dataset.read({query_head, 0}, {1, counted}, out.data());
+  const auto read_head = [&](const StoredRows& stored, std::span<float> out) {
+    stored.read(query_head, 0, counted, out.data());
     const auto bad = std::find_if(out.begin(), out.end(), [](float x) { return !std::isfinite(x) || x < 0; });
     if (bad != out.end())
-      input_error("is no sum of probabilities", dataset.where() + "[" + std::to_string(query_head) + ", " +
-                                                    std::to_string(bad - out.begin()) + "]");
+      input_error("is no sum of probabilities", stored.dataset().where() + "[" + std::to_string(query_head) +
+                                                    ", " + std::to_string(bad - out.begin()) + "]");
   };
   read_head(columns_[layer].sum, sum);
   read_head(columns_[layer].sum_squares, sum_squares);

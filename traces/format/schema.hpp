@@ -12,7 +12,7 @@
 namespace kvsim::trace::schema {
 
 inline constexpr const char* kFormat = "kvtrace";
-inline constexpr std::uint16_t kMajor = 1, kMinor = 3;
+inline constexpr std::uint16_t kMajor = 1, kMinor = 4;
 
 // What a reader accepts at most.
 inline constexpr std::uint64_t kMaxLayers = 1024, kMaxHeads = 1024, kMaxDim = 1024;
@@ -20,11 +20,15 @@ inline constexpr std::uint64_t kMaxHidden = 1ULL << 16;  ///< hidden_size, where
 inline constexpr std::uint64_t kMaxTokens = 1ULL << 24, kMaxSegments = 1ULL << 20;
 inline constexpr std::uint64_t kMaxConfigBytes = 1ULL << 20;
 
-/// Bits of the root attribute `features`. Bit 3 is free.
+/// Of a layer: the digests of its tensors' blocks.
+inline constexpr const char* kDigestGroup = "xxh3";
+
+/// Bits of the root attribute `features`.
 enum Feature : std::uint64_t {
   kAllQueries = 1U << 0,
   kWindowQueries = 1U << 1,
   kAttentionRows = 1U << 2,
+  kBlockDigests = 1U << 3,
   kTiming = 1U << 4,
   kColumnStatistics = 1U << 5,
   kText = 1U << 6,

@@ -45,6 +45,10 @@ class Source {
   /// are negative or not finite.
   virtual void read_column_statistics(std::uint32_t layer, std::uint32_t query_head, std::span<float> sum,
                                       std::span<float> sum_squares) const = 0;
+
+  /// To be called before results of what was read are kept. Throws Error(input) when the trace is a file that
+  /// was rewritten, cut off, replaced or removed since it was opened.
+  virtual void require_unchanged() const {}
 };
 
 }  // namespace kvsim::trace

@@ -2,17 +2,27 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <optional>
 #include <vector>
 
 #include "sim/base/error.hpp"
+#include "traces/format/block_digest.hpp"
 #include "traces/format/digest.hpp"
 #include "traces/format/hdf5_output.hpp"
 #include "traces/format/schema.hpp"
+#include "traces/format/sealed_list.hpp"
 #include "traces/format/validate.hpp"
 
 namespace kvsim::trace {
 namespace {
+
+/// What is known of a dataset once all its rows are written.
+struct RowDigests {
+  std::string sha256;
+  std::uint64_t heads = 0, block_rows = 0;
+  std::vector<std::uint64_t> blocks{};  ///< [heads, blocks], block_digest.hpp
+};
 
 /// Buffers rows of all heads of one dataset and writes them in whole chunks. The dataset is created with the
 /// first chunk, so that a short trace gets a single chunk of exactly its size.
@@ -26,10 +36,12 @@ class RowStream {
         elem_(elem),
         heads_(heads),
         dim_(dim),
+        block_rows_(chunk_rows),
         chunk_rows_(chunk_rows),
         third_axis_(third_axis),
         checksum_(checksum),
-        digest_(heads) {}
+        digest_(heads),
+        blocks_(heads) {}
 
   std::uint64_t rows() const { return flushed_ + filled_; }
 
@@ -50,8 +62,8 @@ class RowStream {
     }
   }
 
-  /// Writes the remaining rows and returns the digest.
-  std::string finish() {
+  /// Writes the remaining rows and returns the digests.
+  RowDigests finish() {
     const std::uint64_t total = rows();
     if (!dataset_) {
       shrink_chunk(std::max<std::uint64_t>(filled_, 1));
@@ -62,12 +74,14 @@ class RowStream {
       flush();
       dataset_.trim(total);
     }
-    const std::string digest = digest_.hex();
+    RowDigests out{digest_.hex(), heads_, block_rows_};
     hdf5::put_text(dataset_.id(), "elem", elem_name(elem_), where_);
-    hdf5::put_text(dataset_.id(), "sha256", digest, where_);
+    hdf5::put_text(dataset_.id(), "sha256", out.sha256, where_);
     dataset_.close();
     buffer_ = {};
-    return digest;
+    for (const std::vector<std::uint64_t>& head : blocks_)
+      out.blocks.insert(out.blocks.end(), head.begin(), head.end());
+    return out;
   }
 
  private:
@@ -80,6 +94,9 @@ class RowStream {
 
   void flush() {
     if (!dataset_) create();
+    for (std::uint32_t head = 0; head < heads_; ++head)
+      blocks_[head].push_back(
+          block_digest(buffer_.data() + head * chunk_rows_ * row_bytes(), filled_ * row_bytes()));
     dataset_.append_chunk(buffer_.data());
     flushed_ += filled_;
     filled_ = 0;
@@ -103,9 +120,11 @@ class RowStream {
   std::string name_, where_;
   Elem elem_;
   std::uint32_t heads_, dim_;
+  std::uint64_t block_rows_;  ///< of a whole chunk: chunk_rows_ is less in a dataset shorter than one
   std::uint64_t chunk_rows_, flushed_ = 0, filled_ = 0;
   bool third_axis_, checksum_;
   TensorDigest digest_;
+  std::vector<std::vector<std::uint64_t>> blocks_;  ///< digests of the blocks of every head
   hdf5::GrowingDataset dataset_;
   std::vector<std::byte> buffer_;  ///< [heads, chunk_rows, dim] stored elements
 };
@@ -124,6 +143,7 @@ struct LayerStreams {
   std::optional<AttentionStream> attention;
   bool has_output_weights = false;
   std::uint64_t counted_tokens = 0;
+  std::map<std::string, RowDigests> digests{};  ///< by their name in the file
 };
 
 template <typename Value, typename Item, typename Get>
@@ -157,6 +177,17 @@ struct Writer::State {
   void write_passes(const Header& final);
   void write_text(const Header& final);
   std::string finish_layers(const Header& final);
+  std::vector<std::string> put_block_digests(const LayerStreams& layer) const;
+
+  std::string put_array(hid_t parent, const char* name, hdf5::Type type, const void* data,
+                        const std::vector<std::uint64_t>& dims, std::string_view place) const {
+    return put_sealed_array(parent, name, type, data, dims, place, options.digests);
+  }
+  template <typename Value>
+  std::string put_list(hid_t parent, const char* name, const std::vector<Value>& values,
+                       std::string_view place) const {
+    return put_array(parent, name, hdf5::type_of<Value>(), values.data(), {values.size()}, place);
+  }
 
   hdf5::Object group(const std::string& name) { return hdf5::create_group(file.id(), name, file.path()); }
   std::string where(const std::string& path) const { return file.path() + ":" + path; }
@@ -231,6 +262,7 @@ void Writer::State::write_root(const Header& final, const std::string& digest) {
   if (!final.text_offset.empty()) features |= schema::kText;
   if (final.output_elem) features |= schema::kOutputWeights;
   if (final.counted_tokens > 0) features |= schema::kColumnStatistics;
+  if (options.digests) features |= schema::kBlockDigests;
   hdf5::put_text(root, "format", schema::kFormat, place);
   hdf5::put(root, "schema_major", schema::kMajor, place);
   hdf5::put(root, "schema_minor", schema::kMinor, place);
@@ -272,10 +304,9 @@ void Writer::State::write_model(const Header& final) {
   hdf5::put<std::uint8_t>(id, "qkv_bias", model.qkv_bias, place);
   hdf5::put<std::uint8_t>(id, "tied_embeddings", model.tied_embeddings, place);
   hdf5::put_text(id, "weights_sha256", model.weights_sha256, place);
-  hdf5::put_list(id, "layer_window", model.layer_window, place);
-  hdf5::put_list(id, "inv_freq", model.inv_freq, place);
-  hdf5::put_array(id, "config_json", hdf5::Type::u8, model.config_json.data(), {model.config_json.size()},
-                  place);
+  put_list(id, "layer_window", model.layer_window, place);
+  put_list(id, "inv_freq", model.inv_freq, place);
+  put_array(id, "config_json", hdf5::Type::u8, model.config_json.data(), {model.config_json.size()}, place);
 
   const hdf5::Object tokenizer = group("tokenizer");
   hdf5::put_text(tokenizer.id(), "name", final.tokenizer_name, where("/tokenizer"));
@@ -316,11 +347,11 @@ void Writer::State::write_tokens(const Header& final) {
   const hdf5::Object object = group("tokens");
   const std::string place = where("/tokens");
   hdf5::put(object.id(), "flags_known", final.flags_known, place);
-  hdf5::put_list(object.id(), "id", final.token_id, place);
-  hdf5::put_list(object.id(), "segment", final.token_segment, place);
-  hdf5::put_list(object.id(), "position", final.token_position, place);
-  hdf5::put_list(object.id(), "flags", final.token_flags, place);
-  if (!final.token_logprob.empty()) hdf5::put_list(object.id(), "logprob", final.token_logprob, place);
+  put_list(object.id(), "id", final.token_id, place);
+  put_list(object.id(), "segment", final.token_segment, place);
+  put_list(object.id(), "position", final.token_position, place);
+  put_list(object.id(), "flags", final.token_flags, place);
+  if (!final.token_logprob.empty()) put_list(object.id(), "logprob", final.token_logprob, place);
 }
 
 void Writer::State::write_segments(const Header& final) {
@@ -328,8 +359,8 @@ void Writer::State::write_segments(const Header& final) {
   const hdf5::Object object = group("segments");
   const auto put = [&]<typename Value>(const char* name, Value Segment::*field) {
     using Stored = std::conditional_t<std::is_enum_v<Value>, std::uint8_t, Value>;
-    hdf5::put_list(object.id(), name,
-                   column<Stored>(final.segments, [&](const Segment& s) { return s.*field; }), place);
+    put_list(object.id(), name, column<Stored>(final.segments, [&](const Segment& s) { return s.*field; }),
+             place);
   };
   put("parent", &Segment::parent);
   put("begin", &Segment::begin);
@@ -339,9 +370,9 @@ void Writer::State::write_segments(const Header& final) {
   put("turn", &Segment::turn);
   put("role", &Segment::role);
   const std::vector<std::uint8_t> digests = segment_digests(final);
-  hdf5::put_array(object.id(), "sha256", hdf5::Type::u8, digests.data(), {final.segments.size(), 32}, place);
+  put_array(object.id(), "sha256", hdf5::Type::u8, digests.data(), {final.segments.size(), 32}, place);
   const hdf5::Object sequences = group("sequences");
-  hdf5::put_list(sequences.id(), "leaf", final.sequence_leaf, where("/sequences"));
+  put_list(sequences.id(), "leaf", final.sequence_leaf, where("/sequences"));
 }
 
 void Writer::State::write_passes(const Header& final) {
@@ -349,8 +380,7 @@ void Writer::State::write_passes(const Header& final) {
   const hdf5::Object object = group("passes");
   const auto put = [&]<typename Value>(const char* name, Value Pass::*field) {
     using Stored = std::conditional_t<std::is_enum_v<Value>, std::uint8_t, Value>;
-    hdf5::put_list(object.id(), name, column<Stored>(final.passes, [&](const Pass& p) { return p.*field; }),
-                   place);
+    put_list(object.id(), name, column<Stored>(final.passes, [&](const Pass& p) { return p.*field; }), place);
   };
   put("segment", &Pass::segment);
   put("begin", &Pass::begin);
@@ -363,8 +393,7 @@ void Writer::State::write_passes(const Header& final) {
   const hdf5::Object timing = group("timing");
   const std::vector<std::uint64_t> dims{final.passes.size(), final.model.n_layers};
   const auto put_times = [&](const char* name, const std::vector<float>& times) {
-    if (!times.empty())
-      hdf5::put_array(timing.id(), name, hdf5::Type::f32, times.data(), dims, where("/timing"));
+    if (!times.empty()) put_array(timing.id(), name, hdf5::Type::f32, times.data(), dims, where("/timing"));
   };
   put_times("layer_ns", final.layer_ns);
   put_times("attn_ns", final.attn_ns);
@@ -373,13 +402,29 @@ void Writer::State::write_passes(const Header& final) {
 void Writer::State::write_text(const Header& final) {
   if (final.text_offset.empty()) return;
   const hdf5::Object object = group("text");
-  hdf5::put_list(object.id(), "offset", final.text_offset, where("/text"));
-  hdf5::put_array(object.id(), "bytes", hdf5::Type::u8, final.text_bytes.data(), {final.text_bytes.size()},
-                  where("/text"));
+  put_list(object.id(), "offset", final.text_offset, where("/text"));
+  put_array(object.id(), "bytes", hdf5::Type::u8, final.text_bytes.data(), {final.text_bytes.size()},
+            where("/text"));
+}
+
+/// Returns the digests of the lists for k, v and q.
+std::vector<std::string> Writer::State::put_block_digests(const LayerStreams& layer) const {
+  const std::string place = layer.where + "/" + schema::kDigestGroup;
+  const hdf5::Object group = hdf5::create_group(layer.group.id(), schema::kDigestGroup, place);
+  std::map<std::string, std::string> seals;
+  for (const auto& [name, digests] : layer.digests) {
+    const std::uint64_t n_heads = digests.heads;
+    seals[name] = put_array(group.id(), name.c_str(), hdf5::Type::u64, digests.blocks.data(),
+                            {n_heads, digests.blocks.size() / n_heads}, place);
+    const hdf5::Object list(
+        hdf5::check(H5Oopen(group.id(), name.c_str(), H5P_DEFAULT), "cannot be opened", place));
+    hdf5::put(list.id(), "rows", digests.block_rows, place);
+  }
+  return {seals.at("k"), seals.at("v"), seals.at("q")};
 }
 
 std::string Writer::State::finish_layers(const Header& final) {
-  std::vector<std::string> digests;
+  std::vector<std::string> digests, lists;
   for (std::uint32_t i = 0; i < layers.size(); ++i) {
     LayerStreams& layer = layers[i];
     const hid_t id = layer.group.id();
@@ -388,18 +433,26 @@ std::string Writer::State::finish_layers(const Header& final) {
     hdf5::put(id, "n_kv_heads", final.model.n_kv_heads, layer.where);
     hdf5::put(id, "head_dim", final.model.head_dim, layer.where);
     hdf5::put(id, "window", final.model.layer_window[i], layer.where);
-    for (RowStream* stream : {&layer.key, &layer.value, &layer.query}) digests.push_back(stream->finish());
-    if (!final.query_token.empty()) hdf5::put_list(id, "q_token", final.query_token, layer.where);
-    if (!layer.attention) continue;
-    AttentionStream& rows = *layer.attention;
-    const std::string place = layer.where + "/rows";
-    rows.p.finish();
-    hdf5::put_list(rows.group.id(), "token", final.attention_token, place);
-    hdf5::put_list(rows.group.id(), "first_key", rows.first_key, place);
-    hdf5::put_list(rows.group.id(), "ptr", rows.ptr, place);
+    for (const auto& [name, stream] :
+         {std::pair{"k", &layer.key}, {"v", &layer.value}, {"q", &layer.query}}) {
+      layer.digests[name] = stream->finish();
+      digests.push_back(layer.digests[name].sha256);
+    }
+    if (!final.query_token.empty()) put_list(id, "q_token", final.query_token, layer.where);
+    if (layer.attention) {
+      AttentionStream& rows = *layer.attention;
+      const std::string place = layer.where + "/rows";
+      layer.digests["rows_p"] = rows.p.finish();
+      put_list(rows.group.id(), "token", final.attention_token, place);
+      put_list(rows.group.id(), "first_key", rows.first_key, place);
+      put_list(rows.group.id(), "ptr", rows.ptr, place);
+    }
+    if (!options.digests) continue;
+    for (std::string& seal : put_block_digests(layer)) lists.push_back(std::move(seal));
   }
   layers.clear();
   layers_group = {};
+  digests.insert(digests.end(), lists.begin(), lists.end());
   return content_digest(final.token_id, digests);
 }
 
@@ -450,7 +503,7 @@ void Writer::put_output_weights(std::uint32_t layer, std::span<const float> weig
   RowStream stream(streams.group.id(), "wo", elem, model.n_q_heads, model.hidden_size,
                    schema::chunk_rows(model.hidden_size, elem), true, state_->options.checksum, place);
   stream.append(model.v_head_dim, weights);
-  stream.finish();
+  streams.digests["wo"] = stream.finish();
   state_->file.require_written();
   streams.has_output_weights = true;
 }
@@ -467,7 +520,7 @@ void Writer::put_column_statistics(std::uint32_t layer, std::uint64_t tokens, st
     RowStream stream(group.id(), name, Elem::f32, state_->header.model.n_q_heads, 1, schema::kAttentionChunk,
                      false, state_->options.checksum, place + "/" + name);
     stream.append(tokens, values);
-    stream.finish();
+    streams.digests[std::string("column_") + name] = stream.finish();
   };
   put("sum", sum);
   put("sum_squares", sum_squares);

@@ -9,6 +9,7 @@
 #include "sim/base/sha256.hpp"
 #include "tests/unit/traces/scratch.hpp"
 #include "tests/unit/traces/small_trace.hpp"
+#include "traces/format/block_digest.hpp"
 #include "traces/format/check.hpp"
 #include "traces/format/file_trace.hpp"
 #include "traces/format/reader.hpp"
@@ -133,17 +134,24 @@ TEST_CASE("the content digest is what SCHEMA.md says") {
     return sha.hex();
   };
   const trace::Header& header = made.header();
-  std::string content = hex_of(header.token_id.data(), header.token_id.size() * 4);
+  std::string content = hex_of(header.token_id.data(), header.token_id.size() * 4), lists;
   for (std::uint32_t layer = 0; layer < header.model.n_layers; ++layer) {
     for (const Tensor tensor : kTensors) {  // k, v, q
       std::string heads;
+      std::vector<std::uint64_t> blocks;
       for (std::uint32_t head = 0; head < heads_of(header.model, tensor); ++head) {
         const std::vector<float> rows = all_rows(made, tensor, layer, head);
         heads += hex_of(rows.data(), rows.size() * 4);
+        blocks.push_back(trace::block_digest(rows.data(), rows.size() * 4));  // one block: 8 rows
       }
       content += hex_of(heads.data(), heads.size());
+      lists += hex_of(blocks.data(), blocks.size() * 8);
     }
   }
+  trace::write_trace(scratch.file("old.h5"), made, {.digests = false});
+  CHECK(trace::open_trace(scratch.file("old.h5"))->content_sha256() ==
+        hex_of(content.data(), content.size()));
+  content += lists;
   CHECK(trace::open_trace(scratch.file("a.h5"))->content_sha256() == hex_of(content.data(), content.size()));
 }
 
@@ -196,8 +204,8 @@ TEST_CASE("output weights have a digest, that of a tensor") {
   }
   Sha256 sha;
   sha.update(heads.data(), heads.size());
-  CHECK(read.output_weights()[1].text("sha256") == sha.hex());
-  CHECK(read.output_weights()[1].text("elem") == "f32");
+  CHECK(read.output_weights()[1].dataset().text("sha256") == sha.hex());
+  CHECK(read.output_weights()[1].dataset().text("elem") == "f32");
 }
 
 TEST_CASE("a trace without output weights says how to get them") {
@@ -453,7 +461,7 @@ TEST_CASE("attention rows are packed one after another, per layer") {
   CHECK(file.attention()[1].ptr == std::vector<std::uint64_t>{0, 4, 8});
   CHECK(file.attention()[1].first_key == std::vector<std::uint64_t>{0, 3});
   std::vector<float> packed(8);
-  file.attention()[1].p.read({2, 0}, {1, 8}, packed.data());
+  file.attention()[1].p.read(2, 0, 8, packed.data());
   CHECK(packed == std::vector<float>{0.25F, 0.25F, 0.25F, 0.25F, 203, 204, 205, 206});
 }
 

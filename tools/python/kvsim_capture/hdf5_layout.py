@@ -3,6 +3,7 @@ calls."""
 import hashlib
 
 import numpy as np
+import xxhash
 from h5py import h5a, h5d, h5g, h5p, h5s, h5t
 
 from .stored_elements import WORDS
@@ -55,7 +56,7 @@ def without_times(list_class):
 
 
 def put_list(place, name, dtype, values, shape=None):
-    """Writes a whole dataset at once, contiguous."""
+    """Writes a whole dataset at once, contiguous, and its digest as attribute sha256; returns the digest."""
     values = np.ascontiguousarray(values, dtype=dtype)
     values = values.reshape(shape if shape is not None else (-1,))
     creation = without_times(h5p.DATASET_CREATE)
@@ -64,6 +65,19 @@ def put_list(place, name, dtype, values, shape=None):
                          dcpl=creation)
     if values.size:
         dataset.write(h5s.ALL, h5s.ALL, values)
+    digest = hashlib.sha256(values).hexdigest()
+    put_text(dataset, "sha256", digest)
+    return digest
+
+
+def put_block_digests(group, streams):
+    """Writes the digests of the blocks of a layer's tensors, given as (name, finished RowStream), as group xxh3; returns
+    the digest of each list by the tensor's name."""
+    place, digests = create_group(group, "xxh3"), {}
+    for name, stream in streams:
+        digests[name] = put_list(place, name, "<u8", stream.blocks, (len(stream.blocks), -1))
+        put_number(h5d.open(place, name.encode()), "rows", "<u8", stream.block_rows)
+    return digests
 
 
 def create_group(place, name):
@@ -77,6 +91,8 @@ class RowStream:
     def __init__(self, group, name, elem, heads, dim, rows_per_chunk, checksum, third_axis=True):
         self._group, self._name, self._elem, self._checksum = group, name, elem, checksum
         self._heads, self._dim, self._chunk = heads, dim, rows_per_chunk
+        self.block_rows = rows_per_chunk  # of a whole chunk: a dataset shorter than one has a chunk of its size
+        self.blocks = [[] for _ in range(heads)]  # XXH3-64 of the blocks of every head
         self._third_axis = third_axis
         self._buffer = None
         self._filled = self._flushed = 0
@@ -146,6 +162,8 @@ class RowStream:
     def _flush(self):
         if self._dataset is None:
             self._create()
+        for head, blocks in enumerate(self.blocks):
+            blocks.append(xxhash.xxh3_64_intdigest(self._buffer[head, :self._filled]))
         count = self._extent(self._chunk)
         start = tuple(self._flushed if axis == 1 else 0 for axis in range(len(count)))
         self._dataset.set_extent(self._extent(self._flushed + self._chunk))

@@ -1,4 +1,4 @@
-"""Writes trace files (`kvtrace`, traces/format/SCHEMA.md) with h5py and numpy alone.
+"""Writes trace files (`kvtrace`, traces/format/SCHEMA.md) with h5py, numpy and xxhash alone.
 
     with TraceWriter("run.h5", model, "bf16") as writer:
         writer.append("k", layer, words)        # [heads, n, dim], as often as wanted, in token order
@@ -17,18 +17,19 @@ import os
 import numpy as np
 from h5py import h5a, h5f, h5p
 
-from .hdf5_layout import RowStream, chunk_rows, create_group, put_list, put_number, put_text, without_times
+from .hdf5_layout import (RowStream, chunk_rows, create_group, put_block_digests, put_list, put_number, put_text,
+                          without_times)
 from .header_groups import write_header
 from .stored_elements import WORDS
 from .trace_error import TraceError
 from .trace_header import PROMPT, check_header, check_model, require
 
-SCHEMA_MAJOR, SCHEMA_MINOR = 1, 3
+SCHEMA_MAJOR, SCHEMA_MINOR = 1, 4
 ATTENTION_CHUNK = 65536
 
 # Bits of the root attribute `features`.
 ALL_QUERIES, SOME_QUERIES, ATTENTION_ROWS, TIMES = 1 << 0, 1 << 1, 1 << 2, 1 << 4
-COLUMN_STATISTICS, TEXT, OUTPUT_WEIGHTS = 1 << 5, 1 << 6, 1 << 7
+BLOCK_DIGESTS, COLUMN_STATISTICS, TEXT, OUTPUT_WEIGHTS = 1 << 3, 1 << 5, 1 << 6, 1 << 7
 
 
 class _Layer:
@@ -44,6 +45,7 @@ class _Layer:
         self.first_key, self.ptr = [], [0]
         self.has_output_weights = False
         self.counted_tokens = 0
+        self.finished = []  # (name, stream) of what is stored beside q, k and v
 
 
 class TraceWriter:
@@ -120,6 +122,7 @@ class TraceWriter:
                            chunk_rows(model.hidden_size, elem), self._checksum)
         stream.append(weights)
         stream.finish()
+        target.finished.append(("wo", stream))
         target.has_output_weights = True
 
     def put_column_statistics(self, layer, total, squares):
@@ -132,6 +135,7 @@ class TraceWriter:
                                third_axis=False)
             stream.append(np.ascontiguousarray(values)[:, :, None])
             stream.finish()
+            target.finished.append((f"column_{name}", stream))
         target.counted_tokens = total.shape[1]
 
     def finish(self, header):
@@ -141,8 +145,8 @@ class TraceWriter:
         digests = [self._finish_layer(index, layer, header) for index, layer in enumerate(self._layers)]
         token_id = np.ascontiguousarray(header.token_id, dtype="<i4")
         content = hashlib.sha256(hashlib.sha256(token_id).hexdigest().encode())
-        for digest in digests:
-            content.update(digest.encode())
+        for part in (*(tensors for tensors, _ in digests), *(lists for _, lists in digests)):
+            content.update(part.encode())
         self._write_root(header, content.hexdigest())
         self._layers = self._layers_group = None
         write_header(self._file, self.model, header)
@@ -176,7 +180,7 @@ class TraceWriter:
         require(counted == 0, "column statistics count a part of a segment", self.path)
 
     def _finish_layer(self, index, layer, header):
-        """Returns the digests of k, v and q as one text."""
+        """Returns the digests of k, v and q as one text, and those of the lists of their blocks' digests."""
         model = self.model
         put_number(layer.group, "layer", "<u4", index)
         for name in ("n_q_heads", "n_kv_heads", "head_dim"):
@@ -190,10 +194,12 @@ class TraceWriter:
             put_list(layer.rows_group, "token", "<u8", header.attention_token)
             put_list(layer.rows_group, "first_key", "<u8", layer.first_key)
             put_list(layer.rows_group, "ptr", "<u8", layer.ptr)
-        return digests
+            layer.finished.append(("rows_p", layer.rows))
+        lists = put_block_digests(layer.group, sorted([*layer.streams.items(), *layer.finished]))
+        return digests, "".join(lists[name] for name in ("k", "v", "q"))
 
     def _write_root(self, header, content_sha256):
-        features = ALL_QUERIES if header.query_token is None else SOME_QUERIES
+        features = BLOCK_DIGESTS | (ALL_QUERIES if header.query_token is None else SOME_QUERIES)
         features |= ATTENTION_ROWS if self._layers[0].rows is not None else 0
         features |= TIMES if header.layer_ns is not None or header.attn_ns is not None else 0
         features |= COLUMN_STATISTICS if self._layers[0].counted_tokens else 0
