@@ -8,7 +8,7 @@ import h5py
 import numpy as np
 
 import kvsim_command
-from kvsim_command import CommandTest
+from kvsim_command import CommandTest, without_digests
 
 
 class Info(CommandTest):
@@ -50,9 +50,11 @@ class Info(CommandTest):
 
 class Check(CommandTest):
     def damaged(self, name, change):
-        """A copy of t.h5 after `change` of the open file."""
+        """A copy of t.h5 after `change` of the open file, without the digests that would notice the change as it is read:
+        the checks are those of older traces, and of writers that digested wrong numbers."""
         shutil.copy(self.folder / "t.h5", self.folder / name)
         with h5py.File(self.folder / name, "r+") as file:
+            without_digests(file)
             change(file)
 
     def verdict(self, code, *files):
@@ -102,9 +104,8 @@ class Check(CommandTest):
                 data[dataset.id.get_chunk_info(0).byte_offset + 100] ^= 0x10
         (self.folder / "flipped.h5").write_bytes(data)
         page = self.verdict(3, "flipped.h5")
-        self.assertIn("/layers/0000/k: cannot be read at [0, 0, 0]", page)
-        self.assertIn("/layers/0002/q: cannot be read at [0, 0, 0]", page)
-        self.assertIn("Fletcher32", page)
+        for place in "/layers/0000/k", "/layers/0002/q":
+            self.assertIn(f"{place}: block 0 of head 0 (rows 0 to 107) is damaged: it does not match its digest", page)
 
     def test_cut_off(self):
         data = (self.folder / "t.h5").read_bytes()
