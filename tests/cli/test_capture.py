@@ -137,7 +137,7 @@ class Capture(CommandTest):
         rng = np.random.default_rng(1)
         stored = 0
         with h5py.File(self.folder / "run.h5") as trace:
-            self.assertEqual((trace.attrs["schema_major"], trace.attrs["schema_minor"]), (1, 3))
+            self.assertEqual((trace.attrs["schema_major"], trace.attrs["schema_minor"]), (1, 4))
             self.assertEqual(int(trace.attrs["features"]) >> 7 & 1, 1)
             model = trace["model"].attrs
             heads, dim, hidden = (int(model[name]) for name in ("n_q_heads", "v_head_dim", "hidden_size"))

@@ -479,6 +479,36 @@ class Resuming(StudyTest):
         self.assertTrue(same(self.folder / "d", whole))
         self.assertEqual(kept.stat().st_mtime_ns, before)
 
+    def test_a_changed_task_is_refused_until_its_folder_is_removed(self):
+        self.write(seeds=[0, 1], analyses=["hash"])
+        self.ok(*self.study())
+        shutil.copytree(self.folder / "d", self.folder / "sound")
+        tasks = sorted((self.folder / "d/tasks").iterdir())
+        self.assertEqual(len(tasks), 3)
+        for task in tasks:
+            subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=task, check=True)
+            for name in "rows.csv", "skipped.csv":
+                text = (task / name).read_bytes()
+                for changed in (text[:-2] + bytes([text[-2] ^ 1]) + text[-1:], text[:len(text) // 2], bytes(len(text))):
+                    (task / name).write_bytes(changed)
+                    message = self.fails(3, *self.study("--resume"))
+                    self.assertIn(f"d/tasks/{task.name}/{name}: was changed since its task finished", message)
+                    self.assertIn("Remove the folder it lies in", message)
+                (task / name).write_bytes(text)
+            shutil.rmtree(task)
+            self.ok(*self.study("--resume"))
+            self.assertTrue(same(self.folder / "d", self.folder / "sound"))
+
+    def test_tasks_without_checksums_are_taken_as_they_are(self):
+        """As a kvsim that kept none left them."""
+        self.write()
+        self.ok(*self.study())
+        results = (self.folder / "d/results.csv").read_text()
+        for sums in (self.folder / "d/tasks").glob("*/SHA256SUMS"):
+            sums.unlink()
+        self.ok(*self.study("--resume"))
+        self.assertEqual((self.folder / "d/results.csv").read_text(), results)
+
     def test_a_folder_is_not_taken_over_silently(self):
         self.ok(*self.study())
         message = self.fails(2, *self.study())
