@@ -152,6 +152,29 @@ class UnderAReader(CommandTest):
             time.sleep(0.001)
         return False
 
+    def test_a_study_keeps_nothing_of_a_trace_that_changed(self):
+        """Nor does it go on from it: the trace is left out, and run when the study goes on."""
+        shutil.copy(self.folder / "sound.h5", self.folder / "read.h5")
+        (self.folder / "s.json").write_text(json.dumps({"traces": ["read.h5", "t.h5"], "policies": ["h2o"], "report": False,
+                                                        "budgets": ["5%", "10%", "15%", "20%", "25%", "30%"]}))
+        for _ in range(50):
+            work = start("study", "s.json", "-o", "d", "--overwrite", "--quiet", cwd=self.folder, stdout=-1, stderr=-1)
+            if self.stopped_while_reading(work, 0.1):
+                break
+            work.kill()
+            work.communicate()
+        self.assertIsNone(work.poll(), "the study is too short for this test")
+        self.change("rewrite the same", None)
+        work.send_signal(signal.SIGCONT)
+        _, message = work.communicate(timeout=100)
+        self.assertEqual(work.returncode, 3, message)
+        self.assertIn("read.h5: was rewritten, cut off, replaced or removed while it was read", message)
+        self.assertEqual([path.name for path in (self.folder / "d/tasks").iterdir()], ["t.cut-prompt.seed-0"])
+        self.assertFalse(json.loads((self.folder / "d/study.json").read_text())["result"]["complete"])
+        self.ok("study", "s.json", "-o", "d", "--resume", "--quiet")
+        self.ok("study", "s.json", "-o", "fresh", "--quiet")
+        self.assertEqual((self.folder / "d/results.csv").read_text(), (self.folder / "fresh/results.csv").read_text())
+
     def test_40_changes_end_with_3(self):
         draw, missed = random.Random(7), 0
         kinds = ["rename", "rewrite", "rewrite the same", "truncate"] * 10

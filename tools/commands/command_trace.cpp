@@ -57,6 +57,7 @@ void add_info(CLI::App& trace) {
       ->capture_default_str();
   info->callback([options] {
     const std::unique_ptr<trace::Source> source = trace::open_trace(options->file);
+    source->require_unchanged();
     if (options->format == "json") {
       write_trace_json(std::cout, *source);
     } else {

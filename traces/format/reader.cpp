@@ -360,7 +360,7 @@ void FileTrace::read_attention_rows(const InputGroup& layer_group, std::uint32_t
 StoredRows FileTrace::with_digests(InputDataset dataset, const InputGroup& layer, const char* name) {
   if (!has_block_digests_) return StoredRows(std::move(dataset));
   const InputDataset list = layer.group(schema::kDigestGroup).dataset(name, {Type::u64}, 2);
-  BlockDigests digests{list.count("rows", schema::kMaxTokens), {}};
+  BlockDigests digests{list.count("rows", schema::kMaxTokens), {}, list.text("sha256")};
   list.expect({dataset.dims()[0], list.dims()[1]}, "the heads of the tensor");
   digests.values = take<std::uint64_t>(list);
   return {std::move(dataset), std::move(digests)};
@@ -368,13 +368,9 @@ StoredRows FileTrace::with_digests(InputDataset dataset, const InputGroup& layer
 
 std::vector<std::string> FileTrace::block_list_digests() const {
   std::vector<std::string> out;
-  if (!has_block_digests_) return out;
-  const InputGroup layers = file_.root().group("layers");
-  for (std::uint32_t i = 0; i < header_.model.n_layers; ++i) {
-    const InputGroup lists = layers.group(schema::layer_group(i)).group(schema::kDigestGroup);
+  for (std::uint32_t i = 0; has_block_digests_ && i < header_.model.n_layers; ++i)
     for (const Tensor tensor : {Tensor::key, Tensor::value, Tensor::query})
-      out.push_back(lists.dataset(schema::tensor_name(tensor), {Type::u64}, 2).text("sha256"));
-  }
+      out.push_back(stored(tensor, i).digests().sha256);
   return out;
 }
 

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "traces/format/hdf5_input.hpp"
@@ -15,6 +16,7 @@ namespace kvsim::trace {
 struct BlockDigests {
   std::uint64_t rows = 0;             ///< of a block
   std::vector<std::uint64_t> values;  ///< [heads, blocks], block_digest.hpp
+  std::string sha256;                 ///< of the list of values, as stored
 };
 
 class StoredRows {
@@ -26,6 +28,7 @@ class StoredRows {
   StoredRows(hdf5::InputDataset dataset, BlockDigests digests);
 
   const hdf5::InputDataset& dataset() const { return dataset_; }
+  const BlockDigests& digests() const { return digests_; }
   bool has_digests() const { return digests_.rows > 0; }
   /// Rows of a block, of which reads are best made; of a dataset without digests, `otherwise`.
   std::uint64_t block_rows(std::uint64_t otherwise) const {
