@@ -60,18 +60,27 @@ class ZeroedChunks(CommandTest):
                 message = self.fails(3, "replay", "zeroed.h5", "--policy", "h2o", "--budget", 64, "--quiet")
                 self.assertIn(f"zeroed.h5:/layers/{layer}/{tensor}: block {row // 512} of head {head} (rows {row} to ", message)
 
-    def test_a_study_leaves_the_trace_out_and_is_not_complete(self):
-        (self.folder / "s.json").write_text(json.dumps(
-            {"traces": ["zeroed.h5", "t.h5"], "policies": ["h2o"], "budgets": [64], "report": False}))
+    def test_a_study_leaves_each_of_120_out_and_is_not_complete(self):
+        self.ok("trace", "generate", "--layers", 20, "--kv-heads", 2, "--head-dim", 16, "--prompt", 60, "--decode", 4, "-o", "small.h5")
+        sound, expected = (self.folder / "small.h5").read_bytes(), {}
+        (self.folder / "many").mkdir()
         for tensor in "k", "v", "q":
-            layer, head, row, offset, size = chunk_places(self.folder / "sound.h5", tensor)[-2]
-            self.zeroed(offset, size)
-            done = self.kvsim("study", "s.json", "-o", f"study-{tensor}", "--quiet")
-            self.assertEqual(done.returncode, 3, done.stderr)
-            self.assertIn(f"zeroed.h5:/layers/{layer}/{tensor}: block {row // 512} of head {head} ", done.stderr)
-            self.assertFalse(json.loads((self.folder / f"study-{tensor}/study.json").read_text())["result"]["complete"])
-            rows = (self.folder / f"study-{tensor}/results.csv").read_text().splitlines()[1:]
-            self.assertEqual({row.split(",")[0] for row in rows}, {"t"})
+            for layer, head, _, offset, size in chunk_places(self.folder / "small.h5", tensor)[:PER_TENSOR]:
+                name = f"{tensor}{layer}-{head}"
+                expected[name] = f"many/{name}.h5:/layers/{layer}/{tensor}: block 0 of head {head} (rows 0 to 63) is damaged"
+                (self.folder / f"many/{name}.h5").write_bytes(sound[:offset] + bytes(size) + sound[offset + size:])
+        self.assertEqual(len(expected), 3 * PER_TENSOR)
+        (self.folder / "s.json").write_text(json.dumps(
+            {"traces": ["many/*.h5", "t.h5"], "policies": ["h2o"], "budgets": ["25%"], "report": False}))
+        done = self.kvsim("study", "s.json", "-o", "d", "--quiet")
+        self.assertEqual(done.returncode, 3, done.stderr)
+        self.assertIn("120 of 121 traces could not be read", done.stderr)
+        result = json.loads((self.folder / "d/study.json").read_text())["result"]
+        self.assertFalse(result["complete"])
+        for trace in result["traces"]:
+            self.assertIn(expected[trace["name"]] if trace["name"] != "t" else "", trace.get("problem", ""))
+        rows = (self.folder / "d/results.csv").read_text().splitlines()[1:]
+        self.assertEqual({row.split(",")[0] for row in rows}, {"t"})
 
     def test_every_command_that_reads_tensors_refuses(self):
         *_, offset, size = chunk_places(self.folder / "sound.h5", "k")[0]
