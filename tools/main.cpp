@@ -4,13 +4,14 @@
 #include <poll.h>
 #include <unistd.h>
 
-#include <csignal>
 #include <cstdio>
 #include <iostream>
 #include <new>
+#include <stdexcept>
 
 #include "sim/base/error.hpp"
 #include "tools/commands/command.hpp"
+#include "tools/interruption.hpp"
 #include "tools/printing/examples_first.hpp"
 #include "tools/printing/version_text.hpp"
 #include "tools/requests/command_line_errors.hpp"
@@ -47,6 +48,11 @@ bool reader_gone() {
 int fail(ErrorKind kind, const std::string& message) {
   std::cerr << "kvsim: " << message << std::endl;
   return static_cast<int>(kind);
+}
+
+int out_of_memory() {
+  return fail(ErrorKind::usage,
+              "out of memory\n  Ask for fewer cells, less --per detail or fewer --threads.");
 }
 
 /// Results still in buffers are lost silently at exit unless someone looks.
@@ -86,6 +92,7 @@ int run(int argc, char** argv) {
   add_cost_command(app);
   add_config_command(app);
   add_policy_command(app);
+  require_names_of_outputs(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForVersion& version) {
@@ -104,8 +111,9 @@ int run_and_explain(int argc, char** argv) {
   } catch (const Error& error) {
     return fail(error.kind(), error.what());
   } catch (const std::bad_alloc&) {
-    return fail(ErrorKind::bug,
-                "out of memory\n  Ask for fewer cells, less --per detail or fewer --threads.");
+    return out_of_memory();
+  } catch (const std::length_error&) {  // a container of more bytes than there are addresses
+    return out_of_memory();
   } catch (const std::exception& error) {
     return fail(ErrorKind::bug, std::string("unexpected error: ") + error.what() +
                                     "\n  This is a bug in kvsim: please report the command that led here.");
@@ -117,7 +125,7 @@ int run_and_explain(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   using namespace kvsim::tools;
+  handle_signals();
   occupy_standard_descriptors();
-  std::signal(SIGPIPE, SIG_IGN);  // a lost reader is a failed write, not a death with files half-written
-  return close_stdout(run_and_explain(argc, argv));
+  return exit_code_after_signals(close_stdout(run_and_explain(argc, argv)));
 }

@@ -1,51 +1,58 @@
 #include "analysis/drawing/gnuplot.hpp"
 
 #include <spawn.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
-#include <cstdio>
-#include <cstring>
-#include <memory>
+#include <csignal>
 #include <system_error>
 
 #include "sim/base/error.hpp"
+#include "sim/base/file_descriptor.hpp"
 
 extern char** environ;
 
 namespace kvsim::analysis {
 namespace {
 
-struct CloseFile {
-  void operator()(std::FILE* file) const { std::fclose(file); }
-};
-using File = std::unique_ptr<std::FILE, CloseFile>;
-
 [[noreturn]] void failed(const std::string& what, int error) {
   input_error(what + ": " + std::generic_category().message(error), "gnuplot");
 }
 
-/// Without a name, gone when closed: no pipe to fill up, nothing to clean.
-File scratch(const std::string& content) {
-  File file(std::tmpfile());
-  if (!file) failed("no temporary file", errno);
-  if (std::fwrite(content.data(), 1, content.size(), file.get()) != content.size() ||
-      std::fflush(file.get()) != 0)
-    failed("no room for a temporary file", errno);
-  std::rewind(file.get());
+/// A file in memory: no pipe to fill up, nothing to clean, no disk that may be full.
+FileDescriptor scratch(const std::string& content) {
+  FileDescriptor file(::memfd_create("gnuplot", MFD_CLOEXEC));
+  if (!file.is_open()) failed("no temporary file", errno);
+  write_all(file, content, "gnuplot");
+  ::lseek(file.get(), 0, SEEK_SET);
   return file;
 }
 
 /// What the child wrote.
-std::string content_of(std::FILE* file) {
+std::string content_of(const FileDescriptor& file) {
   std::string out;
   std::array<char, 65536> part{};
-  std::rewind(file);
-  while (const std::size_t n = std::fread(part.data(), 1, part.size(), file)) out.append(part.data(), n);
-  if (std::ferror(file) != 0) failed("its output cannot be read", errno);
-  return out;
+  ::lseek(file.get(), 0, SEEK_SET);
+  while (true) {
+    const ssize_t n = ::read(file.get(), part.data(), part.size());
+    if (n < 0) failed("its output cannot be read", errno);
+    if (n == 0) return out;
+    out.append(part.data(), static_cast<std::size_t>(n));
+  }
+}
+
+/// A drawing that exceeds the limit on file sizes must end gnuplot, which does not look whether it was
+/// written; kvsim itself ignores that signal.
+void end_at_file_limit(posix_spawnattr_t& attributes) {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGXFSZ);
+  posix_spawnattr_init(&attributes);
+  posix_spawnattr_setsigdefault(&attributes, &signals);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
 }
 
 /// Lines of gnuplot's complaint that say something, joined.
@@ -71,25 +78,31 @@ int wait_for(pid_t child) {
 }  // namespace
 
 std::string run_gnuplot(const std::string& script) {
-  const File in = scratch(script), out = scratch(""), words = scratch("");
+  const FileDescriptor in = scratch(script), out = scratch(""), words = scratch("");
   posix_spawn_file_actions_t files;
   posix_spawn_file_actions_init(&files);
-  posix_spawn_file_actions_adddup2(&files, fileno(in.get()), STDIN_FILENO);
-  posix_spawn_file_actions_adddup2(&files, fileno(out.get()), STDOUT_FILENO);
-  posix_spawn_file_actions_adddup2(&files, fileno(words.get()), STDERR_FILENO);
+  posix_spawn_file_actions_adddup2(&files, in.get(), STDIN_FILENO);
+  posix_spawn_file_actions_adddup2(&files, out.get(), STDOUT_FILENO);
+  posix_spawn_file_actions_adddup2(&files, words.get(), STDERR_FILENO);
   // Read as a file, not as a conversation: the first mistake ends it.
   const std::array<const char*, 4> arguments = {"gnuplot", "--default-settings", "/dev/stdin", nullptr};
+  posix_spawnattr_t attributes;
+  end_at_file_limit(attributes);
   pid_t child = 0;
   const int error =
-      posix_spawnp(&child, "gnuplot", &files, nullptr, const_cast<char**>(arguments.data()), environ);
+      posix_spawnp(&child, "gnuplot", &files, &attributes, const_cast<char**>(arguments.data()), environ);
   posix_spawn_file_actions_destroy(&files);
+  posix_spawnattr_destroy(&attributes);
   if (error == ENOENT)
     usage_error("gnuplot is not installed, and it draws the figures", "",
                 "On Debian: apt-get install gnuplot-nox");
   if (error != 0) failed("cannot be started", error);
   const int status = wait_for(child);
-  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) bug(complaint(content_of(words.get())), "gnuplot");
-  return content_of(out.get());
+  if (WIFSIGNALED(status) && (WTERMSIG(status) == SIGINT || WTERMSIG(status) == SIGTERM))
+    throw Error(ErrorKind::interrupted, "interrupted");  // Ctrl-C reaches every process of the terminal
+  if (WIFSIGNALED(status) && WTERMSIG(status) == SIGXFSZ) failed("its drawing cannot be written", EFBIG);
+  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) bug(complaint(content_of(words)), "gnuplot");
+  return content_of(out);
 }
 
 }  // namespace kvsim::analysis

@@ -52,8 +52,8 @@ void read_result(ReportedStudy& study, const JsonObject& result) {
                          : "it was stopped, or is still at work. Go on with kvsim study --resume.";
 }
 
-void read_configuration(ReportedStudy& study, const std::string& path) {
-  study.configuration = read_file(path, kMostBytes);
+void read_configuration(ReportedStudy& study, std::string text, const std::string& path) {
+  study.configuration = std::move(text);
   const boost::json::value document = parse_strict_json(study.configuration, path, kMostValues);
   const JsonObject config(document, path);
   study.title = config.text_or("title", "");
@@ -85,7 +85,7 @@ std::vector<ColumnInfo> table_columns(std::string_view table) {
   return {};
 }
 
-ReportedStudy read_reported_study(const std::string& folder) {
+ReportedStudy read_reported_study(const std::string& folder, const std::string& configuration) {
   const fs::path root = folder;
   std::error_code failed;
   if (!fs::is_directory(root, failed))
@@ -94,7 +94,11 @@ ReportedStudy read_reported_study(const std::string& folder) {
     usage_error("no results.csv in it", folder,
                 "Name the folder that kvsim study -o wrote; if it was stopped, resume it.");
   ReportedStudy study;
-  if (fs::exists(root / "study.json", failed)) read_configuration(study, (root / "study.json").string());
+  const std::string file = (root / "study.json").string();
+  if (!configuration.empty())
+    read_configuration(study, configuration, file);
+  else if (fs::exists(file, failed))
+    read_configuration(study, read_file(file, kMostBytes), file);
   for (NamedTable& table : read_tables(folder)) {
     const bool results = table.name == "results";
     expect_columns(table.records, results ? records_of({}).columns : table_columns(table.name),

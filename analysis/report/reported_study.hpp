@@ -33,7 +33,8 @@ struct ReportedStudy {
 std::vector<ColumnInfo> table_columns(std::string_view table);
 
 /// Reads study.json, results.csv, columns.csv and tables/*.csv; of these only results.csv must be there.
-/// Throws Error(input) when a file is damaged, Error(usage) when `folder` is not that of a study.
-ReportedStudy read_reported_study(const std::string& folder);
+/// `configuration`, unless empty, stands for the text of study.json. Throws Error(input) when a file is
+/// damaged, Error(usage) when `folder` is not that of a study.
+ReportedStudy read_reported_study(const std::string& folder, const std::string& configuration = {});
 
 }  // namespace kvsim::analysis

@@ -58,14 +58,16 @@ class Drawings {
   std::string missing_;
 };
 
-void add_figures(ReportContent& content, Drawings& drawings) {
+void add_figures(ReportContent& content, Drawings& drawings, const Progress& progress) {
   // Lent for as long as figures are made: results can be large.
   FigureTables tables;
   tables.results = std::move(content.study.results);
   tables.tables = std::move(content.study.tables);
   const auto add = [&](const FigureKind& kind, const FigureTables& from, const std::string& cut) {
-    for (Figure& figure : figures_of(kind, from, {.cut = cut}))
+    for (Figure& figure : figures_of(kind, from, {.cut = cut})) {
+      progress.check();
       content.figures.push_back(drawings.drawn(std::move(figure), kind.table));
+    }
   };
   const std::vector<std::string> cuts = cuts_of(tables.results);
   for (const FigureKind& kind : figure_kinds())
@@ -84,11 +86,11 @@ void add_figures(ReportContent& content, Drawings& drawings) {
 
 }  // namespace
 
-std::string write_report(const std::string& folder, const ReportOptions& options) {
-  ReportContent content{read_reported_study(folder)};
+std::string write_report(const std::string& folder, const ReportOptions& options, const Progress& progress) {
+  ReportContent content{read_reported_study(folder, options.study)};
   if (!options.title.empty()) content.study.title = options.title;
   Drawings drawings(folder + "/figures", options.formats);
-  add_figures(content, drawings);
+  add_figures(content, drawings, progress);
   return report_page(content);
 }
 

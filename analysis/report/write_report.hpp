@@ -4,18 +4,20 @@
 #include <vector>
 
 #include "analysis/drawing/gnuplot_script.hpp"
+#include "sim/base/progress.hpp"
 
 namespace kvsim::analysis {
 
 struct ReportOptions {
   std::string title{};            ///< empty: the study's own
   std::vector<Output> formats{};  ///< of the figures, besides svg
+  std::string study{};            ///< study.json as it will be; empty: the folder's
 };
 
 /// Reads the folder of a study and nothing else, draws into its figures/, replacing what stands there, and
 /// returns the page. Without gnuplot the page says so and has no figures. The same folder gives the same
 /// bytes. Throws Error(usage) when `folder` is not that of a study, Error(input) when a file is damaged or
-/// cannot be written.
-std::string write_report(const std::string& folder, const ReportOptions& options = {});
+/// cannot be written, Error(interrupted) between figures.
+std::string write_report(const std::string& folder, const ReportOptions& options, const Progress& progress);
 
 }  // namespace kvsim::analysis

@@ -115,6 +115,7 @@ void check_finished_tasks(const StudyPlan& plan, const StudyFolder& folder) {
 bool check_earlier_study(const StudyPlan& plan, Existing existing, const boost::json::object& effective,
                          const NoteListener& note) {
   if (nothing_there(plan.folder)) return false;
+  if (existing != Existing::refuse && nothing_left(plan.folder)) return false;
   if (nothing_there(plan.folder + '/' + kStudyFile))
     usage_error("is not empty, and no study's folder", plan.folder, "Choose another one with -o.");
   if (existing == Existing::refuse)

@@ -8,8 +8,6 @@
 
 namespace kvsim::analysis {
 
-inline constexpr const char* kStudyFile = "study.json";  ///< of the folder
-
 enum class Existing {
   refuse,     ///< the folder must be empty
   go_on,      ///< keep the finished tasks of the study in it

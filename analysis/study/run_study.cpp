@@ -73,9 +73,12 @@ StudyOutcome run_study(const StudyPlan& plan, const RunOptions& options, Progres
     runner.run(progress);
     progress.check();
     StudyOutcome out{runner.traces(), results_of(plan, folder, runner.traces())};
-    folder.write(kStudyFile, study_text(effective, out.traces, out.results.notes, out.problems().empty()));
+    // Nothing says complete before its report is there.
+    const std::string study = study_text(effective, out.traces, out.results.notes, out.problems().empty());
+    if (plan.config.report)
+      folder.write("report.html", write_report(plan.folder, {.study = study}, progress));
     progress.check();
-    if (plan.config.report) folder.write("report.html", write_report(plan.folder));
+    folder.write(kStudyFile, study);
     return out;
   } catch (const Error& error) {
     if (error.kind() == ErrorKind::bug) throw;

@@ -4,6 +4,7 @@
 #include <sys/file.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <filesystem>
 #include <system_error>
@@ -22,7 +23,8 @@ namespace fs = std::filesystem;
 constexpr const char* kRows = "rows.csv";
 constexpr const char* kSkipped = "skipped.csv";
 constexpr const char* kSums = "SHA256SUMS";  // of the other two, as sha256sum -c takes them
-constexpr const char* kPartial = ".partial";
+constexpr const char* kPartial = ".partial";  // of the folder of a task
+constexpr std::array kMade{"report.html", "results.csv", "columns.csv", "prompts.jsonl"};
 constexpr std::uint64_t kMaxTaskBytes = 1ULL << 34;
 
 void make_folder(const std::string& path) {
@@ -44,10 +46,10 @@ void discard(const fs::path& path) {
   fs::remove(path, failed);  // a folder only if it is empty
 }
 
-/// A file and what a killed writer left of it.
+/// A file and what killed writers left of it.
 void remove_file(const fs::path& path) {
   discard(path);
-  discard(path.string() + kPartial);
+  remove_leftovers(path.string());
 }
 
 void remove_task(const fs::path& folder) {
@@ -55,9 +57,12 @@ void remove_task(const fs::path& folder) {
   discard(folder);
 }
 
-bool ends_with_any(const fs::path& path, std::initializer_list<const char*> endings) {
-  return std::any_of(endings.begin(), endings.end(),
-                     [&](const char* ending) { return path.native().ends_with(ending); });
+/// Removes a file with one of these endings, or what a killed writer left of one.
+void remove_made(const fs::path& path, std::initializer_list<const char*> endings) {
+  const std::string whole = name_when_whole(path.native()).value_or(path.native());
+  if (std::any_of(endings.begin(), endings.end(),
+                  [&](const char* ending) { return whole.ends_with(ending); }))
+    remove_file(whole);
 }
 
 /// The line of kSums about a file.
@@ -129,10 +134,11 @@ StudyFolder::StudyFolder(const std::string& path) : path_(path) {
   // What a killed run was writing.
   for (const fs::path& entry : entries(path + "/tasks"))
     if (entry.native().ends_with(kPartial)) remove_task(entry);
-  for (const char* name : {"study.json", "prompts.jsonl", "results.csv", "columns.csv"})
-    discard(file(name) + kPartial);
+  for (const char* name : {kStudyFile, "prompts.jsonl", "results.csv", "columns.csv", "report.html"})
+    remove_leftovers(file(name));
   for (const fs::path& entry : entries(path + "/tables"))
-    if (entry.native().ends_with(".csv.partial")) discard(entry);
+    if (const auto whole = name_when_whole(entry.native()); whole && whole->ends_with(".csv"))
+      remove_leftovers(*whole);
 }
 
 void StudyFolder::save(const std::string& task, const Records& rows, const std::vector<Skipped>& skipped) {
@@ -212,24 +218,30 @@ bool nothing_there(const std::string& path) {
   if (!fs::is_directory(path, failed)) return false;
   const std::vector<fs::path> all = entries(path);
   return std::all_of(all.begin(), all.end(), [&](const fs::path& entry) {
-    return entry.filename() == std::string("study.json") + kPartial ||
+    return name_when_whole(entry.filename().native()) == kStudyFile ||
            (entry.filename() == "tasks" && fs::is_empty(entry, failed));
   });
+}
+
+bool nothing_left(const std::string& path) {
+  const fs::path folder = path;
+  std::error_code failed;
+  return !fs::exists(folder / kStudyFile, failed) && fs::is_empty(folder / "tasks", failed) && !failed &&
+         std::none_of(kMade.begin(), kMade.end(),
+                      [&](const char* name) { return fs::exists(folder / name, failed); });
 }
 
 void remove_study(const std::string& path, const std::vector<std::string>& captured) {
   const fs::path folder = path;
   // First what says that the rest is a finished study.
-  for (const char* name : {"report.html", "results.csv", "columns.csv", "prompts.jsonl"})
-    remove_file(folder / name);
+  for (const char* name : kMade) remove_file(folder / name);
   for (const fs::path& entry : entries(folder / "tasks")) remove_task(entry);
-  for (const fs::path& entry : entries(folder / "tables"))
-    if (ends_with_any(entry, {".csv", ".csv.partial"})) discard(entry);
+  for (const fs::path& entry : entries(folder / "tables")) remove_made(entry, {".csv"});
   for (const fs::path& entry : entries(folder / "figures"))
-    if (ends_with_any(entry, {".csv", ".gp", ".svg", ".png", ".pdf"})) discard(entry);
+    remove_made(entry, {".csv", ".gp", ".svg", ".png", ".pdf"});
   for (const std::string& name : captured) remove_file(folder / "traces" / (name + ".h5"));
-  for (const char* name : {"tasks", "tables", "figures", "traces"}) discard(folder / name);
-  remove_file(folder / "study.json");
+  for (const char* name : {"tables", "figures", "traces"}) discard(folder / name);
+  remove_file(folder / kStudyFile);
 }
 
 }  // namespace kvsim::analysis

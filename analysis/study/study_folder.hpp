@@ -11,6 +11,8 @@
 
 namespace kvsim::analysis {
 
+inline constexpr const char* kStudyFile = "study.json";  ///< of the folder
+
 /// Why something has no numbers.
 struct Skipped {
   std::string trace, cut, policy, params, budget,
@@ -59,8 +61,12 @@ bool task_finished(const std::string& folder, const std::string& task);
 /// once leaves: an empty tasks/ and a study.json that was not finished.
 bool nothing_there(const std::string& path);
 
+/// Whether a study at `path` was killed while it started anew: what it wrote is gone, and of what others
+/// wrote there is something left.
+bool nothing_left(const std::string& path);
+
 /// Removes what a study wrote into `path`, and of traces/ those called `captured`. What else lies there
-/// stays.
+/// stays, and an empty tasks/, which tells the folder from one that never was a study's.
 void remove_study(const std::string& path, const std::vector<std::string>& captured);
 
 }  // namespace kvsim::analysis

@@ -1,39 +1,31 @@
 #pragma once
-/// A file that appears under its name only when it is complete and on the disk.
+/// Text that appears under its name only when it is complete and on the disk.
 #include <string>
 #include <string_view>
 
-#include "sim/base/file_descriptor.hpp"
+#include "sim/base/partial_file.hpp"
 
 namespace kvsim {
 
 class AtomicFile {
  public:
-  /// Opens PATH.partial and replaces an existing one. All members throw Error(input) with the system's
-  /// reason.
-  explicit AtomicFile(const std::string& path);
-  /// Without commit(): removes the partial file.
-  ~AtomicFile();
-  AtomicFile(const AtomicFile&) = delete;
-  AtomicFile& operator=(const AtomicFile&) = delete;
+  /// As PartialFile.
+  explicit AtomicFile(const std::string& path, bool overwrite = true) : path_(path), file_(path, overwrite) {}
 
+  /// Throws Error(input) when the disk is full.
   void write(std::string_view text);
-  /// Gives the file its name and replaces a file of that name. Call once, last.
+  /// Gives the file its name. Call once, last; without it no file remains.
   void commit();
 
  private:
   void flush();
 
   std::string path_;
-  std::string partial_;  ///< empty once the file has its name
   std::string buffer_;
-  FileDescriptor file_;
+  PartialFile file_;
 };
 
-/// Writes a whole file at once.
+/// Writes a whole file at once, and replaces one of that name.
 void write_atomic(const std::string& path, std::string_view text);
-
-/// Makes new or changed names in a folder durable, by fsync of the folder.
-void keep_names(const std::string& folder);
 
 }  // namespace kvsim

@@ -1,19 +1,34 @@
 #include "sim/base/read_file.hpp"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
+#include <optional>
 
 #include "sim/base/error.hpp"
 #include "sim/base/file_descriptor.hpp"
+#include "sim/base/interruption.hpp"
 
 namespace kvsim {
+namespace {
+
+/// Whether a file comes from another process, as a pipe or a terminal.
+bool may_wait(const std::string& path) {
+  struct stat status {};
+  return (path == "-" ? ::fstat(STDIN_FILENO, &status) : ::stat(path.c_str(), &status)) == 0 &&
+         !S_ISREG(status.st_mode);
+}
+
+}  // namespace
 
 std::string read_file(const std::string& path, std::uint64_t max_bytes) {
   const bool standard_input = path == "-";
   const std::string name = standard_input ? "standard input" : path;
+  std::optional<interruption::Wait> wait;
+  if (may_wait(path)) wait.emplace();
   const FileDescriptor file(standard_input ? ::dup(STDIN_FILENO)
                                            : ::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file.is_open()) system_error("cannot be opened", name);

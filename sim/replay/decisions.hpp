@@ -26,10 +26,10 @@ struct Decisions {
 /// Returns those of a replay with Request::decisions.
 Decisions decisions_of(const Request& request, Outcome outcome);
 
-/// Writes `path` (through PATH.partial). There is one group per cell, /cells/0000, with attributes policy,
-/// params, budget, budget_tokens, skipped, and mode if it is not empty. Its lanes are in datasets `lane_ptr`
-/// u64 [lanes + 1] and `position` i32, `first_step` u32, `last_step` u32 [total]: `position` is resident at
-/// steps first_step <= s < last_step; step 0 is right after the prompt.
+/// Writes `path` (sim/base/partial_file.hpp). There is one group per cell, /cells/0000, with attributes
+/// policy, params, budget, budget_tokens, skipped, and mode if it is not empty. Its lanes are in datasets
+/// `lane_ptr` u64 [lanes + 1] and `position` i32, `first_step` u32, `last_step` u32 [total]: `position` is
+/// resident at steps first_step <= s < last_step; step 0 is right after the prompt.
 void write_decisions(const std::string& path, const Decisions& decisions, bool overwrite);
 
 /// Throws Error(input) when `path` is not such a file, or contradicts itself.

@@ -55,6 +55,7 @@ void print_phase(const char* label, std::uint64_t tokens, double seconds) {
 void run_capture_command(Options& options) {
   options.capture.queries = capture::parse_query_choice(options.queries, "--queries");
   options.capture.attention = capture::parse_row_choice(options.attention, "--attention");
+  refuse_output(options.capture.output, options.capture.overwrite);
   for (const std::string& input :
        {options.capture.prompt_file, options.capture.tokens_file, options.capture.workload_file}) {
     if (!input.empty() && input != "-") refuse_to_overwrite_input(options.capture.output, input);

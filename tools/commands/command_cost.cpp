@@ -165,6 +165,11 @@ sim::Request request_of(const analysis::CostStudy& study) {
   return request;
 }
 
+/// Throws, before any work, unless the results can be written where they were asked for.
+void check_output(const OutputOptions& options) {
+  const FormattedOutput output(analysis::parse_format(options.format), options.output, options.overwrite);
+}
+
 /// Notes stand in the table for people; beside other formats they go to standard error.
 void commit(const OutputOptions& options, const analysis::Document& document) {
   const analysis::Format format = analysis::parse_format(options.format);
@@ -343,6 +348,7 @@ void add_allocators(CLI::App& cost) {
   add_output_options(*command, *options);
   command->callback([=] {
     refuse_to_overwrite_input(options->output, question->requests);
+    check_output(*options);
     const analysis::Records records = allocator_records(*question);
     commit(*options, {.analysis = "cost allocators",
                       .traces = {},
@@ -358,6 +364,7 @@ void add_validate(CLI::App& cost) {
   const auto options = std::make_shared<OutputOptions>();
   add_output_options(*validate, *options);
   validate->callback([options] {
+    check_output(*options);
     const policy::Registry& policies = policy::builtin();
     commit(*options, {.analysis = "cost validate",
                       .traces = {},
@@ -461,6 +468,7 @@ void run(const CLI::App& command, const Options& options) {
                             .format = options.format,
                             .overwrite = options.overwrite});
   }
+  check_output(options);
   if (!command.get_option("--plot")->empty()) check_plot_place(options.plot, options.overwrite);
   refuse_said_twice(command, options);
   if (options.trace.empty()) return run_ruled(options);

@@ -90,12 +90,9 @@ void tell_skipped(const analysis::Records& records) {
 /// Where decisions go: one file of one prompt at one cut, as those of a replay.
 void check_decisions(const Options& options, std::size_t items, std::size_t cuts) {
   if (options.decisions.empty()) return;
-  if (options.decisions == options.output)
-    usage_error("results and decisions cannot share a file", options.output);
   if (items > 1 || cuts > 1)
     usage_error("decisions are those of one prompt at one cut", "--decisions",
                 "Choose them: --item ID, --cut CUT");
-  refuse_existing(options.decisions, options.overwrite);
 }
 
 /// What is about to run, and what it takes.
@@ -129,13 +126,16 @@ void run_evaluate(const Options& options) {
       analysis::asked_policies(options.policies, policy::builtin(), note);
   const std::vector<sim::Budget> budgets = analysis::asked_budgets(options.budgets, note);
   evaluation.cells = analysis::cells_of(policies, budgets);
+  if (!options.decisions.empty() && options.decisions == options.output)
+    usage_error("results and decisions cannot share a file", options.output);
+  if (!options.decisions.empty()) refuse_output(options.decisions, options.overwrite);
+  FormattedOutput output(format, options.output, options.overwrite);
   const std::vector<capture::WorkloadItem> items = items_of(options);
   check_decisions(options, items.size(), evaluation.cuts.size());
   if (!options.decisions.empty())
     evaluation.decisions = [&](const sim::Decisions& decisions) {
       sim::write_decisions(options.decisions, decisions, options.overwrite);
     };
-  FormattedOutput output(format, options.output, options.overwrite);
   analysis::Evaluation model(options.model);
   if (!options.quiet)
     for (const std::string& text : model.notes()) note(text);

@@ -41,8 +41,8 @@ analysis::NamedTable chosen(std::vector<analysis::NamedTable> tables, const Opti
 void run_export(const Options& options) {
   const analysis::Format format = analysis::parse_format(options.format);
   refuse_to_overwrite_input(options.output, options.results);
-  std::vector<analysis::NamedTable> tables = analysis::read_tables(options.results);
   FormattedOutput output(format, options.output, options.overwrite);
+  std::vector<analysis::NamedTable> tables = analysis::read_tables(options.results);
   analysis::Document document{
       .analysis = "study", .traces = {}, .settings = {{"read_from", options.results}}, .records = {}};
   if (format == analysis::Format::h5 && options.table.empty()) {

@@ -211,7 +211,7 @@ void run_replay(const Options& options) {
     usage_error("decisions are those of one trace", "--decisions", "Replay the traces one by one.");
   if (!options.decisions.empty() && options.decisions == options.output)
     usage_error("results and decisions cannot share a file", options.output);
-  refuse_existing(options.decisions, options.overwrite);
+  if (!options.decisions.empty()) refuse_output(options.decisions, options.overwrite);
   analysis::ReplayInputs inputs;
   inputs.scope = scope;
   inputs.seed = options.seed;

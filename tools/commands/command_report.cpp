@@ -29,7 +29,7 @@ void run_report(Options& options) {
     options.report.formats.push_back(analysis::parse_output(name));
   std::optional<ResultOutput> output;
   if (!options.output.empty()) output.emplace(options.output, true);
-  const std::string page = analysis::write_report(options.folder, options.report);
+  const std::string page = analysis::write_report(options.folder, options.report, Progress{});
   if (output)
     output->commit(page);
   else

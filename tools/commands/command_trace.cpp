@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "sim/base/error.hpp"
+#include "sim/base/partial_file.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/commands/trace_mark.hpp"
 #include "tools/printing/progress_display.hpp"
@@ -134,6 +135,7 @@ void refuse_what_does_not_fit(const trace::SyntheticOptions& o) {
 void generate(GenerateOptions& options) {
   trace::SyntheticOptions& synthetic = options.synthetic;
   synthetic.elem = options.elem == "f32" ? Elem::f32 : options.elem == "f16" ? Elem::f16 : Elem::bf16;
+  refuse_output(options.output, options.overwrite);
   refuse_what_does_not_fit(synthetic);
   const trace::MemoryTrace made = trace::synthetic_trace(synthetic);
   trace::WriteOptions write_options;

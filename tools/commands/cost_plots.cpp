@@ -35,9 +35,12 @@ bool is_picture(const std::string& place) {
 
 void check_plot_place(const std::string& place, bool overwrite) {
   if (place.empty()) usage_error("is empty", "--plot", "Name a folder, or a .svg, .png or .pdf.");
-  refuse_existing(place, overwrite);
+  if (is_picture(place)) return refuse_output(place, overwrite);
   std::error_code failed;
-  if (!extension(place).empty() && !is_picture(place) && !std::filesystem::is_directory(place, failed))
+  if (std::filesystem::is_directory(place, failed)) return;
+  if (std::filesystem::exists(place, failed))
+    usage_error("exists already, and is no folder", place, "Choose another name.");
+  if (!extension(place).empty())
     usage_error("is no .svg, .png or .pdf", "--plot " + place,
                 "A new folder with a dot in its name ends with a slash.");
 }

@@ -5,54 +5,18 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <chrono>
 #include <condition_variable>
-#include <csignal>
 #include <cstdio>
 #include <mutex>
 #include <thread>
+
+#include "tools/interruption.hpp"
 
 namespace kvsim::tools {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-std::atomic<std::atomic<bool>*> stop_flag{nullptr};
-static_assert(std::atomic<std::atomic<bool>*>::is_always_lock_free && std::atomic<bool>::is_always_lock_free,
-              "a signal handler may touch nothing that locks");
-
-extern "C" void ask_to_stop(int) {
-  if (std::atomic<bool>* flag = stop_flag.load()) flag->store(true);
-}
-
-/// While it exists, sets `stop` on SIGINT and SIGTERM. Each is handled once: a second signal kills the
-/// process as usual.
-class StopOnSignal {
- public:
-  explicit StopOnSignal(std::atomic<bool>& stop) : outer_flag_(stop_flag.exchange(&stop)) {
-    struct sigaction action {};
-    action.sa_handler = ask_to_stop;
-    action.sa_flags = static_cast<int>(SA_RESETHAND | SA_RESTART);
-    sigemptyset(&action.sa_mask);
-    for (std::size_t i = 0; i < kSignals.size(); ++i) {
-      sigaction(kSignals[i], nullptr, &before_[i]);
-      // If a shell ignores SIGINT for a background job, it stays ignored.
-      if (before_[i].sa_handler != SIG_IGN) sigaction(kSignals[i], &action, nullptr);
-    }
-  }
-  ~StopOnSignal() {
-    for (std::size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &before_[i], nullptr);
-    stop_flag.store(outer_flag_);
-  }
-  StopOnSignal(const StopOnSignal&) = delete;
-  StopOnSignal& operator=(const StopOnSignal&) = delete;
-
- private:
-  static constexpr std::array<int, 2> kSignals{SIGINT, SIGTERM};
-  std::atomic<bool>* outer_flag_;
-  std::array<struct sigaction, 2> before_{};
-};
 
 /// "1:05" or "2:03:04".
 std::string duration_text(double seconds) {

@@ -11,22 +11,19 @@ namespace kvsim::tools {
 
 class ResultOutput {
  public:
-  /// An empty `path` or "-" is standard output. A file is opened as PATH.partial at once, so that a path that
-  /// cannot be written is refused before any work. Throws Error(usage) for a directory, or an existing file
-  /// without `overwrite`; Error(input) when it cannot be opened. Without commit() no file remains.
+  /// An empty `path` or "-" is standard output; a device is written in place. Anything else is a PartialFile,
+  /// opened at once so that a path that cannot be written is refused before any work, and throws as that
+  /// does.
   ResultOutput(const std::string& path, bool overwrite);
-  /// Writes `text` and renames the file to its final name. Throws Error(input) when the disk is full. main()
+  /// Writes `text` and gives the file its name. Throws Error(input) when the disk is full. main()
   /// checks standard output for failures. Call it once, at the end.
   void commit(std::string_view text);
 
  private:
   std::string path_;  ///< empty: standard output
   std::optional<AtomicFile> file_;
-  FileDescriptor in_place_;  ///< a device or a pipe
+  FileDescriptor device_;
 };
-
-/// Throws Error(usage) when PATH is an existing file and `overwrite` is not set.
-void refuse_existing(const std::string& path, bool overwrite);
 
 /// Throws Error(usage) when PATH is the file `input` under any name.
 void refuse_to_overwrite_input(const std::string& path, const std::string& input);

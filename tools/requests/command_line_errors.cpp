@@ -74,4 +74,14 @@ std::string explain(const CLI::App& root, const CLI::ParseError& error) {
   }
 }
 
+void require_names_of_outputs(CLI::App& app) {
+  for (const char* name : {"--output", "--decisions", "--plot"}) {
+    CLI::Option* const option = app.get_option_no_throw(name);
+    if (option == nullptr) continue;
+    option->check(CLI::Validator(
+        [](std::string& text) { return std::string(text.empty() ? "is empty; name a file" : ""); }, ""));
+  }
+  for (CLI::App* const command : app.get_subcommands({})) require_names_of_outputs(*command);
+}
+
 }  // namespace kvsim::tools

@@ -1,15 +1,10 @@
 #include "traces/format/hdf5_output.hpp"
 
 #include <fcntl.h>
-#include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
-#include <cstring>
-#include <filesystem>
 
 #include "sim/base/error.hpp"
 
@@ -17,17 +12,6 @@ namespace kvsim::hdf5 {
 namespace {
 
 constexpr std::size_t kMaxText = 32768;
-
-bool exists(const std::string& path) {
-  struct stat info {};
-  return ::lstat(path.c_str(), &info) == 0;
-}
-
-[[noreturn]] void fail_with(int cause, const char* what, const std::string& where) {
-  const bool full = cause == ENOSPC || cause == EDQUOT || cause == EFBIG;
-  input_error(std::string(what) + ": " + std::strerror(cause), where,
-              full ? "Free some space or write somewhere else, then run it again." : "");
-}
 
 PropertyList creation_list(hid_t list_class, std::string_view where) {
   PropertyList list(check(H5Pcreate(list_class), "cannot make a property list", where));
@@ -85,94 +69,48 @@ void put_dataset(hid_t parent, const std::string& name, const Datatype& element,
 
 }  // namespace
 
-OutputFile::OutputFile(const std::string& path, bool overwrite)
-    : path_(path), partial_(path + ".partial"), overwrite_(overwrite) {
-  refuse_existing();
-  create();
+OutputFile::OutputFile(const std::string& path, bool overwrite) : path_(path), partial_(path, overwrite) {
+  target_.descriptor = partial_.file().get();
   target_.ours = true;
-  try {
-    const Session session;
-    const PropertyList creation = creation_list(H5P_FILE_CREATE, partial_);
-    const PropertyList access = access_list(partial_);
-    use_target(access, target_);
-    file_ = File(check(H5Fcreate(partial_.c_str(), H5F_ACC_TRUNC, creation.id(), access.id()),
-                       "cannot be created", partial_));
-    put<std::uint8_t>(file_.id(), "complete", 0, path_);
-  } catch (...) {
-    discard();
-    throw;
-  }
+  const Session session;
+  const PropertyList creation = creation_list(H5P_FILE_CREATE, path_);
+  const PropertyList access = access_list(path_);
+  use_target(access, target_);
+  file_ = File(check(H5Fcreate(partial_.name().c_str(), H5F_ACC_TRUNC, creation.id(), access.id()),
+                     "cannot be created", path_));
+  put<std::uint8_t>(file_.id(), "complete", 0, path_);
 }
 
 OutputFile::OutputFile(const std::string& path, bool overwrite, const std::string& original)
-    : path_(path), partial_(path + ".partial"), overwrite_(overwrite) {
-  refuse_existing();
-  create();
-  try {
-    copy(original);
-    const Session session;
-    const PropertyList access(check(H5Pcreate(H5P_FILE_ACCESS), "cannot make a property list", partial_));
-    use_target(access, target_);
-    file_ = File(check(H5Fopen(partial_.c_str(), H5F_ACC_RDWR, access.id()), "cannot be changed", partial_));
-    mark_complete(0);
-  } catch (...) {
-    discard();
-    throw;
-  }
-}
-
-void OutputFile::refuse_existing() const {
-  if (!overwrite_ && exists(path_))
-    usage_error("exists already", path_, "Choose another name, or add --overwrite.");
-}
-
-/// Creates the partial file exclusively. Its lock distinguishes a file that is being written from one whose
-/// writer was killed.
-void OutputFile::create() {
-  descriptor_.fd =
-      ::open(partial_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | (overwrite_ ? 0 : O_EXCL), 0666);
-  if (descriptor_.fd < 0 && errno == EEXIST)
-    input_error("is left over: a run is still writing it, or was killed", partial_,
-                "If none is running remove it, or add --overwrite.");
-  if (descriptor_.fd < 0) fail_with(errno, "cannot be created", partial_);
-  if (::flock(descriptor_.fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-    input_error("is being written by another process", partial_);
-  if (::ftruncate(descriptor_.fd, 0) != 0) fail_with(errno, "cannot be created", partial_);
-  target_.descriptor = descriptor_.fd;
+    : path_(path), partial_(path, overwrite) {
+  target_.descriptor = partial_.file().get();
+  copy(original);
+  const Session session;
+  const PropertyList access(check(H5Pcreate(H5P_FILE_ACCESS), "cannot make a property list", path_));
+  use_target(access, target_);
+  file_ =
+      File(check(H5Fopen(partial_.name().c_str(), H5F_ACC_RDWR, access.id()), "cannot be changed", path_));
+  mark_complete(0);
 }
 
 void OutputFile::copy(const std::string& original) {
-  Descriptor from;
-  from.fd = ::open(original.c_str(), O_RDONLY | O_CLOEXEC);
-  if (from.fd < 0) fail_with(errno, "cannot be read", original);
+  const FileDescriptor from(::open(original.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!from.is_open()) system_error("cannot be opened", original);
   std::vector<char> block(std::size_t{1} << 20);
   for (;;) {
-    const ssize_t got = ::read(from.fd, block.data(), block.size());
+    const ssize_t got = ::read(from.get(), block.data(), block.size());
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) fail_with(errno, "cannot be read", original);
+    if (got < 0) system_error("cannot be read", original);
     if (got == 0) return;
-    for (ssize_t done = 0; done < got;) {
-      const ssize_t put = ::pwrite(descriptor_.fd, block.data() + done, static_cast<std::size_t>(got - done),
-                                   static_cast<off_t>(target_.bytes));
-      if (put < 0 && errno == EINTR) continue;
-      if (put < 0) fail_with(errno, "cannot be written", partial_);
-      done += put;
-      target_.bytes += static_cast<std::uint64_t>(put);
-    }
+    write_all(partial_.file(), {block.data(), static_cast<std::size_t>(got)}, path_);
+    target_.bytes += static_cast<std::uint64_t>(got);
   }
 }
 
-OutputFile::~OutputFile() {
-  if (!renamed_) discard();
-}
-
-void OutputFile::discard() {
-  file_.release();
-  ::unlink(partial_.c_str());
-}
-
 void OutputFile::require_written() const {
-  if (target_.failure != 0) fail_with(target_.failure, "cannot be written", partial_);
+  if (target_.failure == 0) return;
+  errno = target_.failure;
+  system_error("cannot be written", path_);
 }
 
 void OutputFile::mark_complete(std::uint8_t complete) {
@@ -184,19 +122,9 @@ void OutputFile::mark_complete(std::uint8_t complete) {
 
 void OutputFile::commit() {
   mark_complete(1);
-  check(file_.release(), "cannot be closed", partial_);
+  check(file_.release(), "cannot be closed", path_);
   require_written();
-  if (::fsync(descriptor_.fd) != 0) fail_with(errno, "cannot be synced to disk", partial_);
-  if (!overwrite_ && exists(path_)) input_error("appeared while this run was writing it", path_);
-  if (std::rename(partial_.c_str(), path_.c_str()) != 0)
-    fail_with(errno, "cannot be renamed to its final name", partial_);
-  renamed_ = true;
-  const std::filesystem::path parent = std::filesystem::path(path_).parent_path();
-  Descriptor directory;
-  directory.fd = ::open(parent.empty() ? "." : parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  // An unreadable directory cannot be synced; the file itself is already synced.
-  if (directory.fd >= 0 && ::fsync(directory.fd) != 0 && errno != EINVAL)
-    fail_with(errno, "directory cannot be synced to disk", path_);
+  partial_.commit();
 }
 
 Object create_group(hid_t parent, const std::string& name, std::string_view where) {

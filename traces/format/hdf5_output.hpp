@@ -5,24 +5,19 @@
 #include <string_view>
 #include <vector>
 
+#include "sim/base/partial_file.hpp"
 #include "traces/format/hdf5_driver.hpp"
 #include "traces/format/hdf5_file.hpp"
 
 namespace kvsim::hdf5 {
 
-/// A new file: empty, or a copy of another that is to be changed. It is written as PATH.partial with the root
-/// attribute `complete` = 0; commit() renames it to PATH. Throws Error(input) (a partial file is in the way,
-/// the directory does not exist, the disk is full), but Error(usage) for an existing PATH without
-/// `overwrite`.
+/// A new file: empty, or a copy of another that is to be changed. Until commit() it is a PartialFile with the
+/// root attribute `complete` = 0. Throws as PartialFile does, and Error(input) when the disk is full.
 class OutputFile {
  public:
-  /// Refuses an existing PATH or PATH.partial unless `overwrite`; never touches a partial file that another
-  /// process is writing.
   OutputFile(const std::string& path, bool overwrite);
   /// Starts as a copy of `original`, an HDF5 file that has the attribute `complete`.
   OutputFile(const std::string& path, bool overwrite, const std::string& original);
-  /// Closes and removes the partial file unless commit() ran.
-  ~OutputFile();
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
 
@@ -32,20 +27,16 @@ class OutputFile {
   /// Throws Error(input) if a write has failed since the file was created, which libhdf5 itself does not
   /// notice (hdf5_driver.hpp). commit() calls it too; long writers call it in between to stop early.
   void require_written() const;
-  /// Sets `complete` = 1, closes, syncs and renames the file, and syncs the directory. Every other handle
-  /// into the file must have been closed.
+  /// Sets `complete` = 1, closes the file and gives it its name. Every other handle into the file must have
+  /// been closed.
   void commit();
 
  private:
-  void refuse_existing() const;
-  void create();
   void copy(const std::string& original);
   void mark_complete(std::uint8_t complete);
-  void discard();
 
-  std::string path_, partial_;
-  bool overwrite_, renamed_ = false;
-  Descriptor descriptor_;
+  std::string path_;
+  PartialFile partial_;
   DriverTarget target_;
   File file_;  // last member: closed before the descriptor it writes to
 };

@@ -1,6 +1,6 @@
 #pragma once
-/// Writes a trace file as `PATH.partial` and renames it to PATH when it is complete and synced, so that a
-/// killed run never looks finished.
+/// Writes a trace file, which gets its name when it is complete and on the disk (sim/base/partial_file.hpp),
+/// so that a killed run never looks finished.
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -20,7 +20,7 @@ struct WriteOptions {
 
 class Writer {
  public:
-  /// Creates PATH.partial. `header` must hold model, capture and elem; token lists may still grow until
+  /// Opens a PartialFile. `header` must hold model, capture and elem; token lists may still grow until
   /// finish(). Throws Error(usage) when PATH exists and may not be replaced, Error(input) when it cannot be
   /// written.
   Writer(const std::string& path, const Header& header, const WriteOptions& options = {});

@@ -1,0 +1,54 @@
+#pragma once
+/// How every file of kvsim gets its name. It is written as PATH.NNNNNNNN.partial, a name of its own in the
+/// same folder, with random digits; when it is whole and on the disk it is renamed to PATH. Its writer holds
+/// a lock (flock) on it, which tells a file that is being written from one whose writer was killed.
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "sim/base/file_descriptor.hpp"
+#include "sim/base/interruption.hpp"
+
+namespace kvsim {
+
+class PartialFile {
+ public:
+  /// Refuses what refuse_output() refuses, and a PATH that another process is writing, Error(input). Removes
+  /// what killed writers of PATH left. A link at PATH stays a link: the file behind it is replaced.
+  PartialFile(const std::string& path, bool overwrite);
+  /// Without commit(): removes the partial file.
+  ~PartialFile();
+  PartialFile(const PartialFile&) = delete;
+  PartialFile& operator=(const PartialFile&) = delete;
+
+  /// Open for reading and writing.
+  const FileDescriptor& file() const { return file_; }
+  /// The name it has until commit().
+  const std::string& name() const { return partial_; }
+  /// Syncs the file, gives it its name and syncs the folder. Without `overwrite` a file that has got the name
+  /// meanwhile stays, and this throws Error(input). Call once, last.
+  void commit();
+
+ private:
+  void create();
+
+  std::string path_, partial_;
+  bool overwrite_, named_ = false;
+  FileDescriptor file_;
+  std::optional<interruption::UnfinishedFile> unfinished_;
+};
+
+/// Throws Error(usage) when a file cannot be made at PATH: the name is empty or a folder's, a pipe or a
+/// device lies there, or anything at all unless `overwrite`.
+void refuse_output(const std::string& path, bool overwrite);
+
+/// Removes what killed writers of PATH left, and leaves what is being written.
+void remove_leftovers(const std::string& path);
+
+/// The final name of a file that has a partial file's name; nothing for other names.
+std::optional<std::string> name_when_whole(std::string_view partial);
+
+/// Makes new or changed names in a folder durable, by fsync of the folder.
+void keep_names(const std::string& folder);
+
+}  // namespace kvsim
