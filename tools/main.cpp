@@ -123,9 +123,13 @@ int run_and_explain(int argc, char** argv) {
 }  // namespace
 }  // namespace kvsim::tools
 
+// Other static objects take a while to be made, and a signal may come before main().
+__attribute__((constructor(101))) static void handle_signals_first() {
+  kvsim::tools::handle_signals();
+}
+
 int main(int argc, char** argv) {
   using namespace kvsim::tools;
-  handle_signals();
   occupy_standard_descriptors();
   return exit_code_after_signals(close_stdout(run_and_explain(argc, argv)));
 }

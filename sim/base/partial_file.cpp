@@ -23,10 +23,12 @@ constexpr std::size_t kDigits = 8;
 
 /// The target of a path, so that a link remains a link when its file is replaced.
 std::string resolved(const std::string& path) {
+  constexpr int kMostLinks = 40;  // of the system
+  fs::path at = path;
   std::error_code failed;
-  if (!fs::is_symlink(path, failed)) return path;
-  const fs::path target = fs::weakly_canonical(path, failed);
-  return failed ? path : target.string();
+  for (int links = 0; links < kMostLinks && fs::is_symlink(at, failed); ++links)
+    at = at.parent_path() / fs::read_symlink(at, failed);
+  return at.string();
 }
 
 std::string folder_of(const std::string& path) {

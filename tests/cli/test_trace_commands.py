@@ -133,11 +133,11 @@ class Generate(CommandTest):
         self.ok("trace", "generate", "--prompt", 30, "-o", "again.h5", "--overwrite")
         self.assertIn("94: 30 prompt", self.ok("trace", "info", "again.h5"))
 
-    def test_leftovers_of_a_killed_run_are_named(self):
-        (self.folder / "left.h5.partial").write_bytes(b"half")
-        self.assertIn("left.h5.partial: is left over", self.fails(3, "trace", "generate", "-o", "left.h5"))
-        self.ok("trace", "generate", "--prompt", 20, "-o", "left.h5", "--overwrite")
-        self.assertFalse((self.folder / "left.h5.partial").exists())
+    def test_leftovers_of_a_killed_run_are_removed(self):
+        (self.folder / "left.h5.00c0ffee.partial").write_bytes(b"half")
+        (self.folder / "left.h5.mine.partial").write_bytes(b"not kvsim's")
+        self.ok("trace", "generate", "--prompt", 20, "-o", "left.h5")
+        self.assertEqual(sorted(path.name for path in self.folder.glob("left*")), ["left.h5", "left.h5.mine.partial"])
 
     def test_impossible_requests(self):
         for options, text in (("--head-dim 7", "head dimension must be even"), ("--layers 0", "layers must be 1"),
@@ -147,7 +147,7 @@ class Generate(CommandTest):
                               ("--kv-heads 18446744073709551615", "--kv-heads")):
             self.assertIn(text, self.fails(2, "trace", "generate", *options.split(), "-o", "never.h5"), options)
         self.assertFalse((self.folder / "never.h5").exists())
-        self.assertFalse((self.folder / "never.h5.partial").exists())
+        self.assertEqual(list(self.folder.glob("never.h5*")), [])
         self.assertIn("No such file or directory", self.fails(3, "trace", "generate", "-o", "no/such/dir.h5"))
         self.assertIn("--output is required", self.fails(2, "trace", "generate"))
 

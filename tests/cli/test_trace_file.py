@@ -172,7 +172,9 @@ class TraceFile(CommandTest):
             writer.append(tensor, 0, np.ones((heads, rows, 4), np.float32))
 
     def left(self, name="tiny.h5"):
-        return [path for path in (self.path(name), self.path(name) + ".partial") if os.path.exists(path)]
+        """The trace of that name and what is being written of it, with its random digits replaced by #."""
+        folder = pathlib.Path(self.path(name)).parent
+        return sorted(re.sub(r"\.[0-9a-f]{8}\.", ".#.", path.name) for path in folder.glob(name + "*"))
 
     def test_a_tree_of_segments(self):
         """A document, two questions: the paths have equal digests exactly where their tokens are equal."""
@@ -194,7 +196,7 @@ class TraceFile(CommandTest):
     def test_an_exception_leaves_nothing(self):
         with self.assertRaises(KeyError), self.tiny() as writer:
             self.fill(writer)
-            self.assertEqual(self.left(), [self.path("tiny.h5") + ".partial"])
+            self.assertEqual(self.left(), ["tiny.h5.#.partial"])
             raise KeyError
         self.assertEqual(self.left(), [])
 
@@ -225,16 +227,29 @@ class TraceFile(CommandTest):
         pathlib.Path(self.path("taken.h5")).write_text("mine")
         with self.assertRaisesRegex(TraceError, "exists already"):
             self.tiny("taken.h5")
-        partial = pathlib.Path(self.path("cut.h5.partial"))
-        partial.write_text("cut off")
-        with self.assertRaisesRegex(TraceError, "left over"):
-            self.tiny("cut.h5")
-        with self.tiny("cut.h5", overwrite=True) as writer:
+        pathlib.Path(self.path("cut.h5.0123abcd.partial")).write_text("cut off")
+        with self.tiny("cut.h5") as writer:
+            self.assertEqual(self.left("cut.h5"), ["cut.h5.#.partial"])
+            self.assertFalse(os.path.exists(self.path("cut.h5.0123abcd.partial")))
+            self.assertIn("being written", self.kvsim("trace", "generate", "-o", "cut.h5").stderr)
             with self.assertRaisesRegex(TraceError, "being written"):
                 self.tiny("cut.h5", overwrite=True)
             self.fill(writer)
             writer.finish(Header(Capture("converted:test"), [1, 2, 3], [Segment(3)]))
-        self.assertEqual(self.left("cut.h5"), [self.path("cut.h5")])
+        self.assertEqual(self.left("cut.h5"), ["cut.h5"])
+        os.mkfifo(self.path("pipe.h5"))
+        with self.assertRaisesRegex(TraceError, "pipe"):
+            self.tiny("pipe.h5", overwrite=True)
+        with self.assertRaisesRegex(TraceError, "is a directory"):
+            self.tiny("", overwrite=True)
+
+    def test_a_name_taken_meanwhile_is_not_taken_over(self):
+        with self.assertRaisesRegex(TraceError, "meanwhile"), self.tiny("late.h5") as writer:
+            self.fill(writer)
+            pathlib.Path(self.path("late.h5")).write_text("mine")
+            writer.finish(Header(Capture("converted:test"), [1, 2, 3], [Segment(3)]))
+        self.assertEqual(self.left("late.h5"), ["late.h5"])
+        self.assertEqual(pathlib.Path(self.path("late.h5")).read_text(), "mine")
 
     def test_a_killed_writer_leaves_no_trace(self):
         script = textwrap.dedent(f"""
@@ -249,8 +264,11 @@ class TraceFile(CommandTest):
         """)
         done = subprocess.run([sys.executable, "-c", script], check=False)
         self.assertEqual(done.returncode, -signal.SIGKILL)
-        self.assertEqual(self.left("killed.h5"), [self.path("killed.h5") + ".partial"])
-        self.assertEqual(self.kvsim("trace", "check", "killed.h5.partial").returncode, 3)
+        self.assertEqual(self.left("killed.h5"), ["killed.h5.#.partial"])
+        left = next(pathlib.Path(self.path("killed.h5")).parent.glob("killed.h5*"))
+        self.assertEqual(self.kvsim("trace", "check", left).returncode, 3)
+        self.ok("trace", "generate", "--prompt", 20, "-o", "killed.h5")
+        self.assertEqual(self.left("killed.h5"), ["killed.h5"])
 
 
 if __name__ == "__main__":

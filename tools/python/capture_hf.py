@@ -8,7 +8,7 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from kvsim_capture.command_line import INPUT, INTERRUPTED, USAGE, Parser, UsageError, check_output, natural, real  # noqa: E402 - after the path
+from kvsim_capture.command_line import INPUT, INTERRUPTED, USAGE, Parser, UsageError, catch_termination, check_output, natural, real  # noqa: E402 - after the path
 from kvsim_capture.marks import PARTS, Marks  # noqa: E402
 from kvsim_capture.row_choice import parse_attention, parse_queries  # noqa: E402
 from kvsim_capture.token_selection import EVERY_OCCURRENCE, SelectionError  # noqa: E402
@@ -318,6 +318,7 @@ def report(options, prompt, questions, answers, tokenizer):
 
 
 def main(arguments):
+    catch_termination()
     try:
         options = parse_arguments(arguments)
     except UsageError as error:

@@ -22,7 +22,7 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from kvsim_capture.command_line import INPUT, USAGE, Parser, UsageError, check_output, natural, real  # noqa: E402 - after the path
+from kvsim_capture.command_line import INPUT, INTERRUPTED, USAGE, Parser, UsageError, catch_termination, check_output, natural, real  # noqa: E402 - after the path
 from kvsim_capture.import_run import import_run  # noqa: E402
 from kvsim_capture.trace_error import TraceError  # noqa: E402
 
@@ -89,6 +89,7 @@ def read_config(path):
 
 
 def main(arguments):
+    catch_termination()
     try:
         options = parse_arguments(arguments)
         model, tokens = import_run(options, *read_config(options.config))
@@ -98,6 +99,9 @@ def main(arguments):
     except (TraceError, OSError) as error:
         print(f"{NAME}: {error}", file=sys.stderr)
         return INPUT
+    except KeyboardInterrupt:
+        print(f"{NAME}: interrupted", file=sys.stderr)
+        return INTERRUPTED
     print(f"{options.output}: {model.n_layers} layers, {model.n_q_heads} query and {model.n_kv_heads} KV heads of "
           f"{model.head_dim}, {tokens} tokens ({os.path.getsize(options.output)} bytes)")
     return 0

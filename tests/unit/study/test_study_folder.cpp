@@ -62,13 +62,15 @@ TEST_CASE("study folder: a task comes back as it was saved") {
 TEST_CASE("study folder: what a killed run left is no task, and goes") {
   const Scratch scratch;
   touch(scratch.file("d/tasks/a.seed-0.partial/rows.csv"), "half");
-  touch(scratch.file("d/tables/means.csv.partial"), "half");
-  touch(scratch.file("d/notes.csv.partial"));
+  touch(scratch.file("d/tables/means.csv.0123abcd.partial"), "half");
+  touch(scratch.file("d/report.html.0123abcd.partial"), "half");
+  touch(scratch.file("d/notes.csv.0123abcd.partial"));
   StudyFolder folder(scratch.file("d"));
   CHECK_FALSE(task_finished(scratch.file("d"), "a.seed-0"));
   CHECK_FALSE(scratch.has("d/tasks/a.seed-0.partial"));
-  CHECK_FALSE(scratch.has("d/tables/means.csv.partial"));
-  CHECK(scratch.has("d/notes.csv.partial"));  // not a study's
+  CHECK_FALSE(scratch.has("d/tables/means.csv.0123abcd.partial"));
+  CHECK_FALSE(scratch.has("d/report.html.0123abcd.partial"));
+  CHECK(scratch.has("d/notes.csv.0123abcd.partial"));  // not a study's
 }
 
 TEST_CASE("study folder: what a study leaves that was killed at once is nothing") {
@@ -76,7 +78,7 @@ TEST_CASE("study folder: what a study leaves that was killed at once is nothing"
   const std::string folder = scratch.file("d");
   CHECK(nothing_there(folder));
   { const StudyFolder begun(folder); }
-  touch(folder + "/study.json.partial");
+  touch(folder + "/study.json.0123abcd.partial");
   CHECK(nothing_there(folder));
   touch(folder + "/tasks/a.seed-0.partial/rows.csv", "half");
   CHECK_FALSE(nothing_there(folder));
@@ -104,9 +106,9 @@ TEST_CASE("study folder: one study at a time") {
 
 TEST_CASE("study folder: starting anew removes what a study wrote and nothing else") {
   const Scratch scratch;
-  for (const char* name :
-       {"study.json", "results.csv", "columns.csv", "prompts.jsonl", "report.html", "tasks/a/rows.csv",
-        "tasks/a/skipped.csv", "tables/means.csv", "figures/f.svg", "traces/a.h5"})
+  for (const char* name : {"study.json", "results.csv", "columns.csv", "prompts.jsonl", "report.html",
+                           "tasks/a/rows.csv", "tasks/a/skipped.csv", "tables/means.csv", "figures/f.svg",
+                           "traces/a.h5", "figures/g.svg.0123abcd.partial", "traces/a.h5.0123abcd.partial"})
     touch(scratch.file("d/") + name);
   for (const char* name : {"mine.txt", "tasks/b/mine.txt", "tables/mine.txt", "traces/mine.h5"})
     touch(scratch.file("d/") + name);
@@ -118,6 +120,20 @@ TEST_CASE("study folder: starting anew removes what a study wrote and nothing el
   std::sort(left.begin(), left.end());
   CHECK(left ==
         std::vector<std::string>{"mine.txt", "tables/mine.txt", "tasks/b/mine.txt", "traces/mine.h5"});
+}
+
+TEST_CASE("study folder: one that was killed while it started anew is still a study's") {
+  const Scratch scratch;
+  touch(scratch.file("d/mine.txt"));
+  CHECK_FALSE(nothing_left(scratch.file("d")));
+  touch(scratch.file("d/study.json"));
+  touch(scratch.file("d/tasks/a/rows.csv"));
+  CHECK_FALSE(nothing_left(scratch.file("d")));
+  remove_study(scratch.file("d"), {});
+  CHECK(nothing_left(scratch.file("d")));
+  CHECK_FALSE(nothing_there(scratch.file("d")));
+  touch(scratch.file("d/results.csv"));
+  CHECK_FALSE(nothing_left(scratch.file("d")));
 }
 
 TEST_CASE("study folder: tables that are no longer made go") {
@@ -158,9 +174,9 @@ TEST_CASE("atomic files replace, and leave nothing when they are given up") {
   {
     AtomicFile file(scratch.file("a"));
     file.write("second");
-    CHECK(scratch.has("a.partial"));
+    CHECK(std::distance(std::filesystem::directory_iterator(scratch.file("")), {}) == 2);
   }
-  CHECK_FALSE(scratch.has("a.partial"));
+  CHECK(std::distance(std::filesystem::directory_iterator(scratch.file("")), {}) == 1);
   CHECK(read_file(scratch.file("a"), 100) == "first");
   write_atomic(scratch.file("a"), std::string(3'000'000, 'x'));
   CHECK(read_file(scratch.file("a"), 3'000'000).size() == 3'000'000);

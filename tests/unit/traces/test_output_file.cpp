@@ -3,9 +3,11 @@
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <csignal>
 #include <cstdio>
@@ -13,6 +15,8 @@
 #include <functional>
 
 #include "sim/base/error.hpp"
+#include "sim/base/interruption.hpp"
+#include "sim/base/partial_file.hpp"
 #include "tests/unit/traces/scratch.hpp"
 #include "tests/unit/traces/small_trace.hpp"
 #include "traces/format/check.hpp"
@@ -25,6 +29,20 @@ using namespace kvsim;
 using namespace kvsim::test;
 
 namespace {
+
+using Names = std::vector<std::string>;
+
+/// Of a folder, in order; the random digits of partial files are replaced by #.
+Names names_in(const std::string& folder) {
+  Names out;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string name = entry.path().filename();
+    const auto whole = name_when_whole(name);
+    out.push_back(whole ? *whole + ".#.partial" : name);
+  }
+  std::sort(out.begin(), out.end());
+  return out;
+}
 
 trace::MemoryTrace tiny() {
   return numbered_trace(trace::plain_header(small_model(), 4, 1));
@@ -69,7 +87,7 @@ int expect_full_disk(const std::string& directory, const std::string& elsewhere)
     if (error.kind() != ErrorKind::input) return 2;
     if (std::string(error.what()).find("Free some space") == std::string::npos) return 3;
   }
-  if (std::filesystem::exists(path) || std::filesystem::exists(path + ".partial")) return 4;
+  if (!names_in(directory).empty()) return 4;
   trace::write_trace(elsewhere, tiny());
   return trace::open_trace(elsewhere)->header().n_tokens() == 5 ? 0 : 5;
 }
@@ -81,13 +99,11 @@ TEST_CASE("the name appears when the trace is complete") {
   const trace::MemoryTrace made = tiny();
   {
     trace::Writer writer(scratch.file("a.h5"), made.header());
-    CHECK(scratch.has("a.h5.partial"));
-    CHECK_FALSE(scratch.has("a.h5"));
+    CHECK(names_in(scratch.file("")) == Names{"a.h5.#.partial"});
   }
-  CHECK_FALSE(scratch.has("a.h5.partial"));  // removed, because it was abandoned
+  CHECK(names_in(scratch.file("")).empty());  // removed, because it was abandoned
   trace::write_trace(scratch.file("a.h5"), made);
-  CHECK(scratch.has("a.h5"));
-  CHECK_FALSE(scratch.has("a.h5.partial"));
+  CHECK(names_in(scratch.file("")) == Names{"a.h5"});
 }
 
 TEST_CASE("an existing file is refused before any work, or replaced when asked") {
@@ -102,28 +118,80 @@ TEST_CASE("an existing file is refused before any work, or replaced when asked")
   CHECK(trace::open_trace(scratch.file("a.h5"))->header().n_tokens() == 5);
 }
 
-TEST_CASE("a leftover partial is named, and replaced when asked") {
+TEST_CASE("a leftover is removed, and other files are not taken for one") {
   const Scratch scratch;
-  std::ofstream(scratch.file("a.h5.partial")) << std::string(100000, 'x');
-  CHECK_THROWS_WITH(trace::write_trace(scratch.file("a.h5"), tiny()),
-                    Catch::Contains("a.h5.partial: is left over") && Catch::Contains("remove it"));
-  CHECK(scratch.has("a.h5.partial"));
-  trace::WriteOptions options;
-  options.overwrite = true;
-  trace::write_trace(scratch.file("a.h5"), tiny(), options);
-  trace::write_trace(scratch.file("b.h5"), tiny());
-  CHECK(bytes_of(scratch.file("a.h5")) == bytes_of(scratch.file("b.h5")));
+  std::ofstream(scratch.file("a.h5.0123abcd.partial")) << std::string(100000, 'x');
+  const Names others{"a.h5.0123ABCD.partial", "a.h5.0123abc.partial", "a.h5.partial",
+                     "b.h5.0123abcd.partial"};
+  for (const std::string& name : others) std::ofstream(scratch.file(name)) << "x";
+  trace::write_trace(scratch.file("a.h5"), tiny());
+  CHECK_FALSE(scratch.has("a.h5.0123abcd.partial"));
+  for (const std::string& name : others) CHECK(scratch.has(name));
 }
 
-TEST_CASE("a partial that is being written is never taken over") {
+TEST_CASE("a file that is being written is not written a second time, nor removed") {
   const Scratch scratch;
   const trace::MemoryTrace made = tiny();
   const trace::Writer first(scratch.file("a.h5"), made.header());
   trace::WriteOptions options;
-  options.overwrite = true;
-  CHECK_THROWS_WITH(trace::Writer(scratch.file("a.h5"), made.header(), options),
-                    Catch::Contains("is being written by another process"));
-  CHECK(scratch.has("a.h5.partial"));
+  for (options.overwrite = false;; options.overwrite = true) {
+    CHECK_THROWS_WITH(trace::Writer(scratch.file("a.h5"), made.header(), options),
+                      Catch::Contains("is being written by another process"));
+    if (options.overwrite) break;
+  }
+  CHECK(names_in(scratch.file("")) == Names{"a.h5.#.partial"});
+}
+
+TEST_CASE("a name that another program took meanwhile stays its file, unless told to overwrite") {
+  const Scratch scratch;
+  for (const bool overwrite : {false, true}) {
+    PartialFile file(scratch.file("a"), overwrite);
+    write_all(file.file(), "mine", "a");
+    std::ofstream(scratch.file("a")) << "theirs";
+    if (overwrite)
+      file.commit();
+    else
+      CHECK_THROWS_WITH(file.commit(), Catch::Contains("by another process meanwhile"));
+    CHECK(bytes_of(scratch.file("a")) == (overwrite ? "mine" : "theirs"));
+    if (!overwrite) std::filesystem::remove(scratch.file("a"));
+  }
+  CHECK(names_in(scratch.file("")) == Names{"a"});
+}
+
+TEST_CASE("what cannot be an output is refused at once") {
+  const Scratch scratch;
+  std::filesystem::create_directory(scratch.file("folder"));
+  std::filesystem::create_symlink("nowhere", scratch.file("link"));
+  REQUIRE(::mkfifo(scratch.file("pipe").c_str(), 0600) == 0);
+  const auto refused = [&](const std::string& path, bool overwrite, const char* words) {
+    CHECK_THROWS_WITH(PartialFile(path, overwrite), Catch::Contains(words));
+    try {
+      PartialFile file(path, overwrite);
+    } catch (const Error& error) {
+      CHECK(error.kind() == ErrorKind::usage);
+    }
+  };
+  for (const bool overwrite : {false, true}) {
+    refused("", overwrite, "is empty");
+    refused(scratch.file("folder"), overwrite, "is a directory");
+    refused(scratch.file("new/"), overwrite, "is a directory");
+    refused(scratch.file("pipe"), overwrite, "is a pipe");
+    refused("/dev/null", overwrite, "is a device");
+  }
+  refused(scratch.file("link"), false, "exists already");
+  CHECK(names_in(scratch.file("")) == Names{"folder", "link", "pipe"});
+  // A link stays a link: the file behind it is made.
+  PartialFile(scratch.file("link"), true).commit();
+  CHECK(std::filesystem::is_symlink(scratch.file("link")));
+  CHECK(names_in(scratch.file("")) == Names{"folder", "link", "nowhere", "pipe"});
+}
+
+TEST_CASE("unfinished files are removed when a process ends at once, finished ones stay") {
+  const Scratch scratch;
+  PartialFile done(scratch.file("done"), false), half(scratch.file("half"), false);
+  done.commit();
+  interruption::remove_unfinished_files();
+  CHECK(names_in(scratch.file("")) == Names{"done"});
 }
 
 TEST_CASE("a directory that is not there is an input error") {
@@ -155,7 +223,7 @@ TEST_CASE("a file size limit stops the writer at any point, cleanly") {
       if (std::string(error.what()).find("Free some space") == std::string::npos) return 3;
     }
     ::setrlimit(RLIMIT_FSIZE, &old);
-    if (scratch.has("a.h5") || scratch.has("a.h5.partial")) return 4;
+    if (!names_in(scratch.file("")).empty()) return 4;
     trace::write_trace(scratch.file("b.h5"), tiny());
     return trace::open_trace(scratch.file("b.h5"))->header().n_tokens() == 5 ? 0 : 5;
   });
@@ -204,18 +272,15 @@ TEST_CASE("the leftover of a killed writer is never read as a trace") {
     return 0;
   });
   REQUIRE(WIFSIGNALED(status));
-  CHECK_FALSE(scratch.has("a.h5"));
-  REQUIRE(scratch.has("a.h5.partial"));
-  CHECK_THROWS_AS(trace::open_trace(scratch.file("a.h5.partial")), Error);
+  REQUIRE(names_in(scratch.file("")) == Names{"a.h5.#.partial"});
+  const std::string left = std::filesystem::directory_iterator(scratch.file(""))->path();
+  CHECK_THROWS_AS(trace::open_trace(left), Error);
   trace::ReadOptions lenient;
   lenient.allow_partial = true;
-  CHECK_THROWS_AS(trace::open_trace(scratch.file("a.h5.partial"), lenient), Error);
-  // The next run says what to do, and it works.
-  CHECK_THROWS_WITH(trace::write_trace(scratch.file("a.h5"), tiny()), Catch::Contains("is left over"));
-  trace::WriteOptions options;
-  options.overwrite = true;
-  trace::write_trace(scratch.file("a.h5"), tiny(), options);
-  CHECK_FALSE(scratch.has("a.h5.partial"));
+  CHECK_THROWS_AS(trace::open_trace(left, lenient), Error);
+  // The next run removes it.
+  trace::write_trace(scratch.file("a.h5"), tiny());
+  CHECK(names_in(scratch.file("")) == Names{"a.h5"});
 }
 
 TEST_CASE("a marked copy differs only in its flags") {
@@ -226,7 +291,7 @@ TEST_CASE("a marked copy differs only in its flags") {
   const std::vector<std::uint32_t> flags{1U << 4, 1U << 4 | 1U << 5, 0, 1U << 3, 1U << 2};
   trace::write_marked_copy(scratch.file("a.h5"), scratch.file("b.h5"), flags, 0x3C);
   CHECK(bytes_of(scratch.file("a.h5")) == before);
-  CHECK_FALSE(scratch.has("b.h5.partial"));
+  CHECK(names_in(scratch.file("")) == Names{"a.h5", "b.h5"});
   const auto original = trace::open_trace(scratch.file("a.h5")),
              copy = trace::open_trace(scratch.file("b.h5"));
   CHECK(copy->header().token_flags == flags);
@@ -267,7 +332,7 @@ TEST_CASE("a file size limit stops a marked copy at any point, cleanly") {
       if (std::string(error.what()).find("Free some space") == std::string::npos) return 3;
     }
     ::setrlimit(RLIMIT_FSIZE, &old);
-    return scratch.has("b.h5") || scratch.has("b.h5.partial") ? 4 : 0;
+    return names_in(scratch.file("")) == Names{"a.h5"} ? 0 : 4;
   });
   CHECK(WIFEXITED(status));
   CHECK(WEXITSTATUS(status) == 0);
@@ -287,7 +352,7 @@ TEST_CASE("a copy that a full disk stops while it is changed is not a trace") {
       trace::write_marked_copy(scratch.file("a.h5"), scratch.file("b.h5"), made.header().token_flags, 4);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::input) return 2;
-      return scratch.has("b.h5") || scratch.has("b.h5.partial") ? 4 : 0;
+      return names_in(scratch.file("")) == Names{"a.h5"} ? 0 : 4;
     }
     // If it fits after all, the copy must be complete.
     Progress progress;

@@ -2,8 +2,11 @@
 options."""
 import argparse
 import difflib
-import os
 import re
+import signal
+
+from .partial_file import refuse_output
+from .trace_error import TraceError
 
 USAGE, INPUT, INTERRUPTED = 2, 3, 4  # the exit codes of kvsim
 
@@ -35,8 +38,15 @@ class Parser(argparse.ArgumentParser):
 
 def check_output(options):
     """Checks the output path before the work begins."""
-    if os.path.lexists(options.output) and not options.overwrite:
-        raise UsageError(f"{options.output}: exists already\n  Choose another name, or add --overwrite.")
+    try:
+        refuse_output(options.output, options.overwrite)
+    except TraceError as error:
+        raise UsageError(str(error)) from error
+
+
+def catch_termination():
+    """SIGTERM ends the program as Ctrl-C does."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def natural(least):

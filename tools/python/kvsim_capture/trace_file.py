@@ -9,8 +9,6 @@ Tensors are given in the stored type: float32, float16, or uint16 holding bfloat
 of them). The memory needed is one chunk of every tensor, about 128 KiB per head.
 """
 import contextlib
-import errno
-import fcntl
 import hashlib
 import os
 
@@ -20,6 +18,7 @@ from h5py import h5a, h5f, h5p
 from .hdf5_layout import (RowStream, chunk_rows, create_group, put_block_digests, put_list, put_number, put_text,
                           without_times)
 from .header_groups import write_header
+from .partial_file import PartialFile
 from .stored_elements import WORDS
 from .trace_error import TraceError
 from .trace_header import PROMPT, check_header, check_model, require
@@ -49,31 +48,27 @@ class _Layer:
 
 
 class TraceWriter:
-    """A new trace. It is written as PATH.partial, which finish() renames to PATH. Without finish() (after an exception,
-    or by discard()) the partial file is removed. Not for concurrent use by several threads.
+    """A new trace, which gets its name from finish() (partial_file.py). Without finish() (after an exception, or by
+    discard()) no file remains. Not for concurrent use by several threads.
 
     `elem` is the type of every q, k and v: f32, f16 or bf16. Raises TraceError, and OSError when the disk fails.
     """
 
     def __init__(self, path, model, elem, overwrite=False, checksum=True):
         self.path, self.model, self.elem = os.fspath(path), model, elem
-        self._partial, self._overwrite, self._checksum = self.path + ".partial", overwrite, checksum
-        self._file = None
+        self._file, self._partial, self._checksum = None, None, checksum
         check_model(model, self.path)
         if elem not in WORDS:
             raise TraceError(f"unknown element type \"{elem}\"", self.path, "Expected f32, f16 or bf16.")
-        if not overwrite and os.path.lexists(self.path):
-            raise TraceError("exists already", self.path, "Choose another name, or overwrite it on purpose.")
-        if not os.path.isdir(os.path.dirname(self.path) or "."):
-            raise TraceError("cannot be created: its folder does not exist", self.path)
-        _claim(self._partial, overwrite)
         access = h5p.create(h5p.FILE_ACCESS)
         # From version 1.10 on, metadata carries checksums and a file that was not closed cannot be opened.
         access.set_libver_bounds(h5f.LIBVER_V110, h5f.LIBVER_V110)
         access.set_alignment(65536, 4096)
         access.set_fclose_degree(h5f.CLOSE_STRONG)
-        self._file = h5f.create(self._partial.encode(), h5f.ACC_EXCL, without_times(h5p.FILE_CREATE), access)
+        access.set_file_locking(False, False)
+        self._partial = PartialFile(self.path, overwrite)
         try:
+            self._file = h5f.create(os.fsencode(self._partial.name), h5f.ACC_TRUNC, without_times(h5p.FILE_CREATE), access)
             put_number(self._file, "complete", "u1", 0)
             self._layers_group = create_group(self._file, "layers")
             self._layers = [_Layer(create_group(self._layers_group, f"{layer:04d}"), model, elem, checksum)
@@ -90,14 +85,14 @@ class TraceWriter:
 
     def discard(self):
         """Removes the partial file unless finish() ran."""
-        if self._file is None:
+        if self._partial is None:
             return
         self._layers = self._layers_group = None
         with contextlib.suppress(Exception):
             self._file.close()
         self._file = None
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self._partial)
+        self._partial.discard()
+        self._partial = None
 
     def append(self, tensor, layer, rows):
         """Appends rows of q, k or v of a layer: [heads, n, dim] of the stored type."""
@@ -222,38 +217,5 @@ class TraceWriter:
         h5a.open(self._file, b"complete").write(np.array(1, "u1"))
         h5f.flush(self._file)
         self._file.close()
-        descriptor = os.open(self._partial, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        if not self._overwrite and os.path.lexists(self.path):
-            raise TraceError("appeared while this run was writing it", self.path)
-        os.rename(self._partial, self.path)
-        self._file = None
-        directory = os.open(os.path.dirname(self.path) or ".", os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(directory)
-        except OSError as error:
-            if error.errno != errno.EINVAL:
-                raise
-        finally:
-            os.close(directory)
-
-
-def _claim(partial, overwrite):
-    """Makes sure that `partial` does not exist. Its lock distinguishes a file that is being written from one left by a
-    killed run."""
-    try:
-        descriptor = os.open(partial, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        return
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise TraceError("is being written by another process", partial) from None
-    finally:
-        os.close(descriptor)
-    if not overwrite:
-        raise TraceError("is left over from a run that was killed", partial, "Remove it, or overwrite it on purpose.")
-    os.unlink(partial)
+        self._partial.commit()
+        self._file = self._partial = None

@@ -1,0 +1,308 @@
+#!/usr/bin/env python3
+"""Tests what is left of commands that are stopped at any moment. SIGINT and SIGTERM end every command with exit code 4 and
+leave nothing half-written. SIGKILL leaves partial files that no command takes for results and that the next one removes;
+a study goes on."""
+import os
+import pathlib
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import time
+
+import kvsim_command
+from kvsim_command import KVSIM, SOURCE, CommandTest, start
+
+MODEL = SOURCE / "traces/sample/model"
+GOLDEN = SOURCE / "tests/golden/capture/llama_tied"
+TIMES = 16
+
+
+def handles_signals(work):
+    """Waits until a process handles SIGINT: until then it is being loaded, and a signal would kill it as any other."""
+    while work.poll() is None:
+        caught = re.search(r"^SigCgt:\s*(\w+)$", pathlib.Path(f"/proc/{work.pid}/status").read_text(), re.MULTILINE)
+        if caught and int(caught[1], 16) >> (signal.SIGINT - 1) & 1:
+            return time.monotonic()
+        time.sleep(0.0005)
+    raise AssertionError("ended before it could be stopped")
+
+
+class Interruptions(CommandTest):
+    prompt, decode = 3000, 20
+    # What a command writes is called out*; `report` draws into the folder of the study, too.
+    COMMANDS = {
+        "replay": ["replay", "t.h5", "--policy", "h2o", "--policy", "snapkv", "--budget", "10%,20%,30%", "-o", "out.csv"],
+        "replay h5": ["replay", "t.h5", "--policy", "h2o", "--budget", "10%", "--per", "head", "--format", "h5", "-o", "out.h5",
+                      "--decisions", "out.decisions.h5"],
+        "trace generate": ["trace", "generate", "--prompt", 6000, "-o", "out.h5"],
+        "trace check": ["trace", "check", "t.h5", "t.h5", "t.h5"],
+        "trace info": ["trace", "info", "t.h5"],
+        "trace mark": ["trace", "mark", "t.h5", "--evidence", "3:9", "-o", "out.h5"],
+        "capture": ["capture", "--model", MODEL, "--prompt", SOURCE / "traces/sample/prompts/copy-1000.txt",
+                    "--max-new-tokens", 20, "--ignore-eos", "-o", "out.h5"],
+        "workload": ["workload", "needle", "--context", 500, "--count", 200, "--tokenizer", MODEL, "-o", "out.jsonl"],
+        "evaluate": ["evaluate", "--model", MODEL, "--prompt", SOURCE / "traces/sample/prompts/copy-0500.txt", "--policy",
+                     "window", "--policy", "snapkv", "--budget", 64, "--max-new-tokens", 9, "-o", "out.txt"],
+        "allocate": ["allocate", "t.h5", "--policy", "h2o+pyramid", "--budget", 20, "-o", "out.json"],
+        "analyze": ["analyze", "heads", "t.h5", "--format", "csv", "-o", "out.csv"],
+        "plot": ["plot", "quality", "rows.csv", "-o", "out.svg"],
+        "report": ["report", "study", "-o", "out.html"],
+        "diff": ["diff", "t.h5", "t.h5", "-o", "out.txt"],
+        "agreement": ["agreement", "open.csv", "closed.csv", "--resamples", 300000, "-o", "out.txt"],
+        "export": ["export", "study", "--format", "h5", "-o", "out.h5"],
+        "cost": ["cost", "--model", "llama-3-8b", "--machine", "a100-80-sxm", "--policy", "h2o", "--prompt", "8K", "--budget",
+                 "5%,10%,15%,20%,25%,30%", "-o", "out.txt", "--plot", "out.svg"],
+        "cost validate": ["cost", "validate", "-o", "out.txt"],
+        "policy": ["policy", "list"],
+        "config": ["config", "reference"],
+    }
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.make_trace("small.h5", 96, 12)
+        os.link(cls.folder / "small.h5", cls.folder / "needle-200-s1-0.h5")
+        (cls.folder / "ids.txt").write_text(" ".join(str(i % 200) for i in range(300)))
+        (cls.folder / "study.json").write_text('{"traces": ["small.h5"], "policies": ["h2o", "snapkv"], "budgets": [20, 40]}')
+        for command in (["workload", "needle", "--context", 200, "--count", 1, "--tokenizer", MODEL, "-o", "items.jsonl"],
+                        ["replay", "needle-200-s1-0.h5", "--policy", "window", "--budget", 64, "--format", "csv", "-o", "open.csv"],
+                        ["evaluate", "--model", MODEL, "--workload", "items.jsonl", "--policy", "window", "--budget", 64,
+                         "--max-new-tokens", 1, "--format", "csv", "-o", "closed.csv"],
+                        ["replay", "small.h5", "--policy", "h2o", "--budget", "20,40", "--format", "csv", "-o", "rows.csv"],
+                        ["study", "study.json", "-o", "study"]):
+            made = cls.kvsim(*command)
+            assert made.returncode == 0, made.stderr
+
+    def outputs(self):
+        return sorted(path.name for path in self.folder.glob("out*"))
+
+    def partials(self):
+        return [str(path.relative_to(self.folder)) for path in self.folder.rglob("*.partial")]
+
+    def clear(self):
+        for name in self.outputs():
+            (self.folder / name).unlink()
+
+    def stop(self, command, wait, sign):
+        """Exit code and messages of a command that gets a signal `wait` seconds after it handles signals."""
+        work = start(*command, cwd=self.folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        self.addCleanup(work.kill)
+        time.sleep(max(0, handles_signals(work) + wait - time.monotonic()))
+        work.send_signal(sign)
+        _, said = work.communicate(timeout=100)
+        return work.returncode, said
+
+    def duration(self, command):
+        """Seconds from the moment at which a command handles signals to its end."""
+        work = start(*command, cwd=self.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        begin = handles_signals(work)
+        self.assertEqual(work.wait(timeout=100), 0)
+        return time.monotonic() - begin
+
+    def test_every_command_ends_with_4_and_leaves_nothing_half_written(self):
+        for kind, command in self.COMMANDS.items():
+            with self.subTest(kind):
+                seconds, codes = self.duration(command), []
+                made = {name: (self.folder / name).stat().st_size for name in self.outputs()}
+                for i in range(TIMES):
+                    self.clear()
+                    code, said = self.stop(command, seconds * i / TIMES, (signal.SIGINT, signal.SIGTERM)[i % 2])
+                    codes.append(code)
+                    self.assertEqual(self.partials(), [])
+                    for name in self.outputs():  # whole, or not there
+                        self.assertAlmostEqual((self.folder / name).stat().st_size, made[name], delta=0.1 * made[name])
+                    if code == 0:  # it was done before the signal
+                        self.assertEqual(self.outputs(), sorted(made))
+                    else:
+                        self.assertEqual((code, said.splitlines()[-1]), (4, "kvsim: interrupted"))
+                self.assertGreaterEqual(codes.count(4), TIMES // 2, codes)
+                self.clear()
+
+    def test_waits_end_at_the_first_signal(self):
+        """For standard input, and for pipes that nobody writes."""
+        os.mkfifo(self.folder / "pipe")
+        policy = ["--policy", "window", "--budget", 10]
+        for command in (["capture", "--model", MODEL, "--prompt", "-", "-o", "out.h5"],
+                        ["capture", "--model", MODEL, "--prompt", "pipe", "-o", "out.h5"],
+                        ["capture", "--model", MODEL, "--tokens", "pipe", "-o", "out.h5"],
+                        ["capture", "--model", MODEL, "--workload", "pipe", "--item", "a", "-o", "out.h5"],
+                        ["evaluate", "--model", MODEL, "--prompt", "-", *policy, "-o", "out"],
+                        ["evaluate", "--model", MODEL, "--workload", "pipe", *policy, "-o", "out"],
+                        ["workload", "text", "--text", "pipe", "--context", 100, "--tokenizer", MODEL, "-o", "out"],
+                        ["plot", "quality", "pipe", "-o", "out.svg"], ["export", "pipe", "-o", "out"],
+                        ["diff", "pipe", "rows.csv", "-o", "out"], ["agreement", "pipe", "rows.csv", "-o", "out"],
+                        ["cost", "--model", "pipe", "--machine", "a100-80-sxm", "--policy", "h2o", "--prompt", "8K"],
+                        ["cost", "allocators", "pipe", "--model", "opt-13b", "--machine", "a100-40-sxm", "-o", "out"],
+                        ["study", "pipe", "-o", "out"]):
+            for sign in signal.SIGINT, signal.SIGTERM:
+                with self.subTest(command, sign=sign):
+                    work = start(*command, cwd=self.folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                 stderr=subprocess.PIPE)
+                    self.addCleanup(work.kill)
+                    handles_signals(work)
+                    while not self.waits(work):
+                        self.assertIsNone(work.poll(), "it waits for nothing")
+                        time.sleep(0.001)
+                    work.send_signal(sign)
+                    self.assertEqual(work.wait(timeout=20), 4)
+                    self.assertTrue(work.communicate()[1].endswith("kvsim: interrupted\n"))
+                    self.assertEqual(self.outputs(), [])
+
+    @staticmethod
+    def waits(work):
+        """Whether its main thread sleeps in read() or open()."""
+        try:
+            return pathlib.Path(f"/proc/{work.pid}/wchan").read_text() in ("pipe_read", "wait_for_partner", "anon_pipe_read")
+        except FileNotFoundError:
+            return False
+
+    def test_traces_are_no_pipes(self):
+        os.mkfifo(self.folder / "pipe.h5")
+        for command in (["trace", "check", "pipe.h5"], ["trace", "info", "pipe.h5"], ["trace", "mark", "pipe.h5", "-o", "out"],
+                        ["replay", "pipe.h5", "--policy", "h2o", "--budget", 20], ["analyze", "heads", "pipe.h5"]):
+            self.assertIn("not a regular file", self.kvsim(*command).stderr)
+
+    def test_a_pipe_is_read_once(self):
+        """Its second reading would wait for a writer that has gone."""
+        os.mkfifo(self.folder / "rows.pipe")
+        rows = (self.folder / "rows.csv").read_bytes()
+        for command in (["plot", "quality", "rows.pipe", "--format", "csv"], ["export", "rows.pipe", "--format", "json"],
+                        ["diff", "rows.pipe", "rows.csv"]):
+            with self.subTest(command):
+                work = start(*command, cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                self.addCleanup(work.kill)
+                (self.folder / "rows.pipe").write_bytes(rows)
+                _, said = work.communicate(timeout=30)
+                self.assertEqual(work.returncode, 0, said)
+
+    def test_a_second_signal_does_not_wait(self):
+        code, said = self.stop(self.COMMANDS["replay"], 0.01, signal.SIGINT)
+        self.assertEqual(code, 4, said)
+        work = start("replay", "t.h5", "--policy", "all", "--budget", "10%,30%,50%,70%", "--threads", 1, "-o", "out.csv",
+                     cwd=self.folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        self.addCleanup(work.kill)
+        handles_signals(work)
+        while work.poll() is None and not self.partials():
+            time.sleep(0.001)
+        work.send_signal(signal.SIGTERM)
+        work.send_signal(signal.SIGINT)
+        self.assertEqual(work.wait(timeout=20), 4)
+        self.assertEqual(self.outputs(), [])
+
+    def test_killed_captures_never_look_finished(self):
+        command = ["capture", "--model", GOLDEN, "--tokens", "ids.txt", "--max-new-tokens", 40, "--ignore-eos", "-o", "out.h5"]
+        seconds, left = self.duration(command), 0
+        self.clear()
+        for i in range(100):
+            code, _ = self.stop(command, seconds * i / 100, signal.SIGKILL)
+            for name in self.outputs():
+                if name.endswith(".partial"):
+                    left += 1
+                    self.fails(3, "replay", name, "--policy", "h2o", "--budget", 20)
+                else:
+                    self.assertIn("sound", self.ok("trace", "check", name))
+                    self.assertIn(code, (0, -signal.SIGKILL))
+            self.assertLessEqual(len(self.partials()), 1)  # each run removes what the one before left
+            if (self.folder / "out.h5").exists():
+                (self.folder / "out.h5").unlink()
+        self.assertGreater(left, 10)
+        self.ok(*command)
+        self.assertEqual(self.outputs(), ["out.h5"])
+        self.clear()
+
+
+class Studies(CommandTest):
+    """A folder in which a study was stopped can be used again, whenever that was."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.make_trace("small.h5", 96, 12)
+        (cls.folder / "s.json").write_text(
+            '{"traces": ["small.h5"], "policies": ["h2o", "snapkv", "window"], "budgets": [20, 40], "seeds": [1, 2],'
+            ' "statistics": {"resamples": 200}}')
+        made = cls.kvsim("study", "s.json", "-o", "whole", "--quiet")
+        assert made.returncode == 0, made.stderr
+
+    def content(self, folder):
+        return {str(path.relative_to(self.folder / folder)): path.read_bytes()
+                for path in (self.folder / folder).rglob("*") if path.is_file()}
+
+    def run_until(self, folder, wait, sign, *more):
+        work = start("study", "s.json", "-o", folder, "--quiet", *more, cwd=self.folder, stdout=subprocess.DEVNULL,
+                     stderr=subprocess.PIPE)
+        self.addCleanup(work.kill)
+        time.sleep(max(0, handles_signals(work) + wait - time.monotonic()))
+        work.send_signal(sign)
+        _, said = work.communicate(timeout=100)
+        return work.returncode, said
+
+    def complete(self, folder):
+        study = self.folder / folder / "study.json"
+        return study.exists() and '"complete": true' in study.read_text()
+
+    def seconds(self):
+        begin = time.monotonic()
+        self.ok("study", "s.json", "-o", "timed", "--quiet")
+        shutil.rmtree(self.folder / "timed")
+        return time.monotonic() - begin
+
+    def test_kills(self):
+        """40 kills of runs that resume, start anew, or are the first; none of them costs the folder."""
+        whole, seconds = self.content("whole"), self.seconds()
+        for i in range(40):
+            folder = f"killed{i % 4}"
+            how = [["--resume"], ["--overwrite"], ["--resume"], ["--resume"]][i % 4]
+            if i >= 20 and i % 4 == 1:
+                (self.folder / folder / "mine.txt").write_text("not the study's")
+            code, said = self.run_until(folder, seconds * (i * 7 % 40) / 40, signal.SIGKILL, *how)
+            self.assertIn(code, (0, -signal.SIGKILL), said)
+            if self.complete(folder):
+                self.assertTrue((self.folder / folder / "report.html").exists())
+        for i in range(4):
+            folder = f"killed{i}"
+            self.ok("study", "s.json", "-o", folder, "--quiet", "--overwrite" if i == 3 else "--resume")
+            found = self.content(folder)
+            found.pop("mine.txt", None)
+            self.assertEqual(found, whole)
+
+    def test_interruptions_say_how_to_go_on(self):
+        whole, seconds, codes = self.content("whole"), self.seconds(), []
+        for i in range(TIMES):
+            code, said = self.run_until("stopped", seconds * i / TIMES, (signal.SIGINT, signal.SIGTERM)[i % 2], "--overwrite")
+            codes.append(code)
+            self.assertIn(code, (0, 4), said)
+            if code == 4:
+                self.assertIn("kvsim: interrupted", said)
+            self.assertEqual(list((self.folder / "stopped").rglob("*.*.partial")) if (self.folder / "stopped").exists() else [],
+                             [])
+            if self.complete("stopped"):
+                self.assertTrue((self.folder / "stopped/report.html").exists())
+        self.assertGreaterEqual(codes.count(4), TIMES // 2)
+        self.ok("study", "s.json", "-o", "stopped", "--quiet", "--resume")
+        self.assertEqual(self.content("stopped"), whole)
+
+    def test_a_full_disk_at_any_stage(self):
+        """From the first file, study.json, to the largest, which is of the report."""
+        whole = self.content("whole")
+        sizes = sorted({len(text) for text in whole.values()})
+        stages = set()
+        for i, limit in enumerate([1, 100, *(size - 1 for size in sizes[::3]), sizes[-1] - 1]):
+            for how in "--resume", "--overwrite":
+                folder = f"full{i}{how}"
+                done = self.kvsim("study", "s.json", "-o", folder, "--quiet", preexec_fn=lambda: resource.setrlimit(
+                    resource.RLIMIT_FSIZE, (limit, limit)))
+                self.assertEqual(done.returncode, 3, done.stderr)
+                self.assertRegex(done.stderr, "File too large")
+                self.assertFalse(self.complete(folder))
+                stages.add((self.folder / folder / "study.json").exists())
+                self.ok("study", "s.json", "-o", folder, "--quiet", how)
+                self.assertEqual(self.content(folder), whole)
+                shutil.rmtree(self.folder / folder)
+        self.assertEqual(stages, {True, False})
+
+
+if __name__ == "__main__":
+    kvsim_command.main()
