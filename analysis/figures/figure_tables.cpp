@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <set>
 
@@ -19,6 +18,7 @@
 #include "analysis/statistics/statistics.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/joined.hpp"
+#include "sim/base/read_file.hpp"
 
 namespace kvsim::analysis {
 namespace {
@@ -27,10 +27,7 @@ namespace fs = std::filesystem;
 
 /// HDF5 that holds no results is a file of decisions.
 bool is_decisions(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  char start[4] = {};
-  return file.read(start, sizeof start) && std::string_view(start, sizeof start) == "\x89HDF" &&
-         !holds_hdf5_results(path);
+  return begins_with(path, "\x89HDF") && !holds_hdf5_results(path);
 }
 
 /// Columns of results.

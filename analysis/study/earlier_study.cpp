@@ -25,7 +25,7 @@ struct KnownTrace {
 
 boost::json::value study_in(const std::string& folder) {
   const std::string path = folder + '/' + kStudyFile;
-  return parse_strict_json(read_file(path, kMaxStudyBytes), path, kMaxStudyValues);
+  return parse_strict_json(read_regular_file(path, kMaxStudyBytes), path, kMaxStudyValues);
 }
 
 /// The version of kvsim's schema of results that it was written with.

@@ -75,10 +75,10 @@ std::string sum_line(const std::string& text, const std::string& name) {
 /// A file of a task, verified. What a kvsim that kept no checksums saved is taken as it is.
 std::string saved_text(const std::string& folder, const std::string& name) {
   const std::string path = folder + '/' + name, sums = folder + '/' + kSums;
-  std::string text = read_file(path, kMaxTaskBytes);
+  std::string text = read_regular_file(path, kMaxTaskBytes);
   std::error_code failed;
   if (!fs::exists(sums, failed)) return text;
-  if (read_file(sums, kMaxTaskBytes).find(sum_line(text, name)) == std::string::npos)
+  if (read_regular_file(sums, kMaxTaskBytes).find(sum_line(text, name)) == std::string::npos)
     input_error("was changed since its task finished: it does not match " + sums, path,
                 "Remove the folder it lies in and go on with --resume: its task is then run again.");
   return text;

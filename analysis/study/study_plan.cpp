@@ -94,7 +94,7 @@ std::vector<StudyTraces> expanded(const std::vector<StudyTraces>& entries, const
 
 std::string file_digest(const std::string& path) {
   Sha256 digest;
-  const std::string bytes = read_file(path, kMaxPromptBytes);
+  const std::string bytes = read_regular_file(path, kMaxPromptBytes);
   digest.update(bytes.data(), bytes.size());
   return digest.hex();
 }

@@ -37,7 +37,7 @@ void make_entry(const StudyWorkload& entry, const model::Tokenizer& tokenizer, c
   const workload::Kind& kind = workload::kind_named(entry.kind);
   refuse_unused(entry, kind, place);
   std::vector<workload::Passage> own;
-  if (!entry.text.empty()) own.push_back({entry.text, read_file(entry.text, model::kMaxTextBytes)});
+  if (!entry.text.empty()) own.push_back({entry.text, read_regular_file(entry.text, model::kMaxTextBytes)});
   workload::WorkloadOptions options;
   options.context_tokens = entry.context;
   options.count = entry.count;
@@ -80,14 +80,14 @@ capture::WorkloadItem item_of(const StudyPrompt& prompt, const std::string& prom
   capture::WorkloadItem item;
   item.id = prompt.name;
   item.kind = prompt.workload;
-  item.prompt = read_file(prompt.file, model::kMaxTextBytes);
+  item.prompt = read_regular_file(prompt.file, model::kMaxTextBytes);
   return item;
 }
 
 std::uint64_t prompt_tokens(const StudyCapture& capture, const StudyPrompt& prompt) {
   if (prompt.tokens > 0) return prompt.tokens;
   const model::Tokenizer tokenizer = model::load_tokenizer(capture.model);
-  const std::string text = read_file(prompt.file, model::kMaxTextBytes);
+  const std::string text = read_regular_file(prompt.file, model::kMaxTextBytes);
   try {
     return tokenizer.encode(text).size();
   } catch (const Error& error) {

@@ -107,6 +107,12 @@ void remove_leftovers(const std::string& path) {
   sweep(path);
 }
 
+void refuse_partial(const std::string& path) {
+  if (name_when_whole(path))
+    input_error("is not finished: a command is writing it, or was killed while it did", path,
+                "The next command that writes " + *name_when_whole(path) + " removes what was left.");
+}
+
 void keep_names(const std::string& folder) {
   const FileDescriptor file(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!file.is_open() && errno == EACCES) return;  // who may not list a folder may not sync it either

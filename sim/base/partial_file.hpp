@@ -48,6 +48,10 @@ void remove_leftovers(const std::string& path);
 /// The final name of a file that has a partial file's name; nothing for other names.
 std::optional<std::string> name_when_whole(std::string_view partial);
 
+/// Throws Error(input) for a file with a partial file's name, whole as it may look: it is being written, or
+/// was left by a killed writer.
+void refuse_partial(const std::string& path);
+
 /// Makes new or changed names in a folder durable, by fsync of the folder.
 void keep_names(const std::string& folder);
 

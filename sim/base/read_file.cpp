@@ -11,11 +11,12 @@
 #include "sim/base/error.hpp"
 #include "sim/base/file_descriptor.hpp"
 #include "sim/base/interruption.hpp"
+#include "sim/base/partial_file.hpp"
 
 namespace kvsim {
 namespace {
 
-/// Whether a file comes from another process, as a pipe or a terminal.
+/// Whether a file comes from another process, as a pipe or a terminal does.
 bool may_wait(const std::string& path) {
   struct stat status {};
   return (path == "-" ? ::fstat(STDIN_FILENO, &status) : ::stat(path.c_str(), &status)) == 0 &&
@@ -27,6 +28,7 @@ bool may_wait(const std::string& path) {
 std::string read_file(const std::string& path, std::uint64_t max_bytes) {
   const bool standard_input = path == "-";
   const std::string name = standard_input ? "standard input" : path;
+  if (!standard_input) refuse_partial(path);
   std::optional<interruption::Wait> wait;
   if (may_wait(path)) wait.emplace();
   const FileDescriptor file(standard_input ? ::dup(STDIN_FILENO)
@@ -43,6 +45,21 @@ std::string read_file(const std::string& path, std::uint64_t max_bytes) {
     if (text.size() > max_bytes)
       input_error("more than the limit of " + std::to_string(max_bytes) + " bytes", name);
   }
+}
+
+std::string read_regular_file(const std::string& path, std::uint64_t max_bytes) {
+  if (may_wait(path)) input_error("is not a regular file", path);
+  return read_file(path, max_bytes);
+}
+
+bool begins_with(const std::string& path, std::string_view bytes) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return false;
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  std::string start(bytes.size(), '\0');
+  return file.is_open() &&
+         ::pread(file.get(), start.data(), start.size(), 0) == static_cast<ssize_t>(start.size()) &&
+         start == bytes;
 }
 
 }  // namespace kvsim

@@ -126,11 +126,11 @@ Matrix parse_json(const std::string& text, const std::string& file) {
 std::vector<std::vector<double>> read_matrix(const std::string& file) {
   Matrix out;
   if (file.ends_with(".json"))
-    out = parse_json(read_file(file, kMostBytes), file);
+    out = parse_json(read_regular_file(file, kMostBytes), file);
   else if (file.ends_with(".tsv"))
-    out = parse_lines(read_file(file, kMostBytes), '\t', file);
+    out = parse_lines(read_regular_file(file, kMostBytes), '\t', file);
   else if (file.ends_with(".csv"))
-    out = parse_lines(read_file(file, kMostBytes), ',', file);
+    out = parse_lines(read_regular_file(file, kMostBytes), ',', file);
   else
     input_error("is of no known kind", file,
                 "Numbers per layer and head are read from .json, .tsv and .csv.");

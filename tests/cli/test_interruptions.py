@@ -15,18 +15,18 @@ import kvsim_command
 from kvsim_command import KVSIM, SOURCE, CommandTest, start
 
 MODEL = SOURCE / "traces/sample/model"
-GOLDEN = SOURCE / "tests/golden/capture/llama_tied"
 TIMES = 16
 
 
 def handles_signals(work):
-    """Waits until a process handles SIGINT: until then it is being loaded, and a signal would kill it as any other."""
+    """Waits until a process handles SIGINT, or has ended: until then it is being loaded, and a signal would kill it as any
+    other. Returns the time."""
     while work.poll() is None:
         caught = re.search(r"^SigCgt:\s*(\w+)$", pathlib.Path(f"/proc/{work.pid}/status").read_text(), re.MULTILINE)
         if caught and int(caught[1], 16) >> (signal.SIGINT - 1) & 1:
-            return time.monotonic()
+            break
         time.sleep(0.0005)
-    raise AssertionError("ended before it could be stopped")
+    return time.monotonic()
 
 
 class Interruptions(CommandTest):
@@ -50,7 +50,7 @@ class Interruptions(CommandTest):
         "plot": ["plot", "quality", "rows.csv", "-o", "out.svg"],
         "report": ["report", "study", "-o", "out.html"],
         "diff": ["diff", "t.h5", "t.h5", "-o", "out.txt"],
-        "agreement": ["agreement", "open.csv", "closed.csv", "--resamples", 300000, "-o", "out.txt"],
+        "agreement": ["agreement", "open.csv", "closed.csv", "--resamples", 100000, "-o", "out.txt"],
         "export": ["export", "study", "--format", "h5", "-o", "out.h5"],
         "cost": ["cost", "--model", "llama-3-8b", "--machine", "a100-80-sxm", "--policy", "h2o", "--prompt", "8K", "--budget",
                  "5%,10%,15%,20%,25%,30%", "-o", "out.txt", "--plot", "out.svg"],
@@ -75,6 +75,9 @@ class Interruptions(CommandTest):
             made = cls.kvsim(*command)
             assert made.returncode == 0, made.stderr
 
+    def setUp(self):
+        self.clear()
+
     def outputs(self):
         return sorted(path.name for path in self.folder.glob("out*"))
 
@@ -98,12 +101,13 @@ class Interruptions(CommandTest):
         """Seconds from the moment at which a command handles signals to its end."""
         work = start(*command, cwd=self.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         begin = handles_signals(work)
-        self.assertEqual(work.wait(timeout=100), 0)
+        self.assertIn(work.wait(timeout=100), (0, 5))
         return time.monotonic() - begin
 
     def test_every_command_ends_with_4_and_leaves_nothing_half_written(self):
         for kind, command in self.COMMANDS.items():
             with self.subTest(kind):
+                self.clear()
                 seconds, codes = self.duration(command), []
                 made = {name: (self.folder / name).stat().st_size for name in self.outputs()}
                 for i in range(TIMES):
@@ -113,12 +117,13 @@ class Interruptions(CommandTest):
                     self.assertEqual(self.partials(), [])
                     for name in self.outputs():  # whole, or not there
                         self.assertAlmostEqual((self.folder / name).stat().st_size, made[name], delta=0.1 * made[name])
-                    if code == 0:  # it was done before the signal
+                    if code in (0, 5):  # it was done before the signal
                         self.assertEqual(self.outputs(), sorted(made))
                     else:
                         self.assertEqual((code, said.splitlines()[-1]), (4, "kvsim: interrupted"))
-                self.assertGreaterEqual(codes.count(4), TIMES // 2, codes)
-                self.clear()
+                if seconds > 0.1:  # else it may be over before a signal arrives
+                    self.assertGreaterEqual(codes.count(4), TIMES // 2, codes)
+        self.clear()
 
     def test_waits_end_at_the_first_signal(self):
         """For standard input, and for pipes that nobody writes."""
@@ -160,9 +165,11 @@ class Interruptions(CommandTest):
 
     def test_traces_are_no_pipes(self):
         os.mkfifo(self.folder / "pipe.h5")
-        for command in (["trace", "check", "pipe.h5"], ["trace", "info", "pipe.h5"], ["trace", "mark", "pipe.h5", "-o", "out"],
+        for command in (["trace", "check", "pipe.h5"], ["trace", "info", "pipe.h5"], ["trace", "mark", "pipe.h5", "--evidence", 3, "-o", "out"],
                         ["replay", "pipe.h5", "--policy", "h2o", "--budget", 20], ["analyze", "heads", "pipe.h5"]):
-            self.assertIn("not a regular file", self.kvsim(*command).stderr)
+            done = self.kvsim(*command)
+            self.assertEqual(done.returncode, 3)
+            self.assertIn("not a regular file", done.stdout + done.stderr)
 
     def test_a_pipe_is_read_once(self):
         """Its second reading would wait for a writer that has gone."""
@@ -192,7 +199,7 @@ class Interruptions(CommandTest):
         self.assertEqual(self.outputs(), [])
 
     def test_killed_captures_never_look_finished(self):
-        command = ["capture", "--model", GOLDEN, "--tokens", "ids.txt", "--max-new-tokens", 40, "--ignore-eos", "-o", "out.h5"]
+        command = ["capture", "--model", MODEL, "--tokens", "ids.txt", "--max-new-tokens", 8, "--ignore-eos", "-o", "out.h5"]
         seconds, left = self.duration(command), 0
         self.clear()
         for i in range(100):
@@ -200,7 +207,7 @@ class Interruptions(CommandTest):
             for name in self.outputs():
                 if name.endswith(".partial"):
                     left += 1
-                    self.fails(3, "replay", name, "--policy", "h2o", "--budget", 20)
+                    self.assertIn("is not finished", self.fails(3, "replay", name, "--policy", "h2o", "--budget", 20))
                 else:
                     self.assertIn("sound", self.ok("trace", "check", name))
                     self.assertIn(code, (0, -signal.SIGKILL))

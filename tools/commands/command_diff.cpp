@@ -9,6 +9,7 @@
 #include "analysis/results/reading/read_hdf5.hpp"
 #include "analysis/results/reading/read_tables.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/read_file.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/commands/trace_diff.hpp"
 #include "tools/printing/formatted_output.hpp"
@@ -60,7 +61,7 @@ analysis::Document diff_results(const Options& options) {
 }
 
 bool is_trace(const std::string& path) {
-  return is_hdf5(path) && !analysis::holds_hdf5_results(path);
+  return begins_with(path, "\x89HDF") && !analysis::holds_hdf5_results(path);
 }
 
 void run_diff(const Options& options) {

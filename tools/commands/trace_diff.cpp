@@ -1,14 +1,9 @@
 #include "tools/commands/trace_diff.hpp"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cmath>
 #include <string_view>
 
-#include "sim/base/file_descriptor.hpp"
 #include "tools/printing/progress_display.hpp"
 
 namespace kvsim::tools {
@@ -105,17 +100,6 @@ void add_tensors(const std::vector<TensorComparison>& tensors, bool each_layer, 
 }
 
 }  // namespace
-
-bool is_hdf5(const std::string& path) {
-  constexpr std::string_view kSignature("\x89HDF\r\n\x1a\n");
-  char begin[kSignature.size()];
-  struct stat status {};
-  if (::stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode))
-    return false;  // a pipe is read but once
-  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  return file.is_open() && ::pread(file.get(), begin, sizeof begin, 0) == sizeof begin &&
-         std::string_view(begin, sizeof begin) == kSignature;
-}
 
 TraceDiff diff_traces(const std::string& a, const std::string& b, const TraceDiffOptions& options) {
   const trace::FileTrace of_a(a, {}), of_b(b, {});

@@ -7,9 +7,6 @@
 
 namespace kvsim::tools {
 
-/// Whether a file is HDF5, as traces are.
-bool is_hdf5(const std::string& path);
-
 struct TraceDiff {
   analysis::Document document;
   bool same = true;

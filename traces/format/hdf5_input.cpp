@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "sim/base/error.hpp"
+#include "sim/base/partial_file.hpp"
 
 namespace kvsim::hdf5 {
 namespace {
@@ -403,6 +404,7 @@ double InputGroup::real(const std::string& name) const {
 
 InputFile::InputFile(const std::string& path) : path_(path) {
   const Session session;
+  refuse_partial(path);
   // Opens without blocking, so that a pipe is refused instead of waited for.
   descriptor_.fd = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   struct stat info {};

@@ -262,11 +262,11 @@ ModelConfig parse_model_config(const std::string& text, const std::string& path)
 
 ModelConfig load_model_config(const std::string& directory) {
   const std::string path = directory + "/config.json";
-  ModelConfig model = parse_model_config(read_file(path, kMaxConfigBytes), path);
+  ModelConfig model = parse_model_config(read_regular_file(path, kMaxConfigBytes), path);
   const std::string generation = directory + "/generation_config.json";
   if (::access(generation.c_str(), F_OK) == 0) {
     const json::value document =
-        parse_strict_json(read_file(generation, kMaxConfigBytes), generation, kMaxConfigValues);
+        parse_strict_json(read_regular_file(generation, kMaxConfigBytes), generation, kMaxConfigValues);
     const std::vector<std::int32_t> eos =
         token_ids(JsonObject(document, generation), "eos_token_id", model.vocab_size);
     if (!eos.empty()) model.eos = eos;

@@ -230,7 +230,8 @@ void Checkpoint::open_single() {
 
 void Checkpoint::open_sharded() {
   const std::string path = directory_ + "/" + kIndexName;
-  const json::value document = parse_strict_json(read_file(path, kMaxHeaderBytes), path, 2 * kMaxTensors);
+  const json::value document =
+      parse_strict_json(read_regular_file(path, kMaxHeaderBytes), path, 2 * kMaxTensors);
   const JsonObject weight_map = JsonObject(document, path).object("weight_map");
   if (weight_map.raw().size() > kMaxTensors) input_error("more than 200000 tensors", path);
 

@@ -64,7 +64,7 @@ Tokenizer load_tokenizer(const std::string& folder) {
   }
   const std::string path = folder + kJsonFile;
   if (!exists(path)) return open_sentencepiece(folder + kSentencePieceFile);
-  return parse_tokenizer_json(read_file(path, kMaxTokenizerBytes), path);
+  return parse_tokenizer_json(read_regular_file(path, kMaxTokenizerBytes), path);
 }
 
 }  // namespace kvsim::model

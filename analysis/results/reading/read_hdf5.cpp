@@ -1,13 +1,13 @@
 #include "analysis/results/reading/read_hdf5.hpp"
 
 #include <cmath>
-#include <fstream>
 #include <sstream>
 
 #include "analysis/results/document.hpp"
 #include "analysis/results/hdf5_export.hpp"
 #include "analysis/results/reading/column_types.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/read_file.hpp"
 #include "traces/format/hdf5_input.hpp"
 
 namespace kvsim::analysis {
@@ -70,11 +70,7 @@ Records read_table(const hdf5::InputGroup& group) {
 }  // namespace
 
 bool holds_hdf5_results(const std::string& path) {
-  constexpr std::string_view kSignature = "\x89HDF";
-  char start[kSignature.size()] = {};
-  std::ifstream file(path, std::ios::binary);
-  if (!file.read(start, sizeof start) || std::string_view(start, sizeof start) != kSignature) return false;
-  return is_results(hdf5::InputFile(path));
+  return begins_with(path, "\x89HDF") && is_results(hdf5::InputFile(path));
 }
 
 std::vector<NamedTable> read_hdf5_tables(const std::string& path) {

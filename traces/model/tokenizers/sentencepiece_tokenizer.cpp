@@ -29,7 +29,7 @@ class OptionalFile {
  public:
   explicit OptionalFile(const std::string& path)
       : value_(::access(path.c_str(), F_OK) == 0
-                   ? parse_strict_json(read_file(path, kMaxConfigBytes), path, kMaxConfigValues)
+                   ? parse_strict_json(read_regular_file(path, kMaxConfigBytes), path, kMaxConfigValues)
                    : json::value(json::object())),
         object_(value_, path) {}
   const JsonObject& operator*() const { return object_; }
@@ -261,7 +261,7 @@ class SpecialTokens {
 }  // namespace
 
 Tokenizer open_sentencepiece(const std::string& path) {
-  const std::string bytes = read_file(path, kMaxTokenizerBytes);
+  const std::string bytes = read_regular_file(path, kMaxTokenizerBytes);
   SentencePieceFile file = parse_sentencepiece_file(bytes, path);
   const SpecialFiles files(path.substr(0, path.rfind('/') + 1));
   const SpecialTokens specials(files, file, path);
