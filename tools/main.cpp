@@ -11,7 +11,7 @@
 
 #include "sim/base/error.hpp"
 #include "tools/commands/command.hpp"
-#include "tools/interruption.hpp"
+#include "tools/signals.hpp"
 #include "tools/printing/examples_first.hpp"
 #include "tools/printing/version_text.hpp"
 #include "tools/requests/command_line_errors.hpp"

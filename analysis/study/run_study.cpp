@@ -1,6 +1,7 @@
 #include "analysis/study/run_study.hpp"
 
 #include <boost/json.hpp>
+#include <new>
 
 #include "analysis/report/write_report.hpp"
 #include "analysis/results/policy_role.hpp"
@@ -51,6 +52,13 @@ StudyResults results_of(const StudyPlan& plan, StudyFolder& folder, const std::v
   return write_results(folder, plan.config, traces, replays, answers, tables);
 }
 
+[[noreturn]] void stopped(const StudyPlan& plan, ErrorKind kind, const std::string& why) {
+  const TaskCount tasks = count_tasks(plan);
+  throw Error(kind, why, "",
+              std::to_string(tasks.finished) + " of " + std::to_string(tasks.all) +
+                  " tasks are finished and kept. " + how_to_go_on(plan));
+}
+
 }  // namespace
 
 std::vector<std::string> StudyOutcome::problems() const {
@@ -82,10 +90,9 @@ StudyOutcome run_study(const StudyPlan& plan, const RunOptions& options, Progres
     return out;
   } catch (const Error& error) {
     if (error.kind() == ErrorKind::bug) throw;
-    const TaskCount tasks = count_tasks(plan);
-    throw Error(error.kind(), error.what(), "",
-                std::to_string(tasks.finished) + " of " + std::to_string(tasks.all) +
-                    " tasks are finished and kept. " + how_to_go_on(plan));
+    stopped(plan, error.kind(), error.what());
+  } catch (const std::bad_alloc&) {
+    stopped(plan, ErrorKind::usage, "out of memory");
   }
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 /// What libraries and the handler of SIGINT and SIGTERM tell each other. The handler is the command's
-/// (tools/interruption.hpp); a program without one only ever sees `seen` false. Long work stops through its
+/// (tools/signals.hpp); a program without one only ever sees `seen` false. Long work stops through its
 /// Progress; everything else ends at once, and the handler removes what is then half-written.
 #include <atomic>
 #include <string>

@@ -215,7 +215,7 @@ class Interruptions(CommandTest):
             if (self.folder / "out.h5").exists():
                 (self.folder / "out.h5").unlink()
         self.assertGreater(left, 10)
-        self.ok(*command)
+        self.duration(command)
         self.assertEqual(self.outputs(), ["out.h5"])
         self.clear()
 

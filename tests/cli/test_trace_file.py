@@ -5,6 +5,7 @@ Usage: test_trace_file.py KVSIM SOURCE_DIR
 """
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys

@@ -11,7 +11,7 @@
 #include <mutex>
 #include <thread>
 
-#include "tools/interruption.hpp"
+#include "tools/signals.hpp"
 
 namespace kvsim::tools {
 namespace {

@@ -8,7 +8,7 @@
 namespace kvsim::tools {
 
 /// A bar with ETA on a terminal, a line every five seconds elsewhere, nothing when quiet. While one exists,
-/// the first SIGINT or SIGTERM sets progress.stop (tools/interruption.hpp). The destructor ends the line.
+/// the first SIGINT or SIGTERM sets progress.stop (tools/signals.hpp). The destructor ends the line.
 class ProgressDisplay {
  public:
   ProgressDisplay(Progress& progress, const std::string& label, bool quiet);

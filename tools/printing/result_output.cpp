@@ -13,9 +13,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool is_device(const std::string& path) {
+/// Whether a path is a device, or a pipe that this process was given open (/dev/stdout, /dev/fd/3): its
+/// target is no path.
+bool in_place(const std::string& path) {
   std::error_code failed;
-  return fs::is_character_file(path, failed);
+  if (fs::is_character_file(path, failed)) return true;
+  if (!fs::is_fifo(path, failed)) return false;
+  return fs::canonical(path, failed).empty();
 }
 
 }  // namespace
@@ -23,12 +27,12 @@ bool is_device(const std::string& path) {
 ResultOutput::ResultOutput(const std::string& path, bool overwrite) {
   if (path.empty() || path == "-") return;
   path_ = path;
-  if (!is_device(path)) {
+  if (!in_place(path)) {
     file_.emplace(path, overwrite);
     return;
   }
-  device_.reset(open(path.c_str(), O_WRONLY | O_CLOEXEC));
-  if (!device_.is_open()) system_error("cannot be written", path);
+  in_place_.reset(open(path.c_str(), O_WRONLY | O_CLOEXEC));
+  if (!in_place_.is_open()) system_error("cannot be written", path);
 }
 
 void ResultOutput::commit(std::string_view text) {
@@ -38,8 +42,8 @@ void ResultOutput::commit(std::string_view text) {
     file_->write(text);
     file_->commit();
   } else {
-    write_all(device_, text, path_);
-    close_written(device_, path_);
+    write_all(in_place_, text, path_);
+    close_written(in_place_, path_);
   }
 }
 

@@ -11,9 +11,9 @@ namespace kvsim::tools {
 
 class ResultOutput {
  public:
-  /// An empty `path` or "-" is standard output; a device is written in place. Anything else is a PartialFile,
-  /// opened at once so that a path that cannot be written is refused before any work, and throws as that
-  /// does.
+  /// An empty `path` or "-" is standard output; a device, or a pipe that is open already, is written in
+  /// place. Anything else is a PartialFile, opened at once so that a path that cannot be written is refused
+  /// before any work, and throws as that does.
   ResultOutput(const std::string& path, bool overwrite);
   /// Writes `text` and gives the file its name. Throws Error(input) when the disk is full. main()
   /// checks standard output for failures. Call it once, at the end.
@@ -22,7 +22,7 @@ class ResultOutput {
  private:
   std::string path_;  ///< empty: standard output
   std::optional<AtomicFile> file_;
-  FileDescriptor device_;
+  FileDescriptor in_place_;
 };
 
 /// Throws Error(usage) when PATH is the file `input` under any name.

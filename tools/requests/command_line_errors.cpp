@@ -75,7 +75,7 @@ std::string explain(const CLI::App& root, const CLI::ParseError& error) {
 }
 
 void require_names_of_outputs(CLI::App& app) {
-  for (const char* name : {"--output", "--decisions", "--plot"}) {
+  for (const char* name : {"--output", "--decisions"}) {
     CLI::Option* const option = app.get_option_no_throw(name);
     if (option == nullptr) continue;
     option->check(CLI::Validator(

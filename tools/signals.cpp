@@ -1,4 +1,4 @@
-#include "tools/interruption.hpp"
+#include "tools/signals.hpp"
 
 #include <unistd.h>
 
