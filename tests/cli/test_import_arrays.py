@@ -7,6 +7,7 @@ Usage: test_import_arrays.py KVSIM SOURCE_DIR
 import contextlib
 import io
 import json
+import os
 import struct
 import subprocess
 import sys
@@ -73,6 +74,18 @@ class ImportArrays(CommandTest):
         with contextlib.chdir(self.folder), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             code = import_arrays.main([str(argument) for argument in arguments])
         return types.SimpleNamespace(returncode=code, stdout=out.getvalue(), stderr=err.getvalue())
+
+    def test_sigterm_is_an_interruption(self):
+        os.mkfifo(self.folder / "config.json")
+        work = subprocess.Popen(["/usr/bin/python3", SOURCE / "tools/python/import_arrays.py", self.npz("z.npz"), *self.told,
+                                 "--config", "config.json", "-o", "stopped.h5"], cwd=self.folder, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(work.kill)
+        writer = os.open(self.folder / "config.json", os.O_WRONLY)  # returns when the other side reads
+        work.terminate()
+        _, said = work.communicate(timeout=60)
+        os.close(writer)
+        self.assertEqual((work.returncode, said), (4, "import_arrays.py: interrupted\n"))
+        self.assertEqual(list(self.folder.glob("stopped.h5*")), [])
 
     def test_as_a_command(self):
         done = subprocess.run(["/usr/bin/python3", SOURCE / "tools/python/import_arrays.py", self.npz("z.npz"), *self.told, "-o", "z.h5"],
