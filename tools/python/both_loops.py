@@ -221,7 +221,8 @@ Cut `question`: they do not. Intervals are bootstraps over prompts, 95 %.
         """Whether a measure's order may be taken for that of the answers."""
         parts = ["## Which number may be trusted for what\n",
                  f"To order policies a measure is trusted at a budget where the interval of tau-b lies above {TRUSTED_TAU} in every kind of",
-                 "prompt, which is more than three pairs of policies of four in the same order; in some kinds where it does so in those.\n"]
+                 "prompt, which is more than three pairs of policies of four in the same order; in some kinds where it does so in those. The rule was",
+                 "set after a first look at `needle`; the other kinds had not been seen.\n"]
         tables, findings = [], []
         for closed, what in CLOSED.items():
             for cut in CUTS:
