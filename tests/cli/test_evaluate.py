@@ -183,6 +183,25 @@ class Evaluate(CommandTest):
         self.assertEqual([(row["prefill"], row["profile"], row["positions"]) for row in rows[:3]],
                          [("chunked:64", "", "cache-step"), ("stream", "", "cache-step"), ("chunked:64", "dense", "cache-step")])
 
+    def test_losses_are_those_of_a_replay_of_the_answer(self):
+        ask = ["--policy", "h2o", "--policy", "snapkv+pyramid", "--policy", "h2o.stream", "--budget", "25%", "--cut", "prompt,question"]
+        rows = self.rows(*ask, "--losses", "--mode", "greedy")
+        items = [json.loads(line) for line in (self.folder / "keys.jsonl").read_text().splitlines()]
+        for item in items:
+            # The query of the answer's last token reads what comes after it.
+            self.ok("capture", "--model", MODEL, "--workload", "keys.jsonl", "--item", item["id"], "--max-new-tokens",
+                    item["answer_tokens"] - 1, "--quiet", "--overwrite", "-o", "item.h5")
+            replayed = list(csv.DictReader(io.StringIO(self.ok("replay", "item.h5", *ask, "--format", "csv", "--quiet"))))
+            mine = {(row["cut"], row["policy"]): row for row in rows if row["item"] == item["id"]}
+            self.assertEqual(len(mine), len(replayed))
+            for row in replayed:
+                for key in "evidence_loss", "peak_loss", "attention_loss", "output_error", "r":
+                    self.assertEqual(mine[row["cut"], row["policy"]][key], row[key], (item["id"], row["policy"], key))
+        for more, said in ((["--turns", "golden"], "--turns"), (["--prefill", "chunked:64"], "--prefill"), (["--per", "token"], "--per")):
+            done = self.kvsim(*self.evaluate("--workload", "keys.jsonl", *ask, "--losses", *more))
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(said, done.stderr)
+
     def test_drift_by_layer(self):
         ask = ["--policy", "h2o", "--policy", "full", "--budget", "25%", "--cut", "question", "--mode", "teacher"]
         by_layer = list(csv.DictReader(io.StringIO(self.ok(*self.evaluate("--workload", "keys.jsonl", *ask, "--per", "layer", "--format", "csv")))))
