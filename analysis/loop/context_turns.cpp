@@ -41,8 +41,7 @@ std::vector<std::int32_t> added_tokens(const model::Tokenizer& tokenizer, const 
 std::vector<policy::Position> evidence_of(const WorkloadItem& item, const std::vector<std::int32_t>& ids,
                                           const model::Tokenizer& tokenizer) {
   std::vector<policy::Position> evidence;
-  if (item.spans.empty()) return evidence;
-  const std::vector<std::uint32_t> flags = capture::part_flags(item, ids, tokenizer);
+  const std::vector<std::uint32_t> flags = capture::prompt_flags(item, ids, tokenizer);
   for (std::size_t position = 0; position < flags.size(); ++position)
     if (flags[position] & trace::kFlagEvidence) evidence.push_back(static_cast<policy::Position>(position));
   return evidence;
@@ -63,9 +62,34 @@ std::vector<std::span<const WorkloadItem>> by_context(std::span<const WorkloadIt
   return out;
 }
 
+namespace {
+
+/// The same of items that are known by their tokens.
+std::vector<sim::LoopTurn> following_recorded(std::span<const WorkloadItem> items,
+                                              const model::Tokenizer& tokenizer) {
+  std::vector<sim::LoopTurn> turns;
+  std::vector<std::int32_t> known = items.front().ids;
+  for (const WorkloadItem& item : items) {
+    sim::LoopTurn& turn = turns.emplace_back();
+    if (turns.size() > 1) {
+      if (item.ids.size() <= known.size() || !std::equal(known.begin(), known.end(), item.ids.begin()))
+        input_error("does not follow the turns before it", item.id);
+      turn.question.assign(item.ids.begin() + static_cast<std::ptrdiff_t>(known.size()), item.ids.end());
+      turn.evidence = evidence_of(item, item.ids, tokenizer);
+    }
+    turn.answer = item.answer_ids;
+    known = item.ids;
+    known.insert(known.end(), item.answer_ids.begin(), item.answer_ids.end());
+  }
+  return turns;
+}
+
+}  // namespace
+
 std::vector<sim::LoopTurn> following_turns(std::span<const WorkloadItem> items,
                                            const std::vector<std::int32_t>& prompt,
                                            const model::Tokenizer& tokenizer) {
+  if (!items.front().ids.empty()) return following_recorded(items, tokenizer);
   std::vector<sim::LoopTurn> turns;
   std::string text = items.front().prompt;
   std::vector<std::int32_t> known = prompt;
@@ -92,7 +116,7 @@ std::vector<sim::LoopTurn> separate_turns(std::span<const WorkloadItem> items,
   for (std::size_t i = 0; i < items.size(); ++i) {
     const WorkloadItem& item = items[i];
     sim::LoopTurn& turn = turns.emplace_back();
-    const std::vector<std::int32_t> ids = i == 0 ? prompt : tokenizer.encode(item.prompt);
+    const std::vector<std::int32_t> ids = i == 0 ? prompt : capture::prompt_ids(item, tokenizer);
     const auto question = static_cast<std::ptrdiff_t>(context);
     if (i > 0) {
       if (ids.size() <= context || !std::equal(ids.begin(), ids.begin() + question, prompt.begin()))
@@ -100,7 +124,8 @@ std::vector<sim::LoopTurn> separate_turns(std::span<const WorkloadItem> items,
       turn.question.assign(ids.begin() + question, ids.end());
       turn.evidence = evidence_of(item, ids, tokenizer);
     }
-    if (!item.answers.empty())
+    turn.answer = item.answer_ids;
+    if (item.ids.empty() && !item.answers.empty())
       turn.answer = added_tokens(tokenizer, item.prompt, item.answers.front(), ids, item.id);
   }
   return turns;

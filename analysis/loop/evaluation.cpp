@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "analysis/loop/context_turns.hpp"
+#include "analysis/loop/recorded_items.hpp"
 #include "analysis/results/utf8.hpp"
 #include "sim/base/byte_text.hpp"
 #include "sim/base/error.hpp"
@@ -40,6 +41,11 @@ const std::vector<std::string>& Evaluation::notes() const {
   return loaded_->weights.notes;
 }
 
+std::vector<capture::WorkloadItem> Evaluation::recorded(const trace::Sequence& sequence,
+                                                        const std::string& name) const {
+  return recorded_items(sequence, name, *loaded_->prompt.tokenizer, loaded_->config.vocab_size);
+}
+
 std::vector<ColumnInfo> columns_of(const EvaluationOptions& options) {
   std::vector<ColumnInfo> columns = options.scope == AnswerScope::token   ? token_columns()
                                     : options.scope == AnswerScope::layer ? layer_columns()
@@ -68,12 +74,9 @@ std::size_t context_tokens(const capture::Prompt& prompt) {
 }
 
 void load_item(const WorkloadItem& item, capture::Prompt& prompt) {
-  prompt.ids = prompt.tokenizer->encode(item.prompt);
-  prompt.part_flags.clear();
+  prompt.ids = capture::prompt_ids(item, *prompt.tokenizer);
   if (prompt.ids.empty()) input_error("the prompt has no tokens", item.id);
-  if (!item.spans.empty()) prompt.part_flags = capture::part_flags(item, prompt.ids, *prompt.tokenizer);
-  prompt.workload = item.kind;
-  prompt.workload_item = item.id;
+  prompt.part_flags = capture::prompt_flags(item, prompt.ids, *prompt.tokenizer);
 }
 
 /// The most tokens that follow the first item's prompt, in any mode and protocol.

@@ -15,6 +15,7 @@
 #include "sim/replay/decisions.hpp"
 #include "traces/capture/workload_item.hpp"
 #include "traces/format/cut.hpp"
+#include "traces/format/sequence.hpp"
 #include "traces/model/tokenizer.hpp"
 #include "traces/model/weights.hpp"
 
@@ -60,6 +61,9 @@ class Evaluation {
 
   /// What the user should know of the checkpoint.
   const std::vector<std::string>& notes() const;
+
+  /// The prompts and answers of a recorded run of this model (recorded_items.hpp).
+  std::vector<capture::WorkloadItem> recorded(const trace::Sequence& sequence, const std::string& name) const;
 
   /// Rows of items about one context (context_turns.hpp), columns_of(options), by item, cut, cell and mode. A
   /// cut that an item does not have, or a prompt beyond the model's context, throws Error(usage) with the

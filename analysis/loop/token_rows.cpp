@@ -29,6 +29,7 @@ const std::vector<ColumnInfo>& token_columns() {
         {"kl", "nats", "KL(full || cell) over the vocabulary; teacher mode"},
         {"rank", "tokens", "tokens that the cell finds more probable; teacher mode"},
         {"same_top", "0 or 1", "whether cell and full cache find the same token most probable; teacher mode"},
+        {"held_bytes", "bytes", "keys and values held when the token was predicted, over all lanes"},
     };
     out.insert(out.end(), std::begin(mine), std::end(mine));
     out.push_back(answer_columns()[answer_column("skipped")]);
@@ -59,6 +60,9 @@ std::vector<std::vector<Value>> token_rows(const AnswerItem& item, const sim::Lo
       row.emplace_back(static_cast<std::uint64_t>(stream.tokens[k]));
       row.push_back(item.text ? Value(item.text({stream.tokens[k]})) : Value());
       add_measures(k < stream.measures.size() ? &stream.measures[k] : nullptr, row);
+      // The last token is not fed: the one before it reads what it is.
+      const std::uint64_t held = stream.resident[stream.resident.size() - stream.tokens.size() + k];
+      row.push_back(item.token_bytes > 0 ? Value(held * item.token_bytes) : Value());
       row.push_back(answers[i][skipped]);
     }
   }

@@ -4,6 +4,8 @@ earlier turns as prompt.
 
 Usage: test_sequences.py KVSIM SOURCE_DIR
 """
+import csv
+import io
 import json
 import sys
 
@@ -105,6 +107,36 @@ class Sequences(CommandTest):
         self.ok("trace", "check", "gap.h5", "-q")
         self.assertIn("/tokens/position[4]: is 5, but the token is number 4",
                       self.fails(3, "replay", "gap.h5", "--policy", "h2o", "--budget", "2", "--quiet"))
+
+
+    def test_a_running_model_answers_every_turn_of_a_tree(self):
+        # The tree is of another model; its tokens are of this one's vocabulary too, and nothing else is read.
+        def answers(*arguments):
+            return list(csv.DictReader(io.StringIO(self.ok(
+                "evaluate", "--model", SOURCE / "traces" / "sample" / "model", "--policy", "full", "--policy", "h2o", "--budget", "50%",
+                "--mode", "teacher", "--max-new-tokens", 8, "--format", "csv", "--quiet", *arguments))))
+        tree = answers("--trace", "tree.h5", "--sequence", "all")
+        self.assertEqual([row["item"] for row in tree if row["policy"] == "full"],
+                         ["tree.h5#0", "tree.h5#1/0", "tree.h5#1/1", "tree.h5#2"])
+        self.assertEqual([int(row["tokens"]) for row in tree if row["policy"] == "full"], [6, 6, 8, 7])
+        self.assertEqual({row["kl"] for row in tree if row["policy"] == "full"}, {"0"})
+        for index, item in (0, "tree.h5#0"), (1, "tree.h5#1/1"), (2, "tree.h5#2"):
+            alone = answers("--trace", f"alone-{index}.h5")
+            mine = [dict(row) for row in tree if row["item"] == item]
+            for a, b in zip(mine, alone, strict=True):
+                for key in "item", "turn":
+                    a.pop(key), b.pop(key)
+                self.assertEqual(a, b)
+        golden = answers("--trace", "tree.h5", "--sequence", "1", "--turns", "golden")
+        self.assertEqual([(row["turn"], row["policy"], row["tokens"]) for row in golden],
+                         [("0", "full", "6"), ("0", "h2o", "6"), ("1", "full", "8"), ("1", "h2o", "8")])
+        first = [row for row in tree if row["item"] == "tree.h5#1/0"]
+        self.assertEqual([row["kl"] for row in golden[:2]], [row["kl"] for row in first])
+        for arguments, said in ((["--trace", "tree.h5", "--sequence", "3"], "sequence"), (["--sequence", "1", "--prompt", "p"], "--trace"),
+                                (["--trace", "tree.h5", "--answer", " x"], "--answer")):
+            done = self.kvsim("evaluate", "--model", SOURCE / "traces" / "sample" / "model", "--policy", "full", "--budget", "50%", *arguments)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn(said, done.stderr)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@
 #include "tools/printing/formatted_output.hpp"
 #include "tools/printing/note.hpp"
 #include "tools/printing/progress_display.hpp"
+#include "tools/requests/chosen_sequences.hpp"
 
 namespace kvsim::tools {
 namespace {
@@ -29,7 +30,8 @@ constexpr const char* kExamples = R"(Examples:
 )";
 
 struct Options {
-  std::string model, workload, item, prompt, answer, cut = "prompt", mode = "both", force = "answer";
+  std::string model, workload, item, prompt, answer, trace, sequence, cut = "prompt", mode = "both",
+                                                                      force = "answer";
   std::string turns = "requests", positions = "text", prefill = "dense", profile;
   std::string per = "answer", format = "table", output, decisions;
   std::vector<std::string> policies, budgets;
@@ -56,9 +58,21 @@ std::uint64_t prefill_tokens(const std::string& prefill) {
   return *tokens;
 }
 
-std::vector<capture::WorkloadItem> items_of(const Options& options) {
-  if (options.workload.empty() == options.prompt.empty())
-    usage_error("give a workload, or a prompt", "--workload, --prompt");
+std::vector<capture::WorkloadItem> items_of(const Options& options, const analysis::Evaluation& model) {
+  const int given =
+      (options.workload.empty() ? 0 : 1) + (options.prompt.empty() ? 0 : 1) + (options.trace.empty() ? 0 : 1);
+  if (given != 1) usage_error("give a workload, a prompt or a recorded run", "--workload, --prompt, --trace");
+  if (!options.sequence.empty() && options.trace.empty())
+    usage_error("chooses from a recorded run", "--sequence", "Add --trace FILE.");
+  if (!options.trace.empty()) {
+    if (!options.answer.empty()) usage_error("is of a prompt; a recorded run has its own", "--answer");
+    if (!options.item.empty()) usage_error("names an item of a workload", "--item", "Say --sequence N.");
+    std::vector<capture::WorkloadItem> items;
+    for (const ChosenSequence& chosen : chosen_sequences(options.trace, options.sequence))
+      for (capture::WorkloadItem& item : model.recorded(chosen.sequence, chosen.name))
+        items.push_back(std::move(item));
+    return items;
+  }
   if (!options.workload.empty()) {
     if (!options.answer.empty()) usage_error("is of a prompt; a workload has its own", "--answer");
     if (options.item.empty()) return capture::read_workload(options.workload);
@@ -130,13 +144,13 @@ void run_evaluate(const Options& options) {
     usage_error("results and decisions cannot share a file", options.output);
   if (!options.decisions.empty()) refuse_output(options.decisions, options.overwrite);
   FormattedOutput output(format, options.output, options.overwrite);
-  const std::vector<capture::WorkloadItem> items = items_of(options);
-  check_decisions(options, items.size(), evaluation.cuts.size());
   if (!options.decisions.empty())
     evaluation.decisions = [&](const sim::Decisions& decisions) {
       sim::write_decisions(options.decisions, decisions, options.overwrite);
     };
   analysis::Evaluation model(options.model);
+  const std::vector<capture::WorkloadItem> items = items_of(options, model);
+  check_decisions(options, items.size(), evaluation.cuts.size());
   if (!options.quiet)
     for (const std::string& text : model.notes()) note(text);
 
@@ -206,6 +220,13 @@ void add_evaluate_command(CLI::App& app) {
       ->required()
       ->allow_extra_args(false)
       ->type_name("LIST");
+  command
+      ->add_option(
+          "--trace", options->trace,
+          "A recorded run of this model instead: its prompt and answer, turns of a chat, questions of\n"
+          "a tree")
+      ->type_name("FILE");
+  command->add_option("--sequence", options->sequence, kSequenceHelp)->type_name("N");
   command
       ->add_option(
           "--cut", options->cut,

@@ -134,4 +134,14 @@ std::vector<std::uint32_t> part_flags(const WorkloadItem& item, const std::vecto
   return flags;
 }
 
+std::vector<std::int32_t> prompt_ids(const WorkloadItem& item, const model::Tokenizer& tokenizer) {
+  return item.ids.empty() ? tokenizer.encode(item.prompt) : item.ids;
+}
+
+std::vector<std::uint32_t> prompt_flags(const WorkloadItem& item, const std::vector<std::int32_t>& ids,
+                                        const model::Tokenizer& tokenizer) {
+  if (!item.ids.empty()) return item.token_flags;
+  return item.spans.empty() ? std::vector<std::uint32_t>{} : part_flags(item, ids, tokenizer);
+}
+
 }  // namespace kvsim::capture

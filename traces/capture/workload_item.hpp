@@ -20,7 +20,17 @@ struct WorkloadItem {
   std::vector<std::string> answers{};
   std::string context_id{};  ///< items with the same one share their context; empty: not known
   std::uint64_t turn = 0;    ///< number of the question about that context
+  // Of a recorded run, which is known by its tokens; else empty.
+  std::vector<std::int32_t> ids{};           ///< of the prompt
+  std::vector<std::int32_t> answer_ids{};    ///< of the only answer
+  std::vector<std::uint32_t> token_flags{};  ///< of its parts, one per id; empty: the run does not know them
 };
+
+/// The tokens of the item's prompt, and the flags of its parts; no flags where no part is known. Throws as
+/// part_flags() does.
+std::vector<std::int32_t> prompt_ids(const WorkloadItem& item, const model::Tokenizer& tokenizer);
+std::vector<std::uint32_t> prompt_flags(const WorkloadItem& item, const std::vector<std::int32_t>& ids,
+                                        const model::Tokenizer& tokenizer);
 
 /// Every item of a JSON Lines file, in order. Throws Error(input) naming file and line when a line is not an
 /// item, two items have the same id, or there is none.
