@@ -11,10 +11,10 @@
 
 #include "sim/base/error.hpp"
 #include "tools/commands/command.hpp"
-#include "tools/signals.hpp"
 #include "tools/printing/examples_first.hpp"
 #include "tools/printing/version_text.hpp"
 #include "tools/requests/command_line_errors.hpp"
+#include "tools/signals.hpp"
 
 namespace kvsim::tools {
 namespace {

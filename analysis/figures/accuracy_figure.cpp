@@ -4,8 +4,8 @@
 
 #include "analysis/drawing/figure_text.hpp"
 #include "analysis/figures/answer_view.hpp"
-#include "analysis/statistics/full_cache_gate.hpp"
 #include "analysis/figures/trace_means.hpp"
+#include "analysis/statistics/full_cache_gate.hpp"
 #include "analysis/statistics/running_mean.hpp"
 
 namespace kvsim::analysis {

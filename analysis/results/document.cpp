@@ -71,7 +71,8 @@ void write_table(std::ostream& out, const Document& document) {
     const bool above = !records.rows.empty() && constant(records, i) &&
                        (records.rows.size() > 1 || records.columns[i].key == "trace");
     if (above) {
-      out << spaced(records.columns[i].key) << ' ' << console_text(records.rows.front()[i], records.columns[i]) << '\n';
+      out << spaced(records.columns[i].key) << ' '
+          << console_text(records.rows.front()[i], records.columns[i]) << '\n';
       told = true;
     } else {
       shown.push_back(i);

@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kRows = "rows.csv";
 constexpr const char* kSkipped = "skipped.csv";
-constexpr const char* kSums = "SHA256SUMS";  // of the other two, as sha256sum -c takes them
+constexpr const char* kSums = "SHA256SUMS";   // of the other two, as sha256sum -c takes them
 constexpr const char* kPartial = ".partial";  // of the folder of a task
 constexpr std::array kMade{"report.html", "results.csv", "columns.csv", "prompts.jsonl"};
 constexpr std::uint64_t kMaxTaskBytes = 1ULL << 34;

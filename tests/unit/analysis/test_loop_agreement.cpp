@@ -60,8 +60,9 @@ struct BothLoops {
   void row(const std::string& item, const std::string& policy, const std::string& mode, Value right,
            Value right_full, Value kl, std::uint64_t seed, const std::string& skipped,
            std::uint64_t turn = 0) {
-    closed.rows.push_back({item, workload, model, policy, policy, budget, cut, turn, seed, mode, turns, "dense",
-                           "text", right, right_full, kl, skipped.empty() ? Value() : Value(skipped)});
+    closed.rows.push_back({item, workload, model, policy, policy, budget, cut, turn, seed, mode, turns,
+                           "dense", "text", right, right_full, kl,
+                           skipped.empty() ? Value() : Value(skipped)});
   }
 
   JoinedLoops joined() const {
