@@ -116,9 +116,12 @@ void announce(const analysis::Evaluation& model, std::span<const capture::Worklo
   const auto longest = std::max_element(contexts.begin(), contexts.end(), [](const auto& a, const auto& b) {
     return a.front().prompt.size() < b.front().prompt.size();
   });
-  std::cerr << "cells   " << evaluation.cells.size() << " (policies " << policies << ", budgets " << budgets
-            << ") on " << items.size() << (items.size() == 1 ? " prompt\n" : " prompts\n") << "run     about "
-            << bytes_text(model.estimate_bytes(*longest, evaluation)) << ", seed " << evaluation.seed << '\n';
+  // At once, so that an interruption does not end a line of it.
+  std::cerr << "cells   " + std::to_string(evaluation.cells.size()) + " (policies " +
+                   std::to_string(policies) + ", budgets " + std::to_string(budgets) + ") on " +
+                   std::to_string(items.size()) + (items.size() == 1 ? " prompt" : " prompts") +
+                   "\nrun     about " + bytes_text(model.estimate_bytes(*longest, evaluation)) + ", seed " +
+                   std::to_string(evaluation.seed) + '\n';
 }
 
 void run_evaluate(const Options& options) {

@@ -103,10 +103,11 @@ void announce(const std::vector<ChosenSequence>& studies, const sim::Request& re
                     bytes_text(options.memory_limit),
                 "--memory-limit", "Fewer --threads or cells need less.");
   if (options.quiet) return;
-  std::cerr << "cells   " << request.cells.size() << " (policies " << inputs.policies.size() << ", budgets "
-            << inputs.budgets.size() << ")\n"
-            << "run     " << request.threads << " threads, about " << bytes_text(memory) << ", seed "
-            << request.seed << '\n';
+  // At once, so that an interruption does not end a line of it.
+  std::cerr << "cells   " + std::to_string(request.cells.size()) + " (policies " +
+                   std::to_string(inputs.policies.size()) + ", budgets " +
+                   std::to_string(inputs.budgets.size()) + ")\nrun     " + std::to_string(request.threads) +
+                   " threads, about " + bytes_text(memory) + ", seed " + std::to_string(request.seed) + '\n';
   const bool says_it_itself = format == analysis::Format::table || format == analysis::Format::md;
   if (!says_it_itself) std::cerr << analysis::kOpenLoopNote << '\n';
 }
