@@ -1,6 +1,6 @@
 #include "analysis/loop/token_rows.hpp"
 
-#include "analysis/loop/answer_keys.hpp"
+#include "analysis/loop/part_rows.hpp"
 
 namespace kvsim::analysis {
 namespace {
@@ -14,48 +14,34 @@ void add_measures(const sim::TokenMeasures* at, std::vector<Value>& row) {
                {at->log_p, at->log_p_full, at->kl, at->rank, std::uint64_t{at->same_top ? 1U : 0U}});
 }
 
+const std::vector<ColumnInfo>& own_columns() {
+  static const std::vector<ColumnInfo> all = {
+      {"index", "index", "token of the answer, from 0"},
+      {"token", "", "its id: fed next in teacher mode, found most probable in greedy mode"},
+      {"text", "", "its text"},
+      {"log_p", "nats", "natural logarithm of the cell's probability of the token; teacher mode"},
+      {"log_p_full", "nats", "of the full cache's; teacher mode"},
+      {"kl", "nats", "KL(full || cell) over the vocabulary; teacher mode"},
+      {"rank", "tokens", "tokens that the cell finds more probable; teacher mode"},
+      {"same_top", "0 or 1", "whether cell and full cache find the same token most probable; teacher mode"},
+      {"held_bytes", "bytes", "keys and values held when the token was predicted, over all lanes"},
+  };
+  return all;
+}
+
 }  // namespace
 
 const std::vector<ColumnInfo>& token_columns() {
-  static const std::vector<ColumnInfo> all = [] {
-    std::vector<ColumnInfo> out;
-    for (const std::string_view key : answer_keys()) out.push_back(answer_columns()[answer_column(key)]);
-    const ColumnInfo mine[] = {
-        {"index", "index", "token of the answer, from 0"},
-        {"token", "", "its id: fed next in teacher mode, found most probable in greedy mode"},
-        {"text", "", "its text"},
-        {"log_p", "nats", "natural logarithm of the cell's probability of the token; teacher mode"},
-        {"log_p_full", "nats", "of the full cache's; teacher mode"},
-        {"kl", "nats", "KL(full || cell) over the vocabulary; teacher mode"},
-        {"rank", "tokens", "tokens that the cell finds more probable; teacher mode"},
-        {"same_top", "0 or 1", "whether cell and full cache find the same token most probable; teacher mode"},
-        {"held_bytes", "bytes", "keys and values held when the token was predicted, over all lanes"},
-    };
-    out.insert(out.end(), std::begin(mine), std::end(mine));
-    out.push_back(answer_columns()[answer_column("skipped")]);
-    return out;
-  }();
+  static const std::vector<ColumnInfo> all = columns_of_parts(own_columns());
   return all;
 }
 
 std::vector<std::vector<Value>> token_rows(const AnswerItem& item, const sim::LoopRequest& request,
                                            const sim::LoopOutcome& outcome) {
-  const std::vector<std::vector<Value>> answers = answer_rows(item, request, outcome);
-  const std::size_t skipped = answer_column("skipped");
-  std::vector<std::vector<Value>> rows;
-  for (std::size_t i = 0; i < answers.size(); ++i) {
-    std::vector<Value> keys;
-    for (const std::string_view key : answer_keys()) keys.push_back(answers[i][answer_column(key)]);
-    const sim::LoopCell& cell = outcome.cells[i / request.modes.size()];
-    if (!cell.skipped.empty()) {
-      keys.resize(token_columns().size() - 1);
-      keys.push_back(answers[i][skipped]);
-      rows.push_back(std::move(keys));
-      continue;
-    }
-    const sim::StreamOutcome& stream = cell.modes[i % request.modes.size()];
+  const auto tokens = [&](const sim::StreamOutcome& stream) {
+    std::vector<std::vector<Value>> rows;
     for (std::size_t k = 0; k < stream.tokens.size(); ++k) {
-      std::vector<Value>& row = rows.emplace_back(keys);
+      std::vector<Value>& row = rows.emplace_back();
       row.emplace_back(std::uint64_t{k});
       row.emplace_back(static_cast<std::uint64_t>(stream.tokens[k]));
       row.push_back(item.text ? Value(item.text({stream.tokens[k]})) : Value());
@@ -63,10 +49,10 @@ std::vector<std::vector<Value>> token_rows(const AnswerItem& item, const sim::Lo
       // The last token is not fed: the one before it reads what it is.
       const std::uint64_t held = stream.resident[stream.resident.size() - stream.tokens.size() + k];
       row.push_back(item.token_bytes > 0 ? Value(held * item.token_bytes) : Value());
-      row.push_back(answers[i][skipped]);
     }
-  }
-  return rows;
+    return rows;
+  };
+  return rows_of_parts(item, request, outcome, own_columns().size(), tokens);
 }
 
 }  // namespace kvsim::analysis

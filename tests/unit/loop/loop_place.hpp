@@ -56,6 +56,21 @@ struct Place {
     return closed_loop(sequence, prompt.ids, golden.config, golden.weights, request, progress);
   }
 
+  /// Replays the cells on a recorded run of the same tokens, cut at the same place.
+  Outcome replayed(const std::string& variant, const LoopRequest& request, const LoopOutcome& loop,
+                   const trace::Cut& cut) const {
+    Place whole(variant, prompt.ids.size());
+    whole.prompt.ids.insert(whole.prompt.ids.end(), loop.references[0].tokens.begin(),
+                            loop.references[0].tokens.end() - 1);
+    const trace::MemoryTrace recorded = whole.read();
+    Request open;
+    open.cells = request.cells;
+    open.decisions = true;
+    open.threads = 1;
+    Progress progress;
+    return replay(trace::Sequence(recorded, 0, cut), open, progress);
+  }
+
   static constexpr std::size_t kNew = 5;
   model::GoldenCheckpoint golden;
   capture::Prompt prompt;

@@ -104,19 +104,9 @@ TEST_CASE("prompt-ranked policies hold what replay holds after the cut, and in l
       request.decisions = true;
       const LoopOutcome loop = place.run(request, at);
 
-      // The same tokens as a recorded run, cut at the same place.
-      Place whole(variant, place.prompt.ids.size());
-      whole.prompt.ids.insert(whole.prompt.ids.end(), loop.references[0].tokens.begin(),
-                              loop.references[0].tokens.end() - 1);
-      const trace::MemoryTrace recorded = whole.read();
-      Request open;
-      open.cells = request.cells;
-      open.decisions = true;
-      open.threads = 1;
-      Progress progress;
-      const Outcome replayed = replay(trace::Sequence(recorded, 0, at), open, progress);
-      for (std::size_t cell = 0; cell < open.cells.size(); ++cell) {
-        CAPTURE(variant, cut, open.cells[cell].composition.params, open.cells[cell].budget.text);
+      const Outcome replayed = place.replayed(variant, request, loop, at);
+      for (std::size_t cell = 0; cell < request.cells.size(); ++cell) {
+        CAPTURE(variant, cut, request.cells[cell].composition.params, request.cells[cell].budget.text);
         CHECK(loop.cells[cell].skipped == replayed.cells[cell].skipped);
         if (!loop.cells[cell].skipped.empty()) continue;
         const auto& closed = loop.cells[cell].modes[0].resident_intervals;

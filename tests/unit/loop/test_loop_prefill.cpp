@@ -62,19 +62,10 @@ TEST_CASE("policies that stream the prompt hold in layer 0 what replay holds at 
     request.modes = {LoopMode::teacher};
     request.decisions = true;
     const LoopOutcome loop = place.run(request, at);
-    Place whole(variant, place.prompt.ids.size());
-    whole.prompt.ids.insert(whole.prompt.ids.end(), loop.references[0].tokens.begin(),
-                            loop.references[0].tokens.end() - 1);
-    const trace::MemoryTrace recorded = whole.read();
-    Request open;
-    open.cells = request.cells;
-    open.decisions = true;
-    open.threads = 1;
-    Progress progress;
-    const Outcome replayed = replay(trace::Sequence(recorded, 0, at), open, progress);
+    const Outcome replayed = place.replayed(variant, request, loop, at);
     std::size_t streamed = 0;
-    for (std::size_t cell = 0; cell < open.cells.size(); ++cell) {
-      CAPTURE(variant, open.cells[cell].composition.params, open.cells[cell].budget.text);
+    for (std::size_t cell = 0; cell < request.cells.size(); ++cell) {
+      CAPTURE(variant, request.cells[cell].composition.params, request.cells[cell].budget.text);
       REQUIRE(loop.cells[cell].skipped == replayed.cells[cell].skipped);
       if (!loop.cells[cell].skipped.empty()) continue;
       streamed += loop.cells[cell].prefill == Prefill::stream ? 1 : 0;
