@@ -79,12 +79,17 @@ void load_item(const WorkloadItem& item, capture::Prompt& prompt) {
   prompt.part_flags = capture::prompt_flags(item, prompt.ids, *prompt.tokenizer);
 }
 
-/// The most tokens that follow the first item's prompt, in any mode and protocol.
-std::uint64_t most_new_tokens(const sim::LoopRequest& request) {
-  std::uint64_t tokens = 0;
-  for (const sim::LoopTurn& turn : request.turns)
-    tokens += turn.question.size() + std::max<std::uint64_t>(request.max_new_tokens, turn.answer.size());
-  return tokens;
+/// The most tokens that follow the first item's prompt, of which `context` come before its question. Requests
+/// are each asked after the context, so that none is longer in company than alone.
+std::uint64_t most_new_tokens(const sim::LoopRequest& request, std::uint64_t prompt, std::uint64_t context) {
+  std::uint64_t before = prompt, most = prompt;
+  for (std::size_t i = 0; i < request.turns.size(); ++i) {
+    const sim::LoopTurn& turn = request.turns[i];
+    if (i > 0 && request.protocol == sim::TurnProtocol::requests) before = context;
+    before += turn.question.size() + std::max<std::uint64_t>(request.max_new_tokens, turn.answer.size());
+    most = std::max(most, before);
+  }
+  return most - prompt;
 }
 
 bool projects_outputs(const sim::Cell& cell) {
@@ -196,7 +201,8 @@ class ContextRun {
   }
 
   void check_context() {
-    const std::uint64_t prompt = model_.prompt.ids.size(), more = most_new_tokens(request_);
+    const std::uint64_t prompt = model_.prompt.ids.size(),
+                        more = most_new_tokens(request_, prompt, context_tokens(model_.prompt));
     positions_ = prompt + more;
     try {
       capture::check_context(prompt, more, model_.config.max_positions);
