@@ -26,8 +26,8 @@ std::set<double> common_steps(const ResultsView& view, const std::vector<std::si
   for (const std::size_t row : rows)
     if (const auto step = view.step.number(row)) steps[view.trace.text(row)].insert(*step);
   std::set<double> common = steps.empty() ? std::set<double>{} : steps.begin()->second;
-  for (const auto& [trace, has] : steps)
-    std::erase_if(common, [&](double step) { return !has.contains(step); });
+  for (const auto& of_trace : steps)
+    std::erase_if(common, [&](double step) { return !of_trace.second.contains(step); });
   return common;
 }
 

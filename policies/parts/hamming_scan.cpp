@@ -44,8 +44,8 @@ Number rank(std::span<const std::uint64_t> codes, std::uint64_t query, std::span
   Number most = 0;
   for (std::size_t i = 0; i < codes.size(); ++i) {
     const Number distance = combine(distances[i], static_cast<Number>(std::popcount(codes[i] ^ query)));
-    const bool free = (positions[i] >= choosable.first) & (positions[i] < choosable.last);
-    const Number rank = (distance + 1) & (0U - Number{free});
+    const Number free = Number{positions[i] >= choosable.first} & Number{positions[i] < choosable.last};
+    const Number rank = (distance + 1) & (0U - free);
     distances[i] = rank;
     most = std::max(most, rank);
   }

@@ -204,7 +204,9 @@ void write_table(std::ostream& out, const Registry& registry) {
       {"oracle", "\noracles: evictions that know the future, bounds for the others\n"},
       {"allocation", "\nallocations, after a '+'\n"}};
   for (const auto& [kind, title] : sections) {
-    const auto shown = [&](const PolicySpec& spec) { return std::string_view(kind) == kind_name(spec); };
+    const auto shown = [wanted = std::string_view(kind)](const PolicySpec& spec) {
+      return wanted == kind_name(spec);
+    };
     if (std::none_of(registry.policies().begin(), registry.policies().end(), shown)) continue;
     out << title;
     for (const PolicySpec& spec : registry.policies())

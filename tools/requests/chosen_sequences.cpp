@@ -28,7 +28,7 @@ std::vector<ChosenSequence> chosen_sequences(const std::string& file, const std:
     const std::string name = there > 1 ? file + '#' + std::to_string(index) : file;
     for (const trace::Cut& cut : cuts) {
       const trace::Sequence& sequence =
-          out.emplace_back(name, source, trace::Sequence(*source, index, cut)).sequence;
+          out.emplace_back(ChosenSequence{name, source, trace::Sequence(*source, index, cut)}).sequence;
       if (sequence.answered_length() > 0)
         note(name + ": " + std::to_string(sequence.answered_length()) +
              " generated tokens of earlier turns are part of the prompt, which the cache held whole");

@@ -134,10 +134,10 @@ void score(const AttentionInput& input, const float* keys, const float* queries,
     const WideInt here = WideInt{} + static_cast<std::int32_t>(key);
     for (std::size_t v = 0; v < vectors; ++v) {
       Wide s = sums[i][v];
-      if (!seen_by_all)
-        s = (here >= visible.from[v]) & (here < visible.to[v])
-                ? s
-                : all_of(-std::numeric_limits<float>::infinity());
+      if (!seen_by_all) {
+        const WideInt seen = (here >= visible.from[v]) & (here < visible.to[v]);
+        s = seen ? s : all_of(-std::numeric_limits<float>::infinity());
+      }
       largest[v] = s > largest[v] ? s : largest[v];
       store(s, p + (key * vectors + v) * kWide);
     }

@@ -133,14 +133,12 @@ inline void transpose(const float* from, std::size_t from_stride, float* to, std
   // Swaps the off-diagonal quarters of every 2s x 2s square, for s = 1, 2, 4, ...
   const auto swap_quarters = [&]<std::size_t... lane>(auto step, std::index_sequence<lane...>) {
     constexpr std::size_t s = decltype(step)::value;
-    constexpr WideInt upper{static_cast<std::int32_t>((lane & s) == 0 ? lane : kWide + lane - s)...};
-    constexpr WideInt lower{static_cast<std::int32_t>((lane & s) == 0 ? lane + s : kWide + lane)...};
 #pragma GCC unroll 16
     for (std::size_t i = 0; i < kWide; ++i) {
       if ((i & s) != 0) continue;
       const Wide above = rows[i], below = rows[i + s];
-      rows[i] = __builtin_shuffle(above, below, upper);
-      rows[i + s] = __builtin_shuffle(above, below, lower);
+      rows[i] = __builtin_shufflevector(above, below, ((lane & s) == 0 ? lane : kWide + lane - s)...);
+      rows[i + s] = __builtin_shufflevector(above, below, ((lane & s) == 0 ? lane + s : kWide + lane)...);
     }
   };
   constexpr auto kEach = std::make_index_sequence<kWide>{};
