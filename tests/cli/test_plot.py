@@ -4,6 +4,7 @@ import csv
 import io
 import os
 import subprocess
+import time
 import xml.dom.minidom
 
 import kvsim_command
@@ -138,6 +139,16 @@ class Plot(CommandTest):
         for name, start in (("q.png", b"\x89PNG"), ("q.pdf", b"%PDF")):
             self.plotted("quality", "all.csv", "--width", "column", "-o", name)
             self.assertTrue((self.folder / name).read_bytes().startswith(start))
+
+    def test_a_figure_drawn_a_second_later_is_the_same_bytes(self):
+        names = [f"q{{}}.{end}" for end in ("svg", "png", "pdf")]
+        for name in names:
+            self.plotted("quality", "all.csv", "-o", name.format(1))
+        time.sleep(1.1)  # a PDF states the second it was made
+        for name in names:
+            self.plotted("quality", "all.csv", "-o", name.format(2))
+            first, second = ((self.folder / name.format(run)).read_bytes() for run in (1, 2))
+            self.assertEqual(first, second, name)
 
 
 if __name__ == "__main__":
