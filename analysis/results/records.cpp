@@ -1,6 +1,7 @@
 #include "analysis/results/records.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <sstream>
 
@@ -132,6 +133,8 @@ void write_md(std::ostream& out, const Records& records) {
 
 std::string json_field(const Value& value) {
   if (const auto* text = std::get_if<std::string>(&value)) return json_string(*text);
+  if (const auto* real = std::get_if<double>(&value); real != nullptr && *real == 0 && std::signbit(*real))
+    return "-0.0";  // readers of JSON take -0 for a whole number, which has no sign
   return exact_field(value, "null");
 }
 

@@ -3,6 +3,7 @@
 #include <boost/json/basic_parser_impl.hpp>
 #include <boost/json/value_stack.hpp>
 #include <charconv>
+#include <cmath>
 #include <unordered_set>
 #include <vector>
 
@@ -85,7 +86,9 @@ class StrictHandler {
   /// Parses again, because Boost.JSON's own `d` may be a neighbour of the nearest double.
   bool on_double(double d, json::string_view part, json::error_code& ec) {
     digits_.append(part.data(), part.size());
-    stack_.push_double(number_of<double>(digits_).value_or(d));
+    const double number = number_of<double>(digits_).value_or(d);
+    if (!std::isfinite(number)) return fail("the number " + quoted(digits_) + " is too large", ec);
+    stack_.push_double(number);
     digits_.clear();
     return count(ec);
   }

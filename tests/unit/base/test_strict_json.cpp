@@ -21,3 +21,10 @@ TEST_CASE("numbers in json are the nearest doubles") {
     REQUIRE(read.at(1).to_number<int>() == 3);
   }
 }
+
+TEST_CASE("numbers that no double holds are refused") {
+  CHECK_THROWS_WITH(parse_strict_json("[1e309]", "a.json", 10),
+                    Catch::Contains("the number \"1e309\" is too large"));
+  CHECK_THROWS_WITH(parse_strict_json("[-1e400]", "a.json", 10), Catch::Contains("is too large"));
+  CHECK(parse_strict_json("[1e-400]", "a.json", 10).as_array()[0].as_double() == 0);
+}
