@@ -64,9 +64,17 @@ hid_t builtin(Type type) {
   bug("not a built-in HDF5 type");
 }
 
+/// After a fork the lock belongs to a thread of the parent.
+bool alone = false;
+
 }  // namespace
 
-Session::Session() : lock_(process_lock()) {
+void Session::only_thread() {
+  alone = true;
+}
+
+Session::Session() : lock_(process_lock(), std::defer_lock) {
+  if (!alone) lock_.lock();
   static const bool started = (close_doors(), true);
   // In a thread-safe libhdf5 each thread has its own error stack and its own setting for printing it.
   thread_local const bool quiet = H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr) >= 0;

@@ -22,6 +22,9 @@ namespace kvsim::hdf5 {
 class [[nodiscard]] Session {
  public:
   Session();
+  /// Says that no other thread uses HDF5 in this process, a forked copy of one whose lock this thread held:
+  /// from now on a Session locks nothing.
+  static void only_thread();
 
  private:
   std::unique_lock<std::recursive_mutex> lock_;

@@ -7,9 +7,11 @@
 #include <cerrno>
 #include <cmath>
 #include <cstring>
+#include <set>
 
 #include "sim/base/error.hpp"
 #include "sim/base/partial_file.hpp"
+#include "traces/format/hdf5_scout.hpp"
 
 namespace kvsim::hdf5 {
 namespace {
@@ -124,6 +126,14 @@ hid_t unchecked_transfer() {
 FileIdentity identity_of(const struct stat& info) {
   return {info.st_dev, info.st_ino, static_cast<std::uint64_t>(info.st_size),
           std::int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec};
+}
+
+/// One look at a state of a file is enough for a process. The caller holds a Session.
+void scout_once(const std::string& path, const PropertyList& access, const FileIdentity& identity) {
+  static std::set<FileIdentity> sound;
+  if (sound.contains(identity)) return;
+  scout(path, access);
+  sound.insert(identity);
 }
 
 }  // namespace
@@ -419,6 +429,7 @@ InputFile::InputFile(const std::string& path) : path_(path) {
   identity_ = identity_of(info);
   const PropertyList access(check(H5Pcreate(H5P_FILE_ACCESS), "cannot make a property list", path));
   use_target(access, target_);
+  scout_once(path, access, identity_);
   file_ = File(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.id()));
   if (!file_) {
     const std::string cause = last_cause();

@@ -1,8 +1,9 @@
 #pragma once
 /// Reads HDF5 files from untrusted sources. Paths are fixed and resolved one component at a time over hard
 /// links only; the type, shape and storage of every dataset and attribute are checked before a byte of it is
-/// read or allocated. This does not protect against bugs in libhdf5's own parser: open files of unknown
-/// origin in a sandbox.
+/// read or allocated. A file whose structure makes libhdf5's own parser crash is refused before that
+/// (hdf5_scout.hpp).
+#include <compare>
 #include <cstdint>
 #include <initializer_list>
 #include <string>
@@ -108,7 +109,7 @@ class InputGroup {
 struct FileIdentity {
   std::uint64_t device = 0, inode = 0, bytes = 0;
   std::int64_t changed_ns = 0;  ///< st_mtim
-  bool operator==(const FileIdentity&) const = default;
+  auto operator<=>(const FileIdentity&) const = default;
 };
 
 class InputFile {

@@ -1,0 +1,165 @@
+#include "traces/format/hdf5_scout.hpp"
+
+#include <algorithm>
+#include <array>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "sim/base/error.hpp"
+#include "sim/base/isolated_run.hpp"
+
+namespace kvsim::hdf5 {
+namespace {
+
+using Names = std::vector<std::string>;
+
+constexpr std::size_t kMostAttributeBytes = 1 << 20;  ///< libhdf5 writes larger ones nowhere near a trace
+
+/// One place in a file tells an object from another.
+haddr_t address_of(hid_t object, const std::string& where) {
+#if H5_VERSION_GE(1, 12, 0)
+  H5O_info1_t info{};
+  check(H5Oget_info1(object, &info), "object cannot be read", where);
+#else
+  H5O_info_t info{};
+  check(H5Oget_info2(object, &info, H5O_INFO_BASIC), "object cannot be read", where);
+#endif
+  return info.addr;
+}
+
+class Walk {
+ public:
+  explicit Walk(std::string path) : path_(std::move(path)) {}
+
+  void run(hid_t file) {
+    pending_.push_back(
+        {Object(check(H5Oopen(file, "/", H5P_DEFAULT), "root group cannot be opened", path_)), ""});
+    while (!pending_.empty()) {
+      const Found found = std::move(pending_.back());
+      pending_.pop_back();
+      look(found);
+    }
+  }
+
+ private:
+  struct Found {
+    Object object;
+    std::string name;
+  };
+
+  void look(const Found& found) {
+    const hid_t object = found.object.id();
+    const std::string where = path_ + ":" + (found.name.empty() ? "/" : found.name);
+    if (!seen_.insert(address_of(object, where)).second) return;
+    look_at_attributes(object, where);
+    const H5I_type_t kind = H5Iget_type(object);
+    if (kind == H5I_GROUP) follow_links(found, where);
+    if (kind == H5I_DATASET) look_at_dataset(object, where);
+  }
+
+  static void look_at_attributes(hid_t object, const std::string& where) {
+    Names names;
+    const auto keep = [](hid_t, const char* name, const H5A_info_t*, void* list) -> herr_t {
+      static_cast<Names*>(list)->emplace_back(name);
+      return 0;
+    };
+    check(H5Aiterate2(object, H5_INDEX_NAME, H5_ITER_NATIVE, nullptr, keep, &names),
+          "attributes cannot be read", where);
+    for (const std::string& name : names) {
+      const std::string failure = "attribute " + name + " cannot be read";
+      check(H5Aexists(object, name.c_str()), failure, where);
+      const Attribute attribute(check(H5Aopen(object, name.c_str(), H5P_DEFAULT), failure, where));
+      const Dataspace space(check(H5Aget_space(attribute.id()), failure, where));
+      const Datatype type(check(H5Aget_type(attribute.id()), failure, where));
+      const std::size_t bytes = H5Tget_size(type.id());
+      // Only what readers accept has values that they read: single numbers and fixed-length texts.
+      if (H5Sget_simple_extent_type(space.id()) != H5S_SCALAR || bytes == 0 || bytes > kMostAttributeBytes)
+        continue;
+      std::vector<char> value(std::max<std::size_t>(bytes, 8));
+      const H5T_class_t kind = H5Tget_class(type.id());
+      if (kind == H5T_STRING && H5Tis_variable_str(type.id()) == 0)
+        check(H5Aread(attribute.id(), type.id(), value.data()), failure, where);
+      if (kind == H5T_INTEGER && bytes <= 8)
+        check(H5Aread(attribute.id(),
+                      H5Tget_sign(type.id()) == H5T_SGN_NONE ? H5T_NATIVE_UINT64 : H5T_NATIVE_INT64,
+                      value.data()),
+              failure, where);
+      if (kind == H5T_FLOAT && bytes <= 8)
+        check(H5Aread(attribute.id(), H5T_NATIVE_DOUBLE, value.data()), failure, where);
+    }
+  }
+
+  void follow_links(const Found& group, const std::string& where) {
+    using Links = std::vector<std::pair<std::string, bool>>;  // and whether it is a hard link
+    Links links;
+#if H5_VERSION_GE(1, 12, 0)
+    using Info = H5L_info2_t;
+    const auto iterate = H5Literate2;
+#else
+    using Info = H5L_info_t;
+    const auto iterate = H5Literate;
+#endif
+    const auto keep = [](hid_t, const char* name, const Info* info, void* list) -> herr_t {
+      static_cast<Links*>(list)->emplace_back(name, info->type == H5L_TYPE_HARD);
+      return 0;
+    };
+    const hid_t id = group.object.id();
+    check(iterate(id, H5_INDEX_NAME, H5_ITER_NATIVE, nullptr, keep, &links), "links cannot be read", where);
+    for (const auto& [name, hard] : links) {
+      const std::string path = group.name + "/" + name;
+      check(H5Lexists(id, name.c_str(), H5P_DEFAULT), "links cannot be read", path_ + ":" + path);
+      if (hard)
+        pending_.push_back(
+            {Object(check(H5Oopen(id, name.c_str(), H5P_DEFAULT), "cannot be opened", path_ + ":" + path)),
+             path});
+    }
+  }
+
+  static void look_at_dataset(hid_t dataset, const std::string& where) {
+    const Datatype type(check(H5Dget_type(dataset), "type cannot be read", where));
+    for (const Type known : {Type::u8, Type::u16, Type::u32, Type::u64, Type::i32, Type::i64, Type::f32,
+                             Type::f64, Type::f16, Type::bf16})
+      check(H5Tequal(type.id(), datatype(known).id()), "type cannot be read", where);
+    const PropertyList creation(check(H5Dget_create_plist(dataset), "layout cannot be read", where));
+    if (H5Pget_layout(creation.id()) == H5D_VIRTUAL) return;  // it would open other files; readers refuse it
+    const Dataspace space(check(H5Dget_space(dataset), "shape cannot be read", where));
+    std::array<hsize_t, H5S_MAX_RANK> extent{};
+    if (H5Sget_simple_extent_type(space.id()) == H5S_SIMPLE)
+      check(H5Sget_simple_extent_dims(space.id(), extent.data(), nullptr), "shape cannot be read", where);
+    H5Eclear2(H5E_DEFAULT);
+    // Goes through the whole index of the chunks. It has no way but the error stack to say that this failed.
+    if (H5Dget_storage_size(dataset) == 0 && H5Eget_num(H5E_DEFAULT) > 0)
+      fail("storage cannot be read", where);
+  }
+
+  std::string path_;
+  std::vector<Found> pending_;
+  std::set<haddr_t> seen_;
+};
+
+}  // namespace
+
+void scout(const std::string& path, const PropertyList& access) {
+  const Session session;
+  const IsolatedEnd end = run_isolated(
+      [&]() -> std::string {
+        Session::only_thread();
+        const File file(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.id()));
+        if (!file) return {};  // whoever asked finds the same when it opens the file, and says why
+        try {
+          Walk(path).run(file.id());
+        } catch (const Error& error) {
+          return error.what();
+        }
+        return {};
+      },
+      path);
+  if (end.returned && end.text.empty()) return;
+  static constexpr const char* kHint =
+      "Its structure is damaged: take a sound copy of the file, or make it again.";
+  if (end.returned) input_error(end.text, "", kHint);
+  input_error("a process that tried to read it " + end.text, path, kHint);
+}
+
+}  // namespace kvsim::hdf5

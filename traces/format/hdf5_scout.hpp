@@ -1,0 +1,26 @@
+#pragma once
+/// Looks whether libhdf5 survives a file before this process opens it.
+///
+/// libhdf5's parser trusts what a file says of itself in places: crafted headers make version 1.10 read past
+/// its buffers, divide by zero or recurse without end. So a forked copy of this process opens the file first
+/// and touches everything that the readers touch later except the elements of datasets: groups, links, every
+/// attribute, the headers of datasets and the indexes of their chunks. If the copy dies, the file is refused.
+///
+/// The alternative, a header reader of our own, would have to know what libhdf5 knows: four superblocks, two
+/// kinds of object headers with continuations, symbol tables, local and fractal heaps, two kinds of B-trees
+/// and three more chunk indexes, for whatever version wrote the file. Each rule that it got wrong would let
+/// damage through or refuse a sound file, while the copy runs the very code that is going to read. What the
+/// copy cannot do is notice a read past a buffer that happens to crash nothing; a build with AddressSanitizer
+/// does. Nor is it a defence against a file that takes the process over, which could make the copy say that
+/// all is well: files of strangers belong into a sandbox.
+#include <string>
+
+#include "traces/format/hdf5_file.hpp"
+
+namespace kvsim::hdf5 {
+
+/// Throws Error(input) if a process dies of reading the structure of the file that `access` opens, exceeds 60
+/// seconds of processor time or 1 GiB, or cannot follow the structure to its end.
+void scout(const std::string& path, const PropertyList& access);
+
+}  // namespace kvsim::hdf5
