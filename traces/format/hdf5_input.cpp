@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cmath>
@@ -12,6 +13,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/partial_file.hpp"
 #include "traces/format/hdf5_scout.hpp"
+#include "traces/format/stored_chunk.hpp"
 
 namespace kvsim::hdf5 {
 namespace {
@@ -236,6 +238,7 @@ void InputDataset::check_filters(hid_t creation) {
     std::size_t values = 0;
     const H5Z_filter_t filter =
         H5Pget_filter2(creation, static_cast<unsigned>(i), &flags, &values, nullptr, 0, nullptr, &config);
+    filters_.push_back(filter);
     if (filter == H5Z_FILTER_DEFLATE) {
       if (deflated_) input_error("is deflated twice", where_);
       deflated_ = true;
@@ -255,20 +258,41 @@ void InputDataset::expect(const std::vector<std::uint64_t>& expected, const char
                 where_);
 }
 
-/// Refuses a deflated chunk that is stored in more bytes than deflate needs for it, because libhdf5 inflates
-/// all of them.
-void InputDataset::check_inflation(const std::vector<std::uint64_t>& start,
-                                   const std::vector<std::uint64_t>& count) const {
+/// Requires that one chunk, its filters undone, has the bytes of a chunk: libhdf5 inflates all that is
+/// stored, and reads past the end of what became of a chunk that is too short.
+void InputDataset::check_chunk(const std::vector<hsize_t>& at, std::uint64_t chunk_bytes) const {
+  hsize_t stored = 0;
+  check(H5Dget_chunk_storage_size(object_.id(), at.data(), &stored), "chunk cannot be found", where_);
+  const std::uint64_t checksums =
+      4 * static_cast<std::uint64_t>(std::ranges::count(filters_, H5Z_FILTER_FLETCHER32));
+  if (!deflated_ && stored == chunk_bytes + checksums) return;
+  if (stored > chunk_bytes + chunk_bytes / 1000 + 64 + checksums)
+    input_error("holds a chunk larger than its data", where_);
+  std::uint64_t bytes = 0;
+  if (stored > 0) {
+    std::vector<std::byte> packed(stored);
+    std::uint32_t left_out = 0;
+    check(H5Dread_chunk(object_.id(), H5P_DEFAULT, at.data(), &left_out, packed.data()),
+          "chunk cannot be read", where_);
+    bytes = unfiltered_bytes(packed, filters_, left_out, chunk_bytes);
+  }
+  if (bytes != chunk_bytes)
+    input_error("the chunk at " + shape_text({at.begin(), at.end()}) + " does not hold the " +
+                    std::to_string(chunk_bytes) + " bytes of a chunk",
+                where_, "The file is damaged: take a sound copy of it.");
+}
+
+/// Checks the chunks of a block. Chunks without filters need no check: libhdf5 reads just their bytes.
+void InputDataset::check_chunks(const std::vector<std::uint64_t>& start,
+                                const std::vector<std::uint64_t>& count) const {
+  if (filters_.empty() || chunk_.empty()) return;
   std::uint64_t chunk_bytes = element_bytes_;
   for (const std::uint64_t edge : chunk_) chunk_bytes *= edge;
   std::vector<hsize_t> at(start.size());
   for (std::size_t i = 0; i < at.size(); ++i) at[i] = start[i] / chunk_[i] * chunk_[i];
   const std::vector<hsize_t> first = at;
   while (true) {
-    hsize_t stored = 0;
-    check(H5Dget_chunk_storage_size(object_.id(), at.data(), &stored), "chunk cannot be found", where_);
-    if (stored > chunk_bytes + chunk_bytes / 1000 + 64)
-      input_error("holds a chunk larger than its data", where_);
+    check_chunk(at, chunk_bytes);
     std::size_t axis = at.size();
     while (axis > 0) {
       --axis;
@@ -290,7 +314,7 @@ void InputDataset::read(const std::vector<std::uint64_t>& start, const std::vect
     elements *= count[i];
   }
   if (elements == 0) return;
-  if (deflated_) check_inflation(start, count);
+  check_chunks(start, count);
   const std::vector<hsize_t> from(start.begin(), start.end()), block(count.begin(), count.end());
   const Dataspace file(check(H5Dget_space(object_.id()), "cannot be read", where_));
   check(H5Sselect_hyperslab(file.id(), H5S_SELECT_SET, from.data(), nullptr, block.data(), nullptr),

@@ -58,8 +58,8 @@ class InputDataset {
   void check_shape(std::size_t rank, std::uint64_t file_bytes);
   void check_storage(hid_t creation, std::uint64_t file_bytes);
   void check_filters(hid_t creation);
-  void check_inflation(const std::vector<std::uint64_t>& start,
-                       const std::vector<std::uint64_t>& count) const;
+  void check_chunk(const std::vector<hsize_t>& at, std::uint64_t chunk_bytes) const;
+  void check_chunks(const std::vector<std::uint64_t>& start, const std::vector<std::uint64_t>& count) const;
 
   Object object_;
   std::string where_;
@@ -68,6 +68,7 @@ class InputDataset {
   std::uint64_t element_bytes_ = 0;
   std::vector<std::uint64_t> dims_, chunk_;  ///< chunk_ empty: contiguous
   std::uint64_t bytes_ = 0;
+  std::vector<H5Z_filter_t> filters_;  ///< in the order of writing
   bool deflated_ = false, checksum_ = false;
 };
 
