@@ -93,7 +93,7 @@ struct Figure {
   std::string remark{};   ///< why there is no line, what was left out; may be empty
   std::string command{};  ///< what makes the data again
   Width width = Width::page;
-  std::size_t columns = 0;  ///< panels beside each other; 0: as many as fit
+  std::size_t columns = 0;  ///< panels beside each other where it is a page wide; 0: as many as fit
   std::vector<Panel> panels{};
   Records data{};  ///< the numbers shown, and their intervals, as a table
 };

@@ -96,7 +96,8 @@ Scale scale_of(const Direction& direction, bool cells, double length, double pla
 double chart_height(const Chart& chart, double width) {
   if (chart.flipped && !chart.x.categories.empty())
     return std::max(40.0, static_cast<double>(chart.x.categories.size()) * 10.5);
-  return std::clamp(width * 0.66, 105.0, 210.0);
+  const std::string& label = chart.flipped ? chart.x.label : chart.y.label;  // runs up the page
+  return std::max(std::clamp(width * 0.66, 105.0, 210.0), text_width(characters(label)));
 }
 
 double map_height(const HeatMap& map) {
@@ -117,10 +118,9 @@ double plot_height(const Panel& panel, double width) {
 
 std::size_t grid_columns(const Figure& figure) {
   const std::size_t count = figure.panels.size();
+  if (figure.width == Width::column) return 1;
   if (figure.columns > 0) return std::min(figure.columns, count);
-  const std::size_t most = figure.width == Width::page ? 3 : 1;
-  if (count == 4 && most == 3) return 2;
-  return std::clamp<std::size_t>(count, 1, most);
+  return count == 4 ? 2 : std::clamp<std::size_t>(count, 1, 3);
 }
 
 bool same_colours(const HeatMap& a, const HeatMap& b) {
@@ -218,7 +218,7 @@ class Builder {
       if (!shared_up || i % columns_ == 0) panel.up_label = one_line(both.up.axis->label);
       if (!shared_across || i + columns_ >= figure_.panels.size())
         panel.across_label = one_line(both.across.axis->label);
-      margin = std::max(margin, text_width(panel.up.label_length()) + 7 +
+      margin = std::max(margin, text_width(panel.up.label_length()) + 9 +
                                     (both.up.axis->label.empty() ? 0 : kTextLine + 2));
     }
     const double pitch = (out_.width - 2 * kEdge - space_right()) / static_cast<double>(columns_);
@@ -226,8 +226,12 @@ class Builder {
     for (std::size_t i = 0; i < figure_.panels.size(); ++i) {
       PanelLayout& panel = out_.panels[i];
       panel.frame.left = kEdge + pitch * static_cast<double>(i % columns_) + margin;
-      panel.up_label_at = panel.frame.left - text_width(panel.up.label_length()) - 7 - kTextLine / 2;
+      panel.up_label_at = panel.frame.left - text_width(panel.up.label_length()) - 9 - kTextLine / 2;
       panel.frame.right = kEdge + pitch * static_cast<double>(i % columns_ + 1) - kGap - own_bar;
+      // A name longer than its axis stays on the page.
+      const double half = text_width(characters(panel.across_label)) / 2 + kEdge;
+      panel.across_label_middle =
+          std::max(half, std::min((panel.frame.left + panel.frame.right) / 2, out_.width - half));
       const Directions both = directions_of(figure_.panels[i]);
       const bool names = panel.across_names;
       const double width = panel.frame.width();
@@ -255,12 +259,12 @@ class Builder {
       below[row] = std::max(below[row], labels + (panel.across_label.empty() ? 0 : kTextLine) + kGap);
     }
     const double legend =
-        out_.legend_rows > 0 && !beside_ ? static_cast<double>(out_.legend_rows) * kTextLine + kGap : 0;
+        out_.legend_rows > 0 && !beside_ ? static_cast<double>(out_.legend_rows) * kLegendLine + kGap : 0;
     double height = kEdge + static_cast<double>(out_.title.size()) * kTitleLine + kGap / 2;
     const double top = height;
     for (std::size_t row = 0; row < rows_; ++row) height += above[row] + inside[row] + below[row];
     const double panels_end = height;
-    const double beside_end = top + kGap + static_cast<double>(out_.legend_rows) * kTextLine;
+    const double beside_end = top + kGap + static_cast<double>(out_.legend_rows) * kLegendLine;
     if (beside_) height = std::max(height, beside_end);
     height += legend + static_cast<double>(out_.remark.size()) * (kTextLine - 1) + kEdge;
     out_.height = std::ceil(height);

@@ -11,7 +11,8 @@
 namespace kvsim::analysis {
 
 inline constexpr double kTextSize = 7.5, kTitleSize = 9.5;
-inline constexpr double kTextLine = 10.5;  ///< from one line of text to the next
+inline constexpr double kTextLine = 10.5;    ///< from one line of text to the next
+inline constexpr double kLegendLine = 11.5;  ///< from one entry of the legend to the next
 
 struct Frame {
   double left = 0, right = 0, bottom = 0, top = 0;
@@ -25,8 +26,9 @@ struct PanelLayout {
   Scale across{}, up{};
   bool turned = false;  ///< labels of `across` run up the page
   std::string across_label{}, up_label{};
-  double across_label_at = 0, up_label_at = 0;  ///< height of the one's middle, and how far right the other's
-  bool across_names = false, up_names = false;  ///< categories, not numbers
+  double across_label_at = 0, across_label_middle = 0;  ///< height of its middle, and how far right that is
+  double up_label_at = 0;                               ///< how far right its middle is
+  bool across_names = false, up_names = false;          ///< categories, not numbers
 };
 
 /// What colours of heat maps mean: one for all panels that agree in unit and kind.

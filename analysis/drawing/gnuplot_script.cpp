@@ -126,9 +126,8 @@ class Script {
   void axis_labels(const PanelLayout& place) {
     const Frame& frame = place.frame;
     if (!place.across_label.empty())
-      line("set label " + gp_string(place.across_label) + " at screen " +
-           across((frame.left + frame.right) / 2) + ',' + up(place.across_label_at) + " center" +
-           ink(palette_.ink));
+      line("set label " + gp_string(place.across_label) + " at screen " + across(place.across_label_middle) +
+           ',' + up(place.across_label_at) + " center" + ink(palette_.ink));
     if (!place.up_label.empty())
       line("set label " + gp_string(place.up_label) + " at screen " + across(place.up_label_at) + ',' +
            up((frame.bottom + frame.top) / 2) + " center rotate by 90" + ink(palette_.ink));
@@ -178,7 +177,7 @@ class Script {
     line("set xrange [0:1]; set yrange [0:1]");
     line("set key at screen " + across(layout_.legend_left) + ',' + up(layout_.legend_top) +
          " left top Left reverse vertical maxrows " + std::to_string(layout_.legend_rows) +
-         " samplen 2 spacing 1.15 noautotitle" + ink(palette_.ink));
+         " samplen 2 spacing 1 noautotitle" + ink(palette_.ink));
     std::vector<std::string> entries{"NaN"};
     for (const LegendEntry& entry : legend_)
       entries.push_back("keyentry with " + entry.style + " title " + gp_string(entry.title));

@@ -42,22 +42,57 @@ void drop_part_titles(std::string& svg) {
     svg.erase(at, svg.find("</title>", at) + 8 - at);
 }
 
-/// A tag with its names made unique. Text outside of tags may hold anything and is left alone.
-std::string unique_tag(std::string tag, const std::string& prefix) {
+/// gnuplot opens a group for each pen, whether or not it draws with it, on lines of their own.
+void drop_empty_groups(std::string& svg) {
+  std::string out;
+  for (std::size_t at = 0; at < svg.size();) {
+    const std::size_t end = std::min(svg.find("</g>", at), svg.size());
+    out.append(svg, at, end - at);
+    if (end == svg.size()) break;
+    at = end + 4;
+    const std::size_t ink = out.find_last_not_of(" \t\n"), tag = out.rfind('<', ink);
+    if (out[ink] == '>' && out.compare(tag, 3, "<g ") == 0)
+      out.erase(tag);
+    else
+      out += "</g>";
+  }
+  svg = std::move(out);
+}
+
+/// Lines of markup begin at their left. A label has no tabs: one_line() made them spaces.
+void drop_indents(std::string& svg) {
+  std::erase(svg, '\t');
+  for (std::size_t at = 0; (at = svg.find("\n\n", at)) != std::string::npos;) svg.erase(at, 1);
+}
+
+/// The attribute that names the fonts, with the space before it; gnuplot has it beside each text.
+std::string font_family(const std::string& svg) {
+  const std::string name = " font-family=\"";
+  const std::size_t begin = svg.find(name);
+  if (begin == std::string::npos) return "";
+  return svg.substr(begin, svg.find('"', begin + name.size()) + 1 - begin);
+}
+
+/// A tag with its names made unique, fonts in the first one alone, and no pen that SVG has anyway. Text
+/// outside of tags may hold anything and is left alone.
+std::string unique_tag(std::string tag, const std::string& prefix, const std::string& fonts) {
+  if (!fonts.empty()) replace_all(tag, fonts, "");
+  replace_all(tag, " stroke-linecap=\"butt\" stroke-linejoin=\"miter\"", "");
   for (const std::string before : {" id='", " id=\"", "href='#", "href=\"#", "url(#"})
     replace_all(tag, before, before + prefix);
   replace_all(tag, "<image ", "<image style='image-rendering:pixelated' ");
-  replace_all(tag, "<svg ", "<svg role=\"img\" ");
+  replace_all(tag, "<svg ", "<svg role=\"img\"" + fonts + ' ');
   return tag;
 }
 
 std::string unique_names(const std::string& svg, const std::string& prefix) {
+  const std::string fonts = font_family(svg);
   std::string out;
   for (std::size_t at = 0; at < svg.size();) {
     const std::size_t begin = std::min(svg.find('<', at), svg.size());
     const std::size_t end = std::min(svg.find('>', begin), svg.size() - 1) + 1;
     out += svg.substr(at, begin - at);
-    if (begin < svg.size()) out += unique_tag(svg.substr(begin, end - begin), prefix);
+    if (begin < svg.size()) out += unique_tag(svg.substr(begin, end - begin), prefix, fonts);
     at = end;
   }
   return out;
@@ -75,9 +110,11 @@ std::string prefix_of(const Figure& figure, Theme theme) {
 std::string page_svg(const std::string& svg, const Figure& figure, Theme theme) {
   std::string out = unique_names(svg, prefix_of(figure, theme));
   drop_part_titles(out);
+  drop_empty_groups(out);
   std::string words = figure.reading;
   for (const std::string& more : {figure.remark, figure.command})
     if (!more.empty()) words += (words.empty() ? "" : " ") + more;
+  drop_indents(out);
   set_content(out, "title", xml_text(figure.title));
   set_content(out, "desc", xml_text(words));
   return out;

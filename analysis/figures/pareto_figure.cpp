@@ -53,7 +53,7 @@ std::vector<Figure> build(const FigureTables& tables, const FigureChoice& choice
   const NamedPolicies known(view, leading_metric(tables), choice);
 
   Chart chart{.y = metric_axis(metric)};
-  chart.x.label = "keys and values held after the prompt (KiB, mean over traces)";
+  chart.x.label = "KiB held after the prompt (mean over traces)";
   chart.x.log = true;
   Series line{.label = "front", .weight = Weight::bound, .group = "front: nothing is better in both"};
   for (const Spot& spot : front) line.points.push_back({spot.bytes / 1024, spot.value, {}, {}});

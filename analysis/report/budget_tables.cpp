@@ -49,16 +49,14 @@ class ByBudget {
     };
     std::stable_sort(lines_.begin(), lines_.end(),
                      [&](const Line& a, const Line& b) { return place_of(a) < place_of(b); });
-    table_.columns = {
-        {"policy"},
-        {"role",
-         "policy; oracle: knows the future, a bound at its own split; own_budget: keeps what it likes"}};
+    table_.columns = {{"policy",
+                       "oracle: knows the future, a bound at its own split of the budget; own_budget: keeps "
+                       "what it likes"}};
     for (const std::string& heading : columns_) table_.columns.push_back({heading, "budget", true});
     for (const Line& line : lines_) {
-      std::vector<Cell>& row = table_.rows.emplace_back(columns_.size() + 2, Cell{.shown = "\u2013"});
-      row[0] = {.shown = line.policy};
-      row[1] = {.shown = line.role};
-      for (const Placed& each : line.cells) row[each.column + 2] = each.cell;
+      std::vector<Cell>& row = table_.rows.emplace_back(columns_.size() + 1, Cell{.shown = "\u2013"});
+      row[0] = {.shown = line.policy, .small = line.role == "policy" ? "" : line.role};
+      for (const Placed& each : line.cells) row[each.column + 1] = each.cell;
     }
     return std::move(table_);
   }

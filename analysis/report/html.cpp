@@ -51,7 +51,7 @@ std::string html_escaped(std::string_view text) {
 }
 
 std::string data_address(std::string_view type, std::string_view content) {
-  constexpr std::string_view kKept = " -_.~!*();:@&=+$,/?'";  // and letters and digits
+  constexpr std::string_view kKept = " -_.~!*();:@=+$,/?";  // and letters and digits
   constexpr std::string_view kHex = "0123456789ABCDEF";
   std::string out = "data:" + std::string(type) + ",";
   out.reserve(out.size() + content.size() * 5 / 4);

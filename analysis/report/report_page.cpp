@@ -262,19 +262,23 @@ class Page {
 
   bool stands_by_table(const DrawnFigure& drawn) const { return study_.tables.contains(drawn.table); }
 
-  /// One per theme, of which one is seen. On a narrow screen they keep a size that can be read, and scroll.
-  void write_drawings(const DrawnFigure& drawn) {
-    const Figure& figure = drawn.figure;
-    const std::string width = figure.width == Width::page ? "drawing wide" : "drawing";
-    const Html::Element region = html_.element(
-        "div", {{"class", width}, {"role", "region"}, {"tabindex", "0"}, {"aria-label", figure.title}});
+  /// In both themes, of which one is seen.
+  void write_drawing(const Figure& figure, const Drawing& drawing, const std::string& kind) {
+    const Html::Element opened = html_.element("div", {{"class", kind}});
     const std::string alt =
         figure.title + ". " + figure.reading + (figure.remark.empty() ? "" : ' ' + figure.remark);
     for (const auto& [theme, svg] :
-         {std::pair("light", &drawn.light_svg), std::pair("dark", &drawn.dark_svg)}) {
+         {std::pair("light", &drawing.light_svg), std::pair("dark", &drawing.dark_svg)}) {
       html_.empty("img", {{"class", theme}, {"alt", alt}, {"src", data_address("image/svg+xml", *svg)}});
       html_.new_line();
     }
+  }
+
+  /// The style sheet shows the one that fits the screen.
+  void write_drawings(const DrawnFigure& drawn) {
+    if (drawn.narrow.light_svg.empty()) return write_drawing(drawn.figure, drawn.drawing, "drawing");
+    write_drawing(drawn.figure, drawn.drawing, "drawing wide");
+    write_drawing(drawn.figure, drawn.narrow, "drawing narrow");
   }
 
   void write_figure(const DrawnFigure& drawn) {
@@ -282,7 +286,7 @@ class Page {
     html_.new_line();
     const Html::Element opened = html_.element("figure", {{"id", "figure-" + figure.name}});
     // Drawings show title and remark themselves.
-    const bool shown = !drawn.light_svg.empty();
+    const bool shown = !drawn.drawing.light_svg.empty();
     html_.leaf(stands_by_table(drawn) ? "h4" : "h3", figure.title, {{"class", shown ? "spoken" : "shown"}});
     if (shown) write_drawings(drawn);
     const Html::Element caption = html_.element("figcaption");

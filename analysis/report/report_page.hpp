@@ -9,10 +9,17 @@
 
 namespace kvsim::analysis {
 
-/// A figure and its drawings; both empty: it was not drawn.
+/// One drawing of a figure in each theme; both empty: it was not drawn.
+struct Drawing {
+  std::string light_svg{}, dark_svg{};
+};
+
 struct DrawnFigure {
   Figure figure;
-  std::string light_svg{}, dark_svg{};
+  Drawing drawing{};
+  /// The same one column wide, for screens on which text of the other would be too small to be read; empty
+  /// for a figure that is no wider anyway.
+  Drawing narrow{};
   std::string table{};  ///< of the analysis it shows, beside which it stands; empty: it shows results
 };
 

@@ -61,6 +61,7 @@ void write_table(Html& html, const SortableTable& table) {
   const Html::Element opened = html.element("table", {{"class", "sortable"}});
   {
     const Html::Element caption = html.element("caption");
+    const Html::Element words = html.element("span");  // stays in sight while the table scrolls
     html.prose(table.caption);
   }
   write_head(html, table.columns);

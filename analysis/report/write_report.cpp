@@ -44,8 +44,12 @@ class Drawings {
       return out;
     }
     const std::string stem = folder_ + '/' + out.figure.name;
-    out.light_svg = read_file(stem + ".svg", kMostBytes);
-    out.dark_svg = read_file(stem + ".dark.svg", kMostBytes);
+    out.drawing = {read_file(stem + ".svg", kMostBytes), read_file(stem + ".dark.svg", kMostBytes)};
+    if (out.figure.width == Width::column) return out;
+    Figure narrow = out.figure;
+    narrow.width = Width::column;
+    out.narrow = {drawing_of(narrow, Theme::light, Output::svg),
+                  drawing_of(narrow, Theme::dark, Output::svg)};
     return out;
   }
 

@@ -8,9 +8,15 @@ import time
 import xml.dom.minidom
 
 import kvsim_command
+import svg_labels
 from kvsim_command import KVSIM, CommandTest
 
 POLICIES = [argument for name in ("h2o", "random", "streaming_llm", "full", "optimal") for argument in ("--policy", name)]
+
+
+FIGURES = [("quality", "all.csv"), ("differences", "all.csv"), ("ranks", "all.csv"), ("matrix", "all.csv"), ("pareto", "all.csv"),
+           ("excess", "all.csv", "head.csv"), ("steps", "all.csv", "step.csv"), ("layers", "layer.csv"),
+           ("timeline", "kept.h5", "--layer", "1", "--head", "1")]
 
 
 class Plot(CommandTest):
@@ -35,10 +41,7 @@ class Plot(CommandTest):
         return list(csv.DictReader(io.StringIO(self.plotted(*arguments, "--format", "csv"))))
 
     def test_every_figure_is_an_svg_that_says_what_it_shows(self):
-        figures = [("quality", "all.csv"), ("differences", "all.csv"), ("ranks", "all.csv"), ("matrix", "all.csv"),
-                   ("pareto", "all.csv"), ("excess", "all.csv", "head.csv"), ("steps", "all.csv", "step.csv"),
-                   ("layers", "layer.csv"), ("timeline", "kept.h5", "--layer", "1", "--head", "1")]
-        for figure in figures:
+        for figure in FIGURES:
             for theme in ("light", "dark"):
                 with self.subTest(figure=figure, theme=theme):
                     svg = self.plotted(*figure, "--theme", theme)
@@ -48,6 +51,14 @@ class Plot(CommandTest):
                     self.assertIn("kvsim plot " + figure[0], root.getElementsByTagName("desc")[0].firstChild.data)
                     self.assertTrue(root.getAttribute("viewBox"))
                     self.assertEqual(svg, self.plotted(*figure, "--theme", theme))
+
+    def test_no_label_of_a_figure_lies_on_another_or_leaves_the_page(self):
+        for figure in FIGURES:
+            for width in "page", "column":
+                with self.subTest(figure=figure, width=width):
+                    svg = self.plotted(*figure, "--width", width)
+                    self.assertGreater(len(svg_labels.boxes(svg)), 8)
+                    self.assertEqual(svg_labels.misplaced(svg), [])
 
     def test_numbers_of_a_figure_are_those_of_the_results(self):
         with open(self.folder / "all.csv") as file:

@@ -108,9 +108,15 @@ class Report(CommandTest):
         names = sorted(path.stem for path in (self.folder / "made/figures").glob("*.gp"))
         self.assertGreater(len(names), 5)
         self.assertEqual(sorted(f["id"] for f in page.all("figure")), [f"figure-{name}" for name in names])
+        # What is a page wide is there a second time, one column wide, for narrow screens.
+        scripts = [(self.folder / "made/figures" / f"{name}.gp").read_text() for name in names]
+        wide = [script for script in scripts if "set terminal svg size 493," in script]
+        self.assertGreater(len(wide), 5)
+        for kind in "wide", "narrow":
+            self.assertEqual(len([div for div in page.all("div") if div.get("class") == f"drawing {kind}"]), len(wide))
         for theme in "light", "dark":
             shown = [image for image in page.all("img") if image["class"] == theme]
-            self.assertEqual(len(shown), len(names))
+            self.assertEqual(len(shown), len(names) + len(wide))
         for name in names:
             for end in ".csv", ".gp", ".svg", ".dark.svg", ".pdf", ".dark.pdf":
                 self.assertTrue((self.folder / "made/figures" / (name + end)).exists(), name + end)

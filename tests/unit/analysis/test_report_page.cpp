@@ -48,7 +48,7 @@ TEST_CASE("Tables sort by exact numbers, name their rows and can be reached by k
   write_table(html, table_of(records, "Numbers of `x`", 10));
   const std::string made = std::move(html).take();
   CHECK_THAT(made, Contains("role=\"region\" tabindex=\"0\" aria-label=\"Numbers of x\""));
-  CHECK_THAT(made, Contains("<caption>Numbers of <code>x</code></caption>"));
+  CHECK_THAT(made, Contains("<caption><span>Numbers of <code>x</code></span></caption>"));
   CHECK_THAT(made, Contains("<th scope=\"col\"><button type=\"button\" title=\"which\">trace</button></th>"));
   CHECK_THAT(
       made,
@@ -65,21 +65,23 @@ TEST_CASE("Budgets stand side by side, the best of each is marked") {
   study.duel("b", 0.05, "a", 0.06, -0.02, 0.01, 4);
   const Evidence evidence = study.evidence();
   const SortableTable means = means_by_budget(evidence, metric("attention_loss"), kAllWorkloads);
-  REQUIRE(means.columns.size() == 4);
+  REQUIRE(means.columns.size() == 3);
   REQUIRE(means.rows.size() == 3);
   // Sorted by the middle budget, the lower of two; x knows the future and wins nothing.
   CHECK(means.rows[0][0].shown == "x");
-  CHECK_FALSE(means.rows[0][2].marked);
-  CHECK(means.rows[0][3].shown == "\u2013");
-  CHECK(means.rows[1][2].shown == "10.0%");
-  CHECK(means.rows[1][2].small == "9.0% to 11.0%");
-  CHECK(means.rows[1][2].marked);
-  CHECK(means.rows[2][3].marked);
+  CHECK(means.rows[0][0].small == "oracle");
+  CHECK(means.rows[1][0].small.empty());
+  CHECK_FALSE(means.rows[0][1].marked);
+  CHECK(means.rows[0][2].shown == "\u2013");
+  CHECK(means.rows[1][1].shown == "10.0%");
+  CHECK(means.rows[1][1].small == "9.0% to 11.0%");
+  CHECK(means.rows[1][1].marked);
+  CHECK(means.rows[2][2].marked);
   const SortableTable differences = differences_by_budget(evidence, metric("attention_loss"));
-  CHECK(differences.rows[0][2].shown == "best");
-  CHECK(differences.rows[1][2].small == "3.0 to 7.0 points; 6 of 6");
-  CHECK(differences.rows[0][3].shown == "\u2248 1.0 points");
-  CHECK(ranks_by_budget(evidence, metric("attention_loss")).rows[1][2].shown == "2");
+  CHECK(differences.rows[0][1].shown == "best");
+  CHECK(differences.rows[1][1].small == "3.0 to 7.0 points; 6 of 6");
+  CHECK(differences.rows[0][2].shown == "\u2248 1.0 points");
+  CHECK(ranks_by_budget(evidence, metric("attention_loss")).rows[1][1].shown == "2");
   CHECK(means_by_budget(evidence, metric("r"), kAllWorkloads).rows.empty());
   for (const SortableTable& table : {means, differences, ranks_by_budget(evidence, metric("attention_loss"))})
     CHECK_THAT(table.caption, Contains("cut prompt: question known to the policy"));
@@ -93,13 +95,13 @@ TEST_CASE("Cuts stand side by side within a budget, each with its best") {
   study.duel("b", 0.30, "a", 0.40, -0.12, -0.08, 6);
   const Evidence unknown = study.evidence();
   const SortableTable table = means_by_cut({known, unknown}, metric("attention_loss"));
-  REQUIRE(table.columns.size() == 4);
-  CHECK(table.columns[2].title == "10%, cut prompt");
-  CHECK(table.columns[3].title == "10%, cut question");
+  REQUIRE(table.columns.size() == 3);
+  CHECK(table.columns[1].title == "10%, cut prompt");
+  CHECK(table.columns[2].title == "10%, cut question");
   REQUIRE(table.rows.size() == 2);
   CHECK(table.rows[0][0].shown == "a");
-  CHECK((table.rows[0][2].marked && !table.rows[0][3].marked));
-  CHECK((table.rows[1][3].marked && table.rows[1][3].shown == "30.0%"));
+  CHECK((table.rows[0][1].marked && !table.rows[0][2].marked));
+  CHECK((table.rows[1][2].marked && table.rows[1][2].shown == "30.0%"));
   CHECK_THAT(table.caption, Contains("cut question: question not known to the policy"));
 }
 
@@ -129,7 +131,7 @@ TEST_CASE("A page holds no markup that came from names") {
   Figure& figure = content.figures.back().figure;
   figure.name = figure.title = figure.reading = figure.remark = figure.command = hostile;
   figure.data.columns = {{hostile, "", ""}};
-  content.figures.back().light_svg = "<svg>" + hostile + "</svg>";
+  content.figures.back().drawing.light_svg = "<svg>" + hostile + "</svg>";
   const std::string page = report_page(content);
   CHECK(count(page, "<script>") == 1);  // ours
   CHECK(count(page, "</script>") == 1);
@@ -144,13 +146,19 @@ TEST_CASE("Drawings stand in the page in both themes, with words for those who d
   content.figures[0].figure.title = "Loss against budget";
   content.figures[0].figure.reading = "Lower is better.";
   content.figures[0].figure.remark = "One was left out.";
-  content.figures[0].light_svg = "<svg>1</svg>";
-  content.figures[0].dark_svg = "<svg>2</svg>";
+  content.figures[0].drawing = {"<svg>1</svg>", "<svg>2</svg>"};
+  content.figures[0].narrow = {"<svg>3</svg>", "<svg>4</svg>"};
   const std::string page = report_page(content);
   CHECK_THAT(page, Contains("<img class=\"light\" alt=\"Loss against budget. Lower is better. One was left "
                             "out.\" src=\"data:image/svg+xml,"
                             "%3Csvg%3E1%3C/svg%3E\">"));
   CHECK_THAT(page, Contains("class=\"dark\"") && Contains("%3Csvg%3E2"));
+  const std::size_t wide = page.find("class=\"drawing wide\""),
+                    narrow = page.find("class=\"drawing narrow\"");
+  CHECK(wide < page.find("%3Csvg%3E2"));
+  CHECK(page.find("%3Csvg%3E2") < narrow);
+  CHECK(narrow < page.find("%3Csvg%3E3"));
+  CHECK_THAT(page, Contains("%3Csvg%3E4"));
 }
 
 TEST_CASE("A study without anything is a page all the same; an incomplete one says so at the top") {
