@@ -90,6 +90,20 @@ class Results(CommandTest):
                                  ("t.h5", "9", "full", 9), ("u.h5", "50%", "tova", 32), ("u.h5", "50%", "full", 32),
                                  ("u.h5", "9", "tova", 9), ("u.h5", "9", "full", 9)])
 
+    def test_the_table_of_several_traces_ends_with_their_means(self):
+        self.make_trace("m.h5", 64, 4, "--seed", 2)
+        asked = ["t.h5", "m.h5", "--policy", "tova", "--policy", "h2o", "--budget", "50%,9"]
+        rows = self.rows(*asked)
+        lines = self.ok("replay", *asked, "--quiet").splitlines()
+        for budget in "50%", "9":
+            start = next(i for i, line in enumerate(lines) if line.startswith(f"budget {budget}"))
+            means = {line.split()[3]: line for line in lines[start + 5:start + 7]}
+            self.assertEqual(set(means), {"tova", "h2o"})
+            for policy, line in means.items():
+                self.assertTrue(line.startswith("mean of 2  "), line)
+                losses = [row["attention_loss"] for row in rows if (row["budget"], row["policy"]) == (budget, policy)]
+                self.assertIn(f"{sum(losses) / 2:.4f}", line.split())
+
     def test_traces_replayed_together_or_alone_are_the_same(self):
         self.make_trace("v.h5", 80, 6, "--seed", 3)
         both = self.rows("t.h5", "v.h5", "--policy", "h2o", "--budget", "20%", "--per", "layer")

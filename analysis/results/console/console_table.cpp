@@ -8,6 +8,7 @@
 
 #include "analysis/results/console/console_notes.hpp"
 #include "analysis/results/console/contest.hpp"
+#include "analysis/results/console/means_over_traces.hpp"
 #include "analysis/results/console/step_losses.hpp"
 #include "analysis/results/metrics/metric.hpp"
 #include "analysis/results/numbers.hpp"
@@ -47,18 +48,18 @@ bool differs(const std::vector<Row>& rows, Get get) {
 /// Rows of one scope; those of scope step are folded (step_losses.hpp).
 class ReplayTable {
  public:
-  ReplayTable(const std::vector<Row>& rows, Scope scope, const StepLosses* losses = nullptr)
-      : rows_(rows),
+  ReplayTable(std::vector<Row> rows, Scope scope, const StepLosses* losses = nullptr)
+      : rows_(std::move(rows)),
         scope_(scope),
         losses_(losses),
-        priced_(!rows.empty() && !rows.front().machine.empty()),
+        priced_(!rows_.empty() && !rows_.front().machine.empty()),
         bounded_(somewhere("attention_loss_bound")),
-        several_traces_(differs(rows, [](const Row& row) { return row.trace; })),
-        several_cuts_(differs(rows, [](const Row& row) { return row.cut; })),
-        won_(winners(rows)),
-        labels_(policy_labels(rows)) {
+        several_traces_(differs(rows_, [](const Row& row) { return row.trace; })),
+        several_cuts_(differs(rows_, [](const Row& row) { return row.cut; })),
+        won_(winners(rows_)),
+        labels_(policy_labels(rows_)) {
     std::map<std::string, std::set<std::optional<double>>> tokens_of;
-    for (const Row& row : rows) {
+    for (const Row& row : rows_) {
       tokens_of[row.budget].insert(row.budget_tokens);
       if (std::find(budgets_.begin(), budgets_.end(), row.budget) == budgets_.end())
         budgets_.push_back(row.budget);
@@ -106,6 +107,10 @@ class ReplayTable {
     return std::any_of(rows_.begin(), rows_.end(), [&](const Row& row) { return row[metric].has_value(); });
   }
 
+  bool differ(std::string_view metric, std::string_view other) const {
+    return std::any_of(rows_.begin(), rows_.end(), [&](const Row& row) { return row[metric] != row[other]; });
+  }
+
   void add_identity() {
     if (several_traces_) add("trace", Align::left, [&](std::size_t i) { return rows_[i].trace; });
     if (several_cuts_) add("cut", Align::left, [&](std::size_t i) { return rows_[i].cut; });
@@ -131,7 +136,9 @@ class ReplayTable {
 
   void add_metric(const Metric& metric) {
     const Console& console = metric.console;
-    if (console.heading == nullptr || (console.only_with != nullptr && !somewhere(console.only_with))) return;
+    if (console.heading == nullptr || (console.only_with != nullptr && !somewhere(console.only_with)) ||
+        (console.unlike != nullptr && !differ(metric.key, console.unlike)))
+      return;
     add(console.heading, console.show == Console::Show::bytes ? Align::right : Align::point,
         [&, at = metric_index(metric.key)](std::size_t i) {
           return text_of(console.show, rows_[i].metric(at).real());
@@ -177,7 +184,7 @@ class ReplayTable {
     }
   }
 
-  const std::vector<Row>& rows_;
+  const std::vector<Row> rows_;
   const Scope scope_;
   const StepLosses* losses_;  ///< of scope step, whose columns they are then; else null
   const bool priced_;         ///< for a machine
@@ -196,8 +203,8 @@ class ReplayTable {
 
 void write_console_table(std::ostream& out, const std::vector<Row>& rows) {
   const Scope scope = rows.empty() ? Scope::all : rows.front().scope;
-  if (scope != Scope::step) return ReplayTable(rows, scope).print(out);
-  const StepLosses losses = step_losses(rows);
+  if (scope != Scope::step) return ReplayTable(with_means(rows), scope).print(out);
+  const StepLosses losses = with_means(step_losses(rows));
   ReplayTable(losses.rows, scope, &losses).print(out);
 }
 

@@ -45,6 +45,7 @@ struct Console {
   const char* heading = nullptr;  ///< null: not in the table
   Show show = Show::rounded;
   const char* only_with = nullptr;  ///< metric that some row must have; null: always there
+  const char* unlike = nullptr;     ///< metric that it must differ from in some row; null: always there
 };
 
 struct Metric {

@@ -38,7 +38,8 @@ std::vector<Metric> size_metrics() {
        .meaning = "positions held at the last step, mean over lanes: what a policy that lets generated "
                   "tokens stay comes to",
        .label = "tokens held at the end",
-       .measure = mean_of<&sim::LaneOutcome::held_at_end>},
+       .measure = mean_of<&sim::LaneOutcome::held_at_end>,
+       .console = {.heading = "held tokens", .show = Console::Show::tokens, .unlike = "kept_tokens"}},
       {.key = "evicted_tokens",
        .unit = "tokens per lane",
        .meaning = "positions of the sequence not held at the last step, mean over lanes; 0: the policy never "

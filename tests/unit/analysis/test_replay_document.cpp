@@ -205,6 +205,7 @@ Row table_row(const char* policy, const char* params, const char* budget, double
   row.budget = budget;
   row.budget_tokens = tokens;
   row.set("kept_tokens", tokens);
+  row.set("held_tokens", tokens);
   row.set("r", r);
   row.set("attention_loss", loss);
   row.set("evidence_loss", {});
@@ -226,6 +227,7 @@ TEST_CASE("table: grouped by budget, constants above, best marked, undefined a d
   for (const std::size_t i : {0U, 3U}) {
     rows[i].own_budget = true;
     rows[i].set("kept_tokens", 120);
+    rows[i].set("held_tokens", 120);
     rows[i].set("kept_bytes", 122880);
     rows[i].set("attention_loss_oracle", 0);
   }
@@ -272,8 +274,8 @@ TEST_CASE("table: what differs gets its column") {
                              table_row("h2o", "h2o()+uniform()", "25%", 12.5, 0.5, 0.5)};
     rows[1].trace = "p\xc3\xa9.h5";  // five characters in six bytes
     const std::string text = written(Format::table, rows);
-    CHECK_THAT(text, Catch::Contains("budget 25%\nrun.h5  h2o        9  "));
-    CHECK_THAT(text, Catch::Contains("\np\xc3\xa9.h5   h2o       12.5"));
+    CHECK_THAT(text, Catch::Contains("budget 25%\nrun.h5     h2o        9  "));
+    CHECK_THAT(text, Catch::Contains("\np\xc3\xa9.h5      h2o       12.5"));
     CHECK_THAT(text, !Catch::Contains("trace run.h5"));
     CHECK_THAT(text, Catch::StartsWith("cut prompt (question known to the policy)\n\n"));
   }
@@ -296,6 +298,68 @@ TEST_CASE("table: what differs gets its column") {
     row.layer = 2;
     row.head = 11;
     CHECK_THAT(written(Format::table, {row}), Catch::Contains("\nh2o         2    11  "));
+  }
+}
+
+TEST_CASE("table: what is held at the end stands beside what was kept where it is another number") {
+  const Row managed = table_row("h2o", "h2o()", "9", 9, 0.5, 0.5);
+  CHECK_THAT(written(Format::table, {managed}), !Catch::Contains("held"));
+  Row appending = table_row("snapkv", "snapkv()", "9", 9, 0.5, 0.5);
+  appending.set("held_tokens", 73);
+  const std::string text = written(Format::table, {managed, appending});
+  CHECK_THAT(text, Catch::Contains("  kept    held   kept\n") && Catch::Contains("tokens  tokens   size\n"));
+  CHECK_THAT(text, Catch::Contains("  0.3333       9       9  704 B\n") &&
+                       Catch::Contains("  0.3333       9      73  704 B\n"));
+}
+
+TEST_CASE("table: several traces end with their means, in the table alone") {
+  std::vector<Row> rows;
+  for (const char* trace : {"a.h5", "b.h5", "c.h5"})
+    for (const char* budget : {"4", "9"})
+      for (const char* policy : {"h2o", "tova"}) {
+        rows.push_back(table_row(policy, policy, budget, 9, 0.5, 0.25));
+        rows.back().trace = trace;
+      }
+  rows[0].set("attention_loss", 0.625);                                   // h2o at 4 on a.h5
+  for (const char* key : {"attention_loss", "r"}) rows[11].set(key, {});  // tova at 9 on c.h5: was not run
+  const std::string text = written(Format::table, rows);
+  const std::size_t four = text.find("\nbudget 4"), nine = text.find("\nbudget 9"),
+                    end = text.find("\n\n", nine);
+  const std::string at_four = text.substr(four, nine - four), at_nine = text.substr(nine, end - nine);
+  CHECK_THAT(at_four, Catch::Contains("c.h5       tova") &&
+                          Catch::Contains("\nmean of 3  h2o        0.3750") &&
+                          Catch::Contains("\nmean of 3  tova *     0.2500"));
+  CHECK_THAT(at_nine, Catch::Contains("\nmean of 3  h2o        0.2500") &&
+                          Catch::EndsWith("\nmean of 3  tova       -       0.1250  -       0.5000  -       "
+                                          "0.6875  0.3333       9  704 B"));
+  CHECK(at_four.find("mean") > at_four.find("c.h5       tova"));
+  for (const Format format : {Format::csv, Format::json, Format::jsonl, Format::md})
+    CHECK_THAT(written(format, rows), !Catch::Contains("mean of"));
+  SECTION("cuts and layers have means of their own, and a cut of one trace has none") {
+    for (std::size_t i = 0; i < rows.size(); ++i) rows[i].cut = i < 4 ? "prompt" : "question";
+    const std::string by_cut = written(Format::table, rows);
+    CHECK_THAT(by_cut, Catch::Contains("\nmean of 2  question  h2o") && !Catch::Contains("mean of 3") &&
+                           !Catch::Contains("mean of 2  prompt"));
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      rows[i].cut = "prompt";
+      rows[i].scope = Scope::layer;
+      rows[i].layer = i < 6 ? 0 : 1;
+    }
+    CHECK_THAT(written(Format::table, rows), !Catch::Contains("mean of 3"));
+  }
+  SECTION("steps have means where every trace has them") {
+    std::vector<Row> steps;
+    for (const char* trace : {"a.h5", "b.h5"})
+      for (const std::uint64_t step : {1U, 2U, 3U}) {
+        if (step == 3 && trace[0] == 'b') continue;
+        steps.push_back(table_row("h2o", "h2o", "9", 9, 0.5, trace[0] == 'a' ? 0.25 : 0.75));
+        steps.back().trace = trace;
+        steps.back().scope = Scope::step;
+        steps.back().step = step;
+      }
+    CHECK_THAT(written(Format::table, steps),
+               Catch::Contains("\na.h5       h2o     0.2500  0.2500  0.2500  0.2500\n") &&
+                   Catch::Contains("\nmean of 2  h2o     0.5000  0.5000  0.5000  -\n"));
   }
 }
 
