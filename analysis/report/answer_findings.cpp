@@ -73,9 +73,9 @@ Findings picked_by_loss(const AnswerEvidence& answers) {
   return {finding};
 }
 
-Findings what_answers_say(const AnswerEvidence& answers) {
+Findings what_answers_say(const AnswerEvidence& answers, const PriceList& prices) {
   if (answers.metric() == nullptr) return {};
-  Findings out = best_policies(answers.statistics(), *answers.metric());
+  Findings out = best_policies(answers.statistics(), *answers.metric(), prices);
   for (Finding& finding : picked_by_loss(answers)) out.push_back(std::move(finding));
   return out;
 }

@@ -46,11 +46,11 @@ Findings told_once(const std::vector<Findings>& by_cut, const std::vector<Eviden
 
 }  // namespace
 
-Findings what_policies_do(const Evidence& evidence) {
+Findings what_policies_do(const Evidence& evidence, const PriceList& prices) {
   const Metric* metric = evidence.leading_metric();
   if (metric == nullptr) return {};
-  Findings all = best_policies(evidence, *metric);
-  if (is_evidence(*metric)) append(all, best_policies(evidence, attention_loss()));
+  Findings all = best_policies(evidence, *metric, prices);
+  if (is_evidence(*metric)) append(all, best_policies(evidence, attention_loss(), prices));
   append(all, sufficient_budget(evidence));
   append(all, room_left(evidence, is_evidence(*metric) ? attention_loss() : *metric));
   append(all, stability(evidence, *metric));

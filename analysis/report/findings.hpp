@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "analysis/report/evidence.hpp"
+#include "analysis/report/price_list.hpp"
 #include "analysis/results/records.hpp"
 
 namespace kvsim::analysis {
@@ -18,8 +19,9 @@ using Findings = std::vector<Finding>;
 
 // What policies do. Each rule gives nothing when its tables say nothing about it.
 
-/// The best policy per budget, whether the next is distinguishable, and how many are not.
-Findings best_policies(const Evidence& evidence, const Metric& metric);
+/// The best policy per budget, whether the next is distinguishable, how many are not, and what it takes to
+/// serve it, as far as `prices` knows.
+Findings best_policies(const Evidence& evidence, const Metric& metric, const PriceList& prices = {});
 /// How far the best policy is from oracles that aim at the metric and from the best set of the size.
 Findings room_left(const Evidence& evidence, const Metric& metric);
 /// Whether traces agree on the order (Kendall's W), and the interval of the best policy's rank.
@@ -57,7 +59,7 @@ Findings skipped_cells(const Records& skipped);
 
 /// Every rule of the first kind at one cut, the most telling first: by the leading metric, and by attention
 /// loss too where evidence leads.
-Findings what_policies_do(const Evidence& evidence);
+Findings what_policies_do(const Evidence& evidence, const PriceList& prices = {});
 /// What differs between cuts, by the same metrics; nothing if there is one.
 Findings what_cuts_do(const std::vector<Evidence>& cuts);
 /// Every rule of the second kind. What holds at every cut is said once, anything else names its cut.

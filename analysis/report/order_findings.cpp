@@ -4,6 +4,8 @@
 
 #include "analysis/drawing/figure_text.hpp"
 #include "analysis/report/findings.hpp"
+#include "analysis/report/price_findings.hpp"
+#include "analysis/report/wins.hpp"
 #include "analysis/report/wording.hpp"
 #include "analysis/results/cuts.hpp"
 #include "analysis/results/numbers.hpp"
@@ -29,45 +31,6 @@ std::string mean_text(const Metric& metric, const PolicyMean& mean) {
 std::vector<std::string> labels(const std::vector<PolicyMean>& policies) {
   std::vector<std::string> out;
   for (const PolicyMean& each : policies) out.push_back(each.policy);
-  return out;
-}
-
-/// Who is best at a budget, and against whom that can be said.
-struct Win {
-  std::string budget;
-  std::vector<PolicyMean> best;           ///< with equal means
-  std::vector<PolicyMean> rivals;         ///< behind, but not distinguishable from the best
-  std::optional<PolicyMean> next;         ///< the best of the others
-  std::optional<PairedDifference> ahead;  ///< next - best
-
-  bool clear() const { return best.size() == 1 && ahead && ahead->distinguishable(); }
-};
-
-Win win_at(const Evidence& evidence, const Metric& metric, const std::string& budget) {
-  const Question question{metric.key, kAllWorkloads, budget};
-  const std::vector<PolicyMean> all = contest(evidence, question, metric);
-  Win win{budget, {}, {}, {}, {}};
-  for (const PolicyMean& each : all) {
-    if (each.mean == all.front().mean) {
-      win.best.push_back(each);
-      continue;
-    }
-    const auto behind = evidence.difference(question, each.params, win.best.front().params);
-    if (!win.next) {
-      win.next = each;
-      win.ahead = behind;
-    }
-    if (!behind || !behind->distinguishable()) win.rivals.push_back(each);
-  }
-  return win;
-}
-
-std::vector<Win> wins(const Evidence& evidence, const Metric& metric) {
-  std::vector<Win> out;
-  for (const std::string& budget : evidence.budgets()) {
-    Win win = win_at(evidence, metric, budget);
-    if (!win.best.empty()) out.push_back(std::move(win));
-  }
   return out;
 }
 
@@ -140,18 +103,18 @@ std::optional<PolicyMean> best_oracle(const Evidence& evidence, const Metric& me
 
 }  // namespace
 
-Findings best_policies(const Evidence& evidence, const Metric& metric) {
+Findings best_policies(const Evidence& evidence, const Metric& metric, const PriceList& prices) {
   const std::vector<Win> all = wins(evidence, metric);
   if (all.empty()) return {};
   Finding finding;
-  for (const Win& win : all) finding.details.push_back(win_text(metric, win));
+  for (const Win& win : all) finding.details.push_back(win_text(metric, win) + price_text(win, prices));
   if (single_trace(all)) {
     finding.text = "One trace cannot tell which policy is better. On this trace the " + superlative(metric) +
-                   " belongs to " + winners_text(all) + '.';
+                   " belongs to " + winners_text(all) + '.' + winners_price_text(all, prices);
     return {finding};
   }
   finding.text = capitalised(superlative(metric)) + ", on average over traces: " + winners_text(all) + ". " +
-                 clearness_text(all);
+                 clearness_text(all) + winners_price_text(all, prices);
   return {finding};
 }
 

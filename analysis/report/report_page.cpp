@@ -4,12 +4,14 @@
 #include <map>
 #include <set>
 
+#include "analysis/cost/price_table.hpp"
 #include "analysis/drawing/figure_text.hpp"
 #include "analysis/report/answer_findings.hpp"
 #include "analysis/report/answer_tables.hpp"
 #include "analysis/report/budget_tables.hpp"
 #include "analysis/report/page_assets.hpp"
 #include "analysis/report/study_summary.hpp"
+#include "analysis/report/winners.hpp"
 #include "analysis/report/wording.hpp"
 #include "analysis/results/cuts.hpp"
 #include "analysis/results/numbers.hpp"
@@ -23,12 +25,13 @@ constexpr std::size_t kShortTable = 12;  ///< rows that need no folding
 
 bool is_statistic(const std::string& table) {
   return table == "means" || table == "differences" || table == "ranks" || table == "skipped" ||
-         table == kAnswersTable;
+         table == kAnswersTable || table == kPriceTable || table == kWinnersTable;
 }
 
 class Page {
  public:
-  explicit Page(const ReportContent& content) : content_(content), study_(content.study) {
+  explicit Page(const ReportContent& content)
+      : content_(content), study_(content.study), prices_(content.study.table(kPriceTable)) {
     const Records &means = study_.table("means"), &answers = study_.table(kAnswersTable);
     for (const std::string& cut : cuts_of(study_.results.rows.empty() ? means : study_.results))
       cuts_.emplace_back(cut, means, study_.table("differences"), study_.table("ranks"), study_.results);
@@ -164,8 +167,9 @@ class Page {
 
   void findings() {
     const Html::Element opened = section("findings", "Findings");
+    table_if_any(winners_for_people(study_.table(kWinnersTable)));
     for (const AnswerEvidence& at : answers_) {
-      const Findings found = what_answers_say(at);
+      const Findings found = what_answers_say(at, prices_);
       if (found.empty()) continue;
       heading("answers; " + cut_title(at.statistics().cut()));
       list_findings(found, "findings");
@@ -183,7 +187,7 @@ class Page {
       list_findings(between, "findings");
     }
     for (const Evidence& at : cuts_) {
-      const Findings found = what_policies_do(at);
+      const Findings found = what_policies_do(at, prices_);
       if (found.empty()) continue;
       heading((answers_.empty() ? "" : "recorded runs; ") + cut_title(at.cut()));
       list_findings(found, "findings");
@@ -407,6 +411,7 @@ class Page {
 
   const ReportContent& content_;
   const ReportedStudy& study_;
+  const PriceList prices_;
   std::vector<Evidence> cuts_{};
   std::vector<AnswerEvidence> answers_{};  ///< one per cut; empty: the closed loop was not run
   Html html_;

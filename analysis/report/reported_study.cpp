@@ -6,7 +6,9 @@
 #include <filesystem>
 
 #include "analysis/cost/cost_rows.hpp"
+#include "analysis/cost/price_table.hpp"
 #include "analysis/kinds/kind.hpp"
+#include "analysis/report/winners.hpp"
 #include "analysis/results/reading/column_types.hpp"
 #include "analysis/results/reading/read_tables.hpp"
 #include "analysis/results/rows.hpp"
@@ -79,6 +81,8 @@ std::vector<ColumnInfo> table_columns(std::string_view table) {
   if (table == "differences") return empty.differences.columns;
   if (table == "ranks") return empty.ranks.columns;
   if (table == "cost") return cost_columns();
+  if (table == kPriceTable) return price_columns();
+  if (table == kWinnersTable) return winners_columns();
   if (table == kDriftTable) return drift_columns();
   for (const Kind& kind : kinds())
     if (table == kind.name) return kind.summarise == nullptr ? kind.columns : kind.summary_columns;

@@ -1,5 +1,6 @@
 #include "analysis/study/run_study.hpp"
 
+#include <algorithm>
 #include <boost/json.hpp>
 #include <new>
 
@@ -20,6 +21,18 @@ std::vector<StudiedTrace> planned_traces(const StudyPlan& plan) {
     out.back().workload = trace.workload;
     out.back().captured = trace.prompt.has_value();
   }
+  return out;
+}
+
+/// Policies that can be served, and the full cache to compare them with.
+StudyPrices prices_of(const StudyPlan& plan) {
+  StudyPrices out{{}, plan.budgets, plan.price};
+  for (const AskedPolicy& policy : plan.policies)
+    if (!is_oracle(policy.composition)) out.policies.push_back(policy.composition);
+  const policy::Composition full = policy::parse_composition("full", *plan.registry);
+  const bool there = std::any_of(out.policies.begin(), out.policies.end(),
+                                 [&](const policy::Composition& each) { return each.params == full.params; });
+  if (!there && !out.policies.empty()) out.policies.push_back(full);
   return out;
 }
 
@@ -49,7 +62,7 @@ StudyResults results_of(const StudyPlan& plan, StudyFolder& folder, const std::v
       }
     }
   }
-  return write_results(folder, plan.config, traces, replays, answers, tables);
+  return write_results(folder, plan.config, traces, replays, answers, tables, prices_of(plan));
 }
 
 [[noreturn]] void stopped(const StudyPlan& plan, ErrorKind kind, const std::string& why) {

@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 
+#include "analysis/report/winners.hpp"
 #include "analysis/statistics/answer_statistics.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/joined.hpp"
@@ -243,8 +244,8 @@ void check_table(const std::string& table, const std::string& place, const Study
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
   });
   if (!plain) usage_error("'" + table + "' cannot name a table", place, "Use a-z, 0-9, - and _.");
-  std::vector<std::string> taken{"means",   "differences", "ranks",      "notes",
-                                 "skipped", "results",     kAnswersTable};
+  std::vector<std::string> taken{"means",   "differences", "ranks",     "notes",      "skipped",
+                                 "results", kAnswersTable, kPriceTable, kWinnersTable};
   for (const PlannedAnalysis& other : plan.analyses) taken.push_back(other.table);
   if (std::find(taken.begin(), taken.end(), table) != taken.end())
     usage_error("there is a table " + table + " already", place,
@@ -263,6 +264,27 @@ void plan_loops(StudyPlan& plan, const std::string& file) {
   if (config.policies.empty())
     usage_error("the closed loop needs policies, and there are none", file + " loops",
                 "Give \"policies\", or leave \"closed\" out.");
+}
+
+/// The machine and the model to price for.
+void plan_price(StudyPlan& plan, const std::string& file) {
+  const StudyConfig& config = plan.config;
+  if (config.machine.empty()) {
+    if (!config.model.empty() || !config.price_prompts.empty())
+      usage_error("is of `machine`, which is not given",
+                  file + (config.model.empty() ? " price_prompts" : " model"),
+                  "Give \"machine\" too, such as \"a100-80-sxm\".");
+    return;
+  }
+  if (config.model.empty() && !config.capture)
+    usage_error("must be given beside `machine`", file + " model",
+                "A study of recorded traces does not say which model it prices.");
+  PriceQuestion& price = plan.price.emplace();
+  price.machine = at(file + " machine", [&] { return cost::find_machine(config.machine); });
+  price.model = at(file + (config.model.empty() ? " capture.model" : " model"), [&] {
+    return cost::find_model(config.model.empty() ? config.capture->model : config.model);
+  });
+  price.prompts = config.price_prompts;
 }
 
 void plan_analyses(StudyPlan& plan, const std::string& file) {
@@ -316,6 +338,7 @@ StudyPlan plan_study(const std::string& file, const std::string& folder, const p
   keep_first(plan.config.metrics);
   plan_loops(plan, file);
   plan_analyses(plan, file);
+  plan_price(plan, file);
   plan.cuts = asked_cuts_of(plan.config, file);
   plan_traces(plan, file, note);
   plan_captures(plan, file, note);

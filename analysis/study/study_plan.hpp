@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "analysis/cost/price_table.hpp"
 #include "analysis/kinds/kind.hpp"
 #include "analysis/requests/replay_request.hpp"
 #include "analysis/results/rows.hpp"
@@ -43,6 +44,8 @@ struct StudyPlan {
   std::vector<trace::Cut> cuts;  ///< as asked; empty: each trace has its own
   std::vector<Scope> scopes;
   std::vector<PlannedAnalysis> analyses;
+  /// What policies are priced for, with the prompts that the study asks for; none: it names no machine.
+  std::optional<PriceQuestion> price{};
 
   /// Everything replay needs to know but seed, threads and tables.
   sim::Request request() const;

@@ -5,6 +5,8 @@
 #include <set>
 
 #include "analysis/loop/answer_rows.hpp"
+#include "analysis/report/winners.hpp"
+#include "analysis/results/cuts.hpp"
 #include "analysis/results/numbers.hpp"
 #include "analysis/results/reading/read_tables.hpp"
 #include "analysis/results/rows.hpp"
@@ -90,10 +92,40 @@ std::vector<TraceId> lengths_of(const std::vector<StudiedTrace>& traces) {
   return out;
 }
 
+/// What each policy asks of whoever serves it.
+Records write_prices(Tables& tables, const StudyPrices& prices, const std::vector<StudiedTrace>& traces,
+                     std::vector<std::string>& notes) {
+  if (prices.policies.empty()) return {};
+  std::optional<PriceQuestion> question = prices.question;
+  std::uint64_t longest = 0;
+  for (const StudiedTrace& trace : traces) longest = std::max(longest, trace.prompt);
+  if (question && question->prompts.empty()) question->prompts = usual_prompts(longest, question->model);
+  Records priced;
+  try {
+    priced = price_records(prices.policies, prices.budgets, question);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::usage) throw;
+    notes.push_back(std::string("The policies could not be priced: ") + error.what());
+    priced = price_records(prices.policies, prices.budgets, {});
+  }
+  tables.write(kPriceTable, priced);
+  return priced;
+}
+
+/// Who is best at each budget, how sure that is, and what it costs.
+void write_winners(Tables& tables, const Statistics& made, const Records& whole, const Records& priced) {
+  const PriceList prices(priced);
+  std::vector<Evidence> cuts;
+  for (const std::string& cut : cuts_of(whole.rows.empty() ? made.means : whole))
+    cuts.emplace_back(cut, made.means, made.differences, made.ranks, whole);
+  tables.write(kWinnersTable, winners(cuts, prices));
+}
+
 /// Of both loops in the same tables: they have no metric in common.
-void write_statistics(Tables& tables, const Records& whole, const Records& answers, const StudyConfig& config,
-                      const std::vector<StudiedTrace>& traces, std::vector<std::string>& notes) {
-  if (whole.rows.empty() && answers.rows.empty()) return;
+Statistics write_statistics(Tables& tables, const Records& whole, const Records& answers,
+                            const StudyConfig& config, const std::vector<StudiedTrace>& traces,
+                            std::vector<std::string>& notes) {
+  if (whole.rows.empty() && answers.rows.empty()) return empty_statistics();
   StatisticsOptions options;
   options.metrics = config.metrics;
   options.resamples = config.resamples;
@@ -113,6 +145,7 @@ void write_statistics(Tables& tables, const Records& whole, const Records& answe
   for (std::vector<std::string>* told : {&made.notes, &more.notes})
     for (std::string& note : *told)
       if (std::find(notes.begin(), notes.end(), note) == notes.end()) notes.push_back(std::move(note));
+  return made;
 }
 
 /// Workloads that the model fails with its full cache.
@@ -230,15 +263,19 @@ void tell_empty_tables(const StudyFolder& folder, const std::vector<StudyTable>&
 
 StudyResults write_results(StudyFolder& folder, const StudyConfig& config,
                            const std::vector<StudiedTrace>& traces, const std::vector<std::string>& replays,
-                           const StudyAnswers& answers, const std::vector<StudyTable>& tables) {
+                           const StudyAnswers& answers, const std::vector<StudyTable>& tables,
+                           const StudyPrices& prices) {
   StudyResults out;
   tell_models(traces, out.notes);
   Tables written(folder);
   const Records whole = write_rows(folder, replays, out.rows);
   written.describe("results", whole.columns);
   const Records answered = write_answers(written, folder, answers);
-  write_statistics(written, whole, comparable_answers(answered, answers.roles, config.least_full), config,
-                   traces, out.notes);
+  const Statistics made =
+      write_statistics(written, whole, comparable_answers(answered, answers.roles, config.least_full), config,
+                       traces, out.notes);
+  const Records priced = write_prices(written, prices, traces, out.notes);
+  if (!made.means.rows.empty()) write_winners(written, made, whole, priced);
   tell_failed_workloads(answered, config.least_full, out.notes);
   out.answers = answered.rows.size();
   out.skipped = all_skipped(folder, traces, replays, answers, tables);

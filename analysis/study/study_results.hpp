@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "analysis/cost/price_table.hpp"
 #include "analysis/kinds/kind.hpp"
 #include "analysis/study/config/study_config.hpp"
 #include "analysis/study/study_folder.hpp"
@@ -39,6 +40,13 @@ struct StudyAnswers {
   std::map<std::string, std::string> roles{};
 };
 
+/// What is priced: the policies that can be served, the full cache among them, and for what.
+struct StudyPrices {
+  std::vector<policy::Composition> policies{};
+  std::vector<sim::Budget> budgets{};
+  std::optional<PriceQuestion> question{};  ///< its prompts may be empty: usual_prompts()
+};
+
 struct StudyResults {
   std::vector<std::string> notes;  ///< what people must know to read the tables
   std::vector<Skipped> skipped;    ///< as tables/skipped.csv has them
@@ -51,7 +59,8 @@ struct StudyResults {
 /// when a file cannot be written or a task's is damaged.
 StudyResults write_results(StudyFolder& folder, const StudyConfig& config,
                            const std::vector<StudiedTrace>& traces, const std::vector<std::string>& replays,
-                           const StudyAnswers& answers, const std::vector<StudyTable>& tables);
+                           const StudyAnswers& answers, const std::vector<StudyTable>& tables,
+                           const StudyPrices& prices = {});
 
 /// study.json: the effective configuration, and what was found. `complete`: everything else is there.
 std::string study_text(const boost::json::object& effective, const std::vector<StudiedTrace>& traces,

@@ -71,7 +71,7 @@ class Results(StudyTest):
         self.write(analyses=["hash", {"kind": "hash", "table": "short", "bits": [8, 16]}])
         self.ok(*self.study())
         tables = {path.stem for path in (self.folder / "d" / "tables").iterdir()}
-        self.assertEqual(tables, {"means", "differences", "ranks", "hash", "short", "skipped"})
+        self.assertEqual(tables, {"means", "differences", "ranks", "winners", "price", "hash", "short", "skipped"})
         described = self.table("d/columns.csv")
         for name in tables | {"results"}:
             path = "d/results.csv" if name == "results" else f"d/tables/{name}.csv"
@@ -130,6 +130,62 @@ class Results(StudyTest):
         self.write(traces=[{"files": "t.h5", "workload": "needle"}])
         self.ok(*self.study())
         self.assertEqual({row["workload"] for row in self.table("d/results.csv")}, {"needle"})
+
+
+class Prices(StudyTest):
+    def test_winners_have_a_price(self):
+        self.write(policies=["h2o", "keydiff", "oracles"], budgets=["25%", 40], machine="a100-80-sxm", model="llama-3.1-8b", report=True)
+        self.ok(*self.study())
+        price = self.table("d/tables/price.csv")
+        self.assertEqual({(row["policy"], row["budget"], row["prompt"]) for row in price},
+                         {(policy, budget, prompt) for prompt in ("96", "131072")
+                          for policy, budget in (("h2o", "25%"), ("h2o", "40"), ("keydiff", "25%"), ("keydiff", "40"), ("full", ""))})
+        told = json.loads(self.ok("cost", "--model", "llama-3.1-8b", "--machine", "a100-80-sxm", "--policy", "h2o", "--budget", "25%",
+                                  "--prompt", 131072, "--generate", 256, "--format", "json"))["results"][0]
+        (row,) = [row for row in price if (row["policy"], row["budget"], row["prompt"]) == ("h2o", "25%", "131072")]
+        for key in "peak_bytes", "cache_bytes", "ttft_seconds", "tpot_seconds":
+            self.assertEqual(float(row[key]), told[key])
+        self.assertEqual((row["fits"], row["prompt_rows"]), ("no", "all"))
+        winners = self.table("d/tables/winners.csv")
+        means = {(row["metric"], row["cut"], row["budget"], row["policy"]): float(row["mean"]) for row in self.table("d/tables/means.csv")
+                 if row["workload"] == "all" and row["role"] == "policy"}
+        self.assertEqual([(row["metric"], row["budget"]) for row in winners], [("attention_loss", "25%"), ("attention_loss", "40")])
+        for row in winners:
+            place = row["metric"], row["cut"], row["budget"]
+            self.assertEqual(float(row["mean"]), min(mean for key, mean in means.items() if key[:3] == place))
+            self.assertEqual({row["policy"], row["other"]}, {"h2o", "keydiff"})
+        page = (self.folder / "d/report.html").read_text()
+        self.assertIn("prompt of 131072 tokens", page)
+        self.assertIn("which flash attention does not keep", page)
+        self.assertIn("do not fit its memory", page)
+        self.assertIn("| h2o |", self.ok("export", "d", "--table", "winners", "--format", "md"))
+
+    def test_without_a_machine_a_study_says_what_rules_read(self):
+        self.write(policies=["h2o", "keydiff"])
+        self.ok(*self.study())
+        price = self.table("d/tables/price.csv")
+        self.assertEqual([(row["policy"], row["prompt_rows"], row["decode_rows"], row["machine"], row["peak_bytes"]) for row in price],
+                         [("h2o", "all", "yes", "", ""), ("keydiff", "none", "no", "", ""), ("full", "none", "no", "", "")])
+        self.write(policies=["h2o", "keydiff"], machine="h100-sxm", model="qwen3-8b", price_prompts=[4096, 8192])
+        self.ok(*self.study("--resume"))
+        self.assertEqual({row["prompt"] for row in self.table("d/tables/price.csv")}, {"4096", "8192"})
+
+    def test_what_cannot_be_priced_is_said(self):
+        for fields, place, hint in (({"machine": "a100-80-smx", "model": "llama-3.1-8b"}, "s.json machine", "a100-80-sxm"),
+                                    ({"machine": "a100-80-sxm", "model": "llama-3.1-8c"}, "s.json model", "llama-3.1-8b"),
+                                    ({"machine": "a100-80-sxm"}, "s.json model", "must be given"),
+                                    ({"model": "llama-3.1-8b"}, "s.json model", "Give \"machine\" too"),
+                                    ({"price_prompts": 4096}, "s.json price_prompts", "Give \"machine\" too"),
+                                    ({"machin": "a100-80-sxm"}, "s.json machin", "machine")):
+            self.write(**fields)
+            message = self.fails(2, *self.study())
+            self.assertIn(place, message)
+            self.assertIn(hint, message)
+        self.write(machine="a100-80-sxm", model="llama-3.1-8b", budgets=["64KiB"])  # less than a token of that model
+        done = self.kvsim(*self.study())
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("could not be priced", done.stderr)
+        self.assertEqual({row["peak_bytes"] for row in self.table("d/tables/price.csv")}, {""})
 
 
 class Captures(StudyTest):

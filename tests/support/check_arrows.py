@@ -26,7 +26,7 @@ ALLOWED = {
     "sim/inspect": {*TRACES, "policies/api", "policies/parts", "sim/feed", "sim/attention", "sim/replay"},
     "sim/cost": {*TRACES, "policies/api", "sim/feed", "sim/replay"},
     "analysis": {*TRACES, "policies/api", "sim/feed", "sim/attention", "sim/replay", "sim/inspect", "sim/cost"},
-    "analysis/study": {*TRACES, "analysis", "analysis/loop", "policies/api", "sim/replay", "traces/workloads",
+    "analysis/study": {*TRACES, "analysis", "analysis/loop", "policies/api", "sim/replay", "sim/cost", "traces/workloads",
                        "traces/model", "traces/capture"},
     "analysis/loop": {*TRACES, "analysis", "policies/api", "sim/loop", "sim/replay", "traces/workloads", "traces/model",
                       "traces/capture"},

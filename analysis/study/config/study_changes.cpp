@@ -145,8 +145,8 @@ StudyChanges study_changes(const json::object& was, const json::object& is) {
   tell(out.taken_over, "no longer studied: ", missing(other, mine));
   if (was.at("capture") != is.at("capture")) out.taken_over.push_back("other prompts to capture");
   std::vector<std::string> changed;
-  for (const char* key :
-       {"name", "title", "loops", "evaluate", "seeds", "cuts", "metrics", "analyses", "statistics", "report"})
+  for (const char* key : {"name", "title", "loops", "evaluate", "seeds", "cuts", "metrics", "analyses",
+                          "statistics", "machine", "model", "price_prompts", "report"})
     if (was.at(key) != is.at(key)) changed.emplace_back(key);
   tell(out.taken_over, "changed: ", changed);
   return out;

@@ -152,6 +152,10 @@ StudyConfig read_study(std::string_view text, const std::string& where) {
   out.confidence = statistics.at("confidence").to_number<double>();
   out.statistics_seed = whole_at(statistics, "seed");
   out.least_full = statistics.at("least_full").to_number<double>();
+  out.machine = text_at(document, "machine");
+  out.model = text_at(document, "model");
+  for (const json::value& prompt : document.at("price_prompts").get_array())
+    out.price_prompts.push_back(prompt.to_number<std::uint64_t>());
   out.report = document.at("report").get_bool();
   return out;
 }
@@ -181,6 +185,9 @@ json::object study_document(const StudyConfig& config) {
                                       {"confidence", config.confidence},
                                       {"seed", config.statistics_seed},
                                       {"least_full", config.least_full}}},
+          {"machine", config.machine},
+          {"model", config.model},
+          {"price_prompts", json::array(config.price_prompts.begin(), config.price_prompts.end())},
           {"report", config.report}};
 }
 
@@ -189,6 +196,9 @@ void change_paths(StudyConfig& config, const std::function<std::string(const std
     if (!path.empty()) path = changed(path);
   };
   for (StudyTraces& entry : config.traces) change(entry.files);
+  // What holds no slash is a name of the catalogue.
+  for (std::string* file : {&config.machine, &config.model})
+    if (file->find('/') != std::string::npos) change(*file);
   if (!config.capture) return;
   change(config.capture->model);
   for (StudyTraces& entry : config.capture->prompts) change(entry.files);

@@ -68,6 +68,9 @@ struct StudyConfig {
   double confidence = 0;
   std::uint64_t statistics_seed = 0;
   double least_full = 0;  ///< share of a workload's items that its full cache must answer to be ranked
+  /// On which machine which model is priced; empty: only what rules read is told.
+  std::string machine, model;
+  std::vector<std::uint64_t> price_prompts;  ///< tokens; empty: usual_prompts()
   bool report = true;
 
   /// Whether a loop is asked for, by its name.

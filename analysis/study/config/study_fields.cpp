@@ -149,6 +149,17 @@ const std::vector<Field>& study_fields() {
            .max = 1,
            .help = "share of a workload's prompts that the full cache must answer right; policies are not "
                    "ranked by answers where it does not"}),
+      text("machine", "",
+           "price the policies on this machine: a name of the catalogue, or a file with a slash in its path; "
+           "empty: the study says what their rules read, no bytes and seconds"),
+      text("model", "", "the model to price, alike; empty: that of capture"),
+      declared("price_prompts",
+               {.type = ParamType::counts,
+                .fallback = "",
+                .min = 1,
+                .max = kNoLimit,
+                .help = "tokens of the prompts to price; empty: the longest that is studied, and the longest "
+                        "that the model takes, at most 131072"}),
       flag("report", "true", "draw figures and write report.html"),
       shaped(ignored, "result", "null", "what the study found; kvsim writes it and never reads it as a wish"),
   };

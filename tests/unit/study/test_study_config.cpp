@@ -31,6 +31,7 @@ constexpr const char* kEveryField = R"json({
   "cuts": ["question", 70], "bounds": false,
   "scopes": ["head"], "metrics": ["r"], "analyses": [{"kind": "hash", "table": "short", "bits": [8, 16]}],
   "statistics": {"resamples": 500, "confidence": 0.9, "seed": 6, "least_full": 0.5},
+  "machine": "./gpu.json", "model": "llama-3.1-8b", "price_prompts": [4096],
   "report": false})json";
 
 }  // namespace

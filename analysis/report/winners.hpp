@@ -1,0 +1,23 @@
+#pragma once
+/// The table `winners` of a study: which policy is best at each budget, how sure that is, and what it costs.
+#include <vector>
+
+#include "analysis/report/evidence.hpp"
+#include "analysis/report/price_list.hpp"
+#include "analysis/report/sortable_table.hpp"
+
+namespace kvsim::analysis {
+
+inline constexpr const char* kWinnersTable = "winners";
+
+const std::vector<ColumnInfo>& winners_columns();
+
+/// One row per cut, metric and budget, budgets by size: by right answers (their KL where no answer was
+/// judged), by the leading metric of the replays, and by attention loss. Prices are those of the longest
+/// prompt that was priced.
+Records winners(const std::vector<Evidence>& cuts, const PriceList& prices);
+
+/// The same for people. Columns without a number are left out.
+SortableTable winners_for_people(const Records& winners);
+
+}  // namespace kvsim::analysis
