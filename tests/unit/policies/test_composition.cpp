@@ -159,6 +159,12 @@ TEST_CASE("malformed text is refused with the place") {
   CHECK_THAT(refusal(std::string(5000, 'a')), Contains("at most 4096"));
 }
 
+TEST_CASE("texts of any length are refused without being read to their end") {
+  for (const std::size_t n : {4096U, 4097U, 10'000'000U})
+    for (const char c : {'a', '(', '+', ',', '=', ' '})
+      CHECK_THROWS_AS(parse_composition(std::string(n, c), builtin()), Error);
+}
+
 TEST_CASE("parts that do not go together are refused") {
   CHECK_THAT(refusal("pyramid"), Contains("is an allocation") && Contains("snapkv+pyramid"));
   CHECK_THAT(refusal("h2o+tova"), Contains("two evictions"));

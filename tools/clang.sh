@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# Builds kvsim with Clang 14, compares every byte it writes with what the build of GCC writes (build/release, made by
+# tools/test.sh), and lets the fuzz targets run for a minute.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+tools/setup.sh clang-14 libclang-rt-14-dev
+cmake --preset clang -DKVSIM_TESTS=OFF >&2
+cmake --build --preset clang --target kvsim >&2
+/usr/bin/python3 tests/support/compare_builds.py build/release/kvsim build/clang/kvsim
+tests/fuzz/run.sh 1
