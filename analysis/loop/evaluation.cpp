@@ -19,6 +19,16 @@
 
 namespace kvsim::analysis {
 
+namespace {
+
+/// The item's own rule; none where no answer is right or wrong.
+std::function<bool(const std::string&)> right_answer(const capture::WorkloadItem& item) {
+  if (item.expect == workload::Expect::nothing) return {};
+  return [&item](const std::string& text) { return workload::is_right(text, item.expect, item.answers); };
+}
+
+}  // namespace
+
 struct Evaluation::Loaded {
   explicit Loaded(const std::string& folder)
       : model_dir(folder),
@@ -249,7 +259,7 @@ class ContextRun {
         .turn = item.turn,
         .answers = item.answers,
         .text = [&](const std::vector<std::int32_t>& ids) { return well_formed(tokenizer.decode(ids)); },
-        .right = [&](const std::string& text) { return workload::is_right(text, item.expect, item.answers); },
+        .right = right_answer(item),
         .lanes = std::uint64_t{model_.config.n_layers} * model_.config.n_kv_heads,
         .token_bytes = sim::token_bytes(sequence)};
     const auto made = options_.scope == AnswerScope::token   ? token_rows

@@ -54,6 +54,27 @@ void make_entry(const StudyWorkload& entry, const model::Tokenizer& tokenizer, c
       });
 }
 
+/// Items of a user's file become lines of the study's own, under names that files and ids can have.
+void add_items(std::vector<capture::WorkloadItem> items, const StudyTraces& entry,
+               const model::Tokenizer& tokenizer, StudyPrompts& out) {
+  for (capture::WorkloadItem& item : items) {
+    workload::PromptItem line;
+    line.id = items.size() == 1 ? entry.name : entry.name + '-' + item.id;
+    for (char& c : line.id)
+      if (c <= ' ' || c >= 0x7f || c == '/') c = '-';
+    line.kind = !entry.workload.empty() ? entry.workload : item.kind.empty() ? "prompts" : item.kind;
+    line.tokens = tokenizer.encode(item.prompt).size();
+    line.context_id = item.context_id.empty() ? line.id : entry.name + '-' + item.context_id;
+    line.turn = item.turn;
+    line.prompt = std::move(item.prompt);
+    line.spans = std::move(item.spans);
+    line.expect = item.expect;
+    line.answers = std::move(item.answers);
+    out.lines += json_line(line) + '\n';
+    out.prompts.push_back({line.id, line.id, {}, line.kind, line.tokens, asks_about_context(line)});
+  }
+}
+
 }  // namespace
 
 StudyPrompts make_prompts(const StudyCapture& capture, const std::string& where) {
@@ -70,8 +91,14 @@ StudyPrompts make_prompts(const StudyCapture& capture, const std::string& where)
       }
     }
   }
-  for (const StudyTraces& entry : capture.prompts)
-    out.prompts.push_back({.name = entry.name, .item = {}, .file = entry.files, .workload = entry.workload});
+  for (const StudyTraces& entry : capture.prompts) {
+    const std::string text = read_regular_file(entry.files, capture::kMaxWorkloadBytes);
+    if (capture::is_workload(text, entry.files))
+      add_items(capture::parse_workload(text, entry.files), entry, model::load_tokenizer(capture.model), out);
+    else
+      out.prompts.push_back(
+          {.name = entry.name, .item = {}, .file = entry.files, .workload = entry.workload});
+  }
   return out;
 }
 

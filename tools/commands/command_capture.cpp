@@ -88,24 +88,24 @@ void add_capture_command(CLI::App& app) {
                    "Folder with config.json and safetensors: llama, mistral, phi3, qwen2 or qwen3")
       ->required()
       ->type_name("DIR");
-  CLI::Option* prompt =
-      command->add_option("--prompt", capture.prompt_file, "UTF-8 text, taken as it is; - is standard input")
-          ->type_name("FILE");
+  CLI::Option* prompt = command
+                            ->add_option("--prompt", capture.prompt_file,
+                                         "UTF-8 text, taken as it is, or a workload; - is standard input")
+                            ->type_name("FILE");
   command
       ->add_option("--tokens", capture.tokens_file,
                    "Token ids instead of text: a JSON array, or separated by white space; nothing is added")
       ->type_name("FILE")
       ->excludes(prompt);
-  CLI::Option* workload =
-      command
-          ->add_option("--workload", capture.workload_file,
-                       "A prompt made by kvsim workload; its parts become flags of the trace's tokens")
-          ->type_name("FILE")
-          ->excludes(prompt)
-          ->excludes("--tokens");
+  command
+      ->add_option("--workload", capture.workload_file,
+                   "A prompt of kvsim workload, RULER or LongBench (JSON Lines); its parts become\n"
+                   "flags of the trace's tokens")
+      ->type_name("FILE")
+      ->excludes(prompt)
+      ->excludes("--tokens");
   command->add_option("--item", capture.item, "Which one of the workload, if it holds several")
-      ->type_name("ID")
-      ->needs(workload);
+      ->type_name("ID");
   CLI::Option* new_tokens =
       command->add_option("--max-new-tokens", capture.max_new_tokens, "Generate at most this many")
           ->check(whole_number())

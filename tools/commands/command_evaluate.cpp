@@ -58,6 +58,13 @@ std::uint64_t prefill_tokens(const std::string& prefill) {
   return *tokens;
 }
 
+std::vector<capture::WorkloadItem> items_of(const std::string& text, const std::string& path,
+                                            const Options& options) {
+  if (!options.answer.empty()) usage_error("is of a prompt; a workload has its own", "--answer");
+  if (options.item.empty()) return capture::parse_workload(text, path);
+  return {capture::parse_workload_item(text, path, options.item)};
+}
+
 std::vector<capture::WorkloadItem> items_of(const Options& options, const analysis::Evaluation& model) {
   const int given =
       (options.workload.empty() ? 0 : 1) + (options.prompt.empty() ? 0 : 1) + (options.trace.empty() ? 0 : 1);
@@ -73,15 +80,14 @@ std::vector<capture::WorkloadItem> items_of(const Options& options, const analys
         items.push_back(std::move(item));
     return items;
   }
-  if (!options.workload.empty()) {
-    if (!options.answer.empty()) usage_error("is of a prompt; a workload has its own", "--answer");
-    if (options.item.empty()) return capture::read_workload(options.workload);
-    return {capture::read_workload_item(options.workload, options.item)};
-  }
+  if (!options.workload.empty())
+    return items_of(read_file(options.workload, capture::kMaxWorkloadBytes), options.workload, options);
+  std::string text = read_file(options.prompt, model::kMaxTextBytes);
+  if (capture::is_workload(text, options.prompt)) return items_of(text, options.prompt, options);
   if (!options.item.empty()) usage_error("names an item of a workload", "--item", "Add --workload FILE.");
   capture::WorkloadItem item;
   item.id = options.prompt;
-  item.prompt = read_file(options.prompt, model::kMaxTextBytes);
+  item.prompt = std::move(text);
   if (!options.answer.empty()) {
     item.answers = {options.answer};
     item.expect = workload::Expect::first;
@@ -207,7 +213,8 @@ void add_evaluate_command(CLI::App& app) {
       ->required()
       ->type_name("DIR");
   command
-      ->add_option("--workload", options->workload, "Prompts with answers (kvsim workload); all are answered")
+      ->add_option("--workload", options->workload,
+                   "Prompts with answers (kvsim workload, RULER, LongBench); all are answered")
       ->type_name("FILE");
   command->add_option("--item", options->item, "Only this one of the workload")->type_name("ID");
   command->add_option("--prompt", options->prompt, "One prompt instead: UTF-8 text")->type_name("FILE");

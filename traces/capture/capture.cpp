@@ -36,7 +36,7 @@ void check_options(const CaptureOptions& options) {
       !options.prompt_file.empty() + !options.tokens_file.empty() + !options.workload_file.empty();
   if (given != 1)
     usage_error("give a prompt, a file of token ids or a workload", "--prompt, --tokens, --workload");
-  if (!options.item.empty() && options.workload_file.empty())
+  if (!options.item.empty() && !options.tokens_file.empty())
     usage_error("names an item of a workload", "--item", "Add --workload FILE.");
   model::Sampling sampling = options.sampling;
   if (options.queries.sample > 0) sampling.seed = 0;  // the seed draws the queries, also for greedy decoding

@@ -39,11 +39,11 @@ std::vector<std::int32_t> read_ids(const std::string& path, const model::ModelCo
 
 void take_item(Prompt& prompt, WorkloadItem item, std::vector<std::string>& notes) {
   prompt.ids = prompt.tokenizer->encode(item.prompt);
-  prompt.part_flags = part_flags(item, prompt.ids, *prompt.tokenizer);
+  if (!item.spans.empty()) prompt.part_flags = part_flags(item, prompt.ids, *prompt.tokenizer);
   prompt.answers = std::move(item.answers);
   prompt.workload = item.kind;
   prompt.workload_item = item.id;
-  if (prompt.ids.size() != item.tokens) {
+  if (item.tokens != 0 && prompt.ids.size() != item.tokens) {
     notes.push_back(item.id + " was built to " + std::to_string(item.tokens) +
                     " tokens of another tokenizer; here it has " + std::to_string(prompt.ids.size()));
   }
@@ -57,10 +57,14 @@ Prompt load_prompt(const CaptureOptions& options, const model::ModelConfig& conf
   if (!options.tokens_file.empty()) {
     prompt.ids = read_ids(options.tokens_file, config);
   } else {
-    if (options.workload_file.empty()) {
-      prompt.ids = prompt.tokenizer->encode(read_file(options.prompt_file, model::kMaxTextBytes));
+    const bool prompt_given = options.workload_file.empty();
+    const std::string& path = prompt_given ? options.prompt_file : options.workload_file;
+    const std::string text = read_file(path, prompt_given ? model::kMaxTextBytes : kMaxWorkloadBytes);
+    if (!prompt_given || is_workload(text, path)) {
+      take_item(prompt, parse_workload_item(text, path, options.item), notes);
     } else {
-      take_item(prompt, read_workload_item(options.workload_file, options.item), notes);
+      if (!options.item.empty()) usage_error("names an item of a workload; " + path + " is a text", "--item");
+      prompt.ids = prompt.tokenizer->encode(text);
     }
     check_vocabulary(prompt.ids, config, options.model_dir + "/" + prompt.tokenizer->name());
   }

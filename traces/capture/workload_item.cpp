@@ -10,13 +10,13 @@
 #include "sim/base/read_file.hpp"
 #include "sim/base/strict_json.hpp"
 #include "sim/base/suggest.hpp"
+#include "traces/capture/benchmark_line.hpp"
 
 namespace kvsim::capture {
 namespace {
 
 namespace json = boost::json;
 
-constexpr std::uint64_t kMaxFileBytes = 1ULL << 30;
 constexpr std::size_t kMaxValues = 20'000'000;
 constexpr std::uint64_t kMaxTokens = 1ULL << 32;
 
@@ -60,22 +60,32 @@ WorkloadItem parse_item(const JsonObject& line) {
   return item;
 }
 
-/// Calls visit(line, id) for each item of the file.
+std::string id_of(const JsonObject& line, LineFormat format) {
+  if (format == LineFormat::unknown) refuse_line(line);
+  return format == LineFormat::kvsim ? parse_name(line, "id") : benchmark_id(line);
+}
+
+WorkloadItem item_of(const JsonObject& line, LineFormat format) {
+  if (format == LineFormat::ruler) return ruler_item(line);
+  return format == LineFormat::longbench ? longbench_item(line) : parse_item(line);
+}
+
+/// Calls visit(line, format, id) for each item of the text of a file.
 template <class Visit>
-void for_each_line(const std::string& path, Visit visit) {
-  const std::string text = read_file(path, kMaxFileBytes);
+void for_each_line(std::string_view text, const std::string& path, Visit visit) {
   std::unordered_set<std::string> seen;
   std::string_view rest = text;
   for (std::uint64_t number = 1; !rest.empty(); ++number) {
     const std::string_view line = rest.substr(0, rest.find('\n'));
     rest.remove_prefix(std::min(line.size() + 1, rest.size()));
-    if (line.empty()) continue;
+    if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
     const std::string where = path + " line " + std::to_string(number);
     const json::value document = parse_strict_json(line, where, kMaxValues);
     const JsonObject object(document, where);
-    const std::string id = parse_name(object, "id");
+    const LineFormat format = line_format(object);
+    const std::string id = id_of(object, format);
     if (!seen.insert(id).second) input_error("a second prompt is called " + id, where);
-    visit(object, id);
+    visit(object, format, id);
   }
 }
 
@@ -90,22 +100,44 @@ void for_each_line(const std::string& path, Visit visit) {
 
 }  // namespace
 
-std::vector<WorkloadItem> read_workload(const std::string& path) {
+bool is_workload(std::string_view text, const std::string& path) {
+  if (path.ends_with(".jsonl")) return true;
+  const std::string_view line = text.substr(0, text.find('\n'));
+  if (!line.starts_with('{')) return false;
+  try {
+    const json::value document = parse_strict_json(line, path, kMaxValues);
+    return line_format(JsonObject(document, path)) != LineFormat::unknown;
+  } catch (const Error&) {
+    return false;  // no JSON: a text that begins with a brace
+  }
+}
+
+std::vector<WorkloadItem> parse_workload(std::string_view text, const std::string& path) {
   std::vector<WorkloadItem> items;
-  for_each_line(path, [&](const JsonObject& line, const std::string&) { items.push_back(parse_item(line)); });
+  for_each_line(text, path, [&](const JsonObject& line, LineFormat format, const std::string&) {
+    items.push_back(item_of(line, format));
+  });
   if (items.empty()) input_error("holds no prompts", path);
   return items;
 }
 
-WorkloadItem read_workload_item(const std::string& path, const std::string& id) {
+WorkloadItem parse_workload_item(std::string_view text, const std::string& path, const std::string& id) {
   std::optional<WorkloadItem> found;
   std::vector<std::string> known;
-  for_each_line(path, [&](const JsonObject& line, const std::string& name) {
+  for_each_line(text, path, [&](const JsonObject& line, LineFormat format, const std::string& name) {
     known.push_back(name);
-    if (id.empty() || name == id) found = parse_item(line);
+    if (id.empty() || name == id) found = item_of(line, format);
   });
   if (!found || (id.empty() && known.size() != 1)) no_such_item(path, id, known);
   return *found;
+}
+
+std::vector<WorkloadItem> read_workload(const std::string& path) {
+  return parse_workload(read_file(path, kMaxWorkloadBytes), path);
+}
+
+WorkloadItem read_workload_item(const std::string& path, const std::string& id) {
+  return parse_workload_item(read_file(path, kMaxWorkloadBytes), path, id);
 }
 
 std::vector<std::uint32_t> part_flags(const WorkloadItem& item, const std::vector<std::int32_t>& ids,

@@ -2,6 +2,7 @@
 /// Reads one prompt from a workload file and gives its tokens the flags of its parts.
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "traces/model/tokenizer.hpp"
@@ -13,7 +14,7 @@ namespace kvsim::capture {
 struct WorkloadItem {
   std::string id;
   std::string kind;          ///< empty if the line has none
-  std::uint64_t tokens = 0;  ///< number of tokens counted when the item was built
+  std::uint64_t tokens = 0;  ///< number of tokens counted when the item was built; 0: not counted
   std::string prompt;
   std::vector<workload::RoleSpan> spans{};
   workload::Expect expect = workload::Expect::nothing;
@@ -32,13 +33,21 @@ std::vector<std::int32_t> prompt_ids(const WorkloadItem& item, const model::Toke
 std::vector<std::uint32_t> prompt_flags(const WorkloadItem& item, const std::vector<std::int32_t>& ids,
                                         const model::Tokenizer& tokenizer);
 
-/// Every item of a JSON Lines file, in order. Throws Error(input) naming file and line when a line is not an
-/// item, two items have the same id, or there is none.
+constexpr std::uint64_t kMaxWorkloadBytes = 1ULL << 30;
+
+/// Whether the text of a file that may hold a prompt or a workload is a workload: its name ends in .jsonl, or
+/// its first line has the fields of a known format (benchmark_line.hpp).
+bool is_workload(std::string_view text, const std::string& path);
+
+/// Every item of a JSON Lines file, in order; lines of RULER and LongBench become items. Throws Error(input)
+/// naming file and line when a line is not an item, two items have the same id, or there is none.
+std::vector<WorkloadItem> parse_workload(std::string_view text, const std::string& path);
 std::vector<WorkloadItem> read_workload(const std::string& path);
 
 /// The item with the given `id` in a JSON Lines file; if `id` is empty, the only item. Throws Error(input)
 /// naming file and line when a line is not an item or two items have the same id, Error(usage) when there is
 /// no such item.
+WorkloadItem parse_workload_item(std::string_view text, const std::string& path, const std::string& id);
 WorkloadItem read_workload_item(const std::string& path, const std::string& id);
 
 /// The TokenFlag bits question, context and evidence of each token: the flags of every span that it shares a

@@ -52,15 +52,41 @@ const char* expect_name(Expect expect) {
       return "any";
     case Expect::all:
       return "all";
+    case Expect::holds_any:
+      return "holds-any";
+    case Expect::holds_all:
+      return "holds-all";
   }
   bug("an expectation without a name");
 }
 
 Expect expect_of_name(const std::string& name, const std::string& where) {
-  for (const Expect expect : {Expect::nothing, Expect::first, Expect::any, Expect::all})
+  for (const Expect expect :
+       {Expect::nothing, Expect::first, Expect::any, Expect::all, Expect::holds_any, Expect::holds_all})
     if (name == expect_name(expect)) return expect;
-  input_error("unknown expectation", where, "Expected nothing, first, any or all.");
+  input_error("unknown expectation", where, "Expected nothing, first, any, all, holds-any or holds-all.");
 }
+
+namespace {
+
+std::string folded(std::string text) {
+  for (char& c : text)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return text;
+}
+
+struct Holds {
+  std::string text;  ///< folded
+  bool operator()(const std::string& answer) const {
+    static constexpr const char* kSpace = " \t\r\n";
+    const std::size_t begin = answer.find_first_not_of(kSpace);
+    if (begin == std::string::npos) return false;
+    const std::size_t end = answer.find_last_not_of(kSpace) + 1;
+    return text.find(folded(answer.substr(begin, end - begin))) != std::string::npos;
+  }
+};
+
+}  // namespace
 
 bool is_right(const std::string& text, Expect expect, const std::vector<std::string>& answers) {
   const auto begins = [&](const std::string& answer) { return text.starts_with(answer); };
@@ -74,6 +100,10 @@ bool is_right(const std::string& text, Expect expect, const std::vector<std::str
       return std::any_of(answers.begin(), answers.end(), begins);
     case Expect::all:
       return !answers.empty() && std::all_of(answers.begin(), answers.end(), holds);
+    case Expect::holds_any:
+      return std::any_of(answers.begin(), answers.end(), Holds{folded(text)});
+    case Expect::holds_all:
+      return !answers.empty() && std::all_of(answers.begin(), answers.end(), Holds{folded(text)});
   }
   bug("an expectation without a rule");
 }

@@ -32,8 +32,12 @@ enum class Expect {
   first,    ///< it begins with the only answer
   any,      ///< it begins with one of the answers
   all,      ///< every answer occurs in it, in any order
+  // Other projects' benchmarks look for answers anywhere, without regard to case (of ASCII letters) and
+  // white space around them.
+  holds_any,  ///< one of the answers occurs in it
+  holds_all,  ///< every answer occurs in it
 };
-/// "nothing", "first", "any", "all".
+/// "nothing", "first", "any", "all", "holds-any", "holds-all".
 const char* expect_name(Expect expect);
 /// Throws Error(input) naming `where` for any other name.
 Expect expect_of_name(const std::string& name, const std::string& where);

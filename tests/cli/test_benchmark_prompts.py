@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+"""Tests that files of RULER and LongBench are prompts of every command that takes prompts."""
+import csv
+import io
+import json
+
+import h5py
+import kvsim_command
+from kvsim_command import SOURCE, CommandTest
+
+MODEL = SOURCE / "traces" / "sample" / "model"
+FACTS = "The grass is green. The sky is blue. The code of apple is river. The sun is yellow."
+RULER = [{"index": i, "input": f"Remember the numbers.\n{FACTS}\nWhat is the special magic number for {key}?", "outputs": ["river"],
+          "length": 60, "answer_prefix": " The code of apple is"} for i, key in enumerate(("apple", "pear"))]
+LONGBENCH = [{"_id": "0a1b", "context": FACTS, "input": "The code of apple is", "answers": ["river"], "dataset": "hotpotqa",
+              "length": 17, "language": "en", "all_classes": None},
+             {"_id": "2c3d", "context": FACTS, "input": "", "answers": ["Facts."], "dataset": "gov_report", "length": 17,
+              "language": "en", "all_classes": None}]
+QUESTION = 1 << 3
+
+
+class BenchmarkPrompts(CommandTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        for name, lines in ("ruler.jsonl", RULER), ("longbench.jsonl", LONGBENCH), ("other.jsonl", [{"question": "Who?"}]):
+            (cls.folder / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    def capture(self, *arguments):
+        self.ok("capture", "--model", MODEL, "--max-new-tokens", 2, "-o", "run.h5", "--overwrite", *arguments)
+        with h5py.File(self.folder / "run.h5") as file:
+            flags, capture = file["tokens/flags"][()], file["capture"].attrs
+            text, offsets = bytes(file["text/bytes"][()]), file["text/offset"][()]
+            question = [i for i, flag in enumerate(flags) if flag & QUESTION]
+            asked = text[offsets[question[0]]:offsets[question[-1] + 1]].decode() if question else ""
+            return capture["workload"].decode(), capture["workload_item"].decode(), asked
+
+    def test_capture(self):
+        asked = RULER[1]["input"].split("\n")[-1] + RULER[1]["answer_prefix"]
+        for option in "--prompt", "--workload":
+            workload, item, question = self.capture(option, "ruler.jsonl", "--item", "1")
+            self.assertEqual((workload, item), ("ruler", "1"))
+            self.assertEqual(question.strip(), asked)
+            workload, item, question = self.capture(option, "longbench.jsonl", "--item", "0a1b")
+            self.assertEqual((workload, item, question.strip()), ("hotpotqa", "0a1b", LONGBENCH[0]["input"]))
+        self.assertEqual(self.capture("--prompt", "longbench.jsonl", "--item", "2c3d"), ("gov_report", "2c3d", ""))
+
+    def test_evaluate(self):
+        for option, name in ("--workload", "ruler.jsonl"), ("--prompt", "longbench.jsonl"):
+            text = self.ok("evaluate", "--model", MODEL, option, name, "--policy", "h2o", "--budget", "50%", "--max-new-tokens", 3,
+                           "--mode", "greedy", "--format", "csv", "--quiet")
+            right = {row["item"]: row["right"] for row in csv.DictReader(io.StringIO(text))}
+            if name == "ruler.jsonl":
+                self.assertEqual(set(right), {"0", "1"})
+                self.assertLessEqual(set(right.values()), {"0", "1"})
+            else:
+                self.assertIn(right["0a1b"], ("0", "1"))
+                self.assertEqual(right["2c3d"], "")  # a summary is neither right nor wrong
+
+    def test_study(self):
+        (self.folder / "s.json").write_text(json.dumps(
+            {"capture": {"model": str(MODEL), "prompts": ["ruler.jsonl", "longbench.jsonl"], "max_new_tokens": 2},
+             "policies": ["h2o"], "budgets": ["50%"], "report": False}))
+        self.ok("study", "s.json", "-o", "d", "--quiet")
+        rows = list(csv.DictReader(io.StringIO((self.folder / "d/results.csv").read_text())))
+        cuts = {}
+        for row in rows:
+            cuts.setdefault((row["trace"], row["workload"]), set()).add(row["cut"])
+        both = {"prompt", "question"}
+        self.assertEqual(cuts, {("ruler-0", "ruler"): both, ("ruler-1", "ruler"): both, ("longbench-0a1b", "hotpotqa"): both,
+                                ("longbench-2c3d", "gov_report"): {"prompt"}})
+
+    def test_other_lines_are_never_a_text(self):
+        study = {"capture": {"model": str(MODEL), "prompts": ["other.jsonl"]}, "policies": ["h2o"], "budgets": ["50%"]}
+        (self.folder / "other.json").write_text(json.dumps(study))
+        for arguments in (["capture", "--model", MODEL, "--prompt", "other.jsonl", "-o", "no.h5"],
+                          ["evaluate", "--model", MODEL, "--prompt", "other.jsonl", "--policy", "h2o", "--budget", "50%"],
+                          ["study", "other.json", "-o", "no"]):
+            message = self.fails(3, *arguments)
+            self.assertIn("its fields are question", message)
+            self.assertIn("LongBench", message)
+
+    def test_an_item_has_to_be_named(self):
+        self.assertIn("holds 2 prompts", self.fails(2, "capture", "--model", MODEL, "--prompt", "ruler.jsonl", "-o", "no.h5"))
+        (self.folder / "text.txt").write_text(FACTS)
+        self.assertIn("is a text", self.fails(2, "capture", "--model", MODEL, "--prompt", "text.txt", "--item", "1", "-o", "no.h5"))
+
+
+if __name__ == "__main__":
+    kvsim_command.main()
