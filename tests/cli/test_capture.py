@@ -4,6 +4,7 @@ import hashlib
 import json
 import re
 import resource
+import shutil
 import signal
 import subprocess
 import time
@@ -264,6 +265,23 @@ class Capture(CommandTest):
 
     def test_generated_control_characters_do_not_reach_the_terminal(self):
         self.assertNotRegex(self.ok(*self.capture("--max-new-tokens", 64, "--ignore-eos")), r"[\x00-\x08\x0b-\x1f\x7f]")
+
+
+    def test_a_chat_template_is_told_not_applied(self):
+        model = self.folder / "chat"
+        shutil.copytree(SOURCE / "traces/sample/model", model)
+        (self.folder / "hello.txt").write_text("Hello")
+        arguments = ["capture", "--model", model, "--prompt", "hello.txt", "--max-new-tokens", 1, "-o", "chat.h5", "--overwrite", "--quiet"]
+        without = self.kvsim(*arguments)
+        self.assertEqual((without.returncode, without.stderr), (0, ""))
+        for name, text in ("tokenizer_config.json", '{"chat_template": "{{ messages }}"}'), ("chat_template.jinja", "{{ messages }}"):
+            (model / name).write_text(text)
+            done = self.kvsim(*arguments)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(done.stderr.count("has a chat template, which kvsim does not apply"), 1, done.stderr)
+            (model / name).unlink()
+        (model / "tokenizer_config.json").write_text('{"chat_template": null}')
+        self.assertEqual(self.kvsim(*arguments).stderr, "")
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@
 #include "tools/printing/note.hpp"
 #include "tools/printing/progress_display.hpp"
 #include "tools/requests/chosen_sequences.hpp"
+#include "traces/model/chat_template.hpp"
 
 namespace kvsim::tools {
 namespace {
@@ -80,6 +81,7 @@ std::vector<capture::WorkloadItem> items_of(const Options& options, const analys
         items.push_back(std::move(item));
     return items;
   }
+  if (const std::string told = model::chat_template_note(options.model); !told.empty()) note(told);
   if (!options.workload.empty())
     return items_of(read_file(options.workload, capture::kMaxWorkloadBytes), options.workload, options);
   std::string text = read_file(options.prompt, model::kMaxTextBytes);

@@ -4,6 +4,7 @@
 #include "sim/base/read_file.hpp"
 #include "traces/capture/token_file.hpp"
 #include "traces/capture/workload_item.hpp"
+#include "traces/model/chat_template.hpp"
 
 namespace kvsim::capture {
 namespace {
@@ -66,6 +67,8 @@ Prompt load_prompt(const CaptureOptions& options, const model::ModelConfig& conf
       if (!options.item.empty()) usage_error("names an item of a workload; " + path + " is a text", "--item");
       prompt.ids = prompt.tokenizer->encode(text);
     }
+    if (std::string note = model::chat_template_note(options.model_dir); !note.empty())
+      notes.push_back(std::move(note));
     check_vocabulary(prompt.ids, config, options.model_dir + "/" + prompt.tokenizer->name());
   }
   if (prompt.ids.empty())
