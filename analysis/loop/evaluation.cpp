@@ -187,7 +187,7 @@ class ContextRun {
     std::vector<std::vector<std::vector<Value>>> by_item(items_.size());
     for (const trace::Cut& cut : options_.cuts) {
       const trace::Sequence sequence = sequence_at(trace, cut);
-      const sim::TableFiles tables(sequence);
+      const sim::TableFiles tables(sequence, items_.front().id);
       request_.tables = &tables;
       std::vector<sim::LoopOutcome> outcomes = sim::closed_loop(
           sequence, load(items_.front()).ids, model_.config, model_.weights, request_, progress);

@@ -102,6 +102,26 @@ EvictionGroup make_eviction_group(const trace::Sequence& sequence, const policy:
   return eviction_group;
 }
 
+/// How decisions files number their cells.
+std::string four_digits(const std::string& number) {
+  return std::string(4 - std::min<std::size_t>(number.size(), 4), '0') + number;
+}
+
+/// Throws Error(usage) when a table of a policy is not there for this trace: the names of its file or dataset
+/// hold "{trace}". What is read here is not read again.
+void check_tables(const policy::Part& part, const policy::Tables& tables) {
+  const auto given = [&](std::string_view name) -> std::string {
+    for (const ParamValue& value : part.params.entries)
+      if (value.name == name) return value.text;
+    return {};
+  };
+  const std::string file = given("file"), dataset = given("dataset");
+  if (dataset.empty() ? file.find("{trace}") != std::string::npos
+                      : (file + dataset).find("{trace}") != std::string::npos)
+    tables.row(file, dataset.empty() ? "cells/" + four_digits(given("cell")) + "/last_step" : dataset, 0, 0);
+  for (const auto& [name, wrapped] : part.params.parts) check_tables(*wrapped, tables);
+}
+
 Plan outline(const trace::Sequence& sequence, const Request& request) {
   if (request.cells.empty()) usage_error("no cell to evaluate");
   const trace::Model& model = sequence.model();
@@ -132,6 +152,7 @@ Plan outline(const trace::Sequence& sequence, const Request& request) {
         if (eviction.spec->make_oracle) plan.needs.queries = true;
       }
       check_scores(plan.eviction_groups[eviction_group], cell.composition);
+      if (request.tables != nullptr) check_tables(eviction, *request.tables);
       plan.eviction_groups[eviction_group].cells.push_back(plan.cells.size() - 1);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::usage) throw;

@@ -2,6 +2,8 @@
 
 #include <charconv>
 #include <cmath>
+#include <filesystem>
+#include <utility>
 
 #include "sim/base/error.hpp"
 #include "sim/replay/decisions.hpp"
@@ -11,10 +13,16 @@
 namespace kvsim::sim {
 namespace {
 
-hdf5::InputDataset open(const hdf5::InputGroup& group, const std::string& path) {
+constexpr std::string_view kTrace = "{trace}";
+constexpr const char* kHint = "Make it for this trace, or leave the policy out for it.";
+
+/// `one_of_many`: that the path is not there is said of this trace, not of the file.
+hdf5::InputDataset open(const hdf5::InputGroup& group, const std::string& path, bool one_of_many) {
   const std::size_t slash = path.find('/');
-  if (slash == 0) return open(group, path.substr(1));
-  if (slash != std::string::npos) return open(group.group(path.substr(0, slash)), path.substr(slash + 1));
+  if (slash == 0) return open(group, path.substr(1), one_of_many);
+  const std::string name = path.substr(0, slash);
+  if (one_of_many && !group.has(name)) usage_error("is not there for this trace", group.where(name), kHint);
+  if (slash != std::string::npos) return open(group.group(name), path.substr(slash + 1), one_of_many);
   return group.dataset(path, {hdf5::Type::f32, hdf5::Type::f64, hdf5::Type::u8}, 3);
 }
 
@@ -37,11 +45,26 @@ constexpr std::uint64_t kMostSteps = 1U << 24;
 
 }  // namespace
 
-TableFiles::TableFiles(const trace::Sequence& sequence)
-    : n_layers_(sequence.model().n_layers),
+TableFiles::TableFiles(const trace::Sequence& sequence, std::string name)
+    : name_(name.empty() ? std::filesystem::path(sequence.source().name()).stem().string() : std::move(name)),
+      n_layers_(sequence.model().n_layers),
       n_kv_heads_(sequence.model().n_kv_heads),
       length_(sequence.length()),
       prompt_(sequence.prompt_length()) {}
+
+std::string TableFiles::expanded(std::string_view text) const {
+  std::string out(text);
+  for (std::size_t at = out.find(kTrace); at != std::string::npos; at = out.find(kTrace, at + name_.size()))
+    out.replace(at, kTrace.size(), name_);
+  return out;
+}
+
+std::string TableFiles::expanded_file(std::string_view file) const {
+  std::string out = expanded(file);
+  if (out != file && !std::filesystem::exists(out))
+    usage_error("there is no such file for this trace", out, kHint);
+  return out;
+}
 
 std::vector<float> TableFiles::load_last_steps(const std::string& file, const std::string& cell) const {
   const Decisions decisions = read_decisions(file);
@@ -82,7 +105,8 @@ std::vector<float> TableFiles::load_last_steps(const std::string& file, const st
 std::vector<float> TableFiles::load(const std::string& file, const std::string& dataset) const {
   if (const std::string cell = cell_of(dataset); !cell.empty()) return load_last_steps(file, cell);
   const hdf5::InputFile input(file);
-  const hdf5::InputDataset table = open(input.root(), dataset);
+  const hdf5::InputDataset table =
+      open(input.root(), expanded(dataset), dataset.find(kTrace) != std::string::npos);
   const std::uint64_t n = table.dims()[2];
   table.expect({n_layers_, n_kv_heads_, n}, "the run's model (layers, KV heads, positions)");
   if (n == 0 || n > length_)
@@ -105,7 +129,7 @@ std::vector<float> TableFiles::row(std::string_view file, std::string_view datas
                                    int kv_head) const {
   const std::lock_guard lock(mutex_);
   std::vector<float>& table = loaded_[{std::string(file), std::string(dataset)}];
-  if (table.empty()) table = load(std::string(file), std::string(dataset));
+  if (table.empty()) table = load(expanded_file(file), std::string(dataset));
   const std::size_t n = table.size() / (n_layers_ * n_kv_heads_);
   const std::size_t lane = static_cast<std::size_t>(layer) * n_kv_heads_ + static_cast<std::size_t>(kv_head);
   const auto begin = table.begin() + static_cast<std::ptrdiff_t>(lane * n);
@@ -113,7 +137,7 @@ std::vector<float> TableFiles::row(std::string_view file, std::string_view datas
 }
 
 std::vector<std::vector<double>> TableFiles::matrix(std::string_view file) const {
-  return read_matrix(std::string(file));
+  return read_matrix(expanded_file(file));
 }
 
 }  // namespace kvsim::sim

@@ -17,10 +17,13 @@ namespace kvsim::sim {
 /// first use, and its file is closed then. row() may be called from any thread.
 class TableFiles final : public policy::Tables {
  public:
-  explicit TableFiles(const trace::Sequence& sequence);
+  /// "{trace}" in the name of a file or dataset stands for `name`; empty: for the name of the trace's file,
+  /// without folder and ending.
+  explicit TableFiles(const trace::Sequence& sequence, std::string name = {});
 
   /// `dataset` is a path from the file's root: "scores" or "study/scores". Throws Error(input) as
-  /// hdf5_input.hpp does, and for another shape or a number that is not finite.
+  /// hdf5_input.hpp does, and for another shape or a number that is not finite, Error(usage) when a file or
+  /// dataset named with "{trace}" is not there.
   ///
   /// "cells/0000/last_step" of a decisions file (decisions.hpp) is given by position, for prompt and
   /// generated tokens: the first step at which the position is not resident any more; 0: not even after the
@@ -32,9 +35,12 @@ class TableFiles final : public policy::Tables {
   std::vector<std::vector<double>> matrix(std::string_view file) const override;
 
  private:
+  std::string expanded(std::string_view text) const;
+  std::string expanded_file(std::string_view file) const;
   std::vector<float> load(const std::string& file, const std::string& dataset) const;
   std::vector<float> load_last_steps(const std::string& file, const std::string& cell) const;
 
+  std::string name_;
   std::uint64_t n_layers_, n_kv_heads_, length_, prompt_;
   mutable std::mutex mutex_;
   mutable std::map<std::pair<std::string, std::string>, std::vector<float>> loaded_;

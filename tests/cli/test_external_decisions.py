@@ -1,5 +1,9 @@
 #!/usr/bin/env python3
 """Tests the replay of scores and masks that another program stored."""
+import csv
+import io
+import json
+
 import h5py
 import kvsim_command
 import numpy as np
@@ -74,6 +78,51 @@ class ExternalDecisions(CommandTest):
         policies = {row["policy"] for row in self.rows("t.h5", "--policy", "all", "--budget", "50%")}
         self.assertIn("hashevict", policies)
         self.assertNotIn("external_scores", policies)
+
+
+    def test_a_file_for_each_trace(self):
+        """`{trace}` in file or dataset; where there is none, that cell alone is skipped."""
+        self.make_trace("two.h5", self.prompt, self.decode, "--seed", "2")
+        (self.folder / "scores").mkdir()
+        norms = -np.linalg.norm(self.keys().astype(np.float64), axis=-1)
+        self.store("scores/t.h5", "scores", norms.astype(np.float32))
+        self.store("all.h5", "t/scores", norms.astype(np.float32))
+        self.ok("replay", "t.h5", "--policy", "window", "--budget", "7", "--decisions", "scores/t-kept.h5", "--quiet")
+        (self.folder / "scores/t-heads.json").write_text("[[1, 1], [1, 2], [1, 1]]")
+        policies = {"external_scores(file=scores/{trace}.h5)": "scores/two.h5",
+                    "external_scores(file=all.h5,dataset={trace}/scores)": "all.h5:/two",
+                    "external_schedule(file=scores/{trace}-kept.h5)": "scores/two-kept.h5",
+                    "h2o+headkv(scores=scores/{trace}-heads.json)": "scores/two-heads.json"}
+        arguments = [word for policy in (*policies, "l2_norm") for word in ("--policy", policy)]
+        done = self.kvsim("replay", "t.h5", "two.h5", *arguments, "--budget", "7", "--format", "json", "--quiet")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        rows = json.loads(done.stdout)["results"]
+        ran = {(row["trace"], row["policy"], row["params"]): row for row in rows if row["attention_loss"] is not None}
+        self.assertEqual(sorted(trace for trace, _, _ in ran), ["t.h5"] * 5 + ["two.h5"])
+        for missing in policies.values():
+            self.assertIn(missing, done.stdout + done.stderr)
+        means = [row["attention_loss"] for (trace, policy, _), row in ran.items() 
+                 if trace == "t.h5" and policy in ("l2_norm", "external_scores")]
+        self.assertEqual(len(set(means)), 1)
+
+    def test_in_a_study_a_missing_file_skips_its_cell(self):
+        self.make_trace("three.h5", self.prompt, self.decode, "--seed", "3")
+        scores = np.zeros((LAYERS, HEADS, self.prompt))
+        self.store("for-t.h5", "scores", scores)
+        (self.folder / "s.json").write_text(json.dumps(
+            {"traces": ["t.h5", "three.h5"], "policies": ["external_scores(file=for-{trace}.h5)", "h2o"], "budgets": ["25%"],
+             "report": False}))
+        self.ok("study", "s.json", "-o", "study", "--quiet")
+        rows = list(csv.DictReader(io.StringIO((self.folder / "study/results.csv").read_text())))
+        self.assertEqual({(row["trace"], row["policy"]) for row in rows if row["attention_loss"]},
+                         {("t", "external_scores"), ("t", "h2o"), ("three", "h2o")})
+        skipped = list(csv.DictReader(io.StringIO((self.folder / "study/tables/skipped.csv").read_text())))
+        self.assertEqual([(row["trace"], row["policy"]) for row in skipped], [("three", "external_scores")])
+        self.assertIn("for-three.h5", skipped[0]["reason"])
+        damaged = self.folder / "for-three.h5"
+        damaged.write_bytes(b"no HDF5")
+        self.assertIn("for-three.h5", self.fails(3, "replay", "three.h5", "--policy", "external_scores(file=for-{trace}.h5)",
+                                                 "--budget", "7", "--quiet"))
 
 
 if __name__ == "__main__":
