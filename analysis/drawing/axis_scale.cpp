@@ -130,7 +130,11 @@ Scale number_scale(const Axis& axis, std::vector<double> values, std::size_t cou
     scale.high = axis.high ? high : high + room;
   }
   constexpr double kReadable = 0.06;
-  if (scale.log && values.size() >= 2 && values.size() <= count + 1) {
+  if (scale.log && !axis.ticks.empty()) {
+    constexpr double kShort = 0.65;  // of the room for a label of any number
+    scale.ticks =
+        value_ticks(axis.ticks, scale.low, scale.high, kShort / static_cast<double>(count + 1), axis.percent);
+  } else if (scale.log && values.size() >= 2 && values.size() <= count + 1) {
     scale.ticks = value_ticks(values, scale.low, scale.high, kReadable, axis.percent);
   } else if (scale.log && axis.at_values) {
     scale.ticks =

@@ -18,6 +18,7 @@ struct Axis {
   bool percent = false;                   ///< values are shares, shown as percent
   std::optional<double> line{};           ///< a value worth a line across the panel, say zero
   bool at_values = false;                 ///< ticks of a log axis stand at values of the data
+  std::vector<double> ticks{};            ///< where those of a log axis stand, as far as there is room
   bool whole = false;                     ///< counts or indices: no tick between whole numbers
 };
 

@@ -97,7 +97,7 @@ double chart_height(const Chart& chart, double width) {
   if (chart.flipped && !chart.x.categories.empty())
     return std::max(40.0, static_cast<double>(chart.x.categories.size()) * 10.5);
   const std::string& label = chart.flipped ? chart.x.label : chart.y.label;  // runs up the page
-  return std::max(std::clamp(width * 0.66, 105.0, 210.0), text_width(characters(label)));
+  return std::max(std::clamp(width * 0.66, 120.0, 210.0), text_width(characters(label)));
 }
 
 double map_height(const HeatMap& map) {

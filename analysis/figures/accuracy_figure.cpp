@@ -38,7 +38,6 @@ class AccuracyCurves {
   Chart chart(const std::vector<std::string>& named) const {
     Chart chart{.x = answers_.view().budget_axis(),
                 .y = {.label = "items answered right", .low = 0, .high = 1, .percent = true}};
-    chart.x.at_values = true;
     for (std::size_t i = 0; i < named.size(); ++i) {
       const auto found = curves_.find(named[i]);
       if (found == curves_.end()) continue;

@@ -2,18 +2,12 @@
 #include <algorithm>
 
 #include "analysis/drawing/figure_text.hpp"
+#include "analysis/figures/paired_differences.hpp"
 #include "analysis/figures/results_view.hpp"
 #include "analysis/figures/trace_means.hpp"
 
 namespace kvsim::analysis {
 namespace {
-
-struct Difference {
-  std::string policy;
-  double value;
-  std::optional<double> low, high;
-  std::uint64_t traces;
-};
 
 /// The policy of the best mean among those the rows compare.
 std::string best_of(const Records& means, const std::vector<std::pair<const char*, std::string>>& where,
@@ -29,27 +23,6 @@ std::string best_of(const Records& means, const std::vector<std::pair<const char
     best_mean = *value;
   }
   return best;
-}
-
-std::optional<double> negated(const std::optional<double>& value) {
-  return value ? std::optional(-*value) : value;
-}
-
-/// Of all others to `best`. Every pair stands in the table once, in one of its two directions.
-std::vector<Difference> differences_to(const std::string& best, const Records& table,
-                                       const std::vector<std::size_t>& rows) {
-  const TableColumn policy(table, "policy"), other(table, "other"), difference(table, "difference"),
-      low(table, "low"), high(table, "high"), traces(table, "traces");
-  std::vector<Difference> out;
-  for (const std::size_t row : rows) {
-    const auto value = difference.number(row);
-    const auto count = static_cast<std::uint64_t>(traces.number(row).value_or(0));
-    if (value && other.text(row) == best)
-      out.push_back({policy.text(row), *value, low.number(row), high.number(row), count});
-    if (value && policy.text(row) == best)
-      out.push_back({other.text(row), -*value, negated(high.number(row)), negated(low.number(row)), count});
-  }
-  return out;
 }
 
 Chart forest(const std::vector<Difference>& shown) {

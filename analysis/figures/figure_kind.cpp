@@ -186,6 +186,7 @@ std::string plot_command(const std::string& name, const FigureTables& tables, co
   for (const std::string& policy : choice.policies) add("policy", policy);
   if (choice.layer) add("layer", std::to_string(*choice.layer));
   if (choice.head) add("head", std::to_string(*choice.head));
+  if (choice.gap) out += " --gap";
   return out;
 }
 

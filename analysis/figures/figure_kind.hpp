@@ -29,6 +29,7 @@ struct FigureChoice {
   std::string metric{}, cut{}, budget{}, trace{}, workload{};
   std::vector<std::string> policies{};
   std::optional<std::uint32_t> layer{}, head{};
+  bool gap = false;  ///< of quality: gaps to the best policy alone
 
   /// Whether a policy is chosen, or all are.
   bool wants(const std::string& policy) const;

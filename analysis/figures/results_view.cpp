@@ -108,9 +108,12 @@ const ResultsView::Policy& ResultsView::policy(const std::string& label) const {
 Axis ResultsView::budget_axis() const {
   const double low = places_.empty() ? 0 : places_.at(budgets_.front());
   const double high = places_.empty() ? 0 : places_.at(budgets_.back());
+  std::vector<double> ticks;
+  for (const std::string& name : budgets_) ticks.push_back(place(name));
   return {.label = shares_ ? "budget (share of the prompt)" : "budget (tokens per lane)",
           .log = low > 0 && high / low >= 8,
-          .percent = shares_};
+          .percent = shares_,
+          .ticks = std::move(ticks)};
 }
 
 std::optional<double> ResultsView::own_place(std::size_t row) const {

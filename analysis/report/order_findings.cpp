@@ -162,7 +162,7 @@ Findings room_left(const Evidence& evidence, const Metric& metric) {
   finding.text =
       std::string("Room left: between the best policy and the best ") +
       (metric.oracles_aim_at_it ? "that knows the future" : "set of the size") +
-      (bounded ? ", at any split of the budget," : "") + " lie " +
+      (bounded ? ", at any split of the budget," : ", at its own split of the budget,") + " lie " +
       (*least == *most ? difference_text(metric, *least) : difference_interval_text(metric, *least, *most)) +
       " of " + metric.label + (finding.details.size() > 1 ? ", depending on the budget." : ".");
   return {finding};

@@ -105,6 +105,8 @@ void add_plot_command(CLI::App& app) {
   command->add_option("--trace", choice.trace, "This trace only, where a figure is of single rows");
   command->add_option("--policy", choice.policies, "Show or name this one; several times for several")
       ->allow_extra_args(false);
+  command->add_flag("--gap", choice.gap,
+                    "quality: how much worse than the best policy of each budget, alone");
   CLI::Option* layer = command->add_option("--layer", options->layer, "Layer of a timeline (default: 0)");
   CLI::Option* head = command->add_option("--head", options->head, "KV head of a timeline (default: 0)");
   command->add_option("--theme", options->theme, "light | dark")->capture_default_str();

@@ -144,7 +144,8 @@ TEST_CASE("Room left in R is measured to the best set of the size, whatever orac
   study.result("t1", "a", 10, 0.92);
   const Findings found = room_left(study.evidence(), metric("r"));
   REQUIRE(found.size() == 1);
-  CHECK_THAT(found[0].text, Contains("the best set of the size lie 2.0 points of importance retained."));
+  CHECK_THAT(found[0].text, Contains("the best set of the size, at its own split of the budget, lie 2.0 "
+                                     "points of importance retained."));
   CHECK(found[0].details[0] == "10%: `a` 90.0%, the best set of the size at its own split 92.0%.");
 }
 

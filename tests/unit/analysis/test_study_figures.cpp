@@ -115,7 +115,7 @@ TEST_CASE("quality: means with bands, oracle and full cache as bounds") {
   CHECK(h2o.points[0].low == 0.31 - 0.01);
   CHECK(h2o.weight == Weight::plain);
   CHECK(series_of(chart, "optimal").weight == Weight::bound);
-  CHECK(series_of(chart, "optimal").group == "oracle (optimal)");
+  CHECK(series_of(chart, "optimal").group == "oracle optimal, own split");
   const Series& full = series_of(chart, "full");  // a line over all budgets
   CHECK(full.weight == Weight::bound);
   CHECK((full.points.front().x == Approx(0.1) && full.points.back().x == Approx(0.4)));
@@ -128,23 +128,99 @@ TEST_CASE("quality: means with bands, oracle and full cache as bounds") {
 }
 
 TEST_CASE(
-    "quality: what no set of the size retains bounds R, not an oracle, which aims at attention to come") {
+    "quality: what no set of the size retains at any split bounds R, not an oracle, which aims at attention "
+    "to "
+    "come") {
   std::vector<Row> rows = small_study();
   for (Row& row : rows) {
     row.set("r", 0.5);
-    row.set("r_oracle", row.policy == "tova" ? 0.9 : row.policy == "h2o" ? 0.8 : 1.0);
-    if (row.trace == "b") row.set("r_oracle", *row["r_oracle"] - 0.1);
+    row.set("r_bound", row.policy == "tova" ? 0.9 : row.policy == "h2o" ? 0.8 : 1.0);
+    if (row.trace == "b") row.set("r_bound", *row["r_bound"] - 0.1);
   }
   FigureTables tables = small_tables();
   tables.results = records_of(rows);
   for (std::vector<Value>& mean : tables.tables["means"].rows) mean[0] = std::string("r");
   const Figure figure = only("quality", tables, {.metric = "r"});
-  const Series& best = series_of(chart_of(figure), "best set of the size");
+  const Series& best = series_of(chart_of(figure), "best set, any split");
   CHECK(best.weight == Weight::bound);
   REQUIRE(best.points.size() == 2);
   CHECK(best.points[0].y == Approx(0.85));  // tova's, the mean of 0.9 and 0.8
   for (const Series& series : chart_of(figure).series) CHECK(series.label != "optimal");
-  CHECK_THAT(figure.reading, Contains("the best set of the size"));
+  CHECK_THAT(figure.reading, Contains("the best set of the size at any split of the budget"));
+}
+
+TEST_CASE("quality: attention loss is bounded over all splits where the results have that bound") {
+  std::vector<Row> rows = small_study();
+  for (Row& row : rows)
+    if (!row.own_budget) row.set("attention_loss_bound", row.policy == "h2o" ? 0.03 : 0.04);
+  FigureTables tables = small_tables();
+  tables.results = records_of(rows);
+  const Figure figure = only("quality", tables);
+  CHECK(series_of(chart_of(figure), "bound, any split").points[0].y == Approx(0.03));  // h2o may hold more
+  for (const Series& series : chart_of(figure).series) CHECK(series.label != "optimal");
+  CHECK_THAT(figure.reading, Contains("at any split of the budget, which no policy can beat"));
+  CHECK_THAT(only("quality", small_tables()).reading,
+             Contains("an oracle, which knows the future, at its own split"));
+}
+
+TEST_CASE("quality: gaps to the best policy of each budget are paired differences where there are any") {
+  FigureTables tables = small_tables();
+  const Figure unpaired = only("quality", tables, {.gap = true});
+  CHECK(unpaired.name == "quality-attention-loss-gap");
+  CHECK(unpaired.command == "kvsim plot quality DIR --metric attention_loss --gap");
+  CHECK(series_of(chart_of(unpaired), "h2o").points[0].y == Approx(0.10));
+  CHECK_FALSE(series_of(chart_of(unpaired), "h2o").points[0].low);
+  Records pairs;
+  for (const char* key :
+       {"metric", "workload", "budget", "policy", "other", "traces", "difference", "low", "high"})
+    pairs.columns.push_back({key, "", ""});
+  const auto pair = [&](const char* budget, const char* policy, const char* other, double value) {
+    pairs.rows.push_back({std::string("attention_loss"), std::string("all"), std::string(budget),
+                          std::string(policy), std::string(other), std::uint64_t{2}, value, value - 0.02,
+                          value + 0.01});
+  };
+  pair("10%", "tova", "h2o", -0.10);
+  pair("40%", "tova", "h2o", 0.05);
+  tables.tables["differences"] = pairs;
+  const Figure figure = only("quality", tables, {.gap = true});
+  const Series &h2o = series_of(chart_of(figure), "h2o"), &tova = series_of(chart_of(figure), "tova");
+  CHECK((h2o.points[0].y == 0.10 && h2o.points[1].y == 0));
+  CHECK((h2o.points[0].low == Approx(0.09) && h2o.points[0].high == Approx(0.12)));  // turned round
+  CHECK((tova.points[0].y == 0 && tova.points[1].y == 0.05 && tova.points[1].low == Approx(0.03)));
+  CHECK(chart_of(figure).series.size() == 2);
+  CHECK(number(figure.data.rows[0][figure.data.column("gap")]) == 0);  // tova's at 10 %
+  CHECK(number(figure.data.rows[1][figure.data.column("gap_high")]) == Approx(0.06));
+}
+
+TEST_CASE(
+    "quality: where the worst squeeze the better half, gaps have a panel that says whom it leaves out") {
+  const auto study = [](double worst) {
+    std::vector<Row> rows;
+    std::vector<std::vector<Value>> means;
+    for (int i = 0; i < 5; ++i) {
+      const std::string name = i == 4 ? "random" : "p" + std::to_string(i);
+      for (const char* budget : {"10%", "40%"}) {
+        const double loss = i == 4 ? 0.1 + worst : 0.1 + 0.01 * i;
+        rows.push_back(row_of("a", name, budget, budget[0] == '1' ? 10 : 40, loss));
+        means.push_back(mean_row(budget, name.c_str(), "policy", loss));
+      }
+    }
+    FigureTables tables;
+    tables.results = records_of(rows);
+    tables.tables["means"] = means_of(means);
+    return tables;
+  };
+  // The better half are p0, p1 and p2, at most 0.02 from the best.
+  CHECK(only("quality", study(0.059)).panels.size() == 1);
+  const Figure figure = only("quality", study(0.061));
+  REQUIRE(figure.panels.size() == 2);
+  const Chart& gaps = std::get<Chart>(figure.panels[1].content);
+  CHECK(*gaps.y.high == Approx(0.02));
+  CHECK(series_of(gaps, "random").points[0].y == Approx(0.061));
+  CHECK(series_of(gaps, "p1").colour == series_of(chart_of(figure), "p1").colour);
+  CHECK_THAT(figure.remark,
+             Contains("more than three times") && Contains("beyond it lie, at some budget, random, p3."));
+  CHECK(only("quality", study(0.061), {.gap = true}).panels.size() == 1);
 }
 
 TEST_CASE("quality: beyond eight policies the five nearest to the best and known ones are named") {
