@@ -12,7 +12,7 @@ std::vector<Figure> build(const FigureTables& tables, const FigureChoice& choice
        .axis = {.label = "batch", .log = true, .at_values = true, .whole = true},
        .panels = {{"throughput", "tokens_per_second", "tokens/s"},
                   {"time per token", "tpot_seconds", "ms", kPerMilli},
-                  {"peak of memory", "peak_bytes", "GiB per device", 1 / kGibibyte, false, "machine_bytes"}},
+                  {"peak of memory", "peak_bytes", "GiB per device", 1 / kGibibyte, true, "machine_bytes"}},
        .title = "What a larger batch brings and costs",
        .reading = "A curve is a policy, as far as its peak fits the machine, whose memory is the "
                   "line; throughput counts the tokens that all sequences "

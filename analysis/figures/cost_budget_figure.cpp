@@ -12,7 +12,7 @@ std::vector<Figure> build(const FigureTables& tables, const FigureChoice& choice
        .axis = token_axis("budget per lane"),
        .x_unit = 1.0 / 1024,
        .panels = {{"largest batch", "largest_batch", "sequences"},
-                  {"throughput at this batch", "tokens_per_second", "tokens/s"},
+                  {"throughput", "tokens_per_second", "tokens/s"},
                   {"time per token", "tpot_seconds", "ms", kPerMilli}},
        .title = "What a smaller budget buys",
        .reading = "A curve is a policy; a dashed line has a size of its own. The largest batch "

@@ -11,9 +11,9 @@ std::vector<Figure> build(const FigureTables& tables, const FigureChoice& choice
        .x = "prompt",
        .axis = token_axis("prompt"),
        .x_unit = 1.0 / 1024,
-       .panels = {{"time to the first token", "ttft_seconds", "s", 1, true},
-                  {"time per token after it", "tpot_seconds", "ms", kPerMilli},
-                  {"peak of memory", "peak_bytes", "GiB per device", 1 / kGibibyte, false, "machine_bytes"}},
+       .panels = {{"first token", "ttft_seconds", "s", 1, true},
+                  {"time per token", "tpot_seconds", "ms", kPerMilli},
+                  {"peak of memory", "peak_bytes", "GiB per device", 1 / kGibibyte, true, "machine_bytes"}},
        .title = "What a longer prompt costs",
        .reading = "A curve is a policy, as far as its peak fits the machine, whose memory is the line; "
                   "lower is better in every panel."});

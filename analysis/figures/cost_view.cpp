@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "analysis/results/numbers.hpp"
 
@@ -82,6 +83,25 @@ std::string CostView::label(std::size_t row, const std::vector<std::string>& apa
     if (differs) out += ", " + said(trait, own);
   }
   return out;
+}
+
+std::vector<std::string> CostView::traits() const {
+  std::vector<std::string> out;
+  for (const Trait& trait : kTraits) {
+    std::set<std::string> values;
+    for (const std::size_t row : rows_)
+      if (const std::string value = text(row, trait.key); !value.empty()) values.insert(value);
+    if (values.size() > 1) out.emplace_back(trait.key);
+  }
+  return out;
+}
+
+std::string CostView::trait(std::size_t row, const std::string& key) const {
+  const Value& value = costs_.rows[row][costs_.column(key)];
+  if (exact_field(value, "").empty()) return "";
+  const Trait* found = std::find_if(std::begin(kTraits), std::end(kTraits),
+                                    [&](const Trait& trait) { return key == trait.key; });
+  return (key == "budget" ? "budget " : "") + said(*found, value);
 }
 
 int CostView::colour(std::size_t row) const {

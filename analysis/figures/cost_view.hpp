@@ -25,6 +25,11 @@ class CostView {
 
   /// The policy and what else tells points apart, but for the columns in `apart`: "snapkv, 25%, batch 8".
   std::string label(std::size_t row, const std::vector<std::string>& apart) const;
+  /// Traits that tell points apart beside the policy, as columns: "machine", "budget", "batch", ...
+  std::vector<std::string> traits() const;
+  /// What a point has of a trait, as it is said: "batch 8"; empty: nothing, as the budget of what has a size
+  /// of its own.
+  std::string trait(std::size_t row, const std::string& key) const;
   /// Place of a point's policy among all policies of the table: equal in every figure of it.
   int colour(std::size_t row) const;
   /// Whether all points of the policy of this one have a size of their own.
@@ -64,7 +69,9 @@ struct CostCurves {
   const char* reading = "";
 };
 /// None when no two points differ in `x` alone. A policy with a size of its own is a dashed line
-/// where x is the budget.
+/// where x is the budget. Of more than eight curves, those that differ in a trait such as the batch stand in
+/// rows of panels, a row for each of its values; what is left beyond eight curves or four rows is in further
+/// figures, and each says what the others show.
 std::vector<Figure> cost_curves(const FigureTables& tables, const FigureChoice& choice,
                                 const CostCurves& curves);
 

@@ -91,6 +91,47 @@ TEST_CASE("Curves over context end where memory does, but for that of memory") {
   CHECK(std::get<Chart>(alone.panels[0].content).series[0].colour == 1);
 }
 
+TEST_CASE("Many curves stand in rows of panels and further figures; each says what the others show") {
+  const auto sweep = [](std::size_t policies, std::size_t batches) {
+    std::vector<CostRow> rows;
+    for (std::size_t p = 0; p < policies; ++p)
+      for (std::size_t b = 1; b <= batches; ++b)
+        for (const std::uint64_t prompt : {8192, 16384}) {
+          rows.push_back(point("p" + std::to_string(p), "2K", prompt, 1, 2));
+          rows.back().batch = b;
+        }
+    FigureTables out;
+    out.tables["cost"] = cost_records(rows);
+    return out;
+  };
+  CHECK(only("cost-context", sweep(4, 2)).panels.size() == 3);  // eight curves
+  const Figure rows = only("cost-context", sweep(3, 3));
+  REQUIRE(rows.panels.size() == 9);
+  CHECK(rows.columns == 3);
+  CHECK(rows.panels[0].title == "batch 1: first token");
+  CHECK(rows.panels[8].title == "batch 3: peak of memory");
+  for (const Panel& panel : rows.panels) {
+    const auto& chart = std::get<Chart>(panel.content);
+    REQUIRE(chart.series.size() == 3);
+    CHECK((chart.series[1].label == "p1" && chart.series[1].points.size() == 2));
+  }
+  CHECK(rows.remark.empty());
+
+  // Ten policies, five batches: two groups of policies, each in two groups of rows.
+  const std::vector<Figure> figures = figure_kind("cost-context").build(sweep(10, 5), {});
+  REQUIRE(figures.size() == 4);
+  CHECK((figures[0].name == "cost-context" && figures[3].name == "cost-context-4"));
+  CHECK(figures[0].remark ==
+        "At most 8 curves: p8, p9, and batch 5 are in other figures; --policy and --budget choose.");
+  std::size_t points = 0;
+  for (const Figure& figure : figures) {
+    CHECK(figure.panels.size() <= 12);
+    for (const Panel& panel : figure.panels) CHECK(std::get<Chart>(panel.content).series.size() <= 8);
+    points += figure.data.rows.size();
+  }
+  CHECK(points == 3 * 10 * 5 * 2);  // nothing is left out
+}
+
 TEST_CASE("Nothing is drawn of what does not vary, and unknown names are refused") {
   CHECK(figure_kind("cost-batch").build(tables(), {}).empty());
   CHECK(figure_kind("cost-context").build({}, {}).empty());
