@@ -41,17 +41,6 @@ bool has_column(const Records& table, const char* key) {
                      [&](const ColumnInfo& column) { return column.key == key; });
 }
 
-/// Appends rows, whatever the order of their columns.
-void join(Records& all, Records more) {
-  std::vector<std::size_t> places;
-  for (const ColumnInfo& column : all.columns) places.push_back(more.column(column.key));
-  for (std::vector<Value>& row : more.rows) {
-    std::vector<Value>& out = all.rows.emplace_back();
-    out.reserve(places.size());
-    for (const std::size_t place : places) out.push_back(std::move(row[place]));
-  }
-}
-
 /// Appends rows of kvsim evaluate. Those of several protocols are not averaged: nothing in a figure would
 /// tell them apart.
 void join_closed(Records& all, Records more, const std::string& path) {
@@ -60,7 +49,7 @@ void join_closed(Records& all, Records more, const std::string& path) {
   for (const char* key : kProtocol) protocol.push_back({key, "", ""});
   expect_columns(more, protocol, path);
   if (all.columns.empty()) all.columns = more.columns;
-  join(all, std::move(more));
+  append_rows(all, std::move(more));
   for (const char* key : kProtocol) {
     std::vector<std::string> values = distinct(all, key);
     std::erase(values, "stream");  // no choice: some policies take the prompt in no other way
@@ -72,7 +61,7 @@ void join_closed(Records& all, Records more, const std::string& path) {
 
 void read_folder(const std::string& folder, FigureTables& tables) {
   ReportedStudy study = read_reported_study(folder);
-  join(tables.results, std::move(study.results));
+  append_rows(tables.results, std::move(study.results));
   tables.tables.merge(study.tables);
 }
 
@@ -85,7 +74,7 @@ void read_file(const FigureKind& kind, const std::string& path, FigureTables& ta
   for (NamedTable& table : read_tables(path)) {
     if (has_column(table.records, "scope") && has_column(table.records, "params")) {
       expect_columns(table.records, result_columns(), path);
-      join(tables.results, std::move(table.records));
+      append_rows(tables.results, std::move(table.records));
       continue;
     }
     if (holds_closed_rows(table.records)) {

@@ -1,6 +1,7 @@
 #include "analysis/loop/answer_rows.hpp"
 
 #include "analysis/loop/answer_measures.hpp"
+#include "analysis/results/budget_columns.hpp"
 
 namespace kvsim::analysis {
 namespace {
@@ -42,6 +43,11 @@ const std::vector<Column>& columns() {
       {"params", "", "composition with every effective parameter",
        [](const Answer& a) { return Value(a.asked.composition.params); }},
       {"budget", "", "budget, as given", [](const Answer& a) { return Value(a.asked.budget.text); }},
+      {budget_columns()[0].key.c_str(), "", budget_columns()[0].description.c_str(),
+       [](const Answer& a) { return budget_fields(a.asked.budget.text)[0]; }},
+      {budget_columns()[1].key.c_str(), budget_columns()[1].unit.c_str(),
+       budget_columns()[1].description.c_str(),
+       [](const Answer& a) { return budget_fields(a.asked.budget.text)[1]; }},
       {"budget_tokens", "tokens per lane", "what the budget comes to for this prompt",
        [](const Answer& a) { return a.cell.skipped.empty() ? Value(a.cell.budget_tokens) : Value(); }},
       {"cut", "", "where the prompt ends for policies: prompt, question, or so many tokens",

@@ -6,9 +6,10 @@
 namespace kvsim::analysis {
 namespace {
 
-constexpr std::string_view kKeys[] = {"item",   "workload",      "model",   "policy",  "params",
-                                      "budget", "budget_tokens", "cut",     "turn",    "seed",
-                                      "mode",   "turns",         "prefill", "profile", "positions"};
+constexpr std::string_view kKeys[] = {"item",    "workload",    "model",         "policy",        "params",
+                                      "budget",  "budget_kind", "budget_number", "budget_tokens", "cut",
+                                      "turn",    "seed",        "mode",          "turns",         "prefill",
+                                      "profile", "positions"};
 
 /// The number of a column of answer_columns().
 std::size_t answer_column(std::string_view key) {

@@ -60,7 +60,15 @@ void read_configuration(ReportedStudy& study, std::string text, const std::strin
   const JsonObject config(document, path);
   study.title = config.text_or("title", "");
   if (study.title.empty()) study.title = config.text_or("name", "");
-  if (config.has("result")) read_result(study, config.object("result"));
+  if (config.has("result")) {
+    const JsonObject result = config.object("result");
+    if (const std::uint64_t schema = result.integer_or("schema_version", 0, ~0ULL, kSchemaVersion);
+        schema != kSchemaVersion)
+      input_error("has results of schema " + std::to_string(schema) + ", this kvsim reads schema " +
+                      std::to_string(kSchemaVersion),
+                  path, "Run the study again: kvsim study " + path + " -o NEW_FOLDER");
+    read_result(study, result);
+  }
   if (config.has("statistics")) {
     study.confidence = config.object("statistics").number_or("confidence", 0, 1, 0.95);
     study.least_full = config.object("statistics").number_or("least_full", 0, 1, 0);
@@ -104,10 +112,15 @@ ReportedStudy read_reported_study(const std::string& folder, const std::string& 
   else if (fs::exists(file, failed))
     read_configuration(study, read_file(file, kMostBytes), file);
   for (NamedTable& table : read_tables(folder)) {
-    const bool results = table.name == "results";
+    const bool results = is_results_table(table.name);
     expect_columns(table.records, results ? records_of({}).columns : table_columns(table.name),
-                   (root / (results ? "results.csv" : "tables/" + table.name + ".csv")).string());
-    (results ? study.results : study.tables[table.name]) = std::move(table.records);
+                   (root / (results ? table.name : "tables/" + table.name + ".csv")).string());
+    if (!results)
+      study.tables[table.name] = std::move(table.records);
+    else if (study.results.columns.empty())
+      study.results = std::move(table.records);
+    else
+      append_rows(study.results, std::move(table.records));
   }
   if (study.title.empty()) study.title = "Study of KV cache policies";
   return study;

@@ -15,7 +15,7 @@
 namespace kvsim::analysis {
 
 /// Number of the json document's shape; grows when a key changes or goes.
-inline constexpr int kSchemaVersion = 2;
+inline constexpr int kSchemaVersion = 3;
 
 /// A recorded sequence that a result is about.
 struct TraceId {

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "analysis/results/budget_columns.hpp"
 #include "analysis/results/metrics/metric.hpp"
 #include "analysis/results/policy_role.hpp"
 #include "analysis/results/rows.hpp"
@@ -15,11 +16,13 @@ struct Column {
   bool priced = false;  ///< stands only where rows were priced
 };
 
-/// The order of schema version 2. Metrics that are not named here follow in the order of their declaration.
+/// The order of schema version 3. Metrics that are not named here follow in the order of their declaration.
 constexpr std::string_view kOrder[] = {"trace",
                                        "policy",
                                        "params",
                                        "budget",
+                                       "budget_kind",
+                                       "budget_number",
                                        "budget_tokens",
                                        "cut",
                                        "scope",
@@ -77,6 +80,8 @@ std::vector<Column> identity_columns() {
       {{"params", "", "composition with every effective parameter"},
        [](const Row& r) { return Value(r.params); }},
       {{"budget", "", "budget, as given"}, [](const Row& r) { return Value(r.budget); }},
+      {budget_columns()[0], [](const Row& r) { return budget_fields(r.budget)[0]; }},
+      {budget_columns()[1], [](const Row& r) { return budget_fields(r.budget)[1]; }},
       {{"budget_tokens", "tokens per lane",
         "what the budget comes to for this trace (scope all: as asked, below: as allocated)"},
        [](const Row& r) { return value_of(r.budget_tokens); }},

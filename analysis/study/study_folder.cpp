@@ -12,6 +12,7 @@
 #include "analysis/results/reading/read_csv.hpp"
 #include "sim/base/atomic_file.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/gzip.hpp"
 #include "sim/base/read_file.hpp"
 #include "sim/base/sha256.hpp"
 
@@ -20,11 +21,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kRows = "rows.csv";
+constexpr const char* kRows = "rows.csv.gz";
+constexpr const char* kPlainRows = "rows.csv";  // as a kvsim of schema 2 called them
 constexpr const char* kSkipped = "skipped.csv";
 constexpr const char* kSums = "SHA256SUMS";   // of the other two, as sha256sum -c takes them
 constexpr const char* kPartial = ".partial";  // of the folder of a task
-constexpr std::array kMade{"report.html", "results.csv", "columns.csv", "prompts.jsonl"};
+constexpr std::array kMade{"report.html",         "results.csv",         "results-layer.csv.gz",
+                           "results-head.csv.gz", "results-step.csv.gz", "columns.csv",
+                           "prompts.jsonl"};
 constexpr std::uint64_t kMaxTaskBytes = 1ULL << 34;
 
 void make_folder(const std::string& path) {
@@ -53,7 +57,7 @@ void remove_file(const fs::path& path) {
 }
 
 void remove_task(const fs::path& folder) {
-  for (const char* name : {kRows, kSkipped, kSums}) remove_file(folder / name);
+  for (const char* name : {kRows, kPlainRows, kSkipped, kSums}) remove_file(folder / name);
   discard(folder);
 }
 
@@ -87,7 +91,9 @@ std::string saved_text(const std::string& folder, const std::string& name) {
 /// A table as it was saved. What its columns hold is seen from their fields.
 Records table_at(const std::string& folder, const std::string& name, const std::vector<ColumnInfo>& columns) {
   const std::string path = folder + '/' + name;
-  Records table = parse_csv(saved_text(folder, name), path);
+  std::string text = saved_text(folder, name);
+  if (is_gzip(text)) text = gunzipped(text, kMaxTaskBytes, path);
+  Records table = parse_csv(text, path);
   const bool same =
       std::equal(table.columns.begin(), table.columns.end(), columns.begin(), columns.end(),
                  [](const ColumnInfo& mine, const ColumnInfo& other) { return mine.key == other.key; });
@@ -134,8 +140,8 @@ StudyFolder::StudyFolder(const std::string& path) : path_(path) {
   // What a killed run was writing.
   for (const fs::path& entry : entries(path + "/tasks"))
     if (entry.native().ends_with(kPartial)) remove_task(entry);
-  for (const char* name : {kStudyFile, "prompts.jsonl", "results.csv", "columns.csv", "report.html"})
-    remove_leftovers(file(name));
+  remove_leftovers(file(kStudyFile));
+  for (const char* name : kMade) remove_leftovers(file(name));
   for (const fs::path& entry : entries(path + "/tables"))
     if (const auto whole = name_when_whole(entry.native()); whole && whole->ends_with(".csv"))
       remove_leftovers(*whole);
@@ -151,7 +157,7 @@ void StudyFolder::save(const std::string& task, const Records& rows, const std::
       write_atomic(partial + '/' + name, text);
       sums += sum_line(text, name);
     };
-    write(kRows, csv_text(rows));
+    write(kRows, gzipped(csv_text(rows)));
     write(kSkipped, csv_text(skipped_table(skipped)));
     write_atomic(partial + '/' + kSums, sums);
     keep_names(partial);

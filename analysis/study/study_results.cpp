@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <boost/json.hpp>
+#include <memory>
 #include <set>
 
 #include "analysis/loop/answer_rows.hpp"
 #include "analysis/report/winners.hpp"
+#include "analysis/results/budget_columns.hpp"
 #include "analysis/results/cuts.hpp"
 #include "analysis/results/numbers.hpp"
 #include "analysis/results/reading/read_tables.hpp"
@@ -16,6 +18,7 @@
 #include "analysis/study/config/study_fields.hpp"
 #include "sim/base/atomic_file.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/gzip.hpp"
 #include "sim/base/joined.hpp"
 
 namespace kvsim::analysis {
@@ -39,7 +42,8 @@ class Tables {
     for (const ColumnInfo& column : columns)
       columns_.rows.push_back({table, column.key, column.unit, column.description});
   }
-  void write(const std::string& name, const Records& records) {
+  void write(const std::string& name, const Records& table) {
+    const Records records = with_budget_numbers(table);
     folder_.write("tables/" + name + ".csv", csv_text(records));
     describe(name, records.columns);
     names_.push_back(name);
@@ -55,20 +59,54 @@ class Tables {
   std::vector<std::string> names_;
 };
 
-/// results.csv, task after task; of its rows, those of the whole model come back.
-Records write_rows(StudyFolder& folder, const std::vector<std::string>& replays, std::uint64_t& count) {
+/// A file of the folder that rows are appended to, compressed unless they are those of the whole model: steps
+/// and lanes have many, and most of what they say repeats.
+class RowsFile {
+ public:
+  RowsFile(const StudyFolder& folder, Scope scope, const std::vector<ColumnInfo>& columns)
+      : scope_(scope), file_(folder.file(results_file(scope))) {
+    write(csv_text({columns, {}}));
+  }
+  void add(const Records& rows) {
+    if (!rows.rows.empty()) write(csv_lines(rows));
+  }
+  Scope scope() const { return scope_; }
+  void commit() { file_.commit(); }
+
+ private:
+  void write(const std::string& text) { file_.write(scope_ == Scope::all ? text : gzipped(text)); }
+
+  Scope scope_;
+  AtomicFile file_;
+};
+
+/// A file per scope, task after task; the rows of the whole model come back.
+Records write_rows(StudyFolder& folder, Tables& tables, const std::vector<std::string>& asked,
+                   const std::vector<std::string>& replays, std::uint64_t& count) {
   Records whole{records_of({}).columns, {}};
-  AtomicFile file(folder.file("results.csv"));
-  file.write(csv_text(whole));
+  std::vector<std::unique_ptr<RowsFile>> files;
+  for (const Scope scope : {Scope::all, Scope::layer, Scope::head, Scope::step}) {
+    const bool there = std::find(asked.begin(), asked.end(), scope_name(scope)) != asked.end();
+    if (scope != Scope::all && (replays.empty() || !there)) continue;
+    files.push_back(std::make_unique<RowsFile>(folder, scope, whole.columns));
+    const std::string name = results_file(scope);
+    tables.describe(name.substr(0, name.find('.')), whole.columns);
+  }
   const std::size_t scope = whole.column("scope");
   for (const std::string& task : replays) {
     Records rows = folder.rows(task, whole.columns);
-    file.write(csv_lines(rows));
     count += rows.rows.size();
-    for (std::vector<Value>& row : rows.rows)
-      if (text(row[scope]) == scope_name(Scope::all)) whole.rows.push_back(std::move(row));
+    for (const auto& file : files) {
+      Records part{whole.columns, {}};
+      for (std::vector<Value>& row : rows.rows)
+        if (!row.empty() && text(row[scope]) == scope_name(file->scope()))
+          part.rows.push_back(std::move(row));
+      file->add(part);
+      if (file->scope() == Scope::all)
+        for (std::vector<Value>& row : part.rows) whole.rows.push_back(std::move(row));
+    }
   }
-  file.commit();
+  for (const auto& file : files) file->commit();
   return whole;
 }
 
@@ -268,8 +306,7 @@ StudyResults write_results(StudyFolder& folder, const StudyConfig& config,
   StudyResults out;
   tell_models(traces, out.notes);
   Tables written(folder);
-  const Records whole = write_rows(folder, replays, out.rows);
-  written.describe("results", whole.columns);
+  const Records whole = write_rows(folder, written, config.scopes, replays, out.rows);
   const Records answered = write_answers(written, folder, answers);
   const Statistics made =
       write_statistics(written, whole, comparable_answers(answered, answers.roles, config.least_full), config,

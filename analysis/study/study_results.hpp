@@ -1,5 +1,5 @@
 #pragma once
-/// The files that are made from all finished tasks of a study: results.csv, tables/ and columns.csv.
+/// The files that are made from all finished tasks of a study: rows by scope, tables/ and columns.csv.
 #include <cstdint>
 #include <map>
 #include <string>
@@ -50,7 +50,7 @@ struct StudyPrices {
 struct StudyResults {
   std::vector<std::string> notes;  ///< what people must know to read the tables
   std::vector<Skipped> skipped;    ///< as tables/skipped.csv has them
-  std::uint64_t rows = 0;          ///< of results.csv
+  std::uint64_t rows = 0;          ///< of results.csv and of the files of other scopes
   std::uint64_t answers = 0;       ///< rows of tables/answers.csv
 };
 

@@ -26,10 +26,10 @@ def documented_keys():
 
 
 KEYS = documented_keys()
-IDENTITY_KEYS = {"trace", "policy", "params", "budget", "budget_tokens", "cut", "scope", "layer", "head", "workload", "seed", "step",
+IDENTITY_KEYS = {"trace", "policy", "params", "budget", "budget_kind", "budget_number", "budget_tokens", "cut", "scope", "layer", "head", "workload", "seed", "step",
                  "role", "instruction_before", "holding"}
 METRIC_KEYS = [key for key in KEYS if key not in IDENTITY_KEYS]  # columns that a cell that did not run lacks
-TEXT_KEYS = {"trace", "policy", "params", "budget", "cut", "scope", "workload", "role", "holding"}
+TEXT_KEYS = {"trace", "policy", "params", "budget", "budget_kind", "cut", "scope", "workload", "role", "holding"}
 
 
 class CommandTest(unittest.TestCase):

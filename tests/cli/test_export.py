@@ -34,7 +34,7 @@ class Export(CommandTest):
         self.ok("export", "study", "--format", "h5", "-o", "study.h5")
         with h5py.File(self.folder / "study.h5") as file:
             tables = {path.stem for path in (self.folder / "study" / "tables").glob("*.csv")}
-            self.assertEqual(set(file), tables | {"results"})
+            self.assertEqual(set(file), tables | {"results", "results-layer"})
             self.assertEqual(file["means/mean"].attrs["description"],
                              b"over traces; a trace's value is the mean over its seeds")
             self.assertEqual(len(file["means/mean"]), len(means.splitlines()) - 1)

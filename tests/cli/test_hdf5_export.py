@@ -38,7 +38,7 @@ class Hdf5Export(CommandTest):
             rows = json.loads(self.ok(*REPLAY, "--per", scope, "--format", "json"))["results"]
             with h5py.File(self.folder / f"{scope}.h5") as file:
                 self.assertEqual((text(file.attrs["format"]), file.attrs["schema_major"], file.attrs["complete"]),
-                                 ("kvresults", 2, 1))
+                                 ("kvresults", 3, 1))
                 self.assertEqual((*(text(file.attrs[key]) for key in ("analysis", "scope", "loop")), file.attrs["seed"]),
                                  ("replay", scope, "open", 7))
                 self.compare(file["results"], rows)

@@ -2,6 +2,7 @@
 """Tests kvsim study: a folder of results that a kill does not damage, and the fields of a study file."""
 import csv
 import filecmp
+import gzip
 import json
 import resource
 import shutil
@@ -11,6 +12,7 @@ import time
 
 import h5py
 import kvsim_command
+import pandas
 from kvsim_command import SOURCE, CommandTest, start, wait_until_caught
 
 MODEL = SOURCE / "traces" / "sample" / "model"
@@ -49,7 +51,7 @@ class StudyTest(CommandTest):
         return json.loads((self.folder / path).read_text())
 
     def table(self, path):
-        with (self.folder / path).open(newline="") as file:
+        with (gzip.open if path.endswith(".gz") else open)(self.folder / path, "rt", newline="") as file:
             return list(csv.DictReader(file))
 
 
@@ -58,14 +60,45 @@ class Results(StudyTest):
         """One trace, two seeds, three scopes give the rows of kvsim replay, under the trace's short name."""
         self.write(seeds=[0, 3], scopes=["all", "layer", "step"], budgets=["25%", 40])
         self.ok(*self.study())
-        expected = []
+        expected = {"all": [], "layer": [], "step": []}
         for seed in "0", "3":
             for scope in "all", "layer", "step":
                 text = self.ok("replay", "t.h5", "--policy", "h2o", "--policy", "random", "--budget", "25%,40", "--per", scope,
                                "--seed", seed, *(["--bounds"] if scope == "all" else []), "--format", "csv", "--quiet")
-                expected += text.splitlines()[1:]
-        lines = (self.folder / "d" / "results.csv").read_text().splitlines()
-        self.assertEqual(lines[1:], [line.replace("t.h5,", "t,", 1) for line in expected])
+                expected[scope] += text.splitlines()
+        for scope, name in ("all", "results.csv"), ("layer", "results-layer.csv.gz"), ("step", "results-step.csv.gz"):
+            packed = (self.folder / "d" / name).read_bytes()
+            lines = (gzip.decompress(packed) if name.endswith(".gz") else packed).decode().splitlines()
+            keys = lines[0]
+            self.assertEqual(lines, [keys, *(line.replace("t.h5,", "t,", 1) for line in expected[scope] if line != keys)])
+        self.assertFalse((self.folder / "d/results-head.csv.gz").exists())
+
+    def test_rows_of_every_scope_are_read_back(self):
+        self.write(scopes=["all", "head", "step"])
+        self.ok(*self.study())
+        keys = ["trace", "policy", "layer", "head", "step", "attention_loss", "budget_kind", "budget_number"]
+        packed = pandas.read_csv(self.folder / "d/results-head.csv.gz")[keys]
+        self.assertEqual(set(zip(packed.budget_kind, packed.budget_number)), {("share", 0.25)})
+        shown = json.loads(self.ok("export", "d", "--table", "results-head", "--format", "json"))["results"]
+        self.assertEqual([[row[key] for key in keys[:4]] for row in shown], packed[keys[:4]].values.tolist())
+        self.assertEqual(len(shown), 2 * 6)
+        self.ok("export", "d", "--format", "h5", "-o", "all.h5")
+        with h5py.File(self.folder / "all.h5") as file:
+            self.assertLessEqual({"results", "results-head", "results-step", "means", "winners"}, set(file))
+            for table in "results", "results-step", "means":
+                self.assertEqual((set(file[table]["budget_number"][:]), set(file[table]["budget_kind"][:])), ({0.25}, {b"share"}))
+        self.assertIn("retained_mass", self.ok("plot", "steps", "d", "--format", "csv"))
+        self.assertEqual(self.kvsim("diff", "d", "all.h5").returncode, 0)
+
+    def test_results_of_an_older_kvsim_are_refused_with_what_to_do(self):
+        self.write()
+        self.ok(*self.study())
+        study = self.json("d/study.json")
+        study["result"]["schema_version"] = 2
+        (self.folder / "d/study.json").write_text(json.dumps(study))
+        message = self.fails(3, "report", "d")
+        self.assertIn("has results of schema 2, this kvsim reads schema 3", message)
+        self.assertIn("kvsim study d/study.json -o NEW_FOLDER", message)
 
     def test_tables_and_their_columns(self):
         self.write(analyses=["hash", {"kind": "hash", "table": "short", "bits": [8, 16]}])
@@ -73,9 +106,9 @@ class Results(StudyTest):
         tables = {path.stem for path in (self.folder / "d" / "tables").iterdir()}
         self.assertEqual(tables, {"means", "differences", "ranks", "winners", "price", "hash", "short", "skipped"})
         described = self.table("d/columns.csv")
-        for name in tables | {"results"}:
-            path = "d/results.csv" if name == "results" else f"d/tables/{name}.csv"
-            keys = (self.folder / path).read_text().splitlines()[0].split(",")
+        for name in tables | {"results", "results-layer"}:
+            path = {"results": "d/results.csv", "results-layer": "d/results-layer.csv.gz"}.get(name, f"d/tables/{name}.csv")
+            keys = list(self.table(path)[0]) if name != "skipped" else (self.folder / path).read_text().splitlines()[0].split(",")
             self.assertEqual([row["key"] for row in described if row["table"] == name], keys)
         direct = self.ok("analyze", "hash", "t.h5", "--bits", "8,16", "--format", "csv", "--quiet")
         self.assertEqual((self.folder / "d/tables/short.csv").read_text(), direct.replace("t.h5,", "t,"))
@@ -110,7 +143,8 @@ class Results(StudyTest):
         self.assertEqual({(row["trace"], row["policy"], row["budget"]) for row in skipped},
                          {("plain", "snapkv", "25%"), ("t", "snapkv", "25%")})
         self.assertIn("32 tokens", skipped[0]["reason"])
-        self.assertEqual(len(self.table("d/results.csv")), 2 * 2 * (1 + 3))
+        self.assertEqual(len(self.table("d/results.csv")), 2 * 2)
+        self.assertEqual(len(self.table("d/results-layer.csv.gz")), 2 * 2 * 3)
 
     def test_an_analysis_that_a_trace_cannot_serve_is_left_out_with_the_reason(self):
         self.ok("capture", "--model", MODEL, "--prompt", SOURCE / "traces/sample/prompts/needle-0500-one.txt", "-o", "lean.h5",
@@ -293,7 +327,7 @@ class Cuts(StudyTest):
     def test_further_cuts_keep_what_is_finished(self):
         self.write(cuts=["prompt"])
         self.ok(*self.study())
-        kept = self.folder / "d/tasks/t.cut-prompt.seed-0/rows.csv"
+        kept = self.folder / "d/tasks/t.cut-prompt.seed-0/rows.csv.gz"
         before = kept.stat().st_mtime_ns
         self.write(cuts=["prompt", 50])
         done = self.kvsim(*self.study("--resume"))
@@ -356,12 +390,12 @@ class ClosedLoop(StudyTest):
             self.assertIn(text, page)
         # The other loop is taken up later, and nothing is answered again.
         task, = (self.folder / "alone/tasks").glob("*-0.answers-*.cut-prompt.seed-0")
-        before = (task / "rows.csv").stat().st_mtime_ns
+        before = (task / "rows.csv.gz").stat().st_mtime_ns
         self.closed(loops=["open", "closed"])
         done = self.kvsim(*self.study("--resume", out="alone"))
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("changed: loops", done.stderr)
-        self.assertEqual((task / "rows.csv").stat().st_mtime_ns, before)
+        self.assertEqual((task / "rows.csv.gz").stat().st_mtime_ns, before)
         self.assertEqual((self.folder / "alone/results.csv").read_bytes(), (self.folder / "d/results.csv").read_bytes())
 
     def test_the_report_leads_with_answers(self):
@@ -523,14 +557,14 @@ class Resuming(StudyTest):
         self.ok(*self.study())
         whole = self.folder / "whole"
         shutil.copytree(self.folder / "d", whole)
-        kept = self.folder / "d/tasks/t.cut-prompt.seed-0/rows.csv"
+        kept = self.folder / "d/tasks/t.cut-prompt.seed-0/rows.csv.gz"
         before = kept.stat().st_mtime_ns
         for name in "tasks/t.cut-prompt.seed-1", "tasks/needle-120-s1-1.cut-question.seed-0", "tables":
             shutil.rmtree(self.folder / "d" / name)
         for name in "results.csv", "traces/text-90-s1-0.h5":
             (self.folder / "d" / name).unlink()
         (self.folder / "d/tasks/t.cut-prompt.seed-1.partial").mkdir()
-        (self.folder / "d/tasks/t.cut-prompt.seed-1.partial/rows.csv").write_text("half")
+        (self.folder / "d/tasks/t.cut-prompt.seed-1.partial/rows.csv.gz").write_text("half")
         self.ok(*self.study("--resume"))
         self.assertTrue(same(self.folder / "d", whole))
         self.assertEqual(kept.stat().st_mtime_ns, before)
@@ -543,7 +577,7 @@ class Resuming(StudyTest):
         self.assertEqual(len(tasks), 3)
         for task in tasks:
             subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=task, check=True)
-            for name in "rows.csv", "skipped.csv":
+            for name in "rows.csv.gz", "skipped.csv":
                 text = (task / name).read_bytes()
                 for changed in (text[:-2] + bytes([text[-2] ^ 1]) + text[-1:], text[:len(text) // 2], bytes(len(text))):
                     (task / name).write_bytes(changed)
@@ -648,9 +682,9 @@ class Resuming(StudyTest):
         self.ok(*self.edited(traces=["t.h5", "v.h5"]))
         self.ok(*self.edited(traces=["t.h5"]))
         self.make_trace("v.h5", 60, 3, "--overwrite")
-        kept = (self.folder / "d/tasks/t.cut-prompt.seed-0/rows.csv").stat().st_mtime_ns
+        kept = (self.folder / "d/tasks/t.cut-prompt.seed-0/rows.csv.gz").stat().st_mtime_ns
         self.ok(*self.edited(traces=["t.h5", "v.h5"]))
-        self.assertEqual((self.folder / "d/tasks/t.cut-prompt.seed-0/rows.csv").stat().st_mtime_ns, kept)
+        self.assertEqual((self.folder / "d/tasks/t.cut-prompt.seed-0/rows.csv.gz").stat().st_mtime_ns, kept)
         self.ok("study", "s.json", "-o", "fresh", "--quiet")
         self.assertEqual((self.folder / "d/results.csv").read_text(), (self.folder / "fresh/results.csv").read_text())
 

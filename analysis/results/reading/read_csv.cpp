@@ -5,6 +5,7 @@
 
 #include "analysis/results/reading/column_types.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/gzip.hpp"
 #include "sim/base/quoted.hpp"
 #include "sim/base/read_file.hpp"
 
@@ -138,7 +139,9 @@ Records parse_csv(std::string_view text, const std::string& where) {
 }
 
 Records read_csv(const std::string& path, const std::vector<ColumnInfo>& expected) {
-  Records out = parse_csv(read_file(path, kMostBytes), path);
+  std::string text = read_file(path, kMostBytes);
+  if (is_gzip(text)) text = gunzipped(text, kMostBytes, path);
+  Records out = parse_csv(text, path);
   expect_columns(out, expected, path);
   return out;
 }

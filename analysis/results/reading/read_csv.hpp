@@ -13,7 +13,7 @@ namespace kvsim::analysis {
 /// Error(input) with line and column; `where` names the text in messages.
 Records parse_csv(std::string_view text, const std::string& where);
 
-/// The same from a file of at most 1 GiB, with expect_columns().
+/// The same from a file of at most 1 GiB, which may be compressed by gzip, with expect_columns().
 Records read_csv(const std::string& path, const std::vector<ColumnInfo>& expected = {});
 
 }  // namespace kvsim::analysis

@@ -8,6 +8,7 @@
 #include "analysis/results/reading/read_json.hpp"
 #include "analysis/results/rows.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/gzip.hpp"
 #include "sim/base/read_file.hpp"
 
 namespace kvsim::analysis {
@@ -57,7 +58,9 @@ void describe(Records& records, std::string_view table, const Records& descripti
 std::vector<NamedTable> read_study(const fs::path& folder) {
   std::vector<fs::path> files;
   std::error_code failed;
-  if (fs::is_regular_file(folder / "results.csv", failed)) files.push_back(folder / "results.csv");
+  for (const Scope scope : {Scope::all, Scope::layer, Scope::head, Scope::step})
+    if (fs::is_regular_file(folder / results_file(scope), failed))
+      files.push_back(folder / results_file(scope));
   std::vector<fs::path> tables;
   for (fs::directory_iterator at(folder / "tables", failed), end; !failed && at != end; at.increment(failed))
     if (at->path().extension() == ".csv") tables.push_back(at->path());
@@ -66,7 +69,10 @@ std::vector<NamedTable> read_study(const fs::path& folder) {
   if (files.empty())
     input_error("holds neither results.csv nor tables", folder.string(), "Is it the folder of a study?");
   std::vector<NamedTable> out;
-  for (const fs::path& file : files) out.push_back({file.stem().string(), read_csv(file.string())});
+  for (const fs::path& file : files) {
+    const std::string name = file.filename().string();
+    out.push_back({name.substr(0, name.find('.')), read_csv(file.string())});
+  }
   if (!fs::is_regular_file(folder / "columns.csv", failed)) return out;
   const Records descriptions = read_csv((folder / "columns.csv").string(), description_columns());
   for (NamedTable& table : out) describe(table.records, table.name, descriptions);
@@ -78,15 +84,34 @@ std::vector<NamedTable> read_study(const fs::path& folder) {
 std::vector<NamedTable> read_tables(const std::string& path) {
   std::error_code failed;
   if (fs::is_directory(path, failed)) return read_study(path);
-  const std::string content = read_file(path, kMostBytes);
+  std::string content = read_file(path, kMostBytes);
+  if (is_gzip(content)) content = gunzipped(content, kMostBytes, path);
   if (content.starts_with("\x89HDF")) return read_hdf5_tables(path);
   NamedTable table{"results", parse_results(content, path)};
   describe_rows(table.records);
   return {std::move(table)};
 }
 
+std::string results_file(Scope scope) {
+  return scope == Scope::all ? "results.csv" : std::string("results-") + scope_name(scope) + ".csv.gz";
+}
+
+bool is_results_table(std::string_view table) {
+  return table == "results" || table.starts_with("results-");
+}
+
+void append_rows(Records& all, Records more) {
+  std::vector<std::size_t> places;
+  for (const ColumnInfo& column : all.columns) places.push_back(more.column(column.key));
+  for (std::vector<Value>& row : more.rows) {
+    std::vector<Value>& out = all.rows.emplace_back();
+    out.reserve(places.size());
+    for (const std::size_t place : places) out.push_back(std::move(row[place]));
+  }
+}
+
 std::vector<ColumnInfo> description_columns() {
-  return {{"table", "", "results, or a table of tables/"},
+  return {{"table", "", "results, results-layer and so on, or a table of tables/"},
           {"key", "", "column"},
           {"unit", "", "of its numbers"},
           {"description", "", "what it says"}};

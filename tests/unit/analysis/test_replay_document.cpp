@@ -60,6 +60,8 @@ std::map<std::string, std::string> sample_fields() {
   return {{"trace", "run.h5"},
           {"policy", "snapkv"},
           {"budget", "25%"},
+          {"budget_kind", "share"},
+          {"budget_number", "0.25"},
           {"params", "snapkv(window=8,pool=max:7)+uniform()"},
           {"budget_tokens", "6"},
           {"cut", "question"},
@@ -123,13 +125,13 @@ TEST_CASE("csv: keys, exact numbers, quotes where commas are, nothing where unde
 
 TEST_CASE("json: one document of version, inputs and results") {
   std::map<std::string, std::string> fields = sample_fields();
-  for (const char* key : {"trace", "policy", "params", "budget", "cut", "scope", "role"})
+  for (const char* key : {"trace", "policy", "params", "budget", "budget_kind", "cut", "scope", "role"})
     fields[key] = "\"" + fields[key] + "\"";
   std::vector<std::string> members = line_of(fields, "null");
   for (std::size_t i = 0; i < members.size(); ++i)
     members[i] = "\"" + records_of({}).columns[i].key + "\": " + members[i];
   CHECK(written(Format::json, {sample_row(), sample_row()}) == R"doc({
-  "schema_version": 2,
+  "schema_version": 3,
   "inputs": {
     "loop": "open",
     "traces": [
@@ -189,7 +191,8 @@ TEST_CASE("md: a GitHub table with every column") {
   std::map<std::string, std::string> fields = sample_fields(), rules;
   fields["trace"] = "a\\|b.h5";
   fields.erase("r");
-  for (const char* key : {"trace", "policy", "params", "budget", "cut", "scope", "role"}) rules[key] = "---";
+  for (const char* key : {"trace", "policy", "params", "budget", "budget_kind", "cut", "scope", "role"})
+    rules[key] = "---";
   CHECK(written(Format::md, {row}) == "| " + keys(" | ") + " |\n| " + joined(line_of(rules, "---:"), " | ") +
                                           " |\n| " + joined(line_of(fields, "-"), " | ") + " |\n\n" +
                                           std::string(kOpenLoopNote) + "\n");

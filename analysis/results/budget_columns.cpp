@@ -1,0 +1,57 @@
+#include "analysis/results/budget_columns.hpp"
+
+#include <algorithm>
+
+#include "sim/base/error.hpp"
+#include "sim/replay/budget.hpp"
+
+namespace kvsim::analysis {
+namespace {
+
+const char* kind_name(sim::Budget::Unit unit) {
+  switch (unit) {
+    case sim::Budget::Unit::tokens:
+      return "tokens";
+    case sim::Budget::Unit::share:
+      return "share";
+    case sim::Budget::Unit::bytes:
+      return "bytes";
+  }
+  bug("unknown kind of budget");
+}
+
+}  // namespace
+
+const std::vector<ColumnInfo>& budget_columns() {
+  static const std::vector<ColumnInfo> columns{
+      {"budget_kind", "",
+       "what the budget is given in: tokens per lane, share of the prompt, bytes of the cache"},
+      {"budget_number", "of its kind", "the budget as a number: 128, 0.05 for 5%, 67108864 for 64MiB"}};
+  return columns;
+}
+
+std::array<Value, 2> budget_fields(const std::string& budget) {
+  if (budget.empty()) return {};
+  const sim::Budget parsed = sim::parse_budget(budget);
+  return {std::string(kind_name(parsed.unit)), parsed.value};
+}
+
+Records with_budget_numbers(Records records) {
+  const auto place_of = [&](std::string_view key) {
+    return std::find_if(records.columns.begin(), records.columns.end(),
+                        [&](const ColumnInfo& column) { return column.key == key; }) -
+           records.columns.begin();
+  };
+  const auto all = static_cast<std::ptrdiff_t>(records.columns.size());
+  const std::ptrdiff_t budget = place_of("budget"), behind = budget + 1;
+  if (budget == all || place_of("budget_kind") != all) return records;
+  const std::vector<ColumnInfo>& added = budget_columns();
+  records.columns.insert(records.columns.begin() + behind, added.begin(), added.end());
+  for (std::vector<Value>& row : records.rows) {
+    const std::array<Value, 2> fields = budget_fields(exact_field(row[static_cast<std::size_t>(budget)], ""));
+    row.insert(row.begin() + behind, fields.begin(), fields.end());
+  }
+  return records;
+}
+
+}  // namespace kvsim::analysis
