@@ -1,7 +1,6 @@
 // The kvsim command: what it is asked for goes to a subcommand, what goes wrong becomes a message and an exit
 // code.
 #include <fcntl.h>
-#include <poll.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -11,7 +10,8 @@
 
 #include "sim/base/error.hpp"
 #include "tools/commands/command.hpp"
-#include "tools/printing/examples_first.hpp"
+#include "tools/printing/help_text.hpp"
+#include "tools/printing/result_output.hpp"
 #include "tools/printing/version_text.hpp"
 #include "tools/requests/command_line_errors.hpp"
 #include "tools/signals.hpp"
@@ -20,13 +20,13 @@ namespace kvsim::tools {
 namespace {
 
 constexpr const char* kExamples = R"(Examples:
-  kvsim trace generate -o synthetic.h5
   kvsim capture --model DIR --prompt question.txt --max-new-tokens 32 -o run.h5
   kvsim replay run.h5 --policy all --budget 10%,25%,50%
-  kvsim replay run.h5 --policy 'snapkv(window=16)+pyramid' --budget 128 --per layer --format csv -o rows.csv
   kvsim study study.json -o results
-  kvsim analyze heads run.h5
-  kvsim policy show h2o
+  kvsim help cost estimate
+
+Exit codes: 0 ok, 1 bug in kvsim, 2 usage, 3 a file cannot be read or written, 4 interrupted,
+5 compared results differ
 )";
 
 /// A file opened while 0, 1 or 2 is closed would take its number, and messages would be written into it.
@@ -39,12 +39,6 @@ void occupy_standard_descriptors() {
   }
 }
 
-/// Whoever read our output has gone (`| head`): nobody is left to be told about it.
-bool reader_gone() {
-  pollfd out{STDOUT_FILENO, POLLOUT, 0};
-  return poll(&out, 1, 0) == 1 && (out.revents & POLLERR) != 0;
-}
-
 int fail(ErrorKind kind, const std::string& message) {
   std::cerr << "kvsim: " << message << std::endl;
   return static_cast<int>(kind);
@@ -55,12 +49,14 @@ int out_of_memory() {
               "out of memory\n  Ask for fewer cells, less --per detail or fewer --threads.");
 }
 
-/// Results still in buffers are lost silently at exit unless someone looks.
+/// Results still in buffers are lost silently at exit unless they are looked for. A reader that has seen
+/// enough
+/// (`| head`) is no failure, and 0 keeps it from becoming one under `set -o pipefail`.
 int close_stdout(int code) {
   std::cout.flush();
   const bool lost = std::fflush(stdout) != 0 || !std::cout;
   if (!lost || code != 0) return code;
-  if (reader_gone()) return static_cast<int>(ErrorKind::input);
+  if (reader_gone(STDOUT_FILENO)) return 0;
   return fail(ErrorKind::input, "cannot write to standard output: is the disk full?");
 }
 
@@ -68,13 +64,11 @@ int run(int argc, char** argv) {
   CLI::App app(
       "Offline study of KV cache policies: record a run of a language model once, then ask what any "
       "eviction\n"
-      "policy at any budget would have lost.\n\n"
-      "Exit codes: 0 ok, 1 bug in kvsim, 2 usage, 3 a file cannot be read or written, 4 interrupted,\n"
-      "5 compared results differ",
+      "policy at any budget would have lost.",
       "kvsim");
-  app.formatter(std::make_shared<ExamplesFirst>());
+  app.formatter(std::make_shared<HelpText>());
   app.footer(kExamples);
-  app.set_version_flag("--version", version_text, "Version, commit, compiler, libraries");
+  app.set_version_flag("-V,--version", version_text, "Version, commit, compiler, libraries");
   app.require_subcommand(1);
   add_capture_command(app);
   add_workload_command(app);
@@ -92,7 +86,11 @@ int run(int argc, char** argv) {
   add_cost_command(app);
   add_config_command(app);
   add_policy_command(app);
+  add_help_command(app);
+  add_completion_command(app);
+  add_man_command(app);
   require_names_of_outputs(app);
+  group_shared_options(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForVersion& version) {

@@ -23,7 +23,7 @@ std::vector<Figure> build(const FigureTables& tables, const FigureChoice& choice
 
 FigureKind cost_batch_figure() {
   return {"cost-batch", "throughput, time per token and memory over the batch",
-          "rows of kvsim cost with several batches (--sweep batch=...)", build, "cost"};
+          "rows of kvsim cost estimate with several batches (--sweep batch=...)", build, "cost"};
 }
 
 }  // namespace kvsim::analysis

@@ -23,7 +23,7 @@ std::vector<Figure> build(const FigureTables& tables, const FigureChoice& choice
 
 FigureKind cost_budget_figure() {
   return {"cost-budget", "largest batch, throughput and time per token over the budget",
-          "rows of kvsim cost with several budgets (--sweep budget=...)", build, "cost"};
+          "rows of kvsim cost estimate with several budgets (--sweep budget=...)", build, "cost"};
 }
 
 }  // namespace kvsim::analysis

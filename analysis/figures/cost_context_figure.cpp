@@ -23,7 +23,7 @@ std::vector<Figure> build(const FigureTables& tables, const FigureChoice& choice
 
 FigureKind cost_context_figure() {
   return {"cost-context", "time to the first token, per token, and memory over the length of the prompt",
-          "rows of kvsim cost with several prompts (--sweep prompt=...)", build, "cost"};
+          "rows of kvsim cost estimate with several prompts (--sweep prompt-tokens=...)", build, "cost"};
 }
 
 }  // namespace kvsim::analysis

@@ -31,7 +31,7 @@ std::vector<Figure> build(const FigureTables& tables, const FigureChoice& choice
 
 FigureKind cost_memory_figure() {
   return {"cost-memory", "bytes by what they are for, when the prefill needs most and at the end",
-          "rows of kvsim cost", build, "cost"};
+          "rows of kvsim cost estimate", build, "cost"};
 }
 
 }  // namespace kvsim::analysis

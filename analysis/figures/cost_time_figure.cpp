@@ -43,11 +43,12 @@ std::vector<Figure> build_prefill(const FigureTables& tables, const FigureChoice
 }  // namespace
 
 FigureKind cost_time_figure() {
-  return {"cost-time", "time per token by class of operations", "rows of kvsim cost", build_step, "cost"};
+  return {"cost-time", "time per token by class of operations", "rows of kvsim cost estimate", build_step,
+          "cost"};
 }
 
 FigureKind cost_prefill_figure() {
-  return {"cost-prefill", "time to the first token by class of operations", "rows of kvsim cost",
+  return {"cost-prefill", "time to the first token by class of operations", "rows of kvsim cost estimate",
           build_prefill, "cost"};
 }
 

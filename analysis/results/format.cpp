@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "analysis/results/format_names.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/suggest.hpp"
 
@@ -19,12 +20,15 @@ constexpr NamedFormat kFormats[] = {{"table", Format::table}, {"csv", Format::cs
 }  // namespace
 
 Format parse_format(std::string_view name) {
-  std::vector<std::string> known;
-  for (const NamedFormat& format : kFormats) {
+  for (const NamedFormat& format : kFormats)
     if (name == format.name) return format.format;
-    known.emplace_back(format.name);
-  }
-  usage_error("unknown format '" + std::string(name) + "'", "--format", suggestion(name, known));
+  usage_error("unknown format '" + std::string(name) + "'", "--format", suggestion(name, format_names()));
+}
+
+std::vector<std::string> format_names() {
+  std::vector<std::string> names;
+  for (const NamedFormat& format : kFormats) names.emplace_back(format.name);
+  return names;
 }
 
 }  // namespace kvsim::analysis

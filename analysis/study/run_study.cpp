@@ -93,20 +93,26 @@ StudyOutcome run_study(const StudyPlan& plan, const RunOptions& options, Progres
     TaskRunner runner(plan, folder, options.threads, options.memory_limit, note);
     runner.run(progress);
     progress.check();
-    StudyOutcome out{runner.traces(), results_of(plan, folder, runner.traces())};
-    // Nothing says complete before its report is there.
-    const std::string study = study_text(effective, out.traces, out.results.notes, out.problems().empty());
-    if (plan.config.report)
-      folder.write("report.html", write_report(plan.folder, {.study = study}, progress));
-    progress.check();
-    folder.write(kStudyFile, study);
-    return out;
+    return {runner.traces(), finish_study(plan, folder, effective, runner.traces(), progress)};
   } catch (const Error& error) {
     if (error.kind() == ErrorKind::bug) throw;
     stopped(plan, error.kind(), error.what());
   } catch (const std::bad_alloc&) {
     stopped(plan, ErrorKind::usage, "out of memory");
   }
+}
+
+StudyResults finish_study(const StudyPlan& plan, StudyFolder& folder, const boost::json::object& effective,
+                          const std::vector<StudiedTrace>& traces, Progress& progress) {
+  StudyResults out = results_of(plan, folder, traces);
+  const bool complete = std::all_of(traces.begin(), traces.end(),
+                                    [](const StudiedTrace& trace) { return trace.problem.empty(); });
+  // Nothing says complete before its report is there.
+  const std::string study = study_text(effective, traces, out.notes, complete);
+  if (plan.config.report) folder.write("report.html", write_report(plan.folder, {.study = study}, progress));
+  progress.check();
+  folder.write(kStudyFile, study);
+  return out;
 }
 
 std::string how_to_go_on(const StudyPlan& plan) {

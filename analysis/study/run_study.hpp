@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "analysis/study/earlier_study.hpp"
+#include "analysis/study/study_folder.hpp"
 #include "analysis/study/study_plan.hpp"
 #include "analysis/study/study_results.hpp"
 #include "sim/base/notes.hpp"
@@ -37,6 +38,11 @@ struct StudyOutcome {
 /// once progress.stop is set.
 StudyOutcome run_study(const StudyPlan& plan, const RunOptions& options, Progress& progress,
                        const NoteListener& note);
+
+/// Results, tables and, if the study asks for one, the report, of tasks that have all run. The folder's study
+/// says `effective` and is complete then.
+StudyResults finish_study(const StudyPlan& plan, StudyFolder& folder, const boost::json::object& effective,
+                          const std::vector<StudiedTrace>& traces, Progress& progress);
 
 /// What to type to go on with the study: "Go on with: kvsim study ...".
 std::string how_to_go_on(const StudyPlan& plan);

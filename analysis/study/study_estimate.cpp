@@ -1,11 +1,13 @@
 #include "analysis/study/study_estimate.hpp"
 
 #include <algorithm>
+#include <boost/json.hpp>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <set>
 
+#include "analysis/study/run_study.hpp"
 #include "analysis/study/task_runner.hpp"
 #include "sim/base/error.hpp"
 #include "traces/format/reader.hpp"
@@ -94,10 +96,13 @@ StudyEstimate estimate_study(const StudyPlan& plan, const StudyTrace& trace, uns
   TaskRunner runner(sample, folder, threads, 0, note);
   runner.run(progress);
   StudyEstimate out;
-  out.tried_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  out.seconds = out.tried_seconds * missing_work(plan) / work;
+  const auto ran = std::chrono::steady_clock::now();
+  out.tried_seconds = std::chrono::duration<double>(ran - begin).count();
   const StudiedTrace& studied = runner.traces()[0];
   if (!studied.problem.empty()) input_error(studied.problem);
+  finish_study(sample, folder, effective_study(sample, sample.folder), runner.traces(), progress);
+  out.finishing_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - ran).count();
+  out.seconds = out.tried_seconds * missing_work(plan) / work + out.finishing_seconds;
   out.memory = runner.loop_bytes();
   if (!plan.policies.empty() && plan.config.has_loop("open"))
     out.memory = std::max(out.memory, replay_memory(plan, sample.traces[0].path, studied, threads));

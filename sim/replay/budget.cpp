@@ -1,30 +1,19 @@
 #include "sim/replay/budget.hpp"
 
-#include <charconv>
 #include <cmath>
+#include <optional>
 
 #include "sim/base/error.hpp"
+#include "sim/base/number_text.hpp"
+#include "sim/base/sizes.hpp"
 #include "sim/base/split.hpp"
 
 namespace kvsim::sim {
 namespace {
 
 constexpr std::string_view kForms =
-    "A budget is tokens per lane (128), a share of the prompt (25%), or bytes of the whole cache (64KiB, "
-    "2MiB, 1GiB, "
-    "500KB, 2MB, 1GB).";
-
-struct Suffix {
-  std::string_view text;
-  Budget::Unit unit;
-  double factor;
-};
-constexpr Suffix kSuffixes[] = {
-    {"KiB", Budget::Unit::bytes, 0x1p10}, {"MiB", Budget::Unit::bytes, 0x1p20},
-    {"GiB", Budget::Unit::bytes, 0x1p30}, {"KB", Budget::Unit::bytes, 1e3},
-    {"MB", Budget::Unit::bytes, 1e6},     {"GB", Budget::Unit::bytes, 1e9},
-    {"B", Budget::Unit::bytes, 1},        {"%", Budget::Unit::share, 0.01},
-};
+    "A budget is tokens per lane (128, 2K), a share of the prompt (25%), or bytes of the whole cache (64KiB, "
+    "2MiB, 1GiB, 500KB, 2MB, 1GB).";
 
 /// As messages name it.
 std::string named(std::string_view text) {
@@ -37,26 +26,27 @@ Budget parse_budget(std::string_view text) {
   const std::string_view whole = trimmed(text);
   Budget budget;
   budget.text = whole;
-  std::string_view number = whole;
-  double factor = 1;
-  for (const Suffix& suffix : kSuffixes) {
-    if (!whole.ends_with(suffix.text)) continue;
-    number = trimmed(whole.substr(0, whole.size() - suffix.text.size()));
-    budget.unit = suffix.unit;
-    factor = suffix.factor;
-    break;
+  std::optional<double> value;
+  if (whole.ends_with('%')) {
+    budget.unit = Budget::Unit::share;
+    value = number_of<double>(trimmed(whole.substr(0, whole.size() - 1)));
+    if (value) *value *= 0.01;
+  } else if (whole.ends_with('B')) {
+    budget.unit = Budget::Unit::bytes;
+    value = bytes_of(whole);
+  } else if (const std::optional<std::uint64_t> tokens = tokens_of(whole)) {
+    value = static_cast<double>(*tokens);
+  } else {
+    value = number_of<double>(whole);
   }
-  const char* end = number.data() + number.size();
-  const auto [stop, status] = std::from_chars(number.data(), end, budget.value);
-  if (status != std::errc() || stop != end || !std::isfinite(budget.value))
-    usage_error("not a budget", named(whole), kForms);
-  if (budget.unit == Budget::Unit::tokens && budget.value != std::floor(budget.value))
+  if (!value || !std::isfinite(*value)) usage_error("not a budget", named(whole), kForms);
+  budget.value = *value;
+  const bool tokens = budget.unit == Budget::Unit::tokens;
+  if (tokens && budget.value != std::floor(budget.value))
     usage_error("tokens come whole; for a share of the prompt write a percentage", named(whole), kForms);
   if (budget.value <= 0)
     usage_error("must be positive: a lane always holds the token it is computing", named(whole), kForms);
-  if (budget.unit == Budget::Unit::tokens && budget.value > 0x1p31)
-    usage_error("more tokens than any trace holds", named(whole), kForms);
-  budget.value *= factor;
+  if (tokens && budget.value > 0x1p31) usage_error("more tokens than any trace holds", named(whole), kForms);
   return budget;
 }
 

@@ -45,7 +45,7 @@ class CommandTest(unittest.TestCase):
 
     @classmethod
     def make_trace(cls, name, prompt, decode, *more):
-        made = cls.kvsim("trace", "generate", "--layers", "3", "--kv-heads", "2", "--head-dim", "16", "--prompt", prompt,
+        made = cls.kvsim("trace", "generate", "--layers", "3", "--kv-heads", "2", "--head-dim", "16", "--prompt-tokens", prompt,
                          "--decode", decode, "-o", name, *more)
         assert made.returncode == 0, made.stderr
 

@@ -54,7 +54,7 @@ class Allocate(CommandTest):
         self.assertGreater(len(chosen), 1)
 
     def test_what_cannot_be_is_refused(self):
-        self.ok("trace", "generate", "--layers", "3", "--kv-heads", "1", "--head-dim", "16", "--prompt", self.prompt,
+        self.ok("trace", "generate", "--layers", "3", "--kv-heads", "1", "--head-dim", "16", "--prompt-tokens", self.prompt,
                 "--decode", self.decode, "-o", "wide.h5")
         for arguments, reason in [
             (["t.h5", "wide.h5", "--policy", "xkv", "--budget", "25%"], "wide.h5: has 3 layers of 1 KV heads"),

@@ -119,7 +119,7 @@ class AnalyzeXkv(CommandTest):
 
     def test_what_cannot_be_is_refused(self):
         self.make_trace("short.h5", 8, 2)
-        self.ok("trace", "generate", "--layers", "2", "--prompt", "96", "--decode", "4", "-o", "other.h5")
+        self.ok("trace", "generate", "--layers", "2", "--prompt-tokens", "96", "--decode", "4", "-o", "other.h5")
         for arguments, reason in [
             (["importance", "short.h5"], "prompt of 8 tokens"),
             (["importance", "t.h5", "--pool", "6"], "not odd"),

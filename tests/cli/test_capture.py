@@ -69,9 +69,6 @@ class Capture(CommandTest):
     def content(self, path="run.h5"):
         return re.search(r"content ([0-9a-f]{64})", self.ok("trace", "check", path))[1]
 
-    def test_help_begins_with_examples(self):
-        self.assertTrue(self.ok("capture", "--help").startswith("Examples:\n  kvsim capture --model"))
-
     def test_sample_prompts_give_sound_traces(self):
         for name, facts in json.loads((PROMPTS / "answers.json").read_text()).items():
             with self.subTest(name):

@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 """Tests that every wrong command line gets its exit code, and a message that says what to type instead."""
+import json
+import re
+
 import kvsim_command
-from kvsim_command import CommandTest
+from kvsim_command import SOURCE, CommandTest
 
 
 class Usage(CommandTest):
@@ -21,7 +24,7 @@ class Usage(CommandTest):
         self.assertIn("Did you mean --budget", self.replay_fails("--policy", "h2o", "--bugdet=8"))
         self.assertIn("Did you mean --version", self.fails(2, "--versoin"))
         self.assertIn("--budget is required", self.replay_fails("--policy", "h2o"))
-        self.assertIn("FILE is required", self.fails(2, "replay", "--policy", "h2o", "--budget", "8"))
+        self.assertIn("TRACE is required", self.fails(2, "replay", "--policy", "h2o", "--budget", "8"))
         self.assertIn("--policy", self.replay_fails("--budget", "8", "--policy"))
         for wrong in "0", "-1", "two", "1.5", "99999999999":
             self.assertIn("--threads", self.replay_fails("--policy", "h2o", "--budget", "8", "--threads", wrong))
@@ -86,20 +89,149 @@ class Files(CommandTest):
             self.assertIn("cut.h5", self.replay("cut.h5"))
 
 
+class WrongTurns(CommandTest):
+    """What a person tries who has not read the documents yet, and what the message says to do instead."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        (cls.folder / "study.json").write_text('{"traces": ["t.h5"], "policies": ["h2o"], "budgets": ["25%"]}')
+        (cls.folder / "prompts.jsonl").write_text('{"id": "a", "prompt": "What is it?"}\n')
+        for name in "rows.csv", "rows.h5":
+            made = cls.kvsim("replay", "t.h5", "--policy", "h2o", "--budget", "20", "-o", name, "--quiet")
+            assert made.returncode == 0, made.stderr
+
+    def replay(self, *arguments):
+        return self.fails(2, "replay", *arguments, "--policy", "h2o", "--budget", "20")
+
+    def test_values_that_slipped_out_of_their_option(self):
+        self.assertIn("--policy h2o", self.fails(2, "replay", "t.h5", "--policy", "tova", "h2o", "--budget", "20"))
+        self.assertIn("--policy h2o(recent=0.5)",
+                      self.fails(2, "replay", "t.h5", "--policy", "tova", "h2o(recent=0.5)", "--budget", "20"))
+        self.assertIn("--budget 10%,25%", self.fails(2, "replay", "t.h5", "--policy", "tova", "--budget", "10%", "25%"))
+
+    def test_files_of_another_kind(self):
+        self.assertIn("kvsim study study.json", self.replay("study.json"))
+        self.assertIn("--workload", self.replay("prompts.jsonl"))
+        for table in "rows.csv", "rows.h5":
+            self.assertIn("kvsim export", self.replay(table))
+        self.assertIn("kvsim replay t.h5", self.fails(2, "study", "t.h5"))
+        for command in ["analyze", "heads"], ["trace", "info"], ["cost", "calibrate"]:
+            self.assertIn("kvsim study study.json", self.fails(2, *command, "study.json"))
+        self.assertIn("--trace t.h5", self.fails(2, "evaluate", "t.h5"))
+
+    def test_texts_and_models(self):
+        model = SOURCE / "traces" / "sample" / "model"
+        for command in ["capture", "-o", "never.h5"], ["evaluate", "--policy", "h2o", "--budget", "20"]:
+            message = self.fails(3, *command, "--model", model, "--prompt", "What is it?")
+            self.assertIn("--prompt takes a file", message)
+            self.assertIn("question.txt", message)
+            message = self.fails(3, *command, "--model", "llama-3-8b", "--prompt", "prompts.jsonl")
+            self.assertIn("checkpoint", message)
+
+    def test_commands_and_options_of_others(self):
+        self.assertIn("kvsim policy list", self.fails(2, "list"))
+        self.assertIn("kvsim trace info t.h5", self.fails(2, "trace", "t.h5"))
+        self.assertIn("kvsim policy show h2o", self.fails(2, "policy", "h2o"))
+        self.assertIn("kvsim analyze hash t.h5", self.fails(2, "analyze", "t.h5"))
+        self.assertIn("Did you mean --budget", self.fails(2, "replay", "t.h5", "--policy", "h2o", "--budgets", "20"))
+
+
+class Sizes(CommandTest):
+    def test_tokens_and_bytes_are_read_alike_everywhere(self):
+        for name, tokens in ("k.h5", "1K"), ("same.h5", "1024"):
+            self.ok("trace", "generate", "--prompt-tokens", tokens, "--layers", 1, "-o", name)
+        self.assertIn("No differences", self.ok("diff", "k.h5", "same.h5", "--quiet"))
+        rows = [self.rows("k.h5", "--policy", "h2o", "--budget", budget)[0]["budget_tokens"] for budget in ("1K", "1024")]
+        self.assertEqual(rows, [1024, 1024])
+        self.assertEqual([row["cut"] for row in self.rows("k.h5", "--policy", "h2o", "--budget", "20", "--cut", "1K")], ["1024"])
+        for limit in "1KiB", "1KB", "1024B":
+            self.assertIn("the limit is", self.fails(2, "replay", "k.h5", "--policy", "h2o", "--budget", "20", "--memory-limit", limit))
+        for wrong in "1024", "2K", "1G", "0B", "-1KiB", "x":
+            self.assertIn("--memory-limit", self.fails(2, "replay", "k.h5", "--policy", "h2o", "--budget", "20",
+                                                       f"--memory-limit={wrong}"))
+        for wrong in "1KiB", "1.5K", "-1", "x":
+            self.assertIn("--prompt-tokens", self.fails(2, "trace", "generate", f"--prompt-tokens={wrong}", "-o", "never.h5"))
+
+
+class Endings(CommandTest):
+    """-o names the format; --format may say it too, and must not contradict."""
+    asked = ["replay", "t.h5", "--policy", "h2o", "--budget", "20", "--quiet"]
+
+    def test_the_ending_chooses(self):
+        for ending in "csv", "json", "jsonl", "md":
+            expected = self.ok(*self.asked, "--format", ending)
+            self.ok(*self.asked, "-o", f"by-ending.{ending}")
+            self.assertEqual((self.folder / f"by-ending.{ending}").read_text(), expected)
+            self.ok(*self.asked, "-o", f"both.{ending}", "--format", ending)
+            self.assertEqual((self.folder / f"both.{ending}").read_text(), expected)
+        self.ok(*self.asked, "-o", "rows.h5")
+        self.assertIn("No differences", self.ok("diff", "rows.h5", "by-ending.csv"))
+        self.ok(*self.asked, "-o", "table.txt")
+        self.assertEqual((self.folder / "table.txt").read_text(), self.ok(*self.asked))
+        self.ok(*self.asked, "-o", "rows.txt", "--format", "csv")
+        self.assertEqual((self.folder / "rows.txt").read_text(), self.ok(*self.asked, "--format", "csv"))
+
+    def test_contradictions(self):
+        for ending, format in ("csv", "json"), ("h5", "csv"), ("json", "table"), ("md", "h5"):
+            message = self.fails(2, *self.asked, "-o", f"never.{ending}", "--format", format)
+            self.assertIn("contradicts", message)
+        for command in (["allocate", "t.h5", "--policy", "h2o+pyramid", "--budget", "20", "-o", "never.csv"],
+                        ["trace", "generate", "-o", "never.csv"], ["workload", "needle", "--context", 200, "-o", "never.csv"],
+                        ["cost", "calibrate", "t.h5", "-o", "never.csv"]):
+            self.assertIn("csv", self.fails(2, *command))
+        self.assertIn("contradicts", self.fails(2, "plot", "quality", "x.csv", "-o", "never.svg", "--format", "pdf"))
+        self.assertEqual([path.name for path in self.folder.glob("never*")], [])
+
+    def test_every_command_with_results(self):
+        self.ok(*self.asked, "-o", "open.csv")
+        for command in (["analyze", "heads", "t.h5"], ["export", "open.csv"], ["diff", "open.csv", "open.csv"],
+                        ["cost", "machines"], ["config", "reference"]):
+            name = command[0] + ".jsonl"
+            self.ok(*command, "-o", name)
+            for line in (self.folder / name).read_text().splitlines():
+                json.loads(line)
+
+
+def commands_of(test, *names):
+    """`names` and every command below, as help lists them."""
+    yield names
+    text = test.ok(*names, "--help")
+    if "Subcommands:" in text:
+        for line in text.split("Subcommands:\n")[1].split("\n\n")[0].splitlines():
+            if re.match(r"  [a-z]", line):
+                yield from commands_of(test, *names, line.split()[0])
+
+
 class Help(CommandTest):
-    def test_help_begins_with_examples(self):
-        for command in ([], ["replay"], ["capture"], ["trace"], ["trace", "info"], ["trace", "check"],
-                        ["trace", "generate"], ["policy"], ["policy", "list"], ["policy", "show"],
-                        ["analyze"], ["analyze", "hash"]):
-            lines = self.ok(*command, "--help").splitlines()
-            self.assertEqual(lines[0], "Examples:", command)
-            self.assertTrue(lines[1].startswith("  kvsim " + " ".join(command[:1])), command)
+    def test_description_and_usage_come_before_at_most_four_examples(self):
+        commands = list(commands_of(self))
+        self.assertGreater(len(commands), 40)
+        for command in commands:
+            text = self.ok(*command, "--help")
+            with self.subTest(command):
+                usage = "Usage: " + " ".join(["kvsim", *command])
+                self.assertIn("\n" + usage, text)
+                self.assertTrue(text.split(usage)[0].strip())
+                self.assertNotIn("Examples:", text.split(usage)[0])
+                examples = text.split("\nExamples:\n")
+                self.assertEqual(len(examples), 2, "no examples")
+                shown = [line for line in examples[1].split("\n\n")[0].splitlines() if re.match(r"  \S", line)]
+                self.assertLessEqual(len(shown), 4)
+                self.assertTrue(any("kvsim " + " ".join(command) in line for line in shown), shown)
+
+    def test_help_is_a_command_too(self):
+        for command in [], ["replay"], ["cost", "fit"]:
+            self.assertEqual(self.ok("help", *command), self.ok(*command, "--help"))
+        self.assertIn("Did you mean replay", self.fails(2, "help", "repaly"))
+        self.assertIn("Did you mean fit", self.fails(2, "help", "cost", "fti"))
 
     def test_help_names_exit_codes(self):
         self.assertIn("Exit codes: 0 ok", self.ok("--help"))
 
     def test_version(self):
         text = self.ok("--version")
+        self.assertEqual(self.ok("-V"), text)
         for word in "kvsim 0.", "commit", "compiler", "build type", "Boost", "HDF5", "Eigen", "oneTBB":
             self.assertIn(word, text)
 

@@ -25,12 +25,12 @@ def parameters(m):
 
 
 class CostTest(CommandTest):
-    def cost(self, *arguments, quiet=True):
-        """Rows of `kvsim cost`, numbers as numbers."""
-        return self.document(*arguments, quiet=quiet)["results"]
+    def cost(self, *arguments, command="estimate"):
+        """Rows of `kvsim cost estimate` or `fit`, numbers as numbers."""
+        return self.document(*arguments, command=command)["results"]
 
-    def document(self, *arguments, quiet=True):
-        return json.loads(self.ok("cost", *arguments, "--format", "json", *(["--quiet"] if quiet else [])))
+    def document(self, *arguments, command="estimate"):
+        return json.loads(self.ok("cost", command, *arguments, "--format", "json", "--quiet"))
 
     def one(self, *arguments):
         rows = self.cost(*LLAMA_ON_A100, *arguments)
@@ -40,7 +40,7 @@ class CostTest(CommandTest):
 
 class Bytes(CostTest):
     def test_a_full_cache(self):
-        row = self.one("--prompt", "8K", "--batch", "4")
+        row = self.one("--prompt-tokens", "8K", "--batch", "4")
         self.assertEqual(row["prompt"], 8192)
         self.assertEqual(row["weights_bytes"], 2 * parameters(LLAMA))
         self.assertEqual(row["keys_values_bytes"], 4 * (8192 + 256) * TOKEN)
@@ -53,7 +53,7 @@ class Bytes(CostTest):
         self.assertEqual(row["fits"], "yes")
 
     def test_prompt_only_compression_keeps_what_is_generated(self):
-        row = self.one("--prompt", "32K", "--policy", "snapkv", "--budget", "10%")
+        row = self.one("--prompt-tokens", "32K", "--policy", "snapkv", "--budget", "10%")
         self.assertEqual(row["budget_tokens"], 3276)
         self.assertEqual(row["keys_values_bytes"], (3276 + 256) * TOKEN)
         # While the last layer is compressed, its prompt is still in memory.
@@ -61,27 +61,27 @@ class Bytes(CostTest):
         self.assertEqual(row["prefill_cache_bytes"], layer * (31 * 3276 + 32768))
 
     def test_decoding_within_the_budget(self):
-        row = self.one("--prompt", "32K", "--policy", "h2o", "--budget", "2K")
+        row = self.one("--prompt-tokens", "32K", "--policy", "h2o", "--budget", "2K")
         self.assertEqual(row["keys_values_bytes"], 2048 * TOKEN)
 
     def test_expanded_heads_and_bits(self):
-        whole = self.one("--prompt", "4K")["keys_values_bytes"]
-        self.assertEqual(self.one("--prompt", "4K", "--stored-kv-heads", "expanded")["keys_values_bytes"], 4 * whole)
-        self.assertEqual(self.one("--prompt", "4K", "--kv", "fp8")["keys_values_bytes"], whole // 2)
+        whole = self.one("--prompt-tokens", "4K")["keys_values_bytes"]
+        self.assertEqual(self.one("--prompt-tokens", "4K", "--stored-kv-heads", "expanded")["keys_values_bytes"], 4 * whole)
+        self.assertEqual(self.one("--prompt-tokens", "4K", "--kv", "fp8")["keys_values_bytes"], whole // 2)
         # 4 bits per element, and a 16-bit scale and minimum per 64 elements.
-        self.assertEqual(self.one("--prompt", "4K", "--kv", "flexgen4")["keys_values_bytes"], whole * 4.5 / 16)
+        self.assertEqual(self.one("--prompt-tokens", "4K", "--kv", "flexgen4")["keys_values_bytes"], whole * 4.5 / 16)
         # Matrices of the blocks have 8 bits; embedding, head and norms keep 16.
         rest = 2 * LLAMA["vocab"] * LLAMA["hidden"] + (2 * LLAMA["layers"] + 1) * LLAMA["hidden"]
-        self.assertEqual(self.one("--prompt", "4K", "--weight-bits", "8")["weights_bytes"], parameters(LLAMA) + rest)
+        self.assertEqual(self.one("--prompt-tokens", "4K", "--weight-bits", "8")["weights_bytes"], parameters(LLAMA) + rest)
 
     def test_pages(self):
-        row = self.one("--prompt", "1000", "--generate", "1", "--page", "16")
+        row = self.one("--prompt-tokens", "1000", "--generate", "1", "--page", "16")
         self.assertEqual(row["keys_values_bytes"], 1001 * TOKEN)
         self.assertEqual(row["padding_bytes"], (63 * 16 - 1001) * TOKEN)
         self.assertGreater(row["page_table_bytes"], 0)
 
     def test_holes(self):
-        options = ["--policy", "snapkv", "--budget", "1024", "--prompt", "4096", "--generate", "1", "--head-pages"]
+        options = ["--policy", "snapkv", "--budget", "1024", "--prompt-tokens", "4096", "--generate", "1", "--head-pages"]
         holes = self.one(*options, "--page", "4", "--holes")
         # 1025 of 4097 tokens remain; a page of four is free when all its tokens are evicted, a share of 0.75^4 of 1025
         # pages.
@@ -91,33 +91,33 @@ class Bytes(CostTest):
         self.assertEqual(self.one(*options, "--page", "1", "--holes")["padding_bytes"], 0)
 
     def test_preallocated(self):
-        options = ["--prompt", "1000", "--generate", "24"]
+        options = ["--prompt-tokens", "1000", "--generate", "24"]
         early, late = self.one(*options, "--preallocated"), self.one(*options)
         self.assertEqual(early["prefill_cache_bytes"], 1024 * TOKEN)
         self.assertEqual(late["prefill_cache_bytes"], 1000 * TOKEN)
         self.assertEqual(early["cache_bytes"], late["cache_bytes"])
 
     def test_tensor_parallelism(self):
-        half = self.one("--prompt", "8K", "--tp", "2")
+        half = self.one("--prompt-tokens", "8K", "--tp", "2")
         self.assertEqual(half["keys_values_bytes"], (8192 + 256) * TOKEN // 2)
         # From 8 devices on each has one KV head; with more devices the heads are replicated.
-        self.assertEqual(self.one("--prompt", "8K", "--tp", "16")["keys_values_bytes"], (8192 + 256) * TOKEN // 8)
+        self.assertEqual(self.one("--prompt-tokens", "8K", "--tp", "16")["keys_values_bytes"], (8192 + 256) * TOKEN // 8)
 
     def test_the_largest_batch_is_the_largest(self):
         for policy in ["--policy", "full"], ["--policy", "snapkv", "--budget", "25%"]:
-            batch = self.one("--prompt", "8K", *policy)["largest_batch"]
-            self.assertEqual(self.one("--prompt", "8K", *policy, "--batch", batch)["fits"], "yes")
-            self.assertEqual(self.one("--prompt", "8K", *policy, "--batch", batch + 1)["fits"], "no")
+            batch = self.one("--prompt-tokens", "8K", *policy)["largest_batch"]
+            self.assertEqual(self.one("--prompt-tokens", "8K", *policy, "--batch", batch)["fits"], "yes")
+            self.assertEqual(self.one("--prompt-tokens", "8K", *policy, "--batch", batch + 1)["fits"], "no")
 
     def test_budgets_in_bytes_are_of_a_sequence(self):
-        row = self.one("--prompt", "8K", "--policy", "h2o", "--budget", "64MiB")
+        row = self.one("--prompt-tokens", "8K", "--policy", "h2o", "--budget", "64MiB")
         self.assertEqual(row["budget_tokens"], 64 * 2**20 // TOKEN)
-        eighths = self.one("--prompt", "8K", "--policy", "h2o", "--budget", "64MiB", "--kv", "fp8")
+        eighths = self.one("--prompt-tokens", "8K", "--policy", "h2o", "--budget", "64MiB", "--kv", "fp8")
         self.assertEqual(eighths["budget_tokens"], 2 * row["budget_tokens"])
 
     def test_units_are_written_out_and_never_mixed(self):
-        table = self.ok("cost", *LLAMA_ON_A100, "--prompt", "8K")
-        row = self.one("--prompt", "8K")
+        table = self.ok("cost", "estimate", *LLAMA_ON_A100, "--prompt-tokens", "8K")
+        row = self.one("--prompt-tokens", "8K")
         line = next(line for line in table.splitlines() if line.startswith("full"))
         self.assertIn(f"{row['end_bytes'] / GiB:.3f}", line)
         self.assertIn(f"{row['end_bytes'] / 1e9:.3f}", line)
@@ -126,7 +126,7 @@ class Bytes(CostTest):
 
 class Seconds(CostTest):
     def test_passes_are_sums(self):
-        row = self.one("--prompt", "8K", "--policy", "h2o", "--budget", "1K")
+        row = self.one("--prompt-tokens", "8K", "--policy", "h2o", "--budget", "1K")
         ops = "linear", "attention", "elementwise", "head", "policy", "communication", "host"
         self.assertAlmostEqual(sum(row[f"prefill_{op}_seconds"] for op in ops), row["ttft_seconds"], delta=1e-9)
         self.assertAlmostEqual(sum(row[f"step_{op}_seconds"] for op in ops), row["tpot_seconds"], delta=1e-9)
@@ -134,7 +134,7 @@ class Seconds(CostTest):
         self.assertAlmostEqual(256 / row["request_seconds"], row["tokens_per_second"], delta=1e-6)
 
     def test_a_step_reads_the_weights(self):
-        row = self.one("--prompt", "8K")
+        row = self.one("--prompt-tokens", "8K")
         matrices = parameters(LLAMA) - 2 * LLAMA["vocab"] * LLAMA["hidden"]
         seconds = 2 * matrices / (0.79 * 2039e9)  # at the bandwidth that streaming reaches
         self.assertEqual(row["step_linear_bound"], "memory")
@@ -142,7 +142,7 @@ class Seconds(CostTest):
         self.assertLess(row["step_linear_seconds"], 1.15 * seconds)
 
     def test_a_prefill_multiplies(self):
-        row = self.one("--prompt", "8K")
+        row = self.one("--prompt-tokens", "8K")
         matrices = parameters(LLAMA) - 2 * LLAMA["vocab"] * LLAMA["hidden"]
         seconds = 2 * 8192 * matrices / (0.71 * 312e12)
         self.assertEqual(row["prefill_linear_bound"], "compute")
@@ -151,23 +151,23 @@ class Seconds(CostTest):
 
     def test_fewer_tokens_are_read_faster(self):
         rows = self.cost(*LLAMA_ON_A100, "--policy", "full", "--policy", "snapkv", "--sweep", "budget=1K,4K,16K",
-                         "--prompt", "32K")
+                         "--prompt-tokens", "32K")
         steps = {row["budget_tokens"]: row["step_attention_seconds"] for row in rows}
         self.assertEqual(sorted(steps), [1024, 4096, 16384, 32768 + 256])
         self.assertEqual(sorted(steps.values()), [steps[tokens] for tokens in sorted(steps)])
 
     def test_options_cost_what_they_say(self):
-        plain = self.one("--prompt", "4K")
-        self.assertGreater(self.one("--prompt", "4K", "--attention", "eager")["prefill_attention_seconds"],
+        plain = self.one("--prompt-tokens", "4K")
+        self.assertGreater(self.one("--prompt-tokens", "4K", "--attention", "eager")["prefill_attention_seconds"],
                            plain["prefill_attention_seconds"])
-        self.assertGreater(self.one("--prompt", "4K", "--cache-traffic", "3")["tpot_seconds"], plain["tpot_seconds"])
-        self.assertAlmostEqual(self.one("--prompt", "4K", "--host-floor", "40")["tpot_seconds"], 0.040)
-        self.assertGreater(self.one("--prompt", "4K", "--chunk", "128")["ttft_seconds"], plain["ttft_seconds"])
-        self.assertGreater(self.one("--prompt", "4K", "--tp", "2")["step_communication_seconds"], 0)
-        h2o = ["--prompt", "4K", "--policy", "h2o", "--budget", "1K"]
+        self.assertGreater(self.one("--prompt-tokens", "4K", "--cache-traffic", "3")["tpot_seconds"], plain["tpot_seconds"])
+        self.assertAlmostEqual(self.one("--prompt-tokens", "4K", "--host-floor", "40")["tpot_seconds"], 0.040)
+        self.assertGreater(self.one("--prompt-tokens", "4K", "--chunk", "128")["ttft_seconds"], plain["ttft_seconds"])
+        self.assertGreater(self.one("--prompt-tokens", "4K", "--tp", "2")["step_communication_seconds"], 0)
+        h2o = ["--prompt-tokens", "4K", "--policy", "h2o", "--budget", "1K"]
         self.assertNotEqual(self.one(*h2o)["prefill_policy_seconds"],
                             self.one(*h2o, "--rows", "recomputed")["prefill_policy_seconds"])
-        xkv = ["--prompt", "4K", "--policy", "xkv", "--budget", "1K"]
+        xkv = ["--prompt-tokens", "4K", "--policy", "xkv", "--budget", "1K"]
         self.assertGreater(self.one(*xkv, "--row-share", "1")["prefill_policy_seconds"],
                            5 * self.one(*xkv)["prefill_policy_seconds"])
 
@@ -176,52 +176,52 @@ class Tables(CostTest):
     asked = [*LLAMA_ON_A100, "--policy", "full", "--policy", "snapkv"]
 
     def test_formats_agree(self):
-        arguments = [*self.asked, "--sweep", "prompt=8K,32K", "batch=1,2", "budget=10%,1024"]
+        arguments = [*self.asked, "--sweep", "prompt-tokens=8K,32K", "batch=1,2", "budget=10%,1024"]
         rows = self.cost(*arguments)
         self.assertEqual(len(rows), 2 * 2 * (1 + 2))  # the full cache runs once, for all budgets
-        text = self.ok("cost", *arguments, "--format", "csv", "--quiet")
+        text = self.ok("cost", "estimate", *arguments, "--format", "csv", "--quiet")
         for row, fields in itertools.zip_longest(rows, csv.DictReader(io.StringIO(text))):
             for key, value in row.items():
                 if isinstance(value, (int, float)):
                     self.assertEqual(float(fields[key]), value, key)
                 else:
                     self.assertEqual(fields[key], value or "", key)
-        lines = self.ok("cost", *arguments, "--format", "jsonl", "--quiet").splitlines()
+        lines = self.ok("cost", "estimate", *arguments, "--format", "jsonl", "--quiet").splitlines()
         self.assertEqual([json.loads(line) for line in lines], rows)
-        self.assertEqual(len(self.ok("cost", *arguments, "--format", "md", "--quiet").splitlines()), 2 + len(rows))
-        self.ok("cost", *arguments, "--format", "csv", "-o", "costs.csv")
+        self.assertEqual(len(self.ok("cost", "estimate", *arguments, "--format", "md", "--quiet").splitlines()), 2 + len(rows))
+        self.ok("cost", "estimate", *arguments, "--format", "csv", "-o", "costs.csv")
         self.assertEqual((self.folder / "costs.csv").read_text(), text)
-        self.assertIn("costs.csv", self.fails(2, "cost", *arguments, "-o", "costs.csv"))
+        self.assertIn("costs.csv", self.fails(2, "cost", "estimate", *arguments, "-o", "costs.csv"))
 
     def test_every_column_is_described(self):
-        columns = self.document(*self.asked, "--prompt", "1K", "--budget", "100")["columns"]
+        columns = self.document(*self.asked, "--prompt-tokens", "1K", "--budget", "100")["columns"]
         self.assertTrue(all(column["description"] for column in columns))
         self.assertTrue(all(column["unit"] == "bytes" for column in columns if column["key"].endswith("_bytes")))
         self.assertTrue(all(column["unit"] == "s" for column in columns if column["key"].endswith("_seconds")))
 
     def test_a_point_of_a_sweep_is_the_point(self):
-        rows = self.cost(*self.asked, "--sweep", "prompt=1K..8K:x2", "batch=1..5:+2", "generate=16,32", "budget=10%..30%:+10%")
+        rows = self.cost(*self.asked, "--sweep", "prompt-tokens=1K..8K:x2", "batch=1..5:+2", "generate=16,32", "budget=10%..30%:+10%")
         self.assertEqual(len(rows), 4 * 3 * 2 * (1 + 3))
         self.assertEqual(sorted({row["prompt"] for row in rows}), [1024, 2048, 4096, 8192])
         self.assertEqual(sorted({row["batch"] for row in rows}), [1, 3, 5])
         self.assertEqual({row["budget"] for row in rows}, {None, "10%", "20%", "30%"})
-        alone = self.cost(*self.asked, "--prompt", "2K", "--batch", "3", "--generate", "32", "--budget", "20%")
+        alone = self.cost(*self.asked, "--prompt-tokens", "2K", "--batch", "3", "--generate", "32", "--budget", "20%")
         for row in alone:
             self.assertIn(row, rows)
 
     def test_threads_change_nothing(self):
-        arguments = [*self.asked, "--sweep", "prompt=1K..16K:+1K", "budget=5%..50%:+5%", "--format", "csv", "--quiet"]
-        self.assertEqual(self.ok("cost", *arguments, "--threads", 1), self.ok("cost", *arguments, "--threads", 7))
+        arguments = [*self.asked, "--sweep", "prompt-tokens=1K..16K:+1K", "budget=5%..50%:+5%", "--format", "csv", "--quiet"]
+        self.assertEqual(self.ok("cost", "estimate", *arguments, "--threads", 1), self.ok("cost", "estimate", *arguments, "--threads", 7))
 
     def test_points_that_cannot_be_are_left_out_and_told(self):
-        done = self.kvsim("cost", *self.asked, "--sweep", "prompt=1K,8K", "budget=4K", "--format", "csv")
+        done = self.kvsim("cost", "estimate", *self.asked, "--sweep", "prompt-tokens=1K,8K", "budget=4K", "--format", "csv")
         self.assertEqual(done.returncode, 0, done.stderr)
         rows = list(csv.DictReader(io.StringIO(done.stdout)))
         self.assertEqual([row["peak_bytes"] == "" for row in rows], [False, True, False, False])
         self.assertIn("above the context", done.stderr)
 
     def test_the_table_fits_a_terminal(self):
-        table = self.ok("cost", *LLAMA_ON_A100, "--prompt", "32K", "--budget", "10%",
+        table = self.ok("cost", "estimate", *LLAMA_ON_A100, "--prompt-tokens", "32K", "--budget", "10%",
                         *itertools.chain(*(["--policy", p] for p in ("full", "snapkv", "xkv", "kvcrush", "hashevict"))))
         self.assertLessEqual(max(map(len, table.splitlines())), 110)
         for text in ("weights", "keys,", "TTFT", "TPOT", "largest", "fits", "score matrices go through memory",
@@ -229,29 +229,31 @@ class Tables(CostTest):
             self.assertIn(text, table)
 
     def test_a_small_model_has_small_units(self):
-        table = self.ok("cost", "--model", SOURCE / "traces" / "sample" / "model", "--machine", "t4", "--prompt", "100")
+        table = self.ok("cost", "estimate", "--model", SOURCE / "traces" / "sample" / "model", "--machine", "t4", "--prompt-tokens", "100")
         self.assertIn("MiB", table)
         self.assertIn("TTFT", table)
 
 
 class Plots(CostTest):
-    asked = [*LLAMA_ON_A100, "--policy", "full", "--policy", "h2o", "--budget", "10%", "--sweep", "prompt=1K,4K,16K"]
+    asked = [*LLAMA_ON_A100, "--policy", "full", "--policy", "h2o", "--budget", "10%", "--sweep", "prompt-tokens=1K,4K,16K"]
 
     def test_a_folder_gets_every_figure_and_a_file_the_first(self):
-        self.ok("cost", *self.asked, "--plot", "figures", "-o", "costs.csv", "--format", "csv")
+        self.ok("cost", "estimate", *self.asked, "--plot", "figures", "-o", "costs.csv")
         folder = self.folder / "figures"
         names = sorted(path.stem for path in folder.glob("*.gp"))
         self.assertIn("cost-memory", names)
         self.assertIn("cost-context", names)
         for name in names:
             self.assertTrue((folder / f"{name}.svg").read_text().startswith("<?xml"), name)
-        self.ok("cost", *self.asked, "--plot", "one.png")
+        self.ok("cost", "estimate", *self.asked, "--plot", "one.png")
         self.assertTrue((self.folder / "one.png").read_bytes().startswith(b"\x89PNG"))
-        self.assertIn("one.png", self.fails(2, "cost", *self.asked, "--plot", "one.png"))
+        self.assertIn("one.png", self.fails(2, "cost", "estimate", *self.asked, "--plot", "one.png"))
         for wrong in "", "one.gif":
-            self.assertIn(".png", self.fails(2, "cost", *self.asked, "--plot", wrong))
+            self.assertIn(".png", self.fails(2, "cost", "estimate", *self.asked, "--plot", wrong))
         self.assertFalse((self.folder / "one.gif").exists())
-        self.assertIn("--plot", self.fails(2, "cost", *LLAMA_ON_A100, "--prompt", "8K", "--fit", "ttft=1s", "--plot", "one.svg"))
+        for again in "figures", "figures/":
+            self.assertIn("--overwrite", self.fails(2, "cost", "estimate", *self.asked, "--plot", again))
+        self.ok("cost", "estimate", *self.asked, "--plot", "figures", "--overwrite")
         self.ok("plot", "cost-context", "costs.csv", "-o", "context.svg")
 
 
@@ -260,15 +262,15 @@ class HostMemory(CostTest):
     link, copy = 25e9, 6e-6  # of the catalogue's a100-80-sxm: bytes/s, s
 
     def test_nothing_offloaded_is_as_before(self):
-        ask = ["--prompt", "8K", "--policy", "snapkv", "--budget", "25%"]
+        ask = ["--prompt-tokens", "8K", "--policy", "snapkv", "--budget", "25%"]
         plain = self.one(*ask)
         self.assertEqual(self.one(*ask, "--offload", "weights=0%", "cache=0%"), plain)
         for key in "host_bytes", "prefill_transfer_seconds", "step_transfer_seconds":
             self.assertEqual(plain[key], 0)
 
     def test_offloaded_weights_and_cache(self):
-        plain = self.one("--prompt", "8K", "--batch", "2")
-        moved = self.one("--prompt", "8K", "--batch", "2", "--offload", "weights=50%", "cache=75%")
+        plain = self.one("--prompt-tokens", "8K", "--batch", "2")
+        moved = self.one("--prompt-tokens", "8K", "--batch", "2", "--offload", "weights=50%", "cache=75%")
         blocks = parameters(LLAMA) - 2 * LLAMA["vocab"] * LLAMA["hidden"] - (2 * LLAMA["layers"] + 1) * LLAMA["hidden"]
         cache = 2 * (8192 + 256) * TOKEN
         self.assertEqual(moved["host_bytes"], blocks + cache * 3 // 4)  # half of two bytes per parameter
@@ -284,49 +286,50 @@ class HostMemory(CostTest):
 
     def test_flexgens_largest_run_on_a_t4(self):
         """The measurement is 7.32 tokens/s with attention on the host; here the cache is copied to the device."""
-        row = self.cost("--model", "opt-30b", "--machine", "t4", "--prompt", "512", "--generate", "32", "--batch", "144",
+        row = self.cost("--model", "opt-30b", "--machine", "t4", "--prompt-tokens", "512", "--generate", "32", "--batch", "144",
                         "--offload", "weights=80%", "cache=100%")[0]
         self.assertAlmostEqual(row["tokens_per_second"] / 7.32, 1, delta=0.05)
 
     def test_what_is_offloaded_makes_room(self):
-        ask = ["--model", "llama-3-8b", "--machine", "t4", "--prompt", "1K"]
+        ask = ["--model", "llama-3-8b", "--machine", "t4", "--prompt-tokens", "1K"]
         plain, moved = self.cost(*ask)[0], self.cost(*ask, "--offload", "weights=60%")[0]
         self.assertEqual((plain["fits"], moved["fits"]), ("no", "yes"))
         self.assertGreater(moved["largest_batch"], 0)
-        fit = self.cost(*ask, "--policy", "snapkv", "--offload", "weights=60%", "--fit", "memory=16GiB")[0]
+        fit = self.cost(*ask, "--policy", "snapkv", "--offload", "weights=60%", "--memory", "16GiB", command="fit")[0]
         self.assertEqual(fit["meets"], "yes")
 
     def test_hosts_are_finite(self):
         machine = {"kvsim_source": "none", "matrix_tflops": 65, "vector_tflops": 8, "memory_gib": 16,
                    "bandwidth_gb_s": 320, "host_link": {"gb_s": 12, "latency_us": 6}, "host_memory_gib": 8}
         (self.folder / "small.json").write_text(json.dumps(machine))
-        ask = ["--model", "llama-3-8b", "--machine", "small.json", "--prompt", "1K", "--policy", "full"]
+        ask = ["--model", "llama-3-8b", "--machine", "small.json", "--prompt-tokens", "1K", "--policy", "full"]
         for share, fits in ("60%", "yes"), ("70%", "no"):  # of 13 GiB
             row = self.cost(*ask, "--offload", f"weights={share}")[0]
             self.assertEqual((row["fits"], row["largest_batch"] > 0), (fits, fits == "yes"))
-            self.assertEqual(self.cost(*ask, "--offload", f"weights={share}", "--fit", "memory=16GiB")[0]["meets"], fits)
+            self.assertEqual(self.cost(*ask, "--offload", f"weights={share}", "--memory", "16GiB", command="fit")[0]["meets"],
+                             fits)
 
     def test_preemption(self):
         bytes_ = 8192 * TOKEN
-        ask = ["--prompt", "8191", "--generate", "1", "--batch", "4"]
+        ask = ["--prompt-tokens", "8191", "--generate", "1", "--batch", "4"]
         for pages, copies in ([], 32), (["--page", "16"], 32768), (["--page", "16", "--head-pages"], 8 * 32768):
             row = self.one(*ask, *pages)
             self.assertTrue(math.isclose(row["swap_seconds"], 2 * (bytes_ / self.link + copies * self.copy)), pages)
-            again = self.one("--prompt", "8K", "--generate", "1")
+            again = self.one("--prompt-tokens", "8K", "--generate", "1")
             self.assertTrue(math.isclose(row["recompute_seconds"], again["ttft_seconds"]))
-        table = self.ok("cost", *LLAMA_ON_A100, *ask)
+        table = self.ok("cost", "estimate", *LLAMA_ON_A100, *ask)
         self.assertIn("Preempting one sequence at its end: swap 0.086 s, recompute 0.664 s", table)
 
     def test_machines_that_are_the_host(self):
-        row = self.cost("--model", "llama-3-8b", "--machine", "xeon-8470", "--prompt", "1K")[0]
+        row = self.cost("--model", "llama-3-8b", "--machine", "xeon-8470", "--prompt-tokens", "1K")[0]
         self.assertIsNone(row["swap_seconds"])
         self.assertGreater(row["recompute_seconds"], 0)
-        message = self.fails(2, "cost", "--model", "llama-3-8b", "--machine", "xeon-8470", "--prompt", "1K", "--offload",
+        message = self.fails(2, "cost", "estimate", "--model", "llama-3-8b", "--machine", "xeon-8470", "--prompt-tokens", "1K", "--offload",
                              "cache=50%")
         self.assertIn("no link to host memory", message)
 
     def test_the_table(self):
-        table = self.ok("cost", *LLAMA_ON_A100, "--prompt", "32K", "--budget", "10%", "--offload", "weights=50%",
+        table = self.ok("cost", "estimate", *LLAMA_ON_A100, "--prompt-tokens", "32K", "--budget", "10%", "--offload", "weights=50%",
                         "cache=80%",
                         *itertools.chain(*(["--policy", p] for p in ("full", "snapkv", "xkv", "kvcrush", "hashevict"))))
         for text in "in host memory 50 % of the blocks' weights and 80 % of the cache", "host", "link", "Preempting":
@@ -335,47 +338,50 @@ class HostMemory(CostTest):
 
     def test_refusals(self):
         for wrong in "weights", "weights=", "weights=0.5", "weights=101%", "weights=-1%", "cache=nan%", "cache=x%", "=50%":
-            self.assertIn("--offload", self.fails(2, "cost", *LLAMA_ON_A100, "--prompt", "8K", "--offload", wrong))
-        twice = self.fails(2, "cost", *LLAMA_ON_A100, "--prompt", "8K", "--offload", "cache=1%", "cache=2%")
+            self.assertIn("--offload", self.fails(2, "cost", "estimate", *LLAMA_ON_A100, "--prompt-tokens", "8K", "--offload", wrong))
+        twice = self.fails(2, "cost", "estimate", *LLAMA_ON_A100, "--prompt-tokens", "8K", "--offload", "cache=1%", "cache=2%")
         self.assertIn("twice", twice)
-        self.assertIn("cache", self.fails(2, "cost", *LLAMA_ON_A100, "--prompt", "8K", "--offload", "cahce=1%"))
+        self.assertIn("cache", self.fails(2, "cost", "estimate", *LLAMA_ON_A100, "--prompt-tokens", "8K", "--offload", "cahce=1%"))
 
 
 class Fit(CostTest):
     def fits(self, *arguments):
-        return self.cost(*LLAMA_ON_A100, "--prompt", "32K", *arguments)
+        return self.cost(*LLAMA_ON_A100, "--prompt-tokens", "32K", *arguments, command="fit")
+
+    def priced(self, *arguments):
+        return self.cost(*LLAMA_ON_A100, "--prompt-tokens", "32K", *arguments)
 
     def test_the_largest_budget_within_limits(self):
         ask = ["--batch", "8", "--policy", "snapkv"]
-        found = self.fits(*ask, "--fit", "memory=80GiB", "tpot=25ms")[0]
+        found = self.fits(*ask, "--memory", "80GiB", "--tpot", "25ms")[0]
         self.assertEqual((found["meets"], found["limit"]), ("yes", "tpot"))
         budget = found["budget_tokens"]
         self.assertLessEqual(found["tpot_seconds"], 0.025)
-        at, beyond = self.fits(*ask, "--budget", f"{budget},{budget + 1}")
+        at, beyond = self.priced(*ask, "--budget", f"{budget},{budget + 1}")
         self.assertEqual(at["tpot_seconds"], found["tpot_seconds"])
         self.assertGreater(beyond["tpot_seconds"], 0.025)
 
     def test_the_largest_batch_keeps_every_limit(self):
-        found = self.fits("--policy", "snapkv", "--budget", "4K", "--fit", "memory=60GiB", "ttft=20s")[0]
+        found = self.fits("--policy", "snapkv", "--budget", "4K", "--memory", "60GiB", "--ttft", "20s")[0]
         batch = found["largest_batch"]
-        keeps = self.fits("--policy", "snapkv", "--budget", "4K", "--batch", batch)[0]
-        exceeds = self.fits("--policy", "snapkv", "--budget", "4K", "--batch", batch + 1)[0]
+        keeps = self.priced("--policy", "snapkv", "--budget", "4K", "--batch", batch)[0]
+        exceeds = self.priced("--policy", "snapkv", "--budget", "4K", "--batch", batch + 1)[0]
         self.assertTrue(keeps["peak_bytes"] <= 60 * GiB and keeps["ttft_seconds"] <= 20)
         self.assertFalse(exceeds["peak_bytes"] <= 60 * GiB and exceeds["ttft_seconds"] <= 20)
         self.assertEqual(keeps["tokens_per_second"], found["largest_batch_tokens_per_second"])
 
     def test_why_not(self):
-        rows = self.fits("--policy", "full", "--policy", "snapkv", "--fit", "ttft=1s")
+        rows = self.fits("--policy", "full", "--policy", "snapkv", "--ttft", "1s")
         self.assertEqual([(row["meets"], row["limit"]) for row in rows], [("no", "ttft")] * 2)
-        row = self.fits("--policy", "full", "--fit", "memory=16GiB")[0]
+        row = self.fits("--policy", "full", "--memory", "16GiB")[0]
         self.assertEqual((row["meets"], row["limit"], row["largest_batch"]), ("no", "memory", 0))
         self.assertIsNone(row["largest_batch_tokens_per_second"])
-        self.assertIn("no: memory", self.ok("cost", *LLAMA_ON_A100, "--prompt", "32K", "--fit", "memory=16GiB"))
+        self.assertIn("no: memory", self.ok("cost", "fit", *LLAMA_ON_A100, "--prompt-tokens", "32K", "--memory", "16GiB"))
 
     def test_memory_is_the_machines_unless_said(self):
-        document = self.document(*LLAMA_ON_A100, "--prompt", "8K", "--fit", "tpot=1s")
+        document = self.document(*LLAMA_ON_A100, "--prompt-tokens", "8K", "--tpot", "1s", command="fit")
         self.assertEqual(document["inputs"]["memory_limit_bytes"], 80 * GiB)
-        document = self.document(*LLAMA_ON_A100, "--prompt", "8K", "--fit", "memory=80GB")
+        document = self.document(*LLAMA_ON_A100, "--prompt-tokens", "8K", "--memory", "80GB", command="fit")
         self.assertEqual(document["inputs"]["memory_limit_bytes"], 80 * 10**9)
 
 
@@ -409,28 +415,28 @@ class Traces(CostTest):
         asked = ["--policy", "full", "--policy", "snapkv(window=8)+pyramid", "--policy", "streaming_llm", "--budget", "25%"]
         replayed = self.document("--trace", "run.h5", "--machine", "t4", *asked)
         prompt = replayed["inputs"]["traces"][0]["prompt"]
-        ruled = self.cost("--model", SOURCE / "traces" / "sample" / "model", "--machine", "t4", "--prompt", prompt,
+        ruled = self.cost("--model", SOURCE / "traces" / "sample" / "model", "--machine", "t4", "--prompt-tokens", prompt,
                           "--generate", "8", *asked)
         for mine, theirs in zip(replayed["results"], ruled, strict=True):
             for key in "keys_values_bytes", "metadata_bytes", "end_bytes", "peak_bytes", "ttft_seconds", "tpot_seconds":
                 self.assertTrue(math.isclose(mine[key], theirs[key], rel_tol=1e-9), (mine["policy"], key))
 
     def test_the_models_shape_must_agree(self):
-        self.ok("cost", "--trace", "run.h5", "--machine", "t4", "--model", SOURCE / "traces" / "sample" / "model")
-        message = self.fails(2, "cost", "--trace", "run.h5", "--machine", "t4", "--model", "llama-3-8b")
+        self.ok("cost", "estimate", "--trace", "run.h5", "--machine", "t4", "--model", SOURCE / "traces" / "sample" / "model")
+        message = self.fails(2, "cost", "estimate", "--trace", "run.h5", "--machine", "t4", "--model", "llama-3-8b")
         self.assertIn("32 layers", message)
         self.assertIn("4 layers", message)
-        self.assertIn("config.json", self.fails(2, "cost", "--trace", "t.h5", "--machine", "t4"))
+        self.assertIn("config.json", self.fails(2, "cost", "estimate", "--trace", "t.h5", "--machine", "t4"))
 
     def test_what_the_trace_says_is_not_said_again(self):
-        for more in (["--prompt", "8K"], ["--generate", "8"], ["--sweep", "prompt=1K,2K"], ["--fit", "ttft=1s"]):
-            self.fails(2, "cost", "--trace", "run.h5", "--machine", "t4", *more)
-        self.fails(3, "cost", "--trace", "missing.h5", "--machine", "t4")
+        for more in (["--prompt-tokens", "8K"], ["--generate", "8"], ["--sweep", "prompt-tokens=1K,2K"]):
+            self.fails(2, "cost", "estimate", "--trace", "run.h5", "--machine", "t4", *more)
+        self.fails(3, "cost", "estimate", "--trace", "missing.h5", "--machine", "t4")
 
     def test_no_table_of_nothing(self):
         for option, wrong, why in (("--tp", "3", "do not divide"), ("--chunk", "16K", "more than the prompt"),
                                    ("--batch", "18446744073709551615", "64 bits")):
-            message = self.fails(2, "cost", "--trace", "run.h5", "--machine", "t4", *self.asked, option, wrong)
+            message = self.fails(2, "cost", "estimate", "--trace", "run.h5", "--machine", "t4", *self.asked, option, wrong)
             self.assertIn(why, message)
 
     def test_replay_prices_its_rows(self):
@@ -477,38 +483,43 @@ class Lists(CostTest):
         (self.folder / "mine.json").write_text(json.dumps(
             {"model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
              "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256}))
-        mine, named = (self.cost("--model", model, "--machine", "t4", "--prompt", "1K")[0]
+        mine, named = (self.cost("--model", model, "--machine", "t4", "--prompt-tokens", "1K")[0]
                        for model in ("mine.json", "llama-3-8b"))
         self.assertEqual(mine["model"], "mine.json")
         self.assertEqual({**mine, "model": ""}, {**named, "model": ""})
         document = (SOURCE / "sim" / "cost" / "README.md").read_text()
         (self.folder / "machine.json").write_text(re.search(r"```json\n(.*?)```", document, re.DOTALL)[1])
-        row = self.cost("--model", "mine.json", "--machine", "machine.json", "--prompt", "1K")[0]
+        row = self.cost("--model", "mine.json", "--machine", "machine.json", "--prompt-tokens", "1K")[0]
         self.assertEqual((row["machine"], row["reserved_bytes"]), ("machine", int(1.3 * GiB)))
 
 
 class Refusals(CostTest):
-    def refused(self, *arguments, code=2, base=(*LLAMA_ON_A100, "--prompt", "8K")):
-        return self.fails(code, "cost", *base, *arguments)
+    def refused(self, *arguments, code=2, base=(*LLAMA_ON_A100, "--prompt-tokens", "8K"), command="estimate"):
+        return self.fails(code, "cost", command, *base, *arguments)
 
-    def test_help_begins_with_examples(self):
-        self.assertTrue(self.ok("cost", "--help").startswith("Examples:\n  kvsim cost --model"))
+    def test_options_without_a_command(self):
+        message = self.fails(2, "cost", *LLAMA_ON_A100, "--prompt-tokens", "8K", "--policy", "h2o(recent=0.5)")
+        self.assertIn("kvsim cost estimate --model llama-3-8b --machine a100-80-sxm --prompt-tokens 8K --policy "
+                      "'h2o(recent=0.5)'", message)
+        self.assertIn("kvsim cost calibrate", self.fails(2, "cost", "--calibrate", "run.h5"))
+        self.assertIn("kvsim cost fit", self.refused("--fit", "memory=80GiB"))
+        self.assertIn("--prompt-tokens", self.refused("--prompt", "8K"))
 
     def test_what_is_missing(self):
-        for missing in "--model", "--machine", "--prompt":
-            given = {"--model": "llama-3-8b", "--machine": "t4", "--prompt": "8K"}
+        for missing in "--model", "--machine", "--prompt-tokens":
+            given = {"--model": "llama-3-8b", "--machine": "t4", "--prompt-tokens": "8K"}
             del given[missing]
-            self.assertIn(missing, self.fails(2, "cost", *itertools.chain(*given.items())))
+            self.assertIn(missing, self.fails(2, "cost", "estimate", *itertools.chain(*given.items())))
         self.assertIn("--budget", self.refused("--policy", "snapkv"))
 
     def test_sizes(self):
-        for option in "--prompt", "--generate", "--batch", "--page", "--chunk", "--tp", "--stored-kv-heads":
-            base = [*LLAMA_ON_A100, *([] if option == "--prompt" else ["--prompt", "8K"])]
+        for option in "--prompt-tokens", "--generate", "--batch", "--page", "--chunk", "--tp", "--stored-kv-heads":
+            base = [*LLAMA_ON_A100, *([] if option == "--prompt-tokens" else ["--prompt-tokens", "8K"])]
             for wrong in "0", "-1", "1.5", "x", "8KiB", "18446744073709551616", "99999999999999999999K", "":
                 message = self.refused(f"{option}={wrong}", base=base)
                 self.assertIn(option, message)
         self.assertIn("64 bits", self.refused("--batch", "18446744073709551615"))
-        self.assertIn("64 bits", self.refused("--prompt", "1073741824M", base=LLAMA_ON_A100))
+        self.assertIn("64 bits", self.refused("--prompt-tokens", "1073741824M", base=LLAMA_ON_A100))
 
     def test_heads_must_divide(self):
         self.assertIn("3 devices do not divide 32", self.refused("--tp", "3"))
@@ -517,18 +528,17 @@ class Refusals(CostTest):
         config = {"model_type": "llama", "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2,
                   "num_attention_heads": 6, "num_key_value_heads": 4, "vocab_size": 100}
         (self.folder / "odd.json").write_text(json.dumps(config))
-        self.fails(3, "cost", "--model", "odd.json", "--machine", "t4", "--prompt", "8K")
+        self.fails(3, "cost", "estimate", "--model", "odd.json", "--machine", "t4", "--prompt-tokens", "8K")
         (self.folder / "empty.json").write_text("")
-        self.fails(3, "cost", "--model", "empty.json", "--machine", "t4", "--prompt", "8K")
+        self.fails(3, "cost", "estimate", "--model", "empty.json", "--machine", "t4", "--prompt-tokens", "8K")
 
     def test_names(self):
-        self.assertIn("llama-3-8b", self.fails(2, "cost", "--model", "lama-3-8b", "--machine", "t4", "--prompt", "8K"))
+        self.assertIn("llama-3-8b", self.fails(2, "cost", "estimate", "--model", "lama-3-8b", "--machine", "t4", "--prompt-tokens", "8K"))
         self.assertIn("a100-80-sxm",
-                      self.fails(2, "cost", "--model", "llama-3-8b", "--machine", "a100-80-smx", "--prompt", "8K"))
+                      self.fails(2, "cost", "estimate", "--model", "llama-3-8b", "--machine", "a100-80-smx", "--prompt-tokens", "8K"))
         for option, wrong, meant in (("--kv", "fp61", "fp16"), ("--attention", "fash", "flash"),
                                      ("--rows", "recompute", "recomputed"), ("--format", "jsn", "json"),
-                                     ("--policy", "snapvk", "snapkv"), ("--fit", "memry=1GiB", "memory"),
-                                     ("--sweep", "promt=8K", "prompt")):
+                                     ("--policy", "snapvk", "snapkv"), ("--sweep", "promt-tokens=8K", "prompt")):
             self.assertIn(meant, self.refused(option, wrong), option)
         self.assertIn("Did you mean models", self.fails(2, "cost", "modles"))
 
@@ -536,7 +546,7 @@ class Refusals(CostTest):
         for wrong in "0", "-4", "abc", "8449", "104%", "10GiB":
             self.assertIn("budget", self.refused("--policy", "snapkv", f"--budget={wrong}").lower(), wrong)
         self.assertIn("32", self.refused("--policy", "snapkv(window=32)", "--budget", "8"))
-        self.ok("cost", *LLAMA_ON_A100, "--prompt", "8K", "--policy", "h2o", "--budget", "8448")
+        self.ok("cost", "estimate", *LLAMA_ON_A100, "--prompt-tokens", "8K", "--policy", "h2o", "--budget", "8448")
 
     def test_numbers(self):
         for option, wrongs in (("--cache-traffic", ["0", "0.5", "nan", "inf"]), ("--host-floor", ["-1", "inf"]),
@@ -547,18 +557,17 @@ class Refusals(CostTest):
         self.assertIn("chunk", self.refused("--chunk", "16K"))
 
     def test_limits_and_sweeps(self):
-        for wrong in "memory", "memory=", "=80GiB", "memory=80", "memory=25%", "ttft=2", "ttft=0s", "tpot=-1ms", "ttft=nans":
-            self.refused("--fit", wrong)
+        for wrong in "memory=", "memory=80", "memory=25%", "memory=0B", "ttft=2", "ttft=0s", "tpot=-1ms", "ttft=nans":
+            message = self.refused("--" + wrong, command="fit")
+            self.assertIn("--" + wrong.split("=")[0], message)
         for wrong in "batch", "batch=", "batch=1,,2", "batch=1..4", "batch=4..1:x2", "batch=1..4:x1", "batch=1..4:+0", \
                 "batch=1..4:2", "batch=0..4:+1", "batch=1..1000000:+1", "batch=1K,x", "budget=0%..5%:+1%":
             self.refused("--policy", "full", "--sweep", wrong)
         self.refused("--sweep", "batch=1", "batch=2")
-        self.refused("--sweep", "batch=1", "--fit", "ttft=1s")
-        self.assertIn("second ttft", self.refused("--fit", "ttft=1s", "ttft=2s"))
-        self.assertIn("80GiB", self.refused("--fit", "memory=80G"))
+        self.assertIn("80GiB", self.refused("--memory", "80G", command="fit"))
         self.assertIn("2^53", self.refused("--sweep", "batch=1..18446744073709551615:x2"))
-        self.assertIn("swept too", self.refused("--sweep", "prompt=1K,2K"))
-        self.assertEqual([row["batch"] for row in self.cost(*LLAMA_ON_A100, "--prompt", "1K", "--sweep", "batch=1..3:x1.1")],
+        self.assertIn("swept too", self.refused("--sweep", "prompt-tokens=1K,2K"))
+        self.assertEqual([row["batch"] for row in self.cost(*LLAMA_ON_A100, "--prompt-tokens", "1K", "--sweep", "batch=1..3:x1.1")],
                          [1, 2, 3])
         self.assertIn("1000000", self.refused("--sweep", "batch=1..2000:+1", "generate=1..2000:+1"))
 

@@ -31,7 +31,7 @@ class Calibration(CommandTest):
         return name
 
     def test_a_real_capture(self):
-        found = json.loads(self.ok("cost", "--calibrate", "run.h5", "-o", "mine.json", "--format", "json"))
+        found = json.loads(self.ok("cost", "calibrate", "run.h5", "-o", "mine.json", "--format", "json"))
         values = {row["quantity"]: row["value"] for row in found["results"]}
         with h5py.File(self.folder / "run.h5") as file:
             decode = int((file["passes/q_len"][:] == 1).sum())
@@ -54,10 +54,10 @@ class Calibration(CommandTest):
 
     def test_the_same_traces_give_the_same_machine_which_can_be_used(self):
         for name in "one.json", "two.json":
-            self.ok("cost", "--calibrate", "run.h5", "-o", name)
+            self.ok("cost", "calibrate", "run.h5", "-o", name)
         one, two = (json.loads((self.folder / name).read_text()) for name in ("one.json", "two.json"))
         self.assertEqual(one | {"kvsim_name": ""}, two | {"kvsim_name": ""})
-        rows = json.loads(self.ok("cost", "--model", MODEL, "--machine", "one.json", "--prompt", 992, "--generate", 24,
+        rows = json.loads(self.ok("cost", "estimate", "--model", MODEL, "--machine", "one.json", "--prompt-tokens", 992, "--generate", 24,
                                   "--chunk", 32, "--kv", "fp32", "--format", "json", "--quiet"))["results"]
         with h5py.File(self.folder / "run.h5") as file:
             decodes = file["passes/q_len"][:] == 1
@@ -68,7 +68,7 @@ class Calibration(CommandTest):
         self.assertLess(abs(math.log(rows[0]["tpot_seconds"] / np.median(seconds[decodes]))), math.log(2))
 
     def test_from_a_datasheet(self):
-        found = self.ok("cost", "--calibrate", "run.h5", "--machine", "a100-80-sxm", "-o", "a100.json")
+        found = self.ok("cost", "calibrate", "run.h5", "--machine", "a100-80-sxm", "-o", "a100.json")
         self.assertIn("held out", found)
         machine = json.loads((self.folder / "a100.json").read_text())
         self.assertEqual(machine["matrix_tflops"], 312)
@@ -83,7 +83,7 @@ class Calibration(CommandTest):
             file["timing/attn_ns"][3, :] = 1e12
 
         for name, change, said in (("timeless.h5", without_times, "no times"), ("odd.h5", impossible, "longer")):
-            done = self.kvsim("cost", "--calibrate", self.damaged(name, change))
+            done = self.kvsim("cost", "calibrate", self.damaged(name, change))
             self.assertEqual(done.returncode, 3, done.stderr)
             self.assertIn(said, done.stderr)
             self.assertIn(name, done.stderr)
@@ -91,19 +91,19 @@ class Calibration(CommandTest):
     def test_requests_that_are_refused(self):
         self.ok("capture", "--model", MODEL, "--prompt", PROMPT, "--max-new-tokens", 4, "--ignore-eos", "--queries",
                 "window:1", "--threads", 1, "-o", "short.h5", "--quiet")
-        done = self.kvsim("cost", "--calibrate", "short.h5")
+        done = self.kvsim("cost", "calibrate", "short.h5")
         self.assertEqual(done.returncode, 2)
         self.assertIn("--prefill-chunk", done.stderr)
         self.ok("capture", "--model", MODEL, "--prompt", PROMPT, "--max-new-tokens", 4, "--ignore-eos", "--queries",
                 "window:1", "--threads", 2, "-o", "two.h5", "--quiet")
-        done = self.kvsim("cost", "--calibrate", "run.h5", "two.h5")
+        done = self.kvsim("cost", "calibrate", "run.h5", "two.h5")
         self.assertEqual(done.returncode, 2)
         self.assertIn("2 threads", done.stderr)
-        done = self.kvsim("cost", "--calibrate", "run.h5", "-o", "run.h5", "--overwrite")
+        done = self.kvsim("cost", "calibrate", "run.h5", "-o", "run.h5", "--overwrite")
         self.assertEqual(done.returncode, 2)
         for option, given in (("--model", "llama-3-8b"), ("--budget", "10%"), ("--batch", "2"), ("--page", "16"),
                               ("--plot", "figures")):
-            self.assertIn(option, self.fails(2, "cost", "--calibrate", "run.h5", option, given))
+            self.assertIn(option, self.fails(2, "cost", "calibrate", "run.h5", option, given))
 
 
 if __name__ == "__main__":

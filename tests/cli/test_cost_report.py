@@ -91,8 +91,8 @@ def claims(plain, chunked, written, snapkv_based):
 
 class CostReport(CommandTest):
     def rows(self, *more, policies=POLICIES):
-        text = self.ok("cost", "--model", "llama-3-8b", "--machine", "a100-80-sxm", "--generate", 512, "--budget", "2K",
-                       *(f"--policy={policy}" for policy in policies), "--sweep", "prompt=8K,32K,128K", "--format", "csv",
+        text = self.ok("cost", "estimate", "--model", "llama-3-8b", "--machine", "a100-80-sxm", "--generate", 512, "--budget", "2K",
+                       *(f"--policy={policy}" for policy in policies), "--sweep", "prompt-tokens=8K,32K,128K", "--format", "csv",
                        "--quiet", *more)
         read = [{key: float(value) if re.fullmatch(r"[\d.e+-]+", value) else value for key, value in row.items()}
                 for row in csv.DictReader(io.StringIO(text))]

@@ -41,7 +41,7 @@ class ZeroedChunks(CommandTest):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        made = cls.kvsim("trace", "generate", "--layers", 10, "--kv-heads", 2, "--head-dim", 64, "--prompt", 1010, "--decode", 12,
+        made = cls.kvsim("trace", "generate", "--layers", 10, "--kv-heads", 2, "--head-dim", 64, "--prompt-tokens", 1010, "--decode", 12,
                          "-o", "sound.h5")
         assert made.returncode == 0, made.stderr
         cls.sound = (cls.folder / "sound.h5").read_bytes()
@@ -61,7 +61,7 @@ class ZeroedChunks(CommandTest):
                 self.assertIn(f"zeroed.h5:/layers/{layer}/{tensor}: block {row // 512} of head {head} (rows {row} to ", message)
 
     def test_a_study_leaves_each_of_120_out_and_is_not_complete(self):
-        self.ok("trace", "generate", "--layers", 20, "--kv-heads", 2, "--head-dim", 16, "--prompt", 60, "--decode", 4, "-o", "small.h5")
+        self.ok("trace", "generate", "--layers", 20, "--kv-heads", 2, "--head-dim", 16, "--prompt-tokens", 60, "--decode", 4, "-o", "small.h5")
         sound, expected = (self.folder / "small.h5").read_bytes(), {}
         (self.folder / "many").mkdir()
         for tensor in "k", "v", "q":
@@ -97,7 +97,7 @@ class Older(CommandTest):
     def test_a_trace_of_schema_1_3_gives_the_numbers_of_the_same_trace_now(self):
         """The golden file was written by the kvsim before digests, with these arguments."""
         shutil.copy(GOLDEN / "schema_1_3.h5", self.folder / "old.h5")
-        self.ok("trace", "generate", "--layers", 2, "--kv-heads", 2, "--group", 2, "--head-dim", 8, "--prompt", 40, "--decode", 4,
+        self.ok("trace", "generate", "--layers", 2, "--kv-heads", 2, "--group", 2, "--head-dim", 8, "--prompt-tokens", 40, "--decode", 4,
                 "--elem", "bf16", "-o", "new.h5")
         with h5py.File(self.folder / "old.h5") as file:
             self.assertEqual((file.attrs["schema_minor"], "xxh3" in file["layers/0000"]), (3, False))
@@ -125,7 +125,7 @@ class UnderAReader(CommandTest):
     def setUpClass(cls):
         super().setUpClass()
         for name, seed in ("sound.h5", 1), ("other.h5", 2):
-            made = cls.kvsim("trace", "generate", "--layers", 8, "--kv-heads", 2, "--head-dim", 64, "--prompt", 1500, "--decode", 12,
+            made = cls.kvsim("trace", "generate", "--layers", 8, "--kv-heads", 2, "--head-dim", 64, "--prompt-tokens", 1500, "--decode", 12,
                              "--seed", seed, "-o", name)
             assert made.returncode == 0, made.stderr
 

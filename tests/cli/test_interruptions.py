@@ -36,7 +36,7 @@ class Interruptions(CommandTest):
         "replay": ["replay", "t.h5", "--policy", "h2o", "--policy", "snapkv", "--budget", "10%,20%,30%", "-o", "out.csv"],
         "replay h5": ["replay", "t.h5", "--policy", "h2o", "--budget", "10%", "--per", "head", "--format", "h5", "-o", "out.h5",
                       "--decisions", "out.decisions.h5"],
-        "trace generate": ["trace", "generate", "--prompt", 6000, "-o", "out.h5"],
+        "trace generate": ["trace", "generate", "--prompt-tokens", 6000, "-o", "out.h5"],
         "trace check": ["trace", "check", "t.h5", "t.h5", "t.h5"],
         "trace info": ["trace", "info", "t.h5"],
         "trace mark": ["trace", "mark", "t.h5", "--evidence", "3:9", "-o", "out.h5"],
@@ -52,7 +52,7 @@ class Interruptions(CommandTest):
         "diff": ["diff", "t.h5", "t.h5", "-o", "out.txt"],
         "agreement": ["agreement", "open.csv", "closed.csv", "--resamples", 100000, "-o", "out.txt"],
         "export": ["export", "study", "--format", "h5", "-o", "out.h5"],
-        "cost": ["cost", "--model", "llama-3-8b", "--machine", "a100-80-sxm", "--policy", "h2o", "--prompt", "8K", "--budget",
+        "cost": ["cost", "estimate", "--model", "llama-3-8b", "--machine", "a100-80-sxm", "--policy", "h2o", "--prompt-tokens", "8K", "--budget",
                  "5%,10%,15%,20%,25%,30%", "-o", "out.txt", "--plot", "out.svg"],
         "cost validate": ["cost", "validate", "-o", "out.txt"],
         "policy": ["policy", "list"],
@@ -138,7 +138,7 @@ class Interruptions(CommandTest):
                         ["workload", "text", "--text", "pipe", "--context", 100, "--tokenizer", MODEL, "-o", "out"],
                         ["plot", "quality", "pipe", "-o", "out.svg"], ["export", "pipe", "-o", "out"],
                         ["diff", "pipe", "rows.csv", "-o", "out"], ["agreement", "pipe", "rows.csv", "-o", "out"],
-                        ["cost", "--model", "pipe", "--machine", "a100-80-sxm", "--policy", "h2o", "--prompt", "8K"],
+                        ["cost", "estimate", "--model", "pipe", "--machine", "a100-80-sxm", "--policy", "h2o", "--prompt-tokens", "8K"],
                         ["cost", "allocators", "pipe", "--model", "opt-13b", "--machine", "a100-40-sxm", "-o", "out"],
                         ["study", "pipe", "-o", "out"]):
             for sign in signal.SIGINT, signal.SIGTERM:

@@ -146,10 +146,11 @@ class Report(CommandTest):
 
     def test_same_bytes_and_only_the_folder_is_read(self):
         shutil.copytree(self.folder / "made", self.folder / "elsewhere/copy", ignore=shutil.ignore_patterns("tasks", "figures"))
-        self.ok("report", "elsewhere/copy")
+        self.assertIn("--overwrite", self.fails(2, "report", "elsewhere/copy"))
+        self.ok("report", "elsewhere/copy", "--overwrite")
         self.assertEqual((self.folder / "elsewhere/copy/report.html").read_text(encoding="utf-8"), self.page)
         (self.folder / "elsewhere/copy/report.html").write_text("an old page is replaced")
-        self.ok("report", "elsewhere/copy")
+        self.ok("report", "elsewhere/copy", "--overwrite")
         self.assertEqual((self.folder / "elsewhere/copy/report.html").read_text(encoding="utf-8"), self.page)
 
     def test_partial_folders(self):
@@ -185,7 +186,7 @@ class Report(CommandTest):
         self.assertIn("unknown", self.fails(2, "report", "made", "--figures", "gif"))
         shutil.copytree(self.folder / "made", self.folder / "broken")
         (self.folder / "broken/tables/means.csv").write_text("metric,mean\nx,y\n")
-        self.assertIn("means.csv", self.fails(3, "report", "broken"))
+        self.assertIn("means.csv", self.fails(3, "report", "broken", "--overwrite"))
         self.fails(3, "report", "made", "-o", "no/such/folder/page.html")
 
 

@@ -85,7 +85,7 @@ class Sequences(CommandTest):
             self.assertIn("holds sequences 0 to 2", self.fails(2, *replay, f"--sequence={wrong}"))
         self.assertIn("--sequence N", self.fails(2, *replay, "--sequence", "all", "--decisions", "d.h5"))
         self.ok(*replay, "--sequence", "1", "--decisions", "d.h5")
-        self.assertIn("one sequence", self.fails(2, "cost", "--trace", "tree.h5", "--machine", "t4", "--model", "llama-3-8b",
+        self.assertIn("one sequence", self.fails(2, "cost", "estimate", "--trace", "tree.h5", "--machine", "t4", "--model", "llama-3-8b",
                                                  "--sequence", "all"))
 
     def test_info_shows_the_tree(self):

@@ -121,7 +121,7 @@ class Generate(CommandTest):
 
     def test_same_seed_same_bytes(self):
         for name, seed in ("a.h5", 3), ("b.h5", 3), ("c.h5", 4):
-            self.ok("trace", "generate", "--prompt", 50, "--decode", 2, "--seed", seed, "-o", name)
+            self.ok("trace", "generate", "--prompt-tokens", 50, "--decode", 2, "--seed", seed, "-o", name)
         self.assertEqual(self.digest("a.h5"), self.digest("b.h5"))
         self.assertNotEqual(self.digest("a.h5"), self.digest("c.h5"))
 
@@ -129,21 +129,21 @@ class Generate(CommandTest):
         before = self.digest("t.h5")
         self.assertIn("--overwrite", self.fails(2, "trace", "generate", "-o", "t.h5"))
         self.assertEqual(self.digest("t.h5"), before)
-        self.ok("trace", "generate", "--prompt", 20, "-o", "again.h5")
-        self.ok("trace", "generate", "--prompt", 30, "-o", "again.h5", "--overwrite")
+        self.ok("trace", "generate", "--prompt-tokens", 20, "-o", "again.h5")
+        self.ok("trace", "generate", "--prompt-tokens", 30, "-o", "again.h5", "--overwrite")
         self.assertIn("94: 30 prompt", self.ok("trace", "info", "again.h5"))
 
     def test_leftovers_of_a_killed_run_are_removed(self):
         (self.folder / "left.h5.00c0ffee.partial").write_bytes(b"half")
         (self.folder / "left.h5.mine.partial").write_bytes(b"not kvsim's")
-        self.ok("trace", "generate", "--prompt", 20, "-o", "left.h5")
+        self.ok("trace", "generate", "--prompt-tokens", 20, "-o", "left.h5")
         self.assertEqual(sorted(path.name for path in self.folder.glob("left*")), ["left.h5", "left.h5.mine.partial"])
 
     def test_impossible_requests(self):
         for options, text in (("--head-dim 7", "head dimension must be even"), ("--layers 0", "layers must be 1"),
-                              ("--prompt 0", "prompt must be at least 1"), ("--prompt -1", "--prompt"),
+                              ("--prompt-tokens 0", "prompt must be at least 1"), ("--prompt-tokens -1", "--prompt-tokens"),
                               ("--heavy-share 2", "heavy share"), ("--noise nan", "noise"), ("--elem f8", "f8"),
-                              ("--prompt 16000000 --layers 1000", "more than this machine has"),
+                              ("--prompt-tokens 16000000 --layers 1000", "more than this machine has"),
                               ("--kv-heads 18446744073709551615", "--kv-heads")):
             self.assertIn(text, self.fails(2, "trace", "generate", *options.split(), "-o", "never.h5"), options)
         self.assertFalse((self.folder / "never.h5").exists())
@@ -153,7 +153,7 @@ class Generate(CommandTest):
 
     def test_element_types(self):
         for elem in "f32", "f16", "bf16":
-            self.ok("trace", "generate", "--prompt", 20, "--elem", elem, "-o", elem + ".h5")
+            self.ok("trace", "generate", "--prompt-tokens", 20, "--elem", elem, "-o", elem + ".h5")
             self.assertIn(f"stored            {elem}: keys", self.ok("trace", "info", elem + ".h5"))
             self.ok("trace", "check", elem + ".h5", "-q")
 

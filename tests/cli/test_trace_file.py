@@ -143,7 +143,7 @@ class TraceFile(CommandTest):
     def test_a_copy_of_several_chunks_is_the_same_file(self):
         """64-dimensional f32 rows: 512 per chunk, so 1,100 tokens are two whole chunks and a part."""
         made = self.kvsim("trace", "generate", "--layers", "1", "--kv-heads", "1", "--group", "2", "--head-dim", "64",
-                          "--prompt", "1090", "--decode", "10", "-o", "long.h5")
+                          "--prompt-tokens", "1090", "--decode", "10", "-o", "long.h5")
         self.assertEqual(made.returncode, 0, made.stderr)
         with h5py.File(self.path("long.h5"), "r") as file:
             self.assertEqual(file["layers/0000/k"].chunks, (1, 512, 64))
@@ -268,7 +268,7 @@ class TraceFile(CommandTest):
         self.assertEqual(self.left("killed.h5"), ["killed.h5.#.partial"])
         left = next(pathlib.Path(self.path("killed.h5")).parent.glob("killed.h5*"))
         self.assertEqual(self.kvsim("trace", "check", left).returncode, 3)
-        self.ok("trace", "generate", "--prompt", 20, "-o", "killed.h5")
+        self.ok("trace", "generate", "--prompt-tokens", 20, "-o", "killed.h5")
         self.assertEqual(self.left("killed.h5"), ["killed.h5"])
 
 

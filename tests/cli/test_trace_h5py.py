@@ -22,7 +22,7 @@ exec(compile(BLOCK, "SCHEMA.md", "exec"), READER)  # noqa: S102 - the document's
 read_trace, path_of, attention_row, visible_means = (
     READER[name] for name in ("read_trace", "path_of", "attention_row", "visible_means"))
 
-SMALL = ["--prompt", "40", "--decode", "6", "--layers", "2", "--kv-heads", "2", "--group", "3", "--head-dim", "16"]
+SMALL = ["--prompt-tokens", "40", "--decode", "6", "--layers", "2", "--kv-heads", "2", "--group", "3", "--head-dim", "16"]
 
 
 def kvsim(*arguments):

@@ -5,9 +5,8 @@
 namespace kvsim::tools {
 
 /// Adds the subcommand and its options to `app` and sets its callback. The callback prints results to stdout,
-/// notes and progress to stderr, and throws kvsim::Error. Examples go into the footer, which help prints
-/// first. An option that takes one value per occurrence says allow_extra_args(false), or it swallows the
-/// positionals after it.
+/// notes and progress to stderr, and throws kvsim::Error. At most four examples begin the footer. An option
+/// that takes one value per occurrence says allow_extra_args(false), or it swallows the positionals after it.
 void add_capture_command(CLI::App& app);
 void add_workload_command(CLI::App& app);
 void add_trace_command(CLI::App& app);
@@ -24,5 +23,8 @@ void add_export_command(CLI::App& app);
 void add_study_command(CLI::App& app);
 void add_cost_command(CLI::App& app);
 void add_config_command(CLI::App& app);
+void add_help_command(CLI::App& app);
+void add_completion_command(CLI::App& app);
+void add_man_command(CLI::App& app);
 
 }  // namespace kvsim::tools

@@ -11,6 +11,7 @@
 #include "tools/commands/command.hpp"
 #include "tools/printing/formatted_output.hpp"
 #include "tools/printing/result_output.hpp"
+#include "tools/requests/output_options.hpp"
 
 namespace kvsim::tools {
 namespace {
@@ -18,7 +19,7 @@ namespace {
 constexpr const char* kExamples = R"(Examples:
   kvsim agreement replayed.csv answered.csv
   kvsim agreement study --closed right --open attention_loss,peak_loss
-  kvsim agreement replayed.csv answered.csv --table thresholds --format csv -o thresholds.csv
+  kvsim agreement replayed.csv answered.csv --table thresholds -o thresholds.csv
 
 Rows of kvsim replay and of kvsim evaluate are joined on item, policy with parameters, budget, cut and
 seed; a trace is called as its item. Tables: agreement (orders of policies by both loops, over all
@@ -26,11 +27,10 @@ items), choices (the measure of the replay that one half of the items chooses, o
 thresholds (the loss up to which answers are kept, chosen and reported alike).
 )";
 
-struct Options {
+struct Options : OutputOptions {
   std::vector<std::string> files, open;
-  std::string table = "agreement", format = "table", output;
+  std::string table = "agreement";
   analysis::AgreementOptions agreement;
-  bool overwrite = false;
 };
 
 std::vector<analysis::Records> tables_of(const std::vector<std::string>& files) {
@@ -56,7 +56,7 @@ analysis::Records& chosen(analysis::LoopAgreement& found, const std::string& tab
 }
 
 void run_agreement(const Options& options) {
-  const analysis::Format format = analysis::parse_format(options.format);
+  const analysis::Format format = chosen_format(options);
   std::vector<const analysis::Metric*> open;
   for (const std::string& key : options.open) open.push_back(&analysis::open_measure(key));
   if (open.empty()) open = analysis::open_measures();
@@ -94,7 +94,9 @@ void add_agreement_command(CLI::App& app) {
       ->add_option("FILE", options->files,
                    "Rows of both loops in any order (csv, json, jsonl or HDF5), or the folder of a study")
       ->required();
-  command->add_option("--table", options->table, "agreement | choices | thresholds")->capture_default_str();
+  command->add_option("--table", options->table, "Which table")
+      ->capture_default_str()
+      ->type_name("agreement|choices|thresholds");
   command->add_option("--open", options->open, "Comma list of measures of the replay (default: all)")
       ->delimiter(',')
       ->allow_extra_args(false)
@@ -127,10 +129,7 @@ void add_agreement_command(CLI::App& app) {
   command->add_option("--confidence", agreement.confidence, "Of intervals")
       ->capture_default_str()
       ->type_name("SHARE");
-  command->add_option("--format", options->format, kFormats)->capture_default_str();
-  command->add_option("-o,--output", options->output, "Results go to this file instead of standard output")
-      ->type_name("FILE");
-  command->add_flag("--overwrite", options->overwrite, "Replace an existing output file");
+  add_output_options(*command, *options);
   command->callback([options] { run_agreement(*options); });
 }
 

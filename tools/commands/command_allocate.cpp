@@ -11,7 +11,8 @@
 #include "tools/printing/progress_display.hpp"
 #include "tools/printing/result_output.hpp"
 #include "tools/requests/chosen_sequences.hpp"
-#include "tools/requests/whole_number.hpp"
+#include "tools/requests/option_numbers.hpp"
+#include "tools/requests/output_options.hpp"
 
 namespace kvsim::tools {
 namespace {
@@ -60,6 +61,7 @@ void run_allocate(const Options& options) {
   request.seed = options.seed;
   request.threads = options.threads > 0 ? options.threads : std::thread::hardware_concurrency();
   for (const std::string& file : options.files) refuse_to_overwrite_input(options.output, file);
+  require_ending(options.output, analysis::Format::json);
   ResultOutput output(options.output, options.overwrite);
 
   Shares mean;
@@ -95,7 +97,7 @@ void add_allocate_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("allocate", "Average what an allocation decides over recorded runs");
   command->footer(kExamples);
   const auto options = std::make_shared<Options>();
-  command->add_option("FILE", options->files, "Traces of one model")->required();
+  command->add_option("TRACE", options->files, "Traces of one model")->required();
   command->add_option("--policy", options->policy, "eviction+allocation, or a preset (kvsim policy list)")
       ->required()
       ->type_name("POLICY");

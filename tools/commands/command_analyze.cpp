@@ -14,21 +14,22 @@
 #include "tools/printing/progress_display.hpp"
 #include "tools/printing/result_output.hpp"
 #include "tools/requests/chosen_sequences.hpp"
+#include "tools/requests/output_options.hpp"
 
 namespace kvsim::tools {
 namespace {
 
 constexpr const char* kExamples = R"(Examples:
   kvsim analyze hash run.h5 --bits 8,16,32 --skip 1
-  kvsim analyze hash a.h5 b.h5 --format csv -o hash.csv
+  kvsim analyze heads a.h5 b.h5 -o heads.csv
 )";
 
-struct Options {
+struct Options : OutputOptions {
   std::vector<std::string> files;
-  std::string format = "table", output, sequence;
+  std::string sequence;
   std::vector<std::string> values;  ///< one per setting of the kind
   unsigned threads = 0;
-  bool quiet = false, overwrite = false;
+  bool quiet = false;
 };
 
 /// Whole numbers are numbers in json too.
@@ -63,7 +64,7 @@ void run_kind(const analysis::Kind& kind, const Options& options) {
   analysis::Settings settings(kind.settings);
   for (std::size_t i = 0; i < kind.settings.size(); ++i)
     settings.set(kind.settings[i].name, options.values[i], "--" + kind.settings[i].name);
-  const analysis::Format format = analysis::parse_format(options.format);
+  const analysis::Format format = chosen_format(options);
   for (const std::string& file : options.files) refuse_to_overwrite_input(options.output, file);
   FormattedOutput output(format, options.output, options.overwrite);
 
@@ -92,9 +93,8 @@ void add_kind(CLI::App& analyze, const analysis::Kind& kind) {
   const auto options = std::make_shared<Options>();
   options->values.resize(kind.settings.size());
   command->footer(std::string("Examples:\n  kvsim analyze ") + kind.name + " run.h5\n  kvsim analyze " +
-                  kind.name + " a.h5 b.h5 --format csv -o " + kind.name + ".csv\n\nSource: " + kind.source +
-                  "\n");
-  command->add_option("FILE", options->files, "Traces; results come in this order")->required();
+                  kind.name + " a.h5 b.h5 -o " + kind.name + ".csv\n\nSource: " + kind.source + "\n");
+  command->add_option("TRACE", options->files, "Traces; results come in this order")->required();
   for (std::size_t i = 0; i < kind.settings.size(); ++i) {
     const ParamSpec& param = kind.settings[i];
     options->values[i] = param.fallback;
@@ -103,13 +103,10 @@ void add_kind(CLI::App& analyze, const analysis::Kind& kind) {
         ->default_str(param.fallback);
   }
   command->add_option("--sequence", options->sequence, kSequenceHelp)->type_name("N|all");
-  command->add_option("--format", options->format, kFormats)->capture_default_str();
-  command->add_option("-o,--output", options->output, "Results go to this file instead of standard output")
-      ->type_name("FILE");
+  add_output_options(*command, *options);
   command->add_option("--threads", options->threads, "Never changes a result (default: all)")
       ->check(CLI::Range(1U, 4096U))
       ->type_name("N");
-  command->add_flag("--overwrite", options->overwrite, "Replace an existing output file");
   command->add_flag("--quiet", options->quiet, "No progress on standard error");
   command->callback([options, &kind] { run_kind(kind, *options); });
 }

@@ -6,9 +6,12 @@
 #include "analysis/results/numbers.hpp"
 #include "sim/base/byte_text.hpp"
 #include "tools/commands/command.hpp"
+#include "tools/printing/help_text.hpp"
 #include "tools/printing/progress_display.hpp"
 #include "tools/printing/result_output.hpp"
-#include "tools/requests/whole_number.hpp"
+#include "tools/requests/mistaken_files.hpp"
+#include "tools/requests/option_numbers.hpp"
+#include "tools/requests/output_options.hpp"
 #include "traces/capture/capture.hpp"
 
 namespace kvsim::tools {
@@ -60,6 +63,9 @@ void run_capture_command(Options& options) {
        {options.capture.prompt_file, options.capture.tokens_file, options.capture.workload_file}) {
     if (!input.empty() && input != "-") refuse_to_overwrite_input(options.capture.output, input);
   }
+  require_ending(options.capture.output, analysis::Format::h5);
+  require_checkpoint(options.capture.model_dir);
+  if (!options.capture.prompt_file.empty()) require_prompt_file(options.capture.prompt_file);
   capture::CaptureResult result;
   {
     Progress progress;
@@ -108,7 +114,7 @@ void add_capture_command(CLI::App& app) {
       ->type_name("ID");
   CLI::Option* new_tokens =
       command->add_option("--max-new-tokens", capture.max_new_tokens, "Generate at most this many")
-          ->check(whole_number())
+          ->transform(token_count())
           ->type_name("N")
           ->capture_default_str();
   CLI::Option* temperature =
@@ -154,7 +160,7 @@ void add_capture_command(CLI::App& app) {
                    "Type of stored queries, keys and values, and of the cache: auto | f32 | bf16 | f16")
       ->capture_default_str();
   command->add_option("--prefill-chunk", capture.prefill_chunk, "Prompt tokens per pass")
-      ->check(whole_number())
+      ->transform(token_count())
       ->type_name("N")
       ->capture_default_str();
   command->add_option("--device", capture.device, "Where the model runs: cpu | cuda | cuda:N")
@@ -170,6 +176,12 @@ void add_capture_command(CLI::App& app) {
   command->add_option("-o,--output", capture.output, "The trace")->required()->type_name("FILE");
   command->add_flag("--overwrite", capture.overwrite, "Replace an existing trace");
   command->add_flag("--quiet", options->quiet, "No progress");
+  group_options(
+      *command, "Generated text",
+      {"--max-new-tokens", "--temperature", "--top-k", "--top-p", "--answer-tokens", "--ignore-eos"});
+  group_options(*command, "What is stored",
+                {"--queries", "--column-statistics", "--attention", "--output-weights", "--elem"});
+  group_options(*command, "Run", {"--prefill-chunk", "--device", "--compute"});
   command->callback([options] { run_capture_command(*options); });
 }
 

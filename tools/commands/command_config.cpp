@@ -1,19 +1,19 @@
 // kvsim config: what a study file may say.
-#include <iostream>
 #include <memory>
-#include <sstream>
 
 #include "analysis/results/document.hpp"
 #include "analysis/study/config/study_fields.hpp"
 #include "sim/base/param_value.hpp"
 #include "tools/commands/command.hpp"
+#include "tools/printing/formatted_output.hpp"
+#include "tools/requests/output_options.hpp"
 
 namespace kvsim::tools {
 namespace {
 
 constexpr const char* kExamples = R"(Examples:
   kvsim config reference
-  kvsim config reference --format md
+  kvsim config reference -o fields.md
 )";
 
 const char* type_text(ParamType type) {
@@ -65,11 +65,9 @@ analysis::Records reference() {
   return out;
 }
 
-void print_reference(const std::string& format) {
-  std::ostringstream text;
-  analysis::write_document(text, analysis::parse_format(format),
-                           {.analysis = "reference", .traces = {}, .records = reference()});
-  std::cout << text.str();
+void write_reference(const OutputOptions& options) {
+  FormattedOutput(chosen_format(options), options.output, options.overwrite)
+      .commit({.analysis = "reference", .traces = {}, .records = reference()});
 }
 
 }  // namespace
@@ -80,9 +78,9 @@ void add_config_command(CLI::App& app) {
   command->require_subcommand(1);
   CLI::App* page = command->add_subcommand("reference", "Every field of STUDY.json, with its default");
   page->footer(kExamples);
-  const auto format = std::make_shared<std::string>("table");
-  page->add_option("--format", *format, "table | csv | json | jsonl | md")->capture_default_str();
-  page->callback([format] { print_reference(*format); });
+  const auto options = std::make_shared<OutputOptions>();
+  add_output_options(*page, *options);
+  page->callback([options] { write_reference(*options); });
 }
 
 }  // namespace kvsim::tools

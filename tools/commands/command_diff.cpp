@@ -14,6 +14,7 @@
 #include "tools/commands/trace_diff.hpp"
 #include "tools/printing/formatted_output.hpp"
 #include "tools/printing/result_output.hpp"
+#include "tools/requests/output_options.hpp"
 
 namespace kvsim::tools {
 namespace {
@@ -36,10 +37,10 @@ noted, no difference. Names, roles, flags, text, times and provenance are not co
 Exit code 5: there are differences.
 )";
 
-struct Options {
-  std::string a, b, format = "table", output, per = "all";
+struct Options : OutputOptions {
+  std::string a, b, per = "all";
   std::optional<double> tolerance, row_tolerance;
-  bool overwrite = false, quiet = false;
+  bool quiet = false;
 };
 
 std::string counted(std::uint64_t n, const std::string& what) {
@@ -65,7 +66,7 @@ bool is_trace(const std::string& path) {
 }
 
 void run_diff(const Options& options) {
-  const analysis::Format format = analysis::parse_format(options.format);
+  const analysis::Format format = chosen_format(options);
   for (const std::string& file : {options.a, options.b}) refuse_to_overwrite_input(options.output, file);
   FormattedOutput output(format, options.output, options.overwrite);
   const bool traces = is_trace(options.a) && is_trace(options.b);
@@ -114,10 +115,7 @@ void add_diff_command(CLI::App& app) {
                    "Traces: a row per tensor, its worst layer (all), or per tensor and layer (layer)")
       ->check(CLI::IsMember({"all", "layer"}))
       ->capture_default_str();
-  command->add_option("--format", options->format, kFormats)->capture_default_str();
-  command->add_option("-o,--output", options->output, "Findings go to this file instead of standard output")
-      ->type_name("FILE");
-  command->add_flag("--overwrite", options->overwrite, "Replace an existing output file");
+  add_output_options(*command, *options);
   command->add_flag("--quiet", options->quiet, "No progress on standard error");
   command->callback([options] { run_diff(*options); });
 }

@@ -11,14 +11,18 @@
 #include "analysis/results/document.hpp"
 #include "policies/builtin.hpp"
 #include "sim/base/byte_text.hpp"
-#include "sim/base/number_text.hpp"
 #include "sim/base/read_file.hpp"
+#include "sim/base/sizes.hpp"
 #include "sim/base/suggest.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/printing/formatted_output.hpp"
+#include "tools/printing/help_text.hpp"
 #include "tools/printing/note.hpp"
 #include "tools/printing/progress_display.hpp"
 #include "tools/requests/chosen_sequences.hpp"
+#include "tools/requests/mistaken_files.hpp"
+#include "tools/requests/option_numbers.hpp"
+#include "tools/requests/output_options.hpp"
 #include "traces/model/chat_template.hpp"
 
 namespace kvsim::tools {
@@ -26,19 +30,19 @@ namespace {
 
 constexpr const char* kExamples = R"(Examples:
   kvsim evaluate --model DIR --workload needles.jsonl --policy snapkv --policy h2o --budget 10%,25%
-  kvsim evaluate --model DIR --workload needles.jsonl --policy all --budget 25% --cut question -o answers.csv --format csv
+  kvsim evaluate --model DIR --workload needles.jsonl --policy all --budget 25% --cut question -o answers.csv
   kvsim evaluate --model DIR --prompt question.txt --answer ' Paris' --policy keydiff --budget 50%
 )";
 
-struct Options {
+struct Options : OutputOptions {
   std::string model, workload, item, prompt, answer, trace, sequence, cut = "prompt", mode = "both",
                                                                       force = "answer";
   std::string turns = "requests", positions = "text", prefill = "dense", profile;
-  std::string per = "answer", format = "table", output, decisions;
+  std::string per = "answer", decisions;
   std::vector<std::string> policies, budgets;
   analysis::EvaluationOptions evaluation;
   double least_full = analysis::kLeastFull;
-  bool quiet = false, overwrite = false;
+  bool quiet = false;
 };
 
 /// The number of a word among those that an option takes.
@@ -52,8 +56,7 @@ std::size_t chosen(const std::string& word, const char* option, const std::vecto
 std::uint64_t prefill_tokens(const std::string& prefill) {
   if (prefill == "dense") return 0;
   const std::string chunked = "chunked:";
-  const auto tokens =
-      prefill.starts_with(chunked) ? number_of<std::uint64_t>(prefill.substr(chunked.size())) : std::nullopt;
+  const auto tokens = prefill.starts_with(chunked) ? tokens_of(prefill.substr(chunked.size())) : std::nullopt;
   if (!tokens || *tokens == 0)
     usage_error("unknown choice '" + prefill + "'", "--prefill", "It is dense, or chunked:N with N tokens.");
   return *tokens;
@@ -133,7 +136,7 @@ void announce(const analysis::Evaluation& model, std::span<const capture::Worklo
 }
 
 void run_evaluate(const Options& options) {
-  const analysis::Format format = analysis::parse_format(options.format);
+  const analysis::Format format = chosen_format(options);
   analysis::EvaluationOptions evaluation = options.evaluation;
   evaluation.scope =
       static_cast<analysis::AnswerScope>(chosen(options.per, "--per", {"answer", "token", "layer"}));
@@ -159,6 +162,8 @@ void run_evaluate(const Options& options) {
     evaluation.decisions = [&](const sim::Decisions& decisions) {
       sim::write_decisions(options.decisions, decisions, options.overwrite);
     };
+  require_checkpoint(options.model);
+  if (!options.prompt.empty()) require_prompt_file(options.prompt);
   analysis::Evaluation model(options.model);
   const std::vector<capture::WorkloadItem> items = items_of(options, model);
   check_decisions(options, items.size(), evaluation.cuts.size());
@@ -237,7 +242,7 @@ void add_evaluate_command(CLI::App& app) {
           "--trace", options->trace,
           "A recorded run of this model instead: its prompt and answer, turns of a chat, questions of\n"
           "a tree")
-      ->type_name("FILE");
+      ->type_name("TRACE");
   command->add_option("--sequence", options->sequence, kSequenceHelp)->type_name("N");
   command
       ->add_option(
@@ -281,11 +286,13 @@ void add_evaluate_command(CLI::App& app) {
       "--losses", evaluation.losses,
       "Losses beside answers: what kvsim replay says of the full cache's run on the same tokens");
   command->add_option("--max-new-tokens", evaluation.max_new_tokens, "Tokens to generate")
+      ->transform(token_count())
       ->capture_default_str()
       ->type_name("N");
   command->add_option("--elem", evaluation.elem, "Type of the cache: auto | f32 | bf16 | f16")
       ->capture_default_str();
   command->add_option("--prefill-chunk", evaluation.prefill_chunk, "Prompt tokens per pass")
+      ->transform(token_count())
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 31))
       ->capture_default_str()
       ->type_name("N");
@@ -296,15 +303,16 @@ void add_evaluate_command(CLI::App& app) {
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str()
       ->type_name("SHARE");
-  command->add_option("--seed", evaluation.seed, "Of random policies")->capture_default_str()->type_name("N");
+  command->add_option("--seed", evaluation.seed, "Of random policies")
+      ->check(whole_number())
+      ->capture_default_str()
+      ->type_name("N");
   command
       ->add_option("--per", options->per,
                    "A row per: answer, token of each answer (log p, KL, rank), or layer (drift of the state)")
       ->capture_default_str()
       ->type_name("WHAT");
-  command->add_option("--format", options->format, kFormats)->capture_default_str();
-  command->add_option("-o,--output", options->output, "Results go to this file instead of standard output")
-      ->type_name("FILE");
+  add_output_options(*command, *options);
   command
       ->add_option("--decisions", options->decisions,
                    "Store which positions each lane held, and when, as HDF5 (one prompt at one cut)")
@@ -314,10 +322,15 @@ void add_evaluate_command(CLI::App& app) {
       ->type_name("N");
   command
       ->add_option("--memory-limit", evaluation.memory_limit, "Refuse a prompt that needs more: 512MiB, 2GiB")
-      ->transform(CLI::AsSizeValue(true).description(""))
+      ->transform(byte_count())
       ->type_name("SIZE");
-  command->add_flag("--overwrite", options->overwrite, "Replace an existing output file");
   command->add_flag("--quiet", options->quiet, "No progress on standard error");
+  group_options(*command, "Prompts",
+                {"--workload", "--item", "--prompt", "--answer", "--trace", "--sequence", "--turns"});
+  group_options(*command, "The model's run",
+                {"--mode", "--force", "--prefill", "--profile", "--positions", "--max-new-tokens", "--elem",
+                 "--prefill-chunk"});
+  group_options(*command, "Results", {"--least-full"});
   command->callback([options] { run_evaluate(*options); });
 }
 

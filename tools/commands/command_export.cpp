@@ -11,19 +11,19 @@
 #include "sim/base/suggest.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/printing/formatted_output.hpp"
+#include "tools/requests/output_options.hpp"
 
 namespace kvsim::tools {
 namespace {
 
 constexpr const char* kExamples = R"(Examples:
-  kvsim export study --format h5 -o study.h5
+  kvsim export study -o study.h5
   kvsim export study --table ranks --format md
-  kvsim export rows.csv --format jsonl
+  kvsim export rows.csv -o rows.jsonl
 )";
 
-struct Options {
-  std::string results, table, format = "table", output;
-  bool overwrite = false;
+struct Options : OutputOptions {
+  std::string results, table;
 };
 
 analysis::NamedTable chosen(std::vector<analysis::NamedTable> tables, const Options& options) {
@@ -39,7 +39,7 @@ analysis::NamedTable chosen(std::vector<analysis::NamedTable> tables, const Opti
 }
 
 void run_export(const Options& options) {
-  const analysis::Format format = analysis::parse_format(options.format);
+  const analysis::Format format = chosen_format(options);
   refuse_to_overwrite_input(options.output, options.results);
   FormattedOutput output(format, options.output, options.overwrite);
   std::vector<analysis::NamedTable> tables = analysis::read_tables(options.results);
@@ -67,10 +67,7 @@ void add_export_command(CLI::App& app) {
   command
       ->add_option("--table", options->table, "Of a study: results, means, ranks, ... (default for h5: all)")
       ->type_name("NAME");
-  command->add_option("--format", options->format, kFormats)->capture_default_str();
-  command->add_option("-o,--output", options->output, "Results go to this file instead of standard output")
-      ->type_name("FILE");
-  command->add_flag("--overwrite", options->overwrite, "Replace an existing output file");
+  add_output_options(*command, *options);
   command->callback([options] { run_export(*options); });
 }
 

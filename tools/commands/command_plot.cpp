@@ -18,12 +18,9 @@ namespace {
 
 constexpr const char* kExamples = R"(Examples:
   kvsim plot quality rows.csv -o quality.svg
-  kvsim plot quality rows.csv --metric r --policy h2o --policy snapkv --width column --format pdf -o r.pdf
-  kvsim plot matrix study --budget 20% --theme dark -o matrix.svg
+  kvsim plot quality rows.csv --metric r --policy h2o --policy snapkv --width column -o r.pdf
   kvsim plot timeline kept.h5 --layer 0 --head 1 -o timeline.svg
-  kvsim plot pareto rows.csv --format gp > pareto.gp
   kvsim plot quality study --cut question -o unknown.svg
-  kvsim plot drift layers.csv --metric query_l2 -o drift.svg
 )";
 
 struct Options {
@@ -57,6 +54,10 @@ std::string format_of(const Options& options) {
   const std::string wanted = !options.format.empty() ? options.format
                              : end.size() > 1        ? end.substr(1)
                                                      : "svg";
+  const bool known = end.size() > 1 && std::count(kFormats.begin(), kFormats.end(), end.substr(1)) > 0;
+  if (known && wanted != end.substr(1) && std::count(kFormats.begin(), kFormats.end(), wanted) > 0)
+    usage_error("contradicts --format " + wanted, "-o " + options.output,
+                "Without --format the figure is " + end.substr(1) + ", as the name says.");
   for (const std::string& format : kFormats)
     if (wanted == format) return format;
   usage_error("unknown format '" + wanted + "'", options.format.empty() ? options.output : "--format",
@@ -109,7 +110,7 @@ void add_plot_command(CLI::App& app) {
                     "quality: how much worse than the best policy of each budget, alone");
   CLI::Option* layer = command->add_option("--layer", options->layer, "Layer of a timeline (default: 0)");
   CLI::Option* head = command->add_option("--head", options->head, "KV head of a timeline (default: 0)");
-  command->add_option("--theme", options->theme, "light | dark")->capture_default_str();
+  command->add_option("--theme", options->theme, "Colours")->capture_default_str()->type_name("light|dark");
   command->add_option("--width", options->width, "In print: column (84 mm) | page (174 mm)")
       ->check(CLI::IsMember({"column", "page"}));
   command->add_option("--format", options->format,

@@ -19,14 +19,14 @@ constexpr const char* kExamples = R"(Examples:
 void add_list(CLI::App& policy) {
   CLI::App* list = policy.add_subcommand("list", "All policies, allocations and presets");
   const auto format = std::make_shared<std::string>("table");
-  list->add_option("--format", *format, "table, json or md")->capture_default_str();
+  list->add_option("--format", *format, "Written as")->capture_default_str()->type_name("table|json|md");
   list->callback([format] { write_policy_list(std::cout, policy::builtin(), *format); });
 }
 
 void add_show(CLI::App& policy) {
   CLI::App* show = policy.add_subcommand("show", "Rule, paper, parameters and needs of one policy");
   const auto name = std::make_shared<std::string>();
-  show->add_option("NAME", *name, "Policy, allocation or preset")->required();
+  show->add_option("POLICY", *name, "Policy, allocation or preset")->required();
   show->callback([name] { write_policy_report(std::cout, policy::builtin(), *name); });
 }
 

@@ -21,8 +21,9 @@
 #include "tools/printing/progress_display.hpp"
 #include "tools/printing/result_output.hpp"
 #include "tools/requests/chosen_sequences.hpp"
+#include "tools/requests/option_numbers.hpp"
+#include "tools/requests/output_options.hpp"
 #include "tools/requests/traced_model.hpp"
-#include "tools/requests/whole_number.hpp"
 
 namespace kvsim::tools {
 namespace {
@@ -30,21 +31,17 @@ namespace {
 constexpr const char* kExamples = R"(Examples:
   kvsim replay run.h5 --policy all --budget 10%,25%,50%
   kvsim replay run.h5 --policy snapkv --policy 'h2o+pyramid(beta=10)' --budget 128 --per layer
-  kvsim replay a.h5 b.h5 --policy xkv --policy full --budget 64KiB,128KiB --format csv -o rows.csv
-  kvsim replay run.h5 --policy 'h2o*' --policy oracles --budget 25%
-  kvsim replay run.h5 --policy h2o --policy xkv --policy optimal+best_split --budget 25% --bounds
-  kvsim replay run.h5 --policy tova --budget 25% --decisions kept.h5 --format json
-  kvsim replay run.h5 --policy snapkv --policy h2o --budget 25% --machine a100-80-sxm
+  kvsim replay a.h5 b.h5 --policy xkv --policy full --budget 64KiB,128KiB -o rows.csv
   kvsim replay item.h5 --policy snapkv --policy keydiff --budget 25% --cut prompt,question
 )";
 
-struct Options {
+struct Options : OutputOptions {
   std::vector<std::string> files, policies, budgets;
-  std::string per = "all", format = "table", output, decisions, machine, model, sequence, cut = "prompt";
+  std::string per = "all", decisions, machine, model, sequence, cut = "prompt";
   std::string importance, peak;
   unsigned threads = 0;
   std::uint64_t seed = 0, memory_limit = 0;
-  bool quiet = false, overwrite = false, bounds = false;
+  bool quiet = false, bounds = false;
 };
 
 sim::Request make_request(const Options& options, analysis::ReplayInputs& inputs) {
@@ -205,7 +202,7 @@ std::vector<analysis::Row> replay_all(const std::vector<ChosenSequence>& studies
 
 void run_replay(const Options& options) {
   const analysis::Scope scope = analysis::parse_scope(options.per);
-  const analysis::Format format = analysis::parse_format(options.format);
+  const analysis::Format format = chosen_format(options);
   if (options.bounds && scope != analysis::Scope::all)
     usage_error("bounds what all lanes lose together", "--bounds", "Ask for --per all, the default.");
   if (!options.decisions.empty() && options.files.size() > 1)
@@ -251,7 +248,7 @@ void add_replay_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("replay", "Evaluate policies at budgets on recorded runs");
   command->footer(kExamples);
   const auto options = std::make_shared<Options>();
-  command->add_option("FILE", options->files, "Traces; rows come in this order")->required();
+  command->add_option("TRACE", options->files, "Traces; rows come in this order")->required();
   command
       ->add_option("--policy", options->policies,
                    "eviction(param=value,...)+allocation(...), a preset, a pattern (h2o*), `all`\n"
@@ -282,15 +279,15 @@ void add_replay_command(CLI::App& app) {
       ->add_option("--machine", options->machine,
                    "Add what serving it takes on this machine, bytes and seconds as modelled: a name\n"
                    "(kvsim cost machines) or a file")
-      ->type_name("NAME");
+      ->type_name("MACHINE");
   command
       ->add_option("--model", options->model, "With --machine: the model, if traces do not hold its config")
-      ->type_name("NAME");
+      ->type_name("MODEL");
   command->add_option("--sequence", options->sequence, kSequenceHelp)->type_name("N|all");
-  command->add_option("--per", options->per, "A row per: all | layer | head | step")->capture_default_str();
-  command->add_option("--format", options->format, kFormats)->capture_default_str();
-  command->add_option("-o,--output", options->output, "Results go to this file instead of standard output")
-      ->type_name("FILE");
+  command->add_option("--per", options->per, "A row per cell, layer, head or step")
+      ->capture_default_str()
+      ->type_name("all|layer|head|step");
+  add_output_options(*command, *options);
   command
       ->add_option("--decisions", options->decisions,
                    "Store which positions each lane held, and when, as HDF5 (one trace only)")
@@ -308,9 +305,8 @@ void add_replay_command(CLI::App& app) {
   command
       ->add_option("--memory-limit", options->memory_limit,
                    "Refuse to start when more is needed: 512MiB, 2GiB, 2GB")
-      ->transform(CLI::AsSizeValue(true).description(""))
+      ->transform(byte_count())
       ->type_name("SIZE");
-  command->add_flag("--overwrite", options->overwrite, "Replace existing output files");
   command->add_flag("--quiet", options->quiet, "No description and progress on standard error");
   command->callback([options] { run_replay(*options); });
 }

@@ -1,11 +1,11 @@
 // kvsim report: what a study found, as one page and as figures.
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "analysis/report/write_report.hpp"
-#include "sim/base/atomic_file.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/printing/result_output.hpp"
 
@@ -13,27 +13,28 @@ namespace kvsim::tools {
 namespace {
 
 constexpr const char* kExamples = R"(Examples:
-  kvsim report study
+  kvsim report study --overwrite
   kvsim report study -o report.html --title 'Seven policies on long prompts'
-  kvsim report study --figures pdf,png
+  kvsim report study --figures pdf,png --overwrite
 )";
 
 struct Options {
   std::string folder, output;
   std::vector<std::string> formats;
   analysis::ReportOptions report;
+  bool overwrite = false;
 };
 
 void run_report(Options& options) {
   for (const std::string& name : options.formats)
     options.report.formats.push_back(analysis::parse_output(name));
   std::optional<ResultOutput> output;
-  if (!options.output.empty()) output.emplace(options.output, true);
+  if (!options.output.empty())
+    output.emplace(options.output, options.overwrite);
+  else if (std::filesystem::is_directory(options.folder))
+    output.emplace(options.folder + "/report.html", options.overwrite);
   const std::string page = analysis::write_report(options.folder, options.report, Progress{});
-  if (output)
-    output->commit(page);
-  else
-    write_atomic(options.folder + "/report.html", page);
+  output->commit(page);
 }
 
 }  // namespace
@@ -45,7 +46,7 @@ void add_report_command(CLI::App& app) {
   command->add_option("DIR", options->folder, "Folder that kvsim study wrote")->required();
   command
       ->add_option("-o,--output", options->output,
-                   "The page, replaced if it exists (default: report.html in the folder); - prints it")
+                   "The page (default: report.html in the folder); - prints it")
       ->type_name("FILE");
   command
       ->add_option("--figures", options->formats,
@@ -55,6 +56,7 @@ void add_report_command(CLI::App& app) {
       ->type_name("LIST");
   command->add_option("--title", options->report.title, "Heading of the page (default: the study's)")
       ->type_name("TEXT");
+  command->add_flag("--overwrite", options->overwrite, "Replace an existing page");
   command->callback([options] { run_report(*options); });
 }
 

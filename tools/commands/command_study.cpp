@@ -14,6 +14,8 @@
 #include "tools/commands/command.hpp"
 #include "tools/printing/note.hpp"
 #include "tools/printing/progress_display.hpp"
+#include "tools/requests/mistaken_files.hpp"
+#include "tools/requests/option_numbers.hpp"
 
 namespace kvsim::tools {
 namespace {
@@ -64,7 +66,9 @@ void print_estimate(const Options& options, const analysis::StudyPlan& plan) {
     std::cout << "memory   about " << bytes_text(estimate.memory) << " for the longest trace, "
               << size.longest << " tokens\n";
   std::cout << "time     about " << about(estimate.seconds) << ", from all of the work on " << trace->name
-            << " (" << trace->tokens << " tokens), which took " << about(estimate.tried_seconds) << " now\n";
+            << " (" << trace->tokens << " tokens), which took " << about(estimate.tried_seconds)
+            << " now, and " << about(estimate.finishing_seconds)
+            << (plan.config.report ? " for tables and report\n" : " for tables\n");
 }
 
 void print_config(const Options& options, const analysis::StudyPlan& plan) {
@@ -99,6 +103,7 @@ void fail_for_problems(const analysis::StudyPlan& plan, const analysis::StudyOut
 void study(const Options& options) {
   if (options.resume && options.overwrite)
     usage_error("cannot both be", "--resume, --overwrite", "Go on with a study, or start it anew.");
+  require_study(options.file);
   const analysis::StudyPlan plan =
       analysis::plan_study(options.file, options.folder, policy::builtin(), note);
   if (options.print_config) return print_config(options, plan);
@@ -141,7 +146,7 @@ void add_study_command(CLI::App& app) {
   command
       ->add_option("--memory-limit", options->memory_limit,
                    "Refuse a replay or closed loop that needs more: 512MiB, 2GiB, 2GB")
-      ->transform(CLI::AsSizeValue(true).description(""))
+      ->transform(byte_count())
       ->type_name("SIZE");
   command->add_flag("--quiet", options->quiet, "No progress on standard error");
   command->callback([options] { study(*options); });

@@ -10,9 +10,12 @@
 #include "sim/base/partial_file.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/commands/trace_mark.hpp"
+#include "tools/printing/help_text.hpp"
 #include "tools/printing/progress_display.hpp"
 #include "tools/printing/trace_summary.hpp"
-#include "tools/requests/whole_number.hpp"
+#include "tools/requests/mistaken_files.hpp"
+#include "tools/requests/option_numbers.hpp"
+#include "tools/requests/output_options.hpp"
 #include "traces/format/check.hpp"
 #include "traces/format/reader.hpp"
 #include "traces/format/writer.hpp"
@@ -40,7 +43,7 @@ constexpr const char* kCheckExamples = R"(Examples:
 
 constexpr const char* kGenerateExamples = R"(Examples:
   kvsim trace generate -o synthetic.h5
-  kvsim trace generate --prompt 4096 --decode 256 --head-dim 128 --kv-heads 8 --group 4 --elem bf16 -o big.h5
+  kvsim trace generate --prompt-tokens 4K --decode 256 --head-dim 128 --kv-heads 8 --group 4 --elem bf16 -o big.h5
   kvsim trace generate --sink 0 --heavy 6 --heavy-share 0.01 --seed 7 -o heavy.h5
 )";
 
@@ -52,11 +55,12 @@ void add_info(CLI::App& trace) {
     std::string file, format = "table";
   };
   const auto options = std::make_shared<Options>();
-  info->add_option("FILE", options->file, "Trace")->required();
+  info->add_option("TRACE", options->file, "Trace")->required();
   info->add_option("--format", options->format, "table or json")
       ->check(CLI::IsMember({"table", "json"}))
       ->capture_default_str();
   info->callback([options] {
+    require_trace(options->file);
     const std::unique_ptr<trace::Source> source = trace::open_trace(options->file);
     source->require_unchanged();
     if (options->format == "json") {
@@ -109,7 +113,7 @@ void add_check(CLI::App& trace) {
     bool quiet = false;
   };
   const auto options = std::make_shared<Options>();
-  check->add_option("FILE", options->files, "Traces")->required();
+  check->add_option("TRACE", options->files, "Traces")->required();
   check->add_flag("-q,--quiet", options->quiet, "No progress");
   check->callback([options] { check_files(options->files, options->quiet); });
 }
@@ -135,6 +139,7 @@ void refuse_what_does_not_fit(const trace::SyntheticOptions& o) {
 void generate(GenerateOptions& options) {
   trace::SyntheticOptions& synthetic = options.synthetic;
   synthetic.elem = options.elem == "f32" ? Elem::f32 : options.elem == "f16" ? Elem::f16 : Elem::bf16;
+  require_ending(options.output, analysis::Format::h5);
   refuse_output(options.output, options.overwrite);
   refuse_what_does_not_fit(synthetic);
   const trace::MemoryTrace made = trace::synthetic_trace(synthetic);
@@ -154,11 +159,12 @@ void add_generate(CLI::App& trace) {
   const auto number = [&](const char* name, auto& value, const char* help) {
     CLI::Option* option = command->add_option(name, value, help)->capture_default_str();
     if constexpr (std::is_integral_v<std::remove_reference_t<decltype(value)>>) option->check(whole_number());
+    return option;
   };
   command->add_option("-o,--output", options->output, "Trace to write")->required();
   command->add_flag("--overwrite", options->overwrite, "Replace an existing file");
-  number("--prompt", o.prompt, "Prompt tokens");
-  number("--decode", o.decode, "Generated tokens");
+  number("--prompt-tokens", o.prompt, "Prompt tokens")->transform(token_count())->type_name("TOKENS");
+  number("--decode", o.decode, "Generated tokens")->transform(token_count())->type_name("TOKENS");
   number("--layers", o.layers, "Layers");
   number("--kv-heads", o.kv_heads, "KV heads per layer");
   number("--group", o.group, "Query heads per KV head");
@@ -172,6 +178,9 @@ void add_generate(CLI::App& trace) {
   number("--heavy-share", o.heavy_share, "Share of tokens that are heavy hitters in a layer");
   number("--drift", o.drift, "Turn of the topic in radians per 1000 tokens");
   number("--noise", o.noise, "Standard deviation of the unstructured part of the logits");
+  group_options(
+      *command, "Attention",
+      {"--sink", "--sinks", "--locality", "--local-span", "--heavy", "--heavy-share", "--drift", "--noise"});
   command->add_option("--elem", options->elem, "Stored elements: f32, f16 or bf16")
       ->check(CLI::IsMember({"f32", "f16", "bf16"}))
       ->capture_default_str();

@@ -6,7 +6,8 @@
 #include "sim/base/suggest.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/printing/result_output.hpp"
-#include "tools/requests/whole_number.hpp"
+#include "tools/requests/option_numbers.hpp"
+#include "tools/requests/output_options.hpp"
 #include "traces/model/tokenizer.hpp"
 #include "traces/workloads/workload.hpp"
 
@@ -69,6 +70,7 @@ void run_workload_command(const CLI::App& command, Options& options) {
   refuse_unused(command, kind);
   options.workload.task.style = parse_style(options.style);
   refuse_to_overwrite_input(options.output, options.text_file);
+  require_ending(options.output, analysis::Format::jsonl);
   ResultOutput output(options.output, options.overwrite);
   const model::Tokenizer tokenizer = find_tokenizer(options.tokenizer_dir);
   std::vector<workload::Passage> own;
@@ -94,8 +96,8 @@ void add_workload_command(CLI::App& app) {
       ->add_option("--context", workload.context_tokens,
                    "Tokens of each prompt, question included: never more, and less by a word at most")
       ->required()
-      ->check(whole_number())
-      ->type_name("N");
+      ->transform(token_count())
+      ->type_name("TOKENS");
   command->add_option("--count", workload.count, "Prompts")
       ->check(whole_number())
       ->type_name("M")
@@ -115,7 +117,8 @@ void add_workload_command(CLI::App& app) {
   command
       ->add_option("--style", options->style,
                    "Facts as pairs, << apple river >>, or as sentences, The code of apple is river.")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->type_name("pairs|sentences");
   command->add_option("--text", options->text_file, "UTF-8 text for the contexts instead of the built-in one")
       ->type_name("FILE");
   command->add_option("--tokenizer", options->tokenizer_dir, "Folder with the tokenizer that counts")

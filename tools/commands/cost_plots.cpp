@@ -10,10 +10,11 @@
 namespace kvsim::tools {
 namespace {
 
+constexpr std::string_view kTable = "cost";
+
 std::vector<analysis::Figure> figures_of(const analysis::Records& costs) {
-  constexpr const char* kTable = "cost";
   analysis::FigureTables tables;
-  tables.tables[kTable] = costs;
+  tables.tables[std::string(kTable)] = costs;
   tables.source = "costs.csv";
   std::vector<analysis::Figure> out;
   for (const analysis::FigureKind& kind : analysis::figure_kinds())
@@ -31,13 +32,22 @@ bool is_picture(const std::string& place) {
   return end == ".svg" || end == ".png" || end == ".pdf";
 }
 
+/// Figures of costs in a folder stay unless --overwrite is said.
+void refuse_to_replace_figures(const std::string& folder) {
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    for (const analysis::FigureKind& kind : analysis::figure_kinds())
+      if (std::string_view(kind.table) == kTable && entry.path().filename().string().starts_with(kind.name))
+        usage_error("exists already", entry.path().string(), "Add --overwrite, or choose another folder.");
+}
+
 }  // namespace
 
 void check_plot_place(const std::string& place, bool overwrite) {
   if (place.empty()) usage_error("is empty", "--plot", "Name a folder, or a .svg, .png or .pdf.");
   if (is_picture(place)) return refuse_output(place, overwrite);
   std::error_code failed;
-  if (std::filesystem::is_directory(place, failed)) return;
+  if (std::filesystem::is_directory(place, failed))
+    return overwrite ? void() : refuse_to_replace_figures(place);
   if (std::filesystem::exists(place, failed))
     usage_error("exists already, and is no folder", place, "Choose another name.");
   if (!extension(place).empty())

@@ -12,6 +12,7 @@
 #include "sim/base/error.hpp"
 #include "tools/printing/result_output.hpp"
 #include "tools/printing/trace_summary.hpp"
+#include "tools/requests/output_options.hpp"
 #include "traces/format/marked_copy.hpp"
 #include "traces/format/reader.hpp"
 #include "traces/format/token_selection.hpp"
@@ -25,7 +26,6 @@ using workload::Role;
 constexpr const char* kExamples = R"x(Examples:
   kvsim trace mark run.h5 --evidence "The code of the red safe is 4721." -o marked.h5
   kvsim trace mark run.h5 --context 1:900 --question 900:931 --evidence 120:135,300 -o marked.h5
-  kvsim trace mark run.h5 --context "$(cat document.txt)" --question "$(cat question.txt)" -o marked.h5
   kvsim trace mark run.h5 --evidence text:4721 --occurrence 2 -o marked.h5
   kvsim trace mark marked.h5 --clear evidence --evidence "blue safe" -o other.h5
 )x";
@@ -51,6 +51,7 @@ std::optional<std::uint64_t> chosen_occurrence(const std::string& text) {
 void mark(const Options& options) {
   const std::optional<std::uint64_t> occurrence = chosen_occurrence(options.occurrence);
   refuse_to_overwrite_input(options.output, options.file);
+  require_ending(options.output, analysis::Format::h5);
   refuse_output(options.output, options.overwrite);
   const std::unique_ptr<trace::Source> source = trace::open_trace(options.file);
   const trace::Header& header = source->header();
@@ -90,7 +91,7 @@ void add_mark(CLI::App& trace) {
       "Copies a trace and marks in the copy which of the prompt's tokens are evidence, context, question");
   command->footer(kExamples);
   const auto options = std::make_shared<Options>();
-  command->add_option("FILE", options->file, "Trace; it stays as it is")->required();
+  command->add_option("TRACE", options->file, "Trace; it stays as it is")->required();
   command->add_option("-o,--output", options->output, "Trace to write")->required();
   command->add_flag("--overwrite", options->overwrite, "Replace an existing file");
   const std::array help{

@@ -9,9 +9,6 @@
 
 namespace kvsim::tools {
 
-/// What --format takes.
-inline constexpr const char* kFormats = "table | csv | json | jsonl | md | h5 (with -o)";
-
 class FormattedOutput {
  public:
   /// As ResultOutput; h5 is no text and needs a PATH, else Error(usage).

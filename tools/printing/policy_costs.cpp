@@ -96,7 +96,11 @@ std::string cost_setting() {
 }
 
 std::vector<std::string> cost_sentences(const PolicySpec& spec, const policy::Registry& registry) {
-  if (!complete(spec) || spec.make_oracle) return {};
+  if (spec.make_oracle)
+    return {"It has none: it knows the future, and nothing that serves requests can run it."};
+  if (!complete(spec))
+    return {"They depend on parameters without a default: kvsim cost estimate --policy '" + spec.name +
+            "(...)'."};
   const bool eviction = spec.kind == policy::Kind::eviction;
   const Cost cost = part_of(spec, registry).cost(kShape);
   std::vector<std::string> out;

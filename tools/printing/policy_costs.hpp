@@ -10,7 +10,7 @@ namespace kvsim::tools {
 
 /// The setting of the numbers: "a layer of 32 query heads and 8 KV heads of 128 (as in Llama-3-8B), ...".
 std::string cost_setting();
-/// Sentences about the cost of `spec` with its defaults; none for oracles and policies without defaults.
+/// Sentences about the cost of `spec` with its defaults, or why there is none to state.
 std::vector<std::string> cost_sentences(const policy::PolicySpec& spec, const policy::Registry& registry);
 /// A Markdown table of every policy that states a cost.
 std::string cost_table(const policy::Registry& registry);

@@ -1,6 +1,7 @@
 #include "tools/printing/result_output.hpp"
 
 #include <fcntl.h>
+#include <poll.h>
 
 #include <filesystem>
 #include <iostream>
@@ -42,9 +43,18 @@ void ResultOutput::commit(std::string_view text) {
     file_->write(text);
     file_->commit();
   } else {
-    write_all(in_place_, text, path_);
-    close_written(in_place_, path_);
+    try {
+      write_all(in_place_, text, path_);
+      close_written(in_place_, path_);
+    } catch (const Error&) {
+      if (!in_place_.is_open() || !reader_gone(in_place_.get())) throw;  // -o /dev/stdout | head
+    }
   }
+}
+
+bool reader_gone(int descriptor) {
+  pollfd out{descriptor, POLLOUT, 0};
+  return poll(&out, 1, 0) == 1 && (out.revents & POLLERR) != 0;
 }
 
 void refuse_to_overwrite_input(const std::string& path, const std::string& input) {

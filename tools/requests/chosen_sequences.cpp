@@ -3,12 +3,14 @@
 #include "sim/base/error.hpp"
 #include "sim/base/number_text.hpp"
 #include "tools/printing/note.hpp"
+#include "tools/requests/mistaken_files.hpp"
 #include "traces/format/reader.hpp"
 
 namespace kvsim::tools {
 
 std::vector<ChosenSequence> chosen_sequences(const std::string& file, const std::string& asked,
                                              const std::vector<trace::Cut>& cuts) {
+  require_trace(file);
   const std::shared_ptr<const trace::Source> source = trace::open_trace(file);
   const std::size_t there = source->header().sequence_leaf.size();
   if (there == 0) input_error("names no sequence to look at", file + ":/sequences/leaf");

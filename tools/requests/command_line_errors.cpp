@@ -1,16 +1,16 @@
 #include "tools/requests/command_line_errors.hpp"
 
+#include <algorithm>
 #include <vector>
 
+#include "sim/base/joined.hpp"
 #include "sim/base/suggest.hpp"
+#include "tools/printing/help_text.hpp"
+#include "tools/printing/shell_values.hpp"
+#include "tools/requests/named_command.hpp"
 
 namespace kvsim::tools {
 namespace {
-
-/// "kvsim trace info": how a person calls `app`.
-std::string full_name(const CLI::App& app) {
-  return app.get_parent() == nullptr ? app.get_name() : full_name(*app.get_parent()) + ' ' + app.get_name();
-}
 
 std::vector<std::string> option_names(const CLI::App& app) {
   std::vector<std::string> names;
@@ -21,25 +21,81 @@ std::vector<std::string> option_names(const CLI::App& app) {
   return names;
 }
 
-std::vector<std::string> command_names(const CLI::App& app) {
-  std::vector<std::string> names;
-  for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
-  return names;
-}
-
 std::string see_help(const CLI::App& app) {
   return "See " + full_name(app) + " --help";
 }
 
-std::string unknown_option(const CLI::App& app, const std::string& text) {
-  const std::string name = text.substr(0, text.find('='));
-  return "unknown option " + name + " of " + full_name(app) + "\n  " + suggestion(name, option_names(app)) +
-         ' ' + see_help(app);
+/// `words` as a shell reads them.
+std::string as_typed(const std::vector<std::string>& words) {
+  std::string out;
+  for (const std::string& word : words) {
+    const bool plain =
+        !word.empty() && word.find_first_of(" \t\n'\"\\$`()*?[]{}<>|&;#~!") == std::string::npos;
+    out += ' ' + (plain ? word : shell_quoted(word));
+  }
+  return out;
 }
 
-std::string unknown_command(const CLI::App& app, const std::string& name) {
-  return "unknown command '" + name + "' of " + full_name(app) + "\n  " +
-         suggestion(name, command_names(app)) + ' ' + see_help(app);
+const CLI::App* command_named(const CLI::App& app, const std::string& name) {
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
+    if (command->get_name() == name) return command;
+  return nullptr;
+}
+
+/// The first command of `app` that `holds`; null if there is none.
+template <class Holds>
+const CLI::App* first_command(const CLI::App& app, Holds holds) {
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
+    if (holds(*command)) return command;
+  return nullptr;
+}
+
+std::string unknown_option(const CLI::App& app, const std::string& text,
+                           const std::vector<std::string>& left) {
+  const std::string name = text.substr(0, text.find('='));
+  const std::string message = "unknown option " + name + " of " + full_name(app) + "\n  ";
+  // --calibrate, which is a command.
+  const std::string bare = name.substr(std::min(name.find_first_not_of('-'), name.size()));
+  for (const CLI::App* place : {&app, app.get_parent()})
+    if (const CLI::App* command = place == nullptr ? nullptr : command_named(*place, bare))
+      return message + "There is a command " + full_name(*command) + ". See " + full_name(*command) +
+             " --help";
+  // An option of a command that was not named.
+  const CLI::App* const below = first_command(
+      app, [&](const CLI::App& command) { return command.get_option_no_throw(name) != nullptr; });
+  if (below != nullptr) return message + "Say which command: " + full_name(*below) + as_typed(left);
+  return message + suggestion(name, option_names(app)) + ' ' + see_help(app);
+}
+
+std::string unknown_command(const CLI::App& app, const std::string& name,
+                            const std::vector<std::string>& left) {
+  const std::string message = "unknown command '" + name + "' of " + full_name(app) + "\n  ";
+  // "kvsim list" for "kvsim policy list", "kvsim trace run.h5" for "kvsim trace info run.h5".
+  const CLI::App* const above =
+      first_command(app, [&](const CLI::App& command) { return command_named(command, name) != nullptr; });
+  if (above != nullptr) return message + "There is " + full_name(*command_named(*above, name)) + '.';
+  const bool near = !nearest(name, command_names(app)).empty();
+  const CLI::App* const reads = first_command(app, [](const CLI::App& command) {
+    const auto wants = [](const CLI::Option* option) {
+      return option->get_positional() && option->get_required();
+    };
+    return !command.get_options(wants).empty();
+  });
+  if (!near && app.get_parent() != nullptr && reads != nullptr)
+    return message + "Say what to do: " + joined(command_names(app)) + ", such as " + full_name(*reads) +
+           as_typed(left) + ". " + see_help(app);
+  return message + suggestion(name, command_names(app)) + ' ' + see_help(app);
+}
+
+/// A file without the option that reads files of its kind.
+std::string unexpected_argument(const CLI::App& app, const std::string& text) {
+  const std::pair<const char*, const char*> options[] = {
+      {".h5", "--trace"}, {".jsonl", "--workload"}, {".txt", "--prompt"}};
+  std::string hint = see_help(app);
+  for (const auto& [ending, option] : options)
+    if (text.ends_with(ending) && app.get_option_no_throw(option) != nullptr)
+      hint = std::string("Did you mean ") + option + as_typed({text}) + "? " + hint;
+  return "unexpected argument '" + text + "' of " + full_name(app) + "\n  " + hint;
 }
 
 std::string missing_command(const CLI::App& app) {
@@ -61,14 +117,12 @@ std::string explain(const CLI::App& root, const CLI::ParseError& error) {
   const CLI::App* app = &root;
   while (true) {
     const std::vector<std::string> left = app->remaining();
-    if (const std::string* option = first_unknown_option(left)) return unknown_option(*app, *option);
+    if (const std::string* option = first_unknown_option(left)) return unknown_option(*app, *option, left);
     const bool has_commands = !command_names(*app).empty();
     const std::vector<CLI::App*> chosen = app->get_subcommands();
-    if (chosen.empty() && has_commands && !left.empty()) return unknown_command(*app, left[0]);
+    if (chosen.empty() && has_commands && !left.empty()) return unknown_command(*app, left[0], left);
     if (chosen.empty() && app->get_require_subcommand_min() > 0) return missing_command(*app);
-    if (chosen.empty() && !left.empty()) {
-      return "unexpected argument '" + left[0] + "' of " + full_name(*app) + "\n  " + see_help(*app);
-    }
+    if (chosen.empty() && !left.empty()) return unexpected_argument(*app, left[0]);
     if (chosen.empty()) return std::string(error.what()) + "\n  " + see_help(*app);
     app = chosen.back();
   }

@@ -7,6 +7,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/number_text.hpp"
 #include "sim/base/quoted.hpp"
+#include "sim/base/sizes.hpp"
 #include "sim/base/split.hpp"
 #include "sim/base/suggest.hpp"
 
@@ -83,22 +84,7 @@ double parse_seconds(std::string_view text, const std::string& where) {
     if (value && *value > 0 && std::isfinite(*value)) return *value * unit.seconds;
     break;
   }
-  usage_error("is no time above zero", where, "Say it like 2s, 50ms or 800us.");
-}
-
-std::uint64_t parse_bytes(std::string_view text, const std::string& where) {
-  const auto refuse = [&] {
-    usage_error("is no size", where, "Say it like 80GiB (2^30 bytes) or 80GB (10^9 bytes).");
-  };
-  sim::Budget size;
-  try {
-    size = sim::parse_budget(text);
-  } catch (const Error&) {
-    refuse();  // not as the budget it is not
-  }
-  if (size.unit != sim::Budget::Unit::bytes) refuse();
-  if (size.value >= 0x1p63) usage_error("does not fit 64 bits", where);
-  return static_cast<std::uint64_t>(size.value);
+  usage_error(quoted(text) + " is no time above zero", where, "Say it like 2s, 50ms or 800us.");
 }
 
 /// "weights=50%" "cache=80%".
@@ -136,22 +122,6 @@ T choice(const std::string& text, const std::string& option,
 
 }  // namespace
 
-std::uint64_t parse_tokens(std::string_view text, const std::string& where) {
-  const std::string hint = "A number of tokens is 8192, 8K (8 * 1024) or 1M (1024 * 1024).";
-  std::string_view digits = text;
-  int shift = 0;
-  if (text.ends_with('K') || text.ends_with('k')) shift = 10;
-  if (text.ends_with('M')) shift = 20;
-  if (shift > 0) digits.remove_suffix(1);
-  const bool whole = !digits.empty() && digits.find_first_not_of("0123456789") == std::string_view::npos;
-  if (!whole) usage_error(quoted(text) + " is no number of tokens", where, hint);
-  const std::optional<std::uint64_t> value = number_of<std::uint64_t>(digits);
-  if (!value || *value > (~std::uint64_t{0} >> shift))
-    usage_error(quoted(text) + " does not fit 64 bits", where, hint);
-  if (*value == 0) usage_error("must be at least 1", where, hint);
-  return *value << shift;
-}
-
 std::uint64_t parse_count(std::string_view text, const std::string& where, const std::string& hint) {
   const bool whole = !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
   if (!whole) usage_error(quoted(text) + " is no whole number", where, hint);
@@ -161,22 +131,9 @@ std::uint64_t parse_count(std::string_view text, const std::string& where, const
   return *value;
 }
 
-std::vector<sim::Budget> parse_cost_budgets(std::string_view list) {
-  std::vector<sim::Budget> out;
-  for (const std::string& text : comma_list(list)) {
-    const bool thousands =
-        text.size() > 1 && (text.ends_with('K') || text.ends_with('k') || text.ends_with('M'));
-    sim::Budget budget =
-        sim::parse_budget(thousands ? std::to_string(parse_tokens(text, "--budget")) : std::string(text));
-    if (thousands) budget.text = text;
-    out.push_back(std::move(budget));
-  }
-  return out;
-}
-
 SweepAxis parse_axis(std::string_view text) {
-  static const std::vector<std::string> kAxes = {"prompt", "generate", "batch", "budget"};
-  const auto [name, list] = assignment(text, "--sweep", "prompt=8K,32K or batch=1..64:x2");
+  static const std::vector<std::string> kAxes = {"prompt-tokens", "generate", "batch", "budget"};
+  const auto [name, list] = assignment(text, "--sweep", "prompt-tokens=8K,32K or batch=1..64:x2");
   if (std::find(kAxes.begin(), kAxes.end(), name) == kAxes.end()) unknown("axis", name, "--sweep", kAxes);
   SweepAxis axis{name, {}};
   for (const std::string& item : comma_list(list))
@@ -184,24 +141,11 @@ SweepAxis parse_axis(std::string_view text) {
   return axis;
 }
 
-analysis::CostLimits parse_limits(const std::vector<std::string>& texts, std::uint64_t machine_memory) {
+analysis::CostLimits parse_limits(const LimitOptions& options, std::uint64_t machine_memory) {
   analysis::CostLimits limits;
-  limits.memory = machine_memory;
-  std::vector<std::string> seen;
-  for (const std::string& text : texts) {
-    const auto [name, value] = assignment(text, "--fit", "memory=80GiB, ttft=2s or tpot=50ms");
-    const std::string where = "--fit " + quoted(text);
-    if (std::find(seen.begin(), seen.end(), name) != seen.end()) usage_error("is a second " + name, where);
-    seen.push_back(name);
-    if (name == "memory")
-      limits.memory = parse_bytes(value, where);
-    else if (name == "ttft")
-      limits.first_token = parse_seconds(value, where);
-    else if (name == "tpot")
-      limits.per_token = parse_seconds(value, where);
-    else
-      unknown("limit", name, "--fit", {"memory", "ttft", "tpot"});
-  }
+  limits.memory = options.memory.empty() ? machine_memory : parse_bytes(options.memory, "--memory");
+  if (!options.first_token.empty()) limits.first_token = parse_seconds(options.first_token, "--ttft");
+  if (!options.per_token.empty()) limits.per_token = parse_seconds(options.per_token, "--tpot");
   return limits;
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-/// What people write for `kvsim cost`, as numbers.
+/// What people write for `kvsim cost estimate` and `fit`, as numbers.
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -9,25 +9,23 @@
 
 namespace kvsim::tools {
 
-/// Tokens: 8192, or 8K = 8 * 1024 and 1M = 1024 * 1024. `where` names the option in messages. Throws
-/// Error(usage) for zero, signs, fractions, other letters and what does not fit 64 bits.
-std::uint64_t parse_tokens(std::string_view text, const std::string& where);
 /// How many of something: digits only, at least 1; `hint` is what messages end with.
 std::uint64_t parse_count(std::string_view text, const std::string& where, const std::string& hint = "");
-/// As parse_budgets(), tokens also as 2K.
-std::vector<sim::Budget> parse_cost_budgets(std::string_view list);
 
 /// Values of one quantity: of a comma list, `low..high:xF` multiplies by F, `low..high:+S` adds S.
 struct SweepAxis {
-  std::string name{};                 ///< prompt, generate, batch or budget
+  std::string name{};                 ///< prompt-tokens, generate, batch or budget
   std::vector<std::string> values{};  ///< ranges spelled out
 };
-/// "prompt=1K..128K:x2,200K". Throws Error(usage), with the nearest names of axes.
+/// "prompt-tokens=1K..128K:x2,200K". Throws Error(usage), with the nearest names of axes.
 SweepAxis parse_axis(std::string_view text);
 
-/// "memory=80GiB", "ttft=2s", "tpot=50ms". Memory not named is the machine's. Throws Error(usage), with the
-/// nearest names.
-analysis::CostLimits parse_limits(const std::vector<std::string>& texts, std::uint64_t machine_memory);
+/// Limits as typed; empty: not given.
+struct LimitOptions {
+  std::string memory{}, first_token{}, per_token{};  ///< "80GiB", "2s", "50ms"
+};
+/// Memory that is not given is the machine's. Throws Error(usage).
+analysis::CostLimits parse_limits(const LimitOptions& options, std::uint64_t machine_memory);
 
 /// Options of how it is served, as typed; empty: not given.
 struct ServingOptions {

@@ -5,8 +5,8 @@
 #include <string_view>
 
 #include "sim/base/error.hpp"
-#include "sim/base/number_text.hpp"
 #include "sim/base/rng.hpp"
+#include "sim/base/sizes.hpp"
 #include "sim/base/split.hpp"
 
 namespace kvsim::capture {
@@ -14,7 +14,7 @@ namespace {
 
 /// The number N of a text "word:N"; 0 for any other text.
 std::uint64_t number_after(std::string_view text, std::string_view word) {
-  return text.starts_with(word) ? number_of<std::uint64_t>(text.substr(word.size())).value_or(0) : 0;
+  return text.starts_with(word) ? tokens_of(text.substr(word.size())).value_or(0) : 0;
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "sim/base/error.hpp"
-#include "sim/base/number_text.hpp"
+#include "sim/base/sizes.hpp"
 
 namespace kvsim::capture {
 
@@ -15,7 +15,7 @@ RowChoice parse_row_choice(const std::string& text, const std::string& option) {
   if (text == "none") return {};
   if (!text.starts_with(window_word))
     usage_error("\"" + text + "\" is not a choice of rows", option, expected);
-  const auto window = number_of<std::uint64_t>(std::string_view(text).substr(window_word.size()));
+  const auto window = tokens_of(std::string_view(text).substr(window_word.size()));
   if (window.value_or(0) == 0)
     usage_error("\"" + text + "\" needs a number of rows, at least 1", option, expected);
   return {RowChoice::Kind::window, *window};

@@ -1,7 +1,7 @@
 #include "traces/format/cut.hpp"
 
 #include "sim/base/error.hpp"
-#include "sim/base/number_text.hpp"
+#include "sim/base/sizes.hpp"
 
 namespace kvsim::trace {
 
@@ -20,7 +20,7 @@ std::string Cut::text() const {
 Cut parse_cut(std::string_view text) {
   if (text == "prompt") return {};
   if (text == "question") return {Cut::At::question};
-  const auto position = number_of<std::uint64_t>(text);
+  const auto position = tokens_of(text);
   if (!position || *position == 0)
     usage_error("not a place to cut at", "cut '" + std::string(text) + "'",
                 "A cut is `prompt` (the prompt's end), `question` (where the question begins) or a number of "

@@ -33,7 +33,7 @@ class Notes {
     add_parameters();
     if (table_.priced)
       add("cache, TTFT and TPOT are modelled for one sequence on " + table_.rows.front().machine +
-          ", the cache in fp16 (kvsim cost --trace for more)");
+          ", the cache in fp16 (kvsim cost estimate --trace for more)");
     return std::move(notes_);
   }
 

@@ -11,6 +11,8 @@ TEST_CASE("budgets are parsed as they are typed") {
   CHECK(sim::parse_budget(" 128 ").value == 128);
   CHECK(sim::parse_budget("25%").value == Approx(0.25));
   CHECK(sim::parse_budget("64KiB").value == 65536);
+  CHECK(sim::parse_budget("2K").value == 2048);
+  CHECK(sim::parse_budget("2K").unit == sim::Budget::Unit::tokens);
   CHECK(sim::parse_budget("1.5 MB").value == 1500000);
   CHECK(sim::parse_budget("1GiB").text == "1GiB");
   CHECK(sim::parse_budgets("10%,64, 2MiB").size() == 3);

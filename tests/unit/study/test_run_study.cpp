@@ -107,6 +107,9 @@ TEST_CASE("run study: a study is run from the library, which prints nothing") {
   CHECK(study.scratch.has("d/tables/heads.csv"));
   CHECK_THAT(study.text("study.json"), Contains("\"complete\": true"));
   CHECK((tried.memory > 0 && tried.tried_seconds > 0));
+  // Everything has run: tables are what is left.
+  CHECK(tried.finishing_seconds > 0);
+  CHECK(tried.seconds == tried.finishing_seconds);
 }
 
 TEST_CASE("run study: a study that stands in the folder is neither mixed nor replaced unasked") {

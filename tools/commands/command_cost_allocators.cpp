@@ -1,5 +1,5 @@
-#include "tools/commands/cost_allocators.hpp"
-
+// kvsim cost allocators: what ways to give out cache memory leave unused, for requests of given lengths.
+#include <memory>
 #include <ostream>
 #include <vector>
 
@@ -8,15 +8,25 @@
 #include "analysis/results/reading/read_csv.hpp"
 #include "analysis/results/text_table.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/sizes.hpp"
 #include "sim/cost/machine.hpp"
 #include "sim/cost/memory.hpp"
 #include "sim/cost/pool.hpp"
-#include "tools/requests/cost_request.hpp"
+#include "tools/commands/cost_commands.hpp"
+#include "tools/printing/cost_document.hpp"
+#include "tools/printing/result_output.hpp"
+#include "tools/requests/output_options.hpp"
 
 namespace kvsim::tools {
 namespace {
 
 using analysis::rounded_text;
+
+struct Options : OutputOptions {
+  std::string requests{};  ///< csv with columns prompt and generated, in tokens, in order of arrival
+  std::string model{}, machine{};
+  std::string page = "16", max_tokens{};  ///< empty: the model's context
+};
 
 /// Static caches, powers of two, an oracle of lengths, pages.
 struct Named {
@@ -53,9 +63,9 @@ std::uint64_t slots_of(const cost::Model& model, const cost::Machine& machine) {
   return (machine.memory - machine.reserved - taken) / token;
 }
 
-}  // namespace
-
-analysis::Records allocator_records(const AllocatorQuestion& question) {
+/// One row per allocator, over the memory that weights and runtime leave. Throws Error(usage) where a request
+/// does not fit, or when all of them fit at once and no memory is ever short; Error(input) for files.
+analysis::Records allocator_records(const Options& question) {
   const cost::Model model = cost::find_model(question.model);
   const std::vector<cost::Request> requests = requests_of(question.requests);
   const std::uint64_t page = parse_tokens(question.page, "--page");
@@ -81,8 +91,7 @@ analysis::Records allocator_records(const AllocatorQuestion& question) {
   return out;
 }
 
-void write_allocator_table(std::ostream& out, const AllocatorQuestion& question,
-                           const analysis::Records& records) {
+void write_allocator_table(std::ostream& out, const Options& question, const analysis::Records& records) {
   out << "model    " << analysis::described(cost::find_model(question.model)) << '\n'
       << "machine  " << analysis::described(cost::find_machine(question.machine)) << '\n'
       << "memory   " << analysis::exact_field(records.rows.front()[records.column("slots")], "-")
@@ -106,6 +115,42 @@ void write_allocator_table(std::ostream& out, const AllocatorQuestion& question,
   out << "\nshares of the memory while a request waits; static: --max-tokens each; buddy: the next power of "
          "two"
          "\nof the final length; exact: the final length, known; paged: pages as they fill\n";
+}
+
+void run(const Options& options) {
+  refuse_to_overwrite_input(options.output, options.requests);
+  check_cost_output(options);
+  const analysis::Records records = allocator_records(options);
+  commit_costs(
+      options, false,
+      {.analysis = "cost allocators", .traces = {}, .records = records, .console = [&](std::ostream& out) {
+         write_allocator_table(out, options, records);
+       }});
+}
+
+}  // namespace
+
+void add_cost_allocators(CLI::App& cost) {
+  CLI::App* command = cost.add_subcommand(
+      "allocators", "What ways to give out cache memory leave unused, for requests of given lengths");
+  command->footer(
+      "Examples:\n  kvsim cost allocators requests.csv --model opt-13b --machine a100-40-sxm --page 16\n");
+  const auto options = std::make_shared<Options>();
+  command
+      ->add_option("FILE", options->requests,
+                   "csv with columns prompt and generated, in tokens, in order of arrival")
+      ->required();
+  command->add_option("--model", options->model, "As of kvsim cost estimate")->required()->type_name("MODEL");
+  command->add_option("--machine", options->machine, "As of kvsim cost estimate")
+      ->required()
+      ->type_name("MACHINE");
+  command->add_option("--page", options->page, "Tokens per page")->capture_default_str()->type_name("N");
+  command
+      ->add_option("--max-tokens", options->max_tokens,
+                   "What a static cache reserves per request (default: the model's context)")
+      ->type_name("TOKENS");
+  add_output_options(*command, *options);
+  command->callback([options] { run(*options); });
 }
 
 }  // namespace kvsim::tools

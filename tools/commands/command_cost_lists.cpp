@@ -1,5 +1,5 @@
-#include "tools/commands/cost_catalogue.hpp"
-
+// kvsim cost models, kvsim cost machines: what is known by name.
+#include <memory>
 #include <ostream>
 
 #include "analysis/cost/cost_table.hpp"
@@ -7,6 +7,9 @@
 #include "analysis/results/text_table.hpp"
 #include "sim/cost/machine.hpp"
 #include "sim/cost/memory.hpp"
+#include "tools/commands/cost_commands.hpp"
+#include "tools/printing/cost_document.hpp"
+#include "tools/requests/output_options.hpp"
 
 namespace kvsim::tools {
 namespace {
@@ -65,8 +68,6 @@ std::string fitted_text(const cost::Machine& machine) {
   }
   return text;
 }
-
-}  // namespace
 
 analysis::Records model_records(const std::vector<std::string>& names) {
   analysis::Records out;
@@ -143,6 +144,35 @@ void write_machine_table(std::ostream& out, const std::vector<std::string>& name
                    rounded_text(analysis::gib(machine.reserved), 1), rate_text(machine.host.bandwidth),
                    rate_text(machine.device.bandwidth)});
   print(out, table, shown, !names.empty());
+}
+
+using Names = std::vector<std::string>;
+
+void add_list(CLI::App& cost, const char* name, const char* help, const char* type,
+              analysis::Records (*records)(const Names&), void (*write)(std::ostream&, const Names&)) {
+  CLI::App* list = cost.add_subcommand(name, help);
+  const std::string command = std::string("  kvsim cost ") + name;
+  list->footer("Examples:\n" + command + '\n' + command + " -o " + name + ".csv\n");
+  const auto options = std::make_shared<OutputOptions>();
+  const auto names = std::make_shared<Names>();
+  list->add_option(type, *names, "These only, names or files (default: all that are known)");
+  add_output_options(*list, *options);
+  list->callback([=] {
+    commit_costs(*options, false,
+                 {.analysis = std::string("cost ") + name,
+                  .traces = {},
+                  .records = records(*names),
+                  .console = [&](std::ostream& out) { write(out, *names); }});
+  });
+}
+
+}  // namespace
+
+void add_cost_lists(CLI::App& cost) {
+  add_list(cost, "models", "Models known by name, and where their numbers come from", "MODEL", model_records,
+           write_model_table);
+  add_list(cost, "machines", "Machines known by name, and where their numbers come from", "MACHINE",
+           machine_records, write_machine_table);
 }
 
 }  // namespace kvsim::tools

@@ -1,19 +1,34 @@
-#include "tools/commands/cost_calibration.hpp"
-
+// kvsim cost calibrate: a machine file from traces.
 #include <unistd.h>
 
 #include <filesystem>
-#include <iostream>
+#include <memory>
 
 #include "analysis/results/document.hpp"
 #include "analysis/results/numbers.hpp"
 #include "sim/base/error.hpp"
 #include "sim/cost/calibration.hpp"
+#include "tools/commands/cost_commands.hpp"
 #include "tools/printing/formatted_output.hpp"
+#include "tools/requests/mistaken_files.hpp"
+#include "tools/requests/output_options.hpp"
 #include "traces/format/reader.hpp"
 
 namespace kvsim::tools {
 namespace {
+
+constexpr const char* kExamples = R"(Examples:
+  kvsim cost calibrate long.h5 short.h5 -o mine.json
+  kvsim cost calibrate run.h5 --machine a100-80-sxm -o mine.json
+)";
+
+struct Options {
+  std::vector<std::string> traces{};
+  std::string machine{};  ///< whose datasheet, links and memory are taken; empty: nothing is known of it
+  std::string output{};   ///< the machine file; empty: none is written
+  std::string format = "table";
+  bool overwrite = false;
+};
 
 using analysis::Value;
 using cost::Calibration;
@@ -38,6 +53,7 @@ struct Recorded {
 Recorded recorded(const std::vector<std::string>& paths) {
   Recorded out;
   for (const std::string& path : paths) {
+    require_trace(path);
     const auto trace = trace::open_trace(path);
     const std::string device = recorded_on(trace->header());
     if (out.device.empty()) out.device = device;
@@ -104,11 +120,12 @@ analysis::Records records_of(const Calibration& found) {
   return out;
 }
 
-}  // namespace
-
-void run_calibration(const CalibrationRequest& request) {
+/// Prints ceilings and errors, and writes the machine file. Throws what reading traces and calibrate() throw,
+/// and Error(usage) for traces of different machines or thread counts.
+void run(const Options& request) {
   std::optional<ResultOutput> file;
   if (!request.output.empty()) {
+    require_ending(request.output, analysis::Format::json);
     for (const std::string& trace : request.traces) refuse_to_overwrite_input(request.output, trace);
     file.emplace(request.output, request.overwrite);
   }
@@ -135,6 +152,28 @@ void run_calibration(const CalibrationRequest& request) {
         "Rates are those reached; memory is this machine's. --machine NAME starts from a datasheet instead.");
   output.commit(document);
   if (file) file->commit(cost::machine_text(found.machine));
+}
+
+}  // namespace
+
+void add_cost_calibrate(CLI::App& cost) {
+  CLI::App* command =
+      cost.add_subcommand("calibrate", "Fit a machine's ceilings to the times in traces recorded on it");
+  command->footer(kExamples);
+  const auto options = std::make_shared<Options>();
+  command->add_option("TRACE", options->traces, "Traces recorded on the machine")->required();
+  command
+      ->add_option("--machine", options->machine,
+                   "Datasheet to start from: a name (kvsim cost machines) or a file")
+      ->type_name("MACHINE");
+  const auto add = [](CLI::Option* option) { option->group("Results"); };
+  add(command->add_option("-o,--output", options->output, "The machine file, as --machine takes it")
+          ->type_name("FILE"));
+  add(command->add_flag("--overwrite", options->overwrite, "Replace an existing output file"));
+  add(command->add_option("--format", options->format, "What ceilings and errors are printed as")
+          ->capture_default_str()
+          ->type_name("table|csv|json|jsonl|md"));
+  command->callback([options] { run(*options); });
 }
 
 }  // namespace kvsim::tools

@@ -1,0 +1,199 @@
+// kvsim cost estimate: bytes and seconds at points of prompts, batches and budgets, or of a recorded run.
+#include <algorithm>
+#include <iostream>
+#include <memory>
+#include <thread>
+
+#include "analysis/cost/cost_table.hpp"
+#include "sim/base/error.hpp"
+#include "sim/base/sizes.hpp"
+#include "sim/replay/table_files.hpp"
+#include "tools/commands/cost_commands.hpp"
+#include "tools/commands/cost_plots.hpp"
+#include "tools/printing/cost_document.hpp"
+#include "tools/printing/cost_notes.hpp"
+#include "tools/printing/progress_display.hpp"
+#include "tools/printing/result_output.hpp"
+#include "tools/requests/chosen_sequences.hpp"
+#include "tools/requests/cost_options.hpp"
+#include "tools/requests/traced_model.hpp"
+
+namespace kvsim::tools {
+namespace {
+
+constexpr const char* kExamples = R"(Examples:
+  kvsim cost estimate --model llama-3-8b --machine a100-80-sxm --prompt-tokens 32K --policy full --policy snapkv --budget 10%
+  kvsim cost estimate --model config.json --machine h100-sxm --policy full --policy xkv --budget 2K \
+      --sweep prompt-tokens=4K..128K:x2 batch=1,8 -o costs.csv
+  kvsim cost estimate --trace run.h5 --machine t4 --policy full --policy xkv --budget 25%
+  kvsim cost estimate --model opt-30b --machine t4 --prompt-tokens 512 --batch 8 --offload weights=90% cache=100%
+)";
+
+struct Options : CostOptions {
+  std::string trace, sequence, cut = "prompt", plot;
+  std::vector<std::string> sweep;
+};
+
+/// Values of an axis that --sweep gives; none if it does not.
+std::vector<std::string> swept(const Options& options, const std::string& name) {
+  std::vector<std::string> values;
+  for (const std::string& text : options.sweep) {
+    SweepAxis axis = parse_axis(text);
+    if (axis.name != name) continue;
+    if (!values.empty()) usage_error("is swept twice", "--sweep " + name);
+    values = std::move(axis.values);
+  }
+  return values;
+}
+
+/// What is swept, else what the option of that name says.
+template <class Parse>
+std::vector<std::uint64_t> numbers(const Options& options, const std::string& name, const std::string& given,
+                                   Parse parse) {
+  std::vector<std::uint64_t> out;
+  for (const std::string& text : swept(options, name)) out.push_back(parse(text, "--sweep " + name));
+  if (!out.empty()) return out;
+  return {parse(given, "--" + name)};
+}
+
+/// Batches and budgets of the study, those of --sweep included.
+analysis::CostStudy study_of(const Options& options, cost::Model model) {
+  analysis::CostStudy study = cost_study(options, std::move(model));
+  study.batches =
+      numbers(options, "batch", options.batch,
+              [](const std::string& text, const std::string& where) { return parse_count(text, where); });
+  for (const std::string& list : swept(options, "budget"))
+    for (sim::Budget& budget : sim::parse_budgets(list)) study.budgets.push_back(std::move(budget));
+  return study;
+}
+
+/// Budgets in tokens, so that bytes mean what they mean without a trace; one with a size of its own holds the
+/// same at every budget.
+sim::Request request_of(const analysis::CostStudy& study) {
+  std::vector<sim::Budget> budgets = study.budgets;
+  if (budgets.empty()) budgets.push_back(sim::parse_budget("100%"));
+  sim::Request request;
+  for (sim::Budget& budget : budgets) {
+    budget.value = static_cast<double>(
+        analysis::budget_tokens(budget, study.model, study.serving.layout, study.prompts.front()));
+    budget.unit = sim::Budget::Unit::tokens;
+    for (const policy::Composition& policy : study.policies)
+      if (!policy.eviction.spec->own_budget || &budget == &budgets.front())
+        request.cells.push_back({policy, budget});
+  }
+  request.threads = study.threads > 0 ? study.threads : std::thread::hardware_concurrency();
+  return request;
+}
+
+void show(const Options& options, const analysis::CostStudy& study,
+          const std::vector<analysis::CostRow>& rows, analysis::Document document) {
+  document.notes = notes_of(study, rows);
+  document.records = analysis::cost_records(rows);
+  document.console = [&](std::ostream& out) {
+    analysis::write_cost_table(out, {cost_head(study, {}), rows, document.notes});
+  };
+  commit_costs(options, options.quiet, document);
+  if (!options.plot.empty()) draw_costs(document.records, options.plot, options.overwrite);
+}
+
+/// Rows by what the lanes of a recorded run held.
+void run_traced(const Options& options) {
+  for (const std::string& text : options.sweep)
+    if (parse_axis(text).name != "budget")
+      usage_error("the prompt and what is generated are the trace's", "--sweep " + text);
+  if (options.sequence == "all") usage_error("one sequence is priced at a time", "--sequence all");
+  const ChosenSequence chosen =
+      chosen_sequences(options.trace, options.sequence, {trace::parse_cut(options.cut)}).front();
+  const trace::Sequence& sequence = chosen.sequence;
+  refuse_to_overwrite_input(options.output, options.trace);
+  analysis::CostStudy study = study_of(options, traced_model(sequence, options.trace, options.model));
+  study.prompts = {sequence.prompt_length()};
+  study.generates = {sequence.decode_length()};
+  check_cost_study(study, true);
+
+  sim::Request request = request_of(study);
+  const sim::TableFiles tables(sequence);
+  request.tables = &tables;
+  Progress progress;
+  const sim::Outcome outcome = [&] {
+    const ProgressDisplay display(progress, chosen.name, options.quiet);
+    return sim::replay(sequence, request, progress);
+  }();
+  chosen.source->require_unchanged();
+  analysis::Document document = cost_document(study);
+  document.traces.push_back({chosen.name, chosen.source->content_sha256(), sequence.prompt_length(),
+                             sequence.decode_length(), sequence.cut().text()});
+  document.settings.emplace_back("seed", request.seed);
+  const std::vector<analysis::CostRow> rows =
+      analysis::replayed_cost_rows(study, chosen.name, request, outcome);
+  analysis::refuse_only_skipped(rows);
+  show(options, study, rows, std::move(document));
+}
+
+/// Rows by the policies' rules.
+void run_ruled(const Options& options) {
+  analysis::CostStudy study = study_of(options, asked_model(options));
+  study.prompts = numbers(options, "prompt-tokens", options.prompt_tokens, required_tokens);
+  study.generates = numbers(options, "generate", options.generate, parse_tokens);
+  check_cost_study(study, true);
+  show(options, study, analysis::cost_rows(study), cost_document(study));
+}
+
+/// A sweep would silently take the place of what its option says. Budgets add up.
+void refuse_said_twice(const CLI::App& command, const Options& options) {
+  for (const std::string axis : {"prompt-tokens", "generate", "batch"})
+    if (!command.get_option("--" + axis)->empty() && !swept(options, axis).empty())
+      usage_error("is swept too", "--" + axis, "Say it once: the sweep may list its value.");
+}
+
+/// What is asked of it.
+void add_question_options(CLI::App& command, Options& options) {
+  command
+      .add_option("--trace", options.trace,
+                  "Replay the policies on this run: what each lane held is what is priced, and prompt\n"
+                  "and generated tokens are the run's; the model is its own unless --model names one of\n"
+                  "the same shape")
+      ->type_name("FILE");
+  command
+      .add_option("--sequence", options.sequence,
+                  "Of a trace with several: which one, from 0 (default: the first)")
+      ->needs("--trace")
+      ->type_name("N");
+  command.add_option("--cut", options.cut, kCutHelp)
+      ->capture_default_str()
+      ->needs("--trace")
+      ->type_name("CUT");
+  command
+      .add_option("--sweep", options.sweep,
+                  "Every value with every other: prompt-tokens=8K,32K batch=1..64:x2 generate=64,256\n"
+                  "budget=5%..50%:+5% (..:xF multiplies, ..:+S adds)")
+      ->type_name("AXIS=LIST");
+  command
+      .add_option("--plot", options.plot,
+                  "Draw the figures that the rows allow into this folder, or the first of them as a\n"
+                  ".svg, .png or .pdf (kvsim plot draws any of them from csv)")
+      ->type_name("DIR|FILE");
+}
+
+void run(const CLI::App& command, const Options& options) {
+  check_cost_output(options);
+  if (!command.get_option("--plot")->empty()) check_plot_place(options.plot, options.overwrite);
+  refuse_said_twice(command, options);
+  if (options.trace.empty()) return run_ruled(options);
+  for (const char* fixed : {"--prompt-tokens", "--generate"})
+    if (!command.get_option(fixed)->empty()) usage_error("is the trace's", fixed, "Ask without --trace.");
+  run_traced(options);
+}
+
+}  // namespace
+
+void add_cost_estimate(CLI::App& cost) {
+  CLI::App* command = cost.add_subcommand("estimate", "What policies take: bytes by class, seconds by class");
+  command->footer(kExamples);
+  const auto options = std::make_shared<Options>();
+  add_question_options(*command, *options);
+  add_cost_options(*command, *options);
+  command->callback([options, command] { run(*command, *options); });
+}
+
+}  // namespace kvsim::tools

@@ -1,0 +1,51 @@
+// kvsim man: manual pages.
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "sim/base/error.hpp"
+#include "tools/commands/command.hpp"
+#include "tools/printing/command_line.hpp"
+#include "tools/printing/manual_page.hpp"
+#include "tools/printing/result_output.hpp"
+#include "tools/requests/named_command.hpp"
+
+namespace kvsim::tools {
+namespace {
+
+struct Options {
+  std::vector<std::string> names;
+  std::string folder;
+  bool overwrite = false;
+};
+
+void write_all(const CLI::App& root, const Options& options) {
+  std::error_code failed;
+  std::filesystem::create_directories(options.folder, failed);
+  if (failed) input_error("cannot be made: " + failed.message(), options.folder);
+  for (const DescribedCommand& command : described_commands(root))
+    ResultOutput(options.folder + '/' + page_name(*command.app) + ".1", options.overwrite)
+        .commit(manual_page(*command.app));
+}
+
+}  // namespace
+
+void add_man_command(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("man", "Print the manual page of a command");
+  command->footer("Examples:\n  kvsim man cost fit | man -l -\n  kvsim man --all ~/.local/share/man/man1\n");
+  const auto options = std::make_shared<Options>();
+  command->add_option("COMMAND", options->names, "Command, and its subcommand (default: kvsim itself)");
+  command->add_option("--all", options->folder, "Write the pages of all commands into this folder")
+      ->type_name("DIR");
+  command->add_flag("--overwrite", options->overwrite, "Replace existing pages");
+  command->callback([options, &app] {
+    if (options->folder.empty())
+      std::cout << manual_page(named_command(app, options->names));
+    else
+      write_all(app, *options);
+  });
+}
+
+}  // namespace kvsim::tools

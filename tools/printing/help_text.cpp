@@ -1,0 +1,50 @@
+#include "tools/printing/help_text.hpp"
+
+#include <utility>
+
+namespace kvsim::tools {
+namespace {
+
+std::string without_line_ends(const std::string& text) {
+  return text.substr(0, text.find_last_not_of('\n') + 1);
+}
+
+}  // namespace
+
+Footer footer_of(const CLI::App& command) {
+  const std::string text = command.get_footer();
+  if (!text.starts_with("Examples:")) return {{}, without_line_ends(text)};
+  const std::size_t end = text.find("\n\n");
+  return {without_line_ends(text.substr(0, end)),
+          end == std::string::npos ? std::string() : without_line_ends(text.substr(end + 2))};
+}
+
+std::string full_name(const CLI::App& command) {
+  return command.get_parent() == nullptr ? command.get_name()
+                                         : full_name(*command.get_parent()) + ' ' + command.get_name();
+}
+
+std::string HelpText::make_help(const CLI::App* app, std::string name, CLI::AppFormatMode mode) const {
+  if (mode == CLI::AppFormatMode::Sub) return make_expanded(app);
+  const auto [examples, rest] = footer_of(*app);
+  std::string text = make_description(app) + '\n' + make_usage(app, std::move(name));
+  if (!examples.empty()) text += '\n' + examples + '\n';
+  text += make_positionals(app) + make_groups(app, mode) + make_subcommands(app, mode);
+  if (!rest.empty()) text += '\n' + rest + '\n';
+  return text;
+}
+
+void group_options(CLI::App& command, const std::string& group, const std::vector<std::string>& names) {
+  for (const std::string& name : names)
+    if (CLI::Option* const option = command.get_option_no_throw(name)) option->group(group);
+}
+
+void group_shared_options(CLI::App& root) {
+  group_options(
+      root, "Results",
+      {"--format", "--output", "--overwrite", "--decisions", "--plot", "--per", "--losses", "--bounds"});
+  group_options(root, "Run", {"--threads", "--seed", "--memory-limit", "--quiet"});
+  for (CLI::App* const command : root.get_subcommands({})) group_shared_options(*command);
+}
+
+}  // namespace kvsim::tools

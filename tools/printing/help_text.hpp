@@ -1,0 +1,30 @@
+#pragma once
+/// What --help prints: what the command does, how it is called, examples, options by purpose, and whatever
+/// else its footer says.
+#include <CLI/CLI.hpp>
+#include <string>
+
+namespace kvsim::tools {
+
+/// A command's footer in two: the examples that it begins with (up to an empty line), and the rest. No line
+/// end at either's end.
+struct Footer {
+  std::string examples{}, rest{};
+};
+Footer footer_of(const CLI::App& command);
+
+/// "kvsim cost fit": how a person calls `command`.
+std::string full_name(const CLI::App& command);
+
+class HelpText : public CLI::Formatter {
+ public:
+  std::string make_help(const CLI::App* app, std::string name, CLI::AppFormatMode mode) const override;
+};
+
+/// Puts options that many commands have into the groups `Results` and `Run`, wherever they are.
+void group_shared_options(CLI::App& root);
+
+/// Puts options of one command into a group.
+void group_options(CLI::App& command, const std::string& group, const std::vector<std::string>& names);
+
+}  // namespace kvsim::tools

@@ -1,0 +1,26 @@
+#pragma once
+/// Where a command's results go, and as what: the same options everywhere.
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "analysis/results/format.hpp"
+
+namespace kvsim::tools {
+
+struct OutputOptions {
+  std::string format{};  ///< as typed; empty: as the file's name ends, else a table
+  std::string output{};  ///< empty: standard output
+  bool overwrite = false;
+};
+
+/// Adds --format, -o and --overwrite.
+void add_output_options(CLI::App& command, OutputOptions& options);
+
+/// What the results are written as. Throws Error(usage) for an unknown format, and for one that is not what
+/// the name of the file says.
+analysis::Format chosen_format(const OutputOptions& options);
+
+/// For files of one format only: throws Error(usage) if PATH ends like another of them.
+void require_ending(const std::string& path, analysis::Format format);
+
+}  // namespace kvsim::tools
