@@ -171,13 +171,14 @@ SortableTable differences_by_budget(const Evidence& evidence, const Metric& metr
       const std::string range = behind->low && behind->high
                                     ? difference_interval_text(metric, *behind->low, *behind->high) + "; "
                                     : "";
-      table.add(each.policy, each.params, each.role,
-                {.shown = (behind->distinguishable() ? "" : "\u2248 ") +
-                          difference_text(metric, behind->difference),
-                 .order = exact_text(behind->difference),
-                 .small = range + std::to_string(behind->worse) + " of " + std::to_string(behind->traces),
-                 .marked = false},
-                std::abs(behind->difference));
+      table.add(
+          each.policy, each.params, each.role,
+          {.shown =
+               (behind->distinguishable() ? "" : "\u2248 ") + difference_text(metric, behind->difference),
+           .order = exact_text(behind->difference),
+           .small = range + std::to_string(behind->worse) + "\u00a0of\u00a0" + std::to_string(behind->traces),
+           .marked = false},
+          std::abs(behind->difference));
     }
   }
   return std::move(table).make();

@@ -79,7 +79,7 @@ TEST_CASE("Budgets stand side by side, the best of each is marked") {
   CHECK(means.rows[2][2].marked);
   const SortableTable differences = differences_by_budget(evidence, metric("attention_loss"));
   CHECK(differences.rows[0][1].shown == "best");
-  CHECK(differences.rows[1][1].small == "3.0 to 7.0 points; 6 of 6");
+  CHECK(differences.rows[1][1].small == "3.0 to 7.0 points; 6\u00a0of\u00a06");
   CHECK(differences.rows[0][2].shown == "\u2248 1.0 points");
   CHECK(ranks_by_budget(evidence, metric("attention_loss")).rows[1][1].shown == "2");
   CHECK(means_by_budget(evidence, metric("r"), kAllWorkloads).rows.empty());
