@@ -30,7 +30,10 @@ void read(std::string_view input) {
   const std::vector<std::int32_t> ids = kBytes.encode(input);
   for (std::size_t i = 1; i < ids.size(); ++i) joined += kBytes.bytes(ids[i]);  // the first is <s>
   require(joined == input, "tokens of bytes spell the text");
-  if (input.find("\u2581") != std::string_view::npos) return;  // which these tokenizers take for a space
+  // These tokenizers take U+2581 for a space, and their added tokens take or add spaces beside them, as in
+  // transformers.
+  for (const char* unlike : {"\u2581", "<L>", "<R>", "[INST]", "<|im_start|>", "<|im_end|>"})
+    if (input.find(unlike) != std::string_view::npos) return;
   for (const model::Tokenizer& tokenizer : tokenizers()) {
     const std::vector<std::int32_t> all = tokenizer.encode(input);
     // "<s>" in a text is a control token, and decode() leaves control tokens out.

@@ -52,7 +52,7 @@ using namespace kvsim::fuzz;
 // libhdf5 asks for any size that a file states, takes a refusal well, and forgets memory when it refuses a
 // file. kvsim's own allocations go through operator new, which does end the process when the size is absurd.
 extern "C" const char* __asan_default_options() {
-  return "allocator_may_return_null=1";
+  return "allocator_may_return_null=1:quarantine_size_mb=8";
 }
 extern "C" const char* __lsan_default_suppressions() {
   return "leak:libhdf5_serial";
