@@ -9,8 +9,10 @@ import io
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
+import unittest
 
 from torch_python import require_torch
 
@@ -26,6 +28,7 @@ from kvsim_command import SOURCE, CommandTest, main  # noqa: E402
 
 sys.path.insert(0, str(SOURCE / "tools" / "python"))
 import capture_hf  # noqa: E402 - after the path to it
+from try_architectures import BEGIN, END, FAMILIES, README, attended, row, tiny, traced_call  # noqa: E402
 from kvsim_capture import SelectionError, TraceError, trace  # noqa: E402
 from kvsim_capture.chat import tokenize_chat  # noqa: E402
 from kvsim_capture.generation import Generator  # noqa: E402
@@ -359,64 +362,40 @@ class Goldens(HookTest):
                 self.compare(found, native, 1e-5, ("q", "k", "v", "rows/p"))
 
 
-TINY = dict(vocab_size=97, hidden_size=32, intermediate_size=48, num_hidden_layers=4, num_attention_heads=4,
-            num_key_value_heads=2, head_dim=8, max_position_embeddings=128, pad_token_id=0, bos_token_id=1, eos_token_id=2)
-
-
 class Architectures(HookTest):
     """Architectures that kvsim itself does not run: either the trace explains the input of each layer's output
     projection, or the model is refused."""
 
-    def tiny(self, family, kind="sdpa", **changes):
-        torch.manual_seed(0)
-        config = getattr(transformers, family + "Config")(**TINY | changes)
-        config._attn_implementation = kind
-        return getattr(transformers, family + "ForCausalLM")(config).eval()
-
-    def trace_of(self, model):
-        """The trace of one call, and the input of o_proj of each layer."""
-        inputs, hooks = [], []
-        with trace(model, self.path("a.h5"), overwrite=True), torch.no_grad():
-            for layer in model.model.layers:
-                hooks.append(layer.self_attn.o_proj.register_forward_pre_hook(lambda _, x: inputs.append(x[0][0].clone())))
-            model(torch.arange(3, 40)[None])
-        for hook in hooks:
-            hook.remove()
-        return self.read("a.h5"), [x.double().numpy() for x in inputs]
-
     def test_attention_follows_from_the_trace(self):
-        for family, kind, changes, layout in (
-                ("Glm", "sdpa", {}, b"interleaved"), ("Granite", "sdpa", {"attention_multiplier": 0.5}, b"half_split"),
-                ("Gemma2", "eager", {"sliding_window": 9}, b"half_split"), ("Olmo2", "sdpa", {}, b"half_split"),
-                ("Starcoder2", "eager", {"sliding_window": 6}, b"half_split")):
+        for family, layout, changes in (("Glm", b"interleaved", {}), ("Granite", b"half_split", {}),
+                                        ("Gemma2", b"half_split", {"attn_logit_softcapping": None}), ("Olmo2", b"half_split", {}),
+                                        ("Starcoder2", b"half_split", {})):
             with self.subTest(family):
-                file, given = self.trace_of(self.tiny(family, kind, **changes))
+                given = traced_call(tiny(family, **changes), self.path("a.h5"))
+                file = self.read("a.h5")
                 self.assertEqual(file["model"].attrs["rope_layout"], layout)
-                for layer in range(4):
-                    np.testing.assert_allclose(self.attended(file, layer), given[layer], atol=1e-5)
-
-    def attended(self, file, layer):
-        about, window = file["model"].attrs, file["model/layer_window"][layer]
-        q, k, v = (tensor(file, layer, name) for name in ("q", "k", "v"))
-        k, v = (np.repeat(x, len(q) // len(x), axis=0) for x in (k, v))
-        scores = q @ k.transpose(0, 2, 1) * about["attn_scale"]
-        if about["logit_softcap"]:
-            scores = about["logit_softcap"] * np.tanh(scores / about["logit_softcap"])
-        row, column = np.indices(scores.shape[1:])
-        scores[:, (column > row) | ((window > 0) & (column <= row - window))] = -np.inf
-        weights = np.exp(scores - scores.max(-1, keepdims=True))
-        return np.concatenate(weights / weights.sum(-1, keepdims=True) @ v, axis=-1)
+                self.assertEqual(len(given), 4)
+                for layer, expected in enumerate(given):
+                    np.testing.assert_allclose(attended(file, layer), expected, atol=1e-5)
 
     def test_refused(self):
-        for family, kind, message in (("Cohere2", "sdpa", "layer 3: does not turn its keys"),
-                                      ("SmolLM3", "sdpa", "layer 3: does not turn its keys"),
-                                      ("GptOss", "eager", "s_aux"), ("DeepseekV2", "sdpa", "traced"),
-                                      ("GPTNeoX", "sdpa", "not traced")):
+        for family, message in (("Cohere2", "layer 3: does not turn its keys"), ("SmolLM3", "layer 3: does not turn its keys"),
+                                ("Gemma2", "caps the logits of attention \\(attn_logit_softcapping 50.0\\)"),
+                                ("GptOss", "s_aux"), ("DeepseekV2", "multi-head latent"), ("GPTNeoX", "called o_proj"),
+                                ("OPT", "no rotary embedding")):
+            model = tiny(family)
+            kind = model.config._attn_implementation
             with self.subTest(family), self.assertRaisesRegex(TraceError, message):
-                model = self.tiny(family, kind)
-                with trace(model, self.path("a.h5"), overwrite=True), torch.no_grad():
-                    model(torch.arange(3, 40)[None])
+                traced_call(model, self.path("a.h5"))
             self.assertEqual(model.config._attn_implementation, kind)
+
+    @unittest.skipUnless(transformers.__version__ in README.read_text(), "the table is of another transformers")
+    def test_the_table_says_what_happens(self):
+        table = README.read_text().split(BEGIN)[1].split(END)[0]
+        self.assertEqual(re.findall(r"^\| `(\w+)ForCausalLM`", table, re.MULTILINE), list(FAMILIES))
+        self.assertGreaterEqual(table.count("| recorded |"), 15)
+        for family in "Qwen3", "Phi", "Gemma2", "Gemma3", "GPTNeoX":
+            self.assertIn(row(family, self.folder), table)
 
 
 class Sessions(HookTest):

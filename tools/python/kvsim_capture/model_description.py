@@ -59,19 +59,33 @@ def _has_bias(attention):
     return False
 
 
+def check_modules(model, config, decoder):
+    """The attention of each layer; refuses models in which the hook does not find them, or whose keys are not rotated by
+    one embedding of the decoder."""
+    name = type(model).__name__
+    rotary = getattr(decoder, "rotary_emb", None)
+    if hasattr(decoder, "rotary_emb_local") or any(key.endswith("_inv_freq") and not key.endswith("original_inv_freq")
+                                                   for key, _ in getattr(rotary, "named_buffers", tuple)()):
+        raise TraceError("has a rotary embedding for each kind of layer; one for all is traced", name)
+    if getattr(rotary, "inv_freq", None) is None:
+        raise TraceError("has no rotary embedding of the whole decoder (rotary_emb.inv_freq); models with such a RoPE are traced",
+                         name)
+    modules = attention_modules(decoder)
+    if len(modules) != config.num_hidden_layers:
+        raise TraceError(f"{len(modules)} of {config.num_hidden_layers} layers have an attention whose output projection is "
+                         "called o_proj, as in Llama: by that name the hook finds queries, keys and values", name,
+                         "tools/python/kvsim_capture/README.md lists architectures that are traced.")
+    return modules
+
+
 def describe_model(model, directory=None):
     """Describes a model, which must use a traced attention (rope_probe). `directory` is that of the checkpoint, for its
     verbatim config.json and the digest of its weights."""
     config, decoder = model.config.get_text_config(), model.get_decoder()
-    modules = attention_modules(decoder)
-    if len(modules) != config.num_hidden_layers:
-        raise TraceError(f"{len(modules)} of {config.num_hidden_layers} layers have an attention with layer_idx and o_proj",
-                         type(model).__name__, "This architecture is not traced.")
+    modules = check_modules(model, config, decoder)
     heads = config.num_attention_heads
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
-    first, rotary = modules[0], getattr(decoder, "rotary_emb", None)
-    if getattr(rotary, "inv_freq", None) is None:
-        raise TraceError("has no rotary embedding; models with RoPE are traced", type(model).__name__)
+    first, rotary = modules[0], decoder.rotary_emb
     theta, kind = rope_parameters(config)
     output = model.get_output_embeddings()
     return Model(
@@ -82,7 +96,6 @@ def describe_model(model, directory=None):
         norm_eps=float(getattr(config, "rms_norm_eps", None) or getattr(config, "layer_norm_eps", None) or 0.0),
         rope_theta=theta, rope_type=kind, rope_attention_factor=float(getattr(rotary, "attention_scaling", 1.0)),
         rope_layout=rope_layout(decoder, modules), inv_freq=frequencies(decoder),
-        logit_softcap=float(getattr(config, "attn_logit_softcapping", None) or 0.0),
         qk_norm=hasattr(first, "q_norm"), qkv_bias=_has_bias(first),
         tied_embeddings=output is not None and output.weight is model.get_input_embeddings().weight,
         name=os.path.basename(os.path.normpath(directory or config._name_or_path or type(model).__name__)),

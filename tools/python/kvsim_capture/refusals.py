@@ -22,7 +22,15 @@ def check_model(model):
             type(parameter).__name__ == "DTensor" for parameter in model.parameters()):
         raise TraceError("is split over devices by tensor parallelism: no device has all heads", name,
                          "Load it without tp_plan.")
-    kinds = set(getattr(model.config.get_text_config(), "layer_types", None) or ()) - ATTENTION_KINDS
+    config = model.config.get_text_config()
+    if cap := getattr(config, "attn_logit_softcapping", None):
+        raise TraceError(f"caps the logits of attention (attn_logit_softcapping {cap}): scale * q k^T is not what its softmax "
+                         "sees, and a replay would compute another attention", name,
+                         "Such models (Gemma 2) are not traced; those without the cap are.")
+    if getattr(config, "kv_lora_rank", None):
+        raise TraceError("has multi-head latent attention (kv_lora_rank): each key has a part that is rotated and a "
+                         "part that is not", name, "Only attention with rotated keys of one size is traced.")
+    kinds = set(getattr(config, "layer_types", None) or ()) - ATTENTION_KINDS
     if kinds:
         raise TraceError(f"has layers of {', '.join(sorted(kinds))}; full and sliding-window attention are traced", name)
 

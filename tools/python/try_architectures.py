@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+"""Finds out which architectures of transformers the hook records: a tiny model with random weights of each runs through it.
+
+    $(tools/python_env.sh) tools/python/try_architectures.py          # prints the table
+    $(tools/python_env.sh) tools/python/try_architectures.py --paste  # and puts it into kvsim_capture/README.md
+
+An architecture is recorded if the trace explains what the model did: softmax(scale * q k^T) v from the trace's tensors is the
+input of every layer's output projection, to 1e-5. Otherwise the table has the hook's own message.
+"""
+import os
+import pathlib
+import sys
+import tempfile
+
+import h5py
+import numpy as np
+import torch
+import transformers
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+from kvsim_capture import TraceError, trace  # noqa: E402 - after the path
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+README = ROOT / "tools" / "python" / "kvsim_capture" / "README.md"
+BEGIN, END = "<!-- try_architectures.py -->\n", "<!-- end -->\n"
+TOLERANCE = 1e-5
+TINY = dict(vocab_size=97, hidden_size=32, intermediate_size=48, num_hidden_layers=4, num_attention_heads=4,
+            num_key_value_heads=2, head_dim=8, max_position_embeddings=128, pad_token_id=0, bos_token_id=1, eos_token_id=2)
+FEW_EXPERTS = dict(num_experts=4, num_local_experts=4, n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=16,
+                   n_group=1, topk_group=1)
+NEEDS_EAGER = {"Gemma2", "GptOss", "GPTJ", "Bloom"}
+# The class is FAMILYForCausalLM, its configuration FAMILYConfig (or as said), with these settings besides TINY.
+FAMILIES = {
+    "Llama": {}, "Mistral": {"sliding_window": 9}, "Mixtral": FEW_EXPERTS, "Ministral": {}, "Qwen2": {}, "Qwen2Moe": FEW_EXPERTS,
+    "Qwen3": {}, "Qwen3Moe": FEW_EXPERTS, "Phi": {}, "Phi3": {}, "Gemma": {}, "Gemma2": {"sliding_window": 9}, "Gemma3": {},
+    "Granite": {"attention_multiplier": 0.5}, "GraniteMoe": FEW_EXPERTS, "Olmo": {}, "Olmo2": {}, "Olmo3": {}, "Olmoe": FEW_EXPERTS,
+    "Glm": {}, "Glm4": {}, "StableLm": {}, "Starcoder2": {"sliding_window": 6}, "Cohere": {}, "Cohere2": {}, "SmolLM3": {},
+    "Nemotron": {}, "Helium": {}, "Arcee": {}, "Exaone4": {}, "Ernie4_5": {}, "SeedOss": {}, "HunYuanDenseV1": {}, "Apertus": {},
+    "Persimmon": {}, "GPTNeoX": {}, "GPTJ": {}, "OPT": {}, "Bloom": {}, "GptOss": FEW_EXPERTS, "DeepseekV2": FEW_EXPERTS,
+    "DeepseekV3": FEW_EXPERTS, "Llama4": {}}
+
+
+def tiny(family, kind=None, **changes):
+    """A model with random weights."""
+    torch.manual_seed(0)
+    text = "Text" if family in ("Gemma3", "Llama4") else ""
+    config = getattr(transformers, f"{family}{text}Config")(**TINY | FAMILIES.get(family, {}) | changes)
+    config._attn_implementation = kind or ("eager" if family in NEEDS_EAGER else "sdpa")
+    return getattr(transformers, family + "ForCausalLM")(config).eval()
+
+
+def traced_call(model, path):
+    """Writes the trace of one call; returns the inputs of the output projections, by layer."""
+    inputs, hooks = [], []
+    try:
+        with trace(model, path, overwrite=True), torch.no_grad():
+            for layer in model.get_decoder().layers:
+                hooks.append(layer.self_attn.o_proj.register_forward_pre_hook(lambda _, x: inputs.append(x[0][0].clone())))
+            model(torch.arange(3, 40)[None])
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return [each.double().numpy() for each in inputs]
+
+
+def attended(file, layer):
+    """Attention from a trace's tensors alone: [tokens, query heads * value dimension]."""
+    about, window = file["model"].attrs, file["model/layer_window"][layer]
+    q, k, v = (file[f"layers/{layer:04d}/{name}"][...].astype(np.float64) for name in "qkv")
+    k, v = (np.repeat(x, len(q) // len(x), axis=0) for x in (k, v))
+    scores = q @ k.transpose(0, 2, 1) * about["attn_scale"]
+    row, column = np.indices(scores.shape[1:])
+    scores[:, (column > row) | ((window > 0) & (column <= row - window))] = -np.inf
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    return np.concatenate(weights / weights.sum(-1, keepdims=True) @ v, axis=-1)
+
+
+def outcome(family, folder):
+    """"recorded", or why not."""
+    path = os.path.join(folder, "tiny.h5")
+    try:
+        given = traced_call(tiny(family), path)
+    except TraceError as error:
+        return "refused: " + str(error).splitlines()[0]
+    with h5py.File(path) as file:
+        worst = max(np.abs(attended(file, layer) - given[layer]).max() for layer in range(len(given)))
+    if worst > TOLERANCE:
+        raise SystemExit(f"{family}: recorded, but its trace is {worst:.1e} off: the hook must refuse it")
+    return "recorded"
+
+
+def row(family, folder):
+    return f"| `{family}ForCausalLM` | {outcome(family, folder)} |\n"
+
+
+def main(arguments):
+    if not set(arguments) <= {"--paste"}:
+        print(__doc__, file=sys.stderr)
+        return 2
+    transformers.logging.set_verbosity_error()
+    with tempfile.TemporaryDirectory() as folder:
+        table = "| architecture | what the hook does |\n|---|---|\n" + "".join(row(family, folder) for family in FAMILIES)
+    print(table, end="")
+    if arguments:
+        before, rest = README.read_text().split(BEGIN)
+        README.write_text(before + BEGIN + table + END + rest.split(END, 1)[1])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
