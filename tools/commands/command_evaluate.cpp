@@ -62,6 +62,20 @@ std::uint64_t prefill_tokens(const std::string& prefill) {
   return *tokens;
 }
 
+/// What is to be answered, before the model is loaded.
+void check_prompts(const Options& options) {
+  const int given =
+      (options.workload.empty() ? 0 : 1) + (options.prompt.empty() ? 0 : 1) + (options.trace.empty() ? 0 : 1);
+  if (given != 1) usage_error("give a workload, a prompt or a recorded run", "--workload, --prompt, --trace");
+  if (!options.sequence.empty() && options.trace.empty())
+    usage_error("chooses from a recorded run", "--sequence", "Add --trace FILE.");
+  if (!options.trace.empty() && !options.answer.empty())
+    usage_error("is of a prompt; a recorded run has its own", "--answer");
+  if (!options.trace.empty() && !options.item.empty())
+    usage_error("names an item of a workload", "--item", "Say --sequence N.");
+  if (!options.prompt.empty()) require_prompt_file(options.prompt);
+}
+
 std::vector<capture::WorkloadItem> items_of(const std::string& text, const std::string& path,
                                             const Options& options) {
   if (!options.answer.empty()) usage_error("is of a prompt; a workload has its own", "--answer");
@@ -70,14 +84,7 @@ std::vector<capture::WorkloadItem> items_of(const std::string& text, const std::
 }
 
 std::vector<capture::WorkloadItem> items_of(const Options& options, const analysis::Evaluation& model) {
-  const int given =
-      (options.workload.empty() ? 0 : 1) + (options.prompt.empty() ? 0 : 1) + (options.trace.empty() ? 0 : 1);
-  if (given != 1) usage_error("give a workload, a prompt or a recorded run", "--workload, --prompt, --trace");
-  if (!options.sequence.empty() && options.trace.empty())
-    usage_error("chooses from a recorded run", "--sequence", "Add --trace FILE.");
   if (!options.trace.empty()) {
-    if (!options.answer.empty()) usage_error("is of a prompt; a recorded run has its own", "--answer");
-    if (!options.item.empty()) usage_error("names an item of a workload", "--item", "Say --sequence N.");
     std::vector<capture::WorkloadItem> items;
     for (const ChosenSequence& chosen : chosen_sequences(options.trace, options.sequence))
       for (capture::WorkloadItem& item : model.recorded(chosen.sequence, chosen.name))
@@ -163,7 +170,7 @@ void run_evaluate(const Options& options) {
       sim::write_decisions(options.decisions, decisions, options.overwrite);
     };
   require_checkpoint(options.model);
-  if (!options.prompt.empty()) require_prompt_file(options.prompt);
+  check_prompts(options);
   analysis::Evaluation model(options.model);
   const std::vector<capture::WorkloadItem> items = items_of(options, model);
   check_decisions(options, items.size(), evaluation.cuts.size());
