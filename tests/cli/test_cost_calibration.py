@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests kvsim cost --calibrate: a machine fitted to the times of a real capture, and refusals."""
+"""Tests kvsim cost calibrate: a machine fitted to the times of a real capture, and refusals."""
 import json
 import math
 

@@ -152,7 +152,7 @@ class EvaluateDecisions(CommandTest):
         whole = ["evaluate", "--model", MODEL, "--workload", "w.jsonl", *policy, "--budget", "15%", "--quiet"]
         self.assertIn("one prompt at one cut", self.fails(2, *whole, "--decisions", "d.h5"))
         self.assertIn("one prompt at one cut", self.fails(2, *self.command(*policy, "--cut", "prompt,question", "--decisions", "d.h5")))
-        self.assertIn("cannot share a file", self.fails(2, *self.command(*policy, "-o", "d.h5", "--decisions", "d.h5")))
+        self.assertIn("cannot share a file", self.fails(2, *self.command(*policy, "-o", "d.bin", "--decisions", "d.bin")))
         self.assertIn("--overwrite", self.fails(2, *self.command(*policy, "--decisions", "item.h5")))
         self.assertIn("token", self.fails(2, *self.command(*policy, "--per", "tokn")))
 
