@@ -1,11 +1,13 @@
 #include "analysis/report/winners.hpp"
 
 #include <algorithm>
+#include <ostream>
 #include <tuple>
 
 #include "analysis/report/wins.hpp"
 #include "analysis/report/wording.hpp"
 #include "analysis/results/numbers.hpp"
+#include "analysis/results/text_table.hpp"
 #include "analysis/statistics/answer_statistics.hpp"
 #include "sim/base/byte_text.hpp"
 
@@ -225,6 +227,27 @@ SortableTable winners_for_people(const Records& winners) {
     cells.push_back(bytes_cell(row.real("full_peak_bytes")));
   }
   return table;
+}
+
+void write_winners(std::ostream& out, const Records& winners) {
+  SortableTable table = winners_for_people(winners);
+  if (table.rows.empty()) {
+    out << "No policy could be compared.\n";
+    return;
+  }
+  std::erase(table.caption, '`');
+  out << table.caption << "\n\n";
+  TextTable text;
+  for (const SortableTable::Column& column : table.columns)
+    text.add_column(column.title, column.numeric ? Align::right : Align::left);
+  for (const std::vector<Cell>& cells : table.rows) {
+    std::vector<std::string> fields;
+    for (const Cell& cell : cells)
+      fields.push_back(cell.shown + (cell.small.empty() ? "" : " (" + cell.small + ")"));
+    text.add_row(fields);
+  }
+  text.print_head(out);
+  for (std::size_t row = 0; row < table.rows.size(); ++row) text.print_row(out, row);
 }
 
 }  // namespace kvsim::analysis

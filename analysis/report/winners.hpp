@@ -1,5 +1,6 @@
 #pragma once
 /// The table `winners` of a study: which policy is best at each budget, how sure that is, and what it costs.
+#include <iosfwd>
 #include <vector>
 
 #include "analysis/report/evidence.hpp"
@@ -19,5 +20,7 @@ Records winners(const std::vector<Evidence>& cuts, const PriceList& prices);
 
 /// The same for people. Columns without a number are left out.
 SortableTable winners_for_people(const Records& winners);
+/// That table as text.
+void write_winners(std::ostream& out, const Records& winners);
 
 }  // namespace kvsim::analysis

@@ -61,7 +61,7 @@ StudySize size_of(const StudyPlan& plan) {
       out.unreadable.push_back(trace.problem);
       continue;
     }
-    out.to_capture += to_capture(trace) ? 1 : 0;
+    out.to_capture += to_capture(plan, trace) ? 1 : 0;
     out.longest = std::max(out.longest, trace.tokens);
     for (const StudyTask& task : tasks_of(plan, trace))
       if (task.kind != StudyTask::Kind::analysis) out.cells += plan.cells();
@@ -88,6 +88,7 @@ StudyEstimate estimate_study(const StudyPlan& plan, const StudyTrace& trace, uns
   StudyPlan sample = plan;
   sample.folder = temporary.path();
   sample.traces = {trace};
+  if (sample.config.capture) sample.config.capture->keep_traces = true;  // read once more below
   if (trace.prompt) sample.traces[0].path = temporary.path() + "/traces/" + trace.name + ".h5";
   StudyFolder folder(sample.folder);
   folder.write("prompts.jsonl", plan.prompts.lines);

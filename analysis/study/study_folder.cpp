@@ -194,7 +194,8 @@ void StudyFolder::check(const std::string& task) const {
 void StudyFolder::forget(const std::string& trace, bool captured) {
   for (const fs::path& entry : entries(path_ + "/tasks"))
     if (entry.filename().native().starts_with(trace + '.')) remove_task(entry);
-  if (captured) remove_file(file("traces/" + trace + ".h5"));
+  if (!captured) return;
+  for (const char* ending : {".h5", ".json"}) remove_file(file("traces/" + trace + ending));
 }
 
 void StudyFolder::make_folder_of(std::string_view name) {
@@ -245,7 +246,8 @@ void remove_study(const std::string& path, const std::vector<std::string>& captu
   for (const fs::path& entry : entries(folder / "tables")) remove_made(entry, {".csv"});
   for (const fs::path& entry : entries(folder / "figures"))
     remove_made(entry, {".csv", ".gp", ".svg", ".png", ".pdf"});
-  for (const std::string& name : captured) remove_file(folder / "traces" / (name + ".h5"));
+  for (const std::string& name : captured)
+    for (const char* ending : {".h5", ".json"}) remove_file(folder / "traces" / (name + ending));
   for (const char* name : {"tables", "figures", "traces"}) discard(folder / name);
   remove_file(folder / kStudyFile);
 }

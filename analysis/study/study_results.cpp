@@ -151,12 +151,14 @@ Records write_prices(Tables& tables, const StudyPrices& prices, const std::vecto
 }
 
 /// Who is best at each budget, how sure that is, and what it costs.
-void write_winners(Tables& tables, const Statistics& made, const Records& whole, const Records& priced) {
+bool name_winners(Tables& tables, const Statistics& made, const Records& whole, const Records& priced) {
   const PriceList prices(priced);
   std::vector<Evidence> cuts;
   for (const std::string& cut : cuts_of(whole.rows.empty() ? made.means : whole))
     cuts.emplace_back(cut, made.means, made.differences, made.ranks, whole);
-  tables.write(kWinnersTable, winners(cuts, prices));
+  const Records best = winners(cuts, prices);
+  tables.write(kWinnersTable, best);
+  return !best.rows.empty();
 }
 
 /// Of both loops in the same tables: they have no metric in common.
@@ -312,7 +314,7 @@ StudyResults write_results(StudyFolder& folder, const StudyConfig& config,
       write_statistics(written, whole, comparable_answers(answered, answers.roles, config.least_full), config,
                        traces, out.notes);
   const Records priced = write_prices(written, prices, traces, out.notes);
-  if (!made.means.rows.empty()) write_winners(written, made, whole, priced);
+  if (!made.means.rows.empty()) out.winners = name_winners(written, made, whole, priced);
   tell_failed_workloads(answered, config.least_full, out.notes);
   out.answers = answered.rows.size();
   out.skipped = all_skipped(folder, traces, replays, answers, tables);
@@ -327,17 +329,7 @@ std::string study_text(const boost::json::object& effective, const std::vector<S
                        const std::vector<std::string>& notes, bool complete) {
   namespace json = boost::json;
   json::array list;
-  for (const StudiedTrace& trace : traces) {
-    json::array cuts;
-    for (const StudiedTrace::Cut& cut : trace.cuts)
-      cuts.push_back(json::object{{"cut", cut.cut}, {"prompt", cut.prompt}, {"decode", cut.decode}});
-    json::object entry{
-        {"name", trace.name},   {"workload", trace.workload}, {"content_sha256", trace.content_sha256},
-        {"model", trace.model}, {"prompt", trace.prompt},     {"decode", trace.decode},
-        {"cuts", cuts},         {"captured", trace.captured}};
-    if (!trace.problem.empty()) entry["problem"] = trace.problem;
-    list.push_back(std::move(entry));
-  }
+  for (const StudiedTrace& trace : traces) list.push_back(trace_entry(trace));
   json::object document = effective;
   document["result"] = json::object{{"schema_version", kSchemaVersion},
                                     {"complete", complete},

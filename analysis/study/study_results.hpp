@@ -9,22 +9,9 @@
 #include "analysis/kinds/kind.hpp"
 #include "analysis/study/config/study_config.hpp"
 #include "analysis/study/study_folder.hpp"
+#include "analysis/study/trace_record.hpp"
 
 namespace kvsim::analysis {
-
-/// What a study knows of a trace once its tasks have run.
-struct StudiedTrace {
-  std::string name, content_sha256, workload, model, weights_sha256;
-  std::uint64_t prompt = 0, decode = 0;  ///< as recorded
-  /// Tokens before and behind each cut that was studied.
-  struct Cut {
-    std::string cut;
-    std::uint64_t prompt = 0, decode = 0;
-  };
-  std::vector<Cut> cuts{};
-  bool captured = false;  ///< by the study itself
-  std::string problem;    ///< why it is left out; empty: it is not
-};
 
 /// A table made by an analysis, and the tasks its rows come from, in order.
 struct StudyTable {
@@ -52,6 +39,7 @@ struct StudyResults {
   std::vector<Skipped> skipped;    ///< as tables/skipped.csv has them
   std::uint64_t rows = 0;          ///< of results.csv and of the files of other scopes
   std::uint64_t answers = 0;       ///< rows of tables/answers.csv
+  bool winners = false;            ///< whether tables/winners.csv names any
 };
 
 /// Reads every finished task back and writes the tables: the bytes do not depend on when a task was run.

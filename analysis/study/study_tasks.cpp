@@ -5,6 +5,7 @@
 
 #include "analysis/statistics/answer_statistics.hpp"
 #include "analysis/study/study_folder.hpp"
+#include "analysis/study/trace_record.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/sha256.hpp"
 
@@ -68,9 +69,15 @@ double work_of_capture(const StudyTrace& trace) {
   return kCapture * cost(trace);
 }
 
-bool to_capture(const StudyTrace& trace) {
+bool to_capture(const StudyPlan& plan, const StudyTrace& trace) {
   std::error_code failed;
-  return trace.prompt && trace.read && !std::filesystem::exists(trace.path, failed);
+  if (!trace.prompt || !trace.read || std::filesystem::exists(trace.path, failed)) return false;
+  if (plan.config.capture->keep_traces ||
+      !std::filesystem::exists(plan.folder + '/' + record_file(trace.name), failed))
+    return true;
+  const std::vector<StudyTask> tasks = tasks_of(plan, trace);
+  return !std::all_of(tasks.begin(), tasks.end(),
+                      [&](const StudyTask& task) { return task_finished(plan.folder, task.name); });
 }
 
 std::vector<StudyTask> tasks_of(const StudyPlan& plan, const StudyTrace& trace) {
@@ -101,7 +108,7 @@ double missing_work(const StudyPlan& plan) {
   double work = 0;
   for (const StudyTrace& trace : plan.traces) {
     if (!trace.problem.empty()) continue;
-    if (to_capture(trace)) work += work_of_capture(trace);
+    if (to_capture(plan, trace)) work += work_of_capture(trace);
     for (const StudyTask& task : tasks_of(plan, trace))
       if (!task_finished(plan.folder, task.name)) work += work_of(plan, trace, task);
   }

@@ -20,8 +20,9 @@ struct StudyTask {
 /// In the order of their rows. The plan must outlive them.
 std::vector<StudyTask> tasks_of(const StudyPlan& plan, const StudyTrace& trace);
 
-/// Whether its trace is yet to be made.
-bool to_capture(const StudyTrace& trace);
+/// Whether its trace is yet to be made, or to be made again: one that is not kept is there for unfinished
+/// tasks only.
+bool to_capture(const StudyPlan& plan, const StudyTrace& trace);
 
 struct TaskCount {
   std::size_t all = 0, finished = 0;

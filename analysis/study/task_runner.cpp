@@ -1,11 +1,14 @@
 #include "analysis/study/task_runner.hpp"
 
+#include <algorithm>
+#include <filesystem>
 #include <memory>
 #include <optional>
 
 #include "analysis/statistics/answer_statistics.hpp"
 #include "sim/base/byte_text.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/read_file.hpp"
 #include "sim/replay/table_files.hpp"
 #include "traces/format/reader.hpp"
 #include "traces/model/provenance.hpp"
@@ -50,6 +53,35 @@ void describe(const StudyTrace& trace, const trace::Source& source, const trace:
       studied.cuts.push_back({cut.text(), at->prompt_length(), at->decode_length()});
 }
 
+constexpr std::uint64_t kMaxRecordBytes = 1ULL << 20;
+
+StudiedTrace record_at(const std::string& path) {
+  return parse_record(read_regular_file(path, kMaxRecordBytes), path);
+}
+
+/// What a trace that was not kept said of itself, at the cuts that are studied now.
+void recall(const StudyTrace& trace, const std::string& record, StudiedTrace& studied) {
+  StudiedTrace known = record_at(record);
+  std::erase_if(known.cuts, [&](const StudiedTrace::Cut& cut) {
+    return std::none_of(trace.cuts.begin(), trace.cuts.end(),
+                        [&](const trace::Cut& asked) { return asked.text() == cut.cut; });
+  });
+  known.name = studied.name;
+  if (!studied.workload.empty()) known.workload = studied.workload;
+  studied = std::move(known);
+}
+
+/// Finished tasks and those to come must be about the same run. Throws Error(usage).
+void check_same_content(const StudyTrace& trace, const std::string& record, const StudiedTrace& studied) {
+  const std::string was = record_at(record).content_sha256;
+  if (was != studied.content_sha256)
+    usage_error(
+        "was captured again and is " + studied.content_sha256 + " now, where finished tasks are about " + was,
+        trace.path,
+        "Another processor may round otherwise. Go on where the study was begun, or start anew with "
+        "--overwrite.");
+}
+
 }  // namespace
 
 TaskRunner::TaskRunner(const StudyPlan& plan, StudyFolder& folder, unsigned threads,
@@ -69,7 +101,7 @@ void TaskRunner::begin_part(double work, Progress& progress) {
 }
 
 void TaskRunner::capture(const StudyTrace& trace, Progress& progress) {
-  if (!to_capture(trace)) return;
+  if (!to_capture(plan_, trace)) return;
   begin_part(work_of_capture(trace), progress);
   folder_.make_folder_of("traces/" + trace.name + ".h5");
   capture_prompt(*plan_.config.capture, plan_.prompts.prompts[*trace.prompt], folder_.file("prompts.jsonl"),
@@ -191,9 +223,17 @@ void TaskRunner::run_trace(const StudyTrace& trace, StudiedTrace& studied, Progr
     source = trace::open_trace(trace.path);
     sequence.emplace(*source);
   };
+  const std::string record = folder_.file(record_file(trace.name));
+  std::error_code failed;
+  const bool recorded = trace.prompt && trace.read && std::filesystem::exists(record, failed);
+  if (recorded && !std::filesystem::exists(trace.path, failed)) {  // and so every task has finished
+    reading([&] { recall(trace, record, studied); });
+    return;
+  }
   if (trace.read) {
     if (!reading(open)) return;
     describe(trace, *source, *sequence, studied);
+    if (recorded) check_same_content(trace, record, studied);
   } else if (trace.prompt) {
     const StudyPrompt& prompt = plan_.prompts.prompts[*trace.prompt];
     studied.model = model::model_name(plan_.config.capture->model);
@@ -221,6 +261,16 @@ void TaskRunner::run_trace(const StudyTrace& trace, StudiedTrace& studied, Progr
     if (!reading(work)) return;
     folder_.save(task.name, found.rows, found.skipped);
   }
+  if (!trace.prompt || !trace.read) return;
+  if (plan_.config.capture->keep_traces) {
+    std::filesystem::remove(record, failed);
+    return;
+  }
+  folder_.write(record_file(trace.name), record_text(studied));
+  sequence.reset();
+  source.reset();
+  std::filesystem::remove(trace.path, failed);
+  if (failed) input_error("cannot be removed: " + failed.message(), trace.path);
 }
 
 void TaskRunner::run(Progress& progress) {

@@ -193,6 +193,10 @@ class Prices(StudyTest):
         self.assertIn("which flash attention does not keep", page)
         self.assertIn("do not fit its memory", page)
         self.assertIn("| h2o |", self.ok("export", "d", "--table", "winners", "--format", "md"))
+        shown = self.ok("export", "d", "--table", "winners")
+        self.assertIn("its price: llama-3.1-8b on a100-80-sxm, one sequence with a prompt of 131072 tokens", shown)
+        self.assertIn("(does not fit)", shown)
+        self.assertLess(max(map(len, shown.splitlines())), 260)
 
     def test_without_a_machine_a_study_says_what_rules_read(self):
         self.write(policies=["h2o", "keydiff"])
@@ -257,6 +261,42 @@ class Captures(StudyTest):
         self.ok(*self.study())
         self.ok(*self.study("--threads", 1, out="e"))
         self.assertTrue(same(self.folder / "d", self.folder / "e"))
+
+    def test_traces_that_are_not_kept_are_made_again_when_more_is_asked_of_them(self):
+        lean = {**self.capture, "keep_traces": False}
+        self.write(capture=self.capture, analyses=["hash"])
+        self.ok(*self.study(out="kept"))
+        self.write(capture=lean, analyses=["hash"])
+        self.ok(*self.study(out="whole"))
+        self.write(capture=lean)
+        self.ok(*self.study())
+        names = ["needle-120-s1-0", "needle-120-s1-1", "text-90-s1-0"]
+        self.assertEqual(sorted(path.name for path in (self.folder / "d/traces").iterdir()), [name + ".json" for name in names])
+        before = {path: path.stat().st_mtime_ns for path in (self.folder / "d/tasks").rglob("*") if path.is_file()}
+        self.ok(*self.study("--resume"))  # nothing is left to do: no trace is made
+        self.assertIn("to capture 0,", self.ok(*self.study("--resume", "--dry-run")))
+        self.write(capture=lean, analyses=["hash"])
+        self.assertIn("to capture 3,", self.ok(*self.study("--resume", "--dry-run")))
+        self.ok(*self.study("--resume"))
+        self.assertTrue(same(self.folder / "d", self.folder / "whole"))
+        self.assertEqual({path: path.stat().st_mtime_ns for path in before}, before)
+        for name in "results.csv", "results-layer.csv.gz", "tables/hash.csv", "tables/means.csv":
+            self.assertEqual((self.folder / "d" / name).read_bytes(), (self.folder / "kept" / name).read_bytes())
+        self.assertEqual(self.json("d/study.json")["result"], self.json("kept/study.json")["result"])
+        self.write(capture=self.capture, analyses=["hash"])
+        self.ok(*self.study("--resume"))
+        self.assertTrue(same(self.folder / "d", self.folder / "kept"))
+
+    def test_a_trace_that_is_made_again_must_be_the_same(self):
+        self.write(traces=[], capture={**self.capture, "keep_traces": False})
+        self.ok(*self.study())
+        record = self.folder / "d/traces/text-90-s1-0.json"
+        record.write_text(record.read_text().replace(self.json(record)["content_sha256"], "0" * 64))
+        self.write(traces=[], capture={**self.capture, "keep_traces": False}, seeds=[0, 1])
+        message = self.fails(2, *self.study("--resume"))
+        self.assertIn("text-90-s1-0.h5: was captured again", message)
+        self.ok(*self.study("--overwrite"))
+        self.assertNotEqual(self.json(record)["content_sha256"], "0" * 64)
 
     def test_a_dry_run_writes_nothing(self):
         self.write(traces=[], capture=self.capture, analyses=["hash"])

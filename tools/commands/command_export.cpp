@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "analysis/report/winners.hpp"
 #include "analysis/results/document.hpp"
 #include "analysis/results/hdf5_export.hpp"
 #include "analysis/results/reading/read_tables.hpp"
@@ -18,7 +19,7 @@ namespace {
 
 constexpr const char* kExamples = R"(Examples:
   kvsim export study -o study.h5
-  kvsim export study --table ranks --format md
+  kvsim export study --table winners
   kvsim export rows.csv -o rows.jsonl
 )";
 
@@ -51,6 +52,8 @@ void run_export(const Options& options) {
     analysis::NamedTable table = chosen(std::move(tables), options);
     document.analysis = table.name;
     document.records = std::move(table.records);
+    if (table.name == analysis::kWinnersTable && !document.records.rows.empty())
+      document.console = [&document](std::ostream& out) { analysis::write_winners(out, document.records); };
   }
   output.commit(document);
 }

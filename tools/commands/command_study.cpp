@@ -82,10 +82,13 @@ void print_outcome(const analysis::StudyPlan& plan, const analysis::StudyResults
   if (!results.skipped.empty())
     note(std::to_string(results.skipped.size()) +
          " cells, analyses or traces have no numbers; why: " + plan.folder + "/tables/skipped.csv");
-  std::cout << "results  " << plan.folder << "/results.csv, " << results.rows << " rows\n"
+  const bool several = plan.config.scopes.size() > 1 && results.rows > 0;
+  std::cout << "results  " << plan.folder << "/results.csv" << (several ? " and results-*.csv.gz, " : ", ")
+            << results.rows << " rows\n"
             << (results.answers > 0 ? "answers  " + plan.folder + "/tables/answers.csv, " +
                                           std::to_string(results.answers) + " rows\n"
                                     : "")
+            << (results.winners ? "winners  kvsim export " + plan.folder + " --table winners\n" : "")
             << "tables   " << plan.folder << "/tables, explained in " << plan.folder << "/columns.csv\n";
   if (plan.config.report) std::cout << "report   " << plan.folder << "/report.html\n";
 }

@@ -57,6 +57,7 @@ StudyCapture capture_of(const json::object& section) {
   out.output_weights = section.at("output_weights").get_bool();
   out.elem = text_at(section, "elem");
   out.prefill_chunk = whole_at(section, "prefill_chunk");
+  out.keep_traces = section.at("keep_traces").get_bool();
   return out;
 }
 
@@ -102,7 +103,8 @@ json::object capture_section(const StudyCapture& capture) {
           {"attention", capture.attention},
           {"output_weights", capture.output_weights},
           {"elem", capture.elem},
-          {"prefill_chunk", capture.prefill_chunk}};
+          {"prefill_chunk", capture.prefill_chunk},
+          {"keep_traces", capture.keep_traces}};
 }
 
 json::array policies_list(const std::vector<StudyPolicy>& policies) {

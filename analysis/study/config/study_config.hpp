@@ -32,6 +32,7 @@ struct StudyCapture {
   bool output_weights = false;
   std::string elem;
   std::uint64_t prefill_chunk = 0;
+  bool keep_traces = true;  ///< else a trace is removed once its tasks have finished
 };
 
 struct StudyPolicy {

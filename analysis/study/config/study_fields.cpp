@@ -96,6 +96,10 @@ const std::vector<Field>& study_fields() {
       flag("capture.output_weights", "false", "store the attention output projections"),
       word("capture.elem", "auto", {"auto", "f32", "bf16", "f16"}, "type of stored tensors and of the cache"),
       whole("capture.prefill_chunk", "512", "prompt tokens per pass", 1),
+      flag("capture.keep_traces", "true",
+           "keep the traces; false: each is removed once its tasks have finished, and captured again if more "
+           "is "
+           "asked of it"),
 
       texts(
           "loops", "open",
