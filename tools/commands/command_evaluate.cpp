@@ -261,12 +261,14 @@ void add_evaluate_command(CLI::App& app) {
   command
       ->add_option("--mode", options->mode,
                    "teacher (all caches are fed the same tokens), greedy (each generates its own), both")
+      ->type_name("both|teacher|greedy")
       ->capture_default_str();
   command
       ->add_option(
           "--force", options->force,
           "Tokens of teacher mode: answer (the expected one, where there is one) or full (what the full\n"
           "cache generates)")
+      ->type_name("answer|full")
       ->capture_default_str();
   command
       ->add_option(
@@ -274,12 +276,14 @@ void add_evaluate_command(CLI::App& app) {
           "Questions about one context (kinds turns, conversation): requests (they leave no trace for\n"
           "each other), golden (each follows the earlier ones and their expected answers) or own (...\n"
           "and what the cell answered itself)")
+      ->type_name("requests|golden|own")
       ->capture_default_str();
   command
       ->add_option(
           "--prefill", options->prefill,
           "dense (the prompt is processed once, with full attention) or chunked:N (through the cache,\n"
           "which is cut after every N tokens)")
+      ->type_name("dense|chunked:N")
       ->capture_default_str();
   command->add_option("--profile", options->profile,
                       "dense: an allocation that measures the prompt does so in a pass of its own where the\n"
@@ -288,6 +292,7 @@ void add_evaluate_command(CLI::App& app) {
       ->add_option("--positions", options->positions,
                    "Rotary positions of keys: text, cache-step (counted in the cache at every step, as\n"
                    "StreamingLLM does) or cache-once (counted in the cache at the cut, as FINCH does)")
+      ->type_name("text|cache-step|cache-once")
       ->capture_default_str();
   command->add_flag(
       "--losses", evaluation.losses,
@@ -296,7 +301,8 @@ void add_evaluate_command(CLI::App& app) {
       ->transform(token_count())
       ->capture_default_str()
       ->type_name("N");
-  command->add_option("--elem", evaluation.elem, "Type of the cache: auto | f32 | bf16 | f16")
+  command->add_option("--elem", evaluation.elem, "Type of the cache")
+      ->type_name("auto|f32|bf16|f16")
       ->capture_default_str();
   command->add_option("--prefill-chunk", evaluation.prefill_chunk, "Prompt tokens per pass")
       ->transform(token_count())
@@ -318,7 +324,7 @@ void add_evaluate_command(CLI::App& app) {
       ->add_option("--per", options->per,
                    "A row per: answer, token of each answer (log p, KL, rank), or layer (drift of the state)")
       ->capture_default_str()
-      ->type_name("WHAT");
+      ->type_name("answer|token|layer");
   add_output_options(*command, *options);
   command
       ->add_option("--decisions", options->decisions,

@@ -34,6 +34,15 @@ std::string HelpText::make_help(const CLI::App* app, std::string name, CLI::AppF
   return text;
 }
 
+std::string HelpText::make_option_opts(const CLI::Option* option) const {
+  std::string text = CLI::Formatter::make_option_opts(option);
+  const std::string type = option->get_type_name();
+  const std::size_t colon = type.find(':'), at = text.find(type);
+  if (colon == std::string::npos || at == std::string::npos || type.find('{') != std::string::npos)
+    return text;
+  return text.replace(at, type.size(), type.substr(0, colon));
+}
+
 void group_options(CLI::App& command, const std::string& group, const std::vector<std::string>& names) {
   for (const std::string& name : names)
     if (CLI::Option* const option = command.get_option_no_throw(name)) option->group(group);

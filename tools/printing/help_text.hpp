@@ -19,6 +19,8 @@ std::string full_name(const CLI::App& command);
 class HelpText : public CLI::Formatter {
  public:
   std::string make_help(const CLI::App* app, std::string name, CLI::AppFormatMode mode) const override;
+  /// Without what CLI11 says of checks behind a type's name: N, not N:UINT in [1 - 4096].
+  std::string make_option_opts(const CLI::Option* option) const override;
 };
 
 /// Puts options that many commands have into the groups `Results` and `Run`, wherever they are.
