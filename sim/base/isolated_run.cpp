@@ -44,7 +44,8 @@ constexpr std::uint32_t kArchitecture = 0;  ///< system calls of other processor
 
 /// Allows the system calls of reading open files and of memory, and write() to `pipe`. Every other call fails
 /// with EPERM instead of killing the process: a call that a newer C library makes must not make a sound file
-/// look damaged. Where the kernel has no filters, there is none.
+/// look damaged. (AddressSanitizer asks for the signal stack whenever something is thrown.) Where the kernel
+/// has no filters, there is none.
 void restrict_system_calls(int pipe) {
   if (kArchitecture == 0) return;
   const auto word = [](std::size_t offset) {
@@ -61,11 +62,12 @@ void restrict_system_calls(int pipe) {
   std::vector<sock_filter> program{word(offsetof(seccomp_data, arch)),
                                    sock_filter BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kArchitecture, 1, 0),
                                    refuse, word(offsetof(seccomp_data, nr))};
-  for (const long call :
-       {SYS_pread64,      SYS_read,      SYS_lseek,  SYS_fstat,       SYS_munmap,         SYS_mremap,
-        SYS_brk,          SYS_madvise,   SYS_futex,  SYS_sched_yield, SYS_clock_gettime,  SYS_gettimeofday,
-        SYS_getcwd,       SYS_getpid,    SYS_gettid, SYS_tgkill,      SYS_rt_sigprocmask, SYS_rt_sigaction,
-        SYS_rt_sigreturn, SYS_getrandom, SYS_exit,   SYS_exit_group}) {
+  for (const long call : {SYS_pread64,        SYS_read,         SYS_lseek,         SYS_fstat,
+                          SYS_munmap,         SYS_mremap,       SYS_brk,           SYS_madvise,
+                          SYS_futex,          SYS_sched_yield,  SYS_clock_gettime, SYS_gettimeofday,
+                          SYS_getcwd,         SYS_getpid,       SYS_gettid,        SYS_tgkill,
+                          SYS_rt_sigprocmask, SYS_rt_sigaction, SYS_sigaltstack,   SYS_rt_sigreturn,
+                          SYS_getrandom,      SYS_exit,         SYS_exit_group}) {
     program.push_back(unless(static_cast<std::uint32_t>(call), 1));
     program.push_back(allow);
   }
