@@ -5,11 +5,13 @@ namespace kvsim::policy {
 #define KVSIM_EVICTION(name) PolicySpec name##_spec();
 #define KVSIM_ALLOCATION(name) PolicySpec name##_spec();
 #define KVSIM_ORACLE(name) PolicySpec name##_spec();
+#define KVSIM_REPRESENTATION(name) PolicySpec name##_spec();
 #define KVSIM_PRESET(name, expansion, summary, paper)
 #include "policies/builtin.def"
 #undef KVSIM_EVICTION
 #undef KVSIM_ALLOCATION
 #undef KVSIM_ORACLE
+#undef KVSIM_REPRESENTATION
 #undef KVSIM_PRESET
 
 const Registry& builtin() {
@@ -18,11 +20,13 @@ const Registry& builtin() {
 #define KVSIM_EVICTION(name) list.add(name##_spec());
 #define KVSIM_ALLOCATION(name) list.add(name##_spec());
 #define KVSIM_ORACLE(name) list.add(name##_spec());
+#define KVSIM_REPRESENTATION(name) list.add(name##_spec());
 #define KVSIM_PRESET(name, expansion, summary, paper) list.add(PresetSpec{#name, expansion, summary, paper});
 #include "policies/builtin.def"
 #undef KVSIM_EVICTION
 #undef KVSIM_ALLOCATION
 #undef KVSIM_ORACLE
+#undef KVSIM_REPRESENTATION
 #undef KVSIM_PRESET
     return list;
   }();

@@ -33,20 +33,32 @@ std::vector<std::string> first_names(const Registry& registry) {
 
 const PolicySpec& find_eviction(const Call& call, const Registry& registry) {
   if (const PolicySpec* spec = registry.find_policy(Kind::eviction, call.name)) return *spec;
-  if (registry.find_policy(Kind::allocation, call.name))
-    usage_error(call.name + " is an allocation: it needs an eviction before it", place(call),
-                "Write e.g. snapkv+" + call.name);
+  if (const PolicySpec* part = registry.find_part(call.name)) {
+    const bool represents = part->kind == Kind::representation;
+    usage_error(call.name + (represents ? " is a representation" : " is an allocation") +
+                    ": it needs an eviction before it",
+                place(call), std::string("Write e.g. ") + (represents ? "full+" : "snapkv+") + call.name);
+  }
   usage_error("unknown policy " + quoted(call.name), place(call),
               suggestion(call.name, first_names(registry)));
 }
 
-const PolicySpec& find_allocation(const Call& call, const Registry& registry) {
-  if (const PolicySpec* spec = registry.find_policy(Kind::allocation, call.name)) return *spec;
-  const std::vector<std::string> known = registry.names(Kind::allocation);
+/// What may stand after '+'.
+std::vector<std::string> part_names(const Registry& registry) {
+  std::vector<std::string> names = registry.names(Kind::allocation);
+  const std::vector<std::string> representations = registry.names(Kind::representation);
+  names.insert(names.end(), representations.begin(), representations.end());
+  return names;
+}
+
+const PolicySpec& find_part(const Call& call, const Registry& registry) {
+  if (const PolicySpec* spec = registry.find_part(call.name)) return *spec;
   if (registry.find_preset(call.name) || registry.find_policy(Kind::eviction, call.name))
-    usage_error("two evictions: " + call.name + " stands after '+', where an allocation is expected",
-                place(call), suggestion(call.name, known));
-  usage_error("unknown allocation " + quoted(call.name), place(call), suggestion(call.name, known));
+    usage_error("two evictions: " + call.name +
+                    " stands after '+', where an allocation or a representation is expected",
+                place(call), suggestion(call.name, part_names(registry)));
+  usage_error("unknown allocation or representation " + quoted(call.name), place(call),
+              suggestion(call.name, part_names(registry)));
 }
 
 /// Oracles that have a loss curve with some parameters.
@@ -74,23 +86,36 @@ std::string param_suggestion(std::string_view name, const std::vector<std::strin
   return known.empty() ? "It takes no parameters." : suggestion(name, known);
 }
 
+/// The eviction of the first call, and what the others name.
+std::vector<const PolicySpec*> specs_of(const std::vector<Call>& calls, const Registry& registry) {
+  std::vector<const PolicySpec*> specs{&find_eviction(calls[0], registry)};
+  for (std::size_t i = 1; i < calls.size(); ++i) specs.push_back(&find_part(calls[i], registry));
+  return specs;
+}
+
+std::string calls_text(const std::vector<Call>& calls) {
+  std::vector<std::string> texts;
+  for (const Call& call : calls) texts.push_back(call_text(call));
+  return joined(texts, "+");
+}
+
 /// The argument of a preset goes to the part that has a parameter of this name.
 void override_argument(const Call& preset, const Call::Argument& argument, std::vector<Call>& calls,
-                       const PolicySpec& eviction, const PolicySpec* allocation) {
-  const bool first = find_param(eviction, argument.name),
-             second = allocation && find_param(*allocation, argument.name);
-  if (first && second)
-    usage_error("parameter " + quoted(argument.name) + " of " + preset.name + " could be " + eviction.name +
-                    "'s or " + allocation->name + "'s",
-                place(preset), "Write the parts out: " + call_text(calls[0]) + "+" + call_text(calls[1]));
-  if (!first && !second) {
-    std::vector<std::string> known = param_names(eviction.params);
-    if (allocation)
-      for (const std::string& name : param_names(allocation->params)) known.push_back(name);
+                       const std::vector<const PolicySpec*>& specs) {
+  std::vector<std::size_t> owners;
+  std::vector<std::string> known;
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    if (find_param(*specs[i], argument.name)) owners.push_back(i);
+    for (const std::string& name : param_names(specs[i]->params)) known.push_back(name);
+  }
+  if (owners.size() > 1)
+    usage_error("parameter " + quoted(argument.name) + " of " + preset.name + " could be " +
+                    specs[owners[0]]->name + "'s or " + specs[owners[1]]->name + "'s",
+                place(preset), "Write the parts out: " + calls_text(calls));
+  if (owners.empty())
     usage_error("unknown parameter " + quoted(argument.name) + " of " + preset.name, place(preset),
                 param_suggestion(argument.name, known));
-  }
-  std::vector<Call::Argument>& arguments = calls[first ? 0 : 1].arguments;
+  std::vector<Call::Argument>& arguments = calls[owners[0]].arguments;
   const auto same = std::find_if(arguments.begin(), arguments.end(),
                                  [&](const Call::Argument& a) { return a.name == argument.name; });
   if (same == arguments.end())
@@ -102,10 +127,8 @@ void override_argument(const Call& preset, const Call::Argument& argument, std::
 /// The calls a preset stands for, with the parameters given to it.
 std::vector<Call> expand(const PresetSpec& preset, const Call& call, const Registry& registry) {
   std::vector<Call> calls = parse_calls(preset.expansion);
-  const PolicySpec& eviction = find_eviction(calls[0], registry);
-  const PolicySpec* allocation = calls.size() > 1 ? &find_allocation(calls[1], registry) : nullptr;
-  for (const Call::Argument& argument : call.arguments)
-    override_argument(call, argument, calls, eviction, allocation);
+  const std::vector<const PolicySpec*> specs = specs_of(calls, registry);
+  for (const Call::Argument& argument : call.arguments) override_argument(call, argument, calls, specs);
   return calls;
 }
 
@@ -152,42 +175,74 @@ Part make_part(const PolicySpec& spec, const Call& call, const Registry& registr
   return part;
 }
 
+/// Throws Error(usage) where the allocation cannot split for the eviction.
+void check_allocation(const Composition& composition, std::string_view text, const Registry& registry) {
+  const Part& eviction = composition.eviction;
+  const PolicySpec& allocation = *composition.allocation.spec;
+  const std::string where = "policy " + quoted(text);
+  if (eviction.spec->own_budget && allocation.name != kDefaultAllocation)
+    usage_error(eviction.spec->name + " decides itself how much it keeps: there is no budget for " +
+                    allocation.name + " to split",
+                where);
+  const bool by_losses = allocation.uses_losses && eviction.has_loss_curve();
+  if (allocation.uses_losses && eviction.spec->make_oracle && !by_losses)
+    usage_error(allocation.name + " splits by what an oracle loses at every budget, and " + eviction.text() +
+                    " has no exact curve of that which falls by less and less",
+                where, "These have: " + joined(curve_names(registry)));
+  if (allocation.uses_scores && !eviction.spec->scored && !by_losses)
+    usage_error(allocation.name + " splits by the eviction's scores, and " + eviction.spec->name +
+                    " does not rank by one",
+                where, "Those that do: " + joined(scored_names(registry)));
+}
+
 }  // namespace
 
 Composition parse_composition(std::string_view text, const Registry& registry) {
-  std::vector<Call> calls = parse_calls(text);
+  const std::vector<Call> typed = parse_calls(text);
+  std::vector<Call> calls = typed;
   Composition out;
-  if (const PresetSpec* preset = registry.find_preset(calls[0].name)) {
-    std::vector<Call> expanded = expand(*preset, calls[0], registry);
-    if (expanded.size() > 1 && calls.size() > 1)
-      usage_error(preset->name + " already has an allocation", "policy " + quoted(text),
-                  "Write its eviction out: " + call_text(expanded[0]) + "+" + call_text(calls[1]));
-    expanded.insert(expanded.end(), calls.begin() + 1, calls.end());
-    out.name = preset->name;
-    if (calls.size() > 1 && calls[1].name != kDefaultAllocation) out.name += "+" + calls[1].name;
-    calls = std::move(expanded);
+  std::size_t of_preset = 0;
+  if (const PresetSpec* preset = registry.find_preset(typed[0].name)) {
+    calls = expand(*preset, typed[0], registry);
+    of_preset = calls.size();
+    calls.insert(calls.end(), typed.begin() + 1, typed.end());
   }
-  if (calls.size() > 2)
-    usage_error("more than one '+'", "policy " + quoted(text), "One eviction and at most one allocation.");
-  if (calls.size() == 1) calls.push_back({.name = kDefaultAllocation, .arguments = {}});
+  const std::vector<const PolicySpec*> specs = specs_of(calls, registry);
+  out.eviction = make_part(*specs[0], calls[0], registry);
+  const Call* allocation = nullptr;
+  const Call* representation = nullptr;
+  for (std::size_t i = 1; i < calls.size(); ++i) {
+    const bool represents = specs[i]->kind == Kind::representation;
+    const Call*& present = represents ? representation : allocation;
+    const std::string kind(kind_name(specs[i]->kind));
+    if (present && i >= of_preset && of_preset > 0)
+      usage_error(typed[0].name + " already has " + (represents ? "a " : "an ") + kind,
+                  "policy " + quoted(text),
+                  "Write its parts out: " + call_text(calls[0]) + "+" + call_text(calls[i]));
+    if (present)
+      usage_error("two " + kind + "s: " + present->name + " and " + calls[i].name, "policy " + quoted(text),
+                  "One of each kind at most.");
+    present = &calls[i];
+    (represents ? out.representation.emplace() : out.allocation) = make_part(*specs[i], calls[i], registry);
+  }
+  if (!allocation) {
+    const Call uniform{.name = kDefaultAllocation, .arguments = {}};
+    out.allocation = make_part(find_part(uniform, registry), uniform, registry);
+  }
+  check_allocation(out, text, registry);
+  if (out.representation && out.eviction.spec->make_oracle)
+    usage_error(out.eviction.spec->name + " is a bound for numbers that are stored as they come, and " +
+                    out.representation->spec->name + " stores others",
+                "policy " + quoted(text));
 
-  out.eviction = make_part(find_eviction(calls[0], registry), calls[0], registry);
-  out.allocation = make_part(find_allocation(calls[1], registry), calls[1], registry);
-  const std::string &eviction = out.eviction.spec->name, &allocation = out.allocation.spec->name;
-  if (out.eviction.spec->own_budget && allocation != kDefaultAllocation)
-    usage_error(
-        eviction + " decides itself how much it keeps: there is no budget for " + allocation + " to split",
-        "policy " + quoted(text));
-  const bool by_losses = out.allocation.spec->uses_losses && out.eviction.has_loss_curve();
-  if (out.allocation.spec->uses_losses && out.eviction.spec->make_oracle && !by_losses)
-    usage_error(allocation + " splits by what an oracle loses at every budget, and " + out.eviction.text() +
-                    " has no exact curve of that which falls by less and less",
-                "policy " + quoted(text), "These have: " + joined(curve_names(registry)));
-  if (out.allocation.spec->uses_scores && !out.eviction.spec->scored && !by_losses)
-    usage_error(allocation + " splits by the eviction's scores, and " + eviction + " does not rank by one",
-                "policy " + quoted(text), "Those that do: " + joined(scored_names(registry)));
-  if (out.name.empty()) out.name = allocation == kDefaultAllocation ? eviction : eviction + "+" + allocation;
+  out.name = of_preset > 0 ? registry.find_preset(typed[0].name)->name : out.eviction.spec->name;
+  for (std::size_t i = std::max<std::size_t>(of_preset, 1); i < calls.size(); ++i)
+    if (specs[i]->name != kDefaultAllocation && specs[i]->kind == Kind::allocation)
+      out.name += "+" + specs[i]->name;
+  for (std::size_t i = std::max<std::size_t>(of_preset, 1); i < calls.size(); ++i)
+    if (specs[i]->kind == Kind::representation) out.name += "+" + specs[i]->name;
   out.params = out.eviction.text() + "+" + out.allocation.text();
+  if (out.representation) out.params += "+" + out.representation->text();
   return out;
 }
 

@@ -1,8 +1,10 @@
 #pragma once
-/// The one text form of policies: `eviction(param=value,...)+allocation(param=value,...)`.
-///   snapkv(window=32,pool=max:7)+pyramid(beta=20)      h2o      pyramidkv      xkv
-/// A missing allocation is `uniform`. A name may be a preset; parameters given to a preset override those of
-/// its expansion (eviction first, then allocation).
+/// The one text form of policies: `eviction(param=value,...)+part(param=value,...)+...`.
+///   snapkv(window=32,pool=max:7)+pyramid(beta=20)      h2o      pyramidkv      full+kivi(bits=2)
+/// What stands after the eviction is found by its name, in any order: at most one allocation (without one it
+/// is `uniform`) and at most one representation (without one numbers are stored as they come). The first name
+/// may be a preset; parameters given to a preset override those of its expansion.
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,16 +15,19 @@
 namespace kvsim::policy {
 
 struct Composition {
-  std::string name;    ///< as a table shows it: "snapkv", "snapkv+pyramid", "pyramidkv"
-  std::string params;  ///< full expansion with every effective value: "snapkv(window=32,...)+uniform()"
+  std::string name;  ///< as a table shows it: "snapkv", "snapkv+pyramid", "pyramidkv"
+  /// Full expansion with every effective value: "snapkv(window=32,...)+uniform()". It names a representation
+  /// only where there is one.
+  std::string params;
   Part eviction, allocation;
+  std::optional<Part> representation{};
 
   bool layer_unit() const { return eviction.layer_unit(); }  ///< lanes of a layer share one resident set
   std::size_t floor() const { return eviction.floor(); }     ///< least budget per lane
 };
 
 /// Throws Error(usage) naming the offending part and the nearest valid spelling: unknown policy or parameter,
-/// wrong type, out of range, two evictions, stray text.
+/// wrong type, out of range, two parts of one kind, stray text.
 Composition parse_composition(std::string_view text, const Registry& registry);
 
 }  // namespace kvsim::policy

@@ -35,6 +35,18 @@ void check_params(const PolicySpec& spec) {
   }
 }
 
+bool has_factory(const PolicySpec& spec) {
+  switch (spec.kind) {
+    case Kind::eviction:
+      return bool(spec.make_eviction) != bool(spec.make_oracle);
+    case Kind::allocation:
+      return bool(spec.make_allocation);
+    case Kind::representation:
+      return spec.make_representation && spec.ledger;
+  }
+  bug("unknown kind");
+}
+
 }  // namespace
 
 void Registry::add(PolicySpec spec) {
@@ -42,11 +54,11 @@ void Registry::add(PolicySpec spec) {
   wanted.insert(wanted.begin(), spec.name);
   for (const std::string& name : wanted) {
     if (!is_name(name)) bug("policy name \"" + name + "\" cannot be typed");
-    if (find_policy(spec.kind, name) || (spec.kind == Kind::eviction && find_preset(name)))
+    if (spec.kind == Kind::eviction ? find_policy(spec.kind, name) || find_preset(name)
+                                    : bool(find_part(name)))
       bug("policy name " + name + " is taken");
   }
-  const bool evicts = bool(spec.make_eviction) != bool(spec.make_oracle);
-  if (spec.kind == Kind::eviction ? !evicts : !spec.make_allocation) bug("no factory", spec.name);
+  if (!has_factory(spec)) bug("no factory", spec.name);
   check_params(spec);
   policies_.push_back(std::move(spec));
 }
@@ -65,6 +77,11 @@ const PolicySpec* Registry::find_policy(Kind kind, std::string_view name) const 
       return &spec;
   }
   return nullptr;
+}
+
+const PolicySpec* Registry::find_part(std::string_view name) const {
+  const PolicySpec* allocation = find_policy(Kind::allocation, name);
+  return allocation ? allocation : find_policy(Kind::representation, name);
 }
 
 const PresetSpec* Registry::find_preset(std::string_view name) const {

@@ -1,9 +1,9 @@
 #pragma once
 /// A list of policies to choose from by name. policies/builtin.hpp has the built-in one.
 ///
-/// Evictions and presets share one set of names; allocations have their own. In a composition the first name
-/// is an eviction or a preset and the name after '+' an allocation, so the system XKV and its allocation can
-/// both be called xkv.
+/// Evictions and presets share one set of names; allocations and representations share another. In a
+/// composition the first name is an eviction or a preset, and those after '+' are found by name among the
+/// others, so the system XKV and its allocation can both be called xkv.
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,6 +22,8 @@ class Registry {
   const std::vector<PolicySpec>& policies() const { return policies_; }
   const std::vector<PresetSpec>& presets() const { return presets_; }
   const PolicySpec* find_policy(Kind kind, std::string_view name_or_alias) const;
+  /// What may stand after '+': an allocation or a representation.
+  const PolicySpec* find_part(std::string_view name_or_alias) const;
   const PresetSpec* find_preset(std::string_view name) const;
   std::vector<std::string> names(Kind kind) const;  ///< with aliases, without presets; for suggestions
   std::vector<std::string> preset_names() const;

@@ -18,6 +18,11 @@ Needs merged(const Needs& a, const Needs& b) {
   return out;
 }
 
+std::string_view kind_name(Kind kind) {
+  constexpr std::string_view kNames[] = {"eviction", "allocation", "representation"};
+  return kNames[static_cast<std::size_t>(kind)];
+}
+
 const Part& Params::part(std::string_view name) const {
   find(name, ParamType::policy);
   return *parts.find(name)->second;

@@ -14,6 +14,7 @@
 #include "policies/api/eviction.hpp"
 #include "policies/api/holding_class.hpp"
 #include "policies/api/oracle.hpp"
+#include "policies/api/representation.hpp"
 #include "sim/base/params.hpp"
 
 namespace kvsim::policy {
@@ -41,7 +42,9 @@ struct Needs {
 /// What satisfies both.
 Needs merged(const Needs& a, const Needs& b);
 
-enum class Kind { eviction, allocation };
+enum class Kind { eviction, allocation, representation };
+/// "eviction", ...
+std::string_view kind_name(Kind kind);
 
 /// Where paper and code, or two codes, or they and this policy, do not agree.
 struct Departure {
@@ -91,10 +94,16 @@ struct PolicySpec {
   std::function<Cost(const Params&, const CostShape&)> cost{};
   /// Throws Error(usage) for combinations of parameters that single ranges cannot exclude. May be null.
   std::function<void(const Params&)> check{};
-  // Exactly one of the three; the first two are Kind::eviction.
+  /// What the rows take after `kept` tokens of a prompt and `appended` ones, none of which has been evicted
+  /// since (representation).
+  std::function<Ledger(const Params&, const StorageShape&, std::uint64_t kept, std::uint64_t appended)>
+      ledger{};
+  // Exactly one of the four; the first two are Kind::eviction.
   std::function<std::unique_ptr<Eviction>(const Params&, const CacheUnit&)> make_eviction{};
   std::function<std::unique_ptr<Oracle>(const Params&, const CacheUnit&)> make_oracle{};
   std::function<std::unique_ptr<Allocation>(const Params&)> make_allocation{};
+  /// Throws Error(usage) where the shape of the unit does not suit the parameters.
+  std::function<std::unique_ptr<Representation>(const Params&, const CacheUnit&)> make_representation{};
 };
 
 /// A policy with a value for every parameter.
@@ -118,6 +127,12 @@ struct Part {
     return spec->make_eviction(params, unit);
   }
   std::unique_ptr<Allocation> make_allocation() const { return spec->make_allocation(params); }
+  std::unique_ptr<Representation> make_representation(const CacheUnit& unit) const {
+    return spec->make_representation(params, unit);
+  }
+  Ledger ledger(const StorageShape& shape, std::uint64_t kept, std::uint64_t appended) const {
+    return spec->ledger(params, shape, kept, appended);
+  }
   /// Eviction::protection of a prompt so long, under any budget; an oracle protects nothing.
   std::function<Protection(std::size_t budget)> protection(std::size_t prompt) const;
 };

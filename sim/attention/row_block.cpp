@@ -26,10 +26,12 @@ void RowBlock::compute(const GroupTensors& tensors, std::size_t first, std::size
   n_ = n;
   group_ = model.group();
   rows_.resize(heads * n * width());
-  queries_.resize(n * dim);
+  dim_ = dim;
+  queries_.resize(heads * n * dim);
   for (std::size_t head = 0; head < heads; ++head) {
-    tensors.read_queries(head, first, n, queries_);
-    attention_rows(shape, {queries_.data(), n, dim, dim}, first, tensors.keys(head / group_),
+    const std::span<float> queries(queries_.data() + head * n * dim, n * dim);
+    tensors.read_queries(head, first, n, queries);
+    attention_rows(shape, {queries.data(), n, dim, dim}, first, tensors.keys(head / group_),
                    rows_.data() + head * n * width(), width());
   }
 }

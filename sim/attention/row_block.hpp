@@ -26,16 +26,24 @@ class RowBlock {
   const float* row(std::size_t lane, std::size_t g, std::size_t s) const {
     return rows_.data() + ((lane * group_ + g) * n_ + s) * width();
   }
+  /// Its first `seen` entries.
+  std::span<const float> row_span(std::size_t lane, std::size_t g, std::size_t s, std::size_t seen) const {
+    return {row(lane, g, s), seen};
+  }
   std::size_t width() const { return first_ + n_; }
   /// [n_lanes * group, width()]: the rows at position first() + s of all query heads of some lanes.
   MatrixView step(std::size_t first_lane, std::size_t n_lanes, std::size_t s) const {
     return {row(first_lane, 0, s), n_lanes * group_, width(), n_ * width()};
   }
+  /// The query of head `g` of a lane at position first() + s.
+  std::span<const float> query(std::size_t lane, std::size_t g, std::size_t s) const {
+    return {queries_.data() + ((lane * group_ + g) * n_ + s) * dim_, dim_};
+  }
   /// [group * n, width()]: a lane's rows, steps within query heads.
   MatrixView lane(std::size_t lane) const { return {row(lane, 0, 0), group_ * n_, width(), width()}; }
 
  private:
-  std::size_t first_ = 0, n_ = 0, group_ = 1;
+  std::size_t first_ = 0, n_ = 0, group_ = 1, dim_ = 0;
   std::vector<float> rows_, queries_;
 };
 

@@ -18,9 +18,11 @@
 #include <vector>
 
 #include "policies/api/spec.hpp"
+#include "sim/base/error.hpp"
 #include "sim/feed/index_store.hpp"
 #include "sim/feed/slot_attention.hpp"
 #include "sim/feed/slot_store.hpp"
+#include "sim/feed/stored_cache.hpp"
 
 namespace kvsim::sim {
 
@@ -30,8 +32,12 @@ struct ManagedCache {
   std::size_t cell = 0;      ///< the cell that the cache belongs to, as the caller numbers cells
   std::size_t budget = 0;    ///< tokens
   std::size_t capacity = 0;  ///< most tokens that a query may attend while a decoder manages the cache
+  std::size_t most = 0;      ///< positions that are ever resident at once
   std::unique_ptr<policy::Decoder> decoder;  ///< null: generated tokens are only appended
   Store residents;
+  /// What a representation has made of the numbers, from the end of the prompt on; null: they are as
+  /// recorded.
+  std::unique_ptr<StoredCache> stored{};
   std::size_t own_slot = 0;  ///< slot of the token that joined last
   /// The positions that the queries of the present step attend: the resident ones, their own among them. At a
   /// step that repeats the last prompt token (ask_again()), its own position is added if the policy has
@@ -77,8 +83,9 @@ class UnitDriver {
     check_kept(start.keep, eviction_->streams_prompt() ? 0 : std::min(capacity, prompt_));
     const std::size_t most =
         start.decoder ? std::min(capacity, length_) : start.keep.size() + (length_ - prompt_);
-    caches_.push_back({cell, budget, capacity, std::move(start.decoder),
-                       Store(std::span<const policy::Position>(start.keep), most, store_arguments...)});
+    caches_.push_back({cell, budget, capacity, most, std::move(start.decoder),
+                       Store(std::span<const policy::Position>(start.keep), most, store_arguments...),
+                       nullptr});
     return caches_.back();
   }
 
@@ -93,6 +100,8 @@ class UnitDriver {
       check_victims(token.position, slots.size(), full);
     }
     cache.own_slot = cache.residents.join(victims_, token, step);
+    if (cache.stored && cache.stored->join(victims_, token) != cache.own_slot)
+      bug("stored rows and slots do not agree", where());
     cache.own = token.position;
     cache.attended = cache.residents.slots();
   }

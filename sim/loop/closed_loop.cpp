@@ -14,6 +14,7 @@
 #include "sim/loop/slot_rows.hpp"
 #include "sim/loop/stream.hpp"
 #include "sim/replay/allocation_pass.hpp"
+#include "sim/replay/represented_units.hpp"
 #include "traces/model/sampling.hpp"
 
 namespace kvsim::sim {
@@ -77,7 +78,8 @@ class ClosedLoop {
   struct Layer {
     std::unique_ptr<GroupTensors> tensors;
     std::vector<ReplayUnit> shared;  // by policies that begin with the prompt of the sequence
-    std::vector<LoopUnit> units;     // all of them
+    std::unique_ptr<RepresentedUnits> represented;
+    std::vector<LoopUnit> units;  // all of them
   };
   /// The prompt of one stream as it comes in chunks.
   struct ChunkedStream {
@@ -205,14 +207,20 @@ class ClosedLoop {
              replay_units(eviction_group, *layer.tensors, request_.seed, request_.tables, {}, length_))
           layer.shared.push_back(std::move(unit));
       }
+      layer.represented =
+          std::make_unique<RepresentedUnits>(plan_, *layer.tensors, request_.seed, request_.tables);
       std::vector<Subscription> subscriptions;
-      for (ReplayUnit& unit : layer.shared)
+      for (ReplayUnit& unit : layer.shared) {
+        layer.represented->add(unit);
         if (!unit.eviction_group().streams) subscriptions.push_back(unit.subscription());
+      }
+      layer.represented->subscribe(subscriptions);
       replay_prompt(*layer.tensors, subscriptions, progress_);
       for (ReplayUnit& unit : layer.shared) {
         for_each_stream_of(unit.eviction_group(), [&](std::size_t stream, std::size_t cell) {
           const std::size_t lane = index * config_.n_kv_heads + unit.first_lane();
           unit.start(stream, plan_.cells[cell].lane_budget[lane], asked_.decisions);
+          layer.represented->store(unit, unit.caches().back(), cell);
         });
         layer.units.push_back({&unit, unit.first_lane(), unit.n_lanes(), {}, {}});
       }
@@ -437,6 +445,25 @@ class ClosedLoop {
     std::span<const std::uint32_t> shifts{};
   };
 
+  /// One lane of one row: its queries attend what a codec has stored of the positions.
+  void attend_stored(std::uint32_t layer, std::size_t row, std::size_t first_lane, std::size_t lane,
+                     const Cache& cache, std::span<const Position> positions, const StepTensors& tensors,
+                     std::span<float> attended, SlotRows& rows) const {
+    thread_local std::vector<SlotRow> slots;
+    const std::size_t group = config_.n_heads / config_.n_kv_heads, dim = config_.head_dim;
+    const policy::StoredRows& stored = cache.stored->rows();
+    slots.clear();
+    for (std::size_t slot = 0; slot < positions.size(); ++slot) {
+      SlotRow& at = slots.emplace_back(slot_row(layer, row, lane, positions[slot]));
+      // A token that is attended beside the slots is read as it comes.
+      if (at.key == nullptr || slot == stored.slots()) continue;
+      at = {stored.keys(lane - first_lane).row(slot).data(),
+            stored.values(lane - first_lane).row(slot).data(), stored.biases(lane - first_lane)[slot]};
+    }
+    rows.attend(sequence_.model().attn_scale, tensors.queries(row, lane * group, group), slots, dim,
+                attended.data() + (row * config_.n_heads + lane * group) * dim);
+  }
+
   /// One lane of one row: its queries attend the positions of the text.
   void attend_lane(std::uint32_t layer, std::size_t row, std::size_t lane, const Attended& what,
                    const StepTensors& tensors, std::span<float> attended, SlotRows& rows) const {
@@ -530,7 +557,10 @@ class ClosedLoop {
     weights.resize(n * group * slots);
     mass.resize(n * group);
     for (std::size_t lane = first; lane < first + n; ++lane) {
-      attend_lane(layer, row, lane, {positions, shifts}, tensors, attended, rows);
+      if (cache.stored)
+        attend_stored(layer, row, first, lane, cache, positions, tensors, attended, rows);
+      else
+        attend_lane(layer, row, lane, {positions, shifts}, tensors, attended, rows);
       for (std::size_t g = 0; g < group; ++g) {
         const std::span<const float> from = rows.weights().row(g);
         const std::size_t head = (lane - first) * group + g;
@@ -542,6 +572,7 @@ class ClosedLoop {
     SlotAttention to_slots;
     if (driver.needs_rows()) to_slots = {{weights.data(), n * group, slots, slots}, mass};
     if (!again_ && cache.decoder) driver.attended(cache, token, to_slots);
+    if (!again_ && cache.stored) cache.stored->settle(cache.own_slot);
     if (!in_prompt_) return;
     for (Cache& other : unit.caches()) {
       if (other.cell == cache.cell || streams_[other.cell].leader != cache.cell) continue;
@@ -762,11 +793,15 @@ std::uint64_t estimate_loop_bytes(const trace::Sequence& sequence, const model::
   const std::uint64_t token = 2ULL * config.n_layers * config.n_kv_heads * config.head_dim;
   const std::uint64_t queries = std::uint64_t{config.n_layers} * config.n_heads * config.head_dim;
   const std::uint64_t own = stream + chunked;
+  std::uint64_t stored = 0;  // cells whose representation keeps numbers of its own
+  for (std::size_t cell = 0; cell < request.cells.size(); ++cell)
+    if (plan.cells[cell].refused.empty() && request.cells[cell].composition.representation) ++stored;
   const std::uint64_t streams = (dense > 0 ? dense + 1 : 0) + (own > 0 ? own + 1 : 0);
   // Streams that process the prompt themselves keep all of its keys and values; where it comes in chunks also
   // its queries, and what the policies rank.
   return (scripts * (streams * (fed * token + config.vocab_size + 8ULL * config.hidden_size) +
-                     (own > 0 ? own + 1 : 0) * prompt * token + chunked * prompt * (queries + token)) +
+                     stored * (prompt + fed) * token + (own > 0 ? own + 1 : 0) * prompt * token +
+                     chunked * prompt * (queries + token)) +
           sequence.length() * token) *
          sizeof(float);
 }

@@ -9,16 +9,6 @@
 namespace kvsim::sim {
 namespace {
 
-/// Whether the policy, or one that it wraps, reads attention that only the full cache computes.
-bool reads_full_rows(const policy::Part& part) {
-  const policy::Params& params = part.params;
-  return std::any_of(
-             params.entries.begin(), params.entries.end(),
-             [](const ParamValue& value) { return value.name == "feedback" && value.text == "raw"; }) ||
-         std::any_of(params.parts.begin(), params.parts.end(),
-                     [](const auto& wrapped) { return reads_full_rows(*wrapped.second); });
-}
-
 /// Whether the allocation reads the prompt of the whole model before a budget is split.
 bool measures_prompt(const policy::Part& allocation, const trace::Sequence& sequence) {
   return allocation.spec->uses_scores || allocation.spec->uses_losses ||
@@ -42,6 +32,13 @@ LoopPlan::LoopCellPlan plan_cell(const trace::Sequence& sequence, const LoopRequ
     plan.prefill = Prefill::chunked;
     plan.refused = chunk_refusal(eviction, sequence);
   }
+  if (composition.representation && plan.prefill != Prefill::dense)
+    plan.refused = composition.name +
+                   ": a representation stores what is kept of a prompt that was processed with "
+                   "exact numbers, and this cache processes the prompt itself";
+  if (composition.representation && request.positions != LoopPositions::text)
+    plan.refused = composition.name + ": " + composition.representation->spec->name +
+                   " stores keys as they are rotated in the text; --positions text runs it";
   if (plan.prefill == Prefill::dense || !plan.refused.empty() ||
       !measures_prompt(composition.allocation, sequence))
     return plan;

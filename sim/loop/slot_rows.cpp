@@ -84,6 +84,7 @@ void SlotRows::attend(double scale, MatrixView queries, std::span<const SlotRow>
     for (std::size_t j = 0; j < keys_.size(); j += kWide)
       dots(scaled_.data(), std::span(keys_).subspan(j, std::min(kWide, keys_.size() - j)), queries.cols,
            row_.data() + j);
+    for (std::size_t j = 0; j < seen_.size(); ++j) row_[j] += slots[seen_[j]].bias;
     softmax(row_.data(), row_.size());
     for (std::size_t j = 0; j < seen_.size(); ++j) weights_[i * slots_ + seen_[j]] = row_[j];
     weighted_sum(row_, values_, value_dim, out + i * value_dim);

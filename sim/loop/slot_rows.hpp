@@ -10,13 +10,14 @@ namespace kvsim::sim {
 /// Where the key and the value of a slot lie; null: the token's window does not reach back to the slot.
 struct SlotRow {
   const float *key = nullptr, *value = nullptr;
+  float bias = 0;  ///< added to the logit
 };
 
 class SlotRows {
  public:
-  /// For each of the `queries` [n, key_dim] of one lane: the softmax of scale * q.k over the slots, and the
-  /// sum of the values by it, into out + i * value_dim. The bits depend on the slots and their order alone.
-  /// At least one slot is seen.
+  /// For each of the `queries` [n, key_dim] of one lane: the softmax of scale * q.k + bias over the slots,
+  /// and the sum of the values by it, into out + i * value_dim. The bits depend on the slots and their order
+  /// alone. At least one slot is seen.
   void attend(double scale, MatrixView queries, std::span<const SlotRow> slots, std::size_t value_dim,
               float* out);
   /// [n, slots] of the latest call: 0 where a slot is not seen.

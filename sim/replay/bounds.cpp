@@ -87,7 +87,7 @@ void add_bounds(const Request& request, std::vector<LaneCurves> lanes, Outcome& 
     for (const LaneOutcome& lane : cell.lanes) kept += lane.kept_tokens;
     if (!retention.empty()) cell.r_bound = retention[std::min(kept, retention.size() - 1)];
     const std::uint64_t steps = cell.lanes.front().steps;
-    if (!losses || !cell.holding || steps == 0) continue;
+    if (!losses || !cell.holding || steps == 0 || cell.lanes.front().stored) continue;
     // A lane gets at most the prompt, unless the mean budget is more.
     const std::size_t given = std::max<std::size_t>(outcome.prompt, cell.budget_tokens);
     const std::size_t most =

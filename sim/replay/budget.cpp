@@ -20,7 +20,27 @@ std::string named(std::string_view text) {
   return "budget '" + std::string(text) + "'";
 }
 
+/// How many tokens per lane take at most `bits` in a layer, up to the length of the sequence.
+std::size_t fitting_tokens(const policy::Composition& composition, const trace::Sequence& sequence,
+                           double bits) {
+  const trace::Model& model = sequence.model();
+  policy::StorageShape shape = storage_shape(sequence);
+  const bool together = composition.layer_unit();
+  if (together) shape.n_lanes = model.n_kv_heads;
+  const double units = together ? 1 : model.n_kv_heads;
+  std::size_t tokens = 0;
+  while (tokens < sequence.length() &&
+         units * static_cast<double>(composition.representation->ledger(shape, tokens + 1, 0).bits()) <= bits)
+    ++tokens;
+  return tokens;
+}
+
 }  // namespace
+
+policy::StorageShape storage_shape(const trace::Sequence& sequence) {
+  const trace::Model& model = sequence.model();
+  return {1, model.head_dim, model.v_head_dim, 8 * elem_bytes(sequence.source().header().elem)};
+}
 
 Budget parse_budget(std::string_view text) {
   const std::string_view whole = trimmed(text);
@@ -56,7 +76,8 @@ std::vector<Budget> parse_budgets(std::string_view text) {
   return budgets;
 }
 
-std::size_t budget_tokens(const Budget& budget, const trace::Sequence& sequence) {
+std::size_t budget_tokens(const Budget& budget, const trace::Sequence& sequence,
+                          const policy::Composition& composition) {
   double tokens = budget.value;
   if (budget.unit == Budget::Unit::share) {
     // Without the 1e-9, 29% of 100 tokens would be 28: 0.29 * 100 is 28.999... in binary.
@@ -64,7 +85,10 @@ std::size_t budget_tokens(const Budget& budget, const trace::Sequence& sequence)
   } else if (budget.unit == Budget::Unit::bytes) {
     const trace::Model& model = sequence.model();
     const double lanes = static_cast<double>(model.n_layers) * model.n_kv_heads;
-    tokens = std::floor(budget.value / (lanes * static_cast<double>(token_bytes(sequence))));
+    if (composition.representation)
+      tokens = static_cast<double>(fitting_tokens(composition, sequence, 8 * budget.value / model.n_layers));
+    else
+      tokens = std::floor(budget.value / (lanes * static_cast<double>(token_bytes(sequence))));
   }
   if (tokens < 1)
     usage_error("comes to less than one token per lane", named(budget.text),

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "policies/api/composition.hpp"
 #include "traces/format/sequence.hpp"
 
 namespace kvsim::sim {
@@ -25,7 +26,13 @@ std::vector<Budget> parse_budgets(std::string_view text);
 /// Returns the tokens per lane, rounded down. A share is floor(value * prompt); bytes are floor(bytes /
 /// (lanes * bytes of one token's K and V in the trace's element type)). Throws Error(usage) when that is less
 /// than one token.
-std::size_t budget_tokens(const Budget& budget, const trace::Sequence& sequence);
+/// With a representation, as many tokens per lane as fit at every number of tokens up to it: an exact window
+/// can make fewer tokens take more bytes.
+std::size_t budget_tokens(const Budget& budget, const trace::Sequence& sequence,
+                          const policy::Composition& composition);
+
+/// Returns the shape of one lane's cache, in the trace's element type.
+policy::StorageShape storage_shape(const trace::Sequence& sequence);
 
 /// Returns the bytes of K and V of one token in one lane, in the trace's element type.
 std::size_t token_bytes(const trace::Sequence& sequence);

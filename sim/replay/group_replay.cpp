@@ -10,6 +10,7 @@
 #include "sim/attention/prompt_pass.hpp"
 #include "sim/attention/unit_future.hpp"
 #include "sim/replay/lane_measures.hpp"
+#include "sim/replay/represented_units.hpp"
 
 namespace kvsim::sim {
 namespace {
@@ -39,16 +40,19 @@ class GroupReplay {
         prompt_(sequence.prompt_length()),
         importance_rows_(importance_rows(sequence, request.importance)),
         tensors_(sequence, group, plan.needs),
+        represented_(plan, tensors_, request.seed, request.tables),
         rules_(measure_rules(sequence, request, plan)) {}
 
   void run() {
     make_units();
     rank_prompt();
     stream_prompt();
+    begin_stored();
     begin_measures();
     const std::size_t block = decode_block(sequence_);
     for (std::size_t first = sequence_.first_measured(); first < sequence_.length(); first += block)
       decode(first, std::min<std::size_t>(block, sequence_.length() - first));
+    for (LaneMeasures& measures : measures_) measures.end();
     if (request_.decisions) record_decisions();
   }
 
@@ -63,6 +67,7 @@ class GroupReplay {
                eviction_group, tensors_, request_.seed, request_.tables,
                [this](std::size_t lane, std::size_t n) -> const policy::Future& { return future(lane, n); }))
         units_.push_back(std::move(unit));
+    for (const ReplayUnit& unit : units_) represented_.add(unit);
   }
 
   const UnitFuture& future(std::size_t first_lane, std::size_t n_lanes) {
@@ -84,6 +89,7 @@ class GroupReplay {
         subscriptions.push_back({&importance_[lane], lane, 1, {importance_rows_}});
     for (ReplayUnit& unit : units_)
       if (!unit.eviction_group().streams) subscriptions.push_back(unit.subscription());
+    represented_.subscribe(subscriptions);
     replay_prompt(tensors_, subscriptions, progress_);
     for (ReplayUnit& unit : units_)
       for (const std::size_t cell : unit.eviction_group().cells)
@@ -120,6 +126,12 @@ class GroupReplay {
     }
   }
 
+  /// The codecs of cells that have a representation begin with what is kept of the prompt.
+  void begin_stored() {
+    for (ReplayUnit& unit : units_)
+      for (Cache& cache : unit.caches()) represented_.store(unit, cache, cache.cell);
+  }
+
   std::vector<double> importance(std::size_t lane) {
     return importance_rows_ > 0 ? importance_[lane].values() : std::vector<double>{};
   }
@@ -130,7 +142,8 @@ class GroupReplay {
     for (ReplayUnit& unit : units_) {
       if (!unit.covers(lane)) continue;
       for (Cache& cache : unit.caches()) {
-        out.push_back({&cache, &outcome_.cells[cache.cell].lanes[lane_index(lane)]});
+        out.push_back(
+            {&cache, &outcome_.cells[cache.cell].lanes[lane_index(lane)], lane - unit.first_lane()});
         // The budget of a lane that never evicts is the length of the sequence.
         const std::size_t given = std::max(prompt_, plan_.cells[cache.cell].budget_tokens);
         out.back().out->appends = !cache.decoder || cache.budget > given;
@@ -147,7 +160,7 @@ class GroupReplay {
       std::vector<double> w = importance(lane);
       measure_kept(plan_.segments, w, cells);
       curves_[lane_index(lane)].importance = std::move(w);
-      measures_.emplace_back(rules_, cells);
+      measures_.emplace_back(rules_, tensors_, lane, cells);
       if (lane > 0 || !sequence_.source().has_output_weights()) continue;
       std::vector<LayerOutcome*> layers;
       for (const MeasuredCell& measured : cells)
@@ -177,8 +190,10 @@ class GroupReplay {
       for (std::size_t lane = 0; lane < group_.n_lanes; ++lane) measures_[lane].attention(rows_, lane, s);
       if (position < prompt_) continue;
       for (ReplayUnit& unit : units_)
-        for (Cache& cache : unit.caches())
+        for (Cache& cache : unit.caches()) {
           if (cache.decoder) unit.attended(cache, position, rows_);
+          if (cache.stored) cache.stored->settle(cache.own_slot);
+        }
     }
     if (projected_) projected_->begin(n);
     for (std::size_t lane = 0; lane < group_.n_lanes; ++lane)
@@ -208,6 +223,7 @@ class GroupReplay {
   const std::size_t prompt_, importance_rows_;
   const GroupTensors tensors_;
   std::vector<ReplayUnit> units_;
+  RepresentedUnits represented_;
 
   std::vector<policy::WindowImportance> importance_;  ///< per lane
   std::map<std::pair<std::size_t, std::size_t>, std::unique_ptr<UnitFuture>> futures_;
@@ -258,6 +274,10 @@ std::uint64_t group_bytes(const trace::Sequence& sequence, const Plan& plan, std
       futures +=
           length * sequence.measured_length() * (eviction_group.layer_unit ? 1 : n_lanes) * kFutureFloats;
   }
+  // What a cell with a representation stores is its own: at most every token.
+  for (const Plan::CellPlan& cell : plan.cells)
+    if (cell.representation != Plan::kExact)
+      tensors += n_lanes * length * (model.head_dim + model.v_head_dim + 2);
   if (plan.bounds) futures += length * sequence.measured_length() * n_lanes * kFutureFloats;
   // Decode rows of all heads; one lane's rows twice more, by position and masked to the resident positions,
   // the latter with values.

@@ -63,7 +63,7 @@ ResidentAttention resident_attention(const float* row, std::span<const Position>
 void measure_kept(const std::vector<std::optional<PromptSegment>>& segments, const std::vector<double>& w,
                   const MeasuredCells& cells) {
   const std::vector<double> best = largest_sums(w);
-  for (const auto& [cache, out] : cells) {
+  for (const auto& [cache, out, lane_of_unit] : cells) {
     out->budget_tokens = cache->budget;
     out->kept_tokens = out->held_at_end = cache->residents.slots().size();
     for (const Position position : cache->residents.slots())
@@ -82,12 +82,20 @@ void measure_kept(const std::vector<std::optional<PromptSegment>>& segments, con
   }
 }
 
-LaneMeasures::LaneMeasures(const MeasureRules& rules, MeasuredCells cells)
-    : rules_(rules), cells_(std::move(cells)), n_attended_(cells_.size()), peak_dropped_(cells_.size()) {
-  for (const auto& [cache, out] : cells_) {
-    out->peak.heads.resize(rules_.group);
-    out->holds_evidence.resize(rules_.evidence.size());
+LaneMeasures::LaneMeasures(const MeasureRules& rules, const GroupTensors& tensors, std::size_t lane,
+                           MeasuredCells cells)
+    : rules_(rules), cells_(std::move(cells)) {
+  for (const MeasuredCell& measured : cells_) {
+    measured.out->peak.heads.resize(rules_.group);
+    measured.out->holds_evidence.resize(rules_.evidence.size());
+    std::optional<StoredMeasures>& stored = stored_.emplace_back();
+    if (measured.cache->stored)
+      stored.emplace(tensors, lane, measured.lane_of_unit, *measured.cache, *measured.out);
+    else
+      exact_.push_back(measured);
   }
+  n_attended_.resize(exact_.size());
+  peak_dropped_.resize(exact_.size());
 }
 
 void LaneMeasures::attention(const RowBlock& rows, std::size_t lane, std::size_t s) {
@@ -99,10 +107,15 @@ void LaneMeasures::attention(const RowBlock& rows, std::size_t lane, std::size_t
   }
   total_ = 0;
   for (const float a : mean_row_) total_ += a;
-  for (std::size_t c = 0; c < cells_.size(); ++c) {
+  for (std::size_t c = 0; c < exact_.size(); ++c) {
     n_attended_[c].resize(rows.size());
-    n_attended_[c][s] = cells_[c].cache->attended.size();
+    n_attended_[c][s] = exact_[c].cache->attended.size();
   }
+  if (exact_.size() < cells_.size()) recorded_.set(rows, lane, s, rules_.group);
+  for (std::optional<StoredMeasures>& stored : stored_)
+    if (stored) stored->step(recorded_, rules_.each_step);
+  hold_evidence(seen);
+  if (exact_.empty()) return;
   lost(seen);
   if (!rules_.evidence.empty()) evidence(seen);
   peaks(rows, lane, s);
@@ -110,14 +123,14 @@ void LaneMeasures::attention(const RowBlock& rows, std::size_t lane, std::size_t
 
 void LaneMeasures::lost(std::size_t seen) {
   counts_.clear();
-  for (const MeasuredCell& measured : cells_) counts_.push_back(measured.cache->attended.size());
+  for (const MeasuredCell& measured : exact_) counts_.push_back(measured.cache->attended.size());
   std::sort(counts_.begin(), counts_.end());
   counts_.erase(std::unique(counts_.begin(), counts_.end()), counts_.end());
   best_.resize(counts_.size());
   selection_ = mean_row_;
   largest_entries(selection_, counts_, best_);
 
-  for (const auto& [cache, out] : cells_) {
+  for (const auto& [cache, out, lane_of_unit] : exact_) {
     out->steps += 1;
     out->held_at_end = cache->residents.slots().size();
     if (cache->attended.size() == seen) {  // nothing is evicted: the loss is exactly 0
@@ -138,13 +151,24 @@ void LaneMeasures::lost(std::size_t seen) {
   }
 }
 
-void LaneMeasures::evidence(std::size_t seen) {
+std::span<const Position> LaneMeasures::seen_evidence(std::size_t seen) const {
   const auto end =
       std::lower_bound(rules_.evidence.begin(), rules_.evidence.end(), static_cast<Position>(seen));
-  const std::span<const Position> positions(rules_.evidence.begin(), end);
+  return {rules_.evidence.begin(), end};
+}
+
+void LaneMeasures::hold_evidence(std::size_t seen) {
+  const std::span<const Position> positions = seen_evidence(seen);
+  for (const MeasuredCell& measured : cells_)
+    for (std::size_t i = 0; i < positions.size(); ++i)
+      measured.out->holds_evidence[i] = measured.cache->residents.contains(positions[i]) ? 1 : 0;
+}
+
+void LaneMeasures::evidence(std::size_t seen) {
+  const std::span<const Position> positions = seen_evidence(seen);
   double paid = 0;
   for (const Position position : positions) paid += mean_row_[static_cast<std::size_t>(position)];
-  for (const auto& [cache, out] : cells_) {
+  for (const auto& [cache, out, lane_of_unit] : exact_) {
     PaidAttention at_step{paid / total_, 0};
     if (cache->attended.size() < seen)
       for (const Position position : positions)
@@ -152,8 +176,6 @@ void LaneMeasures::evidence(std::size_t seen) {
     at_step.dropped /= total_;
     out->evidence += at_step;
     if (rules_.each_step) out->each_step.back().evidence = at_step;
-    for (std::size_t i = 0; i < positions.size(); ++i)
-      out->holds_evidence[i] = cache->residents.contains(positions[i]) ? 1 : 0;
   }
 }
 
@@ -166,8 +188,8 @@ void LaneMeasures::peaks(const RowBlock& rows, std::size_t lane, std::size_t s) 
     find_peak(rules_.peak, row, rules_.prompt, peak_);
     if (peak_.positions.empty()) continue;
     const bool counts = peak_.best >= rules_.peak.threshold;
-    for (std::size_t c = 0; c < cells_.size(); ++c) {
-      const auto& [cache, out] = cells_[c];
+    for (std::size_t c = 0; c < exact_.size(); ++c) {
+      const auto& [cache, out, lane_of_unit] = exact_[c];
       PaidAttention paid{peak_.paid, 0};
       if (cache->attended.size() < seen)
         for (const Position position : peak_.positions)
@@ -196,9 +218,15 @@ void LaneMeasures::outputs(const RowBlock& rows, std::size_t lane, std::uint32_t
   resident_outputs_.begin(block);
   if (projected) projected->add_whole(lane, resident_outputs_.whole());
   const auto all = [&](std::size_t s) { return rows.first() + s + 1; };  // positions before and at step s
-  for (std::size_t c = 0; c < cells_.size(); ++c) {
-    const auto& [cache, out] = cells_[c];
-    const std::vector<std::size_t>& n_attended = n_attended_[c];
+  for (std::size_t c = 0, exact = 0; c < cells_.size(); ++c) {
+    const auto& [cache, out, lane_of_unit] = cells_[c];
+    if (stored_[c]) {
+      stored_outputs(*stored_[c], *out, n, dim);
+      if (projected) projected->add_difference(c, lane, difference_);
+      continue;
+    }
+    const std::size_t e = exact++;
+    const std::vector<std::size_t>& n_attended = n_attended_[e];
     // A cache that attends everything at the first and the last step of the block evicts nothing in between.
     if (n_attended[0] == all(0) && n_attended[n - 1] == all(n - 1)) {
       out->output_cosine += static_cast<double>(n);
@@ -220,13 +248,38 @@ void LaneMeasures::outputs(const RowBlock& rows, std::size_t lane, std::uint32_t
             output_distance(resident_outputs_.whole().data() + r * dim, difference_.data() + r * dim, dim);
         errors += distance.error;
         cosines += distance.cosine;
-        out->peak.dropped_times_error += peak_dropped_[c][r] * distance.error;
+        out->peak.dropped_times_error += peak_dropped_[e][r] * distance.error;
       }
       out->output_error += errors / static_cast<double>(rules_.group);
       out->output_cosine += cosines / static_cast<double>(rules_.group);
     }
     if (projected) projected->add_difference(c, lane, difference_);
   }
+}
+
+void LaneMeasures::stored_outputs(StoredMeasures& stored, LaneOutcome& out, std::size_t n, std::size_t dim) {
+  const std::span<const float> whole = resident_outputs_.whole(), computed = stored.outputs();
+  difference_.resize(whole.size());
+  for (std::size_t s = 0; s < n; ++s) {
+    double errors = 0, cosines = 0;
+    for (std::size_t g = 0; g < rules_.group; ++g) {
+      const std::size_t r = g * n + s;
+      const float* from = computed.data() + (s * rules_.group + g) * dim;
+      for (std::size_t c = 0; c < dim; ++c) difference_[r * dim + c] = from[c] - whole[r * dim + c];
+      const OutputDistance distance =
+          output_distance(whole.data() + r * dim, difference_.data() + r * dim, dim);
+      errors += distance.error;
+      cosines += distance.cosine;
+    }
+    out.output_error += errors / static_cast<double>(rules_.group);
+    out.output_cosine += cosines / static_cast<double>(rules_.group);
+  }
+  stored.clear();
+}
+
+void LaneMeasures::end() {
+  for (std::optional<StoredMeasures>& stored : stored_)
+    if (stored) stored->end();
 }
 
 }  // namespace kvsim::sim

@@ -8,13 +8,15 @@
 #include "sim/attention/step_oracle.hpp"
 #include "sim/replay/projected_outputs.hpp"
 #include "sim/replay/replay_unit.hpp"
+#include "sim/replay/stored_measures.hpp"
 
 namespace kvsim::sim {
 
 /// A cell's cache, and where the numbers of its lane go.
 struct MeasuredCell {
-  const Cache* cache = nullptr;
+  Cache* cache = nullptr;
   LaneOutcome* out = nullptr;
+  std::size_t lane_of_unit = 0;  ///< the lane's number in the cache's unit
 };
 /// The cells of one lane, in the same order in every lane of a group.
 using MeasuredCells = std::vector<MeasuredCell>;
@@ -37,7 +39,8 @@ struct MeasureRules {
 /// Measures one lane, block after block of steps.
 class LaneMeasures {
  public:
-  LaneMeasures(const MeasureRules& rules, MeasuredCells cells);
+  /// `lane`: of the group that `tensors` were read for.
+  LaneMeasures(const MeasureRules& rules, const GroupTensors& tensors, std::size_t lane, MeasuredCells cells);
 
   /// Adds the attention lost at one step, by each cell and by the best set of the cell's size. `attended` of
   /// the caches must be that of the step.
@@ -46,6 +49,8 @@ class LaneMeasures {
   /// counts steps. `values`: of the lane. Passes the outputs on to `projected` if it is not null.
   void outputs(const RowBlock& rows, std::size_t lane, std::uint32_t first_step, MatrixView values,
                ProjectedOutputs* projected);
+  /// After the last block.
+  void end();
 
  private:
   /// Adds the attention lost from the step's row, summed over query heads.
@@ -53,8 +58,18 @@ class LaneMeasures {
   void peaks(const RowBlock& rows, std::size_t lane, std::size_t s);
   void evidence(std::size_t seen);
 
+  /// Records which evidence tokens each cell holds.
+  void hold_evidence(std::size_t seen);
+  std::span<const policy::Position> seen_evidence(std::size_t seen) const;
+  /// Adds how far the outputs of the block's `n` steps over what is stored are from the full cache's, and
+  /// sets difference_ to the difference.
+  void stored_outputs(StoredMeasures& stored, LaneOutcome& out, std::size_t n, std::size_t dim);
+
   const MeasureRules& rules_;
-  MeasuredCells cells_;
+  MeasuredCells cells_;                                ///< all of them
+  MeasuredCells exact_;                                ///< those whose numbers are the recorded ones
+  std::vector<std::optional<StoredMeasures>> stored_;  ///< per cell of cells_
+  RecordedStep recorded_;
   std::vector<std::vector<std::size_t>> n_attended_;  ///< per cell [steps of the block]: positions attended
   std::vector<std::vector<float>> peak_dropped_;  ///< per cell [group * steps]: peak attention that is lost
   // Scratch.

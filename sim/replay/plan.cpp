@@ -40,14 +40,46 @@ void check_allocation(const trace::Sequence& sequence, const policy::Composition
   if (part.needs().queries) require_queries(sequence, sequence.prompt_length(), composition.name);
 }
 
+/// Returns the group of a representation for units of `n_lanes` lanes. Throws Error(usage) when the trace
+/// lacks what it needs, or when its shape does not suit it.
+RepresentationGroup make_representation_group(const trace::Sequence& sequence,
+                                              const policy::Part& representation, std::uint32_t n_lanes,
+                                              std::uint64_t seed) {
+  RepresentationGroup group{&representation, representation.needs(), {}};
+  const std::string& name = representation.spec->name;
+  check_contents(sequence, group.needs, name);
+  const auto probe = representation.make_representation(cache_unit(sequence.model(), 0, 0, n_lanes, seed));
+  group.requirement = row_requirement(sequence, *probe, name);
+  if (group.needs.queries) require_queries(sequence, sequence.prompt_length(), name);
+  return group;
+}
+
+/// Throws Error(usage) when the eviction needs attention that a cache with a representation does not compute.
+void check_represented(const policy::Composition& composition) {
+  if (reads_full_rows(composition.eviction))
+    usage_error(
+        "reads attention on evicted tokens (feedback=raw), which a cache that stores other numbers does not "
+        "compute",
+        composition.name);
+}
+
 /// Returns the cell's budget in tokens. Throws Error(usage) when it is below the policy's floor.
 std::size_t checked_budget(const trace::Sequence& sequence, const Cell& cell) {
-  const std::size_t budget = budget_tokens(cell.budget, sequence);
+  const std::size_t budget = budget_tokens(cell.budget, sequence, cell.composition);
   check_floor(cell.composition, budget, "budget '" + cell.budget.text + "'");
   return budget;
 }
 
 }  // namespace
+
+bool reads_full_rows(const policy::Part& part) {
+  const policy::Params& params = part.params;
+  return std::any_of(
+             params.entries.begin(), params.entries.end(),
+             [](const ParamValue& value) { return value.name == "feedback" && value.text == "raw"; }) ||
+         std::any_of(params.parts.begin(), params.parts.end(),
+                     [](const auto& wrapped) { return reads_full_rows(*wrapped.second); });
+}
 
 std::optional<Error> missing_queries(const trace::Sequence& sequence) {
   if (sequence.first_query() <= sequence.first_measured()) return {};
@@ -134,6 +166,7 @@ Plan outline(const trace::Sequence& sequence, const Request& request) {
   plan.bounds = request.bounds && sequence.measured_length() > 0;
   plan.needs.queries = plan.bounds;
   std::map<std::string, std::size_t> group_of_eviction;
+  std::map<std::pair<std::string, bool>, std::size_t> group_of_representation;
   for (const Cell& cell : request.cells) {
     const policy::Part& eviction = cell.composition.eviction;
     Plan::CellPlan& out = plan.cells.emplace_back();
@@ -153,6 +186,19 @@ Plan outline(const trace::Sequence& sequence, const Request& request) {
       }
       check_scores(plan.eviction_groups[eviction_group], cell.composition);
       if (request.tables != nullptr) check_tables(eviction, *request.tables);
+      if (cell.composition.representation) {
+        check_represented(cell.composition);
+        const policy::Part& representation = *cell.composition.representation;
+        const bool whole_layer = plan.eviction_groups[eviction_group].layer_unit;
+        const std::pair key{representation.text(), whole_layer};
+        if (!group_of_representation.contains(key)) {
+          plan.representation_groups.push_back(make_representation_group(
+              sequence, representation, whole_layer ? model.n_kv_heads : 1, request.seed));
+          plan.needs = policy::merged(plan.needs, plan.representation_groups.back().needs);
+          group_of_representation.emplace(key, plan.representation_groups.size() - 1);
+        }
+        out.representation = group_of_representation.at(key);
+      }
       plan.eviction_groups[eviction_group].cells.push_back(plan.cells.size() - 1);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::usage) throw;

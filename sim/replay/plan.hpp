@@ -26,18 +26,28 @@ struct EvictionGroup {
   std::vector<std::size_t> cells;
 };
 
+/// A representation of units of one kind: it observes the prompt once for all cells that use it.
+struct RepresentationGroup {
+  const policy::Part* representation = nullptr;
+  policy::Needs needs;
+  RowRequirement requirement;  ///< the prompt rows it requires
+};
+
 struct Plan {
+  static constexpr std::size_t kExact = ~std::size_t{0};
   struct CellPlan {
     std::string skipped;
     std::size_t budget_tokens = 0;
+    std::size_t representation = kExact;   ///< its number in representation_groups; kExact: none
     std::vector<std::size_t> lane_budget;  ///< [n_layers * n_kv_heads]; empty when skipped
   };
   std::vector<CellPlan> cells;
   std::vector<EvictionGroup> eviction_groups;
+  std::vector<RepresentationGroup> representation_groups;
   bool layer_groups = false;  ///< lane groups are whole layers: a set is shared over a layer's lanes, or
                               ///< outputs are projected
   bool bounds = false;        ///< every lane's losses are bounded; never without measured steps
-  policy::Needs needs;        ///< of all eviction groups together
+  policy::Needs needs;        ///< of all eviction and representation groups together
   std::vector<policy::Position> evidence;              ///< positions of evidence tokens, ascending
   std::vector<std::optional<PromptSegment>> segments;  ///< [prompt]
 };
@@ -51,6 +61,10 @@ policy::CacheUnit cache_unit(const trace::Model& model, std::uint32_t layer, std
 /// eviction needs.
 EvictionGroup make_eviction_group(const trace::Sequence& sequence, const policy::Part& eviction,
                                   std::uint64_t seed);
+
+/// Returns whether the policy, or one that it wraps, reads attention on evicted tokens (feedback=raw), which
+/// only a full cache computes.
+bool reads_full_rows(const policy::Part& part);
 
 /// Plans everything but lane budgets, from the trace's header alone. Skips and throws as replay() says.
 Plan outline(const trace::Sequence& sequence, const Request& request);

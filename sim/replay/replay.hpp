@@ -52,7 +52,26 @@ struct StepOutcome {
   double attention_loss = 0, attention_loss_oracle = 0;  ///< as summed in LaneOutcome
   std::uint64_t held = 0;  ///< positions attended, the step's own token included
   PaidAttention evidence{};
+  double total_variation = 0;  ///< as summed in StoredOutcome; only of a lane that has one
 };
+
+/// Measurements of a lane whose numbers a representation stores. Rows and logits are of every query head by
+/// itself; the recorded row is compared with the row over what is stored, where a token that is not held has
+/// 0.
+struct StoredOutcome {
+  double total_variation =
+      0;  ///< sum over steps of the mean over query heads of half the sum of |differences|
+  double logit_squares =
+      0;  ///< sum over steps, query heads and held tokens of the squared difference of logits
+  std::uint64_t logits = 0;  ///< how many these are
+  double top_overlap = 0;  ///< sum over steps of the mean over query heads of the share of the recorded row's
+                           ///< kTopTokens largest entries that are among as many of the stored row's
+  double key_error = 0, value_error = 0;  ///< at the last step: |stored - recorded|^2 over the held tokens
+  double key_squares = 0, value_squares = 0;  ///< at the last step: |recorded|^2
+  /// After the prompt, and at the last step: of all lanes of the unit, each lane its part.
+  double kept_bits = 0, held_bits = 0;
+};
+inline constexpr std::size_t kTopTokens = 32;
 
 /// Peak loss and its variants (sim/attention/peak_attention.hpp), over all counted rows of a lane.
 struct PeakOutcome {
@@ -90,6 +109,9 @@ struct LaneOutcome {
                              ///< compressed cache computes o' instead of o
   double output_cosine = 0;  ///< the same of the cosine of o' to o
   std::vector<StepOutcome> each_step{};  ///< [steps]; empty without Request::each_step
+  /// Of a cell with a representation: attention, evidence and peaks, which speak of what is no longer held,
+  /// are not measured then.
+  std::optional<StoredOutcome> stored{};
   /// Generated tokens are appended beside the budget: no decoder manages the lane, or the lane never evicts.
   bool appends = false;
 };
@@ -125,9 +147,10 @@ struct Outcome {
   std::uint64_t evidence_tokens = 0;     ///< in the sequence; 0 if the trace flags none
   SegmentCounts segment_tokens{};        ///< of the prompt, by kind
   std::uint32_t n_layers = 0, n_kv_heads = 0;
-  std::string workload{};          ///< kind of prompt, as the trace says; empty: not known
-  std::uint64_t token_bytes = 0;   ///< K and V of one token in one lane, as the trace stores them
-  std::vector<CellOutcome> cells;  ///< in the order of Request::cells
+  std::string workload{};           ///< kind of prompt, as the trace says; empty: not known
+  std::uint64_t token_bytes = 0;    ///< K and V of one token in one lane, as the trace stores them
+  std::uint64_t token_numbers = 0;  ///< how many numbers these are
+  std::vector<CellOutcome> cells;   ///< in the order of Request::cells
 
   std::uint64_t measured_steps() const { return decode + 1 - first_step; }
 };

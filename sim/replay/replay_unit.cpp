@@ -1,5 +1,7 @@
 #include "sim/replay/replay_unit.hpp"
 
+#include <algorithm>
+
 namespace kvsim::sim {
 
 ReplayUnit::ReplayUnit(const EvictionGroup& eviction_group, const GroupTensors& tensors,
@@ -18,6 +20,20 @@ void ReplayUnit::start(std::size_t cell, std::size_t budget, bool log) {
   driver_.start(cell, budget, length_, log);
 }
 
+void ReplayUnit::store(Cache& cache, const policy::Representation& representation,
+                       const policy::StorageShape& of_lane) {
+  policy::StorageShape shape = of_lane;
+  shape.n_lanes = n_lanes_;
+  policy::StoredRows rows(shape, std::max(cache.most, cache.residents.slots().size()), length_);
+  for (const policy::Position position : cache.residents.slots()) {
+    const auto at = static_cast<std::size_t>(position);
+    rows.join({}, position, tensors_->token_keys(first_lane_, n_lanes_, at),
+              tensors_->token_values(first_lane_, n_lanes_, at));
+  }
+  cache.stored = std::make_unique<StoredCache>(representation.codec(), std::move(rows),
+                                               GroupTensors::PromptView(*tensors_, first_lane_));
+}
+
 Token ReplayUnit::token(std::size_t position) const {
   const std::size_t group = tensors_->sequence().model().group();
   return {static_cast<policy::Position>(position), tensors_->token_keys(first_lane_, n_lanes_, position),
@@ -28,7 +44,9 @@ Token ReplayUnit::token(std::size_t position) const {
 
 void ReplayUnit::attended(Cache& cache, std::size_t position, const RowBlock& rows) {
   SlotAttention to_slots;
-  if (driver_.needs_rows())
+  if (driver_.needs_rows() && cache.stored)
+    to_slots = cache.stored->slot_attention();
+  else if (driver_.needs_rows())
     to_slots = gather_(rows.step(first_lane_, n_lanes_, position - rows.first()), cache.residents.slots());
   driver_.attended(cache, token(position), to_slots);
 }

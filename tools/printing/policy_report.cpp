@@ -23,9 +23,8 @@ using policy::Registry;
 
 constexpr std::size_t kWidth = 100;
 
-const char* kind_name(const PolicySpec& spec) {
-  if (spec.kind == Kind::allocation) return "allocation";
-  return spec.make_oracle ? "oracle" : "eviction";
+std::string kind_name(const PolicySpec& spec) {
+  return spec.make_oracle ? "oracle" : std::string(policy::kind_name(spec.kind));
 }
 
 /// Whether the preset is a variant, such as "h2o.factory": h2o as another implementation runs it.
@@ -64,7 +63,7 @@ std::string default_arguments(const PolicySpec& spec) {
 /// A composition that uses `spec` with `arguments`.
 std::string sample_composition(const PolicySpec& spec, const std::string& arguments) {
   const std::string call = arguments.empty() ? spec.name : spec.name + "(" + arguments + ")";
-  return spec.kind == Kind::eviction ? call : "snapkv+" + call;
+  return spec.kind == Kind::eviction ? call : (spec.kind == Kind::allocation ? "snapkv+" : "full+") + call;
 }
 
 // ---- the page of one policy
@@ -202,7 +201,8 @@ void write_table(std::ostream& out, const Registry& registry) {
        "evictions, what they hold beside the budget (managed: nothing; append_only: every generated token;\n"
        "overshoot: what leaves after the query), and what they do\n"},
       {"oracle", "\noracles: evictions that know the future, bounds for the others\n"},
-      {"allocation", "\nallocations, after a '+'\n"}};
+      {"allocation", "\nallocations, after a '+'\n"},
+      {"representation", "\nrepresentations, after a '+': how what is kept is stored\n"}};
   for (const auto& [kind, title] : sections) {
     const auto shown = [wanted = std::string_view(kind)](const PolicySpec& spec) {
       return wanted == kind_name(spec);
@@ -313,18 +313,19 @@ void write_policy_list(std::ostream& out, const Registry& registry, std::string_
 
 void write_policy_report(std::ostream& out, const Registry& registry, std::string_view name) {
   const PolicySpec* eviction = registry.find_policy(Kind::eviction, name);
-  const PolicySpec* allocation = registry.find_policy(Kind::allocation, name);
+  const PolicySpec* part = registry.find_part(name);
   const PresetSpec* preset = registry.find_preset(name);
-  if (!eviction && !allocation && !preset) {
+  if (!eviction && !part && !preset) {
     std::vector<std::string> known = registry.names(Kind::eviction);
-    for (const auto& more : {registry.names(Kind::allocation), registry.preset_names()})
+    for (const auto& more :
+         {registry.names(Kind::allocation), registry.names(Kind::representation), registry.preset_names()})
       known.insert(known.end(), more.begin(), more.end());
     usage_error("unknown policy \"" + std::string(name) + "\"", {}, suggestion(name, known));
   }
   if (preset) write_preset(out, *preset, registry);
   if (eviction) write_policy(out, *eviction, registry);
-  if (allocation && (preset || eviction)) out << '\n';
-  if (allocation) write_policy(out, *allocation, registry);
+  if (part && (preset || eviction)) out << '\n';
+  if (part) write_policy(out, *part, registry);
 }
 
 }  // namespace kvsim::tools

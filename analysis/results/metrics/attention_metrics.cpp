@@ -22,8 +22,8 @@ std::vector<Metric> attention_metrics() {
        .better = Better::lower,
        .percent = true,
        .oracles_aim_at_it = true,
-       .measure = mean_over_steps<&sim::LaneOutcome::attention_loss>,
-       .measure_step = mean_at_step<&sim::StepOutcome::attention_loss>,
+       .measure = exact_mean_over_steps<&sim::LaneOutcome::attention_loss>,
+       .measure_step = exact_mean_at_step<&sim::StepOutcome::attention_loss>,
        .console = {.heading = "attention loss"}},
       {.key = "attention_loss_oracle",
        .unit = "share",
@@ -31,8 +31,8 @@ std::vector<Metric> attention_metrics() {
                   "own split",
        .label = "attention loss of the per-step oracle at this policy's own split",
        .percent = true,
-       .measure = mean_over_steps<&sim::LaneOutcome::attention_loss_oracle>,
-       .measure_step = mean_at_step<&sim::StepOutcome::attention_loss_oracle>,
+       .measure = exact_mean_over_steps<&sim::LaneOutcome::attention_loss_oracle>,
+       .measure_step = exact_mean_at_step<&sim::StepOutcome::attention_loss_oracle>,
        .console = {.heading = "loss oracle own split"}},
       {.key = "attention_loss_excess",
        .unit = "share",
@@ -46,7 +46,7 @@ std::vector<Metric> attention_metrics() {
        .label = "cosine to the per-step ideal",
        .better = Better::higher,
        .oracles_aim_at_it = true,
-       .measure = mean_over_steps<&sim::LaneOutcome::oracle_cosine>},
+       .measure = exact_mean_over_steps<&sim::LaneOutcome::oracle_cosine>},
   };
 }
 

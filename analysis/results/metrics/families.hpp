@@ -10,6 +10,7 @@ namespace kvsim::analysis {
 std::vector<Metric> evidence_metrics();    ///< what is held and lost of marked tokens
 std::vector<Metric> peak_metrics();        ///< what is lost where a row looks at few far keys
 std::vector<Metric> attention_metrics();   ///< what is lost of attention
+std::vector<Metric> stored_metrics();      ///< how far what is stored is off, and what it takes
 std::vector<Metric> output_metrics();      ///< how far the compressed cache's output is off
 std::vector<Metric> importance_metrics();  ///< what is retained of the prompt's importance
 std::vector<Metric> size_metrics();        ///< how much is held

@@ -13,6 +13,7 @@ namespace {
 constexpr std::string_view kMostTelling[] = {"evidence_loss",
                                              "peak_loss",
                                              "attention_loss",
+                                             "total_variation",
                                              "output_error",
                                              "projected_output_error",
                                              "evidence_held",
@@ -41,8 +42,8 @@ const std::vector<Metric>& all_metrics() {
   static const std::vector<Metric> all = [] {
     std::vector<Metric> out;
     for (const auto family :
-         {evidence_metrics, peak_metrics, attention_metrics, output_metrics, importance_metrics, size_metrics,
-          segment_metrics, bound_metrics, serving_metrics})
+         {evidence_metrics, peak_metrics, attention_metrics, stored_metrics, output_metrics,
+          importance_metrics, size_metrics, segment_metrics, bound_metrics, serving_metrics})
       for (const Metric& metric : family()) out.push_back(metric);
     return out;
   }();

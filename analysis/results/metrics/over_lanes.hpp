@@ -41,10 +41,28 @@ MetricValue mean_over_steps(const Measured& of) {
   return means / count(of.lanes.size());
 }
 
+/// Whether a representation stores other numbers than the recorded ones: what is lost of attention is not
+/// measured.
+inline bool stores_others(const Measured& of) {
+  return of.lanes.front().stored.has_value();
+}
+
+/// mean_over_steps(), undefined where other numbers are stored.
+template <double sim::LaneOutcome::*total>
+MetricValue exact_mean_over_steps(const Measured& of) {
+  return stores_others(of) ? MetricValue() : mean_over_steps<total>(of);
+}
+
 /// Mean over lanes at one step.
 template <auto member>
 MetricValue mean_at_step(const Measured& of, std::uint64_t step) {
   return mean(of, [&](const sim::LaneOutcome& lane) { return std::invoke(member, lane.each_step[step]); });
+}
+
+/// mean_at_step(), undefined where other numbers are stored.
+template <auto member>
+MetricValue exact_mean_at_step(const Measured& of, std::uint64_t step) {
+  return stores_others(of) ? MetricValue() : mean_at_step<member>(of, step);
 }
 
 inline std::optional<double> share(const sim::PaidAttention& attention) {

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 
 #include "analysis/results/metrics/families.hpp"
 #include "analysis/results/metrics/over_lanes.hpp"
@@ -10,10 +11,38 @@ MetricValue evicted_tokens(const Measured& of) {
   return count(of.outcome.prompt + of.outcome.decode) - mean(of, &sim::LaneOutcome::held_at_end);
 }
 
+/// Whole bytes: tokens as the trace stores them, or what a representation takes.
+std::uint64_t bytes_of(const Measured& of, std::uint64_t sim::LaneOutcome::*tokens,
+                       double sim::StoredOutcome::*bits) {
+  std::uint64_t exact = 0;
+  double stored = 0;
+  for (const sim::LaneOutcome& lane : of.lanes)
+    if (lane.stored)
+      stored += (*lane.stored).*bits;
+    else
+      exact += lane.*tokens;
+  // Parts of a unit's bits add up to a whole number, but for their rounding.
+  return exact * of.outcome.token_bytes + static_cast<std::uint64_t>(std::ceil(std::round(stored) / 8));
+}
+
+MetricValue held_bytes(const Measured& of) {
+  return bytes_of(of, &sim::LaneOutcome::held_at_end, &sim::StoredOutcome::held_bits);
+}
+
+MetricValue stored_bits(const Measured& of) {
+  double numbers = 0, bits = 0;
+  for (const sim::LaneOutcome& lane : of.lanes) {
+    const double of_lane = count(lane.held_at_end) * count(of.outcome.token_numbers);
+    numbers += of_lane;
+    bits += lane.stored ? lane.stored->held_bits
+                        : of_lane * 8 * count(of.outcome.token_bytes) / count(of.outcome.token_numbers);
+  }
+  if (numbers == 0) return {};
+  return bits / numbers;
+}
+
 MetricValue kept_bytes(const Measured& of) {
-  std::uint64_t kept = 0;
-  for (const sim::LaneOutcome& lane : of.lanes) kept += lane.kept_tokens;
-  return kept * of.outcome.token_bytes;
+  return bytes_of(of, &sim::LaneOutcome::kept_tokens, &sim::StoredOutcome::kept_bits);
 }
 
 /// A lane that never evicts is given the sequence; it spends its prompt.
@@ -48,11 +77,25 @@ std::vector<Metric> size_metrics() {
        .measure = evicted_tokens},
       {.key = "kept_bytes",
        .unit = "bytes",
-       .meaning = "their keys and values as the trace stores them, over the scope's lanes",
+       .meaning = "what their keys and values take as they are stored, scales and windows included, over the "
+                  "scope's lanes",
        .label = "bytes held after the prompt",
        .measure = kept_bytes,
        .whole = Whole::all_lanes,
        .console = {.heading = "kept size", .show = Console::Show::bytes}},
+      {.key = "held_bytes",
+       .unit = "bytes",
+       .meaning = "the same at the last step",
+       .label = "bytes held at the end",
+       .measure = held_bytes,
+       .whole = Whole::all_lanes},
+      {.key = "stored_bits",
+       .unit = "bits per number",
+       .meaning = "what a key's or a value's number takes at the last step, scales and windows included",
+       .label = "bits per stored number",
+       .measure = stored_bits,
+       .whole = Whole::all_lanes,
+       .console = {.heading = "bits", .only_with = "logit_rmse"}},
       {.key = "allotted_tokens",
        .unit = "tokens per lane",
        .meaning = "what the allocation gave out, mean over lanes; budget_tokens unless a published formula "

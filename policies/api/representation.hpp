@@ -1,0 +1,61 @@
+#pragma once
+/// Defines a representation: how the keys and values of the tokens that an eviction keeps are stored.
+///
+/// A Representation serves one unit (policies/api/eviction.hpp): it observes the prompt once, for every cache
+/// of the unit. Each cache gets its own Codec, which rewrites the numbers that attention reads. The prompt
+/// itself is processed with exact numbers; every later token reads what is stored. The feeder calls:
+/// - Representation::observe(), finish_prompt(): as an eviction's
+/// - Codec::begin(): the prompt has been cut, and the rows hold exactly what is kept of it
+/// then for each generated token:
+/// - Codec::leave(), before the victims of the eviction lose their slots
+/// - Codec::join(): the token has joined with exact numbers, and its query is about to attend
+/// - Codec::settle(): its query has attended
+///
+/// What a codec has rewritten stays: the rows are the only memory of a token, and a codec that stores a token
+/// in fewer bits later on codes what it has, not the original.
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "policies/api/stored_rows.hpp"
+
+namespace kvsim::policy {
+
+/// What a cache takes by class, in bits.
+struct Ledger {
+  std::uint64_t exact = 0;       ///< tokens that are stored as they come: windows, sinks
+  std::uint64_t codes = 0;       ///< numbers in fewer bits, or fewer numbers
+  std::uint64_t parameters = 0;  ///< scales, zero points, norms
+  std::uint64_t outliers = 0;    ///< numbers that are stored beside their code, and where they belong
+  std::uint64_t indices = 0;     ///< masks, classes of tokens, permutations
+  std::uint64_t tables = 0;      ///< factors and scales of this sequence
+  std::uint64_t shared = 0;      ///< tables that all sequences share; not part of the sum
+  std::uint64_t host = 0;        ///< what lies in host memory; not part of the sum
+
+  /// Of one sequence, on the device.
+  std::uint64_t bits() const { return exact + codes + parameters + outliers + indices + tables; }
+  Ledger& operator+=(const Ledger& other);
+  bool operator==(const Ledger&) const = default;
+};
+
+/// Of `tokens` tokens in every lane that are stored as they come.
+Ledger exact_ledger(const StorageShape& shape, std::uint64_t tokens);
+
+class Codec {
+ public:
+  virtual ~Codec() = default;
+  virtual void begin(const Prompt& prompt, StoredRows& rows) = 0;
+  virtual void leave(std::span<const std::size_t> /*victims*/, StoredRows& /*rows*/) {}
+  virtual void join(std::size_t /*own_slot*/, StoredRows& /*rows*/) {}
+  virtual void settle(std::size_t /*own_slot*/, StoredRows& /*rows*/) {}
+  /// What the rows take now.
+  virtual Ledger ledger(const StoredRows& rows) const = 0;
+};
+
+class Representation : public PromptObserver {
+ public:
+  void finish_prompt(const Prompt& /*prompt*/) override {}
+  virtual std::unique_ptr<Codec> codec() const = 0;
+};
+
+}  // namespace kvsim::policy

@@ -1,0 +1,98 @@
+#include "policies/parts/scalar_code.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "sim/base/error.hpp"
+#include "sim/base/half.hpp"
+
+namespace kvsim::policy {
+namespace {
+
+constexpr float kLargestHalf = 65504;
+
+/// As a 16-bit float; beyond its range, its largest number.
+float half(float value) {
+  return widen_f16(narrow_f16(std::clamp(value, -kLargestHalf, kLargestHalf)));
+}
+
+}  // namespace
+
+std::uint64_t ScalarCode::group_bits() const {
+  if (exact()) return 0;
+  return kind == ScalarKind::offset ? 32 : kind == ScalarKind::integer ? 16 + bits : 16;
+}
+
+void ScalarCode::code(float* first, std::size_t n, std::size_t stride) const {
+  if (exact() || n == 0) return;
+  float least = first[0], largest = first[0];
+  for (std::size_t i = 1; i < n; ++i) {
+    least = std::min(least, first[i * stride]);
+    largest = std::max(largest, first[i * stride]);
+  }
+  const auto levels = static_cast<float>((1U << bits) - 1);
+  float offset = 0, lowest = 0, highest = levels;
+  if (kind == ScalarKind::absmax) {
+    highest = static_cast<float>((1U << (bits - 1)) - 1);
+    lowest = -highest;
+  } else if (kind == ScalarKind::integer) {
+    least = std::min(least, 0.0F);
+    largest = std::max(largest, 0.0F);
+  } else {
+    offset = half(least);
+  }
+  const float scale =
+      half(kind == ScalarKind::absmax ? std::max(-least, largest) / highest : (largest - least) / levels);
+  const float zero = kind == ScalarKind::integer && scale > 0
+                         ? std::clamp(std::nearbyint(-least / scale), 0.0F, levels)
+                         : 0.0F;
+  for (std::size_t i = 0; i < n; ++i) {
+    float& x = first[i * stride];
+    const float level =
+        scale > 0 ? std::clamp(std::nearbyint((x - offset) / scale) + zero, lowest, highest) - zero : 0.0F;
+    x = level * scale + offset;
+  }
+}
+
+ScalarKind scalar_kind(std::string_view name) {
+  if (name == "offset") return ScalarKind::offset;
+  if (name == "integer") return ScalarKind::integer;
+  if (name == "absmax") return ScalarKind::absmax;
+  bug("unknown kind of code " + std::string(name));
+}
+
+ParamSpec bits_param(const char* fallback) {
+  return {.name = "bits",
+          .type = ParamType::count,
+          .fallback = fallback,
+          .min = 1,
+          .max = 16,
+          .unit = "bits",
+          .help = "of a code, 1 to 8; 16: numbers are stored as they come"};
+}
+
+ParamSpec zero_param() {
+  return {.name = "zero",
+          .type = ParamType::choice,
+          .fallback = "offset",
+          .choices = {"offset", "integer", "absmax"},
+          .help =
+              "offset: a scale and the least number, 32 bits a group; integer: a scale and the code of 0; "
+              "absmax: "
+              "a scale alone, codes on both sides of 0"};
+}
+
+ScalarCode scalar_code(const ParamValues& params, std::string_view where) {
+  const ScalarCode code{params.has("zero") ? scalar_kind(params.word("zero")) : ScalarKind::offset,
+                        params.count("bits")};
+  if (code.bits > 8 && code.bits != 16)
+    usage_error("bits=" + std::to_string(code.bits) + " is not a code", std::string(where),
+                "Codes have 1 to 8 bits; 16 stores numbers as they come.");
+  if (code.kind == ScalarKind::absmax && code.bits == 1)
+    usage_error("one bit has no codes on both sides of 0", std::string(where),
+                "zero=absmax needs 2 bits or more.");
+  return code;
+}
+
+}  // namespace kvsim::policy

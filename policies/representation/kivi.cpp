@@ -1,0 +1,88 @@
+// Keys in few bits per channel, values in few bits per token, the latest tokens exact.
+#include "policies/api/spec.hpp"
+#include "policies/parts/grouped_codec.hpp"
+#include "sim/base/error.hpp"
+
+namespace kvsim::policy {
+namespace {
+
+GroupedRule rule(const Params& params, const char* axis) {
+  GroupedRule out;
+  out.code = scalar_code(params, "kivi");
+  out.axis = params.is(axis, "channel") ? GroupAxis::channel : GroupAxis::token;
+  out.group = params.count("group");
+  out.residual = params.count("residual");
+  return out;
+}
+
+GroupedRules rules(const Params& params) {
+  return {rule(params, "keys"), rule(params, "values")};
+}
+
+ParamSpec axis_param(const char* name, const char* fallback, const char* help) {
+  return {.name = name,
+          .type = ParamType::choice,
+          .fallback = fallback,
+          .choices = {"channel", "token"},
+          .help = help};
+}
+
+}  // namespace
+
+PolicySpec kivi_spec() {
+  return {
+      .name = "kivi",
+      .kind = Kind::representation,
+      .summary = "keys in few bits per channel, values per token, the latest tokens exact",
+      .paper =
+          "Liu, Yuan, Jin, Zhong, Xu, Braverman, Chen, Hu, KIVI: A Tuning-Free Asymmetric 2bit Quantization "
+          "for KV "
+          "Cache, ICML 2024, https://arxiv.org/abs/2402.02750",
+      .details =
+          "Keys: each channel of `group` successive tokens shares a scale and a least number. Values: "
+          "`group` "
+          "channels of a token do. Keys wait exactly until there are `residual` of them, then all are coded "
+          "at once; "
+          "of the values the latest `residual` are exact. Codes are made of the keys after rotation. The "
+          "prompt is "
+          "processed with exact numbers; `keys` and `values` swap the axes, for the paper's comparison of "
+          "the four.",
+      .departures =
+          {{"authors' code: keys are coded after the query has read them",
+            "the same: a token's own query reads it exactly"},
+           {"paper and code: nothing is evicted",
+            "a coded token that an eviction drops leaves its group, whose scale lives as long as one of its "
+            "tokens; groups are of tokens that are held"}},
+      .params = {bits_param("2"),
+                 {.name = "group",
+                  .type = ParamType::count,
+                  .fallback = "32",
+                  .min = 1,
+                  .max = 1 << 20,
+                  .help = "tokens of a key's group, channels of a value's"},
+                 {.name = "residual",
+                  .type = ParamType::count,
+                  .fallback = "128",
+                  .min = 1,
+                  .max = 1 << 20,
+                  .unit = "tokens",
+                  .help = "of the exact window; a multiple of the group"},
+                 axis_param("keys", "channel",
+                            "what shares a scale: a channel of several tokens, or channels of a token"),
+                 axis_param("values", "token", "the same for values")},
+      .check =
+          [](const Params& params) {
+            scalar_code(params, "kivi");
+            if (params.count("residual") % params.count("group") != 0)
+              usage_error("the residual must be a multiple of the group", "kivi(" + params.text() + ")");
+          },
+      .ledger = [](const Params& params, const StorageShape& shape, std::uint64_t kept,
+                   std::uint64_t appended) { return grouped_ledger(rules(params), shape, kept + appended); },
+      .make_representation =
+          [](const Params& params, const CacheUnit& unit) {
+            return std::make_unique<GroupedRepresentation>(rules(params), unit,
+                                                           "kivi(" + params.text() + ")");
+          }};
+}
+
+}  // namespace kvsim::policy

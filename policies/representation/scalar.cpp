@@ -1,0 +1,65 @@
+// Every number in few bits: the plain codes that others are compared with.
+#include "policies/api/spec.hpp"
+#include "policies/parts/grouped_codec.hpp"
+#include "sim/base/error.hpp"
+
+namespace kvsim::policy {
+namespace {
+
+GroupedRules rules(const Params& params) {
+  GroupedRule rule;
+  rule.code = scalar_code(params, "scalar");
+  rule.axis = params.is("axis", "channel") ? GroupAxis::channel : GroupAxis::token;
+  rule.group = params.count("group");
+  rule.residual = params.count("residual");
+  if (rule.axis == GroupAxis::channel && rule.residual == 0) rule.residual = rule.group;
+  return {rule, rule};
+}
+
+}  // namespace
+
+PolicySpec scalar_spec() {
+  return {
+      .name = "scalar",
+      .kind = Kind::representation,
+      .summary = "every number in few bits, in groups along tokens or along channels",
+      .details =
+          "The plain code: `group` channels of a token, or one channel of `group` successive tokens, share a "
+          "scale. At "
+          "equal groups both take the same bytes. Along channels tokens wait exactly until a group is full.",
+      .params = {bits_param("4"),
+                 {.name = "group",
+                  .type = ParamType::count,
+                  .fallback = "64",
+                  .min = 0,
+                  .max = 1 << 20,
+                  .help = "channels or tokens that share a scale; 0: a token's whole vector"},
+                 {.name = "axis",
+                  .type = ParamType::choice,
+                  .fallback = "token",
+                  .choices = {"token", "channel"},
+                  .help = "what a group runs along"},
+                 zero_param(),
+                 {.name = "residual",
+                  .type = ParamType::count,
+                  .fallback = "0",
+                  .min = 0,
+                  .max = 1 << 20,
+                  .unit = "tokens",
+                  .help = "the latest so many are exact; along channels so many wait for each other, at "
+                          "least a group"}},
+      .check =
+          [](const Params& params) {
+            const GroupedRule rule = rules(params).keys;
+            if (rule.axis == GroupAxis::channel) check_grouped_rule(rule, 1, "scalar(" + params.text() + ")");
+          },
+      .ledger = [](const Params& params, const StorageShape& shape, std::uint64_t kept,
+                   std::uint64_t appended) { return grouped_ledger(rules(params), shape, kept + appended); },
+      .make_representation =
+          [](const Params& params, const CacheUnit& unit) {
+            return std::make_unique<GroupedRepresentation>(rules(params), unit,
+                                                           "scalar(" + params.text() + ")");
+          }};
+}
+
+}  // namespace kvsim::policy

@@ -1,0 +1,40 @@
+#include "sim/attention/stored_attention.hpp"
+
+#include <algorithm>
+
+#include "sim/attention/attention_rows.hpp"
+
+namespace kvsim::sim {
+
+void StoredAttention::attend(const policy::StoredRows& rows, std::size_t lane, std::span<const float> query,
+                             const Sight& sight, std::span<float> weights, float* out) {
+  const std::size_t slots = rows.slots(), dim = query.size(), value_dim = rows.shape().value_dim;
+  const MatrixView keys = rows.keys(lane), values = rows.values(lane);
+  const std::span<const float> biases = rows.biases(lane);
+  const std::span<const policy::Position> positions = rows.positions();
+  scaled_.resize(dim);
+  for (std::size_t c = 0; c < dim; ++c) scaled_[c] = query[c] * static_cast<float>(sight.scale);
+  logits_.resize(weights.size());
+  seen_.clear();
+  for (std::size_t slot = 0; slot < slots; ++slot) {
+    if (positions[slot] < sight.first) continue;
+    logits_[slot] = dot(scaled_.data(), keys.row(slot).data(), dim) + biases[slot];
+    seen_.push_back(slot);
+  }
+  if (!sight.own_key.empty()) {
+    logits_[slots] = dot(scaled_.data(), sight.own_key.data(), dim);
+    seen_.push_back(slots);
+  }
+  seen_logits_.resize(seen_.size());
+  for (std::size_t j = 0; j < seen_.size(); ++j) seen_logits_[j] = logits_[seen_[j]];
+  softmax(seen_logits_.data(), seen_logits_.size());
+  std::ranges::fill(weights, 0.0F);
+  std::fill_n(out, value_dim, 0.0F);
+  for (std::size_t j = 0; j < seen_.size(); ++j) {
+    const float weight = weights[seen_[j]] = seen_logits_[j];
+    const float* value = seen_[j] < slots ? values.row(seen_[j]).data() : sight.own_value.data();
+    for (std::size_t c = 0; c < value_dim; ++c) out[c] += weight * value[c];
+  }
+}
+
+}  // namespace kvsim::sim

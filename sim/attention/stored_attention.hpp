@@ -1,0 +1,40 @@
+#pragma once
+/// Attention of queries over the rows that a codec has written, through one kernel with a fixed order of
+/// sums.
+#include <span>
+#include <vector>
+
+#include "policies/api/stored_rows.hpp"
+#include "sim/base/matrix_view.hpp"
+
+namespace kvsim::sim {
+
+class StoredAttention {
+ public:
+  /// What a query sees.
+  struct Sight {
+    double scale = 1;            ///< factor on q.k
+    policy::Position first = 0;  ///< earlier positions are beyond the layer's window
+    /// A token that is attended beside the slots: the query's own, if it has been evicted. Empty: none.
+    std::span<const float> own_key{}, own_value{};
+
+    std::size_t columns(std::size_t slots) const { return slots + (own_key.empty() ? 0 : 1); }
+  };
+
+  /// Computes weights = softmax(scale * q.k + bias) of one query of a lane over the slots, and behind them
+  /// the token beside them, and `out` [value_dim], the sum of the values by these weights. Weights of slots
+  /// that the query does not see are 0. The bits depend on the slots and their order alone. At least one slot
+  /// is seen.
+  void attend(const policy::StoredRows& rows, std::size_t lane, std::span<const float> query,
+              const Sight& sight, std::span<float> weights, float* out);
+  /// The logits of the latest call, as weights; not defined where they are 0.
+  std::span<const float> logits() const { return logits_; }
+  /// scale * query of the latest call.
+  const float* scaled_query() const { return scaled_.data(); }
+
+ private:
+  std::vector<float> scaled_, logits_, seen_logits_;
+  std::vector<std::size_t> seen_;
+};
+
+}  // namespace kvsim::sim

@@ -1,0 +1,55 @@
+#pragma once
+/// One cache whose numbers are not the recorded ones: what a codec has made of them.
+#include <memory>
+#include <vector>
+
+#include "policies/api/representation.hpp"
+#include "sim/feed/slot_attention.hpp"
+#include "sim/feed/slot_store.hpp"
+
+namespace kvsim::sim {
+
+class StoredCache {
+ public:
+  /// `rows`: what is kept of the prompt, exact.
+  StoredCache(std::unique_ptr<policy::Codec> codec, policy::StoredRows rows, const policy::Prompt& prompt)
+      : codec_(std::move(codec)), rows_(std::move(rows)) {
+    codec_->begin(prompt, rows_);
+  }
+
+  const policy::StoredRows& rows() const { return rows_; }
+  policy::Ledger ledger() const { return codec_->ledger(rows_); }
+
+  /// A token joins with exact numbers, as SlotStore::join() says.
+  std::size_t join(std::span<const std::size_t> victims, const Token& token) {
+    if (!victims.empty()) codec_->leave(victims, rows_);
+    const std::size_t slot = rows_.join(victims, token.position, token.keys, token.values);
+    codec_->join(slot, rows_);
+    return slot;
+  }
+  /// The query of the token in this slot has attended.
+  void settle(std::size_t own_slot) { codec_->settle(own_slot, rows_); }
+
+  /// Room for the weights of a step: [n_heads, columns], a row per query of the unit. A column per slot and,
+  /// where a query attends a token that has no slot, one more.
+  void begin_step(std::size_t n_heads, std::size_t columns) {
+    n_heads_ = n_heads;
+    columns_ = columns;
+    weights_.resize(n_heads * columns);
+  }
+  std::span<float> weights(std::size_t head) { return {weights_.data() + head * columns_, columns_}; }
+  /// What a decoder observes: the weights, which add up to 1.
+  SlotAttention slot_attention() {
+    mass_.assign(n_heads_, 1.0);
+    return {{weights_.data(), n_heads_, columns_, columns_}, mass_};
+  }
+
+ private:
+  std::unique_ptr<policy::Codec> codec_;
+  policy::StoredRows rows_;
+  std::size_t n_heads_ = 0, columns_ = 0;
+  std::vector<float> weights_;
+  std::vector<double> mass_;
+};
+
+}  // namespace kvsim::sim

@@ -1,0 +1,146 @@
+#include "sim/replay/stored_measures.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "sim/attention/attention_rows.hpp"
+
+namespace kvsim::sim {
+namespace {
+
+using policy::Position;
+
+/// The first min(n, kTopTokens) of `order` become the numbers of the largest entries of `row`; of equal ones
+/// the first.
+std::size_t largest_first(std::span<const float> row, std::vector<std::size_t>& order) {
+  const std::size_t n = std::min(row.size(), kTopTokens);
+  order.resize(row.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(n), order.end(),
+                    [&](std::size_t a, std::size_t b) { return row[a] != row[b] ? row[a] > row[b] : a < b; });
+  return n;
+}
+
+double squared_distance(std::span<const float> a, std::span<const float> b) {
+  double sum = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const double difference = static_cast<double>(a[i]) - static_cast<double>(b[i]);
+    sum += difference * difference;
+  }
+  return sum;
+}
+
+double squared_norm(std::span<const float> a) {
+  double sum = 0;
+  for (const float x : a) sum += static_cast<double>(x) * static_cast<double>(x);
+  return sum;
+}
+
+}  // namespace
+
+void RecordedStep::set(const RowBlock& rows, std::size_t lane, std::size_t step_of_block, std::size_t group) {
+  rows_ = &rows;
+  lane_ = lane;
+  step_ = step_of_block;
+  seen_ = rows.first() + step_of_block + 1;
+  group_ = group;
+  top_.resize(group);
+  std::vector<std::size_t> order;
+  for (std::size_t g = 0; g < group; ++g) {
+    const std::size_t n = largest_first(row(g), order);
+    top_[g].clear();
+    for (std::size_t i = 0; i < n; ++i) top_[g].push_back(static_cast<Position>(order[i]));
+    std::sort(top_[g].begin(), top_[g].end());
+  }
+}
+
+StoredMeasures::StoredMeasures(const GroupTensors& tensors, std::size_t lane, std::size_t lane_of_unit,
+                               Cache& cache, LaneOutcome& out)
+    : tensors_(&tensors), lane_(lane), lane_of_unit_(lane_of_unit), cache_(&cache), out_(&out) {
+  out.stored.emplace();
+  out.stored->kept_bits = lane_bits();
+}
+
+double StoredMeasures::lane_bits() const {
+  return static_cast<double>(cache_->stored->ledger().bits()) /
+         static_cast<double>(cache_->stored->rows().shape().n_lanes);
+}
+
+void StoredMeasures::step(const RecordedStep& recorded, bool each_step) {
+  const trace::Model& model = tensors_->sequence().model();
+  const policy::StoredRows& rows = cache_->stored->rows();
+  const std::size_t group = recorded.group(), position = recorded.position(),
+                    value_dim = rows.shape().value_dim;
+  const std::ptrdiff_t window = model.layer_window[tensors_->group().layer];
+  StoredAttention::Sight sight{.scale = model.attn_scale};
+  if (window >= 0)
+    sight.first = static_cast<Position>(
+        std::max<std::ptrdiff_t>(0, static_cast<std::ptrdiff_t>(position) + 1 - window));
+  if (!cache_->own_is_resident) {
+    sight.own_key = tensors_->keys(lane_).row(position);
+    sight.own_value = tensors_->values(lane_).row(position);
+  }
+  if (lane_of_unit_ == 0)
+    cache_->stored->begin_step(rows.shape().n_lanes * group, sight.columns(rows.slots()));
+  const std::size_t first = outputs_.size();
+  outputs_.resize(first + group * value_dim);
+  variation_ = overlap_ = 0;
+  for (std::size_t g = 0; g < group; ++g) {
+    const std::span<float> weights = cache_->stored->weights(lane_of_unit_ * group + g);
+    attention_.attend(rows, lane_of_unit_, recorded.query(g), sight, weights,
+                      outputs_.data() + first + g * value_dim);
+    compare(recorded, g, weights);
+  }
+  out_->steps += 1;
+  out_->held_at_end = cache_->residents.slots().size();
+  out_->stored->total_variation += variation_ / static_cast<double>(group);
+  out_->stored->top_overlap += overlap_ / static_cast<double>(group);
+  if (each_step) {
+    StepOutcome& outcome = out_->each_step.emplace_back();
+    outcome.held = cache_->attended.size();
+    outcome.total_variation = variation_ / static_cast<double>(group);
+  }
+}
+
+void StoredMeasures::compare(const RecordedStep& recorded, std::size_t g, std::span<const float> weights) {
+  const std::span<const float> row = recorded.row(g);
+  const MatrixView keys = tensors_->keys(lane_);
+  const std::span<const Position> attended = cache_->attended;
+  double held = 0, differences = 0;
+  for (std::size_t slot = 0; slot < weights.size(); ++slot) {
+    const auto position = static_cast<std::size_t>(attended[slot]);
+    const double exact = static_cast<double>(row[position]);
+    held += exact;
+    differences += std::abs(exact - static_cast<double>(weights[slot]));
+    if (weights[slot] == 0 && row[position] == 0) continue;  // beyond the window
+    const double logit =
+        static_cast<double>(dot(attention_.scaled_query(), keys.row(position).data(), keys.cols));
+    const double difference = static_cast<double>(attention_.logits()[slot]) - logit;
+    out_->stored->logit_squares += difference * difference;
+    out_->stored->logits += 1;
+  }
+  variation_ += (differences + std::max(0.0, 1 - held)) / 2;
+  const std::size_t n = largest_first(weights, order_);
+  std::size_t shared = 0;
+  for (std::size_t i = 0; i < n; ++i)
+    shared += std::binary_search(recorded.top(g).begin(), recorded.top(g).end(), attended[order_[i]]) ? 1 : 0;
+  overlap_ += static_cast<double>(shared) / static_cast<double>(recorded.top(g).size());
+}
+
+void StoredMeasures::end() {
+  const policy::StoredRows& rows = cache_->stored->rows();
+  const MatrixView keys = rows.keys(lane_of_unit_), values = rows.values(lane_of_unit_);
+  for (std::size_t slot = 0; slot < rows.slots(); ++slot) {
+    const auto position = static_cast<std::size_t>(rows.positions()[slot]);
+    const std::span<const float> key = tensors_->keys(lane_).row(position),
+                                 value = tensors_->values(lane_).row(position);
+    out_->stored->key_error += squared_distance(keys.row(slot), key);
+    out_->stored->key_squares += squared_norm(key);
+    out_->stored->value_error += squared_distance(values.row(slot), value);
+    out_->stored->value_squares += squared_norm(value);
+  }
+  out_->stored->held_bits = lane_bits();
+}
+
+}  // namespace kvsim::sim

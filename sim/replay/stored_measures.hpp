@@ -1,0 +1,57 @@
+#pragma once
+/// Measures a lane of a cell with a representation: attention over what its codec has stored, beside the
+/// recorded row over everything.
+#include <vector>
+
+#include "sim/attention/stored_attention.hpp"
+#include "sim/replay/replay_unit.hpp"
+
+namespace kvsim::sim {
+
+/// The rows of one step of a lane that all its cells are compared with.
+class RecordedStep {
+ public:
+  void set(const RowBlock& rows, std::size_t lane, std::size_t step_of_block, std::size_t group);
+
+  std::size_t position() const { return seen_ - 1; }
+  std::size_t group() const { return group_; }
+  std::span<const float> row(std::size_t g) const { return rows_->row_span(lane_, g, step_, seen_); }
+  std::span<const float> query(std::size_t g) const { return rows_->query(lane_, g, step_); }
+  /// The positions of the kTopTokens largest entries of the row, or of all of them, ascending.
+  std::span<const policy::Position> top(std::size_t g) const { return top_[g]; }
+
+ private:
+  const RowBlock* rows_ = nullptr;
+  std::size_t lane_ = 0, step_ = 0, seen_ = 0, group_ = 0;
+  std::vector<std::vector<policy::Position>> top_;
+};
+
+class StoredMeasures {
+ public:
+  /// `lane`: of the group that `tensors` were read for; `lane_of_unit`: the same lane in the cache's unit.
+  StoredMeasures(const GroupTensors& tensors, std::size_t lane, std::size_t lane_of_unit, Cache& cache,
+                 LaneOutcome& out);
+
+  /// The queries of the step attend. The cache is that of the step.
+  void step(const RecordedStep& recorded, bool each_step);
+  /// After the last step.
+  void end();
+  /// What the steps since the last clear() gave: [steps][group][value_dim].
+  std::span<const float> outputs() const { return outputs_; }
+  void clear() { outputs_.clear(); }
+
+ private:
+  double lane_bits() const;
+  void compare(const RecordedStep& recorded, std::size_t g, std::span<const float> weights);
+
+  const GroupTensors* tensors_;
+  std::size_t lane_, lane_of_unit_;
+  Cache* cache_;
+  LaneOutcome* out_;
+  StoredAttention attention_;
+  std::vector<float> outputs_;
+  double variation_ = 0, overlap_ = 0;  ///< of the present step, summed over query heads
+  std::vector<std::size_t> order_;      // scratch
+};
+
+}  // namespace kvsim::sim
