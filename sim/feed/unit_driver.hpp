@@ -44,7 +44,7 @@ struct ManagedCache {
   /// evicted it.
   std::span<const policy::Position> attended{};
   policy::Position own = 0;                  ///< position of the present step's token
-  bool own_is_resident = true;               ///< false only where `attended` adds it
+  bool own_is_resident = true;               ///< false where ask_again() added it to `attended`
   std::vector<policy::Position> with_own{};  ///< storage of `attended` where `own` is added
 
   bool attends(policy::Position position) const { return position == own || residents.contains(position); }

@@ -77,7 +77,7 @@ void StoredMeasures::step(const RecordedStep& recorded, bool each_step) {
   if (window >= 0)
     sight.first = static_cast<Position>(
         std::max<std::ptrdiff_t>(0, static_cast<std::ptrdiff_t>(position) + 1 - window));
-  if (!cache_->own_is_resident) {
+  if (cache_->attended.size() > rows.slots()) {
     sight.own_key = tensors_->keys(lane_).row(position);
     sight.own_value = tensors_->values(lane_).row(position);
   }

@@ -165,11 +165,28 @@ TEST_CASE("texts of any length are refused without being read to their end") {
       CHECK_THROWS_AS(parse_composition(std::string(n, c), builtin()), Error);
 }
 
+TEST_CASE("what stands after the eviction is found by its name, in any order") {
+  const Composition plain = parse("snapkv+xkv"), stored = parse("snapkv+kivi(bits=4)+xkv");
+  CHECK(stored.name == "snapkv+xkv+kivi");
+  CHECK(stored.params ==
+        plain.params + "+kivi(bits=4,group=32,residual=128,keys=channel,values=token)");
+  CHECK(stored.params == parse("snapkv+xkv+kivi(bits=4)").params);
+  CHECK(stored.params == parse(stored.params).params);
+  CHECK_FALSE(plain.representation);
+  // Presets and what decides its own budget take one, too.
+  CHECK(parse("pyramidkv+kivi").name == "pyramidkv+kivi");
+  CHECK(parse("pyramidkv(window=16)+kivi").eviction.params.count("window") == 16);
+  CHECK(parse("full+kivi").params == parse("full+uniform+kivi").params);
+}
+
 TEST_CASE("parts that do not go together are refused") {
   CHECK_THAT(refusal("pyramid"), Contains("is an allocation") && Contains("snapkv+pyramid"));
   CHECK_THAT(refusal("h2o+tova"), Contains("two evictions"));
   CHECK_THAT(refusal("h2o+pyramidkv"), Contains("two evictions") && Contains("pyramid"));
-  CHECK_THAT(refusal("h2o+pyramid+xkv"), Contains("more than one '+'"));
+  CHECK_THAT(refusal("h2o+pyramid+xkv"), Contains("two allocations: pyramid and xkv"));
+  CHECK_THAT(refusal("h2o+kivi+pyramid+scalar"), Contains("two representations: kivi and scalar"));
+  CHECK_THAT(refusal("kivi"), Contains("is a representation") && Contains("full+kivi"));
+  CHECK_THAT(refusal("h2o+kiwi"), Contains("unknown allocation or representation") && Contains("kivi"));
   CHECK_THAT(refusal("pyramidkv+xkv"),
              Contains("already has an allocation") && Contains("snapkv(window=8,pool=max:7)+xkv"));
   CHECK_THAT(refusal("full+pyramid"), Contains("no budget"));

@@ -4,6 +4,7 @@
 #include "policies/builtin.hpp"
 #include "sim/base/error.hpp"
 #include "tests/unit/policies/allocation_feeder.hpp"
+#include "tests/unit/policies/representation_feeder.hpp"
 
 using namespace kvsim;
 using namespace kvsim::policy;
@@ -11,9 +12,12 @@ using namespace kvsim::policy::test;
 
 namespace {
 
-std::vector<std::string> other_values(const ParamSpec& param) {
+std::vector<std::string> other_values(Kind kind, const ParamSpec& param) {
   switch (param.type) {
     case ParamType::count:
+      // Groups of a code must divide what they are of.
+      if (const int fallback = kind == Kind::representation ? std::stoi(param.fallback) : 0; fallback > 1)
+        return {std::to_string(fallback / 2), std::to_string(2 * fallback)};
       return {"3", "7"};
     case ParamType::real:
       return {std::to_string(param.min + 0.4), std::to_string(param.min + 0.75)};
@@ -96,6 +100,21 @@ bool allocates_differently(const std::string& a, const std::string& b) {
   return false;
 }
 
+bool stores_differently(const std::string& a_text, const std::string& b_text) {
+  RepresentedCache a({.representation = a_text, .prompt = 150, .dim = 128, .length = 200}),
+      b({.representation = b_text, .prompt = 150, .dim = 128, .length = 200});
+  for (std::size_t step = 0; step < 40; ++step) {
+    if (a.ledger() != b.ledger()) return true;
+    for (std::size_t slot = 0; slot < a.rows().slots(); ++slot)
+      if (!std::ranges::equal(a.rows().keys(0).row(slot), b.rows().keys(0).row(slot)) ||
+          !std::ranges::equal(a.rows().values(0).row(slot), b.rows().values(0).row(slot)))
+        return true;
+    a.append();
+    b.append();
+  }
+  return false;
+}
+
 }  // namespace
 
 namespace {
@@ -103,21 +122,32 @@ namespace {
 bool decides_differently(const PolicySpec& spec, const std::string& others, const std::string& changed) {
   const std::string a = spec.name + "(" + others + ")",
                     b = spec.name + "(" + others + (others.empty() ? "" : ",") + changed + ")";
-  return spec.kind == Kind::eviction ? evicts_differently(a, b) : allocates_differently(a, b);
+  switch (spec.kind) {
+    case Kind::eviction:
+      return evicts_differently(a, b);
+    case Kind::allocation:
+      return allocates_differently(a, b);
+    case Kind::representation:
+      return stores_differently(a, b);
+  }
+  return false;
 }
 
 /// The other parameters are at their defaults, or one of them is changed, because some parameters matter only
 /// together.
 bool matters(const PolicySpec& spec, const ParamSpec& param, const std::string& changed) {
-  if (decides_differently(spec, "", changed)) return true;
+  const auto decides = [&](const std::string& others) {
+    try {
+      return decides_differently(spec, others, changed);
+    } catch (const Error&) {  // not every combination is legal
+      return false;
+    }
+  };
+  if (decides("")) return true;
   for (const ParamSpec& other : spec.params) {
     if (other.name == param.name) continue;
-    for (const std::string& value : other_values(other)) {
-      try {
-        if (decides_differently(spec, other.name + "=" + value, changed)) return true;
-      } catch (const Error&) {  // not every combination is legal
-      }
-    }
+    for (const std::string& value : other_values(spec.kind, other))
+      if (decides(other.name + "=" + value)) return true;
   }
   return false;
 }
@@ -128,7 +158,7 @@ TEST_CASE("every parameter of a registered policy has an effect") {
   for (const PolicySpec& spec : builtin().policies()) {
     if (!complete(spec)) continue;  // needs a file; its own test has one
     for (const ParamSpec& param : spec.params) {
-      for (const std::string& value : other_values(param)) {
+      for (const std::string& value : other_values(spec.kind, param)) {
         if (is_default(param, value)) continue;
         const std::string changed = param.name + "=" + value;
         CAPTURE(spec.name, changed);

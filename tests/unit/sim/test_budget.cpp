@@ -1,5 +1,6 @@
 #include <catch2/catch.hpp>
 
+#include "policies/builtin.hpp"
 #include "sim/base/error.hpp"
 #include "sim/replay/budget.hpp"
 #include "tests/support/random_trace.hpp"
@@ -30,7 +31,10 @@ TEST_CASE("budgets become tokens per lane") {
   // 2 layers x 2 KV heads, d = 8, f32: a token is (8 + 8) * 4 = 64 bytes in a lane, 256 in the model.
   const trace::MemoryTrace trace = test::random_trace({.prompt = 100, .decode = 3});
   const trace::Sequence sequence(trace);
-  const auto tokens = [&](const char* text) { return sim::budget_tokens(sim::parse_budget(text), sequence); };
+  const policy::Composition h2o = policy::parse_composition("h2o", policy::builtin());
+  const auto tokens = [&](const char* text) {
+    return sim::budget_tokens(sim::parse_budget(text), sequence, h2o);
+  };
   CHECK(tokens("7") == 7);
   CHECK(tokens("29%") == 29);  // 0.29 * 100 is 28.999... in binary
   CHECK(tokens("2560B") == 10);

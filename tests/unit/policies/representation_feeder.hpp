@@ -1,0 +1,60 @@
+#pragma once
+/// Feeds a representation one cache of a unit by hand: what is kept of a prompt, then tokens one by one.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "policies/api/composition.hpp"
+
+namespace kvsim::policy::test {
+
+struct CacheShape {
+  std::string representation{};  ///< as after '+'
+  std::size_t prompt = 0;        ///< tokens that begin() finds, positions 0 .. prompt - 1
+  std::size_t n_lanes = 1, dim = 4;
+  std::size_t length = 600;  ///< tokens that may come
+  std::uint64_t seed = 3;
+};
+
+/// Tokens are Gaussian noise.
+class RepresentedCache {
+ public:
+  explicit RepresentedCache(const CacheShape& shape);
+
+  /// The next token joins, and its query attends.
+  void append(const std::vector<std::size_t>& victims = {});
+
+  const StoredRows& rows() const { return rows_; }
+  Ledger ledger() const { return codec_->ledger(rows_); }
+  /// What the spec says of as many tokens without evictions.
+  Ledger closed_form() const { return part_.ledger(rows_.shape(), kept_, next_ - kept_); }
+
+  float recorded_key(std::size_t position, std::size_t channel, std::size_t lane = 0) const {
+    return keys_[(position * rows_.shape().n_lanes + lane) * rows_.shape().key_dim + channel];
+  }
+  float recorded_value(std::size_t position, std::size_t channel, std::size_t lane = 0) const {
+    return values_[(position * rows_.shape().n_lanes + lane) * rows_.shape().key_dim + channel];
+  }
+  float key(std::size_t position, std::size_t channel, std::size_t lane = 0) const {
+    return rows_.keys(lane).row(rows_.slot_of(static_cast<Position>(position)))[channel];
+  }
+  float value(std::size_t position, std::size_t channel, std::size_t lane = 0) const {
+    return rows_.values(lane).row(rows_.slot_of(static_cast<Position>(position)))[channel];
+  }
+  /// Tokens whose keys, or values, are the recorded ones in every lane.
+  std::size_t exact_keys() const;
+  std::size_t exact_values() const;
+
+ private:
+  std::size_t join(const std::vector<std::size_t>& victims);
+  MatrixView token(const std::vector<float>& numbers, std::size_t position) const;
+
+  Part part_;
+  StoredRows rows_;
+  std::vector<float> keys_, values_;  ///< [length][n_lanes][dim]
+  std::unique_ptr<Representation> representation_;
+  std::unique_ptr<Codec> codec_;
+  std::size_t next_ = 0, kept_ = 0;
+};
+
+}  // namespace kvsim::policy::test

@@ -1,0 +1,369 @@
+// Tests replay of cells with a representation against a slow one: one lane at a time, in double, with tokens
+// in a list instead of slots, and codes written from their definition.
+#include <catch2/catch.hpp>
+#include <list>
+
+#include "sim/base/error.hpp"
+#include "sim/base/half.hpp"
+#include "tests/support/random_trace.hpp"
+#include "tests/support/slow_replay.hpp"
+#include "tests/support/study.hpp"
+
+using namespace kvsim;
+
+namespace {
+
+using Vector = std::vector<double>;
+
+struct Rule {
+  bool by_channel = false;
+  std::size_t bits = 2, group = 4, residual = 8;
+};
+
+struct SlowToken {
+  policy::Position position = 0;
+  Vector key, value;
+  bool key_waits = true, value_waits = true;  ///< not coded yet
+};
+
+double half(double x) {
+  return double{widen_f16(narrow_f16(static_cast<float>(x)))};
+}
+
+void code(const std::vector<double*>& numbers, std::size_t bits) {
+  double least = *numbers[0], largest = *numbers[0];
+  for (const double* x : numbers) {
+    least = std::min(least, *x);
+    largest = std::max(largest, *x);
+  }
+  const double most = std::pow(2, static_cast<double>(bits)) - 1;
+  const double scale = half(static_cast<float>(largest - least) / most), from = half(least);
+  for (double* x : numbers)
+    *x = scale > 0 ? std::clamp(std::nearbyint((*x - from) / scale), 0.0, most) * scale + from : from;
+}
+
+/// The keys or the values of a lane, oldest first.
+struct SlowSide {
+  Rule rule;
+  Vector SlowToken::*numbers;
+  bool SlowToken::*waits;
+
+  void begin(std::list<SlowToken>& held) const {
+    const std::size_t n = held.size();
+    const std::size_t exact = rule.by_channel ? n % rule.residual : std::min(n, rule.residual);
+    code_oldest(held, n - exact);
+  }
+  void settle(std::list<SlowToken>& held) const {
+    const auto waiting = static_cast<std::size_t>(
+        std::count_if(held.begin(), held.end(), [&](const SlowToken& token) { return token.*waits; }));
+    if (!rule.by_channel && waiting > rule.residual) code_oldest(held, waiting - rule.residual);
+    if (rule.by_channel && waiting >= rule.residual) code_oldest(held, rule.residual);
+  }
+
+ private:
+  void code_oldest(std::list<SlowToken>& held, std::size_t n) const {
+    std::vector<SlowToken*> tokens;
+    for (SlowToken& token : held)
+      if (token.*waits && tokens.size() < n) tokens.push_back(&token);
+    const std::size_t dim = n > 0 ? (tokens[0]->*numbers).size() : 0;
+    if (rule.by_channel)
+      for (std::size_t first = 0; first < n; first += rule.group)
+        for (std::size_t c = 0; c < dim; ++c) {
+          std::vector<double*> group;
+          for (std::size_t i = first; i < first + rule.group; ++i) group.push_back(&(tokens[i]->*numbers)[c]);
+          code(group, rule.bits);
+        }
+    else
+      for (SlowToken* token : tokens)
+        for (std::size_t first = 0; first < dim; first += rule.group) {
+          std::vector<double*> group;
+          for (std::size_t c = first; c < first + rule.group; ++c) group.push_back(&(token->*numbers)[c]);
+          code(group, rule.bits);
+        }
+    for (SlowToken* token : tokens) token->*waits = false;
+  }
+};
+
+struct SlowStored {
+  double total_variation = 0, logit_squares = 0, top_overlap = 0, output_error = 0, output_cosine = 0;
+  double key_error = 0, value_error = 0;
+  std::uint64_t logits = 0;
+  std::size_t held = 0;
+};
+
+std::set<std::size_t> largest(const Vector& row, std::size_t n) {
+  std::vector<std::size_t> order(row.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return row[a] > row[b]; });
+  return {order.begin(), order.begin() + static_cast<std::ptrdiff_t>(std::min(n, order.size()))};
+}
+
+SlowStored slow_lane(const trace::Sequence& sequence, const policy::Part& part, const Rule& keys,
+                     const Rule& values, std::uint32_t layer, std::uint32_t head, std::size_t budget,
+                     std::uint64_t seed) {
+  const trace::Model& model = sequence.model();
+  const std::size_t prompt = sequence.prompt_length(), group = model.group();
+  policy::CacheUnit unit;
+  unit.layer = static_cast<int>(layer);
+  unit.n_layers = static_cast<int>(model.n_layers);
+  unit.first_kv_head = static_cast<int>(head);
+  unit.group = static_cast<int>(group);
+  unit.head_dim = static_cast<int>(model.head_dim);
+  unit.value_dim = static_cast<int>(model.v_head_dim);
+  unit.span = static_cast<std::size_t>(std::max(model.layer_window[layer], 0));
+  unit.seed = seed;
+  const auto eviction = part.spec->make_eviction(part.params, unit);
+  std::vector<test::Rows> a, q;
+  for (std::uint32_t g = 0; g < group; ++g) {
+    const auto query_head = static_cast<std::uint32_t>(head * group + g);
+    a.push_back(test::attention(sequence, layer, query_head));
+    q.push_back(test::read_all(sequence, trace::Tensor::query, layer, query_head));
+  }
+  if (eviction->prompt_rows() > 0)
+    for (std::size_t g = 0; g < group; ++g)
+      for (std::size_t t = 0; t < prompt; ++t) {
+        const std::vector<float> row(a[g][t].begin(), a[g][t].begin() + static_cast<std::ptrdiff_t>(t + 1));
+        eviction->observe({static_cast<int>(g), t, prompt, {row.data(), 1, t + 1, t + 1}});
+      }
+  const test::SlowPrompt view(sequence, layer, head, 1);
+  eviction->finish_prompt(view);
+  policy::Start start = eviction->start(budget);
+  const test::Rows k = test::read_all(sequence, trace::Tensor::key, layer, head),
+                   v = test::read_all(sequence, trace::Tensor::value, layer, head);
+  const auto token_at = [&](policy::Position position) {
+    const auto at = static_cast<std::size_t>(position);
+    return SlowToken{position, k[at], v[at]};
+  };
+  std::vector<policy::Position> slots = start.keep;
+  std::list<SlowToken> held;  // oldest first
+  for (const policy::Position position : slots) held.push_back(token_at(position));
+  const SlowSide sides[] = {{keys, &SlowToken::key, &SlowToken::key_waits},
+                            {values, &SlowToken::value, &SlowToken::value_waits}};
+  for (const SlowSide& side : sides) side.begin(held);
+
+  SlowStored out;
+  for (std::size_t t = sequence.first_measured(); t < sequence.length(); ++t) {
+    const auto position = static_cast<policy::Position>(t);
+    if (t >= prompt) {
+      std::vector<std::size_t> victims;
+      if (start.decoder)
+        start.decoder->evict({position,
+                              slots,
+                              slots.size() >= budget + part.overshoot(),
+                              {view.key(0, t).data(), 1, model.head_dim, model.head_dim},
+                              {},
+                              0},
+                             victims);
+      std::set<policy::Position> gone;
+      for (const std::size_t victim : victims) gone.insert(slots[victim]);
+      std::erase_if(held, [&](const SlowToken& token) { return gone.count(token.position) > 0; });
+      if (victims.empty()) {
+        slots.push_back(position);
+      } else {
+        gone.erase(slots[victims[0]]);
+        slots[victims[0]] = position;
+        std::erase_if(slots, [&](policy::Position p) { return gone.count(p) > 0; });
+      }
+      held.push_back(token_at(position));
+    }
+    std::list<SlowToken> attended = held;
+    const bool beside =
+        std::none_of(held.begin(), held.end(), [&](const SlowToken& x) { return x.position == position; });
+    if (beside) attended.push_back(token_at(position));
+    std::vector<Vector> stored(group, Vector(t + 1, 0.0));
+    for (std::size_t g = 0; g < group; ++g) {
+      double sum = 0;
+      for (const SlowToken& token : attended) {
+        const auto at = static_cast<std::size_t>(token.position);
+        if (unit.span > 0 && at + unit.span <= t) continue;
+        const double logit =
+            model.attn_scale * std::inner_product(q[g][t].begin(), q[g][t].end(), token.key.begin(), 0.0);
+        const double exact =
+            model.attn_scale * std::inner_product(q[g][t].begin(), q[g][t].end(), k[at].begin(), 0.0);
+        out.logit_squares += (logit - exact) * (logit - exact);
+        out.logits += 1;
+        stored[g][at] = std::exp(logit);
+        sum += stored[g][at];
+      }
+      for (double& p : stored[g]) p /= sum;
+      double variation = 0;
+      for (std::size_t j = 0; j <= t; ++j) variation += std::abs(a[g][t][j] - stored[g][j]) / 2;
+      out.total_variation += variation / static_cast<double>(group);
+      const Vector row(a[g][t].begin(), a[g][t].begin() + static_cast<std::ptrdiff_t>(t + 1));
+      const std::set<std::size_t> top = largest(row, 32);
+      std::size_t shared = 0;
+      // A token that is not held is not among the largest, even where weights are 0.
+      Vector of_held = stored[g];
+      for (std::size_t j = 0; j <= t; ++j)
+        if (std::none_of(attended.begin(), attended.end(),
+                         [&](const SlowToken& x) { return x.position == static_cast<policy::Position>(j); }))
+          of_held[j] = -1;
+      const std::size_t n = std::min<std::size_t>(32, attended.size());
+      for (const std::size_t j : largest(of_held, n)) shared += top.count(j);
+      out.top_overlap += static_cast<double>(shared) / static_cast<double>(top.size() * group);
+      Vector whole(model.v_head_dim), other(model.v_head_dim);
+      for (std::size_t j = 0; j <= t; ++j)
+        for (std::size_t c = 0; c < whole.size(); ++c) whole[c] += a[g][t][j] * v[j][c];
+      for (const SlowToken& token : attended)
+        for (std::size_t c = 0; c < other.size(); ++c)
+          other[c] += stored[g][static_cast<std::size_t>(token.position)] * token.value[c];
+      out.output_error += test::distance(other, whole) / test::norm(whole) / static_cast<double>(group);
+      out.output_cosine += test::cosine(other, whole) / static_cast<double>(group);
+    }
+    if (t < prompt) continue;
+    if (start.decoder) {
+      std::vector<float> seen;
+      for (const Vector& row : stored)
+        for (const policy::Position p : slots)
+          seen.push_back(static_cast<float>(row[static_cast<std::size_t>(p)]));
+      const std::vector<double> mass(group, 1.0);
+      const auto own =
+          static_cast<std::size_t>(std::find(slots.begin(), slots.end(), position) - slots.begin());
+      start.decoder->observe({position,
+                              slots,
+                              own,
+                              {seen.data(), group, slots.size(), slots.size()},
+                              mass,
+                              {view.key(0, t).data(), 1, model.head_dim, model.head_dim},
+                              {view.value(0, t).data(), 1, model.v_head_dim, model.v_head_dim}});
+    }
+    for (const SlowSide& side : sides) side.settle(held);
+  }
+  double key_squares = 0, value_squares = 0;
+  for (const SlowToken& token : held) {
+    const auto at = static_cast<std::size_t>(token.position);
+    out.key_error += std::pow(test::distance(token.key, k[at]), 2);
+    out.value_error += std::pow(test::distance(token.value, v[at]), 2);
+    key_squares += std::pow(test::norm(k[at]), 2);
+    value_squares += std::pow(test::norm(v[at]), 2);
+  }
+  out.key_error = std::sqrt(out.key_error / key_squares);
+  out.value_error = std::sqrt(out.value_error / value_squares);
+  out.held = held.size();
+  return out;
+}
+
+void compare(const test::TraceShape& shape, const trace::Cut& cut = {}) {
+  const trace::MemoryTrace trace = test::random_trace(shape);
+  const trace::Sequence sequence(trace, 0, cut);
+  struct Codes {
+    std::string text;
+    Rule keys, values;
+  };
+  const std::vector<Codes> codes{
+      {"kivi(bits=2,group=4,residual=8)", {true, 2, 4, 8}, {false, 2, 4, 8}},
+      {"kivi(bits=4,group=4,residual=4,keys=token,values=channel)", {false, 4, 4, 4}, {true, 4, 4, 4}},
+      {"scalar(bits=3,group=8,residual=2)", {false, 3, 8, 2}, {false, 3, 8, 2}},
+  };
+  for (const Codes& code : codes)
+    for (const char* eviction :
+         {"full", "h2o", "snapkv(window=4)", "tova(unit=lane)", "l2_norm", "streaming_llm(sinks=2)"}) {
+      const sim::Request request = test::request_of({std::string(eviction) + "+" + code.text}, {"10"}, 2);
+      Progress progress;
+      const sim::Outcome outcome = sim::replay(sequence, request, progress);
+      REQUIRE(outcome.cells[0].skipped.empty());
+      const policy::Composition& composition = request.cells[0].composition;
+      for (std::uint32_t layer = 0; layer < shape.layers; ++layer)
+        for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
+          const sim::LaneOutcome& got = outcome.cells[0].lanes[layer * shape.kv_heads + head];
+          const SlowStored expected = slow_lane(sequence, composition.eviction, code.keys, code.values, layer,
+                                                head, got.budget_tokens, request.seed);
+          CAPTURE(composition.name, code.text, layer, head);
+          REQUIRE(got.stored);
+          CHECK(got.held_at_end == expected.held);
+          CHECK(got.stored->total_variation == Approx(expected.total_variation).margin(1e-4));
+          CHECK(got.stored->top_overlap == Approx(expected.top_overlap).margin(1e-9));
+          CHECK(got.stored->logits == expected.logits);
+          CHECK(got.stored->logit_squares == Approx(expected.logit_squares).epsilon(1e-3).margin(1e-6));
+          CHECK(got.output_error == Approx(expected.output_error).margin(1e-4));
+          CHECK(got.output_cosine == Approx(expected.output_cosine).margin(1e-4));
+          CHECK(std::sqrt(got.stored->key_error / got.stored->key_squares) ==
+                Approx(expected.key_error).margin(1e-5));
+          CHECK(std::sqrt(got.stored->value_error / got.stored->value_squares) ==
+                Approx(expected.value_error).margin(1e-5));
+        }
+    }
+}
+
+}  // namespace
+
+TEST_CASE("replay over what is stored equals a slow one") {
+  SECTION("grouped heads") {
+    compare({.prompt = 30, .decode = 25});
+  }
+  SECTION("a sliding window, one query head per lane") {
+    compare({.layers = 2, .kv_heads = 1, .group = 1, .prompt = 21, .decode = 30, .layer_window = {-1, 7}});
+  }
+  SECTION("without steps after the prompt, the last prompt token is asked again") {
+    compare({.prompt = 27, .decode = 0});
+  }
+}
+
+TEST_CASE("what is stored in 16 bits costs nothing, and total variation is the attention loss then") {
+  const trace::MemoryTrace trace = test::random_trace({.prompt = 40, .decode = 20, .output_weights = true});
+  for (const char* eviction : {"full", "h2o", "snapkv(window=4)", "tova", "window"}) {
+    const sim::Outcome outcome =
+        test::run(trace, test::request_of({eviction, std::string(eviction) + "+scalar(bits=16)"}, {"12"}));
+    const sim::CellOutcome &exact = outcome.cells[0], &stored = outcome.cells[1];
+    for (std::size_t i = 0; i < exact.lanes.size(); ++i) {
+      CAPTURE(eviction, i);
+      CHECK_FALSE(exact.lanes[i].stored);
+      REQUIRE(stored.lanes[i].stored);
+      CHECK(stored.lanes[i].held_at_end == exact.lanes[i].held_at_end);
+      CHECK(stored.lanes[i].stored->total_variation == Approx(exact.lanes[i].attention_loss).margin(2e-5));
+      CHECK(stored.lanes[i].stored->logit_squares == 0);
+      CHECK(stored.lanes[i].stored->key_error == 0);
+      CHECK(stored.lanes[i].stored->value_error == 0);
+      CHECK(stored.lanes[i].output_error == Approx(exact.lanes[i].output_error).margin(2e-4));
+      CHECK(stored.lanes[i].stored->held_bits ==
+            static_cast<double>(8 * outcome.token_bytes * exact.lanes[i].held_at_end));
+    }
+    for (std::size_t layer = 0; layer < exact.layers.size(); ++layer)
+      CHECK(stored.layers[layer].projected_error == Approx(exact.layers[layer].projected_error).margin(2e-4));
+  }
+}
+
+TEST_CASE("results of a cell with a representation depend neither on threads nor on its company") {
+  const trace::MemoryTrace trace = test::random_trace({.prompt = 40, .decode = 20});
+  const std::string text = "h2o+kivi(group=4,residual=8)";
+  const sim::Outcome alone = test::run(trace, test::request_of({text}, {"12"}));
+  const sim::Outcome among = test::run(
+      trace, test::request_of({"full", "tova+scalar(group=8)", text, "h2o", "full+kivi(group=4,residual=8)"},
+                              {"9", "12"}, 4));
+  const auto numbers = [](const sim::CellOutcome& cell) {
+    std::vector<double> all = test::numbers(cell);
+    for (const sim::LaneOutcome& lane : cell.lanes) {
+      const sim::StoredOutcome& stored = *lane.stored;
+      for (const double x : {stored.total_variation, stored.logit_squares, stored.top_overlap,
+                             stored.key_error, stored.value_error, stored.held_bits, stored.kept_bits})
+        all.push_back(x);
+    }
+    return all;
+  };
+  CHECK(numbers(alone.cells[0]) == numbers(among.cells[7]));
+}
+
+TEST_CASE("a budget in bytes buys as many tokens as fit with their scales and windows") {
+  // A lane's token of 2 x 8 numbers in 4 bits with a scale per 8: 2 * (8 * 4 + 32) bits = 16 bytes, where
+  // 32-bit floats take 64. Four lanes and 40 tokens: 2,560 bytes.
+  const trace::MemoryTrace trace = test::random_trace({.prompt = 60, .decode = 2});
+  const sim::Outcome outcome =
+      test::run(trace, test::request_of({"h2o+scalar(bits=4,group=8)", "h2o"}, {"2560B", "2559B"}));
+  CHECK(outcome.cells[0].budget_tokens == 40);
+  CHECK(outcome.cells[1].budget_tokens == 10);
+  CHECK(outcome.cells[2].budget_tokens == 39);
+  // A window of exact keys makes 7 tokens take more than 8: the budget must hold both.
+  const sim::Outcome windowed =
+      test::run(trace, test::request_of({"h2o+kivi(bits=2,group=8,residual=8)"}, {"1792B", "1791B"}));
+  CHECK(windowed.cells[0].budget_tokens > windowed.cells[1].budget_tokens);
+}
+
+TEST_CASE("what cannot be stored otherwise is refused with the reason") {
+  const trace::MemoryTrace trace = test::random_trace({});
+  const sim::Outcome outcome =
+      test::run(trace, test::request_of({"h2o(feedback=raw)+scalar(group=8)", "full+kivi"}, {"12"}));
+  CHECK(outcome.cells[0].skipped.find("feedback=raw") != std::string::npos);
+  CHECK(outcome.cells[1].skipped.find("do not divide a vector of 8") != std::string::npos);
+  CHECK_THROWS_WITH(policy::parse_composition("optimal+kivi", policy::builtin()),
+                    Catch::Contains("bound for numbers that are stored as they come"));
+}
