@@ -131,6 +131,13 @@ std::optional<HeldEntries> held_entries(const Answer& answer) {
       static_cast<std::uint64_t>(std::llround(answer.cell.kept_tokens * static_cast<double>(lanes)));
   HeldEntries out{.end = resident.back(), .peak = kept};
   for (const std::uint64_t entries : resident) out.peak = std::max(out.peak, entries);
+  if (const std::vector<std::uint64_t>& bits = answer.stream()->stored_bits; !bits.empty()) {
+    out.end_bytes = (bits.back() + 7) / 8;
+    out.peak_bytes = (std::max(answer.cell.kept_bits, *std::max_element(bits.begin(), bits.end())) + 7) / 8;
+  } else if (answer.item.token_bytes > 0) {
+    out.end_bytes = out.end * answer.item.token_bytes;
+    out.peak_bytes = out.peak * answer.item.token_bytes;
+  }
   // The reference holds everything: after its first fed token the prompt, and that token unless it is the
   // prompt's last one, asked again. Each later token joins every lane.
   const std::uint64_t joined =

@@ -72,6 +72,8 @@ struct HeldEntries {
   std::uint64_t end = 0;      ///< after the last fed token
   std::uint64_t peak = 0;     ///< most of: after the cut, and after each fed token
   std::uint64_t evicted = 0;  ///< since the cut
+  /// What `end` and `peak` take, as entries are stored; undefined where the item does not say what one takes.
+  std::optional<std::uint64_t> end_bytes{}, peak_bytes{};
 };
 /// Undefined also where the item does not say how many lanes there are.
 std::optional<HeldEntries> held_entries(const Answer& answer);

@@ -11,11 +11,9 @@ Value flag(const std::optional<bool>& yes) {
   return yes ? Value(std::uint64_t{*yes ? 1U : 0U}) : Value();
 }
 
-/// A number of entries, as `get` takes it from what is held, times the bytes of an entry.
-template <class Get>
-Value bytes(const Answer& a, Get get) {
+Value bytes(const Answer& a, std::optional<std::uint64_t> HeldEntries::*of) {
   const auto held = held_entries(a);
-  return held && a.item.token_bytes > 0 ? Value(std::uint64_t{get(*held) * a.item.token_bytes}) : Value();
+  return held && (*held).*of ? Value(*((*held).*of)) : Value();
 }
 
 /// Of the last layer.
@@ -146,10 +144,10 @@ const std::vector<Column>& columns() {
          if (!held) return Value();
          return Value(static_cast<double>(held->evicted) / static_cast<double>(a.item.lanes));
        }},
-      {"held_bytes", "bytes", "keys and values held at the end, in the cache's element type, over all lanes",
-       [](const Answer& a) { return bytes(a, [](const HeldEntries& held) { return held.end; }); }},
+      {"held_bytes", "bytes", "keys and values held at the end, as they are stored, over all lanes",
+       [](const Answer& a) { return bytes(a, &HeldEntries::end_bytes); }},
       {"held_bytes_peak", "bytes", "the most of them that were held at once, from the cut on",
-       [](const Answer& a) { return bytes(a, [](const HeldEntries& held) { return held.peak; }); }},
+       [](const Answer& a) { return bytes(a, &HeldEntries::peak_bytes); }},
       {"entry_steps", "share", "entries held, summed over the steps, of those of the full cache",
        [](const Answer& a) { return value_of(entry_steps(a)); }},
       {"evidence_held", "share", "of the evidence tokens, those held at the end, mean over lanes",

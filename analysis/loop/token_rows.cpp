@@ -47,8 +47,11 @@ std::vector<std::vector<Value>> token_rows(const AnswerItem& item, const sim::Lo
       row.push_back(item.text ? Value(item.text({stream.tokens[k]})) : Value());
       add_measures(k < stream.measures.size() ? &stream.measures[k] : nullptr, row);
       // The last token is not fed: the one before it reads what it is.
-      const std::uint64_t held = stream.resident[stream.resident.size() - stream.tokens.size() + k];
-      row.push_back(item.token_bytes > 0 ? Value(held * item.token_bytes) : Value());
+      const std::size_t fed = stream.resident.size() - stream.tokens.size() + k;
+      if (!stream.stored_bits.empty())
+        row.emplace_back((stream.stored_bits[fed] + 7) / 8);
+      else
+        row.push_back(item.token_bytes > 0 ? Value(stream.resident[fed] * item.token_bytes) : Value());
     }
     return rows;
   };

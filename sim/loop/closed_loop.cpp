@@ -333,6 +333,8 @@ class ClosedLoop {
           if (stream.mode == asked_.modes.front() && stream.script.front().turn == 0)
             outcome_of(stream.cell).kept_tokens +=
                 static_cast<double>(cache.residents.slots().size() * unit.n_lanes) / lanes();
+          if (cache.stored && stream.mode == asked_.modes.front() && stream.script.front().turn == 0)
+            outcome_of(stream.cell).kept_bits += cache.stored->ledger().bits();
           if (asked_.positions != LoopPositions::cache_once) continue;
           std::vector<Position> kept;
           for (const Position position : cache.residents.slots()) {
@@ -601,8 +603,12 @@ class ClosedLoop {
       streams_[stream].out().resident.push_back(
           streams_[stream].is_reference ? static_cast<std::uint64_t>(lanes()) * (position_ + 1) : 0);
     for_each_cache([&](LoopUnit& unit, Cache& cache) {
-      if (!streams_[cache.cell].done)
-        streams_[cache.cell].out().resident.back() += cache.residents.slots().size() * unit.n_lanes;
+      if (streams_[cache.cell].done) return;
+      StreamOutcome& out = streams_[cache.cell].out();
+      out.resident.back() += cache.residents.slots().size() * unit.n_lanes;
+      if (!cache.stored) return;
+      out.stored_bits.resize(out.resident.size());
+      out.stored_bits.back() += cache.stored->ledger().bits();
     });
   }
 

@@ -88,6 +88,8 @@ struct StreamOutcome {
   std::vector<double> margins{};          ///< per token; of the reference alone
   std::vector<LayerDrift> drift{};        ///< per layer; teacher mode, and not of the reference
   std::vector<std::uint64_t> resident{};  ///< per fed token: positions held in all lanes together
+  /// Per fed token: bits that a representation takes in all lanes together; empty without one.
+  std::vector<std::uint64_t> stored_bits{};
   /// Per lane, layer-major, by position then first step; only with LoopRequest::decisions, and not of the
   /// reference.
   std::vector<std::vector<ResidentInterval>> resident_intervals{};
@@ -106,9 +108,10 @@ const char* prefill_name(Prefill prefill);
 struct LoopCell {
   std::string skipped;  ///< why the cell was not run; empty: it was
   Prefill prefill = Prefill::dense;
-  bool profiled = false;             ///< its allocation measured a dense pass besides
-  std::uint64_t budget_tokens = 0;   ///< mean per lane, as asked
-  double kept_tokens = 0;            ///< after the cut, mean over lanes
+  bool profiled = false;            ///< its allocation measured a dense pass besides
+  std::uint64_t budget_tokens = 0;  ///< mean per lane, as asked
+  double kept_tokens = 0;           ///< after the cut, mean over lanes
+  std::uint64_t kept_bits = 0;  ///< after the cut, in all lanes: what a representation takes; 0 without one
   std::size_t first_reference = 0;   ///< LoopOutcome::references[first_reference + mode] is its reference
   std::vector<StreamOutcome> modes;  ///< as requested; empty when skipped
 };

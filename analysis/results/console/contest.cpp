@@ -17,12 +17,20 @@ Contest contest_of(const Row& row) {
 }
 
 /// Lower is better; undefined for rows out of competition.
-std::optional<double> badness(const Row& row) {
+std::optional<double> badness(const Row& row, const Metric& metric) {
   if (row.own_budget || row.oracle) return {};
+  return row[metric.key]
+             ? std::optional(metric.better == Better::higher ? -*row[metric.key] : *row[metric.key])
+             : std::nullopt;
+}
+
+/// What they compete by: the first metric that one of them has. Cells without it, such as those that store
+/// other numbers, are out of competition.
+const Metric& metric_of(const std::vector<Row>& rows) {
   for (const Metric* metric : leading_metrics())
-    if (const std::optional<double> value = row[metric->key])
-      return metric->better == Better::higher ? -*value : *value;
-  return {};
+    if (std::any_of(rows.begin(), rows.end(), [&](const Row& row) { return row[metric->key].has_value(); }))
+      return *metric;
+  return *leading_metrics().back();
 }
 
 }  // namespace
@@ -32,8 +40,9 @@ std::vector<bool> winners(const std::vector<Row>& rows) {
     double least, most;
   };
   std::map<Contest, Range> ranges;
+  const Metric& metric = metric_of(rows);
   for (const Row& row : rows) {
-    const std::optional<double> bad = badness(row);
+    const std::optional<double> bad = badness(row, metric);
     if (!bad) continue;
     const auto [entry, fresh] = ranges.try_emplace(contest_of(row), Range{*bad, *bad});
     entry->second.least = std::min(entry->second.least, *bad);
@@ -41,7 +50,7 @@ std::vector<bool> winners(const std::vector<Row>& rows) {
   }
   std::vector<bool> won;
   for (const Row& row : rows) {
-    const std::optional<double> bad = badness(row);
+    const std::optional<double> bad = badness(row, metric);
     const auto range = ranges.find(contest_of(row));
     won.push_back(bad && *bad == range->second.least && range->second.least < range->second.most);
   }

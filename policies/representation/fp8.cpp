@@ -1,0 +1,94 @@
+// 8-bit floats, as vLLM's cache.
+#include "policies/api/spec.hpp"
+#include "policies/parts/float_format.hpp"
+#include "policies/parts/row_codec.hpp"
+
+namespace kvsim::policy {
+namespace {
+
+struct Fp8 {
+  FloatFormat format = kE4M3;
+  std::vector<float> scales{};  ///< per lane; empty: 1
+
+  void code(std::span<float> vector, std::size_t lane) const {
+    const float scale = scales.empty() ? 1 : scales[lane];
+    for (float& x : vector) x = format.nearest(x / scale) * scale;
+  }
+  std::uint64_t code_bits(std::size_t dim) const { return 8 * dim; }
+  std::uint64_t parameter_bits(std::size_t /*dim*/) const { return 0; }
+  std::uint64_t shared_bits() const { return scales.empty() ? 0 : 32; }
+};
+
+Fp8 code_of(const Params& params) {
+  return {params.is("format", "e4m3") ? kE4M3 : kE5M2};
+}
+
+/// Scales follow from the prompt: the largest |x| of a lane becomes the largest number of the format.
+class PromptScaled final : public Representation {
+ public:
+  PromptScaled(Fp8 code, const CacheUnit& unit) : keys_(code), values_(code), n_lanes_(unit.n_lanes) {}
+
+  void finish_prompt(const Prompt& prompt) override {
+    keys_.scales.clear();
+    values_.scales.clear();
+    for (int lane = 0; lane < n_lanes_; ++lane) {
+      keys_.scales.push_back(scale_of(prompt.keys(lane)));
+      values_.scales.push_back(scale_of(prompt.values(lane)));
+    }
+  }
+  std::unique_ptr<Codec> codec() const override { return std::make_unique<RowCodec<Fp8>>(keys_, values_); }
+
+ private:
+  float scale_of(MatrixView rows) const {
+    float largest = 0;
+    for (std::size_t row = 0; row < rows.rows; ++row)
+      for (const float x : rows.row(row)) largest = std::max(largest, std::fabs(x));
+    return largest > 0 ? largest / keys_.format.largest() : 1;
+  }
+
+  Fp8 keys_, values_;
+  int n_lanes_;
+};
+
+}  // namespace
+
+PolicySpec fp8_spec() {
+  return {
+      .name = "fp8",
+      .kind = Kind::representation,
+      .summary = "8-bit floats with one scale per KV head, or none, as vLLM's cache",
+      .paper = "vLLM, quantized KV cache, https://docs.vllm.ai",
+      .details =
+          "Every number is divided by its scale, rounded to the nearest 8-bit float (halves to even, beyond the largest "
+          "to the largest) and multiplied by it when it is read. Keys are coded as rotated. With scale=one, which is "
+          "what an engine does without calibration, numbers near 0 and beyond the largest are lost.",
+      .departures = {{"vLLM: scales come from a calibration on other texts", "scale=head takes them from the prompt itself"}},
+      .params = {{.name = "format",
+                  .type = ParamType::choice,
+                  .fallback = "e4m3",
+                  .choices = {"e4m3", "e5m2"},
+                  .help = "e4m3: three bits of mantissa, up to 448; e5m2: two, up to 57344"},
+                 {.name = "scale",
+                  .type = ParamType::choice,
+                  .fallback = "one",
+                  .choices = {"one", "head"},
+                  .help = "one: numbers are stored unscaled; head: the largest of the prompt per KV head becomes the "
+                          "format's largest"}},
+      .needs_of =
+          [](const Params& params) {
+            const bool reads = params.is("scale", "head");
+            return Needs{.keys = reads, .values = reads};
+          },
+      .ledger =
+          [](const Params& params, const StorageShape& shape, std::uint64_t kept, std::uint64_t appended) {
+            Fp8 code = code_of(params);
+            if (params.is("scale", "head")) code.scales.resize(1);
+            return row_ledger(code, code, shape, kept + appended);
+          },
+      .make_representation = [](const Params& params, const CacheUnit& unit) -> std::unique_ptr<Representation> {
+        if (params.is("scale", "head")) return std::make_unique<PromptScaled>(code_of(params), unit);
+        return std::make_unique<RowRepresentation<Fp8>>(code_of(params), code_of(params));
+      }};
+}
+
+}  // namespace kvsim::policy
