@@ -7,7 +7,7 @@ namespace kvsim::policy {
 
 struct FloatFormat {
   int mantissa_bits = 3;
-  int least_exponent = -6;       ///< of normal numbers
+  int least_exponent = -6;  ///< of normal numbers
   float largest_number = 448;
 
   float largest() const { return largest_number; }

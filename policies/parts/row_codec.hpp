@@ -12,7 +12,7 @@ namespace kvsim::policy {
 /// What becomes of one vector of a lane, and what it takes.
 template <class C>
 concept RowCode = requires(const C code, std::span<float> vector, std::size_t dim, std::size_t lane) {
-  { code.code(vector, lane) };
+  {code.code(vector, lane)};
   { code.code_bits(dim) } -> std::convertible_to<std::uint64_t>;
   { code.parameter_bits(dim) } -> std::convertible_to<std::uint64_t>;  // of scales
   { code.shared_bits() } -> std::convertible_to<std::uint64_t>;        // of a lane, for all sequences

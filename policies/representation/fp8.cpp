@@ -59,21 +59,26 @@ PolicySpec fp8_spec() {
       .summary = "8-bit floats with one scale per KV head, or none, as vLLM's cache",
       .paper = "vLLM, quantized KV cache, https://docs.vllm.ai",
       .details =
-          "Every number is divided by its scale, rounded to the nearest 8-bit float (halves to even, beyond the largest "
-          "to the largest) and multiplied by it when it is read. Keys are coded as rotated. With scale=one, which is "
+          "Every number is divided by its scale, rounded to the nearest 8-bit float (halves to even, beyond "
+          "the largest "
+          "to the largest) and multiplied by it when it is read. Keys are coded as rotated. With scale=one, "
+          "which is "
           "what an engine does without calibration, numbers near 0 and beyond the largest are lost.",
-      .departures = {{"vLLM: scales come from a calibration on other texts", "scale=head takes them from the prompt itself"}},
-      .params = {{.name = "format",
-                  .type = ParamType::choice,
-                  .fallback = "e4m3",
-                  .choices = {"e4m3", "e5m2"},
-                  .help = "e4m3: three bits of mantissa, up to 448; e5m2: two, up to 57344"},
-                 {.name = "scale",
-                  .type = ParamType::choice,
-                  .fallback = "one",
-                  .choices = {"one", "head"},
-                  .help = "one: numbers are stored unscaled; head: the largest of the prompt per KV head becomes the "
-                          "format's largest"}},
+      .departures = {{"vLLM: scales come from a calibration on other texts",
+                      "scale=head takes them from the prompt itself"}},
+      .params =
+          {{.name = "format",
+            .type = ParamType::choice,
+            .fallback = "e4m3",
+            .choices = {"e4m3", "e5m2"},
+            .help = "e4m3: three bits of mantissa, up to 448; e5m2: two, up to 57344"},
+           {.name = "scale",
+            .type = ParamType::choice,
+            .fallback = "one",
+            .choices = {"one", "head"},
+            .help =
+                "one: numbers are stored unscaled; head: the largest of the prompt per KV head becomes the "
+                "format's largest"}},
       .needs_of =
           [](const Params& params) {
             const bool reads = params.is("scale", "head");
@@ -85,7 +90,8 @@ PolicySpec fp8_spec() {
             if (params.is("scale", "head")) code.scales.resize(1);
             return row_ledger(code, code, shape, kept + appended);
           },
-      .make_representation = [](const Params& params, const CacheUnit& unit) -> std::unique_ptr<Representation> {
+      .make_representation = [](const Params& params,
+                                const CacheUnit& unit) -> std::unique_ptr<Representation> {
         if (params.is("scale", "head")) return std::make_unique<PromptScaled>(code_of(params), unit);
         return std::make_unique<RowRepresentation<Fp8>>(code_of(params), code_of(params));
       }};

@@ -28,19 +28,21 @@ struct Q8 {
 }  // namespace
 
 PolicySpec q8_0_spec() {
-  return {.name = "q8_0",
-          .kind = Kind::representation,
-          .summary = "8 bits and a 16-bit scale per 32 numbers, as llama.cpp's cache",
-          .paper = "llama.cpp, --cache-type-k q8_0 --cache-type-v q8_0, https://github.com/ggml-org/llama.cpp",
-          .details = "32 neighbouring numbers of a vector share the scale (largest |x|) / 127; codes round to nearest, "
-                     "halves away from 0. 8.5 bits per number.",
-          .ledger = [](const Params&, const StorageShape& shape, std::uint64_t kept,
-                       std::uint64_t appended) { return row_ledger(Q8(), Q8(), shape, kept + appended); },
-          .make_representation =
-              [](const Params&, const CacheUnit& unit) {
-                check_blocks(kBlock, unit, "q8_0");
-                return std::make_unique<RowRepresentation<Q8>>(Q8(), Q8());
-              }};
+  return {
+      .name = "q8_0",
+      .kind = Kind::representation,
+      .summary = "8 bits and a 16-bit scale per 32 numbers, as llama.cpp's cache",
+      .paper = "llama.cpp, --cache-type-k q8_0 --cache-type-v q8_0, https://github.com/ggml-org/llama.cpp",
+      .details =
+          "32 neighbouring numbers of a vector share the scale (largest |x|) / 127; codes round to nearest, "
+          "halves away from 0. 8.5 bits per number.",
+      .ledger = [](const Params&, const StorageShape& shape, std::uint64_t kept,
+                   std::uint64_t appended) { return row_ledger(Q8(), Q8(), shape, kept + appended); },
+      .make_representation =
+          [](const Params&, const CacheUnit& unit) {
+            check_blocks(kBlock, unit, "q8_0");
+            return std::make_unique<RowRepresentation<Q8>>(Q8(), Q8());
+          }};
 }
 
 }  // namespace kvsim::policy

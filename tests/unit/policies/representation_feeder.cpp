@@ -32,8 +32,8 @@ RepresentedCache::RepresentedCache(const CacheShape& shape)
   std::mt19937 random(static_cast<std::uint32_t>(shape.seed));
   std::normal_distribution<float> normal;
   for (std::size_t i = 0; i < shape.length * shape.n_lanes * shape.dim; ++i) {
-    keys_.push_back(normal(random));
-    values_.push_back(normal(random));
+    keys_.push_back(shape.scale * normal(random));
+    values_.push_back(shape.scale * normal(random));
   }
   CacheUnit unit;
   unit.n_lanes = static_cast<int>(shape.n_lanes);

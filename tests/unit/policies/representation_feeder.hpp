@@ -14,6 +14,7 @@ struct CacheShape {
   std::size_t n_lanes = 1, dim = 4;
   std::size_t length = 600;  ///< tokens that may come
   std::uint64_t seed = 3;
+  float scale = 1;  ///< of the noise
 };
 
 /// Tokens are Gaussian noise.
