@@ -305,7 +305,7 @@ class Page {
     if (!has_means()) return;
     const Html::Element opened = section("tables", "Tables");
     paragraph(
-        "A heading sorts its column. All numbers: `tables/means.csv`, `tables/differences.csv` and "
+        "A heading sorts its column. All numbers: `tables/means.csv`, `tables/differences.csv.gz` and "
         "`tables/ranks.csv`.");
     if (const Metric* leading = cuts_.front().leading_metric(); leading != nullptr && cuts_.size() > 1)
       table_if_any(means_by_cut(cuts_, *leading));

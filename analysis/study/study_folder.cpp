@@ -69,6 +69,10 @@ void remove_made(const fs::path& path, std::initializer_list<const char*> ending
     remove_file(whole);
 }
 
+bool is_table(std::string_view file) {
+  return file.ends_with(".csv") || file.ends_with(".csv.gz");
+}
+
 /// The line of kSums about a file.
 std::string sum_line(const std::string& text, const std::string& name) {
   Sha256 digest;
@@ -143,7 +147,7 @@ StudyFolder::StudyFolder(const std::string& path) : path_(path) {
   remove_leftovers(file(kStudyFile));
   for (const char* name : kMade) remove_leftovers(file(name));
   for (const fs::path& entry : entries(path + "/tables"))
-    if (const auto whole = name_when_whole(entry.native()); whole && whole->ends_with(".csv"))
+    if (const auto whole = name_when_whole(entry.native()); whole && is_table(*whole))
       remove_leftovers(*whole);
 }
 
@@ -209,8 +213,9 @@ void StudyFolder::write(std::string_view name, std::string_view text) {
 
 void StudyFolder::keep_tables(const std::vector<std::string>& names) {
   for (const fs::path& entry : entries(path_ + "/tables")) {
-    const bool kept = std::find(names.begin(), names.end(), entry.stem().string()) != names.end();
-    if (entry.extension() == ".csv" && !kept) discard(entry);
+    const std::string file = entry.filename().string();
+    const bool kept = std::find(names.begin(), names.end(), file.substr(0, file.find('.'))) != names.end();
+    if (is_table(file) && !kept) discard(entry);
   }
 }
 
@@ -243,7 +248,7 @@ void remove_study(const std::string& path, const std::vector<std::string>& captu
   // First what says that the rest is a finished study.
   for (const char* name : kMade) remove_file(folder / name);
   for (const fs::path& entry : entries(folder / "tasks")) remove_task(entry);
-  for (const fs::path& entry : entries(folder / "tables")) remove_made(entry, {".csv"});
+  for (const fs::path& entry : entries(folder / "tables")) remove_made(entry, {".csv", ".csv.gz"});
   for (const fs::path& entry : entries(folder / "figures"))
     remove_made(entry, {".csv", ".gp", ".svg", ".png", ".pdf"});
   for (const std::string& name : captured)

@@ -44,7 +44,10 @@ class Tables {
   }
   void write(const std::string& name, const Records& table) {
     const Records records = with_budget_numbers(table);
-    folder_.write("tables/" + name + ".csv", csv_text(records));
+    // Every pair of policies at every budget: the one table that is long.
+    const bool packed = name == "differences";
+    folder_.write("tables/" + name + (packed ? ".csv.gz" : ".csv"),
+                  packed ? gzipped(csv_text(records)) : csv_text(records));
     describe(name, records.columns);
     names_.push_back(name);
   }

@@ -63,7 +63,9 @@ std::vector<NamedTable> read_study(const fs::path& folder) {
       files.push_back(folder / results_file(scope));
   std::vector<fs::path> tables;
   for (fs::directory_iterator at(folder / "tables", failed), end; !failed && at != end; at.increment(failed))
-    if (at->path().extension() == ".csv") tables.push_back(at->path());
+    if (const std::string name = at->path().filename().string();
+        name.ends_with(".csv") || name.ends_with(".csv.gz"))
+      tables.push_back(at->path());
   std::sort(tables.begin(), tables.end());
   files.insert(files.end(), tables.begin(), tables.end());
   if (files.empty())
