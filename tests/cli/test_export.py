@@ -33,7 +33,7 @@ class Export(CommandTest):
         self.assertEqual(self.ok("export", "study", "--table", "means", "--format", "csv"), means)
         self.ok("export", "study", "--format", "h5", "-o", "study.h5")
         with h5py.File(self.folder / "study.h5") as file:
-            tables = {path.stem for path in (self.folder / "study" / "tables").glob("*.csv")}
+            tables = {path.name.split(".")[0] for path in (self.folder / "study" / "tables").glob("*.csv*")}
             self.assertEqual(set(file), tables | {"results", "results-layer"})
             self.assertEqual(file["means/mean"].attrs["description"],
                              b"over traces; a trace's value is the mean over its seeds")

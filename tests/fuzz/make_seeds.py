@@ -57,7 +57,7 @@ def main():
     with tempfile.TemporaryDirectory() as scratch:
         folder = pathlib.Path(scratch)
         for name, more in (("written", []), ("bf16", ["--elem", "bf16"])):
-            kvsim("trace", "generate", "--layers", 1, "--kv-heads", 1, "--head-dim", 8, "--prompt", 6, "--decode", 2,
+            kvsim("trace", "generate", "--layers", 1, "--kv-heads", 1, "--head-dim", 8, "--prompt-tokens", 6, "--decode", 2,
                   "-o", folder / f"{name}.h5", *more)
             put("trace", f"{name}.h5", (folder / f"{name}.h5").read_bytes())
         (folder / "ids.json").write_text("[1, 2, 3, 4, 5, 6]")
@@ -71,7 +71,7 @@ def main():
             put("trace", f"{name}.h5", (folder / f"new_{name}.h5").read_bytes())
         put("trace", "cut_off.h5", (folder / "written.h5").read_bytes()[:9000])
 
-        kvsim("trace", "generate", "--layers", 2, "--kv-heads", 2, "--head-dim", 8, "--prompt", 6, "--decode", 2,
+        kvsim("trace", "generate", "--layers", 2, "--kv-heads", 2, "--head-dim", 8, "--prompt-tokens", 6, "--decode", 2,
               "-o", folder / "run.h5")
         kvsim("replay", folder / "run.h5", "--policy", "h2o", "--budget", 3, "--quiet",
               "--decisions", folder / "decisions.h5", "--format", "h5", "-o", folder / "results.h5")

@@ -93,7 +93,7 @@ TEST_CASE("budgets mean shares of the prompt, bytes of a sequence, tokens") {
   CHECK(tokens("351B") == 10);
   CHECK_THROWS_AS(tokens("31B"), Error);
   CHECK(tokens("1GiB") == (1 << 30) / kTokenBytes);
-  CHECK_THROWS_WITH(tokens("1e300GB"), Catch::Contains("64 bits"));
+  CHECK_THROWS_WITH(tokens("1e300GB"), Catch::Contains("not a budget"));
   CHECK_THROWS_AS(tokens("0.5%"), Error);
   cost::Layout expanded;
   expanded.stored_kv_heads = 2;
