@@ -97,9 +97,10 @@ void restrict_resources() {
   std::fclose(sizes);
 }
 
-/// The child's whole life. The undefined behaviour sanitizer looks into an exception's type with system calls that
-/// the filter refuses.
-[[noreturn, gnu::no_sanitize("vptr")]] void live(const std::function<std::string()>& work, const FileDescriptor& pipe, pid_t parent) {
+/// The child's whole life. The undefined behaviour sanitizer looks into an exception's type with system calls
+/// that the filter refuses.
+[[noreturn]] __attribute__((no_sanitize("vptr"))) void live(const std::function<std::string()>& work,
+                                                            const FileDescriptor& pipe, pid_t parent) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(1);  // it died before it could be watched
   ::prctl(PR_SET_DUMPABLE, 0);
