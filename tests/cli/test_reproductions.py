@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Tests analysis/reproductions: the studies run, and every number that the pages quote agrees with the studies."""
 import csv
+import gzip
 import io
 import itertools
 import json
@@ -70,7 +71,8 @@ class PageTest(CommandTest):
         self.ok("study", f"{name}.json", "-o", name, "--quiet")
 
         def read(table):
-            with open(self.folder / name / "tables" / f"{table}.csv", newline="") as file:
+            packed = self.folder / name / "tables" / f"{table}.csv.gz"
+            with gzip.open(packed, "rt", newline="") if packed.exists() else open(packed.with_suffix(""), newline="") as file:
                 return list(csv.DictReader(file))
 
         return read, traces

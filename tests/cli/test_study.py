@@ -103,11 +103,11 @@ class Results(StudyTest):
     def test_tables_and_their_columns(self):
         self.write(analyses=["hash", {"kind": "hash", "table": "short", "bits": [8, 16]}])
         self.ok(*self.study())
-        tables = {path.stem for path in (self.folder / "d" / "tables").iterdir()}
+        tables = {path.name.split(".")[0] for path in (self.folder / "d" / "tables").iterdir()}
         self.assertEqual(tables, {"means", "differences", "ranks", "winners", "price", "hash", "short", "skipped"})
         described = self.table("d/columns.csv")
         for name in tables | {"results", "results-layer"}:
-            path = {"results": "d/results.csv", "results-layer": "d/results-layer.csv.gz"}.get(name, f"d/tables/{name}.csv")
+            path = {"results": "d/results.csv", "results-layer": "d/results-layer.csv.gz", "differences": "d/tables/differences.csv.gz"}.get(name, f"d/tables/{name}.csv")
             keys = list(self.table(path)[0]) if name != "skipped" else (self.folder / path).read_text().splitlines()[0].split(",")
             self.assertEqual([row["key"] for row in described if row["table"] == name], keys)
         direct = self.ok("analyze", "hash", "t.h5", "--bits", "8,16", "--format", "csv", "--quiet")
@@ -174,8 +174,8 @@ class Prices(StudyTest):
         self.assertEqual({(row["policy"], row["budget"], row["prompt"]) for row in price},
                          {(policy, budget, prompt) for prompt in ("96", "131072")
                           for policy, budget in (("h2o", "25%"), ("h2o", "40"), ("keydiff", "25%"), ("keydiff", "40"), ("full", ""))})
-        told = json.loads(self.ok("cost", "--model", "llama-3.1-8b", "--machine", "a100-80-sxm", "--policy", "h2o", "--budget", "25%",
-                                  "--prompt", 131072, "--generate", 256, "--format", "json"))["results"][0]
+        told = json.loads(self.ok("cost", "estimate", "--model", "llama-3.1-8b", "--machine", "a100-80-sxm", "--policy", "h2o", "--budget", "25%",
+                                  "--prompt-tokens", 131072, "--generate", 256, "--format", "json"))["results"][0]
         (row,) = [row for row in price if (row["policy"], row["budget"], row["prompt"]) == ("h2o", "25%", "131072")]
         for key in "peak_bytes", "cache_bytes", "ttft_seconds", "tpot_seconds":
             self.assertEqual(float(row[key]), told[key])

@@ -1,5 +1,6 @@
 // kvsim study: many traces, policies, budgets and seeds, and the analyses of the traces, as one folder of
 // results.
+#include <algorithm>
 #include <iostream>
 #include <memory>
 
@@ -38,7 +39,7 @@ std::string about(double seconds) {
   const auto minutes = static_cast<std::uint64_t>(seconds / 60);
   if (minutes >= 120) return analysis::rounded_text(seconds / 3600, 1) + " hours";
   if (minutes >= 2) return analysis::rounded_text(seconds / 60, 1) + " minutes";
-  return analysis::rounded_text(seconds, seconds < 10 ? 1 : 0) + " seconds";
+  return analysis::rounded_text(std::max(seconds, 0.1), seconds < 10 ? 1 : 0) + " seconds";
 }
 
 /// Numbers of traces, tasks and cells, and estimates of memory and time.
