@@ -17,7 +17,7 @@
 #include <memory>
 #include <span>
 
-#include "policies/api/stored_rows.hpp"
+#include "policies/api/cache_rows.hpp"
 
 namespace kvsim::policy {
 
@@ -44,12 +44,12 @@ Ledger exact_ledger(const StorageShape& shape, std::uint64_t tokens);
 class Codec {
  public:
   virtual ~Codec() = default;
-  virtual void begin(const Prompt& prompt, StoredRows& rows) = 0;
-  virtual void leave(std::span<const std::size_t> /*victims*/, StoredRows& /*rows*/) {}
-  virtual void join(std::size_t /*own_slot*/, StoredRows& /*rows*/) {}
-  virtual void settle(std::size_t /*own_slot*/, StoredRows& /*rows*/) {}
+  virtual void begin(const Prompt& prompt, CacheRows& rows) = 0;
+  virtual void leave(std::span<const std::size_t> /*victims*/, CacheRows& /*rows*/) {}
+  virtual void join(std::size_t /*own_slot*/, CacheRows& /*rows*/) {}
+  virtual void settle(std::size_t /*own_slot*/, CacheRows& /*rows*/) {}
   /// What the rows take now.
-  virtual Ledger ledger(const StoredRows& rows) const = 0;
+  virtual Ledger ledger(const CacheRows& rows) const = 0;
 };
 
 class Representation : public PromptObserver {

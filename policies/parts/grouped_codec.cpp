@@ -61,12 +61,12 @@ Ledger grouped_ledger(const GroupedRules& rules, const StorageShape& shape, std:
   return ledger;
 }
 
-void GroupedSide::begin(std::span<const Position> joined, StoredRows& rows) {
+void GroupedSide::begin(std::span<const Position> joined, CacheRows& rows) {
   exact_.assign(joined.begin(), joined.end());
   if (!rule_.code.exact()) code_oldest(joined.size() - rule_.exact_tokens(joined.size()), rows);
 }
 
-void GroupedSide::settle(Position position, StoredRows& rows) {
+void GroupedSide::settle(Position position, CacheRows& rows) {
   exact_.push_back(position);
   if (rule_.code.exact()) return;
   if (rule_.axis == GroupAxis::token) {
@@ -87,7 +87,7 @@ void GroupedSide::leave(Position position) {
   if (found != exact_.end()) exact_.erase(found);
 }
 
-void GroupedSide::code_oldest(std::size_t tokens, StoredRows& rows) {
+void GroupedSide::code_oldest(std::size_t tokens, CacheRows& rows) {
   const std::size_t n = dim(rows.shape()), lanes = rows.shape().n_lanes;
   if (rule_.axis == GroupAxis::token) {
     const std::size_t group = rule_.group == 0 ? n : rule_.group;
@@ -114,31 +114,31 @@ void GroupedSide::code_oldest(std::size_t tokens, StoredRows& rows) {
   exact_.erase(exact_.begin(), exact_.begin() + static_cast<std::ptrdiff_t>(tokens));
 }
 
-void GroupedSide::add_to(Ledger& ledger, const StoredRows& rows) const {
+void GroupedSide::add_to(Ledger& ledger, const CacheRows& rows) const {
   add_side(ledger, rule_, rows.shape(), dim(rows.shape()), exact_.size(), rows.slots() - exact_.size(),
            groups_);
 }
 
-void GroupedCodec::begin(const Prompt& /*prompt*/, StoredRows& rows) {
+void GroupedCodec::begin(const Prompt& /*prompt*/, CacheRows& rows) {
   std::vector<Position> joined(rows.positions().begin(), rows.positions().end());
   std::sort(joined.begin(), joined.end());
   keys_.begin(joined, rows);
   values_.begin(joined, rows);
 }
 
-void GroupedCodec::leave(std::span<const std::size_t> victims, StoredRows& rows) {
+void GroupedCodec::leave(std::span<const std::size_t> victims, CacheRows& rows) {
   for (const std::size_t victim : victims) {
     keys_.leave(rows.positions()[victim]);
     values_.leave(rows.positions()[victim]);
   }
 }
 
-void GroupedCodec::settle(std::size_t own_slot, StoredRows& rows) {
+void GroupedCodec::settle(std::size_t own_slot, CacheRows& rows) {
   keys_.settle(rows.positions()[own_slot], rows);
   values_.settle(rows.positions()[own_slot], rows);
 }
 
-Ledger GroupedCodec::ledger(const StoredRows& rows) const {
+Ledger GroupedCodec::ledger(const CacheRows& rows) const {
   Ledger out;
   keys_.add_to(out, rows);
   values_.add_to(out, rows);

@@ -48,20 +48,20 @@ class GroupedSide {
   GroupedSide(Which which, const GroupedRule& rule) : which_(which), rule_(rule) {}
 
   /// `joined`: the positions held, in the order in which they joined.
-  void begin(std::span<const Position> joined, StoredRows& rows);
+  void begin(std::span<const Position> joined, CacheRows& rows);
   void leave(Position position);
-  void settle(Position position, StoredRows& rows);
-  void add_to(Ledger& ledger, const StoredRows& rows) const;
+  void settle(Position position, CacheRows& rows);
+  void add_to(Ledger& ledger, const CacheRows& rows) const;
 
  private:
   std::size_t dim(const StorageShape& shape) const {
     return which_ == keys ? shape.key_dim : shape.value_dim;
   }
-  std::span<float> row(StoredRows& rows, std::size_t lane, Position position) const {
+  std::span<float> row(CacheRows& rows, std::size_t lane, Position position) const {
     const std::size_t slot = rows.slot_of(position);
     return which_ == keys ? rows.key(lane, slot) : rows.value(lane, slot);
   }
-  void code_oldest(std::size_t tokens, StoredRows& rows);
+  void code_oldest(std::size_t tokens, CacheRows& rows);
 
   Which which_;
   GroupedRule rule_;
@@ -77,10 +77,10 @@ class GroupedCodec final : public Codec {
   explicit GroupedCodec(const GroupedRules& rules)
       : keys_(GroupedSide::keys, rules.keys), values_(GroupedSide::values, rules.values) {}
 
-  void begin(const Prompt& prompt, StoredRows& rows) override;
-  void leave(std::span<const std::size_t> victims, StoredRows& rows) override;
-  void settle(std::size_t own_slot, StoredRows& rows) override;
-  Ledger ledger(const StoredRows& rows) const override;
+  void begin(const Prompt& prompt, CacheRows& rows) override;
+  void leave(std::span<const std::size_t> victims, CacheRows& rows) override;
+  void settle(std::size_t own_slot, CacheRows& rows) override;
+  Ledger ledger(const CacheRows& rows) const override;
 
  private:
   GroupedSide keys_, values_;

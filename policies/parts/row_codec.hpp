@@ -33,17 +33,17 @@ class RowCodec final : public Codec {
  public:
   RowCodec(Code keys, Code values) : keys_(std::move(keys)), values_(std::move(values)) {}
 
-  void begin(const Prompt& /*prompt*/, StoredRows& rows) override {
+  void begin(const Prompt& /*prompt*/, CacheRows& rows) override {
     for (std::size_t slot = 0; slot < rows.slots(); ++slot) join(slot, rows);
   }
   /// The token's own query reads its code, too: engines write the cache before they attend.
-  void join(std::size_t slot, StoredRows& rows) override {
+  void join(std::size_t slot, CacheRows& rows) override {
     for (std::size_t lane = 0; lane < rows.shape().n_lanes; ++lane) {
       keys_.code(rows.key(lane, slot), lane);
       values_.code(rows.value(lane, slot), lane);
     }
   }
-  Ledger ledger(const StoredRows& rows) const override {
+  Ledger ledger(const CacheRows& rows) const override {
     return row_ledger(keys_, values_, rows.shape(), rows.slots());
   }
 

@@ -6,7 +6,7 @@
 
 namespace kvsim::sim {
 
-void StoredAttention::attend(const policy::StoredRows& rows, std::size_t lane, std::span<const float> query,
+void StoredAttention::attend(const policy::CacheRows& rows, std::size_t lane, std::span<const float> query,
                              const Sight& sight, std::span<float> weights, float* out) {
   const std::size_t slots = rows.slots(), dim = query.size(), value_dim = rows.shape().value_dim;
   const MatrixView keys = rows.keys(lane), values = rows.values(lane);

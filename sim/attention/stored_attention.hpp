@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "policies/api/stored_rows.hpp"
+#include "policies/api/cache_rows.hpp"
 #include "sim/base/matrix_view.hpp"
 
 namespace kvsim::sim {
@@ -25,7 +25,7 @@ class StoredAttention {
   /// the token beside them, and `out` [value_dim], the sum of the values by these weights. Weights of slots
   /// that the query does not see are 0. The bits depend on the slots and their order alone. At least one slot
   /// is seen.
-  void attend(const policy::StoredRows& rows, std::size_t lane, std::span<const float> query,
+  void attend(const policy::CacheRows& rows, std::size_t lane, std::span<const float> query,
               const Sight& sight, std::span<float> weights, float* out);
   /// The logits of the latest call, as weights; not defined where they are 0.
   std::span<const float> logits() const { return logits_; }

@@ -12,12 +12,12 @@ namespace kvsim::sim {
 class StoredCache {
  public:
   /// `rows`: what is kept of the prompt, exact.
-  StoredCache(std::unique_ptr<policy::Codec> codec, policy::StoredRows rows, const policy::Prompt& prompt)
+  StoredCache(std::unique_ptr<policy::Codec> codec, policy::CacheRows rows, const policy::Prompt& prompt)
       : codec_(std::move(codec)), rows_(std::move(rows)) {
     codec_->begin(prompt, rows_);
   }
 
-  const policy::StoredRows& rows() const { return rows_; }
+  const policy::CacheRows& rows() const { return rows_; }
   policy::Ledger ledger() const { return codec_->ledger(rows_); }
 
   /// A token joins with exact numbers, as SlotStore::join() says.
@@ -46,7 +46,7 @@ class StoredCache {
 
  private:
   std::unique_ptr<policy::Codec> codec_;
-  policy::StoredRows rows_;
+  policy::CacheRows rows_;
   std::size_t n_heads_ = 0, columns_ = 0;
   std::vector<float> weights_;
   std::vector<double> mass_;

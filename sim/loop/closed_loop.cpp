@@ -453,7 +453,7 @@ class ClosedLoop {
                      std::span<float> attended, SlotRows& rows) const {
     thread_local std::vector<SlotRow> slots;
     const std::size_t group = config_.n_heads / config_.n_kv_heads, dim = config_.head_dim;
-    const policy::StoredRows& stored = cache.stored->rows();
+    const policy::CacheRows& stored = cache.stored->rows();
     slots.clear();
     for (std::size_t slot = 0; slot < positions.size(); ++slot) {
       SlotRow& at = slots.emplace_back(slot_row(layer, row, lane, positions[slot]));

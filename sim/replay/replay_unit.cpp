@@ -24,7 +24,7 @@ void ReplayUnit::store(Cache& cache, const policy::Representation& representatio
                        const policy::StorageShape& of_lane) {
   policy::StorageShape shape = of_lane;
   shape.n_lanes = n_lanes_;
-  policy::StoredRows rows(shape, std::max(cache.most, cache.residents.slots().size()), length_);
+  policy::CacheRows rows(shape, std::max(cache.most, cache.residents.slots().size()), length_);
   for (const policy::Position position : cache.residents.slots()) {
     const auto at = static_cast<std::size_t>(position);
     rows.join({}, position, tensors_->token_keys(first_lane_, n_lanes_, at),

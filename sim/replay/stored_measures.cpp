@@ -69,7 +69,7 @@ double StoredMeasures::lane_bits() const {
 
 void StoredMeasures::step(const RecordedStep& recorded, bool each_step) {
   const trace::Model& model = tensors_->sequence().model();
-  const policy::StoredRows& rows = cache_->stored->rows();
+  const policy::CacheRows& rows = cache_->stored->rows();
   const std::size_t group = recorded.group(), position = recorded.position(),
                     value_dim = rows.shape().value_dim;
   const std::ptrdiff_t window = model.layer_window[tensors_->group().layer];
@@ -129,7 +129,7 @@ void StoredMeasures::compare(const RecordedStep& recorded, std::size_t g, std::s
 }
 
 void StoredMeasures::end() {
-  const policy::StoredRows& rows = cache_->stored->rows();
+  const policy::CacheRows& rows = cache_->stored->rows();
   const MatrixView keys = rows.keys(lane_of_unit_), values = rows.values(lane_of_unit_);
   for (std::size_t slot = 0; slot < rows.slots(); ++slot) {
     const auto position = static_cast<std::size_t>(rows.positions()[slot]);

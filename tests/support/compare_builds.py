@@ -35,7 +35,7 @@ def commands():
     for model in sorted(folder.name for folder in GOLDEN.iterdir() if (folder / "config.json").exists()):
         yield ("capture", "--model", GOLDEN / model, "--tokens", "ids.json", "--max-new-tokens", 6,
                "--ignore-eos", "--column-statistics", "-o", f"{model}.h5", *QUIET)
-    yield ("trace", "generate", "--layers", 2, "--prompt", 300, "--decode", 24, "--elem", "bf16", "-o", "made.h5")
+    yield ("trace", "generate", "--layers", 2, "--prompt-tokens", 300, "--decode", 24, "--elem", "bf16", "-o", "made.h5")
     for scope in ("all", "layer", "head", "step"):
         yield ("replay", "run0.h5", "run1.h5", "made.h5", "slim.h5", "--policy", "all", "--policy", "oracles",
                "--budget", BUDGETS if scope == "all" else "10%,50%", "--per", scope, "--format", "csv",
@@ -44,8 +44,11 @@ def commands():
            "--cut", "prompt,question", "--bounds", "--format", "csv", "-o", "cuts.csv", *QUIET)
     yield ("replay", "run0.h5", "--policy", "h2o", "--policy", "snapkv", "--budget", "25%", "--machine", "a100-80-sxm",
            "--decisions", "kept.h5", "--format", "json", "-o", "costs.json", *QUIET)
+    stored = [word for part in ("full+kivi", "h2o+scalar(group=32)", "snapkv+fp8", "full+q8_0", "h2o+q4_0")
+              for word in ("--policy", part)]
+    yield ("replay", "run0.h5", "made.h5", *stored, "--budget", "25%,50%", "--cut", "prompt,100", "-o", "stored.csv", *QUIET)
     for cut in ("prompt", "question"):
-        yield ("evaluate", "--model", MODEL, "--workload", "prompts.jsonl", "--policy", "all", "--budget", "25%,50%",
+        yield ("evaluate", "--model", MODEL, "--workload", "prompts.jsonl", "--policy", "all", *stored, "--budget", "25%,50%",
                "--cut", cut, "--losses", "--format", "csv", "-o", f"answers-{cut}.csv", *QUIET)
     yield ("analyze", "hash", "run0.h5", "--format", "csv", "-o", "hash.csv")
     for end in ("svg", "png", "pdf", "csv"):

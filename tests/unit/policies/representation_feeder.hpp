@@ -25,7 +25,7 @@ class RepresentedCache {
   /// The next token joins, and its query attends.
   void append(const std::vector<std::size_t>& victims = {});
 
-  const StoredRows& rows() const { return rows_; }
+  const CacheRows& rows() const { return rows_; }
   Ledger ledger() const { return codec_->ledger(rows_); }
   /// What the spec says of as many tokens without evictions.
   Ledger closed_form() const { return part_.ledger(rows_.shape(), kept_, next_ - kept_); }
@@ -51,7 +51,7 @@ class RepresentedCache {
   MatrixView token(const std::vector<float>& numbers, std::size_t position) const;
 
   Part part_;
-  StoredRows rows_;
+  CacheRows rows_;
   std::vector<float> keys_, values_;  ///< [length][n_lanes][dim]
   std::unique_ptr<Representation> representation_;
   std::unique_ptr<Codec> codec_;

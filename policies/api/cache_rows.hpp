@@ -17,10 +17,10 @@ struct StorageShape {
 
 /// Slots are numbered as those of the cache (Decoder::evict): the token that joins takes the slot of the
 /// first victim, those of the others close up, and without victims it takes a new slot behind the last.
-class StoredRows {
+class CacheRows {
  public:
   /// Without a slot. Positions are below `length`; at most `most` slots are ever used at once.
-  StoredRows(const StorageShape& shape, std::size_t most, std::size_t length);
+  CacheRows(const StorageShape& shape, std::size_t most, std::size_t length);
 
   const StorageShape& shape() const { return shape_; }
   std::size_t slots() const { return positions_.size(); }

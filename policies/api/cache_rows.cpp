@@ -1,4 +1,4 @@
-#include "policies/api/stored_rows.hpp"
+#include "policies/api/cache_rows.hpp"
 
 #include <algorithm>
 
@@ -7,7 +7,7 @@
 
 namespace kvsim::policy {
 
-StoredRows::StoredRows(const StorageShape& shape, std::size_t most, std::size_t length)
+CacheRows::CacheRows(const StorageShape& shape, std::size_t most, std::size_t length)
     : shape_(shape),
       most_(most),
       slot_of_(length, -1),
@@ -17,8 +17,8 @@ StoredRows::StoredRows(const StorageShape& shape, std::size_t most, std::size_t 
   positions_.reserve(most);
 }
 
-std::size_t StoredRows::join(std::span<const std::size_t> victims, Position position, MatrixView keys,
-                             MatrixView values) {
+std::size_t CacheRows::join(std::span<const std::size_t> victims, Position position, MatrixView keys,
+                            MatrixView values) {
   std::size_t slot = slots();
   if (victims.empty()) {
     if (slot == most_) bug("stored rows hold " + std::to_string(most_) + " slots and are full");
