@@ -166,7 +166,8 @@ TEST_CASE("study results: traces that an analysis cannot compare leave its table
   CHECK_THAT(found.skipped[0].reason, Contains("has 3 layers, 'a' 2"));
   REQUIRE(found.notes.size() == 1);
   CHECK_THAT(found.notes[0], Contains("splits is empty"));
-  CHECK(read_file(scratch.file("d/tables/splits.csv"), 1000) == csv_text(with_budget_numbers({kind.summary_columns, {}})));
+  CHECK(read_file(scratch.file("d/tables/splits.csv"), 1000) ==
+        csv_text(with_budget_numbers({kind.summary_columns, {}})));
   CHECK_THAT(read_file(scratch.file("d/tables/skipped.csv"), 1000), Contains("splits"));
 }
 
