@@ -26,6 +26,17 @@ def endless_group(path):
     path.write_bytes(data)
 
 
+def endless_heap(path):
+    """Makes the first free block of the root group's local heap its own successor: libhdf5 1.10 lists free blocks without
+    end, and takes memory for each."""
+    data = bytearray(path.read_bytes())
+    heap = data.index(b"HEAP")
+    free, content = (int.from_bytes(data[heap + at:heap + at + 8], "little") for at in (16, 24))
+    assert free < len(data)
+    data[content + free:content + free + 8] = free.to_bytes(8, "little")
+    path.write_bytes(data)
+
+
 class DamagedStructure(CommandTest):
     def old_format(self, name, source=None, **attributes):
         """A file in the format of the first HDF5, as h5py writes it: with the objects of `source`, or with attributes."""
@@ -60,6 +71,10 @@ class DamagedStructure(CommandTest):
         self.assertEqual(check.returncode, 3)
         self.assertIn(DAMAGED, check.stdout)
         self.assertEqual([file.name for file in self.folder.glob("core*")], [])
+
+    def test_a_trace_that_takes_memory_without_end(self):
+        endless_heap(self.old_format("heap.h5", "t.h5"))
+        self.refused("trace", "info", "heap.h5")
 
     def test_an_attribute_larger_than_its_message(self):
         """H5Aexists reads 22 bytes past the object header of the root. Only AddressSanitizer sees that; without it, the
