@@ -1,5 +1,6 @@
 #include "tests/unit/policies/representation_feeder.hpp"
 
+#include <cmath>
 #include <random>
 
 #include "policies/builtin.hpp"
@@ -9,19 +10,21 @@ namespace {
 
 class LanePrompt final : public Prompt {
  public:
-  LanePrompt(const std::vector<float>& keys, const std::vector<float>& values, std::size_t prompt,
-             std::size_t n_lanes, std::size_t dim)
-      : keys_(&keys), values_(&values), prompt_(prompt), n_lanes_(n_lanes), dim_(dim) {}
-  std::size_t length() const override { return prompt_; }
-  MatrixView keys(int lane) const override { return of(*keys_, lane); }
-  MatrixView values(int lane) const override { return of(*values_, lane); }
+  LanePrompt(const std::vector<float>& keys, const std::vector<float>& values,
+             const std::vector<float>& queries, const CacheShape& shape)
+      : keys_(&keys), values_(&values), queries_(&queries), shape_(shape) {}
+  std::size_t length() const override { return shape_.prompt; }
+  MatrixView keys(int lane) const override { return of(*keys_, lane, shape_.n_lanes); }
+  MatrixView values(int lane) const override { return of(*values_, lane, shape_.n_lanes); }
+  MatrixView queries(int head) const override { return of(*queries_, head, shape_.n_lanes * shape_.group); }
 
  private:
-  MatrixView of(const std::vector<float>& numbers, int lane) const {
-    return {numbers.data() + static_cast<std::size_t>(lane) * dim_, prompt_, dim_, n_lanes_ * dim_};
+  MatrixView of(const std::vector<float>& numbers, int head, std::size_t n_heads) const {
+    return {numbers.data() + static_cast<std::size_t>(head) * shape_.dim, shape_.prompt, shape_.dim,
+            n_heads * shape_.dim};
   }
-  const std::vector<float>*keys_, *values_;
-  std::size_t prompt_, n_lanes_, dim_;
+  const std::vector<float>*keys_, *values_, *queries_;
+  CacheShape shape_;
 };
 
 }  // namespace
@@ -35,16 +38,61 @@ RepresentedCache::RepresentedCache(const CacheShape& shape)
     keys_.push_back(shape.scale * normal(random));
     values_.push_back(shape.scale * normal(random));
   }
+  const std::size_t n_query_heads = shape.n_lanes * shape.group;
+  for (std::size_t i = 0; i < shape.prompt * n_query_heads * shape.dim; ++i)
+    queries_.push_back(shape.scale * normal(random));
+  group_ = shape.group;
+  kept_ = shape.prompt;
+  attend(n_query_heads);
   CacheUnit unit;
   unit.n_lanes = static_cast<int>(shape.n_lanes);
   unit.head_dim = unit.value_dim = static_cast<int>(shape.dim);
-  const LanePrompt prompt(keys_, values_, shape.prompt, shape.n_lanes, shape.dim);
+  unit.group = static_cast<int>(shape.group);
+  const LanePrompt prompt(keys_, values_, queries_, shape);
   representation_ = part_.make_representation(unit);
+  observe(n_query_heads, shape.columns);
   representation_->finish_prompt(prompt);
   codec_ = representation_->codec();
   for (; next_ < shape.prompt; ++next_) join({});
   codec_->begin(prompt, rows_);
-  kept_ = shape.prompt;
+}
+
+void RepresentedCache::attend(std::size_t n_query_heads) {
+  const std::size_t dim = rows_.shape().key_dim;
+  attention_.assign(n_query_heads * kept_ * kept_, 0);
+  for (std::size_t head = 0; head < n_query_heads; ++head)
+    for (std::size_t i = 0; i < kept_; ++i) {
+      float* row = attention_.data() + (head * kept_ + i) * kept_;
+      double sum = 0;
+      for (std::size_t j = 0; j <= i; ++j) {
+        double logit = 0;
+        for (std::size_t c = 0; c < dim; ++c)
+          logit +=
+              static_cast<double>(query(i, c, head)) * static_cast<double>(recorded_key(j, c, head / group_));
+        row[j] = static_cast<float>(std::exp(logit / std::sqrt(static_cast<double>(dim))));
+        sum += static_cast<double>(row[j]);
+      }
+      for (std::size_t j = 0; j <= i; ++j) row[j] = static_cast<float>(static_cast<double>(row[j]) / sum);
+    }
+}
+
+void RepresentedCache::observe(std::size_t n_query_heads, bool columns) {
+  if (representation_->prompt_rows() == 0 || kept_ == 0) return;
+  for (std::size_t head = 0; head < n_query_heads; ++head) {
+    if (columns && representation_->rows_beside_columns() == 0) {
+      std::vector<double> sum(kept_), squares(kept_);
+      for (std::size_t i = 0; i < kept_; ++i)
+        for (std::size_t j = 0; j <= i; ++j) {
+          const auto p = static_cast<double>(attention(i, head)[j]);
+          sum[j] += p;
+          squares[j] += p * p;
+        }
+      representation_->observe_columns({static_cast<int>(head), sum, squares});
+    } else {
+      const float* rows = attention_.data() + head * kept_ * kept_;
+      representation_->observe({static_cast<int>(head), 0, kept_, {rows, kept_, kept_, kept_}});
+    }
+  }
 }
 
 void RepresentedCache::append(const std::vector<std::size_t>& victims) {

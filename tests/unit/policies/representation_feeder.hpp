@@ -12,12 +12,15 @@ struct CacheShape {
   std::string representation{};  ///< as after '+'
   std::size_t prompt = 0;        ///< tokens that begin() finds, positions 0 .. prompt - 1
   std::size_t n_lanes = 1, dim = 4;
+  std::size_t group = 1;     ///< query heads per lane
+  bool columns = false;      ///< the prompt's attention comes as sums where the representation takes them
   std::size_t length = 600;  ///< tokens that may come
   std::uint64_t seed = 3;
   float scale = 1;  ///< of the noise
 };
 
-/// Tokens are Gaussian noise.
+/// Tokens and the prompt's queries are Gaussian noise; the prompt's attention is the softmax of their
+/// products.
 class RepresentedCache {
  public:
   explicit RepresentedCache(const CacheShape& shape);
@@ -42,17 +45,30 @@ class RepresentedCache {
   float value(std::size_t position, std::size_t channel, std::size_t lane = 0) const {
     return rows_.values(lane).row(rows_.slot_of(static_cast<Position>(position)))[channel];
   }
+  float query(std::size_t position, std::size_t channel, std::size_t query_head = 0) const {
+    return queries_[(position * rows_.shape().n_lanes * group_ + query_head) * rows_.shape().key_dim +
+                    channel];
+  }
+  /// Attention of a query of the prompt on each position.
+  std::span<const float> attention(std::size_t position, std::size_t query_head = 0) const {
+    return {attention_.data() + (query_head * kept_ + position) * kept_, kept_};
+  }
   /// Tokens whose keys, or values, are the recorded ones in every lane.
   std::size_t exact_keys() const;
   std::size_t exact_values() const;
 
  private:
+  void attend(std::size_t n_query_heads);
+  void observe(std::size_t n_query_heads, bool columns);
   std::size_t join(const std::vector<std::size_t>& victims);
   MatrixView token(const std::vector<float>& numbers, std::size_t position) const;
 
   Part part_;
   CacheRows rows_;
   std::vector<float> keys_, values_;  ///< [length][n_lanes][dim]
+  std::vector<float> queries_;        ///< [prompt][n_query_heads][dim]
+  std::vector<float> attention_;      ///< [n_query_heads][prompt][prompt]
+  std::size_t group_ = 1;
   std::unique_ptr<Representation> representation_;
   std::unique_ptr<Codec> codec_;
   std::size_t next_ = 0, kept_ = 0;
