@@ -101,9 +101,9 @@ bool allocates_differently(const std::string& a, const std::string& b) {
 }
 
 bool stores_differently(const std::string& a_text, const std::string& b_text) {
-  RepresentedCache a({.representation = a_text, .prompt = 150, .dim = 128, .length = 200}),
-      b({.representation = b_text, .prompt = 150, .dim = 128, .length = 200});
-  for (std::size_t step = 0; step < 40; ++step) {
+  RepresentedCache a({.representation = a_text, .prompt = 150, .dim = 128, .length = 400}),
+      b({.representation = b_text, .prompt = 150, .dim = 128, .length = 400});
+  for (std::size_t step = 0; step < 220; ++step) {
     if (a.ledger() != b.ledger()) return true;
     for (std::size_t slot = 0; slot < a.rows().slots(); ++slot)
       if (!std::ranges::equal(a.rows().keys(0).row(slot), b.rows().keys(0).row(slot)) ||

@@ -1,0 +1,353 @@
+// Salient tokens in more bits than the others; all are coded again as tokens are generated.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "policies/api/spec.hpp"
+#include "policies/parts/scalar_code.hpp"
+#include "sim/base/half.hpp"
+#include "sim/base/rng.hpp"
+
+namespace kvsim::policy {
+namespace {
+
+/// What the attention that a token has received is divided by.
+enum class Normaliser { probes, rows, none };
+
+struct Rule {
+  ScalarCode salient{}, regular{};
+  double share = 0, recent = 0, random = 0;
+  std::size_t every = 100;
+  Normaliser normaliser = Normaliser::probes;
+  bool separable = true;
+
+  static Rule of(const Params& params) {
+    Rule out;
+    out.salient.bits = std::stoull(params.word("hi"));
+    out.regular.bits = std::stoull(params.word("lo"));
+    out.share = params.share("share");
+    out.recent = params.share("recent");
+    out.random = params.share("random");
+    out.every = params.count("every");
+    out.normaliser = params.is("normalise", "probes") ? Normaliser::probes
+                     : params.is("normalise", "rows") ? Normaliser::rows
+                                                      : Normaliser::none;
+    out.separable = params.flag("separable");
+    return out;
+  }
+  std::size_t salient_of(std::size_t tokens) const {
+    return static_cast<std::size_t>(share * static_cast<double>(tokens));
+  }
+  bool scores() const { return share > 0 && share < 1; }
+};
+
+/// Tokens of a lane.
+struct Counts {
+  std::uint64_t salient = 0, regular = 0, waiting = 0;
+};
+
+Ledger lane_ledger(const Rule& rule, const StorageShape& shape, const Counts& counts) {
+  const std::uint64_t numbers = shape.key_dim + shape.value_dim;
+  Ledger out;
+  out.exact = counts.waiting * numbers * shape.element_bits;
+  std::uint64_t coded = 0;
+  const auto add = [&](const ScalarCode& code, std::uint64_t tokens) {
+    if (code.exact()) {
+      out.exact += tokens * numbers * shape.element_bits;
+      return;
+    }
+    coded += tokens;
+    out.codes += tokens * numbers * code.bits;
+    out.parameters += ((tokens > 0 ? shape.key_dim : 0) + tokens) * code.group_bits();
+  };
+  add(rule.salient, counts.salient);
+  add(rule.regular, counts.regular);
+  if (rule.separable && coded > 0) out.tables = 16 * shape.value_dim;
+  out.indices = counts.salient + counts.regular;
+  return out;
+}
+
+class ZipCodec final : public Codec {
+ public:
+  /// `scores`: per lane and prompt position; empty: none is needed.
+  ZipCodec(const Rule& rule, const std::vector<std::vector<double>>& scores)
+      : rule_(rule), scores_(&scores) {}
+
+  void begin(const Prompt& /*prompt*/, CacheRows& rows) override {
+    lanes_.assign(rows.shape().n_lanes, {});
+    waiting_.assign(rows.positions().begin(), rows.positions().end());
+    std::ranges::sort(waiting_);
+    code(rows);
+  }
+
+  void leave(std::span<const std::size_t> victims, CacheRows& rows) override {
+    for (const std::size_t victim : victims) {
+      const Position position = rows.positions()[victim];
+      std::erase(waiting_, position);
+      for (Lane& lane : lanes_) {
+        std::erase(lane.salient, position);
+        std::erase(lane.regular, position);
+      }
+    }
+  }
+
+  void settle(std::size_t own_slot, CacheRows& rows) override {
+    waiting_.push_back(rows.positions()[own_slot]);
+    if (++generated_ % rule_.every == 0) code(rows);
+  }
+
+  Ledger ledger(const CacheRows& rows) const override {
+    Ledger out;
+    for (const Lane& lane : lanes_)
+      out += lane_ledger(rule_, rows.shape(), {lane.salient.size(), lane.regular.size(), waiting_.size()});
+    return out;
+  }
+
+ private:
+  struct Lane {
+    std::vector<Position> salient{}, regular{};  ///< tokens with a code
+  };
+
+  /// Classes those that wait, among themselves, and codes everything that is held.
+  void code(CacheRows& rows) {
+    for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
+      Lane& of = lanes_[lane];
+      std::vector<Position> order = waiting_;
+      std::ranges::sort(order, [&](Position a, Position b) {
+        const double of_a = score(lane, a), of_b = score(lane, b);
+        return of_a != of_b ? of_a > of_b : a > b;
+      });
+      const auto regular = order.begin() + static_cast<std::ptrdiff_t>(rule_.salient_of(order.size()));
+      of.salient.insert(of.salient.end(), order.begin(), regular);
+      of.regular.insert(of.regular.end(), regular, order.end());
+
+      code_keys(lane, rule_.salient, of.salient, rows);
+      code_keys(lane, rule_.regular, of.regular, rows);
+      const std::vector<float> factors = value_factors(lane, of, rows);
+      code_values(lane, rule_.salient, of.salient, factors, rows);
+      code_values(lane, rule_.regular, of.regular, factors, rows);
+    }
+    waiting_.clear();
+  }
+
+  /// Generated tokens have received nothing from the prompt.
+  double score(std::size_t lane, Position position) const {
+    const std::vector<double>& scores = (*scores_)[lane];
+    const auto at = static_cast<std::size_t>(position);
+    return at < scores.size() ? scores[at] : 0;
+  }
+
+  void code_keys(std::size_t lane, const ScalarCode& code, const std::vector<Position>& tokens,
+                 CacheRows& rows) {
+    if (code.exact()) return;
+    channel_.resize(tokens.size());
+    for (std::size_t c = 0; c < rows.shape().key_dim; ++c) {
+      for (std::size_t i = 0; i < tokens.size(); ++i)
+        channel_[i] = rows.key(lane, rows.slot_of(tokens[i]))[c];
+      code.code(channel_.data(), channel_.size());
+      for (std::size_t i = 0; i < tokens.size(); ++i)
+        rows.key(lane, rows.slot_of(tokens[i]))[c] = channel_[i];
+    }
+  }
+
+  /// sqrt(largest |x|) of each channel over both classes, in 16 bits.
+  std::vector<float> value_factors(std::size_t lane, const Lane& of, CacheRows& rows) const {
+    std::vector<float> factors(rows.shape().value_dim, 1);
+    if (!rule_.separable) return factors;
+    std::vector<float> largest(factors.size());
+    for (const std::vector<Position>* tokens : {&of.salient, &of.regular})
+      for (const Position position : *tokens) {
+        const std::span<const float> value = rows.value(lane, rows.slot_of(position));
+        for (std::size_t c = 0; c < value.size(); ++c) largest[c] = std::max(largest[c], std::fabs(value[c]));
+      }
+    for (std::size_t c = 0; c < factors.size(); ++c)
+      if (largest[c] > 0)
+        factors[c] = widen_f16(narrow_f16(std::clamp(std::sqrt(largest[c]), 0x1p-14F, 65504.0F)));
+    return factors;
+  }
+
+  static void code_values(std::size_t lane, const ScalarCode& code, const std::vector<Position>& tokens,
+                          const std::vector<float>& factors, CacheRows& rows) {
+    if (code.exact()) return;
+    for (const Position position : tokens) {
+      const std::span<float> value = rows.value(lane, rows.slot_of(position));
+      for (std::size_t c = 0; c < value.size(); ++c) value[c] /= factors[c];
+      code.code(value.data(), value.size());
+      for (std::size_t c = 0; c < value.size(); ++c) value[c] *= factors[c];
+    }
+  }
+
+  Rule rule_;
+  const std::vector<std::vector<double>>* scores_;
+  std::vector<Lane> lanes_;
+  std::vector<Position> waiting_;  ///< exact tokens, in the order in which they joined
+  std::size_t generated_ = 0;
+  std::vector<float> channel_;  // scratch
+};
+
+class ZipCache final : public Representation {
+ public:
+  ZipCache(const Rule& rule, const CacheUnit& unit)
+      : rule_(rule), unit_(unit), sums_(static_cast<std::size_t>(unit.n_query_heads())) {}
+
+  /// Probes are drawn from all rows.
+  std::size_t prompt_rows() const override { return rule_.scores() ? kAllRows : 0; }
+
+  void observe(const PromptRows& rows) override {
+    if (probes_.empty()) choose_probes(rows.prompt_length);
+    std::vector<double>& sums = sums_[static_cast<std::size_t>(rows.query_head)];
+    sums.resize(rows.prompt_length);
+    for (std::size_t i = 0; i < rows.p.rows; ++i) {
+      const double times = probes_[rows.first_query + i];
+      if (times == 0) continue;
+      for (std::size_t j = 0; j < rows.p.cols; ++j) sums[j] += times * static_cast<double>(rows.p(i, j));
+    }
+  }
+
+  void finish_prompt(const Prompt& prompt) override {
+    scores_.assign(static_cast<std::size_t>(unit_.n_lanes), {});
+    if (!rule_.scores()) return;
+    const std::vector<double> divisors = this->divisors(prompt.length());
+    for (std::size_t lane = 0; lane < scores_.size(); ++lane) {
+      const auto group = static_cast<std::size_t>(unit_.group);
+      scores_[lane].assign(prompt.length(), 0);
+      for (std::size_t head = lane * group; head < (lane + 1) * group; ++head)
+        for (std::size_t j = 0; j < sums_[head].size(); ++j)
+          if (divisors[j] > 0) scores_[lane][j] += sums_[head][j] / divisors[j];
+    }
+  }
+  std::unique_ptr<Codec> codec() const override { return std::make_unique<ZipCodec>(rule_, scores_); }
+
+ private:
+  /// Sets how often each row is a probe: the last ones, and as many draws of the others as the rule says.
+  void choose_probes(std::size_t prompt) {
+    probes_.assign(prompt, 0);
+    const auto share_of_prompt = [&](double share) {
+      return static_cast<std::size_t>(share * static_cast<double>(prompt));
+    };
+    const std::size_t others = prompt - std::max<std::size_t>(1, share_of_prompt(rule_.recent));
+    std::fill(probes_.begin() + static_cast<std::ptrdiff_t>(others), probes_.end(), 1);
+    if (others == 0) return;
+    for (std::size_t draw = 0; draw < share_of_prompt(rule_.random); ++draw) {
+      const double u =
+          uniform01(combine({unit_.seed, key_of("zipcache"), static_cast<std::uint64_t>(unit_.layer), draw}));
+      probes_[static_cast<std::size_t>(u * static_cast<double>(others))] += 1;
+    }
+  }
+
+  std::vector<double> divisors(std::size_t prompt) const {
+    std::vector<double> out(prompt, 1);
+    if (rule_.normaliser == Normaliser::none) return out;
+    for (std::size_t j = 0; j < prompt; ++j) {
+      if (rule_.normaliser == Normaliser::rows) {
+        out[j] = static_cast<double>(unit_.seen_by(j, prompt, prompt));
+        continue;
+      }
+      const auto first = probes_.begin() + static_cast<std::ptrdiff_t>(j);
+      out[j] =
+          std::accumulate(first, first + static_cast<std::ptrdiff_t>(unit_.seen_by(j, prompt, prompt)), 0.0);
+    }
+    return out;
+  }
+
+  Rule rule_;
+  CacheUnit unit_;
+  std::vector<double> probes_;               ///< per prompt row: how often it counts
+  std::vector<std::vector<double>> sums_;    ///< per query head and prompt position
+  std::vector<std::vector<double>> scores_;  ///< per lane and prompt position
+};
+
+}  // namespace
+
+PolicySpec zipcache_spec() {
+  return {
+      .name = "zipcache",
+      .kind = Kind::representation,
+      .summary =
+          "salient tokens in more bits, by the attention of a few probe rows; coded again every so often",
+      .paper =
+          "He, Zhang, Wu, Liu, Zhou, Zhuang, ZipCache: Accurate and Efficient KV Cache Quantization with "
+          "Salient "
+          "Token Identification, NeurIPS 2024, https://arxiv.org/abs/2405.14256",
+      .details =
+          "A token's saliency is the attention that probe rows of the prompt pay to it, divided by how many "
+          "of "
+          "them see it; probes are the last rows and random others, drawn with replacement. The most salient "
+          "tokens of each KV head have codes of more bits than the others. Keys: one scale and least number "
+          "per "
+          "channel and class. Values: each channel is divided by sqrt(largest |x|) first, then a token's "
+          "whole "
+          "vector has one of each. Every so many generated tokens everything is coded again, from what it "
+          "had "
+          "become.",
+      .departures =
+          {{"authors' code: sums over probe rows are divided by the number of all rows that see the token",
+            "by the number of probes; normalise=rows is the code's"},
+           {"authors' code: generated tokens are ranked by the query at which everything is coded again",
+            "the newest of them are salient"},
+           {"authors' code: values of all KV heads share a token's scale, although each head has its own "
+            "salient tokens",
+            "a KV head's part of a value has its own"},
+           {"authors' code: one set of channel parameters for a whole batch; the paper counts no classes",
+            "a set per sequence, and a bit per token and KV head for its class"}},
+      .params =
+          {{.name = "hi",
+            .type = ParamType::choice,
+            .fallback = "4",
+            .choices = {"4", "8", "16"},
+            .unit = "bits",
+            .help = "of salient tokens; 16: as they come"},
+           {.name = "lo",
+            .type = ParamType::choice,
+            .fallback = "2",
+            .choices = {"2", "3", "4", "16"},
+            .unit = "bits",
+            .help = "of the other tokens"},
+           {.name = "share",
+            .type = ParamType::share,
+            .fallback = "0.6",
+            .help = "of the tokens that are salient"},
+           {.name = "recent",
+            .type = ParamType::share,
+            .fallback = "0.05",
+            .help = "of the prompt's rows, the last ones, that are probes; at least one"},
+           {.name = "random",
+            .type = ParamType::share,
+            .fallback = "0.05",
+            .help = "of the prompt's rows, so many draws from the others"},
+           {.name = "normalise",
+            .type = ParamType::choice,
+            .fallback = "probes",
+            .choices = {"probes", "rows", "none"},
+            .help = "saliency is divided by the probes that see a token, by the rows that do, or not at all"},
+           {.name = "every",
+            .type = ParamType::count,
+            .fallback = "100",
+            .min = 1,
+            .max = 1 << 20,
+            .unit = "tokens",
+            .help = "generated tokens wait exactly until there are so many; then all are coded"},
+           {.name = "separable",
+            .type = ParamType::flag,
+            .fallback = "true",
+            .help = "levels the channels of the values before they are coded"}},
+      .needs_of =
+          [](const Params& params) {
+            return Needs{.prompt_rows = Rule::of(params).scores() ? RowNeed::all : RowNeed::none};
+          },
+      .randomised = true,
+      .ledger =
+          [](const Params& params, const StorageShape& shape, std::uint64_t kept, std::uint64_t appended) {
+            const Rule rule = Rule::of(params);
+            const std::uint64_t times = appended / rule.every, coded = kept + times * rule.every;
+            const std::uint64_t salient = rule.salient_of(kept) + times * rule.salient_of(rule.every);
+            Ledger out;
+            for (std::size_t lane = 0; lane < shape.n_lanes; ++lane)
+              out += lane_ledger(rule, shape, {salient, coded - salient, kept + appended - coded});
+            return out;
+          },
+      .make_representation = [](const Params& params, const CacheUnit& unit)
+          -> std::unique_ptr<Representation> { return std::make_unique<ZipCache>(Rule::of(params), unit); }};
+}
+
+}  // namespace kvsim::policy
