@@ -31,10 +31,12 @@ class LanePrompt final : public Prompt {
 
 RepresentedCache::RepresentedCache(const CacheShape& shape)
     : part_(*parse_composition("full+" + shape.representation, builtin()).representation),
-      rows_({shape.n_lanes, shape.dim, shape.dim, 16}, shape.length, shape.length) {
+      rows_({shape.n_lanes, shape.dim, shape.dim, 16}, shape.length, shape.length),
+      keys_(shape.keys),
+      values_(shape.values) {
   std::mt19937 random(static_cast<std::uint32_t>(shape.seed));
   std::normal_distribution<float> normal;
-  for (std::size_t i = 0; i < shape.length * shape.n_lanes * shape.dim; ++i) {
+  for (std::size_t i = keys_.size(); i < shape.length * shape.n_lanes * shape.dim; ++i) {
     keys_.push_back(shape.scale * normal(random));
     values_.push_back(shape.scale * normal(random));
   }
@@ -42,7 +44,7 @@ RepresentedCache::RepresentedCache(const CacheShape& shape)
   for (std::size_t i = 0; i < shape.prompt * n_query_heads * shape.dim; ++i)
     queries_.push_back(shape.scale * normal(random));
   group_ = shape.group;
-  kept_ = shape.prompt;
+  prompt_ = shape.prompt;
   attend(n_query_heads);
   CacheUnit unit;
   unit.n_lanes = static_cast<int>(shape.n_lanes);
@@ -53,16 +55,18 @@ RepresentedCache::RepresentedCache(const CacheShape& shape)
   observe(n_query_heads, shape.columns);
   representation_->finish_prompt(prompt);
   codec_ = representation_->codec();
-  for (; next_ < shape.prompt; ++next_) join({});
+  for (; next_ < shape.prompt; ++next_)
+    if (next_ % shape.every == 0) join({});
   codec_->begin(prompt, rows_);
+  kept_ = rows_.slots();
 }
 
 void RepresentedCache::attend(std::size_t n_query_heads) {
   const std::size_t dim = rows_.shape().key_dim;
-  attention_.assign(n_query_heads * kept_ * kept_, 0);
+  attention_.assign(n_query_heads * prompt_ * prompt_, 0);
   for (std::size_t head = 0; head < n_query_heads; ++head)
-    for (std::size_t i = 0; i < kept_; ++i) {
-      float* row = attention_.data() + (head * kept_ + i) * kept_;
+    for (std::size_t i = 0; i < prompt_; ++i) {
+      float* row = attention_.data() + (head * prompt_ + i) * prompt_;
       double sum = 0;
       for (std::size_t j = 0; j <= i; ++j) {
         double logit = 0;
@@ -77,11 +81,11 @@ void RepresentedCache::attend(std::size_t n_query_heads) {
 }
 
 void RepresentedCache::observe(std::size_t n_query_heads, bool columns) {
-  if (representation_->prompt_rows() == 0 || kept_ == 0) return;
+  if (representation_->prompt_rows() == 0 || prompt_ == 0) return;
   for (std::size_t head = 0; head < n_query_heads; ++head) {
     if (columns && representation_->rows_beside_columns() == 0) {
-      std::vector<double> sum(kept_), squares(kept_);
-      for (std::size_t i = 0; i < kept_; ++i)
+      std::vector<double> sum(prompt_), squares(prompt_);
+      for (std::size_t i = 0; i < prompt_; ++i)
         for (std::size_t j = 0; j <= i; ++j) {
           const auto p = static_cast<double>(attention(i, head)[j]);
           sum[j] += p;
@@ -89,8 +93,8 @@ void RepresentedCache::observe(std::size_t n_query_heads, bool columns) {
         }
       representation_->observe_columns({static_cast<int>(head), sum, squares});
     } else {
-      const float* rows = attention_.data() + head * kept_ * kept_;
-      representation_->observe({static_cast<int>(head), 0, kept_, {rows, kept_, kept_, kept_}});
+      const float* rows = attention_.data() + head * prompt_ * prompt_;
+      representation_->observe({static_cast<int>(head), 0, prompt_, {rows, prompt_, prompt_, prompt_}});
     }
   }
 }

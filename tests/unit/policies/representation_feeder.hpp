@@ -10,17 +10,18 @@ namespace kvsim::policy::test {
 
 struct CacheShape {
   std::string representation{};  ///< as after '+'
-  std::size_t prompt = 0;        ///< tokens that begin() finds, positions 0 .. prompt - 1
+  std::size_t prompt = 0;        ///< tokens that begin() finds, at positions 0 .. prompt - 1
   std::size_t n_lanes = 1, dim = 4;
   std::size_t group = 1;     ///< query heads per lane
   bool columns = false;      ///< the prompt's attention comes as sums where the representation takes them
   std::size_t length = 600;  ///< tokens that may come
   std::uint64_t seed = 3;
-  float scale = 1;  ///< of the noise
+  float scale = 1;                      ///< of the noise
+  std::size_t every = 1;                ///< of the prompt, every so many-th token is kept, the first included
+  std::vector<float> keys{}, values{};  ///< [length][n_lanes][dim]; empty: Gaussian noise
 };
 
-/// Tokens and the prompt's queries are Gaussian noise; the prompt's attention is the softmax of their
-/// products.
+/// The prompt's queries are Gaussian noise; its attention is the softmax of their products with the keys.
 class RepresentedCache {
  public:
   explicit RepresentedCache(const CacheShape& shape);
@@ -31,7 +32,7 @@ class RepresentedCache {
   const CacheRows& rows() const { return rows_; }
   Ledger ledger() const { return codec_->ledger(rows_); }
   /// What the spec says of as many tokens without evictions.
-  Ledger closed_form() const { return part_.ledger(rows_.shape(), kept_, next_ - kept_); }
+  Ledger closed_form() const { return part_.ledger(rows_.shape(), kept_, next_ - prompt_); }
 
   float recorded_key(std::size_t position, std::size_t channel, std::size_t lane = 0) const {
     return keys_[(position * rows_.shape().n_lanes + lane) * rows_.shape().key_dim + channel];
@@ -71,7 +72,7 @@ class RepresentedCache {
   std::size_t group_ = 1;
   std::unique_ptr<Representation> representation_;
   std::unique_ptr<Codec> codec_;
-  std::size_t next_ = 0, kept_ = 0;
+  std::size_t next_ = 0, prompt_ = 0, kept_ = 0;
 };
 
 }  // namespace kvsim::policy::test

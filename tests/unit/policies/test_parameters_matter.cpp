@@ -100,17 +100,23 @@ bool allocates_differently(const std::string& a, const std::string& b) {
   return false;
 }
 
-bool stores_differently(const std::string& a_text, const std::string& b_text) {
-  RepresentedCache a({.representation = a_text, .prompt = 150, .dim = 128, .length = 400}),
-      b({.representation = b_text, .prompt = 150, .dim = 128, .length = 400});
+/// `every`: of the prompt, every so many-th token is kept, and if it is not every one, each later token
+/// evicts another.
+bool stores_differently(const std::string& a_text, const std::string& b_text, std::size_t every) {
+  CacheShape shape{.representation = a_text, .prompt = 150, .dim = 128, .length = 400, .every = every};
+  RepresentedCache a(shape);
+  shape.representation = b_text;
+  RepresentedCache b(shape);
   for (std::size_t step = 0; step < 220; ++step) {
     if (a.ledger() != b.ledger()) return true;
     for (std::size_t slot = 0; slot < a.rows().slots(); ++slot)
       if (!std::ranges::equal(a.rows().keys(0).row(slot), b.rows().keys(0).row(slot)) ||
-          !std::ranges::equal(a.rows().values(0).row(slot), b.rows().values(0).row(slot)))
+          !std::ranges::equal(a.rows().values(0).row(slot), b.rows().values(0).row(slot)) ||
+          a.rows().biases(0)[slot] != b.rows().biases(0)[slot])
         return true;
-    a.append();
-    b.append();
+    const std::vector<std::size_t> victims = every > 1 ? std::vector{step % a.rows().slots()} : std::vector<std::size_t>{};
+    a.append(victims);
+    b.append(victims);
   }
   return false;
 }
@@ -128,7 +134,7 @@ bool decides_differently(const PolicySpec& spec, const std::string& others, cons
     case Kind::allocation:
       return allocates_differently(a, b);
     case Kind::representation:
-      return stores_differently(a, b);
+      return stores_differently(a, b, 1) || stores_differently(a, b, 3);
   }
   return false;
 }

@@ -1,0 +1,220 @@
+#include "policies/parts/merging.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numbers>
+
+#include "policies/api/slots.hpp"
+#include "policies/parts/nearest_rows.hpp"
+
+namespace kvsim::policy {
+namespace {
+
+constexpr std::uint64_t kCountBits = 16;
+constexpr double kMostTokens = std::numeric_limits<std::uint16_t>::max();
+
+/// Grows by equal numbers without rounding, so that equal cosines reach their mean.
+double mean_of(std::span<const double> numbers) {
+  double mean = 0;
+  for (std::size_t i = 0; i < numbers.size(); ++i) mean += (numbers[i] - mean) / static_cast<double>(i + 1);
+  return mean;
+}
+
+double own_weight(MergeRule::Weights weights, std::size_t joining) {
+  switch (weights) {
+    case MergeRule::Weights::exponential:
+      return std::numbers::e;
+    case MergeRule::Weights::pivotal:
+      return 1 + static_cast<double>(joining) / 2;
+    case MergeRule::Weights::equal:
+    case MergeRule::Weights::cosine:
+      break;
+  }
+  return 1;
+}
+
+double weight_of(MergeRule::Weights weights, double cosine) {
+  switch (weights) {
+    case MergeRule::Weights::cosine:
+      return cosine;
+    case MergeRule::Weights::exponential:
+      return std::exp(cosine);
+    case MergeRule::Weights::pivotal:
+      return 0.5;
+    case MergeRule::Weights::equal:
+      break;
+  }
+  return 1;
+}
+
+void add(std::vector<double>& sum, double weight, std::span<const float> row) {
+  for (std::size_t c = 0; c < row.size(); ++c) sum[c] += weight * static_cast<double>(row[c]);
+}
+
+}  // namespace
+
+ParamSpec mass_param() {
+  return {.name = "mass",
+          .type = ParamType::choice,
+          .fallback = "none",
+          .choices = {"none", "count", "log"},
+          .help =
+              "what replaces the weight in the softmax of c tokens that have become one: nothing, its value "
+              "times c, or log c added to its logit"};
+}
+
+ParamSpec target_param() {
+  return {.name = "target",
+          .type = ParamType::choice,
+          .fallback = "both",
+          .choices = {"both", "keys", "values"},
+          .help = "what is merged; of the rest what stays is left as it is"};
+}
+
+void read_shared(const Params& params, MergeRule& rule) {
+  rule.mass = params.is("mass", "none")    ? MergeRule::Mass::none
+              : params.is("mass", "count") ? MergeRule::Mass::count
+                                           : MergeRule::Mass::log;
+  rule.target = params.is("target", "both")   ? MergeRule::Target::both
+                : params.is("target", "keys") ? MergeRule::Target::keys
+                                              : MergeRule::Target::values;
+}
+
+Ledger merging_ledger(const MergeRule& rule, const StorageShape& shape, std::uint64_t tokens) {
+  Ledger out = exact_ledger(shape, tokens);
+  if (rule.mass != MergeRule::Mass::none) out.indices = shape.n_lanes * tokens * kCountBits;
+  return out;
+}
+
+void MergingCodec::begin(const Prompt& prompt, CacheRows& rows) {
+  stands_for_.assign(rows.slots() * rows.shape().n_lanes, 1);
+  std::vector<std::size_t> leaving, staying(rows.slots());
+  std::vector<Position> positions;
+  for (std::size_t position = 0; position < prompt.length(); ++position)
+    if (!rows.holds(static_cast<Position>(position))) {
+      leaving.push_back(position);
+      positions.push_back(static_cast<Position>(position));
+    }
+  for (std::size_t slot = 0; slot < staying.size(); ++slot) staying[slot] = slot;
+  std::vector<Lane> lanes;
+  for (std::size_t lane = 0; lane < rows.shape().n_lanes; ++lane)
+    lanes.push_back(
+        {.keys = prompt.keys(static_cast<int>(lane)), .values = prompt.values(static_cast<int>(lane))});
+  merge(lanes, leaving, positions, staying, rows);
+}
+
+void MergingCodec::leave(std::span<const std::size_t> victims, CacheRows& rows) {
+  if (rule_.decode) {
+    std::vector<char> leaves(rows.slots());
+    std::vector<Position> positions;
+    for (const std::size_t victim : victims) {
+      leaves[victim] = 1;
+      positions.push_back(rows.positions()[victim]);
+    }
+    std::vector<std::size_t> staying;
+    for (std::size_t slot = 0; slot < rows.slots(); ++slot)
+      if (!leaves[slot]) staying.push_back(slot);
+    std::vector<Lane> lanes;
+    for (std::size_t lane = 0; lane < rows.shape().n_lanes; ++lane)
+      lanes.push_back(
+          {rows.keys(lane), rows.values(lane), std::span(stands_for_).subspan(lane), rows.shape().n_lanes});
+    merge(lanes, victims, positions, staying, rows);
+  }
+  close_up(stands_for_, victims, rows.shape().n_lanes);
+}
+
+void MergingCodec::join(std::size_t own_slot, CacheRows& rows) {
+  const std::size_t lanes = rows.shape().n_lanes;
+  stands_for_.resize(rows.slots() * lanes);
+  std::fill_n(stands_for_.begin() + static_cast<std::ptrdiff_t>(own_slot * lanes), lanes, std::uint16_t{1});
+}
+
+bool MergingCodec::passes(double cosine, double mean) const {
+  switch (rule_.gate) {
+    case MergeRule::Gate::fixed:
+      return cosine >= rule_.tau;
+    case MergeRule::Gate::mean:
+      return cosine >= mean;
+    case MergeRule::Gate::moving:
+      return cosine >= tau_;
+    case MergeRule::Gate::everything:
+      break;
+  }
+  return true;
+}
+
+void MergingCodec::merge(std::span<const Lane> lanes, std::span<const std::size_t> leaving,
+                         std::span<const Position> positions, std::span<const std::size_t> staying,
+                         CacheRows& rows) {
+  if (leaving.empty() || staying.empty()) return;
+  std::vector<Position> stay_at;
+  for (const std::size_t slot : staying) stay_at.push_back(rows.positions()[slot]);
+  std::vector<std::vector<Nearest>> nearest;
+  std::vector<double> cosines(leaving.size());
+  for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
+    const UnitRows from(lanes[lane].keys, leaving), to(rows.keys(lane), staying);
+    if (rule_.nearest == MergeRule::Nearest::cosine) {
+      nearest.push_back(nearest_by_cosine(from, to));
+    } else {
+      const std::vector<std::size_t> index = nearest_by_position(positions, stay_at);
+      std::vector<Nearest>& of_lane = nearest.emplace_back();
+      for (std::size_t i = 0; i < index.size(); ++i)
+        of_lane.push_back({index[i], from.cosine(i, to, index[i])});
+    }
+    for (std::size_t i = 0; i < leaving.size(); ++i)
+      cosines[i] += (nearest[lane][i].cosine - cosines[i]) / static_cast<double>(lane + 1);
+  }
+  const double mean = mean_of(cosines);
+  tau_ = begun_ ? tau_ + rule_.rate * (mean - tau_) : mean;
+  begun_ = true;
+
+  std::vector<std::vector<Joining>> joining(staying.size());
+  for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
+    for (std::vector<Joining>& of_slot : joining) of_slot.clear();
+    for (std::size_t i = 0; i < leaving.size(); ++i)
+      if (passes(cosines[i], mean))
+        joining[nearest[lane][i].index].push_back({leaving[i], nearest[lane][i].cosine});
+    for (std::size_t i = 0; i < staying.size(); ++i)
+      if (!joining[i].empty()) write(lane, staying[i], lanes[lane], joining[i], rows);
+  }
+}
+
+void MergingCodec::write(std::size_t lane, std::size_t slot, const Lane& from,
+                         std::span<const Joining> joining, CacheRows& rows) {
+  const bool multiplied = rule_.mass == MergeRule::Mass::count;
+  const std::span<float> key = rows.key(lane, slot), value = rows.value(lane, slot);
+  std::vector<double> key_sum(key.size()), value_sum(value.size());
+  std::uint16_t& stands_for = this->stands_for(lane, slot, rows);
+  double tokens = stands_for, weights = 0;
+  const auto take = [&](double weight, double count, std::span<const float> k, std::span<const float> v) {
+    add(key_sum, weight * count, k);
+    // With Mass::count a value is stored times its number of tokens.
+    add(value_sum, multiplied ? weight : weight * count, v);
+    weights += weight * count;
+  };
+  take(own_weight(rule_.weights, joining.size()), tokens, key, value);
+  for (const Joining& other : joining) {
+    const double count = from.stand.empty() ? 1 : from.stand[other.row * from.stand_stride];
+    take(weight_of(rule_.weights, other.cosine), count, from.keys.row(other.row), from.values.row(other.row));
+    tokens += count;
+  }
+  const double divisor = rule_.weights == MergeRule::Weights::cosine ? tokens : weights;
+  double factor = 1;
+  if (rule_.mass != MergeRule::Mass::none) {
+    tokens = std::min(tokens, kMostTokens);
+    if (multiplied) factor = tokens;
+    const double before = stands_for;
+    stands_for = static_cast<std::uint16_t>(tokens);
+    if (rule_.mass == MergeRule::Mass::log) rows.bias(lane, slot) = static_cast<float>(std::log(tokens));
+    if (multiplied && rule_.target == MergeRule::Target::keys)
+      for (float& x : value) x = static_cast<float>(static_cast<double>(x) / before * tokens);
+  }
+  if (rule_.target != MergeRule::Target::values)
+    for (std::size_t c = 0; c < key.size(); ++c) key[c] = static_cast<float>(key_sum[c] / divisor);
+  if (rule_.target != MergeRule::Target::keys)
+    for (std::size_t c = 0; c < value.size(); ++c)
+      value[c] = static_cast<float>(value_sum[c] / divisor * factor);
+}
+
+}  // namespace kvsim::policy

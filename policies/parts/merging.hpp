@@ -1,0 +1,105 @@
+#pragma once
+/// Merges tokens that an eviction drops into tokens that stay.
+///
+/// A token that leaves joins, in each lane, the nearest of the tokens that stay, unless a gate lets it go.
+/// What stays becomes the weighted mean of itself and of what joins it. Tokens leave when the prompt is cut,
+/// all at once, and later whenever the eviction names victims.
+///
+/// Where several keys become one, their weight in the softmax is lost. Repairs (`mass`): the value times the
+/// number c of tokens that the row stands for, or log c added to its logit, which for equal keys is exact.
+/// With either, a row that stands for c tokens counts as c of them when it is merged again, and c is stored
+/// in 16 bits per row and lane; a row stands for 65,535 tokens at most.
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "policies/api/representation.hpp"
+#include "policies/api/spec.hpp"
+
+namespace kvsim::policy {
+
+struct MergeRule {
+  enum class Nearest { cosine, position };
+  /// - everything: all that leaves is merged
+  /// - fixed: what has a cosine of at least tau with the nearest
+  /// - mean: of what leaves together, what has at least the mean cosine
+  /// - moving: at least tau, which begins as the mean cosine of the first that leave and at each later
+  ///   eviction first goes the share `rate` of the way to the mean cosine of those that leave then
+  /// The cosine of a token is the mean over the lanes of the unit.
+  enum class Gate { everything, fixed, mean, moving };
+  /// Of what stays and of each of the k tokens that join it:
+  /// - equal: 1 and 1
+  /// - cosine: 1 and the cosine, divided by the number of tokens, not by the sum of the weights
+  /// - exponential: e and exp(cosine)
+  /// - pivotal: 1 + k/2 and 1/2, as if each were first averaged with what stays and all of those with it then
+  enum class Weights { equal, cosine, exponential, pivotal };
+  enum class Mass { none, count, log };
+  enum class Target { both, keys, values };
+
+  Nearest nearest = Nearest::cosine;
+  Gate gate = Gate::everything;
+  double tau = 0, rate = 0;
+  Weights weights = Weights::equal;
+  Mass mass = Mass::none;
+  Target target = Target::both;
+  bool decode = true;  ///< false: only when the prompt is cut; what leaves later is dropped
+};
+
+// Parameters that merges share.
+ParamSpec mass_param();
+ParamSpec target_param();
+/// Sets `mass` and `target` of a rule.
+void read_shared(const Params& params, MergeRule& rule);
+
+/// Of every token that is held, however much was merged into it.
+Ledger merging_ledger(const MergeRule& rule, const StorageShape& shape, std::uint64_t tokens);
+
+class MergingCodec final : public Codec {
+ public:
+  explicit MergingCodec(const MergeRule& rule) : rule_(rule) {}
+
+  void begin(const Prompt& prompt, CacheRows& rows) override;
+  void leave(std::span<const std::size_t> victims, CacheRows& rows) override;
+  void join(std::size_t own_slot, CacheRows& rows) override;
+  Ledger ledger(const CacheRows& rows) const override {
+    return merging_ledger(rule_, rows.shape(), rows.slots());
+  }
+
+ private:
+  struct Lane {
+    MatrixView keys, values;                 ///< of what leaves
+    std::span<const std::uint16_t> stand{};  ///< per row of them, how many tokens it stands for; empty: 1
+    std::size_t stand_stride = 1;
+  };
+  /// Rows `leaving` of `lanes`, at these positions, go into the slots `staying`.
+  void merge(std::span<const Lane> lanes, std::span<const std::size_t> leaving,
+             std::span<const Position> positions, std::span<const std::size_t> staying, CacheRows& rows);
+  bool passes(double cosine, double mean) const;
+  struct Joining {
+    std::size_t row;  ///< of Lane::keys
+    double cosine;
+  };
+  void write(std::size_t lane, std::size_t slot, const Lane& from, std::span<const Joining> joining,
+             CacheRows& rows);
+  std::uint16_t& stands_for(std::size_t lane, std::size_t slot, const CacheRows& rows) {
+    return stands_for_[slot * rows.shape().n_lanes + lane];
+  }
+
+  MergeRule rule_;
+  std::vector<std::uint16_t>
+      stands_for_;      ///< [slots][lanes]: of how many tokens a row is made; without mass 1
+  bool begun_ = false;  ///< tau has a value
+  double tau_ = 0;
+};
+
+class MergingRepresentation final : public Representation {
+ public:
+  explicit MergingRepresentation(const MergeRule& rule) : rule_(rule) {}
+  std::unique_ptr<Codec> codec() const override { return std::make_unique<MergingCodec>(rule_); }
+
+ private:
+  MergeRule rule_;
+};
+
+}  // namespace kvsim::policy
