@@ -52,7 +52,7 @@ class RepresentedCache {
   }
   /// Attention of a query of the prompt on each position.
   std::span<const float> attention(std::size_t position, std::size_t query_head = 0) const {
-    return {attention_.data() + (query_head * kept_ + position) * kept_, kept_};
+    return {attention_.data() + (query_head * prompt_ + position) * prompt_, prompt_};
   }
   /// Tokens whose keys, or values, are the recorded ones in every lane.
   std::size_t exact_keys() const;

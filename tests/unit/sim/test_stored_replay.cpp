@@ -323,13 +323,65 @@ TEST_CASE("what is stored in 16 bits costs nothing, and total variation is the a
   }
 }
 
+TEST_CASE("a merge that lets nothing pass is its eviction, and merging everything is not") {
+  const trace::MemoryTrace trace = test::random_trace({.prompt = 40, .decode = 20});
+  for (const char* eviction : {"h2o", "snapkv(window=4)", "tova", "scissorhands(window=4)"}) {
+    CAPTURE(eviction);
+    const auto with = [&](const char* merge) { return std::string(eviction) + merge; };
+    const sim::Outcome outcome =
+        test::run(trace, test::request_of({with("+scalar(bits=16)"), with("+d2o_merge(gate=fixed,tau=1.5)"),
+                                           with("+d2o_merge(gate=fixed,tau=-1)")},
+                                          {"12"}));
+    double all = 0;
+    for (std::size_t i = 0; i < outcome.cells[0].lanes.size(); ++i) {
+      const sim::LaneOutcome &alone = outcome.cells[0].lanes[i], &none = outcome.cells[1].lanes[i];
+      CHECK(none.stored->total_variation == alone.stored->total_variation);
+      CHECK(none.output_error == alone.output_error);
+      CHECK(none.stored->held_bits == alone.stored->held_bits);
+      CHECK(none.stored->key_error == 0);
+      all += outcome.cells[2].lanes[i].stored->key_error;
+    }
+    CHECK(all > 0);
+  }
+}
+
+TEST_CASE(
+    "replay reads the repaired mass: with equal keys and log c, merging what is evicted costs nothing") {
+  trace::MemoryTrace trace = test::random_trace({.prompt = 40, .decode = 20});
+  for (std::uint32_t layer = 0; layer < 2; ++layer)
+    for (std::uint32_t head = 0; head < 2; ++head) {
+      const std::span<float> keys = trace.rows(trace::Tensor::key, layer, head);
+      for (std::size_t i = 8; i < keys.size(); ++i) keys[i] = keys[i - 8];
+    }
+  // All keep the last prompt token: if it were merged, its own query would attend it a second time beside
+  // that.
+  for (const char* eviction : {"h2o", "tova(window=1)", "snapkv(window=4)", "h2o(unit=layer,phase=post)"}) {
+    CAPTURE(eviction);
+    const auto with = [&](const char* merge) { return std::string(eviction) + merge; };
+    const sim::Outcome outcome =
+        test::run(trace, test::request_of({with("+d2o_merge(gate=fixed,tau=-1,mass=log)"),
+                                           with("+d2o_merge(gate=fixed,tau=-1)"),
+                                           with("+d2o_merge(gate=fixed,tau=-1,mass=count)")},
+                                          {"12"}));
+    for (std::size_t i = 0; i < outcome.cells[0].lanes.size(); ++i) {
+      const auto error = [&](std::size_t cell) {
+        const sim::LaneOutcome& lane = outcome.cells[cell].lanes[i];
+        return lane.output_error / static_cast<double>(lane.steps);
+      };
+      CHECK(error(0) < 1e-5);
+      CHECK(error(1) > 1e-2);
+      CHECK(error(2) > 1e-2);
+    }
+  }
+}
+
 TEST_CASE("results of a cell with a representation depend neither on threads nor on its company") {
   const trace::MemoryTrace trace = test::random_trace({.prompt = 40, .decode = 20});
   const std::string text = "h2o+kivi(group=4,residual=8)";
   const sim::Outcome alone = test::run(trace, test::request_of({text}, {"12"}));
-  const sim::Outcome among = test::run(
-      trace, test::request_of({"full", "tova+scalar(group=8)", text, "h2o", "full+kivi(group=4,residual=8)"},
-                              {"9", "12"}, 4));
+  const sim::Outcome among = test::run(trace, test::request_of({"full", "tova+scalar(group=8)", text, "h2o",
+                                                                "full+kivi(group=4,residual=8)", "d2o"},
+                                                               {"9", "12"}, 4));
   const auto numbers = [](const sim::CellOutcome& cell) {
     std::vector<double> all = test::numbers(cell);
     for (const sim::LaneOutcome& lane : cell.lanes) {
@@ -340,7 +392,7 @@ TEST_CASE("results of a cell with a representation depend neither on threads nor
     }
     return all;
   };
-  CHECK(numbers(alone.cells[0]) == numbers(among.cells[7]));
+  CHECK(numbers(alone.cells[0]) == numbers(among.cells[8]));
 }
 
 TEST_CASE("a budget in bytes buys as many tokens as fit with their scales and windows") {

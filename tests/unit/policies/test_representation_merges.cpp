@@ -1,0 +1,97 @@
+// Tests merges as they are named: their bytes, their limits, and the systems they belong to.
+#include <catch2/catch.hpp>
+
+#include "policies/builtin.hpp"
+#include "tests/unit/policies/representation_feeder.hpp"
+
+using namespace kvsim::policy;
+using namespace kvsim::policy::test;
+
+namespace {
+
+/// Every merge with its defaults and with every other value of its choice parameters.
+std::vector<std::string> merges() {
+  std::vector<std::string> out;
+  for (const PolicySpec& spec : builtin().policies()) {
+    if (!spec.name.ends_with("_merge")) continue;
+    out.push_back(spec.name);
+    for (const kvsim::ParamSpec& param : spec.params)
+      for (const std::string& choice : param.choices)
+        if (choice != param.fallback) out.push_back(spec.name + "(" + param.name + "=" + choice + ")");
+  }
+  return out;
+}
+
+/// Whether keys, values and biases are the same bits.
+bool same(const RepresentedCache& a, const RepresentedCache& b) {
+  for (std::size_t lane = 0; lane < a.rows().shape().n_lanes; ++lane)
+    for (std::size_t slot = 0; slot < a.rows().slots(); ++slot)
+      if (!std::ranges::equal(a.rows().keys(lane).row(slot), b.rows().keys(lane).row(slot)) ||
+          !std::ranges::equal(a.rows().values(lane).row(slot), b.rows().values(lane).row(slot)) ||
+          a.rows().biases(lane)[slot] != b.rows().biases(lane)[slot])
+        return false;
+  return true;
+}
+
+}  // namespace
+
+TEST_CASE("a merge takes what the tokens that are held take, and 16 bits each where it counts") {
+  REQUIRE(merges().size() > 5);
+  for (const std::string& text : merges()) {
+    CAPTURE(text);
+    RepresentedCache cache({.representation = text, .prompt = 50, .n_lanes = 2, .dim = 8, .every = 5});
+    for (std::size_t step = 0; step < 12; ++step) {
+      const bool counts = text.find("mass") != std::string::npos;
+      CHECK(cache.ledger() == cache.closed_form());
+      CHECK(cache.ledger().bits() == (10 + step) * 2 * (2 * 8 * 16 + (counts ? 16U : 0U)));
+      CHECK(cache.ledger().indices == (counts ? (10 + step) * 2 * 16 : 0));
+      cache.append();
+    }
+    const Ledger before = cache.ledger();
+    for (std::size_t step = 0; step < 5; ++step) cache.append({3 + step});
+    CHECK(cache.ledger() == before);  // what is merged takes nothing
+    cache.append({7, 2, 5});
+    CHECK(cache.ledger().bits() == before.bits() / 22 * 20);
+  }
+}
+
+TEST_CASE("a merge changes nothing while nothing leaves") {
+  for (const std::string& text : merges()) {
+    CAPTURE(text);
+    RepresentedCache cache({.representation = text, .prompt = 30, .n_lanes = 2, .dim = 8});
+    for (int step = 0; step < 10; ++step) cache.append();
+    CHECK(cache.exact_keys() == 40);
+    CHECK(cache.exact_values() == 40);
+  }
+}
+
+TEST_CASE("d2o_merge: a cosine above 1 merges nothing, -1 everything, and a rate of 1 every single token") {
+  const auto cache = [](const std::string& text) {
+    RepresentedCache out({.representation = text, .prompt = 60, .n_lanes = 1, .dim = 8, .every = 4});
+    for (std::size_t step = 0; step < 20; ++step) out.append({step % 15});
+    return out;
+  };
+  CHECK(same(cache("d2o_merge(gate=fixed,tau=1.5)"), cache("scalar(bits=16)")));
+  CHECK_FALSE(same(cache("d2o_merge"), cache("scalar(bits=16)")));
+  CHECK_FALSE(same(cache("d2o_merge"), cache("d2o_merge(gate=fixed,tau=-1)")));
+  // With the whole way to the newest cosine, a token that leaves alone is always merged.
+  RepresentedCache all({.representation = "d2o_merge(gate=fixed,tau=-1)", .prompt = 12, .dim = 8}),
+      newest({.representation = "d2o_merge(rate=1)", .prompt = 12, .dim = 8});
+  for (std::size_t step = 0; step < 20; ++step) {
+    all.append({step % 12});
+    newest.append({step % 12});
+    CHECK(same(all, newest));
+  }
+  CHECK(all.exact_keys() < 12);
+}
+
+TEST_CASE("the preset d2o is the system, d2o.no_merge what it was") {
+  const Composition whole = parse_composition("d2o", builtin()),
+                    part = parse_composition("d2o.no_merge", builtin());
+  REQUIRE(whole.representation);
+  CHECK(whole.representation->spec->name == "d2o_merge");
+  CHECK_FALSE(part.representation);
+  CHECK(whole.eviction.text() == part.eviction.text());
+  CHECK(whole.allocation.text() == part.allocation.text());
+  CHECK(part.allocation.spec->name == "d2o_layers");
+}
