@@ -85,6 +85,53 @@ TEST_CASE("d2o_merge: a cosine above 1 merges nothing, -1 everything, and a rate
   CHECK(all.exact_keys() < 12);
 }
 
+TEST_CASE("lookm_merge and elastic_merge merge the prompt, and what leaves later is lost") {
+  for (const char* text : {"lookm_merge", "lookm_merge(merge=weighted,mass=log)", "elastic_merge"}) {
+    CAPTURE(text);
+    const CacheShape shape{.representation = text, .prompt = 40, .n_lanes = 2, .dim = 8, .every = 5};
+    const RepresentedCache before(shape);
+    RepresentedCache after(shape);
+    CHECK(before.exact_keys() < 8);
+    for (std::size_t step = 0; step < 4; ++step) after.append({step});
+    for (std::size_t position = 20; position < 40; position += 5)  // slots 4 to 7
+      for (std::size_t lane = 0; lane < 2; ++lane)
+        for (std::size_t c = 0; c < 8; ++c) {
+          CHECK(after.key(position, c, lane) == before.key(position, c, lane));
+          CHECK(after.value(position, c, lane) == before.value(position, c, lane));
+        }
+    for (std::size_t position = 40; position < 44; ++position)
+      CHECK(after.key(position, 3) == after.recorded_key(position, 3));
+  }
+}
+
+TEST_CASE("lookm_merge(merge=averaged) is elastic_merge(nearest=cosine)") {
+  const CacheShape averaged{
+      .representation = "lookm_merge(merge=averaged)", .prompt = 90, .n_lanes = 2, .every = 6},
+      nearest{.representation = "elastic_merge(nearest=cosine)", .prompt = 90, .n_lanes = 2, .every = 6},
+      pivotal{.representation = "lookm_merge", .prompt = 90, .n_lanes = 2, .every = 6};
+  CHECK(same(RepresentedCache(averaged), RepresentedCache(nearest)));
+  CHECK_FALSE(same(RepresentedCache(averaged), RepresentedCache(pivotal)));
+}
+
+TEST_CASE("elastic_merge averages neighbours in the text, the half way to the earlier") {
+  // Of every four tokens the first stays: 0 takes 1 and 2, 4 takes 3, 5 and 6, and 8, the last, takes 7 and 9
+  // to 11.
+  const RepresentedCache cache({.representation = "elastic_merge", .prompt = 12, .n_lanes = 2, .every = 4});
+  const std::vector<std::vector<std::size_t>> together{{0, 1, 2}, {3, 4, 5, 6}, {7, 8, 9, 10, 11}};
+  for (std::size_t i = 0; i < 3; ++i)
+    for (std::size_t lane = 0; lane < 2; ++lane)
+      for (std::size_t c = 0; c < 4; ++c) {
+        double key = 0, value = 0;
+        for (const std::size_t position : together[i]) {
+          key += static_cast<double>(cache.recorded_key(position, c, lane));
+          value += static_cast<double>(cache.recorded_value(position, c, lane));
+        }
+        const auto n = static_cast<double>(together[i].size());
+        CHECK(cache.key(4 * i, c, lane) == Approx(key / n).margin(1e-6));
+        CHECK(cache.value(4 * i, c, lane) == Approx(value / n).margin(1e-6));
+      }
+}
+
 TEST_CASE("the preset d2o is the system, d2o.no_merge what it was") {
   const Composition whole = parse_composition("d2o", builtin()),
                     part = parse_composition("d2o.no_merge", builtin());

@@ -379,9 +379,10 @@ TEST_CASE("results of a cell with a representation depend neither on threads nor
   const trace::MemoryTrace trace = test::random_trace({.prompt = 40, .decode = 20});
   const std::string text = "h2o+kivi(group=4,residual=8)";
   const sim::Outcome alone = test::run(trace, test::request_of({text}, {"12"}));
-  const sim::Outcome among = test::run(trace, test::request_of({"full", "tova+scalar(group=8)", text, "h2o",
-                                                                "full+kivi(group=4,residual=8)", "d2o"},
-                                                               {"9", "12"}, 4));
+  const sim::Outcome among =
+      test::run(trace, test::request_of({"full", "tova+scalar(group=8)", text, "h2o",
+                                         "full+kivi(group=4,residual=8)", "d2o", "h2o+elastic_merge"},
+                                        {"9", "12"}, 4));
   const auto numbers = [](const sim::CellOutcome& cell) {
     std::vector<double> all = test::numbers(cell);
     for (const sim::LaneOutcome& lane : cell.lanes) {
@@ -392,7 +393,7 @@ TEST_CASE("results of a cell with a representation depend neither on threads nor
     }
     return all;
   };
-  CHECK(numbers(alone.cells[0]) == numbers(among.cells[8]));
+  CHECK(numbers(alone.cells[0]) == numbers(among.cells[9]));
 }
 
 TEST_CASE("a budget in bytes buys as many tokens as fit with their scales and windows") {
