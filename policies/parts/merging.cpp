@@ -29,13 +29,23 @@ double own_weight(MergeRule::Weights weights, std::size_t joining) {
       return 1 + static_cast<double>(joining) / 2;
     case MergeRule::Weights::equal:
     case MergeRule::Weights::cosine:
+    case MergeRule::Weights::gaussian:
       break;
   }
   return 1;
 }
 
-double weight_of(MergeRule::Weights weights, double cosine) {
-  switch (weights) {
+double weight_of(const MergeRule& rule, double cosine, std::span<const float> own_key,
+                 std::span<const float> key) {
+  switch (rule.weights) {
+    case MergeRule::Weights::gaussian: {
+      double squares = 0;
+      for (std::size_t c = 0; c < key.size(); ++c) {
+        const double difference = static_cast<double>(key[c]) - static_cast<double>(own_key[c]);
+        squares += difference * difference;
+      }
+      return std::exp(-squares / (2 * rule.sigma * rule.sigma));
+    }
     case MergeRule::Weights::cosine:
       return cosine;
     case MergeRule::Weights::exponential:
@@ -54,10 +64,10 @@ void add(std::vector<double>& sum, double weight, std::span<const float> row) {
 
 }  // namespace
 
-ParamSpec mass_param() {
+ParamSpec mass_param(const char* fallback) {
   return {.name = "mass",
           .type = ParamType::choice,
-          .fallback = "none",
+          .fallback = fallback,
           .choices = {"none", "count", "log"},
           .help =
               "what replaces the weight in the softmax of c tokens that have become one: nothing, its value "
@@ -157,10 +167,13 @@ void MergingCodec::merge(std::span<const Lane> lanes, std::span<const std::size_
     if (rule_.nearest == MergeRule::Nearest::cosine) {
       nearest.push_back(nearest_by_cosine(from, to));
     } else {
-      const std::vector<std::size_t> index = nearest_by_position(positions, stay_at);
+      const std::vector<std::size_t> index =
+          rule_.nearest == MergeRule::Nearest::run
+              ? nearest_in_run(positions, stay_at, runs_of(lanes[lane].keys, rule_.run_above))
+              : nearest_by_position(positions, stay_at);
       std::vector<Nearest>& of_lane = nearest.emplace_back();
       for (std::size_t i = 0; i < index.size(); ++i)
-        of_lane.push_back({index[i], from.cosine(i, to, index[i])});
+        of_lane.push_back({index[i], index[i] == kNowhere ? 0 : from.cosine(i, to, index[i])});
     }
     for (std::size_t i = 0; i < leaving.size(); ++i)
       cosines[i] += (nearest[lane][i].cosine - cosines[i]) / static_cast<double>(lane + 1);
@@ -173,7 +186,7 @@ void MergingCodec::merge(std::span<const Lane> lanes, std::span<const std::size_
   for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
     for (std::vector<Joining>& of_slot : joining) of_slot.clear();
     for (std::size_t i = 0; i < leaving.size(); ++i)
-      if (passes(cosines[i], mean))
+      if (nearest[lane][i].index != kNowhere && passes(cosines[i], mean))
         joining[nearest[lane][i].index].push_back({leaving[i], nearest[lane][i].cosine});
     for (std::size_t i = 0; i < staying.size(); ++i)
       if (!joining[i].empty()) write(lane, staying[i], lanes[lane], joining[i], rows);
@@ -196,7 +209,8 @@ void MergingCodec::write(std::size_t lane, std::size_t slot, const Lane& from,
   take(own_weight(rule_.weights, joining.size()), tokens, key, value);
   for (const Joining& other : joining) {
     const double count = from.stand.empty() ? 1 : from.stand[other.row * from.stand_stride];
-    take(weight_of(rule_.weights, other.cosine), count, from.keys.row(other.row), from.values.row(other.row));
+    const std::span<const float> other_key = from.keys.row(other.row);
+    take(weight_of(rule_, other.cosine, key, other_key), count, other_key, from.values.row(other.row));
     tokens += count;
   }
   const double divisor = rule_.weights == MergeRule::Weights::cosine ? tokens : weights;

@@ -20,7 +20,10 @@
 namespace kvsim::policy {
 
 struct MergeRule {
-  enum class Nearest { cosine, position };
+  /// By the cosine of keys, by position, or by position among the tokens of the same run: successive tokens
+  /// of the prompt of which each two neighbours have a cosine above `run_above`. A run without a token that
+  /// stays is dropped.
+  enum class Nearest { cosine, position, run };
   /// - everything: all that leaves is merged
   /// - fixed: what has a cosine of at least tau with the nearest
   /// - mean: of what leaves together, what has at least the mean cosine
@@ -33,21 +36,24 @@ struct MergeRule {
   /// - cosine: 1 and the cosine, divided by the number of tokens, not by the sum of the weights
   /// - exponential: e and exp(cosine)
   /// - pivotal: 1 + k/2 and 1/2, as if each were first averaged with what stays and all of those with it then
-  enum class Weights { equal, cosine, exponential, pivotal };
+  /// - gaussian: 1 and exp(-d^2 / (2 sigma^2)) at a distance d of the keys
+  enum class Weights { equal, cosine, exponential, pivotal, gaussian };
   enum class Mass { none, count, log };
   enum class Target { both, keys, values };
 
   Nearest nearest = Nearest::cosine;
   Gate gate = Gate::everything;
   double tau = 0, rate = 0;
+  double run_above = 0;  ///< with Nearest::run, which goes with decode = false only
   Weights weights = Weights::equal;
+  double sigma = 1;
   Mass mass = Mass::none;
   Target target = Target::both;
   bool decode = true;  ///< false: only when the prompt is cut; what leaves later is dropped
 };
 
 // Parameters that merges share.
-ParamSpec mass_param();
+ParamSpec mass_param(const char* fallback = "none");
 ParamSpec target_param();
 /// Sets `mass` and `target` of a rule.
 void read_shared(const Params& params, MergeRule& rule);

@@ -50,18 +50,38 @@ std::vector<Nearest> nearest_by_cosine(const UnitRows& leaving, const UnitRows& 
 
 std::vector<std::size_t> nearest_by_position(std::span<const Position> leaving,
                                              std::span<const Position> staying) {
+  return nearest_in_run(leaving, staying, {});
+}
+
+std::vector<std::size_t> nearest_in_run(std::span<const Position> leaving, std::span<const Position> staying,
+                                        std::span<const std::size_t> run_of) {
   std::vector<std::size_t> order(staying.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::sort(order.begin(), order.end(),
             [&](std::size_t a, std::size_t b) { return staying[a] < staying[b]; });
+  const auto together = [&](Position a, Position b) {
+    return run_of.empty() || run_of[static_cast<std::size_t>(a)] == run_of[static_cast<std::size_t>(b)];
+  };
   std::vector<std::size_t> out;
   for (const Position position : leaving) {
     const auto after = std::lower_bound(order.begin(), order.end(), position,
                                         [&](std::size_t i, Position p) { return staying[i] < p; });
-    const bool first = after == order.begin(), last = after == order.end();
-    const bool later = first || (!last && staying[*after] - position < position - staying[*(after - 1)]);
-    out.push_back(later ? *after : *(after - 1));
+    std::size_t nearest = kNowhere;
+    if (after != order.begin() && together(staying[*(after - 1)], position)) nearest = *(after - 1);
+    if (after != order.end() && together(staying[*after], position) &&
+        (nearest == kNowhere || staying[*after] - position < position - staying[nearest]))
+      nearest = *after;
+    out.push_back(nearest);
   }
+  return out;
+}
+
+std::vector<std::size_t> runs_of(MatrixView keys, double above) {
+  std::vector<std::size_t> out(keys.rows), every(keys.rows);
+  std::iota(every.begin(), every.end(), std::size_t{0});
+  const UnitRows rows(keys, every);
+  for (std::size_t row = 1; row < out.size(); ++row)
+    out[row] = out[row - 1] + (rows.cosine(row - 1, rows, row) > above ? 0 : 1);
   return out;
 }
 

@@ -23,8 +23,10 @@ class UnitRows {
   std::vector<float> numbers_;
 };
 
+inline constexpr std::size_t kNowhere = static_cast<std::size_t>(-1);
+
 struct Nearest {
-  std::size_t index = 0;  ///< among those that stay
+  std::size_t index = 0;  ///< among those that stay; kNowhere: none is near
   double cosine = 0;
 };
 
@@ -36,5 +38,14 @@ std::vector<Nearest> nearest_by_cosine(const UnitRows& leaving, const UnitRows& 
 /// earlier. `staying` has at least one, in any order.
 std::vector<std::size_t> nearest_by_position(std::span<const Position> leaving,
                                              std::span<const Position> staying);
+
+/// The same among positions of the same run, kNowhere where its run has none that stays. `run_of`: per
+/// position, in ascending order.
+std::vector<std::size_t> nearest_in_run(std::span<const Position> leaving, std::span<const Position> staying,
+                                        std::span<const std::size_t> run_of);
+
+/// Per row of `keys`, the number of its run: a row is in the run of the one before it if their cosine is
+/// above `above`.
+std::vector<std::size_t> runs_of(MatrixView keys, double above);
 
 }  // namespace kvsim::policy

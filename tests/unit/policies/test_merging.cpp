@@ -2,6 +2,7 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <list>
+#include <map>
 #include <numeric>
 
 #include "policies/parts/merging.hpp"
@@ -119,13 +120,16 @@ struct SlowMerge {
         SlowToken* best = nullptr;
         double least = 0;
         for (SlowToken& token : staying) {
-          const double distance = rule.nearest == MergeRule::Nearest::position
-                                      ? std::abs(leaving[i].position - token.position)
-                                      : -cosine(leaving[i].lanes[lane].key, token.lanes[lane].key);
+          const double distance = rule.nearest == MergeRule::Nearest::cosine
+                                      ? -cosine(leaving[i].lanes[lane].key, token.lanes[lane].key)
+                                      : std::abs(leaving[i].position - token.position);
+          if (rule.nearest == MergeRule::Nearest::run &&
+              !in_one_run(leaving, staying, lane, leaving[i].position, token.position))
+            continue;
           if (!best || distance < least) best = &token, least = distance;
         }
         to[i].push_back(best);
-        sum += cosine(leaving[i].lanes[lane].key, best->lanes[lane].key);
+        if (best) sum += cosine(leaving[i].lanes[lane].key, best->lanes[lane].key);
       }
       mean_cosines.push_back(sum / static_cast<double>(lanes));
     }
@@ -147,6 +151,15 @@ struct SlowMerge {
   }
 
  private:
+  bool in_one_run(const std::vector<SlowToken>& leaving, const std::list<SlowToken>& staying,
+                  std::size_t lane, Position a, Position b) const {
+    std::map<Position, const Vector*> keys;
+    for (const SlowToken& token : leaving) keys[token.position] = &token.lanes[lane].key;
+    for (const SlowToken& token : staying) keys[token.position] = &token.lanes[lane].key;
+    for (Position at = std::min(a, b); at < std::max(a, b); ++at)
+      if (cosine(*keys.at(at), *keys.at(at + 1)) <= rule.run_above) return false;
+    return true;
+  }
   void become(SlowRow& own, const std::vector<SlowToken>& leaving, const std::vector<std::size_t>& joining,
               std::size_t lane) const {
     // Copy by copy: every token that a row stands for is one entry of the mean.
@@ -163,10 +176,14 @@ struct SlowMerge {
     for (const std::size_t i : joining) {
       const SlowRow& row = leaving[i].lanes[lane];
       const double c = cosine(row.key, before.key);
+      double squares = 0;
+      for (std::size_t x = 0; x < row.key.size(); ++x) squares += std::pow(row.key[x] - before.key[x], 2);
       const double weight = rule.weights == Weights::exponential ? std::exp(c)
-                            : rule.weights == Weights::pivotal   ? 0.5
-                            : rule.weights == Weights::cosine    ? c
-                                                                 : 1;
+                            : rule.weights == Weights::gaussian
+                                ? std::exp(-squares / (2 * rule.sigma * rule.sigma))
+                            : rule.weights == Weights::pivotal ? 0.5
+                            : rule.weights == Weights::cosine  ? c
+                                                               : 1;
       for (int copy = 0; copy < copies(row); ++copy) entries.push_back({weight, &row});
       own.tokens += row.tokens;
     }
@@ -188,6 +205,15 @@ struct SlowMerge {
 TEST_CASE("the nearest position, of two the earlier, and beyond the ends the end") {
   const std::vector<Position> staying{10, 4, 20}, leaving{0, 5, 7, 8, 15, 16, 30};
   CHECK(nearest_by_position(leaving, staying) == std::vector<std::size_t>{1, 1, 1, 0, 0, 2, 2});
+}
+
+TEST_CASE("the nearest position of the same run, or none") {
+  // Runs: 0 to 2, 3, 4 to 7.
+  const std::vector<float> keys{1, 0, 1, 0, 2, 0.1F, 0, 1, 1, 1, 2, 2, 3, 3, 1, 1};
+  const std::vector<std::size_t> runs = runs_of({keys.data(), 8, 2, 2}, 0.9);
+  CHECK(runs == std::vector<std::size_t>{0, 0, 0, 1, 2, 2, 2, 2});
+  const std::vector<Position> staying{7, 4, 2}, leaving{0, 1, 3, 5, 6};
+  CHECK(nearest_in_run(leaving, staying, runs) == std::vector<std::size_t>{2, 2, kNowhere, 1, 0});
 }
 
 TEST_CASE("the nearest key by cosine, of equal ones the first") {
@@ -235,6 +261,12 @@ TEST_CASE("a merge, worked by hand") {
     const Merged all = merged({.weights = Weights::pivotal});
     check(all.rows.keys(0), (2 + 2.5 + 1.5) / 3, 2 / 3.0);
     check(all.rows.values(0), (10 + 5 + 20) / 3.0, 2.5 / 3);
+  }
+  SECTION("gaussian: at distances of the square roots of 17 and 1") {
+    const Merged all = merged({.weights = Weights::gaussian, .sigma = 2});
+    const double a = std::exp(-17 / 8.0), b = std::exp(-1 / 8.0), sum = 1 + a + b;
+    check(all.rows.keys(0), (2 + 3 * a + b) / sum, 4 * a / sum);
+    check(all.rows.values(0), (10 + 30 * b) / sum, 5 * a / sum);
   }
   SECTION("gates: the mean cosine is 0.8") {
     for (const MergeRule& rule : {MergeRule{.gate = Gate::mean}, MergeRule{.gate = Gate::moving},
@@ -365,6 +397,13 @@ TEST_CASE("merges equal the definition, copy by copy, while tokens come and go")
   rules.push_back({.weights = Weights::cosine, .target = MergeRule::Target::keys});
   rules.push_back({.nearest = MergeRule::Nearest::position, .mass = Mass::log});
   rules.push_back({.weights = Weights::pivotal, .decode = false});
+  for (const Mass mass : {Mass::none, Mass::count})
+    rules.push_back({.nearest = MergeRule::Nearest::run,
+                     .run_above = -0.2,
+                     .weights = Weights::gaussian,
+                     .sigma = 8,
+                     .mass = mass,
+                     .decode = false});
   for (const std::size_t lanes : {1U, 2U})
     for (const MergeRule& rule : rules) {
       CAPTURE(lanes, static_cast<int>(rule.weights), static_cast<int>(rule.gate),

@@ -41,7 +41,8 @@ TEST_CASE("a merge takes what the tokens that are held take, and 16 bits each wh
     CAPTURE(text);
     RepresentedCache cache({.representation = text, .prompt = 50, .n_lanes = 2, .dim = 8, .every = 5});
     for (std::size_t step = 0; step < 12; ++step) {
-      const bool counts = text.find("mass") != std::string::npos;
+      const kvsim::policy::Part part = *parse_composition("full+" + text, builtin()).representation;
+      const bool counts = !part.params.is("mass", "none");
       CHECK(cache.ledger() == cache.closed_form());
       CHECK(cache.ledger().bits() == (10 + step) * 2 * (2 * 8 * 16 + (counts ? 16U : 0U)));
       CHECK(cache.ledger().indices == (counts ? (10 + step) * 2 * 16 : 0));
@@ -130,6 +131,22 @@ TEST_CASE("elastic_merge averages neighbours in the text, the half way to the ea
         CHECK(cache.key(4 * i, c, lane) == Approx(key / n).margin(1e-6));
         CHECK(cache.value(4 * i, c, lane) == Approx(value / n).margin(1e-6));
       }
+}
+
+TEST_CASE("kvmerger_merge: below every cosine with a wide Gaussian it is elastic_merge, at 1 an eviction") {
+  const auto cache = [](const char* text) {
+    return RepresentedCache({.representation = text, .prompt = 60, .n_lanes = 2, .dim = 8, .every = 7});
+  };
+  CHECK(same(cache("kvmerger_merge(epsilon=1)"), cache("scalar(bits=16)")));
+  const RepresentedCache all = cache("kvmerger_merge(epsilon=-1,sigma=1e6,mass=none)"),
+                         mean = cache("elastic_merge");
+  for (std::size_t position = 0; position < 60; position += 7)
+    for (std::size_t c = 0; c < 8; ++c) {
+      CHECK(all.key(position, c, 1) == Approx(mean.key(position, c, 1)).margin(1e-5));
+      CHECK(all.value(position, c, 1) == Approx(mean.value(position, c, 1)).margin(1e-5));
+    }
+  // A narrow one leaves what stays as it is.
+  CHECK(cache("kvmerger_merge(epsilon=-1,sigma=0.01,mass=none)").exact_keys() == 9);
 }
 
 TEST_CASE("the preset d2o is the system, d2o.no_merge what it was") {
