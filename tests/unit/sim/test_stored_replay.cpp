@@ -375,14 +375,29 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("d2o merges in the layers that it compresses, and holds what d2o.no_merge does in the others") {
+  const trace::MemoryTrace trace = test::random_trace({.layers = 5, .prompt = 40, .decode = 20});
+  const sim::Outcome outcome = test::run(trace, test::request_of({"d2o", "d2o.no_merge"}, {"30"}));
+  for (const sim::CellOutcome& cell : outcome.cells) REQUIRE(cell.skipped.empty());
+  for (std::size_t lane = 0; lane < 10; ++lane) {
+    const sim::LaneOutcome &whole = outcome.cells[0].lanes[lane], &part = outcome.cells[1].lanes[lane];
+    const std::size_t layer = lane / 2;
+    const bool exempt = layer < 2 || layer == 4;
+    CAPTURE(layer);
+    CHECK((whole.stored->key_error == 0) == exempt);
+    CHECK((whole.output_error == Approx(part.output_error).margin(1e-4)) == exempt);
+    CHECK(whole.held_at_end == part.held_at_end);
+  }
+}
+
 TEST_CASE("results of a cell with a representation depend neither on threads nor on its company") {
   const trace::MemoryTrace trace = test::random_trace({.prompt = 40, .decode = 20});
   const std::string text = "h2o+kivi(group=4,residual=8)";
   const sim::Outcome alone = test::run(trace, test::request_of({text}, {"12"}));
-  const sim::Outcome among =
-      test::run(trace, test::request_of({"full", "tova+scalar(group=8)", text, "h2o",
-                                         "full+kivi(group=4,residual=8)", "d2o", "h2o+elastic_merge"},
-                                        {"9", "12"}, 4));
+  const sim::Outcome among = test::run(
+      trace, test::request_of({"full", "tova+scalar(group=8)", text, "h2o", "full+kivi(group=4,residual=8)",
+                               "h2o+d2o_merge", "h2o+elastic_merge"},
+                              {"9", "12"}, 4));
   const auto numbers = [](const sim::CellOutcome& cell) {
     std::vector<double> all = test::numbers(cell);
     for (const sim::LaneOutcome& lane : cell.lanes) {
