@@ -93,6 +93,25 @@ TEST_CASE("a cell's numbers depend neither on the other cells nor on threads") {
   }
 }
 
+TEST_CASE(
+    "a merge that lets nothing pass is its eviction; one that merges is not, and its added logits count") {
+  Place place("qwen3_qk_norm");
+  for (const trace::Cut& cut : kCuts)
+    for (const std::string eviction : {"h2o+", "snapkv(window=4)+", "tova+"}) {
+      const LoopOutcome outcome = place.run(
+          {eviction + "scalar(bits=16)", eviction + "d2o_merge(gate=fixed,tau=1.5)",
+           eviction + "d2o_merge(gate=fixed,tau=-1)", eviction + "d2o_merge(gate=fixed,tau=-1,mass=log)"},
+          {"6"}, cut);
+      for (const LoopCell& cell : outcome.cells) REQUIRE(cell.skipped.empty());
+      for (std::size_t mode = 0; mode < outcome.cells[0].modes.size(); ++mode) {
+        CAPTURE(eviction, mode);
+        CHECK(same(outcome.cells[0].modes[mode], outcome.cells[1].modes[mode]));
+        CHECK_FALSE(same(outcome.cells[0].modes[mode], outcome.cells[2].modes[mode]));
+        CHECK_FALSE(same(outcome.cells[2].modes[mode], outcome.cells[3].modes[mode]));
+      }
+    }
+}
+
 TEST_CASE("prompt-ranked policies hold what replay holds after the cut, and in layer 0 at every step") {
   // Layer 0 reads nothing but the tokens: what drifts in later layers is not felt there.
   for (const char* variant : {"llama_rope_llama3", "qwen2_mixed_windows", "mistral_window"}) {
