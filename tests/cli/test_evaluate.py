@@ -49,6 +49,19 @@ class Evaluate(CommandTest):
                 self.assertEqual((row["right"], row["right_full"], row["contains"]), ("1", "1", "1"))
                 self.assertEqual(row["divergence_margin"], "")
 
+    def test_a_representation_that_loses_nothing_changes_nothing_and_codes_do(self):
+        exact = ["mikv(hi=16,share=1)", "think(ratio=0)", "zipcache(hi=16,lo=16)", "gear(bits=16)", "scalar(bits=16)"]
+        coded = ["mikv", "think", "zipcache", "gear(group=32,buffer=32)", "scalar"]
+        policies = [word for text in exact + coded for word in ("--policy", f"full+{text}")]
+        rows = self.rows(*policies, "--budget", "100%", "--mode", "teacher")
+        self.assertEqual(len(rows), 2 * 10)  # items, policies
+        for number, row in enumerate(rows):
+            if number % 10 < len(exact):
+                self.assertLess(float(row["kl"]), 1e-12, row["params"])
+                self.assertEqual(row["same_top"], "1", row["params"])
+            else:
+                self.assertGreater(float(row["kl"]), 1e-9, row["params"])
+
     def test_bytes_do_not_depend_on_threads_or_on_other_cells(self):
         policies = ["--policy", "snapkv", "--policy", "h2o", "--policy", "keydiff", "--policy", "random"]
         common = ["--budget", "20%", "--cut", "question"]

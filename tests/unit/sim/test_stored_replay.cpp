@@ -411,6 +411,58 @@ TEST_CASE("results of a cell with a representation depend neither on threads nor
   CHECK(numbers(alone.cells[0]) == numbers(among.cells[9]));
 }
 
+namespace {
+
+std::vector<double> stored_numbers(const sim::CellOutcome& cell) {
+  std::vector<double> all = test::numbers(cell);
+  for (const sim::LaneOutcome& lane : cell.lanes) {
+    const sim::StoredOutcome& stored = *lane.stored;
+    for (const double x : {stored.total_variation, stored.logit_squares, stored.top_overlap, stored.key_error,
+                           stored.value_error, stored.held_bits, stored.kept_bits})
+      all.push_back(x);
+  }
+  return all;
+}
+
+/// For vectors of 8 numbers.
+const std::vector<std::string> kSmall = {"kivi(group=4,residual=8)", "mikv", "think(window=4,rows=4)",
+                                         "zipcache(every=7,recent=0.2,random=0.3)",
+                                         "gear(group=4,buffer=8,outliers=0.25)"};
+
+}  // namespace
+
+TEST_CASE("codes that learn of the prompt depend neither on threads nor on their company") {
+  const trace::MemoryTrace trace = test::random_trace({.prompt = 40, .decode = 20});
+  for (const std::string& representation : kSmall) {
+    // Keyformer reads every row, so that sums over columns do not stand in for them.
+    const std::string text = "h2o+" + representation;
+    CAPTURE(text);
+    const sim::Outcome alone = test::run(trace, test::request_of({text}, {"12"}));
+    const sim::Outcome among =
+        test::run(trace, test::request_of({"full", "tova+scalar(group=8)", text, "h2o", "keyformer",
+                                           "full+kivi(group=4,residual=8)"},
+                                          {"9", "12"}, 4));
+    CHECK(stored_numbers(alone.cells[0]) == stored_numbers(among.cells[8]));
+  }
+}
+
+TEST_CASE("lanes that share a set are stored as they would be apart") {
+  const trace::MemoryTrace trace = test::random_trace({.prompt = 40, .decode = 20});
+  for (const std::string& representation : kSmall) {
+    CAPTURE(representation);
+    // The budget holds everything, so that both hold the same.
+    const sim::Outcome outcome = test::run(
+        trace,
+        test::request_of({"h2o(unit=lane)+" + representation, "h2o(unit=layer)+" + representation}, {"60"}));
+    REQUIRE(outcome.cells[0].skipped.empty());
+    REQUIRE(outcome.cells[1].skipped.empty());
+    const std::vector<double> apart = stored_numbers(outcome.cells[0]),
+                              together = stored_numbers(outcome.cells[1]);
+    REQUIRE(apart.size() == together.size());
+    for (std::size_t i = 0; i < apart.size(); ++i) CHECK(together[i] == Approx(apart[i]).margin(1e-9));
+  }
+}
+
 TEST_CASE("a budget in bytes buys as many tokens as fit with their scales and windows") {
   // A lane's token of 2 x 8 numbers in 4 bits with a scale per 8: 2 * (8 * 4 + 32) bits = 16 bytes, where
   // 32-bit floats take 64. Four lanes and 40 tokens: 2,560 bytes.
