@@ -157,8 +157,7 @@ class GearCodec final : public Codec {
     waiting_.erase(waiting_.begin(), waiting_.begin() + static_cast<std::ptrdiff_t>(n));
   }
 
-  void code_keys(std::size_t lane, std::size_t number, const std::vector<Position>& tokens,
-                 CacheRows& rows) {
+  void code_keys(std::size_t lane, std::size_t number, const std::vector<Position>& tokens, CacheRows& rows) {
     const std::size_t n = tokens.size(), dim = rows.shape().key_dim;
     DenseMatrix coded(n, dim), error(n, dim);
     std::vector<float> channel(n);

@@ -114,7 +114,8 @@ bool stores_differently(const std::string& a_text, const std::string& b_text, st
           !std::ranges::equal(a.rows().values(0).row(slot), b.rows().values(0).row(slot)) ||
           a.rows().biases(0)[slot] != b.rows().biases(0)[slot])
         return true;
-    const std::vector<std::size_t> victims = every > 1 ? std::vector{step % a.rows().slots()} : std::vector<std::size_t>{};
+    const std::vector<std::size_t> victims =
+        every > 1 ? std::vector{step % a.rows().slots()} : std::vector<std::size_t>{};
     a.append(victims);
     b.append(victims);
   }
