@@ -32,6 +32,19 @@ void check_buildable(const policy::Part& eviction) {
                 "Ask for the cost of a policy that runs.");
 }
 
+/// Throws Error(usage) for a representation that stores other than whole numbers: bytes and seconds are those
+/// of Layout::encoding.
+void check_representation(const policy::Composition& composition, const Model& model) {
+  if (!composition.representation) return;
+  const policy::StorageShape shape{model.kv_heads, model.head_dim, model.value_dim, 16};
+  constexpr std::uint64_t kTokens = 4096;
+  const policy::Ledger stored = composition.representation->ledger(shape, kTokens, 0);
+  if (stored.codes > 0)
+    usage_error(
+        "is not priced yet: " + composition.representation->spec->name + " stores numbers in fewer bits",
+        composition.name, "--kv prices the encodings of engines, such as kivi2 and fp8, without it.");
+}
+
 policy::CostShape shape_of(const policy::Composition& composition, const Model& model, std::uint64_t prompt,
                            std::uint64_t budget) {
   policy::CostShape shape;
@@ -199,6 +212,7 @@ Holding replayed_holding(const sim::Outcome& outcome, const sim::CellOutcome& ce
 policy::Cost cost_of(const policy::Composition& composition, const Model& model, std::uint64_t prompt,
                      std::uint64_t budget) {
   check_buildable(composition.eviction);
+  check_representation(composition, model);
   const policy::CostShape shape = shape_of(composition, model, prompt, budget);
   policy::Cost cost = combined(composition.eviction.cost(shape), composition.allocation.cost(shape));
   cost.lanes_alike = composition.layer_unit();

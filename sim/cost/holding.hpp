@@ -67,8 +67,8 @@ Holding replayed_holding(const sim::Outcome& outcome, const sim::CellOutcome& ce
                          std::uint64_t stored_kv_heads);
 
 /// Returns the cost of the eviction and the allocation, per layer and sequence; keys, values and scores count
-/// 16 bits, lanes that are stored several times count once. Throws Error(usage) for oracles, which cannot be
-/// built.
+/// 16 bits, lanes that are stored several times count once; what a representation merges costs nothing.
+/// Throws Error(usage) for oracles, which cannot be built, and for representations in fewer bits.
 policy::Cost cost_of(const policy::Composition& composition, const Model& model, std::uint64_t prompt,
                      std::uint64_t budget);
 

@@ -86,6 +86,19 @@ std::string step_text(const Cost& cost) {
   return traffic > 0 ? "reads " + percent(traffic) + " more" : "no more to read";
 }
 
+/// What a representation takes with its defaults.
+std::string stored_text(const PolicySpec& spec, const policy::Registry& registry) {
+  const policy::Composition composition = parse_composition("full+" + spec.name, registry);
+  const policy::StorageShape shape{kShape.kv_heads, kShape.head_dim, kShape.value_dim,
+                                   8 * kShape.element_bytes};
+  const std::uint64_t numbers = kShape.prompt * shape.n_lanes * (shape.key_dim + shape.value_dim);
+  const double bits = static_cast<double>(composition.representation->ledger(shape, kShape.prompt, 0).bits());
+  return "Takes " + analysis::rounded_text(bits / static_cast<double>(numbers), 3) +
+         " bits per number where " + std::to_string(kShape.prompt) + " tokens are held in " +
+         std::to_string(shape.n_lanes) + " KV heads of " + std::to_string(shape.key_dim) +
+         ", with its defaults. The work of making and reading codes and of merging is not priced yet.";
+}
+
 }  // namespace
 
 std::string cost_setting() {
@@ -101,6 +114,7 @@ std::vector<std::string> cost_sentences(const PolicySpec& spec, const policy::Re
   if (!complete(spec))
     return {"They depend on parameters without a default: kvsim cost estimate --policy '" + spec.name +
             "(...)'."};
+  if (spec.kind == policy::Kind::representation) return {stored_text(spec, registry)};
   const bool eviction = spec.kind == policy::Kind::eviction;
   const Cost cost = part_of(spec, registry).cost(kShape);
   std::vector<std::string> out;
