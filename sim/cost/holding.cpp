@@ -37,8 +37,8 @@ void check_buildable(const policy::Part& eviction) {
 void check_representation(const policy::Composition& composition, const Model& model) {
   if (!composition.representation) return;
   const policy::StorageShape shape{model.kv_heads, model.head_dim, model.value_dim, 16};
-  constexpr std::uint64_t kTokens = 4096;
-  const policy::Ledger stored = composition.representation->ledger(shape, kTokens, 0);
+  constexpr std::uint64_t kHeld = 4096;
+  const policy::Ledger stored = composition.representation->ledger(shape, kHeld, 0);
   if (stored.codes > 0)
     usage_error(
         "is not priced yet: " + composition.representation->spec->name + " stores numbers in fewer bits",
