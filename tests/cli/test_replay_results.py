@@ -166,7 +166,11 @@ class Results(CommandTest):
         rows = [row for row in self.rows("t.h5", "--policy", "all", "--budget", 96 + 12) if row["r"] is not None]
         self.assertGreater(len(rows), 10)
         for row in rows:
-            self.assertEqual((row["attention_loss"], row["output_error"]), (0, 0), row["policy"])
+            if row["logit_rmse"] is None:
+                self.assertEqual((row["attention_loss"], row["output_error"]), (0, 0), row["policy"])
+            else:  # a representation that had nothing to merge: the same up to rounding
+                self.assertIsNone(row["attention_loss"])
+                self.assertLess(max(row["total_variation"], row["output_error"]), 1e-5, row["policy"])
 
     def test_budget_of_one_token(self):
         (row,) = self.rows("t.h5", "--policy", "window", "--budget", "1")
