@@ -75,7 +75,7 @@ def hdf5_lines(path):
                 thing.id.read(h5py.h5s.ALL, h5py.h5s.ALL, stored, mtype=thing.id.get_type())
                 lines.append(f"{name} {thing.shape} {hashlib.sha256(stored.tobytes()).hexdigest()}")
             lines.extend(f"{name}@{key} {value!r}" for key, value in thing.attrs.items()
-                         if key not in ("file_uuid", "created_utc", "writer"))
+                         if key not in ("file_uuid", "created_utc", "writer", "software"))
         see("", file)
         file.visititems(see)
     return "\n".join(lines).encode()
