@@ -4,26 +4,12 @@
 #include <map>
 
 #include "analysis/cost/cost_study.hpp"
+#include "analysis/cost/reference_layer.hpp"
 
 namespace kvsim::analysis {
 namespace {
 
 constexpr std::uint64_t kLongPrompt = 131072;
-
-/// A layer to ask a rule which rows it reads; the answer does not depend on the sizes.
-constexpr policy::CostShape kShape = {.n_layers = 32,
-                                      .query_heads = 32,
-                                      .kv_heads = 8,
-                                      .head_dim = 128,
-                                      .value_dim = 128,
-                                      .hidden = 4096,
-                                      .prompt = 8192,
-                                      .budget = 2048};
-
-std::string rows_text(const policy::Cost& cost) {
-  if (cost.prompt_rows == policy::kAllRows) return "all";
-  return cost.prompt_rows == 0 ? "none" : "last " + std::to_string(cost.prompt_rows);
-}
 
 /// What the rule reads, beside what flash attention gives.
 struct Needs {
@@ -31,8 +17,10 @@ struct Needs {
 };
 
 Needs needs_of(const policy::Composition& policy) {
-  const policy::Cost cost = combined(policy.eviction.cost(kShape), policy.allocation.cost(kShape));
-  return {rows_text(cost), cost.decode_rows ? "yes" : "no"};
+  // Which rows a rule reads does not depend on the sizes.
+  const policy::Cost cost =
+      combined(policy.eviction.cost(kReferenceLayer), policy.allocation.cost(kReferenceLayer));
+  return {prompt_rows_text(cost), cost.decode_rows ? "yes" : "no"};
 }
 
 Value text_or_none(const std::string& text) {

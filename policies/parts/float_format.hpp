@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "sim/base/half.hpp"
+
 namespace kvsim::policy {
 
 struct FloatFormat {
@@ -25,5 +27,11 @@ struct FloatFormat {
 /// OCP 8-bit floats (Open Compute Project, OFP8, revision 1.0): E4M3 has no infinities, E5M2's are not used.
 inline constexpr FloatFormat kE4M3{3, -6, 448};
 inline constexpr FloatFormat kE5M2{2, -14, 57344};
+
+/// As a 16-bit float of IEEE 754; beyond its range, its largest number.
+inline float nearest_half(float x) {
+  constexpr float kLargest = 65504;
+  return widen_f16(narrow_f16(std::clamp(x, -kLargest, kLargest)));
+}
 
 }  // namespace kvsim::policy

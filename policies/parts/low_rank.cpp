@@ -3,14 +3,14 @@
 #include <algorithm>
 #include <cmath>
 
-#include "sim/base/half.hpp"
+#include "policies/parts/float_format.hpp"
 #include "sim/base/rng.hpp"
 
 namespace kvsim::policy {
 namespace {
 
 void round_to_half(DenseMatrix& matrix) {
-  for (float& x : matrix.numbers) x = widen_f16(narrow_f16(std::clamp(x, -65504.0F, 65504.0F)));
+  for (float& x : matrix.numbers) x = nearest_half(x);
 }
 
 /// Makes the columns orthogonal, of norm 1 or 0.

@@ -62,6 +62,16 @@ void add(std::vector<double>& sum, double weight, std::span<const float> row) {
   for (std::size_t c = 0; c < row.size(); ++c) sum[c] += weight * static_cast<double>(row[c]);
 }
 
+/// Sets `mass` and `target` of a rule.
+void read_shared(const Params& params, MergeRule& rule) {
+  rule.mass = params.is("mass", "none")    ? MergeRule::Mass::none
+              : params.is("mass", "count") ? MergeRule::Mass::count
+                                           : MergeRule::Mass::log;
+  rule.target = params.is("target", "both")   ? MergeRule::Target::both
+                : params.is("target", "keys") ? MergeRule::Target::keys
+                                              : MergeRule::Target::values;
+}
+
 }  // namespace
 
 ParamSpec mass_param(const char* fallback) {
@@ -82,13 +92,22 @@ ParamSpec target_param() {
           .help = "what is merged; of the rest what stays is left as it is"};
 }
 
-void read_shared(const Params& params, MergeRule& rule) {
-  rule.mass = params.is("mass", "none")    ? MergeRule::Mass::none
-              : params.is("mass", "count") ? MergeRule::Mass::count
-                                           : MergeRule::Mass::log;
-  rule.target = params.is("target", "both")   ? MergeRule::Target::both
-                : params.is("target", "keys") ? MergeRule::Target::keys
-                                              : MergeRule::Target::values;
+PolicySpec merging_spec(PolicySpec spec, MergeRule (*rule)(const Params& params)) {
+  const auto whole = [rule](const Params& params) {
+    MergeRule out = rule(params);
+    read_shared(params, out);
+    return out;
+  };
+  spec.kind = Kind::representation;
+  spec.needs = {.keys = true, .values = true};
+  spec.ledger = [whole](const Params& params, const StorageShape& shape, std::uint64_t kept,
+                        std::uint64_t appended) {
+    return merging_ledger(whole(params), shape, kept + appended);
+  };
+  spec.make_representation = [whole](const Params& params, const CacheUnit&) {
+    return std::make_unique<MergingRepresentation>(whole(params));
+  };
+  return spec;
 }
 
 Ledger merging_ledger(const MergeRule& rule, const StorageShape& shape, std::uint64_t tokens) {

@@ -52,12 +52,6 @@ struct MergeRule {
   bool decode = true;  ///< false: only when the prompt is cut; what leaves later is dropped
 };
 
-// Parameters that merges share.
-ParamSpec mass_param(const char* fallback = "none");
-ParamSpec target_param();
-/// Sets `mass` and `target` of a rule.
-void read_shared(const Params& params, MergeRule& rule);
-
 /// Of every token that is held, however much was merged into it.
 Ledger merging_ledger(const MergeRule& rule, const StorageShape& shape, std::uint64_t tokens);
 
@@ -107,5 +101,13 @@ class MergingRepresentation final : public Representation {
  private:
   MergeRule rule_;
 };
+
+// Parameters that merges share.
+ParamSpec mass_param(const char* fallback = "none");
+ParamSpec target_param();
+
+/// The spec of a merge: `spec` says what it is called, what it does and its parameters, the two above among
+/// them; `rule` reads the others.
+PolicySpec merging_spec(PolicySpec spec, MergeRule (*rule)(const Params& params));
 
 }  // namespace kvsim::policy

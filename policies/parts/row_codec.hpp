@@ -5,7 +5,6 @@
 #include <concepts>
 
 #include "policies/api/representation.hpp"
-#include "sim/base/half.hpp"
 
 namespace kvsim::policy {
 

@@ -4,21 +4,10 @@
 #include <cmath>
 #include <string>
 
+#include "policies/parts/float_format.hpp"
 #include "sim/base/error.hpp"
-#include "sim/base/half.hpp"
 
 namespace kvsim::policy {
-namespace {
-
-constexpr float kLargestHalf = 65504;
-
-/// As a 16-bit float; beyond its range, its largest number.
-float half(float value) {
-  return widen_f16(narrow_f16(std::clamp(value, -kLargestHalf, kLargestHalf)));
-}
-
-}  // namespace
-
 std::uint64_t ScalarCode::group_bits() const {
   if (exact()) return 0;
   return kind == ScalarKind::offset ? 32 : kind == ScalarKind::integer ? 16 + bits : 16;
@@ -40,10 +29,10 @@ void ScalarCode::code(float* first, std::size_t n, std::size_t stride) const {
     least = std::min(least, 0.0F);
     largest = std::max(largest, 0.0F);
   } else {
-    offset = half(least);
+    offset = nearest_half(least);
   }
-  const float scale =
-      half(kind == ScalarKind::absmax ? std::max(-least, largest) / highest : (largest - least) / levels);
+  const float scale = nearest_half(kind == ScalarKind::absmax ? std::max(-least, largest) / highest
+                                                              : (largest - least) / levels);
   const float zero = kind == ScalarKind::integer && scale > 0
                          ? std::clamp(std::nearbyint(-least / scale), 0.0F, levels)
                          : 0.0F;

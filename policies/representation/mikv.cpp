@@ -4,9 +4,9 @@
 
 #include "policies/api/spec.hpp"
 #include "policies/parts/column_sums.hpp"
+#include "policies/parts/float_format.hpp"
 #include "policies/parts/scalar_code.hpp"
 #include "sim/base/error.hpp"
-#include "sim/base/half.hpp"
 
 namespace kvsim::policy {
 namespace {
@@ -202,8 +202,7 @@ class Mikv final : public Representation {
       widen_to(queries, prompt.queries(head));
     for (std::size_t c = 0; c < dim; ++c) {
       if (keys[c] <= 0 || queries[c] <= 0) continue;
-      const float factor = std::clamp(std::sqrt(queries[c] / keys[c]), 0x1p-14F, 65504.0F);
-      out[c] = widen_f16(narrow_f16(factor));
+      out[c] = nearest_half(std::max(std::sqrt(queries[c] / keys[c]), 0x1p-14F));
     }
     return out;
   }

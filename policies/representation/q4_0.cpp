@@ -1,5 +1,6 @@
 // llama.cpp's 4-bit cache.
 #include "policies/api/spec.hpp"
+#include "policies/parts/float_format.hpp"
 #include "policies/parts/row_codec.hpp"
 
 namespace kvsim::policy {
@@ -18,7 +19,7 @@ struct Q4 {
         if (std::fabs(x) > std::fabs(furthest)) furthest = x;
       const float scale = furthest / -8;
       const float inverse = scale != 0 ? 1 / scale : 0;
-      const float stored = widen_f16(narrow_f16(std::clamp(scale, -65504.0F, 65504.0F)));
+      const float stored = nearest_half(scale);
       for (float& x : block) x = (std::min(15.0F, std::trunc(x * inverse + 8.5F)) - 8) * stored;
     }
   }

@@ -1,5 +1,6 @@
 // llama.cpp's 8-bit cache.
 #include "policies/api/spec.hpp"
+#include "policies/parts/float_format.hpp"
 #include "policies/parts/row_codec.hpp"
 
 namespace kvsim::policy {
@@ -16,7 +17,7 @@ struct Q8 {
       for (const float x : block) largest = std::max(largest, std::fabs(x));
       const float scale = largest / 127;
       const float inverse = scale > 0 ? 1 / scale : 0;
-      const float stored = widen_f16(narrow_f16(std::min(scale, 65504.0F)));
+      const float stored = nearest_half(scale);
       for (float& x : block) x = std::round(x * inverse) * stored;
     }
   }

@@ -4,8 +4,8 @@
 #include <numeric>
 
 #include "policies/api/spec.hpp"
+#include "policies/parts/float_format.hpp"
 #include "policies/parts/scalar_code.hpp"
-#include "sim/base/half.hpp"
 #include "sim/base/rng.hpp"
 
 namespace kvsim::policy {
@@ -161,8 +161,7 @@ class ZipCodec final : public Codec {
         for (std::size_t c = 0; c < value.size(); ++c) largest[c] = std::max(largest[c], std::fabs(value[c]));
       }
     for (std::size_t c = 0; c < factors.size(); ++c)
-      if (largest[c] > 0)
-        factors[c] = widen_f16(narrow_f16(std::clamp(std::sqrt(largest[c]), 0x1p-14F, 65504.0F)));
+      if (largest[c] > 0) factors[c] = nearest_half(std::max(std::sqrt(largest[c]), 0x1p-14F));
     return factors;
   }
 

@@ -26,10 +26,6 @@ class RowBlock {
   const float* row(std::size_t lane, std::size_t g, std::size_t s) const {
     return rows_.data() + ((lane * group_ + g) * n_ + s) * width();
   }
-  /// Its first `seen` entries.
-  std::span<const float> row_span(std::size_t lane, std::size_t g, std::size_t s, std::size_t seen) const {
-    return {row(lane, g, s), seen};
-  }
   std::size_t width() const { return first_ + n_; }
   /// [n_lanes * group, width()]: the rows at position first() + s of all query heads of some lanes.
   MatrixView step(std::size_t first_lane, std::size_t n_lanes, std::size_t s) const {

@@ -15,7 +15,7 @@ class RecordedStep {
 
   std::size_t position() const { return seen_ - 1; }
   std::size_t group() const { return group_; }
-  std::span<const float> row(std::size_t g) const { return rows_->row_span(lane_, g, step_, seen_); }
+  std::span<const float> row(std::size_t g) const { return {rows_->row(lane_, g, step_), seen_}; }
   std::span<const float> query(std::size_t g) const { return rows_->query(lane_, g, step_); }
   /// The positions of the kTopTokens largest entries of the row, or of all of them, ascending.
   std::span<const policy::Position> top(std::size_t g) const { return top_[g]; }

@@ -1,5 +1,6 @@
 #include "tools/printing/policy_costs.hpp"
 
+#include "analysis/cost/reference_layer.hpp"
 #include "analysis/results/numbers.hpp"
 #include "policies/api/composition.hpp"
 #include "sim/base/byte_text.hpp"
@@ -11,16 +12,10 @@ namespace {
 using policy::Cost;
 using policy::PolicySpec;
 
-constexpr policy::CostShape kShape = {.n_layers = 32,
-                                      .query_heads = 32,
-                                      .kv_heads = 8,
-                                      .head_dim = 128,
-                                      .value_dim = 128,
-                                      .hidden = 4096,
-                                      .prompt = 8192,
-                                      .budget = 2048};
+using analysis::kReferenceLayer;
 /// Bytes of a token's key and value in one lane.
-constexpr std::uint64_t kLaneToken = (kShape.head_dim + kShape.value_dim) * kShape.element_bytes;
+constexpr std::uint64_t kLaneToken =
+    (kReferenceLayer.head_dim + kReferenceLayer.value_dim) * kReferenceLayer.element_bytes;
 
 /// The policy with its defaults as a part; an allocation states its own cost.
 policy::Part part_of(const PolicySpec& spec, const policy::Registry& registry) {
@@ -55,17 +50,14 @@ std::string work_text(const policy::Work& work) {
   return out.empty() ? "nothing" : joined(out, ", ");
 }
 
-std::string rows_text(const Cost& cost) {
-  if (cost.prompt_rows == policy::kAllRows) return "all";
-  return cost.prompt_rows == 0 ? "" : "last " + std::to_string(cost.prompt_rows);
-}
-
 /// Memory traffic per held token beside keys and values: attention rows, written and read, and the rule's own
 /// traffic.
 double traffic_share(const Cost& cost) {
   const double rows =
-      cost.decode_rows ? 2.0 * static_cast<double>(kShape.query_heads * kShape.element_bytes) : 0;
-  return (rows + cost.step_slot.bytes) / static_cast<double>(kShape.kv_heads * kLaneToken);
+      cost.decode_rows
+          ? 2.0 * static_cast<double>(kReferenceLayer.query_heads * kReferenceLayer.element_bytes)
+          : 0;
+  return (rows + cost.step_slot.bytes) / static_cast<double>(kReferenceLayer.kv_heads * kLaneToken);
 }
 
 std::string slot_text(const Cost& cost) {
@@ -89,12 +81,13 @@ std::string step_text(const Cost& cost) {
 /// What a representation takes with its defaults.
 std::string stored_text(const PolicySpec& spec, const policy::Registry& registry) {
   const policy::Composition composition = parse_composition("full+" + spec.name, registry);
-  const policy::StorageShape shape{kShape.kv_heads, kShape.head_dim, kShape.value_dim,
-                                   8 * kShape.element_bytes};
-  const std::uint64_t numbers = kShape.prompt * shape.n_lanes * (shape.key_dim + shape.value_dim);
-  const double bits = static_cast<double>(composition.representation->ledger(shape, kShape.prompt, 0).bits());
+  const policy::StorageShape shape{kReferenceLayer.kv_heads, kReferenceLayer.head_dim,
+                                   kReferenceLayer.value_dim, 8 * kReferenceLayer.element_bytes};
+  const std::uint64_t numbers = kReferenceLayer.prompt * shape.n_lanes * (shape.key_dim + shape.value_dim);
+  const double bits =
+      static_cast<double>(composition.representation->ledger(shape, kReferenceLayer.prompt, 0).bits());
   return "Takes " + analysis::rounded_text(bits / static_cast<double>(numbers), 3) +
-         " bits per number where " + std::to_string(kShape.prompt) + " tokens are held in " +
+         " bits per number where " + std::to_string(kReferenceLayer.prompt) + " tokens are held in " +
          std::to_string(shape.n_lanes) + " KV heads of " + std::to_string(shape.key_dim) +
          ", with its defaults. The work of making and reading codes and of merging is not priced yet.";
 }
@@ -102,10 +95,11 @@ std::string stored_text(const PolicySpec& spec, const policy::Registry& registry
 }  // namespace
 
 std::string cost_setting() {
-  return "a layer of " + std::to_string(kShape.query_heads) + " query heads and " +
-         std::to_string(kShape.kv_heads) + " KV heads of " + std::to_string(kShape.head_dim) +
-         " (as in Llama-3-8B), a prompt of " + std::to_string(kShape.prompt) + " tokens, a budget of " +
-         std::to_string(kShape.budget);
+  return "a layer of " + std::to_string(kReferenceLayer.query_heads) + " query heads and " +
+         std::to_string(kReferenceLayer.kv_heads) + " KV heads of " +
+         std::to_string(kReferenceLayer.head_dim) + " (as in Llama-3-8B), a prompt of " +
+         std::to_string(kReferenceLayer.prompt) + " tokens, a budget of " +
+         std::to_string(kReferenceLayer.budget);
 }
 
 std::vector<std::string> cost_sentences(const PolicySpec& spec, const policy::Registry& registry) {
@@ -116,14 +110,14 @@ std::vector<std::string> cost_sentences(const PolicySpec& spec, const policy::Re
             "(...)'."};
   if (spec.kind == policy::Kind::representation) return {stored_text(spec, registry)};
   const bool eviction = spec.kind == policy::Kind::eviction;
-  const Cost cost = part_of(spec, registry).cost(kShape);
+  const Cost cost = part_of(spec, registry).cost(kReferenceLayer);
   std::vector<std::string> out;
   if (const std::string slots = slot_text(cost); !slots.empty())
     out.push_back("Keeps " + slots + "; keys and values take " + std::to_string(kLaneToken) +
                   " per slot and KV head.");
   if (cost.scratch_bytes > 0)
     out.push_back("Holds " + bytes_text(cost.scratch_bytes) + " while it looks at the prompt.");
-  if (const std::string rows = rows_text(cost); !rows.empty())
+  if (const std::string rows = analysis::prompt_rows_text(cost); cost.prompt_rows > 0)
     out.push_back("Reads " + (rows == "all" ? rows : "the " + rows) +
                   " attention rows of the prompt, which fused kernels do not give out.");
   if (cost.extra_prefills > 0)
@@ -151,12 +145,12 @@ std::string cost_table(const policy::Registry& registry) {
       "| --- | --- | --- | --- | --- | --- |\n";
   for (const PolicySpec& spec : registry.policies()) {
     if (!spec.cost || !complete(spec)) continue;
-    const Cost cost = part_of(spec, registry).cost(kShape);
+    const Cost cost = part_of(spec, registry).cost(kReferenceLayer);
     const std::string more = cost.extra_prefills > 0 ? "; one more prefill"
                              : cost.streams          ? "; a step per token"
                                                      : "";
     out += "| `" + spec.name + "`" + (spec.kind == policy::Kind::allocation ? " (allocation)" : "") + " | " +
-           slot_text(cost) + " | " + rows_text(cost) + " | " +
+           slot_text(cost) + " | " + (cost.prompt_rows > 0 ? analysis::prompt_rows_text(cost) : "") + " | " +
            (cost.scratch_bytes > 0 ? bytes_text(cost.scratch_bytes) : "") + " | " + work_text(cost.prompt) +
            more + " | " + (spec.kind == policy::Kind::allocation ? "" : step_text(cost)) + " |\n";
   }

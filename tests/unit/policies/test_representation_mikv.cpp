@@ -105,16 +105,6 @@ class SlowMikv {
   std::map<std::size_t, SlowToken> tokens_;
 };
 
-void compare(const RepresentedCache& cache, const SlowMikv& slow, std::size_t lane) {
-  REQUIRE(cache.rows().slots() == slow.tokens().size());
-  for (const auto& [position, token] : slow.tokens())
-    for (std::size_t c = 0; c < token.key.size(); ++c) {
-      CAPTURE(lane, position, c);
-      REQUIRE(static_cast<double>(cache.key(position, c, lane)) == Approx(token.key[c]).margin(1e-4));
-      REQUIRE(static_cast<double>(cache.value(position, c, lane)) == Approx(token.value[c]).margin(1e-4));
-    }
-}
-
 }  // namespace
 
 TEST_CASE("mikv equals a slow version of its definition, while tokens come and leave") {
@@ -139,7 +129,7 @@ TEST_CASE("mikv equals a slow version of its definition, while tokens come and l
       for (std::size_t lane = 0; lane < 2; ++lane) slow.emplace_back(cache, shape, rule, lane);
       for (std::size_t p = shape.prompt; p < shape.length; ++p) {
         CAPTURE(text, columns, p);
-        for (std::size_t lane = 0; lane < 2; ++lane) compare(cache, slow[lane], lane);
+        for (std::size_t lane = 0; lane < 2; ++lane) compare_with(cache, slow[lane], lane);
         if (p < 50) CHECK(cache.ledger() == cache.closed_form());
         // From position 50 on, tokens leave: of any slot, two at once now and then.
         std::vector<std::size_t> victims, leaving;

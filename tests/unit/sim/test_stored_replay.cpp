@@ -4,10 +4,10 @@
 #include <list>
 
 #include "sim/base/error.hpp"
-#include "sim/base/half.hpp"
 #include "tests/support/random_trace.hpp"
 #include "tests/support/slow_replay.hpp"
 #include "tests/support/study.hpp"
+#include "tests/unit/policies/slow_codes.hpp"
 
 using namespace kvsim;
 
@@ -26,20 +26,11 @@ struct SlowToken {
   bool key_waits = true, value_waits = true;  ///< not coded yet
 };
 
-double half(double x) {
-  return double{widen_f16(narrow_f16(static_cast<float>(x)))};
-}
-
 void code(const std::vector<double*>& numbers, std::size_t bits) {
-  double least = *numbers[0], largest = *numbers[0];
-  for (const double* x : numbers) {
-    least = std::min(least, *x);
-    largest = std::max(largest, *x);
-  }
-  const double most = std::pow(2, static_cast<double>(bits)) - 1;
-  const double scale = half(static_cast<float>(largest - least) / most), from = half(least);
-  for (double* x : numbers)
-    *x = scale > 0 ? std::clamp(std::nearbyint((*x - from) / scale), 0.0, most) * scale + from : from;
+  Vector group;
+  for (const double* x : numbers) group.push_back(*x);
+  group = policy::test::slowly_coded(group, static_cast<int>(bits));
+  for (std::size_t i = 0; i < group.size(); ++i) *numbers[i] = group[i];
 }
 
 /// The keys or the values of a lane, oldest first.
