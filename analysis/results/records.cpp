@@ -12,9 +12,10 @@
 namespace kvsim::analysis {
 namespace {
 
-/// RFC 4180: quoted when it must be, quotes doubled.
+/// RFC 4180: quoted when it must be, quotes doubled. Bare, a byte order mark at the start of a file would be
+/// taken for the file's own.
 std::string csv_field(std::string text) {
-  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
+  if (text.find_first_of(",\"\r\n") == std::string::npos && !text.starts_with("\xef\xbb\xbf")) return text;
   for (std::size_t at = 0; (at = text.find('"', at)) != std::string::npos; at += 2) text.insert(at, 1, '"');
   return '"' + text + '"';
 }

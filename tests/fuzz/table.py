@@ -27,7 +27,7 @@ def main():
     print("| target | executions | edges | features | corpus | found | in libhdf5 |\n|---|---:|---:|---:|---:|---:|---:|")
     for target in sys.argv[3:]:
         log = (logs / f"{target}.log").read_text(errors="replace")
-        states = re.findall(r"^#(\d+): cov: (\d+) ft: (\d+) corp: (\d+)", log, re.M)
+        states = re.findall(r"^#(\d+)(?::|\s+\w+\s) *cov: (\d+) ft: (\d+) corp: (\d+)", log, re.M)
         found = sorted((build / "found" / target).iterdir())
         foreign = [file for file in found if in_libhdf5(target, file)]
         own = [file for file in found if file not in foreign]

@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <filesystem>
 #include <functional>
 #include <stdexcept>
 #include <string>
@@ -61,12 +60,11 @@ inline bool accepts(const Target& target, std::string_view input) {
   return accepts([&] { target.read(input); }, target.refusals);
 }
 
-/// A file for readers that want one, in the folder for temporary files. It is written anew for every input.
+/// A file for readers that want one, in the working directory: the same inputs of a run then have the same
+/// paths. It is written anew for every input.
 class InputOnDisk {
  public:
-  explicit InputOnDisk(const std::string& ending)
-      : path_((std::filesystem::temp_directory_path() / ("kvsim-fuzz-" + std::to_string(::getpid()) + ending))
-                  .string()) {}
+  explicit InputOnDisk(const std::string& ending) : path_("./kvsim-fuzz" + ending) {}
   ~InputOnDisk() { ::unlink(path_.c_str()); }
   InputOnDisk(const InputOnDisk&) = delete;
   InputOnDisk& operator=(const InputOnDisk&) = delete;
