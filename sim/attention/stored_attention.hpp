@@ -29,8 +29,6 @@ class StoredAttention {
               const Sight& sight, std::span<float> weights, float* out);
   /// The logits of the latest call, as weights; not defined where they are 0.
   std::span<const float> logits() const { return logits_; }
-  /// scale * query of the latest call.
-  const float* scaled_query() const { return scaled_.data(); }
 
  private:
   std::vector<float> scaled_, logits_, seen_logits_;

@@ -84,7 +84,7 @@ void measure_kept(const std::vector<std::optional<PromptSegment>>& segments, con
 
 LaneMeasures::LaneMeasures(const MeasureRules& rules, const GroupTensors& tensors, std::size_t lane,
                            MeasuredCells cells)
-    : rules_(rules), cells_(std::move(cells)) {
+    : rules_(rules), cells_(std::move(cells)), recorded_(tensors, lane) {
   for (const MeasuredCell& measured : cells_) {
     measured.out->peak.heads.resize(rules_.group);
     measured.out->holds_evidence.resize(rules_.evidence.size());
@@ -111,7 +111,7 @@ void LaneMeasures::attention(const RowBlock& rows, std::size_t lane, std::size_t
     n_attended_[c].resize(rows.size());
     n_attended_[c][s] = exact_[c].cache->attended.size();
   }
-  if (exact_.size() < cells_.size()) recorded_.set(rows, lane, s, rules_.group);
+  if (exact_.size() < cells_.size()) recorded_.set(rows, s);
   for (std::optional<StoredMeasures>& stored : stored_)
     if (stored) stored->step(recorded_, rules_.each_step);
   hold_evidence(seen);

@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
+#include <functional>
+#include <limits>
 
 #include "sim/attention/attention_rows.hpp"
 
@@ -10,17 +11,6 @@ namespace kvsim::sim {
 namespace {
 
 using policy::Position;
-
-/// The first min(n, kTopTokens) of `order` become the numbers of the largest entries of `row`; of equal ones
-/// the first.
-std::size_t largest_first(std::span<const float> row, std::vector<std::size_t>& order) {
-  const std::size_t n = std::min(row.size(), kTopTokens);
-  order.resize(row.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(n), order.end(),
-                    [&](std::size_t a, std::size_t b) { return row[a] != row[b] ? row[a] > row[b] : a < b; });
-  return n;
-}
 
 double squared_distance(std::span<const float> a, std::span<const float> b) {
   double sum = 0;
@@ -39,20 +29,52 @@ double squared_norm(std::span<const float> a) {
 
 }  // namespace
 
-void RecordedStep::set(const RowBlock& rows, std::size_t lane, std::size_t step_of_block, std::size_t group) {
+std::span<const std::size_t> TopEntries::of(std::span<const float> row) {
+  const std::size_t n = std::min(row.size(), kTopTokens);
+  const auto rest = row.begin() + static_cast<std::ptrdiff_t>(n);
+  heap_.assign(row.begin(), rest);
+  std::make_heap(heap_.begin(), heap_.end(), std::greater());
+  for (auto x = rest; x != row.end(); ++x) {
+    if (*x <= heap_.front()) continue;
+    std::pop_heap(heap_.begin(), heap_.end(), std::greater());
+    heap_.back() = *x;
+    std::push_heap(heap_.begin(), heap_.end(), std::greater());
+  }
+  const float least = heap_.front();
+  auto equal = std::count(heap_.begin(), heap_.end(), least);
+  top_.clear();
+  for (std::size_t i = 0; i < row.size(); ++i)
+    if (row[i] > least || (row[i] == least && equal > 0)) {
+      top_.push_back(i);
+      if (row[i] == least) --equal;
+    }
+  return top_;
+}
+
+void RecordedStep::set(const RowBlock& rows, std::size_t step_of_block) {
   rows_ = &rows;
-  lane_ = lane;
   step_ = step_of_block;
   seen_ = rows.first() + step_of_block + 1;
-  group_ = group;
-  top_.resize(group);
-  std::vector<std::size_t> order;
-  for (std::size_t g = 0; g < group; ++g) {
-    const std::size_t n = largest_first(row(g), order);
+  const trace::Model& model = tensors_->sequence().model();
+  group_ = model.group();
+  logits_.assign(group_ * seen_, std::numeric_limits<float>::quiet_NaN());
+  scaled_.clear();
+  top_.resize(group_);
+  TopEntries entries;
+  for (std::size_t g = 0; g < group_; ++g) {
+    for (const float x : query(g)) scaled_.push_back(x * static_cast<float>(model.attn_scale));
     top_[g].clear();
-    for (std::size_t i = 0; i < n; ++i) top_[g].push_back(static_cast<Position>(order[i]));
-    std::sort(top_[g].begin(), top_[g].end());
+    for (const std::size_t position : entries.of(row(g))) top_[g].push_back(static_cast<Position>(position));
   }
+}
+
+float RecordedStep::logit(std::size_t g, std::size_t position) const {
+  float& known = logits_[g * seen_ + position];
+  if (std::isnan(known)) {
+    const MatrixView keys = tensors_->keys(lane_);
+    known = dot(scaled_.data() + g * keys.cols, keys.row(position).data(), keys.cols);
+  }
+  return known;
 }
 
 StoredMeasures::StoredMeasures(const GroupTensors& tensors, std::size_t lane, std::size_t lane_of_unit,
@@ -105,7 +127,6 @@ void StoredMeasures::step(const RecordedStep& recorded, bool each_step) {
 
 void StoredMeasures::compare(const RecordedStep& recorded, std::size_t g, std::span<const float> weights) {
   const std::span<const float> row = recorded.row(g);
-  const MatrixView keys = tensors_->keys(lane_);
   const std::span<const Position> attended = cache_->attended;
   double held = 0, differences = 0;
   for (std::size_t slot = 0; slot < weights.size(); ++slot) {
@@ -114,17 +135,15 @@ void StoredMeasures::compare(const RecordedStep& recorded, std::size_t g, std::s
     held += exact;
     differences += std::abs(exact - static_cast<double>(weights[slot]));
     if (weights[slot] == 0 && row[position] == 0) continue;  // beyond the window
-    const double logit =
-        static_cast<double>(dot(attention_.scaled_query(), keys.row(position).data(), keys.cols));
-    const double difference = static_cast<double>(attention_.logits()[slot]) - logit;
+    const double difference =
+        static_cast<double>(attention_.logits()[slot]) - static_cast<double>(recorded.logit(g, position));
     out_->stored->logit_squares += difference * difference;
     out_->stored->logits += 1;
   }
   variation_ += (differences + std::max(0.0, 1 - held)) / 2;
-  const std::size_t n = largest_first(weights, order_);
   std::size_t shared = 0;
-  for (std::size_t i = 0; i < n; ++i)
-    shared += std::binary_search(recorded.top(g).begin(), recorded.top(g).end(), attended[order_[i]]) ? 1 : 0;
+  for (const std::size_t slot : top_.of(weights))
+    shared += std::binary_search(recorded.top(g).begin(), recorded.top(g).end(), attended[slot]) ? 1 : 0;
   overlap_ += static_cast<double>(shared) / static_cast<double>(recorded.top(g).size());
 }
 

@@ -8,21 +8,40 @@
 
 namespace kvsim::sim {
 
+/// The largest entries of a row; of equal ones the first.
+class TopEntries {
+ public:
+  /// The numbers of the min(size, kTopTokens) largest entries, in no order. Valid until the next call.
+  std::span<const std::size_t> of(std::span<const float> row);
+
+ private:
+  std::vector<float> heap_;
+  std::vector<std::size_t> top_;
+};
+
 /// The rows of one step of a lane that all its cells are compared with.
 class RecordedStep {
  public:
-  void set(const RowBlock& rows, std::size_t lane, std::size_t step_of_block, std::size_t group);
+  RecordedStep(const GroupTensors& tensors, std::size_t lane) : tensors_(&tensors), lane_(lane) {}
+  void set(const RowBlock& rows, std::size_t step_of_block);
 
   std::size_t position() const { return seen_ - 1; }
   std::size_t group() const { return group_; }
   std::span<const float> row(std::size_t g) const { return {rows_->row(lane_, g, step_), seen_}; }
   std::span<const float> query(std::size_t g) const { return rows_->query(lane_, g, step_); }
+  /// The logit of a position over the recorded key, through the kernel of StoredAttention: computed once for
+  /// all cells, when the first one asks.
+  float logit(std::size_t g, std::size_t position) const;
   /// The positions of the kTopTokens largest entries of the row, or of all of them, ascending.
   std::span<const policy::Position> top(std::size_t g) const { return top_[g]; }
 
  private:
+  const GroupTensors* tensors_;
+  std::size_t lane_;
   const RowBlock* rows_ = nullptr;
-  std::size_t lane_ = 0, step_ = 0, seen_ = 0, group_ = 0;
+  std::size_t step_ = 0, seen_ = 0, group_ = 0;
+  std::vector<float> scaled_;          ///< [group][dim]: scale * query
+  mutable std::vector<float> logits_;  ///< [group][seen]; not a number where no cell has asked
   std::vector<std::vector<policy::Position>> top_;
 };
 
@@ -51,7 +70,7 @@ class StoredMeasures {
   StoredAttention attention_;
   std::vector<float> outputs_;
   double variation_ = 0, overlap_ = 0;  ///< of the present step, summed over query heads
-  std::vector<std::size_t> order_;      // scratch
+  TopEntries top_;
 };
 
 }  // namespace kvsim::sim

@@ -11,25 +11,15 @@
 #include <cstdlib>
 #include <string>
 
-#include "policies/builtin.hpp"
-#include "sim/replay/replay.hpp"
 #include "tests/bench/paired.hpp"
-#include "traces/workloads/synthetic.hpp"
+#include "tests/bench/replay_cells.hpp"
 
 using namespace kvsim;
+using namespace kvsim::bench;
 
 namespace {
 
 using RowMajor = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
-
-sim::Request study(const std::vector<std::string>& policies, const std::string& budgets, unsigned threads) {
-  sim::Request request;
-  request.threads = threads;
-  for (const sim::Budget& budget : sim::parse_budgets(budgets))
-    for (const std::string& policy : policies)
-      request.cells.push_back({policy::parse_composition(policy, policy::builtin()), budget});
-  return request;
-}
 
 void bare_gemm(const trace::MemoryTrace& trace, unsigned threads) {
   const trace::Model& model = trace.header().model;
@@ -56,26 +46,10 @@ void bare_gemm(const trace::MemoryTrace& trace, unsigned threads) {
   });
 }
 
-void run(const trace::MemoryTrace& trace, const sim::Request& request) {
-  Progress progress;
-  sim::replay(trace::Sequence(trace), request, progress);
-}
-
 double peak_mib() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   return static_cast<double>(usage.ru_maxrss) / 1024;
-}
-
-trace::MemoryTrace make(std::uint32_t heads, std::uint64_t length) {
-  trace::SyntheticOptions options;
-  options.layers = 1;
-  options.kv_heads = heads;
-  options.group = 4;
-  options.head_dim = 128;
-  options.decode = 64;  // what capture generates by default
-  options.prompt = length - options.decode;
-  return trace::synthetic_trace(options);
 }
 
 }  // namespace
@@ -98,15 +72,14 @@ int main(int argc, char** argv) {
       "a lane are %.0f MiB, one float row block is 1 MiB\n",
       peak_mib() - with_trace, before, with_trace - before, lane_mib);
 
-  using bench::paired, bench::report;
   report("64 cells (8 policies x 8 budgets), 1 lane, 1 thread / bare QK^T",
          paired([&] { run(one, study(lane_policies, eight, 1)); }, [&] { bare_gemm(one, 1); }, pairs));
   report("8 cells (8 policies x 1 budget), 1 lane / bare QK^T",
          paired([&] { run(one, study(lane_policies, "20%", 1)); }, [&] { bare_gemm(one, 1); }, pairs));
   report("1 cell (h2o 20%), 1 lane / bare QK^T",
          paired([&] { run(one, study({"h2o"}, "20%", 1)); }, [&] { bare_gemm(one, 1); }, pairs));
-  const bench::Paired many = paired([&] { run(one, study(lane_policies, eight, 1)); },
-                                    [&] { run(one, study({"h2o"}, "20%", 1)); }, pairs);
+  const Paired many = paired([&] { run(one, study(lane_policies, eight, 1)); },
+                             [&] { run(one, study({"h2o"}, "20%", 1)); }, pairs);
   report("64 cells / 1 cell (h2o 20%)", many);
   std::printf("  marginal cost of a cell: %.2f %% of the first\n", (many.ratio - 1) / 63 * 100);
 
