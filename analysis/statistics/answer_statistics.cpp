@@ -17,6 +17,9 @@ std::string name_of(const Value& value) {
 /// What two rows share that differ in their mode alone.
 constexpr const char* kCell[] = {"item", "params", "budget", "cut", "seed"};
 
+/// What figures of bytes show beside a metric.
+constexpr const char* kBytes = "held_bytes";
+
 }  // namespace
 
 const std::vector<Metric>& answer_metrics() {
@@ -60,6 +63,7 @@ Records comparable_answers(const Records& answers, const std::map<std::string, s
     out.columns.push_back({key, "", ""});
   for (const Metric& metric : answer_metrics())
     out.columns.push_back({metric.key, metric.unit, metric.meaning});
+  out.columns.push_back({kBytes, "bytes", ""});
   if (answers.rows.empty()) return out;
   const std::vector<FullAnswers> full = full_answers(answers);
   const auto field = [&](const std::vector<Value>& row, const char* key) { return row[answers.column(key)]; };
@@ -77,6 +81,7 @@ Records comparable_answers(const Records& answers, const std::map<std::string, s
                           field(row, "seed")});
       out.rows.back().resize(out.columns.size());
     }
+    out.rows[place->second][out.column(kBytes)] = field(row, kBytes);
     const bool unranked =
         !may_rank(full, name_of(field(row, "workload")), name_of(field(row, "cut")), least_full);
     for (const Metric& metric : answer_metrics()) {

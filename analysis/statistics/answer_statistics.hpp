@@ -21,10 +21,10 @@ const Metric& answer_metric(std::string_view key);
 /// own budget, any other counts as a policy.
 std::string assumed_role(const std::string& params);
 
-/// Rows as statistics_of() takes them, `item` as `trace`, with answer_metrics(): one per item, cell and seed.
-/// `right` is undefined for workloads whose full cache answers less than `least_full` of the items at the
-/// cut: where the model itself fails, wrong answers are not the policy's. `roles`: by params, as in results;
-/// assumed_role() for others.
+/// Rows as statistics_of() takes them, `item` as `trace`, with answer_metrics() and `held_bytes`: one per
+/// item, cell and seed. `right` is undefined for workloads whose full cache answers less than `least_full` of
+/// the items at the cut: where the model itself fails, wrong answers are not the policy's. `roles`: by
+/// params, as in results; assumed_role() for others.
 Records comparable_answers(const Records& answers, const std::map<std::string, std::string>& roles,
                            double least_full);
 

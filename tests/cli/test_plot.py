@@ -14,7 +14,7 @@ from kvsim_command import KVSIM, CommandTest
 POLICIES = [argument for name in ("h2o", "random", "streaming_llm", "full", "optimal") for argument in ("--policy", name)]
 
 
-FIGURES = [("quality", "all.csv"), ("differences", "all.csv"), ("ranks", "all.csv"), ("matrix", "all.csv"), ("pareto", "all.csv"),
+FIGURES = [("quality", "all.csv"), ("differences", "all.csv"), ("ranks", "all.csv"), ("matrix", "all.csv"), ("pareto", "all.csv"), ("next-byte", "all.csv"),
            ("excess", "all.csv", "head.csv"), ("steps", "all.csv", "step.csv"), ("layers", "layer.csv"),
            ("timeline", "kept.h5", "--layer", "1", "--head", "1")]
 

@@ -26,6 +26,7 @@ std::vector<workload::RoleSpan> parse_spans(const JsonObject& line, std::uint64_
     const JsonObject object(value, line.path("spans") + "[" + std::to_string(spans.size()) + "]");
     const std::uint64_t begin = object.integer("begin", 0, bytes);
     const std::uint64_t end = object.integer("end", begin, bytes);
+    if (end == begin) input_error("a part without text", object.where(), "Leave it out.");
     spans.push_back({begin, end, workload::role_of_name(object.text("role"), object.where())});
   }
   return spans;

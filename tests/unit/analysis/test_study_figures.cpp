@@ -371,6 +371,46 @@ TEST_CASE("pareto: the front is what nothing beats in both; oracles do not count
   CHECK((both.points[0].y == Approx(0.21) && both.points[1].y == Approx(0.11)));
 }
 
+TEST_CASE("next byte: gains along the front of each method, its settings taken together") {
+  std::vector<Row> rows;
+  const auto add = [&](const std::string& params, double kib, double loss) {
+    Row& row = rows.emplace_back(row_of("a", "h2o+kivi", "10%", kib, loss));
+    row.params = params;
+  };
+  add("h2o()+uniform()+kivi(bits=2)", 10, 0.4);
+  add("h2o()+uniform()+kivi(bits=3)", 15, 0.5);  // more bytes and worse: not on the front
+  add("h2o()+uniform()+kivi(bits=4)", 20, 0.2);
+  add("h2o()+uniform()+kivi(bits=8)", 40, 0.1);
+  rows.push_back(row_of("a", "tova", "10%", 10, 0.3));  // one spot: nothing to gain from
+  FigureTables tables;
+  tables.results = records_of(rows);
+  const Chart chart = chart_of(only("next-byte", tables));
+  REQUIRE(chart.series.size() == 1);
+  const Series& gains = chart.series[0];
+  CHECK(gains.label == "h2o+kivi");
+  REQUIRE(gains.points.size() == 4);
+  CHECK((gains.points[0].x == 10 && gains.points[1].x == 20 && gains.points[2].x == 20 &&
+         gains.points[3].x == 40));
+  CHECK((gains.points[0].y == Approx(0.02) && gains.points[1].y == Approx(0.02)));    // (0.4 - 0.2) / 10
+  CHECK((gains.points[2].y == Approx(0.005) && gains.points[3].y == Approx(0.005)));  // (0.2 - 0.1) / 20
+  CHECK(chart.y.label == "less attention loss per further KiB");
+}
+
+TEST_CASE("pareto: total variation where attention loss is not defined for all") {
+  std::vector<Row> rows = small_study();
+  for (Row& row : rows) row.set("total_variation", row.policy == "h2o" ? 0.3 : 0.1);
+  rows.push_back(row_of("a", "tova+fp8", "10%", 5, {}));
+  rows.push_back(row_of("b", "tova+fp8", "10%", 5, {}));
+  for (std::size_t i = rows.size() - 2; i < rows.size(); ++i) rows[i].set("total_variation", 0.2);
+  FigureTables tables;
+  tables.results = records_of(rows);
+  const Figure figure = only("pareto", tables);
+  CHECK_THAT(figure.title, Contains("Total variation"));
+  const Series& front = series_of(chart_of(figure), "front");
+  REQUIRE(front.points.size() == 2);
+  CHECK((front.points[0].x == Approx(5) && front.points[0].y == Approx(0.2)));
+}
+
 TEST_CASE("layers: policies that split alike share a curve") {
   std::vector<Row> rows;
   for (const std::string policy : {"h2o", "tova", "pyramidkv"}) {

@@ -21,6 +21,7 @@ struct AnswerCell {
   std::uint64_t right = 1, right_full = 1;
   double kl = 0;
   std::uint64_t agreement = 2, tokens = 2;
+  std::uint64_t held_kib = 1;
 };
 
 /// Rows of both modes, as the closed loop writes them.
@@ -40,6 +41,7 @@ Records answers_of(const std::vector<AnswerCell>& cells) {
       set("seed", std::uint64_t{0});
       set("mode", std::string(mode));
       set("tokens", cell.tokens);
+      set("held_bytes", cell.held_kib * 1024);
       set("skipped", std::string());
       if (std::string(mode) == "teacher") {
         set("kl", cell.kl);
@@ -218,4 +220,41 @@ TEST_CASE("answers: figures of accuracy and of divergence") {
                     Contains("Did you mean prompt?"));
   tables.tables.erase("answers");
   CHECK(figure_kind("divergence").build(tables, {}).empty());
+}
+
+TEST_CASE("answers: figures of bytes are by right answers, or by what is asked") {
+  std::vector<AnswerCell> cells;
+  for (const char* item : {"k0", "k1"}) {
+    cells.push_back({.item = item, .workload = "keys", .policy = "full", .held_kib = 40});
+    cells.push_back({.item = item, .workload = "keys", .policy = "good", .kl = 0.5, .held_kib = 10});
+    cells.push_back({.item = item,
+                     .workload = "keys",
+                     .policy = "good",
+                     .budget = "5%",
+                     .right = item == std::string("k0"),
+                     .kl = 1.5,
+                     .held_kib = 5});
+    cells.push_back({.item = item, .workload = "keys", .policy = "bad", .right = 0, .kl = 2, .held_kib = 20});
+  }
+  FigureTables tables;
+  tables.tables["answers"] = answers_of(cells);
+  tables.tables["means"] = statistics(tables.tables["answers"], 0.9).means;
+  const auto front = [&](const FigureChoice& choice) {
+    const std::vector<Figure> figures = figure_kind("pareto-answers").build(tables, choice);
+    const auto& chart = std::get<Chart>(figures.at(0).panels.at(0).content);
+    for (const Series& series : chart.series)
+      if (series.label == "front") return series.points;
+    return std::vector<Point>{};
+  };
+  const std::vector<Point> right = front({});
+  REQUIRE(right.size() == 2);
+  CHECK((right[0].x == 5 && right[0].y == 0.5 && right[1].x == 10 && right[1].y == 1));
+  const std::vector<Point> kl = front({.metric = "kl"});
+  REQUIRE(kl.size() == 3);
+  CHECK((kl[2].x == 40 && kl[2].y == 0));
+  CHECK_THROWS_WITH(front({.metric = "lk"}), Contains("kl"));
+  const std::vector<Figure> next = figure_kind("next-byte-answers").build(tables, {.metric = "kl"});
+  const auto& gains = std::get<Chart>(next.at(0).panels.at(0).content);
+  REQUIRE(gains.series.size() == 1);
+  CHECK(gains.series[0].points.at(0).y == Approx(0.2));  // (1.5 - 0.5) / (10 - 5)
 }

@@ -1,0 +1,42 @@
+#pragma once
+/// Bytes and a metric of every policy at every budget, as figures of bytes take them.
+#include <string>
+#include <vector>
+
+#include "analysis/figures/results_view.hpp"
+
+namespace kvsim::analysis {
+
+/// A policy at a budget, by its means over traces or items.
+struct ByteSpot {
+  std::string policy;  ///< its label
+  std::string family;  ///< its parts without their parameters: settings of one method share it
+  std::string budget;
+  double bytes = 0, value = 0;
+};
+
+/// Of every policy and budget that has both, oracles left out. `bytes`: the column.
+std::vector<ByteSpot> byte_spots(const ResultsView& view, const std::vector<std::size_t>& rows,
+                                 const char* bytes, const Metric& metric);
+
+/// Those that no other one beats, fewest bytes first: not in bytes without losing in the metric, nor the
+/// other way round.
+std::vector<ByteSpot> front_of(std::vector<ByteSpot> spots, const Metric& metric);
+
+/// The spots of what one figure is of.
+struct ByteStudy {
+  std::string cut{};  ///< of answers; empty for results, which are of one cut
+  const Metric* metric = nullptr;
+  std::vector<ByteSpot> spots{};
+  std::vector<std::string> named{};  ///< policies with a name and a colour
+  const char* axis = "";             ///< what the bytes are, with their unit
+};
+
+/// Of results: by the metric chosen or the one that leads; by total variation where numbers are stored
+/// otherwise and the leading metric is not defined. None: nothing has both.
+std::vector<ByteStudy> replayed_bytes(const FigureTables& tables, const FigureChoice& choice);
+/// Of answers, one per cut: by the metric chosen, else by answers where the full cache has any right, else by
+/// KL. Throws Error(usage) for a metric that answers do not have.
+std::vector<ByteStudy> answered_bytes(const FigureTables& tables, const FigureChoice& choice);
+
+}  // namespace kvsim::analysis
