@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Makes a Python environment with the packages for testing the Hugging Face hook, once, and prints its path:
+# Makes a Python environment with the packages of the tests that compare with PyTorch, once, and prints its path:
 #   export KVSIM_TORCH_PYTHON=$(tools/python_env.sh)
-# The tests of the hook run with it. It lies under ${XDG_CACHE_HOME:-~/.cache}/kvsim, named by the hash of its requirements.
+# It lies under ${XDG_CACHE_HOME:-~/.cache}/kvsim, named by the hash of its requirements.
 # PyTorch needs the CUDA libraries even on the processor, so this downloads about 3 GB and takes 5.5 GB on disk.
 set -euo pipefail
 cd "$(dirname "$0")/.."

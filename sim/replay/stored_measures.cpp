@@ -112,7 +112,7 @@ void StoredMeasures::step(const RecordedStep& recorded, bool each_step) {
     const std::span<float> weights = cache_->stored->weights(lane_of_unit_ * group + g);
     attention_.attend(rows, lane_of_unit_, recorded.query(g), sight, weights,
                       outputs_.data() + first + g * value_dim);
-    compare(recorded, g, weights);
+    compare(recorded, g, weights, sight.first);
   }
   out_->steps += 1;
   out_->held_at_end = cache_->residents.slots().size();
@@ -125,7 +125,8 @@ void StoredMeasures::step(const RecordedStep& recorded, bool each_step) {
   }
 }
 
-void StoredMeasures::compare(const RecordedStep& recorded, std::size_t g, std::span<const float> weights) {
+void StoredMeasures::compare(const RecordedStep& recorded, std::size_t g, std::span<const float> weights,
+                             Position first_seen) {
   const std::span<const float> row = recorded.row(g);
   const std::span<const Position> attended = cache_->attended;
   double held = 0, differences = 0;
@@ -134,7 +135,7 @@ void StoredMeasures::compare(const RecordedStep& recorded, std::size_t g, std::s
     const double exact = static_cast<double>(row[position]);
     held += exact;
     differences += std::abs(exact - static_cast<double>(weights[slot]));
-    if (weights[slot] == 0 && row[position] == 0) continue;  // beyond the window
+    if (attended[slot] < first_seen) continue;  // beyond the window
     const double difference =
         static_cast<double>(attention_.logits()[slot]) - static_cast<double>(recorded.logit(g, position));
     out_->stored->logit_squares += difference * difference;

@@ -61,7 +61,8 @@ class StoredMeasures {
 
  private:
   double lane_bits() const;
-  void compare(const RecordedStep& recorded, std::size_t g, std::span<const float> weights);
+  void compare(const RecordedStep& recorded, std::size_t g, std::span<const float> weights,
+               policy::Position first_seen);
 
   const GroupTensors* tensors_;
   std::size_t lane_, lane_of_unit_;

@@ -256,6 +256,40 @@ class Pages(PageTest):
         self.assertGreater(means["oracle_cosine", "2%", "a2sf(alpha=0.1)"], means["oracle_cosine", "2%", "h2o"])
         self.assertGreater(means["oracle_cosine", "20%", "window"], means["oracle_cosine", "20%", "h2o(recent=0)"])
 
+    def test_kivi_axes(self):
+        page, (tables, _) = self.page("kivi_axes"), self.study("kivi_axes")
+        means = {(row["metric"], row["params"]): float(row["mean"]) for row in tables("means") if row["workload"] == "all"}
+        params = lambda bits, keys, values: f"full()+uniform()+kivi(bits={bits},group=32,residual=128,keys={keys},values={values})"
+        pairs = [("channel", "token"), ("token", "token"), ("channel", "channel"), ("token", "channel")]
+        metrics = ["key_error", "value_error", "logit_rmse", "total_variation", "output_error"]
+        page.given("12 prompts of 1,000 tokens and 32 generated", "groups of 32, the latest 128 tokens exact", "with 2 bits:",
+                   "with 4 bits:", "With 2 bits KIVI's pair", "with 4 bits on")
+        found = {}
+        for table, bits in enumerate((2, 4)):
+            for line, (keys, values) in enumerate(pairs):
+                label = f"{keys}, {values}" + (": KIVI" if line == 0 else "")
+                self.row(page, table, line, label, *(means[metric, params(bits, keys, values)] for metric in metrics))
+            kivi, *others, swapped = (means["output_error", params(bits, *pair)] for pair in pairs)
+            self.assertTrue(kivi < min(others) and swapped > max(others), bits)
+            self.assertLess(2 * kivi, means["output_error", params(bits, "channel", "channel")])
+            self.assertGreater(means["value_error", params(bits, *pairs[0])], means["value_error", params(bits, "channel", "channel")])
+            self.assertGreater(means["logit_rmse", params(bits, *pairs[0])], means["logit_rmse", params(bits, *pairs[1])])
+            with open(self.folder / "kivi_axes" / "results.csv", newline="") as file:
+                results = chosen(csv.DictReader(file), scope="all")
+            by_trace = {}
+            for row in results:
+                by_trace.setdefault(row["trace"], {})[row["params"]] = row
+            value = lambda rows, metric, pair: float(rows[params(bits, *pair)][metric])
+            ends = [sorted(pairs, key=lambda pair: value(rows, "output_error", pair)) for rows in by_trace.values()]
+            found[bits] = (sum(order[0] == pairs[0] for order in ends), sum(order[-1] == pairs[-1] for order in ends),
+                           sum(value(rows, "total_variation", pairs[0]) < value(rows, "total_variation", pairs[1])
+                               for rows in by_trace.values()))
+        self.says(page, "the least output error on # of # prompts and the swapped pair the most on # of #, with", found[2][0], 12,
+                  found[2][1], 12)
+        self.says(page, "bits on # and on #.", *found[4][:2])
+        self.assertEqual(found[2][2], found[4][2])
+        self.says(page, "nearer per\n  channel, on # of # prompts at both widths", found[2][2], 12)
+
     def interval(self, table, metric, budget, params, workload="all"):
         """Mean, low and high of the single row of a table of means whose policy begins with `params`."""
         found = [row for row in chosen(table, metric=metric, budget=budget, workload=workload) if row["params"].startswith(params)]
