@@ -112,7 +112,7 @@ std::vector<std::vector<ResidentInterval>> read_resident_intervals(const hdf5::I
   std::vector<std::vector<ResidentInterval>> resident_intervals(lanes);
   for (std::size_t lane = 0; lane < lanes; ++lane) {
     for (std::uint64_t i = ptr[lane]; i < ptr[lane + 1]; ++i) {
-      if (position[i] < 0 || first[i] > last[i] || last[i] > decode + 1)
+      if (position[i] < 0 || first[i] >= last[i] || last[i] > decode + 1)
         input_error("a stay that cannot be: number " + std::to_string(i), group.where("first_step"));
       resident_intervals[lane].push_back({position[i], first[i], last[i]});
     }
