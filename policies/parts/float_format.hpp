@@ -27,6 +27,8 @@ struct FloatFormat {
 /// OCP 8-bit floats (Open Compute Project, OFP8, revision 1.0): E4M3 has no infinities, E5M2's are not used.
 inline constexpr FloatFormat kE4M3{3, -6, 448};
 inline constexpr FloatFormat kE5M2{2, -14, 57344};
+/// OCP 4-bit floats (Microscaling formats, MX, revision 1.0): 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives.
+inline constexpr FloatFormat kE2M1{1, 0, 6};
 
 /// As a 16-bit float of IEEE 754; beyond its range, its largest number.
 inline float nearest_half(float x) {

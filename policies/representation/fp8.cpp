@@ -1,7 +1,7 @@
 // 8-bit floats, as vLLM's cache.
 #include "policies/api/spec.hpp"
 #include "policies/parts/float_format.hpp"
-#include "policies/parts/row_codec.hpp"
+#include "policies/parts/prompt_scaled.hpp"
 
 namespace kvsim::policy {
 namespace {
@@ -14,6 +14,7 @@ struct Fp8 {
     const float scale = scales.empty() ? 1 : scales[lane];
     for (float& x : vector) x = format.nearest(x / scale) * scale;
   }
+  float largest() const { return format.largest(); }
   std::uint64_t code_bits(std::size_t dim) const { return 8 * dim; }
   std::uint64_t parameter_bits(std::size_t /*dim*/) const { return 0; }
   std::uint64_t shared_bits() const { return scales.empty() ? 0 : 32; }
@@ -22,33 +23,6 @@ struct Fp8 {
 Fp8 code_of(const Params& params) {
   return {params.is("format", "e4m3") ? kE4M3 : kE5M2};
 }
-
-/// Scales follow from the prompt: the largest |x| of a lane becomes the largest number of the format.
-class PromptScaled final : public Representation {
- public:
-  PromptScaled(Fp8 code, const CacheUnit& unit) : keys_(code), values_(code), n_lanes_(unit.n_lanes) {}
-
-  void finish_prompt(const Prompt& prompt) override {
-    keys_.scales.clear();
-    values_.scales.clear();
-    for (int lane = 0; lane < n_lanes_; ++lane) {
-      keys_.scales.push_back(scale_of(prompt.keys(lane)));
-      values_.scales.push_back(scale_of(prompt.values(lane)));
-    }
-  }
-  std::unique_ptr<Codec> codec() const override { return std::make_unique<RowCodec<Fp8>>(keys_, values_); }
-
- private:
-  float scale_of(MatrixView rows) const {
-    float largest = 0;
-    for (std::size_t row = 0; row < rows.rows; ++row)
-      for (const float x : rows.row(row)) largest = std::max(largest, std::fabs(x));
-    return largest > 0 ? largest / keys_.format.largest() : 1;
-  }
-
-  Fp8 keys_, values_;
-  int n_lanes_;
-};
 
 }  // namespace
 
@@ -92,7 +66,7 @@ PolicySpec fp8_spec() {
           },
       .make_representation = [](const Params& params,
                                 const CacheUnit& unit) -> std::unique_ptr<Representation> {
-        if (params.is("scale", "head")) return std::make_unique<PromptScaled>(code_of(params), unit);
+        if (params.is("scale", "head")) return std::make_unique<PromptScaled<Fp8>>(code_of(params), unit);
         return std::make_unique<RowRepresentation<Fp8>>(code_of(params), code_of(params));
       }};
 }

@@ -1,0 +1,66 @@
+// 8-bit whole numbers with a scale per token and KV head.
+#include <limits>
+
+#include "policies/api/spec.hpp"
+#include "policies/parts/row_codec.hpp"
+#include "policies/parts/scalar_code.hpp"
+
+namespace kvsim::policy {
+namespace {
+
+struct Int8 {
+  bool vllm = false;
+
+  /// NaN has no code and becomes 0; infinities become the largest number that there is a code for.
+  void code(std::span<float> vector, std::size_t /*lane*/) const {
+    for (float& x : vector)
+      if (!std::isfinite(x)) x = std::isnan(x) ? 0 : std::copysign(std::numeric_limits<float>::max(), x);
+    if (!vllm) {
+      ScalarCode{ScalarKind::absmax, 8}.code(vector.data(), vector.size());
+      return;
+    }
+    float largest = 0;
+    for (const float x : vector) largest = std::max(largest, std::fabs(x));
+    const float scale = std::max(largest / 127, 1e-6F);
+    for (float& x : vector) x = std::trunc(std::clamp(x * (1 / scale), -128.0F, 127.0F)) * scale;
+  }
+  std::uint64_t code_bits(std::size_t dim) const { return 8 * dim; }
+  std::uint64_t parameter_bits(std::size_t /*dim*/) const { return vllm ? 32 : 16; }
+  std::uint64_t shared_bits() const { return 0; }
+};
+
+Int8 code_of(const Params& params) {
+  return {params.is("variant", "vllm")};
+}
+
+}  // namespace
+
+PolicySpec int8_spec() {
+  return {
+      .name = "int8",
+      .kind = Kind::representation,
+      .summary = "8-bit whole numbers with a scale per token and KV head",
+      .paper = "vLLM, --kv-cache-dtype int8_per_token_head, https://github.com/vllm-project/vllm/pull/38378",
+      .details =
+          "A vector's scale is (largest |x|) / 127 as a 16-bit float, and codes are the nearest whole "
+          "numbers "
+          "from -127 to 127, halves to even. It is scalar(bits=8,group=0,zero=absmax) under the name of the "
+          "format. 8 + 16/d bits per number at a head size of d.",
+      .departures = {{"vLLM: 32-bit scales, none below 1e-6, and codes that are cut off towards 0",
+                      "16-bit scales and codes to nearest; variant=vllm is vLLM's"}},
+      .params = {{.name = "variant",
+                  .type = ParamType::choice,
+                  .fallback = "plain",
+                  .choices = {"plain", "vllm"},
+                  .help = "plain: 16-bit scales, codes to nearest; vllm: 32-bit scales, codes towards 0"}},
+      .ledger =
+          [](const Params& params, const StorageShape& shape, std::uint64_t kept, std::uint64_t appended) {
+            return row_ledger(code_of(params), code_of(params), shape, kept + appended);
+          },
+      .make_representation =
+          [](const Params& params, const CacheUnit&) {
+            return std::make_unique<RowRepresentation<Int8>>(code_of(params), code_of(params));
+          }};
+}
+
+}  // namespace kvsim::policy
