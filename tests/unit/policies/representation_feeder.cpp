@@ -17,6 +17,7 @@ class LanePrompt final : public Prompt {
   MatrixView keys(int lane) const override { return of(*keys_, lane, shape_.n_lanes); }
   MatrixView values(int lane) const override { return of(*values_, lane, shape_.n_lanes); }
   MatrixView queries(int head) const override { return of(*queries_, head, shape_.n_lanes * shape_.group); }
+  Rotary rotary() const override { return {.inv_freq = shape_.inv_freq}; }
 
  private:
   MatrixView of(const std::vector<float>& numbers, int head, std::size_t n_heads) const {
