@@ -20,6 +20,8 @@ void ScalarCode::code(float* first, std::size_t n, std::size_t stride) const {
     least = std::min(least, first[i * stride]);
     largest = std::max(largest, first[i * stride]);
   }
+  least *= clip;
+  largest *= clip;
   const auto levels = static_cast<float>((1U << bits) - 1);
   float offset = 0, lowest = 0, highest = levels;
   if (kind == ScalarKind::absmax) {

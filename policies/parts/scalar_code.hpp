@@ -21,6 +21,8 @@ enum class ScalarKind {
 struct ScalarCode {
   ScalarKind kind = ScalarKind::offset;
   std::uint64_t bits = 4;  ///< 1 to 8 (absmax: 2 to 8); 16: stored as they come
+  float clip = 1;          ///< the least and the largest number of a group count times this; what lies beyond
+                           ///< has the first or the last code
 
   bool exact() const { return bits >= 16; }
   /// Bits that a group takes beside its codes.

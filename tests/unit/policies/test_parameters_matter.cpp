@@ -1,5 +1,6 @@
 // Every value that a parameter of a registered policy may take, other than its default, changes something.
 #include <catch2/catch.hpp>
+#include <cmath>
 
 #include "policies/builtin.hpp"
 #include "sim/base/error.hpp"
@@ -100,10 +101,14 @@ bool allocates_differently(const std::string& a, const std::string& b) {
   return false;
 }
 
-/// `every`: of the prompt, every so many-th token is kept, and if it is not every one, each later token
-/// evicts another.
-bool stores_differently(const std::string& a_text, const std::string& b_text, std::size_t every) {
-  CacheShape shape{.representation = a_text, .prompt = 150, .dim = 128, .length = 400, .every = every};
+/// Where not every token of the prompt is kept, each later one evicts another.
+bool stores_differently(const std::string& a_text, const std::string& b_text, CacheShape shape) {
+  shape.representation = a_text;
+  shape.prompt = 150;
+  shape.dim = 128;
+  shape.length = 400;
+  for (int pair = 0; pair < 64; ++pair)
+    shape.inv_freq.push_back(std::pow(10000.0F, -static_cast<float>(pair) / 64));
   RepresentedCache a(shape);
   shape.representation = b_text;
   RepresentedCache b(shape);
@@ -115,7 +120,7 @@ bool stores_differently(const std::string& a_text, const std::string& b_text, st
           a.rows().biases(0)[slot] != b.rows().biases(0)[slot])
         return true;
     const std::vector<std::size_t> victims =
-        every > 1 ? std::vector{step % a.rows().slots()} : std::vector<std::size_t>{};
+        shape.every > 1 ? std::vector{step % a.rows().slots()} : std::vector<std::size_t>{};
     a.append(victims);
     b.append(victims);
   }
@@ -135,7 +140,8 @@ bool decides_differently(const PolicySpec& spec, const std::string& others, cons
     case Kind::allocation:
       return allocates_differently(a, b);
     case Kind::representation:
-      return stores_differently(a, b, 1) || stores_differently(a, b, 3);
+      return stores_differently(a, b, {}) || stores_differently(a, b, {.every = 3}) ||
+             stores_differently(a, b, {.n_lanes = 8});
   }
   return false;
 }

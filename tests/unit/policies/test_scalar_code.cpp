@@ -68,6 +68,13 @@ TEST_CASE("codes on both sides of 0, worked by hand") {
   CHECK(coded(ScalarKind::absmax, 2, {-3, 1, 2, 0}) == Numbers{-3, 0, 3, 0});
 }
 
+TEST_CASE("a clipped range, worked by hand") {
+  // Half of -2 to 4: from -1 to 2, and what lies beyond becomes its ends.
+  Numbers numbers{-2, 4, 0, 1.25F};
+  ScalarCode{ScalarKind::integer, 2, 0.5F}.code(numbers.data(), numbers.size());
+  CHECK(numbers == Numbers{-1, 2, 0, 1});
+}
+
 TEST_CASE("groups without a range read back as one number") {
   CHECK(coded(ScalarKind::offset, 4, {1.5F, 1.5F}) == Numbers{1.5F, 1.5F});
   CHECK(coded(ScalarKind::offset, 4, {7}) == Numbers{7});
