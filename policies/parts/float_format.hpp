@@ -2,6 +2,7 @@
 /// Small binary floats without infinities in use: numbers beyond the largest become the largest.
 #include <algorithm>
 #include <cmath>
+#include <span>
 
 #include "sim/base/half.hpp"
 
@@ -29,6 +30,12 @@ inline constexpr FloatFormat kE4M3{3, -6, 448};
 inline constexpr FloatFormat kE5M2{2, -14, 57344};
 /// OCP 4-bit floats (Microscaling formats, MX, revision 1.0): 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives.
 inline constexpr FloatFormat kE2M1{1, 0, 6};
+
+/// For codes that mix the numbers of a vector, none of which may then be beyond all bounds: NaN becomes 0.
+inline void bound(std::span<float> numbers) {
+  constexpr float kMost = 0x1p100F;
+  for (float& x : numbers) x = std::isnan(x) ? 0 : std::clamp(x, -kMost, kMost);
+}
 
 /// As a 16-bit float of IEEE 754; beyond its range, its largest number.
 inline float nearest_half(float x) {

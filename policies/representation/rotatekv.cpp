@@ -4,6 +4,7 @@
 #include <unordered_set>
 
 #include "policies/api/spec.hpp"
+#include "policies/parts/float_format.hpp"
 #include "policies/parts/hadamard.hpp"
 #include "policies/parts/scalar_code.hpp"
 #include "sim/base/error.hpp"
@@ -47,12 +48,6 @@ Ledger rotate_ledger(const Rule& rule, const StorageShape& shape, std::uint64_t 
   out.indices = sinks * kPositionBits;
   if (rule.reorder) out.shared = keys * kChannelBits;
   return out;
-}
-
-/// A rotation mixes all numbers, so none may be beyond all bounds: NaN becomes 0.
-void bound(std::span<float> numbers) {
-  constexpr float kMost = 0x1p100F;
-  for (float& x : numbers) x = std::isnan(x) ? 0 : std::clamp(x, -kMost, kMost);
 }
 
 /// The keys of a token of all lanes as one vector, and where its channels go.

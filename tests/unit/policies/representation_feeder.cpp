@@ -51,6 +51,7 @@ RepresentedCache::RepresentedCache(const CacheShape& shape)
   unit.n_lanes = static_cast<int>(shape.n_lanes);
   unit.head_dim = unit.value_dim = static_cast<int>(shape.dim);
   unit.group = static_cast<int>(shape.group);
+  unit.seed = shape.unit_seed;
   const LanePrompt prompt(keys_, values_, queries_, shape);
   representation_ = part_.make_representation(unit);
   observe(n_query_heads, shape.columns);

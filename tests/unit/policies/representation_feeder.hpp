@@ -19,6 +19,7 @@ struct CacheShape {
   float scale = 1;                      ///< of the noise
   std::size_t every = 1;                ///< of the prompt, every so many-th token is kept, the first included
   std::vector<float> keys{}, values{};  ///< [length][n_lanes][dim]; empty: Gaussian noise
+  std::uint64_t unit_seed = 0;          ///< of what the representation draws
   std::vector<float> inv_freq{};        ///< of the rotation of the keys; empty: there is none
 };
 
