@@ -9,6 +9,7 @@
 /// then for each generated token:
 /// - Codec::leave(), before the victims of the eviction lose their slots
 /// - Codec::join(): the token has joined with exact numbers, and its query is about to attend
+/// - Codec::observe(), with Needs::decode_rows: the weights by which its queries have attended
 /// - Codec::settle(): its query has attended
 ///
 /// What a codec has rewritten stays: the rows are the only memory of a token, and a codec that stores a token
@@ -47,6 +48,9 @@ class Codec {
   virtual void begin(const Prompt& prompt, CacheRows& rows) = 0;
   virtual void leave(std::span<const std::size_t> /*victims*/, CacheRows& /*rows*/) {}
   virtual void join(std::size_t /*own_slot*/, CacheRows& /*rows*/) {}
+  /// `weights`: [query heads of the unit, slots], attention over the rows as they are stored; each query's
+  /// add up to 1.
+  virtual void observe(MatrixView /*weights*/, const CacheRows& /*rows*/) {}
   virtual void settle(std::size_t /*own_slot*/, CacheRows& /*rows*/) {}
   /// What the rows take now.
   virtual Ledger ledger(const CacheRows& rows) const = 0;

@@ -34,7 +34,8 @@ class Params : public ParamValues {
 enum class RowNeed { none, window, all };
 struct Needs {
   RowNeed prompt_rows = RowNeed::none;
-  bool decode_rows = false, keys = false, values = false;
+  bool decode_rows = false;  ///< Step::attention; of a representation Codec::observe()
+  bool keys = false, values = false;
   bool queries = false;         ///< Prompt::queries, rotary, scale; Arrival::queries: all of them
   bool classes = false;         ///< Prompt::classes, Arrival::token_class
   bool output_weights = false;  ///< Prompt::output_weights

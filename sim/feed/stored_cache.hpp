@@ -11,9 +11,11 @@ namespace kvsim::sim {
 
 class StoredCache {
  public:
-  /// `rows`: what is kept of the prompt, exact.
-  StoredCache(std::unique_ptr<policy::Codec> codec, policy::CacheRows rows, const policy::Prompt& prompt)
-      : codec_(std::move(codec)), rows_(std::move(rows)) {
+  /// `observes`: whether the codec is shown the weights of each step. `rows`: what is kept of the prompt,
+  /// exact.
+  StoredCache(std::unique_ptr<policy::Codec> codec, bool observes, policy::CacheRows rows,
+              const policy::Prompt& prompt)
+      : codec_(std::move(codec)), observes_(observes), rows_(std::move(rows)) {
     codec_->begin(prompt, rows_);
   }
 
@@ -27,8 +29,11 @@ class StoredCache {
     codec_->join(slot, rows_);
     return slot;
   }
-  /// The query of the token in this slot has attended.
-  void settle(std::size_t own_slot) { codec_->settle(own_slot, rows_); }
+  /// The queries of the token in this slot have attended the slots by these weights, [queries, slots].
+  void settle(std::size_t own_slot, MatrixView weights) {
+    if (observes_) codec_->observe(weights, rows_);
+    codec_->settle(own_slot, rows_);
+  }
 
   /// Room for the weights of a step: [n_heads, columns], a row per query of the unit. A column per slot and,
   /// where a query attends a token that has no slot, one more.
@@ -46,6 +51,7 @@ class StoredCache {
 
  private:
   std::unique_ptr<policy::Codec> codec_;
+  bool observes_;
   policy::CacheRows rows_;
   std::size_t n_heads_ = 0, columns_ = 0;
   std::vector<float> weights_;

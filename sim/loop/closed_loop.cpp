@@ -574,7 +574,8 @@ class ClosedLoop {
     SlotAttention to_slots;
     if (driver.needs_rows()) to_slots = {{weights.data(), n * group, slots, slots}, mass};
     if (!again_ && cache.decoder) driver.attended(cache, token, to_slots);
-    if (!again_ && cache.stored) cache.stored->settle(cache.own_slot);
+    if (!again_ && cache.stored)
+      cache.stored->settle(cache.own_slot, {weights.data(), n * group, slots, slots});
     if (!in_prompt_) return;
     for (Cache& other : unit.caches()) {
       if (other.cell == cache.cell || streams_[other.cell].leader != cache.cell) continue;

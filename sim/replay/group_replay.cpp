@@ -192,7 +192,7 @@ class GroupReplay {
       for (ReplayUnit& unit : units_)
         for (Cache& cache : unit.caches()) {
           if (cache.decoder) unit.attended(cache, position, rows_);
-          if (cache.stored) cache.stored->settle(cache.own_slot);
+          if (cache.stored) cache.stored->settle(cache.own_slot, cache.stored->slot_attention().attention);
         }
     }
     if (projected_) projected_->begin(n);

@@ -20,7 +20,7 @@ void ReplayUnit::start(std::size_t cell, std::size_t budget, bool log) {
   driver_.start(cell, budget, length_, log);
 }
 
-void ReplayUnit::store(Cache& cache, const policy::Representation& representation,
+void ReplayUnit::store(Cache& cache, const policy::Representation& representation, bool observes,
                        const policy::StorageShape& of_lane) {
   policy::StorageShape shape = of_lane;
   shape.n_lanes = n_lanes_;
@@ -30,7 +30,7 @@ void ReplayUnit::store(Cache& cache, const policy::Representation& representatio
     rows.join({}, position, tensors_->token_keys(first_lane_, n_lanes_, at),
               tensors_->token_values(first_lane_, n_lanes_, at));
   }
-  cache.stored = std::make_unique<StoredCache>(representation.codec(), std::move(rows),
+  cache.stored = std::make_unique<StoredCache>(representation.codec(), observes, std::move(rows),
                                                GroupTensors::PromptView(*tensors_, first_lane_));
 }
 

@@ -38,8 +38,9 @@ class ReplayUnit {
   /// Begins a cache for a cell. With `log`, its intervals are recorded for decisions.
   void start(std::size_t cell, std::size_t budget, bool log);
   /// From here on the numbers of the cache are what a codec of `representation`, which has seen the prompt,
-  /// makes of them. The prompt is over.
-  void store(Cache& cache, const policy::Representation& representation, const policy::StorageShape& of_lane);
+  /// makes of them. The prompt is over. `observes`: as StoredCache says.
+  void store(Cache& cache, const policy::Representation& representation, bool observes,
+             const policy::StorageShape& of_lane);
   /// Admits the token at `position` to the cache. `step` is 0 within the prompt.
   void admit(Cache& cache, std::size_t position, std::uint32_t step) {
     driver_.admit(cache, token(position), step);

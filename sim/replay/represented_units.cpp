@@ -28,7 +28,7 @@ void RepresentedUnits::store(ReplayUnit& unit, Cache& cache, std::size_t cell) c
   const std::size_t number = plan_->cells[cell].representation;
   if (number == Plan::kExact) return;
   unit.store(cache, *representations_.at({number, unit.first_lane(), unit.n_lanes()}),
-             storage_shape(tensors_->sequence()));
+             plan_->representation_groups[number].needs.decode_rows, storage_shape(tensors_->sequence()));
 }
 
 }  // namespace kvsim::sim

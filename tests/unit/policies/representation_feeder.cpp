@@ -42,7 +42,7 @@ RepresentedCache::RepresentedCache(const CacheShape& shape)
     values_.push_back(shape.scale * normal(random));
   }
   const std::size_t n_query_heads = shape.n_lanes * shape.group;
-  for (std::size_t i = 0; i < shape.prompt * n_query_heads * shape.dim; ++i)
+  for (std::size_t i = 0; i < shape.length * n_query_heads * shape.dim; ++i)
     queries_.push_back(shape.scale * normal(random));
   group_ = shape.group;
   prompt_ = shape.prompt;
@@ -51,7 +51,7 @@ RepresentedCache::RepresentedCache(const CacheShape& shape)
   unit.n_lanes = static_cast<int>(shape.n_lanes);
   unit.head_dim = unit.value_dim = static_cast<int>(shape.dim);
   unit.group = static_cast<int>(shape.group);
-  unit.seed = shape.unit_seed;
+  unit.seed = shape.run_seed;
   const LanePrompt prompt(keys_, values_, queries_, shape);
   representation_ = part_.make_representation(unit);
   observe(n_query_heads, shape.columns);
@@ -105,8 +105,31 @@ void RepresentedCache::append(const std::vector<std::size_t>& victims) {
   if (!victims.empty()) codec_->leave(victims, rows_);
   const std::size_t slot = join(victims);
   codec_->join(slot, rows_);
+  if (part_.needs().decode_rows) observe_step();
   codec_->settle(slot, rows_);
   ++next_;
+}
+
+void RepresentedCache::observe_step() {
+  const std::size_t n_query_heads = rows_.shape().n_lanes * group_, slots = rows_.slots();
+  weights_.assign(n_query_heads * slots, 0);
+  for (std::size_t head = 0; head < n_query_heads; ++head) {
+    float* row = weights_.data() + head * slots;
+    const MatrixView keys = rows_.keys(head / group_);
+    double sum = 0;
+    for (std::size_t slot = 0; slot < slots; ++slot) {
+      double logit = 0;
+      for (std::size_t c = 0; c < keys.cols; ++c)
+        logit += static_cast<double>(query(next_, c, head)) * static_cast<double>(keys(slot, c));
+      logit = logit / std::sqrt(static_cast<double>(keys.cols)) +
+              static_cast<double>(rows_.biases(head / group_)[slot]);
+      row[slot] = static_cast<float>(std::exp(logit));
+      sum += static_cast<double>(row[slot]);
+    }
+    for (std::size_t slot = 0; slot < slots; ++slot)
+      row[slot] = static_cast<float>(static_cast<double>(row[slot]) / sum);
+  }
+  codec_->observe({weights_.data(), n_query_heads, slots, slots}, rows_);
 }
 
 std::size_t RepresentedCache::join(const std::vector<std::size_t>& victims) {

@@ -12,18 +12,19 @@ struct CacheShape {
   std::string representation{};  ///< as after '+'
   std::size_t prompt = 0;        ///< tokens that begin() finds, at positions 0 .. prompt - 1
   std::size_t n_lanes = 1, dim = 4;
-  std::size_t group = 1;     ///< query heads per lane
-  bool columns = false;      ///< the prompt's attention comes as sums where the representation takes them
-  std::size_t length = 600;  ///< tokens that may come
-  std::uint64_t seed = 3;
-  float scale = 1;                      ///< of the noise
-  std::size_t every = 1;                ///< of the prompt, every so many-th token is kept, the first included
+  std::size_t group = 1;       ///< query heads per lane
+  bool columns = false;        ///< the prompt's attention comes as sums where the representation takes them
+  std::size_t length = 600;    ///< tokens that may come
+  std::uint64_t seed = 3;      ///< of the noise
+  std::uint64_t run_seed = 0;  ///< of the representation's draws
+  float scale = 1;             ///< of the noise
+  std::size_t every = 1;       ///< of the prompt, every so many-th token is kept, the first included
   std::vector<float> keys{}, values{};  ///< [length][n_lanes][dim]; empty: Gaussian noise
-  std::uint64_t unit_seed = 0;          ///< of what the representation draws
   std::vector<float> inv_freq{};        ///< of the rotation of the keys; empty: there is none
 };
 
-/// The prompt's queries are Gaussian noise; its attention is the softmax of their products with the keys.
+/// Queries are Gaussian noise. The prompt's attention is the softmax of their products with the keys, that of
+/// a later token the softmax over what is stored.
 class RepresentedCache {
  public:
   explicit RepresentedCache(const CacheShape& shape);
@@ -52,6 +53,10 @@ class RepresentedCache {
     return queries_[(position * rows_.shape().n_lanes * group_ + query_head) * rows_.shape().key_dim +
                     channel];
   }
+  /// Weight that a query of the token that joined last has given a position that is held.
+  float weight(std::size_t position, std::size_t query_head = 0) const {
+    return weights_[query_head * rows_.slots() + rows_.slot_of(static_cast<Position>(position))];
+  }
   /// Attention of a query of the prompt on each position.
   std::span<const float> attention(std::size_t position, std::size_t query_head = 0) const {
     return {attention_.data() + (query_head * prompt_ + position) * prompt_, prompt_};
@@ -63,14 +68,16 @@ class RepresentedCache {
  private:
   void attend(std::size_t n_query_heads);
   void observe(std::size_t n_query_heads, bool columns);
+  void observe_step();
   std::size_t join(const std::vector<std::size_t>& victims);
   MatrixView token(const std::vector<float>& numbers, std::size_t position) const;
 
   Part part_;
   CacheRows rows_;
   std::vector<float> keys_, values_;  ///< [length][n_lanes][dim]
-  std::vector<float> queries_;        ///< [prompt][n_query_heads][dim]
+  std::vector<float> queries_;        ///< [length][n_query_heads][dim]
   std::vector<float> attention_;      ///< [n_query_heads][prompt][prompt]
+  std::vector<float> weights_;        ///< [n_query_heads][slots], of the latest step
   std::size_t group_ = 1;
   std::unique_ptr<Representation> representation_;
   std::unique_ptr<Codec> codec_;

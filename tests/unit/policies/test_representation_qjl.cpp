@@ -65,7 +65,7 @@ class SlowQjl {
         shape_(shape),
         rule_(rule),
         lane_(lane),
-        directions_(slow_directions(rule.sketch, shape.dim, shape.unit_seed, rule.orthogonal)) {
+        directions_(slow_directions(rule.sketch, shape.dim, shape.run_seed, rule.orthogonal)) {
     for (std::size_t p = 0; p < shape.prompt; p += shape.every) append(p, {});
   }
   void append(std::size_t p, const std::vector<std::size_t>& leaving) {
@@ -153,9 +153,9 @@ Estimates estimates(const std::string& parameters, const std::vector<float>& key
                                   .prompt = 1,
                                   .dim = key.size(),
                                   .length = 1,
+                                  .run_seed = seed,
                                   .keys = key,
-                                  .values = key,
-                                  .unit_seed = seed});
+                                  .values = key});
     Numbers read;
     for (std::size_t c = 0; c < key.size(); ++c) read.push_back(static_cast<double>(cache.key(0, c)));
     products.push_back(dot(query, read));
@@ -210,8 +210,8 @@ TEST_CASE("qjl equals a slow version of its definition, while tokens come and le
                              .n_lanes = 2,
                              .dim = 8,
                              .length = 120,
-                             .every = every,
-                             .unit_seed = 5};
+                             .run_seed = 5,
+                             .every = every};
       RepresentedCache cache(shape);
       std::vector<SlowQjl> slow;
       for (std::size_t lane = 0; lane < 2; ++lane) slow.emplace_back(cache, shape, rule, lane);
