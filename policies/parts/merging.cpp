@@ -4,9 +4,9 @@
 #include <cmath>
 #include <limits>
 #include <numbers>
+#include <numeric>
 
 #include "policies/api/slots.hpp"
-#include "policies/parts/nearest_rows.hpp"
 
 namespace kvsim::policy {
 namespace {
@@ -30,6 +30,7 @@ double own_weight(MergeRule::Weights weights, std::size_t joining) {
     case MergeRule::Weights::equal:
     case MergeRule::Weights::cosine:
     case MergeRule::Weights::gaussian:
+    case MergeRule::Weights::score:
       break;
   }
   return 1;
@@ -53,6 +54,7 @@ double weight_of(const MergeRule& rule, double cosine, std::span<const float> ow
     case MergeRule::Weights::pivotal:
       return 0.5;
     case MergeRule::Weights::equal:
+    case MergeRule::Weights::score:
       break;
   }
   return 1;
@@ -93,19 +95,29 @@ ParamSpec target_param() {
 }
 
 PolicySpec merging_spec(PolicySpec spec, MergeRule (*rule)(const Params& params)) {
+  return merging_spec(
+      std::move(spec), rule,
+      [](const Params&, const CacheUnit&, const MergeRule& whole) -> std::unique_ptr<Representation> {
+        return std::make_unique<MergingRepresentation>(whole);
+      });
+}
+
+PolicySpec merging_spec(PolicySpec spec, MergeRule (*rule)(const Params& params),
+                        std::unique_ptr<Representation> (*make)(const Params& params, const CacheUnit& unit,
+                                                                const MergeRule& rule)) {
   const auto whole = [rule](const Params& params) {
     MergeRule out = rule(params);
     read_shared(params, out);
     return out;
   };
   spec.kind = Kind::representation;
-  spec.needs = {.keys = true, .values = true};
+  spec.needs.keys = spec.needs.values = true;
   spec.ledger = [whole](const Params& params, const StorageShape& shape, std::uint64_t kept,
                         std::uint64_t appended) {
     return merging_ledger(whole(params), shape, kept + appended);
   };
-  spec.make_representation = [whole](const Params& params, const CacheUnit&) {
-    return std::make_unique<MergingRepresentation>(whole(params));
+  spec.make_representation = [whole, make](const Params& params, const CacheUnit& unit) {
+    return make(params, unit, whole(params));
   };
   return spec;
 }
@@ -159,8 +171,10 @@ void MergingCodec::join(std::size_t own_slot, CacheRows& rows) {
   std::fill_n(stands_for_.begin() + static_cast<std::ptrdiff_t>(own_slot * lanes), lanes, std::uint16_t{1});
 }
 
-bool MergingCodec::passes(double cosine, double mean) const {
+bool MergingCodec::passes(double cosine, double own, double mean) const {
   switch (rule_.gate) {
+    case MergeRule::Gate::lane:
+      return own >= rule_.tau;
     case MergeRule::Gate::fixed:
       return cosine >= rule_.tau;
     case MergeRule::Gate::mean:
@@ -171,6 +185,19 @@ bool MergingCodec::passes(double cosine, double mean) const {
       break;
   }
   return true;
+}
+
+void MergingCodec::drop_worst(std::size_t lane, std::span<const Position> positions, std::size_t staying,
+                              std::vector<Nearest>& nearest) const {
+  std::vector<std::size_t> order(positions.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::sort(order, [&](std::size_t a, std::size_t b) {
+    const double of_a = score(lane, positions[a]), of_b = score(lane, positions[b]);
+    return of_a != of_b ? of_a > of_b : a < b;
+  });
+  const auto all = static_cast<std::size_t>(rule_.candidates * static_cast<double>(staying));
+  const std::size_t merged = all > staying ? all - staying : 0;
+  for (std::size_t i = merged; i < order.size(); ++i) nearest[order[i]].index = kNowhere;
 }
 
 void MergingCodec::merge(std::span<const Lane> lanes, std::span<const std::size_t> leaving,
@@ -185,6 +212,9 @@ void MergingCodec::merge(std::span<const Lane> lanes, std::span<const std::size_
     const UnitRows from(lanes[lane].keys, leaving), to(rows.keys(lane), staying);
     if (rule_.nearest == MergeRule::Nearest::cosine) {
       nearest.push_back(nearest_by_cosine(from, to));
+    } else if (rule_.nearest == MergeRule::Nearest::product) {
+      nearest.push_back(nearest_by_product(from, to, UnitRows(lanes[lane].values, leaving),
+                                           UnitRows(rows.values(lane), staying)));
     } else {
       const std::vector<std::size_t> index =
           rule_.nearest == MergeRule::Nearest::run
@@ -194,6 +224,7 @@ void MergingCodec::merge(std::span<const Lane> lanes, std::span<const std::size_
       for (std::size_t i = 0; i < index.size(); ++i)
         of_lane.push_back({index[i], index[i] == kNowhere ? 0 : from.cosine(i, to, index[i])});
     }
+    if (rule_.candidates > 0) drop_worst(lane, positions, staying.size(), nearest[lane]);
     for (std::size_t i = 0; i < leaving.size(); ++i)
       cosines[i] += (nearest[lane][i].cosine - cosines[i]) / static_cast<double>(lane + 1);
   }
@@ -205,8 +236,9 @@ void MergingCodec::merge(std::span<const Lane> lanes, std::span<const std::size_
   for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
     for (std::vector<Joining>& of_slot : joining) of_slot.clear();
     for (std::size_t i = 0; i < leaving.size(); ++i)
-      if (nearest[lane][i].index != kNowhere && passes(cosines[i], mean))
-        joining[nearest[lane][i].index].push_back({leaving[i], nearest[lane][i].cosine});
+      if (nearest[lane][i].index != kNowhere && passes(cosines[i], nearest[lane][i].cosine, mean))
+        joining[nearest[lane][i].index].push_back(
+            {leaving[i], nearest[lane][i].cosine, scores_ ? score(lane, positions[i]) : 0});
     for (std::size_t i = 0; i < staying.size(); ++i)
       if (!joining[i].empty()) write(lane, staying[i], lanes[lane], joining[i], rows);
   }
@@ -225,14 +257,18 @@ void MergingCodec::write(std::size_t lane, std::size_t slot, const Lane& from,
     add(value_sum, multiplied ? weight : weight * count, v);
     weights += weight * count;
   };
-  take(own_weight(rule_.weights, joining.size()), tokens, key, value);
+  const bool by_score = rule_.weights == MergeRule::Weights::score;
+  take(by_score ? score(lane, rows.positions()[slot]) : own_weight(rule_.weights, joining.size()), tokens,
+       key, value);
   for (const Joining& other : joining) {
     const double count = from.stand.empty() ? 1 : from.stand[other.row * from.stand_stride];
     const std::span<const float> other_key = from.keys.row(other.row);
-    take(weight_of(rule_, other.cosine, key, other_key), count, other_key, from.values.row(other.row));
+    take(by_score ? other.score : weight_of(rule_, other.cosine, key, other_key), count, other_key,
+         from.values.row(other.row));
     tokens += count;
   }
   const double divisor = rule_.weights == MergeRule::Weights::cosine ? tokens : weights;
+  if (divisor == 0) return;
   double factor = 1;
   if (rule_.mass != MergeRule::Mass::none) {
     tokens = std::min(tokens, kMostTokens);

@@ -16,28 +16,32 @@
 
 #include "policies/api/representation.hpp"
 #include "policies/api/spec.hpp"
+#include "policies/parts/nearest_rows.hpp"
 
 namespace kvsim::policy {
 
 struct MergeRule {
   /// By the cosine of keys, by position, or by position among the tokens of the same run: successive tokens
   /// of the prompt of which each two neighbours have a cosine above `run_above`. A run without a token that
-  /// stays is dropped.
-  enum class Nearest { cosine, position, run };
+  /// stays is dropped. Or by the product of the cosines of keys and values, where that of the keys is
+  /// positive; what has no such token is dropped.
+  enum class Nearest { cosine, position, run, product };
   /// - everything: all that leaves is merged
   /// - fixed: what has a cosine of at least tau with the nearest
   /// - mean: of what leaves together, what has at least the mean cosine
   /// - moving: at least tau, which begins as the mean cosine of the first that leave and at each later
   ///   eviction first goes the share `rate` of the way to the mean cosine of those that leave then
   /// The cosine of a token is the mean over the lanes of the unit.
-  enum class Gate { everything, fixed, mean, moving };
+  /// - lane: what has a cosine, or product, of at least tau with the nearest in its own lane
+  enum class Gate { everything, fixed, mean, moving, lane };
   /// Of what stays and of each of the k tokens that join it:
   /// - equal: 1 and 1
   /// - cosine: 1 and the cosine, divided by the number of tokens, not by the sum of the weights
   /// - exponential: e and exp(cosine)
   /// - pivotal: 1 + k/2 and 1/2, as if each were first averaged with what stays and all of those with it then
   /// - gaussian: 1 and exp(-d^2 / (2 sigma^2)) at a distance d of the keys
-  enum class Weights { equal, cosine, exponential, pivotal, gaussian };
+  /// - score: their scores in the prompt, with decode = false only; where all are 0, nothing is merged
+  enum class Weights { equal, cosine, exponential, pivotal, gaussian, score };
   enum class Mass { none, count, log };
   enum class Target { both, keys, values };
 
@@ -49,6 +53,9 @@ struct MergeRule {
   double sigma = 1;
   Mass mass = Mass::none;
   Target target = Target::both;
+  /// With scores: as many tokens as this times those that stay are merged or stay, the best of those that
+  /// leave; all others are dropped. 0: none is.
+  double candidates = 0;
   bool decode = true;  ///< false: only when the prompt is cut; what leaves later is dropped
 };
 
@@ -57,7 +64,9 @@ Ledger merging_ledger(const MergeRule& rule, const StorageShape& shape, std::uin
 
 class MergingCodec final : public Codec {
  public:
-  explicit MergingCodec(const MergeRule& rule) : rule_(rule) {}
+  /// `scores`: [lanes][prompt], where the rule asks for them.
+  explicit MergingCodec(const MergeRule& rule, const std::vector<std::vector<double>>* scores = nullptr)
+      : rule_(rule), scores_(scores) {}
 
   void begin(const Prompt& prompt, CacheRows& rows) override;
   void leave(std::span<const std::size_t> victims, CacheRows& rows) override;
@@ -75,10 +84,18 @@ class MergingCodec final : public Codec {
   /// Rows `leaving` of `lanes`, at these positions, go into the slots `staying`.
   void merge(std::span<const Lane> lanes, std::span<const std::size_t> leaving,
              std::span<const Position> positions, std::span<const std::size_t> staying, CacheRows& rows);
-  bool passes(double cosine, double mean) const;
+  /// `cosine`: over the lanes, `own`: of one lane.
+  bool passes(double cosine, double own, double mean) const;
+  double score(std::size_t lane, Position position) const {
+    return (*scores_)[lane][static_cast<std::size_t>(position)];
+  }
+  /// Drops those of what leaves that are no candidates.
+  void drop_worst(std::size_t lane, std::span<const Position> positions, std::size_t staying,
+                  std::vector<Nearest>& nearest) const;
   struct Joining {
     std::size_t row;  ///< of Lane::keys
     double cosine;
+    double score = 0;
   };
   void write(std::size_t lane, std::size_t slot, const Lane& from, std::span<const Joining> joining,
              CacheRows& rows);
@@ -87,6 +104,7 @@ class MergingCodec final : public Codec {
   }
 
   MergeRule rule_;
+  const std::vector<std::vector<double>>* scores_;
   std::vector<std::uint16_t>
       stands_for_;      ///< [slots][lanes]: of how many tokens a row is made; without mass 1
   bool begun_ = false;  ///< tau has a value
@@ -109,5 +127,9 @@ ParamSpec target_param();
 /// The spec of a merge: `spec` says what it is called, what it does and its parameters, the two above among
 /// them; `rule` reads the others.
 PolicySpec merging_spec(PolicySpec spec, MergeRule (*rule)(const Params& params));
+/// The same of a merge that learns of the prompt: `make` takes the whole rule.
+PolicySpec merging_spec(PolicySpec spec, MergeRule (*rule)(const Params& params),
+                        std::unique_ptr<Representation> (*make)(const Params& params, const CacheUnit& unit,
+                                                                const MergeRule& rule));
 
 }  // namespace kvsim::policy

@@ -48,6 +48,19 @@ std::vector<Nearest> nearest_by_cosine(const UnitRows& leaving, const UnitRows& 
   return out;
 }
 
+std::vector<Nearest> nearest_by_product(const UnitRows& leaving_keys, const UnitRows& staying_keys,
+                                        const UnitRows& leaving_values, const UnitRows& staying_values) {
+  std::vector<Nearest> out(leaving_keys.size(), Nearest{kNowhere, 0});
+  for (std::size_t i = 0; i < out.size(); ++i)
+    for (std::size_t j = 0; j < staying_keys.size(); ++j) {
+      const double of_keys = leaving_keys.cosine(i, staying_keys, j);
+      if (!(of_keys > 0)) continue;
+      const double product = of_keys * leaving_values.cosine(i, staying_values, j);
+      if (out[i].index == kNowhere || product > out[i].cosine) out[i] = {j, product};
+    }
+  return out;
+}
+
 std::vector<std::size_t> nearest_by_position(std::span<const Position> leaving,
                                              std::span<const Position> staying) {
   return nearest_in_run(leaving, staying, {});

@@ -34,6 +34,11 @@ struct Nearest {
 /// at least one row.
 std::vector<Nearest> nearest_by_cosine(const UnitRows& leaving, const UnitRows& staying);
 
+/// The same with the largest product of the cosines of keys and of values, among those whose keys have a
+/// positive cosine; kNowhere where there is none. `cosine` is that product.
+std::vector<Nearest> nearest_by_product(const UnitRows& leaving_keys, const UnitRows& staying_keys,
+                                        const UnitRows& leaving_values, const UnitRows& staying_values);
+
 /// Per position that leaves, the index of the position that stays with the least distance; of two the
 /// earlier. `staying` has at least one, in any order.
 std::vector<std::size_t> nearest_by_position(std::span<const Position> leaving,
