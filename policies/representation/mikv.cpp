@@ -68,7 +68,9 @@ struct LanePrompt {
 
 class MikvCodec final : public Codec {
  public:
-  MikvCodec(const Rule& rule, const std::vector<LanePrompt>& lanes) : rule_(rule), lanes_(&lanes) {}
+  MikvCodec(const Rule& rule, const std::vector<LanePrompt>& lanes) : rule_(rule), lanes_(&lanes) {
+    for (const LanePrompt& lane : lanes) scores_.push_back(lane.scores);
+  }
 
   void begin(const Prompt& /*prompt*/, CacheRows& rows) override {
     important_.assign(rows.shape().n_lanes, {});
@@ -77,6 +79,17 @@ class MikvCodec final : public Codec {
       demote(lane, rows);
       for (std::size_t slot = 0; slot < rows.slots(); ++slot) code(lane, slot, rows);
     }
+  }
+
+  void observe(MatrixView weights, const CacheRows& rows) override {
+    const std::size_t group = weights.rows / scores_.size();
+    for (std::size_t lane = 0; lane < scores_.size(); ++lane)
+      for (std::size_t slot = 0; slot < rows.slots(); ++slot) {
+        const auto at = static_cast<std::size_t>(rows.positions()[slot]);
+        if (scores_[lane].size() <= at) scores_[lane].resize(at + 1);
+        for (std::size_t head = lane * group; head < (lane + 1) * group; ++head)
+          scores_[lane][at] += static_cast<double>(weights(head, slot));
+      }
   }
 
   /// The new token is important until others are more so. What was coded in more bits is coded again.
@@ -108,11 +121,8 @@ class MikvCodec final : public Codec {
     if (important_[lane].size() <= at) important_[lane].resize(at + 1);
     important_[lane][at] = important ? 1 : 0;
   }
-  /// Generated tokens have received nothing from the prompt.
   double score(std::size_t lane, Position position) const {
-    const std::vector<double>& scores = (*lanes_)[lane].scores;
-    const auto at = static_cast<std::size_t>(position);
-    return at < scores.size() ? scores[at] : 0;
+    return rule_.scores() ? scores_[lane][static_cast<std::size_t>(position)] : 0;
   }
 
   /// Demotes the lowest scores outside the window until there are as few important tokens as the rule says;
@@ -159,7 +169,8 @@ class MikvCodec final : public Codec {
 
   Rule rule_;
   const std::vector<LanePrompt>* lanes_;
-  std::vector<std::vector<char>> important_;  ///< per lane and position
+  std::vector<std::vector<char>> important_{};  ///< per lane and position
+  std::vector<std::vector<double>> scores_{};   ///< the same, attention received so far
 };
 
 class Mikv final : public Representation {
@@ -227,21 +238,16 @@ PolicySpec mikv_spec() {
       .details =
           "Each KV head has its own important tokens, a share of what is held: the newest of them because "
           "they "
-          "are new, the others for the attention that all prompt queries of the head's group paid to them. "
-          "Both "
-          "classes have codes per token. A token that stops being important is coded again in fewer bits, "
-          "from "
-          "what it had become, and never becomes important again. The balancer multiplies each channel of "
-          "the "
-          "keys by sqrt(largest |q| / largest |k|) of the prompt before coding and divides by it when "
-          "reading, "
-          "which is the same as dividing the query.",
-      .departures =
-          {{"paper: importance goes on adding up while tokens are generated",
-            "a generated token is important as long as it is among the newest; prompt tokens keep the "
-            "score of the prompt"},
-           {"paper: the size of a cache counts codes and their scales",
-            "a bit per token and KV head for its class, and the balancer, are counted, too"}},
+          "are new, the others for the attention that all queries of the head's group have paid to them so "
+          "far, "
+          "those of the prompt to everything, later ones to what is stored. Both classes have codes per "
+          "token. A "
+          "token that stops being important is coded again in fewer bits, from what it had become, and never "
+          "becomes important again. The balancer multiplies each channel of the keys by sqrt(largest |q| / "
+          "largest |k|) of the prompt before coding and divides by it when reading, which is the same as "
+          "dividing the query.",
+      .departures = {{"paper: the size of a cache counts codes and their scales",
+                      "a bit per token and KV head for its class, and the balancer, are counted, too"}},
       .params = {{.name = "hi",
                   .type = ParamType::choice,
                   .fallback = "16",
@@ -276,6 +282,7 @@ PolicySpec mikv_spec() {
           [](const Params& params) {
             const Rule rule = Rule::of(params);
             return Needs{.prompt_rows = rule.scores() ? RowNeed::all : RowNeed::none,
+                         .decode_rows = rule.scores(),
                          .keys = rule.balancer,
                          .queries = rule.balancer};
           },

@@ -1,6 +1,7 @@
 // Salient tokens in more bits than the others; all are coded again as tokens are generated.
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 
 #include "policies/api/spec.hpp"
@@ -20,6 +21,7 @@ struct Rule {
   std::size_t every = 100;
   Normaliser normaliser = Normaliser::probes;
   bool separable = true;
+  bool last = false;  ///< generated tokens are ranked by the latest row instead of by probes
 
   static Rule of(const Params& params) {
     Rule out;
@@ -33,13 +35,34 @@ struct Rule {
                      : params.is("normalise", "rows") ? Normaliser::rows
                                                       : Normaliser::none;
     out.separable = params.flag("separable");
+    out.last = params.is("ranking", "last");
     return out;
   }
   std::size_t salient_of(std::size_t tokens) const {
     return static_cast<std::size_t>(share * static_cast<double>(tokens));
   }
   bool scores() const { return share > 0 && share < 1; }
+
+  /// How often each of `rows` rows is a probe: the last ones once, and as many draws of the others as the
+  /// rule says.
+  std::vector<double> probes(std::size_t rows, std::uint64_t key) const {
+    std::vector<double> out(rows);
+    const auto part = [&](double of_rows) {
+      return static_cast<std::size_t>(of_rows * static_cast<double>(rows));
+    };
+    const std::size_t others = rows - std::max<std::size_t>(1, part(recent));
+    std::fill(out.begin() + static_cast<std::ptrdiff_t>(others), out.end(), 1);
+    if (others == 0) return out;
+    for (std::size_t draw = 0; draw < part(random); ++draw)
+      out[static_cast<std::size_t>(uniform01(combine({key, draw})) * static_cast<double>(others))] += 1;
+    return out;
+  }
 };
+
+/// Of the draws of a layer. `stretch`: 0 for the prompt, then one more each time that tokens are coded.
+std::uint64_t draws_of(const CacheUnit& unit, std::size_t stretch) {
+  return combine({unit.seed, key_of("zipcache"), static_cast<std::uint64_t>(unit.layer), stretch});
+}
 
 /// Tokens of a lane.
 struct Counts {
@@ -70,14 +93,15 @@ Ledger lane_ledger(const Rule& rule, const StorageShape& shape, const Counts& co
 class ZipCodec final : public Codec {
  public:
   /// `scores`: per lane and prompt position; empty: none is needed.
-  ZipCodec(const Rule& rule, const std::vector<std::vector<double>>& scores)
-      : rule_(rule), scores_(&scores) {}
+  ZipCodec(const Rule& rule, const CacheUnit& unit, const std::vector<std::vector<double>>& scores)
+      : rule_(rule), unit_(unit), scores_(&scores) {}
 
   void begin(const Prompt& /*prompt*/, CacheRows& rows) override {
     lanes_.assign(rows.shape().n_lanes, {});
     waiting_.assign(rows.positions().begin(), rows.positions().end());
     std::ranges::sort(waiting_);
     code(rows);
+    draw_probes();
   }
 
   void leave(std::span<const std::size_t> victims, CacheRows& rows) override {
@@ -91,9 +115,32 @@ class ZipCodec final : public Codec {
     }
   }
 
-  void settle(std::size_t own_slot, CacheRows& rows) override {
+  void join(std::size_t own_slot, CacheRows& rows) override {
     waiting_.push_back(rows.positions()[own_slot]);
-    if (++generated_ % rule_.every == 0) code(rows);
+  }
+
+  /// Tokens that wait are ranked by what probes among the rows since they wait pay them.
+  void observe(MatrixView weights, const CacheRows& rows) override {
+    const std::size_t row = generated_ % rule_.every;
+    const bool newest = row + 1 == rule_.every;
+    const double times = rule_.last ? (newest ? 1 : 0) : probes_[row];
+    const auto group = static_cast<std::size_t>(unit_.group);
+    for (std::size_t lane = 0; lane < lanes_.size(); ++lane)
+      for (const Position position : waiting_) {
+        Received& of = lanes_[lane].received[position];
+        if (!unit_.sees(static_cast<std::size_t>(waiting_.back()), static_cast<std::size_t>(position)))
+          continue;
+        for (std::size_t head = lane * group; head < (lane + 1) * group; ++head)
+          of.sum += times * static_cast<double>(weights(head, rows.slot_of(position)));
+        of.rows += 1;
+        of.probes += times;
+      }
+  }
+
+  void settle(std::size_t /*own_slot*/, CacheRows& rows) override {
+    if (++generated_ % rule_.every != 0) return;
+    code(rows);
+    draw_probes();
   }
 
   Ledger ledger(const CacheRows& rows) const override {
@@ -104,9 +151,18 @@ class ZipCodec final : public Codec {
   }
 
  private:
+  struct Received {
+    double sum = 0, rows = 0, probes = 0;  ///< from probes; rows and probes that saw the token
+  };
   struct Lane {
     std::vector<Position> salient{}, regular{};  ///< tokens with a code
+    std::map<Position, Received> received{};     ///< by tokens that have joined since the last code
   };
+
+  /// Among the rows until everything is coded again.
+  void draw_probes() {
+    if (rule_.scores()) probes_ = rule_.probes(rule_.every, draws_of(unit_, 1 + generated_ / rule_.every));
+  }
 
   /// Classes those that wait, among themselves, and codes everything that is held.
   void code(CacheRows& rows) {
@@ -127,14 +183,19 @@ class ZipCodec final : public Codec {
       code_values(lane, rule_.salient, of.salient, factors, rows);
       code_values(lane, rule_.regular, of.regular, factors, rows);
     }
+    for (Lane& lane : lanes_) lane.received.clear();
     waiting_.clear();
   }
 
-  /// Generated tokens have received nothing from the prompt.
   double score(std::size_t lane, Position position) const {
+    if (!rule_.scores()) return 0;
     const std::vector<double>& scores = (*scores_)[lane];
-    const auto at = static_cast<std::size_t>(position);
-    return at < scores.size() ? scores[at] : 0;
+    if (const auto at = static_cast<std::size_t>(position); at < scores.size()) return scores[at];
+    const Received& of = lanes_[lane].received.at(position);
+    const double divisor = rule_.last || rule_.normaliser == Normaliser::none ? 1
+                           : rule_.normaliser == Normaliser::rows             ? of.rows
+                                                                              : of.probes;
+    return divisor > 0 ? of.sum / divisor : 0;
   }
 
   void code_keys(std::size_t lane, const ScalarCode& code, const std::vector<Position>& tokens,
@@ -177,8 +238,10 @@ class ZipCodec final : public Codec {
   }
 
   Rule rule_;
+  CacheUnit unit_;
   const std::vector<std::vector<double>>* scores_;
   std::vector<Lane> lanes_;
+  std::vector<double> probes_{};   ///< per row until everything is coded again: how often it counts
   std::vector<Position> waiting_;  ///< exact tokens, in the order in which they joined
   std::size_t generated_ = 0;
   std::vector<float> channel_;  // scratch
@@ -193,7 +256,7 @@ class ZipCache final : public Representation {
   std::size_t prompt_rows() const override { return rule_.scores() ? kAllRows : 0; }
 
   void observe(const PromptRows& rows) override {
-    if (probes_.empty()) choose_probes(rows.prompt_length);
+    if (probes_.empty()) probes_ = rule_.probes(rows.prompt_length, draws_of(unit_, 0));
     std::vector<double>& sums = sums_[static_cast<std::size_t>(rows.query_head)];
     sums.resize(rows.prompt_length);
     for (std::size_t i = 0; i < rows.p.rows; ++i) {
@@ -215,25 +278,9 @@ class ZipCache final : public Representation {
           if (divisors[j] > 0) scores_[lane][j] += sums_[head][j] / divisors[j];
     }
   }
-  std::unique_ptr<Codec> codec() const override { return std::make_unique<ZipCodec>(rule_, scores_); }
+  std::unique_ptr<Codec> codec() const override { return std::make_unique<ZipCodec>(rule_, unit_, scores_); }
 
  private:
-  /// Sets how often each row is a probe: the last ones, and as many draws of the others as the rule says.
-  void choose_probes(std::size_t prompt) {
-    probes_.assign(prompt, 0);
-    const auto share_of_prompt = [&](double share) {
-      return static_cast<std::size_t>(share * static_cast<double>(prompt));
-    };
-    const std::size_t others = prompt - std::max<std::size_t>(1, share_of_prompt(rule_.recent));
-    std::fill(probes_.begin() + static_cast<std::ptrdiff_t>(others), probes_.end(), 1);
-    if (others == 0) return;
-    for (std::size_t draw = 0; draw < share_of_prompt(rule_.random); ++draw) {
-      const double u =
-          uniform01(combine({unit_.seed, key_of("zipcache"), static_cast<std::uint64_t>(unit_.layer), draw}));
-      probes_[static_cast<std::size_t>(u * static_cast<double>(others))] += 1;
-    }
-  }
-
   std::vector<double> divisors(std::size_t prompt) const {
     std::vector<double> out(prompt, 1);
     if (rule_.normaliser == Normaliser::none) return out;
@@ -271,7 +318,9 @@ PolicySpec zipcache_spec() {
       .details =
           "A token's saliency is the attention that probe rows of the prompt pay to it, divided by how many "
           "of "
-          "them see it; probes are the last rows and random others, drawn with replacement. The most salient "
+          "them see it; probes are the last rows and random others, drawn with replacement. Generated tokens "
+          "are ranked "
+          "among themselves by probes among the rows since everything was last coded. The most salient "
           "tokens of each KV head have codes of more bits than the others. Keys: one scale and least number "
           "per "
           "channel and class. Values: each channel is divided by sqrt(largest |x|) first, then a token's "
@@ -282,8 +331,11 @@ PolicySpec zipcache_spec() {
       .departures =
           {{"authors' code: sums over probe rows are divided by the number of all rows that see the token",
             "by the number of probes; normalise=rows is the code's"},
-           {"authors' code: generated tokens are ranked by the query at which everything is coded again",
-            "the newest of them are salient"},
+           {"authors' code: generated tokens are ranked among themselves by the query at which everything is "
+            "coded again",
+            "among themselves, too, but by probes of the rows since then, as in the prompt; ranking=last is "
+            "the "
+            "code's"},
            {"authors' code: values of all KV heads share a token's scale, although each head has its own "
             "salient tokens",
             "a KV head's part of a value has its own"},
@@ -309,11 +361,11 @@ PolicySpec zipcache_spec() {
            {.name = "recent",
             .type = ParamType::share,
             .fallback = "0.05",
-            .help = "of the prompt's rows, the last ones, that are probes; at least one"},
+            .help = "of the rows, the last ones, that are probes; at least one"},
            {.name = "random",
             .type = ParamType::share,
             .fallback = "0.05",
-            .help = "of the prompt's rows, so many draws from the others"},
+            .help = "of the rows, so many draws from the others are probes, too"},
            {.name = "normalise",
             .type = ParamType::choice,
             .fallback = "probes",
@@ -326,13 +378,19 @@ PolicySpec zipcache_spec() {
             .max = 1 << 20,
             .unit = "tokens",
             .help = "generated tokens wait exactly until there are so many; then all are coded"},
+           {.name = "ranking",
+            .type = ParamType::choice,
+            .fallback = "probes",
+            .choices = {"probes", "last"},
+            .help = "of generated tokens: by probes as in the prompt, or by the latest row alone"},
            {.name = "separable",
             .type = ParamType::flag,
             .fallback = "true",
             .help = "levels the channels of the values before they are coded"}},
       .needs_of =
           [](const Params& params) {
-            return Needs{.prompt_rows = Rule::of(params).scores() ? RowNeed::all : RowNeed::none};
+            const bool scores = Rule::of(params).scores();
+            return Needs{.prompt_rows = scores ? RowNeed::all : RowNeed::none, .decode_rows = scores};
           },
       .randomised = true,
       .ledger =

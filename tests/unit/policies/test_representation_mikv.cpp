@@ -52,6 +52,9 @@ class SlowMikv {
   void append(std::size_t position, const std::vector<std::size_t>& leaving) {
     for (const std::size_t p : leaving) tokens_.erase(p);
     join(position);
+    for (auto& [p, token] : tokens_)
+      for (std::size_t head = lane_ * shape_.group; head < (lane_ + 1) * shape_.group; ++head)
+        if (rule_.share > 0 && rule_.recent < 1) token.score += static_cast<double>(cache_->weight(p, head));
     for (const std::size_t p : settle())
       if (p != position) code(tokens_[p]);
     code(tokens_[position]);
@@ -164,6 +167,34 @@ TEST_CASE("mikv worked by hand: which tokens stay important") {
   // 13 tokens, 6 important, 3 of them new.
   cache.append();
   CHECK(exact() == std::vector<std::size_t>{0, 1, 2, 10, 11, 12});
+}
+
+TEST_CASE("mikv worked by hand: a generated token that is attended stays important") {
+  // As above, but the query of token 11 pays most of its attention to token 10.
+  CacheShape shape{.representation = "mikv(share=0.5,balancer=false)", .prompt = 10, .length = 40};
+  shape.scale = 1e-6F;
+  const RepresentedCache plain(shape);
+  for (std::size_t p = 0; p < 11; ++p)
+    for (std::size_t c = 0; c < 4; ++c) {
+      shape.keys.push_back(plain.recorded_key(p, c));
+      shape.values.push_back(plain.recorded_value(p, c));
+    }
+  // Keys that are given move the noise of the queries: once more, with the keys in place.
+  const RepresentedCache given(shape);
+  double squares = 0;
+  for (std::size_t c = 0; c < 4; ++c)
+    squares += static_cast<double>(given.query(11, c)) * static_cast<double>(given.query(11, c));
+  // A logit of 3, where a product is divided by 2.
+  for (std::size_t c = 0; c < 4; ++c)
+    shape.keys[40 + c] = static_cast<float>(6 * static_cast<double>(given.query(11, c)) / squares);
+  RepresentedCache cache(shape);
+  for (int i = 0; i < 5; ++i) cache.append();
+  std::vector<std::size_t> exact;
+  for (std::size_t p = 0; p < 15; ++p)
+    if (cache.key(p, 0) == cache.recorded_key(p, 0) && cache.key(p, 1) == cache.recorded_key(p, 1))
+      exact.push_back(p);
+  // 15 tokens, 7 important, 3 of them new. Of 0, 1, 2, 10 and 11 the last has received the least.
+  CHECK(exact == std::vector<std::size_t>{0, 1, 2, 10, 12, 13, 14});
 }
 
 TEST_CASE("mikv's sizes, as the paper counts them") {

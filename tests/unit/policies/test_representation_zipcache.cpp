@@ -16,6 +16,7 @@ namespace {
 struct SlowToken {
   std::vector<double> key, value;
   double score = 0;
+  std::vector<double> paid;  ///< by each row since it joined, until it is coded
   bool coded = false, salient = false;
 };
 
@@ -24,7 +25,7 @@ struct SlowRule {
   double share = 0.6, recent = 0.05, random = 0.05;
   std::string normalise = "probes";
   std::size_t every = 100;
-  bool separable = true;
+  bool separable = true, last = false;
 };
 
 /// One lane, token by token, in double and without slots.
@@ -32,15 +33,7 @@ class SlowZip {
  public:
   SlowZip(const RepresentedCache& cache, const CacheShape& shape, const SlowRule& rule, std::size_t lane)
       : cache_(&cache), shape_(shape), rule_(rule), lane_(lane) {
-    const auto part = [&](double share) {
-      return static_cast<std::size_t>(share * static_cast<double>(shape.prompt));
-    };
-    const std::size_t last = std::max<std::size_t>(1, part(rule.recent)), others = shape.prompt - last;
-    std::vector<std::size_t> probes;
-    for (std::size_t i = others; i < shape.prompt; ++i) probes.push_back(i);
-    for (std::size_t draw = 0; others > 0 && draw < part(rule.random); ++draw)
-      probes.push_back(static_cast<std::size_t>(uniform01(combine({0, key_of("zipcache"), 0, draw})) *
-                                                static_cast<double>(others)));
+    const std::vector<std::size_t> probes = this->probes(shape.prompt, 0);
     for (std::size_t p = 0; p < shape.prompt; ++p) {
       join(p);
       for (std::size_t head = lane * shape.group; head < (lane + 1) * shape.group; ++head) {
@@ -60,7 +53,30 @@ class SlowZip {
   void append(std::size_t position, const std::vector<std::size_t>& leaving) {
     for (const std::size_t p : leaving) tokens_.erase(p);
     join(position);
-    if ((position + 1 - shape_.prompt) % rule_.every == 0) code();
+    for (auto& [p, token] : tokens_) {
+      if (token.coded) continue;
+      token.paid.push_back(0);
+      for (std::size_t head = lane_ * shape_.group; head < (lane_ + 1) * shape_.group; ++head)
+        if (rule_.share > 0) token.paid.back() += static_cast<double>(cache_->weight(p, head));
+    }
+    const std::size_t generated = position + 1 - shape_.prompt;
+    if (generated % rule_.every != 0) return;
+    std::vector<std::size_t> rows = probes(rule_.every, generated / rule_.every);
+    if (rule_.last) rows = {rule_.every - 1};
+    for (auto& [p, token] : tokens_) {
+      if (token.coded) continue;
+      // The token has seen the latest of the rows, as many as it was paid by.
+      const std::size_t first = rule_.every - token.paid.size();
+      double seeing = 0;
+      for (const std::size_t row : rows)
+        if (row >= first) {
+          token.score += token.paid[row - first];
+          ++seeing;
+        }
+      if (rule_.normalise == "rows") seeing = static_cast<double>(token.paid.size());
+      if (rule_.normalise != "none" && !rule_.last) token.score /= seeing;
+    }
+    code();
   }
   const std::map<std::size_t, SlowToken>& tokens() const { return tokens_; }
 
@@ -72,6 +88,20 @@ class SlowZip {
       token.value.push_back(static_cast<double>(cache_->recorded_value(p, c, lane_)));
     }
     tokens_[p] = token;
+  }
+  /// The rows that are probes, each as often as it is one.
+  std::vector<std::size_t> probes(std::size_t rows, std::size_t stretch) const {
+    const auto part = [&](double share) {
+      return static_cast<std::size_t>(share * static_cast<double>(rows));
+    };
+    const std::size_t others = rows - std::max<std::size_t>(1, part(rule_.recent));
+    std::vector<std::size_t> out;
+    for (std::size_t i = others; i < rows; ++i) out.push_back(i);
+    for (std::size_t draw = 0; others > 0 && draw < part(rule_.random); ++draw)
+      out.push_back(
+          static_cast<std::size_t>(uniform01(combine({combine({0, key_of("zipcache"), 0, stretch}), draw})) *
+                                   static_cast<double>(others)));
+    return out;
   }
   void code() {
     std::vector<std::pair<double, std::size_t>> fresh;
@@ -127,6 +157,7 @@ TEST_CASE("zipcache equals a slow version of its definition, while tokens come a
       {"zipcache(recent=1,normalise=none,every=7,separable=false)",
        {.recent = 1, .normalise = "none", .every = 7, .separable = false}},
       {"zipcache(share=0,every=1)", {.share = 0, .every = 1}},
+      {"zipcache(every=10,ranking=last,recent=0.3)", {.recent = 0.3, .every = 10, .last = true}},
   };
   for (const auto& [text, rule] : rules) {
     const CacheShape shape{
