@@ -7,12 +7,14 @@ namespace kvsim::policy {
 #define KVSIM_ORACLE(name) PolicySpec name##_spec();
 #define KVSIM_REPRESENTATION(name) PolicySpec name##_spec();
 #define KVSIM_PRESET(name, expansion, summary, paper)
+#define KVSIM_ABSENT(name, needs, instead)
 #include "policies/builtin.def"
 #undef KVSIM_EVICTION
 #undef KVSIM_ALLOCATION
 #undef KVSIM_ORACLE
 #undef KVSIM_REPRESENTATION
 #undef KVSIM_PRESET
+#undef KVSIM_ABSENT
 
 const Registry& builtin() {
   static const Registry registry = [] {
@@ -22,12 +24,14 @@ const Registry& builtin() {
 #define KVSIM_ORACLE(name) list.add(name##_spec());
 #define KVSIM_REPRESENTATION(name) list.add(name##_spec());
 #define KVSIM_PRESET(name, expansion, summary, paper) list.add(PresetSpec{#name, expansion, summary, paper});
+#define KVSIM_ABSENT(name, needs, instead) list.add(AbsentSpec{#name, needs, instead});
 #include "policies/builtin.def"
 #undef KVSIM_EVICTION
 #undef KVSIM_ALLOCATION
 #undef KVSIM_ORACLE
 #undef KVSIM_REPRESENTATION
 #undef KVSIM_PRESET
+#undef KVSIM_ABSENT
     return list;
   }();
   return registry;

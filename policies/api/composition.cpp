@@ -39,6 +39,7 @@ const PolicySpec& find_eviction(const Call& call, const Registry& registry) {
                     ": it needs an eviction before it",
                 place(call), std::string("Write e.g. ") + (represents ? "full+" : "snapkv+") + call.name);
   }
+  registry.refuse_absent(call.name, place(call));
   usage_error("unknown policy " + quoted(call.name), place(call),
               suggestion(call.name, first_names(registry)));
 }
@@ -57,6 +58,7 @@ const PolicySpec& find_part(const Call& call, const Registry& registry) {
     usage_error("two evictions: " + call.name +
                     " stands after '+', where an allocation or a representation is expected",
                 place(call), suggestion(call.name, part_names(registry)));
+  registry.refuse_absent(call.name, place(call));
   usage_error("unknown allocation or representation " + quoted(call.name), place(call),
               suggestion(call.name, part_names(registry)));
 }

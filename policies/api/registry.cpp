@@ -70,6 +70,19 @@ void Registry::add(PresetSpec preset) {
   presets_.push_back(std::move(preset));
 }
 
+void Registry::add(AbsentSpec absent) {
+  if (!is_name(absent.name) || find_preset(absent.name) || find_policy(Kind::eviction, absent.name) ||
+      find_part(absent.name))
+    bug("the name " + absent.name + ", which is refused, is taken");
+  absent_.push_back(std::move(absent));
+}
+
+void Registry::refuse_absent(std::string_view name, std::string_view where) const {
+  for (const AbsentSpec& absent : absent_)
+    if (absent.name == name)
+      usage_error(absent.name + " is not here: " + absent.needs, std::string(where), absent.instead);
+}
+
 const PolicySpec* Registry::find_policy(Kind kind, std::string_view name) const {
   for (const PolicySpec& spec : policies_) {
     if (spec.kind != kind) continue;

@@ -320,6 +320,7 @@ void write_policy_report(std::ostream& out, const Registry& registry, std::strin
     for (const auto& more :
          {registry.names(Kind::allocation), registry.names(Kind::representation), registry.preset_names()})
       known.insert(known.end(), more.begin(), more.end());
+    registry.refuse_absent(name, {});
     usage_error("unknown policy \"" + std::string(name) + "\"", {}, suggestion(name, known));
   }
   if (preset) write_preset(out, *preset, registry);

@@ -9,11 +9,11 @@ using namespace kvsim::policy::test;
 
 namespace {
 
-/// Every merge with its defaults and with every other value of its choice parameters.
+/// Every merge of what leaves with its defaults and with every other value of its choice parameters.
 std::vector<std::string> merges() {
   std::vector<std::string> out;
   for (const PolicySpec& spec : builtin().policies()) {
-    if (!spec.name.ends_with("_merge")) continue;
+    if (!spec.name.ends_with("_merge") || spec.name == "fixed_kernel_merge") continue;
     out.push_back(spec.name);
     for (const kvsim::ParamSpec& param : spec.params)
       for (const std::string& choice : param.choices)

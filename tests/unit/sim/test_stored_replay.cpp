@@ -416,11 +416,25 @@ std::vector<double> stored_numbers(const sim::CellOutcome& cell) {
 }
 
 /// For vectors of 8 numbers.
-const std::vector<std::string> kSmall = {"kivi(group=4,residual=8)", "mikv", "think(window=4,rows=4)",
-                                         "zipcache(every=7,recent=0.2,random=0.3)", "cam(tokens=5,attention=sum)", "ems_merge(tau=-1,window=5)",
-                                         "gear(group=4,buffer=8,outliers=0.25)"};
+const std::vector<std::string> kSmall = {
+    "kivi(group=4,residual=8)",    "mikv",
+    "think(window=4,rows=4)",      "zipcache(every=7,recent=0.2,random=0.3)",
+    "cam(tokens=5,attention=sum)", "ems_merge(tau=-1,window=5)",
+    "fixed_kernel_merge",          "gear(group=4,buffer=8,outliers=0.25)"};
 
 }  // namespace
+
+TEST_CASE("fixed_kernel_merge without its mixtures is its eviction, in every bit") {
+  const trace::MemoryTrace trace = test::random_trace({.prompt = 40, .decode = 20});
+  const sim::Outcome outcome =
+      test::run(trace, test::request_of({"h2o+scalar(bits=16)", "h2o+fixed_kernel_merge(blend=0)",
+                                         "h2o+fixed_kernel_merge", "h2o+fixed_kernel_merge(blend=1)"},
+                                        {"12"}));
+  const std::vector<double> alone = stored_numbers(outcome.cells[0]);
+  CHECK(stored_numbers(outcome.cells[1]) == alone);
+  CHECK(stored_numbers(outcome.cells[2]) != alone);
+  CHECK(stored_numbers(outcome.cells[3]) != stored_numbers(outcome.cells[2]));
+}
 
 TEST_CASE("codes that learn of the prompt depend neither on threads nor on their company") {
   const trace::MemoryTrace trace = test::random_trace({.prompt = 40, .decode = 20});
