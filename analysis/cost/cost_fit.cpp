@@ -37,7 +37,7 @@ class Trial {
   CostFit at(const sim::Budget& budget) const {
     CostFit fit = fresh();
     fit.row.budget = budget.text;
-    judge(fit, budget_tokens(budget, study_.model, study_.serving.layout, prompt()));
+    judge(fit, budget_tokens(budget, study_.model, study_.serving.layout, policy_, prompt(), generate()));
     return fit;
   }
   CostFit at_its_own_size() const {

@@ -70,17 +70,19 @@ void add_memory(std::vector<Column>& out) {
                      return std::uint64_t{std::invoke(get, e.prefill)};
                    })});
   };
-  end("end_bytes", "after the last generated token, per device: the sum of the eight that follow",
+  end("end_bytes", "after the last generated token, per device: the sum of the nine that follow",
       &Memory::total);
   end("weights_bytes", "parameters of the model, as far as they are on the device", &Memory::weights);
-  end("keys_values_bytes", "payload of the tokens held, as encoded, scales included", &Memory::keys_values);
+  end("keys_values_bytes", "of the tokens held, as they are stored: codes, scales, exact windows",
+      &Memory::keys_values);
   end("padding_bytes", "slots no token is in: rest of pages, shorter lanes", &Memory::padding);
   end("metadata_bytes", "of the policy and of masks", &Memory::metadata);
   end("page_table_bytes", "page tables", &Memory::page_tables);
+  end("shared_table_bytes", "of a representation, once for all sequences", &Memory::shared_tables);
   end("activation_bytes", "largest live set of a decode step", &Memory::activations);
   end("scratch_bytes", "of the policy while it works", &Memory::scratch);
   end("reserved_bytes", "of the machine's runtime", &Memory::reserved);
-  end("cache_bytes", "keys_values, padding, metadata and page tables at the end", &Memory::cache);
+  end("cache_bytes", "keys_values, padding, metadata, page and shared tables at the end", &Memory::cache);
   prefill("prefill_bytes", "when the prefill needs most, per device", &Memory::total);
   prefill("prefill_cache_bytes", "cache at that moment", &Memory::cache);
   prefill("prefill_activation_bytes", "activations at that moment, score matrices included",

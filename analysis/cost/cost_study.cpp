@@ -52,7 +52,8 @@ cost::SweepPoint sweep_point(const CostStudy& study, const Point& point) {
   out.serving.prompt = point.prompt;
   out.serving.generate = point.generate;
   out.serving.batch = point.batch;
-  out.budget = point.budget ? budget_tokens(*point.budget, study.model, study.serving.layout, point.prompt)
+  out.budget = point.budget ? budget_tokens(*point.budget, study.model, study.serving.layout, *point.policy,
+                                            point.prompt, point.generate)
                             : point.prompt + point.generate;
   out.cap = study.machine.memory;
   return out;
@@ -73,9 +74,34 @@ CostRow row_of(const CostStudy& study, const Point& point) {
   return row;
 }
 
-void price(CostRow& row, const CostStudy& study, const cost::Serving& serving, const sim::Outcome& outcome,
+/// The most tokens that fit where each more takes as much as the one before.
+template <class Fits>
+std::uint64_t most_of_any(Fits fits) {
+  std::uint64_t below = 0, above = 1;
+  while (fits(above)) {
+    below = above;
+    above *= 2;
+  }
+  while (above - below > 1) {
+    const std::uint64_t middle = below + (above - below) / 2;
+    (fits(middle) ? below : above) = middle;
+  }
+  return below;
+}
+
+/// The tokens up to which every number fits, at most `limit`, as a replay counts them: a token more takes
+/// less where a full window is coded.
+template <class Fits>
+std::uint64_t most_in_sequence(std::uint64_t limit, Fits fits) {
+  std::uint64_t tokens = 0;
+  while (tokens < limit && fits(tokens + 1)) ++tokens;
+  return tokens;
+}
+
+void price(CostRow& row, const CostStudy& study, const cost::Serving& asked, const sim::Outcome& outcome,
            const sim::Cell& cell, const sim::CellOutcome& held) {
-  check_serving(study.model, serving);
+  check_serving(study.model, asked);
+  const cost::Serving serving = served_with(asked, cell.composition);
   const std::uint64_t budget =
       own_size(cell.composition) ? serving.prompt + serving.generate : held.budget_tokens;
   const cost::Holding holding =
@@ -93,26 +119,21 @@ std::uint64_t CostStudy::points() const {
 }
 
 std::uint64_t budget_tokens(const sim::Budget& budget, const cost::Model& model, const cost::Layout& layout,
-                            std::uint64_t prompt) {
+                            const policy::Composition& composition, std::uint64_t prompt,
+                            std::uint64_t generate) {
   double tokens = budget.value;
   if (budget.unit == sim::Budget::Unit::share) {
     // The nudge keeps 0.29 * 100 from becoming 28.
     tokens = std::floor(budget.value * static_cast<double>(prompt) + 1e-9);
   } else if (budget.unit == sim::Budget::Unit::bytes) {
-    // Payload grows with tokens, in steps where groups of a quantisation are rounded up.
+    cost::Serving serving;
+    serving.layout = layout;
+    serving = served_with(serving, composition);
     const auto fits = [&](std::uint64_t n) {
-      return static_cast<double>(cost::full_cache_bytes(model, layout, n, 1)) <= budget.value;
+      return static_cast<double>(cost::full_cache_bytes(model, serving.layout, n, 1)) <= budget.value;
     };
-    std::uint64_t below = 0, above = 1;
-    while (fits(above)) {
-      below = above;
-      above *= 2;
-    }
-    while (above - below > 1) {
-      const std::uint64_t middle = below + (above - below) / 2;
-      (fits(middle) ? below : above) = middle;
-    }
-    tokens = static_cast<double>(below);
+    tokens = static_cast<double>(composition.representation ? most_in_sequence(prompt + generate + 1, fits)
+                                                            : most_of_any(fits));
   }
   if (tokens < 1)
     usage_error("comes to less than one token per lane", "budget " + quoted(budget.text),

@@ -21,10 +21,12 @@ struct CostStudy {
   std::uint64_t points() const;
 };
 
-/// Tokens per lane: a share is of the prompt, bytes are of one sequence's whole cache as `layout` stores it
-/// on all devices together; rounded down. Throws Error(usage) when it comes to less than one token.
+/// Tokens per lane: a share is of the prompt, bytes are of one sequence's keys and values as `layout` and the
+/// composition store them on all devices together; rounded down. Throws Error(usage) when it comes to less
+/// than one token. Bytes of a representation are counted up to a token more than the whole sequence.
 std::uint64_t budget_tokens(const sim::Budget& budget, const cost::Model& model, const cost::Layout& layout,
-                            std::uint64_t prompt);
+                            const policy::Composition& composition, std::uint64_t prompt,
+                            std::uint64_t generate);
 
 /// By prompt, generate, batch, budget, policy, each in the order given; a policy with a size of its own
 /// stands with the first budget only. A point that cannot be (a budget above its context, below what its

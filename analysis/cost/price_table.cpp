@@ -18,8 +18,9 @@ struct Needs {
 
 Needs needs_of(const policy::Composition& policy) {
   // Which rows a rule reads does not depend on the sizes.
-  const policy::Cost cost =
+  policy::Cost cost =
       combined(policy.eviction.cost(kReferenceLayer), policy.allocation.cost(kReferenceLayer));
+  if (policy.representation) cost = combined(cost, policy.representation->cost(kReferenceLayer));
   return {prompt_rows_text(cost), cost.decode_rows ? "yes" : "no"};
 }
 

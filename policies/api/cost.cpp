@@ -16,16 +16,19 @@ Metadata operator+(const Metadata& a, const Metadata& b) {
   return {a.lane_slot + b.lane_slot, a.layer_slot + b.layer_slot, a.lane + b.lane, a.layer + b.layer};
 }
 
-Cost combined(const Cost& eviction, const Cost& allocation) {
+Cost combined(const Cost& eviction, const Cost& other) {
   Cost both = eviction;
-  both.metadata = eviction.metadata + allocation.metadata;
-  both.scratch_bytes = std::max(eviction.scratch_bytes, allocation.scratch_bytes);
-  both.prompt_rows = std::max(eviction.prompt_rows, allocation.prompt_rows);
-  both.decode_rows = eviction.decode_rows || allocation.decode_rows;
-  both.prompt = eviction.prompt + allocation.prompt;
-  both.step = eviction.step + allocation.step;
-  both.step_slot = eviction.step_slot + allocation.step_slot;
-  both.extra_prefills = eviction.extra_prefills + allocation.extra_prefills;
+  both.metadata = eviction.metadata + other.metadata;
+  both.scratch_bytes = std::max(eviction.scratch_bytes, other.scratch_bytes);
+  both.prompt_rows = std::max(eviction.prompt_rows, other.prompt_rows);
+  both.decode_rows = eviction.decode_rows || other.decode_rows;
+  both.prompt = eviction.prompt + other.prompt;
+  both.step = eviction.step + other.step;
+  both.step_slot = eviction.step_slot + other.step_slot;
+  both.leaving = eviction.leaving + other.leaving;
+  both.leaving_slot = eviction.leaving_slot + other.leaving_slot;
+  both.read_number = eviction.read_number + other.read_number;
+  both.extra_prefills = eviction.extra_prefills + other.extra_prefills;
   return both;
 }
 

@@ -51,9 +51,14 @@ struct Cost {
   std::size_t prompt_rows = 0;
   /// Whether the rule also reads the row of every generated token.
   bool decode_rows = false;
-  Work prompt{};     ///< once, beside those rows: pooling, hashing, selection, compaction
-  Work step{};       ///< per generated token, whatever is resident
-  Work step_slot{};  ///< per generated token and token resident per lane (mean over the layer's lanes)
+  Work prompt{};        ///< once, beside those rows: pooling, hashing, selection, compaction
+  Work step{};          ///< per generated token, whatever is resident
+  Work step_slot{};     ///< per generated token and token resident per lane (mean over the layer's lanes)
+  Work leaving{};       ///< per generated token that makes another one leave: merging
+  Work leaving_slot{};  ///< the same per token resident per lane
+  /// Within attention, for each number read that is not stored as it comes: unpacking a code and making a
+  /// number of it. The bytes read are the ledger's.
+  Work read_number{};
   /// Generated tokens are only appended: only the prompt is compressed.
   bool appends = false;
   /// The prompt passes through the cache token by token, so the cache never holds more than the budget.
@@ -65,7 +70,8 @@ struct Cost {
   /// request makes its own measurement (XKV's mini-prefill).
   double extra_prefills = 0;
 };
-/// Cost of an eviction together with its allocation. `appends` and `streams` come from the eviction alone.
-Cost combined(const Cost& eviction, const Cost& allocation);
+/// Cost of an eviction together with its allocation or representation. `appends` and `streams` come from the
+/// eviction alone.
+Cost combined(const Cost& eviction, const Cost& other);
 
 }  // namespace kvsim::policy

@@ -91,7 +91,8 @@ struct PolicySpec {
   std::function<std::size_t(const Params&)> floor{};
   /// Tokens beyond the budget that a query may attend, when a token attends before another leaves; null: 0.
   std::function<std::size_t(const Params&)> overshoot{};
-  /// What the rule costs beside exact attention. null: nothing (a full cache, a split by position).
+  /// What the rule costs beside exact attention over what is stored. null: nothing (a full cache, a split by
+  /// position).
   std::function<Cost(const Params&, const CostShape&)> cost{};
   /// Throws Error(usage) for combinations of parameters that single ranges cannot exclude. May be null.
   std::function<void(const Params&)> check{};

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "policies/parts/coding_cost.hpp"
 #include "sim/base/error.hpp"
 
 namespace kvsim::policy {
@@ -59,6 +60,15 @@ Ledger grouped_ledger(const GroupedRules& rules, const StorageShape& shape, std:
   add(rules.keys, shape.key_dim);
   add(rules.values, shape.value_dim);
   return ledger;
+}
+
+Cost grouped_cost(const GroupedRules& rules, const CostShape& shape) {
+  // Along channels a whole residual is coded at once.
+  const auto every = [](const GroupedRule& rule) {
+    return rule.axis == GroupAxis::channel ? static_cast<double>(rule.residual) : 1;
+  };
+  return coding_cost(shape, scalar_code_ops(rules.keys.code), scalar_code_ops(rules.values.code),
+                     Coding::apart, every(rules.keys), every(rules.values));
 }
 
 void GroupedSide::begin(std::span<const Position> joined, CacheRows& rows) {

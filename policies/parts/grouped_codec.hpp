@@ -14,6 +14,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "policies/api/cost.hpp"
 #include "policies/api/representation.hpp"
 #include "policies/parts/scalar_code.hpp"
 
@@ -40,6 +41,7 @@ struct GroupedRules {
 void check_grouped_rule(const GroupedRule& rule, std::size_t dim, std::string_view where);
 
 Ledger grouped_ledger(const GroupedRules& rules, const StorageShape& shape, std::size_t tokens);
+Cost grouped_cost(const GroupedRules& rules, const CostShape& shape);
 
 /// The keys or the values of one cache.
 class GroupedSide {

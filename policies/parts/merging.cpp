@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "policies/api/slots.hpp"
+#include "policies/parts/cost_terms.hpp"
 
 namespace kvsim::policy {
 namespace {
@@ -112,6 +113,9 @@ PolicySpec merging_spec(PolicySpec spec, MergeRule (*rule)(const Params& params)
   };
   spec.kind = Kind::representation;
   spec.needs.keys = spec.needs.values = true;
+  spec.cost = [whole](const Params& params, const CostShape& shape) {
+    return merging_cost(whole(params), shape);
+  };
   spec.ledger = [whole](const Params& params, const StorageShape& shape, std::uint64_t kept,
                         std::uint64_t appended) {
     return merging_ledger(whole(params), shape, kept + appended);
@@ -125,6 +129,43 @@ PolicySpec merging_spec(PolicySpec spec, MergeRule (*rule)(const Params& params)
 Ledger merging_ledger(const MergeRule& rule, const StorageShape& shape, std::uint64_t tokens) {
   Ledger out = exact_ledger(shape, tokens);
   if (rule.mass != MergeRule::Mass::none) out.indices = shape.n_lanes * tokens * kCountBits;
+  return out;
+}
+
+Cost merging_cost(const MergeRule& rule, const CostShape& shape) {
+  const double lanes = real(shape.kv_heads), key = real(shape.head_dim), value = real(shape.value_dim),
+               element = real(shape.element_bytes);
+  const bool cosines =
+      rule.nearest == MergeRule::Nearest::cosine || rule.gate != MergeRule::Gate::everything ||
+      rule.weights == MergeRule::Weights::cosine || rule.weights == MergeRule::Weights::exponential;
+  // What a token that leaves asks of one that stays: its product and norm, or where it stands.
+  const bool compared = rule.nearest == MergeRule::Nearest::cosine;
+  const double flops = compared ? 2 * lanes * key : 0, ops = lanes;
+  // What it takes to merge one: both vectors weighted and added, read and written.
+  double numbers = 0;
+  if (rule.target != MergeRule::Target::values) numbers += lanes * key;
+  if (rule.target != MergeRule::Target::keys) numbers += lanes * value;
+  Work merged{.ops = 2 * numbers, .bytes = 3 * numbers * element};
+  if (cosines && !compared) merged.flops += 2 * lanes * key;
+  if (rule.weights == MergeRule::Weights::gaussian) merged.ops += 3 * lanes * key;
+  Cost out;
+  if (rule.mass != MergeRule::Mass::none) out.step_slot.ops += real(shape.query_heads);
+  if (shape.prompt > shape.budget) {
+    const double stay = real(shape.budget), leave = real(shape.prompt - shape.budget);
+    out.prompt =
+        leave * merged +
+        Work{.flops = leave * stay * flops, .ops = leave * ops * (compared ? stay : 1), .launches = 3};
+    // Norms, and in runs the cosine of each key with the one before it.
+    if (cosines || rule.nearest == MergeRule::Nearest::run)
+      out.prompt = out.prompt + over_keys(shape, shape.prompt, 2);
+    if (rule.nearest == MergeRule::Nearest::run) out.prompt.flops += 2 * real(shape.prompt) * lanes * key;
+  }
+  if (rule.decode) {
+    out.leaving = merged;
+    out.leaving.launches = 2;  // the nearest, the means
+    // Every key is read once more, with its norm.
+    out.leaving_slot = {.flops = 2 * flops, .ops = ops, .bytes = compared ? lanes * key * element : 0};
+  }
   return out;
 }
 

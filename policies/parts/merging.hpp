@@ -62,6 +62,8 @@ struct MergeRule {
 /// Of every token that is held, however much was merged into it.
 Ledger merging_ledger(const MergeRule& rule, const StorageShape& shape, std::uint64_t tokens);
 
+Cost merging_cost(const MergeRule& rule, const CostShape& shape);
+
 class MergingCodec final : public Codec {
  public:
   /// `scores`: [lanes][prompt], where the rule asks for them.

@@ -1,5 +1,6 @@
 // 8-bit floats, as vLLM's cache.
 #include "policies/api/spec.hpp"
+#include "policies/parts/coding_cost.hpp"
 #include "policies/parts/float_format.hpp"
 #include "policies/parts/prompt_scaled.hpp"
 
@@ -57,6 +58,13 @@ PolicySpec fp8_spec() {
           [](const Params& params) {
             const bool reads = params.is("scale", "head");
             return Needs{.keys = reads, .values = reads};
+          },
+      .cost =
+          [](const Params& params, const CostShape& shape) {
+            // Clamped and converted, and back; with a scale a quotient and a product.
+            const double scaled = params.is("scale", "head") ? 1 : 0;
+            const CodeOps ops{2 + scaled, 1 + scaled};
+            return coding_cost(shape, ops, ops, Coding::appending);
           },
       .ledger =
           [](const Params& params, const StorageShape& shape, std::uint64_t kept, std::uint64_t appended) {

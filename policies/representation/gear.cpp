@@ -6,6 +6,8 @@
 #include <unordered_map>
 
 #include "policies/api/spec.hpp"
+#include "policies/parts/coding_cost.hpp"
+#include "policies/parts/cost_terms.hpp"
 #include "policies/parts/low_rank.hpp"
 #include "policies/parts/scalar_code.hpp"
 #include "sim/base/error.hpp"
@@ -221,6 +223,39 @@ class Gear final : public Representation {
   CacheUnit unit_;
 };
 
+Cost gear_cost(const Rule& rule, const CostShape& shape) {
+  if (rule.code.exact()) return {};
+  CodeOps ops = scalar_code_ops(rule.code);
+  const double kept = real(std::min(shape.prompt, shape.budget)), buffer = real(rule.buffer);
+  const double numbers = real(shape.kv_heads * (shape.head_dim + shape.value_dim));
+  if (rule.outliers > 0) {
+    // A coding vector is sorted, and its outliers are put back when it is read.
+    ops.make += std::log2(std::max(2.0, buffer));
+    ops.read += rule.outliers;
+  }
+  Cost out = coding_cost(shape, ops, ops, Coding::apart, buffer, buffer);
+  // The power iteration multiplies the error with each factor once per loop.
+  const auto factorised = [&](std::size_t rank, double tokens) {
+    if (rank == 0) return Work{};
+    const double loops = real(rule.loops);
+    return Work{.flops = loops * 4 * real(rank) * tokens * numbers,
+                .ops = (ops.read + 1) * tokens * numbers,
+                .bytes = (1 + 2 * loops) * tokens * numbers * real(shape.element_bytes),
+                .launches = 2 + 4 * loops};
+  };
+  out.prompt = out.prompt + factorised(rule.rank, kept);
+  out.step = out.step + 1 / buffer * factorised(rule.buffer_rank, buffer);
+  // A query meets the keys' factors one after the other, and its weights those of the values, in kernels of
+  // their own; all tokens count the prompt's rank.
+  if (const double rank = real(std::max(rule.rank, rule.buffer_rank)); rank > 0) {
+    const double heads = real(shape.query_heads);
+    out.step =
+        out.step + Work{.flops = 2 * rank * heads * real(shape.head_dim + shape.value_dim), .launches = 4};
+    out.step_slot.flops = 4 * rank * heads;
+  }
+  return out;
+}
+
 ParamSpec rank_param(const char* name, const char* fallback, const char* help) {
   return {
       .name = name, .type = ParamType::count, .fallback = fallback, .min = 0, .max = 1 << 10, .help = help};
@@ -284,6 +319,7 @@ PolicySpec gear_spec() {
                   .max = 1000,
                   .help = "of the power iteration"}},
       .randomised = true,
+      .cost = [](const Params& params, const CostShape& shape) { return gear_cost(Rule::of(params), shape); },
       .check =
           [](const Params& params) {
             const Rule rule = Rule::of(params);

@@ -70,6 +70,7 @@ PolicySpec kivi_spec() {
                  axis_param("keys", "channel",
                             "what shares a scale: a channel of several tokens, or channels of a token"),
                  axis_param("values", "token", "the same for values")},
+      .cost = [](const Params& params, const CostShape& shape) { return grouped_cost(rules(params), shape); },
       .check =
           [](const Params& params) {
             scalar_code(params, "kivi");

@@ -3,7 +3,9 @@
 #include <cmath>
 
 #include "policies/api/spec.hpp"
+#include "policies/parts/coding_cost.hpp"
 #include "policies/parts/column_sums.hpp"
+#include "policies/parts/cost_terms.hpp"
 #include "policies/parts/float_format.hpp"
 #include "policies/parts/scalar_code.hpp"
 #include "sim/base/error.hpp"
@@ -57,6 +59,28 @@ Ledger lane_ledger(const Rule& rule, const StorageShape& shape, std::uint64_t to
   add_tokens(out, rule.rest, rule.groups, shape, tokens - important);
   out.indices = tokens;
   if (rule.balancer) out.tables = 16 * shape.key_dim;
+  return out;
+}
+
+Cost mikv_cost(const Rule& rule, const CostShape& shape) {
+  // Both classes have codes of one kind. The balancer multiplies keys; reading divides the query instead.
+  const CodeOps values = scalar_code_ops(rule.rest);
+  CodeOps keys = values;
+  if (rule.balancer) keys.make += 1;
+  Cost out = coding_cost(shape, keys, values, Coding::apart);
+  if (rule.scores()) {
+    out.prompt_rows = kAllRows;
+    out.prompt = out.prompt + prompt_sums(shape, shape.prompt) + sorted(shape, {false, real(shape.kv_heads)});
+    out.scratch_bytes = whole_bytes(real(shape.kv_heads) * real(shape.prompt) * kScoreBytes);
+    out.metadata.lane_slot = kScoreBytes;
+    // The least score of the important tokens, every step; it is read by the kernel that codes.
+    out.step_slot = {.ops = real(shape.kv_heads), .bytes = real(shape.kv_heads * kScoreBytes)};
+  }
+  if (rule.balancer) {
+    const double queries = real(shape.prompt) * real(shape.query_heads * shape.head_dim);
+    out.prompt = out.prompt + over_keys(shape, shape.prompt, 1) +
+                 Work{.ops = queries, .bytes = queries * real(shape.element_bytes), .launches = 1};
+  }
   return out;
 }
 
@@ -286,6 +310,7 @@ PolicySpec mikv_spec() {
                          .keys = rule.balancer,
                          .queries = rule.balancer};
           },
+      .cost = [](const Params& params, const CostShape& shape) { return mikv_cost(Rule::of(params), shape); },
       .ledger =
           [](const Params& params, const StorageShape& shape, std::uint64_t kept, std::uint64_t appended) {
             const Rule rule = Rule::of(params);

@@ -1,5 +1,6 @@
 // llama.cpp's 4-bit cache.
 #include "policies/api/spec.hpp"
+#include "policies/parts/coding_cost.hpp"
 #include "policies/parts/float_format.hpp"
 #include "policies/parts/row_codec.hpp"
 
@@ -39,6 +40,13 @@ PolicySpec q4_0_spec() {
       .details =
           "32 neighbouring numbers of a vector share a scale, by which the one furthest from 0 is -8; the "
           "others are whole numbers up to 7, halves rounded up. 4.5 bits per number.",
+      .cost =
+          [](const Params&, const CostShape& shape) {
+            // A comparison, a product, plus 8.5, cut off, at most 15, packed; unpacked, converted, minus 8,
+            // times the scale.
+            const CodeOps ops{6, 4};
+            return coding_cost(shape, ops, ops, Coding::appending);
+          },
       .ledger = [](const Params&, const StorageShape& shape, std::uint64_t kept,
                    std::uint64_t appended) { return row_ledger(Q4(), Q4(), shape, kept + appended); },
       .make_representation =

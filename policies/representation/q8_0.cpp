@@ -1,5 +1,6 @@
 // llama.cpp's 8-bit cache.
 #include "policies/api/spec.hpp"
+#include "policies/parts/coding_cost.hpp"
 #include "policies/parts/float_format.hpp"
 #include "policies/parts/row_codec.hpp"
 
@@ -37,6 +38,12 @@ PolicySpec q8_0_spec() {
       .details =
           "32 neighbouring numbers of a vector share the scale (largest |x|) / 127; codes round to nearest, "
           "halves away from 0. 8.5 bits per number.",
+      .cost =
+          [](const Params&, const CostShape& shape) {
+            // A comparison, a product, rounded; converted, times the scale.
+            const CodeOps ops{3, 2};
+            return coding_cost(shape, ops, ops, Coding::appending);
+          },
       .ledger = [](const Params&, const StorageShape& shape, std::uint64_t kept,
                    std::uint64_t appended) { return row_ledger(Q8(), Q8(), shape, kept + appended); },
       .make_representation =

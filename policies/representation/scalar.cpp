@@ -48,6 +48,7 @@ PolicySpec scalar_spec() {
                   .unit = "tokens",
                   .help = "the latest so many are exact; along channels so many wait for each other, at "
                           "least a group"}},
+      .cost = [](const Params& params, const CostShape& shape) { return grouped_cost(rules(params), shape); },
       .check =
           [](const Params& params) {
             const GroupedRule rule = rules(params).keys;

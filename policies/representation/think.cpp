@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "policies/api/spec.hpp"
+#include "policies/parts/cost_terms.hpp"
 
 namespace kvsim::policy {
 namespace {
@@ -155,6 +156,26 @@ PolicySpec think_spec() {
                   .help = "query: of queries and keys; key: of the keys alone, for comparison"}},
       .needs_of =
           [](const Params& params) { return Needs{.keys = true, .queries = params.is("score", "query")}; },
+      .cost =
+          [](const Params& params, const CostShape& shape) {
+            const Rule rule = Rule::of(params);
+            Cost out;
+            if (rule.dropped(shape.head_dim) == 0) return out;
+            // Squares, added up per channel; channels are sorted once per head, which is little.
+            out.prompt = over_keys(shape, shape.prompt, 2);
+            if (rule.queries) {
+              const double components =
+                  real(std::min(rule.rows, shape.prompt)) * real(shape.query_heads * shape.head_dim);
+              out.prompt =
+                  out.prompt +
+                  Work{.ops = 2 * components, .bytes = components * real(shape.element_bytes), .launches = 1};
+            }
+            // Keys are read and what remains of them is written. Reading takes nothing: the query has no
+            // component for a dropped channel.
+            out.prompt = out.prompt + 2.0 * over_keys(shape, std::min(shape.prompt, shape.budget), 0);
+            out.step = 2.0 * over_keys(shape, 1, 0);
+            return out;
+          },
       .ledger =
           [](const Params& params, const StorageShape& shape, std::uint64_t kept, std::uint64_t appended) {
             const Rule rule = Rule::of(params);

@@ -5,6 +5,8 @@
 #include <numeric>
 
 #include "policies/api/spec.hpp"
+#include "policies/parts/coding_cost.hpp"
+#include "policies/parts/cost_terms.hpp"
 #include "policies/parts/float_format.hpp"
 #include "policies/parts/scalar_code.hpp"
 #include "sim/base/rng.hpp"
@@ -87,6 +89,34 @@ Ledger lane_ledger(const Rule& rule, const StorageShape& shape, const Counts& co
   add(rule.regular, counts.regular);
   if (rule.separable && coded > 0) out.tables = 16 * shape.value_dim;
   out.indices = counts.salient + counts.regular;
+  return out;
+}
+
+Cost zip_cost(const Rule& rule, const CostShape& shape) {
+  const ScalarCode& code = rule.regular.exact() ? rule.salient : rule.regular;
+  if (code.exact()) return {};
+  // Both classes have codes of one kind. Levelled values: a comparison and a quotient, and a product.
+  const CodeOps keys = scalar_code_ops(code);
+  CodeOps values = keys;
+  if (rule.separable) values = {values.make + 2, values.read + 1};
+  Cost out = coding_cost(shape, keys, values, Coding::apart);
+  if (rule.scores() && shape.prompt > 0) {
+    const double prompt = real(shape.prompt);
+    out.prompt_rows = std::max<std::size_t>(1, static_cast<std::size_t>(rule.recent * prompt)) +
+                      static_cast<std::size_t>(rule.random * prompt);
+    out.prompt =
+        out.prompt + prompt_sums(shape, out.prompt_rows) + sorted(shape, {false, real(shape.kv_heads)});
+    out.scratch_bytes = whole_bytes(real(shape.kv_heads) * prompt * kScoreBytes);
+  }
+  // Instead of a token at a time all that is held is read, coded again and written, every so many tokens.
+  const double every = real(rule.every), key_numbers = real(shape.kv_heads * shape.head_dim),
+               value_numbers = real(shape.kv_heads * shape.value_dim);
+  const auto bits = [](const ScalarCode& of) { return real(of.exact() ? 0 : of.bits); };
+  const double mean_bits = rule.share * bits(rule.salient) + (1 - rule.share) * bits(rule.regular);
+  out.step = {.launches = 4 / every};  // keys and values of two classes
+  out.step_slot = {
+      .ops = (key_numbers * (keys.make + keys.read) + value_numbers * (values.make + values.read)) / every,
+      .bytes = 2 * (key_numbers + value_numbers) * mean_bits / 8 / every};
   return out;
 }
 
@@ -393,6 +423,7 @@ PolicySpec zipcache_spec() {
             return Needs{.prompt_rows = scores ? RowNeed::all : RowNeed::none, .decode_rows = scores};
           },
       .randomised = true,
+      .cost = [](const Params& params, const CostShape& shape) { return zip_cost(Rule::of(params), shape); },
       .ledger =
           [](const Params& params, const StorageShape& shape, std::uint64_t kept, std::uint64_t appended) {
             const Rule rule = Rule::of(params);

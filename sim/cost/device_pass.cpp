@@ -44,6 +44,19 @@ double tile_padding(std::uint64_t tokens, std::uint64_t past, std::uint64_t tile
   return computed / attended_pairs(tokens, past, 0);
 }
 
+/// The lanes of a layer that have no room for the token of a step, so that another leaves, and their tokens.
+struct FullLanes {
+  double lanes = 0, tokens = 0;
+
+  FullLanes(const EqualLayers& group, std::uint64_t step) {
+    for (const EqualLanes& of : group.lanes) {
+      if (of.limit == kNoLimit || of.after_prompt + step <= of.limit) continue;
+      lanes += real(of.lanes);
+      tokens += real(of.lanes) * real(of.at(step));
+    }
+  }
+};
+
 bool idle(const policy::Work& work) {
   return work.flops == 0 && work.ops == 0 && work.bytes == 0 && work.launches == 0;
 }
@@ -121,7 +134,10 @@ void DevicePass::dense(PassTime& pass, std::uint64_t tokens) const {
   if (model_.learned_positions == 0) elements += 2 * rotated;
   if (model_.qk_norm) elements += 2 * rotated;
   const Ceilings& ceilings = machine_.ceilings;
-  Demand small{.bytes = activation_ * all * elements + batch_ * stored_heads_ * lane_bytes(tokens),
+  // What the new tokens add to a lane: a generated one joins, those of a prompt are stored together.
+  const LaneTokens joined = tokens == 1 ? LaneTokens{.appended = 1} : LaneTokens{.kept = tokens};
+  const double appended = lane_bytes(joined) - lane_bytes({});
+  Demand small{.bytes = activation_ * all * elements + batch_ * stored_heads_ * appended,
                .memory_ceiling = ceilings.elementwise_memory,
                .hidden_overhead = ceilings.elementwise_launch};
   charge(pass[OpClass::elementwise], small, layers);
@@ -144,11 +160,17 @@ void DevicePass::head(PassTime& pass, std::uint64_t rows) const {
   charge(pass[OpClass::head], product(batch_ * real(rows), real(model_.hidden), vocab_, head_bytes_), 1);
 }
 
-/// Encoded keys and values of one lane.
-double DevicePass::lane_bytes(std::uint64_t tokens) const {
-  const KvEncoding& encoding = serving_.layout.encoding;
-  return real(encoded_bytes(encoding.keys, tokens, model_.head_dim)) +
-         real(encoded_bytes(encoding.values, tokens, model_.value_dim));
+/// Keys and values of one lane as they are stored.
+double DevicePass::lane_bytes(const LaneTokens& tokens) const {
+  const Storage& storage = serving_.layout.storage;
+  const std::uint64_t lanes = storage.together ? model_.kv_heads : 1;
+  return real(stored_bytes(storage, model_, lanes, tokens)) / real(lanes);
+}
+
+void DevicePass::decode_numbers(Demand& attention, const policy::Cost& cost, double numbers) {
+  attention.flops += numbers * cost.read_number.flops;
+  attention.ops += numbers * cost.read_number.ops;
+  attention.bytes += numbers * cost.read_number.bytes;
 }
 
 double DevicePass::attention_start(double cache_bytes) const {
@@ -157,11 +179,12 @@ double DevicePass::attention_start(double cache_bytes) const {
 }
 
 /// `window`: the most keys that a row reaches; 0: all.
-Demand DevicePass::chunk_attention(std::uint64_t tokens, std::uint64_t past, std::uint64_t window) const {
+Demand DevicePass::chunk_attention(const policy::Cost& cost, std::uint64_t tokens, std::uint64_t past,
+                                   std::uint64_t window) const {
   const Ceilings& ceilings = machine_.ceilings;
   const double width = real(model_.head_dim) + real(model_.value_dim);
   const std::uint64_t reach = window == 0 ? past : std::min(past, window);
-  const double cache = batch_ * stored_heads_ * lane_bytes(reach + tokens);
+  const double cache = batch_ * stored_heads_ * lane_bytes({.kept = reach + tokens});
   Demand attention{.bytes = batch_ * activation_ * real(tokens) * query_heads_ * width + cache,
                    .compute_ceiling = ceilings.attention_compute,
                    .memory_ceiling = ceilings.attention_memory,
@@ -177,36 +200,49 @@ Demand DevicePass::chunk_attention(std::uint64_t tokens, std::uint64_t past, std
     attention.bytes += kScorePasses * activation_ * pairs;
   }
   attention.flops = 2 * width * pairs;
+  // Its own tokens are attended to as they come, those of earlier chunks as they are stored.
+  if (reach > 0)
+    decode_numbers(attention, cost,
+                   batch_ * stored_heads_ * coded_numbers(serving_.layout.storage, model_, {.kept = reach}));
   return attention;
 }
 
-void DevicePass::prefill_attention(PassTime& pass, std::uint64_t tokens, std::uint64_t past) const {
-  charge(pass[OpClass::attention], chunk_attention(tokens, past, model_.window), real(model_.layers));
+void DevicePass::prefill_attention(PassTime& pass, const policy::Cost& cost, std::uint64_t tokens,
+                                   std::uint64_t past) const {
+  charge(pass[OpClass::attention], chunk_attention(cost, tokens, past, model_.window), real(model_.layers));
 }
 
-void DevicePass::streamed_attention(PassTime& pass, std::uint64_t tokens, std::uint64_t past,
-                                    const Holding& holding) const {
+void DevicePass::streamed_attention(PassTime& pass, const policy::Cost& cost, std::uint64_t tokens,
+                                    std::uint64_t past, const Holding& holding) const {
   for (const EqualLayers& group : holding.layers) {
     const std::uint64_t window = model_.within_window(std::max<std::uint64_t>(1, group.longest(0)));
-    charge(pass[OpClass::attention], chunk_attention(tokens, past, window), real(group.layers));
+    charge(pass[OpClass::attention], chunk_attention(cost, tokens, past, window), real(group.layers));
   }
 }
 
 DevicePass::Read DevicePass::layer_read(const EqualLayers& group, std::uint64_t step) const {
+  const Storage& storage = serving_.layout.storage;
+  const std::uint64_t reach = model_.window == 0 ? kNoLimit : model_.window;
   Read read;
+  const auto add = [&](double lanes, const LaneTokens& tokens) {
+    read.slots += lanes * real(tokens.all());
+    read.bytes += lanes * lane_bytes(tokens);
+    read.coded += lanes * coded_numbers(storage, model_, tokens);
+  };
   if (serving_.layout.padded) {
-    const std::uint64_t longest = model_.within_window(group.longest(step));
-    return {stored_heads_ * real(longest), stored_heads_ * lane_bytes(longest)};
+    const auto longest =
+        std::max_element(group.lanes.begin(), group.lanes.end(),
+                         [&](const EqualLanes& a, const EqualLanes& b) { return a.at(step) < b.at(step); });
+    add(stored_heads_, longest->tokens(step, reach));
+    return read;
   }
-  for (const EqualLanes& lanes : group.lanes) {
-    const std::uint64_t tokens = model_.within_window(lanes.at(step));
-    read.slots += stored_share_ * real(lanes.lanes) * real(tokens);
-    read.bytes += stored_share_ * real(lanes.lanes) * lane_bytes(tokens);
-  }
+  for (const EqualLanes& lanes : group.lanes)
+    add(stored_share_ * real(lanes.lanes), lanes.tokens(step, reach));
   return read;
 }
 
-void DevicePass::decode_attention(PassTime& pass, const Holding& holding, std::uint64_t step) const {
+void DevicePass::decode_attention(PassTime& pass, const Holding& holding, const policy::Cost& cost,
+                                  std::uint64_t step) const {
   const Ceilings& ceilings = machine_.ceilings;
   const double key = real(model_.head_dim), value = real(model_.value_dim);
   const double group_size = query_heads_ / stored_heads_;
@@ -222,6 +258,7 @@ void DevicePass::decode_attention(PassTime& pass, const Holding& holding, std::u
       attention.ops = kSoftmaxOps * pairs;
       attention.bytes += kScorePasses * activation_ * pairs;
     }
+    decode_numbers(attention, cost, batch_ * read.coded);
     attention.overhead = attention_start(cache) + ceilings.attention_sequence * std::sqrt(batch_);
     charge(pass[OpClass::attention], attention, real(group.layers));
   }
@@ -234,8 +271,8 @@ Demand DevicePass::score_rows(const policy::Cost& cost) const {
   Demand rows{.compute_ceiling = ceilings.attention_compute, .memory_ceiling = ceilings.attention_memory};
   if (cost.prompt_rows == 0 || serving_.runtime.attention == Attention::eager) return rows;
   const double prompt = real(serving_.prompt), key = real(model_.head_dim);
-  const double read_keys =
-      stored_heads_ * real(encoded_bytes(serving_.layout.encoding.keys, serving_.prompt, model_.head_dim));
+  const double read_keys =  // as they come: the prompt is processed with exact numbers
+      stored_heads_ * prompt * key * real(serving_.layout.storage.element_bits) / 8;
   if (cost.prompt_rows != policy::kAllRows) {
     const double pairs = query_heads_ * std::min(real(cost.prompt_rows), prompt) * prompt;
     rows.flops = 2 * key * pairs;
@@ -283,8 +320,12 @@ void DevicePass::prefill_transfers(PassTime& pass, std::uint64_t tokens, std::ui
                                    const Holding& holding, bool streams) const {
   const std::uint64_t read = model_.window == 0 ? past : std::min(past, model_.window);
   let_wait(pass, holding, [&](const EqualLayers& group, double compute) {
-    const auto before = [&](const EqualLanes& lanes) { return streams ? std::min(read, lanes.at(0)) : read; };
-    const auto kept = [&](const EqualLanes& lanes) { return std::min(tokens, lanes.at(0)); };
+    const auto before = [&](const EqualLanes& lanes) {
+      return LaneTokens{.kept = streams ? std::min(read, lanes.at(0)) : read};
+    };
+    const auto kept = [&](const EqualLanes& lanes) {
+      return LaneTokens{.kept = std::min(tokens, lanes.at(0))};
+    };
     return prefill_block(weights_load() + cache_move(group, before), cache_move(group, kept), compute);
   });
 }
@@ -292,7 +333,7 @@ void DevicePass::prefill_transfers(PassTime& pass, std::uint64_t tokens, std::ui
 void DevicePass::step_transfers(PassTime& pass, const Holding& holding, std::uint64_t step) const {
   let_wait(pass, holding, [&](const EqualLayers& group, double compute) {
     const double cache = link_time(serving_.offload.cache * batch_ * layer_read(group, step).bytes);
-    const double store = cache_move(group, [](const EqualLanes&) { return std::uint64_t{1}; });
+    const double store = cache_move(group, [](const EqualLanes&) { return LaneTokens{.appended = 1}; });
     return step_block(weights_load() + cache, store, compute);
   });
 }
@@ -319,11 +360,15 @@ void DevicePass::prompt_policy(PassTime& pass, const policy::Cost& cost) const {
 void DevicePass::step_policy(PassTime& pass, const Holding& holding, const policy::Cost& cost,
                              std::uint64_t step) const {
   const bool rows = cost.decode_rows && serving_.runtime.attention == Attention::flash;
-  if (!rows && idle(cost.step) && idle(cost.step_slot)) return;
+  if (!rows && idle(cost.step) && idle(cost.step_slot) && idle(cost.leaving) && idle(cost.leaving_slot))
+    return;
   const double stored = real(stored_heads(model_, serving_.layout));
   for (const EqualLayers& group : holding.layers) {
     const double tokens = real(group.tokens(step)) / stored;
-    Demand work = demand(cost.step + tokens * cost.step_slot, batch_);
+    const FullLanes full(group, step);
+    Demand work = demand(cost.step + tokens * cost.step_slot + full.lanes / stored * cost.leaving +
+                             full.tokens / stored * cost.leaving_slot,
+                         batch_);
     if (rows) work.bytes += batch_ * 2 * activation_ * query_heads_ * tokens;  // written and read
     charge(pass[OpClass::policy], work, real(group.layers));
   }

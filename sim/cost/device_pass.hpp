@@ -32,12 +32,14 @@ class DevicePass {
   /// Adds the logits of `rows` tokens per sequence.
   void head(PassTime& pass, std::uint64_t rows) const;
   /// Adds the attention of `tokens` new rows after `past` cached tokens, causal, all layers.
-  void prefill_attention(PassTime& pass, std::uint64_t tokens, std::uint64_t past) const;
+  void prefill_attention(PassTime& pass, const policy::Cost& cost, std::uint64_t tokens,
+                         std::uint64_t past) const;
   /// Adds the same for a policy that never holds more than its budget of the prompt.
-  void streamed_attention(PassTime& pass, std::uint64_t tokens, std::uint64_t past,
+  void streamed_attention(PassTime& pass, const policy::Cost& cost, std::uint64_t tokens, std::uint64_t past,
                           const Holding& holding) const;
   /// Adds the attention of one row over the resident tokens at `step`.
-  void decode_attention(PassTime& pass, const Holding& holding, std::uint64_t step) const;
+  void decode_attention(PassTime& pass, const Holding& holding, const policy::Cost& cost,
+                        std::uint64_t step) const;
   /// Adds the policy's work when the prompt ends, without its extra passes.
   void prompt_policy(PassTime& pass, const policy::Cost& cost) const;
   void step_policy(PassTime& pass, const Holding& holding, const policy::Cost& cost,
@@ -57,14 +59,18 @@ class DevicePass {
   /// Returns the start time of attention; it is shorter for a layer's cache that fits the device's last cache
   /// level.
   double attention_start(double cache_bytes) const;
-  Demand chunk_attention(std::uint64_t tokens, std::uint64_t past, std::uint64_t window) const;
+  Demand chunk_attention(const policy::Cost& cost, std::uint64_t tokens, std::uint64_t past,
+                         std::uint64_t window) const;
   Demand score_rows(const policy::Cost& cost) const;
   Demand demand(const policy::Work& work, double times) const;
   void charge(OpTime& op, const Demand& demand, double times) const;
-  double lane_bytes(std::uint64_t tokens) const;
+  double lane_bytes(const LaneTokens& tokens) const;
+  /// Adds to attention the arithmetic of reading what `numbers` codes stand for.
+  static void decode_numbers(Demand& attention, const policy::Cost& cost, double numbers);
   /// What one step reads of one sequence's layer.
   struct Read {
     double slots = 0, bytes = 0;
+    double coded = 0;  ///< numbers that are not stored as they come
   };
   Read layer_read(const EqualLayers& group, std::uint64_t step) const;
   double link_time(double bytes) const;

@@ -29,10 +29,8 @@ std::uint64_t copied_at_once(const Model& model, const Serving& serving, std::ui
   if (layout.page == 0) return std::max<std::uint64_t>(1, ceil_divided(bytes, model.layers));
   const std::uint64_t lanes =
       layout.head_pages ? 1 : local_kv_heads(stored_heads(model, layout), serving.tensor_parallel);
-  const std::uint64_t page =
-      checked_sum("a page", encoded_bytes(layout.encoding.keys, layout.page, model.head_dim),
-                  encoded_bytes(layout.encoding.values, layout.page, model.value_dim));
-  return std::max<std::uint64_t>(1, checked_product("a page", lanes, page) / 2);
+  return std::max<std::uint64_t>(
+      1, stored_bytes(layout.storage, model, lanes, LaneTokens{.kept = layout.page}) / 2);
 }
 
 }  // namespace
@@ -85,8 +83,8 @@ Estimate estimate(const Model& model, const Machine& machine, const Serving& ser
   check_serving(model, serving);
   const Holding holding = rule_holding(composition, model, stored_heads(model, serving.layout),
                                        serving.prompt, serving.generate, budget);
-  return estimate(model, machine, serving, holding, cost_of(composition, model, serving.prompt, budget),
-                  budget);
+  return estimate(model, machine, served_with(serving, composition), holding,
+                  cost_of(composition, model, serving.prompt, budget), budget);
 }
 
 std::uint64_t largest_batch(const Model& model, const Machine& machine, const Serving& serving,

@@ -32,17 +32,16 @@ void check_buildable(const policy::Part& eviction) {
                 "Ask for the cost of a policy that runs.");
 }
 
-/// Throws Error(usage) for a representation that stores other than whole numbers: bytes and seconds are those
-/// of Layout::encoding.
+/// Throws Error(usage) where the model's heads do not suit the representation.
 void check_representation(const policy::Composition& composition, const Model& model) {
   if (!composition.representation) return;
-  const policy::StorageShape shape{model.kv_heads, model.head_dim, model.value_dim, 16};
-  constexpr std::uint64_t kHeld = 4096;
-  const policy::Ledger stored = composition.representation->ledger(shape, kHeld, 0);
-  if (stored.codes > 0)
-    usage_error(
-        "is not priced yet: " + composition.representation->spec->name + " stores numbers in fewer bits",
-        composition.name, "--kv prices the encodings of engines, such as kivi2 and fp8, without it.");
+  policy::CacheUnit unit;
+  unit.n_layers = static_cast<int>(model.layers);
+  unit.n_lanes = composition.layer_unit() ? static_cast<int>(model.kv_heads) : 1;
+  unit.group = static_cast<int>(model.query_heads / model.kv_heads);
+  unit.head_dim = static_cast<int>(model.head_dim);
+  unit.value_dim = static_cast<int>(model.value_dim);
+  (void)composition.representation->make_representation(unit);
 }
 
 policy::CostShape shape_of(const policy::Composition& composition, const Model& model, std::uint64_t prompt,
@@ -106,6 +105,11 @@ struct Rule {
 
 std::uint64_t EqualLanes::at(std::uint64_t step) const {
   return step == 0 ? after_prompt : std::min(after_prompt + step, limit);
+}
+
+LaneTokens EqualLanes::tokens(std::uint64_t step, std::uint64_t most) const {
+  const std::uint64_t all = std::min(at(step), most), kept = std::min(after_prompt, all);
+  return {kept, all - kept};
 }
 
 std::uint64_t EqualLayers::tokens(std::uint64_t step) const {
@@ -215,6 +219,7 @@ policy::Cost cost_of(const policy::Composition& composition, const Model& model,
   check_representation(composition, model);
   const policy::CostShape shape = shape_of(composition, model, prompt, budget);
   policy::Cost cost = combined(composition.eviction.cost(shape), composition.allocation.cost(shape));
+  if (composition.representation) cost = combined(cost, composition.representation->cost(shape));
   cost.lanes_alike = composition.layer_unit();
   return cost;
 }

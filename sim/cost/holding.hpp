@@ -5,6 +5,7 @@
 
 #include "policies/api/composition.hpp"
 #include "sim/cost/model.hpp"
+#include "sim/cost/storage.hpp"
 #include "sim/replay/replay.hpp"
 
 namespace kvsim::cost {
@@ -20,6 +21,8 @@ struct EqualLanes {
   std::uint64_t limit = kNoLimit;
 
   std::uint64_t at(std::uint64_t step) const;
+  /// Of at most `most` of them: those of the prompt, as far as they fit, and those generated.
+  LaneTokens tokens(std::uint64_t step, std::uint64_t most = kNoLimit) const;
   bool operator==(const EqualLanes&) const = default;
 };
 
@@ -66,9 +69,9 @@ bool splits_by_trace(const policy::Composition& composition);
 Holding replayed_holding(const sim::Outcome& outcome, const sim::CellOutcome& cell,
                          std::uint64_t stored_kv_heads);
 
-/// Returns the cost of the eviction and the allocation, per layer and sequence; keys, values and scores count
-/// 16 bits, lanes that are stored several times count once; what a representation merges costs nothing.
-/// Throws Error(usage) for oracles, which cannot be built, and for representations in fewer bits.
+/// Returns the cost of the eviction, the allocation and the representation, per layer and sequence; keys,
+/// values and scores count 16 bits, lanes that are stored several times count once. Throws Error(usage) for
+/// oracles, which cannot be built, and where the model's shape does not suit the representation.
 policy::Cost cost_of(const policy::Composition& composition, const Model& model, std::uint64_t prompt,
                      std::uint64_t budget);
 

@@ -17,18 +17,18 @@ void wait_for_host(PassTime& pass, const Runtime& runtime) {
 /// The passes over a prompt, without compression.
 class PromptPasses {
  public:
-  /// `streams`: the prompt passes through the policy's budget token by token.
-  PromptPasses(const DevicePass& device, const Serving& serving, const Holding& holding, bool streams)
-      : device_(device), serving_(serving), holding_(holding), streams_(streams) {}
+  PromptPasses(const DevicePass& device, const Serving& serving, const Holding& holding,
+               const policy::Cost& cost)
+      : device_(device), serving_(serving), holding_(holding), cost_(cost) {}
 
   PassTime chunk(std::uint64_t tokens, std::uint64_t past, std::uint64_t logits) const {
     PassTime pass;
     device_.dense(pass, tokens);
-    if (streams_)
-      device_.streamed_attention(pass, tokens, past, holding_);
+    if (cost_.streams)
+      device_.streamed_attention(pass, cost_, tokens, past, holding_);
     else
-      device_.prefill_attention(pass, tokens, past);
-    device_.prefill_transfers(pass, tokens, past, holding_, streams_);
+      device_.prefill_attention(pass, cost_, tokens, past);
+    device_.prefill_transfers(pass, tokens, past, holding_, cost_.streams);
     if (logits > 0) device_.head(pass, logits);
     wait_for_host(pass, serving_.runtime);
     return pass;
@@ -48,7 +48,7 @@ class PromptPasses {
   const DevicePass& device_;
   const Serving& serving_;
   const Holding& holding_;
-  const bool streams_;
+  const policy::Cost& cost_;
 };
 
 /// Adds one more prefill without the last layer's MLP and the logits, times the share of requests that run
@@ -133,7 +133,7 @@ PassTime prefill_time(const Model& model, const Machine& machine, const Serving&
                       const Holding& holding, const policy::Cost& cost) {
   const DevicePass device(model, machine, serving);
   check_holding(model, stored_heads(model, serving.layout), holding);
-  PassTime pass = PromptPasses(device, serving, holding, cost.streams).all();
+  PassTime pass = PromptPasses(device, serving, holding, cost).all();
   add_extra_prefills(pass, device, serving, cost.extra_prefills * serving.runtime.row_share);
   device.prompt_policy(pass, cost);
   return pass;
@@ -151,7 +151,7 @@ class Steps {
   }
   PassTime operator()(std::uint64_t step) const {
     PassTime pass = shared_;
-    device_.decode_attention(pass, holding_, step);
+    device_.decode_attention(pass, holding_, cost_, step);
     device_.step_policy(pass, holding_, cost_, step);
     device_.step_transfers(pass, holding_, step);
     wait_for_host(pass, serving_.runtime);
@@ -181,10 +181,10 @@ PassTime pass_time(const Model& model, const Machine& machine, const Serving& se
   if (tokens == 0) usage_error("a pass of no tokens takes no time", "new tokens");
   const std::uint64_t prefilled = past + (tokens > 1 ? tokens : 0);
   const Holding full{{{model.layers, {{stored_heads(model, serving.layout), prefilled, kNoLimit}}}}};
-  if (tokens > 1) return PromptPasses(device, serving, full, false).chunk(tokens, past, logits ? 1 : 0);
+  if (tokens > 1) return PromptPasses(device, serving, full, {}).chunk(tokens, past, logits ? 1 : 0);
   PassTime pass;
   device.dense(pass, 1);
-  device.decode_attention(pass, full, 1);
+  device.decode_attention(pass, full, {}, 1);
   device.step_transfers(pass, full, 1);
   if (logits) device.head(pass, 1);
   wait_for_host(pass, serving.runtime);

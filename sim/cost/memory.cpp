@@ -53,7 +53,9 @@ struct Moment {
   std::uint64_t step = 0;
   std::uint64_t whole = kNoLimit;  ///< kNoLimit: the tokens that the policy keeps
 
-  std::uint64_t tokens(const EqualLanes& lane) const { return whole == kNoLimit ? lane.at(step) : whole; }
+  LaneTokens tokens(const EqualLanes& lane) const {
+    return whole == kNoLimit ? lane.tokens(step) : LaneTokens{.kept = whole};
+  }
   /// Returns the tokens present so far, evicted ones included.
   std::uint64_t seen(std::uint64_t prompt) const { return whole == kNoLimit ? prompt + step : whole; }
 };
@@ -69,7 +71,7 @@ class DeviceCache {
     CacheBytes bytes;
     const std::uint64_t longest = longest_slots(group, moment);
     for_lanes(group, [&](const EqualLanes& lane, std::uint64_t lanes) {
-      bytes.add(lanes, one_lane(moment.tokens(lane), lane_slots(lane, moment, longest)));
+      bytes.add(1, equal_lanes(lanes, moment.tokens(lane), lane_slots(lane, moment, longest)));
     });
     const std::uint64_t layer_slots = paged(longest);
     bytes.metadata =
@@ -160,12 +162,12 @@ class DeviceCache {
 
   double gone(const EqualLanes& lane, const Moment& moment) const {
     const std::uint64_t seen = moment.seen(serving_.prompt);
-    return seen == 0 ? 0 : 1 - static_cast<double>(moment.tokens(lane)) / static_cast<double>(seen);
+    return seen == 0 ? 0 : 1 - static_cast<double>(moment.tokens(lane).all()) / static_cast<double>(seen);
   }
 
   /// Returns the slots that a lane needs on its own.
   std::uint64_t own_slots(const EqualLanes& lane, const Moment& moment) const {
-    std::uint64_t slots = moment.tokens(lane);
+    std::uint64_t slots = moment.tokens(lane).all();
     if (layout().preallocated) slots = std::max(slots, lane.at(serving_.generate));
     if (layout().vacated == Vacated::left && !pages_shared())
       slots = std::max(slots, slots_with_holes(gone(lane, moment), moment));
@@ -195,18 +197,18 @@ class DeviceCache {
     return paged(layout().padded || pages_shared() ? longest : own_slots(lane, moment));
   }
 
-  CacheBytes one_lane(std::uint64_t tokens, std::uint64_t slots) const {
-    const Encoding &keys = layout().encoding.keys, &values = layout().encoding.values;
+  CacheBytes equal_lanes(std::uint64_t lanes, const LaneTokens& tokens, std::uint64_t slots) const {
+    const Storage& storage = layout().storage;
     CacheBytes bytes;
-    bytes.keys_values = checked_sum(kCache, encoded_bytes(keys, tokens, model_.head_dim),
-                                    encoded_bytes(values, tokens, model_.value_dim));
-    bytes.padding = checked_sum(kCache, empty_bytes(keys, tokens, slots - tokens, model_.head_dim),
-                                empty_bytes(values, tokens, slots - tokens, model_.value_dim));
-    bytes.metadata =
+    bytes.keys_values = stored_bytes(storage, model_, lanes, tokens);
+    bytes.padding = empty_bytes(storage, model_, lanes, tokens, slots - tokens.all());
+    bytes.host = ceil_divided(stored_ledger(storage, model_, lanes, tokens).host, 8);
+    const std::uint64_t metadata =
         checked_sum(kCache, cost_.metadata.lane, checked_product(kCache, slots, cost_.metadata.lane_slot),
                     checked_product(kCache, slots, layout().mask_bytes));
+    bytes.metadata = checked_product(kCache, lanes, metadata);
     if (layout().head_pages && layout().page != 0)
-      bytes.page_tables = checked_product(kCache, slots / layout().page, layout().table_entry);
+      bytes.page_tables = checked_product(kCache, lanes, slots / layout().page, layout().table_entry);
     return bytes;
   }
 
@@ -296,11 +298,20 @@ std::uint64_t share_weight_bytes(const Model& share, const Runtime& runtime) {
                      checked_product(kWeights, share.small_parameters(), runtime.activation_bytes));
 }
 
+/// Returns the tables that all sequences share, of the lanes of a device.
+std::uint64_t shared_tables(const Model& model, const Serving& serving) {
+  const std::uint64_t lanes = local_kv_heads(model.kv_heads, serving.tensor_parallel);
+  const policy::Ledger layer =
+      stored_ledger(serving.layout.storage, model, lanes, LaneTokens{.kept = serving.prompt});
+  return checked_product(kCache, model.layers, ceil_divided(layer.shared, 8));
+}
+
 /// Returns the bytes that do not depend on the moment.
 Memory fixed_part(const Model& model, const Machine& machine, const Serving& serving) {
   Memory memory;
   memory.weights = weight_bytes(model, serving.runtime, serving.tensor_parallel);
   memory.reserved = machine.reserved;
+  memory.shared_tables = shared_tables(model, serving);
   if (serving.offload.weights > 0) {
     memory.host = share_of(matrix_bytes(device_share(model, serving.tensor_parallel), serving.runtime),
                            serving.offload.weights);
@@ -321,7 +332,7 @@ bool scores_written(const Runtime& runtime, const policy::Cost& cost) {
 }  // namespace
 
 std::uint64_t Memory::cache() const {
-  return checked_sum(kCache, keys_values, padding, metadata, page_tables);
+  return checked_sum(kCache, keys_values, padding, metadata, page_tables, shared_tables);
 }
 
 std::uint64_t Memory::total() const {
@@ -335,9 +346,9 @@ std::uint64_t weight_bytes(const Model& model, const Runtime& runtime, std::uint
 
 std::uint64_t full_cache_bytes(const Model& model, const Layout& layout, std::uint64_t tokens,
                                std::uint64_t batch) {
-  const std::uint64_t lane = checked_sum(kCache, encoded_bytes(layout.encoding.keys, tokens, model.head_dim),
-                                         encoded_bytes(layout.encoding.values, tokens, model.value_dim));
-  return checked_product(kCache, batch, model.layers, stored_heads(model, layout), lane);
+  return checked_product(
+      kCache, batch, model.layers,
+      stored_bytes(layout.storage, model, stored_heads(model, layout), LaneTokens{.kept = tokens}));
 }
 
 Memory memory_at(const Model& model, const Machine& machine, const Serving& serving, const Holding& holding,

@@ -13,24 +13,25 @@ namespace kvsim::cost {
 /// Bytes on one device by class, for the whole batch.
 struct Memory {
   std::uint64_t weights = 0;
-  std::uint64_t keys_values = 0;  ///< encoded payload of the resident tokens, scales included
+  std::uint64_t keys_values = 0;  ///< of the resident tokens as they are stored: codes, scales, exact windows
   std::uint64_t padding = 0;      ///< slots without a token: shorter lanes, the rest of last pages
   std::uint64_t metadata = 0;     ///< the policy's metadata, and masks
   std::uint64_t page_tables = 0;
+  std::uint64_t shared_tables = 0;  ///< of a representation, once for all sequences
   std::uint64_t activations = 0;  ///< largest live set of a forward pass, score matrices and logits included
   std::uint64_t scratch = 0;      ///< the policy's scratch while it compresses a layer
   std::uint64_t reserved = 0;     ///< reserved by the machine's runtime
   std::uint64_t host = 0;         ///< in host memory, for this device; not part of the total
 
-  std::uint64_t cache() const;  ///< payload, padding, metadata, page tables
+  std::uint64_t cache() const;  ///< payload, padding, metadata, page tables, shared tables
   std::uint64_t total() const;
 };
 
 /// Returns the bytes of the weights on one of `tensor_parallel` devices.
 std::uint64_t weight_bytes(const Model& model, const Runtime& runtime, std::uint64_t tensor_parallel);
 
-/// Returns the cache of b sequences of n tokens without eviction, ignoring any window: b * n * L * Hs * (Dk
-/// k_K + Dv k_V).
+/// Returns the keys and values of b sequences of n tokens of a prompt without eviction, ignoring any window,
+/// on all devices together: b * L * Hs lanes of them, as they are stored.
 std::uint64_t full_cache_bytes(const Model& model, const Layout& layout, std::uint64_t tokens,
                                std::uint64_t batch);
 

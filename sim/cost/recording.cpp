@@ -29,7 +29,7 @@ Serving serving_of(const trace::Header& header, const std::string& where) {
   serving.prompt = 1;
   serving.runtime.weight_bits = weight_bits(header, where);
   serving.runtime.activation_bytes = floats ? 4 : 2;
-  serving.layout.encoding = find_encoding(floats ? "fp32" : "fp16");
+  serving.layout.storage.element_bits = floats ? 32 : 16;
   return serving;
 }
 

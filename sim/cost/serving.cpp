@@ -55,6 +55,13 @@ std::uint64_t stored_heads(const Model& model, const Layout& layout) {
   return layout.stored_kv_heads == 0 ? model.kv_heads : layout.stored_kv_heads;
 }
 
+Serving served_with(const Serving& serving, const policy::Composition& composition) {
+  Serving out = serving;
+  out.layout.storage.representation = composition.representation;
+  out.layout.storage.together = composition.layer_unit();
+  return out;
+}
+
 void check_serving(const Model& model, const Serving& serving) {
   need(serving.prompt > 0, "is zero: there is nothing to generate from", "prompt");
   need(serving.batch > 0, "is zero", "batch");

@@ -2,8 +2,8 @@
 /// How a model is served: the workload, the layout of the cache, the runtime.
 #include <cstdint>
 
-#include "sim/cost/encoding.hpp"
 #include "sim/cost/model.hpp"
+#include "sim/cost/storage.hpp"
 
 namespace kvsim::cost {
 
@@ -17,7 +17,7 @@ enum class Vacated {
 struct Layout {
   std::uint64_t stored_kv_heads =
       0;  ///< 0: the model's; the query heads' number when groups are expanded before caching
-  KvEncoding encoding{};
+  Storage storage{};
   std::uint64_t page = 0;   ///< tokens per page; 0: contiguous
   bool head_pages = false;  ///< every lane has its own page table; otherwise a layer's lanes share one
   bool padded = false;      ///< a layer's lanes are all stored with the length of its longest
@@ -76,6 +76,8 @@ struct Serving {
 /// Throws Error(usage) naming the field: zero prompt, batch, degree or size, a chunk above the prompt, head
 /// counts that do not divide, shares outside [0, 1]. Every function that takes a Serving calls it.
 void check_serving(const Model& model, const Serving& serving);
+/// Returns `serving` with what is kept stored as the composition does.
+Serving served_with(const Serving& serving, const policy::Composition& composition);
 /// Returns Layout::stored_kv_heads, or the model's number where it is 0.
 std::uint64_t stored_heads(const Model& model, const Layout& layout);
 

@@ -19,10 +19,10 @@ SweepResult result_of(const SweepPoint& point) {
         rule_holding(*point.composition, *point.model, stored_heads(*point.model, point.serving.layout),
                      point.serving.prompt, point.serving.generate, point.budget);
     const policy::Cost cost = cost_of(*point.composition, *point.model, point.serving.prompt, point.budget);
-    result.estimate = estimate(*point.model, *point.machine, point.serving, holding, cost, point.budget);
+    const Serving serving = served_with(point.serving, *point.composition);
+    result.estimate = estimate(*point.model, *point.machine, serving, holding, cost, point.budget);
     if (point.cap > 0)
-      result.largest_batch =
-          largest_batch(*point.model, *point.machine, point.serving, holding, cost, point.cap);
+      result.largest_batch = largest_batch(*point.model, *point.machine, serving, holding, cost, point.cap);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::usage) throw;
     result.problem = error.what();

@@ -46,7 +46,7 @@ class Bytes(CostTest):
         self.assertEqual(row["keys_values_bytes"], 4 * (8192 + 256) * TOKEN)
         self.assertEqual(row["budget"], None)
         self.assertEqual(row["cache_bytes"], row["keys_values_bytes"] + row["padding_bytes"] + row["metadata_bytes"] +
-                         row["page_table_bytes"])
+                         row["page_table_bytes"] + row["shared_table_bytes"])
         self.assertEqual(row["end_bytes"], row["cache_bytes"] + row["weights_bytes"] + row["activation_bytes"] +
                          row["scratch_bytes"] + row["reserved_bytes"])
         self.assertEqual(row["peak_bytes"], max(row["end_bytes"], row["prefill_bytes"]))
@@ -67,9 +67,11 @@ class Bytes(CostTest):
     def test_expanded_heads_and_bits(self):
         whole = self.one("--prompt-tokens", "4K")["keys_values_bytes"]
         self.assertEqual(self.one("--prompt-tokens", "4K", "--stored-kv-heads", "expanded")["keys_values_bytes"], 4 * whole)
-        self.assertEqual(self.one("--prompt-tokens", "4K", "--kv", "fp8")["keys_values_bytes"], whole // 2)
-        # 4 bits per element, and a 16-bit scale and minimum per 64 elements.
-        self.assertEqual(self.one("--prompt-tokens", "4K", "--kv", "flexgen4")["keys_values_bytes"], whole * 4.5 / 16)
+        self.assertEqual(self.one("--prompt-tokens", "4K", "--kv", "fp32")["keys_values_bytes"], 2 * whole)
+        self.assertEqual(self.one("--prompt-tokens", "4K", "--policy", "full+fp8")["keys_values_bytes"], whole // 2)
+        # FlexGen's: 4 bits per element, and a 16-bit scale and minimum per 64 elements.
+        self.assertEqual(self.one("--prompt-tokens", "4K", "--policy", "full+scalar(bits=4,group=64)")["keys_values_bytes"],
+                         whole * 4.5 / 16)
         # Matrices of the blocks have 8 bits; embedding, head and norms keep 16.
         rest = 2 * LLAMA["vocab"] * LLAMA["hidden"] + (2 * LLAMA["layers"] + 1) * LLAMA["hidden"]
         self.assertEqual(self.one("--prompt-tokens", "4K", "--weight-bits", "8")["weights_bytes"], parameters(LLAMA) + rest)
@@ -112,7 +114,7 @@ class Bytes(CostTest):
     def test_budgets_in_bytes_are_of_a_sequence(self):
         row = self.one("--prompt-tokens", "8K", "--policy", "h2o", "--budget", "64MiB")
         self.assertEqual(row["budget_tokens"], 64 * 2**20 // TOKEN)
-        eighths = self.one("--prompt-tokens", "8K", "--policy", "h2o", "--budget", "64MiB", "--kv", "fp8")
+        eighths = self.one("--prompt-tokens", "8K", "--policy", "h2o+fp8", "--budget", "64MiB")
         self.assertEqual(eighths["budget_tokens"], 2 * row["budget_tokens"])
 
     def test_units_are_written_out_and_never_mixed(self):
@@ -122,6 +124,50 @@ class Bytes(CostTest):
         self.assertIn(f"{row['end_bytes'] / GiB:.3f}", line)
         self.assertIn(f"{row['end_bytes'] / 1e9:.3f}", line)
         self.assertIn("GiB = 2^30 bytes, GB = 10^9 bytes", table)
+
+
+class Representations(CostTest):
+    def test_encodings_are_representations_now(self):
+        for name, part in (("fp8", "fp8"), ("flexgen4", "scalar(bits=4,group=64)"), ("kivi2", "kivi(bits=2)"), ("kivi4", "kivi(bits=4)"),
+                           ("int8", "int8"), ("nvfp4", "nvfp4")):
+            message = self.fails(2, "cost", "estimate", *LLAMA_ON_A100, "--prompt-tokens", "8K", "--kv", name)
+            self.assertIn(f"--policy 'full+{part}'", message)
+        for part in "fp8", "scalar(bits=4,group=64)", "kivi(bits=2)", "kivi(bits=4)":
+            self.one("--prompt-tokens", "8K", "--policy", f"full+{part}")
+
+    def test_windows_are_exact(self):
+        """Kivi's bytes by its authors' formula: keys wait for 128, the latest 128 values are exact."""
+        for prompt, generate in (8192, 256), (8192, 200), (100, 27), (100, 28):
+            n = prompt + generate
+            waiting, window = n % 128, min(n, 128)
+            lane = 128 * ((n - waiting) * (2 / 8 + 4 / 32) + 2 * waiting + (n - window) * (2 / 8 + 4 / 32) + 2 * window)
+            row = self.one("--prompt-tokens", prompt, "--generate", generate, "--policy", "full+kivi(bits=2)")
+            self.assertEqual(row["keys_values_bytes"], 32 * 8 * lane)
+
+    def test_codes_are_read_and_unpacked(self):
+        full, fp8, kivi = (self.one("--prompt-tokens", "32K", "--batch", 8, "--policy", policy)
+                           for policy in ("full", "full+fp8", "full+kivi(bits=2)"))
+        self.assertLess(fp8["step_attention_seconds"], full["step_attention_seconds"])
+        self.assertGreater(fp8["step_attention_seconds"], full["step_attention_seconds"] / 2)
+        self.assertEqual(full["step_policy_seconds"], 0)
+        # Kivi codes in kernels of its own, fp8 in the one that appends.
+        self.assertGreater(kivi["step_policy_seconds"], fp8["step_policy_seconds"])
+        self.assertGreater(kivi["largest_batch"], fp8["largest_batch"])
+
+    def test_merging_is_paid_where_tokens_leave(self):
+        h2o, merged, fixed, kept = (self.one("--prompt-tokens", "8K", "--policy", policy, "--budget", "25%")
+                                    for policy in ("h2o", "h2o+d2o_merge", "snapkv", "snapkv+d2o_merge"))
+        self.assertEqual(merged["keys_values_bytes"], h2o["keys_values_bytes"])
+        self.assertGreater(merged["step_policy_seconds"], h2o["step_policy_seconds"])
+        self.assertGreater(merged["ttft_seconds"], h2o["ttft_seconds"])
+        self.assertEqual(kept["step_policy_seconds"], fixed["step_policy_seconds"])
+        self.assertGreater(kept["ttft_seconds"], fixed["ttft_seconds"])
+
+    def test_what_the_heads_do_not_suit(self):
+        message = self.fails(2, "cost", "estimate", *LLAMA_ON_A100, "--prompt-tokens", "8K", "--policy", "full+scalar(group=96)")
+        self.assertIn("do not divide", message)
+        rows = self.cost(*LLAMA_ON_A100, "--prompt-tokens", "8K", "--policy", "full+scalar(group=96)", "--policy", "full+fp8")
+        self.assertEqual([row["keys_values_bytes"] is None for row in rows], [True, False])
 
 
 class Seconds(CostTest):
@@ -420,6 +466,24 @@ class Traces(CostTest):
         for mine, theirs in zip(replayed["results"], ruled, strict=True):
             for key in "keys_values_bytes", "metadata_bytes", "end_bytes", "peak_bytes", "ttft_seconds", "tpot_seconds":
                 self.assertTrue(math.isclose(mine[key], theirs[key], rel_tol=1e-9), (mine["policy"], key))
+
+    def test_a_representation_takes_what_a_replay_counts(self):
+        """Every representation that needs no file; lanes are rounded up to whole bytes where the replay rounds the sum."""
+        parts = [part["name"] for part in json.loads(self.ok("policy", "list", "--format", "json"))
+                 if part["kind"] == "representation" and not any(param["default"] == "" for param in part["params"])]
+        self.assertGreaterEqual(len(parts), 13)
+        asked = ["--budget", "25%"]
+        for part in parts:
+            asked += ["--policy", f"full+{part}", "--policy", f"snapkv(window=8)+{part}"]
+        held = self.rows("run.h5", *asked)
+        replayed = self.document("--trace", "run.h5", "--machine", "t4", *asked)
+        prompt = replayed["inputs"]["traces"][0]["prompt"]
+        ruled = self.cost("--model", SOURCE / "traces" / "sample" / "model", "--machine", "t4", "--prompt-tokens", prompt,
+                          "--generate", "8", *asked)
+        counted = {row["params"]: row["held_bytes"] for row in held}
+        self.assertEqual(len(counted), 2 * len(parts))
+        for row in *replayed["results"], *ruled:
+            self.assertIn(row["keys_values_bytes"] - counted[row["params"]], range(16), row["policy"])
 
     def test_the_models_shape_must_agree(self):
         self.ok("cost", "estimate", "--trace", "run.h5", "--machine", "t4", "--model", SOURCE / "traces" / "sample" / "model")

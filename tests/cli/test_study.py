@@ -198,6 +198,27 @@ class Prices(StudyTest):
         self.assertIn("(does not fit)", shown)
         self.assertLess(max(map(len, shown.splitlines())), 260)
 
+    def test_representations_have_a_price(self):
+        policies = ["h2o", "h2o+fp8", "keydiff+mikv", "full+kivi"]
+        self.write(policies=policies, budgets=["25%"], machine="a100-80-sxm", model="llama-3.1-8b", price_prompts=[8192], report=True)
+        self.ok(*self.study())
+        price = {row["policy"]: row for row in self.table("d/tables/price.csv")}
+        self.assertEqual(set(price), {*policies, "full"})
+        asked = [word for policy in policies for word in ("--policy", policy)]
+        told = json.loads(self.ok("cost", "estimate", "--model", "llama-3.1-8b", "--machine", "a100-80-sxm", *asked, "--budget", "25%",
+                                  "--prompt-tokens", 8192, "--generate", 256, "--format", "json"))["results"]
+        for row in told:
+            for key in "peak_bytes", "cache_bytes", "ttft_seconds", "tpot_seconds":
+                self.assertEqual(float(price[row["policy"]][key]), row[key], (row["policy"], key))
+        # 256 bytes per token and lane instead of 512, beside what h2o keeps itself.
+        self.assertEqual(float(price["h2o"]["cache_bytes"]) - float(price["h2o+fp8"]["cache_bytes"]), 2048 * 32 * 8 * 256)
+        self.assertEqual([price[policy]["prompt_rows"] for policy in policies], ["all", "all", "all", "none"])
+        winners = self.table("d/tables/winners.csv")
+        self.assertTrue(winners)
+        for row in winners:
+            if row["policy"] in price:
+                self.assertEqual(row["cache_bytes"], price[row["policy"]]["cache_bytes"])
+
     def test_without_a_machine_a_study_says_what_rules_read(self):
         self.write(policies=["h2o", "keydiff"])
         self.ok(*self.study())

@@ -73,14 +73,15 @@ sim::Request request_of(const analysis::CostStudy& study) {
   std::vector<sim::Budget> budgets = study.budgets;
   if (budgets.empty()) budgets.push_back(sim::parse_budget("100%"));
   sim::Request request;
-  for (sim::Budget& budget : budgets) {
-    budget.value = static_cast<double>(
-        analysis::budget_tokens(budget, study.model, study.serving.layout, study.prompts.front()));
-    budget.unit = sim::Budget::Unit::tokens;
-    for (const policy::Composition& policy : study.policies)
-      if (!policy.eviction.spec->own_budget || &budget == &budgets.front())
-        request.cells.push_back({policy, budget});
-  }
+  for (const sim::Budget& budget : budgets)
+    for (const policy::Composition& policy : study.policies) {
+      if (policy.eviction.spec->own_budget && &budget != &budgets.front()) continue;
+      request.cells.push_back({policy, budget});
+      sim::Cell& cell = request.cells.back();
+      cell.budget.value = static_cast<double>(analysis::budget_tokens(
+          budget, study.model, study.serving.layout, policy, study.prompts.front(), study.generates.front()));
+      cell.budget.unit = sim::Budget::Unit::tokens;
+    }
   request.threads = study.threads > 0 ? study.threads : std::thread::hardware_concurrency();
   return request;
 }

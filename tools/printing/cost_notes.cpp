@@ -14,6 +14,11 @@ using analysis::CostRow;
 using analysis::CostStudy;
 using analysis::rounded_text;
 
+/// bf16 is as large.
+std::string element_name(const cost::Layout& layout) {
+  return layout.storage.element_bits == 32 ? "fp32" : "fp16";
+}
+
 /// "8192", or "1024 to 131072 (8 values)".
 std::string range_text(const std::vector<std::uint64_t>& values) {
   const auto [low, high] = std::minmax_element(values.begin(), values.end());
@@ -26,12 +31,17 @@ void add_once(std::vector<std::string>& all, const std::string& text) {
   if (std::find(all.begin(), all.end(), text) == all.end()) all.push_back(text);
 }
 
-/// Names of the policies for which `holds` is true.
+/// Names of the policies for which `holds` is true, of those that have a price somewhere.
 template <class Holds>
-std::string names_of(const CostStudy& study, Holds holds) {
+std::string names_of(const CostStudy& study, const std::vector<CostRow>& rows, Holds holds) {
+  const auto priced = [&](const policy::Composition& policy) {
+    return rows.empty() || std::any_of(rows.begin(), rows.end(), [&](const CostRow& row) {
+             return row.params == policy.params && row.estimate;
+           });
+  };
   std::vector<std::string> names;
   for (const policy::Composition& policy : study.policies)
-    if (holds(policy)) add_once(names, policy.name);
+    if (priced(policy) && holds(policy)) add_once(names, policy.name);
   return joined(names);
 }
 
@@ -53,7 +63,7 @@ std::string described(const CostStudy& study) {
   const cost::Serving& serving = study.serving;
   const cost::Layout& layout = serving.layout;
   std::string text = "prompt " + range_text(study.prompts) + ", generate " + range_text(study.generates) +
-                     ", batch " + range_text(study.batches) + "; cache " + layout.encoding.name + ", " +
+                     ", batch " + range_text(study.batches) + "; cache " + element_name(layout) + ", " +
                      std::to_string(cost::full_cache_bytes(study.model, layout, 1, 1)) + " bytes per token";
   if (layout.page > 0) text += ", pages of " + std::to_string(layout.page);
   if (layout.vacated == cost::Vacated::left) text += ", evicted tokens leave holes";
@@ -81,7 +91,7 @@ std::vector<std::pair<std::string, analysis::Value>> settings_of(const CostStudy
   const cost::Serving& serving = study.serving;
   const cost::Layout& layout = serving.layout;
   const cost::Runtime& runtime = serving.runtime;
-  return {{"kv", layout.encoding.name},
+  return {{"kv", element_name(layout)},
           {"stored_kv_heads", cost::stored_heads(study.model, layout)},
           {"page", layout.page},
           {"head_pages", std::uint64_t{layout.head_pages}},
@@ -111,21 +121,21 @@ std::vector<std::string> notes_of(const CostStudy& study, const std::vector<Cost
                     std::to_string(study.model.max_context) + " positions " + study.model.name +
                     " was made for");
   const std::string writers =
-      names_of(study, [&](const policy::Composition& policy) { return reads_all_rows(study, policy); });
+      names_of(study, rows, [&](const policy::Composition& policy) { return reads_all_rows(study, policy); });
   const cost::Runtime& runtime = study.serving.runtime;
   if (!writers.empty() && runtime.attention == cost::Attention::flash)
     notes.push_back(writers + ": the attention of the whole prompt is read; " +
                     (runtime.rows == cost::RowSource::written
                          ? "score matrices go through memory (or --rows recomputed)"
                          : "scores are computed twice"));
-  const std::string streams = names_of(study, [&](const policy::Composition& policy) {
+  const std::string streams = names_of(study, rows, [&](const policy::Composition& policy) {
     const std::uint64_t prompt = study.prompts.front();
     return cost::cost_of(policy, study.model, prompt, prompt).streams;
   });
   if (!streams.empty())
     notes.push_back(streams + ": the prompt passes through the cache token by token, with launches for each");
   const bool ruled = rows.empty() || rows.front().trace.empty();
-  const std::string uniform = names_of(study, cost::splits_by_trace);
+  const std::string uniform = names_of(study, rows, cost::splits_by_trace);
   if (ruled && !uniform.empty())
     notes.push_back(
         uniform +

@@ -11,18 +11,20 @@ namespace {
 
 using policy::Cost;
 using policy::PolicySpec;
+using policy::Work;
 
 using analysis::kReferenceLayer;
 /// Bytes of a token's key and value in one lane.
 constexpr std::uint64_t kLaneToken =
     (kReferenceLayer.head_dim + kReferenceLayer.value_dim) * kReferenceLayer.element_bytes;
 
-/// The policy with its defaults as a part; an allocation states its own cost.
+/// The policy with its defaults as a part; what follows an eviction states its own cost.
 policy::Part part_of(const PolicySpec& spec, const policy::Registry& registry) {
   const bool eviction = spec.kind == policy::Kind::eviction;
   const policy::Composition composition =
       parse_composition(eviction ? spec.name : "snapkv+" + spec.name, registry);
-  return eviction ? composition.eviction : composition.allocation;
+  if (eviction) return composition.eviction;
+  return spec.kind == policy::Kind::allocation ? composition.allocation : *composition.representation;
 }
 
 std::string percent(double share) {
@@ -48,6 +50,12 @@ std::string work_text(const policy::Work& work) {
   if (work.ops > 0) out.push_back(scaled(work.ops, "operations"));
   if (work.bytes > 0) out.push_back(scaled(work.bytes, "B") + " of traffic");
   return out.empty() ? "nothing" : joined(out, ", ");
+}
+
+std::string rows_sentence(const Cost& cost) {
+  const std::string rows = analysis::prompt_rows_text(cost);
+  return "Reads " + (rows == "all" ? rows : "the " + rows) +
+         " attention rows of the prompt, which fused kernels do not give out.";
 }
 
 /// Memory traffic per held token beside keys and values: attention rows, written and read, and the rule's own
@@ -78,18 +86,40 @@ std::string step_text(const Cost& cost) {
   return traffic > 0 ? "reads " + percent(traffic) + " more" : "no more to read";
 }
 
-/// What a representation takes with its defaults.
-std::string stored_text(const PolicySpec& spec, const policy::Registry& registry) {
+/// Bits that a representation with its defaults takes for a number of the reference prompt.
+std::string bits_text(const PolicySpec& spec, const policy::Registry& registry) {
   const policy::Composition composition = parse_composition("full+" + spec.name, registry);
   const policy::StorageShape shape{kReferenceLayer.kv_heads, kReferenceLayer.head_dim,
                                    kReferenceLayer.value_dim, 8 * kReferenceLayer.element_bytes};
   const std::uint64_t numbers = kReferenceLayer.prompt * shape.n_lanes * (shape.key_dim + shape.value_dim);
   const double bits =
       static_cast<double>(composition.representation->ledger(shape, kReferenceLayer.prompt, 0).bits());
-  return "Takes " + analysis::rounded_text(bits / static_cast<double>(numbers), 3) +
-         " bits per number where " + std::to_string(kReferenceLayer.prompt) + " tokens are held in " +
-         std::to_string(shape.n_lanes) + " KV heads of " + std::to_string(shape.key_dim) +
-         ", with its defaults. The work of making and reading codes and of merging is not priced yet.";
+  return analysis::rounded_text(bits / static_cast<double>(numbers), 3);
+}
+
+/// What making, reading and merging stored numbers takes.
+std::vector<std::string> representation_sentences(const PolicySpec& spec, const policy::Registry& registry) {
+  const Cost cost = part_of(spec, registry).cost(kReferenceLayer);
+  std::vector<std::string> out{"Takes " + bits_text(spec, registry) + " bits per number where " +
+                               std::to_string(kReferenceLayer.prompt) + " tokens are held in " +
+                               std::to_string(kReferenceLayer.kv_heads) + " KV heads of " +
+                               std::to_string(kReferenceLayer.head_dim) + "."};
+  if (const Work& read = cost.read_number; read.flops + read.ops > 0)
+    out.push_back("Reading a number that is not stored as it comes: " + work_text(read) +
+                  ", within attention.");
+  if (cost.prompt_rows > 0) out.push_back(rows_sentence(cost));
+  if (cost.prompt.flops + cost.prompt.ops + cost.prompt.bytes > 0)
+    out.push_back("Prompt: " + work_text(cost.prompt) + ".");
+  const auto token = [&](const char* which, const Work& once, const Work& slot) {
+    if (once.flops + once.ops + once.bytes + slot.flops + slot.ops + slot.bytes > 0)
+      out.push_back(std::string(which) + ": " + work_text(once) +
+                    (slot.flops + slot.ops + slot.bytes > 0 ? "; per token held " + work_text(slot) : "") +
+                    ".");
+  };
+  token("Generated token", cost.step, cost.step_slot);
+  token("Generated token that makes another leave", cost.leaving, cost.leaving_slot);
+  out.push_back("These are of " + cost_setting() + ", with its defaults.");
+  return out;
 }
 
 }  // namespace
@@ -108,7 +138,7 @@ std::vector<std::string> cost_sentences(const PolicySpec& spec, const policy::Re
   if (!complete(spec))
     return {"They depend on parameters without a default: kvsim cost estimate --policy '" + spec.name +
             "(...)'."};
-  if (spec.kind == policy::Kind::representation) return {stored_text(spec, registry)};
+  if (spec.kind == policy::Kind::representation) return representation_sentences(spec, registry);
   const bool eviction = spec.kind == policy::Kind::eviction;
   const Cost cost = part_of(spec, registry).cost(kReferenceLayer);
   std::vector<std::string> out;
@@ -117,9 +147,7 @@ std::vector<std::string> cost_sentences(const PolicySpec& spec, const policy::Re
                   " per slot and KV head.");
   if (cost.scratch_bytes > 0)
     out.push_back("Holds " + bytes_text(cost.scratch_bytes) + " while it looks at the prompt.");
-  if (const std::string rows = analysis::prompt_rows_text(cost); cost.prompt_rows > 0)
-    out.push_back("Reads " + (rows == "all" ? rows : "the " + rows) +
-                  " attention rows of the prompt, which fused kernels do not give out.");
+  if (cost.prompt_rows > 0) out.push_back(rows_sentence(cost));
   if (cost.extra_prefills > 0)
     out.push_back("Runs " + analysis::rounded_text(cost.extra_prefills) +
                   " more prefill for a request that it measures.");
@@ -144,7 +172,7 @@ std::string cost_table(const policy::Registry& registry) {
       "| policy | keeps beside keys and values | prompt rows | scratch | prompt | generated tokens |\n"
       "| --- | --- | --- | --- | --- | --- |\n";
   for (const PolicySpec& spec : registry.policies()) {
-    if (!spec.cost || !complete(spec)) continue;
+    if (!spec.cost || !complete(spec) || spec.kind == policy::Kind::representation) continue;
     const Cost cost = part_of(spec, registry).cost(kReferenceLayer);
     const std::string more = cost.extra_prefills > 0 ? "; one more prefill"
                              : cost.streams          ? "; a step per token"
@@ -153,6 +181,29 @@ std::string cost_table(const policy::Registry& registry) {
            slot_text(cost) + " | " + (cost.prompt_rows > 0 ? analysis::prompt_rows_text(cost) : "") + " | " +
            (cost.scratch_bytes > 0 ? bytes_text(cost.scratch_bytes) : "") + " | " + work_text(cost.prompt) +
            more + " | " + (spec.kind == policy::Kind::allocation ? "" : step_text(cost)) + " |\n";
+  }
+  return out;
+}
+
+std::string representation_cost_table(const policy::Registry& registry) {
+  std::string out =
+      "| representation | bits per number | reading a number | prompt | generated token | one that makes "
+      "another "
+      "leave |\n"
+      "| --- | --- | --- | --- | --- | --- |\n";
+  const auto per_token = [](const Work& once, const Work& slot) {
+    const Work all = once + static_cast<double>(kReferenceLayer.budget) * slot;
+    return all.flops + all.ops + all.bytes > 0 ? work_text(all) : "";
+  };
+  for (const PolicySpec& spec : registry.policies()) {
+    if (spec.kind != policy::Kind::representation || !complete(spec)) continue;
+    const Cost cost = part_of(spec, registry).cost(kReferenceLayer);
+    const std::string rows =
+        cost.prompt_rows > 0 ? "; reads rows: " + analysis::prompt_rows_text(cost) : std::string();
+    out += "| `" + spec.name + "` | " + bits_text(spec, registry) + " | " +
+           (cost.read_number.flops + cost.read_number.ops > 0 ? work_text(cost.read_number) : "") + " | " +
+           work_text(cost.prompt) + rows + " | " + per_token(cost.step, cost.step_slot) + " | " +
+           per_token(cost.leaving, cost.leaving_slot) + " |\n";
   }
   return out;
 }

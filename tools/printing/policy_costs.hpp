@@ -12,7 +12,9 @@ namespace kvsim::tools {
 std::string cost_setting();
 /// Sentences about the cost of `spec` with its defaults, or why there is none to state.
 std::vector<std::string> cost_sentences(const policy::PolicySpec& spec, const policy::Registry& registry);
-/// A Markdown table of every policy that states a cost.
+/// A Markdown table of every eviction and allocation that states a cost.
 std::string cost_table(const policy::Registry& registry);
+/// The same of representations.
+std::string representation_cost_table(const policy::Registry& registry);
 
 }  // namespace kvsim::tools

@@ -243,7 +243,9 @@ void write_md(std::ostream& out, const Registry& registry) {
       out << "| " << code(spec.name) << " | " << departure.theirs << " | " << departure.ours << " |\n";
   out << "\n### What they cost\n\nBeside exact attention over what is held, with their defaults: "
       << cost_setting() << ". Not listed: oracles, what needs a file, and splits that cost nothing.\n\n"
-      << cost_table(registry);
+      << cost_table(registry) << "\n### What representations cost\n\nOf the same layer. Reading is part of "
+      << "attention; the bits per number are of its whole prompt, the work is of what the budget keeps.\n\n"
+      << representation_cost_table(registry);
 }
 
 boost::json::array json_array(const std::vector<std::string>& items) {

@@ -57,8 +57,10 @@ void add_layout_options(CLI::App& command, ServingOptions& serving) {
   };
   add("--stored-kv-heads", serving.stored_kv_heads,
       "KV heads the cache stores (default: the model's), or `expanded`: one per query head", "N");
-  add("--kv", serving.kv, "Bits of keys and values: fp16, fp32, fp8, int8, nvfp4, flexgen4, kivi2, kivi4",
-      "NAME");
+  add("--kv", serving.kv,
+      "Keys and values that are stored as they come; a representation says how others are:\n--policy "
+      "'full+kivi(bits=2)'",
+      "fp16|bf16|fp32");
   add("--page", serving.page, "Tokens per page (default: contiguous lanes)", "N");
   command.add_flag("--head-pages", serving.head_pages, "Every lane has its own page table")
       ->group("Layout and runtime");
@@ -144,13 +146,16 @@ void check_cost_study(const analysis::CostStudy& study, bool budgets_needed) {
                   policy.name + " needs to be told how much it may keep: --budget 10%");
   const std::uint64_t prompt = *std::max_element(study.prompts.begin(), study.prompts.end());
   const std::uint64_t generate = *std::max_element(study.generates.begin(), study.generates.end());
-  for (const sim::Budget& budget : study.budgets) {
-    const std::uint64_t tokens = analysis::budget_tokens(budget, study.model, study.serving.layout, prompt);
-    if (generate <= ~prompt && tokens > prompt + generate)
-      usage_error("is more than the context of " + std::to_string(prompt) + " + " + std::to_string(generate) +
-                      " tokens",
-                  "--budget " + budget.text);
-  }
+  for (const sim::Budget& budget : study.budgets)
+    for (const policy::Composition& policy : study.policies) {
+      if (policy.eviction.spec->own_budget || generate > ~prompt) continue;
+      const std::uint64_t tokens =
+          analysis::budget_tokens(budget, study.model, study.serving.layout, policy, prompt, generate);
+      if (tokens > prompt + generate)
+        usage_error("is more than the context of " + std::to_string(prompt) + " + " +
+                        std::to_string(generate) + " tokens",
+                    "--budget " + budget.text);
+    }
   if (study.points() > kMostRows)
     usage_error("these would be " + std::to_string(study.points()) + " rows; at most " +
                     std::to_string(kMostRows) + " are made",

@@ -120,6 +120,22 @@ T choice(const std::string& text, const std::string& option,
   unknown("value", text, option, names);
 }
 
+/// The bits of a number. What was once an encoding of keys and values is a representation of a policy now.
+std::uint64_t parse_element_bits(const std::string& text) {
+  static const std::vector<std::pair<std::string, std::string>> kRepresentations = {
+      {"fp8", "fp8"},
+      {"int8", "int8"},
+      {"nvfp4", "nvfp4"},
+      {"flexgen4", "scalar(bits=4,group=64)"},
+      {"kivi2", "kivi(bits=2)"},
+      {"kivi4", "kivi(bits=4)"}};
+  for (const auto& [name, representation] : kRepresentations)
+    if (text == name)
+      usage_error(quoted(text) + " is how a policy stores what it keeps", "--kv",
+                  "Say it with the policy: --policy 'full+" + representation + "'.");
+  return choice<std::uint64_t>(text, "--kv", {{"fp16", 16}, {"bf16", 16}, {"fp32", 32}});
+}
+
 }  // namespace
 
 std::uint64_t parse_count(std::string_view text, const std::string& where, const std::string& hint) {
@@ -157,7 +173,7 @@ cost::Serving parse_serving(const ServingOptions& options, const cost::Model& mo
   else if (!options.stored_kv_heads.empty())
     layout.stored_kv_heads = parse_count(options.stored_kv_heads, "--stored-kv-heads",
                                          "A number of heads, or expanded: one per query head.");
-  layout.encoding = cost::find_encoding(options.kv);
+  layout.storage.element_bits = parse_element_bits(options.kv);
   if (!options.page.empty()) layout.page = parse_tokens(options.page, "--page");
   layout.head_pages = options.head_pages;
   layout.padded = options.padded;

@@ -10,7 +10,7 @@ constexpr std::uint64_t kTokens = 3300000, kSinks = 64, kRecent = 256;
 
 Serving four_bits() {
   Serving serving = serve(kTokens, 0, 1);
-  serving.layout.encoding.keys.bits = serving.layout.encoding.values.bits = 4;
+  serving.layout.storage.element_bits = 4;  // without scales, as its authors count
   serving.runtime.weight_bits = 8;
   return serving;
 }

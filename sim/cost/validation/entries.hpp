@@ -106,7 +106,7 @@ Holding evenly(const Model& model, std::uint64_t stored_kv_heads, std::uint64_t 
 /// Returns a machine that reaches its datasheet rates: no launches, no efficiencies, compute and memory
 /// overlap.
 Machine ideal(double matrix_rate, double bandwidth);
-/// Returns a workload with the default page and encoding.
+/// Returns a workload with the default page and elements.
 Serving serve(std::uint64_t prompt, std::uint64_t generate, std::uint64_t batch);
 
 /// Returns full_cache_bytes() as a real number, for a plain cache in 16 bits.

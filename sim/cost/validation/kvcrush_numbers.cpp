@@ -2,7 +2,6 @@
 #include <cmath>
 
 #include "policies/api/composition.hpp"
-#include "sim/cost/encoding.hpp"
 #include "sim/cost/latency.hpp"
 #include "sim/cost/memory.hpp"
 #include "sim/cost/validation/entries.hpp"
@@ -43,7 +42,6 @@ std::vector<Check> checks(Inputs& inputs) {
   const Model opt = find_model("opt-175b"), llama = find_model("llama-3-8b");
   const double cache = cache_bytes(opt, 8192, 128);
   const double weights = static_cast<double>(weight_bytes(opt, Runtime{}, 1));
-  const Encoding half{}, bit{.bits = 1};
 
   Entries entries(Evidence::verified);
   entries.exact("KV cache of OPT-175B, batch 128, 8K tokens", "4608", "GB", cache / kGiB,
@@ -51,10 +49,8 @@ std::vector<Check> checks(Inputs& inputs) {
   entries.exact("weights of OPT-175B", "325", "GB", weights / kGiB, "GB is GiB");
   entries.contradicted("KV cache over weights of OPT-175B", "12", "x", cache / weights,
                        "the paper's own 4608 and 325 make 14.2");
-  entries.exact(
-      "key of one head (128 in fp16) over one bit of each of 32 heads", "64", "x",
-      static_cast<double>(encoded_bytes(half, 1, 128)) / static_cast<double>(encoded_bytes(bit, 1, 32)),
-      "of one key or one value of one head; all a token's keys and values are 1024 times as large");
+  entries.exact("key of one head (128 in fp16) over one bit of each of 32 heads", "64", "x", 128.0 * 16 / 32,
+                "of one key or one value of one head; all a token's keys and values are 1024 times as large");
 
   const policy::Composition kvcrush = policy::parse_composition("kvcrush", policies);
   double sum = 0;

@@ -84,9 +84,11 @@ TEST_CASE("a row without an estimate has its names only") {
 
 TEST_CASE("budgets mean shares of the prompt, bytes of a sequence, tokens") {
   const cost::Model model = small_study().model;
-  const auto tokens = [&](const char* text) {
-    return budget_tokens(sim::parse_budget(text), model, {}, 100);
+  const auto of = [&](const char* policy, const char* text, const cost::Layout& layout = {}) {
+    return budget_tokens(sim::parse_budget(text), model, layout,
+                         policy::parse_composition(policy, policy::builtin()), 100, 20);
   };
+  const auto tokens = [&](const char* text) { return of("h2o", text); };
   CHECK(tokens("29%") == 29);
   CHECK(tokens("17") == 17);
   CHECK(tokens("320B") == 320 / kTokenBytes);
@@ -97,7 +99,16 @@ TEST_CASE("budgets mean shares of the prompt, bytes of a sequence, tokens") {
   CHECK_THROWS_AS(tokens("0.5%"), Error);
   cost::Layout expanded;
   expanded.stored_kv_heads = 2;
-  CHECK(budget_tokens(sim::parse_budget("320B"), model, expanded, 100) == 5);
+  CHECK(of("h2o", "320B", expanded) == 5);
+  // Half the bytes hold twice the tokens, at most one more than there are.
+  CHECK(of("h2o+fp8", "320B") == 20);
+  CHECK(of("h2o+fp8", "1GiB") == 121);
+  CHECK(of("h2o+d2o_merge(mass=log)", "360B") == 10);  // 2 bytes more per token and lane
+  // Tokens wait in 16 bits until there are four; four coded ones take as much as three that wait, 96 bytes:
+  // 16 of codes and 32 of scales in each layer.
+  const char* grouped = "h2o+scalar(axis=channel,group=4)";
+  CHECK(of(grouped, "95B") == 2);
+  CHECK(of(grouped, "96B") == 4);
 }
 
 TEST_CASE("every policy at every budget, one with a size of its own once") {

@@ -247,7 +247,7 @@ TEST_CASE("A recording has the values of the trace's header") {
   // Weights as in the checkpoint; activations and cache as they were computed.
   CHECK(recording.serving.runtime.weight_bits == 16);
   CHECK(recording.serving.runtime.activation_bytes == 4);
-  CHECK(recording.serving.layout.encoding.name == "fp32");
+  CHECK(recording.serving.layout.storage.element_bits == 32);
 }
 
 TEST_CASE("Traces without times, or with impossible ones, are refused by name") {

@@ -399,7 +399,7 @@ TEST_CASE("Runtimes and layouts change the moved bytes", "[latency]") {
   serving.runtime.weight_bits = 4;
   CHECK(linear - step()[OpClass::linear].bytes == Approx(1.5 * 32 * 218103808));
   serving.runtime = {};
-  serving.layout.encoding = find_encoding("fp8");
+  serving = served_with(serving, policy::parse_composition("full+fp8", policy::builtin()));
   CHECK(step()[OpClass::attention].bytes == Approx(cache / 2 + rest));
   serving.layout = {};
   serving.runtime.host_floor = 1;

@@ -1,7 +1,7 @@
 #include <catch2/catch.hpp>
 #include <vector>
 
-#include "policies/api/eviction.hpp"
+#include "policies/builtin.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/rng.hpp"
 #include "sim/cost/memory.hpp"
@@ -36,32 +36,23 @@ Model small_model() {
 // --- The slow reference: every sequence, layer, lane and token by itself.
 // -----------------------------------
 
-std::uint64_t slow_packed_bits(const Encoding& encoding, std::uint64_t tokens, std::uint64_t dim) {
-  std::uint64_t bits = 0;
-  for (std::uint64_t token = 0; token < tokens; ++token) {
-    for (std::uint64_t c = 0; c < dim; ++c) {
-      bits += encoding.bits;
-      const std::uint64_t neighbour = encoding.grouping == Encoding::Grouping::vector ? c : token;
-      if (encoding.group != 0 && neighbour % encoding.group == 0) bits += encoding.group_bits;
-    }
-  }
-  return bits;
-}
-
 std::uint64_t slow_bytes(std::uint64_t bits) {
   while (bits % 8 != 0) ++bits;
   return bits / 8;
 }
 
-std::uint64_t slow_residual(const Encoding& encoding, std::uint64_t tokens) {
-  std::uint64_t residual = 0;
-  for (std::uint64_t token = 0; token < tokens && encoding.residual != 0; ++token) {
-    ++residual;
-    if (encoding.residual_rule == Encoding::Residual::remainder && residual == encoding.residual)
-      residual = 0;
-    if (encoding.residual_rule == Encoding::Residual::latest && residual > encoding.residual) --residual;
-  }
-  return residual;
+/// One lane by itself: number by number, or by the representation's ledger.
+std::uint64_t slow_lane(const Model& model, const Layout& layout, const LaneTokens& tokens) {
+  const Storage& storage = layout.storage;
+  if (storage.representation)
+    return slow_bytes(
+        storage.representation
+            ->ledger({1, model.head_dim, model.value_dim, storage.element_bits}, tokens.kept, tokens.appended)
+            .bits());
+  std::uint64_t bits = 0;
+  for (std::uint64_t token = 0; token < tokens.all(); ++token)
+    for (std::uint64_t c = 0; c < model.head_dim + model.value_dim; ++c) bits += storage.element_bits;
+  return slow_bytes(bits);
 }
 
 struct Slow {
@@ -72,8 +63,9 @@ struct Slow {
 /// Tokens and slots that are present in any case, per layer and stored lane.
 using Lanes = std::vector<std::vector<std::uint64_t>>;
 
+/// `kept`: of the tokens those of the prompt, at most.
 Slow slow_cache(const Model& model, const Serving& serving, const policy::Metadata& metadata,
-                const Lanes& tokens, const Lanes& room) {
+                const Lanes& tokens, const Lanes& room, const Lanes& kept) {
   const Layout& layout = serving.layout;
   const std::uint64_t stored = tokens[0].size();
   std::uint64_t per_device = stored / serving.tensor_parallel;
@@ -97,13 +89,11 @@ Slow slow_cache(const Model& model, const Serving& serving, const policy::Metada
             while (pages * layout.page < slots) ++pages;
             slots = pages * layout.page;
           }
-          for (const auto& [encoding, dim] : {std::pair{layout.encoding.keys, model.head_dim},
-                                              std::pair{layout.encoding.values, model.value_dim}}) {
-            const std::uint64_t residual = slow_residual(encoding, held), packed = held - residual;
-            const std::uint64_t full = slow_bytes(slow_packed_bits(encoding, packed, dim));
-            device.keys_values += full + residual * dim * 2;
-            device.padding += slow_bytes(slow_packed_bits(encoding, packed + slots - held, dim)) - full;
-          }
+          const std::uint64_t prompt = std::min(held, kept[layer][lane]);
+          const std::uint64_t full = slow_lane(model, layout, {prompt, held - prompt});
+          const std::uint64_t with_empty = slow_lane(model, layout, {prompt, slots - prompt});
+          device.keys_values += full;
+          if (with_empty > full) device.padding += with_empty - full;
           for (std::uint64_t slot = 0; slot < slots; ++slot)
             device.metadata += metadata.lane_slot + layout.mask_bytes;
           device.metadata += metadata.lane;
@@ -196,12 +186,19 @@ Configuration random_configuration(std::uint64_t seed) {
   do {
     serving.tensor_parallel = std::uint64_t{1} << draws.within(0, 4);
   } while (model.query_heads % serving.tensor_parallel != 0);
-  const std::vector<KvEncoding>& encodings = known_encodings();
-  layout.encoding = encodings[draws.within(0, encodings.size() - 1)];
-  for (Encoding* side : {&layout.encoding.keys, &layout.encoding.values}) {
-    if (side->residual != 0) side->residual = draws.within(1, 12);
-    if (side->group != 0 && side->group != kWholeVector) side->group = draws.within(1, 6);
-  }
+  layout.storage.element_bits = draws.coin() ? 16 : 32;
+  static const std::vector<std::string> kRepresentations = {"fp8",
+                                                            "scalar(bits=3,group=0)",
+                                                            "kivi(bits=2,group=2,residual=6)",
+                                                            "zipcache(every=5)",
+                                                            "gear(group=2,buffer=4)",
+                                                            "mikv",
+                                                            "think(window=3)"};
+  if (draws.coin())
+    layout.storage.representation =
+        policy::parse_composition("full+" + kRepresentations[draws.within(0, kRepresentations.size() - 1)],
+                                  policy::builtin())
+            .representation;
   layout.page = draws.coin() ? 0 : draws.within(1, 8);
   layout.head_pages = draws.coin();
   layout.padded = draws.coin();
@@ -266,9 +263,10 @@ std::uint64_t slow_prefill(const Configuration& c) {
     for (std::size_t layer = 0; layer < held.size(); ++layer) {
       if (!c.cost.streams) held[layer].assign(held[layer].size(), reached(begin) + end - begin);
       const std::uint64_t rows = serving.runtime.logits_rows == 0 ? 1 : serving.runtime.logits_rows;
-      std::uint64_t bytes = slow_cache(c.model, serving, c.cost.metadata, held, room).total() +
-                            slow_activations(c.model, serving, end - begin, end, std::min(rows, end - begin),
-                                             serving.runtime.attention == Attention::eager);
+      std::uint64_t bytes =
+          slow_cache(c.model, serving, c.cost.metadata, held, room, c.cost.streams ? done : held).total() +
+          slow_activations(c.model, serving, end - begin, end, std::min(rows, end - begin),
+                           serving.runtime.attention == Attention::eager);
       for (std::uint64_t sequence = 0; last && sequence < serving.batch; ++sequence)
         bytes += (c.cost.scratch_bytes + serving.tensor_parallel - 1) / serving.tensor_parallel;
       most = std::max(most, bytes);
@@ -292,7 +290,7 @@ TEST_CASE("bytes at rest agree with counting token by token", "[cost][memory]") 
       const Memory memory = memory_at(c.model, machine, c.serving, c.holding, c.cost, step);
       const Lanes tokens = expanded(c.holding, step);
       const Lanes room = c.serving.layout.preallocated ? expanded(c.holding, c.serving.generate) : tokens;
-      const Slow slow = slow_cache(c.model, c.serving, c.cost.metadata, tokens, room);
+      const Slow slow = slow_cache(c.model, c.serving, c.cost.metadata, tokens, room, expanded(c.holding, 0));
       CHECK(memory.keys_values == slow.keys_values);
       CHECK(memory.padding == slow.padding);
       CHECK(memory.metadata == slow.metadata);
@@ -315,8 +313,10 @@ TEST_CASE("the peak of a prefill agrees with walking through it", "[cost][memory
   for (std::uint64_t seed = 1000; seed < 1400; ++seed) {
     CAPTURE(seed);
     Configuration c = random_configuration(seed);
-    // Where a residual is encoded once it is full, an early chunk's cache may be larger than a late one's.
-    c.serving.layout.encoding.keys.residual = c.serving.layout.encoding.values.residual = 0;
+    // Where a window is coded once it is full, an early chunk's cache may be larger than a late one's.
+    if (c.serving.layout.storage.representation)
+      c.serving.layout.storage.representation =
+          policy::parse_composition("full+scalar(bits=3,group=0)", policy::builtin()).representation;
     const Memory peak = prefill_peak(c.model, machine, c.serving, c.holding, c.cost);
     CHECK(peak.total() == peak.weights + 17 + slow_prefill(c));
   }
@@ -342,9 +342,9 @@ TEST_CASE("holding all tokens is the full cache", "[cost][memory]") {
   const Model model = find_model("tinyllama-1.1b");
   Serving serving{.prompt = 900, .generate = 100, .batch = 3};
   const Holding all = uniform_holding(model, serving.layout, 900);
-  for (const KvEncoding& encoding : known_encodings()) {
-    serving.layout.encoding = encoding;
-    CAPTURE(encoding.name);
+  for (const char* text : {"full", "full+fp8", "full+q4_0", "full+kivi", "full+kivi(residual=32)"}) {
+    CAPTURE(text);
+    serving = served_with(serving, policy::parse_composition(text, policy::builtin()));
     const Memory memory = memory_at(model, Machine{}, serving, all, {}, 100);
     CHECK(memory.keys_values == full_cache_bytes(model, serving.layout, 1000, 3));
     CHECK(memory.cache() == memory.keys_values);

@@ -1,0 +1,67 @@
+#include "sim/cost/storage.hpp"
+
+#include <algorithm>
+
+#include "sim/cost/checked.hpp"
+
+namespace kvsim::cost {
+namespace {
+
+constexpr const char* kWhat = "stored keys and values";
+/// No representation takes as many bits of all kinds for a number.
+constexpr std::uint64_t kMostBits = 1024;
+
+/// Lanes of one unit, out of `lanes`.
+std::uint64_t unit_lanes(const Storage& storage, std::uint64_t lanes) {
+  return storage.together ? lanes : 1;
+}
+
+policy::Ledger unit_ledger(const Storage& storage, const Model& model, std::uint64_t lanes,
+                           const LaneTokens& tokens) {
+  const std::uint64_t all = checked_sum(kWhat, tokens.kept, tokens.appended);
+  const std::uint64_t numbers =
+      checked_product(kWhat, all, lanes, checked_sum(kWhat, model.head_dim, model.value_dim));
+  const policy::StorageShape shape{lanes, model.head_dim, model.value_dim, storage.element_bits};
+  if (!storage.representation) return {.exact = checked_product(kWhat, numbers, storage.element_bits)};
+  checked_product(kWhat, numbers, kMostBits);
+  return storage.representation->ledger(shape, tokens.kept, tokens.appended);
+}
+
+}  // namespace
+
+policy::Ledger stored_ledger(const Storage& storage, const Model& model, std::uint64_t lanes,
+                             const LaneTokens& tokens) {
+  if (lanes == 0) return {};
+  const std::uint64_t together = unit_lanes(storage, lanes), units = lanes / together;
+  const policy::Ledger unit = unit_ledger(storage, model, together, tokens);
+  const auto times = [&](std::uint64_t bits) { return checked_product(kWhat, units, bits); };
+  return {times(unit.exact),   times(unit.codes),  times(unit.parameters), times(unit.outliers),
+          times(unit.indices), times(unit.tables), times(unit.shared),     times(unit.host)};
+}
+
+std::uint64_t stored_bytes(const Storage& storage, const Model& model, std::uint64_t lanes,
+                           const LaneTokens& tokens) {
+  if (lanes == 0) return 0;
+  const std::uint64_t together = unit_lanes(storage, lanes);
+  return checked_product(kWhat, lanes / together,
+                         ceil_divided(unit_ledger(storage, model, together, tokens).bits(), 8));
+}
+
+std::uint64_t empty_bytes(const Storage& storage, const Model& model, std::uint64_t lanes,
+                          const LaneTokens& tokens, std::uint64_t empty) {
+  if (empty == 0) return 0;
+  const LaneTokens full{tokens.kept, checked_sum(kWhat, tokens.appended, empty)};
+  const std::uint64_t held = stored_bytes(storage, model, lanes, tokens);
+  return std::max(held, stored_bytes(storage, model, lanes, full)) - held;
+}
+
+double coded_numbers(const Storage& storage, const Model& model, const LaneTokens& tokens) {
+  if (!storage.representation) return 0;
+  const std::uint64_t numbers = tokens.all() * (model.head_dim + model.value_dim);
+  const std::uint64_t exact =
+      stored_ledger(storage, model, storage.together ? model.kv_heads : 1, tokens).exact /
+      (storage.together ? model.kv_heads : 1) / storage.element_bits;
+  return static_cast<double>(numbers) - static_cast<double>(exact);
+}
+
+}  // namespace kvsim::cost
