@@ -76,6 +76,7 @@ int run(int argc, char** argv) {
   add_replay_command(app);
   add_evaluate_command(app);
   add_allocate_command(app);
+  add_calibrate_command(app);
   add_analyze_command(app);
   add_plot_command(app);
   add_report_command(app);

@@ -236,6 +236,11 @@ Composition parse_composition(std::string_view text, const Registry& registry) {
     usage_error(out.eviction.spec->name + " is a bound for numbers that are stored as they come, and " +
                     out.representation->spec->name + " stores others",
                 "policy " + quoted(text));
+  if (out.layer_unit() && !out.eviction.layer_unit() && !out.eviction.spec->any_unit)
+    usage_error(out.representation->spec->name + " stores all KV heads of a layer together, and " +
+                    out.eviction.spec->name + " keeps other tokens in each",
+                "policy " + quoted(text),
+                "Say unit=layer where the eviction has it, or full, which keeps everything.");
 
   out.name = of_preset > 0 ? registry.find_preset(typed[0].name)->name : out.eviction.spec->name;
   for (std::size_t i = std::max<std::size_t>(of_preset, 1); i < calls.size(); ++i)

@@ -22,8 +22,11 @@ struct Composition {
   Part eviction, allocation;
   std::optional<Part> representation{};
 
-  bool layer_unit() const { return eviction.layer_unit(); }  ///< lanes of a layer share one resident set
-  std::size_t floor() const { return eviction.floor(); }     ///< least budget per lane
+  /// Lanes of a layer share one resident set.
+  bool layer_unit() const {
+    return eviction.layer_unit() || (representation && representation->layer_unit());
+  }
+  std::size_t floor() const { return eviction.floor(); }  ///< least budget per lane
 };
 
 /// Throws Error(usage) naming the offending part and the nearest valid spelling: unknown policy or parameter,

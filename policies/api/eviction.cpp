@@ -4,12 +4,17 @@
 
 namespace kvsim::policy {
 
+std::vector<float> Tables::calibrated(const CalibrationRequest& request, std::string_view /*table*/,
+                                      int /*layer*/, int /*kv_head*/) const {
+  bug("a policy asks for a calibration where none can be read", request.file);
+}
+
 MatrixView Prompt::queries(int /*query_head*/) const {
   bug("a policy asks for the prompt's queries, which its spec does not need");
 }
 
 Rotary Prompt::rotary() const {
-  bug("a policy asks for the rotation of queries, which its spec does not need");
+  bug("a policy asks for a rotation that the prompt does not say");
 }
 
 double Prompt::scale() const {

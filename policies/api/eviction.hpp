@@ -26,6 +26,7 @@
 #include <limits>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -35,6 +36,13 @@
 namespace kvsim::policy {
 
 using Position = std::int32_t;
+
+/// A file of tables that were measured on other runs (policies/api/calibrator.hpp), as a policy asks for it.
+struct CalibrationRequest {
+  std::string file{};
+  std::string maker{};      ///< the codec, with the parameters that its tables depend on: "kv_heads(heads=2)"
+  bool own_traces = false;  ///< the run may be one of those that were measured
+};
 
 /// Tables that accompany a run and do not follow from it: learned scores, keep masks. The file parameters of
 /// policies name them.
@@ -48,6 +56,10 @@ class Tables {
   /// Returns a small table of numbers per layer and head, [layers][heads], with rows as long as in the file
   /// (.json, .csv or .tsv). Throws Error(input) with the file.
   virtual std::vector<std::vector<double>> matrix(std::string_view file) const = 0;
+  /// Returns what a calibration says of a KV head. Throws Error(input) with the file, and Error(usage) where
+  /// another codec made it, or where it was measured on this very run.
+  virtual std::vector<float> calibrated(const CalibrationRequest& request, std::string_view table, int layer,
+                                        int kv_head) const;
 };
 
 /// Shape and identity of a unit.
@@ -113,8 +125,7 @@ class Prompt {
   virtual MatrixView values(int lane) const = 0;
   /// With Needs::queries. [prompt, head_dim] as attention uses them (after RoPE), before the scale.
   virtual MatrixView queries(int query_head) const;
-  /// With Needs::queries. The rotation of keys and queries, row r as at position r; without pairs there is
-  /// none.
+  /// The rotation of keys and queries, row r as at position r; without pairs there is none.
   virtual Rotary rotary() const;
   /// With Needs::queries. Factor on q.k before the softmax.
   virtual double scale() const;

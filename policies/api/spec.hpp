@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "policies/api/allocation.hpp"
+#include "policies/api/calibrator.hpp"
 #include "policies/api/cost.hpp"
 #include "policies/api/eviction.hpp"
 #include "policies/api/holding_class.hpp"
@@ -80,8 +81,11 @@ struct PolicySpec {
   /// Only appends generated tokens? (oracle; of other evictions their cost says so) null: never.
   std::function<bool(const Params&)> appends{};
 
-  /// Lanes share one resident set? (eviction) Decided by parameters, hence a function; null: never.
+  /// Lanes share one resident set (eviction), or are stored together (representation)? Decided by parameters,
+  /// hence a function; null: never.
   std::function<bool(const Params&)> layer_unit{};
+  /// Keeps the same tokens whether lanes share one set or not (eviction).
+  bool any_unit = false;
   /// May give out another total than asked? (allocation) null: never.
   std::function<bool(const Params&)> inexact{};
   /// Is the total what the rule comes to, so that it is asked even where the budget holds every prompt?
@@ -100,6 +104,11 @@ struct PolicySpec {
   /// since (representation).
   std::function<Ledger(const Params&, const StorageShape&, std::uint64_t kept, std::uint64_t appended)>
       ledger{};
+  /// What measures the tables of a layer on other runs; `layer`: a unit of all its lanes (representation).
+  /// null: it needs none.
+  std::function<std::unique_ptr<Calibrator>(const Params&, const CacheUnit& layer)> make_calibrator{};
+  /// The codec and those of its parameters that its tables depend on; where there is a calibrator.
+  std::function<std::string(const Params&)> calibration_maker{};
   // Exactly one of the four; the first two are Kind::eviction.
   std::function<std::unique_ptr<Eviction>(const Params&, const CacheUnit&)> make_eviction{};
   std::function<std::unique_ptr<Oracle>(const Params&, const CacheUnit&)> make_oracle{};

@@ -37,6 +37,7 @@ PolicySpec full_spec() {
               "The reference: no position ever leaves, so its attention loss is 0 at every budget and the "
               "tokens it keeps are those of the whole sequence.",
           .own_budget = true,
+          .any_unit = true,
           .cost = cost_of,
           .make_eviction = [](const Params&, const CacheUnit&) { return std::make_unique<Full>(); }};
 }

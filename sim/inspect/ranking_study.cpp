@@ -36,7 +36,7 @@ Wanted wanted_by(const trace::Sequence& sequence, const RankingStudy& study) {
     const policy::Part& part = ranking.part;
     if (part.spec == nullptr || !part.spec->scored || !part.spec->make_eviction)
       usage_error("does not rank the prompt by a score", part.spec == nullptr ? "" : part.spec->name);
-    eviction_group = make_eviction_group(sequence, part, study.seed);
+    eviction_group = make_eviction_group(sequence, part, part.layer_unit(), study.seed);
     if (eviction_group->streams)
       usage_error("takes the prompt token by token and has no scores of it", part.spec->name,
                   "With prompt=rank it has.");

@@ -78,7 +78,7 @@ struct RankedResidents::State {
       : residents(unit.residents),
         source(sequence, own, residents),
         prompt(source),
-        eviction_group(make_eviction_group(prompt, eviction, request.seed)),
+        eviction_group(make_eviction_group(prompt, eviction, eviction.layer_unit(), request.seed)),
         tensors(prompt,
                 {static_cast<std::uint32_t>(unit.layer), static_cast<std::uint32_t>(unit.first_lane),
                  static_cast<std::uint32_t>(unit.n_lanes)},

@@ -41,14 +41,15 @@ void check_allocation(const trace::Sequence& sequence, const policy::Composition
 }
 
 /// Returns the group of a representation for units of `n_lanes` lanes. Throws Error(usage) when the trace
-/// lacks what it needs, or when its shape does not suit it.
+/// lacks what it needs, when its shape does not suit it, or when a calibration is not for it.
 RepresentationGroup make_representation_group(const trace::Sequence& sequence,
                                               const policy::Part& representation, std::uint32_t n_lanes,
-                                              std::uint64_t seed) {
+                                              std::uint64_t seed, const policy::Tables* tables) {
   RepresentationGroup group{&representation, representation.needs(), {}};
   const std::string& name = representation.spec->name;
   check_contents(sequence, group.needs, name);
-  const auto probe = representation.make_representation(cache_unit(sequence.model(), 0, 0, n_lanes, seed));
+  const auto probe =
+      representation.make_representation(cache_unit(sequence.model(), 0, 0, n_lanes, seed, tables));
   group.requirement = row_requirement(sequence, *probe, name);
   if (group.needs.queries) require_queries(sequence, sequence.prompt_length(), name);
   return group;
@@ -115,11 +116,11 @@ policy::CacheUnit cache_unit(const trace::Model& model, std::uint32_t layer, std
 }
 
 EvictionGroup make_eviction_group(const trace::Sequence& sequence, const policy::Part& eviction,
-                                  std::uint64_t seed) {
+                                  bool layer_unit, std::uint64_t seed) {
   EvictionGroup eviction_group;
   eviction_group.eviction = &eviction;
   eviction_group.needs = eviction.needs();
-  eviction_group.layer_unit = eviction.layer_unit();
+  eviction_group.layer_unit = layer_unit;
   check_contents(sequence, eviction_group.needs, eviction.spec->name);
   const trace::Model& model = sequence.model();
   if (eviction.spec->make_eviction) {
@@ -165,7 +166,7 @@ Plan outline(const trace::Sequence& sequence, const Request& request) {
   Plan plan;
   plan.bounds = request.bounds && sequence.measured_length() > 0;
   plan.needs.queries = plan.bounds;
-  std::map<std::string, std::size_t> group_of_eviction;
+  std::map<std::pair<std::string, bool>, std::size_t> group_of_eviction;
   std::map<std::pair<std::string, bool>, std::size_t> group_of_representation;
   for (const Cell& cell : request.cells) {
     const policy::Part& eviction = cell.composition.eviction;
@@ -173,13 +174,14 @@ Plan outline(const trace::Sequence& sequence, const Request& request) {
     try {
       out.budget_tokens = checked_budget(sequence, cell);
       check_allocation(sequence, cell.composition);
-      const auto known = group_of_eviction.find(eviction.text());
+      const bool whole_layer = cell.composition.layer_unit();
+      const auto known = group_of_eviction.find({eviction.text(), whole_layer});
       std::size_t eviction_group = plan.eviction_groups.size();
       if (known != group_of_eviction.end()) {
         eviction_group = known->second;
       } else {
-        plan.eviction_groups.push_back(make_eviction_group(sequence, eviction, request.seed));
-        group_of_eviction.emplace(eviction.text(), eviction_group);
+        plan.eviction_groups.push_back(make_eviction_group(sequence, eviction, whole_layer, request.seed));
+        group_of_eviction.emplace(std::pair{eviction.text(), whole_layer}, eviction_group);
         plan.layer_groups = plan.layer_groups || plan.eviction_groups.back().layer_unit;
         plan.needs = policy::merged(plan.needs, plan.eviction_groups.back().needs);
         if (eviction.spec->make_oracle) plan.needs.queries = true;
@@ -189,11 +191,10 @@ Plan outline(const trace::Sequence& sequence, const Request& request) {
       if (cell.composition.representation) {
         check_represented(cell.composition);
         const policy::Part& representation = *cell.composition.representation;
-        const bool whole_layer = plan.eviction_groups[eviction_group].layer_unit;
         const std::pair key{representation.text(), whole_layer};
         if (!group_of_representation.contains(key)) {
           plan.representation_groups.push_back(make_representation_group(
-              sequence, representation, whole_layer ? model.n_kv_heads : 1, request.seed));
+              sequence, representation, whole_layer ? model.n_kv_heads : 1, request.seed, request.tables));
           plan.needs = policy::merged(plan.needs, plan.representation_groups.back().needs);
           group_of_representation.emplace(key, plan.representation_groups.size() - 1);
         }

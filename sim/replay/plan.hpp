@@ -57,10 +57,10 @@ policy::CacheUnit cache_unit(const trace::Model& model, std::uint32_t layer, std
                              std::uint32_t n_lanes, std::uint64_t seed,
                              const policy::Tables* tables = nullptr);
 
-/// Returns the eviction group of `eviction` without cells. Throws Error(usage) when the trace lacks what the
-/// eviction needs.
+/// Returns the eviction group of `eviction` without cells; `layer_unit`: the lanes of a layer are one unit.
+/// Throws Error(usage) when the trace lacks what the eviction needs.
 EvictionGroup make_eviction_group(const trace::Sequence& sequence, const policy::Part& eviction,
-                                  std::uint64_t seed);
+                                  bool layer_unit, std::uint64_t seed);
 
 /// Returns whether the policy, or one that it wraps, reads attention on evicted tokens (feedback=raw), which
 /// only a full cache computes.

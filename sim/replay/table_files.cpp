@@ -1,5 +1,6 @@
 #include "sim/replay/table_files.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <filesystem>
@@ -47,8 +48,12 @@ constexpr std::uint64_t kMostSteps = 1U << 24;
 
 TableFiles::TableFiles(const trace::Sequence& sequence, std::string name)
     : name_(name.empty() ? std::filesystem::path(sequence.source().name()).stem().string() : std::move(name)),
+      content_sha256_(sequence.source().content_sha256()),
+      prompt_sha256_(prompt_digest(sequence)),
       n_layers_(sequence.model().n_layers),
       n_kv_heads_(sequence.model().n_kv_heads),
+      head_dim_(sequence.model().head_dim),
+      value_dim_(sequence.model().v_head_dim),
       length_(sequence.length()),
       prompt_(sequence.prompt_length()) {}
 
@@ -134,6 +139,43 @@ std::vector<float> TableFiles::row(std::string_view file, std::string_view datas
   const std::size_t lane = static_cast<std::size_t>(layer) * n_kv_heads_ + static_cast<std::size_t>(kv_head);
   const auto begin = table.begin() + static_cast<std::ptrdiff_t>(lane * n);
   return {begin, begin + static_cast<std::ptrdiff_t>(n)};
+}
+
+const Calibration& TableFiles::calibration(const policy::CalibrationRequest& request) const {
+  const std::string file = expanded_file(request.file);
+  auto known = calibrations_.find(file);
+  if (known == calibrations_.end()) known = calibrations_.emplace(file, read_calibration(file)).first;
+  const Calibration& out = known->second;
+  if (out.maker != request.maker)
+    usage_error("was made for " + out.maker + ", not for " + request.maker, file,
+                "Say what it was made for, or make another: kvsim calibrate.");
+  if (out.n_layers != n_layers_ || out.n_kv_heads != n_kv_heads_ || out.head_dim != head_dim_ ||
+      out.value_dim != value_dim_)
+    input_error("is of another model: " + std::to_string(out.n_layers) + " layers of " +
+                    std::to_string(out.n_kv_heads) + " KV heads of size " + std::to_string(out.head_dim) +
+                    "; this one has " + std::to_string(n_layers_) + " of " + std::to_string(n_kv_heads_) +
+                    " of size " + std::to_string(head_dim_),
+                file, "A calibration serves the model that it was measured on.");
+  const auto same = [](const std::string& a, const std::string& b) { return !a.empty() && a == b; };
+  for (const CalibrationTrace& trace : out.traces)
+    if (!request.own_traces &&
+        (same(trace.content_sha256, content_sha256_) || same(trace.prompt_sha256, prompt_sha256_)))
+      usage_error("was measured on this run, as " + trace.name + ": a test on it says nothing of other runs",
+                  file, "Calibrate on other traces, or say own_traces=allowed, which results will show.");
+  return out;
+}
+
+std::vector<float> TableFiles::calibrated(const policy::CalibrationRequest& request, std::string_view table,
+                                          int layer, int kv_head) const {
+  const std::lock_guard lock(mutex_);
+  const Calibration& from = calibration(request);
+  const auto found = std::ranges::find(from.tables, table, &Calibration::Table::name);
+  if (found == from.tables.end())
+    input_error("is not there", request.file + ":/tables/" + std::string(table),
+                "Make it anew: kvsim calibrate.");
+  const std::size_t lane = static_cast<std::size_t>(layer) * n_kv_heads_ + static_cast<std::size_t>(kv_head);
+  const auto begin = found->values.begin() + static_cast<std::ptrdiff_t>(lane * found->numbers);
+  return {begin, begin + static_cast<std::ptrdiff_t>(found->numbers)};
 }
 
 std::vector<std::vector<double>> TableFiles::matrix(std::string_view file) const {

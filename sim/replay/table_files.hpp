@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "policies/api/eviction.hpp"
+#include "sim/replay/calibration_tables.hpp"
 #include "traces/format/sequence.hpp"
 
 namespace kvsim::sim {
@@ -33,17 +34,25 @@ class TableFiles final : public policy::Tables {
                          int kv_head) const override;
   /// Reads `file` as sim/replay/matrix_file.hpp says.
   std::vector<std::vector<double>> matrix(std::string_view file) const override;
+  /// Of a calibration (sim/replay/calibration_tables.hpp), which must be of a model of this shape. It is
+  /// refused, Error(usage), when one of its traces has the content or the recorded prompt of this run, unless
+  /// that is allowed.
+  std::vector<float> calibrated(const policy::CalibrationRequest& request, std::string_view table, int layer,
+                                int kv_head) const override;
 
  private:
+  const Calibration& calibration(const policy::CalibrationRequest& request) const;
   std::string expanded(std::string_view text) const;
   std::string expanded_file(std::string_view file) const;
   std::vector<float> load(const std::string& file, const std::string& dataset) const;
   std::vector<float> load_last_steps(const std::string& file, const std::string& cell) const;
 
   std::string name_;
-  std::uint64_t n_layers_, n_kv_heads_, length_, prompt_;
+  std::string content_sha256_, prompt_sha256_;
+  std::uint64_t n_layers_, n_kv_heads_, head_dim_, value_dim_, length_, prompt_;
   mutable std::mutex mutex_;
   mutable std::map<std::pair<std::string, std::string>, std::vector<float>> loaded_;
+  mutable std::map<std::string, Calibration> calibrations_;  ///< by file
 };
 
 }  // namespace kvsim::sim

@@ -15,6 +15,7 @@ void add_replay_command(CLI::App& app);
 void add_evaluate_command(CLI::App& app);
 void add_agreement_command(CLI::App& app);
 void add_allocate_command(CLI::App& app);
+void add_calibrate_command(CLI::App& app);
 void add_analyze_command(CLI::App& app);
 void add_plot_command(CLI::App& app);
 void add_report_command(CLI::App& app);

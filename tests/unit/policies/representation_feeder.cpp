@@ -11,13 +11,13 @@ namespace {
 class LanePrompt final : public Prompt {
  public:
   LanePrompt(const std::vector<float>& keys, const std::vector<float>& values,
-             const std::vector<float>& queries, const CacheShape& shape)
-      : keys_(&keys), values_(&values), queries_(&queries), shape_(shape) {}
+             const std::vector<float>& queries, const CacheShape& shape, const std::vector<float>& inv_freq)
+      : keys_(&keys), values_(&values), queries_(&queries), shape_(shape), inv_freq_(inv_freq) {}
   std::size_t length() const override { return shape_.prompt; }
   MatrixView keys(int lane) const override { return of(*keys_, lane, shape_.n_lanes); }
   MatrixView values(int lane) const override { return of(*values_, lane, shape_.n_lanes); }
   MatrixView queries(int head) const override { return of(*queries_, head, shape_.n_lanes * shape_.group); }
-  Rotary rotary() const override { return {.inv_freq = shape_.inv_freq}; }
+  Rotary rotary() const override { return {.inv_freq = inv_freq_}; }
 
  private:
   MatrixView of(const std::vector<float>& numbers, int head, std::size_t n_heads) const {
@@ -26,6 +26,7 @@ class LanePrompt final : public Prompt {
   }
   const std::vector<float>*keys_, *values_, *queries_;
   CacheShape shape_;
+  std::span<const float> inv_freq_;
 };
 
 }  // namespace
@@ -45,6 +46,7 @@ RepresentedCache::RepresentedCache(const CacheShape& shape)
   for (std::size_t i = 0; i < shape.length * n_query_heads * shape.dim; ++i)
     queries_.push_back(shape.scale * normal(random));
   group_ = shape.group;
+  inv_freq_ = shape.inv_freq;
   prompt_ = shape.prompt;
   attend(n_query_heads);
   CacheUnit unit;
@@ -52,7 +54,8 @@ RepresentedCache::RepresentedCache(const CacheShape& shape)
   unit.head_dim = unit.value_dim = static_cast<int>(shape.dim);
   unit.group = static_cast<int>(shape.group);
   unit.seed = shape.run_seed;
-  const LanePrompt prompt(keys_, values_, queries_, shape);
+  unit.tables = shape.tables;
+  const LanePrompt prompt(keys_, values_, queries_, shape, inv_freq_);
   representation_ = part_.make_representation(unit);
   observe(n_query_heads, shape.columns);
   representation_->finish_prompt(prompt);

@@ -20,7 +20,8 @@ struct CacheShape {
   float scale = 1;             ///< of the noise
   std::size_t every = 1;       ///< of the prompt, every so many-th token is kept, the first included
   std::vector<float> keys{}, values{};  ///< [length][n_lanes][dim]; empty: Gaussian noise
-  std::vector<float> inv_freq{};        ///< of the rotation of the keys; empty: there is none
+  const Tables* tables = nullptr;       ///< of representations that read files
+  std::vector<float> inv_freq{};        ///< of the keys' rotation; empty: none
 };
 
 /// Queries are Gaussian noise. The prompt's attention is the softmax of their products with the keys, that of
@@ -79,6 +80,7 @@ class RepresentedCache {
   std::vector<float> attention_;      ///< [n_query_heads][prompt][prompt]
   std::vector<float> weights_;        ///< [n_query_heads][slots], of the latest step
   std::size_t group_ = 1;
+  std::vector<float> inv_freq_;
   std::unique_ptr<Representation> representation_;
   std::unique_ptr<Codec> codec_;
   std::size_t next_ = 0, prompt_ = 0, kept_ = 0;

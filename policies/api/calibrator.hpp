@@ -1,0 +1,40 @@
+#pragma once
+/// Defines what a representation learns of other runs before it stores one. A Calibrator measures one layer;
+/// its tables go into a file, which a parameter of the representation names (Tables::calibrated).
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "sim/base/matrix_view.hpp"
+#include "sim/base/rotary.hpp"
+
+namespace kvsim::policy {
+
+/// One layer of one run: prompt and generated tokens.
+struct LayerTokens {
+  std::vector<MatrixView> keys{},
+      values{};  ///< per KV head, [tokens, dim]; keys after RoPE, row i at position i
+  Rotary rotary{};
+};
+
+/// Numbers that were measured for each KV head of a layer, equally many of each.
+struct CalibratedTable {
+  std::string name{};
+  std::vector<std::vector<float>> of_head{};
+};
+
+/// Returns the eigenvectors of a symmetric matrix [n, n], one per row, by falling eigenvalue. Of a vector and
+/// its negative it is the one whose number of largest magnitude is positive.
+using Eigenvectors = std::function<std::vector<double>(std::span<const double> matrix, std::size_t n)>;
+
+class Calibrator {
+ public:
+  virtual ~Calibrator() = default;
+  /// Comes once per run.
+  virtual void observe(const LayerTokens& tokens) = 0;
+  /// Comes last, and once. Throws Error(input) when the runs hold too little to measure.
+  virtual std::vector<CalibratedTable> tables(const Eigenvectors& eigenvectors) = 0;
+};
+
+}  // namespace kvsim::policy

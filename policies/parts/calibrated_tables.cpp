@@ -1,0 +1,46 @@
+#include "policies/parts/calibrated_tables.hpp"
+
+#include <utility>
+
+#include "sim/base/error.hpp"
+
+namespace kvsim::policy {
+
+std::vector<ParamSpec> with_calibration_params(std::vector<ParamSpec> params) {
+  params.push_back({.name = "file",
+                    .type = ParamType::word,
+                    .help = "what kvsim calibrate measured on other runs",
+                    .required = true});
+  params.push_back({.name = "own_traces",
+                    .type = ParamType::choice,
+                    .fallback = "refused",
+                    .choices = {"refused", "allowed"},
+                    .help = "whether runs that were measured for the file may be tested with it"});
+  return params;
+}
+
+std::string calibration_maker(std::string_view codec, const Params& params,
+                              const std::vector<const char*>& names) {
+  std::string out(codec);
+  const char* before = "(";
+  for (const char* name : names) {
+    for (const ParamValue& value : params.entries)
+      if (value.name == name) out += before + value.name + "=" + value.text;
+    before = ",";
+  }
+  return out + (names.empty() ? "()" : ")");
+}
+
+CalibratedTables::CalibratedTables(std::string maker, const Params& params, const CacheUnit& unit)
+    : request_{params.word("file"), std::move(maker), params.is("own_traces", "allowed")}, unit_(unit) {}
+
+std::vector<float> CalibratedTables::lane(std::string_view table, int lane, std::size_t numbers) const {
+  std::vector<float> out = unit_.tables->calibrated(request_, table, unit_.layer, unit_.first_kv_head + lane);
+  if (out.size() != numbers)
+    input_error("has " + std::to_string(out.size()) + " numbers per KV head; " + request_.maker + " reads " +
+                    std::to_string(numbers),
+                request_.file + ":/tables/" + std::string(table), "Make it anew: kvsim calibrate.");
+  return out;
+}
+
+}  // namespace kvsim::policy

@@ -1,0 +1,107 @@
+// kvsim calibrate: what a representation learns of some recorded runs, as a file that its file= names when it
+// stores others.
+#include <iostream>
+
+#include "policies/api/composition.hpp"
+#include "policies/builtin.hpp"
+#include "sim/base/error.hpp"
+#include "sim/base/partial_file.hpp"
+#include "sim/base/suggest.hpp"
+#include "sim/replay/calibrate.hpp"
+#include "tools/commands/command.hpp"
+#include "tools/printing/progress_display.hpp"
+#include "tools/printing/result_output.hpp"
+#include "tools/requests/chosen_sequences.hpp"
+
+namespace kvsim::tools {
+namespace {
+
+constexpr const char* kExamples = R"(Examples:
+  kvsim calibrate cskv a.h5 b.h5 c.h5 -o components.h5
+  kvsim replay d.h5 --policy 'full+cskv(file=components.h5)' --budget 100%
+  kvsim calibrate 'kvquant(bits=2)' a.h5 b.h5 -o levels.h5
+  kvsim replay d.h5 --policy 'full+kvquant(bits=2,file=levels.h5)' --budget 100%
+)";
+
+struct Options {
+  std::string codec, output, sequence;
+  std::vector<std::string> files;
+  bool quiet = false, overwrite = false;
+};
+
+std::vector<std::string> calibrated_names() {
+  std::vector<std::string> out;
+  for (const policy::PolicySpec& spec : policy::builtin().policies())
+    if (spec.make_calibrator) out.push_back(spec.name);
+  return out;
+}
+
+std::string listed(const std::vector<std::string>& names) {
+  std::string out;
+  for (const std::string& name : names) out += (out.empty() ? "" : ", ") + name;
+  return out;
+}
+
+/// The codec that is typed without file=, which is what is about to be made.
+policy::Part codec_of(const std::string& typed) {
+  const std::size_t open = typed.find('(');
+  const std::string name = typed.substr(0, open);
+  const policy::PolicySpec* spec = policy::builtin().find_policy(policy::Kind::representation, name);
+  if (spec == nullptr)
+    usage_error("is no representation" + suggestion(name, calibrated_names()), name,
+                "These are calibrated: " + listed(calibrated_names()) + ".");
+  if (!spec->make_calibrator)
+    usage_error("learns nothing of other runs", name, "These do: " + listed(calibrated_names()) + ".");
+  std::string rest = open == std::string::npos ? ")" : typed.substr(open + 1);
+  if (rest != ")") rest = "," + rest;
+  return *policy::parse_composition("full+" + name + "(file=-" + rest, policy::builtin()).representation;
+}
+
+void run_calibrate(const Options& options) {
+  const policy::Part codec = codec_of(options.codec);
+  refuse_output(options.output, options.overwrite);
+  std::vector<ChosenSequence> chosen;
+  for (const std::string& file : options.files) {
+    refuse_to_overwrite_input(options.output, file);
+    for (ChosenSequence& sequence : chosen_sequences(file, options.sequence))
+      chosen.push_back(std::move(sequence));
+  }
+  std::vector<sim::CalibrationRun> runs;
+  for (const ChosenSequence& run : chosen) runs.push_back({run.name, &run.sequence});
+  Progress progress;
+  sim::Calibration calibration;
+  {
+    const ProgressDisplay display(progress, options.output, options.quiet);
+    calibration = sim::calibrate(codec, runs, progress);
+  }
+  std::uint64_t tokens = 0;
+  for (const ChosenSequence& run : chosen) {
+    run.source->require_unchanged();
+    tokens += run.sequence.length();
+  }
+  sim::write_calibration(options.output, calibration, options.overwrite);
+  if (!options.quiet)
+    std::cerr << calibration.maker << ": measured on " << tokens << " tokens of " << runs.size() << " runs\n";
+}
+
+}  // namespace
+
+void add_calibrate_command(CLI::App& app) {
+  CLI::App* command =
+      app.add_subcommand("calibrate", "Measure on recorded runs what a representation needs to store others");
+  command->footer(std::string(kExamples) + "\nCalibrated representations: " + listed(calibrated_names()) +
+                  ".\nReplay and evaluate refuse to test a file on the runs that it was measured on.\n");
+  const auto options = std::make_shared<Options>();
+  command->add_option("CODEC", options->codec, "A calibrated representation, without file=")
+      ->required()
+      ->type_name("CODEC");
+  command->add_option("TRACE", options->files, "Traces of one model, of other texts than will be tested")
+      ->required();
+  command->add_option("-o,--output", options->output, "HDF5 file to write")->required()->type_name("FILE");
+  command->add_option("--sequence", options->sequence, kSequenceHelp)->type_name("N|all");
+  command->add_flag("--overwrite", options->overwrite, "Replace an existing output file");
+  command->add_flag("--quiet", options->quiet, "No progress on standard error");
+  command->callback([options] { run_calibrate(*options); });
+}
+
+}  // namespace kvsim::tools
