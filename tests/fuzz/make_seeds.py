@@ -80,6 +80,10 @@ def main():
             put(target, "written.h5", (folder / f"{own}.h5").read_bytes())
             put(target, "another_file.h5", (folder / f"{other}.h5").read_bytes())
 
+        kvsim("calibrate", "matryoshka", folder / "run.h5", "-o", folder / "calibration.h5", "--quiet")
+        put("calibration", "written.h5", (folder / "calibration.h5").read_bytes())
+        put("calibration", "another_file.h5", (folder / "decisions.h5").read_bytes())
+
         for name, libver, shape, dtype in (("f32", "latest", (2, 2, 8), "f4"), ("f64", "earliest", (2, 2, 5), "f8"),
                                            ("u8", "earliest", (2, 2, 8), "u1"), ("wrong_shape", "latest", (2, 3), "f4")):
             with h5py.File(folder / "scores.h5", "w", libver=libver) as file:

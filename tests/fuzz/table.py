@@ -13,8 +13,8 @@ logs, build = map(pathlib.Path, sys.argv[1:3])
 
 def in_libhdf5(target, found):
     """Whether the innermost frame that is neither the C library's nor the sanitizer's is libhdf5's."""
-    done = subprocess.run([build / "fuzzers" / target, "-timeout=10", "-rss_limit_mb=2048", "-malloc_limit_mb=1048576", found],
-                          capture_output=True, text=True, errors="replace", timeout=120)
+    done = subprocess.run([build / "fuzzers" / target, "-timeout=100", "-rss_limit_mb=2048", "-malloc_limit_mb=1048576", found],
+                          capture_output=True, text=True, errors="replace", timeout=240)
     for line in re.findall(r"^\s+#\d+ 0x\w+ +(.*)$", done.stderr, re.M):
         if re.search(r"libc\.so|libz\.so|__interceptor|__asan|__sanitizer|fuzzer::|^in (malloc|calloc|realloc|free|mem\w+) ", line):
             continue

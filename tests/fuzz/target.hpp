@@ -69,6 +69,8 @@ class InputOnDisk {
   InputOnDisk(const InputOnDisk&) = delete;
   InputOnDisk& operator=(const InputOnDisk&) = delete;
 
+  const std::string& path() const { return path_; }
+
   const std::string& write(std::string_view input) const {
     const FileDescriptor file(::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
     if (!file.is_open()) throw std::runtime_error("cannot write " + path_);

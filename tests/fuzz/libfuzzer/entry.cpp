@@ -42,7 +42,8 @@ std::size_t mutate_hdf5(std::uint8_t* data, std::size_t size, std::size_t most, 
 }
 
 bool reads_hdf5(const std::string& name) {
-  return name == "trace" || name == "results_hdf5" || name == "external_scores" || name == "decisions";
+  return name == "trace" || name == "results_hdf5" || name == "external_scores" || name == "decisions" ||
+         name == "calibration";
 }
 
 }  // namespace
