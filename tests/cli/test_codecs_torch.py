@@ -125,9 +125,9 @@ class Codecs(CommandTest):
                 logits += seen
                 row, other = whole.softmax(0), coded.softmax(0)
                 sums["total_variation"] += float((row - other).abs().sum()) / 2 / group
-                # Which of two tokens with the same attention, but for rounding, is among the top is open. Logits are
-                # dozens, in 24 bits.
-                ties += sum(seen > TOP and bool(each[TOP - 1] - each[TOP] <= 1e-4 * each[TOP])
+                # Which of two tokens with the same attention, but for rounding, is among the top is open: logits are
+                # dozens, in 24 bits, and what is less than a float can be is 0.
+                ties += sum(seen > TOP and bool(each[TOP - 1] - each[TOP] <= 1e-4 * each[TOP] or each[TOP] < 1e-37)
                             for each in (row.sort(descending=True).values, other.sort(descending=True).values))
                 top = row.topk(min(TOP, seen)).indices
                 sums["top_overlap"] += torch.isin(top, other.topk(len(top)).indices).double().mean().item() / group
