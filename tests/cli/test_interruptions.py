@@ -45,6 +45,7 @@ class Interruptions(CommandTest):
         "workload": ["workload", "needle", "--context", 500, "--count", 200, "--tokenizer", MODEL, "-o", "out.jsonl"],
         "evaluate": ["evaluate", "--model", MODEL, "--prompt", SOURCE / "traces/sample/prompts/copy-0500.txt", "--policy",
                      "window", "--policy", "snapkv", "--budget", 64, "--max-new-tokens", 9, "-o", "out.txt"],
+        "calibrate": ["calibrate", "kvquant", "t.h5", "-o", "out.h5"],
         "allocate": ["allocate", "t.h5", "--policy", "h2o+pyramid", "--budget", 20, "-o", "out.json"],
         "analyze": ["analyze", "heads", "t.h5", "--format", "csv", "-o", "out.csv"],
         "plot": ["plot", "quality", "rows.csv", "-o", "out.svg"],
