@@ -104,9 +104,9 @@ bool allocates_differently(const std::string& a, const std::string& b) {
 /// Where not every token of the prompt is kept, each later one evicts another.
 bool stores_differently(const std::string& a_text, const std::string& b_text, CacheShape shape) {
   shape.representation = a_text;
-  shape.prompt = 150;
+  if (shape.prompt == 0) shape.prompt = 150;
   shape.dim = 128;
-  shape.length = 400;
+  shape.length = shape.prompt + 250;
   for (int pair = 0; pair < 64; ++pair)
     shape.inv_freq.push_back(std::pow(10000.0F, -static_cast<float>(pair) / 64));
   RepresentedCache a(shape);
@@ -140,8 +140,10 @@ bool decides_differently(const PolicySpec& spec, const std::string& others, cons
     case Kind::allocation:
       return allocates_differently(a, b);
     case Kind::representation:
+      // The last are for rules of several KV heads, and of long prompts.
       return stores_differently(a, b, {}) || stores_differently(a, b, {.every = 3}) ||
-             stores_differently(a, b, {.n_lanes = 8});
+             stores_differently(a, b, {.n_lanes = 8}) ||
+             stores_differently(a, b, {.prompt = 500, .n_lanes = 2});
   }
   return false;
 }

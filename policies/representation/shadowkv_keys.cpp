@@ -1,0 +1,220 @@
+// The keys of the prompt before rotation as a product of low rank, with the chunks that do not fit their mean
+// exact.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "policies/api/spec.hpp"
+#include "policies/parts/low_rank.hpp"
+#include "sim/base/rng.hpp"
+
+namespace kvsim::policy {
+namespace {
+
+struct Rule {
+  std::size_t rank = 160, chunk = 8, outliers = 48, local = 4, loops = 8;
+  bool whole_layer = true;
+
+  static Rule of(const Params& params) {
+    return {params.count("rank"),  params.count("chunk"), params.count("outliers"),
+            params.count("local"), params.count("loops"), params.is("heads", "layer")};
+  }
+  /// Chunks of a prompt of n tokens that are not exact for being its last.
+  std::size_t chunks(std::size_t n) const { return n / chunk - std::min(n / chunk, local); }
+  std::size_t outliers_of(std::size_t n) const { return std::min(outliers, chunks(n)); }
+  std::size_t rank_of(std::size_t n, std::size_t width) const { return std::min({rank, n, width}); }
+};
+
+/// `exact`: keys of single lanes that are stored as they come; `coded`: tokens held of a prompt of `prompt`.
+Ledger shadowkv_ledger(const Rule& rule, const StorageShape& shape, std::uint64_t tokens, std::uint64_t exact,
+                       std::uint64_t coded, std::size_t prompt) {
+  Ledger out;
+  out.exact = (shape.n_lanes * tokens * shape.value_dim + exact * shape.key_dim) * shape.element_bits;
+  if (coded == 0 || rule.chunks(prompt) == 0) return out;
+  const std::size_t blocks = rule.whole_layer ? 1 : shape.n_lanes;
+  const std::size_t width = rule.whole_layer ? shape.n_lanes * shape.key_dim : shape.key_dim;
+  const std::size_t rank = rule.rank_of(prompt, width);
+  out.codes = 16 * blocks * coded * rank;
+  out.tables = 16 * blocks * width * rank;
+  out.indices = 32 * shape.n_lanes * rule.outliers_of(prompt);
+  return out;
+}
+
+/// The least cosine of the vectors and their mean; least of all if one is not finite.
+double worst_cosine(const std::vector<std::span<const float>>& vectors) {
+  const std::size_t dim = vectors[0].size();
+  std::vector<double> mean(dim);
+  for (const auto& vector : vectors)
+    for (std::size_t c = 0; c < dim; ++c)
+      mean[c] += static_cast<double>(vector[c]) / static_cast<double>(vectors.size());
+  const double of_mean = std::sqrt(std::inner_product(mean.begin(), mean.end(), mean.begin(), 0.0));
+  double worst = 1;
+  for (const auto& vector : vectors) {
+    double product = 0, squares = 0;
+    for (std::size_t c = 0; c < dim; ++c) {
+      const auto x = static_cast<double>(vector[c]);
+      product += x * mean[c];
+      squares += x * x;
+    }
+    if (!std::isfinite(squares)) return -std::numeric_limits<double>::infinity();
+    const double sizes = of_mean * std::sqrt(squares);
+    worst = std::min(worst, sizes > 0 ? product / sizes : 0);
+  }
+  return worst;
+}
+
+class ShadowkvCodec final : public Codec {
+ public:
+  ShadowkvCodec(const Rule& rule, const CacheUnit& unit) : rule_(rule), unit_(unit) {}
+
+  void begin(const Prompt& prompt, CacheRows& rows) override {
+    tokens_.assign(rows.positions().begin(), rows.positions().end());
+    std::ranges::sort(tokens_);
+    prompt_ = tokens_.size();
+    const std::size_t end = tokens_.empty() ? 0 : static_cast<std::size_t>(tokens_.back()) + 1,
+                      lanes = rows.shape().n_lanes;
+    exact_.assign(lanes, std::vector<char>(end, 1));
+    if (rule_.chunks(prompt_) == rule_.outliers_of(prompt_)) return;  // nothing is read from the factors
+    for (std::size_t lane = 0; lane < lanes; ++lane) choose(lane, rows);
+    for (std::size_t first = 0; first < lanes; first += rule_.whole_layer ? lanes : 1)
+      code(prompt.rotary(), first, rule_.whole_layer ? lanes : 1, rows);
+  }
+  Ledger ledger(const CacheRows& rows) const override {
+    std::uint64_t exact = 0, coded = 0;
+    for (const Position position : rows.positions()) {
+      const auto at = static_cast<std::size_t>(position);
+      coded += from_prompt(at) ? 1 : 0;
+      for (const std::vector<char>& lane : exact_) exact += from_prompt(at) ? lane[at] : 1;
+    }
+    return shadowkv_ledger(rule_, rows.shape(), rows.slots(), exact, coded, prompt_);
+  }
+
+ private:
+  bool from_prompt(std::size_t position) const { return !exact_.empty() && position < exact_[0].size(); }
+
+  /// Marks the tokens of a lane whose keys are read from the product.
+  void choose(std::size_t lane, CacheRows& rows) {
+    const std::size_t chunks = rule_.chunks(prompt_);
+    std::vector<double> cosines;
+    for (std::size_t chunk = 0; chunk < chunks; ++chunk) {
+      std::vector<std::span<const float>> keys;
+      for (std::size_t i = chunk * rule_.chunk; i < (chunk + 1) * rule_.chunk; ++i)
+        keys.push_back(rows.key(lane, rows.slot_of(tokens_[i])));
+      cosines.push_back(worst_cosine(keys));
+    }
+    std::vector<std::size_t> order(chunks);
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::ranges::stable_sort(order, {}, [&](std::size_t chunk) { return cosines[chunk]; });
+    for (std::size_t n = rule_.outliers_of(prompt_); n < chunks; ++n)
+      for (std::size_t i = order[n] * rule_.chunk; i < (order[n] + 1) * rule_.chunk; ++i) {
+        const auto& key = rows.key(lane, rows.slot_of(tokens_[i]));
+        exact_[lane][static_cast<std::size_t>(tokens_[i])] =
+            std::ranges::all_of(key, [](float x) { return std::isfinite(x); }) ? 0 : 1;
+      }
+  }
+
+  /// Keys of `n` lanes side by side; what is not finite counts as 0 and is not read from the product.
+  void code(const Rotary& rotary, std::size_t first, std::size_t n, CacheRows& rows) {
+    const std::size_t dim = rows.shape().key_dim;
+    DenseMatrix keys(prompt_, n * dim), read(prompt_, n * dim);
+    for (std::size_t i = 0; i < prompt_; ++i)
+      for (std::size_t lane = 0; lane < n; ++lane) {
+        const std::span<float> key(keys.row(i) + lane * dim, dim);
+        std::ranges::copy(rows.key(first + lane, rows.slot_of(tokens_[i])), key.begin());
+        unrotate(rotary, static_cast<std::uint64_t>(tokens_[i]), dim, key);
+        for (float& x : key)
+          if (!std::isfinite(x)) x = 0;
+      }
+    const std::uint64_t start =
+        combine({unit_.seed, key_of("shadowkv_keys"), static_cast<std::uint64_t>(unit_.layer),
+                 static_cast<std::uint64_t>(unit_.first_kv_head) + first});
+    add_low_rank(keys, rule_.rank_of(prompt_, n * dim), rule_.loops, start, read);
+    for (std::size_t i = 0; i < prompt_; ++i)
+      for (std::size_t lane = 0; lane < n; ++lane) {
+        if (exact_[first + lane][static_cast<std::size_t>(tokens_[i])] != 0) continue;
+        const std::span<float> key(read.row(i) + lane * dim, dim);
+        rotate(rotary, static_cast<std::uint64_t>(tokens_[i]), dim, key);
+        std::ranges::copy(key, rows.key(first + lane, rows.slot_of(tokens_[i])).begin());
+      }
+  }
+
+  Rule rule_;
+  CacheUnit unit_;
+  std::vector<Position> tokens_;          ///< kept of the prompt, ascending
+  std::size_t prompt_ = 0;                ///< how many
+  std::vector<std::vector<char>> exact_;  ///< per lane and position of the prompt
+};
+
+class Shadowkv final : public Representation {
+ public:
+  Shadowkv(const Rule& rule, const CacheUnit& unit) : rule_(rule), unit_(unit) {}
+  std::unique_ptr<Codec> codec() const override { return std::make_unique<ShadowkvCodec>(rule_, unit_); }
+
+ private:
+  Rule rule_;
+  CacheUnit unit_;
+};
+
+ParamSpec count_param(const char* name, const char* fallback, double least, const char* help) {
+  return {.name = name,
+          .type = ParamType::count,
+          .fallback = fallback,
+          .min = least,
+          .max = 1 << 20,
+          .help = help};
+}
+
+}  // namespace
+
+PolicySpec shadowkv_keys_spec() {
+  return {
+      .name = "shadowkv_keys",
+      .kind = Kind::representation,
+      .summary =
+          "the prompt's keys before rotation as a product of low rank, chunks that do not fit it exact",
+      .paper =
+          "Sun, Chang, Bao, Zheng, Zheng, Liu, Dong, Chi, Chen, ShadowKV: KV Cache in Shadows for "
+          "High-Throughput Long-Context LLM Inference, ICML 2025, https://arxiv.org/abs/2410.21465",
+      .details =
+          "How ShadowKV stores keys. Those of what is kept of the prompt, before rotation and of all KV "
+          "heads side by "
+          "side, become a product of two factors of 16-bit floats; what is read is rotated again. Of each KV "
+          "head the "
+          "chunks in which a rotated key is least like the chunk's mean, by cosine, stay exact, as do the "
+          "prompt's "
+          "last chunks and every generated token. Values stay as they come.",
+      .departures = {{"paper and code: values lie in host memory, and a query reads the chunks alone that "
+                      "landmarks (means of "
+                      "chunks) point to",
+                      "every token is read; landmarks are not stored, and values count as on the device"},
+                     {"authors' code: an exact singular value decomposition",
+                      "power iteration (`loops`), which nears it where the singular values fall"},
+                     {"paper and code: nothing is evicted",
+                      "chunks are of successive tokens that are kept; a token that leaves takes its row of "
+                      "the factors with it"}},
+      .params = {count_param("rank", "160", 1, "columns of the factors"),
+                 count_param("chunk", "8", 1, "tokens of a chunk"),
+                 count_param("outliers", "48", 0, "chunks of each KV head that stay exact"),
+                 count_param("local", "4", 0,
+                             "last chunks of the prompt that stay exact, and what is behind them"),
+                 count_param("loops", "8", 1, "of the power iteration"),
+                 {.name = "heads",
+                  .type = ParamType::choice,
+                  .fallback = "layer",
+                  .choices = {"layer", "head"},
+                  .help = "whose keys have factors in common: all KV heads of the layer, or one"}},
+      .randomised = true,
+      .layer_unit = [](const Params& params) { return params.is("heads", "layer"); },
+      .ledger =
+          [](const Params& params, const StorageShape& shape, std::uint64_t kept, std::uint64_t appended) {
+            const Rule rule = Rule::of(params);
+            const std::uint64_t coded = (rule.chunks(kept) - rule.outliers_of(kept)) * rule.chunk;
+            return shadowkv_ledger(rule, shape, kept + appended, shape.n_lanes * (kept + appended - coded),
+                                   kept, kept);
+          },
+      .make_representation = [](const Params& params, const CacheUnit& unit)
+          -> std::unique_ptr<Representation> { return std::make_unique<Shadowkv>(Rule::of(params), unit); }};
+}
+
+}  // namespace kvsim::policy
