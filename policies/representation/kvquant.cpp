@@ -325,14 +325,12 @@ PolicySpec kvquant_spec() {
       .departures =
           {{"paper: clusters weight each number by the squared gradient of the loss (Fisher information)",
             "a trace has no gradients: every number weighs the same, which the authors' code allows, too"},
-           {"authors' code: values sticking out of a token are found by interpolated quantiles",
-            "so many numbers as the share of the vector comes to, rounded; of an odd number the last is at "
+           {"paper: outliers of a token's values are those beyond two percentiles",
+            "as many numbers as the share of the vector comes to, rounded; of an odd number the last is at "
             "the side "
             "that is farther from the median"},
            {"authors' code: key outliers of a token may be limited to 21 on each side",
-            "they are not limited"},
-           {"paper: an outlier's place takes 16 bits beside its 16, and a token a pointer of 32",
-            "the same, for keys and values each"}},
+            "they are not limited"}},
       .params = with_calibration_params(
           {bits_param("3"),
            {.name = "outliers",

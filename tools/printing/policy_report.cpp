@@ -63,7 +63,9 @@ std::string default_arguments(const PolicySpec& spec) {
 /// A composition that uses `spec` with `arguments`.
 std::string sample_composition(const PolicySpec& spec, const std::string& arguments) {
   const std::string call = arguments.empty() ? spec.name : spec.name + "(" + arguments + ")";
-  return spec.kind == Kind::eviction ? call : (spec.kind == Kind::allocation ? "snapkv+" : "h2o+") + call;
+  if (spec.kind == Kind::eviction) return call;
+  if (spec.kind == Kind::allocation) return "snapkv+" + call;
+  return (spec.layer_unit ? "full+" : "h2o+") + call;
 }
 
 // ---- the page of one policy
