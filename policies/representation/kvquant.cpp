@@ -83,7 +83,6 @@ class KvquantCalibrator final : public Calibrator {
   KvquantCalibrator(const Rule& rule, const CacheUnit& layer)
       : rule_(rule),
         key_dim_(static_cast<std::size_t>(layer.head_dim)),
-        value_dim_(static_cast<std::size_t>(layer.value_dim)),
         channels_(static_cast<std::size_t>(layer.n_lanes) * key_dim_) {}
 
   void observe(const LayerTokens& tokens) override {
@@ -166,7 +165,7 @@ class KvquantCalibrator final : public Calibrator {
   }
 
   Rule rule_;
-  std::size_t key_dim_, value_dim_;
+  std::size_t key_dim_;
   std::vector<std::vector<float>> channels_;  ///< of the keys of all heads, before rotation, over tokens
   std::vector<float> values_;                 ///< -1 to 1, without outliers
   std::vector<std::size_t> outliers_;         // scratch
