@@ -31,6 +31,10 @@ struct Quadratic {
   }
 };
 
+std::uint64_t share_of_piece(std::uint64_t end, double share) {
+  return static_cast<std::uint64_t>(share * static_cast<double>(end));
+}
+
 void add_piece(PassTime& sum, std::uint64_t first, std::uint64_t last, const StepPass& pass) {
   const std::uint64_t end = last - first, middle = end / 2;
   if (end < kShort) {
@@ -39,7 +43,10 @@ void add_piece(PassTime& sum, std::uint64_t first, std::uint64_t last, const Ste
   }
   const PassTime a = pass(first), b = pass(first + middle), c = pass(last);
   const Quadratic quadratic{static_cast<double>(middle), static_cast<double>(end)};
-  for (const std::uint64_t between : {end / 4, end - end / 4}) {
+  // The last two fall on no simple fraction of the piece: steps that repeat, as full windows do, would look
+  // smooth at quarters that are whole numbers of periods.
+  for (const std::uint64_t between : {end / 4, end - end / 4, share_of_piece(end, 0.3819660112501051),
+                                      share_of_piece(end, 0.7082039324993691)}) {
     const auto weights = quadratic.at(static_cast<double>(between));
     const double guess =
         weights.first * a.seconds() + weights.middle * b.seconds() + weights.last * c.seconds();
