@@ -60,7 +60,8 @@ policy::CostShape shape_of(const policy::Composition& composition, const Model& 
 
 /// Merges neighbours that hold the same into one group.
 void append(std::vector<EqualLanes>& groups, const EqualLanes& lane) {
-  if (!groups.empty() && groups.back().after_prompt == lane.after_prompt && groups.back().limit == lane.limit)
+  if (!groups.empty() && groups.back().after_prompt == lane.after_prompt &&
+      groups.back().limit == lane.limit && groups.back().counted == lane.counted)
     groups.back().lanes += lane.lanes;
   else
     groups.push_back(lane);
@@ -108,8 +109,8 @@ std::uint64_t EqualLanes::at(std::uint64_t step) const {
 }
 
 LaneTokens EqualLanes::tokens(std::uint64_t step, std::uint64_t most) const {
-  const std::uint64_t all = std::min(at(step), most), kept = std::min(after_prompt, all);
-  return {kept, all - kept};
+  const std::uint64_t all = std::min(at(step), most), appended = std::min(step, all);
+  return {all - appended, appended};
 }
 
 std::uint64_t EqualLayers::tokens(std::uint64_t step) const {
@@ -196,7 +197,7 @@ Holding rule_holding(const policy::Composition& composition, const Model& model,
 }
 
 Holding replayed_holding(const sim::Outcome& outcome, const sim::CellOutcome& cell,
-                         std::uint64_t stored_kv_heads) {
+                         std::uint64_t stored_kv_heads, std::uint64_t element_bits) {
   if (!cell.skipped.empty()) bug("a cell that was skipped holds nothing", cell.skipped);
   const std::uint64_t times =
       copies(stored_kv_heads == 0 ? outcome.n_kv_heads : stored_kv_heads, outcome.n_kv_heads);
@@ -206,7 +207,10 @@ Holding replayed_holding(const sim::Outcome& outcome, const sim::CellOutcome& ce
     for (std::size_t head = 0; head < outcome.n_kv_heads; ++head) {
       const sim::LaneOutcome& lane = cell.lanes[layer * outcome.n_kv_heads + head];
       const bool grew = lane.held_at_end == lane.kept_tokens + outcome.decode;
-      append(group.lanes, {times, lane.kept_tokens, grew ? kNoLimit : lane.held_at_end});
+      EqualLanes held{times, lane.kept_tokens, grew ? kNoLimit : lane.held_at_end};
+      if (lane.stored && 8 * outcome.token_bytes == element_bits * outcome.token_numbers)
+        held.counted = CountedBits{lane.stored->kept_bits, lane.stored->held_bits};
+      append(group.lanes, held);
     }
     append(out.layers, std::move(group));
   }

@@ -1,6 +1,7 @@
 #pragma once
 /// How many tokens each lane holds while a sequence is served: from closed forms, or from a replay.
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "policies/api/composition.hpp"
@@ -12,6 +13,12 @@ namespace kvsim::cost {
 
 inline constexpr std::uint64_t kNoLimit = ~std::uint64_t{0};
 
+/// Bits of a lane with a representation, after the prompt and after the last generated token.
+struct CountedBits {
+  double kept = 0, held = 0;
+  bool operator==(const CountedBits&) const = default;
+};
+
 /// Neighbouring lanes with equal numbers of tokens. After the prompt each holds `after_prompt`, after s > 0
 /// generated tokens min(after_prompt + s, limit); a limit below after_prompt means that decoding evicts more
 /// than it adds.
@@ -19,9 +26,11 @@ struct EqualLanes {
   std::uint64_t lanes = 0;
   std::uint64_t after_prompt = 0;
   std::uint64_t limit = kNoLimit;
+  /// What a replay counted for each of them, where it stored numbers as the cost model does.
+  std::optional<CountedBits> counted{};
 
   std::uint64_t at(std::uint64_t step) const;
-  /// Of at most `most` of them: those of the prompt, as far as they fit, and those generated.
+  /// At most `most` of them, those generated first: what leaves is of the prompt.
   LaneTokens tokens(std::uint64_t step, std::uint64_t most = kNoLimit) const;
   bool operator==(const EqualLanes&) const = default;
 };
@@ -65,9 +74,10 @@ bool splits_by_trace(const policy::Composition& composition);
 /// Returns what a replayed cell held, lane by lane: exact after the prompt and at the last step, and between
 /// them for lanes that only grow or have stopped growing. `stored_kv_heads` is a multiple of the outcome's
 /// heads: each lane is stored that many times; 0: once. A replay frees no tokens beyond a window, so they
-/// count as held. Throws Error(bug) for a skipped cell.
+/// count as held. What a representation took is as counted, if the trace's numbers have `element_bits`; a
+/// ledger, which knows no evictions, says it otherwise. Throws Error(bug) for a skipped cell.
 Holding replayed_holding(const sim::Outcome& outcome, const sim::CellOutcome& cell,
-                         std::uint64_t stored_kv_heads);
+                         std::uint64_t stored_kv_heads, std::uint64_t element_bits = 16);
 
 /// Returns the cost of the eviction, the allocation and the representation, per layer and sequence; keys,
 /// values and scores count 16 bits, lanes that are stored several times count once. Throws Error(usage) for

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "sim/cost/checked.hpp"
 #include "sim/cost/offload.hpp"
@@ -56,6 +57,12 @@ struct Moment {
   LaneTokens tokens(const EqualLanes& lane) const {
     return whole == kNoLimit ? lane.tokens(step) : LaneTokens{.kept = whole};
   }
+  /// Returns the bits that a replay counted for each of the lanes at this moment.
+  std::optional<double> counted(const EqualLanes& lane, std::uint64_t generate) const {
+    if (!lane.counted || whole != kNoLimit) return std::nullopt;
+    if (step == generate) return lane.counted->held;
+    return step == 0 ? std::optional(lane.counted->kept) : std::nullopt;
+  }
   /// Returns the tokens present so far, evicted ones included.
   std::uint64_t seen(std::uint64_t prompt) const { return whole == kNoLimit ? prompt + step : whole; }
 };
@@ -71,7 +78,7 @@ class DeviceCache {
     CacheBytes bytes;
     const std::uint64_t longest = longest_slots(group, moment);
     for_lanes(group, [&](const EqualLanes& lane, std::uint64_t lanes) {
-      bytes.add(1, equal_lanes(lanes, moment.tokens(lane), lane_slots(lane, moment, longest)));
+      bytes.add(1, equal_lanes(lane, lanes, moment, lane_slots(lane, moment, longest)));
     });
     const std::uint64_t layer_slots = paged(longest);
     bytes.metadata =
@@ -197,10 +204,18 @@ class DeviceCache {
     return paged(layout().padded || pages_shared() ? longest : own_slots(lane, moment));
   }
 
-  CacheBytes equal_lanes(std::uint64_t lanes, const LaneTokens& tokens, std::uint64_t slots) const {
+  /// The bytes of `lanes` of a group.
+  CacheBytes equal_lanes(const EqualLanes& lane, std::uint64_t lanes, const Moment& moment,
+                         std::uint64_t slots) const {
     const Storage& storage = layout().storage;
+    const LaneTokens tokens = moment.tokens(lane);
     CacheBytes bytes;
-    bytes.keys_values = stored_bytes(storage, model_, lanes, tokens);
+    // The parts of a unit's lanes add up to a whole number, but for their rounding.
+    if (const std::optional<double> bits = moment.counted(lane, serving_.generate))
+      bytes.keys_values =
+          ceil_divided(static_cast<std::uint64_t>(std::llround(static_cast<double>(lanes) * *bits)), 8);
+    else
+      bytes.keys_values = stored_bytes(storage, model_, lanes, tokens);
     bytes.padding = empty_bytes(storage, model_, lanes, tokens, slots - tokens.all());
     bytes.host = ceil_divided(stored_ledger(storage, model_, lanes, tokens).host, 8);
     const std::uint64_t metadata =

@@ -66,6 +66,19 @@ TEST_CASE("a streamed prompt fills up to what a query may attend", "[holding]") 
   CHECK(stream.tokens(500) == 256 * 101);
 }
 
+TEST_CASE("what leaves is taken to be of the prompt", "[holding]") {
+  const EqualLanes lane{1, 10, 12};
+  const auto tokens = [&](std::uint64_t step, std::uint64_t most = kNoLimit) {
+    const LaneTokens of = lane.tokens(step, most);
+    return std::pair{of.kept, of.appended};
+  };
+  CHECK(tokens(0) == std::pair<std::uint64_t, std::uint64_t>{10, 0});
+  CHECK(tokens(2) == std::pair<std::uint64_t, std::uint64_t>{10, 2});
+  CHECK(tokens(5) == std::pair<std::uint64_t, std::uint64_t>{7, 5});
+  CHECK(tokens(20) == std::pair<std::uint64_t, std::uint64_t>{0, 12});
+  CHECK(tokens(2, 8) == std::pair<std::uint64_t, std::uint64_t>{6, 2});  // a sliding window
+}
+
 TEST_CASE("splits by position are those of the allocation", "[holding]") {
   Model small = model();
   small.layers = 4;

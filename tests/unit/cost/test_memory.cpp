@@ -63,9 +63,9 @@ struct Slow {
 /// Tokens and slots that are present in any case, per layer and stored lane.
 using Lanes = std::vector<std::vector<std::uint64_t>>;
 
-/// `kept`: of the tokens those of the prompt, at most.
+/// `generated`: how many tokens were; those that have left are of the prompt.
 Slow slow_cache(const Model& model, const Serving& serving, const policy::Metadata& metadata,
-                const Lanes& tokens, const Lanes& room, const Lanes& kept) {
+                const Lanes& tokens, const Lanes& room, std::uint64_t generated) {
   const Layout& layout = serving.layout;
   const std::uint64_t stored = tokens[0].size();
   std::uint64_t per_device = stored / serving.tensor_parallel;
@@ -89,7 +89,7 @@ Slow slow_cache(const Model& model, const Serving& serving, const policy::Metada
             while (pages * layout.page < slots) ++pages;
             slots = pages * layout.page;
           }
-          const std::uint64_t prompt = std::min(held, kept[layer][lane]);
+          const std::uint64_t prompt = held - std::min(held, generated);
           const std::uint64_t full = slow_lane(model, layout, {prompt, held - prompt});
           const std::uint64_t with_empty = slow_lane(model, layout, {prompt, slots - prompt});
           device.keys_values += full;
@@ -263,10 +263,9 @@ std::uint64_t slow_prefill(const Configuration& c) {
     for (std::size_t layer = 0; layer < held.size(); ++layer) {
       if (!c.cost.streams) held[layer].assign(held[layer].size(), reached(begin) + end - begin);
       const std::uint64_t rows = serving.runtime.logits_rows == 0 ? 1 : serving.runtime.logits_rows;
-      std::uint64_t bytes =
-          slow_cache(c.model, serving, c.cost.metadata, held, room, c.cost.streams ? done : held).total() +
-          slow_activations(c.model, serving, end - begin, end, std::min(rows, end - begin),
-                           serving.runtime.attention == Attention::eager);
+      std::uint64_t bytes = slow_cache(c.model, serving, c.cost.metadata, held, room, 0).total() +
+                            slow_activations(c.model, serving, end - begin, end, std::min(rows, end - begin),
+                                             serving.runtime.attention == Attention::eager);
       for (std::uint64_t sequence = 0; last && sequence < serving.batch; ++sequence)
         bytes += (c.cost.scratch_bytes + serving.tensor_parallel - 1) / serving.tensor_parallel;
       most = std::max(most, bytes);
@@ -290,7 +289,7 @@ TEST_CASE("bytes at rest agree with counting token by token", "[cost][memory]") 
       const Memory memory = memory_at(c.model, machine, c.serving, c.holding, c.cost, step);
       const Lanes tokens = expanded(c.holding, step);
       const Lanes room = c.serving.layout.preallocated ? expanded(c.holding, c.serving.generate) : tokens;
-      const Slow slow = slow_cache(c.model, c.serving, c.cost.metadata, tokens, room, expanded(c.holding, 0));
+      const Slow slow = slow_cache(c.model, c.serving, c.cost.metadata, tokens, room, step);
       CHECK(memory.keys_values == slow.keys_values);
       CHECK(memory.padding == slow.padding);
       CHECK(memory.metadata == slow.metadata);

@@ -111,6 +111,20 @@ TEST_CASE("tables that sequences share are held once", "[cost][storage]") {
   CHECK(memory().shared_tables == 0);
 }
 
+TEST_CASE("what a replay has counted is taken before what a ledger says", "[cost][storage]") {
+  const Model model = heads_of(128, 2);
+  Serving serving{.prompt = 100, .generate = 10};
+  serving.layout.storage = storage("fp8");
+  // Two lanes of 10.5 bytes after the prompt, of 20 at the end.
+  const Holding counted{{{1, {{2, 50, 50, CountedBits{84, 160}}}}}};
+  const auto bytes = [&](std::uint64_t step) {
+    return memory_at(model, Machine{}, serving, counted, {}, step).keys_values;
+  };
+  CHECK(bytes(0) == 21);
+  CHECK(bytes(5) == 2 * 50 * 256);
+  CHECK(bytes(10) == 40);
+}
+
 TEST_CASE("sizes beyond 64 bits are refused", "[cost][storage]") {
   const Model model = heads_of(128, 8);
   for (const Storage& any : {Storage{}, storage("fp8"), storage("kivi")}) {
