@@ -12,7 +12,8 @@ namespace kvsim::policy {
 struct StorageShape {
   std::size_t n_lanes = 1;
   std::size_t key_dim = 0, value_dim = 0;
-  std::uint64_t element_bits = 16;  ///< of a number that is stored as it comes
+  std::uint64_t element_bits = 16;        ///< of a number that is stored as it comes
+  std::uint32_t layer = 0, n_layers = 1;  ///< of the model, for codes that differ by depth
 };
 
 /// Slots are numbered as those of the cache (Decoder::evict): the token that joins takes the slot of the

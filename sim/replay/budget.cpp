@@ -20,7 +20,7 @@ std::string named(std::string_view text) {
   return "budget '" + std::string(text) + "'";
 }
 
-/// How many tokens per lane take at most `bits` in a layer, up to the length of the sequence.
+/// How many tokens per lane take at most `bits` in the mean layer, up to the length of the sequence.
 std::size_t fitting_tokens(const policy::Composition& composition, const trace::Sequence& sequence,
                            double bits) {
   const trace::Model& model = sequence.model();
@@ -28,10 +28,14 @@ std::size_t fitting_tokens(const policy::Composition& composition, const trace::
   const bool together = composition.layer_unit();
   if (together) shape.n_lanes = model.n_kv_heads;
   const double units = together ? 1 : model.n_kv_heads;
+  const auto taken = [&](std::size_t tokens) {
+    double sum = 0;
+    for (shape.layer = 0; shape.layer < shape.n_layers; ++shape.layer)
+      sum += units * static_cast<double>(composition.representation->ledger(shape, tokens, 0).bits());
+    return sum / shape.n_layers;
+  };
   std::size_t tokens = 0;
-  while (tokens < sequence.length() &&
-         units * static_cast<double>(composition.representation->ledger(shape, tokens + 1, 0).bits()) <= bits)
-    ++tokens;
+  while (tokens < sequence.length() && taken(tokens + 1) <= bits) ++tokens;
   return tokens;
 }
 
@@ -39,7 +43,11 @@ std::size_t fitting_tokens(const policy::Composition& composition, const trace::
 
 policy::StorageShape storage_shape(const trace::Sequence& sequence) {
   const trace::Model& model = sequence.model();
-  return {1, model.head_dim, model.v_head_dim, 8 * elem_bytes(sequence.source().header().elem)};
+  return {.n_lanes = 1,
+          .key_dim = model.head_dim,
+          .value_dim = model.v_head_dim,
+          .element_bits = 8 * elem_bytes(sequence.source().header().elem),
+          .n_layers = model.n_layers};
 }
 
 Budget parse_budget(std::string_view text) {

@@ -27,8 +27,10 @@ void RepresentedUnits::subscribe(std::vector<Subscription>& subscriptions) const
 void RepresentedUnits::store(ReplayUnit& unit, Cache& cache, std::size_t cell) const {
   const std::size_t number = plan_->cells[cell].representation;
   if (number == Plan::kExact) return;
+  policy::StorageShape of_lane = storage_shape(tensors_->sequence());
+  of_lane.layer = tensors_->group().layer;
   unit.store(cache, *representations_.at({number, unit.first_lane(), unit.n_lanes()}),
-             plan_->representation_groups[number].needs.decode_rows, storage_shape(tensors_->sequence()));
+             plan_->representation_groups[number].needs.decode_rows, of_lane);
 }
 
 }  // namespace kvsim::sim

@@ -33,7 +33,8 @@ class LanePrompt final : public Prompt {
 
 RepresentedCache::RepresentedCache(const CacheShape& shape)
     : part_(*parse_composition("full+" + shape.representation, builtin()).representation),
-      rows_({shape.n_lanes, shape.dim, shape.dim, 16}, shape.length, shape.length),
+      rows_({shape.n_lanes, shape.dim, shape.dim, 16, shape.layer, shape.n_layers}, shape.length,
+            shape.length),
       keys_(shape.keys),
       values_(shape.values) {
   std::mt19937 random(static_cast<std::uint32_t>(shape.seed));
@@ -50,6 +51,8 @@ RepresentedCache::RepresentedCache(const CacheShape& shape)
   prompt_ = shape.prompt;
   attend(n_query_heads);
   CacheUnit unit;
+  unit.layer = static_cast<int>(shape.layer);
+  unit.n_layers = static_cast<int>(shape.n_layers);
   unit.n_lanes = static_cast<int>(shape.n_lanes);
   unit.head_dim = unit.value_dim = static_cast<int>(shape.dim);
   unit.group = static_cast<int>(shape.group);

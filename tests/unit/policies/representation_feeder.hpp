@@ -20,8 +20,9 @@ struct CacheShape {
   float scale = 1;             ///< of the noise
   std::size_t every = 1;       ///< of the prompt, every so many-th token is kept, the first included
   std::vector<float> keys{}, values{};  ///< [length][n_lanes][dim]; empty: Gaussian noise
-  const Tables* tables = nullptr;       ///< of representations that read files
-  std::vector<float> inv_freq{};        ///< of the keys' rotation; empty: none
+  std::uint32_t layer = 0, n_layers = 1;
+  const Tables* tables = nullptr;  ///< of representations that read files
+  std::vector<float> inv_freq{};   ///< of the keys' rotation; empty: none
 };
 
 /// Queries are Gaussian noise. The prompt's attention is the softmax of their products with the keys, that of

@@ -481,6 +481,11 @@ TEST_CASE("a budget in bytes buys as many tokens as fit with their scales and wi
   const sim::Outcome windowed =
       test::run(trace, test::request_of({"h2o+kivi(bits=2,group=8,residual=8)"}, {"1792B", "1791B"}));
   CHECK(windowed.cells[0].budget_tokens > windowed.cells[1].budget_tokens);
+  // Codes that differ by layer: 2 x 8 numbers of 5 bits in the first of two, of 4 in the second, and two
+  // 16-bit scales, are 112 and 96 bits a lane. With two lanes per layer a token takes 52 bytes.
+  const sim::Outcome by_layer = test::run(trace, test::request_of({"h2o+cachegen"}, {"2080B", "2079B"}));
+  CHECK(by_layer.cells[0].budget_tokens == 40);
+  CHECK(by_layer.cells[1].budget_tokens == 39);
 }
 
 TEST_CASE("what cannot be stored otherwise is refused with the reason") {
