@@ -11,6 +11,9 @@ inline constexpr std::uint64_t kScoreBytes = 4;     ///< float
 inline constexpr std::uint64_t kPositionBytes = 4;  ///< int32
 inline constexpr std::uint64_t kNumberBytes = 4;    ///< a lane's or a layer's number of tokens
 
+/// Operations that rotating a number by its position takes: two products and a sum.
+inline constexpr double kRotationOps = 3;
+
 inline double real(std::size_t count) {
   return static_cast<double>(count);
 }

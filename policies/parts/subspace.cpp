@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "policies/parts/calibrated_tables.hpp"
+#include "policies/parts/cost_terms.hpp"
 #include "policies/parts/float_format.hpp"
 #include "sim/base/error.hpp"
 
@@ -279,6 +280,32 @@ class SubspaceRepresentation final : public Representation {
   Subspaces subspaces_;
 };
 
+/// Coordinates are products with the components. Rotated keys and values need no way back: the query becomes
+/// coordinates, and what it reads becomes a vector once. Keys before rotation are made anew and rotated.
+Cost subspace_cost(const SubspaceRule& rule, const CostShape& shape) {
+  const double block = real(rule.block == 0 ? shape.kv_heads : rule.block);
+  const double keys = real(shape.kv_heads * shape.head_dim), values = real(shape.kv_heads * shape.value_dim);
+  const double key_rank = std::round(rule.key_share * block * real(shape.head_dim)),
+               value_rank = std::round(rule.value_share * block * real(shape.value_dim));
+  const auto coordinates = [&](double tokens) {
+    return Work{.flops = 2 * tokens * (keys * key_rank + values * value_rank),
+                .bytes = tokens * (keys + values) * real(shape.element_bytes),
+                .launches = 2};
+  };
+  Cost out;
+  out.prompt = coordinates(real(std::min(shape.prompt, shape.budget)));
+  out.step = coordinates(1);
+  out.step.flops += 2 * real(shape.query_heads * shape.value_dim) * value_rank;
+  out.step.launches += 1;
+  if (rule.rotated) {
+    out.step.flops += 2 * real(shape.query_heads * shape.head_dim) * key_rank;
+  } else {
+    const double of_keys = keys / (keys + values);
+    out.read_number = {.flops = 2 * key_rank * of_keys, .ops = kRotationOps * of_keys};
+  }
+  return out;
+}
+
 }  // namespace
 
 std::size_t SubspaceRule::block_of(std::size_t lanes, const std::string& where) const {
@@ -304,6 +331,9 @@ PolicySpec subspace_spec(PolicySpec spec, std::function<SubspaceRule(const Param
     const std::uint64_t tokens = kept + appended;
     return subspace_ledger(of, shape, of.block_of(shape.n_lanes, where(params)), tokens,
                            of.window > 0 ? tokens % of.window : 0);
+  };
+  spec.cost = [rule](const Params& params, const CostShape& shape) {
+    return subspace_cost(rule(params), shape);
   };
   spec.make_calibrator = [rule, maker](const Params& params, const CacheUnit& layer) {
     return std::make_unique<SubspaceCalibrator>(rule(params), layer, maker(params));

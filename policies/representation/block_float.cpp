@@ -4,6 +4,8 @@
 #include <numeric>
 
 #include "policies/api/spec.hpp"
+#include "policies/parts/coding_cost.hpp"
+#include "policies/parts/cost_terms.hpp"
 #include "policies/parts/row_codec.hpp"
 #include "sim/base/error.hpp"
 
@@ -128,6 +130,18 @@ PolicySpec block_float_spec() {
           [](const Params& params) {
             const bool reads = params.flag("sort");
             return Needs{.keys = reads, .queries = reads};
+          },
+      .cost =
+          [](const Params& params, const CostShape& shape) {
+            // A comparison, over the step, rounded, clamped; converted, times the step; narrow mantissas
+            // share bytes.
+            const double packing = params.count("bits") < 8 ? 1 : 0;
+            const CodeOps ops{4 + packing, 2 + packing};
+            Cost out = coding_cost(shape, ops, ops, Coding::apart);
+            // Squares, added up per channel, and once sorted; projections in that order make keys and
+            // queries.
+            if (params.flag("sort")) out.prompt = out.prompt + over_keys(shape, shape.prompt, 2);
+            return out;
           },
       .ledger =
           [](const Params& params, const StorageShape& shape, std::uint64_t kept, std::uint64_t appended) {

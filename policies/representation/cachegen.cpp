@@ -3,7 +3,9 @@
 #include <cmath>
 
 #include "policies/api/spec.hpp"
+#include "policies/parts/coding_cost.hpp"
 #include "policies/parts/float_format.hpp"
+#include "policies/parts/scalar_code.hpp"
 
 namespace kvsim::policy {
 namespace {
@@ -136,6 +138,14 @@ PolicySpec cachegen_spec() {
                   .fallback = "2",
                   .choices = {"3", "2", "1"},
                   .help = "of quality: 3 has most bins, 1 fewest"}},
+      .cost =
+          [](const Params&, const CostShape& shape) {
+            // As a scale alone, of codes narrower than a byte. Generated tokens stay as they come.
+            const CodeOps ops = scalar_code_ops({ScalarKind::absmax, 5});
+            Cost out = coding_cost(shape, ops, ops, Coding::apart);
+            out.step = {};
+            return out;
+          },
       .ledger =
           [](const Params& params, const StorageShape& shape, std::uint64_t kept, std::uint64_t appended) {
             return cachegen_ledger(level_of(params), shape, kept, appended);

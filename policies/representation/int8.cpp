@@ -2,6 +2,7 @@
 #include <limits>
 
 #include "policies/api/spec.hpp"
+#include "policies/parts/coding_cost.hpp"
 #include "policies/parts/row_codec.hpp"
 #include "policies/parts/scalar_code.hpp"
 
@@ -53,6 +54,11 @@ PolicySpec int8_spec() {
                   .fallback = "plain",
                   .choices = {"plain", "vllm"},
                   .help = "plain: 16-bit scales, codes to nearest; vllm: 32-bit scales, codes towards 0"}},
+      .cost =
+          [](const Params&, const CostShape& shape) {
+            const CodeOps ops = scalar_code_ops({ScalarKind::absmax, 8});
+            return coding_cost(shape, ops, ops, Coding::appending);
+          },
       .ledger =
           [](const Params& params, const StorageShape& shape, std::uint64_t kept, std::uint64_t appended) {
             return row_ledger(code_of(params), code_of(params), shape, kept + appended);

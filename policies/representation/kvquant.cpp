@@ -5,6 +5,8 @@
 
 #include "policies/api/spec.hpp"
 #include "policies/parts/calibrated_tables.hpp"
+#include "policies/parts/coding_cost.hpp"
+#include "policies/parts/cost_terms.hpp"
 #include "policies/parts/float_format.hpp"
 #include "policies/parts/level_code.hpp"
 #include "policies/parts/scalar_code.hpp"
@@ -297,6 +299,23 @@ class Kvquant final : public Representation {
   Taught taught_;
 };
 
+Cost kvquant_cost(const Rule& rule, const CostShape& shape) {
+  if (rule.exact()) return {};
+  // Minus the offset, over the span, a search among the levels, into its byte; out of it, looked up, times,
+  // plus.
+  CodeOps keys{3 + real(rule.bits), 4};
+  if (rule.outliers > 0) {
+    keys.make += 2;  // within the range?
+    keys.read += rule.outliers;
+  }
+  CodeOps values = keys;
+  // The range of a token is found when it comes: by sorting, where outliers are left out of it.
+  const double width = real(shape.value_dim * (rule.whole_layer ? shape.kv_heads : 1));
+  values.make += rule.outliers > 0 ? std::log2(width) : 2;
+  keys.read += kRotationOps;
+  return coding_cost(shape, keys, values, Coding::apart);
+}
+
 }  // namespace
 
 PolicySpec kvquant_spec() {
@@ -355,6 +374,8 @@ PolicySpec kvquant_spec() {
             .fallback = "false",
             .help = "read levels keep the mean and deviation of the calibration's numbers"}}),
       .layer_unit = [](const Params& params) { return params.is("values", "layer"); },
+      .cost = [](const Params& params,
+                 const CostShape& shape) { return kvquant_cost(Rule::of(params), shape); },
       .check = [](const Params& params) { scalar_code(params, "kvquant(" + params.text() + ")"); },
       .ledger =
           [](const Params& params, const StorageShape& shape, std::uint64_t kept, std::uint64_t appended) {

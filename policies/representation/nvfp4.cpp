@@ -1,5 +1,7 @@
 // NVIDIA's 4-bit floats in blocks of 16.
 #include "policies/api/spec.hpp"
+#include "policies/parts/coding_cost.hpp"
+#include "policies/parts/cost_terms.hpp"
 #include "policies/parts/float_format.hpp"
 #include "policies/parts/prompt_scaled.hpp"
 
@@ -61,6 +63,18 @@ PolicySpec nvfp4_spec() {
           [](const Params& params) {
             const bool reads = params.is("scale", "head");
             return Needs{.keys = reads, .values = reads};
+          },
+      .cost =
+          [](const Params& params, const CostShape& shape) {
+            // A comparison, over the scale, to the nearest, into its byte; out of it, converted, times the
+            // scale.
+            const CodeOps ops{4, 3};
+            Cost out = coding_cost(shape, ops, ops, Coding::appending);
+            // The outer scale is the largest of the prompt.
+            if (params.is("scale", "head"))
+              out.prompt =
+                  out.prompt + over_keys(shape, shape.prompt, 1) + over_values(shape, shape.prompt, 1);
+            return out;
           },
       .ledger =
           [](const Params& params, const StorageShape& shape, std::uint64_t kept, std::uint64_t appended) {

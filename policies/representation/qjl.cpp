@@ -6,6 +6,8 @@
 #include <unordered_map>
 
 #include "policies/api/spec.hpp"
+#include "policies/parts/coding_cost.hpp"
+#include "policies/parts/cost_terms.hpp"
 #include "policies/parts/float_format.hpp"
 #include "policies/parts/grouped_codec.hpp"
 #include "sim/base/error.hpp"
@@ -189,6 +191,22 @@ ParamSpec value_bits_param() {
   return out;
 }
 
+/// Keys and queries meet the same random directions. Reading adds or subtracts a number of the query's
+/// products for each sign of the key.
+Cost qjl_cost(const Rule& rule, const CostShape& shape) {
+  const std::size_t signs = rule.sketch + (rule.outliers > 0 ? rule.outlier_sketch : 0);
+  const CodeOps values = scalar_code_ops(rule.values.code);
+  const double buffer = real(rule.buffer);
+  // Of a number of a key: its square for the norm, and for the choice of a group's outlier channels.
+  const CodeOps keys{rule.outliers > 0 ? 4.0 : 2.0, real(signs) / real(shape.head_dim)};
+  Cost out = coding_cost(shape, keys, values, Coding::apart, buffer);
+  Work token = projected_keys(shape, 1, signs);
+  token.launches /= buffer;
+  out.prompt = out.prompt + projected_keys(shape, std::min(shape.prompt, shape.budget), signs);
+  out.step = out.step + token + projected_queries(shape, shape.query_heads, signs);
+  return out;
+}
+
 }  // namespace
 
 PolicySpec qjl_spec() {
@@ -270,6 +288,7 @@ PolicySpec qjl_spec() {
                   .help = "makes the directions orthogonal in blocks of as many as a key has channels"},
                  value_bits_param()},
       .randomised = true,
+      .cost = [](const Params& params, const CostShape& shape) { return qjl_cost(Rule::of(params), shape); },
       .check =
           [](const Params& params) {
             const Rule rule = Rule::of(params);

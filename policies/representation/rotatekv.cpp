@@ -4,6 +4,8 @@
 #include <unordered_set>
 
 #include "policies/api/spec.hpp"
+#include "policies/parts/coding_cost.hpp"
+#include "policies/parts/cost_terms.hpp"
 #include "policies/parts/float_format.hpp"
 #include "policies/parts/hadamard.hpp"
 #include "policies/parts/scalar_code.hpp"
@@ -210,6 +212,25 @@ ParamSpec flag_param(const char* name, const char* help) {
   return {.name = name, .type = ParamType::flag, .fallback = "true", .help = help};
 }
 
+/// Of values the transform is part of the projections, as the authors build it in.
+Cost rotate_cost(const Rule& rule, const CostShape& shape) {
+  if (rule.code.exact()) return {};
+  const CodeOps values = scalar_code_ops(rule.code);
+  CodeOps keys = values;
+  if (rule.hadamard) {
+    // A fast transform adds once per number and level, and scales; reading goes back.
+    const double transform =
+        1 + std::log2(real(std::max<std::size_t>(2, rule.heads_of(shape.kv_heads) * shape.head_dim)));
+    keys.make += transform;
+    keys.read += transform;
+  }
+  if (rule.before) keys.read += kRotationOps;
+  Cost out = coding_cost(shape, keys, values, Coding::apart);
+  if (rule.reorder) out.prompt = out.prompt + over_keys(shape, shape.prompt, 1);
+  if (rule.small > 0) out.prompt = out.prompt + over_keys(shape, shape.prompt, 2);
+  return out;
+}
+
 }  // namespace
 
 PolicySpec rotatekv_spec() {
@@ -289,6 +310,8 @@ PolicySpec rotatekv_spec() {
           [](const Params& params) {
             return Needs{.keys = params.flag("reorder"), .queries = params.is("positions", "before")};
           },
+      .cost = [](const Params& params,
+                 const CostShape& shape) { return rotate_cost(Rule::of(params), shape); },
       .check = [](const Params& params) { Rule::of(params); },
       .ledger =
           [](const Params& params, const StorageShape& shape, std::uint64_t kept, std::uint64_t appended) {

@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "policies/api/spec.hpp"
+#include "policies/parts/coding_cost.hpp"
 #include "policies/parts/scalar_code.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/split.hpp"
@@ -139,6 +140,20 @@ class Saq final : public Representation {
   Rule rule_;
 };
 
+/// A number is coded once per step of the ladder, from the second step on from what it has become. Most
+/// numbers are read at the last step.
+Cost saq_cost(const Rule& rule, const CostShape& shape) {
+  if (rule.exact()) return {};
+  CodeOps ops;
+  for (std::size_t step = 1; step < rule.steps.size(); ++step) {
+    const CodeOps of_step = scalar_code_ops(rule.steps[step]);
+    ops.make += of_step.make + (step > 1 ? ops.read : 0);
+    ops.read = of_step.read;
+  }
+  const double every = static_cast<double>(rule.segment);
+  return coding_cost(shape, ops, ops, Coding::apart, every, every);
+}
+
 }  // namespace
 
 PolicySpec saq_spec() {
@@ -182,6 +197,7 @@ PolicySpec saq_spec() {
                   .min = 1,
                   .max = 1 << 20,
                   .help = "tokens of a key's group, channels of a value's"}},
+      .cost = [](const Params& params, const CostShape& shape) { return saq_cost(Rule::of(params), shape); },
       .check =
           [](const Params& params) {
             const Rule rule = Rule::of(params);

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "policies/api/spec.hpp"
+#include "policies/parts/cost_terms.hpp"
 #include "policies/parts/low_rank.hpp"
 #include "sim/base/rng.hpp"
 
@@ -165,6 +166,23 @@ ParamSpec count_param(const char* name, const char* fallback, double least, cons
           .help = help};
 }
 
+Cost shadowkv_cost(const Rule& rule, const CostShape& shape) {
+  const std::size_t kept = std::min(shape.prompt, shape.budget);
+  const std::size_t width = (rule.whole_layer ? shape.kv_heads : 1) * shape.head_dim;
+  const double rank = real(rule.rank_of(kept, width)), loops = real(rule.loops);
+  const double numbers = real(kept) * real(shape.kv_heads * shape.head_dim);
+  Cost out;
+  // The power iteration multiplies the keys with each factor once per loop; chunks are compared with their
+  // means.
+  out.prompt = {.flops = loops * 4 * rank * numbers,
+                .ops = 4 * numbers,
+                .bytes = (1 + 2 * loops) * numbers * real(shape.element_bytes),
+                .launches = 2 + 4 * loops};
+  // A key is made from its row of the one factor and all of the other, and rotated.
+  out.read_number = {.flops = 2 * rank, .ops = kRotationOps};
+  return out;
+}
+
 }  // namespace
 
 PolicySpec shadowkv_keys_spec() {
@@ -206,6 +224,8 @@ PolicySpec shadowkv_keys_spec() {
                   .help = "whose keys have factors in common: all KV heads of the layer, or one"}},
       .randomised = true,
       .layer_unit = [](const Params& params) { return params.is("heads", "layer"); },
+      .cost = [](const Params& params,
+                 const CostShape& shape) { return shadowkv_cost(Rule::of(params), shape); },
       .ledger =
           [](const Params& params, const StorageShape& shape, std::uint64_t kept, std::uint64_t appended) {
             const Rule rule = Rule::of(params);

@@ -24,7 +24,19 @@ policy::Ledger unit_ledger(const Storage& storage, const Model& model, std::uint
   const policy::StorageShape shape{lanes, model.head_dim, model.value_dim, storage.element_bits};
   if (!storage.representation) return {.exact = checked_product(kWhat, numbers, storage.element_bits)};
   checked_product(kWhat, numbers, kMostBits);
-  return storage.representation->ledger(shape, tokens.kept, tokens.appended);
+  const auto of_layer = [&](std::uint64_t layer) {
+    policy::StorageShape at = shape;
+    at.layer = static_cast<std::uint32_t>(layer);
+    at.n_layers = static_cast<std::uint32_t>(model.layers);
+    return storage.representation->ledger(at, tokens.kept, tokens.appended);
+  };
+  policy::Ledger sum = of_layer(0);
+  if (model.layers == 1 || sum == of_layer(model.layers - 1)) return sum;
+  // What differs by depth counts in every layer as its mean.
+  for (std::uint64_t layer = 1; layer < model.layers; ++layer) sum += of_layer(layer);
+  const auto mean = [&](std::uint64_t bits) { return ceil_divided(bits, model.layers); };
+  return {mean(sum.exact),   mean(sum.codes),  mean(sum.parameters), mean(sum.outliers),
+          mean(sum.indices), mean(sum.tables), mean(sum.shared),     mean(sum.host)};
 }
 
 }  // namespace
