@@ -130,10 +130,9 @@ class Representations(CostTest):
     def test_encodings_are_representations_now(self):
         for name, part in (("fp8", "fp8"), ("flexgen4", "scalar(bits=4,group=64)"), ("kivi2", "kivi(bits=2)"), ("kivi4", "kivi(bits=4)"),
                            ("int8", "int8"), ("nvfp4", "nvfp4")):
+            self.one("--prompt-tokens", "8K", "--policy", f"full+{part}")
             message = self.fails(2, "cost", "estimate", *LLAMA_ON_A100, "--prompt-tokens", "8K", "--kv", name)
             self.assertIn(f"--policy 'full+{part}'", message)
-        for part in "fp8", "scalar(bits=4,group=64)", "kivi(bits=2)", "kivi(bits=4)":
-            self.one("--prompt-tokens", "8K", "--policy", f"full+{part}")
 
     def test_windows_are_exact(self):
         """Kivi's bytes by its authors' formula: keys wait for 128, the latest 128 values are exact."""
