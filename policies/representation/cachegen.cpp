@@ -71,7 +71,8 @@ class CacheGenCodec final : public Codec {
       bound(numbers);
       for (const float x : numbers) largest = std::max(largest, std::fabs(x));
     }
-    const auto steps = static_cast<float>(bins / 2 - 1);
+    const unsigned above_zero = bins / 2 - 1;
+    const auto steps = static_cast<float>(above_zero);
     const float scale = nearest_half(largest) / steps;
     for (const std::span<float> numbers : lanes)
       for (float& x : numbers)
