@@ -11,11 +11,13 @@
 /// - Codec::join(): the token has joined with exact numbers, and its query is about to attend
 /// - Codec::observe(), with Needs::decode_rows: the weights by which its queries have attended
 /// - Codec::settle(): its query has attended
+/// - Codec::pair(), where Representation::partner() names another layer: that has processed the token, too
 ///
 /// What a codec has rewritten stays: the rows are the only memory of a token, and a codec that stores a token
 /// in fewer bits later on codes what it has, not the original.
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "policies/api/cache_rows.hpp"
@@ -52,6 +54,9 @@ class Codec {
   /// add up to 1.
   virtual void observe(MatrixView /*weights*/, const CacheRows& /*rows*/) {}
   virtual void settle(std::size_t /*own_slot*/, CacheRows& /*rows*/) {}
+  /// `keys`, `values`: [n_lanes, dim], the token's own in the other layer, as they came.
+  virtual void pair(std::size_t /*own_slot*/, MatrixView /*keys*/, MatrixView /*values*/,
+                    CacheRows& /*rows*/) {}
   /// What the rows take now.
   virtual Ledger ledger(const CacheRows& rows) const = 0;
 };
@@ -59,6 +64,11 @@ class Codec {
 class Representation : public PromptObserver {
  public:
   void finish_prompt(const Prompt& /*prompt*/) override {}
+  /// The layer that the unit's is stored together with, which is that layer's partner in turn; none: it is
+  /// stored alone. Where any layer has one, the eviction must be `full`, so that both hold the same tokens.
+  virtual std::optional<int> partner() const { return {}; }
+  /// Comes after finish_prompt() where there is a partner: the same lanes here and there.
+  virtual void finish_pair(const Prompt& /*own*/, const Prompt& /*other*/) {}
   virtual std::unique_ptr<Codec> codec() const = 0;
 };
 

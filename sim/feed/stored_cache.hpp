@@ -35,6 +35,11 @@ class StoredCache {
     codec_->settle(own_slot, rows_);
   }
 
+  /// The other layer of a pair has processed the token in this slot, too.
+  void pair(std::size_t own_slot, MatrixView keys, MatrixView values) {
+    codec_->pair(own_slot, keys, values, rows_);
+  }
+
   /// Room for the weights of a step: [n_heads, columns], a row per query of the unit. A column per slot and,
   /// where a query attends a token that has no slot, one more.
   void begin_step(std::size_t n_heads, std::size_t columns) {

@@ -216,6 +216,7 @@ class ClosedLoop {
       }
       layer.represented->subscribe(subscriptions);
       replay_prompt(*layer.tensors, subscriptions, progress_);
+      layer.represented->finish_pairs();
       for (ReplayUnit& unit : layer.shared) {
         for_each_stream_of(unit.eviction_group(), [&](std::size_t stream, std::size_t cell) {
           const std::size_t lane = index * config_.n_kv_heads + unit.first_lane();
@@ -393,9 +394,35 @@ class ClosedLoop {
           for (const std::size_t row : drifting_)
             streams_[active_[row]].drift[layer].add_residual(of_row(row_of_reference(row)), of_row(row));
         });
+    store_pairs();
     count_residents();
     predict();
     return std::any_of(streams_.begin(), streams_.end(), [](const Stream& stream) { return !stream.done; });
+  }
+
+  /// Layers that are stored together have both processed the tokens of the step.
+  void store_pairs() {
+    if (again_) return;
+    std::vector<float> keys, values;
+    for (Layer& layer : layers_)
+      for (LoopUnit& unit : layer.units)
+        for (Cache& cache : unit.caches()) {
+          const std::size_t row = row_of_stream_[cache.cell];
+          if (!cache.stored || row == kInactive) continue;
+          const Stream& stream = streams_[cache.cell];
+          const std::optional<int> partner = layer.represented->partner(*unit.unit, stream.cell);
+          if (!partner) continue;
+          const OwnRows& there = stream.own[static_cast<std::size_t>(*partner)];
+          const std::size_t index = position_ - stream.first_own, dim = config_.head_dim;
+          keys.clear();
+          values.clear();
+          for (std::size_t lane = unit.first_lane; lane < unit.first_lane + unit.n_lanes; ++lane) {
+            keys.insert(keys.end(), there.keys.row(lane, index), there.keys.row(lane, index) + dim);
+            values.insert(values.end(), there.values.row(lane, index), there.values.row(lane, index) + dim);
+          }
+          cache.stored->pair(cache.own_slot, {keys.data(), unit.n_lanes, dim, dim},
+                             {values.data(), unit.n_lanes, dim, dim});
+        }
   }
 
   std::size_t row_of_reference(std::size_t row) const {
@@ -801,15 +828,20 @@ std::uint64_t estimate_loop_bytes(const trace::Sequence& sequence, const model::
   const std::uint64_t queries = std::uint64_t{config.n_layers} * config.n_heads * config.head_dim;
   const std::uint64_t own = stream + chunked;
   std::uint64_t stored = 0;  // cells whose representation keeps numbers of its own
-  for (std::size_t cell = 0; cell < request.cells.size(); ++cell)
-    if (plan.cells[cell].refused.empty() && request.cells[cell].composition.representation) ++stored;
+  bool pairs = false;        // some store layers together, so that each layer reads another's prompt, too
+  for (std::size_t cell = 0; cell < request.cells.size(); ++cell) {
+    const std::optional<policy::Part>& representation = request.cells[cell].composition.representation;
+    if (!plan.cells[cell].refused.empty() || !representation) continue;
+    ++stored;
+    pairs = pairs || stores_pairs(sequence.model(), *representation, 1);
+  }
   const std::uint64_t streams = (dense > 0 ? dense + 1 : 0) + (own > 0 ? own + 1 : 0);
   // Streams that process the prompt themselves keep all of its keys and values; where it comes in chunks also
   // its queries, and what the policies rank.
   return (scripts * (streams * (fed * token + config.vocab_size + 8ULL * config.hidden_size) +
                      stored * (prompt + fed) * token + (own > 0 ? own + 1 : 0) * prompt * token +
                      chunked * prompt * (queries + token)) +
-          sequence.length() * token) *
+          (pairs ? 3 : 1) * sequence.length() * token) *
          sizeof(float);
 }
 

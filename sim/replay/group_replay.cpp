@@ -91,6 +91,7 @@ class GroupReplay {
       if (!unit.eviction_group().streams) subscriptions.push_back(unit.subscription());
     represented_.subscribe(subscriptions);
     replay_prompt(tensors_, subscriptions, progress_);
+    represented_.finish_pairs();
     for (ReplayUnit& unit : units_)
       for (const std::size_t cell : unit.eviction_group().cells)
         unit.start(cell, plan_.cells[cell].lane_budget[lane_index(unit.first_lane())], request_.decisions);
@@ -192,7 +193,9 @@ class GroupReplay {
       for (ReplayUnit& unit : units_)
         for (Cache& cache : unit.caches()) {
           if (cache.decoder) unit.attended(cache, position, rows_);
-          if (cache.stored) cache.stored->settle(cache.own_slot, cache.stored->slot_attention().attention);
+          if (!cache.stored) continue;
+          cache.stored->settle(cache.own_slot, cache.stored->slot_attention().attention);
+          represented_.pair(unit, cache, position);
         }
     }
     if (projected_) projected_->begin(n);
@@ -275,6 +278,9 @@ std::uint64_t group_bytes(const trace::Sequence& sequence, const Plan& plan, std
           length * sequence.measured_length() * (eviction_group.layer_unit ? 1 : n_lanes) * kFutureFloats;
   }
   // What a cell with a representation stores is its own: at most every token.
+  // Layers that are stored together are both read; a layer may have a partner on either side.
+  for (const RepresentationGroup& group : plan.representation_groups)
+    if (group.pairs) tensors += 2 * n_lanes * length * (model.head_dim + model.v_head_dim);
   for (const Plan::CellPlan& cell : plan.cells)
     if (cell.representation != Plan::kExact)
       tensors += n_lanes * length * (model.head_dim + model.v_head_dim + 2);

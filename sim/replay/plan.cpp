@@ -51,6 +51,7 @@ RepresentationGroup make_representation_group(const trace::Sequence& sequence,
   const auto probe =
       representation.make_representation(cache_unit(sequence.model(), 0, 0, n_lanes, seed, tables));
   group.requirement = row_requirement(sequence, *probe, name);
+  group.pairs = stores_pairs(sequence.model(), representation, n_lanes);
   if (group.needs.queries) require_queries(sequence, sequence.prompt_length(), name);
   return group;
 }
@@ -72,6 +73,16 @@ std::size_t checked_budget(const trace::Sequence& sequence, const Cell& cell) {
 }
 
 }  // namespace
+
+bool stores_pairs(const trace::Model& model, const policy::Part& representation, std::uint32_t n_lanes) {
+  try {
+    for (std::uint32_t layer = 0; layer < model.n_layers; ++layer)
+      if (representation.make_representation(cache_unit(model, layer, 0, n_lanes, 0))->partner()) return true;
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::usage) throw;
+  }
+  return false;
+}
 
 bool reads_full_rows(const policy::Part& part) {
   const policy::Params& params = part.params;
@@ -199,6 +210,10 @@ Plan outline(const trace::Sequence& sequence, const Request& request) {
           group_of_representation.emplace(key, plan.representation_groups.size() - 1);
         }
         out.representation = group_of_representation.at(key);
+        if (plan.representation_groups[out.representation].pairs && eviction.spec->name != "full")
+          usage_error("stores a token once for two layers, and " + eviction.spec->name +
+                          " decides in each by itself which tokens stay",
+                      cell.composition.name, "Write full+" + representation.spec->name + ".");
       }
       plan.eviction_groups[eviction_group].cells.push_back(plan.cells.size() - 1);
     } catch (const Error& error) {

@@ -31,6 +31,7 @@ struct RepresentationGroup {
   const policy::Part* representation = nullptr;
   policy::Needs needs;
   RowRequirement requirement;  ///< the prompt rows it requires
+  bool pairs = false;          ///< stores some layers together
 };
 
 struct Plan {
@@ -56,6 +57,10 @@ struct Plan {
 policy::CacheUnit cache_unit(const trace::Model& model, std::uint32_t layer, std::uint32_t first_head,
                              std::uint32_t n_lanes, std::uint64_t seed,
                              const policy::Tables* tables = nullptr);
+
+/// Returns whether the representation stores some layers of the model together; false where it does not suit
+/// the model's shape.
+bool stores_pairs(const trace::Model& model, const policy::Part& representation, std::uint32_t n_lanes);
 
 /// Returns the eviction group of `eviction` without cells; `layer_unit`: the lanes of a layer are one unit.
 /// Throws Error(usage) when the trace lacks what the eviction needs.

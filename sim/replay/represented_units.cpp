@@ -24,6 +24,32 @@ void RepresentedUnits::subscribe(std::vector<Subscription>& subscriptions) const
                              plan_->representation_groups[of.number].requirement});
 }
 
+std::optional<int> RepresentedUnits::partner(const ReplayUnit& unit, std::size_t cell) const {
+  const std::size_t number = plan_->cells[cell].representation;
+  if (number == Plan::kExact) return {};
+  return representations_.at({number, unit.first_lane(), unit.n_lanes()})->partner();
+}
+
+void RepresentedUnits::finish_pairs() {
+  for (const auto& [of, representation] : representations_) {
+    const std::optional<int> layer = representation->partner();
+    if (!layer) continue;
+    LaneGroup there = tensors_->group();
+    there.layer = static_cast<std::uint32_t>(*layer);
+    const auto known = partners_.try_emplace(*layer, tensors_->sequence(), there, policy::Needs{}).first;
+    representation->finish_pair(GroupTensors::PromptView(*tensors_, of.first_lane),
+                                GroupTensors::PromptView(known->second, of.first_lane));
+  }
+}
+
+void RepresentedUnits::pair(const ReplayUnit& unit, Cache& cache, std::size_t position) const {
+  const std::optional<int> layer = partner(unit, cache.cell);
+  if (!layer) return;
+  const GroupTensors& there = partners_.at(*layer);
+  cache.stored->pair(cache.own_slot, there.token_keys(unit.first_lane(), unit.n_lanes(), position),
+                     there.token_values(unit.first_lane(), unit.n_lanes(), position));
+}
+
 void RepresentedUnits::store(ReplayUnit& unit, Cache& cache, std::size_t cell) const {
   const std::size_t number = plan_->cells[cell].representation;
   if (number == Plan::kExact) return;

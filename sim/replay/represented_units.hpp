@@ -3,6 +3,7 @@
 /// prompt for all caches of the unit that use it.
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "sim/replay/replay_unit.hpp"
@@ -19,6 +20,13 @@ class RepresentedUnits {
   void add(const ReplayUnit& unit);
   /// Appends what they observe of the prompt.
   void subscribe(std::vector<Subscription>& subscriptions) const;
+  /// After the prompt: shows it to representations that store two layers together.
+  void finish_pairs();
+  /// The layer that the unit's is stored together with in `cell`; none for most cells.
+  std::optional<int> partner(const ReplayUnit& unit, std::size_t cell) const;
+  /// Both layers have processed the token that joined the cache last, at `position`. Nothing for a cell that
+  /// stores this layer alone.
+  void pair(const ReplayUnit& unit, Cache& cache, std::size_t position) const;
   /// The prompt is over: from here on the numbers of a cache of `cell` are what a codec makes of them.
   /// Nothing for a cell without a representation.
   void store(ReplayUnit& unit, Cache& cache, std::size_t cell) const;
@@ -35,6 +43,7 @@ class RepresentedUnits {
   std::uint64_t seed_;
   const policy::Tables* tables_;
   std::map<Key, std::unique_ptr<policy::Representation>> representations_;
+  std::map<int, GroupTensors> partners_;  ///< the same lanes of other layers, by layer
 };
 
 }  // namespace kvsim::sim

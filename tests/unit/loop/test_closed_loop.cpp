@@ -3,6 +3,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/loop/slot_rows.hpp"
+#include "sim/replay/budget.hpp"
 #include "tests/unit/loop/loop_place.hpp"
 #include "traces/model/cpu/cpu_run.hpp"
 #include "traces/model/sampling.hpp"
@@ -110,6 +111,34 @@ TEST_CASE(
         CHECK_FALSE(same(outcome.cells[2].modes[mode], outcome.cells[3].modes[mode]));
       }
     }
+}
+
+TEST_CASE("the closed loop stores pairs of layers together once both have a token") {
+  Place place("llama_rope_llama3");
+  const std::uint64_t layers = place.golden.config.n_layers, heads = place.golden.config.n_kv_heads;
+  REQUIRE(layers % 2 == 0);
+  const std::string text = "full+minicache(from=0,gamma=0)";
+  for (const trace::Cut& cut : kCuts) {
+    const LoopOutcome outcome =
+        place.run({"full+scalar(bits=16)", "full+minicache(from=1)", text}, {"100%"}, cut);
+    const LoopOutcome threads = place.run({text}, {"100%"}, cut, 8);
+    for (const LoopCell& cell : outcome.cells) REQUIRE(cell.skipped.empty());
+    const policy::StorageShape lane = storage_shape(trace::Sequence(place.trace, 0, cut));
+    const std::uint64_t token = (lane.key_dim + lane.value_dim) * lane.element_bits;
+    for (std::size_t mode = 0; mode < outcome.cells[0].modes.size(); ++mode) {
+      const StreamOutcome &exact = outcome.cells[0].modes[mode], &paired = outcome.cells[2].modes[mode];
+      CHECK(same(exact, outcome.cells[1].modes[mode]));
+      CHECK_FALSE(same(exact, paired));
+      CHECK(same(paired, threads.cells[0].modes[mode]));
+      REQUIRE(exact.stored_bits.size() == paired.stored_bits.size());
+      for (std::size_t k = 0; k < exact.stored_bits.size(); ++k) {
+        const std::uint64_t tokens = exact.stored_bits[k] / token / layers / heads;
+        CHECK(exact.stored_bits[k] == tokens * token * layers * heads);
+        // Half of the numbers and, per vector, a length of 16 bits in each.
+        CHECK(paired.stored_bits[k] == tokens * heads * layers * (token / 2 + 2 * 16));
+      }
+    }
+  }
 }
 
 TEST_CASE("prompt-ranked policies hold what replay holds after the cut, and in layer 0 at every step") {

@@ -46,6 +46,12 @@ RepresentedCache::RepresentedCache(const CacheShape& shape)
   const std::size_t n_query_heads = shape.n_lanes * shape.group;
   for (std::size_t i = 0; i < shape.length * n_query_heads * shape.dim; ++i)
     queries_.push_back(shape.scale * normal(random));
+  other_keys_ = shape.other_keys;
+  other_values_ = shape.other_values;
+  for (std::size_t i = other_keys_.size(); i < keys_.size(); ++i) {
+    other_keys_.push_back(shape.scale * normal(random));
+    other_values_.push_back(shape.scale * normal(random));
+  }
   group_ = shape.group;
   inv_freq_ = shape.inv_freq;
   prompt_ = shape.prompt;
@@ -58,10 +64,19 @@ RepresentedCache::RepresentedCache(const CacheShape& shape)
   unit.group = static_cast<int>(shape.group);
   unit.seed = shape.run_seed;
   unit.tables = shape.tables;
+  // Only what stores layers together may be of another layer than the first.
+  if (shape.tables == nullptr) {
+    CacheUnit paired = unit;
+    paired.layer = shape.pair_layer;
+    paired.n_layers = 7;
+    paired_ = part_.make_representation(paired)->partner().has_value();
+    if (paired_) unit = paired;
+  }
   const LanePrompt prompt(keys_, values_, queries_, shape, inv_freq_);
   representation_ = part_.make_representation(unit);
   observe(n_query_heads, shape.columns);
   representation_->finish_prompt(prompt);
+  if (paired_) representation_->finish_pair(prompt, LanePrompt(other_keys_, other_values_, queries_, shape));
   codec_ = representation_->codec();
   for (; next_ < shape.prompt; ++next_)
     if (next_ % shape.every == 0) join({});
@@ -113,6 +128,7 @@ void RepresentedCache::append(const std::vector<std::size_t>& victims) {
   codec_->join(slot, rows_);
   if (part_.needs().decode_rows) observe_step();
   codec_->settle(slot, rows_);
+  if (paired_) codec_->pair(slot, token(other_keys_, next_), token(other_values_, next_), rows_);
   ++next_;
 }
 

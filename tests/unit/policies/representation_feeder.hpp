@@ -17,9 +17,11 @@ struct CacheShape {
   std::size_t length = 600;    ///< tokens that may come
   std::uint64_t seed = 3;      ///< of the noise
   std::uint64_t run_seed = 0;  ///< of the representation's draws
+  int pair_layer = 3;          ///< of seven, where the representation stores two layers together
   float scale = 1;             ///< of the noise
   std::size_t every = 1;       ///< of the prompt, every so many-th token is kept, the first included
-  std::vector<float> keys{}, values{};  ///< [length][n_lanes][dim]; empty: Gaussian noise
+  std::vector<float> keys{}, values{};              ///< [length][n_lanes][dim]; empty: Gaussian noise
+  std::vector<float> other_keys{}, other_values{};  ///< the same of the layer that it is stored with
   std::uint32_t layer = 0, n_layers = 1;
   const Tables* tables = nullptr;  ///< of representations that read files
   std::vector<float> inv_freq{};   ///< of the keys' rotation; empty: none
@@ -44,6 +46,13 @@ class RepresentedCache {
   }
   float recorded_value(std::size_t position, std::size_t channel, std::size_t lane = 0) const {
     return values_[(position * rows_.shape().n_lanes + lane) * rows_.shape().key_dim + channel];
+  }
+  /// In the layer that this one is stored with.
+  float other_key(std::size_t position, std::size_t channel, std::size_t lane = 0) const {
+    return other_keys_[(position * rows_.shape().n_lanes + lane) * rows_.shape().key_dim + channel];
+  }
+  float other_value(std::size_t position, std::size_t channel, std::size_t lane = 0) const {
+    return other_values_[(position * rows_.shape().n_lanes + lane) * rows_.shape().key_dim + channel];
   }
   float key(std::size_t position, std::size_t channel, std::size_t lane = 0) const {
     return rows_.keys(lane).row(rows_.slot_of(static_cast<Position>(position)))[channel];
@@ -76,10 +85,12 @@ class RepresentedCache {
 
   Part part_;
   CacheRows rows_;
-  std::vector<float> keys_, values_;  ///< [length][n_lanes][dim]
-  std::vector<float> queries_;        ///< [length][n_query_heads][dim]
-  std::vector<float> attention_;      ///< [n_query_heads][prompt][prompt]
-  std::vector<float> weights_;        ///< [n_query_heads][slots], of the latest step
+  std::vector<float> keys_, values_;              ///< [length][n_lanes][dim]
+  std::vector<float> other_keys_, other_values_;  ///< the same of another layer
+  bool paired_ = false;
+  std::vector<float> queries_;    ///< [length][n_query_heads][dim]
+  std::vector<float> attention_;  ///< [n_query_heads][prompt][prompt]
+  std::vector<float> weights_;    ///< [n_query_heads][slots], of the latest step
   std::size_t group_ = 1;
   std::vector<float> inv_freq_;
   std::unique_ptr<Representation> representation_;

@@ -497,3 +497,67 @@ TEST_CASE("what cannot be stored otherwise is refused with the reason") {
   CHECK_THROWS_WITH(policy::parse_composition("optimal+kivi", policy::builtin()),
                     Catch::Contains("bound for numbers that are stored as they come"));
 }
+
+namespace {
+
+/// sqrt of the squared error of a lane's keys and values that two layers share, over that of the recorded.
+struct SharedError {
+  double key = 0, value = 0;
+};
+
+/// Without a token that stays apart.
+SharedError shared_error(trace::MemoryTrace& trace, std::uint32_t layer, std::uint32_t other,
+                         std::uint32_t head, double t) {
+  const auto error = [&](trace::Tensor tensor) {
+    const std::span<float> own = trace.rows(tensor, layer, head), there = trace.rows(tensor, other, head);
+    double sum = 0, squares = 0;
+    for (std::size_t first = 0; first < own.size(); first += 8) {
+      const Vector a(own.begin() + static_cast<std::ptrdiff_t>(first),
+                     own.begin() + static_cast<std::ptrdiff_t>(first + 8)),
+          b(there.begin() + static_cast<std::ptrdiff_t>(first),
+            there.begin() + static_cast<std::ptrdiff_t>(first + 8));
+      const double angle = std::acos(test::cosine(a, b)), toward = layer > other ? t : 1 - t;
+      Vector stored;
+      for (std::size_t c = 0; c < 8; ++c)
+        stored.push_back(policy::test::as_half(test::norm(a)) *
+                         (std::sin(toward * angle) * a[c] / test::norm(a) +
+                          std::sin((1 - toward) * angle) * b[c] / test::norm(b)) /
+                         std::sin(angle));
+      sum += std::pow(test::distance(stored, a), 2);
+      squares += std::pow(test::norm(a), 2);
+    }
+    return std::sqrt(sum / squares);
+  };
+  return {error(trace::Tensor::key), error(trace::Tensor::value)};
+}
+
+}  // namespace
+
+TEST_CASE("replay stores pairs of layers together, and refuses evictions that part them") {
+  trace::MemoryTrace trace = test::random_trace({.layers = 5, .prompt = 40, .decode = 20});
+  const sim::Outcome outcome = test::run(
+      trace, test::request_of({"full+minicache(gamma=0)", "full+minicache(from=1)", "full", "h2o+minicache"},
+                              {"12"}, 3));
+  CHECK(outcome.cells[3].skipped.find("full+minicache") != std::string::npos);
+  const std::vector<int> partner{-1, -1, 3, 2, -1};
+  for (std::uint32_t layer = 0; layer < 5; ++layer)
+    for (std::uint32_t head = 0; head < 2; ++head) {
+      CAPTURE(layer, head);
+      const sim::LaneOutcome &paired = outcome.cells[0].lanes[2 * layer + head],
+                             &alone = outcome.cells[1].lanes[2 * layer + head];
+      const auto relative = [](double error, double squares) { return std::sqrt(error / squares); };
+      CHECK(alone.stored->key_error == 0);
+      CHECK(alone.stored->held_bits == 60 * 2 * 8 * 32);
+      if (partner[layer] < 0) {
+        CHECK(paired.stored->key_error == 0);
+        CHECK(paired.output_error == alone.output_error);
+        continue;
+      }
+      const SharedError expected =
+          shared_error(trace, layer, static_cast<std::uint32_t>(partner[layer]), head, 0.6);
+      CHECK(relative(paired.stored->key_error, paired.stored->key_squares) == Approx(expected.key));
+      CHECK(relative(paired.stored->value_error, paired.stored->value_squares) == Approx(expected.value));
+      CHECK(paired.stored->held_bits == 60 * (2 * 8 * 32 / 2 + 2 * 16));
+      CHECK(paired.output_error > alone.output_error);
+    }
+}
