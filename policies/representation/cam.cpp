@@ -20,6 +20,7 @@ struct Rule {
   Attention attention = Attention::last;
   Against against = Against::later;
   bool sampled = true;
+  bool prompt = false;  ///< what is cut from the prompt is merged, too
 
   static Rule of(const Params& params) {
     Rule out;
@@ -31,6 +32,7 @@ struct Rule {
                   : params.is("against", "next") ? Against::next
                                                  : Against::largest;
     out.sampled = params.is("rule", "sampled");
+    out.prompt = params.is("prompt", "merge");
     return out;
   }
 };
@@ -55,6 +57,7 @@ class CamCodec final : public Codec {
     for (const Position position : rows.positions())
       for (const std::vector<Received>& of_lane : *prompt_)
         received_.push_back(of_lane[static_cast<std::size_t>(position)]);
+    if (!rule_.prompt) return;
     std::vector<Place> staying;
     for (std::size_t slot = 0; slot < rows.slots(); ++slot) staying.push_back({rows.positions()[slot], slot});
     std::ranges::sort(staying);
@@ -220,7 +223,8 @@ PolicySpec cam_spec() {
           "1, is the probability with which its value, divided by the number m of the next tokens that "
           "stay, is added to the value of each of them. Otherwise it is dropped. Keys stay as they are, and "
           "so do bytes. KV heads decide alone, by the attention of all their query heads. Draws follow from "
-          "the seed, the layer, the head and the position. Added numbers are not rounded to the format of "
+          "the seed, the layer, the head and the position. What is cut from the prompt is dropped. Added "
+          "numbers are not rounded to the format of "
           "the trace.",
       .departures =
           {{"authors' code for summarisation (LLaMA): the latest row decides, m=32, against the mean over "
@@ -233,6 +237,12 @@ PolicySpec cam_spec() {
             "the largest of start and window, whenever the window moves over the prompt",
             "attention=mean,against=largest with as many tokens; the prompt is cut once, and only tokens "
             "that stay take values in"},
+           {"authors' code for summarisation: what the prompt loses when it is cut is dropped, and later "
+            "tokens "
+            "that leave are merged one by one",
+            "the default; prompt=merge merges what the cut drops at once, into tokens that stay, which adds "
+            "up "
+            "where many leave in a row"},
            {"authors' code for summarisation (GPT-NeoX, OPT): no draw, merged where the attention is above "
             "the mean",
             "not here; rule=expected does without a draw"},
@@ -258,6 +268,11 @@ PolicySpec cam_spec() {
                   .choices = {"later", "next", "largest"},
                   .help = "what it is divided by: the mean over all later tokens that stay, or over the m "
                           "next, or the largest of all that stay"},
+                 {.name = "prompt",
+                  .type = ParamType::choice,
+                  .fallback = "drop",
+                  .choices = {"drop", "merge"},
+                  .help = "what becomes of the tokens that the prompt loses when it is cut"},
                  {.name = "rule",
                   .type = ParamType::choice,
                   .fallback = "sampled",

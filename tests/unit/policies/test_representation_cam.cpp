@@ -24,7 +24,7 @@ struct SlowToken {
 struct SlowRule {
   std::size_t tokens = 32;
   std::string attention = "last", against = "later";
-  bool sampled = true;
+  bool sampled = true, prompt = false;
 };
 
 /// One lane, token by token, in double and without slots.
@@ -46,7 +46,8 @@ class SlowCam {
       }
       (p % shape.every == 0 ? tokens_ : leaving)[p] = token;
     }
-    for (const auto& [position, token] : leaving) leave(position, token);
+    if (rule.prompt)
+      for (const auto& [position, token] : leaving) leave(position, token);
   }
   void append(std::size_t position, const std::vector<std::size_t>& leaving) {
     std::map<std::size_t, SlowToken> gone;
@@ -110,10 +111,10 @@ class SlowCam {
 TEST_CASE("cam equals a slow version of its definition, while tokens come and leave") {
   const std::vector<std::pair<std::string, SlowRule>> rules{
       {"cam", {}},
-      {"cam(tokens=16,attention=sum,against=next)", {16, "sum", "next"}},
-      {"cam(tokens=4096,attention=mean,against=largest)", {4096, "mean", "largest"}},
+      {"cam(tokens=16,attention=sum,against=next,prompt=merge)", {16, "sum", "next", true, true}},
+      {"cam(tokens=4096,attention=mean,against=largest,prompt=merge)", {4096, "mean", "largest", true, true}},
       {"cam(tokens=3,against=next,rule=expected)", {3, "last", "next", false}},
-      {"cam(tokens=2,attention=mean,rule=expected)", {2, "mean", "later", false}},
+      {"cam(tokens=2,attention=mean,rule=expected,prompt=merge)", {2, "mean", "later", false, true}},
       {"cam(attention=sum,against=largest,rule=expected)", {32, "sum", "largest", false}},
   };
   for (const auto& [text, rule] : rules)
@@ -156,7 +157,7 @@ TEST_CASE("cam worked by hand: what even attention spreads, and where") {
   // Every row attends evenly, so that a token that leaves has the mean attention and is certain to be merged.
   // Of seven tokens 0, 2, 4 and 6 stay. With m = 2, the value of 1 goes in halves into 2 and 4, that of 3
   // into 4 and 6, and that of 5 whole into 6, since no other follows.
-  CacheShape shape{.representation = "cam(tokens=2)", .prompt = 7, .dim = 1, .every = 2};
+  CacheShape shape{.representation = "cam(tokens=2,prompt=merge)", .prompt = 7, .dim = 1, .every = 2};
   shape.keys.assign(7, 0);
   shape.values = {1, 10, 100, 1000, 10000, 100000, 1000000};
   RepresentedCache cache(shape);
@@ -174,7 +175,7 @@ TEST_CASE("cam drops what has no later token, and what is attended by nobody") {
   last.append({4});
   CHECK(last.exact_values() == 5);
   // A key against the last query, so far that its weight is 0, and one towards it. Token 3 is the last.
-  CacheShape shape{.representation = "cam(rule=expected)", .prompt = 4, .dim = 1, .every = 2};
+  CacheShape shape{.representation = "cam(rule=expected,prompt=merge)", .prompt = 4, .dim = 1, .every = 2};
   shape.keys = {0, 0, 0, 0};
   shape.values = {1, 10, 100, 1000};
   const float query = RepresentedCache(shape).query(3, 0);
@@ -186,7 +187,7 @@ TEST_CASE("cam drops what has no later token, and what is attended by nobody") {
 
 TEST_CASE("cam's draws have the mean that rule=expected adds, and follow from the seed alone") {
   // What token 1 adds to token 2, over 2,000 seeds: its probability, within four standard errors.
-  CacheShape shape{.representation = "cam(tokens=1,against=next,rule=expected)",
+  CacheShape shape{.representation = "cam(tokens=1,against=next,rule=expected,prompt=merge)",
                    .prompt = 3,
                    .dim = 1,
                    .length = 3,
@@ -199,7 +200,7 @@ TEST_CASE("cam's draws have the mean that rule=expected adds, and follow from th
   const auto probability = static_cast<double>(RepresentedCache(shape).value(2, 0));
   REQUIRE(probability > 0);
   REQUIRE(probability < 1);
-  shape.representation = "cam(tokens=1,against=next)";
+  shape.representation = "cam(tokens=1,against=next,prompt=merge)";
   double sum = 0;
   for (shape.run_seed = 0; shape.run_seed < 2000; ++shape.run_seed) {
     const float added = RepresentedCache(shape).value(2, 0);
@@ -222,9 +223,21 @@ TEST_CASE("cam changes nothing while nothing leaves, and keys never") {
   }
 }
 
+TEST_CASE("cam drops what is cut from the prompt, unless it is told to merge it") {
+  for (const bool merges : {false, true}) {
+    const RepresentedCache cache(
+        {.representation = merges ? "cam(attention=sum,prompt=merge)" : "cam(attention=sum)",
+         .prompt = 40,
+         .dim = 3,
+         .every = 4});
+    CHECK((cache.exact_values() == 10) == !merges);
+  }
+}
+
 TEST_CASE("cam.generation is the authors' code for generation") {
   const Composition preset = parse_composition("cam.generation", builtin());
   REQUIRE(preset.representation);
   CHECK(preset.eviction.spec->name == "streaming_llm");
-  CHECK(preset.representation->text() == "cam(tokens=16,attention=sum,against=next,rule=sampled)");
+  CHECK(preset.representation->text() ==
+        "cam(tokens=16,attention=sum,against=next,prompt=drop,rule=sampled)");
 }
