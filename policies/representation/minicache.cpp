@@ -5,6 +5,7 @@
 
 #include "policies/api/slots.hpp"
 #include "policies/api/spec.hpp"
+#include "policies/parts/coding_cost.hpp"
 #include "policies/parts/euclidean_norm.hpp"
 #include "policies/parts/float_format.hpp"
 
@@ -206,6 +207,13 @@ class MiniCache final : public Representation {
   std::vector<LanePrompt> prompt_{};
 };
 
+/// Of a number: a product and a square for the angle, two products and a sum for the direction; times the
+/// length when it is read. Every layer counts as one of a pair.
+Cost pair_cost(const CostShape& shape) {
+  const CodeOps ops{5, 1};
+  return coding_cost(shape, ops, ops, Coding::apart);
+}
+
 }  // namespace
 
 PolicySpec minicache_spec() {
@@ -227,7 +235,7 @@ PolicySpec minicache_spec() {
           "32 bits. A generated token is stored so once both layers have processed it. Layers of a pair must "
           "hold the same tokens: it goes with `full` alone, and each layer counts half of what the pair "
           "takes. Directions are not rounded to the format of the trace. The bytes that are known before a "
-          "run are those of a paired layer in which nothing stays apart.",
+          "run are those without what stays apart.",
       .departures = {{"paper: when an angle is nearly the largest is not known to us in its exact form",
                       "an angle above largest - gamma * (largest - least), over the tokens seen so far"},
                      {"paper: which layers its main results pair is not known to us; pairs from the middle "
@@ -252,8 +260,15 @@ PolicySpec minicache_spec() {
                   .max = 1,
                   .help = "of the range of angles that stays apart at its upper end; 0: no token does"}},
       .needs = {.keys = true, .values = true},
-      .ledger = [](const Params&, const StorageShape& shape, std::uint64_t kept,
-                   std::uint64_t appended) { return pair_ledger(shape, kept + appended, 0, 0); },
+      .cost = [](const Params&, const CostShape& shape) { return pair_cost(shape); },
+      .ledger =
+          [](const Params& params, const StorageShape& shape, std::uint64_t kept, std::uint64_t appended) {
+            // A shape that is of no model in particular is of a paired layer.
+            const bool alone =
+                shape.n_layers > 1 &&
+                !Rule::of(params).partner(static_cast<int>(shape.layer), static_cast<int>(shape.n_layers));
+            return alone ? exact_ledger(shape, kept + appended) : pair_ledger(shape, kept + appended, 0, 0);
+          },
       .make_representation = [](const Params& params, const CacheUnit& unit)
           -> std::unique_ptr<Representation> { return std::make_unique<MiniCache>(Rule::of(params), unit); }};
 }

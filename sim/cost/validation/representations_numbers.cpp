@@ -108,6 +108,62 @@ void kivi(Entries& entries, Inputs& inputs) {
              "fitted: the length is not given; 16384 of the four above agrees. As others quote the paper");
 }
 
+void kvquant(Entries& entries, const Inputs& inputs) {
+  constexpr struct {
+    const char *bits, *published, *compression;
+  } kRows[] = {{"4", "4.33", "3.7"}, {"3", "3.33", "4.8"}, {"2", "2.33", "6.9"}};
+  constexpr std::uint64_t kTokens = 100000;
+  entries.evidence(Evidence::recalled);
+  for (const auto& row : kRows) {
+    const std::string part = std::string("kvquant(file=none,bits=") + row.bits + ")";
+    const std::string what = std::string("KVQuant in ") + row.bits + " bits, 1 % outliers, 4096 channels";
+    const double bits = static_cast<double>(ledger(inputs, part, kLayer, kTokens).bits()) /
+                        static_cast<double>(kTokens * (kLayer.key_dim + kLayer.value_dim));
+    entries.within(aim::kBytes, what, row.published, "bits per number", bits,
+                   "predicted: nothing was chosen for it. As others quote the paper");
+    entries.within(aim::kBytes, what + ", compression", row.compression, "x", 16 / bits,
+                   "predicted: nothing was chosen for it. As others quote the paper");
+  }
+}
+
+/// A layer's windows are a small part of so many tokens.
+void qjl(Entries& entries, const Inputs& inputs) {
+  constexpr std::uint64_t kTokens = 1 << 20;
+  const double bits = static_cast<double>(ledger(inputs, "qjl", kHead, kTokens).bits()) /
+                      static_cast<double>(kTokens * (kHead.key_dim + kHead.value_dim));
+  entries.evidence(Evidence::derived)
+      .exact("QJL, 256 signs and 128 of outliers, by hand", "3.13", "bits per number", bits,
+             "fitted: the released script has 256 signs of outliers; the authors say 3 bits");
+}
+
+void minicache(Entries& entries, const Inputs& inputs) {
+  constexpr std::uint64_t kTokens = 1000;
+  constexpr std::uint32_t kLayers = 32;
+  const auto compression = [&](const std::string& from) {
+    double bits = 0;
+    for (std::uint32_t layer = 0; layer < kLayers; ++layer) {
+      policy::StorageShape shape = kHead;
+      shape.layer = layer;
+      shape.n_layers = kLayers;
+      bits += static_cast<double>(ledger(inputs, "minicache(from=" + from + ")", shape, kTokens).bits());
+    }
+    return kLayers * exact_bits(kHead, kTokens) / bits;
+  };
+  const char* nothing_apart = "nothing stays apart";
+  entries.evidence(Evidence::derived);
+  entries.exact("MiniCache, 32 layers, pairs from layer 16, by hand", "1.326", "x", compression("0.5"),
+                nothing_apart);
+  entries.exact("MiniCache, 32 layers, pairs from layer 10, by hand", "1.51", "x", compression("0.3125"),
+                nothing_apart);
+  entries.exact("MiniCache, 32 layers, pairs from layer 8, by hand", "1.585", "x", compression("0.25"),
+                nothing_apart);
+  entries.evidence(Evidence::recalled)
+      .within(aim::kBytes, "MiniCache, 32 layers, pairs from the middle on, compression", "1.53", "x",
+              compression("0.5"),
+              "disagrees: pairs of the upper half cannot take less than three quarters. As others quote the "
+              "paper");
+}
+
 std::vector<Check> checks(Inputs& inputs) {
   Entries entries(Evidence::verified);
   // Of a key's 128 channels 51 are dropped; the newest 32 tokens and the mask are lost in so many.
@@ -118,6 +174,9 @@ std::vector<Check> checks(Inputs& inputs) {
   mikv(entries, inputs);
   zipcache(entries, inputs);
   plain(entries, inputs);
+  kvquant(entries, inputs);
+  qjl(entries, inputs);
+  minicache(entries, inputs);
   kivi(entries, inputs);
   return entries.take();
 }
