@@ -186,7 +186,7 @@ std::vector<Check> checks(Inputs& inputs) {
 Source representations_source() {
   return {"What representations take",
           "MiKV (arXiv 2402.18096), ThinK (arXiv 2407.21018), ZipCache (arXiv 2405.14256), KIVI (arXiv "
-          "2402.02750).",
+          "2402.02750), KVQuant (arXiv 2401.18079), QJL (arXiv 2406.03482), MiniCache (arXiv 2405.14366).",
           {"By the ledgers that replay and closed loop count by: codes, scales, windows, masks.",
            "A note says whether the agreement was predicted, every input being known before, or fitted, some "
            "input "
