@@ -4,6 +4,7 @@
 #include "policies/api/slots.hpp"
 #include "policies/api/spec.hpp"
 #include "policies/parts/column_sums.hpp"
+#include "policies/parts/cost_terms.hpp"
 #include "sim/base/rng.hpp"
 
 namespace kvsim::policy {
@@ -206,6 +207,32 @@ class Cam final : public Representation {
   std::vector<std::vector<Received>> prompt_{};
 };
 
+/// Every token that leaves adds a part of its value to those of the tokens behind it.
+Cost cam_cost(const Rule& rule, const CostShape& shape) {
+  const double lanes = real(shape.kv_heads), numbers = lanes * real(shape.value_dim),
+               taken = real(rule.tokens);
+  const Work merged{.ops = (1 + taken) * numbers,
+                    .bytes = (1 + 2 * taken) * numbers * real(shape.element_bytes),
+                    .launches = 2};
+  Cost out;
+  out.decode_rows = true;
+  if (rule.attention != Rule::Attention::last) {
+    out.prompt_rows = kAllRows;
+    out.prompt = prompt_sums(shape, shape.prompt);
+    out.metadata.lane_slot = kScoreBytes;
+    out.step_slot = {.ops = lanes, .bytes = 2 * lanes * real(kScoreBytes)};
+  }
+  out.leaving = merged;
+  // The mean, or the largest, of the attention of what stays.
+  out.leaving_slot = {.ops = lanes, .bytes = lanes * real(kScoreBytes)};
+  if (rule.prompt && shape.prompt > shape.budget) {
+    Work cut = real(shape.prompt - shape.budget) * merged;
+    cut.launches = 2;
+    out.prompt = out.prompt + cut;
+  }
+  return out;
+}
+
 }  // namespace
 
 PolicySpec cam_spec() {
@@ -285,6 +312,7 @@ PolicySpec cam_spec() {
                          .values = true};
           },
       .randomised = true,
+      .cost = [](const Params& params, const CostShape& shape) { return cam_cost(Rule::of(params), shape); },
       .ledger = [](const Params&, const StorageShape& shape, std::uint64_t kept,
                    std::uint64_t appended) { return exact_ledger(shape, kept + appended); },
       .make_representation = [](const Params& params, const CacheUnit& unit)

@@ -4,6 +4,7 @@
 
 #include "policies/api/spec.hpp"
 #include "policies/parts/column_sums.hpp"
+#include "policies/parts/cost_terms.hpp"
 
 namespace kvsim::policy {
 namespace {
@@ -103,6 +104,20 @@ class FixedKernelMerge final : public Representation {
   std::vector<std::vector<double>> scores_{};  ///< [lanes][prompt]
 };
 
+/// A row of what is kept becomes a weighted sum of its neighbours, once.
+Cost fixed_kernel_cost(const Rule& rule, const CostShape& shape) {
+  Cost out;
+  out.prompt_rows = kAllRows;
+  out.prompt = prompt_sums(shape, shape.prompt);
+  if (shape.prompt <= shape.budget) return out;
+  const double numbers = real(shape.budget) * real(shape.kv_heads * (shape.head_dim + shape.value_dim));
+  const double kernel = real(2 * rule.reach + 1);
+  out.prompt = out.prompt + Work{.flops = 2 * kernel * numbers,
+                                 .bytes = (kernel + 1) * numbers * real(shape.element_bytes),
+                                 .launches = 2};
+  return out;
+}
+
 }  // namespace
 
 PolicySpec fixed_kernel_merge_spec() {
@@ -154,6 +169,8 @@ PolicySpec fixed_kernel_merge_spec() {
                   .fallback = "0.5",
                   .help = "of the tokens kept that stay as they are, those with the most attention"}},
       .needs = {.prompt_rows = RowNeed::all, .keys = true, .values = true},
+      .cost = [](const Params& params,
+                 const CostShape& shape) { return fixed_kernel_cost(Rule::of(params), shape); },
       .ledger = [](const Params&, const StorageShape& shape, std::uint64_t kept,
                    std::uint64_t appended) { return exact_ledger(shape, kept + appended); },
       .make_representation = [](const Params& params,

@@ -76,7 +76,8 @@ RepresentedCache::RepresentedCache(const CacheShape& shape)
   representation_ = part_.make_representation(unit);
   observe(n_query_heads, shape.columns);
   representation_->finish_prompt(prompt);
-  if (paired_) representation_->finish_pair(prompt, LanePrompt(other_keys_, other_values_, queries_, shape));
+  if (paired_)
+    representation_->finish_pair(prompt, LanePrompt(other_keys_, other_values_, queries_, shape, inv_freq_));
   codec_ = representation_->codec();
   for (; next_ < shape.prompt; ++next_)
     if (next_ % shape.every == 0) join({});

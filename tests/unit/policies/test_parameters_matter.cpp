@@ -140,14 +140,11 @@ bool decides_differently(const PolicySpec& spec, const std::string& others, cons
     case Kind::allocation:
       return allocates_differently(a, b);
     case Kind::representation:
-      // The last are for rules of several KV heads, and of long prompts.
+      // The last are for rules of several KV heads, of long prompts, and of deep layers.
       return stores_differently(a, b, {}) || stores_differently(a, b, {.every = 3}) ||
              stores_differently(a, b, {.n_lanes = 8}) ||
-<<<<<<< HEAD
-             stores_differently(a, b, {.prompt = 500, .n_lanes = 2});
-=======
+             stores_differently(a, b, {.prompt = 500, .n_lanes = 2}) ||
              stores_differently(a, b, {.layer = 3, .n_layers = 4});
->>>>>>> d748091 (cachegen: the prompt in whole numbers of fewer steps the deeper the layer; sizes may differ by layer)
   }
   return false;
 }
