@@ -4,6 +4,7 @@
 #include "analysis/results/numbers.hpp"
 #include "policies/api/composition.hpp"
 #include "sim/base/byte_text.hpp"
+#include "sim/base/error.hpp"
 #include "sim/base/joined.hpp"
 
 namespace kvsim::tools {
@@ -20,11 +21,15 @@ constexpr std::uint64_t kLaneToken =
 
 /// The policy with its defaults as a part; what follows an eviction states its own cost.
 policy::Part part_of(const PolicySpec& spec, const policy::Registry& registry) {
-  const bool eviction = spec.kind == policy::Kind::eviction;
-  const policy::Composition composition =
-      parse_composition(eviction ? spec.name : "snapkv+" + spec.name, registry);
-  if (eviction) return composition.eviction;
-  return spec.kind == policy::Kind::allocation ? composition.allocation : *composition.representation;
+  switch (spec.kind) {
+    case policy::Kind::eviction:
+      return parse_composition(spec.name, registry).eviction;
+    case policy::Kind::allocation:
+      return parse_composition("snapkv+" + spec.name, registry).allocation;
+    case policy::Kind::representation:
+      return *parse_composition("full+" + spec.name, registry).representation;
+  }
+  bug("a kind of part that nothing states costs of", spec.name);
 }
 
 std::string percent(double share) {
