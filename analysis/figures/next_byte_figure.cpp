@@ -33,18 +33,17 @@ std::string gain_label(const Metric& metric) {
          " per further KiB";
 }
 
-/// Those with a name: the ones asked for, else those that have a place on the front of all.
+/// Those with a name, of which the first few get it: the ones asked for, else first those that have a place
+/// on the front of all.
 std::vector<std::string> named_families(const ByteStudy& study, const FigureChoice& choice) {
   std::vector<std::string> out;
   const auto add = [&](const std::string& family) {
     if (std::find(out.begin(), out.end(), family) == out.end()) out.push_back(family);
   };
-  if (choice.policies.empty()) {
+  if (choice.policies.empty())
     for (const ByteSpot& spot : front_of(study.spots, *study.metric)) add(spot.family);
-  } else {
-    for (const ByteSpot& spot : study.spots)
-      if (choice.wants(spot.policy)) add(spot.family);
-  }
+  for (const ByteSpot& spot : study.spots)
+    if (choice.wants(spot.policy)) add(spot.family);
   return out;
 }
 
