@@ -47,6 +47,11 @@ def commands():
     stored = [word for part in ("full+kivi", "h2o+scalar(group=32)", "snapkv+fp8", "full+q8_0", "h2o+q4_0")
               for word in ("--policy", part)]
     yield ("replay", "run0.h5", "made.h5", *stored, "--budget", "25%,50%", "--cut", "prompt,100", "-o", "stored.csv", *QUIET)
+    codes = [word for part in ("full+int8", "full+nvfp4", "full+saq", "full+block_float", "full+rotatekv", "full+qjl", "full+cachegen",
+                               "full+minicache", "full+shadowkv_keys", "full+mikv", "full+zipcache", "full+gear", "full+think", "h2o+cam",
+                               "h2o+ems_merge", "h2o+fixed_kernel_merge", "h2o+d2o_merge", "h2o+kvmerger_merge")
+             for word in ("--policy", part)]
+    yield ("replay", "run0.h5", *codes, "--budget", "25%", "-o", "codes.csv", *QUIET)
     for cut in ("prompt", "question"):
         yield ("evaluate", "--model", MODEL, "--workload", "prompts.jsonl", "--policy", "all", *stored, "--budget", "25%,50%",
                "--cut", cut, "--losses", "--format", "csv", "-o", f"answers-{cut}.csv", *QUIET)
