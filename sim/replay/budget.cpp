@@ -29,9 +29,14 @@ std::size_t fitting_tokens(const policy::Composition& composition, const trace::
   if (together) shape.n_lanes = model.n_kv_heads;
   const double units = together ? 1 : model.n_kv_heads;
   const auto taken = [&](std::size_t tokens) {
-    double sum = 0;
-    for (shape.layer = 0; shape.layer < shape.n_layers; ++shape.layer)
-      sum += units * static_cast<double>(composition.representation->ledger(shape, tokens, 0).bits());
+    const auto of_layer = [&](std::uint32_t layer) {
+      shape.layer = layer;
+      return units * static_cast<double>(composition.representation->ledger(shape, tokens, 0).bits());
+    };
+    double sum = of_layer(0);
+    // Most ledgers are alike in all layers, as in sim/cost/storage.cpp.
+    if (sum == of_layer(shape.n_layers - 1)) return sum;
+    for (std::uint32_t layer = 1; layer < shape.n_layers; ++layer) sum += of_layer(layer);
     return sum / shape.n_layers;
   };
   std::size_t tokens = 0;
