@@ -7,22 +7,10 @@
 #include "sim/cost/estimate.hpp"
 #include "sim/cost/latency.hpp"
 #include "sim/cost/step_sum.hpp"
+#include "tests/unit/cost/toy_model.hpp"
 
 namespace kvsim::cost {
 namespace {
-
-Model toy_model() {
-  Model model;
-  model.name = "toy";
-  model.layers = 2;
-  model.hidden = 4;
-  model.ffn = 8;
-  model.vocab = 10;
-  model.query_heads = 2;
-  model.kv_heads = 1;
-  model.head_dim = model.value_dim = 2;
-  return model;
-}
 
 /// Rates small enough for hand calculation; times of both limits add up.
 Machine toy_machine() {

@@ -1,21 +1,14 @@
 // What making, reading and merging stored numbers costs: by hand, and in a step's time.
 #include <catch2/catch.hpp>
 
+#include "analysis/cost/reference_layer.hpp"
 #include "policies/builtin.hpp"
 #include "sim/cost/estimate.hpp"
+#include "tests/unit/cost/toy_model.hpp"
 
 namespace kvsim::cost {
 namespace {
 
-/// One layer of Llama-3-8B's shape.
-constexpr policy::CostShape kShape{.n_layers = 32,
-                                   .query_heads = 32,
-                                   .kv_heads = 8,
-                                   .head_dim = 128,
-                                   .value_dim = 128,
-                                   .hidden = 4096,
-                                   .prompt = 8192,
-                                   .budget = 2048};
 constexpr double kLanes = 8, kDim = 128, kTokenNumbers = 8 * 256;
 
 policy::Composition composition(const std::string& text) {
@@ -23,28 +16,14 @@ policy::Composition composition(const std::string& text) {
 }
 
 policy::Cost cost(const std::string& representation) {
-  return composition("full+" + representation).representation->cost(kShape);
+  return composition("full+" + representation).representation->cost(analysis::kReferenceLayer);
 }
 
 double reading(const std::string& representation) {
   return cost(representation).read_number.ops;
 }
 
-/// Two layers of one KV head of 2 + 2 numbers; rates for calculation by hand, and times of compute and memory
-/// add up.
-Model toy_model() {
-  Model model;
-  model.name = "toy";
-  model.layers = 2;
-  model.hidden = 4;
-  model.ffn = 8;
-  model.vocab = 10;
-  model.query_heads = 2;
-  model.kv_heads = 1;
-  model.head_dim = model.value_dim = 2;
-  return model;
-}
-
+/// Rates for calculation by hand; times of compute and memory add up.
 Machine toy_machine() {
   Machine machine;
   machine.name = "toy";
