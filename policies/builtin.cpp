@@ -6,6 +6,7 @@ namespace kvsim::policy {
 #define KVSIM_ALLOCATION(name) PolicySpec name##_spec();
 #define KVSIM_ORACLE(name) PolicySpec name##_spec();
 #define KVSIM_REPRESENTATION(name) PolicySpec name##_spec();
+#define KVSIM_SELECTION(name) PolicySpec name##_spec();
 #define KVSIM_PRESET(name, expansion, summary, paper)
 #define KVSIM_ABSENT(name, needs, instead)
 #include "policies/builtin.def"
@@ -13,6 +14,7 @@ namespace kvsim::policy {
 #undef KVSIM_ALLOCATION
 #undef KVSIM_ORACLE
 #undef KVSIM_REPRESENTATION
+#undef KVSIM_SELECTION
 #undef KVSIM_PRESET
 #undef KVSIM_ABSENT
 
@@ -23,6 +25,7 @@ const Registry& builtin() {
 #define KVSIM_ALLOCATION(name) list.add(name##_spec());
 #define KVSIM_ORACLE(name) list.add(name##_spec());
 #define KVSIM_REPRESENTATION(name) list.add(name##_spec());
+#define KVSIM_SELECTION(name) list.add(name##_spec());
 #define KVSIM_PRESET(name, expansion, summary, paper) list.add(PresetSpec{#name, expansion, summary, paper});
 #define KVSIM_ABSENT(name, needs, instead) list.add(AbsentSpec{#name, needs, instead});
 #include "policies/builtin.def"
@@ -30,6 +33,7 @@ const Registry& builtin() {
 #undef KVSIM_ALLOCATION
 #undef KVSIM_ORACLE
 #undef KVSIM_REPRESENTATION
+#undef KVSIM_SELECTION
 #undef KVSIM_PRESET
 #undef KVSIM_ABSENT
     return list;

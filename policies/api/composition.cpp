@@ -1,6 +1,7 @@
 #include "policies/api/composition.hpp"
 
 #include <algorithm>
+#include <map>
 
 #include "policies/api/call_syntax.hpp"
 #include "sim/base/error.hpp"
@@ -34,10 +35,9 @@ std::vector<std::string> first_names(const Registry& registry) {
 const PolicySpec& find_eviction(const Call& call, const Registry& registry) {
   if (const PolicySpec* spec = registry.find_policy(Kind::eviction, call.name)) return *spec;
   if (const PolicySpec* part = registry.find_part(call.name)) {
-    const bool represents = part->kind == Kind::representation;
-    usage_error(call.name + (represents ? " is a representation" : " is an allocation") +
-                    ": it needs an eviction before it",
-                place(call), std::string("Write e.g. ") + (represents ? "full+" : "snapkv+") + call.name);
+    const bool allocates = part->kind == Kind::allocation;
+    usage_error(call.name + " is " + a_kind(part->kind) + ": it needs an eviction before it", place(call),
+                std::string("Write e.g. ") + (allocates ? "snapkv+" : "full+") + call.name);
   }
   registry.refuse_absent(call.name, place(call));
   usage_error("unknown policy " + quoted(call.name), place(call),
@@ -46,9 +46,9 @@ const PolicySpec& find_eviction(const Call& call, const Registry& registry) {
 
 /// What may stand after '+'.
 std::vector<std::string> part_names(const Registry& registry) {
-  std::vector<std::string> names = registry.names(Kind::allocation);
-  const std::vector<std::string> representations = registry.names(Kind::representation);
-  names.insert(names.end(), representations.begin(), representations.end());
+  std::vector<std::string> names;
+  for (const Kind kind : kPartKinds)
+    for (std::string& name : registry.names(kind)) names.push_back(std::move(name));
   return names;
 }
 
@@ -56,10 +56,10 @@ const PolicySpec& find_part(const Call& call, const Registry& registry) {
   if (const PolicySpec* spec = registry.find_part(call.name)) return *spec;
   if (registry.find_preset(call.name) || registry.find_policy(Kind::eviction, call.name))
     usage_error("two evictions: " + call.name +
-                    " stands after '+', where an allocation or a representation is expected",
+                    " stands after '+', where an allocation, a representation or a selection is expected",
                 place(call), suggestion(call.name, part_names(registry)));
   registry.refuse_absent(call.name, place(call));
-  usage_error("unknown allocation or representation " + quoted(call.name), place(call),
+  usage_error("unknown allocation, representation or selection " + quoted(call.name), place(call),
               suggestion(call.name, part_names(registry)));
 }
 
@@ -211,23 +211,24 @@ Composition parse_composition(std::string_view text, const Registry& registry) {
   }
   const std::vector<const PolicySpec*> specs = specs_of(calls, registry);
   out.eviction = make_part(*specs[0], calls[0], registry);
-  const Call* allocation = nullptr;
-  const Call* representation = nullptr;
+  std::map<Kind, const Call*> present;
   for (std::size_t i = 1; i < calls.size(); ++i) {
-    const bool represents = specs[i]->kind == Kind::representation;
-    const Call*& present = represents ? representation : allocation;
-    const std::string kind(kind_name(specs[i]->kind));
-    if (present && i >= of_preset && of_preset > 0)
-      usage_error(typed[0].name + " already has " + (represents ? "a " : "an ") + kind,
-                  "policy " + quoted(text),
+    const Kind kind = specs[i]->kind;
+    const auto [known, first] = present.emplace(kind, &calls[i]);
+    if (!first && i >= of_preset && of_preset > 0)
+      usage_error(typed[0].name + " already has " + a_kind(kind), "policy " + quoted(text),
                   "Write its parts out: " + call_text(calls[0]) + "+" + call_text(calls[i]));
-    if (present)
-      usage_error("two " + kind + "s: " + present->name + " and " + calls[i].name, "policy " + quoted(text),
-                  "One of each kind at most.");
-    present = &calls[i];
-    (represents ? out.representation.emplace() : out.allocation) = make_part(*specs[i], calls[i], registry);
+    if (!first)
+      usage_error(
+          "two " + std::string(kind_name(kind)) + "s: " + known->second->name + " and " + calls[i].name,
+          "policy " + quoted(text), "One of each kind at most.");
+    Part part = make_part(*specs[i], calls[i], registry);
+    if (kind == Kind::allocation)
+      out.allocation = std::move(part);
+    else
+      (kind == Kind::representation ? out.representation : out.selection) = std::move(part);
   }
-  if (!allocation) {
+  if (!present.contains(Kind::allocation)) {
     const Call uniform{.name = kDefaultAllocation, .arguments = {}};
     out.allocation = make_part(find_part(uniform, registry), uniform, registry);
   }
@@ -236,20 +237,27 @@ Composition parse_composition(std::string_view text, const Registry& registry) {
     usage_error(out.eviction.spec->name + " is a bound for numbers that are stored as they come, and " +
                     out.representation->spec->name + " stores others",
                 "policy " + quoted(text));
-  if (out.layer_unit() && !out.eviction.layer_unit() && !out.eviction.spec->any_unit)
-    usage_error(out.representation->spec->name + " stores all KV heads of a layer together, and " +
-                    out.eviction.spec->name + " keeps other tokens in each",
+  if (out.selection && out.eviction.spec->make_oracle)
+    usage_error(out.eviction.spec->name +
+                    " is a bound for queries that read everything that is stored, and " +
+                    out.selection->spec->name + " reads a part",
+                "policy " + quoted(text));
+  if (out.layer_unit() && !out.eviction.layer_unit() && !out.eviction.spec->any_unit) {
+    const bool stores = out.representation && out.representation->layer_unit();
+    usage_error((stores ? out.representation : out.selection)->spec->name + (stores ? " stores" : " reads") +
+                    " all KV heads of a layer together, and " + out.eviction.spec->name +
+                    " keeps other tokens in each",
                 "policy " + quoted(text),
                 "Say unit=layer where the eviction has it, or full, which keeps everything.");
+  }
 
   out.name = of_preset > 0 ? registry.find_preset(typed[0].name)->name : out.eviction.spec->name;
-  for (std::size_t i = std::max<std::size_t>(of_preset, 1); i < calls.size(); ++i)
-    if (specs[i]->name != kDefaultAllocation && specs[i]->kind == Kind::allocation)
-      out.name += "+" + specs[i]->name;
-  for (std::size_t i = std::max<std::size_t>(of_preset, 1); i < calls.size(); ++i)
-    if (specs[i]->kind == Kind::representation) out.name += "+" + specs[i]->name;
+  for (const Kind kind : kPartKinds)
+    for (std::size_t i = std::max<std::size_t>(of_preset, 1); i < calls.size(); ++i)
+      if (specs[i]->kind == kind && specs[i]->name != kDefaultAllocation) out.name += "+" + specs[i]->name;
   out.params = out.eviction.text() + "+" + out.allocation.text();
   if (out.representation) out.params += "+" + out.representation->text();
+  if (out.selection) out.params += "+" + out.selection->text();
   return out;
 }
 

@@ -2,8 +2,8 @@
 /// The one text form of policies: `eviction(param=value,...)+part(param=value,...)+...`.
 ///   snapkv(window=32,pool=max:7)+pyramid(beta=20)      h2o      pyramidkv      full+kivi(bits=2)
 /// What stands after the eviction is found by its name, in any order: at most one allocation (without one it
-/// is `uniform`) and at most one representation (without one numbers are stored as they come). The first name
-/// may be a preset; parameters given to a preset override those of its expansion.
+/// is `uniform`), at most one representation (without one numbers are stored as they come) and at most one
+/// selection (without one every query reads everything that is stored). The first name may be a preset; parameters given to a preset override those of its expansion.
 #include <optional>
 #include <string>
 #include <string_view>
@@ -17,14 +17,15 @@ namespace kvsim::policy {
 struct Composition {
   std::string name;  ///< as a table shows it: "snapkv", "snapkv+pyramid", "pyramidkv"
   /// Full expansion with every effective value: "snapkv(window=32,...)+uniform()". It names a representation
-  /// only where there is one.
+  /// and a selection only where there is one.
   std::string params;
   Part eviction, allocation;
-  std::optional<Part> representation{};
+  std::optional<Part> representation{}, selection{};
 
   /// Lanes of a layer share one resident set.
   bool layer_unit() const {
-    return eviction.layer_unit() || (representation && representation->layer_unit());
+    return eviction.layer_unit() || (representation && representation->layer_unit()) ||
+           (selection && selection->layer_unit());
   }
   std::size_t floor() const { return eviction.floor(); }  ///< least budget per lane
 };

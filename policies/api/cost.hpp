@@ -70,8 +70,17 @@ struct Cost {
   /// request makes its own measurement (XKV's mini-prefill).
   double extra_prefills = 0;
 };
-/// Cost of an eviction together with its allocation or representation. `appends` and `streams` come from the
-/// eviction alone.
+/// What a selection reads of one layer of one sequence at a step, while every lane holds so many tokens.
+struct ReadCount {
+  double head_tokens = 0;  ///< tokens that one query head reads
+  /// Tokens that the query heads of a KV head read together, at most: where they agree it is less.
+  double lane_tokens = 0;
+  double index_bytes_read = 0;  ///< of the index
+  double index_bytes = 0;       ///< that the index takes
+};
+
+/// Cost of an eviction together with its allocation, representation or selection. `appends` and `streams`
+/// come from the eviction alone.
 Cost combined(const Cost& eviction, const Cost& other);
 
 }  // namespace kvsim::policy

@@ -43,6 +43,8 @@ bool has_factory(const PolicySpec& spec) {
       return bool(spec.make_allocation);
     case Kind::representation:
       return spec.make_representation && spec.ledger;
+    case Kind::selection:
+      return spec.make_selection && spec.reads;
   }
   bug("unknown kind");
 }
@@ -93,8 +95,9 @@ const PolicySpec* Registry::find_policy(Kind kind, std::string_view name) const 
 }
 
 const PolicySpec* Registry::find_part(std::string_view name) const {
-  const PolicySpec* allocation = find_policy(Kind::allocation, name);
-  return allocation ? allocation : find_policy(Kind::representation, name);
+  for (const Kind kind : kPartKinds)
+    if (const PolicySpec* spec = find_policy(kind, name)) return spec;
+  return nullptr;
 }
 
 const PresetSpec* Registry::find_preset(std::string_view name) const {

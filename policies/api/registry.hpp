@@ -1,7 +1,7 @@
 #pragma once
 /// A list of policies to choose from by name. policies/builtin.hpp has the built-in one.
 ///
-/// Evictions and presets share one set of names; allocations and representations share another. In a
+/// Evictions and presets share one set of names; allocations, representations and selections share another. In a
 /// composition the first name is an eviction or a preset, and those after '+' are found by name among the
 /// others, so the system XKV and its allocation can both be called xkv.
 #include <string>
@@ -30,7 +30,7 @@ class Registry {
   const std::vector<PolicySpec>& policies() const { return policies_; }
   const std::vector<PresetSpec>& presets() const { return presets_; }
   const PolicySpec* find_policy(Kind kind, std::string_view name_or_alias) const;
-  /// What may stand after '+': an allocation or a representation.
+  /// What may stand after '+': an allocation, a representation or a selection.
   const PolicySpec* find_part(std::string_view name_or_alias) const;
   const PresetSpec* find_preset(std::string_view name) const;
   /// Throws Error(usage), placed at `where`, with the reason if the name is that of an AbsentSpec.

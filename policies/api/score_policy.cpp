@@ -145,8 +145,8 @@ bool unit_is_layer(const Params& params) {
   return params.word("unit") == "layer";
 }
 
-Selection Selection::of(const Params& params) {
-  Selection out;
+KeepRule KeepRule::of(const Params& params) {
+  KeepRule out;
   if (params.has("base")) out = of(params.part("base").params);
   if (params.has("sinks")) out.protection.sinks = std::max(out.protection.sinks, params.count("sinks"));
   if (params.has("window")) out.protection.window = params.count("window");
@@ -161,22 +161,22 @@ Selection Selection::of(const Params& params) {
   return out;
 }
 
-std::size_t Selection::floor() const {
+std::size_t KeepRule::floor() const {
   const std::size_t sink_blocks = (protection.sinks + granularity - 1) / granularity;
   // The window may begin with the last position of a block.
   return sink_blocks * granularity + std::max<std::size_t>(protection.window, 1) + granularity - 1;
 }
 
 std::size_t selection_floor(const Params& params) {
-  return Selection::of(params).floor();
+  return KeepRule::of(params).floor();
 }
 
 std::size_t selection_overshoot(const Params& params) {
-  return Selection::of(params).post ? 1 : 0;
+  return KeepRule::of(params).post ? 1 : 0;
 }
 
 void check_decode(const Params& params) {
-  if (!params.flag("decode") && Selection::of(params).stream)
+  if (!params.flag("decode") && KeepRule::of(params).stream)
     usage_error("prompt=stream with decode=false would never evict", "policy parameters",
                 "A streamed prompt is managed token by token, as generated tokens are: leave decode=true.");
 }
@@ -213,8 +213,8 @@ Start ScoredEviction::start(std::size_t budget) const {
   return out;
 }
 
-Selection ScoredEviction::selection(std::size_t budget) const {
-  Selection out = selection_;
+KeepRule ScoredEviction::selection(std::size_t budget) const {
+  KeepRule out = selection_;
   out.protection = protection(budget, scores_.size());
   return out;
 }

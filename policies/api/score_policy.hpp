@@ -15,7 +15,7 @@
 namespace kvsim::policy {
 
 // Parameters that policies share, so that one name means one thing everywhere. A policy declares those it
-// offers; Selection::of reads the declared ones.
+// offers; KeepRule::of reads the declared ones.
 ParamSpec sinks_param(std::size_t fallback);
 ParamSpec window_param(std::size_t fallback, std::size_t least = 0);
 ParamSpec rows_param(std::size_t fallback);  ///< how many of the last prompt rows are read
@@ -42,7 +42,7 @@ enum class Group { mean, max };
 enum class Feedback { renorm, raw };
 
 /// All of a scored policy except its score.
-struct Selection {
+struct KeepRule {
   Protection protection{};
   Tie tie = Tie::oldest;
   /// Tokens are kept and evicted in blocks of so many positions (1: single tokens; a chunk; a page of a paged
@@ -56,7 +56,7 @@ struct Selection {
 
   /// Reads those shared parameters that are declared. A policy that wraps a `base` ranks as the base does,
   /// except for what it declares itself, and has at least the base's sinks.
-  static Selection of(const Params& params);
+  static KeepRule of(const Params& params);
   /// Returns the least budget that leaves room for the token being computed.
   std::size_t floor() const;
 };
@@ -82,19 +82,19 @@ class ScoredEviction : public Eviction {
   }
 
  protected:
-  ScoredEviction(const CacheUnit& unit, const Selection& selection) : unit_(unit), selection_(selection) {}
+  ScoredEviction(const CacheUnit& unit, const KeepRule& selection) : unit_(unit), selection_(selection) {}
 
   /// Returns the score of every prompt position; scores of protected positions may be anything but NaN.
   virtual std::vector<double> score(const Prompt& prompt) = 0;
   const CacheUnit& unit() const { return unit_; }
   /// Returns the selection under a budget, for a ScoredDecoder.
-  Selection selection(std::size_t budget) const;
+  KeepRule selection(std::size_t budget) const;
   /// Returns the scores of prompt positions, with which a decoder starts.
   std::vector<double> scores_of(std::span<const Position> positions) const;
 
  private:
   CacheUnit unit_;
-  Selection selection_;
+  KeepRule selection_;
   std::vector<double> scores_;
   BlockOrder order_;
 };
@@ -103,7 +103,7 @@ class ScoredEviction : public Eviction {
 class ScoredDecoder : public Decoder {
  public:
   /// `scores`: of the slots kept from the prompt.
-  ScoredDecoder(const Selection& selection, std::vector<double> scores)
+  ScoredDecoder(const KeepRule& selection, std::vector<double> scores)
       : selection_(selection), scores_(std::move(scores)) {}
 
   void evict(const Arrival& arrival, std::vector<std::size_t>& victims) override;
@@ -117,7 +117,7 @@ class ScoredDecoder : public Decoder {
   /// scores.
   std::span<double> admit(const Step& step, double own);
   std::span<double> scores() { return scores_; }
-  const Selection& selection() const { return selection_; }
+  const KeepRule& selection() const { return selection_; }
   bool is_protected(const Arrival& arrival, std::int64_t position) const;
   /// Evicts as evict() does, but never from `spared` slots; for policies without granularity.
   void evict_sparing(const Arrival& arrival, std::span<const std::size_t> spared,
@@ -128,7 +128,7 @@ class ScoredDecoder : public Decoder {
   void lowest_of(std::size_t count, const Arrival& arrival, std::vector<std::size_t>& victims) const;
   void lowest_block(const Arrival& arrival, std::vector<std::size_t>& victims) const;
 
-  Selection selection_;
+  KeepRule selection_;
   std::vector<double> scores_;
 };
 

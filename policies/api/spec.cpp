@@ -19,8 +19,13 @@ Needs merged(const Needs& a, const Needs& b) {
 }
 
 std::string_view kind_name(Kind kind) {
-  constexpr std::string_view kNames[] = {"eviction", "allocation", "representation"};
+  constexpr std::string_view kNames[] = {"eviction", "allocation", "representation", "selection"};
   return kNames[static_cast<std::size_t>(kind)];
+}
+
+std::string a_kind(Kind kind) {
+  const bool vowel = kind == Kind::eviction || kind == Kind::allocation;
+  return (vowel ? "an " : "a ") + std::string(kind_name(kind));
 }
 
 const Part& Params::part(std::string_view name) const {

@@ -16,6 +16,7 @@
 #include "policies/api/holding_class.hpp"
 #include "policies/api/oracle.hpp"
 #include "policies/api/representation.hpp"
+#include "policies/api/selection.hpp"
 #include "sim/base/params.hpp"
 
 namespace kvsim::policy {
@@ -35,7 +36,8 @@ class Params : public ParamValues {
 enum class RowNeed { none, window, all };
 struct Needs {
   RowNeed prompt_rows = RowNeed::none;
-  bool decode_rows = false;  ///< Step::attention; of a representation Codec::observe()
+  bool decode_rows =
+      false;  ///< Step::attention; of a representation Codec::observe(); of a selection nothing
   bool keys = false, values = false;
   bool queries = false;         ///< Prompt::queries, rotary, scale; Arrival::queries: all of them
   bool classes = false;         ///< Prompt::classes, Arrival::token_class
@@ -44,9 +46,13 @@ struct Needs {
 /// What satisfies both.
 Needs merged(const Needs& a, const Needs& b);
 
-enum class Kind { eviction, allocation, representation };
+enum class Kind { eviction, allocation, representation, selection };
+/// Those that may stand after an eviction.
+inline constexpr Kind kPartKinds[] = {Kind::allocation, Kind::representation, Kind::selection};
 /// "eviction", ...
 std::string_view kind_name(Kind kind);
+/// "an eviction", ...
+std::string a_kind(Kind kind);
 
 /// Where paper and code, or two codes, or they and this policy, do not agree.
 struct Departure {
@@ -81,8 +87,8 @@ struct PolicySpec {
   /// Only appends generated tokens? (oracle; of other evictions their cost says so) null: never.
   std::function<bool(const Params&)> appends{};
 
-  /// Lanes share one resident set (eviction), or are stored together (representation)? Decided by parameters,
-  /// hence a function; null: never.
+  /// Lanes share one resident set (eviction), are stored together (representation), or are read together
+  /// (selection)? Decided by parameters, hence a function; null: never.
   std::function<bool(const Params&)> layer_unit{};
   /// Keeps the same tokens whether lanes share one set or not (eviction).
   bool any_unit = false;
@@ -104,17 +110,22 @@ struct PolicySpec {
   /// since (representation).
   std::function<Ledger(const Params&, const StorageShape&, std::uint64_t kept, std::uint64_t appended)>
       ledger{};
+  /// What the queries of a layer read while every lane holds `stored` tokens, and what the index is
+  /// (selection).
+  std::function<ReadCount(const Params&, const CostShape&, std::size_t layer, std::size_t stored)> reads{};
   /// What measures the tables of a layer on other runs; `layer`: a unit of all its lanes (representation).
   /// null: it needs none.
   std::function<std::unique_ptr<Calibrator>(const Params&, const CacheUnit& layer)> make_calibrator{};
   /// The codec and those of its parameters that its tables depend on; where there is a calibrator.
   std::function<std::string(const Params&)> calibration_maker{};
-  // Exactly one of the four; the first two are Kind::eviction.
+  // Exactly one of the five; the first two are Kind::eviction.
   std::function<std::unique_ptr<Eviction>(const Params&, const CacheUnit&)> make_eviction{};
   std::function<std::unique_ptr<Oracle>(const Params&, const CacheUnit&)> make_oracle{};
   std::function<std::unique_ptr<Allocation>(const Params&)> make_allocation{};
   /// Throws Error(usage) where the shape of the unit does not suit the parameters.
   std::function<std::unique_ptr<Representation>(const Params&, const CacheUnit&)> make_representation{};
+  /// Throws Error(usage) as make_representation.
+  std::function<std::unique_ptr<Selection>(const Params&, const CacheUnit&)> make_selection{};
 };
 
 /// A policy with a value for every parameter.
@@ -140,6 +151,12 @@ struct Part {
   std::unique_ptr<Allocation> make_allocation() const { return spec->make_allocation(params); }
   std::unique_ptr<Representation> make_representation(const CacheUnit& unit) const {
     return spec->make_representation(params, unit);
+  }
+  std::unique_ptr<Selection> make_selection(const CacheUnit& unit) const {
+    return spec->make_selection(params, unit);
+  }
+  ReadCount reads(const CostShape& shape, std::size_t layer, std::size_t stored) const {
+    return spec->reads(params, shape, layer, stored);
   }
   Ledger ledger(const StorageShape& shape, std::uint64_t kept, std::uint64_t appended) const {
     return spec->ledger(params, shape, kept, appended);

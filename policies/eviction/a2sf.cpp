@@ -57,7 +57,7 @@ PolicySpec a2sf_spec() {
       .make_eviction = [](const Params& params, const CacheUnit& unit) {
         Accumulation rule = Accumulation::of(params);
         rule.decay = params.real("alpha");
-        return std::make_unique<AccumulatingEviction>(unit, Selection::of(params), params.real("recent"),
+        return std::make_unique<AccumulatingEviction>(unit, KeepRule::of(params), params.real("recent"),
                                                       rule);
       }};
 }

@@ -37,7 +37,7 @@ class Moments {
 /// Ranks by the last query's attention, smoothed over the resident tokens before the window.
 class CakeDecoder final : public ScoredDecoder {
  public:
-  CakeDecoder(const Pooling& pooling, const Selection& selection, std::vector<double> scores)
+  CakeDecoder(const Pooling& pooling, const KeepRule& selection, std::vector<double> scores)
       : ScoredDecoder(selection, std::move(scores)), pooling_(pooling) {
     by_age_.resize(this->scores().size());
     for (std::size_t slot = 0; slot < by_age_.size(); ++slot) by_age_[slot] = slot;
@@ -70,7 +70,7 @@ class CakeDecoder final : public ScoredDecoder {
 class Cake final : public ScoredEviction {
  public:
   Cake(const Params& params, const CacheUnit& unit)
-      : ScoredEviction(unit, Selection::of(params)),
+      : ScoredEviction(unit, KeepRule::of(params)),
         window_(params.count("window")),
         gamma_(params.real("gamma")),
         decodes_(params.flag("decode")),

@@ -13,7 +13,7 @@ class CriticalKv final : public Eviction {
  public:
   CriticalKv(const Params& params, const CacheUnit& unit)
       : unit_(unit),
-        tie_(Selection::of(params).tie),
+        tie_(KeepRule::of(params).tie),
         base_floor_(params.part("base").floor()),
         first_stage_(params.real("first_stage")),
         epsilon_(params.real("epsilon")),

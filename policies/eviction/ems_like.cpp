@@ -11,7 +11,7 @@ namespace {
 class EmsLike final : public ScoredEviction {
  public:
   EmsLike(const Params& params, const CacheUnit& unit)
-      : ScoredEviction(unit, Selection::of(params)),
+      : ScoredEviction(unit, KeepRule::of(params)),
         window_(params.count("window")),
         all_(unit.n_query_heads(), kAllRows),
         last_(unit.n_query_heads(), window_) {}

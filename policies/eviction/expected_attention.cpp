@@ -20,7 +20,7 @@ void softmax(std::span<double> logits) {
 class ExpectedAttention final : public ScoredEviction {
  public:
   ExpectedAttention(const Params& params, const CacheUnit& unit)
-      : ScoredEviction(unit, Selection::of(params)),
+      : ScoredEviction(unit, KeepRule::of(params)),
         sinks_(params.count("sinks")),
         future_(params.count("future")),
         covariance_(params.flag("covariance")),

@@ -12,7 +12,7 @@ using Table = std::shared_ptr<ExternalTable>;
 
 class ExternalScoresDecoder final : public ScoredDecoder {
  public:
-  ExternalScoresDecoder(Table table, const Selection& selection, std::vector<double> scores)
+  ExternalScoresDecoder(Table table, const KeepRule& selection, std::vector<double> scores)
       : ScoredDecoder(selection, std::move(scores)), table_(std::move(table)) {}
 
   void observe(const Step& step) override { admit(step, (*table_)(static_cast<std::size_t>(step.position))); }
@@ -24,7 +24,7 @@ class ExternalScoresDecoder final : public ScoredDecoder {
 class ExternalScores final : public ScoredEviction {
  public:
   ExternalScores(const Params& params, const CacheUnit& unit)
-      : ScoredEviction(unit, Selection::of(params)), table_(std::make_shared<ExternalTable>(params, unit)) {}
+      : ScoredEviction(unit, KeepRule::of(params)), table_(std::make_shared<ExternalTable>(params, unit)) {}
 
  private:
   std::vector<double> score(const Prompt& prompt) override {

@@ -51,7 +51,7 @@ PolicySpec h2o_spec() {
       .check = check_accumulation,
       .make_eviction =
           [](const Params& params, const CacheUnit& unit) {
-            return std::make_unique<AccumulatingEviction>(unit, Selection::of(params), params.real("recent"),
+            return std::make_unique<AccumulatingEviction>(unit, KeepRule::of(params), params.real("recent"),
                                                           Accumulation::of(params));
           }};
 }

@@ -39,8 +39,8 @@ struct Rule {
       : hash(std::move(projection)),
         source(source_of(params)),
         group(params.word("group") == "max" ? Group::max : Group::mean),
-        protection(Selection::of(params).protection),
-        tie(Selection::of(params).tie) {}
+        protection(KeepRule::of(params).protection),
+        tie(KeepRule::of(params).tie) {}
 };
 
 class HashEvictDecoder final : public Decoder {
@@ -88,7 +88,7 @@ class HashEvict final : public Eviction {
  public:
   HashEvict(const Params& params, const CacheUnit& unit)
       : rule_(std::make_shared<Rule>(projection_of(params, unit), params)),
-        streams_(Selection::of(params).stream),
+        streams_(KeepRule::of(params).stream),
         recency_(rule_->protection.sinks) {}
 
   bool streams_prompt() const override { return streams_; }

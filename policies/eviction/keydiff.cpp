@@ -34,7 +34,7 @@ void score_units(std::span<const float> units, std::size_t dim, std::span<double
 class KeyDiffDecoder final : public ScoredDecoder {
  public:
   /// `units`: of the slots kept from the prompt.
-  KeyDiffDecoder(const Selection& selection, std::size_t dim, std::vector<float> units)
+  KeyDiffDecoder(const KeepRule& selection, std::size_t dim, std::vector<float> units)
       : ScoredDecoder(selection, std::vector<double>(units.size() / dim)),
         dim_(dim),
         units_(std::move(units)) {
@@ -63,7 +63,7 @@ class KeyDiffDecoder final : public ScoredDecoder {
 class KeyDiff final : public ScoredEviction {
  public:
   KeyDiff(const Params& params, const CacheUnit& unit)
-      : ScoredEviction(unit, Selection::of(params)), decodes_(params.flag("decode")) {}
+      : ScoredEviction(unit, KeepRule::of(params)), decodes_(params.flag("decode")) {}
 
  private:
   std::vector<double> score(const Prompt& prompt) override {

@@ -48,7 +48,7 @@ struct Schedule {
 
 class KeyformerDecoder final : public ScoredDecoder {
  public:
-  KeyformerDecoder(const NoisySoftmax& softmax, const Schedule& schedule, const Selection& selection,
+  KeyformerDecoder(const NoisySoftmax& softmax, const Schedule& schedule, const KeepRule& selection,
                    std::vector<double> scores)
       : ScoredDecoder(selection, std::move(scores)), softmax_(softmax), schedule_(schedule) {}
 
@@ -73,8 +73,8 @@ class KeyformerDecoder final : public ScoredDecoder {
 class Keyformer final : public ScoredEviction {
  public:
   Keyformer(const Params& params, const CacheUnit& unit)
-      : ScoredEviction(unit, Selection::of(params)),
-        selection_(Selection::of(params)),
+      : ScoredEviction(unit, KeepRule::of(params)),
+        selection_(KeepRule::of(params)),
         recent_(params.real("recent")),
         schedule_{params.real("tau"), params.real("tau_growth")},
         softmax_(params, unit),
@@ -102,7 +102,7 @@ class Keyformer final : public ScoredEviction {
  private:
   std::vector<double> score(const Prompt& /*prompt*/) override { return sums_.mean(); }
 
-  Selection selection_;
+  KeepRule selection_;
   double recent_;
   Schedule schedule_;
   NoisySoftmax softmax_;
@@ -130,7 +130,7 @@ PolicySpec keyformer_spec() {
       .paper =
           "Adnan, Arunkumar, Jain, Nair, Soloveychik, Kamath, Keyformer: KV Cache Reduction through Key "
           "Tokens "
-          "Selection for Efficient Generative Inference, MLSys 2024, https://arxiv.org/abs/2403.09054",
+          "KeepRule for Efficient Generative Inference, MLSys 2024, https://arxiv.org/abs/2403.09054",
       .details =
           "Score: sum over rows of softmax((x + g) / tau) over what the query may attend, averaged over the "
           "unit's query heads; x are the logits, recovered from the logarithm of attention (a row's constant "

@@ -53,7 +53,7 @@ struct Settings {
 /// Evicts the slot that the heads' bases score lowest on average; representatives are evicted last.
 class KvCrushDecoder final : public ScoredDecoder {
  public:
-  KvCrushDecoder(const Selection& selection, std::unique_ptr<HeadDecoders> heads, std::vector<char> tenured)
+  KvCrushDecoder(const KeepRule& selection, std::unique_ptr<HeadDecoders> heads, std::vector<char> tenured)
       : ScoredDecoder(selection, std::vector<double>(tenured.size())),
         heads_(std::move(heads)),
         tenured_(std::move(tenured)) {}
@@ -85,7 +85,7 @@ class KvCrushDecoder final : public ScoredDecoder {
 
 class KvCrush final : public Eviction {
  public:
-  KvCrush(const Settings& settings, const Selection& selection, const CacheUnit& unit)
+  KvCrush(const Settings& settings, const KeepRule& selection, const CacheUnit& unit)
       : set_(settings),
         key_(combine({unit.seed, key_of("kvcrush"), static_cast<std::uint64_t>(unit.layer)})),
         n_lanes_(unit.n_lanes),
@@ -115,7 +115,7 @@ class KvCrush final : public Eviction {
     std::vector<char> tenured(out.keep.size());
     for (std::size_t slot = 0; slot < tenured.size(); ++slot)
       tenured[slot] = set_.tenure && represents[block_of(out.keep[slot])];
-    Selection selection = selection_;
+    KeepRule selection = selection_;
     selection.protection = guard;
     out.decoder = std::make_unique<KvCrushDecoder>(selection, std::move(heads), std::move(tenured));
     return out;
@@ -245,7 +245,7 @@ class KvCrush final : public Eviction {
   std::uint64_t key_;
   int n_lanes_;
   HeadBases bases_;
-  Selection selection_;
+  KeepRule selection_;
   std::size_t length_ = 0;
   BlockOrder order_;
   std::vector<float> block_keys_;  ///< kmeans_keys: [blocks, n_lanes * head_dim]
@@ -406,7 +406,7 @@ PolicySpec kvcrush_spec() {
       .check = check,
       .make_eviction =
           [](const Params& params, const CacheUnit& unit) {
-            return std::make_unique<KvCrush>(Settings(params), Selection::of(params), unit);
+            return std::make_unique<KvCrush>(Settings(params), KeepRule::of(params), unit);
           }};
 }
 

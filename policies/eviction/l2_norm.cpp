@@ -16,7 +16,7 @@ class L2NormDecoder final : public ScoredDecoder {
 class L2Norm final : public ScoredEviction {
  public:
   L2Norm(const Params& params, const CacheUnit& unit)
-      : ScoredEviction(unit, Selection::of(params)), decodes_(params.flag("decode")) {}
+      : ScoredEviction(unit, KeepRule::of(params)), decodes_(params.flag("decode")) {}
 
  private:
   std::unique_ptr<Decoder> decoder(std::size_t budget, std::span<const Position> slots) const override {

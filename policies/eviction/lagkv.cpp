@@ -57,7 +57,7 @@ void rank_shares(std::span<double> scores) {
 class LagKv final : public ScoredEviction {
  public:
   LagKv(const Params& params, const CacheUnit& unit)
-      : ScoredEviction(unit, Selection::of(params)),
+      : ScoredEviction(unit, KeepRule::of(params)),
         sinks_(params.count("sinks")),
         lag_(params.count("lag")),
         across_(params.flag("across")) {}

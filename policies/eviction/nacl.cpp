@@ -13,7 +13,7 @@ namespace {
 class Nacl final : public ScoredEviction {
  public:
   Nacl(const Params& params, const CacheUnit& unit)
-      : ScoredEviction(unit, Selection::of(params)),
+      : ScoredEviction(unit, KeepRule::of(params)),
         random_(params.real("random")),
         key_(combine({unit.seed, key_of("nacl"), static_cast<std::uint64_t>(unit.layer),
                       static_cast<std::uint64_t>(unit.first_kv_head)})),

@@ -11,8 +11,8 @@ namespace {
 class PivotalContext final : public ScoredEviction {
  public:
   PivotalContext(const Params& params, const CacheUnit& unit)
-      : ScoredEviction(unit, Selection::of(params)),
-        selection_(Selection::of(params)),
+      : ScoredEviction(unit, KeepRule::of(params)),
+        selection_(KeepRule::of(params)),
         rows_(LastRows::of_share(params.real("recent_rows"))),
         newest_(params.real("newest")),
         sums_(unit.n_query_heads(), rows_) {}
@@ -42,7 +42,7 @@ class PivotalContext final : public ScoredEviction {
  private:
   std::vector<double> score(const Prompt& /*prompt*/) override { return sums_.mean(); }
 
-  Selection selection_;
+  KeepRule selection_;
   LastRows rows_;
   double newest_;
   ColumnSums sums_;

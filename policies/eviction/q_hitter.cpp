@@ -66,7 +66,7 @@ struct Rule {
 
 class QHitterDecoder final : public ScoredDecoder {
  public:
-  QHitterDecoder(const Rule& rule, std::size_t n_reserved, const Selection& selection,
+  QHitterDecoder(const Rule& rule, std::size_t n_reserved, const KeepRule& selection,
                  std::vector<Token> tokens)
       : ScoredDecoder(selection, rule.scores(tokens)),
         rule_(rule),
@@ -111,8 +111,8 @@ class QHitterDecoder final : public ScoredDecoder {
 class QHitter final : public ScoredEviction {
  public:
   QHitter(const Params& params, const CacheUnit& unit)
-      : ScoredEviction(unit, Selection::of(params)),
-        selection_(Selection::of(params)),
+      : ScoredEviction(unit, KeepRule::of(params)),
+        selection_(KeepRule::of(params)),
         recent_(params.real("recent")),
         rule_{params.real("lambda"), params.real("reserved"), params.count("bits"), feedback_of(params)},
         sums_(unit.n_query_heads(), kAllRows) {}
@@ -149,7 +149,7 @@ class QHitter final : public ScoredEviction {
       stays[position] = 1;
   }
 
-  Selection selection_;
+  KeepRule selection_;
   double recent_;
   Rule rule_;
   ColumnSums sums_;

@@ -23,7 +23,7 @@ struct Draws {
 
 class RandomDecoder final : public ScoredDecoder {
  public:
-  RandomDecoder(const Draws& draws, bool redraw, const Selection& selection, std::vector<double> scores)
+  RandomDecoder(const Draws& draws, bool redraw, const KeepRule& selection, std::vector<double> scores)
       : ScoredDecoder(selection, std::move(scores)), draws_(draws), redraw_(redraw) {}
 
   void rescore(const Arrival& arrival) override {
@@ -42,7 +42,7 @@ class RandomDecoder final : public ScoredDecoder {
 class Random final : public ScoredEviction {
  public:
   Random(const Params& params, const CacheUnit& unit)
-      : ScoredEviction(unit, Selection::of(params)), draws_(unit), redraw_(params.flag("redraw")) {}
+      : ScoredEviction(unit, KeepRule::of(params)), draws_(unit), redraw_(params.flag("redraw")) {}
 
  private:
   std::unique_ptr<Decoder> decoder(std::size_t budget, std::span<const Position> slots) const override {

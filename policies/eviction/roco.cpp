@@ -34,7 +34,7 @@ std::vector<double> deviations(const std::vector<Moments>& moments) {
 class RocoDecoder final : public ScoredDecoder {
  public:
   /// `spared`: how many of the tokens that vary most are spared from eviction.
-  RocoDecoder(const CacheUnit& unit, Feedback feedback, std::size_t spared, const Selection& selection,
+  RocoDecoder(const CacheUnit& unit, Feedback feedback, std::size_t spared, const KeepRule& selection,
               std::vector<Moments> moments)
       : ScoredDecoder(selection, means(moments)),
         unit_(unit),
@@ -88,8 +88,8 @@ class RocoDecoder final : public ScoredDecoder {
 class Roco final : public ScoredEviction {
  public:
   Roco(const Params& params, const CacheUnit& unit)
-      : ScoredEviction(unit, Selection::of(params)),
-        selection_(Selection::of(params)),
+      : ScoredEviction(unit, KeepRule::of(params)),
+        selection_(KeepRule::of(params)),
         spread_(params.real("spread")),
         feedback_(feedback_of(params)),
         sums_(unit.n_query_heads(), kAllRows),
@@ -134,7 +134,7 @@ class Roco final : public ScoredEviction {
       stays[position] = 1;
   }
 
-  Selection selection_;
+  KeepRule selection_;
   double spread_;
   Feedback feedback_;
   ColumnSums sums_, squares_;

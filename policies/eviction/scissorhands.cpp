@@ -105,7 +105,7 @@ class Record {
 
 class ScissorhandsDecoder final : public ScoredDecoder {
  public:
-  ScissorhandsDecoder(const Settings& settings, const Selection& selection, Record record,
+  ScissorhandsDecoder(const Settings& settings, const KeepRule& selection, Record record,
                       std::vector<double> scores)
       : ScoredDecoder(selection, std::move(scores)), settings_(settings), record_(std::move(record)) {}
 
@@ -150,7 +150,7 @@ class ScissorhandsDecoder final : public ScoredDecoder {
 class Scissorhands final : public ScoredEviction {
  public:
   Scissorhands(const Params& params, const CacheUnit& unit)
-      : ScoredEviction(unit, Selection::of(params)),
+      : ScoredEviction(unit, KeepRule::of(params)),
         settings_(settings_of(params)),
         prompt_(prompt_rule(params)),
         rows_(unit.n_query_heads(), settings_.history),

@@ -9,7 +9,7 @@ namespace {
 class SnapKv final : public ScoredEviction {
  public:
   SnapKv(const Params& params, const CacheUnit& unit)
-      : ScoredEviction(unit, Selection::of(params)),
+      : ScoredEviction(unit, KeepRule::of(params)),
         window_(params.count("window")),
         pooling_(Pooling::parse(params.word("pool"))),
         group_(group_of(params)),

@@ -20,7 +20,7 @@ class TovaDecoder final : public ScoredDecoder {
 class Tova final : public ScoredEviction {
  public:
   Tova(const Params& params, const CacheUnit& unit)
-      : ScoredEviction(unit, Selection::of(params)),
+      : ScoredEviction(unit, KeepRule::of(params)),
         decodes_(params.flag("decode")),
         last_row_(unit.n_query_heads(), 1) {}
 

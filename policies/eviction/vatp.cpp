@@ -17,7 +17,7 @@ double l1_norm(std::span<const float> value) {
 
 class VatpDecoder final : public ScoredDecoder {
  public:
-  VatpDecoder(const Selection& selection, std::vector<double> scores, std::vector<double> norms,
+  VatpDecoder(const KeepRule& selection, std::vector<double> scores, std::vector<double> norms,
               std::unique_ptr<Decoder> base)
       : ScoredDecoder(selection, std::move(scores)), norms_(std::move(norms)), base_(std::move(base)) {}
 
@@ -44,8 +44,8 @@ class VatpDecoder final : public ScoredDecoder {
 class Vatp final : public ScoredEviction {
  public:
   Vatp(const Params& params, const CacheUnit& unit)
-      : ScoredEviction(unit, Selection::of(params)),
-        selection_(Selection::of(params)),
+      : ScoredEviction(unit, KeepRule::of(params)),
+        selection_(KeepRule::of(params)),
         base_(params.part("base").make_eviction(unit)) {}
 
   std::size_t prompt_rows() const override { return base_->prompt_rows(); }
@@ -89,7 +89,7 @@ class Vatp final : public ScoredEviction {
     return out;
   }
 
-  Selection selection_;
+  KeepRule selection_;
   std::unique_ptr<Eviction> base_;
   std::vector<double> norms_;  // per prompt position
 };

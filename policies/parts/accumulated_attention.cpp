@@ -64,7 +64,7 @@ ParamSpec normalise_param() {
           "rows since the position, also those that a sliding window keeps from seeing it"};
 }
 
-Protection with_recent(const Selection& selection, double share, std::size_t budget) {
+Protection with_recent(const KeepRule& selection, double share, std::size_t budget) {
   Protection out = selection.protection;
   if (budget < selection.floor()) return out;
   // The window may take all of the budget except the blocks of sinks, and it may begin with the last position
@@ -103,7 +103,7 @@ void check_accumulation(const Params& params) {
 }
 
 AccumulatingDecoder::AccumulatingDecoder(const CacheUnit& unit, const Accumulation& rule,
-                                         const Selection& selection, std::vector<Received> received)
+                                         const KeepRule& selection, std::vector<Received> received)
     : ScoredDecoder(selection, scores_of(rule, received)),
       unit_(unit),
       rule_(rule),

@@ -18,7 +18,7 @@ ParamSpec normalise_param();
 
 /// Returns `selection`'s protection with a window longer by floor(share * budget), as far as the sinks leave
 /// room.
-Protection with_recent(const Selection& selection, double share, std::size_t budget);
+Protection with_recent(const KeepRule& selection, double share, std::size_t budget);
 
 struct Accumulation {
   /// What the prompt contributes: the sum of its rows, their mean, or their mean over the rows that see the
@@ -49,7 +49,7 @@ struct Received {
 
 class AccumulatingDecoder final : public ScoredDecoder {
  public:
-  AccumulatingDecoder(const CacheUnit& unit, const Accumulation& rule, const Selection& selection,
+  AccumulatingDecoder(const CacheUnit& unit, const Accumulation& rule, const KeepRule& selection,
                       std::vector<Received> received);
 
   void observe(const Step& step) override;
@@ -65,7 +65,7 @@ class AccumulatingDecoder final : public ScoredDecoder {
 class AccumulatingEviction final : public ScoredEviction {
  public:
   /// `recent`: share of the budget for the newest positions, see with_recent().
-  AccumulatingEviction(const CacheUnit& unit, const Selection& selection, double recent,
+  AccumulatingEviction(const CacheUnit& unit, const KeepRule& selection, double recent,
                        const Accumulation& rule)
       : ScoredEviction(unit, selection),
         base_(selection),
@@ -87,7 +87,7 @@ class AccumulatingEviction final : public ScoredEviction {
   bool plain_sum() const { return rule_.rows == kAllRows && rule_.decay == 1; }
   std::vector<double> score(const Prompt& prompt) override;
 
-  Selection base_;
+  KeepRule base_;
   double recent_;
   Accumulation rule_;
   ColumnSums sums_;

@@ -14,7 +14,7 @@ namespace {
 /// Returns the bytes of a slot's position, 0 if the rule needs none. Sinks keep the first slots, but once
 /// slots are reused, only a stored position tells which tokens are in the window, which block a token belongs
 /// to and which of two tokens is older.
-std::uint64_t positions(const Selection& selection) {
+std::uint64_t positions(const KeepRule& selection) {
   const bool needed =
       selection.protection.window > 0 || selection.granularity > 1 || selection.tie != Tie::slot;
   return needed ? kPositionBytes : 0;
@@ -26,7 +26,7 @@ struct Leaving {
   std::size_t dropped = 1;  ///< tokens evicted at once because of `drop`
   double at_once = 1;
 
-  Leaving(const Selection& selection, const CostShape& shape)
+  Leaving(const KeepRule& selection, const CostShape& shape)
       : dropped(static_cast<std::size_t>(std::max(1.0, selection.drop * real(shape.budget)))),
         at_once(real(std::max(dropped, selection.granularity))) {}
 };
@@ -126,7 +126,7 @@ Work moved(const CostShape& shape, std::size_t tokens) {
 }
 
 Cost scored_cost(const Params& params, const CostShape& shape, const Scoring& scoring) {
-  const Selection selection = Selection::of(params);
+  const KeepRule selection = KeepRule::of(params);
   const Sets sets = sets_of(params, shape);
   Cost out;
   out.streams = selection.stream;
@@ -183,7 +183,7 @@ Cost window_cost(const CostShape& shape, std::size_t rows, const std::string& po
 }
 
 std::uint64_t position_bytes(const Params& params) {
-  return positions(Selection::of(params));
+  return positions(KeepRule::of(params));
 }
 
 Part per_lane(Part base) {

@@ -1,29 +1,13 @@
 #include "policies/parts/nearest_rows.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <numeric>
 
 #include "policies/parts/euclidean_norm.hpp"
+#include "sim/base/dot.hpp"
 
 namespace kvsim::policy {
-namespace {
-
-/// Sixteen sums side by side, which the compiler turns into vector instructions.
-constexpr std::size_t kLanes = 16;
-
-float dot(const float* a, const float* b, std::size_t n) {
-  std::array<float, kLanes> sums{};
-  std::size_t i = 0;
-  for (; i + kLanes <= n; i += kLanes)
-    for (std::size_t j = 0; j < kLanes; ++j) sums[j] += a[i + j] * b[i + j];
-  for (std::size_t j = 0; i + j < n; ++j) sums[j] += a[i + j] * b[i + j];
-  return std::accumulate(sums.begin(), sums.end(), 0.0F);
-}
-
-}  // namespace
-
 UnitRows::UnitRows(MatrixView keys, std::span<const std::size_t> rows) : dim_(keys.cols) {
   numbers_.reserve(rows.size() * dim_);
   for (const std::size_t row : rows) {

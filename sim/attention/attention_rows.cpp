@@ -51,17 +51,6 @@ void softmax(float* row, std::size_t n) {
   for (std::size_t j = 0; j < n; ++j) row[j] *= factor;
 }
 
-float dot(const float* a, const float* b, std::size_t n) {
-  Packet sums = Packet::Zero();
-  std::size_t i = 0;
-  for (; i + kPacket <= n; i += kPacket)
-    sums += Eigen::Map<const Packet>(a + i) * Eigen::Map<const Packet>(b + i);
-  float sum = 0;
-  for (std::size_t j = 0; j < kPacket; ++j) sum += sums[static_cast<Eigen::Index>(j)];
-  for (; i < n; ++i) sum += a[i] * b[i];
-  return sum;
-}
-
 void attention_rows(const AttentionShape& shape, MatrixView q, std::size_t first_query, MatrixView keys,
                     float* out, std::size_t stride) {
   const std::size_t n_keys = first_query + q.rows;

@@ -23,9 +23,6 @@ void attention_rows(const AttentionShape& shape, MatrixView q, std::size_t first
 /// row[i] = exp(row[i] - max) / sum of the same. The bits depend on the values alone, never on the address.
 void softmax(float* row, std::size_t n);
 
-/// Sum of a[i] b[i], in an order that n alone decides.
-float dot(const float* a, const float* b, std::size_t n);
-
 /// out [a.rows, b.cols] = a * b, row-major and dense.
 void multiply(MatrixView a, MatrixView b, float* out);
 

@@ -31,6 +31,10 @@ class RowBlock {
   MatrixView step(std::size_t first_lane, std::size_t n_lanes, std::size_t s) const {
     return {row(first_lane, 0, s), n_lanes * group_, width(), n_ * width()};
   }
+  /// [n_lanes * group, dim]: the queries at position first() + s of all query heads of some lanes.
+  MatrixView queries(std::size_t first_lane, std::size_t n_lanes, std::size_t s) const {
+    return {query(first_lane, 0, s).data(), n_lanes * group_, dim_, n_ * dim_};
+  }
   /// The query of head `g` of a lane at position first() + s.
   std::span<const float> query(std::size_t lane, std::size_t g, std::size_t s) const {
     return {queries_.data() + ((lane * group_ + g) * n_ + s) * dim_, dim_};

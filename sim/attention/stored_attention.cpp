@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "sim/attention/attention_rows.hpp"
+#include "sim/base/dot.hpp"
 
 namespace kvsim::sim {
 
@@ -16,15 +17,16 @@ void StoredAttention::attend(const policy::CacheRows& rows, std::size_t lane, st
   for (std::size_t c = 0; c < dim; ++c) scaled_[c] = query[c] * static_cast<float>(sight.scale);
   logits_.resize(weights.size());
   seen_.clear();
-  for (std::size_t slot = 0; slot < slots; ++slot) {
-    if (positions[slot] < sight.first) continue;
-    logits_[slot] = dot(scaled_.data(), keys.row(slot).data(), dim) + biases[slot];
+  const auto see = [&](std::size_t slot) {
+    if (slot < slots && positions[slot] < sight.first) return;
+    logits_[slot] = slot < slots ? dot(scaled_.data(), keys.row(slot).data(), dim) + biases[slot]
+                                 : dot(scaled_.data(), sight.own_key.data(), dim);
     seen_.push_back(slot);
-  }
-  if (!sight.own_key.empty()) {
-    logits_[slots] = dot(scaled_.data(), sight.own_key.data(), dim);
-    seen_.push_back(slots);
-  }
+  };
+  if (sight.read.empty())
+    for (std::size_t column = 0; column < weights.size(); ++column) see(column);
+  else
+    for (const std::size_t column : sight.read) see(column);
   seen_logits_.resize(seen_.size());
   for (std::size_t j = 0; j < seen_.size(); ++j) seen_logits_[j] = logits_[seen_[j]];
   softmax(seen_logits_.data(), seen_logits_.size());

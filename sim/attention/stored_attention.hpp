@@ -17,18 +17,22 @@ class StoredAttention {
     policy::Position first = 0;  ///< earlier positions are beyond the layer's window
     /// A token that is attended beside the slots: the query's own, if it has been evicted. Empty: none.
     std::span<const float> own_key{}, own_value{};
+    /// The columns that the query reads, ascending; empty: all of them.
+    std::span<const std::size_t> read{};
 
     std::size_t columns(std::size_t slots) const { return slots + (own_key.empty() ? 0 : 1); }
   };
 
   /// Computes weights = softmax(scale * q.k + bias) of one query of a lane over the slots, and behind them
   /// the token beside them, and `out` [value_dim], the sum of the values by these weights. Weights of slots
-  /// that the query does not see are 0. The bits depend on the slots and their order alone. At least one slot
-  /// is seen.
+  /// that the query does not see or read are 0. The bits depend on the slots and their order alone. At least
+  /// one slot is seen.
   void attend(const policy::CacheRows& rows, std::size_t lane, std::span<const float> query,
               const Sight& sight, std::span<float> weights, float* out);
   /// The logits of the latest call, as weights; not defined where they are 0.
   std::span<const float> logits() const { return logits_; }
+  /// The columns that the latest call saw and read, ascending.
+  std::span<const std::size_t> seen() const { return seen_; }
 
  private:
   std::vector<float> scaled_, logits_, seen_logits_;

@@ -48,6 +48,16 @@ std::optional<ParamValue> share_value(std::string_view text) {
   return ParamValue{.text = std::string(text), .number = share};
 }
 
+std::optional<ParamValue> amount_value(std::string_view text) {
+  if (text.find_first_of(".%") == std::string_view::npos) {
+    const auto count = number_of<std::uint64_t>(text);
+    if (!count || *count == 0) return std::nullopt;
+    return ParamValue{.text = std::to_string(*count), .whole = *count, .number = static_cast<double>(*count)};
+  }
+  std::optional<ParamValue> share = share_value(text);
+  return share && share->number > 0 ? share : std::nullopt;
+}
+
 std::optional<ParamValue> flag_value(std::string_view text) {
   if (text != "true" && text != "false") return std::nullopt;
   return ParamValue{.text = std::string(text), .number = text == "true" ? 1.0 : 0.0};
@@ -79,6 +89,8 @@ std::optional<ParamValue> value_of(const ParamSpec& spec, std::string_view text)
       return real_value(spec, text);
     case ParamType::share:
       return share_value(text);
+    case ParamType::amount:
+      return amount_value(text);
     case ParamType::flag:
       return flag_value(text);
     case ParamType::pool:
@@ -128,6 +140,8 @@ std::string legal_without_choices(const ParamSpec& spec) {
       return kind_of_number(spec, "a number");
     case ParamType::share:
       return "a share from 0 to 1, such as 0.1 or 10%";
+    case ParamType::amount:
+      return "a whole number from 1, or a share such as 10% or 0.1";
     case ParamType::flag:
       return "true or false";
     case ParamType::choice:
@@ -192,6 +206,8 @@ std::string allowed_values(const ParamSpec& spec) {
     case ParamType::count:
     case ParamType::real:
       return range_text(spec);
+    case ParamType::amount:
+      return "1 or more, or a share";
     case ParamType::counts:
       return range_text(spec) + " each";
     case ParamType::choice:

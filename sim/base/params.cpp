@@ -1,6 +1,7 @@
 #include "sim/base/params.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "sim/base/error.hpp"
 
@@ -21,6 +22,13 @@ const ParamValue& ParamValues::find(std::string_view name, ParamType type) const
   return entry;
 }
 
+std::uint64_t Amount::of(std::uint64_t all) const {
+  // A share of a few million tokens times their number is below 2^53; what rounding adds is taken off again.
+  const double part = std::ceil(share * static_cast<double>(all) * (1 - 1e-12));
+  const std::uint64_t asked = whole > 0 ? whole : static_cast<std::uint64_t>(part);
+  return std::min(all, std::max<std::uint64_t>(asked, 1));
+}
+
 bool ParamValues::has(std::string_view name) const {
   return std::any_of(entries.begin(), entries.end(), [&](const Entry& e) { return e.name == name; });
 }
@@ -35,6 +43,11 @@ double ParamValues::real(std::string_view name) const {
 
 double ParamValues::share(std::string_view name) const {
   return find(name, ParamType::share).number;
+}
+
+Amount ParamValues::amount(std::string_view name) const {
+  const Entry& entry = find(name, ParamType::amount);
+  return {entry.whole, entry.whole > 0 ? 0 : entry.number};
 }
 
 bool ParamValues::flag(std::string_view name) const {

@@ -14,6 +14,8 @@ enum class ParamType {
   count,   ///< whole number
   real,    ///< finite number
   share,   ///< 0.1 or 10%, from 0 to 1
+  amount,  ///< so many, a whole number from 1, or a share above 0 with a point or a percent sign: 256, 10%,
+           ///< 0.1
   flag,    ///< true | false
   choice,  ///< one of `choices`
   pool,    ///< none | avg:K | avg:K:nopad | max:K with odd K
@@ -39,12 +41,21 @@ struct ParamSpec {
   bool required = false;  ///< it has no default
 };
 
+/// So many of what there is, or a share of it.
+struct Amount {
+  std::uint64_t whole = 0;  ///< 0: a share
+  double share = 0;
+
+  /// Returns how many of `all` these are: at least 1 where there are any, at most all; a share is rounded up.
+  std::uint64_t of(std::uint64_t all) const;
+};
+
 /// A value of a parameter.
 struct ParamValue {
   std::string name{}, text{};  ///< text is canonical: equal values have equal text
   ParamType type = ParamType::count;
-  std::uint64_t whole = 0;          ///< of count
-  double number = 0;                ///< of count, real and share; 0 or 1 of a flag; K of a pool
+  std::uint64_t whole = 0;          ///< of count, and of an amount that is not a share
+  double number = 0;                ///< of count, real, share and amount; 0 or 1 of a flag; K of a pool
   std::vector<ParamValue> items{};  ///< of a list
 };
 
@@ -58,6 +69,7 @@ class ParamValues {
   std::uint64_t count(std::string_view name) const;
   double real(std::string_view name) const;
   double share(std::string_view name) const;
+  Amount amount(std::string_view name) const;
   bool flag(std::string_view name) const;
   const std::string& word(std::string_view name) const;  ///< of a choice, pool, word or text
   /// Whether it is one of its `choices`, this one: a number or share may have words that stand for it.

@@ -24,4 +24,15 @@ SlotAttention SlotGather::operator()(MatrixView rows, std::span<const policy::Po
   return {{attention_.data(), rows.rows, slots.size(), slots.size()}, mass_};
 }
 
+SlotAttention SlotGather::operator()(MatrixView rows, std::span<const policy::Position> slots,
+                                     const SelectedReads& reads) {
+  attention_.assign(rows.rows * slots.size(), 0.0F);
+  mass_.assign(rows.rows, 0.0);
+  for (std::size_t head = 0; head < rows.rows; ++head) {
+    float* to = attention_.data() + head * slots.size();
+    for (const std::size_t slot : reads.of(head)) mass_[head] += to[slot] = rows.row(head)[slots[slot]];
+  }
+  return {{attention_.data(), rows.rows, slots.size(), slots.size()}, mass_};
+}
+
 }  // namespace kvsim::sim

@@ -5,6 +5,7 @@
 
 #include "policies/api/eviction.hpp"
 #include "sim/base/matrix_view.hpp"
+#include "sim/feed/selected_reads.hpp"
 
 namespace kvsim::sim {
 
@@ -20,6 +21,9 @@ class SlotGather {
   /// `rows`: [n_query_heads, positions], the full attention rows of the step. `slots`: the position in each
   /// slot.
   SlotAttention operator()(MatrixView rows, std::span<const policy::Position> slots);
+  /// The same of queries that read a part: the attention on slots that a head does not read is 0.
+  SlotAttention operator()(MatrixView rows, std::span<const policy::Position> slots,
+                           const SelectedReads& reads);
 
  private:
   std::vector<float> attention_;

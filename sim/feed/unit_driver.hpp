@@ -13,6 +13,7 @@
 /// policy, layer and head.
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,6 +21,7 @@
 #include "policies/api/spec.hpp"
 #include "sim/base/error.hpp"
 #include "sim/feed/index_store.hpp"
+#include "sim/feed/selected_reads.hpp"
 #include "sim/feed/slot_attention.hpp"
 #include "sim/feed/slot_store.hpp"
 #include "sim/feed/stored_cache.hpp"
@@ -38,6 +40,8 @@ struct ManagedCache {
   /// What a representation has made of the numbers, from the end of the prompt on; null: they are as
   /// recorded.
   std::unique_ptr<StoredCache> stored{};
+  /// What a selection reads at each step, from the end of the prompt on; null: queries read everything.
+  std::unique_ptr<SelectedReads> reads{};
   std::size_t own_slot = 0;  ///< slot of the token that joined last
   /// The positions that the queries of the present step attend: the resident ones, their own among them. At a
   /// step that repeats the last prompt token (ask_again()), its own position is added if the policy has
@@ -48,6 +52,13 @@ struct ManagedCache {
   std::vector<policy::Position> with_own{};  ///< storage of `attended` where `own` is added
 
   bool attends(policy::Position position) const { return position == own || residents.contains(position); }
+  /// The slot of the present step's token, if it has one.
+  std::optional<std::size_t> slot_of_own() const {
+    if (!own_is_resident) return std::nullopt;
+    if (own_slot < residents.slots().size() && residents.slots()[own_slot] == own) return own_slot;
+    const auto at = std::find(residents.slots().begin(), residents.slots().end(), own);
+    return static_cast<std::size_t>(at - residents.slots().begin());
+  }
 };
 
 template <SlotStore Store>
@@ -85,7 +96,7 @@ class UnitDriver {
         start.decoder ? std::min(capacity, length_) : start.keep.size() + (length_ - prompt_);
     caches_.push_back({cell, budget, capacity, most, std::move(start.decoder),
                        Store(std::span<const policy::Position>(start.keep), most, store_arguments...),
-                       nullptr});
+                       nullptr, nullptr});
     return caches_.back();
   }
 
@@ -102,6 +113,7 @@ class UnitDriver {
     cache.own_slot = cache.residents.join(victims_, token, step);
     if (cache.stored && cache.stored->join(victims_, token) != cache.own_slot)
       bug("stored rows and slots do not agree", where());
+    if (cache.reads) cache.reads->joined(victims_, cache.own_slot, cache.residents.slots().size());
     cache.own = token.position;
     cache.attended = cache.residents.slots();
   }

@@ -15,6 +15,7 @@
 #include "sim/loop/stream.hpp"
 #include "sim/replay/allocation_pass.hpp"
 #include "sim/replay/represented_units.hpp"
+#include "sim/replay/selected_units.hpp"
 #include "traces/model/sampling.hpp"
 
 namespace kvsim::sim {
@@ -79,7 +80,9 @@ class ClosedLoop {
     std::unique_ptr<GroupTensors> tensors;
     std::vector<ReplayUnit> shared;  // by policies that begin with the prompt of the sequence
     std::unique_ptr<RepresentedUnits> represented;
+    std::unique_ptr<SelectedUnits> selected;
     std::vector<LoopUnit> units;  // all of them
+    std::vector<float> queries;   // [rows][n_heads][dim] of the present step, where layers choose for others
   };
   /// The prompt of one stream as it comes in chunks.
   struct ChunkedStream {
@@ -209,19 +212,24 @@ class ClosedLoop {
       }
       layer.represented =
           std::make_unique<RepresentedUnits>(plan_, *layer.tensors, request_.seed, request_.tables);
+      layer.selected = std::make_unique<SelectedUnits>(plan_, *layer.tensors, request_.seed, request_.tables);
       std::vector<Subscription> subscriptions;
       for (ReplayUnit& unit : layer.shared) {
         layer.represented->add(unit);
+        layer.selected->add(unit);
         if (!unit.eviction_group().streams) subscriptions.push_back(unit.subscription());
       }
       layer.represented->subscribe(subscriptions);
+      layer.selected->subscribe(subscriptions);
       replay_prompt(*layer.tensors, subscriptions, progress_);
       layer.represented->finish_pairs();
+      layer.selected->read_leaders();
       for (ReplayUnit& unit : layer.shared) {
         for_each_stream_of(unit.eviction_group(), [&](std::size_t stream, std::size_t cell) {
           const std::size_t lane = index * config_.n_kv_heads + unit.first_lane();
           unit.start(stream, plan_.cells[cell].lane_budget[lane], asked_.decisions);
           layer.represented->store(unit, unit.caches().back(), cell);
+          layer.selected->begin(unit, unit.caches().back(), cell);
         });
         layer.units.push_back({&unit, unit.first_lane(), unit.n_lanes(), {}, {}});
       }
@@ -432,6 +440,14 @@ class ClosedLoop {
   void attend(std::uint32_t layer, const StepTensors& tensors, std::span<float> attended) {
     keep_own(layer, tensors);
     Layer& state = layers_[layer];
+    if (layers_choose_for_others()) {
+      state.queries.clear();
+      for (std::size_t row = 0; row < rows_.size(); ++row)
+        for (std::size_t head = 0; head < config_.n_heads; ++head) {
+          const std::span<const float> query = tensors.queries(row, head, 1).row(0);
+          state.queries.insert(state.queries.end(), query.begin(), query.end());
+        }
+    }
     workers_.run(state.units.size() + rows_.size() + chunked_.size(), [&](std::size_t task) {
       if (task < state.units.size()) return attend_unit(layer, state.units[task], tensors, attended);
       task -= state.units.size();
@@ -474,12 +490,15 @@ class ClosedLoop {
     std::span<const std::uint32_t> shifts{};
   };
 
-  /// One lane of one row: its queries attend what a codec has stored of the positions.
-  void attend_stored(std::uint32_t layer, std::size_t row, std::size_t first_lane, std::size_t lane,
-                     const Cache& cache, std::span<const Position> positions, const StepTensors& tensors,
-                     std::span<float> attended, SlotRows& rows) const {
-    thread_local std::vector<SlotRow> slots;
-    const std::size_t group = config_.n_heads / config_.n_kv_heads, dim = config_.head_dim;
+  bool layers_choose_for_others() const {
+    return std::any_of(plan_.selection_groups.begin(), plan_.selection_groups.end(),
+                       [](const PartGroup& group) { return group.crosses; });
+  }
+
+  /// What one lane of one row attends of the positions that a codec has stored.
+  void stored_slots(std::uint32_t layer, std::size_t row, std::size_t first_lane, std::size_t lane,
+                    const Cache& cache, std::span<const Position> positions,
+                    std::vector<SlotRow>& slots) const {
     const policy::CacheRows& stored = cache.stored->rows();
     slots.clear();
     for (std::size_t slot = 0; slot < positions.size(); ++slot) {
@@ -489,16 +508,13 @@ class ClosedLoop {
       at = {stored.keys(lane - first_lane).row(slot).data(),
             stored.values(lane - first_lane).row(slot).data(), stored.biases(lane - first_lane)[slot]};
     }
-    rows.attend(sequence_.model().attn_scale, tensors.queries(row, lane * group, group), slots, dim,
-                attended.data() + (row * config_.n_heads + lane * group) * dim);
   }
 
-  /// One lane of one row: its queries attend the positions of the text.
-  void attend_lane(std::uint32_t layer, std::size_t row, std::size_t lane, const Attended& what,
-                   const StepTensors& tensors, std::span<float> attended, SlotRows& rows) const {
-    thread_local std::vector<SlotRow> slots;
-    thread_local std::vector<float> rotated;
-    const std::size_t group = config_.n_heads / config_.n_kv_heads, dim = config_.head_dim;
+  /// What one lane of one row attends of the positions of the text. `rotated`: storage of keys that have
+  /// moved.
+  void text_slots(std::uint32_t layer, std::size_t row, std::size_t lane, const Attended& what,
+                  std::vector<SlotRow>& slots, std::vector<float>& rotated) const {
+    const std::size_t dim = config_.head_dim;
     slots.clear();
     rotated.resize(what.shifts.size() * dim);
     for (std::size_t slot = 0; slot < what.positions.size(); ++slot) {
@@ -508,8 +524,24 @@ class ClosedLoop {
       rotation_->rotate({at.key, dim}, what.shifts[slot], to);
       at.key = to;
     }
-    rows.attend(sequence_.model().attn_scale, tensors.queries(row, lane * group, group), slots, dim,
-                attended.data() + (row * config_.n_heads + lane * group) * dim);
+  }
+
+  /// `n` query heads of one row, from `head` on, attend the slots.
+  void attend_slots(std::size_t row, std::size_t head, std::size_t n, std::span<const SlotRow> slots,
+                    const StepTensors& tensors, std::span<float> attended, SlotRows& rows) const {
+    const std::size_t dim = config_.head_dim;
+    rows.attend(sequence_.model().attn_scale, tensors.queries(row, head, n), slots, dim,
+                attended.data() + (row * config_.n_heads + head) * dim);
+  }
+
+  /// One lane of one row: its queries attend the positions of the text.
+  void attend_lane(std::uint32_t layer, std::size_t row, std::size_t lane, const Attended& what,
+                   const StepTensors& tensors, std::span<float> attended, SlotRows& rows) const {
+    thread_local std::vector<SlotRow> slots;
+    thread_local std::vector<float> rotated;
+    const std::size_t group = config_.n_heads / config_.n_kv_heads;
+    text_slots(layer, row, lane, what, slots, rotated);
+    attend_slots(row, lane * group, group, slots, tensors, attended, rows);
   }
 
   void attend_all(std::uint32_t layer, std::size_t row, const StepTensors& tensors,
@@ -566,6 +598,8 @@ class ClosedLoop {
     thread_local std::vector<double> mass;
     thread_local std::vector<Position> positions;
     thread_local std::vector<std::uint32_t> shifts;
+    thread_local std::vector<SlotRow> slot_rows, read_rows;
+    thread_local std::vector<float> rotated;
     Cache& cache = unit.caches()[number];
     UnitDriver<IndexStore>& driver = unit.unit->driver();
     const std::size_t group = config_.n_heads / config_.n_kv_heads;
@@ -583,19 +617,29 @@ class ClosedLoop {
     shifts_of(positions, unit.shifts.empty() ? std::span<const std::uint32_t>{} : unit.shifts[number],
               shifts);
     const std::size_t slots = positions.size();
-    weights.resize(n * group * slots);
+    if (cache.reads) choose(layer, unit, cache, row, token);
+    weights.assign(n * group * slots, 0.0F);
     mass.resize(n * group);
     for (std::size_t lane = first; lane < first + n; ++lane) {
       if (cache.stored)
-        attend_stored(layer, row, first, lane, cache, positions, tensors, attended, rows);
+        stored_slots(layer, row, first, lane, cache, positions, slot_rows);
       else
-        attend_lane(layer, row, lane, {positions, shifts}, tensors, attended, rows);
+        text_slots(layer, row, lane, {positions, shifts}, slot_rows, rotated);
+      if (!cache.reads) attend_slots(row, lane * group, group, slot_rows, tensors, attended, rows);
       for (std::size_t g = 0; g < group; ++g) {
-        const std::span<const float> from = rows.weights().row(g);
         const std::size_t head = (lane - first) * group + g;
-        std::copy(from.begin(), from.end(), weights.begin() + static_cast<std::ptrdiff_t>(head * slots));
+        const std::span<float> to = std::span(weights).subspan(head * slots, slots);
+        if (cache.reads) {
+          read_rows.clear();
+          for (const std::size_t column : cache.reads->of(head)) read_rows.push_back(slot_rows[column]);
+          attend_slots(row, lane * group + g, 1, read_rows, tensors, attended, rows);
+          for (std::size_t i = 0; i < read_rows.size(); ++i)
+            to[cache.reads->of(head)[i]] = rows.weights()(0, i);
+        } else {
+          std::ranges::copy(rows.weights().row(g), to.begin());
+        }
         mass[head] = 0;
-        for (const float weight : from) mass[head] += static_cast<double>(weight);
+        for (const float weight : to) mass[head] += static_cast<double>(weight);
       }
     }
     SlotAttention to_slots;
@@ -609,6 +653,30 @@ class ClosedLoop {
       driver.admit(other, token, 0);
       if (other.decoder) driver.attended(other, token, to_slots);
     }
+  }
+
+  /// The cache's selector chooses what the queries of a row read.
+  void choose(std::uint32_t layer, const LoopUnit& unit, Cache& cache, std::size_t row,
+              const Token& token) const {
+    thread_local std::vector<policy::LaneRows> lanes;
+    const Stream& stream = streams_[cache.cell];
+    const std::optional<int> leader = layers_[layer].selected->leader(*unit.unit, stream.cell);
+    const std::size_t from = leader ? static_cast<std::size_t>(*leader) : layer;
+    const std::size_t group = config_.n_heads / config_.n_kv_heads, dim = config_.head_dim;
+    policy::Asking asking{.position = token.position,
+                          .own_slot = cache.slot_of_own(),
+                          .queries = token.queries,
+                          .scale = sequence_.model().attn_scale};
+    if (leader)
+      asking.queries = {
+          layers_[from].queries.data() + (row * config_.n_heads + unit.first_lane * group) * dim,
+          unit.n_lanes * group, dim, dim};
+    if (cache.stored) return cache.reads->select(asking, policy::StoredTokens(cache.stored->rows()));
+    lanes.clear();
+    for (std::size_t lane = unit.first_lane; lane < unit.first_lane + unit.n_lanes; ++lane)
+      lanes.push_back({layers_[from].tensors->keys(lane), layers_[from].tensors->values(lane),
+                       stream.own[from].keys.of(lane), stream.own[from].values.of(lane)});
+    cache.reads->select(asking, {cache.residents.slots(), lanes, static_cast<Position>(stream.first_own)});
   }
 
   std::uint8_t class_at(std::size_t position, std::int32_t id) const {
@@ -634,10 +702,22 @@ class ClosedLoop {
       if (streams_[cache.cell].done) return;
       StreamOutcome& out = streams_[cache.cell].out();
       out.resident.back() += cache.residents.slots().size() * unit.n_lanes;
+      if (cache.reads) add_reads(unit, *cache.reads, out);
       if (!cache.stored) return;
       out.stored_bits.resize(out.resident.size());
       out.stored_bits.back() += cache.stored->ledger().bits();
     });
+  }
+
+  void add_reads(const LoopUnit& unit, const SelectedReads& reads, StreamOutcome& out) const {
+    const std::size_t group = config_.n_heads / config_.n_kv_heads;
+    out.reads.resize(out.resident.size());
+    StepReads& step = out.reads.back();
+    for (std::size_t head = 0; head < unit.n_lanes * group; ++head)
+      step.read_tokens += static_cast<double>(reads.of(head).size()) / static_cast<double>(group);
+    for (std::size_t lane = 0; lane < unit.n_lanes; ++lane) step.loaded_tokens += reads.lane_tokens(lane);
+    step.index_bits_read += reads.index_bits_read();
+    step.index_bits += reads.index_bits();
   }
 
   /// The tokens that follow the latest step, where they are not known.

@@ -81,6 +81,13 @@ struct LoopRequest {
   std::function<std::uint32_t(std::int32_t id)> token_flags;
 };
 
+/// What a token's queries read in all lanes together, where a selection chooses.
+struct StepReads {
+  double read_tokens = 0;           ///< sum over lanes of the mean over its query heads
+  std::uint64_t loaded_tokens = 0;  ///< sum over lanes of what its query heads read together
+  std::uint64_t index_bits_read = 0, index_bits = 0;  ///< read to choose, and taken by the index
+};
+
 /// One turn of one cell in one mode, or of the reference.
 struct StreamOutcome {
   std::vector<std::int32_t> tokens{};     ///< the answer: fed in teacher mode, generated in greedy mode
@@ -90,6 +97,7 @@ struct StreamOutcome {
   std::vector<std::uint64_t> resident{};  ///< per fed token: positions held in all lanes together
   /// Per fed token: bits that a representation takes in all lanes together; empty without one.
   std::vector<std::uint64_t> stored_bits{};
+  std::vector<StepReads> reads{};  ///< per fed token; empty without a selection
   /// Per lane, layer-major, by position then first step; only with LoopRequest::decisions, and not of the
   /// reference.
   std::vector<std::vector<ResidentInterval>> resident_intervals{};

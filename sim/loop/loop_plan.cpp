@@ -32,6 +32,14 @@ LoopPlan::LoopCellPlan plan_cell(const trace::Sequence& sequence, const LoopRequ
     plan.prefill = Prefill::chunked;
     plan.refused = chunk_refusal(eviction, sequence);
   }
+  if (composition.selection && plan.prefill != Prefill::dense)
+    plan.refused =
+        composition.name +
+        ": a selection chooses from what is kept of a prompt that was processed with full attention, "
+        "and this cache processes the prompt itself";
+  if (composition.selection && request.positions != LoopPositions::text)
+    plan.refused = composition.name + ": the index of " + composition.selection->spec->name +
+                   " has keys as they are rotated in the text; --positions text runs it";
   if (composition.representation && plan.prefill != Prefill::dense)
     plan.refused = composition.name +
                    ": a representation stores what is kept of a prompt that was processed with "

@@ -42,6 +42,8 @@ class TokenRows {
     return data_.data() + (head * rows_ + index) * dim_;
   }
   void set(std::size_t index, MatrixView heads);
+  /// [rows, dim] of one head.
+  MatrixView of(std::size_t head) const { return {row(head, 0), rows_, dim_, dim_}; }
 
  private:
   std::size_t rows_ = 0, dim_ = 0;

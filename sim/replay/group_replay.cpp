@@ -11,6 +11,7 @@
 #include "sim/attention/unit_future.hpp"
 #include "sim/replay/lane_measures.hpp"
 #include "sim/replay/represented_units.hpp"
+#include "sim/replay/selected_units.hpp"
 
 namespace kvsim::sim {
 namespace {
@@ -41,13 +42,14 @@ class GroupReplay {
         importance_rows_(importance_rows(sequence, request.importance)),
         tensors_(sequence, group, plan.needs),
         represented_(plan, tensors_, request.seed, request.tables),
+        selected_(plan, tensors_, request.seed, request.tables),
         rules_(measure_rules(sequence, request, plan)) {}
 
   void run() {
     make_units();
     rank_prompt();
     stream_prompt();
-    begin_stored();
+    begin_parts();
     begin_measures();
     const std::size_t block = decode_block(sequence_);
     for (std::size_t first = sequence_.first_measured(); first < sequence_.length(); first += block)
@@ -67,7 +69,10 @@ class GroupReplay {
                eviction_group, tensors_, request_.seed, request_.tables,
                [this](std::size_t lane, std::size_t n) -> const policy::Future& { return future(lane, n); }))
         units_.push_back(std::move(unit));
-    for (const ReplayUnit& unit : units_) represented_.add(unit);
+    for (const ReplayUnit& unit : units_) {
+      represented_.add(unit);
+      selected_.add(unit);
+    }
   }
 
   const UnitFuture& future(std::size_t first_lane, std::size_t n_lanes) {
@@ -90,8 +95,10 @@ class GroupReplay {
     for (ReplayUnit& unit : units_)
       if (!unit.eviction_group().streams) subscriptions.push_back(unit.subscription());
     represented_.subscribe(subscriptions);
+    selected_.subscribe(subscriptions);
     replay_prompt(tensors_, subscriptions, progress_);
     represented_.finish_pairs();
+    selected_.read_leaders();
     for (ReplayUnit& unit : units_)
       for (const std::size_t cell : unit.eviction_group().cells)
         unit.start(cell, plan_.cells[cell].lane_budget[lane_index(unit.first_lane())], request_.decisions);
@@ -127,10 +134,13 @@ class GroupReplay {
     }
   }
 
-  /// The codecs of cells that have a representation begin with what is kept of the prompt.
-  void begin_stored() {
+  /// The codecs and selectors of cells that have any begin with what is kept of the prompt.
+  void begin_parts() {
     for (ReplayUnit& unit : units_)
-      for (Cache& cache : unit.caches()) represented_.store(unit, cache, cache.cell);
+      for (Cache& cache : unit.caches()) {
+        represented_.store(unit, cache, cache.cell);
+        selected_.begin(unit, cache, cache.cell);
+      }
   }
 
   std::vector<double> importance(std::size_t lane) {
@@ -187,6 +197,7 @@ class GroupReplay {
             unit.ask_again(cache, position);
           else
             unit.admit(cache, position, step_of(position));
+          selected_.select(unit, cache, position, rows_);
         }
       for (std::size_t lane = 0; lane < group_.n_lanes; ++lane) measures_[lane].attention(rows_, lane, s);
       if (position < prompt_) continue;
@@ -227,6 +238,7 @@ class GroupReplay {
   const GroupTensors tensors_;
   std::vector<ReplayUnit> units_;
   RepresentedUnits represented_;
+  SelectedUnits selected_;
 
   std::vector<policy::WindowImportance> importance_;  ///< per lane
   std::map<std::pair<std::size_t, std::size_t>, std::unique_ptr<UnitFuture>> futures_;
@@ -277,13 +289,20 @@ std::uint64_t group_bytes(const trace::Sequence& sequence, const Plan& plan, std
       futures +=
           length * sequence.measured_length() * (eviction_group.layer_unit ? 1 : n_lanes) * kFutureFloats;
   }
-  // What a cell with a representation stores is its own: at most every token.
   // Layers that are stored together are both read; a layer may have a partner on either side.
-  for (const RepresentationGroup& group : plan.representation_groups)
-    if (group.pairs) tensors += 2 * n_lanes * length * (model.head_dim + model.v_head_dim);
-  for (const Plan::CellPlan& cell : plan.cells)
-    if (cell.representation != Plan::kExact)
+  for (const PartGroup& group : plan.representation_groups)
+    if (group.crosses) tensors += 2 * n_lanes * length * (model.head_dim + model.v_head_dim);
+  // A layer that chooses for others is read with its queries.
+  for (const PartGroup& group : plan.selection_groups)
+    if (group.crosses)
+      tensors += n_lanes * length * (model.head_dim * (1 + model.group()) + model.v_head_dim);
+  for (const Plan::CellPlan& cell : plan.cells) {
+    if (cell.representation != Plan::kNone)
       tensors += n_lanes * length * (model.head_dim + model.v_head_dim + 2);
+    // An index is at most a second copy of what is stored, and the columns that every head reads.
+    if (cell.selection != Plan::kNone)
+      tensors += n_lanes * length * (model.head_dim + model.v_head_dim + 2 * (model.group() + 2));
+  }
   if (plan.bounds) futures += length * sequence.measured_length() * n_lanes * kFutureFloats;
   // Decode rows of all heads; one lane's rows twice more, by position and masked to the resident positions,
   // the latter with values.

@@ -89,13 +89,17 @@ LaneMeasures::LaneMeasures(const MeasureRules& rules, const GroupTensors& tensor
     measured.out->peak.heads.resize(rules_.group);
     measured.out->holds_evidence.resize(rules_.evidence.size());
     std::optional<StoredMeasures>& stored = stored_.emplace_back();
+    std::optional<ReadMeasures>& read = read_.emplace_back();
     if (measured.cache->stored)
       stored.emplace(tensors, lane, measured.lane_of_unit, *measured.cache, *measured.out);
-    else
-      exact_.push_back(measured);
+    if (measured.cache->reads)
+      read.emplace(tensors, lane, measured.lane_of_unit, *measured.cache, *measured.out);
+    if (is_exact(stored_.size() - 1)) exact_.push_back(measured);
   }
-  n_attended_.resize(exact_.size());
-  peak_dropped_.resize(exact_.size());
+  compares_rows_ = exact_.size() < cells_.size();
+  attends_recorded_ = std::any_of(stored_.begin(), stored_.end(), [](const auto& stored) { return !stored; });
+  n_attended_.resize(cells_.size());
+  peak_dropped_.resize(cells_.size());
 }
 
 void LaneMeasures::attention(const RowBlock& rows, std::size_t lane, std::size_t s) {
@@ -107,18 +111,24 @@ void LaneMeasures::attention(const RowBlock& rows, std::size_t lane, std::size_t
   }
   total_ = 0;
   for (const float a : mean_row_) total_ += a;
-  for (std::size_t c = 0; c < exact_.size(); ++c) {
+  for (std::size_t c = 0; c < cells_.size(); ++c) {
     n_attended_[c].resize(rows.size());
-    n_attended_[c][s] = exact_[c].cache->attended.size();
+    n_attended_[c][s] = cells_[c].cache->attended.size();
   }
-  if (exact_.size() < cells_.size()) recorded_.set(rows, s);
-  for (std::optional<StoredMeasures>& stored : stored_)
-    if (stored) stored->step(recorded_, rules_.each_step);
+  if (compares_rows_) recorded_.set(rows, s);
+  for (std::size_t c = 0; c < cells_.size(); ++c) {
+    if (stored_[c]) stored_[c]->step(recorded_, rules_.each_step);
+    if (!read_[c]) continue;
+    read_[c]->step(recorded_);
+    if (!stored_[c]) read_[c]->attend(recorded_, seen_evidence(seen), rules_.each_step);
+    if (rules_.each_step) read_[c]->note_step();
+  }
   hold_evidence(seen);
-  if (exact_.empty()) return;
-  lost(seen);
-  if (!rules_.evidence.empty()) evidence(seen);
-  peaks(rows, lane, s);
+  if (!exact_.empty()) {
+    lost(seen);
+    if (!rules_.evidence.empty()) evidence(seen);
+  }
+  if (attends_recorded_) peaks(rows, lane, s);
 }
 
 void LaneMeasures::lost(std::size_t seen) {
@@ -132,6 +142,7 @@ void LaneMeasures::lost(std::size_t seen) {
 
   for (const auto& [cache, out, lane_of_unit] : exact_) {
     out->steps += 1;
+    out->attended_tokens += cache->attended.size();
     out->held_at_end = cache->residents.slots().size();
     if (cache->attended.size() == seen) {  // nothing is evicted: the loss is exactly 0
       out->oracle_cosine += 1;
@@ -188,12 +199,15 @@ void LaneMeasures::peaks(const RowBlock& rows, std::size_t lane, std::size_t s) 
     find_peak(rules_.peak, row, rules_.prompt, peak_);
     if (peak_.positions.empty()) continue;
     const bool counts = peak_.best >= rules_.peak.threshold;
-    for (std::size_t c = 0; c < exact_.size(); ++c) {
-      const auto& [cache, out, lane_of_unit] = exact_[c];
+    for (std::size_t c = 0; c < cells_.size(); ++c) {
+      if (stored_[c]) continue;
+      const auto& [cache, out, lane_of_unit] = cells_[c];
       PaidAttention paid{peak_.paid, 0};
-      if (cache->attended.size() < seen)
+      if (read_[c] || cache->attended.size() < seen)
         for (const Position position : peak_.positions)
-          if (!cache->attends(position)) paid.dropped += row[static_cast<std::size_t>(position)];
+          if (const auto at = static_cast<std::size_t>(position);
+              read_[c] ? !read_[c]->reads(g, at) : !cache->attends(position))
+            paid.dropped += row[at];
       out->peak.low += paid;
       if (!counts) continue;
       out->peak.plain += paid;
@@ -218,15 +232,19 @@ void LaneMeasures::outputs(const RowBlock& rows, std::size_t lane, std::uint32_t
   resident_outputs_.begin(block);
   if (projected) projected->add_whole(lane, resident_outputs_.whole());
   const auto all = [&](std::size_t s) { return rows.first() + s + 1; };  // positions before and at step s
-  for (std::size_t c = 0, exact = 0; c < cells_.size(); ++c) {
+  for (std::size_t c = 0; c < cells_.size(); ++c) {
     const auto& [cache, out, lane_of_unit] = cells_[c];
-    if (stored_[c]) {
-      stored_outputs(*stored_[c], *out, n, dim);
+    if (!is_exact(c)) {
+      if (stored_[c])
+        computed_outputs(stored_[c]->outputs(), {}, c, n, dim);
+      else
+        computed_outputs(read_[c]->outputs(), read_[c]->everything(), c, n, dim);
+      if (stored_[c]) stored_[c]->clear();
+      if (read_[c]) read_[c]->clear();
       if (projected) projected->add_difference(c, lane, difference_);
       continue;
     }
-    const std::size_t e = exact++;
-    const std::vector<std::size_t>& n_attended = n_attended_[e];
+    const std::vector<std::size_t>& n_attended = n_attended_[c];
     // A cache that attends everything at the first and the last step of the block evicts nothing in between.
     if (n_attended[0] == all(0) && n_attended[n - 1] == all(n - 1)) {
       out->output_cosine += static_cast<double>(n);
@@ -248,7 +266,7 @@ void LaneMeasures::outputs(const RowBlock& rows, std::size_t lane, std::uint32_t
             output_distance(resident_outputs_.whole().data() + r * dim, difference_.data() + r * dim, dim);
         errors += distance.error;
         cosines += distance.cosine;
-        out->peak.dropped_times_error += peak_dropped_[e][r] * distance.error;
+        out->peak.dropped_times_error += peak_dropped_[c][r] * distance.error;
       }
       out->output_error += errors / static_cast<double>(rules_.group);
       out->output_cosine += cosines / static_cast<double>(rules_.group);
@@ -257,29 +275,35 @@ void LaneMeasures::outputs(const RowBlock& rows, std::size_t lane, std::uint32_t
   }
 }
 
-void LaneMeasures::stored_outputs(StoredMeasures& stored, LaneOutcome& out, std::size_t n, std::size_t dim) {
-  const std::span<const float> whole = resident_outputs_.whole(), computed = stored.outputs();
+void LaneMeasures::computed_outputs(std::span<const float> computed, std::span<const std::uint8_t> everything,
+                                    std::size_t cell, std::size_t n, std::size_t dim) {
+  const std::span<const float> whole = resident_outputs_.whole();
+  LaneOutcome& out = *cells_[cell].out;
   difference_.resize(whole.size());
   for (std::size_t s = 0; s < n; ++s) {
     double errors = 0, cosines = 0;
     for (std::size_t g = 0; g < rules_.group; ++g) {
       const std::size_t r = g * n + s;
       const float* from = computed.data() + (s * rules_.group + g) * dim;
-      for (std::size_t c = 0; c < dim; ++c) difference_[r * dim + c] = from[c] - whole[r * dim + c];
+      const bool same = !everything.empty() && everything[s * rules_.group + g] != 0;
+      for (std::size_t c = 0; c < dim; ++c)
+        difference_[r * dim + c] = same ? 0.0F : from[c] - whole[r * dim + c];
       const OutputDistance distance =
           output_distance(whole.data() + r * dim, difference_.data() + r * dim, dim);
       errors += distance.error;
       cosines += distance.cosine;
+      if (!stored_[cell]) out.peak.dropped_times_error += peak_dropped_[cell][r] * distance.error;
     }
     out.output_error += errors / static_cast<double>(rules_.group);
     out.output_cosine += cosines / static_cast<double>(rules_.group);
   }
-  stored.clear();
 }
 
 void LaneMeasures::end() {
   for (std::optional<StoredMeasures>& stored : stored_)
     if (stored) stored->end();
+  for (std::optional<ReadMeasures>& read : read_)
+    if (read) read->end();
 }
 
 }  // namespace kvsim::sim

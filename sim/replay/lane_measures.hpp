@@ -7,6 +7,7 @@
 #include "sim/attention/resident_outputs.hpp"
 #include "sim/attention/step_oracle.hpp"
 #include "sim/replay/projected_outputs.hpp"
+#include "sim/replay/read_measures.hpp"
 #include "sim/replay/replay_unit.hpp"
 #include "sim/replay/stored_measures.hpp"
 
@@ -61,17 +62,24 @@ class LaneMeasures {
   /// Records which evidence tokens each cell holds.
   void hold_evidence(std::size_t seen);
   std::span<const policy::Position> seen_evidence(std::size_t seen) const;
-  /// Adds how far the outputs of the block's `n` steps over what is stored are from the full cache's, and
-  /// sets difference_ to the difference.
-  void stored_outputs(StoredMeasures& stored, LaneOutcome& out, std::size_t n, std::size_t dim);
+  /// Adds how far the outputs of the block's `n` steps, [n][group][dim], are from the full cache's, and sets
+  /// difference_ to the difference. `everything`: [n][group], outputs that are the full cache's; may be
+  /// empty.
+  void computed_outputs(std::span<const float> computed, std::span<const std::uint8_t> everything,
+                        std::size_t cell, std::size_t n, std::size_t dim);
+  bool is_exact(std::size_t cell) const { return !stored_[cell] && !read_[cell]; }
 
   const MeasureRules& rules_;
-  MeasuredCells cells_;                                ///< all of them
-  MeasuredCells exact_;                                ///< those whose numbers are the recorded ones
+  MeasuredCells cells_;  ///< all of them
+  MeasuredCells exact_;  ///< those that attend recorded numbers, and all of them
   std::vector<std::optional<StoredMeasures>> stored_;  ///< per cell of cells_
+  std::vector<std::optional<ReadMeasures>> read_;      ///< per cell of cells_
+  bool compares_rows_ = false;                         ///< some cell has either
+  bool attends_recorded_ = false;                      ///< some cell has no representation
   RecordedStep recorded_;
-  std::vector<std::vector<std::size_t>> n_attended_;  ///< per cell [steps of the block]: positions attended
-  std::vector<std::vector<float>> peak_dropped_;  ///< per cell [group * steps]: peak attention that is lost
+  // Per cell of cells_; of those with a representation they are not used.
+  std::vector<std::vector<std::size_t>> n_attended_;  ///< [steps of the block]: positions attended
+  std::vector<std::vector<float>> peak_dropped_;      ///< [group * steps]: peak attention that is lost
   // Scratch.
   std::vector<float> mean_row_, selection_, by_position_, difference_;
   double total_ = 0;  ///< sum of mean_row_

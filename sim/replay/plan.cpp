@@ -40,29 +40,60 @@ void check_allocation(const trace::Sequence& sequence, const policy::Composition
   if (part.needs().queries) require_queries(sequence, sequence.prompt_length(), composition.name);
 }
 
-/// Returns the group of a representation for units of `n_lanes` lanes. Throws Error(usage) when the trace
-/// lacks what it needs, when its shape does not suit it, or when a calibration is not for it.
-RepresentationGroup make_representation_group(const trace::Sequence& sequence,
-                                              const policy::Part& representation, std::uint32_t n_lanes,
-                                              std::uint64_t seed, const policy::Tables* tables) {
-  RepresentationGroup group{&representation, representation.needs(), {}};
-  const std::string& name = representation.spec->name;
+/// Whether another layer chooses for some layers of the model.
+bool has_leaders(const trace::Model& model, const policy::Part& selection, std::uint32_t n_lanes,
+                 std::uint64_t seed, const policy::Tables* tables) {
+  for (std::uint32_t layer = 0; layer < model.n_layers; ++layer)
+    if (selection.make_selection(cache_unit(model, layer, 0, n_lanes, seed, tables))->leader()) return true;
+  return false;
+}
+
+/// Returns the group of a representation or a selection for units of `n_lanes` lanes. Throws Error(usage)
+/// when the trace lacks what it needs, when its shape does not suit it, or when a calibration is not for it.
+PartGroup make_part_group(const trace::Sequence& sequence, const policy::Part& part, std::uint32_t n_lanes,
+                          std::uint64_t seed, const policy::Tables* tables) {
+  PartGroup group{&part, part.needs(), {}};
+  const std::string& name = part.spec->name;
   check_contents(sequence, group.needs, name);
-  const auto probe =
-      representation.make_representation(cache_unit(sequence.model(), 0, 0, n_lanes, seed, tables));
-  group.requirement = row_requirement(sequence, *probe, name);
-  group.pairs = stores_pairs(sequence.model(), representation, n_lanes);
+  // Of a selection the first layers may observe less than the others.
+  const trace::Model& model = sequence.model();
+  const policy::CacheUnit unit = cache_unit(model, model.n_layers - 1, 0, n_lanes, seed, tables);
+  if (part.spec->kind == policy::Kind::representation) {
+    group.requirement = row_requirement(sequence, *part.make_representation(unit), name);
+    group.crosses = stores_pairs(model, part, n_lanes);
+  } else {
+    group.requirement = row_requirement(sequence, *part.make_selection(unit), name);
+    group.crosses = has_leaders(model, part, n_lanes, seed, tables);
+  }
   if (group.needs.queries) require_queries(sequence, sequence.prompt_length(), name);
   return group;
 }
 
-/// Throws Error(usage) when the eviction needs attention that a cache with a representation does not compute.
-void check_represented(const policy::Composition& composition) {
+/// Throws Error(usage) when the eviction needs attention that a cache with a representation or a selection
+/// does not compute.
+void check_rows(const policy::Composition& composition) {
   if (reads_full_rows(composition.eviction))
+    usage_error("reads attention on evicted tokens (feedback=raw), which a cache that " +
+                    std::string(composition.representation ? "stores other numbers" : "reads a part") +
+                    " does not compute",
+                composition.name);
+}
+
+/// Throws Error(usage) where layers that depend on each other would hold other tokens.
+void check_crossing(const policy::Composition& composition, const PartGroup& group) {
+  const std::string& eviction = composition.eviction.spec->name;
+  const std::string& part = group.part->spec->name;
+  const bool selects = group.part->spec->kind == policy::Kind::selection;
+  if (!group.crosses) return;
+  if (eviction != "full")
     usage_error(
-        "reads attention on evicted tokens (feedback=raw), which a cache that stores other numbers does not "
-        "compute",
-        composition.name);
+        std::string(selects ? "lets one layer choose for others" : "stores a token once for two layers") +
+            ", and " + eviction + " decides in each by itself which tokens stay",
+        composition.name, "Write full+" + part + ".");
+  if (selects && composition.representation)
+    usage_error("lets one layer choose for others by keys as they come, and " +
+                    composition.representation->spec->name + " stores others",
+                composition.name, "Write full+" + part + ".");
 }
 
 /// Returns the cell's budget in tokens. Throws Error(usage) when it is below the policy's floor.
@@ -178,7 +209,7 @@ Plan outline(const trace::Sequence& sequence, const Request& request) {
   plan.bounds = request.bounds && sequence.measured_length() > 0;
   plan.needs.queries = plan.bounds;
   std::map<std::pair<std::string, bool>, std::size_t> group_of_eviction;
-  std::map<std::pair<std::string, bool>, std::size_t> group_of_representation;
+  std::map<std::pair<std::string, bool>, std::size_t> group_of_part;
   for (const Cell& cell : request.cells) {
     const policy::Part& eviction = cell.composition.eviction;
     Plan::CellPlan& out = plan.cells.emplace_back();
@@ -199,22 +230,25 @@ Plan outline(const trace::Sequence& sequence, const Request& request) {
       }
       check_scores(plan.eviction_groups[eviction_group], cell.composition);
       if (request.tables != nullptr) check_tables(eviction, *request.tables);
-      if (cell.composition.representation) {
-        check_represented(cell.composition);
-        const policy::Part& representation = *cell.composition.representation;
-        const std::pair key{representation.text(), whole_layer};
-        if (!group_of_representation.contains(key)) {
-          plan.representation_groups.push_back(make_representation_group(
-              sequence, representation, whole_layer ? model.n_kv_heads : 1, request.seed, request.tables));
-          plan.needs = policy::merged(plan.needs, plan.representation_groups.back().needs);
-          group_of_representation.emplace(key, plan.representation_groups.size() - 1);
+      const auto group_of = [&](const std::optional<policy::Part>& part, std::vector<PartGroup>& groups) {
+        if (!part) return Plan::kNone;
+        check_rows(cell.composition);
+        const auto [number, first] = group_of_part.try_emplace({part->text(), whole_layer}, groups.size());
+        if (first) {
+          try {
+            groups.push_back(make_part_group(sequence, *part, whole_layer ? model.n_kv_heads : 1,
+                                             request.seed, request.tables));
+          } catch (const Error&) {
+            group_of_part.erase(number);
+            throw;
+          }
+          plan.needs = policy::merged(plan.needs, groups.back().needs);
         }
-        out.representation = group_of_representation.at(key);
-        if (plan.representation_groups[out.representation].pairs && eviction.spec->name != "full")
-          usage_error("stores a token once for two layers, and " + eviction.spec->name +
-                          " decides in each by itself which tokens stay",
-                      cell.composition.name, "Write full+" + representation.spec->name + ".");
-      }
+        check_crossing(cell.composition, groups[number->second]);
+        return number->second;
+      };
+      out.representation = group_of(cell.composition.representation, plan.representation_groups);
+      out.selection = group_of(cell.composition.selection, plan.selection_groups);
       plan.eviction_groups[eviction_group].cells.push_back(plan.cells.size() - 1);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::usage) throw;

@@ -26,29 +26,32 @@ struct EvictionGroup {
   std::vector<std::size_t> cells;
 };
 
-/// A representation of units of one kind: it observes the prompt once for all cells that use it.
-struct RepresentationGroup {
-  const policy::Part* representation = nullptr;
+/// A representation or a selection of units of one kind: it observes the prompt once for all cells that use
+/// it.
+struct PartGroup {
+  const policy::Part* part = nullptr;
   policy::Needs needs;
   RowRequirement requirement;  ///< the prompt rows it requires
-  bool pairs = false;          ///< stores some layers together
+  /// Some layers are stored together with another (representation), or another chooses for them (selection).
+  bool crosses = false;
 };
 
 struct Plan {
-  static constexpr std::size_t kExact = ~std::size_t{0};
+  static constexpr std::size_t kNone = ~std::size_t{0};
   struct CellPlan {
     std::string skipped;
     std::size_t budget_tokens = 0;
-    std::size_t representation = kExact;   ///< its number in representation_groups; kExact: none
+    std::size_t representation = kNone;    ///< its number in representation_groups; kNone: none
+    std::size_t selection = kNone;         ///< its number in selection_groups; kNone: none
     std::vector<std::size_t> lane_budget;  ///< [n_layers * n_kv_heads]; empty when skipped
   };
   std::vector<CellPlan> cells;
   std::vector<EvictionGroup> eviction_groups;
-  std::vector<RepresentationGroup> representation_groups;
+  std::vector<PartGroup> representation_groups, selection_groups;
   bool layer_groups = false;  ///< lane groups are whole layers: a set is shared over a layer's lanes, or
                               ///< outputs are projected
   bool bounds = false;        ///< every lane's losses are bounded; never without measured steps
-  policy::Needs needs;        ///< of all eviction and representation groups together
+  policy::Needs needs;        ///< of all groups together
   std::vector<policy::Position> evidence;              ///< positions of evidence tokens, ascending
   std::vector<std::optional<PromptSegment>> segments;  ///< [prompt]
 };

@@ -53,6 +53,24 @@ struct StepOutcome {
   std::uint64_t held = 0;  ///< positions attended, the step's own token included
   PaidAttention evidence{};
   double total_variation = 0;  ///< as summed in StoredOutcome; only of a lane that has one
+  // As summed in ReadOutcome; only of a lane that has one.
+  double read_tokens = 0, recall = 0;
+  std::uint64_t loaded_tokens = 0, hits = 0;
+  double index_bits_read = 0;
+};
+
+/// Measurements of a lane whose queries read a part of what is stored.
+struct ReadOutcome {
+  double read_tokens = 0;    ///< sum over steps of the mean over query heads of the tokens that one reads
+  double loaded_tokens = 0;  ///< sum over steps of the tokens that the lane's query heads read together
+  double later_loaded_tokens = 0;  ///< the same without the first step
+  double hits = 0;                 ///< of those, tokens that were read at the step before, too
+  /// Sum over steps of the mean over query heads of the share of the recorded row's largest entries, as many
+  /// as the head reads, that it reads.
+  double recall = 0;
+  /// Of all lanes of the unit, each lane its part: sum over steps of what choosing has read of the index, and
+  /// what the index takes at the last step.
+  double index_bits_read = 0, index_bits = 0;
 };
 
 /// Measurements of a lane whose numbers a representation stores. Rows and logits are of every query head by
@@ -98,10 +116,11 @@ struct LaneOutcome {
   double importance_oracle = 0;       ///< sum of the kept_candidates largest w
   // Measured steps: true rows averaged over the lane's query heads.
   std::uint64_t steps = 0;
-  double attention_loss = 0;         ///< sum over steps of 1 - retained mass
-  double attention_loss_oracle = 0;  ///< the same for the per-step best set of the same size
-  double oracle_cosine = 0;          ///< sum over steps of the cosine of the resident set to the best set
-  PaidAttention evidence{};          ///< attention on evidence tokens, over steps
+  std::uint64_t attended_tokens = 0;  ///< sum over steps of the positions attended or, with a selection, held
+  double attention_loss = 0;          ///< sum over steps of 1 - retained mass
+  double attention_loss_oracle = 0;   ///< the same for the per-step best set of the same size
+  double oracle_cosine = 0;           ///< sum over steps of the cosine of the resident set to the best set
+  PaidAttention evidence{};           ///< attention on evidence tokens, over steps
   std::vector<std::uint8_t> holds_evidence{};  ///< [evidence tokens]: resident at the last step, 0 or 1
   // Measured steps: every query head by itself.
   PeakOutcome peak{};
@@ -112,6 +131,9 @@ struct LaneOutcome {
   /// Of a cell with a representation: attention, evidence and peaks, which speak of what is no longer held,
   /// are not measured then.
   std::optional<StoredOutcome> stored{};
+  /// Of a cell with a selection. Attention, evidence and peaks speak of what is not read then, query head by
+  /// query head, and the oracles read as many tokens.
+  std::optional<ReadOutcome> read{};
   /// Generated tokens are appended beside the budget: no decoder manages the lane, or the lane never evicts.
   bool appends = false;
 };

@@ -46,6 +46,9 @@ void ReplayUnit::attended(Cache& cache, std::size_t position, const RowBlock& ro
   SlotAttention to_slots;
   if (driver_.needs_rows() && cache.stored)
     to_slots = cache.stored->slot_attention();
+  else if (driver_.needs_rows() && cache.reads)
+    to_slots = gather_(rows.step(first_lane_, n_lanes_, position - rows.first()), cache.residents.slots(),
+                       *cache.reads);
   else if (driver_.needs_rows())
     to_slots = gather_(rows.step(first_lane_, n_lanes_, position - rows.first()), cache.residents.slots());
   driver_.attended(cache, token(position), to_slots);

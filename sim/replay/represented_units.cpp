@@ -4,34 +4,29 @@
 
 namespace kvsim::sim {
 
-void RepresentedUnits::add(const ReplayUnit& unit) {
-  for (const std::size_t cell : unit.eviction_group().cells) {
-    const std::size_t number = plan_->cells[cell].representation;
-    if (number == Plan::kExact) continue;
-    auto& known = representations_[{number, unit.first_lane(), unit.n_lanes()}];
-    if (known) continue;
-    const LaneGroup group = tensors_->group();
-    known = plan_->representation_groups[number].representation->make_representation(
-        cache_unit(tensors_->sequence().model(), group.layer,
-                   group.first_head + static_cast<std::uint32_t>(unit.first_lane()),
-                   static_cast<std::uint32_t>(unit.n_lanes()), seed_, tables_));
-  }
-}
+RepresentedUnits::RepresentedUnits(const Plan& plan, const GroupTensors& tensors, std::uint64_t seed,
+                                   const policy::Tables* tables)
+    : plan_(&plan),
+      tensors_(&tensors),
+      parts_(plan.representation_groups, tensors, seed, tables,
+             [](const policy::Part& part, const policy::CacheUnit& unit) {
+               return part.make_representation(unit);
+             }) {}
 
-void RepresentedUnits::subscribe(std::vector<Subscription>& subscriptions) const {
-  for (const auto& [of, representation] : representations_)
-    subscriptions.push_back({representation.get(), of.first_lane, of.n_lanes,
-                             plan_->representation_groups[of.number].requirement});
+void RepresentedUnits::add(const ReplayUnit& unit) {
+  for (const std::size_t cell : unit.eviction_group().cells)
+    if (const std::size_t number = plan_->cells[cell].representation; number != Plan::kNone)
+      parts_.add(unit, number);
 }
 
 std::optional<int> RepresentedUnits::partner(const ReplayUnit& unit, std::size_t cell) const {
   const std::size_t number = plan_->cells[cell].representation;
-  if (number == Plan::kExact) return {};
-  return representations_.at({number, unit.first_lane(), unit.n_lanes()})->partner();
+  if (number == Plan::kNone) return {};
+  return parts_.at(unit, number).partner();
 }
 
 void RepresentedUnits::finish_pairs() {
-  for (const auto& [of, representation] : representations_) {
+  for (const auto& [of, representation] : parts_.all()) {
     const std::optional<int> layer = representation->partner();
     if (!layer) continue;
     LaneGroup there = tensors_->group();
@@ -52,11 +47,10 @@ void RepresentedUnits::pair(const ReplayUnit& unit, Cache& cache, std::size_t po
 
 void RepresentedUnits::store(ReplayUnit& unit, Cache& cache, std::size_t cell) const {
   const std::size_t number = plan_->cells[cell].representation;
-  if (number == Plan::kExact) return;
+  if (number == Plan::kNone) return;
   policy::StorageShape of_lane = storage_shape(tensors_->sequence());
   of_lane.layer = tensors_->group().layer;
-  unit.store(cache, *representations_.at({number, unit.first_lane(), unit.n_lanes()}),
-             plan_->representation_groups[number].needs.decode_rows, of_lane);
+  unit.store(cache, parts_.at(unit, number), parts_.group(number).needs.decode_rows, of_lane);
 }
 
 }  // namespace kvsim::sim

@@ -1,25 +1,22 @@
 #pragma once
-/// The representations of the units of a lane group: one object per representation and unit observes the
-/// prompt for all caches of the unit that use it.
+/// The representations of the units of a lane group.
 #include <map>
-#include <memory>
 #include <optional>
 #include <vector>
 
-#include "sim/replay/replay_unit.hpp"
+#include "sim/replay/unit_parts.hpp"
 
 namespace kvsim::sim {
 
 class RepresentedUnits {
  public:
   RepresentedUnits(const Plan& plan, const GroupTensors& tensors, std::uint64_t seed,
-                   const policy::Tables* tables)
-      : plan_(&plan), tensors_(&tensors), seed_(seed), tables_(tables) {}
+                   const policy::Tables* tables);
 
   /// Makes the representations of the unit's cells.
   void add(const ReplayUnit& unit);
   /// Appends what they observe of the prompt.
-  void subscribe(std::vector<Subscription>& subscriptions) const;
+  void subscribe(std::vector<Subscription>& subscriptions) const { parts_.subscribe(subscriptions); }
   /// After the prompt: shows it to representations that store two layers together.
   void finish_pairs();
   /// The layer that the unit's is stored together with in `cell`; none for most cells.
@@ -32,17 +29,9 @@ class RepresentedUnits {
   void store(ReplayUnit& unit, Cache& cache, std::size_t cell) const;
 
  private:
-  struct Key {
-    std::size_t number = 0;  ///< in Plan::representation_groups
-    std::size_t first_lane = 0, n_lanes = 1;
-    auto operator<=>(const Key&) const = default;
-  };
-
   const Plan* plan_;
   const GroupTensors* tensors_;
-  std::uint64_t seed_;
-  const policy::Tables* tables_;
-  std::map<Key, std::unique_ptr<policy::Representation>> representations_;
+  UnitParts<policy::Representation> parts_;
   std::map<int, GroupTensors> partners_;  ///< the same lanes of other layers, by layer
 };
 

@@ -2,10 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
-#include <limits>
-
-#include "sim/attention/attention_rows.hpp"
 
 namespace kvsim::sim {
 namespace {
@@ -28,54 +24,6 @@ double squared_norm(std::span<const float> a) {
 }
 
 }  // namespace
-
-std::span<const std::size_t> TopEntries::of(std::span<const float> row) {
-  const std::size_t n = std::min(row.size(), kTopTokens);
-  const auto rest = row.begin() + static_cast<std::ptrdiff_t>(n);
-  heap_.assign(row.begin(), rest);
-  std::make_heap(heap_.begin(), heap_.end(), std::greater());
-  for (auto x = rest; x != row.end(); ++x) {
-    if (*x <= heap_.front()) continue;
-    std::pop_heap(heap_.begin(), heap_.end(), std::greater());
-    heap_.back() = *x;
-    std::push_heap(heap_.begin(), heap_.end(), std::greater());
-  }
-  const float least = heap_.front();
-  auto equal = std::count(heap_.begin(), heap_.end(), least);
-  top_.clear();
-  for (std::size_t i = 0; i < row.size(); ++i)
-    if (row[i] > least || (row[i] == least && equal > 0)) {
-      top_.push_back(i);
-      if (row[i] == least) --equal;
-    }
-  return top_;
-}
-
-void RecordedStep::set(const RowBlock& rows, std::size_t step_of_block) {
-  rows_ = &rows;
-  step_ = step_of_block;
-  seen_ = rows.first() + step_of_block + 1;
-  const trace::Model& model = tensors_->sequence().model();
-  group_ = model.group();
-  logits_.assign(group_ * seen_, std::numeric_limits<float>::quiet_NaN());
-  scaled_.clear();
-  top_.resize(group_);
-  TopEntries entries;
-  for (std::size_t g = 0; g < group_; ++g) {
-    for (const float x : query(g)) scaled_.push_back(x * static_cast<float>(model.attn_scale));
-    top_[g].clear();
-    for (const std::size_t position : entries.of(row(g))) top_[g].push_back(static_cast<Position>(position));
-  }
-}
-
-float RecordedStep::logit(std::size_t g, std::size_t position) const {
-  float& known = logits_[g * seen_ + position];
-  if (std::isnan(known)) {
-    const MatrixView keys = tensors_->keys(lane_);
-    known = dot(scaled_.data() + g * keys.cols, keys.row(position).data(), keys.cols);
-  }
-  return known;
-}
 
 StoredMeasures::StoredMeasures(const GroupTensors& tensors, std::size_t lane, std::size_t lane_of_unit,
                                Cache& cache, LaneOutcome& out)
@@ -110,11 +58,13 @@ void StoredMeasures::step(const RecordedStep& recorded, bool each_step) {
   variation_ = overlap_ = 0;
   for (std::size_t g = 0; g < group; ++g) {
     const std::span<float> weights = cache_->stored->weights(lane_of_unit_ * group + g);
+    if (cache_->reads) sight.read = cache_->reads->of(lane_of_unit_ * group + g);
     attention_.attend(rows, lane_of_unit_, recorded.query(g), sight, weights,
                       outputs_.data() + first + g * value_dim);
-    compare(recorded, g, weights, sight.first);
+    compare(recorded, g, weights);
   }
   out_->steps += 1;
+  out_->attended_tokens += cache_->attended.size();
   out_->held_at_end = cache_->residents.slots().size();
   out_->stored->total_variation += variation_ / static_cast<double>(group);
   out_->stored->top_overlap += overlap_ / static_cast<double>(group);
@@ -125,8 +75,7 @@ void StoredMeasures::step(const RecordedStep& recorded, bool each_step) {
   }
 }
 
-void StoredMeasures::compare(const RecordedStep& recorded, std::size_t g, std::span<const float> weights,
-                             Position first_seen) {
+void StoredMeasures::compare(const RecordedStep& recorded, std::size_t g, std::span<const float> weights) {
   const std::span<const float> row = recorded.row(g);
   const std::span<const Position> attended = cache_->attended;
   double held = 0, differences = 0;
@@ -135,7 +84,9 @@ void StoredMeasures::compare(const RecordedStep& recorded, std::size_t g, std::s
     const double exact = static_cast<double>(row[position]);
     held += exact;
     differences += std::abs(exact - static_cast<double>(weights[slot]));
-    if (attended[slot] < first_seen) continue;  // beyond the window
+  }
+  for (const std::size_t slot : attention_.seen()) {
+    const auto position = static_cast<std::size_t>(attended[slot]);
     const double difference =
         static_cast<double>(attention_.logits()[slot]) - static_cast<double>(recorded.logit(g, position));
     out_->stored->logit_squares += difference * difference;

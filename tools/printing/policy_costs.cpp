@@ -28,6 +28,8 @@ policy::Part part_of(const PolicySpec& spec, const policy::Registry& registry) {
       return parse_composition("snapkv+" + spec.name, registry).allocation;
     case policy::Kind::representation:
       return *parse_composition("full+" + spec.name, registry).representation;
+    case policy::Kind::selection:
+      return *parse_composition("full+" + spec.name, registry).selection;
   }
   bug("a kind of part that nothing states costs of", spec.name);
 }
@@ -127,6 +129,35 @@ std::vector<std::string> representation_sentences(const PolicySpec& spec, const 
   return out;
 }
 
+/// What a layer behind the dense ones reads of the reference prompt, and what its index takes.
+policy::ReadCount read_count(const PolicySpec& spec, const policy::Registry& registry) {
+  return part_of(spec, registry).reads(kReferenceLayer, kReferenceLayer.n_layers / 2, kReferenceLayer.prompt);
+}
+
+/// Bytes as a share of keys and values of the reference prompt.
+double share_of_prompt(double bytes) {
+  return bytes / static_cast<double>(kReferenceLayer.prompt * kReferenceLayer.kv_heads * kLaneToken);
+}
+
+std::string read_share(const policy::ReadCount& count) {
+  return percent(count.lane_tokens / static_cast<double>(kReferenceLayer.prompt) +
+                 share_of_prompt(count.index_bytes_read));
+}
+
+std::vector<std::string> selection_sentences(const PolicySpec& spec, const policy::Registry& registry) {
+  const policy::ReadCount count = read_count(spec, registry);
+  std::vector<std::string> out{"A query head reads " + analysis::rounded_text(count.head_tokens, 1) + " of " +
+                               std::to_string(kReferenceLayer.prompt) +
+                               " stored tokens; the query heads of a KV head together at most " +
+                               analysis::rounded_text(count.lane_tokens, 1) + "."};
+  if (count.index_bytes > 0)
+    out.push_back("The index takes " + percent(share_of_prompt(count.index_bytes)) +
+                  " of what keys and values do, and a step reads " +
+                  percent(share_of_prompt(count.index_bytes_read)) + " as much of it.");
+  out.push_back("These are of " + cost_setting() + ", with its defaults.");
+  return out;
+}
+
 }  // namespace
 
 std::string cost_setting() {
@@ -144,6 +175,7 @@ std::vector<std::string> cost_sentences(const PolicySpec& spec, const policy::Re
     return {"They depend on parameters without a default: kvsim cost estimate --policy '" + spec.name +
             "(...)'."};
   if (spec.kind == policy::Kind::representation) return representation_sentences(spec, registry);
+  if (spec.kind == policy::Kind::selection) return selection_sentences(spec, registry);
   const bool eviction = spec.kind == policy::Kind::eviction;
   const Cost cost = part_of(spec, registry).cost(kReferenceLayer);
   std::vector<std::string> out;
@@ -186,6 +218,22 @@ std::string cost_table(const policy::Registry& registry) {
            slot_text(cost) + " | " + (cost.prompt_rows > 0 ? analysis::prompt_rows_text(cost) : "") + " | " +
            (cost.scratch_bytes > 0 ? bytes_text(cost.scratch_bytes) : "") + " | " + work_text(cost.prompt) +
            more + " | " + (spec.kind == policy::Kind::allocation ? "" : step_text(cost)) + " |\n";
+  }
+  return out;
+}
+
+std::string selection_cost_table(const policy::Registry& registry) {
+  std::string out =
+      "| selection | tokens per query head | per KV head, at most | index | index read | read in all, at "
+      "most |\n"
+      "| --- | --- | --- | --- | --- | --- |\n";
+  const auto share = [](double bytes) { return bytes > 0 ? percent(share_of_prompt(bytes)) : std::string(); };
+  for (const PolicySpec& spec : registry.policies()) {
+    if (spec.kind != policy::Kind::selection || !complete(spec)) continue;
+    const policy::ReadCount count = read_count(spec, registry);
+    out += "| `" + spec.name + "` | " + analysis::rounded_text(count.head_tokens, 1) + " | " +
+           analysis::rounded_text(count.lane_tokens, 1) + " | " + share(count.index_bytes) + " | " +
+           share(count.index_bytes_read) + " | " + read_share(count) + " |\n";
   }
   return out;
 }

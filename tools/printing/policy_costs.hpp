@@ -14,7 +14,8 @@ std::string cost_setting();
 std::vector<std::string> cost_sentences(const policy::PolicySpec& spec, const policy::Registry& registry);
 /// A Markdown table of every eviction and allocation that states a cost.
 std::string cost_table(const policy::Registry& registry);
-/// The same of representations.
+/// The same of representations, and of selections.
 std::string representation_cost_table(const policy::Registry& registry);
+std::string selection_cost_table(const policy::Registry& registry);
 
 }  // namespace kvsim::tools

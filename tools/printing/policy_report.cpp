@@ -204,7 +204,8 @@ void write_table(std::ostream& out, const Registry& registry) {
        "overshoot: what leaves after the query), and what they do\n"},
       {"oracle", "\noracles: evictions that know the future, bounds for the others\n"},
       {"allocation", "\nallocations, after a '+'\n"},
-      {"representation", "\nrepresentations, after a '+': how what is kept is stored\n"}};
+      {"representation", "\nrepresentations, after a '+': how what is kept is stored\n"},
+      {"selection", "\nselections, after a '+': what a query reads of what is kept\n"}};
   for (const auto& [kind, title] : sections) {
     const auto shown = [wanted = std::string_view(kind)](const PolicySpec& spec) {
       return wanted == kind_name(spec);
@@ -247,7 +248,12 @@ void write_md(std::ostream& out, const Registry& registry) {
       << cost_setting() << ". Not listed: oracles, what needs a file, and splits that cost nothing.\n\n"
       << cost_table(registry) << "\n### What representations cost\n\nOf the same layer. Reading is part of "
       << "attention; the bits per number are of its whole prompt, the work is of what the budget keeps.\n\n"
-      << representation_cost_table(registry);
+      << representation_cost_table(registry)
+      << "\n### What selections read\n\nOf a layer behind the dense ones "
+      << "while it holds the whole prompt; shares are of what its keys and values take. Where the query "
+         "heads of "
+      << "a KV head agree, they read less together.\n\n"
+      << selection_cost_table(registry);
 }
 
 boost::json::array json_array(const std::vector<std::string>& items) {
@@ -321,9 +327,11 @@ void write_policy_report(std::ostream& out, const Registry& registry, std::strin
   const PresetSpec* preset = registry.find_preset(name);
   if (!eviction && !part && !preset) {
     std::vector<std::string> known = registry.names(Kind::eviction);
-    for (const auto& more :
-         {registry.names(Kind::allocation), registry.names(Kind::representation), registry.preset_names()})
+    const auto add = [&](const std::vector<std::string>& more) {
       known.insert(known.end(), more.begin(), more.end());
+    };
+    for (const Kind kind : policy::kPartKinds) add(registry.names(kind));
+    add(registry.preset_names());
     registry.refuse_absent(name, {});
     usage_error("unknown policy \"" + std::string(name) + "\"", {}, suggestion(name, known));
   }

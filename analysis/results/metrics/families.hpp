@@ -12,6 +12,7 @@ std::vector<Metric> peak_metrics();        ///< what is lost where a row looks a
 std::vector<Metric> attention_metrics();   ///< what is lost of attention
 std::vector<Metric> stored_metrics();      ///< how far what is stored is off, and what it takes
 std::vector<Metric> output_metrics();      ///< how far the compressed cache's output is off
+std::vector<Metric> read_metrics();        ///< how much is read of what is held
 std::vector<Metric> importance_metrics();  ///< what is retained of the prompt's importance
 std::vector<Metric> size_metrics();        ///< how much is held
 std::vector<Metric> segment_metrics();     ///< how much is held of each kind of prompt token

@@ -42,7 +42,7 @@ const std::vector<Metric>& all_metrics() {
   static const std::vector<Metric> all = [] {
     std::vector<Metric> out;
     for (const auto family :
-         {evidence_metrics, peak_metrics, attention_metrics, stored_metrics, output_metrics,
+         {evidence_metrics, peak_metrics, attention_metrics, stored_metrics, output_metrics, read_metrics,
           importance_metrics, size_metrics, segment_metrics, bound_metrics, serving_metrics})
       for (const Metric& metric : family()) out.push_back(metric);
     return out;

@@ -20,7 +20,7 @@ struct ValueNormDecoder final : ScoredDecoder {
 
 class ValueNorm final : public ScoredEviction {
  public:
-  ValueNorm(const Params& params, const CacheUnit& unit) : ScoredEviction(unit, Selection::of(params)) {}
+  ValueNorm(const Params& params, const CacheUnit& unit) : ScoredEviction(unit, KeepRule::of(params)) {}
 
  private:
   std::unique_ptr<Decoder> decoder(std::size_t budget, std::span<const Position> slots) const override {

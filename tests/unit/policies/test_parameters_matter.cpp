@@ -6,6 +6,7 @@
 #include "sim/base/error.hpp"
 #include "tests/unit/policies/allocation_feeder.hpp"
 #include "tests/unit/policies/representation_feeder.hpp"
+#include "tests/unit/policies/selection_feeder.hpp"
 
 using namespace kvsim;
 using namespace kvsim::policy;
@@ -30,6 +31,8 @@ std::vector<std::string> other_values(Kind kind, const ParamSpec& param) {
       return {param.fallback == "h2o" ? "tova" : "h2o", "l2_norm"};
     case ParamType::share:
       return {"0.3", "0.7"};
+    case ParamType::amount:
+      return {"40", "70%"};
     default:
       break;  // choices, and texts that name files
   }
@@ -127,9 +130,29 @@ bool stores_differently(const std::string& a_text, const std::string& b_text, Ca
   return false;
 }
 
-}  // namespace
-
-namespace {
+/// Half of the tokens that join take the place of others.
+bool reads_differently(const std::string& a_text, const std::string& b_text, SelectedShape shape) {
+  shape.selection = a_text;
+  if (shape.prompt == 0) shape.prompt = 150;
+  shape.dim = 32;
+  shape.length = shape.prompt + 80;
+  for (int pair = 0; pair < 16; ++pair)
+    shape.inv_freq.push_back(std::pow(10000.0F, -static_cast<float>(pair) / 16));
+  SelectedCache a(shape);
+  shape.selection = b_text;
+  SelectedCache b(shape);
+  for (std::size_t step = 0; step < 60; ++step) {
+    if (a.index_bits() != b.index_bits()) return true;
+    const std::vector<std::size_t> victims =
+        shape.every > 1 && step % 2 == 0 ? std::vector{step % a.slots().size()} : std::vector<std::size_t>{};
+    a.append(victims);
+    b.append(victims);
+    if (a.index_bits_read() != b.index_bits_read()) return true;
+    for (std::size_t head = 0; head < shape.n_lanes * shape.group; ++head)
+      if (a.read(head) != b.read(head)) return true;
+  }
+  return false;
+}
 
 bool decides_differently(const PolicySpec& spec, const std::string& others, const std::string& changed) {
   const std::string a = spec.name + "(" + others + ")",
@@ -145,6 +168,13 @@ bool decides_differently(const PolicySpec& spec, const std::string& others, cons
              stores_differently(a, b, {.n_lanes = 8}) ||
              stores_differently(a, b, {.prompt = 500, .n_lanes = 2}) ||
              stores_differently(a, b, {.layer = 3, .n_layers = 4});
+    case Kind::selection:
+      // The last are for rules of layers that lead others, of the first layers and of long prompts.
+      return reads_differently(a, b, {.n_lanes = 2, .group = 2}) ||
+             reads_differently(a, b, {.every = 3}) ||
+             reads_differently(a, b, {.layer = 2, .n_layers = 32}) ||
+             reads_differently(a, b, {.layer = 13, .n_layers = 32}) ||
+             reads_differently(a, b, {.prompt = 1500, .n_lanes = 2, .layer = 0});
   }
   return false;
 }

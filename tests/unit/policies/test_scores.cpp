@@ -128,9 +128,9 @@ TEST_CASE("a feeder that ignores the floor is caught") {
 }
 
 TEST_CASE("the floor leaves room for the token being computed") {
-  CHECK(Selection{.protection = {4, 8}}.floor() == 12);
-  CHECK(Selection{.protection = {4, 0}}.floor() == 5);
-  CHECK(Selection{}.floor() == 1);
+  CHECK(KeepRule{.protection = {4, 8}}.floor() == 12);
+  CHECK(KeepRule{.protection = {4, 0}}.floor() == 5);
+  CHECK(KeepRule{}.floor() == 1);
   // In blocks of 8: one for the sinks; the window may begin with the last position of its first.
-  CHECK(Selection{.protection = {4, 8}, .granularity = 8}.floor() == 8 + 8 + 7);
+  CHECK(KeepRule{.protection = {4, 8}, .granularity = 8}.floor() == 8 + 8 + 7);
 }

@@ -1,0 +1,58 @@
+// A random choice of tokens, anew at every step: a control.
+#include "policies/parts/reading.hpp"
+#include "sim/base/rng.hpp"
+
+namespace kvsim::policy {
+namespace {
+
+class RandomSelector final : public Selector {
+ public:
+  RandomSelector(Amount read, const CacheUnit& unit)
+      : read_(read),
+        key_(combine({unit.seed, key_of("random_tokens"), static_cast<std::uint64_t>(unit.layer)})),
+        first_head_(static_cast<std::size_t>(unit.first_kv_head * unit.group)) {}
+
+  void select(const Asking& asking, const StoredTokens& tokens, Reads& reads) override {
+    scores_.resize(tokens.slots());
+    for (std::size_t head = 0; head < reads.heads(); ++head) {
+      for (std::size_t slot = 0; slot < tokens.slots(); ++slot)
+        scores_[slot] = static_cast<float>(
+            uniform01(combine({key_, first_head_ + head, static_cast<std::uint64_t>(asking.position),
+                               static_cast<std::uint64_t>(tokens.positions()[slot])})));
+      highest_scores(scores_, read_.of(tokens.slots()), reads.of(head));
+    }
+  }
+
+ private:
+  Amount read_;
+  std::uint64_t key_;
+  std::size_t first_head_;
+  std::vector<float> scores_;
+};
+
+Amount rule_of(const Params& params) {
+  return params.amount("read");
+}
+
+ReadCount reads_of(const Params& params, const CostShape& shape, std::size_t layer, std::size_t stored) {
+  if (reads_everything(params, layer)) return dense_reads(stored);
+  return chosen_reads(shape, stored, static_cast<double>(params.amount("read").of(stored)));
+}
+
+}  // namespace
+
+PolicySpec random_tokens_spec() {
+  return {
+      .name = "random_tokens",
+      .kind = Kind::selection,
+      .summary = "reads a random choice of tokens: a control",
+      .details =
+          "Each query head reads as many of the stored tokens, drawn anew at every step, each as likely as "
+          "the others.",
+      .params = {read_param("1024"), dense_param(0)},
+      .randomised = true,
+      .reads = reads_of,
+      .make_selection = selects<RandomSelector>(rule_of)};
+}
+
+}  // namespace kvsim::policy

@@ -1,0 +1,71 @@
+// The first and the newest tokens: a control.
+#include <algorithm>
+#include <numeric>
+
+#include "policies/parts/reading.hpp"
+
+namespace kvsim::policy {
+namespace {
+
+struct Rule {
+  Amount read;
+  std::size_t sinks = 0;
+};
+
+/// Chooses by position alone, for all heads alike.
+class RecentSelector final : public Selector {
+ public:
+  RecentSelector(const Rule& rule, const CacheUnit& /*unit*/) : rule_(rule) {}
+
+  void select(const Asking& /*asking*/, const StoredTokens& tokens, Reads& reads) override {
+    const std::size_t slots = tokens.slots(), count = rule_.read.of(slots);
+    const std::span<const Position> positions = tokens.positions();
+    order_.resize(slots);
+    std::iota(order_.begin(), order_.end(), std::size_t{0});
+    std::sort(order_.begin(), order_.end(),
+              [&](std::size_t a, std::size_t b) { return positions[a] < positions[b]; });
+    const std::size_t first = std::min(rule_.sinks, count);
+    for (std::size_t head = 0; head < reads.heads(); ++head) {
+      std::vector<std::size_t>& of = reads.of(head);
+      of.assign(order_.begin(), order_.begin() + static_cast<std::ptrdiff_t>(first));
+      of.insert(of.end(), order_.end() - static_cast<std::ptrdiff_t>(count - first), order_.end());
+    }
+  }
+
+ private:
+  Rule rule_;
+  std::vector<std::size_t> order_;
+};
+
+Rule rule_of(const Params& params) {
+  return {params.amount("read"), params.count("sinks")};
+}
+
+ReadCount reads_of(const Params& params, const CostShape& /*shape*/, std::size_t layer, std::size_t stored) {
+  if (reads_everything(params, layer)) return dense_reads(stored);
+  const auto count = static_cast<double>(params.amount("read").of(stored));
+  return {count, count, 0, 0};
+}
+
+}  // namespace
+
+PolicySpec recent_tokens_spec() {
+  return {.name = "recent_tokens",
+          .kind = Kind::selection,
+          .summary = "reads the first and the newest tokens: a control",
+          .details =
+              "What streaming_llm keeps, read from a cache that holds everything: the first `sinks` stored "
+              "tokens and the newest ones. Both give the same attention; this one stores more.",
+          .params = {read_param("1024"),
+                     {.name = "sinks",
+                      .type = ParamType::count,
+                      .fallback = "4",
+                      .max = 65536,
+                      .unit = "tokens",
+                      .help = "first stored tokens that are always read"},
+                     dense_param(0)},
+          .reads = reads_of,
+          .make_selection = selects<RecentSelector>(rule_of)};
+}
+
+}  // namespace kvsim::policy

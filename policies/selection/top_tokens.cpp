@@ -1,0 +1,51 @@
+// The tokens of the highest logits: what every selection is compared with.
+#include "policies/parts/reading.hpp"
+
+namespace kvsim::policy {
+namespace {
+
+class TopSelector final : public Selector {
+ public:
+  TopSelector(Amount read, const CacheUnit& unit)
+      : read_(read), group_(static_cast<std::size_t>(unit.group)) {}
+
+  void select(const Asking& asking, const StoredTokens& tokens, Reads& reads) override {
+    for (std::size_t head = 0; head < reads.heads(); ++head) {
+      exact_scores(asking.queries.row(head), asking.scale, tokens, head / group_, scores_);
+      highest_scores(scores_, read_.of(tokens.slots()), reads.of(head));
+    }
+  }
+
+ private:
+  Amount read_;
+  std::size_t group_;
+  std::vector<float> scores_;
+};
+
+Amount rule_of(const Params& params) {
+  return params.amount("read");
+}
+
+ReadCount reads_of(const Params& params, const CostShape& shape, std::size_t layer, std::size_t stored) {
+  if (reads_everything(params, layer)) return dense_reads(stored);
+  return chosen_reads(shape, stored, static_cast<double>(params.amount("read").of(stored)));
+}
+
+}  // namespace
+
+PolicySpec top_tokens_spec() {
+  return {
+      .name = "top_tokens",
+      .kind = Kind::selection,
+      .summary = "reads the tokens of the highest logits: the bound of every selection",
+      .details =
+          "Each query head computes its logit of every stored token and reads the tokens of the highest. "
+          "No attention of as many tokens has more of the full row's mass. It reads all keys to choose, so "
+          "it saves nothing: it says what a perfect index would give.",
+      .params = {read_param("1024"), dense_param(0)},
+      .needs = {.keys = true},
+      .reads = reads_of,
+      .make_selection = selects<TopSelector>(rule_of)};
+}
+
+}  // namespace kvsim::policy
