@@ -42,6 +42,15 @@ std::string Part::text() const {
   return spec->name + "(" + params.text() + ")";
 }
 
+Ledger Part::ledger_of_layers(StorageShape shape, std::uint64_t kept, std::uint64_t appended) const {
+  Ledger sum, of_layer;
+  for (shape.layer = 0; shape.layer < shape.n_layers; ++shape.layer) {
+    if (shape.layer == 0 || spec->by_depth) of_layer = ledger(shape, kept, appended);
+    sum += of_layer;
+  }
+  return sum;
+}
+
 std::function<Protection(std::size_t)> Part::protection(std::size_t prompt) const {
   if (!spec->make_eviction) return [](std::size_t) { return Protection{}; };
   const std::shared_ptr<const Eviction> asked = make_eviction({.head_dim = 1, .value_dim = 1});

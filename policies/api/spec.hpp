@@ -110,6 +110,8 @@ struct PolicySpec {
   /// since (representation).
   std::function<Ledger(const Params&, const StorageShape&, std::uint64_t kept, std::uint64_t appended)>
       ledger{};
+  /// Whether that differs from layer to layer (representation).
+  bool by_depth = false;
   /// What the queries of a layer read while every lane holds `stored` tokens, and what the index is
   /// (selection).
   std::function<ReadCount(const Params&, const CostShape&, std::size_t layer, std::size_t stored)> reads{};
@@ -161,6 +163,8 @@ struct Part {
   Ledger ledger(const StorageShape& shape, std::uint64_t kept, std::uint64_t appended) const {
     return spec->ledger(params, shape, kept, appended);
   }
+  /// Of one such unit in every layer, added up; of `shape` the layer does not matter.
+  Ledger ledger_of_layers(StorageShape shape, std::uint64_t kept, std::uint64_t appended) const;
   /// Eviction::protection of a prompt so long, under any budget; an oracle protects nothing.
   std::function<Protection(std::size_t budget)> protection(std::size_t prompt) const;
 };

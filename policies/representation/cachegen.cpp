@@ -151,6 +151,7 @@ PolicySpec cachegen_spec() {
           [](const Params& params, const StorageShape& shape, std::uint64_t kept, std::uint64_t appended) {
             return cachegen_ledger(level_of(params), shape, kept, appended);
           },
+      .by_depth = true,
       .make_representation = [](const Params& params, const CacheUnit& unit)
           -> std::unique_ptr<Representation> { return std::make_unique<CacheGen>(level_of(params), unit); }};
 }

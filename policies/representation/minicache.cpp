@@ -269,6 +269,7 @@ PolicySpec minicache_spec() {
                 !Rule::of(params).partner(static_cast<int>(shape.layer), static_cast<int>(shape.n_layers));
             return alone ? exact_ledger(shape, kept + appended) : pair_ledger(shape, kept + appended, 0, 0);
           },
+      .by_depth = true,
       .make_representation = [](const Params& params, const CacheUnit& unit)
           -> std::unique_ptr<Representation> { return std::make_unique<MiniCache>(Rule::of(params), unit); }};
 }

@@ -21,19 +21,16 @@ policy::Ledger unit_ledger(const Storage& storage, const Model& model, std::uint
   const std::uint64_t all = checked_sum(kWhat, tokens.kept, tokens.appended);
   const std::uint64_t numbers =
       checked_product(kWhat, all, lanes, checked_sum(kWhat, model.head_dim, model.value_dim));
-  const policy::StorageShape shape{lanes, model.head_dim, model.value_dim, storage.element_bits};
   if (!storage.representation) return {.exact = checked_product(kWhat, numbers, storage.element_bits)};
-  checked_product(kWhat, numbers, kMostBits);
-  const auto of_layer = [&](std::uint64_t layer) {
-    policy::StorageShape at = shape;
-    at.layer = static_cast<std::uint32_t>(layer);
-    at.n_layers = static_cast<std::uint32_t>(model.layers);
-    return storage.representation->ledger(at, tokens.kept, tokens.appended);
-  };
-  policy::Ledger sum = of_layer(0);
-  if (model.layers == 1 || sum == of_layer(model.layers - 1)) return sum;
+  checked_product(kWhat, numbers, kMostBits, model.layers);
   // What differs by depth counts in every layer as its mean.
-  for (std::uint64_t layer = 1; layer < model.layers; ++layer) sum += of_layer(layer);
+  const policy::Ledger sum =
+      storage.representation->ledger_of_layers({.n_lanes = lanes,
+                                                .key_dim = model.head_dim,
+                                                .value_dim = model.value_dim,
+                                                .element_bits = storage.element_bits,
+                                                .n_layers = static_cast<std::uint32_t>(model.layers)},
+                                               tokens.kept, tokens.appended);
   const auto mean = [&](std::uint64_t bits) { return ceil_divided(bits, model.layers); };
   return {mean(sum.exact),   mean(sum.codes),  mean(sum.parameters), mean(sum.outliers),
           mean(sum.indices), mean(sum.tables), mean(sum.shared),     mean(sum.host)};

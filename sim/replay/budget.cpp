@@ -20,7 +20,7 @@ std::string named(std::string_view text) {
   return "budget '" + std::string(text) + "'";
 }
 
-/// How many tokens per lane take at most `bits` in the mean layer, up to the length of the sequence.
+/// How many tokens per lane take at most `bits` in all layers, up to the length of the sequence.
 std::size_t fitting_tokens(const policy::Composition& composition, const trace::Sequence& sequence,
                            double bits) {
   const trace::Model& model = sequence.model();
@@ -29,15 +29,8 @@ std::size_t fitting_tokens(const policy::Composition& composition, const trace::
   if (together) shape.n_lanes = model.n_kv_heads;
   const double units = together ? 1 : model.n_kv_heads;
   const auto taken = [&](std::size_t tokens) {
-    const auto of_layer = [&](std::uint32_t layer) {
-      shape.layer = layer;
-      return units * static_cast<double>(composition.representation->ledger(shape, tokens, 0).bits());
-    };
-    double sum = of_layer(0);
-    // Most ledgers are alike in all layers, as in sim/cost/storage.cpp.
-    if (sum == of_layer(shape.n_layers - 1)) return sum;
-    for (std::uint32_t layer = 1; layer < shape.n_layers; ++layer) sum += of_layer(layer);
-    return sum / shape.n_layers;
+    const policy::Ledger of_layers = composition.representation->ledger_of_layers(shape, tokens, 0);
+    return units * static_cast<double>(of_layers.bits());
   };
   std::size_t tokens = 0;
   while (tokens < sequence.length() && taken(tokens + 1) <= bits) ++tokens;
@@ -99,7 +92,7 @@ std::size_t budget_tokens(const Budget& budget, const trace::Sequence& sequence,
     const trace::Model& model = sequence.model();
     const double lanes = static_cast<double>(model.n_layers) * model.n_kv_heads;
     if (composition.representation)
-      tokens = static_cast<double>(fitting_tokens(composition, sequence, 8 * budget.value / model.n_layers));
+      tokens = static_cast<double>(fitting_tokens(composition, sequence, 8 * budget.value));
     else
       tokens = std::floor(budget.value / (lanes * static_cast<double>(token_bytes(sequence))));
   }

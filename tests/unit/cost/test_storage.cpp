@@ -88,6 +88,14 @@ TEST_CASE("lanes of a unit are counted together, others one by one", "[cost][sto
         stored_ledger(storage(zipcache), model, 4, {.kept = 3}));
 }
 
+TEST_CASE("what only layers between the first and the last store otherwise counts", "[cost][storage]") {
+  // Of six layers the fourth and the fifth are a pair; a last one without a partner stays as it is. Of 2 x
+  // 128 numbers of 16 bits these two store half, and two lengths of 16 bits: 4,096 and 2,080 bits.
+  Model model = heads_of(128);
+  model.layers = 6;
+  CHECK(stored_ledger(storage("minicache"), model, 1, {.kept = 3}).bits() == 3 * (4 * 4096 + 2 * 2080) / 6);
+}
+
 TEST_CASE("tables that sequences share are held once", "[cost][storage]") {
   Model model = heads_of(128, 8);
   model.layers = 32;

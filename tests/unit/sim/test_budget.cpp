@@ -1,4 +1,5 @@
 #include <catch2/catch.hpp>
+#include <ranges>
 
 #include "policies/builtin.hpp"
 #include "sim/base/error.hpp"
@@ -42,4 +43,36 @@ TEST_CASE("budgets become tokens per lane") {
   CHECK(tokens("500") == 500);
   CHECK_THROWS_WITH(tokens("255B"), Catch::Contains("less than one token"));
   CHECK_THROWS_WITH(tokens("0.5%"), Catch::Contains("less than one token"));
+}
+
+TEST_CASE("a budget in bytes asks every layer what it takes") {
+  // Of six layers only the fourth and the fifth are a pair. A lane's token is 2 x 8 numbers of 32 bits; in a
+  // pair half of them and two lengths of 16: 512 and 288 bits, in two lanes each, 656 bytes in all layers.
+  const trace::MemoryTrace trace = test::random_trace({.layers = 6, .prompt = 40, .decode = 3});
+  const policy::Composition paired = policy::parse_composition("full+minicache", policy::builtin());
+  const auto tokens = [&](const char* text) {
+    return sim::budget_tokens(sim::parse_budget(text), trace::Sequence(trace), paired);
+  };
+  CHECK(tokens("6560B") == 10);
+  CHECK(tokens("6559B") == 9);
+}
+
+TEST_CASE("a representation whose ledger differs by depth says so, and no other does") {
+  for (const policy::PolicySpec& spec : policy::builtin().policies()) {
+    if (spec.kind != policy::Kind::representation) continue;
+    CAPTURE(spec.name);
+    const std::string file = policy::complete(spec) ? "" : "(file=x)";
+    const policy::Part part =
+        *policy::parse_composition("full+" + spec.name + file, policy::builtin()).representation;
+    const auto ledger = [&](std::uint32_t layer) {
+      return part.ledger({4, 64, 64, 16, layer, 12}, 1000, 10);
+    };
+    const auto layers = std::views::iota(0U, 12U);
+    const bool differs =
+        std::ranges::any_of(layers, [&](std::uint32_t layer) { return !(ledger(layer) == ledger(0)); });
+    CHECK(differs == spec.by_depth);
+    policy::Ledger sum;
+    for (const std::uint32_t layer : layers) sum += ledger(layer);
+    CHECK(part.ledger_of_layers({4, 64, 64, 16, 5, 12}, 1000, 10) == sum);
+  }
 }
