@@ -59,6 +59,9 @@ class Codec {
                     CacheRows& /*rows*/) {}
   /// What the rows take now.
   virtual Ledger ledger(const CacheRows& rows) const = 0;
+  /// What sending the rows takes as begin() has left them, where the codec has a form that is smaller than
+  /// the one it holds.
+  virtual std::optional<std::uint64_t> sent_bits() const { return {}; }
 };
 
 class Representation : public PromptObserver {

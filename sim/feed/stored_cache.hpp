@@ -1,6 +1,7 @@
 #pragma once
 /// One cache whose numbers are not the recorded ones: what a codec has made of them.
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "policies/api/representation.hpp"
@@ -21,6 +22,7 @@ class StoredCache {
 
   const policy::CacheRows& rows() const { return rows_; }
   policy::Ledger ledger() const { return codec_->ledger(rows_); }
+  std::optional<std::uint64_t> sent_bits() const { return codec_->sent_bits(); }
 
   /// A token joins with exact numbers, as SlotStore::join() says.
   std::size_t join(std::span<const std::size_t> victims, const Token& token) {

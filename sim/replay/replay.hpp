@@ -88,6 +88,8 @@ struct StoredOutcome {
   double key_squares = 0, value_squares = 0;  ///< at the last step: |recorded|^2
   /// After the prompt, and at the last step: of all lanes of the unit, each lane its part.
   double kept_bits = 0, held_bits = 0;
+  /// The same of what sending the prompt takes (policy::Codec::sent_bits); none: the codec does not say.
+  std::optional<double> sent_bits{};
 };
 inline constexpr std::size_t kTopTokens = 32;
 

@@ -29,12 +29,13 @@ StoredMeasures::StoredMeasures(const GroupTensors& tensors, std::size_t lane, st
                                Cache& cache, LaneOutcome& out)
     : tensors_(&tensors), lane_(lane), lane_of_unit_(lane_of_unit), cache_(&cache), out_(&out) {
   out.stored.emplace();
-  out.stored->kept_bits = lane_bits();
+  out.stored->kept_bits = lane_part(cache.stored->ledger().bits());
+  if (const std::optional<std::uint64_t> bits = cache.stored->sent_bits())
+    out.stored->sent_bits = lane_part(*bits);
 }
 
-double StoredMeasures::lane_bits() const {
-  return static_cast<double>(cache_->stored->ledger().bits()) /
-         static_cast<double>(cache_->stored->rows().shape().n_lanes);
+double StoredMeasures::lane_part(std::uint64_t bits) const {
+  return static_cast<double>(bits) / static_cast<double>(cache_->stored->rows().shape().n_lanes);
 }
 
 void StoredMeasures::step(const RecordedStep& recorded, bool each_step) {
@@ -111,7 +112,7 @@ void StoredMeasures::end() {
     out_->stored->value_error += squared_distance(values.row(slot), value);
     out_->stored->value_squares += squared_norm(value);
   }
-  out_->stored->held_bits = lane_bits();
+  out_->stored->held_bits = lane_part(cache_->stored->ledger().bits());
 }
 
 }  // namespace kvsim::sim

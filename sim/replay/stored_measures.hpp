@@ -24,7 +24,8 @@ class StoredMeasures {
   void clear() { outputs_.clear(); }
 
  private:
-  double lane_bits() const;
+  /// Of what the unit takes.
+  double lane_part(std::uint64_t bits) const;
   void compare(const RecordedStep& recorded, std::size_t g, std::span<const float> weights);
 
   const GroupTensors* tensors_;

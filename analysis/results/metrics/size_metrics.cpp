@@ -45,6 +45,16 @@ MetricValue kept_bytes(const Measured& of) {
   return bytes_of(of, &sim::LaneOutcome::kept_tokens, &sim::StoredOutcome::kept_bits);
 }
 
+/// Lanes whose codec does not say make it undefined.
+MetricValue sent_bytes(const Measured& of) {
+  double bits = 0;
+  for (const sim::LaneOutcome& lane : of.lanes) {
+    if (!lane.stored || !lane.stored->sent_bits) return {};
+    bits += *lane.stored->sent_bits;
+  }
+  return static_cast<std::uint64_t>(std::ceil(std::round(bits) / 8));
+}
+
 /// A lane that never evicts is given the sequence; it spends its prompt.
 MetricValue allocated_tokens(const Measured& of) {
   const std::uint64_t most = std::max(of.outcome.prompt, of.cell.budget_tokens);
@@ -96,6 +106,15 @@ std::vector<Metric> size_metrics() {
        .measure = stored_bits,
        .whole = Whole::all_lanes,
        .console = {.heading = "bits", .only_with = "logit_rmse"}},
+      {.key = "sent_bytes",
+       .unit = "bytes",
+       .meaning =
+           "what sending what is kept of the prompt takes with the entropy code of its representation, "
+           "over the scope's lanes; null where that has none",
+       .label = "bytes sent",
+       .measure = sent_bytes,
+       .whole = Whole::all_lanes,
+       .console = {.heading = "sent size", .show = Console::Show::bytes, .only_with = "sent_bytes"}},
       {.key = "allotted_tokens",
        .unit = "tokens per lane",
        .meaning = "what the allocation gave out, mean over lanes; budget_tokens unless a published formula "

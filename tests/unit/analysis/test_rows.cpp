@@ -104,6 +104,23 @@ TEST_CASE("the whole model is the unweighted mean over layers") {
   CHECK(row.instruction_before == 3U);
 }
 
+TEST_CASE("bytes that are sent are those of all lanes of a scope, where every codec says them") {
+  sim::Outcome outcome = worked_outcome();
+  std::vector<sim::LaneOutcome>& lanes = outcome.cells[0].lanes;
+  for (std::size_t i = 0; i < lanes.size(); ++i) {
+    lanes[i].stored.emplace();
+    lanes[i].stored->sent_bits = 8.0 * static_cast<double>(10 * (i + 1)) + 0.5;
+  }
+  CHECK(rows_of(outcome, Scope::head)[1]["sent_bytes"] == 21U);            // 20 bytes and half a bit
+  CHECK(rows_of(outcome, Scope::layer)[0]["sent_bytes"] == 10U + 20 + 1);  // one bit
+  CHECK(rows_of(outcome, Scope::all)[0]["sent_bytes"] == 100U + 1);        // two bits
+  lanes[3].stored->sent_bits.reset();
+  CHECK(rows_of(outcome, Scope::layer)[0]["sent_bytes"]);
+  CHECK_FALSE(rows_of(outcome, Scope::layer)[1]["sent_bytes"]);
+  CHECK_FALSE(rows_of(outcome, Scope::all)[0]["sent_bytes"]);
+  CHECK_FALSE(rows_of(worked_outcome(), Scope::all)[0]["sent_bytes"]);
+}
+
 TEST_CASE("evidence loss is what fell on dropped positions of all that was paid, lanes by what they paid") {
   sim::Outcome outcome = worked_outcome();
   outcome.evidence_tokens = 2;

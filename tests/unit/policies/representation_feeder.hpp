@@ -38,6 +38,7 @@ class RepresentedCache {
 
   const CacheRows& rows() const { return rows_; }
   Ledger ledger() const { return codec_->ledger(rows_); }
+  std::optional<std::uint64_t> sent_bits() const { return codec_->sent_bits(); }
   /// What the spec says of as many tokens without evictions.
   Ledger closed_form() const { return part_.ledger(rows_.shape(), kept_, next_ - prompt_); }
 

@@ -468,6 +468,22 @@ TEST_CASE("lanes that share a set are stored as they would be apart") {
   }
 }
 
+TEST_CASE("lanes that are stored together share what sending them takes") {
+  const trace::MemoryTrace trace = test::random_trace({.prompt = 60, .decode = 2});
+  const sim::Outcome outcome =
+      test::run(trace, test::request_of({"h2o(unit=layer)+cachegen(tables=shared)",
+                                         "h2o+cachegen(tables=shared)", "full+kivi(group=8)"},
+                                        {"60"}));
+  for (std::size_t lane = 0; lane < outcome.cells[0].lanes.size(); lane += 2) {
+    const auto sent = [&](std::size_t cell, std::size_t of) {
+      return *outcome.cells[cell].lanes[lane + of].stored->sent_bits;
+    };
+    CHECK(sent(0, 0) == sent(0, 1));
+    CHECK(sent(1, 0) != sent(1, 1));  // a set of tokens per lane: each is a unit
+    CHECK_FALSE(outcome.cells[2].lanes[lane].stored->sent_bits.has_value());
+  }
+}
+
 TEST_CASE("a budget in bytes buys as many tokens as fit with their scales and windows") {
   // A lane's token of 2 x 8 numbers in 4 bits with a scale per 8: 2 * (8 * 4 + 32) bits = 16 bytes, where
   // 32-bit floats take 64. Four lanes and 40 tokens: 2,560 bytes.
