@@ -8,6 +8,7 @@
 #include "policies/parts/coding_cost.hpp"
 #include "policies/parts/euclidean_norm.hpp"
 #include "policies/parts/float_format.hpp"
+#include "policies/parts/scalar_code.hpp"
 
 namespace kvsim::policy {
 namespace {
@@ -17,9 +18,11 @@ constexpr std::uint64_t kLengthBits = 16, kIndexBits = 32;
 struct Rule {
   double from = 0.5;  ///< share of the layers that are before the first pair
   double t = 0.6, gamma = 0.05;
+  ScalarCode code{ScalarKind::offset, 16};  ///< of a direction, and of a vector of a layer without a partner
 
   static Rule of(const Params& params) {
-    return {params.share("from"), params.real("t"), params.real("gamma")};
+    return {params.share("from"), params.real("t"), params.real("gamma"),
+            scalar_code(params, "minicache(" + params.text() + ")")};
   }
   std::optional<int> partner(int layer, int n_layers) const {
     const int begin = static_cast<int>(from * static_cast<double>(n_layers));
@@ -56,8 +59,8 @@ struct Pair {
   }
 
   /// What `own` reads back as: its length in 16 bits, in the direction at share t of the way to the later
-  /// layer's.
-  void share(double t, std::span<float> out) const {
+  /// layer's, as that one's code reads back.
+  void share(double t, const ScalarCode& code, std::span<float> out) const {
     const double length = euclidean_norm(own), length_of_other = euclidean_norm(other);
     const double angle = this->angle(), sine = std::sin(angle);
     double of_own = upper ? t : 1 - t, of_other = 1 - of_own;
@@ -69,23 +72,37 @@ struct Pair {
       of_other = std::sin(of_other * angle) / sine;
     }
     const auto stored = static_cast<double>(nearest_half(static_cast<float>(length)));
-    of_own = length > 0 ? stored * of_own / length : 0;
-    of_other = length_of_other > 0 ? stored * of_other / length_of_other : 0;
+    const double before = code.exact() ? stored : 1;
+    of_own = length > 0 ? before * of_own / length : 0;
+    of_other = length_of_other > 0 ? before * of_other / length_of_other : 0;
     for (std::size_t c = 0; c < own.size(); ++c)
       out[c] =
           static_cast<float>(of_own * static_cast<double>(own[c]) + of_other * static_cast<double>(other[c]));
+    if (code.exact()) return;
+    code.code(out.data(), out.size());
+    for (float& x : out) x *= static_cast<float>(stored);
   }
 };
 
 /// A layer's half of what the pair takes. `apart`: keys and values that stay apart.
-Ledger pair_ledger(const StorageShape& shape, std::uint64_t tokens, std::uint64_t keys_apart,
-                   std::uint64_t values_apart) {
-  const std::uint64_t vectors = shape.n_lanes * tokens;
+Ledger pair_ledger(const ScalarCode& code, const StorageShape& shape, std::uint64_t tokens,
+                   std::uint64_t keys_apart, std::uint64_t values_apart) {
+  const std::uint64_t vectors = shape.n_lanes * tokens, numbers = vectors * (shape.key_dim + shape.value_dim);
   Ledger out;
-  out.codes = vectors * (shape.key_dim + shape.value_dim) * shape.element_bits / 2;
-  out.parameters = 2 * vectors * kLengthBits;
+  out.codes = (numbers * (code.exact() ? shape.element_bits : code.bits) + 1) / 2;
+  out.parameters = 2 * vectors * kLengthBits + vectors * code.group_bits();
   out.outliers = (keys_apart * shape.key_dim + values_apart * shape.value_dim) * shape.element_bits;
   out.indices = (keys_apart + values_apart) * kIndexBits / 2;
+  return out;
+}
+
+/// Of a layer without a partner.
+Ledger lone_ledger(const ScalarCode& code, const StorageShape& shape, std::uint64_t tokens) {
+  if (code.exact()) return exact_ledger(shape, tokens);
+  const std::uint64_t vectors = shape.n_lanes * tokens;
+  Ledger out;
+  out.codes = vectors * (shape.key_dim + shape.value_dim) * code.bits;
+  out.parameters = 2 * vectors * code.group_bits();
   return out;
 }
 
@@ -108,6 +125,8 @@ class MiniCodec final : public Codec {
       : rule_(rule), upper_(upper), prompt_(&prompt) {}
 
   void begin(const Prompt& /*prompt*/, CacheRows& rows) override {
+    if (prompt_->empty())
+      for (std::size_t slot = 0; slot < rows.slots(); ++slot) settle(slot, rows);
     for (const LanePrompt& lane : *prompt_)
       for (const Side side : {kKeys, kValues}) angles_.push_back(lane.sides[side].angles);
     apart_.assign(rows.slots() * angles_.size(), 0);
@@ -131,6 +150,14 @@ class MiniCodec final : public Codec {
     apart_.resize(rows.slots() * angles_.size());
     std::fill_n(apart_.begin() + static_cast<std::ptrdiff_t>(own_slot * angles_.size()), angles_.size(), 0);
   }
+  void settle(std::size_t own_slot, CacheRows& rows) override {
+    if (!prompt_->empty()) return;
+    for (std::size_t lane = 0; lane < rows.shape().n_lanes; ++lane)
+      for (const Side side : {kKeys, kValues}) {
+        const std::span<float> row = vector(rows, lane, own_slot, side);
+        rule_.code.code(row.data(), row.size());
+      }
+  }
   void pair(std::size_t own_slot, MatrixView keys, MatrixView values, CacheRows& rows) override {
     for (std::size_t lane = 0; lane < prompt_->size(); ++lane)
       for (const Side side : {kKeys, kValues}) {
@@ -140,14 +167,14 @@ class MiniCodec final : public Codec {
         const double angle = pair.angle();
         angles.add(angle);
         apart(lane, own_slot, side) = angles.apart(angle, rule_.gamma) ? 1 : 0;
-        if (!apart(lane, own_slot, side)) pair.share(rule_.t, row);
+        if (!apart(lane, own_slot, side)) pair.share(rule_.t, rule_.code, row);
       }
   }
   Ledger ledger(const CacheRows& rows) const override {
-    if (prompt_->empty()) return exact_ledger(rows.shape(), rows.slots());
+    if (prompt_->empty()) return lone_ledger(rule_.code, rows.shape(), rows.slots());
     std::uint64_t apart[2] = {0, 0};
     for (std::size_t i = 0; i < apart_.size(); ++i) apart[i % 2] += apart_[i] != 0 ? 1 : 0;
-    return pair_ledger(rows.shape(), rows.slots(), apart[kKeys], apart[kValues]);
+    return pair_ledger(rule_.code, rows.shape(), rows.slots(), apart[kKeys], apart[kValues]);
   }
 
  private:
@@ -197,7 +224,7 @@ class MiniCache final : public Representation {
     for (std::size_t row = 0; row < own.rows; ++row) {
       out.apart[row] = out.angles.apart(angles[row], rule_.gamma) ? 1 : 0;
       Pair{own.row(row), other.row(row), upper()}.share(
-          rule_.t, std::span(out.shared).subspan(row * own.cols, own.cols));
+          rule_.t, rule_.code, std::span(out.shared).subspan(row * own.cols, own.cols));
     }
   }
 
@@ -209,8 +236,8 @@ class MiniCache final : public Representation {
 
 /// Of a number: a product and a square for the angle, two products and a sum for the direction; times the
 /// length when it is read. Every layer counts as one of a pair.
-Cost pair_cost(const CostShape& shape) {
-  const CodeOps ops{5, 1};
+Cost pair_cost(const ScalarCode& code, const CostShape& shape) {
+  const CodeOps coded = scalar_code_ops(code), ops{5 + coded.make, 1 + coded.read};
   return coding_cost(shape, ops, ops, Coding::apart);
 }
 
@@ -234,15 +261,19 @@ PolicySpec minicache_spec() {
           "largest seen so far stays apart, in both layers, beside the shared direction and with an index of "
           "32 bits. A generated token is stored so once both layers have processed it. Layers of a pair must "
           "hold the same tokens: it goes with `full` alone, and each layer counts half of what the pair "
-          "takes. Directions are not rounded to the format of the trace. The bytes that are known before a "
-          "run are those without what stays apart.",
+          "takes. Directions are not rounded to the format of the trace. With `bits`, a direction becomes "
+          "codes with one scale and its least number, and so does each vector of a layer without a partner, "
+          "as "
+          "soon as its token's query has attended; what stays apart stays as it is. The bytes that are known "
+          "before a run are those without what stays apart.",
       .departures = {{"paper: when an angle is nearly the largest is not known to us in its exact form",
                       "an angle above largest - gamma * (largest - least), over the tokens seen so far"},
                      {"paper: which layers its main results pair is not known to us; pairs from the middle "
                       "of the depth "
                       "on take 1.33 times less at most, where 1.53 is reported",
                       "from the middle on; from= says otherwise"},
-                     {"paper: 4-bit codes on top", "not here: a cell has one representation"}},
+                     {"paper: the groups of its 4-bit codes are not known to us",
+                      "bits=4: a direction is a group"}},
       .params = {{.name = "from",
                   .type = ParamType::share,
                   .fallback = "0.5",
@@ -258,16 +289,19 @@ PolicySpec minicache_spec() {
                   .fallback = "0.05",
                   .min = 0,
                   .max = 1,
-                  .help = "of the range of angles that stays apart at its upper end; 0: no token does"}},
+                  .help = "of the range of angles that stays apart at its upper end; 0: no token does"},
+                 bits_param("16")},
       .needs = {.keys = true, .values = true},
-      .cost = [](const Params&, const CostShape& shape) { return pair_cost(shape); },
+      .cost = [](const Params& params,
+                 const CostShape& shape) { return pair_cost(Rule::of(params).code, shape); },
       .ledger =
           [](const Params& params, const StorageShape& shape, std::uint64_t kept, std::uint64_t appended) {
+            const Rule rule = Rule::of(params);
             // A shape that is of no model in particular is of a paired layer.
-            const bool alone =
-                shape.n_layers > 1 &&
-                !Rule::of(params).partner(static_cast<int>(shape.layer), static_cast<int>(shape.n_layers));
-            return alone ? exact_ledger(shape, kept + appended) : pair_ledger(shape, kept + appended, 0, 0);
+            const bool alone = shape.n_layers > 1 &&
+                               !rule.partner(static_cast<int>(shape.layer), static_cast<int>(shape.n_layers));
+            return alone ? lone_ledger(rule.code, shape, kept + appended)
+                         : pair_ledger(rule.code, shape, kept + appended, 0, 0);
           },
       .by_depth = true,
       .make_representation = [](const Params& params, const CacheUnit& unit)

@@ -21,7 +21,17 @@ struct SlowToken {
 
 struct SlowRule {
   double t = 0.6, gamma = 0.05;
+  int bits = 16;
 };
+
+/// The codes of a direction: a scale and the least number in 16 bits each. Single precision, as it is stored.
+void slowly_code(std::vector<float>& direction, int bits) {
+  const auto [least, largest] = std::ranges::minmax(direction);
+  const auto most = static_cast<float>((1 << bits) - 1);
+  const auto half = [](float x) { return static_cast<float>(as_half(static_cast<double>(x))); };
+  const float offset = half(least), step = half((largest - least) / most);
+  for (float& x : direction) x = std::clamp(std::nearbyint((x - offset) / step), 0.0F, most) * step + offset;
+}
 
 double length(const Vector& a) {
   double squares = 0;
@@ -76,10 +86,15 @@ class SlowMini {
     const double toward = upper ? rule_.t : 1 - rule_.t;
     Vector out;
     for (std::size_t c = 0; c < own.size(); ++c)
-      out.push_back(as_half(length(own)) *
-                    (std::sin(toward * omega) * own[c] / length(own) +
+      out.push_back((std::sin(toward * omega) * own[c] / length(own) +
                      std::sin((1 - toward) * omega) * other[c] / length(other)) /
                     std::sin(omega));
+    if (rule_.bits < 16) {
+      std::vector<float> direction(out.begin(), out.end());
+      slowly_code(direction, rule_.bits);
+      out.assign(direction.begin(), direction.end());
+    }
+    for (double& x : out) x *= as_half(length(own));
     return out;
   }
 
@@ -99,6 +114,8 @@ TEST_CASE("minicache equals a slow version of its definition in both layers of a
       {"minicache(gamma=0)", {0.6, 0}},
       {"minicache(t=0.5,gamma=0.4)", {0.5, 0.4}},
       {"minicache(t=0,gamma=1)", {0, 1}},
+      {"minicache(bits=4)", {0.6, 0.05, 4}},
+      {"minicache(bits=2,gamma=0)", {0.6, 0, 2}},
   };
   for (const auto& [text, rule] : rules)
     for (const int layer : {3, 4}) {
@@ -178,4 +195,37 @@ TEST_CASE("minicache's sizes: (d + 2) / d per pair, and of 32 layers") {
   CHECK(ratio(16) == Approx(1.326).margin(5e-4));
   CHECK(ratio(10) == Approx(1.51).margin(5e-3));
   CHECK(ratio(8) == Approx(1.585).margin(5e-3));
+}
+
+TEST_CASE("minicache's codes: one of the direction for both layers, and of each vector of the others") {
+  const StorageShape shape{8, 128, 128, 16, 20, 32};
+  const auto of_token = [&](const char* text, std::uint32_t layer) {
+    StorageShape at = shape;
+    at.layer = layer;
+    return parse_composition(std::string("full+") + text, builtin()).representation->ledger(at, 10, 0);
+  };
+  // Per vector of a pair half of 128 codes, half of 32 bits for their range, and a length of its own; of a
+  // lone layer all of them, and no length.
+  CHECK(of_token("minicache(bits=4)", 20) ==
+        Ledger{.codes = 10 * 8 * 2 * 128 * 4 / 2, .parameters = 10 * 8 * 2 * (16 + 16)});
+  CHECK(of_token("minicache(bits=4)", 3) ==
+        Ledger{.codes = 10 * 8 * 2 * 128 * 4, .parameters = 10 * 8 * 2 * 32});
+  CHECK(of_token("minicache(bits=16)", 20) == of_token("minicache", 20));
+  // Of 32 layers, with pairs from the middle on: 4.92 times less than 16 bits.
+  const Part part = *parse_composition("full+minicache(bits=4)", builtin()).representation;
+  CHECK(32 * static_cast<double>(exact_ledger(shape, 1000).bits()) /
+            static_cast<double>(part.ledger_of_layers(shape, 1000, 0).bits()) ==
+        Approx(2048 / ((544 + 288) / 2.0)));
+  // A layer without a partner is stored as in a plain code of whole vectors.
+  RepresentedCache alone(
+      {.representation = "minicache(bits=4)", .prompt = 20, .length = 30, .pair_layer = 2}),
+      plain({.representation = "scalar(bits=4,group=0)", .prompt = 20, .length = 30});
+  alone.append();
+  plain.append();
+  for (std::size_t p = 0; p < 21; ++p)
+    for (std::size_t c = 0; c < 4; ++c) {
+      CHECK(alone.key(p, c) == plain.key(p, c));
+      CHECK(alone.value(p, c) == plain.value(p, c));
+    }
+  CHECK(alone.ledger() == plain.ledger());
 }
