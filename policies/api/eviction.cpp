@@ -9,6 +9,11 @@ std::vector<float> Tables::calibrated(const CalibrationRequest& request, std::st
   bug("a policy asks for a calibration where none can be read", request.file);
 }
 
+std::vector<float> Tables::of_head(std::string_view file, std::string_view dataset, int /*layer*/,
+                                   int /*kv_head*/, std::span<const std::size_t> /*dims*/) const {
+  bug("a policy asks for a dataset where none can be read", std::string(file) + ":/" + std::string(dataset));
+}
+
 MatrixView Prompt::queries(int /*query_head*/) const {
   bug("a policy asks for the prompt's queries, which its spec does not need");
 }

@@ -48,11 +48,18 @@ struct CalibrationRequest {
 /// policies name them.
 class Tables {
  public:
+  /// One of the dims of of_head(): positions, at least 1 and at most as many as the run has.
+  static constexpr std::size_t kPositions = std::numeric_limits<std::size_t>::max();
+
   virtual ~Tables() = default;
   /// Returns row [layer, kv_head] of a dataset [n_layers, n_kv_heads, n]. Throws Error(input) with file and
   /// dataset.
   virtual std::vector<float> row(std::string_view file, std::string_view dataset, int layer,
                                  int kv_head) const = 0;
+  /// Returns entry [layer, kv_head] of a dataset [n_layers, n_kv_heads, dims...]. Throws Error(input) with
+  /// file and dataset.
+  virtual std::vector<float> of_head(std::string_view file, std::string_view dataset, int layer, int kv_head,
+                                     std::span<const std::size_t> dims) const;
   /// Returns a small table of numbers per layer and head, [layers][heads], with rows as long as in the file
   /// (.json, .csv or .tsv). Throws Error(input) with the file.
   virtual std::vector<std::vector<double>> matrix(std::string_view file) const = 0;

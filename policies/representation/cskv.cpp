@@ -9,7 +9,8 @@ SubspaceRule rule(const Params& params) {
           .key_share = params.share("keys"),
           .value_share = params.share("values"),
           .rotated = false,
-          .window = params.count("window")};
+          .window = params.count("window"),
+          .code = coordinate_code(params, "cskv(" + params.text() + ")")};
 }
 
 }  // namespace
@@ -30,12 +31,17 @@ PolicySpec cskv_spec() {
            "on the "
            "runs they come from, which is the loss that CSKV's maps are tuned to. Tokens wait exactly, "
            "beside "
-           "their coordinates, until there are `window` of them; from then on the coordinates are read.",
+           "their coordinates, until there are `window` of them; from then on the coordinates are read. With "
+           "`bits` "
+           "they are codes then, with a scale and the code of 0: of keys one coordinate of the window's "
+           "tokens, of "
+           "values a token's share for each KV head.",
        .departures = {{"authors' code: keeps less of keys than of values, 0.25 and 0.75",
                        "the same defaults"},
                       {"paper: maps start from the weights and are tuned on the loss of keys and values",
                        "its optimum on the calibration runs, in numbers that are not rounded"},
-                      {"paper: coordinates may have 4 bits on top", "16 bits"}},
+                      {"paper: maps are tuned with the 4 bits of their coordinates in view",
+                       "bits=4 codes the same coordinates as 16 bits hold"}},
        .params = {{.name = "keys",
                    .type = ParamType::share,
                    .fallback = "0.25",
@@ -50,7 +56,8 @@ PolicySpec cskv_spec() {
                    .min = 0,
                    .max = 1 << 20,
                    .unit = "tokens",
-                   .help = "that wait exactly; 0: none"}},
+                   .help = "that wait exactly; 0: none"},
+                  coordinate_bits_param()},
        .layer_unit = [](const Params&) { return true; }},
       rule, {});
 }

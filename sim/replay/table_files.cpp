@@ -1,6 +1,7 @@
 #include "sim/replay/table_files.hpp"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <filesystem>
@@ -18,13 +19,14 @@ constexpr std::string_view kTrace = "{trace}";
 constexpr const char* kHint = "Make it for this trace, or leave the policy out for it.";
 
 /// `one_of_many`: that the path is not there is said of this trace, not of the file.
-hdf5::InputDataset open(const hdf5::InputGroup& group, const std::string& path, bool one_of_many) {
+hdf5::InputDataset open(const hdf5::InputGroup& group, const std::string& path, std::size_t rank,
+                        bool one_of_many) {
   const std::size_t slash = path.find('/');
-  if (slash == 0) return open(group, path.substr(1), one_of_many);
+  if (slash == 0) return open(group, path.substr(1), rank, one_of_many);
   const std::string name = path.substr(0, slash);
   if (one_of_many && !group.has(name)) usage_error("is not there for this trace", group.where(name), kHint);
-  if (slash != std::string::npos) return open(group.group(name), path.substr(slash + 1), one_of_many);
-  return group.dataset(path, {hdf5::Type::f32, hdf5::Type::f64, hdf5::Type::u8}, 3);
+  if (slash != std::string::npos) return open(group.group(name), path.substr(slash + 1), rank, one_of_many);
+  return group.dataset(path, {hdf5::Type::f32, hdf5::Type::f64, hdf5::Type::u8}, rank);
 }
 
 template <class Stored>
@@ -107,38 +109,70 @@ std::vector<float> TableFiles::load_last_steps(const std::string& file, const st
   return out;
 }
 
-std::vector<float> TableFiles::load(const std::string& file, const std::string& dataset) const {
-  if (const std::string cell = cell_of(dataset); !cell.empty()) return load_last_steps(file, cell);
+std::vector<float> TableFiles::load(const std::string& file, const std::string& dataset,
+                                    std::span<const std::size_t> dims) const {
   const hdf5::InputFile input(file);
   const hdf5::InputDataset table =
-      open(input.root(), expanded(dataset), dataset.find(kTrace) != std::string::npos);
-  const std::uint64_t n = table.dims()[2];
-  table.expect({n_layers_, n_kv_heads_, n}, "the run's model (layers, KV heads, positions)");
-  if (n == 0 || n > length_)
-    input_error("has numbers for " + std::to_string(n) + " positions, the run has " + std::to_string(length_),
-                table.where(), "It was made for another run.");
-  const std::size_t total = n_layers_ * n_kv_heads_ * n;
+      open(input.root(), expanded(dataset), 2 + dims.size(), dataset.find(kTrace) != std::string::npos);
+  std::vector<std::uint64_t> expected{n_layers_, n_kv_heads_};
+  bool by_position = false;
+  for (const std::size_t dim : dims) {
+    if (dim == kPositions) {
+      by_position = true;
+      const std::uint64_t n = table.dims()[expected.size()];
+      if (n == 0 || n > length_)
+        input_error(
+            "has numbers for " + std::to_string(n) + " positions, the run has " + std::to_string(length_),
+            table.where(), "It was made for another run.");
+      expected.push_back(n);
+    } else {
+      expected.push_back(dim);
+    }
+  }
+  table.expect(expected, dims.size() == 1 && by_position ? "the run's model (layers, KV heads, positions)"
+                                                         : "the run's model and the policy's parameters");
+  const std::size_t lanes = n_layers_ * n_kv_heads_;
+  std::size_t total = 1;
+  for (const std::uint64_t dim : expected) total *= dim;
+  const std::size_t n = total / lanes;
   std::vector<float> out = table.type() == hdf5::Type::f32   ? values<float>(table, total)
                            : table.type() == hdf5::Type::f64 ? values<double>(table, total)
                                                              : values<std::uint8_t>(table, total);
   for (std::size_t i = 0; i < total; ++i)
     if (!std::isfinite(out[i]))
       input_error("layer " + std::to_string(i / n / n_kv_heads_) + ", KV head " +
-                      std::to_string(i / n % n_kv_heads_) + ", position " + std::to_string(i % n) +
+                      std::to_string(i / n % n_kv_heads_) + ", " +
+                      (dims.size() == 1 && by_position ? "position " : "number ") + std::to_string(i % n) +
                       " is not a finite f32",
                   table.where());
   return out;
 }
 
-std::vector<float> TableFiles::row(std::string_view file, std::string_view dataset, int layer,
-                                   int kv_head) const {
-  const std::lock_guard lock(mutex_);
-  std::vector<float>& table = loaded_[{std::string(file), std::string(dataset)}];
-  if (table.empty()) table = load(expanded_file(file), std::string(dataset));
+std::vector<float> TableFiles::lane_of(const std::vector<float>& table, int layer, int kv_head) const {
   const std::size_t n = table.size() / (n_layers_ * n_kv_heads_);
   const std::size_t lane = static_cast<std::size_t>(layer) * n_kv_heads_ + static_cast<std::size_t>(kv_head);
   const auto begin = table.begin() + static_cast<std::ptrdiff_t>(lane * n);
   return {begin, begin + static_cast<std::ptrdiff_t>(n)};
+}
+
+std::vector<float> TableFiles::row(std::string_view file, std::string_view dataset, int layer,
+                                   int kv_head) const {
+  const std::string name(dataset);
+  if (const std::string cell = cell_of(name); !cell.empty()) {
+    const std::lock_guard lock(mutex_);
+    std::vector<float>& table = loaded_[{std::string(file), name, {}}];
+    if (table.empty()) table = load_last_steps(expanded_file(file), cell);
+    return lane_of(table, layer, kv_head);
+  }
+  return of_head(file, dataset, layer, kv_head, std::array{kPositions});
+}
+
+std::vector<float> TableFiles::of_head(std::string_view file, std::string_view dataset, int layer,
+                                       int kv_head, std::span<const std::size_t> dims) const {
+  const std::lock_guard lock(mutex_);
+  std::vector<float>& table = loaded_[{std::string(file), std::string(dataset), {dims.begin(), dims.end()}}];
+  if (table.empty()) table = load(expanded_file(file), std::string(dataset), dims);
+  return lane_of(table, layer, kv_head);
 }
 
 const Calibration& TableFiles::calibration(const policy::CalibrationRequest& request) const {

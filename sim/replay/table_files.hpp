@@ -3,7 +3,9 @@
 /// programs write.
 #include <map>
 #include <mutex>
+#include <span>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -32,6 +34,9 @@ class TableFiles final : public policy::Tables {
   /// and throws Error(input) when a position that was gone came back, which no policy can follow.
   std::vector<float> row(std::string_view file, std::string_view dataset, int layer,
                          int kv_head) const override;
+  /// Of a dataset that is read and checked as those of row() are, but for the number of its dimensions.
+  std::vector<float> of_head(std::string_view file, std::string_view dataset, int layer, int kv_head,
+                             std::span<const std::size_t> dims) const override;
   /// Reads `file` as sim/replay/matrix_file.hpp says.
   std::vector<std::vector<double>> matrix(std::string_view file) const override;
   /// Of a calibration (sim/replay/calibration_tables.hpp), which must be of a model of this shape. It is
@@ -44,14 +49,20 @@ class TableFiles final : public policy::Tables {
   const Calibration& calibration(const policy::CalibrationRequest& request) const;
   std::string expanded(std::string_view text) const;
   std::string expanded_file(std::string_view file) const;
-  std::vector<float> load(const std::string& file, const std::string& dataset) const;
+  std::vector<float> load(const std::string& file, const std::string& dataset,
+                          std::span<const std::size_t> dims) const;
   std::vector<float> load_last_steps(const std::string& file, const std::string& cell) const;
+
+  /// Of a table of all lanes.
+  std::vector<float> lane_of(const std::vector<float>& table, int layer, int kv_head) const;
 
   std::string name_;
   std::string content_sha256_, prompt_sha256_;
   std::uint64_t n_layers_, n_kv_heads_, head_dim_, value_dim_, length_, prompt_;
   mutable std::mutex mutex_;
-  mutable std::map<std::pair<std::string, std::string>, std::vector<float>> loaded_;
+  /// By file, dataset and the dims that were asked for.
+  mutable std::map<std::tuple<std::string, std::string, std::vector<std::size_t>>, std::vector<float>>
+      loaded_;
   mutable std::map<std::string, Calibration> calibrations_;  ///< by file
 };
 

@@ -74,6 +74,54 @@ class ExternalDecisions(CommandTest):
                 self.assertIn(part, message)
         self.assertIn("needs file=", self.fails(2, "replay", "t.h5", "--policy", "external_scores", "--budget", "7"))
 
+    def stored(self, policy):
+        return self.rows("t.h5", "--policy", policy, "--budget", "100%", "--per", "head")
+
+    def tokens(self, which):
+        """Keys or values, [layers, heads, tokens, dim]."""
+        with h5py.File(self.folder / "t.h5") as f:
+            return np.stack([f[f"layers/{layer:04d}/{which}"][()] for layer in range(LAYERS)])
+
+    def test_rows_from_a_file_are_stored_in_place_of_the_runs(self):
+        keys, values = self.tokens("k"), self.tokens("v")
+        with h5py.File(self.folder / "same.h5", "w") as f:
+            f["keys"], f["values"] = keys, values
+        with h5py.File(self.folder / "prompt.h5", "w") as f:
+            f["keys"] = keys[:, :, :self.prompt]
+            f["merged/values"] = values[:, :, :self.prompt] * 0
+        exact = self.stored("full+scalar(bits=16)")
+        same = self.stored("full+external_rows(file=same.h5)")
+        for row, other in zip(exact, same):
+            for key in ("output_error", "total_variation", "key_error", "value_error", "held_bytes"):
+                self.assertEqual(row[key], other[key])
+        for row in self.stored("full+external_rows(file=prompt.h5,values=merged/values)"):
+            self.assertEqual(float(row["key_error"]), 0)
+            self.assertGreater(float(row["value_error"]), 0.5)
+        message = self.fails(3, "replay", "t.h5", "--policy", "full+external_rows(file=same.h5,keys=gone)", "--budget", "7", "--quiet")
+        self.assertIn("same.h5:/gone", message)
+
+    def test_maps_from_a_file_make_coordinates(self):
+        dim = self.tokens("k").shape[-1]
+        half, whole = np.eye(dim)[:dim // 2], np.eye(dim)
+        for name, down in (("half.h5", half), ("whole.h5", whole)):
+            with h5py.File(self.folder / name, "w") as f:
+                for which in ("key", "value"):
+                    f[f"{which}_down"] = np.tile(down, (LAYERS, HEADS, 1, 1))
+                    f[f"{which}_up"] = np.tile(down.T, (LAYERS, HEADS, 1, 1))
+        for row in self.stored("full+external_maps(file=whole.h5,keys=1,values=1)"):
+            self.assertLess(float(row["key_error"]), 2**-10)  # coordinates are 16-bit floats
+        # Half of the numbers are dropped: what is left of a head has their squares.
+        keys = self.tokens("k").astype(np.float64)
+        lost = np.sqrt((keys[..., dim // 2:]**2).sum((2, 3)) / (keys**2).sum((2, 3)))
+        for row in self.stored("full+external_maps(file=half.h5)"):
+            self.assertAlmostEqual(float(row["key_error"]), lost[int(row["layer"]), int(row["head"])], places=3)
+        message = self.fails(3, "replay", "t.h5", "--policy", "full+external_maps(file=half.h5,keys=1)", "--budget", "7", "--quiet")
+        self.assertIn("half.h5:/key_down", message)
+
+    def test_a_trained_system_is_refused_and_named_with_what_reads_its_output(self):
+        message = self.fails(2, "replay", "t.h5", "--policy", "full+lococo", "--budget", "7")
+        self.assertIn("external_rows", message)
+
     def test_all_leaves_out_what_needs_a_file(self):
         policies = {row["policy"] for row in self.rows("t.h5", "--policy", "all", "--budget", "50%")}
         self.assertIn("hashevict", policies)

@@ -54,6 +54,23 @@ std::vector<float> MemoryCalibration::calibrated(const CalibrationRequest& reque
   return found->second.at(static_cast<std::size_t>(kv_head));
 }
 
+std::vector<float> MemoryCalibration::of_head(std::string_view file, std::string_view dataset, int /*layer*/,
+                                              int kv_head, std::span<const std::size_t> dims) const {
+  const auto found = tables_.find(dataset);
+  if (found == tables_.end()) input_error("is not there: " + std::string(dataset), std::string(file));
+  const std::vector<float>& out = found->second.at(static_cast<std::size_t>(kv_head));
+  std::size_t numbers = 1, other = out.size();
+  for (const std::size_t dim : dims) {
+    if (dim == kPositions) continue;
+    numbers *= dim;
+    other /= dim;
+  }
+  const bool by_position = std::ranges::find(dims, kPositions) != dims.end();
+  if (numbers * (by_position ? other : 1) != out.size())
+    input_error("has another shape: " + std::string(dataset), std::string(file));
+  return out;
+}
+
 float MemoryCalibration::key(std::size_t run, std::size_t token, std::size_t lane,
                              std::size_t channel) const {
   return keys_[run][(lane * shape_.tokens + token) * shape_.dim + channel];

@@ -31,6 +31,10 @@ class MemoryCalibration final : public Tables {
   std::vector<float> calibrated(const CalibrationRequest& request, std::string_view table, int layer,
                                 int kv_head) const override;
 
+  /// The same tables, of a file of any program.
+  std::vector<float> of_head(std::string_view file, std::string_view dataset, int layer, int kv_head,
+                             std::span<const std::size_t> dims) const override;
+
   const Heads& tables() const { return tables_; }
   /// Of run, token, lane and channel, as attention uses them.
   float key(std::size_t run, std::size_t token, std::size_t lane, std::size_t channel) const;

@@ -1,4 +1,5 @@
-// Tests principal components of other runs: matryoshka (per head), kv_heads (several), cskv (all of a layer).
+// Tests subspaces: principal components of other runs (matryoshka per head, kv_heads of several, cskv of all
+// of a layer), and matrices from a file (external_maps).
 #include <catch2/catch.hpp>
 #include <cmath>
 
@@ -343,4 +344,231 @@ TEST_CASE("a token with a number that is none has no number in its block, and th
     CHECK(std::isfinite(cache.key(1, c, 0)));
     CHECK(std::isfinite(cache.value(0, c, 0)));
   }
+}
+
+namespace {
+
+/// Codes of a group with a scale and the code of 0, from their definition.
+Numbers slowly_coded_around_zero(const Numbers& group, int bits) {
+  double least = 0, largest = 0;
+  for (const double x : group) {
+    least = std::min(least, x);
+    largest = std::max(largest, x);
+  }
+  const double most = std::pow(2, bits) - 1, step = as_half((largest - least) / most);
+  const double zero = step > 0 ? std::clamp(std::nearbyint(-least / step), 0.0, most) : 0;
+  Numbers out;
+  for (const double x : group)
+    out.push_back(step > 0 ? (std::clamp(std::nearbyint(x / step) + zero, 0.0, most) - zero) * step : 0);
+  return out;
+}
+
+/// A file's maps that are a calibration's components and their transposes.
+MemoryCalibration maps_of(const MemoryCalibration& components, std::size_t key_rank, std::size_t value_rank,
+                          bool means) {
+  MemoryCalibration::Heads out;
+  for (const auto& [of, rank] :
+       {std::pair<std::string, std::size_t>{"key", key_rank}, {"value", value_rank}}) {
+    for (const std::vector<float>& part : components.tables().at(of + "_components")) {
+      out[of + "_down"].emplace_back(part.begin(), part.begin() + static_cast<std::ptrdiff_t>(rank * kDim));
+      std::vector<float>& up = out[of + "_up"].emplace_back();
+      for (std::size_t c = 0; c < kDim; ++c)
+        for (std::size_t j = 0; j < rank; ++j) up.push_back(part[j * kDim + c]);
+    }
+    if (means) out[of + "_means"] = components.tables().at(of + "_means");
+  }
+  return MemoryCalibration(std::move(out));
+}
+
+}  // namespace
+
+TEST_CASE("cskv's codes of coordinates: keys over a window, values by KV head") {
+  NoiseRuns runs = kRuns;
+  runs.inv_freq.clear();
+  const std::string codec = "cskv(keys=0.25,values=0.5,window=8,bits=4)";
+  const MemoryCalibration tables(codec, runs);
+  RepresentedCache cache({.representation = with_file(codec),
+                          .prompt = 19,
+                          .n_lanes = kLanes,
+                          .dim = kDim,
+                          .length = 60,
+                          .tables = &tables});
+  constexpr std::size_t kKeys = 6, kValues = 12, kWidth = kLanes * kDim;
+  const auto component = [&](const char* name, std::size_t j, std::size_t i) {
+    return static_cast<double>(tables.tables().at(name)[i / kDim][j * kDim + i % kDim]);
+  };
+  // A window's coordinates as they come, in 16 bits.
+  const auto coordinates = [&](bool keys, std::size_t first, std::size_t rank) {
+    std::vector<Numbers> out(8, Numbers(rank));
+    for (std::size_t token = 0; token < 8; ++token)
+      for (std::size_t j = 0; j < rank; ++j) {
+        for (std::size_t i = 0; i < kWidth; ++i)
+          out[token][j] +=
+              static_cast<double>(keys ? cache.recorded_key(first + token, i % kDim, i / kDim)
+                                       : cache.recorded_value(first + token, i % kDim, i / kDim)) *
+              component(keys ? "key_components" : "value_components", j, i);
+        out[token][j] = as_half(out[token][j]);
+      }
+    return out;
+  };
+  for (std::size_t n = 19; n < 35; ++n, cache.append()) {
+    const std::size_t open = n % 8, coded = n - open;
+    CAPTURE(n);
+    CHECK(cache.exact_keys() == open);
+    CHECK(cache.ledger() == cache.closed_form());
+    // Keys have a group per window and coordinate, values one per token and KV head, of a 16-bit scale and a
+    // code for 0.
+    CHECK(cache.ledger() == Ledger{.exact = open * 2 * kWidth * 16,
+                                   .codes = (kKeys + kValues) * (open * 16 + coded * 4),
+                                   .parameters = (16 + 4) * (coded / 8 * kKeys + coded * kLanes),
+                                   .shared = 16 * kWidth * (kKeys + kValues)});
+  }
+  for (std::size_t first = 0; first + 8 <= 32; first += 8) {
+    std::vector<Numbers> keys = coordinates(true, first, kKeys), values = coordinates(false, first, kValues);
+    for (std::size_t j = 0; j < kKeys; ++j) {
+      Numbers group;
+      for (const Numbers& token : keys) group.push_back(token[j]);
+      group = slowly_coded_around_zero(group, 4);
+      for (std::size_t token = 0; token < 8; ++token) keys[token][j] = group[token];
+    }
+    for (Numbers& token : values)
+      for (std::size_t head = 0; head < kValues; head += kValues / kLanes) {
+        const Numbers group = slowly_coded_around_zero({&token[head], &token[head] + kValues / kLanes}, 4);
+        std::ranges::copy(group, &token[head]);
+      }
+    for (std::size_t token = 0; token < 8; ++token)
+      for (std::size_t i = 0; i < kWidth; ++i) {
+        double key = 0, value = 0;
+        for (std::size_t j = 0; j < kKeys; ++j) key += keys[token][j] * component("key_components", j, i);
+        for (std::size_t j = 0; j < kValues; ++j)
+          value += values[token][j] * component("value_components", j, i);
+        CAPTURE(first, token, i);
+        REQUIRE(static_cast<double>(cache.key(first + token, i % kDim, i / kDim)) ==
+                Approx(key).margin(1e-4));
+        REQUIRE(static_cast<double>(cache.value(first + token, i % kDim, i / kDim)) ==
+                Approx(value).margin(1e-4));
+      }
+  }
+  // The scales of a window are held as long as one of its tokens is.
+  const std::uint64_t before = cache.ledger().parameters;
+  for (std::size_t token = 0; token < 7; ++token)
+    cache.append({cache.rows().slot_of(static_cast<Position>(token))});
+  const std::uint64_t of_token = (16 + 4) * kLanes, of_window = (16 + 4) * kKeys;
+  // 35 tokens and 7 more are five full windows and two tokens; one window has a token left.
+  CHECK(cache.ledger().parameters == before + of_window + 8 * of_token - 7 * of_token);
+  cache.append({cache.rows().slot_of(7)});
+  CHECK(cache.ledger().parameters == before + 8 * of_token - 8 * of_token);
+}
+
+TEST_CASE("fewer bits of coordinates lose more, and codes that have no groups are refused") {
+  const MemoryCalibration tables("cskv", kRuns);
+  const auto error = [&](const std::string& bits) {
+    const RepresentedCache cache({.representation = "cskv(file=x,values=0.5,bits=" + bits + ")",
+                                  .prompt = 64,
+                                  .n_lanes = kLanes,
+                                  .dim = kDim,
+                                  .length = 64,
+                                  .tables = &tables,
+                                  .inv_freq = kRuns.inv_freq});
+    double sum = 0;
+    for (std::size_t p = 0; p < 64; ++p)
+      for (std::size_t c = 0; c < kDim; ++c)
+        sum += std::pow(static_cast<double>(cache.key(p, c) - cache.recorded_key(p, c)), 2);
+    return sum;
+  };
+  CHECK(error("16") < error("4"));
+  CHECK(error("4") < error("2"));
+  const auto made = [&](const std::string& params) {
+    return RepresentedCache({.representation = "cskv(file=x," + params + ")",
+                             .prompt = 1,
+                             .n_lanes = kLanes,
+                             .dim = kDim,
+                             .tables = &tables});
+  };
+  CHECK_THROWS_WITH(made("bits=4,window=0"), Contains("a window of tokens"));
+  CHECK_THROWS_WITH(made("bits=4,values=0.3"), Contains("7 coordinates of values"));
+  CHECK_THROWS_WITH(made("bits=12"), Contains("bits=12 is not a code"));
+}
+
+TEST_CASE("external_maps of a token, by hand") {
+  // The coordinate of (2, 3) along (1, 1) is 5, which reads as 5 times (0.5, 0.25). Of values one number is
+  // kept and doubled.
+  MemoryCalibration::Heads heads{
+      {"key_down", {{1, 1}}}, {"key_up", {{0.5F, 0.25F}}}, {"value_down", {{0, 1}}}, {"value_up", {{0, 2}}}};
+  const CacheShape shape{.representation = "external_maps(file=x)",
+                         .prompt = 1,
+                         .dim = 2,
+                         .length = 1,
+                         .keys = {2, 3},
+                         .values = {5, 7}};
+  const auto with = [&](const MemoryCalibration& tables, const std::string& representation) {
+    CacheShape out = shape;
+    out.tables = &tables;
+    out.representation = representation;
+    return RepresentedCache(out);
+  };
+  const MemoryCalibration plain(heads);
+  const RepresentedCache cache = with(plain, "external_maps(file=x)");
+  CHECK(cache.key(0, 0) == 2.5F);
+  CHECK(cache.key(0, 1) == 1.25F);
+  CHECK(cache.value(0, 0) == 0);
+  CHECK(cache.value(0, 1) == 14);
+  CHECK(cache.ledger() == Ledger{.codes = 2 * 16, .shared = 16 * 2 * 4});
+  CHECK(cache.ledger() == cache.closed_form());
+  // From the mean (1, 0) the coordinate is 4.
+  heads["key_means"] = {{1, 0}};
+  heads["value_means"] = {{0, 3}};
+  const MemoryCalibration around(heads);
+  const RepresentedCache centred = with(around, "external_maps(file=x,means=file)");
+  CHECK(centred.key(0, 0) == 3);
+  CHECK(centred.key(0, 1) == 1);
+  CHECK(centred.value(0, 1) == 2 * (7 - 3) + 3);
+  CHECK(centred.ledger().shared == 16 * (2 * 4 + 4));
+  CHECK_THROWS_WITH(with(plain, "external_maps(file=x,means=file)"), Contains("key_means"));
+  CHECK_THROWS_WITH(with(plain, "external_maps(file=x,keys=1)"), Contains("another shape: key_down"));
+  // Nothing is read of what stores nothing.
+  const MemoryCalibration none({});
+  CHECK(with(none, "external_maps(file=x,keys=0,values=0)").key(0, 0) == 0);
+}
+
+TEST_CASE("external_maps by a calibration's components is what stands in for trained ones, in every bit") {
+  struct Twin {
+    std::string codec, maps;
+    std::size_t key_rank, value_rank;
+    bool means;
+  };
+  for (const Twin& twin :
+       {Twin{"matryoshka(keys=0.5,values=0.7)", "keys=0.5,values=0.7,means=file", 3, 4, true},
+        Twin{"kv_heads", "heads=2", 6, 6, false},
+        Twin{"kv_heads(heads=4,rope=before)", "heads=4,rope=before,keys=0.25,values=0.25", 6, 6, false},
+        Twin{"cskv(window=8)", "heads=0,rope=before,keys=0.25,values=0.75,window=8", 6, 18, false},
+        Twin{"cskv(window=8,values=0.5,bits=3)", "heads=0,rope=before,keys=0.25,values=0.5,window=8,bits=3",
+             6, 12, false}}) {
+    CAPTURE(twin.codec);
+    const MemoryCalibration calibrated(twin.codec, kRuns),
+        maps = maps_of(calibrated, twin.key_rank, twin.value_rank, twin.means);
+    const auto cache = [&](const std::string& text, const MemoryCalibration& tables) {
+      RepresentedCache out({.representation = text,
+                            .prompt = 20,
+                            .n_lanes = kLanes,
+                            .dim = kDim,
+                            .length = 40,
+                            .tables = &tables,
+                            .inv_freq = kRuns.inv_freq});
+      for (std::size_t i = 0; i < 10; ++i) out.append();
+      return out;
+    };
+    const RepresentedCache a = cache(with_file(twin.codec), calibrated),
+                           b = cache("external_maps(file=x," + twin.maps + ")", maps);
+    for (std::size_t p = 0; p < 30; ++p)
+      for (std::size_t lane = 0; lane < kLanes; ++lane)
+        for (std::size_t c = 0; c < kDim; ++c) {
+          REQUIRE(a.key(p, c, lane) == b.key(p, c, lane));
+          REQUIRE(a.value(p, c, lane) == b.value(p, c, lane));
+        }
+    CHECK(a.ledger().bits() == b.ledger().bits());
+    CHECK(b.ledger() == b.closed_form());
+  }
+  CHECK(parse_composition("full+external_maps(file=x,heads=0)", builtin()).layer_unit());
+  CHECK_FALSE(parse_composition("snapkv+external_maps(file=x)", builtin()).layer_unit());
 }

@@ -65,6 +65,34 @@ TEST_CASE("a table is read in each of its types, by lane, from any group") {
   CHECK(read(scratch.file("inside.h5"), "/study/scores").front() == 25);
 }
 
+TEST_CASE("matrices and rows are read by lane, and refused in other shapes") {
+  const test::Scratch scratch;
+  const trace::MemoryTrace run = small_run();
+  const sim::TableFiles tables{trace::Sequence(run)};
+  const std::string maps = scratch.file("maps.h5"), rows = scratch.file("rows.h5"),
+                    long_rows = scratch.file("long.h5");
+  write(maps, counting<double>(kLayers * kHeads * 6), {kLayers, kHeads, 3, 2});
+  write(rows, counting<float>(kLayers * kHeads * 25 * 2), {kLayers, kHeads, 25, 2});
+  write(long_rows, counting<float>(kLayers * kHeads * 31), {kLayers, kHeads, 31, 1});
+  const auto read_as = [&](const std::string& file, std::vector<std::size_t> dims) {
+    return tables.of_head(file, "scores", 1, 0, dims);
+  };
+  CHECK(read_as(maps, {3, 2}) == std::vector<float>{18, 19, 20, 21, 22, 23});
+  CHECK(read_as(rows, {sim::TableFiles::kPositions, 2}).size() == 50);
+  CHECK(read_as(rows, {25, 2})[1] == 151);
+  // A dataset that has been read in its shape is none of another.
+  CHECK_THROWS_WITH(read_as(maps, {2, 3}), Contains(maps) && Contains("scores"));
+  CHECK_THROWS_WITH(read_as(maps, {6}), Contains(maps));
+  CHECK_THROWS_WITH(read_as(rows, {sim::TableFiles::kPositions, 3}), Contains(rows));
+  CHECK_THROWS_WITH(read_as(long_rows, {sim::TableFiles::kPositions, 1}),
+                    Contains("31 positions, the run has 30"));
+  std::vector<float> bad = counting<float>(kLayers * kHeads * 6);
+  bad[20] = std::numeric_limits<float>::infinity();
+  write(scratch.file("bad.h5"), bad, {kLayers, kHeads, 3, 2});
+  CHECK_THROWS_WITH(read_as(scratch.file("bad.h5"), {3, 2}),
+                    Contains("layer 1, KV head 0, number 2 is not a finite f32"));
+}
+
 TEST_CASE("a table is read once, even if its file is removed later, and from any thread") {
   const test::Scratch scratch;
   const std::string path = scratch.file("t.h5");
