@@ -73,8 +73,11 @@ Cost mikv_cost(const Rule& rule, const CostShape& shape) {
     out.prompt = out.prompt + prompt_sums(shape, shape.prompt) + sorted(shape, {false, real(shape.kv_heads)});
     out.scratch_bytes = whole_bytes(real(shape.kv_heads) * real(shape.prompt) * kScoreBytes);
     out.metadata.lane_slot = kScoreBytes;
-    // The least score of the important tokens, every step; it is read by the kernel that codes.
-    out.step_slot = {.ops = real(shape.kv_heads), .bytes = real(shape.kv_heads * kScoreBytes)};
+    // Every step the row of each query is added to the scores, and the least one of the important tokens is
+    // found; the kernel that codes does it.
+    out.decode_rows = true;
+    out.step_slot = {.ops = real(shape.query_heads + shape.kv_heads),
+                     .bytes = real(2 * shape.kv_heads * kScoreBytes)};
   }
   if (rule.balancer) {
     const double queries = real(shape.prompt) * real(shape.query_heads * shape.head_dim);

@@ -45,17 +45,19 @@ struct Rule {
   }
   bool scores() const { return share > 0 && share < 1; }
 
+  std::size_t last_probes(std::size_t rows) const {
+    return std::max<std::size_t>(1, static_cast<std::size_t>(recent * static_cast<double>(rows)));
+  }
+  std::size_t drawn_probes(std::size_t rows) const {
+    return last_probes(rows) == rows ? 0 : static_cast<std::size_t>(random * static_cast<double>(rows));
+  }
   /// How often each of `rows` rows is a probe: the last ones once, and as many draws of the others as the
   /// rule says.
   std::vector<double> probes(std::size_t rows, std::uint64_t key) const {
     std::vector<double> out(rows);
-    const auto part = [&](double of_rows) {
-      return static_cast<std::size_t>(of_rows * static_cast<double>(rows));
-    };
-    const std::size_t others = rows - std::max<std::size_t>(1, part(recent));
+    const std::size_t others = rows - last_probes(rows);
     std::fill(out.begin() + static_cast<std::ptrdiff_t>(others), out.end(), 1);
-    if (others == 0) return out;
-    for (std::size_t draw = 0; draw < part(random); ++draw)
+    for (std::size_t draw = 0; draw < drawn_probes(rows); ++draw)
       out[static_cast<std::size_t>(uniform01(combine({key, draw})) * static_cast<double>(others))] += 1;
     return out;
   }
@@ -117,6 +119,22 @@ Cost zip_cost(const Rule& rule, const CostShape& shape) {
   out.step_slot = {
       .ops = (key_numbers * (keys.make + keys.read) + value_numbers * (values.make + values.read)) / every,
       .bytes = 2 * (key_numbers + value_numbers) * mean_bits / 8 / every};
+  if (rule.scores()) {
+    // Tokens that wait are ranked by probes among the rows since they wait: of those the part that falls on
+    // them is written and read, and added to their sums. With w tokens waiting it has w entries, in a drawn
+    // row half as many as in the last one of a stretch, on average.
+    const std::size_t last = rule.last ? 1 : rule.last_probes(rule.every),
+                      drawn = rule.last ? 0 : rule.drawn_probes(rule.every);
+    const double entries =
+        real(last) * (every - (real(last) - 1) / 2) + real(drawn) * (every - real(last) + 1) / 2;
+    out.step =
+        out.step +
+        Work{.ops = real(shape.query_heads) * entries / every,
+             .bytes = real(2 * shape.query_heads * shape.element_bytes + 2 * shape.kv_heads * kScoreBytes) *
+                      entries / every,
+             .launches = real(last + drawn) / every};
+    out.metadata.lane = rule.every * kScoreBytes;
+  }
   return out;
 }
 

@@ -110,6 +110,29 @@ TEST_CASE("saliency needs rows that a fused kernel does not return", "[policy_co
   CHECK(cost("zipcache").step_slot.ops == Approx(kLanes * kDim * (4 + 6 + 5 + 8) / 100));
 }
 
+TEST_CASE("generated tokens are ranked by attention that fused kernels do not return", "[policy_cost]") {
+  // mikv adds 32 heads' entries to 8 scores per slot, and compares these; scores are read and written.
+  const policy::Cost mikv = cost("mikv");
+  CHECK(mikv.decode_rows);
+  CHECK(mikv.step_slot.ops == 32 + kLanes);
+  CHECK(mikv.step_slot.bytes == 2 * kLanes * 4);
+  CHECK_FALSE(cost("mikv(recent=1)").decode_rows);
+  CHECK(cost("mikv(recent=1)").step_slot.ops == 0);
+  // zipcache reads ten probes in a hundred rows, over the tokens that have joined by then: the last five rows
+  // over 96 to 100 of them, five drawn ones over half of 1 to 95. A lane holds a sum for each of the hundred.
+  const policy::Cost zip = cost("zipcache"), latest = cost("zipcache(ranking=last)"),
+                     none = cost("zipcache(share=1)");
+  const double entries = (96 + 97 + 98 + 99 + 100 + 5 * (1 + 95) / 2.0) / 100;
+  CHECK_FALSE(zip.decode_rows);
+  CHECK(zip.step.ops == Approx(32 * entries));
+  CHECK(zip.step.bytes == Approx((2 * 32 * 2 + 2 * kLanes * 4) * entries));
+  CHECK(zip.step.launches == Approx(0.04 + 0.10));
+  CHECK(zip.metadata.lane == 400);
+  CHECK(latest.step.ops == Approx(32 * 1.0));
+  CHECK(none.step.ops == 0);
+  CHECK(none.metadata.lane == 0);
+}
+
 TEST_CASE("merging compares what leaves with what stays", "[policy_cost]") {
   const policy::Cost d2o = cost("d2o_merge");
   // 6144 tokens leave, 2048 stay, in 8 lanes.
