@@ -50,6 +50,7 @@ class RetrievalHeads final : public Allocation {
       : scores_(params.word("scores")),
         sinks_(params.count("sinks")),
         recent_(params.count("recent")),
+        recent_share_(params.share("recent_share")),
         share_(params.real("retrieval")) {}
 
   std::unique_ptr<Profile> profile(const CacheUnit& lane) const override {
@@ -60,8 +61,10 @@ class RetrievalHeads final : public Allocation {
   std::vector<std::size_t> allocate(const AllocationRequest& request) const override {
     const Headroom room = headroom(request);
     const std::vector<double> scores = unit_means(request, lane_scores(request));
+    const std::size_t recent =
+        std::max(recent_, static_cast<std::size_t>(recent_share_ * static_cast<double>(request.prompt)));
     const std::size_t streaming =
-        std::clamp(sinks_ + recent_, room.floor, room.floor + room.most) - room.floor;
+        std::clamp(sinks_ + recent, room.floor, room.floor + room.most) - room.floor;
     std::vector<std::size_t> above(scores.size(), streaming);
     const std::size_t n = share_ > 0
                               ? scores.size() - half_even(static_cast<double>(scores.size()) * (1 - share_))
@@ -124,7 +127,7 @@ class RetrievalHeads final : public Allocation {
 
   std::string scores_;
   std::size_t sinks_, recent_;
-  double share_;
+  double recent_share_, share_;
 };
 
 /// Scores from a file cost nothing.
@@ -158,10 +161,15 @@ PolicySpec retrieval_heads_spec() {
           "attention that the prompt's rows pay outside sinks and recent tokens; a file holds learned gates "
           "or "
           "measured echo and induction scores, of which the largest in a group counts.",
-      .departures = {{"DuoAttention: gates trained on passkey retrieval",
-                      "from a file, or a measure of the trace"},
-                     {"RazorAttention: dropped tokens live on in one compensation token", "they are gone"},
-                     {"RazorAttention: recent tokens are a share of long prompts", "a fixed number"}},
+      .departures =
+          {{"DuoAttention: gates trained on passkey retrieval", "from a file, or a measure of the trace"},
+           {"RazorAttention: dropped tokens live on in one compensation token",
+            "that is a representation, `compensation`; `razor_attention` has both"},
+           {"RazorAttention: recent tokens are a fifth of long prompts, and some number in short ones",
+            "recent_share=0.2 beside recent=; `razor_attention` has the numbers of its listing as we "
+            "know them, which we could not confirm"},
+           {"RazorAttention: heads are classed by a text of random tokens that is repeated",
+            "scores=FILE, with what such a run measured"}},
       .params = {{.name = "scores",
                   .type = ParamType::word,
                   .fallback = kFromTrace,
@@ -174,6 +182,10 @@ PolicySpec retrieval_heads_spec() {
                   .max = 1 << 30,
                   .unit = "tokens",
                   .help = "newest tokens of a streaming head"},
+                 {.name = "recent_share",
+                  .type = ParamType::share,
+                  .fallback = "0",
+                  .help = "of the prompt that newest tokens of a streaming head are at least"},
                  {.name = "retrieval",
                   .type = ParamType::real,
                   .fallback = "0",

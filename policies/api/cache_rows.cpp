@@ -13,7 +13,10 @@ CacheRows::CacheRows(const StorageShape& shape, std::size_t most, std::size_t le
       slot_of_(length, -1),
       keys_(shape.n_lanes * most * shape.key_dim),
       values_(shape.n_lanes * most * shape.value_dim),
-      biases_(shape.n_lanes * most) {
+      biases_(shape.n_lanes * most),
+      rest_keys_(shape.n_lanes * shape.key_dim),
+      rest_values_(shape.n_lanes * shape.value_dim),
+      rest_biases_(shape.n_lanes, -std::numeric_limits<float>::infinity()) {
   positions_.reserve(most);
 }
 

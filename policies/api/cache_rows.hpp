@@ -1,6 +1,7 @@
 #pragma once
 /// The keys and values of one cache of a unit as attention reads them, where they are not the recorded ones.
 #include <cstddef>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -41,6 +42,25 @@ class CacheRows {
   }
   /// Added to the logit of the slot; 0 unless a representation sets it.
   float& bias(std::size_t lane, std::size_t slot) { return biases_[lane * most_ + slot]; }
+  /// A row that every query attends beside the slots: it stands for tokens that have none. There is none while
+  /// its bias is minus infinity, as it is unless a representation sets it.
+  std::span<float> rest_key(std::size_t lane) {
+    return {rest_keys_.data() + lane * shape_.key_dim, shape_.key_dim};
+  }
+  std::span<float> rest_value(std::size_t lane) {
+    return {rest_values_.data() + lane * shape_.value_dim, shape_.value_dim};
+  }
+  float& rest_bias(std::size_t lane) { return rest_biases_[lane]; }
+  std::span<const float> rest_key(std::size_t lane) const {
+    return {rest_keys_.data() + lane * shape_.key_dim, shape_.key_dim};
+  }
+  std::span<const float> rest_value(std::size_t lane) const {
+    return {rest_values_.data() + lane * shape_.value_dim, shape_.value_dim};
+  }
+  float rest_bias(std::size_t lane) const { return rest_biases_[lane]; }
+  bool has_rest(std::size_t lane) const {
+    return rest_biases_[lane] > -std::numeric_limits<float>::infinity();
+  }
   /// [slots, dim] of one lane.
   MatrixView keys(std::size_t lane) const {
     return {keys_.data() + lane * most_ * shape_.key_dim, slots(), shape_.key_dim, shape_.key_dim};
@@ -61,6 +81,7 @@ class CacheRows {
   std::vector<Position> positions_;
   std::vector<std::int32_t> slot_of_;  ///< per position; -1: not held
   std::vector<float> keys_, values_, biases_;
+  std::vector<float> rest_keys_, rest_values_, rest_biases_;  ///< per lane
 };
 
 }  // namespace kvsim::policy

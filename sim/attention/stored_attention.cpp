@@ -27,8 +27,11 @@ void StoredAttention::attend(const policy::CacheRows& rows, std::size_t lane, st
     for (std::size_t column = 0; column < weights.size(); ++column) see(column);
   else
     for (const std::size_t column : sight.read) see(column);
-  seen_logits_.resize(seen_.size());
+  const bool rest = rows.has_rest(lane);
+  seen_logits_.resize(seen_.size() + (rest ? 1 : 0));
   for (std::size_t j = 0; j < seen_.size(); ++j) seen_logits_[j] = logits_[seen_[j]];
+  if (rest)
+    seen_logits_.back() = dot(scaled_.data(), rows.rest_key(lane).data(), dim) + rows.rest_bias(lane);
   softmax(seen_logits_.data(), seen_logits_.size());
   std::ranges::fill(weights, 0.0F);
   std::fill_n(out, value_dim, 0.0F);
@@ -37,6 +40,9 @@ void StoredAttention::attend(const policy::CacheRows& rows, std::size_t lane, st
     const float* value = seen_[j] < slots ? values.row(seen_[j]).data() : sight.own_value.data();
     for (std::size_t c = 0; c < value_dim; ++c) out[c] += weight * value[c];
   }
+  rest_weight_ = rest ? seen_logits_.back() : 0;
+  if (rest)
+    for (std::size_t c = 0; c < value_dim; ++c) out[c] += rest_weight_ * rows.rest_value(lane)[c];
 }
 
 }  // namespace kvsim::sim

@@ -25,18 +25,21 @@ class StoredAttention {
 
   /// Computes weights = softmax(scale * q.k + bias) of one query of a lane over the slots, and behind them
   /// the token beside them, and `out` [value_dim], the sum of the values by these weights. Weights of slots
-  /// that the query does not see or read are 0. The bits depend on the slots and their order alone. At least
-  /// one slot is seen.
+  /// that the query does not see or read are 0. Where the lane has a row for the rest, that is attended, too,
+  /// with a weight of its own. The bits depend on the slots and their order alone. At least one slot is seen.
   void attend(const policy::CacheRows& rows, std::size_t lane, std::span<const float> query,
               const Sight& sight, std::span<float> weights, float* out);
   /// The logits of the latest call, as weights; not defined where they are 0.
   std::span<const float> logits() const { return logits_; }
   /// The columns that the latest call saw and read, ascending.
   std::span<const std::size_t> seen() const { return seen_; }
+  /// The weight of the row for the rest; 0: there is none.
+  float rest_weight() const { return rest_weight_; }
 
  private:
   std::vector<float> scaled_, logits_, seen_logits_;
   std::vector<std::size_t> seen_;
+  float rest_weight_ = 0;
 };
 
 }  // namespace kvsim::sim

@@ -508,6 +508,8 @@ class ClosedLoop {
       at = {stored.keys(lane - first_lane).row(slot).data(),
             stored.values(lane - first_lane).row(slot).data(), stored.biases(lane - first_lane)[slot]};
     }
+    if (const std::size_t own = lane - first_lane; stored.has_rest(own))
+      slots.push_back({stored.rest_key(own).data(), stored.rest_value(own).data(), stored.rest_bias(own)});
   }
 
   /// What one lane of one row attends of the positions of the text. `rotated`: storage of keys that have
@@ -632,11 +634,13 @@ class ClosedLoop {
         if (cache.reads) {
           read_rows.clear();
           for (const std::size_t column : cache.reads->of(head)) read_rows.push_back(slot_rows[column]);
+          // A row for the rest, behind the slots, is always read.
+          if (slot_rows.size() > slots) read_rows.push_back(slot_rows.back());
           attend_slots(row, lane * group + g, 1, read_rows, tensors, attended, rows);
-          for (std::size_t i = 0; i < read_rows.size(); ++i)
+          for (std::size_t i = 0; i < cache.reads->of(head).size(); ++i)
             to[cache.reads->of(head)[i]] = rows.weights()(0, i);
         } else {
-          std::ranges::copy(rows.weights().row(g), to.begin());
+          std::ranges::copy(rows.weights().row(g).first(slots), to.begin());
         }
         mass[head] = 0;
         for (const float weight : to) mass[head] += static_cast<double>(weight);

@@ -93,7 +93,7 @@ void StoredMeasures::compare(const RecordedStep& recorded, std::size_t g, std::s
     out_->stored->logit_squares += difference * difference;
     out_->stored->logits += 1;
   }
-  variation_ += (differences + std::max(0.0, 1 - held)) / 2;
+  variation_ += (differences + std::max(0.0, 1 - held) + static_cast<double>(attention_.rest_weight())) / 2;
   std::size_t shared = 0;
   for (const std::size_t slot : top_.of(weights))
     shared += std::binary_search(recorded.top(g).begin(), recorded.top(g).end(), attended[slot]) ? 1 : 0;

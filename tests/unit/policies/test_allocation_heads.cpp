@@ -92,6 +92,17 @@ TEST_CASE("a share of retrieval heads decides the total itself") {
   CHECK(allocate("retrieval_heads(sinks=4,recent=6,retrieval=0.5)", request) == Tokens{8, kAll, kAll, 8});
 }
 
+TEST_CASE("recent tokens of streaming heads may be a share of long prompts") {
+  // Of 40 tokens a fifth are 8, of 20 there are 4, fewer than the six that are asked.
+  const auto streaming = [](std::size_t prompt) {
+    AllocationRequest request = request_of(1, 4, prompt, 12);
+    request.profiles = {{0.1}, {0.4}, {0.3}, {0.2}};
+    return allocate("retrieval_heads(sinks=4,recent=6,recent_share=0.2,retrieval=0.5)", request)[0];
+  };
+  CHECK(streaming(40) == 4 + 8);
+  CHECK(streaming(20) == 4 + 6);
+}
+
 TEST_CASE("retrieval heads are measured by attention outside sinks and recent tokens") {
   const Layers layers = random_layers(2, {.prompt = 30, .decode = 0, .n_lanes = 2, .group = 2}, 6);
   const Composition duo =

@@ -1,5 +1,6 @@
-// Tests rows that are not the run's own: external_rows, from a file.
+// Tests rows that are not the run's own: external_rows, from a file, and compensation, for what is dropped.
 #include <catch2/catch.hpp>
+#include <cmath>
 
 #include "policies/builtin.hpp"
 #include "sim/base/error.hpp"
@@ -66,4 +67,48 @@ TEST_CASE("external_rows refuses files that do not suit the run") {
   for (std::vector<float>& lane : uneven["keys"]) lane.insert(lane.end(), {1, 2});
   const MemoryCalibration more_keys(uneven);
   CHECK_THROWS_WITH(with_rows(more_keys), Contains("another number of positions"));
+}
+
+TEST_CASE("compensation worked by hand") {
+  // Of five tokens the second and the fourth are dropped.
+  RepresentedCache cache({.representation = "compensation",
+                          .prompt = 5,
+                          .dim = 2,
+                          .length = 8,
+                          .every = 2,
+                          .keys = {9, 9, 1, 2, 9, 9, 3, 6, 9, 9, 8, 1, 0, 0, 0, 0},
+                          .values = {7, 7, 0, 4, 7, 7, 2, 0, 7, 7, 2, 2, 0, 0, 0, 0}});
+  const auto row = [&] {
+    const CacheRows& rows = cache.rows();
+    return std::vector<float>{rows.rest_key(0)[0], rows.rest_key(0)[1], rows.rest_value(0)[0],
+                              rows.rest_value(0)[1]};
+  };
+  CHECK(row() == std::vector<float>{2, 4, 1, 2});
+  CHECK(cache.rows().rest_bias(0) == std::log(2.0F));
+  // What is held stays as it comes; beside it a key, a value and a count.
+  CHECK(cache.exact_keys() == 3);
+  CHECK(cache.exact_values() == 3);
+  CHECK(cache.ledger() == Ledger{.exact = 3 * 4 * 16, .codes = 4 * 16, .parameters = 32});
+  CHECK(cache.ledger() == cache.closed_form());
+  // Two that leave later join the means of four.
+  cache.append({cache.rows().slot_of(0), cache.rows().slot_of(2)});
+  CHECK(row() == std::vector<float>{(1 + 3 + 9 + 9) / 4.0F, (2 + 6 + 9 + 9) / 4.0F, (0 + 2 + 7 + 7) / 4.0F,
+                                    (4 + 0 + 7 + 7) / 4.0F});
+  CHECK(cache.rows().rest_bias(0) == std::log(4.0F));
+  CHECK(cache.ledger() == Ledger{.exact = 2 * 4 * 16, .codes = 4 * 16, .parameters = 32});
+}
+
+TEST_CASE("compensation: where nothing is dropped there is no row") {
+  RepresentedCache cache({.representation = "compensation", .prompt = 5, .n_lanes = 2, .length = 8});
+  cache.append();
+  for (const std::size_t lane : {0U, 1U}) CHECK_FALSE(cache.rows().has_rest(lane));
+  CHECK(cache.ledger() == exact_ledger(cache.rows().shape(), 6));
+  CHECK(cache.closed_form().bits() == cache.ledger().bits() + 2 * (8 * 16 + 32));
+  cache.append({2});
+  for (const std::size_t lane : {0U, 1U}) {
+    REQUIRE(cache.rows().has_rest(lane));
+    CHECK(cache.rows().rest_bias(lane) == 0);  // it stands for one
+    CHECK(cache.rows().rest_key(lane)[1] == cache.recorded_key(2, 1, lane));
+    CHECK(cache.rows().rest_value(lane)[0] == cache.recorded_value(2, 0, lane));
+  }
 }

@@ -504,6 +504,98 @@ TEST_CASE("a budget in bytes buys as many tokens as fit with their scales and wi
   CHECK(by_layer.cells[1].budget_tokens == 39);
 }
 
+TEST_CASE("replay attends a row for what is dropped, as a slow one does") {
+  const test::TraceShape shape{.prompt = 30, .decode = 25};
+  const trace::MemoryTrace trace = test::random_trace(shape);
+  const trace::Sequence sequence(trace);
+  const sim::Outcome outcome =
+      test::run(trace, test::request_of({"streaming_llm(sinks=2)+compensation"}, {"10"}));
+  const trace::Model& model = sequence.model();
+  for (std::uint32_t layer = 0; layer < 2; ++layer)
+    for (std::uint32_t head = 0; head < 2; ++head) {
+      const test::Rows k = test::read_all(sequence, trace::Tensor::key, layer, head),
+                       v = test::read_all(sequence, trace::Tensor::value, layer, head);
+      double variation = 0, error = 0;
+      for (std::size_t t = sequence.first_measured(); t < 55; ++t) {
+        const auto held = [&](std::size_t j) { return j < 2 || j + 8 > t; };
+        for (std::uint32_t g = 0; g < 2; ++g) {
+          const test::Rows q = test::read_all(sequence, trace::Tensor::query, layer, 2 * head + g),
+                           a = test::attention(sequence, layer, 2 * head + g);
+          const auto weight = [&](const Vector& key) {
+            return std::exp(model.attn_scale * std::inner_product(key.begin(), key.end(), q[t].begin(), 0.0));
+          };
+          Vector mean_key(8), mean_value(8), output(8), whole(8);
+          double dropped = 0, sum = 0, differences = 0;
+          for (std::size_t j = 0; j <= t; ++j)
+            if (!held(j)) {
+              dropped += 1;
+              for (std::size_t c = 0; c < 8; ++c) {
+                mean_key[c] += k[j][c];
+                mean_value[c] += v[j][c];
+              }
+            }
+          for (std::size_t c = 0; c < 8; ++c) {
+            mean_key[c] /= dropped;
+            mean_value[c] /= dropped;
+          }
+          for (std::size_t j = 0; j <= t; ++j)
+            if (held(j)) sum += weight(k[j]);
+          const double rest = dropped * weight(mean_key) / (sum + dropped * weight(mean_key));
+          sum += dropped * weight(mean_key);
+          for (std::size_t j = 0; j <= t; ++j) {
+            const double w = held(j) ? weight(k[j]) / sum : 0;
+            differences += std::abs(a[t][j] - w);
+            for (std::size_t c = 0; c < 8; ++c) {
+              output[c] += w * v[j][c];
+              whole[c] += a[t][j] * v[j][c];
+            }
+          }
+          for (std::size_t c = 0; c < 8; ++c) output[c] += rest * mean_value[c];
+          variation += (differences + rest) / 2 / 2;
+          error += test::distance(output, whole) / test::norm(whole) / 2;
+        }
+      }
+      const sim::LaneOutcome& got = outcome.cells[0].lanes[2 * layer + head];
+      CAPTURE(layer, head);
+      CHECK(got.stored->total_variation == Approx(variation).margin(1e-4));
+      CHECK(got.output_error == Approx(error).margin(1e-4));
+    }
+}
+
+TEST_CASE("with equal dropped keys, a row for what is dropped costs nothing") {
+  // All but the first two keys and the newest eight are equal.
+  trace::MemoryTrace trace = test::random_trace({.prompt = 40, .decode = 0});
+  for (std::uint32_t layer = 0; layer < 2; ++layer)
+    for (std::uint32_t head = 0; head < 2; ++head) {
+      const std::span<float> keys = trace.rows(trace::Tensor::key, layer, head);
+      for (std::size_t i = 3 * 8; i < 32 * 8; ++i) keys[i] = keys[i - 8];
+    }
+  const sim::Outcome outcome = test::run(
+      trace, test::request_of({"streaming_llm(sinks=2)+compensation", "streaming_llm(sinks=2)"}, {"10"}));
+  for (std::size_t i = 0; i < 4; ++i) {
+    const sim::LaneOutcome &with = outcome.cells[0].lanes[i], &without = outcome.cells[1].lanes[i];
+    CHECK(with.output_error / static_cast<double>(with.steps) < 1e-5);
+    CHECK(without.output_error / static_cast<double>(without.steps) > 1e-2);
+  }
+}
+
+TEST_CASE("razor_attention drops in some heads, and replaces what it drops there alone") {
+  const trace::MemoryTrace trace = test::random_trace({.prompt = 60, .decode = 5});
+  const sim::Outcome outcome =
+      test::run(trace, test::request_of({"razor_attention(recent=10,retrieval=0.5)"}, {"30"}));
+  REQUIRE(outcome.cells[0].skipped.empty());
+  std::size_t retrieval = 0;
+  for (const sim::LaneOutcome& lane : outcome.cells[0].lanes) {
+    const bool all = lane.held_at_end == 65;
+    retrieval += all ? 1 : 0;
+    if (!all) CHECK(lane.kept_tokens == 4 + 12);  // a fifth of the prompt is more than 10
+    const std::uint64_t tokens = lane.held_at_end * 16 * 32;
+    CHECK(lane.stored->held_bits == static_cast<double>(tokens + (all ? 0 : 16 * 32 + 32)));
+    CHECK((lane.output_error < 1e-4) == all);
+  }
+  CHECK(retrieval == 2);
+}
+
 TEST_CASE("what cannot be stored otherwise is refused with the reason") {
   const trace::MemoryTrace trace = test::random_trace({});
   const sim::Outcome outcome =
