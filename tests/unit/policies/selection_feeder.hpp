@@ -1,6 +1,7 @@
 #pragma once
 /// Feeds a selection one cache of a unit by hand: what is kept of a prompt, then tokens one by one.
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -37,6 +38,7 @@ class SelectedCache {
   /// Positions that a query head reads at the latest step, its own included.
   const std::set<Position>& read(std::size_t query_head = 0) const { return read_[query_head]; }
   std::uint64_t index_bits() const { return selector_->index_bits(); }
+  std::optional<int> leader() const { return selection_->leader(); }
   std::uint64_t index_bits_read() const { return reads_.index_bits; }
   const std::vector<Position>& slots() const { return slots_; }
   std::size_t position() const { return next_ - 1; }  ///< of the latest token

@@ -144,6 +144,7 @@ bool reads_differently(const std::string& a_text, const std::string& b_text, Sel
   SelectedCache a(shape);
   shape.selection = b_text;
   SelectedCache b(shape);
+  if (a.leader() != b.leader()) return true;
   for (std::size_t step = 0; step < 60; ++step) {
     if (a.index_bits() != b.index_bits()) return true;
     const std::vector<std::size_t> victims =
@@ -173,8 +174,7 @@ bool decides_differently(const PolicySpec& spec, const std::string& others, cons
              stores_differently(a, b, {.layer = 3, .n_layers = 4});
     case Kind::selection:
       // The last are for rules of layers that lead others, of the first layers and of long prompts.
-      return reads_differently(a, b, {.n_lanes = 2, .group = 2}) ||
-             reads_differently(a, b, {.every = 3}) ||
+      return reads_differently(a, b, {.n_lanes = 2, .group = 2}) || reads_differently(a, b, {.every = 3}) ||
              reads_differently(a, b, {.layer = 2, .n_layers = 32}) ||
              reads_differently(a, b, {.layer = 13, .n_layers = 32}) ||
              reads_differently(a, b, {.prompt = 1500, .n_lanes = 2, .layer = 0});
