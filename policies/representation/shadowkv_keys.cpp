@@ -2,27 +2,29 @@
 // exact.
 #include <algorithm>
 #include <cmath>
-#include <limits>
-#include <numeric>
 
 #include "policies/api/spec.hpp"
 #include "policies/parts/cost_terms.hpp"
 #include "policies/parts/low_rank.hpp"
+#include "policies/parts/outlier_chunks.hpp"
 #include "sim/base/rng.hpp"
 
 namespace kvsim::policy {
 namespace {
 
 struct Rule {
-  std::size_t rank = 160, chunk = 8, outliers = 48, local = 4, loops = 8;
+  std::size_t rank = 160, chunk = 8, outliers = 48, local = 4, align = 1, loops = 8;
   bool whole_layer = true;
 
   static Rule of(const Params& params) {
-    return {params.count("rank"),  params.count("chunk"), params.count("outliers"),
-            params.count("local"), params.count("loops"), params.is("heads", "layer")};
+    return {params.count("rank"),  params.count("chunk"), params.count("outliers"),   params.count("local"),
+            params.count("align"), params.count("loops"), params.is("heads", "layer")};
   }
   /// Chunks of a prompt of n tokens that are not exact for being its last.
-  std::size_t chunks(std::size_t n) const { return n / chunk - std::min(n / chunk, local); }
+  std::size_t chunks(std::size_t n) const {
+    const std::size_t all = n / chunk - std::min(n / chunk, local);
+    return all - all % align;
+  }
   std::size_t outliers_of(std::size_t n) const { return std::min(outliers, chunks(n)); }
   std::size_t rank_of(std::size_t n, std::size_t width) const { return std::min({rank, n, width}); }
 };
@@ -40,29 +42,6 @@ Ledger shadowkv_ledger(const Rule& rule, const StorageShape& shape, std::uint64_
   out.tables = 16 * blocks * width * rank;
   out.indices = 32 * shape.n_lanes * rule.outliers_of(prompt);
   return out;
-}
-
-/// The least cosine of the vectors and their mean; least of all if one is not finite.
-double worst_cosine(const std::vector<std::span<const float>>& vectors) {
-  const std::size_t dim = vectors[0].size();
-  std::vector<double> mean(dim);
-  for (const auto& vector : vectors)
-    for (std::size_t c = 0; c < dim; ++c)
-      mean[c] += static_cast<double>(vector[c]) / static_cast<double>(vectors.size());
-  const double of_mean = std::sqrt(std::inner_product(mean.begin(), mean.end(), mean.begin(), 0.0));
-  double worst = 1;
-  for (const auto& vector : vectors) {
-    double product = 0, squares = 0;
-    for (std::size_t c = 0; c < dim; ++c) {
-      const auto x = static_cast<double>(vector[c]);
-      product += x * mean[c];
-      squares += x * x;
-    }
-    if (!std::isfinite(squares)) return -std::numeric_limits<double>::infinity();
-    const double sizes = of_mean * std::sqrt(squares);
-    worst = std::min(worst, sizes > 0 ? product / sizes : 0);
-  }
-  return worst;
 }
 
 class ShadowkvCodec final : public Codec {
@@ -97,22 +76,15 @@ class ShadowkvCodec final : public Codec {
   /// Marks the tokens of a lane whose keys are read from the product.
   void choose(std::size_t lane, CacheRows& rows) {
     const std::size_t chunks = rule_.chunks(prompt_);
-    std::vector<double> cosines;
-    for (std::size_t chunk = 0; chunk < chunks; ++chunk) {
-      std::vector<std::span<const float>> keys;
-      for (std::size_t i = chunk * rule_.chunk; i < (chunk + 1) * rule_.chunk; ++i)
-        keys.push_back(rows.key(lane, rows.slot_of(tokens_[i])));
-      cosines.push_back(worst_cosine(keys));
+    const std::vector<char> outlier = outlier_chunks(
+        chunks, rule_.chunk, rule_.outliers_of(prompt_),
+        [&](std::size_t i) -> std::span<const float> { return rows.key(lane, rows.slot_of(tokens_[i])); });
+    for (std::size_t i = 0; i < chunks * rule_.chunk; ++i) {
+      if (outlier[i / rule_.chunk] != 0) continue;
+      const auto& key = rows.key(lane, rows.slot_of(tokens_[i]));
+      exact_[lane][static_cast<std::size_t>(tokens_[i])] =
+          std::ranges::all_of(key, [](float x) { return std::isfinite(x); }) ? 0 : 1;
     }
-    std::vector<std::size_t> order(chunks);
-    std::iota(order.begin(), order.end(), std::size_t{0});
-    std::ranges::stable_sort(order, {}, [&](std::size_t chunk) { return cosines[chunk]; });
-    for (std::size_t n = rule_.outliers_of(prompt_); n < chunks; ++n)
-      for (std::size_t i = order[n] * rule_.chunk; i < (order[n] + 1) * rule_.chunk; ++i) {
-        const auto& key = rows.key(lane, rows.slot_of(tokens_[i]));
-        exact_[lane][static_cast<std::size_t>(tokens_[i])] =
-            std::ranges::all_of(key, [](float x) { return std::isfinite(x); }) ? 0 : 1;
-      }
   }
 
   /// Keys of `n` lanes side by side; what is not finite counts as 0 and is not read from the product.
@@ -205,7 +177,8 @@ PolicySpec shadowkv_keys_spec() {
       .departures = {{"paper and code: values lie in host memory, and a query reads the chunks alone that "
                       "landmarks (means of "
                       "chunks) point to",
-                      "every token is read; landmarks are not stored, and values count as on the device"},
+                      "the selection shadowkv reads so, and the preset shadowkv has both; values count as on "
+                      "the device"},
                      {"authors' code: an exact singular value decomposition",
                       "power iteration (`loops`), which nears it where the singular values fall"},
                      {"paper and code: nothing is evicted",
@@ -216,6 +189,8 @@ PolicySpec shadowkv_keys_spec() {
                  count_param("outliers", "48", 0, "chunks of each KV head that stay exact"),
                  count_param("local", "4", 0,
                              "last chunks of the prompt that stay exact, and what is behind them"),
+                 count_param("align", "1", 1,
+                             "chunks that do not stay exact for being last are a multiple of this"),
                  count_param("loops", "8", 1, "of the power iteration"),
                  {.name = "heads",
                   .type = ParamType::choice,
