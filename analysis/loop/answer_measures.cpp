@@ -146,6 +146,34 @@ std::optional<HeldEntries> held_entries(const Answer& answer) {
   return out;
 }
 
+std::optional<ReadEntries> read_entries(const Answer& answer) {
+  const std::uint64_t lanes = answer.item.lanes;
+  if (answer.stream() == nullptr || lanes == 0) return {};
+  const sim::StreamOutcome& stream = *answer.stream();
+  const auto steps = static_cast<double>(stream.resident.size());
+  const bool sized = !stream.stored_bits.empty() || answer.item.token_bytes > 0;
+  double tokens = 0, bytes = 0;
+  for (std::size_t fed = 0; fed < stream.resident.size(); ++fed) {
+    const auto held = static_cast<double>(stream.resident[fed]);
+    const double token_bytes = stream.stored_bits.empty()
+                                   ? static_cast<double>(answer.item.token_bytes)
+                                   : static_cast<double>(stream.stored_bits[fed]) / 8 / held;
+    if (stream.reads.empty()) {
+      tokens += held;
+      bytes += held * token_bytes;
+      continue;
+    }
+    const sim::StepReads& reads = stream.reads[fed];
+    tokens += reads.read_tokens;
+    bytes += static_cast<double>(reads.loaded_tokens) * token_bytes +
+             static_cast<double>(reads.index_bits_read) / 8;
+  }
+  ReadEntries out{.read_tokens = tokens / steps / static_cast<double>(lanes)};
+  if (sized) out.read_bytes = bytes / steps;
+  if (!stream.reads.empty()) out.index_bytes = static_cast<double>(stream.reads.back().index_bits) / 8;
+  return out;
+}
+
 Number entry_steps(const Answer& answer) {
   if (answer.stream() == nullptr) return {};
   const auto sum = [](const std::vector<std::uint64_t>& n) {

@@ -77,6 +77,16 @@ struct HeldEntries {
 };
 /// Undefined also where the item does not say how many lanes there are.
 std::optional<HeldEntries> held_entries(const Answer& answer);
+/// What a step reads, mean over fed tokens. Without a selection it is all that is held.
+struct ReadEntries {
+  double read_tokens = 0;  ///< of a query head, mean over all
+  /// Of what the query heads of a KV head load together, and of the index; undefined as
+  /// HeldEntries::end_bytes.
+  std::optional<double> read_bytes{};
+  std::optional<double> index_bytes{};  ///< that the index takes at the end; undefined without a selection
+};
+/// Undefined as held_entries().
+std::optional<ReadEntries> read_entries(const Answer& answer);
 /// Entries that were held while tokens were fed, as a share of those of the full cache.
 Number entry_steps(const Answer& answer);
 

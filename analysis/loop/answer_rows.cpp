@@ -150,6 +150,26 @@ const std::vector<Column>& columns() {
        [](const Answer& a) { return bytes(a, &HeldEntries::peak_bytes); }},
       {"entry_steps", "share", "entries held, summed over the steps, of those of the full cache",
        [](const Answer& a) { return value_of(entry_steps(a)); }},
+      {"read_tokens", "tokens per query head",
+       "tokens that a query head reads of what is held, mean over heads and fed tokens",
+       [](const Answer& a) {
+         const auto read = read_entries(a);
+         return read ? Value(read->read_tokens) : Value();
+       }},
+      {"read_bytes", "bytes per step",
+       "what the query heads of a KV head load together, as it is stored, and what choosing reads of the "
+       "index, "
+       "over all lanes, mean over fed tokens",
+       [](const Answer& a) {
+         const auto read = read_entries(a);
+         return read ? value_of(read->read_bytes) : Value();
+       }},
+      {"index_bytes", "bytes",
+       "what the index of a selection takes at the end, over all lanes; null: there is none",
+       [](const Answer& a) {
+         const auto read = read_entries(a);
+         return read ? value_of(read->index_bytes) : Value();
+       }},
       {"evidence_held", "share", "of the evidence tokens, those held at the end, mean over lanes",
        [](const Answer& a) { return a.stream() == nullptr ? Value() : value_of(a.stream()->evidence_held); }},
       {"evidence_nowhere", "share", "of the evidence tokens, those that no lane holds then",

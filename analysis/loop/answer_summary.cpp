@@ -52,9 +52,21 @@ const std::vector<Averaged> kAlways = {
     {{"held_bytes", "bytes", "keys and values held at the end, mean over items"}},
 };
 
-/// What is averaged of these rows: losses, too, where they stand beside the answers.
+/// Of rows of which one reads a part of what is held.
+const Averaged kReadBytes{
+    {"read_bytes", "bytes per step", "what a step reads, index included, mean over items"}};
+
+/// What is averaged of these rows: what is read, where a selection reads a part, and losses, where they stand
+/// beside the answers.
 std::vector<Averaged> averaged(const Records& rows) {
   std::vector<Averaged> out = kAlways;
+  const auto index = std::find_if(rows.columns.begin(), rows.columns.end(),
+                                  [](const ColumnInfo& column) { return column.key == "index_bytes"; });
+  if (std::any_of(rows.rows.begin(), rows.rows.end(), [&](const std::vector<Value>& row) {
+        return index != rows.columns.end() &&
+               number(row[static_cast<std::size_t>(index - rows.columns.begin())]).has_value();
+      }))
+    out.push_back(kReadBytes);
   for (const ColumnInfo& loss : loss_columns())
     if (std::any_of(rows.columns.begin(), rows.columns.end(),
                     [&](const ColumnInfo& column) { return column.key == loss.key; }))

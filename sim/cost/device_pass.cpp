@@ -6,6 +6,7 @@
 #include "sim/base/error.hpp"
 #include "sim/cost/checked.hpp"
 #include "sim/cost/offload.hpp"
+#include "sim/cost/selected_reads.hpp"
 
 namespace kvsim::cost {
 namespace {
@@ -220,7 +221,7 @@ void DevicePass::streamed_attention(PassTime& pass, const policy::Cost& cost, st
   }
 }
 
-DevicePass::Read DevicePass::layer_read(const EqualLayers& group, std::uint64_t step) const {
+DevicePass::Read DevicePass::held(const EqualLayers& group, std::uint64_t step) const {
   const Storage& storage = serving_.layout.storage;
   const std::uint64_t reach = model_.window == 0 ? kNoLimit : model_.window;
   Read read;
@@ -241,26 +242,47 @@ DevicePass::Read DevicePass::layer_read(const EqualLayers& group, std::uint64_t 
   return read;
 }
 
+std::vector<DevicePass::Read> DevicePass::layer_reads(const Holding& holding, const EqualLayers& group,
+                                                      std::uint64_t step) const {
+  const Read all = held(group, step);
+  if (!serving_.layout.selection) return {all};
+  std::uint64_t layer = 0;
+  for (const EqualLayers* before = holding.layers.data(); before != &group; ++before) layer += before->layers;
+  std::vector<Read> out;
+  for (std::uint64_t i = 0; i < group.layers; ++i, ++layer) {
+    const SelectedReads selected =
+        selected_reads(serving_.layout.selection, model_, layer, all.slots / stored_heads_);
+    out.push_back({all.slots * selected.head_share, all.bytes * selected.lane_share,
+                   all.coded * selected.lane_share, selected.index_bytes_read * stored_share_});
+  }
+  return out;
+}
+
 void DevicePass::decode_attention(PassTime& pass, const Holding& holding, const policy::Cost& cost,
                                   std::uint64_t step) const {
   const Ceilings& ceilings = machine_.ceilings;
   const double key = real(model_.head_dim), value = real(model_.value_dim);
   const double group_size = query_heads_ / stored_heads_;
   for (const EqualLayers& group : holding.layers) {
-    const Read read = layer_read(group, step);
-    const double cache = batch_ * read.bytes, pairs = batch_ * group_size * read.slots;
-    Demand attention{
-        .flops = 2 * (key + value) * pairs,
-        .bytes = serving_.runtime.cache_traffic * cache + batch_ * activation_ * query_heads_ * (key + value),
-        .compute_ceiling = ceilings.attention_compute,
-        .memory_ceiling = ceilings.attention_memory};
-    if (serving_.runtime.attention == Attention::eager) {
-      attention.ops = kSoftmaxOps * pairs;
-      attention.bytes += kScorePasses * activation_ * pairs;
+    const std::vector<Read> reads = layer_reads(holding, group, step);
+    for (const Read& read : reads) {
+      const double index = batch_ * read.index_bytes;
+      const double cache = batch_ * read.bytes + index, pairs = batch_ * group_size * read.slots;
+      Demand attention{.flops = 2 * (key + value) * pairs,
+                       .bytes = serving_.runtime.cache_traffic * batch_ * read.bytes + index +
+                                batch_ * activation_ * query_heads_ * (key + value),
+                       .compute_ceiling = ceilings.attention_compute,
+                       .memory_ceiling = ceilings.attention_memory};
+      if (serving_.runtime.attention == Attention::eager) {
+        attention.ops = kSoftmaxOps * pairs;
+        attention.bytes += kScorePasses * activation_ * pairs;
+      }
+      // Choosing multiplies each 16-bit number of the index by one of every query that shares it.
+      attention.flops += index * group_size;
+      decode_numbers(attention, cost, batch_ * read.coded);
+      attention.overhead = attention_start(cache) + ceilings.attention_sequence * std::sqrt(batch_);
+      charge(pass[OpClass::attention], attention, real(group.layers) / real(reads.size()));
     }
-    decode_numbers(attention, cost, batch_ * read.coded);
-    attention.overhead = attention_start(cache) + ceilings.attention_sequence * std::sqrt(batch_);
-    charge(pass[OpClass::attention], attention, real(group.layers));
   }
 }
 
@@ -332,9 +354,14 @@ void DevicePass::prefill_transfers(PassTime& pass, std::uint64_t tokens, std::ui
 
 void DevicePass::step_transfers(PassTime& pass, const Holding& holding, std::uint64_t step) const {
   let_wait(pass, holding, [&](const EqualLayers& group, double compute) {
-    const double cache = link_time(serving_.offload.cache * batch_ * layer_read(group, step).bytes);
     const double store = cache_move(group, [](const EqualLanes&) { return LaneTokens{.appended = 1}; });
-    return step_block(weights_load() + cache, store, compute);
+    const std::vector<Read> reads = layer_reads(holding, group, step);
+    double seconds = 0;
+    for (const Read& read : reads) {
+      const double cache = link_time(serving_.offload.cache * batch_ * read.bytes);
+      seconds += step_block(weights_load() + cache, store, compute);
+    }
+    return seconds / real(reads.size());
   });
 }
 

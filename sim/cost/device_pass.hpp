@@ -1,6 +1,7 @@
 #pragma once
 /// Prices the work of one device in a forward pass, operation by operation.
 #include <cstdint>
+#include <vector>
 
 #include "policies/api/cost.hpp"
 #include "sim/cost/holding.hpp"
@@ -69,10 +70,13 @@ class DevicePass {
   static void decode_numbers(Demand& attention, const policy::Cost& cost, double numbers);
   /// What one step reads of one sequence's layer.
   struct Read {
-    double slots = 0, bytes = 0;
-    double coded = 0;  ///< numbers that are not stored as they come
+    double slots = 0, bytes = 0;  ///< slots: attended by each query head of a lane
+    double coded = 0;             ///< numbers that are not stored as they come
+    double index_bytes = 0;       ///< of a selection's index
   };
-  Read layer_read(const EqualLayers& group, std::uint64_t step) const;
+  Read held(const EqualLayers& group, std::uint64_t step) const;
+  /// Of each layer of a group where a selection chooses, which layers may do differently; else one for all.
+  std::vector<Read> layer_reads(const Holding& holding, const EqualLayers& group, std::uint64_t step) const;
   double link_time(double bytes) const;
   /// Returns the time to load the host's share of one layer's matrices.
   double weights_load() const;

@@ -7,6 +7,7 @@
 #include "sim/cost/checked.hpp"
 #include "sim/cost/offload.hpp"
 #include "sim/cost/pages.hpp"
+#include "sim/cost/selected_reads.hpp"
 
 namespace kvsim::cost {
 namespace {
@@ -84,9 +85,28 @@ class DeviceCache {
     bytes.metadata =
         checked_sum(kCache, bytes.metadata, checked_product(kCache, layer_slots, cost_.metadata.layer_slot),
                     cost_.metadata.layer);
+    if (layout().selection) bytes.metadata = checked_sum(kCache, bytes.metadata, index_bytes(group, moment));
     if (pages_shared())
       bytes.page_tables = checked_product(kCache, layer_slots / layout().page, layout().table_entry);
     return bytes;
+  }
+
+  /// The index of a selection, in the mean of a group's layers.
+  std::uint64_t index_bytes(const EqualLayers& group, const Moment& moment) const {
+    std::uint64_t tokens = 0, lanes = 0, layer = 0;
+    for (const EqualLanes& equal : group.lanes) {
+      tokens = checked_sum(kCache, tokens, checked_product(kCache, equal.lanes, moment.tokens(equal).all()));
+      lanes += equal.lanes;
+    }
+    for (const EqualLayers* before = holding_.layers.data(); before != &group; ++before)
+      layer += before->layers;
+    double sum = 0;
+    for (std::uint64_t i = 0; i < group.layers; ++i)
+      sum += selected_reads(layout().selection, model_, layer + i,
+                            static_cast<double>(tokens) / static_cast<double>(lanes))
+                 .index_bytes;
+    const double share = static_cast<double>(range_.count) / static_cast<double>(lanes);
+    return static_cast<std::uint64_t>(std::ceil(sum * share / static_cast<double>(group.layers)));
   }
 
   CacheBytes all_layers(const Moment& moment) const {

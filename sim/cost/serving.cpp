@@ -59,6 +59,7 @@ Serving served_with(const Serving& serving, const policy::Composition& compositi
   Serving out = serving;
   out.layout.storage.representation = composition.representation;
   out.layout.storage.together = composition.layer_unit();
+  out.layout.selection = composition.selection;
   return out;
 }
 

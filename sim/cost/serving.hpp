@@ -18,7 +18,8 @@ struct Layout {
   std::uint64_t stored_kv_heads =
       0;  ///< 0: the model's; the query heads' number when groups are expanded before caching
   Storage storage{};
-  std::uint64_t page = 0;   ///< tokens per page; 0: contiguous
+  std::optional<policy::Part> selection{};  ///< what a step reads of it; none: everything
+  std::uint64_t page = 0;                   ///< tokens per page; 0: contiguous
   bool head_pages = false;  ///< every lane has its own page table; otherwise a layer's lanes share one
   bool padded = false;      ///< a layer's lanes are all stored with the length of its longest
   Vacated vacated = Vacated::reused;

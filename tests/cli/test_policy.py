@@ -16,11 +16,11 @@ class Policy(CommandTest):
     def test_list_has_every_line_of_the_registry(self):
         lines = [line.split()[0] for line in self.ok("policy", "list").splitlines() if line.startswith("  ")]
         names = [name for name in lines if name != "="]
-        self.assertEqual(names, registered("EVICTION") + registered("ORACLE") + registered("ALLOCATION") + registered("REPRESENTATION") + sorted(registered("PRESET"), key=lambda name: "." in name))
+        self.assertEqual(names, registered("EVICTION") + registered("ORACLE") + registered("ALLOCATION") + registered("REPRESENTATION") + registered("SELECTION") + sorted(registered("PRESET"), key=lambda name: "." in name))
 
     def test_json(self):
         policies = json.loads(self.ok("policy", "list", "--format", "json"))
-        for kind in "eviction", "oracle", "allocation", "representation", "preset":
+        for kind in "eviction", "oracle", "allocation", "representation", "selection", "preset":
             self.assertEqual([p["name"] for p in policies if p["kind"] == kind], registered(kind.upper()))
         h2o = next(p for p in policies if p["name"] == "h2o")
         self.assertEqual(h2o["params"][0]["name"], "recent")

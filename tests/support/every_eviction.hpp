@@ -9,7 +9,7 @@
 namespace kvsim::test {
 
 /// Returns, for the evictions that run with their defaults, the names, each name with every other value of
-/// its choice parameters, and the presets that store numbers as they come.
+/// its choice parameters, and the presets that store numbers as they come and read all of them.
 inline std::vector<std::string> every_eviction() {
   std::vector<std::string> out;
   for (const policy::PolicySpec& spec : policy::builtin().policies()) {
@@ -19,8 +19,10 @@ inline std::vector<std::string> every_eviction() {
       for (const std::string& choice : param.choices)
         if (choice != param.fallback) out.push_back(spec.name + "(" + param.name + "=" + choice + ")");
   }
-  for (const policy::PresetSpec& preset : policy::builtin().presets())
-    if (!policy::parse_composition(preset.name, policy::builtin()).representation) out.push_back(preset.name);
+  for (const policy::PresetSpec& preset : policy::builtin().presets()) {
+    const policy::Composition system = policy::parse_composition(preset.name, policy::builtin());
+    if (!system.representation && !system.selection) out.push_back(preset.name);
+  }
   return out;
 }
 

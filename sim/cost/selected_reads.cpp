@@ -1,0 +1,24 @@
+#include "sim/cost/selected_reads.hpp"
+
+#include <cmath>
+
+namespace kvsim::cost {
+
+SelectedReads selected_reads(const std::optional<policy::Part>& selection, const Model& model,
+                             std::uint64_t layer, double tokens) {
+  const auto stored = static_cast<std::size_t>(std::llround(tokens));
+  if (!selection || stored == 0) return {};
+  const policy::CostShape shape{.n_layers = model.layers,
+                                .query_heads = model.query_heads,
+                                .kv_heads = model.kv_heads,
+                                .head_dim = model.head_dim,
+                                .value_dim = model.value_dim,
+                                .hidden = model.hidden,
+                                .prompt = stored,
+                                .budget = stored};
+  const policy::ReadCount count = selection->reads(shape, layer, stored);
+  const auto all = static_cast<double>(stored);
+  return {count.head_tokens / all, count.lane_tokens / all, count.index_bytes_read, count.index_bytes};
+}
+
+}  // namespace kvsim::cost
