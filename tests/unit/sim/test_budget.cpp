@@ -1,5 +1,5 @@
 #include <catch2/catch.hpp>
-#include <ranges>
+#include <numeric>
 
 #include "policies/builtin.hpp"
 #include "sim/base/error.hpp"
@@ -67,7 +67,8 @@ TEST_CASE("a representation whose ledger differs by depth says so, and no other 
     const auto ledger = [&](std::uint32_t layer) {
       return part.ledger({4, 64, 64, 16, layer, 12}, 1000, 10);
     };
-    const auto layers = std::views::iota(0U, 12U);
+    std::vector<std::uint32_t> layers(12);
+    std::iota(layers.begin(), layers.end(), 0U);
     const bool differs =
         std::ranges::any_of(layers, [&](std::uint32_t layer) { return !(ledger(layer) == ledger(0)); });
     CHECK(differs == spec.by_depth);
