@@ -1,6 +1,6 @@
 #pragma once
-/// Defines what a representation learns of other runs before it stores one. A Calibrator measures one layer;
-/// its tables go into a file, which a parameter of the representation names (Tables::calibrated).
+/// Defines what a representation or a selection learns of other runs before it is used on one. A Calibrator
+/// measures one layer; its tables go into a file, which a parameter of the policy names (Tables::calibrated).
 #include <functional>
 #include <span>
 #include <string>
@@ -14,7 +14,8 @@ namespace kvsim::policy {
 /// One layer of one run: prompt and generated tokens.
 struct LayerTokens {
   std::vector<MatrixView> keys{},
-      values{};  ///< per KV head, [tokens, dim]; keys after RoPE, row i at position i
+      values{};                       ///< per KV head, [tokens, dim]; keys after RoPE, row i at position i
+  std::vector<MatrixView> queries{};  ///< per query head, where the calibrator needs them; after RoPE
   Rotary rotary{};
 };
 
@@ -31,6 +32,7 @@ using Eigenvectors = std::function<std::vector<double>(std::span<const double> m
 class Calibrator {
  public:
   virtual ~Calibrator() = default;
+  virtual bool needs_queries() const { return false; }
   /// Comes once per run.
   virtual void observe(const LayerTokens& tokens) = 0;
   /// Comes last, and once. Throws Error(input) when the runs hold too little to measure.

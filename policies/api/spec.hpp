@@ -115,10 +115,10 @@ struct PolicySpec {
   /// What the queries of a layer read while every lane holds `stored` tokens, and what the index is
   /// (selection).
   std::function<ReadCount(const Params&, const CostShape&, std::size_t layer, std::size_t stored)> reads{};
-  /// What measures the tables of a layer on other runs; `layer`: a unit of all its lanes (representation).
-  /// null: it needs none.
+  /// What measures the tables of a layer on other runs; `layer`: a unit of all its lanes (representation,
+  /// selection). null: it needs none.
   std::function<std::unique_ptr<Calibrator>(const Params&, const CacheUnit& layer)> make_calibrator{};
-  /// The codec and those of its parameters that its tables depend on; where there is a calibrator.
+  /// Its name and those of its parameters that the tables depend on; where there is a calibrator.
   std::function<std::string(const Params&)> calibration_maker{};
   // Exactly one of the five; the first two are Kind::eviction.
   std::function<std::unique_ptr<Eviction>(const Params&, const CacheUnit&)> make_eviction{};

@@ -19,6 +19,15 @@ std::vector<ParamSpec> with_calibration_params(std::vector<ParamSpec> params) {
   return params;
 }
 
+std::vector<ParamSpec> with_optional_calibration(std::vector<ParamSpec> params) {
+  params = with_calibration_params(std::move(params));
+  ParamSpec& file = params[params.size() - 2];
+  file.required = false;
+  file.fallback = "prompt";
+  file.help += "; prompt: measured on the prompt itself";
+  return params;
+}
+
 std::string calibration_maker(std::string_view codec, const Params& params,
                               const std::vector<const char*>& names) {
   std::string out(codec);

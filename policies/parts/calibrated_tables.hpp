@@ -1,5 +1,5 @@
 #pragma once
-/// How representations declare and read the tables that `kvsim calibrate` measured for them.
+/// How representations and selections declare and read the tables that `kvsim calibrate` measured for them.
 #include <string>
 #include <string_view>
 #include <vector>
@@ -8,8 +8,15 @@
 
 namespace kvsim::policy {
 
-/// Appends `file` (no default) and `own_traces` to a representation's own parameters.
+/// Appends `file` (no default) and `own_traces` to the own parameters of a policy.
 std::vector<ParamSpec> with_calibration_params(std::vector<ParamSpec> params);
+/// The same for a policy that may measure the prompt that it is used on in place of other runs: file=prompt,
+/// the default.
+std::vector<ParamSpec> with_optional_calibration(std::vector<ParamSpec> params);
+/// Whether it does.
+inline bool measures_prompt(const Params& params) {
+  return params.word("file") == "prompt";
+}
 
 /// "codec(a=1,b=2)" of these parameters; the tables of other values are others.
 std::string calibration_maker(std::string_view codec, const Params& params,

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "sim/attention/finite_read.hpp"
+#include "sim/attention/row_requirement.hpp"
 #include "sim/base/error.hpp"
 #include "sim/replay/plan.hpp"
 
@@ -45,10 +46,10 @@ void check_shapes(std::span<const CalibrationRun> runs) {
   }
 }
 
-/// The keys or values of a layer of one run.
+/// The keys, values or queries of a layer of one run.
 std::vector<std::vector<float>> read_layer(const trace::Sequence& sequence, trace::Tensor tensor,
-                                           std::uint32_t layer, std::size_t dim) {
-  std::vector<std::vector<float>> out(sequence.model().n_kv_heads);
+                                           std::uint32_t layer, std::size_t heads, std::size_t dim) {
+  std::vector<std::vector<float>> out(heads);
   for (std::uint32_t head = 0; head < out.size(); ++head) {
     out[head].resize(sequence.length() * dim);
     read_finite(sequence, tensor, layer, head, 0, sequence.length(), out[head]);
@@ -58,14 +59,19 @@ std::vector<std::vector<float>> read_layer(const trace::Sequence& sequence, trac
 
 void observe(policy::Calibrator& calibrator, const trace::Sequence& sequence, std::uint32_t layer) {
   const trace::Model& model = sequence.model();
-  const auto keys = read_layer(sequence, trace::Tensor::key, layer, model.head_dim);
-  const auto values = read_layer(sequence, trace::Tensor::value, layer, model.v_head_dim);
+  const auto keys = read_layer(sequence, trace::Tensor::key, layer, model.n_kv_heads, model.head_dim);
+  const auto values = read_layer(sequence, trace::Tensor::value, layer, model.n_kv_heads, model.v_head_dim);
+  std::vector<std::vector<float>> queries;
+  if (calibrator.needs_queries())
+    queries = read_layer(sequence, trace::Tensor::query, layer, model.n_q_heads, model.head_dim);
   policy::LayerTokens tokens;
   tokens.rotary = model.rotary();
   for (std::size_t head = 0; head < keys.size(); ++head) {
     tokens.keys.push_back({keys[head].data(), sequence.length(), model.head_dim, model.head_dim});
     tokens.values.push_back({values[head].data(), sequence.length(), model.v_head_dim, model.v_head_dim});
   }
+  for (const std::vector<float>& head : queries)
+    tokens.queries.push_back({head.data(), sequence.length(), model.head_dim, model.head_dim});
   calibrator.observe(tokens);
 }
 
@@ -112,6 +118,8 @@ Calibration calibrate(const policy::Part& codec, std::span<const CalibrationRun>
         codec.spec->make_calibrator(codec.params, cache_unit(model, layer, 0, model.n_kv_heads, 0));
     for (const CalibrationRun& run : runs) {
       progress.check();
+      if (calibrator->needs_queries())
+        require_queries(*run.sequence, run.sequence->prompt_length(), codec.spec->name);
       observe(*calibrator, *run.sequence, layer);
       progress.advance(run.sequence->length());
     }

@@ -1,5 +1,5 @@
 #pragma once
-/// Measures what a representation learns of other runs.
+/// Measures what a representation or a selection learns of other runs.
 #include <span>
 #include <string>
 
@@ -14,9 +14,9 @@ struct CalibrationRun {
   const trace::Sequence* sequence;
 };
 
-/// Reads keys and values of every token of the runs once, layer by layer. `codec` has a calibrator. Throws
-/// Error(usage) when runs are of models of different shapes, Error(input) for numbers that are not finite,
-/// Error(interrupted).
+/// Reads keys and values of every token of the runs once, layer by layer, and queries where the calibrator
+/// needs them. `codec` has a calibrator. Throws Error(usage) when runs are of models of different shapes or
+/// lack queries, Error(input) for numbers that are not finite, Error(interrupted).
 Calibration calibrate(const policy::Part& codec, std::span<const CalibrationRun> runs, Progress& progress);
 
 }  // namespace kvsim::sim

@@ -1,5 +1,5 @@
-// kvsim calibrate: what a representation learns of some recorded runs, as a file that its file= names when it
-// stores others.
+// kvsim calibrate: what a representation or a selection learns of some recorded runs, as a file that its
+// file= names when it is used on others.
 #include <iostream>
 
 #include "policies/api/composition.hpp"
@@ -42,19 +42,21 @@ std::string listed(const std::vector<std::string>& names) {
   return out;
 }
 
-/// The codec that is typed without file=, which is what is about to be made.
+/// The part that is typed without file=, which is what is about to be made.
 policy::Part codec_of(const std::string& typed) {
   const std::size_t open = typed.find('(');
   const std::string name = typed.substr(0, open);
-  const policy::PolicySpec* spec = policy::builtin().find_policy(policy::Kind::representation, name);
+  const policy::PolicySpec* spec = policy::builtin().find_part(name);
   if (spec == nullptr)
-    usage_error("is no representation" + suggestion(name, calibrated_names()), name,
+    usage_error("is no representation and no selection" + suggestion(name, calibrated_names()), name,
                 "These are calibrated: " + listed(calibrated_names()) + ".");
   if (!spec->make_calibrator)
     usage_error("learns nothing of other runs", name, "These do: " + listed(calibrated_names()) + ".");
   std::string rest = open == std::string::npos ? ")" : typed.substr(open + 1);
   if (rest != ")") rest = "," + rest;
-  return *policy::parse_composition("full+" + name + "(file=-" + rest, policy::builtin()).representation;
+  const policy::Composition parsed =
+      policy::parse_composition("full+" + name + "(file=-" + rest, policy::builtin());
+  return parsed.representation ? *parsed.representation : *parsed.selection;
 }
 
 void run_calibrate(const Options& options) {
@@ -87,12 +89,12 @@ void run_calibrate(const Options& options) {
 }  // namespace
 
 void add_calibrate_command(CLI::App& app) {
-  CLI::App* command =
-      app.add_subcommand("calibrate", "Measure on recorded runs what a representation needs to store others");
-  command->footer(std::string(kExamples) + "\nCalibrated representations: " + listed(calibrated_names()) +
+  CLI::App* command = app.add_subcommand(
+      "calibrate", "Measure on recorded runs what a representation or a selection needs on others");
+  command->footer(std::string(kExamples) + "\nThese are calibrated: " + listed(calibrated_names()) +
                   ".\nReplay and evaluate refuse to test a file on the runs that it was measured on.\n");
   const auto options = std::make_shared<Options>();
-  command->add_option("CODEC", options->codec, "A calibrated representation, without file=")
+  command->add_option("CODEC", options->codec, "A calibrated representation or selection, without file=")
       ->required()
       ->type_name("CODEC");
   command->add_option("TRACE", options->files, "Traces of one model, of other texts than will be tested")

@@ -11,9 +11,11 @@
 namespace kvsim::policy::test {
 
 MemoryCalibration::MemoryCalibration(const std::string& codec, const NoiseRuns& shape) : shape_(shape) {
-  const Part part = *parse_composition("full+" + with_file(codec), builtin()).representation;
+  const Composition composition = parse_composition("full+" + with_file(codec), builtin());
+  const Part part = composition.representation ? *composition.representation : *composition.selection;
   CacheUnit unit;
   unit.n_lanes = static_cast<int>(shape.n_lanes);
+  unit.group = static_cast<int>(shape.group);
   unit.head_dim = unit.value_dim = static_cast<int>(shape.dim);
   const auto calibrator = part.spec->make_calibrator(part.params, unit);
   std::mt19937 random(static_cast<std::uint32_t>(shape.seed));
@@ -32,6 +34,14 @@ MemoryCalibration::MemoryCalibration(const std::string& codec, const NoiseRuns& 
       const std::size_t first = lane * shape.tokens * shape.dim;
       tokens.keys.push_back({keys.data() + first, shape.tokens, shape.dim, shape.dim});
       tokens.values.push_back({values.data() + first, shape.tokens, shape.dim, shape.dim});
+    }
+    if (calibrator->needs_queries()) {
+      std::vector<float>& queries = queries_.emplace_back();
+      for (std::size_t i = 0; i < shape.n_lanes * shape.group * shape.tokens * shape.dim; ++i)
+        queries.push_back(static_cast<float>(1 + i % shape.dim * 3 % shape.dim) * normal(random));
+      for (std::size_t head = 0; head < shape.n_lanes * shape.group; ++head)
+        tokens.queries.push_back(
+            {queries.data() + head * shape.tokens * shape.dim, shape.tokens, shape.dim, shape.dim});
     }
     calibrator->observe(tokens);
   }
@@ -79,6 +89,11 @@ float MemoryCalibration::key(std::size_t run, std::size_t token, std::size_t lan
 float MemoryCalibration::value(std::size_t run, std::size_t token, std::size_t lane,
                                std::size_t channel) const {
   return values_[run][(lane * shape_.tokens + token) * shape_.dim + channel];
+}
+
+float MemoryCalibration::query(std::size_t run, std::size_t token, std::size_t query_head,
+                               std::size_t channel) const {
+  return queries_[run][(query_head * shape_.tokens + token) * shape_.dim + channel];
 }
 
 std::string with_file(const std::string& codec) {

@@ -12,6 +12,7 @@ namespace kvsim::policy::test {
 /// Runs of noise, of as many tokens each.
 struct NoiseRuns {
   std::size_t runs = 2, tokens = 40, n_lanes = 1, dim = 4;
+  std::size_t group = 1;  ///< query heads per lane
   std::uint64_t seed = 11;
   std::vector<float> inv_freq{};
 };
@@ -39,11 +40,13 @@ class MemoryCalibration final : public Tables {
   /// Of run, token, lane and channel, as attention uses them.
   float key(std::size_t run, std::size_t token, std::size_t lane, std::size_t channel) const;
   float value(std::size_t run, std::size_t token, std::size_t lane, std::size_t channel) const;
+  float query(std::size_t run, std::size_t token, std::size_t query_head, std::size_t channel) const;
 
  private:
   Heads tables_;
   NoiseRuns shape_{};
   std::vector<std::vector<float>> keys_{}, values_{};  ///< per run: [n_lanes][tokens][dim]
+  std::vector<std::vector<float>> queries_{};          ///< per run: [n_lanes * group][tokens][dim]
 };
 
 /// The codec with a file: "kvquant(file=x,bits=2)".
