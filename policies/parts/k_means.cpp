@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "sim/base/rng.hpp"
 
@@ -22,7 +23,7 @@ class Lloyd {
     for (std::size_t c = 0; c < k; ++c) std::copy_n(points.row(drawn[c]).begin(), points.cols, centre(c));
   }
 
-  KMeans run() {
+  KMeans run(std::size_t most_rounds) {
     KMeans out;
     std::vector<std::uint32_t> before;
     do {
@@ -31,8 +32,9 @@ class Lloyd {
       fill_empty();
       move_centres();
       ++out.rounds;
-    } while (out.rounds < kMostRounds && (out.rounds == 1 || cluster_ != before));
+    } while (out.rounds < most_rounds && (out.rounds == 1 || cluster_ != before));
     out.representatives = nearest_members();
+    out.centres = std::move(centres_);
     return out;
   }
 
@@ -110,8 +112,8 @@ class Lloyd {
 
 }  // namespace
 
-KMeans k_means(const MatrixView& points, std::size_t k, std::uint64_t key) {
-  return Lloyd(points, k, key).run();
+KMeans k_means(const MatrixView& points, std::size_t k, std::uint64_t key, std::size_t most_rounds) {
+  return Lloyd(points, k, key).run(most_rounds);
 }
 
 }  // namespace kvsim::policy

@@ -1,5 +1,6 @@
 #pragma once
-/// Lloyd's k-means, the clustering that KVCrush replaces (arXiv 2503.00022, section IV-C).
+/// Lloyd's k-means: the clustering that KVCrush replaces (arXiv 2503.00022, section IV-C), and that codes of
+/// vectors start from.
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -11,15 +12,17 @@ namespace kvsim::policy {
 struct KMeans {
   /// Per cluster, the member nearest to its centre (of equals the first); ascending, distinct.
   std::vector<std::uint32_t> representatives{};
-  std::size_t rounds = 0;  ///< each compares every point with every centre
+  std::vector<float> centres{};  ///< [k, dim]
+  std::size_t rounds = 0;        ///< each compares every point with every centre
 };
 
 /// The most rounds; there are fewer once no point changes its cluster.
 inline constexpr std::size_t kMostRounds = 25;
 
-/// `points`: [n, dim]; 1 <= k <= n. Starts with k points drawn without replacement by `key`. Equal distances
-/// go to the lower cluster. An empty cluster takes the point farthest from its centre among those whose
-/// cluster has other members, so there are always k clusters.
-KMeans k_means(const MatrixView& points, std::size_t k, std::uint64_t key);
+/// `points`: [n, dim]; 1 <= k <= n; most_rounds >= 1. Starts with k points drawn without replacement by
+/// `key`. Equal distances go to the lower cluster. An empty cluster takes the point farthest from its centre
+/// among those whose cluster has other members, so there are always k clusters.
+KMeans k_means(const MatrixView& points, std::size_t k, std::uint64_t key,
+               std::size_t most_rounds = kMostRounds);
 
 }  // namespace kvsim::policy

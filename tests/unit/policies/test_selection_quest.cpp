@@ -121,7 +121,8 @@ TEST_CASE("what selections say that they read is what they read", "[selection]")
   for (const std::string selection :
        {"quest(read=16,page=4)", "top_tokens(read=13)", "recent_tokens(read=13)", "random_tokens(read=30%)",
         "tidal(read=13)", "sparq(read=13,channels=3)", "sparq(read=13,copy=false)",
-        "double_sparsity(read=13,group_factor=2)", "double_sparsity(read=13,order=k,bits=16)"}) {
+        "double_sparsity(read=13,group_factor=2)", "double_sparsity(read=13,order=k,bits=16)",
+        "pqcache(read=13,sinks=4,bits=3)"}) {
     SelectedCache cache({.selection = selection, .prompt = 64, .n_lanes = 2, .group = 2});
     for (int step = 0; step < 8; ++step) cache.append();
     const CostShape shape{.n_layers = 9, .query_heads = 4, .kv_heads = 2, .head_dim = 4, .value_dim = 4};

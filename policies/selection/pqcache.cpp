@@ -1,0 +1,265 @@
+// PQCache: logits from product codes of the keys, whose centres are those of the prompt.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "policies/parts/reading.hpp"
+#include "policies/parts/vector_code.hpp"
+#include "sim/base/dot.hpp"
+#include "sim/base/rng.hpp"
+
+namespace kvsim::policy {
+namespace {
+
+constexpr std::uint64_t kCentreBits = 16;
+
+struct Rule {
+  Amount read;
+  std::size_t parts = 2, bits = 6, sinks = 32;
+  double recent = 0.5;
+  std::size_t rounds = 10;
+
+  static Rule of(const Params& params) {
+    return {params.amount("read"), params.count("parts"),  params.count("bits"),
+            params.count("sinks"), params.share("recent"), params.count("rounds")};
+  }
+  std::size_t centres() const { return std::size_t{1} << bits; }
+  std::size_t parts_of(std::size_t dim) const { return std::min(parts, dim); }
+  /// First channel of a part of a key.
+  std::size_t first_of(std::size_t part, std::size_t dim) const { return part * dim / parts_of(dim); }
+  /// Tokens that are read of `stored` beside the query's own.
+  std::size_t count(std::size_t stored) const {
+    return std::max<std::size_t>(read.of(stored), std::min(sinks, stored));
+  }
+  /// How many of them are the newest.
+  std::size_t recent_of(std::size_t count) const {
+    return static_cast<std::size_t>(recent * static_cast<double>(count - std::min(sinks, count)));
+  }
+  /// What the codes of so many tokens and all centres take, per lane.
+  std::uint64_t lane_bits(std::size_t tokens, std::size_t dim) const {
+    return tokens * parts_of(dim) * bits + centres() * dim * kCentreBits;
+  }
+};
+
+/// Per lane and part of a key; nothing where the prompt is shorter than there are centres.
+using Codebooks = std::vector<std::vector<VectorCode>>;
+
+class PqSelector final : public Selector {
+ public:
+  PqSelector(const Rule& rule, const CacheUnit& unit, const Codebooks& codebooks)
+      : rule_(rule),
+        group_(static_cast<std::size_t>(unit.group)),
+        dim_(static_cast<std::size_t>(unit.head_dim)),
+        codebooks_(codebooks),
+        codes_(codebooks.size()) {}
+
+  void begin(const Prompt& /*prompt*/, const StoredTokens& tokens) override { code_from(0, tokens); }
+  void joined(std::size_t own_slot, std::size_t moved_from, const StoredTokens& tokens) override {
+    if (own_slot < moved_from) {
+      resize(tokens.slots());
+      code(own_slot, tokens);
+    }
+    code_from(moved_from, tokens);
+  }
+
+  void select(const Asking& asking, const StoredTokens& tokens, Reads& reads) override {
+    const std::size_t slots = tokens.slots(), count = rule_.count(slots) + (asking.own_slot ? 1 : 0);
+    if (codebooks_.empty() || count >= slots) return reads.everything(slots);
+    find_candidates(asking, tokens);
+    for (std::size_t lane = 0; lane < codebooks_.size(); ++lane) {
+      scores_.assign(slots, std::numeric_limits<float>::infinity());
+      for (const std::size_t slot : candidates_) scores_[slot] = 0;
+      for (std::size_t head = lane * group_; head < (lane + 1) * group_; ++head)
+        add_attention(asking, tokens, lane, head);
+      highest_scores(scores_, count, chosen_);
+      for (std::size_t head = lane * group_; head < (lane + 1) * group_; ++head) reads.of(head) = chosen_;
+      reads.index_bits += rule_.lane_bits(candidates_.size(), dim_);
+    }
+  }
+
+  std::uint64_t index_bits() const override { return codebooks_.size() * rule_.lane_bits(coded_, dim_); }
+
+ private:
+  bool is_coded(Position position) const { return static_cast<std::size_t>(position) >= rule_.sinks; }
+
+  /// All but the first and the newest tokens.
+  void find_candidates(const Asking& asking, const StoredTokens& tokens) {
+    const auto recent = static_cast<Position>(rule_.recent_of(rule_.count(tokens.slots())));
+    candidates_.clear();
+    for (std::size_t slot = 0; slot < tokens.slots(); ++slot) {
+      const Position position = tokens.positions()[slot];
+      if (is_coded(position) && asking.position - position > recent) candidates_.push_back(slot);
+    }
+  }
+
+  /// The softmax of the head's coded logits over the candidates.
+  void add_attention(const Asking& asking, const StoredTokens& tokens, std::size_t lane, std::size_t head) {
+    const std::size_t parts = rule_.parts_of(dim_), n = rule_.centres();
+    const std::span<const float> query = asking.queries.row(head);
+    products_.resize(parts * n);
+    for (std::size_t part = 0; part < parts; ++part) {
+      const VectorCode& code = codebooks_[lane][part];
+      for (std::size_t i = 0; i < n; ++i)
+        products_[part * n + i] =
+            static_cast<float>(asking.scale) *
+            dot(query.data() + rule_.first_of(part, dim_), code.centre(i).data(), code.dim);
+    }
+    logits_.clear();
+    float largest = -std::numeric_limits<float>::infinity();
+    for (const std::size_t slot : candidates_) {
+      float logit = tokens.bias(lane, slot);
+      for (std::size_t part = 0; part < parts; ++part)
+        logit += products_[part * n + codes_[lane][slot * parts + part]];
+      largest = std::max(largest, logit);
+      logits_.push_back(logit);
+    }
+    double sum = 0;
+    for (float& logit : logits_) sum += static_cast<double>(logit = std::exp(logit - largest));
+    for (std::size_t i = 0; i < candidates_.size(); ++i)
+      scores_[candidates_[i]] += logits_[i] / static_cast<float>(sum);
+  }
+
+  void resize(std::size_t slots) {
+    for (auto& lane : codes_) lane.resize(slots * rule_.parts_of(dim_));
+  }
+  void code_from(std::size_t first, const StoredTokens& tokens) {
+    resize(tokens.slots());
+    for (std::size_t slot = first; slot < tokens.slots(); ++slot) code(slot, tokens);
+    coded_ = static_cast<std::size_t>(
+        std::ranges::count_if(tokens.positions(), [&](Position p) { return is_coded(p); }));
+  }
+  void code(std::size_t slot, const StoredTokens& tokens) {
+    const std::size_t parts = rule_.parts_of(dim_);
+    for (std::size_t lane = 0; lane < codes_.size(); ++lane)
+      for (std::size_t part = 0; part < parts; ++part) {
+        const VectorCode& of = codebooks_[lane][part];
+        codes_[lane][slot * parts + part] = static_cast<std::uint16_t>(
+            of.nearest(tokens.key(lane, slot).subspan(rule_.first_of(part, dim_), of.dim)));
+      }
+  }
+
+  Rule rule_;
+  std::size_t group_, dim_;
+  const Codebooks& codebooks_;
+  std::vector<std::vector<std::uint16_t>> codes_;  ///< per lane [slots][parts]
+  std::size_t coded_ = 0;                          ///< tokens that are not of the first
+  std::vector<std::size_t> candidates_, chosen_;   // scratch
+  std::vector<float> products_, logits_, scores_;
+};
+
+class Pqcache final : public Selection {
+ public:
+  Pqcache(const Rule& rule, const CacheUnit& unit) : rule_(rule), unit_(unit) {}
+
+  void finish_prompt(const Prompt& prompt) override {
+    const std::size_t n = prompt.length() - std::min(prompt.length(), rule_.sinks);
+    if (n < rule_.centres()) return;
+    const auto dim = static_cast<std::size_t>(unit_.head_dim);
+    for (int lane = 0; lane < unit_.n_lanes; ++lane) {
+      std::vector<VectorCode>& parts = codebooks_.emplace_back();
+      const MatrixView keys = prompt.keys(lane);
+      for (std::size_t part = 0; part < rule_.parts_of(dim); ++part) {
+        const std::size_t first = rule_.first_of(part, dim), width = rule_.first_of(part + 1, dim) - first;
+        const std::uint64_t key =
+            combine({unit_.seed, key_of("pqcache"), static_cast<std::uint64_t>(unit_.layer),
+                     static_cast<std::uint64_t>(unit_.first_kv_head + lane), part});
+        parts.push_back(clustered({keys.data + rule_.sinks * keys.stride + first, n, width, keys.stride},
+                                  rule_.centres(), key, rule_.rounds));
+      }
+    }
+  }
+  std::unique_ptr<Selector> selector() const override {
+    return std::make_unique<PqSelector>(rule_, unit_, codebooks_);
+  }
+
+ private:
+  Rule rule_;
+  CacheUnit unit_;
+  Codebooks codebooks_;
+};
+
+ReadCount reads_of(const Params& params, const CostShape& shape, std::size_t layer, std::size_t stored) {
+  if (reads_everything(params, layer)) return dense_reads(stored);
+  const Rule rule = Rule::of(params);
+  const std::size_t count = rule.count(stored), sinks = std::min(rule.sinks, stored);
+  if (stored < sinks + rule.centres()) return dense_reads(stored);
+  const auto bytes = [&](std::size_t tokens) {
+    return static_cast<double>(shape.kv_heads * rule.lane_bits(tokens, shape.head_dim)) / 8;
+  };
+  ReadCount out = dense_reads(count);
+  out.index_bytes = bytes(stored - sinks);
+  if (count + 1 < stored) out.index_bytes_read = bytes(stored - sinks - rule.recent_of(count) - 1);
+  return out;
+}
+
+}  // namespace
+
+PolicySpec pqcache_spec() {
+  return {
+      .name = "pqcache",
+      .kind = Kind::selection,
+      .summary = "reads the tokens of the highest attention by product codes of the keys",
+      .paper =
+          "Zhang, Ji, Chen, Fu, Miao, Nie, Chen, Cui, PQCache: Product Quantization-based KVCache for Long "
+          "Context LLM Inference, SIGMOD 2025, arXiv 2407.12820",
+      .details =
+          "Each half of a key is coded as the nearest of 64 centres, which k-means finds among the prompt's "
+          "keys behind the first 32 tokens. Later tokens get codes of the same centres. Products of the "
+          "query "
+          "with the centres give coded logits; their softmax, added up over the query heads of a KV head, "
+          "ranks the tokens. All heads of the KV head read the first 32 tokens, the newest half of the rest "
+          "of "
+          "`read`, and the highest for the other half, and their own. A prompt with fewer tokens than "
+          "centres "
+          "has no codes and is read whole; a cost takes it that the prompt has enough.",
+      .departures = {{"authors' code: a tenth of the prompt's tokens behind the first 32 is read beside "
+                      "them, as many at "
+                      "every step",
+                      "read= is all but the query's own token, and a share is of what is stored at the step"},
+                     {"authors' code: a new token is coded when it leaves the newest", "as it joins"},
+                     {"authors' code: 3 to 10 rounds of k-means, as many as a prefill leaves time for",
+                      "rounds=10"},
+                     {"authors' code: the GPU caches blocks of tokens that were read before", "not here"}},
+      .params = {read_param("10%"),
+                 {.name = "parts",
+                  .type = ParamType::count,
+                  .fallback = "2",
+                  .min = 1,
+                  .max = 4096,
+                  .help = "of a key that are coded each, of as equal size as can be"},
+                 {.name = "bits",
+                  .type = ParamType::count,
+                  .fallback = "6",
+                  .min = 1,
+                  .max = 12,
+                  .unit = "bits",
+                  .help = "of a code"},
+                 {.name = "sinks",
+                  .type = ParamType::count,
+                  .fallback = "32",
+                  .max = 65536,
+                  .unit = "tokens",
+                  .help = "first of the sequence that have no codes and are always read"},
+                 {.name = "recent",
+                  .type = ParamType::share,
+                  .fallback = "0.5",
+                  .help = "of what is read beside the sinks that is the newest tokens, rounded down"},
+                 {.name = "rounds",
+                  .type = ParamType::count,
+                  .fallback = "10",
+                  .min = 1,
+                  .max = 10000,
+                  .help = "of k-means at most"},
+                 dense_param(0)},
+      .needs = {.keys = true},
+      .randomised = true,
+      .reads = reads_of,
+      .make_selection = [](const Params& params, const CacheUnit& unit) -> std::unique_ptr<Selection> {
+        if (reads_everything(params, static_cast<std::size_t>(unit.layer)))
+          return std::make_unique<DenseSelection>();
+        return std::make_unique<Pqcache>(Rule::of(params), unit);
+      }};
+}
+
+}  // namespace kvsim::policy
