@@ -4,13 +4,10 @@
 #include <vector>
 
 #include "policies/parts/reading.hpp"
-#include "policies/parts/slot_blocks.hpp"
+#include "policies/parts/slot_bounds.hpp"
 
 namespace kvsim::policy {
 namespace {
-
-/// Of a page's largest possible logit, the components are as 16-bit floats: a minimum and a maximum.
-constexpr std::uint64_t kBoundBits = 2 * 16;
 
 struct Rule {
   Amount read;
@@ -29,28 +26,18 @@ class QuestSelector final : public Selector {
  public:
   QuestSelector(const Rule& rule, const CacheUnit& unit)
       : rule_(rule),
-        blocks_(rule.page),
         n_lanes_(static_cast<std::size_t>(unit.n_lanes)),
         group_(static_cast<std::size_t>(unit.group)),
         dim_(static_cast<std::size_t>(unit.head_dim)),
-        bounds_(n_lanes_) {}
+        bounds_(rule.page, n_lanes_, dim_) {}
 
-  void begin(const Prompt& /*prompt*/, const StoredTokens& tokens) override {
-    resize(tokens.slots());
-    blocks_.all(tokens.slots(), [&](std::size_t page, std::size_t first, std::size_t end) {
-      bound(page, first, end, tokens);
-    });
-  }
-
+  void begin(const Prompt& /*prompt*/, const StoredTokens& tokens) override { bounds_.begin(tokens); }
   void joined(std::size_t own_slot, std::size_t moved_from, const StoredTokens& tokens) override {
-    resize(tokens.slots());
-    blocks_.changed(
-        own_slot, moved_from, tokens.slots(),
-        [&](std::size_t page, std::size_t first, std::size_t end) { bound(page, first, end, tokens); });
+    bounds_.joined(own_slot, moved_from, tokens);
   }
 
   void select(const Asking& asking, const StoredTokens& tokens, Reads& reads) override {
-    const std::size_t slots = tokens.slots(), pages = blocks_.count(slots);
+    const std::size_t slots = tokens.slots(), pages = bounds_.blocks().count(slots);
     const std::size_t chosen = rule_.pages(slots);
     if (chosen >= pages) return reads.everything(slots);
     for (std::size_t head = 0; head < n_lanes_ * group_; ++head) {
@@ -60,46 +47,21 @@ class QuestSelector final : public Selector {
       highest_scores({scores_.data(), pages}, chosen, pages_);
       std::vector<std::size_t>& of = reads.of(head);
       for (const std::size_t page : pages_) {
-        const auto [first, end] = blocks_.of(page, slots);
+        const auto [first, end] = bounds_.blocks().of(page, slots);
         for (std::size_t slot = first; slot < end; ++slot) of.push_back(slot);
       }
     }
     reads.index_bits += index_bits();
   }
 
-  std::uint64_t index_bits() const override {
-    std::uint64_t numbers = 0;
-    for (const std::vector<float>& lane : bounds_) numbers += lane.size() / 2;
-    return numbers * kBoundBits;
-  }
+  std::uint64_t index_bits() const override { return bounds_.bits(); }
 
  private:
-  void resize(std::size_t slots) {
-    for (std::vector<float>& lane : bounds_) lane.resize(blocks_.count(slots) * 2 * dim_);
-  }
-
-  /// The least and the largest of each component of a page's keys, [2][dim].
-  void bound(std::size_t page, std::size_t first, std::size_t end, const StoredTokens& tokens) {
-    for (std::size_t lane = 0; lane < n_lanes_; ++lane) {
-      float* least = bounds_[lane].data() + page * 2 * dim_;
-      float* largest = least + dim_;
-      std::ranges::copy(tokens.key(lane, first), least);
-      std::ranges::copy(tokens.key(lane, first), largest);
-      for (std::size_t slot = first + 1; slot < end; ++slot) {
-        const std::span<const float> key = tokens.key(lane, slot);
-        for (std::size_t c = 0; c < dim_; ++c) {
-          least[c] = std::min(least[c], key[c]);
-          largest[c] = std::max(largest[c], key[c]);
-        }
-      }
-    }
-  }
-
   void score(std::span<const float> query, std::size_t lane, std::size_t pages) {
     scores_.resize(pages);
     for (std::size_t page = 0; page < pages; ++page) {
-      const float* least = bounds_[lane].data() + page * 2 * dim_;
-      const float* largest = least + dim_;
+      const float* least = bounds_.least(lane, page);
+      const float* largest = bounds_.largest(lane, page);
       constexpr std::size_t kSums = 16;
       float sums[kSums] = {};
       std::size_t c = 0;
@@ -114,9 +76,8 @@ class QuestSelector final : public Selector {
   }
 
   Rule rule_;
-  SlotBlocks blocks_;
   std::size_t n_lanes_, group_, dim_;
-  std::vector<std::vector<float>> bounds_;  ///< per lane [pages][2][dim]
+  SlotBounds bounds_;
   std::vector<float> scores_;
   std::vector<std::size_t> pages_;
 };
@@ -129,7 +90,7 @@ ReadCount reads_of(const Params& params, const CostShape& shape, std::size_t lay
   if (reads_everything(params, layer)) return dense_reads(stored);
   const Rule rule = rule_of(params);
   const std::size_t pages = SlotBlocks(rule.page).count(stored), chosen = rule.pages(stored);
-  const double index = static_cast<double>(pages * shape.kv_heads * shape.head_dim) * kBoundBits / 8;
+  const double index = static_cast<double>(pages * shape.kv_heads * shape.head_dim * 2 * 2);
   if (chosen >= pages) {
     ReadCount all = dense_reads(stored);
     all.index_bytes = index;

@@ -1,0 +1,171 @@
+// RocketKV's second stage: tokens by logits of few components with the bounds of small pages.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <vector>
+
+#include "policies/parts/reading.hpp"
+#include "policies/parts/slot_bounds.hpp"
+
+namespace kvsim::policy {
+namespace {
+
+/// How the traffic of a budget of tokens is spent: half on the tokens that are read, half on choosing them.
+struct Split {
+  bool all = false;  ///< the budget pays for every token
+  std::size_t tokens = 0, page = 1, components = 0;
+
+  Split() = default;
+  Split(std::size_t budget, std::size_t held, std::size_t dim) : all(budget >= held), tokens(budget / 2) {
+    const double ratio = std::max(1.0, static_cast<double>(held) / static_cast<double>(budget));
+    const auto root = static_cast<std::size_t>(std::ceil(std::sqrt(ratio)));
+    page = static_cast<double>(root) <= ratio ? root : 1;
+    components = static_cast<std::size_t>(static_cast<double>(dim * page) / ratio);
+  }
+};
+
+class RocketSelector final : public Selector {
+ public:
+  RocketSelector(Amount read, const CacheUnit& unit)
+      : read_(read),
+        n_lanes_(static_cast<std::size_t>(unit.n_lanes)),
+        group_(static_cast<std::size_t>(unit.group)),
+        dim_(static_cast<std::size_t>(unit.head_dim)),
+        bounds_(1, 0, 0) {}
+
+  void begin(const Prompt& /*prompt*/, const StoredTokens& tokens) override {
+    const auto budget = static_cast<std::size_t>(read_.of(tokens.slots()));
+    split_ = Split(std::max<std::size_t>(budget, 1), tokens.slots(), dim_);
+    bounds_ = SlotBounds(split_.page, n_lanes_, dim_);
+    bounds_.begin(tokens);
+  }
+  void joined(std::size_t own_slot, std::size_t moved_from, const StoredTokens& tokens) override {
+    bounds_.joined(own_slot, moved_from, tokens);
+  }
+
+  void select(const Asking& asking, const StoredTokens& tokens, Reads& reads) override {
+    const std::size_t slots = tokens.slots(), pages = bounds_.blocks().count(slots);
+    if (split_.all || split_.tokens >= slots) return reads.everything(slots);
+    for (std::size_t lane = 0; lane < n_lanes_; ++lane) {
+      score(asking, lane, pages, slots);
+      scores_.resize(slots);
+      for (std::size_t slot = 0; slot < slots; ++slot) scores_[slot] = page_scores_[slot / split_.page];
+      highest_scores(scores_, split_.tokens, reads.of(lane * group_));
+      for (std::size_t head = 1; head < group_; ++head)
+        reads.of(lane * group_ + head) = reads.of(lane * group_);
+    }
+    reads.index_bits += 16 * n_lanes_ * split_.components * pages;
+  }
+
+  std::uint64_t index_bits() const override {
+    // Pages of a single key have one bound.
+    return split_.page == 1 ? bounds_.bits() / 2 : bounds_.bits();
+  }
+
+ private:
+  /// page_scores_ = the mean over the lane's query heads of the softmax that a token of the page would have.
+  void score(const Asking& asking, std::size_t lane, std::size_t pages, std::size_t slots) {
+    // The heads of a lane agree on the sign of each component and on those that count.
+    sizes_.assign(dim_, 0);
+    signs_.assign(dim_, 0);
+    for (std::size_t head = lane * group_; head < (lane + 1) * group_; ++head)
+      for (std::size_t c = 0; c < dim_; ++c) {
+        sizes_[c] += std::abs(asking.queries(head, c));
+        signs_[c] += asking.queries(head, c);
+      }
+    highest_scores(sizes_, split_.components, chosen_);
+    page_scores_.assign(pages, 0);
+    logits_.resize(pages);
+    for (std::size_t head = lane * group_; head < (lane + 1) * group_; ++head) {
+      const std::span<const float> query = asking.queries.row(head);
+      double part = 0, whole = 0;
+      for (const std::size_t c : chosen_) part += static_cast<double>(std::abs(query[c]));
+      for (const float x : query) whole += static_cast<double>(std::abs(x));
+      // Few components make small products: the softmax is as much sharper.
+      const double scale = part > 0 ? asking.scale / std::sqrt(part / whole) : asking.scale;
+      double most = -std::numeric_limits<double>::infinity(), sum = 0;
+      for (std::size_t page = 0; page < pages; ++page) {
+        const float *least = bounds_.least(lane, page), *largest = bounds_.largest(lane, page);
+        double product = 0;
+        for (const std::size_t c : chosen_)
+          product +=
+              static_cast<double>(query[c]) * static_cast<double>(signs_[c] > 0 ? largest[c] : least[c]);
+        logits_[page] = product * scale;
+        most = std::max(most, logits_[page]);
+      }
+      for (std::size_t page = 0; page < pages; ++page) {
+        const auto [first, end] = bounds_.blocks().of(page, slots);
+        logits_[page] = std::exp(logits_[page] - most);
+        sum += static_cast<double>(end - first) * logits_[page];
+      }
+      for (std::size_t page = 0; page < pages; ++page)
+        page_scores_[page] += static_cast<float>(logits_[page] / sum);
+    }
+  }
+
+  Amount read_;
+  Split split_;
+  std::size_t n_lanes_, group_, dim_;
+  SlotBounds bounds_;
+  std::vector<float> sizes_, signs_, scores_, page_scores_;
+  std::vector<double> logits_;
+  std::vector<std::size_t> chosen_;
+};
+
+Amount rule_of(const Params& params) {
+  return params.amount("read");
+}
+
+ReadCount reads_of(const Params& params, const CostShape& shape, std::size_t layer, std::size_t stored) {
+  if (reads_everything(params, layer)) return dense_reads(stored);
+  const std::size_t held = std::min(shape.prompt, stored);
+  const auto budget = static_cast<std::size_t>(params.amount("read").of(held));
+  const Split split(std::max<std::size_t>(budget, 1), held, shape.head_dim);
+  const std::size_t pages = SlotBlocks(split.page).count(stored) * shape.kv_heads;
+  const bool all = split.all || split.tokens >= stored;
+  ReadCount out = dense_reads(all ? stored : split.tokens);
+  out.index_bytes = static_cast<double>(pages * shape.head_dim * 2 * (split.page == 1 ? 1 : 2));
+  if (!all) out.index_bytes_read = static_cast<double>(pages * split.components * 2);
+  return out;
+}
+
+}  // namespace
+
+PolicySpec rocketkv_spec() {
+  return {
+      .name = "rocketkv",
+      .kind = Kind::selection,
+      .summary = "reads tokens by few components of the query and the bounds of small pages",
+      .paper =
+          "Behnam, Fu, Zhao, Tsai, Yu, Tumanov, RocketKV: Accelerating Long-Context LLM Inference via "
+          "Two-Stage KV Cache Compression, ICML 2025, https://arxiv.org/abs/2502.14051",
+      .details =
+          "The hybrid sparse attention of RocketKV's second stage. `read` is what a step may read, in "
+          "tokens: "
+          "half of it tokens, half the index. With c the number of tokens held of the prompt over `read`, "
+          "pages are of ceil(sqrt(c)) tokens, if that is at most c, or else one, and dim * page / c "
+          "components of the queries count, those that are largest in the mean over the query heads of a KV "
+          "head. In each of them a page stands for its largest key component where the heads' queries add up "
+          "to a positive number, and for its least elsewhere. The softmax of these products over all tokens "
+          "is sharpened by the share of the query's size that counts, and averaged over the heads; a KV head "
+          "reads the read / 2 tokens that have the most. The first stage is SnapKV with wide pooling: the "
+          "preset rocketkv has both.",
+      .departures =
+          {{"authors' code: c is of the tokens that the cache has room for, generated ones included",
+            "of those held when the prompt ends"},
+           {"authors' code: of S prompt tokens under a budget of S / C, the first stage keeps S / C^a with "
+            "a = min(0.2 + 0.06 log2 C, 0.8), less the tokens that will be generated",
+            "the budget of the cell, whatever C is: the cell's budget is S / C^a, read= is S / C"},
+           {"authors' code: half of the tokens are read even where the budget pays for all", "all are read"},
+           {"gpt-fast kernels: page = min(floor(c), ceil(sqrt(c))), components are rounded",
+            "as in the accuracy code: page = 1 where ceil(sqrt(c)) is above c, components are rounded down"},
+           {"paper, multi-turn: nothing is evicted, and each turn chooses anew what may be read",
+            "not here"}},
+      .params = {read_param("1024"), dense_param(0)},
+      .needs = {.keys = true},
+      .reads = reads_of,
+      .make_selection = selects<RocketSelector>(rule_of)};
+}
+
+}  // namespace kvsim::policy
