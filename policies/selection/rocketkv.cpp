@@ -11,19 +11,25 @@
 namespace kvsim::policy {
 namespace {
 
-/// How the traffic of a budget of tokens is spent: half on the tokens that are read, half on choosing them.
-struct Split {
-  bool all = false;  ///< the budget pays for every token
-  std::size_t tokens = 0, page = 1, components = 0;
+/// What an index of `held` tokens reads as much of as half of the traffic of `budget` tokens.
+struct Sketch {
+  std::size_t page = 1, components = 0;
 
-  Split() = default;
-  Split(std::size_t budget, std::size_t held, std::size_t dim) : all(budget >= held), tokens(budget / 2) {
-    const double ratio = std::max(1.0, static_cast<double>(held) / static_cast<double>(budget));
+  Sketch() = default;
+  Sketch(Amount read, std::size_t held, std::size_t dim) {
+    const auto budget = static_cast<double>(std::max<std::uint64_t>(read.of(held), 1));
+    const double ratio = std::max(1.0, static_cast<double>(held) / budget);
     const auto root = static_cast<std::size_t>(std::ceil(std::sqrt(ratio)));
     page = static_cast<double>(root) <= ratio ? root : 1;
     components = static_cast<std::size_t>(static_cast<double>(dim * page) / ratio);
   }
 };
+
+/// The other half: tokens that a query reads; all where the budget pays for them.
+std::size_t tokens_of(Amount read, std::size_t stored) {
+  const auto budget = static_cast<std::size_t>(read.of(stored));
+  return budget == stored ? stored : budget / 2;
+}
 
 class RocketSelector final : public Selector {
  public:
@@ -35,9 +41,8 @@ class RocketSelector final : public Selector {
         bounds_(1, 0, 0) {}
 
   void begin(const Prompt& /*prompt*/, const StoredTokens& tokens) override {
-    const auto budget = static_cast<std::size_t>(read_.of(tokens.slots()));
-    split_ = Split(std::max<std::size_t>(budget, 1), tokens.slots(), dim_);
-    bounds_ = SlotBounds(split_.page, n_lanes_, dim_);
+    sketch_ = Sketch(read_, tokens.slots(), dim_);
+    bounds_ = SlotBounds(sketch_.page, n_lanes_, dim_);
     bounds_.begin(tokens);
   }
   void joined(std::size_t own_slot, std::size_t moved_from, const StoredTokens& tokens) override {
@@ -46,21 +51,22 @@ class RocketSelector final : public Selector {
 
   void select(const Asking& asking, const StoredTokens& tokens, Reads& reads) override {
     const std::size_t slots = tokens.slots(), pages = bounds_.blocks().count(slots);
-    if (split_.all || split_.tokens >= slots) return reads.everything(slots);
+    const std::size_t count = tokens_of(read_, slots);
+    if (count == slots) return reads.everything(slots);
     for (std::size_t lane = 0; lane < n_lanes_; ++lane) {
       score(asking, lane, pages, slots);
       scores_.resize(slots);
-      for (std::size_t slot = 0; slot < slots; ++slot) scores_[slot] = page_scores_[slot / split_.page];
-      highest_scores(scores_, split_.tokens, reads.of(lane * group_));
+      for (std::size_t slot = 0; slot < slots; ++slot) scores_[slot] = page_scores_[slot / sketch_.page];
+      highest_scores(scores_, count, reads.of(lane * group_));
       for (std::size_t head = 1; head < group_; ++head)
         reads.of(lane * group_ + head) = reads.of(lane * group_);
     }
-    reads.index_bits += 16 * n_lanes_ * split_.components * pages;
+    reads.index_bits += 16 * n_lanes_ * sketch_.components * pages;
   }
 
   std::uint64_t index_bits() const override {
     // Pages of a single key have one bound.
-    return split_.page == 1 ? bounds_.bits() / 2 : bounds_.bits();
+    return sketch_.page == 1 ? bounds_.bits() / 2 : bounds_.bits();
   }
 
  private:
@@ -74,7 +80,7 @@ class RocketSelector final : public Selector {
         sizes_[c] += std::abs(asking.queries(head, c));
         signs_[c] += asking.queries(head, c);
       }
-    highest_scores(sizes_, split_.components, chosen_);
+    highest_scores(sizes_, sketch_.components, chosen_);
     page_scores_.assign(pages, 0);
     logits_.resize(pages);
     for (std::size_t head = lane * group_; head < (lane + 1) * group_; ++head) {
@@ -105,7 +111,7 @@ class RocketSelector final : public Selector {
   }
 
   Amount read_;
-  Split split_;
+  Sketch sketch_;
   std::size_t n_lanes_, group_, dim_;
   SlotBounds bounds_;
   std::vector<float> sizes_, signs_, scores_, page_scores_;
@@ -119,14 +125,13 @@ Amount rule_of(const Params& params) {
 
 ReadCount reads_of(const Params& params, const CostShape& shape, std::size_t layer, std::size_t stored) {
   if (reads_everything(params, layer)) return dense_reads(stored);
-  const std::size_t held = std::min(shape.prompt, stored);
-  const auto budget = static_cast<std::size_t>(params.amount("read").of(held));
-  const Split split(std::max<std::size_t>(budget, 1), held, shape.head_dim);
-  const std::size_t pages = SlotBlocks(split.page).count(stored) * shape.kv_heads;
-  const bool all = split.all || split.tokens >= stored;
-  ReadCount out = dense_reads(all ? stored : split.tokens);
-  out.index_bytes = static_cast<double>(pages * shape.head_dim * 2 * (split.page == 1 ? 1 : 2));
-  if (!all) out.index_bytes_read = static_cast<double>(pages * split.components * 2);
+  const Amount read = params.amount("read");
+  const Sketch sketch(read, std::min(shape.prompt, stored), shape.head_dim);
+  const std::size_t pages = SlotBlocks(sketch.page).count(stored) * shape.kv_heads,
+                    count = tokens_of(read, stored);
+  ReadCount out = dense_reads(count);
+  out.index_bytes = static_cast<double>(pages * shape.head_dim * 2 * (sketch.page == 1 ? 1 : 2));
+  if (count < stored) out.index_bytes_read = static_cast<double>(pages * sketch.components * 2);
   return out;
 }
 
