@@ -2,6 +2,8 @@
 #include <catch2/catch.hpp>
 #include <map>
 
+#include "policies/builtin.hpp"
+#include "sim/base/error.hpp"
 #include "tests/unit/policies/selection_feeder.hpp"
 
 using namespace kvsim::policy;
@@ -58,5 +60,19 @@ TEST_CASE("random_tokens: every stored token is as likely", "[controls]") {
   for (Position position = 0; position < 39; ++position) {
     CHECK(counts[position] > 195);
     CHECK(counts[position] < 305);
+  }
+}
+
+TEST_CASE("infinigen is refused by its name, with what there is instead", "[controls]") {
+  for (const char* text : {"full+infinigen", "infinigen"}) {
+    CAPTURE(text);
+    try {
+      parse_composition(text, builtin());
+      FAIL("it was not refused");
+    } catch (const kvsim::Error& error) {
+      CHECK(error.kind() == kvsim::ErrorKind::usage);
+      CHECK_THAT(error.what(), Catch::Contains("skewed offline"));
+      CHECK_THAT(error.what(), Catch::Contains("top_tokens"));
+    }
   }
 }
