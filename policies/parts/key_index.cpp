@@ -9,8 +9,6 @@
 #include <cmath>
 #include <limits>
 #include <mutex>
-#include <numeric>
-#include <queue>
 
 #include "policies/parts/reading.hpp"
 #include "sim/base/dot.hpp"
@@ -240,25 +238,31 @@ class QueryGraph final : public HeldKeys {
     start();
     std::ranges::fill(seen_, 0);
     const std::size_t beam = std::max(beam_, count);
-    using Scored = std::pair<float, std::size_t>;
-    std::priority_queue<Scored> open;                                         // the best on top
-    std::priority_queue<Scored, std::vector<Scored>, std::greater<>> best{};  // the worst of them on top
+    open_.clear();  // a heap with the best on top
+    best_.clear();  // a heap with the worst on top
     const auto visit = [&](std::size_t i) {
       if (seen_[i] != 0) return;
       seen_[i] = 1;
       float score = product(query, i);
       if (std::isnan(score)) score = -std::numeric_limits<float>::infinity();
       look(i, score, looked_at);
-      if (best.size() == beam && Scored{score, i} < best.top()) return;
-      open.emplace(score, i);
-      best.emplace(score, i);
-      if (best.size() > beam) best.pop();
+      const Scored scored{score, i};
+      if (best_.size() == beam) {
+        if (scored < best_.front()) return;
+        std::ranges::pop_heap(best_, std::greater{});
+        best_.pop_back();
+      }
+      best_.push_back(scored);
+      std::ranges::push_heap(best_, std::greater{});
+      open_.push_back(scored);
+      std::ranges::push_heap(open_);
     };
     visit(entry_);
-    while (!open.empty()) {
-      const Scored next = open.top();
-      if (best.size() == beam && next < best.top()) break;
-      open.pop();
+    while (!open_.empty()) {
+      const Scored next = open_.front();
+      if (best_.size() == beam && next < best_.front()) break;
+      std::ranges::pop_heap(open_);
+      open_.pop_back();
       for (const std::size_t other : links_[next.second]) visit(other);
     }
     finish(count, out);
@@ -272,8 +276,10 @@ class QueryGraph final : public HeldKeys {
 
  private:
   std::size_t beam_, entry_ = 0;
+  using Scored = std::pair<float, std::size_t>;
   std::vector<std::vector<std::size_t>> links_;
   std::vector<char> seen_;
+  std::vector<Scored> open_, best_;
 };
 
 }  // namespace
