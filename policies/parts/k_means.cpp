@@ -11,16 +11,42 @@ namespace {
 
 class Lloyd {
  public:
-  Lloyd(const MatrixView& points, std::size_t k, std::uint64_t key)
-      : points_(points), k_(k), centres_(k * points.cols), cluster_(points.rows), distance_(points.rows) {
-    std::vector<std::uint32_t> drawn(points.rows);
+  Lloyd(const MatrixView& points, std::size_t k)
+      : points_(points), k_(k), centres_(k * points.cols), cluster_(points.rows), distance_(points.rows) {}
+
+  void draw(std::uint64_t key) {
+    std::vector<std::uint32_t> drawn(points_.rows);
     std::iota(drawn.begin(), drawn.end(), 0U);
-    std::vector<double> lots(points.rows);
+    std::vector<double> lots(points_.rows);
     for (std::size_t i = 0; i < lots.size(); ++i) lots[i] = uniform01(combine({key, i}));
     std::sort(drawn.begin(), drawn.end(), [&](std::uint32_t a, std::uint32_t b) {
       return lots[a] != lots[b] ? lots[a] < lots[b] : a < b;
     });
-    for (std::size_t c = 0; c < k; ++c) std::copy_n(points.row(drawn[c]).begin(), points.cols, centre(c));
+    for (std::size_t c = 0; c < k_; ++c) start_at(c, drawn[c]);
+  }
+
+  void draw_apart(std::uint64_t key) {
+    std::vector<double> distances(points_.rows, 1);  // the first is any
+    std::vector<char> taken(points_.rows);
+    for (std::size_t c = 0; c < k_; ++c) {
+      const double lot =
+          uniform01(combine({key, c})) * std::accumulate(distances.begin(), distances.end(), 0.0);
+      // If no point is left that is not where a centre is, the first takes its turn.
+      auto point = static_cast<std::size_t>(std::ranges::find(taken, 0) - taken.begin());
+      double sum = 0;
+      for (std::size_t i = 0; i < points_.rows; ++i) {
+        sum += distances[i];
+        if (sum <= lot) continue;
+        point = i;
+        break;
+      }
+      start_at(c, point);
+      taken[point] = 1;
+      for (std::size_t i = 0; i < points_.rows; ++i) {
+        const auto distance = static_cast<double>(squared_distance(i, c));
+        distances[i] = taken[i] ? 0 : c == 0 ? distance : std::min(distances[i], distance);
+      }
+    }
   }
 
   KMeans run(std::size_t most_rounds) {
@@ -39,6 +65,9 @@ class Lloyd {
   }
 
  private:
+  void start_at(std::size_t c, std::size_t point) {
+    std::copy_n(points_.row(point).begin(), points_.cols, centre(c));
+  }
   float* centre(std::size_t c) { return centres_.data() + c * points_.cols; }
 
   float squared_distance(std::size_t point, std::size_t c) {
@@ -112,8 +141,11 @@ class Lloyd {
 
 }  // namespace
 
-KMeans k_means(const MatrixView& points, std::size_t k, std::uint64_t key, std::size_t most_rounds) {
-  return Lloyd(points, k, key).run(most_rounds);
+KMeans k_means(const MatrixView& points, std::size_t k, std::uint64_t key, std::size_t most_rounds,
+               KMeansStart start) {
+  Lloyd lloyd(points, k);
+  start == KMeansStart::drawn ? lloyd.draw(key) : lloyd.draw_apart(key);
+  return lloyd.run(most_rounds);
 }
 
 }  // namespace kvsim::policy

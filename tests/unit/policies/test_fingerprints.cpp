@@ -106,6 +106,19 @@ TEST_CASE("k-means finds separate clusters, one member of each") {
   CHECK(found >= 10);  // Lloyd's iterations may settle elsewhere when two clusters begin in one place
 }
 
+TEST_CASE("k-means++ starts with points that lie apart") {
+  // Three places 1,000 apart: a second start at one that is taken has no chance, and the centres are there.
+  const std::vector<float> line = {0, 1000, 2000, 0, 1000, 2000, 0, 1000, 2000};
+  const MatrixView points{line.data(), line.size(), 1, 1};
+  for (std::uint64_t key = 0; key < 50; ++key) {
+    std::vector<float> centres = k_means(points, 3, key, 1, KMeansStart::plus_plus).centres;
+    std::sort(centres.begin(), centres.end());
+    CHECK(centres == std::vector<float>{0, 1000, 2000});
+    // More centres than places: those that are left take their turn.
+    CHECK(k_means(points, 9, key, 1, KMeansStart::plus_plus).representatives == first_numbers(9));
+  }
+}
+
 TEST_CASE("k-means at its limits") {
   const std::vector<float> line = {4, 0, 1, 2, 3};
   const MatrixView points{line.data(), 5, 1, 1};
