@@ -5,8 +5,8 @@
 
 #include "sim/base/error.hpp"
 #include "sim/cost/checked.hpp"
+#include "sim/cost/layer_reads.hpp"
 #include "sim/cost/offload.hpp"
-#include "sim/cost/selected_reads.hpp"
 
 namespace kvsim::cost {
 namespace {
@@ -242,16 +242,16 @@ DevicePass::Read DevicePass::held(const EqualLayers& group, std::uint64_t step) 
   return read;
 }
 
-std::vector<DevicePass::Read> DevicePass::layer_reads(const Holding& holding, const EqualLayers& group,
-                                                      std::uint64_t step) const {
+std::vector<DevicePass::Read> DevicePass::reads_of(const Holding& holding, const EqualLayers& group,
+                                                   std::uint64_t step) const {
   const Read all = held(group, step);
   if (!serving_.layout.selection) return {all};
   std::uint64_t layer = 0;
   for (const EqualLayers* before = holding.layers.data(); before != &group; ++before) layer += before->layers;
   std::vector<Read> out;
   for (std::uint64_t i = 0; i < group.layers; ++i, ++layer) {
-    const SelectedReads selected =
-        selected_reads(serving_.layout.selection, model_, layer, all.slots / stored_heads_);
+    const LayerReads selected =
+        layer_reads(serving_.layout.selection, model_, layer, all.slots / stored_heads_);
     out.push_back({all.slots * selected.head_share, all.bytes * selected.lane_share,
                    all.coded * selected.lane_share, selected.index_bytes_read * stored_share_});
   }
@@ -264,7 +264,7 @@ void DevicePass::decode_attention(PassTime& pass, const Holding& holding, const 
   const double key = real(model_.head_dim), value = real(model_.value_dim);
   const double group_size = query_heads_ / stored_heads_;
   for (const EqualLayers& group : holding.layers) {
-    const std::vector<Read> reads = layer_reads(holding, group, step);
+    const std::vector<Read> reads = reads_of(holding, group, step);
     for (const Read& read : reads) {
       const double index = batch_ * read.index_bytes;
       const double cache = batch_ * read.bytes + index, pairs = batch_ * group_size * read.slots;
@@ -355,7 +355,7 @@ void DevicePass::prefill_transfers(PassTime& pass, std::uint64_t tokens, std::ui
 void DevicePass::step_transfers(PassTime& pass, const Holding& holding, std::uint64_t step) const {
   let_wait(pass, holding, [&](const EqualLayers& group, double compute) {
     const double store = cache_move(group, [](const EqualLanes&) { return LaneTokens{.appended = 1}; });
-    const std::vector<Read> reads = layer_reads(holding, group, step);
+    const std::vector<Read> reads = reads_of(holding, group, step);
     double seconds = 0;
     for (const Read& read : reads) {
       const double cache = link_time(serving_.offload.cache * batch_ * read.bytes);

@@ -76,7 +76,7 @@ class DevicePass {
   };
   Read held(const EqualLayers& group, std::uint64_t step) const;
   /// Of each layer of a group where a selection chooses, which layers may do differently; else one for all.
-  std::vector<Read> layer_reads(const Holding& holding, const EqualLayers& group, std::uint64_t step) const;
+  std::vector<Read> reads_of(const Holding& holding, const EqualLayers& group, std::uint64_t step) const;
   double link_time(double bytes) const;
   /// Returns the time to load the host's share of one layer's matrices.
   double weights_load() const;

@@ -5,9 +5,9 @@
 #include <optional>
 
 #include "sim/cost/checked.hpp"
+#include "sim/cost/layer_reads.hpp"
 #include "sim/cost/offload.hpp"
 #include "sim/cost/pages.hpp"
-#include "sim/cost/selected_reads.hpp"
 
 namespace kvsim::cost {
 namespace {
@@ -102,8 +102,8 @@ class DeviceCache {
       layer += before->layers;
     double sum = 0;
     for (std::uint64_t i = 0; i < group.layers; ++i)
-      sum += selected_reads(layout().selection, model_, layer + i,
-                            static_cast<double>(tokens) / static_cast<double>(lanes))
+      sum += layer_reads(layout().selection, model_, layer + i,
+                         static_cast<double>(tokens) / static_cast<double>(lanes))
                  .index_bytes;
     const double share = static_cast<double>(range_.count) / static_cast<double>(lanes);
     return static_cast<std::uint64_t>(std::ceil(sum * share / static_cast<double>(group.layers)));

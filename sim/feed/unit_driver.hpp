@@ -54,7 +54,7 @@ struct ManagedCache {
   bool attends(policy::Position position) const { return position == own || residents.contains(position); }
   /// The slot of the present step's token, if it has one.
   std::optional<std::size_t> slot_of_own() const {
-    if (!own_is_resident) return std::nullopt;
+    if (attended.size() > residents.slots().size()) return std::nullopt;
     if (own_slot < residents.slots().size() && residents.slots()[own_slot] == own) return own_slot;
     const auto at = std::find(residents.slots().begin(), residents.slots().end(), own);
     return static_cast<std::size_t>(at - residents.slots().begin());

@@ -185,7 +185,7 @@ TEST_CASE("parts that do not go together are refused") {
   CHECK_THAT(refusal("h2o+pyramid+xkv"), Contains("two allocations: pyramid and xkv"));
   CHECK_THAT(refusal("h2o+kivi+pyramid+scalar"), Contains("two representations: kivi and scalar"));
   CHECK_THAT(refusal("kivi"), Contains("is a representation") && Contains("full+kivi"));
-  CHECK_THAT(refusal("h2o+kiwi"), Contains("unknown allocation or representation") && Contains("kivi"));
+  CHECK_THAT(refusal("h2o+kiwi"), Contains("unknown allocation, representation or selection") && Contains("kivi"));
   CHECK_THAT(refusal("pyramidkv+xkv"),
              Contains("already has an allocation") && Contains("snapkv(window=8,pool=max:7)+xkv"));
   CHECK_THAT(refusal("full+pyramid"), Contains("no budget"));

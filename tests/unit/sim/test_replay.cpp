@@ -191,8 +191,8 @@ TEST_CASE("steps are recorded on request, and count in the memory estimate") {
   const std::uint64_t without = sim::estimate_bytes(trace::Sequence(trace), request);
   CHECK(test::run(trace, request).cells[0].lanes[3].each_step.empty());
   request.each_step = true;
-  // Two cells, four lanes, forty tokens and the last prompt row; five doubles and a count each.
-  CHECK(sim::estimate_bytes(trace::Sequence(trace), request) == without + 2 * 4 * 41 * 48);
+  // Two cells, four lanes, forty tokens and the last prompt row; eight doubles and three counts each.
+  CHECK(sim::estimate_bytes(trace::Sequence(trace), request) == without + 2 * 4 * 41 * 88);
   CHECK(test::run(trace, request).cells[0].lanes[3].each_step.size() == 41);
 }
 

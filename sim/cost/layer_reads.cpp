@@ -1,11 +1,11 @@
-#include "sim/cost/selected_reads.hpp"
+#include "sim/cost/layer_reads.hpp"
 
 #include <cmath>
 
 namespace kvsim::cost {
 
-SelectedReads selected_reads(const std::optional<policy::Part>& selection, const Model& model,
-                             std::uint64_t layer, double tokens) {
+LayerReads layer_reads(const std::optional<policy::Part>& selection, const Model& model, std::uint64_t layer,
+                       double tokens) {
   const auto stored = static_cast<std::size_t>(std::llround(tokens));
   if (!selection || stored == 0) return {};
   const policy::CostShape shape{.n_layers = model.layers,

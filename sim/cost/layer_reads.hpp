@@ -8,7 +8,7 @@
 
 namespace kvsim::cost {
 
-struct SelectedReads {
+struct LayerReads {
   double head_share = 1;  ///< of the tokens that a lane holds, those that one query head reads
   /// The same of the query heads of a KV head together, at most: where they agree it is less.
   double lane_share = 1;
@@ -16,7 +16,7 @@ struct SelectedReads {
 };
 
 /// `tokens`: that a lane of the layer holds, mean. Without a selection everything is read.
-SelectedReads selected_reads(const std::optional<policy::Part>& selection, const Model& model,
-                             std::uint64_t layer, double tokens);
+LayerReads layer_reads(const std::optional<policy::Part>& selection, const Model& model, std::uint64_t layer,
+                       double tokens);
 
 }  // namespace kvsim::cost

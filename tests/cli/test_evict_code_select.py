@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""Tests analysis/study/EVICT_CODE_SELECT.md: its command runs, its table is what it gives, and its findings follow from it."""
+import csv
+import json
+import os
+import re
+import statistics
+import subprocess
+
+import kvsim_command
+from kvsim_command import KVSIM, SOURCE, CommandTest
+from test_readme_commands import shown_commands
+
+PAGE = (SOURCE / "analysis" / "study" / "EVICT_CODE_SELECT.md").read_text()
+POLICIES = json.loads((SOURCE / "analysis" / "examples" / "evict_code_select.json").read_text())["policies"]
+
+
+def mean(rows, key):
+    return statistics.fmean(float(row[key] or 0) for row in rows)
+
+
+class EvictCodeSelect(CommandTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        for name in "traces", "analysis":
+            (cls.folder / name).symlink_to(SOURCE / name)
+        (cls.folder / "kvsim").symlink_to(KVSIM)
+        environment = {**os.environ, "PATH": f"{cls.folder}:{os.environ['PATH']}"}
+        for command, _ in shown_commands(PAGE):
+            done = subprocess.run(["bash", "-c", command], cwd=cls.folder, env=environment, capture_output=True, text=True,
+                                  timeout=400)
+            assert done.returncode == 0, done.stderr
+        with open(cls.folder / "choice" / "tables" / "answers.csv") as file:
+            answers = list(csv.DictReader(file))
+        named = dict(zip(dict.fromkeys(row["params"] for row in answers), POLICIES))
+        assert len(named) == len(POLICIES)
+        with open(cls.folder / "choice" / "results.csv") as file:
+            replayed = [row for row in csv.DictReader(file) if row["scope"] == "all"]
+        cls.rows = {}
+        for cut in "prompt", "question":
+            for params, policy in named.items():
+                mine = [row for row in answers if (row["cut"], row["params"]) == (cut, params)]
+                greedy = [row for row in mine if row["right"]]
+                assert len(greedy) == 16
+                cls.rows[cut, policy] = {
+                    "stored": (mean(mine, "held_bytes") + mean(mine, "index_bytes")) / 1024,
+                    "read": mean(mine, "read_bytes") / 1024, "right": mean(greedy, "right"),
+                    "error": mean([row for row in replayed if (row["cut"], row["params"]) == (cut, params)], "output_error")}
+
+    def of(self, policy, cut="question"):
+        return self.rows[cut, policy]
+
+    def test_the_table_is_what_the_command_gives(self):
+        lines = re.findall(r"^\| `(.+?)` \| (.+) \|$", PAGE, re.MULTILINE)
+        self.assertEqual([name for name, _ in lines], POLICIES)
+        for name, cells in lines:
+            row = self.of(name)
+            self.assertEqual(cells.split(" | "), [f"{row['stored']:,.0f}", f"{row['read']:,.0f}", f"{100 * row['right']:.0f} %",
+                                                  f"{row['error']:.3f}"], name)
+
+    def test_findings(self):
+        answering = {name for name in POLICIES if self.of(name)["right"] == 1}
+        known = {name for name in POLICIES if self.of(name, "prompt")["right"] < 1}
+        self.assertEqual(known, {"keydiff", "full+recent_tokens(read=25%)", "full+random_tokens(read=25%)"})
+        codes, pq = self.of("full+kivi"), self.of("full+pqcache(read=10%,dense=0)")
+        self.assertIn("full+kivi", answering)
+        self.assertTrue(1.05 < codes["stored"] / self.of("snapkv")["stored"] < 1.2)
+        self.assertIn("full+pqcache(read=10%,dense=0)", answering)
+        self.assertLess(pq["read"], 0.55 * codes["read"])
+        both, recent = self.of("full+kivi+quest(read=15%,page=4,dense=0)"), self.of("full+recent_tokens(read=25%)")
+        self.assertGreater(both["read"], codes["read"])
+        self.assertEqual(recent["right"], self.of("full+random_tokens(read=25%)")["right"])
+        smaller = [name for name in answering if name != "full" and self.of(name)["error"] < recent["error"]]
+        self.assertLess(len(smaller), len(answering - {"full"}) / 2 + 1)
+
+
+if __name__ == "__main__":
+    kvsim_command.main()
