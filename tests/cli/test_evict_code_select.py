@@ -71,8 +71,13 @@ class EvictCodeSelect(CommandTest):
         both, recent = self.of("full+kivi+quest(read=15%,page=4,dense=0)"), self.of("full+recent_tokens(read=25%)")
         self.assertGreater(both["read"], codes["read"])
         self.assertEqual(recent["right"], self.of("full+random_tokens(read=25%)")["right"])
-        smaller = [name for name in answering if name != "full" and self.of(name)["error"] < recent["error"]]
-        self.assertLess(len(smaller), len(answering - {"full"}) / 2 + 1)
+        larger = [name for name in answering if self.of(name)["error"] > recent["error"]]
+        self.assertEqual((len(larger), len(answering - {"full"})), (5, 9))
+        pages = self.of("full+quest(read=15%,page=4,dense=0)")  # of what is read, index aside
+        index = pages["stored"] - self.of("full")["stored"]
+        self.assertTrue(0.23 < (pages["read"] - index) / self.of("full")["read"] < 0.27)
+        top = self.of("full+top_tokens(read=10%)")
+        self.assertEqual((top["right"], self.of("snapkv+quest(read=20%,page=4,dense=0)", "prompt")["right"]), (1, 1))
 
 
 if __name__ == "__main__":

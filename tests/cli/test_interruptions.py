@@ -108,8 +108,11 @@ class Interruptions(CommandTest):
     def test_every_command_ends_with_4_and_leaves_nothing_half_written(self):
         for kind, command in self.COMMANDS.items():
             with self.subTest(kind):
-                self.clear()
-                seconds, codes = self.duration(command), []
+                durations, codes = [], []
+                for _ in range(2):  # the first may be slower
+                    self.clear()
+                    durations.append(self.duration(command))
+                seconds = min(durations)
                 made = {name: (self.folder / name).stat().st_size for name in self.outputs()}
                 for i in range(TIMES):
                     self.clear()

@@ -4,7 +4,8 @@ import kvsim_command
 from kvsim_command import SOURCE, CommandTest
 
 BUDGETS = ["10%", "25%", "50%"]
-OWN_SIZES = {"fastgen", "openvino"}  # keeps by a threshold; keeps whole pages
+# Keeps by a threshold; keeps whole pages; keeps the newest 4,000 tokens in every head, which is all of them.
+OWN_SIZES = {"fastgen", "openvino", "razor_attention"}
 
 
 class Sample(CommandTest):
@@ -28,7 +29,7 @@ class Sample(CommandTest):
         """The rows that ran: some policies cannot honour every budget."""
         for scope, rows in self.cells.items():
             for row in rows:
-                if row["r"] is None:
+                if row["r"] is None or row["attention_loss"] is None:  # did not run, or stores other numbers
                     continue
                 with self.subTest(scope=scope, policy=row["policy"], budget=row["budget"], layer=row["layer"],
                                   head=row["head"]):
@@ -44,6 +45,8 @@ class Sample(CommandTest):
         for row in self.cells["all"]:
             if row["r"] is None or row["holding"] is None:
                 self.assertIsNone(row["attention_loss_bound"])
+                continue
+            if row["attention_loss"] is None:
                 continue
             with self.subTest(policy=row["policy"], budget=row["budget"]):
                 self.assertGreaterEqual(row["attention_loss"], row["attention_loss_bound"] - 2e-6)
@@ -77,8 +80,9 @@ class Sample(CommandTest):
         for row in self.cells["all"]:
             if row["policy"] == "full" or row["r"] is None:
                 continue
-            self.assertGreater(row["attention_loss"], 0)
-            if row["policy"] not in OWN_SIZES:
+            if row["attention_loss"] is not None:
+                self.assertGreater(row["attention_loss"], 0)
+            if row["policy"] not in OWN_SIZES and row["role"] != "own_budget":  # systems that store everything
                 self.assertLessEqual(row["kept_tokens"], row["budget_tokens"])
 
     def test_retention_rises_with_the_budget(self):

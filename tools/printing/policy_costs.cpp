@@ -152,8 +152,8 @@ std::vector<std::string> selection_sentences(const PolicySpec& spec, const polic
                                analysis::rounded_text(count.lane_tokens, 1) + "."};
   if (count.index_bytes > 0)
     out.push_back("The index takes " + percent(share_of_prompt(count.index_bytes)) +
-                  " of what keys and values do, and a step reads " +
-                  percent(share_of_prompt(count.index_bytes_read)) + " as much of it.");
+                 " of the bytes of keys and values, and choosing reads " +
+                  percent(share_of_prompt(count.index_bytes_read)) + " of these bytes at a step.");
   out.push_back("These are of " + cost_setting() + ", with its defaults.");
   return out;
 }
