@@ -31,10 +31,12 @@ class Lane final : public policy::Prompt {
   MatrixView keys(int) const override { return {keys_.data(), kTokens, kDim, kDim}; }
   MatrixView values(int) const override { return keys(0); }
   MatrixView queries(int) const override { return keys(0); }
+  Rotary rotary() const override { return {.inv_freq = inv_freq_}; }
   std::span<const float> numbers() const { return keys_; }
 
  private:
   std::vector<float> keys_ = std::vector<float>(kTokens * kDim);
+  std::vector<float> inv_freq_ = std::vector<float>(kDim / 2, 0.01F);
 };
 
 /// One index of 32,768 keys against one copy of them.

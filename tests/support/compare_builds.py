@@ -53,6 +53,12 @@ def commands():
                                "h2o+ems_merge", "h2o+fixed_kernel_merge", "h2o+d2o_merge", "h2o+kvmerger_merge")
              for word in ("--policy", part)]
     yield ("replay", "run0.h5", *codes, "--budget", "25%", "-o", "codes.csv", *QUIET)
+    read = [word for part in ("quest(read=20%,page=4,dense=0)", "tidal(read=10%)", "double_sparsity", "sparq", "pqcache", "a2ats(centres=64)",
+                              "triforce(read=64)", "rekv(read=128,block=16)", "retrieval(index=graph)", "retrieval(index=ivf)", "random_by_distance",
+                              "kivi+quest(read=20%,page=4,dense=0)")
+            for word in ("--policy", "full+" + part)]
+    yield ("replay", "run0.h5", *read, "--policy", "h2o+top_tokens(read=10%)", "--budget", "50%", "--cut", "prompt,question",
+           "-o", "read.csv", *QUIET)
     for cut in ("prompt", "question"):
         yield ("evaluate", "--model", MODEL, "--workload", "prompts.jsonl", "--policy", "all", *stored, "--budget", "25%,50%",
                "--cut", cut, "--losses", "--format", "csv", "-o", f"answers-{cut}.csv", *QUIET)
