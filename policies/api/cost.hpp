@@ -79,8 +79,8 @@ struct ReadCount {
   double index_bytes = 0;       ///< that the index takes
 };
 
-/// Cost of an eviction together with its allocation, representation or selection. `appends` and `streams`
-/// come from the eviction alone.
+/// Cost of an eviction together with its allocation or representation. `appends` and `streams` come from the
+/// eviction alone.
 Cost combined(const Cost& eviction, const Cost& other);
 
 }  // namespace kvsim::policy

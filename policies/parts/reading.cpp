@@ -37,6 +37,11 @@ ReadCount chosen_reads(const CostShape& shape, std::size_t stored, double head_t
   return {.head_tokens = head, .lane_tokens = std::min(all, head * group)};
 }
 
+ReadCount reads_by_head(const Params& params, const CostShape& shape, std::size_t layer, std::size_t stored) {
+  if (reads_everything(params, layer)) return dense_reads(stored);
+  return chosen_reads(shape, stored, static_cast<double>(read_of(params).of(stored)));
+}
+
 void highest_scores(std::span<const float> scores, std::size_t count, std::vector<std::size_t>& out) {
   out.resize(scores.size());
   std::iota(out.begin(), out.end(), std::size_t{0});

@@ -59,6 +59,13 @@ ReadCount dense_reads(std::size_t stored);
 /// What a layer reads whose query heads each choose `head_tokens` of `stored` tokens for themselves.
 ReadCount chosen_reads(const CostShape& shape, std::size_t stored, double head_tokens);
 
+/// The value of `read`, which is the whole rule of some selectors.
+inline Amount read_of(const Params& params) {
+  return params.amount("read");
+}
+/// PolicySpec::reads of selections whose query heads each choose `read` tokens, without an index.
+ReadCount reads_by_head(const Params& params, const CostShape& shape, std::size_t layer, std::size_t stored);
+
 /// Replaces `out` by the numbers of the min(count, scores.size()) highest scores; of equals the later ones.
 void highest_scores(std::span<const float> scores, std::size_t count, std::vector<std::size_t>& out);
 

@@ -30,15 +30,6 @@ class RandomSelector final : public Selector {
   std::vector<float> scores_;
 };
 
-Amount rule_of(const Params& params) {
-  return params.amount("read");
-}
-
-ReadCount reads_of(const Params& params, const CostShape& shape, std::size_t layer, std::size_t stored) {
-  if (reads_everything(params, layer)) return dense_reads(stored);
-  return chosen_reads(shape, stored, static_cast<double>(params.amount("read").of(stored)));
-}
-
 }  // namespace
 
 PolicySpec random_tokens_spec() {
@@ -51,8 +42,8 @@ PolicySpec random_tokens_spec() {
           "the others.",
       .params = {read_param("1024"), dense_param(0)},
       .randomised = true,
-      .reads = reads_of,
-      .make_selection = selects<RandomSelector>(rule_of)};
+      .reads = reads_by_head,
+      .make_selection = selects<RandomSelector>(read_of)};
 }
 
 }  // namespace kvsim::policy

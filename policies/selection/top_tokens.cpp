@@ -22,15 +22,6 @@ class TopSelector final : public Selector {
   std::vector<float> scores_;
 };
 
-Amount rule_of(const Params& params) {
-  return params.amount("read");
-}
-
-ReadCount reads_of(const Params& params, const CostShape& shape, std::size_t layer, std::size_t stored) {
-  if (reads_everything(params, layer)) return dense_reads(stored);
-  return chosen_reads(shape, stored, static_cast<double>(params.amount("read").of(stored)));
-}
-
 }  // namespace
 
 PolicySpec top_tokens_spec() {
@@ -44,8 +35,8 @@ PolicySpec top_tokens_spec() {
           "it saves nothing: it says what a perfect index would give.",
       .params = {read_param("1024"), dense_param(0)},
       .needs = {.keys = true},
-      .reads = reads_of,
-      .make_selection = selects<TopSelector>(rule_of)};
+      .reads = reads_by_head,
+      .make_selection = selects<TopSelector>(read_of)};
 }
 
 }  // namespace kvsim::policy

@@ -620,7 +620,7 @@ class ClosedLoop {
               shifts);
     const std::size_t slots = positions.size();
     if (cache.reads) choose(layer, unit, cache, row, token);
-    weights.assign(n * group * slots, 0.0F);
+    weights.resize(n * group * slots);
     mass.resize(n * group);
     for (std::size_t lane = first; lane < first + n; ++lane) {
       if (cache.stored)
@@ -632,6 +632,7 @@ class ClosedLoop {
         const std::size_t head = (lane - first) * group + g;
         const std::span<float> to = std::span(weights).subspan(head * slots, slots);
         if (cache.reads) {
+          std::ranges::fill(to, 0.0F);
           read_rows.clear();
           for (const std::size_t column : cache.reads->of(head)) read_rows.push_back(slot_rows[column]);
           // A row for the rest, behind the slots, is always read.

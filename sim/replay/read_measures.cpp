@@ -18,32 +18,41 @@ ReadMeasures::ReadMeasures(const GroupTensors& tensors, std::size_t lane, std::s
   out.read.emplace();
 }
 
-double ReadMeasures::recall(const RecordedStep& recorded, std::size_t g) const {
-  const std::size_t n = columns(g).size();
-  if (n == seen_) return 1;
-  const LargestEntries& best = recorded.largest(g, n);
+ReadMeasures::Retained ReadMeasures::retained(const RecordedStep& recorded, std::size_t g) const {
+  const LargestEntries& best = recorded.largest(g, columns(g).size());
   const std::span<const float> row = recorded.row(g);
-  std::size_t larger = 0, ties = 0;
+  Retained out;
+  std::size_t ties = 0;
   for (const std::size_t column : columns(g)) {
     const float a = row[static_cast<std::size_t>(cache_->attended[column])];
-    larger += a > best.least ? 1 : 0;
+    const double square = static_cast<double>(a) * static_cast<double>(a);
+    out.sum += static_cast<double>(a);
+    out.squares += square;
+    out.shared += a > best.least ? square : 0;
+    out.among_largest += a > best.least ? 1 : 0;
     ties += a == best.least ? 1 : 0;
   }
   // Any of the entries that equal the least of the best may be among the best; the head's own are taken
   // first.
-  return static_cast<double>(larger + std::min(ties, best.ties)) / static_cast<double>(n);
+  ties = std::min(ties, best.ties);
+  out.among_largest += ties;
+  out.shared += static_cast<double>(ties) * static_cast<double>(best.least) * static_cast<double>(best.least);
+  return out;
 }
 
 void ReadMeasures::step(const RecordedStep& recorded) {
   seen_ = recorded.seen();
   marks_.assign(group_ * seen_, 0);
+  retained_.resize(group_);
   latest_ = {};
   const auto lanes = static_cast<double>(cache_->reads->n_lanes());
   for (std::size_t g = 0; g < group_; ++g) {
     for (const std::size_t column : columns(g))
       marks_[g * seen_ + static_cast<std::size_t>(cache_->attended[column])] = 1;
-    latest_.read_tokens += static_cast<double>(columns(g).size());
-    latest_.recall += recall(recorded, g);
+    const auto n = static_cast<double>(columns(g).size());
+    latest_.read_tokens += n;
+    retained_[g] = reads_all(g) ? Retained{} : retained(recorded, g);
+    latest_.recall += reads_all(g) ? 1 : static_cast<double>(retained_[g].among_largest) / n;
   }
   latest_.read_tokens /= static_cast<double>(group_);
   latest_.recall /= static_cast<double>(group_);
@@ -68,7 +77,6 @@ void ReadMeasures::attend(const RecordedStep& recorded, std::span<const Position
   double cosine = 0;
   for (std::size_t g = 0; g < group_; ++g) {
     const std::span<const float> row = recorded.row(g);
-    const std::size_t n = columns(g).size();
     const double total = recorded.total(g);
     everything_.push_back(reads_all(g) ? 1 : 0);
     for (const Position position : evidence) {
@@ -80,19 +88,8 @@ void ReadMeasures::attend(const RecordedStep& recorded, std::span<const Position
       cosine += 1;
       continue;
     }
-    double sum = 0, squares = 0, shared = 0;
-    std::size_t ties = 0;
-    const LargestEntries& best = recorded.largest(g, n);
-    for (const std::size_t column : columns(g)) {
-      const float a = row[static_cast<std::size_t>(cache_->attended[column])];
-      const double square = static_cast<double>(a) * static_cast<double>(a);
-      sum += static_cast<double>(a);
-      squares += square;
-      shared += a > best.least ? square : 0;
-      ties += a == best.least ? 1 : 0;
-    }
-    shared += static_cast<double>(std::min(ties, best.ties)) * static_cast<double>(best.least) *
-              static_cast<double>(best.least);
+    const LargestEntries& best = recorded.largest(g, columns(g).size());
+    const auto& [sum, squares, shared, among_largest] = retained_[g];
     const double scale = std::sqrt(squares * best.squares);
     cosine += scale > 0 ? std::min(1.0, shared / scale) : 1;
     step.attention_loss += std::max(0.0, 1 - sum / total) / heads;

@@ -42,8 +42,14 @@ class ReadMeasures {
   std::span<const std::size_t> columns(std::size_t g) const {
     return cache_->reads->of(lane_of_unit_ * group_ + g);
   }
-  /// Of the recorded row's largest entries, as many as the head reads, the share that it reads.
-  double recall(const RecordedStep& recorded, std::size_t g) const;
+  /// What a head that does not read everything has of the recorded row.
+  struct Retained {
+    double sum = 0, squares = 0;
+    double shared =
+        0;  ///< sum of the squares of those that are among the row's largest entries, as many as it reads
+    std::size_t among_largest = 0;  ///< how many these are
+  };
+  Retained retained(const RecordedStep& recorded, std::size_t g) const;
 
   const GroupTensors* tensors_;
   std::size_t lane_, lane_of_unit_, group_;
@@ -52,6 +58,7 @@ class ReadMeasures {
   std::size_t seen_ = 0;
   std::vector<std::uint8_t> marks_, everything_;  ///< marks: [group][seen]
   std::vector<float> outputs_;
+  std::vector<Retained> retained_;  ///< [group], of the latest step
   StepOutcome latest_{};
 };
 

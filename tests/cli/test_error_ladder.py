@@ -2,14 +2,12 @@
 """Tests analysis/study/ERROR_LADDER.md: its commands run, its table is what they give, and its findings follow from it."""
 import csv
 import json
-import os
 import re
 import statistics
-import subprocess
 
 import kvsim_command
-from kvsim_command import KVSIM, SOURCE, CommandTest
-from test_readme_commands import shown_commands
+from kvsim_command import SOURCE, CommandTest
+from test_readme_commands import run_page
 
 PAGE = (SOURCE / "analysis" / "study" / "ERROR_LADDER.md").read_text()
 STUDY = json.loads((SOURCE / "analysis" / "examples" / "error_ladder.json").read_text())
@@ -31,14 +29,7 @@ class ErrorLadder(CommandTest):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        for name in "traces", "analysis":
-            (cls.folder / name).symlink_to(SOURCE / name)
-        (cls.folder / "kvsim").symlink_to(KVSIM)
-        environment = {**os.environ, "PATH": f"{cls.folder}:{os.environ['PATH']}"}
-        for command, _ in shown_commands(PAGE):
-            done = subprocess.run(["bash", "-c", command], cwd=cls.folder, env=environment, capture_output=True, text=True,
-                                  timeout=250)
-            assert done.returncode == 0, done.stderr
+        run_page(PAGE, cls.folder, timeout=250)
         by_policy = {}
         with open(cls.folder / "ladder" / "results.csv") as file:
             for row in csv.DictReader(file):

@@ -2,14 +2,12 @@
 """Tests analysis/study/EVICT_CODE_SELECT.md: its command runs, its table is what it gives, and its findings follow from it."""
 import csv
 import json
-import os
 import re
 import statistics
-import subprocess
 
 import kvsim_command
-from kvsim_command import KVSIM, SOURCE, CommandTest
-from test_readme_commands import shown_commands
+from kvsim_command import SOURCE, CommandTest
+from test_readme_commands import run_page
 
 PAGE = (SOURCE / "analysis" / "study" / "EVICT_CODE_SELECT.md").read_text()
 POLICIES = json.loads((SOURCE / "analysis" / "examples" / "evict_code_select.json").read_text())["policies"]
@@ -23,14 +21,7 @@ class EvictCodeSelect(CommandTest):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        for name in "traces", "analysis":
-            (cls.folder / name).symlink_to(SOURCE / name)
-        (cls.folder / "kvsim").symlink_to(KVSIM)
-        environment = {**os.environ, "PATH": f"{cls.folder}:{os.environ['PATH']}"}
-        for command, _ in shown_commands(PAGE):
-            done = subprocess.run(["bash", "-c", command], cwd=cls.folder, env=environment, capture_output=True, text=True,
-                                  timeout=400)
-            assert done.returncode == 0, done.stderr
+        run_page(PAGE, cls.folder, timeout=400)
         with open(cls.folder / "choice" / "tables" / "answers.csv") as file:
             answers = list(csv.DictReader(file))
         named = dict(zip(dict.fromkeys(row["params"] for row in answers), POLICIES))

@@ -45,6 +45,18 @@ def shown_commands(text):
     return shown
 
 
+def run_page(page, folder, timeout):
+    """Runs the commands that a page shows in a folder in which they find the sample and the examples."""
+    for name in "traces", "analysis":
+        (folder / name).symlink_to(SOURCE / name)
+    (folder / "kvsim").symlink_to(KVSIM)
+    environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
+    for command, _ in shown_commands(page):
+        done = subprocess.run(["bash", "-c", command], cwd=folder, env=environment, capture_output=True, text=True,
+                              timeout=timeout)
+        assert done.returncode == 0, done.stderr
+
+
 def same_word(shown, real):
     """Whether two words agree: numbers may differ in the last digits from machine to machine, sizes and times by
     more."""
