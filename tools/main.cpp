@@ -1,33 +1,22 @@
-// The kvsim command: what it is asked for goes to a subcommand, what goes wrong becomes a message and an exit
-// code.
+// The kvsim command at a terminal: what goes wrong becomes a message and an exit code.
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <iostream>
 #include <new>
 #include <stdexcept>
+#include <string>
+#include <vector>
 
 #include "sim/base/error.hpp"
-#include "tools/commands/command.hpp"
-#include "tools/printing/help_text.hpp"
+#include "tools/commands/run_command.hpp"
 #include "tools/printing/result_output.hpp"
-#include "tools/printing/version_text.hpp"
-#include "tools/requests/command_line_errors.hpp"
 #include "tools/signals.hpp"
 
 namespace kvsim::tools {
 namespace {
-
-constexpr const char* kExamples = R"(Examples:
-  kvsim capture --model DIR --prompt question.txt --max-new-tokens 32 -o run.h5
-  kvsim replay run.h5 --policy all --budget 10%,25%,50%
-  kvsim study study.json -o results
-  kvsim help cost estimate
-
-Exit codes: 0 ok, 1 bug in kvsim, 2 usage, 3 a file cannot be read or written, 4 interrupted,
-5 compared results differ
-)";
 
 /// A file opened while 0, 1 or 2 is closed would take its number, and messages would be written into it.
 void occupy_standard_descriptors() {
@@ -60,53 +49,10 @@ int close_stdout(int code) {
   return fail(ErrorKind::input, "cannot write to standard output: is the disk full?");
 }
 
-int run(int argc, char** argv) {
-  CLI::App app(
-      "Offline study of KV cache policies: record a run of a language model once, then ask what any "
-      "eviction\n"
-      "policy at any budget would have lost.",
-      "kvsim");
-  app.formatter(std::make_shared<HelpText>());
-  app.footer(kExamples);
-  app.set_version_flag("-V,--version", version_text, "Version, commit, compiler, libraries");
-  app.require_subcommand(1);
-  add_capture_command(app);
-  add_workload_command(app);
-  add_trace_command(app);
-  add_replay_command(app);
-  add_evaluate_command(app);
-  add_allocate_command(app);
-  add_calibrate_command(app);
-  add_analyze_command(app);
-  add_plot_command(app);
-  add_report_command(app);
-  add_diff_command(app);
-  add_agreement_command(app);
-  add_export_command(app);
-  add_study_command(app);
-  add_cost_command(app);
-  add_config_command(app);
-  add_policy_command(app);
-  add_help_command(app);
-  add_completion_command(app);
-  add_man_command(app);
-  require_names_of_outputs(app);
-  group_shared_options(app);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForVersion& version) {
-    std::cout << version.what() << '\n';
-  } catch (const CLI::Success&) {
-    std::cout << app.help();
-  } catch (const CLI::ParseError& error) {
-    usage_error(explain(app, error));
-  }
-  return 0;
-}
-
 int run_and_explain(int argc, char** argv) {
   try {
-    return run(argc, argv);
+    run_command(std::vector<std::string>(argv + std::min(argc, 1), argv + argc));
+    return 0;
   } catch (const Error& error) {
     return fail(error.kind(), error.what());
   } catch (const std::bad_alloc&) {

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Makes a Python environment with the packages of the tests that compare with PyTorch, once, and prints its path:
+# Makes a Python environment with the packages of a requirements file, once, and prints its interpreter's path. By default they
+# are those of the tests that compare with PyTorch:
 #   export KVSIM_TORCH_PYTHON=$(tools/python_env.sh)
 # It lies under ${XDG_CACHE_HOME:-~/.cache}/kvsim, named by the hash of its requirements.
-# PyTorch needs the CUDA libraries even on the processor, so this downloads about 3 GB and takes 5.5 GB on disk.
+# PyTorch needs the CUDA libraries even on the processor, so that one downloads about 3 GB and takes 5.5 GB on disk.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-requirements=tools/python/kvsim_capture/requirements.txt
+requirements=${1:-tools/python/kvsim_capture/requirements.txt}
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/kvsim
 made=$cache/python-$(sha256sum "$requirements" | cut -c1-16)
 if [ ! -x "$made/bin/python" ]; then
@@ -18,7 +19,7 @@ if [ ! -x "$made/bin/python" ]; then
   /usr/bin/python3 -m venv --without-pip "$making"
   /usr/bin/python3 -m pip --python "$making/bin/python" install --quiet --disable-pip-version-check --no-cache-dir --no-compile \
     -r "$requirements" >&2
-  "$making/bin/python" -c "import h5py, torch, transformers" >&2
+  "$making/bin/python" -c "import h5py, numpy" >&2
   # Scripts in bin/ contain the path of the temporary folder, so they are deleted; the interpreter finds its own path.
   find "$making/bin" -type f -delete
   # If another run has already made the environment, that one is used.

@@ -8,6 +8,7 @@ cd "$(dirname "$0")/.."
 tools/setup.sh
 cmake --preset release -DKVSIM_TESTS=ON -DKVSIM_WERROR=ON >&2
 cmake --build --preset release >&2
+tools/wheel.sh build/release/wheel build/release >&2
 results=$PWD/build/release/tests.xml
 status=0
 ctest --preset release --no-tests=error --output-junit "$results" "$@" || status=$?

@@ -14,7 +14,11 @@ std::string compose(std::string_view what, std::string_view where, std::string_v
 }  // namespace
 
 Error::Error(ErrorKind kind, std::string_view what, std::string_view where, std::string_view hint)
-    : std::runtime_error(compose(what, where, hint)), kind_(kind) {}
+    : std::runtime_error(compose(what, where, hint)),
+      kind_(kind),
+      problem_(what),
+      where_(where),
+      hint_(hint) {}
 
 void usage_error(std::string_view what, std::string_view where, std::string_view hint) {
   throw Error(ErrorKind::usage, what, where, hint);

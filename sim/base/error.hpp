@@ -22,9 +22,14 @@ class Error : public std::runtime_error {
   /// be empty.
   Error(ErrorKind kind, std::string_view what, std::string_view where = {}, std::string_view hint = {});
   ErrorKind kind() const { return kind_; }
+  // As they were given; what() is all three as one text.
+  const std::string& problem() const { return problem_; }
+  const std::string& where() const { return where_; }
+  const std::string& hint() const { return hint_; }
 
  private:
   ErrorKind kind_;
+  std::string problem_, where_, hint_;
 };
 
 [[noreturn]] void usage_error(std::string_view what, std::string_view where = {}, std::string_view hint = {});

@@ -33,6 +33,7 @@ ALLOWED = {
     "tools": {"analysis", "analysis/study", "analysis/loop", "policies", "policies/api", "sim/attention", "sim/replay",
               "sim/inspect", "sim/loop", "sim/cost", "traces/format", "traces/comparison", "traces/workloads",
               "traces/model", "traces/capture"},
+    "tools/python/core": {"tools", "analysis", "policies", "policies/api", "policies/parts", "sim/replay", "traces/format"},
 }
 LAYERS = sorted(ALLOWED, key=len, reverse=True)
 

@@ -4,11 +4,10 @@
 #include <iostream>
 #include <thread>
 
-#include "policies/builtin.hpp"
 #include "sim/replay/allocation_shares.hpp"
 #include "sim/replay/table_files.hpp"
 #include "tools/commands/command.hpp"
-#include "tools/printing/progress_display.hpp"
+#include "tools/printing/front_end.hpp"
 #include "tools/printing/result_output.hpp"
 #include "tools/requests/chosen_sequences.hpp"
 #include "tools/requests/option_numbers.hpp"
@@ -50,14 +49,14 @@ Shares shares_of(const ChosenSequence& chosen, sim::Request request, bool quiet)
   const sim::TableFiles tables(chosen.sequence);
   request.tables = &tables;
   Progress progress;
-  const ProgressDisplay display(progress, chosen.name, quiet);
+  const std::shared_ptr<void> shown = front_end().follow(progress, chosen.name, quiet);
   return sim::allocation_shares(chosen.sequence, request, progress);
 }
 
 void run_allocate(const Options& options) {
   sim::Request request;
   request.cells.push_back(
-      {policy::parse_composition(options.policy, policy::builtin()), sim::parse_budget(options.budget)});
+      {policy::parse_composition(options.policy, front_end().policies()), sim::parse_budget(options.budget)});
   request.seed = options.seed;
   request.threads = options.threads > 0 ? options.threads : std::thread::hardware_concurrency();
   for (const std::string& file : options.files) refuse_to_overwrite_input(options.output, file);
@@ -80,7 +79,8 @@ void run_allocate(const Options& options) {
     layers.push_back(boost::json::array(layer.begin(), layer.end()));
   }
   if (!options.quiet)
-    std::cerr << "averaged over " << names.size() << " runs of " << options.files.size() << " traces\n";
+    front_end().announce("averaged over " + std::to_string(names.size()) + " runs of " +
+                         std::to_string(options.files.size()) + " traces\n");
   boost::json::object document;
   document["policy"] = request.cells[0].composition.params;
   document["budget"] = request.cells[0].budget.text;

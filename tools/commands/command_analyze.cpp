@@ -5,13 +5,12 @@
 
 #include "analysis/kinds/kind.hpp"
 #include "analysis/results/document.hpp"
-#include "policies/builtin.hpp"
 #include "sim/base/joined.hpp"
 #include "sim/base/number_text.hpp"
 #include "sim/base/param_value.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/printing/formatted_output.hpp"
-#include "tools/printing/progress_display.hpp"
+#include "tools/printing/front_end.hpp"
 #include "tools/printing/result_output.hpp"
 #include "tools/requests/chosen_sequences.hpp"
 #include "tools/requests/output_options.hpp"
@@ -77,9 +76,9 @@ void run_kind(const analysis::Kind& kind, const Options& options) {
       document.traces.push_back({chosen.name, chosen.source->content_sha256(),
                                  chosen.sequence.prompt_length(), chosen.sequence.decode_length()});
       Progress progress;
-      const ProgressDisplay display(progress, chosen.name, options.quiet);
+      const std::shared_ptr<void> shown = front_end().follow(progress, chosen.name, options.quiet);
       for (std::vector<analysis::Value>& row : kind.measure(
-               {chosen.name, chosen.sequence, settings, policy::builtin(), options.threads, progress}))
+               {chosen.name, chosen.sequence, settings, front_end().policies(), options.threads, progress}))
         document.records.rows.push_back(std::move(row));
       chosen.source->require_unchanged();
     }

@@ -3,13 +3,12 @@
 #include <iostream>
 
 #include "policies/api/composition.hpp"
-#include "policies/builtin.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/partial_file.hpp"
 #include "sim/base/suggest.hpp"
 #include "sim/replay/calibrate.hpp"
 #include "tools/commands/command.hpp"
-#include "tools/printing/progress_display.hpp"
+#include "tools/printing/front_end.hpp"
 #include "tools/printing/result_output.hpp"
 #include "tools/requests/chosen_sequences.hpp"
 
@@ -31,7 +30,7 @@ struct Options {
 
 std::vector<std::string> calibrated_names() {
   std::vector<std::string> out;
-  for (const policy::PolicySpec& spec : policy::builtin().policies())
+  for (const policy::PolicySpec& spec : front_end().policies().policies())
     if (spec.make_calibrator) out.push_back(spec.name);
   return out;
 }
@@ -46,7 +45,7 @@ std::string listed(const std::vector<std::string>& names) {
 policy::Part codec_of(const std::string& typed) {
   const std::size_t open = typed.find('(');
   const std::string name = typed.substr(0, open);
-  const policy::PolicySpec* spec = policy::builtin().find_part(name);
+  const policy::PolicySpec* spec = front_end().policies().find_part(name);
   if (spec == nullptr)
     usage_error("is no representation and no selection" + suggestion(name, calibrated_names()), name,
                 "These are calibrated: " + listed(calibrated_names()) + ".");
@@ -55,7 +54,7 @@ policy::Part codec_of(const std::string& typed) {
   std::string rest = open == std::string::npos ? ")" : typed.substr(open + 1);
   if (rest != ")") rest = "," + rest;
   const policy::Composition parsed =
-      policy::parse_composition("full+" + name + "(file=-" + rest, policy::builtin());
+      policy::parse_composition("full+" + name + "(file=-" + rest, front_end().policies());
   return parsed.representation ? *parsed.representation : *parsed.selection;
 }
 
@@ -73,7 +72,7 @@ void run_calibrate(const Options& options) {
   Progress progress;
   sim::Calibration calibration;
   {
-    const ProgressDisplay display(progress, options.output, options.quiet);
+    const std::shared_ptr<void> shown = front_end().follow(progress, options.output, options.quiet);
     calibration = sim::calibrate(codec, runs, progress);
   }
   std::uint64_t tokens = 0;
@@ -83,7 +82,8 @@ void run_calibrate(const Options& options) {
   }
   sim::write_calibration(options.output, calibration, options.overwrite);
   if (!options.quiet)
-    std::cerr << calibration.maker << ": measured on " << tokens << " tokens of " << runs.size() << " runs\n";
+    front_end().announce(calibration.maker + ": measured on " + std::to_string(tokens) + " tokens of " +
+                         std::to_string(runs.size()) + " runs\n");
 }
 
 }  // namespace

@@ -6,8 +6,8 @@
 #include "analysis/results/numbers.hpp"
 #include "sim/base/byte_text.hpp"
 #include "tools/commands/command.hpp"
+#include "tools/printing/front_end.hpp"
 #include "tools/printing/help_text.hpp"
-#include "tools/printing/progress_display.hpp"
 #include "tools/printing/result_output.hpp"
 #include "tools/requests/mistaken_files.hpp"
 #include "tools/requests/option_numbers.hpp"
@@ -47,12 +47,12 @@ std::string printable(const std::string& text) {
 }
 
 void print_phase(const char* label, std::uint64_t tokens, double seconds) {
-  std::cout << label << tokens << (tokens == 1 ? " token" : " tokens");
+  front_end().results() << label << tokens << (tokens == 1 ? " token" : " tokens");
   if (seconds > 0) {
-    std::cout << " in " << analysis::rounded_text(seconds, 2) << " s ("
-              << analysis::rounded_text(static_cast<double>(tokens) / seconds, 0) << " tokens/s)";
+    front_end().results() << " in " << analysis::rounded_text(seconds, 2) << " s ("
+                          << analysis::rounded_text(static_cast<double>(tokens) / seconds, 0) << " tokens/s)";
   }
-  std::cout << '\n';
+  front_end().results() << '\n';
 }
 
 void run_capture_command(Options& options) {
@@ -69,16 +69,18 @@ void run_capture_command(Options& options) {
   capture::CaptureResult result;
   {
     Progress progress;
-    const ProgressDisplay display(progress, options.capture.output, options.quiet);
+    const std::shared_ptr<void> shown = front_end().follow(progress, options.capture.output, options.quiet);
     result = capture::run_capture(options.capture, progress);
   }
-  for (const std::string& note : result.notes) std::cerr << "kvsim: note: " << note << '\n';
-  std::cout << "trace      " << options.capture.output << ", " << bytes_text(result.file_bytes) << '\n';
+  for (const std::string& text : result.notes) front_end().note(text);
+  front_end().results() << "trace      " << options.capture.output << ", " << bytes_text(result.file_bytes)
+                        << '\n';
   print_phase("prompt     ", result.prompt_tokens, result.prefill_seconds);
   print_phase(options.capture.given_file.empty() ? "generated  " : "given      ", result.new_tokens,
               result.decode_seconds);
-  if (!result.text.empty()) std::cout << "text       " << printable(result.text) << '\n';
-  for (const std::string& answer : result.answers) std::cout << "answer     " << printable(answer) << '\n';
+  if (!result.text.empty()) front_end().results() << "text       " << printable(result.text) << '\n';
+  for (const std::string& answer : result.answers)
+    front_end().results() << "answer     " << printable(answer) << '\n';
 }
 
 }  // namespace

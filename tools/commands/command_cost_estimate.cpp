@@ -12,7 +12,7 @@
 #include "tools/commands/cost_plots.hpp"
 #include "tools/printing/cost_document.hpp"
 #include "tools/printing/cost_notes.hpp"
-#include "tools/printing/progress_display.hpp"
+#include "tools/printing/front_end.hpp"
 #include "tools/printing/result_output.hpp"
 #include "tools/requests/chosen_sequences.hpp"
 #include "tools/requests/cost_options.hpp"
@@ -117,7 +117,7 @@ void run_traced(const Options& options) {
   request.tables = &tables;
   Progress progress;
   const sim::Outcome outcome = [&] {
-    const ProgressDisplay display(progress, chosen.name, options.quiet);
+    const std::shared_ptr<void> shown = front_end().follow(progress, chosen.name, options.quiet);
     return sim::replay(sequence, request, progress);
   }();
   chosen.source->require_unchanged();

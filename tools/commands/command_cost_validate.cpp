@@ -2,10 +2,10 @@
 #include <memory>
 
 #include "analysis/cost/validation_table.hpp"
-#include "policies/builtin.hpp"
 #include "sim/base/error.hpp"
 #include "tools/commands/cost_commands.hpp"
 #include "tools/printing/cost_document.hpp"
+#include "tools/printing/front_end.hpp"
 
 namespace kvsim::tools {
 namespace {
@@ -13,7 +13,7 @@ namespace {
 /// Standard output or a file gets the results whatever they say; what does not hold is an error after them.
 void run(const OutputOptions& options) {
   check_cost_output(options);
-  const policy::Registry& policies = policy::builtin();
+  const policy::Registry& policies = front_end().policies();
   commit_costs(options, false,
                {.analysis = "cost validate",
                 .traces = {},

@@ -9,16 +9,15 @@
 #include "analysis/loop/evaluation.hpp"
 #include "analysis/requests/replay_request.hpp"
 #include "analysis/results/document.hpp"
-#include "policies/builtin.hpp"
 #include "sim/base/byte_text.hpp"
 #include "sim/base/read_file.hpp"
 #include "sim/base/sizes.hpp"
 #include "sim/base/suggest.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/printing/formatted_output.hpp"
+#include "tools/printing/front_end.hpp"
 #include "tools/printing/help_text.hpp"
 #include "tools/printing/note.hpp"
-#include "tools/printing/progress_display.hpp"
 #include "tools/requests/chosen_sequences.hpp"
 #include "tools/requests/mistaken_files.hpp"
 #include "tools/requests/option_numbers.hpp"
@@ -135,11 +134,11 @@ void announce(const analysis::Evaluation& model, std::span<const capture::Worklo
     return a.front().prompt.size() < b.front().prompt.size();
   });
   // At once, so that an interruption does not end a line of it.
-  std::cerr << "cells   " + std::to_string(evaluation.cells.size()) + " (policies " +
-                   std::to_string(policies) + ", budgets " + std::to_string(budgets) + ") on " +
-                   std::to_string(items.size()) + (items.size() == 1 ? " prompt" : " prompts") +
-                   "\nrun     about " + bytes_text(model.estimate_bytes(*longest, evaluation)) + ", seed " +
-                   std::to_string(evaluation.seed) + '\n';
+  front_end().announce("cells   " + std::to_string(evaluation.cells.size()) + " (policies " +
+                       std::to_string(policies) + ", budgets " + std::to_string(budgets) + ") on " +
+                       std::to_string(items.size()) + (items.size() == 1 ? " prompt" : " prompts") +
+                       "\nrun     about " + bytes_text(model.estimate_bytes(*longest, evaluation)) +
+                       ", seed " + std::to_string(evaluation.seed) + '\n');
 }
 
 void run_evaluate(const Options& options) {
@@ -158,7 +157,7 @@ void run_evaluate(const Options& options) {
   if (!options.profile.empty())
     evaluation.profile_dense = chosen(options.profile, "--profile", {"dense"}) == 0;
   const std::vector<analysis::AskedPolicy> policies =
-      analysis::asked_policies(options.policies, policy::builtin(), note);
+      analysis::asked_policies(options.policies, front_end().policies(), note);
   const std::vector<sim::Budget> budgets = analysis::asked_budgets(options.budgets, note);
   evaluation.cells = analysis::cells_of(policies, budgets);
   if (!options.decisions.empty() && options.decisions == options.output)
@@ -187,7 +186,7 @@ void run_evaluate(const Options& options) {
                        {"seed", evaluation.seed}};
   {
     Progress progress;
-    const ProgressDisplay display(progress, "evaluate", options.quiet);
+    const std::shared_ptr<void> shown = front_end().follow(progress, "evaluate", options.quiet);
     const auto all = static_cast<double>(items.size());
     double done = 0;
     for (const std::span<const capture::WorkloadItem> of_context : analysis::by_context(items)) {

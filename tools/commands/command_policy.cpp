@@ -3,8 +3,8 @@
 #include <memory>
 #include <string>
 
-#include "policies/builtin.hpp"
 #include "tools/commands/command.hpp"
+#include "tools/printing/front_end.hpp"
 #include "tools/printing/policy_report.hpp"
 
 namespace kvsim::tools {
@@ -20,14 +20,14 @@ void add_list(CLI::App& policy) {
   CLI::App* list = policy.add_subcommand("list", "All policies, allocations and presets");
   const auto format = std::make_shared<std::string>("table");
   list->add_option("--format", *format, "Written as")->capture_default_str()->type_name("table|json|md");
-  list->callback([format] { write_policy_list(std::cout, policy::builtin(), *format); });
+  list->callback([format] { write_policy_list(front_end().results(), front_end().policies(), *format); });
 }
 
 void add_show(CLI::App& policy) {
   CLI::App* show = policy.add_subcommand("show", "Rule, paper, parameters and needs of one policy");
   const auto name = std::make_shared<std::string>();
   show->add_option("POLICY", *name, "Policy, allocation or preset")->required();
-  show->callback([name] { write_policy_report(std::cout, policy::builtin(), *name); });
+  show->callback([name] { write_policy_report(front_end().results(), front_end().policies(), *name); });
 }
 
 }  // namespace

@@ -10,15 +10,14 @@
 #include "analysis/results/numbers.hpp"
 #include "analysis/results/replay_document.hpp"
 #include "analysis/results/rows.hpp"
-#include "policies/builtin.hpp"
 #include "sim/base/byte_text.hpp"
 #include "sim/replay/decisions.hpp"
 #include "sim/replay/replay.hpp"
 #include "sim/replay/table_files.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/printing/formatted_output.hpp"
+#include "tools/printing/front_end.hpp"
 #include "tools/printing/note.hpp"
-#include "tools/printing/progress_display.hpp"
 #include "tools/printing/result_output.hpp"
 #include "tools/requests/chosen_sequences.hpp"
 #include "tools/requests/option_numbers.hpp"
@@ -46,7 +45,7 @@ struct Options : OutputOptions {
 
 sim::Request make_request(const Options& options, analysis::ReplayInputs& inputs) {
   const std::vector<analysis::AskedPolicy> policies =
-      analysis::asked_policies(options.policies, policy::builtin(), note);
+      analysis::asked_policies(options.policies, front_end().policies(), note);
   const std::vector<sim::Budget> budgets = analysis::asked_budgets(options.budgets, note);
   for (const analysis::AskedPolicy& asked : policies) inputs.policies.push_back(asked.composition.params);
   for (const sim::Budget& budget : budgets) inputs.budgets.push_back(budget.text);
@@ -93,7 +92,7 @@ void announce(const std::vector<ChosenSequence>& studies, const sim::Request& re
   std::uint64_t memory = 0;
   for (const ChosenSequence& study : studies) {
     memory = std::max(memory, sim::estimate_bytes(study.sequence, request));
-    if (!options.quiet) std::cerr << describe(study) << '\n';
+    if (!options.quiet) front_end().announce(describe(study) + '\n');
   }
   if (options.memory_limit > 0 && memory > options.memory_limit)
     usage_error("this replay needs about " + bytes_text(memory) + " of memory, the limit is " +
@@ -101,12 +100,13 @@ void announce(const std::vector<ChosenSequence>& studies, const sim::Request& re
                 "--memory-limit", "Fewer --threads or cells need less.");
   if (options.quiet) return;
   // At once, so that an interruption does not end a line of it.
-  std::cerr << "cells   " + std::to_string(request.cells.size()) + " (policies " +
-                   std::to_string(inputs.policies.size()) + ", budgets " +
-                   std::to_string(inputs.budgets.size()) + ")\nrun     " + std::to_string(request.threads) +
-                   " threads, about " + bytes_text(memory) + ", seed " + std::to_string(request.seed) + '\n';
+  front_end().announce("cells   " + std::to_string(request.cells.size()) + " (policies " +
+                       std::to_string(inputs.policies.size()) + ", budgets " +
+                       std::to_string(inputs.budgets.size()) + ")\nrun     " +
+                       std::to_string(request.threads) + " threads, about " + bytes_text(memory) + ", seed " +
+                       std::to_string(request.seed) + '\n');
   const bool says_it_itself = format == analysis::Format::table || format == analysis::Format::md;
-  if (!says_it_itself) std::cerr << analysis::kOpenLoopNote << '\n';
+  if (!says_it_itself) front_end().announce(analysis::kOpenLoopNote + std::string(1, '\n'));
 }
 
 void tell_what_surprises(const std::vector<analysis::Row>& rows, const analysis::Records& records) {
@@ -181,7 +181,7 @@ std::vector<analysis::Row> replay_all(const std::vector<ChosenSequence>& studies
     Progress progress;
     sim::Outcome outcome;
     {
-      const ProgressDisplay display(progress, study.name, options.quiet);
+      const std::shared_ptr<void> shown = front_end().follow(progress, study.name, options.quiet);
       const sim::TableFiles tables(study.sequence);
       sim::Request with_files = request;
       with_files.tables = &tables;

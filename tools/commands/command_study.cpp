@@ -8,13 +8,12 @@
 #include "analysis/study/config/study_fields.hpp"
 #include "analysis/study/run_study.hpp"
 #include "analysis/study/study_estimate.hpp"
-#include "policies/builtin.hpp"
 #include "sim/base/byte_text.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/joined.hpp"
 #include "tools/commands/command.hpp"
+#include "tools/printing/front_end.hpp"
 #include "tools/printing/note.hpp"
-#include "tools/printing/progress_display.hpp"
 #include "tools/requests/mistaken_files.hpp"
 #include "tools/requests/option_numbers.hpp"
 
@@ -46,36 +45,38 @@ std::string about(double seconds) {
 void print_estimate(const Options& options, const analysis::StudyPlan& plan) {
   const analysis::StudySize size = analysis::size_of(plan);
   for (const std::string& problem : size.unreadable) note(problem);
-  std::cout << "traces   " << plan.traces.size() << " (to capture " << size.to_capture << ", unreadable "
-            << size.unreadable.size() << ")\n"
-            << "tasks    " << size.tasks.all << " (finished " << size.tasks.finished << ", cuts " << size.cuts
-            << ", seeds " << plan.config.seeds.size() << ", analyses " << plan.analyses.size() << ")\n"
-            << "cells    " << size.cells << " (policies " << plan.policies.size() << ", budgets "
-            << plan.budgets.size() << ")\n";
+  front_end().results() << "traces   " << plan.traces.size() << " (to capture " << size.to_capture
+                        << ", unreadable " << size.unreadable.size() << ")\n"
+                        << "tasks    " << size.tasks.all << " (finished " << size.tasks.finished << ", cuts "
+                        << size.cuts << ", seeds " << plan.config.seeds.size() << ", analyses "
+                        << plan.analyses.size() << ")\n"
+                        << "cells    " << size.cells << " (policies " << plan.policies.size() << ", budgets "
+                        << plan.budgets.size() << ")\n";
   const analysis::StudyTrace* const trace = analysis::trace_to_try(plan);
   if (trace == nullptr) {
-    std::cout << "time     nothing is left to run\n";
+    front_end().results() << "time     nothing is left to run\n";
     return;
   }
   Progress progress;
   analysis::StudyEstimate estimate;
   {
-    const ProgressDisplay display(progress, "measuring " + trace->name, options.quiet);
+    const std::shared_ptr<void> shown =
+        front_end().follow(progress, "measuring " + trace->name, options.quiet);
     estimate = analysis::estimate_study(plan, *trace, options.threads, progress, note);
   }
   if (estimate.memory > 0)
-    std::cout << "memory   about " << bytes_text(estimate.memory) << " for the longest trace, "
-              << size.longest << " tokens\n";
-  std::cout << "time     about " << about(estimate.seconds) << ", from all of the work on " << trace->name
-            << " (" << trace->tokens << " tokens), which took " << about(estimate.tried_seconds)
-            << " now, and " << about(estimate.finishing_seconds)
-            << (plan.config.report ? " for tables and report\n" : " for tables\n");
+    front_end().results() << "memory   about " << bytes_text(estimate.memory) << " for the longest trace, "
+                          << size.longest << " tokens\n";
+  front_end().results() << "time     about " << about(estimate.seconds) << ", from all of the work on "
+                        << trace->name << " (" << trace->tokens << " tokens), which took "
+                        << about(estimate.tried_seconds) << " now, and " << about(estimate.finishing_seconds)
+                        << (plan.config.report ? " for tables and report\n" : " for tables\n");
 }
 
 void print_config(const Options& options, const analysis::StudyPlan& plan) {
   const std::size_t slash = options.file.rfind('/');
   const std::string home = slash == std::string::npos ? "" : options.file.substr(0, slash + 1);
-  std::cout << analysis::readable_json(analysis::effective_study(plan, home));
+  front_end().results() << analysis::readable_json(analysis::effective_study(plan, home));
 }
 
 void print_outcome(const analysis::StudyPlan& plan, const analysis::StudyResults& results) {
@@ -84,14 +85,16 @@ void print_outcome(const analysis::StudyPlan& plan, const analysis::StudyResults
     note(std::to_string(results.skipped.size()) +
          " cells, analyses or traces have no numbers; why: " + plan.folder + "/tables/skipped.csv");
   const bool several = plan.config.scopes.size() > 1 && results.rows > 0;
-  std::cout << "results  " << plan.folder << "/results.csv" << (several ? " and results-*.csv.gz, " : ", ")
-            << results.rows << " rows\n"
-            << (results.answers > 0 ? "answers  " + plan.folder + "/tables/answers.csv, " +
-                                          std::to_string(results.answers) + " rows\n"
-                                    : "")
-            << (results.winners ? "winners  kvsim export " + plan.folder + " --table winners\n" : "")
-            << "tables   " << plan.folder << "/tables, explained in " << plan.folder << "/columns.csv\n";
-  if (plan.config.report) std::cout << "report   " << plan.folder << "/report.html\n";
+  front_end().results() << "results  " << plan.folder << "/results.csv"
+                        << (several ? " and results-*.csv.gz, " : ", ") << results.rows << " rows\n"
+                        << (results.answers > 0 ? "answers  " + plan.folder + "/tables/answers.csv, " +
+                                                      std::to_string(results.answers) + " rows\n"
+                                                : "")
+                        << (results.winners ? "winners  kvsim export " + plan.folder + " --table winners\n"
+                                            : "")
+                        << "tables   " << plan.folder << "/tables, explained in " << plan.folder
+                        << "/columns.csv\n";
+  if (plan.config.report) front_end().results() << "report   " << plan.folder << "/report.html\n";
 }
 
 /// Traces that could not be read, told last.
@@ -109,7 +112,7 @@ void study(const Options& options) {
     usage_error("cannot both be", "--resume, --overwrite", "Go on with a study, or start it anew.");
   require_study(options.file);
   const analysis::StudyPlan plan =
-      analysis::plan_study(options.file, options.folder, policy::builtin(), note);
+      analysis::plan_study(options.file, options.folder, front_end().policies(), note);
   if (options.print_config) return print_config(options, plan);
   if (options.dry_run) return print_estimate(options, plan);
   const analysis::RunOptions run{.existing = options.resume      ? analysis::Existing::go_on
@@ -120,7 +123,7 @@ void study(const Options& options) {
   Progress progress;
   analysis::StudyOutcome outcome;
   {
-    const ProgressDisplay display(progress, plan.config.name, options.quiet);
+    const std::shared_ptr<void> shown = front_end().follow(progress, plan.config.name, options.quiet);
     outcome = analysis::run_study(plan, run, progress, note);
   }
   print_outcome(plan, outcome.results);

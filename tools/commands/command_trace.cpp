@@ -10,8 +10,8 @@
 #include "sim/base/partial_file.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/commands/trace_mark.hpp"
+#include "tools/printing/front_end.hpp"
 #include "tools/printing/help_text.hpp"
-#include "tools/printing/progress_display.hpp"
 #include "tools/printing/trace_summary.hpp"
 #include "tools/requests/mistaken_files.hpp"
 #include "tools/requests/option_numbers.hpp"
@@ -64,25 +64,26 @@ void add_info(CLI::App& trace) {
     const std::unique_ptr<trace::Source> source = trace::open_trace(options->file);
     source->require_unchanged();
     if (options->format == "json") {
-      write_trace_json(std::cout, *source);
+      write_trace_json(front_end().results(), *source);
     } else {
-      write_trace_table(std::cout, *source);
+      write_trace_table(front_end().results(), *source);
     }
   });
 }
 
 void write_verdict(const std::string& file, const trace::CheckReport& report) {
   if (report.problems.empty()) {
-    std::cout << file << ": sound (" << report.tensor_bytes << " bytes of tensors";
-    if (report.attention_rows > 0) std::cout << ", " << report.attention_rows << " attention rows";
+    front_end().results() << file << ": sound (" << report.tensor_bytes << " bytes of tensors";
+    if (report.attention_rows > 0)
+      front_end().results() << ", " << report.attention_rows << " attention rows";
     if (report.column_heads > 0)
-      std::cout << ", column statistics of " << report.column_heads << " heads, " << report.recomputed_heads
-                << " recomputed";
-    std::cout << ", content " << report.content_sha256 << ")\n";
+      front_end().results() << ", column statistics of " << report.column_heads << " heads, "
+                            << report.recomputed_heads << " recomputed";
+    front_end().results() << ", content " << report.content_sha256 << ")\n";
     return;
   }
-  std::cout << file << ": BAD\n";
-  for (const std::string& problem : report.problems) std::cout << "  " << problem << '\n';
+  front_end().results() << file << ": BAD\n";
+  for (const std::string& problem : report.problems) front_end().results() << "  " << problem << '\n';
 }
 
 void check_files(const std::vector<std::string>& files, bool quiet) {
@@ -91,11 +92,11 @@ void check_files(const std::vector<std::string>& files, bool quiet) {
     Progress progress;
     trace::CheckReport report;
     {
-      const ProgressDisplay display(progress, "checking " + file, quiet);
+      const std::shared_ptr<void> shown = front_end().follow(progress, "checking " + file, quiet);
       report = trace::check_trace(file, progress);
     }
     write_verdict(file, report);
-    std::cout.flush();
+    front_end().results().flush();
     bad += report.problems.empty() ? 0 : 1;
   }
   if (bad > 0)
@@ -146,8 +147,9 @@ void generate(GenerateOptions& options) {
   trace::WriteOptions write_options;
   write_options.overwrite = options.overwrite;
   trace::write_trace(options.output, made, write_options);
-  std::cout << options.output << ": " << synthetic.prompt << " prompt and " << synthetic.decode
-            << " decode tokens, " << synthetic.layers << " layers, " << synthetic.kv_heads << " KV heads\n";
+  front_end().results() << options.output << ": " << synthetic.prompt << " prompt and " << synthetic.decode
+                        << " decode tokens, " << synthetic.layers << " layers, " << synthetic.kv_heads
+                        << " KV heads\n";
 }
 
 void add_generate(CLI::App& trace) {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <string_view>
 
-#include "tools/printing/progress_display.hpp"
+#include "tools/printing/front_end.hpp"
 
 namespace kvsim::tools {
 namespace {
@@ -106,7 +106,7 @@ TraceDiff diff_traces(const std::string& a, const std::string& b, const TraceDif
   Progress progress;
   trace::TraceComparison found;
   {
-    const ProgressDisplay display(progress, "comparing", options.quiet);
+    const std::shared_ptr<void> shown = front_end().follow(progress, "comparing", options.quiet);
     found = trace::compare_traces(of_a, of_b, options.comparison, progress);
   }
   of_a.require_unchanged();

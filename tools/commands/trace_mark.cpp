@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "sim/base/error.hpp"
+#include "tools/printing/front_end.hpp"
 #include "tools/printing/result_output.hpp"
 #include "tools/printing/trace_summary.hpp"
 #include "tools/requests/output_options.hpp"
@@ -80,7 +81,8 @@ void mark(const Options& options) {
                 "Add --evidence, --context or --question, each with TEXT or token numbers, or --clear.");
   trace::write_marked_copy(options.file, options.output, flags, known, options.overwrite);
   const std::string marks = marks_text(flags, known, kMostRanges);
-  std::cout << options.output << ": " << (marks.empty() ? "no part of the prompt is marked" : marks) << '\n';
+  front_end().results() << options.output << ": "
+                        << (marks.empty() ? "no part of the prompt is marked" : marks) << '\n';
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 #include <cctype>
 
 #include "analysis/figures/figure_kind.hpp"
-#include "policies/builtin.hpp"
+#include "tools/printing/front_end.hpp"
 #include "sim/base/split.hpp"
 #include "sim/cost/machine.hpp"
 #include "sim/cost/model.hpp"
@@ -97,7 +97,7 @@ void describe(const CLI::App& app, std::vector<DescribedCommand>& out) {
 
 std::vector<std::string> policies_of(bool allocations) {
   std::vector<std::string> names;
-  for (const policy::PolicySpec& spec : policy::builtin().policies())
+  for (const policy::PolicySpec& spec : front_end().policies().policies())
     if ((spec.kind == policy::Kind::allocation) == allocations) names.push_back(spec.name);
   return names;
 }
@@ -112,7 +112,7 @@ std::vector<DescribedCommand> described_commands(const CLI::App& root) {
 
 std::vector<std::string> policy_words() {
   std::vector<std::string> names = policies_of(false);
-  for (const auto& preset : policy::builtin().presets()) names.push_back(preset.name);
+  for (const auto& preset : front_end().policies().presets()) names.push_back(preset.name);
   names.insert(names.end(), {"all", "oracles"});
   return names;
 }

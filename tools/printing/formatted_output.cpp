@@ -3,11 +3,12 @@
 #include <sstream>
 
 #include "sim/base/error.hpp"
+#include "tools/printing/front_end.hpp"
 
 namespace kvsim::tools {
 
 FormattedOutput::FormattedOutput(analysis::Format format, const std::string& path, bool overwrite)
-    : format_(format) {
+    : format_(format), to_caller_(path.empty() || path == "-") {
   if (format_ != analysis::Format::h5) {
     text_.emplace(path, overwrite);
     return;
@@ -19,6 +20,7 @@ FormattedOutput::FormattedOutput(analysis::Format format, const std::string& pat
 
 void FormattedOutput::commit(const analysis::Document& document) {
   if (h5_) return h5_->commit(document);
+  if (to_caller_ && front_end().take(document)) return;
   std::ostringstream text;
   analysis::write_document(text, format_, document);
   text_->commit(text.str());

@@ -1,5 +1,5 @@
 #pragma once
-/// Results in the format that was asked for.
+/// Results in the format that was asked for, or as they are for a front end that takes them.
 #include <optional>
 #include <string>
 
@@ -19,6 +19,7 @@ class FormattedOutput {
 
  private:
   analysis::Format format_;
+  bool to_caller_;  ///< no file was named
   std::optional<ResultOutput> text_;
   std::optional<analysis::Hdf5Export> h5_;
 };

@@ -1,11 +1,11 @@
 #include "tools/printing/note.hpp"
 
-#include <iostream>
+#include "tools/printing/front_end.hpp"
 
 namespace kvsim::tools {
 
 void note(const std::string& text) {
-  std::cerr << "kvsim: note: " << text << '\n';
+  front_end().note(text);
 }
 
 }  // namespace kvsim::tools

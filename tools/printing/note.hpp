@@ -3,7 +3,7 @@
 
 namespace kvsim::tools {
 
-/// Prints what a person should know although nothing failed, as a line of standard error.
+/// Tells the front end what a person should know although nothing failed.
 void note(const std::string& text);
 
 }  // namespace kvsim::tools

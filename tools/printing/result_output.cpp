@@ -1,3 +1,4 @@
+#include "tools/printing/front_end.hpp"
 #include "tools/printing/result_output.hpp"
 
 #include <fcntl.h>
@@ -38,7 +39,7 @@ ResultOutput::ResultOutput(const std::string& path, bool overwrite) {
 
 void ResultOutput::commit(std::string_view text) {
   if (path_.empty()) {
-    std::cout << text;
+    front_end().results() << text;
   } else if (file_) {
     file_->write(text);
     file_->commit();

@@ -5,7 +5,7 @@
 #include <fstream>
 
 #include "analysis/results/reading/read_hdf5.hpp"
-#include "policies/builtin.hpp"
+#include "tools/printing/front_end.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/quoted.hpp"
 #include "sim/base/read_file.hpp"
@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 /// A name that no file has, and that some option of policies or budgets should have had.
 void refuse_stray_value(const std::string& text) {
   const std::string name = text.substr(0, text.find_first_of("(+*"));
-  const policy::Registry& policies = policy::builtin();
+  const policy::Registry& policies = front_end().policies();
   const bool policy = policies.find_policy(policy::Kind::eviction, name) != nullptr ||
                       policies.find_preset(name) != nullptr || name == "all" || name == "oracles";
   if (policy)

@@ -1,0 +1,103 @@
+"""Commands as functions: options, errors, interruption, progress, studies, costs, figures."""
+import os
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import kvsim
+
+
+def test_budgets_are_tokens_shares_or_text(run):
+    assert list(kvsim.replay(run, ["h2o"], [64, 0.25, "12.5%", "32KiB"])["budget"]) == ["64", "25%", "12.5%", "32KiB"]
+
+
+def test_misspelt_names_are_answered_with_the_nearest(run):
+    with pytest.raises(kvsim.UsageError, match="snapvk") as caught:
+        kvsim.replay(run, ["snapvk"], [0.25])
+    assert caught.value.hint == "Did you mean snapkv?" and caught.value.problem == 'unknown policy "snapvk"'
+    with pytest.raises(kvsim.UsageError, match="--threads"):
+        kvsim.replay(run, ["snapkv"], [0.25], treads=2)
+
+
+def test_notes_are_warnings_and_stay_with_the_table(run):
+    with pytest.warns(kvsim.Note, match="identical"):
+        table = kvsim.replay(run, ["snapkv(window=16)", "snapkv(window=16,sinks=0,pool=avg:5)", "snapkv(pool=avg:5,window=16,granularity=1)",
+                                   "snapkv(window=16,tie=newest)"], [0.9])
+    assert any("identical" in note for note in table.notes)
+
+
+def test_results_may_go_to_a_file(run, tmp_path):
+    file = tmp_path / "rows.json"
+    with pytest.raises(TypeError):
+        kvsim.replay(run)  # policies and budgets are missing
+    kvsim.command("replay", run.path, "--policy", "h2o", "--budget", "25%", "-o", str(file), "--quiet")
+    assert file.read_text().startswith("{")
+
+
+def test_cuts_and_several_traces(run, synthetic):
+    table = kvsim.replay([run, synthetic], "h2o", 0.25, cut=["prompt", 50])
+    assert sorted(set(table["cut"])) == ["50", "prompt"] and len(table) == 4 and len(table.traces) == 4
+
+
+def test_a_study(run, synthetic, tmp_path, monkeypatch):
+    class Mine(kvsim.ScorePolicy):
+        rows = 8
+
+        def score(self, prompt):
+            return prompt.rows.mean(axis=(0, 1))
+
+    monkeypatch.chdir(tmp_path)
+    done = kvsim.study({"name": "small", "traces": [run.path, synthetic.path], "policies": ["snapkv(window=8)", "mine"],
+                        "budgets": ["25%", "50%"]}, "folder")
+    assert set(done.table()["policy"]) == {"snapkv", "mine"} and done.report.exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+    with pytest.raises(kvsim.Error, match="resume|overwrite"):
+        kvsim.study({"name": "small", "traces": [run.path], "policies": ["h2o"], "budgets": ["25%"]}, "folder")
+
+
+def test_costs():
+    table = kvsim.cost("llama-3-8b", "a100-80-sxm", ["full", "snapkv"], [0.1], prompt_tokens="8K")
+    assert len(table) == 2 and table["keys_values_bytes"][0] > table["keys_values_bytes"][1]
+    assert table.units["keys_values_bytes"] == "bytes"
+
+
+def test_a_figure(run, tmp_path):
+    figure = kvsim.plot("quality", kvsim.replay(run, ["h2o", "snapkv(window=8)"], [0.1, 0.3, 0.6]))
+    assert figure._repr_svg_().lstrip().startswith("<?xml") or "<svg" in figure.svg
+    figure.save(tmp_path / "quality.svg")
+    assert (tmp_path / "quality.svg").read_text() == figure.svg
+
+
+def test_interruption_ends_it_soon(tmp_path):
+    trace = kvsim.generate(tmp_path / "long.h5", prompt_tokens=4096, decode=64)
+    timer = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        kvsim.replay(trace, "all", [0.1, 0.2, 0.3, 0.4])
+    assert time.monotonic() - began < 20
+    assert len(kvsim.replay(trace, "streaming_llm", 0.1)) == 1  # nothing is left over
+
+
+def test_progress_is_told_and_may_stop(tmp_path):
+    trace = kvsim.generate(tmp_path / "long.h5", prompt_tokens=2048, decode=32)
+    heard = []
+    kvsim.replay(trace, "all", [0.1, 0.2, 0.3], progress=lambda label, share: heard.append((label, share)))
+    assert heard and all(label == trace.path and 0 <= share <= 1 for label, share in heard)
+    assert [share for _, share in heard] == sorted(share for _, share in heard)
+
+    class Enough(Exception):
+        pass
+
+    def stop(label, share):
+        raise Enough
+
+    with pytest.raises(Enough):
+        kvsim.replay(trace, "all", [0.1, 0.2, 0.3], progress=stop)
+
+
+def test_an_analysis(run):
+    assert len(kvsim.analyze("key-norms", run)) > 0

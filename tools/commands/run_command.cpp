@@ -1,0 +1,73 @@
+// What the command is asked for goes to a subcommand.
+#include "tools/commands/run_command.hpp"
+
+#include <ostream>
+#include <vector>
+
+#include "sim/base/error.hpp"
+#include "tools/commands/command.hpp"
+#include "tools/printing/front_end.hpp"
+#include "tools/printing/help_text.hpp"
+#include "tools/printing/version_text.hpp"
+#include "tools/requests/command_line_errors.hpp"
+
+namespace kvsim::tools {
+namespace {
+
+constexpr const char* kExamples = R"(Examples:
+  kvsim capture --model DIR --prompt question.txt --max-new-tokens 32 -o run.h5
+  kvsim replay run.h5 --policy all --budget 10%,25%,50%
+  kvsim study study.json -o results
+  kvsim help cost estimate
+
+Exit codes: 0 ok, 1 bug in kvsim, 2 usage, 3 a file cannot be read or written, 4 interrupted,
+5 compared results differ
+)";
+
+}  // namespace
+
+void run_command(std::span<const std::string> arguments) {
+  CLI::App app(
+      "Offline study of KV cache policies: record a run of a language model once, then ask what any "
+      "eviction\n"
+      "policy at any budget would have lost.",
+      "kvsim");
+  app.formatter(std::make_shared<HelpText>());
+  app.footer(kExamples);
+  app.set_version_flag("-V,--version", version_text, "Version, commit, compiler, libraries");
+  app.require_subcommand(1);
+  add_capture_command(app);
+  add_workload_command(app);
+  add_trace_command(app);
+  add_replay_command(app);
+  add_evaluate_command(app);
+  add_allocate_command(app);
+  add_calibrate_command(app);
+  add_analyze_command(app);
+  add_plot_command(app);
+  add_report_command(app);
+  add_diff_command(app);
+  add_agreement_command(app);
+  add_export_command(app);
+  add_study_command(app);
+  add_cost_command(app);
+  add_config_command(app);
+  add_policy_command(app);
+  add_help_command(app);
+  add_completion_command(app);
+  add_man_command(app);
+  require_names_of_outputs(app);
+  group_shared_options(app);
+  try {
+    // CLI11 takes them from the end.
+    app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
+  } catch (const CLI::CallForVersion& version) {
+    front_end().results() << version.what() << '\n';
+  } catch (const CLI::Success&) {
+    front_end().results() << app.help();
+  } catch (const CLI::ParseError& error) {
+    usage_error(explain(app, error));
+  }
+}
+
+}  // namespace kvsim::tools

@@ -1,0 +1,46 @@
+#pragma once
+/// Who has called a command and takes what it says: people at a terminal, or a program that uses commands as
+/// functions.
+#include <iosfwd>
+#include <memory>
+#include <string>
+
+#include "analysis/results/document.hpp"
+#include "policies/api/registry.hpp"
+#include "sim/base/progress.hpp"
+
+namespace kvsim::tools {
+
+class FrontEnd {
+ public:
+  virtual ~FrontEnd() = default;
+  /// The policies that texts may name.
+  virtual const policy::Registry& policies() const;
+  /// Where results go that are no table, and tables that take() has left.
+  virtual std::ostream& results() = 0;
+  /// Takes a result that would go to results(), in no format yet. False: it goes there as a text.
+  virtual bool take(const analysis::Document& /*document*/) { return false; }
+  /// What a person should know although nothing failed.
+  virtual void note(const std::string& text) = 0;
+  /// Lines that say what is about to run.
+  virtual void announce(const std::string& lines) = 0;
+  /// Follows `progress` until the returned object is gone, and sets its stop when the caller wants that.
+  virtual std::shared_ptr<void> follow(Progress& progress, const std::string& label, bool quiet) = 0;
+};
+
+/// The one of this thread: the terminal, or what a UseFrontEnd has set.
+FrontEnd& front_end();
+
+/// Commands that run in this thread speak to another front end while it exists.
+class UseFrontEnd {
+ public:
+  explicit UseFrontEnd(FrontEnd& front_end);
+  ~UseFrontEnd();
+  UseFrontEnd(const UseFrontEnd&) = delete;
+  UseFrontEnd& operator=(const UseFrontEnd&) = delete;
+
+ private:
+  FrontEnd* before_;
+};
+
+}  // namespace kvsim::tools

@@ -1,0 +1,70 @@
+#include "tools/python/core/python_errors.hpp"
+
+#include <nanobind/stl/string.h>
+
+#include <array>
+#include <new>
+#include <stdexcept>
+
+#include "sim/base/error.hpp"
+
+namespace nb = nanobind;
+
+namespace kvsim::python {
+namespace {
+
+/// By ErrorKind. Never destroyed: the interpreter may be gone by then.
+std::array<PyObject*, 6> classes{};
+
+PyObject* new_class(nb::module_& module, const char* name, PyObject* bases, const char* text) {
+  PyObject* const made =
+      PyErr_NewExceptionWithDoc(("kvsim." + std::string(name)).c_str(), text, bases, nullptr);
+  if (made == nullptr) throw nb::python_error();
+  module.attr(name) = nb::handle(made);
+  return made;
+}
+
+void raise(const Error& error) {
+  if (error.kind() == ErrorKind::interrupted) {
+    PyErr_SetNone(PyExc_KeyboardInterrupt);
+    return;
+  }
+  const nb::handle of_kind(classes[static_cast<std::size_t>(error.kind())]);
+  nb::object made = of_kind(error.what());
+  made.attr("problem") = error.problem();
+  made.attr("where") = error.where();
+  made.attr("hint") = error.hint();
+  PyErr_SetObject(of_kind.ptr(), made.ptr());
+}
+
+}  // namespace
+
+void bind_errors(nb::module_& module) {
+  PyObject* const base = new_class(module, "Error", PyExc_Exception,
+                                   "What kvsim refuses. `problem`, `where` and `hint` are its parts.");
+  const auto also = [&](const char* name, PyObject* other, const char* text) {
+    const nb::tuple bases = nb::make_tuple(nb::handle(base), nb::handle(other));
+    return new_class(module, name, bases.ptr(), text);
+  };
+  classes[static_cast<std::size_t>(ErrorKind::usage)] =
+      also("UsageError", PyExc_ValueError, "What was asked for cannot be done.");
+  classes[static_cast<std::size_t>(ErrorKind::input)] =
+      also("InputError", PyExc_OSError, "A file cannot be read or written, or is damaged.");
+  classes[static_cast<std::size_t>(ErrorKind::bug)] =
+      also("BugError", PyExc_RuntimeError, "A mistake in kvsim.");
+  classes[static_cast<std::size_t>(ErrorKind::different)] =
+      new_class(module, "Different", base, "What was compared differs.");
+  new_class(module, "PolicyError", base,
+            "A policy written in Python went wrong; __cause__ is its own exception.");
+  nb::register_exception_translator(
+      [](const std::exception_ptr& thrown, void*) {
+        try {
+          std::rethrow_exception(thrown);
+        } catch (const Error& error) {
+          raise(error);
+        }
+      },
+      nullptr);
+}
+
+}  // namespace kvsim::python

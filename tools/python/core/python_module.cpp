@@ -1,0 +1,16 @@
+// kvsim._core: what the Python package calls. The package itself is tools/python/kvsim.
+#include <nanobind/nanobind.h>
+
+#include "tools/python/core/python_commands.hpp"
+#include "tools/python/core/python_errors.hpp"
+#include "tools/python/core/python_records.hpp"
+#include "tools/python/core/python_score_policies.hpp"
+#include "tools/python/core/python_traces.hpp"
+
+NB_MODULE(_core, module) {
+  kvsim::python::bind_errors(module);
+  kvsim::python::bind_records(module);
+  kvsim::python::bind_traces(module);
+  kvsim::python::bind_score_policies(module);
+  kvsim::python::bind_commands(module);
+}

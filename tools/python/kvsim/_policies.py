@@ -1,0 +1,140 @@
+"""Policies written in Python."""
+from __future__ import annotations
+
+import inspect
+import re
+from typing import Any, ClassVar
+
+import numpy as np
+
+written: dict[str, type[ScorePolicy]] = {}
+"""Every policy by its name; a class that is defined anew (a notebook's cell, run again) replaces the earlier one."""
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+
+
+def _value_text(value: Any) -> str:
+    if isinstance(value, (bool, np.bool_)):
+        return "true" if value else "false"
+    return repr(float(value)) if isinstance(value, (float, np.floating)) else str(value)
+
+
+class Composition:
+    """The text of a policy: an eviction and what follows it after '+'."""
+
+    def __init__(self, text: str):
+        self.text = text
+
+    def __add__(self, part: str | Composition) -> Composition:
+        return Composition(f"{self.text}+{part}")
+
+    def __str__(self) -> str:
+        return self.text
+
+    __repr__ = __str__
+
+
+class ScorePolicy:
+    """An eviction that ranks tokens by a score.
+
+        class Recent(kvsim.ScorePolicy):
+            rows = 32                            # the last 32 rows of the prompt's attention
+
+            def score(self, prompt):
+                return prompt.rows.mean(axis=(0, 1))
+
+        kvsim.replay("run.h5", [Recent, "snapkv", Recent() + "xkv", "kvcrush(base=recent)"], [0.1])
+
+    One object serves one lane (layer and KV head), or with unit=layer one layer whose KV heads hold the same tokens. It has the
+    parameters as attributes, and `layer`, `n_layers`, `kv_head`, `n_lanes`, `group` (query heads per KV head), `head_dim`,
+    `value_dim`, `span` (sliding window, 0: none), `seed`.
+
+    Besides its own `params`, every policy has `sinks` and `window` (tokens at the beginning and the end that stay whatever their
+    score), `granularity`, `unit` and `tie`, as built-in ones do. A policy that names one of them in `params` sets its default.
+    """
+
+    name: ClassVar[str]
+    """As texts write it; default: the class's name in lower case, snake_case."""
+    params: ClassVar[dict[str, Any]] = {}
+    """Name to default: bool, int (not negative), float, str, or a tuple of choices of which the first is the default."""
+    rows: ClassVar[int | str] = 0
+    """How many of the last prompt rows `prompt.rows` has: a number, or the parameter that says so."""
+    sums: ClassVar[bool] = False
+    """Whether `prompt.sums`, the attention of all prompt rows, is needed."""
+    needs: ClassVar[tuple[str, ...]] = ()
+    """Which of "keys", "values", "queries" score() reads."""
+    paper: ClassVar[str] = ""
+
+    def score(self, prompt) -> np.ndarray:
+        """Returns one number per prompt position, [len(prompt)]; the highest are kept. Those of sinks and window do not matter."""
+        raise NotImplementedError
+
+    # A policy that also evicts while tokens are generated defines:
+    #   observe(self, step, scores) -> scores   after each token's query has attended: the scores of all slots, the token's own
+    #                                           at step.own_slot (0 so far); returns them changed, or changes them and returns None.
+    #                                           self.budget and self.positions (of the slots at first) are there then.
+    #   close_slots(self, victims)              if it keeps numbers per slot of its own: several tokens leave at once (close_up).
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "name" not in cls.__dict__:
+            cls.name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
+        if not _NAME.fullmatch(cls.name):
+            raise ValueError(f"{cls.__name__}.name is {cls.name!r}; a policy's name is of a-z, 0-9 and _, and begins with a letter")
+        written[cls.name] = cls
+
+    def __init__(self, **params: Any):
+        self._given = params
+
+    def __str__(self) -> str:
+        given = ",".join(f"{name}={_value_text(value)}" for name, value in self._given.items())
+        return f"{self.name}({given})" if given else self.name
+
+    __repr__ = __str__
+
+    def __add__(self, part: str | Composition) -> Composition:
+        return Composition(f"{self}+{part}")
+
+    @classmethod
+    def _declaration(cls) -> dict[str, Any]:
+        for need in cls.needs:
+            if need not in ("keys", "values", "queries"):
+                raise ValueError(f"{cls.__name__}.needs has {need!r}; it may have 'keys', 'values' and 'queries'")
+        for name, default in cls.params.items():
+            legal = isinstance(default, (bool, float, str)) or (isinstance(default, int) and default >= 0)
+            if not legal and not (isinstance(default, tuple) and default and all(isinstance(word, str) for word in default)):
+                raise ValueError(f"{cls.__name__}.params[{name!r}] is {default!r}; a default is a bool, an int that is not negative, a "
+                                 "float, a str or a tuple of words")
+        if isinstance(cls.rows, str) and cls.rows not in cls.params and cls.rows not in ("window", "sinks"):
+            raise ValueError(f"{cls.__name__}.rows names the parameter {cls.rows!r}, which params does not have")
+        text = inspect.getdoc(cls) if cls.__doc__ else ""
+        return {
+            "name": cls.name, "summary": (text or f"a policy of {cls.__module__}").splitlines()[0], "details": text or "",
+            "paper": cls.paper, "params": dict(cls.params), "rows": cls.rows, "sums": bool(cls.sums),
+            "keys": "keys" in cls.needs, "values": "values" in cls.needs, "queries": "queries" in cls.needs,
+            "decodes": hasattr(cls, "observe"),
+        }
+
+    @classmethod
+    def _of_unit(cls, params: dict[str, Any], shape: dict[str, int]) -> ScorePolicy:
+        made = cls.__new__(cls)
+        made._given = params
+        made.__dict__.update(params)
+        made.__dict__.update(shape)
+        return made
+
+
+def close_up(per_slot: np.ndarray, victims: list[int]) -> np.ndarray:
+    """What is left of an array per slot when several tokens leave: the arriving token takes the first victim's slot, those of the
+    others close up."""
+    return np.delete(per_slot, victims[1:], axis=0)
+
+
+def text_of(policy: str | ScorePolicy | type[ScorePolicy] | Composition) -> str:
+    return policy.name if isinstance(policy, type) else str(policy)
+
+
+def named_in(texts: list[str]) -> list[type[ScorePolicy]]:
+    """Those that the texts name."""
+    words = {word for text in texts for word in _NAME.findall(text)}
+    return [policy for name, policy in written.items() if name in words]
