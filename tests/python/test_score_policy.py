@@ -105,7 +105,7 @@ def test_shows_itself():
 @pytest.mark.parametrize("returned, message", [
     (lambda n: np.ones(n - 1), r"shape \(\d+,\) where \(\d+,\) is expected"),
     (lambda n: np.ones((n, 2)), r"shape \(\d+, 2\)"),
-    (lambda n: np.full(n, np.nan), "NaN as the score of 0"),
+    (lambda n: np.full(n, np.nan), "NaN as number 0"),
     (lambda n: 1 / 0, "ZeroDivisionError"),
     (lambda n: "text", "ValueError"),
     (lambda n: None, "is expected|TypeError"),
@@ -165,4 +165,4 @@ def test_names():
             kvsim.replay("never-opened.h5", ["snapkv"], [0.5])
     finally:
         from kvsim import _policies
-        del _policies.written["snapkv"]
+        del _policies.written["eviction", "snapkv"]

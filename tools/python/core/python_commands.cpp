@@ -18,7 +18,7 @@
 #include "sim/base/error.hpp"
 #include "tools/commands/run_command.hpp"
 #include "tools/printing/front_end.hpp"
-#include "tools/python/core/python_score_policies.hpp"
+#include "tools/python/core/python_policies.hpp"
 
 namespace nb = nanobind;
 
@@ -120,7 +120,7 @@ class Running {
 Answer run(const std::vector<std::string>& arguments, const nb::list& policies, const nb::object& progress) {
   PolicyFailures failures;
   policy::Registry registry = policy::builtin();
-  for (const nb::handle given : policies) registry.add(score_policy_spec(given, failures));
+  for (const nb::handle given : policies) registry.add(policy_spec(given, failures));
   Caller caller(std::move(registry));
   std::exception_ptr failure, interruption;
   {

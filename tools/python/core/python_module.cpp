@@ -3,14 +3,16 @@
 
 #include "tools/python/core/python_commands.hpp"
 #include "tools/python/core/python_errors.hpp"
+#include "tools/python/core/python_policies.hpp"
 #include "tools/python/core/python_records.hpp"
-#include "tools/python/core/python_score_policies.hpp"
 #include "tools/python/core/python_traces.hpp"
 
 NB_MODULE(_core, module) {
   kvsim::python::bind_errors(module);
   kvsim::python::bind_records(module);
   kvsim::python::bind_traces(module);
+  kvsim::python::bind_policies(module);
   kvsim::python::bind_score_policies(module);
+  kvsim::python::bind_allocations(module);
   kvsim::python::bind_commands(module);
 }

@@ -11,6 +11,7 @@
 
 #include "analysis/results/records.hpp"
 #include "tools/python/core/arrow_export.hpp"
+#include "tools/python/core/owned_array.hpp"
 
 namespace nb = nanobind;
 
@@ -19,14 +20,6 @@ namespace {
 
 using analysis::Records;
 using analysis::Value;
-
-/// An array that owns its numbers.
-template <class T>
-nb::object owned(std::vector<T> numbers) {
-  auto* const data = new std::vector<T>(std::move(numbers));
-  const nb::capsule owner(data, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
-  return nb::cast(nb::ndarray<nb::numpy, T, nb::ndim<1>>(data->data(), {data->size()}, owner));
-}
 
 nb::object object_of(const Value& field) {
   if (const auto* text = std::get_if<std::string>(&field)) return nb::str(text->data(), text->size());
@@ -60,12 +53,14 @@ nb::object column(const Records& records, const std::string& key) {
   if (type == ColumnType::count && defined) {
     std::vector<std::uint64_t> counts;
     for (const std::vector<Value>& row : records.rows) counts.push_back(std::get<std::uint64_t>(row[index]));
-    return owned(std::move(counts));
+    const std::size_t n = counts.size();
+    return owned_array(std::move(counts), {n});
   }
   std::vector<double> numbers;
   for (const std::vector<Value>& row : records.rows)
     numbers.push_back(analysis::number(row[index]).value_or(std::numeric_limits<double>::quiet_NaN()));
-  return owned(std::move(numbers));
+  const std::size_t n = numbers.size();
+  return owned_array(std::move(numbers), {n});
 }
 
 nb::list columns(const Records& records) {

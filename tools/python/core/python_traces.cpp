@@ -13,6 +13,7 @@
 #include "sim/base/elements.hpp"
 #include "sim/base/error.hpp"
 #include "sim/replay/decisions.hpp"
+#include "tools/python/core/owned_array.hpp"
 #include "traces/format/reader.hpp"
 
 namespace nb = nanobind;
@@ -24,19 +25,11 @@ using trace::Header;
 using trace::Source;
 using trace::Tensor;
 
-/// An array that owns its numbers.
-template <class T>
-nb::object array(std::unique_ptr<T[]> numbers, std::initializer_list<std::size_t> shape) {
-  T* const data = numbers.release();
-  const nb::capsule owner(data, [](void* p) noexcept { delete[] static_cast<T*>(p); });
-  return nb::cast(nb::ndarray<nb::numpy, T>(data, shape.size(), shape.begin(), owner));
-}
-
 template <class T>
 nb::object array_of(const std::vector<T>& numbers) {
   auto copy = std::make_unique<T[]>(numbers.size());
   std::copy(numbers.begin(), numbers.end(), copy.get());
-  return array(std::move(copy), {numbers.size()});
+  return owned_array(std::move(copy), {numbers.size()});
 }
 
 class OpenTrace {
@@ -102,8 +95,8 @@ class OpenTrace {
   }
   template <class T>
   nb::object shaped(std::unique_ptr<T[]> numbers, const Range& range, bool one) const {
-    return one ? array(std::move(numbers), {range.rows, range.dim})
-               : array(std::move(numbers), {range.heads, range.rows, range.dim});
+    return one ? owned_array(std::move(numbers), {range.rows, range.dim})
+               : owned_array(std::move(numbers), {range.heads, range.rows, range.dim});
   }
 
   std::unique_ptr<Source> source_;
@@ -170,7 +163,7 @@ nb::list decisions_of(const std::string& path) {
         numbers[3 * i + 1] = intervals[i].first;
         numbers[3 * i + 2] = intervals[i].last;
       }
-      lanes.append(array(std::move(numbers), {intervals.size(), 3}));
+      lanes.append(owned_array(std::move(numbers), {intervals.size(), 3}));
     }
     nb::dict entry;
     entry["policy"] = cell.policy;

@@ -10,12 +10,12 @@ Shapes, units and the meaning of every column: `table.units`, `table.description
 from ._commands import analyze, capture, command, cost, decisions, evaluate, generate, plot, replay, study, workload
 from ._core import BugError, Different, Error, InputError, PolicyError, UsageError
 from ._figure import Figure
-from ._policies import Composition, ScorePolicy, close_up
+from ._policies import Allocation, Composition, ScorePolicy, close_up
 from ._table import Note, Table
 from ._trace import Trace
 
 __all__ = [
-    "BugError", "Composition", "Different", "Error", "Figure", "InputError", "Note", "PolicyError", "ScorePolicy", "Table", "Trace",
+    "Allocation", "BugError", "Composition", "Different", "Error", "Figure", "InputError", "Note", "PolicyError", "ScorePolicy", "Table", "Trace",
     "UsageError", "analyze", "capture", "close_up", "command", "cost", "decisions", "evaluate", "generate", "plot", "replay",
     "study", "workload",
 ]

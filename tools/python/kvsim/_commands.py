@@ -14,7 +14,7 @@ import numpy as np
 
 from . import _core, _policies
 from ._figure import Figure
-from ._policies import Composition, ScorePolicy
+from ._policies import Composition, ScorePolicy, _Written
 from ._progress import Progress, shown
 from ._table import Note, Table
 from ._trace import Trace
@@ -25,7 +25,7 @@ Budget = int | float | str
 
 
 def _list(one_or_many: Any) -> list[Any]:
-    if isinstance(one_or_many, (str, bytes, os.PathLike, Trace, ScorePolicy, Composition, type, Mapping)):
+    if isinstance(one_or_many, (str, bytes, os.PathLike, Trace, _Written, Composition, type, Mapping)):
         return [one_or_many]
     return list(one_or_many) if isinstance(one_or_many, Iterable) else [one_or_many]
 
@@ -57,7 +57,7 @@ def _words(options: Mapping[str, Any]) -> list[str]:
     return words
 
 
-def _run(arguments: Sequence[str], policies: Sequence[type[ScorePolicy]] = (), progress: Progress = None) -> _core.Answer:
+def _run(arguments: Sequence[str], policies: Sequence[type[_Written]] = (), progress: Progress = None) -> _core.Answer:
     follow = shown(progress)
     try:
         answer = _core.run(list(arguments), list(policies), follow)
@@ -69,7 +69,7 @@ def _run(arguments: Sequence[str], policies: Sequence[type[ScorePolicy]] = (), p
     return answer
 
 
-def _asked(policies: Policy | Iterable[Policy]) -> tuple[list[str], list[type[ScorePolicy]]]:
+def _asked(policies: Policy | Iterable[Policy]) -> tuple[list[str], list[type[_Written]]]:
     texts = [_policies.text_of(policy) for policy in _list(policies)]
     return texts, _policies.named_in(texts)
 

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-written: dict[str, type[ScorePolicy]] = {}
-"""Every policy by its name; a class that is defined anew (a notebook's cell, run again) replaces the earlier one."""
+written: dict[tuple[str, str], type[_Written]] = {}
+"""Every policy by kind and name; a class that is defined anew (a notebook's cell, run again) replaces the earlier one."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
@@ -25,8 +25,11 @@ class Composition:
     def __init__(self, text: str):
         self.text = text
 
-    def __add__(self, part: str | Composition) -> Composition:
-        return Composition(f"{self.text}+{part}")
+    def __add__(self, part: Any) -> Composition:
+        return Composition(f"{self.text}+{text_of(part)}")
+
+    def __radd__(self, first: str) -> Composition:
+        return Composition(f"{first}+{self.text}")
 
     def __str__(self) -> str:
         return self.text
@@ -34,7 +37,80 @@ class Composition:
     __repr__ = __str__
 
 
-class ScorePolicy:
+class _Written:
+    """What policies of every kind declare. An object of a class is one with other values of its parameters: `Mine(window=16)`."""
+
+    kind: ClassVar[str]
+    name: ClassVar[str]
+    """As texts write it; default: the class's name in snake_case."""
+    params: ClassVar[dict[str, Any]] = {}
+    """Name to default: bool, int (not negative), float, str, or a tuple of choices of which the first is the default."""
+    rows: ClassVar[int | str] = 0
+    """How many of the last prompt rows `prompt.rows` has: a number, or the parameter that says so."""
+    sums: ClassVar[bool] = False
+    """Whether `prompt.sums`, the attention of all prompt rows, is needed."""
+    needs: ClassVar[tuple[str, ...]] = ()
+    """Which of "keys", "values", "queries" of the prompt are read."""
+    paper: ClassVar[str] = ""
+
+    def __init_subclass__(cls, kind: str | None = None, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if kind is not None:
+            cls.kind = kind
+            return
+        if "name" not in cls.__dict__:
+            cls.name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
+        if not _NAME.fullmatch(cls.name):
+            raise ValueError(f"{cls.__name__}.name is {cls.name!r}; a policy's name is of a-z, 0-9 and _, and begins with a letter")
+        written[cls.kind, cls.name] = cls
+
+    def __init__(self, **params: Any):
+        self._given = params
+
+    def __str__(self) -> str:
+        given = ",".join(f"{name}={_value_text(value)}" for name, value in self._given.items())
+        return f"{self.name}({given})" if given else self.name
+
+    __repr__ = __str__
+
+    def __add__(self, part: Any) -> Composition:
+        return Composition(str(self)) + part
+
+    def __radd__(self, first: str) -> Composition:
+        return Composition(first) + self
+
+    @classmethod
+    def _declaration(cls) -> dict[str, Any]:
+        for need in cls.needs:
+            if need not in ("keys", "values", "queries"):
+                raise ValueError(f"{cls.__name__}.needs has {need!r}; it may have 'keys', 'values' and 'queries'")
+        for name, default in cls.params.items():
+            legal = isinstance(default, (bool, float, str)) or (isinstance(default, int) and default >= 0)
+            if not legal and not (isinstance(default, tuple) and default and all(isinstance(word, str) for word in default)):
+                raise ValueError(f"{cls.__name__}.params[{name!r}] is {default!r}; a default is a bool, an int that is not negative, a "
+                                 "float, a str or a tuple of words")
+        if isinstance(cls.rows, str) and cls.rows not in cls.params and (cls.kind, cls.rows) not in (
+                ("eviction", "window"), ("eviction", "sinks")):
+            raise ValueError(f"{cls.__name__}.rows names the parameter {cls.rows!r}, which params does not have")
+        text = (inspect.getdoc(cls) if cls.__doc__ else "") or f"A policy of {cls.__module__}."
+        return {
+            "name": cls.name, "kind": cls.kind, "summary": text.splitlines()[0], "details": text, "paper": cls.paper,
+            "params": dict(cls.params), "rows": cls.rows, "sums": bool(cls.sums),
+            "keys": "keys" in cls.needs, "values": "values" in cls.needs, "queries": "queries" in cls.needs,
+            "has_observe": hasattr(cls, "observe"), "has_profile": hasattr(cls, "profile"),
+            "inexact": bool(getattr(cls, "inexact", False)), "scores": bool(getattr(cls, "scores", False)),
+        }
+
+    @classmethod
+    def _with(cls, params: dict[str, Any], shape: dict[str, int]) -> _Written:
+        made = cls.__new__(cls)
+        made._given = params
+        made.__dict__.update(params)
+        made.__dict__.update(shape)
+        return made
+
+
+class ScorePolicy(_Written, kind="eviction"):
     """An eviction that ranks tokens by a score.
 
         class Recent(kvsim.ScorePolicy):
@@ -53,18 +129,6 @@ class ScorePolicy:
     score), `granularity`, `unit` and `tie`, as built-in ones do. A policy that names one of them in `params` sets its default.
     """
 
-    name: ClassVar[str]
-    """As texts write it; default: the class's name in lower case, snake_case."""
-    params: ClassVar[dict[str, Any]] = {}
-    """Name to default: bool, int (not negative), float, str, or a tuple of choices of which the first is the default."""
-    rows: ClassVar[int | str] = 0
-    """How many of the last prompt rows `prompt.rows` has: a number, or the parameter that says so."""
-    sums: ClassVar[bool] = False
-    """Whether `prompt.sums`, the attention of all prompt rows, is needed."""
-    needs: ClassVar[tuple[str, ...]] = ()
-    """Which of "keys", "values", "queries" score() reads."""
-    paper: ClassVar[str] = ""
-
     def score(self, prompt) -> np.ndarray:
         """Returns one number per prompt position, [len(prompt)]; the highest are kept. Those of sinks and window do not matter."""
         raise NotImplementedError
@@ -75,53 +139,33 @@ class ScorePolicy:
     #                                           self.budget and self.positions (of the slots at first) are there then.
     #   close_slots(self, victims)              if it keeps numbers per slot of its own: several tokens leave at once (close_up).
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if "name" not in cls.__dict__:
-            cls.name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
-        if not _NAME.fullmatch(cls.name):
-            raise ValueError(f"{cls.__name__}.name is {cls.name!r}; a policy's name is of a-z, 0-9 and _, and begins with a letter")
-        written[cls.name] = cls
 
-    def __init__(self, **params: Any):
-        self._given = params
+class Allocation(_Written, kind="allocation"):
+    """A split of the budget over lanes.
 
-    def __str__(self) -> str:
-        given = ",".join(f"{name}={_value_text(value)}" for name, value in self._given.items())
-        return f"{self.name}({given})" if given else self.name
+        class FirstHalf(kvsim.Allocation):
+            inexact = True
 
-    __repr__ = __str__
+            def allocate(self, request):
+                weight = np.where(np.arange(request.n_layers) < request.n_layers // 2, 4 / 3, 2 / 3)
+                tokens = np.clip(np.rint(weight * request.budget), request.floor, request.prompt)
+                return np.tile(tokens[:, None], request.n_kv_heads)
 
-    def __add__(self, part: str | Composition) -> Composition:
-        return Composition(f"{self}+{part}")
+        kvsim.replay("run.h5", ["snapkv" + FirstHalf(), "snapkv"], [0.1])
+    """
 
-    @classmethod
-    def _declaration(cls) -> dict[str, Any]:
-        for need in cls.needs:
-            if need not in ("keys", "values", "queries"):
-                raise ValueError(f"{cls.__name__}.needs has {need!r}; it may have 'keys', 'values' and 'queries'")
-        for name, default in cls.params.items():
-            legal = isinstance(default, (bool, float, str)) or (isinstance(default, int) and default >= 0)
-            if not legal and not (isinstance(default, tuple) and default and all(isinstance(word, str) for word in default)):
-                raise ValueError(f"{cls.__name__}.params[{name!r}] is {default!r}; a default is a bool, an int that is not negative, a "
-                                 "float, a str or a tuple of words")
-        if isinstance(cls.rows, str) and cls.rows not in cls.params and cls.rows not in ("window", "sinks"):
-            raise ValueError(f"{cls.__name__}.rows names the parameter {cls.rows!r}, which params does not have")
-        text = inspect.getdoc(cls) if cls.__doc__ else ""
-        return {
-            "name": cls.name, "summary": (text or f"a policy of {cls.__module__}").splitlines()[0], "details": text or "",
-            "paper": cls.paper, "params": dict(cls.params), "rows": cls.rows, "sums": bool(cls.sums),
-            "keys": "keys" in cls.needs, "values": "values" in cls.needs, "queries": "queries" in cls.needs,
-            "decodes": hasattr(cls, "observe"),
-        }
+    inexact: ClassVar[bool] = False
+    """Whether the total may be another than the budget asks for; results report it."""
+    scores: ClassVar[bool] = False
+    """Whether `request.scores` is needed: the eviction's scores of the prompt. Only evictions that rank by one go with it then."""
 
-    @classmethod
-    def _of_unit(cls, params: dict[str, Any], shape: dict[str, int]) -> ScorePolicy:
-        made = cls.__new__(cls)
-        made._given = params
-        made.__dict__.update(params)
-        made.__dict__.update(shape)
-        return made
+    def allocate(self, request) -> np.ndarray:
+        """Returns whole numbers of tokens, [n_layers, n_kv_heads], each from min(request.floor, request.prompt) to request.prompt;
+        in all min(request.budget, request.prompt) times the lanes, unless the class is `inexact`."""
+        raise NotImplementedError
+
+    # An allocation that measures the prompt defines:
+    #   profile(self, prompt) -> array   of each lane, as many numbers: request.profiles has them, [n_layers, n_kv_heads, n].
 
 
 def close_up(per_slot: np.ndarray, victims: list[int]) -> np.ndarray:
@@ -130,11 +174,11 @@ def close_up(per_slot: np.ndarray, victims: list[int]) -> np.ndarray:
     return np.delete(per_slot, victims[1:], axis=0)
 
 
-def text_of(policy: str | ScorePolicy | type[ScorePolicy] | Composition) -> str:
+def text_of(policy: str | _Written | type[_Written] | Composition) -> str:
     return policy.name if isinstance(policy, type) else str(policy)
 
 
-def named_in(texts: list[str]) -> list[type[ScorePolicy]]:
+def named_in(texts: list[str]) -> list[type[_Written]]:
     """Those that the texts name."""
     words = {word for text in texts for word in _NAME.findall(text)}
-    return [policy for name, policy in written.items() if name in words]
+    return [policy for (_, name), policy in written.items() if name in words]

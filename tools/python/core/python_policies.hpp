@@ -1,0 +1,104 @@
+#pragma once
+/// What policies written in Python share: what they declare, the object that serves a unit, the prompt as
+/// they see it, and what becomes of their exceptions.
+#include <nanobind/nanobind.h>
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "policies/api/spec.hpp"
+#include "policies/parts/column_sums.hpp"
+
+namespace kvsim::python {
+
+/// The first exception that a policy written in Python has thrown during a run.
+class PolicyFailures {
+ public:
+  /// Keeps it, and throws Error(usage), which ends the run. Takes the interpreter's lock.
+  [[noreturn]] void keep(const std::string& where, nanobind::python_error& error);
+  /// Throws PolicyError with that exception as its cause; nothing if there is none. With the interpreter's
+  /// lock.
+  void raise();
+
+ private:
+  std::mutex mutex_;
+  std::string where_;
+  nanobind::object exception_;
+};
+
+/// What a class declares (`_declaration()` of kvsim._policies), read once.
+struct Declaration {
+  std::string name, kind;
+  std::shared_ptr<nanobind::object> written;  ///< the class
+  std::size_t rows = 0;                       ///< how many of the last prompt rows it reads ...
+  std::string rows_param;                     ///< ... or the parameter that says so
+  bool sums = false;                          ///< it reads the attention of all rows, in sum
+  bool keys = false, values = false, queries = false;
+  bool has_observe = false;  ///< of a score policy: it changes scores while tokens are generated
+  bool has_profile = false;  ///< of an allocation: it measures lanes
+  bool inexact = false;      ///< of an allocation: its total may be another than was asked for
+  bool scores = false;       ///< of an allocation: it reads the eviction's scores
+  PolicyFailures* failures = nullptr;
+
+  std::size_t window(const policy::Params& params) const {
+    return rows_param.empty() ? rows : params.count(rows_param);
+  }
+  policy::Needs needs(const policy::Params& params) const;
+  /// "name: layer 0, KV head 1: method()".
+  std::string place(const policy::CacheUnit& unit, const char* method) const;
+  /// A new object with the parameters and, of a unit, its shape as attributes. With the interpreter's lock.
+  nanobind::object instance(const policy::Params& params, const policy::CacheUnit* unit) const;
+};
+using SharedDeclaration = std::shared_ptr<const Declaration>;
+
+/// A reference that may be dropped in any thread.
+std::shared_ptr<nanobind::object> held(nanobind::object object);
+/// str(object).
+std::string text_of(nanobind::handle object);
+
+/// A copy, [rows, cols].
+nanobind::object copied(const MatrixView& matrix);
+
+/// `returned` as doubles. Throws Error(usage), placed at `where`, unless it is an array of one dimension, of
+/// `wanted` numbers (0: of any) that are not NaN; `hint` says what it should be.
+std::vector<double> doubles_from(const nanobind::object& returned, std::size_t wanted,
+                                 const std::string& where, const char* hint);
+
+/// Collects of a prompt what a policy has declared to read, and hands it over.
+class PromptRecorder {
+ public:
+  PromptRecorder(SharedDeclaration declaration, const policy::Params& params, const policy::CacheUnit& unit);
+
+  // As of policy::PromptObserver.
+  std::size_t prompt_rows() const { return declaration_->sums ? policy::kAllRows : window_; }
+  std::size_t rows_beside_columns() const { return window_; }
+  void observe_columns(const policy::PromptColumns& columns);
+  void observe(const policy::PromptRows& block);
+  /// Calls a method with the prompt, which is gone for it afterwards. With the interpreter's lock.
+  nanobind::object call(nanobind::handle object, const char* method, const policy::Prompt& prompt);
+
+ private:
+  SharedDeclaration declaration_;
+  policy::CacheUnit unit_;
+  std::size_t window_;
+  std::vector<float> rows_;  ///< [query heads, window, prompt]
+  policy::ColumnSums sums_;
+};
+
+/// The spec of a class of kvsim._policies. `failures` must outlive what it makes. Throws Error(usage) for a
+/// name that is taken.
+policy::PolicySpec policy_spec(nanobind::handle written, PolicyFailures& failures);
+
+// One file for each kind; each completes a spec whose name, texts and own parameters are there.
+void complete_score_policy(policy::PolicySpec& spec, const SharedDeclaration& declaration);
+void complete_allocation(policy::PolicySpec& spec, const SharedDeclaration& declaration);
+
+/// Adds the classes that are handed to policies.
+void bind_policies(nanobind::module_& module);
+void bind_score_policies(nanobind::module_& module);
+void bind_allocations(nanobind::module_& module);
+
+}  // namespace kvsim::python
