@@ -15,6 +15,9 @@ struct LayerReads {
   double index_bytes_read = 0, index_bytes = 0;  ///< of the index, in all KV heads of the layer
 };
 
+/// What the selection states of a layer whose lanes hold `tokens` each, at least one.
+policy::ReadCount read_count(const policy::Part& selection, const Model& model, std::uint64_t layer,
+                             std::uint64_t tokens);
 /// `tokens`: that a lane of the layer holds, mean. Without a selection everything is read.
 LayerReads layer_reads(const std::optional<policy::Part>& selection, const Model& model, std::uint64_t layer,
                        double tokens);

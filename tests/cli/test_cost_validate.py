@@ -63,8 +63,12 @@ class Validate(CommandTest):
             self.assertEqual(sum(counts[1:]), counts[0])
             self.assertEqual(next(cells for cells in table if cells[0] == source)[1:10], [str(count) for count in counts])
         self.assertEqual(next(cells for cells in table if cells[0] == "all")[1], str(len(rows)))
+        printed, held_out = (sum(row["class"] == kind for row in rows) for kind in ("printed", "held out"))
         exact = sum(row["class"] == "printed" and row["expected"] == "exact" for row in rows)
         self.assertIn(f"Of the printed ones {exact} are met in every digit", "\n".join(lines))
+        readme = " ".join((SOURCE / "sim" / "cost" / "README.md").read_text().split())
+        self.assertIn(f"computes {len(rows)} numbers anew and tells apart what they prove: {printed} are printed", readme)
+        self.assertIn(f"{exact} of them in every digit; {held_out} were held out", readme)
 
     def test_classes_follow_from_what_rows_rest_on(self):
         for row in self.rows():
@@ -103,6 +107,15 @@ class Validate(CommandTest):
         self.assertAlmostEqual(self.ours("Hydragen", "ratio, 1024 sequences, prefix 2048, suffix 64"),
                                1024 * (2048 + 64) / (2048 + 1024 * 64), places=9)
         self.assertEqual(self.ours("vAttention", "virtual memory"), 2 * 60 * 500 * 200000 * 4 * 128 * 2)
+        full = 2 * 32 * 128  # numbers of a token of a layer of llama-2-7b, whose heads share none; 128 of each key
+        for chosen, text in (512, "share read, 4 of 32 layers in full, 512 chosen of 32K"), (256, "the same, 256 chosen of 100K"):
+            tokens = 32768 if chosen == 512 else 102400
+            self.assertAlmostEqual(self.ours("Sparse reads", f"TidalDecode, {text}"), (4 + 28 * chosen / tokens) / 32, places=12)
+        self.assertAlmostEqual(self.ours("Sparse reads", "Quest, cache over what a step reads, pages of 16, 64K, 4K chosen"),
+                               full * 65536 / (full * 65536 / 16 + full * 4096), places=9)
+        self.assertEqual(self.ours("Sparse reads", "RetrievalAttention, Llama-3.1-8B, 128K, on the device"), (128 + 512) * 131072)
+        self.assertEqual(self.ours("Sparse reads", "ReKV, 64 frames over the host link, none on the device"), 64 * 196 * 2 * 28 * 4 * 128 * 2)
+        self.assertEqual(self.ours("ShadowKV", "over PCIe per step and sequence, 2048 tokens chosen, none cached"), 2048 * 8 * 128 * 2 * 32)
         self.assertAlmostEqual(self.ours("FastSwitch", "bandwidth reached, chunks of 32 KiB"),
                                32768 / (32768 / 32e9 + 10e-6) / 1e9, places=9)
 

@@ -6,6 +6,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/base/number_text.hpp"
+#include "sim/cost/layer_reads.hpp"
 #include "sim/cost/memory.hpp"
 
 namespace kvsim::cost {
@@ -124,6 +125,23 @@ Serving serve(std::uint64_t prompt, std::uint64_t generate, std::uint64_t batch)
   serving.generate = generate;
   serving.batch = batch;
   return serving;
+}
+
+policy::ReadCount selection_reads(const Inputs& inputs, const std::string& selection, const Model& model,
+                                  std::uint64_t layer, std::uint64_t tokens) {
+  return read_count(*policy::parse_composition("full+" + selection, inputs.policies()).selection, model,
+                    layer, tokens);
+}
+
+double bytes_read(const Inputs& inputs, const std::string& selection, const Model& model,
+                  std::uint64_t tokens) {
+  const double token = cache_bytes(model, 1) / static_cast<double>(model.layers);
+  double bytes = 0;
+  for (std::uint64_t layer = 0; layer < model.layers; ++layer) {
+    const policy::ReadCount count = selection_reads(inputs, selection, model, layer, tokens);
+    bytes += count.lane_tokens * token + count.index_bytes_read;
+  }
+  return bytes;
 }
 
 double cache_bytes(const Model& model, std::uint64_t tokens, std::uint64_t batch) {

@@ -109,6 +109,13 @@ Machine ideal(double matrix_rate, double bandwidth);
 /// Returns a workload with the default page and elements.
 Serving serve(std::uint64_t prompt, std::uint64_t generate, std::uint64_t batch);
 
+/// Returns what a selection such as "quest(read=4096)" states of a layer whose lanes hold `tokens` each.
+policy::ReadCount selection_reads(const Inputs& inputs, const std::string& selection, const Model& model,
+                                  std::uint64_t layer, std::uint64_t tokens);
+/// Returns the bytes that a step reads by that statement in all layers: keys, values and index of 16 bits.
+double bytes_read(const Inputs& inputs, const std::string& selection, const Model& model,
+                  std::uint64_t tokens);
+
 /// Returns full_cache_bytes() as a real number, for a plain cache in 16 bits.
 double cache_bytes(const Model& model, std::uint64_t tokens, std::uint64_t batch = 1);
 
