@@ -9,6 +9,7 @@
 #include <set>
 #include <tuple>
 
+#include "analysis/results/has_column.hpp"
 #include "analysis/results/policy_labels.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/joined.hpp"
@@ -18,11 +19,6 @@ namespace kvsim::analysis {
 namespace {
 
 constexpr double kUndefined = std::numeric_limits<double>::quiet_NaN();
-
-bool has_column(const Records& table, std::string_view key) {
-  return std::any_of(table.columns.begin(), table.columns.end(),
-                     [&](const ColumnInfo& column) { return column.key == key; });
-}
 
 /// What both loops call a cell. The order of the fields is that in which a cell without a partner is
 /// explained.

@@ -5,6 +5,7 @@
 #include "analysis/drawing/figure_text.hpp"
 #include "analysis/figures/answer_view.hpp"
 #include "analysis/figures/trace_means.hpp"
+#include "analysis/results/has_column.hpp"
 #include "analysis/statistics/full_cache_gate.hpp"
 #include "analysis/statistics/running_mean.hpp"
 
@@ -20,11 +21,16 @@ class AccuracyCurves {
         traces(means, "traces"), mean(means, "mean"), low(means, "low"), high(means, "high");
     for (const std::size_t row : rows_where(
              means, {{"metric", "right"}, {"cut", answers.cut()}, {"workload", one_workload(choice)}})) {
-      if (role.text(row) == "own_budget") continue;
+      if (role.text(row) == "own_budget" && !is_compared(policy.text(row), role.text(row))) continue;
       Series& series = curves_[policy.text(row)];
       series.label = policy.text(row);
-      series.points.push_back({answers.view().place(budget.text(row)), mean.number(row).value_or(0),
-                               low.number(row), high.number(row)});
+      const Point point = {answers.view().place(budget.text(row)), mean.number(row).value_or(0),
+                           low.number(row), high.number(row)};
+      if (role.text(row) != "own_budget")
+        series.points.push_back(point);
+      else if (series.points.empty())  // the same at every budget
+        series.points = answers.view().level(point);
+      levels_ = levels_ || role.text(row) == "own_budget";
       items_ = std::max(items_, static_cast<std::uint64_t>(traces.number(row).value_or(0)));
     }
     for (auto& [label, series] : curves_)
@@ -34,6 +40,7 @@ class AccuracyCurves {
 
   bool empty() const { return curves_.empty(); }
   std::uint64_t items() const { return items_; }
+  bool levels() const { return levels_; }
 
   Chart chart(const std::vector<std::string>& named) const {
     Chart chart{.x = answers_.view().budget_axis(),
@@ -68,25 +75,22 @@ class AccuracyCurves {
   }
 
   Series line_of_full(double accuracy) const {
-    const ResultsView& view = answers_.view();
-    Series out{.label = "full", .weight = Weight::bound, .group = "full cache"};
-    const double low = view.place(view.budgets().front()), high = view.place(view.budgets().back());
-    out.points = {{low, accuracy, {}, {}}};
-    if (high > low) out.points.push_back({high, accuracy, {}, {}});
-    return out;
+    return {.label = "full",
+            .weight = Weight::bound,
+            .points = answers_.view().level({0, accuracy, {}, {}}),
+            .group = "full cache"};
   }
 
   const AnswerView& answers_;
   const FigureChoice& choice_;
   std::map<std::string, Series> curves_{};
   std::uint64_t items_ = 0;
+  bool levels_ = false;
 };
 
 /// Whether questions are asked about the same context; studies of older versions do not say.
 bool several_turns(const Records& answers) {
-  return std::any_of(answers.columns.begin(), answers.columns.end(),
-                     [](const ColumnInfo& column) { return column.key == "turn"; }) &&
-         distinct(answers, "turn").size() > 1;
+  return has_column(answers, "turn") && distinct(answers, "turn").size() > 1;
 }
 
 std::vector<Figure> build(const FigureTables& tables, const FigureChoice& asked) {
@@ -105,10 +109,12 @@ std::vector<Figure> build(const FigureTables& tables, const FigureChoice& asked)
   const std::vector<std::string> named = names_in_turns(wanted);
   Figure figure;
   std::uint64_t items = 0;
+  bool levels = false;
   for (std::size_t i = 0; i < views.size(); ++i) {
     if (curves[i].empty()) continue;
     figure.panels.push_back({views[i].cut(), curves[i].chart(named)});
     items = std::max(items, curves[i].items());
+    levels = levels || curves[i].levels();
   }
   if (figure.panels.empty()) return {};
   figure.data = figure_data(
@@ -120,8 +126,9 @@ std::vector<Figure> build(const FigureTables& tables, const FigureChoice& asked)
                  (choice.workload.empty() ? "" : " of " + choice.workload);
   figure.reading =
       "Higher is better. A curve is a policy, its band the interval of its mean over items; the dashed line "
-      "is "
-      "the full cache. Only workloads that the full cache answers well enough count.";
+      "is the full cache. Only workloads that the full cache answers well enough count.";
+  if (levels)
+    figure.reading += " A level line is a policy that keeps as much at every budget, such as all tokens.";
   for (const AnswerView& view : views)
     if (figure.remark.empty()) figure.remark = view.remark(named);
   if (several_turns(*tables.find(kAnswersTable)))

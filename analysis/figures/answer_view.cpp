@@ -51,7 +51,7 @@ const Metric& AnswerView::leading() const {
 std::string AnswerView::remark(const std::vector<std::string>& named) const {
   const auto others = std::count_if(
       view_->policies().begin(), view_->policies().end(), [&](const ResultsView::Policy& policy) {
-        return policy.role == "policy" && std::find(named.begin(), named.end(), policy.label) == named.end();
+        return policy.compared() && std::find(named.begin(), named.end(), policy.label) == named.end();
       });
   if (others == 0) return "";
   return others == 1 ? "Grey: the other policy." : "Grey: the " + std::to_string(others) + " other policies.";

@@ -1,6 +1,7 @@
 #include "analysis/figures/byte_spots.hpp"
 
 #include <algorithm>
+#include <set>
 
 #include "analysis/figures/answer_view.hpp"
 
@@ -19,36 +20,41 @@ std::string family_of(const std::string& label) {
   return out;
 }
 
-const Metric& metric_of(const FigureTables& tables, const ResultsView& view,
-                        const std::vector<std::size_t>& rows, const FigureChoice& choice) {
-  const Metric& leads = one_metric(tables, choice);
-  const Metric& stored = metric("total_variation");
-  if (!choice.metric.empty()) return leads;
-  const auto has = [&](const Metric& each) {
-    const TableColumn column = view.metric(each.key);
-    return std::count_if(rows.begin(), rows.end(),
-                         [&](std::size_t row) { return column.number(row).has_value(); });
-  };
-  return has(stored) > has(leads) ? stored : leads;
+/// Whether something reads a part of what it stores.
+bool selects(const ResultsView& view, const std::vector<std::size_t>& rows) {
+  const TableColumn index = view.metric("index_bytes");
+  return std::any_of(rows.begin(), rows.end(),
+                     [&](std::size_t row) { return index.number(row).has_value(); });
 }
 
-}  // namespace
-
-std::vector<ByteSpot> byte_spots(const ResultsView& view, const std::vector<std::size_t>& all,
-                                 const char* column, const Metric& metric) {
+/// `held`: the column of what is stored beside the index.
+std::vector<ByteSpot> spots_of(const ResultsView& view, const std::vector<std::size_t>& all, Bytes counted,
+                               const char* held, const Metric& metric) {
   std::vector<ByteSpot> spots;
+  std::set<std::size_t> own;  // policies that are there, whatever the budget
   for (const std::string& budget : view.budgets()) {
     const std::vector<std::size_t> rows = view.rows_with(view.rows_at(budget, all), view.metric(metric.key));
-    const auto bytes = view.means(rows, view.metric(column)),
+    const auto bytes = view.means(rows, view.metric(counted == Bytes::read ? "read_bytes" : held)),
+               index = view.means(rows, view.metric("index_bytes")),
                values = view.means(rows, view.metric(metric.key));
     for (std::size_t policy = 0; policy < bytes.size(); ++policy) {
       const ResultsView::Policy& each = view.policies()[policy];
-      if (bytes[policy] && values[policy] && each.role != "oracle")
-        spots.push_back({each.label, family_of(each.label), budget, *bytes[policy], *values[policy]});
+      if (!bytes[policy] || !values[policy] || each.role == "oracle") continue;
+      if (each.role == "own_budget" && !own.insert(policy).second) continue;
+      const double beside = counted == Bytes::held ? index[policy].value_or(0) : 0;
+      spots.push_back({each.label, family_of(each.label), budget, *bytes[policy] + beside, *values[policy]});
     }
   }
   return spots;
 }
+
+/// "KiB held at the end, index included (mean over items)".
+std::string axis_of(Bytes counted, const char* held, bool index, const char* mean) {
+  return std::string("KiB ") + (counted == Bytes::read ? "read per step" : held) +
+         (index ? ", index included" : "") + " (mean over " + mean + ")";
+}
+
+}  // namespace
 
 std::vector<ByteSpot> front_of(std::vector<ByteSpot> spots, const Metric& metric) {
   std::stable_sort(spots.begin(), spots.end(), [&](const ByteSpot& a, const ByteSpot& b) {
@@ -60,21 +66,24 @@ std::vector<ByteSpot> front_of(std::vector<ByteSpot> spots, const Metric& metric
   return front;
 }
 
-std::vector<ByteStudy> replayed_bytes(const FigureTables& tables, const FigureChoice& choice) {
+std::vector<ByteStudy> replayed_bytes(const FigureTables& tables, const FigureChoice& choice, Bytes counted) {
   if (tables.results.rows.empty()) return {};
   const ResultsView view(tables.results);
   const std::vector<std::size_t> rows = view.rows("all", choice);
-  if (rows.empty()) return {};
-  const Metric& metric = metric_of(tables, view, rows, choice);
+  const bool index = selects(view, rows);
+  if (rows.empty() || (counted == Bytes::read && !index)) return {};
+  const Metric& leads = one_metric(tables, choice);
+  const Metric& metric =
+      choice.metric.empty() ? more_defined(view, rows, leads, analysis::metric("total_variation")) : leads;
   if (metric.better == Better::neither) return {};
-  ByteStudy study{.metric = &metric, .axis = "KiB held after the prompt (mean over traces)"};
-  study.spots = byte_spots(view, rows, "kept_bytes", metric);
+  ByteStudy study{.metric = &metric, .axis = axis_of(counted, "held after the prompt", index, "traces")};
+  study.spots = spots_of(view, rows, counted, "kept_bytes", metric);
   if (study.spots.empty()) return {};
   study.named = NamedPolicies(view, leading_metric(tables), choice).labels();
   return {std::move(study)};
 }
 
-std::vector<ByteStudy> answered_bytes(const FigureTables& tables, const FigureChoice& choice) {
+std::vector<ByteStudy> answered_bytes(const FigureTables& tables, const FigureChoice& choice, Bytes counted) {
   std::vector<ByteStudy> out;
   for (const AnswerView& answers : answer_views(tables, choice)) {
     if (!choice.metric.empty()) {
@@ -86,8 +95,12 @@ std::vector<ByteStudy> answered_bytes(const FigureTables& tables, const FigureCh
     const ResultsView& view = answers.view();
     FigureChoice all = choice;
     all.trace.clear();  // means are over items
-    ByteStudy study{.cut = answers.cut(), .metric = &metric, .axis = "KiB held at the end (mean over items)"};
-    study.spots = byte_spots(view, view.rows("all", all), "held_bytes", metric);
+    const std::vector<std::size_t> rows = view.rows("all", all);
+    const bool index = selects(view, rows);
+    if (counted == Bytes::read && !index) continue;
+    ByteStudy study{
+        .cut = answers.cut(), .metric = &metric, .axis = axis_of(counted, "held at the end", index, "items")};
+    study.spots = spots_of(view, rows, counted, "held_bytes", metric);
     if (study.spots.empty()) continue;
     study.named = NamedPolicies(view, metric, choice).labels();
     out.push_back(std::move(study));

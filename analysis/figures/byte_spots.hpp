@@ -15,9 +15,11 @@ struct ByteSpot {
   double bytes = 0, value = 0;
 };
 
-/// Of every policy and budget that has both, oracles left out. `bytes`: the column.
-std::vector<ByteSpot> byte_spots(const ResultsView& view, const std::vector<std::size_t>& rows,
-                                 const char* bytes, const Metric& metric);
+/// What is counted, the index of a selection included.
+enum class Bytes {
+  held,  ///< stored: of results after the prompt, of answers at the end
+  read,  ///< at a step
+};
 
 /// Those that no other one beats, fewest bytes first: not in bytes without losing in the metric, nor the
 /// other way round.
@@ -29,14 +31,18 @@ struct ByteStudy {
   const Metric* metric = nullptr;
   std::vector<ByteSpot> spots{};
   std::vector<std::string> named{};  ///< policies with a name and a colour
-  const char* axis = "";             ///< what the bytes are, with their unit
+  std::string axis{};                ///< what the bytes are, with their unit
 };
 
+/// Of every policy and budget that has both numbers, oracles left out; what decides by itself how much it
+/// keeps once, not at every budget. Bytes read are of studies in which something selects what it reads:
+/// otherwise they are those held.
+///
 /// Of results: by the metric chosen or the one that leads; by total variation where numbers are stored
 /// otherwise and the leading metric is not defined. None: nothing has both.
-std::vector<ByteStudy> replayed_bytes(const FigureTables& tables, const FigureChoice& choice);
+std::vector<ByteStudy> replayed_bytes(const FigureTables& tables, const FigureChoice& choice, Bytes counted);
 /// Of answers, one per cut: by the metric chosen, else by answers where the full cache has any right, else by
 /// KL. Throws Error(usage) for a metric that answers do not have.
-std::vector<ByteStudy> answered_bytes(const FigureTables& tables, const FigureChoice& choice);
+std::vector<ByteStudy> answered_bytes(const FigureTables& tables, const FigureChoice& choice, Bytes counted);
 
 }  // namespace kvsim::analysis

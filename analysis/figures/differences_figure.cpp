@@ -76,6 +76,8 @@ std::vector<Figure> build(const FigureTables& tables, const FigureChoice& choice
                    ", and a bar across zero shows no difference.";
   if (std::any_of(shown.begin(), shown.end(), [&](const Difference& each) { return each.traces < most; }))
     figure.remark = "Some policies could not run on every trace: they are compared on theirs.";
+  if (const std::string others = own_budgets_remark(results); !others.empty())
+    figure.remark += (figure.remark.empty() ? "" : " ") + others;
   figure.command = plot_command("differences", tables, made);
   figure.panels.push_back({"", std::move(chart)});
   figure.data = figure_data(figure, {.series = "finding", .x = "policy", .y = "difference"});
@@ -85,8 +87,11 @@ std::vector<Figure> build(const FigureTables& tables, const FigureChoice& choice
 }  // namespace
 
 FigureKind differences_figure() {
-  return {"differences", "paired difference of every policy to the best at one budget, with intervals",
-          "results of scope all of two policies or more", build};
+  return {
+      "differences", "paired difference of every policy to the best at one budget, with intervals",
+      "results of scope all of two policies or more that have a budget; what stores everything has none, and "
+      "stands in matrix, pareto and read-pareto",
+      build};
 }
 
 }  // namespace kvsim::analysis

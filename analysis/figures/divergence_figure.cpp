@@ -67,7 +67,7 @@ std::vector<Figure> build(const FigureTables& tables, const FigureChoice& asked)
     for (const bool shown : {true, false})
       for (const auto& [label, survival] : found[i]) {
         const auto place = std::find(named.begin(), named.end(), label);
-        if ((place != named.end()) != shown || views[i].view().policy(label).role != "policy") continue;
+        if ((place != named.end()) != shown || !views[i].view().policy(label).compared()) continue;
         Series& series = chart.series.emplace_back();
         series.label = label;
         if (shown) {

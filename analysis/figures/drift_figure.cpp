@@ -61,7 +61,7 @@ struct Curves {
     for (const std::size_t row : view.rows_at(choice.budget, view.rows("layer", choice))) {
       const ResultsView::Policy& policy = view.policies()[view.policy_of(row)];
       const auto value = drift.number(row);
-      if (!value || policy.role != "policy") continue;
+      if (!value || !policy.compared()) continue;
       sums[policy.label][*view.layer.number(row)].add(*value);
       items.insert(view.trace.text(row));
       layers = std::max(layers, static_cast<std::size_t>(*view.layer.number(row)) + 1);

@@ -8,6 +8,7 @@
 #include "analysis/agreement/joined_loops.hpp"
 #include "analysis/figures/layer_tables.hpp"
 #include "analysis/report/reported_study.hpp"
+#include "analysis/results/has_column.hpp"
 #include "analysis/results/reading/column_types.hpp"
 #include "analysis/results/reading/read_hdf5.hpp"
 #include "analysis/results/reading/read_tables.hpp"
@@ -34,11 +35,6 @@ bool is_decisions(const std::string& path) {
 const std::vector<ColumnInfo>& result_columns() {
   static const std::vector<ColumnInfo> kColumns = records_of({}).columns;
   return kColumns;
-}
-
-bool has_column(const Records& table, const char* key) {
-  return std::any_of(table.columns.begin(), table.columns.end(),
-                     [&](const ColumnInfo& column) { return column.key == key; });
 }
 
 /// Appends rows of kvsim evaluate. Those of several protocols are not averaged: nothing in a figure would

@@ -100,7 +100,7 @@ std::vector<Figure> build(const FigureTables& tables, const FigureChoice& choice
 
 FigureKind layers_figure() {
   return {"layers", "budget per layer, a curve per way to split it",
-          "results of scope layer (kvsim replay --per layer)", build};
+          "results of scope layer (kvsim replay --per layer) of a policy that has a budget to split", build};
 }
 
 }  // namespace kvsim::analysis

@@ -78,7 +78,7 @@ std::vector<Figure> build(const FigureTables& tables, const FigureChoice& choice
   figure.name = "matrix";
   figure.title = capitalised(metric.label) + " of every policy on every trace, " + at_budget(made.budget);
   figure.reading =
-      "Rows are policies, the best mean on top, oracles and the full cache among them; columns are "
+      "Rows are policies, the best mean on top, oracles and what stores everything among them; columns are "
       "traces, those of a workload beside each other. A row that changes colour depends on the prompt.";
   if (const std::size_t left_out = policies - map.rows.size(); left_out > 0 && choice.policies.empty())
     figure.remark = std::to_string(left_out) + (left_out == 1 ? " policy has" : " policies have") +

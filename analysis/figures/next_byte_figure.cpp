@@ -118,11 +118,11 @@ std::vector<Figure> figure_of(const std::vector<ByteStudy>& studies, const char*
 }
 
 std::vector<Figure> build(const FigureTables& tables, const FigureChoice& choice) {
-  return figure_of(replayed_bytes(tables, choice), "next-byte", tables, choice);
+  return figure_of(replayed_bytes(tables, choice, Bytes::held), "next-byte", tables, choice);
 }
 
 std::vector<Figure> build_answers(const FigureTables& tables, const FigureChoice& choice) {
-  return figure_of(answered_bytes(tables, choice), "next-byte-answers", tables, choice);
+  return figure_of(answered_bytes(tables, choice, Bytes::held), "next-byte-answers", tables, choice);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Bytes against loss: what a policy costs to hold, and which ones nothing beats in both.
+// Bytes against loss: what a policy costs to hold, or to read at each step, and which ones nothing beats in
+// both.
 #include <algorithm>
 #include <map>
 
@@ -46,7 +47,7 @@ Chart chart_of(const ByteStudy& study, const std::vector<std::string>& coloured)
   return chart;
 }
 
-std::vector<Figure> figure_of(const std::vector<ByteStudy>& studies, const char* name,
+std::vector<Figure> figure_of(const std::vector<ByteStudy>& studies, Bytes counted, const char* name,
                               const FigureTables& tables, const FigureChoice& choice) {
   if (studies.empty()) return {};
   const Metric& metric = *studies.front().metric;
@@ -57,13 +58,15 @@ std::vector<Figure> figure_of(const std::vector<ByteStudy>& studies, const char*
   Figure figure;
   for (const ByteStudy& study : studies)
     if (study.metric == &metric) figure.panels.push_back({study.cut, chart_of(study, coloured)});
-  figure.data = figure_data(
-      figure,
-      {.panel = figure.panels.size() > 1 ? "cut" : "", .series = "policy", .x = "kept_kib", .y = metric.key});
+  figure.data = figure_data(figure, {.panel = figure.panels.size() > 1 ? "cut" : "",
+                                     .series = "policy",
+                                     .x = counted == Bytes::read ? "read_kib" : "kept_kib",
+                                     .y = metric.key});
   for (Panel& panel : figure.panels)
     if (!panel.title.empty()) panel.title = short_meaning(panel.title);
   figure.name = name;
-  figure.title = capitalised(metric.label) + " against the bytes held, every policy and budget";
+  figure.title = capitalised(metric.label) + " against the bytes " +
+                 (counted == Bytes::read ? "read per step" : "held") + ", every policy and budget";
   figure.reading = std::string("A dot is a policy at a budget; ") +
                    (metric.better == Better::lower ? "lower" : "higher") +
                    " and further left is better. Named are the policies on the front: nothing is "
@@ -75,25 +78,42 @@ std::vector<Figure> figure_of(const std::vector<ByteStudy>& studies, const char*
   return {std::move(figure)};
 }
 
-std::vector<Figure> build(const FigureTables& tables, const FigureChoice& choice) {
-  return figure_of(replayed_bytes(tables, choice), "pareto", tables, choice);
+template <Bytes counted>
+std::vector<Figure> of_results(const FigureTables& tables, const FigureChoice& choice) {
+  constexpr const char* kName = counted == Bytes::read ? "read-pareto" : "pareto";
+  return figure_of(replayed_bytes(tables, choice, counted), counted, kName, tables, choice);
 }
 
-std::vector<Figure> build_answers(const FigureTables& tables, const FigureChoice& choice) {
-  return figure_of(answered_bytes(tables, choice), "pareto-answers", tables, choice);
+template <Bytes counted>
+std::vector<Figure> of_answers(const FigureTables& tables, const FigureChoice& choice) {
+  constexpr const char* kName = counted == Bytes::read ? "read-pareto-answers" : "pareto-answers";
+  return figure_of(answered_bytes(tables, choice, counted), counted, kName, tables, choice);
 }
 
 }  // namespace
 
 FigureKind pareto_figure() {
   return {"pareto", "bytes held against a metric, and the policies nothing beats in both",
-          "results of scope all", build};
+          "results of scope all", of_results<Bytes::held>};
 }
 
 FigureKind pareto_answers_figure() {
   return {"pareto-answers", "bytes held against right answers, or --metric kl or same_top",
-          "rows of kvsim evaluate, or the folder of a study with the closed loop", build_answers,
+          "rows of kvsim evaluate, or the folder of a study with the closed loop", of_answers<Bytes::held>,
           kAnswersTable};
+}
+
+FigureKind read_pareto_figure() {
+  return {"read-pareto", "bytes read per step against a metric, and the policies nothing beats in both",
+          "results of scope all in which a policy reads a part of what it stores, such as full+quest",
+          of_results<Bytes::read>};
+}
+
+FigureKind read_pareto_answers_figure() {
+  return {"read-pareto-answers", "bytes read per step against right answers, or --metric kl or same_top",
+          "rows of kvsim evaluate, or the folder of a study with the closed loop, in which a policy reads a "
+          "part of what it stores, such as full+quest",
+          of_answers<Bytes::read>, kAnswersTable};
 }
 
 }  // namespace kvsim::analysis

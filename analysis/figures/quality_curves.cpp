@@ -51,8 +51,7 @@ QualityCurves::QualityCurves(const ResultsView& view, const FigureTables& tables
   read_means(tables, choice);
   if (curves_.empty()) return;
   all_gaps_ = gaps_to_best(tables, metric, choice);
-  add_policies();
-  add_own_budgets(choice);
+  add_policies(choice);
   Series line = bound(choice);
   if (line.points.empty()) line = oracle();
   if (!line.points.empty()) means_.series.push_back(std::move(line));
@@ -118,44 +117,41 @@ Series QualityCurves::oracle() const {
   return out;
 }
 
-void QualityCurves::add_policies() {
+void QualityCurves::add_policies(const FigureChoice& choice) {
   for (const std::string& label : named_.labels()) {
     const auto found = curves_.find(label);
-    if (found == curves_.end() || roles_.at(label) != "policy") continue;
-    Series series = found->second;
+    if (found == curves_.end() || !is_compared(label, roles_.at(label))) continue;
+    Series series = placed(found->second, choice);
     series.colour = known_colours_.place(label);  // the same in every figure
     for (const Point& point : series.points) interval_ = interval_ || (point.low && point.high);
+    levels_ = levels_ || view_.policy(label).stores_all;
     means_.series.push_back(std::move(series));
   }
   for (const auto& [label, series] : curves_) {
-    if (roles_.at(label) != "policy" || named_.has(label)) continue;
-    means_.series.push_back(series);
+    if (!is_compared(label, roles_.at(label)) || named_.has(label)) continue;
+    means_.series.push_back(placed(series, choice));
     means_.series.back().group = "other policies";
     means_.series.back().weight = Weight::faint;
   }
-}
-
-/// What keeps its own budget stands where that is: the full cache as a line, others as a point.
-void QualityCurves::add_own_budgets(const FigureChoice& choice) {
-  for (const auto& [label, series] : curves_) {
-    if (roles_.at(label) != "own_budget") continue;
-    if (label == "full") {
-      means_.series.push_back(line_of_full(series));
-    } else if (const auto at = own_place(label, choice)) {
-      const Point& point = series.points.front();
-      means_.series.push_back(series);
-      means_.series.back().group = label + " (own budget)";
-      means_.series.back().points = {{*at, point.y, point.low, point.high}};
-    }
+  if (const auto full = curves_.find("full"); full != curves_.end()) {
+    means_.series.push_back(placed(full->second, choice));
+    means_.series.back().weight = Weight::bound;
+    for (Point& point : means_.series.back().points) point.low = point.high = std::nullopt;
   }
 }
 
-Series QualityCurves::line_of_full(Series series) const {
-  const double low = view_.place(view_.budgets().front()), high = view_.place(view_.budgets().back());
-  const double value = series.points.front().y;
-  series.weight = Weight::bound;
-  series.points = {{low, value, {}, {}}};
-  if (low < high) series.points.push_back({high, value, {}, {}});
+/// Where a policy stands that decides by itself how much it keeps: one that stores everything as a level
+/// line, to be met by the curves at some budget; another as a point at what it keeps.
+Series QualityCurves::placed(Series series, const FigureChoice& choice) const {
+  if (roles_.at(series.label) == "policy") return series;
+  const Point value = series.points.front();  // the same at every budget
+  const auto at = own_place(series.label, choice);
+  if (at && !view_.policy(series.label).stores_all) {
+    series.group = series.label + " (own budget)";
+    series.points = {{*at, value.y, value.low, value.high}};
+  } else {
+    series.points = view_.level(value);
+  }
   return series;
 }
 
@@ -235,6 +231,7 @@ std::string QualityCurves::reading() const {
   }
   if (lines.size() == 1) out += "; the dashed line is " + lines[0];
   if (lines.size() > 1) out += "; dashed lines are " + lines[0] + " and " + lines[1];
+  if (levels_) out += "; a level line is a policy that stores every token, whatever the budget";
   return out + '.';
 }
 

@@ -39,10 +39,9 @@ class QualityCurves {
   void read_means(const FigureTables& tables, const FigureChoice& choice);
   Series bound(const FigureChoice& choice) const;
   Series oracle() const;
-  Series line_of_full(Series series) const;
+  Series placed(Series series, const FigureChoice& choice) const;
   std::optional<double> own_place(const std::string& label, const FigureChoice& choice) const;
-  void add_policies();
-  void add_own_budgets(const FigureChoice& choice);
+  void add_policies(const FigureChoice& choice);
   void add_gaps();
   void limit_gaps();
 
@@ -56,7 +55,7 @@ class QualityCurves {
   Chart means_{}, gaps_{};
   std::string bounds_{};  ///< what the neutral lines are
   std::uint64_t traces_ = 0;
-  bool interval_ = false;
+  bool interval_ = false, levels_ = false;
 };
 
 }  // namespace kvsim::analysis

@@ -42,6 +42,7 @@ std::vector<Figure> build(const FigureTables& tables, const FigureChoice& choice
   figure.reading =
       "Policies from best to worst; a bar is the interval of the rank over traces, and policies "
       "whose bars overlap widely could change places.";
+  figure.remark = own_budgets_remark(results);
   figure.command = plot_command("ranks", tables, made);
   figure.panels.push_back({"", std::move(chart)});
   figure.data = figure_data(figure, {.x = "policy", .y = "rank"});
@@ -51,8 +52,11 @@ std::vector<Figure> build(const FigureTables& tables, const FigureChoice& choice
 }  // namespace
 
 FigureKind ranks_figure() {
-  return {"ranks", "rank of every policy at one budget, with intervals",
-          "results of scope all of two policies or more", build};
+  return {
+      "ranks", "rank of every policy at one budget, with intervals",
+      "results of scope all of two policies or more that have a budget; what stores everything has none, and "
+      "stands in matrix, pareto and read-pareto",
+      build};
 }
 
 }  // namespace kvsim::analysis

@@ -2,18 +2,21 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <set>
 
 #include "analysis/results/cuts.hpp"
 #include "analysis/results/policy_labels.hpp"
 #include "analysis/statistics/running_mean.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/joined.hpp"
 #include "sim/base/number_text.hpp"
 
 namespace kvsim::analysis {
 namespace {
 
 constexpr std::size_t kMostNamed = 8, kBestNamed = 5;
+constexpr double kNoGap = std::numeric_limits<double>::infinity();
 
 /// "12.5%" as 0.125.
 std::optional<double> share_of(const std::string& budget) {
@@ -59,6 +62,10 @@ std::vector<std::size_t> rows_where(const Records& table,
   return out;
 }
 
+bool is_compared(const std::string& label, const std::string& role) {
+  return role == "policy" || (role == "own_budget" && label != "full");
+}
+
 ResultsView::ResultsView(const Records& results)
     : budget(results, "budget"),
       trace(results, "trace"),
@@ -76,7 +83,9 @@ ResultsView::ResultsView(const Records& results)
   std::map<std::string, RunningMean> sizes;  // of budgets, in tokens
   for (std::size_t row = 0; row < results.rows.size(); ++row) {
     const auto [found, fresh] = places.emplace(params.text(row), policies_.size());
-    if (fresh) policies_.push_back({labels.at(params.text(row)), role.text(row)});
+    if (fresh)
+      policies_.push_back(
+          {labels.at(params.text(row)), role.text(row), params.text(row).starts_with("full(")});
     policy_of_.push_back(found->second);
     RunningMean& size = sizes[budget.text(row)];
     const auto tokens = budget_tokens.number(row);
@@ -122,6 +131,13 @@ std::optional<double> ResultsView::own_place(std::size_t row) const {
   const auto asked = budget_tokens.number(row);
   if (!asked || *asked == 0) return {};
   return *kept / *asked * place(budget.text(row));
+}
+
+std::vector<Point> ResultsView::level(const Point& value) const {
+  std::vector<Point> out;
+  for (const double at : {place(budgets_.front()), place(budgets_.back())})
+    if (out.empty() || at > out.front().x) out.push_back({at, value.y, value.low, value.high});
+  return out;
 }
 
 std::vector<std::size_t> ResultsView::rows(const std::string& wanted, const FigureChoice& choice) const {
@@ -189,6 +205,16 @@ const Metric& leading_metric(const FigureTables& tables) {
   return metric("attention_loss");
 }
 
+const Metric& more_defined(const ResultsView& view, const std::vector<std::size_t>& rows, const Metric& first,
+                           const Metric& other) {
+  const auto has = [&](const Metric& each) {
+    const TableColumn column = view.metric(each.key);
+    return std::count_if(rows.begin(), rows.end(),
+                         [&](std::size_t row) { return column.number(row).has_value(); });
+  };
+  return has(other) > has(first) ? other : first;
+}
+
 const Metric& one_metric(const FigureTables& tables, const FigureChoice& choice) {
   return choice.metric.empty() ? leading_metric(tables) : metric(choice.metric);
 }
@@ -203,6 +229,18 @@ std::string one_workload(const FigureChoice& choice) {
   return choice.workload.empty() ? "all" : choice.workload;
 }
 
+std::string own_budgets_remark(const ResultsView& view) {
+  constexpr std::size_t kMostNames = 3;
+  std::vector<std::string> names;
+  for (const ResultsView::Policy& policy : view.policies())
+    if (policy.role == "own_budget" && policy.compared()) names.push_back(policy.label);
+  if (names.empty()) return "";
+  const std::size_t others = names.size() > kMostNames ? names.size() - kMostNames : 0;
+  names.resize(names.size() - others);
+  return "Not compared, as they are of no budget: " + joined(names) +
+         (others > 0 ? " and " + std::to_string(others) + " more." : ".");
+}
+
 std::string at_budget(const std::string& budget) {
   if (!budget.empty() && budget.back() == '%') return "at " + budget + " of the prompt";
   const bool tokens = budget.find_first_not_of("0123456789") == std::string::npos;
@@ -214,21 +252,23 @@ NamedPolicies::NamedPolicies(const ResultsView& view, const Metric& metric, cons
   std::size_t candidates = 0;
   std::vector<std::pair<double, std::string>> ranking;
   std::vector<RunningMean> gaps(view.policies().size());
-  const std::vector<std::size_t> all = view.rows("all", {.workload = choice.workload});
+  std::vector<std::size_t> all;
+  for (const char* scope : {"all", "step", "layer", "head"})
+    if (all.empty()) all = view.rows(scope, {.workload = choice.workload});
   for (const std::string& budget : view.budgets()) {
     std::vector<std::optional<double>> means = view.means(view.rows_at(budget, all), view.metric(metric.key));
     std::optional<double> best;
     for (std::size_t policy = 0; policy < means.size(); ++policy) {
-      if (view.policies()[policy].role != "policy") means[policy].reset();
+      if (!view.policies()[policy].compared()) means[policy].reset();
       if (means[policy] && (!best || metric.prefers(*means[policy], *best))) best = means[policy];
     }
     for (std::size_t policy = 0; policy < means.size(); ++policy)
       if (means[policy]) gaps[policy].add(std::fabs(*means[policy] - *best));
   }
   for (std::size_t policy = 0; policy < gaps.size(); ++policy) {
-    if (view.policies()[policy].role != "policy") continue;
+    if (!view.policies()[policy].compared()) continue;
     ++candidates;
-    if (const auto gap = gaps[policy].value()) ranking.emplace_back(*gap, view.policies()[policy].label);
+    ranking.emplace_back(gaps[policy].value().value_or(kNoGap), view.policies()[policy].label);
   }
   std::stable_sort(ranking.begin(), ranking.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
@@ -245,7 +285,7 @@ NamedPolicies::NamedPolicies(const ResultsView& view, const Metric& metric, cons
     }
   }
   std::size_t named = 0;
-  for (const std::string& label : labels_) named += view.policy(label).role == "policy";
+  for (const std::string& label : labels_) named += view.policy(label).compared();
   others_ = candidates - std::min(named, candidates);
 }
 

@@ -28,12 +28,19 @@ class TableColumn {
 std::vector<std::size_t> rows_where(const Records& table,
                                     const std::vector<std::pair<const char*, std::string>>& wanted);
 
+/// Whether figures compare a policy with others: all but oracles and the full cache itself. What decides by
+/// itself how much it keeps is compared, too: to store everything in fewer bits, or to read a part of it, is
+/// a choice as eviction is.
+bool is_compared(const std::string& label, const std::string& role);
+
 class ResultsView {
  public:
   explicit ResultsView(const Records& results);
 
   struct Policy {
     std::string label, role;
+    bool stores_all = false;  ///< the full cache, whatever is made of its numbers or read of them
+    bool compared() const { return is_compared(label, role); }
   };
   const std::vector<Policy>& policies() const { return policies_; }  ///< in order of appearance
   std::vector<std::string> labels() const;
@@ -48,6 +55,8 @@ class ResultsView {
   Axis budget_axis() const;
   /// What a lane keeps whose budget is its own, on the same axis.
   std::optional<double> own_place(std::size_t row) const;
+  /// `value` at every budget: the ends of a level line, or one point where there is one budget.
+  std::vector<Point> level(const Point& value) const;
 
   /// Rows of a scope, of the chosen workload and trace.
   std::vector<std::size_t> rows(const std::string& scope, const FigureChoice& choice) const;
@@ -77,21 +86,28 @@ class ResultsView {
 /// The first of leading_metrics() that the means have, or without means the
 /// results; attention loss if none.
 const Metric& leading_metric(const FigureTables& tables);
+/// `other` where more of the rows have it than `first`, as where numbers are stored otherwise.
+const Metric& more_defined(const ResultsView& view, const std::vector<std::size_t>& rows, const Metric& first,
+                           const Metric& other);
 /// The metric chosen, else the one that leads.
 const Metric& one_metric(const FigureTables& tables, const FigureChoice& choice);
 /// "attention loss (%)" or with its unit.
 Axis metric_axis(const Metric& metric);
 /// The workload chosen, or "all".
 std::string one_workload(const FigureChoice& choice);
+/// Whom ranks and paired differences at a budget leave out, because they keep what they like whatever it is;
+/// empty: nobody.
+std::string own_budgets_remark(const ResultsView& view);
 /// "of a budget of 20%".
 std::string at_budget(const std::string& budget);
 
 /// Which policies get a name and a colour where all of them would be too many. A choice is taken as it is.
 /// Otherwise all of up to eight; else the five that come nearest to the best, on average over the budgets
-/// they have a value at, and well-known ones: random, streaming_llm, h2o, snapkv.
+/// they have a value at, and well-known ones: random, streaming_llm, h2o, snapkv. Those without a value come
+/// last.
 class NamedPolicies {
  public:
-  /// By the means of `metric` over the results.
+  /// By the means of `metric` over the results, of scope all where they have it.
   NamedPolicies(const ResultsView& view, const Metric& metric, const FigureChoice& choice);
 
   bool has(const std::string& label) const { return place(label) >= 0; }

@@ -1,58 +1,73 @@
-// Retained mass over measured steps: how much of each step's attention falls on
-// what is still held.
+// A number over measured steps: how much of each step's attention falls on what is still held and read, or
+// another metric of single steps.
 #include <algorithm>
 #include <map>
 #include <set>
 
+#include "analysis/drawing/figure_text.hpp"
 #include "analysis/figures/results_view.hpp"
+#include "analysis/figures/step_means.hpp"
 #include "analysis/figures/trace_means.hpp"
-#include "analysis/statistics/running_mean.hpp"
 
 namespace kvsim::analysis {
 namespace {
 
-/// Means over traces and seeds, by step.
-using Steps = std::map<double, RunningMean>;
+/// Attention loss is shown as what is retained, unless it is asked for by its name; bytes as KiB.
+struct Shown {
+  const Metric* metric = nullptr;
+  bool retained = false;
 
-std::vector<Point> points_of(const Steps& steps) {
-  std::vector<Point> out;
-  for (const auto& [step, mean] : steps) out.push_back({step, *mean.value(), {}, {}});
-  return out;
-}
+  bool bytes() const { return std::string_view(metric->unit).starts_with("bytes"); }
+  double value(double of) const { return retained ? 1 - of : bytes() ? of / 1024 : of; }
+  std::string key() const {
+    const std::string key = metric->key;
+    return retained ? "retained_mass" : bytes() ? key.substr(0, key.rfind('_')) + "_kib" : key;
+  }
+  Axis axis() const {
+    if (retained) return {.label = "retained mass (1 - attention loss)", .percent = true};
+    Axis axis = metric_axis(*metric);
+    if (bytes()) axis.label = std::string(metric->label) + " (KiB)";
+    return axis;
+  }
+};
 
-/// The steps every trace has: a mean over fewer of them would be another one.
-std::set<double> common_steps(const ResultsView& view, const std::vector<std::size_t>& rows) {
-  std::map<std::string, std::set<double>> steps;
-  for (const std::size_t row : rows)
-    if (const auto step = view.step.number(row)) steps[view.trace.text(row)].insert(*step);
-  std::set<double> common = steps.empty() ? std::set<double>{} : steps.begin()->second;
-  for (const auto& of_trace : steps)
-    std::erase_if(common, [&](double step) { return !of_trace.second.contains(step); });
-  return common;
+/// As asked; else what is retained, or total variation where numbers are stored otherwise.
+Shown shown_of(const ResultsView& view, const std::vector<std::size_t>& rows, const FigureChoice& choice) {
+  if (!choice.metric.empty()) {
+    std::vector<std::string> known;
+    for (const Metric& each : metrics())
+      if (each.measure_step != nullptr) known.emplace_back(each.key);
+    return {&metric(known_name(choice.metric, known, "--metric")), false};
+  }
+  const Metric& loss = metric("attention_loss");
+  const Metric& shown = more_defined(view, rows, loss, metric("total_variation"));
+  return {&shown, &shown == &loss};
 }
 
 class Curves {
  public:
-  Curves(const ResultsView& view, const std::vector<std::size_t>& rows, const NamedPolicies& named)
-      : named_(named) {
-    const TableColumn loss = view.metric("attention_loss"), oracle = view.metric("attention_loss_oracle");
-    const std::set<double> common = common_steps(view, rows);
-    for (const std::size_t row : rows) {
-      traces_.insert(view.trace.text(row));
-      const auto step = view.step.number(row), lost = loss.number(row), best = oracle.number(row);
-      const bool shared = step && common.contains(*step);
-      left_out_ = left_out_ || (step && !shared);
+  Curves(const ResultsView& view, const std::vector<std::size_t>& rows, const NamedPolicies& named,
+         const Shown& shown)
+      : named_(named), shown_(shown), steps_(view, view.rows_with(rows, view.metric(shown.metric->key))) {
+    const TableColumn value = view.metric(shown.metric->key), oracle = view.metric("attention_loss_oracle");
+    for (const std::size_t row : steps_.rows()) {
+      const auto mine = value.number(row), best = oracle.number(row);
       const ResultsView::Policy& policy = view.policies()[view.policy_of(row)];
-      if (!shared || !lost || policy.role != "policy") continue;
-      curves_[policy.label][*step].add(1 - *lost);
-      if (best) oracles_[policy.label][*step].add(1 - *best);
+      if (!mine || policy.role == "oracle") continue;
+      if (policy.compared())
+        curves_[policy.label][*view.step.number(row)].add(shown.value(*mine));
+      else if (!shown.retained)
+        full_[*view.step.number(row)].add(shown.value(*mine));
+      // The oracle is of the budget, which what stores everything does not keep to.
+      if (shown.retained && best && policy.role == "policy")
+        oracles_[policy.label][*view.step.number(row)].add(1 - *best);
     }
   }
 
   Chart chart() const {
     Chart chart;
     chart.x = {.label = "measured step", .whole = true};
-    chart.y = {.label = "retained mass (1 - attention loss)", .percent = true};
+    chart.y = shown_.axis();
     for (const std::string& label : named_.labels()) {
       const auto found = curves_.find(label);
       if (found != curves_.end())
@@ -63,13 +78,14 @@ class Curves {
       if (!named_.has(label))
         chart.series.push_back(
             {.label = label, .weight = Weight::faint, .points = points_of(curve), .group = "other policies"});
+    if (!full_.empty())
+      chart.series.push_back({.label = "full", .weight = Weight::bound, .points = points_of(full_)});
     if (!oracles_.empty())
       chart.series.push_back(
           {.label = "per-step oracle (own splits)", .weight = Weight::bound, .points = best_oracle()});
     return chart;
   }
-  std::size_t traces() const { return traces_.size(); }
-  bool left_out() const { return left_out_; }
+  const StepRows& steps() const { return steps_; }
   bool empty() const { return curves_.empty(); }
 
  private:
@@ -84,9 +100,10 @@ class Curves {
   }
 
   const NamedPolicies& named_;
-  std::map<std::string, Steps> curves_, oracles_;
-  std::set<std::string> traces_;
-  bool left_out_ = false;
+  Shown shown_;
+  StepRows steps_;
+  std::map<std::string, StepMeans> curves_, oracles_;
+  StepMeans full_;
 };
 
 std::vector<Figure> build(const FigureTables& tables, const FigureChoice& choice) {
@@ -94,36 +111,38 @@ std::vector<Figure> build(const FigureTables& tables, const FigureChoice& choice
   const ResultsView view(tables.results);
   const std::vector<std::size_t> all = view.rows("step", choice);
   if (all.empty()) return {};
+  const Shown shown = shown_of(view, all, choice);
   FigureChoice made = choice;
-  made.metric.clear();
+  made.metric = shown.retained ? "" : shown.metric->key;
   made.budget = view.one_budget(all, choice);
   const NamedPolicies named(view, leading_metric(tables), choice);
-  const Curves curves(view, view.rows_at(made.budget, all), named);
+  const Curves curves(view, view.rows_at(made.budget, all), named, shown);
   if (curves.empty()) return {};
   Figure figure;
   figure.name = "steps";
-  figure.title = "Attention retained over measured steps, " + at_budget(made.budget) + ", " +
-                 traces_text(curves.traces(), choice.workload);
+  figure.title = (shown.retained ? "Attention retained" : capitalised(shown.metric->label)) +
+                 std::string(" over measured steps, ") + at_budget(made.budget) + ", " +
+                 traces_text(curves.steps().traces(), choice.workload);
   figure.reading =
-      "The share of each step's attention that falls on tokens "
-      "still held. Replay is open loop: a real "
-      "run would have left the recorded one where this is low, "
-      "and a falling curve says from when on. Step 0 is the last "
-      "prompt token, asked once more.";
+      shown.retained
+          ? "The share of each step's attention that falls on tokens still held, and read. Replay is open "
+            "loop: a real run would have left the recorded one where this is low, and a falling curve says "
+            "from when on. Step 0 is the last prompt token, asked once more."
+          : "One measured step after the other; step 0 is the last prompt token, asked once more.";
   figure.remark = named.remark();
-  if (curves.left_out())
+  if (curves.steps().left_out())
     figure.remark +=
         (figure.remark.empty() ? "" : " ") + std::string("Steps that only some traces have are left out.");
   figure.command = plot_command("steps", tables, made);
   figure.panels.push_back({"", curves.chart()});
-  figure.data = figure_data(figure, {.series = "policy", .x = "step", .y = "retained_mass"});
+  figure.data = figure_data(figure, {.series = "policy", .x = "step", .y = shown.key()});
   return {std::move(figure)};
 }
 
 }  // namespace
 
 FigureKind steps_figure() {
-  return {"steps", "attention retained over measured steps, by policy",
+  return {"steps", "attention retained over measured steps, or --metric read_bytes, hit_rate, ..., by policy",
           "results of scope step (kvsim replay --per step)", build};
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "analysis/results/has_column.hpp"
 #include "analysis/results/policy_role.hpp"
 #include "analysis/statistics/full_cache_gate.hpp"
 #include "sim/base/error.hpp"
@@ -18,7 +19,7 @@ std::string name_of(const Value& value) {
 constexpr const char* kCell[] = {"item", "params", "budget", "cut", "seed"};
 
 /// What figures of bytes show beside a metric.
-constexpr const char* kBytes = "held_bytes";
+constexpr const char* kBytes[] = {"held_bytes", "read_bytes", "index_bytes"};
 
 }  // namespace
 
@@ -63,7 +64,7 @@ Records comparable_answers(const Records& answers, const std::map<std::string, s
     out.columns.push_back({key, "", ""});
   for (const Metric& metric : answer_metrics())
     out.columns.push_back({metric.key, metric.unit, metric.meaning});
-  out.columns.push_back({kBytes, "bytes", ""});
+  for (const char* bytes : kBytes) out.columns.push_back({bytes, "bytes", ""});
   if (answers.rows.empty()) return out;
   const std::vector<FullAnswers> full = full_answers(answers);
   const auto field = [&](const std::vector<Value>& row, const char* key) { return row[answers.column(key)]; };
@@ -81,7 +82,8 @@ Records comparable_answers(const Records& answers, const std::map<std::string, s
                           field(row, "seed")});
       out.rows.back().resize(out.columns.size());
     }
-    out.rows[place->second][out.column(kBytes)] = field(row, kBytes);
+    for (const char* bytes : kBytes)
+      if (has_column(answers, bytes)) out.rows[place->second][out.column(bytes)] = field(row, bytes);
     const bool unranked =
         !may_rank(full, name_of(field(row, "workload")), name_of(field(row, "cut")), least_full);
     for (const Metric& metric : answer_metrics()) {

@@ -16,7 +16,12 @@ POLICIES = [argument for name in ("h2o", "random", "streaming_llm", "full", "opt
 
 FIGURES = [("quality", "all.csv"), ("differences", "all.csv"), ("ranks", "all.csv"), ("matrix", "all.csv"), ("pareto", "all.csv"), ("next-byte", "all.csv"),
            ("excess", "all.csv", "head.csv"), ("steps", "all.csv", "step.csv"), ("layers", "layer.csv"),
-           ("timeline", "kept.h5", "--layer", "1", "--head", "1")]
+           ("timeline", "kept.h5", "--layer", "1", "--head", "1"),
+           ("quality", "read.csv"), ("read-pareto", "read.csv"), ("recall", "read.csv"), ("traffic", "read_step.csv"),
+           ("steps", "read_step.csv", "--metric", "read_bytes")]
+# Two store everything and read a part; each at two settings, so that a sweep makes a curve.
+READERS = [argument for name in ("h2o", "full", "full+kivi", "full+quest(read=10%,page=4,dense=0)", "full+quest(read=40%,page=4,dense=0)",
+                                 "full+recent_tokens(read=10%)", "full+recent_tokens(read=40%)") for argument in ("--policy", name)]
 
 
 class Plot(CommandTest):
@@ -27,6 +32,9 @@ class Plot(CommandTest):
         for scope in ("all", "layer", "head", "step"):
             made = cls.kvsim("replay", "t.h5", "u.h5", *POLICIES, "--budget", "25%,50%", "--per", scope,
                              "--format", "csv", "-o", f"{scope}.csv", "--quiet")
+            assert made.returncode == 0, made.stderr
+        for scope, name in ("all", "read"), ("step", "read_step"):
+            made = cls.kvsim("replay", "t.h5", "u.h5", *READERS, "--budget", "25%,50%", "--per", scope, "-o", f"{name}.csv", "--quiet")
             assert made.returncode == 0, made.stderr
         made = cls.kvsim("replay", "t.h5", "--policy", "h2o", "--budget", "25%", "--decisions", "kept.h5",
                          "--format", "csv", "-o", "one.csv", "--quiet")
@@ -70,6 +78,39 @@ class Plot(CommandTest):
         cells = [row for row in self.numbers("matrix", "all.csv", "--budget", "25%") if row["policy"] == "h2o"]
         self.assertEqual(sorted(float(cell["attention_loss"]) for cell in cells),
                          sorted(float(row["attention_loss"]) for row in rows))
+
+    def rows(self, name, **wanted):
+        with open(self.folder / name) as file:
+            return [row for row in csv.DictReader(file) if all(row[key] == value for key, value in wanted.items())]
+
+    def test_what_is_read_is_that_of_the_results(self):
+        policy, mean = "full+quest(read=10%)", lambda rows, key: sum(float(row[key]) for row in rows) / len(rows)
+        mine = [row for row in self.rows("read.csv", budget="25%") if "read=10%,page" in row["params"]]
+        self.assertEqual(len(mine), 2)
+        spots = [row for row in self.numbers("read-pareto", "read.csv", "--metric", "output_error") if row["policy"] == policy]
+        self.assertEqual(len(spots), 1)  # and not one per budget
+        self.assertAlmostEqual(float(spots[0]["read_kib"]), mean(mine, "read_bytes") / 1024, places=9)
+        self.assertAlmostEqual(float(spots[0]["output_error"]), mean(mine, "output_error"), places=12)
+        held = [row for row in self.numbers("pareto", "read.csv", "--metric", "output_error") if row["policy"] == policy]
+        self.assertAlmostEqual(float(held[0]["kept_kib"]), (mean(mine, "kept_bytes") + mean(mine, "index_bytes")) / 1024, places=9)
+        curve = [row for row in self.numbers("recall", "read.csv") if row["size"] == "tokens" and row["method"] == "full+quest"]
+        self.assertEqual(len(curve), 2)
+        self.assertAlmostEqual(float(curve[0]["read"]), mean(mine, "read_tokens"), places=9)
+        self.assertAlmostEqual(float(curve[0]["read_recall"]), mean(mine, "read_recall"), places=12)
+        self.assertIn("reads a part", self.fails(2, "plot", "read-pareto", "all.csv"))
+
+    def test_traffic_adds_up_to_what_a_step_reads(self):
+        shown = self.numbers("traffic", "read_step.csv", "--policy", "full+quest(read=10%)", "--budget", "25%")
+        self.assertEqual([int(float(row["step"])) for row in shown], list(range(self.decode + 1)))
+        for row in shown:
+            mine = [step for step in self.rows("read_step.csv", budget="25%", step=str(int(float(row["step"]))))
+                    if "read=10%,page" in step["params"]]
+            self.assertEqual(len(mine), 2)
+            parts = [float(row[key]) for key in ("index_kib", "hit_kib", "miss_kib")]
+            for key, sum_of in ("read_bytes", sum(parts)), ("index_read_bytes", parts[0]):
+                self.assertAlmostEqual(1024 * sum_of, sum(float(step[key]) for step in mine) / 2, places=6)
+        self.assertEqual(float(shown[0]["hit_kib"]), 0)
+        self.assertGreater(float(shown[1]["hit_kib"]), 0)
 
     def test_every_format_of_results_draws_the_same(self):
         for form in ("json", "jsonl", "h5"):
@@ -117,6 +158,8 @@ class Plot(CommandTest):
                                 (["quality", "all.csv", "-o", "x.jpeg"], "png"),
                                 (["timeline", "kept.h5", "--layer", "9"], "layers 0 to 2"),
                                 (["steps", "all.csv"], "--per step"),
+                                (["steps", "step.csv", "--metric", "read_byte"], "read_bytes"),
+                                (["traffic", "step.csv"], "reads a part"),
                                 (["timeline", "all.csv"], "--decisions")):
             with self.subTest(arguments=arguments):
                 done = self.kvsim("plot", *arguments)

@@ -92,6 +92,11 @@ MetricValue index_read_bytes(const Measured& of) {
              [](const sim::LaneOutcome& lane) { return lane.read->index_bits_read / 8 / count(lane.steps); });
 }
 
+MetricValue index_read_bytes_at(const Measured& of, std::uint64_t step) {
+  if (!selects(of)) return {};
+  return sum(of, [&](const sim::LaneOutcome& lane) { return lane.each_step[step].index_bits_read / 8; });
+}
+
 MetricValue index_bytes(const Measured& of) {
   if (!selects(of)) return {};
   return sum(of, [](const sim::LaneOutcome& lane) { return lane.read->index_bits / 8; });
@@ -153,7 +158,8 @@ std::vector<Metric> read_metrics() {
        .meaning = "the part of read_bytes that choosing reads of the index",
        .label = "bytes of index read per step",
        .measure = index_read_bytes,
-       .whole = Whole::all_lanes},
+       .whole = Whole::all_lanes,
+       .measure_step = index_read_bytes_at},
       {.key = "index_bytes",
        .unit = "bytes",
        .meaning = "what the index takes at the last step beside what is held, over the scope's lanes",
