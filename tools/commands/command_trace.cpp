@@ -45,6 +45,7 @@ constexpr const char* kGenerateExamples = R"(Examples:
   kvsim trace generate -o synthetic.h5
   kvsim trace generate --prompt-tokens 4K --decode 256 --head-dim 128 --kv-heads 8 --group 4 --elem bf16 -o big.h5
   kvsim trace generate --sink 0 --heavy 6 --heavy-share 0.01 --seed 7 -o heavy.h5
+  kvsim trace generate --prompt-tokens 32K --layers 2 --needles 16 --drift 0 --stretch 4 --elem bf16 -o needles.h5
 )";
 
 void add_info(CLI::App& trace) {
@@ -154,7 +155,7 @@ void generate(GenerateOptions& options) {
 
 void add_generate(CLI::App& trace) {
   CLI::App* command = trace.add_subcommand(
-      "generate", "Writes a seeded synthetic trace with sinks, locality, heavy hitters and drift");
+      "generate", "Writes a seeded synthetic trace with sinks, locality, heavy hitters, drift and needles");
   command->footer(kGenerateExamples);
   const auto options = std::make_shared<GenerateOptions>();
   trace::SyntheticOptions& o = options->synthetic;
@@ -180,9 +181,19 @@ void add_generate(CLI::App& trace) {
   number("--heavy-share", o.heavy_share, "Share of tokens that are heavy hitters in a layer");
   number("--drift", o.drift, "Turn of the topic in radians per 1000 tokens");
   number("--noise", o.noise, "Standard deviation of the unstructured part of the logits");
-  group_options(
-      *command, "Attention",
-      {"--sink", "--sinks", "--locality", "--local-span", "--heavy", "--heavy-share", "--drift", "--noise"});
+  number("--stretch", o.stretch,
+         "How many times longer keys are, and queries shorter, in half of the noise's components, and the\n"
+         "other way round in the rest: attention stays, but keys near each other are not those that a query\n"
+         "looks for");
+  number(
+      "--needles", o.needles,
+      "Facts at random places of as many equal stretches of the prompt, marked as evidence. As many last\n"
+      "tokens of the prompt, the question, ask for one each, and generated tokens for one after the other");
+  number("--needle-tokens", o.needle_tokens, "Successive tokens of a needle");
+  number("--needle", o.needle, "Logit that they gain from a query that asks for it");
+  group_options(*command, "Attention",
+                {"--sink", "--sinks", "--locality", "--local-span", "--heavy", "--heavy-share", "--drift",
+                 "--noise", "--stretch", "--needles", "--needle-tokens", "--needle"});
   command->add_option("--elem", options->elem, "Stored elements: f32, f16 or bf16")
       ->check(CLI::IsMember({"f32", "f16", "bf16"}))
       ->capture_default_str();

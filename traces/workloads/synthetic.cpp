@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,7 +19,8 @@ namespace {
 //   1      heavy hitter  query: constant; key: on heavy tokens of the layer only
 //   2-3    topic         query and key: a direction that rotates from token to token
 //   4...   locality      pairs rotated by position like RoPE; their dot product falls with distance
-//   rest   noise         independent draws
+//   rest   noise         independent draws; a direction of its own in a needle's keys and in queries that ask
+//   for it
 // Every component has the square root of its part of the logit, in query and key.
 constexpr std::uint32_t kSink = 0, kHeavy = 1, kTopic = 2, kLocality = 4;
 constexpr double kTopicLogit = 2.0;  ///< logit gained by a key that has the query's topic
@@ -72,8 +74,13 @@ void check_options(const SyntheticOptions& options) {
   require(options.prompt >= 1 && options.prompt <= schema::kMaxTokens &&
               options.decode <= schema::kMaxTokens && options.prompt + options.decode <= schema::kMaxTokens,
           "prompt must be at least 1 token, prompt and decode at most 16777216");
-  for (const double logit : {options.sink, options.locality, options.heavy, options.noise})
-    require(logit >= 0 && logit <= 1000, "sink, locality, heavy and noise must be 0 to 1000");
+  for (const double logit : {options.sink, options.locality, options.heavy, options.noise, options.needle})
+    require(logit >= 0 && logit <= 1000, "sink, locality, heavy, noise and needle must be 0 to 1000");
+  require(options.stretch >= 1 && options.stretch <= 1000, "stretch must be 1 to 1000");
+  require(options.needle_tokens >= 1, "a needle must have at least 1 token");
+  require(options.needles == 0 ||
+              options.sinks + (1 + std::uint64_t{options.needle_tokens}) * options.needles <= options.prompt,
+          "the prompt must have room for sinks, needles and a question for each of them");
   require(options.local_span > 0 && options.local_span <= 1e9, "local span must be positive");
   require(options.heavy_share >= 0 && options.heavy_share <= 1, "heavy share must be 0 to 1");
   require(std::isfinite(options.drift) && std::abs(options.drift) <= 1e6, "drift must be at most 1e6");
@@ -122,16 +129,57 @@ std::vector<float> positional_part(const SyntheticOptions& options, const Shape&
   return out;
 }
 
+/// Where the needles are and who asks for them.
+class Needles {
+ public:
+  explicit Needles(const SyntheticOptions& options)
+      : prompt_(options.prompt), tokens_(options.needle_tokens) {
+    const std::uint64_t room =
+        options.prompt - std::min<std::uint64_t>(options.prompt, options.sinks) - options.needles;
+    const std::uint64_t key = combine({options.seed, key_of("needle")});
+    for (std::uint64_t i = 0; i < options.needles; ++i) {
+      const std::uint64_t first = room * i / options.needles, end = room * (i + 1) / options.needles;
+      begins_.push_back(options.sinks + first + mix(key ^ mix(i)) % (end - first - tokens_ + 1));
+    }
+  }
+
+  std::uint64_t count() const { return begins_.size(); }
+  bool asks(std::uint64_t token) const { return token + count() >= prompt_ && count() > 0; }
+  /// The needle that an asking token asks for.
+  std::uint64_t asked_by(std::uint64_t token) const { return (token + count() - prompt_) % count(); }
+  /// The needle that the token belongs to.
+  std::optional<std::uint64_t> of(std::uint64_t token) const {
+    const auto behind = std::ranges::upper_bound(begins_, token);
+    if (behind == begins_.begin() || token - *(behind - 1) >= tokens_) return std::nullopt;
+    return static_cast<std::uint64_t>(behind - begins_.begin()) - 1;
+  }
+  void mark(Header& header) const {
+    if (count() == 0) return;
+    header.flags_known |= kFlagQuestion | kFlagContext | kFlagEvidence;
+    for (std::uint64_t t = 0; t < prompt_; ++t) {
+      header.token_flags[t] |= asks(t) ? kFlagQuestion : kFlagContext;
+      if (of(t)) header.token_flags[t] |= kFlagEvidence;
+    }
+  }
+
+ private:
+  std::uint64_t prompt_, tokens_;
+  std::vector<std::uint64_t> begins_;  ///< first token of each, ascending
+};
+
 class Generator {
  public:
-  explicit Generator(const SyntheticOptions& options)
+  Generator(const SyntheticOptions& options, const Needles& needles)
       : options_(options),
+        needles_(needles),
         shape_(shape_of(options)),
         shared_(positional_part(options, shape_)),
         sink_(static_cast<float>(std::sqrt(options.sink / shape_.scale))),
         heavy_(static_cast<float>(std::sqrt(options.heavy / shape_.scale))),
         noise_(static_cast<float>(
-            std::sqrt(options.noise / shape_.scale / std::sqrt(double(shape_.dim - shape_.noise_begin))))) {}
+            std::sqrt(options.noise / shape_.scale / std::sqrt(double(shape_.dim - shape_.noise_begin))))),
+        needle_(static_cast<float>(
+            std::sqrt(options.needle / shape_.scale / double(shape_.dim - shape_.noise_begin)))) {}
 
   void fill(MemoryTrace& trace) const {
     for (std::uint32_t layer = 0; layer < options_.layers; ++layer) {
@@ -165,6 +213,18 @@ class Generator {
     for (std::uint32_t i = shape_.noise_begin; i < shape_.dim; ++i) row[i] = noise_ * noise_of(token_key + i);
   }
 
+  /// In place of noise: signs of equal size, the same in keys and queries of a KV head.
+  void fill_needle(std::uint64_t needle, std::uint32_t layer, std::uint32_t kv_head, float* row) const {
+    const std::uint64_t key = mix(stream("needle", layer, kv_head) ^ mix(needle));
+    for (std::uint32_t i = shape_.noise_begin; i < shape_.dim; ++i)
+      row[i] = (mix(key + i) & 1) != 0 ? needle_ : -needle_;
+  }
+
+  void stretch(double even, double odd, float* row) const {
+    for (std::uint32_t i = shape_.noise_begin; i < shape_.dim; ++i)
+      row[i] *= static_cast<float>(i % 2 == 0 ? even : odd);
+  }
+
   void fill_keys(std::uint32_t layer, std::uint32_t head, const std::vector<bool>& heavy,
                  std::span<float> out) const {
     const std::uint64_t key = stream("key", layer, head);
@@ -173,6 +233,8 @@ class Generator {
       row[kSink] = t < options_.sinks ? sink_ : 0.0F;
       row[kHeavy] = heavy[t] ? heavy_ : 0.0F;
       fill_shared_and_noise(key, t, row);
+      if (const auto needle = needles_.of(t)) fill_needle(*needle, layer, head, row);
+      stretch(options_.stretch, 1 / options_.stretch, row);
     }
     store(out);
   }
@@ -184,6 +246,8 @@ class Generator {
       row[kSink] = sink_;
       row[kHeavy] = heavy_;
       fill_shared_and_noise(key, t, row);
+      if (needles_.asks(t)) fill_needle(needles_.asked_by(t), layer, head / options_.group, row);
+      stretch(1 / options_.stretch, options_.stretch, row);
     }
     store(out);
   }
@@ -208,9 +272,10 @@ class Generator {
   }
 
   const SyntheticOptions& options_;
+  const Needles& needles_;
   Shape shape_;
   std::vector<float> shared_;
-  float sink_, heavy_, noise_;
+  float sink_, heavy_, noise_, needle_;
 };
 
 }  // namespace
@@ -225,8 +290,10 @@ MemoryTrace synthetic_trace(const SyntheticOptions& options) {
   for (std::uint64_t t = 0; t < header.n_tokens(); ++t)
     header.token_id[t] = static_cast<std::int32_t>(t == 0 ? 0 : 1 + mix(key ^ mix(t)) % (kVocabulary - 1));
   header.token_flags[0] |= kFlagSpecial;
+  const Needles needles(options);
+  needles.mark(header);
   MemoryTrace trace(std::move(header));
-  Generator(options).fill(trace);
+  Generator(options, needles).fill(trace);
   return trace;
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 /// Generates seeded synthetic traces with the structure of real attention: sinks, locality, heavy hitters,
-/// drift.
+/// drift, facts that late queries ask for.
 #include <cstdint>
 
 #include "traces/format/memory_trace.hpp"
@@ -19,6 +19,15 @@ struct SyntheticOptions {
   double heavy_share = 0.03;  ///< share of tokens that are heavy hitters
   double drift = 0.5;         ///< rotation of the topic direction over the trace, radians per 1000 tokens
   double noise = 1.0;         ///< standard deviation of the unstructured logits
+  /// In half of the components of noise keys are as many times longer and queries shorter, in the other half
+  /// the other way round: logits stay, but keys near each other are not those that a query looks for.
+  double stretch = 1.0;
+  /// Facts hidden in the prompt, one in each of as many equal stretches of it. As many last tokens of the
+  /// prompt ask for one each, in order, and generated tokens for one after the other. Facts are marked as
+  /// evidence, the tokens that ask as the question, the rest of the prompt as context.
+  std::uint32_t needles = 0;
+  std::uint32_t needle_tokens = 4;  ///< successive tokens of a fact
+  double needle = 12.0;             ///< logit that they gain from a query that asks for it
   Elem elem = Elem::f32;
 };
 

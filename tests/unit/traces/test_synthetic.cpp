@@ -162,6 +162,101 @@ TEST_CASE("noise has the requested standard deviation and no bias") {
   CHECK(std::sqrt(squares / n) == Approx(options.noise).epsilon(0.06));
 }
 
+TEST_CASE("a stretch turns keys and queries apart and leaves every logit") {
+  SyntheticOptions options = silent();
+  options.noise = 2;
+  options.locality = options.heavy = 3;
+  options.prompt = 200;
+  options.needles = 3;
+  const trace::MemoryTrace plain = synthetic_trace(options);
+  options.stretch = GENERATE(2.0, 8.0);  // powers of two, which round nothing
+  const trace::MemoryTrace made = synthetic_trace(options);
+  for (const std::uint64_t t : {0, 77, 198, 199}) CHECK(logits(made, t) == logits(plain, t));
+  // Of the noise, components 66 to 127, the even ones are all of a key and the odd ones all of a query.
+  const auto size = [&](Tensor tensor, std::size_t parity) {
+    const std::vector<float> rows = all_rows(made, tensor, 0, 0);
+    double sum = 0;
+    for (std::size_t i = 0; i < rows.size(); ++i)
+      if (i % 128 >= 66 && i % 2 == parity) sum += std::pow(static_cast<double>(rows[i]), 2);
+    return std::sqrt(sum);
+  };
+  const double apart = options.stretch * options.stretch;
+  CHECK(size(Tensor::key, 0) == Approx(apart * size(Tensor::key, 1)).epsilon(0.05));
+  CHECK(size(Tensor::query, 1) == Approx(apart * size(Tensor::query, 0)).epsilon(0.05));
+}
+
+TEST_CASE("needles gain their logit from queries that ask for them, and the attention that follows from it") {
+  SyntheticOptions options = silent();
+  options.needle = 9;
+  options.needles = 3;
+  options.needle_tokens = 5;
+  options.kv_heads = options.group = 2;
+  options.decode = 4;
+  const trace::MemoryTrace made = synthetic_trace(options);
+  // What the file says: the three last tokens of the prompt are the question, the others the context.
+  const trace::Header& header = made.header();
+  for (const std::uint32_t bit : {trace::kFlagQuestion, trace::kFlagContext, trace::kFlagEvidence})
+    CHECK((header.flags_known & bit) != 0);
+  std::vector<std::size_t> evidence;
+  for (std::size_t t = 0; t < 604; ++t) {
+    CHECK(((header.token_flags[t] & trace::kFlagContext) != 0) == (t < 597));
+    CHECK(((header.token_flags[t] & trace::kFlagQuestion) != 0) == (t >= 597 && t < 600));
+    if ((header.token_flags[t] & trace::kFlagEvidence) != 0) evidence.push_back(t);
+  }
+  // One of five tokens in each third of what lies between the sinks and the question: 4 to 596.
+  REQUIRE(evidence.size() == 15);
+  for (std::size_t i = 0; i < 3; ++i) {
+    CHECK(evidence[5 * i + 4] == evidence[5 * i] + 4);
+    CHECK(evidence[5 * i] >= 4 + 593 * i / 3);
+    CHECK(evidence[5 * i + 4] < 4 + 593 * (i + 1) / 3);
+  }
+  const auto asked = [](std::uint64_t t) { return t < 600 ? t - 597 : (t - 600) % 3; };
+  const double topic = 2;  // the same for every key without drift
+  for (std::uint64_t t = 597; t < 604; ++t)
+    for (std::uint32_t head = 0; head < 4; ++head) {
+      const std::vector<double> score = logits(made, t, 0, head);
+      std::vector<bool> is_needle(t + 1);
+      for (const std::size_t token : evidence) is_needle[token] = true;
+      for (std::size_t i = 0; i < 15; ++i) {
+        const double gain = score[evidence[i]] - topic;
+        if (i / 5 == asked(t))
+          CHECK(gain == Approx(9).epsilon(1e-4));
+        else
+          CHECK(gain < 7);  // it has another direction
+      }
+      for (std::size_t j = 0; j <= t; ++j)
+        if (!is_needle[j]) CHECK(score[j] == Approx(topic).margin(1e-4));
+    }
+  // Queries that do not ask have no part in it.
+  for (const double score : logits(made, 596)) CHECK(score == Approx(topic).margin(1e-4));
+  // Every head has directions of its own.
+  const std::vector<float> one = all_rows(made, Tensor::key, 0, 0), other = all_rows(made, Tensor::key, 0, 1);
+  CHECK_FALSE(std::equal(one.begin() + static_cast<std::ptrdiff_t>(evidence[0] * 128),
+                         one.begin() + static_cast<std::ptrdiff_t>((evidence[0] + 1) * 128),
+                         other.begin() + static_cast<std::ptrdiff_t>(evidence[0] * 128)));
+  // With a single needle nothing else gains: five tokens of e^9 among 595 of 1.
+  options.needles = 1;
+  const trace::MemoryTrace single = synthetic_trace(options);
+  const std::vector<double> p = attention(single, 599);
+  double mass = 0;
+  for (std::size_t t = 0; t < 600; ++t)
+    if ((single.header().token_flags[t] & trace::kFlagEvidence) != 0) mass += p[t];
+  CHECK(mass == Approx(5 * std::exp(9.0) / (5 * std::exp(9.0) + 595)).epsilon(1e-4));
+}
+
+TEST_CASE("needles fill a prompt that has just room for them, and none marks nothing") {
+  SyntheticOptions options = silent();
+  options.sinks = 2;
+  options.needles = 4;
+  options.needle_tokens = 3;
+  options.prompt = 2 + 4 * 3 + 4;
+  const trace::MemoryTrace made = synthetic_trace(options);
+  for (std::size_t t = 0; t < options.prompt; ++t)
+    CHECK(((made.header().token_flags[t] & trace::kFlagEvidence) != 0) == (t >= 2 && t < 14));
+  const SyntheticOptions plain;
+  CHECK((synthetic_trace(plain).header().flags_known & trace::kFlagEvidence) == 0);
+}
+
 TEST_CASE("query heads of a group differ, and lanes differ") {
   SyntheticOptions options = silent();
   options.noise = 1;
@@ -233,4 +328,9 @@ TEST_CASE("impossible options are refused by name") {
   refuses([](SyntheticOptions& o) { o.noise = std::nan(""); }, "noise");
   refuses([](SyntheticOptions& o) { o.local_span = 0; }, "local span");
   refuses([](SyntheticOptions& o) { o.drift = std::nan(""); }, "drift");
+  refuses([](SyntheticOptions& o) { o.stretch = 0.5; }, "stretch");
+  refuses([](SyntheticOptions& o) { o.needle = 1001; }, "needle");
+  refuses([](SyntheticOptions& o) { o.needle_tokens = 0; }, "needle");
+  refuses([](SyntheticOptions& o) { o.needles = 102; }, "room for sinks, needles");
+  refuses([](SyntheticOptions& o) { o.needles = o.needle_tokens = UINT32_MAX; }, "room for sinks, needles");
 }
