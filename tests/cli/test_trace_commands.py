@@ -2,6 +2,7 @@
 """Tests kvsim trace: the output of info, check and generate."""
 import hashlib
 import json
+import re
 import shutil
 
 import h5py
@@ -144,12 +145,25 @@ class Generate(CommandTest):
                               ("--prompt-tokens 0", "prompt must be at least 1"), ("--prompt-tokens -1", "--prompt-tokens"),
                               ("--heavy-share 2", "heavy share"), ("--noise nan", "noise"), ("--elem f8", "f8"),
                               ("--prompt-tokens 16000000 --layers 1000", "more than this machine has"),
-                              ("--kv-heads 18446744073709551615", "--kv-heads")):
+                              ("--kv-heads 18446744073709551615", "--kv-heads"), ("--stretch 0", "stretch"),
+                              ("--needles 18446744073709551615", "--needles"), ("--needles 200", "room for sinks, needles")):
             self.assertIn(text, self.fails(2, "trace", "generate", *options.split(), "-o", "never.h5"), options)
         self.assertFalse((self.folder / "never.h5").exists())
         self.assertEqual(list(self.folder.glob("never.h5*")), [])
         self.assertIn("No such file or directory", self.fails(3, "trace", "generate", "-o", "no/such/dir.h5"))
         self.assertIn("--output is required", self.fails(2, "trace", "generate"))
+
+    def test_needles_are_marked_and_found_by_the_attention_that_asks_for_them(self):
+        self.ok("trace", "generate", "--prompt-tokens", 400, "--decode", 6, "--layers", 2, "--needles", 3, "--needle-tokens", 2,
+                "--drift", 0, "--stretch", 4, "-o", "needles.h5")
+        marked = re.search(r"^marked +(.+)$", self.ok("trace", "info", "needles.h5"), re.MULTILINE)[1]
+        self.assertRegex(marked, r"^context 397 tokens \(0:397\); question 3 tokens \(397:400\); evidence 6 tokens \((\d+:\d+, ){2}\d+:\d+\)$")
+        for cut in "prompt", "question":
+            found, newest, evicted = self.rows("needles.h5", "--cut", cut, "--budget", "10%", "--policy", "full+top_tokens(read=40)",
+                                               "--policy", "full+recent_tokens(read=40)", "--policy", "window")
+            self.assertLess(found["evidence_loss"], 0.01)
+            self.assertEqual(evicted["evidence_loss"], 1)
+            self.assertEqual(newest["evidence_loss"], 1)
 
     def test_element_types(self):
         for elem in "f32", "f16", "bf16":
