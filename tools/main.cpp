@@ -1,72 +1,10 @@
-// The kvsim command at a terminal: what goes wrong becomes a message and an exit code.
-#include <fcntl.h>
-#include <unistd.h>
-
+// The kvsim command.
 #include <algorithm>
-#include <cstdio>
-#include <iostream>
-#include <new>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
-#include "sim/base/error.hpp"
-#include "tools/commands/run_command.hpp"
-#include "tools/printing/result_output.hpp"
 #include "tools/signals.hpp"
-
-namespace kvsim::tools {
-namespace {
-
-/// A file opened while 0, 1 or 2 is closed would take its number, and messages would be written into it.
-void occupy_standard_descriptors() {
-  for (int fd = 0; fd <= 2; ++fd) {
-    if (fcntl(fd, F_GETFD) != -1) continue;
-    // Read-only, so that writing results nobody can read still fails.
-    if (open("/dev/null", fd == 2 ? O_WRONLY : O_RDONLY) != fd)
-      std::_Exit(static_cast<int>(ErrorKind::input));
-  }
-}
-
-int fail(ErrorKind kind, const std::string& message) {
-  std::cerr << "kvsim: " << message << std::endl;
-  return static_cast<int>(kind);
-}
-
-int out_of_memory() {
-  return fail(ErrorKind::usage,
-              "out of memory\n  Ask for fewer cells, less --per detail or fewer --threads.");
-}
-
-/// Results still in buffers are lost silently at exit unless they are looked for. A reader that has seen
-/// enough
-/// (`| head`) is no failure, and 0 keeps it from becoming one under `set -o pipefail`.
-int close_stdout(int code) {
-  std::cout.flush();
-  const bool lost = std::fflush(stdout) != 0 || !std::cout;
-  if (!lost || code != 0) return code;
-  if (reader_gone(STDOUT_FILENO)) return 0;
-  return fail(ErrorKind::input, "cannot write to standard output: is the disk full?");
-}
-
-int run_and_explain(int argc, char** argv) {
-  try {
-    run_command(std::vector<std::string>(argv + std::min(argc, 1), argv + argc));
-    return 0;
-  } catch (const Error& error) {
-    return fail(error.kind(), error.what());
-  } catch (const std::bad_alloc&) {
-    return out_of_memory();
-  } catch (const std::length_error&) {  // a container of more bytes than there are addresses
-    return out_of_memory();
-  } catch (const std::exception& error) {
-    return fail(ErrorKind::bug, std::string("unexpected error: ") + error.what() +
-                                    "\n  This is a bug in kvsim: please report the command that led here.");
-  }
-}
-
-}  // namespace
-}  // namespace kvsim::tools
+#include "tools/terminal.hpp"
 
 // Other static objects take a while to be made, and a signal may come before main().
 __attribute__((constructor(101))) static void handle_signals_first() {
@@ -74,7 +12,5 @@ __attribute__((constructor(101))) static void handle_signals_first() {
 }
 
 int main(int argc, char** argv) {
-  using namespace kvsim::tools;
-  occupy_standard_descriptors();
-  return exit_code_after_signals(close_stdout(run_and_explain(argc, argv)));
+  return kvsim::tools::run_at_terminal(std::vector<std::string>(argv + std::min(argc, 1), argv + argc));
 }

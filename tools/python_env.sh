@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-requirements=${1:-tools/python/kvsim_capture/requirements.txt}
+requirements=${1:-tools/python/kvsim/hf/requirements.txt}
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/kvsim
 made=$cache/python-$(sha256sum "$requirements" | cut -c1-16)
 if [ ! -x "$made/bin/python" ]; then

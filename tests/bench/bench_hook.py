@@ -18,8 +18,8 @@ import torch
 import transformers
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tools"))
-from kvsim_capture import trace  # noqa: E402 - after the path to it
+sys.path.insert(0, str(ROOT / "tools" / "python"))
+from kvsim.hf import trace  # noqa: E402 - after the path to it
 
 
 def parse_arguments():

@@ -29,11 +29,11 @@ from kvsim_command import SOURCE, CommandTest, main  # noqa: E402
 sys.path.insert(0, str(SOURCE / "tools" / "python"))
 import capture_hf  # noqa: E402 - after the path to it
 from try_architectures import BEGIN, END, FAMILIES, README, attended, row, tiny, traced_call  # noqa: E402
-from kvsim_capture import SelectionError, TraceError, trace  # noqa: E402
-from kvsim_capture.chat import tokenize_chat  # noqa: E402
-from kvsim_capture.generation import Generator  # noqa: E402
-from kvsim_capture.sampling import Sampling  # noqa: E402
-from kvsim_capture.token_tree import Note  # noqa: E402
+from kvsim.hf import SelectionError, TraceError, trace  # noqa: E402
+from kvsim.hf.chat import tokenize_chat  # noqa: E402
+from kvsim.hf.generation import Generator  # noqa: E402
+from kvsim.hf.sampling import Sampling  # noqa: E402
+from kvsim.writing.token_tree import Note  # noqa: E402
 
 SAMPLE = SOURCE / "traces/sample"
 GOLDEN = SOURCE / "tests/golden/capture"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests the parts of tools/python/kvsim_capture that work without PyTorch, and a trace that the hook recorded with it.
+"""Tests the parts of tools/python/kvsim/hf that work without PyTorch, and a trace that the hook recorded with it.
 
 Usage: test_capture_parts.py KVSIM SOURCE_DIR
 """
@@ -16,17 +16,17 @@ import numpy as np
 from kvsim_command import SOURCE, CommandTest, main
 
 sys.path.insert(0, str(SOURCE / "tools" / "python"))
-from kvsim_capture import draws  # noqa: E402 - after the path to it
-from kvsim_capture.chat import read_messages, tokenize_chat  # noqa: E402
-from kvsim_capture.marks import Marks  # noqa: E402
-from kvsim_capture.row_choice import parse_attention, parse_queries, sampled_positions  # noqa: E402
-from kvsim_capture.sampling import Sampling, sampling_of_generate  # noqa: E402
-from kvsim_capture.token_selection import SelectionError, select_tokens  # noqa: E402
-from kvsim_capture.token_text import text_flags  # noqa: E402
-from kvsim_capture.token_tree import ROOT, Note, TokenTree  # noqa: E402
-from kvsim_capture.trace_error import TraceError  # noqa: E402
-from kvsim_capture.trace_file import TraceWriter  # noqa: E402
-from kvsim_capture.trace_header import DECODE, FLAGS, PROMPT, Capture, Header, Model, Segment  # noqa: E402
+from kvsim.hf import draws  # noqa: E402 - after the path to it
+from kvsim.hf.chat import read_messages, tokenize_chat  # noqa: E402
+from kvsim.writing.marks import Marks  # noqa: E402
+from kvsim.hf.row_choice import parse_attention, parse_queries, sampled_positions  # noqa: E402
+from kvsim.hf.sampling import Sampling, sampling_of_generate  # noqa: E402
+from kvsim.writing.token_selection import SelectionError, select_tokens  # noqa: E402
+from kvsim.hf.token_text import text_flags  # noqa: E402
+from kvsim.writing.token_tree import ROOT, Note, TokenTree  # noqa: E402
+from kvsim.writing.trace_error import TraceError  # noqa: E402
+from kvsim.writing.trace_file import TraceWriter  # noqa: E402
+from kvsim.writing.trace_header import DECODE, FLAGS, PROMPT, Capture, Header, Model, Segment  # noqa: E402
 
 MODEL = SOURCE / "traces/sample/model"
 HOOK = SOURCE / "tests/golden/capture/hook.h5"

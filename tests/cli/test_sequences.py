@@ -14,8 +14,8 @@ import numpy as np
 from kvsim_command import SOURCE, CommandTest, main
 
 sys.path.insert(0, str(SOURCE / "tools" / "python"))
-from kvsim_capture.trace_file import TraceWriter  # noqa: E402
-from kvsim_capture.trace_header import DECODE, FLAGS, PROMPT, ROLES, Capture, Header, Model, Segment  # noqa: E402
+from kvsim.writing.trace_file import TraceWriter  # noqa: E402
+from kvsim.writing.trace_header import DECODE, FLAGS, PROMPT, ROLES, Capture, Header, Model, Segment  # noqa: E402
 
 # Parent, tokens, phase, turn, role.
 TREE = [(-1, 40, PROMPT, 0, "system"), (0, 12, PROMPT, 0, "user"), (1, 6, DECODE, 0, "assistant"),

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests that tools/python/kvsim_capture/trace_file.py writes what kvsim writes, link by link and type by type.
+"""Tests that tools/python/kvsim/writing/trace_file.py writes what kvsim writes, link by link and type by type.
 
 Usage: test_trace_file.py KVSIM SOURCE_DIR
 """
@@ -17,10 +17,10 @@ import numpy as np
 from kvsim_command import SOURCE, CommandTest, main
 
 sys.path.insert(0, str(SOURCE / "tools" / "python"))
-from kvsim_capture.stored_elements import WORDS, narrow  # noqa: E402
-from kvsim_capture.trace_error import TraceError  # noqa: E402
-from kvsim_capture.trace_file import TraceWriter  # noqa: E402
-from kvsim_capture.trace_header import Capture, Header, Model, Pass, Segment  # noqa: E402
+from kvsim.writing.stored_elements import WORDS, narrow  # noqa: E402
+from kvsim.writing.trace_error import TraceError  # noqa: E402
+from kvsim.writing.trace_file import TraceWriter  # noqa: E402
+from kvsim.writing.trace_header import Capture, Header, Model, Pass, Segment  # noqa: E402
 
 
 def described(file):
@@ -257,8 +257,8 @@ class TraceFile(CommandTest):
             import os, signal, sys
             sys.path.insert(0, {str(SOURCE / "tools" / "python")!r})
             import numpy as np
-            from kvsim_capture.trace_file import TraceWriter
-            from kvsim_capture.trace_header import Model
+            from kvsim.writing.trace_file import TraceWriter
+            from kvsim.writing.trace_header import Model
             writer = TraceWriter({self.path("killed.h5")!r}, Model(1, 1, 1, 64, 10), "f32")
             writer.append("k", 0, np.ones((1, 5000, 64), np.float32))
             os.kill(os.getpid(), signal.SIGKILL)

@@ -2,7 +2,7 @@
 """Finds out which architectures of transformers the hook records: a tiny model with random weights of each runs through it.
 
     $(tools/python_env.sh) tools/python/try_architectures.py          # prints the table
-    $(tools/python_env.sh) tools/python/try_architectures.py --paste  # and puts it into kvsim_capture/README.md
+    $(tools/python_env.sh) tools/python/try_architectures.py --paste  # and puts it into kvsim/hf/README.md
 
 An architecture is recorded if the trace explains what the model did: softmax(scale * q k^T) v from the trace's tensors is the
 input of every layer's output projection, to 1e-5. Otherwise the table has the hook's own message.
@@ -17,12 +17,10 @@ import numpy as np
 import torch
 import transformers
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-
-from kvsim_capture import TraceError, trace  # noqa: E402 - after the path
+from kvsim.hf import TraceError, trace
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-README = ROOT / "tools" / "python" / "kvsim_capture" / "README.md"
+README = ROOT / "tools" / "python" / "kvsim" / "hf" / "README.md"
 BEGIN, END = "<!-- try_architectures.py -->\n", "<!-- end -->\n"
 TOLERANCE = 1e-5
 TINY = dict(vocab_size=97, hidden_size=32, intermediate_size=48, num_hidden_layers=4, num_attention_heads=4,

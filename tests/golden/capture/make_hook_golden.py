@@ -14,7 +14,7 @@ import transformers
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 sys.path.insert(0, str(ROOT / "tools" / "python"))
-from kvsim_capture import trace  # noqa: E402 - after the path to it
+from kvsim.hf import trace  # noqa: E402 - after the path to it
 
 PROMPT = 14
 

@@ -19,6 +19,8 @@
 #include "tools/commands/run_command.hpp"
 #include "tools/printing/front_end.hpp"
 #include "tools/python/core/python_policies.hpp"
+#include "tools/signals.hpp"
+#include "tools/terminal.hpp"
 
 namespace nb = nanobind;
 
@@ -192,6 +194,14 @@ void bind_commands(nb::module_& module) {
           [](const Answer& answer) { return answer.document ? settings_of(*answer.document) : nb::dict(); })
       .def_ro("text", &Answer::text)
       .def_ro("notes", &Answer::notes);
+  module.def(
+      "run_at_terminal",
+      [](const std::vector<std::string>& arguments) {
+        const nb::gil_scoped_release released;
+        tools::handle_signals();
+        return tools::run_at_terminal(arguments);
+      },
+      nb::arg("arguments"), "The command itself: prints, takes over signals, and returns the exit code.");
   module.def("run", run, nb::arg("arguments"), nb::arg("policies"), nb::arg("progress").none(),
              "Runs a command and returns its Answer.");
 }

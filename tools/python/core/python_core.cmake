@@ -1,4 +1,5 @@
-# The compiled half of the Python package: kvsim._core. pip finds nanobind and names the interpreter (pyproject.toml).
+# The compiled half of the Python package: kvsim._core, which is the kvsim command of the wheel, too. pip finds nanobind and
+# names the interpreter (pyproject.toml).
 find_package(Python 3.10 REQUIRED COMPONENTS Interpreter Development.Module OPTIONAL_COMPONENTS Development.SABIModule)
 execute_process(COMMAND ${Python_EXECUTABLE} -m nanobind --cmake_dir
                 OUTPUT_VARIABLE nanobind_ROOT OUTPUT_STRIP_TRAILING_WHITESPACE RESULT_VARIABLE nanobind_missing)
@@ -14,6 +15,3 @@ set_target_properties(kvsim_core PROPERTIES OUTPUT_NAME _core)
 target_link_libraries(kvsim_core PRIVATE kvsim_commands)
 target_compile_options(kvsim_core PRIVATE ${light})
 install(TARGETS kvsim_core LIBRARY DESTINATION kvsim COMPONENT python)
-if(SKBUILD_SCRIPTS_DIR)
-  install(TARGETS kvsim RUNTIME DESTINATION ${SKBUILD_SCRIPTS_DIR} COMPONENT python)
-endif()

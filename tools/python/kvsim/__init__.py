@@ -7,15 +7,46 @@
 
 Shapes, units and the meaning of every column: `table.units`, `table.descriptions`, and analysis/results/METRICS.md.
 """
-from ._commands import analyze, capture, command, cost, decisions, evaluate, generate, plot, replay, study, workload
-from ._core import BugError, Different, Error, InputError, PolicyError, UsageError
-from ._figure import Figure
-from ._policies import Allocation, Composition, ScorePolicy, close_up
-from ._table import Note, Table
-from ._trace import Trace
+import importlib
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "Allocation", "BugError", "Composition", "Different", "Error", "Figure", "InputError", "Note", "PolicyError", "ScorePolicy", "Table", "Trace",
-    "UsageError", "analyze", "capture", "close_up", "command", "cost", "decisions", "evaluate", "generate", "plot", "replay",
-    "study", "workload",
-]
+if TYPE_CHECKING:
+    from ._commands import Study, analyze, capture, command, cost, decisions, evaluate, generate, plot, replay, study, workload
+    from ._core import BugError, Different, Error, InputError, PolicyError, UsageError
+    from ._figure import Figure
+    from ._policies import Allocation, Composition, ScorePolicy, close_up
+    from ._table import Note, Table
+    from ._trace import Trace
+
+# Loaded when they are first used: kvsim.hf, kvsim.importers and kvsim.writing need nothing that is compiled.
+_HOMES = {
+    "_commands": ("Study", "analyze", "capture", "command", "cost", "decisions", "evaluate", "generate", "plot", "replay", "study",
+                  "workload"),
+    "_core": ("BugError", "Different", "Error", "InputError", "PolicyError", "UsageError"),
+    "_figure": ("Figure",),
+    "_policies": ("Allocation", "Composition", "ScorePolicy", "close_up"),
+    "_table": ("Note", "Table"),
+    "_trace": ("Trace",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = sorted(_HOME_OF)
+
+
+def __getattr__(name: str):
+    if name in ("hf", "importers", "writing"):
+        return importlib.import_module(f".{name}", __name__)
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        found = getattr(importlib.import_module(f".{_HOME_OF[name]}", __name__), name)
+    except ModuleNotFoundError as error:
+        if error.name != f"{__name__}._core":
+            raise
+        raise ImportError(f"{__name__}.{name} needs the compiled half of the package, which is not here: pip install .") from error
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return __all__

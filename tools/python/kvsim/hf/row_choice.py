@@ -1,6 +1,6 @@
 """Chooses the rows of queries or attention that a trace stores, with the options and draws of kvsim capture."""
 from .draws import combine, key_of, uniform01
-from .trace_error import TraceError
+from ..writing.trace_error import TraceError
 
 
 def sampled_positions(count, positions, seed):

@@ -10,7 +10,7 @@ import threading
 import torch
 import transformers
 
-from .trace_error import TraceError
+from ..writing.trace_error import TraceError
 
 try:
     from transformers import AttentionInterface

@@ -1,7 +1,7 @@
 """Refuses by name what the hook cannot record truthfully, before or while it happens."""
 import torch
 
-from .trace_error import TraceError
+from ..writing.trace_error import TraceError
 
 CACHE_LAYERS = {"DynamicLayer", "DynamicSlidingWindowLayer"}
 ATTENTION_KINDS = {"full_attention", "sliding_attention"}

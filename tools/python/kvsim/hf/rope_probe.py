@@ -3,7 +3,7 @@ omit RoPE in some layers."""
 import torch
 
 from . import attention
-from .trace_error import TraceError
+from ..writing.trace_error import TraceError
 
 TOLERANCE = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 4e-2}  # cos and sin are rounded to this type
 

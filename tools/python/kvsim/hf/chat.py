@@ -1,8 +1,8 @@
 """Tokenizes a conversation; each token gets the role of its message and whether it comes from the template or the
 message."""
-from .token_tree import Note
-from .trace_error import TraceError
-from .trace_header import FLAGS, ROLES
+from ..writing.token_tree import Note
+from ..writing.trace_error import TraceError
+from ..writing.trace_header import FLAGS, ROLES
 
 
 def read_messages(messages, where):

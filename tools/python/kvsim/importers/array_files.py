@@ -10,7 +10,7 @@ import zipfile
 
 import numpy as np
 
-from .trace_error import TraceError
+from ..writing.trace_error import TraceError
 
 MAX_HEADER = 16 << 20
 MAX_RANK, MAX_DIM, MAX_NAME = 6, 1 << 32, 512

@@ -2,7 +2,7 @@
 import json
 import unicodedata
 
-from .trace_header import FLAGS
+from ..writing.trace_header import FLAGS
 
 WHITE_SPACE = "\t\n\v\f\r \x85\xa0\u1680" + "".join(map(chr, range(0x2000, 0x200b))) + "\u2028\u2029\u202f\u205f\u3000"
 

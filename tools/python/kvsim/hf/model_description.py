@@ -11,8 +11,8 @@ import torch
 import transformers
 
 from .rope_probe import rope_layout
-from .trace_error import TraceError
-from .trace_header import MAX_CONFIG, Capture, Model
+from ..writing.trace_error import TraceError
+from ..writing.trace_header import MAX_CONFIG, Capture, Model
 
 MOVING_ROPE = {"dynamic"}
 
@@ -74,7 +74,7 @@ def check_modules(model, config, decoder):
     if len(modules) != config.num_hidden_layers:
         raise TraceError(f"{len(modules)} of {config.num_hidden_layers} layers have an attention whose output projection is "
                          "called o_proj, as in Llama: by that name the hook finds queries, keys and values", name,
-                         "tools/python/kvsim_capture/README.md lists architectures that are traced.")
+                         "tools/python/kvsim/hf/README.md lists architectures that are traced.")
     return modules
 
 

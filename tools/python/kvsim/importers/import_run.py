@@ -5,10 +5,10 @@ import re
 import numpy as np
 
 from .array_files import open_arrays
-from .stored_elements import narrow
-from .trace_error import TraceError
-from .trace_file import TraceWriter
-from .trace_header import DECODE, FLAGS, MAX_TOKENS, Capture, Header, Model, Segment
+from ..writing.stored_elements import narrow
+from ..writing.trace_error import TraceError
+from ..writing.trace_file import TraceWriter
+from ..writing.trace_header import DECODE, FLAGS, MAX_TOKENS, Capture, Header, Model, Segment
 
 BLOCK_ROWS = 4096
 LISTS = ("token_ids", "positions", "q_token", "inv_freq")

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .draws import combine, key_of, uniform01
-from .trace_error import TraceError
+from ..writing.trace_error import TraceError
 
 
 @dataclass

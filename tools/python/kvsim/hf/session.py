@@ -9,17 +9,17 @@ import torch
 
 from . import attention, refusals
 from .column_statistics import ColumnStatistics
-from .marks import Marks
+from ..writing.marks import Marks
 from .model_description import (attention_modules, describe_capture, describe_model, describe_tokenizer, frequencies,
                                 output_weights)
 from .row_choice import parse_attention, parse_queries
 from .sampling import sampling_of_generate
-from .token_selection import SelectionError
+from ..writing.token_selection import SelectionError
 from .token_text import TokenText
-from .token_tree import ROOT, Note, TokenTree
-from .trace_error import TraceError
-from .trace_file import TraceWriter
-from .trace_header import DECODE, FLAGS, PROMPT, TEACHER_FORCED, Header
+from ..writing.token_tree import ROOT, Note, TokenTree
+from ..writing.trace_error import TraceError
+from ..writing.trace_file import TraceWriter
+from ..writing.trace_header import DECODE, FLAGS, PROMPT, TEACHER_FORCED, Header
 from .writer_thread import ELEMS, WriterThread, stored_words
 
 PATH_OF_CACHE = "_kvsim_path"  # on a cache: (session, token that ends the path whose keys it holds); copies keep it

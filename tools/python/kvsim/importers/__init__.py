@@ -1,0 +1,1 @@
+"""Makes traces of what other programs have recorded."""

@@ -1,0 +1,1 @@
+"""Writes trace files from Python, with h5py and NumPy alone."""
