@@ -46,9 +46,10 @@ def shown_commands(text):
 
 
 def run_page(page, folder, timeout):
-    """Runs the commands that a page shows in a folder in which they find the sample and the examples."""
-    for name in "traces", "analysis":
-        (folder / name).symlink_to(SOURCE / name)
+    """Runs the commands that a page shows in a folder in which they find the sample and the examples, which in turn find
+    there what earlier commands made."""
+    (folder / "traces").symlink_to(SOURCE / "traces")
+    shutil.copytree(SOURCE / "analysis" / "examples", folder / "analysis" / "examples")
     (folder / "kvsim").symlink_to(KVSIM)
     environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
     for command, _ in shown_commands(page):
