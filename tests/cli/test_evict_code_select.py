@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Tests analysis/study/EVICT_CODE_SELECT.md: its command runs, its table is what it gives, and its findings follow from it."""
 import csv
+import io
 import json
 import re
 import statistics
@@ -11,6 +12,9 @@ from test_readme_commands import run_page
 
 PAGE = (SOURCE / "analysis" / "study" / "EVICT_CODE_SELECT.md").read_text()
 POLICIES = json.loads((SOURCE / "analysis" / "examples" / "evict_code_select.json").read_text())["policies"]
+
+FRONTS = {"pareto": ["snapkv", "full+q4_0", "full+kivi(bits=4)", "full"],
+          "read-pareto": ["full+pqcache", "full+top_tokens", "full+kivi(bits=4)", "full"]}
 
 
 def mean(rows, key):
@@ -49,6 +53,17 @@ class EvictCodeSelect(CommandTest):
             row = self.of(name)
             self.assertEqual(cells.split(" | "), [f"{row['stored']:,.0f}", f"{row['read']:,.0f}", f"{100 * row['right']:.0f} %",
                                                   f"{row['error']:.3f}"], name)
+
+    def test_fronts_of_the_figures(self):
+        for command, shown in ("pareto", "held"), ("read-pareto", "read"):
+            self.assertIn(f"../examples/evict_code_select_{shown}.svg", PAGE)
+            rows = list(csv.DictReader(io.StringIO(self.ok("plot", command, "choice", "--cut", "question", "--metric", "output_error",
+                                                           "--format", "csv"))))
+            x = next(key for key in rows[0] if key.endswith("_kib"))
+            front = [(row[x], row["output_error"]) for row in rows if row["policy"] == "front"]
+            named = [next(row["policy"] for row in rows if row["policy"] != "front" and (row[x], row["output_error"]) == spot)
+                     for spot in front]
+            self.assertEqual(named, FRONTS[command])
 
     def test_findings(self):
         answering = {name for name in POLICIES if self.of(name)["right"] == 1}

@@ -109,6 +109,8 @@ class Plot(CommandTest):
             parts = [float(row[key]) for key in ("index_kib", "hit_kib", "miss_kib")]
             for key, sum_of in ("read_bytes", sum(parts)), ("index_read_bytes", parts[0]):
                 self.assertAlmostEqual(1024 * sum_of, sum(float(step[key]) for step in mine) / 2, places=6)
+        whole = [float(row["index_read_bytes"]) / 1024 for row in self.rows("read.csv", budget="25%") if "read=10%,page" in row["params"]]
+        self.assertAlmostEqual(sum(float(row["index_kib"]) for row in shown) / len(shown), sum(whole) / 2, places=9)
         self.assertEqual(float(shown[0]["hit_kib"]), 0)
         self.assertGreater(float(shown[1]["hit_kib"]), 0)
 
