@@ -146,7 +146,11 @@ Series QualityCurves::placed(Series series, const FigureChoice& choice) const {
   if (roles_.at(series.label) == "policy") return series;
   const Point value = series.points.front();  // the same at every budget
   const auto at = own_place(series.label, choice);
-  if (at && !view_.policy(series.label).stores_all) {
+  const std::vector<ResultsView::Policy>& all = view_.policies();
+  const bool everything = std::any_of(all.begin(), all.end(), [&](const ResultsView::Policy& policy) {
+    return policy.label == series.label && policy.stores_all;
+  });
+  if (at && !everything) {
     series.group = series.label + " (own budget)";
     series.points = {{*at, value.y, value.low, value.high}};
   } else {
