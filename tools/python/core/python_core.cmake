@@ -15,3 +15,7 @@ set_target_properties(kvsim_core PROPERTIES OUTPUT_NAME _core)
 target_link_libraries(kvsim_core PRIVATE kvsim_commands)
 target_compile_options(kvsim_core PRIVATE ${light})
 install(TARGETS kvsim_core LIBRARY DESTINATION kvsim COMPONENT python)
+# Types for editors and checkers.
+nanobind_add_stub(kvsim_core_stub MODULE _core OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/_core.pyi
+                  PYTHON_PATH $<TARGET_FILE_DIR:kvsim_core> DEPENDS kvsim_core)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/_core.pyi DESTINATION kvsim COMPONENT python)
