@@ -1,7 +1,7 @@
 // kvsim allocate: what an allocation decides on some recorded runs, as shares, or tokens where it decides the
 // total too, that fixed(shares=...) applies to others.
 #include <boost/json.hpp>
-#include <iostream>
+#include <ostream>
 #include <thread>
 
 #include "sim/replay/allocation_shares.hpp"

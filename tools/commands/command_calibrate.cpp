@@ -1,6 +1,6 @@
 // kvsim calibrate: what a representation or a selection learns of some recorded runs, as a file that its
 // file= names when it is used on others.
-#include <iostream>
+#include <ostream>
 
 #include "policies/api/composition.hpp"
 #include "sim/base/error.hpp"

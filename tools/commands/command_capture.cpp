@@ -1,7 +1,7 @@
 // kvsim capture: run a checkpoint on a prompt and record what its attention saw.
 #include <cstdio>
-#include <iostream>
 #include <memory>
+#include <ostream>
 
 #include "analysis/results/numbers.hpp"
 #include "sim/base/byte_text.hpp"

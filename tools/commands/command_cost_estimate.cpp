@@ -1,7 +1,7 @@
 // kvsim cost estimate: bytes and seconds at points of prompts, batches and budgets, or of a recorded run.
 #include <algorithm>
-#include <iostream>
 #include <memory>
+#include <ostream>
 #include <thread>
 
 #include "analysis/cost/cost_table.hpp"

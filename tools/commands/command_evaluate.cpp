@@ -1,8 +1,8 @@
 // kvsim evaluate: what the model answers when its cache is the policy's.
 #include <algorithm>
-#include <iostream>
 #include <memory>
 #include <optional>
+#include <ostream>
 #include <span>
 
 #include "analysis/loop/context_turns.hpp"

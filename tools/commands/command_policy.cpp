@@ -1,6 +1,6 @@
 // kvsim policy: which policies there are, and what each does.
-#include <iostream>
 #include <memory>
+#include <ostream>
 #include <string>
 
 #include "tools/commands/command.hpp"

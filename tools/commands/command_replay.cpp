@@ -1,6 +1,6 @@
 // kvsim replay: what every policy at every budget would have lost on recorded runs.
 #include <algorithm>
-#include <iostream>
+#include <ostream>
 #include <sstream>
 #include <thread>
 

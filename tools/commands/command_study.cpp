@@ -1,8 +1,8 @@
 // kvsim study: many traces, policies, budgets and seeds, and the analyses of the traces, as one folder of
 // results.
 #include <algorithm>
-#include <iostream>
 #include <memory>
+#include <ostream>
 
 #include "analysis/results/numbers.hpp"
 #include "analysis/study/config/study_fields.hpp"

@@ -1,8 +1,8 @@
 // kvsim trace: what a trace file holds, whether it is sound, what its parts are for, and synthetic ones.
 #include <unistd.h>
 
-#include <iostream>
 #include <memory>
+#include <ostream>
 #include <string>
 #include <vector>
 

@@ -4,10 +4,10 @@
 #include <cctype>
 
 #include "analysis/figures/figure_kind.hpp"
-#include "tools/printing/front_end.hpp"
 #include "sim/base/split.hpp"
 #include "sim/cost/machine.hpp"
 #include "sim/cost/model.hpp"
+#include "tools/printing/front_end.hpp"
 #include "tools/printing/help_text.hpp"
 #include "tools/requests/named_command.hpp"
 #include "traces/workloads/workload.hpp"

@@ -1,14 +1,14 @@
-#include "tools/printing/front_end.hpp"
 #include "tools/printing/result_output.hpp"
 
 #include <fcntl.h>
 #include <poll.h>
 
 #include <filesystem>
-#include <iostream>
+#include <ostream>
 #include <system_error>
 
 #include "sim/base/error.hpp"
+#include "tools/printing/front_end.hpp"
 
 namespace kvsim::tools {
 namespace {

@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "analysis/requests/replay_request.hpp"
-#include "tools/printing/front_end.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/sizes.hpp"
+#include "tools/printing/front_end.hpp"
 #include "tools/printing/note.hpp"
 
 namespace kvsim::tools {
@@ -132,8 +132,8 @@ analysis::CostStudy cost_study(const CostOptions& options, cost::Model model) {
     for (sim::Budget& budget : sim::parse_budgets(list)) study.budgets.push_back(std::move(budget));
   study.threads = options.threads;
   for (const analysis::AskedPolicy& asked : analysis::asked_policies(
-           options.policies.empty() ? std::vector<std::string>{"full"} : options.policies, front_end().policies(),
-           note))
+           options.policies.empty() ? std::vector<std::string>{"full"} : options.policies,
+           front_end().policies(), note))
     study.policies.push_back(asked.composition);
   refuse_oracles(study);
   return study;

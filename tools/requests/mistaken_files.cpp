@@ -5,12 +5,12 @@
 #include <fstream>
 
 #include "analysis/results/reading/read_hdf5.hpp"
-#include "tools/printing/front_end.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/quoted.hpp"
 #include "sim/base/read_file.hpp"
 #include "sim/cost/model.hpp"
 #include "sim/replay/budget.hpp"
+#include "tools/printing/front_end.hpp"
 
 namespace kvsim::tools {
 namespace {

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import sys
 import time
+import warnings
 from typing import Callable
 
 Progress = bool | Callable[[str, float], None] | None
@@ -19,7 +20,9 @@ class _Bar:
             self.close()
             self._label, self._since = label, time.monotonic()
             try:
-                from tqdm.auto import tqdm
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # a notebook without widgets: the bar is text then
+                    from tqdm.auto import tqdm
 
                 self._bar = tqdm(total=1.0, desc=label, leave=False, bar_format="{l_bar}{bar}| {elapsed}<{remaining}")
             except ImportError:
