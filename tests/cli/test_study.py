@@ -792,7 +792,9 @@ class Resuming(StudyTest):
         self.write(traces=["long.h5"], policies=["all"], budgets=["10%", "20%", "30%", "40%"])
         work = start(*self.study("--threads", 1), cwd=self.folder, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
         self.addCleanup(work.kill)
-        wait_until_caught(work, signal.SIGINT)
+        while not (self.folder / "d").exists() or not any((self.folder / "d").iterdir()):  # what it writes there comes after its lock
+            self.assertIsNone(work.poll())
+            time.sleep(0.02)
         self.assertIn("another study is at work", self.fails(2, *self.study("--resume")))
         work.kill()
         work.wait()
