@@ -159,7 +159,7 @@ std::string verdict(const CostFit& fit) {
 }  // namespace
 
 std::string CostLimits::exceeded_by(const cost::Estimate& estimate) const {
-  if (estimate.peak() > memory || !estimate.host_fits) return "memory";
+  if (estimate.peak() > memory || !estimate.tiers_fit) return "memory";
   if (first_token && estimate.time.first_token > *first_token) return "ttft";
   if (per_token && estimate.time.per_token > *per_token) return "tpot";
   return {};

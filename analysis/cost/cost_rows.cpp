@@ -51,7 +51,8 @@ void add_identity(std::vector<Column>& out) {
 
 void add_fit(std::vector<Column>& out) {
   out.push_back(
-      {{"fits", "", "yes or no: peak_bytes within the machine's memory, host_bytes within the host's"},
+      {{"fits", "",
+        "yes or no: peak_bytes within the machine's memory, host_bytes and ssd_bytes within theirs"},
        estimated([](const Estimate& e) { return std::string(e.fits ? "yes" : "no"); })});
   out.push_back({{"largest_batch", "sequences", "whose peak stays within the machine's memory"},
                  [](const CostRow& r) { return value_of(r.largest_batch); }});
@@ -129,12 +130,43 @@ void add_pass(std::vector<Column>& out, const std::string& name, const std::stri
 
 /// What is not on the device, and what it takes to get it there.
 void add_host(std::vector<Column>& out) {
+  const auto of_step = [&](const char* key, const char* unit, const char* description, auto get) {
+    out.push_back({{key, unit, description}, [get](const CostRow& row) {
+                     return row.estimate ? value_of(get(row.estimate->time.mean_step)) : Value();
+                   }});
+  };
+  const auto linked = [](cost::Tier tier, double cost::LinkTime::*what) {
+    return [=](const PassTime& pass) { return std::optional<double>(pass.links[tier].*what); };
+  };
   out.push_back({{"host_bytes", "bytes", "in host memory by --offload, of one device's weights and cache"},
-                 estimated([](const Estimate& e) { return e.host_peak(); })});
-  out.push_back({{"prefill_transfer_seconds", "s", "that the prefill waits for the host link"},
+                 estimated([](const Estimate& e) { return e.peak(cost::Tier::host); })});
+  out.push_back({{"ssd_bytes", "bytes", "the same on the SSD"},
+                 estimated([](const Estimate& e) { return e.peak(cost::Tier::ssd); })});
+  out.push_back({{"prefill_transfer_seconds", "s", "that the prefill waits for links"},
                  estimated([](const Estimate& e) { return e.time.prefill.transfer; })});
-  out.push_back({{"step_transfer_seconds", "s", "that the mean decode step waits for the host link"},
+  out.push_back({{"step_transfer_seconds", "s", "that the mean decode step waits for links"},
                  estimated([](const Estimate& e) { return e.time.mean_step.transfer; })});
+  of_step("step_host_link_bytes", "bytes",
+          "that cross the host link to one device in the mean decode step, those of the SSD included",
+          linked(cost::Tier::host, &cost::LinkTime::bytes));
+  of_step("step_host_link_seconds", "s", "that they take, whether something waits or not",
+          linked(cost::Tier::host, &cost::LinkTime::seconds));
+  of_step("step_ssd_link_bytes", "bytes", "that come from the SSD in the mean decode step",
+          linked(cost::Tier::ssd, &cost::LinkTime::bytes));
+  of_step("step_ssd_link_seconds", "s", "that they take", linked(cost::Tier::ssd, &cost::LinkTime::seconds));
+  of_step("step_loading_seconds", "s", "that both take, at the same time as they are",
+          [](const PassTime& pass) { return std::optional<double>(pass.loading); });
+  of_step("step_hidden_share", "share",
+          "of step_loading_seconds, what hides behind computing; null: nothing is loaded",
+          [](const PassTime& pass) { return pass.hidden(); });
+  of_step("step_hit_rate", "share",
+          "of the bytes that a step reads of the tiers, those that the device's buffer (--buffer) has; null: "
+          "none "
+          "are read",
+          [](const PassTime& pass) { return pass.hit_rate(); });
+  of_step("step_choosing_seconds", "s",
+          "the part of step_attention_seconds that reads a selection's index, by its bytes",
+          [](const PassTime& pass) { return std::optional<double>(pass.choosing); });
   out.push_back(
       {{"swap_seconds", "s",
         "preempting one sequence at its end: its cache to host memory and back; null: no host link"},

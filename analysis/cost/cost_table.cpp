@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <ostream>
+#include <tuple>
 
 #include "analysis/results/numbers.hpp"
 #include "analysis/results/policy_labels.hpp"
@@ -152,7 +153,7 @@ std::vector<Quantity> times_of(PassTime cost::Latency::*pass, double unit) {
     out.push_back({heading, [=](const Estimate& e) { return (e.time.*pass)[op].seconds / unit; },
                    [=](const Estimate& e) { return bound_mark((e.time.*pass)[op]); }});
   }
-  out.push_back({"host link", [=](const Estimate& e) { return (e.time.*pass).transfer / unit; }, {}});
+  out.push_back({"waits for links", [=](const Estimate& e) { return (e.time.*pass).transfer / unit; }, {}});
   out.push_back({"host waits", [=](const Estimate& e) { return (e.time.*pass).host / unit; }, {}});
   return out;
 }
@@ -187,12 +188,42 @@ void print_preemption(std::ostream& out, const std::vector<CostRow>& rows) {
   out << "\nPreempting one sequence at its end: swap " << swap << ", recompute " << recompute << '\n';
 }
 
+/// What a step loads of the tiers behind the device, where something is there.
+void print_links(std::ostream& out, const Sections& sections, const std::vector<CostRow>& rows) {
+  const auto loads = [](const CostRow& row) {
+    return row.estimate && row.estimate->time.mean_step.asked + row.estimate->time.mean_step.loading > 0;
+  };
+  if (std::none_of(rows.begin(), rows.end(), loads)) return;
+  std::vector<Quantity> links;
+  for (const auto& [tier, size, time] : {std::tuple{cost::Tier::host, "host link MB", "host link ms"},
+                                         std::tuple{cost::Tier::ssd, "SSD MB", "SSD ms"}}) {
+    links.push_back({size,
+                     [tier = tier](const Estimate& e) { return e.time.mean_step.links[tier].bytes / 1e6; },
+                     {},
+                     true});
+    links.push_back({time,
+                     [tier = tier](const Estimate& e) { return 1e3 * e.time.mean_step.links[tier].seconds; },
+                     {},
+                     true});
+  }
+  links.push_back(
+      {"in the buffer %", [](const Estimate& e) { return 100 * e.time.mean_step.hit_rate().value_or(0); }});
+  links.push_back({"loads ms", [](const Estimate& e) { return 1e3 * e.time.mean_step.loading; }, {}, true});
+  links.push_back(
+      {"hidden %", [](const Estimate& e) { return 100 * e.time.mean_step.hidden().value_or(0); }, {}, true});
+  sections.print(out, "What a decode step loads, mean", links);
+}
+
 void print_breakdown(std::ostream& out, const std::vector<CostRow>& rows) {
   const Sections sections(rows);
   const Units units = units_of(rows);
   const std::string in_bytes = std::string(", ") + units.binary_name;
   std::vector<Quantity> at_end = memory_of(&Estimate::at_end, units);
-  at_end.push_back(bytes("in host memory", &Estimate::at_end, &Memory::host, units.binary));
+  for (const auto& [tier, heading] :
+       {std::pair{cost::Tier::host, "in host memory"}, std::pair{cost::Tier::ssd, "on the SSD"}})
+    at_end.push_back({heading, [=](const Estimate& e) {
+                        return static_cast<double>(e.at_end.away[tier]) / units.binary;
+                      }});
   sections.print(out, "Memory after the last token" + in_bytes, at_end);
   sections.print(out, "Memory when the prefill needs most" + in_bytes, memory_of(&Estimate::prefill, units),
                  {{"peak fits", yes_or_no}, {"largest batch", batch_text}});
@@ -211,6 +242,7 @@ void print_breakdown(std::ostream& out, const std::vector<CostRow>& rows) {
   step.push_back({"TPOT ms", [](const Estimate& e) { return 1e3 * e.time.per_token; }, {}, true});
   step.push_back({"tokens/s", [](const Estimate& e) { return e.time.tokens_per_second; }, {}, true});
   sections.print(out, "Time of a decode step, mean, ms", step);
+  print_links(out, sections, rows);
   print_preemption(out, rows);
   out << "\nc, m, o: bound by compute, by memory, by overhead (launches, links)\n" << units.legend << '\n';
 }

@@ -77,6 +77,9 @@ struct ReadCount {
   double lane_tokens = 0;
   double index_bytes_read = 0;  ///< of the index
   double index_bytes = 0;       ///< that the index takes
+  /// Tokens that stand beside each other in what a lane reads, at least and in the mean: pages and chunks are
+  /// read as a whole.
+  double run_tokens = 1;
 };
 
 /// Cost of an eviction together with its allocation or representation. `appends` and `streams` come from the

@@ -98,6 +98,7 @@ ReadCount reads_of(const Params& params, const CostShape& shape, std::size_t lay
   }
   ReadCount out = chosen_reads(shape, stored, static_cast<double>(chosen * rule.page));
   out.index_bytes = out.index_bytes_read = index;
+  out.run_tokens = static_cast<double>(rule.page);
   return out;
 }
 

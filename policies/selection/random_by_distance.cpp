@@ -63,7 +63,9 @@ ReadCount reads_of(const Params& params, const CostShape& /*shape*/, std::size_t
   for (std::size_t block = 0; block < own; ++block)
     tokens +=
         static_cast<double>(rule.block) * (block == 0 && rule.first ? 1 : rule.probability(own - block));
-  return {.head_tokens = tokens, .lane_tokens = tokens};
+  return {.head_tokens = tokens,
+          .lane_tokens = tokens,
+          .run_tokens = static_cast<double>(std::min(rule.block, stored))};
 }
 
 }  // namespace

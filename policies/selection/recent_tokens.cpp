@@ -44,7 +44,10 @@ Rule rule_of(const Params& params) {
 ReadCount reads_of(const Params& params, const CostShape& /*shape*/, std::size_t layer, std::size_t stored) {
   if (reads_everything(params, layer)) return dense_reads(stored);
   const auto count = static_cast<double>(params.amount("read").of(stored));
-  return {count, count, 0, 0};
+  // The newest tokens, and before them the first.
+  return {.head_tokens = count,
+          .lane_tokens = count,
+          .run_tokens = params.count("sinks") > 0 ? count / 2 : count};
 }
 
 }  // namespace

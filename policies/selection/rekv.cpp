@@ -137,6 +137,7 @@ ReadCount reads_of(const Params& params, const CostShape& shape, std::size_t lay
   const std::size_t blocks = rule.blocks(std::min(shape.prompt, stored)),
                     chosen = rule.chosen(stored) * rule.together;
   ReadCount out = dense_reads(chosen >= blocks ? stored : stored - (blocks - chosen) * rule.block);
+  out.run_tokens = static_cast<double>(rule.block);
   out.index_bytes = static_cast<double>(blocks * shape.kv_heads * shape.head_dim * 2);
   return out;
 }

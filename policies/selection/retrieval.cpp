@@ -139,6 +139,8 @@ ReadCount reads_of(const Params& params, const CostShape& shape, std::size_t lay
   if (count >= keys) return out;
   out.head_tokens = static_cast<double>(stored - keys + count);
   out.lane_tokens = static_cast<double>(stored - keys + std::min(keys, count * group));
+  // Single keys, and before and behind them what is always read.
+  out.run_tokens = out.lane_tokens / static_cast<double>(std::min(keys, count * group) + 2);
   const std::size_t looked_at = std::min(keys, group * rule.index.looked_at(keys, count));
   out.index_bytes_read =
       lanes *

@@ -154,6 +154,7 @@ ReadCount reads_of(const Params& params, const CostShape& shape, std::size_t lay
   const double index = static_cast<double>(landmarks * shape.kv_heads * shape.head_dim * 2);
   ReadCount out = dense_reads(chosen >= landmarks ? stored : stored - (landmarks - chosen) * rule.chunk);
   out.index_bytes = index;
+  out.run_tokens = static_cast<double>(rule.chunk);
   if (chosen < landmarks) out.index_bytes_read = index;
   return out;
 }

@@ -118,6 +118,7 @@ ReadCount reads_of(const Params& params, const CostShape& shape, std::size_t lay
   if (reads_everything(params, layer)) return dense_reads(stored);
   const Rule rule = rule_of(params);
   ReadCount out = dense_reads(static_cast<std::size_t>(rule.read.of(stored)));
+  out.run_tokens = static_cast<double>(rule.chunk);
   if (rule.rebuild > 0)
     out.index_bytes_read =
         static_cast<double>(std::min(shape.prompt, stored) * shape.kv_heads * shape.head_dim * 2) /

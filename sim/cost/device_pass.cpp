@@ -71,9 +71,12 @@ DevicePass::DevicePass(const Model& model, const Machine& machine, const Serving
   if (degree > 1 && machine.device.bandwidth <= 0)
     usage_error("machine " + machine.name + " has no link to other devices", "tensor parallel degree",
                 "give its file a \"device_link\", or use one device");
-  if (serving.offload.any() && machine.host.bandwidth <= 0)
+  if (serving.offload.uses(Tier::host) && machine.host.bandwidth <= 0)
     usage_error("machine " + machine.name + " has no link to host memory", "offload",
                 "give its file a \"host_link\", or keep everything on the device");
+  if (serving.offload.uses(Tier::ssd) && machine.ssd.bandwidth <= 0)
+    usage_error("machine " + machine.name + " has no link to an SSD", "offload",
+                "give its file an \"ssd_link\", or keep everything on the device and in host memory");
   batch_ = real(serving.batch);
   activation_ = real(serving.runtime.activation_bytes);
   matrix_bytes_ = serving.runtime.weight_bits / 8;
@@ -244,7 +247,8 @@ DevicePass::Read DevicePass::held(const EqualLayers& group, std::uint64_t step) 
 
 std::vector<DevicePass::Read> DevicePass::reads_of(const Holding& holding, const EqualLayers& group,
                                                    std::uint64_t step) const {
-  const Read all = held(group, step);
+  Read all = held(group, step);
+  all.lane_tokens = all.slots / stored_heads_;
   if (!serving_.layout.selection) return {all};
   std::uint64_t layer = 0;
   for (const EqualLayers* before = holding.layers.data(); before != &group; ++before) layer += before->layers;
@@ -252,8 +256,13 @@ std::vector<DevicePass::Read> DevicePass::reads_of(const Holding& holding, const
   for (std::uint64_t i = 0; i < group.layers; ++i, ++layer) {
     const LayerReads selected =
         layer_reads(serving_.layout.selection, model_, layer, all.slots / stored_heads_);
-    out.push_back({all.slots * selected.head_share, all.bytes * selected.lane_share,
-                   all.coded * selected.lane_share, selected.index_bytes_read * stored_share_});
+    out.push_back({.slots = all.slots * selected.head_share,
+                   .bytes = all.bytes * selected.lane_share,
+                   .coded = all.coded * selected.lane_share,
+                   .index_bytes = selected.index_bytes_read * stored_share_,
+                   .lane_tokens = all.lane_tokens * selected.lane_share,
+                   .run_tokens = selected.run_tokens,
+                   .first = layer == 0});
   }
   return out;
 }
@@ -281,7 +290,11 @@ void DevicePass::decode_attention(PassTime& pass, const Holding& holding, const 
       attention.flops += index * group_size;
       decode_numbers(attention, cost, batch_ * read.coded);
       attention.overhead = attention_start(cache) + ceilings.attention_sequence * std::sqrt(batch_);
-      charge(pass[OpClass::attention], attention, real(group.layers) / real(reads.size()));
+      const double layers = real(group.layers) / real(reads.size());
+      OpTime& time = pass[OpClass::attention];
+      const double before = time.seconds;
+      charge(time, attention, layers);
+      if (index > 0) pass.choosing += (time.seconds - before) * index / attention.bytes;
     }
   }
 }
@@ -312,30 +325,81 @@ Demand DevicePass::score_rows(const policy::Cost& cost) const {
   return rows;
 }
 
-double DevicePass::link_time(double bytes) const {
-  return bytes == 0 ? 0 : bytes / machine_.host.bandwidth + machine_.host.latency;
+void DevicePass::Copies::add(const Copies& other) {
+  for (const Tier tier : kTiers) {
+    links[tier].bytes += other.links[tier].bytes;
+    links[tier].seconds += other.links[tier].seconds;
+  }
 }
 
-double DevicePass::weights_load() const {
-  return link_time(serving_.offload.weights * matrix_bytes_ * block_parameters_);
+DevicePass::Copies DevicePass::copies(const PerTier<double>& shares, double bytes, double pieces) const {
+  const auto over = [&](const Link& link, double share) {
+    const double carried = share * bytes;
+    // A machine that is the host has no link to host memory to cross.
+    if (carried == 0 || link.bandwidth <= 0) return LinkTime{};
+    const double operations = std::max(1.0, share * pieces);
+    return LinkTime{carried, carried / link.bandwidth + link.latency + operations * link.operation};
+  };
+  return {{.host = over(machine_.host, shares.host + shares.ssd), .ssd = over(machine_.ssd, shares.ssd)}};
+}
+
+DevicePass::Copies DevicePass::weights_load() const {
+  return copies(serving_.offload.weights, matrix_bytes_ * block_parameters_, 1);
 }
 
 template <class Tokens>
-double DevicePass::cache_move(const EqualLayers& group, Tokens tokens) const {
-  if (serving_.offload.cache == 0) return 0;
+DevicePass::Copies DevicePass::cache_move(const EqualLayers& group, Tokens tokens) const {
+  if (serving_.offload.cache_away() == 0) return {};
   double bytes = 0;
   for (const EqualLanes& lanes : group.lanes)
     bytes += stored_share_ * real(lanes.lanes) * lane_bytes(tokens(lanes));
-  return link_time(serving_.offload.cache * batch_ * bytes);
+  return copies(serving_.offload.cache, batch_ * bytes, 1);
 }
 
-/// `block(EqualLayers, compute)`: seconds of one layer that computes for `compute` seconds.
-template <class Block>
-void DevicePass::let_wait(PassTime& pass, const Holding& holding, Block block) const {
+double DevicePass::found(const EqualLayers& group, const Read& read) const {
+  const Offload& offload = serving_.offload;
+  const double away = offload.cache_away() * read.lane_tokens;
+  if (offload.buffer == 0 || away == 0) return 0;
+  // What reads everything reads what the step before has read.
+  const double otherwise = read.run_tokens == 0 ? 1 : offload.hit_rate;
+  double hits = 0, lanes = 0;
+  for (const EqualLanes& of : group.lanes) {
+    hits += real(of.lanes) * of.hits.value_or(otherwise);
+    lanes += real(of.lanes);
+  }
+  return std::min(hits / lanes, real(offload.buffer) / away);
+}
+
+double DevicePass::pieces(const Read& read) const {
+  const double page = real(serving_.layout.page);
+  if (read.run_tokens == 0 && page == 0) return 1;  // a layer is one copy
+  const double run = read.run_tokens == 0 ? page
+                     : page == 0          ? read.run_tokens
+                                          : std::min(page, read.run_tokens);
+  // The keys and the values of each; lanes that share pages lie beside each other where all are read.
+  const bool together = read.run_tokens == 0 && !serving_.layout.head_pages;
+  return 2 * (together ? 1 : stored_heads_) * read.lane_tokens / run;
+}
+
+/// `block(EqualLayers, compute)`: one layer that computes for `compute` seconds.
+template <class BlockOf>
+void DevicePass::let_wait(PassTime& pass, const Holding& holding, BlockOf block_of) const {
   if (!serving_.offload.any()) return;
   const double compute = (pass.seconds() - pass[OpClass::head].seconds) / real(model_.layers);
-  for (const EqualLayers& group : holding.layers)
-    pass.transfer += real(group.layers) * (block(group, compute) - compute);
+  for (const EqualLayers& group : holding.layers) {
+    const double layers = real(group.layers);
+    for (const std::vector<Block> blocks = block_of(group, compute); const Block& block : blocks) {
+      const double times = layers / real(blocks.size());
+      pass.transfer += times * (block.seconds - compute);
+      pass.loading += times * block.loading;
+      pass.asked += times * block.asked;
+      pass.found += times * block.found;
+      for (const Tier tier : kTiers) {
+        pass.links[tier].bytes += times * block.loads.links[tier].bytes;
+        pass.links[tier].seconds += times * block.loads.links[tier].seconds;
+      }
+    }
+  }
 }
 
 void DevicePass::prefill_transfers(PassTime& pass, std::uint64_t tokens, std::uint64_t past,
@@ -348,20 +412,53 @@ void DevicePass::prefill_transfers(PassTime& pass, std::uint64_t tokens, std::ui
     const auto kept = [&](const EqualLanes& lanes) {
       return LaneTokens{.kept = std::min(tokens, lanes.at(0))};
     };
-    return prefill_block(weights_load() + cache_move(group, before), cache_move(group, kept), compute);
+    Block block{.loads = weights_load()};
+    block.loads.add(cache_move(group, before));
+    block.loading = block.loads.seconds();
+    block.seconds = prefill_block(block.loading, cache_move(group, kept).seconds(), compute);
+    return std::vector{block};
   });
+}
+
+DevicePass::Block DevicePass::step_block_of(const EqualLayers& group, const Read& read, double store,
+                                            double compute) const {
+  const Offload& offload = serving_.offload;
+  const double share = found(group, read), bytes = batch_ * read.bytes, here = 1 - share;
+  const auto chosen = [&](double part) {
+    return copies(offload.cache, part * bytes, part * batch_ * pieces(read));
+  };
+  Block block{.loads = weights_load(),
+              .asked = offload.cache_away() * bytes,
+              .found = offload.cache_away() * bytes * share};
+  const Copies cache = chosen(here);
+  if (!offload.prefetch) {
+    block.loads.add(cache);
+    block.loading = block.loads.seconds();
+    block.seconds = step_block(block.loading, store, compute);
+    return block;
+  }
+  // What a selection chooses is guessed from the layer before, if there is one; as much is loaded for a wrong
+  // guess as for a right one.
+  const bool known = read.run_tokens == 0;
+  const bool guessed = known || !read.first;
+  const double wrong = known ? 0 : guessed ? 1 - *offload.prefetch : 1;
+  if (guessed) block.loads.add(cache);
+  const double early = block.loads.seconds();
+  const Copies rest = chosen(wrong * here);
+  block.loads.add(rest);
+  block.loading = early + rest.seconds();
+  block.seconds = ahead_block(early, rest.seconds(), store, compute);
+  return block;
 }
 
 void DevicePass::step_transfers(PassTime& pass, const Holding& holding, std::uint64_t step) const {
   let_wait(pass, holding, [&](const EqualLayers& group, double compute) {
-    const double store = cache_move(group, [](const EqualLanes&) { return LaneTokens{.appended = 1}; });
-    const std::vector<Read> reads = reads_of(holding, group, step);
-    double seconds = 0;
-    for (const Read& read : reads) {
-      const double cache = link_time(serving_.offload.cache * batch_ * read.bytes);
-      seconds += step_block(weights_load() + cache, store, compute);
-    }
-    return seconds / real(reads.size());
+    const double store =
+        cache_move(group, [](const EqualLanes&) { return LaneTokens{.appended = 1}; }).seconds();
+    std::vector<Block> blocks;
+    for (const Read& read : reads_of(holding, group, step))
+      blocks.push_back(step_block_of(group, read, store, compute));
+    return blocks;
   });
 }
 

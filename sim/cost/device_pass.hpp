@@ -1,5 +1,6 @@
 #pragma once
 /// Prices the work of one device in a forward pass, operation by operation.
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -45,9 +46,10 @@ class DevicePass {
   void prompt_policy(PassTime& pass, const policy::Cost& cost) const;
   void step_policy(PassTime& pass, const Holding& holding, const policy::Cost& cost,
                    std::uint64_t step) const;
-  // Time that layers wait for the host link, by FlexGen's block schedule (offload.hpp). Call these when all
-  // computing of the layers is in the pass; each layer takes an equal part of it. A layer's weights, its
-  // cache and what it stores cross the link in one copy each.
+  // Time that layers wait for the links, by FlexGen's block schedule (offload.hpp) or one layer ahead. Call
+  // these when all computing of the layers is in the pass; each layer takes an equal part of it. A layer's
+  // weights, its cache and what it stores cross a link in one copy each; of the cache, each contiguous piece
+  // takes Link::operation.
 
   /// A chunk loads the resident tokens before it and stores those of its own tokens that are kept.
   void prefill_transfers(PassTime& pass, std::uint64_t tokens, std::uint64_t past, const Holding& holding,
@@ -73,19 +75,43 @@ class DevicePass {
     double slots = 0, bytes = 0;  ///< slots: attended by each query head of a lane
     double coded = 0;             ///< numbers that are not stored as they come
     double index_bytes = 0;       ///< of a selection's index
+    double lane_tokens = 0;       ///< that the heads of a lane read together, mean over lanes
+    double run_tokens = 0;        ///< LayerReads::run_tokens
+    bool first = false;           ///< whether it is of the model's first layer
   };
   Read held(const EqualLayers& group, std::uint64_t step) const;
   /// Of each layer of a group where a selection chooses, which layers may do differently; else one for all.
   std::vector<Read> reads_of(const Holding& holding, const EqualLayers& group, std::uint64_t step) const;
-  double link_time(double bytes) const;
-  /// Returns the time to load the host's share of one layer's matrices.
-  double weights_load() const;
-  /// Returns the time to move, for one layer and the batch, the host's share of `tokens(EqualLanes)` in every
-  /// lane.
+  /// What the links carry in one layer.
+  struct Copies {
+    PerTier<LinkTime> links{};
+
+    /// Both links carry what comes from the SSD, at the same time.
+    double seconds() const { return std::max(links.host.seconds, links.ssd.seconds); }
+    void add(const Copies& other);
+  };
+  /// What a layer waits for.
+  struct Block {
+    double seconds = 0;  ///< with the layer's computing
+    Copies loads{};
+    double loading = 0;
+    double asked = 0, found = 0;
+  };
+  /// Returns the copies of shares of `bytes`, which all tiers hold in `pieces` contiguous pieces.
+  Copies copies(const PerTier<double>& shares, double bytes, double pieces) const;
+  /// Returns the copies of the tiers' shares of one layer's matrices.
+  Copies weights_load() const;
+  /// Returns the copies of the tiers' shares of `tokens(EqualLanes)` in every lane of one layer, for the
+  /// batch.
   template <class Tokens>
-  double cache_move(const EqualLayers& group, Tokens tokens) const;
-  template <class Block>
-  void let_wait(PassTime& pass, const Holding& holding, Block block) const;
+  Copies cache_move(const EqualLayers& group, Tokens tokens) const;
+  /// Returns the share of what a layer reads of the tiers that the device's buffer holds.
+  double found(const EqualLayers& group, const Read& read) const;
+  /// Returns the contiguous pieces of what one sequence's layer reads; pages are not beside each other.
+  double pieces(const Read& read) const;
+  Block step_block_of(const EqualLayers& group, const Read& read, double store, double compute) const;
+  template <class BlockOf>
+  void let_wait(PassTime& pass, const Holding& holding, BlockOf block) const;
 
   const Model& model_;
   const Machine& machine_;

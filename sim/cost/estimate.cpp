@@ -17,10 +17,16 @@ std::uint64_t peak_bytes(const Memory& prefill, const Memory& at_end) {
   return std::max(prefill.total(), at_end.total());
 }
 
-/// Returns whether the host's memory holds the host bytes of all devices together.
-bool fits_host(const Memory& prefill, const Memory& at_end, const Machine& machine, const Serving& serving) {
-  const std::uint64_t bytes = std::max(prefill.host, at_end.host);
-  return machine.host_memory == 0 || bytes <= machine.host_memory / serving.tensor_parallel;
+std::uint64_t peak_bytes(const Memory& prefill, const Memory& at_end, Tier tier) {
+  return std::max(prefill.away[tier], at_end.away[tier]);
+}
+
+/// Returns whether each tier holds its bytes of all devices together.
+bool fits_tiers(const Memory& prefill, const Memory& at_end, const Machine& machine, const Serving& serving) {
+  return std::all_of(kTiers.begin(), kTiers.end(), [&](Tier tier) {
+    const std::uint64_t capacity = machine.capacity(tier);
+    return capacity == 0 || peak_bytes(prefill, at_end, tier) <= capacity / serving.tensor_parallel;
+  });
 }
 
 /// Returns the bytes that one copy moves, of a sequence's cache of `bytes` on a device.
@@ -39,8 +45,8 @@ std::uint64_t Estimate::peak() const {
   return peak_bytes(prefill, at_end);
 }
 
-std::uint64_t Estimate::host_peak() const {
-  return std::max(prefill.host, at_end.host);
+std::uint64_t Estimate::peak(Tier tier) const {
+  return peak_bytes(prefill, at_end, tier);
 }
 
 std::optional<double> swap_seconds(const Model& model, const Machine& machine, const Serving& serving,
@@ -51,7 +57,7 @@ std::optional<double> swap_seconds(const Model& model, const Machine& machine, c
   one.offload = {};
   const Memory held = memory_at(model, machine, one, holding, cost, serving.generate);
   const std::uint64_t all = checked_sum("a sequence's cache", held.keys_values, held.padding);
-  const std::uint64_t bytes = all - share_of(all, serving.offload.cache);
+  const std::uint64_t bytes = all - share_of(all, serving.offload.cache_away());
   return swap_time(machine.host, bytes, copied_at_once(model, serving, bytes));
 }
 
@@ -70,8 +76,8 @@ Estimate estimate(const Model& model, const Machine& machine, const Serving& ser
   out.budget = budget;
   out.prefill = prefill_peak(model, machine, serving, holding, cost);
   out.at_end = memory_at(model, machine, serving, holding, cost, serving.generate);
-  out.host_fits = fits_host(out.prefill, out.at_end, machine, serving);
-  out.fits = out.peak() <= machine.memory && out.host_fits;
+  out.tiers_fit = fits_tiers(out.prefill, out.at_end, machine, serving);
+  out.fits = out.peak() <= machine.memory && out.tiers_fit;
   out.time = latency(model, machine, serving, holding, cost);
   out.swap = swap_seconds(model, machine, serving, holding, cost);
   out.recompute = recompute_seconds(model, machine, serving, holding, cost);
@@ -95,7 +101,7 @@ std::uint64_t largest_batch(const Model& model, const Machine& machine, const Se
     tried.batch = batch;
     const Memory prefill = prefill_peak(model, machine, tried, holding, cost);
     const Memory at_end = memory_at(model, machine, tried, holding, cost, serving.generate);
-    return peak_bytes(prefill, at_end) <= cap && fits_host(prefill, at_end, machine, tried);
+    return peak_bytes(prefill, at_end) <= cap && fits_tiers(prefill, at_end, machine, tried);
   };
   // Memory grows with the batch: the answer is in [low, high).
   std::uint64_t low = 0, high = 1;

@@ -13,10 +13,10 @@ struct Estimate {
   Memory prefill{};            ///< at the moment when the prefill needs most
   Memory at_end{};             ///< after the last generated token
   std::uint64_t peak() const;  ///< of both; KIVI's residual of keys may exceed it by R - 1 tokens between
-  std::uint64_t host_peak() const;  ///< bytes of host memory, for one device
-  /// Whether the host parts of all devices fit the host's memory; true where its size is not known.
-  bool host_fits = true;
-  bool fits = false;  ///< the peak fits the machine's memory, and what is offloaded the host's
+  std::uint64_t peak(Tier tier) const;  ///< bytes of a tier, for one device
+  /// Whether the parts of all devices fit each tier; true where its size is not known.
+  bool tiers_fit = true;
+  bool fits = false;  ///< the peak fits the machine's memory, and what is offloaded its tiers
   Latency time{};
   /// Seconds to preempt one sequence at its end: either its cache goes to host memory and comes back (empty
   /// without a host link), or prompt and generated tokens are prefilled once more.

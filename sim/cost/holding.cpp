@@ -61,7 +61,8 @@ policy::CostShape shape_of(const policy::Composition& composition, const Model& 
 /// Merges neighbours that hold the same into one group.
 void append(std::vector<EqualLanes>& groups, const EqualLanes& lane) {
   if (!groups.empty() && groups.back().after_prompt == lane.after_prompt &&
-      groups.back().limit == lane.limit && groups.back().counted == lane.counted)
+      groups.back().limit == lane.limit && groups.back().counted == lane.counted &&
+      groups.back().hits == lane.hits)
     groups.back().lanes += lane.lanes;
   else
     groups.push_back(lane);
@@ -210,6 +211,8 @@ Holding replayed_holding(const sim::Outcome& outcome, const sim::CellOutcome& ce
       EqualLanes held{times, lane.kept_tokens, grew ? kNoLimit : lane.held_at_end};
       if (lane.stored && 8 * outcome.token_bytes == element_bits * outcome.token_numbers)
         held.counted = CountedBits{lane.stored->kept_bits, lane.stored->held_bits};
+      if (lane.read && lane.read->later_loaded_tokens > 0)
+        held.hits = lane.read->hits / lane.read->later_loaded_tokens;
       append(group.lanes, held);
     }
     append(out.layers, std::move(group));

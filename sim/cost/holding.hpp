@@ -28,6 +28,9 @@ struct EqualLanes {
   std::uint64_t limit = kNoLimit;
   /// What a replay counted for each of them, where it stored numbers as the cost model does.
   std::optional<CountedBits> counted{};
+  /// Of the tokens that their queries read together at a step, the share that the step before has read, too,
+  /// where a selection was replayed.
+  std::optional<double> hits{};
 
   std::uint64_t at(std::uint64_t step) const;
   /// At most `most` of them, those generated first: what leaves is of the prompt.

@@ -14,6 +14,19 @@ void wait_for_host(PassTime& pass, const Runtime& runtime) {
   pass.host = std::max(0.0, runtime.host_floor - pass.seconds());
 }
 
+/// Adds what is no operation of the device.
+void add_waits(PassTime& sum, const PassTime& pass, double times) {
+  for (const Tier tier : kTiers) {
+    sum.links[tier].bytes += times * pass.links[tier].bytes;
+    sum.links[tier].seconds += times * pass.links[tier].seconds;
+  }
+  sum.loading += times * pass.loading;
+  sum.transfer += times * pass.transfer;
+  sum.asked += times * pass.asked;
+  sum.found += times * pass.found;
+  sum.host += times * pass.host;
+}
+
 /// The passes over a prompt, without compression.
 class PromptPasses {
  public:
@@ -62,8 +75,7 @@ void add_extra_prefills(PassTime& pass, const DevicePass& device, const Serving&
     add(all, pass[op], 1);
   add(all, spared, -1);
   add(pass[OpClass::policy], all, times);
-  pass.transfer += times * pass.transfer;
-  pass.host += times * pass.host;
+  add_waits(pass, PassTime(pass), times);
 }
 
 std::vector<std::uint64_t> limit_steps(const Holding& holding) {
@@ -105,6 +117,16 @@ double PassTime::seconds() const {
   return sum;
 }
 
+std::optional<double> PassTime::hidden() const {
+  if (!(loading > 0)) return std::nullopt;
+  return std::max(0.0, 1 - transfer / loading);
+}
+
+std::optional<double> PassTime::hit_rate() const {
+  if (!(asked > 0)) return std::nullopt;
+  return found / asked;
+}
+
 void add(OpTime& sum, const OpTime& op, double times) {
   sum.seconds += times * op.seconds;
   sum.flops += times * op.flops;
@@ -116,8 +138,8 @@ void add(OpTime& sum, const OpTime& op, double times) {
 
 void add(PassTime& sum, const PassTime& pass, double times) {
   for (std::size_t op = 0; op < kOpClasses; ++op) add(sum.ops[op], pass.ops[op], times);
-  sum.transfer += times * pass.transfer;
-  sum.host += times * pass.host;
+  sum.choosing += times * pass.choosing;
+  add_waits(sum, pass, times);
 }
 
 double roofline(double compute_seconds, double memory_seconds, double norm) {

@@ -2,6 +2,7 @@
 /// Seconds: a roofline of operations with calibrated ceilings.
 #include <array>
 #include <cstdint>
+#include <optional>
 
 #include "policies/api/cost.hpp"
 #include "sim/cost/holding.hpp"
@@ -28,15 +29,30 @@ struct OpTime {
   Bound bound() const;
 };
 
+/// What a link carries to the device in a pass.
+struct LinkTime {
+  double bytes = 0, seconds = 0;  ///< seconds whether something waits for them or not
+};
+
 /// A prefill or a decode step.
 struct PassTime {
   std::array<OpTime, kOpClasses> ops{};
-  double transfer = 0;  ///< seconds that layers wait for the host link, where something is offloaded
-  double host = 0;      ///< seconds by which the host's floor exceeds the rest
+  double choosing = 0;  ///< the part of attention's seconds that reads a selection's index, by its bytes
+  PerTier<LinkTime> links{};
+  double loading =
+      0;  ///< seconds that loads take; both links carry what comes from the SSD, at the same time
+  double transfer = 0;  ///< seconds that layers wait for the links, where something is offloaded
+  /// Bytes of the tiers that are read, and of these what is in the device's buffer and crosses no link.
+  double asked = 0, found = 0;
+  double host = 0;  ///< seconds by which the host's floor exceeds the rest
 
   OpTime& operator[](OpClass op) { return ops[static_cast<std::size_t>(op)]; }
   const OpTime& operator[](OpClass op) const { return ops[static_cast<std::size_t>(op)]; }
   double seconds() const;
+  /// The share of `loading` that hides behind computing; none where nothing is loaded.
+  std::optional<double> hidden() const;
+  /// found / asked; none where nothing is asked for.
+  std::optional<double> hit_rate() const;
 };
 
 /// Adds times * op to sum, field by field.

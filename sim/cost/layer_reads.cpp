@@ -23,7 +23,8 @@ LayerReads layer_reads(const std::optional<policy::Part>& selection, const Model
   if (!selection || stored == 0) return {};
   const policy::ReadCount count = read_count(*selection, model, layer, stored);
   const auto all = static_cast<double>(stored);
-  return {count.head_tokens / all, count.lane_tokens / all, count.index_bytes_read, count.index_bytes};
+  return {count.head_tokens / all, count.lane_tokens / all, count.index_bytes_read, count.index_bytes,
+          count.lane_tokens < all ? count.run_tokens : 0};
 }
 
 }  // namespace kvsim::cost

@@ -13,6 +13,7 @@ struct LayerReads {
   /// The same of the query heads of a KV head together, at most: where they agree it is less.
   double lane_share = 1;
   double index_bytes_read = 0, index_bytes = 0;  ///< of the index, in all KV heads of the layer
+  double run_tokens = 0;  ///< that stand beside each other in what a lane reads; 0: all that it holds
 };
 
 /// What the selection states of a layer whose lanes hold `tokens` each, at least one.

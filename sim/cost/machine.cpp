@@ -57,16 +57,19 @@ constexpr Size kSizes[] = {{"memory_gib", &Machine::memory, kGib, false},
                            {"reserved_gb", &Machine::reserved, kGiga, true},
                            {"host_memory_gib", &Machine::host_memory, kGib, false},
                            {"host_memory_gb", &Machine::host_memory, kGiga, true},
+                           {"ssd_gib", &Machine::ssd_memory, kGib, false},
+                           {"ssd_gb", &Machine::ssd_memory, kGiga, true},
                            {"cache_mb", &Machine::cache, 1e6, true},
                            {"cache_mib", &Machine::cache, 1024.0 * 1024.0, false}};
 constexpr Field<Link> kLink[] = {{"gb_s", &Link::bandwidth, kGiga, Range::positive},
-                                 {"latency_us", &Link::latency, kMicro, Range::from_zero}};
+                                 {"latency_us", &Link::latency, kMicro, Range::from_zero},
+                                 {"operation_us", &Link::operation, kMicro, Range::from_zero}};
 struct NamedLink {
   const char* key;
   Link Machine::*link;
 };
 constexpr NamedLink kLinks[] = {
-    {"host_link", &Machine::host}, {"device_link", &Machine::device}, {"disk", &Machine::disk}};
+    {"host_link", &Machine::host}, {"device_link", &Machine::device}, {"ssd_link", &Machine::ssd}};
 constexpr Field<Ceilings> kCeilings[] = {
     {"compute", &Ceilings::compute, 1, Range::share},
     {"memory", &Ceilings::memory, 1, Range::share},

@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "sim/cost/tier.hpp"
+
 namespace kvsim::cost {
 
 /// Ceilings turn datasheet rates into times: t = ((F/(ec*P))^p + (Q/(em*BW))^p)^(1/p) + t0 per operation.
@@ -26,6 +28,7 @@ struct Ceilings {
 struct Link {
   double bandwidth = 0;  ///< bytes/s in one direction, as reached by large transfers; 0: there is none
   double latency = 0;    ///< s per transfer
+  double operation = 0;  ///< s for each contiguous piece of a transfer, beside its bytes
 };
 
 /// Numbers of a machine that are not from a datasheet but fitted, so that times or sizes come out as
@@ -49,9 +52,14 @@ struct Machine {
   Link device{};  ///< to its neighbour in tensor parallelism; latency of a whole all-reduce
   double host_bandwidth = 0;      ///< bytes/s of host memory
   std::uint64_t host_memory = 0;  ///< bytes; 0: not known
-  Link disk{};
+  Link ssd{};                     ///< to a drive; reads and writes are taken to be equally fast
+  std::uint64_t ssd_memory = 0;   ///< bytes; 0: not known
   Ceilings ceilings{};
   std::vector<Fit> fitted{};
+
+  const Link& link(Tier tier) const { return tier == Tier::host ? host : ssd; }
+  /// Bytes of a tier; 0: not known.
+  std::uint64_t capacity(Tier tier) const { return tier == Tier::host ? host_memory : ssd_memory; }
 };
 
 /// Returns the machine with all numbers fitted to `measurements` multiplied by `factor` (of a link, its

@@ -19,14 +19,15 @@ constexpr const char* kWeights = "the weights";
 /// Bytes of some layers' cache.
 struct CacheBytes {
   std::uint64_t keys_values = 0, padding = 0, metadata = 0, page_tables = 0;
-  std::uint64_t host = 0;  ///< keys, values and padding that are not on the device
+  PerTier<std::uint64_t> away{};  ///< keys, values and padding that are not on the device
 
   void add(std::uint64_t times, const CacheBytes& other) {
     keys_values = checked_sum(kCache, keys_values, checked_product(kCache, times, other.keys_values));
     padding = checked_sum(kCache, padding, checked_product(kCache, times, other.padding));
     metadata = checked_sum(kCache, metadata, checked_product(kCache, times, other.metadata));
     page_tables = checked_sum(kCache, page_tables, checked_product(kCache, times, other.page_tables));
-    host = checked_sum(kCache, host, checked_product(kCache, times, other.host));
+    for (const Tier tier : kTiers)
+      away[tier] = checked_sum(kCache, away[tier], checked_product(kCache, times, other.away[tier]));
   }
   /// Subtracts what was added before.
   void remove(std::uint64_t times, const CacheBytes& other) {
@@ -34,7 +35,7 @@ struct CacheBytes {
     padding -= times * other.padding;
     metadata -= times * other.metadata;
     page_tables -= times * other.page_tables;
-    host -= times * other.host;
+    for (const Tier tier : kTiers) away[tier] -= times * other.away[tier];
   }
   std::uint64_t total() const { return checked_sum(kCache, keys_values, padding, metadata, page_tables); }
 };
@@ -118,9 +119,11 @@ class DeviceCache {
   /// Returns all layers, and room for `layers` of them that are being computed or copied.
   CacheBytes with_buffers(CacheBytes bytes, const Moment& moment, std::uint64_t layers) const {
     std::uint64_t largest = 0;
-    if (serving_.offload.cache > 0)
-      for (const EqualLayers& group : holding_.layers)
-        largest = std::max(largest, resting(group, moment).host);
+    if (serving_.offload.cache_away() > 0)
+      for (const EqualLayers& group : holding_.layers) {
+        const CacheBytes layer = resting(group, moment);
+        largest = std::max(largest, checked_sum(kCache, layer.away.host, layer.away.ssd));
+      }
     const std::uint64_t room = checked_product(kCache, std::min(layers, model_.layers), largest);
     bytes.keys_values = checked_sum(kCache, bytes.keys_values, room);
     return bytes;
@@ -150,14 +153,25 @@ class DeviceCache {
   }
 
  private:
-  /// Returns a layer's bytes without the host's share.
+  /// Returns a layer's bytes without the shares of the tiers behind the device, with the buffer for these.
   CacheBytes resting(const EqualLayers& group, const Moment& moment) const {
     CacheBytes bytes = layer(group, moment);
+    const Offload& offload = serving_.offload;
     for (std::uint64_t CacheBytes::*part : {&CacheBytes::keys_values, &CacheBytes::padding}) {
-      const std::uint64_t out = share_of(bytes.*part, serving_.offload.cache);
-      bytes.*part -= out;
-      bytes.host += out;
+      const std::uint64_t all = bytes.*part;
+      for (const Tier tier : kTiers) {
+        const std::uint64_t out = std::min(bytes.*part, share_of(all, offload.cache[tier]));
+        bytes.*part -= out;
+        bytes.away[tier] += out;
+      }
     }
+    if (offload.buffer > 0 && offload.cache_away() > 0)
+      for_lanes(group, [&](const EqualLanes& lane, std::uint64_t lanes) {
+        const std::uint64_t away = share_of(moment.tokens(lane).all(), offload.cache_away());
+        bytes.keys_values = checked_sum(kCache, bytes.keys_values,
+                                        stored_bytes(layout().storage, model_, lanes,
+                                                     LaneTokens{.kept = std::min(offload.buffer, away)}));
+      });
     return bytes;
   }
 
@@ -237,7 +251,7 @@ class DeviceCache {
     else
       bytes.keys_values = stored_bytes(storage, model_, lanes, tokens);
     bytes.padding = empty_bytes(storage, model_, lanes, tokens, slots - tokens.all());
-    bytes.host = ceil_divided(stored_ledger(storage, model_, lanes, tokens).host, 8);
+    bytes.away.host = ceil_divided(stored_ledger(storage, model_, lanes, tokens).host, 8);
     const std::uint64_t metadata =
         checked_sum(kCache, cost_.metadata.lane, checked_product(kCache, slots, cost_.metadata.lane_slot),
                     checked_product(kCache, slots, layout().mask_bytes));
@@ -312,7 +326,8 @@ Memory with_cache(Memory memory, const CacheBytes& cache, std::uint64_t batch) {
   memory.padding = all.padding;
   memory.metadata = all.metadata;
   memory.page_tables = all.page_tables;
-  memory.host = checked_sum("host memory", memory.host, all.host);
+  for (const Tier tier : kTiers)
+    memory.away[tier] = checked_sum(tier_name(tier), memory.away[tier], all.away[tier]);
   return memory;
 }
 
@@ -347,12 +362,16 @@ Memory fixed_part(const Model& model, const Machine& machine, const Serving& ser
   memory.weights = weight_bytes(model, serving.runtime, serving.tensor_parallel);
   memory.reserved = machine.reserved;
   memory.shared_tables = shared_tables(model, serving);
-  if (serving.offload.weights > 0) {
-    memory.host = share_of(matrix_bytes(device_share(model, serving.tensor_parallel), serving.runtime),
-                           serving.offload.weights);
-    const std::uint64_t room =
-        std::min<std::uint64_t>(2, model.layers) * ceil_divided(memory.host, model.layers);
-    memory.weights -= memory.host - std::min(room, memory.host);
+  if (serving.offload.weights_away() > 0) {
+    const std::uint64_t matrices =
+        matrix_bytes(device_share(model, serving.tensor_parallel), serving.runtime);
+    std::uint64_t away = 0;
+    for (const Tier tier : kTiers) {
+      memory.away[tier] = std::min(matrices - away, share_of(matrices, serving.offload.weights[tier]));
+      away += memory.away[tier];
+    }
+    const std::uint64_t room = std::min<std::uint64_t>(2, model.layers) * ceil_divided(away, model.layers);
+    memory.weights -= away - std::min(room, away);
   }
   return memory;
 }

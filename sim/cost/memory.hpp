@@ -21,7 +21,7 @@ struct Memory {
   std::uint64_t activations = 0;  ///< largest live set of a forward pass, score matrices and logits included
   std::uint64_t scratch = 0;      ///< the policy's scratch while it compresses a layer
   std::uint64_t reserved = 0;     ///< reserved by the machine's runtime
-  std::uint64_t host = 0;         ///< in host memory, for this device; not part of the total
+  PerTier<std::uint64_t> away{};  ///< in the tiers behind it, for this device; not part of the total
 
   std::uint64_t cache() const;  ///< payload, padding, metadata, page tables, shared tables
   std::uint64_t total() const;
@@ -53,7 +53,8 @@ Memory prefill_peak(const Model& model, const Machine& machine, const Serving& s
                     const Holding& holding, const policy::Cost& cost);
 
 // Where weights or cache are offloaded, `weights` and `keys_values` are the part that stays on the device,
-// and room for two layers of the rest: one being computed, one being copied.
+// and room for two layers of the rest: one being computed, one being copied; `keys_values` has the buffer of
+// every lane, too (Offload::buffer).
 
 // All throw Error(usage) when a size does not fit 64 bits.
 

@@ -109,6 +109,10 @@ double step_block(double load, double store, double compute) {
   return load + std::max(store, compute);
 }
 
+double ahead_block(double early, double late, double store, double compute) {
+  return prefill_block(early, store, compute) + late;
+}
+
 OffloadRates flexgen_t4_rates(std::uint64_t device_batch) {
   if (device_batch == 0) usage_error("is zero", "device batch");
   const double halvings = std::max(0.0, std::log2(64 / real(device_batch)));

@@ -20,9 +20,14 @@ double prefill_block(double load, double store, double compute);
 /// A decode step loads, then computes while it stores.
 double step_block(double load, double store, double compute);
 
-/// Rates for that schedule. Loading a prefill's layer goes disk -> host -> device, storing device -> host ->
-/// disk; while a step computes, copies device -> host, disk -> host and host -> disk run at the same time.
-/// The host computes attention over the part of the cache that is not on the device.
+/// A decode step whose copies begin one layer ahead: what is known by then (`early`) is loaded while the
+/// layer before computes and stores, the rest (`late`) when the layer has chosen. Within a group the longest
+/// counts, groups add up: {early, store, compute}, {late}. With nothing late it is prefill_block().
+double ahead_block(double early, double late, double store, double compute);
+
+/// Rates for FlexGen's schedule. Loading a prefill's layer goes disk -> host -> device, storing device ->
+/// host -> disk; while a step computes, copies device -> host, disk -> host and host -> disk run at the same
+/// time. The host computes attention over the part of the cache that is not on the device.
 struct OffloadRates {
   double host_to_device = 0, device_to_host = 0;                 ///< bytes/s; of weights and activations
   double cache_to_host = 0;                                      ///< bytes/s; of the prompt's cache

@@ -44,9 +44,15 @@ void check_runtime(const Runtime& runtime) {
 }
 
 void check_offload(const Offload& offload) {
-  for (const auto& [share, what] :
-       {std::pair{offload.weights, "offload of weights"}, std::pair{offload.cache, "offload of the cache"}})
-    need(share >= 0 && share <= 1, "is no share between 0 and 1", what);
+  const auto is_share = [](double value) { return value >= 0 && value <= 1; };
+  for (const auto& [shares, what] :
+       {std::pair{offload.weights, "offload of weights"}, std::pair{offload.cache, "offload of the cache"}}) {
+    for (const Tier tier : kTiers) need(is_share(shares[tier]), "is no share between 0 and 1", what);
+    need(shares.host + shares.ssd <= 1 + 1e-12, "shares of host memory and SSD are more than all of it",
+         what);
+  }
+  need(is_share(offload.hit_rate), "is no share between 0 and 1", "hit rate");
+  need(is_share(offload.prefetch.value_or(0)), "is no share between 0 and 1", "prefetch");
 }
 
 }  // namespace

@@ -1,9 +1,11 @@
 #pragma once
 /// How a model is served: the workload, the layout of the cache, the runtime.
 #include <cstdint>
+#include <optional>
 
 #include "sim/cost/model.hpp"
 #include "sim/cost/storage.hpp"
+#include "sim/cost/tier.hpp"
 
 namespace kvsim::cost {
 
@@ -56,13 +58,27 @@ struct Runtime {
       0.1;  ///< share of requests that pay for an allocation's own pass over the prompt (XKV samples a tenth)
 };
 
-/// Shares of a layer's weights and cache that are in host memory and cross the host link whenever the layer
-/// is computed, on the device. Embedding, head, norms and the policy's data stay on the device.
+/// Shares of a layer's weights and cache that are in the tiers behind the device and are copied to it
+/// whenever the layer is computed. What is on the SSD crosses both links. Embedding, head, norms and the
+/// policy's data stay on the device.
 struct Offload {
-  double weights = 0;  ///< share of the blocks' matrices
-  double cache = 0;    ///< share of keys and values, empty slots included
+  PerTier<double> weights{};  ///< shares of the blocks' matrices
+  PerTier<double> cache{};    ///< shares of keys and values, empty slots included
+  /// Tokens of each lane for which the device has room beside its own share, so that what a step reads and
+  /// the step before has read need not be copied again.
+  std::uint64_t buffer = 0;
+  /// Of the tokens that the heads of a lane read together at a step, the share that the step before has read,
+  /// too: where a selection chooses, and no replay says it.
+  double hit_rate = 0;
+  /// A layer's copies begin while the layer before computes, as far as they are known: its weights, a cache
+  /// that is read as a whole, and what a selection is guessed to choose, of which this share is right.
+  /// Nothing: they begin when the layer does.
+  std::optional<double> prefetch{};
 
-  bool any() const { return weights > 0 || cache > 0; }
+  double weights_away() const { return weights.host + weights.ssd; }
+  double cache_away() const { return cache.host + cache.ssd; }
+  bool any() const { return weights_away() > 0 || cache_away() > 0; }
+  bool uses(Tier tier) const { return weights[tier] > 0 || cache[tier] > 0; }
 };
 
 struct Serving {

@@ -389,6 +389,101 @@ class HostMemory(CostTest):
         self.assertIn("cache", self.fails(2, "cost", "estimate", *LLAMA_ON_A100, "--prompt-tokens", "8K", "--offload", "cahce=1%"))
 
 
+class Tiers(CostTest):
+    """Tests of what crosses the links at a step, on a machine with an SSD."""
+    link, copy, piece, drive = 25e9, 6e-6, 1e-7, 6e9  # bytes/s, s, s, bytes/s
+    layer = TOKEN // LLAMA["layers"]  # bytes of a token in a layer
+    held = 32768 + 1  # tokens that the one step attends to
+
+    def setUp(self):
+        super().setUp()
+        machine = {"kvsim_source": "none", "matrix_tflops": 312, "vector_tflops": 19.5, "memory_gib": 80, "bandwidth_gb_s": 2039,
+                   "host_link": {"gb_s": 25, "latency_us": 6, "operation_us": 0.1}, "ssd_link": {"gb_s": 6, "latency_us": 80},
+                   "ssd_gib": 2}
+        (self.folder / "drive.json").write_text(json.dumps(machine))
+        self.asked = ["--model", "llama-3-8b", "--machine", "drive.json", "--prompt-tokens", "32K", "--generate", "2"]
+        self.quest = ["--policy", "full+quest(read=1024)"]
+
+    def test_what_a_step_loads(self):
+        row = self.cost(*self.asked, *self.quest, "--offload", "cache=75%", "cache-ssd=25%")[0]
+        # Two layers are read as a whole; of the others four query heads choose 64 pages each, of 16 tokens.
+        whole, chosen = self.held * self.layer, 4096 * self.layer
+        self.assertEqual(row["step_host_link_bytes"], 2 * whole + 30 * chosen)
+        self.assertEqual(row["step_ssd_link_bytes"], (2 * whole + 30 * chosen) / 4)
+        host = (2 * whole + 30 * chosen) / self.link + 32 * self.copy + (2 * 1 + 30 * 2 * 8 * 4096 / 16) * self.piece
+        drive = (2 * whole + 30 * chosen) / 4 / self.drive + 32 * 80e-6
+        self.assertTrue(math.isclose(row["step_host_link_seconds"], host))
+        self.assertTrue(math.isclose(row["step_ssd_link_seconds"], drive))
+        # A layer waits for the longer of both: the drive where it is read as a whole, the host link where in pieces.
+        longer = 2 * (whole / 4 / self.drive + 80e-6) + 30 * (chosen / self.link + self.copy + 2 * 8 * 4096 / 16 * self.piece)
+        self.assertTrue(math.isclose(row["step_loading_seconds"], longer))
+        self.assertEqual(row["ssd_bytes"], self.held * TOKEN // 4 + TOKEN // 4)
+        self.assertEqual((row["step_hit_rate"], row["fits"]), (0, "yes"))
+        self.assertEqual(self.cost(*self.asked, "--batch", "2", "--offload", "cache-ssd=30%")[0]["fits"], "no")
+
+    def test_a_buffer(self):
+        ask = [*self.asked, *self.quest, "--offload", "cache=100%"]
+        plain = self.cost(*ask)[0]
+        row = self.cost(*ask, "--buffer", "2K", "--hit-rate", "40%")[0]
+        # 40 % of the 4096 tokens that a layer chooses; of the whole ones as many as there is room for.
+        found = (2 * 2048 + 30 * 0.4 * 4096) * self.layer
+        self.assertTrue(math.isclose(plain["step_host_link_bytes"] - row["step_host_link_bytes"], found))
+        self.assertTrue(math.isclose(row["step_hit_rate"], found / plain["step_host_link_bytes"]))
+        self.assertEqual(row["keys_values_bytes"] - plain["keys_values_bytes"], 2048 * TOKEN)
+        every = self.cost(*ask, "--buffer", "64K", "--hit-rate", "100%")[0]
+        self.assertEqual((every["step_host_link_bytes"], every["step_hit_rate"], every["step_hidden_share"]), (0, 1, None))
+
+    def test_loads_ahead(self):
+        full = [*self.asked, "--offload", "cache=100%"]
+        waits, ahead = self.cost(*full)[0], self.cost(*full, "--prefetch", "0%")[0]
+        loads = self.held * TOKEN / self.link + 32 * (self.copy + self.piece)
+        compute = sum(waits[f"step_{op}_seconds"] for op in ("linear", "attention", "elementwise", "policy", "communication"))
+        self.assertTrue(math.isclose(waits["step_transfer_seconds"], loads, rel_tol=1e-9))
+        self.assertEqual(waits["step_hidden_share"], 0)
+        # What is read as a whole need not be guessed.
+        self.assertTrue(math.isclose(ahead["step_transfer_seconds"], max(loads, compute) - compute, rel_tol=1e-9))
+        self.assertTrue(math.isclose(ahead["step_hidden_share"], compute / loads, rel_tol=1e-9))
+        # A fifth of the choices is guessed wrongly and crosses twice, but for the first layer that is not guessed.
+        top = [*self.asked, "--policy", "full+top_tokens(read=1024,dense=0)", "--offload", "cache=100%"]
+        guessed = self.cost(*top, "--prefetch", "80%")[0]["step_host_link_bytes"]
+        self.assertTrue(math.isclose(guessed, (1 + 31 * 1.2) * 4096 * self.layer))
+        tpot = {share: self.cost(*top, "--prefetch", share)[0]["tpot_seconds"] for share in ("100%", "80%", "0%")}
+        self.assertTrue(tpot["100%"] < tpot["80%"] < tpot["0%"])
+        self.assertLess(tpot["100%"], self.cost(*top)[0]["tpot_seconds"])
+
+    def test_the_table_and_the_figure(self):
+        ask = [*self.asked, "--policy", "full", *self.quest, "--offload", "cache=50%", "cache-ssd=25%", "--buffer", "1K", "--hit-rate", "50%",
+               "--prefetch", "80%"]
+        table = self.ok("cost", "estimate", *ask)
+        for text in ("on the SSD 0 % of the blocks' weights and 25 % of the cache; link 6 GB/s", "buffer   1024 tokens per lane",
+                     "80 % is guessed right", "What a decode step loads, mean"):
+            self.assertIn(text, table)
+        self.assertLessEqual(max(map(len, table.splitlines())), 110)
+        self.ok("cost", "estimate", *ask, "-o", "costs.csv", "--plot", "figures", "--quiet")
+        self.assertTrue((self.folder / "figures" / "cost-waterfall.svg").exists())
+        self.ok("plot", "cost-waterfall", "costs.csv", "-o", "waterfall.csv")
+        rows = list(csv.DictReader(io.StringIO((self.folder / "waterfall.csv").read_text())))
+        priced = self.cost(*ask)
+        for point, row in zip(("full", "quest"), priced, strict=True):
+            mine = {line["line"]: line for line in rows if line["point"].split("+")[-1].startswith(point)}
+            self.assertTrue(math.isclose(float(mine["linear"]["shown"]), 1e3 * row["step_linear_seconds"]))
+            both = float(mine["SSD"]["shown"]) + float(mine["SSD"]["hidden"])
+            self.assertTrue(math.isclose(both, 1e3 * row["step_ssd_link_seconds"]))
+            end = max(float(line["begin"]) + float(line["shown"]) for line in mine.values())
+            self.assertTrue(math.isclose(end, 1e3 * row["tpot_seconds"], rel_tol=1e-9))
+
+    def test_refusals(self):
+        def refused(*arguments):
+            return self.fails(2, "cost", "estimate", *self.asked, *arguments)
+        self.assertIn("more than 100%", refused("--offload", "cache=60%", "cache-ssd=50%"))
+        self.assertIn("--offload cache=100%", refused("--buffer", "1K"))
+        self.assertIn("--buffer 2048", refused("--offload", "cache=1%", "--hit-rate", "5%"))
+        self.assertIn("no share", refused("--offload", "cache=1%", "--prefetch", "101%"))
+        self.assertIn("--prefetch", refused("--prefetch", "50%"))
+        message = self.fails(2, "cost", "estimate", *LLAMA_ON_A100, "--prompt-tokens", "8K", "--offload", "cache-ssd=50%")
+        self.assertIn("no link to an SSD", message)
+
+
 class Fit(CostTest):
     def fits(self, *arguments):
         return self.cost(*LLAMA_ON_A100, "--prompt-tokens", "32K", *arguments, command="fit")
@@ -454,6 +549,16 @@ class Traces(CostTest):
                     lane["budget"] == (row["budget"] or "25%")]
             self.assertEqual(len(mine), 16)
             self.assertEqual(row["keys_values_bytes"], sum(mine) * 2 * 64 * 2)
+
+    def test_hits_are_those_of_the_replay(self):
+        """Every lane reads as many tokens at each step, so that the mean over lanes is the replay's."""
+        asked = ["--policy", "full+recent_tokens(read=32)"]
+        replayed = self.rows("run.h5", *asked, "--budget", "100%")[0]
+        row = self.cost("--trace", "run.h5", "--machine", "t4", *asked, "--offload", "cache=100%", "--buffer", "64")[0]
+        self.assertGreater(replayed["hit_rate"], 0.5)
+        self.assertTrue(math.isclose(row["step_hit_rate"], replayed["hit_rate"], rel_tol=1e-9))
+        self.assertIn("--hit-rate", self.fails(2, "cost", "estimate", "--trace", "run.h5", "--machine", "t4", *asked, "--offload", "cache=100%",
+                                               "--buffer", "64", "--hit-rate", "50%"))
 
     def test_rules_and_replays_agree(self):
         """If a split does not depend on the prompt, rule and replay agree."""

@@ -102,6 +102,8 @@ void run_traced(const Options& options) {
   for (const std::string& text : options.sweep)
     if (parse_axis(text).name != "budget")
       usage_error("the prompt and what is generated are the trace's", "--sweep " + text);
+  if (!options.serving.hit_rate.empty())
+    usage_error("is what the replay counts", "--hit-rate", "Ask without --trace.");
   if (options.sequence == "all") usage_error("one sequence is priced at a time", "--sequence all");
   const ChosenSequence chosen =
       chosen_sequences(options.trace, options.sequence, {trace::parse_cut(options.cut)}).front();

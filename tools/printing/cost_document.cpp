@@ -11,8 +11,7 @@ std::vector<std::string> cost_head(const analysis::CostStudy& study, const std::
   std::vector<std::string> head{"model    " + analysis::described(study.model),
                                 "machine  " + analysis::described(study.machine),
                                 "serving  " + described(study)};
-  if (study.serving.offload.any())
-    head.push_back("offload  " + described(study.serving.offload, study.machine));
+  for (std::string& line : described(study.serving.offload, study.machine)) head.push_back(std::move(line));
   head.insert(head.end(), more.begin(), more.end());
   return head;
 }

@@ -74,10 +74,22 @@ std::string described(const CostStudy& study) {
   return text;
 }
 
-std::string described(const cost::Offload& offload, const cost::Machine& machine) {
-  return "in host memory " + rounded_text(100 * offload.weights, 2) + " % of the blocks' weights and " +
-         rounded_text(100 * offload.cache, 2) + " % of the cache; link " +
-         rounded_text(machine.host.bandwidth / 1e9, 1) + " GB/s each way";
+std::vector<std::string> described(const cost::Offload& offload, const cost::Machine& machine) {
+  std::vector<std::string> lines;
+  for (const cost::Tier tier : cost::kTiers) {
+    if (!offload.uses(tier)) continue;
+    const std::string place = tier == cost::Tier::host ? "in host memory " : "on the SSD ";
+    lines.push_back("offload  " + place + rounded_text(100 * offload.weights[tier], 2) +
+                    " % of the blocks' weights and " + rounded_text(100 * offload.cache[tier], 2) +
+                    " % of the cache; link " + rounded_text(machine.link(tier).bandwidth / 1e9, 1) +
+                    " GB/s each way");
+  }
+  if (offload.buffer > 0)
+    lines.push_back("buffer   " + std::to_string(offload.buffer) + " tokens per lane on the device");
+  if (offload.prefetch)
+    lines.push_back("loads    one layer ahead; of what a selection chooses " +
+                    rounded_text(100 * *offload.prefetch, 2) + " % is guessed right");
+  return lines;
 }
 
 std::string described(const analysis::CostLimits& limits) {
@@ -91,24 +103,30 @@ std::vector<std::pair<std::string, analysis::Value>> settings_of(const CostStudy
   const cost::Serving& serving = study.serving;
   const cost::Layout& layout = serving.layout;
   const cost::Runtime& runtime = serving.runtime;
-  return {{"kv", element_name(layout)},
-          {"stored_kv_heads", cost::stored_heads(study.model, layout)},
-          {"page", layout.page},
-          {"head_pages", std::uint64_t{layout.head_pages}},
-          {"padded", std::uint64_t{layout.padded}},
-          {"holes", std::uint64_t{layout.vacated == cost::Vacated::left}},
-          {"preallocated", std::uint64_t{layout.preallocated}},
-          {"chunk", serving.chunk},
-          {"tensor_parallel", serving.tensor_parallel},
-          {"attention", runtime.attention == cost::Attention::flash ? "flash" : "eager"},
-          {"rows", runtime.rows == cost::RowSource::written ? "written" : "recomputed"},
-          {"cache_traffic", runtime.cache_traffic},
-          {"host_floor_seconds", runtime.host_floor},
-          {"weight_bits", runtime.weight_bits},
-          {"row_share", runtime.row_share},
-          {"offload_weights", serving.offload.weights},
-          {"offload_cache", serving.offload.cache},
-          {"machine_memory_bytes", study.machine.memory}};
+  return {
+      {"kv", element_name(layout)},
+      {"stored_kv_heads", cost::stored_heads(study.model, layout)},
+      {"page", layout.page},
+      {"head_pages", std::uint64_t{layout.head_pages}},
+      {"padded", std::uint64_t{layout.padded}},
+      {"holes", std::uint64_t{layout.vacated == cost::Vacated::left}},
+      {"preallocated", std::uint64_t{layout.preallocated}},
+      {"chunk", serving.chunk},
+      {"tensor_parallel", serving.tensor_parallel},
+      {"attention", runtime.attention == cost::Attention::flash ? "flash" : "eager"},
+      {"rows", runtime.rows == cost::RowSource::written ? "written" : "recomputed"},
+      {"cache_traffic", runtime.cache_traffic},
+      {"host_floor_seconds", runtime.host_floor},
+      {"weight_bits", runtime.weight_bits},
+      {"row_share", runtime.row_share},
+      {"offload_weights", serving.offload.weights.host},
+      {"offload_cache", serving.offload.cache.host},
+      {"offload_weights_ssd", serving.offload.weights.ssd},
+      {"offload_cache_ssd", serving.offload.cache.ssd},
+      {"buffer_tokens", serving.offload.buffer},
+      {"hit_rate", serving.offload.hit_rate},
+      {"prefetch", serving.offload.prefetch ? analysis::Value(*serving.offload.prefetch) : analysis::Value()},
+      {"machine_memory_bytes", study.machine.memory}};
 }
 
 std::vector<std::string> notes_of(const CostStudy& study, const std::vector<CostRow>& rows) {

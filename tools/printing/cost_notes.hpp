@@ -10,8 +10,9 @@ namespace kvsim::tools {
 
 /// "prompt 32768, generate 256, batch 1; cache fp16, 131072 bytes per token; flash attention".
 std::string described(const analysis::CostStudy& study);
+/// Lines of what is not on the device and how it gets there; none where everything is.
+std::vector<std::string> described(const cost::Offload& offload, const cost::Machine& machine);
 /// "memory 80 GiB, TTFT 2 s".
-std::string described(const cost::Offload& offload, const cost::Machine& machine);
 std::string described(const analysis::CostLimits& limits);
 
 /// Every setting that the rows depend on and no column states.

@@ -78,9 +78,21 @@ void add_layout_options(CLI::App& command, ServingOptions& serving) {
   command
       .add_option("--offload", serving.offload,
                   "Shares that live in host memory and stream to the device, layer by layer, whenever\n"
-                  "they are needed: weights=50% cache=80%")
+                  "they are needed: weights=50% cache=80%; on an SSD: weights-ssd=10% cache-ssd=20%")
       ->type_name("SHARE")
       ->group("Layout and runtime");
+  add("--buffer", serving.buffer,
+      "Room on the device for so many tokens of each lane of an offloaded cache: what the step\n"
+      "before has read is not copied again",
+      "TOKENS");
+  add("--hit-rate", serving.hit_rate,
+      "Of what a step reads by a selection, the share that the step before has read (default:\n"
+      "0%; with --trace what the replay counts)",
+      "SHARE");
+  add("--prefetch", serving.prefetch,
+      "Copies begin one layer ahead; a selection's choice is guessed then, and this share is\n"
+      "guessed right (default: copies begin with their layer)",
+      "SHARE");
   add("--chunk", serving.chunk, "Tokens of a prefill chunk (default: the whole prompt)", "N");
   add("--tp", serving.tensor_parallel, "Devices that share every layer", "N");
   add("--attention", serving.attention, "eager: score matrices are written and read", "flash|eager");

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 
 #include "analysis/results/numbers.hpp"
 #include "sim/base/error.hpp"
@@ -87,25 +88,51 @@ double parse_seconds(std::string_view text, const std::string& where) {
   usage_error(quoted(text) + " is no time above zero", where, "Say it like 2s, 50ms or 800us.");
 }
 
-/// "weights=50%" "cache=80%".
-cost::Offload parse_offload(const std::vector<std::string>& texts) {
-  static const std::vector<std::string> kTiers = {"weights", "cache"};
-  cost::Offload offload;
-  std::vector<std::string> named;
+double parse_share(std::string_view text, const std::string& where) {
+  const bool percent = text.ends_with('%');
+  if (percent) text.remove_suffix(1);
+  const std::optional<double> share = percent ? number_of<double>(text) : std::nullopt;
+  if (!share || !(*share >= 0 && *share <= 100)) usage_error("is no share from 0% to 100%", where);
+  return *share / 100;
+}
+
+/// "weights=50%" "cache=80%" "cache-ssd=20%".
+void parse_shares(const std::vector<std::string>& texts, cost::Offload& offload) {
+  const std::vector<std::pair<std::string, double*>> shares = {{"weights", &offload.weights.host},
+                                                               {"cache", &offload.cache.host},
+                                                               {"weights-ssd", &offload.weights.ssd},
+                                                               {"cache-ssd", &offload.cache.ssd}};
+  std::vector<std::string> known, named;
+  for (const auto& [name, share] : shares) known.push_back(name);
   for (const std::string& text : texts) {
-    auto [name, value] = assignment(text, "--offload", "weights=50% or cache=80%");
-    if (std::find(kTiers.begin(), kTiers.end(), name) == kTiers.end())
-      unknown("share", name, "--offload", kTiers);
+    const auto [name, value] = assignment(text, "--offload", "weights=50% or cache=80%");
+    const auto found = std::find(known.begin(), known.end(), name);
+    if (found == known.end()) unknown("share", name, "--offload", known);
     if (std::find(named.begin(), named.end(), name) != named.end())
       usage_error("is given twice", "--offload " + name);
-    const bool percent = value.ends_with('%');
-    if (percent) value.remove_suffix(1);
-    const std::optional<double> share = percent ? number_of<double>(value) : std::nullopt;
-    if (!share || !(*share >= 0 && *share <= 100))
-      usage_error("is no share from 0% to 100%", "--offload " + quoted(text));
-    (name == "weights" ? offload.weights : offload.cache) = *share / 100;
+    *shares[static_cast<std::size_t>(found - known.begin())].second =
+        parse_share(value, "--offload " + quoted(text));
     named.push_back(name);
   }
+  for (const auto& [host, ssd, name] : {std::tuple{offload.weights.host, offload.weights.ssd, "weights"},
+                                        std::tuple{offload.cache.host, offload.cache.ssd, "cache"}})
+    if (host + ssd > 1 + 1e-12)
+      usage_error(std::string(name) + " and " + name + "-ssd are more than 100% together", "--offload");
+}
+
+cost::Offload parse_offload(const ServingOptions& options) {
+  cost::Offload offload;
+  parse_shares(options.offload, offload);
+  if (!options.buffer.empty()) offload.buffer = parse_tokens(options.buffer, "--buffer");
+  if (!options.hit_rate.empty()) offload.hit_rate = parse_share(options.hit_rate, "--hit-rate");
+  if (!options.prefetch.empty()) offload.prefetch = parse_share(options.prefetch, "--prefetch");
+  if (offload.buffer > 0 && offload.cache_away() == 0)
+    usage_error("is for what is not on the device", "--buffer", "Say what is not: --offload cache=100%");
+  if (!options.hit_rate.empty() && offload.buffer == 0)
+    usage_error("needs a buffer in which something is found", "--hit-rate",
+                "Say how many tokens of a lane it has: --buffer 2048");
+  if (offload.prefetch && !offload.any())
+    usage_error("is of what is not on the device", "--prefetch", "Say what is not: --offload cache=100%");
   return offload;
 }
 
@@ -194,7 +221,7 @@ cost::Serving parse_serving(const ServingOptions& options, const cost::Model& mo
   runtime.host_floor = options.host_floor_ms * 1e-3;
   runtime.weight_bits = options.weight_bits;
   runtime.row_share = options.row_share;
-  serving.offload = parse_offload(options.offload);
+  serving.offload = parse_offload(options);
   return serving;
 }
 

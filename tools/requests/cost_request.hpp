@@ -32,7 +32,8 @@ struct ServingOptions {
   std::string stored_kv_heads{}, kv = "fp16", page{}, chunk{}, tensor_parallel = "1", attention = "flash",
                                  rows = "written";
   bool head_pages = false, padded = false, holes = false, preallocated = false;
-  std::vector<std::string> offload{};  ///< "weights=50%", "cache=80%"
+  std::vector<std::string> offload{};  ///< "weights=50%", "cache=80%", "cache-ssd=20%"
+  std::string buffer{}, hit_rate{}, prefetch{};
   double cache_traffic = 1, host_floor_ms = 0, weight_bits = 16, row_share = 0.1;
 };
 /// All but prompt, generate and batch. Throws Error(usage) with the nearest names.

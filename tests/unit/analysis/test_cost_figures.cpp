@@ -163,5 +163,45 @@ TEST_CASE("Budgets that differ only because prompts do are no curve over budgets
   CHECK(figure_kind("cost-context").build(of_prompts, {}).size() == 1);
 }
 
+TEST_CASE("The waterfall of a step: lines begin where those before end, and links hide beside them") {
+  CHECK(figure_kind("cost-waterfall").build(tables(), {}).empty());  // nothing is loaded, nothing chosen
+  CostRow row = point("full", "", 8192, 1, 2), plain = row;
+  // 8 ms of products and 2 of attention, one of them choosing. 5 ms of loads, of which 3 are waited for; the
+  // SSD's 4 ms are among them.
+  cost::PassTime& step = row.estimate->time.mean_step;
+  step.choosing = 0.001;
+  step.links.host.seconds = step.loading = 0.005;
+  step.links.ssd.seconds = 0.004;
+  step.transfer = 0.003;
+  row.estimate->time.per_token = 0.013;
+  plain.policy = "other";
+  FigureTables both;
+  both.tables["cost"] = cost_records({row, plain});
+  const Figure figure = only("cost-waterfall", both);
+  REQUIRE(figure.panels.size() == 2);
+  CHECK(figure.panels[0].title == "full: 13 ms");
+  const auto& bars = std::get<Timeline>(figure.panels[0].content);
+  CHECK(bars.y.categories == std::vector<std::string>{"choosing", "host link", "SSD", "attention", "linear"});
+  CHECK(bars.x.high == Approx(13));
+  struct Expected {
+    double y, begin, end;
+    int colour;
+  };
+  const std::vector<Expected> expected{{0, 0, 1, 0}, {1, 1, 4, 1}, {1, 4, 6, 2}, {2, 1, 4, 1},
+                                       {2, 4, 5, 2}, {3, 4, 5, 0}, {4, 5, 13, 0}};
+  REQUIRE(bars.bars.size() == expected.size());
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    CAPTURE(i);
+    CHECK(bars.bars[i].y == expected[i].y);
+    CHECK(bars.bars[i].begin == Approx(expected[i].begin).margin(1e-12));
+    CHECK(bars.bars[i].end == Approx(expected[i].end));
+    CHECK(bars.bars[i].colour == expected[i].colour);
+  }
+  // What has nothing of a line has an empty one, so that panels compare.
+  const auto& other = std::get<Timeline>(figure.panels[1].content);
+  CHECK(other.y.categories == bars.y.categories);
+  CHECK(other.bars.size() == 2);
+}
+
 }  // namespace
 }  // namespace kvsim::analysis

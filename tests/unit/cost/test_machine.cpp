@@ -71,7 +71,7 @@ TEST_CASE("A machine's text reads back as the machine", "[machine]") {
     CHECK(again.ceilings.attention_launch == machine.ceilings.attention_launch);
     CHECK(again.ceilings.attention_rows == machine.ceilings.attention_rows);
     CHECK(again.device.bandwidth == machine.device.bandwidth);
-    CHECK(again.disk.latency == machine.disk.latency);
+    CHECK(again.ssd.latency == machine.ssd.latency);
     REQUIRE(again.fitted.size() == machine.fitted.size());
     for (std::size_t i = 0; i < again.fitted.size(); ++i) {
       CHECK(again.fitted[i].measurements == machine.fitted[i].measurements);
@@ -88,13 +88,13 @@ TEST_CASE("Units are those of the keys", "[machine]") {
   CHECK(parse_machine(in_gb, "m").memory == 8'000'000'000);
   const Machine machine = parse_machine(
       with(
-          R"("cache_mib": 4, "reserved_gb": 1.5, "host_link": {"gb_s": 25, "latency_us": 6}, "disk": {"gb_s": 3})"),
+          R"("cache_mib": 4, "reserved_gb": 1.5, "host_link": {"gb_s": 25, "latency_us": 6}, "ssd_link": {"gb_s": 3})"),
       "m");
   CHECK(machine.cache == 4 * 1024 * 1024);
   CHECK(machine.reserved == 1'500'000'000);
   CHECK(machine.host.bandwidth == 25e9);
   CHECK(machine.host.latency == Approx(6e-6));
-  CHECK(machine.disk.latency == 0);
+  CHECK(machine.ssd.latency == 0);
   CHECK(machine.device.bandwidth == 0);
   CHECK(machine.name == "m");
   refused(with(R"("memory_gb": 8)"), "two units");
@@ -129,7 +129,7 @@ TEST_CASE("A machine file says which of its numbers were fitted, and to what", "
           "fitted already");
   refused(with(R"("ceilings": {"compute": 0.5}, "kvsim_fitted": {"a": [1]})"), "fitted already");
   refused(with(R"("kvsim_fitted": ["compute"])"), "kvsim_fitted");
-  refused(with(R"("disk": null, "kvsim_fitted": {"a": ["disk"]})"), "no number that this file gives");
+  refused(with(R"("ssd_link": null, "kvsim_fitted": {"a": ["ssd_link"]})"), "no number that this file gives");
 }
 
 TEST_CASE("Every catalogue number whose source says it was fitted is among the fitted ones, and no other",

@@ -184,9 +184,9 @@ Served llama() {
 TEST_CASE("Offloaded bytes are stored and moved, by hand", "[offload]") {
   Served served;
   const Estimate plain = served.made();
-  CHECK(plain.host_peak() == 0);
+  CHECK(plain.peak(Tier::host) == 0);
   CHECK(plain.time.prefill.transfer == 0);
-  served.serving.offload = {.weights = 0.5, .cache = 0.25};
+  served.serving.offload = {.weights = {0.5}, .cache = {0.25}};
   const Estimate moved = served.made();
 
   // Half of three layers of 2,000 bytes is offloaded; buffers for two layers' 1,000 bytes stay.
@@ -194,11 +194,11 @@ TEST_CASE("Offloaded bytes are stored and moved, by hand", "[offload]") {
   // 14 tokens of 8 bytes in each of three layers: a quarter, 28 bytes, is offloaded; buffers for two layers
   // stay.
   CHECK(moved.at_end.keys_values == 2 * (3 * 84 + 2 * 28));
-  CHECK(moved.at_end.host == 3000 + 2 * 3 * 28);
+  CHECK(moved.at_end.away.host == 3000 + 2 * 3 * 28);
   // The last layer, computing 10 tokens, is whole; the one before it is being copied: 20 of its 80 bytes.
   CHECK(moved.prefill.keys_values == 2 * (60 + 60 + 80 + 20));
-  CHECK(moved.prefill.host == 3000 + 2 * 2 * 20);
-  CHECK(moved.host_peak() == moved.at_end.host);
+  CHECK(moved.prefill.away.host == 3000 + 2 * 2 * 20);
+  CHECK(moved.peak(Tier::host) == moved.at_end.away.host);
 
   // 1,000 bytes of weights arrive and 0.25 * 10 * 16 bytes of cache leave while a layer computes.
   const auto block = [](const PassTime& pass) { return (pass.seconds() - pass[OpClass::head].seconds) / 3; };
@@ -222,17 +222,17 @@ TEST_CASE("A chunk loads weights and the cache before it", "[offload]") {
     return pass.seconds() - pass[OpClass::head].seconds;
   };
   // Either chunk takes as long as loading its layers: 1,000 bytes of weights each.
-  served.serving.offload.weights = 0.5;
+  served.serving.offload.weights.host = 0.5;
   CHECK(blocks() == Approx(3 * (10 + 10)));
   // The second chunk loads a quarter of the 5 tokens before it too, 16 bytes each for the batch.
-  served.serving.offload.cache = 0.25;
+  served.serving.offload.cache.host = 0.25;
   CHECK(blocks() == Approx(3 * (10 + 10 + 0.2)));
 }
 
 TEST_CASE("Offloading agrees with FlexGen's schedule where the link limits", "[offload]") {
   Served served = llama();
   served.machine.host = {.bandwidth = 1e6, .latency = 0};
-  served.serving.offload.weights = 0.3;
+  served.serving.offload.weights.host = 0.3;
   OffloadRates rates{.host_to_device = 1e6};
   rates.prefill_rate = rates.decode_rate = 1e30;
   rates.prefill_attention_rate = rates.decode_attention_rate = 1e30;
@@ -250,16 +250,16 @@ TEST_CASE("Offloading agrees with FlexGen's schedule where the link limits", "[o
 
 TEST_CASE("More offloading means fewer bytes on the device and more time", "[offload]") {
   Served served = llama();
-  for (double Offload::*share : {&Offload::weights, &Offload::cache}) {
+  for (PerTier<double> Offload::*share : {&Offload::weights, &Offload::cache}) {
     served.serving.offload = {};
     Estimate before = served.made();
     for (const double value : {0.1, 0.25, 0.5, 0.9, 1.0}) {
       CAPTURE(value);
-      served.serving.offload.*share = value;
+      (served.serving.offload.*share).host = value;
       const Estimate now = served.made();
       CHECK(now.peak() < before.peak());
       CHECK(now.at_end.total() < before.at_end.total());
-      CHECK(now.host_peak() > before.host_peak());
+      CHECK(now.peak(Tier::host) > before.peak(Tier::host));
       CHECK(now.time.first_token >= before.time.first_token);
       CHECK(now.time.per_token > before.time.per_token);
       before = now;
@@ -270,30 +270,30 @@ TEST_CASE("More offloading means fewer bytes on the device and more time", "[off
 TEST_CASE("Full offloading leaves room for two layers", "[offload]") {
   Served served = llama();
   const Estimate none = served.made();
-  served.serving.offload = {.weights = 1, .cache = 1};
+  served.serving.offload = {.weights = {1}, .cache = {1}};
   const Estimate all = served.made();
   const std::uint64_t layer = 2 * served.model.block_matrix_parameters();
   CHECK(all.at_end.weights == none.at_end.weights - 30 * layer);
   CHECK(all.at_end.keys_values * 16 == none.at_end.keys_values);
-  CHECK(all.at_end.host == 32 * layer + none.at_end.keys_values);
+  CHECK(all.at_end.away.host == 32 * layer + none.at_end.keys_values);
   served.machine.host = {.bandwidth = 1e30, .latency = 0};  // a link that takes no time
   CHECK(served.made().time.request == Approx(none.time.request));
 }
 
 TEST_CASE("Offloading needs a link and a host that is large enough", "[offload]") {
   Served served = llama();
-  served.serving.offload.weights = 1;
+  served.serving.offload.weights.host = 1;
   REQUIRE(served.made().fits);
   served.machine.host_memory = 1 << 30;
   CHECK_FALSE(served.made().fits);
-  served.serving.offload = {.weights = 0, .cache = 0.5};
+  served.serving.offload = {.cache = {0.5}};
   // Half of 8,256 tokens' 128 KiB is 516 MiB: a sequence fits the host's GiB, a second one does not.
   CHECK(largest_batch(served.model, served.machine, served.serving, served.full(), served.cost,
                       served.machine.memory) == 1);
   served.machine.host = {};
   CHECK_THROWS_WITH(served.made(), Catch::Contains("no link to host memory"));
   for (const double wrong : {-0.1, 1.1, std::nan("")}) {
-    served.serving.offload.cache = wrong;
+    served.serving.offload.cache.host = wrong;
     CHECK_THROWS_WITH(served.made(), Catch::Contains("offload of the cache"));
   }
 }
@@ -316,9 +316,9 @@ TEST_CASE("Preempting a sequence: its cache moves, or is recomputed", "[offload]
   CHECK(swap() == Approx(swap_time(link, bytes, 4 * 1024)));
   served.serving.prompt = 8192 - 15;  // the last page in use is copied whole
   CHECK(swap() == Approx(swap_time(link, bytes, 4 * 1024)));
-  served.serving.offload.cache = 1;  // the cache is on the host already
+  served.serving.offload.cache.host = 1;  // the cache is on the host already
   CHECK(swap() == 0);
-  served.serving.offload.cache = 0;
+  served.serving.offload.cache.host = 0;
   served.machine.host = {};
   CHECK_FALSE(served.made().swap.has_value());
 }

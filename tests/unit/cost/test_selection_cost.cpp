@@ -28,7 +28,7 @@ Priced priced(const std::string& text, double offloaded = 0) {
   machine.memory = 1'000'000;
   machine.host = {.bandwidth = 1, .latency = 0};
   Serving serving = served_with({.prompt = 40, .generate = 50}, policy);
-  serving.offload.cache = offloaded;
+  serving.offload.cache.host = offloaded;
   const Holding holding{{{2, {{1, 40, kNoLimit}}}}};
   const policy::Cost cost = cost_of(policy, model, 40, 40);
   const PassTime pass = step_time(model, machine, serving, holding, cost, 1);

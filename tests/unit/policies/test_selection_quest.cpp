@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <numeric>
+#include <set>
 
 #include "policies/builtin.hpp"
 #include "tests/unit/policies/selection_feeder.hpp"
@@ -135,5 +136,33 @@ TEST_CASE("what selections say that they read is what they read", "[selection]")
     }
     CHECK(static_cast<double>(cache.index_bits()) == 8 * count.index_bytes);
     CHECK(static_cast<double>(cache.index_bits_read()) == 8 * count.index_bytes_read);
+  }
+}
+
+TEST_CASE("what selections say that they read in one piece, they do", "[selection]") {
+  for (const std::string selection :
+       {"quest(read=32,page=2)", "quest(read=16,page=8)", "shadowkv(read=32,chunk=4,outliers=2,local=2)",
+        "triforce(read=32,chunk=4)", "rekv(read=32,block=4)", "recent_tokens(read=13,sinks=0)",
+        "recent_tokens(read=13)", "retrieval(read=3,sinks=8,recent=8,index=flat)", "top_tokens(read=20)"}) {
+    SelectedCache cache({.selection = selection, .prompt = 96, .n_lanes = 2, .group = 2});
+    for (int step = 0; step < 8; ++step) cache.append();
+    const CostShape shape{
+        .n_layers = 9, .query_heads = 4, .kv_heads = 2, .head_dim = 4, .value_dim = 4, .prompt = 96};
+    const ReadCount count = cache.part().reads(shape, 5, cache.slots().size());
+    INFO(selection);
+    CHECK(count.run_tokens >= 1);
+    CHECK(count.run_tokens <= count.lane_tokens);
+    for (std::size_t lane = 0; lane < 2; ++lane) {
+      std::set<Position> read = cache.read(2 * lane);
+      for (const Position position : cache.read(2 * lane + 1)) read.insert(position);
+      std::size_t pieces = 0;
+      Position before = -2;
+      for (const Position position : read) {
+        pieces += position != before + 1 ? 1 : 0;
+        before = position;
+      }
+      // The query's own token may stand alone.
+      CHECK(static_cast<double>(pieces) <= count.lane_tokens / count.run_tokens + 1);
+    }
   }
 }
