@@ -430,6 +430,7 @@ class Tiers(CostTest):
         self.assertTrue(math.isclose(plain["step_host_link_bytes"] - row["step_host_link_bytes"], found))
         self.assertTrue(math.isclose(row["step_hit_rate"], found / plain["step_host_link_bytes"]))
         self.assertEqual(row["keys_values_bytes"] - plain["keys_values_bytes"], 2048 * TOKEN)
+        self.assertIn("full+quest: nothing of what is chosen is taken to be in the buffer", self.ok("cost", "estimate", *ask, "--buffer", "2K"))
         every = self.cost(*ask, "--buffer", "64K", "--hit-rate", "100%")[0]
         self.assertEqual((every["step_host_link_bytes"], every["step_hit_rate"], every["step_hidden_share"]), (0, 1, None))
 

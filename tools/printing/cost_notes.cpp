@@ -153,6 +153,13 @@ std::vector<std::string> notes_of(const CostStudy& study, const std::vector<Cost
   if (!streams.empty())
     notes.push_back(streams + ": the prompt passes through the cache token by token, with launches for each");
   const bool ruled = rows.empty() || rows.front().trace.empty();
+  const std::string chosen =
+      names_of(study, rows, [](const policy::Composition& policy) { return policy.selection.has_value(); });
+  if (ruled && !chosen.empty() && study.serving.offload.buffer > 0 && study.serving.offload.hit_rate == 0)
+    notes.push_back(
+        chosen +
+        ": nothing of what is chosen is taken to be in the buffer (--hit-rate 60%, or --trace FILE: "
+        "as the replay counts)");
   const std::string uniform = names_of(study, rows, cost::splits_by_trace);
   if (ruled && !uniform.empty())
     notes.push_back(
