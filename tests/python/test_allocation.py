@@ -21,7 +21,7 @@ class MyPyramid(kvsim.Allocation):
 
 
 class ByMass(kvsim.Allocation):
-    """Lanes with more attention on a few keys get fewer tokens; what is left goes to the first lanes."""
+    """Lanes with more attention on a few keys get fewer tokens."""
 
     rows = 8
 
@@ -30,12 +30,13 @@ class ByMass(kvsim.Allocation):
         return [np.searchsorted(rows, 0.9 * rows[-1]) + 1]
 
     def allocate(self, request):
-        lanes = request.n_layers * request.n_kv_heads
-        rest = min(request.budget, request.prompt) * lanes - request.floor * lanes
-        wanted = request.profiles[:, :, 0].ravel()
-        above = np.floor(rest * wanted / wanted.sum()).astype(int)
-        above[:rest - above.sum()] += 1
-        return above.reshape(request.n_layers, request.n_kv_heads) + request.floor
+        wanted = request.profiles[:, :, 0].astype(int)
+        room = request.prompt - request.floor
+        rest = (min(request.budget, request.prompt) - request.floor) * wanted.size
+        above = np.minimum(rest * wanted // wanted.sum(), room).ravel()
+        for lane in np.argsort(-wanted.ravel(), kind="stable"):   # what is left
+            above[lane] += min(rest - above.sum(), room - above[lane])
+        return above.reshape(wanted.shape) + request.floor
 
 
 def tokens_of(trace, policy, budget):
