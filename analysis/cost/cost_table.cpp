@@ -221,8 +221,8 @@ void print_breakdown(std::ostream& out, const std::vector<CostRow>& rows) {
   std::vector<Quantity> at_end = memory_of(&Estimate::at_end, units);
   for (const auto& [tier, heading] :
        {std::pair{cost::Tier::host, "in host memory"}, std::pair{cost::Tier::ssd, "on the SSD"}})
-    at_end.push_back({heading, [=](const Estimate& e) {
-                        return static_cast<double>(e.at_end.away[tier]) / units.binary;
+    at_end.push_back({heading, [where = tier, units](const Estimate& e) {
+                        return static_cast<double>(e.at_end.away[where]) / units.binary;
                       }});
   sections.print(out, "Memory after the last token" + in_bytes, at_end);
   sections.print(out, "Memory when the prefill needs most" + in_bytes, memory_of(&Estimate::prefill, units),
