@@ -3,35 +3,17 @@
 
 Needs the package (pip install .), 4,096 tokens of a synthetic trace, one thread:  tests/bench/bench_python.py
 """
+import pathlib
 import statistics
+import sys
 import tempfile
 import time
 import warnings
 
-import numpy as np
-
 import kvsim
 
-
-class MySnap(kvsim.ScorePolicy):
-    params = {"window": 32, "kernel": 5}
-    rows = "window"
-
-    def score(self, prompt):
-        seen = prompt.rows[:, :, :len(prompt) - self.window].mean(axis=1, dtype=np.float64)
-        sums = np.cumsum(np.pad(seen, ((0, 0), (self.kernel // 2 + 1, self.kernel // 2))), axis=1)
-        smooth = (sums[:, self.kernel:] - sums[:, :-self.kernel]) / self.kernel
-        return np.concatenate([smooth.mean(axis=0), np.zeros(self.window)])
-
-
-class MyH2o(kvsim.ScorePolicy):
-    sums = True
-
-    def score(self, prompt):
-        return prompt.sums.mean(axis=0)
-
-    def observe(self, step, scores):
-        return scores + (step.attention / step.mass[:, None]).mean(axis=0, dtype=np.float64)
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
+from written_policies import MyH2o, MySnap  # noqa: E402 - after the path to it
 
 
 def seconds(trace, policy, budgets):

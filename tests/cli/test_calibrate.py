@@ -10,32 +10,17 @@ import signal
 import h5py
 import kvsim_command
 import numpy as np
-from kvsim_command import SOURCE, CommandTest, start, wait_until_caught
+from calibrated_runs import MODEL, CalibratedRuns
+from kvsim_command import start, wait_until_caught
 
-MODEL = SOURCE / "traces" / "sample" / "model"
 CODECS = {"kvquant": ["key_ranges", "key_levels", "key_levels_qnorm", "value_levels", "value_levels_qnorm"],
           "matryoshka": ["key_components", "key_means", "value_components", "value_means"],
           "kv_heads": ["key_components", "value_components"],
           "cskv": ["key_components", "value_components"]}
 
 
-class Calibrate(CommandTest):
-    """Two items of a workload, run by the sample model: `a` is calibrated on, `b` is tested."""
-
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        cls.run_or_stop("workload", "needle-multi-key", "--context", "300", "--count", "2", "--tokenizer", MODEL, "-o", "keys.jsonl")
-        for name, line in zip("ab", (cls.folder / "keys.jsonl").read_text().splitlines(keepends=True)):
-            (cls.folder / f"{name}.jsonl").write_text(line)
-            cls.run_or_stop("capture", "--model", MODEL, "--workload", f"{name}.jsonl", "--max-new-tokens", "4", "-o", f"{name}.h5")
-        for codec in CODECS:
-            cls.run_or_stop("calibrate", codec, "a.h5", "-o", f"{codec}.h5")
-
-    @classmethod
-    def run_or_stop(cls, *command):
-        done = cls.kvsim(*command)
-        assert done.returncode == 0, (command, done.stderr)
+class Calibrate(CalibratedRuns):
+    makers = {codec: codec for codec in CODECS}
 
     def test_a_file_holds_what_the_codec_needs_and_where_it_comes_from(self):
         content = json.loads(self.ok("trace", "info", "a.h5", "--format", "json"))["content_sha256"]

@@ -7,31 +7,15 @@ import io
 import h5py
 import kvsim_command
 import numpy as np
-from kvsim_command import SOURCE, CommandTest
+from calibrated_runs import MODEL, CalibratedRuns
 
-MODEL = SOURCE / "traces" / "sample" / "model"
 CODES = "centres=32,rounds=5"
 MAKERS = {"double_sparsity": "double_sparsity", "a2ats": f"a2ats({CODES})"}
 POLICIES = {"double_sparsity": "full+double_sparsity(read=10%,dense=0,file={})", "a2ats": f"full+a2ats(read=10%,window=8,{CODES},file={{}})"}
 
 
-class CalibrateSelections(CommandTest):
-    """Two items of a workload, run by the sample model: `a` is calibrated on, `b` is tested."""
-
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        cls.run_or_stop("workload", "needle-multi-key", "--context", "300", "--count", "2", "--tokenizer", MODEL, "-o", "keys.jsonl")
-        for name, line in zip("ab", (cls.folder / "keys.jsonl").read_text().splitlines(keepends=True)):
-            (cls.folder / f"{name}.jsonl").write_text(line)
-            cls.run_or_stop("capture", "--model", MODEL, "--workload", f"{name}.jsonl", "--max-new-tokens", "4", "-o", f"{name}.h5")
-        for name, maker in MAKERS.items():
-            cls.run_or_stop("calibrate", maker, "a.h5", "-o", f"{name}.h5")
-
-    @classmethod
-    def run_or_stop(cls, *command):
-        done = cls.kvsim(*command)
-        assert done.returncode == 0, (command, done.stderr)
+class CalibrateSelections(CalibratedRuns):
+    makers = MAKERS
 
     @classmethod
     def recorded(cls, layer, tensor, turned=None):
