@@ -326,10 +326,7 @@ Demand DevicePass::score_rows(const policy::Cost& cost) const {
 }
 
 void DevicePass::Copies::add(const Copies& other) {
-  for (const Tier tier : kTiers) {
-    links[tier].bytes += other.links[tier].bytes;
-    links[tier].seconds += other.links[tier].seconds;
-  }
+  cost::add(links, other.links, 1);
 }
 
 DevicePass::Copies DevicePass::copies(const PerTier<double>& shares, double bytes, double pieces) const {
@@ -394,10 +391,7 @@ void DevicePass::let_wait(PassTime& pass, const Holding& holding, BlockOf block_
       pass.loading += times * block.loading;
       pass.asked += times * block.asked;
       pass.found += times * block.found;
-      for (const Tier tier : kTiers) {
-        pass.links[tier].bytes += times * block.loads.links[tier].bytes;
-        pass.links[tier].seconds += times * block.loads.links[tier].seconds;
-      }
+      add(pass.links, block.loads.links, times);
     }
   }
 }

@@ -16,10 +16,7 @@ void wait_for_host(PassTime& pass, const Runtime& runtime) {
 
 /// Adds what is no operation of the device.
 void add_waits(PassTime& sum, const PassTime& pass, double times) {
-  for (const Tier tier : kTiers) {
-    sum.links[tier].bytes += times * pass.links[tier].bytes;
-    sum.links[tier].seconds += times * pass.links[tier].seconds;
-  }
+  add(sum.links, pass.links, times);
   sum.loading += times * pass.loading;
   sum.transfer += times * pass.transfer;
   sum.asked += times * pass.asked;
@@ -125,6 +122,13 @@ std::optional<double> PassTime::hidden() const {
 std::optional<double> PassTime::hit_rate() const {
   if (!(asked > 0)) return std::nullopt;
   return found / asked;
+}
+
+void add(PerTier<LinkTime>& sum, const PerTier<LinkTime>& links, double times) {
+  for (const Tier tier : kTiers) {
+    sum[tier].bytes += times * links[tier].bytes;
+    sum[tier].seconds += times * links[tier].seconds;
+  }
 }
 
 void add(OpTime& sum, const OpTime& op, double times) {

@@ -55,7 +55,8 @@ struct PassTime {
   std::optional<double> hit_rate() const;
 };
 
-/// Adds times * op to sum, field by field.
+// Each adds times * the second to sum, field by field.
+void add(PerTier<LinkTime>& sum, const PerTier<LinkTime>& links, double times);
 void add(OpTime& sum, const OpTime& op, double times);
 void add(PassTime& sum, const PassTime& pass, double times);
 

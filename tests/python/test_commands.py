@@ -37,6 +37,12 @@ def test_results_may_go_to_a_file(run, tmp_path):
     assert file.read_text().startswith("{")
 
 
+def test_what_a_command_prints_is_returned(capfd):
+    assert "quality" in kvsim.command("help", "plot") and kvsim.command("man", "replay").startswith(".")
+    assert "kvsim" in kvsim.command("completion", "bash") and kvsim.command("--version").startswith("kvsim ")
+    assert capfd.readouterr().out == ""
+
+
 def test_cuts_and_several_traces(run, synthetic):
     table = kvsim.replay([run, synthetic], "h2o", 0.25, cut=["prompt", 50])
     assert sorted(set(table["cut"])) == ["50", "prompt"] and len(table) == 4 and len(table.traces) == 4

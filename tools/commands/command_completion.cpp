@@ -1,12 +1,13 @@
 // kvsim completion: a script that completes kvsim's command line in a shell.
-#include <iostream>
 #include <memory>
+#include <ostream>
 #include <string>
 
 #include "sim/base/error.hpp"
 #include "sim/base/suggest.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/printing/completion.hpp"
+#include "tools/printing/front_end.hpp"
 
 namespace kvsim::tools {
 
@@ -21,7 +22,7 @@ void add_completion_command(CLI::App& app) {
   command->callback([shell, &app] {
     if (*shell != "bash" && *shell != "zsh")
       usage_error("unknown shell '" + *shell + "'", "kvsim completion", suggestion(*shell, {"bash", "zsh"}));
-    std::cout << (*shell == "bash" ? bash_completion(app) : zsh_completion(app));
+    front_end().results() << (*shell == "bash" ? bash_completion(app) : zsh_completion(app));
   });
 }
 

@@ -1,10 +1,11 @@
 // kvsim help: the same as --help.
-#include <iostream>
 #include <memory>
+#include <ostream>
 #include <string>
 #include <vector>
 
 #include "tools/commands/command.hpp"
+#include "tools/printing/front_end.hpp"
 #include "tools/printing/help_text.hpp"
 #include "tools/requests/named_command.hpp"
 
@@ -18,7 +19,8 @@ void add_help_command(CLI::App& app) {
   command->callback([names, &app] {
     const CLI::App& named = named_command(app, *names);
     // help() of an App would be that of the command that is running, this one.
-    std::cout << named.get_formatter()->make_help(&named, full_name(named), CLI::AppFormatMode::Normal);
+    front_end().results() << named.get_formatter()->make_help(&named, full_name(named),
+                                                              CLI::AppFormatMode::Normal);
   });
 }
 

@@ -1,13 +1,14 @@
 // kvsim man: manual pages.
 #include <filesystem>
-#include <iostream>
 #include <memory>
+#include <ostream>
 #include <string>
 #include <vector>
 
 #include "sim/base/error.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/printing/command_line.hpp"
+#include "tools/printing/front_end.hpp"
 #include "tools/printing/manual_page.hpp"
 #include "tools/printing/result_output.hpp"
 #include "tools/requests/named_command.hpp"
@@ -42,7 +43,7 @@ void add_man_command(CLI::App& app) {
   command->add_flag("--overwrite", options->overwrite, "Replace existing pages");
   command->callback([options, &app] {
     if (options->folder.empty())
-      std::cout << manual_page(named_command(app, options->names));
+      front_end().results() << manual_page(named_command(app, options->names));
     else
       write_all(app, *options);
   });

@@ -13,6 +13,7 @@
 #include <optional>
 #include <sstream>
 #include <thread>
+#include <utility>
 
 #include "policies/builtin.hpp"
 #include "sim/base/error.hpp"
@@ -178,11 +179,13 @@ nb::dict settings_of(const analysis::Document& document) {
 
 void bind_commands(nb::module_& module) {
   nb::class_<Answer>(module, "Answer", "What a command has said.")
-      .def_prop_ro("records",
-                   [](Answer& answer) -> nb::object {
-                     if (!answer.document) return nb::none();
-                     return nb::cast(std::move(answer.document->records));
-                   })
+      .def(
+          "take_records",
+          [](Answer& answer) -> nb::object {
+            if (!answer.document) return nb::none();
+            return nb::cast(std::exchange(answer.document->records, {}));
+          },
+          "The rows, once: they may be many, and are not copied.")
       .def_prop_ro(
           "analysis",
           [](const Answer& answer) { return answer.document ? answer.document->analysis : std::string(); })

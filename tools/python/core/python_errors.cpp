@@ -3,10 +3,6 @@
 #include <nanobind/stl/string.h>
 
 #include <array>
-#include <new>
-#include <stdexcept>
-
-#include "sim/base/error.hpp"
 
 namespace nb = nanobind;
 
@@ -24,17 +20,23 @@ PyObject* new_class(nb::module_& module, const char* name, PyObject* bases, cons
   return made;
 }
 
+PyObject* policy_error = nullptr;
+
+nb::object exception_of(nb::handle kind, const Error& error) {
+  nb::object made = kind(error.what());
+  made.attr("problem") = error.problem();
+  made.attr("where") = error.where();
+  made.attr("hint") = error.hint();
+  return made;
+}
+
 void raise(const Error& error) {
   if (error.kind() == ErrorKind::interrupted) {
     PyErr_SetNone(PyExc_KeyboardInterrupt);
     return;
   }
-  const nb::handle of_kind(classes[static_cast<std::size_t>(error.kind())]);
-  nb::object made = of_kind(error.what());
-  made.attr("problem") = error.problem();
-  made.attr("where") = error.where();
-  made.attr("hint") = error.hint();
-  PyErr_SetObject(of_kind.ptr(), made.ptr());
+  PyObject* const of_kind = classes[static_cast<std::size_t>(error.kind())];
+  PyErr_SetObject(of_kind, exception_of(of_kind, error).ptr());
 }
 
 }  // namespace
@@ -54,8 +56,8 @@ void bind_errors(nb::module_& module) {
       also("BugError", PyExc_RuntimeError, "A mistake in kvsim.");
   classes[static_cast<std::size_t>(ErrorKind::different)] =
       new_class(module, "Different", base, "What was compared differs.");
-  new_class(module, "PolicyError", base,
-            "A policy written in Python went wrong; __cause__ is its own exception.");
+  policy_error = new_class(module, "PolicyError", base,
+                           "A policy written in Python went wrong; __cause__ is its own exception.");
   nb::register_exception_translator(
       [](const std::exception_ptr& thrown, void*) {
         try {
@@ -65,6 +67,13 @@ void bind_errors(nb::module_& module) {
         }
       },
       nullptr);
+}
+
+void throw_policy_error(const Error& error, nb::handle cause) {
+  nb::object made = exception_of(policy_error, error);
+  made.attr("__cause__") = cause;
+  PyErr_SetObject(policy_error, made.ptr());
+  throw nb::python_error();
 }
 
 }  // namespace kvsim::python

@@ -2,6 +2,8 @@
 /// kvsim's errors as Python's exceptions.
 #include <nanobind/nanobind.h>
 
+#include "sim/base/error.hpp"
+
 namespace kvsim::python {
 
 /// Adds Error and what derives from it, and lets every kvsim::Error that reaches Python become one of them,
@@ -12,5 +14,8 @@ namespace kvsim::python {
 ///   BugError     (also a RuntimeError)  a mistake in kvsim
 /// An interruption is a KeyboardInterrupt.
 void bind_errors(nanobind::module_& module);
+
+/// Throws PolicyError with the parts of `error` and with `cause` as __cause__. With the interpreter's lock.
+[[noreturn]] void throw_policy_error(const Error& error, nanobind::handle cause);
 
 }  // namespace kvsim::python

@@ -11,6 +11,7 @@
 #include "policies/builtin.hpp"
 #include "sim/base/error.hpp"
 #include "tools/python/core/owned_array.hpp"
+#include "tools/python/core/python_errors.hpp"
 
 namespace nb = nanobind;
 
@@ -95,25 +96,16 @@ bool is_taken(const Declaration& declaration) {
 void PolicyFailures::keep(const std::string& where, nb::python_error& error) {
   const nb::gil_scoped_acquire lock;
   const std::lock_guard guard(mutex_);
-  if (!exception_.is_valid()) {
+  const Error told(ErrorKind::usage, description(error.value()), where);
+  if (!error_) {
+    error_ = told;
     exception_ = nb::borrow(error.value());
-    where_ = where;
   }
-  usage_error(description(error.value()), where);
+  throw told;
 }
 
 void PolicyFailures::raise() {
-  if (!exception_.is_valid()) return;
-  const nb::object exception = std::exchange(exception_, nb::object());
-  const nb::object kind = nb::module_::import_("kvsim._core").attr("PolicyError");
-  const std::string what = description(exception);
-  nb::object made = kind((where_ + ": " + what).c_str());
-  made.attr("problem") = what;
-  made.attr("where") = where_;
-  made.attr("hint") = "";
-  made.attr("__cause__") = exception;
-  PyErr_SetObject(kind.ptr(), made.ptr());
-  throw nb::python_error();
+  if (error_) throw_policy_error(*error_, exception_);
 }
 
 policy::Needs Declaration::needs(const Params& params) const {

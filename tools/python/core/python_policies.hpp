@@ -6,11 +6,13 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "policies/api/spec.hpp"
 #include "policies/parts/column_sums.hpp"
+#include "sim/base/error.hpp"
 
 namespace kvsim::python {
 
@@ -25,7 +27,7 @@ class PolicyFailures {
 
  private:
   std::mutex mutex_;
-  std::string where_;
+  std::optional<Error> error_;
   nanobind::object exception_;
 };
 

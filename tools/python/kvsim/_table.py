@@ -22,7 +22,7 @@ class Table:
     """
 
     def __init__(self, answer: Answer):
-        self._records: Records = answer.records
+        self._records: Records = answer.take_records()
         self.analysis: str = answer.analysis
         """What the command calls its result."""
         self.traces: list[dict[str, Any]] = answer.traces
