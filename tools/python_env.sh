@@ -19,7 +19,8 @@ if [ ! -x "$made/bin/python" ]; then
   /usr/bin/python3 -m venv --without-pip "$making"
   /usr/bin/python3 -m pip --python "$making/bin/python" install --quiet --disable-pip-version-check --no-cache-dir --no-compile \
     -r "$requirements" >&2
-  "$making/bin/python" -c "import h5py, numpy" >&2
+  modules=$(sed -E '/^#/d; s/[=<>].*//; s/-/_/g' "$requirements" | sed 's/^optimum_/optimum./' | paste -sd,)
+  "$making/bin/python" -c "import $modules" >&2
   # Scripts in bin/ contain the path of the temporary folder, so they are deleted; the interpreter finds its own path.
   find "$making/bin" -type f -delete
   # If another run has already made the environment, that one is used.
