@@ -1,11 +1,13 @@
 #include "tools/python/core/python_policies.hpp"
 
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 #include <utility>
 
 #include "policies/builtin.hpp"
@@ -110,9 +112,9 @@ void PolicyFailures::raise() {
 
 policy::Needs Declaration::needs(const Params& params) const {
   policy::Needs out;
-  out.prompt_rows = sums                 ? policy::RowNeed::all
-                    : window(params) > 0 ? policy::RowNeed::window
-                                         : policy::RowNeed::none;
+  out.prompt_rows = sums                  ? policy::RowNeed::all
+                    : rows.of(params) > 0 ? policy::RowNeed::window
+                                          : policy::RowNeed::none;
   out.decode_rows = has_observe;
   out.keys = keys;
   out.values = values;
@@ -125,7 +127,7 @@ std::string Declaration::place(const CacheUnit& unit, const char* method) const 
          ": " + method + "()";
 }
 
-nb::object Declaration::instance(const Params& params, const CacheUnit* unit) const {
+nb::object Declaration::instance(const Params& params, const nb::dict& shape) const {
   nb::dict given;
   for (const ParamValue& value : params.entries) {
     const nb::str key(value.name.data(), value.name.size());
@@ -138,6 +140,10 @@ nb::object Declaration::instance(const Params& params, const CacheUnit* unit) co
     else
       given[key] = value.text;
   }
+  return written->attr("_with")(given, shape);
+}
+
+nb::object Declaration::instance(const Params& params, const CacheUnit* unit) const {
   nb::dict shape;
   if (unit != nullptr) {
     shape["layer"] = unit->layer;
@@ -150,7 +156,7 @@ nb::object Declaration::instance(const Params& params, const CacheUnit* unit) co
     shape["span"] = unit->span;
     shape["seed"] = unit->seed;
   }
-  return written->attr("_with")(given, shape);
+  return instance(params, shape);
 }
 
 std::shared_ptr<nb::object> held(nb::object object) {
@@ -192,7 +198,7 @@ std::vector<double> doubles_from(const nb::object& returned, std::size_t wanted,
 PromptRecorder::PromptRecorder(SharedDeclaration declaration, const Params& params, const CacheUnit& unit)
     : declaration_(std::move(declaration)),
       unit_(unit),
-      window_(declaration_->window(params)),
+      window_(declaration_->rows.of(params)),
       sums_(unit.n_query_heads(), policy::kAllRows) {}
 
 void PromptRecorder::observe_columns(const policy::PromptColumns& columns) {
@@ -242,10 +248,12 @@ policy::PolicySpec policy_spec(nb::handle written, PolicyFailures& failures) {
   read->name = nb::cast<std::string>(says["name"]);
   read->kind = nb::cast<std::string>(says["kind"]);
   read->written = held(nb::borrow(written));
-  if (nb::isinstance<nb::str>(says["rows"]))
-    read->rows_param = nb::cast<std::string>(says["rows"]);
-  else
-    read->rows = nb::cast<std::size_t>(says["rows"]);
+  const auto count = [&](const char* name) -> DeclaredCount {
+    const nb::object said = says[name];
+    if (nb::isinstance<nb::str>(said)) return {.param = nb::cast<std::string>(said)};
+    return {.fixed = nb::cast<std::size_t>(said)};
+  };
+  read->rows = count("rows");
   const auto flag = [&](const char* name) { return nb::cast<bool>(says[name]); };
   read->sums = flag("sums");
   read->keys = flag("keys");
@@ -255,6 +263,10 @@ policy::PolicySpec policy_spec(nb::handle written, PolicyFailures& failures) {
   read->has_profile = flag("has_profile");
   read->inexact = flag("inexact");
   read->scores = flag("scores");
+  read->exact = count("exact");
+  read->block = count("block");
+  read->has_prepare = flag("has_prepare");
+  std::tie(read->make_ops, read->read_ops) = nb::cast<std::pair<double, double>>(says["operations"]);
   read->failures = &failures;
   const SharedDeclaration declaration = std::move(read);
   if (is_taken(*declaration))
@@ -271,6 +283,8 @@ policy::PolicySpec policy_spec(nb::handle written, PolicyFailures& failures) {
   spec.needs_of = [declaration](const Params& params) { return declaration->needs(params); };
   if (declaration->kind == "allocation")
     complete_allocation(spec, declaration);
+  else if (declaration->kind == "representation")
+    complete_representation(spec, declaration);
   else
     complete_score_policy(spec, declaration);
   return spec;

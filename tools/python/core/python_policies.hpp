@@ -31,28 +31,38 @@ class PolicyFailures {
   nanobind::object exception_;
 };
 
+/// A number of a class: fixed, or what a parameter says.
+struct DeclaredCount {
+  std::size_t fixed = 0;
+  std::string param{};
+
+  std::size_t of(const policy::Params& params) const { return param.empty() ? fixed : params.count(param); }
+};
+
 /// What a class declares (`_declaration()` of kvsim._policies), read once.
 struct Declaration {
   std::string name, kind;
   std::shared_ptr<nanobind::object> written;  ///< the class
-  std::size_t rows = 0;                       ///< how many of the last prompt rows it reads ...
-  std::string rows_param;                     ///< ... or the parameter that says so
+  DeclaredCount rows;                         ///< how many of the last prompt rows it reads
   bool sums = false;                          ///< it reads the attention of all rows, in sum
   bool keys = false, values = false, queries = false;
-  bool has_observe = false;  ///< of a score policy: it changes scores while tokens are generated
-  bool has_profile = false;  ///< of an allocation: it measures lanes
-  bool inexact = false;      ///< of an allocation: its total may be another than was asked for
-  bool scores = false;       ///< of an allocation: it reads the eviction's scores
+  bool has_observe = false;           ///< of a score policy: it changes scores while tokens are generated
+  bool has_profile = false;           ///< of an allocation: it measures lanes
+  bool inexact = false;               ///< of an allocation: its total may be another than was asked for
+  bool scores = false;                ///< of an allocation: it reads the eviction's scores
+  DeclaredCount exact;                ///< of a representation: so many of the latest tokens stay as they come
+  DeclaredCount block;                ///< of a representation: so many tokens are coded at once, at least 1
+  bool has_prepare = false;           ///< of a representation: it learns from the prompt
+  double make_ops = 0, read_ops = 0;  ///< of a representation: operations for a number
   PolicyFailures* failures = nullptr;
 
-  std::size_t window(const policy::Params& params) const {
-    return rows_param.empty() ? rows : params.count(rows_param);
-  }
   policy::Needs needs(const policy::Params& params) const;
   /// "name: layer 0, KV head 1: method()".
   std::string place(const policy::CacheUnit& unit, const char* method) const;
   /// A new object with the parameters and, of a unit, its shape as attributes. With the interpreter's lock.
   nanobind::object instance(const policy::Params& params, const policy::CacheUnit* unit) const;
+  /// The same with attributes that the caller chooses.
+  nanobind::object instance(const policy::Params& params, const nanobind::dict& shape) const;
 };
 using SharedDeclaration = std::shared_ptr<const Declaration>;
 
@@ -97,6 +107,7 @@ policy::PolicySpec policy_spec(nanobind::handle written, PolicyFailures& failure
 // One file for each kind; each completes a spec whose name, texts and own parameters are there.
 void complete_score_policy(policy::PolicySpec& spec, const SharedDeclaration& declaration);
 void complete_allocation(policy::PolicySpec& spec, const SharedDeclaration& declaration);
+void complete_representation(policy::PolicySpec& spec, const SharedDeclaration& declaration);
 
 /// Adds the classes that are handed to policies.
 void bind_policies(nanobind::module_& module);

@@ -162,7 +162,7 @@ void complete_score_policy(policy::PolicySpec& spec, const SharedDeclaration& de
   spec.overshoot = policy::selection_overshoot;
   spec.cost = [declaration](const Params& values, const policy::CostShape& shape) {
     policy::Scoring scoring;
-    scoring.prompt_rows = declaration->sums ? policy::kAllRows : declaration->window(values);
+    scoring.prompt_rows = declaration->sums ? policy::kAllRows : declaration->rows.of(values);
     scoring.decodes = declaration->has_observe;
     scoring.decode_rows = declaration->has_observe;
     return policy::scored_cost(values, shape, scoring);

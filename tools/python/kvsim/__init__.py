@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ._commands import Study, analyze, capture, command, cost, decisions, evaluate, generate, plot, replay, study, workload
     from ._core import BugError, Different, Error, InputError, PolicyError, UsageError
     from ._figure import Figure
-    from ._policies import Allocation, Composition, ScorePolicy, close_up
+    from ._policies import Allocation, Composition, Representation, ScorePolicy, close_up
     from ._table import Note, Table
     from ._trace import Trace
 
@@ -24,7 +24,7 @@ _HOMES = {
                   "workload"),
     "_core": ("BugError", "Different", "Error", "InputError", "PolicyError", "UsageError"),
     "_figure": ("Figure",),
-    "_policies": ("Allocation", "Composition", "ScorePolicy", "close_up"),
+    "_policies": ("Allocation", "Composition", "Representation", "ScorePolicy", "close_up"),
     "_table": ("Note", "Table"),
     "_trace": ("Trace",),
 }

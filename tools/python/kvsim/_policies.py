@@ -89,24 +89,27 @@ class _Written:
             if not legal and not (isinstance(default, tuple) and default and all(isinstance(word, str) for word in default)):
                 raise ValueError(f"{cls.__name__}.params[{name!r}] is {default!r}; a default is a bool, an int that is not negative, a "
                                  "float, a str or a tuple of words")
-        if isinstance(cls.rows, str) and cls.rows not in cls.params and (cls.kind, cls.rows) not in (
-                ("eviction", "window"), ("eviction", "sinks")):
-            raise ValueError(f"{cls.__name__}.rows names the parameter {cls.rows!r}, which params does not have")
+        counts = {"rows": cls.rows, "exact": getattr(cls, "exact", 0), "block": getattr(cls, "block", 1)}
+        for attribute, count in counts.items():
+            if isinstance(count, str) and count not in cls.params and (cls.kind, count) not in (
+                    ("eviction", "window"), ("eviction", "sinks")):
+                raise ValueError(f"{cls.__name__}.{attribute} names the parameter {count!r}, which params does not have")
         text = (inspect.getdoc(cls) if cls.__doc__ else "") or f"A policy of {cls.__module__}."
         return {
             "name": cls.name, "kind": cls.kind, "summary": text.splitlines()[0], "details": text, "paper": cls.paper,
-            "params": dict(cls.params), "rows": cls.rows, "sums": bool(cls.sums),
+            "params": dict(cls.params), **counts, "sums": bool(cls.sums),
             "keys": "keys" in cls.needs, "values": "values" in cls.needs, "queries": "queries" in cls.needs,
-            "has_observe": hasattr(cls, "observe"), "has_profile": hasattr(cls, "profile"),
+            "has_observe": hasattr(cls, "observe"), "has_profile": hasattr(cls, "profile"), "has_prepare": hasattr(cls, "prepare"),
             "inexact": bool(getattr(cls, "inexact", False)), "scores": bool(getattr(cls, "scores", False)),
+            "operations": tuple(getattr(cls, "operations", (0, 0))),
         }
 
     @classmethod
     def _with(cls, params: dict[str, Any], shape: dict[str, int]) -> _Written:
         made = cls.__new__(cls)
         made._given = params
-        made.__dict__.update(params)
         made.__dict__.update(shape)
+        made.__dict__.update(params)   # what a class declares itself stands before what kvsim adds
         return made
 
 
@@ -166,6 +169,52 @@ class Allocation(_Written, kind="allocation"):
 
     # An allocation that measures the prompt defines:
     #   profile(self, prompt) -> array   of each lane, as many numbers: request.profiles has them, [n_layers, n_kv_heads, n].
+
+
+class Representation(_Written, kind="representation"):
+    """How the keys and values of the tokens that an eviction keeps are stored.
+
+        class FewBits(kvsim.Representation):
+            params = {"bits": 4}
+
+            def encode(self, keys, values):
+                def coded(x):                    # a scale per token
+                    scale = abs(x).max(axis=-1, keepdims=True) / (2 ** (self.bits - 1) - 1)
+                    return np.rint(x / np.where(scale > 0, scale, 1)) * scale
+                return coded(keys), coded(values)
+
+            def bits_of(self, tokens):
+                return {"codes": tokens * self.bits * (self.head_dim + self.value_dim), "parameters": tokens * 2 * 16}
+
+        kvsim.replay("run.h5", ["snapkv" + FewBits(), "snapkv+scalar(bits=4,group=0,zero=absmax)"], [0.1])
+
+    One object serves one lane of one cache (where the heads of a layer hold one set, of all of them); it has the parameters as
+    attributes, and those that a `ScorePolicy` has. The prompt is processed with exact numbers; what is kept of it is coded after
+    the cut, and generated tokens as they come.
+    """
+
+    exact: ClassVar[int | str] = 0
+    """How many of the latest tokens stay as they come: a number, or the parameter that says so."""
+    block: ClassVar[int | str] = 1
+    """How many tokens are coded at once: they wait for each other, as they come. A number, or the parameter that says so."""
+    operations: ClassVar[tuple[float, float]] = (0, 0)
+    """Operations to make and to read the code of a number, for `kvsim.cost`."""
+
+    def encode(self, keys, values) -> tuple[np.ndarray, np.ndarray]:
+        """Returns what attention will read of tokens from now on, in the shapes given: keys float32 [lanes, tokens, head_dim], after
+        RoPE, and values float32 [lanes, tokens, value_dim], in the order in which the tokens came; `tokens` is a multiple of
+        `block`. A token that is coded at once (`exact` 0, `block` 1) is read so by its own query, too; all others are coded after
+        their query has attended, once and for all."""
+        raise NotImplementedError
+
+    def bits_of(self, tokens: int) -> int | dict[str, int]:
+        """Returns how many bits so many coded tokens of a lane take: a number, or one for each of "codes", "parameters", "outliers",
+        "indices", "tables", and of "shared" and "host", which are not part of the sum. Tokens that are not coded yet are counted by
+        kvsim. Depends on the parameters, head_dim, value_dim, layer and n_layers alone."""
+        raise NotImplementedError
+
+    # A representation that learns from the prompt defines:
+    #   prepare(self, prompt)   once per lane; `rows`, `sums` and `needs` say what the prompt has. Every cache goes on from there.
 
 
 def close_up(per_slot: np.ndarray, victims: list[int]) -> np.ndarray:
