@@ -51,19 +51,14 @@ void softmax(float* row, std::size_t n) {
   for (std::size_t j = 0; j < n; ++j) row[j] *= factor;
 }
 
-void attention_rows(const AttentionShape& shape, MatrixView q, std::size_t first_query, MatrixView keys,
+void attention_rows(const AttentionShape& shape, MatrixView q, std::size_t first_query, const KeyPanels& keys,
                     float* out, std::size_t stride) {
   const std::size_t n_keys = first_query + q.rows;
   // No query of the block sees a key before `origin`.
   std::size_t origin = 0;
   if (shape.window >= 0 && first_query + 1 > static_cast<std::size_t>(shape.window))
     origin = first_query + 1 - static_cast<std::size_t>(shape.window);
-  const MatrixView visible{keys.data + origin * keys.stride, n_keys - origin, keys.cols, keys.stride};
-  Eigen::Map<RowMajor, 0, Stride> scores(out + origin, static_cast<Eigen::Index>(q.rows),
-                                         static_cast<Eigen::Index>(n_keys - origin),
-                                         Stride(static_cast<Eigen::Index>(stride)));
-  const RowMajor scaled = map(q) * static_cast<float>(shape.scale);
-  scores.noalias() = scaled * map(visible).transpose();
+  keys.products(q, static_cast<float>(shape.scale), origin, n_keys, out, stride);
 
   for (std::size_t i = 0; i < q.rows; ++i) {
     const std::size_t end = first_query + i + 1;
@@ -80,11 +75,6 @@ void attention_rows(const AttentionShape& shape, MatrixView q, std::size_t first
 void multiply(MatrixView a, MatrixView b, float* out) {
   Eigen::Map<RowMajor> product(out, static_cast<Eigen::Index>(a.rows), static_cast<Eigen::Index>(b.cols));
   product.noalias() = map(a) * map(b);
-}
-
-void multiply_transposed(MatrixView a, MatrixView b, float* out) {
-  Eigen::Map<RowMajor> product(out, static_cast<Eigen::Index>(a.cols), static_cast<Eigen::Index>(b.cols));
-  product.noalias() = map(a).transpose() * map(b);
 }
 
 void transpose(MatrixView a, float* out) {

@@ -3,6 +3,7 @@
 /// shares.
 #include <cstddef>
 
+#include "sim/attention/key_panels.hpp"
 #include "sim/base/matrix_view.hpp"
 
 namespace kvsim::sim {
@@ -15,9 +16,9 @@ struct AttentionShape {
 
 /// Computes the rows of queries first_query .. first_query + q.rows - 1 of one head over keys 0 ..
 /// first_query + q.rows - 1: out(i, j) = softmax over visible j of scale * q_i . k_j, in float; 0 where key j
-/// is not visible. `keys` has at least first_query + q.rows rows; `out` is row-major with `stride` >= that
-/// many columns.
-void attention_rows(const AttentionShape& shape, MatrixView q, std::size_t first_query, MatrixView keys,
+/// is not visible. `keys` has at least first_query + q.rows of them; `out` is row-major with `stride` >= that
+/// many columns. The bits of a row do not depend on which rows are computed with it.
+void attention_rows(const AttentionShape& shape, MatrixView q, std::size_t first_query, const KeyPanels& keys,
                     float* out, std::size_t stride);
 
 /// row[i] = exp(row[i] - max) / sum of the same. The bits depend on the values alone, never on the address.
@@ -25,9 +26,6 @@ void softmax(float* row, std::size_t n);
 
 /// out [a.rows, b.cols] = a * b, row-major and dense.
 void multiply(MatrixView a, MatrixView b, float* out);
-
-/// out [a.cols, b.cols] = transpose(a) * b, row-major and dense.
-void multiply_transposed(MatrixView a, MatrixView b, float* out);
 
 /// out [a.cols, a.rows] = transpose(a), row-major and dense.
 void transpose(MatrixView a, float* out);

@@ -30,6 +30,7 @@ GroupTensors::GroupTensors(const trace::Sequence& sequence, LaneGroup group, con
                 std::span(keys_).subspan(lane * length_ * key_dim_, length_ * key_dim_));
     read_finite(sequence, trace::Tensor::value, group.layer, group.first_head + lane, 0, length_,
                 std::span(values_).subspan(lane * length_ * value_dim_, length_ * value_dim_));
+    key_panels_.emplace_back(keys(lane));
   }
   if (needs.queries) {
     const std::size_t heads = std::size_t{group.n_lanes} * sequence.model().group();

@@ -5,6 +5,7 @@
 
 #include "policies/api/eviction.hpp"
 #include "policies/api/spec.hpp"
+#include "sim/attention/key_panels.hpp"
 #include "traces/format/sequence.hpp"
 
 namespace kvsim::sim {
@@ -31,6 +32,8 @@ class GroupTensors {
   /// [length, dim] of one lane, or of one query head of the group. Queries need Needs::queries.
   MatrixView keys(std::size_t lane) const { return rows(keys_, lane, key_dim_); }
   MatrixView values(std::size_t lane) const { return rows(values_, lane, value_dim_); }
+  /// The keys of one lane for products with them.
+  const KeyPanels& key_panels(std::size_t lane) const { return key_panels_[lane]; }
   MatrixView queries(std::size_t query_head) const { return rows(queries_, query_head, key_dim_); }
   /// [value_dim, hidden]: the part of the output projection that one query head goes through. Needs
   /// Needs::output_weights.
@@ -98,6 +101,7 @@ class GroupTensors {
   LaneGroup group_;
   std::size_t length_, prompt_, key_dim_, value_dim_;
   std::vector<float> keys_, values_, queries_, output_weights_;
+  std::vector<KeyPanels> key_panels_;
   std::vector<std::uint8_t> classes_;
 };
 

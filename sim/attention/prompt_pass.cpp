@@ -52,7 +52,8 @@ void replay_prompt(const GroupTensors& tensors, std::span<const Subscription> su
         if (missing > 0) std::fill_n(queries.begin(), missing * dim, 0.0F);
         tensors.read_queries(lane * group + g, first + missing, n - missing,
                              std::span(queries).subspan(missing * dim));
-        attention_rows(shape, {queries.data(), n, dim, dim}, first, tensors.keys(lane), rows.data(), keys);
+        attention_rows(shape, {queries.data(), n, dim, dim}, first, tensors.key_panels(lane), rows.data(),
+                       keys);
         for (const Subscription& subscription : subscriptions) {
           const bool covered =
               lane >= subscription.first_lane && lane < subscription.first_lane + subscription.n_lanes;

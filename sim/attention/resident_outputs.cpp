@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "sim/attention/attention_rows.hpp"
+#include "sim/attention/outer_products.hpp"
 
 namespace kvsim::sim {
 namespace {
@@ -22,9 +22,8 @@ void ResidentOutputs::begin(const AttendedBlock& block) {
   whole_.resize(rows * dim);
   mass_.resize(rows);
   for (std::size_t r = 0; r < rows; ++r) {
-    const float* sums = sums_.data() + r * (dim + 1);
-    mass_[r] = sums[dim];
-    for (std::size_t c = 0; c < dim; ++c) whole_[r * dim + c] = sums[c] / mass_[r];
+    mass_[r] = seen_[r];
+    for (std::size_t c = 0; c < dim; ++c) whole_[r * dim + c] = sums_[r * dim + c] / mass_[r];
   }
 }
 
@@ -53,16 +52,16 @@ void ResidentOutputs::difference(const AttendedBlock& block, std::span<const Res
     sum(block, by_held);
   };
   sum_one_side();
-  if (!by_held && little_is_left(dim)) {
+  if (!by_held && little_is_left()) {
     by_held = true;
     sum_one_side();
   }
 
   out.resize(rows * dim);
   for (std::size_t r = 0; r < rows; ++r) {
-    const float* sums = sums_.data() + r * (dim + 1);
+    const float* sums = sums_.data() + r * dim;
     const float* o = whole_.data() + r * dim;
-    const float seen = sums[dim];
+    const float seen = seen_[r];
     if (by_held) {
       for (std::size_t c = 0; c < dim; ++c) out[r * dim + c] = (seen > 0 ? sums[c] / seen : 0.0F) - o[c];
     } else {
@@ -75,35 +74,42 @@ void ResidentOutputs::difference(const AttendedBlock& block, std::span<const Res
   }
 }
 
-bool ResidentOutputs::little_is_left(std::size_t dim) const {
+bool ResidentOutputs::little_is_left() const {
   for (std::size_t r = 0; r < mass_.size(); ++r)
-    if (mass_[r] - sums_[r * (dim + 1) + dim] < kLeastLeft * mass_[r]) return true;
+    if (mass_[r] - seen_[r] < kLeastLeft * mass_[r]) return true;
   return false;
 }
 
 void ResidentOutputs::sum(const AttendedBlock& block, bool held) {
   const std::size_t n = positions_.size(), rows = block.attention.cols, dim = block.values.cols;
-  sums_.assign(rows * (dim + 1), 0.0F);
-  if (n == 0) return;
-  rows_.resize(n * rows);
-  values_.resize(n * (dim + 1));
+  const auto all_steps = [&](const Steps& steps) {
+    return held ? steps.from == 0 && steps.to == block.n_steps : steps.from == steps.to;
+  };
+  const auto in_part = static_cast<std::size_t>(std::count_if(
+      positions_.begin(), positions_.end(),
+      [&](std::int32_t position) { return !all_steps(steps_[static_cast<std::size_t>(position)]); }));
+  masked_.resize(in_part * rows);
+  weights_.resize(n);
+  values_.resize(n);
+  seen_.assign(rows, 0.0F);
+  float* masked = masked_.data();
   for (std::size_t i = 0; i < n; ++i) {
     const auto position = static_cast<std::size_t>(positions_[i]);
-    std::copy_n(block.values.row(position).data(), dim, values_.data() + i * (dim + 1));
-    values_[i * (dim + 1) + dim] = 1;
     const float* from = block.attention.row(position).data();
-    float* to = rows_.data() + i * rows;
-    const auto [first, last] = steps_[position];
-    if (held ? first == 0 && last == block.n_steps : first == last) {
-      std::copy_n(from, rows, to);
-      continue;
+    if (const Steps& steps = steps_[position]; !all_steps(steps)) {
+      for (std::size_t r = 0; r < rows; ++r) {
+        const std::size_t s = r % block.n_steps;
+        masked[r] = (s >= steps.from && s < steps.to) == held ? from[r] : 0.0F;
+      }
+      from = masked;
+      masked += rows;
     }
-    for (std::size_t r = 0; r < rows; ++r) {
-      const std::size_t s = r % block.n_steps;
-      to[r] = (s >= first && s < last) == held ? from[r] : 0.0F;
-    }
+    weights_[i] = from;
+    values_[i] = block.values.row(position).data();
+    for (std::size_t r = 0; r < rows; ++r) seen_[r] += from[r];
   }
-  multiply_transposed({rows_.data(), n, rows, rows}, {values_.data(), n, dim + 1, dim + 1}, sums_.data());
+  sums_.resize(rows * dim);
+  sum_outer_products(weights_, rows, values_, dim, sums_.data());
 }
 
 }  // namespace kvsim::sim

@@ -39,16 +39,18 @@ class ResidentOutputs {
     std::uint32_t from = 0, to = 0;
   };
   /// Returns whether the evicted positions, which sums_ are of, get nearly all the attention of some row.
-  bool little_is_left(std::size_t dim) const;
-  /// Sets sums_ to the sums over `positions_` of a(j) (v_j, 1): at the steps of steps_ if `held`, else at all
-  /// others.
+  bool little_is_left() const;
+  /// Sets sums_ and seen_ to the sums over `positions_` of a(j) v_j and of a(j): at the steps of steps_ if
+  /// `held`, else at all others.
   void sum(const AttendedBlock& block, bool held);
 
   std::vector<float> whole_;  ///< o, divided by mass_
   std::vector<float> mass_;   ///< [heads * n_steps]: the sum of each whole row, 1 up to rounding
   std::vector<Steps> steps_;  ///< per position
   std::vector<std::int32_t> positions_;
-  std::vector<float> rows_, values_, sums_;
+  std::vector<float> sums_, seen_;              ///< [heads * n_steps, dim] and [heads * n_steps]
+  std::vector<float> masked_;                   // scratch: rows of positions that count at some steps
+  std::vector<const float*> weights_, values_;  // scratch: of each position
 };
 
 }  // namespace kvsim::sim

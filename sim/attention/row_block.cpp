@@ -31,7 +31,7 @@ void RowBlock::compute(const GroupTensors& tensors, std::size_t first, std::size
   for (std::size_t head = 0; head < heads; ++head) {
     const std::span<float> queries(queries_.data() + head * n * dim, n * dim);
     tensors.read_queries(head, first, n, queries);
-    attention_rows(shape, {queries.data(), n, dim, dim}, first, tensors.keys(head / group_),
+    attention_rows(shape, {queries.data(), n, dim, dim}, first, tensors.key_panels(head / group_),
                    rows_.data() + head * n * width(), width());
   }
 }

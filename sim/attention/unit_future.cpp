@@ -22,8 +22,8 @@ UnitFuture::UnitFuture(const GroupTensors& tensors, std::size_t first_lane, std:
     for (std::size_t head = 0; head < heads; ++head) {
       const std::size_t lane = first_lane + head / group;
       const MatrixView all = tensors.queries(first_lane * group + head);
-      attention_rows(shape, {all.row(position).data(), n, all.cols, all.stride}, position, tensors.keys(lane),
-                     rows.data(), width);
+      attention_rows(shape, {all.row(position).data(), n, all.cols, all.stride}, position,
+                     tensors.key_panels(lane), rows.data(), width);
       for (std::size_t i = 0; i < n; ++i)
         for (std::size_t j = 0; j < width; ++j)
           attention_[(position - first_ + i) * length_ + j] +=

@@ -30,7 +30,7 @@ struct Attended {
   std::vector<float> attention;  ///< [keys.rows]
 
   Attended(const AttentionShape& shape, MatrixView q, MatrixView k) : query(q), keys(k), attention(k.rows) {
-    attention_rows(shape, query, keys.rows - 1, keys, attention.data(), keys.rows);
+    attention_rows(shape, query, keys.rows - 1, KeyPanels(keys), attention.data(), keys.rows);
   }
 };
 

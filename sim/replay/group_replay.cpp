@@ -278,7 +278,11 @@ std::uint64_t group_work(const trace::Sequence& sequence, const Request& request
 std::uint64_t group_bytes(const trace::Sequence& sequence, const Plan& plan, std::uint32_t n_lanes) {
   const trace::Model& model = sequence.model();
   const std::uint64_t length = sequence.length(), heads = std::uint64_t{n_lanes} * model.group();
-  std::uint64_t tensors = n_lanes * length * (model.head_dim + model.v_head_dim);
+  std::uint64_t tensors = n_lanes * length * (model.head_dim + model.v_head_dim) +
+                          n_lanes *
+                              KeyPanels::bytes(length, model.head_dim,
+                                               sequence.source().header().elem == Elem::bf16) /
+                              sizeof(float);
   if (plan.needs.queries) tensors += heads * length * model.head_dim;
   if (plan.needs.output_weights) tensors += heads * model.v_head_dim * model.hidden_size;
   std::uint64_t prompt_rows = kPromptBlock * sequence.prompt_length(), futures = 0;

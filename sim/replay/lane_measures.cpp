@@ -1,7 +1,10 @@
 #include "sim/replay/lane_measures.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstdint>
+#include <numeric>
 
 #include "sim/attention/attention_rows.hpp"
 #include "sim/attention/largest_sums.hpp"
@@ -19,40 +22,49 @@ struct ResidentAttention {
 };
 
 /// Sums in chains side by side. Their order depends on the slots alone, and compilers turn them into vector
-/// instructions.
+/// instructions: floats that are not negative compare as their bits do, which needs no branch.
 constexpr std::size_t kChains = 8;
 struct Chains {
   double sum[kChains] = {}, squares[kChains] = {}, shared[kChains] = {};
-  double ties[kChains] = {};
+  std::int64_t ties[kChains] = {};
 
-  void add(const float* row, const Position* slots, std::size_t n, float least) {
-    float a[kChains] = {};
-    for (std::size_t c = 0; c < n; ++c) a[c] = row[slots[c]];
+  void add(const float (&a)[kChains], float least) {
+    const auto least_bits = std::bit_cast<std::int32_t>(least);
     for (std::size_t c = 0; c < kChains; ++c) {
       const double value = a[c], square = value * value;
+      const std::int64_t bits = std::bit_cast<std::int32_t>(a[c]);
+      const std::int64_t above = (least_bits - bits) >> 63;  // all ones, or none
       sum[c] += value;
       squares[c] += square;
-      shared[c] += a[c] > least ? square : 0.0;
-      ties[c] += a[c] == least ? 1.0 : 0.0;
+      shared[c] += std::bit_cast<double>(std::bit_cast<std::int64_t>(square) & above);
+      ties[c] += bits == least_bits ? 1 : 0;
     }
   }
-  static double total(const double (&chains)[kChains]) {
-    double out = 0;
-    for (const double chain : chains) out += chain;
-    return out;
+  template <class T>
+  static T total(const T (&chains)[kChains]) {
+    return std::accumulate(chains, chains + kChains, T{0});
   }
 };
 
 ResidentAttention resident_attention(const float* row, std::span<const Position> slots,
                                      const LargestEntries& best) {
   Chains chains;
+  float a[kChains];
   std::size_t i = 0;
-  for (; i + kChains <= slots.size(); i += kChains) chains.add(row, slots.data() + i, kChains, best.least);
+  for (; i + kChains <= slots.size(); i += kChains) {
+    for (std::size_t c = 0; c < kChains; ++c) a[c] = row[slots[i + c]];
+    chains.add(a, best.least);
+  }
   // Chains without a slot add zeros. These are ties if the least of the best is zero, which adds nothing: its
   // square is zero too.
-  if (i < slots.size()) chains.add(row, slots.data() + i, slots.size() - i, best.least);
+  if (i < slots.size()) {
+    std::fill(a, a + kChains, 0.0F);
+    for (std::size_t c = 0; i + c < slots.size(); ++c) a[c] = row[slots[i + c]];
+    chains.add(a, best.least);
+  }
   // Any of the entries that equal the least of the best may be among the best; the set's own are taken first.
-  const double ties = std::min(Chains::total(chains.ties), static_cast<double>(best.ties));
+  const auto ties =
+      static_cast<double>(std::min(Chains::total(chains.ties), static_cast<std::int64_t>(best.ties)));
   const double shared = Chains::total(chains.shared) + ties * double{best.least} * best.least;
   const double scale = std::sqrt(Chains::total(chains.squares) * best.squares);
   return {Chains::total(chains.sum), scale > 0 ? std::min(1.0, shared / scale) : 1.0};

@@ -1,6 +1,6 @@
 // Compares replay with its physical limit: the causal Q K^T that it needs.
 //
-// A synthetic trace of 4,096 tokens, d = 128 (4,032 prompt, 64 decode), one layer, one KV head per thread,
+// A synthetic trace in bf16 of 4,096 tokens, d = 128 (4,032 prompt, 64 decode), one layer, one KV head per thread,
 // group of 4. The baseline computes the same lower-triangular Q K^T blocks for the same heads on the same
 // threads and nothing else.
 #include <oneapi/tbb/global_control.h>
@@ -78,6 +78,14 @@ int main(int argc, char** argv) {
          paired([&] { run(one, study(lane_policies, "20%", 1)); }, [&] { bare_gemm(one, 1); }, pairs));
   report("1 cell (h2o 20%), 1 lane / bare QK^T",
          paired([&] { run(one, study({"h2o"}, "20%", 1)); }, [&] { bare_gemm(one, 1); }, pairs));
+  const trace::MemoryTrace floats = make(1, 4096, Elem::f32);
+  report("64 cells on a trace in f32 / bare QK^T",
+         paired([&] { run(floats, study(lane_policies, eight, 1)); }, [&] { bare_gemm(floats, 1); }, pairs));
+  report("1 cell (h2o 20%) on a trace in f32 / bare QK^T",
+         paired([&] { run(floats, study({"h2o"}, "20%", 1)); }, [&] { bare_gemm(floats, 1); }, pairs));
+  const trace::MemoryTrace longer = make(1, 32768);
+  report("1 cell (h2o 20%) at 32K tokens / bare QK^T",
+         paired([&] { run(longer, study({"h2o"}, "20%", 1)); }, [&] { bare_gemm(longer, 1); }, 1));
   const Paired many = paired([&] { run(one, study(lane_policies, eight, 1)); },
                              [&] { run(one, study({"h2o"}, "20%", 1)); }, pairs);
   report("64 cells / 1 cell (h2o 20%)", many);

@@ -102,8 +102,8 @@ struct Lane {
     trace.read(trace::Tensor::key, 0, 0, 0, kTokens, keys);
     trace.read(trace::Tensor::query, 0, 0, 0, kTokens, queries);
     rows.resize(kTokens * kTokens);
-    sim::attention_rows({trace.header().model.attn_scale, -1}, matrix(queries), 0, matrix(keys), rows.data(),
-                        kTokens);
+    sim::attention_rows({trace.header().model.attn_scale, -1}, matrix(queries), 0,
+                        sim::KeyPanels(matrix(keys)), rows.data(), kTokens);
   }
   MatrixView matrix(const std::vector<float>& tensor) const { return {tensor.data(), kTokens, dim, dim}; }
   MatrixView token(const std::vector<float>& tensor, std::size_t i) const {

@@ -26,8 +26,9 @@ inline void run(const trace::MemoryTrace& trace, const sim::Request& request) {
 }
 
 /// `heads` KV heads with four query heads each, d = 128, `length` tokens of which 64 are generated.
-inline trace::MemoryTrace make(std::uint32_t heads, std::uint64_t length) {
+inline trace::MemoryTrace make(std::uint32_t heads, std::uint64_t length, Elem elem = Elem::bf16) {
   trace::SyntheticOptions options;
+  options.elem = elem;
   options.layers = 1;
   options.kv_heads = heads;
   options.group = 4;

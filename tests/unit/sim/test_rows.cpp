@@ -15,7 +15,7 @@ TEST_CASE("attention rows by hand") {
   // One query (1, 0), keys (0,0) and (ln 3, 5): logits 0 and ln 3, softmax 1/4 and 3/4.
   const float q[] = {1, 0}, k[] = {0, 0, std::log(3.0F), 5};
   float out[2];
-  sim::attention_rows({1.0, -1}, {q, 1, 2, 2}, 1, {k, 2, 2, 2}, out, 2);
+  sim::attention_rows({1.0, -1}, {q, 1, 2, 2}, 1, sim::KeyPanels({k, 2, 2, 2}), out, 2);
   CHECK(out[0] == Approx(0.25F));
   CHECK(out[1] == Approx(0.75F));
 }
@@ -34,7 +34,7 @@ TEST_CASE("attention rows agree with the definition, block by block, with and wi
         const std::size_t n = std::min<std::size_t>(block, 40 - first);
         std::vector<float> out(n * 50, -1.0F);
         sim::attention_rows({sequence.model().attn_scale, window}, {queries.data() + first * 8, n, 8, 8},
-                            first, {keys.data(), 40, 8, 8}, out.data(), 50);
+                            first, sim::KeyPanels({keys.data(), 40, 8, 8}), out.data(), 50);
         for (std::size_t i = 0; i < n; ++i)
           for (std::size_t j = 0; j < first + n; ++j)
             REQUIRE(out[i * 50 + j] == Approx(expected[first + i][j]).margin(1e-6));
@@ -57,7 +57,8 @@ TEST_CASE("rows and products do not depend on where they lie in memory") {
       const std::vector<float> q = noise(n * kDim, shift, 1), k = noise(kKeys * kDim, (shift * 5) % 17, 2);
       std::vector<float> out(n * kKeys + shift), outputs(n * kDim + (shift * 3) % 17);
       sim::attention_rows({0.3, -1}, {q.data() + shift, n, kDim, kDim}, kKeys - n,
-                          {k.data() + (shift * 5) % 17, kKeys, kDim, kDim}, out.data() + shift, kKeys);
+                          sim::KeyPanels({k.data() + (shift * 5) % 17, kKeys, kDim, kDim}),
+                          out.data() + shift, kKeys);
       sim::multiply({out.data() + shift, n, kKeys, kKeys}, {k.data() + (shift * 5) % 17, kKeys, kDim, kDim},
                     outputs.data() + (shift * 3) % 17);
       out.erase(out.begin(), out.begin() + static_cast<std::ptrdiff_t>(shift));

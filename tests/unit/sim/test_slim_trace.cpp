@@ -46,7 +46,7 @@ trace::MemoryTrace slim(const trace::MemoryTrace& full, std::uint64_t window,
       full.read(trace::Tensor::query, layer, head, 0, prompt, q);
       full.read(trace::Tensor::key, layer, head / model.group(), 0, prompt, k);
       sim::attention_rows({model.attn_scale, model.layer_window[layer]}, {q.data(), prompt, dim, dim}, 0,
-                          {k.data(), prompt, dim, dim}, rows.data(), prompt);
+                          sim::KeyPanels({k.data(), prompt, dim, dim}), rows.data(), prompt);
       for (std::uint64_t j = 0; j < prompt; ++j) {
         double sum = 0, squares = 0;
         for (std::uint64_t i = 0; i < prompt; ++i) {

@@ -126,8 +126,10 @@ inline Wide exp_of(Wide x) {
   return x < kLeast ? Wide{} : result;
 }
 
-/// Transposes a square of kWide x kWide floats: to[j][i] = from[i][j]; strides are floats between rows.
-inline void transpose(const float* from, std::size_t from_stride, float* to, std::size_t to_stride) {
+/// Transposes a square of kWide x kWide floats: to[j][i] = from[i][j]; strides are floats between rows. A
+/// template, so that steps wider than the square are not compiled.
+template <std::size_t n = kWide>
+void transpose(const float* from, std::size_t from_stride, float* to, std::size_t to_stride) {
   std::array<Wide, kWide> rows;
   for (std::size_t i = 0; i < kWide; ++i) rows[i] = load(from + i * from_stride);
   // Swaps the off-diagonal quarters of every 2s x 2s square, for s = 1, 2, 4, ...
@@ -144,8 +146,8 @@ inline void transpose(const float* from, std::size_t from_stride, float* to, std
   constexpr auto kEach = std::make_index_sequence<kWide>{};
   swap_quarters(std::integral_constant<std::size_t, 1>{}, kEach);
   swap_quarters(std::integral_constant<std::size_t, 2>{}, kEach);
-  if constexpr (kWide > 4) swap_quarters(std::integral_constant<std::size_t, 4>{}, kEach);
-  if constexpr (kWide > 8) swap_quarters(std::integral_constant<std::size_t, 8>{}, kEach);
+  if constexpr (n > 4) swap_quarters(std::integral_constant<std::size_t, 4>{}, kEach);
+  if constexpr (n > 8) swap_quarters(std::integral_constant<std::size_t, 8>{}, kEach);
   for (std::size_t i = 0; i < kWide; ++i) store(rows[i], to + i * to_stride);
 }
 
