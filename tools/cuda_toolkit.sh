@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Makes a CUDA toolkit, as far as kvsim needs one, from NVIDIA's packages on PyPI: tools/cuda_toolkit.sh DIR
-# Then: cmake ... -DCUDAToolkit_ROOT=DIR. Compiling needs no GPU and no driver. Downloads about 0.5 GB.
+# Then: cmake ... -DCUDAToolkit_ROOT=DIR. Compiling needs no GPU and no driver. Downloads about 0.5 GB. It is CUDA 13.0: what is
+# built with it needs a driver of version 580 or newer.
 set -euo pipefail
 
 [ $# -eq 1 ] || { sed -n '2,3s/^# //p' "$0" >&2; exit 2; }

@@ -16,6 +16,7 @@
 #include "sim/base/rng.hpp"
 #include "tests/bench/paired.hpp"
 #include "traces/capture/capture.hpp"
+#include "traces/model/cuda/cuda_device.hpp"
 #include "traces/model/device.hpp"
 #include "traces/model/generation.hpp"
 
@@ -70,7 +71,9 @@ void run_without_trace(const Setup& setup, const std::vector<std::int32_t>& toke
                              .compute = compute,
                              .pass_tokens = std::min<std::uint64_t>(options.prefill_chunk, tokens.size())});
   checkpoint.sha256();
-  model::RunObserver nobody;
+  struct Nobody : model::RunObserver {
+    bool wants_tensors() const override { return false; }
+  } nobody;
   Progress progress;
   model::generate(*run, tokens, options, nobody, progress);
 }
@@ -98,6 +101,10 @@ void measure(const Setup& setup, const std::vector<std::int32_t>& tokens, Captur
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (const char* why = model::cuda::no_device()) {
+    std::printf("bench_cuda measures a CUDA device: %s\n", why);
+    return kNoDevice;
+  }
   const Setup setup = parse(argc, argv);
   const std::filesystem::path folder =
       std::filesystem::path(setup.folder) / ("kvsim-bench-" + std::to_string(::getpid()));
@@ -126,8 +133,8 @@ int main(int argc, char** argv) {
       measure(setup, tokens, slim, compute, "--queries window:64");
     }
   } catch (const Error& error) {
-    std::printf("bench_cuda measures a CUDA device and found none to use:\n  %s\n", error.what());
-    status = error.kind() == ErrorKind::usage ? kNoDevice : 1;
+    std::printf("%s\n", error.what());
+    status = static_cast<int>(error.kind());
   }
   std::filesystem::remove_all(folder);
   return status;

@@ -8,6 +8,9 @@ namespace kvsim::model {
 
 void RunObserver::on_tensors(std::uint32_t, std::uint64_t, std::uint64_t, const Elements&, const Elements&,
                              const Elements&) {}
+bool RunObserver::wants_tensors() const {
+  return true;
+}
 bool RunObserver::wants_queries(std::uint64_t, std::uint64_t) const {
   return true;
 }

@@ -21,6 +21,8 @@ class RunObserver {
   /// exactly as attention uses them: elements of RunOptions::elem, or floats that it represents without loss.
   virtual void on_tensors(std::uint32_t layer, std::uint64_t first, std::uint64_t n, const Elements& q,
                           const Elements& k, const Elements& v);
+  /// Whether to call on_tensors, which takes time on a device with memory of its own; default: yes.
+  virtual bool wants_tensors() const;
   /// Whether the observer reads any query of the n tokens from position `first` on. If not, q may be empty,
   /// and a device need not copy it. Default: yes.
   virtual bool wants_queries(std::uint64_t first, std::uint64_t n) const;

@@ -21,7 +21,8 @@ struct Mark {
 };
 
 struct Event {
-  std::shared_ptr<Mark> mark;  // of the latest record; null: no record, which counts as reached
+  std::shared_ptr<Mark> mark{};  // of the latest record; null: no record, which counts as reached
+  bool timed = true;
 };
 
 struct Work {
@@ -351,8 +352,8 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   return call([&] { host_cuda::checked(stream).add({{}, event->mark}); });
 }
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
-  return call([&] { *event = new host_cuda::Event; });
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
+  return call([&] { *event = new host_cuda::Event{nullptr, (flags & cudaEventDisableTiming) == 0}; });
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
   return call([&] { delete event; });
@@ -378,6 +379,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   return call([&] { host_cuda::Stream::reach(event->mark); });
 }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to) {
+  if (!from->timed || !to->timed) return host_cuda::answer(cudaErrorInvalidResourceHandle);
   bool passed = false;
   const cudaError_t called = call([&] {
     passed = from->mark != nullptr && to->mark != nullptr && from->mark->passed && to->mark->passed;

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "sim/base/error.hpp"
+#include "tests/support/source_folder.hpp"
 #include "tests/support/study.hpp"
 #include "tests/unit/traces/scratch.hpp"
 #include "traces/capture/capture.hpp"
@@ -15,7 +16,7 @@ namespace {
 /// Options for thirty prompt tokens of the sample model and six generated ones.
 CaptureOptions sample(const test::Scratch& scratch, const std::string& device) {
   CaptureOptions options;
-  options.model_dir = KVSIM_SOURCE_DIR "/traces/sample/model";
+  options.model_dir = test::source_folder() + "/traces/sample/model";
   options.tokens_file = scratch.file("ids.txt");
   options.output = scratch.file(device + ".h5");
   options.device = device;

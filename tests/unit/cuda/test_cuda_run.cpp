@@ -83,9 +83,9 @@ TEST_CASE("on the device, one shot, chunks and token by token agree") {
       for (const std::uint64_t chunk : {1, 7, 39}) {
         const Run parts = run(golden, chunk);
         for (std::uint32_t layer = 0; layer < golden.config.n_layers; ++layer) {
-          CHECK(difference(parts.recorder.q[layer], whole.recorder.q[layer]).relative <= 1e-6);
-          CHECK(difference(parts.recorder.k[layer], whole.recorder.k[layer]).relative <= 1e-6);
-          CHECK(difference(parts.recorder.v[layer], whole.recorder.v[layer]).relative <= 1e-6);
+          CHECK(difference(parts.recorder.q[layer], whole.recorder.q[layer]).relative <= 1e-5);
+          CHECK(difference(parts.recorder.k[layer], whole.recorder.k[layer]).relative <= 1e-5);
+          CHECK(difference(parts.recorder.v[layer], whole.recorder.v[layer]).relative <= 1e-5);
           CHECK(difference(parts.recorder.rows[layer], whole.recorder.rows[layer]).largest <= 1e-5);
         }
         CHECK(difference(parts.logits, whole.logits).largest <= 1e-4);
@@ -167,6 +167,22 @@ TEST_CASE("queries that the observer does not read are not copied out") {
   }
 }
 
+TEST_CASE("an observer that wants no tensors gets none, and nothing is copied out") {
+  struct Without : RunObserver {
+    bool wants_tensors() const override { return false; }
+    void on_tensors(std::uint32_t, std::uint64_t, std::uint64_t, const Elements&, const Elements&,
+                    const Elements&) override {
+      FAIL("tensors were handed over");
+    }
+  } without;
+  const GoldenCheckpoint golden("llama_tied");
+  const auto model = on_device(golden, Elem::f32, Elem::f32), other = on_device(golden, Elem::f32, Elem::f32);
+  RunObserver with;
+  model->forward(golden.tokens(), without);
+  other->forward(golden.tokens(), with);
+  CHECK(model->logits(1) == other->logits(1));
+}
+
 TEST_CASE("column sums on the device agree with the processor") {
   for (const char* variant : {"llama_tied", "mistral_window"}) {
     const GoldenCheckpoint golden(variant);
@@ -185,8 +201,8 @@ TEST_CASE("column sums on the device agree with the processor") {
       const ColumnStatistics got = device->column_statistics(layer);
       const ColumnStatistics expected = processor.column_statistics(layer);
       CHECK(got.queries == 32);
-      CHECK(difference(got.sum, expected.sum).relative <= 1e-6);
-      CHECK(difference(got.sum_squares, expected.sum_squares).relative <= 1e-6);
+      CHECK(difference(got.sum, expected.sum).relative <= 1e-5);
+      CHECK(difference(got.sum_squares, expected.sum_squares).relative <= 1e-5);
     }
   }
 }

@@ -196,7 +196,8 @@ TEST_CASE("scores never need more than the workspace, or than a single query") {
   const OnDevice<float> single(s, q, k, k, 1);
   CHECK(single.blocks == std::vector<std::uint64_t>(10, 1));
   CHECK(largest_difference(single.out, {found.out.begin(), found.out.end()}) < 1e-6);
-  CHECK(single.sum == found.sum);  // the same bits for any division into blocks
+  // cuBLAS may choose another kernel for blocks of another size.
+  CHECK(largest_difference({single.sum.begin(), single.sum.end()}, found.sum) < 1e-5);
 }
 
 }  // namespace kvsim::model::cuda

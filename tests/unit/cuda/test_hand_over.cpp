@@ -38,7 +38,7 @@ class Numbers {
 TEST_CASE("pieces of any size are shown whole and in order") {
   open_device(0);
   Numbers numbers(1000);
-  HandOver hand_over(3, 0);
+  HandOver hand_over(3, 64, 0);
   std::vector<std::int32_t> seen;
   int first = 0;
   for (int size = 1; first + size <= 1000; first += size, size = 1 + (size * 7) % 50) {
@@ -56,7 +56,7 @@ TEST_CASE("pieces of any size are shown whole and in order") {
 TEST_CASE("no more pieces are in memory than there are slots") {
   open_device(0);
   Numbers numbers(10);
-  HandOver hand_over(2, 0);
+  HandOver hand_over(2, 64, 0);
   std::promise<void> go;
   const std::shared_future<void> gone = go.get_future().share();
   std::atomic<int> shown = 0;
@@ -82,7 +82,7 @@ TEST_CASE(
     "the next piece or the end rethrows the exception of a show, once, and later pieces are not shown") {
   open_device(0);
   Numbers numbers(10);
-  HandOver hand_over(4, 0);
+  HandOver hand_over(4, 64, 0);
   std::atomic<int> shown = 0;
   const auto show = [&](const std::byte*) { ++shown; };
   numbers.submit(hand_over, 0, 1, show);
@@ -107,7 +107,7 @@ TEST_CASE("abandoned pieces are not shown") {
   Numbers numbers(10);
   std::atomic<int> shown = 0;
   {
-    HandOver hand_over(4, 0);
+    HandOver hand_over(4, 64, 0);
     std::promise<void> looking, go;
     const std::shared_future<void> gone = go.get_future().share();
     numbers.submit(hand_over, 0, 1, [&, gone](const std::byte*) {

@@ -8,6 +8,7 @@
 #include "tests/unit/model/golden_run.hpp"
 #include "tests/unit/traces/scratch.hpp"
 #include "traces/capture/capture.hpp"
+#include "traces/model/cuda/cuda_device.hpp"
 #include "traces/model/cuda/cuda_run.hpp"
 
 namespace kvsim::model {
@@ -58,8 +59,46 @@ TEST_CASE("no device, no driver, the wrong driver") {
   machine().driver = cudaErrorInsufficientDriver;
   machine().driver_version = 11040;
   CHECK_THAT(problem(options_in(scratch)), Contains("supports CUDA 11.4") && Contains("newer driver"));
+  CHECK(cuda::no_device() == nullptr);  // something is there, and does not work
   machine().driver_version = 0;
   CHECK_THAT(problem(options_in(scratch)), Contains("no NVIDIA driver"));
+  CHECK_THAT(cuda::no_device(), Contains("no NVIDIA driver"));
+}
+
+TEST_CASE("tests are skipped for want of a device, and for nothing else") {
+  const host_cuda::Restored restored;
+  CHECK(cuda::no_device() == nullptr);
+  for (const cudaError_t broken : {cudaErrorSystemNotReady, cudaErrorMemoryAllocation, cudaErrorUnknown}) {
+    machine().driver = broken;
+    CHECK(cuda::no_device() == nullptr);
+  }
+  machine().driver = cudaErrorNoDevice;
+  CHECK_THAT(cuda::no_device(), Contains("no CUDA device"));
+  machine().driver = cudaSuccess;
+  machine().devices = 0;
+  CHECK_THAT(cuda::no_device(), Contains("no CUDA device"));
+}
+
+TEST_CASE("a driver that does not work is told with advice") {
+  const test::Scratch scratch;
+  const host_cuda::Restored restored;
+  for (const cudaError_t broken : {cudaErrorStubLibrary, cudaErrorOperatingSystem, cudaErrorUnknown}) {
+    machine().driver = broken;
+    CHECK_THAT(problem(options_in(scratch)), Contains("the CUDA driver does not work"));
+  }
+  machine().driver = cudaErrorCallRequiresNewerDriver;
+  machine().driver_version = 11040;
+  CHECK_THAT(problem(options_in(scratch)), Contains("newer driver"));
+}
+
+TEST_CASE("events that only order work have no time") {
+  const cuda::Stream stream;
+  cuda::Event untimed, timed{cuda::Event::Timing::on};
+  untimed.record(stream);
+  timed.record(stream);
+  stream.synchronize();
+  CHECK_THROWS_AS(cuda::nanoseconds_between(untimed, timed), Error);
+  CHECK(cuda::nanoseconds_between(timed, timed) == 0);
 }
 
 TEST_CASE("a run's need of memory is checked before anything is allocated") {

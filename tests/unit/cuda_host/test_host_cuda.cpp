@@ -153,7 +153,7 @@ TEST_CASE("results are missing until they are waited for") {
 
 TEST_CASE("events give times only after they have passed") {
   const Stream stream;
-  Event before, after;
+  Event before{Event::Timing::on}, after{Event::Timing::on};
   before.record(stream);
   const auto x = on_device(random_floats(kCount, 1), stream);
   add_to(x.data(), x.data(), kCount, stream.get());

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/source_folder.hpp"
 #include "traces/model/cpu/cpu_run.hpp"
 #include "traces/model/input_file.hpp"
 #include "traces/model/model_config.hpp"
@@ -13,7 +14,7 @@ namespace kvsim::model {
 
 struct GoldenCheckpoint {
   explicit GoldenCheckpoint(const std::string& variant)
-      : directory(KVSIM_SOURCE_DIR "/tests/golden/capture/" + variant),
+      : directory(test::source_folder() + "/tests/golden/capture/" + variant),
         config(load_model_config(directory)),
         checkpoint(directory),
         weights(load_weights(checkpoint, config)),

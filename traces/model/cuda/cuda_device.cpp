@@ -29,6 +29,15 @@ std::string version_text(int version) {
   return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
 }
 
+const char* no_device() {
+  int driver = 0, found = 0;
+  if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) return "no NVIDIA driver is installed";
+  const cudaError_t status = cudaGetDeviceCount(&found);
+  static_cast<void>(cudaGetLastError());  // clears the error, so that the next call does not report it
+  return status == cudaErrorNoDevice || (status == cudaSuccess && found == 0) ? "there is no CUDA device"
+                                                                              : nullptr;
+}
+
 DeviceDescription open_device(unsigned index) {
   int found = 0;
   check(cudaGetDeviceCount(&found), "looking for devices");
@@ -70,9 +79,10 @@ void Stream::synchronize() const {
   check(cudaStreamSynchronize(get()), "computing");
 }
 
-Event::Event() {
+Event::Event(Timing timing) {
   cudaEvent_t event = nullptr;
-  check(cudaEventCreateWithFlags(&event, cudaEventDefault), "making an event");
+  check(cudaEventCreateWithFlags(&event, timing == Timing::on ? cudaEventDefault : cudaEventDisableTiming),
+        "making an event");
   event_.reset(event);
 }
 void Event::Destroy::operator()(cudaEvent_t event) const {

@@ -19,6 +19,10 @@ struct DeviceDescription {
   int driver = 0, runtime = 0;  ///< versions, 1000 * major + 10 * minor
 };
 
+/// Why this machine has nothing to run on: no driver is installed, or no device is there. Null if it has
+/// something, which may still not work.
+const char* no_device();
+
 /// Makes device `index` current in the calling thread; everything below uses the current device. Throws
 /// Error(usage) when there is no driver, a driver older than the runtime, no device, or no device of that
 /// index (the message lists the devices).
@@ -50,7 +54,9 @@ class Stream {
 /// A point in a stream.
 class Event {
  public:
-  Event();
+  /// Untimed events only order work, which costs the device less; nanoseconds_between() needs timed ones.
+  enum class Timing { off, on };
+  explicit Event(Timing timing = Timing::off);
   void record(const Stream& stream);
   /// Makes work that is enqueued on `stream` from now on wait for this point.
   void hold(const Stream& stream) const;

@@ -24,12 +24,11 @@ constexpr std::string_view kWhere = "--device";
 
 }  // namespace
 
-void check(cudaError_t status, std::string_view doing) {
+void fail(cudaError_t status, std::string_view doing) {
   const std::string told = std::string(cudaGetErrorString(status)) + ", while " + std::string(doing);
   switch (status) {
-    case cudaSuccess:
-      return;
     case cudaErrorInsufficientDriver:
+    case cudaErrorCallRequiresNewerDriver:
       driver_too_old();
     case cudaErrorNoDevice:
       usage_error("no CUDA device was found", kWhere,
@@ -47,6 +46,9 @@ void check(cudaError_t status, std::string_view doing) {
     case cudaErrorSystemDriverMismatch:
     case cudaErrorCompatNotSupportedOnDevice:
     case cudaErrorInitializationError:
+    case cudaErrorStubLibrary:
+    case cudaErrorOperatingSystem:
+    case cudaErrorUnknown:
       usage_error("the CUDA driver does not work (" + told + ")", kWhere,
                   "Does nvidia-smi work? Restart the machine after a driver update, or use --device cpu.");
     default:

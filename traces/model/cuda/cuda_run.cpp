@@ -58,7 +58,11 @@ class CudaRun final : public ModelRun {
         pass_(config, options.pass_tokens),
         product_(compute_),
         attention_(config.n_heads, options.capacity, score_bytes(config, options)),
-        hand_over_(kPiecesInFlight, device.index) {}
+        hand_over_(kPiecesInFlight,
+                   options.pass_tokens * (query_width(config) + 2 * kv_width(config)) * sizeof(T),
+                   device.index) {
+    warm_up();
+  }
 
   static MemoryNeed need(const ModelConfig& config, const Weights& weights, const RunOptions& options) {
     return {device_bytes<T>(weights), cache_bytes(config, options),
@@ -79,6 +83,7 @@ class CudaRun final : public ModelRun {
     return of_token * options.capacity * config.n_layers;
   }
 
+  void warm_up();
   void embed(std::span<const std::int32_t> tokens);
   void count_pass();
   void layer_attention(std::uint32_t layer, RunObserver& observer);
@@ -97,6 +102,7 @@ class CudaRun final : public ModelRun {
   const ModelConfig& config_;
   RunOptions options_;
   std::vector<float> frequencies_;
+  RopeTable rope_;  // of the current pass: copies to the device may still read it
   Stream compute_, copies_;
   DeviceWeights<T> weights_;
   std::uint64_t layer_cache_;                        // number of elements of one layer's keys
@@ -136,14 +142,35 @@ void CudaRun<T>::add_projection(const DeviceLinear<T>& linear, const T* x) {
   add_to(hidden, pass_.projected.data(), n_ * linear.out, compute_.get());
 }
 
+/// Runs one layer and the output on as many tokens as a pass of the prompt has, and on one: kernels, cuBLAS's
+/// among them, are loaded when they are first started, which should not count as time of the first pass. What
+/// it leaves in the cache is overwritten.
+template <class T>
+void CudaRun<T>::warm_up() {
+  struct Nobody : RunObserver {
+    bool wants_tensors() const override { return false; }
+  } nobody;
+  const std::vector<std::int32_t> tokens(options_.pass_tokens, 0);
+  for (const std::uint64_t n : {options_.pass_tokens, std::uint64_t{1}}) {
+    n_ = n;
+    clock_.start(compute_);
+    embed(std::span(tokens).first(n));
+    layer_attention(0, nobody);
+    layer_mlp(0);
+    last_logits(n - 1, 1);
+    compute_.synchronize();
+  }
+  n_ = 0;
+}
+
 template <class T>
 void CudaRun<T>::embed(std::span<const std::int32_t> tokens) {
   copy_to_device(pass_.ids.data(), tokens.data(), tokens.size_bytes(), compute_);
   gather_rows(weights_.embedding.weight.data(), pass_.ids.data(), n_, config_.hidden_size,
               pass_.hidden.data(), compute_.get());
-  const RopeTable rope = rope_table(frequencies_, config_.rope.attention_factor, past_, n_);
-  copy_to_device(pass_.cosine.data(), rope.cosine.data(), rope.cosine.size() * sizeof(float), compute_);
-  copy_to_device(pass_.sine.data(), rope.sine.data(), rope.sine.size() * sizeof(float), compute_);
+  rope_ = rope_table(frequencies_, config_.rope.attention_factor, past_, n_);
+  copy_to_device(pass_.cosine.data(), rope_.cosine.data(), rope_.cosine.size() * sizeof(float), compute_);
+  copy_to_device(pass_.sine.data(), rope_.sine.data(), rope_.sine.size() * sizeof(float), compute_);
 }
 
 /// Prepares the column sums for counting the current pass.
@@ -270,7 +297,7 @@ void CudaRun<T>::layer_attention(std::uint32_t layer, RunObserver& observer) {
   scatter.first = 0;
   copied_[layer % 2].hold(compute_);  // queries of the layer before the previous one
   scattered(w.q, config_.n_heads, pass_.queries[layer % 2].data());
-  show_tensors(layer, observer);
+  if (observer.wants_tensors()) show_tensors(layer, observer);
 
   DeviceAttentionInput<T> input;
   input.heads = config_.n_heads;

@@ -10,6 +10,7 @@ namespace {
 constexpr unsigned kLanes = 32;  // lanes of a warp
 constexpr unsigned kAllLanes = 0xffffffffU;
 constexpr unsigned kThreads = 256;
+constexpr unsigned kMostThreads = 1024;  // of a block, on every device
 constexpr unsigned kWarps = 4;  // warps of a block whose warps work independently
 
 // Elements ----------------------------------------------------------------------------------------------
@@ -257,8 +258,8 @@ unsigned blocks_for(std::uint64_t items, unsigned per_block) {
   return static_cast<unsigned>((items + per_block - 1) / per_block);
 }
 /// Number of threads of a block: whole warps, no more than the items need.
-unsigned threads_for(std::uint64_t items) {
-  return items >= kThreads ? kThreads : blocks_for(items, kLanes) * kLanes;
+unsigned threads_for(std::uint64_t items, unsigned most = kThreads) {
+  return items >= most ? most : blocks_for(items, kLanes) * kLanes;
 }
 
 template <class Parameter>
@@ -323,7 +324,9 @@ void add_columns(const ScoreBlock& block, const float* p, std::uint64_t capacity
 
 void choose_greedily(const float* logits, std::uint64_t rows, std::uint64_t vocab, Greedy* chosen,
                      cudaStream_t stream) {
-  launch(choose_greedily_kernel, blocks_for(rows, 1), threads_for(vocab), stream, logits, vocab, chosen);
+  // There are few rows, so one block has to be quick.
+  launch(choose_greedily_kernel, blocks_for(rows, 1), threads_for(vocab, kMostThreads), stream, logits, vocab,
+         chosen);
 }
 
 #define KVSIM_INSTANTIATE(T)                                                                                \

@@ -4,8 +4,18 @@
 
 namespace kvsim::model::cuda {
 
-HandOver::HandOver(std::size_t slots, unsigned device)
-    : slots_(slots), thread_([this, device] { work(device); }) {}
+namespace {
+constexpr const char* kBuffer = "a buffer for what the device hands out";
+}
+
+std::vector<HandOver::Slot> HandOver::slots_with(std::size_t slots, std::uint64_t bytes) {
+  std::vector<Slot> made(slots);
+  for (Slot& slot : made) slot.memory = PinnedBytes(bytes, kBuffer);
+  return made;
+}
+
+HandOver::HandOver(std::size_t slots, std::uint64_t bytes, unsigned device)
+    : slots_(slots_with(slots, bytes)), thread_([this, device] { work(device); }) {}
 
 HandOver::~HandOver() {
   {
@@ -30,7 +40,7 @@ std::byte* HandOver::begin(std::uint64_t bytes) {
   Slot& slot = slots_[submitted_ % slots_.size()];
   if (slot.memory.size() < bytes) {
     slot.memory = {};  // frees the old buffer before allocating the larger one
-    slot.memory = PinnedBytes(bytes, "a buffer for what the device hands out");
+    slot.memory = PinnedBytes(bytes, kBuffer);
   }
   return slot.memory.data();
 }

@@ -18,8 +18,9 @@ class HandOver {
  public:
   using Show = std::function<void(const std::byte* data)>;
 
-  /// At most `slots` pieces are in memory at a time. `device` is the current device of the calling thread.
-  HandOver(std::size_t slots, unsigned device);
+  /// At most `slots` pieces are in memory at a time; `bytes` are set aside for each now, because that takes
+  /// longer than a copy. `device` is the current device of the calling thread.
+  HandOver(std::size_t slots, std::uint64_t bytes, unsigned device);
   /// Waits for copies in progress; shows no further pieces.
   ~HandOver();
   HandOver(const HandOver&) = delete;
@@ -45,6 +46,7 @@ class HandOver {
     Show show;
   };
 
+  static std::vector<Slot> slots_with(std::size_t slots, std::uint64_t bytes);
   void work(unsigned device) noexcept;
   void show_one(Slot& slot, bool wanted) noexcept;
   void rethrow();

@@ -24,7 +24,7 @@ class PassClock {
 
  private:
   struct Mark {
-    Event event;
+    Event event{Event::Timing::on};
     Span span = Span::other;
     std::uint32_t layer = 0;
   };
