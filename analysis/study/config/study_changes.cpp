@@ -18,11 +18,11 @@ std::string shown(const json::value* value) {
   return value == nullptr ? kNothing : json::serialize(*value);
 }
 
-std::optional<Difference> first_difference(const std::string& path, const json::value* was,
-                                           const json::value* is);
+std::optional<StudyConflict> first_difference(const std::string& path, const json::value* was,
+                                              const json::value* is);
 
-std::optional<Difference> in_objects(const std::string& path, const json::object& was,
-                                     const json::object& is) {
+std::optional<StudyConflict> in_objects(const std::string& path, const json::object& was,
+                                        const json::object& is) {
   for (const json::object* side : {&was, &is}) {
     for (const auto& member : *side) {
       const std::string name(member.key());
@@ -34,7 +34,8 @@ std::optional<Difference> in_objects(const std::string& path, const json::object
   return {};
 }
 
-std::optional<Difference> in_lists(const std::string& path, const json::array& was, const json::array& is) {
+std::optional<StudyConflict> in_lists(const std::string& path, const json::array& was,
+                                      const json::array& is) {
   for (std::size_t i = 0; i < std::max(was.size(), is.size()); ++i) {
     auto found =
         first_difference(path + '[' + std::to_string(i) + ']', was.if_contains(i), is.if_contains(i));
@@ -43,18 +44,18 @@ std::optional<Difference> in_lists(const std::string& path, const json::array& w
   return {};
 }
 
-std::optional<Difference> first_difference(const std::string& path, const json::value* was,
-                                           const json::value* is) {
+std::optional<StudyConflict> first_difference(const std::string& path, const json::value* was,
+                                              const json::value* is) {
   if (was != nullptr && is != nullptr) {
     if (*was == *is) return {};
     if (was->is_object() && is->is_object()) return in_objects(path, was->get_object(), is->get_object());
     if (was->is_array() && is->is_array()) return in_lists(path, was->get_array(), is->get_array());
   }
-  return Difference{path, shown(was), shown(is)};
+  return StudyConflict{path, shown(was), shown(is)};
 }
 
 /// Prompts that both studies make are made alike: entries at the same place agree but for their number.
-std::optional<Difference> in_workloads(const json::array& was, const json::array& is) {
+std::optional<StudyConflict> in_workloads(const json::array& was, const json::array& is) {
   for (std::size_t i = 0; i < std::min(was.size(), is.size()); ++i) {
     json::object mine = was[i].get_object(), other = is[i].get_object();
     mine.erase("count");
@@ -64,7 +65,7 @@ std::optional<Difference> in_workloads(const json::array& was, const json::array
   return {};
 }
 
-std::optional<Difference> in_capture(const json::value& was, const json::value& is) {
+std::optional<StudyConflict> in_capture(const json::value& was, const json::value& is) {
   if (!was.is_object() || !is.is_object()) return {};  // all of it came or went
   json::object mine = was.get_object(), other = is.get_object();
   if (auto found = in_workloads(mine.at("workloads").get_array(), other.at("workloads").get_array()))
@@ -89,7 +90,7 @@ ByName by_name(const json::array& entries) {
 }
 
 /// Traces that both studies name. A file that could not be read then had no digest.
-std::optional<Difference> in_traces(const std::string& path, const ByName& was, const ByName& is) {
+std::optional<StudyConflict> in_traces(const std::string& path, const ByName& was, const ByName& is) {
   for (const auto& [name, mine] : was) {
     const auto other = is.find(name);
     if (other == is.end()) continue;
@@ -125,7 +126,7 @@ const json::array& prompts_of(const json::object& study) {
   return capture.is_object() ? capture.get_object().at("prompts").get_array() : none;
 }
 
-std::optional<Difference> find_conflict(const json::object& was, const json::object& is) {
+std::optional<StudyConflict> find_conflict(const json::object& was, const json::object& is) {
   for (const char* key : {"policies", "budgets", "bounds", "scopes"})
     if (auto found = first_difference(key, &was.at(key), &is.at(key))) return found;
   if (auto found = in_capture(was.at("capture"), is.at("capture"))) return found;

@@ -8,14 +8,14 @@
 namespace kvsim::analysis {
 
 /// The first place where two documents differ.
-struct Difference {
+struct StudyConflict {
   std::string path, was, is;  ///< "budgets[2]", values as JSON; "nothing" for what is not there
 };
 
 struct StudyChanges {
   /// Finished tasks would have other results: policies, budgets, scopes, how prompts are captured, the
   /// content of a trace, kvsim's own schema of results.
-  std::optional<Difference> conflict{};
+  std::optional<StudyConflict> conflict{};
   /// For people: what is taken over (more traces, other statistics, ...).
   std::vector<std::string> taken_over{};
 };
