@@ -14,6 +14,13 @@ def test_budgets_are_tokens_shares_or_text(run):
     assert list(kvsim.replay(run, ["h2o"], [64, 0.25, "12.5%", "32KiB"])["budget"]) == ["64", "25%", "12.5%", "32KiB"]
 
 
+def test_the_package_brings_a_model(model):
+    def content(folder):
+        return {file.name: file.read_bytes() for file in folder.iterdir()}
+
+    assert content(kvsim.sample_model()) == content(model)
+
+
 def test_misspelt_names_are_answered_with_the_nearest(run):
     with pytest.raises(kvsim.UsageError, match="snapvk") as caught:
         kvsim.replay(run, ["snapvk"], [0.25])

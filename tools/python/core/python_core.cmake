@@ -19,3 +19,5 @@ install(TARGETS kvsim_core LIBRARY DESTINATION kvsim COMPONENT python)
 nanobind_add_stub(kvsim_core_stub MODULE _core OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/_core.pyi
                   PYTHON_PATH $<TARGET_FILE_DIR:kvsim_core> DEPENDS kvsim_core)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/_core.pyi DESTINATION kvsim COMPONENT python)
+# A model to try things on, so that the package needs no clone beside it (kvsim.sample_model).
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/traces/sample/model/ DESTINATION kvsim/sample_model COMPONENT python)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ._core import BugError, Different, Error, InputError, PolicyError, UsageError
     from ._figure import Figure
     from ._policies import Allocation, Composition, Representation, ScorePolicy, close_up
+    from ._sample import sample_model
     from ._table import Note, Table
     from ._trace import Trace
 
@@ -25,6 +26,7 @@ _HOMES = {
     "_core": ("BugError", "Different", "Error", "InputError", "PolicyError", "UsageError"),
     "_figure": ("Figure",),
     "_policies": ("Allocation", "Composition", "Representation", "ScorePolicy", "close_up"),
+    "_sample": ("sample_model",),
     "_table": ("Note", "Table"),
     "_trace": ("Trace",),
 }
