@@ -15,12 +15,7 @@ namespace {
 /// The traces of a study that has not run yet.
 std::vector<StudiedTrace> planned_traces(const StudyPlan& plan) {
   std::vector<StudiedTrace> out;
-  for (const StudyTrace& trace : plan.traces) {
-    out.emplace_back();
-    out.back().name = trace.name;
-    out.back().workload = trace.workload;
-    out.back().captured = trace.prompt.has_value();
-  }
+  for (const StudyTrace& trace : plan.traces) out.push_back(not_studied(trace));
   return out;
 }
 
@@ -91,9 +86,9 @@ StudyOutcome run_study(const StudyPlan& plan, const RunOptions& options, Progres
   if (plan.config.capture) folder.write("prompts.jsonl", plan.prompts.lines);
   try {
     TaskRunner runner(plan, folder, options.threads, options.memory_limit, note);
-    runner.run(progress);
+    const std::vector<StudiedTrace> traces = runner.run(progress);
     progress.check();
-    return {runner.traces(), finish_study(plan, folder, effective, runner.traces(), progress)};
+    return {traces, finish_study(plan, folder, effective, traces, progress)};
   } catch (const Error& error) {
     if (error.kind() == ErrorKind::bug) throw;
     stopped(plan, error.kind(), error.what());

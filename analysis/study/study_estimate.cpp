@@ -95,13 +95,13 @@ StudyEstimate estimate_study(const StudyPlan& plan, const StudyTrace& trace, uns
   const double work = missing_work(sample);
   const auto begin = std::chrono::steady_clock::now();
   TaskRunner runner(sample, folder, threads, 0, note);
-  runner.run(progress);
+  const std::vector<StudiedTrace> traces = runner.run(progress);
   StudyEstimate out;
   const auto ran = std::chrono::steady_clock::now();
   out.tried_seconds = std::chrono::duration<double>(ran - begin).count();
-  const StudiedTrace& studied = runner.traces()[0];
+  const StudiedTrace& studied = traces[0];
   if (!studied.problem.empty()) input_error(studied.problem);
-  finish_study(sample, folder, effective_study(sample, sample.folder), runner.traces(), progress);
+  finish_study(sample, folder, effective_study(sample, sample.folder), traces, progress);
   out.finishing_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - ran).count();
   out.seconds = out.tried_seconds * missing_work(plan) / work + out.finishing_seconds;
   out.memory = runner.loop_bytes();

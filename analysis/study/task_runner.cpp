@@ -38,6 +38,17 @@ Cuttable sequence_at(const trace::Source& source, const trace::Cut& cut) {
   return out;
 }
 
+/// What `work` fails at in reading a trace; empty: nothing.
+std::string problem_of(const auto& work) {
+  try {
+    work();
+    return {};
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::input) throw;
+    return error.what();
+  }
+}
+
 /// What a trace that can be read says of itself.
 void describe(const StudyTrace& trace, const trace::Source& source, const trace::Sequence& sequence,
               StudiedTrace& studied) {
@@ -84,28 +95,28 @@ void check_same_content(const StudyTrace& trace, const std::string& record, cons
 
 }  // namespace
 
-TaskRunner::TaskRunner(const StudyPlan& plan, StudyFolder& folder, unsigned threads,
-                       std::uint64_t memory_limit, const NoteListener& note)
-    : plan_(plan),
-      folder_(folder),
-      threads_(threads),
-      memory_limit_(memory_limit),
-      note_(note),
-      work_(missing_work(plan)) {}
-
-void TaskRunner::begin_part(double work, Progress& progress) {
-  begun_ += part_;
-  part_ = work;
-  if (work_ > 0) progress.begin_part(begun_ / work_, part_ / work_);
-  progress.check();
+StudiedTrace not_studied(const StudyTrace& trace) {
+  StudiedTrace out;
+  out.name = trace.name;
+  out.workload = trace.workload;
+  out.captured = trace.prompt.has_value();
+  out.problem = trace.problem;
+  return out;
 }
 
-void TaskRunner::capture(const StudyTrace& trace, Progress& progress) {
-  if (!to_capture(plan_, trace)) return;
-  begin_part(work_of_capture(trace), progress);
-  folder_.make_folder_of("traces/" + trace.name + ".h5");
-  capture_prompt(*plan_.config.capture, plan_.prompts.prompts[*trace.prompt], folder_.file("prompts.jsonl"),
-                 trace.path, threads_, progress, note_);
+TaskRunner::TaskRunner(const StudyPlan& plan, StudyFolder& folder, unsigned threads,
+                       std::uint64_t memory_limit, const NoteListener& note)
+    : plan_(plan), folder_(folder), threads_(threads), memory_limit_(memory_limit), note_(note) {}
+
+TaskRunner::Reading::Reading(const StudyTrace& trace_in)
+    : trace(&trace_in), source(trace::open_trace(trace_in.path)), sequence(*source) {}
+
+const TaskRunner::Reading& TaskRunner::read(const StudyTrace& trace) {
+  if (!reading_ || reading_->trace != &trace) {
+    reading_.reset();
+    reading_.emplace(trace);
+  }
+  return *reading_;
 }
 
 TaskRunner::Finding TaskRunner::replay(const StudyTrace& trace, const trace::Source& source,
@@ -207,83 +218,88 @@ TaskRunner::Finding TaskRunner::answers(const StudyTrace& trace, const StudyTask
   return out;
 }
 
-void TaskRunner::run_trace(const StudyTrace& trace, StudiedTrace& studied, Progress& progress) {
-  std::unique_ptr<trace::Source> source;
-  std::optional<trace::Sequence> sequence;
-  const auto reading = [&](const auto& work) {
-    try {
-      work();
-    } catch (const Error& error) {
-      if (error.kind() != ErrorKind::input) throw;
-      studied.problem = error.what();
-    }
-    return studied.problem.empty();
-  };
-  const auto open = [&] {
-    source = trace::open_trace(trace.path);
-    sequence.emplace(*source);
-  };
+StudiedTrace TaskRunner::open(const StudyTrace& trace, Progress& progress) {
+  StudiedTrace studied = not_studied(trace);
+  if (to_capture(plan_, trace)) {
+    folder_.make_folder_of("traces/" + trace.name + ".h5");
+    capture_prompt(*plan_.config.capture, plan_.prompts.prompts[*trace.prompt], folder_.file("prompts.jsonl"),
+                   trace.path, threads_, progress, note_);
+  }
   const std::string record = folder_.file(record_file(trace.name));
   std::error_code failed;
   const bool recorded = trace.prompt && trace.read && std::filesystem::exists(record, failed);
-  if (recorded && !std::filesystem::exists(trace.path, failed)) {  // and so every task has finished
-    reading([&] { recall(trace, record, studied); });
-    return;
-  }
-  if (trace.read) {
-    if (!reading(open)) return;
-    describe(trace, *source, *sequence, studied);
-    if (recorded) check_same_content(trace, record, studied);
-  } else if (trace.prompt) {
-    const StudyPrompt& prompt = plan_.prompts.prompts[*trace.prompt];
-    studied.model = model::model_name(plan_.config.capture->model);
-    if (!reading([&] { studied.prompt = prompt_tokens(*plan_.config.capture, prompt); })) return;
-  }
-  for (const StudyTask& task : tasks_of(plan_, trace)) {
-    if (task_finished(plan_.folder, task.name)) continue;
-    begin_part(work_of(plan_, trace, task), progress);
-    if (task.kind == StudyTask::Kind::answers) load_model();  // what fails here is no fault of the trace
-    Finding found;
-    const auto work = [&] {
-      switch (task.kind) {
-        case StudyTask::Kind::replay:
-          found = replay(trace, *source, task, progress);
-          break;
-        case StudyTask::Kind::answers:
-          found = answers(trace, task, progress);
-          break;
-        case StudyTask::Kind::analysis:
-          found = analyse(trace, *sequence, *task.analysis, progress);
-          break;
-      }
-      if (source) source->require_unchanged();
-    };
-    if (!reading(work)) return;
-    folder_.save(task.name, found.rows, found.skipped);
-  }
+  studied.problem = problem_of([&] {
+    if (recorded && !std::filesystem::exists(trace.path, failed)) {  // and so every task has finished
+      recall(trace, record, studied);
+    } else if (trace.read) {
+      const Reading& there = read(trace);
+      describe(trace, *there.source, there.sequence, studied);
+    } else if (trace.prompt) {
+      studied.model = model::model_name(plan_.config.capture->model);
+      studied.prompt = prompt_tokens(*plan_.config.capture, plan_.prompts.prompts[*trace.prompt]);
+    }
+  });
+  if (recorded && studied.problem.empty()) check_same_content(trace, record, studied);
+  return studied;
+}
+
+TaskRunner::Finding TaskRunner::found_by(const StudyTask& task, const StudyTrace& trace, Progress& progress) {
+  if (task.kind == StudyTask::Kind::answers) return answers(trace, task, progress);
+  const Reading& there = read(trace);
+  Finding out = task.kind == StudyTask::Kind::replay
+                    ? replay(trace, *there.source, task, progress)
+                    : analyse(trace, there.sequence, *task.analysis, progress);
+  there.source->require_unchanged();
+  return out;
+}
+
+std::string TaskRunner::run(const StudyTrace& trace, const StudyTask& task, Progress& progress) {
+  if (task.kind == StudyTask::Kind::answers) load_model();  // what fails here is no fault of the trace
+  Finding found;
+  const std::string problem = problem_of([&] { found = found_by(task, trace, progress); });
+  if (problem.empty()) folder_.save(task.name, found.rows, found.skipped);
+  return problem;
+}
+
+void TaskRunner::close(const StudyTrace& trace, const StudiedTrace& studied) {
   if (!trace.prompt || !trace.read) return;
+  const std::string record = record_file(trace.name);
+  std::error_code failed;
   if (plan_.config.capture->keep_traces) {
-    std::filesystem::remove(record, failed);
+    std::filesystem::remove(folder_.file(record), failed);
     return;
   }
-  folder_.write(record_file(trace.name), record_text(studied));
-  sequence.reset();
-  source.reset();
+  if (!std::filesystem::exists(trace.path, failed)) return;  // it was closed by an earlier run
+  folder_.write(record, record_text(studied));
+  reading_.reset();
   std::filesystem::remove(trace.path, failed);
   if (failed) input_error("cannot be removed: " + failed.message(), trace.path);
 }
 
-void TaskRunner::run(Progress& progress) {
+std::vector<StudiedTrace> TaskRunner::run(Progress& progress) {
+  std::vector<StudiedTrace> out;
+  const double all = missing_work(plan_);
+  double begun = 0;
+  const auto begin_part = [&](double work) {
+    if (all > 0) progress.begin_part(begun / all, work / all);
+    begun += work;
+    progress.check();
+  };
   for (const StudyTrace& trace : plan_.traces) {
-    StudiedTrace& studied = traces_.emplace_back();
-    studied.name = trace.name;
-    studied.captured = trace.prompt.has_value();
-    studied.workload = trace.workload;
-    studied.problem = trace.problem;
+    StudiedTrace& studied = out.emplace_back(not_studied(trace));
     if (!studied.problem.empty()) continue;
-    capture(trace, progress);
-    run_trace(trace, studied, progress);
+    if (to_capture(plan_, trace)) begin_part(work_of_capture(trace));
+    studied = open(trace, progress);
+    if (!studied.problem.empty()) continue;
+    for (const StudyTask& task : tasks_of(plan_, trace)) {
+      if (task_finished(plan_.folder, task.name)) continue;
+      begin_part(work_of(plan_, trace, task));
+      const std::string problem = run(trace, task, progress);
+      if (studied.problem.empty()) studied.problem = problem;
+    }
+    if (studied.problem.empty()) close(trace, studied);
   }
+  return out;
 }
 
 }  // namespace kvsim::analysis
