@@ -5,7 +5,7 @@ set -euo pipefail
 
 packages=(g++ cmake ninja-build git
           libboost-json1.81-dev libhdf5-dev libeigen3-dev libtbb-dev libicu-dev libcli11-dev libssl-dev libxxhash-dev zlib1g-dev
-          libfaiss-dev libhnswlib-dev
+          libfaiss-dev libhnswlib-dev libboost-mpi1.81-dev openmpi-bin
           libboost-context1.81-dev libsentencepiece-dev gnuplot-nox catch2 python3 python3-h5py python3-numpy python3-xxhash python3-pandas python3-matplotlib zsh
           "$@")
 

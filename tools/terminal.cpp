@@ -12,6 +12,7 @@
 #include "sim/base/error.hpp"
 #include "tools/commands/run_command.hpp"
 #include "tools/printing/result_output.hpp"
+#include "tools/printing/terminal_front_end.hpp"
 #include "tools/signals.hpp"
 
 namespace kvsim::tools {
@@ -27,8 +28,9 @@ void occupy_standard_descriptors() {
   }
 }
 
+/// An error without a text is one that another process tells.
 int fail(ErrorKind kind, const std::string& message) {
-  std::cerr << "kvsim: " << message << std::endl;
+  if (!message.empty()) std::cerr << "kvsim: " << message << std::endl;
   return static_cast<int>(kind);
 }
 
@@ -66,8 +68,10 @@ int run_and_explain(std::span<const std::string> arguments) {
 
 }  // namespace
 
-int run_at_terminal(std::span<const std::string> arguments) {
+int run_at_terminal(std::span<const std::string> arguments, const std::optional<Mpi>& mpi) {
   occupy_standard_descriptors();
+  TerminalFrontEnd terminal(mpi);
+  const UseFrontEnd use(terminal);
   return exit_code_after_signals(close_stdout(run_and_explain(arguments)));
 }
 

@@ -6,6 +6,8 @@
 
 #include "analysis/report/write_report.hpp"
 #include "analysis/results/policy_role.hpp"
+#include "analysis/study/rank_leader.hpp"
+#include "analysis/study/same_study.hpp"
 #include "analysis/study/task_runner.hpp"
 #include "sim/base/error.hpp"
 
@@ -60,6 +62,15 @@ StudyResults results_of(const StudyPlan& plan, StudyFolder& folder, const std::v
   return write_results(folder, plan.config, traces, replays, answers, tables, prices_of(plan));
 }
 
+/// What became of every trace, once all tasks have run: here, or among the ranks.
+std::vector<StudiedTrace> run_tasks(const StudyPlan& plan, StudyFolder& folder, const RunOptions& options,
+                                    Progress& progress, const NoteListener& note) {
+  if (options.ranks == nullptr)
+    return TaskRunner(plan, folder, options.threads, options.memory_limit, note).run(progress);
+  RankWorker worker(plan, folder, options.threads, options.memory_limit);
+  return RankLeader(plan, worker, *options.ranks, study_digest(plan.folder), note).run(progress);
+}
+
 [[noreturn]] void stopped(const StudyPlan& plan, ErrorKind kind, const std::string& why) {
   const TaskCount tasks = count_tasks(plan);
   throw Error(kind, why, "",
@@ -85,8 +96,7 @@ StudyOutcome run_study(const StudyPlan& plan, const RunOptions& options, Progres
   folder.write(kStudyFile, study_text(effective, planned_traces(plan), {}, false));
   if (plan.config.capture) folder.write("prompts.jsonl", plan.prompts.lines);
   try {
-    TaskRunner runner(plan, folder, options.threads, options.memory_limit, note);
-    const std::vector<StudiedTrace> traces = runner.run(progress);
+    const std::vector<StudiedTrace> traces = run_tasks(plan, folder, options, progress, note);
     progress.check();
     return {traces, finish_study(plan, folder, effective, traces, progress)};
   } catch (const Error& error) {

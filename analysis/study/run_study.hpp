@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "analysis/study/earlier_study.hpp"
+#include "analysis/study/ranks.hpp"
 #include "analysis/study/study_folder.hpp"
 #include "analysis/study/study_plan.hpp"
 #include "analysis/study/study_results.hpp"
@@ -20,6 +21,7 @@ struct RunOptions {
   Existing existing = Existing::refuse;  ///< what to do with a study in the folder
   unsigned threads = 0;                  ///< 0: as many as the machine has; never changes a result
   std::uint64_t memory_limit = 0;        ///< of one replay or closed loop, in bytes; 0: none
+  Ranks* ranks = nullptr;  ///< among which the tasks are shared out, this being rank 0; null: it is alone
 };
 
 struct StudyOutcome {
@@ -35,7 +37,7 @@ struct StudyOutcome {
 /// results are in the outcome. Finished tasks are kept whatever ends the run, and the message says how to go
 /// on. Throws Error(usage) when the folder holds something else, another study runs in it, or a replay or
 /// closed loop needs more memory than allowed; Error(input) when a file cannot be written; Error(interrupted)
-/// once progress.stop is set.
+/// once progress.stop is set. The bytes of the folder do not depend on the number of ranks.
 StudyOutcome run_study(const StudyPlan& plan, const RunOptions& options, Progress& progress,
                        const NoteListener& note);
 

@@ -37,6 +37,12 @@ void make_folder(const std::string& path) {
   if (failed) input_error("cannot be made: " + failed.message(), path);
 }
 
+FileDescriptor opened(const std::string& folder) {
+  FileDescriptor out(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!out.is_open()) system_error("cannot be opened", folder);
+  return out;
+}
+
 std::vector<fs::path> entries(const fs::path& folder) {
   std::error_code failed;
   std::vector<fs::path> out;
@@ -136,11 +142,15 @@ Records skipped_table(const std::vector<Skipped>& skipped) {
 
 StudyFolder::StudyFolder(const std::string& path) : path_(path) {
   make_folder(path);
-  lock_.reset(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!lock_.is_open()) system_error("cannot be opened", path);
-  if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-    usage_error("another study is at work in this folder", path, "Wait for it, or choose another with -o.");
+  const auto lock = [&](const FileDescriptor& folder) {
+    if (::flock(folder.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+      usage_error("another study is at work in this folder", path, "Wait for it, or choose another with -o.");
+  };
+  lock_.reset(opened(path).release());
+  lock(lock_);
   make_folder(path + "/tasks");
+  lock(
+      opened(path + "/tasks"));  // for a moment: processes of a job whose first has died may still be at work
   // What a killed run was writing.
   for (const fs::path& entry : entries(path + "/tasks"))
     if (entry.native().ends_with(kPartial)) remove_task(entry);
@@ -149,6 +159,14 @@ StudyFolder::StudyFolder(const std::string& path) : path_(path) {
   for (const fs::path& entry : entries(path + "/tables"))
     if (const auto whole = name_when_whole(entry.native()); whole && is_table(*whole))
       remove_leftovers(*whole);
+}
+
+StudyFolder StudyFolder::join(const std::string& path) {
+  StudyFolder out;
+  out.path_ = path;
+  out.lock_.reset(opened(path + "/tasks").release());
+  ::flock(out.lock_.get(), LOCK_SH | LOCK_NB);  // a file system without locks has none
+  return out;
 }
 
 void StudyFolder::save(const std::string& task, const Records& rows, const std::vector<Skipped>& skipped) {

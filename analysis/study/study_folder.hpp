@@ -27,6 +27,9 @@ class StudyFolder {
   /// The folder is made if it is not there, and locked against other processes as long as this lives. Throws
   /// Error(usage) when another study runs in it, Error(input) when it cannot be made.
   explicit StudyFolder(const std::string& path);
+  /// The folder of a study that another process of the same job has begun: nothing in it is cleaned, and no
+  /// other study begins in it as long as this lives, even if that process dies. Throws Error(input).
+  static StudyFolder join(const std::string& path);
 
   std::string file(std::string_view name) const { return path_ + '/' + std::string(name); }
 
@@ -48,10 +51,12 @@ class StudyFolder {
   void keep_tables(const std::vector<std::string>& names);
 
  private:
+  StudyFolder() = default;
   std::string task_folder(const std::string& task) const { return path_ + "/tasks/" + task; }
 
   std::string path_;
-  FileDescriptor lock_;  ///< of the folder; closing it ends the lock
+  FileDescriptor
+      lock_;  ///< of the folder, or of its tasks/ for one that has joined; closing it ends the lock
 };
 
 /// Whether a task of the study in a folder is finished.

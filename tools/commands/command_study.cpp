@@ -6,6 +6,8 @@
 
 #include "analysis/results/numbers.hpp"
 #include "analysis/study/config/study_fields.hpp"
+#include "analysis/study/rank_helper.hpp"
+#include "analysis/study/rank_leader.hpp"
 #include "analysis/study/run_study.hpp"
 #include "analysis/study/study_estimate.hpp"
 #include "sim/base/byte_text.hpp"
@@ -23,6 +25,7 @@ namespace {
 constexpr const char* kExamples = R"(Examples:
   kvsim study needles.json -o needles
   kvsim study needles.json -o needles --resume
+  mpirun -n 4 kvsim study needles.json -o needles
   kvsim study needles.json --print-config
   kvsim config reference
 )";
@@ -107,7 +110,17 @@ void fail_for_problems(const analysis::StudyPlan& plan, const analysis::StudyOut
               plan.folder, "Put them right. " + analysis::how_to_go_on(plan));
 }
 
-void study(const Options& options) {
+analysis::RunOptions run_options(const Options& options, analysis::Ranks* ranks) {
+  return {.existing = options.resume      ? analysis::Existing::go_on
+                      : options.overwrite ? analysis::Existing::start_anew
+                                          : analysis::Existing::refuse,
+          .threads = options.threads == 0 && ranks != nullptr ? ranks->threads() : options.threads,
+          .memory_limit = options.memory_limit,
+          .ranks = ranks};
+}
+
+/// `ranks`: among which this is the first; null: it is alone.
+void run_whole_study(const Options& options, analysis::Ranks* ranks) {
   if (options.resume && options.overwrite)
     usage_error("cannot both be", "--resume, --overwrite", "Go on with a study, or start it anew.");
   require_study(options.file);
@@ -115,19 +128,33 @@ void study(const Options& options) {
       analysis::plan_study(options.file, options.folder, front_end().policies(), note);
   if (options.print_config) return print_config(options, plan);
   if (options.dry_run) return print_estimate(options, plan);
-  const analysis::RunOptions run{.existing = options.resume      ? analysis::Existing::go_on
-                                             : options.overwrite ? analysis::Existing::start_anew
-                                                                 : analysis::Existing::refuse,
-                                 .threads = options.threads,
-                                 .memory_limit = options.memory_limit};
   Progress progress;
   analysis::StudyOutcome outcome;
   {
     const std::shared_ptr<void> shown = front_end().follow(progress, plan.config.name, options.quiet);
-    outcome = analysis::run_study(plan, run, progress, note);
+    outcome = analysis::run_study(plan, run_options(options, ranks), progress, note);
   }
   print_outcome(plan, outcome.results);
   fail_for_problems(plan, outcome);
+}
+
+/// Says nothing: rank 0 tells what goes wrong here, too.
+void help(const Options& options, analysis::Ranks& ranks) {
+  Progress progress;
+  const std::shared_ptr<void> followed = front_end().follow(progress, "", true);
+  const auto plan = [&] {
+    return analysis::plan_study(options.file, options.folder, front_end().policies(),
+                                [](const std::string&) {});
+  };
+  const int code = analysis::help_with_study(ranks, plan, run_options(options, &ranks), progress);
+  if (code != 0) throw Error(static_cast<ErrorKind>(code), "");
+}
+
+void study(const Options& options) {
+  analysis::Ranks* const ranks = front_end().ranks();
+  if (ranks == nullptr) return run_whole_study(options, nullptr);
+  if (ranks->rank() > 0) return help(options, *ranks);
+  analysis::lead_ranks(*ranks, [&] { run_whole_study(options, ranks); });
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "analysis/results/document.hpp"
+#include "analysis/study/ranks.hpp"
 #include "policies/api/registry.hpp"
 #include "sim/base/progress.hpp"
 
@@ -26,6 +27,11 @@ class FrontEnd {
   virtual void announce(const std::string& lines) = 0;
   /// Follows `progress` until the returned object is gone, and sets its stop when the caller wants that.
   virtual std::shared_ptr<void> follow(Progress& progress, const std::string& label, bool quiet) = 0;
+  /// The processes that a launcher has started together with this one, to share a study with; null: it is
+  /// alone. They outlive the command. Throws Error(usage) when it cannot join them.
+  virtual analysis::Ranks* ranks() { return nullptr; }
+  /// What such processes would be joined by, with its version.
+  virtual std::string mpi() const { return "none"; }
 };
 
 /// The one of this thread: the terminal, or what a UseFrontEnd has set.

@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "sim/base/version.hpp"
+#include "tools/printing/front_end.hpp"
 
 namespace kvsim::tools {
 namespace {
@@ -42,6 +43,7 @@ std::string version_text() {
        << "compiler   " << kCompiler << '\n'
        << "build type " << kBuildType << '\n'
        << "CUDA       " << kCuda << '\n'
+       << "MPI        " << front_end().mpi() << '\n'
        << "libraries  Boost " << BOOST_VERSION / 100000 << '.' << BOOST_VERSION / 100 % 1000 << '.'
        << BOOST_VERSION % 100 << ", HDF5 " << hdf5_version() << ", Eigen " << EIGEN_WORLD_VERSION << '.'
        << EIGEN_MAJOR_VERSION << '.' << EIGEN_MINOR_VERSION << ", "

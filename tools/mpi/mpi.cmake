@@ -1,0 +1,20 @@
+# Studies on many machines: the kvsim command, and it alone, is linked with Boost.MPI where that is installed.
+if(NOT KVSIM_MPI MATCHES "^(AUTO|ON|OFF)$")
+  message(FATAL_ERROR "KVSIM_MPI is ${KVSIM_MPI}; expected AUTO, ON or OFF")
+elseif(KVSIM_MPI STREQUAL "OFF")
+  return()
+endif()
+
+find_package(MPI QUIET COMPONENTS CXX)
+find_package(Boost 1.81 QUIET COMPONENTS mpi)
+if(MPI_CXX_FOUND AND TARGET Boost::mpi)
+  file(GLOB mpi_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tools/mpi/*.cpp)
+  target_sources(kvsim PRIVATE ${mpi_sources})
+  target_compile_definitions(kvsim PRIVATE KVSIM_MPI=1)
+  target_link_libraries(kvsim PRIVATE Boost::mpi MPI::MPI_CXX)
+elseif(KVSIM_MPI STREQUAL "ON")
+  message(FATAL_ERROR "Boost.MPI or MPI not found. On Debian 12: apt-get install libboost-mpi1.81-dev openmpi-bin\n"
+                      "(tools/setup.sh installs everything)")
+else()
+  message(STATUS "built without MPI (libboost-mpi1.81-dev): a study is one process")
+endif()

@@ -1,0 +1,39 @@
+#include "tools/printing/terminal_front_end.hpp"
+
+#include <iostream>
+
+#include "sim/base/error.hpp"
+#include "tools/printing/progress_display.hpp"
+
+namespace kvsim::tools {
+
+std::ostream& TerminalFrontEnd::results() {
+  return std::cout;
+}
+
+void TerminalFrontEnd::note(const std::string& text) {
+  std::cerr << "kvsim: note: " << text << '\n';
+}
+
+void TerminalFrontEnd::announce(const std::string& lines) {
+  std::cerr << lines;
+}
+
+std::shared_ptr<void> TerminalFrontEnd::follow(Progress& progress, const std::string& label, bool quiet) {
+  return std::make_shared<ProgressDisplay>(progress, label, quiet);
+}
+
+analysis::Ranks* TerminalFrontEnd::ranks() {
+  const std::size_t processes = launched_processes();
+  if (processes < 2) return nullptr;
+  if (!mpi_)
+    usage_error("was built without MPI, and was started as " + std::to_string(processes) + " processes",
+                "kvsim", "Start one process, or build the command where libboost-mpi1.81-dev is installed.");
+  return mpi_->join();
+}
+
+std::string TerminalFrontEnd::mpi() const {
+  return mpi_ ? mpi_->version : FrontEnd::mpi();
+}
+
+}  // namespace kvsim::tools

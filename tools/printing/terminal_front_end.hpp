@@ -1,0 +1,26 @@
+#pragma once
+/// People at a terminal: results on standard output, everything else on standard error.
+#include <optional>
+#include <utility>
+
+#include "tools/launcher.hpp"
+#include "tools/printing/front_end.hpp"
+
+namespace kvsim::tools {
+
+class TerminalFrontEnd final : public FrontEnd {
+ public:
+  explicit TerminalFrontEnd(std::optional<Mpi> mpi = {}) : mpi_(std::move(mpi)) {}
+
+  std::ostream& results() override;
+  void note(const std::string& text) override;
+  void announce(const std::string& lines) override;
+  std::shared_ptr<void> follow(Progress& progress, const std::string& label, bool quiet) override;
+  analysis::Ranks* ranks() override;
+  std::string mpi() const override;
+
+ private:
+  std::optional<Mpi> mpi_;
+};
+
+}  // namespace kvsim::tools
