@@ -4,6 +4,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 
 #include "analysis/results/budget_columns.hpp"
 #include "analysis/study/study_folder.hpp"
@@ -103,6 +104,24 @@ TEST_CASE("study folder: one study at a time") {
     CHECK_THROWS_WITH(StudyFolder(scratch.file("d")), Contains("another study is at work"));
   }
   CHECK_NOTHROW(StudyFolder(scratch.file("d")));
+}
+
+TEST_CASE("study folder: processes that have joined a study keep others out when its first has ended") {
+  const Scratch scratch;
+  auto first = std::make_unique<StudyFolder>(scratch.file("d"));
+  touch(scratch.file("d/tasks/a.partial/rows.csv.gz"));
+  {
+    StudyFolder joined = StudyFolder::join(scratch.file("d"));
+    const StudyFolder another = StudyFolder::join(scratch.file("d"));
+    CHECK(scratch.has("d/tasks/a.partial/rows.csv.gz"));  // another process may be writing it
+    joined.save("b", sample(), {});
+    CHECK(first->rows("b", kColumns).rows.size() == 3);
+    first.reset();
+    CHECK_THROWS_WITH(StudyFolder(scratch.file("d")), Contains("another study is at work"));
+  }
+  CHECK_NOTHROW(StudyFolder(scratch.file("d")));
+  CHECK_FALSE(scratch.has("d/tasks/a.partial"));
+  CHECK_THROWS_WITH(StudyFolder::join(scratch.file("nowhere")), Contains("nowhere/tasks"));
 }
 
 TEST_CASE("study folder: starting anew removes what a study wrote and nothing else") {
