@@ -101,7 +101,8 @@ class UnitDriver {
   }
 
   /// Admits a token: the decoder names the slots to evict, then the token joins. `step` is as in SlotStore.
-  void admit(Cache& cache, const Token& token, std::uint32_t step) {
+  /// Returns the evicted slots, in the decoder's order, until the next call.
+  std::span<const std::size_t> admit(Cache& cache, const Token& token, std::uint32_t step) {
     victims_.clear();
     if (cache.decoder) {
       const std::span<const policy::Position> slots = cache.residents.slots();
@@ -116,6 +117,7 @@ class UnitDriver {
     if (cache.reads) cache.reads->joined(victims_, cache.own_slot, cache.residents.slots().size());
     cache.own = token.position;
     cache.attended = cache.residents.slots();
+    return victims_;
   }
 
   /// Repeats the step of the last prompt token: its queries attend once more, and nothing is evicted or
