@@ -33,7 +33,8 @@ ALLOWED = {
     "tools": {"analysis", "analysis/study", "analysis/loop", "policies", "policies/api", "sim/attention", "sim/replay",
               "sim/inspect", "sim/loop", "sim/cost", "traces/format", "traces/comparison", "traces/workloads",
               "traces/model", "traces/capture"},
-    "tools/python/core": {"tools", "analysis", "policies", "policies/api", "policies/parts", "sim/replay", "traces/format"},
+    "tools/python/core": {"tools", "analysis", "analysis/loop", "policies", "policies/api", "policies/parts", "sim/attention",
+                          "sim/replay", "sim/loop", "traces/format", "traces/model", "traces/capture"},
 }
 LAYERS = sorted(ALLOWED, key=len, reverse=True)
 

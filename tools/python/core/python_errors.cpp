@@ -58,6 +58,12 @@ void bind_errors(nb::module_& module) {
       new_class(module, "Different", base, "What was compared differs.");
   policy_error = new_class(module, "PolicyError", base,
                            "A policy written in Python went wrong; __cause__ is its own exception.");
+  module.def(
+      "refuse",
+      [](const std::string& problem, const std::string& where, const std::string& hint) {
+        usage_error(problem, where, hint);
+      },
+      nb::arg("problem"), nb::arg("where"), nb::arg("hint"), "Raises UsageError.");
   nb::register_exception_translator(
       [](const std::exception_ptr& thrown, void*) {
         try {

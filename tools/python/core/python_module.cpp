@@ -1,6 +1,8 @@
 // kvsim._core: what the Python package calls. The package itself is tools/python/kvsim.
 #include <nanobind/nanobind.h>
 
+#include "tools/python/core/python_caches.hpp"
+#include "tools/python/core/python_cells.hpp"
 #include "tools/python/core/python_commands.hpp"
 #include "tools/python/core/python_errors.hpp"
 #include "tools/python/core/python_policies.hpp"
@@ -15,4 +17,6 @@ NB_MODULE(_core, module) {
   kvsim::python::bind_score_policies(module);
   kvsim::python::bind_allocations(module);
   kvsim::python::bind_commands(module);
+  kvsim::python::bind_cells(module);
+  kvsim::python::bind_caches(module);
 }

@@ -107,7 +107,11 @@ void PolicyFailures::keep(const std::string& where, nb::python_error& error) {
 }
 
 void PolicyFailures::raise() {
-  if (error_) throw_policy_error(*error_, exception_);
+  if (!error_) return;
+  // The exception knows the frames that it came through, which may own this object.
+  const Error told = *std::exchange(error_, std::nullopt);
+  const nb::object cause = std::exchange(exception_, nb::object());
+  throw_policy_error(told, cause);
 }
 
 policy::Needs Declaration::needs(const Params& params) const {

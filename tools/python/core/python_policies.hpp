@@ -21,8 +21,8 @@ class PolicyFailures {
  public:
   /// Keeps it, and throws Error(usage), which ends the run. Takes the interpreter's lock.
   [[noreturn]] void keep(const std::string& where, nanobind::python_error& error);
-  /// Throws PolicyError with that exception as its cause; nothing if there is none. With the interpreter's
-  /// lock.
+  /// Throws PolicyError with that exception as its cause, and forgets it; nothing if there is none. With the
+  /// interpreter's lock.
   void raise();
 
  private:

@@ -1,10 +1,12 @@
-"""Records the queries, keys and values of a Hugging Face model as a kvsim trace. README.md shows how.
+"""Models of Hugging Face transformers: `trace` records their queries, keys and values as a kvsim trace, `Cache` lets kvsim's
+policies decide what they hold while they run. README.md shows how.
 
-`trace` needs torch and transformers; kvsim.writing, which it writes with, needs neither.
+All need torch and transformers; `Cache` and `Prompt` also the compiled half of kvsim.
 """
 import importlib
 
-_HOMES = {"trace": ".session", "TraceError": "..writing.trace_error", "SelectionError": "..writing.token_selection"}
+_HOMES = {"trace": ".session", "Cache": ".cache", "Prompt": ".cache",
+          "TraceError": "..writing.trace_error", "SelectionError": "..writing.token_selection"}
 
 
 def __getattr__(name):

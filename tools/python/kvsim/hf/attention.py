@@ -36,11 +36,11 @@ def _eager_function(module):
     return sys.modules[type(module).__module__].eager_attention_forward
 
 
-def _sdpa(module, *arguments, **keywords):
+def sdpa(module, *arguments, **keywords):
     return AttentionInterface()["sdpa"](module, *arguments, **keywords)
 
 
-def _eager(module, *arguments, **keywords):
+def eager(module, *arguments, **keywords):
     return _eager_function(module)(module, *arguments, **keywords)
 
 
@@ -58,7 +58,7 @@ def register(kind):
     transformers belong to the process, so the name stays registered; outside a session it calls the implementation that
     it wraps."""
     name = f"kvsim_traced_{kind}"
-    AttentionInterface.register(name, _traced({"sdpa": _sdpa, "eager": _eager}[kind]))
+    AttentionInterface.register(name, _traced({"sdpa": sdpa, "eager": eager}[kind]))
     AttentionMaskInterface.register(name, AttentionMaskInterface()[kind])
     return name
 

@@ -1,0 +1,81 @@
+"""Models that the tests of kvsim.hf run, and what is computed of them without it."""
+import contextlib
+import pathlib
+import sys
+
+import torch
+import transformers
+from transformers import AttentionInterface
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SAMPLE = ROOT / "traces" / "sample" / "model"
+sys.path += [str(ROOT / "tools" / "python"), str(ROOT / "tests" / "python")]
+
+from try_architectures import tiny  # noqa: E402
+
+transformers.logging.set_verbosity_error()
+transformers.logging.disable_progress_bar()
+
+_seen = None  # [layer][KV heads, queries, keys]: which keys each head may see
+
+
+def sample():
+    """The shipped model in float32, and its tokenizer."""
+    model = transformers.AutoModelForCausalLM.from_pretrained(SAMPLE, dtype=torch.float32).eval()
+    return model, transformers.PreTrainedTokenizerFast(tokenizer_file=str(SAMPLE / "tokenizer.json"))
+
+
+def wide(family, **changes):
+    """A tiny model whose random weights are wide enough for attention to have shape."""
+    model = tiny(family, **changes)
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for name, parameter in sorted(model.named_parameters()):
+            noise = torch.randn(parameter.shape, generator=generator)
+            if "norm" in name:
+                parameter.copy_(1 + 0.2 * noise)
+            elif name.endswith("bias"):
+                parameter.copy_(0.3 * noise)
+            else:
+                parameter.copy_(1.1 / parameter.shape[-1] ** 0.5 * noise)
+    return model
+
+
+def _attend_seen(module, query, key, value, attention_mask, scaling=None, **options):
+    """Attention over the keys that `_seen` names, instead of transformers' own choice of them."""
+    group = query.shape[1] // key.shape[1]
+    key, value = key.repeat_interleave(group, 1), value.repeat_interleave(group, 1)
+    scores = query @ key.transpose(2, 3) * (scaling or query.shape[-1] ** -0.5)
+    scores = scores.masked_fill(~_seen[module.layer_idx].repeat_interleave(group, 0), float("-inf"))
+    return (scores.softmax(-1) @ value).transpose(1, 2).contiguous(), None
+
+
+AttentionInterface.register("seen", _attend_seen)
+
+
+@contextlib.contextmanager
+def _attention(model, name):
+    configs = {id(config): config for config in (model.config, model.get_decoder().config)}.values()
+    before = [config._attn_implementation for config in configs]
+    for config in configs:
+        config._attn_implementation = name
+    try:
+        yield
+    finally:
+        for config, was in zip(configs, before):
+            config._attn_implementation = was
+
+
+def causal(model, windows, n):
+    """[layers][KV heads, n, n]: what a full cache lets every query see."""
+    query, key = torch.arange(n)[:, None], torch.arange(n)
+    heads = model.config.num_key_value_heads
+    return [((key <= query) & ((window < 0) | (query - key < window))).expand(heads, n, n).clone() for window in windows]
+
+
+def masked_logits(model, ids, masks):
+    """Logits [tokens, vocabulary] of one pass without a cache, whose heads see what the masks let them."""
+    global _seen
+    _seen = masks
+    with torch.no_grad(), _attention(model, "seen"):
+        return model(input_ids=torch.tensor([ids]), use_cache=False).logits[0]

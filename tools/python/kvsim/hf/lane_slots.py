@@ -1,0 +1,135 @@
+"""Keys and values of one layer as a cache holds them: of every KV head its slots and no others."""
+import torch
+
+ROOM = 64  # slots that are added at once where tokens are only appended
+
+
+class LaneSlots:
+    """The slots of a layer's KV heads, which may be of different number, one head's behind the other's in one buffer.
+
+    keys [slots of all heads, head_dim] and values [.., value_dim] have `room` free slots behind those of each head. Where a
+    layer attends within a window, `positions` has the text position in each slot."""
+
+    def __init__(self, keys, values, held, room):
+        """keys [KV heads, tokens, head_dim], values [.., value_dim]; held: of each head the tokens that its slots begin with."""
+        self.counts = [len(tokens) for tokens in held]
+        self._layout([count + room for count in self.counts])
+        self.keys, self.values = self._buffer(keys), self._buffer(values)
+        self.positions = torch.zeros(self._size, dtype=torch.long, device=keys.device)
+        for head, tokens in enumerate(held):
+            index = torch.as_tensor(tokens, dtype=torch.long).to(keys.device)
+            here = slice(self._first[head], self._first[head] + self.counts[head])
+            self.keys[here], self.values[here], self.positions[here] = keys[head, index], values[head, index], index
+
+    @property
+    def total(self):
+        """Slots that are occupied."""
+        return sum(self.counts)
+
+    @property
+    def nbytes(self):
+        """Bytes of keys and values, the free slots included."""
+        return self.keys.untyped_storage().nbytes() + self.values.untyped_storage().nbytes()
+
+    def _layout(self, capacities):
+        self._capacities = capacities
+        self._first = [sum(capacities[:head]) for head in range(len(capacities))]
+        self._size = sum(capacities)
+
+    def _buffer(self, like):
+        return torch.empty((self._size, *like.shape[2:]), dtype=like.dtype, device=like.device)
+
+    def _of(self, head):
+        return slice(self._first[head], self._first[head] + self.counts[head])
+
+    def _grow(self, room):
+        before = [self._of(head) for head in range(len(self.counts))]
+        old = self.keys, self.values, self.positions
+        self._layout([count + room for count in self.counts])
+        new = [torch.empty((self._size, *tensor.shape[1:]), dtype=tensor.dtype, device=tensor.device) for tensor in old]
+        for head, was in enumerate(before):
+            for to, tensor in zip(new, old):
+                to[self._of(head)] = tensor[was]
+        self.keys, self.values, self.positions = new
+
+    def join(self, position, key, value, slots, victims):
+        """A token joins every head: key [KV heads, head_dim], value [.., value_dim]. slots, victims: of each head the slot that
+        the token takes, and the slots that leave, of which it takes the first; the others close up."""
+        if any(not leaving and count == capacity
+               for leaving, count, capacity in zip(victims, self.counts, self._capacities)):
+            self._grow(ROOM)
+        for head, leaving in enumerate(victims):
+            if len(leaving) > 1:
+                self._close_up(head, leaving[1:])
+            elif not leaving:
+                self.counts[head] += 1
+        rows = torch.tensor([first + slot for first, slot in zip(self._first, slots)]).to(self.keys.device)
+        self.keys[rows], self.values[rows], self.positions[rows] = key, value, position
+
+    def _close_up(self, head, leaving):
+        here = self._of(head)
+        stays = torch.ones(self.counts[head], dtype=torch.bool)
+        stays[leaving] = False
+        index = stays.nonzero().ravel().to(self.keys.device)
+        self.counts[head] = len(index)
+        left = slice(here.start, here.start + len(index))
+        for tensor in (self.keys, self.values, self.positions):
+            tensor[left] = tensor[here][index]
+
+    def append(self, position, keys, values):
+        """Tokens join every head behind the last slot: keys [KV heads, tokens, head_dim], from a position on."""
+        new = keys.shape[1]
+        if any(count + new > capacity for count, capacity in zip(self.counts, self._capacities)):
+            self._grow(new + ROOM)
+        for head in range(len(self.counts)):
+            here = slice(self._of(head).stop, self._of(head).stop + new)
+            self.keys[here], self.values[here] = keys[head], values[head]
+            self.positions[here] = torch.arange(position, position + new, device=self.positions.device)
+        self.counts = [count + new for count in self.counts]
+
+    def replace(self, head, slot, key, value):
+        self.keys[self._first[head] + slot], self.values[self._first[head] + slot] = key, value
+
+    def attend(self, query, scale, position, window):
+        """Attention of the tokens that joined last, in the last slots where they are several.
+
+        query [KV heads, group, tokens, head_dim]; position: of the first of them; window: how many positions a query sees, -1:
+        all. Returns outputs [KV heads, group, tokens, value_dim], and of each head weights float32 [group, tokens, slots]."""
+        heads = range(len(self.counts))
+        if len(set(self.counts)) == 1 and len(set(self._capacities)) == 1:
+            def view(tensor):
+                return tensor.view(len(self.counts), self._capacities[0], *tensor.shape[1:])[:, :self.counts[0]]
+            out, weights = _attention(query, view(self.keys), view(self.values), scale,
+                                      self._hidden(view(self.positions), position, query.shape[2], window))
+            return out, list(weights)
+        parts = [_attention(query[head], self.keys[self._of(head)], self.values[self._of(head)], scale,
+                            self._hidden(self.positions[self._of(head)], position, query.shape[2], window)) for head in heads]
+        return torch.stack([out for out, _ in parts]), [weights for _, weights in parts]
+
+    def attend_beside(self, head, query, key, value, scale, position, window):
+        """Attention of one head's query [group, 1, head_dim] over its slots and a token that has none."""
+        here = self._of(head)
+        hidden = self._hidden(torch.cat([self.positions[here], self.positions.new_tensor([position])]), position, 1, window)
+        return _attention(query, torch.cat([self.keys[here], key[None]]), torch.cat([self.values[here], value[None]]), scale,
+                          hidden)[0]
+
+    @staticmethod
+    def _hidden(positions, first, count, window):
+        """Which slots the queries do not see, [.., tokens, slots]; None: they see all."""
+        if count == 1 and window < 0:
+            return None
+        query = torch.arange(first, first + count, device=positions.device)[:, None]
+        hidden = positions[..., None, :] > query
+        return hidden if window < 0 else hidden | (positions[..., None, :] <= query - window)
+
+
+def _attention(query, keys, values, scale, hidden):
+    """query [.., group, tokens, d], keys and values [.., slots, d], hidden [.., tokens, slots]: (outputs, weights)."""
+    *lead, group, count, dim = query.shape
+    scores = (query.reshape(*lead, group * count, dim) @ keys.transpose(-1, -2)).float() * scale
+    scores = scores.view(*lead, group, count, keys.shape[-2])
+    if hidden is not None:
+        scores = scores.masked_fill(hidden.unsqueeze(-3), float("-inf"))
+    weights = scores.softmax(-1)
+    out = weights.to(values.dtype).view(*lead, group * count, -1) @ values
+    return out.view(*lead, group, count, values.shape[-1]), weights
