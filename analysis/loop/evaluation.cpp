@@ -19,16 +19,6 @@
 
 namespace kvsim::analysis {
 
-namespace {
-
-/// The item's own rule; none where no answer is right or wrong.
-std::function<bool(const std::string&)> right_answer(const capture::WorkloadItem& item) {
-  if (item.expect == workload::Expect::nothing) return {};
-  return [&item](const std::string& text) { return workload::is_right(text, item.expect, item.answers); };
-}
-
-}  // namespace
-
 struct Evaluation::Loaded {
   explicit Loaded(const std::string& folder)
       : model_dir(folder),
@@ -54,6 +44,15 @@ const std::vector<std::string>& Evaluation::notes() const {
 std::vector<capture::WorkloadItem> Evaluation::recorded(const trace::Sequence& sequence,
                                                         const std::string& name) const {
   return recorded_items(sequence, name, *loaded_->prompt.tokenizer, loaded_->config.vocab_size);
+}
+
+RowMaker row_maker(AnswerScope scope) {
+  return scope == AnswerScope::token ? token_rows : scope == AnswerScope::layer ? layer_rows : answer_rows;
+}
+
+std::function<bool(const std::string&)> right_answer(const capture::WorkloadItem& item) {
+  if (item.expect == workload::Expect::nothing) return {};
+  return [&item](const std::string& text) { return workload::is_right(text, item.expect, item.answers); };
 }
 
 std::vector<ColumnInfo> columns_of(const EvaluationOptions& options) {
@@ -262,10 +261,7 @@ class ContextRun {
         .right = right_answer(item),
         .lanes = std::uint64_t{model_.config.n_layers} * model_.config.n_kv_heads,
         .token_bytes = sim::token_bytes(sequence)};
-    const auto made = options_.scope == AnswerScope::token   ? token_rows
-                      : options_.scope == AnswerScope::layer ? layer_rows
-                                                             : answer_rows;
-    std::vector<std::vector<Value>> rows = made(described, request_, outcome);
+    std::vector<std::vector<Value>> rows = row_maker(options_.scope)(described, request_, outcome);
     if (options_.losses) add_losses(i, sequence.cut(), outcome, rows, progress);
     return rows;
   }

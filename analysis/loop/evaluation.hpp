@@ -50,6 +50,14 @@ struct EvaluationOptions {
 /// The modes that `both`, `teacher` or `greedy` means. Throws Error(usage) at `where` for another word.
 std::vector<sim::LoopMode> parse_loop_modes(const std::string& mode, const std::string& where);
 
+/// What makes the rows of one item at one cut: answer_rows(), token_rows() or layer_rows().
+using RowMaker = std::vector<std::vector<Value>> (*)(const AnswerItem&, const sim::LoopRequest&,
+                                                     const sim::LoopOutcome&);
+RowMaker row_maker(AnswerScope scope);
+
+/// The item's own rule, which refers to the item; none where no answer is right or wrong.
+std::function<bool(const std::string&)> right_answer(const capture::WorkloadItem& item);
+
 /// The columns of the rows that these options ask for.
 std::vector<ColumnInfo> columns_of(const EvaluationOptions& options);
 

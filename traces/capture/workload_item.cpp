@@ -141,20 +141,18 @@ WorkloadItem read_workload_item(const std::string& path, const std::string& id) 
   return parse_workload_item(read_file(path, kMaxWorkloadBytes), path, id);
 }
 
-std::vector<std::uint32_t> part_flags(const WorkloadItem& item, const std::vector<std::int32_t>& ids,
-                                      const model::Tokenizer& tokenizer) {
+std::vector<std::uint32_t> part_flags(const WorkloadItem& item, const std::vector<SpelledToken>& tokens) {
   std::vector<std::uint32_t> of_byte(item.prompt.size(), 0);
   for (const workload::RoleSpan& span : item.spans)
     for (std::uint64_t at = span.begin; at < span.end; ++at) of_byte[at] |= workload::role_flag(span.role);
 
-  std::vector<std::uint32_t> flags(ids.size(), 0);
+  std::vector<std::uint32_t> flags(tokens.size(), 0);
   std::uint64_t at = 0;
   const std::string_view prompt = item.prompt;
-  const std::vector<std::string> spelled = tokenizer.spell(ids);
-  for (std::size_t t = 0; t < ids.size(); ++t) {
-    const std::string& bytes = spelled[t];
+  for (std::size_t t = 0; t < tokens.size(); ++t) {
+    const std::string& bytes = tokens[t].bytes;
     if (!prompt.substr(at).starts_with(bytes)) {
-      if (tokenizer.is_special(ids[t])) continue;  // the tokenizer adds it; it is not part of the text
+      if (tokens[t].special) continue;  // the tokenizer adds it; it is not part of the text
       break;
     }
     for (const std::uint64_t end = at + bytes.size(); at < end; ++at) flags[t] |= of_byte[at];
@@ -165,6 +163,14 @@ std::vector<std::uint32_t> part_flags(const WorkloadItem& item, const std::vecto
                 item.id, "Capture its prompt as plain text with --prompt.");
   }
   return flags;
+}
+
+std::vector<std::uint32_t> part_flags(const WorkloadItem& item, const std::vector<std::int32_t>& ids,
+                                      const model::Tokenizer& tokenizer) {
+  const std::vector<std::string> spelled = tokenizer.spell(ids);
+  std::vector<SpelledToken> tokens;
+  for (std::size_t t = 0; t < ids.size(); ++t) tokens.push_back({spelled[t], tokenizer.is_special(ids[t])});
+  return part_flags(item, tokens);
 }
 
 std::vector<std::int32_t> prompt_ids(const WorkloadItem& item, const model::Tokenizer& tokenizer) {

@@ -50,8 +50,16 @@ std::vector<WorkloadItem> read_workload(const std::string& path);
 WorkloadItem parse_workload_item(std::string_view text, const std::string& path, const std::string& id);
 WorkloadItem read_workload_item(const std::string& path, const std::string& id);
 
+/// The bytes of a token of a prompt, and whether it is special: the tokenizer may add such tokens to the
+/// text.
+struct SpelledToken {
+  std::string bytes{};
+  bool special = false;
+};
+
 /// The TokenFlag bits question, context and evidence of each token: the flags of every span that it shares a
 /// byte with. Throws Error(input) when the tokens do not spell the prompt.
+std::vector<std::uint32_t> part_flags(const WorkloadItem& item, const std::vector<SpelledToken>& tokens);
 std::vector<std::uint32_t> part_flags(const WorkloadItem& item, const std::vector<std::int32_t>& ids,
                                       const model::Tokenizer& tokenizer);
 

@@ -1,6 +1,7 @@
 // kvsim._core: what the Python package calls. The package itself is tools/python/kvsim.
 #include <nanobind/nanobind.h>
 
+#include "tools/python/core/python_answers.hpp"
 #include "tools/python/core/python_caches.hpp"
 #include "tools/python/core/python_cells.hpp"
 #include "tools/python/core/python_commands.hpp"
@@ -19,4 +20,5 @@ NB_MODULE(_core, module) {
   kvsim::python::bind_commands(module);
   kvsim::python::bind_cells(module);
   kvsim::python::bind_caches(module);
+  kvsim::python::bind_answers(module);
 }

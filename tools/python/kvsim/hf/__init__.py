@@ -1,11 +1,11 @@
 """Models of Hugging Face transformers: `trace` records their queries, keys and values as a kvsim trace, `Cache` lets kvsim's
-policies decide what they hold while they run. README.md shows how.
+policies decide what they hold while they run, and `evaluate` what they answer then. README.md shows how.
 
-All need torch and transformers; `Cache` and `Prompt` also the compiled half of kvsim.
+All need torch and transformers; `Cache`, `Prompt` and `evaluate` also the compiled half of kvsim.
 """
 import importlib
 
-_HOMES = {"trace": ".session", "Cache": ".cache", "Prompt": ".cache",
+_HOMES = {"trace": ".session", "Cache": ".cache", "Prompt": ".cache", "evaluate": ".evaluation",
           "TraceError": "..writing.trace_error", "SelectionError": "..writing.token_selection"}
 
 
