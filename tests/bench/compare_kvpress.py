@@ -3,18 +3,24 @@
 how long they take.
 
     tests/bench/compare_kvpress.py KVSIM MODEL_DIR [--prompts 20] [--context 600] [--ratios 0.5 0.75 0.875] [--threads 1]
-        [--new-tokens 8] [--clock wall|cpu]
+        [--new-tokens 8] [--clock wall|cpu] [--ours command|hf|hf-alone] [--random FAMILY]
 
 Needs kvpress, torch, transformers and h5py. A workload of needles is made with kvsim; the cache is cut before the question, in float32. kvpress runs its own
-pipeline on the tokens, press by press, because a press is the state of the model; kvsim runs all of a prompt's presses at once.
+pipeline on the tokens, press by press, because a press is the state of the model. Of kvsim one of three ways runs beside it:
+
+    command   kvsim evaluate: all of a prompt's presses at once
+    hf        kvsim.hf.Cache in the same transformers model: the prompt is read once for all presses, then each answers by itself
+    hf-alone  the same, and the prompt is read for each press
+
+--random Qwen3 takes a tiny model of that architecture with random weights, and of MODEL_DIR the tokenizer alone; not with command.
 
 Printed are, per press and ratio, the prompts whose answers agree, and the lanes (KV heads of a layer) that keep other positions. Where scores are equal up to
 rounding, which positions are kept is a matter of rounding in kvpress and of age in kvsim: l2_norm finds every occurrence of a token equal in layer 0, because
 the rotation of a key does not change its norm. Such a lane counts as a tie, and an answer that differs behind it is listed as one. Exits with 1 when
 positions differ otherwise, or answers do where positions do not.
 
-Last, kvpress's time over kvsim's: median and range over prompts, each a pair. kvsim's time is that of the whole command, kvpress's that of its pipeline once
-libraries and model are loaded. --clock cpu counts the processor's time, which says more on a busy machine.
+Last, kvpress's time over kvsim's: median and range over prompts, each a pair. The command's time is that of the whole command, all others' begin once libraries
+and model are loaded. --clock cpu counts the processor's time, which says more on a busy machine.
 """
 import argparse
 import collections
@@ -52,6 +58,21 @@ EAGER = {"h2o.kvpress"}  # kvpress needs the attention weights there, and forbid
 # one by one they need none.
 UNEVEN = {"pyramidkv.kvpress"}
 TIE = 1e-4  # scores as close as this, relative to the larger, are equal up to rounding
+
+
+def tokenizer_of(arguments):
+    return transformers.PreTrainedTokenizerFast(tokenizer_file=str(pathlib.Path(arguments.model) / "tokenizer.json"))
+
+
+def model_of(arguments, kind):
+    if not arguments.random:
+        return transformers.AutoModelForCausalLM.from_pretrained(arguments.model, dtype=torch.float32, attn_implementation=kind).eval()
+    sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "hf"))
+    from served_models import wide
+
+    # Nothing ends a text: kvpress does not look at the first token of an answer.
+    return wide(arguments.random, kind=kind, vocab_size=len(tokenizer_of(arguments)), max_position_embeddings=2 * arguments.context,
+                eos_token_id=None)
 
 
 class Kvsim:
@@ -96,15 +117,50 @@ class Kvsim:
         return out
 
 
+class KvsimCaches(Kvsim):
+    """The same answers and sets from kvsim.hf; needs the Python package."""
+
+    def __init__(self, arguments, folder):
+        super().__init__(arguments, folder)
+        import kvsim.hf
+
+        self.hf = kvsim.hf
+        self.model, self.tokenizer = model_of(arguments, "sdpa"), tokenizer_of(arguments)
+        end = self.model.generation_config.eos_token_id
+        self.end = set() if end is None else set(torch.as_tensor(end).reshape(-1).tolist())
+
+    @torch.no_grad()
+    def answers(self, item, budgets):
+        begin = next(span["begin"] for span in item["spans"] if span["role"] == "question")
+        ids = self.tokenizer(item["prompt"])["input_ids"]
+        before = len(self.tokenizer(item["prompt"].encode()[:begin].decode())["input_ids"])
+        prompt = None if self.arguments.ours == "hf-alone" else self.hf.Prompt(self.model, ids[:before])
+        tokens, self.sets = {}, {}
+        for name in PRESSES:
+            for budget in budgets:
+                cache = self.hf.Cache(self.model, name, budget, prompt=prompt, threads=self.arguments.threads)
+                if prompt is None:
+                    cache.prefill(ids[:before])
+                self.sets[name, budget] = [[set(lane.tolist()) for lane in cache.kept(layer)] for layer in range(len(cache))]
+                tokens[name, budget] = self.generated(cache, ids[before:])
+        return tokens
+
+    def generated(self, cache, question):
+        tokens = [int(cache.feed(question).argmax())]
+        while len(tokens) < self.arguments.new_tokens and tokens[-1] not in self.end:
+            tokens.append(int(cache.feed(tokens[-1:]).argmax()))
+        return tokens
+
+    def kept(self):
+        return self.sets
+
+
 class Kvpress:
     def __init__(self, arguments):
         torch.set_num_threads(arguments.threads)
         self.new_tokens = arguments.new_tokens
-        self.tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=str(pathlib.Path(arguments.model) / "tokenizer.json"))
-        self.pipelines = {}
-        for kind in "sdpa", "eager":
-            model = transformers.AutoModelForCausalLM.from_pretrained(arguments.model, dtype=torch.float32, attn_implementation=kind)
-            self.pipelines[kind] = self.pipeline(model.eval())
+        self.tokenizer = tokenizer_of(arguments)
+        self.pipelines = {kind: self.pipeline(model_of(arguments, kind)) for kind in ("sdpa", "eager")}
         self.pipelines["one by one"] = self.pipeline(self.pipelines["sdpa"].model)
         self.pipelines["one by one"].generate_answer = self.generate_one_by_one
 
@@ -188,11 +244,16 @@ def main():
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--new-tokens", type=int, default=8)
     parser.add_argument("--clock", choices=["wall", "cpu"], default="wall")
+    parser.add_argument("--ours", choices=["command", "hf", "hf-alone"], default="command")
+    parser.add_argument("--random", metavar="FAMILY")
     arguments = parser.parse_args()
+    if arguments.random and arguments.ours == "command":
+        parser.error("--random is a model of transformers: add --ours hf")
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     with tempfile.TemporaryDirectory() as folder:
-        sys.exit(compare(arguments, Kvsim(arguments, pathlib.Path(folder)), Kvpress(arguments)))
+        ours = Kvsim if arguments.ours == "command" else KvsimCaches
+        sys.exit(compare(arguments, ours(arguments, pathlib.Path(folder)), Kvpress(arguments)))
 
 
 def compare(arguments, kvsim, baseline):
@@ -235,7 +296,8 @@ def compare(arguments, kvsim, baseline):
             wrong |= differing > 0
     print(f"kvpress {importlib.metadata.version('kvpress')}, torch {torch.__version__}, transformers {transformers.__version__}; "
           f"{arguments.prompts} prompts of {arguments.context} tokens, {len(cells)} cells, {arguments.threads} threads, "
-          f"{arguments.clock} clock")
+          f"{arguments.clock} clock, kvsim as {arguments.ours}"
+          + (f", a random {arguments.random}" if arguments.random else ""))
     print("answers that agree; lanes that keep other positions, ties apart; lanes with ties")
     print(f"{'press':<18}" + "".join(f"ratio {ratio:<16g}" for ratio in arguments.ratios))
     for name in PRESSES:

@@ -11,7 +11,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 SAMPLE = ROOT / "traces" / "sample" / "model"
 sys.path += [str(ROOT / "tools" / "python"), str(ROOT / "tests" / "python")]
 
-from try_architectures import tiny  # noqa: E402
+from try_architectures import FAMILIES, tiny  # noqa: E402, F401 - FAMILIES is for the tests
 
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()

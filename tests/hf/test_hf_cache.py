@@ -8,7 +8,7 @@ import weakref
 import numpy as np
 import torch
 
-from served_models import SAMPLE, causal, masked_logits, sample, wide  # noqa: I100 - puts the policies below on the path
+from served_models import FAMILIES, causal, masked_logits, sample, wide  # noqa: I100 - puts the policies below on the path
 
 import kvsim
 import kvsim.hf
@@ -16,7 +16,7 @@ from written_policies import MyH2o, MySnap
 
 TEXT = "The code of the red safe is 4721. The code of the blue safe is 9052. " * 6 + "The code of the red safe is"
 TOLERANCE = 1e-4  # of logits, in float32
-FAMILIES = ["Llama", "Mistral", "Qwen2", "Qwen3", "Phi3", "Gemma", "Granite", "Olmo2", "StableLm", "Starcoder2", "Cohere", "Glm"]
+OFTEN_RUN = ["Llama", "Mistral", "Qwen2", "Qwen3", "Phi3"]  # these with every policy, the others with two
 POLICIES = ["full", "streaming_llm(sinks=2)", "snapkv(window=4)", "snapkv(window=4)+adakv", "snapkv(window=4)+xkv", "keydiff",
             "h2o", "h2o(prompt=stream)", "tova", "scissorhands", "random"]
 
@@ -31,8 +31,8 @@ class OnTheSample(unittest.TestCase):
         cls.model, cls.tokenizer = sample()
         cls.ids = cls.tokenizer(TEXT, return_tensors="pt")["input_ids"]
 
-    def generate(self, cache, ids=None, **options):
-        out = self.model.generate(self.ids if ids is None else ids, past_key_values=cache, max_new_tokens=12, do_sample=False, **options)
+    def generate(self, cache, ids=None):
+        out = self.model.generate(self.ids if ids is None else ids, past_key_values=cache, max_new_tokens=12, do_sample=False)
         return out[0, self.ids.shape[1]:].tolist()
 
     def test_a_cache_of_everything_changes_nothing(self):
@@ -136,7 +136,8 @@ class OnTheSample(unittest.TestCase):
 
     def test_policies_that_it_does_not_run(self):
         for policy, budget, expected in [("optimal", 0.2, "knows the future"), ("h2o(feedback=raw)", 0.2, "feedback=raw"),
-                                         ("snapkv+kivi", 0.2, "how tokens are stored"), ("snapkv+quest", 0.2, "which tokens are read"),
+                                         ("snapkv+kivi", 0.2, "how tokens are stored"),
+                                         ("snapkv+quest", 0.2, "which tokens are read"),
                                          ("h2o*", 0.2, "one policy and one budget"), ("snapkv", 8, "keeps 32 tokens"),
                                          ("fastgen", 0.2, "special and which are punctuation"), ("snapkw", 0.2, "snapkv")]:
             with self.subTest(policy=policy):
@@ -221,13 +222,22 @@ class OnTinyModels(unittest.TestCase):
         self.differ = max(self.differ, float((full - expected).abs().max()))
 
     def test_every_architecture(self):
+        served = []
         for family in FAMILIES:
-            model = wide(family)
+            # A window that is shorter than the text, and longer than what the policies keep of its end.
+            model = wide(family, **({"sliding_window": 30} if "sliding_window" in FAMILIES[family] else {}))
+            try:
+                kvsim.hf.Cache(model, "full", 1.0).prefill([3, 4, 5])
+            except kvsim.hf.TraceError:
+                continue  # as kvsim.hf.trace refuses it; its page lists the reasons
+            served.append(family)
             self.differ = 0.0
-            for policy in POLICIES:
+            for policy in POLICIES if family in OFTEN_RUN else ["snapkv(window=4)+adakv", "h2o"]:
                 with self.subTest(family=family, policy=policy):
                     self.check(model, policy)
             self.assertGreater(self.differ, 100 * TOLERANCE, family)  # what is evicted matters
+        self.assertLessEqual(set(OFTEN_RUN), set(served))
+        self.assertGreater(len(served), 20)
 
     def test_eager_attention(self):
         self.differ = 0.0

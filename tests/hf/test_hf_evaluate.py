@@ -67,7 +67,8 @@ class AgainstTheNativeLoop(unittest.TestCase):
             with self.subTest(expected), self.assertRaisesRegex(kvsim.UsageError, expected):
                 kvsim.hf.evaluate(self.model, self.tokenizer, self.items, "h2o", 0.2, **options)
         with self.assertRaisesRegex(kvsim.UsageError, "context"):
-            kvsim.hf.evaluate(self.model, self.tokenizer, [{"id": "plain", "tokens": 4, "prompt": "Once upon a time"}], "h2o", 2, cut="question")
+            plain = [{"id": "plain", "tokens": 4, "prompt": "Once upon a time", "spans": [], "answers": []}]
+            kvsim.hf.evaluate(self.model, self.tokenizer, plain, "h2o", 2, cut="question")
         with self.assertRaisesRegex(kvsim.Error, "workload.jsonl line 1"):
             kvsim.hf.evaluate(self.model, self.tokenizer, [{"prompt": "Once upon a time"}], "h2o", 0.5)
 

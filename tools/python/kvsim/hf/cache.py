@@ -1,14 +1,21 @@
 """A transformers cache that holds what a policy of kvsim keeps, and the prompt that it begins with."""
+from __future__ import annotations
+
+from typing import Any, Sequence
+
 import numpy as np
 import torch
 import transformers
 from transformers.cache_utils import DynamicLayer
 
-from .. import _core, _policies
-from .._commands import _asked, _budget
+from .. import _core
+from .._commands import Budget, Policy, _asked, _budget
 from .lane_slots import ROOM, LaneSlots
 from .running_model import ServedCache, running_model
 from .token_text import TokenText
+
+
+Ids = Sequence[int] | torch.Tensor
 
 
 class _DenseLayer(DynamicLayer):
@@ -131,11 +138,12 @@ class Prompt(_OneSequence):
     It holds keys, values and queries of every layer, on the model's device; `logits` [vocabulary] are those of the last token.
     """
 
-    def __init__(self, model, ids, *, chunk=None, tokenizer=None):
+    def __init__(self, model: torch.nn.Module, ids: Ids, *, chunk: int | None = None, tokenizer: Any = None):
         super().__init__(model, tokenizer)
         self.ids = torch.as_tensor(ids).reshape(-1).tolist()
         self.queries = _Queries(len(self.layers), 0)
         self.logits = self._run(self.ids, chunk)
+        self.recorded = _on_host(self.queries, self.layers)
 
     def before(self, ids, keywords):
         if self.length == len(self.ids):
@@ -146,7 +154,7 @@ class Prompt(_OneSequence):
         self.queries.take(layer, query[0], self.length)
         return dense()
 
-    def cache(self, policy, budget, **options):
+    def cache(self, policy: Policy, budget: Budget, **options: Any) -> Cache:
         """A Cache that begins at the end of this prompt; options as of Cache."""
         return Cache(self._model, policy, budget, prompt=self, tokenizer=self._text, **options)
 
@@ -173,7 +181,8 @@ class Cache(_OneSequence):
     TraceError for architectures that kvsim.hf.trace refuses.
     """
 
-    def __init__(self, model, policy, budget, *, prompt=None, tokenizer=None, seed=0, max_tokens=None, threads=0):
+    def __init__(self, model: torch.nn.Module, policy: Policy, budget: Budget, *, prompt: Prompt | None = None, tokenizer: Any = None,
+                 seed: int = 0, max_tokens: int | None = None, threads: int = 0):
         super().__init__(model, tokenizer)
         texts, written = _asked(policy)
         cells = _core.Cells(texts, [_budget(budget)], written)
@@ -201,15 +210,15 @@ class Cache(_OneSequence):
     # The prompt.
 
     @property
-    def policy(self):
+    def policy(self) -> str:
         return self._options[0].policy(self._options[1])
 
     @property
-    def budget_tokens(self):
+    def budget_tokens(self) -> int | None:
         """What the budget comes to, per KV head; None before there is a prompt."""
         return None if self._decides is None else self._decides.budget_tokens
 
-    def begin_with(self, prompt):
+    def begin_with(self, prompt: Prompt) -> None:
         """Begins with a Prompt that has been read. A policy that takes the prompt token by token reads its tokens again."""
         if prompt._model is not self._model:
             _refuse("and its prompt are of different models")
@@ -219,19 +228,19 @@ class Cache(_OneSequence):
             self.prefill(prompt.ids)
             return
         self._given = prompt
-        self._rank(prompt.layers, prompt.queries)
+        self._rank(prompt.recorded)
         self._fill(prompt.layers)
 
     @property
-    def streams(self):
+    def streams(self) -> bool:
         """Whether the policy takes the prompt token by token instead of ranking it."""
         return self._decides is not None and self._decides.streams
 
-    def feed(self, ids):
+    def feed(self, ids: Ids) -> torch.Tensor:
         """Runs the model on what follows: ids [tokens] or [1, tokens]; returns the last token's logits [vocabulary]."""
         return self._run(ids, None)
 
-    def prefill(self, ids, chunk=None):
+    def prefill(self, ids: Ids, chunk: int | None = None) -> torch.Tensor:
         """Reads the prompt and evicts: ids [tokens] or [1, tokens], `chunk` tokens per forward call, None: all at once. Returns
         the last token's logits [vocabulary]."""
         if self._decides is not None:
@@ -269,14 +278,11 @@ class Cache(_OneSequence):
     def _end_prompt(self):
         if self._queries is not None:
             queries, self._queries = self._queries, None
-            self._rank(self.layers, queries)
+            self._rank(_on_host(queries, self.layers))
             self._fill(self.layers, drop=True)
 
-    @torch.no_grad()
-    def _rank(self, layers, queries):
-        weights = self._running.output_weights() if self._decides.needs_output_weights else []
-        self._decides.begin([_host(queries.of(layer)) for layer in range(len(layers))], [_host(layer.keys[0]) for layer in layers],
-                            [_host(layer.values[0]) for layer in layers], weights)
+    def _rank(self, recorded):
+        self._decides.begin(*recorded, self._running.output_weights() if self._decides.needs_output_weights else [])
 
     @torch.no_grad()
     def _fill(self, layers, drop=False):
@@ -289,14 +295,14 @@ class Cache(_OneSequence):
                 dense.drop()
         self.is_dense, self.length, self._again = False, self._prompt_length, False
 
-    def rewind(self):
+    def rewind(self) -> None:
         """Back to the end of the Prompt that the cache was made with, for another continuation."""
         if self._given is None:
             _refuse("was made without a Prompt, whose keys and values it would need", "Use Prompt.cache().")
         self._decides.rewind()
         self._fill(self._given.layers)
 
-    def ask_again(self):
+    def ask_again(self) -> None:
         """Lets the next forward call read the prompt's last token again, now through what is held: the text ends with it, and
         its first reading attended the whole prompt. kvsim evaluate does so where the question is known to the policy."""
         if self._slots is None or self.length != self._prompt_length:
@@ -306,14 +312,14 @@ class Cache(_OneSequence):
 
     # What is held.
 
-    def kept(self, layer):
+    def kept(self, layer: int) -> list[np.ndarray]:
         """The text positions that each KV head of a layer holds, in the order of its slots: a list of int32 arrays."""
         if self._decides is None:
             _refuse("has read no prompt yet")
         return [self._decides.slots(layer, head) for head in range(self._running.about.n_kv_heads)]
 
     @property
-    def nbytes(self):
+    def nbytes(self) -> int:
         """Bytes of keys and values that are held, room for some tokens to come included."""
         if self._slots is None:
             return sum(tensor.untyped_storage().nbytes() for layer in self.layers if layer.is_initialized
@@ -321,7 +327,7 @@ class Cache(_OneSequence):
         return sum(slots.nbytes for slots in self._slots)
 
     @property
-    def held_tokens(self):
+    def held_tokens(self) -> int:
         """Tokens held in all KV heads of all layers together."""
         return sum(slots.total for slots in self._slots)
 
@@ -410,3 +416,11 @@ class Cache(_OneSequence):
 
 def _host(rows):
     return rows.float().cpu().contiguous()
+
+
+@torch.no_grad()
+def _on_host(queries, layers):
+    """A prompt's queries, keys and values of every layer, [heads, tokens, dim], as policies read them: float32 on the processor,
+    where they lie if they are that already."""
+    return ([_host(queries.of(layer)) for layer in range(len(layers))], [_host(layer.keys[0]) for layer in layers],
+            [_host(layer.values[0]) for layer in layers])
