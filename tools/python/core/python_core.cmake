@@ -10,7 +10,8 @@ find_package(nanobind CONFIG REQUIRED)
 
 file(GLOB core_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tools/python/core/*.cpp)
 # One module for all interpreters from 3.12 on (STABLE_ABI), one of its own for older ones.
-nanobind_add_module(kvsim_core STABLE_ABI NB_STATIC NB_SUPPRESS_WARNINGS ${core_sources})
+nanobind_add_module(kvsim_core STABLE_ABI NB_STATIC NB_SUPPRESS_WARNINGS ${core_sources}
+                    ${CMAKE_SOURCE_DIR}/tools/processor.cpp)
 set_target_properties(kvsim_core PROPERTIES OUTPUT_NAME _core)
 target_link_libraries(kvsim_core PRIVATE kvsim_commands)
 target_compile_options(kvsim_core PRIVATE ${light})
