@@ -30,11 +30,10 @@ else
   newer=$(tools/packaging/newer_python.sh)
   made=build/portable/wheels
   rm -rf "$made"
-  # As in the preset `portable`, whose folder this is, and by its compiler, where each Python names another: what all of them need
-  # is compiled once.
+  # Of the preset `portable` and in its folder, by one compiler, where each Python names another: what is compiled once serves both
+  # wheels and the Debian packages.
+  settings=(--config-settings=build-dir=build/portable --config-settings=cmake.args=--preset=portable)
   export CC=${CC:-cc} CXX=${CXX:-c++}
-  settings=(--config-settings=build-dir=build/portable --config-settings=cmake.define.KVSIM_NATIVE=OFF
-            --config-settings=cmake.define.CMAKE_CXX_FLAGS=-march=x86-64-v3)
   for interpreter in "$python" "$newer"; do
     [ "$interpreter" = "$python" ] || pip=("$newer" -m pip)
     rm -f build/portable/CMakeCache.txt  # it remembers the other interpreter
