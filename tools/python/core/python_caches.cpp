@@ -170,10 +170,11 @@ class LoopCaches {
       std::iota(header.query_token.begin(), header.query_token.end(), prompt - held);
       header.capture.q_policy = "window:" + std::to_string(held);
     }
+    const ArraySource source(std::move(header), queries, keys, values, output_weights);
     asked_->run([&] {
       Progress progress;
       const nb::gil_scoped_release released;
-      caches_->begin(ArraySource(std::move(header), queries, keys, values, output_weights), progress);
+      caches_->begin(source, progress);
     });
   }
   /// Of a prompt that is admitted token by token.
