@@ -82,6 +82,18 @@ class OnTheSample(unittest.TestCase):
         self.generate(decodes, torch.cat([self.ids, self.ids[:, :40]], 1))
         self.assertEqual(decodes.nbytes, lanes * decodes.budget_tokens * row)
 
+    def test_a_cache_that_is_dropped_takes_its_memory_along(self):
+        gc.disable()
+        self.addCleanup(gc.enable)
+        prompt = kvsim.hf.Prompt(self.model, self.ids)
+        caches = [prompt.cache("h2o", 0.2), kvsim.hf.Cache(self.model, MyH2o, 0.2)]
+        caches[1].prefill(self.ids)
+        for cache in caches:
+            cache.feed([5])
+        refs = [weakref.ref(tensor) for tensor in (prompt.layers[0].keys, caches[0]._slots[0].keys, caches[1]._slots[0].keys)]
+        del prompt, caches, cache
+        self.assertEqual([ref() for ref in refs], [None] * 3)
+
     def test_the_question_may_follow_the_cut(self):
         for policy in "snapkv(window=8)", "h2o", "snapkv(window=8)+adakv", "scissorhands":
             whole = kvsim.hf.Cache(self.model, policy, 0.5)
@@ -199,7 +211,7 @@ class OnTinyModels(unittest.TestCase):
     def check(self, model, policy):
         ids = torch.randint(3, 97, (self.PROMPT + self.NEW,), generator=torch.Generator().manual_seed(2)).tolist()
         cache = kvsim.hf.Cache(model, policy, 0.5)
-        cache.prefill(ids[:self.PROMPT])
+        cache.prefill(ids[:self.PROMPT], chunk=17 if "+" in policy else None)
         masks = causal(model, cache._running.about.layer_window, len(ids))
         streams = cache.streams
         held = [kept(cache)]

@@ -4,6 +4,14 @@ policies decide what they hold while they run, and `evaluate` what they answer t
 All need torch and transformers; `Cache`, `Prompt` and `evaluate` also the compiled half of kvsim.
 """
 import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..writing.token_selection import SelectionError
+    from ..writing.trace_error import TraceError
+    from .cache import Cache, Prompt
+    from .evaluation import evaluate
+    from .session import trace
 
 _HOMES = {"trace": ".session", "Cache": ".cache", "Prompt": ".cache", "evaluate": ".evaluation",
           "TraceError": "..writing.trace_error", "SelectionError": "..writing.token_selection"}

@@ -1,6 +1,7 @@
 """A transformers cache that holds what a policy of kvsim keeps, and the prompt that it begins with."""
 from __future__ import annotations
 
+import weakref
 from typing import Any, Sequence
 
 import numpy as np
@@ -23,7 +24,7 @@ class _DenseLayer(DynamicLayer):
 
     def __init__(self, cache):
         super().__init__()
-        self._cache = cache
+        self._cache = weakref.proxy(cache)  # a cycle would hold the tensors until it is collected
 
     def update(self, key_states, value_states, *arguments, **keywords):
         if not self._cache.is_dense:
@@ -220,6 +221,7 @@ class Cache(_OneSequence):
 
     def begin_with(self, prompt: Prompt) -> None:
         """Begins with a Prompt that has been read. A policy that takes the prompt token by token reads its tokens again."""
+        self._require_unused()
         if prompt._model is not self._model:
             _refuse("and its prompt are of different models")
         self._plan(prompt.ids)
@@ -243,8 +245,7 @@ class Cache(_OneSequence):
     def prefill(self, ids: Ids, chunk: int | None = None) -> torch.Tensor:
         """Reads the prompt and evicts: ids [tokens] or [1, tokens], `chunk` tokens per forward call, None: all at once. Returns
         the last token's logits [vocabulary]."""
-        if self._decides is not None:
-            _refuse("has read a prompt already", "Make another cache.")
+        self._require_unused()
         ids = torch.as_tensor(ids).reshape(-1).tolist()
         self._hold = True
         self._begin_prompt(ids)
@@ -252,6 +253,10 @@ class Cache(_OneSequence):
         self._hold = False
         self._end_prompt()
         return logits
+
+    def _require_unused(self):
+        if self._decides is not None:
+            _refuse("has read a prompt already", "Make another cache.")
 
     def _plan(self, ids):
         cells, index, seed, length, threads = self._options
