@@ -40,6 +40,7 @@ StudyJob JobQueue::take_task(std::size_t place) {
   state.jobs.tasks.pop_back();
   state.left -= job.work;
   ++state.running;
+  --ready_;
   return job;
 }
 
@@ -59,10 +60,10 @@ std::optional<StudyJob> JobQueue::next(std::size_t rank) {
     state.opener = rank;
     return StudyJob{StudyJob::Kind::open, state.jobs.trace, 0, state.jobs.opening};
   }
+  if (ready_ == 0) return std::nullopt;
   std::size_t most = kNone;
   for (std::size_t place = 0; place < traces_.size(); ++place)
     if (has_task(place) && (most == kNone || traces_[place].left > traces_[most].left)) most = place;
-  if (most == kNone) return std::nullopt;
   at_[rank] = most;
   return take_task(most);
 }
@@ -79,6 +80,7 @@ void JobQueue::done(const StudyJob& job, bool readable) {
         state.left = 0;
         state.jobs.tasks.clear();
       }
+      ready_ += state.jobs.tasks.size();
       break;
     case StudyJob::Kind::task:
       --state.running;

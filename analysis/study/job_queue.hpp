@@ -69,6 +69,7 @@ class JobQueue {
   std::vector<std::size_t> at_;                     ///< place of the trace that a rank works on
   std::vector<std::vector<std::size_t>> to_close_;  ///< places, by rank
   std::size_t begun_ = 0;       ///< traces that were given to a rank: the first of traces_
+  std::size_t ready_ = 0;       ///< tasks of opened traces that nobody has begun
   std::size_t unfinished_ = 0;  ///< traces
   double work_ = 0, work_done_ = 0;
 };

@@ -1,5 +1,8 @@
 """Many runs, threads and processes."""
 import multiprocessing
+import os
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -29,6 +32,14 @@ def test_processes(synthetic, how):
     with multiprocessing.get_context(how).Pool(2) as pool:
         assert pool.map(job, [synthetic.path] * 4) == [here] * 4
         assert pool.apply(table_of, (synthetic.path,))["r"].tolist() == here  # a result travels back
+
+
+def test_the_packages_command_is_no_rank_of_mpirun(tmp_path):
+    """It has no MPI: every process would run the whole study."""
+    command = [sys.executable, "-c", "import sys; from kvsim._terminal import main; sys.exit(main())", "study", "s.json"]
+    done = subprocess.run(command, cwd=tmp_path, env={**os.environ, "OMPI_COMM_WORLD_SIZE": "3"}, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "was built without MPI, and was started as 3 processes" in done.stderr
 
 
 def test_threads(synthetic):

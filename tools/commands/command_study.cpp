@@ -26,7 +26,6 @@ constexpr const char* kExamples = R"(Examples:
   kvsim study needles.json -o needles
   kvsim study needles.json -o needles --resume
   mpirun -n 4 kvsim study needles.json -o needles
-  kvsim study needles.json --print-config
   kvsim config reference
 )";
 
