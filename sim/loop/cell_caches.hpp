@@ -55,8 +55,8 @@ class CellCaches {
   struct Arrived {
     std::size_t first_lane = 0, n_lanes = 1;
     std::size_t own_slot = 0;  ///< of the token
-    std::vector<std::size_t>
-        victims{};  ///< slots that it has found occupied, in the decoder's order (SlotStore)
+    /// Slots that leave, in the decoder's order. What becomes of them and of those behind: SlotStore::join.
+    std::vector<std::size_t> victims{};
   };
   /// `token`: keys and values [n_kv_heads, dim], queries [n_heads, dim]; all empty where nothing decodes. The
   /// tokens of a layer come in order of position.
