@@ -27,8 +27,9 @@ analysis::Ranks* TerminalFrontEnd::ranks() {
   const std::size_t processes = launched_processes();
   if (processes < 2) return nullptr;
   if (!mpi_)
-    usage_error("was built without MPI, and was started as " + std::to_string(processes) + " processes",
-                "kvsim", "Start one process, or build the command where libboost-mpi1.81-dev is installed.");
+    usage_error(
+        "this kvsim was built without MPI, and was started as " + std::to_string(processes) + " processes",
+        "", "Start one process, or build the command where libboost-mpi1.81-dev is installed.");
   return mpi_->join();
 }
 
