@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# Builds and runs the benchmarks on an otherwise idle machine: one table of ratios, and warnings of those that grew by a fifth over
+# tests/bench/baseline.json. tools/bench.sh [--write] [replay codecs ...]; --help says more.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+[[ " $* " == *" --help "* || " $* " == *" -h "* ]] || {
+  tools/setup.sh
+  cmake --preset release -DKVSIM_TESTS=ON >&2
+  cmake --build --preset release >&2
+}
+exec /usr/bin/python3 tests/bench/table.py "$@"
