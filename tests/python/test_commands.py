@@ -68,7 +68,7 @@ def test_a_study(run, synthetic, tmp_path, monkeypatch):
     assert set(done.table()["policy"]) == {"snapkv", "mine"} and done.report.exists()
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
     with pytest.raises(kvsim.Error, match="resume|overwrite"):
-        kvsim.study({"name": "small", "traces": [run.path], "policies": ["h2o"], "budgets": ["25%"]}, "folder")
+        kvsim.study({"traces": [run.path], "policies": ["h2o"], "budgets": ["25%"]}, "folder")  # named as its folder
 
 
 def test_costs():

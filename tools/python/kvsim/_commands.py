@@ -206,11 +206,12 @@ class Study:
 def study(config: Path | Mapping[str, Any], output: Path, *, resume: bool = False, overwrite: bool = False,
           threads: int | None = None, progress: Progress = None) -> Study:
     """Many traces, policies, budgets and seeds as one folder of results. config: a JSON file, or what it would say as a dict
-    (`kvsim config reference`); paths in it are as seen from the file, or from the current folder."""
+    (`kvsim config reference`); paths in it are as seen from the file, or from the current folder. A dict without a name gets that
+    of the output."""
     if isinstance(config, Mapping):
         # Beside the paths that it names.
         with tempfile.NamedTemporaryFile("w", dir=".", prefix=".kvsim-", suffix=".json", encoding="utf-8") as file:
-            json.dump(config, file, default=str)
+            json.dump({"name": pathlib.Path(output).name, **config}, file, default=str)
             file.flush()
             return study(file.name, output, resume=resume, overwrite=overwrite, threads=threads, progress=progress)
     classes = _policies.named_in([pathlib.Path(config).read_text(encoding="utf-8")])
