@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds and runs the benchmarks on an otherwise idle machine: one table of ratios, and warnings of those that grew by a fifth over
+# Builds and runs the benchmarks on an otherwise idle machine: one table of ratios, and warnings of those that are a fifth worse than in
 # tests/bench/baseline.json. tools/bench.sh [--write] [replay codecs ...]; --help says more.
 set -euo pipefail
 cd "$(dirname "$0")/.."

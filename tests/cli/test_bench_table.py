@@ -1,4 +1,4 @@
-"""The table of benchmarks: reads what benchmarks print, and warns of what has grown by all pairs."""
+"""The table of benchmarks: reads what benchmarks print, and warns of what is worse by all pairs."""
 import pathlib
 import subprocess
 import sys
@@ -46,12 +46,15 @@ class BenchTable(unittest.TestCase):
             self.assertNotEqual(done.returncode, 0)
             self.assertIn("bench_cost ended with", done.stderr)
 
-    def test_warns_of_what_has_grown_by_all_pairs(self):
+    def test_warns_of_what_is_worse_by_all_pairs(self):
         before = {"cost": {"a": row(1.0, 0.9, 1.1), "b": row(1.0, 0.9, 1.1), "c": row(1.0, 0.9, 1.1)}}
         now = {"cost": {"a": row(1.25, 1.2, 1.3), "b": row(1.25, 1.0, 1.3), "c": row(1.15, 1.12, 1.2), "new": row(9, 9, 9)}}
-        worse = table.grown(now, before)
+        worse = table.worse(now, before)
         self.assertEqual(len(worse), 1)
         self.assertIn("a: 1.0 before, 1.25 now", worse[0])
+        below = "64 cells, one by one / together"
+        self.assertEqual(table.worse({"evaluate": {below: row(30, 29, 31)}}, {"evaluate": {below: row(20, 19, 21)}}), [])
+        self.assertEqual(len(table.worse({"evaluate": {below: row(20, 19, 21)}}, {"evaluate": {below: row(30, 29, 31)}})), 1)
 
     def test_an_unknown_benchmark_is_named(self):
         done = subprocess.run([sys.executable, TABLE, "cots"], capture_output=True, text=True)
