@@ -15,8 +15,7 @@ std::size_t decode_block(const trace::Sequence& sequence);
 class RowBlock {
  public:
   /// Computes the rows of the queries at positions first .. first + n - 1 over all keys up to the last of
-  /// them. Their last bits depend on `first` and `n`, so rows that are compared must be computed in equal
-  /// blocks.
+  /// them. The bits of a row do not depend on its block.
   void compute(const GroupTensors& tensors, std::size_t first, std::size_t n);
 
   std::size_t first() const { return first_; }

@@ -1,5 +1,6 @@
 """Runs the kvsim command. Every test script is called as: SCRIPT KVSIM SOURCE_DIR."""
 import csv
+import filecmp
 import hashlib
 import io
 import json
@@ -133,6 +134,18 @@ def md_rows(text):
              for line in text.splitlines() if line.startswith("|")]
     return [{key: text_or_none(value, "-") if key in TEXT_KEYS else number(value, "-") for key, value in zip(lines[0], line)}
             for line in lines[2:]]
+
+
+def same(a, b):
+    """Whether two folders hold the same names with the same bytes."""
+    names = [sorted(str(p.relative_to(folder)) for p in folder.rglob("*")) for folder in (a, b)]
+    if names[0] != names[1]:
+        raise AssertionError(set(names[0]) ^ set(names[1]))
+    files = [name for name in names[0] if (a / name).is_file()]
+    _, different, failed = filecmp.cmpfiles(a, b, files, shallow=False)
+    if different or failed:
+        raise AssertionError(different + failed)
+    return True
 
 
 def main():

@@ -12,6 +12,7 @@ import csv  # noqa: E402 - from here on there is torch
 import io  # noqa: E402
 import json  # noqa: E402
 import shutil  # noqa: E402
+import sys  # noqa: E402
 
 import h5py  # noqa: E402
 import torch  # noqa: E402
@@ -19,6 +20,9 @@ import transformers  # noqa: E402
 from transformers import AttentionInterface  # noqa: E402
 
 from kvsim_command import SOURCE, CommandTest, main  # noqa: E402
+
+sys.path.append(str(SOURCE / "tests" / "support"))
+from wide_weights import randomise  # noqa: E402
 
 SAMPLE = SOURCE / "traces/sample/model"
 POLICIES = ["full", "streaming_llm", "snapkv(window=8)", "keydiff", "h2o", "random", "snapkv(window=8)+xkv",
@@ -49,16 +53,7 @@ def tiny_checkpoint(folder, config_type, model_type, **more):
     """A random checkpoint with the sample's tokenizer, its weights wide enough for attention to have shape."""
     config = config_type(**TINY, **more)
     model = model_type(config)
-    generator = torch.Generator().manual_seed(5)
-    with torch.no_grad():
-        for name, parameter in sorted(model.named_parameters()):
-            noise = torch.randn(parameter.shape, generator=generator)
-            if "norm" in name:
-                parameter.copy_(1 + 0.2 * noise)
-            elif name.endswith("bias"):
-                parameter.copy_(0.3 * noise)
-            else:
-                parameter.copy_(1.1 / parameter.shape[-1] ** 0.5 * noise)
+    randomise(model, 5)
     model.save_pretrained(folder)
     shutil.copy(SAMPLE / "tokenizer.json", folder)
 

@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 """Tests kvsim study: a folder of results that a kill does not damage, and the fields of a study file."""
 import csv
-import filecmp
 import gzip
 import json
 import resource
@@ -13,21 +12,9 @@ import time
 import h5py
 import kvsim_command
 import pandas
-from kvsim_command import SOURCE, CommandTest, start, wait_until_caught
+from kvsim_command import SOURCE, CommandTest, same, start, wait_until_caught
 
 MODEL = SOURCE / "traces" / "sample" / "model"
-
-
-def same(a, b):
-    """Whether two folders hold the same names with the same bytes."""
-    names = [sorted(str(p.relative_to(folder)) for p in folder.rglob("*")) for folder in (a, b)]
-    if names[0] != names[1]:
-        raise AssertionError(set(names[0]) ^ set(names[1]))
-    files = [name for name in names[0] if (a / name).is_file()]
-    _, different, failed = filecmp.cmpfiles(a, b, files, shallow=False)
-    if different or failed:
-        raise AssertionError(different + failed)
-    return True
 
 
 class StudyTest(CommandTest):

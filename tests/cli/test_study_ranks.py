@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 """Tests studies that mpirun starts as several processes: the folder has the bytes that one process writes, whatever is killed
 on the way, and what goes wrong is told once. Skipped where kvsim was built without MPI."""
-import filecmp
 import json
 import os
 import pathlib
@@ -13,7 +12,7 @@ import sys
 import time
 
 import kvsim_command
-from kvsim_command import KVSIM, SOURCE, CommandTest
+from kvsim_command import KVSIM, SOURCE, CommandTest, same
 
 MODEL = SOURCE / "traces/sample/model"
 # More processes than processors, on one machine, without ssh, as any user, in any container.
@@ -23,18 +22,6 @@ LAUNCHED = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"
             "ASAN_OPTIONS": "detect_leaks=0"}  # MPI's own, in builds that look for them
 KILLED = 128 + signal.SIGKILL  # mpirun's exit code after that
 STOPPED_BY_MPIRUN = 1          # mpirun's exit code after it was told to stop, whatever its processes end with
-
-
-def same(a, b):
-    """Whether two folders hold the same names with the same bytes."""
-    names = [sorted(str(p.relative_to(folder)) for p in folder.rglob("*")) for folder in (a, b)]
-    if names[0] != names[1]:
-        raise AssertionError(set(names[0]) ^ set(names[1]))
-    files = [name for name in names[0] if (a / name).is_file()]
-    _, different, failed = filecmp.cmpfiles(a, b, files, shallow=False)
-    if different or failed:
-        raise AssertionError(different + failed)
-    return True
 
 
 def ranks_of(mpirun):
@@ -333,28 +320,27 @@ class Failures(Ranks):
         self.assertNotIn("HDF5-DIAG", err)  # its own messages, which every thread of a rank keeps quiet
         self.assertTrue(same(self.folder / "d", self.folder / "one"))
 
+    def run_apart(self, other):
+        """Runs a study whose second rank looks for it in another folder; returns mpirun's exit code."""
+        study = [KVSIM, "study", "s.json", "-o", self.folder / "d", "--quiet"]
+        with (self.folder / "err.txt").open("w") as err:
+            return subprocess.run(["mpirun", "-n", "1", *study, ":", "-n", "1", "-wdir", other, *study], cwd=self.folder,
+                                  env={**os.environ, **LAUNCHED}, stdin=subprocess.DEVNULL, stderr=err, timeout=100).returncode
+
     def test_ranks_must_have_the_same_study(self):
         other = self.folder / "other"
         other.mkdir()
         self.addCleanup(shutil.rmtree, other)
         shutil.copy(self.folder / "t.h5", other)
         (other / "s.json").write_text(json.dumps({**self.STUDY, "seeds": [0, 7]}))
-        with (self.folder / "err.txt").open("w") as err:
-            done = subprocess.run(["mpirun", "-n", "1", KVSIM, "study", "s.json", "-o", self.folder / "d", "--quiet", ":",
-                                   "-n", "1", "-wdir", other, KVSIM, "study", "s.json", "-o", self.folder / "d", "--quiet"],
-                                  cwd=self.folder, env={**os.environ, **LAUNCHED}, stdin=subprocess.DEVNULL, stderr=err, timeout=100)
-        self.assertEqual(done.returncode, 2)
+        self.assertEqual(self.run_apart(other), 2)
         self.assertRegex(self.printed()[1], r"(?m)^kvsim: rank 1 on \S+: has planned another study")
 
     def test_a_rank_that_cannot_plan_says_where(self):
         other = self.folder / "other"
         other.mkdir()
         self.addCleanup(shutil.rmtree, other)
-        with (self.folder / "err.txt").open("w") as err:
-            done = subprocess.run(["mpirun", "-n", "1", KVSIM, "study", "s.json", "-o", self.folder / "d", "--quiet", ":",
-                                   "-n", "1", "-wdir", other, KVSIM, "study", "s.json", "-o", self.folder / "d", "--quiet"],
-                                  cwd=self.folder, env={**os.environ, **LAUNCHED}, stdin=subprocess.DEVNULL, stderr=err, timeout=100)
-        self.assertEqual(done.returncode, 3)
+        self.assertEqual(self.run_apart(other), 3)
         self.assertRegex(self.printed()[1], r"(?m)^kvsim: rank 1 on \S+: s\.json")
 
     def test_processes_that_mpi_does_not_know_are_refused(self):

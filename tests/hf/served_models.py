@@ -9,9 +9,10 @@ from transformers import AttentionInterface
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SAMPLE = ROOT / "traces" / "sample" / "model"
-sys.path += [str(ROOT / "tools" / "python"), str(ROOT / "tests" / "python")]
+sys.path += [str(ROOT / "tools" / "python"), str(ROOT / "tests" / "python"), str(ROOT / "tests" / "support")]
 
 from try_architectures import FAMILIES, tiny  # noqa: E402, F401 - FAMILIES is for the tests
+from wide_weights import randomise  # noqa: E402
 
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
@@ -28,16 +29,7 @@ def sample():
 def wide(family, **changes):
     """A tiny model whose random weights are wide enough for attention to have shape."""
     model = tiny(family, **changes)
-    generator = torch.Generator().manual_seed(5)
-    with torch.no_grad():
-        for name, parameter in sorted(model.named_parameters()):
-            noise = torch.randn(parameter.shape, generator=generator)
-            if "norm" in name:
-                parameter.copy_(1 + 0.2 * noise)
-            elif name.endswith("bias"):
-                parameter.copy_(0.3 * noise)
-            else:
-                parameter.copy_(1.1 / parameter.shape[-1] ** 0.5 * noise)
+    randomise(model, 5)
     return model
 
 

@@ -35,18 +35,11 @@ nb::object by_lane(const AllocationRequest& request, const std::vector<std::vect
   return owned_array(std::move(numbers), {request.n_layers, request.n_kv_heads, lanes.front().size()});
 }
 
-class PythonProfile final : public policy::Profile {
+class PythonProfile final : public Recording<policy::Profile> {
  public:
   PythonProfile(SharedDeclaration declaration, const Params& params, const CacheUnit& lane)
-      : declaration_(std::move(declaration)),
-        params_(params),
-        lane_(lane),
-        recorder_(declaration_, params, lane) {}
+      : Recording(std::move(declaration), params, lane), lane_(lane) {}
 
-  std::size_t prompt_rows() const override { return recorder_.prompt_rows(); }
-  std::size_t rows_beside_columns() const override { return recorder_.rows_beside_columns(); }
-  void observe_columns(const policy::PromptColumns& columns) override { recorder_.observe_columns(columns); }
-  void observe(const policy::PromptRows& block) override { recorder_.observe(block); }
   void finish_prompt(const policy::Prompt& prompt) override {
     const std::string where = declaration_->place(lane_, "profile");
     const nb::gil_scoped_acquire lock;
@@ -61,10 +54,7 @@ class PythonProfile final : public policy::Profile {
   std::vector<double> values() const override { return values_; }
 
  private:
-  SharedDeclaration declaration_;
-  Params params_;
   CacheUnit lane_;
-  PromptRecorder recorder_;
   std::vector<double> values_;
 };
 

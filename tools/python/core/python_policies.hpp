@@ -8,6 +8,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "policies/api/spec.hpp"
@@ -98,6 +99,30 @@ class PromptRecorder {
   std::size_t window_;
   std::vector<float> rows_;  ///< [query heads, window, prompt]
   policy::ColumnSums sums_;
+};
+
+/// What a policy, or a part of one, has from its class: the prompt is observed for it. `Base`: the kind of
+/// PromptObserver that it is.
+template <class Base>
+class Recording : public Base {
+ public:
+  std::size_t prompt_rows() const override { return recorder_.prompt_rows(); }
+  std::size_t rows_beside_columns() const override { return recorder_.rows_beside_columns(); }
+  void observe_columns(const policy::PromptColumns& columns) override { recorder_.observe_columns(columns); }
+  void observe(const policy::PromptRows& block) override { recorder_.observe(block); }
+
+ protected:
+  template <class... Arguments>
+  Recording(SharedDeclaration declaration, const policy::Params& params, const policy::CacheUnit& unit,
+            const Arguments&... of_base)
+      : Base(of_base...),
+        declaration_(std::move(declaration)),
+        params_(params),
+        recorder_(declaration_, params, unit) {}
+
+  SharedDeclaration declaration_;
+  policy::Params params_;
+  PromptRecorder recorder_;
 };
 
 /// The spec of a class of kvsim._policies. `failures` must outlive what it makes. Throws Error(usage) for a

@@ -185,20 +185,12 @@ class PythonCodec final : public policy::Codec {
   mutable std::optional<std::pair<std::size_t, Ledger>> counted_;  ///< of the latest number of coded tokens
 };
 
-class PythonRepresentation final : public policy::Representation {
+class PythonRepresentation final : public Recording<policy::Representation> {
  public:
   PythonRepresentation(SharedDeclaration declaration, const Params& params, CodingRule rule,
                        const CacheUnit& unit)
-      : declaration_(std::move(declaration)),
-        params_(params),
-        rule_(rule),
-        unit_(unit),
-        recorder_(declaration_, params, unit) {}
+      : Recording(std::move(declaration), params, unit), rule_(rule), unit_(unit) {}
 
-  std::size_t prompt_rows() const override { return recorder_.prompt_rows(); }
-  std::size_t rows_beside_columns() const override { return recorder_.rows_beside_columns(); }
-  void observe_columns(const policy::PromptColumns& columns) override { recorder_.observe_columns(columns); }
-  void observe(const policy::PromptRows& block) override { recorder_.observe(block); }
   void finish_prompt(const policy::Prompt& prompt) override {
     const std::string where = declaration_->place(unit_, "prepare");
     const nb::gil_scoped_acquire lock;
@@ -223,11 +215,8 @@ class PythonRepresentation final : public policy::Representation {
   }
 
  private:
-  SharedDeclaration declaration_;
-  Params params_;
   CodingRule rule_;
   CacheUnit unit_;
-  PromptRecorder recorder_;
   std::shared_ptr<nb::object> prepared_;
 };
 

@@ -86,18 +86,10 @@ class PythonDecoder final : public policy::ScoredDecoder {
   std::shared_ptr<nb::object> state_;
 };
 
-class PythonEviction final : public policy::ScoredEviction {
+class PythonEviction final : public Recording<policy::ScoredEviction> {
  public:
   PythonEviction(SharedDeclaration declaration, const Params& params, const CacheUnit& unit)
-      : ScoredEviction(unit, policy::KeepRule::of(params)),
-        declaration_(std::move(declaration)),
-        params_(params),
-        recorder_(declaration_, params, unit) {}
-
-  std::size_t prompt_rows() const override { return recorder_.prompt_rows(); }
-  std::size_t rows_beside_columns() const override { return recorder_.rows_beside_columns(); }
-  void observe_columns(const policy::PromptColumns& columns) override { recorder_.observe_columns(columns); }
-  void observe(const policy::PromptRows& block) override { recorder_.observe(block); }
+      : Recording(std::move(declaration), params, unit, unit, policy::KeepRule::of(params)) {}
 
  private:
   std::vector<double> score(const policy::Prompt& prompt) override {
@@ -128,9 +120,6 @@ class PythonEviction final : public policy::ScoredEviction {
     }
   }
 
-  SharedDeclaration declaration_;
-  Params params_;
-  PromptRecorder recorder_;
   std::shared_ptr<nb::object> state_;  ///< the object whose score() was called
 };
 
