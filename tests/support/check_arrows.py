@@ -19,6 +19,8 @@ ALLOWED = {
     "traces/workloads": TRACES,
     "traces/model": TRACES,
     "traces/capture": {*TRACES, "traces/model", "traces/workloads"},
+    "traces/requests": set(),
+    "sim/prefix": {"traces/requests", "policies/api"},
     "sim/feed": {"policies/api"},
     "sim/attention": {*TRACES, "policies/api", "policies/parts", "sim/feed"},
     "sim/replay": {*TRACES, "policies/api", "policies/parts", "sim/feed", "sim/attention"},
