@@ -1,0 +1,115 @@
+// Workloads of LLMServingSim (casys-kaist; ISPASS 2026): requests, and sessions of an agent whose calls each
+// begin when the one before has ended and its tool has answered. Token ids, where there are any, become
+// chained blocks of a stated size, vLLM's 16 unless said otherwise.
+#include <algorithm>
+
+#include "sim/base/error.hpp"
+#include "sim/base/quoted.hpp"
+#include "sim/base/strict_json.hpp"
+#include "sim/base/suggest.hpp"
+#include "traces/requests/json_fields.hpp"
+#include "traces/requests/line_format.hpp"
+#include "traces/requests/token_blocks.hpp"
+
+namespace kvsim::requests {
+namespace {
+
+constexpr std::size_t kMaxValues = std::size_t{1} << 23;
+constexpr double kMostNanoseconds = 1e18;
+
+using Tokens = std::vector<std::uint64_t>;
+
+class Reader : public LineReader {
+ public:
+  explicit Reader(const ReadOptions& options) : tail_(options.tail.value_or(Tail::missing)) {}
+
+  void read(std::string_view line, TraceBuilder& out) override {
+    const boost::json::value value = parse_strict_json(line, out.where(), kMaxValues);
+    const JsonObject object(value, out.where());
+    require(object, "arrival_time_ns");
+    Request request{.time_s = object.number("arrival_time_ns", 0, kMostNanoseconds) / 1e9};
+    if (object.has("session_id")) request.session = out.session(name_of(object.at("session_id"), out));
+    if (!object.has("sub_requests")) {
+      add(object, request, out);
+      return;
+    }
+    if (request.session == kNone) request.session = out.session("line " + std::to_string(lines_));
+    ++lines_;
+    request.turn = 1;
+    for (const boost::json::value& part : object.array("sub_requests")) {
+      const JsonObject call(part, out.where() + " call " + std::to_string(request.turn));
+      request.parent = add(call, request, out);
+      request.after_parent = true;
+      request.time_s = call.number_or("tool_duration_ns", 0, kMostNanoseconds, 0) / 1e9;
+      ++request.turn;
+    }
+  }
+
+ private:
+  static void require(const JsonObject& object, std::string_view field) {
+    if (object.has(field)) return;
+    std::vector<std::string> names;
+    for (const auto& member : object.raw()) names.emplace_back(member.key().data(), member.key().size());
+    const std::vector<std::string> near = nearest(field, names, 1);
+    input_error("has no field " + quoted(field), object.where(),
+                near.empty() ? "" : "Is " + quoted(near.front()) + " meant?");
+  }
+
+  static std::string name_of(const boost::json::value& value, const TraceBuilder& out) {
+    if (value.is_string()) return {value.get_string().data(), value.get_string().size()};
+    return std::to_string(json_integer(value, out.where() + " session_id", 0, UINT64_MAX));
+  }
+
+  std::uint32_t add(const JsonObject& call, const Request& request, TraceBuilder& out) {
+    require(call, "input_toks");
+    require(call, "output_toks");
+    const std::uint64_t prompt = call.integer("input_toks", 0, kMostTokens);
+    const std::uint64_t generated = call.integer("output_toks", 0, kMostTokens);
+    const bool known = read_tokens(call, "input_tok_ids", prompt, tokens_);
+    if (!known) return out.add(request, prompt, generated, nullptr);
+    ids_.clear();
+    append_chained_ids(tokens_, out.block_tokens(), tail_, ids_);
+    const std::uint32_t number = out.add(request, prompt, generated, &ids_);
+    if (read_tokens(call, "output_tok_ids", generated, output_)) {
+      tokens_.insert(tokens_.end(), output_.begin(), output_.end());
+      ids_.clear();
+      append_chained_ids(tokens_, out.block_tokens(), tail_, ids_);
+      out.add_final_blocks(ids_);
+    }
+    return number;
+  }
+
+  static bool read_tokens(const JsonObject& call, std::string_view field, std::uint64_t count, Tokens& out) {
+    out.clear();
+    if (!call.has(field)) return false;
+    for (const boost::json::value& token : call.array(field))
+      out.push_back(json_integer(token, call.path(field), 0, UINT32_MAX));
+    if (out.size() != count)
+      input_error("has " + std::to_string(out.size()) + " ids in " + quoted(field) + " for " +
+                      std::to_string(count) + " tokens",
+                  call.where());
+    return true;
+  }
+
+  Tail tail_;
+  Tokens tokens_, output_;
+  std::vector<BlockId> ids_;
+  std::uint64_t lines_ = 1;
+};
+
+}  // namespace
+
+LineFormat llmservingsim_format() {
+  return {.said = {"llmservingsim",
+                   "JSON Lines with arrival_time_ns and input_toks, output_toks, or with sub_requests", true},
+          .defaults = {.block_tokens = 16, .tail = Tail::missing},
+          .recognises =
+              [](const auto& names) {
+                return has_names(names, {"input_toks"}) || has_names(names, {"sub_requests"});
+              },
+          .reader = [](const ReadOptions& options) -> std::unique_ptr<LineReader> {
+            return std::make_unique<Reader>(options);
+          }};
+}
+
+}  // namespace kvsim::requests

@@ -1,0 +1,43 @@
+// Mooncake's JSON Lines (Qin et al., FAST 2025; kvcache-ai/Mooncake, FAST25-release/traces): what most tools
+// exchange. AIPerf and guidellm read the same without hash_ids; block_size is a field of kvcache-simulator.
+#include "traces/requests/json_fields.hpp"
+#include "traces/requests/line_format.hpp"
+
+namespace kvsim::requests {
+namespace {
+
+enum : std::size_t { kTime, kPrompt, kGenerated, kIds, kBlock, kType };
+
+class Reader : public LineReader {
+ public:
+  void read(std::string_view line, TraceBuilder& out) override {
+    fields_.parse(line, [&] { return out.where(); });
+    if (fields_.has(kBlock)) out.declare_block_tokens(fields_.whole(kBlock));
+    Request request{.time_s = fields_.real(kTime) / 1000};
+    if (fields_.has(kType)) request.category = out.category(fields_.name(kType));
+    out.add(request, fields_.whole(kPrompt), fields_.whole_or(kGenerated, 0), fields_.list(kIds));
+  }
+
+ private:
+  JsonFields fields_{{{"timestamp", FieldKind::real, true},
+                      {"input_length", FieldKind::whole, true},
+                      {"output_length", FieldKind::whole, false},
+                      {"hash_ids", FieldKind::ids, false},
+                      {"block_size", FieldKind::whole, false},
+                      {"type", FieldKind::name, false}}};
+};
+
+}  // namespace
+
+LineFormat mooncake_format() {
+  return {
+      .said = {"mooncake", "JSON Lines with timestamp (ms), input_length, output_length, hash_ids", true},
+      .defaults = {.block_tokens = 512},
+      .recognises =
+          [](const auto& names) {
+            return has_names(names, {"timestamp", "input_length"});
+          },
+      .reader = [](const ReadOptions&) -> std::unique_ptr<LineReader> { return std::make_unique<Reader>(); }};
+}
+
+}  // namespace kvsim::requests

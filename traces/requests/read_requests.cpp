@@ -1,0 +1,135 @@
+#include "traces/requests/read_requests.hpp"
+
+#include <algorithm>
+
+#include "sim/base/error.hpp"
+#include "sim/base/joined.hpp"
+#include "sim/base/quoted.hpp"
+#include "sim/base/split.hpp"
+#include "sim/base/suggest.hpp"
+#include "sim/base/text_lines.hpp"
+#include "traces/requests/generated_blocks.hpp"
+#include "traces/requests/json_fields.hpp"
+#include "traces/requests/line_format.hpp"
+
+namespace kvsim::requests {
+namespace {
+
+constexpr std::size_t kMaxLine = std::size_t{1} << 26;
+constexpr std::uint64_t kLinesPerReport = 256;
+
+const std::vector<LineFormat>& formats() {
+  // The first that recognises a line reads it: a Bailian line has all fields of a Mooncake line.
+  static const std::vector<LineFormat> kFormats{
+      bailian_format(),       mooncake_format(), kvcache_simulator_format(), lmcache_format(),
+      llmservingsim_format(), azure_format(),    burstgpt_format(),          vidur_format()};
+  return kFormats;
+}
+
+std::vector<std::string> format_names() {
+  std::vector<std::string> names;
+  for (const LineFormat& format : formats()) names.push_back(format.said.name);
+  return names;
+}
+
+const LineFormat& format_named(const std::string& name) {
+  for (const LineFormat& format : formats())
+    if (format.said.name == name) return format;
+  usage_error("unknown format " + quoted(name) + " of requests", {}, suggestion(name, format_names()));
+}
+
+/// The names of a JSON line's members, or of the columns of a csv file.
+std::vector<std::string> names_of(std::string_view line) {
+  if (std::vector<std::string> names = json_names(line); !names.empty()) return names;
+  std::vector<std::string> names;
+  for (const std::string_view column : split(line, ',')) names.emplace_back(trimmed(column));
+  return names;
+}
+
+const LineFormat& format_of(std::string_view line, const std::string& where) {
+  const std::vector<std::string> names = names_of(line);
+  for (const LineFormat& format : formats())
+    if (format.recognises(names)) return format;
+  input_error("looks like no known format of requests", where,
+              "Known: " + joined(format_names()) + "; name it: --from FORMAT.");
+}
+
+void skip_mark(std::string_view& line) {
+  if (line.starts_with("\xef\xbb\xbf")) line.remove_prefix(3);
+}
+
+bool blank(std::string_view line) {
+  return line.find_first_not_of(" \t") == std::string_view::npos;
+}
+
+/// `bad_line` takes what a line throws, or throws it again.
+template <class BadLine>
+RequestTrace read_lines(const std::string& path, const ReadOptions& options, const BadLine& bad_line) {
+  TextLines lines(path, kMaxLine);
+  std::string_view line;
+  do {
+    if (!lines.next(line)) input_error("has no requests", lines.name());
+    if (lines.number() == 1) skip_mark(line);
+  } while (blank(line));
+  const std::string first = lines.name() + " line " + std::to_string(lines.number());
+  const LineFormat& format = options.format.empty() ? format_of(line, first) : format_named(options.format);
+  if (!format.said.blocks && options.block_tokens > 0)
+    usage_error("a trace of format " + format.said.name + " has no blocks", "block tokens");
+  TraceBuilder builder(lines.name(), format.said.name, options, format.defaults);
+  const std::unique_ptr<LineReader> reader = format.reader(options);
+  bool more = true;
+  if (reader->has_header()) {
+    reader->read_header(line, first);
+    more = lines.next(line);
+  }
+  if (options.progress != nullptr) options.progress->total = lines.file_bytes();
+  for (; more && (options.limit == 0 || builder.trace().requests.size() < options.limit);
+       more = lines.next(line)) {
+    if (blank(line)) continue;
+    builder.at_line(lines.number());
+    try {
+      reader->read(line, builder);
+    } catch (const Error& error) {
+      bad_line(error, lines.number());
+    }
+    if (options.progress != nullptr && lines.number() % kLinesPerReport == 0) {
+      options.progress->check();
+      options.progress->done = lines.bytes_read();
+    }
+  }
+  RequestTrace trace = builder.finish();
+  if (options.limit > 0 && trace.requests.size() > options.limit) trace.requests.resize(options.limit);
+  if (options.generated == Generated::inferred) infer_generated(trace);
+  if (options.generated == Generated::none) forget_generated(trace);
+  return trace;
+}
+
+}  // namespace
+
+const std::vector<RequestFormat>& request_formats() {
+  static const std::vector<RequestFormat> kSaid = [] {
+    std::vector<RequestFormat> said;
+    for (const LineFormat& format : formats()) said.push_back(format.said);
+    return said;
+  }();
+  return kSaid;
+}
+
+bool has_names(const std::vector<std::string>& names, std::initializer_list<std::string_view> wanted) {
+  return std::all_of(wanted.begin(), wanted.end(), [&](std::string_view name) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  });
+}
+
+RequestTrace read_requests(const std::string& path, const ReadOptions& options) {
+  return read_lines(path, options, [](const Error&, std::uint64_t) { throw; });
+}
+
+RequestTrace read_on(const std::string& path, const ReadOptions& options, std::vector<Violation>& found) {
+  return read_lines(path, options, [&](const Error& error, std::uint64_t line) {
+    if (error.kind() != ErrorKind::input) throw;
+    found.push_back({line, error.problem(), error.hint()});
+  });
+}
+
+}  // namespace kvsim::requests

@@ -1,0 +1,74 @@
+#pragma once
+/// Puts the requests that a reader finds together to a trace, and holds them to the rules that all formats
+/// share: times rise, numbers of blocks fit the lengths, columns are there for all requests or for none.
+#include <boost/unordered/unordered_flat_map.hpp>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "traces/requests/read_requests.hpp"
+
+namespace kvsim::requests {
+
+/// What is usual in a format, where neither the data nor the options say otherwise.
+struct FormatDefaults {
+  std::uint32_t block_tokens = 0;  ///< 0: its lines say it, or it has none
+  Tail tail = Tail::partial;       ///< of a trace in which all prompts are whole blocks
+  Hashing hashing = Hashing::chained;
+  bool rising = true;       ///< lines stand in the order of their times
+  bool from_first = false;  ///< times have an origin of their own: those of the trace begin at 0
+};
+
+class TraceBuilder {
+ public:
+  TraceBuilder(std::string file, std::string format, const ReadOptions& options,
+               const FormatDefaults& defaults);
+
+  /// The line that is read now, for messages and requests.
+  void at_line(std::uint64_t line) { line_ = line; }
+  /// "trace.jsonl line 12".
+  std::string where() const;
+
+  /// Of a trace whose lines say how long their blocks are: the same everywhere, and no other than the options
+  /// say.
+  void declare_block_tokens(std::uint64_t tokens);
+  std::uint32_t block_tokens() const { return trace_.block_tokens; }
+
+  std::uint32_t session(std::string_view name) { return number(session_numbers_, trace_.sessions, name); }
+  std::uint32_t category(std::string_view name) { return number(category_numbers_, trace_.categories, name); }
+
+  /// Appends a request, of which the caller has set what its line says, lengths and blocks excepted, and
+  /// returns its number. `ids` null: the line says nothing of blocks. Throws Error(input) at this line.
+  std::uint32_t add(Request request, std::uint64_t prompt_tokens, std::uint64_t generated_tokens,
+                    const std::vector<BlockId>* ids);
+  /// The blocks of prompt and generated tokens of the request that was added last.
+  void add_final_blocks(std::span<const BlockId> ids);
+
+  const RequestTrace& trace() const { return trace_; }
+  /// Throws Error(input) for a trace without requests, Error(usage) for options that this trace cannot
+  /// honour.
+  RequestTrace finish();
+
+ private:
+  using Numbers = boost::unordered_flat_map<std::string, std::uint32_t>;
+  std::uint32_t number(Numbers& numbers, std::vector<std::string>& names, std::string_view name);
+  void check_time(const Request& request);
+  void check_blocks(std::uint64_t prompt_tokens, const std::vector<BlockId>* ids);
+  void sort();
+
+  std::string file_;
+  const ReadOptions& options_;
+  FormatDefaults defaults_;
+  RequestTrace trace_;
+  Numbers session_numbers_, category_numbers_;
+  std::uint64_t line_ = 0;
+  std::uint64_t block_tokens_line_ = 0;  ///< of the line that declared them first; 0: none
+  std::uint64_t tail_line_ = 0;          ///< of the first prompt that is not whole blocks; 0: none so far
+  double latest_ = 0;                    ///< arrival so far
+  bool has_blocks_ = false;
+};
+
+/// How many tokens a request may have at most, prompt and generated ones each.
+inline constexpr std::uint64_t kMostTokens = (std::uint64_t{1} << 31) - 1;
+
+}  // namespace kvsim::requests
