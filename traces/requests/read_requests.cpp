@@ -125,10 +125,11 @@ RequestTrace read_requests(const std::string& path, const ReadOptions& options) 
   return read_lines(path, options, [](const Error&, std::uint64_t) { throw; });
 }
 
-RequestTrace read_on(const std::string& path, const ReadOptions& options, std::vector<Violation>& found) {
+RequestTrace read_on(const std::string& path, const ReadOptions& options,
+                     const std::function<void(Violation)>& found) {
   return read_lines(path, options, [&](const Error& error, std::uint64_t line) {
     if (error.kind() != ErrorKind::input) throw;
-    found.push_back({line, error.problem(), error.hint()});
+    found({line, error.problem(), error.hint()});
   });
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 /// Reads traces of requests in the formats in which they are published (README.md beside this file).
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -24,11 +25,11 @@ struct ReadOptions {
 
 /// Reads a file, gzip or not, or standard input for "-". Throws Error(input), with the line, for the first
 /// thing that is against a rule, and Error(usage) for options that the trace cannot honour.
-/// Whether ids of chained blocks keep their prefix is looked at by check_requests() and by PrefixTree, which
-/// see it in passing, not here.
+/// Whether ids of chained blocks keep their prefix is looked at by check_requests() and by PrefixTree, not
+/// here: it takes longer than reading.
 RequestTrace read_requests(const std::string& path, const ReadOptions& options = {});
 
-/// One line of `kvsim requests info --formats`, and of README.md.
+/// What the help of the command and README.md say of a format.
 struct RequestFormat {
   std::string name{}, summary{};
   bool blocks = false;  ///< whether it can say which prompts share tokens
@@ -44,6 +45,7 @@ struct Violation {
 /// Reads all lines, those behind a bad one as well, and gives what is against a rule to `found`, a line's
 /// first offence each. Returns the requests of the sound lines. Throws Error(input) where no further line can
 /// be read.
-RequestTrace read_on(const std::string& path, const ReadOptions& options, std::vector<Violation>& found);
+RequestTrace read_on(const std::string& path, const ReadOptions& options,
+                     const std::function<void(Violation)>& found);
 
 }  // namespace kvsim::requests

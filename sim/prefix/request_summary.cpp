@@ -1,0 +1,125 @@
+#include "sim/prefix/request_summary.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <numeric>
+
+namespace kvsim::prefix {
+namespace {
+
+using requests::Request;
+using requests::RequestTrace;
+
+Distribution distribution(std::vector<double> values) {
+  if (values.empty()) return {};
+  std::sort(values.begin(), values.end());
+  const auto at = [&](double share) {
+    const auto rank = static_cast<std::size_t>(std::ceil(share * static_cast<double>(values.size())));
+    return values[std::max<std::size_t>(rank, 1) - 1];
+  };
+  const double sum = std::accumulate(values.begin(), values.end(), 0.0);
+  return {values.front(), sum / static_cast<double>(values.size()), at(0.5), at(0.9), at(0.99),
+          values.back()};
+}
+
+/// Adds what of a prompt the blocks `seen` so far hold.
+void add_hits(Ceiling& out, const RequestTrace& trace, const Request& request, std::uint64_t run) {
+  const std::uint64_t size = trace.block_tokens, tokens = request.prompt_tokens;
+  out.tokens += tokens;
+  out.hit_tokens += std::min(run * size, tokens);
+  out.whole_tokens += std::min(run, tokens / size) * size;
+}
+
+void count_hits(const RequestTrace& trace, const PrefixTree& tree, Sharing& out) {
+  std::vector<bool> seen(tree.size());
+  for (std::size_t i = 0; i < tree.requests(); ++i) {
+    const Request& request = trace.requests[i];
+    std::uint64_t run = 0;
+    for (const Node node : tree.prompt(i)) {
+      if (!seen[node]) break;
+      ++run;
+    }
+    add_hits(out.all, trace, request, run);
+    if (i >= tree.requests() / 2) add_hits(out.last_half, trace, request, run);
+    for (const Node node : tree.prompt(i)) seen[node] = true;
+    for (const Node node : tree.final_path(i)) seen[node] = true;
+  }
+}
+
+Sharing sharing_of(const RequestTrace& trace) {
+  const PrefixTree tree(trace);
+  Sharing out;
+  std::vector<std::uint64_t> times(tree.size()), children(tree.size());
+  for (std::size_t i = 0; i < tree.requests(); ++i) {
+    out.blocks += tree.prompt(i).size();
+    out.deepest = std::max<std::uint64_t>(out.deepest, tree.prompt(i).size());
+    for (const Node node : tree.prompt(i)) ++times[node];
+  }
+  for (Node node = 0; node < tree.size(); ++node) {
+    if (times[node] == 0) continue;
+    ++out.distinct;
+    if (times[node] == 1) ++out.seen_once;
+    if (tree.parent(node) == kRoot) {
+      ++out.roots;
+    } else {
+      ++children[tree.parent(node)];
+    }
+  }
+  for (const std::uint64_t n : children) {
+    if (n > 1) ++out.branching;
+    out.widest = std::max(out.widest, n);
+  }
+  std::sort(times.begin(), times.end(), std::greater<>());
+  std::uint64_t top = 0;
+  for (std::size_t i = 0; i < out.distinct / 100; ++i) top += times[i] - 1;
+  if (out.blocks > out.distinct)
+    out.top_share = static_cast<double>(top) / static_cast<double>(out.blocks - out.distinct);
+  count_hits(trace, tree, out);
+  return out;
+}
+
+void measure_arrivals(const RequestTrace& trace, RequestSummary& out) {
+  std::vector<double> gaps;
+  bool any = false;
+  for (const Request& request : trace.requests) {
+    if (request.after_parent) {
+      ++out.waiting;
+      continue;
+    }
+    if (any) gaps.push_back(request.time_s - out.end_s);
+    any = true;
+    out.end_s = request.time_s;
+  }
+  if (gaps.empty()) return;
+  double squares = 0;
+  out.gap_s = distribution(gaps);
+  for (const double gap : gaps) squares += (gap - out.gap_s->mean) * (gap - out.gap_s->mean);
+  if (out.gap_s->mean > 0)
+    out.gap_cv = std::sqrt(squares / static_cast<double>(gaps.size())) / out.gap_s->mean;
+}
+
+}  // namespace
+
+RequestSummary summarize(const RequestTrace& trace) {
+  RequestSummary out;
+  out.requests = trace.requests.size();
+  out.sessions = trace.sessions.size();
+  for (const std::string& category : trace.categories) out.categories.emplace_back(category, 0);
+  std::vector<double> prompt, generated;
+  for (const Request& request : trace.requests) {
+    out.prompt_tokens += request.prompt_tokens;
+    out.generated_tokens += request.generated_tokens;
+    prompt.push_back(request.prompt_tokens);
+    generated.push_back(request.generated_tokens);
+    if (request.parent != requests::kNone) ++out.later_turns;
+    if (request.category != requests::kNone) ++out.categories[request.category].second;
+  }
+  out.prompt = distribution(std::move(prompt));
+  out.generated = distribution(std::move(generated));
+  measure_arrivals(trace, out);
+  if (trace.has_blocks()) out.sharing = sharing_of(trace);
+  return out;
+}
+
+}  // namespace kvsim::prefix
