@@ -6,16 +6,15 @@
 namespace kvsim::requests {
 namespace {
 
-enum : std::size_t { kTime, kPrompt, kGenerated, kIds, kBlock, kType };
+enum : std::size_t { kTime, kPrompt, kGenerated, kIds, kBlock };
 
 class Reader : public LineReader {
  public:
   void read(std::string_view line, TraceBuilder& out) override {
     fields_.parse(line, [&] { return out.where(); });
     if (fields_.has(kBlock)) out.declare_block_tokens(fields_.whole(kBlock));
-    Request request{.time_s = fields_.real(kTime) / 1000};
-    if (fields_.has(kType)) request.category = out.category(fields_.name(kType));
-    out.add(request, fields_.whole(kPrompt), fields_.whole_or(kGenerated, 0), fields_.list(kIds));
+    out.add({.time_s = fields_.real(kTime) / 1000}, fields_.whole(kPrompt), fields_.whole_or(kGenerated, 0),
+            fields_.list(kIds));
   }
 
  private:
@@ -23,8 +22,7 @@ class Reader : public LineReader {
                       {"input_length", FieldKind::whole, true},
                       {"output_length", FieldKind::whole, false},
                       {"hash_ids", FieldKind::ids, false},
-                      {"block_size", FieldKind::whole, false},
-                      {"type", FieldKind::name, false}}};
+                      {"block_size", FieldKind::whole, false}}};
 };
 
 }  // namespace

@@ -1,11 +1,9 @@
 #include "traces/requests/generated_blocks.hpp"
 
 #include <algorithm>
-#include <boost/functional/hash.hpp>
-#include <boost/unordered/unordered_flat_map.hpp>
-#include <utility>
 
 #include "sim/base/error.hpp"
+#include "traces/requests/prefix_numbers.hpp"
 
 namespace kvsim::requests {
 namespace {
@@ -30,7 +28,7 @@ void take_from_next(RequestTrace& trace, Request& request, const Request& next) 
 /// For every prefix of whole blocks, the request that ended there last.
 class Ends {
  public:
-  explicit Ends(const RequestTrace& trace) : trace_(trace) {}
+  explicit Ends(const RequestTrace& trace) : trace_(trace), numbers_(trace.hashing) {}
 
   /// The latest earlier request whose whole blocks are the longest beginning of this one's, or kNone; then
   /// remembers this one.
@@ -39,10 +37,8 @@ class Ends {
     const auto ids = trace_.prompt_blocks(request).first(whole_blocks(trace_, request.prompt_tokens));
     std::uint32_t parent = kNone, node = kNone;
     for (const BlockId id : ids) {
-      const auto [at, fresh] = nodes_.try_emplace({trace_.hashing == Hashing::chained ? kNone : node, id},
-                                                  static_cast<std::uint32_t>(ends_.size()));
-      if (fresh) ends_.push_back(kNone);
-      node = at->second;
+      node = numbers_.number(node, id);
+      if (node == ends_.size()) ends_.push_back(kNone);
       if (ends_[node] != kNone) parent = ends_[node];
     }
     if (!ids.empty()) ends_[node] = number;
@@ -50,9 +46,8 @@ class Ends {
   }
 
  private:
-  using Key = std::pair<std::uint32_t, BlockId>;  ///< the node before, and the block's id
   const RequestTrace& trace_;
-  boost::unordered_flat_map<Key, std::uint32_t, boost::hash<Key>> nodes_;
+  PrefixNumbers numbers_;
   std::vector<std::uint32_t> ends_;
 };
 
