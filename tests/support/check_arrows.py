@@ -33,8 +33,8 @@ ALLOWED = {
     "analysis/loop": {*TRACES, "analysis", "policies/api", "sim/loop", "sim/replay", "traces/workloads", "traces/model",
                       "traces/capture"},
     "tools": {"analysis", "analysis/study", "analysis/loop", "policies", "policies/api", "sim/attention", "sim/replay",
-              "sim/inspect", "sim/loop", "sim/cost", "traces/format", "traces/comparison", "traces/workloads",
-              "traces/model", "traces/capture"},
+              "sim/inspect", "sim/loop", "sim/cost", "sim/prefix", "traces/format", "traces/comparison", "traces/workloads",
+              "traces/model", "traces/capture", "traces/requests"},
     "tools/python/core": {"tools", "analysis", "analysis/loop", "policies", "policies/api", "policies/parts", "sim/attention",
                           "sim/replay", "sim/loop", "traces/format", "traces/model", "traces/capture"},
 }

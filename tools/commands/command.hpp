@@ -23,6 +23,7 @@ void add_diff_command(CLI::App& app);
 void add_export_command(CLI::App& app);
 void add_study_command(CLI::App& app);
 void add_cost_command(CLI::App& app);
+void add_requests_command(CLI::App& app);
 void add_config_command(CLI::App& app);
 void add_help_command(CLI::App& app);
 void add_completion_command(CLI::App& app);

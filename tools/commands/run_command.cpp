@@ -51,6 +51,7 @@ void run_command(std::span<const std::string> arguments) {
   add_export_command(app);
   add_study_command(app);
   add_cost_command(app);
+  add_requests_command(app);
   add_config_command(app);
   add_policy_command(app);
   add_help_command(app);

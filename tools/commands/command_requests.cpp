@@ -1,0 +1,39 @@
+// kvsim requests: traces of requests to serving systems.
+#include "tools/commands/command.hpp"
+#include "tools/commands/requests_commands.hpp"
+#include "traces/requests/read_requests.hpp"
+
+namespace kvsim::tools {
+namespace {
+
+std::string footer() {
+  std::string text = R"(Examples:
+  kvsim requests info traces/sample/requests/mooncake_conversation.jsonl.gz
+  kvsim requests check mine.jsonl
+  kvsim requests convert qwen_traceA_blksz_16.jsonl --to mooncake -o traceA.jsonl.gz
+  kvsim requests generate --requests 2000 --rate 2 -o synthetic.jsonl.gz
+
+Formats:
+)";
+  for (const requests::RequestFormat& format : requests::request_formats()) {
+    std::string name = format.name;
+    name.resize(20, ' ');
+    text += "  " + name + format.summary + "\n";
+  }
+  return text;
+}
+
+}  // namespace
+
+void add_requests_command(CLI::App& app) {
+  CLI::App* command = app.add_subcommand(
+      "requests", "Look into traces of requests to serving systems, check, convert and generate them");
+  command->footer(footer());
+  command->require_subcommand(1);
+  add_requests_info(*command);
+  add_requests_check(*command);
+  add_requests_convert(*command);
+  add_requests_generate(*command);
+}
+
+}  // namespace kvsim::tools

@@ -1,0 +1,58 @@
+// kvsim requests info: how many requests, how long, how much they share.
+#include <memory>
+
+#include "tools/commands/requests_commands.hpp"
+#include "tools/printing/formatted_output.hpp"
+#include "tools/printing/request_table.hpp"
+#include "tools/requests/output_options.hpp"
+#include "tools/requests/request_options.hpp"
+
+namespace kvsim::tools {
+namespace {
+
+struct Options : OutputOptions {
+  std::vector<std::string> files{};
+  RequestOptions reading{};
+  bool quiet = false;
+};
+
+void run(const Options& options) {
+  for (const std::string& file : options.files) refuse_to_overwrite_input(options.output, file);
+  FormattedOutput output(chosen_format(options), options.output, options.overwrite);
+  std::vector<NamedRequests> traces;
+  for (const std::string& file : options.files) {
+    const requests::RequestTrace trace = read_shown(file, read_options(options.reading), options.quiet);
+    traces.push_back({.name = file,
+                      .format = trace.format,
+                      .block_tokens = trace.block_tokens,
+                      .hashing = trace.hashing,
+                      .tail = trace.tail,
+                      .generated = trace.generated,
+                      .summary = prefix::summarize(trace)});
+  }
+  output.commit({.analysis = "requests info",
+                 .traces = {},
+                 .records = request_records(traces),
+                 .console = [&](std::ostream& out) { write_requests_text(out, traces); }});
+}
+
+}  // namespace
+
+void add_requests_info(CLI::App& requests) {
+  CLI::App* command = requests.add_subcommand(
+      "info", "What traces hold: requests, lengths, arrivals, what prompts share, the ceiling of any cache");
+  command->footer(R"(Examples:
+  kvsim requests info traces/sample/requests/mooncake_conversation.jsonl.gz
+  kvsim requests info a.jsonl.gz b.jsonl.gz --format csv
+  kvsim requests info mine.jsonl --block-tokens 16 --generated inferred
+)");
+  const auto options = std::make_shared<Options>();
+  command->add_option("FILE", options->files, "Traces of requests, gzip or not; -: standard input")
+      ->required();
+  add_request_options(*command, options->reading);
+  add_output_options(*command, *options);
+  command->add_flag("-q,--quiet", options->quiet, "No progress");
+  command->callback([options] { run(*options); });
+}
+
+}  // namespace kvsim::tools

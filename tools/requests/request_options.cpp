@@ -1,0 +1,70 @@
+#include "tools/requests/request_options.hpp"
+
+#include <memory>
+
+#include "sim/base/error.hpp"
+#include "tools/printing/front_end.hpp"
+#include "tools/requests/option_numbers.hpp"
+
+namespace kvsim::tools {
+
+std::string request_format_names() {
+  std::string names;
+  for (const requests::RequestFormat& format : requests::request_formats())
+    names += (names.empty() ? "" : "|") + format.name;
+  return names;
+}
+
+void add_request_options(CLI::App& command, RequestOptions& options) {
+  const auto add = [&](CLI::Option* option) { return option->group("Requests"); };
+  add(command.add_option("--from", options.from, "Format of the trace (default: as its first line looks)"))
+      ->type_name(request_format_names());
+  add(command.add_option(
+          "--block-tokens", options.block_tokens,
+          "Tokens per block, where the trace does not say it (default: as usual in its format)"))
+      ->transform(token_count())
+      ->type_name("TOKENS");
+  add(command.add_option("--hash", options.hash,
+                         "What an id names: a block and all before it, or its tokens alone (default: as the "
+                         "format has it)"))
+      ->check(CLI::IsMember({"chained", "content"}))
+      ->type_name("chained|content");
+  add(command.add_option(
+          "--tail", options.tail,
+          "Whether tokens behind the last whole block have an id (default: as the trace shows)"))
+      ->check(CLI::IsMember({"partial", "missing"}))
+      ->type_name("partial|missing");
+  add(command.add_option(
+          "--generated", options.generated,
+          "Blocks of generated tokens: unknown, or inferred from the next turn (default: as the "
+          "trace says)"))
+      ->check(CLI::IsMember({"none", "inferred"}))
+      ->type_name("none|inferred");
+  add(command.add_option("--limit", options.limit, "Only so many requests, the first (default: all)"))
+      ->check(whole_number())
+      ->type_name("N");
+}
+
+requests::ReadOptions read_options(const RequestOptions& options) {
+  if (options.block_tokens > std::numeric_limits<std::uint32_t>::max())
+    usage_error("is no size of a block", "--block-tokens " + std::to_string(options.block_tokens));
+  requests::ReadOptions out{.format = options.from,
+                            .block_tokens = static_cast<std::uint32_t>(options.block_tokens),
+                            .limit = options.limit};
+  if (!options.hash.empty())
+    out.hashing = options.hash == "chained" ? requests::Hashing::chained : requests::Hashing::content;
+  if (!options.tail.empty())
+    out.tail = options.tail == "partial" ? requests::Tail::partial : requests::Tail::missing;
+  if (!options.generated.empty())
+    out.generated = options.generated == "none" ? requests::Generated::none : requests::Generated::inferred;
+  return out;
+}
+
+requests::RequestTrace read_shown(const std::string& path, requests::ReadOptions options, bool quiet) {
+  Progress progress;
+  options.progress = &progress;
+  const std::shared_ptr<void> shown = front_end().follow(progress, "reading " + path, quiet);
+  return requests::read_requests(path, options);
+}
+
+}  // namespace kvsim::tools

@@ -1,0 +1,27 @@
+#pragma once
+/// How a trace of requests is read: the same options in every command that reads one.
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "traces/requests/read_requests.hpp"
+
+namespace kvsim::tools {
+
+struct RequestOptions {
+  std::string from{}, hash{}, tail{}, generated{};  ///< as typed; empty: as the trace says
+  std::uint64_t block_tokens = 0, limit = 0;        ///< 0: as the trace says; all requests
+};
+
+/// Adds --from, --block-tokens, --hash, --tail, --generated and --limit.
+void add_request_options(CLI::App& command, RequestOptions& options);
+
+/// Throws Error(usage) for a block size that is none.
+requests::ReadOptions read_options(const RequestOptions& options);
+
+/// Reads a trace while the front end shows how far it is.
+requests::RequestTrace read_shown(const std::string& path, requests::ReadOptions options, bool quiet);
+
+/// "mooncake|bailian|...": for help.
+std::string request_format_names();
+
+}  // namespace kvsim::tools

@@ -1,0 +1,48 @@
+#include "tools/requests/written_requests.hpp"
+
+#include <algorithm>
+#include <memory>
+
+#include "sim/base/partial_file.hpp"
+#include "tools/printing/front_end.hpp"
+#include "tools/printing/note.hpp"
+#include "tools/requests/output_options.hpp"
+
+namespace kvsim::tools {
+
+using requests::WrittenFormat;
+
+void add_written_format(CLI::App& command, std::string& to) {
+  command
+      .add_option(
+          "--to", to,
+          "mooncake: arrivals, lengths, hash_ids; bailian: turns of sessions besides (default: bailian "
+          "where requests wait for others to end, else mooncake)")
+      ->check(CLI::IsMember({"mooncake", "bailian"}))
+      ->type_name("mooncake|bailian");
+}
+
+void refuse_requests_output(const std::string& path, bool overwrite) {
+  require_ending(path, analysis::Format::jsonl);
+  refuse_output(path, overwrite);
+}
+
+void write_shown(const requests::RequestTrace& trace, const std::string& path, const std::string& to,
+                 bool overwrite, bool quiet) {
+  const bool waits = std::any_of(trace.requests.begin(), trace.requests.end(),
+                                 [](const requests::Request& request) { return request.after_parent; });
+  const bool bailian = to.empty() ? waits : to == "bailian";
+  requests::WriteOptions options{.format = bailian ? WrittenFormat::bailian : WrittenFormat::mooncake,
+                                 .overwrite = overwrite};
+  const std::vector<std::string> notes = requests::left_out(trace, options.format);
+  {
+    Progress progress;
+    options.progress = &progress;
+    const std::shared_ptr<void> shown = front_end().follow(progress, "writing " + path, quiet);
+    requests::write_requests(trace, path, options);
+  }
+  if (quiet) return;
+  for (const std::string& text : notes) note(text);
+}
+
+}  // namespace kvsim::tools
