@@ -6,6 +6,9 @@
 namespace kvsim::requests {
 
 void CsvColumns::split_fields(std::string_view line, const std::string& where) {
+  for (const char c : line)
+    if ((c < 0x20 && c != '\t') || c > 0x7e)
+      input_error("has a byte that is no printable ASCII", where, "The csv formats of requests are ASCII.");
   fields_.clear();
   std::size_t begin = 0;
   while (true) {

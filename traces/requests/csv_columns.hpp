@@ -1,5 +1,5 @@
 #pragma once
-/// Lines of a csv file by the names of their columns. Fields may stand in double quotes.
+/// Lines of a csv file in ASCII by the names of their columns. Fields may stand in double quotes.
 #include <string>
 #include <string_view>
 #include <vector>

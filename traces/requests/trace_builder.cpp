@@ -10,6 +10,7 @@
 namespace kvsim::requests {
 namespace {
 
+constexpr std::int64_t kMostSeconds = std::int64_t{1} << 33;  ///< Unix time until the year 2242
 constexpr std::uint64_t kMostBlockTokens = std::uint64_t{1} << 24;
 
 std::string blocks_text(std::uint64_t blocks, std::uint64_t tokens) {
@@ -65,8 +66,9 @@ std::uint32_t TraceBuilder::number(Numbers& numbers, std::vector<std::string>& n
 }
 
 void TraceBuilder::check_time(const Request& request) {
-  if (!std::isfinite(request.time_s) || std::abs(request.time_s) > 1e12)
-    input_error("a time that is no number of seconds", where());
+  if (!std::isfinite(request.time_s) || std::abs(request.time_s) > kMostSeconds)
+    input_error("has a time beyond " + std::to_string(kMostSeconds) + " seconds", where(),
+                "Is its unit right?");
   if (request.time_s < 0) input_error("a time before the trace begins", where(), "Times are 0 or more.");
   if (request.after_parent) return;
   if (request.time_s < latest_ && defaults_.rising && !options_.sort)

@@ -26,7 +26,8 @@ std::vector<std::string> left_out(const RequestTrace& trace, WrittenFormat forma
 
 /// Writes a file, gzip where its name ends with .gz, that appears when it is complete. Ids are numbered anew,
 /// 0, 1, 2, ... as they first occur. Times are written to a microsecond. Block sizes other than the
-/// format's own stand in every line as block_size. Throws as left_out() does, and Error(input) for a path
+/// format's own stand in every line as block_size. Throws as left_out() does, Error(usage)
+/// for times beyond 2^31 seconds, and Error(input) for a path
 /// that cannot be written.
 void write_requests(const RequestTrace& trace, const std::string& path, const WriteOptions& options);
 
