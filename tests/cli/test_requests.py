@@ -1,0 +1,146 @@
+#!/usr/bin/env python3
+"""Tests kvsim requests: info, check, convert and generate."""
+import csv
+import gzip
+import hashlib
+import io
+import json
+
+import kvsim_command
+from kvsim_command import SOURCE, CommandTest
+
+SAMPLE = SOURCE / "traces" / "sample" / "requests" / "mooncake_conversation.jsonl.gz"
+README = (SOURCE / "traces" / "requests" / "README.md").read_text()
+
+
+def mooncake(*lines):
+    return "".join(json.dumps({"timestamp": t, "input_length": n, "output_length": 1, "hash_ids": ids}) + "\n" for t, n, ids in lines)
+
+
+class Requests(CommandTest):
+    def setUp(self):
+        for path in self.folder.glob("*.json*"):
+            path.unlink()
+
+    def write(self, name, text):
+        (self.folder / name).write_text(text)
+        return name
+
+    def row(self, *arguments):
+        (row,) = csv.DictReader(io.StringIO(self.ok("requests", "info", *arguments, "--format", "csv")))
+        return row
+
+    def test_the_sample_is_the_published_file(self):
+        stated = [line.split("`")[1] for line in (SAMPLE.parent / "README.md").read_text().splitlines() if "sha256" in line]
+        self.assertEqual([hashlib.sha256(gzip.decompress(SAMPLE.read_bytes())).hexdigest(),
+                          hashlib.sha256(SAMPLE.read_bytes()).hexdigest()], stated)
+
+    def test_info_counts_as_python_does(self):
+        seen, hits, half, tokens = set(), 0, [0, 0], 0
+        lines = gzip.decompress(SAMPLE.read_bytes()).decode().splitlines()
+        for i, line in enumerate(lines):
+            request = json.loads(line)
+            run = 0
+            for place, block in enumerate(request["hash_ids"]):
+                if block not in seen:
+                    break
+                run += min(512, request["input_length"] - 512 * place)
+            seen.update(request["hash_ids"])
+            hits += run
+            tokens += request["input_length"]
+            if i >= len(lines) // 2:
+                half[0] += run
+                half[1] += request["input_length"]
+        row = self.row(SAMPLE)
+        self.assertEqual([int(row[key]) for key in ("requests", "distinct_blocks", "prompt_tokens", "ceiling_tokens",
+                                                    "half_ceiling_tokens", "half_tokens")],
+                         [len(lines), len(seen), tokens, hits, *half])
+        self.assertEqual(float(row["ceiling"]), hits / tokens)
+        text = self.ok("requests", "info", SAMPLE)
+        self.assertIn(f"({hits} of {tokens} prompt tokens)", text)
+
+    def test_info_of_several_traces(self):
+        a = self.write("a.jsonl", mooncake((0, 600, [0, 1]), (5, 600, [0, 2])))
+        b = self.write("b.csv", "arrived_at,num_prefill_tokens,num_decode_tokens\n0,7,2\n")
+        rows = json.loads(self.ok("requests", "info", a, b, "--format", "json"))["results"]
+        self.assertEqual([row["format"] for row in rows], ["mooncake", "vidur"])
+        self.assertEqual([row["ceiling_tokens"] for row in rows], [512, None])
+        self.assertIn("without ids of blocks", self.ok("requests", "info", b))
+
+    def test_check_lists_bad_lines(self):
+        name = self.write("bad.jsonl", mooncake((9, 600, [0, 1]), (5, 600, [0, 2]), (9, 600, [3, 1]), (9, 9000, [0])) + "{\n")
+        done = self.kvsim("requests", "check", name)
+        self.assertEqual(done.returncode, 3)
+        for line, words in (2, "arrives before"), (3, "another prefix"), (4, "the line has 1 ids"), (5, "JSON"):
+            self.assertRegex(done.stdout, f"line {line}: .*{words}")
+        self.assertIn("BAD in 4 lines", done.stdout)
+        self.assertIn("and 3 more", self.kvsim("requests", "check", name, "--most", 1).stdout)
+        self.assertIn("sound (mooncake, 12031 requests, 288500 blocks)", self.ok("requests", "check", SAMPLE))
+
+    def test_convert_repairs_the_order(self):
+        name = self.write("mixed.jsonl", mooncake((9, 600, [7, 8]), (5, 600, [7, 6])))
+        self.assertIn("--sort", self.fails(3, "requests", "info", name))
+        self.ok("requests", "convert", name, "--sort", "-o", "sorted.jsonl")
+        self.assertEqual((self.folder / "sorted.jsonl").read_text(), mooncake((5, 600, [0, 1]), (9, 600, [0, 2])))
+
+    def test_convert_keeps_the_sample_and_refuses_what_cannot_be_said(self):
+        self.ok("requests", "convert", SAMPLE, "-o", "copy.jsonl.gz")
+        self.assertEqual(gzip.decompress((self.folder / "copy.jsonl.gz").read_bytes()), gzip.decompress(SAMPLE.read_bytes()))
+        session = {"session_id": "s", "arrival_time_ns": 0, "sub_requests": [{"input_toks": 4, "output_toks": 2}] * 2}
+        name = self.write("session.jsonl", json.dumps(session) + "\n")
+        self.assertIn("--to bailian", self.fails(2, "requests", "convert", name, "--to", "mooncake", "-o", "no.jsonl"))
+        self.assertFalse((self.folder / "no.jsonl").exists())
+        self.ok("requests", "convert", name, "-o", "turns.jsonl")
+        self.assertEqual(self.row("turns.jsonl")["waiting"], "1")
+        self.assertIn("stands behind another prefix",
+                      self.fails(3, "requests", "convert", self.write("x.jsonl", mooncake((0, 600, [0, 1]), (0, 600, [2, 1]))),
+                                 "-o", "no.jsonl"))
+
+    def test_generate_is_the_same_for_the_same_seed(self):
+        more = "--requests", 300, "--block-tokens", 64, "--mix", "chat=0.5,agent=0.5"
+        self.ok("requests", "generate", *more, "-o", "a.jsonl")
+        self.ok("requests", "generate", *more, "-o", "b.jsonl.gz")
+        self.ok("requests", "generate", *more, "--seed", 2, "-o", "c.jsonl")
+        a = (self.folder / "a.jsonl").read_bytes()
+        self.assertEqual(gzip.decompress((self.folder / "b.jsonl.gz").read_bytes()), a)
+        self.assertNotEqual((self.folder / "c.jsonl").read_bytes(), a)
+        self.assertEqual(self.row("a.jsonl")["requests"], "300")
+        self.assertIn("sound", self.ok("requests", "check", "a.jsonl"))
+        self.assertIn("exists already", self.fails(2, "requests", "generate", "-o", "a.jsonl"))
+
+    def test_generated_bytes_are_those_of_every_machine(self):
+        """No draw depends on a library of mathematics: the digest was taken once, with GCC 12."""
+        self.ok("requests", "generate", "--requests", 2000, "--arrivals", "bursty", "-o", "g.jsonl")
+        digest = hashlib.sha256((self.folder / "g.jsonl").read_bytes()).hexdigest()
+        self.assertEqual(digest, "7dcc05b4c25fa0d02512f4882714736cc862cf27686d1b2cbf2f8cb67795750d")
+
+    def test_like_keeps_the_sharing(self):
+        self.ok("requests", "generate", "--like", SAMPLE, "-o", "like.jsonl.gz")
+        like, sample = self.row("like.jsonl.gz"), self.row(SAMPLE)
+        same = ["requests", "end", "prompt_tokens", "generated_tokens", "blocks", "distinct_blocks", "seen_once", "widest",
+                "top_reuse", "ceiling", "half_ceiling_tokens", "gap_cv"]
+        self.assertEqual([like[key] for key in same], [sample[key] for key in same])
+        self.assertNotEqual(gzip.decompress((self.folder / "like.jsonl.gz").read_bytes()), gzip.decompress(SAMPLE.read_bytes()))
+        self.assertIn("means nothing with --like",
+                      self.fails(2, "requests", "generate", "--like", SAMPLE, "--rate", 2, "-o", "no.jsonl"))
+
+    def test_mistakes_are_answered(self):
+        name = self.write("a.jsonl", mooncake((0, 600, [0, 1])))
+        self.assertIn("Did you mean chat", self.fails(2, "requests", "generate", "--mix", "caht=1", "-o", "no.jsonl"))
+        self.assertIn("Did you mean chat_turns", self.fails(2, "requests", "generate", "--shape", "chat_turn=2", "-o", "no.jsonl"))
+        self.assertIn("Did you mean mooncake", self.fails(2, "requests", "info", name, "--from", "moncake"))
+        self.assertIn("block-tokens", self.fails(3, "requests", "info", name, "--block-tokens", 16))
+        self.assertIn("cannot be opened", self.fails(3, "requests", "info", "none.jsonl"))
+
+    def test_the_readme_lists_formats_and_settings(self):
+        formats = self.ok("requests", "--help").split("Formats:\n")[1]
+        for line in formats.strip().splitlines():
+            self.assertIn(f"| `{line.split()[0]}` |", README)
+        settings = self.ok("requests", "generate", "--help").split("Settings of --shape:\n")[1]
+        for line in settings.strip().splitlines():
+            name, fallback = line.split()[:2]
+            self.assertIn(f"| `{name}` | {fallback} |", README)
+
+
+if __name__ == "__main__":
+    kvsim_command.main()
