@@ -56,6 +56,8 @@ class Interruptions(CommandTest):
         "cost": ["cost", "estimate", "--model", "llama-3-8b", "--machine", "a100-80-sxm", "--policy", "h2o", "--prompt-tokens", "8K", "--budget",
                  "5%,10%,15%,20%,25%,30%", "-o", "out.txt", "--plot", "out.svg"],
         "cost validate": ["cost", "validate", "-o", "out.txt"],
+        "requests generate": ["requests", "generate", "--requests", 20000, "-o", "out.jsonl"],
+        "requests info": ["requests", "info", SOURCE / "traces/sample/requests/mooncake_conversation.jsonl.gz", "-o", "out.csv"],
         "policy": ["policy", "list"],
         "config": ["config", "reference"],
     }

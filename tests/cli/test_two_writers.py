@@ -61,6 +61,11 @@ class Outputs(CommandTest):
         "diff": [("diff", "rows.csv", "others.csv", "--format", form, "-o", "{}") for form in ("csv", "json")],
         "agreement": [("agreement", "open.csv", "closed.csv", "--format", form, "-o", "{}") for form in ("csv", "json")],
         "export": [("export", f"{name}.csv", "--format", "json", "-o", "{}") for name in ("rows", "others")],
+        "requests generate": [("requests", "generate", "--requests", n, "--quiet", "-o", "{}") for n in (50, 60)],
+        "requests convert": [("requests", "convert", SOURCE / "traces/sample/requests/mooncake_conversation.jsonl.gz", "--limit", n,
+                              "--quiet", "-o", "{}") for n in (50, 60)],
+        "requests info": [("requests", "info", SOURCE / "traces/sample/requests/mooncake_conversation.jsonl.gz", "--limit", n,
+                           "--format", "csv", "--quiet", "-o", "{}") for n in (50, 60)],
         "cost": [("cost", "estimate", "--model", "llama-3-8b", "--machine", "a100-80-sxm", "--policy", "h2o", "--prompt-tokens", "8K",
                   "--budget", n, "--format", "csv", "-o", "{}") for n in (512, 1024)],
         "cost --plot": [("cost", "estimate", "--model", "llama-3-8b", "--machine", "a100-80-sxm", "--policy", "h2o", "--prompt-tokens", "8K",
@@ -150,6 +155,8 @@ class Outputs(CommandTest):
                         ("agreement", "input", "closed.csv"),
                         ("evaluate", "--model", MODEL, "--prompt", "input", "--policy", "window", "--budget", 10),
                         ("capture", "--model", MODEL, "--prompt", "input"),
+                        ("requests", "info", "input"), ("requests", "convert", "input"),
+                        ("requests", "generate", "--like", "input"),
                         ("cost", "allocators", "input", "--model", "opt-13b", "--machine", "a100-40-sxm")):
             with self.subTest(command):
                 self.assertIn("exists already", self.fails(2, *command, "-o", "old"))
