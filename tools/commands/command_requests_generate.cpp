@@ -106,13 +106,13 @@ void add_requests_generate(CLI::App& requests) {
   command
       ->add_option("--arrivals", options->arrivals,
                    "How sessions begin: independently, in bursts, or with the time of day")
-      ->check(CLI::IsMember({"poisson", "bursty", "diurnal"}))
+      ->check(CLI::IsMember({"poisson", "bursty", "diurnal"}).description(""))
       ->capture_default_str()
       ->type_name("poisson|bursty|diurnal");
   command
       ->add_option("--turns", options->turns,
                    "Later turns wait for the end of the turn before, or have times of their own")
-      ->check(CLI::IsMember({"waiting", "timed"}))
+      ->check(CLI::IsMember({"waiting", "timed"}).description(""))
       ->capture_default_str()
       ->type_name("waiting|timed");
   command->add_option("--shape", options->shape, "Lengths, numbers, popularities: see the settings")

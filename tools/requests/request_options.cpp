@@ -27,18 +27,18 @@ void add_request_options(CLI::App& command, RequestOptions& options) {
   add(command.add_option("--hash", options.hash,
                          "What an id names: a block and all before it, or its tokens alone (default: as the "
                          "format has it)"))
-      ->check(CLI::IsMember({"chained", "content"}))
+      ->check(CLI::IsMember({"chained", "content"}).description(""))
       ->type_name("chained|content");
   add(command.add_option(
           "--tail", options.tail,
           "Whether tokens behind the last whole block have an id (default: as the trace shows)"))
-      ->check(CLI::IsMember({"partial", "missing"}))
+      ->check(CLI::IsMember({"partial", "missing"}).description(""))
       ->type_name("partial|missing");
   add(command.add_option(
           "--generated", options.generated,
           "Blocks of generated tokens: unknown, or inferred from the next turn (default: as the "
           "trace says)"))
-      ->check(CLI::IsMember({"none", "inferred"}))
+      ->check(CLI::IsMember({"none", "inferred"}).description(""))
       ->type_name("none|inferred");
   add(command.add_option("--limit", options.limit, "Only so many requests, the first (default: all)"))
       ->check(whole_number())

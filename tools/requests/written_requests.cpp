@@ -18,7 +18,7 @@ void add_written_format(CLI::App& command, std::string& to) {
           "--to", to,
           "mooncake: arrivals, lengths, hash_ids; bailian: turns of sessions besides (default: bailian "
           "where requests wait for others to end, else mooncake)")
-      ->check(CLI::IsMember({"mooncake", "bailian"}))
+      ->check(CLI::IsMember({"mooncake", "bailian"}).description(""))
       ->type_name("mooncake|bailian");
 }
 

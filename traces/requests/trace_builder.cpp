@@ -72,7 +72,7 @@ void TraceBuilder::check_time(const Request& request) {
   if (request.time_s < 0) input_error("a time before the trace begins", where(), "Times are 0 or more.");
   if (request.after_parent) return;
   if (request.time_s < latest_ && defaults_.rising && !options_.sort)
-    input_error("arrives before the request of the line before", where(),
+    input_error("arrives before a request of an earlier line", where(),
                 "Requests stand in the order of their times; kvsim requests convert --sort writes them so.");
   latest_ = std::max(latest_, request.time_s);
 }

@@ -121,6 +121,8 @@ TEST_CASE("what is against a rule is refused with its line and what to do") {
   refused(R"({"timestamp": -1, "input_length": 1, "hash_ids": [1]})", "before the trace begins");
   refused(R"({"timestamp": 2000, "input_length": 1, "hash_ids": [1]} {})", "behind");
   refused(R"({"timestamp": 2000, "input_length": 1, "hash_ids": [1])", "JSON");
+  refused(R"({"timestamp": 2000, "input_length": 1, "hash_ids": [1], "session_id": "a"})", "AIPerf",
+          "bailian");
   refused(R"([1, 2])", "JSON object");
   refused(R"(17)", "JSON object");
   refused(R"({"timestamp": 2000, "input_length": 8, "hash_ids": [1], "block_size": 16})", "16 tokens",
