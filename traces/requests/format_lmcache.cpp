@@ -1,5 +1,6 @@
 // LMCache's log of lookups (lookup_hashes_*.jsonl): what the users of one's own engine asked for. Hashes are
 // there for complete chunks alone, and nothing of what was generated.
+#include "sim/base/rng.hpp"
 #include "traces/requests/json_fields.hpp"
 #include "traces/requests/line_format.hpp"
 
@@ -15,10 +16,21 @@ class Reader : public LineReader {
     out.declare_block_tokens(fields_.whole(kChunk));
     Request request{.time_s = fields_.real(kTime)};
     if (fields_.has(kModel)) request.category = out.category(fields_.name(kModel));
-    out.add(request, fields_.whole(kTokens), 0, fields_.list(kHashes));
+    out.add(request, fields_.whole(kTokens), 0, ids_of(request.category));
   }
 
  private:
+  /// Hashes name tokens, whichever model they are for, and models share nothing: those of a log's second and
+  /// later models get ids of their own.
+  const std::vector<BlockId>* ids_of(std::uint32_t model) {
+    const std::vector<std::uint64_t>* hashes = fields_.list(kHashes);
+    if (model == kNone || model == 0) return hashes;
+    ids_.clear();
+    for (const std::uint64_t hash : *hashes) ids_.push_back(combine({model, hash}));
+    return &ids_;
+  }
+
+  std::vector<BlockId> ids_;
   JsonFields fields_{{{"timestamp", FieldKind::real, true},
                       {"seq_len", FieldKind::whole, true},
                       {"chunk_size", FieldKind::whole, true},

@@ -195,6 +195,20 @@ TEST_CASE("a lookup log of LMCache has whole chunks alone") {
   CHECK(ids(trace.prompt_blocks(trace.requests[0])) == std::vector<BlockId>{31, UINT64_MAX});
 }
 
+TEST_CASE("models of one log of LMCache share no chunks") {
+  const auto line = [](const char* model) {
+    return std::string(R"({"timestamp": 0, "model_name": ")") + model +
+           R"(", "chunk_size": 256, "seq_len": 512, "chunk_hashes": ["0x1", "0x2"]})" + "\n";
+  };
+  const RequestTrace trace = read(line("a") + line("b") + line("b") + line("a"));
+  const auto of = [&](std::size_t i) { return ids(trace.prompt_blocks(trace.requests[i])); };
+  CHECK(of(0) == std::vector<BlockId>{1, 2});
+  CHECK(of(3) == of(0));
+  CHECK(of(2) == of(1));
+  CHECK(of(1)[0] != of(0)[0]);
+  CHECK(of(1)[1] != of(0)[1]);
+}
+
 TEST_CASE("a trace of kvcache-simulator says its block size and no time") {
   const RequestTrace trace = read(R"({"block_size":64,"hash_ids":[2001,2002],"input_length":128}
 {"block_size":64,"hash_ids":[2001,"a7"],"input_length":100,"block_tokens":[64,36]}
@@ -233,7 +247,16 @@ TEST_CASE("LLMServingSim's sessions become chains and its tokens blocks") {
   CHECK(third[0] == first[0]);
   CHECK(third[1] != first[1]);
   CHECK(read(text, {.block_tokens = 2, .tail = Tail::partial}).requests[2].n_blocks == 3);
-  CHECK_FALSE(read(R"({"input_toks": 5, "output_toks": 1, "arrival_time_ns": 2})").has_blocks());
+  const RequestTrace turns = read(
+      R"({"session_id": 7, "input_toks": 5, "output_toks": 1, "arrival_time_ns": 2}
+{"input_toks": 5, "output_toks": 1, "arrival_time_ns": 2}
+{"session_id": 7, "input_toks": 9, "output_toks": 1, "arrival_time_ns": 4})");
+  CHECK_FALSE(turns.has_blocks());
+  CHECK(turns.sessions == std::vector<std::string>{"7"});
+  CHECK(turns.requests[1].session == kNone);
+  CHECK(turns.requests[2].parent == 0);
+  CHECK(turns.requests[2].turn == 2);
+  CHECK_FALSE(turns.requests[2].after_parent);
   CHECK_THROWS_WITH(
       read(R"({"input_toks": 5, "output_toks": 1, "arrival_time_ns": 2, "input_tok_ids": [1]})"),
       Catch::Contains("input_tok_ids"));
