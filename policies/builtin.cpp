@@ -7,6 +7,7 @@ namespace kvsim::policy {
 #define KVSIM_ORACLE(name) PolicySpec name##_spec();
 #define KVSIM_REPRESENTATION(name) PolicySpec name##_spec();
 #define KVSIM_SELECTION(name) PolicySpec name##_spec();
+#define KVSIM_REPLACEMENT(name) PolicySpec name##_spec();
 #define KVSIM_PRESET(name, expansion, summary, paper)
 #define KVSIM_ABSENT(name, needs, instead)
 #include "policies/builtin.def"
@@ -15,6 +16,7 @@ namespace kvsim::policy {
 #undef KVSIM_ORACLE
 #undef KVSIM_REPRESENTATION
 #undef KVSIM_SELECTION
+#undef KVSIM_REPLACEMENT
 #undef KVSIM_PRESET
 #undef KVSIM_ABSENT
 
@@ -26,6 +28,7 @@ const Registry& builtin() {
 #define KVSIM_ORACLE(name) list.add(name##_spec());
 #define KVSIM_REPRESENTATION(name) list.add(name##_spec());
 #define KVSIM_SELECTION(name) list.add(name##_spec());
+#define KVSIM_REPLACEMENT(name) list.add(name##_spec());
 #define KVSIM_PRESET(name, expansion, summary, paper) list.add(PresetSpec{#name, expansion, summary, paper});
 #define KVSIM_ABSENT(name, needs, instead) list.add(AbsentSpec{#name, needs, instead});
 #include "policies/builtin.def"
@@ -34,6 +37,7 @@ const Registry& builtin() {
 #undef KVSIM_ORACLE
 #undef KVSIM_REPRESENTATION
 #undef KVSIM_SELECTION
+#undef KVSIM_REPLACEMENT
 #undef KVSIM_PRESET
 #undef KVSIM_ABSENT
     return list;

@@ -32,6 +32,14 @@ std::vector<std::string> first_names(const Registry& registry) {
   return names;
 }
 
+void refuse_replacement(const Call& call, const Registry& registry) {
+  if (registry.find_policy(Kind::replacement, call.name))
+    usage_error(call.name +
+                    " replaces blocks of a prefix cache, whole prompts at a time; it does not choose tokens "
+                    "of a sequence",
+                place(call), "It stands alone: kvsim requests replay --policy " + call.name);
+}
+
 const PolicySpec& find_eviction(const Call& call, const Registry& registry) {
   if (const PolicySpec* spec = registry.find_policy(Kind::eviction, call.name)) return *spec;
   if (const PolicySpec* part = registry.find_part(call.name)) {
@@ -39,6 +47,7 @@ const PolicySpec& find_eviction(const Call& call, const Registry& registry) {
     usage_error(call.name + " is " + a_kind(part->kind) + ": it needs an eviction before it", place(call),
                 std::string("Write e.g. ") + (allocates ? "snapkv+" : "full+") + call.name);
   }
+  refuse_replacement(call, registry);
   registry.refuse_absent(call.name, place(call));
   usage_error("unknown policy " + quoted(call.name), place(call),
               suggestion(call.name, first_names(registry)));
@@ -58,6 +67,7 @@ const PolicySpec& find_part(const Call& call, const Registry& registry) {
     usage_error("two evictions: " + call.name +
                     " stands after '+', where an allocation, a representation or a selection is expected",
                 place(call), suggestion(call.name, part_names(registry)));
+  refuse_replacement(call, registry);
   registry.refuse_absent(call.name, place(call));
   usage_error("unknown allocation, representation or selection " + quoted(call.name), place(call),
               suggestion(call.name, part_names(registry)));
@@ -259,6 +269,22 @@ Composition parse_composition(std::string_view text, const Registry& registry) {
   if (out.representation) out.params += "+" + out.representation->text();
   if (out.selection) out.params += "+" + out.selection->text();
   return out;
+}
+
+Part parse_replacement(std::string_view text, const Registry& registry) {
+  const std::vector<Call> calls = parse_calls(text);
+  if (calls.size() > 1)
+    usage_error("a prefix cache has one replacement policy, and nothing stands behind it",
+                "policy " + quoted(text), "Give several policies one by one.");
+  if (const PolicySpec* spec = registry.find_policy(Kind::replacement, calls[0].name))
+    return make_part(*spec, calls[0], registry);
+  if (registry.find_policy(Kind::eviction, calls[0].name) || registry.find_part(calls[0].name) ||
+      registry.find_preset(calls[0].name))
+    usage_error(
+        calls[0].name + " chooses tokens of one sequence; a prefix cache needs a policy that replaces blocks",
+        place(calls[0]), suggestion(calls[0].name, registry.names(Kind::replacement)));
+  usage_error("unknown replacement policy " + quoted(calls[0].name), place(calls[0]),
+              suggestion(calls[0].name, registry.names(Kind::replacement)));
 }
 
 }  // namespace kvsim::policy

@@ -3,7 +3,8 @@
 ///   snapkv(window=32,pool=max:7)+pyramid(beta=20)      h2o      pyramidkv      full+kivi(bits=2)
 /// What stands after the eviction is found by its name, in any order: at most one allocation (without one it
 /// is `uniform`), at most one representation (without one numbers are stored as they come) and at most one
-/// selection (without one every query reads everything that is stored). The first name may be a preset; parameters given to a preset override those of its expansion.
+/// selection (without one every query reads everything that is stored). The first name may be a preset;
+/// parameters given to a preset override those of its expansion.
 #include <optional>
 #include <string>
 #include <string_view>
@@ -33,5 +34,9 @@ struct Composition {
 /// Throws Error(usage) naming the offending part and the nearest valid spelling: unknown policy or parameter,
 /// wrong type, out of range, two parts of one kind, stray text.
 Composition parse_composition(std::string_view text, const Registry& registry);
+
+/// The policy of a prefix cache, which stands alone: `slru(protected=0.8)`. Throws Error(usage) as
+/// parse_composition.
+Part parse_replacement(std::string_view text, const Registry& registry);
 
 }  // namespace kvsim::policy

@@ -45,6 +45,8 @@ bool has_factory(const PolicySpec& spec) {
       return spec.make_representation && spec.ledger;
     case Kind::selection:
       return spec.make_selection && spec.reads;
+    case Kind::replacement:
+      return bool(spec.make_replacement);
   }
   bug("unknown kind");
 }
@@ -56,8 +58,9 @@ void Registry::add(PolicySpec spec) {
   wanted.insert(wanted.begin(), spec.name);
   for (const std::string& name : wanted) {
     if (!is_name(name)) bug("policy name \"" + name + "\" cannot be typed");
-    if (spec.kind == Kind::eviction ? find_policy(spec.kind, name) || find_preset(name)
-                                    : bool(find_part(name)))
+    if (spec.kind == Kind::eviction      ? find_policy(spec.kind, name) || find_preset(name)
+        : spec.kind == Kind::replacement ? bool(find_policy(spec.kind, name))
+                                         : bool(find_part(name)))
       bug("policy name " + name + " is taken");
   }
   if (!has_factory(spec)) bug("no factory", spec.name);

@@ -1,7 +1,8 @@
 #pragma once
 /// A list of policies to choose from by name. policies/builtin.hpp has the built-in one.
 ///
-/// Evictions and presets share one set of names; allocations, representations and selections share another. In a
+/// Evictions and presets share one set of names; allocations, representations and selections share another;
+/// replacements, which stand alone, have a third. In a
 /// composition the first name is an eviction or a preset, and those after '+' are found by name among the
 /// others, so the system XKV and its allocation can both be called xkv.
 #include <string>

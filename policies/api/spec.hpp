@@ -15,6 +15,7 @@
 #include "policies/api/eviction.hpp"
 #include "policies/api/holding_class.hpp"
 #include "policies/api/oracle.hpp"
+#include "policies/api/replacement.hpp"
 #include "policies/api/representation.hpp"
 #include "policies/api/selection.hpp"
 #include "sim/base/params.hpp"
@@ -46,7 +47,7 @@ struct Needs {
 /// What satisfies both.
 Needs merged(const Needs& a, const Needs& b);
 
-enum class Kind { eviction, allocation, representation, selection };
+enum class Kind { eviction, allocation, representation, selection, replacement };
 /// Those that may stand after an eviction.
 inline constexpr Kind kPartKinds[] = {Kind::allocation, Kind::representation, Kind::selection};
 /// "eviction", ...
@@ -120,7 +121,7 @@ struct PolicySpec {
   std::function<std::unique_ptr<Calibrator>(const Params&, const CacheUnit& layer)> make_calibrator{};
   /// Its name and those of its parameters that the tables depend on; where there is a calibrator.
   std::function<std::string(const Params&)> calibration_maker{};
-  // Exactly one of the five; the first two are Kind::eviction.
+  // Exactly one of the six; the first two are Kind::eviction.
   std::function<std::unique_ptr<Eviction>(const Params&, const CacheUnit&)> make_eviction{};
   std::function<std::unique_ptr<Oracle>(const Params&, const CacheUnit&)> make_oracle{};
   std::function<std::unique_ptr<Allocation>(const Params&)> make_allocation{};
@@ -128,6 +129,7 @@ struct PolicySpec {
   std::function<std::unique_ptr<Representation>(const Params&, const CacheUnit&)> make_representation{};
   /// Throws Error(usage) as make_representation.
   std::function<std::unique_ptr<Selection>(const Params&, const CacheUnit&)> make_selection{};
+  std::function<std::unique_ptr<Replacement>(const Params&, const BlockSpace&)> make_replacement{};
 };
 
 /// A policy with a value for every parameter.
@@ -156,6 +158,9 @@ struct Part {
   }
   std::unique_ptr<Selection> make_selection(const CacheUnit& unit) const {
     return spec->make_selection(params, unit);
+  }
+  std::unique_ptr<Replacement> make_replacement(const BlockSpace& space) const {
+    return spec->make_replacement(params, space);
   }
   ReadCount reads(const CostShape& shape, std::size_t layer, std::size_t stored) const {
     return spec->reads(params, shape, layer, stored);

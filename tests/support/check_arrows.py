@@ -72,10 +72,10 @@ def main() -> int:
                 elif target not in {layer, "sim/base", *ALLOWED[layer]}:
                     errors.append(f"{name}:{number}: {layer} must not see {target} ({match[1]})")
     # No policy may include another: each file is one policy.
-    for kind in ("eviction", "allocation", "oracle", "representation", "selection"):
+    for kind in ("eviction", "allocation", "oracle", "representation", "selection", "replacement"):
         for file in (root / "policies" / kind).glob("*.cpp"):
             for line in file.read_text().splitlines():
-                if re.match(r'\s*#\s*include\s+"policies/(eviction|allocation|oracle|representation|selection)/', line):
+                if re.match(r'\s*#\s*include\s+"policies/(eviction|allocation|oracle|representation|selection|replacement)/', line):
                     errors.append(f"policies/{kind}/{file.name}: includes another policy")
     print("\n".join(errors) if errors else f"{checked} files, every include points down")
     return 1 if errors or checked < 10 else 0

@@ -30,6 +30,8 @@ policy::Part part_of(const PolicySpec& spec, const policy::Registry& registry) {
       return *parse_composition("full+" + spec.name, registry).representation;
     case policy::Kind::selection:
       return *parse_composition("full+" + spec.name, registry).selection;
+    case policy::Kind::replacement:
+      break;
   }
   bug("a kind of part that nothing states costs of", spec.name);
 }
@@ -152,7 +154,7 @@ std::vector<std::string> selection_sentences(const PolicySpec& spec, const polic
                                analysis::rounded_text(count.lane_tokens, 1) + "."};
   if (count.index_bytes > 0)
     out.push_back("The index takes " + percent(share_of_prompt(count.index_bytes)) +
-                 " of the bytes of keys and values, and choosing reads " +
+                  " of the bytes of keys and values, and choosing reads " +
                   percent(share_of_prompt(count.index_bytes_read)) + " of these bytes at a step.");
   out.push_back("These are of " + cost_setting() + ", with its defaults.");
   return out;
@@ -169,6 +171,7 @@ std::string cost_setting() {
 }
 
 std::vector<std::string> cost_sentences(const PolicySpec& spec, const policy::Registry& registry) {
+  if (spec.kind == policy::Kind::replacement) return {};
   if (spec.make_oracle)
     return {"It has none: it knows the future, and nothing that serves requests can run it."};
   if (!complete(spec))

@@ -63,7 +63,7 @@ std::string default_arguments(const PolicySpec& spec) {
 /// A composition that uses `spec` with `arguments`.
 std::string sample_composition(const PolicySpec& spec, const std::string& arguments) {
   const std::string call = arguments.empty() ? spec.name : spec.name + "(" + arguments + ")";
-  if (spec.kind == Kind::eviction) return call;
+  if (spec.kind == Kind::eviction || spec.kind == Kind::replacement) return call;
   if (spec.kind == Kind::allocation) return "snapkv+" + call;
   return (spec.layer_unit ? "full+" : "h2o+") + call;
 }
@@ -165,8 +165,10 @@ void write_policy(std::ostream& out, const PolicySpec& spec, const Registry& reg
   write_departures(out, spec);
   write_section(out, "Paper", spec.paper);
   write_params(out, spec);
-  const std::vector<std::string> needed = needs(spec);
-  write_section(out, "Needs", needed.empty() ? "positions only" : joined(needed, ", "));
+  if (spec.kind != Kind::replacement) {
+    const std::vector<std::string> needed = needs(spec);
+    write_section(out, "Needs", needed.empty() ? "positions only" : joined(needed, ", "));
+  }
   if (spec.kind == Kind::eviction) write_section(out, "With its defaults", default_behaviour(spec, registry));
   write_costs(out, spec, registry);
   std::vector<std::string> examples;
@@ -205,7 +207,8 @@ void write_table(std::ostream& out, const Registry& registry) {
       {"oracle", "\noracles: evictions that know the future, bounds for the others\n"},
       {"allocation", "\nallocations, after a '+'\n"},
       {"representation", "\nrepresentations, after a '+': how what is kept is stored\n"},
-      {"selection", "\nselections, after a '+': what a query reads of what is kept\n"}};
+      {"selection", "\nselections, after a '+': what a query reads of what is kept\n"},
+      {"replacement", "\nreplacements: which blocks a prefix cache of many requests gives up\n"}};
   for (const auto& [kind, title] : sections) {
     const auto shown = [wanted = std::string_view(kind)](const PolicySpec& spec) {
       return wanted == kind_name(spec);
@@ -324,13 +327,15 @@ void write_policy_list(std::ostream& out, const Registry& registry, std::string_
 void write_policy_report(std::ostream& out, const Registry& registry, std::string_view name) {
   const PolicySpec* eviction = registry.find_policy(Kind::eviction, name);
   const PolicySpec* part = registry.find_part(name);
+  const PolicySpec* replacement = registry.find_policy(Kind::replacement, name);
   const PresetSpec* preset = registry.find_preset(name);
-  if (!eviction && !part && !preset) {
+  if (!eviction && !part && !replacement && !preset) {
     std::vector<std::string> known = registry.names(Kind::eviction);
     const auto add = [&](const std::vector<std::string>& more) {
       known.insert(known.end(), more.begin(), more.end());
     };
     for (const Kind kind : policy::kPartKinds) add(registry.names(kind));
+    add(registry.names(Kind::replacement));
     add(registry.preset_names());
     registry.refuse_absent(name, {});
     usage_error("unknown policy \"" + std::string(name) + "\"", {}, suggestion(name, known));
@@ -339,6 +344,8 @@ void write_policy_report(std::ostream& out, const Registry& registry, std::strin
   if (eviction) write_policy(out, *eviction, registry);
   if (part && (preset || eviction)) out << '\n';
   if (part) write_policy(out, *part, registry);
+  if (replacement && (preset || eviction || part)) out << '\n';
+  if (replacement) write_policy(out, *replacement, registry);
 }
 
 }  // namespace kvsim::tools

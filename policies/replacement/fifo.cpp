@@ -1,0 +1,41 @@
+// Evicts the block that was stored first.
+#include "policies/api/spec.hpp"
+#include "policies/parts/block_queue.hpp"
+
+namespace kvsim::policy {
+namespace {
+
+class Fifo final : public Replacement {
+ public:
+  explicit Fifo(const BlockSpace& space) : links_(space.blocks), queue_(links_) {}
+
+  void start(const RequestView&, BlockStore&) override { queue_.restart(); }
+  void hit(Block, BlockStore&) override {}
+  void miss(Block block, BlockStore& store) override {
+    if (store.full()) {
+      const Block victim = queue_.candidate(store);
+      queue_.remove(victim);
+      store.evict(victim);
+    }
+    store.store(block);
+    queue_.push(block);
+  }
+
+ private:
+  BlockLinks links_;
+  BlockQueue queue_;
+};
+
+}  // namespace
+
+PolicySpec fifo_spec() {
+  return {.name = "fifo",
+          .kind = Kind::replacement,
+          .summary = "evicts the block that was stored first, whether it was used since or not",
+          .details = "Of the blocks that one request stores the last one leaves first.",
+          .make_replacement = [](const Params&, const BlockSpace& space) {
+            return std::make_unique<Fifo>(space);
+          }};
+}
+
+}  // namespace kvsim::policy

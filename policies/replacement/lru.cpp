@@ -1,0 +1,55 @@
+// Evicts the block that was not used for longest.
+#include "policies/api/spec.hpp"
+#include "policies/parts/block_queue.hpp"
+
+namespace kvsim::policy {
+namespace {
+
+class Lru final : public Replacement {
+ public:
+  explicit Lru(const BlockSpace& space) : links_(space.blocks), queue_(links_) {}
+
+  void start(const RequestView&, BlockStore&) override { queue_.restart(); }
+  void hit(Block block, BlockStore&) override {
+    queue_.remove(block);
+    queue_.push(block);
+  }
+  void miss(Block block, BlockStore& store) override {
+    if (store.full()) {
+      const Block victim = queue_.candidate(store);
+      queue_.remove(victim);
+      store.evict(victim);
+    }
+    store.store(block);
+    queue_.push(block);
+  }
+
+ private:
+  BlockLinks links_;
+  BlockQueue queue_;
+};
+
+}  // namespace
+
+PolicySpec lru_spec() {
+  return {
+      .name = "lru",
+      .kind = Kind::replacement,
+      .summary = "evicts the block that was not used for longest, of a prompt the last one first",
+      .paper = "vLLM, automatic prefix caching, https://docs.vllm.ai/en/latest/design/prefix_caching.html",
+      .details =
+          "A request's blocks become the newest, its first block last, so that a prompt loses its end before "
+          "its "
+          "beginning and a block is never resident without those before it. All capacities follow from one "
+          "pass "
+          "(Mattson, Gecsei, Slutz, Traiger, Evaluation techniques for storage hierarchies, IBM Systems "
+          "Journal 1970).",
+      .departures = {{"vLLM: recency is the time at which the last request that holds a block ends",
+                      "the time at which the request is told; in a replay of instantaneous requests they are "
+                      "the same"}},
+      .make_replacement = [](const Params&, const BlockSpace& space) {
+        return std::make_unique<Lru>(space);
+      }};
+}
+
+}  // namespace kvsim::policy
