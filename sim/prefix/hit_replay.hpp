@@ -37,9 +37,10 @@ struct ReplaySettings {
   bool stack_distances = true;
 };
 
-/// Of every block of every prompt, in the order of PrefixTree::prompt: which request's prompt contains it
-/// next, or policy::kNever.
-std::vector<std::uint32_t> next_uses(const PrefixTree& tree);
+/// Of every block of every final path, in the order of requests: the next request whose prompt contains it,
+/// or policy::kNever. Of independent blocks: of every prompt, in numbers of blocks. Throws Error(usage) where
+/// these do not suffice.
+std::vector<std::uint32_t> next_uses(const PrefixTree& tree, bool independent);
 
 /// The sink is called once per cell, in the order of `cells` and never twice at a time; what it throws ends
 /// the replay. Results do not depend on the number of threads. Throws Error(usage) as BlockCache.
