@@ -15,7 +15,6 @@
 #include "policies/api/eviction.hpp"
 #include "policies/api/holding_class.hpp"
 #include "policies/api/oracle.hpp"
-#include "policies/api/replacement.hpp"
 #include "policies/api/representation.hpp"
 #include "policies/api/selection.hpp"
 #include "sim/base/params.hpp"
@@ -23,6 +22,9 @@
 namespace kvsim::policy {
 
 struct Part;
+// policies/api/replacement.hpp
+class Replacement;
+struct BlockSpace;
 
 /// The values of a policy's parameters. Those of ParamType::policy are policies with values of their own.
 class Params : public ParamValues {
@@ -158,9 +160,6 @@ struct Part {
   }
   std::unique_ptr<Selection> make_selection(const CacheUnit& unit) const {
     return spec->make_selection(params, unit);
-  }
-  std::unique_ptr<Replacement> make_replacement(const BlockSpace& space) const {
-    return spec->make_replacement(params, space);
   }
   ReadCount reads(const CostShape& shape, std::size_t layer, std::size_t stored) const {
     return spec->reads(params, shape, layer, stored);

@@ -33,7 +33,7 @@ policy::BlockSpace block_space(const PrefixTree& tree, std::size_t capacity, std
 
 BlockCache::BlockCache(const policy::Part& policy, const policy::BlockSpace& space, bool residency)
     : store_(space.blocks, space.capacity),
-      policy_(checked(policy, space).make_replacement(space)),
+      policy_(checked(policy, space).spec->make_replacement(policy.params, space)),
       notes_(residency),
       stored_s_(residency ? space.blocks : 0),
       used_s_(residency ? space.blocks : 0) {}

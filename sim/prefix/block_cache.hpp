@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "policies/api/replacement.hpp"
 #include "policies/api/spec.hpp"
 #include "sim/prefix/prefix_tree.hpp"
 #include "sim/prefix/residency.hpp"
