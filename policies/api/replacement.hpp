@@ -95,6 +95,11 @@ class Replacement {
   virtual std::size_t lookahead() const { return 0; }
   /// Reads RequestView::next_use.
   virtual bool knows_future() const { return false; }
+  /// Time passes: blocks may leave without being displaced.
+  virtual void advance(double time_s, BlockStore& store) {
+    (void)time_s;
+    (void)store;
+  }
   virtual void start(const RequestView& request, BlockStore& store) {
     (void)request;
     (void)store;

@@ -57,6 +57,21 @@ void BlockCache::note_use(Node node, double time_s) {
   used_s_[node] = time_s;
 }
 
+void BlockCache::advance(double time_s) {
+  store_.evicted().clear();
+  policy_->advance(time_s, store_);
+  note_evictions(time_s);
+}
+
+void BlockCache::note_evictions(double time_s) {
+  evictions_ += store_.evicted().size();
+  if (!notes_) return;
+  for (const Node node : store_.evicted()) {
+    residency_.lifetime.add(time_s - stored_s_[node]);
+    residency_.idle.add(time_s - used_s_[node]);
+  }
+}
+
 void BlockCache::request(const policy::RequestView& view) {
   const std::span<const Node> path = view.path;
   store_.evicted().clear();
@@ -81,12 +96,7 @@ void BlockCache::request(const policy::RequestView& view) {
       policy_->miss(node, store_);
   }
   for (std::size_t i = 0; i < keep; ++i) store_.disown(path[i]);
-  evictions_ += store_.evicted().size();
-  if (!notes_) return;
-  for (const Node node : store_.evicted()) {
-    residency_.lifetime.add(view.time_s - stored_s_[node]);
-    residency_.idle.add(view.time_s - used_s_[node]);
-  }
+  note_evictions(view.time_s);
 }
 
 std::size_t BlockCache::pin(std::span<const Node> path) {

@@ -25,6 +25,8 @@ class BlockCache {
   /// reach the deepest block.
   BlockCache(const policy::Part& policy, const policy::BlockSpace& space, bool residency = false);
 
+  /// Blocks whose time is over leave: before a request looks for its own.
+  void advance(double time_s);
   /// How many blocks of the path are resident from the first one on: what a request need not compute.
   std::size_t leading_run(std::span<const Node> path) const;
   /// How many are resident at all: those behind the leading run cannot be used.
@@ -35,7 +37,7 @@ class BlockCache {
   /// not displace one another; where not all fit beside pinned ones, the first are stored and the rest is
   /// left out. Numbers and times of views never fall.
   void request(const policy::RequestView& view);
-  /// The blocks that the last request() displaced, in order.
+  /// The blocks that the last request() or advance() displaced, in order.
   std::span<const Node> evicted() const { return store_.evicted(); }
 
   /// Blocks are held, each as often as it is pinned, until they are unpinned. Those that are not resident are
@@ -55,6 +57,7 @@ class BlockCache {
 
  private:
   void note_use(Node node, double time_s);
+  void note_evictions(double time_s);
 
   policy::BlockStore store_;
   std::unique_ptr<policy::Replacement> policy_;

@@ -121,6 +121,7 @@ class Replay {
     std::uint64_t at = 0;
     for (std::size_t r = 0; r < tree_.requests(); ++r) {
       const std::span<const Node> prompt = tree_.prompt(r);
+      cache.advance(trace_.requests[r].time_s);
       out.run[r] = static_cast<std::uint32_t>(cache.leading_run(prompt));
       out.present[r] = static_cast<std::uint32_t>(cache.present(prompt));
       RequestView seen = view(r);
@@ -141,6 +142,7 @@ class Replay {
     std::uint64_t number = 0;
     for (std::size_t r = 0; r < tree_.requests(); ++r) {
       RequestView seen = view(r);
+      cache.advance(seen.time_s);
       const std::span<const Node> path = tree_.prompt(r);
       for (std::size_t i = 0; i < path.size(); ++i, ++number) {
         seen.number = number;
