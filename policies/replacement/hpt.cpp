@@ -1,0 +1,21 @@
+// Evicts the block whose hits save least per token.
+#include "policies/api/spec.hpp"
+#include "policies/parts/greedy_dual.hpp"
+
+namespace kvsim::policy {
+
+PolicySpec hpt_spec() {
+  return {
+      .name = "hpt",
+      .kind = Kind::replacement,
+      .summary = "evicts the block whose uses, times seconds of recomputing it, are least; without ageing",
+      .paper = "hits per token, a proposal to SGLang, https://github.com/sgl-project/sglang/pull/30300",
+      .details = "Value = uses * seconds; of equal values the least recently used leaves.",
+      .departures = {{"proposal: hits of a radix node over its tokens",
+                      "blocks are all of one size, so that a use counts the modelled seconds that it saves"}},
+      .make_replacement = [](const Params&, const BlockSpace& space) {
+        return std::make_unique<GreedyDual>(space, true, false);
+      }};
+}
+
+}  // namespace kvsim::policy

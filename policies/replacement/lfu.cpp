@@ -1,0 +1,30 @@
+// Evicts the block that was used least often, with or without ageing.
+#include "policies/api/spec.hpp"
+#include "policies/parts/greedy_dual.hpp"
+
+namespace kvsim::policy {
+
+PolicySpec lfu_spec() {
+  return {.name = "lfu",
+          .aliases = {"lfu_da"},
+          .kind = Kind::replacement,
+          .summary = "evicts the block that was used least often since it was stored; counts age",
+          .paper =
+              "Arlitt, Cherkasova, Dilley, Friedrich, Jin, Evaluating content management techniques for Web "
+              "proxy "
+              "caches, ACM SIGMETRICS Performance Evaluation Review 2000 (LFU with dynamic ageing)",
+          .details =
+              "A block's value is its number of uses plus the value of the last block evicted before its "
+              "last use, so "
+              "that what was popular once leaves in time. Of equal values the least recently used leaves.",
+          .departures = {{"SGLang's lfu counts hits without ageing", "age=false"}},
+          .params = {{.name = "age",
+                      .type = ParamType::flag,
+                      .fallback = "true",
+                      .help = "whether values age by those that were evicted"}},
+          .make_replacement = [](const Params& params, const BlockSpace& space) {
+            return std::make_unique<GreedyDual>(space, false, params.flag("age"));
+          }};
+}
+
+}  // namespace kvsim::policy

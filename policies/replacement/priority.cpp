@@ -1,0 +1,80 @@
+// Evicts blocks of the lowest priority first, the least recently used of them.
+#include "policies/api/spec.hpp"
+#include "policies/parts/block_heap.hpp"
+
+namespace kvsim::policy {
+namespace {
+
+class Priority final : public Replacement {
+ public:
+  Priority(const BlockSpace& space, bool by_depth, std::uint64_t pin)
+      : space_(space), by_depth_(by_depth), pin_(pin), heap_(space.blocks) {}
+
+  void start(const RequestView& request, BlockStore&) override {
+    now_ = request.priority;
+    heap_.restart();
+  }
+  void hit(Block block, BlockStore&) override { use(block); }
+  void miss(Block block, BlockStore& store) override {
+    if (store.full()) {
+      const Block victim = heap_.candidate(store);
+      if (victim == kNoBlock) return;  // Everything else is pinned for good.
+      heap_.remove(victim);
+      store.evict(victim);
+    }
+    store.store(block);
+    use(block);
+  }
+
+ private:
+  void use(Block block) {
+    if (space_.depths[block] < pin_) return;
+    heap_.set(block, {by_depth_ ? -static_cast<double>(space_.depths[block]) : now_, clock_++});
+  }
+
+  BlockSpace space_;
+  bool by_depth_;
+  std::uint64_t pin_;
+  BlockHeap heap_;
+  double now_ = 0;
+  std::uint64_t clock_ = 0;
+};
+
+}  // namespace
+
+PolicySpec priority_spec() {
+  return {.name = "priority",
+          .kind = Kind::replacement,
+          .summary =
+              "evicts blocks of the lowest priority first, the least recently used of them; the first of a "
+              "prompt can be pinned",
+          .paper =
+              "NVIDIA, TensorRT-LLM, KV cache reuse: priority-based eviction, "
+              "https://nvidia.github.io/TensorRT-LLM/advanced/kv-cache-reuse.html; SGLang, "
+              "--radix-eviction-policy priority",
+          .details =
+              "A block has the priority of the last request that used it, or, by=depth, a higher one the "
+              "nearer to the "
+              "beginning of the prompt it is. The first `pin` blocks of every prompt never leave; where "
+              "nothing else is "
+              "left to evict, a new block is not stored.",
+          .departures = {{"TensorRT-LLM: priorities of ranges of a prompt's tokens, for a duration",
+                          "of whole requests"}},
+          .params = {{.name = "by",
+                      .type = ParamType::choice,
+                      .fallback = "request",
+                      .choices = {"request", "depth"},
+                      .help = "what the priority is of"},
+                     {.name = "pin",
+                      .type = ParamType::count,
+                      .fallback = "0",
+                      .min = 0,
+                      .max = 1 << 30,
+                      .unit = "blocks",
+                      .help = "so many first blocks of every prompt never leave"}},
+          .make_replacement = [](const Params& params, const BlockSpace& space) {
+            return std::make_unique<Priority>(space, params.is("by", "depth"), params.count("pin"));
+          }};
+}
+
+}  // namespace kvsim::policy

@@ -1,0 +1,70 @@
+// LRU for which a block is used when a waiting request needs it, and not only when one runs.
+#include <algorithm>
+
+#include "policies/api/spec.hpp"
+#include "policies/parts/block_queue.hpp"
+
+namespace kvsim::policy {
+namespace {
+
+class QueueLru final : public Replacement {
+ public:
+  QueueLru(const BlockSpace& space, std::uint64_t window)
+      : links_(space.blocks), queue_(links_), window_(window) {}
+
+  std::size_t lookahead() const override { return window_; }
+  void start(const RequestView& request, BlockStore& store) override {
+    queue_.restart();
+    const std::size_t seen = std::min<std::size_t>(request.waiting.size(), window_);
+    for (std::size_t i = seen; i-- > 0;)
+      for (std::size_t k = request.waiting[i].size(); k-- > 0;)
+        if (const Block block = request.waiting[i][k]; store.resident(block)) renew(block);
+  }
+  void hit(Block block, BlockStore&) override { renew(block); }
+  void miss(Block block, BlockStore& store) override {
+    if (store.full()) {
+      const Block victim = queue_.candidate(store);
+      queue_.remove(victim);
+      store.evict(victim);
+    }
+    store.store(block);
+    queue_.push(block);
+  }
+
+ private:
+  void renew(Block block) {
+    queue_.remove(block);
+    queue_.push(block);
+  }
+
+  BlockLinks links_;
+  BlockQueue queue_;
+  std::uint64_t window_;
+};
+
+}  // namespace
+
+PolicySpec queue_lru_spec() {
+  return {.name = "queue_lru",
+          .kind = Kind::replacement,
+          .summary =
+              "LRU that spares what the next waiting requests need, those of the first in the queue longest",
+          .details =
+              "When a request starts, the resident blocks of the `window` requests that wait behind it "
+              "become the newest, "
+              "the next one's last. A replay in which requests take no time has no queue: the next `window` "
+              "requests of "
+              "the trace count as waiting.",
+          .params = {{.name = "window",
+                      .type = ParamType::count,
+                      .fallback = "16",
+                      .min = 0,
+                      .max = 1 << 20,
+                      .unit = "requests",
+                      .help = "how many waiting requests it looks at"}},
+          .make_replacement = [](const Params& params, const BlockSpace& space) {
+            return std::make_unique<QueueLru>(space, params.count("window"));
+          }};
+}
+
+}  // namespace kvsim::policy

@@ -1,0 +1,83 @@
+// Segmented LRU: blocks that were used again are protected from those that were used once.
+#include <algorithm>
+
+#include "policies/api/spec.hpp"
+#include "policies/parts/block_queue.hpp"
+
+namespace kvsim::policy {
+namespace {
+
+class Slru final : public Replacement {
+ public:
+  Slru(const BlockSpace& space, double share)
+      : links_(space.blocks),
+        probation_(links_),
+        protected_(links_),
+        safe_(space.blocks, false),
+        most_(std::max<std::size_t>(static_cast<std::size_t>(share * static_cast<double>(space.capacity)),
+                                    1)) {}
+
+  void start(const RequestView&, BlockStore&) override {
+    probation_.restart();
+    protected_.restart();
+  }
+  void hit(Block block, BlockStore&) override {
+    (safe_[block] ? protected_ : probation_).remove(block);
+    safe_[block] = true;
+    protected_.push(block);
+    if (protected_.size() <= most_) return;
+    const Block demoted = protected_.pop();
+    safe_[demoted] = false;
+    probation_.push(demoted);
+  }
+  void miss(Block block, BlockStore& store) override {
+    if (store.full()) {
+      Block victim = probation_.candidate(store);
+      if (victim != kNoBlock) {
+        probation_.remove(victim);
+      } else {
+        victim = protected_.candidate(store);
+        protected_.remove(victim);
+      }
+      store.evict(victim);
+    }
+    safe_[block] = false;
+    store.store(block);
+    probation_.push(block);
+  }
+
+ private:
+  BlockLinks links_;
+  BlockQueue probation_, protected_;
+  std::vector<bool> safe_;
+  std::size_t most_;
+};
+
+}  // namespace
+
+PolicySpec slru_spec() {
+  return {
+      .name = "slru",
+      .kind = Kind::replacement,
+      .summary = "LRU in two segments: blocks that were used again give way only to others that were",
+      .paper =
+          "Karedla, Love, Wherry, Caching strategies to improve disk system performance, IEEE Computer 1994",
+      .details =
+          "New blocks stand in the probationary segment; a hit moves a block to the newest end of the "
+          "protected one, "
+          "whose oldest falls back to the newest end of the probationary one. The oldest probationary block "
+          "leaves, "
+          "and a protected one where running requests hold all others.",
+      .departures =
+          {{"SGLang: a node is protected after 2 hits, by a flag and without a limit of the segment",
+            "a share of the capacity, after one hit, as in the paper"}},
+      .params = {{.name = "protected",
+                  .type = ParamType::share,
+                  .fallback = "0.8",
+                  .help = "share of the capacity that the protected segment takes at most"}},
+      .make_replacement = [](const Params& params, const BlockSpace& space) {
+        return std::make_unique<Slru>(space, params.share("protected"));
+      }};
+}
+
+}  // namespace kvsim::policy

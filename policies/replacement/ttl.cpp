@@ -1,0 +1,76 @@
+// Blocks leave when they were not used for some time.
+#include "policies/api/spec.hpp"
+#include "policies/parts/block_queue.hpp"
+
+namespace kvsim::policy {
+namespace {
+
+class Ttl final : public Replacement {
+ public:
+  Ttl(const BlockSpace& space, double seconds)
+      : links_(space.blocks), queue_(links_), used_s_(space.blocks, 0), seconds_(seconds) {}
+
+  void advance(double time_s, BlockStore& store) override {
+    queue_.restart();
+    for (Block block = queue_.candidate(store); block != kNoBlock && time_s - used_s_[block] > seconds_;
+         block = queue_.candidate(store)) {
+      queue_.remove(block);
+      store.evict(block);
+    }
+  }
+  void start(const RequestView& request, BlockStore&) override {
+    queue_.restart();
+    now_s_ = request.time_s;
+  }
+  void hit(Block block, BlockStore&) override {
+    queue_.remove(block);
+    use(block);
+  }
+  void miss(Block block, BlockStore& store) override {
+    if (store.full()) {
+      const Block victim = queue_.candidate(store);
+      queue_.remove(victim);
+      store.evict(victim);
+    }
+    store.store(block);
+    use(block);
+  }
+
+ private:
+  void use(Block block) {
+    used_s_[block] = now_s_;
+    queue_.push(block);
+  }
+
+  BlockLinks links_;
+  BlockQueue queue_;
+  std::vector<double> used_s_;
+  double seconds_, now_s_ = 0;
+};
+
+}  // namespace
+
+PolicySpec ttl_spec() {
+  return {.name = "ttl",
+          .kind = Kind::replacement,
+          .summary = "blocks leave when they were not used for `seconds`, and before that as under LRU",
+          .paper =
+              "Anthropic, prompt caching (5 minutes, refreshed by use), "
+              "https://docs.anthropic.com/en/docs/build-with-claude/prompt-caching",
+          .details =
+              "A use begins the time anew. Blocks of running requests do not leave. A full cache evicts the "
+              "least "
+              "recently used block.",
+          .params = {{.name = "seconds",
+                      .type = ParamType::real,
+                      .fallback = "300",
+                      .min = 0,
+                      .max = 1e9,
+                      .unit = "s",
+                      .help = "how long a block stays without being used"}},
+          .make_replacement = [](const Params& params, const BlockSpace& space) {
+            return std::make_unique<Ttl>(space, params.real("seconds"));
+          }};
+}
+
+}  // namespace kvsim::policy
