@@ -1,0 +1,534 @@
+#include "slow_cache.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <sstream>
+#include <stdexcept>
+#include <tuple>
+
+namespace kvsim::slow {
+namespace {
+
+using policy::kNoBlock;
+using List = std::vector<Block>;
+
+void drop(List& list, Block block) {
+  list.erase(std::find(list.begin(), list.end(), block));
+}
+
+bool has(const List& list, Block block) {
+  return std::find(list.begin(), list.end(), block) != list.end();
+}
+
+/// Ranks every resident block anew at each eviction: the lowest that is not pinned leaves.
+template <class Rank>
+class Ranked : public SlowCache {
+ public:
+  using SlowCache::SlowCache;
+
+ protected:
+  virtual Rank rank(Block block) const = 0;
+  virtual void used(Block block) = 0;
+  virtual void leaves(Block) {}
+  void hit(Block block) override { used(block); }
+  void miss(Block block) override {
+    if (full()) {
+      Block lowest = kNoBlock;
+      for (const Block other : in)
+        if (!pinned(other) && (lowest == kNoBlock || rank(other) < rank(lowest))) lowest = other;
+      if (lowest == kNoBlock) return;
+      leaves(lowest);
+      evict(lowest);
+    }
+    in.insert(block);
+    used(block);
+  }
+};
+
+class Fifo : public Ranked<int> {
+ public:
+  using Ranked::Ranked;
+
+ protected:
+  int rank(Block block) const override { return at.at(block); }
+  void used(Block block) override { at.try_emplace(block, clock++); }
+  void leaves(Block block) override { at.erase(block); }
+  std::map<Block, int> at;
+  int clock = 0;
+};
+
+class Lru : public Ranked<int> {
+ public:
+  using Ranked::Ranked;
+
+ protected:
+  int rank(Block block) const override { return at.at(block); }
+  void used(Block block) override { at[block] = clock++; }
+  std::map<Block, int> at;
+  int clock = 0;
+};
+
+class Ttl : public Lru {
+ public:
+  Ttl(const BlockSpace& of, double seconds) : Lru(of), life(seconds) {}
+
+ protected:
+  void used(Block block) override {
+    Lru::used(block);
+    time[block] = now->time_s;
+  }
+  void passes(double time_s) override {
+    std::map<int, Block> over;
+    for (const Block block : in)
+      if (!pinned(block) && time_s - time.at(block) > life) over[at.at(block)] = block;
+    for (const auto& entry : over) evict(entry.second);
+  }
+  std::map<Block, double> time;
+  double life;
+};
+
+class QueueLru : public Lru {
+ public:
+  QueueLru(const BlockSpace& of, std::size_t most) : Lru(of), window(most) {}
+
+ protected:
+  void start(const RequestView& view) override {
+    for (std::size_t i = std::min(window, view.waiting.size()); i-- > 0;)
+      for (std::size_t k = view.waiting[i].size(); k-- > 0;)
+        if (in.contains(view.waiting[i][k])) used(view.waiting[i][k]);
+  }
+  std::size_t window;
+};
+
+class Priority : public Ranked<std::pair<double, int>> {
+ public:
+  Priority(const BlockSpace& of, bool depth, std::uint32_t first) : Ranked(of), by_depth(depth), pin(first) {}
+
+ protected:
+  std::pair<double, int> rank(Block block) const override {
+    // What is pinned for good ranks above everything; miss() below never takes it.
+    return at.at(block);
+  }
+  void used(Block block) override {
+    at[block] = {by_depth ? -double(space.depths[block]) : now->priority, clock++};
+  }
+  void miss(Block block) override {
+    // The first blocks of prompts are pinned for as long as they are here.
+    for (const Block other : in)
+      if (space.depths[other] < pin) own.insert(other);
+    Ranked::miss(block);
+  }
+  std::map<Block, std::pair<double, int>> at;
+  bool by_depth;
+  std::uint32_t pin;
+  int clock = 0;
+};
+
+class Greedy : public Ranked<std::pair<double, int>> {
+ public:
+  Greedy(const BlockSpace& of, bool seconds, bool ages) : Ranked(of), by_seconds(seconds), ageing(ages) {}
+
+ protected:
+  std::pair<double, int> rank(Block block) const override { return value.at(block); }
+  void used(Block block) override {
+    uses[block] += 1;
+    const double cost = by_seconds && !space.seconds.empty() ? space.seconds[space.depths[block]] : 1;
+    value[block] = {age + uses[block] * cost, clock++};
+  }
+  void leaves(Block block) override {
+    if (ageing) age = value.at(block).first;
+    uses.erase(block);
+  }
+  std::map<Block, int> uses;
+  std::map<Block, std::pair<double, int>> value;
+  double age = 0;
+  bool by_seconds, ageing;
+  int clock = 0;
+};
+
+class Category : public Ranked<std::tuple<double, double>> {
+ public:
+  Category(const BlockSpace& of, double seconds) : Ranked(of), life(seconds) {}
+
+ protected:
+  struct Use {
+    std::uint32_t category;
+    double time;
+    int clock;
+  };
+  std::tuple<double, double> rank(Block block) const override {
+    const Use& use = last.at(block);
+    const double n = uses.count(use.category) ? uses.at(use.category) : 0;
+    const auto gap = gaps.find(use.category);
+    const double reuses = gap == gaps.end() ? 0 : double(gap->second.size());
+    double sum = 0;
+    if (gap != gaps.end())
+      for (const double one : gap->second) sum += one;
+    const double share = (reuses + 1) / (n + 1), rate = sum > 0 ? reuses / sum : 0;
+    const double chance =
+        rate == 0 ? share : share * std::exp(-rate * (now->time_s - use.time)) * -std::expm1(-rate * life);
+    return {chance, -double(space.depths[block])};
+  }
+  void hit(Block block) override {
+    const Use& use = last.at(block);
+    gaps[use.category].push_back(now->time_s - use.time);
+    used(block);
+  }
+  void used(Block block) override {
+    last[block] = {now->category, now->time_s, clock++};
+    uses[now->category] += 1;
+  }
+  void miss(Block block) override {
+    if (full()) {
+      // The least recently used block of every category, then the least likely of these.
+      std::map<std::uint32_t, Block> oldest;
+      for (const Block other : in) {
+        if (pinned(other)) continue;
+        const auto [at, fresh] = oldest.try_emplace(last.at(other).category, other);
+        if (!fresh && last.at(other).clock < last.at(at->second).clock) at->second = other;
+      }
+      Block lowest = kNoBlock;
+      for (const auto& entry : oldest)
+        if (lowest == kNoBlock || rank(entry.second) < rank(lowest)) lowest = entry.second;
+      evict(lowest);
+    }
+    in.insert(block);
+    used(block);
+  }
+  std::map<Block, Use> last;
+  std::map<std::uint32_t, int> uses;
+  std::map<std::uint32_t, std::vector<double>> gaps;
+  double life;
+  int clock = 0;
+};
+
+class Slru : public SlowCache {
+ public:
+  Slru(const BlockSpace& of, double share)
+      : SlowCache(of), most(std::max<std::size_t>(std::size_t(share * double(of.capacity)), 1)) {}
+
+ protected:
+  void hit(Block block) override {
+    drop(has(safe, block) ? safe : once, block);
+    safe.push_back(block);
+    if (safe.size() > most) {
+      once.push_back(safe.front());
+      safe.erase(safe.begin());
+    }
+  }
+  void miss(Block block) override {
+    if (full()) {
+      List& from = first_free(once) != kNoBlock ? once : safe;
+      const Block victim = first_free(from);
+      drop(from, victim);
+      evict(victim);
+    }
+    in.insert(block);
+    once.push_back(block);
+  }
+  List once, safe;
+  std::size_t most;
+};
+
+class Sieve : public SlowCache {
+ public:
+  using SlowCache::SlowCache;
+
+ protected:
+  void hit(Block block) override { marked.insert(block); }
+  void miss(Block block) override {
+    if (full()) {
+      while (pinned(order[hand]) || marked.contains(order[hand])) {
+        if (!pinned(order[hand])) marked.erase(order[hand]);
+        hand = (hand + 1) % order.size();
+      }
+      const Block victim = order[hand];
+      order.erase(order.begin() + std::ptrdiff_t(hand));
+      evict(victim);
+      // Behind the newest block the hand begins anew at the oldest.
+      if (hand == order.size()) hand = 0;
+    }
+    marked.erase(block);
+    in.insert(block);
+    order.push_back(block);
+  }
+  List order;
+  std::set<Block> marked;
+  std::size_t hand = 0;
+};
+
+class S3Fifo : public SlowCache {
+ public:
+  S3Fifo(const BlockSpace& of, double share, double ghosts, int uses)
+      : SlowCache(of),
+        most(std::max<std::size_t>(std::size_t(double(of.capacity) * share), 1)),
+        most_names(std::size_t(double(of.capacity) * ghosts)),
+        promote(uses) {}
+
+ protected:
+  void hit(Block block) override { ++count[block]; }
+  void miss(Block block) override {
+    const bool ghost = has(names, block);
+    if (ghost) drop(names, block);
+    while (full()) {
+      const bool first = small.size() >= most;
+      if (!(first ? small_leaves() : main_leaves())) first ? main_leaves() : small_leaves();
+    }
+    count[block] = 0;
+    (ghost ? main : small).push_back(block);
+    in.insert(block);
+  }
+  bool small_leaves() {
+    while (first_free(small) != kNoBlock) {
+      const Block block = first_free(small);
+      drop(small, block);
+      if (count[block] >= promote) {
+        count[block] = 0;
+        main.push_back(block);
+        continue;
+      }
+      evict(block);
+      if (most_names == 0) return true;
+      if (names.size() == most_names) names.erase(names.begin());
+      names.push_back(block);
+      return true;
+    }
+    return false;
+  }
+  bool main_leaves() {
+    while (first_free(main) != kNoBlock) {
+      const Block block = first_free(main);
+      drop(main, block);
+      count[block] = std::min(count[block], 3);
+      if (count[block]-- > 0) {
+        main.push_back(block);
+        continue;
+      }
+      evict(block);
+      return true;
+    }
+    return false;
+  }
+  List small, main, names;
+  std::map<Block, int> count;
+  std::size_t most, most_names;
+  int promote;
+};
+
+class Arc : public SlowCache {
+ public:
+  using SlowCache::SlowCache;
+
+ protected:
+  void hit(Block block) override {
+    drop(has(t1, block) ? t1 : t2, block);
+    t2.push_back(block);
+  }
+  void miss(Block block) override {
+    const double c = double(space.capacity);
+    if (has(b1, block) || has(b2, block)) {
+      const bool second = has(b2, block);
+      const double one = double(b1.size()), two = double(b2.size());
+      p = second ? std::max(p - std::max(one / two, 1.0), 0.0) : std::min(p + std::max(two / one, 1.0), c);
+      drop(second ? b2 : b1, block);
+      if (full()) replace(second);
+      t2.push_back(block);
+    } else {
+      if (full()) {
+        if (t1.size() + b1.size() >= space.capacity) {
+          if (!b1.empty()) {
+            b1.erase(b1.begin());
+            replace(false);
+          } else if (const Block victim = first_free(t1); victim != kNoBlock) {
+            drop(t1, victim);
+            evict(victim);
+          } else {
+            replace(false);
+          }
+        } else {
+          if (t1.size() + t2.size() + b1.size() + b2.size() >= 2 * space.capacity && !b2.empty())
+            b2.erase(b2.begin());
+          replace(false);
+        }
+      }
+      t1.push_back(block);
+    }
+    in.insert(block);
+  }
+  void replace(bool second) {
+    const double n = double(t1.size());
+    bool first = (n >= 1 && ((second && n == p) || n > p)) || t2.empty();
+    if (first_free(first ? t1 : t2) == kNoBlock) first = !first;
+    const Block victim = first_free(first ? t1 : t2);
+    drop(first ? t1 : t2, victim);
+    (first ? b1 : b2).push_back(victim);
+    evict(victim);
+  }
+  List t1, t2, b1, b2;
+  double p = 0;
+};
+
+class WTinyLfu : public SlowCache {
+ public:
+  WTinyLfu(const BlockSpace& of, double share, double safe, std::uint64_t capacities)
+      : SlowCache(of),
+        most(std::max<std::size_t>(std::size_t(share * double(of.capacity)), 1)),
+        most_safe(std::size_t(safe * double(of.capacity - most))),
+        sample(capacities * of.capacity) {}
+
+ protected:
+  void hit(Block block) override {
+    seen(block);
+    if (has(window, block)) {
+      drop(window, block);
+      window.push_back(block);
+      return;
+    }
+    drop(has(guarded, block) ? guarded : trial, block);
+    guarded.push_back(block);
+    if (guarded.size() > most_safe) {
+      trial.push_back(guarded.front());
+      guarded.erase(guarded.begin());
+    }
+  }
+  void miss(Block block) override {
+    seen(block);
+    if (full()) {
+      const Block leaving = window.size() >= most ? first_free(window) : kNoBlock;
+      List& part = first_free(trial) != kNoBlock ? trial : guarded;
+      const Block rival = first_free(part);
+      if (rival == kNoBlock || (leaving != kNoBlock && count[leaving] <= count[rival])) {
+        const Block victim = rival == kNoBlock ? first_free(window) : leaving;
+        drop(window, victim);
+        evict(victim);
+      } else {
+        drop(part, rival);
+        evict(rival);
+        if (leaving != kNoBlock) {
+          drop(window, leaving);
+          trial.push_back(leaving);
+        }
+      }
+    }
+    in.insert(block);
+    window.push_back(block);
+    while (window.size() > most && !full()) {
+      trial.push_back(window.front());
+      window.erase(window.begin());
+    }
+  }
+  void seen(Block block) {
+    count[block] = std::min(count[block] + 1, 15);
+    if (++counted < sample) return;
+    for (auto& entry : count) entry.second /= 2;
+    counted /= 2;
+  }
+  List window, trial, guarded;
+  std::map<Block, int> count;
+  std::size_t most, most_safe;
+  std::uint64_t sample, counted = 0;
+};
+
+/// All that is resident or wanted, sorted by next use, and cut behind the capacity.
+class Opt : public SlowCache {
+ public:
+  using SlowCache::SlowCache;
+
+ protected:
+  using Rank = std::tuple<std::uint32_t, std::uint32_t, Block>;
+  void told(Block block) {
+    const std::uint32_t depth = space.depths[block];
+    next[block] = {now->next_use[depth], depth, policy::kNever - block};
+  }
+  void hit(Block block) override { told(block); }
+  void miss(Block block) override {
+    told(block);
+    in.insert(block);
+    if (in.size() <= space.capacity) return;
+    Block worst = block;
+    for (const Block other : in)
+      if (!held.contains(other) && next.at(worst) < next.at(other)) worst = other;
+    if (worst == block)
+      in.erase(block);
+    else
+      evict(worst);
+  }
+  std::map<Block, Rank> next;
+};
+
+}  // namespace
+
+void SlowCache::evict(Block block) {
+  in.erase(block);
+  evicted.push_back(block);
+}
+
+Block SlowCache::first_free(const std::vector<Block>& list) const {
+  for (const Block block : list)
+    if (!pinned(block)) return block;
+  return kNoBlock;
+}
+
+void SlowCache::advance(double time_s) {
+  evicted.clear();
+  passes(time_s);
+}
+
+void SlowCache::request(const RequestView& view) {
+  evicted.clear();
+  now = &view;
+  const std::set<Block> different(held.begin(), held.end());
+  std::set<Block> kept;
+  for (const Block block : view.path) {
+    std::set<Block> wanted = kept;
+    wanted.insert(block);
+    std::set<Block> all = different;
+    all.insert(wanted.begin(), wanted.end());
+    if (all.size() > space.capacity) break;
+    kept = wanted;
+  }
+  own = kept;
+  start(view);
+  for (std::size_t i = view.path.size(); i-- > 0;) {
+    if (in.contains(view.path[i]))
+      hit(view.path[i]);
+    else if (kept.contains(view.path[i]))
+      miss(view.path[i]);
+  }
+  own.clear();
+}
+
+std::unique_ptr<SlowCache> slow_cache(const std::string& text, const BlockSpace& space) {
+  std::istringstream words(text);
+  std::string name;
+  words >> name;
+  const auto number = [&](double fallback) {
+    double value = fallback;
+    if (!(words >> value)) return fallback;
+    return value;
+  };
+  if (name == "fifo") return std::make_unique<Fifo>(space);
+  if (name == "lru") return std::make_unique<Lru>(space);
+  if (name == "ttl") return std::make_unique<Ttl>(space, number(300));
+  if (name == "queue_lru") return std::make_unique<QueueLru>(space, std::size_t(number(16)));
+  if (name == "category") return std::make_unique<Category>(space, number(600));
+  if (name == "slru") return std::make_unique<Slru>(space, number(0.8));
+  if (name == "sieve") return std::make_unique<Sieve>(space);
+  if (name == "arc") return std::make_unique<Arc>(space);
+  if (name == "opt") return std::make_unique<Opt>(space);
+  if (name == "lfu") return std::make_unique<Greedy>(space, false, number(1) != 0);
+  if (name == "gdsf") return std::make_unique<Greedy>(space, true, true);
+  if (name == "hpt") return std::make_unique<Greedy>(space, true, false);
+  const double a = number(-1), b = number(-1), c = number(-1);
+  const auto or_default = [](double value, double fallback) { return value < 0 ? fallback : value; };
+  if (name == "priority") return std::make_unique<Priority>(space, a == 1, std::uint32_t(or_default(b, 0)));
+  if (name == "s3_fifo")
+    return std::make_unique<S3Fifo>(space, or_default(a, 0.1), or_default(b, 0.9), int(or_default(c, 2)));
+  if (name == "w_tinylfu")
+    return std::make_unique<WTinyLfu>(space, or_default(a, 0.01), or_default(b, 0.8),
+                                      std::uint64_t(or_default(c, 10)));
+  throw std::logic_error("no slow cache of " + name);
+}
+
+}  // namespace kvsim::slow

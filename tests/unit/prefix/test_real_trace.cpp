@@ -1,0 +1,111 @@
+#include <catch2/catch.hpp>
+#include <set>
+
+#include "policies/api/composition.hpp"
+#include "policies/builtin.hpp"
+#include "sim/prefix/hit_replay.hpp"
+#include "slow_cache.hpp"
+#include "traces/requests/read_requests.hpp"
+
+using namespace kvsim;
+using prefix::Node;
+using prefix::PrefixTree;
+using requests::RequestTrace;
+
+namespace {
+
+const char* const kTrace = KVSIM_SOURCE_DIR "/traces/sample/requests/mooncake_conversation.jsonl.gz";
+
+prefix::Cell cell(const std::string& text, std::uint64_t capacity) {
+  return {policy::parse_replacement(text, policy::builtin()), capacity};
+}
+
+std::vector<prefix::CellHits> replayed(const RequestTrace& trace, const std::vector<prefix::Cell>& cells,
+                                       const prefix::ReplaySettings& settings = {}) {
+  Workers workers(2);
+  std::vector<prefix::CellHits> out;
+  prefix::replay(PrefixTree(trace), trace, cells, settings, workers,
+                 [&](prefix::CellHits&& hits) { out.push_back(std::move(hits)); });
+  return out;
+}
+
+/// Tokens of the leading runs from request `first` on: the last block of a prompt counts with what is in it.
+std::uint64_t hit_tokens(const RequestTrace& trace, const prefix::CellHits& hits, std::size_t first) {
+  std::uint64_t out = 0;
+  for (std::size_t r = first; r < trace.requests.size(); ++r)
+    out += std::min<std::uint64_t>(std::uint64_t{hits.run[r]} * trace.block_tokens,
+                                   trace.requests[r].prompt_tokens);
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("the conversation trace: an infinite cache, and LRU between it and nothing") {
+  const RequestTrace trace = requests::read_requests(kTrace);
+  REQUIRE(trace.requests.size() == 12031);
+  const PrefixTree tree(trace);
+  CHECK(tree.size() == 182790);
+  const auto hits = replayed(
+      trace, {cell("lru", tree.size()), cell("opt", tree.size()), cell("lru", 1000), cell("opt", 1000)});
+  // Every request, and those of the second half of the trace: an infinite cache's hits are counted by hand
+  // with a set of ids.
+  std::set<requests::BlockId> seen;
+  std::uint64_t all = 0, last_half = 0;
+  for (std::size_t r = 0; r < trace.requests.size(); ++r) {
+    std::uint64_t run = 0;
+    bool leading = true;
+    for (const requests::BlockId id : trace.prompt_blocks(trace.requests[r])) {
+      leading = leading && seen.contains(id);
+      run += leading ? 1 : 0;
+    }
+    for (const requests::BlockId id : trace.prompt_blocks(trace.requests[r])) seen.insert(id);
+    const std::uint64_t tokens = std::min<std::uint64_t>(run * 512, trace.requests[r].prompt_tokens);
+    all += tokens;
+    if (r >= trace.requests.size() / 2) last_half += tokens;
+  }
+  CHECK(last_half == 27038068);
+  for (const std::size_t infinite : {0, 1}) {
+    CHECK(hit_tokens(trace, hits[infinite], 0) == all);
+    CHECK(hit_tokens(trace, hits[infinite], trace.requests.size() / 2) == last_half);
+    CHECK(hits[infinite].evictions == 0);
+  }
+  CHECK(hit_tokens(trace, hits[2], 0) < hit_tokens(trace, hits[3], 0));
+  CHECK(hit_tokens(trace, hits[3], 0) < all);
+}
+
+TEST_CASE("policies on the conversation trace's first requests hit what their slow twins hit") {
+  RequestTrace trace = requests::read_requests(kTrace, {.limit = 700});
+  const PrefixTree tree(trace);
+  const std::vector<std::uint32_t> next = prefix::next_uses(tree, false);
+  for (const std::string name : {"fifo", "lru", "slru", "lfu", "arc", "sieve", "s3_fifo", "w_tinylfu", "ttl",
+                                 "queue_lru", "gdsf", "opt"}) {
+    const std::size_t capacity = 600;
+    const auto fast = replayed(trace, {cell(name, capacity)})[0];
+    const auto slow = slow::slow_cache(
+        name,
+        {.blocks = tree.size(), .capacity = capacity, .parents = tree.parents(), .depths = tree.depths()});
+    std::vector<std::uint32_t> runs;
+    std::uint64_t at = 0;
+    for (std::size_t r = 0; r < tree.requests(); ++r) {
+      std::vector<std::span<const Node>> waiting;
+      for (std::size_t i = r + 1; i < tree.requests() && waiting.size() < 16; ++i)
+        waiting.push_back(tree.prompt(i));
+      slow->advance(trace.requests[r].time_s);
+      std::uint32_t run = 0;
+      for (const Node node : tree.prompt(r)) {
+        if (!slow->in.contains(node)) break;
+        ++run;
+      }
+      runs.push_back(run);
+      slow->request({.number = r,
+                     .time_s = trace.requests[r].time_s,
+                     .waiting = waiting,
+                     .next_use = std::span(next).subspan(at, tree.prompt(r).size()),
+                     .path = tree.prompt(r)});
+      at += tree.prompt(r).size();
+    }
+    INFO(name);
+    CHECK(fast.run == runs);
+    CHECK(fast.evictions > 0);
+  }
+}

@@ -1,0 +1,310 @@
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <map>
+#include <numeric>
+
+#include "policies/api/composition.hpp"
+#include "policies/builtin.hpp"
+#include "random_requests.hpp"
+#include "sim/base/error.hpp"
+#include "sim/prefix/block_cache.hpp"
+#include "sim/prefix/hit_replay.hpp"
+#include "slow_cache.hpp"
+
+using namespace kvsim;
+using prefix::BlockCache;
+using prefix::Node;
+using prefix::PrefixTree;
+using requests::RequestTrace;
+
+namespace {
+
+policy::Part part(const std::string& text) {
+  return policy::parse_replacement(text, policy::builtin());
+}
+
+/// Policies beside their slow twins.
+const std::vector<std::pair<std::string, std::string>> kTwins = {
+    {"fifo", "fifo"},
+    {"lru", "lru"},
+    {"slru", "slru"},
+    {"slru(protected=0.3)", "slru 0.3"},
+    {"lfu", "lfu"},
+    {"lfu(age=false)", "lfu 0"},
+    {"arc", "arc"},
+    {"sieve", "sieve"},
+    {"s3_fifo", "s3_fifo"},
+    {"s3_fifo(small=0.4,ghost=0.2,promote=1)", "s3_fifo 0.4 0.2 1"},
+    {"w_tinylfu", "w_tinylfu"},
+    {"w_tinylfu(window=0.3,protected=0.5,sample=2)", "w_tinylfu 0.3 0.5 2"},
+    {"ttl(seconds=5)", "ttl 5"},
+    {"ttl", "ttl"},
+    {"priority", "priority"},
+    {"priority(by=depth)", "priority 1 0"},
+    {"priority(pin=1)", "priority 0 1"},
+    {"category", "category"},
+    {"category(life=2)", "category 2"},
+    {"queue_lru", "queue_lru"},
+    {"queue_lru(window=2)", "queue_lru 2"},
+    {"gdsf", "gdsf"},
+    {"hpt", "hpt"},
+    {"opt", "opt"},
+};
+
+std::vector<double> depth_seconds() {
+  std::vector<double> out;
+  for (int depth = 0; depth < 64; ++depth) out.push_back(1 + 0.37 * depth);
+  return out;
+}
+
+/// Drives both with the same requests and compares what is resident and what left, in order. `holds`:
+/// requests run for some time, during which their blocks are held.
+void compare(const std::string& fast_text, const std::string& slow_text, const RequestTrace& trace,
+             std::size_t capacity, bool holds) {
+  const PrefixTree tree(trace);
+  const std::vector<double> seconds = depth_seconds();
+  const policy::BlockSpace space = prefix::block_space(tree, capacity, seconds, trace.categories.size());
+  BlockCache fast(part(fast_text), space);
+  const std::unique_ptr<slow::SlowCache> slow = slow::slow_cache(slow_text, space);
+  const std::vector<std::uint32_t> next = prefix::next_uses(tree, false);
+  std::vector<std::span<const Node>> running;
+  std::uint64_t at = 0, evictions = 0;
+  for (std::size_t r = 0; r < tree.requests(); ++r) {
+    const requests::Request& request = trace.requests[r];
+    std::vector<std::span<const Node>> waiting;
+    for (std::size_t i = r + 1; i < tree.requests() && waiting.size() < fast.lookahead(); ++i)
+      waiting.push_back(tree.prompt(i));
+    const policy::RequestView view{.number = r,
+                                   .time_s = request.time_s,
+                                   .category = request.category,
+                                   .priority = request.priority,
+                                   .waiting = waiting,
+                                   .next_use = std::span(next).subspan(at, tree.final_path(r).size()),
+                                   .path = tree.final_path(r)};
+    at += view.path.size();
+    fast.advance(request.time_s);
+    slow->advance(request.time_s);
+    REQUIRE(std::vector<Node>(fast.evicted().begin(), fast.evicted().end()) == slow->evicted);
+    evictions += slow->evicted.size();
+    fast.request(view);
+    slow->request(view);
+    INFO("request " << r);
+    REQUIRE(std::vector<Node>(fast.evicted().begin(), fast.evicted().end()) == slow->evicted);
+    evictions += slow->evicted.size();
+    for (Node node = 0; node < tree.size(); ++node) REQUIRE(fast.resident(node) == slow->in.contains(node));
+    REQUIRE(fast.size() == slow->in.size());
+    REQUIRE(fast.size() <= capacity);
+    if (!holds) continue;
+    running.push_back(view.path.first(fast.pin(view.path)));
+    slow->held.insert(running.back().begin(), running.back().end());
+    if (running.size() <= 1 + r % 4) continue;
+    fast.unpin(running.front());
+    for (const Node node : running.front()) slow->held.erase(slow->held.find(node));
+    running.erase(running.begin());
+  }
+  CHECK(fast.evictions() == evictions);
+}
+
+std::uint64_t total(const std::vector<std::uint32_t>& counts) {
+  return std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
+}
+
+std::vector<prefix::CellHits> replayed(const RequestTrace& trace, const std::vector<prefix::Cell>& cells,
+                                       prefix::ReplaySettings settings = {}, unsigned threads = 2) {
+  Workers workers(threads);
+  std::vector<prefix::CellHits> out;
+  prefix::replay(PrefixTree(trace), trace, cells, settings, workers, [&](prefix::CellHits&& hits) {
+    REQUIRE(hits.cell == out.size());
+    out.push_back(std::move(hits));
+  });
+  REQUIRE(out.size() == cells.size());
+  return out;
+}
+
+std::vector<prefix::Cell> every_policy(std::uint64_t capacity) {
+  std::vector<prefix::Cell> out;
+  for (const auto& twin : kTwins) out.push_back({part(twin.first), capacity});
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("every replacement decides as its slow twin") {
+  for (const auto& [fast, slow] : kTwins)
+    for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+      const RequestTrace trace = random_requests({.seed = seed, .requests = 150, .categories = seed % 3});
+      for (const std::size_t capacity : {1, 2, 5, 13, 40})
+        for (const bool holds : {false, true}) {
+          INFO(fast << " seed " << seed << " capacity " << capacity << " holds " << holds);
+          compare(fast, slow, trace, capacity, holds);
+        }
+    }
+}
+
+TEST_CASE("every replacement has a slow twin") {
+  for (const policy::PolicySpec& spec : policy::builtin().policies()) {
+    if (spec.kind != policy::Kind::replacement) continue;
+    INFO(spec.name);
+    CHECK(std::any_of(kTwins.begin(), kTwins.end(), [&](const auto& twin) {
+      return twin.second.substr(0, twin.second.find(' ')) == spec.name;
+    }));
+  }
+}
+
+TEST_CASE("laws of replacements: no more hits than OPT, the ceiling with room for all") {
+  for (std::uint64_t seed = 1; seed <= 5; ++seed) {
+    const RequestTrace trace = random_requests({.seed = seed, .requests = 400, .depth = 8});
+    const PrefixTree tree(trace);
+    std::set<Node> seen;
+    std::uint64_t ceiling = 0;
+    for (std::size_t r = 0; r < tree.requests(); ++r)
+      for (const Node node : tree.prompt(r)) ceiling += !seen.insert(node).second;
+    std::map<std::string, std::uint64_t> before;
+    for (const std::uint64_t capacity : {1, 3, 8, 20, 50, 120, 100000}) {
+      const auto hits = replayed(trace, every_policy(capacity));
+      const std::uint64_t best = total(hits.back().run);
+      for (std::size_t i = 0; i < hits.size(); ++i) {
+        INFO(kTwins[i].first << " capacity " << capacity << " seed " << seed);
+        CHECK(total(hits[i].run) <= best);
+        CHECK(total(hits[i].present) >= total(hits[i].run));
+        CHECK(hits[i].stored - hits[i].evictions <= capacity);
+        if (capacity >= tree.size() && !kTwins[i].first.starts_with("ttl")) {
+          CHECK(total(hits[i].run) == ceiling);
+          CHECK(hits[i].evictions == 0);
+        }
+        if (kTwins[i].first != "lru" && kTwins[i].first != "opt") continue;
+        CHECK(total(hits[i].run) >= before[kTwins[i].first]);
+        CHECK(hits[i].run == hits[i].present);
+        before[kTwins[i].first] = total(hits[i].run);
+      }
+    }
+  }
+}
+
+TEST_CASE("LRU by stack distances is LRU cell by cell") {
+  for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+    RequestTrace trace = random_requests({.seed = seed, .requests = 500, .depth = 12});
+    if (seed % 2 == 0) {
+      // Blocks that were generated: every third request leaves the blocks of the next one behind.
+      trace.generated = requests::Generated::given;
+      for (std::size_t r = 0; r + 1 < trace.requests.size(); r += 3) {
+        trace.requests[r].first_final_block = trace.requests[r + 1].first_block;
+        trace.requests[r].n_final_blocks = trace.requests[r + 1].n_blocks;
+      }
+    }
+    std::vector<prefix::Cell> cells;
+    for (std::uint64_t capacity = 1; capacity < 90; ++capacity) cells.push_back({part("lru"), capacity});
+    cells.push_back({part("lru"), 1000000});
+    const auto stack = replayed(trace, cells),
+               cell_by_cell = replayed(trace, cells, {.stack_distances = false});
+    for (std::size_t i = 0; i < cells.size(); ++i) {
+      INFO("seed " << seed << " capacity " << cells[i].capacity);
+      CHECK(stack[i].run == cell_by_cell[i].run);
+      CHECK(stack[i].present == cell_by_cell[i].present);
+      CHECK(stack[i].stored == cell_by_cell[i].stored);
+      CHECK(stack[i].evictions == cell_by_cell[i].evictions);
+    }
+  }
+}
+
+TEST_CASE("no order of evictions hits more than OPT") {
+  // All that a cache may keep after each request is tried: any subset of what it had and what it was given.
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    const RequestTrace trace = random_requests({.seed = seed, .requests = 9, .depth = 3, .branches = 2});
+    const PrefixTree tree(trace);
+    REQUIRE(tree.size() <= 14);
+    for (const std::uint64_t capacity : {1, 2, 3, 4}) {
+      std::map<std::uint32_t, std::uint64_t> best{
+          {0u, 0u}};  // sets of blocks as bits, and the hits up to there
+      for (std::size_t r = 0; r < tree.requests(); ++r) {
+        std::map<std::uint32_t, std::uint64_t> after;
+        for (const auto& [had, hits] : best) {
+          std::uint32_t all = had;
+          std::uint64_t run = 0;
+          while (run < tree.prompt(r).size() && (had >> tree.prompt(r)[run] & 1)) ++run;
+          for (const Node node : tree.prompt(r)) all |= 1u << node;
+          for (std::uint32_t kept = all;; kept = (kept - 1) & all) {
+            if (static_cast<std::uint64_t>(std::popcount(kept)) <= capacity) {
+              std::uint64_t& most = after[kept];
+              most = std::max(most, hits + run);
+            }
+            if (kept == 0) break;
+          }
+        }
+        best = std::move(after);
+      }
+      std::uint64_t most = 0;
+      for (const auto& entry : best) most = std::max(most, entry.second);
+      CHECK(total(replayed(trace, {{part("opt"), capacity}}, {}, 1)[0].run) == most);
+    }
+  }
+}
+
+TEST_CASE("results do not depend on threads or on what is computed beside") {
+  const RequestTrace trace = random_requests({.seed = 7, .requests = 300});
+  std::vector<prefix::Cell> cells = every_policy(17);
+  const auto one = replayed(trace, cells, {.residency = true}, 1),
+             four = replayed(trace, cells, {.residency = true}, 4);
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    INFO(kTwins[i].first);
+    CHECK(one[i].run == four[i].run);
+    CHECK(one[i].residency.idle.bins == four[i].residency.idle.bins);
+    CHECK(one[i].residency.lifetime.count == one[i].evictions);
+    CHECK(one[i].run == replayed(trace, {cells[i]})[0].run);
+  }
+}
+
+TEST_CASE("a leaf leaves before its parents, and a prompt that does not fit keeps its beginning") {
+  // Two prompts of three blocks share the first; four blocks fit.
+  RequestTrace trace{.format = "by hand", .block_tokens = 16};
+  for (const std::vector<requests::BlockId>& prompt : std::vector<std::vector<requests::BlockId>>{
+           {1, 2, 3}, {1, 4, 5}, {1, 2, 3}, {6, 7, 8, 9, 10}, {6, 7, 8, 9, 10}}) {
+    requests::Request request{.time_s = double(trace.requests.size())};
+    request.first_block = trace.blocks.size();
+    request.n_blocks = static_cast<std::uint32_t>(prompt.size());
+    trace.blocks.insert(trace.blocks.end(), prompt.begin(), prompt.end());
+    trace.requests.push_back(request);
+  }
+  // After two prompts 1, 4, 5 and 2 are there: 3, the oldest leaf, left. The third finds 1 and 2, and 5
+  // leaves for 3. The fourth keeps 6, 7, 8, 9, and the fifth finds these.
+  const auto lru = replayed(trace, {{part("lru"), 4}}, {.residency = true, .stack_distances = false})[0];
+  CHECK(lru.run == std::vector<std::uint32_t>{0, 1, 2, 0, 4});
+  CHECK(lru.stored == 3 + 2 + 1 + 4);
+  CHECK(lru.evictions == 1 + 1 + 4);
+  CHECK(lru.residency.reuse_gap.count == 1 + 2 + 4);
+  CHECK(lru.residency.idle.sum_s == 1 + 1 + (1 + 1 + 1 + 2));
+  // FIFO lets 3, then 2 go, whose age counts: of 1, 2, 3 the last was stored first.
+  const auto fifo = replayed(trace, {{part("fifo"), 4}})[0];
+  CHECK(fifo.run == std::vector<std::uint32_t>{0, 1, 2, 0, 4});
+  const auto opt = replayed(trace, {{part("opt"), 4}})[0];
+  CHECK(opt.run == std::vector<std::uint32_t>{0, 1, 3, 0, 4});
+}
+
+TEST_CASE("blocks as requests of their own hit wherever they stand") {
+  RequestTrace trace{.format = "by hand", .block_tokens = 16, .hashing = requests::Hashing::chained};
+  trace.blocks = {1, 2, 3, 1, 2, 3};
+  for (std::uint64_t first : {0, 3}) {
+    requests::Request request{};
+    request.first_block = first;
+    request.n_blocks = 3;
+    trace.requests.push_back(request);
+  }
+  // In order 1, 2, 3 a cache of two never has what comes next; prompt by prompt 1 and 2 stay.
+  CHECK(replayed(trace, {{part("lru"), 2}}, {.independent = true})[0].run ==
+        std::vector<std::uint32_t>{0, 0});
+  CHECK(replayed(trace, {{part("lru"), 2}})[0].run == std::vector<std::uint32_t>{0, 2});
+  CHECK(replayed(trace, {{part("opt"), 2}}, {.independent = true})[0].run ==
+        std::vector<std::uint32_t>{0, 2});
+}
+
+TEST_CASE("mistakes with replacements are answered") {
+  const policy::Registry& registry = policy::builtin();
+  CHECK_THROWS_WITH(part("s3_fif"), Catch::Contains("s3_fifo"));
+  CHECK_THROWS_WITH(part("lru+kivi"), Catch::Contains("one replacement policy"));
+  CHECK_THROWS_WITH(part("h2o"), Catch::Contains("tokens of one sequence"));
+  CHECK_THROWS_WITH(part("slru(protected=2)"), Catch::Contains("protected"));
+  CHECK_THROWS_WITH(policy::parse_composition("lru", registry), Catch::Contains("prefix cache"));
+  CHECK_THROWS_WITH(policy::parse_composition("h2o+arc", registry), Catch::Contains("prefix cache"));
+  const RequestTrace trace = random_requests({});
+  CHECK_THROWS_WITH(replayed(trace, {{part("lru"), 0}}), Catch::Contains("0 blocks"));
+}
