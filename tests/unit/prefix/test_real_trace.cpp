@@ -74,12 +74,12 @@ TEST_CASE("the conversation trace: an infinite cache, and LRU between it and not
 }
 
 TEST_CASE("policies on the conversation trace's first requests hit what their slow twins hit") {
-  RequestTrace trace = requests::read_requests(kTrace, {.limit = 700});
+  RequestTrace trace = requests::read_requests(kTrace, {.limit = 300});
   const PrefixTree tree(trace);
   const std::vector<std::uint32_t> next = prefix::next_uses(tree, false);
   for (const std::string name : {"fifo", "lru", "slru", "lfu", "arc", "sieve", "s3_fifo", "w_tinylfu", "ttl",
                                  "queue_lru", "gdsf", "opt"}) {
-    const std::size_t capacity = 600;
+    const std::size_t capacity = 250;
     const auto fast = replayed(trace, {cell(name, capacity)})[0];
     const auto slow = slow::slow_cache(
         name,
