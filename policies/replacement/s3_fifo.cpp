@@ -10,7 +10,7 @@ namespace {
 
 class S3Fifo final : public Replacement {
  public:
-  S3Fifo(const BlockSpace& space, double small, double ghost, std::uint64_t promote)
+  S3Fifo(const BlockSpace& space, double small, double ghost, std::uint64_t promote, bool fills_main)
       : links_(space.blocks),
         small_(links_),
         main_(links_),
@@ -20,7 +20,8 @@ class S3Fifo final : public Replacement {
         most_small_(
             std::max<std::size_t>(static_cast<std::size_t>(static_cast<double>(space.capacity) * small), 1)),
         most_ghosts_(static_cast<std::size_t>(static_cast<double>(space.capacity) * ghost)),
-        promote_(static_cast<std::uint8_t>(promote)) {}
+        promote_(static_cast<std::uint8_t>(promote)),
+        fills_main_(fills_main) {}
 
   void start(const RequestView&, BlockStore&) override {
     small_.restart();
@@ -28,8 +29,10 @@ class S3Fifo final : public Replacement {
   }
   void hit(Block block, BlockStore&) override { uses_[block] = std::min<std::uint8_t>(uses_[block] + 1, 3); }
   void miss(Block block, BlockStore& store) override {
-    const bool known = places_[block] == Place::ghost;
+    bool known = places_[block] == Place::ghost;
     if (known) ghosts_.remove(block);
+    if (store.full()) fills_main_ = false;
+    if (fills_main_ && small_.size() >= most_small_) known = true;
     places_[block] = Place::none;
     while (store.full()) make_room(store);
     uses_[block] = 0;
@@ -94,49 +97,62 @@ class S3Fifo final : public Replacement {
   std::vector<std::uint8_t> uses_;
   std::size_t most_small_, most_ghosts_;
   std::uint8_t promote_;
+  bool fills_main_;  ///< until the cache is full
 };
 
 }  // namespace
 
 PolicySpec s3_fifo_spec() {
-  return {.name = "s3_fifo",
-          .aliases = {"s3fifo"},
-          .kind = Kind::replacement,
-          .summary =
-              "three queues: new blocks leave a small one soon unless they are used, used ones circle in a "
-              "main one",
-          .paper =
-              "Yang, Zhang, Qiu, Yue, Rashmi, FIFO queues are all you need for cache eviction, SOSP 2023, "
-              "https://dl.acm.org/doi/10.1145/3600006.3613147",
-          .details =
-              "A block enters the small queue, or the main one when its name is still in the queue of those "
-              "that left the "
-              "small one. At the small queue's end it goes to the main one if it was used `promote` times, "
-              "which clears "
-              "its count, and otherwise leaves. At the main queue's end a block of count c > 0 goes round "
-              "with c - 1, at "
-              "most 3 being counted. The small queue gives way while it has its share.",
-          .departures = {{"libCacheSim refuses new objects where the small queue has room for fewer than two",
-                          "the small queue has at least one block"}},
-          .params = {{.name = "small",
-                      .type = ParamType::share,
-                      .fallback = "0.1",
-                      .help = "share of the capacity that the small queue has"},
-                     {.name = "ghost",
-                      .type = ParamType::share,
-                      .fallback = "0.9",
-                      .help = "names of blocks that left the small queue, as a share of the capacity"},
-                     {.name = "promote",
-                      .type = ParamType::count,
-                      .fallback = "2",
-                      .min = 1,
-                      .max = 3,
-                      .unit = "uses",
-                      .help = "uses in the small queue that take a block to the main one"}},
-          .make_replacement = [](const Params& params, const BlockSpace& space) {
-            return std::make_unique<S3Fifo>(space, params.share("small"), params.share("ghost"),
-                                            params.count("promote"));
-          }};
+  return {
+      .name = "s3_fifo",
+      .aliases = {"s3fifo"},
+      .kind = Kind::replacement,
+      .summary =
+          "three queues: new blocks leave a small one soon unless they are used, used ones circle in a "
+          "main one",
+      .paper =
+          "Yang, Zhang, Qiu, Yue, Rashmi, FIFO queues are all you need for cache eviction, SOSP 2023, "
+          "https://dl.acm.org/doi/10.1145/3600006.3613147",
+      .details =
+          "A block enters the small queue, or the main one when its name is still in the queue of those "
+          "that left the "
+          "small one. At the small queue's end it goes to the main one if it was used `promote` times, "
+          "which clears "
+          "its count, and otherwise leaves. At the main queue's end a block of count c > 0 goes round "
+          "with c - 1, at "
+          "most 3 being counted. The small queue gives way while it has its share.",
+      .departures = {{"libCacheSim 0.3.5: before the first eviction new objects enter the main queue once "
+                      "the small one has its share",
+                      "fill=main"},
+                     {"libCacheSim refuses new objects where the small queue has room for fewer than two",
+                      "the small queue has at least one block"}},
+      .params =
+          {{.name = "small",
+            .type = ParamType::share,
+            .fallback = "0.1",
+            .help = "share of the capacity that the small queue has"},
+           {.name = "ghost",
+            .type = ParamType::share,
+            .fallback = "0.9",
+            .help = "names of blocks that left the small queue, as a share of the capacity"},
+           {.name = "promote",
+            .type = ParamType::count,
+            .fallback = "2",
+            .min = 1,
+            .max = 3,
+            .unit = "uses",
+            .help = "uses in the small queue that take a block to the main one"},
+           {.name = "fill",
+            .type = ParamType::choice,
+            .fallback = "small",
+            .choices = {"small", "main"},
+            .help =
+                "which queue takes new blocks before the cache is full for the first time; main: once the "
+                "small one has its share"}},
+      .make_replacement = [](const Params& params, const BlockSpace& space) {
+        return std::make_unique<S3Fifo>(space, params.share("small"), params.share("ghost"),
+                                        params.count("promote"), params.is("fill", "main"));
+      }};
 }
 
 }  // namespace kvsim::policy

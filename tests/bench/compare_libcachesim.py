@@ -5,10 +5,11 @@
     compare_libcachesim.py build/release/tests/bench_requests traces/sample/requests/mooncake_conversation.jsonl.gz
 
 Prints a table and fails where a number of hits differs. Seconds are of both in turn, on one core; libCacheSim is driven
-by its own reader (process_trace on a CSV file of the same stream), so that no time is Python's.
+by its own reader (process_trace on a binary file of the same stream), so that no time is Python's.
 """
 import gzip
 import json
+import struct
 import subprocess
 import sys
 import tempfile
@@ -21,7 +22,7 @@ PAIRS = [
     ("fifo", lcs.FIFO),
     ("lru", lcs.LRU),
     ("sieve", lcs.Sieve),
-    ("s3_fifo", lcs.S3FIFO),
+    ("s3_fifo(fill=main)", lcs.S3FIFO),
     ("arc", lcs.ARC),
 ]
 CAPACITIES = [100, 1000, 3000, 10000, 30000, 100000]
@@ -35,7 +36,7 @@ def blocks_of(path):
 
 
 def theirs(kind, capacity, blocks, requests):
-    cache = kind(cache_size=capacity)
+    cache = kind(cache_size=capacity, hashpower=18)
     begin = time.perf_counter()
     hits = 0
     for request in requests:
@@ -45,10 +46,8 @@ def theirs(kind, capacity, blocks, requests):
 
 def by_reader(kind, capacity, path):
     """Seconds of libCacheSim's own loop, and the hits that it reports."""
-    reader = lcs.TraceReader(trace=path, trace_type=lcs.TraceType.CSV_TRACE,
-                             reader_init_params=lcs.ReaderInitParam(has_header=False, delimiter=",", obj_id_is_num=True,
-                                                                    time_field=1, obj_id_field=2, obj_size_field=3))
-    cache = kind(cache_size=capacity)
+    reader = lcs.TraceReader(trace=path, trace_type=lcs.TraceType.ORACLE_GENERAL_TRACE)
+    cache = kind(cache_size=capacity, hashpower=18)
     begin = time.perf_counter()
     misses, _ = cache.process_trace(reader)
     return misses, time.perf_counter() - begin
@@ -66,9 +65,9 @@ def main():
                           check=True, capture_output=True, text=True).stdout.split("\n")
     ours = {(row.split()[0], int(row.split()[1])): row.split()[2:] for row in rows if row}
     different = 0
-    with tempfile.NamedTemporaryFile("w", suffix=".csv") as stream:
+    with tempfile.NamedTemporaryFile(suffix=".oracleGeneral.bin") as stream:
         for i, block in enumerate(blocks):
-            stream.write(f"{i},{block},1\n")
+            stream.write(struct.pack("<IQIq", i, block, 1, -2))
         stream.flush()
         print("| policy | blocks | hits | libCacheSim | equal | M accesses/s | libCacheSim |\n| --- | --- | --- | --- | --- | --- | --- |")
         for name, kind in PAIRS:

@@ -260,17 +260,20 @@ class Sieve : public SlowCache {
 
 class S3Fifo : public SlowCache {
  public:
-  S3Fifo(const BlockSpace& of, double share, double ghosts, int uses)
+  S3Fifo(const BlockSpace& of, double share, double ghosts, int uses, bool filling)
       : SlowCache(of),
         most(std::max<std::size_t>(std::size_t(double(of.capacity) * share), 1)),
         most_names(std::size_t(double(of.capacity) * ghosts)),
-        promote(uses) {}
+        promote(uses),
+        fill(filling) {}
 
  protected:
   void hit(Block block) override { ++count[block]; }
   void miss(Block block) override {
-    const bool ghost = has(names, block);
+    bool ghost = has(names, block);
     if (ghost) drop(names, block);
+    if (full()) fill = false;
+    if (fill && small.size() >= most) ghost = true;
     while (full()) {
       const bool first = small.size() >= most;
       if (!(first ? small_leaves() : main_leaves())) first ? main_leaves() : small_leaves();
@@ -314,6 +317,7 @@ class S3Fifo : public SlowCache {
   std::map<Block, int> count;
   std::size_t most, most_names;
   int promote;
+  bool fill;
 };
 
 class Arc : public SlowCache {
@@ -524,7 +528,8 @@ std::unique_ptr<SlowCache> slow_cache(const std::string& text, const BlockSpace&
   const auto or_default = [](double value, double fallback) { return value < 0 ? fallback : value; };
   if (name == "priority") return std::make_unique<Priority>(space, a == 1, std::uint32_t(or_default(b, 0)));
   if (name == "s3_fifo")
-    return std::make_unique<S3Fifo>(space, or_default(a, 0.1), or_default(b, 0.9), int(or_default(c, 2)));
+    return std::make_unique<S3Fifo>(space, or_default(a, 0.1), or_default(b, 0.9), int(or_default(c, 2)),
+                                    number(0) == 1);
   if (name == "w_tinylfu")
     return std::make_unique<WTinyLfu>(space, or_default(a, 0.01), or_default(b, 0.8),
                                       std::uint64_t(or_default(c, 10)));

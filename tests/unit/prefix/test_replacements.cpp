@@ -36,6 +36,7 @@ const std::vector<std::pair<std::string, std::string>> kTwins = {
     {"sieve", "sieve"},
     {"s3_fifo", "s3_fifo"},
     {"s3_fifo(small=0.4,ghost=0.2,promote=1)", "s3_fifo 0.4 0.2 1"},
+    {"s3_fifo(fill=main)", "s3_fifo 0.1 0.9 2 1"},
     {"w_tinylfu", "w_tinylfu"},
     {"w_tinylfu(window=0.3,protected=0.5,sample=2)", "w_tinylfu 0.3 0.5 2"},
     {"ttl(seconds=5)", "ttl 5"},
