@@ -313,3 +313,29 @@ TEST_CASE("mistakes with replacements are answered") {
   const RequestTrace trace = random_requests({});
   CHECK_THROWS_WITH(replayed(trace, {{part("lru"), 0}}), Catch::Contains("0 blocks"));
 }
+
+TEST_CASE("every parameter of a replacement changes what is hit") {
+  const std::map<std::string, std::string> other = {
+      {"slru.protected", "0.2"},   {"lfu.age", "false"},           {"s3_fifo.small", "0.5"},
+      {"s3_fifo.ghost", "0"},      {"s3_fifo.promote", "1"},       {"s3_fifo.fill", "main"},
+      {"w_tinylfu.window", "0.5"}, {"w_tinylfu.protected", "0.1"}, {"w_tinylfu.sample", "1"},
+      {"ttl.seconds", "3"},        {"priority.by", "depth"},       {"priority.pin", "2"},
+      {"category.life", "0.5"},    {"queue_lru.window", "0"}};
+  for (const policy::PolicySpec& spec : policy::builtin().policies()) {
+    if (spec.kind != policy::Kind::replacement) continue;
+    for (const ParamSpec& param : spec.params) {
+      INFO(spec.name << "." << param.name);
+      const auto value = other.find(spec.name + "." + param.name);
+      REQUIRE(value != other.end());
+      bool differs = false;
+      for (std::uint64_t seed = 1; seed <= 8 && !differs; ++seed) {
+        const RequestTrace trace = random_requests({.seed = seed, .requests = 400, .depth = 8});
+        const auto hits = replayed(
+            trace,
+            {{part(spec.name), 25}, {part(spec.name + "(" + param.name + "=" + value->second + ")"), 25}});
+        differs = hits[0].run != hits[1].run;
+      }
+      CHECK(differs);
+    }
+  }
+}
