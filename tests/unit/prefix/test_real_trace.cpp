@@ -3,6 +3,7 @@
 
 #include "policies/api/composition.hpp"
 #include "policies/builtin.hpp"
+#include "sim/prefix/block_sampling.hpp"
 #include "sim/prefix/hit_replay.hpp"
 #include "slow_cache.hpp"
 #include "traces/requests/read_requests.hpp"
@@ -108,4 +109,34 @@ TEST_CASE("policies on the conversation trace's first requests hit what their sl
     CHECK(fast.run == runs);
     CHECK(fast.evictions > 0);
   }
+}
+
+TEST_CASE("a tenth of the blocks tells LRU's block hits of the conversation trace to two points") {
+  const RequestTrace trace = requests::read_requests(kTrace);
+  const PrefixTree tree(trace);
+  const auto misses = [](const RequestTrace& of, const prefix::CellHits& hits) {
+    std::uint64_t out = of.blocks.size();
+    for (const std::uint32_t run : hits.run) out -= run;
+    return out;
+  };
+  const std::vector<std::uint64_t> capacities{1000, 3000, 10000, 30000, 100000};
+  std::vector<prefix::Cell> whole, tenth;
+  for (const std::uint64_t capacity : capacities) {
+    whole.push_back(cell("lru", capacity));
+    tenth.push_back(cell("lru", capacity / 10));
+  }
+  const auto exact = replayed(trace, whole);
+  for (const std::uint64_t seed : {1, 2, 3}) {
+    const RequestTrace sample = prefix::sampled_blocks(trace, tree, 0.1, seed);
+    const auto estimated = replayed(sample, tenth);
+    for (std::size_t i = 0; i < capacities.size(); ++i) {
+      INFO("capacity " << capacities[i] << " seed " << seed);
+      const double share = 1 - double(misses(trace, exact[i])) / double(trace.blocks.size());
+      CHECK(prefix::hit_share(misses(sample, estimated[i]), trace.blocks.size(), 0.1) ==
+            Approx(share).margin(0.02));
+    }
+  }
+  // All blocks are the trace itself.
+  const RequestTrace all = prefix::sampled_blocks(trace, tree, 1, 1);
+  CHECK(replayed(all, whole)[2].run == exact[2].run);
 }
