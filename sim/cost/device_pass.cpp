@@ -267,29 +267,35 @@ std::vector<DevicePass::Read> DevicePass::reads_of(const Holding& holding, const
   return out;
 }
 
+Demand DevicePass::rows_demand(double sequences, double pairs, double moved, double cache,
+                               double index) const {
+  const Ceilings& ceilings = machine_.ceilings;
+  const double width = real(model_.head_dim) + real(model_.value_dim);
+  Demand attention{.flops = 2 * width * pairs,
+                   .bytes = moved + index + sequences * activation_ * query_heads_ * width,
+                   .compute_ceiling = ceilings.attention_compute,
+                   .memory_ceiling = ceilings.attention_memory};
+  if (serving_.runtime.attention == Attention::eager) {
+    attention.ops = kSoftmaxOps * pairs;
+    attention.bytes += kScorePasses * activation_ * pairs;
+  }
+  // Choosing multiplies each 16-bit number of the index by one of every query that shares it.
+  attention.flops += index * (query_heads_ / stored_heads_);
+  attention.overhead = attention_start(cache) + ceilings.attention_sequence * std::sqrt(sequences);
+  return attention;
+}
+
 void DevicePass::decode_attention(PassTime& pass, const Holding& holding, const policy::Cost& cost,
                                   std::uint64_t step) const {
-  const Ceilings& ceilings = machine_.ceilings;
-  const double key = real(model_.head_dim), value = real(model_.value_dim);
   const double group_size = query_heads_ / stored_heads_;
   for (const EqualLayers& group : holding.layers) {
     const std::vector<Read> reads = reads_of(holding, group, step);
     for (const Read& read : reads) {
       const double index = batch_ * read.index_bytes;
-      const double cache = batch_ * read.bytes + index, pairs = batch_ * group_size * read.slots;
-      Demand attention{.flops = 2 * (key + value) * pairs,
-                       .bytes = serving_.runtime.cache_traffic * batch_ * read.bytes + index +
-                                batch_ * activation_ * query_heads_ * (key + value),
-                       .compute_ceiling = ceilings.attention_compute,
-                       .memory_ceiling = ceilings.attention_memory};
-      if (serving_.runtime.attention == Attention::eager) {
-        attention.ops = kSoftmaxOps * pairs;
-        attention.bytes += kScorePasses * activation_ * pairs;
-      }
-      // Choosing multiplies each 16-bit number of the index by one of every query that shares it.
-      attention.flops += index * group_size;
+      Demand attention = rows_demand(batch_, batch_ * group_size * read.slots,
+                                     serving_.runtime.cache_traffic * batch_ * read.bytes,
+                                     batch_ * read.bytes + index, index);
       decode_numbers(attention, cost, batch_ * read.coded);
-      attention.overhead = attention_start(cache) + ceilings.attention_sequence * std::sqrt(batch_);
       const double layers = real(group.layers) / real(reads.size());
       OpTime& time = pass[OpClass::attention];
       const double before = time.seconds;
@@ -297,6 +303,32 @@ void DevicePass::decode_attention(PassTime& pass, const Holding& holding, const 
       if (index > 0) pass.choosing += (time.seconds - before) * index / attention.bytes;
     }
   }
+}
+
+void DevicePass::chunks_attention(PassTime& pass, std::span<const Chunk> chunks) const {
+  if (chunks.empty()) return;
+  Demand all{.compute_ceiling = 1, .memory_ceiling = machine_.ceilings.attention_memory};
+  double work = 0, cache = 0;
+  for (const Chunk& chunk : chunks) {
+    const Demand one = chunk_attention({}, chunk.tokens, chunk.past, model_.window);
+    const std::uint64_t reach = model_.window == 0 ? chunk.past : std::min(chunk.past, model_.window);
+    cache += stored_heads_ * lane_bytes({.kept = reach + chunk.tokens});
+    all.flops += one.flops;
+    all.ops += one.ops;
+    all.bytes += one.bytes;
+    work += one.flops / one.compute_ceiling;  // whole tiles, which differ by chunk
+  }
+  all.compute_ceiling = all.flops / work;
+  all.overhead = attention_start(cache);
+  charge(pass[OpClass::attention], all, real(model_.layers));
+}
+
+void DevicePass::rows_attention(PassTime& pass, std::uint64_t sequences, std::uint64_t attended) const {
+  if (sequences == 0) return;
+  const double bytes = stored_heads_ * lane_bytes({.kept = attended});
+  const Demand rows = rows_demand(real(sequences), query_heads_ * real(attended),
+                                  serving_.runtime.cache_traffic * bytes, bytes, 0);
+  charge(pass[OpClass::attention], rows, real(model_.layers));
 }
 
 /// Returns the demand for attention rows of the prompt that a fused kernel does not return, per sequence and

@@ -2,6 +2,7 @@
 /// Prices the work of one device in a forward pass, operation by operation.
 #include <algorithm>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "policies/api/cost.hpp"
@@ -17,6 +18,11 @@ struct Demand {
   double compute_ceiling = 1, memory_ceiling = 1;
   double overhead = 0;         ///< s, added
   double hidden_overhead = 0;  ///< s of launches that overlap with the work before them: a third limit
+};
+
+/// `tokens` tokens of a prompt after `past` ones whose keys and values are there.
+struct Chunk {
+  std::uint64_t tokens = 0, past = 0;
 };
 
 /// Prices the operations of a pass for one of Serving::tensor_parallel devices, all of which do the same.
@@ -42,6 +48,14 @@ class DevicePass {
   /// Adds the attention of one row over the resident tokens at `step`.
   void decode_attention(PassTime& pass, const Holding& holding, const policy::Cost& cost,
                         std::uint64_t step) const;
+  // Attention of an engine's step, whose sequences differ in length. Serving's batch must be 1, and numbers
+  // be stored as they come.
+
+  /// Adds the attention of chunks of several prompts, which one kernel computes.
+  void chunks_attention(PassTime& pass, std::span<const Chunk> chunks) const;
+  /// Adds the attention of one row of each of `sequences` sequences, which attend to `attended` tokens
+  /// altogether.
+  void rows_attention(PassTime& pass, std::uint64_t sequences, std::uint64_t attended) const;
   /// Adds the policy's work when the prompt ends, without its extra passes.
   void prompt_policy(PassTime& pass, const policy::Cost& cost) const;
   void step_policy(PassTime& pass, const Holding& holding, const policy::Cost& cost,
@@ -64,6 +78,9 @@ class DevicePass {
   double attention_start(double cache_bytes) const;
   Demand chunk_attention(const policy::Cost& cost, std::uint64_t tokens, std::uint64_t past,
                          std::uint64_t window) const;
+  /// The attention of one row per sequence in one layer. `pairs`: of queries and keys; `moved`: bytes of
+  /// keys and values, `cache` with what a selection reads of its index, `index`.
+  Demand rows_demand(double sequences, double pairs, double moved, double cache, double index) const;
   Demand score_rows(const policy::Cost& cost) const;
   Demand demand(const policy::Work& work, double times) const;
   void charge(OpTime& op, const Demand& demand, double times) const;
