@@ -27,6 +27,7 @@ ALLOWED = {
     "sim/loop": {*TRACES, "traces/model", "policies/api", "policies/parts", "sim/feed", "sim/attention", "sim/replay"},
     "sim/inspect": {*TRACES, "policies/api", "policies/parts", "sim/feed", "sim/attention", "sim/replay"},
     "sim/cost": {*TRACES, "policies/api", "sim/feed", "sim/replay"},
+    "sim/serving": {"traces/requests", "policies/api", "sim/prefix", "sim/cost"},
     "analysis": {*TRACES, "policies/api", "sim/feed", "sim/attention", "sim/replay", "sim/inspect", "sim/cost"},
     "analysis/study": {*TRACES, "analysis", "analysis/loop", "policies/api", "sim/replay", "sim/cost", "traces/workloads",
                        "traces/model", "traces/capture"},
