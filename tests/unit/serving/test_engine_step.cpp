@@ -1,0 +1,167 @@
+#include <catch2/catch.hpp>
+#include <cmath>
+
+#include "sim/base/error.hpp"
+#include "sim/base/rng.hpp"
+#include "sim/cost/engine_step.hpp"
+#include "sim/cost/latency.hpp"
+#include "sim/serving/served_model.hpp"
+#include "sim/serving/serving_run.hpp"
+#include "tests/unit/serving/made_requests.hpp"
+
+namespace kvsim::serving {
+namespace {
+
+using cost::Chunk;
+using cost::EngineStep;
+using cost::StepWork;
+
+/// Sums of the same numbers in another order.
+Approx close(double value) {
+  return Approx(value).epsilon(1e-12);
+}
+
+cost::Holding full(const cost::Model& model, std::uint64_t tokens) {
+  return {{{model.layers, {{model.kv_heads, tokens, cost::kNoLimit}}}}};
+}
+
+TEST_CASE("A step of one chunk is a prefill, one of equal sequences a decode step", "[serving]") {
+  for (const char* name : {"llama-3.1-8b", "phi-3-mini-4k", "opt-13b", "qwen3-8b"}) {
+    for (const char* place : {"a100-80-sxm", "rtx-4090", "epyc-9654"}) {
+      CAPTURE(name, place);
+      const cost::Model model = cost::find_model(name);
+      const cost::Machine machine = cost::find_machine(place);
+      for (const std::uint64_t prompt : {1u, 77u, 2048u, 9000u}) {
+        cost::Serving serving;
+        serving.prompt = prompt;
+        serving.generate = 10;
+        EngineStep step(model, machine, serving);
+        const Chunk whole{prompt, 0};
+        const double prefill = cost::prefill_time(model, machine, serving, full(model, prompt), {}).seconds();
+        CHECK(step.seconds({.chunks = {&whole, 1}, .sampled = 1}) == close(prefill));
+        CHECK(step.pass({.chunks = {&whole, 1}, .sampled = 1}).seconds() == close(prefill));
+        for (const std::uint64_t batch : {1u, 3u, 64u}) {
+          serving.batch = batch;
+          const double decode =
+              cost::step_time(model, machine, serving, full(model, prompt), {}, 5).seconds();
+          const std::uint64_t seen = model.within_window(prompt + 5);
+          CHECK(step.seconds({.decoding = batch, .attended = batch * seen, .sampled = batch}) ==
+                close(decode));
+        }
+      }
+    }
+  }
+}
+
+/// One layer's operations written out; norm 1, so that times of both limits add up.
+double by_hand(const cost::Model& m, const cost::Machine& machine, const std::vector<Chunk>& chunks,
+               const std::vector<std::uint64_t>& contexts, std::uint64_t sampled) {
+  const auto real = [](std::uint64_t n) { return static_cast<double>(n); };
+  double tokens = real(contexts.size());
+  for (const Chunk& chunk : chunks) tokens += real(chunk.tokens);
+  const cost::Ceilings& c = machine.ceilings;
+  const double h = real(m.hidden), f = real(m.ffn), d = real(m.head_dim), q = real(m.query_heads),
+               k = real(m.kv_heads);
+  const auto product = [&](double rows, double in, double out) {
+    return 2 * rows * in * out / (c.compute * machine.matrix_rate) +
+           2 * (in * out + rows * (in + out)) / (c.memory * machine.bandwidth) + c.launch;
+  };
+  double layer = product(tokens, h, d * (q + 2 * k)) + product(tokens, q * d, h) + product(tokens, h, 2 * f) +
+                 product(tokens, f, h);
+  layer += 2 * tokens * (10 * h + 3 * f + 2 * (q + k) * d + 2 * k * d) /
+           (c.elementwise_memory * machine.bandwidth);
+  const auto kernel = [&](double pairs, double rows, double keys) {
+    return 4 * d * q * pairs / (c.attention_compute * machine.matrix_rate) +
+           (2 * rows * q * 2 * d + keys * k * 4 * d) / (c.attention_memory * machine.bandwidth) +
+           c.attention_launch;
+  };
+  double pairs = 0, rows = 0, keys = 0;
+  for (const Chunk& chunk : chunks) {
+    for (std::uint64_t row = 1; row <= chunk.tokens; ++row) pairs += real(chunk.past + row);
+    rows += real(chunk.tokens);
+    keys += real(chunk.past + chunk.tokens);
+  }
+  if (!chunks.empty()) layer += kernel(pairs, rows, keys);
+  double attended = 0;
+  for (const std::uint64_t context : contexts) attended += real(context);
+  if (!contexts.empty()) layer += kernel(attended, real(contexts.size()), attended);
+  return real(m.layers) * layer + (sampled > 0 ? product(real(sampled), h, real(m.vocab)) : 0);
+}
+
+TEST_CASE("A mixed step, operation by operation", "[serving]") {
+  cost::Model model = cost::find_model("llama-3.1-8b");
+  cost::Machine machine = cost::find_machine("a100-80-sxm");
+  machine.cache = 0;
+  machine.ceilings.norm = 1;
+  machine.ceilings.elementwise_launch = machine.ceilings.attention_sequence = 0;
+  machine.ceilings.attention_rows = 1;
+  EngineStep step(model, machine, {});
+  for (std::uint64_t seed = 0; seed < 50; ++seed) {
+    std::vector<Chunk> chunks;
+    std::vector<std::uint64_t> contexts;
+    std::uint64_t attended = 0;
+    for (std::uint64_t i = 0; i < pick(combine({seed, 1}), 4); ++i)
+      chunks.push_back({1 + pick(combine({seed, 2, i}), 500), pick(combine({seed, 3, i}), 3000)});
+    for (std::uint64_t i = 0; i < 1 + pick(combine({seed, 4}), 40); ++i) {
+      contexts.push_back(1 + pick(combine({seed, 5, i}), 5000));
+      attended += contexts.back();
+    }
+    const StepWork work{chunks, contexts.size(), attended, contexts.size()};
+    const double expected = by_hand(model, machine, chunks, contexts, contexts.size());
+    CHECK(step.seconds(work) == close(expected));
+    CHECK(step.pass(work).seconds() == close(expected));
+  }
+  CHECK(step.seconds({}) == 0);
+}
+
+TEST_CASE("A step is no faster than the host, and refuses what it has no price of", "[serving]") {
+  const cost::Model model = cost::find_model("llama-3.1-8b");
+  const cost::Machine machine = cost::find_machine("a100-80-sxm");
+  cost::Serving serving;
+  serving.runtime.host_floor = 0.5;
+  EngineStep step(model, machine, serving);
+  CHECK(step.seconds({.decoding = 1, .attended = 10, .sampled = 1}) == 0.5);
+  CHECK(step.pass({.decoding = 1, .attended = 10, .sampled = 1}).seconds() == Approx(0.5));
+  serving.offload.weights.host = 1;
+  CHECK_THROWS_WITH(EngineStep(model, machine, serving), Catch::Contains("on the device"));
+}
+
+TEST_CASE("One request alone has the TTFT and TPOT of kvsim cost estimate", "[serving]") {
+  for (const std::uint64_t devices : {1u, 2u}) {
+    ServedModel served{cost::find_model("llama-3.1-8b"), cost::find_machine("a100-80-sxm"), {}};
+    served.serving.tensor_parallel = devices;
+    for (const std::uint64_t prompt : {100u, 5000u}) {
+      EngineSettings engine = engine_settings(served, {}, 20'000'000'000, 2 << 20);
+      const auto trace = made_trace({{3, static_cast<std::uint32_t>(prompt), 200}});
+      const ServingResult result = serve(trace, nullptr, {.engine = engine}, step_price(served));
+      cost::Serving alone = served.serving;
+      alone.prompt = prompt;
+      alone.generate = 200;
+      alone.chunk = std::min<std::uint64_t>(prompt, engine.step_tokens);
+      const cost::Latency expected =
+          cost::latency(served.model, served.machine, alone, full(served.model, prompt), {});
+      CHECK(result.requests.front().ttft() == close(expected.first_token));
+      // Its mean over steps is interpolated to 1e-5 of a step.
+      CHECK(*result.requests.front().tpot() == Approx(expected.per_token).epsilon(1e-5));
+    }
+  }
+}
+
+TEST_CASE("Bytes of an engine are those of sim/cost", "[serving]") {
+  ServedModel served{cost::find_model("llama-3.1-8b"), cost::find_machine("rtx-4090"), {}};
+  CHECK(token_bytes(served) == 131072);
+  CHECK(page_group_tokens(served, 2 << 20) == 1024);
+  CHECK(page_group_tokens(served, 64 << 10) == 32);
+  // vLLM 0.19 had 2,588 blocks of 16 tokens (LLMServingSim); what the runtime takes was found from that.
+  const double blocks = static_cast<double>(cache_bytes_left(served, 2048, 0.9)) / 131072 / 16;
+  CHECK(blocks == Approx(2588).epsilon(0.03));
+  served.serving.tensor_parallel = 2;
+  CHECK(token_bytes(served) == 65536);
+  served.serving.layout.storage.element_bits = 8;
+  CHECK(token_bytes(served) == 32768);
+  served.machine.memory = 1 << 20;
+  CHECK_THROWS_WITH(cache_bytes_left(served, 2048, 0.9), Catch::Contains("leaves no memory"));
+}
+
+}  // namespace
+}  // namespace kvsim::serving
