@@ -112,8 +112,8 @@ Its verdict is one of these:
 
 - **exact**: equal in all digits the source prints. **within**: relative error at most that much; for printed and
   held-out rows an aim that was stated before: 3 % for sizes, 20 % for one matrix product and 8 % for the mean of many,
-  12 % for passes, 15 % with weights or cache on the host, 35 % by datasheet rates, one sequence for a batch. **at most**:
-  not above the bound.
+  12 % for passes, 15 % with weights or cache on the host and for served requests, 35 % by datasheet rates, one sequence
+  for a batch. **at most**: not above the bound.
 - **missed**: beyond that aim. **contradicted**: the source's own formula says otherwise; shown, not fitted to. **not
   derivable**: needs what no formula has. **recalled**: the published number, or a condition it was compared under, is
   known and was not read again; never asserted. None of these has a class.
