@@ -27,13 +27,14 @@ Formats:
 
 void add_requests_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
-      "requests", "Look into traces of requests to serving systems, check, convert and generate them");
+      "requests", "Look into traces of requests to serving systems, check, convert, generate and serve them");
   command->footer(footer());
   command->require_subcommand(1);
   add_requests_info(*command);
   add_requests_check(*command);
   add_requests_convert(*command);
   add_requests_generate(*command);
+  add_requests_serve(*command);
 }
 
 }  // namespace kvsim::tools

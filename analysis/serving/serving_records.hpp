@@ -1,0 +1,47 @@
+#pragma once
+/// Runs of a trace on a served model as rows: one per run, or one per request of every run.
+#include <cstdint>
+#include <vector>
+
+#include "analysis/results/records.hpp"
+#include "sim/base/progress.hpp"
+#include "sim/serving/served_model.hpp"
+#include "sim/serving/serving_summary.hpp"
+
+namespace kvsim::analysis {
+
+/// Every memory with every allocator, with and without shared prefixes, at every rate and routing.
+struct ServingGrid {
+  serving::ServedModel served{};
+  std::vector<std::uint64_t> memories{};  ///< bytes of keys and values on a device
+  std::vector<serving::AllocatorKind> allocators{serving::AllocatorKind::paged};
+  std::vector<bool> prefix_caches{false};
+  std::vector<double> rates{1};
+  std::vector<serving::Routing> routings{serving::Routing::least_loaded};
+  /// What all runs share; memory, allocator and prefix cache are each run's.
+  serving::EngineSettings engine{};
+  std::uint32_t replicas = 1;
+  std::uint64_t seed = 0;
+  std::uint64_t page_bytes = 2 << 20;  ///< of page groups
+  serving::Slo slo{};
+  unsigned threads = 0;  ///< never changes a result; 0: all
+};
+
+struct ServingRun {
+  std::uint64_t memory = 0;
+  serving::ServingSettings settings{};
+  serving::ServingResult result{};
+  serving::ServingSummary summary{};
+};
+
+/// Runs in the order of the grid, the last axis fastest. Throws what serving::serve throws. `progress` counts
+/// runs.
+std::vector<ServingRun> serving_runs(const requests::RequestTrace& trace, const ServingGrid& grid,
+                                     Progress* progress = nullptr);
+
+const std::vector<ColumnInfo>& serving_columns();
+Records serving_records(const std::vector<ServingRun>& runs);
+/// One row per request, in the order of the trace.
+Records request_outcome_records(const std::vector<ServingRun>& runs, const requests::RequestTrace& trace);
+
+}  // namespace kvsim::analysis

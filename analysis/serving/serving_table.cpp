@@ -1,0 +1,112 @@
+#include "analysis/serving/serving_table.hpp"
+
+#include <cmath>
+#include <functional>
+#include <ostream>
+#include <string>
+
+#include "analysis/cost/cost_table.hpp"
+#include "analysis/results/numbers.hpp"
+#include "analysis/results/text_table.hpp"
+#include "sim/base/byte_text.hpp"
+
+namespace kvsim::analysis {
+namespace {
+
+using serving::ServingSummary;
+
+std::string real_text(double value, int decimals) {
+  return std::isfinite(value) ? rounded_text(value, decimals) : "-";
+}
+
+/// A column; those of a run's settings are left out where all runs agree.
+struct Shown {
+  const char* heading;
+  bool setting;
+  std::function<std::string(const ServingRun&)> text;
+};
+
+void write_line(std::ostream& out, std::string name, const std::string& text) {
+  name.resize(14, ' ');
+  out << name << text << '\n';
+}
+
+std::string percent(double share) {
+  return real_text(100 * share, 1);
+}
+
+std::vector<Shown> shown_columns(const ServingGrid& grid) {
+  const auto summary = [](double ServingSummary::*field, int decimals) {
+    return [field, decimals](const ServingRun& run) { return real_text(run.summary.*field, decimals); };
+  };
+  const auto spread = [](serving::Spread ServingSummary::*of, double serving::Spread::*part, double unit,
+                         int decimals) {
+    return [=](const ServingRun& run) { return real_text(unit * (run.summary.*of.*part), decimals); };
+  };
+  std::vector<Shown> columns{
+      {"memory", true, [](const ServingRun& run) { return bytes_text(run.memory); }},
+      {"allocator", true,
+       [](const ServingRun& run) { return allocator_name(run.settings.engine.allocator); }},
+      {"prefix cache", true,
+       [](const ServingRun& run) { return run.settings.engine.prefix_cache ? "yes" : "no"; }},
+      {"rate", true, [](const ServingRun& run) { return rounded_text(run.settings.rate); }},
+      {"replicas", true,
+       [](const ServingRun& run) {
+         if (run.settings.replicas == 1) return std::string("1");
+         return std::to_string(run.settings.replicas) + ", " + routing_name(run.settings.routing.routing);
+       }},
+      {"TTFT p50 s", false, spread(&ServingSummary::ttft, &serving::Spread::p50, 1, 3)},
+      {"p99", false, spread(&ServingSummary::ttft, &serving::Spread::p99, 1, 3)},
+      {"TPOT p50 ms", false, spread(&ServingSummary::tpot, &serving::Spread::p50, 1e3, 2)},
+      {"p99", false, spread(&ServingSummary::tpot, &serving::Spread::p99, 1e3, 2)},
+      {"queue p50 s", false, spread(&ServingSummary::queueing, &serving::Spread::p50, 1, 3)},
+      {"requests /s", false, summary(&ServingSummary::requests_per_second, 3)},
+      {"tokens /s", false, summary(&ServingSummary::generated_per_second, 1)}};
+  if (grid.slo.any())
+    columns.push_back(
+        {"good %", false, [](const ServingRun& run) { return percent(run.summary.good_share.value_or(0)); }});
+  for (const auto& [heading, field] :
+       {std::pair{"hits %", &ServingSummary::hit_rate}, std::pair{"busy %", &ServingSummary::busy},
+        std::pair{"used %", &ServingSummary::used}, std::pair{"internal %", &ServingSummary::internal},
+        std::pair{"kept %", &ServingSummary::kept}}) {
+    double ServingSummary::*const share = field;
+    columns.push_back(
+        {heading, false, [share](const ServingRun& run) { return percent(run.summary.*share); }});
+  }
+  columns.push_back({"running", false, summary(&ServingSummary::running, 1)});
+  columns.push_back({"preemp- tions", false,
+                     [](const ServingRun& run) { return std::to_string(run.summary.preemptions); }});
+  if (grid.replicas > 1)
+    columns.push_back({"computed elsewhere", false,
+                       [](const ServingRun& run) { return std::to_string(run.summary.elsewhere_tokens); }});
+  return columns;
+}
+
+}  // namespace
+
+void write_serving_table(std::ostream& out, const ServingGrid& grid, const std::vector<ServingRun>& runs) {
+  write_line(out, "model", described(grid.served.model));
+  write_line(out, "machine", described(grid.served.machine));
+  TextTable table;
+  std::vector<Shown> kept;
+  for (Shown& column : shown_columns(grid)) {
+    bool differs = !column.setting;
+    for (const ServingRun& run : runs) differs = differs || column.text(run) != column.text(runs.front());
+    if (!differs) {
+      write_line(out, column.heading, column.text(runs.front()));
+      continue;
+    }
+    table.add_column(column.heading, column.setting ? Align::left : Align::point);
+    kept.push_back(std::move(column));
+  }
+  for (const ServingRun& run : runs) {
+    std::vector<std::string> fields;
+    for (const Shown& column : kept) fields.push_back(column.text(run));
+    table.add_row(fields);
+  }
+  out << '\n';
+  table.print_head(out);
+  for (std::size_t row = 0; row < runs.size(); ++row) table.print_row(out, row);
+}
+
+}  // namespace kvsim::analysis

@@ -1,0 +1,12 @@
+#pragma once
+/// Runs as people read them: what differs between them, and what matters most.
+#include <iosfwd>
+#include <vector>
+
+#include "analysis/serving/serving_records.hpp"
+
+namespace kvsim::analysis {
+
+void write_serving_table(std::ostream& out, const ServingGrid& grid, const std::vector<ServingRun>& runs);
+
+}  // namespace kvsim::analysis

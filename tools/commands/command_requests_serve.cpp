@@ -1,0 +1,228 @@
+// kvsim requests serve: a trace through engines in time: queues, batches, memory, latencies.
+#include <memory>
+
+#include "analysis/serving/serving_records.hpp"
+#include "analysis/serving/serving_table.hpp"
+#include "sim/base/error.hpp"
+#include "sim/base/number_text.hpp"
+#include "sim/base/quoted.hpp"
+#include "sim/base/sizes.hpp"
+#include "sim/base/split.hpp"
+#include "tools/commands/requests_commands.hpp"
+#include "tools/printing/formatted_output.hpp"
+#include "tools/printing/front_end.hpp"
+#include "tools/requests/cost_request.hpp"
+#include "tools/requests/option_numbers.hpp"
+#include "tools/requests/output_options.hpp"
+#include "tools/requests/request_options.hpp"
+
+namespace kvsim::tools {
+namespace {
+
+using analysis::ServingGrid;
+
+/// Of the memory of a device, what an engine takes if nobody says how much: vLLM's default.
+constexpr double kUsualShare = 0.9;
+
+struct Options : OutputOptions {
+  std::string file{};
+  RequestOptions reading{};
+  std::string model{}, machine{}, memory{}, allocator = "paged", prefix_cache{}, rate = "1";
+  std::string preemption = "recompute", routing = "least_loaded", page = "2MiB";
+  ServingOptions serving{};
+  LimitOptions limits{};
+  std::uint64_t max_sequences = 256, step_tokens = 2048, block = 16, max_tokens = 0, replicas = 1, seed = 0;
+  unsigned threads = 0;
+  bool each = false, quiet = false;
+};
+
+std::vector<std::uint64_t> memories(const Options& options, const serving::ServedModel& served) {
+  if (options.memory.empty()) return {cache_bytes_left(served, options.step_tokens, kUsualShare)};
+  std::vector<std::uint64_t> out;
+  for (const std::string& item : comma_list(options.memory)) out.push_back(parse_bytes(item, "--memory"));
+  return out;
+}
+
+std::vector<double> rates(const std::string& text) {
+  std::vector<double> out;
+  for (const std::string& item : comma_list(text)) {
+    const std::optional<double> rate = number_of<double>(item);
+    if (!rate || !(*rate > 0))
+      usage_error(kvsim::quoted(item) + " is no number above zero", "--rate", "Say it like 0.5,1,2.");
+    out.push_back(*rate);
+  }
+  return out;
+}
+
+std::vector<bool> prefix_caches(const Options& options, const requests::RequestTrace& trace) {
+  if (options.prefix_cache.empty()) return {trace.has_blocks() && options.allocator == "paged"};
+  std::vector<bool> out;
+  for (const std::string& item : comma_list(options.prefix_cache)) {
+    if (item != "on" && item != "off")
+      usage_error(kvsim::quoted(item) + " is neither on nor off", "--prefix-cache", "Say on, off or both: off,on");
+    out.push_back(item == "on");
+  }
+  return out;
+}
+
+std::uint32_t small_count(std::uint64_t count, const std::string& option) {
+  constexpr std::uint64_t kMost = 1 << 20;
+  if (count == 0 || count > kMost)
+    usage_error(std::to_string(count) + " is not from 1 to " + std::to_string(kMost), option);
+  return static_cast<std::uint32_t>(count);
+}
+
+ServingGrid grid_of(const Options& options) {
+  ServingGrid grid;
+  grid.served.model = cost::find_model(options.model);
+  grid.served.machine = cost::find_machine(options.machine);
+  grid.served.serving = parse_serving(options.serving, grid.served.model);
+  grid.memories = memories(options, grid.served);
+  grid.rates = rates(options.rate);
+  grid.allocators.clear();
+  for (const std::string& item : comma_list(options.allocator))
+    grid.allocators.push_back(serving::parse_allocator(item));
+  grid.routings.clear();
+  for (const std::string& item : comma_list(options.routing))
+    grid.routings.push_back(serving::parse_routing(item));
+  if (options.preemption != "recompute" && options.preemption != "swap")
+    usage_error("unknown preemption " + kvsim::quoted(options.preemption), "--preemption", "Say recompute or swap.");
+  grid.engine.preemption =
+      options.preemption == "swap" ? serving::Preemption::swap : serving::Preemption::recompute;
+  grid.engine.max_sequences = small_count(options.max_sequences, "--max-sequences");
+  grid.engine.step_tokens = options.step_tokens;
+  grid.engine.memory.block = options.block;
+  grid.engine.memory.max_tokens = options.max_tokens;
+  grid.page_bytes = parse_bytes(options.page, "--page-bytes");
+  grid.replicas = small_count(options.replicas, "--replicas");
+  grid.seed = options.seed;
+  const analysis::CostLimits limits = parse_limits(options.limits, grid.served.machine.memory);
+  grid.slo = {limits.first_token, limits.per_token};
+  grid.threads = options.threads;
+  return grid;
+}
+
+std::vector<std::pair<std::string, analysis::Value>> settings_of(const ServingGrid& grid,
+                                                                 const Options& options) {
+  return {{"model", grid.served.model.name},
+          {"machine", grid.served.machine.name},
+          {"tensor_parallel", grid.served.serving.tensor_parallel},
+          {"max_sequences", std::uint64_t{grid.engine.max_sequences}},
+          {"step_tokens", grid.engine.step_tokens},
+          {"block", grid.engine.memory.block},
+          {"page_bytes", grid.page_bytes},
+          {"seed", grid.seed},
+          {"ttft_limit", analysis::value_of(grid.slo.ttft)},
+          {"tpot_limit", analysis::value_of(grid.slo.tpot)},
+          {"file", options.file}};
+}
+
+void run(const Options& options) {
+  refuse_to_overwrite_input(options.output, options.file);
+  FormattedOutput output(chosen_format(options), options.output, options.overwrite);
+  ServingGrid grid = grid_of(options);
+  const requests::RequestTrace trace = read_shown(options.file, read_options(options.reading), options.quiet);
+  grid.prefix_caches = prefix_caches(options, trace);
+  std::vector<analysis::ServingRun> runs;
+  {
+    Progress progress;
+    const std::shared_ptr<void> shown = front_end().follow(progress, "serving", options.quiet);
+    runs = serving_runs(trace, grid, &progress);
+    progress.check();
+  }
+  analysis::Document document{.analysis = "requests serve", .traces = {}, .records = {}};
+  document.settings = settings_of(grid, options);
+  if (options.each) {
+    document.records = request_outcome_records(runs, trace);
+  } else {
+    document.records = serving_records(runs);
+    document.console = [&](std::ostream& out) { write_serving_table(out, grid, runs); };
+  }
+  output.commit(document);
+}
+
+void add_engine_options(CLI::App& command, Options& options) {
+  const auto add = [&](const char* name, auto& value, const char* help, const char* type) {
+    return command.add_option(name, value, help)->capture_default_str()->type_name(type)->group("Engine");
+  };
+  add("--max-sequences", options.max_sequences, "That run at a time", "N")->check(whole_number());
+  add("--step-tokens", options.step_tokens, "That a step computes, at most: longer prompts come in chunks",
+      "TOKENS")
+      ->transform(token_count());
+  add("--preemption", options.preemption, "Of the sequence that came last, when memory is short",
+      "recompute|swap");
+  add("--block", options.block, "Tokens of a block; a prefix cache has the trace's", "TOKENS")
+      ->transform(token_count());
+  add("--max-tokens", options.max_tokens, "What the static allocator reserves (0: the model's context)",
+      "TOKENS")
+      ->check(whole_number());
+  add("--page-bytes", options.page, "Of the pages of page_groups", "BYTES");
+  add("--tensor-parallel", options.serving.tensor_parallel, "Devices that share every layer of an engine",
+      "N");
+  add("--kv", options.serving.kv, "How keys and values are stored, as of kvsim cost estimate", "KIND");
+  add("--weight-bits", options.serving.weight_bits, "Of a parameter of matrices", "BITS");
+  add("--host-floor-ms", options.serving.host_floor_ms, "A step is never faster", "MS");
+}
+
+void add_question_options(CLI::App& command, Options& options) {
+  command.add_option("FILE", options.file, "Trace of requests, gzip or not; -: standard input")->required();
+  command.add_option("--model", options.model, "As of kvsim cost estimate")->required()->type_name("MODEL");
+  command.add_option("--machine", options.machine, "As of kvsim cost estimate")
+      ->required()
+      ->type_name("MACHINE");
+  command
+      .add_option("--memory", options.memory,
+                  "Comma list of bytes for keys and values on each device (default: 90% of its memory\n"
+                  "without weights, activations and what the runtime takes)")
+      ->type_name("LIST");
+  command.add_option("--allocator", options.allocator, "Comma list: static, paged, page_groups, buddy")
+      ->capture_default_str()
+      ->type_name("LIST");
+  command
+      .add_option("--prefix-cache", options.prefix_cache,
+                  "on, off or both: whether blocks of prompts stay for later ones (default: on where\n"
+                  "the trace has blocks and memory is paged)")
+      ->type_name("LIST");
+  command.add_option("--rate", options.rate, "Comma list: so many times as fast as the trace")
+      ->capture_default_str()
+      ->type_name("LIST");
+  command.add_option("--replicas", options.replicas, "Engines that share the requests")
+      ->capture_default_str()
+      ->check(whole_number())
+      ->type_name("N");
+  command
+      .add_option("--routing", options.routing, "Comma list: random, hashed, longest_prefix, least_loaded")
+      ->capture_default_str()
+      ->type_name("LIST");
+  command.add_option("--seed", options.seed, "Of random and hashed routing")
+      ->capture_default_str()
+      ->check(whole_number())
+      ->type_name("N");
+  command.add_option("--ttft", options.limits.first_token, "Limit of a good request, like 2s")
+      ->type_name("TIME");
+  command.add_option("--tpot", options.limits.per_token, "Limit of a good request, like 50ms")
+      ->type_name("TIME");
+  command.add_flag("--each", options.each, "A row for each request instead of one for each run");
+}
+
+}  // namespace
+
+void add_requests_serve(CLI::App& requests) {
+  CLI::App* command = requests.add_subcommand(
+      "serve", "Serve a trace in time: queues, batches, memory; TTFT, TPOT, throughput, goodput");
+  command->footer(R"(Examples:
+  kvsim requests serve traces/sample/requests/mooncake_conversation.jsonl.gz --model llama-3.1-8b --machine h100-sxm --rate 0.5,1 --ttft 2s --tpot 50ms
+  kvsim requests serve azure_code.csv --model llama-3.1-8b --machine a100-80-sxm --allocator static,paged,page_groups,buddy
+  kvsim requests serve mine.jsonl --model llama-3.1-70b --machine h100-sxm --tensor-parallel 4 --replicas 4 --routing random,hashed,longest_prefix
+)");
+  const auto options = std::make_shared<Options>();
+  add_question_options(*command, *options);
+  add_engine_options(*command, *options);
+  add_request_options(*command, options->reading);
+  add_output_options(*command, *options);
+  command->add_option("--threads", options->threads, "Never changes a result (default: all)")->type_name("N");
+  command->add_flag("-q,--quiet", options->quiet, "No progress");
+  command->callback([options] { run(*options); });
+}
+
+}  // namespace kvsim::tools
