@@ -134,6 +134,7 @@ serving::ServingSettings settings_of(const ServingGrid& grid, std::uint64_t memo
   settings.replicas = grid.replicas;
   settings.routing.routing = routing;
   settings.routing.seed = grid.seed;
+  settings.routing.hashed_blocks = grid.hashed_blocks;
   settings.rate = rate;
   return settings;
 }

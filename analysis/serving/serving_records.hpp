@@ -22,6 +22,7 @@ struct ServingGrid {
   serving::EngineSettings engine{};
   std::uint32_t replicas = 1;
   std::uint64_t seed = 0;
+  std::uint32_t hashed_blocks = 1;
   std::uint64_t page_bytes = 2 << 20;  ///< of page groups
   serving::Slo slo{};
   unsigned threads = 0;  ///< never changes a result; 0: all

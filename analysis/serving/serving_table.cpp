@@ -16,7 +16,7 @@ namespace {
 using serving::ServingSummary;
 
 std::string real_text(double value, int decimals) {
-  return std::isfinite(value) ? rounded_text(value, decimals) : "-";
+  return std::isfinite(value) ? fixed_text(value, decimals) : "-";
 }
 
 /// A column; those of a run's settings are left out where all runs agree.

@@ -31,7 +31,8 @@ struct Options : OutputOptions {
   std::string preemption = "recompute", routing = "least_loaded", page = "2MiB";
   ServingOptions serving{};
   LimitOptions limits{};
-  std::uint64_t max_sequences = 256, step_tokens = 2048, block = 16, max_tokens = 0, replicas = 1, seed = 0;
+  std::uint64_t max_sequences = 256, step_tokens = 2048, block = 16, max_tokens = 0, replicas = 1, seed = 0,
+                hashed_blocks = 1;
   unsigned threads = 0;
   bool each = false, quiet = false;
 };
@@ -59,7 +60,8 @@ std::vector<bool> prefix_caches(const Options& options, const requests::RequestT
   std::vector<bool> out;
   for (const std::string& item : comma_list(options.prefix_cache)) {
     if (item != "on" && item != "off")
-      usage_error(kvsim::quoted(item) + " is neither on nor off", "--prefix-cache", "Say on, off or both: off,on");
+      usage_error(kvsim::quoted(item) + " is neither on nor off", "--prefix-cache",
+                  "Say on, off or both: off,on");
     out.push_back(item == "on");
   }
   return out;
@@ -86,7 +88,8 @@ ServingGrid grid_of(const Options& options) {
   for (const std::string& item : comma_list(options.routing))
     grid.routings.push_back(serving::parse_routing(item));
   if (options.preemption != "recompute" && options.preemption != "swap")
-    usage_error("unknown preemption " + kvsim::quoted(options.preemption), "--preemption", "Say recompute or swap.");
+    usage_error("unknown preemption " + kvsim::quoted(options.preemption), "--preemption",
+                "Say recompute or swap.");
   grid.engine.preemption =
       options.preemption == "swap" ? serving::Preemption::swap : serving::Preemption::recompute;
   grid.engine.max_sequences = small_count(options.max_sequences, "--max-sequences");
@@ -96,6 +99,7 @@ ServingGrid grid_of(const Options& options) {
   grid.page_bytes = parse_bytes(options.page, "--page-bytes");
   grid.replicas = small_count(options.replicas, "--replicas");
   grid.seed = options.seed;
+  grid.hashed_blocks = small_count(options.hashed_blocks, "--hashed-blocks");
   const analysis::CostLimits limits = parse_limits(options.limits, grid.served.machine.memory);
   grid.slo = {limits.first_token, limits.per_token};
   grid.threads = options.threads;
@@ -112,6 +116,7 @@ std::vector<std::pair<std::string, analysis::Value>> settings_of(const ServingGr
           {"block", grid.engine.memory.block},
           {"page_bytes", grid.page_bytes},
           {"seed", grid.seed},
+          {"hashed_blocks", std::uint64_t{grid.hashed_blocks}},
           {"ttft_limit", analysis::value_of(grid.slo.ttft)},
           {"tpot_limit", analysis::value_of(grid.slo.tpot)},
           {"file", options.file}};
@@ -194,6 +199,12 @@ void add_question_options(CLI::App& command, Options& options) {
       .add_option("--routing", options.routing, "Comma list: random, hashed, longest_prefix, least_loaded")
       ->capture_default_str()
       ->type_name("LIST");
+  command
+      .add_option("--hashed-blocks", options.hashed_blocks,
+                  "By how many first blocks of a prompt hashed routing goes, at most")
+      ->capture_default_str()
+      ->check(whole_number())
+      ->type_name("N");
   command.add_option("--seed", options.seed, "Of random and hashed routing")
       ->capture_default_str()
       ->check(whole_number())

@@ -1,14 +1,17 @@
 // vAttention (Prabhu et al. 2025): every slot has virtual memory for the longest sequence, and page groups
-// (a page for keys and one for values in every layer) are mapped behind it as it fills. A slot whose sequence
-// has left keeps its groups (deferred reclamation): a new sequence takes the free slot with the fewest groups
-// that are enough, or else the one with the most. When no group is free, those of free slots are unmapped,
-// the highest slot first.
+// (a page for keys and one for values in every layer) are mapped behind it as it fills. A slot keeps its
+// groups when its sequence leaves, until another needs them: then what slots have beyond their sequences is
+// unmapped, the highest slot first and each as a whole. A new sequence takes the first free slot, or a later
+// one that has groups enough and fewer; the paper calls that best fit, and this is the rule of the released
+// code.
 #include <algorithm>
 
 #include "sim/serving/allocators/allocator.hpp"
 
 namespace kvsim::serving {
 namespace {
+
+constexpr Place kNobody = ~Place{0};
 
 class PageGroupAllocator final : public Allocator {
  public:
@@ -22,7 +25,7 @@ class PageGroupAllocator final : public Allocator {
   std::uint64_t longest() const override { return groups_ * group_; }
   MemoryUse use() const override {
     MemoryUse out = Allocator::use();
-    out.kept = kept_ * group_;
+    out.kept = mapped_ * group_ - out.reserved;
     return out;
   }
   std::vector<Run> runs(Place place, std::uint64_t tokens) const override {
@@ -34,74 +37,80 @@ class PageGroupAllocator final : public Allocator {
  protected:
   bool reserve(Place place, std::uint64_t tokens) override {
     const std::uint64_t needed = groups_of(tokens);
-    if (needed > groups_ - mapped_ + kept_) return false;
     const std::size_t slot = free_slot(needed);
-    slots_[slot].taken = true;
-    kept_ -= slots_[slot].groups;
+    if (!map(slot, needed)) return false;
+    slots_[slot].place = place;
     slot_of_[place] = slot;
-    map(slot, needed);
     set_room(place, slots_[slot].groups * group_);
     return true;
   }
   bool extend(Place place, std::uint64_t tokens) override {
-    const std::size_t slot = slot_of_[place];
     const std::uint64_t needed = groups_of(tokens);
-    if (needed - slots_[slot].groups > groups_ - mapped_ + kept_) return false;
-    map(slot, needed);
+    if (!map(slot_of_[place], needed)) return false;
     set_room(place, needed * group_);
     return true;
   }
   void release(Place place) override {
-    Slot& slot = slots_[slot_of_[place]];
-    slot.taken = false;
-    kept_ += slot.groups;
+    slots_[slot_of_[place]].place = kNobody;
     set_room(place, 0);
   }
 
  private:
   struct Slot {
     std::uint64_t groups = 0;
-    bool taken = false;
+    Place place = kNobody;
   };
 
   std::uint64_t groups_of(std::uint64_t tokens) const { return tokens / group_ + (tokens % group_ != 0); }
 
   /// There are as many slots as places, so one is free.
   std::size_t free_slot(std::uint64_t needed) const {
-    std::size_t best = slots_.size();
+    std::size_t chosen = slots_.size();
     for (std::size_t i = 0; i < slots_.size(); ++i) {
-      if (slots_[i].taken) continue;
-      if (best == slots_.size()) {
-        best = i;
-        continue;
-      }
-      const std::uint64_t now = slots_[i].groups, before = slots_[best].groups;
-      const bool enough = now >= needed, was_enough = before >= needed;
-      if (enough != was_enough ? enough : enough ? now < before : now > before) best = i;
+      if (slots_[i].place != kNobody) continue;
+      if (chosen == slots_.size() || (slots_[i].groups >= needed && slots_[i].groups < slots_[chosen].groups))
+        chosen = i;
     }
-    return best;
+    return chosen;
   }
 
-  void map(std::size_t slot, std::uint64_t needed) {
-    for (; slots_[slot].groups < needed; ++slots_[slot].groups) {
-      if (mapped_ == groups_) unmap_one();
-      ++mapped_;
-      ++operations_.maps;
-    }
+  /// Groups that a slot has and its sequence does not need.
+  std::uint64_t spare(const Slot& slot) const {
+    return slot.groups - (slot.place == kNobody ? 0 : groups_of(used(slot.place)));
   }
-  void unmap_one() {
-    for (std::size_t i = slots_.size(); i-- > 0;) {
-      if (slots_[i].taken || slots_[i].groups == 0) continue;
-      --slots_[i].groups;
-      --mapped_;
-      --kept_;
-      ++operations_.unmaps;
-      return;
+
+  /// Maps groups behind a slot until it has `needed`; false, and nothing is changed, where there are not as
+  /// many.
+  bool map(std::size_t asking, std::uint64_t needed) {
+    Slot& slot = slots_[asking];
+    if (needed <= slot.groups) return true;
+    const std::uint64_t more = needed - slot.groups;
+    if (!make_free(asking, more)) return false;
+    slot.groups = needed;
+    mapped_ += more;
+    operations_.maps += more;
+    return true;
+  }
+
+  bool make_free(std::size_t asking, std::uint64_t more) {
+    if (more <= groups_ - mapped_) return true;
+    std::uint64_t all = groups_ - mapped_;
+    for (std::size_t i = 0; i < slots_.size(); ++i)
+      if (i != asking) all += spare(slots_[i]);
+    if (more > all) return false;
+    for (std::size_t i = slots_.size(); i-- > 0 && more > groups_ - mapped_;) {
+      if (i == asking) continue;
+      const std::uint64_t unmapped = spare(slots_[i]);
+      slots_[i].groups -= unmapped;
+      mapped_ -= unmapped;
+      operations_.unmaps += unmapped;
+      if (slots_[i].place != kNobody) set_room(slots_[i].place, slots_[i].groups * group_);
     }
+    return true;
   }
 
   const std::uint64_t group_, groups_;
-  std::uint64_t mapped_ = 0, kept_ = 0;  ///< groups: of all slots, and of free ones
+  std::uint64_t mapped_ = 0;  ///< groups of all slots
   std::vector<Slot> slots_;
   std::vector<std::size_t> slot_of_;  ///< by place
 };

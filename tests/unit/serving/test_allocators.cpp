@@ -54,18 +54,23 @@ TEST_CASE("Page groups: a place keeps its pages until others need them", "[servi
   memory->leave(0);
   memory->leave(1);
   CHECK(memory->use() == MemoryUse{0, 0, 40});
-  CHECK(memory->enter(2, 5));  // slot 1 has enough with the fewest groups: nothing is mapped
+  // The first free slot has three; slot 1 has enough and fewer, so nothing is mapped.
+  CHECK(memory->enter(2, 5));
   CHECK(memory->operations().maps == 4);
-  CHECK(memory->enter(0, 15));  // slot 0: its 3 groups are enough, and stay
+  CHECK(memory->enter(0, 15));  // slot 0 has its 3 groups still
   CHECK(memory->use() == MemoryUse{20, 40, 0});
   CHECK(memory->grow(2, 30));  // two more, of the six
   CHECK(memory->operations().maps == 6);
-  CHECK_FALSE(memory->grow(2, 31));
-  memory->leave(0);
-  CHECK(memory->grow(2, 31));  // unmaps one of slot 0
+  CHECK(memory->grow(2, 31));  // unmaps the one that slot 0 does not need
   CHECK(memory->operations().unmaps == 1);
+  CHECK(memory->room(0) == 20);
+  CHECK_FALSE(memory->grow(2, 41));
+  memory->leave(0);
   CHECK(memory->use() == MemoryUse{31, 40, 20});
-  CHECK(memory->runs(2, 31).size() == 1);
+  CHECK(memory->grow(2, 41));  // unmaps both of slot 0 and maps one of them
+  CHECK(memory->operations().unmaps == 3);
+  CHECK(memory->use() == MemoryUse{41, 50, 0});
+  CHECK(memory->runs(2, 41).size() == 1);
 }
 
 TEST_CASE("Buddy: larger groups than needed, split off where another needs them", "[serving]") {
@@ -109,12 +114,11 @@ TEST_CASE("No two sequences have the same memory, and what they have is enough",
         const std::uint64_t piece = kind == AllocatorKind::static_max    ? 60
                                     : kind == AllocatorKind::page_groups ? 10
                                                                          : 3;
-        // Memory that is not in use, counted anew: a place that is taken keeps all of its pages.
+        // What is not in use, counted anew: only static pieces are kept from others although nobody uses
+        // them.
         std::uint64_t pieces = 0;
         for (const auto& [other, held] : tokens)
-          pieces += kind == AllocatorKind::page_groups  ? memory->room(other) / piece
-                    : kind == AllocatorKind::static_max ? 1
-                                                        : (held + piece - 1) / piece;
+          pieces += kind == AllocatorKind::static_max ? 1 : (held + piece - 1) / piece;
         const std::uint64_t left = kCapacity / piece - pieces;
         if (!tokens.contains(place)) {
           const std::uint64_t asked = 1 + draw(1, 70);
@@ -128,8 +132,7 @@ TEST_CASE("No two sequences have the same memory, and what they have is enough",
           tokens.erase(place);
         } else {
           const std::uint64_t now = tokens[place], asked = now + draw(3, 20);
-          const std::uint64_t has =
-              kind == AllocatorKind::page_groups ? memory->room(place) / piece : (now + piece - 1) / piece;
+          const std::uint64_t has = (now + piece - 1) / piece;
           const bool fits =
               kind == AllocatorKind::static_max ? asked <= 60 : (asked + piece - 1) / piece <= has + left;
           REQUIRE(memory->grow(place, asked) == fits);
