@@ -24,6 +24,7 @@ const std::vector<ColumnInfo>& run_columns() {
       {"capacity", "tokens", "that this memory holds"},
       {"allocator", "", "static, paged, page_groups or buddy"},
       {"prefix_cache", "", "yes or no: whether blocks of prompts stay for others"},
+      {"host_policy", "", "which blocks of prompts stay in the host's memory; null: there are none"},
       {"preemption", "", "recompute or swap: what becomes of a sequence that must make room"},
       {"rate", "", "times as fast as the trace at which requests arrive"},
       {"replicas", "", "engines, each with this memory"},
@@ -37,6 +38,7 @@ std::vector<Value> run_fields(const ServingRun& run) {
                          engine.memory.capacity,
                          std::string(serving::allocator_name(engine.allocator)),
                          std::string(engine.prefix_cache ? "yes" : "no"),
+                         engine.host_cache.policy ? Value(engine.host_cache.policy->text()) : Value(),
                          std::string(engine.preemption == serving::Preemption::swap ? "swap" : "recompute"),
                          run.settings.rate,
                          std::uint64_t{run.settings.replicas}};
@@ -79,6 +81,7 @@ void append_summary(std::vector<Value>& row, const ServingSummary& summary) {
   row.push_back(value_of(summary.goodput));
   row.push_back(value_of(summary.good_share));
   row.push_back(real_value(summary.hit_rate));
+  row.push_back(real_value(summary.host_hit_rate));
   row.emplace_back(summary.computed_tokens);
   row.emplace_back(summary.elsewhere_tokens);
   row.emplace_back(summary.preemptions);
@@ -103,6 +106,7 @@ std::vector<ColumnInfo> summary_columns() {
            {"goodput", "1/s", "requests that keep the limits, over the seconds; null: no limits"},
            {"good_share", "share", "of the requests that keep the limits; null: no limits"},
            {"hit_rate", "share", "of the tokens of prompts, found when their request first started"},
+           {"host_hit_rate", "share", "of the tokens of prompts: found, and copied from the host"},
            {"computed_tokens", "tokens", "of prompts and generated ones, as often as they are computed"},
            {"elsewhere_tokens", "tokens", "computed although another replica had them"},
            {"preemptions", "", "times a sequence gave its memory up"},
@@ -124,12 +128,14 @@ std::vector<ColumnInfo> summary_columns() {
 }
 
 serving::ServingSettings settings_of(const ServingGrid& grid, std::uint64_t memory,
+                                     const std::optional<policy::Part>& policy,
                                      serving::AllocatorKind allocator, bool prefix_cache, double rate,
                                      serving::Routing routing) {
   serving::ServingSettings settings;
   settings.engine = grid.engine;
   settings.engine.allocator = allocator;
   settings.engine.prefix_cache = prefix_cache;
+  settings.engine.host_cache = {policy, grid.host_memory / token_bytes(grid.served)};
   settings.engine = engine_settings(grid.served, settings.engine, memory, grid.page_bytes);
   settings.replicas = grid.replicas;
   settings.routing.routing = routing;
@@ -137,6 +143,12 @@ serving::ServingSettings settings_of(const ServingGrid& grid, std::uint64_t memo
   settings.routing.hashed_blocks = grid.hashed_blocks;
   settings.rate = rate;
   return settings;
+}
+
+/// One without a cache on the host where none is asked for.
+std::vector<std::optional<policy::Part>> host_policies(const ServingGrid& grid) {
+  if (grid.host_policies.empty()) return {std::nullopt};
+  return {grid.host_policies.begin(), grid.host_policies.end()};
 }
 
 }  // namespace
@@ -147,10 +159,12 @@ std::vector<ServingRun> serving_runs(const requests::RequestTrace& trace, const 
   for (const std::uint64_t memory : grid.memories)
     for (const serving::AllocatorKind allocator : grid.allocators)
       for (const bool prefix_cache : grid.prefix_caches)
-        for (const double rate : grid.rates)
-          for (const serving::Routing routing : grid.routings)
-            runs.push_back({.memory = memory,
-                            .settings = settings_of(grid, memory, allocator, prefix_cache, rate, routing)});
+        for (const auto& policy : host_policies(grid))
+          for (const double rate : grid.rates)
+            for (const serving::Routing routing : grid.routings)
+              runs.push_back(
+                  {.memory = memory,
+                   .settings = settings_of(grid, memory, policy, allocator, prefix_cache, rate, routing)});
   std::optional<prefix::PrefixTree> tree;
   if (trace.has_blocks()) tree.emplace(trace);
   if (progress != nullptr) progress->total = runs.size();
@@ -197,6 +211,7 @@ Records request_outcome_records(const std::vector<ServingRun>& runs, const reque
            {"gap", "s", "longest time between two tokens; null: there is one token at most"},
            {"end", "s", "when the last token was there, since the beginning of the trace"},
            {"hit_tokens", "tokens", "of the prompt, found when it first started"},
+           {"host_tokens", "tokens", "of these, copied from the host"},
            {"computed_tokens", "tokens", "as often as they were computed"},
            {"preemptions", "", "times it gave its memory up"},
            {"swap_seconds", "s", "in which the engine waited for its copies"},
@@ -219,6 +234,7 @@ Records request_outcome_records(const std::vector<ServingRun>& runs, const reque
       row.push_back(request.tpot() ? Value(request.longest_gap) : Value());
       row.emplace_back(request.end);
       row.emplace_back(request.hit_tokens);
+      row.emplace_back(request.host_tokens);
       row.emplace_back(request.computed_tokens);
       row.emplace_back(std::uint64_t{request.preemptions});
       row.emplace_back(request.swap_seconds);

@@ -16,6 +16,8 @@ struct ServingGrid {
   std::vector<std::uint64_t> memories{};  ///< bytes of keys and values on a device
   std::vector<serving::AllocatorKind> allocators{serving::AllocatorKind::paged};
   std::vector<bool> prefix_caches{false};
+  std::vector<policy::Part> host_policies{};  ///< of a cache of prefixes on the host; none: there is none
+  std::uint64_t host_memory = 0;              ///< bytes of it for each device
   std::vector<double> rates{1};
   std::vector<serving::Routing> routings{serving::Routing::least_loaded};
   /// What all runs share; memory, allocator and prefix cache are each run's.

@@ -49,6 +49,11 @@ std::vector<Shown> shown_columns(const ServingGrid& grid) {
        [](const ServingRun& run) { return allocator_name(run.settings.engine.allocator); }},
       {"prefix cache", true,
        [](const ServingRun& run) { return run.settings.engine.prefix_cache ? "yes" : "no"; }},
+      {"host cache", true,
+       [](const ServingRun& run) {
+         const auto& policy = run.settings.engine.host_cache.policy;
+         return policy ? policy->spec->name : std::string("none");
+       }},
       {"rate", true, [](const ServingRun& run) { return rounded_text(run.settings.rate); }},
       {"replicas", true,
        [](const ServingRun& run) {
@@ -66,7 +71,8 @@ std::vector<Shown> shown_columns(const ServingGrid& grid) {
     columns.push_back(
         {"good %", false, [](const ServingRun& run) { return percent(run.summary.good_share.value_or(0)); }});
   for (const auto& [heading, field] :
-       {std::pair{"hits %", &ServingSummary::hit_rate}, std::pair{"busy %", &ServingSummary::busy},
+       {std::pair{"hits %", &ServingSummary::hit_rate},
+        std::pair{"of host %", &ServingSummary::host_hit_rate}, std::pair{"busy %", &ServingSummary::busy},
         std::pair{"used %", &ServingSummary::used}, std::pair{"internal %", &ServingSummary::internal},
         std::pair{"kept %", &ServingSummary::kept}}) {
     double ServingSummary::*const share = field;

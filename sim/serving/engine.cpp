@@ -51,6 +51,13 @@ Engine::Engine(const EngineSettings& settings, const requests::RequestTrace& tra
     usage_error("the machine has no link to host memory", "preemption by swap",
                 "preempt by recompute, or give the machine file a \"host_link\"");
   if (settings.prefix_cache) prefixes_ = static_cast<PrefixMemory*>(memory_.get());
+  if (settings.host_cache.policy) {
+    if (prefixes_ == nullptr)
+      usage_error("stands behind the prefix cache of the device, and there is none", "cache on the host");
+    if (!(settings.swap.link.bandwidth > 0))
+      usage_error("the machine has no link to host memory", "cache on the host");
+    host_.emplace(settings.host_cache, trace, *tree);
+  }
   for (const requests::Request& request : trace.requests) check(request);
   for (Place place = settings.max_sequences; place-- > 0;) free_places_.push_back(place);
 }
@@ -88,12 +95,26 @@ void Engine::take_part(Sequence& sequence, std::uint64_t tokens) {
   }
 }
 
-void Engine::swap(const Sequence& sequence) {
-  const std::vector<Run> runs = memory_->runs(sequence.place, sequence.computed);
+void Engine::wait_for_copy(std::uint32_t request, const std::vector<Run>& runs) {
   const double seconds = copy_seconds(settings_.swap, runs);
   use_.swap_copies += runs.size() * settings_.swap.run_copies;
-  outcomes_[sequence.request].swap_seconds += seconds;
+  outcomes_[request].swap_seconds += seconds;
   swap_seconds_ += seconds;
+}
+
+void Engine::swap(const Sequence& sequence) {
+  wait_for_copy(sequence.request, memory_->runs(sequence.place, sequence.computed));
+}
+
+std::uint64_t Engine::load(const Sequence& sequence, std::uint64_t found) {
+  const std::uint64_t there = host_->found(sequence.request, shareable(sequence));
+  if (there <= found) return found;
+  std::vector<Run> blocks;
+  for (std::uint64_t at = found; at < there; at += trace_.block_tokens)
+    blocks.push_back({at, trace_.block_tokens});
+  wait_for_copy(sequence.request, blocks);
+  prefixes_->computed(sequence.place, sequence.request, there);
+  return there;
 }
 
 void Engine::leave(Sequence& sequence) {
@@ -136,12 +157,13 @@ bool Engine::admit(Sequence& sequence, double now) {
     host_tokens_ -= sequence.computed;
     sequence.swapped = false;
   } else {
-    sequence.computed = hits;
+    sequence.computed = host_ ? load(sequence, hits) : hits;
   }
   if (!sequence.started) {
     sequence.started = true;
     outcomes_[sequence.request].started = now;
-    outcomes_[sequence.request].hit_tokens = hits;
+    outcomes_[sequence.request].hit_tokens = sequence.computed;
+    outcomes_[sequence.request].host_tokens = sequence.computed - hits;
   }
   return true;
 }
@@ -229,6 +251,7 @@ void Engine::end_step(std::vector<std::uint32_t>& ended) {
           static_cast<std::uint32_t>(memory_->runs(sequence.place, sequence.computed).size());
       if (prefixes_ != nullptr && request.n_final_blocks > 0)
         prefixes_->ended(sequence.place, sequence.request, sequence.computed);
+      if (host_) host_->store(sequence.request, sequence.computed, step_end_);
       leave(sequence);
       ended.push_back(sequence.request);
       continue;

@@ -13,6 +13,7 @@
 #include "sim/cost/engine_step.hpp"
 #include "sim/cost/machine.hpp"
 #include "sim/serving/allocators/allocator.hpp"
+#include "sim/serving/host_prefixes.hpp"
 #include "sim/serving/prefix_memory.hpp"
 #include "traces/requests/request_trace.hpp"
 
@@ -42,6 +43,7 @@ struct EngineSettings {
   AllocatorSettings memory{};  ///< places are max_sequences
   /// Blocks of prompts stay for others: memory is paged, in the trace's blocks.
   bool prefix_cache = false;
+  HostCacheSettings host_cache{};  ///< behind the prefix cache on the device
   Preemption preemption = Preemption::recompute;
   SwapSettings swap{};
   std::uint64_t window = 0;  ///< tokens that a decoded token attends to, at most; 0: all
@@ -56,12 +58,13 @@ struct RequestOutcome {
   double longest_gap = 0;  ///< s between two tokens that follow each other
   std::uint64_t prompt_tokens = 0, generated_tokens = 0;
   std::uint64_t hit_tokens = 0;       ///< of the prompt, found when it first started
+  std::uint64_t host_tokens = 0;      ///< of these, copied from the host
   std::uint64_t computed_tokens = 0;  ///< in all its steps, of the prompt and of generated ones
   /// Of those not found, tokens that another replica had.
   std::uint64_t elsewhere_tokens = 0;
   std::uint32_t preemptions = 0, replica = 0;
   std::uint32_t runs = 0;   ///< pieces of memory in which it lay at its end
-  double swap_seconds = 0;  ///< that the engine waited for its copies
+  double swap_seconds = 0;  ///< that the engine waited for its copies, from the host's cache too
 
   double queueing() const { return started - arrival; }
   double ttft() const { return first_token - arrival; }
@@ -104,7 +107,7 @@ class Engine {
   double step_end() const { return step_end_; }
   /// Requests that have arrived and not ended.
   std::size_t unfinished() const { return waiting_.size() + running_.size(); }
-  /// Tokens of the request's prompt that are there.
+  /// Tokens of the request's prompt that are there, on the device.
   std::uint64_t found(std::uint32_t request) const;
 
   /// Begins a step; there must be none in progress, and something to do.
@@ -140,6 +143,10 @@ class Engine {
   void preempt_last();
   /// Copies its keys and values, one way.
   void swap(const Sequence& sequence);
+  void wait_for_copy(std::uint32_t request, const std::vector<Run>& runs);
+  /// Copies what the host has of the prompt behind the `found` tokens that the device has; returns the
+  /// tokens that are there then.
+  std::uint64_t load(const Sequence& sequence, std::uint64_t found);
   void token(Sequence& sequence);
   void leave(Sequence& sequence);
   void count(double seconds);
@@ -151,6 +158,7 @@ class Engine {
   std::vector<RequestOutcome>& outcomes_;
   std::unique_ptr<Allocator> memory_;
   PrefixMemory* prefixes_ = nullptr;  ///< memory_, where it is one
+  std::optional<HostPrefixes> host_{};
   std::deque<Sequence> waiting_{};
   std::vector<Sequence> running_{};  ///< in the order in which they were admitted
   std::vector<Place> free_places_{};

@@ -47,7 +47,7 @@ ServingSummary summary_of(const ServingResult& result, const Slo& slo, std::uint
   if (result.requests.empty()) return out;
   std::vector<double> queueing, ttft, tpot, latency, gap;
   double first = result.requests.front().arrival, runs = 0;
-  std::uint64_t kept_limits = 0, prompt = 0, generated = 0, hits = 0;
+  std::uint64_t kept_limits = 0, prompt = 0, generated = 0, hits = 0, from_host = 0;
   for (const RequestOutcome& request : result.requests) {
     first = std::min(first, request.arrival);
     queueing.push_back(request.queueing());
@@ -61,6 +61,7 @@ ServingSummary summary_of(const ServingResult& result, const Slo& slo, std::uint
     prompt += request.prompt_tokens;
     generated += request.generated_tokens;
     hits += request.hit_tokens;
+    from_host += request.host_tokens;
     out.computed_tokens += request.computed_tokens;
     out.elsewhere_tokens += request.elsewhere_tokens;
     out.swap_seconds += request.swap_seconds;
@@ -80,6 +81,7 @@ ServingSummary summary_of(const ServingResult& result, const Slo& slo, std::uint
     out.good_share = real(kept_limits) / real(out.requests);
   }
   out.hit_rate = ratio(real(hits), real(prompt));
+  out.host_hit_rate = ratio(real(from_host), real(prompt));
   out.runs = runs / real(out.requests);
 
   EngineUse all;

@@ -31,7 +31,8 @@ struct ServingSummary {
   double requests_per_second = 0, prompt_per_second = 0, generated_per_second = 0;  ///< tokens
   /// Requests a second that keep the limits, and their share; nothing without limits.
   std::optional<double> goodput{}, good_share{};
-  double hit_rate = 0;  ///< tokens of prompts found when their request started
+  double hit_rate = 0;       ///< tokens of prompts found when their request started
+  double host_hit_rate = 0;  ///< of these, what was copied from the host
   std::uint64_t computed_tokens = 0;
   /// Computed although another replica had them, when they arrived.
   std::uint64_t elsewhere_tokens = 0;

@@ -3,6 +3,7 @@
 
 #include "analysis/serving/serving_records.hpp"
 #include "analysis/serving/serving_table.hpp"
+#include "policies/api/composition.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/number_text.hpp"
 #include "sim/base/quoted.hpp"
@@ -28,7 +29,7 @@ struct Options : OutputOptions {
   std::string file{};
   RequestOptions reading{};
   std::string model{}, machine{}, memory{}, allocator = "paged", prefix_cache{}, rate = "1";
-  std::string preemption = "recompute", routing = "least_loaded", page = "2MiB";
+  std::string host_cache{}, policy = "lru", preemption = "recompute", routing = "least_loaded", page = "2MiB";
   ServingOptions serving{};
   LimitOptions limits{};
   std::uint64_t max_sequences = 256, step_tokens = 2048, block = 16, max_tokens = 0, replicas = 1, seed = 0,
@@ -87,6 +88,11 @@ ServingGrid grid_of(const Options& options) {
   grid.routings.clear();
   for (const std::string& item : comma_list(options.routing))
     grid.routings.push_back(serving::parse_routing(item));
+  if (!options.host_cache.empty()) {
+    grid.host_memory = parse_bytes(options.host_cache, "--host-cache");
+    for (const std::string& item : comma_list(options.policy))
+      grid.host_policies.push_back(policy::parse_replacement(item, front_end().policies()));
+  }
   if (options.preemption != "recompute" && options.preemption != "swap")
     usage_error("unknown preemption " + kvsim::quoted(options.preemption), "--preemption",
                 "Say recompute or swap.");
@@ -115,6 +121,7 @@ std::vector<std::pair<std::string, analysis::Value>> settings_of(const ServingGr
           {"step_tokens", grid.engine.step_tokens},
           {"block", grid.engine.memory.block},
           {"page_bytes", grid.page_bytes},
+          {"host_memory", grid.host_memory},
           {"seed", grid.seed},
           {"hashed_blocks", std::uint64_t{grid.hashed_blocks}},
           {"ttft_limit", analysis::value_of(grid.slo.ttft)},
@@ -187,6 +194,18 @@ void add_question_options(CLI::App& command, Options& options) {
       .add_option("--prefix-cache", options.prefix_cache,
                   "on, off or both: whether blocks of prompts stay for later ones (default: on where\n"
                   "the trace has blocks and memory is paged)")
+      ->type_name("LIST");
+  CLI::Option* host =
+      command
+          .add_option("--host-cache", options.host_cache,
+                      "Bytes of the host's memory, for each device, in which blocks of prompts stay behind\n"
+                      "the prefix cache: what is found there is copied instead of computed")
+          ->type_name("BYTES");
+  command
+      .add_option("--policy", options.policy,
+                  "Comma list: which blocks stay there (kvsim policy list: replacements)")
+      ->capture_default_str()
+      ->needs(host)
       ->type_name("LIST");
   command.add_option("--rate", options.rate, "Comma list: so many times as fast as the trace")
       ->capture_default_str()

@@ -1,6 +1,8 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 
+#include "policies/api/composition.hpp"
+#include "policies/builtin.hpp"
 #include "sim/base/error.hpp"
 #include "sim/serving/serving_run.hpp"
 #include "sim/serving/serving_summary.hpp"
@@ -111,6 +113,34 @@ TEST_CASE("A prefix by hand: what is there is not computed", "[serving]") {
   // All of its blocks are there, but the last token must be computed, and with it its block.
   CHECK(result.requests[2].hit_tokens == 4);
   CHECK(result.requests[2].computed_tokens == 4);
+}
+
+policy::Part lru() {
+  return policy::parse_replacement("lru", policy::builtin());
+}
+
+TEST_CASE("What the device has lost is copied from the host: by hand", "[serving]") {
+  // Four blocks on the device: the second prompt displaces the first, which comes back for its third block.
+  const auto trace = made_trace({{0, 8, 1, {1, 2}}, {10, 16, 1, {5, 6, 7, 8}}, {20, 12, 1, {1, 2, 3}}}, 4);
+  const prefix::PrefixTree tree(trace);
+  ServingSettings settings = settings_of(16);
+  settings.engine.prefix_cache = true;
+  settings.engine.swap = {.link = {.bandwidth = 80, .latency = 0.5}, .token_bytes = 10, .run_copies = 2};
+  CHECK(serve(trace, &tree, settings, toy_price).requests[2].hit_tokens == 0);
+  settings.engine.host_cache = {lru(), 400};
+  const RequestOutcome back = serve(trace, &tree, settings, toy_price).requests[2];
+  CHECK(back.hit_tokens == 8);
+  CHECK(back.host_tokens == 8);
+  CHECK(back.computed_tokens == 4);
+  // Two blocks: 2 * 0.5 s to begin and 40 / 80 s each, before a step of 1.04 s.
+  CHECK(back.swap_seconds == Approx(3));
+  CHECK(back.ttft() == Approx(4.04));
+  settings.engine.host_cache.tokens = 12;  // the second prompt displaces the first there, too
+  CHECK(serve(trace, &tree, settings, toy_price).requests[2].host_tokens == 0);
+  settings.engine.host_cache.tokens = 3;
+  CHECK_THROWS_WITH(serve(trace, &tree, settings, toy_price), Catch::Contains("a block of the trace has 4"));
+  settings.engine.prefix_cache = false;
+  CHECK_THROWS_WITH(serve(trace, &tree, settings, toy_price), Catch::Contains("there is none"));
 }
 
 TEST_CASE("Generated blocks that the trace knows are found by the next turn", "[serving]") {
@@ -273,6 +303,18 @@ TEST_CASE("Laws of a run", "[serving]") {
                 request.prompt_tokens + std::max<std::uint64_t>(request.generated_tokens, 1) - 1);
     }
     REQUIRE(computed == tight.replicas.front().prompt_tokens + tight.replicas.front().decoded_tokens);
+    // With a cache on the host, too, every token is found or computed once.
+    if (one.settings.prefix_cache) {
+      EngineSettings kept = one.settings;
+      kept.host_cache = {lru(), 1'000'000};
+      const ServingResult hosted = serve(one.trace, &tree, {.engine = kept}, whole_price);
+      for (const RequestOutcome& request : hosted.requests) {
+        REQUIRE(request.host_tokens <= request.hit_tokens);
+        if (request.preemptions == 0)
+          REQUIRE(request.computed_tokens + request.hit_tokens ==
+                  request.prompt_tokens + std::max<std::uint64_t>(request.generated_tokens, 1) - 1);
+      }
+    }
     // A prompt that nobody shares is served as without a prefix cache.
     EngineSettings shared = plain;
     shared.prefix_cache = true;
