@@ -42,7 +42,6 @@ Engine::Engine(const EngineSettings& settings, const requests::RequestTrace& tra
                const prefix::PrefixTree* tree, StepPrice price, std::vector<RequestOutcome>& outcomes)
     : settings_(settings),
       trace_(trace),
-      tree_(tree),
       price_(std::move(price)),
       outcomes_(outcomes),
       memory_(memory_of(settings, trace, tree)) {

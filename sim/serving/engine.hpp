@@ -153,7 +153,6 @@ class Engine {
 
   const EngineSettings settings_;
   const requests::RequestTrace& trace_;
-  const prefix::PrefixTree* tree_;
   const StepPrice price_;
   std::vector<RequestOutcome>& outcomes_;
   std::unique_ptr<Allocator> memory_;
