@@ -77,6 +77,16 @@ class Serve(CommandTest):
         self.assertGreater(float(rows["buddy"]["internal"]), float(rows["paged"]["internal"]))
         self.assertEqual(float(rows["static"]["runs"]), 1)
 
+    def test_a_host_keeps_what_the_device_loses(self):
+        name = self.busy_trace()
+        without, = self.runs(name, "--memory", "1GiB")
+        rows = self.runs(name, "--memory", "1GiB", "--host-cache", "64GiB", "--policy", "fifo,lru")
+        self.assertEqual([row["host_policy"].split("(")[0] for row in rows], ["fifo", "lru"])
+        for row in rows:
+            self.assertGreaterEqual(float(row["hit_rate"]), float(without["hit_rate"]))
+            self.assertEqual(row["hit_rate"], rows[0]["hit_rate"])  # nothing is ever evicted there
+        self.assertIn("lru", self.fails(2, "requests", "serve", name, *SERVED, "--host-cache", "1GiB", "--policy", "lruu"))
+
     def test_a_table_for_people_and_json(self):
         name = self.busy_trace()
         table = self.ok("requests", "serve", name, *SERVED, "--rate", "1,2", "--replicas", "2", "--routing", "random")
