@@ -41,7 +41,7 @@ class NodeNumbers {
       input_error("block " + std::to_string(id) + " stands behind another prefix than before",
                   place(trace_, request),
                   "a chained id names a block and all before it; if ids name the blocks' tokens alone, say "
-                  "hash=content");
+                  "--hash content");
     return at->second;
   }
 

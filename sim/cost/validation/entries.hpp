@@ -25,7 +25,7 @@ inline constexpr double kProduct = 0.2;     ///< one matrix product: tiles may n
 inline constexpr double kProducts = 0.08;   ///< the mean of many products
 inline constexpr double kStep = 0.12;       ///< passes and kernels of a machine with fitted products
 inline constexpr double kOffload = 0.15;    ///< passes whose weights or cache come over a link
-inline constexpr double kServed = 0.15;     ///< requests that wait for each other, on such a machine
+inline constexpr double kServed = 0.15;     ///< mean TPOT of requests that wait for each other, on such a machine
 inline constexpr double kDatasheet = 0.35;  ///< times from datasheet rates only
 }  // namespace aim
 

@@ -148,17 +148,19 @@ void served(Entries& entries, const Model& model, const Machine& machine) {
     const char* published;
     const char* unit;
     double ours;
-  } kServed[] = {{"mean TTFT", "65.46", "s", ours.ttft.mean},
-                 {"99th percentile of TTFT", "137.4", "s", ours.ttft.p99},
-                 {"mean TPOT", "32.4", "ms", 1e3 * ours.tpot.mean},
-                 {"99th percentile of TPOT", "56.0", "ms", 1e3 * ours.tpot.p99},
-                 {"mean latency", "86.58", "s", ours.latency.mean}};
+  } kWithoutAim[] = {{"mean TTFT", "65.46", "s", ours.ttft.mean},
+                     {"99th percentile of TTFT", "137.4", "s", ours.ttft.p99},
+                     {"99th percentile of TPOT", "56.0", "ms", 1e3 * ours.tpot.p99},
+                     {"mean latency", "86.58", "s", ours.latency.mean}};
+  const std::string requests = "300 ShareGPT requests, 10 per second, RTX 4090, ";
+  const std::string how = "a run of kvsim requests serve with the 2,588 blocks that vLLM had";
   entries.of("");
-  for (const auto& row : kServed)
-    entries.within(aim::kServed,
-                   std::string("300 ShareGPT requests, 10 per second, RTX 4090, ") + row.quantity,
-                   row.published, row.unit, row.ours,
-                   "a run of kvsim requests serve with the 2,588 blocks that vLLM had");
+  entries.within(aim::kServed, requests + "mean TPOT", "32.4", "ms", 1e3 * ours.tpot.mean, how);
+  entries.evidence(Evidence::recalled);
+  for (const auto& row : kWithoutAim)
+    entries.within(aim::kServed, requests + row.quantity, row.published, row.unit, row.ours,
+                   how + "; no aim was stated before its error was known, so it is shown and not asserted");
+  entries.evidence(Evidence::verified);
   for (const auto& [quantity, published, unit] :
        {std::tuple{"mean TTFT", "7.10", "s"}, {"mean TPOT", "32.5", "ms"}, {"mean latency", "28.2", "s"}})
     entries.not_derivable(std::string("300 ShareGPT requests, 10 per second, RTX PRO 6000, ") + quantity,

@@ -2,8 +2,7 @@
 // (a page for keys and one for values in every layer) are mapped behind it as it fills. A slot keeps its
 // groups when its sequence leaves, until another needs them: then what slots have beyond their sequences is
 // unmapped, the highest slot first and each as a whole. A new sequence takes the first free slot, or a later
-// one that has groups enough and fewer; the paper calls that best fit, and this is the rule of the released
-// code.
+// one that has groups enough and fewer, as in the released code.
 #include <algorithm>
 
 #include "sim/serving/allocators/allocator.hpp"
