@@ -19,7 +19,8 @@ Needs merged(const Needs& a, const Needs& b) {
 }
 
 std::string_view kind_name(Kind kind) {
-  constexpr std::string_view kNames[] = {"eviction", "allocation", "representation", "selection", "replacement"};
+  constexpr std::string_view kNames[] = {"eviction", "allocation", "representation", "selection",
+                                         "replacement"};
   return kNames[static_cast<std::size_t>(kind)];
 }
 

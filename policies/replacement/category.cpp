@@ -105,10 +105,11 @@ PolicySpec category_spec() {
           "a use within the next `life` seconds, given the time since the last one, is compared among the "
           "oldest block "
           "of every category; the lowest leaves, the deeper one of equals. Without categories it is LRU.",
-      .departures = {{"paper, as summaries of it tell: a distribution of reuse times is fitted to each category of "
-                      "earlier traffic, and a block's expected life follows the cache",
-                      "chances and mean times are counted as the trace goes, from nothing; `life` is a "
-                      "parameter"}},
+      .departures =
+          {{"paper, as summaries of it tell: a distribution of reuse times is fitted to each category of "
+            "earlier traffic, and a block's expected life follows the cache",
+            "chances and mean times are counted as the trace goes, from nothing; `life` is a "
+            "parameter"}},
       .params = {{.name = "life",
                   .type = ParamType::real,
                   .fallback = "600",
