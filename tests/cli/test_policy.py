@@ -16,7 +16,7 @@ class Policy(CommandTest):
     def test_list_has_every_line_of_the_registry(self):
         lines = [line.split()[0] for line in self.ok("policy", "list").splitlines() if line.startswith("  ")]
         names = [name for name in lines if name != "="]
-        self.assertEqual(names, registered("EVICTION") + registered("ORACLE") + registered("ALLOCATION") + registered("REPRESENTATION") + registered("SELECTION") + sorted(registered("PRESET"), key=lambda name: "." in name))
+        self.assertEqual(names, registered("EVICTION") + registered("ORACLE") + registered("ALLOCATION") + registered("REPRESENTATION") + registered("SELECTION") + registered("REPLACEMENT") + sorted(registered("PRESET"), key=lambda name: "." in name))
 
     def test_json(self):
         policies = json.loads(self.ok("policy", "list", "--format", "json"))
