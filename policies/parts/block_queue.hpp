@@ -44,6 +44,11 @@ class BlockQueue {
     (older == kNoBlock ? oldest_ : links_->newer[older]) = newer;
     --size_;
   }
+  /// The block becomes the newest.
+  void renew(Block block) {
+    remove(block);
+    push(block);
+  }
   Block pop() {
     const Block block = oldest_;
     remove(block);
@@ -65,6 +70,12 @@ class BlockQueue {
     passed_ = block;
     exhausted_ = block == kNoBlock && size_ > 0;
     return block;
+  }
+  /// Takes the candidate out of the queue and out of the cache; there is one.
+  void evict_candidate(BlockStore& store) {
+    const Block victim = candidate(store);
+    remove(victim);
+    store.evict(victim);
   }
 
  private:

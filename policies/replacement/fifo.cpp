@@ -12,11 +12,7 @@ class Fifo final : public Replacement {
   void start(const RequestView&, BlockStore&) override { queue_.restart(); }
   void hit(Block, BlockStore&) override {}
   void miss(Block block, BlockStore& store) override {
-    if (store.full()) {
-      const Block victim = queue_.candidate(store);
-      queue_.remove(victim);
-      store.evict(victim);
-    }
+    if (store.full()) queue_.evict_candidate(store);
     store.store(block);
     queue_.push(block);
   }

@@ -10,16 +10,9 @@ class Lru final : public Replacement {
   explicit Lru(const BlockSpace& space) : links_(space.blocks), queue_(links_) {}
 
   void start(const RequestView&, BlockStore&) override { queue_.restart(); }
-  void hit(Block block, BlockStore&) override {
-    queue_.remove(block);
-    queue_.push(block);
-  }
+  void hit(Block block, BlockStore&) override { queue_.renew(block); }
   void miss(Block block, BlockStore& store) override {
-    if (store.full()) {
-      const Block victim = queue_.candidate(store);
-      queue_.remove(victim);
-      store.evict(victim);
-    }
+    if (store.full()) queue_.evict_candidate(store);
     store.store(block);
     queue_.push(block);
   }

@@ -18,25 +18,16 @@ class QueueLru final : public Replacement {
     const std::size_t seen = std::min<std::size_t>(request.waiting.size(), window_);
     for (std::size_t i = seen; i-- > 0;)
       for (std::size_t k = request.waiting[i].size(); k-- > 0;)
-        if (const Block block = request.waiting[i][k]; store.resident(block)) renew(block);
+        if (const Block block = request.waiting[i][k]; store.resident(block)) queue_.renew(block);
   }
-  void hit(Block block, BlockStore&) override { renew(block); }
+  void hit(Block block, BlockStore&) override { queue_.renew(block); }
   void miss(Block block, BlockStore& store) override {
-    if (store.full()) {
-      const Block victim = queue_.candidate(store);
-      queue_.remove(victim);
-      store.evict(victim);
-    }
+    if (store.full()) queue_.evict_candidate(store);
     store.store(block);
     queue_.push(block);
   }
 
  private:
-  void renew(Block block) {
-    queue_.remove(block);
-    queue_.push(block);
-  }
-
   BlockLinks links_;
   BlockQueue queue_;
   std::uint64_t window_;

@@ -121,11 +121,12 @@ PolicySpec s3_fifo_spec() {
           "its count, and otherwise leaves. At the main queue's end a block of count c > 0 goes round "
           "with c - 1, at "
           "most 3 being counted. The small queue gives way while it has its share.",
-      .departures = {{"the hits of libCacheSim's Python package 0.3.5 are those of a rule in which, before the first "
-                      "eviction, new objects enter the main queue once the small one has its share",
-                      "fill=main"},
-                     {"libCacheSim refuses new objects where the small queue has room for fewer than two",
-                      "the small queue has at least one block"}},
+      .departures =
+          {{"the hits of libCacheSim's Python package 0.3.5 are those of a rule in which, before the first "
+            "eviction, new objects enter the main queue once the small one has its share",
+            "fill=main"},
+           {"libCacheSim refuses new objects where the small queue has room for fewer than two",
+            "the small queue has at least one block"}},
       .params =
           {{.name = "small",
             .type = ParamType::share,

@@ -32,14 +32,8 @@ class Slru final : public Replacement {
   }
   void miss(Block block, BlockStore& store) override {
     if (store.full()) {
-      Block victim = probation_.candidate(store);
-      if (victim != kNoBlock) {
-        probation_.remove(victim);
-      } else {
-        victim = protected_.candidate(store);
-        protected_.remove(victim);
-      }
-      store.evict(victim);
+      const bool on_probation = probation_.candidate(store) != kNoBlock;
+      (on_probation ? probation_ : protected_).evict_candidate(store);
     }
     safe_[block] = false;
     store.store(block);

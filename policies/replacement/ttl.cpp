@@ -13,10 +13,8 @@ class Ttl final : public Replacement {
   void advance(double time_s, BlockStore& store) override {
     queue_.restart();
     for (Block block = queue_.candidate(store); block != kNoBlock && time_s - used_s_[block] > seconds_;
-         block = queue_.candidate(store)) {
-      queue_.remove(block);
-      store.evict(block);
-    }
+         block = queue_.candidate(store))
+      queue_.evict_candidate(store);
   }
   void start(const RequestView& request, BlockStore&) override {
     queue_.restart();
@@ -27,11 +25,7 @@ class Ttl final : public Replacement {
     use(block);
   }
   void miss(Block block, BlockStore& store) override {
-    if (store.full()) {
-      const Block victim = queue_.candidate(store);
-      queue_.remove(victim);
-      store.evict(victim);
-    }
+    if (store.full()) queue_.evict_candidate(store);
     store.store(block);
     use(block);
   }

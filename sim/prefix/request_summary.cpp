@@ -5,6 +5,8 @@
 #include <functional>
 #include <numeric>
 
+#include "sim/base/nearest_rank.hpp"
+
 namespace kvsim::prefix {
 namespace {
 
@@ -14,10 +16,7 @@ using requests::RequestTrace;
 Distribution distribution(std::vector<double> values) {
   if (values.empty()) return {};
   std::sort(values.begin(), values.end());
-  const auto at = [&](double share) {
-    const auto rank = static_cast<std::size_t>(std::ceil(share * static_cast<double>(values.size())));
-    return values[std::max<std::size_t>(rank, 1) - 1];
-  };
+  const auto at = [&](double share) { return nearest_rank(values, share); };
   const double sum = std::accumulate(values.begin(), values.end(), 0.0);
   return {values.front(), sum / static_cast<double>(values.size()), at(0.5), at(0.9), at(0.99),
           values.back()};

@@ -1,20 +1,15 @@
 #include "sim/serving/serving_summary.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
+
+#include "sim/base/nearest_rank.hpp"
 
 namespace kvsim::serving {
 namespace {
 
 double real(std::uint64_t count) {
   return static_cast<double>(count);
-}
-
-/// `values` in order; share in (0, 1].
-double percentile(const std::vector<double>& values, double share) {
-  const auto rank = static_cast<std::size_t>(std::ceil(share * static_cast<double>(values.size())));
-  return values[std::max<std::size_t>(rank, 1) - 1];
 }
 
 double ratio(double part, double whole) {
@@ -37,8 +32,8 @@ Spread spread_of(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   double sum = 0;
   for (const double value : values) sum += value;
-  return {sum / static_cast<double>(values.size()), percentile(values, 0.5), percentile(values, 0.9),
-          percentile(values, 0.99), values.back()};
+  return {sum / static_cast<double>(values.size()), nearest_rank(values, 0.5), nearest_rank(values, 0.9),
+          nearest_rank(values, 0.99), values.back()};
 }
 
 ServingSummary summary_of(const ServingResult& result, const Slo& slo, std::uint64_t capacity) {

@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "traces/requests/csv_columns.hpp"
-#include "traces/requests/line_format.hpp"
 
 namespace kvsim::requests {
 namespace {
@@ -40,26 +39,19 @@ std::optional<double> seconds_of(std::string_view text) {
   return days * 86400 + part(11, 2) * 3600 + part(14, 2) * 60 + part(17, 2) + fraction;
 }
 
-class Reader : public LineReader {
+class Reader : public CsvReader {
  public:
-  bool has_header() const override { return true; }
-  void read_header(std::string_view line, const std::string& where) override {
-    columns_.read_header(line, where);
-  }
-  void read(std::string_view line, TraceBuilder& out) override {
-    const std::string where = out.where();
-    columns_.read(line, where);
-    const std::optional<double> time = seconds_of(columns_.text(kTime));
-    if (!time)
-      input_error(
-          "TIMESTAMP is " + quoted(columns_.text(kTime)) + ", no time like 2024-05-10 00:00:00.009930",
-          where);
-    out.add({.time_s = *time}, columns_.number<std::uint64_t>(kPrompt, where),
-            columns_.number<std::uint64_t>(kGenerated, where), nullptr);
-  }
+  Reader() : CsvReader({{"TIMESTAMP"}, {"ContextTokens"}, {"GeneratedTokens"}}) {}
 
- private:
-  CsvColumns columns_{{{"TIMESTAMP"}, {"ContextTokens"}, {"GeneratedTokens"}}};
+ protected:
+  void read_row(const CsvColumns& row, const std::string& where, TraceBuilder& out) override {
+    const std::optional<double> time = seconds_of(row.text(kTime));
+    if (!time)
+      input_error("TIMESTAMP is " + quoted(row.text(kTime)) + ", no time like 2024-05-10 00:00:00.009930",
+                  where);
+    out.add({.time_s = *time}, row.number<std::uint64_t>(kPrompt, where),
+            row.number<std::uint64_t>(kGenerated, where), nullptr);
+  }
 };
 
 }  // namespace

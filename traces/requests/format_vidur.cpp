@@ -1,27 +1,20 @@
 // Vidur's processed traces (Agrawal et al., MLSys 2024): arrivals and lengths alone.
 #include "traces/requests/csv_columns.hpp"
-#include "traces/requests/line_format.hpp"
 
 namespace kvsim::requests {
 namespace {
 
 enum : std::size_t { kTime, kPrompt, kGenerated };
 
-class Reader : public LineReader {
+class Reader : public CsvReader {
  public:
-  bool has_header() const override { return true; }
-  void read_header(std::string_view line, const std::string& where) override {
-    columns_.read_header(line, where);
-  }
-  void read(std::string_view line, TraceBuilder& out) override {
-    const std::string where = out.where();
-    columns_.read(line, where);
-    out.add({.time_s = columns_.number<double>(kTime, where)}, columns_.number<std::uint64_t>(kPrompt, where),
-            columns_.number<std::uint64_t>(kGenerated, where), nullptr);
-  }
+  Reader() : CsvReader({{"arrived_at"}, {"num_prefill_tokens"}, {"num_decode_tokens"}}) {}
 
- private:
-  CsvColumns columns_{{{"arrived_at"}, {"num_prefill_tokens"}, {"num_decode_tokens"}}};
+ protected:
+  void read_row(const CsvColumns& row, const std::string& where, TraceBuilder& out) override {
+    out.add({.time_s = row.number<double>(kTime, where)}, row.number<std::uint64_t>(kPrompt, where),
+            row.number<std::uint64_t>(kGenerated, where), nullptr);
+  }
 };
 
 }  // namespace
