@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "sim/base/nearest_rank.hpp"
+#include "sim/prefix/found_tokens.hpp"
 
 namespace kvsim::prefix {
 namespace {
@@ -22,27 +23,17 @@ Distribution distribution(std::vector<double> values) {
           values.back()};
 }
 
-/// Adds what of a prompt the blocks `seen` so far hold.
-void add_hits(Ceiling& out, const RequestTrace& trace, const Request& request, std::uint64_t run) {
-  const std::uint64_t size = trace.block_tokens, tokens = request.prompt_tokens;
-  out.tokens += tokens;
-  out.hit_tokens += std::min(run * size, tokens);
-  out.whole_tokens += std::min(run, tokens / size) * size;
-}
-
 void count_hits(const RequestTrace& trace, const PrefixTree& tree, Sharing& out) {
-  std::vector<bool> seen(tree.size());
-  for (std::size_t i = 0; i < tree.requests(); ++i) {
+  const std::vector<std::uint32_t> runs = unlimited_runs(tree);
+  const auto add = [&](Ceiling& ceiling, std::size_t i) {
     const Request& request = trace.requests[i];
-    std::uint64_t run = 0;
-    for (const Node node : tree.prompt(i)) {
-      if (!seen[node]) break;
-      ++run;
-    }
-    add_hits(out.all, trace, request, run);
-    if (i >= tree.requests() / 2) add_hits(out.last_half, trace, request, run);
-    for (const Node node : tree.prompt(i)) seen[node] = true;
-    for (const Node node : tree.final_path(i)) seen[node] = true;
+    ceiling.tokens += request.prompt_tokens;
+    ceiling.hit_tokens += found_tokens(FoundTokens::all, request, runs[i], trace.block_tokens);
+    ceiling.whole_tokens += found_tokens(FoundTokens::whole, request, runs[i], trace.block_tokens);
+  };
+  for (std::size_t i = 0; i < tree.requests(); ++i) {
+    add(out.all, i);
+    if (i >= tree.requests() / 2) add(out.last_half, i);
   }
 }
 

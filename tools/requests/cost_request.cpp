@@ -11,12 +11,10 @@
 #include "sim/base/sizes.hpp"
 #include "sim/base/split.hpp"
 #include "sim/base/suggest.hpp"
+#include "tools/requests/value_ranges.hpp"
 
 namespace kvsim::tools {
 namespace {
-
-constexpr std::size_t kMostValues = 100'000;  ///< of one axis
-constexpr double kMostCounted = 0x1p53;       ///< a double holds every whole number up to it
 
 /// "name=value".
 std::pair<std::string, std::string_view> assignment(std::string_view text, const std::string& option,
@@ -31,47 +29,6 @@ std::pair<std::string, std::string_view> assignment(std::string_view text, const
 [[noreturn]] void unknown(const std::string& what, std::string_view name, const std::string& option,
                           const std::vector<std::string>& known) {
   usage_error("unknown " + what + " " + quoted(name), option, suggestion(name, known));
-}
-
-/// A number that a range counts with: percents as they are, tokens in units of one.
-double end_of_range(std::string_view text, bool percent, const std::string& where) {
-  if (!percent) return static_cast<double>(parse_tokens(text, where));
-  if (text.ends_with('%')) text.remove_suffix(1);
-  const std::optional<double> value = number_of<double>(text);
-  if (!value || !(*value > 0) || !std::isfinite(*value)) usage_error("is no share above 0%", where);
-  return *value;
-}
-
-/// "1K..8K:x2" -> 1024 2048 4096 8192; anything else stands for itself.
-void append_values(std::vector<std::string>& out, std::string_view text, const std::string& where) {
-  const std::size_t dots = text.find("..");
-  if (dots == std::string_view::npos) {
-    out.emplace_back(text);
-    return;
-  }
-  const std::size_t colon = text.find(':', dots);
-  const std::string hint = "A range says how it goes on: 1K..128K:x2 doubles, 1K..8K:+1K adds 1024.";
-  if (colon == std::string_view::npos || colon + 2 >= text.size()) usage_error("is no range", where, hint);
-  const std::string_view low_text = text.substr(0, dots), high_text = text.substr(dots + 2, colon - dots - 2);
-  const bool percent = high_text.ends_with('%');
-  const double low = end_of_range(low_text, percent, where), high = end_of_range(high_text, percent, where);
-  const char how = text[colon + 1];
-  const std::string_view step_text = text.substr(colon + 2);
-  const double step = how == 'x'   ? number_of<double>(step_text).value_or(0)
-                      : how == '+' ? end_of_range(step_text, percent, where)
-                                   : 0;
-  if (!(how == 'x' ? step > 1 && std::isfinite(step) : step > 0)) usage_error("is no range", where, hint);
-  if (low > high) usage_error("ends before it begins", where, hint);
-  if (high > kMostCounted) usage_error("goes beyond the 2^53 that a range counts to", where);
-  // The nudge lets 10% + 0.1% * 900 arrive at 100%.
-  for (double value = low; value <= high * (1 + 1e-12); value = how == 'x' ? value * step : value + step) {
-    if (out.size() >= kMostValues)
-      usage_error("has more than " + std::to_string(kMostValues) + " values", where);
-    std::string rounded = percent ? analysis::exact_text(value) + '%'
-                                  : std::to_string(static_cast<std::uint64_t>(std::llround(value)));
-    // Small steps of a factor round to the same number.
-    if (out.empty() || out.back() != rounded) out.push_back(std::move(rounded));
-  }
 }
 
 double parse_seconds(std::string_view text, const std::string& where) {
