@@ -12,6 +12,7 @@ std::string footer() {
   kvsim requests check mine.jsonl
   kvsim requests convert qwen_traceA_blksz_16.jsonl --to mooncake -o traceA.jsonl.gz
   kvsim requests generate --requests 2000 --rate 2 -o synthetic.jsonl.gz
+  kvsim requests replay mine.jsonl --policy all --capacity 1M..256M:x2
 
 Formats:
 )";
@@ -27,13 +28,14 @@ Formats:
 
 void add_requests_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
-      "requests", "Look into traces of requests to serving systems, check, convert, generate and serve them");
+      "requests", "Look into traces of requests to serving systems, generate, replay and serve them");
   command->footer(footer());
   command->require_subcommand(1);
   add_requests_info(*command);
   add_requests_check(*command);
   add_requests_convert(*command);
   add_requests_generate(*command);
+  add_requests_replay(*command);
   add_requests_serve(*command);
 }
 

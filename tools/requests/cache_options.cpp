@@ -1,0 +1,85 @@
+#include "tools/requests/cache_options.hpp"
+
+#include <algorithm>
+
+#include "sim/base/error.hpp"
+#include "sim/base/split.hpp"
+#include "tools/printing/front_end.hpp"
+
+namespace kvsim::tools {
+
+void add_cache_options(CLI::App& command, CacheOptions& options) {
+  const auto add = [&](const char* name, std::string& value, const char* help, const char* type) {
+    return command.add_option(name, value, help)->type_name(type);
+  };
+  CLI::Option* model =
+      add("--model", options.model,
+          "Whose keys and values are cached: capacities can be bytes then (kvsim cost models)", "MODEL");
+  add("--machine", options.machine,
+      "On which prompts are computed: seconds and operations that hits save (kvsim cost machines)", "MACHINE")
+      ->needs(model);
+  CLI::Option* stored =
+      add("--stored", options.stored,
+          "How cached prompts are kept: a policy as of kvsim cost estimate, like 'full+kivi(bits=2)'\n"
+          "or keydiff (default: every token as --kv says)",
+          "POLICY")
+          ->needs(model);
+  add("--budget", options.budget, "What that policy keeps of a prompt: 25%, or tokens per lane", "BUDGET")
+      ->needs(stored);
+  add("--kv", options.serving.kv, "Keys and values that are stored as they come", "fp16|bf16|fp32")
+      ->capture_default_str()
+      ->needs(model);
+  add("--tensor-parallel", options.serving.tensor_parallel, "Devices that share every layer", "N")
+      ->capture_default_str()
+      ->needs(model);
+}
+
+std::optional<serving::ServedModel> served_model(const CacheOptions& options) {
+  if (options.model.empty()) return {};
+  serving::ServedModel out;
+  out.model = cost::find_model(options.model);
+  if (!options.machine.empty()) out.machine = cost::find_machine(options.machine);
+  out.serving = parse_serving(options.serving, out.model);
+  return out;
+}
+
+std::optional<double> cached_token_bytes(const CacheOptions& options, const requests::RequestTrace& trace) {
+  const std::optional<serving::ServedModel> served = served_model(options);
+  if (!served) return {};
+  if (options.stored.empty()) return static_cast<double>(serving::token_bytes(*served));
+  std::uint64_t tokens = 0;
+  for (const requests::Request& request : trace.requests) tokens += request.prompt_tokens;
+  const std::uint64_t mean = tokens / std::max<std::uint64_t>(trace.requests.size(), 1);
+  std::optional<sim::Budget> budget;
+  if (!options.budget.empty()) budget = sim::parse_budget(options.budget);
+  return analysis::stored_token_bytes(*served,
+                                      policy::parse_composition(options.stored, front_end().policies()),
+                                      budget, std::max<std::uint64_t>(mean, 1));
+}
+
+std::optional<analysis::PrefillCost> prefill_cost(const CacheOptions& options) {
+  if (options.model.empty() || options.machine.empty()) return {};
+  const serving::ServedModel served = *served_model(options);
+  return analysis::PrefillCost(served.model, served.machine, served.serving);
+}
+
+std::vector<policy::Part> parse_replacements(const std::string& text) {
+  const policy::Registry& registry = front_end().policies();
+  std::vector<policy::Part> out;
+  const auto add = [&](const std::string& item) {
+    out.push_back(policy::parse_replacement(item, registry));
+    for (std::size_t i = 0; i + 1 < out.size(); ++i)
+      if (out[i].text() == out.back().text()) usage_error("is named twice", "--policy " + item);
+  };
+  for (const std::string& item : comma_list(text)) {
+    if (item != "all") {
+      add(item);
+      continue;
+    }
+    for (const policy::PolicySpec& spec : registry.policies())
+      if (spec.kind == policy::Kind::replacement) add(spec.name);
+  }
+  return out;
+}
+
+}  // namespace kvsim::tools
