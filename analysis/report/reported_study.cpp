@@ -8,6 +8,7 @@
 #include "analysis/cost/cost_rows.hpp"
 #include "analysis/cost/price_table.hpp"
 #include "analysis/kinds/kind.hpp"
+#include "analysis/prefix/hit_records.hpp"
 #include "analysis/report/winners.hpp"
 #include "analysis/results/reading/column_types.hpp"
 #include "analysis/results/reading/read_tables.hpp"
@@ -92,6 +93,7 @@ std::vector<ColumnInfo> table_columns(std::string_view table) {
   if (table == kPriceTable) return price_columns();
   if (table == kWinnersTable) return winners_columns();
   if (table == kDriftTable) return drift_columns();
+  if (table == kHitsTable) return hit_columns();
   for (const Kind& kind : kinds())
     if (table == kind.name) return kind.summarise == nullptr ? kind.columns : kind.summary_columns;
   return {};

@@ -7,6 +7,7 @@ import random
 from collections import OrderedDict
 
 import kvsim_command
+import svg_labels
 from kvsim_command import CommandTest
 
 GIB = 1 << 30
@@ -168,6 +169,25 @@ class Replay(CommandTest):
         self.assertIn("hit_rate", [column["key"] for column in document["columns"]])
         table = self.ok("requests", "replay", name, "--by", "depth", "--capacity", "8K")
         self.assertIn("4096", table)
+
+    def test_figures(self):
+        name = self.trace(self.random_requests())
+        served = ("--model", "llama-3.1-8b", "--machine", "h100-sxm", "--policy", "all", "--quiet")
+        self.ok("requests", "replay", name, *served, "--capacity", "8K..256K:x2", "-o", "hits.csv")
+        self.ok("requests", "replay", name, *served, "--capacity", "8K,64K", "--by", "depth", "-o", "depth.json")
+        for figure, file in ("hits", "hits.csv"), ("hits-parts", "depth.json"):
+            for width in "page", "column":
+                svg = self.ok("plot", figure, file, "--width", width)
+                self.assertEqual(svg_labels.misplaced(svg), [], (figure, width))
+        shown = list(csv.DictReader(io.StringIO(self.ok("plot", "hits", "hits.csv", "--format", "csv", "--policy", "opt"))))
+        rows = {float(row["capacity_bytes"]) / GIB: row for row in csv.DictReader(open(self.folder / "hits.csv"))
+                if row["policy"] == "opt" and row["window"] == "all"}
+        hits = {float(row["capacity"]): float(row["value"]) for row in shown
+                if row["policy"] == "opt" and row["panel"] == "tokens that hit"}
+        self.assertEqual(hits, {place: float(row["hit_rate"]) for place, row in rows.items()})
+        self.assertEqual({row["policy"] for row in shown}, {"opt", "ceiling"})
+        self.assertIn("--by depth", self.fails(2, "plot", "hits-parts", "hits.csv"))
+        self.assertIn("lru", self.fails(2, "plot", "hits", "hits.csv", "--policy", "lruu"))
 
     def test_mistakes(self):
         name = self.trace([(0, 2000, [1, 2, 3, 4])])
