@@ -323,11 +323,17 @@ void DevicePass::chunks_attention(PassTime& pass, std::span<const Chunk> chunks)
   charge(pass[OpClass::attention], all, real(model_.layers));
 }
 
-void DevicePass::rows_attention(PassTime& pass, std::uint64_t sequences, std::uint64_t attended) const {
+void DevicePass::rows_attention(PassTime& pass, std::uint64_t sequences, std::uint64_t attended,
+                                const std::optional<SharedRows>& shared) const {
   if (sequences == 0) return;
-  const double bytes = stored_heads_ * lane_bytes({.kept = attended});
-  const Demand rows = rows_demand(real(sequences), query_heads_ * real(attended),
-                                  serving_.runtime.cache_traffic * bytes, bytes, 0);
+  const SharedRows read = shared.value_or(SharedRows{.tokens = attended});
+  const double bytes = stored_heads_ * lane_bytes({.kept = read.tokens});
+  Demand rows = rows_demand(real(sequences), query_heads_ * real(attended),
+                            serving_.runtime.cache_traffic * bytes, bytes, 0);
+  // A partial result has a logarithm of 32 bits beside its row, for each query head.
+  rows.bytes +=
+      2 * real(read.partials) * query_heads_ * (real(model_.value_dim) * activation_ + sizeof(float));
+  rows.overhead += real(read.levels - 1) * attention_start(bytes);
   charge(pass[OpClass::attention], rows, real(model_.layers));
 }
 

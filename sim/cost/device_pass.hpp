@@ -2,6 +2,7 @@
 /// Prices the work of one device in a forward pass, operation by operation.
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -23,6 +24,15 @@ struct Demand {
 /// `tokens` tokens of a prompt after `past` ones whose keys and values are there.
 struct Chunk {
   std::uint64_t tokens = 0, past = 0;
+};
+
+/// What single rows of sequences with common tokens read when these are read once for all of them (Hydragen,
+/// Juravsky et al. 2024): one kernel for each level of the tree of their tokens, whose results are merged.
+struct SharedRows {
+  std::uint64_t tokens = 0;  ///< whose keys and values are read
+  std::uint64_t partials =
+      0;                     ///< results of one sequence on one level that are written, and read to be merged
+  std::uint64_t levels = 1;  ///< kernels of a layer
 };
 
 /// Prices the operations of a pass for one of Serving::tensor_parallel devices, all of which do the same.
@@ -54,8 +64,9 @@ class DevicePass {
   /// Adds the attention of chunks of several prompts, which one kernel computes.
   void chunks_attention(PassTime& pass, std::span<const Chunk> chunks) const;
   /// Adds the attention of one row of each of `sequences` sequences, which attend to `attended` tokens
-  /// altogether.
-  void rows_attention(PassTime& pass, std::uint64_t sequences, std::uint64_t attended) const;
+  /// altogether and read these, or what they share.
+  void rows_attention(PassTime& pass, std::uint64_t sequences, std::uint64_t attended,
+                      const std::optional<SharedRows>& shared = {}) const;
   /// Adds the policy's work when the prompt ends, without its extra passes.
   void prompt_policy(PassTime& pass, const policy::Cost& cost) const;
   void step_policy(PassTime& pass, const Holding& holding, const policy::Cost& cost,

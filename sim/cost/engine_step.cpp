@@ -50,7 +50,7 @@ PassTime EngineStep::pass(const StepWork& work) const {
   if (tokens == 0) return pass;
   device_->dense(pass, tokens);
   device_->chunks_attention(pass, work.chunks);
-  device_->rows_attention(pass, work.decoding, work.attended);
+  device_->rows_attention(pass, work.decoding, work.attended, work.shared);
   if (work.sampled > 0) device_->head(pass, work.sampled);
   pass.host = std::max(0.0, serving_.runtime.host_floor - pass.seconds());
   return pass;
@@ -72,7 +72,7 @@ double EngineStep::seconds(const StepWork& work) {
     });
   PassTime attention;
   device_->chunks_attention(attention, work.chunks);
-  device_->rows_attention(attention, work.decoding, work.attended);
+  device_->rows_attention(attention, work.decoding, work.attended, work.shared);
   return std::max(serving_.runtime.host_floor, sum + attention[OpClass::attention].seconds);
 }
 

@@ -3,6 +3,7 @@
 /// other sequences go through the layers together.
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -16,6 +17,8 @@ struct StepWork {
   std::uint64_t decoding = 0;  ///< sequences that get one token
   std::uint64_t attended = 0;  ///< tokens that these attend to, themselves included, all sequences together
   std::uint64_t sampled = 0;   ///< rows of logits: decoding sequences and the chunks that end a prompt
+  /// What they read where common tokens are read once for all of them; nothing: each reads its own.
+  std::optional<SharedRows> shared{};
 };
 
 /// Prices steps by the operations of DevicePass. Matrix products and element-wise operations see all tokens

@@ -1,37 +1,43 @@
 #include "sim/serving/batching/shared_reads.hpp"
 
 #include <algorithm>
-#include <vector>
 
 namespace kvsim::serving {
 
-SharedReads shared_reads(const requests::RequestTrace& trace, const prefix::PrefixTree& tree,
-                         std::span<const std::uint32_t> running, std::uint64_t private_tokens) {
-  std::vector<std::uint32_t> readers(tree.size(), 0);
+SharedReads SharedReader::count(std::span<const std::uint32_t> running, std::uint64_t private_tokens) {
   for (const std::uint32_t request : running)
-    for (const prefix::Node node : tree.prompt(request)) ++readers[node];
+    for (const prefix::Node node : tree_.prompt(request)) ++readers_[node];
   SharedReads out;
-  std::vector<bool> counted(tree.size(), false);
   for (const std::uint32_t request : running) {
-    const std::span<const prefix::Node> prompt = tree.prompt(request);
-    std::uint64_t left = trace.requests[request].prompt_tokens;
+    std::uint64_t left = trace_.requests[request].prompt_tokens;
     out.separate_tokens += left + private_tokens;
     std::uint32_t before = 0;
     bool alone = private_tokens > 0;
-    for (const prefix::Node node : prompt) {
-      const std::uint64_t here = std::min<std::uint64_t>(left, trace.block_tokens);
-      left -= here;
-      if (!counted[node]) out.shared_tokens += here;
-      counted[node] = true;
+    std::uint64_t levels = 0;
+    for (const prefix::Node node : tree_.prompt(request)) {
+      left -= std::min<std::uint64_t>(left, trace_.block_tokens);
+      const std::uint32_t readers = readers_[node];
       // What it reads alone is one kernel, with the tokens behind the prompt.
-      if (readers[node] == 1)
+      if (readers == 1)
         alone = true;
-      else if (readers[node] != before)
-        ++out.partials;
-      before = readers[node];
+      else if (readers != before)
+        ++levels;
+      before = readers;
     }
-    out.shared_tokens += left + private_tokens;  // a tail without an id
-    if (alone || left > 0) ++out.partials;
+    if (alone || left > 0) ++levels;
+    out.shared_tokens += left + private_tokens;  // left: a tail without an id
+    out.partials += levels > 1 ? levels : 0;
+    out.levels = std::max(out.levels, levels);
+  }
+  // Every block counts once, and its readers are forgotten.
+  for (const std::uint32_t request : running) {
+    std::uint64_t left = trace_.requests[request].prompt_tokens;
+    for (const prefix::Node node : tree_.prompt(request)) {
+      const std::uint64_t here = std::min<std::uint64_t>(left, trace_.block_tokens);
+      left -= here;
+      if (readers_[node] > 0) out.shared_tokens += here;
+      readers_[node] = 0;
+    }
   }
   return out;
 }

@@ -211,24 +211,31 @@ TEST_CASE("Common blocks are read once: the table of Hydragen's microbenchmark",
     }
     const auto trace = made_trace(made, row.prefix);
     const prefix::PrefixTree tree(trace);
-    const SharedReads reads = shared_reads(trace, tree, running, row.suffix);
+    const SharedReads reads = SharedReader(trace, tree).count(running, row.suffix);
     CHECK(512e-6 * static_cast<double>(reads.separate_tokens) == Approx(row.separate_mb).epsilon(1e-3));
     CHECK(512e-6 * static_cast<double>(reads.shared_tokens) == Approx(row.shared_mb).epsilon(1e-3));
     CHECK(reads.ratio() == Approx(row.ratio).epsilon(1e-3));
-    CHECK(reads.partials == row.batch * (row.suffix > 0 ? 2u : 1u));
+    // Without a suffix the common part has the result itself.
+    CHECK(reads.partials == (row.suffix > 0 ? 2 * row.batch : 0));
+    CHECK(reads.levels == (row.suffix > 0 ? 2 : 1));
   }
-  CHECK(partial_bytes(8, 128, 2) == 2080);
 }
 
 TEST_CASE("Shared reads of a tree by hand", "[serving]") {
   const auto trace = made_trace({{0, 30, 1, {1, 2, 3}}, {0, 25, 1, {1, 2, 9}}, {0, 12, 1, {1, 7}}}, 10);
   const prefix::PrefixTree tree(trace);
   const std::uint32_t running[] = {0, 1, 2};
-  const SharedReads reads = shared_reads(trace, tree, running, 5);
+  SharedReader reader(trace, tree);
+  const SharedReads reads = reader.count(running, 5);
   CHECK(reads.separate_tokens == 30 + 25 + 12 + 15);
   CHECK(reads.shared_tokens == 10 + 10 + 10 + 5 + 2 + 15);
   // The first two: block 1, block 2, and the rest alone; the third: block 1, and the rest.
   CHECK(reads.partials == 3 + 3 + 2);
+  CHECK(reads.levels == 3);
+  // One alone shares nothing, whatever was counted before.
+  const SharedReads one = reader.count(std::span(running).last(1), 5);
+  CHECK(one.shared_tokens == 12 + 5);
+  CHECK(one.partials == 0);
 }
 
 }  // namespace
