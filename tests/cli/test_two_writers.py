@@ -66,6 +66,10 @@ class Outputs(CommandTest):
                               "--quiet", "-o", "{}") for n in (50, 60)],
         "requests info": [("requests", "info", SOURCE / "traces/sample/requests/mooncake_conversation.jsonl.gz", "--limit", n,
                            "--format", "csv", "--quiet", "-o", "{}") for n in (50, 60)],
+        "requests batch": [("requests", "batch", SOURCE / "traces/sample/requests/mooncake_conversation.jsonl.gz", "--limit", n, "--model",
+                            "llama-3.1-8b", "--machine", "h100-sxm", "--format", "csv", "--quiet", "-o", "{}") for n in (50, 60)],
+        "requests serve": [("requests", "serve", SOURCE / "traces/sample/requests/mooncake_conversation.jsonl.gz", "--limit", n, "--model",
+                            "llama-3.1-8b", "--machine", "h100-sxm", "--format", "csv", "--quiet", "-o", "{}") for n in (50, 60)],
         "cost": [("cost", "estimate", "--model", "llama-3-8b", "--machine", "a100-80-sxm", "--policy", "h2o", "--prompt-tokens", "8K",
                   "--budget", n, "--format", "csv", "-o", "{}") for n in (512, 1024)],
         "cost --plot": [("cost", "estimate", "--model", "llama-3-8b", "--machine", "a100-80-sxm", "--policy", "h2o", "--prompt-tokens", "8K",
@@ -156,6 +160,7 @@ class Outputs(CommandTest):
                         ("evaluate", "--model", MODEL, "--prompt", "input", "--policy", "window", "--budget", 10),
                         ("capture", "--model", MODEL, "--prompt", "input"),
                         ("requests", "info", "input"), ("requests", "convert", "input"),
+                        *(("requests", verb, "input", "--model", "llama-3.1-8b", "--machine", "h100-sxm") for verb in ("batch", "serve")),
                         ("requests", "generate", "--like", "input"),
                         ("cost", "allocators", "input", "--model", "opt-13b", "--machine", "a100-40-sxm")):
             with self.subTest(command):

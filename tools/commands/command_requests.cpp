@@ -28,7 +28,7 @@ Formats:
 
 void add_requests_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
-      "requests", "Look into traces of requests to serving systems, generate, replay and serve them");
+      "requests", "Look into traces of requests to serving systems, generate, replay, batch and serve them");
   command->footer(footer());
   command->require_subcommand(1);
   add_requests_info(*command);
@@ -36,6 +36,7 @@ void add_requests_command(CLI::App& app) {
   add_requests_convert(*command);
   add_requests_generate(*command);
   add_requests_replay(*command);
+  add_requests_batch(*command);
   add_requests_serve(*command);
 }
 

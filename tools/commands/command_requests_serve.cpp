@@ -12,25 +12,22 @@
 #include "tools/commands/requests_commands.hpp"
 #include "tools/printing/formatted_output.hpp"
 #include "tools/printing/front_end.hpp"
-#include "tools/requests/cost_request.hpp"
 #include "tools/requests/option_numbers.hpp"
 #include "tools/requests/output_options.hpp"
 #include "tools/requests/request_options.hpp"
+#include "tools/requests/served_options.hpp"
 
 namespace kvsim::tools {
 namespace {
 
 using analysis::ServingGrid;
 
-/// Of the memory of a device, what an engine takes if nobody says how much: vLLM's default.
-constexpr double kUsualShare = 0.9;
-
 struct Options : OutputOptions {
   std::string file{};
   RequestOptions reading{};
-  std::string model{}, machine{}, memory{}, allocator = "paged", prefix_cache{}, rate = "1";
+  ServedOptions served{};
+  std::string memory{}, allocator = "paged", prefix_cache{}, rate = "1";
   std::string host_cache{}, policy = "lru", preemption = "recompute", routing = "least_loaded", page = "2MiB";
-  ServingOptions serving{};
   LimitOptions limits{};
   std::uint64_t max_sequences = 256, step_tokens = 2048, block = 16, max_tokens = 0, replicas = 1, seed = 0,
                 hashed_blocks = 1;
@@ -39,7 +36,7 @@ struct Options : OutputOptions {
 };
 
 std::vector<std::uint64_t> memories(const Options& options, const serving::ServedModel& served) {
-  if (options.memory.empty()) return {cache_bytes_left(served, options.step_tokens, kUsualShare)};
+  if (options.memory.empty()) return {usual_memory(served, options.step_tokens)};
   std::vector<std::uint64_t> out;
   for (const std::string& item : comma_list(options.memory)) out.push_back(parse_bytes(item, "--memory"));
   return out;
@@ -68,18 +65,9 @@ std::vector<bool> prefix_caches(const Options& options, const requests::RequestT
   return out;
 }
 
-std::uint32_t small_count(std::uint64_t count, const std::string& option) {
-  constexpr std::uint64_t kMost = 1 << 20;
-  if (count == 0 || count > kMost)
-    usage_error(std::to_string(count) + " is not from 1 to " + std::to_string(kMost), option);
-  return static_cast<std::uint32_t>(count);
-}
-
 ServingGrid grid_of(const Options& options) {
   ServingGrid grid;
-  grid.served.model = cost::find_model(options.model);
-  grid.served.machine = cost::find_machine(options.machine);
-  grid.served.serving = parse_serving(options.serving, grid.served.model);
+  grid.served = parse_served(options.served);
   grid.memories = memories(options, grid.served);
   grid.rates = rates(options.rate);
   grid.allocators.clear();
@@ -169,19 +157,11 @@ void add_engine_options(CLI::App& command, Options& options) {
       "TOKENS")
       ->check(whole_number());
   add("--page-bytes", options.page, "Of the pages of page_groups", "BYTES");
-  add("--tensor-parallel", options.serving.tensor_parallel, "Devices that share every layer of an engine",
-      "N");
-  add("--kv", options.serving.kv, "How keys and values are stored, as of kvsim cost estimate", "KIND");
-  add("--weight-bits", options.serving.weight_bits, "Of a parameter of matrices", "BITS");
-  add("--host-floor-ms", options.serving.host_floor_ms, "A step is never faster", "MS");
 }
 
 void add_question_options(CLI::App& command, Options& options) {
   command.add_option("FILE", options.file, "Trace of requests, gzip or not; -: standard input")->required();
-  command.add_option("--model", options.model, "As of kvsim cost estimate")->required()->type_name("MODEL");
-  command.add_option("--machine", options.machine, "As of kvsim cost estimate")
-      ->required()
-      ->type_name("MACHINE");
+  add_served_options(command, options.served);
   command
       .add_option("--memory", options.memory,
                   "Comma list of bytes for keys and values on each device (default: 90% of its memory\n"

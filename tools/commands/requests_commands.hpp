@@ -10,6 +10,7 @@ void add_requests_check(CLI::App& requests);
 void add_requests_convert(CLI::App& requests);
 void add_requests_generate(CLI::App& requests);
 void add_requests_replay(CLI::App& requests);
+void add_requests_batch(CLI::App& requests);
 void add_requests_serve(CLI::App& requests);
 
 }  // namespace kvsim::tools

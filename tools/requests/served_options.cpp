@@ -1,0 +1,41 @@
+#include "tools/requests/served_options.hpp"
+
+#include "sim/base/error.hpp"
+
+namespace kvsim::tools {
+
+void add_served_options(CLI::App& command, ServedOptions& options) {
+  command.add_option("--model", options.model, "As of kvsim cost estimate")->required()->type_name("MODEL");
+  command.add_option("--machine", options.machine, "As of kvsim cost estimate")
+      ->required()
+      ->type_name("MACHINE");
+  const auto add = [&](const char* name, auto& value, const char* help, const char* type) {
+    command.add_option(name, value, help)->capture_default_str()->type_name(type)->group("Engine");
+  };
+  add("--tensor-parallel", options.serving.tensor_parallel, "Devices that share every layer of an engine",
+      "N");
+  add("--kv", options.serving.kv, "How keys and values are stored, as of kvsim cost estimate", "KIND");
+  add("--weight-bits", options.serving.weight_bits, "Of a parameter of matrices", "BITS");
+  add("--host-floor-ms", options.serving.host_floor_ms, "A step is never faster", "MS");
+}
+
+serving::ServedModel parse_served(const ServedOptions& options) {
+  serving::ServedModel served;
+  served.model = cost::find_model(options.model);
+  served.machine = cost::find_machine(options.machine);
+  served.serving = parse_serving(options.serving, served.model);
+  return served;
+}
+
+std::uint64_t usual_memory(const serving::ServedModel& served, std::uint64_t step_tokens) {
+  return cache_bytes_left(served, step_tokens, 0.9);
+}
+
+std::uint32_t small_count(std::uint64_t count, const std::string& option) {
+  constexpr std::uint64_t kMost = 1 << 20;
+  if (count == 0 || count > kMost)
+    usage_error(std::to_string(count) + " is not from 1 to " + std::to_string(kMost), option);
+  return static_cast<std::uint32_t>(count);
+}
+
+}  // namespace kvsim::tools

@@ -1,0 +1,30 @@
+#pragma once
+/// Which model serves on which machine: the same options in every command that serves requests.
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "sim/serving/served_model.hpp"
+#include "tools/requests/cost_request.hpp"
+
+namespace kvsim::tools {
+
+struct ServedOptions {
+  std::string model{}, machine{};
+  ServingOptions serving{};
+};
+
+/// Adds --model, --machine and, among those of an engine, --tensor-parallel, --kv, --weight-bits and
+/// --host-floor-ms.
+void add_served_options(CLI::App& command, ServedOptions& options);
+
+/// Throws Error(usage) with the nearest names.
+serving::ServedModel parse_served(const ServedOptions& options);
+
+/// Bytes for keys and values on a device if they are not given: what 90 % of its memory (vLLM's default)
+/// leaves beside weights, activations of `step_tokens` tokens and the runtime.
+std::uint64_t usual_memory(const serving::ServedModel& served, std::uint64_t step_tokens);
+
+/// A number of requests, engines or blocks: from 1 to 2^20. Throws Error(usage).
+std::uint32_t small_count(std::uint64_t count, const std::string& option);
+
+}  // namespace kvsim::tools
