@@ -13,6 +13,7 @@
 #include "analysis/results/reading/column_types.hpp"
 #include "analysis/results/reading/read_tables.hpp"
 #include "analysis/results/rows.hpp"
+#include "analysis/serving/compression_rows.hpp"
 #include "analysis/statistics/drift_metrics.hpp"
 #include "analysis/statistics/statistics.hpp"
 #include "sim/base/error.hpp"
@@ -94,6 +95,7 @@ std::vector<ColumnInfo> table_columns(std::string_view table) {
   if (table == kWinnersTable) return winners_columns();
   if (table == kDriftTable) return drift_columns();
   if (table == kHitsTable) return hit_columns();
+  if (table == kCompressionTable) return compression_columns();
   for (const Kind& kind : kinds())
     if (table == kind.name) return kind.summarise == nullptr ? kind.columns : kind.summary_columns;
   return {};

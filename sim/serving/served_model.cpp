@@ -1,6 +1,7 @@
 #include "sim/serving/served_model.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 
 #include "sim/base/error.hpp"
@@ -19,6 +20,7 @@ std::uint64_t stored_lanes(const ServedModel& served) {
 }  // namespace
 
 std::uint64_t token_bytes(const ServedModel& served) {
+  if (served.kept) return static_cast<std::uint64_t>(std::ceil(served.kept->bytes));
   const cost::Storage& storage = served.serving.layout.storage;
   if (storage.representation)
     usage_error("an engine serves keys and values that are stored as they come", "representation");
@@ -77,7 +79,24 @@ EngineSettings engine_settings(const ServedModel& served, EngineSettings setting
 
 StepPrice step_price(const ServedModel& served) {
   const auto step = std::make_shared<cost::EngineStep>(served.model, served.machine, served.serving);
-  return [step](const cost::StepWork& work) { return step->seconds(work); };
+  if (!served.kept) return [step](const cost::StepWork& work) { return step->seconds(work); };
+  ServedModel as_it_comes = served;
+  as_it_comes.kept.reset();
+  const double read = served.kept->bytes / static_cast<double>(token_bytes(as_it_comes));
+  const auto kept = std::make_shared<const KeptTokens>(*served.kept);
+  return [step, read, kept](const cost::StepWork& work) {
+    cost::StepWork smaller = work;
+    // The tokens of this step are read as they come.
+    const std::uint64_t past = work.attended - std::min(work.attended, work.decoding);
+    smaller.attended = work.decoding + static_cast<std::uint64_t>(read * static_cast<double>(past));
+    double seconds = step->seconds(smaller);
+    if (kept->step && work.decoding > 0) seconds += kept->step(work.decoding);
+    if (kept->compression)
+      for (const cost::Chunk& chunk : work.chunks)
+        seconds += kept->compression(chunk.past + chunk.tokens) -
+                   (chunk.past > 0 ? kept->compression(chunk.past) : 0);
+    return seconds;
+  };
 }
 
 }  // namespace kvsim::serving

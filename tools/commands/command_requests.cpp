@@ -38,6 +38,7 @@ void add_requests_command(CLI::App& app) {
   add_requests_replay(*command);
   add_requests_batch(*command);
   add_requests_serve(*command);
+  add_requests_compression(*command);
 }
 
 }  // namespace kvsim::tools

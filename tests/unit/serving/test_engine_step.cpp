@@ -211,5 +211,27 @@ TEST_CASE("Bytes of an engine are those of sim/cost", "[serving]") {
   CHECK_THROWS_WITH(cache_bytes_left(served, 2048, 0.9), Catch::Contains("leaves no memory"));
 }
 
+TEST_CASE("Steps read of kept tokens what is stored of them, and wait for the policy", "[serving]") {
+  ServedModel served{cost::find_model("llama-3.1-8b"), cost::find_machine("h100-sxm"), {}};
+  const auto full_bytes = static_cast<double>(token_bytes(served));
+  EngineStep step(served.model, served.machine, served.serving);
+  served.kept = KeptTokens{.bytes = full_bytes / 4};
+  CHECK(token_bytes(served) == static_cast<std::uint64_t>(full_bytes) / 4);
+  // Four sequences decode behind 4,000 tokens each: they read a quarter of those, and their own token.
+  const std::vector<Chunk> chunks{{512, 1024}, {100, 0}};
+  const StepWork work{.chunks = chunks, .decoding = 4, .attended = 16'004, .sampled = 5};
+  StepWork smaller = work;
+  smaller.attended = 4'004;
+  CHECK(step_price(served)(work) == step.seconds(smaller));
+  CHECK(step_price(served)(work) < step.seconds(work));
+  // A prompt of n tokens takes n^2 ns more: a chunk takes the difference of what lies before and behind it.
+  served.kept->compression = [](std::uint64_t n) { return 1e-9 * static_cast<double>(n * n); };
+  served.kept->step = [](std::uint64_t decoding) { return 1e-3 * static_cast<double>(decoding); };
+  const double added = 1e-9 * (1536.0 * 1536 - 1024.0 * 1024 + 100.0 * 100) + 4e-3;
+  CHECK(step_price(served)(work) - step.seconds(smaller) == Approx(added).epsilon(1e-9));
+  served.kept = KeptTokens{.bytes = full_bytes};
+  CHECK(step_price(served)(work) == step.seconds(work));
+}
+
 }  // namespace
 }  // namespace kvsim::serving
