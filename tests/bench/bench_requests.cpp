@@ -74,8 +74,8 @@ void speed(const requests::RequestTrace& trace, const prefix::PrefixTree& tree) 
   const double building = best_of(3, [&] { prefix::PrefixTree(trace).size(); });
   std::printf("building the tree                       %8.1f ms  %6.1f M blocks/s\n", building * 1e3,
               blocks / building / 1e6);
-  for (const std::string policy :
-       {"lru", "fifo", "sieve", "s3_fifo", "arc", "slru", "w_tinylfu", "lfu", "gdsf", "category", "opt"}) {
+  for (const std::string policy : {"lru", "fifo", "sieve", "s3_fifo", "arc", "slru", "w_tinylfu", "lfu",
+                                   "lhd", "gdsf", "category", "opt"}) {
     const double took = best_of(3, [&] { run({cell(policy, capacities[3])}, false, 1); });
     std::printf("%-12s one capacity, cell by cell    %8.1f ms  %6.1f M blocks/s\n", policy.c_str(),
                 took * 1e3, blocks / took / 1e6);

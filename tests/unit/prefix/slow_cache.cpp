@@ -7,6 +7,8 @@
 #include <stdexcept>
 #include <tuple>
 
+#include "sim/base/rng.hpp"
+
 namespace kvsim::slow {
 namespace {
 
@@ -434,6 +436,126 @@ class WTinyLfu : public SlowCache {
   std::uint64_t sample, counted = 0;
 };
 
+/// The rule of LHD by its definition: hit densities are sums over all later ages, anew for every block that
+/// is compared. With a decay of a power of two all sums are exact, in whatever order.
+class Lhd : public SlowCache {
+ public:
+  Lhd(const BlockSpace& of, int draws, int fresh, int length, double fade, double share, std::uint64_t seed)
+      : SlowCache(of),
+        sample(draws),
+        most_recent(fresh),
+        period(length),
+        decay(fade),
+        room(int(share * double(of.capacity))) {
+    next_draw = combine({key_of("lhd"), seed});
+    while (double(step) < double(of.capacity) / 200) step *= 2;
+  }
+
+ protected:
+  struct Use {
+    int at = 0, category = 0;
+    std::vector<int> gaps{};  ///< ages at its hits, the last first
+    bool explores = false;
+  };
+  struct Events {
+    double hits = 0, evictions = 0;
+  };
+  using Class = std::pair<int, int>;
+
+  int age(Block block) const { return std::min((time - last.at(block).at) / step, 19999); }
+  int tier(Block block) const {
+    const Use& use = last.at(block);
+    if (use.gaps.empty()) return 0;
+    const int sum = use.gaps[0] + (use.gaps.size() > 1 ? use.gaps[1] : 0);
+    if (sum == 0) return 15;
+    return std::clamp(int(std::ceil(std::log2(20000.0 / sum))), 0, 15);
+  }
+  Class type(Block block) const { return {last.at(block).category, tier(block)}; }
+  double density(Block block) const {
+    if (age(block) == 19999) return -1;
+    const double extra = last.at(block).explores ? 1 : 0;
+    if (periods == 0) return (tier(block) + 1.0) / (age(block) + 1.0) + extra;
+    const auto of = known.find(type(block));
+    double hits = 0, events = 0, stay = 0;
+    if (of != known.end())
+      for (const auto& [at, seen] : of->second)
+        if (at >= age(block)) {
+          hits += seen.hits;
+          events += seen.hits + seen.evictions;
+          stay += (at - age(block) + 1) * (seen.hits + seen.evictions);
+        }
+    return (events > 1e-5 ? hits / stay : 0) + extra;
+  }
+  void hit(Block block) override {
+    counts[type(block)][age(block)].hits += 1;
+    if (last[block].explores) ++room;
+    last[block].gaps.insert(last[block].gaps.begin(), age(block));
+    used(block);
+    passes_time();
+  }
+  void miss(Block block) override {
+    if (full()) {
+      const Block victim = choose();
+      counts[type(victim)][age(victim)].evictions += 1;
+      if (last[victim].explores) ++room;
+      last.erase(victim);
+      *std::find(all.begin(), all.end(), victim) = all.back();
+      all.pop_back();
+      evict(victim);
+    }
+    in.insert(block);
+    all.push_back(block);
+    last[block] = {};
+    if (!used(block) && density(block) < leaving) {
+      recent.push_back(block);
+      if (int(recent.size()) > most_recent) recent.erase(recent.begin());
+    }
+    passes_time();
+  }
+  bool used(Block block) {
+    const bool drawn = uniform01(next_draw++) * 32 < 1;
+    last[block].at = time;
+    last[block].category = now->category == policy::kNever || space.categories == 0 ? 0 : int(now->category);
+    last[block].explores = drawn && room > 0 && periods < 50;
+    if (last[block].explores) --room;
+    return drawn;
+  }
+  Block choose() {
+    List drawn;
+    std::size_t place = 0;
+    for (int i = 0; i < sample; ++i) {
+      place = std::size_t(uniform01(next_draw++) * double(all.size()));
+      drawn.push_back(all[place]);
+    }
+    for (const Block block : recent)
+      if (in.contains(block)) drawn.push_back(block);
+    std::erase_if(drawn, [&](Block block) { return pinned(block); });
+    if (drawn.empty()) {
+      while (pinned(all[place])) place = (place + 1) % all.size();
+      drawn.push_back(all[place]);
+    }
+    Block best = drawn[0];
+    for (const Block block : drawn)
+      if (density(block) < density(best)) best = block;
+    if (density(best) >= 0) leaving = decay * leaving + (1 - decay) * density(best);
+    return best;
+  }
+  void passes_time() {
+    if (++time % period != 0) return;
+    ++periods;
+    for (auto& [of, ages] : counts)
+      for (auto& [at, seen] : ages) seen = {seen.hits * decay, seen.evictions * decay};
+    known = counts;
+  }
+  std::map<Block, Use> last;
+  std::map<Class, std::map<int, Events>> counts, known;
+  List all, recent;
+  int sample, most_recent, period, time = 0, periods = 0, step = 1;
+  double decay, leaving = 0;
+  int room;
+  std::uint64_t next_draw = 0;
+};
+
 /// All that is resident or wanted, sorted by next use, and cut behind the capacity.
 class Opt : public SlowCache {
  public:
@@ -524,6 +646,12 @@ std::unique_ptr<SlowCache> slow_cache(const std::string& text, const BlockSpace&
   if (name == "lfu") return std::make_unique<Greedy>(space, false, number(1) != 0);
   if (name == "gdsf") return std::make_unique<Greedy>(space, true, true);
   if (name == "hpt") return std::make_unique<Greedy>(space, true, false);
+  if (name == "lhd") {
+    const double sample = number(32), recent = number(8), period = number(16384), decay = number(0.9),
+                 explore = number(0.01), seed = number(0);
+    return std::make_unique<Lhd>(space, int(sample), int(recent), int(period), decay, explore,
+                                 std::uint64_t(seed));
+  }
   const double a = number(-1), b = number(-1), c = number(-1);
   const auto or_default = [](double value, double fallback) { return value < 0 ? fallback : value; };
   if (name == "priority") return std::make_unique<Priority>(space, a == 1, std::uint32_t(or_default(b, 0)));

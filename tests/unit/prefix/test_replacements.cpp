@@ -39,6 +39,9 @@ const std::vector<std::pair<std::string, std::string>> kTwins = {
     {"s3_fifo(fill=main)", "s3_fifo 0.1 0.9 2 1"},
     {"w_tinylfu", "w_tinylfu"},
     {"w_tinylfu(window=0.3,protected=0.5,sample=2)", "w_tinylfu 0.3 0.5 2"},
+    {"lhd", "lhd"},
+    {"lhd(period=40,decay=0.5)", "lhd 32 8 40 0.5"},
+    {"lhd(sample=2,recent=2,period=64,decay=1,explore=0.3,seed=5)", "lhd 2 2 64 1 0.3 5"},
     {"ttl(seconds=5)", "ttl 5"},
     {"ttl", "ttl"},
     {"priority", "priority"},
@@ -316,11 +319,20 @@ TEST_CASE("mistakes with replacements are answered") {
 
 TEST_CASE("every parameter of a replacement changes what is hit") {
   const std::map<std::string, std::string> other = {
-      {"slru.protected", "0.2"},   {"lfu.age", "false"},           {"s3_fifo.small", "0.5"},
-      {"s3_fifo.ghost", "0"},      {"s3_fifo.promote", "1"},       {"s3_fifo.fill", "main"},
-      {"w_tinylfu.window", "0.5"}, {"w_tinylfu.protected", "0.1"}, {"w_tinylfu.sample", "1"},
-      {"ttl.seconds", "3"},        {"priority.by", "depth"},       {"priority.pin", "2"},
-      {"category.life", "0.5"},    {"queue_lru.window", "0"}};
+      {"slru.protected", "0.2"},   {"lfu.age", "false"},
+      {"s3_fifo.small", "0.5"},    {"s3_fifo.ghost", "0"},
+      {"s3_fifo.promote", "1"},    {"s3_fifo.fill", "main"},
+      {"w_tinylfu.window", "0.5"}, {"w_tinylfu.protected", "0.1"},
+      {"w_tinylfu.sample", "1"},   {"ttl.seconds", "3"},
+      {"priority.by", "depth"},    {"priority.pin", "2"},
+      {"category.life", "0.5"},    {"queue_lru.window", "0"},
+      {"lhd.sample", "1"},         {"lhd.recent", "0"},
+      {"lhd.period", "20"},        {"lhd.decay", "0.1"},
+      {"lhd.explore", "0.5"},      {"lhd.seed", "1"}};
+  // Of what is learnt after many accesses, and of blocks that few draws miss, a short trace shows nothing
+  // otherwise.
+  const std::map<std::string, std::string> beside = {{"lhd.recent", "sample=2,period=50"},
+                                                     {"lhd.decay", "period=50"}};
   for (const policy::PolicySpec& spec : policy::builtin().policies()) {
     if (spec.kind != policy::Kind::replacement) continue;
     for (const ParamSpec& param : spec.params) {
@@ -330,9 +342,13 @@ TEST_CASE("every parameter of a replacement changes what is hit") {
       bool differs = false;
       for (std::uint64_t seed = 1; seed <= 8 && !differs; ++seed) {
         const RequestTrace trace = random_requests({.seed = seed, .requests = 400, .depth = 8});
-        const auto hits = replayed(
-            trace,
-            {{part(spec.name), 25}, {part(spec.name + "(" + param.name + "=" + value->second + ")"), 25}});
+        const auto rest = beside.find(value->first);
+        const std::string others = rest == beside.end() ? "" : rest->second + ",";
+        const auto text = [&](const std::string& of) {
+          return spec.name + "(" + others + param.name + "=" + of + ")";
+        };
+        const auto hits =
+            replayed(trace, {{part(text(param.fallback)), 25}, {part(text(value->second)), 25}});
         differs = hits[0].run != hits[1].run;
       }
       CHECK(differs);
