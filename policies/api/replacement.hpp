@@ -107,7 +107,7 @@ class Replacement {
   /// The block is resident.
   virtual void hit(Block block, BlockStore& store) = 0;
   /// The block is absent. The policy stores it, evicting blocks that are not pinned where the cache is full
-  /// (there is one), or leaves it out.
+  /// (there is one), or leaves it out. To evict one of the request's own blocks is to have left it out.
   virtual void miss(Block block, BlockStore& store) = 0;
 };
 

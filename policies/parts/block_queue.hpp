@@ -60,16 +60,21 @@ class BlockQueue {
     passed_ = kNoBlock;
     exhausted_ = false;
   }
-  /// The oldest block that is not pinned, or kNoBlock. Those before it were pinned already when the request
-  /// began and are not looked at again, so that a request's own blocks at the end of a queue are passed once
-  /// and not once for each miss.
-  Block candidate(const BlockStore& store) {
+  /// The oldest block for which `stays` is false, or kNoBlock. Those before it stayed already when the
+  /// request began and are not looked at again, so that a request's own blocks at the end of a queue are
+  /// passed once and not once for each miss.
+  template <class Stays>
+  Block oldest_unless(const Stays& stays) {
     if (exhausted_) return kNoBlock;
     Block block = passed_ == kNoBlock ? oldest_ : passed_;
-    while (block != kNoBlock && store.pinned(block)) block = links_->newer[block];
+    while (block != kNoBlock && stays(block)) block = links_->newer[block];
     passed_ = block;
     exhausted_ = block == kNoBlock && size_ > 0;
     return block;
+  }
+  /// The oldest block that is not pinned, or kNoBlock.
+  Block candidate(const BlockStore& store) {
+    return oldest_unless([&](Block block) { return store.pinned(block); });
   }
   /// Takes the candidate out of the queue and out of the cache; there is one.
   void evict_candidate(BlockStore& store) {

@@ -105,11 +105,16 @@ PolicySpec category_spec() {
           "a use within the next `life` seconds, given the time since the last one, is compared among the "
           "oldest block "
           "of every category; the lowest leaves, the deeper one of equals. Without categories it is LRU.",
-      .departures =
-          {{"paper, as summaries of it tell: a distribution of reuse times is fitted to each category of "
-            "earlier traffic, and a block's expected life follows the cache",
-            "chances and mean times are counted as the trace goes, from nothing; `life` is a "
-            "parameter"}},
+      .departures = {{"the paper's text beyond its abstract was not at hand",
+                      "the rule is what its authors wrote beside their code for vLLM, "
+                      "https://github.com/vllm-project/vllm/pull/22236, and what summaries tell of times and "
+                      "positions"},
+                     {"authors: the distribution of each category is measured on earlier traffic",
+                      "chances and mean times are counted as the trace goes, from nothing"},
+                     {"paper, as summaries tell: the time ahead is a block's expected life in the cache",
+                      "the parameter `life`"},
+                     {"authors' code: a category is the kind of a request and its turn",
+                      "the trace's category alone"}},
       .params = {{.name = "life",
                   .type = ParamType::real,
                   .fallback = "600",

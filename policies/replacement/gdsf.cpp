@@ -16,9 +16,13 @@ PolicySpec gdsf_spec() {
           "Value = age + uses * seconds, age being the value of the last block evicted. Attention makes deep "
           "blocks "
           "dearer, so that among equally popular ones the first ones of prompts leave.",
-      .departures = {{"paper: cost over size of a document",
-                      "blocks are all of one size; the cost is the modelled "
-                      "seconds of computing the block at its depth, 1 where no model is named"}},
+      .departures =
+          {{"the paper's text was not at hand",
+            "the key is that of its authors' code in Squid, repl/heap; without seconds libCacheSim's "
+            "GDSF hits as many single blocks, but for the order of equal ones"},
+           {"paper: cost over size of a document",
+            "blocks are all of one size; the cost is the modelled "
+            "seconds of computing the block at its depth, 1 where no model is named"}},
       .make_replacement = [](const Params&, const BlockSpace& space) {
         return std::make_unique<GreedyDual>(space, true, true);
       }};

@@ -9,9 +9,9 @@ PolicySpec hpt_spec() {
       .name = "hpt",
       .kind = Kind::replacement,
       .summary = "evicts the block whose uses, times seconds of recomputing it, are least; without ageing",
-      .paper = "hits per token, a proposal to SGLang, https://github.com/sgl-project/sglang/pull/30300",
+      .paper = "SGLang, --radix-eviction-policy hpt, https://github.com/sgl-project/sglang/pull/30300",
       .details = "Value = uses * seconds; of equal values the least recently used leaves.",
-      .departures = {{"proposal: hits of a radix node over its tokens",
+      .departures = {{"SGLang: uses of a radix node, and one more, over its tokens",
                       "blocks are all of one size, so that a use counts the modelled seconds that it saves"}},
       .make_replacement = [](const Params&, const BlockSpace& space) {
         return std::make_unique<GreedyDual>(space, true, false);

@@ -17,7 +17,10 @@ PolicySpec lfu_spec() {
               "A block's value is its number of uses plus the value of the last block evicted before its "
               "last use, so "
               "that what was popular once leaves in time. Of equal values the least recently used leaves.",
-          .departures = {{"SGLang's lfu counts hits without ageing", "age=false"}},
+          .departures = {{"the paper's text was not at hand",
+                          "the key is that of its authors' code in Squid, repl/heap: age plus uses"},
+                         {"SGLang's lfu counts hits without ageing", "age=false"},
+                         {"libCacheSim's LFUDA adds the age again at every hit", "the age of the last use"}},
           .params = {{.name = "age",
                       .type = ParamType::flag,
                       .fallback = "true",

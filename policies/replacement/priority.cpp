@@ -59,7 +59,8 @@ PolicySpec priority_spec() {
               "nothing else is "
               "left to evict, a new block is not stored.",
           .departures = {{"TensorRT-LLM: priorities of ranges of a prompt's tokens, for a duration",
-                          "of whole requests"}},
+                          "of whole requests"},
+                         {"SGLang: a node keeps the highest priority of its requests", "the last one's"}},
           .params = {{.name = "by",
                       .type = ParamType::choice,
                       .fallback = "request",

@@ -36,26 +36,35 @@ class QueueLru final : public Replacement {
 }  // namespace
 
 PolicySpec queue_lru_spec() {
-  return {.name = "queue_lru",
-          .kind = Kind::replacement,
-          .summary =
-              "LRU that spares what the next waiting requests need, those of the first in the queue longest",
-          .details =
-              "When a request starts, the resident blocks of the `window` requests that wait behind it "
-              "become the newest, "
-              "the next one's last. A replay in which requests take no time has no queue: the next `window` "
-              "requests of "
-              "the trace count as waiting.",
-          .params = {{.name = "window",
-                      .type = ParamType::count,
-                      .fallback = "16",
-                      .min = 0,
-                      .max = 1 << 20,
-                      .unit = "requests",
-                      .help = "how many waiting requests it looks at"}},
-          .make_replacement = [](const Params& params, const BlockSpace& space) {
-            return std::make_unique<QueueLru>(space, params.count("window"));
-          }};
+  return {
+      .name = "queue_lru",
+      .kind = Kind::replacement,
+      .summary =
+          "LRU that spares what the next waiting requests need, those of the first in the queue longest",
+      .paper =
+          "vLLM, Waiting-Queue-Informed LRU for Prefix Cache Eviction, proposal of 2026, "
+          "https://github.com/vllm-project/vllm/issues/48485",
+      .details =
+          "When a request starts, the resident blocks of the `window` requests that wait behind it "
+          "become the newest, "
+          "the next one's last.",
+      .departures = {{"proposal, of which the beginning was at hand: looks at the queue when a block is to "
+                      "leave",
+                      "when a request starts"},
+                     {"proposal: as many waiting requests as may run at once", "the parameter `window`"},
+                     {"an engine's queue",
+                      "a replay in which requests take no time has none: the next `window` requests of the "
+                      "trace count as waiting"}},
+      .params = {{.name = "window",
+                  .type = ParamType::count,
+                  .fallback = "16",
+                  .min = 0,
+                  .max = 1 << 20,
+                  .unit = "requests",
+                  .help = "how many waiting requests it looks at"}},
+      .make_replacement = [](const Params& params, const BlockSpace& space) {
+        return std::make_unique<QueueLru>(space, params.count("window"));
+      }};
 }
 
 }  // namespace kvsim::policy

@@ -122,7 +122,9 @@ PolicySpec s3_fifo_spec() {
           "with c - 1, at "
           "most 3 being counted. The small queue gives way while it has its share.",
       .departures =
-          {{"the hits of libCacheSim's Python package 0.3.5 are those of a rule in which, before the first "
+          {{"the paper's text beyond its abstract was not at hand",
+            "the rule and its shares are its authors', in libCacheSim and on https://s3fifo.com"},
+           {"the hits of libCacheSim's Python package 0.3.5 are those of a rule in which, before the first "
             "eviction, new objects enter the main queue once the small one has its share",
             "fill=main"},
            {"libCacheSim refuses new objects where the small queue has room for fewer than two",

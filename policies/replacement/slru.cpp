@@ -62,9 +62,10 @@ PolicySpec slru_spec() {
           "whose oldest falls back to the newest end of the probationary one. The oldest probationary block "
           "leaves, "
           "and a protected one where running requests hold all others.",
-      .departures =
-          {{"SGLang: a node is protected after 2 hits, by a flag and without a limit of the segment",
-            "a share of the capacity, after one hit, as in the paper"}},
+      .departures = {{"the paper's text beyond its abstract was not at hand",
+                      "the rule is what Wikipedia quotes of it, which leaves the share open"},
+                     {"SGLang: a node is protected from its second use on, and the segment has no limit",
+                      "a share of the capacity, as in the paper"}},
       .params = {{.name = "protected",
                   .type = ParamType::share,
                   .fallback = "0.8",

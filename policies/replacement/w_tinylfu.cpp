@@ -48,8 +48,9 @@ class WTinyLfu final : public Replacement {
     places_[block] = Place::window;
     store.store(block);
     window_.push(block);
-    // Before the cache is full, what the window gives up has room in the main part.
-    while (window_.size() > most_window_ && !store.full()) admit(window_.pop());
+    // The main part has room: before the cache is full, and where it lost a block because all of the window
+    // was held.
+    while (window_.size() > most_window_) admit(window_.pop());
   }
 
  private:
@@ -71,14 +72,16 @@ class WTinyLfu final : public Replacement {
     store.evict(block);
   }
   void make_room(BlockStore& store) {
-    const Block wants = window_.size() >= most_window_ ? window_.candidate(store) : kNoBlock;
+    // Blocks of the request itself may leave as well: not to have admitted them is the same.
+    const auto held = [&](Block block) { return store.held(block); };
+    const Block wants = window_.size() >= most_window_ ? window_.oldest_unless(held) : kNoBlock;
     BlockQueue* part = &probation_;
     Block victim = probation_.candidate(store);
     if (victim == kNoBlock) {
       part = &protected_;
       victim = protected_.candidate(store);
     }
-    if (victim == kNoBlock) return leave(window_.candidate(store), window_, store);
+    if (victim == kNoBlock) return leave(window_.oldest_unless(held), window_, store);
     if (wants == kNoBlock) return leave(victim, *part, store);
     if (uses_[wants] <= uses_[victim]) return leave(wants, window_, store);
     leave(victim, *part, store);
@@ -97,44 +100,55 @@ class WTinyLfu final : public Replacement {
 }  // namespace
 
 PolicySpec w_tinylfu_spec() {
-  return {.name = "w_tinylfu",
-          .aliases = {"tinylfu"},
-          .kind = Kind::replacement,
-          .summary =
-              "a small LRU window before a segmented LRU, which a block enters if it was used more often "
-              "than what leaves",
-          .paper =
-              "Einziger, Friedman, Manes, TinyLFU: A Highly Efficient Cache Admission Policy, ACM "
-              "Transactions on Storage "
-              "2017, https://arxiv.org/abs/1512.00727",
-          .details =
-              "Every use is counted, up to 15; after `sample` times the capacity of them all counts are "
-              "halved. The block "
-              "that the window gives up is compared with the one that the main part gives up; the one with "
-              "fewer uses "
-              "leaves, of equal ones that of the window.",
-          .departures =
-              {{"paper: counts are a sketch, in which blocks can collide, behind a filter of those seen once",
-                "one exact count per block"}},
-          .params = {{.name = "window",
-                      .type = ParamType::share,
-                      .fallback = "0.01",
-                      .help = "the window's share of the capacity"},
-                     {.name = "protected",
-                      .type = ParamType::share,
-                      .fallback = "0.8",
-                      .help = "share of the main part whose blocks were used there"},
-                     {.name = "sample",
-                      .type = ParamType::count,
-                      .fallback = "10",
-                      .min = 1,
-                      .max = 1 << 20,
-                      .unit = "capacities",
-                      .help = "uses after which counts are halved"}},
-          .make_replacement = [](const Params& params, const BlockSpace& space) {
-            return std::make_unique<WTinyLfu>(space, params.share("window"), params.share("protected"),
-                                              params.count("sample"));
-          }};
+  return {
+      .name = "w_tinylfu",
+      .aliases = {"tinylfu"},
+      .kind = Kind::replacement,
+      .summary =
+          "a small LRU window before a segmented LRU, which a block enters if it was used more often "
+          "than what leaves",
+      .paper =
+          "Einziger, Friedman, Manes, TinyLFU: A Highly Efficient Cache Admission Policy, ACM "
+          "Transactions on Storage "
+          "2017, https://arxiv.org/abs/1512.00727",
+      .details =
+          "Every use is counted, up to 15; after `sample` times the capacity of them all counts are "
+          "halved. The block "
+          "that the window gives up is compared with the one that the main part gives up; the one with "
+          "fewer uses "
+          "leaves, of equal ones that of the window.",
+      .departures =
+          {{"the paper's text beyond its abstract was not at hand",
+            "the rule and its shares are those of summaries and of libraries after it"},
+           {"paper: counts are a sketch, in which blocks can collide, behind a filter of those seen once",
+            "one exact count per block"},
+           {"Caffeine adapts the window's share to the hits", "it is a parameter"},
+           {"libCacheSim counts stores, hits in the main part and what leaves the window, and halves counts "
+            "after 32 "
+            "capacities",
+            "every use; sample=32"},
+           {"other policies here let no block of a request displace another one of it",
+            "a prompt whose blocks were not used before leaves those in the cache for which the window has "
+            "room, its first ones"}},
+      .params = {{.name = "window",
+                  .type = ParamType::share,
+                  .fallback = "0.01",
+                  .help = "the window's share of the capacity"},
+                 {.name = "protected",
+                  .type = ParamType::share,
+                  .fallback = "0.8",
+                  .help = "share of the main part whose blocks were used there"},
+                 {.name = "sample",
+                  .type = ParamType::count,
+                  .fallback = "10",
+                  .min = 1,
+                  .max = 1 << 20,
+                  .unit = "capacities",
+                  .help = "uses after which counts are halved"}},
+      .make_replacement = [](const Params& params, const BlockSpace& space) {
+        return std::make_unique<WTinyLfu>(space, params.share("window"), params.share("protected"),
+                                          params.count("sample"));
+      }};
 }
 
 }  // namespace kvsim::policy

@@ -401,11 +401,11 @@ class WTinyLfu : public SlowCache {
   void miss(Block block) override {
     seen(block);
     if (full()) {
-      const Block leaving = window.size() >= most ? first_free(window) : kNoBlock;
+      const Block leaving = window.size() >= most ? first_not_held(window) : kNoBlock;
       List& part = first_free(trial) != kNoBlock ? trial : guarded;
       const Block rival = first_free(part);
       if (rival == kNoBlock || (leaving != kNoBlock && count[leaving] <= count[rival])) {
-        const Block victim = rival == kNoBlock ? first_free(window) : leaving;
+        const Block victim = rival == kNoBlock ? first_not_held(window) : leaving;
         drop(window, victim);
         evict(victim);
       } else {
@@ -419,10 +419,15 @@ class WTinyLfu : public SlowCache {
     }
     in.insert(block);
     window.push_back(block);
-    while (window.size() > most && !full()) {
+    while (window.size() > most) {
       trial.push_back(window.front());
       window.erase(window.begin());
     }
+  }
+  Block first_not_held(const List& list) const {
+    for (const Block block : list)
+      if (!held.contains(block)) return block;
+    return kNoBlock;
   }
   void seen(Block block) {
     count[block] = std::min(count[block] + 1, 15);
