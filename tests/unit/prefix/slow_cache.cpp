@@ -441,8 +441,8 @@ class WTinyLfu : public SlowCache {
   std::uint64_t sample, counted = 0;
 };
 
-/// The rule of LHD by its definition: hit densities are sums over all later ages, anew for every block that
-/// is compared. With a decay of a power of two all sums are exact, in whatever order.
+/// The rule of LHD by its definition: each hit density is a sum over all later ages. With a decay of a power
+/// of two all sums are exact, in whatever order.
 class Lhd : public SlowCache {
  public:
   Lhd(const BlockSpace& of, int draws, int fresh, int length, double fade, double share, std::uint64_t seed)
@@ -476,20 +476,24 @@ class Lhd : public SlowCache {
     return std::clamp(int(std::ceil(std::log2(20000.0 / sum))), 0, 15);
   }
   Class type(Block block) const { return {last.at(block).category, tier(block)}; }
-  double density(Block block) const {
+  double density(Block block) {
     if (age(block) == 19999) return -1;
     const double extra = last.at(block).explores ? 1 : 0;
     if (periods == 0) return (tier(block) + 1.0) / (age(block) + 1.0) + extra;
-    const auto of = known.find(type(block));
+    const auto [found, fresh] = learnt.try_emplace({type(block), age(block)}, 0);
+    if (fresh) found->second = learn(type(block), age(block));
+    return found->second + extra;
+  }
+  double learn(const Class& of, int from) const {
     double hits = 0, events = 0, stay = 0;
-    if (of != known.end())
-      for (const auto& [at, seen] : of->second)
-        if (at >= age(block)) {
+    if (known.contains(of))
+      for (const auto& [at, seen] : known.at(of))
+        if (at >= from) {
           hits += seen.hits;
           events += seen.hits + seen.evictions;
-          stay += (at - age(block) + 1) * (seen.hits + seen.evictions);
+          stay += (at - from + 1) * (seen.hits + seen.evictions);
         }
-    return (events > 1e-5 ? hits / stay : 0) + extra;
+    return events > 1e-5 ? hits / stay : 0;
   }
   void hit(Block block) override {
     counts[type(block)][age(block)].hits += 1;
@@ -551,9 +555,11 @@ class Lhd : public SlowCache {
     for (auto& [of, ages] : counts)
       for (auto& [at, seen] : ages) seen = {seen.hits * decay, seen.evictions * decay};
     known = counts;
+    learnt.clear();
   }
   std::map<Block, Use> last;
   std::map<Class, std::map<int, Events>> counts, known;
+  std::map<std::pair<Class, int>, double> learnt;  ///< densities that were asked for in this period
   List all, recent;
   int sample, most_recent, period, time = 0, periods = 0, step = 1;
   double decay, leaving = 0;
@@ -667,6 +673,46 @@ std::unique_ptr<SlowCache> slow_cache(const std::string& text, const BlockSpace&
     return std::make_unique<WTinyLfu>(space, or_default(a, 0.01), or_default(b, 0.8),
                                       std::uint64_t(or_default(c, 10)));
   throw std::logic_error("no slow cache of " + name);
+}
+
+std::vector<std::uint32_t> slow_runs(const std::string& text, const requests::RequestTrace& trace,
+                                     const prefix::PrefixTree& tree, std::size_t capacity,
+                                     std::span<const double> seconds) {
+  const auto cache = slow_cache(text, {.blocks = tree.size(),
+                                       .capacity = capacity,
+                                       .parents = tree.parents(),
+                                       .depths = tree.depths(),
+                                       .seconds = seconds,
+                                       .categories = trace.categories.size()});
+  // The next request whose prompt has a block, by looking at all requests from the last to the first.
+  std::vector<std::vector<std::uint32_t>> next(tree.requests());
+  std::map<Block, std::uint32_t> seen;
+  for (std::size_t r = tree.requests(); r-- > 0;) {
+    for (const Block block : tree.final_path(r))
+      next[r].push_back(seen.contains(block) ? seen[block] : policy::kNever);
+    for (const Block block : tree.prompt(r)) seen[block] = std::uint32_t(r);
+  }
+  std::vector<std::uint32_t> runs;
+  for (std::size_t r = 0; r < tree.requests(); ++r) {
+    const requests::Request& request = trace.requests[r];
+    std::vector<std::span<const Block>> waiting;
+    for (std::size_t i = r + 1; i < tree.requests() && waiting.size() < 16; ++i)
+      waiting.push_back(tree.prompt(i));
+    cache->advance(request.time_s);
+    runs.push_back(0);
+    for (const Block block : tree.prompt(r)) {
+      if (!cache->in.contains(block)) break;
+      ++runs.back();
+    }
+    cache->request({.number = r,
+                    .time_s = request.time_s,
+                    .category = request.category,
+                    .priority = request.priority,
+                    .waiting = waiting,
+                    .next_use = next[r],
+                    .path = tree.final_path(r)});
+  }
+  return runs;
 }
 
 }  // namespace kvsim::slow

@@ -1,4 +1,5 @@
 #include <catch2/catch.hpp>
+#include <map>
 #include <set>
 
 #include "policies/api/composition.hpp"
@@ -77,37 +78,11 @@ TEST_CASE("the conversation trace: an infinite cache, and LRU between it and not
 TEST_CASE("policies on the conversation trace's first requests hit what their slow twins hit") {
   RequestTrace trace = requests::read_requests(kTrace, {.limit = 300});
   const PrefixTree tree(trace);
-  const std::vector<std::uint32_t> next = prefix::next_uses(tree, false);
-  for (const std::string name : {"fifo", "lru", "slru", "lfu", "arc", "sieve", "s3_fifo", "w_tinylfu", "ttl",
-                                 "queue_lru", "gdsf", "opt"}) {
-    const std::size_t capacity = 250;
-    const auto fast = replayed(trace, {cell(name, capacity)})[0];
-    const auto slow = slow::slow_cache(
-        name,
-        {.blocks = tree.size(), .capacity = capacity, .parents = tree.parents(), .depths = tree.depths()});
-    std::vector<std::uint32_t> runs;
-    std::uint64_t at = 0;
-    for (std::size_t r = 0; r < tree.requests(); ++r) {
-      std::vector<std::span<const Node>> waiting;
-      for (std::size_t i = r + 1; i < tree.requests() && waiting.size() < 16; ++i)
-        waiting.push_back(tree.prompt(i));
-      slow->advance(trace.requests[r].time_s);
-      std::uint32_t run = 0;
-      for (const Node node : tree.prompt(r)) {
-        if (!slow->in.contains(node)) break;
-        ++run;
-      }
-      runs.push_back(run);
-      slow->request({.number = r,
-                     .time_s = trace.requests[r].time_s,
-                     .waiting = waiting,
-                     .next_use = std::span(next).subspan(at, tree.prompt(r).size()),
-                     .path = tree.prompt(r)});
-      at += tree.prompt(r).size();
-    }
-    INFO(name);
-    CHECK(fast.run == runs);
-    CHECK(fast.evictions > 0);
+  for (const auto& [fast, slow] : slow::kTwins) {
+    INFO(fast);
+    const auto hits = replayed(trace, {cell(fast, 250)})[0];
+    CHECK(hits.run == slow::slow_runs(slow, trace, tree, 250));
+    CHECK(hits.evictions > 0);
   }
 }
 
