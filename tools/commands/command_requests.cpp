@@ -39,6 +39,7 @@ void add_requests_command(CLI::App& app) {
   add_requests_batch(*command);
   add_requests_serve(*command);
   add_requests_compression(*command);
+  add_requests_tiers(*command);
 }
 
 }  // namespace kvsim::tools

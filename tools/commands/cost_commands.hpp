@@ -8,6 +8,7 @@ void add_cost_estimate(CLI::App& cost);
 void add_cost_fit(CLI::App& cost);
 void add_cost_calibrate(CLI::App& cost);
 void add_cost_allocators(CLI::App& cost);
+void add_cost_break_even(CLI::App& cost);
 /// `models` and `machines`.
 void add_cost_lists(CLI::App& cost);
 void add_cost_validate(CLI::App& cost);

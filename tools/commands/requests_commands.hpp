@@ -13,5 +13,6 @@ void add_requests_replay(CLI::App& requests);
 void add_requests_batch(CLI::App& requests);
 void add_requests_serve(CLI::App& requests);
 void add_requests_compression(CLI::App& requests);
+void add_requests_tiers(CLI::App& requests);
 
 }  // namespace kvsim::tools

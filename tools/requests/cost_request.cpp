@@ -31,28 +31,6 @@ std::pair<std::string, std::string_view> assignment(std::string_view text, const
   usage_error("unknown " + what + " " + quoted(name), option, suggestion(name, known));
 }
 
-double parse_seconds(std::string_view text, const std::string& where) {
-  struct Unit {
-    std::string_view text;
-    double seconds;
-  };
-  for (const Unit unit : {Unit{"ms", 1e-3}, Unit{"us", 1e-6}, Unit{"s", 1}}) {
-    if (!text.ends_with(unit.text)) continue;
-    const std::optional<double> value = number_of<double>(text.substr(0, text.size() - unit.text.size()));
-    if (value && *value > 0 && std::isfinite(*value)) return *value * unit.seconds;
-    break;
-  }
-  usage_error(quoted(text) + " is no time above zero", where, "Say it like 2s, 50ms or 800us.");
-}
-
-double parse_share(std::string_view text, const std::string& where) {
-  const bool percent = text.ends_with('%');
-  if (percent) text.remove_suffix(1);
-  const std::optional<double> share = percent ? number_of<double>(text) : std::nullopt;
-  if (!share || !(*share >= 0 && *share <= 100)) usage_error("is no share from 0% to 100%", where);
-  return *share / 100;
-}
-
 /// "weights=50%" "cache=80%" "cache-ssd=20%".
 void parse_shares(const std::vector<std::string>& texts, cost::Offload& offload) {
   const std::vector<std::pair<std::string, double*>> shares = {{"weights", &offload.weights.host},
@@ -121,6 +99,28 @@ std::uint64_t parse_element_bits(const std::string& text) {
 }
 
 }  // namespace
+
+double parse_seconds(std::string_view text, const std::string& where) {
+  struct Unit {
+    std::string_view text;
+    double seconds;
+  };
+  for (const Unit unit : {Unit{"ms", 1e-3}, Unit{"us", 1e-6}, Unit{"s", 1}}) {
+    if (!text.ends_with(unit.text)) continue;
+    const std::optional<double> value = number_of<double>(text.substr(0, text.size() - unit.text.size()));
+    if (value && *value > 0 && std::isfinite(*value)) return *value * unit.seconds;
+    break;
+  }
+  usage_error(quoted(text) + " is no time above zero", where, "Say it like 2s, 50ms or 800us.");
+}
+
+double parse_share(std::string_view text, const std::string& where) {
+  const bool percent = text.ends_with('%');
+  if (percent) text.remove_suffix(1);
+  const std::optional<double> share = percent ? number_of<double>(text) : std::nullopt;
+  if (!share || !(*share >= 0 && *share <= 100)) usage_error("is no share from 0% to 100%", where);
+  return *share / 100;
+}
 
 std::uint64_t parse_count(std::string_view text, const std::string& where, const std::string& hint) {
   const bool whole = !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;

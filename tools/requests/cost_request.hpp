@@ -12,6 +12,11 @@ namespace kvsim::tools {
 /// How many of something: digits only, at least 1; `hint` is what messages end with.
 std::uint64_t parse_count(std::string_view text, const std::string& where, const std::string& hint = "");
 
+/// A time above zero: 2s, 50ms, 800us.
+double parse_seconds(std::string_view text, const std::string& where);
+/// A share from 0% to 100%.
+double parse_share(std::string_view text, const std::string& where);
+
 /// Values of one quantity: of a comma list, `low..high:xF` multiplies by F, `low..high:+S` adds S.
 struct SweepAxis {
   std::string name{};                 ///< prompt-tokens, generate, batch or budget

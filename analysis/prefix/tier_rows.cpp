@@ -1,0 +1,291 @@
+#include "analysis/prefix/tier_rows.hpp"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "sim/base/error.hpp"
+#include "sim/base/nearest_rank.hpp"
+#include "sim/base/workers.hpp"
+#include "sim/prefix/hit_replay.hpp"
+
+namespace kvsim::analysis {
+namespace {
+
+using cost::kTiers;
+using cost::LoadChoice;
+using cost::PerTier;
+using cost::PromptReach;
+using cost::Tier;
+
+/// What a request does under a plan.
+struct Served {
+  PromptReach reach{};
+  LoadChoice choice{};
+  double device_s = 0, load_all_s = 0;
+};
+
+/// Different caches of all plans: each is replayed once.
+class Caches {
+ public:
+  std::size_t add(const TierCache& cache) {
+    const auto [found, fresh] =
+        places_.emplace(std::pair(cache.policy.text(), cache.capacity.blocks), cells_.size());
+    if (fresh) cells_.push_back({cache.policy, cache.capacity.blocks});
+    return found->second;
+  }
+  void replay(const prefix::PrefixTree& tree, const requests::RequestTrace& trace,
+              std::span<const double> seconds, Workers& workers) {
+    runs_.resize(cells_.size());
+    stored_.resize(cells_.size());
+    prefix::replay(tree, trace, cells_, {.seconds = seconds}, workers, [&](prefix::CellHits&& hits) {
+      runs_[hits.cell] = std::move(hits.run);
+      stored_[hits.cell] = hits.stored;
+    });
+  }
+  std::uint32_t run(std::size_t cache, std::size_t request) const { return runs_[cache][request]; }
+  std::uint64_t stored(std::size_t cache) const { return stored_[cache]; }
+
+ private:
+  std::map<std::pair<std::string, std::uint64_t>, std::size_t> places_;
+  std::vector<prefix::Cell> cells_;
+  std::vector<std::vector<std::uint32_t>> runs_;
+  std::vector<std::uint64_t> stored_;
+};
+
+/// The caches of a plan.
+struct Places {
+  std::optional<std::size_t> device{};
+  PerTier<std::optional<std::size_t>> tiers{};
+};
+
+Places places_of(const TierPlan& plan, const cost::TierLinks& links, Caches& caches) {
+  Places out;
+  if (plan.device) out.device = caches.add(*plan.device);
+  for (const Tier tier : kTiers) {
+    const std::optional<TierCache>& cache = plan.tiers[tier];
+    if (!cache) continue;
+    if (!(links.links[tier].bandwidth > 0))
+      usage_error(std::string("the machine has no link to ") + cost::tier_name(tier) + " memory",
+                  std::string("cache in the tier ") + cost::tier_name(tier),
+                  std::string("Say its rate, like --") + cost::tier_name(tier) +
+                      "-link 7GB/s,100us, or give the machine "
+                      "file an \"" +
+                      cost::tier_name(tier) + "_link\".");
+    out.tiers[tier] = caches.add(*cache);
+  }
+  return out;
+}
+
+class Replayed {
+ public:
+  Replayed(const requests::RequestTrace& trace, const TierGrid& grid, const prefix::PrefixTree& tree)
+      : trace_(trace), grid_(grid) {
+    for (const TierPlan& plan : grid.plans) places_.push_back(places_of(plan, grid.links, caches_));
+    std::uint32_t deepest = 0;
+    for (const std::uint32_t depth : tree.depths()) deepest = std::max(deepest, depth);
+    const std::vector<double> seconds =
+        grid.prefill.seconds_of_blocks(trace.block_tokens, deepest + std::size_t{1});
+    Workers workers(grid.threads);
+    caches_.replay(tree, trace, seconds, workers);
+  }
+
+  PromptReach reach(std::size_t plan, std::size_t request) const {
+    const requests::Request& asked = trace_.requests[request];
+    const auto tokens = [&](std::size_t cache) {
+      return found_tokens(grid_.found, asked, caches_.run(cache, request), trace_.block_tokens);
+    };
+    PromptReach out{.prompt = asked.prompt_tokens};
+    if (const auto& cache = places_[plan].device) out.device = tokens(*cache);
+    std::uint64_t before = out.device;
+    for (const Tier tier : kTiers) {
+      if (const auto& cache = places_[plan].tiers[tier]) before = std::max(before, tokens(*cache));
+      out.tiers[tier] = before;
+    }
+    return out;
+  }
+
+  Served serve(std::size_t plan, std::size_t request) const {
+    Served out{.reach = reach(plan, request)};
+    const cost::PrefillSeconds prefill = [&](std::uint64_t cached) {
+      return grid_.prefill.of(out.reach.prompt, cached).seconds;
+    };
+    out.choice = cheapest_load(grid_.links, out.reach, trace_.block_tokens, prefill);
+    out.device_s = prefill(out.reach.device);
+    out.load_all_s = load_up_to(grid_.links, out.reach, out.reach.tiers.ssd, prefill).seconds();
+    return out;
+  }
+
+  PerTier<std::optional<double>> written(std::size_t plan) const {
+    PerTier<std::optional<double>> out;
+    for (const Tier tier : kTiers)
+      if (const auto& cache = places_[plan].tiers[tier])
+        out[tier] =
+            static_cast<double>(caches_.stored(*cache) * trace_.block_tokens) * grid_.links.token_bytes[tier];
+    return out;
+  }
+
+ private:
+  const requests::RequestTrace& trace_;
+  const TierGrid& grid_;
+  Caches caches_;
+  std::vector<Places> places_;
+};
+
+TierRow row_of(std::span<const Served> served, std::span<const double> none) {
+  TierRow row{.requests = served.size()};
+  std::vector<double> seconds;
+  for (std::size_t i = 0; i < served.size(); ++i) {
+    const Served& one = served[i];
+    const std::uint64_t loaded = one.choice.tokens.host + one.choice.tokens.ssd;
+    row.prompt_tokens += one.reach.prompt;
+    row.device_tokens += one.reach.device;
+    row.tier_tokens.host += one.reach.tiers.host - one.reach.device;
+    row.tier_tokens.ssd += one.reach.tiers.ssd - one.reach.tiers.host;
+    if (loaded > 0) ++(one.choice.cached == one.reach.tiers.ssd ? row.load_all : row.load_some);
+    for (const Tier tier : kTiers) {
+      row.loaded_tokens[tier] += one.choice.tokens[tier];
+      row.link_bytes[tier] += one.choice.links[tier].bytes;
+    }
+    row.none_s += none[i];
+    row.device_s += one.device_s;
+    row.load_all_s += one.load_all_s;
+    row.loading_s += one.choice.loading;
+    row.computing_s += one.choice.computing;
+    seconds.push_back(one.choice.seconds());
+  }
+  if (seconds.empty()) return row;
+  std::sort(seconds.begin(), seconds.end());
+  row.p50 = nearest_rank(seconds, 0.5);
+  row.p90 = nearest_rank(seconds, 0.9);
+  row.p99 = nearest_rank(seconds, 0.99);
+  return row;
+}
+
+Value policy_of(const std::optional<TierCache>& cache) {
+  return cache ? Value(cache->policy.text()) : Value();
+}
+Value bytes_of(const std::optional<TierCache>& cache) {
+  return cache ? value_of(cache->capacity.bytes) : Value();
+}
+Value blocks_of(const std::optional<TierCache>& cache) {
+  return cache ? Value(cache->capacity.blocks) : Value();
+}
+
+}  // namespace
+
+std::vector<TierRow> tier_rows(const requests::RequestTrace& trace, const TierGrid& grid,
+                               Progress* progress) {
+  const prefix::PrefixTree tree(trace);
+  const Replayed replayed(trace, grid, tree);
+  const std::size_t requests = trace.requests.size();
+  constexpr std::size_t kPerTask = 256;
+  const std::size_t tasks = tasks_of(requests, kPerTask);
+  Workers workers(grid.threads);
+  const auto each = [&](const auto& of_request) {
+    workers.run(tasks, [&](std::size_t task) {
+      const std::size_t end = std::min(requests, (task + 1) * kPerTask);
+      for (std::size_t i = task * kPerTask; i < end; ++i) of_request(i);
+    });
+  };
+  std::vector<double> none(requests);
+  each([&](std::size_t i) { none[i] = grid.prefill.of(trace.requests[i].prompt_tokens, 0).seconds; });
+  if (progress != nullptr) progress->total = grid.plans.size();
+  std::vector<TierRow> rows;
+  std::vector<Served> served(requests);
+  for (std::size_t plan = 0; plan < grid.plans.size(); ++plan) {
+    if (progress != nullptr && progress->stop) break;
+    each([&](std::size_t i) { served[i] = replayed.serve(plan, i); });
+    for (const bool last_half : {false, true}) {
+      const std::size_t from = last_half ? requests / 2 : 0;
+      TierRow row = row_of(std::span(served).subspan(from), std::span(none).subspan(from));
+      row.plan = plan;
+      row.last_half = last_half;
+      if (!last_half) row.written_bytes = replayed.written(plan);
+      rows.push_back(row);
+    }
+    if (progress != nullptr) ++progress->done;
+  }
+  return rows;
+}
+
+const std::vector<ColumnInfo>& tier_columns() {
+  static const std::vector<ColumnInfo> columns{
+      {"policy", "", "of the cache on the device, with every parameter; null: there is none"},
+      {"host_policy", "", "of the cache in host memory; null: there is none"},
+      {"ssd_policy", "", "of the cache on the SSD; null: there is none"},
+      {"device_capacity_bytes", "bytes", "for keys and values on a device"},
+      {"host_capacity_bytes", "bytes", "in host memory, for each device; null: there is none"},
+      {"ssd_capacity_bytes", "bytes", "on the SSD, for each device; null: there is none"},
+      {"device_blocks", "", "that its capacity holds"},
+      {"host_blocks", "", "that its capacity holds as they are stored there"},
+      {"ssd_blocks", "", "that its capacity holds as they are stored there"},
+      {"window", "", "all requests, or the last_half: from number n / 2 on"},
+      {"requests", "", "of the window"},
+      {"prompt_tokens", "tokens", "of their prompts"},
+      {"device_tokens", "tokens", "of leading runs on the device"},
+      {"host_tokens", "tokens", "of leading runs in host memory, behind what the device has"},
+      {"ssd_tokens", "tokens", "of leading runs on the SSD, behind what device and host have"},
+      {"device_share", "share", "of the prompts' tokens: device_tokens"},
+      {"host_share", "share", "of the prompts' tokens: host_tokens"},
+      {"ssd_share", "share", "of the prompts' tokens: ssd_tokens"},
+      {"host_loaded_tokens", "tokens",
+       "of host_tokens, those that requests load; they compute the others again"},
+      {"ssd_loaded_tokens", "tokens",
+       "of ssd_tokens, those that requests load; they compute the others again"},
+      {"load_all", "", "requests that load all that they find behind the device"},
+      {"load_some", "", "requests that load a part of what they find there, its beginning"},
+      {"none_seconds", "s", "of all prefills without any cache"},
+      {"device_seconds", "s", "of all prefills with the device's cache alone"},
+      {"load_all_seconds", "s", "of all prefills that load whatever the tiers have"},
+      {"seconds", "s", "of all prefills, each by its fastest choice of what it loads"},
+      {"loading_seconds", "s", "of these, waiting for the links"},
+      {"computing_seconds", "s", "of these, computing"},
+      {"saved_seconds", "s", "none_seconds - seconds"},
+      {"request_mean", "s", "of a request, by its fastest choice: mean"},
+      {"request_p50", "s", "50th percentile"},
+      {"request_p90", "s", "90th percentile"},
+      {"request_p99", "s", "99th percentile"},
+      {"host_link_bytes", "bytes",
+       "that cross the link from host memory to a device, those of the SSD included"},
+      {"ssd_link_bytes", "bytes", "that cross the link from the SSD"},
+      {"host_written_bytes", "bytes", "stored in host memory over the whole trace; null for the last half"},
+      {"ssd_written_bytes", "bytes", "stored on the SSD over the whole trace; null for the last half"}};
+  return columns;
+}
+
+Records tier_records(const TierGrid& grid, const std::vector<TierRow>& rows) {
+  Records out{tier_columns(), {}};
+  for (const TierRow& row : rows) {
+    const TierPlan& plan = grid.plans[row.plan];
+    const auto share = [&](std::uint64_t tokens) {
+      return row.prompt_tokens > 0
+                 ? Value(static_cast<double>(tokens) / static_cast<double>(row.prompt_tokens))
+                 : Value();
+    };
+    std::vector<Value> fields{policy_of(plan.device),    policy_of(plan.tiers.host),
+                              policy_of(plan.tiers.ssd), bytes_of(plan.device),
+                              bytes_of(plan.tiers.host), bytes_of(plan.tiers.ssd),
+                              blocks_of(plan.device),    blocks_of(plan.tiers.host),
+                              blocks_of(plan.tiers.ssd), std::string(row.last_half ? "last_half" : "all")};
+    for (const std::uint64_t count :
+         {row.requests, row.prompt_tokens, row.device_tokens, row.tier_tokens.host, row.tier_tokens.ssd})
+      fields.emplace_back(count);
+    for (const std::uint64_t tokens : {row.device_tokens, row.tier_tokens.host, row.tier_tokens.ssd})
+      fields.push_back(share(tokens));
+    for (const std::uint64_t count :
+         {row.loaded_tokens.host, row.loaded_tokens.ssd, row.load_all, row.load_some})
+      fields.emplace_back(count);
+    for (const double seconds : {row.none_s, row.device_s, row.load_all_s, row.seconds(), row.loading_s,
+                                 row.computing_s, row.none_s - row.seconds()})
+      fields.emplace_back(seconds);
+    fields.push_back(row.requests > 0 ? Value(row.seconds() / static_cast<double>(row.requests)) : Value());
+    for (const double number : {row.p50, row.p90, row.p99, row.link_bytes.host, row.link_bytes.ssd})
+      fields.emplace_back(number);
+    for (const Tier tier : kTiers) fields.push_back(value_of(row.written_bytes[tier]));
+    out.rows.push_back(std::move(fields));
+  }
+  return out;
+}
+
+}  // namespace kvsim::analysis
