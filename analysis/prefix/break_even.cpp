@@ -92,9 +92,8 @@ std::vector<BreakEvenRow> break_even_rows(const BreakEvenGrid& grid) {
   return rows;
 }
 
-Records break_even_records(const BreakEvenGrid& grid, const std::vector<BreakEvenRow>& rows) {
-  Records out;
-  out.columns = {
+const std::vector<ColumnInfo>& break_even_columns() {
+  static const std::vector<ColumnInfo> columns{
       {"model", "", ""},
       {"machine", "", ""},
       {"tier", "", "host or ssd: where the prefix lies"},
@@ -113,6 +112,11 @@ Records break_even_records(const BreakEvenGrid& grid, const std::vector<BreakEve
       {"even_depth", "tokens",
        "least prefix of whole blocks from which on loading is no slower; null: none up to the deepest"},
       {"block_even_depth", "tokens", "the same of the prefix's last block alone"}};
+  return columns;
+}
+
+Records break_even_records(const BreakEvenGrid& grid, const std::vector<BreakEvenRow>& rows) {
+  Records out{break_even_columns(), {}};
   for (const BreakEvenRow& row : rows) {
     const BreakEvenCase& of = grid.cases[row.of];
     out.rows.push_back({of.model, of.machine, std::string(cost::tier_name(row.tier)),

@@ -56,6 +56,10 @@ struct BreakEvenRow {
 /// block or a suffix of no tokens, and where no case has a tier.
 std::vector<BreakEvenRow> break_even_rows(const BreakEvenGrid& grid);
 
+/// What the table is called where several tables are read.
+inline constexpr const char* kBreakEvenTable = "break-even";
+
+const std::vector<ColumnInfo>& break_even_columns();
 Records break_even_records(const BreakEvenGrid& grid, const std::vector<BreakEvenRow>& rows);
 
 }  // namespace kvsim::analysis

@@ -1,6 +1,6 @@
 #pragma once
 /// What prompts of a trace find on the device and in the tiers behind it, and the seconds of loading that or
-/// computing it again, as tidy rows.
+/// computing it again.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -8,7 +8,6 @@
 
 #include "analysis/prefix/cache_capacity.hpp"
 #include "analysis/prefix/prefill_cost.hpp"
-#include "analysis/results/records.hpp"
 #include "policies/api/spec.hpp"
 #include "sim/base/progress.hpp"
 #include "sim/cost/tier_loading.hpp"
@@ -65,8 +64,5 @@ struct TierRow {
 /// `progress` counts plans.
 std::vector<TierRow> tier_rows(const requests::RequestTrace& trace, const TierGrid& grid,
                                Progress* progress = nullptr);
-
-const std::vector<ColumnInfo>& tier_columns();
-Records tier_records(const TierGrid& grid, const std::vector<TierRow>& rows);
 
 }  // namespace kvsim::analysis

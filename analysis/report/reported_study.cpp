@@ -8,7 +8,9 @@
 #include "analysis/cost/cost_rows.hpp"
 #include "analysis/cost/price_table.hpp"
 #include "analysis/kinds/kind.hpp"
+#include "analysis/prefix/break_even.hpp"
 #include "analysis/prefix/hit_records.hpp"
+#include "analysis/prefix/tier_records.hpp"
 #include "analysis/report/winners.hpp"
 #include "analysis/results/reading/column_types.hpp"
 #include "analysis/results/reading/read_tables.hpp"
@@ -96,6 +98,8 @@ std::vector<ColumnInfo> table_columns(std::string_view table) {
   if (table == kDriftTable) return drift_columns();
   if (table == kHitsTable) return hit_columns();
   if (table == kCompressionTable) return compression_columns();
+  if (table == kTiersTable) return tier_columns();
+  if (table == kBreakEvenTable) return break_even_columns();
   for (const Kind& kind : kinds())
     if (table == kind.name) return kind.summarise == nullptr ? kind.columns : kind.summary_columns;
   return {};

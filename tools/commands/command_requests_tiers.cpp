@@ -2,20 +2,19 @@
 #include <memory>
 
 #include "analysis/cost/cost_table.hpp"
-#include "analysis/prefix/tier_rows.hpp"
+#include "analysis/prefix/tier_records.hpp"
 #include "analysis/prefix/tier_table.hpp"
-#include "policies/api/composition.hpp"
 #include "sim/base/error.hpp"
-#include "sim/base/quoted.hpp"
-#include "sim/base/sizes.hpp"
+#include "sim/base/joined.hpp"
 #include "sim/base/split.hpp"
 #include "tools/commands/requests_commands.hpp"
 #include "tools/printing/formatted_output.hpp"
 #include "tools/printing/front_end.hpp"
+#include "tools/requests/cache_options.hpp"
+#include "tools/requests/capacity_list.hpp"
 #include "tools/requests/output_options.hpp"
 #include "tools/requests/request_options.hpp"
 #include "tools/requests/tier_options.hpp"
-#include "tools/requests/value_ranges.hpp"
 
 namespace kvsim::tools {
 namespace {
@@ -40,48 +39,18 @@ struct Options : OutputOptions {
   bool quiet = false;
 };
 
-/// Tokens or bytes as blocks.
-CacheCapacity capacity_of(const std::string& text, double token_bytes, std::uint32_t block_tokens,
-                          const std::string& option) {
-  CacheCapacity out;
-  double tokens = 0;
-  if (text.ends_with('B')) {
-    out.bytes = parse_bytes(text, option);
-    tokens = static_cast<double>(*out.bytes) / token_bytes;
-  } else {
-    tokens = static_cast<double>(parse_tokens(text, option));
-  }
-  out.blocks = static_cast<std::uint64_t>(tokens) / block_tokens;
-  out.tokens = out.blocks * block_tokens;
-  if (!out.bytes) out.bytes = static_cast<std::uint64_t>(static_cast<double>(out.tokens) * token_bytes);
-  if (out.blocks == 0)
-    usage_error(kvsim::quoted(text) + " holds no block of " + std::to_string(block_tokens) + " tokens",
-                option, "Give more, or none.");
-  return out;
-}
-
-/// Each with every policy; nothing of "none", whatever the policy.
-std::vector<std::optional<TierCache>> caches(const std::string& sizes,
+/// Each with every policy, none first where it is asked for, then the smallest.
+std::vector<std::optional<TierCache>> caches(const std::string& sizes, const std::string& option,
                                              const std::vector<policy::Part>& policies, double token_bytes,
-                                             std::uint32_t block_tokens, const std::string& option) {
-  std::vector<std::string> items;
-  for (const std::string& item : comma_list(sizes)) append_values(items, item, option);
+                                             std::uint32_t block_tokens) {
+  std::vector<std::string> items = comma_list(sizes);
+  const bool none = std::erase(items, "none") > 0;
   std::vector<std::optional<TierCache>> out;
-  for (const std::string& item : items) {
-    if (item == "none") {
-      out.emplace_back();
-      continue;
-    }
-    for (const policy::Part& policy : policies)
-      out.emplace_back(TierCache{policy, capacity_of(item, token_bytes, block_tokens, option)});
-  }
-  return out;
-}
-
-std::vector<policy::Part> policies_of(const std::string& list) {
-  std::vector<policy::Part> out;
-  for (const std::string& item : comma_list(list))
-    out.push_back(policy::parse_replacement(item, front_end().policies()));
+  if (!items.empty())
+    for (const CacheCapacity& capacity :
+         parse_capacities(joined(items, ","), option, block_tokens, token_bytes))
+      for (const policy::Part& policy : policies) out.emplace_back(TierCache{policy, capacity});
+  if (none) out.insert(out.begin(), std::nullopt);
   return out;
 }
 
@@ -93,16 +62,16 @@ std::vector<analysis::TierPlan> plans_of(const Options& options, const TierStora
           ? std::to_string(serving::cache_bytes_left(served, kStepTokens, kUsualShare)) + "B"
           : options.device;
   std::vector<analysis::TierPlan> out;
-  for (const policy::Part& policy : policies_of(options.policy)) {
+  for (const policy::Part& policy : parse_replacements(options.policy)) {
     const auto chosen = [&](const std::string& own) {
-      return own.empty() ? std::vector<policy::Part>{policy} : policies_of(own);
+      return own.empty() ? std::vector<policy::Part>{policy} : parse_replacements(own);
     };
     for (const auto& on_device :
-         caches(device, {policy}, storage.device_token_bytes, block_tokens, "--device"))
-      for (const auto& on_host : caches(options.host, chosen(options.host_policy),
-                                        storage.links.token_bytes.host, block_tokens, "--host"))
-        for (const auto& on_ssd : caches(options.ssd, chosen(options.ssd_policy),
-                                         storage.links.token_bytes.ssd, block_tokens, "--ssd")) {
+         caches(device, "--device", {policy}, storage.device_token_bytes, block_tokens))
+      for (const auto& on_host : caches(options.host, "--host", chosen(options.host_policy),
+                                        storage.links.token_bytes.host, block_tokens))
+        for (const auto& on_ssd : caches(options.ssd, "--ssd", chosen(options.ssd_policy),
+                                         storage.links.token_bytes.ssd, block_tokens)) {
           out.push_back({.device = on_device, .tiers = {.host = on_host, .ssd = on_ssd}});
           if (out.size() > kMostPlans)
             usage_error("more than 10,000 plans", "--device, --host, --ssd and --policy");
