@@ -13,11 +13,12 @@ constexpr std::size_t kMostBars = 24;
 /// What tells plans apart, and how it is said.
 struct Trait {
   const char* key;
+  const char* tier;
   const char* said;
 };
-constexpr Trait kTraits[] = {{"device_policy", ""},    {"device_capacity_bytes", "device "},
-                             {"host_policy", "host "}, {"host_capacity_bytes", "host "},
-                             {"ssd_policy", "SSD "},   {"ssd_capacity_bytes", "SSD "}};
+constexpr Trait kTraits[] = {{"device_policy", "device", ""},  {"device_capacity_bytes", "device", "device "},
+                             {"host_policy", "host", "host "}, {"host_capacity_bytes", "host", "host "},
+                             {"ssd_policy", "SSD", "SSD "},    {"ssd_capacity_bytes", "SSD", "SSD "}};
 constexpr std::pair<const char*, const char*> kParts[] = {
     {"on the device", "device_share"}, {"in host memory", "host_share"}, {"on the SSD", "ssd_share"}};
 
@@ -61,7 +62,8 @@ class TierBars {
   std::string setting() const {
     std::string out;
     for (const Trait& trait : kTraits)
-      if (!differs(trait)) append(out, said(trait, rows_.front()));
+      if (!differs(trait) && !exact_field(field(trait, rows_.front()), "").empty())
+        append(out, said(trait, rows_.front()));
     return out;
   }
 
@@ -82,7 +84,8 @@ class TierBars {
     const Value& value = field(trait, row);
     if (const auto bytes = number(value)) return trait.said + bytes_text(static_cast<std::uint64_t>(*bytes));
     const std::string text = exact_field(value, "");
-    if (text.empty()) return "";
+    if (text.empty())
+      return std::string_view(trait.key).ends_with("_bytes") ? std::string("no ") + trait.tier : "";
     // Tiers that keep the same blocks as the device need not say so.
     if (*trait.said != '\0' && text == exact_field(field(kTraits[0], row), "")) return "";
     return trait.said + name_of(text);
@@ -113,7 +116,7 @@ std::vector<Figure> build(const FigureTables& tables, const FigureChoice& choice
     figure.remark = "The first " + std::to_string(kMostBars) + " of " + std::to_string(bars.size()) +
                     " plans; others by --policy.";
   figure.command = plot_command("tiers", tables, choice);
-  figure.data = figure_data(figure, {.series = "tier", .y = "plan", .value = "count"});
+  figure.data = figure_data(figure, {.series = "tier", .y = "plan"});
   return {std::move(figure)};
 }
 

@@ -87,10 +87,10 @@ Records tier_records(const TierGrid& grid, const std::vector<TierRow>& rows) {
     for (const std::uint64_t count :
          {row.loaded_tokens.host, row.loaded_tokens.ssd, row.load_all, row.load_some})
       fields.emplace_back(count);
-    for (const double seconds : {row.none_s, row.device_s, row.load_all_s, row.seconds(), row.loading_s,
-                                 row.computing_s, row.none_s - row.seconds()})
+    for (const double seconds : {row.none_s, row.device_s, row.load_all_s, row.seconds, row.loading_s,
+                                 row.computing_s, row.none_s - row.seconds})
       fields.emplace_back(seconds);
-    fields.push_back(row.requests > 0 ? Value(row.seconds() / static_cast<double>(row.requests)) : Value());
+    fields.push_back(row.requests > 0 ? Value(row.seconds / static_cast<double>(row.requests)) : Value());
     for (const double number : {row.p50, row.p90, row.p99, row.link_bytes.host, row.link_bytes.ssd})
       fields.emplace_back(number);
     for (const Tier tier : kTiers) fields.push_back(value_of(row.written_bytes[tier]));

@@ -34,13 +34,16 @@ class Caches {
     if (fresh) cells_.push_back({cache.policy, cache.capacity.blocks});
     return found->second;
   }
+  std::size_t size() const { return cells_.size(); }
   void replay(const prefix::PrefixTree& tree, const requests::RequestTrace& trace,
-              std::span<const double> seconds, Workers& workers) {
+              std::span<const double> seconds, Workers& workers, Progress* progress) {
     runs_.resize(cells_.size());
     stored_.resize(cells_.size());
     prefix::replay(tree, trace, cells_, {.seconds = seconds}, workers, [&](prefix::CellHits&& hits) {
+      if (progress != nullptr) progress->check();
       runs_[hits.cell] = std::move(hits.run);
       stored_[hits.cell] = hits.stored;
+      if (progress != nullptr) progress->advance();
     });
   }
   std::uint32_t run(std::size_t cache, std::size_t request) const { return runs_[cache][request]; }
@@ -79,15 +82,17 @@ Places places_of(const TierPlan& plan, const cost::TierLinks& links, Caches& cac
 
 class Replayed {
  public:
-  Replayed(const requests::RequestTrace& trace, const TierGrid& grid, const prefix::PrefixTree& tree)
+  Replayed(const requests::RequestTrace& trace, const TierGrid& grid, const prefix::PrefixTree& tree,
+           Progress* progress)
       : trace_(trace), grid_(grid) {
     for (const TierPlan& plan : grid.plans) places_.push_back(places_of(plan, grid.links, caches_));
     std::uint32_t deepest = 0;
     for (const std::uint32_t depth : tree.depths()) deepest = std::max(deepest, depth);
     const std::vector<double> seconds =
         grid.prefill.seconds_of_blocks(trace.block_tokens, deepest + std::size_t{1});
+    if (progress != nullptr) progress->total = caches_.size() + grid.plans.size();
     Workers workers(grid.threads);
-    caches_.replay(tree, trace, seconds, workers);
+    caches_.replay(tree, trace, seconds, workers, progress);
   }
 
   PromptReach reach(std::size_t plan, std::size_t request) const {
@@ -152,6 +157,7 @@ TierRow row_of(std::span<const Served> served, std::span<const double> none) {
     row.load_all_s += one.load_all_s;
     row.loading_s += one.choice.loading;
     row.computing_s += one.choice.computing;
+    row.seconds += one.choice.seconds();
     seconds.push_back(one.choice.seconds());
   }
   if (seconds.empty()) return row;
@@ -167,7 +173,7 @@ TierRow row_of(std::span<const Served> served, std::span<const double> none) {
 std::vector<TierRow> tier_rows(const requests::RequestTrace& trace, const TierGrid& grid,
                                Progress* progress) {
   const prefix::PrefixTree tree(trace);
-  const Replayed replayed(trace, grid, tree);
+  const Replayed replayed(trace, grid, tree, progress);
   const std::size_t requests = trace.requests.size();
   constexpr std::size_t kPerTask = 256;
   const std::size_t tasks = tasks_of(requests, kPerTask);
@@ -180,11 +186,10 @@ std::vector<TierRow> tier_rows(const requests::RequestTrace& trace, const TierGr
   };
   std::vector<double> none(requests);
   each([&](std::size_t i) { none[i] = grid.prefill.of(trace.requests[i].prompt_tokens, 0).seconds; });
-  if (progress != nullptr) progress->total = grid.plans.size();
   std::vector<TierRow> rows;
   std::vector<Served> served(requests);
   for (std::size_t plan = 0; plan < grid.plans.size(); ++plan) {
-    if (progress != nullptr && progress->stop) break;
+    if (progress != nullptr) progress->check();
     each([&](std::size_t i) { served[i] = replayed.serve(plan, i); });
     for (const bool last_half : {false, true}) {
       const std::size_t from = last_half ? requests / 2 : 0;
@@ -194,7 +199,7 @@ std::vector<TierRow> tier_rows(const requests::RequestTrace& trace, const TierGr
       if (!last_half) row.written_bytes = replayed.written(plan);
       rows.push_back(row);
     }
-    if (progress != nullptr) ++progress->done;
+    if (progress != nullptr) progress->advance();
   }
   return rows;
 }

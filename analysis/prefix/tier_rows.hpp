@@ -50,18 +50,17 @@ struct TierRow {
   double none_s = 0;            ///< of prefills without any cache
   double device_s = 0;          ///< with the device's cache alone
   double load_all_s = 0;        ///< always loading
-  double loading_s = 0, computing_s = 0;                 ///< of the faster choice for each request
+  double seconds = 0;           ///< of the fastest choice for each request
+  double loading_s = 0, computing_s = 0;                 ///< of these
   double p50 = 0, p90 = 0, p99 = 0;                      ///< of a request, loading and computing
   cost::PerTier<double> link_bytes{};                    ///< over each link to the device
   cost::PerTier<std::optional<double>> written_bytes{};  ///< stored in each tier over the whole trace
-
-  double seconds() const { return loading_s + computing_s; }
 };
 
 /// By plan, all requests and the last half of them (from number n / 2 on). Where the prompt's first blocks
 /// are a run of several tiers, the nearest gives its run, the next one what its run has beyond, and so on.
 /// Throws Error(usage) as PrefixTree and BlockCache, and for a tier whose link the machine does not have.
-/// `progress` counts plans.
+/// `progress` counts caches and plans.
 std::vector<TierRow> tier_rows(const requests::RequestTrace& trace, const TierGrid& grid,
                                Progress* progress = nullptr);
 

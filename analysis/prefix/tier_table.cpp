@@ -55,11 +55,26 @@ std::vector<Shown> shown_columns(const TierGrid& grid) {
       {"host", [](const TierPlan& plan) -> const std::optional<TierCache>& { return plan.tiers.host; }},
       {"SSD", [](const TierPlan& plan) -> const std::optional<TierCache>& { return plan.tiers.ssd; }}};
   constexpr const char* kPolicies[] = {"device policy", "host policy", "SSD policy"};
+  // One policy for all tiers of a plan is one column.
+  const auto first_of = [](const TierPlan& plan) -> const std::optional<TierCache>& {
+    return plan.device ? plan.device : plan.tiers.host ? plan.tiers.host : plan.tiers.ssd;
+  };
+  const bool shared = std::all_of(grid.plans.begin(), grid.plans.end(), [&](const TierPlan& plan) {
+    const auto same = [&](const std::optional<TierCache>& cache) {
+      return !cache || cache->policy.text() == first_of(plan)->policy.text();
+    };
+    return same(plan.tiers.host) && same(plan.tiers.ssd);
+  });
+  if (shared)
+    out.push_back({"policy", true, [&grid, first_of, texts](const TierRow& row) {
+                     return policy_text(first_of(grid.plans[row.plan]), texts);
+                   }});
   for (std::size_t i = 0; i < std::size(places); ++i) {
     const auto cache_of = places[i].second;
-    out.push_back({kPolicies[i], true, [&grid, cache_of, texts](const TierRow& row) {
-                     return policy_text(cache_of(grid.plans[row.plan]), texts);
-                   }});
+    if (!shared)
+      out.push_back({kPolicies[i], true, [&grid, cache_of, texts](const TierRow& row) {
+                       return policy_text(cache_of(grid.plans[row.plan]), texts);
+                     }});
     out.push_back({places[i].first, true, [&grid, cache_of](const TierRow& row) {
                      return capacity_text(cache_of(grid.plans[row.plan]));
                    }});
@@ -86,7 +101,7 @@ std::vector<Shown> shown_columns(const TierGrid& grid) {
   };
   out.push_back(mean("no cache s", [](const TierRow& row) { return row.none_s; }));
   out.push_back(mean("device alone s", [](const TierRow& row) { return row.device_s; }));
-  out.push_back(mean("with tiers s", [](const TierRow& row) { return row.seconds(); }));
+  out.push_back(mean("with tiers s", [](const TierRow& row) { return row.seconds; }));
   out.push_back({"p50 s", false, [](const TierRow& row) { return fixed_text(row.p50, 3); }});
   out.push_back({"p99 s", false, [](const TierRow& row) { return fixed_text(row.p99, 3); }});
   for (const auto& [heading, tier] :

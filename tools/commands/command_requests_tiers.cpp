@@ -98,7 +98,6 @@ void run(const Options& options) {
     Progress progress;
     const std::shared_ptr<void> shown = front_end().follow(progress, "tiers", options.quiet);
     rows = tier_rows(trace, grid, &progress);
-    progress.check();
   }
   analysis::Document document{
       .analysis = "requests tiers", .traces = {}, .records = tier_records(grid, rows)};

@@ -184,7 +184,7 @@ TEST_CASE("blocks in three tiers, worked by hand", "[tier_rows]") {
   CHECK(rows[0].loaded_tokens.host == 112);
   CHECK(rows[0].loading_s == Approx(0).margin(1e-12));
   const PrefillCost prefill = tiny();
-  CHECK(rows[0].seconds() ==
+  CHECK(rows[0].seconds ==
         Approx(2 * prefill.of(48, 0).seconds + prefill.of(48, 48).seconds + 2 * prefill.of(48, 32).seconds));
   CHECK(rows[0].none_s == Approx(5 * prefill.of(48, 0).seconds));
   CHECK(rows[0].device_s == Approx(rows[0].none_s));
@@ -193,7 +193,7 @@ TEST_CASE("blocks in three tiers, worked by hand", "[tier_rows]") {
   rows = tier_rows(trace, grid);
   CHECK(rows[0].tier_tokens.host == 112);
   CHECK(rows[0].loaded_tokens.host == 0);
-  CHECK(rows[0].seconds() == rows[0].device_s);
+  CHECK(rows[0].seconds == rows[0].device_s);
   CHECK(rows[0].load_all_s > 1e9);
 }
 
@@ -209,14 +209,14 @@ TEST_CASE("limits of tiers", "[tier_rows]") {
   CHECK(endless.device_tokens > 0);
   CHECK(endless.tier_tokens.host + endless.tier_tokens.ssd == 0);
   CHECK(endless.loading_s == 0);
-  CHECK(endless.seconds() == endless.device_s);
+  CHECK(endless.seconds == endless.device_s);
   // Nothing on the host is as having no host, and nothing anywhere as having no cache.
   const TierRow no_host = rows_of({.device = cache_of("lru", 10), .tiers = {}})[0];
   CHECK(no_host.device_tokens > 0);
-  CHECK(no_host.seconds() == no_host.device_s);
+  CHECK(no_host.seconds == no_host.device_s);
   CHECK(no_host.link_bytes.host == 0);
   const TierRow nothing = rows_of({})[0];
-  CHECK(nothing.seconds() == nothing.none_s);
+  CHECK(nothing.seconds == nothing.none_s);
   // A device keeps what the host keeps: LRU caches contain smaller ones.
   const TierRow inside =
       rows_of({.device = cache_of("lru", 10), .tiers = {.host = cache_of("lru", 10), .ssd = {}}})[0];
@@ -229,8 +229,8 @@ TEST_CASE("limits of tiers", "[tier_rows]") {
   CHECK(nested.device_tokens + nested.tier_tokens.host + nested.tier_tokens.ssd == endless.device_tokens);
   CHECK(nested.tier_tokens.host > 0);
   CHECK(nested.tier_tokens.ssd > 0);
-  CHECK(nested.seconds() <= nested.device_s);
-  CHECK(nested.seconds() <= nested.load_all_s);
+  CHECK(nested.seconds <= nested.device_s);
+  CHECK(nested.seconds <= nested.load_all_s);
 }
 
 TEST_CASE("a tier without a link, and a trace without blocks, are refused", "[tier_rows]") {
@@ -284,6 +284,7 @@ TEST_CASE("tiers are those of queues and lists", "[tier_rows]") {
       CHECK(row.load_all_s == Approx(slow.sums["load all"]).epsilon(1e-12));
       CHECK(row.loading_s == Approx(slow.sums["loading"]).epsilon(1e-12));
       CHECK(row.computing_s == Approx(slow.sums["computing"]).epsilon(1e-12));
+      CHECK(row.seconds == Approx(slow.sums["loading"] + slow.sums["computing"]).epsilon(1e-12));
       CHECK(row.p50 == Approx(slow.percentile(0.5)).epsilon(1e-12));
       CHECK(row.p90 == Approx(slow.percentile(0.9)).epsilon(1e-12));
       CHECK(row.p99 == Approx(slow.percentile(0.99)).epsilon(1e-12));
