@@ -62,6 +62,9 @@ class Interruptions(CommandTest):
         "requests serve": ["requests", "serve", SOURCE / "traces/sample/requests/mooncake_conversation.jsonl.gz", "--model", "llama-3.1-8b",
                            "--machine", "h100-sxm", "--limit", 3000, "--rate", "1,2,3,4", "-o", "out.csv"],
         "requests info": ["requests", "info", SOURCE / "traces/sample/requests/mooncake_conversation.jsonl.gz", "-o", "out.csv"],
+        "requests tiers": ["requests", "tiers", SOURCE / "traces/sample/requests/mooncake_conversation.jsonl.gz", "--model", "llama-3.1-8b",
+                           "--machine", "h100-sxm", "--host", "64GiB..2TiB:x2", "--policy", "lru,gdsf", "-o", "out.csv"],
+        "cost break-even": ["cost", "break-even", "--model", "llama-3.1-8b", "--machine", "h100-sxm", "-o", "out.csv"],
         "policy": ["policy", "list"],
         "config": ["config", "reference"],
     }

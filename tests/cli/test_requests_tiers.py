@@ -137,10 +137,9 @@ class Tiers(CommandTest):
         settings = json.loads(self.ok("requests", "tiers", *question, *SERVED, "--host-kv", "cachegen", "--host-sent", "50%", "--format",
                                       "json", "--quiet"))["inputs"]
         # Level 2 of 32 layers: log2 of 32 bins for the keys of 10 layers and the values of 2, of 16 for the others, and
-        # two scales of 16 bits for the numbers of a token and layer.
-        bits = 1024 * (10 * 5 + 22 * 4 + 2 * 5 + 30 * 4) + 32 * 2 * 16
-        heads_apart = bits + 7 * 32 * 2 * 16
-        self.assertIn(8 * settings["host_token_bytes"] / 0.5, (bits, heads_apart))
+        # two scales of 16 bits for the numbers of a token and KV head.
+        bits = 1024 * (10 * 5 + 22 * 4 + 2 * 5 + 30 * 4) + 32 * 8 * 2 * 16
+        self.assertEqual(8 * settings["host_token_bytes"] / 0.5, bits)
         self.assertEqual(settings["ssd_token_bytes"], settings["host_token_bytes"])
 
     def test_what_an_entropy_coder_leaves_is_read_from_results(self):

@@ -70,6 +70,10 @@ class Outputs(CommandTest):
                             "llama-3.1-8b", "--machine", "h100-sxm", "--format", "csv", "--quiet", "-o", "{}") for n in (50, 60)],
         "requests serve": [("requests", "serve", SOURCE / "traces/sample/requests/mooncake_conversation.jsonl.gz", "--limit", n, "--model",
                             "llama-3.1-8b", "--machine", "h100-sxm", "--format", "csv", "--quiet", "-o", "{}") for n in (50, 60)],
+        "requests tiers": [("requests", "tiers", SOURCE / "traces/sample/requests/mooncake_conversation.jsonl.gz", "--model", "llama-3.1-8b",
+                            "--machine", "h100-sxm", "--host", "64GiB", "--limit", n, "--format", "csv", "--quiet", "-o", "{}") for n in (50, 60)],
+        "cost break-even": [("cost", "break-even", "--model", "llama-3.1-8b", "--machine", "h100-sxm", "--depth", n, "--format", "csv",
+                             "-o", "{}") for n in (1024, 2048)],
         "cost": [("cost", "estimate", "--model", "llama-3-8b", "--machine", "a100-80-sxm", "--policy", "h2o", "--prompt-tokens", "8K",
                   "--budget", n, "--format", "csv", "-o", "{}") for n in (512, 1024)],
         "cost --plot": [("cost", "estimate", "--model", "llama-3-8b", "--machine", "a100-80-sxm", "--policy", "h2o", "--prompt-tokens", "8K",
@@ -162,6 +166,7 @@ class Outputs(CommandTest):
                         ("requests", "info", "input"), ("requests", "convert", "input"),
                         *(("requests", verb, "input", "--model", "llama-3.1-8b", "--machine", "h100-sxm") for verb in ("batch", "serve")),
                         ("requests", "generate", "--like", "input"),
+                        ("requests", "tiers", "input", "--model", "llama-3.1-8b", "--machine", "h100-sxm"),
                         ("cost", "allocators", "input", "--model", "opt-13b", "--machine", "a100-40-sxm")):
             with self.subTest(command):
                 self.assertIn("exists already", self.fails(2, *command, "-o", "old"))
