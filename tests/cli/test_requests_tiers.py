@@ -186,6 +186,13 @@ class Tiers(CommandTest):
             at = json.loads(self.ok("cost", "break-even", *SERVED, "--depth", depth, "--ssd-link", "2GB/s,100us", "--format", "json"))
             self.assertEqual(at["results"][1]["speedup"] >= 1, faster)
 
+    def test_a_long_prompt_over_a_network(self):
+        """CacheGen's example: 9,600 tokens of Mistral-7B are 1.26 GB in fp16, 3.36 s at 3 Gbit/s."""
+        row, = json.loads(self.ok("cost", "break-even", "--model", "mistral-7b-v0.2", "--machine", "a40", "--depth", "9600", "--host-link",
+                                  "375MB/s", "--format", "json"))["results"]
+        self.assertEqual(row["bytes"], 1258291200)
+        self.assertAlmostEqual(row["load_seconds"], 3.36, delta=0.005)
+
     def test_tables_for_people(self):
         name = self.trace(self.random_requests(50))
         table = self.ok("requests", "tiers", name, *SERVED, "--host", "8GiB,none", "--quiet")
