@@ -110,7 +110,7 @@ std::vector<CompressionRow> compression_rows(const RequestTrace& trace, const Co
   for (const Variant& variant : variants) {
     ServingGrid& of = grids.emplace_back(grid.serving);
     of.threads = 1;
-    of.prefix_caches = {is_shared(variant.keeping)};
+    if (!is_shared(variant.keeping)) of.policies = {std::nullopt};
     if (variant.policy != nullptr) {
       const std::optional<sim::Budget> budget =
           variant.budget == nullptr ? std::nullopt : std::optional(*variant.budget);

@@ -24,7 +24,8 @@ inline constexpr Keeping kKeepings[] = {Keeping::neither, Keeping::shared, Keepi
 const char* keeping_name(Keeping keeping);
 
 struct CompressionGrid {
-  ServingGrid serving{};  ///< policies of caches, allocators and prefix caches are not asked
+  /// Its policies say which blocks stay where prompts share them; allocators and the host are not asked.
+  ServingGrid serving{};
   std::vector<policy::Composition> policies{};
   std::vector<sim::Budget> budgets{};  ///< may be empty when every policy has a size of its own
   std::optional<Records> answers{};    ///< rows of kvsim evaluate

@@ -23,8 +23,8 @@ const std::vector<ColumnInfo>& run_columns() {
       {"memory_bytes", "bytes", "for keys and values on each device"},
       {"capacity", "tokens", "that this memory holds"},
       {"allocator", "", "static, paged, page_groups or buddy"},
-      {"prefix_cache", "", "yes or no: whether blocks of prompts stay for others"},
-      {"host_policy", "", "which blocks of prompts stay in the host's memory; null: there are none"},
+      {"policy", "", "which blocks of prompts stay on the device for others; null: none do"},
+      {"host_policy", "", "which stay in the host's memory; null: none do"},
       {"preemption", "", "recompute or swap: what becomes of a sequence that must make room"},
       {"rate", "", "times as fast as the trace at which requests arrive"},
       {"replicas", "", "engines, each with this memory"},
@@ -32,13 +32,17 @@ const std::vector<ColumnInfo>& run_columns() {
   return columns;
 }
 
+Value text_of(const std::optional<policy::Part>& policy) {
+  return policy ? Value(policy->text()) : Value();
+}
+
 std::vector<Value> run_fields(const ServingRun& run) {
   const serving::EngineSettings& engine = run.settings.engine;
   std::vector<Value> out{run.memory,
                          engine.memory.capacity,
                          std::string(serving::allocator_name(engine.allocator)),
-                         std::string(engine.prefix_cache ? "yes" : "no"),
-                         engine.host_cache.policy ? Value(engine.host_cache.policy->text()) : Value(),
+                         text_of(engine.prefix_cache),
+                         text_of(engine.host_cache.policy),
                          std::string(engine.preemption == serving::Preemption::swap ? "swap" : "recompute"),
                          run.settings.rate,
                          std::uint64_t{run.settings.replicas}};
@@ -127,28 +131,13 @@ std::vector<ColumnInfo> summary_columns() {
   return columns;
 }
 
-serving::ServingSettings settings_of(const ServingGrid& grid, std::uint64_t memory,
-                                     const std::optional<policy::Part>& policy,
-                                     serving::AllocatorKind allocator, bool prefix_cache, double rate,
-                                     serving::Routing routing) {
+serving::ServingSettings common_settings(const ServingGrid& grid) {
   serving::ServingSettings settings;
   settings.engine = grid.engine;
-  settings.engine.allocator = allocator;
-  settings.engine.prefix_cache = prefix_cache;
-  settings.engine.host_cache = {policy, grid.host_memory / token_bytes(grid.served)};
-  settings.engine = engine_settings(grid.served, settings.engine, memory, grid.page_bytes);
   settings.replicas = grid.replicas;
-  settings.routing.routing = routing;
   settings.routing.seed = grid.seed;
   settings.routing.hashed_blocks = grid.hashed_blocks;
-  settings.rate = rate;
   return settings;
-}
-
-/// One without a cache on the host where none is asked for.
-std::vector<std::optional<policy::Part>> host_policies(const ServingGrid& grid) {
-  if (grid.host_policies.empty()) return {std::nullopt};
-  return {grid.host_policies.begin(), grid.host_policies.end()};
 }
 
 }  // namespace
@@ -156,15 +145,23 @@ std::vector<std::optional<policy::Part>> host_policies(const ServingGrid& grid) 
 std::vector<ServingRun> serving_runs(const requests::RequestTrace& trace, const ServingGrid& grid,
                                      Progress* progress) {
   std::vector<ServingRun> runs;
+  serving::ServingSettings settings = common_settings(grid);
+  settings.engine.host_cache.tokens = grid.host_memory / token_bytes(grid.served);
   for (const std::uint64_t memory : grid.memories)
     for (const serving::AllocatorKind allocator : grid.allocators)
-      for (const bool prefix_cache : grid.prefix_caches)
-        for (const auto& policy : host_policies(grid))
+      for (const auto& policy : grid.policies)
+        for (const auto& host_policy : grid.host_policies)
           for (const double rate : grid.rates)
-            for (const serving::Routing routing : grid.routings)
-              runs.push_back(
-                  {.memory = memory,
-                   .settings = settings_of(grid, memory, policy, allocator, prefix_cache, rate, routing)});
+            for (const serving::Routing routing : grid.routings) {
+              settings.engine.allocator = allocator;
+              settings.engine.prefix_cache = policy;
+              settings.engine.host_cache.policy = host_policy;
+              settings.rate = rate;
+              settings.routing.routing = routing;
+              runs.push_back({.memory = memory, .settings = settings});
+              serving::EngineSettings& engine = runs.back().settings.engine;
+              engine = engine_settings(grid.served, engine, memory, grid.page_bytes);
+            }
   std::optional<prefix::PrefixTree> tree;
   if (trace.has_blocks()) tree.emplace(trace);
   if (progress != nullptr) progress->total = runs.size();

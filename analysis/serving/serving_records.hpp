@@ -1,6 +1,7 @@
 #pragma once
 /// Runs of a trace on a served model as rows: one per run, or one per request of every run.
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "analysis/results/records.hpp"
@@ -10,14 +11,16 @@
 
 namespace kvsim::analysis {
 
-/// Every memory with every allocator, with and without shared prefixes, at every rate and routing.
+/// Every memory with every allocator, policy of the device and of the host, rate and routing.
 struct ServingGrid {
   serving::ServedModel served{};
   std::vector<std::uint64_t> memories{};  ///< bytes of keys and values on a device
   std::vector<serving::AllocatorKind> allocators{serving::AllocatorKind::paged};
-  std::vector<bool> prefix_caches{false};
-  std::vector<policy::Part> host_policies{};  ///< of a cache of prefixes on the host; none: there is none
-  std::uint64_t host_memory = 0;              ///< bytes of it for each device
+  /// Which blocks of prompts stay on the device; nothing: none do.
+  std::vector<std::optional<policy::Part>> policies{std::nullopt};
+  /// Which stay on the host; nothing: there is no cache there.
+  std::vector<std::optional<policy::Part>> host_policies{std::nullopt};
+  std::uint64_t host_memory = 0;  ///< bytes of it for each device
   std::vector<double> rates{1};
   std::vector<serving::Routing> routings{serving::Routing::least_loaded};
   /// What all runs share; memory, allocator and prefix cache are each run's.

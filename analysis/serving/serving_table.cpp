@@ -1,5 +1,6 @@
 #include "analysis/serving/serving_table.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <ostream>
@@ -35,6 +36,16 @@ std::string percent(double share) {
   return real_text(100 * share, 1);
 }
 
+using Policy = std::optional<policy::Part>;
+
+/// Its name; with the parameters where others of that name are there.
+std::string label(const std::vector<Policy>& among, const Policy& policy) {
+  if (!policy) return "none";
+  const auto same = std::count_if(among.begin(), among.end(),
+                                  [&](const Policy& other) { return other && other->spec == policy->spec; });
+  return same > 1 ? policy->text() : policy->spec->name;
+}
+
 std::vector<Shown> shown_columns(const ServingGrid& grid) {
   const auto summary = [](double ServingSummary::*field, int decimals) {
     return [field, decimals](const ServingRun& run) { return real_text(run.summary.*field, decimals); };
@@ -47,12 +58,11 @@ std::vector<Shown> shown_columns(const ServingGrid& grid) {
       {"memory", true, [](const ServingRun& run) { return bytes_text(run.memory); }},
       {"allocator", true,
        [](const ServingRun& run) { return allocator_name(run.settings.engine.allocator); }},
-      {"prefix cache", true,
-       [](const ServingRun& run) { return run.settings.engine.prefix_cache ? "yes" : "no"; }},
-      {"host cache", true,
-       [](const ServingRun& run) {
-         const auto& policy = run.settings.engine.host_cache.policy;
-         return policy ? policy->spec->name : std::string("none");
+      {"policy", true,
+       [=](const ServingRun& run) { return label(grid.policies, run.settings.engine.prefix_cache); }},
+      {"host policy", true,
+       [=](const ServingRun& run) {
+         return label(grid.host_policies, run.settings.engine.host_cache.policy);
        }},
       {"rate", true, [](const ServingRun& run) { return rounded_text(run.settings.rate); }},
       {"replicas", true,

@@ -47,11 +47,14 @@ class BlockStore {
 
   std::size_t size() const { return size_; }
   std::size_t capacity() const { return capacity_; }
-  bool full() const { return size_ >= capacity_; }
+  bool full() const { return size_ + taken_ >= capacity_; }
   bool resident(Block block) const { return (states_[block] & kResident) != 0; }
+  /// Resident, and the policy knows it: it does not know what running requests alone have used yet.
+  bool known(Block block) const { return (states_[block] & (kResident | kUntold)) == kResident; }
   /// A block of the present request, or one that a running request holds.
   bool pinned(Block block) const { return (states_[block] & ~kResident) != 0; }
-  /// Held by a running request; the present one does not count.
+  /// Held by a running request; the present one does not count. A block that the policy was not told of is
+  /// held.
   bool held(Block block) const { return (states_[block] & kHolds) != 0; }
 
   /// The block is absent, and there is room.
@@ -74,15 +77,29 @@ class BlockStore {
   bool hold(Block block) { return (states_[block]++ & kHolds) == 0; }
   /// Returns whether it was the last one.
   bool release(Block block) { return (--states_[block] & kHolds) == 0; }
+  /// Room for blocks that are none of a prompt's yet.
+  std::size_t taken() const { return taken_; }
+  void take(std::size_t blocks) { taken_ += blocks; }
+  void give_back(std::size_t blocks) { taken_ -= blocks; }
+  /// Stores a block that the policy is told of later, by then: forget() and Replacement::miss().
+  void store_untold(Block block) {
+    states_[block] |= kResident | kUntold;
+    ++size_;
+  }
+  void forget(Block block) {
+    states_[block] &= ~(kResident | kUntold);
+    --size_;
+  }
   std::uint64_t stored() const { return stored_; }    ///< since the beginning
   std::vector<Block>& evicted() { return evicted_; }  ///< in the present request, in order
   const std::vector<Block>& evicted() const { return evicted_; }
 
  private:
-  static constexpr std::uint32_t kResident = 1u << 31, kOwn = 1u << 30, kHolds = kOwn - 1;
+  static constexpr std::uint32_t kResident = 1u << 31, kOwn = 1u << 30, kUntold = 1u << 29,
+                                 kHolds = kUntold - 1;
   std::vector<std::uint32_t> states_;
   std::vector<Block> evicted_{};
-  std::size_t capacity_, size_ = 0;
+  std::size_t capacity_, size_ = 0, taken_ = 0;
   std::uint64_t stored_ = 0;
 };
 
@@ -95,6 +112,11 @@ class Replacement {
   virtual std::size_t lookahead() const { return 0; }
   /// Reads RequestView::next_use.
   virtual bool knows_future() const { return false; }
+  /// Never evicts some blocks, whoever needs room: for caches whose memory is theirs alone.
+  virtual bool keeps_for_good() const { return false; }
+  /// Pins have changed: blocks that were passed because they were pinned are looked at again. Called before
+  /// start(), and before evict() where it is so.
+  virtual void look_again() {}
   /// Time passes: blocks may leave without being displaced.
   virtual void advance(double time_s, BlockStore& store) {
     (void)time_s;
@@ -109,6 +131,8 @@ class Replacement {
   /// The block is absent. The policy stores it, evicting blocks that are not pinned where the cache is full
   /// (there is one), or leaves it out. To evict one of the request's own blocks is to have left it out.
   virtual void miss(Block block, BlockStore& store) = 0;
+  /// One block that is not pinned leaves (there is one): running requests need its room.
+  virtual void evict(BlockStore& store) = 0;
 };
 
 }  // namespace kvsim::policy

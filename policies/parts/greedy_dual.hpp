@@ -14,21 +14,22 @@ class GreedyDual final : public Replacement {
   GreedyDual(const BlockSpace& space, bool by_seconds, bool ages)
       : space_(space), by_seconds_(by_seconds), ages_(ages), uses_(space.blocks, 0), heap_(space.blocks) {}
 
-  void start(const RequestView&, BlockStore&) override { heap_.restart(); }
+  void look_again() override { heap_.restart(); }
   void hit(Block block, BlockStore&) override {
     ++uses_[block];
     value(block);
   }
   void miss(Block block, BlockStore& store) override {
-    if (store.full()) {
-      const Block victim = heap_.candidate(store);
-      if (ages_) age_ = heap_.key(victim).value;
-      heap_.remove(victim);
-      store.evict(victim);
-    }
+    if (store.full()) evict(store);
     uses_[block] = 1;
     value(block);
     store.store(block);
+  }
+  void evict(BlockStore& store) override {
+    const Block victim = heap_.candidate(store);
+    if (ages_) age_ = heap_.key(victim).value;
+    heap_.remove(victim);
+    store.evict(victim);
   }
 
  private:

@@ -19,7 +19,7 @@ class Arc final : public Replacement {
         places_(space.blocks, Place::none),
         capacity_(space.capacity) {}
 
-  void start(const RequestView&, BlockStore&) override {
+  void look_again() override {
     once_.restart();
     again_.restart();
   }
@@ -38,12 +38,13 @@ class Arc final : public Replacement {
       places_[block] = Place::again;
       again_.push(block);
     } else {
-      if (store.full()) replace_for_new(store);
+      replace_for_new(store);
       places_[block] = Place::once;
       once_.push(block);
     }
     store.store(block);
   }
+  void evict(BlockStore& store) override { replace(false, store); }
 
  private:
   enum class Place : std::uint8_t { none, once, again, once_ghost, again_ghost };
@@ -57,21 +58,19 @@ class Arc final : public Replacement {
       target_ = std::max(target_ - std::max(once / again, 1.0), 0.0);
   }
 
+  /// Ghosts give way to a new block although the cache may have room: an engine evicts before it stores.
   void replace_for_new(BlockStore& store) {
-    if (once_.size() + once_ghosts_.size() >= capacity_) {
-      if (!once_ghosts_.empty()) {
-        places_[once_ghosts_.pop()] = Place::none;
-        return replace(false, store);
-      }
-      const Block victim = once_.candidate(store);
-      if (victim == kNoBlock) return replace(false, store);
-      once_.remove(victim);
-      places_[victim] = Place::none;
-      return store.evict(victim);
-    }
-    const std::size_t known = once_.size() + once_ghosts_.size() + again_.size() + again_ghosts_.size();
-    if (known >= 2 * capacity_ && !again_ghosts_.empty()) places_[again_ghosts_.pop()] = Place::none;
-    replace(false, store);
+    const std::size_t once = once_.size() + once_ghosts_.size();
+    const std::size_t known = once + again_.size() + again_ghosts_.size();
+    const bool drops = once >= capacity_ && once_ghosts_.empty();
+    BlockQueue& ghosts = once >= capacity_ ? once_ghosts_ : again_ghosts_;
+    if ((once >= capacity_ || known >= 2 * capacity_) && !ghosts.empty()) places_[ghosts.pop()] = Place::none;
+    if (!store.full()) return;
+    const Block victim = drops ? once_.candidate(store) : kNoBlock;
+    if (victim == kNoBlock) return replace(false, store);
+    once_.remove(victim);
+    places_[victim] = Place::none;
+    store.evict(victim);
   }
 
   void replace(bool again_ghost, BlockStore& store) {

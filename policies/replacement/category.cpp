@@ -16,8 +16,10 @@ class Category final : public Replacement {
     known_.resize(space.categories + 1);
   }
 
-  void start(const RequestView& request, BlockStore&) override {
+  void look_again() override {
     for (BlockQueue& queue : queues_) queue.restart();
+  }
+  void start(const RequestView& request, BlockStore&) override {
     now_s_ = request.time_s;
     now_ = request.category < space_.categories ? request.category : space_.categories;
   }
@@ -29,13 +31,14 @@ class Category final : public Replacement {
     use(block);
   }
   void miss(Block block, BlockStore& store) override {
-    if (store.full()) {
-      const Block victim = choose(store);
-      queues_[of_[victim]].remove(victim);
-      store.evict(victim);
-    }
+    if (store.full()) evict(store);
     store.store(block);
     use(block);
+  }
+  void evict(BlockStore& store) override {
+    const Block victim = choose(store);
+    queues_[of_[victim]].remove(victim);
+    store.evict(victim);
   }
 
  private:

@@ -53,7 +53,7 @@ class Lhd final : public Replacement {
     accessed();
   }
   void miss(Block block, BlockStore& store) override {
-    if (store.full()) leave(choose(store), store);
+    if (store.full()) evict(store);
     Tag& tag = tags_[block];
     tag.place = static_cast<std::uint32_t>(resident_.size());
     tag.age_at_hit = 0;
@@ -65,6 +65,7 @@ class Lhd final : public Replacement {
     store.store(block);
     accessed();
   }
+  void evict(BlockStore& store) override { leave(choose(store), store); }
 
  private:
   struct Tag {
@@ -139,7 +140,7 @@ class Lhd final : public Replacement {
     std::size_t at = 0;
     for (std::size_t i = 0; i < with_.sample; ++i) consider(resident_[at = draw(resident_.size())]);
     for (const Block block : recent_)
-      if (block != kNoBlock && store.resident(block)) consider(block);
+      if (block != kNoBlock && store.known(block)) consider(block);
     // All that were drawn are pinned: the next that is not.
     while (best == kNoBlock) consider(resident_[at = (at + 1) % resident_.size()]);
     if (least >= 0) victims_density_ = with_.decay * victims_density_ + (1 - with_.decay) * least;

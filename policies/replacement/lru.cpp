@@ -9,13 +9,14 @@ class Lru final : public Replacement {
  public:
   explicit Lru(const BlockSpace& space) : links_(space.blocks), queue_(links_) {}
 
-  void start(const RequestView&, BlockStore&) override { queue_.restart(); }
+  void look_again() override { queue_.restart(); }
   void hit(Block block, BlockStore&) override { queue_.renew(block); }
   void miss(Block block, BlockStore& store) override {
-    if (store.full()) queue_.evict_candidate(store);
+    if (store.full()) evict(store);
     store.store(block);
     queue_.push(block);
   }
+  void evict(BlockStore& store) override { queue_.evict_candidate(store); }
 
  private:
   BlockLinks links_;

@@ -10,25 +10,30 @@ class Opt final : public Replacement {
   explicit Opt(const BlockSpace& space) : space_(space), heap_(space.blocks) {}
 
   bool knows_future() const override { return true; }
-  void start(const RequestView& request, BlockStore&) override {
-    next_ = request.next_use;
-    heap_.restart();
-  }
+  void look_again() override { heap_.restart(); }
+  void start(const RequestView& request, BlockStore&) override { next_ = request.next_use; }
   void hit(Block block, BlockStore&) override { heap_.set(block, key(block)); }
   void miss(Block block, BlockStore& store) override {
     const BlockHeap::Key wanted = key(block);
     if (store.full()) {
       // Blocks of the request itself may leave as well: not to have stored them is the same.
-      const Block victim = heap_.lowest([&](Block other) { return store.held(other); });
+      const Block victim = lowest(store);
       if (victim == kNoBlock || !(heap_.key(victim) < wanted)) return;
-      heap_.remove(victim);
-      store.evict(victim);
+      evict(store);
     }
     store.store(block);
     heap_.set(block, wanted);
   }
+  void evict(BlockStore& store) override {
+    const Block victim = lowest(store);
+    heap_.remove(victim);
+    store.evict(victim);
+  }
 
  private:
+  Block lowest(const BlockStore& store) {
+    return heap_.lowest([&](Block other) { return store.held(other); });
+  }
   /// Ordered by what leaves first: the farthest next use, of equal ones the deepest.
   BlockHeap::Key key(Block block) const {
     const std::uint32_t depth = space_.depths[block];

@@ -10,20 +10,22 @@ class Priority final : public Replacement {
   Priority(const BlockSpace& space, bool by_depth, std::uint64_t pin)
       : space_(space), by_depth_(by_depth), pin_(pin), heap_(space.blocks) {}
 
-  void start(const RequestView& request, BlockStore&) override {
-    now_ = request.priority;
-    heap_.restart();
-  }
+  bool keeps_for_good() const override { return pin_ > 0; }
+  void look_again() override { heap_.restart(); }
+  void start(const RequestView& request, BlockStore&) override { now_ = request.priority; }
   void hit(Block block, BlockStore&) override { use(block); }
   void miss(Block block, BlockStore& store) override {
     if (store.full()) {
-      const Block victim = heap_.candidate(store);
-      if (victim == kNoBlock) return;  // Everything else is pinned for good.
-      heap_.remove(victim);
-      store.evict(victim);
+      if (heap_.candidate(store) == kNoBlock) return;  // Everything else is pinned for good.
+      evict(store);
     }
     store.store(block);
     use(block);
+  }
+  void evict(BlockStore& store) override {
+    const Block victim = heap_.candidate(store);
+    heap_.remove(victim);
+    store.evict(victim);
   }
 
  private:

@@ -13,19 +13,20 @@ class QueueLru final : public Replacement {
       : links_(space.blocks), queue_(links_), window_(window) {}
 
   std::size_t lookahead() const override { return window_; }
+  void look_again() override { queue_.restart(); }
   void start(const RequestView& request, BlockStore& store) override {
-    queue_.restart();
     const std::size_t seen = std::min<std::size_t>(request.waiting.size(), window_);
     for (std::size_t i = seen; i-- > 0;)
       for (std::size_t k = request.waiting[i].size(); k-- > 0;)
-        if (const Block block = request.waiting[i][k]; store.resident(block)) queue_.renew(block);
+        if (const Block block = request.waiting[i][k]; store.known(block)) queue_.renew(block);
   }
   void hit(Block block, BlockStore&) override { queue_.renew(block); }
   void miss(Block block, BlockStore& store) override {
-    if (store.full()) queue_.evict_candidate(store);
+    if (store.full()) evict(store);
     store.store(block);
     queue_.push(block);
   }
+  void evict(BlockStore& store) override { queue_.evict_candidate(store); }
 
  private:
   BlockLinks links_;

@@ -23,7 +23,7 @@ class S3Fifo final : public Replacement {
         promote_(static_cast<std::uint8_t>(promote)),
         fills_main_(fills_main) {}
 
-  void start(const RequestView&, BlockStore&) override {
+  void look_again() override {
     small_.restart();
     main_.restart();
   }
@@ -39,6 +39,11 @@ class S3Fifo final : public Replacement {
     places_[block] = known ? Place::main : Place::small;
     (known ? main_ : small_).push(block);
     store.store(block);
+  }
+  void evict(BlockStore& store) override {
+    fills_main_ = false;
+    const std::size_t before = store.size();
+    while (store.size() == before) make_room(store);
   }
 
  private:

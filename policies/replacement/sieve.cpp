@@ -12,20 +12,21 @@ class Sieve final : public Replacement {
 
   void hit(Block block, BlockStore&) override { used_[block] = true; }
   void miss(Block block, BlockStore& store) override {
-    if (store.full()) {
-      Block victim = hand_ == kNoBlock ? queue_.oldest() : hand_;
-      while (used_[victim] || store.pinned(victim)) {
-        // What is pinned was not decided about: its mark stays.
-        if (!store.pinned(victim)) used_[victim] = false;
-        victim = queue_.newer(victim) == kNoBlock ? queue_.oldest() : queue_.newer(victim);
-      }
-      hand_ = queue_.newer(victim);
-      queue_.remove(victim);
-      store.evict(victim);
-    }
+    if (store.full()) evict(store);
     used_[block] = false;
     store.store(block);
     queue_.push(block);
+  }
+  void evict(BlockStore& store) override {
+    Block victim = hand_ == kNoBlock ? queue_.oldest() : hand_;
+    while (used_[victim] || store.pinned(victim)) {
+      // What is pinned was not decided about: its mark stays.
+      if (!store.pinned(victim)) used_[victim] = false;
+      victim = queue_.newer(victim) == kNoBlock ? queue_.oldest() : queue_.newer(victim);
+    }
+    hand_ = queue_.newer(victim);
+    queue_.remove(victim);
+    store.evict(victim);
   }
 
  private:

@@ -17,7 +17,7 @@ class Slru final : public Replacement {
         most_(std::max<std::size_t>(static_cast<std::size_t>(share * static_cast<double>(space.capacity)),
                                     1)) {}
 
-  void start(const RequestView&, BlockStore&) override {
+  void look_again() override {
     probation_.restart();
     protected_.restart();
   }
@@ -31,13 +31,14 @@ class Slru final : public Replacement {
     probation_.push(demoted);
   }
   void miss(Block block, BlockStore& store) override {
-    if (store.full()) {
-      const bool on_probation = probation_.candidate(store) != kNoBlock;
-      (on_probation ? probation_ : protected_).evict_candidate(store);
-    }
+    if (store.full()) evict(store);
     safe_[block] = false;
     store.store(block);
     probation_.push(block);
+  }
+  void evict(BlockStore& store) override {
+    const bool on_probation = probation_.candidate(store) != kNoBlock;
+    (on_probation ? probation_ : protected_).evict_candidate(store);
   }
 
  private:

@@ -16,19 +16,18 @@ class Ttl final : public Replacement {
          block = queue_.candidate(store))
       queue_.evict_candidate(store);
   }
-  void start(const RequestView& request, BlockStore&) override {
-    queue_.restart();
-    now_s_ = request.time_s;
-  }
+  void look_again() override { queue_.restart(); }
+  void start(const RequestView& request, BlockStore&) override { now_s_ = request.time_s; }
   void hit(Block block, BlockStore&) override {
     queue_.remove(block);
     use(block);
   }
   void miss(Block block, BlockStore& store) override {
-    if (store.full()) queue_.evict_candidate(store);
+    if (store.full()) evict(store);
     store.store(block);
     use(block);
   }
+  void evict(BlockStore& store) override { queue_.evict_candidate(store); }
 
  private:
   void use(Block block) {

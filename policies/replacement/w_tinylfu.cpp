@@ -23,7 +23,7 @@ class WTinyLfu final : public Replacement {
             safe * static_cast<double>(space.capacity - std::min(most_window_, space.capacity)))),
         sample_(sample * space.capacity) {}
 
-  void start(const RequestView&, BlockStore&) override {
+  void look_again() override {
     window_.restart();
     probation_.restart();
     protected_.restart();
@@ -44,13 +44,30 @@ class WTinyLfu final : public Replacement {
   }
   void miss(Block block, BlockStore& store) override {
     count(block);
-    if (store.full()) make_room(store);
+    if (store.full()) evict(store);
     places_[block] = Place::window;
     store.store(block);
     window_.push(block);
     // The main part has room: before the cache is full, and where it lost a block because all of the window
     // was held.
     while (window_.size() > most_window_) admit(window_.pop());
+  }
+  void evict(BlockStore& store) override {
+    // Blocks of the request itself may leave as well: not to have admitted them is the same.
+    const auto held = [&](Block block) { return store.held(block); };
+    const Block wants = window_.size() >= most_window_ ? window_.oldest_unless(held) : kNoBlock;
+    BlockQueue* part = &probation_;
+    Block victim = probation_.candidate(store);
+    if (victim == kNoBlock) {
+      part = &protected_;
+      victim = protected_.candidate(store);
+    }
+    if (victim == kNoBlock) return leave(window_.oldest_unless(held), window_, store);
+    if (wants == kNoBlock) return leave(victim, *part, store);
+    if (uses_[wants] <= uses_[victim]) return leave(wants, window_, store);
+    leave(victim, *part, store);
+    window_.remove(wants);
+    admit(wants);
   }
 
  private:
@@ -70,23 +87,6 @@ class WTinyLfu final : public Replacement {
     queue.remove(block);
     places_[block] = Place::none;
     store.evict(block);
-  }
-  void make_room(BlockStore& store) {
-    // Blocks of the request itself may leave as well: not to have admitted them is the same.
-    const auto held = [&](Block block) { return store.held(block); };
-    const Block wants = window_.size() >= most_window_ ? window_.oldest_unless(held) : kNoBlock;
-    BlockQueue* part = &probation_;
-    Block victim = probation_.candidate(store);
-    if (victim == kNoBlock) {
-      part = &protected_;
-      victim = protected_.candidate(store);
-    }
-    if (victim == kNoBlock) return leave(window_.oldest_unless(held), window_, store);
-    if (wants == kNoBlock) return leave(victim, *part, store);
-    if (uses_[wants] <= uses_[victim]) return leave(wants, window_, store);
-    leave(victim, *part, store);
-    window_.remove(wants);
-    admit(wants);
   }
 
   BlockLinks links_;

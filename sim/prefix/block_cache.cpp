@@ -59,6 +59,7 @@ void BlockCache::note_use(Node node, double time_s) {
 
 void BlockCache::advance(double time_s) {
   store_.evicted().clear();
+  now_s_ = time_s;
   policy_->advance(time_s, store_);
   note_evictions(time_s);
 }
@@ -75,8 +76,9 @@ void BlockCache::note_evictions(double time_s) {
 void BlockCache::request(const policy::RequestView& view) {
   const std::span<const Node> path = view.path;
   store_.evicted().clear();
+  now_s_ = view.time_s;
   // Blocks that running requests hold, other than its own, leave this much room.
-  std::size_t room = store_.capacity() - pinned_;
+  std::size_t room = store_.capacity() - store_.taken() - pinned_;
   std::size_t keep = 0;
   for (; keep < path.size(); ++keep) {
     const bool held = store_.held(path[keep]);
@@ -84,9 +86,11 @@ void BlockCache::request(const policy::RequestView& view) {
     room -= held ? 0 : 1;
     store_.own(path[keep]);
   }
+  policy_->look_again();
   policy_->start(view, store_);
   for (std::size_t i = path.size(); i-- > 0;) {
     const Node node = path[i];
+    if (store_.resident(node) && !store_.known(node)) store_.forget(node);  // its room is free for it
     const bool resident = store_.resident(node);
     if (!resident && i >= keep) continue;
     if (notes_) note_use(node, view.time_s);
@@ -96,6 +100,7 @@ void BlockCache::request(const policy::RequestView& view) {
       policy_->miss(node, store_);
   }
   for (std::size_t i = 0; i < keep; ++i) store_.disown(path[i]);
+  pins_changed_ = true;
   note_evictions(view.time_s);
 }
 
@@ -111,6 +116,24 @@ void BlockCache::unpin(std::span<const Node> path) {
     if (!store_.held(node)) bug("a block is unpinned more often than it was pinned");
     pinned_ -= store_.release(node) ? 1 : 0;
   }
+  pins_changed_ = true;
+}
+
+bool BlockCache::take(std::size_t blocks) {
+  if (blocks > store_.capacity() - store_.taken() - pinned_) return false;
+  store_.evicted().clear();
+  if (pins_changed_) policy_->look_again();
+  pins_changed_ = false;
+  while (store_.size() + store_.taken() + blocks > store_.capacity()) policy_->evict(store_);
+  store_.take(blocks);
+  note_evictions(now_s_);
+  return true;
+}
+
+void BlockCache::computed(Node node) {
+  store_.give_back(1);
+  if (!store_.resident(node)) store_.store_untold(node);
+  pinned_ += store_.hold(node) ? 1 : 0;
 }
 
 }  // namespace kvsim::prefix

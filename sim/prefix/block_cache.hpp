@@ -37,13 +37,25 @@ class BlockCache {
   /// not displace one another; where not all fit beside pinned ones, the first are stored and the rest is
   /// left out. Numbers and times of views never fall.
   void request(const policy::RequestView& view);
-  /// The blocks that the last request() or advance() displaced, in order.
+  /// The blocks that the last request(), advance() or take() displaced, in order.
   std::span<const Node> evicted() const { return store_.evicted(); }
 
   /// Blocks are held, each as often as it is pinned, until they are unpinned. Those that are not resident are
   /// kept out of it: pin() returns how many blocks from the first on it holds, and unpin() is given these.
   std::size_t pin(std::span<const Node> path);
   void unpin(std::span<const Node> path);
+
+  // An engine's memory has blocks of prompts and, of running requests, those that are none yet.
+
+  /// Takes room for so many blocks, evicting what is not held; false, and nothing is changed, where there is
+  /// not enough.
+  bool take(std::size_t blocks);
+  void give_back(std::size_t blocks) { store_.give_back(blocks); }
+  std::size_t taken() const { return store_.taken(); }
+  /// A running request has computed this block in room that it took. The block is resident and held from now
+  /// on; if it was resident already, the room is free again. The policy is told of it by request(), which the
+  /// request must be named to before its block is unpinned.
+  void computed(Node node);
 
   std::size_t size() const { return store_.size(); }
   std::size_t capacity() const { return store_.capacity(); }
@@ -53,6 +65,7 @@ class BlockCache {
   /// How many waiting prompts the policy looks at, for RequestView::waiting.
   std::size_t lookahead() const { return policy_->lookahead(); }
   bool knows_future() const { return policy_->knows_future(); }
+  bool keeps_for_good() const { return policy_->keeps_for_good(); }
   const Residency& residency() const { return residency_; }
 
  private:
@@ -63,6 +76,8 @@ class BlockCache {
   std::unique_ptr<policy::Replacement> policy_;
   std::size_t pinned_ = 0;
   std::uint64_t evictions_ = 0;
+  bool pins_changed_ = false;  ///< since the policy last looked
+  double now_s_ = 0;
   bool notes_;
   std::vector<double> stored_s_, used_s_;  ///< of every block, when residency is asked for
   Residency residency_{};

@@ -25,7 +25,7 @@ std::unique_ptr<Allocator> memory_of(const EngineSettings& settings, const reque
     usage_error("a prefix cache shares blocks",
                 std::string("allocator ") + allocator_name(settings.allocator),
                 "use paged, or no prefix cache");
-  return std::make_unique<PrefixMemory>(*tree, memory.capacity, trace.block_tokens, memory.places);
+  return std::make_unique<PrefixMemory>(*settings.prefix_cache, trace, *tree, memory.capacity, memory.places);
 }
 
 }  // namespace
@@ -42,6 +42,7 @@ Engine::Engine(const EngineSettings& settings, const requests::RequestTrace& tra
                const prefix::PrefixTree* tree, StepPrice price, std::vector<RequestOutcome>& outcomes)
     : settings_(settings),
       trace_(trace),
+      tree_(tree),
       price_(std::move(price)),
       outcomes_(outcomes),
       memory_(memory_of(settings, trace, tree)) {
@@ -116,12 +117,18 @@ std::uint64_t Engine::load(const Sequence& sequence, std::uint64_t found) {
   return there;
 }
 
-void Engine::leave(Sequence& sequence) {
+void Engine::leave(Sequence& sequence, double now) {
+  if (prefixes_ != nullptr) {
+    std::vector<std::span<const prefix::Node>> prompts;
+    const std::size_t seen = std::min(prefixes_->lookahead(), waiting_.size());
+    for (std::size_t i = 0; i < seen; ++i) prompts.push_back(tree_->prompt(waiting_[i].request));
+    prefixes_->set_now(now, std::move(prompts));
+  }
   memory_->leave(sequence.place);
   free_places_.push_back(sequence.place);
 }
 
-void Engine::preempt_last() {
+void Engine::preempt_last(double now) {
   Sequence victim = running_.back();
   running_.pop_back();
   ++use_.preemptions;
@@ -135,7 +142,7 @@ void Engine::preempt_last() {
   } else {
     victim.computed = 0;
   }
-  leave(victim);
+  leave(victim, now);
   waiting_.push_front(victim);
 }
 
@@ -171,7 +178,7 @@ void Engine::schedule(double now) {
   const std::uint64_t preempted = use_.preemptions;
   for (std::size_t i = 0; i < running_.size() && left_ > 0; ++i) {
     // A prompt has its room from the start, so only a token that was generated may find none.
-    while (i < running_.size() && !memory_->grow(running_[i].place, known(running_[i]))) preempt_last();
+    while (i < running_.size() && !memory_->grow(running_[i].place, known(running_[i]))) preempt_last(now);
     if (i < running_.size())
       take_part(running_[i], std::min(left_, known(running_[i]) - running_[i].computed));
   }
@@ -195,6 +202,8 @@ void Engine::start_step(double now) {
   chunks_.clear();
   work_ = {};
   for (Sequence& sequence : running_) sequence.in_this_step = 0;
+  if (prefixes_ != nullptr) prefixes_->advance(now);
+  if (host_) host_->advance(now);
   schedule(now);
   if (left_ == settings_.step_tokens) bug("a step without work");
   work_.chunks = chunks_;
@@ -251,7 +260,7 @@ void Engine::end_step(std::vector<std::uint32_t>& ended) {
       if (prefixes_ != nullptr && request.n_final_blocks > 0)
         prefixes_->ended(sequence.place, sequence.request, sequence.computed);
       if (host_) host_->store(sequence.request, sequence.computed, step_end_);
-      leave(sequence);
+      leave(sequence, step_end_);
       ended.push_back(sequence.request);
       continue;
     }

@@ -41,8 +41,8 @@ struct EngineSettings {
   std::uint64_t step_tokens = 2048;   ///< that a step computes, at most
   AllocatorKind allocator = AllocatorKind::paged;
   AllocatorSettings memory{};  ///< places are max_sequences
-  /// Blocks of prompts stay for others: memory is paged, in the trace's blocks.
-  bool prefix_cache = false;
+  /// Which blocks of prompts stay for others, where memory is paged, in the trace's blocks; nothing: none do.
+  std::optional<policy::Part> prefix_cache{};
   HostCacheSettings host_cache{};  ///< behind the prefix cache on the device
   Preemption preemption = Preemption::recompute;
   SwapSettings swap{};
@@ -140,7 +140,7 @@ class Engine {
   bool admit(Sequence& sequence, double now);
   /// Gives the sequence its part of the step.
   void take_part(Sequence& sequence, std::uint64_t tokens);
-  void preempt_last();
+  void preempt_last(double now);
   /// Copies its keys and values, one way.
   void swap(const Sequence& sequence);
   void wait_for_copy(std::uint32_t request, const std::vector<Run>& runs);
@@ -148,11 +148,12 @@ class Engine {
   /// tokens that are there then.
   std::uint64_t load(const Sequence& sequence, std::uint64_t found);
   void token(Sequence& sequence);
-  void leave(Sequence& sequence);
+  void leave(Sequence& sequence, double now);
   void count(double seconds);
 
   const EngineSettings settings_;
   const requests::RequestTrace& trace_;
+  const prefix::PrefixTree* const tree_;
   const StepPrice price_;
   std::vector<RequestOutcome>& outcomes_;
   std::unique_ptr<Allocator> memory_;

@@ -2,36 +2,20 @@
 
 #include <algorithm>
 
-#include "sim/base/error.hpp"
+#include "sim/serving/engine_cache.hpp"
 
 namespace kvsim::serving {
-namespace {
-
-prefix::BlockCache cache_of(const HostCacheSettings& settings, const requests::RequestTrace& trace,
-                            const prefix::PrefixTree& tree) {
-  const std::uint64_t blocks = settings.tokens / trace.block_tokens;
-  if (blocks == 0)
-    usage_error("memory for " + std::to_string(settings.tokens) + " tokens, and a block of the trace has " +
-                    std::to_string(trace.block_tokens),
-                "cache on the host", "give more memory");
-  // More than there are different blocks is as good as all of them.
-  prefix::BlockCache cache(
-      *settings.policy,
-      prefix::block_space(tree, std::min<std::uint64_t>(blocks, std::max<std::size_t>(tree.size(), 1)), {},
-                          trace.categories.size()));
-  if (cache.knows_future())
-    usage_error("knows the future, which depends on how long requests wait", settings.policy->text(),
-                "kvsim requests replay takes it");
-  return cache;
-}
-
-}  // namespace
-
 HostPrefixes::HostPrefixes(const HostCacheSettings& settings, const requests::RequestTrace& trace,
                            const prefix::PrefixTree& tree)
-    : trace_(trace), tree_(tree), cache_(cache_of(settings, trace, tree)) {}
+    : trace_(trace),
+      tree_(tree),
+      // More than all different blocks is as good as these.
+      cache_(engine_cache(*settings.policy,
+                          std::min<std::uint64_t>(settings.tokens,
+                                                  std::max<std::size_t>(tree.size(), 1) * trace.block_tokens),
+                          trace, tree, "cache on the host")) {}
 
-std::uint64_t HostPrefixes::found(std::size_t request, std::uint64_t most) const {
+std::uint64_t HostPrefixes::found(std::uint32_t request, std::uint64_t most) const {
   const std::span<const prefix::Node> prompt = tree_.prompt(request);
   const std::uint64_t blocks = std::min<std::uint64_t>(prompt.size(), most / trace_.block_tokens);
   return cache_.leading_run(prompt.first(blocks)) * trace_.block_tokens;

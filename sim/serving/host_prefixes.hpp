@@ -16,13 +16,14 @@ struct HostCacheSettings {
 
 class HostPrefixes {
  public:
-  /// Throws Error(usage) for what is no replacement, for policies that know the future, and for a memory
-  /// without a block.
+  /// Throws Error(usage) as engine_cache().
   HostPrefixes(const HostCacheSettings& settings, const requests::RequestTrace& trace,
                const prefix::PrefixTree& tree);
 
+  /// Blocks whose time is over leave.
+  void advance(double now) { cache_.advance(now); }
   /// Tokens of a prompt that are there from its beginning on, in whole blocks, at most `most`.
-  std::uint64_t found(std::size_t request, std::uint64_t most) const;
+  std::uint64_t found(std::uint32_t request, std::uint64_t most) const;
   /// Stores the whole blocks of a request that has ended, at most `tokens` tokens: copies to the host go on
   /// beside the engine's steps, and nothing waits for them.
   void store(std::uint32_t request, std::uint64_t tokens, double now);

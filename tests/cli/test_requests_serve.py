@@ -58,10 +58,10 @@ class Serve(CommandTest):
 
     def test_grid_and_threads(self):
         name = self.busy_trace()
-        question = ["--memory", "1GiB,8GiB", "--prefix-cache", "off,on", "--rate", "1,4"]
+        question = ["--memory", "1GiB,8GiB", "--policy", "none,lru", "--rate", "1,4"]
         rows = self.runs(name, *question, "--threads", "1")
-        self.assertEqual([(row["memory_bytes"], row["prefix_cache"], row["rate"]) for row in rows],
-                         [(str(memory << 30), cache, rate) for memory in (1, 8) for cache in ("no", "yes") for rate in "14"])
+        self.assertEqual([(row["memory_bytes"], row["policy"], row["rate"]) for row in rows],
+                         [(str(memory << 30), policy, rate) for memory in (1, 8) for policy in ("", "lru()") for rate in "14"])
         self.assertEqual(rows, self.runs(name, *question, "--threads", "2"))
         for row in rows:
             self.assertLessEqual(float(row["peak"]), 1)
@@ -80,12 +80,27 @@ class Serve(CommandTest):
     def test_a_host_keeps_what_the_device_loses(self):
         name = self.busy_trace()
         without, = self.runs(name, "--memory", "1GiB")
-        rows = self.runs(name, "--memory", "1GiB", "--host-cache", "64GiB", "--policy", "fifo,lru")
+        rows = self.runs(name, "--memory", "1GiB", "--host-cache", "64GiB", "--host-policy", "none,fifo,lru")
+        self.assertEqual(rows.pop(0), without)
         self.assertEqual([row["host_policy"].split("(")[0] for row in rows], ["fifo", "lru"])
         for row in rows:
             self.assertGreaterEqual(float(row["hit_rate"]), float(without["hit_rate"]))
             self.assertEqual(row["hit_rate"], rows[0]["hit_rate"])  # nothing is ever evicted there
-        self.assertIn("lru", self.fails(2, "requests", "serve", name, *SERVED, "--host-cache", "1GiB", "--policy", "lruu"))
+        self.assertIn("lru", self.fails(2, "requests", "serve", name, *SERVED, "--host-cache", "1GiB", "--host-policy", "lruu"))
+
+    def test_policies_of_the_device(self):
+        self.ok("requests", "generate", "--requests", "400", "--seed", "3", "--quiet", "-o", "made.jsonl")
+        policies = [line.split()[0] for line in self.ok("policy", "list").split("replacements", 1)[1].split("\n\n")[0].splitlines()[1:] if line.strip()]
+        policies.remove("opt")
+        self.assertGreater(len(policies), 10)
+        rows = self.runs("made.jsonl", "--memory", "12GiB", "--rate", "0.1", "--policy", ",".join(["none", *policies]))
+        self.assertEqual([row["policy"].split("(")[0] for row in rows], ["", *policies])
+        self.assertEqual(rows[0]["hit_rate"], "0")
+        self.assertTrue(all(float(row["hit_rate"]) > 0 for row in rows[1:]))
+        self.assertGreater(len({row["ttft_mean"] for row in rows}), 3)  # they differ
+        table = self.ok("requests", "serve", self.busy_trace(), *SERVED, "--memory", "1GiB", "--policy", "slru(protected=0.1),slru,fifo")
+        self.assertIn("slru(protected=0.1)", table)
+        self.assertRegex(table, r"(?m)^fifo ")
 
     def test_a_table_for_people_and_json(self):
         name = self.busy_trace()
@@ -100,11 +115,15 @@ class Serve(CommandTest):
         name = self.busy_trace()
         for arguments, words in [(["--memory", "64MiB"], ["line 1", "memory holds"]),
                                  (["--allocator", "budy"], ["buddy"]),
-                                 (["--allocator", "buddy", "--prefix-cache", "on"], ["shares blocks"]),
+                                 (["--allocator", "buddy", "--policy", "lru"], ["shares blocks"]),
                                  (["--routing", "longest", "--replicas", "2"], ["longest_prefix"]),
                                  (["--rate", "0"], ["--rate"]),
                                  (["--preemption", "drop"], ["recompute or swap"]),
-                                 (["--prefix-cache", "maybe"], ["--prefix-cache"]),
+                                 (["--policy", "opt"], ["knows the future"]),
+                                 (["--policy", "priority(pin=2)"], ["for good"]),
+                                 (["--policy", "snapkv"], ["snapkv"]),
+                                 (["--policy", "slruu"], ["slru"]),
+                                 (["--host-policy", "lru"], ["--host-cache"]),
                                  (["--replicas", "0"], ["--replicas"]),
                                  (["--ttft", "soon"], ["2s"])]:
             with self.subTest(arguments):

@@ -50,6 +50,7 @@ analysis::CompressionGrid grid_of(const Options& options) {
   serving.served = parse_served(options.served);
   serving.memories = parse_memories(options.memory, serving.served, options.step_tokens);
   serving.rates = parse_rates(options.rate);
+  serving.policies = {policy::parse_replacement("lru", front_end().policies())};
   serving.engine.max_sequences = small_count(options.max_sequences, "--max-sequences");
   serving.engine.step_tokens = options.step_tokens;
   const analysis::CostLimits limits = parse_limits(options.limits, serving.served.machine.memory);

@@ -26,8 +26,9 @@ struct Options : OutputOptions {
   std::string file{};
   RequestOptions reading{};
   ServedOptions served{};
-  std::string memory{}, allocator = "paged", prefix_cache{}, rate = "1";
-  std::string host_cache{}, policy = "lru", preemption = "recompute", routing = "least_loaded", page = "2MiB";
+  std::string memory{}, allocator = "paged", policy{}, rate = "1";
+  std::string host_cache{}, host_policy = "lru", preemption = "recompute", routing = "least_loaded",
+                            page = "2MiB";
   LimitOptions limits{};
   std::uint64_t max_sequences = 256, step_tokens = 2048, block = 16, max_tokens = 0, replicas = 1, seed = 0,
                 hashed_blocks = 1;
@@ -53,14 +54,12 @@ std::vector<double> rates(const std::string& text) {
   return out;
 }
 
-std::vector<bool> prefix_caches(const Options& options, const requests::RequestTrace& trace) {
-  if (options.prefix_cache.empty()) return {trace.has_blocks() && options.allocator == "paged"};
-  std::vector<bool> out;
-  for (const std::string& item : comma_list(options.prefix_cache)) {
-    if (item != "on" && item != "off")
-      usage_error(kvsim::quoted(item) + " is neither on nor off", "--prefix-cache",
-                  "Say on, off or both: off,on");
-    out.push_back(item == "on");
+/// "none", or replacements.
+std::vector<std::optional<policy::Part>> policies(const std::string& list) {
+  std::vector<std::optional<policy::Part>> out;
+  for (const std::string& item : comma_list(list)) {
+    out.emplace_back();
+    if (item != "none") out.back() = policy::parse_replacement(item, front_end().policies());
   }
   return out;
 }
@@ -76,10 +75,10 @@ ServingGrid grid_of(const Options& options) {
   grid.routings.clear();
   for (const std::string& item : comma_list(options.routing))
     grid.routings.push_back(serving::parse_routing(item));
+  if (!options.policy.empty()) grid.policies = policies(options.policy);
   if (!options.host_cache.empty()) {
     grid.host_memory = parse_bytes(options.host_cache, "--host-cache");
-    for (const std::string& item : comma_list(options.policy))
-      grid.host_policies.push_back(policy::parse_replacement(item, front_end().policies()));
+    grid.host_policies = policies(options.host_policy);
   }
   if (options.preemption != "recompute" && options.preemption != "swap")
     usage_error("unknown preemption " + kvsim::quoted(options.preemption), "--preemption",
@@ -122,7 +121,8 @@ void run(const Options& options) {
   FormattedOutput output(chosen_format(options), options.output, options.overwrite);
   ServingGrid grid = grid_of(options);
   const requests::RequestTrace trace = read_shown(options.file, read_options(options.reading), options.quiet);
-  grid.prefix_caches = prefix_caches(options, trace);
+  if (options.policy.empty() && trace.has_blocks() && options.allocator == "paged")
+    grid.policies = policies("lru");
   std::vector<analysis::ServingRun> runs;
   {
     Progress progress;
@@ -171,19 +171,19 @@ void add_question_options(CLI::App& command, Options& options) {
       ->capture_default_str()
       ->type_name("LIST");
   command
-      .add_option("--prefix-cache", options.prefix_cache,
-                  "on, off or both: whether blocks of prompts stay for later ones (default: on where\n"
-                  "the trace has blocks and memory is paged)")
+      .add_option(
+          "--policy", options.policy,
+          "Comma list: which blocks of prompts stay on the device for later ones, beside those of\n"
+          "running sequences (kvsim policy list: replacements), or none (default: lru where the trace\n"
+          "has blocks and memory is paged)")
       ->type_name("LIST");
   CLI::Option* host =
       command
           .add_option("--host-cache", options.host_cache,
                       "Bytes of the host's memory, for each device, in which blocks of prompts stay behind\n"
-                      "the prefix cache: what is found there is copied instead of computed")
+                      "those of the device: what is found there is copied instead of computed")
           ->type_name("BYTES");
-  command
-      .add_option("--policy", options.policy,
-                  "Comma list: which blocks stay there (kvsim policy list: replacements)")
+  command.add_option("--host-policy", options.host_policy, "Comma list: which blocks stay there, or none")
       ->capture_default_str()
       ->needs(host)
       ->type_name("LIST");

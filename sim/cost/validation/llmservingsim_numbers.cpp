@@ -2,6 +2,7 @@
 #include <cmath>
 #include <tuple>
 
+#include "policies/api/composition.hpp"
 #include "sim/cost/latency.hpp"
 #include "sim/cost/memory.hpp"
 #include "sim/cost/pages.hpp"
@@ -133,12 +134,12 @@ void times(Entries& entries, Inputs& inputs, const Model& model, const Machine& 
 
 /// The 300 requests of its workload, as vLLM served them on the RTX 4090. The number of blocks is the one
 /// that vLLM reports, so that the queue is compared and not the memory once more.
-void served(Entries& entries, const Model& model, const Machine& machine) {
+void served(Entries& entries, Inputs& inputs, const Model& model, const Machine& machine) {
   const requests::RequestTrace trace = sharegpt_trace();
   const prefix::PrefixTree tree(trace);
   const serving::ServedModel served{model, machine, {}};
   serving::EngineSettings engine;
-  engine.prefix_cache = true;
+  engine.prefix_cache = policy::parse_replacement("lru", inputs.policies());
   engine = serving::engine_settings(served, engine, 2588 * kBlock * serving::token_bytes(served), 2 << 20);
   const serving::ServingResult run =
       serving::serve(trace, &tree, {.engine = engine}, serving::step_price(served));
@@ -173,7 +174,7 @@ std::vector<Check> checks(Inputs& inputs) {
   Entries entries(Evidence::verified);
   capacities(entries, model, machine);
   times(entries, inputs, model, machine);
-  served(entries, model, machine);
+  served(entries, inputs, model, machine);
   return entries.take();
 }
 

@@ -31,6 +31,8 @@ class SlowEngine {
     blocks_ = settings.memory.capacity / block_;
   }
 
+  std::uint64_t evicted = 0;  ///< blocks, because others needed room
+
   std::map<std::uint32_t, Outcome> run() {
     std::map<std::pair<double, std::uint32_t>, bool> arrivals;
     for (std::uint32_t i = 0; i < trace_.requests.size(); ++i)
@@ -79,6 +81,34 @@ class SlowEngine {
     return {ids.begin(), ids.end()};
   }
 
+  /// A shared block, and what a policy knows of it since a sequence that had it has left.
+  struct Shared {
+    Path path{};
+    bool told = false;
+    std::uint64_t stored = 0, used = 0, uses = 0;  ///< counts of everything that the policy was told
+    double used_s = 0, age = 0;
+  };
+  std::list<Shared>::iterator find(const Path& path) {
+    return std::find_if(cached_.begin(), cached_.end(), [&](const Shared& of) { return of.path == path; });
+  }
+  bool there(const Path& path) { return find(path) != cached_.end(); }
+  std::string policy() const { return settings_.prefix_cache ? settings_.prefix_cache->spec->name : ""; }
+  /// What leaves first has the lowest.
+  std::pair<double, std::uint64_t> order(const Shared& of) const {
+    if (policy() == "fifo") return {0, of.stored};
+    if (policy() == "lfu") return {of.age + static_cast<double>(of.uses), of.used};
+    return {0, of.used};
+  }
+  void tell(const Path& path) {
+    Shared& of = *find(path);
+    of.uses = of.told ? of.uses + 1 : 1;
+    if (!of.told) of.stored = clock_;
+    of.told = true;
+    of.used = clock_++;
+    of.used_s = now_;
+    of.age = age_;
+  }
+
   bool pinned(const Path& path) const {
     for (const Running& r : running_)
       if (std::find(r.shared.begin(), r.shared.end(), path) != r.shared.end()) return true;
@@ -92,15 +122,18 @@ class SlowEngine {
   /// Evicts until so many blocks are free; `keep` stays.
   bool make_free(std::uint64_t blocks, const std::vector<Path>& keep) {
     std::uint64_t evictable = 0;
-    for (const Path& path : cached_)
-      if (!pinned(path) && std::find(keep.begin(), keep.end(), path) == keep.end()) ++evictable;
+    for (const Shared& of : cached_)
+      if (!pinned(of.path) && std::find(keep.begin(), keep.end(), of.path) == keep.end()) ++evictable;
     if (blocks > free_blocks() + evictable) return false;
     while (free_blocks() < blocks) {
-      // Oldest first.
-      const auto victim = std::find_if(cached_.begin(), cached_.end(), [&](const Path& path) {
-        return !pinned(path) && std::find(keep.begin(), keep.end(), path) == keep.end();
-      });
+      auto victim = cached_.end();
+      for (auto of = cached_.begin(); of != cached_.end(); ++of)
+        if (!pinned(of->path) && std::find(keep.begin(), keep.end(), of->path) == keep.end() &&
+            (victim == cached_.end() || order(*of) < order(*victim)))
+          victim = of;
+      if (policy() == "lfu" && settings_.prefix_cache->params.flag("age")) age_ = order(*victim).first;
       cached_.erase(victim);
+      ++evicted;
     }
     return true;
   }
@@ -128,13 +161,18 @@ class SlowEngine {
     out_[r.request].swapped += seconds;
     swap_ += seconds;
   }
-  /// Its shared blocks become the newest, the first one last; only what nobody else has moves.
+  /// The policy is told its shared blocks, the first one last.
   void retire(Running& r) {
-    for (std::size_t i = r.shared.size(); i-- > 0;) {
-      if (pinned(r.shared[i])) continue;
-      cached_.remove(r.shared[i]);
-      cached_.push_back(r.shared[i]);
+    if (policy() == "queue_lru" && !r.shared.empty()) {
+      const std::size_t window = settings_.prefix_cache->params.count("window");
+      std::vector<Running> next(waiting_.begin(), waiting_.end());
+      next.resize(std::min(next.size(), window));
+      for (std::size_t i = next.size(); i-- > 0;)
+        for (std::size_t block = prompt_ids(next[i]).size(); block > 0; --block)
+          if (const auto of = find(path(prompt_ids(next[i]), block)); of != cached_.end() && of->told)
+            of->used = clock_++;
     }
+    for (std::size_t i = r.shared.size(); i-- > 0;) tell(r.shared[i]);
     r.shared.clear();
     r.room = 0;
   }
@@ -145,7 +183,7 @@ class SlowEngine {
       const auto ids = prompt_ids(r);
       const std::uint64_t most = std::min(prompt(r), known(r) - 1) / block_;
       for (std::size_t i = 1; i <= std::min<std::size_t>(ids.size(), most); ++i) {
-        if (std::find(cached_.begin(), cached_.end(), path(ids, i)) == cached_.end()) break;
+        if (!there(path(ids, i))) break;
         found.push_back(path(ids, i));
       }
     }
@@ -170,9 +208,7 @@ class SlowEngine {
   void share(Running& r, const std::vector<requests::BlockId>& ids, std::uint64_t tokens) {
     while (r.shared.size() < std::min<std::uint64_t>(ids.size(), tokens / block_)) {
       const Path next = path(ids, r.shared.size() + 1);
-      if (std::find(cached_.begin(), cached_.end(), next) == cached_.end()) {
-        cached_.push_back(next);
-      }
+      if (!there(next)) cached_.push_back({next});
       r.shared.push_back(next);
     }
     r.room = std::max(r.room, r.shared.size() * block_);
@@ -182,6 +218,12 @@ class SlowEngine {
     std::uint64_t left = settings_.step_tokens;
     bool preempted = false;
     swap_ = 0;
+    now_ = now;
+    if (policy() == "ttl")
+      cached_.remove_if([&](const Shared& of) {
+        return of.told && !pinned(of.path) &&
+               now - of.used_s > settings_.prefix_cache->params.real("seconds");
+      });
     for (Running& r : running_) r.part = 0;
     for (std::size_t i = 0; i < running_.size() && left > 0; ++i) {
       while (i < running_.size()) {
@@ -219,6 +261,7 @@ class SlowEngine {
     }
     work.chunks = chunks;
     const double end = now + (price_(work) + swap_);
+    now_ = end;
     ended_.clear();
     std::vector<std::uint32_t> order;
     for (const Running& r : running_) order.push_back(r.request);
@@ -253,7 +296,9 @@ class SlowEngine {
   std::uint64_t block_ = 0, blocks_ = 0;
   std::list<Running> waiting_{};
   std::vector<Running> running_{};
-  std::list<Path> cached_{};  ///< shared blocks, of those that nobody has the oldest first
+  std::list<Shared> cached_{};
+  std::uint64_t clock_ = 0;
+  double now_ = 0, age_ = 0;
   std::map<std::uint32_t, Outcome> out_{};
   std::vector<std::uint32_t> ended_{};
   double swap_ = 0;

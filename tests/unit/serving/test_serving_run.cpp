@@ -27,6 +27,10 @@ double whole_price(const cost::StepWork& work) {
   return static_cast<double>(seconds);
 }
 
+policy::Part lru() {
+  return policy::parse_replacement("lru", policy::builtin());
+}
+
 ServingSettings settings_of(std::uint64_t capacity, std::uint64_t block = 4) {
   ServingSettings settings;
   settings.engine.memory.capacity = capacity;
@@ -105,7 +109,7 @@ TEST_CASE("A prefix by hand: what is there is not computed", "[serving]") {
   const auto trace = made_trace({{0, 8, 2, {1, 2}}, {10, 12, 2, {1, 2, 3}}, {20, 8, 1, {1, 2}}}, 4);
   const prefix::PrefixTree tree(trace);
   ServingSettings settings = settings_of(1000);
-  settings.engine.prefix_cache = true;
+  settings.engine.prefix_cache = lru();
   const ServingResult result = serve(trace, &tree, settings, toy_price);
   CHECK(result.requests[0].hit_tokens == 0);
   CHECK(result.requests[1].hit_tokens == 8);
@@ -115,16 +119,12 @@ TEST_CASE("A prefix by hand: what is there is not computed", "[serving]") {
   CHECK(result.requests[2].computed_tokens == 4);
 }
 
-policy::Part lru() {
-  return policy::parse_replacement("lru", policy::builtin());
-}
-
 TEST_CASE("What the device has lost is copied from the host: by hand", "[serving]") {
   // Four blocks on the device: the second prompt displaces the first, which comes back for its third block.
   const auto trace = made_trace({{0, 8, 1, {1, 2}}, {10, 16, 1, {5, 6, 7, 8}}, {20, 12, 1, {1, 2, 3}}}, 4);
   const prefix::PrefixTree tree(trace);
   ServingSettings settings = settings_of(16);
-  settings.engine.prefix_cache = true;
+  settings.engine.prefix_cache = lru();
   settings.engine.swap = {.link = {.bandwidth = 80, .latency = 0.5}, .token_bytes = 10, .run_copies = 2};
   CHECK(serve(trace, &tree, settings, toy_price).requests[2].hit_tokens == 0);
   settings.engine.host_cache = {lru(), 400};
@@ -139,7 +139,7 @@ TEST_CASE("What the device has lost is copied from the host: by hand", "[serving
   CHECK(serve(trace, &tree, settings, toy_price).requests[2].host_tokens == 0);
   settings.engine.host_cache.tokens = 3;
   CHECK_THROWS_WITH(serve(trace, &tree, settings, toy_price), Catch::Contains("a block of the trace has 4"));
-  settings.engine.prefix_cache = false;
+  settings.engine.prefix_cache.reset();
   CHECK_THROWS_WITH(serve(trace, &tree, settings, toy_price), Catch::Contains("there is none"));
 }
 
@@ -147,7 +147,7 @@ TEST_CASE("Generated blocks that the trace knows are found by the next turn", "[
   const auto trace = made_trace({{0, 6, 4, {1, 20}, requests::kNone, {1, 2}}, {1, 12, 1, {1, 2, 3}, 0}}, 4);
   const prefix::PrefixTree tree(trace);
   ServingSettings settings = settings_of(1000);
-  settings.engine.prefix_cache = true;
+  settings.engine.prefix_cache = lru();
   const ServingResult result = serve(trace, &tree, settings, toy_price);
   // Of 6 + 4 tokens 9 are stored: two blocks.
   CHECK(result.requests[1].hit_tokens == 8);
@@ -193,7 +193,7 @@ Case random_case(std::uint64_t seed) {
   Case out;
   const auto draw = [&](std::uint64_t what, std::uint64_t n) { return pick(combine({seed, what}), n); };
   constexpr std::uint32_t kBlock = 4;
-  out.settings.prefix_cache = draw(1, 2) == 0;
+  if (draw(1, 2) == 0) out.settings.prefix_cache = lru();
   out.settings.preemption = draw(2, 2) == 0 ? Preemption::recompute : Preemption::swap;
   out.settings.swap = {.link = {.bandwidth = 1, .latency = 2}, .token_bytes = 3, .run_copies = 2};
   out.settings.memory.block = kBlock;
@@ -229,39 +229,108 @@ Case random_case(std::uint64_t seed) {
   return out;
 }
 
+/// What a run must have for the comparison to tell something.
+struct Seen {
+  std::uint64_t preemptions = 0, hits = 0, evicted = 0;
+};
+
+void check_with_slow_engine(const Case& one, Seen& seen) {
+  const prefix::PrefixTree tree(one.trace);
+  const ServingResult result = serve(one.trace, &tree, {.engine = one.settings}, whole_price);
+  SlowEngine engine(one.settings, one.trace, whole_price);
+  const auto slow = engine.run();
+  seen.evicted += engine.evicted;
+  REQUIRE(slow.size() == result.requests.size());
+  for (std::uint32_t i = 0; i < result.requests.size(); ++i) {
+    CAPTURE(i);
+    const RequestOutcome& ours = result.requests[i];
+    const SlowEngine::Outcome& theirs = slow.at(i);
+    REQUIRE(ours.arrival == theirs.arrival);
+    REQUIRE(ours.started == theirs.started);
+    REQUIRE(ours.first_token == theirs.tokens.front());
+    REQUIRE(ours.end == theirs.tokens.back());
+    double gap = 0;
+    for (std::size_t token = 1; token < theirs.tokens.size(); ++token)
+      gap = std::max(gap, theirs.tokens[token] - theirs.tokens[token - 1]);
+    REQUIRE(ours.longest_gap == gap);
+    REQUIRE(ours.hit_tokens == theirs.hits);
+    REQUIRE(ours.computed_tokens == theirs.computed);
+    REQUIRE(ours.preemptions == theirs.preemptions);
+    REQUIRE(ours.swap_seconds == theirs.swapped);
+    seen.preemptions += ours.preemptions;
+    seen.hits += ours.hit_tokens;
+  }
+}
+
 TEST_CASE("Every time and count equals those of the slow engine", "[serving]") {
-  std::uint64_t preemptions = 0, hits = 0;
+  Seen seen;
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     CAPTURE(seed);
     Case one = random_case(seed);
-    const prefix::PrefixTree tree(one.trace);
     // Where blocks lie decides what swaps cost; the slow engine takes each as lying alone.
     if (!one.settings.prefix_cache) one.settings.swap.link.latency = 0;
-    const ServingResult result = serve(one.trace, &tree, {.engine = one.settings}, whole_price);
-    const auto slow = SlowEngine(one.settings, one.trace, whole_price).run();
-    REQUIRE(slow.size() == result.requests.size());
-    for (std::uint32_t i = 0; i < result.requests.size(); ++i) {
-      CAPTURE(i);
-      const RequestOutcome& ours = result.requests[i];
-      const SlowEngine::Outcome& theirs = slow.at(i);
-      REQUIRE(ours.arrival == theirs.arrival);
-      REQUIRE(ours.started == theirs.started);
-      REQUIRE(ours.first_token == theirs.tokens.front());
-      REQUIRE(ours.end == theirs.tokens.back());
-      double gap = 0;
-      for (std::size_t token = 1; token < theirs.tokens.size(); ++token)
-        gap = std::max(gap, theirs.tokens[token] - theirs.tokens[token - 1]);
-      REQUIRE(ours.longest_gap == gap);
-      REQUIRE(ours.hit_tokens == theirs.hits);
-      REQUIRE(ours.computed_tokens == theirs.computed);
-      REQUIRE(ours.preemptions == theirs.preemptions);
-      REQUIRE(ours.swap_seconds == theirs.swapped);
-      preemptions += ours.preemptions;
-      hits += ours.hit_tokens;
-    }
+    check_with_slow_engine(one, seen);
   }
-  CHECK(preemptions > 500);
-  CHECK(hits > 5000);
+  CHECK(seen.preemptions > 500);
+  CHECK(seen.hits > 5000);
+}
+
+TEST_CASE("Under every policy of blocks, too", "[serving]") {
+  const char* text =
+      GENERATE("lru", "fifo", "lfu", "lfu(age=false)", "ttl(seconds=3000)", "queue_lru(window=3)");
+  CAPTURE(text);
+  Seen seen;
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    CAPTURE(seed);
+    Case one = random_case(seed);
+    one.settings.prefix_cache = policy::parse_replacement(text, policy::builtin());
+    check_with_slow_engine(one, seen);
+  }
+  CHECK(seen.preemptions > 100);
+  CHECK(seen.hits > 2000);
+  CHECK(seen.evicted > 2000);
+}
+
+TEST_CASE("Laws of every policy on the device", "[serving]") {
+  for (const policy::PolicySpec& spec : policy::builtin().policies()) {
+    if (!spec.make_replacement) continue;
+    CAPTURE(spec.name);
+    EngineSettings settings;
+    settings.prefix_cache = policy::parse_replacement(spec.name, policy::builtin());
+    std::uint64_t found = 0;
+    for (std::uint64_t seed = 0; seed < 20; ++seed) {
+      CAPTURE(seed);
+      Case one = random_case(seed);
+      one.settings.prefix_cache = settings.prefix_cache;
+      const prefix::PrefixTree tree(one.trace);
+      const auto run = [&] { return serve(one.trace, &tree, {.engine = one.settings}, whole_price); };
+      if (spec.name == "opt") {
+        CHECK_THROWS_WITH(run(), Catch::Contains("knows the future"));
+        continue;
+      }
+      const ServingResult tight = run();
+      REQUIRE(tight.replicas.front().peak_tokens <= one.settings.memory.capacity);
+      for (const RequestOutcome& request : tight.requests) {
+        found += request.hit_tokens;
+        if (request.preemptions == 0)
+          REQUIRE(request.computed_tokens + request.hit_tokens ==
+                  request.prompt_tokens + std::max<std::uint64_t>(request.generated_tokens, 1) - 1);
+      }
+      // Where nothing is short of room, nothing leaves, and all policies find the same; TTL's time is long.
+      one.settings.memory.capacity = 1'000'000;
+      const ServingResult wide = run();
+      one.settings.prefix_cache = lru();
+      const ServingResult of_lru = run();
+      for (std::size_t i = 0; i < wide.requests.size() && spec.name != "ttl"; ++i)
+        REQUIRE(wide.requests[i].end == of_lru.requests[i].end);
+    }
+    CHECK((found > 1000 || spec.name == "opt"));
+  }
+  Case one = random_case(1);
+  one.settings.prefix_cache = policy::parse_replacement("priority(pin=1)", policy::builtin());
+  const prefix::PrefixTree tree(one.trace);
+  CHECK_THROWS_WITH(serve(one.trace, &tree, {.engine = one.settings}, whole_price),
+                    Catch::Contains("for good"));
 }
 
 TEST_CASE("Laws of a run", "[serving]") {
@@ -270,7 +339,7 @@ TEST_CASE("Laws of a run", "[serving]") {
     Case one = random_case(seed);
     const prefix::PrefixTree tree(one.trace);
     EngineSettings plain = one.settings;
-    plain.prefix_cache = false;
+    plain.prefix_cache.reset();
     plain.memory.capacity = 1'000'000;
     const ServingResult wide = serve(one.trace, nullptr, {.engine = plain}, whole_price);
     for (const RequestOutcome& request : wide.requests) {
@@ -317,7 +386,7 @@ TEST_CASE("Laws of a run", "[serving]") {
     }
     // A prompt that nobody shares is served as without a prefix cache.
     EngineSettings shared = plain;
-    shared.prefix_cache = true;
+    shared.prefix_cache = lru();
     Case lonely = random_case(seed);
     for (std::size_t i = 0; i < lonely.trace.blocks.size(); ++i) lonely.trace.blocks[i] = i;
     const prefix::PrefixTree lonely_tree(lonely.trace);
@@ -335,7 +404,7 @@ TEST_CASE("Replicas: each routing by hand", "[serving]") {
   const auto trace = made_trace(made, 4);
   const prefix::PrefixTree tree(trace);
   ServingSettings settings = settings_of(1000);
-  settings.engine.prefix_cache = true;
+  settings.engine.prefix_cache = lru();
   settings.replicas = 2;
   const auto hits = [&](Routing routing) {
     settings.routing.routing = routing;
@@ -407,7 +476,7 @@ TEST_CASE("What cannot be served is refused", "[serving]") {
     refused(made_trace({{0, 1, 1, {}, 1}, {0, 1, 1}}), "waits for one");
   }
   SECTION("a prefix cache without blocks") {
-    settings.engine.prefix_cache = true;
+    settings.engine.prefix_cache = lru();
     refused(trace, "which prompts share");
   }
   SECTION("a swap without a link") {
