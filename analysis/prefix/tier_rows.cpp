@@ -69,12 +69,11 @@ Places places_of(const TierPlan& plan, const cost::TierLinks& links, Caches& cac
     const std::optional<TierCache>& cache = plan.tiers[tier];
     if (!cache) continue;
     if (!(links.links[tier].bandwidth > 0))
-      usage_error(std::string("the machine has no link to ") + cost::tier_name(tier) + " memory",
-                  std::string("cache in the tier ") + cost::tier_name(tier),
-                  std::string("Say its rate, like --") + cost::tier_name(tier) +
-                      "-link 7GB/s,100us, or give the machine "
-                      "file an \"" +
-                      cost::tier_name(tier) + "_link\".");
+      usage_error(
+          tier == Tier::host ? "the machine has no link to host memory" : "the machine has no link to an SSD",
+          std::string("cache in tier ") + cost::tier_name(tier),
+          std::string("Say its rate, like --") + cost::tier_name(tier) + "-link 7GB/s,100us, or add \"" +
+              cost::tier_name(tier) + "_link\" to the machine's file.");
     out.tiers[tier] = caches.add(*cache);
   }
   return out;

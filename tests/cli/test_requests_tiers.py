@@ -43,6 +43,10 @@ class Tiers(CommandTest):
     def rows(self, *arguments):
         return list(csv.DictReader(io.StringIO(self.ok("requests", "tiers", *arguments, *SERVED, "--format", "csv", "--quiet"))))
 
+    def replayed(self, name, tokens):
+        return list(csv.DictReader(io.StringIO(self.ok("requests", "replay", name, "--policy", "lru", "--capacity", tokens, "--format", "csv",
+                                                       "--quiet"))))
+
     def seconds(self, prompts):
         """Of prefills without a cache, which kvsim cost estimate says too."""
         text = self.ok("cost", "estimate", *SERVED, "--sweep", "prompt-tokens=" + ",".join(map(str, prompts)), "--generate", "1",
@@ -81,6 +85,9 @@ class Tiers(CommandTest):
             host = sum(reach[1] - reach[0] for reach in reached)
             ssd = sum(reach[2] - reach[1] for reach in reached)
             self.assertTrue(device and host and ssd)
+            # The largest of LRU caches has what the smaller ones have: one cache alone hits as much.
+            alone, = [hits for hits in self.replayed(name, sizes["ssd"] * BLOCK) if hits["policy"] == "lru" and hits["window"] == of["window"]]
+            self.assertEqual(int(alone["hit_tokens"]), device + host + ssd)
             self.assertEqual([int(of[key]) for key in ("device_tokens", "host_tokens", "ssd_tokens")], [device, host, ssd])
             prompts = [prompt for _, prompt, _ in requests[rows]]
             self.assertEqual(int(of["prompt_tokens"]), sum(prompts))

@@ -14,6 +14,7 @@
 #include "tools/requests/capacity_list.hpp"
 #include "tools/requests/output_options.hpp"
 #include "tools/requests/request_options.hpp"
+#include "tools/requests/served_options.hpp"
 #include "tools/requests/tier_options.hpp"
 
 namespace kvsim::tools {
@@ -23,9 +24,7 @@ using analysis::CacheCapacity;
 using analysis::TierCache;
 using analysis::TierGrid;
 
-/// What an engine takes of a device's memory if nothing else is said, vLLM's default, and the tokens of its
-/// steps.
-constexpr double kUsualShare = 0.9;
+/// Tokens of an engine's steps, whose activations the memory of the device has beside cached blocks.
 constexpr std::uint64_t kStepTokens = 2048;
 constexpr std::size_t kMostPlans = 10'000;
 
@@ -58,9 +57,7 @@ std::vector<std::optional<TierCache>> caches(const std::string& sizes, const std
 std::vector<analysis::TierPlan> plans_of(const Options& options, const TierStorage& storage,
                                          const serving::ServedModel& served, std::uint32_t block_tokens) {
   const std::string device =
-      options.device.empty()
-          ? std::to_string(serving::cache_bytes_left(served, kStepTokens, kUsualShare)) + "B"
-          : options.device;
+      options.device.empty() ? std::to_string(usual_memory(served, kStepTokens)) + "B" : options.device;
   std::vector<analysis::TierPlan> out;
   for (const policy::Part& policy : parse_replacements(options.policy)) {
     const auto chosen = [&](const std::string& own) {
