@@ -22,6 +22,8 @@ struct BlockSpace {
   std::span<const std::uint32_t> depths{};  ///< of every block: how many stand before it
   std::span<const double> seconds{};        ///< of recomputing a block, by depth; empty: 1 at every depth
   std::size_t categories = 0;               ///< of requests
+  /// Whole nodes of the radix tree of what is resident are evicted, and not single blocks.
+  bool nodes = false;
 
   double seconds_of(Block block) const { return seconds.empty() ? 1.0 : seconds[depths[block]]; }
 };

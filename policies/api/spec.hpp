@@ -132,6 +132,9 @@ struct PolicySpec {
   /// Throws Error(usage) as make_representation.
   std::function<std::unique_ptr<Selection>(const Params&, const CacheUnit&)> make_selection{};
   std::function<std::unique_ptr<Replacement>(const Params&, const BlockSpace&)> make_replacement{};
+  /// The same where BlockSpace::nodes. Throws Error(usage) for parameters that rank single blocks. null: the
+  /// rule has no meaning for nodes.
+  std::function<std::unique_ptr<Replacement>(const Params&, const BlockSpace&)> make_node_replacement{};
 };
 
 /// A policy with a value for every parameter.

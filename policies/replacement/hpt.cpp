@@ -1,6 +1,7 @@
 // Evicts the block whose hits save least per token.
 #include "policies/api/spec.hpp"
 #include "policies/parts/greedy_dual.hpp"
+#include "policies/parts/radix_nodes.hpp"
 
 namespace kvsim::policy {
 
@@ -13,8 +14,13 @@ PolicySpec hpt_spec() {
       .details = "Value = uses * seconds; of equal values the least recently used leaves.",
       .departures = {{"SGLang: uses of a radix node, and one more, over its tokens",
                       "blocks are all of one size, so that a use counts the modelled seconds that it saves"}},
-      .make_replacement = [](const Params&, const BlockSpace& space) {
-        return std::make_unique<GreedyDual>(space, true, false);
+      .make_replacement =
+          [](const Params&, const BlockSpace& space) {
+            return std::make_unique<GreedyDual>(space, true, false);
+          },
+      .make_node_replacement = [](const Params&, const BlockSpace& space) -> std::unique_ptr<Replacement> {
+        return std::make_unique<RadixNodes>(
+            space, [](const RadixNode& node) { return (node.uses + 1.0) / node.blocks; });
       }};
 }
 

@@ -1,6 +1,7 @@
 // Evicts the block that was used least often, with or without ageing.
 #include "policies/api/spec.hpp"
 #include "policies/parts/greedy_dual.hpp"
+#include "policies/parts/radix_nodes.hpp"
 
 namespace kvsim::policy {
 
@@ -25,8 +26,17 @@ PolicySpec lfu_spec() {
                       .type = ParamType::flag,
                       .fallback = "true",
                       .help = "whether values age by those that were evicted"}},
-          .make_replacement = [](const Params& params, const BlockSpace& space) {
-            return std::make_unique<GreedyDual>(space, false, params.flag("age"));
+          .make_replacement =
+              [](const Params& params, const BlockSpace& space) {
+                return std::make_unique<GreedyDual>(space, false, params.flag("age"));
+              },
+          .make_node_replacement = [](const Params& params,
+                                      const BlockSpace& space) -> std::unique_ptr<Replacement> {
+            return params.flag("age") ? std::make_unique<RadixNodes>(
+                                            space, [](const RadixNode& node) { return node.age + node.uses; })
+                                      : std::make_unique<RadixNodes>(space, [](const RadixNode& node) {
+                                          return static_cast<double>(node.uses);
+                                        });
           }};
 }
 

@@ -1,6 +1,7 @@
 // Evicts the block that was not used for longest.
 #include "policies/api/spec.hpp"
 #include "policies/parts/block_queue.hpp"
+#include "policies/parts/radix_nodes.hpp"
 
 namespace kvsim::policy {
 namespace {
@@ -41,8 +42,9 @@ PolicySpec lru_spec() {
       .departures = {{"vLLM: recency is the time at which the last request that holds a block ends",
                       "the time at which the request is told; in a replay of instantaneous requests they are "
                       "the same"}},
-      .make_replacement = [](const Params&, const BlockSpace& space) {
-        return std::make_unique<Lru>(space);
+      .make_replacement = [](const Params&, const BlockSpace& space) { return std::make_unique<Lru>(space); },
+      .make_node_replacement = [](const Params&, const BlockSpace& space) -> std::unique_ptr<Replacement> {
+        return std::make_unique<RadixNodes>(space, [](const RadixNode&) { return 0.0; });
       }};
 }
 

@@ -1,6 +1,8 @@
 // Evicts blocks of the lowest priority first, the least recently used of them.
 #include "policies/api/spec.hpp"
 #include "policies/parts/block_heap.hpp"
+#include "policies/parts/radix_nodes.hpp"
+#include "sim/base/error.hpp"
 
 namespace kvsim::policy {
 namespace {
@@ -75,8 +77,18 @@ PolicySpec priority_spec() {
                       .max = 1 << 30,
                       .unit = "blocks",
                       .help = "so many first blocks of every prompt never leave"}},
-          .make_replacement = [](const Params& params, const BlockSpace& space) {
-            return std::make_unique<Priority>(space, params.is("by", "depth"), params.count("pin"));
+          .make_replacement =
+              [](const Params& params, const BlockSpace& space) {
+                return std::make_unique<Priority>(space, params.is("by", "depth"), params.count("pin"));
+              },
+          .make_node_replacement = [](const Params& params,
+                                      const BlockSpace& space) -> std::unique_ptr<Replacement> {
+            if (params.is("by", "depth") || params.count("pin") > 0)
+              usage_error(
+                  "priority ranks and pins single blocks by depth, and nodes of a radix tree by requests",
+                  "priority", "Leave out by=depth and pin.");
+            return std::make_unique<RadixNodes>(
+                space, [](const RadixNode& node) { return static_cast<double>(node.priority); });
           }};
 }
 

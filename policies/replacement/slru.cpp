@@ -3,6 +3,7 @@
 
 #include "policies/api/spec.hpp"
 #include "policies/parts/block_queue.hpp"
+#include "policies/parts/radix_nodes.hpp"
 
 namespace kvsim::policy {
 namespace {
@@ -71,8 +72,13 @@ PolicySpec slru_spec() {
                   .type = ParamType::share,
                   .fallback = "0.8",
                   .help = "share of the capacity that the protected segment takes at most"}},
-      .make_replacement = [](const Params& params, const BlockSpace& space) {
-        return std::make_unique<Slru>(space, params.share("protected"));
+      .make_replacement =
+          [](const Params& params, const BlockSpace& space) {
+            return std::make_unique<Slru>(space, params.share("protected"));
+          },
+      .make_node_replacement = [](const Params&, const BlockSpace& space) -> std::unique_ptr<Replacement> {
+        return std::make_unique<RadixNodes>(space,
+                                            [](const RadixNode& node) { return node.uses < 2 ? 0.0 : 1.0; });
       }};
 }
 

@@ -10,6 +10,9 @@ namespace {
 const policy::Part& checked(const policy::Part& policy, const policy::BlockSpace& space) {
   if (!policy.spec->make_replacement)
     usage_error(policy.spec->name + " does not replace blocks of a prefix cache", policy.text());
+  if (space.nodes && !policy.spec->make_node_replacement)
+    usage_error(policy.spec->name + " has a rule for single blocks and none for nodes of a radix tree",
+                policy.text(), "Policies with one are fifo, hpt, lfu, lru, priority and slru.");
   if (space.capacity == 0)
     usage_error("a cache of 0 blocks stores nothing", policy.text(), "Ask for 1 or more.");
   if (space.capacity >= kRoot) usage_error("a cache has at most 4,294,967,294 blocks", policy.text());
@@ -33,7 +36,8 @@ policy::BlockSpace block_space(const PrefixTree& tree, std::size_t capacity, std
 
 BlockCache::BlockCache(const policy::Part& policy, const policy::BlockSpace& space, bool residency)
     : store_(space.blocks, space.capacity),
-      policy_(checked(policy, space).spec->make_replacement(policy.params, space)),
+      policy_((space.nodes ? checked(policy, space).spec->make_node_replacement
+                           : checked(policy, space).spec->make_replacement)(policy.params, space)),
       notes_(residency),
       stored_s_(residency ? space.blocks : 0),
       used_s_(residency ? space.blocks : 0) {}

@@ -21,8 +21,8 @@ policy::BlockSpace block_space(const PrefixTree& tree, std::size_t capacity,
 
 class BlockCache {
  public:
-  /// Throws Error(usage) for a policy that is not a replacement, a capacity of 0, and seconds that do not
-  /// reach the deepest block.
+  /// Throws Error(usage) for a policy that is not a replacement, one without a rule for nodes where
+  /// space.nodes, a capacity of 0, and seconds that do not reach the deepest block.
   BlockCache(const policy::Part& policy, const policy::BlockSpace& space, bool residency = false);
 
   /// Blocks whose time is over leave: before a request looks for its own.

@@ -54,14 +54,14 @@ class Replay {
   /// The caches check their cells: a mistake is found before the work begins.
   bool needs_future() const {
     bool out = false;
-    for (const Cell& cell : cells_) out |= BlockCache(cell.policy, probe(cell.capacity)).knows_future();
+    for (const Cell& cell : cells_) out |= BlockCache(cell.policy, probe(cell)).knows_future();
     return out;
   }
   void set_future(std::vector<std::uint32_t> next) { next_ = std::move(next); }
 
   void one(std::size_t index) const {
     const Cell& cell = cells_[index];
-    BlockCache cache(cell.policy, space(cell.capacity), settings_.residency);
+    BlockCache cache(cell.policy, space(cell), settings_.residency);
     CellHits out = hits_of(index, tree_.requests());
     settings_.independent ? drive_blocks(cache, out) : drive_requests(cache, out);
     out.stored = cache.stored();
@@ -96,12 +96,16 @@ class Replay {
 
  private:
   /// Enough of a space to make a policy that is asked about itself.
-  policy::BlockSpace probe(std::size_t capacity) const {
-    return {.capacity = capacity, .seconds = settings_.seconds, .categories = trace_.categories.size()};
+  policy::BlockSpace probe(const Cell& cell) const {
+    return {.capacity = cell.capacity,
+            .seconds = settings_.seconds,
+            .categories = trace_.categories.size(),
+            .nodes = cell.nodes};
   }
 
-  policy::BlockSpace space(std::size_t capacity) const {
-    policy::BlockSpace out = block_space(tree_, capacity, settings_.seconds, trace_.categories.size());
+  policy::BlockSpace space(const Cell& cell) const {
+    policy::BlockSpace out = block_space(tree_, cell.capacity, settings_.seconds, trace_.categories.size());
+    out.nodes = cell.nodes;
     if (settings_.independent) out.parents = alone_, out.depths = shallow_;
     return out;
   }
@@ -197,7 +201,7 @@ void replay(const PrefixTree& tree, const RequestTrace& trace, std::span<const C
   const bool stack = settings.stack_distances && !settings.residency && !settings.independent;
   std::vector<std::size_t> by_stack, by_cell;
   for (std::size_t i = 0; i < cells.size(); ++i)
-    (stack && cells[i].policy.spec->name == "lru" ? by_stack : by_cell).push_back(i);
+    (stack && !cells[i].nodes && cells[i].policy.spec->name == "lru" ? by_stack : by_cell).push_back(i);
   // One pass for a few capacities at a time, so that a study of LRU alone has work for several threads.
   constexpr std::size_t kPerPass = 32;
   const std::size_t passes = tasks_of(by_stack.size(), kPerPass);

@@ -15,6 +15,7 @@ namespace kvsim::prefix {
 struct Cell {
   policy::Part policy{};
   std::uint64_t capacity = 0;  ///< blocks, from 1
+  bool nodes = false;          ///< whole nodes of the radix tree are evicted, and not single blocks
 };
 
 struct CellHits {

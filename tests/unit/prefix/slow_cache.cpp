@@ -567,6 +567,111 @@ class Lhd : public SlowCache {
   std::uint64_t next_draw = 0;
 };
 
+/// SGLang's radix tree as objects with children: a request walks down, splits the node in which it ends or
+/// turns off, lets leaves go, and hangs what is left of it behind the last node.
+class Radix : public SlowCache {
+ public:
+  Radix(const BlockSpace& of, const std::string& rule, bool ages) : SlowCache(of), by(rule), ageing(ages) {}
+
+ protected:
+  struct Node {
+    List blocks{};
+    Node* parent = nullptr;
+    std::map<Block, std::unique_ptr<Node>> children{};  ///< by their first blocks
+    double used = 0, stored = 0, uses = 0, priority = 0, age = 0;
+  };
+
+  double value(const Node& node) const {
+    if (by == "fifo") return node.stored;
+    if (by == "slru") return node.uses >= 2;
+    if (by == "lfu") return (ageing ? node.age : 0) + node.uses;
+    if (by == "hpt") return (node.uses + 1) / double(node.blocks.size());
+    if (by == "priority") return node.priority;
+    return 0;
+  }
+  void leaves(Node& of, std::vector<Node*>& out) {
+    for (auto& [first, child] : of.children) {
+      if (!child->children.empty())
+        leaves(*child, out);
+      else if (std::none_of(child->blocks.begin(), child->blocks.end(), [&](Block b) { return pinned(b); }))
+        out.push_back(child.get());
+    }
+  }
+  void touch(Node& node) {
+    node.used = now_used + 0.5;
+    node.uses += 1;
+    node.priority = std::max(node.priority, double(now->priority));
+    node.age = age;
+  }
+  void start(const RequestView& view) override {
+    now_used += 1;
+    Node* at = &root;
+    std::size_t found = 0;
+    while (found < view.path.size() && at->children.contains(view.path[found])) {
+      Node* child = at->children[view.path[found]].get();
+      std::size_t same = 0;
+      while (same < child->blocks.size() && found + same < view.path.size() &&
+             child->blocks[same] == view.path[found + same])
+        ++same;
+      found += same;
+      if (same == child->blocks.size()) {
+        touch(*(at = child));
+        continue;
+      }
+      auto rest = std::move(at->children[child->blocks[0]]);
+      auto front = std::make_unique<Node>();
+      front->blocks.assign(rest->blocks.begin(), rest->blocks.begin() + std::ptrdiff_t(same));
+      rest->blocks.erase(rest->blocks.begin(), rest->blocks.begin() + std::ptrdiff_t(same));
+      front->parent = at;
+      front->stored = rest->stored;
+      front->uses = rest->uses;
+      front->priority = rest->priority;
+      rest->used = now_used;
+      rest->parent = front.get();
+      touch(*front);
+      front->children[rest->blocks[0]] = std::move(rest);
+      Node* next = front.get();
+      at->children[front->blocks[0]] = std::move(front);
+      at = next;
+      break;
+    }
+    List wanted;
+    for (std::size_t i = found; i < view.path.size() && own.contains(view.path[i]); ++i)
+      wanted.push_back(view.path[i]);
+    while (in.size() + wanted.size() > space.capacity) {
+      std::vector<Node*> all;
+      // The last node of the request is none: something will hang behind it.
+      leaves(root, all);
+      std::erase(all, at);
+      if (all.empty()) break;
+      Node* lowest = all[0];
+      for (Node* leaf : all)
+        if (std::pair(value(*leaf), leaf->used) < std::pair(value(*lowest), lowest->used)) lowest = leaf;
+      age = value(*lowest);
+      for (std::size_t i = lowest->blocks.size(); i-- > 0;) evict(lowest->blocks[i]);
+      lowest->parent->children.erase(lowest->blocks[0]);
+    }
+    wanted.resize(std::min(wanted.size(), space.capacity - in.size()));
+    if (wanted.empty()) return;
+    auto added = std::make_unique<Node>();
+    added->blocks = wanted;
+    added->parent = at;
+    added->stored = now_used;
+    added->priority = view.priority;
+    added->uses = 0;
+    touch(*added);
+    at->children[wanted[0]] = std::move(added);
+    in.insert(wanted.begin(), wanted.end());
+  }
+  void hit(Block) override {}
+  void miss(Block) override {}
+
+  Node root;
+  std::string by;
+  bool ageing;
+  double now_used = 0, age = 0;
+};
+
 /// All that is resident or wanted, sorted by next use, and cut behind the capacity.
 class Opt : public SlowCache {
  public:
@@ -652,6 +757,10 @@ std::unique_ptr<SlowCache> slow_cache(const std::string& text, const BlockSpace&
   if (name == "category") return std::make_unique<Category>(space, number(600));
   if (name == "slru") return std::make_unique<Slru>(space, number(0.8));
   if (name == "sieve") return std::make_unique<Sieve>(space);
+  if (name == "radix") {
+    words >> name;
+    return std::make_unique<Radix>(space, name, number(1) != 0);
+  }
   if (name == "arc") return std::make_unique<Arc>(space);
   if (name == "opt") return std::make_unique<Opt>(space);
   if (name == "lfu") return std::make_unique<Greedy>(space, false, number(1) != 0);

@@ -78,6 +78,17 @@ inline const std::vector<std::pair<std::string, std::string>> kTwins = {
     {"opt", "opt"},
 };
 
+/// Policies that evict nodes of a radix tree, beside their slow twins.
+inline const std::vector<std::pair<std::string, std::string>> kNodeTwins = {
+    {"lru", "radix lru"},
+    {"fifo", "radix fifo"},
+    {"slru", "radix slru"},
+    {"lfu", "radix lfu 1"},
+    {"hpt", "radix hpt"},
+    {"priority", "radix priority"},
+    {"lfu(age=false)", "radix lfu 0"},
+};
+
 /// The slow twin of a replacement policy with its defaults, or with what the text gives behind its name:
 /// "slru 0.5".
 std::unique_ptr<SlowCache> slow_cache(const std::string& text, const BlockSpace& space);

@@ -198,6 +198,39 @@ TEST_CASE("gdsf and hpt by hand: a deep block is dearer, and only the one ages")
   CHECK(after("hpt") == "AB BC BD BE ");
 }
 
+TEST_CASE("radix nodes by hand: a prompt that turns off splits a node, a leaf leaves as a whole") {
+  // A ... E follow one another; F follows B, and G is a first block.
+  const std::vector<Block> parents{policy::kNoBlock, 0, 1, 2, 3, 1, policy::kNoBlock};
+  const std::vector<std::uint32_t> depths{0, 1, 2, 3, 4, 2, 0};
+  const auto after = [&](const std::string& text, const std::vector<std::vector<Block>>& paths) {
+    prefix::BlockCache cache(
+        policy::parse_replacement(text, policy::builtin()),
+        {.blocks = 7, .capacity = 6, .parents = parents, .depths = depths, .nodes = true});
+    std::string out;
+    std::uint64_t number = 0;
+    for (const std::vector<Block>& path : paths) {
+      cache.request({.number = number++, .path = path});
+      for (Block block = 0; block < 7; ++block)
+        if (cache.resident(block)) out += static_cast<char>('A' + block);
+      out += ' ';
+    }
+    return out;
+  };
+  // ABCDE is one node. ABF splits it into AB and CDE, and hangs F behind AB: six blocks, all that fit. G
+  // needs one: of the leaves CDE and F the former was used before, and leaves, three blocks for one. Then
+  // there is room: ABC hangs C behind AB.
+  CHECK(after("lru", {{0, 1, 2, 3, 4}, {0, 1, 5}, {6}, {0, 1, 5}, {0, 1, 2}}) ==
+        "ABCDE ABCDEF ABFG ABFG ABCFG ");
+  // ABF needs a block: of the leaves CDE and G the latter was used before, and less often; but per block CDE
+  // is worth (2 + 1) / 3 and G (1 + 1) / 1.
+  const std::vector<std::vector<Block>> paths{{0, 1, 2, 3, 4}, {6}, {0, 1, 2, 3, 4}, {0, 1, 5}};
+  CHECK(after("lru", paths) == "ABCDE ABCDEG ABCDEG ABCDEF ");
+  CHECK(after("lfu", paths) == "ABCDE ABCDEG ABCDEG ABCDEF ");
+  CHECK(after("hpt", paths) == "ABCDE ABCDEG ABCDEG ABFG ");
+  // CDE was stored before G.
+  CHECK(after("fifo", paths) == "ABCDE ABCDEG ABCDEG ABFG ");
+}
+
 TEST_CASE("opt by hand: what is needed last leaves, or does not come") {
   // The stream A B C A B, of which opt knows the rest at any time. C is needed never and left out.
   Letters opt("opt", 2);

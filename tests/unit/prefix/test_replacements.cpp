@@ -33,10 +33,11 @@ std::vector<double> depth_seconds() {
 /// Drives both with the same requests and compares what is resident and what left, in order. `holds`:
 /// requests run for some time, during which their blocks are held.
 void compare(const std::string& fast_text, const std::string& slow_text, const RequestTrace& trace,
-             std::size_t capacity, bool holds) {
+             std::size_t capacity, bool holds, bool nodes = false) {
   const PrefixTree tree(trace);
   const std::vector<double> seconds = depth_seconds();
-  const policy::BlockSpace space = prefix::block_space(tree, capacity, seconds, trace.categories.size());
+  policy::BlockSpace space = prefix::block_space(tree, capacity, seconds, trace.categories.size());
+  space.nodes = nodes;
   BlockCache fast(part(fast_text), space);
   const std::unique_ptr<slow::SlowCache> slow = slow::slow_cache(slow_text, space);
   const std::vector<std::uint32_t> next = prefix::next_uses(tree, false);
@@ -115,6 +116,72 @@ TEST_CASE("every replacement decides as its slow twin") {
           compare(fast, slow, trace, capacity, holds);
         }
     }
+}
+
+TEST_CASE("every replacement of radix nodes decides as its slow twin") {
+  for (const auto& [fast, slow] : slow::kNodeTwins)
+    for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+      // Few branches make long nodes.
+      const RequestTrace trace =
+          random_requests({.seed = seed, .requests = 150, .depth = 9, .branches = 1 + seed % 3});
+      for (const std::size_t capacity : {1, 2, 5, 13, 40})
+        for (const bool holds : {false, true}) {
+          INFO(fast << " seed " << seed << " capacity " << capacity << " holds " << holds);
+          compare(fast, slow, trace, capacity, holds, true);
+        }
+    }
+}
+
+TEST_CASE("where all nodes have one block, LRU of nodes is LRU of blocks") {
+  std::size_t differ = 0;
+  for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+    // Every prompt comes once with one block, once with two, and so on: each time one block is added at most.
+    const RequestTrace whole = random_requests({.seed = seed, .requests = 120, .depth = 6});
+    RequestTrace grows = whole;
+    grows.requests.clear();
+    for (const requests::Request& request : whole.requests)
+      for (std::uint32_t blocks = 1; blocks <= request.n_blocks; ++blocks) {
+        grows.requests.push_back(request);
+        grows.requests.back().n_blocks = blocks;
+      }
+    std::vector<prefix::Cell> blocks, nodes;
+    for (std::uint64_t capacity = 6; capacity <= 60; capacity += 3) {
+      blocks.push_back({part("lru"), capacity});
+      nodes.push_back({part("lru"), capacity, true});
+    }
+    const auto by_block = replayed(grows, blocks), by_node = replayed(grows, nodes);
+    for (std::size_t i = 0; i < blocks.size(); ++i) {
+      INFO("seed " << seed << " capacity " << blocks[i].capacity);
+      CHECK(by_block[i].run == by_node[i].run);
+      CHECK(by_block[i].evictions == by_node[i].evictions);
+    }
+    for (std::size_t i = 0; i < blocks.size(); ++i)
+      differ += replayed(whole, {blocks[i]})[0].run == replayed(whole, {nodes[i]})[0].run ? 0 : 1;
+  }
+  // Of whole prompts they are not the same.
+  CHECK(differ > 0);
+}
+
+TEST_CASE("laws of radix nodes: no more hits than OPT, leading runs, the ceiling with room for all") {
+  for (std::uint64_t seed = 1; seed <= 5; ++seed) {
+    const RequestTrace trace = random_requests({.seed = seed, .requests = 400, .depth = 8});
+    for (const std::uint64_t capacity : {1, 3, 8, 20, 50, 120, 100000}) {
+      std::vector<prefix::Cell> cells;
+      for (const auto& twin : slow::kNodeTwins) cells.push_back({part(twin.first), capacity, true});
+      cells.push_back({part("opt"), capacity});
+      const auto hits = replayed(trace, cells);
+      for (std::size_t i = 0; i < cells.size(); ++i) {
+        INFO(cells[i].policy.text() << " capacity " << capacity << " seed " << seed);
+        CHECK(total(hits[i].run) <= total(hits.back().run));
+        CHECK(hits[i].run == hits[i].present);
+        CHECK(hits[i].stored - hits[i].evictions <= capacity);
+        if (capacity == 100000) CHECK(total(hits[i].run) == total(hits.back().run));
+      }
+    }
+    // Blocks on their own are nodes of one block.
+    const auto alone = replayed(trace, {{part("lru"), 20}, {part("lru"), 20, true}}, {.independent = true});
+    CHECK(alone[0].run == alone[1].run);
+  }
 }
 
 TEST_CASE("every replacement has a slow twin") {
@@ -305,6 +372,13 @@ TEST_CASE("mistakes with replacements are answered") {
   CHECK_THROWS_WITH(policy::parse_composition("h2o+arc", registry), Catch::Contains("prefix cache"));
   const RequestTrace trace = random_requests({});
   CHECK_THROWS_WITH(replayed(trace, {{part("lru"), 0}}), Catch::Contains("0 blocks"));
+  CHECK_THROWS_WITH(replayed(trace, {{part("arc"), 5, true}}),
+                    Catch::Contains("arc has a rule for single blocks"));
+  CHECK_THROWS_WITH(replayed(trace, {{part("priority(pin=1)"), 5, true}}), Catch::Contains("by=depth"));
+  for (const policy::PolicySpec& spec : registry.policies())
+    if (spec.make_node_replacement)
+      CHECK(std::any_of(slow::kNodeTwins.begin(), slow::kNodeTwins.end(),
+                        [&](const auto& twin) { return twin.first == spec.name; }));
 }
 
 TEST_CASE("every parameter of a replacement changes what is hit") {
