@@ -1,4 +1,5 @@
 #include <catch2/catch.hpp>
+#include <cmath>
 #include <map>
 #include <set>
 
@@ -6,6 +7,7 @@
 #include "policies/builtin.hpp"
 #include "sim/prefix/block_sampling.hpp"
 #include "sim/prefix/hit_replay.hpp"
+#include "sim/prefix/subtree_sampling.hpp"
 #include "slow_cache.hpp"
 #include "traces/requests/read_requests.hpp"
 
@@ -114,4 +116,86 @@ TEST_CASE("a tenth of the blocks tells LRU's block hits of the conversation trac
   // All blocks are the trace itself.
   const RequestTrace all = prefix::sampled_blocks(trace, tree, 1, 1);
   CHECK(replayed(all, whole)[2].run == exact[2].run);
+}
+
+TEST_CASE("a tenth of the subtrees: leading runs are whole, and hits of any policy within a few points") {
+  const RequestTrace trace = requests::read_requests(kTrace);
+  const PrefixTree tree(trace);
+  const auto share = [](const RequestTrace& of, const prefix::CellHits& hits) {
+    std::uint64_t tokens = 0;
+    for (const requests::Request& request : of.requests) tokens += request.prompt_tokens;
+    return static_cast<double>(hit_tokens(of, hits, 0)) / static_cast<double>(tokens);
+  };
+  const std::vector<std::string> policies{"fifo", "arc", "s3_fifo", "w_tinylfu", "opt"};
+  const std::vector<std::uint64_t> capacities{3000, 10000, 30000, 100000};
+  std::vector<prefix::Cell> cells{cell("lru", tree.size())};
+  for (const std::string& policy : policies)
+    for (const std::uint64_t capacity : capacities) cells.push_back(cell(policy, capacity));
+  const auto exact = replayed(trace, cells);
+  std::vector<double> squares(policies.size(), 0);
+  constexpr std::uint64_t kSeeds = 5;
+  for (std::uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    const prefix::SubtreeSample sample = prefix::sampled_subtrees(trace, tree, 0.1, seed);
+    // One block, the first, is everybody's.
+    CHECK(sample.trunk == 1);
+    CHECK(sample.capacity(10001) == 1001);
+    std::vector<prefix::Cell> small = cells;
+    for (prefix::Cell& of : small) of.capacity = sample.capacity(of.capacity);
+    small[0].capacity = tree.size();
+    const auto estimated = replayed(sample.trace, small);
+    // In a cache without a limit a request of the sample hits what it hits in the trace, the first block of
+    // the very first one apart.
+    std::map<std::uint64_t, std::uint32_t> by_line;
+    for (std::size_t r = 0; r < trace.requests.size(); ++r) by_line[trace.requests[r].line] = exact[0].run[r];
+    for (std::size_t r = 1; r < sample.trace.requests.size(); ++r)
+      REQUIRE(estimated[0].run[r] == by_line.at(sample.trace.requests[r].line));
+    const double ceiling = share(trace, exact[0]), sampled_ceiling = share(sample.trace, estimated[0]);
+    for (std::size_t i = 1; i < cells.size(); ++i) {
+      const double error =
+          prefix::subtree_hit_share(share(sample.trace, estimated[i]), sampled_ceiling, ceiling) -
+          share(trace, exact[i]);
+      squares[(i - 1) / capacities.size()] += error * error;
+    }
+  }
+  for (std::size_t i = 0; i < policies.size(); ++i) {
+    INFO(policies[i]);
+    CHECK(std::sqrt(squares[i] / static_cast<double>(kSeeds * capacities.size())) < 0.05);
+  }
+  // All subtrees are the trace itself.
+  const prefix::SubtreeSample all = prefix::sampled_subtrees(trace, tree, 1, 1);
+  CHECK(all.capacity(3000) == 3000);
+  CHECK(replayed(all.trace, {cells[5]})[0].run == exact[5].run);
+}
+
+TEST_CASE("subtrees of small traces, and mistakes with samples") {
+  // Three requests share A; B and C stand behind it, one request ends with it.
+  RequestTrace trace{.format = "by hand", .block_tokens = 16};
+  for (const std::vector<requests::BlockId>& prompt :
+       std::vector<std::vector<requests::BlockId>>{{1, 2}, {1, 2, 4}, {1, 3}, {1}}) {
+    requests::Request request{.line = trace.requests.size() + 1};
+    request.first_block = trace.blocks.size();
+    request.n_blocks = static_cast<std::uint32_t>(prompt.size());
+    trace.blocks.insert(trace.blocks.end(), prompt.begin(), prompt.end());
+    trace.requests.push_back(request);
+  }
+  trace.requests[1].parent = 0;
+  const PrefixTree tree(trace);
+  std::set<std::set<std::uint64_t>> samples;
+  for (std::uint64_t seed = 0; seed < 64; ++seed) {
+    // A block of more than three fifths of the requests is the trunk: A.
+    const prefix::SubtreeSample sample = prefix::sampled_subtrees(trace, tree, 0.5, seed, 0.6);
+    CHECK(sample.trunk == 1);
+    CHECK(sample.capacity(5) == 3);
+    std::set<std::uint64_t> lines;
+    for (const requests::Request& request : sample.trace.requests) lines.insert(request.line);
+    // The two behind B come together, and the later one finds its parent.
+    CHECK(lines.contains(1) == lines.contains(2));
+    if (lines.contains(2)) CHECK(sample.trace.requests[1].parent == 0);
+    samples.insert(lines);
+  }
+  CHECK(samples.size() == 8);
+  CHECK_THROWS_WITH(prefix::sampled_subtrees(trace, tree, 0, 1), Catch::Contains("above 0"));
+  CHECK_THROWS_WITH(prefix::sampled_subtrees(trace, tree, std::nan(""), 1), Catch::Contains("above 0"));
+  trace.requests[1].after_parent = true;
+  CHECK_THROWS_WITH(prefix::sampled_subtrees(trace, tree, 0.5, 1), Catch::Contains("after their parents"));
 }
