@@ -19,6 +19,7 @@ using requests::RequestTrace;
 namespace {
 
 const char* const kTrace = KVSIM_SOURCE_DIR "/traces/sample/requests/mooncake_conversation.jsonl.gz";
+const char* const kSynthetic = KVSIM_SOURCE_DIR "/traces/sample/requests/mooncake_synthetic.jsonl.gz";
 
 prefix::Cell cell(const std::string& text, std::uint64_t capacity) {
   return {policy::parse_replacement(text, policy::builtin()), capacity};
@@ -44,37 +45,46 @@ std::uint64_t hit_tokens(const RequestTrace& trace, const prefix::CellHits& hits
 
 }  // namespace
 
-TEST_CASE("the conversation trace: an infinite cache, and LRU between it and nothing") {
-  const RequestTrace trace = requests::read_requests(kTrace);
-  REQUIRE(trace.requests.size() == 12031);
-  const PrefixTree tree(trace);
-  CHECK(tree.size() == 182790);
-  const auto hits = replayed(
-      trace, {cell("lru", tree.size()), cell("opt", tree.size()), cell("lru", 1000), cell("opt", 1000)});
-  // Every request, and those of the second half of the trace: an infinite cache's hits are counted by hand
-  // with a set of ids.
-  std::set<requests::BlockId> seen;
-  std::uint64_t all = 0, last_half = 0;
-  for (std::size_t r = 0; r < trace.requests.size(); ++r) {
-    std::uint64_t run = 0;
-    bool leading = true;
-    for (const requests::BlockId id : trace.prompt_blocks(trace.requests[r])) {
-      leading = leading && seen.contains(id);
-      run += leading ? 1 : 0;
+TEST_CASE("Mooncake's traces: an infinite cache, and LRU between it and nothing") {
+  struct Known {
+    const char* path;
+    std::size_t requests, nodes;
+    std::uint64_t last_half;  ///< tokens that an infinite cache hits in the second half of the requests
+  };
+  for (const Known& known :
+       {Known{kTrace, 12031, 182790, 27038068}, Known{kSynthetic, 3993, 43924, 31535563}}) {
+    INFO(known.path);
+    const RequestTrace trace = requests::read_requests(known.path);
+    REQUIRE(trace.requests.size() == known.requests);
+    const PrefixTree tree(trace);
+    CHECK(tree.size() == known.nodes);
+    const auto hits = replayed(
+        trace, {cell("lru", tree.size()), cell("opt", tree.size()), cell("lru", 1000), cell("opt", 1000)});
+    // Every request, and those of the second half of the trace: an infinite cache's hits are counted by hand
+    // with a set of ids.
+    std::set<requests::BlockId> seen;
+    std::uint64_t all = 0, last_half = 0;
+    for (std::size_t r = 0; r < trace.requests.size(); ++r) {
+      std::uint64_t run = 0;
+      bool leading = true;
+      for (const requests::BlockId id : trace.prompt_blocks(trace.requests[r])) {
+        leading = leading && seen.contains(id);
+        run += leading ? 1 : 0;
+      }
+      for (const requests::BlockId id : trace.prompt_blocks(trace.requests[r])) seen.insert(id);
+      const std::uint64_t tokens = std::min<std::uint64_t>(run * 512, trace.requests[r].prompt_tokens);
+      all += tokens;
+      if (r >= trace.requests.size() / 2) last_half += tokens;
     }
-    for (const requests::BlockId id : trace.prompt_blocks(trace.requests[r])) seen.insert(id);
-    const std::uint64_t tokens = std::min<std::uint64_t>(run * 512, trace.requests[r].prompt_tokens);
-    all += tokens;
-    if (r >= trace.requests.size() / 2) last_half += tokens;
+    CHECK(last_half == known.last_half);
+    for (const std::size_t infinite : {0, 1}) {
+      CHECK(hit_tokens(trace, hits[infinite], 0) == all);
+      CHECK(hit_tokens(trace, hits[infinite], trace.requests.size() / 2) == last_half);
+      CHECK(hits[infinite].evictions == 0);
+    }
+    CHECK(hit_tokens(trace, hits[2], 0) < hit_tokens(trace, hits[3], 0));
+    CHECK(hit_tokens(trace, hits[3], 0) < all);
   }
-  CHECK(last_half == 27038068);
-  for (const std::size_t infinite : {0, 1}) {
-    CHECK(hit_tokens(trace, hits[infinite], 0) == all);
-    CHECK(hit_tokens(trace, hits[infinite], trace.requests.size() / 2) == last_half);
-    CHECK(hits[infinite].evictions == 0);
-  }
-  CHECK(hit_tokens(trace, hits[2], 0) < hit_tokens(trace, hits[3], 0));
-  CHECK(hit_tokens(trace, hits[3], 0) < all);
 }
 
 TEST_CASE("policies on the conversation trace's first requests hit what their slow twins hit") {
