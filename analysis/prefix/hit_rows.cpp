@@ -224,7 +224,8 @@ void visit_cells(const RequestTrace& trace, const PrefixTree& tree, const HitGri
                  const std::function<void(const Visit&)>& visit) {
   std::vector<prefix::Cell> cells;
   for (const policy::Part& policy : grid.policies)
-    for (const CacheCapacity& capacity : grid.capacities) cells.push_back({policy, capacity.blocks});
+    for (const CacheCapacity& capacity : grid.capacities)
+      cells.push_back({policy, capacity.blocks, grid.nodes});
   prefix::ReplaySettings settings{.residency = grid.residency};
   std::vector<double> seconds;
   if (grid.prefill) {

@@ -28,6 +28,7 @@ struct HitGrid {
   std::vector<CacheCapacity> capacities{};
   prefix::FoundTokens found = prefix::FoundTokens::all;
   HitParts parts = HitParts::none;
+  bool nodes = false;  ///< whole nodes of the radix tree are evicted, and not single blocks
   bool residency = false;
   std::optional<PrefillCost> prefill{};
   unsigned threads = 0;  ///< 0: all. Never changes a row

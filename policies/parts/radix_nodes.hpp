@@ -9,6 +9,7 @@
 
 #include "policies/api/replacement.hpp"
 #include "policies/parts/block_heap.hpp"
+#include "sim/base/error.hpp"
 
 namespace kvsim::policy {
 
@@ -55,6 +56,13 @@ class RadixNodes final : public Replacement {
   void hit(Block, BlockStore&) override {}
   void miss(Block block, BlockStore& store) override {
     if (space_.depths[block] < stored_) store.store(block);
+  }
+  void look_again() override { heap_.restart(); }
+  /// The lowest leaf leaves as a whole, which may be more than one block.
+  void evict(BlockStore& store) override {
+    const Block leaf = heap_.lowest([&](Block last) { return store.pinned(nodes_[last].first); });
+    if (leaf == kNoBlock) bug("every node of a prefix cache is held");
+    leave(leaf, kNoBlock, store);
   }
 
  private:

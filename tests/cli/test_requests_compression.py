@@ -36,7 +36,7 @@ class Compression(CommandTest):
 
     def test_without_compression_it_is_serve(self):
         neither, shared = self.rows("--policy", "full+kivi(bits=2)", "--ttft", "1s")[:2]
-        served = rows_of(self.ok("requests", "serve", "t.jsonl", *SERVED, "--memory", "2GiB", "--prefix-cache", "off,on",
+        served = rows_of(self.ok("requests", "serve", "t.jsonl", *SERVED, "--memory", "2GiB", "--policy", "none,lru",
                                  "--ttft", "1s", "--format", "csv"))
         self.assertEqual((neither["keeping"], shared["keeping"]), ("neither", "shared"))
         for ours, theirs in zip((neither, shared), served):

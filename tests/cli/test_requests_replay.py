@@ -153,6 +153,21 @@ class Replay(CommandTest):
         self.assertTrue(1.7 < halves[2] / halves[0] < 2)  # scales take the rest
         self.assertEqual(halves[3], 2 * halves[0])
 
+    def test_whole_nodes(self):
+        # Three blocks fit. 1 2 3 is one node; of [1 2 9] nothing of it may stay beside 9 but 1 2, since the node is split where
+        # both prompts part and 3 leaves. By blocks it is the same; the third prompt then takes the room of a whole node.
+        name = self.trace([(0, 1536, [1, 2, 3]), (1, 1536, [1, 2, 9]), (2, 512, [20]), (3, 1536, [1, 2, 9])])
+        hits = {unit: [int(row["hit_blocks"]) for row in self.rows(name, "--policy", "lru", "--capacity", "1536", "--unit", unit,
+                                                                   "--each") if row["policy"] == "lru"]
+                for unit in ("block", "node")}
+        self.assertEqual(hits, {"block": [0, 2, 0, 2], "node": [0, 2, 0, 2]})
+        name = self.trace([(0, 1536, [1, 2, 3]), (1, 512, [9]), (2, 1536, [1, 2, 3])])
+        hits = {unit: [int(row["hit_blocks"]) for row in self.rows(name, "--policy", "lru", "--capacity", "1536", "--unit", unit,
+                                                                   "--each") if row["policy"] == "lru"]
+                for unit in ("block", "node")}
+        self.assertEqual(hits, {"block": [0, 0, 2], "node": [0, 0, 0]})  # 9 takes the room of 3 alone, or of 1 2 3
+        self.assertIn("arc", self.fails(2, "requests", "replay", name, "--policy", "arc", "--unit", "node"))
+
     def test_residency(self):
         # One block fits: 1 is stored at 0 s, used at 2 s and evicted at 5 s.
         name = self.trace([(0, 512, [1]), (2000, 512, [1]), (5000, 512, [2])])
@@ -180,7 +195,8 @@ class Replay(CommandTest):
                 svg = self.ok("plot", figure, file, "--width", width)
                 self.assertEqual(svg_labels.misplaced(svg), [], (figure, width))
         shown = list(csv.DictReader(io.StringIO(self.ok("plot", "hits", "hits.csv", "--format", "csv", "--policy", "opt"))))
-        rows = {float(row["capacity_bytes"]) / GIB: row for row in csv.DictReader(open(self.folder / "hits.csv"))
+        rows = {float(row["capacity_bytes"]) / GIB: row
+                for row in csv.DictReader(io.StringIO((self.folder / "hits.csv").read_text()))
                 if row["policy"] == "opt" and row["window"] == "all"}
         hits = {float(row["capacity"]): float(row["value"]) for row in shown
                 if row["policy"] == "opt" and row["panel"] == "tokens that hit"}

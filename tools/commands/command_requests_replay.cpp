@@ -25,7 +25,7 @@ struct Options : OutputOptions {
   std::string file{};
   RequestOptions reading{};
   CacheOptions cache{};
-  std::string policy = "lru,opt", capacity{}, by = "none", found = "all";
+  std::string policy = "lru,opt", capacity{}, by = "none", found = "all", unit = "block";
   unsigned threads = 0;
   bool residency = false, each = false, quiet = false;
 };
@@ -65,6 +65,7 @@ std::vector<std::pair<std::string, analysis::Value>> settings_of(const Options& 
           {"stored", text(options.cache.stored)},
           {"budget", text(options.cache.budget)},
           {"token_bytes", analysis::value_of(token_bytes)},
+          {"unit", options.unit},
           {"found", options.found},
           {"by", options.by}};
 }
@@ -88,6 +89,7 @@ void run(const Options& options) {
   grid.policies = parse_replacements(options.policy);
   grid.parts = parts_of(options.by);
   grid.found = found_of(options.found);
+  grid.nodes = options.unit == "node";
   grid.residency = options.residency;
   grid.prefill = prefill_cost(options.cache);
   grid.threads = options.threads;
@@ -146,6 +148,12 @@ void add_requests_replay(CLI::App& requests) {
                    "hundredth of the trace's different blocks to all of them")
       ->type_name("LIST");
   add_cache_options(*command, options->cache);
+  command
+      ->add_option("--unit", options->unit,
+                   "What is evicted: single blocks, or whole nodes of the radix tree, as SGLang does")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"block", "node"}).description(""))
+      ->type_name("block|node");
   command->add_option("--by", options->by, "A row for each part of the requests, or of the prompts")
       ->capture_default_str()
       ->check(CLI::IsMember({"none", "category", "session", "turn", "depth"}).description(""))
