@@ -1,33 +1,30 @@
-// Replays of prefix caches: how fast LRU is, what all policies at many capacities take, and what they hit in
-// a stream of unrelated blocks, for compare_libcachesim.py.
-//   bench_requests TRACE                                       speed
-//   bench_requests TRACE independent POLICY,.. CAPACITY,..     lines of: policy capacity hits accesses
+// Replays of prefix caches: how fast they are, what their state takes, and what they hit in a stream of
+// unrelated blocks, for compare_libcachesim.py.
+//   bench_requests TRACE               speed and memory
+//   bench_requests TRACE independent   answers lines "POLICY CAPACITY" with hits, accesses, seconds, and
 //   seconds
+//                                      of building the tree
+#include <malloc.h>
+
 #include <cstdio>
 #include <iostream>
+#include <memory>
 #include <numeric>
+#include <optional>
 #include <string>
 
 #include "paired.hpp"
 #include "policies/api/composition.hpp"
 #include "policies/builtin.hpp"
 #include "sim/base/error.hpp"
+#include "sim/prefix/block_cache.hpp"
 #include "sim/prefix/hit_replay.hpp"
+#include "sim/prefix/lru_stack.hpp"
 #include "traces/requests/read_requests.hpp"
 
 using namespace kvsim;
 
 namespace {
-
-std::vector<std::string> items(const std::string& list) {
-  std::vector<std::string> out;
-  for (std::size_t begin = 0; begin <= list.size();) {
-    const std::size_t end = std::min(list.find(',', begin), list.size());
-    out.push_back(list.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return out;
-}
 
 prefix::Cell cell(const std::string& policy, std::uint64_t capacity) {
   return {policy::parse_replacement(policy, policy::builtin()), capacity};
@@ -37,20 +34,67 @@ std::uint64_t total(const std::vector<std::uint32_t>& counts) {
   return std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
 }
 
-void independent(const requests::RequestTrace& trace, const prefix::PrefixTree& tree,
-                 const std::string& policies, const std::string& capacities) {
+void independent(const requests::RequestTrace& trace) {
   Workers one(1);
-  for (const std::string& policy : items(policies))
-    for (const std::string& capacity : items(capacities)) {
-      const std::vector<prefix::Cell> cells{cell(policy, std::stoull(capacity))};
-      std::uint64_t hits = 0;
-      const double took = bench::seconds([&] {
-        prefix::replay(tree, trace, cells, {.independent = true}, one,
-                       [&](prefix::CellHits&& of) { hits = total(of.run); });
-      });
-      std::printf("%s %s %llu %zu %.6f\n", policy.c_str(), capacity.c_str(),
-                  static_cast<unsigned long long>(hits), trace.blocks.size(), took);
-    }
+  std::string policy;
+  std::uint64_t capacity = 0;
+  while (std::cin >> policy >> capacity) {
+    const std::vector<prefix::Cell> cells{cell(policy, capacity)};
+    std::optional<prefix::PrefixTree> tree;
+    const double building = bench::seconds([&] { tree.emplace(trace); });
+    std::uint64_t hits = 0;
+    const double took = bench::seconds([&] {
+      prefix::replay(*tree, trace, cells, {.independent = true}, one,
+                     [&](prefix::CellHits&& of) { hits = total(of.run); });
+    });
+    std::printf("%llu %zu %.6f %.6f\n", static_cast<unsigned long long>(hits), trace.blocks.size(), took,
+                building);
+    std::fflush(stdout);
+  }
+}
+
+/// Bytes that the program has from the allocator.
+double held_bytes() {
+  const struct mallinfo2 info = mallinfo2();
+  return static_cast<double>(info.uordblks + info.hblkhd);
+}
+
+/// What `made` builds holds when all requests have gone through it, in bytes for each different block.
+void state(const char* name, const prefix::PrefixTree& tree, const auto& made) {
+  const double before = held_bytes();
+  const auto kept = made();
+  std::printf("%-12s %6.1f bytes for each different block\n", name,
+              (held_bytes() - before) / static_cast<double>(tree.size()));
+}
+
+void memory(const requests::RequestTrace& trace, const prefix::PrefixTree& tree) {
+  std::printf("state after the trace, of a fifth of the different blocks as capacity\n");
+  state("tree", tree, [&] { return std::make_unique<prefix::PrefixTree>(trace); });
+  state("LRU's stack", tree, [&] {
+    auto stack = std::make_unique<prefix::LruStack>(tree);
+    for (std::uint32_t i = 0; i < tree.requests(); ++i) stack->touch(tree.prompt(i), i);
+    return stack;
+  });
+  // Of all cells together, and not of each: what opt reads.
+  const std::vector<std::uint32_t> next = prefix::next_uses(tree, false);
+  for (const policy::PolicySpec& spec : policy::builtin().policies()) {
+    if (!spec.make_replacement) continue;
+    state(spec.name.c_str(), tree, [&] {
+      auto cache = std::make_unique<prefix::BlockCache>(
+          policy::parse_replacement(spec.name, policy::builtin()),
+          prefix::block_space(tree, tree.size() / 5, {}, trace.categories.size()));
+      std::size_t at = 0;
+      for (std::uint32_t i = 0; i < tree.requests(); ++i) {
+        const std::span<const prefix::Node> path = tree.final_path(i);
+        cache->request({.number = i,
+                        .time_s = trace.requests[i].time_s,
+                        .next_use = std::span(next).subspan(at, path.size()),
+                        .path = path});
+        at += path.size();
+      }
+      return cache;
+    });
+  }
 }
 
 /// The fastest of several runs, in seconds.
@@ -91,6 +135,8 @@ void speed(const requests::RequestTrace& trace, const prefix::PrefixTree& tree) 
   std::printf(
       "lru          20 capacities, one pass    %8.1f ms  %6.1f M blocks/s, %.0f M blocks and capacities/s\n",
       stack * 1e3, blocks / stack / 1e6, 20 * blocks / stack / 1e6);
+  bench::report("lru at 20 capacities, one pass / one by one",
+                bench::paired([&] { run(lru, true, 1); }, [&] { run(lru, false, 1); }, 5));
   const double one = best_of(1, [&] { run(all, true, 1); }), two = best_of(1, [&] { run(all, true, 2); });
   std::printf("12 policies at 20 capacities            %8.1f ms on one thread, %.1f ms on two\n", one * 1e3,
               two * 1e3);
@@ -102,11 +148,13 @@ int main(int argc, char** argv) try {
   const std::string path =
       argc > 1 ? argv[1] : KVSIM_SOURCE_DIR "/traces/sample/requests/mooncake_conversation.jsonl.gz";
   const requests::RequestTrace trace = requests::read_requests(path);
+  if (argc == 3 && std::string(argv[2]) == "independent") {
+    independent(trace);
+    return 0;
+  }
   const prefix::PrefixTree tree(trace);
-  if (argc == 5 && std::string(argv[2]) == "independent")
-    independent(trace, tree, argv[3], argv[4]);
-  else
-    speed(trace, tree);
+  speed(trace, tree);
+  memory(trace, tree);
   return 0;
 } catch (const Error& error) {
   std::cerr << error.what() << '\n';

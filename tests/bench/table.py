@@ -7,6 +7,7 @@ ratios are compared: seconds are of one machine at one moment.
 import argparse
 import datetime
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -15,7 +16,8 @@ import sys
 HERE = pathlib.Path(__file__).resolve().parent
 BASELINE = HERE / "baseline.json"
 NAMES = ["replay", "streaming", "hamming", "kvcrush", "optimal_retention", "codecs", "selections", "cost", "capture", "evaluate", "reader",
-         "writer"]
+         "writer", "requests", "libcachesim"]
+LIBCACHESIM = "KVSIM_LIBCACHESIM_PYTHON"
 GROWN = 1.2
 # Where ours stands below the line, a ratio is better the larger it is.
 OURS_BELOW = re.compile(r"one by one / together|the same without the prompt's pass|byte per bit / scan|k-means|textbook / ours| / policy$")
@@ -28,10 +30,22 @@ def processor() -> str:
     return f"{names[0] if names else 'unknown processor'}, {len(names)} threads"
 
 
-def run(build: pathlib.Path, name: str) -> dict:
+def command(build: pathlib.Path, name: str) -> list:
+    """What runs a benchmark; nothing if what it compares with is not there."""
+    if name != "libcachesim":
+        return [build / "tests" / f"bench_{name}"]
+    python = os.environ.get(LIBCACHESIM)
+    if not python or subprocess.run([python, "-c", "import libcachesim"], capture_output=True, check=False).returncode:
+        print(f"left out: libcachesim. To have it: export {LIBCACHESIM}=$(tools/python_env.sh tests/bench/libcachesim.txt)", file=sys.stderr)
+        return []
+    return [python, HERE / "compare_libcachesim.py", build / "tests" / "bench_requests",
+            HERE.parents[1] / "traces/sample/requests/mooncake_conversation.jsonl.gz", "--ratios"]
+
+
+def run(asked: list, name: str) -> dict:
     """The ratios of one benchmark, by what is compared. Shows its output as it comes."""
     rows = {}
-    with subprocess.Popen([build / "tests" / f"bench_{name}"], stdout=subprocess.PIPE, text=True) as bench:
+    with subprocess.Popen(asked, stdout=subprocess.PIPE, text=True) as bench:
         for line in bench.stdout:
             print(line, end="", file=sys.stderr, flush=True)
             if found := ROW.match(line.rstrip("\n")):
@@ -74,7 +88,7 @@ def main() -> None:
         if name not in NAMES:
             parser.error(f"no benchmark {name}: there are {', '.join(NAMES)}")
     known = json.loads(BASELINE.read_text(encoding="utf-8")) if BASELINE.exists() else {"machine": "", "version": "", "ratios": {}}
-    results = {name: run(asked.build, name) for name in asked.benchmark or NAMES}
+    results = {name: run(found, name) for name in asked.benchmark or NAMES if (found := command(asked.build, name))}
     version = subprocess.run([asked.build / "kvsim", "--version"], check=True, capture_output=True, text=True).stdout.splitlines()[0]
     print(f"{version}, {processor()}, {datetime.date.today()}\n")
     print(table(results, known["ratios"]))
