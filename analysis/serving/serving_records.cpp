@@ -11,7 +11,6 @@ namespace kvsim::analysis {
 namespace {
 
 using serving::ServingSummary;
-using serving::Spread;
 
 Value real_value(double value) {
   return std::isfinite(value) ? Value(value) : Value();

@@ -50,8 +50,7 @@ std::vector<Shown> shown_columns(const ServingGrid& grid) {
   const auto summary = [](double ServingSummary::*field, int decimals) {
     return [field, decimals](const ServingRun& run) { return real_text(run.summary.*field, decimals); };
   };
-  const auto spread = [](serving::Spread ServingSummary::*of, double serving::Spread::*part, double unit,
-                         int decimals) {
+  const auto spread = [](Spread ServingSummary::*of, double Spread::*part, double unit, int decimals) {
     return [=](const ServingRun& run) { return real_text(unit * (run.summary.*of.*part), decimals); };
   };
   std::vector<Shown> columns{
@@ -70,11 +69,11 @@ std::vector<Shown> shown_columns(const ServingGrid& grid) {
          if (run.settings.replicas == 1) return std::string("1");
          return std::to_string(run.settings.replicas) + ", " + routing_name(run.settings.routing.routing);
        }},
-      {"TTFT p50 s", false, spread(&ServingSummary::ttft, &serving::Spread::p50, 1, 3)},
-      {"p99", false, spread(&ServingSummary::ttft, &serving::Spread::p99, 1, 3)},
-      {"TPOT p50 ms", false, spread(&ServingSummary::tpot, &serving::Spread::p50, 1e3, 2)},
-      {"p99", false, spread(&ServingSummary::tpot, &serving::Spread::p99, 1e3, 2)},
-      {"queue p50 s", false, spread(&ServingSummary::queueing, &serving::Spread::p50, 1, 3)},
+      {"TTFT p50 s", false, spread(&ServingSummary::ttft, &Spread::p50, 1, 3)},
+      {"p99", false, spread(&ServingSummary::ttft, &Spread::p99, 1, 3)},
+      {"TPOT p50 ms", false, spread(&ServingSummary::tpot, &Spread::p50, 1e3, 2)},
+      {"p99", false, spread(&ServingSummary::tpot, &Spread::p99, 1e3, 2)},
+      {"queue p50 s", false, spread(&ServingSummary::queueing, &Spread::p50, 1, 3)},
       {"requests /s", false, summary(&ServingSummary::requests_per_second, 3)},
       {"tokens /s", false, summary(&ServingSummary::generated_per_second, 1)}};
   if (grid.slo.any())

@@ -5,7 +5,6 @@
 #include <functional>
 #include <numeric>
 
-#include "sim/base/nearest_rank.hpp"
 #include "sim/prefix/found_tokens.hpp"
 
 namespace kvsim::prefix {
@@ -13,15 +12,6 @@ namespace {
 
 using requests::Request;
 using requests::RequestTrace;
-
-Distribution distribution(std::vector<double> values) {
-  if (values.empty()) return {};
-  std::sort(values.begin(), values.end());
-  const auto at = [&](double share) { return nearest_rank(values, share); };
-  const double sum = std::accumulate(values.begin(), values.end(), 0.0);
-  return {values.front(), sum / static_cast<double>(values.size()), at(0.5), at(0.9), at(0.99),
-          values.back()};
-}
 
 void count_hits(const RequestTrace& trace, const PrefixTree& tree, Sharing& out) {
   const std::vector<std::uint32_t> runs = unlimited_runs(tree);
@@ -81,12 +71,11 @@ void measure_arrivals(const RequestTrace& trace, RequestSummary& out) {
     any = true;
     out.end_s = request.time_s;
   }
+  out.gap_s = spread_of(gaps);
   if (gaps.empty()) return;
   double squares = 0;
-  out.gap_s = distribution(gaps);
-  for (const double gap : gaps) squares += (gap - out.gap_s->mean) * (gap - out.gap_s->mean);
-  if (out.gap_s->mean > 0)
-    out.gap_cv = std::sqrt(squares / static_cast<double>(gaps.size())) / out.gap_s->mean;
+  for (const double gap : gaps) squares += (gap - out.gap_s.mean) * (gap - out.gap_s.mean);
+  if (out.gap_s.mean > 0) out.gap_cv = std::sqrt(squares / static_cast<double>(gaps.size())) / out.gap_s.mean;
 }
 
 }  // namespace
@@ -105,8 +94,8 @@ RequestSummary summarize(const RequestTrace& trace) {
     if (request.parent != requests::kNone) ++out.later_turns;
     if (request.category != requests::kNone) ++out.categories[request.category].second;
   }
-  out.prompt = distribution(std::move(prompt));
-  out.generated = distribution(std::move(generated));
+  out.prompt = spread_of(std::move(prompt));
+  out.generated = spread_of(std::move(generated));
   measure_arrivals(trace, out);
   if (trace.has_blocks()) out.sharing = sharing_of(trace);
   return out;

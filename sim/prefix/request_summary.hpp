@@ -5,14 +5,10 @@
 #include <string>
 #include <vector>
 
+#include "sim/base/spread.hpp"
 #include "sim/prefix/prefix_tree.hpp"
 
 namespace kvsim::prefix {
-
-/// Nearest-rank percentiles.
-struct Distribution {
-  double min = 0, mean = 0, p50 = 0, p90 = 0, p99 = 0, max = 0;
-};
 
 /// Prompt tokens of the requests it speaks of, and those that earlier requests had left behind: of each
 /// prompt the leading run of blocks that were there already.
@@ -39,10 +35,10 @@ struct Sharing {
 struct RequestSummary {
   std::uint64_t requests = 0, prompt_tokens = 0, generated_tokens = 0;
   double end_s = 0;  ///< when the last request arrives that does not wait for a parent
-  Distribution prompt{}, generated{};
-  std::optional<Distribution> gap_s{};  ///< between arrivals that wait for no parent; unset below two
-  double gap_cv = 0;                    ///< their standard deviation over their mean: 1 of a Poisson process
-  std::uint64_t waiting = 0;            ///< requests that arrive after their parent
+  Spread prompt{}, generated{};
+  Spread gap_s{};             ///< between arrivals that wait for no parent
+  double gap_cv = 0;          ///< their standard deviation over their mean: 1 of a Poisson process
+  std::uint64_t waiting = 0;  ///< requests that arrive after their parent
   std::uint64_t sessions = 0, later_turns = 0;  ///< later_turns: requests with a parent in the trace
   std::vector<std::pair<std::string, std::uint64_t>> categories{};  ///< and how many requests are of each
   std::optional<Sharing> sharing{};                                 ///< unset: the trace has no blocks

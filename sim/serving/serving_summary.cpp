@@ -1,9 +1,6 @@
 #include "sim/serving/serving_summary.hpp"
 
 #include <algorithm>
-#include <limits>
-
-#include "sim/base/nearest_rank.hpp"
 
 namespace kvsim::serving {
 namespace {
@@ -22,18 +19,6 @@ bool good(const RequestOutcome& request, const Slo& slo) {
   if (slo.ttft && request.ttft() > *slo.ttft) return false;
   const std::optional<double> tpot = request.tpot();
   return !slo.tpot || !tpot || *tpot <= *slo.tpot;
-}
-
-Spread spread_of(std::vector<double> values) {
-  if (values.empty()) {
-    const double none = std::numeric_limits<double>::quiet_NaN();
-    return {none, none, none, none, none};
-  }
-  std::sort(values.begin(), values.end());
-  double sum = 0;
-  for (const double value : values) sum += value;
-  return {sum / static_cast<double>(values.size()), nearest_rank(values, 0.5), nearest_rank(values, 0.9),
-          nearest_rank(values, 0.99), values.back()};
 }
 
 ServingSummary summary_of(const ServingResult& result, const Slo& slo, std::uint64_t capacity) {

@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "sim/base/spread.hpp"
 #include "sim/serving/serving_run.hpp"
 
 namespace kvsim::serving {
@@ -16,16 +17,10 @@ struct Slo {
 /// Requests of less than two tokens have no TPOT, and keep any limit of it.
 bool good(const RequestOutcome& request, const Slo& slo);
 
-/// Of the values that exist; NaN where there are none. A percentile is the smallest value that this share of
-/// all values does not exceed.
-struct Spread {
-  double mean = 0, p50 = 0, p90 = 0, p99 = 0, max = 0;
-};
-Spread spread_of(std::vector<double> values);
-
 struct ServingSummary {
   std::uint64_t requests = 0;
   double seconds = 0;  ///< from the first arrival to the last token
+  // Of the requests that have one.
   Spread queueing{}, ttft{}, tpot{}, latency{};
   Spread longest_gap{};  ///< between two tokens of a request
   double requests_per_second = 0, prompt_per_second = 0, generated_per_second = 0;  ///< tokens

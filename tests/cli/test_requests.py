@@ -61,6 +61,17 @@ class Requests(CommandTest):
         text = self.ok("requests", "info", SAMPLE)
         self.assertIn(f"({hits} of {tokens} prompt tokens)", text)
 
+    def test_what_there_is_none_of_is_null(self):
+        """One request has no gap to another, and of one token no time per further token."""
+        (self.folder / "one.jsonl").write_text('{"timestamp": 0, "input_length": 9, "output_length": 1, "hash_ids": [1]}\n')
+        served = ["--model", "llama-3.1-8b", "--machine", "h100-sxm"]
+        for verb, absent, there in (["info"], "gap", "prompt"), (["serve", *served], "tpot", "ttft"):
+            row, = json.loads(self.ok("requests", verb[0], "one.jsonl", *verb[1:], "--quiet", "--format", "json"))["results"]
+            for part in "mean", "p50", "p90", "p99", "max":
+                self.assertIsNone(row[f"{absent}_{part}"])
+                self.assertGreater(row[f"{there}_{part}"], 0)
+        self.assertNotIn("gaps", self.ok("requests", "info", "one.jsonl"))
+
     def test_info_of_several_traces(self):
         a = self.write("a.jsonl", mooncake((0, 600, [0, 1]), (5, 600, [0, 2])))
         b = self.write("b.csv", "arrived_at,num_prefill_tokens,num_decode_tokens\n0,7,2\n")

@@ -1,5 +1,6 @@
 #include "tools/printing/request_table.hpp"
 
+#include <cmath>
 #include <ostream>
 
 #include "analysis/results/numbers.hpp"
@@ -12,11 +13,14 @@ namespace {
 using analysis::rounded_text;
 using analysis::Value;
 using prefix::Ceiling;
-using prefix::Distribution;
 
 Value share(std::uint64_t part, std::uint64_t whole) {
   if (whole == 0) return {};
   return static_cast<double>(part) / static_cast<double>(whole);
+}
+
+Value real_value(double value) {
+  return std::isfinite(value) ? Value(value) : Value();
 }
 
 std::string percent(const Value& value) {
@@ -49,15 +53,15 @@ struct Said {
 };
 
 void say_distribution(std::vector<Said>& out, const std::string& key, const std::string& unit,
-                      const std::string& of, const std::optional<Distribution>& values) {
-  const auto say = [&](const char* part, const char* what, double Distribution::*field) {
-    out.push_back({{key + part, unit, of + ": " + what}, values ? Value((*values).*field) : Value()});
+                      const std::string& of, const Spread& values) {
+  const auto say = [&](const char* part, const char* what, double Spread::*field) {
+    out.push_back({{key + part, unit, of + ": " + what}, real_value(values.*field)});
   };
-  say("_mean", "mean", &Distribution::mean);
-  say("_p50", "median", &Distribution::p50);
-  say("_p90", "90th percentile, nearest rank", &Distribution::p90);
-  say("_p99", "99th percentile, nearest rank", &Distribution::p99);
-  say("_max", "longest", &Distribution::max);
+  say("_mean", "mean", &Spread::mean);
+  say("_p50", "median", &Spread::p50);
+  say("_p90", "90th percentile, nearest rank", &Spread::p90);
+  say("_p99", "99th percentile, nearest rank", &Spread::p99);
+  say("_max", "longest", &Spread::max);
 }
 
 void say_sharing(std::vector<Said>& out, const std::optional<prefix::Sharing>& sharing) {
@@ -115,12 +119,12 @@ std::vector<Said> said_of(const NamedRequests& trace) {
   say_distribution(out, "generated", "tokens", "answers", summary.generated);
   say_distribution(out, "gap", "s", "time between arrivals", summary.gap_s);
   out.push_back({{"gap_cv", "", "standard deviation of the gaps over their mean; 1: a Poisson process"},
-                 summary.gap_s ? Value(summary.gap_cv) : Value()});
+                 std::isfinite(summary.gap_s.mean) ? Value(summary.gap_cv) : Value()});
   say_sharing(out, summary.sharing);
   return out;
 }
 
-std::string lengths_text(const Distribution& values, int decimals) {
+std::string lengths_text(const Spread& values, int decimals) {
   return "mean " + rounded_text(values.mean, decimals) + ", median " + rounded_text(values.p50, decimals) +
          ", p90 " + rounded_text(values.p90, decimals) + ", p99 " + rounded_text(values.p99, decimals) +
          ", longest " + rounded_text(values.max, decimals);
@@ -150,9 +154,9 @@ void write_one(std::ostream& out, const NamedRequests& trace) {
            (summary.waiting > 0
                 ? ", of these " + std::to_string(summary.waiting) + " when their parent has ended"
                 : ""));
-  if (summary.gap_s)
+  if (std::isfinite(summary.gap_s.mean))
     line(out, "gaps",
-         lengths_text(*summary.gap_s, 3) + " s, deviation over mean " + rounded_text(summary.gap_cv, 2));
+         lengths_text(summary.gap_s, 3) + " s, deviation over mean " + rounded_text(summary.gap_cv, 2));
   line(out, "prompts", std::to_string(summary.prompt_tokens) + " tokens: " + lengths_text(summary.prompt, 0));
   line(out, "answers",
        std::to_string(summary.generated_tokens) + " tokens: " + lengths_text(summary.generated, 0));

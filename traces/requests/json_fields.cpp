@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <boost/json/basic_parser_impl.hpp>
-#include <charconv>
 #include <cmath>
 
 #include "sim/base/error.hpp"
@@ -135,7 +134,7 @@ struct Handler : Limits {
     if (!here()) return true;
     text.append(part.data(), part.size());
     if (in_list && kind() == FieldKind::ids) {
-      lists[current].push_back(hash_id(text));
+      lists[current].push_back(text_id(text));
     } else if (!in_list && kind() == FieldKind::name) {
       names[current] = text;
       present[current] = true;
@@ -343,12 +342,7 @@ std::vector<std::string> json_names(std::string_view line) {
   return parser.handler().found;
 }
 
-std::uint64_t hash_id(std::string_view text) {
-  std::string_view digits = text;
-  if (digits.starts_with("0x") || digits.starts_with("0X")) digits.remove_prefix(2);
-  std::uint64_t id = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), id, 16);
-  if (error == std::errc() && end == digits.data() + digits.size()) return id;
+std::uint64_t text_id(std::string_view text) {
   return mix(key_of(text));
 }
 

@@ -13,7 +13,7 @@ enum class FieldKind {
   whole,   ///< a whole number from 0
   real,    ///< any number
   name,    ///< a string, or a whole number as one
-  ids,     ///< a list of 64-bit numbers, or of strings, which are taken as hexadecimal hashes
+  ids,     ///< a list of 64-bit numbers, or of strings, of which each becomes text_id()
   wholes,  ///< a list of whole numbers
 };
 
@@ -61,8 +61,8 @@ class JsonFields {
 /// The names of an object's members, in order; empty for other text.
 std::vector<std::string> json_names(std::string_view line);
 
-/// A hash in hexadecimal digits, with or without "0x", as 64 bits: the number itself up to 16 digits, a
-/// digest of the text beyond.
-std::uint64_t hash_id(std::string_view text);
+/// The id that a string stands for: a digest of its text. What it looks like does not count: "12", "012" and
+/// "0x12" are three ids, and none of them is the number 12.
+std::uint64_t text_id(std::string_view text);
 
 }  // namespace kvsim::requests

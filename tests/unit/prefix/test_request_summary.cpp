@@ -53,9 +53,9 @@ TEST_CASE("an infinite cache holds the leading runs of blocks that were there") 
   CHECK(sharing.widest == 2);
   CHECK(sharing.deepest == 3);
   CHECK(summary.end_s == 16);
-  CHECK(summary.gap_s->mean == 4);
-  CHECK(summary.gap_s->p50 == 3);
-  CHECK(summary.gap_s->max == 7);
+  CHECK(summary.gap_s.mean == 4);
+  CHECK(summary.gap_s.p50 == 3);
+  CHECK(summary.gap_s.max == 7);
   CHECK(summary.gap_cv == Approx(std::sqrt(5.0) / 4));
   CHECK(summary.prompt.p50 == 25);
   CHECK(summary.prompt.p99 == 30);

@@ -2,10 +2,12 @@
 
 #include <catch2/catch.hpp>
 #include <filesystem>
+#include <set>
 
 #include "sim/base/atomic_file.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/gzip.hpp"
+#include "traces/requests/json_fields.hpp"
 #include "traces/requests/read_requests.hpp"
 
 using namespace kvsim;
@@ -192,7 +194,22 @@ TEST_CASE("a lookup log of LMCache has whole chunks alone") {
   CHECK(trace.tail == Tail::missing);
   CHECK(trace.requests[0].time_s == 0);
   CHECK(trace.requests[1].time_s == 1.5);
-  CHECK(ids(trace.prompt_blocks(trace.requests[0])) == std::vector<BlockId>{31, UINT64_MAX});
+  CHECK(ids(trace.prompt_blocks(trace.requests[0])) ==
+        std::vector<BlockId>{text_id("0x1f"), text_id("ffffffffffffffff")});
+}
+
+TEST_CASE("ids that are strings are told apart by their text, whatever it looks like") {
+  const std::vector<std::string> texts{"12", "012",     "0x12", "0X12", "1f",
+                                       "1F", "block-7", "",     "18",   "fffffffffffffffff0"};
+  std::string list;
+  for (const std::string& text : texts) list += (list.empty() ? "\"" : ", \"") + text + "\"";
+  const std::string lengths = R"("timestamp": 0, "output_length": 1, "input_length": )";
+  const RequestTrace trace =
+      read("{" + lengths + std::to_string(512 * (texts.size() + 2)) + R"(, "hash_ids": [)" + list +
+           ", 12, 18]}\n" + "{" + lengths + R"(512, "hash_ids": ["12"]})" + "\n");
+  const std::vector<BlockId> all = ids(trace.prompt_blocks(trace.requests[0]));
+  CHECK(std::set<BlockId>(all.begin(), all.end()).size() == texts.size() + 2);
+  CHECK(ids(trace.prompt_blocks(trace.requests[1])) == std::vector<BlockId>{all.front()});
 }
 
 TEST_CASE("models of one log of LMCache share no chunks") {
@@ -202,7 +219,7 @@ TEST_CASE("models of one log of LMCache share no chunks") {
   };
   const RequestTrace trace = read(line("a") + line("b") + line("b") + line("a"));
   const auto of = [&](std::size_t i) { return ids(trace.prompt_blocks(trace.requests[i])); };
-  CHECK(of(0) == std::vector<BlockId>{1, 2});
+  CHECK(of(0) == std::vector<BlockId>{text_id("0x1"), text_id("0x2")});
   CHECK(of(3) == of(0));
   CHECK(of(2) == of(1));
   CHECK(of(1)[0] != of(0)[0]);
@@ -215,7 +232,7 @@ TEST_CASE("a trace of kvcache-simulator says its block size and no time") {
 )");
   CHECK(trace.format == "kvcache-simulator");
   CHECK(trace.block_tokens == 64);
-  CHECK(trace.blocks[3] == 0xa7);
+  CHECK(trace.blocks[3] == text_id("a7"));
   CHECK_THROWS_WITH(read(R"({"block_size":64,"hash_ids":[1,2],"input_length":100,"block_tokens":[50,50]})"),
                     Catch::Contains("block_tokens"));
   CHECK_THROWS_WITH(read(R"({"hash_ids":[1,2],"input_length":100})"), Catch::Contains("--block-tokens"));
