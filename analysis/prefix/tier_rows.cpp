@@ -12,15 +12,17 @@
 namespace kvsim::analysis {
 namespace {
 
+using cost::FoundPrompt;
+using cost::Holder;
 using cost::kTiers;
 using cost::LoadChoice;
 using cost::PerTier;
-using cost::PromptReach;
 using cost::Tier;
 
 /// What a request does under a plan.
 struct Served {
-  PromptReach reach{};
+  std::uint64_t prompt = 0, found = 0, device = 0;  ///< tokens
+  PerTier<std::uint64_t> tiers{};                   ///< tokens found in each
   LoadChoice choice{};
   double device_s = 0, load_all_s = 0;
 };
@@ -37,22 +39,24 @@ class Caches {
   std::size_t size() const { return cells_.size(); }
   void replay(const prefix::PrefixTree& tree, const requests::RequestTrace& trace,
               std::span<const double> seconds, Workers& workers, Progress* progress) {
-    runs_.resize(cells_.size());
+    resident_.resize(cells_.size());
     stored_.resize(cells_.size());
-    prefix::replay(tree, trace, cells_, {.seconds = seconds}, workers, [&](prefix::CellHits&& hits) {
-      if (progress != nullptr) progress->check();
-      runs_[hits.cell] = std::move(hits.run);
-      stored_[hits.cell] = hits.stored;
-      if (progress != nullptr) progress->advance();
-    });
+    prefix::replay(tree, trace, cells_, {.seconds = seconds, .resident = true}, workers,
+                   [&](prefix::CellHits&& hits) {
+                     if (progress != nullptr) progress->check();
+                     resident_[hits.cell] = std::move(hits.resident);
+                     stored_[hits.cell] = hits.stored;
+                     if (progress != nullptr) progress->advance();
+                   });
   }
-  std::uint32_t run(std::size_t cache, std::size_t request) const { return runs_[cache][request]; }
+  /// The block of this number, of all prompts'.
+  bool resident(std::size_t cache, std::size_t block) const { return resident_[cache][block]; }
   std::uint64_t stored(std::size_t cache) const { return stored_[cache]; }
 
  private:
   std::map<std::pair<std::string, std::uint64_t>, std::size_t> places_;
   std::vector<prefix::Cell> cells_;
-  std::vector<std::vector<std::uint32_t>> runs_;
+  std::vector<std::vector<bool>> resident_;
   std::vector<std::uint64_t> stored_;
 };
 
@@ -84,6 +88,11 @@ class Replayed {
   Replayed(const requests::RequestTrace& trace, const TierGrid& grid, const prefix::PrefixTree& tree,
            Progress* progress)
       : trace_(trace), grid_(grid) {
+    std::uint64_t blocks = 0;
+    for (const requests::Request& request : trace.requests) {
+      first_blocks_.push_back(blocks);
+      blocks += request.n_blocks;
+    }
     for (const TierPlan& plan : grid.plans) places_.push_back(places_of(plan, grid.links, caches_));
     std::uint32_t deepest = 0;
     for (const std::uint32_t depth : tree.depths()) deepest = std::max(deepest, depth);
@@ -94,30 +103,34 @@ class Replayed {
     caches_.replay(tree, trace, seconds, workers, progress);
   }
 
-  PromptReach reach(std::size_t plan, std::size_t request) const {
+  FoundPrompt find(std::size_t plan, std::size_t request) const {
     const requests::Request& asked = trace_.requests[request];
-    const auto tokens = [&](std::size_t cache) {
-      return found_tokens(grid_.found, asked, caches_.run(cache, request), trace_.block_tokens);
+    FoundPrompt out{.prompt = asked.prompt_tokens};
+    const auto tokens = [&](std::uint64_t run) {
+      return found_tokens(grid_.found, asked, run, trace_.block_tokens);
     };
-    PromptReach out{.prompt = asked.prompt_tokens};
-    if (const auto& cache = places_[plan].device) out.device = tokens(*cache);
-    std::uint64_t before = out.device;
-    for (const Tier tier : kTiers) {
-      if (const auto& cache = places_[plan].tiers[tier]) before = std::max(before, tokens(*cache));
-      out.tiers[tier] = before;
+    for (std::uint64_t i = 0; i < asked.n_blocks; ++i) {
+      const std::optional<Holder> holder = holder_of(places_[plan], first_blocks_[request] + i);
+      if (!holder) break;
+      if (out.stretches.empty() || out.stretches.back().holder != *holder)
+        out.stretches.push_back({*holder, 0});
+      out.stretches.back().tokens += tokens(i + 1) - tokens(i);
     }
     return out;
   }
 
   Served serve(std::size_t plan, std::size_t request) const {
-    Served out{.reach = reach(plan, request)};
+    const FoundPrompt found = find(plan, request);
     const cost::PrefillSeconds prefill = [&](std::uint64_t cached) {
-      return grid_.prefill.of(out.reach.prompt, cached).seconds;
+      return grid_.prefill.of(found.prompt, cached).seconds;
     };
-    out.choice = cheapest_load(grid_.links, out.reach, trace_.block_tokens, prefill);
-    out.device_s = prefill(out.reach.device);
-    out.load_all_s = load_up_to(grid_.links, out.reach, out.reach.tiers.ssd, prefill).seconds();
-    return out;
+    return {.prompt = found.prompt,
+            .found = found.found(),
+            .device = found.found(Holder::device),
+            .tiers = {.host = found.found(Holder::host), .ssd = found.found(Holder::ssd)},
+            .choice = cheapest_load(grid_.links, found, trace_.block_tokens, prefill),
+            .device_s = prefill(found.on_device()),
+            .load_all_s = load_up_to(grid_.links, found, found.found(), prefill).seconds()};
   }
 
   PerTier<std::optional<double>> written(std::size_t plan) const {
@@ -130,8 +143,19 @@ class Replayed {
   }
 
  private:
+  std::optional<Holder> holder_of(const Places& places, std::size_t block) const {
+    const auto has = [&](const std::optional<std::size_t>& cache) {
+      return cache && caches_.resident(*cache, block);
+    };
+    if (has(places.device)) return Holder::device;
+    if (has(places.tiers.host)) return Holder::host;
+    if (has(places.tiers.ssd)) return Holder::ssd;
+    return {};
+  }
+
   const requests::RequestTrace& trace_;
   const TierGrid& grid_;
+  std::vector<std::uint64_t> first_blocks_;  ///< of every request's prompt, in the order of requests
   Caches caches_;
   std::vector<Places> places_;
 };
@@ -142,12 +166,11 @@ TierRow row_of(std::span<const Served> served, std::span<const double> none) {
   for (std::size_t i = 0; i < served.size(); ++i) {
     const Served& one = served[i];
     const std::uint64_t loaded = one.choice.tokens.host + one.choice.tokens.ssd;
-    row.prompt_tokens += one.reach.prompt;
-    row.device_tokens += one.reach.device;
-    row.tier_tokens.host += one.reach.tiers.host - one.reach.device;
-    row.tier_tokens.ssd += one.reach.tiers.ssd - one.reach.tiers.host;
-    if (loaded > 0) ++(one.choice.cached == one.reach.tiers.ssd ? row.load_all : row.load_some);
+    row.prompt_tokens += one.prompt;
+    row.device_tokens += one.device;
+    if (loaded > 0) ++(one.choice.cached == one.found ? row.load_all : row.load_some);
     for (const Tier tier : kTiers) {
+      row.tier_tokens[tier] += one.tiers[tier];
       row.loaded_tokens[tier] += one.choice.tokens[tier];
       row.link_bytes[tier] += one.choice.links[tier].bytes;
     }

@@ -41,7 +41,7 @@ struct TierRow {
   std::size_t plan = 0;    ///< index into the grid's
   bool last_half = false;  ///< of the requests; all of them otherwise
   std::uint64_t requests = 0, prompt_tokens = 0;
-  /// Tokens of prompts that the nearest tier with a run so long has.
+  /// Tokens of leading runs over all tiers, by the nearest that has them.
   std::uint64_t device_tokens = 0;
   cost::PerTier<std::uint64_t> tier_tokens{};
   cost::PerTier<std::uint64_t> loaded_tokens{};  ///< of these, loaded because that is faster
@@ -57,10 +57,9 @@ struct TierRow {
   cost::PerTier<std::optional<double>> written_bytes{};  ///< stored in each tier over the whole trace
 };
 
-/// By plan, all requests and the last half of them (from number n / 2 on). Where the prompt's first blocks
-/// are a run of several tiers, the nearest gives its run, the next one what its run has beyond, and so on.
-/// Throws Error(usage) as PrefixTree and BlockCache, and for a tier whose link the machine does not have.
-/// `progress` counts caches and plans.
+/// By plan, all requests and the last half of them (from number n / 2 on). Of a prompt the first blocks are
+/// found that some tier has, each in the nearest one that does. Throws Error(usage) as PrefixTree and
+/// BlockCache, and for a tier whose link the machine does not have. `progress` counts caches and plans.
 std::vector<TierRow> tier_rows(const requests::RequestTrace& trace, const TierGrid& grid,
                                Progress* progress = nullptr);
 

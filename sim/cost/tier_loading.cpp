@@ -22,34 +22,55 @@ double loading_seconds(const PerTier<LinkTime>& links) {
   return std::max(links.host.seconds, links.ssd.seconds);
 }
 
-LoadChoice load_up_to(const TierLinks& tiers, const PromptReach& reach, std::uint64_t end,
+std::uint64_t FoundPrompt::found() const {
+  return found(Holder::device) + found(Holder::host) + found(Holder::ssd);
+}
+
+std::uint64_t FoundPrompt::found(Holder holder) const {
+  std::uint64_t sum = 0;
+  for (const Stretch& stretch : stretches)
+    if (stretch.holder == holder) sum += stretch.tokens;
+  return sum;
+}
+
+std::uint64_t FoundPrompt::on_device() const {
+  std::uint64_t sum = 0;
+  for (const Stretch& stretch : stretches) {
+    if (stretch.holder != Holder::device) break;
+    sum += stretch.tokens;
+  }
+  return sum;
+}
+
+LoadChoice load_up_to(const TierLinks& tiers, const FoundPrompt& found, std::uint64_t end,
                       const PrefillSeconds& prefill) {
-  if (reach.device > reach.tiers.host || reach.tiers.host > reach.tiers.ssd || end < reach.device ||
-      end > reach.tiers.ssd)
-    bug("a load beyond what the tiers have");
+  if (end < found.on_device() || end > found.found() || found.found() > found.prompt)
+    bug("a load of what is not found");
   LoadChoice out{.cached = end};
-  out.tokens.host = std::min(end, reach.tiers.host) - reach.device;
-  out.tokens.ssd = end - reach.device - out.tokens.host;
+  std::uint64_t left = end;
+  for (const Stretch& stretch : found.stretches) {
+    const std::uint64_t tokens = std::min(left, stretch.tokens);
+    left -= tokens;
+    if (stretch.holder == Holder::host) out.tokens.host += tokens;
+    if (stretch.holder == Holder::ssd) out.tokens.ssd += tokens;
+  }
   out.links = cost::loading(tiers, out.tokens);
   out.loading = loading_seconds(out.links);
   out.computing = prefill(end);
   return out;
 }
 
-LoadChoice cheapest_load(const TierLinks& tiers, const PromptReach& reach, std::uint64_t block,
+LoadChoice cheapest_load(const TierLinks& tiers, const FoundPrompt& found, std::uint64_t block,
                          const PrefillSeconds& prefill) {
   if (block == 0) bug("blocks of no tokens");
-  LoadChoice best = load_up_to(tiers, reach, reach.device, prefill);
+  const std::uint64_t from = found.on_device(), to = found.found();
+  LoadChoice best = load_up_to(tiers, found, from, prefill);
   const auto try_end = [&](std::uint64_t end) {
-    LoadChoice choice = load_up_to(tiers, reach, end, prefill);
+    LoadChoice choice = load_up_to(tiers, found, end, prefill);
     if (choice.seconds() < best.seconds()) best = choice;
   };
-  std::uint64_t from = reach.device;
-  for (const std::uint64_t to : {reach.tiers.host, reach.tiers.ssd}) {
-    for (std::uint64_t end = (from / block + 1) * block; end < to; end += block) try_end(end);
-    if (to > from) try_end(to);
-    from = to;
-  }
+  for (std::uint64_t end = (from / block + 1) * block; end < to; end += block) try_end(end);
+  if (to > from) try_end(to);
   return best;
 }
 

@@ -2,6 +2,7 @@
 /// Loading a prompt's keys and values from the tiers behind the device, or computing them again.
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 #include "sim/cost/latency.hpp"
 #include "sim/cost/machine.hpp"
@@ -21,12 +22,23 @@ PerTier<LinkTime> loading(const TierLinks& tiers, const PerTier<std::uint64_t>& 
 /// Both links carry at the same time.
 double loading_seconds(const PerTier<LinkTime>& links);
 
-/// How far the tokens of a prompt reach that a tier has without a gap, from the first token on: device <=
-/// host
-/// <= ssd <= prompt. What a nearer tier has is not loaded from the next.
-struct PromptReach {
-  std::uint64_t prompt = 0, device = 0;
-  PerTier<std::uint64_t> tiers{};
+enum class Holder : std::uint8_t { device, host, ssd };
+
+/// Neighbouring tokens of a prompt in one place: whole blocks, but for the last of the prompt.
+struct Stretch {
+  Holder holder = Holder::device;
+  std::uint64_t tokens = 0;
+};
+
+/// What is found of a prompt, from the first token on without a gap, each block in the nearest place that has
+/// it.
+struct FoundPrompt {
+  std::uint64_t prompt = 0;  ///< tokens of it, found ones included
+  std::vector<Stretch> stretches{};
+
+  std::uint64_t found() const;
+  std::uint64_t found(Holder holder) const;
+  std::uint64_t on_device() const;  ///< of the first tokens, before the first that would have to be loaded
 };
 
 /// A prompt whose first tokens are on the device or loaded, and whose others are computed.
@@ -42,15 +54,14 @@ struct LoadChoice {
 /// Seconds of computing a prompt whose first `cached` tokens are there.
 using PrefillSeconds = std::function<double(std::uint64_t cached)>;
 
-/// Returns the choice that has the first `end` tokens, device <= end <= ssd, without computing them.
-LoadChoice load_up_to(const TierLinks& tiers, const PromptReach& reach, std::uint64_t end,
+/// Returns the choice that has the first `end` tokens, on_device() <= end <= found(), without computing them.
+LoadChoice load_up_to(const TierLinks& tiers, const FoundPrompt& found, std::uint64_t end,
                       const PrefillSeconds& prefill);
-/// Returns the fastest of all choices that load whole blocks of `block` tokens from the tiers, at the end of
-/// a tier's reach also a part of one; of equally fast ones the one that loads least. Every one of them is
-/// tried, because their seconds have no simple shape: latency speaks for loading much or nothing, deep tokens
-/// take longer to compute than early ones, and the last few are computed in the time it takes to read the
-/// weights.
-LoadChoice cheapest_load(const TierLinks& tiers, const PromptReach& reach, std::uint64_t block,
+/// Returns the fastest of all choices that load whole blocks of `block` tokens, or all that is found; of
+/// equally fast ones the one that loads least. Every one of them is tried, because their seconds have no
+/// simple shape: latency speaks for loading much or nothing, deep tokens take longer to compute than early
+/// ones, and the last few are computed in the time it takes to read the weights.
+LoadChoice cheapest_load(const TierLinks& tiers, const FoundPrompt& found, std::uint64_t block,
                          const PrefillSeconds& prefill);
 
 }  // namespace kvsim::cost

@@ -76,9 +76,12 @@ class Replay {
     for (const std::size_t index : which) out.push_back(hits_of(index, tree_.requests()));
     for (std::size_t r = 0; r < tree_.requests(); ++r) {
       const auto prompt = stack.find(tree_.prompt(r));
-      for (std::size_t k = 0; k < which.size(); ++k)
-        out[k].run[r] = out[k].present[r] =
-            static_cast<std::uint32_t>(LruStack::within(prompt, cells_[which[k]].capacity));
+      for (std::size_t k = 0; k < which.size(); ++k) {
+        const std::size_t run = LruStack::within(prompt, cells_[which[k]].capacity);
+        out[k].run[r] = out[k].present[r] = static_cast<std::uint32_t>(run);
+        if (settings_.resident)
+          for (std::size_t i = 0; i < tree_.prompt(r).size(); ++i) out[k].resident.push_back(i < run);
+      }
       const std::span<const Node> path = tree_.final_path(r);
       const auto& left = path.data() == tree_.prompt(r).data() ? prompt : stack.find(path);
       for (std::size_t k = 0; k < which.size(); ++k) {
@@ -128,6 +131,8 @@ class Replay {
       cache.advance(trace_.requests[r].time_s);
       out.run[r] = static_cast<std::uint32_t>(cache.leading_run(prompt));
       out.present[r] = static_cast<std::uint32_t>(cache.present(prompt));
+      if (settings_.resident)
+        for (const Node node : prompt) out.resident.push_back(cache.resident(node));
       RequestView seen = view(r);
       if (const std::size_t ahead = cache.lookahead()) {
         waiting.clear();
@@ -194,6 +199,7 @@ std::vector<std::uint32_t> next_uses(const PrefixTree& tree, bool independent) {
 void replay(const PrefixTree& tree, const RequestTrace& trace, std::span<const Cell> cells,
             const ReplaySettings& settings, Workers& workers, const std::function<void(CellHits&&)>& sink) {
   if (tree.requests() != trace.requests.size()) bug("the tree is of another trace");
+  if (settings.resident && settings.independent) bug("independent blocks have no prompts to be resident of");
   InOrder results(sink);
   Replay run(tree, trace, cells, settings, results);
   if (run.needs_future()) run.set_future(next_uses(tree, settings.independent));

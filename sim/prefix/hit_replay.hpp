@@ -23,6 +23,9 @@ struct CellHits {
   /// Of every request: blocks of its prompt that were resident when it arrived, from the first on without a
   /// gap, and in all.
   std::vector<std::uint32_t> run{}, present{};
+  /// Where ReplaySettings::resident: of every block of every prompt, in the order of requests, whether it was
+  /// resident when its request arrived.
+  std::vector<bool> resident{};
   std::uint64_t stored = 0, evictions = 0;  ///< blocks
   Residency residency{};                    ///< where ReplaySettings::residency
 };
@@ -30,6 +33,7 @@ struct CellHits {
 struct ReplaySettings {
   std::span<const double> seconds{};  ///< of recomputing a block, by depth, for policies of cost; empty: 1
   bool residency = false;
+  bool resident = false;  ///< not of independent blocks
   /// Every block is a request of its own without blocks before it, first block first: as caches of unrelated
   /// objects see a trace. `run` and `present` are then both the number of blocks of a request that hit.
   bool independent = false;

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <map>
+#include <string>
 #include <vector>
 
 #include "sim/base/error.hpp"
@@ -45,11 +46,12 @@ TEST_CASE("a machine that is the host has no link to host memory to cross", "[ti
 
 TEST_CASE("the fastest way to have a prompt, worked by hand", "[tier_loading]") {
   // Ten tokens in blocks of two: two are on the device, four more in host memory, the last four on the SSD.
-  const PromptReach reach{.prompt = 10, .device = 2, .tiers = {.host = 6, .ssd = 10}};
+  const FoundPrompt found{.prompt = 10,
+                          .stretches = {{Holder::device, 2}, {Holder::host, 4}, {Holder::ssd, 4}}};
   std::map<std::uint64_t, double> seconds{{2, 9}, {4, 8}, {6, 5}, {8, 4.9}, {10, 0.1}};
   const auto prefill = [&](std::uint64_t cached) { return seconds.at(cached); };
   // Loads take 2.5, 4, max(4.9, 3.25) and max(5.8, 4.5) s: totals 9, 10.5, 9, 9.8 and 5.9.
-  LoadChoice choice = cheapest_load(hand_links(), reach, 2, prefill);
+  LoadChoice choice = cheapest_load(hand_links(), found, 2, prefill);
   CHECK(choice.cached == 10);
   CHECK(choice.tokens.host == 4);
   CHECK(choice.tokens.ssd == 4);
@@ -57,24 +59,36 @@ TEST_CASE("the fastest way to have a prompt, worked by hand", "[tier_loading]") 
   CHECK(choice.seconds() == Approx(5.9));
   // Without the last one, nothing and the host's four tokens take 9 s both: the smaller load is chosen.
   seconds[10] = 4.8;
-  choice = cheapest_load(hand_links(), reach, 2, prefill);
+  choice = cheapest_load(hand_links(), found, 2, prefill);
   CHECK(choice.cached == 2);
   CHECK(choice.loading == 0);
   CHECK(choice.links.host.bytes == 0);
   // A part of the host's: the first of its two blocks.
   seconds[4] = 1;
-  choice = cheapest_load(hand_links(), reach, 2, prefill);
+  choice = cheapest_load(hand_links(), found, 2, prefill);
   CHECK(choice.cached == 4);
   CHECK(choice.tokens.host == 2);
   CHECK(choice.tokens.ssd == 0);
   CHECK(choice.seconds() == Approx(3.5));
+  // The device's own blocks behind a gap are there for nothing once the gap is loaded: two tokens of the host
+  // make six of them.
+  const FoundPrompt gap{.prompt = 10,
+                        .stretches = {{Holder::device, 2}, {Holder::host, 2}, {Holder::device, 4}}};
+  CHECK(gap.on_device() == 2);
+  CHECK(gap.found(Holder::device) == 6);
+  seconds = {{2, 9}, {4, 8}, {6, 5}, {8, 4.9}};
+  choice = cheapest_load(hand_links(), gap, 2, prefill);
+  CHECK(choice.cached == 8);
+  CHECK(choice.tokens.host == 2);
+  CHECK(choice.loading == Approx(2.5));
+  CHECK(choice.seconds() == Approx(7.4));
 }
 
 TEST_CASE("limits of loading", "[tier_loading]") {
-  const PromptReach everything_near{.prompt = 7, .device = 7, .tiers = {.host = 7, .ssd = 7}};
+  const FoundPrompt everything_near{.prompt = 7, .stretches = {{Holder::device, 7}}};
   const auto prefill = [](std::uint64_t cached) { return 8.0 - static_cast<double>(cached); };
   CHECK(cheapest_load(hand_links(), everything_near, 2, prefill).loading == 0);
-  const PromptReach all_away{.prompt = 7, .device = 0, .tiers = {.host = 0, .ssd = 7}};
+  const FoundPrompt all_away{.prompt = 7, .stretches = {{Holder::ssd, 7}}};
   TierLinks links = hand_links();
   links.links = {.host = {.bandwidth = 1e-9}, .ssd = {.bandwidth = 1e-9}};
   CHECK(cheapest_load(links, all_away, 2, prefill).cached == 0);
@@ -86,22 +100,22 @@ TEST_CASE("limits of loading", "[tier_loading]") {
 
 namespace {
 
-/// Every end is tried, token by token: where each token comes from stands in a list.
-std::pair<std::uint64_t, double> tried_one_by_one(const TierLinks& links, const PromptReach& reach,
+/// Every end is tried; where each token comes from stands in a text: d, h and s.
+std::pair<std::uint64_t, double> tried_one_by_one(const TierLinks& links, const std::string& places,
                                                   std::uint64_t block, const std::vector<double>& seconds) {
-  std::pair<std::uint64_t, double> best{reach.device, seconds[reach.device]};
-  for (std::uint64_t end = reach.device + 1; end <= reach.tiers.ssd; ++end) {
-    if (end % block != 0 && end != reach.tiers.host && end != reach.tiers.ssd) continue;
-    std::vector<char> from;
-    for (std::uint64_t token = reach.device; token < end; ++token)
-      from.push_back(token < reach.tiers.host ? 'h' : 's');
+  const std::size_t first = std::min(places.find_first_not_of('d'), places.size());
+  std::pair<std::uint64_t, double> best{first, seconds[first]};
+  for (std::size_t end = first + 1; end <= places.size(); ++end) {
+    if (end % block != 0 && end != places.size()) continue;
+    const std::string loaded = places.substr(first, end - first);
     const auto of = [&](char tier) {
-      return static_cast<double>(std::count(from.begin(), from.end(), tier));
+      return static_cast<double>(std::count(loaded.begin(), loaded.end(), tier));
     };
+    const double away = of('h') + of('s');
     const Link &host = links.links.host, &ssd = links.links.ssd;
     const double host_s =
         (of('h') * links.token_bytes.host + of('s') * links.token_bytes.ssd) / host.bandwidth + host.latency +
-        (of('h') + of('s')) * links.token_pieces * host.operation;
+        away * links.token_pieces * host.operation;
     const double ssd_s = of('s') == 0 ? 0
                                       : of('s') * links.token_bytes.ssd / ssd.bandwidth + ssd.latency +
                                             of('s') * links.token_pieces * ssd.operation;
@@ -126,25 +140,38 @@ TEST_CASE("the fastest way is that of trying every one", "[tier_loading]") {
         .token_bytes = {.host = 1 + 4 * draw(6), .ssd = 1 + 4 * draw(7)},
         .token_pieces = draw(8)};
     const std::uint64_t block = 1 + below(9, 6);
-    PromptReach reach;
-    reach.device = below(10, 8);
-    reach.tiers.host = reach.device + below(11, 12);
-    reach.tiers.ssd = reach.tiers.host + below(12, 12);
-    reach.prompt = reach.tiers.ssd + below(13, 8);
+    // Blocks are where chance puts them, but mostly where the one before is; the last may not be whole.
+    std::string places;
+    FoundPrompt found;
+    for (std::uint64_t i = 0, blocks = below(10, 9); i < blocks; ++i) {
+      const bool stays = !places.empty() && draw(30 + i) < 0.6;
+      const char place = stays ? places.back() : "dhs"[below(50 + i, 3)];
+      const std::uint64_t tokens = i + 1 < blocks ? block : 1 + below(11, block);
+      if (!stays)
+        found.stretches.push_back({place == 'd'   ? Holder::device
+                                   : place == 'h' ? Holder::host
+                                                  : Holder::ssd,
+                                   0});
+      found.stretches.back().tokens += tokens;
+      places += std::string(tokens, place);
+    }
+    found.prompt = places.size() + below(13, 8);
     // Any table of seconds: nothing about its shape is used.
     std::vector<double> seconds;
-    for (std::uint64_t cached = 0; cached <= reach.prompt; ++cached)
-      seconds.push_back(8 * draw(100 + cached) + 0.6 * static_cast<double>(reach.prompt - cached));
+    for (std::uint64_t cached = 0; cached <= found.prompt; ++cached)
+      seconds.push_back(8 * draw(100 + cached) + 0.6 * static_cast<double>(found.prompt - cached));
     const LoadChoice choice =
-        cheapest_load(links, reach, block, [&](std::uint64_t cached) { return seconds.at(cached); });
-    const auto [end, total] = tried_one_by_one(links, reach, block, seconds);
+        cheapest_load(links, found, block, [&](std::uint64_t cached) { return seconds.at(cached); });
+    const auto [end, total] = tried_one_by_one(links, places, block, seconds);
     CAPTURE(seed);
     CHECK(choice.cached == end);
     CHECK(choice.seconds() == Approx(total));
-    CHECK(reach.device + choice.tokens.host + choice.tokens.ssd == choice.cached);
-    const std::uint64_t away = reach.tiers.ssd - reach.device;
-    if (away == 0) continue;
-    ++(end == reach.device ? nothing : end == reach.tiers.ssd ? everything : part);
+    const std::string used = places.substr(0, end);
+    CHECK(choice.tokens.host == static_cast<std::uint64_t>(std::count(used.begin(), used.end(), 'h')));
+    CHECK(choice.tokens.ssd == static_cast<std::uint64_t>(std::count(used.begin(), used.end(), 's')));
+    CHECK(found.found() == places.size());
+    if (found.on_device() == places.size()) continue;
+    ++(end == found.on_device() ? nothing : end == places.size() ? everything : part);
   }
   // The draws are such that each happens often.
   CHECK(std::min({nothing, part, everything}) > 300);
