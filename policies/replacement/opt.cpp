@@ -64,7 +64,10 @@ PolicySpec opt_spec() {
           "would be that one. A block is never needed before those in front of it, so that what is resident "
           "is always "
           "leading runs, and no other policy has more leading-run blocks at the same capacity.",
-      .departures = {{"Belady: every page is stored", "blocks may be left out, as caches of prompts may"}},
+      .departures =
+          {{"the paper's text was not at hand",
+            "the rule is the one that bears its name; tests try every order of evictions beside it"},
+           {"Belady: every page is stored", "blocks may be left out, as caches of prompts may"}},
       .make_replacement = [](const Params&, const BlockSpace& space) {
         return std::make_unique<Opt>(space);
       }};

@@ -54,6 +54,8 @@ PolicySpec ttl_spec() {
               "A use begins the time anew. Blocks of running requests do not leave. A full cache evicts the "
               "least "
               "recently used block.",
+          .departures = {{"Anthropic: five minutes, or an hour where it is asked for",
+                          "seconds=3600 for the hour"}},
           .params = {{.name = "seconds",
                       .type = ParamType::real,
                       .fallback = "300",

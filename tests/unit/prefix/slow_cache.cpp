@@ -516,8 +516,12 @@ class Lhd : public SlowCache {
     all.push_back(block);
     last[block] = {};
     if (!used(block) && density(block) < leaving) {
-      recent.push_back(block);
-      if (int(recent.size()) > most_recent) recent.erase(recent.begin());
+      // The oldest of them gives its place to the new one.
+      if (int(recent.size()) < most_recent)
+        recent.push_back(block);
+      else if (most_recent > 0)
+        recent[std::size_t(noted % most_recent)] = block;
+      ++noted;
     }
     passes_time();
   }
@@ -561,7 +565,7 @@ class Lhd : public SlowCache {
   std::map<Class, std::map<int, Events>> counts, known;
   std::map<std::pair<Class, int>, double> learnt;  ///< densities that were asked for in this period
   List all, recent;
-  int sample, most_recent, period, time = 0, periods = 0, step = 1;
+  int noted = 0, sample, most_recent, period, time = 0, periods = 0, step = 1;
   double decay, leaving = 0;
   int room;
   std::uint64_t next_draw = 0;

@@ -62,6 +62,7 @@ inline const std::vector<std::pair<std::string, std::string>> kTwins = {
     {"w_tinylfu(window=0.3,protected=0.5,sample=2)", "w_tinylfu 0.3 0.5 2"},
     {"lhd", "lhd"},
     {"lhd(period=40,decay=0.5)", "lhd 32 8 40 0.5"},
+    {"lhd(sample=1,recent=3,period=16,decay=0.5)", "lhd 1 3 16 0.5"},
     {"lhd(sample=2,recent=2,period=64,decay=1,explore=0.3,seed=5)", "lhd 2 2 64 1 0.3 5"},
     {"ttl(seconds=5)", "ttl 5"},
     {"ttl", "ttl"},
