@@ -11,7 +11,9 @@ PolicySpec hpt_spec() {
       .kind = Kind::replacement,
       .summary = "evicts the block whose uses, times seconds of recomputing it, are least; without ageing",
       .paper = "SGLang, --radix-eviction-policy hpt, https://github.com/sgl-project/sglang/pull/30300",
-      .details = "Value = uses * seconds; of equal values the least recently used leaves.",
+      .details =
+          "Value = uses * seconds; of equal values the least recently used leaves. Of whole nodes the value "
+          "is (uses + 1) / blocks, as SGLang has it.",
       .departures = {{"SGLang: uses of a radix node, and one more, over its tokens",
                       "blocks are all of one size, so that a use counts the modelled seconds that it saves"}},
       .make_replacement =

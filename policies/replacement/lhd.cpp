@@ -224,6 +224,9 @@ PolicySpec lhd_spec() {
             "by "
             "how many objects the cache had",
             "blocks are of one size: it follows from the capacity, and counts need not be rescaled"},
+           {"code: before the end of the first period a density grows with the number of the application, "
+            "too",
+            "with the class of ages alone"},
            {"code: applications of a key-value cache",
             "categories of requests; beyond 16, modulo 16 as there"},
            {"code: an object older than all ages is evicted first, and spoils the mean density of those "

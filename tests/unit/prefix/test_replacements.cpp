@@ -376,9 +376,12 @@ TEST_CASE("mistakes with replacements are answered") {
                     Catch::Contains("arc has a rule for single blocks"));
   CHECK_THROWS_WITH(replayed(trace, {{part("priority(pin=1)"), 5, true}}), Catch::Contains("by=depth"));
   for (const policy::PolicySpec& spec : registry.policies())
-    if (spec.make_node_replacement)
+    if (spec.make_node_replacement) {
+      INFO(spec.name);
+      CHECK_THROWS_WITH(replayed(trace, {{part("arc"), 5, true}}), Catch::Contains(spec.name));
       CHECK(std::any_of(slow::kNodeTwins.begin(), slow::kNodeTwins.end(),
                         [&](const auto& twin) { return twin.first == spec.name; }));
+    }
 }
 
 TEST_CASE("every parameter of a replacement changes what is hit") {
