@@ -9,7 +9,6 @@ namespace {
 std::string footer() {
   std::string text = R"(Examples:
   kvsim requests info traces/sample/requests/mooncake_conversation.jsonl.gz
-  kvsim requests check mine.jsonl
   kvsim requests convert qwen_traceA_blksz_16.jsonl --to mooncake -o traceA.jsonl.gz
   kvsim requests generate --requests 2000 --rate 2 -o synthetic.jsonl.gz
   kvsim requests replay mine.jsonl --policy all --capacity 1M..256M:x2
