@@ -59,11 +59,11 @@ std::vector<Value> fields_of(const HitRow& row) {
   add(value_of(row.hit_rate()));
   add(row.ceiling_tokens);
   add(ratio(row.hit_tokens, row.ceiling_tokens));
-  add(row.blocks);
-  add(row.hit_blocks);
-  add(ratio(row.hit_blocks, row.blocks));
+  add(value_of(row.blocks));
+  add(value_of(row.hit_blocks));
+  add(row.blocks ? ratio(*row.hit_blocks, *row.blocks) : Value());
   add(value_of(row.wasted_blocks));
-  add(row.untouched);
+  add(value_of(row.untouched));
   for (const auto& share : {row.p50, row.p90, row.p99}) add(value_of(share));
   add(value_of(row.prefill_s));
   add(value_of(row.saved_s));

@@ -9,6 +9,7 @@
 #include "sim/base/nearest_rank.hpp"
 #include "sim/base/workers.hpp"
 #include "sim/prefix/hit_replay.hpp"
+#include "sim/prefix/subtree_sampling.hpp"
 
 namespace kvsim::analysis {
 namespace {
@@ -135,6 +136,8 @@ class Summing {
     for (std::size_t i = 0; i < out.size(); ++i) {
       out[i].part = parts_.names[i / 2];
       out[i].last_half = i % 2 == 1;
+      out[i].blocks = out[i].hit_blocks = out[i].untouched = 0;
+      if (grid_.parts != HitParts::depth) out[i].wasted_blocks = 0;
     }
     const std::size_t half = trace_.requests.size() / 2;
     for (std::size_t r = 0; r < trace_.requests.size(); ++r) {
@@ -170,10 +173,10 @@ class Summing {
     row.prompt_tokens += request.prompt_tokens;
     row.hit_tokens += hit;
     row.ceiling_tokens += tokens(request, ceiling_[r]);
-    row.blocks += request.n_blocks;
-    row.hit_blocks += run;
-    row.wasted_blocks = row.wasted_blocks.value_or(0) + (present - run);
-    row.untouched += hit == 0 ? 1 : 0;
+    *row.blocks += request.n_blocks;
+    *row.hit_blocks += run;
+    *row.wasted_blocks += present - run;
+    *row.untouched += hit == 0 ? 1 : 0;
     if (request.prompt_tokens > 0)
       shares.push_back(static_cast<double>(hit) / static_cast<double>(request.prompt_tokens));
     if (prefills_ == nullptr) return;
@@ -197,9 +200,9 @@ class Summing {
         row->prompt_tokens += within(request.prompt_tokens, trace_.block_tokens);
         row->hit_tokens += within(hit, trace_.block_tokens);
         row->ceiling_tokens += within(most, trace_.block_tokens);
-        row->blocks += within(request.n_blocks, 1);
-        row->hit_blocks += within(run, 1);
-        row->untouched += run <= first ? 1 : 0;
+        *row->blocks += within(request.n_blocks, 1);
+        *row->hit_blocks += within(run, 1);
+        *row->untouched += run <= first ? 1 : 0;
       }
     }
   }
@@ -246,6 +249,52 @@ void visit_cells(const RequestTrace& trace, const PrefixTree& tree, const HitGri
   visit({nullptr, {}, &unlimited});
 }
 
+/// Rows of all requests and of their last half, from a sample's. What a cache without limits hits is known of
+/// both, and other hits are to it as in the sample.
+std::vector<HitRow> sampled_rows(const RequestTrace& trace, const HitGrid& grid, Progress* progress) {
+  if (grid.parts != HitParts::none || grid.residency)
+    usage_error("stands for all requests together", "a sample", "Leave out parts and residencies.");
+  const PrefixTree tree(trace);
+  const prefix::SubtreeSample sample =
+      prefix::sampled_subtrees(trace, tree, grid.sample->rate, grid.sample->seed);
+  if (sample.trace.requests.empty())
+    usage_error("no request is in a sample of " + std::to_string(grid.sample->rate), "a sample",
+                "Say a larger share, or another seed.");
+  HitGrid of_sample = grid;
+  of_sample.sample.reset();
+  for (CacheCapacity& capacity : of_sample.capacities)
+    capacity.blocks = std::max<std::uint64_t>(sample.capacity(capacity.blocks), 1);
+  const std::vector<HitRow> found = hit_rows(sample.trace, of_sample, progress);
+  HitGrid nothing = grid;
+  nothing.sample.reset();
+  nothing.policies.clear();
+  const std::vector<HitRow> ceilings = hit_rows(trace, nothing);
+  std::vector<HitRow> out;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    const std::size_t window = i % 2;  // of every cell all requests, then the last half
+    const HitRow& sampled = found[i];
+    const HitRow& most = found[found.size() - 2 + window];
+    HitRow row = ceilings[window];
+    if (sampled.policy != nullptr) {
+      const auto share = [](double part, double whole) { return whole > 0 ? part / whole : 0; };
+      const double hits =
+          share(static_cast<double>(sampled.hit_tokens), static_cast<double>(most.hit_tokens));
+      row.policy = &grid.policies[static_cast<std::size_t>(sampled.policy - of_sample.policies.data())];
+      row.capacity = grid.capacities[(i / 2) % grid.capacities.size()];
+      row.hit_tokens =
+          static_cast<std::uint64_t>(std::llround(hits * static_cast<double>(row.ceiling_tokens)));
+      if (row.saved_s) {
+        row.saved_s = *row.saved_s * share(*sampled.saved_s, *most.saved_s);
+        row.saved_flops = *row.saved_flops * share(*sampled.saved_flops, *most.saved_flops);
+      }
+      row.blocks = row.hit_blocks = row.wasted_blocks = row.untouched = std::nullopt;
+      row.p50 = row.p90 = row.p99 = std::nullopt;
+    }
+    out.push_back(std::move(row));
+  }
+  return out;
+}
+
 }  // namespace
 
 std::optional<double> HitRow::hit_rate() const {
@@ -254,6 +303,7 @@ std::optional<double> HitRow::hit_rate() const {
 }
 
 std::vector<HitRow> hit_rows(const RequestTrace& trace, const HitGrid& grid, Progress* progress) {
+  if (grid.sample) return sampled_rows(trace, grid, progress);
   const PrefixTree tree(trace);
   std::optional<PrefillTable> prefills;
   if (grid.prefill && grid.parts != HitParts::depth) prefills.emplace(trace, *grid.prefill, grid.found);

@@ -23,6 +23,12 @@ enum class HitParts {
   depth,     ///< of every prompt the tokens from 0, 1, 2, 4, 8 ... blocks on
 };
 
+/// A share of the trace stands for all of it (sim/prefix/subtree_sampling.hpp).
+struct HitSample {
+  double rate = 1;
+  std::uint64_t seed = 0;
+};
+
 struct HitGrid {
   std::vector<policy::Part> policies{};
   std::vector<CacheCapacity> capacities{};
@@ -31,7 +37,8 @@ struct HitGrid {
   bool nodes = false;  ///< whole nodes of the radix tree are evicted, and not single blocks
   bool residency = false;
   std::optional<PrefillCost> prefill{};
-  unsigned threads = 0;  ///< 0: all. Never changes a row
+  std::optional<HitSample> sample{};  ///< rows of everything alone (HitParts::none)
+  unsigned threads = 0;               ///< 0: all. Never changes a row
 };
 
 struct HitRow {
@@ -42,9 +49,10 @@ struct HitRow {
   std::uint64_t requests = 0;
   std::uint64_t prompt_tokens = 0, hit_tokens = 0;
   std::uint64_t ceiling_tokens = 0;  ///< that a cache without limits hits
-  std::uint64_t blocks = 0, hit_blocks = 0;
+  // Not of a sample.
+  std::optional<std::uint64_t> blocks{}, hit_blocks{};
   std::optional<std::uint64_t> wasted_blocks{};  ///< resident, but behind one that was not; none of depths
-  std::uint64_t untouched = 0;                   ///< requests that hit nothing
+  std::optional<std::uint64_t> untouched{};      ///< requests that hit nothing
   std::optional<double> p50{}, p90{}, p99{};     ///< of the share of its prompt that a request hits
   std::optional<double> prefill_s{}, saved_s{}, saved_flops{};  ///< seconds without a cache, and saved ones
   // Of the whole trace and all its parts.

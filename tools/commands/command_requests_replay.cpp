@@ -9,6 +9,7 @@
 #include "tools/printing/front_end.hpp"
 #include "tools/requests/cache_options.hpp"
 #include "tools/requests/capacity_list.hpp"
+#include "tools/requests/option_numbers.hpp"
 #include "tools/requests/output_options.hpp"
 #include "tools/requests/request_options.hpp"
 
@@ -26,6 +27,8 @@ struct Options : OutputOptions {
   RequestOptions reading{};
   CacheOptions cache{};
   std::string policy = "lru,opt", capacity{}, by = "none", found = "all", unit = "block";
+  double sample = 1;
+  std::uint64_t seed = 0;
   unsigned threads = 0;
   bool residency = false, each = false, quiet = false;
 };
@@ -66,6 +69,8 @@ std::vector<std::pair<std::string, analysis::Value>> settings_of(const Options& 
           {"budget", text(options.cache.budget)},
           {"token_bytes", analysis::value_of(token_bytes)},
           {"unit", options.unit},
+          {"sample", options.sample},
+          {"seed", options.seed},
           {"found", options.found},
           {"by", options.by}};
 }
@@ -91,6 +96,10 @@ void run(const Options& options) {
   grid.found = found_of(options.found);
   grid.nodes = options.unit == "node";
   grid.residency = options.residency;
+  if (options.sample < 1) {
+    if (options.each) usage_error("has no rows of requests", "--sample", "Leave out --each.");
+    grid.sample = analysis::HitSample{options.sample, options.seed};
+  }
   grid.prefill = prefill_cost(options.cache);
   grid.threads = options.threads;
   const requests::RequestTrace trace = read_shown(options.file, read_options(options.reading), options.quiet);
@@ -165,6 +174,18 @@ void add_requests_replay(CLI::App& requests) {
       ->capture_default_str()
       ->check(CLI::IsMember({"all", "whole", "vllm"}).description(""))
       ->type_name("all|whole|vllm");
+  command
+      ->add_option(
+          "--sample", options->sample,
+          "So large a share of the prompts stands for all: whole subtrees of what they share, chosen\n"
+          "by a hash (how far it is off: sim/prefix/README.md)")
+      ->capture_default_str()
+      ->check(CLI::Range(1e-6, 1.0).description(""))
+      ->type_name("SHARE");
+  command->add_option("--seed", options->seed, "Of that choice")
+      ->capture_default_str()
+      ->check(whole_number())
+      ->type_name("N");
   command->add_flag("--residency", options->residency,
                     "How long blocks stay, lie idle and wait to be used again, too");
   command->add_flag("--each", options->each, "A row for each request in every cache");
