@@ -1,15 +1,13 @@
 // Replays of prefix caches: how fast they are, what their state takes, and what they hit in a stream of
 // unrelated blocks, for compare_libcachesim.py.
 //   bench_requests TRACE               speed and memory
-//   bench_requests TRACE independent   answers lines "POLICY CAPACITY" with hits, accesses, seconds, and
-//   seconds
-//                                      of building the tree
+//   bench_requests TRACE independent   answers lines "POLICY CAPACITY" with accesses, seconds, seconds of
+//                                      building the tree, and hits of every request
 #include <malloc.h>
 
 #include <cstdio>
 #include <iostream>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <string>
 
@@ -30,10 +28,6 @@ prefix::Cell cell(const std::string& policy, std::uint64_t capacity) {
   return {policy::parse_replacement(policy, policy::builtin()), capacity};
 }
 
-std::uint64_t total(const std::vector<std::uint32_t>& counts) {
-  return std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
-}
-
 void independent(const requests::RequestTrace& trace) {
   Workers one(1);
   std::string policy;
@@ -42,13 +36,14 @@ void independent(const requests::RequestTrace& trace) {
     const std::vector<prefix::Cell> cells{cell(policy, capacity)};
     std::optional<prefix::PrefixTree> tree;
     const double building = bench::seconds([&] { tree.emplace(trace); });
-    std::uint64_t hits = 0;
+    std::vector<std::uint32_t> hits;
     const double took = bench::seconds([&] {
       prefix::replay(*tree, trace, cells, {.independent = true}, one,
-                     [&](prefix::CellHits&& of) { hits = total(of.run); });
+                     [&](prefix::CellHits&& of) { hits = std::move(of.run); });
     });
-    std::printf("%llu %zu %.6f %.6f\n", static_cast<unsigned long long>(hits), trace.blocks.size(), took,
-                building);
+    std::printf("%zu %.6f %.6f", trace.blocks.size(), took, building);
+    for (const std::uint32_t of_request : hits) std::printf(" %u", of_request);
+    std::printf("\n");
     std::fflush(stdout);
   }
 }

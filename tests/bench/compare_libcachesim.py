@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
-"""Compares prefix caches in independent-block mode with libCacheSim on the same stream of blocks: hits, and seconds in turns.
+"""Compares prefix caches in independent-block mode with libCacheSim on the same stream of blocks: hits of every request, and seconds in turns.
 
     export KVSIM_LIBCACHESIM_PYTHON=$(tools/python_env.sh tests/bench/libcachesim.txt)
-    $KVSIM_LIBCACHESIM_PYTHON tests/bench/compare_libcachesim.py build/release/tests/bench_requests TRACE             # every hit equal?
+    $KVSIM_LIBCACHESIM_PYTHON tests/bench/compare_libcachesim.py build/release/tests/bench_requests TRACE             # every request's hits equal?
     $KVSIM_LIBCACHESIM_PYTHON tests/bench/compare_libcachesim.py build/release/tests/bench_requests TRACE --ratios    # how fast
 
-The first prints a table and fails where a number of hits differs. The second prints ratios as every benchmark does: ours and
+The first prints a table and fails where a request's number of hits differs. The second prints ratios as every benchmark does: ours and
 libCacheSim take turns on one core. libCacheSim is driven by its own reader (process_trace on a binary file of the same
 stream), so that no time is Python's; ours includes building the prefix tree, which is where ids become numbers.
 """
 import argparse
 import gzip
+import itertools
 import json
 import statistics
 import struct
@@ -34,15 +35,15 @@ TIMED = 10000  # blocks
 TURNS = 7
 
 
-def blocks_of(path):
+def requests_of(path):
+    """The blocks of every request."""
     opened = gzip.open(path, "rt") if path.endswith(".gz") else open(path)
     with opened as lines:
-        for line in lines:
-            yield from json.loads(line)["hash_ids"]
+        return [json.loads(line)["hash_ids"] for line in lines]
 
 
 class Ours:
-    """bench_requests, which answers a policy and a capacity with hits, accesses, seconds, and seconds of building the tree."""
+    """bench_requests, which answers a policy and a capacity with accesses, seconds, seconds of building the tree, and hits of every request."""
 
     def __init__(self, bench, trace):
         self.process = subprocess.Popen([bench, trace, "independent"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -50,8 +51,8 @@ class Ours:
     def __call__(self, policy, capacity):
         self.process.stdin.write(f"{policy} {capacity}\n")
         self.process.stdin.flush()
-        hits, accesses, seconds, tree = self.process.stdout.readline().split()
-        return int(hits), int(accesses), float(seconds) + float(tree)
+        accesses, seconds, tree, *hits = self.process.stdout.readline().split()
+        return list(map(int, hits)), int(accesses), float(seconds) + float(tree)
 
     def end(self):
         self.process.stdin.close()
@@ -67,25 +68,28 @@ def theirs(kind, capacity, path, accesses):
     return round(accesses * (1 - misses)), time.perf_counter() - begin
 
 
-def one_by_one(kind, capacity, blocks):
-    """Hits, asked for object by object."""
-    cache, hits, request = kind(cache_size=capacity, hashpower=18), 0, lcs.Request()
-    for i, block in enumerate(blocks):
-        request.obj_id, request.obj_size, request.clock_time = block, 1, i
-        hits += cache.get(request)
+def one_by_one(kind, capacity, requests):
+    """Hits of every request, asked for object by object."""
+    cache, asked, clock, hits = kind(cache_size=capacity, hashpower=18), lcs.Request(), 0, []
+    for blocks in requests:
+        hits.append(0)
+        for block in blocks:
+            asked.obj_id, asked.obj_size, asked.clock_time = block, 1, clock
+            hits[-1] += cache.get(asked)
+            clock += 1
     return hits
 
 
-def compare_hits(ours, blocks, path):
+def compare_hits(ours, requests, path):
     different = 0
     print("| policy | blocks | hits | libCacheSim | equal | M accesses/s | libCacheSim |\n| --- | --- | --- | --- | --- | --- | --- |")
     for name, kind in PAIRS:
         for capacity in CAPACITIES:
             hits, accesses, seconds = ours(name, capacity)
-            their_hits = one_by_one(kind, capacity, blocks)
+            their_hits = one_by_one(kind, capacity, requests)
             _, loop = theirs(kind, capacity, path, accesses)
             different += hits != their_hits
-            print(f"| {name} | {capacity} | {hits} | {their_hits} | {'yes' if hits == their_hits else 'NO'} | "
+            print(f"| {name} | {capacity} | {sum(hits)} | {sum(their_hits)} | {'yes' if hits == their_hits else 'NO'} | "
                   f"{accesses / seconds / 1e6:.1f} | {accesses / loop / 1e6:.1f} |")
     return different
 
@@ -94,8 +98,8 @@ def compare_seconds(ours, path):
     for name, kind in PAIRS:
         hits, accesses, _ = ours(name, TIMED)
         their_hits, _ = theirs(kind, TIMED, path, accesses)
-        if abs(hits - their_hits) > 1:  # of a share of misses, rounded
-            sys.exit(f"{name}: {hits} hits, libCacheSim {their_hits}")
+        if abs(sum(hits) - their_hits) > 1:  # of a share of misses, rounded
+            sys.exit(f"{name}: {sum(hits)} hits, libCacheSim {their_hits}")
         turns = []
         for turn in range(TURNS):
             pair = {}
@@ -114,13 +118,13 @@ def main():
     parser.add_argument("trace", help="in Mooncake's format")
     parser.add_argument("--ratios", action="store_true", help="seconds in turns instead of hits")
     asked = parser.parse_args()
-    blocks = list(blocks_of(asked.trace))
+    requests = requests_of(asked.trace)
     ours = Ours(asked.bench, asked.trace)
     with tempfile.NamedTemporaryFile(suffix=".oracleGeneral.bin") as stream:
-        for i, block in enumerate(blocks):
+        for i, block in enumerate(itertools.chain.from_iterable(requests)):
             stream.write(struct.pack("<IQIq", i, block, 1, -2))
         stream.flush()
-        different = compare_seconds(ours, stream.name) if asked.ratios else compare_hits(ours, blocks, stream.name)
+        different = compare_seconds(ours, stream.name) if asked.ratios else compare_hits(ours, requests, stream.name)
     return 1 if ours.end() or different else 0
 
 
