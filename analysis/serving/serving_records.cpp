@@ -1,10 +1,13 @@
 #include "analysis/serving/serving_records.hpp"
 
+#include <algorithm>
 #include <cmath>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 
+#include "analysis/prefix/prefill_cost.hpp"
 #include "sim/base/workers.hpp"
 
 namespace kvsim::analysis {
@@ -130,6 +133,14 @@ std::vector<ColumnInfo> summary_columns() {
   return columns;
 }
 
+std::vector<double> block_seconds(const requests::RequestTrace& trace, const prefix::PrefixTree& tree,
+                                  const ServingGrid& grid) {
+  std::uint32_t deepest = 0;
+  for (const std::uint32_t depth : tree.depths()) deepest = std::max(deepest, depth);
+  return PrefillCost(grid.served.model, grid.served.machine, grid.served.serving)
+      .seconds_of_blocks(trace.block_tokens, deepest + std::size_t{1});
+}
+
 serving::ServingSettings common_settings(const ServingGrid& grid) {
   serving::ServingSettings settings;
   settings.engine = grid.engine;
@@ -146,6 +157,12 @@ std::vector<ServingRun> serving_runs(const requests::RequestTrace& trace, const 
   std::vector<ServingRun> runs;
   serving::ServingSettings settings = common_settings(grid);
   settings.engine.host_cache.tokens = grid.host_memory / token_bytes(grid.served);
+  std::optional<prefix::PrefixTree> tree;
+  if (trace.has_blocks()) {
+    tree.emplace(trace);
+    settings.engine.block_seconds =
+        std::make_shared<const std::vector<double>>(block_seconds(trace, *tree, grid));
+  }
   for (const std::uint64_t memory : grid.memories)
     for (const serving::AllocatorKind allocator : grid.allocators)
       for (const auto& policy : grid.policies)
@@ -161,8 +178,6 @@ std::vector<ServingRun> serving_runs(const requests::RequestTrace& trace, const 
               serving::EngineSettings& engine = runs.back().settings.engine;
               engine = engine_settings(grid.served, engine, memory, grid.page_bytes);
             }
-  std::optional<prefix::PrefixTree> tree;
-  if (trace.has_blocks()) tree.emplace(trace);
   if (progress != nullptr) progress->total = runs.size();
   Workers(grid.threads).run(runs.size(), [&](std::size_t i) {
     if (progress != nullptr && progress->stop) return;

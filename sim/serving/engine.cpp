@@ -12,6 +12,12 @@ double real(std::uint64_t count) {
   return static_cast<double>(count);
 }
 
+/// The settings own what this points to.
+std::span<const double> seconds_of(const EngineSettings& settings) {
+  if (settings.block_seconds == nullptr) return {};
+  return *settings.block_seconds;
+}
+
 std::unique_ptr<Allocator> memory_of(const EngineSettings& settings, const requests::RequestTrace& trace,
                                      const prefix::PrefixTree* tree) {
   AllocatorSettings memory = settings.memory;
@@ -25,7 +31,8 @@ std::unique_ptr<Allocator> memory_of(const EngineSettings& settings, const reque
     usage_error("a prefix cache shares blocks",
                 std::string("allocator ") + allocator_name(settings.allocator),
                 "use paged, or no prefix cache");
-  return std::make_unique<PrefixMemory>(*settings.prefix_cache, trace, *tree, memory.capacity, memory.places);
+  return std::make_unique<PrefixMemory>(*settings.prefix_cache, trace, *tree, seconds_of(settings),
+                                        memory.capacity, memory.places);
 }
 
 }  // namespace
@@ -56,7 +63,7 @@ Engine::Engine(const EngineSettings& settings, const requests::RequestTrace& tra
       usage_error("stands behind the prefix cache of the device, and there is none", "cache on the host");
     if (!(settings.swap.link.bandwidth > 0))
       usage_error("the machine has no link to host memory", "cache on the host");
-    host_.emplace(settings.host_cache, trace, *tree);
+    host_.emplace(settings.host_cache, trace, *tree, seconds_of(settings));
   }
   for (const requests::Request& request : trace.requests) check(request);
   for (Place place = settings.max_sequences; place-- > 0;) free_places_.push_back(place);

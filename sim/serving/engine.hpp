@@ -43,6 +43,8 @@ struct EngineSettings {
   AllocatorSettings memory{};  ///< places are max_sequences
   /// Which blocks of prompts stay for others, where memory is paged, in the trace's blocks; nothing: none do.
   std::optional<policy::Part> prefix_cache{};
+  /// Of computing a block of a prompt, by its depth, for policies of cost; nothing: 1 at every depth.
+  std::shared_ptr<const std::vector<double>> block_seconds{};
   HostCacheSettings host_cache{};  ///< behind the prefix cache on the device
   Preemption preemption = Preemption::recompute;
   SwapSettings swap{};

@@ -6,14 +6,14 @@
 
 namespace kvsim::serving {
 HostPrefixes::HostPrefixes(const HostCacheSettings& settings, const requests::RequestTrace& trace,
-                           const prefix::PrefixTree& tree)
+                           const prefix::PrefixTree& tree, std::span<const double> seconds)
     : trace_(trace),
       tree_(tree),
       // More than all different blocks is as good as these.
       cache_(engine_cache(*settings.policy,
                           std::min<std::uint64_t>(settings.tokens,
                                                   std::max<std::size_t>(tree.size(), 1) * trace.block_tokens),
-                          trace, tree, "cache on the host")) {}
+                          trace, tree, seconds, "cache on the host")) {}
 
 std::uint64_t HostPrefixes::found(std::uint32_t request, std::uint64_t most) const {
   const std::span<const prefix::Node> prompt = tree_.prompt(request);

@@ -18,7 +18,7 @@ class HostPrefixes {
  public:
   /// Throws Error(usage) as engine_cache().
   HostPrefixes(const HostCacheSettings& settings, const requests::RequestTrace& trace,
-               const prefix::PrefixTree& tree);
+               const prefix::PrefixTree& tree, std::span<const double> seconds);
 
   /// Blocks whose time is over leave.
   void advance(double now) { cache_.advance(now); }

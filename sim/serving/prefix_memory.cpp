@@ -8,12 +8,13 @@
 namespace kvsim::serving {
 
 PrefixMemory::PrefixMemory(const policy::Part& policy, const requests::RequestTrace& trace,
-                           const prefix::PrefixTree& tree, std::uint64_t capacity, std::uint32_t places)
+                           const prefix::PrefixTree& tree, std::span<const double> seconds,
+                           std::uint64_t capacity, std::uint32_t places)
     : Allocator(capacity, places),
       trace_(trace),
       tree_(tree),
       block_(trace.block_tokens),
-      cache_(engine_cache(policy, capacity, trace, tree, "prefix cache")),
+      cache_(engine_cache(policy, capacity, trace, tree, seconds, "prefix cache")),
       tables_(places) {
   if (cache_.keeps_for_good())
     usage_error("keeps blocks for good, and running requests need their room", policy.text(),

@@ -20,7 +20,8 @@ class PrefixMemory final : public Allocator {
  public:
   /// Throws Error(usage) as engine_cache(), and for policies that keep blocks for good. All must outlive it.
   PrefixMemory(const policy::Part& policy, const requests::RequestTrace& trace,
-               const prefix::PrefixTree& tree, std::uint64_t capacity, std::uint32_t places);
+               const prefix::PrefixTree& tree, std::span<const double> seconds, std::uint64_t capacity,
+               std::uint32_t places);
 
   /// How many prompts that wait the policy looks at.
   std::size_t lookahead() const { return cache_.lookahead(); }

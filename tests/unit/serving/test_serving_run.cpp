@@ -291,6 +291,26 @@ TEST_CASE("Under every policy of blocks, too", "[serving]") {
   CHECK(seen.evicted > 2000);
 }
 
+TEST_CASE("Policies of cost keep what takes long to compute: by hand", "[serving]") {
+  // Four blocks. Those of the first two prompts take three, which were used once each, block 2 before block 1
+  // before block 9; the third prompt needs two, so that one leaves.
+  const auto trace =
+      made_trace({{0, 8, 1, {1, 2}}, {10, 4, 1, {9}}, {20, 8, 1, {5, 6}}, {30, 12, 1, {1, 2, 3}}}, 4);
+  const prefix::PrefixTree tree(trace);
+  ServingSettings settings = settings_of(16);
+  const auto hits = [&](const char* policy, std::vector<double> seconds) {
+    settings.engine.prefix_cache = policy::parse_replacement(policy, policy::builtin());
+    settings.engine.block_seconds = std::make_shared<const std::vector<double>>(std::move(seconds));
+    return serve(trace, &tree, settings, toy_price).requests[3].hit_tokens;
+  };
+  // Block 2 was used longest ago.
+  CHECK(hits("lru", {1, 5, 9}) == 4);
+  CHECK(hits("hpt", {1, 1, 1}) == 4);
+  CHECK(hits("hpt", {5, 1, 9}) == 4);
+  // First blocks cost less: block 1 leaves, and block 2 is behind a gap.
+  CHECK(hits("hpt", {1, 5, 9}) == 0);
+}
+
 TEST_CASE("Laws of every policy on the device", "[serving]") {
   for (const policy::PolicySpec& spec : policy::builtin().policies()) {
     if (!spec.make_replacement) continue;
