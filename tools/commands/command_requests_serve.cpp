@@ -5,7 +5,6 @@
 #include "analysis/serving/serving_table.hpp"
 #include "policies/api/composition.hpp"
 #include "sim/base/error.hpp"
-#include "sim/base/number_text.hpp"
 #include "sim/base/quoted.hpp"
 #include "sim/base/sizes.hpp"
 #include "sim/base/split.hpp"
@@ -16,6 +15,7 @@
 #include "tools/requests/output_options.hpp"
 #include "tools/requests/request_options.hpp"
 #include "tools/requests/served_options.hpp"
+#include "tools/requests/serving_lists.hpp"
 
 namespace kvsim::tools {
 namespace {
@@ -36,24 +36,6 @@ struct Options : OutputOptions {
   bool each = false, quiet = false;
 };
 
-std::vector<std::uint64_t> memories(const Options& options, const serving::ServedModel& served) {
-  if (options.memory.empty()) return {usual_memory(served, options.step_tokens)};
-  std::vector<std::uint64_t> out;
-  for (const std::string& item : comma_list(options.memory)) out.push_back(parse_bytes(item, "--memory"));
-  return out;
-}
-
-std::vector<double> rates(const std::string& text) {
-  std::vector<double> out;
-  for (const std::string& item : comma_list(text)) {
-    const std::optional<double> rate = number_of<double>(item);
-    if (!rate || !(*rate > 0))
-      usage_error(kvsim::quoted(item) + " is no number above zero", "--rate", "Say it like 0.5,1,2.");
-    out.push_back(*rate);
-  }
-  return out;
-}
-
 /// "none", or replacements.
 std::vector<std::optional<policy::Part>> policies(const std::string& list) {
   std::vector<std::optional<policy::Part>> out;
@@ -67,8 +49,8 @@ std::vector<std::optional<policy::Part>> policies(const std::string& list) {
 ServingGrid grid_of(const Options& options) {
   ServingGrid grid;
   grid.served = parse_served(options.served);
-  grid.memories = memories(options, grid.served);
-  grid.rates = rates(options.rate);
+  grid.memories = parse_memories(options.memory, grid.served, options.step_tokens);
+  grid.rates = parse_rates(options.rate);
   grid.allocators.clear();
   for (const std::string& item : comma_list(options.allocator))
     grid.allocators.push_back(serving::parse_allocator(item));
