@@ -70,6 +70,11 @@ class Outputs(CommandTest):
                             "llama-3.1-8b", "--machine", "h100-sxm", "--format", "csv", "--quiet", "-o", "{}") for n in (50, 60)],
         "requests serve": [("requests", "serve", SOURCE / "traces/sample/requests/mooncake_conversation.jsonl.gz", "--limit", n, "--model",
                             "llama-3.1-8b", "--machine", "h100-sxm", "--format", "csv", "--quiet", "-o", "{}") for n in (50, 60)],
+        "requests replay": [("requests", "replay", SOURCE / "traces/sample/requests/mooncake_conversation.jsonl.gz", "--limit", n,
+                             "--format", "csv", "--quiet", "-o", "{}") for n in (50, 60)],
+        "requests compression": [("requests", "compression", SOURCE / "traces/sample/requests/mooncake_conversation.jsonl.gz", "--limit", n,
+                                  "--model", "llama-3.1-8b", "--machine", "h100-sxm", "--policy", "full+kivi", "--format", "csv", "--quiet",
+                                  "-o", "{}") for n in (50, 60)],
         "requests tiers": [("requests", "tiers", SOURCE / "traces/sample/requests/mooncake_conversation.jsonl.gz", "--model", "llama-3.1-8b",
                             "--machine", "h100-sxm", "--host", "64GiB", "--limit", n, "--format", "csv", "--quiet", "-o", "{}") for n in (50, 60)],
         "cost break-even": [("cost", "break-even", "--model", "llama-3.1-8b", "--machine", "h100-sxm", "--depth", n, "--format", "csv",
@@ -165,7 +170,8 @@ class Outputs(CommandTest):
                         ("capture", "--model", MODEL, "--prompt", "input"),
                         ("requests", "info", "input"), ("requests", "convert", "input"),
                         *(("requests", verb, "input", "--model", "llama-3.1-8b", "--machine", "h100-sxm") for verb in ("batch", "serve")),
-                        ("requests", "generate", "--like", "input"),
+                        ("requests", "generate", "--like", "input"), ("requests", "replay", "input"),
+                        ("requests", "compression", "input", "--model", "llama-3.1-8b", "--machine", "h100-sxm", "--policy", "full+kivi"),
                         ("requests", "tiers", "input", "--model", "llama-3.1-8b", "--machine", "h100-sxm"),
                         ("cost", "allocators", "input", "--model", "opt-13b", "--machine", "a100-40-sxm")):
             with self.subTest(command):
