@@ -5,11 +5,11 @@
 #include <functional>
 #include <limits>
 
-#include "sim/base/error.hpp"
+#include "analysis/prefix/hit_partition.hpp"
+#include "analysis/prefix/hit_sample.hpp"
 #include "sim/base/nearest_rank.hpp"
 #include "sim/base/workers.hpp"
 #include "sim/prefix/hit_replay.hpp"
-#include "sim/prefix/subtree_sampling.hpp"
 
 namespace kvsim::analysis {
 namespace {
@@ -49,73 +49,6 @@ class PrefillTable {
   std::vector<PrefillWork> work_;
 };
 
-/// A part of the requests, in the order in which parts are shown.
-struct Parts {
-  std::vector<std::string> names{};
-  std::vector<std::uint32_t> of{};  ///< of every request; kNone: it is of no part
-};
-
-Parts named_parts(const RequestTrace& trace, const std::vector<std::string>& names,
-                  std::uint32_t Request::*index, const char* what) {
-  Parts out{.names = names, .of = {}};
-  for (const Request& request : trace.requests) out.of.push_back(request.*index);
-  if (names.empty())
-    usage_error("the trace names no " + std::string(what), "--by", "Say --by depth, or leave it out.");
-  return out;
-}
-
-Parts turn_parts(const RequestTrace& trace) {
-  Parts out;
-  std::uint32_t last = 0;
-  for (const Request& request : trace.requests) {
-    const bool known = request.turn != requests::kNone && request.turn > 0;
-    if (known) last = std::max(last, request.turn);
-    out.of.push_back(known ? request.turn - 1 : requests::kNone);
-  }
-  // Turns that no request is of have no row; numbers from a file are not sizes.
-  std::vector<std::uint32_t> turns;
-  for (const std::uint32_t turn : out.of)
-    if (turn != requests::kNone) turns.push_back(turn);
-  std::sort(turns.begin(), turns.end());
-  turns.erase(std::unique(turns.begin(), turns.end()), turns.end());
-  if (turns.empty()) usage_error("the trace has no turns", "--by", "Say --by depth, or leave it out.");
-  for (std::uint32_t& turn : out.of)
-    if (turn != requests::kNone)
-      turn = static_cast<std::uint32_t>(std::lower_bound(turns.begin(), turns.end(), turn) - turns.begin());
-  for (const std::uint32_t turn : turns) out.names.push_back(std::to_string(std::uint64_t{turn} + 1));
-  return out;
-}
-
-/// Depths are parts of prompts: bin 0 is the first block, bin i the blocks from 2^(i - 1) to below 2^i.
-std::uint64_t first_of_bin(std::size_t bin) {
-  return bin == 0 ? 0 : std::uint64_t{1} << (bin - 1);
-}
-
-Parts depth_parts(const RequestTrace& trace) {
-  std::uint32_t longest = 0;
-  for (const Request& request : trace.requests) longest = std::max(longest, request.prompt_tokens);
-  Parts out;
-  for (std::size_t bin = 0; first_of_bin(bin) * trace.block_tokens < longest; ++bin)
-    out.names.push_back(std::to_string(first_of_bin(bin) * trace.block_tokens));
-  return out;
-}
-
-Parts parts_of(const RequestTrace& trace, HitParts parts) {
-  switch (parts) {
-    case HitParts::category:
-      return named_parts(trace, trace.categories, &Request::category, "categories");
-    case HitParts::session:
-      return named_parts(trace, trace.sessions, &Request::session, "sessions");
-    case HitParts::turn:
-      return turn_parts(trace);
-    case HitParts::depth:
-      return depth_parts(trace);
-    case HitParts::none:
-      break;
-  }
-  return {.names = {""}, .of = std::vector<std::uint32_t>(trace.requests.size(), 0)};
-}
-
 /// Adds up what the requests of a cell hit, part by part, in all requests and in their last half.
 class Summing {
  public:
@@ -125,7 +58,7 @@ class Summing {
         grid_(grid),
         prefills_(prefills),
         ceiling_(std::move(ceiling)),
-        parts_(parts_of(trace, grid.parts)) {}
+        parts_(partition(trace, grid.parts)) {}
 
   const std::vector<std::uint32_t>& ceiling() const { return ceiling_; }
 
@@ -189,8 +122,8 @@ class Summing {
   void add_depths(std::vector<HitRow>& out, std::size_t r, std::uint32_t run, bool last_half) const {
     const Request& request = trace_.requests[r];
     const std::uint64_t hit = tokens(request, run), most = tokens(request, ceiling_[r]);
-    for (std::size_t bin = 0; first_of_bin(bin) * trace_.block_tokens < request.prompt_tokens; ++bin) {
-      const std::uint64_t first = first_of_bin(bin), end = first_of_bin(bin + 1);
+    for (std::size_t bin = 0; first_of_depth(bin) * trace_.block_tokens < request.prompt_tokens; ++bin) {
+      const std::uint64_t first = first_of_depth(bin), end = first_of_depth(bin + 1);
       const auto within = [&](std::uint64_t count, std::uint64_t unit) {
         return std::clamp(count, first * unit, end * unit) - first * unit;
       };
@@ -211,7 +144,7 @@ class Summing {
   const HitGrid& grid_;
   PrefillTable* prefills_;
   std::vector<std::uint32_t> ceiling_;
-  Parts parts_;
+  HitPartition parts_;
 };
 
 /// One cell with what its requests hit.
@@ -249,52 +182,6 @@ void visit_cells(const RequestTrace& trace, const PrefixTree& tree, const HitGri
   visit({nullptr, {}, &unlimited});
 }
 
-/// Rows of all requests and of their last half, from a sample's. What a cache without limits hits is known of
-/// both, and other hits are to it as in the sample.
-std::vector<HitRow> sampled_rows(const RequestTrace& trace, const HitGrid& grid, Progress* progress) {
-  if (grid.parts != HitParts::none || grid.residency)
-    usage_error("stands for all requests together", "a sample", "Leave out parts and residencies.");
-  const PrefixTree tree(trace);
-  const prefix::SubtreeSample sample =
-      prefix::sampled_subtrees(trace, tree, grid.sample->rate, grid.sample->seed);
-  if (sample.trace.requests.empty())
-    usage_error("no request is in a sample of " + std::to_string(grid.sample->rate), "a sample",
-                "Say a larger share, or another seed.");
-  HitGrid of_sample = grid;
-  of_sample.sample.reset();
-  for (CacheCapacity& capacity : of_sample.capacities)
-    capacity.blocks = std::max<std::uint64_t>(sample.capacity(capacity.blocks), 1);
-  const std::vector<HitRow> found = hit_rows(sample.trace, of_sample, progress);
-  HitGrid nothing = grid;
-  nothing.sample.reset();
-  nothing.policies.clear();
-  const std::vector<HitRow> ceilings = hit_rows(trace, nothing);
-  std::vector<HitRow> out;
-  for (std::size_t i = 0; i < found.size(); ++i) {
-    const std::size_t window = i % 2;  // of every cell all requests, then the last half
-    const HitRow& sampled = found[i];
-    const HitRow& most = found[found.size() - 2 + window];
-    HitRow row = ceilings[window];
-    if (sampled.policy != nullptr) {
-      const auto share = [](double part, double whole) { return whole > 0 ? part / whole : 0; };
-      const double hits =
-          share(static_cast<double>(sampled.hit_tokens), static_cast<double>(most.hit_tokens));
-      row.policy = &grid.policies[static_cast<std::size_t>(sampled.policy - of_sample.policies.data())];
-      row.capacity = grid.capacities[(i / 2) % grid.capacities.size()];
-      row.hit_tokens =
-          static_cast<std::uint64_t>(std::llround(hits * static_cast<double>(row.ceiling_tokens)));
-      if (row.saved_s) {
-        row.saved_s = *row.saved_s * share(*sampled.saved_s, *most.saved_s);
-        row.saved_flops = *row.saved_flops * share(*sampled.saved_flops, *most.saved_flops);
-      }
-      row.blocks = row.hit_blocks = row.wasted_blocks = row.untouched = std::nullopt;
-      row.p50 = row.p90 = row.p99 = std::nullopt;
-    }
-    out.push_back(std::move(row));
-  }
-  return out;
-}
-
 }  // namespace
 
 std::optional<double> HitRow::hit_rate() const {
@@ -303,7 +190,7 @@ std::optional<double> HitRow::hit_rate() const {
 }
 
 std::vector<HitRow> hit_rows(const RequestTrace& trace, const HitGrid& grid, Progress* progress) {
-  if (grid.sample) return sampled_rows(trace, grid, progress);
+  if (grid.sample) return sampled_hit_rows(trace, grid, progress);
   const PrefixTree tree(trace);
   std::optional<PrefillTable> prefills;
   if (grid.prefill && grid.parts != HitParts::depth) prefills.emplace(trace, *grid.prefill, grid.found);
