@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <numeric>
 
 namespace kvsim {
 namespace {
@@ -27,32 +28,38 @@ std::string join(const std::vector<std::string>& names, std::string_view last) {
 
 std::size_t edit_distance(std::string_view a_text, std::string_view b_text) {
   const std::string a = lower(a_text), b = lower(b_text);
-  std::vector<std::vector<std::size_t>> d(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
-  for (std::size_t i = 0; i <= a.size(); ++i) d[i][0] = i;
-  for (std::size_t j = 0; j <= b.size(); ++j) d[0][j] = j;
+  // Rows of the table of distances between beginnings: of i letters of a, and of one and two fewer.
+  std::vector<std::size_t> row(b.size() + 1), before, two_before;
+  std::iota(row.begin(), row.end(), std::size_t{0});
   for (std::size_t i = 1; i <= a.size(); ++i) {
+    two_before = std::move(before);
+    before = std::move(row);
+    row.assign(b.size() + 1, i);
     for (std::size_t j = 1; j <= b.size(); ++j) {
       const std::size_t change = a[i - 1] == b[j - 1] ? 0 : 1;
-      d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + change});
+      row[j] = std::min({before[j] + 1, row[j - 1] + 1, before[j - 1] + change});
       if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-        d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
+        row[j] = std::min(row[j], two_before[j - 2] + 1);
     }
   }
-  return d[a.size()][b.size()];
+  return row[b.size()];
 }
 
 std::vector<std::string> nearest(std::string_view name, const std::vector<std::string>& known,
                                  std::size_t count) {
   const std::string wanted = lower(name);
+  const std::size_t farthest = std::max<std::size_t>(2, wanted.size() / 2);
   std::vector<std::pair<std::size_t, std::string>> ranked;
   for (const std::string& candidate : known) {
     const std::string other = lower(candidate);
-    std::size_t distance = edit_distance(wanted, other);
     const bool contains =
         wanted.size() >= 3 && other.size() >= 3 &&
         (other.find(wanted) != std::string::npos || wanted.find(other) != std::string::npos);
-    if (contains) distance = std::min<std::size_t>(distance, 2);
-    if (distance <= std::max<std::size_t>(2, wanted.size() / 2)) ranked.emplace_back(distance, candidate);
+    // Texts are at least as far apart as their lengths.
+    const std::size_t apart = std::max(wanted.size(), other.size()) - std::min(wanted.size(), other.size());
+    if (!contains && apart > farthest) continue;
+    const std::size_t distance = contains ? std::min<std::size_t>(apart, 2) : edit_distance(wanted, other);
+    if (distance <= farthest) ranked.emplace_back(distance, candidate);
   }
   std::sort(ranked.begin(), ranked.end());
   std::vector<std::string> out;
