@@ -102,6 +102,19 @@ class Capture(CommandTest):
             self.ok("capture", "--model", MODEL, "--tokens", name, "--max-new-tokens", 3, "-o", "run.h5", "--overwrite")
             self.assertEqual(self.content(), expected)
 
+    def test_a_compressed_trace_is_the_same_run_in_fewer_bytes(self):
+        self.ok(*self.capture("--max-new-tokens", 3))
+        plain, size = self.content(), (self.folder / "run.h5").stat().st_size
+        replay = ("replay", "run.h5", "--policy", "h2o", "--policy", "snapkv", "--budget", "25%", "--quiet", "--format", "csv")
+        rows = self.ok(*replay)
+        for level in 1, 9:
+            self.ok(*self.capture("--max-new-tokens", 3, "--deflate", level, "--overwrite"))
+            self.assertEqual(self.content(), plain)
+            self.assertLess((self.folder / "run.h5").stat().st_size, 0.9 * size)
+            self.assertEqual(self.ok(*replay), rows)
+            self.ok("trace", "check", "run.h5")
+        self.assertIn("--deflate", self.fails(2, *self.capture("--deflate", 10, "--overwrite")))
+
     def test_threads_change_no_byte(self):
         contents = set()
         for threads in 1, 2, 8:

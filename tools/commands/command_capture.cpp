@@ -161,6 +161,11 @@ void add_capture_command(CLI::App& app) {
       ->add_option("--elem", capture.elem,
                    "Type of stored queries, keys and values, and of the cache: auto | f32 | bf16 | f16")
       ->capture_default_str();
+  command
+      ->add_option("--deflate", capture.deflate,
+                   "Level of lossless compression, 1 to 9: fewer bytes on disk, slower to write and to read")
+      ->check(CLI::Range(0u, 9u).description(""))
+      ->type_name("LEVEL");
   command->add_option("--prefill-chunk", capture.prefill_chunk, "Prompt tokens per pass")
       ->transform(token_count())
       ->type_name("N")
@@ -181,8 +186,9 @@ void add_capture_command(CLI::App& app) {
   group_options(
       *command, "Generated text",
       {"--max-new-tokens", "--temperature", "--top-k", "--top-p", "--answer-tokens", "--ignore-eos"});
-  group_options(*command, "What is stored",
-                {"--queries", "--column-statistics", "--attention", "--output-weights", "--elem"});
+  group_options(
+      *command, "What is stored",
+      {"--queries", "--column-statistics", "--attention", "--output-weights", "--elem", "--deflate"});
   group_options(*command, "Run", {"--prefill-chunk", "--device", "--compute"});
   command->callback([options] { run_capture_command(*options); });
 }

@@ -44,6 +44,7 @@ struct CaptureOptions {
   std::string compute = "auto";
   std::string output;
   bool overwrite = false;
+  unsigned deflate = 0;  ///< level of lossless compression of the trace, 1 to 9; 0: none
   bool ignore_eos = false;
   bool reproducible = false;  ///< leave out identity, date, times and threads, so that the same run gives the
                               ///< same bytes

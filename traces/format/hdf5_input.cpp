@@ -229,6 +229,7 @@ void InputDataset::check_storage(hid_t creation, std::uint64_t file_bytes) {
   if (allocated != n_chunks)
     input_error("has " + std::to_string(allocated) + " of its " + std::to_string(n_chunks) + " chunks",
                 where_);
+  if (!filters_.empty()) checked_.assign(n_chunks, false);
 }
 
 void InputDataset::check_filters(hid_t creation) {
@@ -282,6 +283,14 @@ void InputDataset::check_chunk(const std::vector<hsize_t>& at, std::uint64_t chu
                 where_, "The file is damaged: take a sound copy of it.");
 }
 
+/// Counts chunks along the last axis first.
+std::uint64_t InputDataset::number_of(const std::vector<hsize_t>& chunk_start) const {
+  std::uint64_t number = 0;
+  for (std::size_t i = 0; i < chunk_.size(); ++i)
+    number = number * chunks_along(dims_[i], chunk_[i]) + chunk_start[i] / chunk_[i];
+  return number;
+}
+
 /// Checks the chunks of a block. Chunks without filters need no check: libhdf5 reads just their bytes.
 void InputDataset::check_chunks(const std::vector<std::uint64_t>& start,
                                 const std::vector<std::uint64_t>& count) const {
@@ -292,7 +301,10 @@ void InputDataset::check_chunks(const std::vector<std::uint64_t>& start,
   for (std::size_t i = 0; i < at.size(); ++i) at[i] = start[i] / chunk_[i] * chunk_[i];
   const std::vector<hsize_t> first = at;
   while (true) {
-    check_chunk(at, chunk_bytes);
+    if (const std::uint64_t number = number_of(at); !checked_[number]) {
+      check_chunk(at, chunk_bytes);
+      checked_[number] = true;
+    }
     std::size_t axis = at.size();
     while (axis > 0) {
       --axis;

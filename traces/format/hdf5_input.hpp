@@ -59,6 +59,7 @@ class InputDataset {
   void check_storage(hid_t creation, std::uint64_t file_bytes);
   void check_filters(hid_t creation);
   void check_chunk(const std::vector<hsize_t>& at, std::uint64_t chunk_bytes) const;
+  std::uint64_t number_of(const std::vector<hsize_t>& chunk_start) const;
   void check_chunks(const std::vector<std::uint64_t>& start, const std::vector<std::uint64_t>& count) const;
 
   Object object_;
@@ -70,6 +71,9 @@ class InputDataset {
   std::uint64_t bytes_ = 0;
   std::vector<H5Z_filter_t> filters_;  ///< in the order of writing
   bool deflated_ = false, checksum_ = false;
+  /// Of every chunk of a dataset with filters, whether it has been checked: a chunk is inflated twice when it
+  /// is first read, and not each time. Under the session's lock.
+  mutable std::vector<bool> checked_{};
 };
 
 class InputGroup {

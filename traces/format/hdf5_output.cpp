@@ -167,7 +167,8 @@ void put_texts(hid_t parent, const std::string& name, const std::vector<std::str
 }
 
 GrowingDataset::GrowingDataset(hid_t parent, const std::string& name, Type type, std::uint64_t heads,
-                               std::uint64_t chunk_rows, std::uint64_t dim, bool checksum, std::string where)
+                               std::uint64_t chunk_rows, std::uint64_t dim, ChunkFilters filters,
+                               std::string where)
     : heads_(heads), chunk_rows_(chunk_rows), dim_(dim), where_(std::move(where)) {
   const Session session;
   type_ = datatype(type);
@@ -181,7 +182,11 @@ GrowingDataset::GrowingDataset(hid_t parent, const std::string& name, Type type,
   const PropertyList creation = creation_list(H5P_DATASET_CREATE, where_);
   check(H5Pset_chunk(creation.id(), rank, chunk.data()), "cannot be created", where_);
   check(H5Pset_fill_time(creation.id(), H5D_FILL_TIME_NEVER), "cannot be created", where_);
-  if (checksum) check(H5Pset_fletcher32(creation.id()), "cannot be created", where_);
+  if (filters.deflate > 0) {
+    check(H5Pset_shuffle(creation.id()), "cannot be created", where_);
+    check(H5Pset_deflate(creation.id(), filters.deflate), "cannot be created", where_);
+  }
+  if (filters.checksum) check(H5Pset_fletcher32(creation.id()), "cannot be created", where_);
   // Whole chunks gain nothing from a cache, and without a cache a full disk is detected at the write that
   // hits it.
   const PropertyList access(check(H5Pcreate(H5P_DATASET_ACCESS), "cannot be created", where_));

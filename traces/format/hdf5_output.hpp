@@ -88,13 +88,19 @@ void replace_list(hid_t parent, const std::string& name, const std::vector<Value
 void put_texts(hid_t parent, const std::string& name, const std::vector<std::string>& texts,
                std::string_view where);
 
+/// What becomes of a chunk before it is stored.
+struct ChunkFilters {
+  bool checksum = false;  ///< fletcher32
+  unsigned deflate = 0;   ///< level of zlib behind a shuffle of bytes, 1 to 9; 0: stored as it is
+};
+
 /// A dataset [heads, rows, dim] (or [heads, rows] when dim is 0) that grows along its rows by one chunk of
 /// every head at a time: libhdf5 would write a partly filled chunk again with every append.
 class GrowingDataset {
  public:
   GrowingDataset() = default;
   GrowingDataset(hid_t parent, const std::string& name, Type type, std::uint64_t heads,
-                 std::uint64_t chunk_rows, std::uint64_t dim, bool checksum, std::string where);
+                 std::uint64_t chunk_rows, std::uint64_t dim, ChunkFilters filters, std::string where);
 
   explicit operator bool() const { return static_cast<bool>(dataset_); }
   hid_t id() const { return dataset_.id(); }

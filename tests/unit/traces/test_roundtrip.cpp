@@ -59,13 +59,14 @@ void require_same_tensors(const trace::Source& a, const trace::Source& b) {
 
 }  // namespace
 
-TEST_CASE("tensors are read back in every element type, with and without checksums") {
+TEST_CASE("tensors are read back in every element type, with and without checksums and compression") {
   const Elem elem = GENERATE(Elem::f32, Elem::f16, Elem::bf16);
   const bool checksum = GENERATE(true, false);
   const Scratch scratch;
   const trace::MemoryTrace made = numbered_trace(header_of(elem, 20, 5));
   trace::WriteOptions options;
   options.checksum = checksum;
+  options.deflate = GENERATE(0u, 1u, 9u);
   trace::write_trace(scratch.file("a.h5"), made, options);
   const auto read = trace::open_trace(scratch.file("a.h5"));
   CHECK(read->header().elem == elem);
@@ -91,7 +92,7 @@ TEST_CASE("rows are read across chunk borders, from several threads") {
   const Scratch scratch;
   // 128 components make chunks of 256 (f32) and 512 (bf16) rows.
   const trace::MemoryTrace made = numbered_trace(header_of(elem, 1100, 60, 128));
-  trace::write_trace(scratch.file("a.h5"), made);
+  trace::write_trace(scratch.file("a.h5"), made, {.deflate = GENERATE(0u, 1u)});
   const auto read = trace::open_trace(scratch.file("a.h5"));
   const auto matches = [&](std::uint64_t first, std::uint64_t n) {
     std::vector<float> expected(n * 128), found(n * 128);
