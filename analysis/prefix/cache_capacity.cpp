@@ -1,11 +1,19 @@
 #include "analysis/prefix/cache_capacity.hpp"
 
+#include <algorithm>
+
 #include "analysis/cost/cost_study.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/quoted.hpp"
 #include "sim/cost/memory.hpp"
 
 namespace kvsim::analysis {
+
+std::uint64_t mean_prompt(const requests::RequestTrace& trace) {
+  std::uint64_t tokens = 0;
+  for (const requests::Request& request : trace.requests) tokens += request.prompt_tokens;
+  return std::max<std::uint64_t>(tokens / std::max<std::size_t>(trace.requests.size(), 1), 1);
+}
 
 double stored_token_bytes(const serving::ServedModel& served, const policy::Composition& stored,
                           const std::optional<sim::Budget>& budget, std::uint64_t tokens) {

@@ -6,6 +6,7 @@
 #include "policies/api/composition.hpp"
 #include "sim/replay/budget.hpp"
 #include "sim/serving/served_model.hpp"
+#include "traces/requests/request_trace.hpp"
 
 namespace kvsim::analysis {
 
@@ -14,6 +15,9 @@ struct CacheCapacity {
   std::uint64_t tokens = 0;              ///< of these blocks
   std::optional<std::uint64_t> bytes{};  ///< as asked, or what the blocks take; none: of no model
 };
+
+/// Tokens of a prompt of the trace, the mean rounded down; 1 at least.
+std::uint64_t mean_prompt(const requests::RequestTrace& trace);
 
 /// Bytes on one device that a token of a cached prompt of `tokens` tokens takes when it is kept as `stored`
 /// keeps it, at the budget: keys, values, padding and the policy's metadata over the tokens; tables that all

@@ -1,20 +1,16 @@
 #include "analysis/serving/compression_page.hpp"
 
-#include <cmath>
 #include <functional>
 #include <ostream>
 
 #include "analysis/cost/cost_table.hpp"
 #include "analysis/results/numbers.hpp"
 #include "analysis/results/text_table.hpp"
+#include "analysis/serving/serving_table.hpp"
 #include "sim/base/byte_text.hpp"
 
 namespace kvsim::analysis {
 namespace {
-
-std::string real_text(double value, int decimals) {
-  return std::isfinite(value) ? fixed_text(value, decimals) : "-";
-}
 
 struct Shown {
   const char* heading;

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "analysis/agreement/joined_loops.hpp"
+#include "analysis/prefix/cache_capacity.hpp"
 #include "analysis/serving/compressed_model.hpp"
 #include "analysis/statistics/answer_statistics.hpp"
 #include "analysis/statistics/statistics.hpp"
@@ -37,12 +38,6 @@ std::vector<Variant> variants_of(const CompressionGrid& grid) {
     }
   }
   return out;
-}
-
-std::uint64_t mean_prompt(const RequestTrace& trace) {
-  std::uint64_t tokens = 0;
-  for (const requests::Request& request : trace.requests) tokens += request.prompt_tokens;
-  return std::max<std::uint64_t>(tokens / std::max<std::size_t>(trace.requests.size(), 1), 1);
 }
 
 bool is_shared(Keeping keeping) {

@@ -16,10 +16,6 @@ namespace {
 
 using serving::ServingSummary;
 
-std::string real_text(double value, int decimals) {
-  return std::isfinite(value) ? fixed_text(value, decimals) : "-";
-}
-
 /// A column; those of a run's settings are left out where all runs agree.
 struct Shown {
   const char* heading;
@@ -98,6 +94,10 @@ std::vector<Shown> shown_columns(const ServingGrid& grid) {
 }
 
 }  // namespace
+
+std::string real_text(double value, int decimals) {
+  return std::isfinite(value) ? fixed_text(value, decimals) : "-";
+}
 
 void write_serving_table(std::ostream& out, const ServingGrid& grid, const std::vector<ServingRun>& runs) {
   write_line(out, "model", described(grid.served.model));

@@ -4,7 +4,6 @@
 #include "analysis/results/reading/column_types.hpp"
 #include "analysis/results/reading/read_tables.hpp"
 #include "analysis/serving/compression_page.hpp"
-#include "sim/base/error.hpp"
 #include "tools/commands/requests_commands.hpp"
 #include "tools/printing/formatted_output.hpp"
 #include "tools/printing/front_end.hpp"
@@ -71,9 +70,8 @@ void run(const Options& options) {
   FormattedOutput output(chosen_format(options), options.output, options.overwrite);
   const analysis::CompressionGrid grid = grid_of(options);
   const requests::RequestTrace trace = read_shown(options.file, read_options(options.reading), options.quiet);
-  if (!trace.has_blocks())
-    usage_error("of format " + trace.format + " does not say which tokens prompts share", options.file,
-                "Nothing in it could be used again: kvsim requests serve has its queues.");
+  require_blocks(trace, options.file,
+                 "Nothing in it could be used again: kvsim requests serve has its queues.");
   std::vector<analysis::CompressionRow> rows;
   {
     Progress progress;

@@ -51,12 +51,6 @@ std::string usual_capacities(const requests::RequestTrace& trace) {
   return std::to_string(least) + ".." + std::to_string(std::max(tokens, least)) + ":x2";
 }
 
-void refuse_without_blocks(const requests::RequestTrace& trace, const std::string& file) {
-  if (trace.has_blocks()) return;
-  usage_error("of format " + trace.format + " does not say which tokens prompts share: it has no hits", file,
-              "It can be served (kvsim requests serve), or another trace can be generated.");
-}
-
 std::vector<std::pair<std::string, analysis::Value>> settings_of(const Options& options,
                                                                  std::optional<double> token_bytes) {
   const auto text = [](const std::string& value) {
@@ -103,7 +97,8 @@ void run(const Options& options) {
   grid.prefill = prefill_cost(options.cache);
   grid.threads = options.threads;
   const requests::RequestTrace trace = read_shown(options.file, read_options(options.reading), options.quiet);
-  refuse_without_blocks(trace, options.file);
+  require_blocks(trace, options.file,
+                 "It has no hits. It can be served (kvsim requests serve), or another one generated.");
   const std::optional<double> token_bytes = cached_token_bytes(options.cache, trace);
   grid.capacities = parse_capacities(options.capacity.empty() ? usual_capacities(trace) : options.capacity,
                                      "--capacity", trace.block_tokens, token_bytes);

@@ -82,9 +82,8 @@ void run(const Options& options) {
   FormattedOutput output(chosen_format(options), options.output, options.overwrite);
   const serving::ServedModel served = tier_served(options.tiers, options.model, options.machine);
   const requests::RequestTrace trace = read_shown(options.file, read_options(options.reading), options.quiet);
-  if (!trace.has_blocks())
-    usage_error("says nothing of what prompts share: there is nothing to find in a cache", options.file,
-                "kvsim requests serve takes it for queues.");
+  require_blocks(trace, options.file,
+                 "There is nothing to find in a cache: kvsim requests serve takes it for queues.");
   const TierStorage storage = tier_storage(options.tiers, served, trace.block_tokens);
   const TierGrid grid{.plans = plans_of(options, storage, served, trace.block_tokens),
                       .links = storage.links,

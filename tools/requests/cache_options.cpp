@@ -1,7 +1,5 @@
 #include "tools/requests/cache_options.hpp"
 
-#include <algorithm>
-
 #include "sim/base/error.hpp"
 #include "sim/base/split.hpp"
 #include "tools/printing/front_end.hpp"
@@ -47,14 +45,11 @@ std::optional<double> cached_token_bytes(const CacheOptions& options, const requ
   const std::optional<serving::ServedModel> served = served_model(options);
   if (!served) return {};
   if (options.stored.empty()) return static_cast<double>(serving::token_bytes(*served));
-  std::uint64_t tokens = 0;
-  for (const requests::Request& request : trace.requests) tokens += request.prompt_tokens;
-  const std::uint64_t mean = tokens / std::max<std::uint64_t>(trace.requests.size(), 1);
   std::optional<sim::Budget> budget;
   if (!options.budget.empty()) budget = sim::parse_budget(options.budget);
   return analysis::stored_token_bytes(*served,
                                       policy::parse_composition(options.stored, front_end().policies()),
-                                      budget, std::max<std::uint64_t>(mean, 1));
+                                      budget, analysis::mean_prompt(trace));
 }
 
 std::optional<analysis::PrefillCost> prefill_cost(const CacheOptions& options) {

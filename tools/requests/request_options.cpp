@@ -8,6 +8,11 @@
 
 namespace kvsim::tools {
 
+void require_blocks(const requests::RequestTrace& trace, const std::string& file, const std::string& hint) {
+  if (trace.has_blocks()) return;
+  usage_error("of format " + trace.format + " does not say which tokens prompts share", file, hint);
+}
+
 std::string request_format_names() {
   std::string names;
   for (const requests::RequestFormat& format : requests::request_formats())

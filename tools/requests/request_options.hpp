@@ -21,6 +21,9 @@ requests::ReadOptions read_options(const RequestOptions& options);
 /// Reads a trace while the front end shows how far it is.
 requests::RequestTrace read_shown(const std::string& path, requests::ReadOptions options, bool quiet);
 
+/// Throws Error(usage) for a trace that does not say which tokens prompts share; `hint` says what to do.
+void require_blocks(const requests::RequestTrace& trace, const std::string& file, const std::string& hint);
+
 /// "mooncake|bailian|...": for help.
 std::string request_format_names();
 
