@@ -16,6 +16,16 @@ std::vector<LaneGroup> lane_groups(const trace::Model& model, bool whole_layers)
   return groups;
 }
 
+void will_read(const trace::Sequence& sequence, LaneGroup group, std::size_t first_query) {
+  for (std::uint32_t head = group.first_head; head < group.first_head + group.n_lanes; ++head)
+    for (const trace::Tensor tensor : {trace::Tensor::key, trace::Tensor::value})
+      sequence.will_read(tensor, group.layer, head, 0, sequence.length());
+  const auto of_lane = static_cast<std::uint32_t>(sequence.model().group());
+  for (std::uint32_t head = group.first_head * of_lane; head < (group.first_head + group.n_lanes) * of_lane;
+       ++head)
+    sequence.will_read(trace::Tensor::query, group.layer, head, first_query, sequence.length() - first_query);
+}
+
 GroupTensors::GroupTensors(const trace::Sequence& sequence, LaneGroup group, const policy::Needs& needs)
     : sequence_(&sequence),
       group_(group),

@@ -17,6 +17,10 @@ struct LaneGroup {
 /// Returns all lanes in order: one group per layer with `whole_layers`, else one per lane.
 std::vector<LaneGroup> lane_groups(const trace::Model& model, bool whole_layers);
 
+/// Says that the keys and values of a group, and its queries from position `first_query` on, will be read
+/// soon (Source::will_read()).
+void will_read(const trace::Sequence& sequence, LaneGroup group, std::size_t first_query);
+
 /// TokenClass bits of a token with these trace::TokenFlag bits.
 std::uint8_t class_of_flags(std::uint32_t flags);
 

@@ -8,11 +8,11 @@ namespace kvsim::sim {
 
 void for_lane_rows(const GroupTensors& tensors, std::size_t first, std::size_t end, Progress& progress,
                    const std::function<void(const RowBlock&)>& look) {
-  RowBlock block;
+  RowBlock block(tensors);
   for (std::size_t n; first < end; first += n) {
     progress.check();
     n = std::min(kPromptBlock, end - first);
-    block.compute(tensors, first, n);
+    block.compute(first, n);
     look(block);
     progress.advance(lane_rows_work(tensors.sequence().model(), n));
   }

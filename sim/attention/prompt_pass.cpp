@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "sim/attention/attention_rows.hpp"
+#include "sim/attention/query_reader.hpp"
 
 namespace kvsim::sim {
 
@@ -41,6 +42,7 @@ void replay_prompt(const GroupTensors& tensors, std::span<const Subscription> su
     if (subscription.requirement.columns) replay_columns(tensors, subscription);
   const std::size_t start = first_prompt_row(sequence, most);
   std::vector<float> queries(kPromptBlock * dim), rows(kPromptBlock * prompt);
+  QueryReader reader(tensors);
   for (std::size_t lane = 0; lane < tensors.group().n_lanes; ++lane) {
     for (std::size_t first = start, keys; first < prompt; first = keys) {
       progress.check();
@@ -50,8 +52,8 @@ void replay_prompt(const GroupTensors& tensors, std::span<const Subscription> su
       const std::size_t missing = std::clamp<std::size_t>(sequence.first_query(), first, keys) - first;
       for (std::size_t g = 0; g < group; ++g) {
         if (missing > 0) std::fill_n(queries.begin(), missing * dim, 0.0F);
-        tensors.read_queries(lane * group + g, first + missing, n - missing,
-                             std::span(queries).subspan(missing * dim));
+        reader.read(lane * group + g, first + missing, n - missing,
+                    std::span(queries).subspan(missing * dim));
         attention_rows(shape, {queries.data(), n, dim, dim}, first, tensors.key_panels(lane), rows.data(),
                        keys);
         for (const Subscription& subscription : subscriptions) {

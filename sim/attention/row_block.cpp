@@ -18,7 +18,8 @@ std::size_t decode_block(const trace::Sequence& sequence) {
   return std::clamp<std::size_t>(kDecodeFloats / row_floats, 1, kDecodeBlock);
 }
 
-void RowBlock::compute(const GroupTensors& tensors, std::size_t first, std::size_t n) {
+void RowBlock::compute(std::size_t first, std::size_t n) {
+  const GroupTensors& tensors = *tensors_;
   const trace::Model& model = tensors.sequence().model();
   const AttentionShape shape{model.attn_scale, model.layer_window[tensors.group().layer]};
   const std::size_t dim = model.head_dim, heads = std::size_t{tensors.group().n_lanes} * model.group();
@@ -30,7 +31,7 @@ void RowBlock::compute(const GroupTensors& tensors, std::size_t first, std::size
   queries_.resize(heads * n * dim);
   for (std::size_t head = 0; head < heads; ++head) {
     const std::span<float> queries(queries_.data() + head * n * dim, n * dim);
-    tensors.read_queries(head, first, n, queries);
+    reader_.read(head, first, n, queries);
     attention_rows(shape, {queries.data(), n, dim, dim}, first, tensors.key_panels(head / group_),
                    rows_.data() + head * n * width(), width());
   }

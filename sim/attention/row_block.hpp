@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "sim/attention/group_tensors.hpp"
+#include "sim/attention/query_reader.hpp"
 
 namespace kvsim::sim {
 
@@ -14,9 +15,12 @@ std::size_t decode_block(const trace::Sequence& sequence);
 
 class RowBlock {
  public:
+  /// Of the lanes of `tensors`, which must outlive it.
+  explicit RowBlock(const GroupTensors& tensors) : tensors_(&tensors), reader_(tensors) {}
+
   /// Computes the rows of the queries at positions first .. first + n - 1 over all keys up to the last of
   /// them. The bits of a row do not depend on its block.
-  void compute(const GroupTensors& tensors, std::size_t first, std::size_t n);
+  void compute(std::size_t first, std::size_t n);
 
   std::size_t first() const { return first_; }
   std::size_t size() const { return n_; }
@@ -42,6 +46,8 @@ class RowBlock {
   MatrixView lane(std::size_t lane) const { return {row(lane, 0, 0), group_ * n_, width(), width()}; }
 
  private:
+  const GroupTensors* tensors_;
+  QueryReader reader_;
   std::size_t first_ = 0, n_ = 0, group_ = 1, dim_ = 0;
   std::vector<float> rows_, queries_;
 };

@@ -23,6 +23,18 @@ std::size_t importance_rows(const trace::Sequence& sequence, const ImportanceRul
   return sequence.first_query() <= prompt - wanted ? wanted : 0;
 }
 
+bool streams(const Plan& plan) {
+  return std::ranges::any_of(plan.eviction_groups, &EvictionGroup::streams);
+}
+
+/// Returns the first prompt row that is computed for the policies that rank the prompt.
+std::size_t first_ranked_row(const trace::Sequence& sequence, const Request& request, const Plan& plan) {
+  std::size_t rows = importance_rows(sequence, request.importance);
+  for (const EvictionGroup& eviction_group : plan.eviction_groups)
+    if (!eviction_group.streams) rows = std::max(rows, eviction_group.requirement.rows);
+  return first_prompt_row(sequence, rows);
+}
+
 MeasureRules measure_rules(const trace::Sequence& sequence, const Request& request, const Plan& plan) {
   return {sequence.prompt_length(), sequence.model().group(), request.peak, plan.evidence, request.each_step};
 }
@@ -121,7 +133,7 @@ class GroupReplay {
     for (std::size_t first = 0, n; first < prompt_; first += n) {
       progress_.check();
       n = std::min(kPromptBlock, prompt_ - first);
-      if (need_rows) rows_.compute(tensors_, first, n);
+      if (need_rows) rows_.compute(first, n);
       for (ReplayUnit* unit : streaming)
         for (Cache& cache : unit->caches()) {
           for (std::size_t position = first; position < first + n; ++position) {
@@ -183,7 +195,7 @@ class GroupReplay {
   /// Measures positions first .. first + n - 1.
   void decode(std::size_t first, std::size_t n) {
     progress_.check();
-    rows_.compute(tensors_, first, n);
+    rows_.compute(first, n);
     for (ReplayUnit& unit : units_)
       for (Cache& cache : unit.caches()) cache.residents.begin_block();
     const auto step_of = [&](std::size_t position) {
@@ -242,7 +254,7 @@ class GroupReplay {
 
   std::vector<policy::WindowImportance> importance_;  ///< per lane
   std::map<std::pair<std::size_t, std::size_t>, std::unique_ptr<UnitFuture>> futures_;
-  RowBlock rows_;  ///< of the present block of steps
+  RowBlock rows_{tensors_};  ///< of the present block of steps
   const MeasureRules rules_;
   std::vector<LaneMeasures> measures_;         ///< per lane
   std::optional<ProjectedOutputs> projected_;  ///< of a layer's lanes, where the trace has output weights
@@ -263,26 +275,24 @@ void replay_lane_group(const trace::Sequence& sequence, const Request& request, 
 
 std::uint64_t group_work(const trace::Sequence& sequence, const Request& request, const Plan& plan,
                          LaneGroup group) {
-  std::size_t ranked = importance_rows(sequence, request.importance), streamed = 0;
-  for (const EvictionGroup& eviction_group : plan.eviction_groups) {
-    if (eviction_group.streams)
-      streamed = sequence.prompt_length();
-    else
-      ranked = std::max(ranked, eviction_group.requirement.rows);
-  }
-  const std::uint64_t prompt_rows = sequence.prompt_length() - first_prompt_row(sequence, ranked);
-  const std::uint64_t rows = prompt_rows + streamed + sequence.measured_length();
+  const std::uint64_t prompt_rows = sequence.prompt_length() - first_ranked_row(sequence, request, plan);
+  const std::uint64_t rows =
+      prompt_rows + (streams(plan) ? sequence.prompt_length() : 0) + sequence.measured_length();
   return std::uint64_t{group.n_lanes} * sequence.model().group() * rows;
+}
+
+void will_replay(const trace::Sequence& sequence, const Request& request, const Plan& plan, LaneGroup group) {
+  const bool all = streams(plan) || plan.needs.queries;
+  will_read(sequence, group, all ? 0 : first_ranked_row(sequence, request, plan));
 }
 
 std::uint64_t group_bytes(const trace::Sequence& sequence, const Plan& plan, std::uint32_t n_lanes) {
   const trace::Model& model = sequence.model();
   const std::uint64_t length = sequence.length(), heads = std::uint64_t{n_lanes} * model.group();
-  std::uint64_t tensors = n_lanes * length * (model.head_dim + model.v_head_dim) +
-                          n_lanes *
-                              KeyPanels::bytes(length, model.head_dim,
-                                               sequence.source().header().elem == Elem::bf16) /
-                              sizeof(float);
+  std::uint64_t tensors =
+      n_lanes * length * (model.head_dim + model.v_head_dim) +
+      n_lanes * KeyPanels::bytes(length, model.head_dim, sequence.source().header().elem == Elem::bf16) /
+          sizeof(float);
   if (plan.needs.queries) tensors += heads * length * model.head_dim;
   if (plan.needs.output_weights) tensors += heads * model.v_head_dim * model.hidden_size;
   std::uint64_t prompt_rows = kPromptBlock * sequence.prompt_length(), futures = 0;
@@ -293,6 +303,7 @@ std::uint64_t group_bytes(const trace::Sequence& sequence, const Plan& plan, std
       futures +=
           length * sequence.measured_length() * (eviction_group.layer_unit ? 1 : n_lanes) * kFutureFloats;
   }
+  tensors += QueryReader::bytes(sequence, heads) / sizeof(float);
   // Layers that are stored together are both read; a layer may have a partner on either side.
   for (const PartGroup& group : plan.representation_groups)
     if (group.crosses) tensors += 2 * n_lanes * length * (model.head_dim + model.v_head_dim);

@@ -29,6 +29,9 @@ void replay_lane_group(const trace::Sequence& sequence, const Request& request, 
 std::uint64_t group_work(const trace::Sequence& sequence, const Request& request, const Plan& plan,
                          LaneGroup group);
 
+/// Says that a group will be replayed soon, so that the system fetches what it reads from the disk.
+void will_replay(const trace::Sequence& sequence, const Request& request, const Plan& plan, LaneGroup group);
+
 /// Returns the most bytes that a group of `n_lanes` lanes takes at once, besides those of policies.
 std::uint64_t group_bytes(const trace::Sequence& sequence, const Plan& plan, std::uint32_t n_lanes);
 

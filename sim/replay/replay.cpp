@@ -51,6 +51,8 @@ Outcome replay(const trace::Sequence& sequence, const Request& request, Progress
   // groups.
   std::vector<LaneCurves> curves(lanes);
   workers.run(groups.size(), [&](std::size_t i) {
+    for (std::size_t soon = i; soon < std::min(i + 2, groups.size()); ++soon)
+      will_replay(sequence, request, plan, groups[soon]);
     replay_lane_group(sequence, request, plan, groups[i], outcome, curves, progress);
   });
   add_bounds(request, std::move(curves), outcome);

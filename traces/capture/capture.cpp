@@ -165,7 +165,9 @@ CaptureResult run_capture(const CaptureOptions& options, Progress& progress) {
   header.capture.workload = prompt.workload;
   header.capture.workload_item = prompt.workload_item;
   if (options.output_weights) header.output_elem = output_elem(weights);
-  trace::Writer writer(options.output, header, {.overwrite = options.overwrite, .deflate = options.deflate});
+  Workers workers(options.threads);
+  trace::Writer writer(options.output, header,
+                       {.overwrite = options.overwrite, .deflate = options.deflate, .workers = &workers});
   header.model.weights_sha256 = checkpoint.sha256();
 
   if (options.output_weights) write_output_weights(writer, weights, progress);

@@ -31,6 +31,8 @@ class FileTrace final : public Source {
   std::string content_sha256() const override { return content_sha256_; }
   void read(Tensor tensor, std::uint32_t layer, std::uint32_t head, std::uint64_t first_row,
             std::uint64_t n_rows, std::span<float> out) const override;
+  void will_read(Tensor tensor, std::uint32_t layer, std::uint32_t head, std::uint64_t first_row,
+                 std::uint64_t n_rows) const override;
   void read_output_weights(std::uint32_t layer, std::uint32_t query_head,
                            std::span<float> out) const override;
 

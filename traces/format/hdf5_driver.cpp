@@ -1,5 +1,6 @@
 #include "traces/format/hdf5_driver.hpp"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -59,8 +60,15 @@ haddr_t get_end(const H5FD_t* file, H5FD_mem_t /*kind*/) {
   return self(file).end;
 }
 
-herr_t read_block(H5FD_t* file, H5FD_mem_t /*kind*/, hid_t /*transfer*/, haddr_t address, std::size_t size,
+thread_local bool fetch_only = false;
+
+herr_t read_block(H5FD_t* file, H5FD_mem_t kind, hid_t /*transfer*/, haddr_t address, std::size_t size,
                   void* out) {
+  if (fetch_only && kind == H5FD_MEM_DRAW) {
+    ::posix_fadvise(self(file).target->descriptor, static_cast<off_t>(address), static_cast<off_t>(size),
+                    POSIX_FADV_WILLNEED);
+    return 0;
+  }
   auto* bytes = static_cast<unsigned char*>(out);
   for (std::size_t done = 0; done < size;) {
     const ssize_t got =
@@ -132,6 +140,13 @@ hid_t driver() {
 }
 
 }  // namespace
+
+FetchOnly::FetchOnly() {
+  fetch_only = true;
+}
+FetchOnly::~FetchOnly() {
+  fetch_only = false;
+}
 
 void use_target(const PropertyList& access, DriverTarget& target) {
   const Session session;

@@ -19,6 +19,17 @@ struct DriverTarget {
   int failure = 0;          ///< errno of the first failed write, 0 if none failed
 };
 
+/// While one is there, reads of raw data by this thread have the system fetch the bytes from the disk, and
+/// leave the memory that they should go to as it is. For H5Dread_chunk() alone, which keeps nothing of what
+/// it reads: that chunk's place in the file is what libhdf5 1.10 does not tell without looking at all others.
+class [[nodiscard]] FetchOnly {
+ public:
+  FetchOnly();
+  ~FetchOnly();
+  FetchOnly(const FetchOnly&) = delete;
+  FetchOnly& operator=(const FetchOnly&) = delete;
+};
+
 /// Makes the file opened with `access` use `target`, which must outlive it.
 void use_target(const PropertyList& access, DriverTarget& target);
 

@@ -13,7 +13,6 @@
 #include "sim/base/error.hpp"
 #include "sim/base/partial_file.hpp"
 #include "traces/format/hdf5_scout.hpp"
-#include "traces/format/stored_chunk.hpp"
 
 namespace kvsim::hdf5 {
 namespace {
@@ -229,17 +228,16 @@ void InputDataset::check_storage(hid_t creation, std::uint64_t file_bytes) {
   if (allocated != n_chunks)
     input_error("has " + std::to_string(allocated) + " of its " + std::to_string(n_chunks) + " chunks",
                 where_);
-  if (!filters_.empty()) checked_.assign(n_chunks, false);
 }
 
 void InputDataset::check_filters(hid_t creation) {
   const int count = check(H5Pget_nfilters(creation), "filters cannot be read", where_);
   for (int i = 0; i < count; ++i) {
-    unsigned flags = 0, config = 0;
-    std::size_t values = 0;
+    unsigned flags = 0, config = 0, value = 1;
+    std::size_t values = 1;
     const H5Z_filter_t filter =
-        H5Pget_filter2(creation, static_cast<unsigned>(i), &flags, &values, nullptr, 0, nullptr, &config);
-    filters_.push_back(filter);
+        H5Pget_filter2(creation, static_cast<unsigned>(i), &flags, &values, &value, 0, nullptr, &config);
+    filters_.push_back({filter, values == 0 ? 1 : value});
     if (filter == H5Z_FILTER_DEFLATE) {
       if (deflated_) input_error("is deflated twice", where_);
       deflated_ = true;
@@ -259,52 +257,21 @@ void InputDataset::expect(const std::vector<std::uint64_t>& expected, const char
                 where_);
 }
 
-/// Requires that one chunk, its filters undone, has the bytes of a chunk: libhdf5 inflates all that is
-/// stored, and reads past the end of what became of a chunk that is too short.
-void InputDataset::check_chunk(const std::vector<hsize_t>& at, std::uint64_t chunk_bytes) const {
-  hsize_t stored = 0;
-  check(H5Dget_chunk_storage_size(object_.id(), at.data(), &stored), "chunk cannot be found", where_);
-  const std::uint64_t checksums =
-      4 * static_cast<std::uint64_t>(std::ranges::count(filters_, H5Z_FILTER_FLETCHER32));
-  if (!deflated_ && stored == chunk_bytes + checksums) return;
-  if (stored > chunk_bytes + chunk_bytes / 1000 + 64 + checksums)
-    input_error("holds a chunk larger than its data", where_);
-  std::uint64_t bytes = 0;
-  if (stored > 0) {
-    std::vector<std::byte> packed(stored);
-    std::uint32_t left_out = 0;
-    check(H5Dread_chunk(object_.id(), H5P_DEFAULT, at.data(), &left_out, packed.data()),
-          "chunk cannot be read", where_);
-    bytes = unfiltered_bytes(packed, filters_, left_out, chunk_bytes);
-  }
-  if (bytes != chunk_bytes)
-    input_error("the chunk at " + shape_text({at.begin(), at.end()}) + " does not hold the " +
-                    std::to_string(chunk_bytes) + " bytes of a chunk",
-                where_, "The file is damaged: take a sound copy of it.");
+std::uint64_t InputDataset::chunk_bytes() const {
+  std::uint64_t bytes = element_bytes_;
+  for (const std::uint64_t edge : chunk_) bytes *= edge;
+  return bytes;
 }
 
-/// Counts chunks along the last axis first.
-std::uint64_t InputDataset::number_of(const std::vector<hsize_t>& chunk_start) const {
-  std::uint64_t number = 0;
-  for (std::size_t i = 0; i < chunk_.size(); ++i)
-    number = number * chunks_along(dims_[i], chunk_[i]) + chunk_start[i] / chunk_[i];
-  return number;
-}
-
-/// Checks the chunks of a block. Chunks without filters need no check: libhdf5 reads just their bytes.
-void InputDataset::check_chunks(const std::vector<std::uint64_t>& start,
-                                const std::vector<std::uint64_t>& count) const {
-  if (filters_.empty() || chunk_.empty()) return;
-  std::uint64_t chunk_bytes = element_bytes_;
-  for (const std::uint64_t edge : chunk_) chunk_bytes *= edge;
-  std::vector<hsize_t> at(start.size());
-  for (std::size_t i = 0; i < at.size(); ++i) at[i] = start[i] / chunk_[i] * chunk_[i];
-  const std::vector<hsize_t> first = at;
+/// Calls body(first element) for each chunk that a block touches.
+void InputDataset::each_chunk(const std::vector<std::uint64_t>& start,
+                              const std::vector<std::uint64_t>& count,
+                              const std::function<void(const std::vector<std::uint64_t>&)>& body) const {
+  std::vector<std::uint64_t> first(start.size());
+  for (std::size_t i = 0; i < first.size(); ++i) first[i] = start[i] / chunk_[i] * chunk_[i];
+  std::vector<std::uint64_t> at = first;
   while (true) {
-    if (const std::uint64_t number = number_of(at); !checked_[number]) {
-      check_chunk(at, chunk_bytes);
-      checked_[number] = true;
-    }
+    body(at);
     std::size_t axis = at.size();
     while (axis > 0) {
       --axis;
@@ -316,9 +283,102 @@ void InputDataset::check_chunks(const std::vector<std::uint64_t>& start,
   }
 }
 
+/// Returns the bytes that a chunk takes in the file.
+std::uint64_t InputDataset::stored_bytes(const std::vector<std::uint64_t>& at) const {
+  const std::vector<hsize_t> chunk(at.begin(), at.end());
+  hsize_t stored = 0;
+  check(H5Dget_chunk_storage_size(object_.id(), chunk.data(), &stored), "chunk cannot be found", where_);
+  // The most that zlib and the checksums add to data that cannot be compressed.
+  const std::uint64_t bytes = chunk_bytes();
+  if (stored > bytes + bytes / 1000 + 64 + kChecksumBytes * filters_.size())
+    input_error("holds a chunk larger than its data", where_);
+  return stored;
+}
+
+/// Returns a chunk as it lies in the file. Bit i of `left_out` says that filter i was not applied to it.
+std::vector<std::byte> InputDataset::stored_chunk(const std::vector<std::uint64_t>& at,
+                                                  std::uint32_t& left_out) const {
+  const Session session;
+  const std::vector<hsize_t> chunk(at.begin(), at.end());
+  std::vector<std::byte> out(stored_bytes(at));
+  if (!out.empty())
+    check(H5Dread_chunk(object_.id(), H5P_DEFAULT, chunk.data(), &left_out, out.data()),
+          "chunk cannot be read", where_);
+  return out;
+}
+
+void InputDataset::refuse_chunk(const std::vector<std::uint64_t>& at) const {
+  input_error("the chunk at " + shape_text(at) + " does not hold the " + std::to_string(chunk_bytes()) +
+                  " bytes of a chunk",
+              where_, "The file is damaged: take a sound copy of it.");
+}
+
+/// Requires that the chunks of a block, without compression, hold a chunk each: libhdf5 copies a whole chunk
+/// out of shorter ones, too.
+void InputDataset::check_chunks(const std::vector<std::uint64_t>& start,
+                                const std::vector<std::uint64_t>& count) const {
+  const std::uint64_t checksums = kChecksumBytes * static_cast<std::uint64_t>(std::ranges::count(
+                                                       filters_, H5Z_FILTER_FLETCHER32, &StoredFilter::kind));
+  each_chunk(start, count, [&](const std::vector<std::uint64_t>& at) {
+    if (stored_bytes(at) == chunk_bytes() + checksums) return;
+    std::uint32_t left_out = 0;
+    std::vector<std::byte> chunk(chunk_bytes());
+    const std::vector<std::byte> stored = stored_chunk(at, left_out);
+    if (unfilter(stored, filters_, left_out, false, chunk) == Unfiltered::wrong_size) refuse_chunk(at);
+  });
+}
+
+/// Filters are undone outside the lock around libhdf5, and copied from each chunk is what lies in the block.
+void InputDataset::read_deflated(const std::vector<std::uint64_t>& start,
+                                 const std::vector<std::uint64_t>& count, std::byte* out,
+                                 Checksum checksum) const {
+  const std::size_t rank = start.size(), last = rank - 1;
+  std::vector<std::byte> chunk(chunk_bytes());
+  each_chunk(start, count, [&](const std::vector<std::uint64_t>& at) {
+    std::uint32_t left_out = 0;
+    const std::vector<std::byte> stored = stored_chunk(at, left_out);
+    const Unfiltered found = unfilter(stored, filters_, left_out, checksum == Checksum::verified, chunk);
+    if (found == Unfiltered::wrong_size) refuse_chunk(at);
+    if (found == Unfiltered::wrong_checksum)
+      input_error("the chunk at " + shape_text(at) + " does not match its Fletcher32 checksum", where_,
+                  "The file is damaged: take a sound copy of it.");
+    std::vector<std::uint64_t> from(rank), to(rank);
+    for (std::size_t i = 0; i < rank; ++i) {
+      from[i] = std::max(start[i], at[i]);
+      to[i] = std::min(start[i] + count[i], at[i] + chunk_[i]);
+    }
+    // Runs along the last axis, one after another.
+    const std::size_t run = (to[last] - from[last]) * element_bytes_;
+    for (std::vector<std::uint64_t> run_at = from;;) {
+      std::uint64_t in_chunk = 0, in_block = 0;
+      for (std::size_t i = 0; i < rank; ++i) {
+        in_chunk = in_chunk * chunk_[i] + (run_at[i] - at[i]);
+        in_block = in_block * count[i] + (run_at[i] - start[i]);
+      }
+      std::memcpy(out + in_block * element_bytes_, chunk.data() + in_chunk * element_bytes_, run);
+      std::size_t axis = last;
+      while (axis > 0 && ++run_at[axis - 1] == to[axis - 1]) {
+        run_at[axis - 1] = from[axis - 1];
+        --axis;
+      }
+      if (axis == 0) break;
+    }
+  });
+}
+
+void InputDataset::will_read(const std::vector<std::uint64_t>& start,
+                             const std::vector<std::uint64_t>& count) const {
+  if (chunk_.empty() || std::ranges::count(count, 0U) > 0) return;
+  each_chunk(start, count, [&](const std::vector<std::uint64_t>& at) {
+    const Session session;
+    const FetchOnly fetch;
+    std::uint32_t left_out = 0;
+    stored_chunk(at, left_out);
+  });
+}
+
 void InputDataset::read(const std::vector<std::uint64_t>& start, const std::vector<std::uint64_t>& count,
                         void* out, Checksum checksum) const {
-  const Session session;
   if (start.size() != dims_.size() || count.size() != dims_.size()) bug("read of the wrong rank", where_);
   std::uint64_t elements = 1;
   for (std::size_t i = 0; i < dims_.size(); ++i) {
@@ -326,7 +386,10 @@ void InputDataset::read(const std::vector<std::uint64_t>& start, const std::vect
     elements *= count[i];
   }
   if (elements == 0) return;
-  check_chunks(start, count);
+  if (deflated_) return read_deflated(start, count, static_cast<std::byte*>(out), checksum);
+  const Session session;
+  // libhdf5 reads just the bytes of chunks without filters.
+  if (!filters_.empty()) check_chunks(start, count);
   const std::vector<hsize_t> from(start.begin(), start.end()), block(count.begin(), count.end());
   const Dataspace file(check(H5Dget_space(object_.id()), "cannot be read", where_));
   check(H5Sselect_hyperslab(file.id(), H5S_SELECT_SET, from.data(), nullptr, block.data(), nullptr),

@@ -4,12 +4,16 @@
 /// read or allocated. A file whose structure makes libhdf5's own parser crash is refused before that
 /// (hdf5_scout.hpp).
 #include <compare>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "traces/format/chunk_filters.hpp"
 #include "traces/format/hdf5_driver.hpp"
 #include "traces/format/hdf5_file.hpp"
 
@@ -40,7 +44,7 @@ class InputDataset {
   void expect(const std::vector<std::uint64_t>& expected, const char* reason) const;
 
   /// Reads a block into `out`, in stored elements. The caller has allocated count[0] * count[1] * ...
-  /// elements.
+  /// elements. May be called from any thread; several inflate chunks at once.
   void read(const std::vector<std::uint64_t>& start, const std::vector<std::uint64_t>& count, void* out,
             Checksum checksum = Checksum::verified) const;
   template <typename Value>
@@ -49,6 +53,9 @@ class InputDataset {
   }
   /// The texts of a list.
   std::vector<std::string> read_texts() const;
+  /// Has the system fetch the chunks that a block touches from the disk while others are worked on. Of
+  /// contiguous datasets, which systems read ahead by themselves, nothing is fetched.
+  void will_read(const std::vector<std::uint64_t>& start, const std::vector<std::uint64_t>& count) const;
   /// A text attribute of the dataset, empty if there is none.
   std::string text(const std::string& name) const;
   /// An integer attribute within [0, max], as InputGroup::count() reads it.
@@ -58,9 +65,15 @@ class InputDataset {
   void check_shape(std::size_t rank, std::uint64_t file_bytes);
   void check_storage(hid_t creation, std::uint64_t file_bytes);
   void check_filters(hid_t creation);
-  void check_chunk(const std::vector<hsize_t>& at, std::uint64_t chunk_bytes) const;
-  std::uint64_t number_of(const std::vector<hsize_t>& chunk_start) const;
+  std::uint64_t chunk_bytes() const;
+  void each_chunk(const std::vector<std::uint64_t>& start, const std::vector<std::uint64_t>& count,
+                  const std::function<void(const std::vector<std::uint64_t>&)>& body) const;
+  std::uint64_t stored_bytes(const std::vector<std::uint64_t>& at) const;
+  std::vector<std::byte> stored_chunk(const std::vector<std::uint64_t>& at, std::uint32_t& left_out) const;
+  [[noreturn]] void refuse_chunk(const std::vector<std::uint64_t>& at) const;
   void check_chunks(const std::vector<std::uint64_t>& start, const std::vector<std::uint64_t>& count) const;
+  void read_deflated(const std::vector<std::uint64_t>& start, const std::vector<std::uint64_t>& count,
+                     std::byte* out, Checksum checksum) const;
 
   Object object_;
   std::string where_;
@@ -69,11 +82,8 @@ class InputDataset {
   std::uint64_t element_bytes_ = 0;
   std::vector<std::uint64_t> dims_, chunk_;  ///< chunk_ empty: contiguous
   std::uint64_t bytes_ = 0;
-  std::vector<H5Z_filter_t> filters_;  ///< in the order of writing
+  std::vector<StoredFilter> filters_;  ///< in the order of writing
   bool deflated_ = false, checksum_ = false;
-  /// Of every chunk of a dataset with filters, whether it has been checked: a chunk is inflated twice when it
-  /// is first read, and not each time. Under the session's lock.
-  mutable std::vector<bool> checked_{};
 };
 
 class InputGroup {

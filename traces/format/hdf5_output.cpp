@@ -168,10 +168,15 @@ void put_texts(hid_t parent, const std::string& name, const std::vector<std::str
 
 GrowingDataset::GrowingDataset(hid_t parent, const std::string& name, Type type, std::uint64_t heads,
                                std::uint64_t chunk_rows, std::uint64_t dim, ChunkFilters filters,
-                               std::string where)
-    : heads_(heads), chunk_rows_(chunk_rows), dim_(dim), where_(std::move(where)) {
+                               Workers* workers, std::string where)
+    : filters_(filters),
+      workers_(workers),
+      element_bytes_(type_bytes(type)),
+      heads_(heads),
+      chunk_rows_(chunk_rows),
+      dim_(dim),
+      where_(std::move(where)) {
   const Session session;
-  type_ = datatype(type);
   const std::vector<hsize_t> start = extent(0);
   std::vector<hsize_t> limit = start, chunk = extent(chunk_rows);
   limit[1] = H5S_UNLIMITED;
@@ -187,13 +192,12 @@ GrowingDataset::GrowingDataset(hid_t parent, const std::string& name, Type type,
     check(H5Pset_deflate(creation.id(), filters.deflate), "cannot be created", where_);
   }
   if (filters.checksum) check(H5Pset_fletcher32(creation.id()), "cannot be created", where_);
-  // Whole chunks gain nothing from a cache, and without a cache a full disk is detected at the write that
-  // hits it.
+  // Chunks are written whole, past the cache.
   const PropertyList access(check(H5Pcreate(H5P_DATASET_ACCESS), "cannot be created", where_));
   check(H5Pset_chunk_cache(access.id(), 1, 0, 0.0), "cannot be created", where_);
-  dataset_ = Dataset(
-      check(H5Dcreate2(parent, name.c_str(), type_.id(), space.id(), H5P_DEFAULT, creation.id(), access.id()),
-            "cannot be created", where_));
+  dataset_ = Dataset(check(H5Dcreate2(parent, name.c_str(), datatype(type).id(), space.id(), H5P_DEFAULT,
+                                      creation.id(), access.id()),
+                           "cannot be created", where_));
 }
 
 std::vector<hsize_t> GrowingDataset::extent(std::uint64_t rows) const {
@@ -202,20 +206,28 @@ std::vector<hsize_t> GrowingDataset::extent(std::uint64_t rows) const {
   return dims;
 }
 
-void GrowingDataset::append_chunk(const void* block) {
+void GrowingDataset::append_chunk(std::span<const std::byte> block) {
+  const std::size_t chunk_bytes = block.size() / heads_;
+  std::vector<std::vector<std::byte>> stored(heads_);
+  const auto filter = [&](std::size_t head) {
+    stored[head] = filtered(block.subspan(head * chunk_bytes, chunk_bytes), filters_, element_bytes_);
+  };
+  if (workers_ != nullptr)
+    workers_->run(heads_, filter);
+  else
+    for (std::size_t head = 0; head < heads_; ++head) filter(head);
+
   const Session session;
-  const std::vector<hsize_t> total = extent(rows_ + chunk_rows_), count = extent(chunk_rows_);
-  std::vector<hsize_t> start(total.size(), 0);
+  std::vector<hsize_t> start(extent(0).size(), 0);
   start[1] = rows_;
-  check(H5Dset_extent(dataset_.id(), total.data()), "cannot grow", where_);
-  const Dataspace file(check(H5Dget_space(dataset_.id()), "cannot be written", where_));
-  check(H5Sselect_hyperslab(file.id(), H5S_SELECT_SET, start.data(), nullptr, count.data(), nullptr),
-        "cannot be written", where_);
-  const Dataspace memory(check(H5Screate_simple(static_cast<int>(count.size()), count.data(), nullptr),
-                               "cannot be written", where_));
-  check(H5Dwrite(dataset_.id(), type_.id(), memory.id(), file.id(), H5P_DEFAULT, block), "cannot be written",
-        where_);
   rows_ += chunk_rows_;
+  check(H5Dset_extent(dataset_.id(), extent(rows_).data()), "cannot grow", where_);
+  for (std::size_t head = 0; head < heads_; ++head) {
+    start[0] = head;
+    check(
+        H5Dwrite_chunk(dataset_.id(), H5P_DEFAULT, 0, start.data(), stored[head].size(), stored[head].data()),
+        "cannot be written", where_);
+  }
 }
 
 void GrowingDataset::trim(std::uint64_t rows) {

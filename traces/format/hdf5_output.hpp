@@ -1,11 +1,14 @@
 #pragma once
 /// Writes HDF5 files that appear under their name only when they are complete.
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "sim/base/partial_file.hpp"
+#include "sim/base/workers.hpp"
+#include "traces/format/chunk_filters.hpp"
 #include "traces/format/hdf5_driver.hpp"
 #include "traces/format/hdf5_file.hpp"
 
@@ -88,24 +91,20 @@ void replace_list(hid_t parent, const std::string& name, const std::vector<Value
 void put_texts(hid_t parent, const std::string& name, const std::vector<std::string>& texts,
                std::string_view where);
 
-/// What becomes of a chunk before it is stored.
-struct ChunkFilters {
-  bool checksum = false;  ///< fletcher32
-  unsigned deflate = 0;   ///< level of zlib behind a shuffle of bytes, 1 to 9; 0: stored as it is
-};
-
 /// A dataset [heads, rows, dim] (or [heads, rows] when dim is 0) that grows along its rows by one chunk of
 /// every head at a time: libhdf5 would write a partly filled chunk again with every append.
 class GrowingDataset {
  public:
   GrowingDataset() = default;
+  /// `workers`, if there are any, filter the chunks of several heads at once.
   GrowingDataset(hid_t parent, const std::string& name, Type type, std::uint64_t heads,
-                 std::uint64_t chunk_rows, std::uint64_t dim, ChunkFilters filters, std::string where);
+                 std::uint64_t chunk_rows, std::uint64_t dim, ChunkFilters filters, Workers* workers,
+                 std::string where);
 
   explicit operator bool() const { return static_cast<bool>(dataset_); }
   hid_t id() const { return dataset_.id(); }
   /// Appends `block`, [heads, chunk_rows, dim] stored elements.
-  void append_chunk(const void* block);
+  void append_chunk(std::span<const std::byte> block);
   /// Shortens the row axis to `rows`, which must end in the last chunk.
   void trim(std::uint64_t rows);
   /// Flushes and closes; unlike the destructor it reports failures.
@@ -114,7 +113,9 @@ class GrowingDataset {
  private:
   std::vector<hsize_t> extent(std::uint64_t rows) const;
   Dataset dataset_;
-  Datatype type_;
+  ChunkFilters filters_;
+  Workers* workers_ = nullptr;
+  std::size_t element_bytes_ = 1;
   std::uint64_t heads_ = 0, chunk_rows_ = 0, dim_ = 0, rows_ = 0;
   std::string where_;
 };

@@ -412,6 +412,11 @@ void FileTrace::read(Tensor tensor, std::uint32_t layer, std::uint32_t head, std
   read_rows(stored(tensor, layer), header_.elem, head, first_row, n_rows, out);
 }
 
+void FileTrace::will_read(Tensor tensor, std::uint32_t layer, std::uint32_t head, std::uint64_t first_row,
+                          std::uint64_t n_rows) const {
+  stored(tensor, layer).will_read(head, first_row, n_rows);
+}
+
 void FileTrace::read_output_weights(std::uint32_t layer, std::uint32_t query_head,
                                     std::span<float> out) const {
   const Model& model = header_.model;

@@ -129,15 +129,9 @@ bool Sequence::has_column_statistics() const {
          token(prompt_ - 1) == prompt_ - 1;
 }
 
-void Sequence::read(Tensor tensor, std::uint32_t layer, std::uint32_t head, std::uint64_t first,
-                    std::uint64_t n, std::span<float> out) const {
-  const std::size_t dim = schema::tensor_dim(model(), tensor);
-  if (first > length_ || n > length_ - first || out.size() != n * dim)
-    bug("read beyond the sequence", source_->name());
-  if (tensor == Tensor::query && n > 0 && first < first_query_)
-    input_error("queries before position " + std::to_string(first_query_) + " are not stored",
-                source_->name(), "Capture with --queries all, or use policies that need fewer rows.");
+std::vector<Sequence::Run> Sequence::runs(Tensor tensor, std::uint64_t first, std::uint64_t n) const {
   const std::vector<std::uint64_t>& stored = source_->header().query_token;
+  std::vector<Run> out;
   for (const Span& span : spans_) {
     const std::uint64_t begin = std::max(first, span.position),
                         end = std::min(first + n, span.position + span.count);
@@ -146,9 +140,31 @@ void Sequence::read(Tensor tensor, std::uint32_t layer, std::uint32_t head, std:
     // From first_query() on every token of a span has a row, so their rows are consecutive.
     if (tensor == Tensor::query && !stored.empty())
       row = static_cast<std::uint64_t>(std::lower_bound(stored.begin(), stored.end(), row) - stored.begin());
-    source_->read(tensor, layer, head, row, end - begin,
-                  out.subspan((begin - first) * dim, (end - begin) * dim));
+    out.push_back({begin, row, end - begin});
   }
+  return out;
+}
+
+void Sequence::read(Tensor tensor, std::uint32_t layer, std::uint32_t head, std::uint64_t first,
+                    std::uint64_t n, std::span<float> out) const {
+  const std::size_t dim = schema::tensor_dim(model(), tensor);
+  if (first > length_ || n > length_ - first || out.size() != n * dim)
+    bug("read beyond the sequence", source_->name());
+  if (tensor == Tensor::query && n > 0 && first < first_query_)
+    input_error("queries before position " + std::to_string(first_query_) + " are not stored",
+                source_->name(), "Capture with --queries all, or use policies that need fewer rows.");
+  for (const Run& run : runs(tensor, first, n))
+    source_->read(tensor, layer, head, run.row, run.count,
+                  out.subspan((run.position - first) * dim, run.count * dim));
+}
+
+void Sequence::will_read(Tensor tensor, std::uint32_t layer, std::uint32_t head, std::uint64_t first,
+                         std::uint64_t n) const {
+  if (tensor == Tensor::query && first < first_query_) {
+    n -= std::min(n, first_query_ - first);
+    first = first_query_;
+  }
+  for (const Run& run : runs(tensor, first, n)) source_->will_read(tensor, layer, head, run.row, run.count);
 }
 
 }  // namespace kvsim::trace

@@ -54,12 +54,20 @@ class Sequence {
   /// after first_query().
   void read(Tensor tensor, std::uint32_t layer, std::uint32_t head, std::uint64_t first, std::uint64_t n,
             std::span<float> out) const;
+  /// Says that these positions will be read soon (Source::will_read()).
+  void will_read(Tensor tensor, std::uint32_t layer, std::uint32_t head, std::uint64_t first,
+                 std::uint64_t n) const;
 
  private:
   struct Span {
     std::uint64_t position, token, count;
     bool generated;  ///< by the model, or teacher-forced in its place
   };
+  /// Rows of the file that follow each other, and the first position that they hold.
+  struct Run {
+    std::uint64_t position, row, count;
+  };
+  std::vector<Run> runs(Tensor tensor, std::uint64_t first, std::uint64_t n) const;
   void check_positions() const;
   /// Number of positions of the first request: those before the first generated token.
   std::uint64_t first_request() const;

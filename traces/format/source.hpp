@@ -26,6 +26,11 @@ class Source {
   virtual void read(Tensor tensor, std::uint32_t layer, std::uint32_t head, std::uint64_t first_row,
                     std::uint64_t n_rows, std::span<float> out) const = 0;
 
+  /// Says that these rows, counted as in read(), will be read soon, so that the system fetches them from the
+  /// disk while others are worked on. May be called from any thread.
+  virtual void will_read(Tensor /*tensor*/, std::uint32_t /*layer*/, std::uint32_t /*head*/,
+                         std::uint64_t /*first_row*/, std::uint64_t /*n_rows*/) const {}
+
   /// Whether the attention output projection is stored.
   bool has_output_weights() const { return header().output_elem.has_value(); }
   /// Reads one query head's part of the output projection, row-major [v_head_dim, hidden_size]: the head's

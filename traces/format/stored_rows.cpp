@@ -39,14 +39,26 @@ StoredRows::Block StoredRows::block_at(std::uint64_t row) const {
   return {index, begin, begin + std::min(digests_.rows, rows() - begin)};
 }
 
+StoredRows::Rows StoredRows::rows_of(std::uint64_t head, std::uint64_t first, std::uint64_t n) const {
+  Rows out{{head, first}, {1, n}};
+  if (dataset_.dims().size() > 2) {
+    out.start.push_back(0);
+    out.count.push_back(dataset_.dims()[2]);
+  }
+  return out;
+}
+
 void StoredRows::read_stored(std::uint64_t head, std::uint64_t first, std::uint64_t n, void* out,
                              hdf5::Checksum checksum) const {
-  std::vector<std::uint64_t> start{head, first}, count{1, n};
-  if (dataset_.dims().size() > 2) {
-    start.push_back(0);
-    count.push_back(dataset_.dims()[2]);
-  }
-  dataset_.read(start, count, out, checksum);
+  const Rows block = rows_of(head, first, n);
+  dataset_.read(block.start, block.count, out, checksum);
+}
+
+void StoredRows::will_read(std::uint64_t head, std::uint64_t first, std::uint64_t n) const {
+  if (head >= dataset_.dims()[0] || first > rows() || n > rows() - first)
+    bug("read beyond the end", dataset_.where());
+  const Rows block = rows_of(head, first, n);
+  dataset_.will_read(block.start, block.count);
 }
 
 void StoredRows::read_block(std::uint64_t head, const Block& block, void* out) const {

@@ -39,6 +39,8 @@ class StoredRows {
   /// read whole once, to be verified. May be called from any thread. Throws Error(input) naming file, dataset
   /// and block when one is damaged.
   void read(std::uint64_t head, std::uint64_t first, std::uint64_t n, void* out) const;
+  /// As InputDataset::will_read().
+  void will_read(std::uint64_t head, std::uint64_t first, std::uint64_t n) const;
 
  private:
   struct Block {
@@ -48,6 +50,11 @@ class StoredRows {
   std::uint64_t row_bytes() const;
   std::uint64_t blocks() const { return (rows() + digests_.rows - 1) / digests_.rows; }
   Block block_at(std::uint64_t row) const;
+  /// Rows of a head as a block of the dataset: its first element, and its elements along each axis.
+  struct Rows {
+    std::vector<std::uint64_t> start, count;
+  };
+  Rows rows_of(std::uint64_t head, std::uint64_t first, std::uint64_t n) const;
   void read_stored(std::uint64_t head, std::uint64_t first, std::uint64_t n, void* out,
                    hdf5::Checksum checksum) const;
   void read_block(std::uint64_t head, const Block& block, void* out) const;

@@ -17,10 +17,6 @@
 namespace kvsim::trace {
 namespace {
 
-hdf5::ChunkFilters filters_of(const WriteOptions& options) {
-  return {.checksum = options.checksum, .deflate = options.deflate};
-}
-
 /// What is known of a dataset once all its rows are written.
 struct RowDigests {
   std::string sha256;
@@ -33,7 +29,7 @@ struct RowDigests {
 class RowStream {
  public:
   RowStream(hid_t group, std::string name, Elem elem, std::uint32_t heads, std::uint32_t dim,
-            std::uint64_t chunk_rows, bool third_axis, hdf5::ChunkFilters filters, std::string where)
+            std::uint64_t chunk_rows, bool third_axis, const WriteOptions& options, std::string where)
       : group_(group),
         name_(std::move(name)),
         where_(std::move(where)),
@@ -43,7 +39,8 @@ class RowStream {
         block_rows_(chunk_rows),
         chunk_rows_(chunk_rows),
         third_axis_(third_axis),
-        filters_(filters),
+        filters_{.checksum = options.checksum, .deflate = options.deflate},
+        workers_(options.workers),
         digest_(heads),
         blocks_(heads) {}
 
@@ -93,7 +90,7 @@ class RowStream {
 
   void create() {
     dataset_ = hdf5::GrowingDataset(group_, name_, hdf5::type_of(elem_), heads_, chunk_rows_,
-                                    third_axis_ ? dim_ : 0, filters_, where_);
+                                    third_axis_ ? dim_ : 0, filters_, workers_, where_);
   }
 
   void flush() {
@@ -101,7 +98,7 @@ class RowStream {
     for (std::uint32_t head = 0; head < heads_; ++head)
       blocks_[head].push_back(
           block_digest(buffer_.data() + head * chunk_rows_ * row_bytes(), filled_ * row_bytes()));
-    dataset_.append_chunk(buffer_.data());
+    dataset_.append_chunk({buffer_.data(), heads_ * chunk_rows_ * row_bytes()});
     flushed_ += filled_;
     filled_ = 0;
   }
@@ -128,6 +125,7 @@ class RowStream {
   std::uint64_t chunk_rows_, flushed_ = 0, filled_ = 0;
   bool third_axis_;
   hdf5::ChunkFilters filters_;
+  Workers* workers_;
   TensorDigest digest_;
   std::vector<std::vector<std::uint64_t>> blocks_;  ///< digests of the blocks of every head
   hdf5::GrowingDataset dataset_;
@@ -215,7 +213,7 @@ void Writer::State::create_layers() {
       const std::uint32_t dim = schema::tensor_dim(header.model, tensor);
       return RowStream(layer.id(), schema::tensor_name(tensor), header.elem,
                        schema::tensor_heads(header.model, tensor), dim, schema::chunk_rows(dim, header.elem),
-                       true, filters_of(options), place + "/" + schema::tensor_name(tensor));
+                       true, options, place + "/" + schema::tensor_name(tensor));
     };
     RowStream query = stream(Tensor::query), key = stream(Tensor::key), value = stream(Tensor::value);
     layers.push_back(
@@ -488,7 +486,7 @@ void Writer::append_attention(std::uint32_t layer, std::uint64_t first_key, std:
     const std::string place = streams.where + "/rows";
     hdf5::Object group = hdf5::create_group(streams.group.id(), "rows", place);
     RowStream packed(group.id(), "p", Elem::f32, state_->header.model.n_q_heads, 1, schema::kAttentionChunk,
-                     false, filters_of(state_->options), place + "/p");
+                     false, state_->options, place + "/p");
     streams.attention.emplace(AttentionStream{std::move(group), std::move(packed), {}});
   }
   streams.attention->p.append(n_keys, p);
@@ -506,7 +504,7 @@ void Writer::put_output_weights(std::uint32_t layer, std::span<const float> weig
     bug("output weights that the header does not announce, or twice", place);
   const Elem elem = *state_->header.output_elem;
   RowStream stream(streams.group.id(), "wo", elem, model.n_q_heads, model.hidden_size,
-                   schema::chunk_rows(model.hidden_size, elem), true, filters_of(state_->options), place);
+                   schema::chunk_rows(model.hidden_size, elem), true, state_->options, place);
   stream.append(model.v_head_dim, weights);
   streams.digests["wo"] = stream.finish();
   state_->file.require_written();
@@ -523,7 +521,7 @@ void Writer::put_column_statistics(std::uint32_t layer, std::uint64_t tokens, st
   const hdf5::Object group = hdf5::create_group(streams.group.id(), "column", place);
   const auto put = [&](const char* name, std::span<const float> values) {
     RowStream stream(group.id(), name, Elem::f32, state_->header.model.n_q_heads, 1, schema::kAttentionChunk,
-                     false, filters_of(state_->options), place + "/" + name);
+                     false, state_->options, place + "/" + name);
     stream.append(tokens, values);
     streams.digests[std::string("column_") + name] = stream.finish();
   };

@@ -7,16 +7,18 @@
 #include <string>
 
 #include "sim/base/elements.hpp"
+#include "sim/base/workers.hpp"
 #include "traces/format/source.hpp"
 
 namespace kvsim::trace {
 
 struct WriteOptions {
-  bool overwrite = false;  ///< replace an existing PATH; otherwise an existing PATH is refused before any
-                           ///< work
-  bool checksum = true;    ///< fletcher32 on tensors
-  unsigned deflate = 0;    ///< level of lossless compression of tensors, 1 to 9; 0: none
-  bool digests = true;     ///< of blocks and lists; false: as schema 1.3 had it
+  bool overwrite = false;      ///< replace an existing PATH; otherwise an existing PATH is refused before any
+                               ///< work
+  bool checksum = true;        ///< fletcher32 on tensors
+  unsigned deflate = 0;        ///< level of lossless compression of tensors, 1 to 9; 0: none
+  bool digests = true;         ///< of blocks and lists; false: as schema 1.3 had it
+  Workers* workers = nullptr;  ///< threads that compress; none: the one that appends
 };
 
 class Writer {
