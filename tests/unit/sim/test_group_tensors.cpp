@@ -3,6 +3,7 @@
 
 #include "policies/builtin.hpp"
 #include "sim/attention/group_tensors.hpp"
+#include "sim/attention/query_reader.hpp"
 #include "sim/replay/plan.hpp"
 #include "tests/unit/traces/small_trace.hpp"
 
@@ -107,4 +108,33 @@ TEST_CASE("an allocation that reads scores needs a prompt that is ranked") {
   };
   CHECK(skipped("h2o").empty());
   CHECK_THAT(skipped("h2o(prompt=stream)"), Catch::Contains("h2o") && Catch::Contains("token by token"));
+}
+
+TEST_CASE("queries are read in pieces, and handed out in blocks of any size") {
+  // Chunks of 64 components hold 1,024 rows of bf16.
+  trace::Header header = trace::plain_header(test::small_model(1, 1, 2, 64, 8), 1500, 600);
+  header.elem = Elem::bf16;
+  const trace::MemoryTrace trace = test::numbered_trace(header);
+  const trace::Sequence sequence(trace);
+  const GroupTensors tensors(sequence, {0, 0, 1}, {});
+  std::vector<float> expected(2100 * 64);
+  tensors.read_queries(1, 0, 2100, expected);
+  for (const std::size_t block : {1, 64, 100, 2000, 2100}) {
+    sim::QueryReader reader(tensors);
+    std::vector<float> rows(block * 64);
+    for (std::size_t first = 0; first < 2100; first += block) {
+      const std::size_t n = std::min<std::size_t>(block, 2100 - first);
+      reader.read(0, first, n, std::span(rows).first(n * 64));  // the heads do not disturb each other
+      reader.read(1, first, n, std::span(rows).first(n * 64));
+      REQUIRE(std::equal(rows.begin(), rows.begin() + static_cast<std::ptrdiff_t>(n * 64),
+                         expected.begin() + static_cast<std::ptrdiff_t>(first * 64)));
+    }
+  }
+  sim::QueryReader reader(tensors);  // back and forth
+  std::vector<float> row(64);
+  for (const std::size_t at : {2099, 0, 1023, 1024, 5}) {
+    reader.read(1, at, 1, row);
+    CHECK(std::equal(row.begin(), row.end(), expected.begin() + static_cast<std::ptrdiff_t>(at * 64)));
+  }
+  CHECK(sim::QueryReader::bytes(sequence, 2) == 2 * 1024 * 64 * sizeof(float));
 }

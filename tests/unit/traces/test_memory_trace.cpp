@@ -1,4 +1,5 @@
 // Tests traces in memory, plain headers, and paths through a segment tree.
+#include <array>
 #include <catch2/catch.hpp>
 #include <cmath>
 
@@ -204,6 +205,46 @@ TEST_CASE("of several turns the last is replayed, the others are its prompt") {
   const trace::MemoryTrace asked(header);
   const trace::Sequence open(asked);
   CHECK((open.prompt_length() == 9 && open.decode_length() == 0 && open.answered_length() == 2));
+}
+
+TEST_CASE("a sequence announces the rows that it reads, and no queries that are not stored") {
+  struct Noting final : trace::Source {
+    using Call = std::array<std::uint64_t, 5>;
+    explicit Noting(const trace::MemoryTrace& of) : all(&of) {}
+    const trace::Header& header() const override { return all->header(); }
+    std::string name() const override { return "noting"; }
+    std::string content_sha256() const override { return {}; }
+    void read(Tensor tensor, std::uint32_t layer, std::uint32_t head, std::uint64_t first, std::uint64_t n,
+              std::span<float>) const override {
+      reads.push_back({static_cast<std::uint64_t>(tensor), layer, head, first, n});
+    }
+    void will_read(Tensor tensor, std::uint32_t layer, std::uint32_t head, std::uint64_t first,
+                   std::uint64_t n) const override {
+      announced.push_back({static_cast<std::uint64_t>(tensor), layer, head, first, n});
+    }
+    void read_output_weights(std::uint32_t, std::uint32_t, std::span<float>) const override {}
+    void read_column_statistics(std::uint32_t, std::uint32_t, std::span<float>,
+                                std::span<float>) const override {}
+    const trace::MemoryTrace* all;
+    mutable std::vector<Call> reads, announced;
+  };
+  trace::Header header = branching();
+  header.query_token = {2, 3, 6, 7, 8, 9};  // of the second branch, its positions 2 to 7
+  const trace::MemoryTrace made(header);
+  const Noting noting(made);
+  const trace::Sequence second(noting, 1);
+  for (const Tensor tensor : {Tensor::key, Tensor::query}) {
+    read(second, tensor, 1, 3, 4);
+    second.will_read(tensor, 0, 1, 3, 4);
+  }
+  CHECK(noting.announced == noting.reads);
+  CHECK(noting.announced.back() == Noting::Call{static_cast<std::uint64_t>(Tensor::query), 0, 1, 2, 3});
+  noting.announced.clear();
+  second.will_read(Tensor::query, 0, 1, 0, 4);  // only those of positions 2 and 3
+  REQUIRE(noting.announced.size() == 1);
+  CHECK(noting.announced[0] == Noting::Call{static_cast<std::uint64_t>(Tensor::query), 0, 1, 0, 2});
+  second.will_read(Tensor::query, 0, 1, 0, 2);
+  CHECK(noting.announced.size() == 1);
 }
 
 TEST_CASE("a sequence has positions without gaps") {

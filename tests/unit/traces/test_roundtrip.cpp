@@ -74,6 +74,30 @@ TEST_CASE("tensors are read back in every element type, with and without checksu
   require_same_tensors(made, *read);
 }
 
+TEST_CASE("any number of threads compresses a trace into the same bytes") {
+  const Scratch scratch;
+  const trace::MemoryTrace made = numbered_trace(header_of(Elem::bf16, 1100, 60, 128));
+  const unsigned deflate = GENERATE(0u, 1u);
+  write_in_steps(scratch.file("alone.h5"), made, 100, {.deflate = deflate});
+  for (const unsigned threads : {1U, 3U}) {
+    Workers workers(threads);
+    write_in_steps(scratch.file("together.h5"), made, 100,
+                   {.overwrite = true, .deflate = deflate, .workers = &workers});
+    CHECK(bytes_of(scratch.file("alone.h5")) == bytes_of(scratch.file("together.h5")));
+  }
+}
+
+TEST_CASE("rows that were announced are read as others are") {
+  const Scratch scratch;
+  const trace::MemoryTrace made = numbered_trace(header_of(Elem::bf16, 1100, 60, 128));
+  trace::write_trace(scratch.file("a.h5"), made, {.deflate = GENERATE(0u, 1u)});
+  const auto read = trace::open_trace(scratch.file("a.h5"));
+  for (const Tensor tensor : kTensors)
+    for (std::uint32_t head = 0; head < 2; ++head) read->will_read(tensor, 1, head, 3, 1157);
+  read->will_read(Tensor::key, 0, 0, 1160, 0);
+  require_same_tensors(made, *read);
+}
+
 TEST_CASE("values that a stored element cannot hold are rounded to nearest even") {
   const Scratch scratch;
   trace::MemoryTrace made(header_of(Elem::bf16, 3, 0));
