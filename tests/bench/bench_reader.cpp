@@ -1,7 +1,9 @@
 // What verifying the digests of blocks costs: the same trace with them and without, as schema 1.3 had it,
-// read head by head from the page cache as replay reads it, one thread.
+// read head by head from the page cache as replay reads it, one thread. Then replays of a trace that the page
+// cache does not hold, with lanes announced and without, and of a deflated trace.
 //
 //   bench_reader [PAIRS] [FOLDER]
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -11,6 +13,7 @@
 
 #include "sim/base/rng.hpp"
 #include "tests/bench/paired.hpp"
+#include "tests/bench/replay_cells.hpp"
 #include "traces/format/block_digest.hpp"
 #include "traces/format/memory_trace.hpp"
 #include "traces/format/reader.hpp"
@@ -56,6 +59,70 @@ void read_all(const std::string& path, std::uint64_t rows, std::vector<float>& o
   }
 }
 
+/// A trace whose lanes are not announced.
+class Unannounced final : public trace::Source {
+ public:
+  explicit Unannounced(const trace::Source& source) : source_(&source) {}
+  const trace::Header& header() const override { return source_->header(); }
+  std::string name() const override { return source_->name(); }
+  std::string content_sha256() const override { return source_->content_sha256(); }
+  void read(trace::Tensor tensor, std::uint32_t layer, std::uint32_t head, std::uint64_t first,
+            std::uint64_t n, std::span<float> out) const override {
+    source_->read(tensor, layer, head, first, n, out);
+  }
+  void read_output_weights(std::uint32_t layer, std::uint32_t head, std::span<float> out) const override {
+    source_->read_output_weights(layer, head, out);
+  }
+  void read_column_statistics(std::uint32_t layer, std::uint32_t head, std::span<float> sum,
+                              std::span<float> squares) const override {
+    source_->read_column_statistics(layer, head, sum, squares);
+  }
+
+ private:
+  const trace::Source* source_;
+};
+
+/// Has the page cache forget a file that is on the disk.
+void forget(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY);
+  ::posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+  ::close(fd);
+}
+
+/// Replays of a trace of eight layers' shape in one, from the disk.
+void replays(const std::filesystem::path& folder, int pairs) {
+  const std::string plain = folder / "plain.h5", deflated = folder / "deflated.h5";
+  const trace::MemoryTrace trace = bench::make(32, 4096);
+  trace::write_trace(plain, trace, {.overwrite = true});
+  trace::write_trace(deflated, trace, {.overwrite = true, .deflate = 1});
+  const auto replayed = [](const trace::Source& source, const char* policy) {
+    Progress progress;
+    sim::replay(trace::Sequence(source), bench::study({policy}, "25%", 1), progress);
+  };
+  for (const char* policy : {"window", "h2o"}) {
+    const auto cold = [&](const std::string& path, bool announced) {
+      return [&, announced] {
+        forget(path);
+        const auto source = trace::open_trace(path);
+        if (announced)
+          replayed(*source, policy);
+        else
+          replayed(Unannounced(*source), policy);
+      };
+    };
+    const auto warm = [&](const std::string& path) {
+      return [&] { replayed(*trace::open_trace(path), policy); };
+    };
+    const std::string name = policy;
+    bench::report((name + " from the disk: lanes announced / not").c_str(),
+                  bench::paired(cold(plain, true), cold(plain, false), pairs));
+    bench::report((name + ": from the disk, lanes announced / from memory").c_str(),
+                  bench::paired(cold(plain, true), warm(plain), pairs));
+    bench::report((name + ": deflated trace / as it is").c_str(),
+                  bench::paired(warm(deflated), warm(plain), pairs));
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -88,6 +155,7 @@ int main(int argc, char** argv) {
     bench::report((name + ", writing: digests / none").c_str(),
                   bench::paired(writing(true), writing(false), 5));
   }
+  replays(folder, std::min(pairs, 5));
   const std::vector<char> block(131072, 'x');
   std::uint64_t sum = 0;
   const double seconds = bench::seconds([&] {
