@@ -37,14 +37,16 @@ class CheapestStaying {
     std::vector<Token>& order = orders_[step];
     if (!order.empty()) return order;
     const std::span<const double> cost = cost_.from_step(step);
-    std::vector<std::pair<double, Token>> priced;
-    for (Token token = 0; token < cost.size(); ++token) priced.emplace_back(cost[token], token);
-    std::sort(priced.begin(), priced.end());
-    for (const auto& [price, token] : priced) order.push_back(token);
+    priced_.clear();
+    for (Token token = 0; token < cost.size(); ++token) priced_.emplace_back(cost[token], token);
+    std::sort(priced_.begin(), priced_.end());
+    order.reserve(priced_.size());
+    for (const auto& [price, token] : priced_) order.push_back(token);
     return order;
   }
 
   const MassAhead& cost_;
+  std::vector<std::pair<double, Token>> priced_;  // scratch
   std::vector<std::vector<Token>> orders_;  ///< per step, by cost; made on first use
   std::vector<std::size_t> next_;           ///< per step: all tokens before it in the order are evicted
   std::vector<char> stays_;
@@ -59,7 +61,11 @@ class Departures {
  public:
   /// Starts with room for all tokens and no evictions.
   explicit Departures(const MassAhead& future)
-      : cost_(future), staying_(future), worth_(future.n_steps(), 0.0), leavers_(future.n_steps()) {}
+      : cost_(future),
+        staying_(future),
+        worth_(future.n_steps(), 0.0),
+        leavers_(future.n_steps()),
+        prices_(future.n_steps() * future.n_steps()) {}
 
   /// Evicts one more token before `step`. Other tokens may have to be evicted at another step than before:
   /// the cheapest such chain of changes ends with a token that was kept until now. Appends the changed
@@ -67,7 +73,8 @@ class Departures {
   double add(StepIndex step, std::vector<Departure>& changes) {
     open_.clear();
     for (StepIndex s = 1; s < leavers_.size(); ++s)
-      if (leavers_[s].token != kNobody) open_.push_back({s, kInfinity});
+      if (leavers_[s].token != kNobody)
+        open_.push_back({s, leavers_[s].column, leavers_[s].premium, kInfinity});
     reached_.clear();
     Exit exit;
     for (Reached at{step, 0}; at.distance < exit.distance; at = next(at)) {
@@ -88,8 +95,15 @@ class Departures {
  private:
   struct Leaver {
     Token token = kNobody;
-    double premium = 0;   ///< dual price of evicting it
-    StepIndex taker = 0;  ///< the step that takes it in the current search
+    std::uint32_t column = 0;  ///< of its prices
+    StepIndex taker = 0;       ///< the step that takes it in the current search
+    double premium = 0;        ///< dual price of evicting it
+  };
+  /// A step that the current search has not reached yet, with what it knows of the step's leaver.
+  struct Open {
+    StepIndex step;
+    std::uint32_t column;
+    double premium, distance;
   };
   struct Reached {
     StepIndex step;
@@ -105,19 +119,16 @@ class Departures {
   /// reached yet, at an infinite distance if there is none. Tokens evicted at step 0 are never taken: that
   /// step gets evictions only when all other steps have theirs, and the search then begins there.
   Reached next(const Reached& at) {
-    const std::span<const double> cost = cost_.from_step(at.step);
+    const double* const prices = prices_.data() + at.step * leavers_.size();
     const double base = at.distance - worth_[at.step];
     std::size_t nearest = open_.size();
     double least = kInfinity;
     for (std::size_t i = 0; i < open_.size(); ++i) {
-      Reached& other = open_[i];
-      Leaver& leaver = leavers_[other.step];
-      if (leaver.token < cost.size()) {  // the token exists at this step
-        const double distance = base + cost[leaver.token] + leaver.premium;
-        if (distance < other.distance) {
-          other.distance = distance;
-          leaver.taker = at.step;
-        }
+      Open& other = open_[i];
+      const double distance = base + prices[other.column] + other.premium;
+      if (distance < other.distance) {
+        other.distance = distance;
+        leavers_[other.step].taker = at.step;
       }
       if (other.distance < least) {
         least = other.distance;
@@ -125,7 +136,7 @@ class Departures {
       }
     }
     if (nearest == open_.size()) return {at.step, kInfinity};
-    const Reached found = open_[nearest];
+    const Reached found{open_[nearest].step, least};
     open_[nearest] = open_.back();
     open_.pop_back();
     return found;
@@ -136,20 +147,34 @@ class Departures {
     double change = 0;
     staying_.leaves(exit.token);
     Token token = exit.token;
+    std::uint32_t column = free_column_;
+    if (exit.step > 0) fill(column, token);
     for (StepIndex step = exit.step;;) {
       const double price = cost_.from_step(step)[token];
       changes.push_back({token, step});
       change += price;
       Leaver& leaver = leavers_[step];
-      const Token robbed = leaver.token;
+      const Leaver robbed = leaver;
       if (step > 0) {
         leaver.token = token;
+        leaver.column = column;
         leaver.premium = worth_[step] - price;
       }
-      if (step == added) return change;
-      change -= cost_.from_step(step)[robbed];
-      token = robbed;
-      step = leaver.taker;
+      if (step == added) {
+        free_column_ = step > 0 ? free_column_ + 1 : column;
+        return change;
+      }
+      change -= cost_.from_step(step)[robbed.token];
+      token = robbed.token;
+      column = robbed.column;
+      step = robbed.taker;
+    }
+  }
+
+  void fill(std::uint32_t column, Token token) {
+    for (std::size_t s = 0; s < leavers_.size(); ++s) {
+      const std::span<const double> cost = cost_.from_step(s);
+      prices_[s * leavers_.size() + column] = token < cost.size() ? cost[token] : kInfinity;
     }
   }
 
@@ -157,7 +182,12 @@ class Departures {
   CheapestStaying staying_;
   std::vector<double> worth_;    ///< per step: dual price of its eviction
   std::vector<Leaver> leavers_;  ///< per step but the first, which has many evictions
-  std::vector<Reached> open_, reached_;
+  /// [S, S]: the cost of evicting the leavers, a column each, at every step; infinite before they exist. A
+  /// search reads these side by side rather than all over the costs of all tokens.
+  std::vector<double> prices_;
+  std::uint32_t free_column_ = 0;  ///< columns behind it are free until every step has its leaver
+  std::vector<Open> open_;
+  std::vector<Reached> reached_;
 };
 
 }  // namespace

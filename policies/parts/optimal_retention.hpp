@@ -20,8 +20,7 @@
 /// that was kept so far.
 ///
 /// Time O((P + S) S (S + log(P + S))) at worst, in practice some tens of scans of S numbers per budget;
-/// memory S (P + S) indices.
-/// memory S (P + S) indices.
+/// memory S (P + S) indices and S^2 prices.
 #include <cstddef>
 #include <cstdint>
 #include <vector>
