@@ -1,4 +1,6 @@
 // Keeps keys whose direction differs from the others'.
+#include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "policies/api/score_policy.hpp"
@@ -16,19 +18,40 @@ void add_unit(std::span<const float> key, std::vector<float>& units) {
   for (const float x : key) units.push_back(static_cast<float>(factor * static_cast<double>(x)));
 }
 
+// Both loops over the units below keep W sums at a time. Each is added up in the order of its terms, and the
+// processor works on all of them at once.
+
+/// Adds up W components of all rows, beginning with the first of `units`.
+template <std::size_t W>
+void add_rows(std::span<const float> units, std::size_t dim, double* out) {
+  std::array<double, W> sums{};
+  for (std::size_t i = 0; i < units.size(); i += dim)
+    for (std::size_t c = 0; c < W; ++c) sums[c] += static_cast<double>(units[i + c]);
+  std::copy(sums.begin(), sums.end(), out);
+}
+
+/// Sets W scores to `factor` times the products of as many units with `sum`.
+template <std::size_t W>
+void multiply(const float* units, std::span<const double> sum, double factor, double* out) {
+  std::array<double, W> dots{};
+  for (std::size_t c = 0; c < sum.size(); ++c)
+    for (std::size_t i = 0; i < W; ++i) dots[i] += sum[c] * static_cast<double>(units[i * sum.size() + c]);
+  for (std::size_t i = 0; i < W; ++i) out[i] = factor * dots[i];
+}
+
 /// Sets scores to minus the cosine between each of the `units`, row-major [n, dim], and their mean.
 void score_units(std::span<const float> units, std::size_t dim, std::span<double> scores) {
+  constexpr std::size_t kComponents = 16, kUnits = 8;
+  if (scores.empty()) return;
   std::vector<double> sum(dim);
-  for (std::size_t i = 0; i < units.size(); i += dim)
-    for (std::size_t c = 0; c < dim; ++c) sum[c] += static_cast<double>(units[i + c]);
+  std::size_t c = 0, i = 0;
+  for (; c + kComponents <= dim; c += kComponents) add_rows<kComponents>(units.subspan(c), dim, &sum[c]);
+  for (; c < dim; ++c) add_rows<1>(units.subspan(c), dim, &sum[c]);
   double squares = 0;
   for (const double x : sum) squares += x * x;
   const double factor = squares > 0 ? -1 / std::sqrt(squares) : squares;
-  for (std::size_t i = 0; i < scores.size(); ++i) {
-    double dot = 0;
-    for (std::size_t c = 0; c < dim; ++c) dot += sum[c] * static_cast<double>(units[i * dim + c]);
-    scores[i] = factor * dot;
-  }
+  for (; i + kUnits <= scores.size(); i += kUnits) multiply<kUnits>(&units[i * dim], sum, factor, &scores[i]);
+  for (; i < scores.size(); ++i) multiply<1>(&units[i * dim], sum, factor, &scores[i]);
 }
 
 class KeyDiffDecoder final : public ScoredDecoder {

@@ -1,5 +1,6 @@
 // Keeps heavy hitters that are easy to quantise.
 #include <algorithm>
+#include <array>
 #include <limits>
 
 #include "policies/api/slots.hpp"
@@ -11,53 +12,60 @@
 namespace kvsim::policy {
 namespace {
 
-struct Token {
-  double attention = 0, key_error = 0, value_error = 0;
+/// What each token has received, and how far it is from its quantised self.
+struct Tokens {
+  std::vector<double> attention, key_error, value_error;
+
+  void resize(std::size_t n) {
+    for (auto* numbers : {&attention, &key_error, &value_error}) numbers->resize(n);
+  }
 };
 
-/// Maps the tokens' numbers to [0, 1]; to 0 where all are equal.
+/// Maps numbers to [0, 1]; to 0 where all are equal.
 class MinMax {
  public:
-  MinMax(const std::vector<Token>& tokens, double Token::*number) : number_(number) {
-    for (const Token& token : tokens) {
-      least_ = std::min(least_, token.*number);
-      largest_ = std::max(largest_, token.*number);
+  explicit MinMax(std::span<const double> numbers) {
+    // Each lane has every eighth number, so that the processor compares all of them at once.
+    std::array<double, 8> least, largest;
+    least.fill(kInfinity);
+    largest.fill(-kInfinity);
+    std::size_t i = 0;
+    for (; i + 8 <= numbers.size(); i += 8)
+      for (std::size_t j = 0; j < 8; ++j) {
+        least[j] = std::min(least[j], numbers[i + j]);
+        largest[j] = std::max(largest[j], numbers[i + j]);
+      }
+    for (; i < numbers.size(); ++i) {
+      least[0] = std::min(least[0], numbers[i]);
+      largest[0] = std::max(largest[0], numbers[i]);
     }
+    least_ = *std::min_element(least.begin(), least.end());
+    const double most = *std::max_element(largest.begin(), largest.end());
+    range_ = most > least_ ? most - least_ : kInfinity;
   }
-  double operator()(const Token& token) const {
-    return largest_ > least_ ? (token.*number_ - least_) / (largest_ - least_) : 0;
-  }
+  double operator()(double number) const { return (number - least_) / range_; }
 
  private:
-  double Token::*number_;
-  double least_ = std::numeric_limits<double>::infinity();
-  double largest_ = -std::numeric_limits<double>::infinity();
+  static constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  double least_, range_;
 };
-
-std::vector<double> attention_of(const std::vector<Token>& tokens) {
-  std::vector<double> out(tokens.size());
-  std::transform(tokens.begin(), tokens.end(), out.begin(),
-                 [](const Token& token) { return token.attention; });
-  return out;
-}
 
 struct Rule {
   double lambda = 0, reserved = 0;
   std::size_t bits = 0;
   Feedback feedback = Feedback::renorm;
 
-  std::vector<double> scores(const std::vector<Token>& tokens) const {
-    const MinMax attention(tokens, &Token::attention), key_error(tokens, &Token::key_error),
-        value_error(tokens, &Token::value_error);
-    std::vector<double> out(tokens.size());
-    std::transform(tokens.begin(), tokens.end(), out.begin(), [&](const Token& token) {
-      const double friendly = 1 - (key_error(token) + value_error(token)) / 2;
-      return lambda * attention(token) + (1 - lambda) * friendly;
-    });
-    return out;
+  void score(const Tokens& tokens, std::span<double> out) const {
+    const MinMax attention(tokens.attention), key_error(tokens.key_error), value_error(tokens.value_error);
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      const double friendly = 1 - (key_error(tokens.key_error[i]) + value_error(tokens.value_error[i])) / 2;
+      out[i] = lambda * attention(tokens.attention[i]) + (1 - lambda) * friendly;
+    }
   }
-  Token token(double attention, std::span<const float> key, std::span<const float> value) const {
-    return {attention, quantisation_error(key, bits), quantisation_error(value, bits)};
+  std::vector<double> scores(const Tokens& tokens) const {
+    std::vector<double> out(tokens.attention.size());
+    score(tokens, out);
+    return out;
   }
   std::size_t n_reserved(std::size_t budget) const {
     return static_cast<std::size_t>(reserved * static_cast<double>(budget));
@@ -66,8 +74,7 @@ struct Rule {
 
 class QHitterDecoder final : public ScoredDecoder {
  public:
-  QHitterDecoder(const Rule& rule, std::size_t n_reserved, const KeepRule& selection,
-                 std::vector<Token> tokens)
+  QHitterDecoder(const Rule& rule, std::size_t n_reserved, const KeepRule& selection, Tokens tokens)
       : ScoredDecoder(selection, rule.scores(tokens)),
         rule_(rule),
         n_reserved_(n_reserved),
@@ -75,36 +82,38 @@ class QHitterDecoder final : public ScoredDecoder {
 
   void evict(const Arrival& arrival, std::vector<std::size_t>& victims) override {
     if (!arrival.full) return;
-    std::vector<char> taken(tokens_.size());
+    std::vector<char> taken(arrival.slots.size());
     std::size_t free = 0;
     for (std::size_t slot = 0; slot < taken.size(); ++slot) {
       taken[slot] = is_protected(arrival, arrival.slots[slot]);
       free += taken[slot] ? 0 : 1;
     }
     const std::size_t spared = std::min(n_reserved_, free - std::min<std::size_t>(free, 1));
-    evict_sparing(arrival, highest(attention_of(tokens_), taken, spared, arrival.slots), victims);
+    evict_sparing(arrival, highest(tokens_.attention, taken, spared, arrival.slots), victims);
   }
 
   void observe(const Step& step) override {
     const std::span<double> scores = admit(step, 0);
     tokens_.resize(scores.size());
-    tokens_[step.own_slot] = rule_.token(0, step.keys.row(0), step.values.row(0));
+    tokens_.attention[step.own_slot] = 0;
+    tokens_.key_error[step.own_slot] = quantisation_error(step.keys.row(0), rule_.bits);
+    tokens_.value_error[step.own_slot] = quantisation_error(step.values.row(0), rule_.bits);
     row_.assign(scores.size(), 0);
     add_attention(step, rule_.feedback, Group::mean, 1, row_);
-    for (std::size_t slot = 0; slot < row_.size(); ++slot) tokens_[slot].attention += row_[slot];
-    const std::vector<double> fresh = rule_.scores(tokens_);
-    std::copy(fresh.begin(), fresh.end(), scores.begin());
+    for (std::size_t slot = 0; slot < row_.size(); ++slot) tokens_.attention[slot] += row_[slot];
+    rule_.score(tokens_, scores);
   }
 
   void close_slots(std::span<const std::size_t> victims) override {
     ScoredDecoder::close_slots(victims);
-    close_up(tokens_, victims);
+    for (auto* numbers : {&tokens_.attention, &tokens_.key_error, &tokens_.value_error})
+      close_up(*numbers, victims);
   }
 
  private:
   Rule rule_;
   std::size_t n_reserved_;
-  std::vector<Token> tokens_;  // per slot
+  Tokens tokens_;  // per slot
   std::vector<double> row_;
 };
 
@@ -125,19 +134,25 @@ class QHitter final : public ScoredEviction {
     return with_recent(selection_, recent_, budget);
   }
   std::unique_ptr<Decoder> decoder(std::size_t budget, std::span<const Position> slots) const override {
-    std::vector<Token> tokens(slots.size());
-    std::transform(slots.begin(), slots.end(), tokens.begin(),
-                   [&](Position p) { return tokens_[static_cast<std::size_t>(p)]; });
+    Tokens tokens;
+    for (const Position slot : slots) {
+      const auto position = static_cast<std::size_t>(slot);
+      tokens.attention.push_back(tokens_.attention[position]);
+      tokens.key_error.push_back(tokens_.key_error[position]);
+      tokens.value_error.push_back(tokens_.value_error[position]);
+    }
     return std::make_unique<QHitterDecoder>(rule_, rule_.n_reserved(budget), selection(budget),
                                             std::move(tokens));
   }
 
  private:
   std::vector<double> score(const Prompt& prompt) override {
-    const std::vector<double> sums = sums_.mean();
     const MatrixView keys = prompt.keys(0), values = prompt.values(0);
-    for (std::size_t j = 0; j < sums.size(); ++j)
-      tokens_.push_back(rule_.token(sums[j], keys.row(j), values.row(j)));
+    tokens_.attention = sums_.mean();
+    for (std::size_t j = 0; j < prompt.length(); ++j) {
+      tokens_.key_error.push_back(quantisation_error(keys.row(j), rule_.bits));
+      tokens_.value_error.push_back(quantisation_error(values.row(j), rule_.bits));
+    }
     return rule_.scores(tokens_);
   }
 
@@ -145,7 +160,7 @@ class QHitter final : public ScoredEviction {
     const auto held = static_cast<std::size_t>(std::count(stays.begin(), stays.end(), char{1}));
     const std::size_t room = std::min(budget, stays.size()) - held;
     for (const std::size_t position :
-         highest(attention_of(tokens_), stays, std::min(rule_.n_reserved(budget), room)))
+         highest(tokens_.attention, stays, std::min(rule_.n_reserved(budget), room)))
       stays[position] = 1;
   }
 
@@ -153,7 +168,7 @@ class QHitter final : public ScoredEviction {
   double recent_;
   Rule rule_;
   ColumnSums sums_;
-  std::vector<Token> tokens_;  // per prompt position
+  Tokens tokens_;  // per prompt position
 };
 
 /// Counts attention and two quantisation errors per slot, each scaled between its least and its largest.

@@ -11,32 +11,33 @@
 namespace kvsim::policy {
 namespace {
 
-/// Attention that a position received, over rows and the unit's query heads.
+/// Attention that each position received, over rows and the unit's query heads.
 struct Moments {
-  double sum = 0, squares = 0, rows = 0;
+  std::vector<double> sum, squares, rows;
 
-  double mean() const { return sum / rows; }
-  double deviation() const { return std::sqrt(std::max(0.0, squares / rows - mean() * mean())); }
+  void resize(std::size_t n) {
+    for (auto* numbers : {&sum, &squares, &rows}) numbers->resize(n);
+  }
+  double mean(std::size_t i) const { return sum[i] / rows[i]; }
+  std::vector<double> means() const {
+    std::vector<double> out(sum.size());
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] = mean(i);
+    return out;
+  }
+  std::vector<double> deviations() const {
+    std::vector<double> out(sum.size());
+    for (std::size_t i = 0; i < out.size(); ++i)
+      out[i] = std::sqrt(std::max(0.0, squares[i] / rows[i] - mean(i) * mean(i)));
+    return out;
+  }
 };
-
-std::vector<double> means(const std::vector<Moments>& moments) {
-  std::vector<double> out(moments.size());
-  std::transform(moments.begin(), moments.end(), out.begin(), [](const Moments& m) { return m.mean(); });
-  return out;
-}
-
-std::vector<double> deviations(const std::vector<Moments>& moments) {
-  std::vector<double> out(moments.size());
-  std::transform(moments.begin(), moments.end(), out.begin(), [](const Moments& m) { return m.deviation(); });
-  return out;
-}
 
 class RocoDecoder final : public ScoredDecoder {
  public:
   /// `spared`: how many of the tokens that vary most are spared from eviction.
   RocoDecoder(const CacheUnit& unit, Feedback feedback, std::size_t spared, const KeepRule& selection,
-              std::vector<Moments> moments)
-      : ScoredDecoder(selection, means(moments)),
+              Moments moments)
+      : ScoredDecoder(selection, moments.means()),
         unit_(unit),
         feedback_(feedback),
         spared_(spared),
@@ -44,45 +45,47 @@ class RocoDecoder final : public ScoredDecoder {
 
   void evict(const Arrival& arrival, std::vector<std::size_t>& victims) override {
     if (!arrival.full) return;
-    std::vector<char> taken(moments_.size());
+    std::vector<char> taken(arrival.slots.size());
     std::size_t free = 0;
     for (std::size_t slot = 0; slot < taken.size(); ++slot) {
       taken[slot] = is_protected(arrival, arrival.slots[slot]);
       free += taken[slot] ? 0 : 1;
     }
     const std::size_t spared = std::min(spared_, free - std::min<std::size_t>(free, 1));
-    evict_sparing(arrival, highest(deviations(moments_), taken, spared, arrival.slots), victims);
+    evict_sparing(arrival, highest(moments_.deviations(), taken, spared, arrival.slots), victims);
   }
 
   void observe(const Step& step) override {
     const std::span<double> scores = admit(step, 0);
     moments_.resize(scores.size());
-    moments_[step.own_slot] = {};
-    const std::size_t heads = step.attention.rows;
-    for (std::size_t slot = 0; slot < scores.size(); ++slot) {
-      Moments& moments = moments_[slot];
-      for (std::size_t head = 0; head < heads; ++head) {
-        const double factor = feedback_ == Feedback::renorm ? renormalise(step, head) : 1;
-        const double a = factor * static_cast<double>(step.attention(head, slot));
-        moments.sum += a / static_cast<double>(heads);
-        moments.squares += a * a / static_cast<double>(heads);
+    for (auto* numbers : {&moments_.sum, &moments_.squares, &moments_.rows}) (*numbers)[step.own_slot] = 0;
+    const auto heads = static_cast<double>(step.attention.rows);
+    for (std::size_t head = 0; head < step.attention.rows; ++head) {
+      const double factor = feedback_ == Feedback::renorm ? renormalise(step, head) : 1;
+      const std::span<const float> row = step.attention.row(head);
+      for (std::size_t slot = 0; slot < scores.size(); ++slot) {
+        const double a = factor * static_cast<double>(row[slot]);
+        moments_.sum[slot] += a / heads;
+        moments_.squares[slot] += a * a / heads;
       }
-      if (unit_.sees(static_cast<std::size_t>(step.position), static_cast<std::size_t>(step.slots[slot])))
-        moments.rows += 1;
-      scores[slot] = moments.mean();
+    }
+    const auto position = static_cast<std::size_t>(step.position);
+    for (std::size_t slot = 0; slot < scores.size(); ++slot) {
+      if (unit_.sees(position, static_cast<std::size_t>(step.slots[slot]))) moments_.rows[slot] += 1;
+      scores[slot] = moments_.mean(slot);
     }
   }
 
   void close_slots(std::span<const std::size_t> victims) override {
     ScoredDecoder::close_slots(victims);
-    close_up(moments_, victims);
+    for (auto* numbers : {&moments_.sum, &moments_.squares, &moments_.rows}) close_up(*numbers, victims);
   }
 
  private:
   CacheUnit unit_;
   Feedback feedback_;
   std::size_t spared_;
-  std::vector<Moments> moments_;  // per slot
+  Moments moments_;  // per slot
 };
 
 class Roco final : public ScoredEviction {
@@ -106,9 +109,13 @@ class Roco final : public ScoredEviction {
     squares_.take(columns.query_head, columns.sum_squares);
   }
   std::unique_ptr<Decoder> decoder(std::size_t budget, std::span<const Position> slots) const override {
-    std::vector<Moments> moments(slots.size());
-    std::transform(slots.begin(), slots.end(), moments.begin(),
-                   [&](Position p) { return moments_[static_cast<std::size_t>(p)]; });
+    Moments moments;
+    for (const Position slot : slots) {
+      const auto position = static_cast<std::size_t>(slot);
+      moments.sum.push_back(moments_.sum[position]);
+      moments.squares.push_back(moments_.squares[position]);
+      moments.rows.push_back(moments_.rows[position]);
+    }
     return std::make_unique<RocoDecoder>(unit(), feedback_, spared(budget), selection(budget),
                                          std::move(moments));
   }
@@ -120,17 +127,16 @@ class Roco final : public ScoredEviction {
   }
 
   std::vector<double> score(const Prompt& prompt) override {
-    const std::vector<double> sums = sums_.mean(), squares = squares_.mean();
-    moments_.resize(prompt.length());
-    for (std::size_t j = 0; j < moments_.size(); ++j)
-      moments_[j] = {sums[j], squares[j], static_cast<double>(unit().seen_by(j, kAllRows, prompt.length()))};
-    return means(moments_);
+    moments_ = {sums_.mean(), squares_.mean(), std::vector<double>(prompt.length())};
+    for (std::size_t j = 0; j < prompt.length(); ++j)
+      moments_.rows[j] = static_cast<double>(unit().seen_by(j, kAllRows, prompt.length()));
+    return moments_.means();
   }
 
   void reserve(std::size_t budget, std::vector<char>& stays) const override {
     const auto held = static_cast<std::size_t>(std::count(stays.begin(), stays.end(), char{1}));
     const std::size_t room = std::min(budget, stays.size()) - held;
-    for (const std::size_t position : highest(deviations(moments_), stays, std::min(spared(budget), room)))
+    for (const std::size_t position : highest(moments_.deviations(), stays, std::min(spared(budget), room)))
       stays[position] = 1;
   }
 
@@ -138,7 +144,7 @@ class Roco final : public ScoredEviction {
   double spread_;
   Feedback feedback_;
   ColumnSums sums_, squares_;
-  std::vector<Moments> moments_;  // per prompt position
+  Moments moments_;  // per prompt position
 };
 
 /// Counts sum, sum of squares and number of rows; from them a deviation and a mean, with the largest

@@ -2,6 +2,7 @@
 /// Picks the few highest by a score other than the ranking one.
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -14,17 +15,25 @@ namespace kvsim::policy {
 /// its position.
 inline std::vector<std::size_t> highest(std::span<const double> values, std::span<const char> taken,
                                         std::size_t count, std::span<const Position> positions = {}) {
-  std::vector<std::size_t> free;
-  for (std::size_t i = 0; i < values.size(); ++i)
-    if (!taken[i]) free.push_back(i);
-  count = std::min(count, free.size());
-  const auto before = [&](std::size_t a, std::size_t b) {
-    if (values[a] != values[b]) return values[a] > values[b];
-    return positions.empty() ? a > b : positions[a] > positions[b];
+  struct Candidate {
+    double value;
+    Position position;
+    std::uint32_t index;
   };
-  std::nth_element(free.begin(), free.begin() + static_cast<std::ptrdiff_t>(count), free.end(), before);
-  free.resize(count);
-  return free;
+  std::vector<Candidate> free;
+  free.reserve(values.size());
+  for (std::uint32_t i = 0; i < values.size(); ++i)
+    if (!taken[i])
+      free.push_back({values[i], positions.empty() ? static_cast<Position>(i) : positions[i], i});
+  count = std::min(count, free.size());
+  std::nth_element(free.begin(), free.begin() + static_cast<std::ptrdiff_t>(count), free.end(),
+                   [](const Candidate& a, const Candidate& b) {
+                     return a.value != b.value ? a.value > b.value : a.position > b.position;
+                   });
+  std::vector<std::size_t> out(count);
+  std::transform(free.begin(), free.begin() + static_cast<std::ptrdiff_t>(count), out.begin(),
+                 [](const Candidate& candidate) { return candidate.index; });
+  return out;
 }
 
 }  // namespace kvsim::policy

@@ -47,8 +47,8 @@ class CheapestStaying {
 
   const MassAhead& cost_;
   std::vector<std::pair<double, Token>> priced_;  // scratch
-  std::vector<std::vector<Token>> orders_;  ///< per step, by cost; made on first use
-  std::vector<std::size_t> next_;           ///< per step: all tokens before it in the order are evicted
+  std::vector<std::vector<Token>> orders_;        ///< per step, by cost; made on first use
+  std::vector<std::size_t> next_;                 ///< per step: all tokens before it in the order are evicted
   std::vector<char> stays_;
 };
 
