@@ -1,30 +1,35 @@
 #pragma once
 /// Closes up per-slot state of a decoder when several tokens are evicted at once.
-#include <algorithm>
 #include <cstddef>
 #include <span>
 #include <vector>
 
 namespace kvsim::policy {
 
-/// Removes the entries of every victim but the first, whose slot the arriving token takes, as the feeder does
-/// with the slots. `per_slot` holds `width` values per slot.
+/// Returns the slots that stay in order: all but those of the victims behind the first, whose slot the
+/// arriving token takes.
+inline std::vector<std::size_t> staying_slots(std::span<const std::size_t> victims, std::size_t slots) {
+  std::vector<char> closed(slots);
+  for (std::size_t i = 1; i < victims.size(); ++i) closed[victims[i]] = 1;
+  std::vector<std::size_t> out;
+  out.reserve(slots);
+  for (std::size_t slot = 0; slot < slots; ++slot)
+    if (!closed[slot]) out.push_back(slot);
+  return out;
+}
+
+/// Removes the entries of all other slots. `per_slot` holds `width` values per slot.
+template <class T>
+void keep_slots(std::vector<T>& per_slot, std::span<const std::size_t> staying, std::size_t width = 1) {
+  for (std::size_t to = 0; to < staying.size(); ++to)
+    for (std::size_t i = 0; i < width; ++i) per_slot[to * width + i] = per_slot[staying[to] * width + i];
+  per_slot.resize(staying.size() * width);
+}
+
+/// Removes the entries of every victim but the first, as the feeder does with the slots.
 template <class T>
 void close_up(std::vector<T>& per_slot, std::span<const std::size_t> victims, std::size_t width = 1) {
-  if (victims.size() < 2) return;
-  std::vector<std::size_t> gone(victims.begin() + 1, victims.end());
-  std::sort(gone.begin(), gone.end());
-  const std::size_t slots = per_slot.size() / width;
-  std::size_t to = gone.front();
-  for (std::size_t from = to, next = 0; from < slots; ++from) {
-    if (next < gone.size() && gone[next] == from) {
-      ++next;
-      continue;
-    }
-    std::copy_n(per_slot.begin() + static_cast<std::ptrdiff_t>(from * width), width,
-                per_slot.begin() + static_cast<std::ptrdiff_t>(to++ * width));
-  }
-  per_slot.resize(to * width);
+  if (victims.size() > 1) keep_slots(per_slot, staying_slots(victims, per_slot.size() / width), width);
 }
 
 }  // namespace kvsim::policy

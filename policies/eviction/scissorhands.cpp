@@ -66,11 +66,12 @@ class Record {
     count_[slot] = 0;
   }
   void close_slots(std::span<const std::size_t> victims) {
-    close_up(count_, victims);
+    const std::vector<std::size_t> staying = staying_slots(victims, count_.size());
     for (Query& query : queries_) {
-      query.pivotal.resize(count_.size() + victims.size() - 1);
-      close_up(query.pivotal, victims);
+      query.pivotal.resize(count_.size());
+      keep_slots(query.pivotal, staying);
     }
+    keep_slots(count_, staying);
   }
 
   double score(Count count, Position position, std::size_t slot) const {
