@@ -19,8 +19,8 @@
 /// a path runs over the steps, of which each but the first has one eviction, and ends with the cheapest token
 /// that was kept so far.
 ///
-/// Time O((P + S) S (S + log(P + S))) at worst, in practice some tens of scans of S numbers per budget;
-/// memory S (P + S) indices and S^2 prices.
+/// Time O((P + S) S (S + log(P + S))) at worst, in practice tens to hundreds of scans of S numbers per
+/// budget; memory S (P + S) indices and S^2 prices.
 #include <cstddef>
 #include <cstdint>
 #include <vector>
