@@ -173,7 +173,6 @@ GrowingDataset::GrowingDataset(hid_t parent, const std::string& name, Type type,
       workers_(workers),
       element_bytes_(type_bytes(type)),
       heads_(heads),
-      chunk_rows_(chunk_rows),
       dim_(dim),
       where_(std::move(where)) {
   const Session session;
@@ -206,7 +205,7 @@ std::vector<hsize_t> GrowingDataset::extent(std::uint64_t rows) const {
   return dims;
 }
 
-void GrowingDataset::append_chunk(std::span<const std::byte> block) {
+void GrowingDataset::append_chunk(std::span<const std::byte> block, std::uint64_t rows) {
   const std::size_t chunk_bytes = block.size() / heads_;
   std::vector<std::vector<std::byte>> stored(heads_);
   const auto filter = [&](std::size_t head) {
@@ -220,7 +219,7 @@ void GrowingDataset::append_chunk(std::span<const std::byte> block) {
   const Session session;
   std::vector<hsize_t> start(extent(0).size(), 0);
   start[1] = rows_;
-  rows_ += chunk_rows_;
+  rows_ += rows;
   check(H5Dset_extent(dataset_.id(), extent(rows_).data()), "cannot grow", where_);
   for (std::size_t head = 0; head < heads_; ++head) {
     start[0] = head;
@@ -228,12 +227,6 @@ void GrowingDataset::append_chunk(std::span<const std::byte> block) {
         H5Dwrite_chunk(dataset_.id(), H5P_DEFAULT, 0, start.data(), stored[head].size(), stored[head].data()),
         "cannot be written", where_);
   }
-}
-
-void GrowingDataset::trim(std::uint64_t rows) {
-  const Session session;
-  check(H5Dset_extent(dataset_.id(), extent(rows).data()), "cannot be trimmed", where_);
-  rows_ = rows;
 }
 
 void GrowingDataset::close() {

@@ -103,10 +103,10 @@ class GrowingDataset {
 
   explicit operator bool() const { return static_cast<bool>(dataset_); }
   hid_t id() const { return dataset_.id(); }
-  /// Appends `block`, [heads, chunk_rows, dim] stored elements.
-  void append_chunk(std::span<const std::byte> block);
-  /// Shortens the row axis to `rows`, which must end in the last chunk.
-  void trim(std::uint64_t rows);
+  /// Appends the first `rows` rows of `block`, [heads, chunk_rows, dim] stored elements: fewer than a chunk's
+  /// only in the last block. Trimming the dataset instead would have libhdf5 filter the last chunks once
+  /// more.
+  void append_chunk(std::span<const std::byte> block, std::uint64_t rows);
   /// Flushes and closes; unlike the destructor it reports failures.
   void close();
 
@@ -116,7 +116,7 @@ class GrowingDataset {
   ChunkFilters filters_;
   Workers* workers_ = nullptr;
   std::size_t element_bytes_ = 1;
-  std::uint64_t heads_ = 0, chunk_rows_ = 0, dim_ = 0, rows_ = 0;
+  std::uint64_t heads_ = 0, dim_ = 0, rows_ = 0;
   std::string where_;
 };
 

@@ -65,7 +65,6 @@ class RowStream {
 
   /// Writes the remaining rows and returns the digests.
   RowDigests finish() {
-    const std::uint64_t total = rows();
     if (!dataset_) {
       shrink_chunk(std::max<std::uint64_t>(filled_, 1));
       create();
@@ -73,7 +72,6 @@ class RowStream {
     } else if (filled_ > 0) {
       pad_chunk();
       flush();
-      dataset_.trim(total);
     }
     RowDigests out{digest_.hex(), heads_, block_rows_};
     hdf5::put_text(dataset_.id(), "elem", elem_name(elem_), where_);
@@ -98,7 +96,7 @@ class RowStream {
     for (std::uint32_t head = 0; head < heads_; ++head)
       blocks_[head].push_back(
           block_digest(buffer_.data() + head * chunk_rows_ * row_bytes(), filled_ * row_bytes()));
-    dataset_.append_chunk({buffer_.data(), heads_ * chunk_rows_ * row_bytes()});
+    dataset_.append_chunk({buffer_.data(), heads_ * chunk_rows_ * row_bytes()}, filled_);
     flushed_ += filled_;
     filled_ = 0;
   }
