@@ -282,36 +282,36 @@ TEST_CASE("a chunk that becomes less than a chunk is refused before libhdf5 read
     std::uint32_t left_out;
   };
   const std::size_t whole = 2 * kTokens * 8 * sizeof(float);
-  const auto [deflate, checksum, bytes, left_out] = GENERATE_REF(
-      Stored{false, true, 8, 1}, Stored{false, true, whole, 0}, Stored{true, false, 8, 1},
-      Stored{true, false, whole - 4, 0}, Stored{true, true, whole + 3, 1}, Stored{false, true, 2, 0});
+  const Stored made = GENERATE_REF(Stored{false, true, 8, 1}, Stored{false, true, whole, 0},
+                                   Stored{true, false, 8, 1}, Stored{true, false, whole - 4, 0},
+                                   Stored{true, true, whole + 3, 1}, Stored{false, true, 2, 0});
   const Victim victim;
   edit(victim.path(), [&](hid_t file) {
     const hdf5::PropertyList list = creation_list([&](hid_t id) {
       const hsize_t chunk[] = {2, kTokens, 8};
       need(H5Pset_chunk(id, 3, chunk));
-      if (deflate) need(H5Pset_deflate(id, 1));
-      if (checksum) need(H5Pset_fletcher32(id));
+      if (made.deflate) need(H5Pset_deflate(id, 1));
+      if (made.checksum) need(H5Pset_fletcher32(id));
     });
     replace_dataset(file, kKeys, H5T_IEEE_F32LE, kKeyShape, nullptr, list.id());
     const hdf5::Dataset dataset(need(H5Dopen2(file, kKeys.c_str(), H5P_DEFAULT)));
     const hsize_t start[] = {0, 0, 0};
-    std::vector<char> stored(bytes, 'x');
-    if (deflate && left_out == 0) {  // sound deflate of 4 bytes less than a chunk
-      const std::vector<Bytef> data(bytes, 1);
-      auto packed = compressBound(static_cast<uLong>(bytes));
+    std::vector<char> stored(made.bytes, 'x');
+    if (made.deflate && made.left_out == 0) {  // sound deflate of 4 bytes less than a chunk
+      const std::vector<Bytef> data(made.bytes, 1);
+      auto packed = compressBound(static_cast<uLong>(made.bytes));
       stored.resize(packed);
       REQUIRE(compress(reinterpret_cast<Bytef*>(stored.data()), &packed, data.data(), data.size()) == Z_OK);
       stored.resize(packed);
     }
-    need(H5Dwrite_chunk(dataset.id(), H5P_DEFAULT, left_out, start, stored.size(), stored.data()));
+    need(H5Dwrite_chunk(dataset.id(), H5P_DEFAULT, made.left_out, start, stored.size(), stored.data()));
   });
   std::vector<float> rows(kTokens * 8);
   const auto read = [&] {
     trace::open_trace(victim.path())->read(trace::Tensor::key, 0, 0, 0, kTokens, rows);
   };
-  INFO("deflate " << deflate << ", checksum " << checksum << ", " << bytes << " bytes, left out "
-                  << left_out);
+  INFO("deflate " << made.deflate << ", checksum " << made.checksum << ", " << made.bytes
+                  << " bytes, left out " << made.left_out);
   CHECK_THROWS_WITH(read(),
                     Catch::Contains(kKeys) && (Catch::Contains("does not hold the 320 bytes of a chunk") ||
                                                Catch::Contains("does not match its Fletcher32 checksum") ||
