@@ -193,6 +193,7 @@ void InputDataset::check_storage(hid_t creation, std::uint64_t file_bytes) {
   if (check(H5Pget_external_count(creation), "layout cannot be read", where_) != 0)
     input_error("keeps its data in external files", where_);
   check_filters(creation);
+  if (layout != H5D_CHUNKED && !filters_.empty()) input_error("has filters, but no chunks", where_);
 
   std::uint64_t allocated_min = bytes_;  // bytes that storage must hold if nothing is deflated
   std::uint64_t n_chunks = 1;
