@@ -1,6 +1,9 @@
 #include "sim/base/half.hpp"
 
 #include <cstring>
+#ifdef __F16C__
+#include <immintrin.h>
+#endif
 
 namespace kvsim {
 namespace {
@@ -13,6 +16,20 @@ void widen_each(const void* from, std::size_t count, float* to) {
     std::memcpy(&bits, bytes + 2 * i, 2);
     to[i] = Widen(bits);
   }
+}
+
+/// The same floats as widen_f16(), of which compilers make slow code where there is AVX2 alone; but a NaN
+/// becomes quiet.
+void widen_f16_each(const void* from, std::size_t count, float* to) {
+  const auto* bytes = static_cast<const unsigned char*>(from);
+  std::size_t done = 0;
+#ifdef __F16C__
+  for (; done + 8 <= count; done += 8) {
+    const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes + 2 * done));
+    _mm256_storeu_ps(to + done, _mm256_cvtph_ps(halves));
+  }
+#endif
+  widen_each<widen_f16>(bytes + 2 * done, count - done, to + done);
 }
 
 template <std::uint16_t (*Narrow)(float)>
@@ -32,7 +49,7 @@ void widen(Elem elem, const void* from, std::size_t count, float* to) {
   } else if (elem == Elem::bf16) {
     widen_each<widen_bf16>(from, count, to);
   } else {
-    widen_each<widen_f16>(from, count, to);
+    widen_f16_each(from, count, to);
   }
 }
 

@@ -6,11 +6,13 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <vector>
 
+#include "sim/base/half.hpp"
 #include "sim/base/rng.hpp"
 #include "tests/bench/paired.hpp"
 #include "tests/bench/replay_cells.hpp"
@@ -156,6 +158,20 @@ int main(int argc, char** argv) {
                   bench::paired(writing(true), writing(false), 5));
   }
   replays(folder, std::min(pairs, 5));
+  std::vector<std::uint16_t> halves(std::size_t{1} << 16);
+  for (std::size_t i = 0; i < halves.size(); ++i) halves[i] = static_cast<std::uint16_t>(i);
+  std::vector<float> wide(halves.size());
+  const auto widened = [&] { widen(Elem::f16, halves.data(), halves.size(), wide.data()); };
+  const auto one_by_one = [&] {
+    std::transform(halves.begin(), halves.end(), wide.begin(), [](std::uint16_t x) { return widen_f16(x); });
+  };
+  const auto often = [](const auto& work) {
+    return [&work] {
+      for (int i = 0; i < 100; ++i) work();
+    };
+  };
+  bench::report("f16 widened by F16C / by arithmetic",
+                bench::paired(often(widened), often(one_by_one), pairs));
   const std::vector<char> block(131072, 'x');
   std::uint64_t sum = 0;
   const double seconds = bench::seconds([&] {

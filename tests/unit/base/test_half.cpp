@@ -122,6 +122,24 @@ TEST_CASE("narrowing rounds random values to nearest even") {
   }
 }
 
+TEST_CASE("many halves are widened as one is, from any address") {
+  std::vector<std::uint16_t> halves(1 << 16);
+  for (std::size_t i = 0; i < halves.size(); ++i) halves[i] = static_cast<std::uint16_t>(i);
+  std::vector<unsigned char> bytes(2 * halves.size() + 1);
+  std::memcpy(bytes.data() + 1, halves.data(), 2 * halves.size());
+  for (const Format& format : {kF16, kBf16}) {
+    for (const std::size_t skip : {0, 1, 7, 65531}) {
+      std::vector<float> out(halves.size() - skip);
+      widen(format.elem, bytes.data() + 1 + 2 * skip, out.size(), out.data());
+      for (std::size_t i = 0; i < out.size(); ++i) {
+        const float one = widened(format, halves[skip + i]);
+        const bool same = std::isnan(one) ? std::isnan(out[i]) : same_bits(one, out[i]);
+        if (!same) FAIL(elem_name(format.elem) << " " << halves[skip + i]);
+      }
+    }
+  }
+}
+
 TEST_CASE("limits of f16 by hand") {
   CHECK(narrow_f16(65504.0F) == 0x7bff);  // the largest
   CHECK(narrow_f16(65519.9F) == 0x7bff);
