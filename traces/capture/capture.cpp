@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <future>
 #include <numeric>
 
 #include "sim/base/error.hpp"
@@ -168,7 +169,10 @@ CaptureResult run_capture(const CaptureOptions& options, Progress& progress) {
   Workers workers(options.threads);
   trace::Writer writer(options.output, header,
                        {.overwrite = options.overwrite, .deflate = options.deflate, .workers = &workers});
-  header.model.weights_sha256 = checkpoint.sha256();
+  // Beside a run on a device; a run on the processor has no thread to spare for it.
+  std::future<std::string> weights_sha256 =
+      std::async(device.kind == model::Device::Kind::cuda ? std::launch::async : std::launch::deferred,
+                 [&] { return checkpoint.sha256(progress); });
 
   if (options.output_weights) write_output_weights(writer, weights, progress);
 
@@ -178,6 +182,7 @@ CaptureResult run_capture(const CaptureOptions& options, Progress& progress) {
       {options.max_new_tokens, options.prefill_chunk,
        options.ignore_eos ? std::vector<std::int32_t>{} : config.eos, options.sampling, prompt.given},
       recorder, progress);
+  header.model.weights_sha256 = weights_sha256.get();
   checkpoint.check_sizes();
   if (choice.columns) header.counted_tokens = write_column_statistics(writer, *model, config.n_layers);
 

@@ -168,13 +168,8 @@ void put_texts(hid_t parent, const std::string& name, const std::vector<std::str
 
 GrowingDataset::GrowingDataset(hid_t parent, const std::string& name, Type type, std::uint64_t heads,
                                std::uint64_t chunk_rows, std::uint64_t dim, ChunkFilters filters,
-                               Workers* workers, std::string where)
-    : filters_(filters),
-      workers_(workers),
-      element_bytes_(type_bytes(type)),
-      heads_(heads),
-      dim_(dim),
-      where_(std::move(where)) {
+                               std::string where)
+    : heads_(heads), dim_(dim), where_(std::move(where)) {
   const Session session;
   const std::vector<hsize_t> start = extent(0);
   std::vector<hsize_t> limit = start, chunk = extent(chunk_rows);
@@ -205,27 +200,16 @@ std::vector<hsize_t> GrowingDataset::extent(std::uint64_t rows) const {
   return dims;
 }
 
-void GrowingDataset::append_chunk(std::span<const std::byte> block, std::uint64_t rows) {
-  const std::size_t chunk_bytes = block.size() / heads_;
-  std::vector<std::vector<std::byte>> stored(heads_);
-  const auto filter = [&](std::size_t head) {
-    stored[head] = filtered(block.subspan(head * chunk_bytes, chunk_bytes), filters_, element_bytes_);
-  };
-  if (workers_ != nullptr)
-    workers_->run(heads_, filter);
-  else
-    for (std::size_t head = 0; head < heads_; ++head) filter(head);
-
+void GrowingDataset::append_chunks(std::span<const std::vector<std::byte>> chunks, std::uint64_t rows) {
   const Session session;
   std::vector<hsize_t> start(extent(0).size(), 0);
   start[1] = rows_;
   rows_ += rows;
   check(H5Dset_extent(dataset_.id(), extent(rows_).data()), "cannot grow", where_);
-  for (std::size_t head = 0; head < heads_; ++head) {
-    start[0] = head;
-    check(
-        H5Dwrite_chunk(dataset_.id(), H5P_DEFAULT, 0, start.data(), stored[head].size(), stored[head].data()),
-        "cannot be written", where_);
+  for (const std::vector<std::byte>& chunk : chunks) {
+    check(H5Dwrite_chunk(dataset_.id(), H5P_DEFAULT, 0, start.data(), chunk.size(), chunk.data()),
+          "cannot be written", where_);
+    ++start[0];
   }
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 /// Writes HDF5 files that appear under their name only when they are complete.
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -7,7 +8,6 @@
 #include <vector>
 
 #include "sim/base/partial_file.hpp"
-#include "sim/base/workers.hpp"
 #include "traces/format/chunk_filters.hpp"
 #include "traces/format/hdf5_driver.hpp"
 #include "traces/format/hdf5_file.hpp"
@@ -96,26 +96,21 @@ void put_texts(hid_t parent, const std::string& name, const std::vector<std::str
 class GrowingDataset {
  public:
   GrowingDataset() = default;
-  /// `workers`, if there are any, filter the chunks of several heads at once.
   GrowingDataset(hid_t parent, const std::string& name, Type type, std::uint64_t heads,
-                 std::uint64_t chunk_rows, std::uint64_t dim, ChunkFilters filters, Workers* workers,
-                 std::string where);
+                 std::uint64_t chunk_rows, std::uint64_t dim, ChunkFilters filters, std::string where);
 
   explicit operator bool() const { return static_cast<bool>(dataset_); }
   hid_t id() const { return dataset_.id(); }
-  /// Appends the first `rows` rows of `block`, [heads, chunk_rows, dim] stored elements: fewer than a chunk's
-  /// only in the last block. Trimming the dataset instead would have libhdf5 filter the last chunks once
-  /// more.
-  void append_chunk(std::span<const std::byte> block, std::uint64_t rows);
+  /// Appends the next chunk of every head, filtered as this dataset's are (chunk_filters.hpp), and says how
+  /// many of their rows belong to it: fewer than chunk_rows only in the last ones. Trimming it instead would
+  /// have libhdf5 filter these once more.
+  void append_chunks(std::span<const std::vector<std::byte>> chunks, std::uint64_t rows);
   /// Flushes and closes; unlike the destructor it reports failures.
   void close();
 
  private:
   std::vector<hsize_t> extent(std::uint64_t rows) const;
   Dataset dataset_;
-  ChunkFilters filters_;
-  Workers* workers_ = nullptr;
-  std::size_t element_bytes_ = 1;
   std::uint64_t heads_ = 0, dim_ = 0, rows_ = 0;
   std::string where_;
 };

@@ -55,7 +55,6 @@ class RowStream {
       for (std::uint32_t head = 0; head < heads_; ++head) {
         std::byte* to = buffer_.data() + (head * chunk_rows_ + filled_) * row_bytes();
         rows.subspan((head * n + done) * dim_, take * dim_).store(elem_, to);
-        digest_.update(head, to, take * row_bytes());
       }
       filled_ += take;
       done += take;
@@ -88,15 +87,25 @@ class RowStream {
 
   void create() {
     dataset_ = hdf5::GrowingDataset(group_, name_, hdf5::type_of(elem_), heads_, chunk_rows_,
-                                    third_axis_ ? dim_ : 0, filters_, workers_, where_);
+                                    third_axis_ ? dim_ : 0, filters_, where_);
   }
 
   void flush() {
     if (!dataset_) create();
-    for (std::uint32_t head = 0; head < heads_; ++head)
-      blocks_[head].push_back(
-          block_digest(buffer_.data() + head * chunk_rows_ * row_bytes(), filled_ * row_bytes()));
-    dataset_.append_chunk({buffer_.data(), heads_ * chunk_rows_ * row_bytes()}, filled_);
+    std::vector<std::vector<std::byte>> chunks(heads_);
+    const auto finish_head = [&](std::size_t head) {
+      const std::span<const std::byte> chunk =
+          std::span(buffer_).subspan(head * chunk_rows_ * row_bytes(), chunk_rows_ * row_bytes());
+      const std::size_t filled_bytes = filled_ * row_bytes();
+      digest_.update(static_cast<std::uint32_t>(head), chunk.data(), filled_bytes);
+      blocks_[head].push_back(block_digest(chunk.data(), filled_bytes));
+      chunks[head] = hdf5::filtered(chunk, filters_, elem_bytes(elem_));
+    };
+    if (workers_ != nullptr)
+      workers_->run(heads_, finish_head);
+    else
+      for (std::size_t head = 0; head < heads_; ++head) finish_head(head);
+    dataset_.append_chunks(chunks, filled_);
     flushed_ += filled_;
     filled_ = 0;
   }

@@ -18,7 +18,7 @@ struct WriteOptions {
   bool checksum = true;        ///< fletcher32 on tensors
   unsigned deflate = 0;        ///< level of lossless compression of tensors, 1 to 9; 0: none
   bool digests = true;         ///< of blocks and lists; false: as schema 1.3 had it
-  Workers* workers = nullptr;  ///< threads that compress; none: the one that appends
+  Workers* workers = nullptr;  ///< threads that digest and filter chunks; none: the one that appends
 };
 
 class Writer {

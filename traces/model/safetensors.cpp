@@ -30,6 +30,7 @@ constexpr std::uint64_t kMaxDimension = 1ULL << 32;
 constexpr std::size_t kMaxShards = 10'000;
 constexpr std::size_t kValuesPerTensor = 4 + 2 + kMaxRank;  // members, offsets, dimensions
 
+constexpr std::size_t kDigestedAtOnce = std::size_t{64} << 20;
 constexpr const char* kSingleName = "model.safetensors";
 constexpr const char* kIndexName = "model.safetensors.index.json";
 
@@ -270,12 +271,17 @@ const StoredTensor& Checkpoint::tensor(const std::string& name) const {
   return found->second;
 }
 
-std::string Checkpoint::sha256() const {
+std::string Checkpoint::sha256(const Progress& progress) const {
   std::vector<std::string> digests;
   for (const MappedFile& file : files_) {
     file.check_size();
     Sha256 digest;
-    digest.update(file.bytes().data(), file.bytes().size());
+    for (std::size_t done = 0; done < file.bytes().size();) {
+      progress.check();
+      const std::size_t n = std::min(kDigestedAtOnce, file.bytes().size() - done);
+      digest.update(file.bytes().data() + done, n);
+      done += n;
+    }
     digests.push_back(digest.hex());
   }
   std::sort(digests.begin(), digests.end());

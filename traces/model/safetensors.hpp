@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "sim/base/half.hpp"
+#include "sim/base/progress.hpp"
 #include "traces/model/input_file.hpp"
 
 namespace kvsim::model {
@@ -46,7 +47,8 @@ class Checkpoint {
   /// Tensors of a shard that the index does not list; they are not part of the checkpoint.
   const std::vector<std::string>& unmapped() const { return unmapped_; }
   /// SHA-256 over the sorted SHA-256 digests (64 hexadecimal digits each) of the shards.
-  std::string sha256() const;
+  /// Throws Error(interrupted) when `progress` is.
+  std::string sha256(const Progress& progress = {}) const;
   /// Throws Error(input) when a shard has shrunk since it was opened.
   void check_sizes() const;
 

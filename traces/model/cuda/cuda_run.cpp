@@ -19,7 +19,8 @@
 namespace kvsim::model::cuda {
 namespace {
 
-constexpr std::size_t kPiecesInFlight = 4;                      // pieces handed to the observer
+constexpr std::uint64_t kFewestPieces = 4;                      // handed to the observer at a time
+constexpr std::uint64_t kHandOver = std::uint64_t{1} << 30;     // bytes of further ones
 constexpr std::uint64_t kRowsPiece = std::uint64_t{32} << 20;   // bytes of attention rows in one piece
 constexpr std::uint64_t kMostTokens = std::uint64_t{1} << 28;   // byte counts cannot overflow below
 constexpr std::uint64_t kLibraries = std::uint64_t{256} << 20;  // code and handles of cuBLAS 11 to 13
@@ -34,6 +35,20 @@ std::uint64_t score_bytes(const ModelConfig& config, const RunOptions& options) 
   const std::uint64_t fit = DeviceAttention::kDefaultWorkspace / row;
   return std::max(row,
                   options.pass_tokens > fit ? DeviceAttention::kDefaultWorkspace : row * options.pass_tokens);
+}
+
+/// Bytes of what a layer hands out of a pass of the prompt.
+template <class T>
+std::uint64_t piece_bytes(const ModelConfig& config, const RunOptions& options) {
+  return options.pass_tokens * (query_width(config) + 2 * kv_width(config)) * sizeof(T);
+}
+
+/// Pieces that may wait for the observer: those of a whole pass, if they take no more than kHandOver, so that
+/// an observer that is slower for a while does not stop the device.
+template <class T>
+std::uint64_t pieces_in_flight(const ModelConfig& config, const RunOptions& options) {
+  const std::uint64_t fit = kHandOver / piece_bytes<T>(config, options);
+  return std::max(kFewestPieces, std::min<std::uint64_t>(fit, config.n_layers));
 }
 
 RunOptions with_pass(RunOptions options) {
@@ -58,9 +73,7 @@ class CudaRun final : public ModelRun {
         pass_(config, options.pass_tokens),
         product_(compute_),
         attention_(config.n_heads, options.capacity, score_bytes(config, options)),
-        hand_over_(kPiecesInFlight,
-                   options.pass_tokens * (query_width(config) + 2 * kv_width(config)) * sizeof(T),
-                   device.index) {
+        hand_over_(pieces_in_flight<T>(config, options), piece_bytes<T>(config, options), device.index) {
     warm_up();
   }
 
