@@ -131,11 +131,13 @@ TEST_CASE("many halves are widened as one is, from any address") {
     for (const std::size_t skip : {0, 1, 7, 65531}) {
       std::vector<float> out(halves.size() - skip);
       widen(format.elem, bytes.data() + 1 + 2 * skip, out.size(), out.data());
+      std::size_t wrong = 0;
       for (std::size_t i = 0; i < out.size(); ++i) {
         const float one = widened(format, halves[skip + i]);
         const bool same = std::isnan(one) ? std::isnan(out[i]) : same_bits(one, out[i]);
-        if (!same) FAIL(elem_name(format.elem) << " " << halves[skip + i]);
+        wrong += same ? 0 : 1;
       }
+      CHECK(wrong == 0);
     }
   }
 }
