@@ -220,10 +220,7 @@ KeepRule ScoredEviction::selection(std::size_t budget) const {
 }
 
 std::vector<double> ScoredEviction::scores_of(std::span<const Position> positions) const {
-  std::vector<double> out(positions.size());
-  std::transform(positions.begin(), positions.end(), out.begin(),
-                 [&](Position p) { return scores_[static_cast<std::size_t>(p)]; });
-  return out;
+  return at_positions(scores_, positions);
 }
 
 bool ScoredDecoder::is_protected(const Arrival& arrival, std::int64_t position) const {

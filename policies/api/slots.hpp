@@ -1,10 +1,22 @@
 #pragma once
-/// Closes up per-slot state of a decoder when several tokens are evicted at once.
+/// Per-slot state of a decoder: how it begins with the prompt's, and closes up when several tokens are
+/// evicted at once.
 #include <cstddef>
 #include <span>
 #include <vector>
 
+#include "policies/api/eviction.hpp"
+
 namespace kvsim::policy {
+
+/// Returns the entries of tokens, of one entry per prompt position.
+template <class T>
+std::vector<T> at_positions(const std::vector<T>& per_position, std::span<const Position> positions) {
+  std::vector<T> out;
+  out.reserve(positions.size());
+  for (const Position position : positions) out.push_back(per_position[static_cast<std::size_t>(position)]);
+  return out;
+}
 
 /// Returns the slots that stay in order: all but those of the victims behind the first, whose slot the
 /// arriving token takes.

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "policies/api/score_policy.hpp"
+#include "policies/api/slots.hpp"
 #include "policies/parts/cost_terms.hpp"
 #include "policies/parts/hamming_scan.hpp"
 #include "policies/parts/recency.hpp"
@@ -103,9 +104,7 @@ class HashEvict final : public Eviction {
   Start start(std::size_t budget) const override {
     Start out;
     if (!streams_) out.keep = recency_.start(budget).keep;
-    std::vector<std::uint64_t> codes;
-    for (const Position position : out.keep) codes.push_back(codes_[static_cast<std::size_t>(position)]);
-    out.decoder = std::make_unique<HashEvictDecoder>(rule_, std::move(codes));
+    out.decoder = std::make_unique<HashEvictDecoder>(rule_, at_positions(codes_, out.keep));
     return out;
   }
   Protection protection(std::size_t /*budget*/, std::size_t /*prompt*/) const override {

@@ -106,8 +106,9 @@ class QHitterDecoder final : public ScoredDecoder {
 
   void close_slots(std::span<const std::size_t> victims) override {
     ScoredDecoder::close_slots(victims);
+    const std::vector<std::size_t> staying = staying_slots(victims, tokens_.attention.size());
     for (auto* numbers : {&tokens_.attention, &tokens_.key_error, &tokens_.value_error})
-      close_up(*numbers, victims);
+      keep_slots(*numbers, staying);
   }
 
  private:
@@ -134,13 +135,8 @@ class QHitter final : public ScoredEviction {
     return with_recent(selection_, recent_, budget);
   }
   std::unique_ptr<Decoder> decoder(std::size_t budget, std::span<const Position> slots) const override {
-    Tokens tokens;
-    for (const Position slot : slots) {
-      const auto position = static_cast<std::size_t>(slot);
-      tokens.attention.push_back(tokens_.attention[position]);
-      tokens.key_error.push_back(tokens_.key_error[position]);
-      tokens.value_error.push_back(tokens_.value_error[position]);
-    }
+    Tokens tokens{at_positions(tokens_.attention, slots), at_positions(tokens_.key_error, slots),
+                  at_positions(tokens_.value_error, slots)};
     return std::make_unique<QHitterDecoder>(rule_, rule_.n_reserved(budget), selection(budget),
                                             std::move(tokens));
   }
@@ -157,11 +153,7 @@ class QHitter final : public ScoredEviction {
   }
 
   void reserve(std::size_t budget, std::vector<char>& stays) const override {
-    const auto held = static_cast<std::size_t>(std::count(stays.begin(), stays.end(), char{1}));
-    const std::size_t room = std::min(budget, stays.size()) - held;
-    for (const std::size_t position :
-         highest(tokens_.attention, stays, std::min(rule_.n_reserved(budget), room)))
-      stays[position] = 1;
+    reserve_highest(tokens_.attention, rule_.n_reserved(budget), budget, stays);
   }
 
   KeepRule selection_;

@@ -78,7 +78,8 @@ class RocoDecoder final : public ScoredDecoder {
 
   void close_slots(std::span<const std::size_t> victims) override {
     ScoredDecoder::close_slots(victims);
-    for (auto* numbers : {&moments_.sum, &moments_.squares, &moments_.rows}) close_up(*numbers, victims);
+    const std::vector<std::size_t> staying = staying_slots(victims, moments_.sum.size());
+    for (auto* numbers : {&moments_.sum, &moments_.squares, &moments_.rows}) keep_slots(*numbers, staying);
   }
 
  private:
@@ -109,13 +110,8 @@ class Roco final : public ScoredEviction {
     squares_.take(columns.query_head, columns.sum_squares);
   }
   std::unique_ptr<Decoder> decoder(std::size_t budget, std::span<const Position> slots) const override {
-    Moments moments;
-    for (const Position slot : slots) {
-      const auto position = static_cast<std::size_t>(slot);
-      moments.sum.push_back(moments_.sum[position]);
-      moments.squares.push_back(moments_.squares[position]);
-      moments.rows.push_back(moments_.rows[position]);
-    }
+    Moments moments{at_positions(moments_.sum, slots), at_positions(moments_.squares, slots),
+                    at_positions(moments_.rows, slots)};
     return std::make_unique<RocoDecoder>(unit(), feedback_, spared(budget), selection(budget),
                                          std::move(moments));
   }
@@ -134,10 +130,7 @@ class Roco final : public ScoredEviction {
   }
 
   void reserve(std::size_t budget, std::vector<char>& stays) const override {
-    const auto held = static_cast<std::size_t>(std::count(stays.begin(), stays.end(), char{1}));
-    const std::size_t room = std::min(budget, stays.size()) - held;
-    for (const std::size_t position : highest(moments_.deviations(), stays, std::min(spared(budget), room)))
-      stays[position] = 1;
+    reserve_highest(moments_.deviations(), spared(budget), budget, stays);
   }
 
   KeepRule selection_;

@@ -70,10 +70,7 @@ class Vatp final : public ScoredEviction {
   std::unique_ptr<Decoder> decoder(std::size_t budget, std::span<const Position> slots) const override {
     auto base = base_->decoder(budget, slots);
     if (!base) return nullptr;
-    std::vector<double> norms(slots.size());
-    std::transform(slots.begin(), slots.end(), norms.begin(),
-                   [&](Position p) { return norms_[static_cast<std::size_t>(p)]; });
-    return std::make_unique<VatpDecoder>(selection(budget), scores_of(slots), std::move(norms),
+    return std::make_unique<VatpDecoder>(selection(budget), scores_of(slots), at_positions(norms_, slots),
                                          std::move(base));
   }
 

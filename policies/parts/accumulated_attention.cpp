@@ -183,10 +183,8 @@ double AccumulatingEviction::rows_in_score(std::size_t prompt) const {
 std::unique_ptr<Decoder> AccumulatingEviction::decoder(std::size_t budget,
                                                        std::span<const Position> slots) const {
   if (!rule_.decode) return nullptr;
-  std::vector<Received> received(slots.size());
-  std::transform(slots.begin(), slots.end(), received.begin(),
-                 [&](Position p) { return received_[static_cast<std::size_t>(p)]; });
-  return std::make_unique<AccumulatingDecoder>(unit(), rule_, selection(budget), std::move(received));
+  return std::make_unique<AccumulatingDecoder>(unit(), rule_, selection(budget),
+                                               at_positions(received_, slots));
 }
 
 }  // namespace kvsim::policy

@@ -36,4 +36,13 @@ inline std::vector<std::size_t> highest(std::span<const double> values, std::spa
   return out;
 }
 
+/// Reserves places of a budget for the `count` positions of the highest values, as far as those that stay
+/// already leave room: ScoredEviction::reserve().
+inline void reserve_highest(std::span<const double> values, std::size_t count, std::size_t budget,
+                            std::vector<char>& stays) {
+  const auto held = static_cast<std::size_t>(std::count(stays.begin(), stays.end(), char{1}));
+  const std::size_t room = std::min(budget, stays.size()) - held;
+  for (const std::size_t position : highest(values, stays, std::min(count, room))) stays[position] = 1;
+}
+
 }  // namespace kvsim::policy
