@@ -284,6 +284,12 @@ void InputDataset::each_chunk(const std::vector<std::uint64_t>& start,
   }
 }
 
+/// Returns the bytes that checksums add to a chunk.
+std::uint64_t InputDataset::checksum_bytes() const {
+  return kChecksumBytes *
+         static_cast<std::uint64_t>(std::ranges::count(filters_, H5Z_FILTER_FLETCHER32, &StoredFilter::kind));
+}
+
 /// Returns the bytes that a chunk takes in the file.
 std::uint64_t InputDataset::stored_bytes(const std::vector<std::uint64_t>& at) const {
   const std::vector<hsize_t> chunk(at.begin(), at.end());
@@ -291,21 +297,22 @@ std::uint64_t InputDataset::stored_bytes(const std::vector<std::uint64_t>& at) c
   check(H5Dget_chunk_storage_size(object_.id(), chunk.data(), &stored), "chunk cannot be found", where_);
   // The most that zlib and the checksums add to data that cannot be compressed.
   const std::uint64_t bytes = chunk_bytes();
-  if (stored > bytes + bytes / 1000 + 64 + kChecksumBytes * filters_.size())
+  if (stored > bytes + bytes / 1000 + 64 + checksum_bytes())
     input_error("holds a chunk larger than its data", where_);
   return stored;
 }
 
-/// Returns a chunk as it lies in the file. Bit i of `left_out` says that filter i was not applied to it.
-std::vector<std::byte> InputDataset::stored_chunk(const std::vector<std::uint64_t>& at,
-                                                  std::uint32_t& left_out) const {
+/// Reads a chunk as it lies in the file. Bit i of what it returns says that filter i was not applied to it.
+std::uint32_t InputDataset::read_stored(const std::vector<std::uint64_t>& at,
+                                        std::vector<std::byte>& out) const {
   const Session session;
   const std::vector<hsize_t> chunk(at.begin(), at.end());
-  std::vector<std::byte> out(stored_bytes(at));
+  std::uint32_t left_out = 0;
+  out.resize(stored_bytes(at));
   if (!out.empty())
     check(H5Dread_chunk(object_.id(), H5P_DEFAULT, chunk.data(), &left_out, out.data()),
           "chunk cannot be read", where_);
-  return out;
+  return left_out;
 }
 
 void InputDataset::refuse_chunk(const std::vector<std::uint64_t>& at) const {
@@ -318,13 +325,10 @@ void InputDataset::refuse_chunk(const std::vector<std::uint64_t>& at) const {
 /// out of shorter ones, too.
 void InputDataset::check_chunks(const std::vector<std::uint64_t>& start,
                                 const std::vector<std::uint64_t>& count) const {
-  const std::uint64_t checksums = kChecksumBytes * static_cast<std::uint64_t>(std::ranges::count(
-                                                       filters_, H5Z_FILTER_FLETCHER32, &StoredFilter::kind));
   each_chunk(start, count, [&](const std::vector<std::uint64_t>& at) {
-    if (stored_bytes(at) == chunk_bytes() + checksums) return;
-    std::uint32_t left_out = 0;
-    std::vector<std::byte> chunk(chunk_bytes());
-    const std::vector<std::byte> stored = stored_chunk(at, left_out);
+    if (stored_bytes(at) == chunk_bytes() + checksum_bytes()) return;
+    std::vector<std::byte> stored, chunk(chunk_bytes());
+    const std::uint32_t left_out = read_stored(at, stored);
     if (unfilter(stored, filters_, left_out, false, chunk) == Unfiltered::wrong_size) refuse_chunk(at);
   });
 }
@@ -334,10 +338,9 @@ void InputDataset::read_deflated(const std::vector<std::uint64_t>& start,
                                  const std::vector<std::uint64_t>& count, std::byte* out,
                                  Checksum checksum) const {
   const std::size_t rank = start.size(), last = rank - 1;
-  std::vector<std::byte> chunk(chunk_bytes());
+  std::vector<std::byte> stored, chunk(chunk_bytes());
   each_chunk(start, count, [&](const std::vector<std::uint64_t>& at) {
-    std::uint32_t left_out = 0;
-    const std::vector<std::byte> stored = stored_chunk(at, left_out);
+    const std::uint32_t left_out = read_stored(at, stored);
     const Unfiltered found = unfilter(stored, filters_, left_out, checksum == Checksum::verified, chunk);
     if (found == Unfiltered::wrong_size) refuse_chunk(at);
     if (found == Unfiltered::wrong_checksum)
@@ -369,24 +372,27 @@ void InputDataset::read_deflated(const std::vector<std::uint64_t>& start,
 
 void InputDataset::will_read(const std::vector<std::uint64_t>& start,
                              const std::vector<std::uint64_t>& count) const {
-  if (chunk_.empty() || std::ranges::count(count, 0U) > 0) return;
-  each_chunk(start, count, [&](const std::vector<std::uint64_t>& at) {
-    const Session session;
-    const FetchOnly fetch;
-    std::uint32_t left_out = 0;
-    stored_chunk(at, left_out);
-  });
+  if (elements_of(start, count) == 0 || chunk_.empty()) return;
+  const FetchOnly fetch;
+  std::vector<std::byte> unused;
+  each_chunk(start, count, [&](const std::vector<std::uint64_t>& at) { read_stored(at, unused); });
 }
 
-void InputDataset::read(const std::vector<std::uint64_t>& start, const std::vector<std::uint64_t>& count,
-                        void* out, Checksum checksum) const {
+/// Returns the number of elements of a block, which must lie within the dataset.
+std::uint64_t InputDataset::elements_of(const std::vector<std::uint64_t>& start,
+                                        const std::vector<std::uint64_t>& count) const {
   if (start.size() != dims_.size() || count.size() != dims_.size()) bug("read of the wrong rank", where_);
   std::uint64_t elements = 1;
   for (std::size_t i = 0; i < dims_.size(); ++i) {
     if (start[i] > dims_[i] || count[i] > dims_[i] - start[i]) bug("read beyond the end", where_);
     elements *= count[i];
   }
-  if (elements == 0) return;
+  return elements;
+}
+
+void InputDataset::read(const std::vector<std::uint64_t>& start, const std::vector<std::uint64_t>& count,
+                        void* out, Checksum checksum) const {
+  if (elements_of(start, count) == 0) return;
   if (deflated_) return read_deflated(start, count, static_cast<std::byte*>(out), checksum);
   const Session session;
   // libhdf5 reads just the bytes of chunks without filters.

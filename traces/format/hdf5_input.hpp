@@ -65,11 +65,14 @@ class InputDataset {
   void check_shape(std::size_t rank, std::uint64_t file_bytes);
   void check_storage(hid_t creation, std::uint64_t file_bytes);
   void check_filters(hid_t creation);
+  std::uint64_t elements_of(const std::vector<std::uint64_t>& start,
+                            const std::vector<std::uint64_t>& count) const;
   std::uint64_t chunk_bytes() const;
   void each_chunk(const std::vector<std::uint64_t>& start, const std::vector<std::uint64_t>& count,
                   const std::function<void(const std::vector<std::uint64_t>&)>& body) const;
+  std::uint64_t checksum_bytes() const;
   std::uint64_t stored_bytes(const std::vector<std::uint64_t>& at) const;
-  std::vector<std::byte> stored_chunk(const std::vector<std::uint64_t>& at, std::uint32_t& left_out) const;
+  std::uint32_t read_stored(const std::vector<std::uint64_t>& at, std::vector<std::byte>& out) const;
   [[noreturn]] void refuse_chunk(const std::vector<std::uint64_t>& at) const;
   void check_chunks(const std::vector<std::uint64_t>& start, const std::vector<std::uint64_t>& count) const;
   void read_deflated(const std::vector<std::uint64_t>& start, const std::vector<std::uint64_t>& count,
