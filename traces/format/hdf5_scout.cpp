@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "sim/base/error.hpp"
+#include "sim/base/guarded_allocation.hpp"
 #include "sim/base/isolated_run.hpp"
 
 namespace kvsim::hdf5 {
@@ -33,28 +34,23 @@ class Walk {
   explicit Walk(std::string path) : path_(std::move(path)) {}
 
   void run(hid_t file) {
-    pending_.push_back(
-        {Object(check(H5Oopen(file, "/", H5P_DEFAULT), "root group cannot be opened", path_)), ""});
+    pending_.emplace_back("/");
     while (!pending_.empty()) {
-      const Found found = std::move(pending_.back());
+      const std::string name = std::move(pending_.back());
       pending_.pop_back();
-      look(found);
+      const Object object(
+          check(H5Oopen(file, name.c_str(), H5P_DEFAULT), "cannot be opened", path_ + ":" + name));
+      look(object.id(), name);
     }
   }
 
  private:
-  struct Found {
-    Object object;
-    std::string name;
-  };
-
-  void look(const Found& found) {
-    const hid_t object = found.object.id();
-    const std::string where = path_ + ":" + (found.name.empty() ? "/" : found.name);
+  void look(hid_t object, const std::string& name) {
+    const std::string where = path_ + ":" + name;
     if (!seen_.insert(address_of(object, where)).second) return;
     look_at_attributes(object, where);
     const H5I_type_t kind = H5Iget_type(object);
-    if (kind == H5I_GROUP) follow_links(found, where);
+    if (kind == H5I_GROUP) follow_links(object, name);
     if (kind == H5I_DATASET) look_at_dataset(object, where);
   }
 
@@ -90,7 +86,8 @@ class Walk {
     }
   }
 
-  void follow_links(const Found& group, const std::string& where) {
+  void follow_links(hid_t group, const std::string& group_name) {
+    const std::string where = path_ + ":" + group_name;
     using Links = std::vector<std::pair<std::string, bool>>;  // and whether it is a hard link
     Links links;
 #if H5_VERSION_GE(1, 12, 0)
@@ -104,15 +101,12 @@ class Walk {
       static_cast<Links*>(list)->emplace_back(name, info->type == H5L_TYPE_HARD);
       return 0;
     };
-    const hid_t id = group.object.id();
-    check(iterate(id, H5_INDEX_NAME, H5_ITER_NATIVE, nullptr, keep, &links), "links cannot be read", where);
-    for (const auto& [name, hard] : links) {
-      const std::string path = group.name + "/" + name;
-      check(H5Lexists(id, name.c_str(), H5P_DEFAULT), "links cannot be read", path_ + ":" + path);
-      if (hard)
-        pending_.push_back(
-            {Object(check(H5Oopen(id, name.c_str(), H5P_DEFAULT), "cannot be opened", path_ + ":" + path)),
-             path});
+    check(iterate(group, H5_INDEX_NAME, H5_ITER_NATIVE, nullptr, keep, &links), "links cannot be read",
+          where);
+    for (const auto& [link, hard] : links) {
+      const std::string child = (group_name == "/" ? group_name : group_name + "/") + link;
+      check(H5Lexists(group, link.c_str(), H5P_DEFAULT), "links cannot be read", path_ + ":" + child);
+      if (hard) pending_.push_back(child);
     }
   }
 
@@ -134,20 +128,38 @@ class Walk {
   }
 
   std::string path_;
-  std::vector<Found> pending_;
+  Names pending_;  // objects are opened one at a time: an open one takes much memory
   std::set<haddr_t> seen_;
 };
+
+/// Lets libhdf5 forget soon what it has read: it needs some twenty blocks for an object, and there would not
+/// be guarded ones for all objects of a large file.
+void keep_little_metadata(hid_t file, const std::string& path) {
+  H5AC_cache_config_t config{};
+  config.version = H5AC__CURR_CACHE_CONFIG_VERSION;
+  check(H5Fget_mdc_config(file, &config), "metadata cannot be read", path);
+  config.set_initial_size = 1;
+  config.initial_size = config.min_size = config.max_size = std::size_t{16} << 10;
+  config.incr_mode = H5C_incr__off;
+  config.flash_incr_mode = H5C_flash_incr__off;
+  config.decr_mode = H5C_decr__off;
+  check(H5Fset_mdc_config(file, &config), "metadata cannot be read", path);
+}
 
 }  // namespace
 
 void scout(const std::string& path, const PropertyList& access) {
   const Session session;
+  static const AllocationCalls kCalls(reinterpret_cast<const void*>(H5Fopen));
   const IsolatedEnd end = run_isolated(
       [&]() -> std::string {
         Session::only_thread();
+        H5garbage_collect();  // frees blocks that it keeps for later, so that it asks for guarded ones
+        kCalls.guard();
         const File file(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.id()));
         if (!file) return {};  // whoever asked finds the same when it opens the file, and says why
         try {
+          keep_little_metadata(file.id(), path);
           Walk(path).run(file.id());
         } catch (const Error& error) {
           return error.what();

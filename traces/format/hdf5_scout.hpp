@@ -9,9 +9,10 @@
 /// The alternative, a header reader of our own, would have to know what libhdf5 knows: four superblocks, two
 /// kinds of object headers with continuations, symbol tables, local and fractal heaps, two kinds of B-trees
 /// and three more chunk indexes, for whatever version wrote the file. Each rule that it got wrong would let
-/// damage through or refuse a sound file, while the copy runs the very code that is going to read. What the
-/// copy cannot do is notice a read past a buffer that happens to crash nothing; a build with AddressSanitizer
-/// does. Nor is it a defence against a file that takes the process over, which could make the copy say that
+/// damage through or refuse a sound file, while the copy runs the very code that is going to read. A read
+/// past a buffer seldom crashes anything by itself, so in the copy every buffer of libhdf5 ends where memory
+/// begins that cannot be read (guarded_allocation.hpp); a libhdf5 that is linked statically gets no such
+/// buffers. The copy is no defence against a file that takes the process over, which could make it say that
 /// all is well: files of strangers belong into a sandbox.
 #include <string>
 
