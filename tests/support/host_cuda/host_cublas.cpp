@@ -133,7 +133,7 @@ cublasStatus_t multiply(cublasHandle_t handle, cublasOperation_t a_operation, cu
   product.a.check(product.batch, "first matrix of a product");
   product.b.check(product.batch, "second matrix of a product");
   product.c.check(product.batch, "result of a product");
-  host_cuda::enqueue(handle->stream, [product] { product.run(); });
+  host_cuda::enqueue_product(handle->stream, [product] { product.run(); });
   return CUBLAS_STATUS_SUCCESS;
 }
 

@@ -42,8 +42,19 @@ class Restored {
 std::size_t device_bytes_used();
 std::size_t pinned_bytes_used();
 
-/// For libraries beside the runtime (cuBLAS): does `work` when the stream reaches it.
-void enqueue(cudaStream_t stream, std::function<void()> work);
+/// How often the process has told the device to do something: each costs a few microseconds to start, which
+/// is most of what a step that generates one token takes.
+struct Told {
+  std::size_t products = 0, kernels = 0, copies = 0;  ///< calls of cuBLAS, own kernels, copies of any kind
+  bool operator==(const Told&) const = default;
+  Told operator-(const Told& before) const {
+    return {products - before.products, kernels - before.kernels, copies - before.copies};
+  }
+};
+Told told();
+
+/// For cuBLAS: does `work`, a product, when the stream reaches it.
+void enqueue_product(cudaStream_t stream, std::function<void()> work);
 /// Throws unless [data, data + bytes) lies in one allocation of the device.
 void check_on_device(const void* data, std::size_t bytes, const char* what);
 /// Runs a grid now.

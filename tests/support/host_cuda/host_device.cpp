@@ -122,6 +122,7 @@ struct State {
   std::set<std::unique_ptr<Stream>> streams;
   std::vector<Allocation> freed;  // while streams have work to do
   cudaError_t last = cudaSuccess;
+  Told told;
 
   bool idle() const {
     return std::all_of(streams.begin(), streams.end(), [](const auto& stream) { return stream->idle(); });
@@ -209,6 +210,7 @@ void copy_on_device(const Copy& copy, Stream& stream) {
 
 cudaError_t enqueue_copy(const Copy& copy, cudaMemcpyKind kind, cudaStream_t stream) {
   return call([&] {
+    ++state().told.copies;
     switch (kind) {
       case cudaMemcpyHostToDevice:
         return copy_to_device(copy, checked(stream));
@@ -254,8 +256,14 @@ std::size_t pinned_bytes_used() {
   return state().pinned.used();
 }
 
-void enqueue(cudaStream_t stream, std::function<void()> work) {
+Told told() {
   const std::lock_guard<std::recursive_mutex> guard(state().lock);
+  return state().told;
+}
+
+void enqueue_product(cudaStream_t stream, std::function<void()> work) {
+  const std::lock_guard<std::recursive_mutex> guard(state().lock);
+  ++state().told.products;
   checked(stream).add({std::move(work), nullptr});
 }
 
@@ -268,6 +276,7 @@ void check_on_device(const void* data, std::size_t bytes, const char* what) {
 cudaError_t launch(dim3 blocks, dim3 threads, std::function<void()> thread, cudaStream_t stream) {
   if (machine().launching != cudaSuccess) return answer(machine().launching);
   return call([&] {
+    ++state().told.kernels;
     checked(stream).add(
         {[blocks, threads, thread = std::move(thread)] { run_grid(blocks, threads, thread); }, nullptr});
   });
