@@ -1,6 +1,7 @@
 // Compares products and attention on the device with their definitions in double.
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <numeric>
 
 #include "tests/unit/cuda/on_device.hpp"
 #include "traces/model/cuda/device_attention.hpp"
@@ -80,7 +81,7 @@ struct OnDevice {
            const std::vector<float>& v, std::uint64_t workspace) {
     const Stream stream;
     MatrixProduct product(stream);
-    DeviceAttention attention(s.heads, s.past + s.n, workspace);
+    DeviceAttention<T> attention(s.heads, s.dim, s.past + s.n, workspace);
     const auto q_there = on_device(all_as<T>(q), stream), k_there = on_device(all_as<T>(k), stream);
     const auto v_there = on_device(all_as<T>(v), stream);
     const DeviceArray<T> out_there(s.n * s.heads * s.dim, "out");
@@ -147,9 +148,10 @@ TEST_CASE("attention in blocks: output, rows, columns") {
   const auto shape = GENERATE(Shape{4, 2, 16, -1, 0, 23, 23, 0}, Shape{4, 2, 16, -1, 30, 23, 64, 20},
                               Shape{6, 2, 8, 5, 11, 40, 60, 17}, Shape{2, 2, 24, 1, 0, 9, 9, 3},
                               Shape{8, 2, 16, -1, 77, 1, 80, 0}, Shape{8, 4, 16, 10, 77, 1, 80, 0},
-                              Shape{4, 1, 16, -1, 3, 300, 303, 300}, Shape{2, 1, 16, 1000, 0, 260, 260, 259});
-  // The workspace has room for everything, or for so little that blocks shrink to single queries.
-  const std::uint64_t workspace = GENERATE(std::uint64_t{1} << 22, std::uint64_t{6000});
+                              Shape{4, 1, 16, -1, 3, 300, 303, 300}, Shape{2, 1, 16, 1000, 0, 260, 260, 259},
+                              Shape{5, 1, 8, 12, 9, 50, 64, 23}, Shape{3, 3, 40, -1, 7, 60, 70, 31});
+  // The workspace has room for the most queries a block may have, for some, or for a single one.
+  const std::uint64_t queries = GENERATE(512U, 7U, 1U);
   const Shape& s = shape;
   const std::uint64_t keys = s.past + s.n;
   const std::vector<float> q = representable<Bf16>(s.heads * s.n * s.dim, 4),
@@ -181,18 +183,33 @@ TEST_CASE("attention in blocks: output, rows, columns") {
     CHECK(largest_difference({found.sum.begin(), found.sum.end()}, sum) < 1e-5);
     CHECK(largest_difference({found.sum_squares.begin(), found.sum_squares.end()}, sum_squares) < 1e-5);
   };
-  check(OnDevice<float>(s, q, k, v, workspace), 5e-6);
-  check(OnDevice<Bf16>(s, q, k, v, workspace), 0x1p-6);
+  const OnDevice<float> in_float(s, q, k, v,
+                                 DeviceAttention<float>::bytes_of_block(s.heads, s.dim, queries, keys));
+  const OnDevice<Bf16> in_bf16(s, q, k, v,
+                               DeviceAttention<Bf16>::bytes_of_block(s.heads, s.dim, queries, keys));
+  check(in_float, 5e-6);
+  check(in_bf16, 0x1p-6);
+  for (const auto* blocks : {&in_float.blocks, &in_bf16.blocks})
+    CHECK(std::accumulate(blocks->begin(), blocks->end(), std::uint64_t{0}) == s.n - s.first_observed);
+}
+
+TEST_CASE("a block has no more queries than the most, and none from before the first observed one") {
+  const Shape s{2, 1, 8, -1, 5, 600, 605, 50};
+  const std::vector<float> q = random_floats(s.heads * s.n * s.dim, 7),
+                           k = random_floats(s.capacity * s.dim, 8);
+  const OnDevice<float> found(s, q, k, k, std::uint64_t{1} << 24);
+  CHECK(found.blocks == std::vector<std::uint64_t>{DeviceAttention<float>::kMostQueries, 38});
+  CHECK(largest_difference(found.out, SlowAttention(s, q, k, k).out) < 5e-6);
 }
 
 TEST_CASE("scores never need more than the workspace, or than a single query") {
-  // 4 heads, 1000 keys: a query of all heads takes 16000 bytes. 64000 bytes hold four of them, or 16 of one
-  // head.
+  // 4 heads, 1000 keys: the scores of a query take 16000 bytes, the query and what it attends to 256. 64000
+  // bytes hold three of them.
   const Shape s{4, 4, 8, -1, 990, 10, 1000, 0};
   const std::vector<float> q = random_floats(s.heads * s.n * s.dim, 7),
                            k = random_floats(s.heads * 1000 * s.dim, 8);
   const OnDevice<float> found(s, q, k, k, 64000);
-  for (const std::uint64_t rows : found.blocks) CHECK(rows <= 4);
+  for (const std::uint64_t rows : found.blocks) CHECK(rows <= 3);
   const OnDevice<float> single(s, q, k, k, 1);
   CHECK(single.blocks == std::vector<std::uint64_t>(10, 1));
   CHECK(largest_difference(single.out, {found.out.begin(), found.out.end()}) < 1e-6);

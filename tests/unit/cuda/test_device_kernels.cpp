@@ -202,6 +202,31 @@ TEMPLATE_TEST_CASE("heads: norm, rotation of some components, rounding, and thei
   CHECK(relative_error(found, expected) <= tolerance);
 }
 
+TEMPLATE_TEST_CASE("rows of some queries of all heads, and all heads of a query", "", float, Bf16) {
+  // The queries [first, first + count) of n in all heads are gathered, then put one after the other.
+  const Stream stream;
+  const std::uint32_t heads = 5, dim = GENERATE(1U, 24U, 70U);
+  const std::uint64_t n = 9, first = 3, count = 4;
+  const std::vector<TestType> x = all_as<TestType>(random_floats(heads * n * dim, 12));
+  const auto x_there = on_device(x, stream);
+  const DeviceArray<TestType> some(heads * count * dim, "some queries"), merged(some.size(), "merged heads");
+  const std::uint64_t row = dim * sizeof(TestType);
+  copy_rows_on_device(some.data(), count * row, x_there.data() + first * dim, n * row, count * row, heads,
+                      stream);
+  merge_heads(some.data(), heads, count, dim, merged.data(), stream.get());
+  const std::vector<float> gathered = values_of(from_device(some, stream)),
+                           found = values_of(from_device(merged, stream));
+  std::vector<float> expected_gathered, expected;
+  for (std::uint64_t head = 0; head < heads; ++head)
+    for (std::uint64_t i = 0; i < count * dim; ++i)
+      expected_gathered.push_back(value_of(x[(head * n + first) * dim + i]));
+  for (std::uint64_t query = first; query < first + count; ++query)
+    for (std::uint64_t head = 0; head < heads; ++head)
+      for (std::uint64_t i = 0; i < dim; ++i) expected.push_back(value_of(x[(head * n + query) * dim + i]));
+  CHECK(gathered == expected_gathered);
+  CHECK(found == expected);
+}
+
 namespace {
 
 /// Scores of a block, and their softmax by the definition.

@@ -10,6 +10,7 @@
 #include "traces/capture/capture.hpp"
 #include "traces/model/cuda/cuda_device.hpp"
 #include "traces/model/cuda/cuda_run.hpp"
+#include "traces/model/cuda/device_attention.hpp"
 
 namespace kvsim::model {
 namespace {
@@ -171,6 +172,34 @@ TEST_CASE("a run takes the memory that it announces") {
     CHECK_THROWS_WITH(used(compute), Contains("the run needs"));
     machine().memory = std::size_t{1} << 30;
   }
+}
+
+TEST_CASE("attention takes a whole block's workspace where much memory is free, and less where little is") {
+  const GoldenCheckpoint golden("llama_tied");
+  const ModelConfig& config = golden.config;
+  const host_cuda::Restored restored;
+  const auto used = [&](std::uint64_t mebibytes, std::uint64_t capacity, std::uint64_t pass) {
+    machine().memory = mebibytes * kMebibyte;
+    const auto model =
+        cuda::open_cuda_run(0, golden.config, golden.weights, {.capacity = capacity, .pass_tokens = pass});
+    return host_cuda::device_bytes_used();
+  };
+  const auto block = [&](std::uint64_t queries, std::uint64_t capacity) {
+    return cuda::DeviceAttention<float>::bytes_of_block(config.n_heads, config.head_dim, queries, capacity);
+  };
+  // 4 heads and 65,536 keys: 1 MiB of scores for each query, and some more for what goes in and out. Of 8 GiB
+  // attention may take an eighth, but no more queries are in a block; of 1 GiB it may take 256 MiB.
+  const std::uint64_t capacity = 65536;
+  CHECK(used(8192, capacity, 600) - used(1024, capacity, 600) == block(512, capacity) - block(128, capacity));
+  CHECK(used(8192, capacity, 20) == used(320, capacity, 20));
+
+  // A context so long that its cache leaves less than an eighth of the memory: 2 GiB each of keys and values.
+  // The scores of a query take 128 MiB: attention takes two of them where 300 MiB are left, not four.
+  const std::uint64_t longest = std::uint64_t{1} << 23;
+  const std::size_t others = used(65536, longest, 20) - block(20, longest);
+  const std::size_t left = others / kMebibyte + (256 - 32) + 300;
+  CHECK(left / 8 > 512);
+  CHECK(used(left, longest, 20) == others + block(2, longest));
 }
 
 TEST_CASE("work reaches the host in order for a device of any speed") {

@@ -43,7 +43,7 @@ std::vector<float> everything() {
   scatter.rotary = 32;
   const DeviceArray<float> q(n * width, "q"), out(n * width, "out");
   split_heads(scatter, x.data(), q.data(), stream.get());
-  DeviceAttention attention(5, n, 40000);
+  DeviceAttention<float> attention(5, 64, n, 40000);
   const DeviceArray<double> sums(2 * 5 * n, "sums");
   zero(sums.data(), sums.size() * sizeof(double), stream);
   const DeviceAttentionInput<float> input{5, 5, 64, 9, 0, n, q.data(), x.data(), up.data(), n};

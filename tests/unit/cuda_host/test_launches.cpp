@@ -3,8 +3,10 @@
 #include <catch2/catch.hpp>
 
 #include "host_cuda.hpp"
+#include "tests/unit/cuda/on_device.hpp"
 #include "tests/unit/model/golden_run.hpp"
 #include "traces/model/cuda/cuda_run.hpp"
+#include "traces/model/cuda/device_attention.hpp"
 
 namespace kvsim::model {
 namespace {
@@ -15,7 +17,47 @@ struct Quiet : RunObserver {
   bool wants_tensors() const override { return false; }
 };
 
+/// Attention of `n` tokens after 400 earlier ones, in blocks of at most some ten.
+struct Attended {
+  std::uint64_t blocks = 0;
+  Told told;
+
+  Attended(std::uint32_t heads, std::uint32_t kv_heads, std::uint64_t n) {
+    using namespace cuda;
+    constexpr std::uint32_t kDim = 8;
+    const std::uint64_t past = 400, capacity = past + n;
+    const Stream stream;
+    MatrixProduct product(stream);
+    DeviceAttention<float> attention(heads, kDim, capacity,
+                                     DeviceAttention<float>::bytes_of_block(heads, kDim, 10, capacity));
+    const auto q = on_device(random_floats(heads * n * kDim, 1), stream),
+               k = on_device(random_floats(kv_heads * capacity * kDim, 2), stream);
+    const DeviceArray<float> out(n * heads * kDim, "out");
+    const DeviceArray<double> sums(2 * heads * capacity, "sums");
+    zero(sums.data(), sums.size() * sizeof(double), stream);
+    const DeviceAttentionInput<float> input{heads, kv_heads, kDim,     -1,       past,
+                                            n,     q.data(), k.data(), k.data(), capacity};
+    const Told before = host_cuda::told();
+    attention.attend(product, stream, input, out.data(), 0, [this](const AttentionRows&) { ++blocks; },
+                     {sums.data(), sums.data() + heads * capacity, capacity});
+    told = host_cuda::told() - before;
+    stream.synchronize();
+  }
+};
+
 }  // namespace
+
+TEST_CASE("the calls of a block of queries, whatever the number of heads") {
+  for (const auto& [heads, kv_heads] : {std::pair{1U, 1U}, {8U, 8U}, {8U, 2U}, {6U, 1U}}) {
+    // Scores and attended values; softmax, column sums and the merging of heads; the queries of the block.
+    const Attended several(heads, kv_heads, 40);
+    CHECK(several.blocks >= 4);
+    CHECK((several.told == Told{2 * several.blocks, 3 * several.blocks, several.blocks}));
+    // All queries at once lie as they should; what a single one attends to does, too.
+    CHECK((Attended(heads, kv_heads, 10).told == Told{2, 3, 0}));
+    CHECK((Attended(heads, kv_heads, 1).told == Told{2, 2, 0}));
+  }
+}
 
 TEST_CASE("the calls of a step that generates one token") {
   const GoldenCheckpoint golden("llama_tied");

@@ -142,13 +142,16 @@ void copy_to_device(void* to, const void* from, std::uint64_t bytes, const Strea
 void copy_from_device(void* to, const void* from, std::uint64_t bytes, const Stream& stream) {
   check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream.get()), "copying from the device");
 }
-void copy_on_device(void* to, const void* from, std::uint64_t bytes, const Stream& stream) {
-  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream.get()), "copying on the device");
-}
 void copy_rows_from_device(void* to, std::uint64_t to_pitch, const void* from, std::uint64_t from_pitch,
                            std::uint64_t bytes, std::uint64_t rows, const Stream& stream) {
   check(cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, bytes, rows, cudaMemcpyDeviceToHost, stream.get()),
         "copying from the device");
+}
+void copy_rows_on_device(void* to, std::uint64_t to_pitch, const void* from, std::uint64_t from_pitch,
+                         std::uint64_t bytes, std::uint64_t rows, const Stream& stream) {
+  check(
+      cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, bytes, rows, cudaMemcpyDeviceToDevice, stream.get()),
+      "copying on the device");
 }
 void zero(void* data, std::uint64_t bytes, const Stream& stream) {
   check(cudaMemsetAsync(data, 0, bytes, stream.get()), "clearing memory of the device");

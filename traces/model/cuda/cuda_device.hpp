@@ -113,10 +113,12 @@ using PinnedBytes = PinnedArray<std::byte>;
 /// when the call returns.
 void copy_to_device(void* to, const void* from, std::uint64_t bytes, const Stream& stream);
 void copy_from_device(void* to, const void* from, std::uint64_t bytes, const Stream& stream);
-void copy_on_device(void* to, const void* from, std::uint64_t bytes, const Stream& stream);
 /// Copies `rows` rows of `bytes`, which lie `from_pitch` and `to_pitch` bytes apart.
 void copy_rows_from_device(void* to, std::uint64_t to_pitch, const void* from, std::uint64_t from_pitch,
                            std::uint64_t bytes, std::uint64_t rows, const Stream& stream);
+/// The same from one place on the device to another.
+void copy_rows_on_device(void* to, std::uint64_t to_pitch, const void* from, std::uint64_t from_pitch,
+                         std::uint64_t bytes, std::uint64_t rows, const Stream& stream);
 void zero(void* data, std::uint64_t bytes, const Stream& stream);
 
 }  // namespace kvsim::model::cuda

@@ -24,17 +24,26 @@ constexpr std::uint64_t kHandOver = std::uint64_t{1} << 30;     // bytes of furt
 constexpr std::uint64_t kRowsPiece = std::uint64_t{32} << 20;   // bytes of attention rows in one piece
 constexpr std::uint64_t kMostTokens = std::uint64_t{1} << 28;   // byte counts cannot overflow below
 constexpr std::uint64_t kLibraries = std::uint64_t{256} << 20;  // code and handles of cuBLAS 11 to 13
+constexpr std::uint64_t kScores = std::uint64_t{256} << 20;     // bytes that attention may always take
+constexpr std::uint64_t kScoresShare = 8;                       // the part of free memory it may take
 
 Stored stored(Elem elem) {
   return elem == Elem::f32 ? Stored::f32 : elem == Elem::f16 ? Stored::f16 : Stored::bf16;
 }
 
-/// Bytes for the scores of attention: enough for a whole pass in all heads if that is little.
-std::uint64_t score_bytes(const ModelConfig& config, const RunOptions& options) {
-  const std::uint64_t row = DeviceAttention::bytes_of_query(config.n_heads, options.capacity);
-  const std::uint64_t fit = DeviceAttention::kDefaultWorkspace / row;
-  return std::max(row,
-                  options.pass_tokens > fit ? DeviceAttention::kDefaultWorkspace : row * options.pass_tokens);
+/// Bytes of attention's workspace: those of a whole block of queries of the longest context. Where they
+/// exceed the limit, the block is halved until they do not, but has at least one query. The limit is kScores,
+/// or more where much memory is free: a share of it, as far as the `others` bytes of the run leave it.
+template <class T>
+std::uint64_t score_bytes(const ModelConfig& config, const RunOptions& options, std::uint64_t free,
+                          std::uint64_t others) {
+  const std::uint64_t limit = std::max(kScores, std::min(free / kScoresShare, free - std::min(free, others)));
+  const auto bytes = [&](std::uint64_t queries) {
+    return DeviceAttention<T>::bytes_of_block(config.n_heads, config.head_dim, queries, options.capacity);
+  };
+  std::uint64_t queries = std::min(options.pass_tokens, DeviceAttention<T>::kMostQueries);
+  while (queries > 1 && bytes(queries) > limit) queries = (queries + 1) / 2;
+  return bytes(queries);
 }
 
 /// Bytes of what a layer hands out of a pass of the prompt.
@@ -61,7 +70,7 @@ template <class T>
 class CudaRun final : public ModelRun {
  public:
   CudaRun(const DeviceDescription& device, const ModelConfig& config, const Weights& weights,
-          const RunOptions& options)
+          const RunOptions& options, const MemoryNeed& need)
       : device_(device),
         config_(config),
         options_(options),
@@ -72,14 +81,17 @@ class CudaRun final : public ModelRun {
         values_(layer_cache_ * config.n_layers, "the cache of values"),
         pass_(config, options.pass_tokens),
         product_(compute_),
-        attention_(config.n_heads, options.capacity, score_bytes(config, options)),
+        attention_(config.n_heads, config.head_dim, options.capacity, need.scores),
         hand_over_(pieces_in_flight<T>(config, options), piece_bytes<T>(config, options), device.index) {
     warm_up();
   }
 
-  static MemoryNeed need(const ModelConfig& config, const Weights& weights, const RunOptions& options) {
-    return {device_bytes<T>(weights), cache_bytes(config, options),
-            Activations<T>::bytes(config, options.pass_tokens) + score_bytes(config, options) + kLibraries};
+  static MemoryNeed need(const ModelConfig& config, const Weights& weights, const RunOptions& options,
+                         std::uint64_t free) {
+    MemoryNeed need{device_bytes<T>(weights), cache_bytes(config, options),
+                    Activations<T>::bytes(config, options.pass_tokens) + kLibraries, 0};
+    need.scores = score_bytes<T>(config, options, free, need.total());
+    return need;
   }
 
   PassTiming forward(std::span<const std::int32_t> tokens, RunObserver& observer) override;
@@ -124,7 +136,7 @@ class CudaRun final : public ModelRun {
                                                      // counted pass
   Activations<T> pass_;
   MatrixProduct product_;
-  DeviceAttention attention_;
+  DeviceAttention<T> attention_;
   PassClock clock_;
   Event computed_;                  // the data that is copied out next
   std::array<Event, 2> copied_;     // pass_.queries[i] has been copied out
@@ -449,8 +461,10 @@ trace::Capture CudaRun<T>::describe() const {
 template <class T>
 std::unique_ptr<ModelRun> open_as(const DeviceDescription& device, const ModelConfig& config,
                                   const Weights& weights, const RunOptions& options) {
-  require_memory(CudaRun<T>::need(config, weights, options), device_memory().free, device, options);
-  return std::make_unique<CudaRun<T>>(device, config, weights, options);
+  const std::uint64_t free = device_memory().free;
+  const MemoryNeed need = CudaRun<T>::need(config, weights, options, free);
+  require_memory(need, free, device, options);
+  return std::make_unique<CudaRun<T>>(device, config, weights, options, need);
 }
 
 }  // namespace

@@ -39,26 +39,32 @@ struct ColumnSums {
   std::uint64_t capacity = 0;
 };
 
-/// Computes attention in a workspace that bounds how many scores exist at a time.
+/// Computes attention block by block of queries, every block in all heads at once: two batches of products
+/// with one product per KV head, and one softmax. A workspace bounds the queries of a block.
+template <class T>
 class DeviceAttention {
  public:
-  static constexpr std::uint64_t kDefaultWorkspace = std::uint64_t{256} << 20;
+  /// Most queries of a block. Scores times V has the fewest tiles of all products: a device computes some 128
+  /// rows and 128 columns in one multiprocessor, so 32 heads with 512 queries each and up to 128 components
+  /// make 128 tiles, about one for each of the 132 multiprocessors of an H100. More queries would take more
+  /// memory and multiply more masked scores.
+  static constexpr std::uint64_t kMostQueries = 512;
 
-  /// Workspace in bytes for one query that sees `longest` keys, for any type T: 6 bytes per head and key.
-  static std::uint64_t bytes_of_query(std::uint32_t heads, std::uint64_t longest);
+  /// Workspace in bytes for a block of `queries` which see no more than `longest` keys.
+  static std::uint64_t bytes_of_block(std::uint32_t heads, std::uint32_t dim, std::uint64_t queries,
+                                      std::uint64_t longest);
 
-  /// `longest` is the largest number of keys that a query will see. Allocates `workspace` bytes, or
-  /// bytes_of_query() if that is more. Throws Error(usage) when the device has too little memory.
-  DeviceAttention(std::uint32_t heads, std::uint64_t longest, std::uint64_t workspace = kDefaultWorkspace);
+  /// `longest` is the largest number of keys that a query will see. Allocates `workspace` bytes, or those of
+  /// a block of one query if that is more. Throws Error(usage) when the device has too little memory.
+  DeviceAttention(std::uint32_t heads, std::uint32_t dim, std::uint64_t longest, std::uint64_t workspace);
 
   /// Computes attention into out [n, heads * dim]. Passes rows from `first_observed` on, counted from the
   /// first of the n, to `observe`, in order; adds all n rows to `columns`.
-  template <class T>
   void attend(MatrixProduct& product, const Stream& stream, const DeviceAttentionInput<T>& input, T* out,
               std::uint64_t first_observed, const RowsObserver& observe, const ColumnSums& columns = {});
 
  private:
-  DeviceArray<std::byte> workspace_;
+  DeviceBytes workspace_;
 };
 
 }  // namespace kvsim::model::cuda

@@ -178,6 +178,18 @@ __global__ void split_heads_kernel(HeadScatter s, const T* x, T* y) {
   for (unsigned i = s.rotary + lane; i < s.dim; i += kLanes) store(i, component(i));
 }
 
+/// One warp per head of a token.
+template <class T>
+__global__ void merge_heads_kernel(const T* x, std::uint32_t heads, std::uint64_t n, std::uint32_t dim,
+                                   T* y) {
+  const std::uint64_t item = std::uint64_t{blockIdx.x} * kWarps + threadIdx.x / kLanes;
+  if (item >= n * heads) return;
+  const std::uint64_t row = item / heads, head = item % heads;
+  const T* from = x + (head * n + row) * dim;
+  T* to = y + item * dim;
+  for (unsigned i = threadIdx.x % kLanes; i < dim; i += kLanes) to[i] = from[i];
+}
+
 /// The columns [from, to) of a block that a query sees.
 struct Visible {
   std::uint64_t from, to;
@@ -311,6 +323,12 @@ void split_heads(const HeadScatter& scatter, const T* x, T* y, cudaStream_t stre
 }
 
 template <class T>
+void merge_heads(const T* x, std::uint32_t heads, std::uint64_t n, std::uint32_t dim, T* y,
+                 cudaStream_t stream) {
+  launch(merge_heads_kernel<T>, blocks_for(n * heads, kWarps), kWarps * kLanes, stream, x, heads, n, dim, y);
+}
+
+template <class T>
 void softmax(const ScoreBlock& block, float scale, float* scores, T* rounded, cudaStream_t stream) {
   launch(softmax_kernel<T>, dim3(blocks_for(block.queries, 1), block.heads), threads_for(block.keys), stream,
          block, scale, scores, rounded);
@@ -336,6 +354,7 @@ void choose_greedily(const float* logits, std::uint64_t rows, std::uint64_t voca
   template void swiglu(T*, const T*, std::uint64_t, cudaStream_t);                                          \
   template void add_to(T*, const T*, std::uint64_t, cudaStream_t);                                          \
   template void split_heads(const HeadScatter&, const T*, T*, cudaStream_t);                                \
+  template void merge_heads(const T*, std::uint32_t, std::uint64_t, std::uint32_t, T*, cudaStream_t);       \
   template void softmax(const ScoreBlock&, float, float*, T*, cudaStream_t);
 KVSIM_INSTANTIATE(float)
 KVSIM_INSTANTIATE(Bf16)

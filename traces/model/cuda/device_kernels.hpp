@@ -58,6 +58,11 @@ struct HeadScatter {
 template <class T>
 void split_heads(const HeadScatter& scatter, const T* x, T* y, cudaStream_t stream);
 
+/// Copies x [heads, n, dim] to y [n, heads * dim].
+template <class T>
+void merge_heads(const T* x, std::uint32_t heads, std::uint64_t n, std::uint32_t dim, T* y,
+                 cudaStream_t stream);
+
 /// Scores of some queries in some heads: [heads, queries, pitch], column j for key first_key + j.
 struct ScoreBlock {
   std::uint32_t heads = 0;

@@ -14,8 +14,9 @@ void require_memory(const MemoryNeed& need, std::uint64_t free, const DeviceDesc
   usage_error("the run needs " + bytes_text(need.total()) + " of the device's memory (weights " +
                   bytes_text(need.weights) + ", cache of " + std::to_string(options.capacity) + " tokens " +
                   bytes_text(need.cache) + ", workspace for passes of " +
-                  std::to_string(options.pass_tokens) + " tokens " + bytes_text(need.workspace) + "), but " +
-                  bytes_text(free) + " of " + bytes_text(device.memory) + " are free",
+                  std::to_string(options.pass_tokens) + " tokens " +
+                  bytes_text(need.workspace + need.scores) + "), but " + bytes_text(free) + " of " +
+                  bytes_text(device.memory) + " are free",
               "cuda:" + std::to_string(device.index) + ", " + device.name, hint + ".");
 }
 

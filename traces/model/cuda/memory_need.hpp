@@ -12,8 +12,9 @@ struct MemoryNeed {
   std::uint64_t weights = 0;    ///< bytes
   std::uint64_t cache = 0;      ///< keys, values and column statistics
   std::uint64_t workspace = 0;  ///< of one pass, and of the libraries
+  std::uint64_t scores = 0;     ///< the workspace of attention
 
-  std::uint64_t total() const { return weights + cache + workspace; }
+  std::uint64_t total() const { return weights + cache + workspace + scores; }
 };
 
 /// Throws Error(usage) with the numbers, and the options to lower, when the need exceeds the `free` bytes of
