@@ -25,7 +25,7 @@ constexpr std::uint64_t kRowsPiece = std::uint64_t{32} << 20;   // bytes of atte
 constexpr std::uint64_t kMostTokens = std::uint64_t{1} << 28;   // byte counts cannot overflow below
 constexpr std::uint64_t kLibraries = std::uint64_t{256} << 20;  // code and handles of cuBLAS 11 to 13
 constexpr std::uint64_t kScores = std::uint64_t{256} << 20;     // bytes that attention may always take
-constexpr std::uint64_t kScoresShare = 8;                       // the part of free memory it may take
+constexpr std::uint64_t kScoresShare = 8;                       // the part of the device's it may take
 
 Stored stored(Elem elem) {
   return elem == Elem::f32 ? Stored::f32 : elem == Elem::f16 ? Stored::f16 : Stored::bf16;
@@ -33,11 +33,13 @@ Stored stored(Elem elem) {
 
 /// Bytes of attention's workspace: those of a whole block of queries of the longest context. Where they
 /// exceed the limit, the block is halved until they do not, but has at least one query. The limit is kScores,
-/// or more where much memory is free: a share of it, as far as the `others` bytes of the run leave it.
+/// or on a device with much memory a share of it, but no more than half of what the `others` bytes of the run
+/// leave. It is the same however much other processes take: blocks of other sizes may have other bits.
 template <class T>
-std::uint64_t score_bytes(const ModelConfig& config, const RunOptions& options, std::uint64_t free,
+std::uint64_t score_bytes(const ModelConfig& config, const RunOptions& options, std::uint64_t memory,
                           std::uint64_t others) {
-  const std::uint64_t limit = std::max(kScores, std::min(free / kScoresShare, free - std::min(free, others)));
+  const std::uint64_t left = memory - std::min(memory, others);
+  const std::uint64_t limit = std::max(kScores, std::min(memory / kScoresShare, left / 2));
   const auto bytes = [&](std::uint64_t queries) {
     return DeviceAttention<T>::bytes_of_block(config.n_heads, config.head_dim, queries, options.capacity);
   };
@@ -87,10 +89,10 @@ class CudaRun final : public ModelRun {
   }
 
   static MemoryNeed need(const ModelConfig& config, const Weights& weights, const RunOptions& options,
-                         std::uint64_t free) {
+                         std::uint64_t memory) {
     MemoryNeed need{device_bytes<T>(weights), cache_bytes(config, options),
                     Activations<T>::bytes(config, options.pass_tokens) + kLibraries, 0};
-    need.scores = score_bytes<T>(config, options, free, need.total());
+    need.scores = score_bytes<T>(config, options, memory, need.total());
     return need;
   }
 
@@ -461,9 +463,8 @@ trace::Capture CudaRun<T>::describe() const {
 template <class T>
 std::unique_ptr<ModelRun> open_as(const DeviceDescription& device, const ModelConfig& config,
                                   const Weights& weights, const RunOptions& options) {
-  const std::uint64_t free = device_memory().free;
-  const MemoryNeed need = CudaRun<T>::need(config, weights, options, free);
-  require_memory(need, free, device, options);
+  const MemoryNeed need = CudaRun<T>::need(config, weights, options, device.memory);
+  require_memory(need, device_memory().free, device, options);
   return std::make_unique<CudaRun<T>>(device, config, weights, options, need);
 }
 
