@@ -11,7 +11,6 @@ TraceRecorder::TraceRecorder(trace::Writer& writer, const Progress& progress, st
 void TraceRecorder::on_tensors(std::uint32_t layer, std::uint64_t first, std::uint64_t n, const Elements& q,
                                const Elements& k, const Elements& v) {
   progress_.check();
-  seen_ = first + n;
   writer_.append(trace::Tensor::key, layer, n, k);
   writer_.append(trace::Tensor::value, layer, n, v);
   const std::vector<std::uint64_t> rows = chosen_rows(first, n);

@@ -30,7 +30,9 @@ class TraceRecorder : public model::RunObserver {
     return !chosen_rows(first, n).empty();
   }
   std::uint64_t first_attention_row() const override { return choice_.first_attention; }
-  bool counts_columns() const override { return choice_.columns && seen_ < choice_.prompt; }
+  bool counts_columns(std::uint64_t first) const override {
+    return choice_.columns && first < choice_.prompt;
+  }
   void on_attention(std::uint32_t layer, std::uint64_t position, std::uint64_t first_key,
                     std::uint64_t n_keys, std::span<const float> p) override;
 
@@ -42,7 +44,6 @@ class TraceRecorder : public model::RunObserver {
   const Progress& progress_;
   std::uint64_t query_heads_;
   Choice choice_;
-  std::uint64_t seen_ = 0;  ///< number of tokens in the passes so far
   std::vector<std::byte> rows_;
 };
 

@@ -37,12 +37,16 @@ class Passes {
  public:
   Passes(ModelRun& run, RunObserver& observer, Progress& progress, Generation& record)
       : run_(run), observer_(observer), progress_(progress), record_(record) {}
+  /// Whatever ends the generation, the observer receives nothing afterwards.
+  ~Passes() { run_.abandon(); }
+  Passes(const Passes&) = delete;
+  Passes& operator=(const Passes&) = delete;
 
   /// Processes tokens [first, first + n).
   void forward(std::uint64_t first, std::uint64_t n, trace::Phase phase) {
     progress_.check();
     const auto begin = Clock::now();
-    const PassTiming timing = run_.forward(std::span(record_.tokens).subspan(first, n), observer_);
+    const PassTiming timing = run_.forward_ahead(std::span(record_.tokens).subspan(first, n), observer_);
     record_.passes.push_back({.segment = phase == trace::Phase::prompt ? 0U : 1U,
                               .begin = first,
                               .q_len = static_cast<std::uint32_t>(n),
@@ -83,6 +87,7 @@ Generation generate(ModelRun& run, const std::vector<std::int32_t>& prompt, cons
   const trace::Phase phase = options.given.empty() ? trace::Phase::decode : trace::Phase::teacher_forced;
   for (std::uint64_t first = 0; first < prompt.size(); first += options.prefill_chunk)
     passes.forward(first, std::min(options.prefill_chunk, prompt.size() - first), trace::Phase::prompt);
+  run.settle();
   for (std::uint64_t step = 0; step < new_tokens; ++step) {
     const TokenChoice choice = passes.next(options, step);
     if (!std::isfinite(choice.logprob)) {
@@ -96,6 +101,7 @@ Generation generate(ModelRun& run, const std::vector<std::int32_t>& prompt, cons
     passes.forward(record.tokens.size() - 1, 1, phase);
     if (ends(options, choice.id)) break;
   }
+  run.settle();
   return record;
 }
 

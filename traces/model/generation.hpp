@@ -27,7 +27,8 @@ struct Generation {
 };
 
 /// Runs the prompt and generates tokens. `run` must be new, with capacity for the prompt and the new tokens.
-/// Throws Error(input) when logits are not finite, Error(interrupted) between passes.
+/// Passes run ahead of the observer, which has received everything when this returns, and receives nothing
+/// after an exception. Throws Error(input) when logits are not finite, Error(interrupted) between passes.
 Generation generate(ModelRun& run, const std::vector<std::int32_t>& prompt, const GenerationOptions& options,
                     RunObserver& observer, Progress& progress);
 

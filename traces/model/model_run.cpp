@@ -22,10 +22,16 @@ void RunObserver::on_attention(std::uint32_t, std::uint64_t, std::uint64_t, std:
 bool RunObserver::wants_layer_output() const {
   return false;
 }
-bool RunObserver::counts_columns() const {
+bool RunObserver::counts_columns(std::uint64_t) const {
   return false;
 }
 void RunObserver::on_layer_output(std::uint32_t, std::span<const float>) {}
+
+PassTiming ModelRun::forward_ahead(std::span<const std::int32_t> tokens, RunObserver& observer) {
+  return forward(tokens, observer);
+}
+void ModelRun::settle() {}
+void ModelRun::abandon() noexcept {}
 
 TokenChoice ModelRun::most_probable() {
   const std::vector<float> last = logits();

@@ -11,9 +11,10 @@
 
 namespace kvsim::model {
 
-/// Receives the tensors of a pass while it runs. Calls come one at a time, in order, but not all from one
-/// thread: on_tensors of a prompt runs concurrently with the model's next steps. Time during which the model
-/// waits for the observer is not counted as its time.
+/// Receives the tensors of a pass while it runs. The calls of on_tensors, on_attention and on_layer_output
+/// come one at a time, in order, but not all from one thread, and while the model computes further layers or
+/// (forward_ahead) passes. Meanwhile the model asks what the observer wants, so the answers must not depend
+/// on what it has received. Time during which the model waits for the observer is not counted as its time.
 class RunObserver {
  public:
   virtual ~RunObserver() = default;
@@ -31,9 +32,9 @@ class RunObserver {
   /// p [n_heads, n_keys] of the token at `position`, keys at first_key, first_key + 1, ...
   virtual void on_attention(std::uint32_t layer, std::uint64_t position, std::uint64_t first_key,
                             std::uint64_t n_keys, std::span<const float> p);
-  /// Whether the queries of this pass are counted in the column statistics. Called once per pass; default:
-  /// no. Counted passes must come before all others.
-  virtual bool counts_columns() const;
+  /// Whether the queries of the pass from position `first` on are counted in the column statistics. Called
+  /// once per pass; default: no. Counted passes must come before all others.
+  virtual bool counts_columns(std::uint64_t first) const;
   /// Whether to call on_layer_output, which takes time on a device with memory of its own; default: no.
   virtual bool wants_layer_output() const;
   /// hidden [n, hidden_size] after the layer.
@@ -76,8 +77,18 @@ class ModelRun {
  public:
   virtual ~ModelRun() = default;
 
-  /// Processes the next tokens (ids below vocab_size, at most capacity in all).
+  /// Processes the next tokens (ids below vocab_size, at most capacity in all). When it returns, the observer
+  /// has received everything.
   virtual PassTiming forward(std::span<const std::int32_t> tokens, RunObserver& observer) = 0;
+  /// The same, but a device may return before the observer has received everything, so that the next pass
+  /// does not wait for it. The observer must live until settle() or abandon() has returned; an exception of
+  /// it ends this pass, a later one or settle(). Default: forward().
+  virtual PassTiming forward_ahead(std::span<const std::int32_t> tokens, RunObserver& observer);
+  /// Waits until the observer has received everything. Default: nothing to wait for.
+  virtual void settle();
+  /// Waits for what the observer is receiving, and drops the rest of what it has not received. Call it when
+  /// something else than the observer ends a run.
+  virtual void abandon() noexcept;
   /// Tokens processed so far.
   virtual std::uint64_t length() const = 0;
   /// Logits [rows, vocab_size] of the last `rows` tokens of the latest pass.

@@ -1,12 +1,15 @@
 // Compares the model on a CUDA device with the model on the processor and with transformers.
 #include <array>
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <chrono>
+#include <future>
 #include <thread>
 
 #include "sim/base/error.hpp"
 #include "tests/unit/model/golden_run.hpp"
 #include "traces/model/cuda/cuda_run.hpp"
+#include "traces/model/generation.hpp"
 
 namespace kvsim::model {
 namespace {
@@ -25,7 +28,7 @@ Run on_processor(const GoldenCheckpoint& golden, Elem elem = Elem::f32) {
 
 /// Counts every pass.
 struct Counter : RunObserver {
-  bool counts_columns() const override { return true; }
+  bool counts_columns(std::uint64_t) const override { return true; }
 };
 
 /// Requests the attention rows from one position on.
@@ -266,6 +269,87 @@ TEST_CASE("a slow observer makes the model wait and receives everything in order
       expected.emplace_back(first, layer);
     CHECK((slow.seen == expected));  // the observer has received everything when forward() returns
   }
+}
+
+TEST_CASE("a pass that runs ahead does not wait for the observer") {
+  struct Held : RunObserver {
+    void on_tensors(std::uint32_t, std::uint64_t, std::uint64_t, const Elements&, const Elements&,
+                    const Elements&) override {
+      gone.wait_for(std::chrono::seconds(10));  // a run that waits for the observer must not wait for ever
+      ++received;
+    }
+    std::promise<void> go;
+    std::future<void> gone = go.get_future();
+    std::atomic<std::uint64_t> received = 0;
+  } held;
+  const GoldenCheckpoint golden("llama_tied");
+  const std::uint64_t layers = golden.config.n_layers;
+  REQUIRE(2 * layers <= 4);  // pieces that may wait
+  const auto model = on_device(golden, Elem::f32, Elem::f32);
+  const std::vector<std::int32_t> tokens = golden.tokens();
+  model->forward_ahead(std::span(tokens).first(20), held);
+  model->forward_ahead(std::span(tokens).subspan(20, 1), held);
+  const TokenChoice next = model->most_probable();
+  CHECK(held.received == 0);
+  held.go.set_value();
+  model->settle();
+  CHECK(held.received == 2 * layers);
+
+  const auto other = on_device(golden, Elem::f32, Elem::f32);
+  RunObserver nobody;
+  other->forward(std::span(tokens).first(20), nobody);
+  other->forward(std::span(tokens).subspan(20, 1), nobody);
+  CHECK(other->most_probable().id == next.id);
+}
+
+TEST_CASE("an exception of the observer ends passes that run ahead, and the observer receives nothing more") {
+  struct Failing : RunObserver {
+    void on_tensors(std::uint32_t, std::uint64_t, std::uint64_t, const Elements&, const Elements&,
+                    const Elements&) override {
+      if (++calls == 3) throw Error(ErrorKind::input, "the disk is full");
+    }
+    int calls = 0;
+  } failing;
+  const GoldenCheckpoint golden("llama_tied");
+  const auto model = on_device(golden, Elem::f32, Elem::f32);
+  const std::vector<std::int32_t> tokens = golden.tokens();
+  const auto run = [&] {
+    for (const std::int32_t& token : tokens) model->forward_ahead({&token, 1}, failing);
+    model->settle();
+  };
+  CHECK_THROWS_WITH(run(), "the disk is full");
+  CHECK(model->length() < 10);  // not all passes are run first
+  model->abandon();
+  CHECK(failing.calls == 3);
+}
+
+TEST_CASE("an interrupted generation passes nothing to its observer afterwards") {
+  struct Interrupting : RunObserver {
+    explicit Interrupting(Progress& progress_in, std::atomic<int>& calls_in)
+        : progress(progress_in), calls(calls_in) {}
+    void on_tensors(std::uint32_t, std::uint64_t, std::uint64_t, const Elements&, const Elements&,
+                    const Elements&) override {
+      progress.stop = true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      ++calls;
+    }
+    Progress& progress;
+    std::atomic<int>& calls;
+  };
+  const GoldenCheckpoint golden("llama_tied");
+  const auto model = on_device(golden, Elem::f32, Elem::f32);
+  GenerationOptions options;
+  options.prefill_chunk = 4;
+  Progress progress;
+  std::atomic<int> calls = 0;
+  {
+    Interrupting observer(progress, calls);
+    CHECK_THROWS_WITH(generate(*model, golden.tokens(), options, observer, progress), "interrupted");
+  }
+  const int until_then = calls;
+  CHECK(until_then >= 1);
+  std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  CHECK(calls == until_then);
 }
 
 TEST_CASE("an exception of the observer ends the pass, and the observer receives nothing more") {

@@ -243,7 +243,7 @@ PassTiming CpuRun::forward(std::span<const std::int32_t> tokens, RunObserver& ob
   s.past += s.n;
   s.n = tokens.size();
   if (s.past + s.n > s.options.capacity) bug("more tokens than the cache holds", "model run");
-  s.counting = observer.counts_columns();
+  s.counting = observer.counts_columns(s.past);
   if (s.counting) s.count_pass();
   s.observer_time = {};
   PassTiming timing;

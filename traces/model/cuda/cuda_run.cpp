@@ -97,6 +97,9 @@ class CudaRun final : public ModelRun {
   }
 
   PassTiming forward(std::span<const std::int32_t> tokens, RunObserver& observer) override;
+  PassTiming forward_ahead(std::span<const std::int32_t> tokens, RunObserver& observer) override;
+  void settle() override { hand_over_.drain(); }
+  void abandon() noexcept override { hand_over_.abandon(); }
   std::uint64_t length() const override { return past_ + n_; }
   std::vector<float> logits(std::uint64_t rows) override;
   TokenChoice most_probable() override;
@@ -115,6 +118,7 @@ class CudaRun final : public ModelRun {
   void count_pass();
   void layer_attention(std::uint32_t layer, RunObserver& observer);
   void layer_mlp(std::uint32_t layer);
+  PassTiming run_pass(std::span<const std::int32_t> tokens, RunObserver& observer);
   void last_logits(std::uint64_t first, std::uint64_t n);
   void project(const DeviceLinear<T>& linear, const T* x, std::uint64_t n, T* y);
   void add_projection(const DeviceLinear<T>& linear, const T* x);
@@ -365,17 +369,29 @@ void CudaRun<T>::layer_mlp(std::uint32_t layer) {
 
 template <class T>
 PassTiming CudaRun<T>::forward(std::span<const std::int32_t> tokens, RunObserver& observer) {
+  const PassTiming timing = forward_ahead(tokens, observer);
+  settle();
+  return timing;
+}
+
+template <class T>
+PassTiming CudaRun<T>::forward_ahead(std::span<const std::int32_t> tokens, RunObserver& observer) {
   past_ += n_;
   n_ = tokens.size();
   if (past_ + n_ > options_.capacity) bug("more tokens than the cache holds", "model run");
   if (n_ > options_.pass_tokens) bug("a longer pass than workspace was set aside for", "model run");
-  counting_ = observer.counts_columns();
+  counting_ = observer.counts_columns(past_);
   if (counting_) count_pass();
-  // After an exception nothing more is passed to the observer.
-  struct Quiet {
-    HandOver& hand_over;
-    ~Quiet() { hand_over.abandon(); }
-  } const quiet{hand_over_};
+  try {
+    return run_pass(tokens, observer);
+  } catch (...) {
+    abandon();
+    throw;
+  }
+}
+
+template <class T>
+PassTiming CudaRun<T>::run_pass(std::span<const std::int32_t> tokens, RunObserver& observer) {
   clock_.start(compute_);
   embed(tokens);
   clock_.mark(compute_, Span::other);
@@ -388,9 +404,7 @@ PassTiming CudaRun<T>::forward(std::span<const std::int32_t> tokens, RunObserver
       clock_.mark(compute_, Span::waiting);
     }
   }
-  const PassTiming timing = clock_.read(config_.n_layers);
-  hand_over_.drain();
-  return timing;
+  return clock_.read(config_.n_layers);
 }
 
 /// Computes the logits of the pass's tokens [first, first + n), on the device.
