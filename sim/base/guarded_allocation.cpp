@@ -97,8 +97,8 @@ std::size_t page_bytes() {
   return kBytes;
 }
 
-/// Blocks that end where untouchable memory begins. A block's address is aligned as far as its size is a
-/// multiple: what is made of structures has such a size.
+/// Blocks that end where untouchable memory begins, to the byte. So a block's address is a multiple of those
+/// powers of two (up to a page) of which its size is one, as is the size of a structure of its alignment.
 class GuardedBlocks {
  public:
   /// Null for no bytes, and if there is no more address space for it.

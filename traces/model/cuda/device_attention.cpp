@@ -10,6 +10,8 @@ namespace {
 constexpr std::uint64_t kPitchMultiple = 8;  // elements; rows of bf16 are aligned to 16 bytes, as tensor
                                              // cores prefer
 constexpr std::uint64_t kAlignment = 256;    // bytes; as the device aligns what it allocates
+constexpr std::uint64_t kMostPitch = (std::uint64_t{1} << 31) - 1;  // bytes from head to head that a copy of
+                                                                    // rows can skip
 
 std::uint64_t rounded_up(std::uint64_t value, std::uint64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
@@ -63,7 +65,10 @@ ScoreBlock fitting_block(const DeviceAttentionInput<T>& input, std::uint64_t fir
                          std::uint64_t workspace) {
   std::uint64_t rows = std::min(DeviceAttention<T>::kMostQueries, end - first);
   ScoreBlock block = block_of(input, first, rows);
-  while (rows > 1 && parts_of<T>(block, input.dim).end > workspace) {
+  const auto fits = [&] {
+    return parts_of<T>(block, input.dim).end <= workspace && rows * block.pitch * sizeof(float) <= kMostPitch;
+  };
+  while (rows > 1 && !fits()) {
     rows = (rows + 1) / 2;
     block = block_of(input, first, rows);
   }
