@@ -99,5 +99,7 @@ int main(int argc, char** argv) {
   report("64 cells, 4 lanes: 2 threads / 1 thread",
          paired([&] { run(four, study(lane_policies, eight, 2)); },
                 [&] { run(four, study(lane_policies, eight, 1)); }, pairs));
+  report("bare QK^T, 4 lanes: 2 threads / 1 thread",
+         paired([&] { bare_gemm(four, 2); }, [&] { bare_gemm(four, 1); }, pairs));
   return 0;
 }

@@ -105,15 +105,28 @@ def start(*arguments, **options):
                             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL), **options)
 
 
+def catches(work, sign):
+    """Whether the process handles `sign`."""
+    caught = re.search(r"^SigCgt:\s*(\w+)$", pathlib.Path(f"/proc/{work.pid}/status").read_text(), re.MULTILINE)
+    return caught and int(caught[1], 16) >> (sign - 1) & 1
+
+
 def wait_until_caught(work, sign, seconds=120):
     """Waits until the process handles `sign`: a signal sent earlier would kill it."""
     end = time.monotonic() + seconds
     while work.poll() is None and time.monotonic() < end:
-        caught = re.search(r"^SigCgt:\s*(\w+)$", pathlib.Path(f"/proc/{work.pid}/status").read_text(), re.MULTILINE)
-        if caught and int(caught[1], 16) >> (sign - 1) & 1:
+        if catches(work, sign):
             return
         time.sleep(0.01)
     raise AssertionError(f"signal {sign} is never handled; exit status {work.poll()}")
+
+
+def handles_signals(work):
+    """Waits until a process handles SIGINT, or has ended: until then it is being loaded, and a signal would kill it as any
+    other. Returns the time."""
+    while work.poll() is None and not catches(work, signal.SIGINT):
+        time.sleep(0.0005)
+    return time.monotonic()
 
 
 def number(text, undefined):
