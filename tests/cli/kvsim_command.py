@@ -129,6 +129,12 @@ def handles_signals(work):
     return time.monotonic()
 
 
+def evenly(i):
+    """Number i of a sequence that fills 0 to 1 evenly, wherever it ends: when in its run a command is stopped. A command that is
+    done earlier was timed beside work that has ended; that moment then is the latest of those to come."""
+    return i * 0.618034 % 1
+
+
 def number(text, undefined):
     return None if text == undefined else float(text)
 

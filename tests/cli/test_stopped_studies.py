@@ -8,7 +8,7 @@ import subprocess
 import time
 
 import kvsim_command
-from kvsim_command import CommandTest, handles_signals, start
+from kvsim_command import CommandTest, evenly, handles_signals, start
 
 TIMES = 16
 
@@ -67,10 +67,13 @@ class StoppedStudies(CommandTest):
             self.assertEqual(found, whole)
 
     def test_interruptions_say_how_to_go_on(self):
-        whole, seconds, codes = self.content("whole"), self.seconds(), []
+        whole, latest, codes = self.content("whole"), self.seconds(), []
         for i in range(TIMES):
-            code, said = self.run_until("stopped", seconds * i / TIMES, (signal.SIGINT, signal.SIGTERM)[i % 2], "--overwrite")
+            wait = latest * evenly(i)
+            code, said = self.run_until("stopped", wait, (signal.SIGINT, signal.SIGTERM)[i % 2], "--overwrite")
             codes.append(code)
+            if code == 0:
+                latest = wait
             self.assertIn(code, (0, 4), said)
             if code == 4:
                 self.assertIn("kvsim: interrupted", said)
